@@ -1,0 +1,27 @@
+/* log.h - one logfmt line per event on stderr: level=info event=spill.done session=4 ...
+ *
+ * Library folders log at debug only and return errors; daemon/ logs each failure once. Strings that come from a client
+ * go through sw_log_quote(). Not for inner loops. thread: any (a line is written by one write call). */
+#ifndef SW_BASE_LOG_H
+#define SW_BASE_LOG_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum sw_log_level { SW_LOG_ERROR, SW_LOG_WARNING, SW_LOG_INFO, SW_LOG_DEBUG, SW_LOG_NR };
+
+void sw_log_set_level(enum sw_log_level level);
+/* "error", "warning", "info", "debug". */
+const char *sw_log_level_name(enum sw_log_level level);
+/* event is a dotted name; fmt makes the rest of the line: "session=%u bytes=%llu". A line is cut at 1024 bytes. */
+void sw_log(enum sw_log_level level, const char *event, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Copies text into ret as a quoted logfmt value, with quotes, backslashes and control bytes escaped; returns ret. */
+const char *sw_log_quote(char *ret, size_t ret_bytes, const char *text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

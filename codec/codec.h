@@ -1,0 +1,69 @@
+/* codec.h - encode and decode chunks on the host, and choose how.
+ *
+ * A *plan* says how the chunks of one region are encoded: which codec and, for v5t, which symbol table. It is made from
+ * a sample and is plain data: copy it freely, use it from several threads at once. Every frame carries what is needed
+ * to decode it, so a plan is needed for encoding only. All functions: thread any, no hidden state, caller owns all
+ * buffers.
+ *
+ * Must not be used for input that changes while it is read (the checksum would not match the codes): snapshot it first.
+ */
+#ifndef SW_CODEC_CODEC_H
+#define SW_CODEC_CODEC_H
+
+#include "codec/frame.h"
+#include "codec/v5t/table.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A sample is up to SW_SAMPLE_PIECES pieces of SW_SAMPLE_PIECE_BYTES, spread over the region. */
+#define SW_SAMPLE_PIECES 128
+#define SW_SAMPLE_PIECE_BYTES 512
+#define SW_SAMPLE_MAX_BYTES (SW_SAMPLE_PIECES * SW_SAMPLE_PIECE_BYTES)
+
+struct sw_plan {
+    enum sw_codec_id codec;
+    unsigned segment_log2;     /* v5t: segment length of the frames */
+    double expected_ratio;     /* raw bytes per frame byte, estimated from the sample; 1 for raw */
+    struct sw_v5t_table table; /* v5t only */
+};
+
+/* Number of pieces and the byte offset of piece i in a region of raw_bytes; regions up to SW_SAMPLE_MAX_BYTES are one
+ * run of adjacent pieces (the last may be short). Host and device samplers share this. */
+unsigned sw_sample_pieces(uint64_t raw_bytes);
+uint64_t sw_sample_offset(uint64_t raw_bytes, unsigned piece);
+/* Copies the sample of a host region; returns its bytes. ret: SW_SAMPLE_MAX_BYTES. */
+size_t sw_sample_gather(void *ret, const void *region, uint64_t raw_bytes);
+
+/* Trains a table on a sample (any length, also 0) and decides between v5t and raw by the ratio it reaches on it. */
+void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, uint64_t raw_bytes);
+/* The plan that stores bytes as they are. */
+void sw_plan_init_raw(struct sw_plan *ret);
+
+/* Encodes in[0..in_bytes) into one frame. A v5t frame that would not be smaller than the raw one is stored raw.
+ * out_cap_bytes: at least sw_frame_bound_bytes(in_bytes). units: bytes; any alignment of `in`, `out` aligned to 16.
+ * errors: -SW_ETOOSMALL (out untouched), -SW_EINVAL (in_bytes above SW_FRAME_MAX_RAW_BYTES), -SW_ENOMEM. */
+int sw_codec_encode(const struct sw_plan *plan, const void *in, uint64_t in_bytes, void *out, uint64_t out_cap_bytes,
+                    uint64_t *ret_frame_bytes, struct sw_err *err);
+
+/* Decodes a whole frame and verifies every tile. Never reads outside frame[0..frame_bytes) nor writes outside
+ * out[0..out_cap_bytes), whatever the frame holds; any alignment of both.
+ * errors: -SW_EFRAME, -SW_EVERSION, -SW_ECHECKSUM, -SW_ETOOSMALL (out untouched); out's content is undefined else. */
+int sw_codec_decode(const void *frame, uint64_t frame_bytes, void *out, uint64_t out_cap_bytes, uint64_t *ret_raw_bytes,
+                    struct sw_err *err);
+
+/* Random access: decodes segment number `segment` alone into out (1 << segment_log2 bytes of room) without reading
+ * other segments' codes. Its bytes are checked for shape only: the hash covers whole tiles.
+ * errors: as sw_codec_decode, and -SW_ERANGE for a segment that is not there. */
+int sw_codec_decode_segment(const void *frame, uint64_t frame_bytes, uint64_t segment, void *out,
+                            uint64_t out_cap_bytes, size_t *ret_bytes, struct sw_err *err);
+
+/* Random access with proof: decodes tile number `tile` (32 segments) and verifies its hash. errors: as above. */
+int sw_codec_decode_tile(const void *frame, uint64_t frame_bytes, uint32_t tile, void *out, uint64_t out_cap_bytes,
+                         size_t *ret_bytes, struct sw_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

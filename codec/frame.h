@@ -1,0 +1,74 @@
+/* frame.h - the container of codec/FORMAT.md: header, its checks, where the sections lie, and the worst case.
+ *
+ * Nothing here trusts a frame: sw_frame_parse() accepts only headers whose sections fit into the given length, and what
+ * it returns can be used for addressing without further checks. Tile offsets and counts are checked where used. */
+#ifndef SW_CODEC_FRAME_H
+#define SW_CODEC_FRAME_H
+
+#include "base/err.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SW_FRAME_MAGIC 0x46575053u
+#define SW_FRAME_VERSION 1
+#define SW_FRAME_ALIGN 16
+#define SW_FRAME_HEADER_BYTES 64
+/* Header and the largest symbol table: what must be at hand to call sw_frame_parse(). */
+#define SW_FRAME_HEAD_MAX_BYTES (SW_FRAME_HEADER_BYTES + 2304)
+#define SW_FRAME_MAX_RAW_BYTES ((uint64_t)1 << 36)
+#define SW_TILE_SEGMENTS 32
+#define SW_RAW_SEGMENT_LOG2 10
+
+enum sw_codec_id { SW_CODEC_RAW, SW_CODEC_V5T, SW_CODEC_NR };
+
+struct sw_frame_header {
+    uint32_t magic;
+    uint16_t version;
+    uint8_t codec, segment_log2;
+    uint64_t raw_bytes, frame_bytes;
+    uint32_t n_tiles, n_symbols;
+    uint8_t reserved[28];
+    uint32_t header_hash;
+};
+
+struct sw_tile_record {
+    uint32_t offset16, hash;
+};
+
+/* A parsed header and the byte offsets of the sections in the frame. */
+struct sw_frame_layout {
+    enum sw_codec_id codec;
+    unsigned segment_log2;
+    uint32_t n_tiles, n_symbols;
+    uint64_t raw_bytes, frame_bytes;
+    uint64_t records_offset, counts_offset, data_offset; /* the symbol table is at SW_FRAME_HEADER_BYTES */
+};
+
+/* Most bytes that a frame of raw_bytes takes with any codec and content; below 1.005 * raw_bytes + 4096. */
+uint64_t sw_frame_bound_bytes(uint64_t raw_bytes);
+
+/* Layout of a new frame; frame_bytes is left 0 for v5t (known when encoded). units: bytes, symbols. */
+void sw_frame_layout_init(struct sw_frame_layout *ret, enum sw_codec_id codec, unsigned segment_log2,
+                          uint64_t raw_bytes, uint32_t n_symbols);
+
+/* The header for a layout whose frame_bytes is final; table: the symbol table section, align16(9 * n_symbols) bytes. */
+void sw_frame_header_init(struct sw_frame_header *ret, const struct sw_frame_layout *layout, const void *table);
+
+/* Checks a header and its table. head: the frame's first min(frame_bytes, SW_FRAME_HEAD_MAX_BYTES) bytes or more,
+ * any alignment; head_bytes: how many are there; frame_bytes: how long the whole frame is.
+ * errors: -SW_EFRAME (not a frame, cut, sections do not fit), -SW_EVERSION, -SW_ECHECKSUM (header hash);
+ * *ret is then unchanged. */
+int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_bytes, uint64_t frame_bytes,
+                   struct sw_err *err);
+
+/* "raw", "v5t". */
+const char *sw_codec_name(enum sw_codec_id codec);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,64 @@
+/* gpu.h - the CUDA implementation of the frame format, as plain C calls that queue work on the caller's stream.
+ *
+ * No call allocates, synchronises or touches the default stream. The device of the current context is used; several
+ * calls on several streams may run at once if each has its own scratch. Results (struct sw_gpu_result) are written by
+ * the GPU: read them after the stream has passed the call. units: bytes. thread: gpu (a thread with the context
+ * current). errors of the calls: -SW_EINVAL (argument), -SW_ETOOSMALL (cap or scratch), -SW_EGPU (launch failed,
+ * err->cuda set).
+ *
+ * Frames are those of codec/FORMAT.md: each side decodes the other's. Sources and destinations of raw bytes may have
+ * any alignment; frames and scratch must be aligned to 16. */
+#ifndef SW_CODEC_GPU_H
+#define SW_CODEC_GPU_H
+
+#include "codec/codec.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st;
+
+struct sw_gpu_result {
+    uint64_t frame_bytes; /* encode: bytes of the frame */
+    uint32_t bad_tiles;   /* decode: tiles that were invalid or failed their hash; 0 is success */
+    uint32_t codec;       /* encode: enum sw_codec_id of the frame */
+};
+
+/* What a device needs to know about a plan; d_table: device copy of plan->table, made by the caller, which must live
+ * until the stream has passed the last call that uses it. */
+struct sw_gpu_plan {
+    enum sw_codec_id codec;
+    unsigned segment_log2;
+    uint32_t n_symbols;
+    const struct sw_v5t_table *d_table;
+};
+
+/* One-time set-up of kernel attributes for the current device. errors: -SW_ENOTSUP if its shared memory is too small
+ * (below 100 KiB per block), -SW_EGPU. */
+int sw_gpu_codec_init(struct sw_err *err);
+
+/* Device scratch that one encode of up to in_bytes needs, whatever the plan; bounded, however large in_bytes is. */
+size_t sw_gpu_encode_scratch_bytes(uint64_t in_bytes);
+
+/* Gathers the sample of a region (codec.h) into d_sample (SW_SAMPLE_MAX_BYTES). */
+int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, void *d_sample, struct CUstream_st *stream,
+                        struct sw_err *err);
+
+/* Encodes into one frame. d_frame: frame_cap_bytes >= sw_frame_bound_bytes(in_bytes). A v5t plan always makes a v5t
+ * frame (segments that do not shrink are stored raw inside it); compare frame_bytes with the raw bound to fall back. */
+int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,
+                        uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, void *d_scratch, size_t scratch_bytes,
+                        struct CUstream_st *stream, struct sw_err *err);
+
+/* Decodes tiles [first_tile, first_tile + n_tiles) of a frame to d_out (the first tile's first byte) and verifies their
+ * hashes. layout: parsed by sw_frame_parse() from the same frame on the host. d_out holds the tiles' bytes exactly.
+ * The frame is not trusted: nothing outside d_frame[0..layout->frame_bytes) is read, nothing outside d_out written. */
+int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_frame, uint32_t first_tile,
+                        uint32_t n_tiles, void *d_out, struct sw_gpu_result *d_result, struct CUstream_st *stream,
+                        struct sw_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

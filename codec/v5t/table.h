@@ -1,0 +1,50 @@
+/* table.h - the symbol table: up to 255 symbols of 1 to 8 bytes, and how one is trained from a sample.
+ *
+ * Training follows FSST (Boncz, Neumann, Leis, PVLDB 13(11) 2020, section 4: rounds of greedy parse, count symbols and
+ * adjacent pairs, keep the best by gain). Two rules are ours, because encoders rely on them:
+ *   - codes are ordered: first the symbols of 2 bytes, then those of 1 byte, then the longer ones;
+ *   - no two symbols of 3 or more bytes have the same sw_v5t_hash3() of their first three bytes. */
+#ifndef SW_V5T_TABLE_H
+#define SW_V5T_TABLE_H
+
+#include "codec/checksum.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SW_V5T_MAX_SYMBOLS 255
+#define SW_V5T_MAX_SYMBOL_BYTES 8
+#define SW_V5T_ESCAPE 255
+#define SW_V5T_HASH_LOG2 11
+
+/* Plain data, the same in host and device memory. */
+struct sw_v5t_table {
+    uint64_t value[256]; /* symbol's bytes, the first one lowest, zero above its length */
+    uint8_t length[256]; /* 1 … 8 for codes below n_symbols, else 0 */
+    uint32_t n_symbols;
+    uint32_t n2, n1; /* codes [0, n2) have 2 bytes, [n2, n2 + n1) have 1, the rest 3 or more */
+    uint32_t reserved;
+};
+
+/* Slot of a symbol of 3 or more bytes; uses the low three bytes of `window`. */
+SW_HOST_DEVICE static inline uint32_t sw_v5t_hash3(uint32_t window) {
+    return ((window & 0xFFFFFFu) * 2971215073u) >> (32 - SW_V5T_HASH_LOG2);
+}
+
+/* Trains on sample[0..sample_bytes), which consists of pieces of piece_bytes (the last may be short) that are not
+ * adjacent in the column: no symbol is learnt across a seam. Deterministic. thread: any. */
+void sw_v5t_table_train(struct sw_v5t_table *ret, const uint8_t *sample, size_t sample_bytes, size_t piece_bytes);
+
+/* The frame's symbol table section and back. bytes: align16(9 * n_symbols).
+ * sw_v5t_table_read returns 0, or -SW_EFRAME if a length is not 1 … 8. A table read from a frame serves for decoding
+ * only: n1, n2 and the two rules above hold just for trained ones. */
+void sw_v5t_table_write(const struct sw_v5t_table *table, void *section);
+int sw_v5t_table_read(struct sw_v5t_table *ret, const void *section, uint32_t n_symbols);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

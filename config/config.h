@@ -1,0 +1,44 @@
+/* config.h - every option of spillwayd as one typed row: name, unit, bounds, default, help.
+ *
+ * Parser, --help, --print-config and error texts all come from the table in config.c. A file is one JSON object whose
+ * keys are option names; an unknown key, a wrong type or a value out of its bounds is refused with an error that names
+ * key, value and bounds, and the config is then unchanged. thread: any, no state. */
+#ifndef SW_CONFIG_CONFIG_H
+#define SW_CONFIG_CONFIG_H
+
+#include "base/err.h"
+#include <stdint.h>
+#include <stdio.h>
+
+#define SW_CONFIG_PATH_BYTES 108 /* sun_path's length, the longest socket path */
+
+struct sw_config {
+    char data_socket[SW_CONFIG_PATH_BYTES];
+    uint64_t data_socket_mode; /* permission bits */
+    char device[16];           /* "auto", "cuda", "host" */
+    char log_level[16];
+    uint64_t scratch_bytes;   /* per GPU */
+    uint64_t chunk_bytes;     /* 0: as large as scratch allows */
+    uint64_t slots;           /* 0: the device's choice */
+    uint64_t host_tier_bytes; /* bound of the arena */
+    uint64_t host_tier_initial_bytes;
+    uint64_t host_tier_slab_bytes;
+    uint64_t max_sessions;
+    uint64_t max_regions, max_session_regions;
+    uint64_t max_session_operations, max_session_memories;
+};
+
+/* The defaults of the table. */
+void sw_config_init(struct sw_config *ret);
+/* Reads a file over *config. errors: -SW_ECONFIG with "file:line: key: ...", -SW_EIO. */
+int sw_config_load(struct sw_config *config, const char *path, struct sw_err *err);
+/* Sets one option from "name=value" (as JSON, or a bare word for strings). errors: -SW_ECONFIG. */
+int sw_config_set(struct sw_config *config, const char *assignment, struct sw_err *err);
+/* Bounds between options (initial <= total ...). errors: -SW_ECONFIG. */
+int sw_config_check(const struct sw_config *config, struct sw_err *err);
+/* Writes a complete, loadable JSON file. */
+void sw_config_print(const struct sw_config *config, FILE *out);
+/* One paragraph per option, for --help. */
+void sw_config_help(FILE *out);
+
+#endif

@@ -1,0 +1,159 @@
+#include "ipc/proto.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Fields are copied by a cursor; the same lists drive length, encoder and decoder. */
+static void put(uint8_t **cursor, const void *value, size_t bytes) {
+    memcpy(*cursor, value, bytes);
+    *cursor += bytes;
+}
+
+static void get(const uint8_t **cursor, void *value, size_t bytes) {
+    memcpy(value, *cursor, bytes);
+    *cursor += bytes;
+}
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields are copied as they lie in memory");
+
+static size_t body_bytes(unsigned type) {
+    switch (type) {
+#define U32(field) +4
+#define U64(field) +8
+#define BYTES(field, n) +(n)
+#define U64S(field, n) +8 * (n)
+#define CASE(NAME, name, number)                                                                                       \
+    case number:                                                                                                       \
+        return (size_t)(0 SW_FIELDS_##NAME(U32, U64, BYTES, U64S));
+        SW_MESSAGES(CASE)
+#undef CASE
+#undef U32
+#undef U64
+#undef BYTES
+#undef U64S
+    default:
+        return 0;
+    }
+}
+
+const char *sw_msg_name(unsigned type) {
+    switch (type) {
+#define CASE(NAME, name, number)                                                                                       \
+    case number:                                                                                                       \
+        return #name;
+        SW_MESSAGES(CASE)
+#undef CASE
+    default:
+        return "unknown";
+    }
+}
+
+size_t sw_msg_encode(const struct sw_msg *msg, uint8_t *packet) {
+    const uint32_t magic = SW_PROTO_MAGIC, body = (uint32_t)body_bytes(msg->header.type);
+    const uint16_t version = SW_PROTO_VERSION;
+    uint8_t *cursor = packet;
+    put(&cursor, &magic, 4);
+    put(&cursor, &version, 2);
+    put(&cursor, &msg->header.type, 2);
+    put(&cursor, &msg->header.seq, 4);
+    put(&cursor, &body, 4);
+    switch (msg->header.type) {
+#define FIELD(field, ...) put(&cursor, &m->field, sizeof m->field);
+#define CASE(NAME, name, number)                                                                                       \
+    case number: {                                                                                                     \
+        const struct sw_msg_##name *m = &msg->u.name;                                                                  \
+        SW_FIELDS_##NAME(FIELD, FIELD, FIELD, FIELD) break;                                                            \
+    }
+        SW_MESSAGES(CASE)
+#undef CASE
+#undef FIELD
+    default:
+        break;
+    }
+    return (size_t)(cursor - packet);
+}
+
+static int decode_header(struct sw_msg_header *ret, const uint8_t *packet, size_t packet_bytes, struct sw_err *err) {
+    memset(ret, 0, sizeof *ret);
+    if (packet_bytes < SW_PROTO_HEADER_BYTES)
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "packet of %zu bytes is shorter than a header",
+                          packet_bytes);
+    const uint8_t *cursor = packet;
+    get(&cursor, &ret->magic, 4);
+    get(&cursor, &ret->version, 2);
+    get(&cursor, &ret->type, 2);
+    get(&cursor, &ret->seq, 4);
+    get(&cursor, &ret->body_bytes, 4);
+    if (ret->magic != SW_PROTO_MAGIC)
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "packet does not start with the protocol's magic");
+    if (ret->version != SW_PROTO_VERSION)
+        return sw_err_set(err, -SW_EVERSION, SW_SCOPE_SESSION, "protocol version %u is not supported, %u is",
+                          (unsigned)ret->version, (unsigned)SW_PROTO_VERSION);
+    return 0;
+}
+
+int sw_msg_decode(struct sw_msg *ret, const uint8_t *packet, size_t packet_bytes, struct sw_err *err) {
+    int rc = decode_header(&ret->header, packet, packet_bytes, err);
+    if (rc < 0)
+        return rc;
+    const unsigned type = ret->header.type;
+    const size_t expected = body_bytes(type);
+    if (!expected)
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "message type %u is unknown", type);
+    if (ret->header.body_bytes != expected || packet_bytes != SW_PROTO_HEADER_BYTES + expected)
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "%s: body of %zu bytes (header says %u), must be %zu",
+                          sw_msg_name(type), packet_bytes - SW_PROTO_HEADER_BYTES, ret->header.body_bytes, expected);
+    const uint8_t *cursor = packet + SW_PROTO_HEADER_BYTES;
+    switch (type) {
+#define FIELD(field, ...) get(&cursor, &m->field, sizeof m->field);
+#define CASE(NAME, name, number)                                                                                       \
+    case number: {                                                                                                     \
+        struct sw_msg_##name *m = &ret->u.name;                                                                        \
+        SW_FIELDS_##NAME(FIELD, FIELD, FIELD, FIELD) break;                                                            \
+    }
+        SW_MESSAGES(CASE)
+#undef CASE
+#undef FIELD
+    default:
+        break;
+    }
+    return 0;
+}
+
+char *sw_msg_text(char *ret, size_t ret_bytes, const uint8_t *field, size_t field_bytes) {
+    size_t n = strnlen((const char *)field, field_bytes);
+    if (n >= ret_bytes)
+        n = ret_bytes - 1;
+    memcpy(ret, field, n);
+    ret[n] = 0;
+    return ret;
+}
+
+void sw_msg_set_text(uint8_t *field, size_t field_bytes, const char *text) {
+    size_t n = strnlen(text, field_bytes);
+    memset(field, 0, field_bytes);
+    memcpy(field, text, n);
+}
+
+void sw_msg_from_err(struct sw_msg *ret, uint32_t seq, const struct sw_err *err) {
+    char text[260]; /* msg and detail with their punctuation */
+    memset(ret, 0, sizeof *ret);
+    ret->header.type = SW_MSG_ERROR;
+    ret->header.seq = seq;
+    ret->u.error.scope = (uint32_t)err->scope;
+    ret->u.error.cuda = (uint32_t)err->cuda;
+    sw_msg_set_text(ret->u.error.name, sizeof ret->u.error.name, sw_err_name(err->code));
+    (void)snprintf(text, sizeof text, "%s%s%s%s", err->msg, err->detail[0] ? " (" : "", err->detail,
+                   err->detail[0] ? ")" : "");
+    sw_msg_set_text(ret->u.error.text, sizeof ret->u.error.text, text);
+}
+
+void sw_msg_to_err(struct sw_err *ret, const struct sw_msg_error *message) {
+    char name[17], text[257];
+    sw_msg_text(name, sizeof name, message->name, sizeof message->name);
+    sw_msg_text(text, sizeof text, message->text, sizeof message->text);
+    int code = sw_err_from_name(name);
+    enum sw_scope scope = message->scope < SW_SCOPE_NR ? (enum sw_scope)message->scope : SW_SCOPE_SESSION;
+    (void)sw_err_set(ret, code ? code : -SW_EPROTO, scope, "%s", text);
+    ret->cuda = (int)message->cuda;
+}

@@ -1,0 +1,134 @@
+/* proto.h - the data socket's messages, each declared once as a field list.
+ *
+ * The socket is SOCK_SEQPACKET on one machine: a packet is one message, a header and the fields in order, little
+ * endian, without padding. Descriptors travel by SCM_RIGHTS with SW_MSG_MEM_PARTS only. A client sends requests, each
+ * with a `seq` of its choice that it does not reuse while a reply is due; the daemon answers every request with exactly
+ * one packet of the same seq: the request's reply type, or SW_MSG_ERROR. HELLO comes first. Replies may come in any
+ * order.
+ *
+ * Memory is named by the client (`mem`, any number, unique in its session), so that MEM_OPEN, its MEM_PARTS and the
+ * SPILL that uses it can be sent without waiting for replies. If MEM_OPEN or MEM_PARTS fail, so does what names it.
+ *
+ * sw_msg_decode() trusts nothing: a packet of the wrong length, magic or type is refused. Adding a field or a message
+ * raises SW_PROTO_VERSION. */
+#ifndef SW_IPC_PROTO_H
+#define SW_IPC_PROTO_H
+
+#include "base/err.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#define SW_PROTO_MAGIC 0x4C495053u /* "SPIL" */
+#define SW_PROTO_VERSION 1
+#define SW_PROTO_HEADER_BYTES 16
+#define SW_PROTO_MAX_PACKET_BYTES 1024 /* header and body; a longer packet is refused, and not read whole */
+#define SW_PROTO_MAX_FDS 64            /* per packet, below the kernel's 253 */
+
+/* struct sw_msg_header on the wire: u32 magic, u16 version, u16 type, u32 seq, u32 body_bytes. */
+struct sw_msg_header {
+    uint32_t magic;
+    uint16_t version, type;
+    uint32_t seq, body_bytes;
+};
+
+/* Flags of SPILL and RESTORE. */
+#define SW_REQ_EVENT 1u /* `event` holds a cudaIpcEventHandle_t to wait for */
+#define SW_REQ_KEEP 2u  /* RESTORE: keep the stored copy */
+
+/* clang-format off */
+/* Field kinds: U32(name) U64(name) BYTES(name, n) U64S(name, n) */
+#define SW_FIELDS_HELLO(U32, U64, BYTES, U64S)      U32(version) BYTES(client, 64)
+#define SW_FIELDS_HELLO_OK(U32, U64, BYTES, U64S)   U32(version) U32(session) U32(max_in_flight) BYTES(server, 32)
+#define SW_FIELDS_MEM_OPEN(U32, U64, BYTES, U64S)   U32(mem) U32(kind) U32(n_parts) U32(once) U64(bytes) \
+                                                    BYTES(device_uuid, 16) BYTES(handle, 64)
+#define SW_FIELDS_MEM_PARTS(U32, U64, BYTES, U64S)  U32(mem) U32(first) U32(count) U64S(part_bytes, SW_PROTO_MAX_FDS)
+#define SW_FIELDS_MEM_CLOSE(U32, U64, BYTES, U64S)  U32(mem)
+#define SW_FIELDS_SPILL(U32, U64, BYTES, U64S)      U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, 64)
+#define SW_FIELDS_RESTORE(U32, U64, BYTES, U64S)    U32(slot) U32(gen) U32(mem) U32(flags) U64(offset) U64(bytes) \
+                                                    BYTES(event, 64)
+#define SW_FIELDS_DROP(U32, U64, BYTES, U64S)       U32(slot) U32(gen)
+#define SW_FIELDS_QUERY(U32, U64, BYTES, U64S)      U32(slot) U32(gen)
+#define SW_FIELDS_STATUS(U32, U64, BYTES, U64S)     U32(reserved)
+#define SW_FIELDS_OK(U32, U64, BYTES, U64S)         U32(reserved)
+#define SW_FIELDS_RESULT(U32, U64, BYTES, U64S)     U32(slot) U32(gen) U64(raw_bytes) U64(stored_bytes) U64(service_us) \
+                                                    BYTES(codec, 16) BYTES(tier, 16)
+#define SW_FIELDS_REGION(U32, U64, BYTES, U64S)     U64(raw_bytes) U64(stored_bytes) BYTES(state, 16) BYTES(codec, 16) \
+                                                    BYTES(tier, 16)
+#define SW_FIELDS_STATUS_OK(U32, U64, BYTES, U64S)  BYTES(version, 32) BYTES(device, 64) U32(n_gpus) U32(sessions) \
+                                                    U32(regions) U64(scratch_bytes) U64(scratch_limit_bytes) \
+                                                    U64(tier_capacity_bytes) U64(tier_backed_bytes) \
+                                                    U64(tier_used_bytes) U64(mapped_memories)
+#define SW_FIELDS_ERROR(U32, U64, BYTES, U64S)      U32(scope) U32(cuda) BYTES(name, 16) BYTES(text, 256)
+
+/* X(NAME, name, type number): requests below 100, replies from 100. Numbers are never reused. */
+#define SW_MESSAGES(X) \
+    X(HELLO, hello, 1) X(MEM_OPEN, mem_open, 2) X(MEM_PARTS, mem_parts, 3) X(MEM_CLOSE, mem_close, 4) \
+    X(SPILL, spill, 5) X(RESTORE, restore, 6) X(DROP, drop, 7) X(QUERY, query, 8) X(STATUS, status, 9) \
+    X(HELLO_OK, hello_ok, 100) X(OK, ok, 101) X(RESULT, result, 102) X(REGION, region, 103) \
+    X(STATUS_OK, status_ok, 104) X(ERROR, error, 105)
+/* clang-format on */
+
+enum sw_msg_type {
+#define SW_MSG_ENUM(NAME, name, number) SW_MSG_##NAME = (number),
+    SW_MESSAGES(SW_MSG_ENUM)
+#undef SW_MSG_ENUM
+};
+
+/* struct sw_msg_hello { uint32_t version; char client[64]; } and so on. BYTES fields that hold text are zero padded and
+ * need not end in a zero: sw_msg_text() makes a string of one. */
+#define SW_FIELD_U32(field) uint32_t field;
+#define SW_FIELD_U64(field) uint64_t field;
+#define SW_FIELD_BYTES(field, n) uint8_t field[n];
+#define SW_FIELD_U64S(field, n) uint64_t field[n];
+#define SW_MSG_STRUCT(NAME, name, number)                                                                              \
+    struct sw_msg_##name {                                                                                             \
+        SW_FIELDS_##NAME(SW_FIELD_U32, SW_FIELD_U64, SW_FIELD_BYTES, SW_FIELD_U64S)                                    \
+    };
+SW_MESSAGES(SW_MSG_STRUCT)
+#undef SW_MSG_STRUCT
+#undef SW_FIELD_U32
+#undef SW_FIELD_U64
+#undef SW_FIELD_BYTES
+#undef SW_FIELD_U64S
+
+/* Any message, by header.type. */
+struct sw_msg {
+    struct sw_msg_header header;
+    union {
+#define SW_MSG_MEMBER(NAME, name, number) struct sw_msg_##name name;
+        SW_MESSAGES(SW_MSG_MEMBER)
+#undef SW_MSG_MEMBER
+    } u;
+};
+
+/* Name of a message type for logs, "unknown" if there is none. thread: any. */
+const char *sw_msg_name(unsigned type);
+
+/* Encodes msg->u by msg->header.type with msg->header.seq; magic, version and length are filled in. packet:
+ * SW_PROTO_MAX_PACKET_BYTES. Returns the packet's bytes. thread: any. */
+size_t sw_msg_encode(const struct sw_msg *msg, uint8_t *packet);
+
+/* Checks and decodes one packet. On an error ret->header.seq is the packet's seq if one could be read, else 0.
+ * errors: -SW_EPROTO (too short, wrong magic, unknown type, wrong length), -SW_EVERSION. thread: any. */
+int sw_msg_decode(struct sw_msg *ret, const uint8_t *packet, size_t packet_bytes, struct sw_err *err);
+
+/* Copies a zero padded field into a string; ret_bytes >= field_bytes + 1. Returns ret. */
+char *sw_msg_text(char *ret, size_t ret_bytes, const uint8_t *field, size_t field_bytes);
+/* Copies a string into a field, zero padded, cut if too long. */
+void sw_msg_set_text(uint8_t *field, size_t field_bytes, const char *text);
+
+/* Makes the ERROR message for seq from a failed call's record. */
+void sw_msg_from_err(struct sw_msg *ret, uint32_t seq, const struct sw_err *err);
+/* And back; an unknown name becomes -SW_EPROTO. */
+void sw_msg_to_err(struct sw_err *ret, const struct sw_msg_error *message);
+
+/* One packet out or in, with descriptors. MSG_NOSIGNAL, MSG_CMSG_CLOEXEC. fds may be NULL if n_fds is 0.
+ * sw_packet_send: 0, or -SW_EAGAIN (socket full), -SW_ECONN.
+ * sw_packet_receive: *ret_bytes is the packet's length (0: peer closed), *ret_n_fds descriptors in fds
+ * (SW_PROTO_MAX_FDS), owned by the caller. errors: -SW_EAGAIN, -SW_ECONN, -SW_EPROTO (packet longer than
+ * SW_PROTO_MAX_PACKET_BYTES: consumed), -SW_EFDS (more descriptors than allowed: all closed). After an error no
+ * descriptor is left open. thread: any. */
+int sw_packet_send(int socket, const uint8_t *packet, size_t bytes, const int *fds, unsigned n_fds);
+int sw_packet_receive(int socket, uint8_t *packet, size_t *ret_bytes, int *fds, unsigned *ret_n_fds);
+
+#endif

@@ -1,0 +1,140 @@
+/* spillway.h - client API of Spillway: park GPU memory in spillwayd, compressed, and get the same bytes back.
+ *
+ * What a client must not do
+ *   - write to, or free, memory between spillway_spill*() and the completion of its ticket: the daemon reads it;
+ *   - read from, write to, or free memory between spillway_restore*() and the completion of its ticket;
+ *   - use a connection from two threads at once without its own lock (different connections are independent);
+ *   - use a connection after fork(): the child must open its own;
+ *   - keep a region id across connections: a region lives as long as the connection that spilled it.
+ *
+ * Life of a region: spill -> ticket completes -> the client frees or reuses its memory -> restore into memory of at
+ * least the same length -> ticket completes -> the same bytes are there, and the id is used up (unless kept).
+ *
+ * Units are bytes. Functions return 0 or a negative SPILLWAY_E... code; the last argument, if not NULL, says what
+ * failed and what is unusable now. The header is plain C and needs no CUDA header; the library finds the CUDA driver at
+ * run time and works without one for memfd memory. */
+#ifndef SPILLWAY_H
+#define SPILLWAY_H
+
+#include "spillway_errors.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SPILLWAY_VERSION_MAJOR 0
+#define SPILLWAY_VERSION_MINOR 1
+
+enum spillway_error_code {
+#define SPILLWAY_ERROR_ENUM(name, code, text) SPILLWAY_E##name = (code),
+    SPILLWAY_ERROR_LIST(SPILLWAY_ERROR_ENUM)
+#undef SPILLWAY_ERROR_ENUM
+};
+
+/* The largest thing that is unusable after an error. */
+enum spillway_scope {
+    SPILLWAY_SCOPE_REQUEST, /* this call only */
+    SPILLWAY_SCOPE_REGION,  /* the region named in the call */
+    SPILLWAY_SCOPE_SESSION, /* the connection: close it */
+    SPILLWAY_SCOPE_DEVICE,  /* this GPU, for the daemon */
+    SPILLWAY_SCOPE_DAEMON
+};
+
+struct spillway_error {
+    int code; /* negative SPILLWAY_E..., 0: none */
+    enum spillway_scope scope;
+    int cuda;       /* CUDA driver's code, or 0 */
+    char name[16];  /* "ENOSPACE" */
+    char text[256]; /* what failed, with which arguments */
+};
+
+struct spillway;        /* a connection; opaque */
+struct spillway_ticket; /* an operation in flight; opaque */
+struct CUstream_st;     /* CUstream, cudaStream_t */
+
+/* Name of a region in the daemon; copy it freely. All zero is never a valid id. */
+struct spillway_region {
+    uint32_t slot, generation;
+};
+
+/* Connects and agrees on the protocol version. socket_path NULL: $SPILLWAY_SOCKET, else /run/spillway/data.sock.
+ * owns: the caller, until spillway_close(). errors: ECONN, EACCES, EVERSION, ELIMIT, ENOMEM. */
+int spillway_open(struct spillway **ret, const char *socket_path, struct spillway_error *error);
+/* Ends the session: running operations are canceled, regions dropped, tickets freed. NULL is a no-op. */
+void spillway_close(struct spillway *connection);
+
+/* Starts a spill of data[0..bytes) and returns at once. The kind of memory is found from the pointer: cudaMalloc (also
+ * the middle of a block), VMM allocations with exportable handles, cudaMallocAsync from a pool made with POSIX
+ * descriptor export, or a memfd mapped MAP_SHARED in this process (sealed against shrinking by the library). stream:
+ * work queued on it before this call is waited for on the GPU, without blocking the caller; NULL: the default stream
+ * for GPU memory; ignored for memfd. *ret_ticket: owned by the caller until spillway_ticket_free(). When it completes
+ * with success the memory is no longer mapped by the daemon and may be freed; with an error it is untouched. errors:
+ * EMEMKIND, EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, ENOMEM. */
+int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
+                   struct spillway_ticket **ret_ticket, struct spillway_error *error);
+
+#define SPILLWAY_RESTORE_KEEP 1u /* the region stays stored and its id valid */
+
+/* Starts a restore of a region into data[0..bytes), bytes being at least the region's length. stream as above: when the
+ * ticket completes, the bytes are visible to any work queued afterwards. errors: as spill; by ticket: ENOENT, ESTALE,
+ * ESTATE, EBUSY, ETOOSMALL, ELOST, ECHECKSUM, EFRAME. */
+int spillway_restore(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
+                     struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
+                     struct spillway_error *error);
+
+/* What a completed operation did. */
+struct spillway_result {
+    struct spillway_region region;
+    uint64_t raw_bytes, stored_bytes;
+    uint64_t service_us; /* from the daemon's receipt to its reply */
+    char codec[16];      /* "v5t", "raw" */
+    char tier[16];       /* "host" */
+};
+
+/* Waits for one ticket (others complete meanwhile). timeout_ms -1: no limit; 0: only looks.
+ * Returns 0 (success, *ret filled), -SPILLWAY_EAGAIN (not yet), or the operation's error. May be called again. */
+int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillway_result *ret,
+                  struct spillway_error *error);
+/* Forgets a ticket; an operation that still runs goes on, a region it makes is dropped. NULL is a no-op. */
+void spillway_ticket_free(struct spillway_ticket *ticket);
+
+/* For event loops: a descriptor that becomes readable when spillway_dispatch() has something to do (owned by the
+ * connection), and the call that takes in replies without blocking; returns the number of tickets it completed, or an
+ * error of the connection. */
+int spillway_fd(const struct spillway *connection);
+int spillway_dispatch(struct spillway *connection, struct spillway_error *error);
+
+/* Forgets a stored region. Waits for the reply. errors: ENOENT, ESTALE, EBUSY, ECONN. */
+int spillway_drop(struct spillway *connection, struct spillway_region region, struct spillway_error *error);
+
+struct spillway_region_info {
+    uint64_t raw_bytes, stored_bytes;
+    char state[16]; /* "staging", "encoding", "storing", "out", "restoring", "lost" */
+    char codec[16], tier[16];
+};
+/* Asks about a region. Waits for the reply. errors: ENOENT, ESTALE, ECONN. */
+int spillway_query(struct spillway *connection, struct spillway_region region, struct spillway_region_info *ret,
+                   struct spillway_error *error);
+
+struct spillway_status {
+    char version[32];
+    char device[64]; /* first GPU's name, or "host" */
+    uint32_t n_gpus, sessions, regions;
+    uint64_t scratch_bytes;       /* GPU memory that the daemon holds for its work, all GPUs */
+    uint64_t scratch_limit_bytes; /* configured bound, all GPUs */
+    uint64_t tier_capacity_bytes, tier_backed_bytes, tier_used_bytes;
+    uint64_t mapped_memories; /* client memories mapped by the daemon now */
+};
+/* Asks the daemon about itself. Waits for the reply. errors: ECONN. */
+int spillway_status(struct spillway *connection, struct spillway_status *ret, struct spillway_error *error);
+
+/* "ENOSPACE" and its text for a code of either sign. */
+const char *spillway_error_name(int code);
+const char *spillway_error_text(int code);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,135 @@
+/* device.h - what the engine asks of a device: a CUDA GPU, or the host with threads in place of streams.
+ *
+ * A *slot* is one in-order queue with its own frame buffer and scratch, all taken when the device is opened. Work is
+ * queued on a slot and runs in order; different slots run side by side. Memory that a client handed over is reached
+ * through a *mapping*. The engine overlaps encode, copy and decode of successive chunks by using several slots.
+ *
+ * Invariants: no call after open allocates device memory; no call but slot_wait, open, close, map and unmap waits; a
+ * failed step leaves the slot usable (unless -SW_EGPULOST) once slot_wait has returned, and the steps queued behind the
+ * failed one up to that wait are skipped. thread: gpu (this device's worker) for everything but open and close,
+ * which run before and after the worker. */
+#ifndef SW_SPILL_DEVICE_H
+#define SW_SPILL_DEVICE_H
+
+#include "base/err.h"
+#include "codec/codec.h"
+#include <stddef.h>
+#include <stdint.h>
+
+/* How a client's memory travels. Wire values: never renumber. */
+enum sw_mem_kind {
+    SW_MEM_MEMFD,     /* one memfd, sealed with F_SEAL_SHRINK */
+    SW_MEM_CUDA_IPC,  /* cudaMalloc: one legacy IPC handle of the allocation's base */
+    SW_MEM_CUDA_VMM,  /* cuMemCreate: one descriptor per physical allocation, mapped one after the other */
+    SW_MEM_CUDA_POOL, /* cudaMallocAsync: the pool's descriptor and the exported pointer */
+    SW_MEM_KIND_NR
+};
+const char *sw_mem_kind_name(enum sw_mem_kind kind);
+
+enum { SW_MEM_HANDLE_BYTES = 64, SW_DEVICE_UUID_BYTES = 16, SW_MEM_MAX_PARTS = 4096 };
+
+/* Memory as described by a client; checked for shape by the session, for truth by map(). */
+struct sw_mem_desc {
+    enum sw_mem_kind kind;
+    uint8_t device_uuid[SW_DEVICE_UUID_BYTES]; /* CUDA kinds: which GPU it is on */
+    uint8_t handle[SW_MEM_HANDLE_BYTES];       /* CUDA_IPC: cudaIpcMemHandle_t; CUDA_POOL: cudaMemPoolPtrExportData */
+    uint64_t bytes;                            /* length of the allocation, all parts together */
+    uint32_t n_parts;                          /* MEMFD, CUDA_POOL: 1; CUDA_VMM: 1 … SW_MEM_MAX_PARTS; CUDA_IPC: 0 */
+    int *fds;                                  /* [n_parts], owned by the description; -1: taken */
+    uint64_t *part_bytes;                      /* [n_parts] */
+};
+/* Closes the descriptors and frees the arrays; an empty or half-built description is fine. */
+void sw_mem_desc_fini(struct sw_mem_desc *desc);
+
+struct sw_device;
+struct sw_mapping;
+
+struct sw_slot_result {
+    uint64_t frame_bytes; /* after encode */
+    enum sw_codec_id codec;
+};
+
+struct sw_device_info {
+    char name[64];                      /* "NVIDIA H200" or "host" */
+    uint8_t uuid[SW_DEVICE_UUID_BYTES]; /* zero for the host device */
+    unsigned n_slots;
+    uint64_t chunk_bytes;   /* most raw bytes of one chunk; a multiple of 32 KiB */
+    uint64_t scratch_bytes; /* device memory taken at open, everything counted; never grows */
+};
+
+struct sw_device_ops {
+    const struct sw_device_info *(*info)(const struct sw_device *device);
+
+    /* Maps a client's memory and checks desc->bytes against the real allocation. The descriptors stay desc's.
+     * errors: -SW_EIMPORT, -SW_ERANGE (shorter than claimed), -SW_EUNSEALED, -SW_EFDS, -SW_ENOTSUP (kind), -SW_EGPU,
+     * -SW_ENOMEM; nothing stays mapped after an error. */
+    int (*map)(struct sw_device *device, const struct sw_mem_desc *desc, struct sw_mapping **ret, struct sw_err *err);
+    /* Waits for nothing: the caller has waited for every slot that used the mapping. NULL mapping: no-op. */
+    void (*unmap)(struct sw_device *device, struct sw_mapping *mapping);
+
+    /* Makes page-locked, copyable memory of an arena slab, and undoes it. Host device: no-ops. */
+    int (*pin)(struct sw_device *device, void *slab, size_t bytes, struct sw_err *err);
+    void (*unpin)(struct sw_device *device, void *slab, size_t bytes);
+
+    /* Each of these queues a step on slot `s` (0 … n_slots - 1). Offsets are into the mapping; the caller has checked
+     * offset + bytes <= desc->bytes and bytes <= chunk_bytes. Return 0 or an error of the queueing itself; what goes
+     * wrong later is reported by slot_poll / slot_wait. */
+    /* Waits, on the device, for a client's event (cudaIpcEventHandle_t). Host device: -SW_ENOTSUP. */
+    int (*wait_event)(struct sw_device *device, unsigned s, const uint8_t handle[SW_MEM_HANDLE_BYTES],
+                      struct sw_err *err);
+    /* Gathers the sample (codec.h) of mapping[offset, offset + bytes), where bytes may exceed chunk_bytes, into
+     * h_sample (SW_SAMPLE_MAX_BYTES, memory of sample_buffer()). */
+    int (*sample)(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                  uint64_t bytes, struct sw_err *err);
+    /* Where sample() of slot s puts the bytes; valid after slot_wait. */
+    const void *(*sample_buffer)(struct sw_device *device, unsigned s);
+    /* Encodes into slot s's frame buffer; the plan is copied before the call returns. */
+    int (*encode)(struct sw_device *device, unsigned s, const struct sw_plan *plan, const struct sw_mapping *mapping,
+                  uint64_t offset, uint64_t bytes, struct sw_err *err);
+    /* Copies frame buffer [frame_offset, + bytes) to pinned memory, and pinned memory to the frame buffer. */
+    int (*store)(struct sw_device *device, unsigned s, void *h_to, uint64_t frame_offset, uint64_t bytes,
+                 struct sw_err *err);
+    int (*load)(struct sw_device *device, unsigned s, const void *h_from, uint64_t frame_offset, uint64_t bytes,
+                struct sw_err *err);
+    /* Decodes slot s's frame into mapping[offset, offset + layout->raw_bytes) and verifies it: a bad tile makes the
+     * slot report -SW_ECHECKSUM. layout: of the same frame, from sw_frame_parse() on the host copy. */
+    int (*decode)(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
+                  struct sw_mapping *mapping, uint64_t offset, struct sw_err *err);
+
+    /* State of all steps queued on slot s since the last poll or wait that did not say -SW_EAGAIN: 0 all done,
+     * -SW_EAGAIN still running, else the first error. -SW_EGPULOST: the context is dead, close the device. */
+    int (*slot_poll)(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err);
+    /* The same, but waits; never returns -SW_EAGAIN. */
+    int (*slot_wait)(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err);
+
+    void (*close)(struct sw_device *device);
+};
+
+/* Every implementation embeds this first. */
+struct sw_device {
+    const struct sw_device_ops *ops;
+};
+
+struct sw_device_config {
+    uint64_t scratch_bytes; /* bound for all device memory taken, 64 MiB … */
+    unsigned n_slots;       /* 0: the implementation's choice */
+    uint64_t chunk_bytes;   /* 0: as large as scratch_bytes allows */
+};
+
+/* The host device: a thread per slot. n_slots 0: one per online processor, 2 … 16. */
+int sw_device_host_open(struct sw_device **ret, const struct sw_device_config *config, struct sw_err *err);
+
+/* Number of CUDA devices that can be used; 0 without a driver, without a GPU, or in a build without CUDA. */
+int sw_device_cuda_count(void);
+/* CUDA device by ordinal. errors: -SW_EDEVICE, -SW_ENOTSUP (built without CUDA, or device too old), -SW_ENOMEM,
+ * -SW_EGPU; takes at most config->scratch_bytes of device memory beside the context itself. The context is made current
+ * on the calling thread only while needed: the worker calls ops->info first and may be another thread. */
+int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_device_config *config, struct sw_err *err);
+
+/* Wraps a device so that tests can fail a step: the n-th call (1 = next) of the named operation ("map", "pin",
+ * "encode", "store", "load", "decode", "sample", "wait_event", "unmap" is never failed) returns `code` or, if `late`,
+ * lets slot_poll / slot_wait report it. Owns the inner device. */
+int sw_device_faulty_open(struct sw_device **ret, struct sw_device *inner, struct sw_err *err);
+void sw_device_faulty_arm(struct sw_device *faulty, const char *operation, unsigned nth, int code, int late);
+
+#endif

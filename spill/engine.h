@@ -1,0 +1,132 @@
+/* engine.h - moves regions between device memory and tiers; owns all region state.
+ *
+ * The loop thread owns the engine; one worker thread per device does the work and reports back through a queue and one
+ * uv_async_t. Nothing here waits. Every operation that was accepted (returned 0) calls back exactly once, on the loop,
+ * never from inside the call that started it. An operation that is refused returns its error and does not call back.
+ *
+ * Invariant: a region that is not LOST has at least one complete, verified copy. A failed or canceled spill leaves the
+ * client's memory as it was and the region's id dead; a failed restore leaves the region OUT. sw_engine_check() asserts
+ * the books; tests call it after each fault.
+ *
+ * All functions: thread loop. */
+#ifndef SW_SPILL_ENGINE_H
+#define SW_SPILL_ENGINE_H
+
+#include "base/err.h"
+#include "spill/device/device.h"
+#include "spill/tier/tier.h"
+#include <stdbool.h>
+#include <uv.h>
+
+struct sw_engine;
+struct sw_owner; /* what one session owns: memories, regions, operations */
+struct sw_mem;   /* a client's memory that was handed over */
+
+/* What a client holds. `gen` rises whenever the slot is reused: a stale id gives -SW_ESTALE, never a neighbour. */
+struct sw_region_id {
+    uint32_t slot, gen;
+};
+
+/*   IN -> STAGING -> ENCODING -> STORING -> OUT -> RESTORING -> IN     a failed spill falls back to IN, a failed
+ * restore to OUT; RESTORING -> LOST when the stored copy is proved bad. IN regions of a finished, failed or restored
+ * spill are forgotten: their slot is free. */
+enum sw_region_state {
+    SW_REGION_IN,
+    SW_REGION_STAGING,  /* queued, memory not yet mapped, or sample and plan being made */
+    SW_REGION_ENCODING, /* chunks are being encoded */
+    SW_REGION_STORING,  /* last chunk encoded, frames still on their way to the tier */
+    SW_REGION_OUT,
+    SW_REGION_RESTORING,
+    SW_REGION_LOST,
+    SW_REGION_STATE_NR
+};
+const char *sw_region_state_name(enum sw_region_state state);
+
+struct sw_engine_config {
+    struct sw_device *const *devices; /* borrowed; used by the workers from open until closed */
+    unsigned n_devices;
+    struct sw_tier *tier;       /* borrowed */
+    unsigned max_regions;       /* all sessions together */
+    unsigned max_owner_regions; /* per session */
+    unsigned max_owner_ops;     /* operations of one session in flight */
+    unsigned max_owner_mems;    /* memories of one session */
+};
+
+/* errors: -SW_ENOMEM, -SW_EINVAL. */
+int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engine_config *config, struct sw_err *err);
+/* Orderly stop: running operations are canceled, workers joined, then `closed` runs once. All owners must be closed
+ * or closing. NULL engine: no-op. */
+void sw_engine_close(struct sw_engine *engine, void (*closed)(void *arg), void *arg);
+
+int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err *err);
+/* Cancels the owner's operations (their callbacks still run, with -SW_ECANCELED or their result), drops its regions and
+ * memories, then calls `closed` once when nothing of it is left mapped or stored. */
+void sw_owner_close(struct sw_owner *owner, void (*closed)(void *arg), void *arg);
+
+/* Takes over a description (moved: *desc is emptied, also on error). `once`: unmapped as soon as the first operation
+ * that uses it ends, and before its callback; else it stays mapped until sw_mem_close. Mapping happens on the worker
+ * with the first operation. errors: -SW_EDEVICE (no such GPU), -SW_ELIMIT, -SW_ENOMEM. */
+int sw_mem_open(struct sw_owner *owner, struct sw_mem_desc *desc, bool once, struct sw_mem **ret, struct sw_err *err);
+/* Unmaps when the operations that use it have ended, then calls `closed` (may be NULL) on the loop, not from inside
+ * this call. The mem must not be used for new operations afterwards. */
+void sw_mem_close(struct sw_mem *mem, void (*closed)(void *arg), void *arg);
+
+/* Outcome of an operation. */
+struct sw_outcome {
+    struct sw_err err; /* err.code 0: success */
+    struct sw_region_id region;
+    uint64_t raw_bytes, stored_bytes;
+    enum sw_codec_id codec; /* of most of the region's bytes */
+    uint64_t queued_us, total_us;
+};
+typedef void sw_outcome_cb(const struct sw_outcome *outcome, void *arg);
+
+struct sw_range {
+    struct sw_mem *mem;
+    uint64_t offset, bytes;
+    const uint8_t *event; /* cudaIpcEventHandle_t to wait for on the device, or NULL; copied */
+};
+
+/* Copies range (any length, also 0) to the tier and makes a region of it: *ret_id is valid at once, in state STAGING.
+ * When done(success) runs, every frame is committed and a `once` memory is unmapped.
+ * errors: -SW_ERANGE, -SW_ELIMIT, -SW_ENOMEM, -SW_ESHUTDOWN; later in outcome: those of map, -SW_ENOSPACE, -SW_EGPU,
+ * -SW_EGPULOST, -SW_ECANCELED; the region is then forgotten and the memory unchanged. */
+int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_outcome_cb *done, void *arg,
+                    struct sw_region_id *ret_id, struct sw_err *err);
+
+/* Puts a region's bytes into range, which must have room for all of them (range->bytes >= raw_bytes). On success the
+ * stored copy is dropped and the id dies, unless `keep`: then the region stays OUT. When done runs with an error the
+ * destination's content is undefined and the region is OUT (or LOST, on -SW_EFRAME and -SW_ECHECKSUM).
+ * errors: -SW_ENOENT, -SW_ESTALE, -SW_ESTATE (not OUT), -SW_EBUSY (being restored), -SW_ELOST, -SW_ETOOSMALL,
+ * -SW_ERANGE, -SW_ELIMIT, -SW_ENOMEM, -SW_ESHUTDOWN. */
+int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *range, bool keep,
+                      sw_outcome_cb *done, void *arg, struct sw_err *err);
+
+/* Forgets a region that is OUT or LOST and frees its space. errors: -SW_ENOENT, -SW_ESTALE, -SW_EBUSY. */
+int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err);
+
+struct sw_region_info {
+    enum sw_region_state state;
+    uint64_t raw_bytes, stored_bytes;
+    enum sw_codec_id codec;
+    const char *tier;
+};
+/* errors: -SW_ENOENT, -SW_ESTALE (also for ids of other owners: their existence is not confirmed). */
+int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err);
+
+struct sw_engine_stats {
+    unsigned n_devices, n_owners, n_regions, n_mems, n_mapped, n_ops;
+    uint64_t spills, restores, failed_ops, canceled_ops;
+    uint64_t spilled_raw_bytes, spilled_stored_bytes, restored_raw_bytes;
+    uint64_t scratch_bytes; /* device memory taken, all GPUs */
+    struct sw_tier_stats tier;
+};
+void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret);
+
+/* True once a device's context died (-SW_EGPULOST): operations on it fail until the process is restarted. */
+bool sw_engine_device_lost(const struct sw_engine *engine);
+
+/* Asserts the invariants over all regions. */
+void sw_engine_check(const struct sw_engine *engine);
+
+#endif

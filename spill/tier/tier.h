@@ -1,0 +1,67 @@
+/* tier.h - a place where frames are parked.
+ *
+ * A stored frame is a list of extents. Its life: reserve -> (write into the extents) -> commit -> (read) -> release; a
+ * reservation that is not committed is released the same way. Space that was released is reusable at once. A tier has
+ * its own lock and may be used by every worker and the loop; this is the second of the two locks of spill/README.md and
+ * is never held while waiting for a device or a disk. */
+#ifndef SW_SPILL_TIER_H
+#define SW_SPILL_TIER_H
+
+#include "base/err.h"
+#include <stddef.h>
+#include <stdint.h>
+
+struct sw_device;
+struct sw_tier;
+
+/* A run of bytes in the tier; `memory` is set by tiers that can be addressed (host). */
+struct sw_extent {
+    void *memory;
+    uint64_t offset, bytes;
+};
+
+/* A reserved or committed frame. owns: whoever reserved it, until release. */
+struct sw_stored {
+    struct sw_extent *extents; /* in frame order; all but the last are multiples of the tier's block */
+    unsigned n_extents;
+    uint64_t bytes; /* length of the frame */
+    int committed;
+};
+
+struct sw_tier_stats {
+    uint64_t capacity_bytes; /* configured bound */
+    uint64_t backed_bytes;   /* taken from the system so far */
+    uint64_t used_bytes;     /* reserved and committed, rounded to blocks */
+    uint64_t committed_frames;
+};
+
+struct sw_tier_ops {
+    /* Room for a frame of `bytes`; the first extent holds at least min(bytes, 4096) bytes.
+     * errors: -SW_ENOSPACE (bound reached; nothing is reserved), -SW_ENOMEM. thread: any. */
+    int (*reserve)(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err);
+    /* The frame is complete in its extents and from now on counts as stored. thread: any. */
+    int (*commit)(struct sw_tier *tier, struct sw_stored *stored, struct sw_err *err);
+    /* Gives the space back and empties *stored; an empty one is a no-op. thread: any. */
+    void (*release)(struct sw_tier *tier, struct sw_stored *stored);
+    void (*stats)(struct sw_tier *tier, struct sw_tier_stats *ret);
+    /* All frames must have been released. */
+    void (*close)(struct sw_tier *tier);
+};
+
+struct sw_tier {
+    const struct sw_tier_ops *ops;
+    const char *name; /* "host" */
+};
+
+struct sw_tier_host_config {
+    uint64_t capacity_bytes; /* bound */
+    uint64_t initial_bytes;  /* backed, touched and pinned at open; the rest is added slab by slab when needed */
+    uint64_t slab_bytes;     /* multiple of 2 MiB */
+    struct sw_device *const *devices; /* each slab is pinned with these; borrowed for the tier's life */
+    unsigned n_devices;
+};
+
+/* Host memory: memfd slabs, mapped, touched and pinned. errors: -SW_ENOMEM, -SW_EINVAL, -SW_EGPU (pinning). */
+int sw_tier_host_open(struct sw_tier **ret, const struct sw_tier_host_config *config, struct sw_err *err);
+
+#endif
