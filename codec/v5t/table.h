@@ -35,7 +35,8 @@ SW_HOST_DEVICE static inline uint32_t sw_v5t_hash3(uint32_t window) {
 }
 
 /* Trains on sample[0..sample_bytes), which consists of pieces of piece_bytes (the last may be short) that are not
- * adjacent in the column: no symbol is learnt across a seam. Deterministic. thread: any. */
+ * adjacent in the column: no symbol is learnt across a seam. Deterministic; without memory for the training the table
+ * is empty, which codes any input, but does not shrink it. thread: any. */
 void sw_v5t_table_train(struct sw_v5t_table *ret, const uint8_t *sample, size_t sample_bytes, size_t piece_bytes);
 
 /* The frame's symbol table section and back. bytes: align16(9 * n_symbols).

@@ -1,0 +1,128 @@
+#include "codec/frame.h"
+
+#include "codec/checksum.h"
+#include "codec/v5t/table.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+_Static_assert(sizeof(struct sw_frame_header) == SW_FRAME_HEADER_BYTES, "header layout is the format");
+_Static_assert(sizeof(struct sw_tile_record) == 8, "tile record layout is the format");
+
+#define MIN_SEGMENT_LOG2 8
+#define MAX_SEGMENT_LOG2 10
+
+static uint64_t align16(uint64_t bytes) {
+    return (bytes + SW_FRAME_ALIGN - 1) / SW_FRAME_ALIGN * SW_FRAME_ALIGN;
+}
+
+static uint64_t tiles_of(uint64_t raw_bytes, unsigned segment_log2) {
+    uint64_t tile_bytes = (uint64_t)SW_TILE_SEGMENTS << segment_log2;
+    return raw_bytes / tile_bytes + (raw_bytes % tile_bytes != 0);
+}
+
+static uint64_t table_bytes(uint32_t n_symbols) {
+    return align16((uint64_t)9 * n_symbols);
+}
+
+uint64_t sw_frame_bound_bytes(uint64_t raw_bytes) {
+    /* The shortest segments have the most metadata; stored segments are as long as their content. */
+    uint64_t tiles = tiles_of(raw_bytes, MIN_SEGMENT_LOG2);
+    return SW_FRAME_HEAD_MAX_BYTES + align16(sizeof(struct sw_tile_record) * tiles) + SW_TILE_SEGMENTS * tiles +
+           align16(raw_bytes);
+}
+
+void sw_frame_layout_init(struct sw_frame_layout *ret, enum sw_codec_id codec, unsigned segment_log2,
+                          uint64_t raw_bytes, uint32_t n_symbols) {
+    uint64_t tiles = tiles_of(raw_bytes, segment_log2);
+    *ret = (struct sw_frame_layout){
+        .codec = codec,
+        .segment_log2 = segment_log2,
+        .n_tiles = (uint32_t)tiles,
+        .n_symbols = n_symbols,
+        .raw_bytes = raw_bytes,
+    };
+    ret->records_offset = SW_FRAME_HEADER_BYTES + table_bytes(n_symbols);
+    ret->counts_offset = ret->records_offset + align16(sizeof(struct sw_tile_record) * tiles);
+    ret->data_offset = ret->counts_offset;
+    if (codec == SW_CODEC_RAW)
+        ret->frame_bytes = ret->data_offset + align16(raw_bytes);
+    else
+        ret->data_offset += SW_TILE_SEGMENTS * tiles;
+}
+
+static uint32_t header_hash(const void *header, const void *table, uint32_t n_symbols) {
+    uint32_t h = sw_hash_update(0, header, offsetof(struct sw_frame_header, header_hash));
+    return sw_hash_finish(sw_hash_update(h, table, table_bytes(n_symbols)));
+}
+
+void sw_frame_header_init(struct sw_frame_header *ret, const struct sw_frame_layout *layout, const void *table) {
+    *ret = (struct sw_frame_header){
+        .magic = SW_FRAME_MAGIC,
+        .version = SW_FRAME_VERSION,
+        .codec = (uint8_t)layout->codec,
+        .segment_log2 = (uint8_t)layout->segment_log2,
+        .raw_bytes = layout->raw_bytes,
+        .frame_bytes = layout->frame_bytes,
+        .n_tiles = layout->n_tiles,
+        .n_symbols = layout->n_symbols,
+    };
+    ret->header_hash = header_hash(ret, table, layout->n_symbols);
+}
+
+/* Checks that need the header alone; what they accept keeps the sizes of the sections small enough to add up. */
+static int check_fields(const struct sw_frame_header *h, struct sw_err *err) {
+    static const uint8_t zeros[sizeof h->reserved];
+    if (h->codec >= SW_CODEC_NR)
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame names codec %u, which is unknown", h->codec);
+    bool is_raw = h->codec == SW_CODEC_RAW;
+    if (h->segment_log2 > MAX_SEGMENT_LOG2 || h->segment_log2 < (is_raw ? MAX_SEGMENT_LOG2 : MIN_SEGMENT_LOG2))
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame has segments of 2^%u bytes", h->segment_log2);
+    if (h->raw_bytes > SW_FRAME_MAX_RAW_BYTES)
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame claims %llu raw bytes",
+                          (unsigned long long)h->raw_bytes);
+    if (h->n_tiles != tiles_of(h->raw_bytes, h->segment_log2))
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame has %u tiles for %llu bytes", h->n_tiles,
+                          (unsigned long long)h->raw_bytes);
+    if (is_raw && h->n_symbols)
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "raw frame has a symbol table");
+    if (memcmp(h->reserved, zeros, sizeof zeros) != 0)
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "reserved header bytes are not zero");
+    return 0;
+}
+
+int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_bytes, uint64_t frame_bytes,
+                   struct sw_err *err) {
+    struct sw_frame_header h;
+    if (head_bytes < sizeof h || frame_bytes < sizeof h)
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame is cut in its header");
+    memcpy(&h, head, sizeof h);
+    if (h.magic != SW_FRAME_MAGIC)
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "not a frame");
+    if (h.version != SW_FRAME_VERSION)
+        return sw_err_set(err, -SW_EVERSION, SW_SCOPE_REQUEST, "frame version %u, known is %d", h.version,
+                          SW_FRAME_VERSION);
+    if (h.n_symbols > SW_V5T_MAX_SYMBOLS)
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame has %u symbols", h.n_symbols);
+    uint64_t table_end = SW_FRAME_HEADER_BYTES + table_bytes(h.n_symbols);
+    if (table_end > head_bytes || table_end > frame_bytes)
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame is cut in its symbol table");
+    if (header_hash(head, (const uint8_t *)head + SW_FRAME_HEADER_BYTES, h.n_symbols) != h.header_hash)
+        return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REQUEST, "frame header is damaged");
+    int r = check_fields(&h, err);
+    if (r < 0)
+        return r;
+
+    struct sw_frame_layout layout;
+    sw_frame_layout_init(&layout, (enum sw_codec_id)h.codec, h.segment_log2, h.raw_bytes, h.n_symbols);
+    bool fits = h.codec == SW_CODEC_RAW ? h.frame_bytes == layout.frame_bytes : h.frame_bytes >= layout.data_offset;
+    if (!fits || h.frame_bytes % SW_FRAME_ALIGN)
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame's sections do not fit into its %llu bytes",
+                          (unsigned long long)h.frame_bytes);
+    if (h.frame_bytes != frame_bytes)
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame of %llu bytes is %llu bytes long",
+                          (unsigned long long)h.frame_bytes, (unsigned long long)frame_bytes);
+    layout.frame_bytes = h.frame_bytes;
+    *ret = layout;
+    return 0;
+}
