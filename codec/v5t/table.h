@@ -29,9 +29,18 @@ struct sw_v5t_table {
     uint32_t reserved;
 };
 
+/* The low three bytes of `window`, mixed by a bijection of 24 bits (multiplication by an odd number): the upper 11 bits
+ * choose the slot, and slot and the lower 13 bits (the tag) together identify the three bytes exactly, so that an
+ * encoder's table entry needs to hold only the tag. Bits 24 and up of the result are noise. */
+SW_HOST_DEVICE static inline uint32_t sw_v5t_mix3(uint32_t window) {
+    return window * 0x9E3779B1u;
+}
+
+#define SW_V5T_TAG_BITS (24 - SW_V5T_HASH_LOG2)
+
 /* Slot of a symbol of 3 or more bytes; uses the low three bytes of `window`. */
 SW_HOST_DEVICE static inline uint32_t sw_v5t_hash3(uint32_t window) {
-    return ((window & 0xFFFFFFu) * 2971215073u) >> (32 - SW_V5T_HASH_LOG2);
+    return sw_v5t_mix3(window) >> SW_V5T_TAG_BITS & ((1u << SW_V5T_HASH_LOG2) - 1);
 }
 
 /* Trains on sample[0..sample_bytes), which consists of pieces of piece_bytes (the last may be short) that are not
