@@ -1,0 +1,382 @@
+/* config.c - the option table and the four things made from it: parser, checks, --help, --print-config.
+ *
+ * Defaults are written as a user would write them and go through the same parser as everything else. */
+#include "config/config.h"
+
+#include "base/assert.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KIB (UINT64_C(1) << 10)
+#define MIB (UINT64_C(1) << 20)
+#define GIB (UINT64_C(1) << 30)
+#define TIB (UINT64_C(1) << 40)
+
+enum type {
+    TYPE_COUNT,  /* JSON integer */
+    TYPE_BYTES,  /* JSON integer, or a string with a unit: "512 MiB" */
+    TYPE_TEXT,   /* JSON string, 1 ... size - 1 bytes */
+    TYPE_CHOICE, /* JSON string out of `choices` */
+    TYPE_MODE    /* JSON string of octal digits */
+};
+
+struct option {
+    const char *name;
+    enum type type;
+    size_t offset, size;         /* of the field in struct sw_config */
+    uint64_t min, max, multiple; /* numbers */
+    const char *choices;         /* TYPE_CHOICE: separated by ", " */
+    const char *fallback;        /* default, as a user writes it */
+    const char *help;
+};
+
+#define FIELD(field)                                                                                                   \
+    .name = #field, .offset = offsetof(struct sw_config, field), .size = sizeof((struct sw_config *)0)->field
+
+/* clang-format off */
+static const struct option options[] = {
+    {FIELD(data_socket), .type = TYPE_TEXT, .fallback = "/run/spillway/data.sock",
+     .help = "Path of the socket that clients connect to. Its folder is made if it is missing."},
+    {FIELD(data_socket_mode), .type = TYPE_MODE, .max = 0777, .fallback = "0660",
+     .help = "Permissions of the socket: who may write to it may spill."},
+    {FIELD(device), .type = TYPE_CHOICE, .choices = "auto, cuda, host", .fallback = "auto",
+     .help = "auto: every CUDA GPU that is there, and host memory; cuda: the same, but at least one GPU is required; "
+             "host: host memory only."},
+    {FIELD(log_level), .type = TYPE_CHOICE, .choices = "error, warning, info, debug", .fallback = "info",
+     .help = "The least important lines that are still logged."},
+    {FIELD(scratch_bytes), .type = TYPE_BYTES, .min = 64 * MIB, .max = 16 * GIB, .multiple = 1, .fallback = "256 MiB",
+     .help = "Most device memory, per GPU, that the service takes for its own work; taken at start, never more."},
+    {FIELD(chunk_bytes), .type = TYPE_BYTES, .max = GIB, .multiple = 32 * KIB, .fallback = "0",
+     .help = "Input bytes that are encoded and copied as one; 0: as many as scratch_bytes allows."},
+    {FIELD(slots), .type = TYPE_COUNT, .max = 64, .multiple = 1, .fallback = "0",
+     .help = "Chunks of one device that are worked on side by side; 0: the device's choice."},
+    {FIELD(host_tier_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = 64 * TIB, .multiple = 2 * MIB,
+     .fallback = "8 GiB",
+     .help = "Bound of the host memory that spilled regions may occupy. It is pinned: leave the rest of the host "
+             "enough to live on."},
+    {FIELD(host_tier_initial_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .fallback = "256 MiB",
+     .help = "Part of host_tier_bytes that is taken and pinned at start, before the service is ready; the rest follows "
+             "on demand."},
+    {FIELD(host_tier_slab_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = TIB, .multiple = 2 * MIB,
+     .fallback = "256 MiB",
+     .help = "Piece by which the host tier grows."},
+    {FIELD(max_sessions), .type = TYPE_COUNT, .min = 1, .max = 65536, .multiple = 1, .fallback = "256",
+     .help = "Clients connected at once; one more is refused with ELIMIT."},
+    {FIELD(max_regions), .type = TYPE_COUNT, .min = 1, .max = 1u << 30, .multiple = 1, .fallback = "1048576",
+     .help = "Regions of all sessions together."},
+    {FIELD(max_session_regions), .type = TYPE_COUNT, .min = 1, .max = 1u << 30, .multiple = 1, .fallback = "65536",
+     .help = "Regions of one session."},
+    {FIELD(max_session_operations), .type = TYPE_COUNT, .min = 1, .max = 65536, .multiple = 1, .fallback = "256",
+     .help = "Spills and restores of one session that may be under way at once."},
+    {FIELD(max_session_memories), .type = TYPE_COUNT, .min = 1, .max = 1u << 20, .multiple = 1, .fallback = "1024",
+     .help = "Memories that one session may have handed over at once."},
+};
+/* clang-format on */
+enum { OPTION_COUNT = sizeof options / sizeof options[0] };
+
+static const struct {
+    const char *name;
+    uint64_t bytes;
+} units[] = {{"TiB", TIB}, {"GiB", GIB}, {"MiB", MIB}, {"KiB", KIB}, {"B", 1}, {"", 1}};
+enum { UNIT_COUNT = sizeof units / sizeof units[0] };
+
+static const struct option *find_option(const char *name) {
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        if (strcmp(options[i].name, name) == 0)
+            return &options[i];
+    return NULL;
+}
+
+static bool is_text(const struct option *option) {
+    return option->type == TYPE_TEXT || option->type == TYPE_CHOICE;
+}
+
+static uint64_t get_number(const struct sw_config *config, const struct option *option) {
+    uint64_t value;
+    memcpy(&value, (const char *)config + option->offset, sizeof value);
+    return value;
+}
+
+static const char *get_text(const struct sw_config *config, const struct option *option) {
+    return (const char *)config + option->offset;
+}
+
+/* "256 MiB", by the largest unit that leaves no rest. */
+static const char *format_bytes(char *ret, size_t ret_bytes, uint64_t bytes) {
+    size_t i = 0;
+    while (units[i].bytes > 1 && (bytes == 0 || bytes % units[i].bytes))
+        i++;
+    if (units[i].bytes > 1)
+        (void)snprintf(ret, ret_bytes, "%" PRIu64 " %s", bytes / units[i].bytes, units[i].name);
+    else
+        (void)snprintf(ret, ret_bytes, "%" PRIu64, bytes);
+    return ret;
+}
+
+/* Digits only: strtoull() alone would take signs, spaces and hexadecimal. Returns where the digits end, or NULL. */
+static const char *parse_digits(const char *text, int base, uint64_t *ret) {
+    char *end;
+    if (*text < '0' || *text > '9')
+        return NULL;
+    errno = 0;
+    *ret = strtoull(text, &end, base);
+    return errno ? NULL : end;
+}
+
+static bool parse_bytes(const char *text, uint64_t *ret) {
+    uint64_t number;
+    const char *unit = parse_digits(text, 10, &number);
+    if (!unit)
+        return false;
+    while (*unit == ' ')
+        unit++;
+    for (size_t i = 0; i < UNIT_COUNT; i++)
+        if (strcmp(unit, units[i].name) == 0)
+            return !__builtin_mul_overflow(number, units[i].bytes, ret);
+    return false;
+}
+
+/* What an option accepts, for errors and help. */
+static const char *describe(char *ret, size_t ret_bytes, const struct option *option) {
+    char min[24], max[24], multiple[24];
+    switch (option->type) {
+    case TYPE_COUNT:
+        (void)snprintf(ret, ret_bytes, "a whole number from %" PRIu64 " to %" PRIu64, option->min, option->max);
+        break;
+    case TYPE_BYTES:
+        (void)snprintf(ret, ret_bytes, "a size from %s to %s%s%s", format_bytes(min, sizeof min, option->min),
+                       format_bytes(max, sizeof max, option->max), option->multiple > 1 ? " in steps of " : "",
+                       option->multiple > 1 ? format_bytes(multiple, sizeof multiple, option->multiple) : "");
+        break;
+    case TYPE_TEXT:
+        (void)snprintf(ret, ret_bytes, "a string of 1 to %zu bytes", option->size - 1);
+        break;
+    case TYPE_CHOICE:
+        (void)snprintf(ret, ret_bytes, "one of %s", option->choices);
+        break;
+    case TYPE_MODE:
+        (void)snprintf(ret, ret_bytes, "a string of octal digits from \"0000\" to \"%04" PRIo64 "\"", option->max);
+        break;
+    }
+    return ret;
+}
+
+static bool is_choice(const struct option *option, const char *text) {
+    const size_t bytes = strlen(text);
+    for (const char *choice = option->choices; *choice;) {
+        const size_t n = strcspn(choice, ",");
+        if (n == bytes && strncmp(choice, text, n) == 0)
+            return true;
+        choice += n + strspn(choice + n, ", ");
+    }
+    return false;
+}
+
+static bool store_number(struct sw_config *config, const struct option *option, uint64_t value) {
+    if (value < option->min || value > option->max || (option->multiple > 1 && value % option->multiple))
+        return false;
+    memcpy((char *)config + option->offset, &value, sizeof value);
+    return true;
+}
+
+static bool store_text(struct sw_config *config, const struct option *option, const char *text) {
+    const size_t bytes = strlen(text);
+    if (bytes == 0 || bytes >= option->size || (option->type == TYPE_CHOICE && !is_choice(option, text)))
+        return false;
+    char *field = (char *)config + option->offset;
+    memset(field, 0, option->size);
+    memcpy(field, text, bytes);
+    return true;
+}
+
+/* A value written as a string. */
+static bool store_string(struct sw_config *config, const struct option *option, const char *text) {
+    uint64_t number;
+    const char *end;
+    switch (option->type) {
+    case TYPE_BYTES:
+        return parse_bytes(text, &number) && store_number(config, option, number);
+    case TYPE_MODE:
+        end = parse_digits(text, 8, &number);
+        return end && !*end && store_number(config, option, number);
+    case TYPE_TEXT:
+    case TYPE_CHOICE:
+        return store_text(config, option, text);
+    case TYPE_COUNT:
+        break;
+    }
+    return false;
+}
+
+static int store_json(struct sw_config *config, const struct option *option, const json_t *value, struct sw_err *err) {
+    bool good = false;
+    if (json_is_string(value))
+        good = store_string(config, option, json_string_value(value));
+    else if (json_is_integer(value) && json_integer_value(value) >= 0 &&
+             (option->type == TYPE_COUNT || option->type == TYPE_BYTES))
+        good = store_number(config, option, (uint64_t)json_integer_value(value));
+    if (good)
+        return 0;
+    char expected[128];
+    char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    int rc = sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: %.24s is not %s", option->name, shown ? shown : "value",
+                        describe(expected, sizeof expected, option));
+    free(shown);
+    return rc;
+}
+
+void sw_config_init(struct sw_config *ret) {
+    memset(ret, 0, sizeof *ret);
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        uint64_t number;
+        if (options[i].type != TYPE_COUNT)
+            SW_ASSERT(store_string(ret, &options[i], options[i].fallback));
+        else
+            SW_ASSERT(parse_digits(options[i].fallback, 10, &number) && store_number(ret, &options[i], number));
+    }
+}
+
+static int store_object(struct sw_config *config, json_t *object, struct sw_err *err) {
+    const char *name;
+    json_t *value;
+    if (!json_is_object(object))
+        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "must be one JSON object");
+    json_object_foreach(object, name, value) {
+        const struct option *option = find_option(name);
+        if (!option)
+            return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%.48s: unknown option", name);
+        int rc = store_json(config, option, value, err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+int sw_config_load(struct sw_config *config, const char *path, struct sw_err *err) {
+    /* The end of a path says more than its beginning, and the record is short. */
+    const size_t length = strlen(path), shown = 32;
+    const char *tail = length > shown ? path + length - shown : path, *dots = length > shown ? "..." : "";
+    FILE *file = fopen(path, "re");
+    if (!file) {
+        int rc = sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "%s%s: %s", dots, tail, strerror(errno));
+        return sw_err_detail(err, "fopen"), rc;
+    }
+    json_error_t where;
+    errno = 0;
+    json_t *object = json_loadf(file, JSON_REJECT_DUPLICATES, &where);
+    const int read_error = ferror(file) ? errno : 0;
+    (void)fclose(file);
+    struct sw_config changed = *config;
+    int rc;
+    if (read_error) {
+        rc = sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "%s%s: %s", dots, tail, strerror(read_error));
+        (void)sw_err_detail(err, "fread");
+    } else if (!object) {
+        rc = sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s%s:%d: %s", dots, tail, where.line, where.text);
+    } else {
+        rc = store_object(&changed, object, err);
+        if (rc < 0)
+            sw_err_context(err, "%s%s", dots, tail);
+    }
+    json_decref(object);
+    if (rc == 0)
+        *config = changed;
+    return rc;
+}
+
+int sw_config_set(struct sw_config *config, const char *assignment, struct sw_err *err) {
+    char name[48];
+    const size_t name_bytes = strcspn(assignment, "=");
+    if (!assignment[name_bytes] || !name_bytes)
+        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%.48s: must be NAME=VALUE", assignment);
+    (void)snprintf(name, sizeof name, "%.*s", (int)(name_bytes < sizeof name ? name_bytes : sizeof name), assignment);
+    const struct option *option = find_option(name);
+    if (!option)
+        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: unknown option", name);
+    const char *text = assignment + name_bytes + 1;
+    json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
+    /* What is no JSON, or no string where only a string will do, is meant literally: device=host, mode=660. */
+    if (!value || (!json_is_string(value) && (is_text(option) || option->type == TYPE_MODE))) {
+        json_decref(value);
+        value = json_string(text);
+    }
+    if (!value)
+        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: value is not UTF-8", name);
+    int rc = store_json(config, option, value, err);
+    json_decref(value);
+    return rc;
+}
+
+/* Options that bound each other: the first must not exceed the second. */
+int sw_config_check(const struct sw_config *config, struct sw_err *err) {
+    static const char *const pairs[][2] = {
+        {"host_tier_initial_bytes", "host_tier_bytes"},
+        {"host_tier_slab_bytes", "host_tier_bytes"},
+        {"chunk_bytes", "scratch_bytes"},
+        {"max_session_regions", "max_regions"},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        const uint64_t small = get_number(config, find_option(pairs[i][0]));
+        const uint64_t large = get_number(config, find_option(pairs[i][1]));
+        if (small > large)
+            return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: %" PRIu64 " exceeds %s, which is %" PRIu64,
+                              pairs[i][0], small, pairs[i][1], large);
+    }
+    return 0;
+}
+
+static json_t *to_json(const struct sw_config *config, const struct option *option) {
+    char text[32];
+    const uint64_t number = is_text(option) ? 0 : get_number(config, option);
+    switch (option->type) {
+    case TYPE_COUNT:
+        return json_integer((json_int_t)number);
+    case TYPE_BYTES:
+        return json_string(format_bytes(text, sizeof text, number));
+    case TYPE_MODE:
+        (void)snprintf(text, sizeof text, "%04" PRIo64, number);
+        return json_string(text);
+    case TYPE_TEXT:
+    case TYPE_CHOICE:
+        break;
+    }
+    return json_string(get_text(config, option));
+}
+
+void sw_config_print(const struct sw_config *config, FILE *out) {
+    json_t *object = json_object();
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        (void)json_object_set_new(object, options[i].name, to_json(config, &options[i]));
+    (void)json_dumpf(object, out, JSON_INDENT(4));
+    (void)fputc('\n', out);
+    json_decref(object);
+}
+
+/* Words of `text` in lines of at most 78 columns, indented by 6. */
+static void print_wrapped(FILE *out, const char *text) {
+    size_t column = 0;
+    while (*text) {
+        const size_t word = strcspn(text, " ");
+        if (column && column + 1 + word > 78) {
+            (void)fputc('\n', out);
+            column = 0;
+        }
+        column += (size_t)fprintf(out, "%s%.*s", column ? " " : "      ", (int)word, text);
+        text += word + strspn(text + word, " ");
+    }
+    (void)fputc('\n', out);
+}
+
+void sw_config_help(FILE *out) {
+    char accepted[128];
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        (void)fprintf(out, "  %s: %s (default: %s)\n", options[i].name,
+                      describe(accepted, sizeof accepted, &options[i]), options[i].fallback);
+        print_wrapped(out, options[i].help);
+    }
+}

@@ -1,0 +1,304 @@
+/* The option table: every kind of wrong file or assignment is refused with a text that says where and what, and leaves
+ * the config as it was; what is printed loads again. */
+#include "config/config.h"
+#include "base/log.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char path[64];
+
+static void write_file(const char *text, size_t bytes) {
+    (void)strcpy(path, "/tmp/spillway-config-XXXXXX");
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, text, bytes), (ssize_t)bytes);
+    ck_assert_int_eq(close(fd), 0);
+}
+
+static int load(struct sw_config *config, const char *text, struct sw_err *err) {
+    write_file(text, strlen(text));
+    int rc = sw_config_load(config, path, err);
+    ck_assert_int_eq(unlink(path), 0);
+    return rc;
+}
+
+static void print_to(char *ret, size_t ret_bytes, const struct sw_config *config) {
+    FILE *out = fmemopen(ret, ret_bytes, "w");
+    ck_assert_ptr_nonnull(out);
+    sw_config_print(config, out);
+    ck_assert_int_eq(fclose(out), 0);
+}
+
+START_TEST(defaults) {
+    struct sw_config config;
+    struct sw_err err;
+    sw_config_init(&config);
+    ck_assert_str_eq(config.data_socket, "/run/spillway/data.sock");
+    ck_assert_uint_eq(config.data_socket_mode, 0660);
+    ck_assert_str_eq(config.device, "auto");
+    ck_assert_str_eq(config.log_level, "info");
+    ck_assert_uint_eq(config.scratch_bytes, 256u << 20);
+    ck_assert_uint_eq(config.chunk_bytes, 0);
+    ck_assert_uint_eq(config.slots, 0);
+    ck_assert_uint_eq(config.host_tier_bytes, UINT64_C(8) << 30);
+    ck_assert_uint_eq(config.host_tier_initial_bytes, 256u << 20);
+    ck_assert_uint_eq(config.host_tier_slab_bytes, 256u << 20);
+    ck_assert_uint_eq(config.max_sessions, 256);
+    ck_assert_uint_eq(config.max_regions, 1048576);
+    ck_assert_uint_eq(config.max_session_regions, 65536);
+    ck_assert_uint_eq(config.max_session_operations, 256);
+    ck_assert_uint_eq(config.max_session_memories, 1024);
+    ck_assert_int_eq(sw_config_check(&config, &err), 0);
+}
+END_TEST
+
+START_TEST(shipped_file_is_the_defaults) {
+    char printed[4096] = "", shipped[4096] = "";
+    struct sw_config config;
+    sw_config_init(&config);
+    print_to(printed, sizeof printed, &config);
+    FILE *file = fopen(SW_SOURCE_DIR "/config/spillwayd.json", "r");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_gt(fread(shipped, 1, sizeof shipped - 1, file), 0);
+    ck_assert_int_eq(fclose(file), 0);
+    ck_assert_str_eq(shipped, printed);
+}
+END_TEST
+
+START_TEST(print_and_load_round_trip) {
+    static const char *const assignments[] = {
+        "data_socket=/tmp/with \"quotes\" and \\.sock",
+        "data_socket_mode=0777",
+        "device=host",
+        "log_level=debug",
+        "scratch_bytes=100000000",
+        "chunk_bytes=32 KiB",
+        "slots=64",
+        "host_tier_bytes=64 TiB",
+        "host_tier_initial_bytes=1",
+        "host_tier_slab_bytes=2MiB",
+        "max_sessions=1",
+        "max_regions=1073741824",
+        "max_session_regions=1",
+        "max_session_operations=65536",
+        "max_session_memories=\t7",
+    };
+    struct sw_config config, loaded;
+    struct sw_err err;
+    char printed[4096] = "";
+    sw_config_init(&config);
+    for (size_t i = 0; i < sizeof assignments / sizeof assignments[0]; i++)
+        ck_assert_msg(sw_config_set(&config, assignments[i], &err) == 0, "%s: %s", assignments[i], err.msg);
+    ck_assert_uint_eq(config.data_socket_mode, 0777);
+    ck_assert_uint_eq(config.scratch_bytes, 100000000);
+    ck_assert_uint_eq(config.host_tier_bytes, UINT64_C(64) << 40);
+    print_to(printed, sizeof printed, &config);
+    sw_config_init(&loaded);
+    ck_assert_msg(load(&loaded, printed, &err) == 0, "%s", err.msg);
+    ck_assert_mem_eq(&loaded, &config, sizeof config);
+}
+END_TEST
+
+static const struct {
+    const char *text, *says;
+} bad_files[] = {
+    {"{\"nonsense\": 1}", "nonsense: unknown option"},
+    {"{\"max_sessions\": \"12\"}", "max_sessions: \"12\" is not a whole number from 1 to 65536"},
+    {"{\"max_sessions\": 1.5}", "max_sessions: 1.5 is not a whole number"},
+    {"{\"max_sessions\": true}", "max_sessions: true is not"},
+    {"{\"max_sessions\": null}", "max_sessions: null is not"},
+    {"{\"max_sessions\": [1]}", "max_sessions: [1] is not"},
+    {"{\"max_sessions\": {}}", "max_sessions: {} is not"},
+    {"{\"max_sessions\": 0}", "from 1 to 65536"},
+    {"{\"max_sessions\": -1}", "max_sessions: -1 is not"},
+    {"{\"max_sessions\": 65537}", "max_sessions: 65537 is not"},
+    {"{\"scratch_bytes\": 67108863}", "scratch_bytes: 67108863 is not a size from 64 MiB to 16 GiB"},
+    {"{\"scratch_bytes\": 17179869185}", "17179869185 is not a size"},
+    {"{\"scratch_bytes\": -268435456}", "-268435456 is not a size"},
+    {"{\"scratch_bytes\": \"256 MB\"}", "\"256 MB\" is not a size"},
+    {"{\"scratch_bytes\": \"\"}", "\"\" is not a size"},
+    {"{\"scratch_bytes\": \"MiB\"}", "\"MiB\" is not a size"},
+    {"{\"scratch_bytes\": \" 256 MiB\"}", "is not a size"},
+    {"{\"scratch_bytes\": \"-1 MiB\"}", "is not a size"},
+    {"{\"scratch_bytes\": \"0x10000000\"}", "is not a size"},
+    {"{\"scratch_bytes\": \"256 MiB more\"}", "is not a size"},
+    {"{\"scratch_bytes\": \"18446744073709551615 TiB\"}", "is not a size"},
+    {"{\"scratch_bytes\": \"18446744073709551616\"}", "is not a size"},
+    {"{\"scratch_bytes\": 268435456.0}", "is not a size"},
+    {"{\"chunk_bytes\": 32767}", "in steps of 32 KiB"},
+    {"{\"slots\": 65}", "slots: 65 is not"},
+    {"{\"slots\": 99999999999999999999}", "too big integer"},
+    {"{\"host_tier_bytes\": 0}", "host_tier_bytes: 0 is not"},
+    {"{\"host_tier_bytes\": 2097153}", "in steps of 2 MiB"},
+    {"{\"data_socket\": \"\"}", "data_socket: \"\" is not a string of 1 to 107 bytes"},
+    {"{\"data_socket\": 7}", "data_socket: 7 is not a string"},
+    {"{\"data_socket\": \"/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+     "aaaaaaaaaaaaaaaaaaa\"}",
+     "is not a string of 1 to 107 bytes"},
+    {"{\"data_socket_mode\": 660}", "data_socket_mode: 660 is not a string of octal digits"},
+    {"{\"data_socket_mode\": \"0680\"}", "\"0680\" is not"},
+    {"{\"data_socket_mode\": \"1777\"}", "\"1777\" is not"},
+    {"{\"data_socket_mode\": \"\"}", "data_socket_mode: \"\" is not"},
+    {"{\"device\": \"Host\"}", "device: \"Host\" is not one of auto, cuda, host"},
+    {"{\"device\": \"\"}", "device: \"\" is not one of"},
+    {"{\"device\": \"auto, cuda\"}", "is not one of"},
+    {"{\"log_level\": 3}", "log_level: 3 is not one of"},
+    {"", ":1: "},
+    {"{\n\"slots\": 1,\n}", ":3: "},
+    {"{\n\n\"slots\"", ":3: "},
+    {"{\"slots\": 1, \"slots\": 2}", "duplicate"},
+    {"{\"slots\": 1} x", ":1: "},
+    {"[]", "must be one JSON object"},
+    {"{\"device\": \"\xff\"}", ":1: "},
+};
+
+START_TEST(bad_file_is_refused_whole) {
+    struct sw_config config, before;
+    struct sw_err err = {0};
+    char text[512];
+    sw_config_init(&config);
+    before = config;
+    /* A good option ahead of the bad one must not stick. */
+    const char *bad = bad_files[_i].text;
+    (void)snprintf(text, sizeof text, "%s%s", strncmp(bad, "{\"", 2) == 0 ? "{\"max_regions\": 5, " : bad,
+                   strncmp(bad, "{\"", 2) == 0 ? bad + 1 : "");
+    ck_assert_int_eq(load(&config, text, &err), -SW_ECONFIG);
+    ck_assert_int_eq(err.code, -SW_ECONFIG);
+    ck_assert_msg(strstr(err.msg, bad_files[_i].says) != NULL, "'%s' does not say '%s'", err.msg, bad_files[_i].says);
+    ck_assert_msg(strstr(err.msg, path + sizeof "/tmp" - 1) != NULL, "'%s' does not name the file", err.msg);
+    ck_assert_mem_eq(&config, &before, sizeof config);
+}
+END_TEST
+
+START_TEST(unreadable_files) {
+    struct sw_config config, before;
+    struct sw_err err = {0};
+    sw_config_init(&config);
+    before = config;
+    ck_assert_int_eq(sw_config_load(&config, "/nonexistent/spillwayd.json", &err), -SW_EIO);
+    ck_assert_str_eq(err.msg, "/nonexistent/spillwayd.json: No such file or directory");
+    ck_assert_int_eq(sw_config_load(&config, "/tmp", &err), -SW_EIO);
+    ck_assert_str_eq(err.msg, "/tmp: Is a directory");
+    static const char zeros[64];
+    write_file(zeros, sizeof zeros);
+    ck_assert_int_eq(sw_config_load(&config, path, &err), -SW_ECONFIG);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_mem_eq(&config, &before, sizeof config);
+}
+END_TEST
+
+static const struct {
+    const char *assignment, *says;
+} bad_assignments[] = {
+    {"", "must be NAME=VALUE"},
+    {"slots", "must be NAME=VALUE"},
+    {"=1", "must be NAME=VALUE"},
+    {"slot=1", "slot: unknown option"},
+    {"slots_and_a_name_that_is_longer_than_any_option_could_be=1", "unknown option"},
+    {"slots=", "slots: \"\" is not"},
+    {"slots=two", "slots: \"two\" is not"},
+    {"slots=\"2\"", "slots: \"2\" is not"},
+    {"slots=65", "slots: 65 is not"},
+    {"slots=-1", "slots: -1 is not"},
+    {"device=gpu", "device: \"gpu\" is not one of"},
+    {"data_socket=", "data_socket: \"\" is not"},
+    {"data_socket=\xff\xfe", "not UTF-8"},
+    {"scratch_bytes=1MiB", "scratch_bytes: \"1MiB\" is not a size from 64 MiB"},
+    {"data_socket_mode=888", "data_socket_mode: \"888\" is not"},
+};
+
+START_TEST(bad_assignment_is_refused) {
+    struct sw_config config, before;
+    struct sw_err err = {0};
+    sw_config_init(&config);
+    before = config;
+    ck_assert_int_eq(sw_config_set(&config, bad_assignments[_i].assignment, &err), -SW_ECONFIG);
+    ck_assert_msg(strstr(err.msg, bad_assignments[_i].says) != NULL, "'%s' does not say '%s'", err.msg,
+                  bad_assignments[_i].says);
+    ck_assert_mem_eq(&config, &before, sizeof config);
+}
+END_TEST
+
+START_TEST(assignments_take_json_and_bare_words) {
+    struct sw_config config;
+    struct sw_err err;
+    sw_config_init(&config);
+    ck_assert_int_eq(sw_config_set(&config, "device=\"host\"", &err), 0);
+    ck_assert_str_eq(config.device, "host");
+    ck_assert_int_eq(sw_config_set(&config, "device=cuda", &err), 0);
+    ck_assert_str_eq(config.device, "cuda"); /* the longer word before it leaves nothing behind */
+    ck_assert_int_eq(sw_config_set(&config, "data_socket=12", &err), 0);
+    ck_assert_str_eq(config.data_socket, "12");
+    ck_assert_int_eq(sw_config_set(&config, "data_socket=a=b", &err), 0);
+    ck_assert_str_eq(config.data_socket, "a=b");
+    ck_assert_int_eq(sw_config_set(&config, "data_socket_mode=600", &err), 0);
+    ck_assert_uint_eq(config.data_socket_mode, 0600);
+    ck_assert_int_eq(sw_config_set(&config, "scratch_bytes=1GiB", &err), 0);
+    ck_assert_uint_eq(config.scratch_bytes, 1u << 30);
+    ck_assert_int_eq(sw_config_set(&config, "scratch_bytes=\"65536  KiB\"", &err), 0);
+    ck_assert_uint_eq(config.scratch_bytes, 64u << 20);
+    ck_assert_int_eq(sw_config_set(&config, "slots=3", &err), 0);
+    ck_assert_uint_eq(config.slots, 3);
+}
+END_TEST
+
+START_TEST(options_bound_each_other) {
+    static const char *const sets[] = {"host_tier_initial_bytes=8193 MiB", "host_tier_slab_bytes=16 GiB",
+                                       "chunk_bytes=1 GiB", "max_session_regions=1048577"};
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
+        struct sw_config config;
+        struct sw_err err = {0};
+        sw_config_init(&config);
+        ck_assert_int_eq(sw_config_set(&config, sets[i], &err), 0);
+        ck_assert_int_eq(sw_config_check(&config, &err), -SW_ECONFIG);
+        ck_assert_int_eq(strncmp(err.msg, sets[i], strcspn(sets[i], "=")), 0);
+        ck_assert_ptr_nonnull(strstr(err.msg, "exceeds"));
+    }
+}
+END_TEST
+
+START_TEST(help_names_every_option) {
+    char help[16384] = "", printed[4096] = "";
+    struct sw_config config;
+    sw_config_init(&config);
+    FILE *out = fmemopen(help, sizeof help, "w");
+    ck_assert_ptr_nonnull(out);
+    sw_config_help(out);
+    ck_assert_int_eq(fclose(out), 0);
+    print_to(printed, sizeof printed, &config);
+    unsigned n = 0;
+    for (char *key = strtok(printed, "\""); key; key = strtok(NULL, "\"")) {
+        if (!strchr(key, '_') || strchr(key, '/') || strchr(key, ' '))
+            continue;
+        n++;
+        ck_assert_msg(strstr(help, key) != NULL, "%s is not in the help", key);
+    }
+    ck_assert_uint_gt(n, 10);
+    /* Levels that the table offers are levels that the log knows. */
+    for (int level = 0; level < SW_LOG_NR; level++)
+        ck_assert_ptr_nonnull(strstr(help, sw_log_level_name((enum sw_log_level)level)));
+}
+END_TEST
+
+int main(void) {
+    TCase *tests = tcase_create("config");
+    tcase_add_test(tests, defaults);
+    tcase_add_test(tests, shipped_file_is_the_defaults);
+    tcase_add_test(tests, print_and_load_round_trip);
+    tcase_add_loop_test(tests, bad_file_is_refused_whole, 0, (int)(sizeof bad_files / sizeof bad_files[0]));
+    tcase_add_test(tests, unreadable_files);
+    tcase_add_loop_test(tests, bad_assignment_is_refused, 0, (int)(sizeof bad_assignments / sizeof bad_assignments[0]));
+    tcase_add_test(tests, assignments_take_json_and_bare_words);
+    tcase_add_test(tests, options_bound_each_other);
+    tcase_add_test(tests, help_names_every_option);
+    Suite *suite = suite_create("config");
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
