@@ -12,21 +12,12 @@
 #define SW_SPILL_DEVICE_H
 
 #include "base/err.h"
+#include "base/mem_kind.h"
 #include "codec/codec.h"
 #include <stddef.h>
 #include <stdint.h>
 
-/* How a client's memory travels. Wire values: never renumber. */
-enum sw_mem_kind {
-    SW_MEM_MEMFD,     /* one memfd, sealed with F_SEAL_SHRINK */
-    SW_MEM_CUDA_IPC,  /* cudaMalloc: one legacy IPC handle of the allocation's base */
-    SW_MEM_CUDA_VMM,  /* cuMemCreate: one descriptor per physical allocation, mapped one after the other */
-    SW_MEM_CUDA_POOL, /* cudaMallocAsync: the pool's descriptor and the exported pointer */
-    SW_MEM_KIND_NR
-};
 const char *sw_mem_kind_name(enum sw_mem_kind kind);
-
-enum { SW_MEM_HANDLE_BYTES = 64, SW_DEVICE_UUID_BYTES = 16, SW_MEM_MAX_PARTS = 4096 };
 
 /* Memory as described by a client; checked for shape by the session, for truth by map(). */
 struct sw_mem_desc {
