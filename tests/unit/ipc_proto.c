@@ -1,0 +1,323 @@
+/* The wire format: what is encoded decodes to itself, everything else is refused by name; and the packet door: what
+ * arrives is what was sent, and no descriptor outlives a refused packet. */
+#include "ipc/proto.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const unsigned types[] = {
+#define TYPE(NAME, name, number) number,
+    SW_MESSAGES(TYPE)
+#undef TYPE
+};
+enum { TYPE_COUNT = sizeof types / sizeof types[0] };
+
+/* A message whose every byte differs from its neighbours'. */
+static struct sw_msg patterned(unsigned type, uint32_t seq) {
+    struct sw_msg msg;
+    memset(&msg, 0, sizeof msg);
+    for (size_t i = 0; i < sizeof msg.u; i++)
+        ((uint8_t *)&msg.u)[i] = (uint8_t)(i * 7 + type);
+    msg.header.type = (uint16_t)type;
+    msg.header.seq = seq;
+    return msg;
+}
+
+START_TEST(message_decodes_to_itself) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES], again[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_err err;
+    const struct sw_msg msg = patterned(types[_i], 0xdeadbeef);
+    struct sw_msg back;
+    const size_t bytes = sw_msg_encode(&msg, packet);
+    ck_assert_uint_gt(bytes, SW_PROTO_HEADER_BYTES);
+    ck_assert_uint_le(bytes, SW_PROTO_MAX_PACKET_BYTES);
+    ck_assert_int_eq(sw_msg_decode(&back, packet, bytes, &err), 0);
+    ck_assert_uint_eq(back.header.type, types[_i]);
+    ck_assert_uint_eq(back.header.seq, 0xdeadbeef);
+    ck_assert_uint_eq(back.header.version, SW_PROTO_VERSION);
+    ck_assert_uint_eq(sw_msg_encode(&back, again), bytes);
+    ck_assert_mem_eq(again, packet, bytes);
+    ck_assert_str_ne(sw_msg_name(types[_i]), "unknown");
+    /* The pattern has arrived: a field that the codec forgot would not hold it. */
+    ck_assert_mem_eq(packet + SW_PROTO_HEADER_BYTES, &msg.u, 4);
+}
+END_TEST
+
+START_TEST(fields_lie_where_they_should) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msg = {.header = {.type = SW_MSG_SPILL, .seq = 0x01020304}};
+    msg.u.spill = (struct sw_msg_spill){.mem = 1, .flags = 2, .offset = 3, .bytes = 4, .event = {5}};
+    static const uint8_t expected[] = {'S', 'P', 'I', 'L', 1, 0, 5, 0, 4, 3, 2, 1, 88, 0, 0, 0, 1, 0, 0, 0, 2,
+                                       0,   0,   0,   3,   0, 0, 0, 0, 0, 0, 0, 4, 0,  0, 0, 0, 0, 0, 0, 5, 0};
+    ck_assert_uint_eq(sw_msg_encode(&msg, packet), SW_PROTO_HEADER_BYTES + 4 + 4 + 8 + 8 + 64);
+    ck_assert_mem_eq(packet, expected, sizeof expected);
+}
+END_TEST
+
+START_TEST(wrong_length_is_refused) {
+    /* Exactly as long as the packet, so that a sanitizer sees a read past its end. */
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    const struct sw_msg msg = patterned(types[_i], 9);
+    const size_t bytes = sw_msg_encode(&msg, packet);
+    for (size_t n = 0; n <= bytes + 64; n++) {
+        if (n == bytes)
+            continue;
+        struct sw_msg back;
+        struct sw_err err = {0};
+        uint8_t *copy = calloc(1, n ? n : 1);
+        ck_assert_ptr_nonnull(copy);
+        memcpy(copy, packet, n < bytes ? n : bytes);
+        ck_assert_int_eq(sw_msg_decode(&back, copy, n, &err), -SW_EPROTO);
+        ck_assert_int_eq(err.code, -SW_EPROTO);
+        ck_assert_int_eq(err.scope, SW_SCOPE_SESSION);
+        ck_assert_uint_eq(back.header.seq, n < SW_PROTO_HEADER_BYTES ? 0 : 9);
+        free(copy);
+    }
+}
+END_TEST
+
+static int decode_with(size_t offset, uint8_t value, struct sw_msg *ret) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    const struct sw_msg msg = patterned(SW_MSG_QUERY, 9);
+    const size_t bytes = sw_msg_encode(&msg, packet);
+    packet[offset] = value;
+    struct sw_err err = {0};
+    int rc = sw_msg_decode(ret, packet, bytes, &err);
+    ck_assert_int_eq(err.code, rc);
+    return rc;
+}
+
+START_TEST(wrong_header_is_refused) {
+    struct sw_msg back;
+    for (size_t i = 0; i < 4; i++)
+        ck_assert_int_eq(decode_with(i, 0, &back), -SW_EPROTO); /* magic */
+    ck_assert_int_eq(decode_with(4, SW_PROTO_VERSION + 1, &back), -SW_EVERSION);
+    ck_assert_uint_eq(back.header.seq, 9); /* so that the refusal can be answered */
+    ck_assert_int_eq(decode_with(5, 1, &back), -SW_EVERSION);
+    for (unsigned type = 0; type < 256; type++) {
+        int known = 0;
+        for (size_t i = 0; i < TYPE_COUNT; i++)
+            known |= types[i] == type;
+        int rc = decode_with(6, (uint8_t)type, &back);
+        if (!known)
+            ck_assert_int_eq(rc, -SW_EPROTO);
+    }
+    ck_assert_int_eq(decode_with(7, 1, &back), -SW_EPROTO);
+    for (size_t i = 12; i < 16; i++)
+        ck_assert_int_eq(decode_with(i, 0x7f, &back), -SW_EPROTO); /* length */
+}
+END_TEST
+
+START_TEST(text_fields) {
+    uint8_t field[8];
+    char text[9];
+    sw_msg_set_text(field, sizeof field, "abc");
+    ck_assert_mem_eq(field, "abc\0\0\0\0\0", 8);
+    sw_msg_set_text(field, sizeof field, "0123456789");
+    ck_assert_mem_eq(field, "01234567", 8); /* cut, and without a zero */
+    ck_assert_str_eq(sw_msg_text(text, sizeof text, field, sizeof field), "01234567");
+}
+END_TEST
+
+START_TEST(errors_survive_the_wire) {
+    struct sw_err err, back;
+    struct sw_msg msg;
+    (void)sw_err_set(&err, -SW_ENOSPACE, SW_SCOPE_REGION, "tier is full");
+    (void)sw_err_detail(&err, "reserve(%d)", 12);
+    err.cuda = 700;
+    sw_msg_from_err(&msg, 5, &err);
+    ck_assert_uint_eq(msg.header.seq, 5);
+    ck_assert_uint_eq(msg.header.type, SW_MSG_ERROR);
+    sw_msg_to_err(&back, &msg.u.error);
+    ck_assert_int_eq(back.code, -SW_ENOSPACE);
+    ck_assert_int_eq(back.scope, SW_SCOPE_REGION);
+    ck_assert_int_eq(back.cuda, 700);
+    ck_assert_str_eq(back.msg, "tier is full (reserve(12))");
+    /* Longest texts fit or are cut; an unknown name and scope become something that is known. */
+    memset(err.msg, 'm', sizeof err.msg - 1);
+    memset(err.detail, 'd', sizeof err.detail - 1);
+    sw_msg_from_err(&msg, 5, &err);
+    memset(msg.u.error.name, 'X', sizeof msg.u.error.name);
+    msg.u.error.scope = 77;
+    sw_msg_to_err(&back, &msg.u.error);
+    ck_assert_int_eq(back.code, -SW_EPROTO);
+    ck_assert_int_eq(back.scope, SW_SCOPE_SESSION);
+}
+END_TEST
+
+static unsigned open_fds(void) {
+    unsigned n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    ck_assert_ptr_nonnull(dir);
+    while (readdir(dir))
+        n++;
+    ck_assert_int_eq(closedir(dir), 0);
+    return n;
+}
+
+static int pair[2];
+static unsigned fds_before;
+
+static void setup(void) {
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+    fds_before = open_fds();
+}
+
+static void teardown(void) {
+    ck_assert_uint_eq(open_fds(), fds_before);
+    (void)close(pair[0]);
+    (void)close(pair[1]);
+}
+
+START_TEST(packet_arrives_with_descriptors) {
+    uint8_t in[SW_PROTO_MAX_PACKET_BYTES];
+    int fds[SW_PROTO_MAX_FDS], send[SW_PROTO_MAX_FDS];
+    size_t bytes = 0;
+    for (unsigned n = 0; n <= SW_PROTO_MAX_FDS; n += n < 2 ? 1 : 31) {
+        unsigned n_fds = 99;
+        int pipes[2];
+        ck_assert_int_eq(pipe(pipes), 0);
+        for (unsigned i = 0; i < n; i++)
+            send[i] = pipes[1];
+        ck_assert_int_eq(sw_packet_send(pair[0], (const uint8_t *)"hello", 5, send, n), 0);
+        ck_assert_int_eq(sw_packet_receive(pair[1], in, &bytes, fds, &n_fds), 0);
+        ck_assert_uint_eq(bytes, 5);
+        ck_assert_mem_eq(in, "hello", 5);
+        ck_assert_uint_eq(n_fds, n);
+        for (unsigned i = 0; i < n; i++) {
+            char byte = 0;
+            ck_assert_int_eq(fcntl(fds[i], F_GETFD), FD_CLOEXEC);
+            ck_assert_int_eq(write(fds[i], "x", 1), 1);
+            ck_assert_int_eq(read(pipes[0], &byte, 1), 1);
+            ck_assert_int_eq(close(fds[i]), 0);
+        }
+        (void)close(pipes[0]);
+        (void)close(pipes[1]);
+    }
+    const int one = pair[0];
+    ck_assert_int_eq(sw_packet_send(pair[0], in, 5, &one, SW_PROTO_MAX_FDS + 1), -SW_EFDS);
+}
+END_TEST
+
+/* Sends what sw_packet_send() would not. */
+static void send_raw(size_t bytes, unsigned n_fds) {
+    static uint8_t packet[SW_PROTO_MAX_PACKET_BYTES * 2];
+    struct iovec io = {.iov_base = packet, .iov_len = bytes};
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(253 * sizeof(int))] = {0};
+    struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
+    if (n_fds) {
+        message.msg_control = control;
+        message.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+        struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+        for (unsigned i = 0; i < n_fds; i++)
+            memcpy(CMSG_DATA(rights) + i * sizeof(int), &pair[0], sizeof(int));
+    }
+    ck_assert_int_eq(sendmsg(pair[0], &message, MSG_NOSIGNAL), (ssize_t)bytes);
+}
+
+static const struct {
+    size_t bytes;
+    unsigned n_fds;
+    int expected;
+} odd_packets[] = {
+    {SW_PROTO_MAX_PACKET_BYTES, SW_PROTO_MAX_FDS, 0},
+    {SW_PROTO_MAX_PACKET_BYTES + 1, 0, -SW_EPROTO},
+    {SW_PROTO_MAX_PACKET_BYTES + 1, 3, -SW_EPROTO},
+    {SW_PROTO_MAX_PACKET_BYTES * 2, SW_PROTO_MAX_FDS, -SW_EPROTO},
+    {16, SW_PROTO_MAX_FDS + 1, -SW_EFDS},
+    {16, 253, -SW_EFDS},
+    {SW_PROTO_MAX_PACKET_BYTES + 1, 253, -SW_EFDS},
+    {0, 2, -SW_EPROTO},
+};
+
+START_TEST(odd_packets_leave_nothing_behind) {
+    uint8_t in[SW_PROTO_MAX_PACKET_BYTES];
+    int fds[SW_PROTO_MAX_FDS];
+    size_t bytes = 0;
+    unsigned n_fds = 0;
+    send_raw(odd_packets[_i].bytes, odd_packets[_i].n_fds);
+    send_raw(3, 0);
+    const int rc = sw_packet_receive(pair[1], in, &bytes, fds, &n_fds);
+    ck_assert_int_eq(rc, odd_packets[_i].expected);
+    for (unsigned i = 0; rc == 0 && i < n_fds; i++)
+        ck_assert_int_eq(close(fds[i]), 0);
+    ck_assert_uint_eq(open_fds(), fds_before);
+    /* The odd one is used up: the next is read from its start. */
+    ck_assert_int_eq(sw_packet_receive(pair[1], in, &bytes, fds, &n_fds), 0);
+    ck_assert_uint_eq(bytes, 3);
+    ck_assert_int_eq(sw_packet_receive(pair[1], in, &bytes, fds, &n_fds), -SW_EAGAIN);
+}
+END_TEST
+
+START_TEST(closed_and_full_sockets) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES] = {0};
+    int fds[SW_PROTO_MAX_FDS], rc;
+    size_t bytes = 1;
+    unsigned n_fds = 1, sent = 0;
+    while ((rc = sw_packet_send(pair[0], packet, sizeof packet, NULL, 0)) == 0)
+        ck_assert_uint_lt(++sent, 100000);
+    ck_assert_int_eq(rc, -SW_EAGAIN);
+    while ((rc = sw_packet_receive(pair[1], packet, &bytes, fds, &n_fds)) == 0)
+        sent--;
+    ck_assert_int_eq(rc, -SW_EAGAIN);
+    ck_assert_uint_eq(sent, 0);
+    ck_assert_int_eq(shutdown(pair[0], SHUT_WR), 0);
+    ck_assert_int_eq(sw_packet_receive(pair[1], packet, &bytes, fds, &n_fds), 0);
+    ck_assert_uint_eq(bytes, 0);
+    ck_assert_uint_eq(n_fds, 0);
+    ck_assert_int_eq(sw_packet_send(pair[0], packet, 4, NULL, 0), -SW_ECONN); /* and no SIGPIPE */
+}
+END_TEST
+
+START_TEST(descriptor_table_full) {
+    /* The kernel then drops descriptors on the way in: the packet is refused, and what did arrive is closed. */
+    uint8_t in[SW_PROTO_MAX_PACKET_BYTES];
+    int fds[SW_PROTO_MAX_FDS], held[64];
+    size_t bytes = 0;
+    unsigned n_fds = 0, n_held = 0;
+    const struct rlimit limit = {.rlim_cur = 64, .rlim_max = 64};
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    send_raw(16, 4);
+    while ((held[n_held] = dup(pair[0])) >= 0)
+        n_held++;
+    (void)close(held[--n_held]);
+    (void)close(held[--n_held]);
+    ck_assert_int_eq(sw_packet_receive(pair[1], in, &bytes, fds, &n_fds), -SW_EFDS);
+    while (n_held)
+        (void)close(held[--n_held]);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ipc");
+    TCase *messages = tcase_create("messages");
+    tcase_add_loop_test(messages, message_decodes_to_itself, 0, TYPE_COUNT);
+    tcase_add_test(messages, fields_lie_where_they_should);
+    tcase_add_loop_test(messages, wrong_length_is_refused, 0, TYPE_COUNT);
+    tcase_add_test(messages, wrong_header_is_refused);
+    tcase_add_test(messages, text_fields);
+    tcase_add_test(messages, errors_survive_the_wire);
+    suite_add_tcase(suite, messages);
+    TCase *packets = tcase_create("packets");
+    tcase_add_checked_fixture(packets, setup, teardown);
+    tcase_add_test(packets, packet_arrives_with_descriptors);
+    tcase_add_loop_test(packets, odd_packets_leave_nothing_behind, 0,
+                        (int)(sizeof odd_packets / sizeof odd_packets[0]));
+    tcase_add_test(packets, closed_and_full_sockets);
+    tcase_add_test(packets, descriptor_table_full);
+    suite_add_tcase(suite, packets);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
