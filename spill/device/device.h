@@ -4,10 +4,10 @@
  * queued on a slot and runs in order; different slots run side by side. Memory that a client handed over is reached
  * through a *mapping*. The engine overlaps encode, copy and decode of successive chunks by using several slots.
  *
- * Invariants: no call after open allocates device memory; no call but slot_wait, open, close, map and unmap waits; a
- * failed step leaves the slot usable (unless -SW_EGPULOST) once slot_wait has returned, and the steps queued behind the
- * failed one up to that wait are skipped. thread: gpu (this device's worker) for everything but open and close,
- * which run before and after the worker. */
+ * Invariants: no call after open allocates device memory; no call but slot_wait, open, close, map, unmap, pin and unpin
+ * waits; a failed step leaves the slot usable (unless -SW_EGPULOST) once slot_wait has returned, and the steps queued
+ * behind the failed one up to that wait are skipped. thread: gpu (this device's worker) for everything but open and
+ * close, which run before and after the worker, and pin and unpin, which a tier calls from any thread. */
 #ifndef SW_SPILL_DEVICE_H
 #define SW_SPILL_DEVICE_H
 
@@ -58,7 +58,8 @@ struct sw_device_ops {
     /* Waits for nothing: the caller has waited for every slot that used the mapping. NULL mapping: no-op. */
     void (*unmap)(struct sw_device *device, struct sw_mapping *mapping);
 
-    /* Makes page-locked, copyable memory of an arena slab, and undoes it. Host device: no-ops. */
+    /* Makes page-locked, copyable memory of an arena slab, and undoes it; both may wait. thread: any, also while the
+     * worker is at work, and of several devices one after the other for the same slab. Host device: no-ops. */
     int (*pin)(struct sw_device *device, void *slab, size_t bytes, struct sw_err *err);
     void (*unpin)(struct sw_device *device, void *slab, size_t bytes);
 

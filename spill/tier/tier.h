@@ -37,7 +37,8 @@ struct sw_tier_stats {
 
 struct sw_tier_ops {
     /* Room for a frame of `bytes`; the first extent holds at least min(bytes, 4096) bytes.
-     * errors: -SW_ENOSPACE (bound reached; nothing is reserved), -SW_ENOMEM. thread: any. */
+     * May wait while the tier grows. errors: -SW_ENOSPACE (bound reached; nothing is reserved), -SW_ENOMEM, -SW_EGPU
+     * (pinning more memory failed). thread: any. */
     int (*reserve)(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err);
     /* The frame is complete in its extents and from now on counts as stored. thread: any. */
     int (*commit)(struct sw_tier *tier, struct sw_stored *stored, struct sw_err *err);

@@ -1,0 +1,13 @@
+/* device_cuda_absent.c - what a build without CUDA has in place of device_cuda.c. */
+#include "spill/device/device.h"
+
+int sw_device_cuda_count(void) {
+    return 0;
+}
+
+int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_device_config *config,
+                        struct sw_err *err) {
+    (void)config;
+    *ret = NULL;
+    return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DEVICE, "GPU %d: this build has no CUDA", ordinal);
+}

@@ -1,0 +1,197 @@
+#include "spill/tier/extents.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/err.h"
+
+#include <stddef.h>
+#include <string.h>
+
+static bool run_less(const struct sw_run *a, const struct sw_run *b) {
+    return a->count != b->count ? a->count < b->count : a->first < b->first;
+}
+
+static uint32_t next_random(struct sw_extents *x) {
+    /* xorshift32: treap priorities need no more. */
+    x->random ^= x->random << 13;
+    x->random ^= x->random >> 17;
+    x->random ^= x->random << 5;
+    return x->random;
+}
+
+/* Cuts a treap into runs below and not below `pivot`. */
+static void treap_split(struct sw_run *tree, const struct sw_run *pivot, struct sw_run **ret_low,
+                        struct sw_run **ret_high) {
+    while (tree) {
+        if (run_less(tree, pivot)) {
+            *ret_low = tree;
+            ret_low = &tree->right;
+            tree = tree->right;
+        } else {
+            *ret_high = tree;
+            ret_high = &tree->left;
+            tree = tree->left;
+        }
+    }
+    *ret_low = *ret_high = NULL;
+}
+
+/* Joins two treaps, all runs of `low` being below those of `high`, at *ret. */
+static void treap_join(struct sw_run *low, struct sw_run *high, struct sw_run **ret) {
+    while (low && high) {
+        if (low->priority > high->priority) {
+            *ret = low;
+            ret = &low->right;
+            low = low->right;
+        } else {
+            *ret = high;
+            ret = &high->left;
+            high = high->left;
+        }
+    }
+    *ret = low ? low : high;
+}
+
+static void insert_free(struct sw_extents *x, struct sw_run *run) {
+    struct sw_run **at = &x->root;
+    run->priority = next_random(x);
+    while (*at && (*at)->priority >= run->priority)
+        at = run_less(run, *at) ? &(*at)->left : &(*at)->right;
+    treap_split(*at, run, &run->left, &run->right);
+    *at = run;
+    run->free = true;
+    run->next = NULL;
+    x->free_blocks += run->count;
+    x->n_free_runs++;
+}
+
+static void remove_free(struct sw_extents *x, struct sw_run *run) {
+    struct sw_run **at = &x->root;
+    while (*at != run) {
+        SW_ASSERT(*at);
+        at = run_less(run, *at) ? &(*at)->left : &(*at)->right;
+    }
+    treap_join(run->left, run->right, at);
+    run->left = run->right = NULL;
+    run->free = false;
+    x->free_blocks -= run->count;
+    x->n_free_runs--;
+}
+
+/* Smallest free run of at least `count` blocks, or NULL. */
+static struct sw_run *best_fit(const struct sw_extents *x, uint64_t count) {
+    struct sw_run *best = NULL;
+    for (struct sw_run *run = x->root; run;) {
+        if (run->count >= count) {
+            best = run;
+            run = run->left;
+        } else {
+            run = run->right;
+        }
+    }
+    return best;
+}
+
+static struct sw_run *longest(const struct sw_extents *x) {
+    struct sw_run *run = x->root;
+    while (run && run->right)
+        run = run->right;
+    return run;
+}
+
+void sw_extents_init(struct sw_extents *ret) {
+    memset(ret, 0, sizeof *ret);
+    ret->random = 0x9E3779B9u;
+}
+
+void sw_extents_fini(struct sw_extents *x) {
+    SW_ASSERT(x->free_blocks == x->total_blocks);
+    while (x->root) {
+        struct sw_run *run = x->root;
+        remove_free(x, run);
+        sw_free(run);
+    }
+    x->total_blocks = 0;
+}
+
+int sw_extents_add(struct sw_extents *x, uint64_t first, uint64_t count, void *slab) {
+    struct sw_run *run = sw_alloc(sizeof *run);
+    if (!run)
+        return -SW_ENOMEM;
+    run->first = first;
+    run->count = count;
+    run->slab = slab;
+    x->total_blocks += count;
+    insert_free(x, run);
+    return 0;
+}
+
+/* Shortens a run that is in no treap to `count` blocks; `rest`, which is filled in, becomes a free run above it. */
+static void cut(struct sw_extents *x, struct sw_run *run, uint64_t count, struct sw_run *rest) {
+    rest->first = run->first + count;
+    rest->count = run->count - count;
+    rest->slab = run->slab;
+    rest->below = run;
+    rest->above = run->above;
+    if (rest->above)
+        rest->above->below = rest;
+    run->above = rest;
+    run->count = count;
+    insert_free(x, rest);
+}
+
+int sw_extents_take(struct sw_extents *x, uint64_t count, struct sw_run **ret_runs, unsigned *ret_n_runs) {
+    SW_ASSERT(count > 0);
+    if (count > x->free_blocks)
+        return -SW_ENOSPACE;
+    struct sw_run *rest = sw_alloc(sizeof *rest); /* only the last run can be longer than needed */
+    if (!rest)
+        return -SW_ENOMEM;
+    struct sw_run **tail = ret_runs;
+    *ret_n_runs = 0;
+    while (count > 0) {
+        struct sw_run *run = best_fit(x, count);
+        if (!run)
+            run = longest(x);
+        remove_free(x, run);
+        if (run->count > count) {
+            cut(x, run, count, rest);
+            rest = NULL;
+        }
+        count -= run->count;
+        *tail = run;
+        tail = &run->next;
+        ++*ret_n_runs;
+    }
+    *tail = NULL;
+    sw_free(rest);
+    return 0;
+}
+
+/* Joins `run` and its upper neighbour, neither of which is in the treap; the neighbour is freed. */
+static void merge_above(struct sw_run *run) {
+    struct sw_run *above = run->above;
+    run->count += above->count;
+    run->above = above->above;
+    if (run->above)
+        run->above->below = run;
+    sw_free(above);
+}
+
+void sw_extents_give(struct sw_extents *x, struct sw_run *runs) {
+    while (runs) {
+        struct sw_run *run = runs;
+        runs = run->next;
+        SW_ASSERT(!run->free);
+        if (run->above && run->above->free) {
+            remove_free(x, run->above);
+            merge_above(run);
+        }
+        if (run->below && run->below->free) {
+            run = run->below;
+            remove_free(x, run);
+            merge_above(run);
+        }
+        insert_free(x, run);
+    }
+}

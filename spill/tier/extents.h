@@ -1,0 +1,46 @@
+/* extents.h - which blocks of an arena are free: best fit, coalescing, no allocation when space is given back.
+ *
+ * Space is added slab by slab and cut into runs of blocks. Each slab keeps its runs, free and taken, in address order
+ * (neighbours merge when freed); free runs of all slabs are also in one treap ordered by length. A request gets the
+ * smallest run that holds it whole, else several runs, longest first: fragmentation never fails a request that fits in
+ * total. Invariant: no two neighbouring runs of a slab are both free.
+ *
+ * Not thread safe: the tier's lock guards it. units: blocks. Must not be used for addressing: it only counts. */
+#ifndef SW_SPILL_EXTENTS_H
+#define SW_SPILL_EXTENTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A run of blocks of one slab. Fields are the allocator's own, readable by who took the run. */
+struct sw_run {
+    uint64_t first, count;
+    void *slab;                   /* as given to sw_extents_add() */
+    struct sw_run *next;          /* taken: next run of the same request */
+    struct sw_run *below, *above; /* neighbours in the slab; NULL at its ends */
+    struct sw_run *left, *right;  /* free: treap */
+    uint32_t priority;
+    bool free;
+};
+
+struct sw_extents {
+    struct sw_run *root; /* free runs by (count, first) */
+    uint64_t total_blocks, free_blocks;
+    unsigned n_free_runs;
+    uint32_t random;
+};
+
+void sw_extents_init(struct sw_extents *ret);
+/* Everything must have been given back. */
+void sw_extents_fini(struct sw_extents *extents);
+
+/* Adds a slab of blocks [first, first + count), which no other slab has. errors: -SW_ENOMEM, nothing changed. */
+int sw_extents_add(struct sw_extents *extents, uint64_t first, uint64_t count, void *slab);
+
+/* Takes `count` blocks (at least 1) as a chain of runs. owns: caller, until sw_extents_give().
+ * errors: -SW_ENOSPACE (fewer are free), -SW_ENOMEM; nothing changed. */
+int sw_extents_take(struct sw_extents *extents, uint64_t count, struct sw_run **ret_runs, unsigned *ret_n_runs);
+/* Gives a chain back; never fails. NULL is a no-op. */
+void sw_extents_give(struct sw_extents *extents, struct sw_run *runs);
+
+#endif

@@ -1,0 +1,174 @@
+/* The extent allocator against a bitmap that is too simple to be wrong. SW_TEST_OPS sets the number of operations. */
+#include "base/alloc.h"
+#include "base/err.h"
+#include "spill/tier/extents.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_SLABS = 3, SLAB_BLOCKS = 700, N_BLOCKS = N_SLABS * SLAB_BLOCKS, MAX_CHAINS = 400 };
+
+static int slab_tags[N_SLABS];
+static bool taken[N_BLOCKS];
+
+static uint32_t seed = 12345;
+static uint32_t random_below(uint32_t n) {
+    seed = seed * 1664525u + 1013904223u;
+    return (uint32_t)(((uint64_t)seed * n) >> 32);
+}
+
+static void add_slabs(struct sw_extents *x) {
+    sw_extents_init(x);
+    memset(taken, 0, sizeof taken);
+    for (unsigned i = 0; i < N_SLABS; i++)
+        ck_assert_int_eq(sw_extents_add(x, i * SLAB_BLOCKS, SLAB_BLOCKS, &slab_tags[i]), 0);
+}
+
+/* Length of the shortest free stretch of the bitmap that holds n, 0 if none does; stretches end with their slab. */
+static unsigned model_best_fit(unsigned n) {
+    unsigned best = 0, length = 0;
+    for (unsigned i = 0; i <= N_BLOCKS; i++) {
+        if (i == N_BLOCKS || taken[i] || i % SLAB_BLOCKS == 0) {
+            if (length >= n && (best == 0 || length < best))
+                best = length;
+            length = 0;
+        }
+        if (i < N_BLOCKS && !taken[i])
+            length++;
+    }
+    return best;
+}
+
+/* ck_assert costs a system call even when it holds: too much for a million operations. */
+#define REQUIRE(condition)                                                                                             \
+    do {                                                                                                               \
+        if (!(condition))                                                                                              \
+            ck_abort_msg("%s", #condition);                                                                            \
+    } while (0)
+
+static void mark(const struct sw_run *runs, uint64_t want, unsigned n_runs, bool value) {
+    uint64_t total = 0;
+    unsigned n = 0;
+    for (; runs; runs = runs->next, n++) {
+        REQUIRE(runs->first / SLAB_BLOCKS == (runs->first + runs->count - 1) / SLAB_BLOCKS);
+        REQUIRE(runs->slab == &slab_tags[runs->first / SLAB_BLOCKS]);
+        for (uint64_t i = 0; i < runs->count; i++) {
+            if (taken[runs->first + i] == value)
+                ck_abort_msg("block %llu is already %d", (unsigned long long)(runs->first + i), value);
+            taken[runs->first + i] = value;
+        }
+        total += runs->count;
+    }
+    REQUIRE(total == want);
+    REQUIRE(n == n_runs);
+}
+
+START_TEST(test_random_operations_match_a_bitmap) {
+    const char *env = getenv("SW_TEST_OPS");
+    unsigned long operations = env ? strtoul(env, NULL, 10) : 1000000;
+    struct sw_extents x;
+    struct {
+        struct sw_run *runs;
+        uint64_t count;
+        unsigned n_runs;
+    } chains[MAX_CHAINS];
+    unsigned n_chains = 0;
+    uint64_t used = 0;
+    long live = sw_alloc_live();
+    add_slabs(&x);
+    for (unsigned long op = 0; op < operations; op++) {
+        /* Phases that fill and phases that empty the arena, so that both ends are reached. */
+        bool filling = (op / 5000) % 2 == 0;
+        if (n_chains < MAX_CHAINS && (n_chains == 0 || random_below(10) < (filling ? 6u : 4u))) {
+            unsigned want = 1 + random_below(random_below(8) == 0 ? 200 : 12);
+            unsigned fit = op % 64 == 0 ? model_best_fit(want) : 0;
+            struct sw_run *runs;
+            unsigned n_runs;
+            int rc = sw_extents_take(&x, want, &runs, &n_runs);
+            if (want > N_BLOCKS - used) {
+                REQUIRE(rc == -SW_ENOSPACE);
+                continue;
+            }
+            REQUIRE(rc == 0);
+            if (fit) {
+                REQUIRE(n_runs == 1);
+                REQUIRE(fit == want || (runs->above && runs->above->free && runs->above->count == fit - want));
+            }
+            mark(runs, want, n_runs, true);
+            chains[n_chains].runs = runs;
+            chains[n_chains].count = want;
+            chains[n_chains++].n_runs = n_runs;
+            used += want;
+        } else {
+            unsigned i = random_below(n_chains);
+            mark(chains[i].runs, chains[i].count, chains[i].n_runs, false);
+            sw_extents_give(&x, chains[i].runs);
+            used -= chains[i].count;
+            chains[i] = chains[--n_chains];
+        }
+        if (x.free_blocks != N_BLOCKS - used)
+            ck_abort_msg("free count is wrong after operation %lu", op);
+    }
+    while (n_chains > 0)
+        sw_extents_give(&x, chains[--n_chains].runs);
+    ck_assert_uint_eq(x.n_free_runs, N_SLABS);
+    ck_assert_uint_eq(x.free_blocks, N_BLOCKS);
+    sw_extents_fini(&x);
+    ck_assert_int_eq(sw_alloc_live(), live);
+}
+END_TEST
+
+START_TEST(test_fills_to_the_last_block_although_fragmented) {
+    struct sw_extents x;
+    struct sw_run *single[N_BLOCKS], *rest;
+    unsigned n_runs;
+    add_slabs(&x);
+    for (unsigned i = 0; i < N_BLOCKS; i++)
+        ck_assert_int_eq(sw_extents_take(&x, 1, &single[i], &n_runs), 0);
+    ck_assert_int_eq(sw_extents_take(&x, 1, &rest, &n_runs), -SW_ENOSPACE);
+    for (unsigned i = 0; i < N_BLOCKS; i += 2)
+        sw_extents_give(&x, single[i]);
+    /* Every second block is free, nothing is contiguous, and all of it must still be had. */
+    ck_assert_int_eq(sw_extents_take(&x, N_BLOCKS / 2 + 1, &rest, &n_runs), -SW_ENOSPACE);
+    ck_assert_int_eq(sw_extents_take(&x, N_BLOCKS / 2, &rest, &n_runs), 0);
+    ck_assert_uint_eq(x.free_blocks, 0);
+    ck_assert_uint_gt(n_runs, N_BLOCKS / 4);
+    sw_extents_give(&x, rest);
+    for (unsigned i = 1; i < N_BLOCKS; i += 2)
+        sw_extents_give(&x, single[i]);
+    ck_assert_uint_eq(x.n_free_runs, N_SLABS);
+    sw_extents_fini(&x);
+}
+END_TEST
+
+START_TEST(test_failed_allocation_changes_nothing) {
+    struct sw_extents x;
+    struct sw_run *runs;
+    unsigned n_runs;
+    add_slabs(&x);
+    sw_alloc_fail_nth(1);
+    ck_assert_int_eq(sw_extents_take(&x, 10, &runs, &n_runs), -SW_ENOMEM);
+    ck_assert_uint_eq(x.free_blocks, N_BLOCKS);
+    sw_alloc_fail_nth(1);
+    ck_assert_int_eq(sw_extents_add(&x, N_BLOCKS, 5, NULL), -SW_ENOMEM);
+    ck_assert_uint_eq(x.total_blocks, N_BLOCKS);
+    ck_assert_uint_eq(x.n_free_runs, N_SLABS);
+    sw_extents_fini(&x);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("extents");
+    TCase *tcase = tcase_create("extents");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_test(tcase, test_random_operations_match_a_bitmap);
+    tcase_add_test(tcase, test_fills_to_the_last_block_although_fragmented);
+    tcase_add_test(tcase, test_failed_allocation_changes_nothing);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
