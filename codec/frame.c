@@ -1,16 +1,13 @@
 #include "codec/frame.h"
 
 #include "codec/checksum.h"
-#include "codec/v5t/table.h"
+#include "codec/codec_ops.h"
 
 #include <stdbool.h>
 #include <string.h>
 
 _Static_assert(sizeof(struct sw_frame_header) == SW_FRAME_HEADER_BYTES, "header layout is the format");
 _Static_assert(sizeof(struct sw_tile_record) == 8, "tile record layout is the format");
-
-#define MIN_SEGMENT_LOG2 8
-#define MAX_SEGMENT_LOG2 10
 
 static uint64_t align16(uint64_t bytes) {
     return (bytes + SW_FRAME_ALIGN - 1) / SW_FRAME_ALIGN * SW_FRAME_ALIGN;
@@ -27,13 +24,14 @@ static uint64_t table_bytes(uint32_t n_symbols) {
 
 uint64_t sw_frame_bound_bytes(uint64_t raw_bytes) {
     /* The shortest segments have the most metadata; stored segments are as long as their content. */
-    uint64_t tiles = tiles_of(raw_bytes, MIN_SEGMENT_LOG2);
+    uint64_t tiles = tiles_of(raw_bytes, SW_V5T_MIN_SEGMENT_LOG2);
     return SW_FRAME_HEAD_MAX_BYTES + align16(sizeof(struct sw_tile_record) * tiles) + SW_TILE_SEGMENTS * tiles +
            align16(raw_bytes);
 }
 
 void sw_frame_layout_init(struct sw_frame_layout *ret, enum sw_codec_id codec, unsigned segment_log2,
                           uint64_t raw_bytes, uint32_t n_symbols) {
+    const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)codec);
     uint64_t tiles = tiles_of(raw_bytes, segment_log2);
     *ret = (struct sw_frame_layout){
         .codec = codec,
@@ -44,11 +42,9 @@ void sw_frame_layout_init(struct sw_frame_layout *ret, enum sw_codec_id codec, u
     };
     ret->records_offset = SW_FRAME_HEADER_BYTES + table_bytes(n_symbols);
     ret->counts_offset = ret->records_offset + align16(sizeof(struct sw_tile_record) * tiles);
-    ret->data_offset = ret->counts_offset;
-    if (codec == SW_CODEC_RAW)
+    ret->data_offset = ret->counts_offset + ops->count_bytes * tiles;
+    if (ops->is_fixed_size)
         ret->frame_bytes = ret->data_offset + align16(raw_bytes);
-    else
-        ret->data_offset += SW_TILE_SEGMENTS * tiles;
 }
 
 static uint32_t header_hash(const void *header, const void *table, uint32_t n_symbols) {
@@ -73,10 +69,10 @@ void sw_frame_header_init(struct sw_frame_header *ret, const struct sw_frame_lay
 /* Checks that need the header alone; what they accept keeps the sizes of the sections small enough to add up. */
 static int check_fields(const struct sw_frame_header *h, struct sw_err *err) {
     static const uint8_t zeros[sizeof h->reserved];
-    if (h->codec >= SW_CODEC_NR)
+    const struct sw_codec_ops *ops = sw_codec_ops_find(h->codec);
+    if (!ops)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame names codec %u, which is unknown", h->codec);
-    bool is_raw = h->codec == SW_CODEC_RAW;
-    if (h->segment_log2 > MAX_SEGMENT_LOG2 || h->segment_log2 < (is_raw ? MAX_SEGMENT_LOG2 : MIN_SEGMENT_LOG2))
+    if (h->segment_log2 < ops->min_segment_log2 || h->segment_log2 > ops->max_segment_log2)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame has segments of 2^%u bytes", h->segment_log2);
     if (h->raw_bytes > SW_FRAME_MAX_RAW_BYTES)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame claims %llu raw bytes",
@@ -84,8 +80,8 @@ static int check_fields(const struct sw_frame_header *h, struct sw_err *err) {
     if (h->n_tiles != tiles_of(h->raw_bytes, h->segment_log2))
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame has %u tiles for %llu bytes", h->n_tiles,
                           (unsigned long long)h->raw_bytes);
-    if (is_raw && h->n_symbols)
-        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "raw frame has a symbol table");
+    if (h->n_symbols > ops->max_symbols)
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "%s frame has %u symbols", ops->name, h->n_symbols);
     if (memcmp(h->reserved, zeros, sizeof zeros) != 0)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "reserved header bytes are not zero");
     return 0;
@@ -115,7 +111,7 @@ int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_by
 
     struct sw_frame_layout layout;
     sw_frame_layout_init(&layout, (enum sw_codec_id)h.codec, h.segment_log2, h.raw_bytes, h.n_symbols);
-    bool fits = h.codec == SW_CODEC_RAW ? h.frame_bytes == layout.frame_bytes : h.frame_bytes >= layout.data_offset;
+    bool fits = layout.frame_bytes ? h.frame_bytes == layout.frame_bytes : h.frame_bytes >= layout.data_offset;
     if (!fits || h.frame_bytes % SW_FRAME_ALIGN)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame's sections do not fit into its %llu bytes",
                           (unsigned long long)h.frame_bytes);

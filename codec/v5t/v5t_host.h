@@ -7,6 +7,10 @@
 
 #include "codec/frame.h"
 #include "codec/v5t/table.h"
+#include <stdbool.h>
+
+#define SW_V5T_MIN_SEGMENT_LOG2 8
+#define SW_V5T_MAX_SEGMENT_LOG2 10
 
 /* Lookup tables for encoding, derived from a trained table. owns: caller, from sw_v5t_encoder_new() to _free(). */
 struct sw_v5t_encoder;
@@ -25,6 +29,7 @@ size_t sw_v5t_encode_tile(const struct sw_v5t_encoder *encoder, const uint8_t *i
 struct sw_v5t_decoder {
     uint64_t value[256];
     uint8_t length[256]; /* 0: not a symbol */
+    bool has_all_codes;  /* no code byte is invalid, so none has to be checked */
 };
 void sw_v5t_decoder_init(struct sw_v5t_decoder *ret, const struct sw_v5t_table *table);
 

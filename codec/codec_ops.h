@@ -1,0 +1,61 @@
+/* codec_ops.h - what a codec is to the frame: one row of properties and functions on tiles.
+ *
+ * codec.c does all that frames have in common (header, table section, records, hashes) and calls the row of the plan's
+ * or the frame's codec for the rest. A new codec brings its folder, its enum value in frame.h and its row in codec.c.
+ * Private to the room. thread: any. */
+#ifndef SW_CODEC_OPS_H
+#define SW_CODEC_OPS_H
+
+#include "codec/codec.h"
+#include "codec/v5t/v5t_host.h"
+#include <stdbool.h>
+
+/* Where the stored bytes of one tile are; nothing but the bounds has been checked. */
+struct sw_tile_view {
+    const uint8_t *data; /* the tile's first byte */
+    size_t data_bytes;   /* what is left of the frame from there on */
+    const uint8_t *counts;
+    unsigned segment_log2;
+    size_t tile_bytes; /* of content */
+    uint32_t hash;     /* from the tile's record */
+};
+
+/* What a frame's symbol table turns into for decoding. */
+union sw_codec_decoder {
+    struct sw_v5t_decoder v5t;
+};
+
+struct sw_codec_ops {
+    const char *name;
+    unsigned min_segment_log2, max_segment_log2;
+    uint32_t max_symbols;
+    unsigned count_bytes; /* per tile, in the frame's counts section */
+    bool is_fixed_size;   /* a frame's length follows from raw_bytes */
+
+    /* Fills what the codec learns from a sample: segment_log2 and its own part of the plan. NULL: it is never chosen.
+     */
+    void (*plan_init)(struct sw_plan *ret, const void *sample, size_t sample_bytes);
+
+    /* Encoder of a plan, or NULL without memory; encoder_free takes NULL. */
+    void *(*encoder_new)(const struct sw_plan *plan);
+    void (*encoder_free)(void *encoder);
+    /* Stores a tile of in_bytes (1 ... 32 << segment_log2); returns its bytes, a multiple of 16 that is at most
+     * align16(in_bytes). */
+    size_t (*encode_tile)(const void *encoder, const uint8_t *in, size_t in_bytes, unsigned segment_log2, uint8_t *out,
+                          uint8_t *counts);
+
+    /* section: n_symbols (at most max_symbols) symbols. errors: -SW_EFRAME. */
+    int (*decoder_init)(union sw_codec_decoder *ret, const void *section, uint32_t n_symbols);
+    /* Writes exactly tile_bytes. errors: -SW_EFRAME. */
+    int (*decode_tile)(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, uint8_t *out);
+    /* Writes the bytes of one segment that is in the tile. errors: -SW_EFRAME. */
+    int (*decode_segment)(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, unsigned segment,
+                          uint8_t *out, size_t *ret_bytes);
+};
+
+/* NULL for a number that is no codec. */
+const struct sw_codec_ops *sw_codec_ops_find(unsigned codec);
+
+extern const struct sw_codec_ops sw_raw_ops, sw_v5t_ops;
+
+#endif
