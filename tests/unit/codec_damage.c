@@ -1,0 +1,305 @@
+/* Frames that were cut, changed or made up: an error or the right bytes, and no access outside the buffers, which all
+ * touch pages without access. Headers get a fresh hash after the change, so that what lies behind it is reached. */
+#include "base/alloc.h"
+#include "codec/codec.h"
+#include "tests/lib/content.h"
+#include "tests/lib/guard.h"
+
+#include <check.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A good frame, its content, and buffers to spoil and decode copies of it. */
+struct victim {
+    uint8_t *data, *good;
+    size_t bytes, frame_bytes;
+    struct sw_guard frame, out;
+};
+
+static void victim_new(struct victim *v, const struct sw_plan *plan, size_t bytes, enum sw_content kind) {
+    uint64_t bound = sw_frame_bound_bytes(bytes), frame_bytes;
+    v->data = malloc(bytes + 1);
+    v->good = malloc(bound);
+    ck_assert(v->data && v->good);
+    sw_content_fill(v->data, bytes, kind, 21);
+    ck_assert_int_eq(sw_codec_encode(plan, v->data, bytes, v->good, bound, &frame_bytes, NULL), 0);
+    v->bytes = bytes;
+    v->frame_bytes = frame_bytes;
+    v->frame = sw_guard_new(frame_bytes, SW_GUARD_AT_END);
+    v->out = sw_guard_new(bytes, SW_GUARD_AT_END);
+    memcpy(v->frame.data, v->good, frame_bytes);
+}
+
+static void victim_free(struct victim *v) {
+    sw_guard_free(&v->frame);
+    sw_guard_free(&v->out);
+    free(v->good);
+    free(v->data);
+}
+
+enum { V5T_256, V5T_1024, V5T_FEW_SYMBOLS, V5T_FOREIGN, RAW, N_VICTIMS };
+
+/* Frames of two tiles, the second one not full. */
+static void victim_of_kind(struct victim *v, int kind) {
+    struct sw_plan plan = {.codec = SW_CODEC_V5T, .segment_log2 = kind == V5T_1024 ? 10 : 8};
+    uint8_t sample[20000];
+    sw_content_fill(sample, sizeof sample, SW_CONTENT_TEXT, 21);
+    if (kind == RAW)
+        sw_plan_init_raw(&plan);
+    else if (kind == V5T_FOREIGN) /* mixed content: stored and coded segments side by side */
+        sw_content_fill(sample, sizeof sample, SW_CONTENT_MIXED, 21);
+    if (kind != RAW)
+        sw_v5t_table_train(&plan.table, sample, kind == V5T_FEW_SYMBOLS ? 300 : sizeof sample, SW_SAMPLE_PIECE_BYTES);
+    size_t tile = (size_t)SW_TILE_SEGMENTS << plan.segment_log2;
+    victim_new(v, &plan, tile + tile / 2 + 333, kind == V5T_FOREIGN ? SW_CONTENT_MIXED : SW_CONTENT_TEXT);
+}
+
+static void rehash(uint8_t *frame, size_t frame_bytes) {
+    struct sw_frame_header h;
+    memcpy(&h, frame, sizeof h);
+    size_t table_bytes = (9 * (size_t)h.n_symbols + 15) / 16 * 16;
+    if (h.n_symbols > SW_V5T_MAX_SYMBOLS || sizeof h + table_bytes > frame_bytes)
+        return;
+    h.header_hash = sw_hash_finish(sw_hash_update(
+        sw_hash_update(0, frame, offsetof(struct sw_frame_header, header_hash)), frame + sizeof h, table_bytes));
+    memcpy(frame, &h, sizeof h);
+}
+
+static void check_error(int r, const struct sw_err *err) {
+    ck_assert_msg(r == -SW_EFRAME || r == -SW_ECHECKSUM || r == -SW_EVERSION || r == -SW_ETOOSMALL || r == -SW_ERANGE,
+                  "code %d", r);
+    ck_assert_int_eq(err->code, r);
+    ck_assert(err->msg[0] != '\0');
+}
+
+/* Decodes the spoilt frame in every way. What succeeds must have made the right bytes. */
+static void decode_all_ways(struct victim *v) {
+    struct sw_err err = {0};
+    uint64_t raw_bytes;
+    size_t bytes;
+    int r = sw_codec_decode(v->frame.data, v->frame_bytes, v->out.data, v->bytes, &raw_bytes, &err);
+    if (r == 0)
+        ck_assert(raw_bytes == v->bytes && memcmp(v->out.data, v->data, v->bytes) == 0);
+    else
+        check_error(r, &err);
+    for (uint32_t tile = 0; tile < 3; tile++) {
+        r = sw_codec_decode_tile(v->frame.data, v->frame_bytes, tile, v->out.data, v->bytes, &bytes, &err);
+        if (r < 0)
+            check_error(r, &err);
+    }
+    for (uint64_t segment = 0; segment < 70; segment += 7) { /* shape is checked, content is not */
+        r = sw_codec_decode_segment(v->frame.data, v->frame_bytes, segment, v->out.data, v->bytes, &bytes, &err);
+        if (r < 0)
+            check_error(r, &err);
+    }
+}
+
+START_TEST(test_header_bytes) {
+    struct victim v;
+    victim_of_kind(&v, _i);
+    for (size_t at = 0; at < SW_FRAME_HEADER_BYTES; at++)
+        for (unsigned flip = 1; flip < 256; flip += 1 + flip / 2) {
+            struct sw_err err = {0};
+            uint64_t raw_bytes;
+            v.frame.data[at] ^= (uint8_t)flip;
+            int r = sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, &err);
+            ck_assert_msg(r < 0, "byte %zu", at);
+            check_error(r, &err);
+            rehash(v.frame.data, v.frame_bytes);
+            decode_all_ways(&v);
+            memcpy(v.frame.data, v.good, SW_FRAME_HEADER_BYTES);
+        }
+    victim_free(&v);
+}
+END_TEST
+
+START_TEST(test_random_bytes) {
+    struct victim v;
+    uint64_t state = (uint64_t)_i + 100;
+    victim_of_kind(&v, _i);
+    for (unsigned trial = 0; trial < 2000; trial++) {
+        unsigned changes = 1 + (unsigned)(sw_random(&state) % 4);
+        /* Metadata are a small part of the frame and deserve half of the hits. */
+        size_t span = trial % 2 ? v.frame_bytes : v.frame_bytes / 4;
+        for (unsigned i = 0; i < changes; i++)
+            v.frame.data[sw_random(&state) % span] = (uint8_t)sw_random(&state);
+        rehash(v.frame.data, v.frame_bytes);
+        decode_all_ways(&v);
+        memcpy(v.frame.data, v.good, v.frame_bytes);
+    }
+    victim_free(&v);
+}
+END_TEST
+
+/* A change of content, not of padding, must be seen by the hash at the latest. */
+START_TEST(test_every_data_bit) {
+    struct victim v;
+    struct sw_frame_layout layout;
+    uint64_t raw_bytes;
+    victim_of_kind(&v, _i);
+    ck_assert_int_eq(sw_frame_parse(&layout, v.good, v.frame_bytes, v.frame_bytes, NULL), 0);
+    unsigned silent = 0;
+    for (size_t at = layout.data_offset; at < v.frame_bytes; at += 3) {
+        v.frame.data[at] ^= (uint8_t)(1u << at % 8);
+        int r = sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, NULL);
+        silent += r == 0;
+        ck_assert(r < 0 || memcmp(v.out.data, v.data, v.bytes) == 0);
+        v.frame.data[at] = v.good[at];
+    }
+    /* At most three padding bytes in each of up to 64 segments, a third of them tried. */
+    ck_assert_uint_le(silent, 90);
+    victim_free(&v);
+}
+END_TEST
+
+START_TEST(test_cut) {
+    struct victim v;
+    uint64_t raw_bytes;
+    victim_of_kind(&v, _i);
+    for (size_t bytes = 0; bytes < v.frame_bytes; bytes += bytes < 3000 ? 1 : 61) {
+        struct sw_guard cut = sw_guard_new(bytes, SW_GUARD_AT_END);
+        struct sw_err err = {0};
+        struct sw_frame_header h;
+        memcpy(cut.data, v.good, bytes);
+        ck_assert_int_eq(sw_codec_decode(cut.data, bytes, v.out.data, v.bytes, &raw_bytes, &err), -SW_EFRAME);
+        if (bytes >= sizeof h && bytes % SW_FRAME_ALIGN == 0) { /* the header claims that this is all */
+            memcpy(&h, cut.data, sizeof h);
+            h.frame_bytes = bytes;
+            memcpy(cut.data, &h, sizeof h);
+            rehash(cut.data, bytes);
+            int r = sw_codec_decode(cut.data, bytes, v.out.data, v.bytes, &raw_bytes, &err);
+            ck_assert_int_lt(r, 0);
+            check_error(r, &err);
+        }
+        sw_guard_free(&cut);
+    }
+    victim_free(&v);
+}
+END_TEST
+
+/* Nothing but noise behind a valid header. */
+START_TEST(test_noise) {
+    struct victim v;
+    struct sw_frame_layout layout;
+    uint64_t state = 5, raw_bytes;
+    victim_of_kind(&v, _i);
+    ck_assert_int_eq(sw_frame_parse(&layout, v.good, v.frame_bytes, v.frame_bytes, NULL), 0);
+    for (unsigned trial = 0; trial < 500; trial++) {
+        /* Every other time the records stay good, so that the counts and data are looked at. */
+        size_t from = trial % 2 ? layout.counts_offset : layout.records_offset;
+        for (size_t i = from; i < v.frame_bytes; i++)
+            v.frame.data[i] = (uint8_t)(sw_random(&state) >> 32);
+        ck_assert_int_lt(sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, NULL), 0);
+        decode_all_ways(&v);
+    }
+    victim_free(&v);
+}
+END_TEST
+
+START_TEST(test_named_errors) {
+    struct victim v;
+    struct sw_err err = {0};
+    uint64_t raw_bytes;
+    victim_of_kind(&v, V5T_256);
+    struct sw_frame_header h, good;
+    memcpy(&good, v.good, sizeof good);
+
+    h = good, h.magic++;
+    memcpy(v.frame.data, &h, sizeof h);
+    ck_assert_int_eq(sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, &err), -SW_EFRAME);
+    h = good, h.version = 2;
+    memcpy(v.frame.data, &h, sizeof h);
+    rehash(v.frame.data, v.frame_bytes);
+    ck_assert_int_eq(sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, &err), -SW_EVERSION);
+    h = good, h.header_hash++;
+    memcpy(v.frame.data, &h, sizeof h);
+    ck_assert_int_eq(sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, &err),
+                     -SW_ECHECKSUM);
+    h = good, h.reserved[27] = 1;
+    memcpy(v.frame.data, &h, sizeof h);
+    rehash(v.frame.data, v.frame_bytes);
+    ck_assert_int_eq(sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, &err), -SW_EFRAME);
+    h = good, h.codec = SW_CODEC_NR;
+    memcpy(v.frame.data, &h, sizeof h);
+    rehash(v.frame.data, v.frame_bytes);
+    ck_assert_int_eq(sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, &err), -SW_EFRAME);
+
+    memcpy(v.frame.data, v.good, v.frame_bytes);
+    v.frame.data[SW_FRAME_HEADER_BYTES + 8 * good.n_symbols] = 9; /* a symbol of nine bytes */
+    rehash(v.frame.data, v.frame_bytes);
+    ck_assert_int_eq(sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, &err), -SW_EFRAME);
+    victim_free(&v);
+}
+END_TEST
+
+/* Tiles may lie in any order. */
+START_TEST(test_tile_order) {
+    struct victim v;
+    struct sw_frame_layout layout;
+    struct sw_tile_record record[2];
+    uint64_t raw_bytes;
+    victim_of_kind(&v, V5T_256);
+    ck_assert_int_eq(sw_frame_parse(&layout, v.good, v.frame_bytes, v.frame_bytes, NULL), 0);
+    ck_assert_uint_eq(layout.n_tiles, 2);
+    memcpy(record, v.good + layout.records_offset, sizeof record);
+    size_t first = (size_t)record[1].offset16 * 16, second = v.frame_bytes - layout.data_offset - first;
+    record[0].offset16 = (uint32_t)(second / 16);
+    record[1].offset16 = 0;
+    memcpy(v.frame.data + layout.records_offset, record, sizeof record);
+    memcpy(v.frame.data + layout.data_offset, v.good + layout.data_offset + first, second);
+    memcpy(v.frame.data + layout.data_offset + second, v.good + layout.data_offset, first);
+    ck_assert_int_eq(sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, NULL), 0);
+    ck_assert_mem_eq(v.out.data, v.data, v.bytes);
+    /* Content in another tile's place is refused, though every byte of it is good. */
+    record[0].offset16 = 0;
+    memcpy(v.frame.data + layout.records_offset, record, sizeof record);
+    ck_assert_int_lt(sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, NULL), 0);
+    victim_free(&v);
+}
+END_TEST
+
+START_TEST(test_no_memory) {
+    uint8_t data[5000], frame[8192];
+    uint64_t frame_bytes = 1;
+    struct sw_err err = {0};
+    struct sw_plan plan;
+    long live = sw_alloc_live();
+    ck_assert_uint_le(sw_frame_bound_bytes(sizeof data), sizeof frame);
+    sw_content_fill(data, sizeof data, SW_CONTENT_TEXT, 1);
+    for (unsigned long nth = 1; nth <= 3; nth++) { /* trainer, encoder, scratch: the plan falls back to raw */
+        sw_alloc_fail_nth(nth);
+        sw_plan_init(&plan, data, sizeof data, 1 << 20);
+        sw_alloc_fail_nth(0);
+        ck_assert_int_eq(plan.codec, SW_CODEC_RAW);
+        ck_assert_int_eq(sw_alloc_live(), live);
+    }
+    sw_plan_init(&plan, data, sizeof data, 1 << 20);
+    ck_assert_int_eq(plan.codec, SW_CODEC_V5T);
+    sw_alloc_fail_nth(1);
+    ck_assert_int_eq(sw_codec_encode(&plan, data, sizeof data, frame, sizeof frame, &frame_bytes, &err), -SW_ENOMEM);
+    ck_assert_int_eq(err.code, -SW_ENOMEM);
+    ck_assert_uint_eq(frame_bytes, 1);
+    ck_assert_int_eq(sw_alloc_live(), live);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("codec_damage");
+    TCase *tests = tcase_create("all");
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, test_header_bytes, 0, N_VICTIMS);
+    tcase_add_loop_test(tests, test_random_bytes, 0, N_VICTIMS);
+    tcase_add_loop_test(tests, test_every_data_bit, 0, N_VICTIMS);
+    tcase_add_loop_test(tests, test_cut, 0, N_VICTIMS);
+    tcase_add_loop_test(tests, test_noise, 0, N_VICTIMS);
+    tcase_add_test(tests, test_named_errors);
+    tcase_add_test(tests, test_tile_order);
+    tcase_add_test(tests, test_no_memory);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,101 @@
+/* Frames that earlier versions wrote decode for ever. The files in tests/golden/ are never rewritten; a new format
+ * version adds files. `unit_codec_golden --write DIR` makes those of this version. */
+#include "codec/codec.h"
+#include "tests/lib/content.h"
+
+#include <check.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct golden {
+    const char *file;
+    enum sw_codec_id codec;
+    unsigned segment_log2;
+    enum sw_content content;
+    size_t bytes;
+} goldens[] = {
+    {"v1-raw.spwf", SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, SW_CONTENT_RANDOM, 1001},
+    {"v1-raw-empty.spwf", SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, SW_CONTENT_ZEROS, 0},
+    {"v1-v5t-256.spwf", SW_CODEC_V5T, 8, SW_CONTENT_TEXT, 10007},
+    {"v1-v5t-512.spwf", SW_CODEC_V5T, 9, SW_CONTENT_TEXT, 16384},
+    {"v1-v5t-1024.spwf", SW_CODEC_V5T, 10, SW_CONTENT_MIXED, 35003},
+};
+#define N_GOLDENS ((int)(sizeof goldens / sizeof goldens[0]))
+
+static uint8_t *content_of(const struct golden *g) {
+    uint8_t *data = malloc(g->bytes + 1);
+    if (data)
+        sw_content_fill(data, g->bytes, g->content, 2026);
+    return data;
+}
+
+static FILE *open_golden(const char *dir, const struct golden *g, const char *mode) {
+    char path[4096];
+    int n = snprintf(path, sizeof path, "%s/%s", dir, g->file);
+    return n > 0 && (size_t)n < sizeof path ? fopen(path, mode) : NULL;
+}
+
+START_TEST(test_decodes) {
+    const struct golden *g = &goldens[_i];
+    struct sw_frame_layout layout;
+    struct sw_err err = {0};
+    uint64_t bound = sw_frame_bound_bytes(g->bytes), raw_bytes = 0;
+    uint8_t *frame = malloc(bound), *out = malloc(g->bytes + 1), *want = content_of(g);
+    FILE *file = open_golden(SW_GOLDEN_DIR, g, "rb");
+    ck_assert_msg(file != NULL, "%s is missing", g->file);
+    ck_assert(frame && out && want);
+    size_t frame_bytes = fread(frame, 1, bound, file);
+    fclose(file);
+    ck_assert_msg(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, &err) == 0, "%s: %s", g->file, err.msg);
+    ck_assert_int_eq(layout.codec, g->codec);
+    ck_assert_uint_eq(layout.segment_log2, g->segment_log2);
+    ck_assert_msg(sw_codec_decode(frame, frame_bytes, out, g->bytes, &raw_bytes, &err) == 0, "%s: %s", g->file,
+                  err.msg);
+    ck_assert_uint_eq(raw_bytes, g->bytes);
+    ck_assert(memcmp(out, want, g->bytes) == 0);
+    free(frame);
+    free(out);
+    free(want);
+}
+END_TEST
+
+static int write_golden(const char *dir, const struct golden *g) {
+    struct sw_plan plan;
+    uint64_t bound = sw_frame_bound_bytes(g->bytes), frame_bytes;
+    uint8_t *frame = malloc(bound), *data = content_of(g);
+    FILE *file = open_golden(dir, g, "wbx");
+    sw_plan_init_raw(&plan);
+    if (g->codec == SW_CODEC_V5T && data)
+        sw_v5t_table_train(&plan.table, data, g->bytes, SW_SAMPLE_PIECE_BYTES);
+    plan.codec = g->codec;
+    plan.segment_log2 = g->segment_log2;
+    bool done = frame && data && file &&
+                sw_codec_encode(&plan, data, g->bytes, frame, bound, &frame_bytes, NULL) == 0 &&
+                fwrite(frame, 1, frame_bytes, file) == frame_bytes;
+    done &= file && fclose(file) == 0;
+    free(frame);
+    free(data);
+    if (!done)
+        fprintf(stderr, "%s: not written\n", g->file);
+    return done ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "--write") == 0) {
+        int failed = 0;
+        for (int i = 0; i < N_GOLDENS; i++)
+            failed |= write_golden(argv[2], &goldens[i]);
+        return failed;
+    }
+    Suite *suite = suite_create("codec_golden");
+    TCase *tests = tcase_create("all");
+    tcase_add_loop_test(tests, test_decodes, 0, N_GOLDENS);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

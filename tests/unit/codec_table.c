@@ -1,0 +1,173 @@
+/* Training obeys the rules of table.h, whatever the sample, and pays off; tables survive their section; sampling and
+ * planning stay inside the region. */
+#include "codec/codec.h"
+#include "tests/lib/content.h"
+#include "tests/lib/guard.h"
+
+#include <check.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void check_rules(const struct sw_v5t_table *table) {
+    bool taken[1 << SW_V5T_HASH_LOG2] = {false};
+    ck_assert_uint_le(table->n_symbols, SW_V5T_MAX_SYMBOLS);
+    ck_assert_uint_le(table->n2 + table->n1, table->n_symbols);
+    for (uint32_t c = 0; c < 256; c++) {
+        unsigned length = table->length[c];
+        if (c >= table->n_symbols)
+            ck_assert(length == 0 && table->value[c] == 0);
+        else if (c < table->n2)
+            ck_assert_uint_eq(length, 2);
+        else if (c < table->n2 + table->n1)
+            ck_assert_uint_eq(length, 1);
+        else
+            ck_assert(length >= 3 && length <= 8);
+        ck_assert(length == 8 || table->value[c] >> 8 * length == 0);
+        for (uint32_t other = 0; other < c && c < table->n_symbols; other++)
+            ck_assert(table->length[other] != length || table->value[other] != table->value[c]);
+        if (length < 3)
+            continue;
+        uint32_t slot = sw_v5t_hash3((uint32_t)table->value[c]);
+        ck_assert(!taken[slot]);
+        taken[slot] = true;
+    }
+}
+
+START_TEST(test_rules) {
+    static const size_t sizes[] = {0, 1, 2, 3, 7, 8, 9, 511, 512, 513, 5000, SW_SAMPLE_MAX_BYTES, 300000};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct sw_guard sample = sw_guard_new(sizes[i], SW_GUARD_AT_END);
+        struct sw_v5t_table table, again;
+        sw_content_fill(sample.data, sizes[i], (enum sw_content)_i, i);
+        sw_v5t_table_train(&table, sample.data, sizes[i], SW_SAMPLE_PIECE_BYTES);
+        check_rules(&table);
+        sw_v5t_table_train(&again, sample.data, sizes[i], SW_SAMPLE_PIECE_BYTES);
+        ck_assert_mem_eq(&table, &again, sizeof table);
+        sw_guard_free(&sample);
+    }
+}
+END_TEST
+
+START_TEST(test_section) {
+    for (uint32_t n = 0; n <= SW_V5T_MAX_SYMBOLS; n++) {
+        struct sw_v5t_table table, copy;
+        size_t bytes = (9 * (size_t)n + 15) / 16 * 16;
+        struct sw_guard section = sw_guard_new(bytes, SW_GUARD_AT_END);
+        sw_content_table(&table, 256, n);
+        table.n_symbols = n;
+        memset(section.data, 0xAA, bytes);
+        sw_v5t_table_write(&table, section.data);
+        ck_assert_int_eq(sw_v5t_table_read(&copy, section.data, n), 0);
+        ck_assert_uint_eq(copy.n_symbols, n);
+        for (uint32_t c = 0; c < 256; c++) {
+            ck_assert_uint_eq(copy.value[c], c < n ? table.value[c] : 0);
+            ck_assert_uint_eq(copy.length[c], c < n ? table.length[c] : 0);
+        }
+        for (size_t i = 9 * (size_t)n; i < bytes; i++)
+            ck_assert_uint_eq(section.data[i], 0);
+        for (uint32_t c = 0; c < n; c++) {
+            uint8_t *length = &section.data[8 * (size_t)n + c], good = *length;
+            *length = c % 2 ? 0 : 9;
+            ck_assert_int_eq(sw_v5t_table_read(&copy, section.data, n), -SW_EFRAME);
+            *length = good;
+        }
+        sw_guard_free(&section);
+    }
+}
+END_TEST
+
+/* No symbol spans a seam: with pieces of two bytes, nothing longer can be learnt. */
+START_TEST(test_seams) {
+    uint8_t sample[4000];
+    struct sw_v5t_table table;
+    sw_content_fill(sample, sizeof sample, SW_CONTENT_TEXT, 2);
+    sw_v5t_table_train(&table, sample, sizeof sample, 2);
+    check_rules(&table);
+    ck_assert_uint_gt(table.n_symbols, 0);
+    ck_assert_uint_eq(table.n1 + table.n2, table.n_symbols);
+}
+END_TEST
+
+START_TEST(test_sample) {
+    static const uint64_t sizes[] = {0, 1, 511, 512, 513, 65535, 65536, 65537, 70000, 1 << 20, (uint64_t)5 << 32};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        unsigned pieces = sw_sample_pieces(sizes[i]);
+        ck_assert_uint_le(pieces, SW_SAMPLE_PIECES);
+        for (unsigned p = 0; p < pieces; p++) {
+            uint64_t at = sw_sample_offset(sizes[i], p);
+            ck_assert_uint_lt(at, sizes[i]);
+            if (sizes[i] >= SW_SAMPLE_MAX_BYTES)
+                ck_assert_uint_le(at + SW_SAMPLE_PIECE_BYTES, sizes[i]);
+            if (p)
+                ck_assert_uint_ge(at, sw_sample_offset(sizes[i], p - 1) + SW_SAMPLE_PIECE_BYTES);
+        }
+    }
+    for (size_t bytes = 0; bytes < 200000; bytes = bytes * 3 / 2 + 1) {
+        struct sw_guard region = sw_guard_new(bytes, SW_GUARD_AT_END);
+        uint8_t *sample = malloc(SW_SAMPLE_MAX_BYTES);
+        ck_assert_ptr_nonnull(sample);
+        sw_content_fill(region.data, bytes, SW_CONTENT_RANDOM, 1);
+        size_t got = sw_sample_gather(sample, region.data, bytes);
+        ck_assert_uint_eq(got, bytes < SW_SAMPLE_MAX_BYTES ? bytes : SW_SAMPLE_MAX_BYTES);
+        for (size_t at = 0; at < got; at += SW_SAMPLE_PIECE_BYTES) {
+            size_t n = got - at < SW_SAMPLE_PIECE_BYTES ? got - at : SW_SAMPLE_PIECE_BYTES;
+            uint64_t offset = sw_sample_offset(bytes, (unsigned)(at / SW_SAMPLE_PIECE_BYTES));
+            ck_assert_mem_eq(sample + at, region.data + offset, n);
+        }
+        free(sample);
+        sw_guard_free(&region);
+    }
+}
+END_TEST
+
+static double ratio_of(enum sw_content kind, size_t bytes, struct sw_plan *ret_plan) {
+    static uint8_t sample[SW_SAMPLE_MAX_BYTES];
+    uint8_t *data = malloc(bytes), *frame = malloc(sw_frame_bound_bytes(bytes));
+    uint64_t frame_bytes;
+    ck_assert(data && frame);
+    sw_content_fill(data, bytes, kind, 4);
+    size_t sample_bytes = sw_sample_gather(sample, data, bytes);
+    sw_plan_init(ret_plan, sample, sample_bytes, bytes);
+    ck_assert_int_eq(sw_codec_encode(ret_plan, data, bytes, frame, sw_frame_bound_bytes(bytes), &frame_bytes, NULL), 0);
+    free(data);
+    free(frame);
+    return (double)bytes / (double)frame_bytes;
+}
+
+START_TEST(test_plan) {
+    struct sw_plan plan;
+    double ratio = ratio_of(SW_CONTENT_TEXT, 1 << 20, &plan);
+    ck_assert_int_eq(plan.codec, SW_CODEC_V5T);
+    ck_assert_double_gt(ratio, 3.5);
+    ck_assert_double_gt(plan.expected_ratio, 0.95 * ratio);
+    ck_assert_double_lt(plan.expected_ratio, 1.05 * ratio);
+    ratio = ratio_of(SW_CONTENT_ZEROS, 1 << 20, &plan);
+    ck_assert_double_gt(ratio, 7.5);
+    ratio = ratio_of(SW_CONTENT_RANDOM, 1 << 20, &plan);
+    ck_assert_int_eq(plan.codec, SW_CODEC_RAW);
+    ck_assert_double_eq(plan.expected_ratio, 1);
+    ck_assert_double_gt(ratio, 0.999);
+    sw_plan_init(&plan, NULL, 0, 0);
+    ck_assert_int_eq(plan.codec, SW_CODEC_RAW);
+    ck_assert_str_eq(sw_codec_name(SW_CODEC_RAW), "raw");
+    ck_assert_str_eq(sw_codec_name(SW_CODEC_V5T), "v5t");
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("codec_table");
+    TCase *tests = tcase_create("all");
+    tcase_set_timeout(tests, 60);
+    tcase_add_loop_test(tests, test_rules, 0, SW_CONTENT_NR);
+    tcase_add_test(tests, test_section);
+    tcase_add_test(tests, test_seams);
+    tcase_add_test(tests, test_sample);
+    tcase_add_test(tests, test_plan);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
