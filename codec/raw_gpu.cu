@@ -1,0 +1,122 @@
+/* raw_gpu.cu - codec raw on the GPU: copies content and hashes it on the way, a warp per tile, a thread per segment. */
+#include "codec/v5t/v5t_gpu.cuh"
+
+namespace {
+
+constexpr uint32_t WARPS = 8, THREADS = WARPS * SW_WARP;
+constexpr uint32_t SEGMENT_BYTES = 1u << SW_RAW_SEGMENT_LOG2;
+constexpr uint64_t TILE_BYTES = (uint64_t)SW_TILE_SEGMENTS * SEGMENT_BYTES;
+/* A warp moves 128 bytes of each of its 32 segments at a time, 8 lanes to a line, so that memory is read and written in
+ * full lines; through the stage each lane then gets the line of its own segment, to hash it. */
+constexpr uint32_t LINE_UNITS = 8, LINE_BYTES = 16 * LINE_UNITS, LINES_AT_ONCE = SW_WARP / LINE_UNITS;
+
+struct stage {
+    uint4 unit[SW_TILE_SEGMENTS][LINE_UNITS + 1]; /* the odd stride keeps columns off each other's banks */
+};
+
+/* One line of every segment of a full tile, from byte `at` of each. */
+template <int LOAD, int STORE>
+__device__ uint32_t move_lines(const uint8_t *from, uint8_t *to, uint32_t at, stage &s, uint32_t lane, uint32_t hash) {
+    const uint32_t unit = lane % LINE_UNITS;
+    uint4 v[LINE_UNITS];
+#pragma unroll
+    for (uint32_t k = 0; k < LINE_UNITS; k++) {
+        const uint32_t segment = k * LINES_AT_ONCE + lane / LINE_UNITS;
+        v[k] = sw_load_unit<LOAD>(from, segment * SEGMENT_BYTES + at + 16 * unit, (uint32_t)TILE_BYTES);
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < LINE_UNITS; k++) {
+        const uint32_t segment = k * LINES_AT_ONCE + lane / LINE_UNITS;
+        sw_store_unit<STORE>(to + segment * SEGMENT_BYTES + at + 16 * unit, v[k]);
+        s.unit[segment][unit] = v[k];
+    }
+    __syncwarp();
+#pragma unroll
+    for (uint32_t k = 0; k < LINE_UNITS; k++)
+        hash = sw_hash_unit(hash, s.unit[lane][k]);
+    __syncwarp();
+    return hash;
+}
+
+/* Any other tile: a lane copies and hashes its segment alone. */
+template <int LOAD, int STORE>
+__device__ uint32_t move_segment(const uint8_t *from, uint8_t *to, uint32_t bytes, uint32_t hash) {
+    for (uint32_t i = 0; i < bytes; i += 16) {
+        const uint32_t n = min(16u, bytes - i);
+        const uint4 v = sw_load_unit<LOAD>(from, i, bytes);
+        if (n == 16)
+            sw_store_unit<STORE>(to + i, v);
+        else
+            sw_store_tail(to + i, v, n);
+        hash = sw_hash_partial_unit(hash, v, n);
+    }
+    return hash;
+}
+
+/* Copies tile `tile` of raw_bytes, whose first byte is at `from` and goes to `to`; returns its hash (in every lane). */
+template <int LOAD, int STORE>
+__device__ uint32_t copy_tile(const uint8_t *from, uint8_t *to, uint32_t tile, uint64_t raw_bytes, uint32_t lane) {
+    __shared__ stage stages[WARPS];
+    const uint64_t at = tile * TILE_BYTES + (uint64_t)lane * SEGMENT_BYTES;
+    const uint32_t bytes = at >= raw_bytes ? 0 : (uint32_t)min((uint64_t)SEGMENT_BYTES, raw_bytes - at);
+    uint32_t hash = sw_hash_segment_seed(tile, lane);
+    if (raw_bytes - tile * TILE_BYTES >= TILE_BYTES) {
+        for (uint32_t i = 0; i < SEGMENT_BYTES; i += LINE_BYTES)
+            hash = move_lines<LOAD, STORE>(from, to, i, stages[threadIdx.x / SW_WARP], lane, hash);
+    } else {
+        hash = move_segment<LOAD, STORE>(from + lane * SEGMENT_BYTES, to + lane * SEGMENT_BYTES, bytes, hash);
+    }
+    return sw_warp_sum(bytes ? sw_hash_finish(hash) : 0);
+}
+
+template <int ALIGN>
+__global__ void __launch_bounds__(THREADS)
+    encode_tiles(sw_frame_layout layout, const uint8_t *__restrict__ in, uint8_t *frame) {
+    const uint32_t lane = threadIdx.x % SW_WARP, tile = (blockIdx.x * THREADS + threadIdx.x) / SW_WARP;
+    if (tile >= layout.n_tiles)
+        return;
+    const uint64_t at = tile * TILE_BYTES;
+    const uint32_t hash = copy_tile<ALIGN, 16>(in + at, frame + layout.data_offset + at, tile, layout.raw_bytes, lane);
+    if (lane == 0)
+        ((sw_tile_record *)(frame + layout.records_offset))[tile] = {(uint32_t)(at / SW_FRAME_ALIGN), hash};
+    const uint32_t padding = (uint32_t)(0 - layout.raw_bytes) % SW_FRAME_ALIGN;
+    if (tile == layout.n_tiles - 1 && lane < padding)
+        frame[layout.data_offset + layout.raw_bytes + lane] = 0;
+}
+
+template <int ALIGN>
+__global__ void __launch_bounds__(THREADS)
+    decode_tiles(sw_frame_layout layout, const uint8_t *__restrict__ frame, uint32_t first_tile, uint32_t n_tiles,
+                 uint8_t *out, sw_gpu_result *result) {
+    const uint32_t lane = threadIdx.x % SW_WARP, index = (blockIdx.x * THREADS + threadIdx.x) / SW_WARP;
+    if (index >= n_tiles)
+        return;
+    const uint32_t tile = first_tile + index;
+    const uint64_t at = tile * TILE_BYTES;
+    const sw_tile_record record = ((const sw_tile_record *)(frame + layout.records_offset))[tile];
+    /* sw_frame_parse() has seen to it that the data section holds raw_bytes; only the record is unproved. */
+    const uint32_t hash =
+        copy_tile<16, ALIGN>(frame + layout.data_offset + at, out + index * TILE_BYTES, tile, layout.raw_bytes, lane);
+    if (lane == 0 && (hash != record.hash || record.offset16 != at / SW_FRAME_ALIGN))
+        atomicAdd(&result->bad_tiles, 1);
+}
+
+uint32_t blocks_for(uint32_t n_tiles) {
+    return (n_tiles + WARPS - 1) / WARPS;
+}
+
+} // namespace
+
+void sw_raw_gpu_encode(const struct sw_gpu_encode_job *job) {
+    sw_gpu_with_alignment(job->d_in, [&](auto align) {
+        encode_tiles<align.value>
+            <<<blocks_for(job->layout.n_tiles), THREADS, 0, job->stream>>>(job->layout, job->d_in, job->d_frame);
+    });
+}
+
+void sw_raw_gpu_decode(const struct sw_gpu_decode_job *job) {
+    sw_gpu_with_alignment(job->d_out, [&](auto align) {
+        decode_tiles<align.value><<<blocks_for(job->n_tiles), THREADS, 0, job->stream>>>(
+            *job->layout, job->d_frame, job->first_tile, job->n_tiles, job->d_out, job->d_result);
+    });
+}

@@ -1,0 +1,241 @@
+/* gsst_decode.cu - decodes tiles: a warp per tile, a thread per segment, straight to the destination.
+ *
+ * After GSST (R. Vonk, J. Hoozemans, Z. Al-Ars, "GSST: Parallel string decompression at 191 GB/s on GPU", 2025): one
+ * thread per split of constant uncompressed size. Ours stores a tile's code words in rows (v5t/FORMAT.md): all lanes
+ * load one row in one coalesced access and then decode four codes each, in step.
+ *
+ * The frame is not trusted. A lane never leaves its segment's bytes (rows are decoded unchecked only while 32 more
+ * bytes fit, which is the most that four codes can make), never reads past the data section, and a tile that is
+ * malformed or fails its hash is counted in the result. */
+#include "codec/v5t/v5t_gpu.cuh"
+
+namespace {
+
+constexpr uint32_t WARPS = 16; /* 3 blocks of 16 warps fill the shared memory of an sm_90 */
+constexpr uint32_t THREADS = WARPS * SW_WARP;
+/* Length of a code that stands for nothing: longer than any segment's rest allows, so the segment is found bad. */
+constexpr uint32_t UNKNOWN_CODE_BYTES = 64;
+constexpr uint32_t ROWS_AHEAD = 4;
+/* Added to a code that follows an escape: the second half of the tables holds every byte as itself. */
+constexpr uint32_t LITERAL = 256;
+
+/* Output waits here until a lane has 64 bytes of it: two full sectors, stored at once. With single 16-byte stores the
+ * 200,000 half-written lines of all lanes together exceed the L2 cache (measured: 377 GB/s). */
+constexpr uint32_t FLUSH_BYTES = 64, STAGE_PAIRS = 16; /* of 8 bytes: 56 left over, 7 in acc, 32 from a row */
+
+struct shared_state {
+    uint2 value[2 * LITERAL];
+    uint8_t length[2 * LITERAL];
+    uint64_t stage[WARPS][STAGE_PAIRS][SW_WARP]; /* a lane's column never meets another lane's bank */
+};
+
+__device__ void build_lookup(shared_state &shared, const uint8_t *section, uint32_t n_symbols) {
+    for (uint32_t c = threadIdx.x; c < LITERAL; c += THREADS) {
+        uint2 v = make_uint2(0, 0);
+        uint32_t length = c == SW_V5T_ESCAPE ? 0 : UNKNOWN_CODE_BYTES;
+        if (c < n_symbols) {
+            v = ((const uint2 *)section)[c];
+            length = section[8 * n_symbols + c];
+            if (length < 1 || length > SW_V5T_MAX_SYMBOL_BYTES)
+                length = UNKNOWN_CODE_BYTES;
+        }
+        /* Bytes above the length would leak into what follows. */
+        if (length < 4)
+            v = make_uint2(length ? v.x & (0xFFFFFFFFu >> (32 - 8 * length)) : 0, 0);
+        else if (length < 8)
+            v.y = length == 4 ? 0 : v.y & (0xFFFFFFFFu >> (64 - 8 * length));
+        shared.value[c] = v;
+        shared.length[c] = (uint8_t)length;
+        shared.value[LITERAL + c] = make_uint2(c, 0);
+        shared.length[LITERAL + c] = 1;
+    }
+}
+
+/* Bytes of one segment on their way out: from acc, eight at a time, to the stage, and from there to memory. */
+struct writer {
+    uint8_t *to;
+    uint64_t *stage;    /* this lane's column */
+    uint32_t done;      /* bytes that left acc, a multiple of 8 */
+    uint32_t flushed;   /* bytes in memory, a multiple of FLUSH_BYTES */
+    uint32_t acc_bytes; /* 0 ... 7 while the segment is good */
+    uint64_t acc;
+    uint32_t hash;
+};
+
+__device__ inline void append(writer &w, uint64_t value, uint32_t length) {
+    const uint32_t shift = 8 * w.acc_bytes;
+    w.acc |= value << shift;
+    w.acc_bytes += length;
+    if (w.acc_bytes >= 8) {
+        w.hash = sw_hash_word(sw_hash_word(w.hash, (uint32_t)w.acc), (uint32_t)(w.acc >> 32));
+        w.stage[w.done / 8 % STAGE_PAIRS * SW_WARP] = w.acc;
+        w.done += 8;
+        w.acc = shift ? value >> (64 - shift) : 0;
+        w.acc_bytes -= 8;
+    }
+}
+
+__device__ inline uint4 staged_unit(const writer &w, uint32_t at) {
+    const uint64_t a = w.stage[at / 8 % STAGE_PAIRS * SW_WARP], b = w.stage[(at / 8 + 1) % STAGE_PAIRS * SW_WARP];
+    return make_uint4((uint32_t)a, (uint32_t)(a >> 32), (uint32_t)b, (uint32_t)(b >> 32));
+}
+
+/* To be called before more than STAGE_PAIRS * 8 bytes wait. */
+template <int ALIGN> __device__ inline void flush(writer &w) {
+    if (w.done - w.flushed >= FLUSH_BYTES) {
+#pragma unroll
+        for (uint32_t i = 0; i < FLUSH_BYTES; i += 16)
+            sw_store_unit<ALIGN>(w.to + w.flushed + i, staged_unit(w, w.flushed + i));
+        w.flushed += FLUSH_BYTES;
+    }
+}
+
+/* Writes what is left; the segment is complete. */
+template <int ALIGN> __device__ inline void finish(writer &w) {
+    flush<ALIGN>(w);
+    for (; w.flushed < w.done; w.flushed += 16)
+        sw_store_tail(w.to + w.flushed, staged_unit(w, w.flushed), min(16u, w.done - w.flushed));
+    sw_store_tail(w.to + w.done, make_uint4((uint32_t)w.acc, (uint32_t)(w.acc >> 32), 0, 0), w.acc_bytes);
+    if (w.acc_bytes > 0)
+        w.hash = sw_hash_word(w.hash, (uint32_t)w.acc);
+    if (w.acc_bytes > 4)
+        w.hash = sw_hash_word(w.hash, (uint32_t)(w.acc >> 32));
+}
+
+/* A segment's words: rows shared with the other lanes, then its own tail. */
+struct words {
+    const uint32_t *base;
+    uint32_t count, rows, row_words, lane, tail_at;
+
+    __device__ inline uint32_t get(uint32_t i) const {
+        return i >= count ? 0 : __ldg(base + (i < rows ? i * row_words + lane : tail_at + i - rows));
+    }
+};
+
+/* escaped: 0, or LITERAL after an escape. */
+__device__ inline void decode_code(const shared_state &shared, writer &w, uint32_t code, uint32_t &escaped) {
+    code |= escaped;
+    const uint2 v = shared.value[code];
+    append(w, (uint64_t)v.y << 32 | v.x, shared.length[code]);
+    escaped = code == SW_V5T_ESCAPE ? LITERAL : 0;
+}
+
+/* Decodes a coded segment of out_bytes; true if exactly that many came out. */
+template <int ALIGN>
+__device__ bool decode_segment(const shared_state &shared, const words &in, writer &w, uint32_t out_bytes) {
+    uint32_t ahead[ROWS_AHEAD], i = 0, escaped = 0;
+    bool room = true;
+#pragma unroll
+    for (uint32_t k = 0; k < ROWS_AHEAD; k++)
+        ahead[k] = in.get(k);
+    while (room) {
+#pragma unroll
+        for (uint32_t k = 0; k < ROWS_AHEAD; k++) {
+            room = room && i < in.count && w.done + w.acc_bytes + 32 <= out_bytes;
+            if (room) {
+                const uint32_t word = ahead[k];
+                ahead[k] = in.get(i + ROWS_AHEAD);
+                i++;
+#pragma unroll
+                for (int b = 0; b < 4; b++)
+                    decode_code(shared, w, word >> 8 * b & 0xFF, escaped);
+                flush<ALIGN>(w);
+            }
+        }
+    }
+    while (i < in.count && w.done + w.acc_bytes < out_bytes) {
+        const uint32_t word = in.get(i++);
+        for (int b = 0; b < 4 && w.done + w.acc_bytes < out_bytes; b++) {
+            const uint32_t code = word >> 8 * b & 0xFF;
+            if (shared.length[code | escaped] > out_bytes - w.done - w.acc_bytes)
+                return false;
+            decode_code(shared, w, code, escaped);
+        }
+        flush<ALIGN>(w);
+    }
+    return w.done + w.acc_bytes == out_bytes && w.acc_bytes < 8;
+}
+
+template <int ALIGN> __device__ void copy_segment(const words &in, writer &w, uint32_t out_bytes) {
+    for (uint32_t i = 0; i < in.count; i++) {
+        const uint32_t left = out_bytes - 4 * i;
+        const uint32_t word = in.get(i);
+        append(w, left < 4 ? word & (0xFFFFFFFFu >> (32 - 8 * left)) : word, min(left, 4u));
+        flush<ALIGN>(w);
+    }
+}
+
+template <int ALIGN>
+__global__ void __launch_bounds__(THREADS)
+    decode_tiles(sw_frame_layout layout, const uint8_t *__restrict__ frame, uint32_t first_tile, uint32_t n_tiles,
+                 uint8_t *out, sw_gpu_result *result) {
+    extern __shared__ __align__(16) uint8_t shared_bytes[];
+    shared_state &shared = *(shared_state *)shared_bytes;
+    build_lookup(shared, frame + SW_FRAME_HEADER_BYTES, layout.n_symbols);
+    __syncthreads();
+    const uint32_t lane = threadIdx.x % SW_WARP;
+    const uint32_t index = (blockIdx.x * THREADS + threadIdx.x) / SW_WARP;
+    if (index >= n_tiles)
+        return;
+    const uint32_t tile = first_tile + index;
+    const uint32_t segment_bytes = 1u << layout.segment_log2;
+    const uint64_t at = ((uint64_t)tile * SW_TILE_SEGMENTS + lane) << layout.segment_log2;
+    const uint32_t out_bytes =
+        at >= layout.raw_bytes ? 0 : (uint32_t)min((uint64_t)segment_bytes, layout.raw_bytes - at);
+    const sw_tile_record record = ((const sw_tile_record *)(frame + layout.records_offset))[tile];
+    const uint32_t count = frame[layout.counts_offset + (uint64_t)tile * SW_TILE_SEGMENTS + lane];
+    const uint32_t n_raw_words = (out_bytes + 3) / 4;
+    const uint32_t n_words = count ? count : n_raw_words;
+    words in;
+    in.count = n_words;
+    in.lane = lane;
+    in.row_words = __popc(__ballot_sync(0xFFFFFFFFu, out_bytes > 0));
+    in.rows = __reduce_min_sync(0xFFFFFFFFu, out_bytes ? n_words : 0xFFFFFFFFu);
+    in.tail_at = in.rows * in.row_words + sw_warp_exclusive_sum(out_bytes ? n_words - in.rows : 0, lane);
+    in.base = (const uint32_t *)(frame + layout.data_offset + (uint64_t)record.offset16 * SW_FRAME_ALIGN);
+    const uint64_t end = (uint64_t)record.offset16 * SW_FRAME_ALIGN + 4ull * sw_warp_sum(out_bytes ? n_words : 0);
+    /* Nothing is read from a tile whose words do not lie in the data section. */
+    bool good = end <= layout.frame_bytes - layout.data_offset;
+    good = good && (out_bytes ? count < n_raw_words || count == 0 : count == 0);
+    good = __all_sync(0xFFFFFFFFu, good);
+    writer w = {out + (((uint64_t)index * SW_TILE_SEGMENTS + lane) << layout.segment_log2),
+                0,
+                0,
+                0,
+                0,
+                sw_hash_segment_seed(tile, lane)};
+    if (good && out_bytes) {
+        if (count)
+            good = decode_segment<ALIGN>(shared, in, w, out_bytes);
+        else
+            copy_segment<ALIGN>(in, w, out_bytes);
+        if (good)
+            finish<ALIGN>(w);
+    }
+    const uint32_t sum = sw_warp_sum(good && out_bytes ? sw_hash_finish(w.hash) : 0);
+    good = __all_sync(0xFFFFFFFFu, good);
+    if (lane == 0 && (!good || sum != record.hash))
+        atomicAdd(&result->bad_tiles, 1);
+}
+
+template <int ALIGN> cudaError_t allow_shared() {
+    return cudaFuncSetAttribute(decode_tiles<ALIGN>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                (int)sizeof(shared_state));
+}
+
+} // namespace
+
+cudaError_t sw_gsst_gpu_init() {
+    cudaError_t e = allow_shared<16>();
+    if (e == cudaSuccess)
+        e = allow_shared<4>();
+    return e == cudaSuccess ? allow_shared<1>() : e;
+}
+
+void sw_gsst_gpu_decode(const struct sw_gpu_decode_job *job) {
+    const uint32_t blocks = (job->n_tiles + WARPS - 1) / WARPS;
+    sw_gpu_with_alignment(job->d_out, [&](auto align) {
+        decode_tiles<align.value><<<blocks, THREADS, sizeof(shared_state), job->stream>>>(
+            *job->layout, job->d_frame, job->first_tile, job->n_tiles, job->d_out, job->d_result);
+    });
+}

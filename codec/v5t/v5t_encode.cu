@@ -1,0 +1,332 @@
+/* v5t_encode.cu - encodes a chunk in one pass: a thread per segment, a warp per tile, no block-wide step after set-up.
+ *
+ * After V5T (T. Anema, TU Delft 2025: FSST on a GPU, a thread per run of input, one table for many) and FSST itself
+ * (Boncz, Neumann, Leis, PVLDB 13(11), 2020). What a warp does with its tile:
+ *   1. each lane encodes its segment. Input passes through a ring of 16 words per thread in shared memory, from which
+ *      a window of 8 bytes at any position is three loads and two funnel shifts; two lookups in shared memory give the
+ *      longest symbol (8-byte hash entries for 3 bytes and more, a 64 KiB table of 2-byte prefixes for the rest);
+ *      codes are gathered in registers and written as words to the warp's slot in scratch, laid out [word][lane];
+ *   2. the lanes' word counts give the tile's size; one atomic reserves its place in the frame;
+ *   3. rows that every lane has are copied as they are, tails are gathered (v5t/FORMAT.md).
+ * Slots are reused tile after tile, so scratch depends on the GPU's size and not on the input's, and stays in L2. */
+#include "codec/v5t/v5t_gpu.cuh"
+
+namespace {
+
+constexpr uint32_t RING_WORDS = 16; /* 64 bytes: 49 or more are valid when a group of symbols starts */
+constexpr uint32_t RING_COPIES = 2; /* words 0 and 1 again, so that a window never wraps */
+constexpr uint32_t SLOT_SPARE_ROWS = 4;
+
+/* Symbols of 3 and more bytes: one 8-byte entry per hash slot.
+ * x: tag 0-12, length - 3 13-15 (7: empty), code 16-23, byte 3 24-31; y: bytes 4 to 7. */
+constexpr uint32_t EMPTY_ENTRY = 7u << SW_V5T_TAG_BITS;
+static_assert(SW_V5T_TAG_BITS == 13, "the entry has room for 13 bits of tag");
+
+struct lookup {
+    uint8_t prefix[65536]; /* first two bytes -> code of 1 or 2 bytes, or the escape */
+    uint2 longer[1 << SW_V5T_HASH_LOG2];
+};
+
+size_t shared_bytes(uint32_t threads) {
+    return sizeof(lookup) + (RING_WORDS + RING_COPIES) * sizeof(uint32_t) * threads;
+}
+
+/* All threads of the block; the caller synchronises. */
+__device__ void build_lookup(lookup &tables, const sw_v5t_table &table, uint32_t threads) {
+    for (uint32_t i = threadIdx.x; i < sizeof tables.prefix / 16; i += threads)
+        ((uint4 *)tables.prefix)[i] = make_uint4(~0u, ~0u, ~0u, ~0u);
+    for (uint32_t i = threadIdx.x; i < 1u << SW_V5T_HASH_LOG2; i += threads)
+        tables.longer[i] = make_uint2(EMPTY_ENTRY, 0);
+    __syncthreads();
+    const uint32_t n_short = table.n2 + table.n1;
+    for (uint32_t c = threadIdx.x / 64; c < table.n1; c += threads / 64) {
+        const uint32_t code = table.n2 + c, byte = (uint32_t)table.value[code];
+        for (uint32_t b = threadIdx.x % 64; b < 256; b += 64)
+            tables.prefix[byte | b << 8] = (uint8_t)code;
+    }
+    __syncthreads(); /* a 2-byte symbol replaces the 1-byte symbol that it starts with */
+    for (uint32_t c = threadIdx.x; c < table.n_symbols; c += threads) {
+        const uint32_t low = (uint32_t)table.value[c], high = (uint32_t)(table.value[c] >> 32);
+        if (c < table.n2) {
+            tables.prefix[low] = (uint8_t)c;
+        } else if (c >= n_short) {
+            const uint32_t tag = sw_v5t_mix3(low) & ((1u << SW_V5T_TAG_BITS) - 1);
+            tables.longer[sw_v5t_hash3(low)] =
+                make_uint2(tag | (table.length[c] - 3u) << SW_V5T_TAG_BITS | c << 16 | (low & 0xFF000000u), high);
+        }
+    }
+}
+
+/* One lane's position in its segment and its output. Positions are in bits: shifts by them need no scaling. */
+struct cursor {
+    uint32_t at, end;       /* next input bit, segment's length */
+    uint32_t loaded;        /* bytes of the segment that were put into the ring */
+    uint32_t acc, acc_bits; /* codes not yet written, below 32 bits between groups */
+    uint32_t row;           /* words written */
+    uint32_t hash;
+};
+
+struct symbol {
+    uint32_t code, code_bits, input_bits;
+};
+
+__device__ inline uint2 window(const uint32_t *ring, uint32_t threads, uint32_t at) {
+    const uint32_t *word = ring + (at / 32 % RING_WORDS) * threads;
+    const uint32_t a = word[0], b = word[threads], c = word[2 * threads];
+    return make_uint2(__funnelshift_r(a, b, at), __funnelshift_r(b, c, at));
+}
+
+/* Shift left where a shift by 32 or more gives 0. */
+__device__ inline uint32_t shift_left_clamped(uint32_t v, uint32_t bits) {
+    return __funnelshift_lc(0, v, bits);
+}
+
+/* Longest symbol at the window. TAIL: it must not be longer than left_bits. */
+template <bool TAIL> __device__ inline symbol match(const lookup &tables, uint32_t n2, uint2 w, uint32_t left_bits) {
+    const uint32_t mix = sw_v5t_mix3(w.x);
+    const uint2 entry = tables.longer[mix >> SW_V5T_TAG_BITS & ((1u << SW_V5T_HASH_LOG2) - 1)];
+    const uint32_t prefix = tables.prefix[w.x & 0xFFFF];
+    const uint32_t more = entry.x >> SW_V5T_TAG_BITS & 7; /* bytes past the third */
+    uint32_t differ = (mix ^ entry.x) & ((1u << SW_V5T_TAG_BITS) - 1);
+    differ |= shift_left_clamped(w.y ^ entry.y, 40 - 8 * more);
+    const uint32_t byte3 = (w.x ^ entry.x) & 0xFF000000u;
+    differ |= more ? byte3 : 0;
+    bool hit = differ == 0 && more < 6;
+    const uint32_t long_bits = 24 + 8 * more;
+    uint32_t code = prefix, bits = prefix < n2 ? 16 : 8;
+    if (TAIL) {
+        hit = hit && long_bits <= left_bits;
+        if (bits > left_bits) {
+            code = SW_V5T_ESCAPE;
+            bits = 8;
+        }
+    }
+    const bool escape = !hit && code == SW_V5T_ESCAPE;
+    symbol s;
+    s.input_bits = hit ? long_bits : bits;
+    s.code = hit ? entry.x >> 16 & 0xFF : escape ? __byte_perm(w.x, 0xFF, 0x7704) : code;
+    s.code_bits = escape ? 16 : 8;
+    return s;
+}
+
+/* Adds up to 32 bits of codes; writes a word when one is full. */
+__device__ inline void append(cursor &c, uint32_t *slot, uint32_t bits, uint32_t n_bits) {
+    c.acc |= bits << c.acc_bits;
+    const uint32_t carry = __funnelshift_l(bits, 0, c.acc_bits);
+    c.acc_bits += n_bits;
+    if (c.acc_bits >= 32) {
+        slot[c.row * SW_WARP] = c.acc;
+        c.acc = carry;
+        c.acc_bits -= 32;
+        c.row++;
+    }
+}
+
+__device__ inline void put_unit(uint32_t *ring, uint32_t threads, uint32_t at_bytes, uint4 v) {
+    const uint32_t i = at_bytes / 4 % RING_WORDS;
+    uint32_t *word = ring + i * threads;
+    word[0] = v.x;
+    word[threads] = v.y;
+    word[2 * threads] = v.z;
+    word[3 * threads] = v.w;
+    if (i == 0) {
+        ring[RING_WORDS * threads] = v.x;
+        ring[(RING_WORDS + 1) * threads] = v.y;
+    }
+}
+
+/* Encodes one segment into column `slot` of the warp's rows. Returns its words, or n_raw_words if coding does not make
+ * it shorter; *ret_hash: hash of the input. */
+template <int ALIGN>
+__device__ uint32_t encode_segment(const lookup &tables, uint32_t n2, uint32_t *ring, uint32_t threads,
+                                   const uint8_t *in, uint32_t in_bytes, uint32_t seed, uint32_t *slot,
+                                   uint32_t *ret_hash) {
+    const uint32_t n_raw_words = (in_bytes + 3) / 4;
+    cursor c = {0, 8 * in_bytes, 0, 0, 0, 0, seed};
+#pragma unroll
+    for (uint32_t u = 0; u < RING_WORDS / 4; u++) {
+        const uint4 v = sw_load_unit<ALIGN>(in, 16 * u, in_bytes);
+        put_unit(ring, threads, 16 * u, v);
+        if (16 * u < in_bytes)
+            c.hash = sw_hash_partial_unit(c.hash, v, min(16u, in_bytes - 16 * u));
+    }
+    c.loaded = 4 * RING_WORDS;
+    uint4 next = sw_load_unit<ALIGN>(in, c.loaded, in_bytes);
+    /* Four symbols take at most 32 bytes, so they are matched without looking at the segment's end or at the ring. */
+    while (c.at + 4 * 64 <= c.end && c.row < n_raw_words) {
+#pragma unroll
+        for (int pair = 0; pair < 2; pair++) {
+            const symbol s = match<false>(tables, n2, window(ring, threads, c.at), 0);
+            c.at += s.input_bits;
+            const symbol t = match<false>(tables, n2, window(ring, threads, c.at), 0);
+            c.at += t.input_bits;
+            append(c, slot, s.code | t.code << s.code_bits, s.code_bits + t.code_bits);
+        }
+        while (c.loaded < in_bytes && c.loaded - c.at / 8 <= 4 * RING_WORDS - 16) {
+            put_unit(ring, threads, c.loaded, next);
+            c.hash = sw_hash_partial_unit(c.hash, next, min(16u, in_bytes - c.loaded));
+            c.loaded += 16;
+            next = sw_load_unit<ALIGN>(in, c.loaded, in_bytes);
+        }
+    }
+    while (c.at < c.end && c.row < n_raw_words) {
+        const symbol s = match<true>(tables, n2, window(ring, threads, c.at), c.end - c.at);
+        c.at += s.input_bits;
+        append(c, slot, s.code, s.code_bits);
+    }
+    for (; c.loaded < in_bytes; c.loaded += 16) /* only after giving up early: the hash needs the rest */
+        c.hash =
+            sw_hash_partial_unit(c.hash, sw_load_unit<ALIGN>(in, c.loaded, in_bytes), min(16u, in_bytes - c.loaded));
+    if (c.acc_bits)
+        slot[c.row++ * SW_WARP] = c.acc;
+    *ret_hash = sw_hash_finish(c.hash);
+    return c.at < c.end || c.row >= n_raw_words ? n_raw_words : c.row;
+}
+
+template <int ALIGN> __device__ void copy_raw_segment(const uint8_t *in, uint32_t in_bytes, uint32_t *slot) {
+    for (uint32_t at = 0; at < in_bytes; at += 16) {
+        const uint4 v = sw_load_unit<ALIGN>(in, at, in_bytes);
+        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            if (at + 4 * i < in_bytes)
+                slot[(at / 4 + i) * SW_WARP] = w[i];
+    }
+}
+
+/* Moves a tile from the warp's slot (row of 32 words per word index) to its place in the frame. */
+__device__ void place_tile(const uint32_t *slot_rows, uint32_t *out, uint32_t lane, uint32_t lanes, uint32_t words,
+                           uint32_t total_words) {
+    const uint32_t shortest = __reduce_min_sync(0xFFFFFFFFu, lane < lanes ? words : 0xFFFFFFFFu);
+    const uint32_t tail = lane < lanes ? words - shortest : 0;
+    const uint32_t tail_at = shortest * lanes + sw_warp_exclusive_sum(tail, lane);
+    if (lanes == SW_WARP) {
+        const uint4 *from = (const uint4 *)slot_rows;
+        for (uint32_t i = lane; i < shortest * (SW_WARP / 4); i += SW_WARP)
+            ((uint4 *)out)[i] = __ldcg(from + i);
+    } else if (lane < lanes) {
+        for (uint32_t r = 0; r < shortest; r++)
+            out[r * lanes + lane] = __ldcg(slot_rows + r * SW_WARP + lane);
+    }
+    for (uint32_t i = 0; i < tail; i++)
+        out[tail_at + i] = __ldcg(slot_rows + (shortest + i) * SW_WARP + lane);
+    if (lane < (0u - total_words) % 4)
+        out[total_words + lane] = 0; /* padding to 16 bytes */
+}
+
+template <int ALIGN, uint32_t THREADS>
+__global__ void __launch_bounds__(THREADS, 1)
+    encode_tiles(const sw_v5t_table *__restrict__ table, const uint8_t *__restrict__ in, sw_frame_layout layout,
+                 uint8_t *frame, sw_gpu_progress *progress, uint8_t *slots, uint32_t slot_bytes) {
+    extern __shared__ __align__(16) uint8_t shared[];
+    lookup &tables = *(lookup *)shared;
+    uint32_t *ring = (uint32_t *)(shared + sizeof(lookup)) + threadIdx.x;
+    build_lookup(tables, *table, THREADS);
+    __syncthreads();
+    const uint32_t n2 = table->n2, lane = threadIdx.x % SW_WARP;
+    const uint32_t warp = (blockIdx.x * THREADS + threadIdx.x) / SW_WARP;
+    uint32_t *slot_rows = (uint32_t *)(slots + (size_t)warp * slot_bytes);
+    const uint32_t segment_bytes = 1u << layout.segment_log2;
+    sw_tile_record *records = (sw_tile_record *)(frame + layout.records_offset);
+    uint8_t *counts = frame + layout.counts_offset;
+    for (;;) {
+        uint32_t tile = lane == 0 ? atomicAdd(&progress->next_tile, 1) : 0;
+        tile = __shfl_sync(0xFFFFFFFFu, tile, 0);
+        if (tile >= layout.n_tiles)
+            return;
+        const uint64_t segment = (uint64_t)tile * SW_TILE_SEGMENTS + lane, at = segment << layout.segment_log2;
+        const uint32_t in_bytes =
+            at >= layout.raw_bytes ? 0 : (uint32_t)min((uint64_t)segment_bytes, layout.raw_bytes - at);
+        const uint32_t n_raw_words = (in_bytes + 3) / 4;
+        uint32_t words = 0, hash = 0;
+        if (in_bytes) {
+            words = encode_segment<ALIGN>(tables, n2, ring, THREADS, in + at, in_bytes,
+                                          sw_hash_segment_seed(tile, lane), slot_rows + lane, &hash);
+            if (words == n_raw_words)
+                copy_raw_segment<ALIGN>(in + at, in_bytes, slot_rows + lane);
+        }
+        __syncwarp();
+        const uint32_t total = sw_warp_sum(words), lanes = __popc(__ballot_sync(0xFFFFFFFFu, in_bytes > 0));
+        const uint32_t tile_hash = sw_warp_sum(hash);
+        unsigned long long unit = lane == 0 ? atomicAdd(&progress->data_units, (unsigned long long)(total + 3) / 4) : 0;
+        unit = __shfl_sync(0xFFFFFFFFu, unit, 0);
+        if (lane == 0)
+            records[tile] = {(uint32_t)unit, tile_hash};
+        counts[tile * SW_TILE_SEGMENTS + lane] = (uint8_t)(words == n_raw_words ? 0 : words);
+        place_tile(slot_rows, (uint32_t *)(frame + layout.data_offset + unit * SW_FRAME_ALIGN), lane, lanes, words,
+                   total);
+        __syncwarp(); /* the slot is free for the next tile */
+    }
+}
+
+/* Launch shape for the current device: big blocks where the shared memory holds them, else the smallest that is of use
+ * (sm_86 and sm_89: 99 KiB per block). One block per multiprocessor: the lookup tables are the larger part. */
+struct shape {
+    uint32_t threads, blocks;
+};
+
+shape current_shape() {
+    int device = 0, processors = 0, shared = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    shape s = {(size_t)shared >= shared_bytes(1024) ? 1024u : 256u, (uint32_t)processors};
+    if ((size_t)shared < shared_bytes(256))
+        s.threads = 0;
+    return s;
+}
+
+uint32_t slot_bytes(unsigned segment_log2) {
+    return (((1u << segment_log2) / 4) + SLOT_SPARE_ROWS) * SW_WARP * (uint32_t)sizeof(uint32_t);
+}
+
+template <int ALIGN, uint32_t THREADS> cudaError_t allow_shared() {
+    return cudaFuncSetAttribute(encode_tiles<ALIGN, THREADS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                (int)shared_bytes(THREADS));
+}
+
+template <uint32_t THREADS> cudaError_t allow_shared_all() {
+    cudaError_t e = allow_shared<16, THREADS>();
+    if (e == cudaSuccess)
+        e = allow_shared<4, THREADS>();
+    return e == cudaSuccess ? allow_shared<1, THREADS>() : e;
+}
+
+template <uint32_t THREADS> void launch(const sw_gpu_encode_job *job, uint32_t blocks) {
+    const uint32_t stride = slot_bytes(job->layout.segment_log2);
+    const uint64_t warps = job->slots_bytes / stride, warps_per_block = THREADS / SW_WARP;
+    blocks = (uint32_t)min((uint64_t)blocks, warps / warps_per_block);
+    blocks = (uint32_t)min((uint64_t)blocks, (job->layout.n_tiles + warps_per_block - 1) / warps_per_block);
+    sw_gpu_with_alignment(job->d_in, [&](auto align) {
+        encode_tiles<align.value, THREADS><<<blocks, THREADS, shared_bytes(THREADS), job->stream>>>(
+            job->plan->d_table, job->d_in, job->layout, job->d_frame, job->d_progress, job->d_slots, stride);
+    });
+}
+
+} // namespace
+
+cudaError_t sw_v5t_gpu_init() {
+    const shape s = current_shape();
+    if (!s.threads)
+        return cudaErrorNotSupported;
+    return s.threads == 1024 ? allow_shared_all<1024>() : allow_shared_all<256>();
+}
+
+size_t sw_v5t_gpu_slots_bytes(uint64_t in_bytes, unsigned segment_log2) {
+    const shape s = current_shape();
+    if (!s.threads)
+        return 0;
+    const uint64_t warps_per_block = s.threads / SW_WARP;
+    const uint64_t tile_bytes = (uint64_t)SW_TILE_SEGMENTS << segment_log2;
+    const uint64_t tiles = (in_bytes + tile_bytes - 1) / tile_bytes;
+    const uint64_t blocks = min((tiles + warps_per_block - 1) / warps_per_block, (uint64_t)s.blocks);
+    return blocks * warps_per_block * slot_bytes(segment_log2);
+}
+
+void sw_v5t_gpu_encode(const struct sw_gpu_encode_job *job) {
+    const shape s = current_shape();
+    if (s.threads == 1024)
+        launch<1024>(job, s.blocks);
+    else
+        launch<256>(job, s.blocks);
+}

@@ -1,0 +1,167 @@
+/* v5t_gpu.cuh - what the CUDA files of the codec share: launch shapes, word loads of any alignment, error reporting.
+ * Internal to codec/; the contract is codec/gpu.h. */
+#ifndef SW_V5T_GPU_CUH
+#define SW_V5T_GPU_CUH
+
+#include "codec/gpu.h"
+#include <cuda_runtime.h>
+#include <type_traits>
+
+constexpr int SW_WARP = 32;
+
+/* A result in device memory while kernels still add to it. */
+struct sw_gpu_progress {
+    unsigned long long data_units; /* encode: 16-byte units of the data section handed out so far */
+    unsigned int next_tile;        /* encode: next tile that no warp has taken */
+    unsigned int reserved;
+};
+
+static inline int sw_gpu_check(cudaError_t cuda, struct sw_err *err, const char *call) {
+    if (cuda == cudaSuccess)
+        return 0;
+    int rc = sw_err_set(err, -SW_EGPU, SW_SCOPE_DEVICE, "%s", cudaGetErrorString(cuda));
+    sw_err_detail(err, "%s", call);
+    if (err)
+        err->cuda = (int)cuda;
+    return rc;
+}
+
+/* Reports a launch's own error; what the kernel does wrong later is found by whoever synchronises. */
+static inline int sw_gpu_launched(struct sw_err *err, const char *kernel) {
+    return sw_gpu_check(cudaGetLastError(), err, kernel);
+}
+
+/* How wide a pointer may be accessed: 2-byte alignment counts as none. */
+static inline int sw_gpu_alignment(const void *p) {
+    const uintptr_t a = (uintptr_t)p;
+    return a % 16 == 0 ? 16 : a % 4 == 0 ? 4 : 1;
+}
+
+/* Calls `launch` with a compile-time alignment of 16, 4 or 1. */
+template <class F> static inline void sw_gpu_with_alignment(const void *p, F launch) {
+    switch (sw_gpu_alignment(p)) {
+    case 16:
+        launch(std::integral_constant<int, 16>());
+        break;
+    case 4:
+        launch(std::integral_constant<int, 4>());
+        break;
+    default:
+        launch(std::integral_constant<int, 1>());
+    }
+}
+
+/* The little-endian word at p of which `bytes` (1 ... 4) are there, the rest zero. */
+__device__ inline uint32_t sw_load_tail(const uint8_t *p, uint32_t bytes) {
+    uint32_t w = 0;
+    for (uint32_t i = 0; i < bytes; i++)
+        w |= (uint32_t)p[i] << 8 * i;
+    return w;
+}
+
+/* 16 bytes at p + at, zero from `end` on. ALIGN: what p and `at` guarantee. Only aligned words that hold at least one
+ * byte of [p + at, p + end) are touched, so a misaligned buffer is read without leaving its allocation. */
+template <int ALIGN> __device__ inline uint4 sw_load_unit(const uint8_t *p, uint32_t at, uint32_t end) {
+    if (at + 16 <= end) {
+        if (ALIGN == 16)
+            return __ldg((const uint4 *)(p + at));
+        const uint32_t shift = ALIGN == 4 ? 0 : (uint32_t)((uintptr_t)(p + at) % 4 * 8);
+        const uint32_t *w = (const uint32_t *)(p + at - shift / 8);
+        const uint32_t a = __ldg(w), b = __ldg(w + 1), c = __ldg(w + 2), d = __ldg(w + 3);
+        if (ALIGN == 4)
+            return make_uint4(a, b, c, d);
+        const uint32_t e = __ldg(w + 4);
+        return make_uint4(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift), __funnelshift_r(c, d, shift),
+                          __funnelshift_r(d, e, shift));
+    }
+    uint32_t w[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const uint32_t from = at + 4 * i;
+        w[i] = from >= end ? 0 : sw_load_tail(p + from, end - from < 4 ? end - from : 4);
+    }
+    return make_uint4(w[0], w[1], w[2], w[3]);
+}
+
+/* 16 bytes to p, which is aligned to ALIGN. */
+template <int ALIGN> __device__ inline void sw_store_unit(uint8_t *p, uint4 v) {
+    if (ALIGN == 16) {
+        *(uint4 *)p = v;
+        return;
+    }
+    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 16 / ALIGN; i++) {
+        if (ALIGN == 4)
+            ((uint32_t *)p)[i] = w[i];
+        else
+            p[i] = (uint8_t)(w[i / 4] >> 8 * (i % 4));
+    }
+}
+
+/* The first `bytes` (0 ... 15) of a unit. */
+__device__ inline void sw_store_tail(uint8_t *p, uint4 v, uint32_t bytes) {
+    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        if ((uint32_t)i < bytes)
+            p[i] = (uint8_t)(w[i / 4] >> 8 * (i % 4));
+}
+
+__device__ inline uint32_t sw_hash_unit(uint32_t h, uint4 v) {
+    return sw_hash_word(sw_hash_word(sw_hash_word(sw_hash_word(h, v.x), v.y), v.z), v.w);
+}
+
+/* Hashes the words of a unit of which `bytes` (1 ... 16) belong to the segment. */
+__device__ inline uint32_t sw_hash_partial_unit(uint32_t h, uint4 v, uint32_t bytes) {
+    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (4u * i < bytes)
+            h = sw_hash_word(h, w[i]);
+    return h;
+}
+
+__device__ inline uint32_t sw_warp_sum(uint32_t v) {
+    return __reduce_add_sync(0xFFFFFFFFu, v);
+}
+
+__device__ inline uint32_t sw_warp_exclusive_sum(uint32_t v, uint32_t lane) {
+    uint32_t sum = v;
+#pragma unroll
+    for (int d = 1; d < SW_WARP; d *= 2) {
+        const uint32_t up = __shfl_up_sync(0xFFFFFFFFu, sum, d);
+        if (lane >= (uint32_t)d)
+            sum += up;
+    }
+    return sum - v;
+}
+
+/* The kernels' launchers, one per codec and direction; arguments as in codec/gpu.h, already checked. */
+struct sw_gpu_encode_job {
+    const struct sw_gpu_plan *plan;
+    const uint8_t *d_in;
+    struct sw_frame_layout layout; /* frame_bytes open */
+    uint8_t *d_frame;
+    struct sw_gpu_progress *d_progress; /* zeroed on the stream before the launch */
+    uint8_t *d_slots;
+    size_t slots_bytes;
+    cudaStream_t stream;
+};
+struct sw_gpu_decode_job {
+    const struct sw_frame_layout *layout;
+    const uint8_t *d_frame;
+    uint32_t first_tile, n_tiles;
+    uint8_t *d_out;
+    struct sw_gpu_result *d_result; /* zeroed on the stream before the launch */
+    cudaStream_t stream;
+};
+cudaError_t sw_v5t_gpu_init();
+cudaError_t sw_gsst_gpu_init();
+size_t sw_v5t_gpu_slots_bytes(uint64_t in_bytes, unsigned segment_log2);
+void sw_v5t_gpu_encode(const struct sw_gpu_encode_job *job);
+void sw_gsst_gpu_decode(const struct sw_gpu_decode_job *job);
+void sw_raw_gpu_encode(const struct sw_gpu_encode_job *job);
+void sw_raw_gpu_decode(const struct sw_gpu_decode_job *job);
+
+#endif

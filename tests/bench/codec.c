@@ -1,0 +1,359 @@
+/* codec.c - speed of the codec on the GPU, device to device, every output verified.
+ *
+ * A column is a file (tiled to --size), "tpch" (generated l_comment) or "random". Rows per column: encode warm (symbol
+ * table at hand), encode cold (sample, copy to the host, training and upload counted, by the host's clock), decode, and
+ * the raw codec both ways. Everything that makes the frame complete is inside the timed span. Inputs smaller than four
+ * times the L2 cache are rotated over several copies. See --help. */
+#include "codec/gpu.h"
+#include "tests/lib/tpch_text.h"
+
+#include <cuda_runtime.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define MAX_REPEATS 101
+#define MAX_COPIES 16
+
+static void cuda_ok(cudaError_t e, const char *call) {
+    if (e == cudaSuccess)
+        return;
+    (void)fprintf(stderr, "bench_codec: %s: %s\n", call, cudaGetErrorString(e));
+    exit(1);
+}
+#define CUDA(call) cuda_ok((call), #call)
+
+static void sw_ok(int rc, const struct sw_err *err) {
+    if (rc >= 0)
+        return;
+    (void)fprintf(stderr, "bench_codec: %s: %s\n", sw_err_name(rc), err->msg);
+    exit(1);
+}
+
+static void *must_alloc(size_t bytes) {
+    void *p = malloc(bytes ? bytes : 1);
+    if (p)
+        return p;
+    (void)fprintf(stderr, "bench_codec: out of memory\n");
+    exit(1);
+}
+
+struct options {
+    uint64_t size;
+    int repeats, warmups;
+    unsigned segment_log2;
+    const char *json_path;
+};
+
+/* What all measurements share; one column's worth of buffers. */
+struct bench {
+    struct options options;
+    json_t *rows;
+    double copy_gbps; /* device-to-device copy of the same card, read + write counted once */
+    cudaStream_t stream;
+    cudaEvent_t from, to;
+    uint64_t n, frame_cap, frame_bytes;
+    unsigned copies;
+    uint8_t *h_in, *h_out, *d_in[MAX_COPIES], *d_out, *d_frame, *d_scratch, *d_sample;
+    size_t scratch_bytes;
+    struct sw_v5t_table *d_table;
+    struct sw_gpu_result *d_result;
+};
+
+static double now_ms(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void report(struct bench *b, const char *column, const char *what, double *ms, int n_ms) {
+    qsort(ms, (size_t)n_ms, sizeof *ms, by_value);
+    const double median = ms[n_ms / 2], gbps = (double)b->n / median / 1e6;
+    const double spread_pct = 100 * (ms[(n_ms * 9) / 10] - ms[n_ms / 10]) / median;
+    const double ratio = (double)b->n / (double)b->frame_bytes;
+    (void)printf("%-12s %-12s %8.1f GB/s  +-%4.1f %%  ratio %.3f  %5.1f %% of copy  scratch %zu MiB\n", column, what,
+                 gbps, spread_pct, ratio, 100 * gbps / b->copy_gbps, b->scratch_bytes >> 20);
+    json_array_append_new(b->rows,
+                          json_pack("{s:s,s:s,s:f,s:f,s:f,s:f,s:I,s:I}", "column", column, "what", what, "gbps", gbps,
+                                    "spread_pct", spread_pct, "ratio", ratio, "copy_fraction", gbps / b->copy_gbps,
+                                    "bytes", (json_int_t)b->n, "scratch_bytes", (json_int_t)b->scratch_bytes));
+}
+
+static void measure_copy(struct bench *b) {
+    const size_t bytes = (size_t)2 << 30;
+    void *from, *to;
+    double ms[11];
+    CUDA(cudaMalloc(&from, bytes));
+    CUDA(cudaMalloc(&to, bytes));
+    CUDA(cudaMemset(from, 1, bytes));
+    for (int i = 0; i < 11; i++) {
+        float t;
+        CUDA(cudaEventRecord(b->from, b->stream));
+        CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, b->stream));
+        CUDA(cudaEventRecord(b->to, b->stream));
+        CUDA(cudaEventSynchronize(b->to));
+        CUDA(cudaEventElapsedTime(&t, b->from, b->to));
+        ms[i] = (double)t;
+    }
+    qsort(ms, 11, sizeof *ms, by_value);
+    b->copy_gbps = (double)bytes / ms[5] / 1e6;
+    (void)printf("device-to-device copy: %.0f GB/s\n", b->copy_gbps);
+    CUDA(cudaFree(from));
+    CUDA(cudaFree(to));
+}
+
+static void queue_encode(struct bench *b, const struct sw_plan *plan, const uint8_t *d_in) {
+    struct sw_err err;
+    const struct sw_gpu_plan p = {plan->codec, plan->segment_log2, plan->table.n_symbols, b->d_table};
+    sw_ok(sw_gpu_encode_async(&p, d_in, b->n, b->d_frame, b->frame_cap, b->d_result, b->d_scratch, b->scratch_bytes,
+                              b->stream, &err),
+          &err);
+}
+
+static void queue_decode(struct bench *b, const struct sw_frame_layout *layout) {
+    struct sw_err err;
+    sw_ok(sw_gpu_decode_async(layout, b->d_frame, 0, layout->n_tiles, b->d_out, b->d_result, b->stream, &err), &err);
+}
+
+static struct sw_frame_layout read_layout(struct bench *b) {
+    uint8_t head[SW_FRAME_HEAD_MAX_BYTES];
+    struct sw_gpu_result result;
+    struct sw_frame_layout layout;
+    struct sw_err err;
+    CUDA(cudaMemcpy(&result, b->d_result, sizeof result, cudaMemcpyDeviceToHost));
+    b->frame_bytes = result.frame_bytes;
+    const size_t n = b->frame_bytes < sizeof head ? b->frame_bytes : sizeof head;
+    CUDA(cudaMemcpy(head, b->d_frame, n, cudaMemcpyDeviceToHost));
+    sw_ok(sw_frame_parse(&layout, head, n, b->frame_bytes, &err), &err);
+    return layout;
+}
+
+/* Compares the decoded column with the original on the host. */
+static void verify(struct bench *b, const char *column) {
+    struct sw_gpu_result result;
+    CUDA(cudaMemcpy(&result, b->d_result, sizeof result, cudaMemcpyDeviceToHost));
+    CUDA(cudaMemcpy(b->h_out, b->d_out, b->n, cudaMemcpyDeviceToHost));
+    if (result.bad_tiles == 0 && memcmp(b->h_in, b->h_out, b->n) == 0)
+        return;
+    (void)fprintf(stderr, "bench_codec: %s: decoded bytes differ (%u bad tiles)\n", column, result.bad_tiles);
+    exit(1);
+}
+
+enum step { ENCODE, DECODE };
+
+static void time_step(struct bench *b, const char *column, const char *what, enum step step, const struct sw_plan *plan,
+                      const struct sw_frame_layout *layout) {
+    double ms[MAX_REPEATS];
+    for (int i = -b->options.warmups; i < b->options.repeats; i++) {
+        float t;
+        if (step == DECODE)
+            CUDA(cudaMemsetAsync(b->d_out, 0xEE, b->n, b->stream));
+        CUDA(cudaEventRecord(b->from, b->stream));
+        if (step == ENCODE)
+            queue_encode(b, plan, b->d_in[(unsigned)(i + b->options.warmups) % b->copies]);
+        else
+            queue_decode(b, layout);
+        CUDA(cudaEventRecord(b->to, b->stream));
+        CUDA(cudaEventSynchronize(b->to));
+        CUDA(cudaEventElapsedTime(&t, b->from, b->to));
+        if (i >= 0)
+            ms[i] = (double)t;
+        if (step == DECODE)
+            verify(b, column);
+    }
+    if (step == ENCODE)
+        (void)read_layout(b);
+    report(b, column, what, ms, b->options.repeats);
+}
+
+/* Sample, train and upload: what a first spill of a column costs before it can encode. */
+static void make_plan(struct bench *b, struct sw_plan *plan, const uint8_t *d_in, void *h_sample) {
+    struct sw_err err;
+    const size_t bytes = b->n < SW_SAMPLE_MAX_BYTES ? b->n : SW_SAMPLE_MAX_BYTES;
+    sw_ok(sw_gpu_sample_async(d_in, b->n, b->d_sample, b->stream, &err), &err);
+    CUDA(cudaMemcpyAsync(h_sample, b->d_sample, bytes, cudaMemcpyDeviceToHost, b->stream));
+    CUDA(cudaStreamSynchronize(b->stream));
+    sw_plan_init(plan, h_sample, bytes, b->n);
+    plan->segment_log2 = b->options.segment_log2;
+    CUDA(cudaMemcpyAsync(b->d_table, &plan->table, sizeof plan->table, cudaMemcpyHostToDevice, b->stream));
+}
+
+static void time_cold(struct bench *b, const char *column, struct sw_plan *plan) {
+    double ms[MAX_REPEATS];
+    void *h_sample;
+    CUDA(cudaMallocHost(&h_sample, SW_SAMPLE_MAX_BYTES));
+    for (int i = -b->options.warmups; i < b->options.repeats; i++) {
+        const uint8_t *d_in = b->d_in[(unsigned)(i + b->options.warmups) % b->copies];
+        const double start = now_ms();
+        make_plan(b, plan, d_in, h_sample);
+        queue_encode(b, plan, d_in);
+        CUDA(cudaStreamSynchronize(b->stream));
+        if (i >= 0)
+            ms[i] = now_ms() - start;
+    }
+    (void)read_layout(b);
+    report(b, column, plan->codec == SW_CODEC_RAW ? "cold (raw)" : "encode cold", ms, b->options.repeats);
+    CUDA(cudaFreeHost(h_sample));
+}
+
+static void measure_column(struct bench *b, const char *column) {
+    struct sw_plan plan, raw;
+    time_cold(b, column, &plan);
+    if (plan.codec == SW_CODEC_V5T) {
+        time_step(b, column, "encode warm", ENCODE, &plan, NULL);
+        const struct sw_frame_layout layout = read_layout(b);
+        time_step(b, column, "decode", DECODE, NULL, &layout);
+    }
+    sw_plan_init_raw(&raw);
+    time_step(b, column, "raw encode", ENCODE, &raw, NULL);
+    const struct sw_frame_layout layout = read_layout(b);
+    time_step(b, column, "raw decode", DECODE, NULL, &layout);
+}
+
+static void read_column(struct bench *b, const char *path) {
+    struct stat st;
+    FILE *f = fopen(path, "rb");
+    if (!f || fstat(fileno(f), &st) < 0 || st.st_size == 0) {
+        (void)fprintf(stderr, "bench_codec: %s: cannot read, or empty\n", path);
+        exit(1);
+    }
+    const uint64_t have = (uint64_t)st.st_size < b->n ? (uint64_t)st.st_size : b->n;
+    if (fread(b->h_in, 1, have, f) != have)
+        exit(1);
+    (void)fclose(f);
+    for (uint64_t at = have; at < b->n;) {
+        const uint64_t n = at < b->n - at ? at : b->n - at;
+        memcpy(b->h_in + at, b->h_in, n);
+        at += n;
+    }
+}
+
+static void fill_column(struct bench *b, const char *column) {
+    if (strcmp(column, "tpch") == 0) {
+        sw_tpch_comments(b->h_in, b->n, 1);
+    } else if (strcmp(column, "random") == 0) {
+        uint64_t state = 88172645463325252ull;
+        for (uint64_t i = 0; i < b->n; i++) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            b->h_in[i] = (uint8_t)(state >> 32);
+        }
+    } else {
+        read_column(b, column);
+    }
+}
+
+static void run_column(struct bench *b, const char *column) {
+    int l2_bytes = 0;
+    CUDA(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, 0));
+    b->n = b->options.size;
+    b->frame_cap = sw_frame_bound_bytes(b->n);
+    b->scratch_bytes = sw_gpu_encode_scratch_bytes(b->n);
+    const uint64_t copies = 4 * (uint64_t)l2_bytes / b->n + 1;
+    b->copies = copies < MAX_COPIES ? (unsigned)copies : MAX_COPIES;
+    b->h_in = must_alloc(b->n);
+    b->h_out = must_alloc(b->n);
+    fill_column(b, column);
+    for (unsigned i = 0; i < b->copies; i++) {
+        CUDA(cudaMalloc((void **)&b->d_in[i], b->n));
+        CUDA(cudaMemcpy(b->d_in[i], b->h_in, b->n, cudaMemcpyHostToDevice));
+    }
+    CUDA(cudaMalloc((void **)&b->d_out, b->n));
+    CUDA(cudaMalloc((void **)&b->d_frame, b->frame_cap));
+    CUDA(cudaMalloc((void **)&b->d_scratch, b->scratch_bytes));
+    CUDA(cudaMalloc((void **)&b->d_sample, SW_SAMPLE_MAX_BYTES));
+    CUDA(cudaMalloc((void **)&b->d_table, sizeof *b->d_table));
+    CUDA(cudaMalloc((void **)&b->d_result, sizeof *b->d_result));
+    const char *name = strrchr(column, '/');
+    measure_column(b, name ? name + 1 : column);
+    for (unsigned i = 0; i < b->copies; i++)
+        CUDA(cudaFree(b->d_in[i]));
+    void *const device[] = {b->d_out, b->d_frame, b->d_scratch, b->d_sample, b->d_table, b->d_result};
+    for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
+        CUDA(cudaFree(device[i]));
+    free(b->h_in);
+    free(b->h_out);
+}
+
+static void usage(FILE *out) {
+    (void)fprintf(out, "usage: bench_codec [OPTION]... COLUMN...\n"
+                       "COLUMN: a file, tiled to the size; tpch: generated l_comment; random\n"
+                       "  -s, --size BYTES        bytes of each column (default 1000000000)\n"
+                       "  -r, --repeat N          measured runs, 1 to 101 (default 11)\n"
+                       "  -w, --warmup N          runs before them (default 2)\n"
+                       "  -g, --segment-log2 N    8, 9 or 10 (default 10)\n"
+                       "  -j, --json FILE         write the rows as JSON too\n"
+                       "  -h, --help\n");
+}
+
+static void parse(struct options *o, int argc, char **argv) {
+    static const struct option longs[] = {
+        {"size", 1, NULL, 's'}, {"repeat", 1, NULL, 'r'}, {"warmup", 1, NULL, 'w'}, {"segment-log2", 1, NULL, 'g'},
+        {"json", 1, NULL, 'j'}, {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
+    *o = (struct options){1000000000, 11, 2, 10, NULL};
+    for (int c; (c = getopt_long(argc, argv, "s:r:w:g:j:h", longs, NULL)) != -1;) {
+        switch (c) {
+        case 's':
+            o->size = strtoull(optarg, NULL, 10);
+            break;
+        case 'r':
+            o->repeats = (int)strtol(optarg, NULL, 10);
+            break;
+        case 'w':
+            o->warmups = (int)strtol(optarg, NULL, 10);
+            break;
+        case 'g':
+            o->segment_log2 = (unsigned)strtoul(optarg, NULL, 10);
+            break;
+        case 'j':
+            o->json_path = optarg;
+            break;
+        case 'h':
+            usage(stdout);
+            exit(0);
+        default:
+            usage(stderr);
+            exit(2);
+        }
+    }
+    if (o->size == 0 || o->repeats < 1 || o->repeats > MAX_REPEATS || o->warmups < 0 || o->segment_log2 < 8 ||
+        o->segment_log2 > 10 || optind == argc) {
+        usage(stderr);
+        exit(2);
+    }
+}
+
+int main(int argc, char **argv) {
+    struct bench b = {0};
+    struct sw_err err;
+    int devices = 0;
+    parse(&b.options, argc, argv);
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        (void)puts("skipped: no GPU");
+        return 77;
+    }
+    sw_ok(sw_gpu_codec_init(&err), &err);
+    b.rows = json_array();
+    CUDA(cudaStreamCreate(&b.stream));
+    CUDA(cudaEventCreate(&b.from));
+    CUDA(cudaEventCreate(&b.to));
+    measure_copy(&b);
+    for (int i = optind; i < argc; i++)
+        run_column(&b, argv[i]);
+    if (b.options.json_path && json_dump_file(b.rows, b.options.json_path, JSON_INDENT(1)) < 0) {
+        (void)fprintf(stderr, "bench_codec: %s: cannot write\n", b.options.json_path);
+        return 1;
+    }
+    json_decref(b.rows);
+    return 0;
+}

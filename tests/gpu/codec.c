@@ -1,0 +1,321 @@
+/* codec.c - frames made on the GPU decode on the host and the other way round, byte for byte.
+ *
+ * SW_TEST_SMALL=1 leaves out the larger sizes, for runs under compute-sanitizer. */
+#include "base/alloc.h"
+#include "codec/gpu.h"
+#include "tests/lib/content.h"
+
+#include <check.h>
+#include <cuda_runtime.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GUARD_BYTES 4096
+#define GUARD_VALUE 0xA5
+
+/* Device memory whose neighbourhood is watched: a guard before and after, `shift` bytes of misalignment. */
+struct guarded {
+    uint8_t *base, *data;
+    size_t bytes;
+};
+
+static void cuda_ok(cudaError_t e, const char *call) {
+    ck_assert_msg(e == cudaSuccess, "%s: %s", call, cudaGetErrorString(e));
+}
+#define CUDA(call) cuda_ok((call), #call)
+
+static struct guarded guarded_new(size_t bytes, size_t shift) {
+    struct guarded g = {NULL, NULL, bytes};
+    CUDA(cudaMalloc((void **)&g.base, bytes + shift + 2 * GUARD_BYTES));
+    g.data = g.base + GUARD_BYTES + shift;
+    CUDA(cudaMemset(g.base, GUARD_VALUE, bytes + shift + 2 * GUARD_BYTES));
+    return g;
+}
+
+static void guarded_free(struct guarded *g) {
+    uint8_t guard[GUARD_BYTES];
+    for (int side = 0; side < 2; side++) {
+        CUDA(cudaMemcpy(guard, side ? g->data + g->bytes : g->data - GUARD_BYTES, GUARD_BYTES, cudaMemcpyDeviceToHost));
+        for (size_t i = 0; i < GUARD_BYTES; i++)
+            ck_assert_msg(guard[i] == GUARD_VALUE, "byte %zu %s the buffer was written", i, side ? "after" : "before");
+    }
+    CUDA(cudaFree(g->base));
+}
+
+/* A device copy of a plan. */
+struct device_plan {
+    struct sw_gpu_plan gpu;
+    struct sw_v5t_table *d_table;
+};
+
+static struct device_plan device_plan_new(const struct sw_plan *plan) {
+    struct device_plan d;
+    CUDA(cudaMalloc((void **)&d.d_table, sizeof plan->table));
+    CUDA(cudaMemcpy(d.d_table, &plan->table, sizeof plan->table, cudaMemcpyHostToDevice));
+    d.gpu = (struct sw_gpu_plan){plan->codec, plan->segment_log2, plan->table.n_symbols, d.d_table};
+    return d;
+}
+
+/* A v5t plan even where sw_plan_init would choose raw: the worst case must work as well. */
+static void force_v5t(struct sw_plan *plan, const uint8_t *in, size_t n, unsigned segment_log2) {
+    uint8_t *sample = sw_alloc(SW_SAMPLE_MAX_BYTES);
+    ck_assert_ptr_nonnull(sample);
+    const size_t sample_bytes = sw_sample_gather(sample, in, n);
+    sw_plan_init(plan, sample, sample_bytes, n);
+    plan->codec = SW_CODEC_V5T;
+    plan->segment_log2 = segment_log2;
+    sw_v5t_table_train(&plan->table, sample, sample_bytes, SW_SAMPLE_PIECE_BYTES);
+    sw_free(sample);
+}
+
+static uint64_t gpu_encode(const struct sw_plan *plan, const uint8_t *in, size_t n, size_t shift, uint8_t *frame) {
+    struct device_plan p = device_plan_new(plan);
+    struct guarded d_in = guarded_new(n, shift), d_frame = guarded_new(sw_frame_bound_bytes(n), 0);
+    struct guarded d_scratch = guarded_new(sw_gpu_encode_scratch_bytes(n), 0);
+    struct sw_gpu_result result, *d_result;
+    struct sw_err err;
+    CUDA(cudaMalloc((void **)&d_result, sizeof *d_result));
+    CUDA(cudaMemcpy(d_in.data, in, n, cudaMemcpyHostToDevice));
+    ck_assert_msg(!sw_gpu_encode_async(&p.gpu, d_in.data, n, d_frame.data, d_frame.bytes, d_result, d_scratch.data,
+                                       d_scratch.bytes, NULL, &err),
+                  "%s", err.msg);
+    CUDA(cudaDeviceSynchronize());
+    CUDA(cudaMemcpy(&result, d_result, sizeof result, cudaMemcpyDeviceToHost));
+    ck_assert_uint_le(result.frame_bytes, sw_frame_bound_bytes(n));
+    ck_assert_uint_eq(result.codec, plan->codec);
+    CUDA(cudaMemcpy(frame, d_frame.data, result.frame_bytes, cudaMemcpyDeviceToHost));
+    guarded_free(&d_in);
+    guarded_free(&d_frame);
+    guarded_free(&d_scratch);
+    CUDA(cudaFree(d_result));
+    CUDA(cudaFree(p.d_table));
+    return result.frame_bytes;
+}
+
+/* Decodes tiles [first, first + count) to `out` (their bytes); returns the number of bad tiles. */
+static uint32_t gpu_decode(const uint8_t *frame, uint64_t frame_bytes, uint32_t first, uint32_t count, size_t shift,
+                           uint8_t *out, size_t out_bytes) {
+    struct sw_frame_layout layout;
+    struct sw_err err;
+    ck_assert_msg(!sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, &err), "%s", err.msg);
+    struct guarded d_frame = guarded_new(frame_bytes, 0), d_out = guarded_new(out_bytes, shift);
+    struct sw_gpu_result result, *d_result;
+    CUDA(cudaMalloc((void **)&d_result, sizeof *d_result));
+    CUDA(cudaMemcpy(d_frame.data, frame, frame_bytes, cudaMemcpyHostToDevice));
+    ck_assert_msg(!sw_gpu_decode_async(&layout, d_frame.data, first, count, d_out.data, d_result, NULL, &err), "%s",
+                  err.msg);
+    CUDA(cudaDeviceSynchronize());
+    CUDA(cudaMemcpy(&result, d_result, sizeof result, cudaMemcpyDeviceToHost));
+    CUDA(cudaMemcpy(out, d_out.data, out_bytes, cudaMemcpyDeviceToHost));
+    guarded_free(&d_frame);
+    guarded_free(&d_out);
+    CUDA(cudaFree(d_result));
+    return result.bad_tiles;
+}
+
+static void round_trip(const struct sw_plan *plan, const uint8_t *in, size_t n, size_t shift) {
+    const uint64_t cap = sw_frame_bound_bytes(n);
+    uint8_t *frame = aligned_alloc(16, cap), *out = malloc(n + 1);
+    struct sw_err err;
+    uint64_t host_frame_bytes, decoded;
+    ck_assert_ptr_nonnull(frame);
+    ck_assert_ptr_nonnull(out);
+    const uint64_t frame_bytes = gpu_encode(plan, in, n, shift, frame);
+    ck_assert_msg(!sw_codec_decode(frame, frame_bytes, out, n, &decoded, &err), "n=%zu: %s", n, err.msg);
+    ck_assert_uint_eq(decoded, n);
+    ck_assert_msg(!memcmp(in, out, n), "GPU -> host, %zu bytes", n);
+    struct sw_frame_layout layout;
+    ck_assert_int_eq(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, &err), 0);
+    memset(out, 0xEE, n);
+    ck_assert_uint_eq(gpu_decode(frame, frame_bytes, 0, layout.n_tiles, shift, out, n), 0);
+    ck_assert_msg(!memcmp(in, out, n), "GPU -> GPU, %zu bytes", n);
+    ck_assert_int_eq(sw_codec_encode(plan, in, n, frame, cap, &host_frame_bytes, &err), 0);
+    ck_assert_int_eq(sw_frame_parse(&layout, frame, host_frame_bytes, host_frame_bytes, &err), 0);
+    memset(out, 0xEE, n);
+    ck_assert_uint_eq(gpu_decode(frame, host_frame_bytes, 0, layout.n_tiles, shift, out, n), 0);
+    ck_assert_msg(!memcmp(in, out, n), "host -> GPU, %zu bytes", n);
+    free(frame);
+    free(out);
+}
+
+static bool small_run(void) {
+    return getenv("SW_TEST_SMALL") != NULL;
+}
+
+static const size_t sizes[] = {0,    1,    2,    3,     4,     7,     8,      9,       15,      16,      17,
+                               63,   255,  256,  257,   511,   512,   1023,   1024,    1025,    32767,   32768,
+                               8191, 8193, 5000, 32769, 65537, 99991, 262144, 1000003, 8388607, 40000001};
+
+START_TEST(every_content_and_size) {
+    const enum sw_content content = (enum sw_content)_i;
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        const size_t n = sizes[s];
+        if (small_run() && n > 100000)
+            continue;
+        uint8_t *in = malloc(n + 1);
+        ck_assert_ptr_nonnull(in);
+        sw_content_fill(in, n, content, n + 1);
+        for (unsigned log2 = 8; log2 <= 10; log2++) {
+            struct sw_plan plan;
+            force_v5t(&plan, in, n, log2);
+            round_trip(&plan, in, n, 0);
+            if (n > 1100000)
+                break;
+        }
+        struct sw_plan raw;
+        sw_plan_init_raw(&raw);
+        round_trip(&raw, in, n, 0);
+        free(in);
+    }
+}
+END_TEST
+
+START_TEST(every_alignment) {
+    const size_t n = 70001;
+    uint8_t *in = malloc(n);
+    ck_assert_ptr_nonnull(in);
+    sw_content_fill(in, n, SW_CONTENT_MIXED, 5);
+    struct sw_plan plan, raw;
+    force_v5t(&plan, in, n, 10);
+    sw_plan_init_raw(&raw);
+    for (size_t shift = 0; shift < 16; shift++) {
+        round_trip(&plan, in, n, shift);
+        round_trip(&raw, in, n, shift);
+    }
+    free(in);
+}
+END_TEST
+
+/* Symbols of every length, cut by segment borders at every place. */
+START_TEST(every_symbol_length) {
+    const size_t n = 100003;
+    uint8_t *in = malloc(n);
+    ck_assert_ptr_nonnull(in);
+    for (unsigned letters = 2; letters <= 250; letters += 62) {
+        struct sw_plan plan = {.codec = SW_CODEC_V5T, .segment_log2 = 8 + letters % 3};
+        sw_content_table(&plan.table, letters, letters);
+        sw_content_fill_symbols(in, n, &plan.table, letters);
+        round_trip(&plan, in, n, 0);
+        round_trip(&plan, in + 3, n - 3, 3);
+    }
+    free(in);
+}
+END_TEST
+
+START_TEST(ranges_of_tiles) {
+    const size_t n = 300000;
+    uint8_t *in = malloc(n), *frame = aligned_alloc(16, (sw_frame_bound_bytes(n) + 15) / 16 * 16), *out = malloc(n);
+    ck_assert(in && frame && out);
+    sw_content_fill(in, n, SW_CONTENT_TEXT, 9);
+    struct sw_plan plan;
+    force_v5t(&plan, in, n, 10);
+    const uint64_t frame_bytes = gpu_encode(&plan, in, n, 0, frame);
+    for (uint32_t first = 0; first < 10; first++)
+        for (uint32_t count = 1; first + count <= 10; count++) {
+            const size_t from = (size_t)first << 15, to = (size_t)(first + count) << 15;
+            const size_t bytes = (to < n ? to : n) - from;
+            ck_assert_uint_eq(gpu_decode(frame, frame_bytes, first, count, 0, out, bytes), 0);
+            ck_assert(!memcmp(in + from, out, bytes));
+        }
+    free(in);
+    free(frame);
+    free(out);
+}
+END_TEST
+
+/* Damage anywhere behind the header is found, and nothing outside the buffers is touched (guards; memcheck). */
+START_TEST(damaged_frames) {
+    const size_t n = 100001;
+    uint8_t *in = malloc(n), *frame = aligned_alloc(16, (sw_frame_bound_bytes(n) + 15) / 16 * 16), *out = malloc(n);
+    ck_assert(in && frame && out);
+    for (int kind = 0; kind < 2; kind++) {
+        sw_content_fill(in, n, kind ? SW_CONTENT_RANDOM : SW_CONTENT_MIXED, 11);
+        struct sw_plan plan;
+        if (kind)
+            sw_plan_init_raw(&plan);
+        else
+            force_v5t(&plan, in, n, 10);
+        const uint64_t frame_bytes = gpu_encode(&plan, in, n, 0, frame);
+        struct sw_frame_layout layout;
+        ck_assert_int_eq(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, NULL), 0);
+        uint64_t state = 77;
+        for (int round = 0; round < (small_run() ? 40 : 400); round++) {
+            const uint64_t r = sw_random(&state), span = frame_bytes - layout.records_offset;
+            /* Half of the hits go to records and counts, where they do most harm. */
+            const uint64_t meta = layout.data_offset - layout.records_offset;
+            const uint64_t at = layout.records_offset + (r & 1 ? (r >> 8) % meta : (r >> 8) % span);
+            const uint8_t old = frame[at];
+            frame[at] ^= (uint8_t)(1 + (r >> 1) % 255);
+            const uint32_t bad = gpu_decode(frame, frame_bytes, 0, layout.n_tiles, 0, out, n);
+            ck_assert_msg(bad > 0 || !memcmp(in, out, n), "byte %llu", (unsigned long long)at);
+            frame[at] = old;
+        }
+    }
+    free(in);
+    free(frame);
+    free(out);
+}
+END_TEST
+
+START_TEST(refusals) {
+    struct sw_plan plan;
+    struct sw_err err;
+    void *d;
+    const uint64_t n = 1 << 20;
+    force_v5t(&plan, (const uint8_t *)"abcabcabc", 9, 10);
+    struct device_plan p = device_plan_new(&plan);
+    CUDA(cudaMalloc(&d, 1 << 22));
+    const size_t scratch = sw_gpu_encode_scratch_bytes(n);
+    ck_assert_int_eq(sw_gpu_encode_async(&p.gpu, d, n, d, sw_frame_bound_bytes(n) - 1, d, d, scratch, NULL, &err),
+                     -SW_ETOOSMALL);
+    ck_assert_int_eq(sw_gpu_encode_async(&p.gpu, d, n, d, sw_frame_bound_bytes(n), d, d, scratch - 1, NULL, &err),
+                     -SW_ETOOSMALL);
+    ck_assert_int_eq(
+        sw_gpu_encode_async(&p.gpu, d, n, (uint8_t *)d + 8, sw_frame_bound_bytes(n), d, d, scratch, NULL, &err),
+        -SW_EINVAL);
+    struct sw_frame_layout layout;
+    sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, n, 0);
+    ck_assert_int_eq(sw_gpu_decode_async(&layout, d, 1, layout.n_tiles, d, d, NULL, &err), -SW_EINVAL);
+    CUDA(cudaFree(d));
+    CUDA(cudaFree(p.d_table));
+}
+END_TEST
+
+/* The scratch bound does not grow with the input. */
+START_TEST(scratch_is_bounded) {
+    ck_assert_uint_eq(sw_gpu_encode_scratch_bytes(1ull << 30), sw_gpu_encode_scratch_bytes(60ull << 30));
+    ck_assert_uint_le(sw_gpu_encode_scratch_bytes(60ull << 30), 256u << 20);
+    ck_assert_uint_le(sw_gpu_encode_scratch_bytes(1 << 20), 2u << 20);
+}
+END_TEST
+
+int main(void) {
+    int devices = 0;
+    struct sw_err err;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        (void)puts("skipped: no GPU");
+        return 77;
+    }
+    if (sw_gpu_codec_init(&err) < 0) {
+        (void)printf("sw_gpu_codec_init: %s\n", err.msg);
+        return 1;
+    }
+    TCase *cases = tcase_create("codec");
+    tcase_add_loop_test(cases, every_content_and_size, 0, SW_CONTENT_NR);
+    tcase_add_test(cases, every_alignment);
+    tcase_add_test(cases, every_symbol_length);
+    tcase_add_test(cases, ranges_of_tiles);
+    tcase_add_test(cases, damaged_frames);
+    tcase_add_test(cases, refusals);
+    tcase_add_test(cases, scratch_is_bounded);
+    Suite *suite = suite_create("gpu codec");
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_NOFORK); /* one CUDA context for all tests */
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
