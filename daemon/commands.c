@@ -1,0 +1,185 @@
+#include "daemon/commands.h"
+
+#include "base/log.h"
+#include "daemon/session.h"
+#include "daemon/stats.h"
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- outcomes ---------------------------------------------------------------------------------------------------- */
+
+static void log_outcome(const struct sw_session *session, const char *event, const struct sw_outcome *outcome) {
+    sw_log(SW_LOG_INFO, event,
+           "session=%" PRIu32 " region=%" PRIu32 ":%" PRIu32 " bytes=%" PRIu64 " stored=%" PRIu64 " us=%" PRIu64
+           " queued_us=%" PRIu64 " codec=%s",
+           session->id, outcome->region.slot, outcome->region.gen, outcome->raw_bytes, outcome->stored_bytes,
+           outcome->total_us, outcome->queued_us, sw_codec_name(outcome->codec));
+}
+
+static void on_outcome(const struct sw_outcome *outcome, void *arg) {
+    struct sw_promise *promise = arg;
+    struct sw_session *session = promise->session;
+    struct sw_service *service = session->service;
+    struct sw_msg msg = {.header = {.type = SW_MSG_RESULT}};
+    struct sw_msg_result *result = &msg.u.result;
+    if (outcome->err.code == 0) {
+        log_outcome(session, promise->request == SW_MSG_SPILL ? "spill.done" : "restore.done", outcome);
+        result->slot = outcome->region.slot;
+        result->gen = outcome->region.gen;
+        result->raw_bytes = outcome->raw_bytes;
+        result->stored_bytes = outcome->stored_bytes;
+        result->service_us = outcome->total_us;
+        sw_msg_set_text(result->codec, sizeof result->codec, sw_codec_name(outcome->codec));
+        sw_msg_set_text(result->tier, sizeof result->tier, service->tier->name);
+    }
+    sw_session_keep(promise, &msg, &outcome->err);
+    if (outcome->err.code != 0 && sw_engine_device_lost(service->engine))
+        service->device_lost(service->device_lost_arg);
+}
+
+static void on_mem_closed(void *arg) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_OK}};
+    sw_session_keep(arg, &msg, NULL);
+}
+
+/* ---- handlers ---------------------------------------------------------------------------------------------------- */
+
+static int on_hello(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const struct sw_msg_hello *hello = &request->msg->u.hello;
+    if (hello->version != SW_PROTO_VERSION)
+        return sw_err_set(err, -SW_EVERSION, SW_SCOPE_SESSION, "client speaks version %" PRIu32 ", daemon speaks %u",
+                          hello->version, (unsigned)SW_PROTO_VERSION);
+    char client[300];
+    session->greeted = true;
+    sw_msg_text(session->client, sizeof session->client, hello->client, sizeof hello->client);
+    sw_log(SW_LOG_INFO, "session.open", "session=%" PRIu32 " pid=%d uid=%u client=%s", session->id,
+           (int)session->peer.pid, (unsigned)session->peer.uid, sw_log_quote(client, sizeof client, session->client));
+    ret_reply->header.type = SW_MSG_HELLO_OK;
+    ret_reply->u.hello_ok.version = SW_PROTO_VERSION;
+    ret_reply->u.hello_ok.session = session->id;
+    ret_reply->u.hello_ok.max_in_flight = (uint32_t)session->service->config->max_session_operations;
+    sw_msg_set_text(ret_reply->u.hello_ok.server, sizeof ret_reply->u.hello_ok.server, "spillwayd " SW_VERSION);
+    return SW_REPLY_NOW;
+}
+
+static int on_mem_open(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    ret_reply->header.type = SW_MSG_OK;
+    return sw_memtable_open(&session->mems, &request->msg->u.mem_open, err);
+}
+
+static int on_mem_parts(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    ret_reply->header.type = SW_MSG_OK;
+    return sw_memtable_parts(&session->mems, &request->msg->u.mem_parts, request->fds, request->n_fds, err);
+}
+
+static int on_mem_close(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    struct sw_promise *promise = NULL;
+    int rc = sw_session_promise(session, request->msg, &promise, err);
+    if (rc < 0)
+        return rc;
+    rc = sw_memtable_close(&session->mems, request->msg->u.mem_close.mem, on_mem_closed, promise, err);
+    if (rc > 0)
+        return SW_REPLY_LATER;
+    sw_session_unpromise(promise);
+    ret_reply->header.type = SW_MSG_OK;
+    return rc;
+}
+
+/* What SPILL and RESTORE share: flags, memory and promise. */
+static int begin_operation(struct sw_session *session, const struct sw_msg *msg, uint32_t mem, uint32_t flags,
+                           uint32_t known_flags, struct sw_promise **ret, struct sw_range *range, struct sw_err *err) {
+    if (flags & ~known_flags)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "flags 0x%" PRIx32 " are unknown", flags & ~known_flags);
+    int rc = sw_session_promise(session, msg, ret, err);
+    if (rc < 0)
+        return rc;
+    rc = sw_memtable_begin(&session->mems, mem, &range->mem, &(*ret)->once, err);
+    if (rc < 0)
+        sw_session_unpromise(*ret);
+    return rc;
+}
+
+static int refused_operation(struct sw_promise *promise, int rc) {
+    sw_memtable_abandon(promise->once);
+    sw_session_unpromise(promise);
+    return rc;
+}
+
+static int on_spill(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const struct sw_msg_spill *spill = &request->msg->u.spill;
+    struct sw_promise *promise = NULL;
+    struct sw_region_id id;
+    struct sw_range range = {
+        .offset = spill->offset, .bytes = spill->bytes, .event = spill->flags & SW_REQ_EVENT ? spill->event : NULL};
+    (void)ret_reply;
+    int rc = begin_operation(session, request->msg, spill->mem, spill->flags, SW_REQ_EVENT, &promise, &range, err);
+    if (rc < 0)
+        return rc;
+    rc = sw_engine_spill(session->owner, &range, on_outcome, promise, &id, err);
+    return rc < 0 ? refused_operation(promise, rc) : SW_REPLY_LATER;
+}
+
+static int on_restore(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const struct sw_msg_restore *restore = &request->msg->u.restore;
+    struct sw_promise *promise = NULL;
+    const struct sw_region_id id = {.slot = restore->slot, .gen = restore->gen};
+    struct sw_range range = {.offset = restore->offset,
+                             .bytes = restore->bytes,
+                             .event = restore->flags & SW_REQ_EVENT ? restore->event : NULL};
+    (void)ret_reply;
+    int rc = begin_operation(session, request->msg, restore->mem, restore->flags, SW_REQ_EVENT | SW_REQ_KEEP, &promise,
+                             &range, err);
+    if (rc < 0)
+        return rc;
+    rc = sw_engine_restore(session->owner, id, &range, restore->flags & SW_REQ_KEEP, on_outcome, promise, err);
+    return rc < 0 ? refused_operation(promise, rc) : SW_REPLY_LATER;
+}
+
+static int on_drop(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const struct sw_msg_drop *drop = &request->msg->u.drop;
+    ret_reply->header.type = SW_MSG_OK;
+    return sw_engine_drop(session->owner, (struct sw_region_id){.slot = drop->slot, .gen = drop->gen}, err);
+}
+
+static int on_query(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const struct sw_msg_query *query = &request->msg->u.query;
+    struct sw_region_info info;
+    const struct sw_region_id id = {.slot = query->slot, .gen = query->gen};
+    const int rc = sw_engine_query(session->owner, id, &info, err);
+    if (rc < 0)
+        return rc;
+    struct sw_msg_region *region = &ret_reply->u.region;
+    ret_reply->header.type = SW_MSG_REGION;
+    region->raw_bytes = info.raw_bytes;
+    region->stored_bytes = info.stored_bytes;
+    sw_msg_set_text(region->state, sizeof region->state, sw_region_state_name(info.state));
+    sw_msg_set_text(region->codec, sizeof region->codec, sw_codec_name(info.codec));
+    sw_msg_set_text(region->tier, sizeof region->tier, info.tier);
+    return SW_REPLY_NOW;
+}
+
+static int on_status(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    (void)request;
+    (void)err;
+    ret_reply->header.type = SW_MSG_STATUS_OK;
+    sw_stats_status(session->service, &ret_reply->u.status_ok);
+    return SW_REPLY_NOW;
+}
+
+const struct sw_command sw_commands[] = {
+    {SW_MSG_HELLO, on_hello, false},        {SW_MSG_MEM_OPEN, on_mem_open, false},
+    {SW_MSG_MEM_PARTS, on_mem_parts, true}, {SW_MSG_MEM_CLOSE, on_mem_close, false},
+    {SW_MSG_SPILL, on_spill, false},        {SW_MSG_RESTORE, on_restore, false},
+    {SW_MSG_DROP, on_drop, false},          {SW_MSG_QUERY, on_query, false},
+    {SW_MSG_STATUS, on_status, false},
+};
+const size_t sw_commands_count = sizeof sw_commands / sizeof sw_commands[0];

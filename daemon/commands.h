@@ -1,0 +1,11 @@
+/* commands.h - the requests that the data socket understands; each handler is one call into the engine. thread: loop.
+ */
+#ifndef SW_DAEMON_COMMANDS_H
+#define SW_DAEMON_COMMANDS_H
+
+#include "ipc/dispatch.h"
+
+extern const struct sw_command sw_commands[];
+extern const size_t sw_commands_count;
+
+#endif

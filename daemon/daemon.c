@@ -1,0 +1,162 @@
+#include "daemon/daemon.h"
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "daemon/devices.h"
+#include "daemon/notify.h"
+#include "daemon/server.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* Descriptors that are not a session's memories: the daemon's own (standard streams, loop, arena slabs, driver) and
+ * those of a packet that is being looked at. */
+enum { RESERVED_FDS = 256 + SW_PROTO_MAX_FDS, LEAST_FDS = 128 };
+
+struct sw_daemon {
+    struct sw_service service;
+    struct sw_server *server;
+    bool stopping;
+    int exit_code;
+    void (*stopped)(int exit_code, void *arg);
+    void *stopped_arg;
+};
+
+/* Every memory and every client costs descriptors: takes as many as may be had and shares them out. */
+static void take_descriptors(struct sw_service *service) {
+    struct rlimit limit = {.rlim_cur = 1024, .rlim_max = 1024};
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        const rlim_t soft = limit.rlim_cur;
+        limit.rlim_cur = limit.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+            limit.rlim_cur = soft;
+    }
+    const uint64_t had = limit.rlim_cur < UINT32_MAX ? limit.rlim_cur : UINT32_MAX;
+    const uint64_t others = RESERVED_FDS + service->config->max_sessions;
+    service->fds.limit = (unsigned)(had > others + LEAST_FDS ? had - others : LEAST_FDS);
+    if (had <= others + LEAST_FDS)
+        sw_log(SW_LOG_WARNING, "descriptors.short",
+               "limit=%" PRIu64 " wanted=%" PRIu64 " then=\"clients may be refused before max_sessions is reached\"",
+               had, others + LEAST_FDS);
+}
+
+static void close_parts(struct sw_service *service) {
+    if (service->tier)
+        service->tier->ops->close(service->tier);
+    service->tier = NULL;
+    sw_devices_close(service);
+}
+
+static void on_engine_closed(void *arg) {
+    struct sw_daemon *daemon = arg;
+    close_parts(&daemon->service);
+    void (*stopped)(int, void *) = daemon->stopped;
+    void *stopped_arg = daemon->stopped_arg;
+    const int exit_code = daemon->exit_code;
+    sw_log(SW_LOG_INFO, "stopped", "exit_code=%d", exit_code);
+    sw_free(daemon);
+    stopped(exit_code, stopped_arg);
+}
+
+static void on_server_closed(void *arg) {
+    struct sw_daemon *daemon = arg;
+    daemon->server = NULL;
+    sw_engine_close(daemon->service.engine, on_engine_closed, daemon);
+}
+
+void sw_daemon_stop(struct sw_daemon *daemon) {
+    if (daemon->stopping)
+        return;
+    daemon->stopping = true;
+    sw_log(SW_LOG_INFO, "stopping", "sessions=%u", daemon->service.n_sessions);
+    (void)sw_notify("STOPPING=1");
+    sw_server_close(daemon->server, on_server_closed, daemon);
+}
+
+void sw_daemon_abandon(struct sw_daemon *daemon) {
+    if (daemon)
+        sw_server_abandon(daemon->server);
+}
+
+static void on_device_lost(void *arg) {
+    struct sw_daemon *daemon = arg;
+    if (daemon->stopping)
+        return;
+    sw_log(SW_LOG_ERROR, "device.lost", "then=\"stopping, so that the service manager starts a new process\"");
+    daemon->exit_code = 1;
+    sw_daemon_stop(daemon);
+}
+
+static int open_tier(struct sw_service *service, struct sw_err *err) {
+    const struct sw_tier_host_config config = {.capacity_bytes = service->config->host_tier_bytes,
+                                               .initial_bytes = service->config->host_tier_initial_bytes,
+                                               .slab_bytes = service->config->host_tier_slab_bytes,
+                                               .devices = service->devices,
+                                               .n_devices = service->n_devices};
+    return sw_tier_host_open(&service->tier, &config, err);
+}
+
+static int open_engine(struct sw_service *service, struct sw_err *err) {
+    const struct sw_config *config = service->config;
+    const struct sw_engine_config engine = {.devices = service->devices,
+                                            .n_devices = service->n_devices,
+                                            .tier = service->tier,
+                                            .max_regions = (unsigned)config->max_regions,
+                                            .max_owner_regions = (unsigned)config->max_session_regions,
+                                            .max_owner_ops = (unsigned)config->max_session_operations,
+                                            .max_owner_mems = (unsigned)config->max_session_memories};
+    return sw_engine_open(&service->engine, service->loop, &engine, err);
+}
+
+static void log_ready(const struct sw_service *service) {
+    char socket[300], devices[400], names[300];
+    sw_log(SW_LOG_INFO, "ready",
+           "version=%s socket=%s devices=%s gpus=%u tier_bytes=%" PRIu64 " scratch_bytes=%" PRIu64, SW_VERSION,
+           sw_log_quote(socket, sizeof socket, service->config->data_socket),
+           sw_log_quote(devices, sizeof devices, sw_devices_names(service, names, sizeof names)), service->n_gpus,
+           service->config->host_tier_bytes, service->config->scratch_bytes);
+    const int failure = sw_notify("READY=1");
+    if (failure)
+        sw_log(SW_LOG_WARNING, "notify.failed", "cause=\"%s\" then=\"the service manager is not told\"",
+               strerror(failure));
+}
+
+/* The engine closes on the loop, so a start that fails after it goes the way of a stop. */
+static void forget_failed_start(void *arg) {
+    struct sw_daemon *daemon = arg;
+    close_parts(&daemon->service);
+    sw_free(daemon);
+}
+
+int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_config *config,
+                    void (*stopped)(int exit_code, void *arg), void *arg, struct sw_err *err) {
+    struct sw_daemon *daemon = sw_alloc(sizeof *daemon);
+    if (!daemon)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no memory for the daemon");
+    struct sw_service *service = &daemon->service;
+    service->loop = loop;
+    service->config = config;
+    service->device_lost = on_device_lost;
+    service->device_lost_arg = daemon;
+    daemon->stopped = stopped;
+    daemon->stopped_arg = arg;
+    take_descriptors(service);
+    int rc = sw_devices_open(service, err);
+    if (rc == 0)
+        rc = open_tier(service, err);
+    if (rc == 0)
+        rc = open_engine(service, err);
+    if (rc < 0) {
+        forget_failed_start(daemon);
+        return rc;
+    }
+    rc = sw_server_open(&daemon->server, service, err);
+    if (rc < 0) {
+        sw_engine_close(service->engine, forget_failed_start, daemon);
+        return rc;
+    }
+    log_ready(service);
+    *ret = daemon;
+    return 0;
+}

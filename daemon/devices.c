@@ -1,0 +1,65 @@
+#include "daemon/devices.h"
+
+#include "base/log.h"
+#include <string.h>
+
+static int open_gpus(struct sw_service *service, const struct sw_device_config *config, struct sw_err *err) {
+    const int count = sw_device_cuda_count();
+    for (int i = 0; i < count && service->n_gpus < SW_MAX_DEVICES - 1; i++) {
+        struct sw_device *device = NULL;
+        const int rc = sw_device_cuda_open(&device, i, config, err);
+        if (rc == -SW_ENOTSUP) { /* an old card beside good ones is no reason not to start */
+            sw_log(SW_LOG_WARNING, "device.skipped", "ordinal=%d cause=\"%s\" then=\"working without it\"", i,
+                   err->msg);
+            continue;
+        }
+        if (rc < 0) {
+            sw_err_context(err, "GPU %d", i);
+            return rc;
+        }
+        service->devices[service->n_devices++] = device;
+        service->n_gpus++;
+    }
+    return 0;
+}
+
+static int open_host(struct sw_service *service, const struct sw_device_config *config, struct sw_err *err) {
+    const int rc = sw_device_host_open(&service->devices[service->n_devices], config, err);
+    if (rc < 0)
+        return rc;
+    service->n_devices++;
+    return 0;
+}
+
+int sw_devices_open(struct sw_service *service, struct sw_err *err) {
+    const struct sw_device_config config = {.scratch_bytes = service->config->scratch_bytes,
+                                            .n_slots = (unsigned)service->config->slots,
+                                            .chunk_bytes = service->config->chunk_bytes};
+    const char *wanted = service->config->device;
+    int rc = strcmp(wanted, "host") == 0 ? 0 : open_gpus(service, &config, err);
+    if (rc == 0 && strcmp(wanted, "cuda") == 0 && service->n_gpus == 0)
+        rc = sw_err_set(err, -SW_EDEVICE, SW_SCOPE_DAEMON, "device=cuda, but no CUDA GPU can be used");
+    if (rc == 0)
+        rc = open_host(service, &config, err);
+    if (rc < 0)
+        sw_devices_close(service);
+    return rc;
+}
+
+void sw_devices_close(struct sw_service *service) {
+    while (service->n_devices) {
+        struct sw_device *device = service->devices[--service->n_devices];
+        device->ops->close(device);
+    }
+    service->n_gpus = 0;
+}
+
+const char *sw_devices_names(const struct sw_service *service, char *ret, size_t ret_bytes) {
+    size_t n = 0;
+    ret[0] = 0;
+    for (unsigned i = 0; i < service->n_devices && n < ret_bytes; i++) {
+        const struct sw_device *device = service->devices[i];
+        n += (size_t)snprintf(ret + n, ret_bytes - n, "%s%s", i ? "," : "", device->ops->info(device)->name);
+    }
+    return ret;
+}

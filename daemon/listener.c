@@ -1,0 +1,115 @@
+#include "daemon/listener.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { BACKLOG = 128 };
+
+static int failed(struct sw_err *err, const char *call, const char *path) {
+    const int code = sw_err_from_errno(errno);
+    (void)sw_err_set(err, code, SW_SCOPE_DAEMON, "%.90s: %s", path, strerror(errno));
+    (void)sw_err_detail(err, "%s: %s", call, strerror(errno));
+    return code;
+}
+
+/* Opens the path's folder, made if it is missing. Returns a descriptor or an error. */
+static int open_folder(const char *path, struct sw_err *err) {
+    char folder[SW_CONFIG_PATH_BYTES];
+    const char *slash = strrchr(path, '/');
+    const size_t bytes = !slash ? 0 : slash == path ? 1 : (size_t)(slash - path);
+    memcpy(folder, bytes ? path : ".", bytes ? bytes : 1);
+    folder[bytes ? bytes : 1] = 0;
+    if (mkdir(folder, 0755) < 0 && errno != EEXIST)
+        return failed(err, "mkdir", folder);
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? failed(err, "open", folder) : fd;
+}
+
+static int new_socket(struct sw_err *err) {
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    return fd < 0 ? failed(err, "socket", "data socket") : fd;
+}
+
+/* Removes a socket file that a daemon left behind; one that somebody answers on stays. */
+static int clear_stale(const struct sockaddr_un *address, struct sw_err *err) {
+    const char *path = address->sun_path;
+    struct stat found;
+    if (lstat(path, &found) < 0)
+        return errno == ENOENT ? 0 : failed(err, "lstat", path);
+    if (!S_ISSOCK(found.st_mode))
+        return sw_err_set(err, -SW_EEXIST, SW_SCOPE_DAEMON, "%.90s is there and is no socket", path);
+    const int fd = new_socket(err);
+    if (fd < 0)
+        return fd;
+    const int refused = connect(fd, (const struct sockaddr *)address, sizeof *address) < 0 ? errno : 0;
+    (void)close(fd);
+    /* Connected, too busy to connect (EAGAIN) and of another type (EPROTOTYPE) all mean that somebody is there. */
+    if (refused != ECONNREFUSED)
+        return sw_err_set(err, -SW_EEXIST, SW_SCOPE_DAEMON, "%.80s: another daemon is listening", path);
+    return unlink(path) < 0 && errno != ENOENT ? failed(err, "unlink", path) : 0;
+}
+
+static int bind_and_listen(struct sw_listener *listener, const struct sockaddr_un *address, mode_t mode,
+                           struct sw_err *err) {
+    /* The file must not exist with wider permissions than configured, not even until a chmod(). */
+    const mode_t before = umask(~mode & 0777);
+    const int rc = bind(listener->socket, (const struct sockaddr *)address, sizeof *address);
+    (void)umask(before);
+    if (rc < 0)
+        return failed(err, "bind", listener->path);
+    struct stat made;
+    if (listen(listener->socket, BACKLOG) < 0 || lstat(listener->path, &made) < 0) {
+        const int code = failed(err, "listen", listener->path);
+        (void)unlink(listener->path);
+        return code;
+    }
+    listener->dev = made.st_dev;
+    listener->ino = made.st_ino;
+    return 0;
+}
+
+int sw_listener_open(struct sw_listener *ret, const char *path, mode_t mode, struct sw_err *err) {
+    struct sw_listener listener = {.socket = -1};
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const size_t bytes = strlen(path);
+    if (bytes >= sizeof address.sun_path || bytes >= sizeof listener.path)
+        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_DAEMON, "data_socket is longer than a socket's path may be");
+    memcpy(address.sun_path, path, bytes + 1);
+    memcpy(listener.path, path, bytes + 1);
+
+    const int folder = open_folder(path, err);
+    if (folder < 0)
+        return folder;
+    int rc = listener.socket = new_socket(err);
+    /* Two daemons that start at once must not both find the same stale file: one at a time looks and binds. */
+    if (rc >= 0)
+        rc = flock(folder, LOCK_EX | LOCK_NB) == 0 ? clear_stale(&address, err)
+             : errno == EWOULDBLOCK
+                 ? sw_err_set(err, -SW_EBUSY, SW_SCOPE_DAEMON, "%.80s: another daemon is starting here", path)
+                 : failed(err, "flock", path);
+    if (rc >= 0)
+        rc = bind_and_listen(&listener, &address, mode, err);
+    (void)close(folder);
+    if (rc < 0) {
+        if (listener.socket >= 0)
+            (void)close(listener.socket);
+        return rc;
+    }
+    *ret = listener;
+    return 0;
+}
+
+void sw_listener_close(struct sw_listener *listener) {
+    struct stat found;
+    if (listener->socket < 0)
+        return;
+    if (lstat(listener->path, &found) == 0 && found.st_dev == listener->dev && found.st_ino == listener->ino)
+        (void)unlink(listener->path);
+    (void)close(listener->socket);
+    listener->socket = -1;
+}

@@ -1,0 +1,301 @@
+#include "daemon/session.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/commands.h"
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Packets that one session may have handled before the others get their turn. */
+enum { PACKETS_PER_TURN = 32 };
+
+/* A reply that waits for room in the socket. */
+struct queued {
+    struct sw_list node;
+    size_t bytes;
+    uint8_t packet[];
+};
+
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+/* Frees the session once nothing can call back into it any more. */
+static void end_if_done(struct sw_session *session) {
+    if (!session->poll_closed || !session->owner_closed || session->promises.n)
+        return;
+    sw_memtable_fini(&session->mems);
+    session->closed(session, session->closed_arg);
+    sw_free(session);
+}
+
+static void on_poll_closed(uv_handle_t *handle) {
+    struct sw_session *session = handle->data;
+    session->poll_closed = true;
+    end_if_done(session);
+}
+
+static void on_owner_closed(void *arg) {
+    struct sw_session *session = arg;
+    session->owner_closed = true;
+    end_if_done(session);
+}
+
+static void drop_queue(struct sw_session *session) {
+    struct sw_list *node;
+    while ((node = sw_list_take_first(&session->queue)))
+        sw_free(SW_CONTAINER_OF(node, struct queued, node));
+    session->queued_bytes = 0;
+}
+
+void sw_session_close(struct sw_session *session, const char *why) {
+    if (session->closing)
+        return;
+    session->closing = true;
+    sw_log(SW_LOG_INFO, "session.close", "session=%" PRIu32 " why=\"%s\" requests=%" PRIu64 " us=%" PRIu64, session->id,
+           why, session->n_requests, sw_clock_us() - session->opened_us);
+    uv_close((uv_handle_t *)&session->poll, on_poll_closed);
+    sw_peer_hang_up(session->socket);
+    session->socket = -1;
+    drop_queue(session);
+    sw_owner_close(session->owner, on_owner_closed, session);
+}
+
+/* Reading stops while replies wait: a peer that does not read gets nothing more done. */
+static void watch(struct sw_session *session) {
+    const int events = sw_list_empty(&session->queue) ? UV_READABLE : UV_WRITABLE;
+    SW_ASSERT(uv_poll_start(&session->poll, events | UV_DISCONNECT, on_poll) == 0);
+}
+
+static void closed_unopened(struct sw_session *session, void *arg) {
+    (void)session;
+    (void)arg;
+}
+
+/* libuv has no room for the socket: what was made so far goes the way of every session, but nobody is told. */
+static int give_up(struct sw_session *session, int uv_error, struct sw_err *err) {
+    session->closing = true;
+    session->poll_closed = true;
+    session->closed = closed_unopened;
+    sw_peer_hang_up(session->socket);
+    sw_owner_close(session->owner, on_owner_closed, session);
+    return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "socket cannot be watched: %s", uv_strerror(uv_error));
+}
+
+int sw_session_open(struct sw_session **ret, struct sw_service *service, int socket, uint32_t id,
+                    void (*closed)(struct sw_session *session, void *arg), void *arg, struct sw_err *err) {
+    struct sw_session *session = sw_alloc(sizeof *session);
+    int rc = session ? sw_peer_init(&session->peer, socket, err)
+                     : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "no memory for a session");
+    if (rc == 0)
+        rc = sw_owner_open(service->engine, &session->owner, err);
+    if (rc < 0) {
+        sw_peer_hang_up(socket);
+        sw_free(session);
+        return rc;
+    }
+    session->service = service;
+    session->id = id;
+    session->socket = socket;
+    session->opened_us = sw_clock_us();
+    session->closed = closed;
+    session->closed_arg = arg;
+    sw_list_init(&session->node);
+    sw_list_init(&session->queue);
+    sw_idmap_init(&session->promises);
+    sw_memtable_init(&session->mems, session->owner, &service->fds, (unsigned)service->config->max_session_memories);
+    session->poll.data = session;
+    rc = uv_poll_init(service->loop, &session->poll, socket);
+    if (rc < 0)
+        return give_up(session, rc, err);
+    watch(session);
+    *ret = session;
+    return 0;
+}
+
+/* ---- replies ----------------------------------------------------------------------------------------------------- */
+
+static int enqueue(struct sw_session *session, const uint8_t *packet, size_t bytes) {
+    const size_t cost = sizeof(struct queued) + bytes;
+    if (session->queued_bytes + cost > SW_SESSION_MAX_QUEUED_BYTES)
+        return -SW_ELIMIT;
+    struct queued *queued = sw_alloc(cost);
+    if (!queued)
+        return -SW_ENOMEM;
+    queued->bytes = bytes;
+    memcpy(queued->packet, packet, bytes);
+    sw_list_append(&session->queue, &queued->node);
+    session->queued_bytes += cost;
+    return 0;
+}
+
+static void reply(struct sw_session *session, const struct sw_msg *msg) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    if (session->closing)
+        return;
+    const size_t bytes = sw_msg_encode(msg, packet);
+    int rc = sw_list_empty(&session->queue) ? sw_packet_send(session->socket, packet, bytes, NULL, 0) : -SW_EAGAIN;
+    if (rc == -SW_EAGAIN) {
+        const bool first = sw_list_empty(&session->queue);
+        rc = enqueue(session, packet, bytes);
+        if (rc == 0 && first)
+            watch(session);
+    }
+    if (rc == -SW_ELIMIT)
+        sw_session_close(session, "replies are not read");
+    else if (rc < 0)
+        sw_session_close(session, rc == -SW_ENOMEM ? "no memory for a reply" : "peer is gone");
+}
+
+static enum sw_log_level level_of(const struct sw_err *err) {
+    if (err->scope >= SW_SCOPE_DEVICE)
+        return SW_LOG_ERROR;
+    return err->scope == SW_SCOPE_SESSION ? SW_LOG_WARNING : SW_LOG_INFO;
+}
+
+static void log_failure(const struct sw_session *session, unsigned type, uint32_t seq, const struct sw_err *err) {
+    char text[300], detail[300];
+    sw_log(level_of(err), "request.failed",
+           "session=%" PRIu32 " request=%s seq=%" PRIu32 " name=%s scope=%s cuda=%d text=%s detail=%s", session->id,
+           sw_msg_name(type), seq, sw_err_name(err->code), sw_scope_name(err->scope), err->cuda,
+           sw_log_quote(text, sizeof text, err->msg), sw_log_quote(detail, sizeof detail, err->detail));
+}
+
+static void reply_error(struct sw_session *session, unsigned type, uint32_t seq, const struct sw_err *err) {
+    struct sw_msg msg;
+    if (session->closing)
+        return;
+    log_failure(session, type, seq, err);
+    sw_msg_from_err(&msg, seq, err);
+    reply(session, &msg);
+}
+
+int sw_session_promise(struct sw_session *session, const struct sw_msg *request, struct sw_promise **ret,
+                       struct sw_err *err) {
+    if (sw_idmap_find(&session->promises, request->header.seq))
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "seq %" PRIu32 " is used again before its reply",
+                          request->header.seq);
+    struct sw_promise *promise = sw_alloc(sizeof *promise);
+    if (!promise)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for an operation");
+    promise->session = session;
+    promise->request = request->header.type;
+    sw_idmap_add(&session->promises, &promise->node, request->header.seq);
+    *ret = promise;
+    return 0;
+}
+
+void sw_session_unpromise(struct sw_promise *promise) {
+    sw_idmap_remove(&promise->session->promises, &promise->node);
+    sw_free(promise);
+}
+
+void sw_session_keep(struct sw_promise *promise, struct sw_msg *msg, const struct sw_err *err) {
+    struct sw_session *session = promise->session;
+    const uint32_t seq = promise->node.id;
+    const unsigned request = promise->request;
+    sw_memtable_end(promise->once);
+    sw_session_unpromise(promise);
+    if (err && err->code) {
+        reply_error(session, request, seq, err);
+    } else {
+        msg->header.seq = seq;
+        reply(session, msg);
+    }
+    end_if_done(session);
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+/* What cannot be understood is answered, if a seq can be read, and ends the session: whoever sends it is broken. */
+static void refuse_packet(struct sw_session *session, const struct sw_msg_header *header, const struct sw_err *err) {
+    reply_error(session, header->type, header->seq, err);
+    sw_session_close(session, "malformed packet");
+}
+
+void sw_session_packet(struct sw_session *session, const uint8_t *packet, size_t bytes, int *fds, unsigned n_fds) {
+    struct sw_msg request, msg;
+    struct sw_err err = {0};
+    session->n_requests++;
+    if (sw_msg_decode(&request, packet, bytes, &err) < 0) {
+        while (n_fds)
+            (void)close(fds[--n_fds]);
+        refuse_packet(session, &request.header, &err);
+        return;
+    }
+    const struct sw_request with_fds = {.msg = &request, .fds = fds, .n_fds = n_fds};
+    const int rc = sw_dispatch(sw_commands, sw_commands_count, session, session->greeted, &with_fds, &msg, &err);
+    if (rc == SW_REPLY_NOW)
+        reply(session, &msg);
+    if (rc >= 0)
+        return;
+    reply_error(session, request.header.type, request.header.seq, &err);
+    if (err.scope >= SW_SCOPE_SESSION)
+        sw_session_close(session, "protocol error");
+}
+
+/* A packet that was refused on its way in: too long, or with too many descriptors. Its beginning is there. */
+static void refuse_arrival(struct sw_session *session, const uint8_t *packet, int code) {
+    struct sw_msg start;
+    struct sw_err err;
+    (void)sw_msg_decode(&start, packet, SW_PROTO_HEADER_BYTES, NULL);
+    if (code == -SW_EFDS)
+        (void)sw_err_set(&err, code, SW_SCOPE_SESSION, "more descriptors than %u in one packet, or than can be open",
+                         (unsigned)SW_PROTO_MAX_FDS);
+    else
+        (void)sw_err_set(&err, code, SW_SCOPE_SESSION, "packet is longer than %u bytes",
+                         (unsigned)SW_PROTO_MAX_PACKET_BYTES);
+    refuse_packet(session, &start.header, &err);
+}
+
+static void read_packets(struct sw_session *session) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    int fds[SW_PROTO_MAX_FDS];
+    for (int i = 0; i < PACKETS_PER_TURN && !session->closing && sw_list_empty(&session->queue); i++) {
+        size_t bytes = 0;
+        unsigned n_fds = 0;
+        memset(packet, 0, SW_PROTO_HEADER_BYTES);
+        const int rc = sw_packet_receive(session->socket, packet, &bytes, fds, &n_fds);
+        if (rc == -SW_EAGAIN)
+            return;
+        if (rc == -SW_EPROTO || rc == -SW_EFDS)
+            refuse_arrival(session, packet, rc);
+        else if (rc < 0 || bytes == 0)
+            sw_session_close(session, rc < 0 ? "connection reset" : "peer closed");
+        else
+            sw_session_packet(session, packet, bytes, fds, n_fds);
+    }
+}
+
+static void write_packets(struct sw_session *session) {
+    while (!sw_list_empty(&session->queue)) {
+        struct queued *first = SW_CONTAINER_OF(session->queue.next, struct queued, node);
+        const int rc = sw_packet_send(session->socket, first->packet, first->bytes, NULL, 0);
+        if (rc == -SW_EAGAIN)
+            return;
+        if (rc < 0) {
+            sw_session_close(session, "peer is gone");
+            return;
+        }
+        session->queued_bytes -= sizeof *first + first->bytes;
+        sw_list_remove(&first->node);
+        sw_free(first);
+    }
+    watch(session);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events) {
+    struct sw_session *session = poll->data;
+    /* A peer that is gone gets no more work done, not even what it had sent before. */
+    if (status < 0 || events & UV_DISCONNECT) {
+        sw_session_close(session, status < 0 ? "connection reset" : "peer closed");
+        return;
+    }
+    if (events & UV_WRITABLE)
+        write_packets(session);
+    if (events & UV_READABLE && !session->closing)
+        read_packets(session);
+}

@@ -1,0 +1,18 @@
+#include "daemon/stats.h"
+
+void sw_stats_status(const struct sw_service *service, struct sw_msg_status_ok *ret) {
+    struct sw_engine_stats stats;
+    sw_engine_stats(service->engine, &stats);
+    const struct sw_device *first = service->devices[0];
+    sw_msg_set_text(ret->version, sizeof ret->version, SW_VERSION);
+    sw_msg_set_text(ret->device, sizeof ret->device, first->ops->info(first)->name);
+    ret->n_gpus = service->n_gpus;
+    ret->sessions = service->n_sessions;
+    ret->regions = stats.n_regions;
+    ret->scratch_bytes = stats.scratch_bytes;
+    ret->scratch_limit_bytes = service->config->scratch_bytes * service->n_gpus;
+    ret->tier_capacity_bytes = stats.tier.capacity_bytes;
+    ret->tier_backed_bytes = stats.tier.backed_bytes;
+    ret->tier_used_bytes = stats.tier.used_bytes;
+    ret->mapped_memories = stats.n_mapped;
+}

@@ -1,0 +1,39 @@
+#include "ipc/dispatch.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static const struct sw_command *find(const struct sw_command *table, size_t n_commands, unsigned type) {
+    for (size_t i = 0; i < n_commands; i++)
+        if (table[i].type == type)
+            return &table[i];
+    return NULL;
+}
+
+static int check(const struct sw_command *command, bool greeted, const struct sw_request *request, struct sw_err *err) {
+    const unsigned type = request->msg->header.type;
+    if (!command)
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "%s is not a request", sw_msg_name(type));
+    if (!greeted && type != SW_MSG_HELLO)
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "%s before hello", sw_msg_name(type));
+    if (greeted && type == SW_MSG_HELLO)
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "hello twice");
+    if (request->n_fds && !command->takes_fds)
+        return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "%s takes no descriptors, %u came with it",
+                          sw_msg_name(type), request->n_fds);
+    return 0;
+}
+
+int sw_dispatch(const struct sw_command *table, size_t n_commands, void *session, bool greeted,
+                const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    const struct sw_command *command = find(table, n_commands, request->msg->header.type);
+    memset(ret_reply, 0, sizeof *ret_reply);
+    ret_reply->header.seq = request->msg->header.seq;
+    int rc = check(command, greeted, request, err);
+    if (rc == 0)
+        rc = command->run(session, request, ret_reply, err);
+    for (unsigned i = 0; i < request->n_fds; i++)
+        if (request->fds[i] >= 0)
+            (void)close(request->fds[i]);
+    return rc;
+}

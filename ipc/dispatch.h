@@ -1,0 +1,38 @@
+/* dispatch.h - finds the command of a request in the table it is given and sees to it that the request has exactly one
+ * outcome: a reply now, a reply later, or an error.
+ *
+ * A command exists if and only if it is in the table. What can be said without knowing a command is checked here: that
+ * HELLO comes first and once, and that descriptors come only with a command that takes some. thread: loop. */
+#ifndef SW_IPC_DISPATCH_H
+#define SW_IPC_DISPATCH_H
+
+#include "ipc/proto.h"
+#include <stdbool.h>
+
+/* One received message. fds: a command that keeps a descriptor puts -1 in its place; the others are closed. */
+struct sw_request {
+    const struct sw_msg *msg;
+    int *fds;
+    unsigned n_fds;
+};
+
+enum { SW_REPLY_NOW = 0, SW_REPLY_LATER = 1 };
+
+/* Returns SW_REPLY_NOW with *ret_reply's type and body filled in, SW_REPLY_LATER having promised to reply, or a
+ * negative error. An error of scope SESSION or wider ends the session. */
+typedef int sw_command_fn(void *session, const struct sw_request *request, struct sw_msg *ret_reply,
+                          struct sw_err *err);
+
+struct sw_command {
+    enum sw_msg_type type;
+    sw_command_fn *run;
+    bool takes_fds;
+};
+
+/* Runs one request of a session that has (`greeted`) or has not yet said HELLO. All descriptors of the request are
+ * taken by the command or closed. Returns as a command does; ret_reply->header.seq is filled in.
+ * errors: those of the command, -SW_EPROTO (not a request, or not in this place), -SW_EFDS. */
+int sw_dispatch(const struct sw_command *table, size_t n_commands, void *session, bool greeted,
+                const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err);
+
+#endif

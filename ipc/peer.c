@@ -1,0 +1,40 @@
+#include "ipc/peer.h"
+
+#include "ipc/proto.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int sw_peer_init(struct sw_peer *ret, int socket, struct sw_err *err) {
+    struct ucred credentials;
+    socklen_t bytes = sizeof credentials;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) < 0) {
+        (void)sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "peer has no credentials");
+        (void)sw_err_detail(err, "getsockopt(SO_PEERCRED): %s", strerror(errno));
+        return -SW_ECONN;
+    }
+    *ret = (struct sw_peer){.pid = credentials.pid, .uid = credentials.uid, .gid = credentials.gid};
+    return 0;
+}
+
+void sw_peer_hang_up(int socket) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    int fds[SW_PROTO_MAX_FDS];
+    size_t bytes;
+    unsigned n_fds;
+    if (socket < 0)
+        return;
+    /* Nothing arrives after this, so that the loop ends. */
+    (void)shutdown(socket, SHUT_RD);
+    for (;;) {
+        const int rc = sw_packet_receive(socket, packet, &bytes, fds, &n_fds);
+        if (rc == -SW_EPROTO || rc == -SW_EFDS)
+            continue;
+        if (rc < 0 || bytes == 0)
+            break;
+        while (n_fds)
+            (void)close(fds[--n_fds]);
+    }
+    (void)close(socket);
+}

@@ -1,0 +1,24 @@
+/* peer.h - the other end of a data socket: who it is, and how to leave it.
+ *
+ * thread: any; no state. */
+#ifndef SW_IPC_PEER_H
+#define SW_IPC_PEER_H
+
+#include "base/err.h"
+#include <sys/types.h>
+
+struct sw_peer {
+    pid_t pid; /* as of connect(): for logs only, it may be reused */
+    uid_t uid;
+    gid_t gid;
+};
+
+/* Credentials of whoever connected. errors: -SW_ECONN. */
+int sw_peer_init(struct sw_peer *ret, int socket, struct sw_err *err);
+
+/* Closes a socket so that what was sent to the peer still reaches it: a Unix socket that is closed over unread packets
+ * resets the connection, and the peer then loses the error that would have told it why. Descriptors that travel with
+ * the unread packets are closed. Does not wait. owns: takes the socket; -1 is a no-op. */
+void sw_peer_hang_up(int socket);
+
+#endif
