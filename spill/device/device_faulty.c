@@ -1,0 +1,202 @@
+/* device_faulty.c - a device whose n-th map, pin, encode, ... fails on request; everything else is the inner device.
+ *
+ * A late failure is not queued on the inner device: like a real one, it makes its slot skip what follows until it is
+ * reported. After -SW_EGPULOST every queued step and every report fails, as with a dead context. */
+#include "spill/device/device.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/list.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+
+static const char *const operations[] = {"map", "pin", "encode", "store", "load", "decode", "sample", "wait_event"};
+enum { OP_MAP, OP_PIN, OP_ENCODE, OP_STORE, OP_LOAD, OP_DECODE, OP_SAMPLE, OP_WAIT_EVENT, OP_NR };
+
+/* The lock guards all but `inner`: a test arms from its own thread, a tier pins from any. */
+struct device_faulty {
+    struct sw_device device;
+    struct sw_device *inner;
+    pthread_mutex_t lock;
+    unsigned countdown[OP_NR]; /* 1: the next call fails; 0: not armed */
+    int code[OP_NR];
+    bool late[OP_NR];
+    bool lost;
+    int *pending; /* [n_slots] late failure that its slot has still to report */
+};
+
+static struct device_faulty *faulty_of(const struct sw_device *device) {
+    return SW_CONTAINER_OF(device, struct device_faulty, device);
+}
+
+static int injected(int code, const char *operation, struct sw_err *err) {
+    return sw_err_set(err, code, code == -SW_EGPULOST ? SW_SCOPE_DEVICE : SW_SCOPE_REQUEST, "injected: %s failed",
+                      operation);
+}
+
+/* Decides the fate of one call: 0 go on, 1 skip it silently, else the error to return. slot < 0: not a queued step. */
+static int fate(struct device_faulty *f, int operation, int slot, struct sw_err *err) {
+    int rc = 0;
+    (void)pthread_mutex_lock(&f->lock);
+    if (slot >= 0 && f->lost)
+        rc = -SW_EGPULOST;
+    else if (slot >= 0 && f->pending[slot])
+        rc = 1;
+    else if (f->countdown[operation] > 0 && --f->countdown[operation] == 0) {
+        f->lost = f->lost || f->code[operation] == -SW_EGPULOST;
+        if (f->late[operation] && slot >= 0) {
+            f->pending[slot] = f->code[operation];
+            rc = 1;
+        } else {
+            rc = f->code[operation];
+        }
+    }
+    (void)pthread_mutex_unlock(&f->lock);
+    return rc < 0 ? injected(rc, operations[operation], err) : rc;
+}
+
+#define FORWARD(operation, slot, call)                                                                                 \
+    do {                                                                                                               \
+        int verdict = fate(faulty_of(device), operation, slot, err);                                                   \
+        if (verdict)                                                                                                   \
+            return verdict > 0 ? 0 : verdict;                                                                          \
+        struct sw_device *inner = faulty_of(device)->inner;                                                            \
+        return inner->ops->call;                                                                                       \
+    } while (0)
+
+static int faulty_map(struct sw_device *device, const struct sw_mem_desc *desc, struct sw_mapping **ret,
+                      struct sw_err *err) {
+    FORWARD(OP_MAP, -1, map(inner, desc, ret, err));
+}
+
+static int faulty_pin(struct sw_device *device, void *slab, size_t bytes, struct sw_err *err) {
+    FORWARD(OP_PIN, -1, pin(inner, slab, bytes, err));
+}
+
+static int faulty_wait_event(struct sw_device *device, unsigned s, const uint8_t handle[SW_MEM_HANDLE_BYTES],
+                             struct sw_err *err) {
+    FORWARD(OP_WAIT_EVENT, (int)s, wait_event(inner, s, handle, err));
+}
+
+static int faulty_sample(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                         uint64_t bytes, struct sw_err *err) {
+    FORWARD(OP_SAMPLE, (int)s, sample(inner, s, mapping, offset, bytes, err));
+}
+
+static int faulty_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan,
+                         const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
+    FORWARD(OP_ENCODE, (int)s, encode(inner, s, plan, mapping, offset, bytes, err));
+}
+
+static int faulty_store(struct sw_device *device, unsigned s, void *h_to, uint64_t frame_offset, uint64_t bytes,
+                        struct sw_err *err) {
+    FORWARD(OP_STORE, (int)s, store(inner, s, h_to, frame_offset, bytes, err));
+}
+
+static int faulty_load(struct sw_device *device, unsigned s, const void *h_from, uint64_t frame_offset, uint64_t bytes,
+                       struct sw_err *err) {
+    FORWARD(OP_LOAD, (int)s, load(inner, s, h_from, frame_offset, bytes, err));
+}
+
+static int faulty_decode(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
+                         struct sw_mapping *mapping, uint64_t offset, struct sw_err *err) {
+    FORWARD(OP_DECODE, (int)s, decode(inner, s, layout, mapping, offset, err));
+}
+
+static const struct sw_device_info *faulty_info(const struct sw_device *device) {
+    struct sw_device *inner = faulty_of(device)->inner;
+    return inner->ops->info(inner);
+}
+
+static void faulty_unmap(struct sw_device *device, struct sw_mapping *mapping) {
+    struct sw_device *inner = faulty_of(device)->inner;
+    inner->ops->unmap(inner, mapping);
+}
+
+static void faulty_unpin(struct sw_device *device, void *slab, size_t bytes) {
+    struct sw_device *inner = faulty_of(device)->inner;
+    inner->ops->unpin(inner, slab, bytes);
+}
+
+static const void *faulty_sample_buffer(struct sw_device *device, unsigned s) {
+    struct sw_device *inner = faulty_of(device)->inner;
+    return inner->ops->sample_buffer(inner, s);
+}
+
+/* The inner slot's report, overruled by a late failure. */
+static int overrule(struct device_faulty *f, unsigned s, int rc, struct sw_err *err) {
+    if (rc == -SW_EAGAIN)
+        return rc;
+    (void)pthread_mutex_lock(&f->lock);
+    int code = f->pending[s] ? f->pending[s] : f->lost ? -SW_EGPULOST : 0;
+    f->pending[s] = 0;
+    (void)pthread_mutex_unlock(&f->lock);
+    return code ? injected(code, "a queued step", err) : rc;
+}
+
+static int faulty_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
+    struct device_faulty *f = faulty_of(device);
+    return overrule(f, s, f->inner->ops->slot_poll(f->inner, s, ret, err), err);
+}
+
+static int faulty_slot_wait(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
+    struct device_faulty *f = faulty_of(device);
+    return overrule(f, s, f->inner->ops->slot_wait(f->inner, s, ret, err), err);
+}
+
+static void faulty_close(struct sw_device *device) {
+    struct device_faulty *f = faulty_of(device);
+    f->inner->ops->close(f->inner);
+    (void)pthread_mutex_destroy(&f->lock);
+    sw_free(f->pending);
+    sw_free(f);
+}
+
+static const struct sw_device_ops faulty_ops = {
+    .info = faulty_info,
+    .map = faulty_map,
+    .unmap = faulty_unmap,
+    .pin = faulty_pin,
+    .unpin = faulty_unpin,
+    .wait_event = faulty_wait_event,
+    .sample = faulty_sample,
+    .sample_buffer = faulty_sample_buffer,
+    .encode = faulty_encode,
+    .store = faulty_store,
+    .load = faulty_load,
+    .decode = faulty_decode,
+    .slot_poll = faulty_slot_poll,
+    .slot_wait = faulty_slot_wait,
+    .close = faulty_close,
+};
+
+int sw_device_faulty_open(struct sw_device **ret, struct sw_device *inner, struct sw_err *err) {
+    struct device_faulty *f = sw_alloc(sizeof *f);
+    int *pending = sw_alloc_array(inner->ops->info(inner)->n_slots, sizeof *pending);
+    if (!f || !pending) {
+        sw_free(f);
+        sw_free(pending);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for a faulty device");
+    }
+    f->device.ops = &faulty_ops;
+    f->inner = inner;
+    f->pending = pending;
+    (void)pthread_mutex_init(&f->lock, NULL);
+    *ret = &f->device;
+    return 0;
+}
+
+void sw_device_faulty_arm(struct sw_device *faulty, const char *operation, unsigned nth, int code, int late) {
+    struct device_faulty *f = faulty_of(faulty);
+    int i = 0;
+    while (i < OP_NR && strcmp(operations[i], operation) != 0)
+        i++;
+    SW_ASSERT(i < OP_NR);
+    (void)pthread_mutex_lock(&f->lock);
+    f->countdown[i] = nth;
+    f->code[i] = code;
+    f->late[i] = late != 0;
+    (void)pthread_mutex_unlock(&f->lock);
+}

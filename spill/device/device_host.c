@@ -1,0 +1,437 @@
+/* device_host.c - a thread per slot in place of a stream, a memfd in place of an IPC handle.
+ *
+ * A chunk is copied from the memfd before it is encoded, and to it after it was verified; memfd.h says why. */
+#include "spill/device/device.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/list.h"
+#include "spill/device/memfd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_SLOTS = 16, FIRST_STEPS = 16 };
+#define CHUNK_ALIGN_BYTES (32u << 10)
+#define MAX_DEFAULT_CHUNK_BYTES (64u << 20)
+
+enum step_kind { STEP_SAMPLE, STEP_ENCODE, STEP_STORE, STEP_LOAD, STEP_DECODE };
+
+struct sw_mapping {
+    int fd;
+};
+
+struct step {
+    enum step_kind kind;
+    const struct sw_mapping *mapping;
+    uint64_t offset, bytes; /* in the mapping, or in the frame for store and load */
+    uint64_t frame_bytes;   /* decode */
+    struct sw_plan *plan;   /* encode: a copy */
+    void *to;               /* store */
+    const void *from;       /* load */
+};
+
+/* The lock guards everything down to `result`; the buffers belong to the thread while steps are queued. */
+struct slot {
+    pthread_mutex_t lock;
+    pthread_cond_t work, idle;
+    pthread_t thread;
+    bool started, stop;
+    struct step *steps; /* ring */
+    size_t n_steps, first_step, cap_steps;
+    struct sw_err err; /* first failure since the last report */
+    struct sw_slot_result result;
+    uint8_t *raw, *frame, *sample;
+    uint64_t raw_cap_bytes, frame_cap_bytes;
+};
+
+struct device_host {
+    struct sw_device device;
+    struct sw_device_info info;
+    struct slot slots[MAX_SLOTS];
+};
+
+static struct device_host *host_of(struct sw_device *device) {
+    return SW_CONTAINER_OF(device, struct device_host, device);
+}
+
+/* ---- client memory ---- */
+
+static int host_map(struct sw_device *device, const struct sw_mem_desc *desc, struct sw_mapping **ret,
+                    struct sw_err *err) {
+    (void)device;
+    if (desc->kind != SW_MEM_MEMFD)
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "the host device cannot reach memory of kind %s",
+                          sw_mem_kind_name(desc->kind));
+    if (desc->n_parts != 1 || !desc->fds || desc->fds[0] < 0)
+        return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "memfd: one descriptor wanted, %u given", desc->n_parts);
+    int rc = sw_memfd_check(desc->fds[0], desc->bytes, err);
+    if (rc)
+        return rc;
+    struct sw_mapping *mapping = sw_alloc(sizeof *mapping);
+    if (!mapping)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a mapping");
+    mapping->fd = fcntl(desc->fds[0], F_DUPFD_CLOEXEC, 0);
+    if (mapping->fd < 0) {
+        int cause = errno;
+        sw_free(mapping);
+        rc = sw_err_set(err, -SW_EIMPORT, SW_SCOPE_REQUEST, "memfd could not be taken over");
+        (void)sw_err_detail(err, "F_DUPFD_CLOEXEC: %s", strerror(cause));
+        return rc;
+    }
+    *ret = mapping;
+    return 0;
+}
+
+static void host_unmap(struct sw_device *device, struct sw_mapping *mapping) {
+    (void)device;
+    if (mapping)
+        (void)close(mapping->fd);
+    sw_free(mapping);
+}
+
+/* ---- steps: run by the slot's thread ---- */
+
+static int run_sample(struct slot *slot, const struct step *step, struct sw_err *err) {
+    unsigned n = sw_sample_pieces(step->bytes);
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t at = sw_sample_offset(step->bytes, i), left = step->bytes - at;
+        int rc = sw_memfd_read(step->mapping->fd, slot->sample + (size_t)i * SW_SAMPLE_PIECE_BYTES,
+                               left < SW_SAMPLE_PIECE_BYTES ? left : SW_SAMPLE_PIECE_BYTES, step->offset + at, err);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int run_encode(struct slot *slot, const struct step *step, struct sw_slot_result *result, struct sw_err *err) {
+    struct sw_frame_layout layout;
+    int rc = sw_memfd_read(step->mapping->fd, slot->raw, step->bytes, step->offset, err);
+    if (!rc)
+        rc = sw_codec_encode(step->plan, slot->raw, step->bytes, slot->frame, slot->frame_cap_bytes,
+                             &result->frame_bytes, err);
+    if (!rc)
+        rc = sw_frame_parse(&layout, slot->frame, result->frame_bytes, result->frame_bytes, err);
+    if (!rc)
+        result->codec = layout.codec;
+    return rc;
+}
+
+static int run_decode(struct slot *slot, const struct step *step, struct sw_err *err) {
+    uint64_t raw_bytes = 0;
+    int rc = sw_codec_decode(slot->frame, step->frame_bytes, slot->raw, step->bytes, &raw_bytes, err);
+    if (rc)
+        return rc;
+    if (raw_bytes != step->bytes)
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REGION, "frame holds %llu bytes, %llu were stored",
+                          (unsigned long long)raw_bytes, (unsigned long long)step->bytes);
+    return sw_memfd_write(step->mapping->fd, slot->raw, raw_bytes, step->offset, err);
+}
+
+static int run_step(struct slot *slot, const struct step *step, struct sw_slot_result *result, struct sw_err *err) {
+    switch (step->kind) {
+    case STEP_SAMPLE:
+        return run_sample(slot, step, err);
+    case STEP_ENCODE:
+        return run_encode(slot, step, result, err);
+    case STEP_STORE:
+        memcpy(step->to, slot->frame + step->offset, step->bytes);
+        return 0;
+    case STEP_LOAD:
+        memcpy(slot->frame + step->offset, step->from, step->bytes);
+        return 0;
+    case STEP_DECODE:
+        return run_decode(slot, step, err);
+    }
+    return 0;
+}
+
+static void *slot_main(void *arg) {
+    struct slot *slot = arg;
+    (void)pthread_mutex_lock(&slot->lock);
+    for (;;) {
+        while (slot->n_steps == 0 && !slot->stop)
+            (void)pthread_cond_wait(&slot->work, &slot->lock);
+        if (slot->n_steps == 0)
+            break;
+        struct step step = slot->steps[slot->first_step];
+        struct sw_slot_result result = slot->result;
+        struct sw_err err = {0};
+        bool skip = slot->err.code != 0;
+        (void)pthread_mutex_unlock(&slot->lock);
+        if (!skip)
+            (void)run_step(slot, &step, &result, &err);
+        sw_free(step.plan);
+        (void)pthread_mutex_lock(&slot->lock);
+        slot->result = result;
+        if (err.code)
+            slot->err = err;
+        /* Taken off only now: a step that runs counts as queued. */
+        slot->first_step = (slot->first_step + 1) % slot->cap_steps;
+        if (--slot->n_steps == 0)
+            (void)pthread_cond_signal(&slot->idle);
+    }
+    (void)pthread_mutex_unlock(&slot->lock);
+    return NULL;
+}
+
+/* ---- queueing ---- */
+
+static int grow_ring(struct slot *slot) {
+    struct step *grown = sw_alloc_array(slot->cap_steps * 2, sizeof *grown);
+    if (!grown)
+        return -SW_ENOMEM;
+    for (size_t i = 0; i < slot->n_steps; i++)
+        grown[i] = slot->steps[(slot->first_step + i) % slot->cap_steps];
+    sw_free(slot->steps);
+    slot->steps = grown;
+    slot->first_step = 0;
+    slot->cap_steps *= 2;
+    return 0;
+}
+
+static int queue_step(struct sw_device *device, unsigned s, const struct step *step, struct sw_err *err) {
+    struct slot *slot = &host_of(device)->slots[s];
+    int rc = 0;
+    (void)pthread_mutex_lock(&slot->lock);
+    if (slot->n_steps == slot->cap_steps)
+        rc = grow_ring(slot);
+    if (!rc) {
+        slot->steps[(slot->first_step + slot->n_steps++) % slot->cap_steps] = *step;
+        (void)pthread_cond_signal(&slot->work);
+    }
+    (void)pthread_mutex_unlock(&slot->lock);
+    return rc ? sw_err_set(err, rc, SW_SCOPE_REQUEST, "out of memory for a slot's queue") : 0;
+}
+
+static int host_wait_event(struct sw_device *device, unsigned s, const uint8_t handle[SW_MEM_HANDLE_BYTES],
+                           struct sw_err *err) {
+    (void)device;
+    (void)s;
+    (void)handle;
+    return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "the host device has no events");
+}
+
+static int host_sample(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                       uint64_t bytes, struct sw_err *err) {
+    struct step step = {.kind = STEP_SAMPLE, .mapping = mapping, .offset = offset, .bytes = bytes};
+    return queue_step(device, s, &step, err);
+}
+
+static const void *host_sample_buffer(struct sw_device *device, unsigned s) {
+    return host_of(device)->slots[s].sample;
+}
+
+static int host_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan,
+                       const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
+    struct step step = {.kind = STEP_ENCODE, .mapping = mapping, .offset = offset, .bytes = bytes};
+    step.plan = sw_alloc(sizeof *step.plan);
+    if (!step.plan)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a plan");
+    *step.plan = *plan;
+    int rc = queue_step(device, s, &step, err);
+    if (rc)
+        sw_free(step.plan);
+    return rc;
+}
+
+static int host_store(struct sw_device *device, unsigned s, void *h_to, uint64_t frame_offset, uint64_t bytes,
+                      struct sw_err *err) {
+    struct step step = {.kind = STEP_STORE, .to = h_to, .offset = frame_offset, .bytes = bytes};
+    return queue_step(device, s, &step, err);
+}
+
+static int host_load(struct sw_device *device, unsigned s, const void *h_from, uint64_t frame_offset, uint64_t bytes,
+                     struct sw_err *err) {
+    struct step step = {.kind = STEP_LOAD, .from = h_from, .offset = frame_offset, .bytes = bytes};
+    SW_ASSERT(frame_offset + bytes <= host_of(device)->slots[s].frame_cap_bytes);
+    return queue_step(device, s, &step, err);
+}
+
+static int host_decode(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
+                       struct sw_mapping *mapping, uint64_t offset, struct sw_err *err) {
+    struct step step = {.kind = STEP_DECODE, .mapping = mapping, .offset = offset, .bytes = layout->raw_bytes};
+    step.frame_bytes = layout->frame_bytes;
+    SW_ASSERT(layout->raw_bytes <= host_of(device)->slots[s].raw_cap_bytes);
+    SW_ASSERT(layout->frame_bytes <= host_of(device)->slots[s].frame_cap_bytes);
+    return queue_step(device, s, &step, err);
+}
+
+/* Reports what the slot came to, once nothing is queued. Lock held. */
+static int report(struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
+    int rc = slot->err.code;
+    if (rc && err)
+        *err = slot->err;
+    *ret = slot->result;
+    memset(&slot->err, 0, sizeof slot->err);
+    memset(&slot->result, 0, sizeof slot->result);
+    return rc;
+}
+
+static int host_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
+    struct slot *slot = &host_of(device)->slots[s];
+    (void)pthread_mutex_lock(&slot->lock);
+    int rc = slot->n_steps > 0 ? -SW_EAGAIN : report(slot, ret, err);
+    (void)pthread_mutex_unlock(&slot->lock);
+    return rc;
+}
+
+static int host_slot_wait(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
+    struct slot *slot = &host_of(device)->slots[s];
+    (void)pthread_mutex_lock(&slot->lock);
+    while (slot->n_steps > 0)
+        (void)pthread_cond_wait(&slot->idle, &slot->lock);
+    int rc = report(slot, ret, err);
+    (void)pthread_mutex_unlock(&slot->lock);
+    return rc;
+}
+
+/* ---- life ---- */
+
+static const struct sw_device_info *host_info(const struct sw_device *device) {
+    return &SW_CONTAINER_OF(device, const struct device_host, device)->info;
+}
+
+static int host_pin(struct sw_device *device, void *slab, size_t bytes, struct sw_err *err) {
+    (void)device;
+    (void)slab;
+    (void)bytes;
+    (void)err;
+    return 0;
+}
+
+static void host_unpin(struct sw_device *device, void *slab, size_t bytes) {
+    (void)device;
+    (void)slab;
+    (void)bytes;
+}
+
+static void slot_fini(struct slot *slot) {
+    if (slot->started) {
+        (void)pthread_mutex_lock(&slot->lock);
+        slot->stop = true;
+        (void)pthread_cond_signal(&slot->work);
+        (void)pthread_mutex_unlock(&slot->lock);
+        (void)pthread_join(slot->thread, NULL);
+        (void)pthread_cond_destroy(&slot->work);
+        (void)pthread_cond_destroy(&slot->idle);
+        (void)pthread_mutex_destroy(&slot->lock);
+    }
+    sw_free(slot->steps);
+    sw_free(slot->raw);
+    sw_free(slot->frame);
+    sw_free(slot->sample);
+}
+
+static void host_close(struct sw_device *device) {
+    struct device_host *d = host_of(device);
+    for (unsigned s = 0; s < d->info.n_slots; s++)
+        slot_fini(&d->slots[s]);
+    sw_free(d);
+}
+
+static int slot_init(struct slot *slot, uint64_t chunk_bytes, struct sw_err *err) {
+    slot->raw_cap_bytes = chunk_bytes;
+    slot->frame_cap_bytes = sw_frame_bound_bytes(chunk_bytes);
+    slot->cap_steps = FIRST_STEPS;
+    slot->steps = sw_alloc_array(slot->cap_steps, sizeof *slot->steps);
+    slot->raw = sw_alloc(slot->raw_cap_bytes);
+    slot->frame = sw_alloc(slot->frame_cap_bytes);
+    slot->sample = sw_alloc(SW_SAMPLE_MAX_BYTES);
+    if (!slot->steps || !slot->raw || !slot->frame || !slot->sample)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for the host device's buffers");
+    (void)pthread_mutex_init(&slot->lock, NULL);
+    (void)pthread_cond_init(&slot->work, NULL);
+    (void)pthread_cond_init(&slot->idle, NULL);
+    /* Signals are the loop's; SIGXFSZ of a pwrite must become an error code. */
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    slot->started = pthread_create(&slot->thread, NULL, slot_main, slot) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!slot->started) {
+        (void)pthread_cond_destroy(&slot->work);
+        (void)pthread_cond_destroy(&slot->idle);
+        (void)pthread_mutex_destroy(&slot->lock);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "cannot start a thread for the host device");
+    }
+    return 0;
+}
+
+static uint64_t slot_scratch_bytes(uint64_t chunk_bytes) {
+    return chunk_bytes + sw_frame_bound_bytes(chunk_bytes) + SW_SAMPLE_MAX_BYTES;
+}
+
+/* Fills in n_slots and chunk_bytes where the configuration leaves them open. */
+static int choose_sizes(const struct sw_device_config *config, struct sw_device_info *info, struct sw_err *err) {
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned n = config->n_slots;
+    uint64_t chunk = config->chunk_bytes;
+    if (n == 0) {
+        n = cpus < 2 ? 2 : cpus > MAX_SLOTS ? MAX_SLOTS : (unsigned)cpus;
+        while (n > 1 && chunk > 0 && slot_scratch_bytes(chunk) > config->scratch_bytes / n)
+            n--;
+    }
+    if (chunk == 0) {
+        chunk = config->scratch_bytes / n / 2;
+        chunk = chunk > MAX_DEFAULT_CHUNK_BYTES ? MAX_DEFAULT_CHUNK_BYTES : chunk - chunk % CHUNK_ALIGN_BYTES;
+        while (chunk > 0 && slot_scratch_bytes(chunk) > config->scratch_bytes / n)
+            chunk -= CHUNK_ALIGN_BYTES;
+    }
+    if (n > MAX_SLOTS || chunk == 0 || chunk % CHUNK_ALIGN_BYTES || chunk > SW_FRAME_MAX_RAW_BYTES ||
+        slot_scratch_bytes(chunk) > config->scratch_bytes / n)
+        return sw_err_set(
+            err, -SW_EINVAL, SW_SCOPE_DEVICE,
+            "host device: %u slots (at most %d) of chunks of %llu bytes (a multiple of 32 KiB) do not fit "
+            "into %llu bytes",
+            n, MAX_SLOTS, (unsigned long long)chunk, (unsigned long long)config->scratch_bytes);
+    info->n_slots = n;
+    info->chunk_bytes = chunk;
+    info->scratch_bytes = n * slot_scratch_bytes(chunk);
+    return 0;
+}
+
+static const struct sw_device_ops host_ops = {
+    .info = host_info,
+    .map = host_map,
+    .unmap = host_unmap,
+    .pin = host_pin,
+    .unpin = host_unpin,
+    .wait_event = host_wait_event,
+    .sample = host_sample,
+    .sample_buffer = host_sample_buffer,
+    .encode = host_encode,
+    .store = host_store,
+    .load = host_load,
+    .decode = host_decode,
+    .slot_poll = host_slot_poll,
+    .slot_wait = host_slot_wait,
+    .close = host_close,
+};
+
+int sw_device_host_open(struct sw_device **ret, const struct sw_device_config *config, struct sw_err *err) {
+    struct device_host *d = sw_alloc(sizeof *d);
+    if (!d)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for the host device");
+    d->device.ops = &host_ops;
+    (void)snprintf(d->info.name, sizeof d->info.name, "host");
+    int rc = choose_sizes(config, &d->info, err);
+    if (rc) {
+        sw_free(d);
+        return rc;
+    }
+    for (unsigned s = 0; !rc && s < d->info.n_slots; s++)
+        rc = slot_init(&d->slots[s], d->info.chunk_bytes, err);
+    if (rc) {
+        host_close(&d->device);
+        return rc;
+    }
+    *ret = &d->device;
+    return 0;
+}

@@ -1,0 +1,406 @@
+/* engine.c - drives regions through their states; see engine.h and spill/README.md.
+ *
+ * A job is made here, carried out by a worker, and comes back through on_wake(). Only this file decides what a
+ * region's state becomes. */
+#include "spill/engine_state.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/clock.h"
+
+#include <string.h>
+
+/* ---- operations come back ---- */
+
+/* Lets the region's state follow the worker. */
+static void follow_phase(struct sw_op *op) {
+    static const enum sw_region_state next[] = {SW_REGION_ENCODING, SW_REGION_STORING};
+    struct sw_region *region = op->region;
+    if (op->job.kind != SW_JOB_SPILL)
+        return;
+    for (int phase = (int)(region->state - SW_REGION_STAGING); phase < atomic_load(&op->job.phase); phase++)
+        sw_region_move(region, next[phase]);
+}
+
+static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
+    struct sw_region *region = op->region;
+    struct sw_job *job = &op->job;
+    if (job->err.code) {
+        sw_region_move(region, SW_REGION_IN);
+        sw_owner_forget(op->owner, region);
+        return;
+    }
+    /* A region without chunks has nothing to encode or store, and still takes every step. */
+    atomic_store(&job->phase, SW_PHASE_STORING);
+    follow_phase(op);
+    region->frames = job->frames;
+    region->stored_bytes = job->stored_bytes;
+    region->codec =
+        job->codec_raw_bytes[SW_CODEC_V5T] > job->codec_raw_bytes[SW_CODEC_RAW] ? SW_CODEC_V5T : SW_CODEC_RAW;
+    sw_region_move(region, SW_REGION_OUT);
+    engine->counters.spills++;
+    engine->counters.spilled_raw_bytes += region->raw_bytes;
+    engine->counters.spilled_stored_bytes += region->stored_bytes;
+}
+
+static bool proves_loss(int code) {
+    /* A frame of our own in a version that we do not know is a damaged header. */
+    return code == -SW_EFRAME || code == -SW_ECHECKSUM || code == -SW_EVERSION;
+}
+
+static void restore_ended(struct sw_engine *engine, struct sw_op *op) {
+    struct sw_region *region = op->region;
+    if (op->job.err.code) {
+        sw_region_move(region, proves_loss(op->job.err.code) ? SW_REGION_LOST : SW_REGION_OUT);
+        return;
+    }
+    engine->counters.restores++;
+    engine->counters.restored_raw_bytes += region->raw_bytes;
+    if (op->keep) {
+        sw_region_move(region, SW_REGION_OUT);
+    } else {
+        sw_region_move(region, SW_REGION_IN);
+        sw_owner_forget(op->owner, region);
+    }
+}
+
+static void fill_outcome(const struct sw_op *op, struct sw_outcome *ret) {
+    const struct sw_region *region = op->region;
+    uint64_t now_us = sw_clock_us();
+    memset(ret, 0, sizeof *ret);
+    ret->err = op->job.err;
+    ret->region = region->id;
+    ret->raw_bytes = region->raw_bytes;
+    ret->stored_bytes = region->stored_bytes;
+    ret->codec = region->codec;
+    ret->total_us = now_us - op->submitted_us;
+    ret->queued_us = (op->job.started_us ? op->job.started_us : now_us) - op->submitted_us;
+    if (ret->err.code)
+        sw_err_context(&ret->err, "%s of region %u:%u", op->job.kind == SW_JOB_SPILL ? "spill" : "restore",
+                       region->id.slot, region->id.gen);
+}
+
+/* The callback comes last: it may start, close or free whatever it likes. */
+static void op_ended(struct sw_engine *engine, struct sw_op *op) {
+    struct sw_owner *owner = op->owner;
+    struct sw_region *region = op->region;
+    struct sw_region_id id = region->id;
+    struct sw_outcome outcome;
+    int code = op->job.err.code;
+    region->op = NULL;
+    if (op->job.kind == SW_JOB_SPILL)
+        spill_ended(engine, op);
+    else
+        restore_ended(engine, op);
+    fill_outcome(op, &outcome);
+    outcome.region = id;
+    if (owner->closing && region->owner == owner && region->id.gen == id.gen)
+        sw_owner_forget(owner, region);
+    engine->counters.canceled_ops += code == -SW_ECANCELED;
+    engine->counters.failed_ops += code != 0 && code != -SW_ECANCELED;
+    sw_list_remove(&op->node);
+    owner->n_ops--;
+    engine->n_ops--;
+    sw_mem_op_ended(op->mem);
+    sw_owner_settle(owner);
+    sw_outcome_cb *done = op->done;
+    void *arg = op->arg;
+    sw_free(op);
+    done(&outcome, arg);
+}
+
+static void job_ended(struct sw_engine *engine, struct sw_job *job) {
+    if (job->kind == SW_JOB_UNMAP)
+        sw_mem_unmapped(SW_CONTAINER_OF(job, struct sw_mem, unmap));
+    else
+        op_ended(engine, SW_CONTAINER_OF(job, struct sw_op, job));
+}
+
+static void follow_phases(struct sw_engine *engine) {
+    for (struct sw_list *o = engine->owners.next; o != &engine->owners; o = o->next) {
+        struct sw_owner *owner = SW_CONTAINER_OF(o, struct sw_owner, node);
+        for (struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next)
+            follow_phase(SW_CONTAINER_OF(node, struct sw_op, node));
+    }
+}
+
+static void close_settled_owners(struct sw_engine *engine) {
+    struct sw_list *node;
+    while ((node = sw_list_take_first(&engine->settled))) {
+        struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
+        void (*closed)(void *) = owner->closed;
+        void *arg = owner->arg;
+        sw_free(owner);
+        engine->n_owners--;
+        if (closed)
+            closed(arg);
+    }
+}
+
+/* ---- start and stop ---- */
+
+static void free_parts(struct sw_engine *engine) {
+    for (unsigned i = 0; engine->workers && i < engine->config.n_devices; i++)
+        sw_worker_free(engine->workers[i]);
+    sw_free(engine->workers);
+    sw_region_table_fini(&engine->regions);
+    sw_free(engine);
+}
+
+static void on_handle_closed(uv_handle_t *handle) {
+    struct sw_engine *engine = handle->data;
+    void (*closed)(void *) = engine->closed;
+    void *arg = engine->arg;
+    free_parts(engine);
+    if (closed)
+        closed(arg);
+}
+
+/* Once the last owner is gone the workers are stopped; once their threads have ended, the rest goes. */
+static void stop_if_due(struct sw_engine *engine) {
+    if (!engine->closing || engine->n_owners > 0 || engine->stopped)
+        return;
+    for (unsigned i = 0; !engine->stopping && i < engine->config.n_devices; i++)
+        sw_worker_stop(engine->workers[i]);
+    engine->stopping = true;
+    for (unsigned i = 0; i < engine->config.n_devices; i++)
+        if (!sw_worker_ended(engine->workers[i]))
+            return;
+    engine->stopped = true;
+    uv_close((uv_handle_t *)&engine->async, on_handle_closed);
+}
+
+static void on_wake(uv_async_t *async) {
+    struct sw_engine *engine = async->data;
+    for (unsigned i = 0; i < engine->config.n_devices; i++) {
+        struct sw_job *job;
+        while ((job = sw_worker_take(engine->workers[i])))
+            job_ended(engine, job);
+    }
+    follow_phases(engine);
+    close_settled_owners(engine);
+    stop_if_due(engine);
+}
+
+static void wake(void *arg) {
+    struct sw_engine *engine = arg;
+    (void)uv_async_send(&engine->async);
+}
+
+int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engine_config *config, struct sw_err *err) {
+    if (config->n_devices == 0 || config->max_regions == 0)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_DAEMON, "the engine needs a device and room for regions");
+    struct sw_engine *engine = sw_alloc(sizeof *engine);
+    if (!engine)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the engine");
+    int rc = 0;
+    engine->config = *config;
+    sw_list_init(&engine->owners);
+    sw_list_init(&engine->settled);
+    engine->workers = sw_alloc_array(config->n_devices, sizeof engine->workers[0]);
+    if (!engine->workers || sw_region_table_init(&engine->regions, config->max_regions))
+        rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %u regions", config->max_regions);
+    for (unsigned i = 0; !rc && i < config->n_devices; i++)
+        rc = sw_worker_new(&engine->workers[i], config->devices[i], config->tier, wake, engine, err);
+    if (!rc) {
+        /* Last, because it cannot be undone at once; no worker wakes the loop before it has a job. */
+        int uv_rc = uv_async_init(loop, &engine->async, on_wake);
+        engine->async.data = engine;
+        if (uv_rc)
+            rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "cannot watch the workers: %s", uv_strerror(uv_rc));
+    }
+    if (rc) {
+        free_parts(engine);
+        return rc;
+    }
+    *ret = engine;
+    return 0;
+}
+
+void sw_engine_close(struct sw_engine *engine, void (*closed)(void *arg), void *arg) {
+    if (!engine)
+        return;
+    for (struct sw_list *node = engine->owners.next; node != &engine->owners; node = node->next)
+        SW_ASSERT(SW_CONTAINER_OF(node, struct sw_owner, node)->closing);
+    SW_ASSERT(!engine->closing);
+    engine->closing = true;
+    engine->closed = closed;
+    engine->arg = arg;
+    (void)uv_async_send(&engine->async);
+}
+
+/* ---- operations start ---- */
+
+static int check_range(const struct sw_range *range, uint64_t bytes, struct sw_err *err) {
+    const struct sw_mem *mem = range->mem;
+    SW_ASSERT(!mem->closing);
+    if (range->offset > mem->bytes || range->bytes > mem->bytes - range->offset)
+        return sw_err_set(
+            err, -SW_ERANGE, SW_SCOPE_REQUEST, "offset %llu and length %llu exceed the memory's %llu bytes",
+            (unsigned long long)range->offset, (unsigned long long)range->bytes, (unsigned long long)mem->bytes);
+    if (range->bytes < bytes)
+        return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "region has %llu bytes, the buffer %llu",
+                          (unsigned long long)bytes, (unsigned long long)range->bytes);
+    if (mem->once && mem->used)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          "memory was handed over for one operation, which it has had");
+    return 0;
+}
+
+static int admit(const struct sw_owner *owner, struct sw_err *err) {
+    const struct sw_engine_config *config = &owner->engine->config;
+    if (owner->closing || owner->engine->closing)
+        return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_SESSION, "the session is closing");
+    if (owner->n_ops >= config->max_owner_ops)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+                          "the session has %u operations in flight, the most allowed", owner->n_ops);
+    return 0;
+}
+
+static struct sw_op *op_new(struct sw_owner *owner, const struct sw_range *range, uint64_t bytes, sw_outcome_cb *done,
+                            void *arg, struct sw_err *err) {
+    struct sw_op *op = sw_alloc(sizeof *op);
+    if (!op) {
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
+        return NULL;
+    }
+    op->owner = owner;
+    op->mem = range->mem;
+    op->done = done;
+    op->arg = arg;
+    op->submitted_us = sw_clock_us();
+    op->job.mem = &range->mem->side;
+    op->job.offset = range->offset;
+    op->job.bytes = bytes;
+    op->job.unmap_after = range->mem->once;
+    op->job.has_event = range->event != NULL;
+    if (range->event)
+        memcpy(op->job.event, range->event, sizeof op->job.event);
+    return op;
+}
+
+/* From here on nothing can fail: the operation is accepted. */
+static void op_submit(struct sw_op *op, struct sw_region *region) {
+    struct sw_owner *owner = op->owner;
+    op->region = region;
+    region->op = op;
+    op->mem->used = true;
+    op->mem->n_ops++;
+    sw_list_append(&owner->ops, &op->node);
+    owner->n_ops++;
+    owner->engine->n_ops++;
+    sw_worker_submit(op->mem->worker, &op->job);
+}
+
+int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_outcome_cb *done, void *arg,
+                    struct sw_region_id *ret_id, struct sw_err *err) {
+    struct sw_engine *engine = owner->engine;
+    int rc = admit(owner, err);
+    if (!rc)
+        rc = check_range(range, 0, err);
+    if (rc)
+        return rc;
+    if (owner->n_regions >= engine->config.max_owner_regions)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the session has %u regions, the most allowed",
+                          owner->n_regions);
+    struct sw_op *op = op_new(owner, range, range->bytes, done, arg, err);
+    if (!op)
+        return -SW_ENOMEM;
+    struct sw_region *region = sw_region_acquire(&engine->regions, owner);
+    if (!region) {
+        sw_free(op);
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service holds %u regions, the most allowed",
+                          engine->regions.n_used);
+    }
+    op->job.kind = SW_JOB_SPILL;
+    region->raw_bytes = range->bytes;
+    sw_list_append(&owner->regions, &region->node);
+    owner->n_regions++;
+    sw_region_move(region, SW_REGION_STAGING);
+    *ret_id = region->id;
+    op_submit(op, region);
+    return 0;
+}
+
+int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *range, bool keep,
+                      sw_outcome_cb *done, void *arg, struct sw_err *err) {
+    struct sw_region *region;
+    int rc = admit(owner, err);
+    if (!rc)
+        rc = sw_region_find(&owner->engine->regions, owner, id, &region, err);
+    if (rc)
+        return rc;
+    if (region->state == SW_REGION_LOST)
+        return sw_err_set(err, -SW_ELOST, SW_SCOPE_REGION, "region %u:%u was found damaged", id.slot, id.gen);
+    if (region->state != SW_REGION_OUT)
+        return sw_err_set(err, region->state == SW_REGION_RESTORING ? -SW_EBUSY : -SW_ESTATE, SW_SCOPE_REQUEST,
+                          "region %u:%u is %s", id.slot, id.gen, sw_region_state_name(region->state));
+    rc = check_range(range, region->raw_bytes, err);
+    if (rc)
+        return rc;
+    struct sw_op *op = op_new(owner, range, region->raw_bytes, done, arg, err);
+    if (!op)
+        return -SW_ENOMEM;
+    op->job.kind = SW_JOB_RESTORE;
+    op->job.frames = region->frames;
+    op->keep = keep;
+    sw_region_move(region, SW_REGION_RESTORING);
+    op_submit(op, region);
+    return 0;
+}
+
+int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err) {
+    struct sw_region *region;
+    int rc = sw_region_find(&owner->engine->regions, owner, id, &region, err);
+    if (rc)
+        return rc;
+    if (region->op)
+        return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is %s", id.slot, id.gen,
+                          sw_region_state_name(region->state));
+    sw_owner_forget(owner, region);
+    return 0;
+}
+
+/* ---- questions ---- */
+
+int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err) {
+    struct sw_region *region;
+    int rc = sw_region_find(&owner->engine->regions, owner, id, &region, err);
+    if (rc)
+        return rc;
+    if (region->op)
+        follow_phase(region->op);
+    *ret = (struct sw_region_info){
+        .state = region->state,
+        .raw_bytes = region->raw_bytes,
+        .stored_bytes = region->stored_bytes,
+        .codec = region->codec,
+        .tier = owner->engine->config.tier->name,
+    };
+    return 0;
+}
+
+void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret) {
+    static const uint8_t host_uuid[SW_DEVICE_UUID_BYTES];
+    struct sw_tier *tier = engine->config.tier;
+    *ret = engine->counters;
+    ret->n_devices = engine->config.n_devices;
+    ret->n_owners = engine->n_owners;
+    ret->n_regions = engine->regions.n_used;
+    ret->n_mems = engine->n_mems;
+    ret->n_ops = engine->n_ops;
+    for (unsigned i = 0; i < engine->config.n_devices; i++) {
+        const struct sw_device_info *info = sw_worker_device_info(engine->workers[i]);
+        ret->n_mapped += sw_worker_mapped(engine->workers[i]);
+        if (memcmp(info->uuid, host_uuid, sizeof host_uuid) != 0)
+            ret->scratch_bytes += info->scratch_bytes;
+    }
+    tier->ops->stats(tier, &ret->tier);
+}
+
+bool sw_engine_device_lost(const struct sw_engine *engine) {
+    for (unsigned i = 0; i < engine->config.n_devices; i++)
+        if (sw_worker_lost(engine->workers[i]))
+            return true;
+    return false;
+}

@@ -1,0 +1,91 @@
+/* engine_check.c - the engine's books, read twice: every count against the list behind it, every region against the
+ * tier. */
+#include "spill/engine_state.h"
+
+#include "base/assert.h"
+
+#define BLOCK_BYTES 4096u
+
+struct tally {
+    uint64_t owners, ops, mems, regions, frames, frame_bytes;
+};
+
+/* A region that is away is complete: every chunk has a committed frame, and they add up. */
+static void check_frames(const struct sw_region *region, struct tally *tally) {
+    uint64_t stored = 0;
+    SW_ASSERT(region->frames && region->frames->raw_bytes == region->raw_bytes);
+    for (size_t i = 0; i < region->frames->n_chunks; i++) {
+        const struct sw_stored *frame = &region->frames->stored[i];
+        uint64_t bytes = 0;
+        SW_ASSERT(frame->committed && frame->n_extents > 0);
+        for (unsigned e = 0; e < frame->n_extents; e++)
+            bytes += frame->extents[e].bytes;
+        SW_ASSERT(bytes == frame->bytes);
+        stored += bytes;
+        tally->frame_bytes += (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+    }
+    SW_ASSERT(stored == region->stored_bytes);
+    tally->frames += region->frames->n_chunks;
+}
+
+static void check_region(const struct sw_owner *owner, const struct sw_region *region, struct tally *tally) {
+    SW_ASSERT(region->owner == owner && region->id.gen != 0);
+    SW_ASSERT(!region->op || region->op->region == region);
+    tally->regions++;
+    switch (region->state) {
+    case SW_REGION_STAGING:
+    case SW_REGION_ENCODING:
+    case SW_REGION_STORING:
+        SW_ASSERT(region->op && region->op->job.kind == SW_JOB_SPILL && !region->frames);
+        break;
+    case SW_REGION_OUT:
+    case SW_REGION_LOST:
+        SW_ASSERT(!region->op);
+        check_frames(region, tally);
+        break;
+    case SW_REGION_RESTORING:
+        SW_ASSERT(region->op && region->op->job.kind == SW_JOB_RESTORE);
+        check_frames(region, tally);
+        break;
+    case SW_REGION_IN:
+    case SW_REGION_STATE_NR:
+        SW_ASSERT(!"a region at rest in its client's memory is forgotten");
+    }
+}
+
+static void check_owner(const struct sw_owner *owner, const struct sw_engine_config *config, struct tally *tally) {
+    uint64_t ops = 0, mem_ops = 0, mems = 0, regions = tally->regions;
+    for (const struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next, ops++) {
+        const struct sw_op *op = SW_CONTAINER_OF(node, const struct sw_op, node);
+        SW_ASSERT(op->owner == owner && op->mem->owner == owner && op->region->op == op);
+    }
+    for (const struct sw_list *node = owner->mems.next; node != &owner->mems; node = node->next, mems++)
+        mem_ops += SW_CONTAINER_OF(node, const struct sw_mem, node)->n_ops;
+    for (const struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next)
+        check_region(owner, SW_CONTAINER_OF(node, const struct sw_region, node), tally);
+    regions = tally->regions - regions;
+    SW_ASSERT(ops == owner->n_ops && ops == mem_ops && ops <= config->max_owner_ops);
+    SW_ASSERT(mems == owner->n_mems && mems <= config->max_owner_mems);
+    SW_ASSERT(regions == owner->n_regions && regions <= config->max_owner_regions);
+    tally->ops += ops;
+    tally->mems += mems;
+    tally->owners++;
+}
+
+void sw_engine_check(const struct sw_engine *engine) {
+    struct tally tally = {0};
+    struct sw_tier_stats tier;
+    for (const struct sw_list *node = engine->owners.next; node != &engine->owners; node = node->next)
+        check_owner(SW_CONTAINER_OF(node, const struct sw_owner, node), &engine->config, &tally);
+    for (const struct sw_list *node = engine->settled.next; node != &engine->settled; node = node->next)
+        check_owner(SW_CONTAINER_OF(node, const struct sw_owner, node), &engine->config, &tally);
+    SW_ASSERT(tally.owners == engine->n_owners);
+    SW_ASSERT(tally.ops == engine->n_ops);
+    SW_ASSERT(tally.mems == engine->n_mems);
+    SW_ASSERT(tally.regions == engine->regions.n_used && tally.regions <= engine->config.max_regions);
+    engine->config.tier->ops->stats(engine->config.tier, &tier);
+    SW_ASSERT(tier.used_bytes <= tier.backed_bytes && tier.backed_bytes <= tier.capacity_bytes);
+    /* Spills in flight hold more than the regions know of. */
+    SW_ASSERT(tier.used_bytes >= tally.frame_bytes && tier.committed_frames >= tally.frames);
+    SW_ASSERT(tally.ops > 0 || (tier.used_bytes == tally.frame_bytes && tier.committed_frames == tally.frames));
+}

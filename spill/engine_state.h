@@ -1,0 +1,68 @@
+/* engine_state.h - what the engine's own files share. The loop thread owns all of it. Not for other rooms. */
+#ifndef SW_SPILL_ENGINE_STATE_H
+#define SW_SPILL_ENGINE_STATE_H
+
+#include "spill/engine.h"
+#include "spill/region.h"
+#include "spill/worker.h"
+
+/* One spill or restore, from acceptance to its callback. */
+struct sw_op {
+    struct sw_job job;   /* first: comes back from the worker */
+    struct sw_list node; /* of the owner's operations */
+    struct sw_owner *owner;
+    struct sw_mem *mem;
+    struct sw_region *region;
+    bool keep; /* restore */
+    sw_outcome_cb *done;
+    void *arg;
+    uint64_t submitted_us;
+};
+
+struct sw_mem {
+    struct sw_list node; /* of the owner's memories */
+    struct sw_owner *owner;
+    struct sw_worker *worker;
+    struct sw_job_mem side; /* the worker's while a job is out */
+    struct sw_job unmap;    /* embedded, so that closing cannot fail */
+    uint64_t bytes;
+    unsigned n_ops;
+    bool once, used, closing;
+    void (*closed)(void *arg);
+    void *arg;
+};
+
+struct sw_owner {
+    struct sw_list node; /* of engine->owners, then of engine->settled */
+    struct sw_engine *engine;
+    struct sw_list ops, mems, regions;
+    unsigned n_ops, n_mems, n_regions;
+    bool closing, settled;
+    void (*closed)(void *arg);
+    void *arg;
+};
+
+struct sw_engine {
+    uv_async_t async;
+    struct sw_engine_config config;
+    struct sw_worker **workers; /* [config.n_devices] */
+    struct sw_region_table regions;
+    struct sw_list owners;
+    struct sw_list settled; /* owners that have nothing left; their `closed` is due */
+    unsigned n_owners, n_mems, n_ops;
+    bool closing, stopping, stopped;
+    void (*closed)(void *arg);
+    void *arg;
+    struct sw_engine_stats counters; /* only the totals are kept here */
+};
+
+/* An operation on mem has ended; unmaps it if it is closing and this was the last. */
+void sw_mem_op_ended(struct sw_mem *mem);
+/* The worker has unmapped it: forgets it and calls back. */
+void sw_mem_unmapped(struct sw_mem *mem);
+/* If a closing owner has nothing left, its `closed` becomes due. */
+void sw_owner_settle(struct sw_owner *owner);
+/* Frees the region's frames and ends its id. */
+void sw_owner_forget(struct sw_owner *owner, struct sw_region *region);
+
+#endif

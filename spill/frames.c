@@ -1,0 +1,30 @@
+#include "spill/frames.h"
+
+#include "base/alloc.h"
+
+#include <stdint.h>
+
+struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes) {
+    uint64_t n = raw_bytes / chunk_bytes + (raw_bytes % chunk_bytes != 0);
+    struct sw_frames *frames;
+    if (n > (SIZE_MAX - sizeof *frames) / sizeof frames->stored[0])
+        return NULL;
+    frames = sw_alloc(sizeof *frames + n * sizeof frames->stored[0]);
+    if (!frames)
+        return NULL;
+    frames->raw_bytes = raw_bytes;
+    frames->chunk_bytes = chunk_bytes;
+    frames->n_chunks = n;
+    return frames;
+}
+
+void sw_frames_free(struct sw_frames *frames, struct sw_tier *tier) {
+    for (size_t i = 0; frames && i < frames->n_chunks; i++)
+        tier->ops->release(tier, &frames->stored[i]);
+    sw_free(frames);
+}
+
+uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i) {
+    uint64_t left = frames->raw_bytes - i * frames->chunk_bytes;
+    return left < frames->chunk_bytes ? left : frames->chunk_bytes;
+}

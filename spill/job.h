@@ -1,0 +1,58 @@
+/* job.h - what the loop asks of a worker: one spill, restore or unmap.
+ *
+ * A job belongs to the loop until it is submitted, then to the worker until it comes back; the holder alone touches it,
+ * but for `cancel` and `phase`, which are atomic. The memory of a job (struct sw_job_mem) belongs to the worker as long
+ * as any of its jobs is out. */
+#ifndef SW_SPILL_JOB_H
+#define SW_SPILL_JOB_H
+
+#include "base/list.h"
+#include "spill/device/device.h"
+#include "spill/frames.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+
+enum sw_job_kind { SW_JOB_SPILL, SW_JOB_RESTORE, SW_JOB_UNMAP };
+
+/* How far a spill has come, for the loop to follow. */
+enum sw_job_phase { SW_PHASE_STAGING, SW_PHASE_ENCODING, SW_PHASE_STORING };
+
+/* Where a job stands inside the pipeline. */
+enum sw_job_stage {
+    SW_STAGE_WAITING,   /* memory not mapped yet */
+    SW_STAGE_PREPARING, /* a slot waits for the client's event or gathers a sample */
+    SW_STAGE_RUNNING    /* chunks may be dealt */
+};
+
+struct sw_job_mem {
+    struct sw_mem_desc desc; /* until mapped */
+    struct sw_mapping *mapping;
+};
+
+struct sw_job {
+    struct sw_list node; /* of whatever queue or list its holder keeps it in */
+    enum sw_job_kind kind;
+    struct sw_job_mem *mem;
+    uint64_t offset, bytes; /* range in the memory */
+    bool has_event, unmap_after;
+    uint8_t event[SW_MEM_HANDLE_BYTES];
+    struct sw_frames *frames; /* spill: made by the worker, NULL after a failure; restore: the region's, read only */
+
+    atomic_bool cancel;
+    atomic_int phase; /* enum sw_job_phase */
+
+    /* Results. */
+    struct sw_err err; /* code 0: success */
+    uint64_t stored_bytes, codec_raw_bytes[SW_CODEC_NR];
+    uint64_t started_us; /* when it was first dealt with, 0: never */
+
+    /* The pipeline's own. */
+    enum sw_job_stage stage;
+    unsigned n_slots; /* working on it now */
+    size_t n_dealt, n_encoded, n_done;
+    unsigned plan_number, n_retrained;
+    bool resample;
+    struct sw_plan plan;
+};
+
+#endif

@@ -1,0 +1,142 @@
+/* owner.c - what one session owns, and how it goes away: operations canceled, regions dropped, memories unmapped. */
+#include "spill/engine_state.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+
+#include <string.h>
+
+int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err *err) {
+    if (engine->closing)
+        return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_DAEMON, "the engine is stopping");
+    struct sw_owner *owner = sw_alloc(sizeof *owner);
+    if (!owner)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "out of memory for a session");
+    owner->engine = engine;
+    sw_list_init(&owner->ops);
+    sw_list_init(&owner->mems);
+    sw_list_init(&owner->regions);
+    sw_list_append(&engine->owners, &owner->node);
+    engine->n_owners++;
+    *ret = owner;
+    return 0;
+}
+
+void sw_owner_settle(struct sw_owner *owner) {
+    struct sw_engine *engine = owner->engine;
+    if (!owner->closing || owner->settled || owner->n_ops || owner->n_mems || owner->n_regions)
+        return;
+    owner->settled = true;
+    sw_list_remove(&owner->node);
+    sw_list_append(&engine->settled, &owner->node);
+    (void)uv_async_send(&engine->async);
+}
+
+void sw_owner_forget(struct sw_owner *owner, struct sw_region *region) {
+    sw_frames_free(region->frames, owner->engine->config.tier);
+    region->frames = NULL;
+    owner->n_regions--;
+    sw_region_release(&owner->engine->regions, region);
+}
+
+void sw_owner_close(struct sw_owner *owner, void (*closed)(void *arg), void *arg) {
+    SW_ASSERT(!owner->closing);
+    owner->closing = true;
+    owner->closed = closed;
+    owner->arg = arg;
+    for (struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next)
+        atomic_store(&SW_CONTAINER_OF(node, struct sw_op, node)->job.cancel, true);
+    for (struct sw_list *node = owner->regions.next, *next; node != &owner->regions; node = next) {
+        struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
+        next = node->next;
+        if (!region->op) /* the others go when their operation ends */
+            sw_owner_forget(owner, region);
+    }
+    for (struct sw_list *node = owner->mems.next, *next; node != &owner->mems; node = next) {
+        struct sw_mem *mem = SW_CONTAINER_OF(node, struct sw_mem, node);
+        next = node->next;
+        if (!mem->closing)
+            sw_mem_close(mem, NULL, NULL);
+    }
+    sw_owner_settle(owner);
+}
+
+static struct sw_worker *find_worker(const struct sw_engine *engine, const struct sw_mem_desc *desc) {
+    static const uint8_t host_uuid[SW_DEVICE_UUID_BYTES];
+    const bool on_host = desc->kind == SW_MEM_MEMFD;
+    const uint8_t *uuid = on_host ? host_uuid : desc->device_uuid;
+    for (unsigned i = 0; i < engine->config.n_devices; i++) {
+        const struct sw_device_info *info = sw_worker_device_info(engine->workers[i]);
+        bool is_host = memcmp(info->uuid, host_uuid, sizeof host_uuid) == 0;
+        if (is_host == on_host && memcmp(info->uuid, uuid, sizeof host_uuid) == 0)
+            return engine->workers[i];
+    }
+    return NULL;
+}
+
+static int mem_open(struct sw_owner *owner, struct sw_mem_desc *desc, bool once, struct sw_mem **ret,
+                    struct sw_err *err) {
+    struct sw_engine *engine = owner->engine;
+    if (owner->closing)
+        return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_SESSION, "the session is closing");
+    if (owner->n_mems >= engine->config.max_owner_mems)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the session has %u memories, the most allowed",
+                          owner->n_mems);
+    struct sw_worker *worker = find_worker(engine, desc);
+    if (!worker)
+        return sw_err_set(err, -SW_EDEVICE, SW_SCOPE_REQUEST, "no device in use can reach this %s memory",
+                          sw_mem_kind_name(desc->kind));
+    struct sw_mem *mem = sw_alloc(sizeof *mem);
+    if (!mem)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a memory");
+    mem->owner = owner;
+    mem->worker = worker;
+    mem->bytes = desc->bytes;
+    mem->once = once;
+    mem->side.desc = *desc;
+    memset(desc, 0, sizeof *desc);
+    sw_list_append(&owner->mems, &mem->node);
+    owner->n_mems++;
+    engine->n_mems++;
+    *ret = mem;
+    return 0;
+}
+
+int sw_mem_open(struct sw_owner *owner, struct sw_mem_desc *desc, bool once, struct sw_mem **ret, struct sw_err *err) {
+    int rc = mem_open(owner, desc, once, ret, err);
+    sw_mem_desc_fini(desc); /* empty on success */
+    return rc;
+}
+
+static void submit_unmap(struct sw_mem *mem) {
+    mem->unmap.kind = SW_JOB_UNMAP;
+    mem->unmap.mem = &mem->side;
+    sw_worker_submit(mem->worker, &mem->unmap);
+}
+
+void sw_mem_close(struct sw_mem *mem, void (*closed)(void *arg), void *arg) {
+    SW_ASSERT(!mem->closing);
+    mem->closing = true;
+    mem->closed = closed;
+    mem->arg = arg;
+    if (mem->n_ops == 0)
+        submit_unmap(mem);
+}
+
+void sw_mem_op_ended(struct sw_mem *mem) {
+    if (--mem->n_ops == 0 && mem->closing)
+        submit_unmap(mem);
+}
+
+void sw_mem_unmapped(struct sw_mem *mem) {
+    struct sw_owner *owner = mem->owner;
+    void (*closed)(void *) = mem->closed;
+    void *arg = mem->arg;
+    sw_list_remove(&mem->node);
+    owner->n_mems--;
+    owner->engine->n_mems--;
+    sw_free(mem);
+    sw_owner_settle(owner);
+    if (closed)
+        closed(arg);
+}

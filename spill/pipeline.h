@@ -1,0 +1,48 @@
+/* pipeline.h - the slots of one device and the jobs that share them.
+ *
+ * Chunks of the active jobs are dealt to free slots in turn, so that a large job does not starve a small one. A slot
+ * is a small state machine; a device error, a full tier or a cancellation ends its job: no more chunks are dealt, the
+ * slots that still work on it run dry, all its reservations are released, and only then is the job finished.
+ *
+ *   spill    FREE -> ENCODING -> (size known: reserve) -> STORING -> (commit) -> FREE
+ *   restore  FREE -> RESTORING (load, decode and verify queued in one go) -> FREE
+ *   either   FREE -> PREPARING (client's event, sample) -> FREE;    a step that could not be queued: -> DRAINING ->
+ * FREE
+ *
+ * Invariant: memory is unmapped and space released only when no slot uses it. Not thread safe: everything runs on the
+ * device's worker. */
+#ifndef SW_SPILL_PIPELINE_H
+#define SW_SPILL_PIPELINE_H
+
+#include "spill/job.h"
+
+struct sw_pipeline;
+
+/* finished() hands a job back, done, failed or canceled. progress() says that some job's phase has changed. Both are
+ * called from sw_pipeline_add, _step and _wait. */
+struct sw_pipeline_sink {
+    void (*finished)(struct sw_job *job, void *arg);
+    void (*progress)(void *arg);
+    void *arg;
+};
+
+/* Borrows device and tier. errors: -SW_ENOMEM. */
+int sw_pipeline_new(struct sw_pipeline **ret, struct sw_device *device, struct sw_tier *tier,
+                    const struct sw_pipeline_sink *sink, struct sw_err *err);
+/* No job may be active. NULL is a no-op. */
+void sw_pipeline_free(struct sw_pipeline *pipeline);
+
+/* Takes a job over until finished() gives it back. */
+void sw_pipeline_add(struct sw_pipeline *pipeline, struct sw_job *job);
+/* Moves everything on that can move without waiting; false if nothing did. */
+bool sw_pipeline_step(struct sw_pipeline *pipeline);
+/* Waits for the slot that has been at work longest; false, at once, if the only busy slots wait for clients' events. */
+bool sw_pipeline_wait(struct sw_pipeline *pipeline);
+/* True while a job is active. */
+bool sw_pipeline_busy(const struct sw_pipeline *pipeline);
+/* True once the device's context died; jobs then fail with -SW_EGPULOST. */
+bool sw_pipeline_lost(const struct sw_pipeline *pipeline);
+/* Client memories mapped now. */
+unsigned sw_pipeline_mapped(const struct sw_pipeline *pipeline);
+
+#endif

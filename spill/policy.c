@@ -1,0 +1,22 @@
+#include "spill/policy.h"
+
+#define CHUNK_ALIGN_BYTES (32u << 10)
+#define MIN_CHUNK_BYTES (4u << 20) /* below, launch and table (2.3 KB) start to show */
+#define CHUNKS_PER_SLOT 2          /* one is encoded while the other is copied */
+#define DRIFT 0.85                 /* of the expected ratio; sampling noise stays well above */
+#define MIN_REST_CHUNKS 2
+#define MAX_RETRAINED 16 /* training takes milliseconds: data that defy sampling must not be sampled for ever */
+
+uint64_t sw_policy_chunk_bytes(uint64_t raw_bytes, uint64_t device_chunk_bytes, unsigned n_slots) {
+    uint64_t bytes = raw_bytes / ((uint64_t)n_slots * CHUNKS_PER_SLOT);
+    bytes += CHUNK_ALIGN_BYTES - bytes % CHUNK_ALIGN_BYTES;
+    if (bytes < MIN_CHUNK_BYTES)
+        bytes = MIN_CHUNK_BYTES;
+    return bytes < device_chunk_bytes ? bytes : device_chunk_bytes;
+}
+
+bool sw_policy_retrain(const struct sw_policy_drift *drift) {
+    if (drift->rest_bytes < MIN_REST_CHUNKS * drift->chunk_bytes || drift->n_retrained >= MAX_RETRAINED)
+        return false;
+    return (double)drift->raw_bytes < DRIFT * drift->expected_ratio * (double)drift->frame_bytes;
+}

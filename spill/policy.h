@@ -1,0 +1,22 @@
+/* policy.h - decisions of the pipeline. Pure: no clock, no lock, no allocation, no device. Same input, same answer. */
+#ifndef SW_SPILL_POLICY_H
+#define SW_SPILL_POLICY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Chunk length for a region: short enough that every slot gets work, long enough that a chunk is worth a launch; a
+ * multiple of 32 KiB, at most device_chunk_bytes. */
+uint64_t sw_policy_chunk_bytes(uint64_t raw_bytes, uint64_t device_chunk_bytes, unsigned n_slots);
+
+/* What became of the chunk that was just encoded. */
+struct sw_policy_drift {
+    double expected_ratio;            /* of the plan it was encoded with; 1 for raw */
+    uint64_t raw_bytes, frame_bytes;  /* of the chunk */
+    uint64_t rest_bytes, chunk_bytes; /* not yet dealt; chunk length of the region */
+    unsigned n_retrained;             /* times this region has been sampled anew */
+};
+/* True if the data have drifted so far from the sample that a new table for the rest should pay. */
+bool sw_policy_retrain(const struct sw_policy_drift *drift);
+
+#endif

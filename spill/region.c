@@ -1,0 +1,105 @@
+#include "spill/region.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/log.h"
+
+#include <string.h>
+
+#define NO_SLOT UINT32_MAX
+
+static const uint32_t allowed_moves[SW_REGION_STATE_NR] = {
+    [SW_REGION_IN] = 1u << SW_REGION_STAGING,
+    [SW_REGION_STAGING] = 1u << SW_REGION_ENCODING | 1u << SW_REGION_IN,
+    [SW_REGION_ENCODING] = 1u << SW_REGION_STORING | 1u << SW_REGION_IN,
+    [SW_REGION_STORING] = 1u << SW_REGION_OUT | 1u << SW_REGION_IN,
+    [SW_REGION_OUT] = 1u << SW_REGION_RESTORING,
+    [SW_REGION_RESTORING] = 1u << SW_REGION_IN | 1u << SW_REGION_OUT | 1u << SW_REGION_LOST,
+};
+
+const char *sw_region_state_name(enum sw_region_state state) {
+    static const char *const names[SW_REGION_STATE_NR] = {"in",  "staging",   "encoding", "storing",
+                                                          "out", "restoring", "lost"};
+    return (unsigned)state < SW_REGION_STATE_NR ? names[state] : "unknown";
+}
+
+int sw_region_table_init(struct sw_region_table *ret, unsigned max_regions) {
+    memset(ret, 0, sizeof *ret);
+    ret->regions = sw_alloc_array(max_regions, sizeof *ret->regions);
+    if (!ret->regions)
+        return -SW_ENOMEM;
+    ret->cap = max_regions;
+    ret->first_free = ret->last_free = NO_SLOT;
+    return 0;
+}
+
+void sw_region_table_fini(struct sw_region_table *table) {
+    SW_ASSERT(table->n_used == 0);
+    sw_free(table->regions);
+    memset(table, 0, sizeof *table);
+}
+
+static struct sw_region *take_slot(struct sw_region_table *table) {
+    struct sw_region *region;
+    /* A fresh slot first: reuse is put off as long as the table allows. */
+    if (table->n_touched < table->cap) {
+        region = &table->regions[table->n_touched];
+        region->id.slot = table->n_touched++;
+        return region;
+    }
+    if (table->first_free == NO_SLOT)
+        return NULL;
+    region = &table->regions[table->first_free];
+    table->first_free = region->next_free;
+    if (table->first_free == NO_SLOT)
+        table->last_free = NO_SLOT;
+    return region;
+}
+
+struct sw_region *sw_region_acquire(struct sw_region_table *table, struct sw_owner *owner) {
+    struct sw_region *region = take_slot(table);
+    if (!region)
+        return NULL;
+    struct sw_region_id id = {.slot = region->id.slot, .gen = region->id.gen + 1};
+    if (id.gen == 0)
+        id.gen = 1; /* 0 is never valid */
+    memset(region, 0, sizeof *region);
+    region->id = id;
+    region->owner = owner;
+    region->state = SW_REGION_IN;
+    sw_list_init(&region->node);
+    table->n_used++;
+    return region;
+}
+
+void sw_region_release(struct sw_region_table *table, struct sw_region *region) {
+    SW_ASSERT(region->owner && !region->op && !region->frames);
+    SW_ASSERT(region->state == SW_REGION_IN || region->state == SW_REGION_OUT || region->state == SW_REGION_LOST);
+    sw_list_remove(&region->node);
+    region->owner = NULL;
+    region->next_free = NO_SLOT;
+    if (table->last_free == NO_SLOT)
+        table->first_free = region->id.slot;
+    else
+        table->regions[table->last_free].next_free = region->id.slot;
+    table->last_free = region->id.slot;
+    table->n_used--;
+}
+
+int sw_region_find(const struct sw_region_table *table, const struct sw_owner *owner, struct sw_region_id id,
+                   struct sw_region **ret, struct sw_err *err) {
+    if (id.slot >= table->cap || id.gen == 0)
+        return sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "no region %u:%u", id.slot, id.gen);
+    struct sw_region *region = &table->regions[id.slot];
+    if (!region->owner || region->owner != owner || region->id.gen != id.gen)
+        return sw_err_set(err, -SW_ESTALE, SW_SCOPE_REQUEST, "region %u:%u does not exist any more", id.slot, id.gen);
+    *ret = region;
+    return 0;
+}
+
+void sw_region_move(struct sw_region *region, enum sw_region_state to) {
+    SW_ASSERT((unsigned)to < SW_REGION_STATE_NR && (allowed_moves[region->state] >> to & 1));
+    sw_log(SW_LOG_DEBUG, "region.move", "region=%u:%u from=%s to=%s", region->id.slot, region->id.gen,
+           sw_region_state_name(region->state), sw_region_state_name(to));
+    region->state = to;
+}

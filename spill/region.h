@@ -1,0 +1,50 @@
+/* region.h - the table of regions: slots, generations, and the one function that moves a state.
+ *
+ * Invariant: an id names at most one region ever; a slot's generation rises when the slot is reused. Not thread safe:
+ * the loop's. */
+#ifndef SW_SPILL_REGION_H
+#define SW_SPILL_REGION_H
+
+#include "base/list.h"
+#include "spill/engine.h"
+#include "spill/frames.h"
+
+struct sw_op;
+
+struct sw_region {
+    struct sw_region_id id; /* gen 0: the slot was never used */
+    enum sw_region_state state;
+    struct sw_owner *owner; /* NULL: free */
+    struct sw_list node;    /* of the owner's regions */
+    struct sw_op *op;       /* the operation that is moving it, or NULL */
+    uint64_t raw_bytes, stored_bytes;
+    enum sw_codec_id codec;
+    struct sw_frames *frames; /* owned; NULL until OUT */
+    uint32_t next_free;       /* slot */
+};
+
+struct sw_region_table {
+    struct sw_region *regions;
+    unsigned cap, n_used, n_touched; /* slots from n_touched on were never used */
+    uint32_t first_free, last_free;  /* queue of used slots, so that generations rise slowly */
+};
+
+/* errors: -SW_ENOMEM. */
+int sw_region_table_init(struct sw_region_table *ret, unsigned max_regions);
+/* All regions must have been released. */
+void sw_region_table_fini(struct sw_region_table *table);
+
+/* A region in state IN with a new id, or NULL if the table is full. */
+struct sw_region *sw_region_acquire(struct sw_region_table *table, struct sw_owner *owner);
+/* Ends an id. The region is IN, OUT or LOST, without an operation and without frames. */
+void sw_region_release(struct sw_region_table *table, struct sw_region *region);
+
+/* errors: -SW_ENOENT (no id that was ever given out looks like this), -SW_ESTALE (dead, or another owner's: a caller
+ * cannot tell which). */
+int sw_region_find(const struct sw_region_table *table, const struct sw_owner *owner, struct sw_region_id id,
+                   struct sw_region **ret, struct sw_err *err);
+
+/* The only place that changes a state. Asserts that the move is one of engine.h's picture; logs it at debug. */
+void sw_region_move(struct sw_region *region, enum sw_region_state to);
+
+#endif

@@ -1,0 +1,189 @@
+#include "spill/worker.h"
+
+#include "base/alloc.h"
+#include "spill/pipeline.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+/* How long to sleep when only slots that wait for clients' events are busy. */
+#define CLIENT_EVENT_POLL_NS 100000
+
+struct sw_worker {
+    struct sw_device *device;
+    struct sw_pipeline *pipeline; /* the thread's */
+    void (*wake)(void *arg);
+    void *arg;
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards the lists and flags below */
+    pthread_cond_t posted;
+    struct sw_list inbox, outbox;
+    bool stop, ended, silent;
+    atomic_bool lost;
+    atomic_uint n_mapped;
+};
+
+static void wake_loop(struct sw_worker *w) {
+    (void)pthread_mutex_lock(&w->lock);
+    bool silent = w->silent;
+    (void)pthread_mutex_unlock(&w->lock);
+    if (!silent)
+        w->wake(w->arg);
+}
+
+static void on_finished(struct sw_job *job, void *arg) {
+    struct sw_worker *w = arg;
+    /* Published before the job, so that who sees the job sees these. */
+    atomic_store(&w->lost, sw_pipeline_lost(w->pipeline));
+    atomic_store(&w->n_mapped, sw_pipeline_mapped(w->pipeline));
+    (void)pthread_mutex_lock(&w->lock);
+    sw_list_append(&w->outbox, &job->node);
+    (void)pthread_mutex_unlock(&w->lock);
+    wake_loop(w);
+}
+
+static void on_progress(void *arg) {
+    struct sw_worker *w = arg;
+    atomic_store(&w->n_mapped, sw_pipeline_mapped(w->pipeline));
+    wake_loop(w);
+}
+
+/* Moves what has been posted into the pipeline; with nothing else to do, waits for a post. False: time to end. */
+static bool take_inbox(struct sw_worker *w) {
+    struct sw_list *node;
+    (void)pthread_mutex_lock(&w->lock);
+    while (!sw_pipeline_busy(w->pipeline) && sw_list_empty(&w->inbox) && !w->stop)
+        (void)pthread_cond_wait(&w->posted, &w->lock);
+    while ((node = sw_list_take_first(&w->inbox))) {
+        (void)pthread_mutex_unlock(&w->lock);
+        sw_pipeline_add(w->pipeline, SW_CONTAINER_OF(node, struct sw_job, node));
+        (void)pthread_mutex_lock(&w->lock);
+    }
+    bool end = w->stop && !sw_pipeline_busy(w->pipeline);
+    (void)pthread_mutex_unlock(&w->lock);
+    return !end;
+}
+
+/* Nothing is to be waited for but clients' events: looks again in a moment, or when a job is posted. */
+static void nap(struct sw_worker *w) {
+    struct timespec until;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += CLIENT_EVENT_POLL_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)pthread_mutex_lock(&w->lock);
+    if (sw_list_empty(&w->inbox))
+        (void)pthread_cond_timedwait(&w->posted, &w->lock, &until);
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+static void *worker_main(void *arg) {
+    struct sw_worker *w = arg;
+    while (take_inbox(w))
+        if (!sw_pipeline_step(w->pipeline) && sw_pipeline_busy(w->pipeline) && !sw_pipeline_wait(w->pipeline))
+            nap(w);
+    (void)pthread_mutex_lock(&w->lock);
+    w->ended = true;
+    if (!w->silent)
+        w->wake(w->arg); /* under the lock: who sees `ended` knows that no wake-up is to come */
+    (void)pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+static void init_locks(struct sw_worker *w) {
+    pthread_condattr_t attr;
+    (void)pthread_mutex_init(&w->lock, NULL);
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&w->posted, &attr);
+    (void)pthread_condattr_destroy(&attr);
+}
+
+static void fini(struct sw_worker *w) {
+    (void)pthread_cond_destroy(&w->posted);
+    (void)pthread_mutex_destroy(&w->lock);
+    sw_pipeline_free(w->pipeline);
+    sw_free(w);
+}
+
+int sw_worker_new(struct sw_worker **ret, struct sw_device *device, struct sw_tier *tier, void (*wake)(void *arg),
+                  void *arg, struct sw_err *err) {
+    struct sw_worker *w = sw_alloc(sizeof *w);
+    if (!w)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for a worker");
+    w->device = device;
+    w->wake = wake;
+    w->arg = arg;
+    sw_list_init(&w->inbox);
+    sw_list_init(&w->outbox);
+    init_locks(w);
+    struct sw_pipeline_sink sink = {.finished = on_finished, .progress = on_progress, .arg = w};
+    int rc = sw_pipeline_new(&w->pipeline, device, tier, &sink, err);
+    if (rc) {
+        fini(w);
+        return rc;
+    }
+    sigset_t all, before; /* signals are the loop's */
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&w->thread, NULL, worker_main, w);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc) {
+        fini(w);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "cannot start a worker thread");
+    }
+    *ret = w;
+    return 0;
+}
+
+void sw_worker_free(struct sw_worker *w) {
+    if (!w)
+        return;
+    (void)pthread_mutex_lock(&w->lock);
+    w->silent = true;
+    (void)pthread_mutex_unlock(&w->lock);
+    sw_worker_stop(w);
+    (void)pthread_join(w->thread, NULL);
+    fini(w);
+}
+
+void sw_worker_submit(struct sw_worker *w, struct sw_job *job) {
+    (void)pthread_mutex_lock(&w->lock);
+    sw_list_append(&w->inbox, &job->node);
+    (void)pthread_cond_signal(&w->posted);
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+struct sw_job *sw_worker_take(struct sw_worker *w) {
+    (void)pthread_mutex_lock(&w->lock);
+    struct sw_list *node = sw_list_take_first(&w->outbox);
+    (void)pthread_mutex_unlock(&w->lock);
+    return node ? SW_CONTAINER_OF(node, struct sw_job, node) : NULL;
+}
+
+void sw_worker_stop(struct sw_worker *w) {
+    (void)pthread_mutex_lock(&w->lock);
+    w->stop = true;
+    (void)pthread_cond_signal(&w->posted);
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+bool sw_worker_ended(struct sw_worker *w) {
+    (void)pthread_mutex_lock(&w->lock);
+    bool ended = w->ended;
+    (void)pthread_mutex_unlock(&w->lock);
+    return ended;
+}
+
+const struct sw_device_info *sw_worker_device_info(const struct sw_worker *w) {
+    return w->device->ops->info(w->device);
+}
+
+bool sw_worker_lost(const struct sw_worker *w) {
+    return atomic_load(&w->lost);
+}
+
+unsigned sw_worker_mapped(const struct sw_worker *w) {
+    return atomic_load(&w->n_mapped);
+}

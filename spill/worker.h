@@ -1,0 +1,34 @@
+/* worker.h - the thread of one device: takes jobs from the loop, drives the pipeline, hands results back.
+ *
+ * The queue's lock is the first of the two locks of spill/README.md: held for list operations only. wake() is called on
+ * the worker's thread whenever the loop has something to look at: a finished job, a new phase, the thread's end. */
+#ifndef SW_SPILL_WORKER_H
+#define SW_SPILL_WORKER_H
+
+#include "spill/job.h"
+
+struct sw_worker;
+
+/* Starts the thread. Borrows device and tier until sw_worker_free(). errors: -SW_ENOMEM. thread: loop. */
+int sw_worker_new(struct sw_worker **ret, struct sw_device *device, struct sw_tier *tier, void (*wake)(void *arg),
+                  void *arg, struct sw_err *err);
+/* Joins the thread, which ends at once if nothing is in flight, and frees. Jobs must have been taken back. wake() is
+ * not called any more. NULL is a no-op. thread: loop. */
+void sw_worker_free(struct sw_worker *worker);
+
+/* Hands a job over. thread: loop. */
+void sw_worker_submit(struct sw_worker *worker, struct sw_job *job);
+/* A job that is done, failed or canceled, or NULL. thread: loop. */
+struct sw_job *sw_worker_take(struct sw_worker *worker);
+
+/* Asks the thread to end when its jobs are done; sw_worker_ended() tells, after a wake(), that a join will not wait.
+ * thread: loop. */
+void sw_worker_stop(struct sw_worker *worker);
+bool sw_worker_ended(struct sw_worker *worker);
+
+/* thread: any. */
+const struct sw_device_info *sw_worker_device_info(const struct sw_worker *worker);
+bool sw_worker_lost(const struct sw_worker *worker);
+unsigned sw_worker_mapped(const struct sw_worker *worker);
+
+#endif
