@@ -104,7 +104,7 @@ static int begin_operation(struct sw_session *session, const struct sw_msg *msg,
 }
 
 static int refused_operation(struct sw_promise *promise, int rc) {
-    sw_memtable_abandon(promise->once);
+    sw_memtable_end(promise->once);
     sw_session_unpromise(promise);
     return rc;
 }

@@ -259,13 +259,9 @@ int sw_memtable_begin(struct sw_memtable *table, uint32_t number, struct sw_mem 
 }
 
 void sw_memtable_end(struct sw_table_mem *once) {
-    if (once)
-        free_entry(once);
-}
-
-void sw_memtable_abandon(struct sw_table_mem *once) {
     if (!once)
         return;
-    sw_mem_close(once->mem, NULL, NULL);
-    sw_memtable_end(once);
+    if (!once->table->owner_closing)
+        sw_mem_close(once->mem, NULL, NULL);
+    free_entry(once);
 }

@@ -24,6 +24,7 @@ struct sw_memtable {
     struct sw_owner *owner;      /* borrowed */
     struct sw_fd_budget *budget; /* borrowed */
     unsigned max_mems, n_fds;
+    bool owner_closing; /* set before sw_owner_close(), which closes the engine's memories itself */
     uint32_t refused; /* number of the last memory that could not even be entered */
     struct sw_err refused_err;
 };
@@ -53,9 +54,7 @@ int sw_memtable_close(struct sw_memtable *table, uint32_t number, void (*closed)
  * failure of the memory itself. */
 int sw_memtable_begin(struct sw_memtable *table, uint32_t number, struct sw_mem **ret, struct sw_table_mem **ret_once,
                       struct sw_err *err);
-/* The operation has ended; NULL (memory stays for reuse) is a no-op. */
+/* The operation has ended, or was refused by the engine: a `once` memory is closed. NULL (it stays) is a no-op. */
 void sw_memtable_end(struct sw_table_mem *once);
-/* The engine has refused the operation: a `once` memory is closed. NULL is a no-op. */
-void sw_memtable_abandon(struct sw_table_mem *once);
 
 #endif

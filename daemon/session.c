@@ -61,6 +61,7 @@ void sw_session_close(struct sw_session *session, const char *why) {
     sw_peer_hang_up(session->socket);
     session->socket = -1;
     drop_queue(session);
+    session->mems.owner_closing = true;
     sw_owner_close(session->owner, on_owner_closed, session);
 }
 
