@@ -26,7 +26,7 @@ constexpr uint32_t FLUSH_BYTES = 64, STAGE_PAIRS = 16; /* of 8 bytes: 56 left ov
 struct shared_state {
     uint2 value[2 * LITERAL];
     uint8_t length[2 * LITERAL];
-    uint64_t stage[WARPS][STAGE_PAIRS][SW_WARP]; /* a lane's column never meets another lane's bank */
+    uint64_t stage[WARPS * STAGE_PAIRS * SW_WARP]; /* [warp][pair][lane]: a lane never meets another lane's bank */
 };
 
 __device__ void build_lookup(shared_state &shared, const uint8_t *section, uint32_t n_symbols) {
@@ -198,12 +198,10 @@ __global__ void __launch_bounds__(THREADS)
     bool good = end <= layout.frame_bytes - layout.data_offset;
     good = good && (out_bytes ? count < n_raw_words || count == 0 : count == 0);
     good = __all_sync(0xFFFFFFFFu, good);
-    writer w = {out + (((uint64_t)index * SW_TILE_SEGMENTS + lane) << layout.segment_log2),
-                0,
-                0,
-                0,
-                0,
-                sw_hash_segment_seed(tile, lane)};
+    writer w = {};
+    w.to = out + (((uint64_t)index * SW_TILE_SEGMENTS + lane) << layout.segment_log2);
+    w.stage = shared.stage + threadIdx.x / SW_WARP * STAGE_PAIRS * SW_WARP + lane;
+    w.hash = sw_hash_segment_seed(tile, lane);
     if (good && out_bytes) {
         if (count)
             good = decode_segment<ALIGN>(shared, in, w, out_bytes);

@@ -1,0 +1,416 @@
+/* swcodec - encodes and decodes files and pipes as streams of frames (codec/FORMAT.md, "Stream"), and predicts what
+ * that would do for spills. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "codec/codec.h"
+#include "codec/swcodec_files.h"
+#include "codec/swcodec_pipeline.h"
+
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_CHUNK_MIB 16
+#define MAX_CHUNK_MIB 256 /* FORMAT.md: what a reader must be ready for */
+#define MAX_THREADS 256
+#define DEFAULT_LINK_GBPS 55 /* PCIe Gen5 x16, pinned memory, one way */
+#define PROGRESS_AFTER_US 1000000
+#define PROGRESS_EVERY_US 200000
+
+enum { EXIT_USAGE = 2 };
+
+struct options {
+    bool is_forced, is_quiet;
+    unsigned threads, chunk_mib;
+    double link_gbps;
+};
+
+/* One run of a command, shared by the pipeline's functions. */
+struct job {
+    const struct options *options;
+    struct sw_input input;
+    struct sw_output output; /* fd -1: frames are counted, not kept (probe) */
+    const char *failed_name; /* the file that an error is about */
+    /* The writer's: */
+    uint64_t raw_bytes, stored_bytes, input_bytes, frames[SW_CODEC_NR], work_us;
+    uint64_t start_us, shown_us;
+    bool is_showing;
+};
+
+/* ---- progress ---- */
+
+static void show_progress(struct job *job) {
+    uint64_t now = sw_clock_us();
+    if (!job->is_showing || now - job->start_us < PROGRESS_AFTER_US || now - job->shown_us < PROGRESS_EVERY_US)
+        return;
+    job->shown_us = now;
+    double rate = (double)job->input_bytes / (double)(now - job->start_us);
+    if (job->input.total_bytes) {
+        unsigned percent = (unsigned)(100.0 * (double)job->input_bytes / (double)job->input.total_bytes);
+        char bar[26];
+        for (unsigned i = 0; i < sizeof bar - 1; i++)
+            bar[i] = i < percent / 4 ? '#' : '.';
+        bar[sizeof bar - 1] = '\0';
+        fprintf(stderr, "\r[%s] %3u %%  %" PRIu64 " MB  %.0f MB/s ", bar, percent > 100 ? 100 : percent,
+                job->input_bytes / 1000000, rate);
+    } else {
+        fprintf(stderr, "\r%" PRIu64 " MB  %.0f MB/s ", job->input_bytes / 1000000, rate);
+    }
+}
+
+static void clear_progress(const struct job *job) {
+    if (job->shown_us)
+        fprintf(stderr, "\r%*s\r", 78, "");
+}
+
+/* ---- encode ---- */
+
+static int encode_read(void *arg, struct sw_chunk *chunk, int stop_fd, struct sw_err *err) {
+    struct job *job = arg;
+    int r = sw_buffer_resize(&chunk->in, (size_t)job->options->chunk_mib << 20, err);
+    if (r == 0)
+        r = sw_input_read(&job->input, chunk->in.data, chunk->in.bytes, stop_fd, &chunk->in.bytes, err);
+    return r < 0 ? r : chunk->in.bytes > 0;
+}
+
+static int encode_work(void *arg, struct sw_chunk *chunk, struct sw_err *err) {
+    struct sw_plan plan;
+    struct sw_frame_layout layout;
+    uint64_t frame_bytes;
+    (void)arg;
+    int r = sw_buffer_resize(&chunk->out, sw_frame_bound_bytes(chunk->in.bytes), err);
+    uint8_t *sample = r == 0 ? sw_alloc(SW_SAMPLE_MAX_BYTES) : NULL;
+    if (!sample)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a chunk of %zu bytes", chunk->in.bytes);
+    size_t sample_bytes = sw_sample_gather(sample, chunk->in.data, chunk->in.bytes);
+    sw_plan_init(&plan, sample, sample_bytes, chunk->in.bytes);
+    sw_free(sample);
+    r = sw_codec_encode(&plan, chunk->in.data, chunk->in.bytes, chunk->out.data, chunk->out.bytes, &frame_bytes, err);
+    if (r < 0)
+        return r;
+    chunk->out.bytes = frame_bytes;
+    r = sw_frame_parse(&layout, chunk->out.data, frame_bytes, frame_bytes, err);
+    chunk->codec = (unsigned)layout.codec;
+    return r;
+}
+
+static int encode_write(void *arg, struct sw_chunk *chunk, struct sw_err *err) {
+    struct job *job = arg;
+    job->raw_bytes += chunk->in.bytes;
+    job->stored_bytes += chunk->out.bytes;
+    job->input_bytes = job->raw_bytes;
+    job->work_us += chunk->work_us;
+    job->frames[chunk->codec]++;
+    show_progress(job);
+    if (job->output.fd < 0)
+        return 0;
+    int r = sw_output_write(&job->output, chunk->out.data, chunk->out.bytes, err);
+    if (r < 0)
+        job->failed_name = job->output.name;
+    return r;
+}
+
+static const struct sw_pipeline_ops encode_ops = {encode_read, encode_work, encode_write};
+
+/* The frame of nothing that ends a stream. */
+static int write_end(struct job *job, struct sw_err *err) {
+    struct sw_frame_layout layout;
+    struct sw_frame_header end;
+    sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, 0, 0);
+    sw_frame_header_init(&end, &layout, NULL);
+    job->stored_bytes += sizeof end;
+    return sw_output_write(&job->output, &end, sizeof end, err);
+}
+
+/* ---- decode ---- */
+
+static int cut_stream(struct sw_err *err, const char *where) {
+    return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "stream is cut %s", where);
+}
+
+/* Reads header and symbol table into chunk->in. Sizes in it are only believed once the header's hash is right. */
+static int read_head(struct job *job, struct sw_chunk *chunk, int stop_fd, struct sw_frame_layout *ret,
+                     struct sw_err *err) {
+    struct sw_frame_header header;
+    size_t got = 0;
+    int r = sw_buffer_resize(&chunk->in, SW_FRAME_HEAD_MAX_BYTES, err);
+    if (r == 0)
+        r = sw_input_read(&job->input, chunk->in.data, sizeof header, stop_fd, &got, err);
+    if (r < 0)
+        return r;
+    if (got == 0)
+        return cut_stream(err, "before its end");
+    if (got < sizeof header)
+        return cut_stream(err, "in a frame's header");
+    memcpy(&header, chunk->in.data, sizeof header);
+    if (header.magic != SW_FRAME_MAGIC)
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "not a stream of frames");
+    if (header.n_symbols <= SW_V5T_MAX_SYMBOLS) {
+        size_t table_bytes = ((size_t)9 * header.n_symbols + SW_FRAME_ALIGN - 1) / SW_FRAME_ALIGN * SW_FRAME_ALIGN;
+        r = sw_input_read(&job->input, chunk->in.data + sizeof header, table_bytes, stop_fd, &got, err);
+        if (r < 0)
+            return r;
+        if (got < table_bytes)
+            return cut_stream(err, "in a symbol table");
+        chunk->in.bytes = sizeof header + table_bytes;
+    }
+    return sw_frame_parse(ret, chunk->in.data, chunk->in.bytes, header.frame_bytes, err);
+}
+
+static int read_end(struct job *job, int stop_fd, struct sw_err *err) {
+    char extra;
+    size_t got;
+    int r = sw_input_read(&job->input, &extra, 1, stop_fd, &got, err);
+    if (r == 0 && got)
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "there is more after the end of the stream");
+    return r;
+}
+
+static int decode_read(void *arg, struct sw_chunk *chunk, int stop_fd, struct sw_err *err) {
+    struct job *job = arg;
+    struct sw_frame_layout layout;
+    uint8_t head[SW_FRAME_HEAD_MAX_BYTES];
+    size_t got;
+    int r = read_head(job, chunk, stop_fd, &layout, err);
+    if (r < 0)
+        return r;
+    if (layout.raw_bytes == 0)
+        return read_end(job, stop_fd, err);
+    if (layout.raw_bytes > (uint64_t)MAX_CHUNK_MIB << 20 || layout.frame_bytes > sw_frame_bound_bytes(layout.raw_bytes))
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "a chunk of %" PRIu64 " bytes is above the stream's limit",
+                          layout.raw_bytes);
+    size_t head_bytes = chunk->in.bytes;
+    memcpy(head, chunk->in.data, head_bytes);
+    r = sw_buffer_resize(&chunk->in, layout.frame_bytes, err);
+    if (r < 0)
+        return r;
+    memcpy(chunk->in.data, head, head_bytes);
+    r = sw_input_read(&job->input, chunk->in.data + head_bytes, chunk->in.bytes - head_bytes, stop_fd, &got, err);
+    if (r == 0 && got < chunk->in.bytes - head_bytes)
+        return cut_stream(err, "in a frame");
+    return r < 0 ? r : 1;
+}
+
+static int decode_work(void *arg, struct sw_chunk *chunk, struct sw_err *err) {
+    struct sw_frame_layout layout;
+    uint64_t raw_bytes;
+    (void)arg;
+    int r = sw_frame_parse(&layout, chunk->in.data, chunk->in.bytes, chunk->in.bytes, err);
+    if (r == 0)
+        r = sw_buffer_resize(&chunk->out, layout.raw_bytes, err);
+    if (r == 0)
+        r = sw_codec_decode(chunk->in.data, chunk->in.bytes, chunk->out.data, chunk->out.bytes, &raw_bytes, err);
+    return r;
+}
+
+static int decode_write(void *arg, struct sw_chunk *chunk, struct sw_err *err) {
+    struct job *job = arg;
+    job->raw_bytes += chunk->out.bytes;
+    job->input_bytes += chunk->in.bytes;
+    show_progress(job);
+    int r = sw_output_write(&job->output, chunk->out.data, chunk->out.bytes, err);
+    if (r < 0)
+        job->failed_name = job->output.name;
+    return r;
+}
+
+static const struct sw_pipeline_ops decode_ops = {decode_read, decode_work, decode_write};
+
+/* ---- commands ---- */
+
+static int report(const char *name, const struct sw_err *err) {
+    fprintf(stderr, "swcodec: %s: %s\n", name, err->msg);
+    return EXIT_FAILURE;
+}
+
+static void job_init(struct job *job, const struct options *options) {
+    *job = (struct job){
+        .options = options,
+        .output.fd = -1,
+        .start_us = sw_clock_us(),
+        .is_showing = !options->is_quiet && isatty(STDERR_FILENO),
+    };
+}
+
+/* encode and decode: from one file to another. */
+static int convert(const struct options *options, char **paths, bool is_encoding) {
+    struct job job;
+    struct sw_err err = {0};
+    job_init(&job, options);
+    if (sw_input_open(&job.input, paths[0], &err) < 0)
+        return report(paths[0], &err);
+    if (sw_output_open(&job.output, paths[1], job.input.mode, is_encoding, options->is_forced, &err) < 0) {
+        sw_input_close(&job.input);
+        return report(job.output.name, &err);
+    }
+    job.failed_name = job.input.name;
+    int r = sw_pipeline_run(is_encoding ? &encode_ops : &decode_ops, &job, options->threads, &err);
+    clear_progress(&job);
+    if (r == 0) {
+        job.failed_name = job.output.name;
+        r = is_encoding ? write_end(&job, &err) : 0;
+    }
+    if (r == 0)
+        r = sw_output_commit(&job.output, &err);
+    else
+        sw_output_abort(&job.output);
+    sw_input_close(&job.input);
+    return r < 0 ? report(job.failed_name, &err) : EXIT_SUCCESS;
+}
+
+static int run_encode(const struct options *options, char **paths) {
+    return convert(options, paths, true);
+}
+
+static int run_decode(const struct options *options, char **paths) {
+    return convert(options, paths, false);
+}
+
+static void print_probe(const struct job *job, uint64_t elapsed_us) {
+    const struct options *options = job->options;
+    double ratio = job->stored_bytes ? (double)job->raw_bytes / (double)job->stored_bytes : 1;
+    unsigned codec = job->frames[SW_CODEC_V5T] ? SW_CODEC_V5T : SW_CODEC_RAW;
+    printf("file            %s\n", job->input.name);
+    printf("bytes           %" PRIu64 "\n", job->raw_bytes);
+    printf("stored          %" PRIu64 "\n", job->stored_bytes);
+    printf("ratio           %.4f\n", ratio);
+    printf("codec           %s\n", sw_codec_name((enum sw_codec_id)codec));
+    printf("chunks          %" PRIu64 " v5t, %" PRIu64 " raw\n", job->frames[SW_CODEC_V5T], job->frames[SW_CODEC_RAW]);
+    printf("link            %.2f GB/s\n", options->link_gbps);
+    printf("spill rate      %.2f GB/s effective, if encoding keeps up with the link (ratio x link)\n",
+           ratio * options->link_gbps);
+    printf("encode rate     %.3f GB/s measured on this host, %u thread(s), planning and reading included\n",
+           elapsed_us ? (double)job->raw_bytes / 1e3 / (double)elapsed_us : 0, options->threads);
+    printf("  per thread    %.3f GB/s\n", job->work_us ? (double)job->raw_bytes / 1e3 / (double)job->work_us : 0);
+}
+
+static int run_probe(const struct options *options, char **paths) {
+    struct job job;
+    struct sw_err err = {0};
+    job_init(&job, options);
+    if (sw_input_open(&job.input, paths[0], &err) < 0)
+        return report(paths[0], &err);
+    int r = sw_pipeline_run(&encode_ops, &job, options->threads, &err);
+    clear_progress(&job);
+    sw_input_close(&job.input);
+    if (r < 0)
+        return report(job.input.name, &err);
+    print_probe(&job, sw_clock_us() - job.start_us);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        perror("swcodec: standard output");
+        return EXIT_FAILURE;
+    }
+    return EXIT_SUCCESS;
+}
+
+static const struct command {
+    const char *name;
+    int n_paths;
+    int (*run)(const struct options *options, char **paths);
+} commands[] = {
+    {"encode", 2, run_encode},
+    {"decode", 2, run_decode},
+    {"probe", 1, run_probe},
+};
+
+static void print_help(FILE *to) {
+    fprintf(to,
+            "usage: swcodec encode [options] IN OUT    compress IN into a stream of frames\n"
+            "       swcodec decode [options] IN OUT    restore it\n"
+            "       swcodec probe  [options] FILE      what a spill of FILE would gain\n"
+            "IN, OUT and FILE may be - for standard input and output.\n"
+            "\n"
+            "  -f, --force          replace an existing OUT; write a stream to a terminal\n"
+            "  -T, --threads N      work on N chunks at a time (1 ... %d; default: all cores)\n"
+            "  -c, --chunk-mib N    chunks of N MiB (1 ... %d; default %d); each is planned by itself\n"
+            "      --link-gbps X    probe: rate of the link between GPU and host in GB/s (default %d)\n"
+            "  -q, --quiet          no progress bar\n"
+            "  -h, --help           this text\n"
+            "  -V, --version        version\n"
+            "\n"
+            "Exit status: 0 success, 1 bad data or a failed read or write, 2 wrong usage.\n",
+            MAX_THREADS, MAX_CHUNK_MIB, DEFAULT_CHUNK_MIB, DEFAULT_LINK_GBPS);
+}
+
+static int usage(const char *what, const char *which) {
+    fprintf(stderr, "swcodec: %s%s\nTry 'swcodec --help'.\n", what, which);
+    return EXIT_USAGE;
+}
+
+static unsigned default_threads(void) {
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return n > MAX_THREADS ? MAX_THREADS : (unsigned)n;
+}
+
+static bool parse_unsigned(const char *text, unsigned max, unsigned *ret) {
+    char *end;
+    unsigned long value = strtoul(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end || value < 1 || value > max)
+        return false;
+    *ret = (unsigned)value;
+    return true;
+}
+
+static bool parse_rate(const char *text, double *ret) {
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !isfinite(value) || value <= 0)
+        return false;
+    *ret = value;
+    return true;
+}
+
+/* Returns -1 to go on, else the exit status. */
+static int parse_options(int argc, char **argv, struct options *ret) {
+    enum { OPTION_LINK = 256 };
+    static const struct option long_options[] = {
+        {"force", no_argument, NULL, 'f'},           {"threads", required_argument, NULL, 'T'},
+        {"chunk-mib", required_argument, NULL, 'c'}, {"link-gbps", required_argument, NULL, OPTION_LINK},
+        {"quiet", no_argument, NULL, 'q'},           {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},         {0},
+    };
+    for (int c; (c = getopt_long(argc, argv, "fT:c:qhV", long_options, NULL)) != -1;) {
+        if (c == 'h')
+            return print_help(stdout), EXIT_SUCCESS;
+        if (c == 'V')
+            return printf("swcodec %s\n", SW_VERSION), EXIT_SUCCESS;
+        if (c == '?')
+            return usage("see above", "");
+        if (c == 'T' && !parse_unsigned(optarg, MAX_THREADS, &ret->threads))
+            return usage("not a number of threads: ", optarg);
+        if (c == 'c' && !parse_unsigned(optarg, MAX_CHUNK_MIB, &ret->chunk_mib))
+            return usage("not a chunk size in MiB: ", optarg);
+        if (c == OPTION_LINK && !parse_rate(optarg, &ret->link_gbps))
+            return usage("not a rate in GB/s: ", optarg);
+        ret->is_forced |= c == 'f';
+        ret->is_quiet |= c == 'q';
+    }
+    return -1;
+}
+
+int main(int argc, char **argv) {
+    struct options options = {
+        .threads = default_threads(),
+        .chunk_mib = DEFAULT_CHUNK_MIB,
+        .link_gbps = DEFAULT_LINK_GBPS,
+    };
+    int status = parse_options(argc, argv, &options);
+    if (status >= 0)
+        return status;
+    if (optind == argc)
+        return usage("no command given", "");
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        if (strcmp(argv[optind], commands[i].name) != 0)
+            continue;
+        if (argc - optind - 1 != commands[i].n_paths)
+            return usage("wrong number of file names for ", commands[i].name);
+        return commands[i].run(&options, argv + optind + 1);
+    }
+    return usage("no such command: ", argv[optind]);
+}
