@@ -1,0 +1,233 @@
+/* The command swcodec as a user meets it: files, pipes, exit codes, messages. Each test has a folder of its own. */
+#include "codec/codec.h"
+#include "tests/lib/content.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/swcodec-test-XXXXXX";
+
+static void enter_folder(void) {
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder), 0);
+    ck_assert_int_eq(setenv("SWCODEC", SW_SWCODEC_PATH, 1), 0);
+}
+
+static void leave_folder(void) {
+    char command[100];
+    ck_assert_int_eq(chdir("/"), 0);
+    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* Exit status of a shell command; its standard error goes to the file "err". */
+static int run(const char *command) {
+    char line[1000];
+    (void)snprintf(line, sizeof line, "exec 2>err; set -o pipefail; %s", command);
+    pid_t pid = fork();
+    if (pid == 0) {
+        execlp("bash", "bash", "-c", line, (char *)NULL);
+        _exit(126);
+    }
+    int status;
+    ck_assert(pid > 0 && waitpid(pid, &status, 0) == pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void expect(int status, const char *command) {
+    int got = run(command);
+    ck_assert_msg(got == status, "%s: exit status %d", command, got);
+}
+
+static void expect_message(const char *text) {
+    char message[1000] = "";
+    FILE *file = fopen("err", "r");
+    ck_assert_ptr_nonnull(file);
+    size_t n = fread(message, 1, sizeof message - 1, file);
+    fclose(file);
+    message[n] = '\0';
+    ck_assert_msg(strstr(message, text) != NULL, "message is '%s', not '%s'", message, text);
+}
+
+static void write_file(const char *name, const void *data, size_t bytes) {
+    FILE *file = fopen(name, "wb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(data, 1, bytes, file), bytes);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static void make_file(const char *name, enum sw_content kind, size_t bytes) {
+    uint8_t *data = malloc(bytes + 1);
+    ck_assert_ptr_nonnull(data);
+    sw_content_fill(data, bytes, kind, bytes);
+    write_file(name, data, bytes);
+    free(data);
+}
+
+static size_t file_bytes(const char *name) {
+    struct stat st;
+    ck_assert_msg(stat(name, &st) == 0, "%s is missing", name);
+    return (size_t)st.st_size;
+}
+
+START_TEST(test_round_trips) {
+    static const size_t sizes[] = {0, 1, 1000, 1 << 20, (1 << 20) + 1, (5 << 20) + 12345};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        make_file("in", i % 2 ? SW_CONTENT_MIXED : SW_CONTENT_TEXT, sizes[i]);
+        expect(0, "$SWCODEC encode -f -c 1 -T 3 in stored && $SWCODEC decode -f stored out && cmp in out");
+        expect(0, "cat in | $SWCODEC encode -c 1 - - | tee piped | $SWCODEC decode - - | cmp - in && cmp piped stored");
+        expect(0, "$SWCODEC encode -T 1 - - < in | $SWCODEC decode -T 1 - /dev/stdout | cmp - in");
+    }
+    ck_assert_uint_lt(file_bytes("stored"), file_bytes("in"));
+}
+END_TEST
+
+START_TEST(test_existing_output) {
+    make_file("in", SW_CONTENT_TEXT, 100000);
+    write_file("out", "keep me", 7);
+    expect(1, "$SWCODEC encode in out");
+    expect_message("swcodec: out: already exists");
+    ck_assert_uint_eq(file_bytes("out"), 7);
+    expect(0, "chmod 640 in; $SWCODEC encode --force in out && $SWCODEC decode out back && cmp in back");
+    expect(0, "test $(stat -c %a out) = 640");
+    expect(0, "test $(ls | wc -l) = 4"); /* in, out, back, err: no temporary file stays */
+}
+END_TEST
+
+START_TEST(test_cut_stream) {
+    make_file("in", SW_CONTENT_TEXT, (3 << 20) + 5);
+    expect(0, "$SWCODEC encode -c 1 in stored");
+    size_t bytes = file_bytes("stored");
+    static const size_t ends[] = {0, 10, 63, 64, 100, 2000, 100000};
+    char command[200];
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        (void)snprintf(command, sizeof command, "head -c %zu stored | $SWCODEC decode - out", ends[i]);
+        expect(1, command);
+        expect_message("swcodec: standard input: stream is cut");
+    }
+    /* At a frame's border: all that is missing is the end frame. */
+    (void)snprintf(command, sizeof command, "head -c %zu stored > cut; $SWCODEC decode cut out", bytes - 64);
+    expect(1, command);
+    expect_message("swcodec: cut: stream is cut before its end");
+    expect(0, "test $(ls | wc -l) = 4"); /* in, stored, cut, err: no output, whole or part */
+    expect(1, "cat stored stored | $SWCODEC decode - out");
+    expect_message("more after the end");
+}
+END_TEST
+
+START_TEST(test_damaged_stream) {
+    make_file("in", SW_CONTENT_TEXT, (3 << 20) + 5);
+    expect(0, "$SWCODEC encode -c 1 in stored");
+    for (unsigned i = 0; i < 20; i++) {
+        char command[300];
+        size_t at = i < 5 ? i * 13 : file_bytes("stored") * i / 20;
+        (void)snprintf(command, sizeof command, /* more bytes than any padding has */
+                       "cp stored bad; printf 'twenty-four other bytes.' | "
+                       "dd of=bad bs=1 seek=%zu conv=notrunc status=none && cmp -s bad stored",
+                       at);
+        expect(1, command);
+        expect(1, "$SWCODEC decode bad out");
+        expect_message("swcodec: bad: ");
+        expect(1, "$SWCODEC decode bad - > part");
+        expect(0, "cmp -n $(stat -c %s part) part in"); /* what did come out is right */
+    }
+    expect(1, "$SWCODEC decode in out");
+    expect_message("swcodec: in: not a stream of frames");
+    expect(0, "test ! -e out");
+}
+END_TEST
+
+START_TEST(test_failed_files) {
+    make_file("in", SW_CONTENT_TEXT, 300000);
+    expect(1, "$SWCODEC encode missing out");
+    expect_message("swcodec: missing: No such file or directory");
+    expect(1, "$SWCODEC encode in missing/out");
+    expect_message("swcodec: missing/out: No such file or directory");
+    expect(1, "$SWCODEC encode . out");
+    expect_message("swcodec: .: Is a directory");
+    expect(1, "$SWCODEC encode in /dev/full");
+    expect_message("swcodec: /dev/full: No space left on device");
+    expect(1, "$SWCODEC encode in - > /dev/full");
+    expect_message("swcodec: standard output: No space left on device");
+    expect(1, "$SWCODEC probe in > /dev/full");
+    expect_message("swcodec: standard output: No space left on device");
+    expect(1, "$SWCODEC probe missing");
+    expect(0, "test ! -e out");
+    /* An input that stays open does not keep a failed output waiting. */
+    expect(
+        1,
+        "mkfifo pipe; exec 9<>pipe; cat in in in in in in in >&9 & timeout 10 $SWCODEC encode -c 1 - /dev/full < pipe;"
+        "status=$?; kill $!; exit $status");
+    expect_message("No space left on device");
+}
+END_TEST
+
+START_TEST(test_signals) {
+    make_file("in", SW_CONTENT_RANDOM, 8 << 20);
+    expect(141, "$SWCODEC encode in - | head -c 10 > /dev/null"); /* SIGPIPE, as any filter */
+    expect(143, "mkfifo pipe; exec 9<>pipe; $SWCODEC encode - out < pipe & until ls | grep -q out; do sleep 0.01; done;"
+                "kill $!; wait $!");
+    expect(0, "test \"$(ls | xargs)\" = 'err in pipe'"); /* neither the output nor a temporary file */
+}
+END_TEST
+
+START_TEST(test_probe) {
+    make_file("in", SW_CONTENT_TEXT, 1 << 20);
+    expect(0, "$SWCODEC probe --link-gbps 10 in > report");
+    expect(0, "grep -Eq '^ratio +[3-9][.][0-9]+$' report && grep -Eq '^codec +v5t$' report");
+    expect(0, "awk '/^ratio/{r=$2} /^spill rate/{s=$3} END{d=s-10*r; exit !(d<0.01 && d>-0.01)}' report");
+    expect(0, "grep -q '^encode rate' report");
+    expect(0, "head -c 1000000 /dev/urandom | $SWCODEC probe - | grep -Eq '^codec +raw$'");
+    expect(0, "$SWCODEC probe /dev/null | grep -Eq '^bytes +0$'");
+}
+END_TEST
+
+START_TEST(test_usage) {
+    static const char *const wrong[] = {
+        "$SWCODEC",
+        "$SWCODEC recode in out",
+        "$SWCODEC encode in",
+        "$SWCODEC encode in out more",
+        "$SWCODEC probe",
+        "$SWCODEC encode -T 0 in out",
+        "$SWCODEC encode -T -1 in out",
+        "$SWCODEC encode -T 3x in out",
+        "$SWCODEC encode -c 257 in out",
+        "$SWCODEC probe --link-gbps 0 in",
+        "$SWCODEC probe --link-gbps nan in",
+        "$SWCODEC encode --what in out",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        expect(2, wrong[i]);
+        expect_message("--help");
+    }
+    expect(0, "$SWCODEC --help | grep -q '^usage: swcodec'");
+    expect(0, "$SWCODEC --version | grep -Eq '^swcodec [0-9]+[.][0-9]+'");
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("swcodec");
+    TCase *tests = tcase_create("all");
+    tcase_set_timeout(tests, 120);
+    tcase_add_checked_fixture(tests, enter_folder, leave_folder);
+    tcase_add_test(tests, test_round_trips);
+    tcase_add_test(tests, test_existing_output);
+    tcase_add_test(tests, test_cut_stream);
+    tcase_add_test(tests, test_damaged_stream);
+    tcase_add_test(tests, test_failed_files);
+    tcase_add_test(tests, test_signals);
+    tcase_add_test(tests, test_probe);
+    tcase_add_test(tests, test_usage);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
