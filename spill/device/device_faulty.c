@@ -1,7 +1,8 @@
 /* device_faulty.c - a device whose n-th map, pin, encode, ... fails on request; everything else is the inner device.
  *
  * A late failure is not queued on the inner device: like a real one, it makes its slot skip what follows until it is
- * reported. After -SW_EGPULOST every queued step and every report fails, as with a dead context. */
+ * reported. After -SW_EGPULOST every queued step and every report fails, as with a dead context. A slot that "fails"
+ * with -SW_EAGAIN hangs until released, like one that waits for a client's event that does not come. */
 #include "spill/device/device.h"
 
 #include "base/alloc.h"
@@ -24,7 +25,8 @@ struct device_faulty {
     int code[OP_NR];
     bool late[OP_NR];
     bool lost;
-    int *pending; /* [n_slots] late failure that its slot has still to report */
+    pthread_cond_t released;
+    int *pending; /* [n_slots] late failure that its slot has still to report; -SW_EAGAIN: it hangs */
 };
 
 static struct device_faulty *faulty_of(const struct sw_device *device) {
@@ -42,7 +44,7 @@ static int fate(struct device_faulty *f, int operation, int slot, struct sw_err 
     (void)pthread_mutex_lock(&f->lock);
     if (slot >= 0 && f->lost)
         rc = -SW_EGPULOST;
-    else if (slot >= 0 && f->pending[slot])
+    else if (slot >= 0 && f->pending[slot] && f->pending[slot] != -SW_EAGAIN)
         rc = 1;
     else if (f->countdown[operation] > 0 && --f->countdown[operation] == 0) {
         f->lost = f->lost || f->code[operation] == -SW_EGPULOST;
@@ -125,6 +127,15 @@ static const void *faulty_sample_buffer(struct sw_device *device, unsigned s) {
     return inner->ops->sample_buffer(inner, s);
 }
 
+static bool hangs(struct device_faulty *f, unsigned s, bool wait) {
+    (void)pthread_mutex_lock(&f->lock);
+    while (wait && f->pending[s] == -SW_EAGAIN)
+        (void)pthread_cond_wait(&f->released, &f->lock);
+    bool hung = f->pending[s] == -SW_EAGAIN;
+    (void)pthread_mutex_unlock(&f->lock);
+    return hung;
+}
+
 /* The inner slot's report, overruled by a late failure. */
 static int overrule(struct device_faulty *f, unsigned s, int rc, struct sw_err *err) {
     if (rc == -SW_EAGAIN)
@@ -138,17 +149,21 @@ static int overrule(struct device_faulty *f, unsigned s, int rc, struct sw_err *
 
 static int faulty_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
     struct device_faulty *f = faulty_of(device);
+    if (hangs(f, s, false))
+        return -SW_EAGAIN;
     return overrule(f, s, f->inner->ops->slot_poll(f->inner, s, ret, err), err);
 }
 
 static int faulty_slot_wait(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
     struct device_faulty *f = faulty_of(device);
+    (void)hangs(f, s, true);
     return overrule(f, s, f->inner->ops->slot_wait(f->inner, s, ret, err), err);
 }
 
 static void faulty_close(struct sw_device *device) {
     struct device_faulty *f = faulty_of(device);
     f->inner->ops->close(f->inner);
+    (void)pthread_cond_destroy(&f->released);
     (void)pthread_mutex_destroy(&f->lock);
     sw_free(f->pending);
     sw_free(f);
@@ -184,6 +199,7 @@ int sw_device_faulty_open(struct sw_device **ret, struct sw_device *inner, struc
     f->inner = inner;
     f->pending = pending;
     (void)pthread_mutex_init(&f->lock, NULL);
+    (void)pthread_cond_init(&f->released, NULL);
     *ret = &f->device;
     return 0;
 }
@@ -198,5 +214,15 @@ void sw_device_faulty_arm(struct sw_device *faulty, const char *operation, unsig
     f->countdown[i] = nth;
     f->code[i] = code;
     f->late[i] = late != 0;
+    (void)pthread_mutex_unlock(&f->lock);
+}
+
+void sw_device_faulty_release(struct sw_device *faulty) {
+    struct device_faulty *f = faulty_of(faulty);
+    (void)pthread_mutex_lock(&f->lock);
+    for (unsigned s = 0; s < f->inner->ops->info(f->inner)->n_slots; s++)
+        if (f->pending[s] == -SW_EAGAIN)
+            f->pending[s] = 0;
+    (void)pthread_cond_broadcast(&f->released);
     (void)pthread_mutex_unlock(&f->lock);
 }

@@ -1,0 +1,190 @@
+#include "tests/lib/engine_fixture.h"
+
+#include "base/alloc.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+const struct sw_fixture_config sw_fixture_defaults = {
+    .n_slots = 2,
+    .chunk_bytes = 64 << 10,
+    .capacity_bytes = 64 << 20,
+    .initial_bytes = 0,
+    .max_regions = 1000,
+    .max_owner_regions = 500,
+    .max_owner_ops = 200,
+    .max_owner_mems = 200,
+};
+
+unsigned sw_count_fds(void) {
+    DIR *dir = opendir("/proc/self/fd");
+    unsigned n = 0;
+    ck_assert_ptr_nonnull(dir);
+    while (readdir(dir))
+        n++;
+    (void)closedir(dir);
+    return n;
+}
+
+void sw_fixture_open(struct sw_fixture *f, const struct sw_fixture_config *config) {
+    struct sw_device *host;
+    struct sw_err err = {0};
+    if (!config)
+        config = &sw_fixture_defaults;
+    memset(f, 0, sizeof *f);
+    ck_assert_int_eq(uv_loop_init(&f->loop), 0); /* the first loop of a process opens descriptors that stay */
+    ck_assert_int_eq(uv_loop_close(&f->loop), 0);
+    f->live_before = sw_alloc_live();
+    f->fds_before = sw_count_fds();
+    ck_assert_int_eq(uv_loop_init(&f->loop), 0);
+    struct sw_device_config device_config = {
+        .scratch_bytes = 64 << 20, .n_slots = config->n_slots, .chunk_bytes = config->chunk_bytes};
+    ck_assert_msg(sw_device_host_open(&host, &device_config, &err) == 0, "%s", err.msg);
+    ck_assert_int_eq(sw_device_faulty_open(&f->device, host, &err), 0);
+    struct sw_tier_host_config tier_config = {.capacity_bytes = config->capacity_bytes,
+                                              .initial_bytes = config->initial_bytes,
+                                              .slab_bytes = 2 << 20,
+                                              .devices = &f->device,
+                                              .n_devices = 1};
+    ck_assert_msg(sw_tier_host_open(&f->tier, &tier_config, &err) == 0, "%s", err.msg);
+    struct sw_engine_config engine_config = {.devices = &f->device,
+                                             .n_devices = 1,
+                                             .tier = f->tier,
+                                             .max_regions = config->max_regions,
+                                             .max_owner_regions = config->max_owner_regions,
+                                             .max_owner_ops = config->max_owner_ops,
+                                             .max_owner_mems = config->max_owner_mems};
+    ck_assert_msg(sw_engine_open(&f->engine, &f->loop, &engine_config, &err) == 0, "%s", err.msg);
+    ck_assert_int_eq(sw_owner_open(f->engine, &f->owner, &err), 0);
+}
+
+static void set_flag(void *arg) {
+    bool *flag = arg;
+    ck_assert(!*flag);
+    *flag = true;
+}
+
+void sw_fixture_until(struct sw_fixture *f, const bool *flag) {
+    while (!*flag)
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+}
+
+void sw_fixture_close_owner(struct sw_fixture *f, struct sw_owner *owner) {
+    bool closed = false;
+    sw_owner_close(owner, set_flag, &closed);
+    ck_assert(!closed);
+    sw_fixture_until(f, &closed);
+}
+
+void sw_fixture_close(struct sw_fixture *f) {
+    struct sw_engine_stats stats;
+    bool closed = false;
+    sw_alloc_fail_nth(0);
+    if (f->owner)
+        sw_fixture_close_owner(f, f->owner);
+    sw_engine_check(f->engine);
+    sw_engine_stats(f->engine, &stats);
+    ck_assert_uint_eq(stats.n_owners + stats.n_regions + stats.n_mems + stats.n_mapped + stats.n_ops, 0);
+    ck_assert_uint_eq(stats.tier.used_bytes, 0);
+    ck_assert_uint_eq(stats.tier.committed_frames, 0);
+    sw_engine_close(f->engine, set_flag, &closed);
+    ck_assert(!closed);
+    sw_fixture_until(f, &closed);
+    f->tier->ops->close(f->tier);
+    f->device->ops->close(f->device);
+    ck_assert_int_eq(uv_loop_close(&f->loop), 0);
+    ck_assert_int_eq(sw_alloc_live(), f->live_before);
+    ck_assert_uint_eq(sw_count_fds(), f->fds_before);
+}
+
+struct sw_memory sw_memory_new(size_t bytes) {
+    struct sw_memory m = {.bytes = bytes};
+    m.fd = memfd_create("client", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert_int_ge(m.fd, 0);
+    ck_assert_int_eq(ftruncate(m.fd, (off_t)bytes), 0);
+    ck_assert_int_eq(fcntl(m.fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    if (bytes > 0)
+        m.data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, m.fd, 0);
+    ck_assert(m.data != MAP_FAILED);
+    return m;
+}
+
+void sw_memory_free(struct sw_memory *m) {
+    if (m->data)
+        (void)munmap(m->data, m->bytes);
+    (void)close(m->fd);
+}
+
+struct sw_mem_desc sw_memory_desc(const struct sw_memory *m) {
+    struct sw_mem_desc desc = {.kind = SW_MEM_MEMFD, .bytes = m->bytes, .n_parts = 1};
+    desc.fds = sw_alloc_array(1, sizeof *desc.fds);
+    desc.part_bytes = sw_alloc_array(1, sizeof *desc.part_bytes);
+    ck_assert(desc.fds && desc.part_bytes);
+    desc.fds[0] = fcntl(m->fd, F_DUPFD_CLOEXEC, 0);
+    desc.part_bytes[0] = m->bytes;
+    return desc;
+}
+
+struct sw_mem *sw_fixture_mem(struct sw_fixture *f, struct sw_owner *owner, const struct sw_memory *memory, bool once) {
+    struct sw_mem_desc desc = sw_memory_desc(memory);
+    struct sw_err err = {0};
+    struct sw_mem *mem = NULL;
+    (void)f;
+    ck_assert_msg(sw_mem_open(owner, &desc, once, &mem, &err) == 0, "%s", err.msg);
+    ck_assert_ptr_null(desc.fds);
+    return mem;
+}
+
+void sw_fixture_close_mem(struct sw_fixture *f, struct sw_mem *mem) {
+    bool closed = false;
+    sw_mem_close(mem, set_flag, &closed);
+    ck_assert(!closed);
+    sw_fixture_until(f, &closed);
+}
+
+void sw_test_op_done(const struct sw_outcome *outcome, void *arg) {
+    struct sw_test_op *op = arg;
+    op->done = true;
+    op->calls++;
+    op->outcome = *outcome;
+}
+
+/* Waits for an accepted operation and closes its memory. */
+static int finish(struct sw_fixture *f, struct sw_mem *mem, int rc, struct sw_test_op *op) {
+    if (!rc) {
+        ck_assert_uint_eq(op->calls, 0);
+        sw_fixture_until(f, &op->done);
+        rc = op->outcome.err.code;
+    }
+    sw_fixture_close_mem(f, mem);
+    ck_assert_uint_le(op->calls, 1);
+    return rc;
+}
+
+int sw_fixture_spill(struct sw_fixture *f, const struct sw_memory *memory, uint64_t offset, uint64_t bytes,
+                     struct sw_test_op *op) {
+    memset(op, 0, sizeof *op);
+    struct sw_mem *mem = sw_fixture_mem(f, f->owner, memory, true);
+    struct sw_range range = {.mem = mem, .offset = offset, .bytes = bytes};
+    int rc = sw_engine_spill(f->owner, &range, sw_test_op_done, op, &op->id, &op->outcome.err);
+    return finish(f, mem, rc, op);
+}
+
+int sw_fixture_restore(struct sw_fixture *f, struct sw_region_id id, const struct sw_memory *memory, uint64_t offset,
+                       uint64_t bytes, bool keep, struct sw_test_op *op) {
+    memset(op, 0, sizeof *op);
+    struct sw_mem *mem = sw_fixture_mem(f, f->owner, memory, true);
+    struct sw_range range = {.mem = mem, .offset = offset, .bytes = bytes};
+    int rc = sw_engine_restore(f->owner, id, &range, keep, sw_test_op_done, op, &op->outcome.err);
+    return finish(f, mem, rc, op);
+}
+
+int sw_fixture_state(struct sw_fixture *f, struct sw_region_id id) {
+    struct sw_region_info info;
+    int rc = sw_engine_query(f->owner, id, &info, NULL);
+    return rc ? rc : (int)info.state;
+}

@@ -1,0 +1,75 @@
+/* engine_fixture.h - an engine on the host device (wrapped so that steps can be made to fail) and a real loop, for
+ * tests; and the test's own view of a client's memory.
+ *
+ * Every call checks what it does with ck_assert. sw_fixture_close() also proves that nothing is left: allocations,
+ * descriptors, mappings, arena bytes. */
+#ifndef SW_TEST_ENGINE_FIXTURE_H
+#define SW_TEST_ENGINE_FIXTURE_H
+
+#include "spill/engine.h"
+
+struct sw_fixture_config {
+    unsigned n_slots;
+    uint64_t chunk_bytes;
+    uint64_t capacity_bytes, initial_bytes;
+    unsigned max_regions, max_owner_regions, max_owner_ops, max_owner_mems;
+};
+extern const struct sw_fixture_config sw_fixture_defaults;
+
+struct sw_fixture {
+    uv_loop_t loop;
+    struct sw_device *device; /* a faulty one */
+    struct sw_tier *tier;
+    struct sw_engine *engine;
+    struct sw_owner *owner;
+    long live_before;
+    unsigned fds_before;
+};
+
+/* Config NULL: the defaults. */
+void sw_fixture_open(struct sw_fixture *ret, const struct sw_fixture_config *config);
+/* Closes the owner (if still there) and the engine. */
+void sw_fixture_close(struct sw_fixture *fixture);
+/* Runs the loop until *flag. */
+void sw_fixture_until(struct sw_fixture *fixture, const bool *flag);
+/* Closes an owner and waits. */
+void sw_fixture_close_owner(struct sw_fixture *fixture, struct sw_owner *owner);
+
+/* Open descriptors of this process. */
+unsigned sw_count_fds(void);
+
+/* A client's memfd, mapped; sealed against shrinking. */
+struct sw_memory {
+    int fd;
+    uint8_t *data;
+    size_t bytes;
+};
+struct sw_memory sw_memory_new(size_t bytes);
+void sw_memory_free(struct sw_memory *memory);
+/* A description of it with a descriptor of its own. */
+struct sw_mem_desc sw_memory_desc(const struct sw_memory *memory);
+/* Hands it to the engine. */
+struct sw_mem *sw_fixture_mem(struct sw_fixture *fixture, struct sw_owner *owner, const struct sw_memory *memory,
+                              bool once);
+void sw_fixture_close_mem(struct sw_fixture *fixture, struct sw_mem *mem);
+
+/* An operation and its end. */
+struct sw_test_op {
+    bool done;
+    unsigned calls;
+    struct sw_region_id id;
+    struct sw_outcome outcome;
+};
+/* done-callback of an operation whose arg is a struct sw_test_op. */
+void sw_test_op_done(const struct sw_outcome *outcome, void *arg);
+
+/* Spills or restores through a `once` memory and waits; returns the operation's error, also one at its start. */
+int sw_fixture_spill(struct sw_fixture *fixture, const struct sw_memory *memory, uint64_t offset, uint64_t bytes,
+                     struct sw_test_op *ret);
+int sw_fixture_restore(struct sw_fixture *fixture, struct sw_region_id id, const struct sw_memory *memory,
+                       uint64_t offset, uint64_t bytes, bool keep, struct sw_test_op *ret);
+
+/* State of a region of the fixture's owner, or the error of the query. */
+int sw_fixture_state(struct sw_fixture *fixture, struct sw_region_id id);
+
+#endif

@@ -1,0 +1,437 @@
+/* The engine through a real loop, on the host device with chunks small enough that every region has many. */
+#include "base/alloc.h"
+#include "tests/lib/content.h"
+#include "tests/lib/engine_fixture.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <string.h>
+
+static struct sw_fixture f;
+
+static void setup(void) {
+    sw_fixture_open(&f, NULL);
+}
+
+static void teardown(void) {
+    sw_fixture_close(&f);
+}
+
+static void fill(const struct sw_memory *memory, enum sw_content kind, uint64_t seed) {
+    sw_content_fill(memory->data, memory->bytes, kind, seed);
+}
+
+START_TEST(test_every_size_comes_back) {
+    static const size_t sizes[] = {0,     1,     7,     8,     9,     511,    512,    513,    1023,         4097,
+                                   32767, 32768, 65535, 65536, 65537, 131072, 200000, 655361, (1 << 20) + 3};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        enum sw_content kind = (enum sw_content)(i % SW_CONTENT_NR);
+        size_t offset = i * 13;
+        struct sw_memory from = sw_memory_new(sizes[i] + offset + 5), to = sw_memory_new(sizes[i] + offset + 50);
+        struct sw_test_op op;
+        fill(&from, kind, i);
+        ck_assert_int_eq(sw_fixture_spill(&f, &from, offset, sizes[i], &op), 0);
+        ck_assert_uint_eq(op.outcome.raw_bytes, sizes[i]);
+        ck_assert_uint_eq(op.outcome.region.slot, op.id.slot);
+        ck_assert_int_eq(sw_fixture_state(&f, op.id), SW_REGION_OUT);
+        sw_engine_check(f.engine);
+        ck_assert_int_eq(sw_fixture_restore(&f, op.id, &to, 7, sizes[i] + offset + 40, false, &op), 0);
+        ck_assert(sizes[i] == 0 || memcmp(to.data + 7, from.data + offset, sizes[i]) == 0);
+        for (size_t b = 0; b < 7; b++)
+            ck_assert_uint_eq(to.data[b], 0);
+        for (size_t b = sizes[i] + 7; b < to.bytes; b++)
+            ck_assert_uint_eq(to.data[b], 0);
+        ck_assert_int_eq(sw_fixture_state(&f, op.outcome.region), -SW_ESTALE);
+        sw_engine_check(f.engine);
+        sw_memory_free(&from);
+        sw_memory_free(&to);
+    }
+}
+END_TEST
+
+START_TEST(test_text_shrinks_and_the_books_say_so) {
+    struct sw_memory from = sw_memory_new(1 << 20);
+    struct sw_engine_stats stats;
+    struct sw_region_info info;
+    struct sw_test_op op;
+    fill(&from, SW_CONTENT_TEXT, 1);
+    ck_assert_int_eq(sw_fixture_spill(&f, &from, 0, from.bytes, &op), 0);
+    ck_assert_int_eq(op.outcome.codec, SW_CODEC_V5T);
+    ck_assert_uint_lt(op.outcome.stored_bytes, from.bytes / 2);
+    ck_assert_uint_le(op.outcome.queued_us, op.outcome.total_us);
+    ck_assert_int_eq(sw_engine_query(f.owner, op.id, &info, NULL), 0);
+    ck_assert_uint_eq(info.raw_bytes, from.bytes);
+    ck_assert_uint_eq(info.stored_bytes, op.outcome.stored_bytes);
+    ck_assert_str_eq(info.tier, "host");
+    sw_engine_stats(f.engine, &stats);
+    ck_assert_uint_eq(stats.spills, 1);
+    ck_assert_uint_eq(stats.spilled_raw_bytes, from.bytes);
+    ck_assert_uint_eq(stats.spilled_stored_bytes, op.outcome.stored_bytes);
+    ck_assert_uint_eq(stats.n_regions, 1);
+    ck_assert_uint_eq(stats.n_mapped, 0);
+    ck_assert_uint_ge(stats.tier.used_bytes, op.outcome.stored_bytes);
+    sw_memory_free(&from);
+}
+END_TEST
+
+START_TEST(test_keep_restores_again_and_drop_frees) {
+    struct sw_memory from = sw_memory_new(300000), to = sw_memory_new(300000);
+    struct sw_engine_stats stats;
+    struct sw_test_op op, again;
+    fill(&from, SW_CONTENT_MIXED, 3);
+    ck_assert_int_eq(sw_fixture_spill(&f, &from, 0, from.bytes, &op), 0);
+    for (int i = 0; i < 3; i++) {
+        memset(to.data, i, to.bytes);
+        ck_assert_int_eq(sw_fixture_restore(&f, op.id, &to, 0, to.bytes, true, &again), 0);
+        ck_assert_int_eq(memcmp(to.data, from.data, to.bytes), 0);
+        ck_assert_int_eq(sw_fixture_state(&f, op.id), SW_REGION_OUT);
+    }
+    ck_assert_int_eq(sw_engine_drop(f.owner, op.id, NULL), 0);
+    ck_assert_int_eq(sw_engine_drop(f.owner, op.id, NULL), -SW_ESTALE);
+    sw_engine_stats(f.engine, &stats);
+    ck_assert_uint_eq(stats.tier.used_bytes, 0);
+    sw_memory_free(&from);
+    sw_memory_free(&to);
+}
+END_TEST
+
+START_TEST(test_drifting_content_is_retrained) {
+    /* Text, then text over other letters: a table of the first half escapes every byte of the second. */
+    struct sw_memory from = sw_memory_new(4 << 20), to = sw_memory_new(4 << 20);
+    struct sw_test_op op;
+    fill(&from, SW_CONTENT_TEXT, 1);
+    size_t half = from.bytes / 2;
+    for (size_t i = half; i < from.bytes; i++)
+        from.data[i] = (uint8_t)~from.data[i];
+    ck_assert_int_eq(sw_fixture_spill(&f, &from, 0, from.bytes, &op), 0);
+    ck_assert_uint_lt(op.outcome.stored_bytes, from.bytes / 2);
+    ck_assert_int_eq(sw_fixture_restore(&f, op.id, &to, 0, to.bytes, false, &op), 0);
+    ck_assert_int_eq(memcmp(to.data, from.data, to.bytes), 0);
+    sw_memory_free(&from);
+    sw_memory_free(&to);
+}
+END_TEST
+
+START_TEST(test_refusals_name_what_is_wrong) {
+    struct sw_memory memory = sw_memory_new(100000);
+    struct sw_region_id id, none = {0, 0}, far = {100000, 1}, future = {0, 77};
+    struct sw_owner *other;
+    struct sw_test_op op;
+    struct sw_err err = {0};
+    fill(&memory, SW_CONTENT_TEXT, 1);
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 1, memory.bytes, &op), -SW_ERANGE);
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, UINT64_MAX, 2, &op), -SW_ERANGE);
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 2, UINT64_MAX, &op), -SW_ERANGE);
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, memory.bytes, &op), 0);
+    id = op.id;
+    ck_assert_int_eq(sw_fixture_restore(&f, id, &memory, 0, memory.bytes - 1, false, &op), -SW_ETOOSMALL);
+    ck_assert_int_eq(sw_fixture_restore(&f, id, &memory, 1, memory.bytes, false, &op), -SW_ERANGE);
+    ck_assert_int_eq(sw_fixture_restore(&f, none, &memory, 0, memory.bytes, false, &op), -SW_ENOENT);
+    ck_assert_int_eq(sw_fixture_restore(&f, far, &memory, 0, memory.bytes, false, &op), -SW_ENOENT);
+    ck_assert_int_eq(sw_fixture_restore(&f, future, &memory, 0, memory.bytes, false, &op), -SW_ESTALE);
+    ck_assert_int_eq(sw_owner_open(f.engine, &other, &err), 0);
+    struct sw_region_info info;
+    ck_assert_int_eq(sw_engine_query(other, id, &info, &err), -SW_ESTALE);
+    ck_assert_int_eq(sw_engine_drop(other, id, &err), -SW_ESTALE);
+    struct sw_mem *mem = sw_fixture_mem(&f, other, &memory, false);
+    struct sw_range range = {.mem = mem, .bytes = memory.bytes};
+    ck_assert_int_eq(sw_engine_restore(other, id, &range, false, sw_test_op_done, &op, &err), -SW_ESTALE);
+    sw_fixture_close_owner(&f, other);
+    ck_assert_int_eq(sw_fixture_state(&f, id), SW_REGION_OUT);
+
+    struct sw_mem_desc gpu = sw_memory_desc(&memory);
+    gpu.kind = SW_MEM_CUDA_VMM;
+    ck_assert_int_eq(sw_mem_open(f.owner, &gpu, true, &mem, &err), -SW_EDEVICE);
+    ck_assert_ptr_null(gpu.fds);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+START_TEST(test_an_event_on_the_host_is_not_supported) {
+    static const uint8_t event[SW_MEM_HANDLE_BYTES];
+    struct sw_memory memory = sw_memory_new(100000);
+    struct sw_test_op op = {0};
+    struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
+    struct sw_range range = {.mem = mem, .bytes = memory.bytes, .event = event};
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &op, &op.id, NULL), 0);
+    sw_fixture_until(&f, &op.done);
+    ck_assert_int_eq(op.outcome.err.code, -SW_ENOTSUP);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+START_TEST(test_a_once_memory_serves_once_a_kept_one_often) {
+    struct sw_memory memory = sw_memory_new(70000);
+    struct sw_engine_stats stats;
+    struct sw_test_op ops[3] = {0};
+    struct sw_err err = {0};
+    fill(&memory, SW_CONTENT_TEXT, 9);
+    struct sw_mem *once = sw_fixture_mem(&f, f.owner, &memory, true);
+    struct sw_range range = {.mem = once, .bytes = memory.bytes};
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &ops[0], &ops[0].id, &err), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &ops[1], &ops[1].id, &err), -SW_EINVAL);
+    sw_fixture_until(&f, &ops[0].done);
+    sw_engine_stats(f.engine, &stats);
+    ck_assert_uint_eq(stats.n_mapped, 0);
+    sw_fixture_close_mem(&f, once);
+
+    range.mem = sw_fixture_mem(&f, f.owner, &memory, false);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &ops[1], &ops[1].id, &err), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &ops[2], &ops[2].id, &err), 0);
+    sw_fixture_until(&f, &ops[1].done);
+    sw_fixture_until(&f, &ops[2].done);
+    sw_engine_stats(f.engine, &stats);
+    ck_assert_uint_eq(stats.n_mapped, 1);
+    sw_fixture_close_mem(&f, range.mem);
+    sw_engine_stats(f.engine, &stats);
+    ck_assert_uint_eq(stats.n_mapped, 0);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+START_TEST(test_busy_regions_are_left_alone) {
+    struct sw_memory memory = sw_memory_new(1 << 20);
+    struct sw_test_op spill = {0}, first = {0}, second = {0};
+    struct sw_err err = {0};
+    fill(&memory, SW_CONTENT_RANDOM, 4);
+    struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &memory, false), .bytes = memory.bytes};
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &spill, &spill.id, &err), 0);
+    ck_assert_int_eq(sw_engine_restore(f.owner, spill.id, &range, false, sw_test_op_done, &first, &err), -SW_ESTATE);
+    ck_assert_int_eq(sw_engine_drop(f.owner, spill.id, &err), -SW_EBUSY);
+    sw_fixture_until(&f, &spill.done);
+    ck_assert_int_eq(sw_engine_restore(f.owner, spill.id, &range, true, sw_test_op_done, &first, &err), 0);
+    ck_assert_int_eq(sw_engine_restore(f.owner, spill.id, &range, true, sw_test_op_done, &second, &err), -SW_EBUSY);
+    ck_assert_int_eq(sw_engine_drop(f.owner, spill.id, &err), -SW_EBUSY);
+    sw_engine_check(f.engine);
+    sw_fixture_until(&f, &first.done);
+    ck_assert_int_eq(first.outcome.err.code, 0);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+START_TEST(test_every_cap_refuses_with_limit) {
+    struct sw_test_op ops[4] = {0};
+    struct sw_err err = {0};
+    sw_fixture_close(&f);
+    struct sw_fixture_config config = sw_fixture_defaults;
+    config.max_owner_ops = 2;
+    config.max_owner_regions = 3;
+    config.max_owner_mems = 1;
+    config.max_regions = 4;
+    sw_fixture_open(&f, &config);
+    struct sw_memory memory = sw_memory_new(1000);
+    struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &memory, false), .bytes = memory.bytes};
+    struct sw_mem_desc desc = sw_memory_desc(&memory);
+    struct sw_mem *mem;
+    ck_assert_int_eq(sw_mem_open(f.owner, &desc, false, &mem, &err), -SW_ELIMIT);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &ops[i], &ops[i].id, &err), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &ops[2], &ops[2].id, &err), -SW_ELIMIT);
+    sw_fixture_until(&f, &ops[0].done);
+    sw_fixture_until(&f, &ops[1].done);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &ops[2], &ops[2].id, &err), 0);
+    sw_fixture_until(&f, &ops[2].done);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &ops[3], &ops[3].id, &err), -SW_ELIMIT);
+    struct sw_owner *other;
+    ck_assert_int_eq(sw_owner_open(f.engine, &other, &err), 0);
+    range.mem = sw_fixture_mem(&f, other, &memory, false);
+    ck_assert_int_eq(sw_engine_spill(other, &range, sw_test_op_done, &ops[3], &ops[3].id, &err), 0);
+    struct sw_region_id id;
+    ck_assert_int_eq(sw_engine_spill(other, &range, sw_test_op_done, &ops[3], &id, &err), -SW_ELIMIT);
+    sw_fixture_close_owner(&f, other);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+enum { N_OWNERS = 3, N_EACH = 12, FLIGHT_BYTES = 150000 };
+
+START_TEST(test_many_in_flight_of_many_owners) {
+    struct sw_memory from[N_OWNERS][N_EACH], to[N_OWNERS][N_EACH];
+    struct sw_owner *owners[N_OWNERS];
+    struct sw_test_op ops[N_OWNERS][N_EACH] = {0}, back[N_OWNERS][N_EACH] = {0};
+    struct sw_err err = {0};
+    for (int o = 0; o < N_OWNERS; o++) {
+        ck_assert_int_eq(sw_owner_open(f.engine, &owners[o], &err), 0);
+        for (int i = 0; i < N_EACH; i++) {
+            size_t bytes = (size_t)(FLIGHT_BYTES * i / 3 + o);
+            from[o][i] = sw_memory_new(bytes);
+            to[o][i] = sw_memory_new(bytes);
+            fill(&from[o][i], (enum sw_content)(i % SW_CONTENT_NR), (uint64_t)(o * 100 + i));
+            struct sw_range range = {.mem = sw_fixture_mem(&f, owners[o], &from[o][i], true), .bytes = bytes};
+            struct sw_test_op *op = &ops[o][i];
+            ck_assert_int_eq(sw_engine_spill(owners[o], &range, sw_test_op_done, op, &op->id, &err), 0);
+        }
+    }
+    sw_engine_check(f.engine);
+    for (int o = 0; o < N_OWNERS; o++)
+        for (int i = 0; i < N_EACH; i++) {
+            sw_fixture_until(&f, &ops[o][i].done);
+            ck_assert_int_eq(ops[o][i].outcome.err.code, 0);
+            struct sw_range range = {.mem = sw_fixture_mem(&f, owners[o], &to[o][i], true), .bytes = to[o][i].bytes};
+            ck_assert_int_eq(
+                sw_engine_restore(owners[o], ops[o][i].id, &range, i % 2 == 0, sw_test_op_done, &back[o][i], &err), 0);
+        }
+    for (int o = 0; o < N_OWNERS; o++)
+        for (int i = 0; i < N_EACH; i++) {
+            sw_fixture_until(&f, &back[o][i].done);
+            ck_assert_int_eq(back[o][i].outcome.err.code, 0);
+            ck_assert_uint_eq(back[o][i].calls, 1);
+            ck_assert(to[o][i].bytes == 0 || memcmp(to[o][i].data, from[o][i].data, to[o][i].bytes) == 0);
+        }
+    sw_engine_check(f.engine);
+    for (int o = 0; o < N_OWNERS; o++) {
+        sw_fixture_close_owner(&f, owners[o]);
+        for (int i = 0; i < N_EACH; i++) {
+            sw_memory_free(&from[o][i]);
+            sw_memory_free(&to[o][i]);
+        }
+    }
+}
+END_TEST
+
+START_TEST(test_closing_an_owner_cancels_what_it_runs) {
+    /* Every chunk of the first region may be under way, the later regions wait in line. */
+    enum { N = 6 };
+    struct sw_memory memory = sw_memory_new(8 << 20);
+    struct sw_test_op ops[N] = {0};
+    struct sw_owner *owner;
+    struct sw_err err = {0};
+    unsigned canceled = 0;
+    fill(&memory, SW_CONTENT_MIXED, 5);
+    ck_assert_int_eq(sw_owner_open(f.engine, &owner, &err), 0);
+    for (int i = 0; i < N; i++) {
+        struct sw_range range = {.mem = sw_fixture_mem(&f, owner, &memory, true), .bytes = memory.bytes};
+        ck_assert_int_eq(sw_engine_spill(owner, &range, sw_test_op_done, &ops[i], &ops[i].id, &err), 0);
+    }
+    struct sw_region_info info = {.state = SW_REGION_STAGING};
+    while (info.state == SW_REGION_STAGING)
+        ck_assert_int_eq(sw_engine_query(owner, ops[0].id, &info, &err), 0);
+    sw_fixture_close_owner(&f, owner);
+    for (int i = 0; i < N; i++) {
+        ck_assert_uint_eq(ops[i].calls, 1);
+        ck_assert(ops[i].outcome.err.code == 0 || ops[i].outcome.err.code == -SW_ECANCELED);
+        canceled += ops[i].outcome.err.code == -SW_ECANCELED;
+    }
+    ck_assert_uint_gt(canceled, 0);
+    struct sw_engine_stats stats;
+    sw_engine_stats(f.engine, &stats);
+    ck_assert_uint_eq(stats.canceled_ops, canceled);
+    ck_assert_uint_eq(stats.n_mapped + stats.n_mems + stats.n_regions, 0);
+    ck_assert_uint_eq(stats.tier.used_bytes, 0);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+START_TEST(test_states_pass_in_order) {
+    struct sw_memory memory = sw_memory_new(4 << 20);
+    struct sw_test_op op = {0};
+    struct sw_err err = {0};
+    int last = SW_REGION_STAGING;
+    fill(&memory, SW_CONTENT_TEXT, 5);
+    struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &memory, true), .bytes = memory.bytes};
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &op, &op.id, &err), 0);
+    ck_assert_int_eq(sw_fixture_state(&f, op.id), SW_REGION_STAGING);
+    while (!op.done) {
+        (void)uv_run(&f.loop, UV_RUN_ONCE);
+        int state = sw_fixture_state(&f, op.id);
+        ck_assert_int_ge(state, last);
+        last = state;
+    }
+    ck_assert_int_eq(last, SW_REGION_OUT);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+struct chain {
+    struct sw_owner *owner;
+    struct sw_range range;
+    unsigned left;
+    bool done, closed;
+};
+
+static void on_closed(void *arg) {
+    struct chain *chain = arg;
+    chain->closed = true;
+}
+
+static void on_chain(const struct sw_outcome *outcome, void *arg) {
+    struct chain *chain = arg;
+    struct sw_region_id id;
+    ck_assert_int_eq(outcome->err.code, 0);
+    ck_assert_int_eq(sw_engine_drop(chain->owner, outcome->region, NULL), 0);
+    if (chain->left-- > 0) {
+        ck_assert_int_eq(sw_engine_spill(chain->owner, &chain->range, on_chain, chain, &id, NULL), 0);
+    } else {
+        sw_mem_close(chain->range.mem, NULL, NULL);
+        sw_owner_close(chain->owner, on_closed, chain);
+        ck_assert_int_eq(sw_engine_spill(chain->owner, &chain->range, on_chain, chain, &id, NULL), -SW_ESHUTDOWN);
+    }
+}
+
+START_TEST(test_callbacks_may_start_and_close_things) {
+    struct sw_memory memory = sw_memory_new(100000);
+    struct chain chain = {.left = 10};
+    struct sw_region_id id;
+    ck_assert_int_eq(sw_owner_open(f.engine, &chain.owner, NULL), 0);
+    chain.range.mem = sw_fixture_mem(&f, chain.owner, &memory, false);
+    chain.range.bytes = memory.bytes;
+    ck_assert_int_eq(sw_engine_spill(chain.owner, &chain.range, on_chain, &chain, &id, NULL), 0);
+    sw_fixture_until(&f, &chain.closed);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+START_TEST(test_a_client_that_never_signals_blocks_only_itself) {
+    /* Two slots: one may hang in a client's event, the other must go on serving. */
+    static const uint8_t event[SW_MEM_HANDLE_BYTES];
+    struct sw_memory memory = sw_memory_new(300000);
+    struct sw_test_op stuck[2] = {0}, op;
+    struct sw_owner *late;
+    fill(&memory, SW_CONTENT_TEXT, 2);
+    ck_assert_int_eq(sw_owner_open(f.engine, &late, NULL), 0);
+    sw_device_faulty_arm(f.device, "wait_event", 1, -SW_EAGAIN, 1);
+    for (int i = 0; i < 2; i++) {
+        struct sw_range range = {.mem = sw_fixture_mem(&f, late, &memory, true), .bytes = memory.bytes, .event = event};
+        ck_assert_int_eq(sw_engine_spill(late, &range, sw_test_op_done, &stuck[i], &stuck[i].id, NULL), 0);
+    }
+    for (int i = 0; i < 5; i++) {
+        ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, memory.bytes, &op), 0);
+        ck_assert_int_eq(sw_fixture_restore(&f, op.id, &memory, 0, memory.bytes, false, &op), 0);
+    }
+    ck_assert(!stuck[0].done && !stuck[1].done);
+    sw_device_faulty_release(f.device);
+    sw_fixture_until(&f, &stuck[0].done);
+    sw_fixture_until(&f, &stuck[1].done);
+    ck_assert_int_eq(stuck[0].outcome.err.code, 0);
+    ck_assert_int_eq(stuck[1].outcome.err.code, -SW_ENOTSUP); /* the host device's own word on events */
+    sw_fixture_close_owner(&f, late);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("engine");
+    TCase *tcase = tcase_create("engine");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, test_every_size_comes_back);
+    tcase_add_test(tcase, test_text_shrinks_and_the_books_say_so);
+    tcase_add_test(tcase, test_keep_restores_again_and_drop_frees);
+    tcase_add_test(tcase, test_drifting_content_is_retrained);
+    tcase_add_test(tcase, test_refusals_name_what_is_wrong);
+    tcase_add_test(tcase, test_an_event_on_the_host_is_not_supported);
+    tcase_add_test(tcase, test_a_once_memory_serves_once_a_kept_one_often);
+    tcase_add_test(tcase, test_busy_regions_are_left_alone);
+    tcase_add_test(tcase, test_every_cap_refuses_with_limit);
+    tcase_add_test(tcase, test_many_in_flight_of_many_owners);
+    tcase_add_test(tcase, test_closing_an_owner_cancels_what_it_runs);
+    tcase_add_test(tcase, test_states_pass_in_order);
+    tcase_add_test(tcase, test_callbacks_may_start_and_close_things);
+    tcase_add_test(tcase, test_a_client_that_never_signals_blocks_only_itself);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
