@@ -1,0 +1,510 @@
+/* Requests that no client should make, to a real daemon: each gets its named error, the daemon goes on serving, and
+ * descriptors, mappings, regions and tier bytes are as before. */
+#include "tests/lib/content.h"
+#include "tests/lib/sound.h"
+#include "tests/lib/wire.h"
+#include <check.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { BYTES = 200000 };
+
+static struct sw_test_daemon daemon_process;
+static struct sw_sound before;
+static struct sw_wire wire;
+
+static void start(void) {
+    static const char *const options[] = {"max_session_operations=8", "max_session_memories=8", NULL};
+    sw_test_daemon_start(&daemon_process, SW_SPILLWAYD_PATH, options);
+    /* The first round trip makes what stays: worker threads' memory, arena slabs. */
+    if (sw_sound_round_trip(&daemon_process, BYTES, 7))
+        abort();
+}
+
+static void stop(void) {
+    if (sw_test_daemon_stop(&daemon_process, SIGTERM) != 0)
+        abort();
+    sw_test_daemon_clean(&daemon_process);
+}
+
+static void before_each(void) {
+    sw_sound_take(&daemon_process, &before);
+    sw_wire_open(&wire, daemon_process.socket);
+}
+
+static void after_each(void) {
+    sw_wire_close(&wire);
+    const char *wrong = sw_sound_check(&daemon_process, &before);
+    ck_assert_msg(wrong == NULL, "%s", wrong);
+}
+
+static int text_memfd(size_t bytes, uint64_t seed, int seals) {
+    uint8_t *content = malloc(bytes);
+    ck_assert_ptr_nonnull(content);
+    sw_content_fill(content, bytes, SW_CONTENT_TEXT, seed);
+    const int fd = sw_wire_memfd(content, bytes, seals);
+    free(content);
+    return fd;
+}
+
+/* Whether a memfd holds what text_memfd() put into one. */
+static bool holds_text(int fd, size_t bytes, uint64_t seed) {
+    uint8_t *content = malloc(bytes), *found = malloc(bytes);
+    ck_assert(content && found);
+    sw_content_fill(content, bytes, SW_CONTENT_TEXT, seed);
+    const bool same = pread(fd, found, bytes, 0) == (ssize_t)bytes && memcmp(found, content, bytes) == 0;
+    free(content);
+    free(found);
+    return same;
+}
+
+/* Spills BYTES of text from memory `mem`, which is closed again. */
+static struct sw_region_id spilled(struct sw_wire *by, uint64_t seed) {
+    struct sw_region_id id = {0};
+    const int fd = text_memfd(BYTES, seed, F_SEAL_SHRINK);
+    ck_assert_int_eq(sw_wire_mem(by, 1000, fd, BYTES, true), 0);
+    ck_assert_int_eq(sw_wire_spill(by, 1000, 0, BYTES, &id), 0);
+    (void)close(fd);
+    return id;
+}
+
+static void ck_restores(struct sw_wire *by, struct sw_region_id id, uint64_t seed) {
+    const int fd = sw_wire_memfd(NULL, BYTES, F_SEAL_SHRINK);
+    ck_assert_int_eq(sw_wire_mem(by, 1001, fd, BYTES, true), 0);
+    ck_assert_int_eq(sw_wire_restore(by, id, 1001, 0, BYTES), 0);
+    ck_assert(holds_text(fd, BYTES, seed));
+    (void)close(fd);
+}
+
+/* ---- packets ----------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *what;
+    size_t offset; /* one byte of a good packet is changed ... */
+    uint8_t value;
+    size_t bytes; /* ... and its length, if not 0 */
+    int code;
+    uint32_t seq; /* of the error */
+} bad_packets[] = {
+    {"magic", 0, 'X', 0, -SW_EPROTO, 77},
+    {"version", 4, SW_PROTO_VERSION + 1, 0, -SW_EVERSION, 77},
+    {"version, high byte", 5, 1, 0, -SW_EVERSION, 77},
+    {"unknown type", 6, 50, 0, -SW_EPROTO, 77},
+    {"a reply as request", 6, SW_MSG_OK, 0, -SW_EPROTO, 77},
+    {"length in the header", 12, 8, 0, -SW_EPROTO, 77},
+    {"huge length in the header", 15, 0xff, 0, -SW_EPROTO, 77},
+    {"truncated body", 0, 'S', 19, -SW_EPROTO, 77},
+    {"no body", 0, 'S', SW_PROTO_HEADER_BYTES, -SW_EPROTO, 77},
+    {"truncated header", 0, 'S', 15, -SW_EPROTO, 0},
+    {"one byte", 0, 'S', 1, -SW_EPROTO, 0},
+    {"bytes behind the body", 0, 'S', 21, -SW_EPROTO, 77},
+    {"longest packet", 0, 'S', SW_PROTO_MAX_PACKET_BYTES, -SW_EPROTO, 77},
+    {"oversized by one", 0, 'S', SW_PROTO_MAX_PACKET_BYTES + 1, -SW_EPROTO, 77},
+    {"oversized by far", 0, 'S', 60000, -SW_EPROTO, 77},
+};
+
+START_TEST(bad_packet_ends_the_session) {
+    static uint8_t packet[65536];
+    struct sw_msg msg = {.header = {.type = SW_MSG_STATUS, .seq = 77}};
+    const size_t bytes = sw_msg_encode(&msg, packet);
+    packet[bad_packets[_i].offset] = bad_packets[_i].value;
+    /* With descriptors on board, which must not stay behind either. */
+    ck_assert(sw_wire_send_raw(&wire, packet, bad_packets[_i].bytes ? bad_packets[_i].bytes : bytes, wire.socket, 3));
+    ck_assert_msg(sw_wire_await(&wire, bad_packets[_i].seq, &msg) == bad_packets[_i].code, "%s", bad_packets[_i].what);
+    ck_assert(sw_wire_is_closed(&wire));
+}
+END_TEST
+
+START_TEST(error_reaches_a_peer_that_went_on_sending) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_STATUS}};
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES] = {0};
+    ck_assert(sw_wire_send_raw(&wire, packet, 20, -1, 0));
+    for (int i = 0; i < 20; i++)
+        if (!sw_wire_send_raw(&wire, packet, 20, wire.socket, 2))
+            break;
+    ck_assert_int_eq(sw_wire_await(&wire, 0, &msg), -SW_EPROTO);
+    ck_assert(sw_wire_is_closed(&wire));
+}
+END_TEST
+
+START_TEST(hello_comes_first_and_once) {
+    struct sw_wire other;
+    struct sw_msg_status_ok status;
+    ck_assert(sw_wire_connect(&other, daemon_process.socket));
+    ck_assert_int_eq(sw_wire_status(&other, &status), -SW_EPROTO);
+    ck_assert(sw_wire_is_closed(&other));
+    sw_wire_close(&other);
+    ck_assert(sw_wire_connect(&other, daemon_process.socket));
+    ck_assert_int_eq(sw_wire_mem_parts(&other, 1, 0, 1, BYTES, wire.socket, 1), -SW_EPROTO);
+    sw_wire_close(&other);
+    ck_assert(sw_wire_connect(&other, daemon_process.socket));
+    ck_assert_int_eq(sw_wire_hello(&other, SW_PROTO_VERSION + 1), -SW_EVERSION);
+    ck_assert(sw_wire_is_closed(&other));
+    sw_wire_close(&other);
+    ck_assert_int_eq(sw_wire_hello(&wire, SW_PROTO_VERSION), -SW_EPROTO);
+    ck_assert(sw_wire_is_closed(&wire));
+}
+END_TEST
+
+START_TEST(seq_is_not_used_twice) {
+    const int fd = text_memfd(BYTES, 1, F_SEAL_SHRINK);
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
+    struct sw_msg msg = sw_wire_spill_msg(1, 0, BYTES);
+    const uint32_t seq = sw_wire_send(&wire, &msg, NULL, 0);
+    wire.seq--;
+    (void)sw_wire_send(&wire, &msg, NULL, 0);
+    /* Either the first has ended before the second was read, or the second is refused. */
+    int rc = sw_wire_await(&wire, seq, &msg);
+    ck_assert(rc == 0 || rc == -SW_EPROTO);
+    ck_assert(rc == 0 || sw_wire_is_closed(&wire));
+    (void)close(fd);
+}
+END_TEST
+
+/* ---- descriptors ------------------------------------------------------------------------------------------------- */
+
+START_TEST(descriptor_counts) {
+    struct sw_msg_status_ok status;
+    struct sw_msg msg = {.header = {.type = SW_MSG_STATUS}};
+    struct sw_region_id id;
+    const int fd = text_memfd(BYTES, 1, F_SEAL_SHRINK), fds[2] = {fd, fd};
+    /* None, too few, too many; the memory is refused for good, and so is what names it. */
+    ck_assert_int_eq(sw_wire_mem_open(&wire, 1, SW_MEM_MEMFD, 1, 0, BYTES), 0);
+    ck_assert_int_eq(sw_wire_mem_parts(&wire, 1, 0, 1, BYTES, fd, 0), -SW_EFDS);
+    ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &id), -SW_EFDS);
+    ck_assert_int_eq(sw_wire_mem_parts(&wire, 1, 0, 1, BYTES, fd, 1), -SW_EFDS);
+    ck_assert_int_eq(sw_wire_mem_close(&wire, 1), 0);
+    ck_assert_int_eq(sw_wire_mem_open(&wire, 1, SW_MEM_MEMFD, 1, 0, BYTES), 0);
+    ck_assert_int_eq(sw_wire_mem_parts(&wire, 1, 0, 1, BYTES, fd, 2), -SW_EFDS);
+    ck_assert_int_eq(sw_wire_mem_open(&wire, 2, SW_MEM_CUDA_VMM, 3, 0, 3), 0);
+    ck_assert_int_eq(sw_wire_mem_parts(&wire, 2, 0, 3, 1, fd, 2), -SW_EFDS);
+    /* With a message that takes none: refused, closed, and the session goes on. */
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, fds, 2), -SW_EFDS);
+    ck_assert_int_eq(sw_wire_status(&wire, &status), 0);
+    (void)close(fd);
+}
+END_TEST
+
+START_TEST(more_descriptors_than_a_packet_may_carry) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msg = {.header = {.type = SW_MSG_MEM_PARTS, .seq = 5}};
+    msg.u.mem_parts = (struct sw_msg_mem_parts){.mem = 1, .count = 64};
+    ck_assert(sw_wire_send_raw(&wire, packet, sw_msg_encode(&msg, packet), wire.socket, (unsigned)_i));
+    ck_assert_int_eq(sw_wire_await(&wire, 5, &msg), -SW_EFDS);
+    ck_assert(sw_wire_is_closed(&wire));
+}
+END_TEST
+
+/* Spills BYTES of a memory made of this descriptor; the descriptor is closed here. */
+static int spill_code(int fd, uint64_t claimed_bytes) {
+    struct sw_region_id id;
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(sw_wire_mem(&wire, 3, fd, claimed_bytes, true), 0);
+    (void)close(fd);
+    return sw_wire_spill(&wire, 3, 0, claimed_bytes, &id);
+}
+
+START_TEST(descriptors_of_the_wrong_kind) {
+    char path[128];
+    int pipes[2];
+    (void)snprintf(path, sizeof path, "%s/file", daemon_process.folder);
+    const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ck_assert_int_eq(ftruncate(file, BYTES), 0);
+    ck_assert_int_eq(pipe2(pipes, O_CLOEXEC), 0);
+    ck_assert_int_eq(spill_code(dup(pipes[0]), BYTES), -SW_EFDS);
+    ck_assert_int_eq(spill_code(dup(pipes[1]), BYTES), -SW_EFDS);
+    ck_assert_int_eq(spill_code(dup(wire.socket), BYTES), -SW_EFDS);
+    ck_assert_int_eq(spill_code(open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC), BYTES), -SW_EFDS);
+    ck_assert_int_eq(spill_code(open("/dev/zero", O_RDWR | O_CLOEXEC), BYTES), -SW_EFDS);
+    const int rc = spill_code(dup(file), BYTES);
+    ck_assert(rc == -SW_EFDS || rc == -SW_EUNSEALED); /* the latter where /tmp is a tmpfs */
+    (void)close(file);
+    (void)close(pipes[0]);
+    (void)close(pipes[1]);
+}
+END_TEST
+
+START_TEST(memfds_that_cannot_be_trusted) {
+    ck_assert_int_eq(spill_code(text_memfd(BYTES, 1, 0), BYTES), -SW_EUNSEALED);
+    ck_assert_int_eq(spill_code(text_memfd(BYTES, 1, F_SEAL_GROW), BYTES), -SW_EUNSEALED);
+    ck_assert_int_eq(spill_code(text_memfd(BYTES - 1, 1, F_SEAL_SHRINK), BYTES), -SW_ERANGE);
+    ck_assert_int_eq(spill_code(text_memfd(1, 1, F_SEAL_SHRINK), UINT64_C(1) << 40), -SW_ERANGE);
+    ck_assert_int_eq(spill_code(text_memfd(1, 1, F_SEAL_SHRINK), UINT64_MAX), -SW_ERANGE);
+}
+END_TEST
+
+/* ---- memories ---------------------------------------------------------------------------------------------------- */
+
+START_TEST(memories_of_the_wrong_shape) {
+    static const struct {
+        uint32_t kind, n_parts, once;
+    } shapes[] = {
+        {SW_MEM_KIND_NR, 1, 0},
+        {UINT32_MAX, 1, 0},
+        {SW_MEM_MEMFD, 0, 0},
+        {SW_MEM_MEMFD, 2, 0},
+        {SW_MEM_CUDA_IPC, 1, 0},
+        {SW_MEM_CUDA_POOL, 0, 0},
+        {SW_MEM_CUDA_VMM, 0, 0},
+        {SW_MEM_CUDA_VMM, SW_MEM_MAX_PARTS + 1, 0},
+        {SW_MEM_CUDA_VMM, UINT32_MAX, 0},
+        {SW_MEM_MEMFD, 1, 2},
+    };
+    struct sw_region_id id;
+    for (unsigned i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        ck_assert_int_eq(sw_wire_mem_open(&wire, 1, shapes[i].kind, shapes[i].n_parts, shapes[i].once, BYTES),
+                         -SW_EINVAL);
+        ck_assert_int_eq(sw_wire_mem_parts(&wire, 1, 0, 1, BYTES, wire.socket, 1), -SW_EINVAL);
+        ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, 1, &id), -SW_EINVAL);
+        ck_assert_int_eq(sw_wire_mem_close(&wire, 1), 0);
+    }
+    /* Well formed, but on a GPU that this daemon does not have. */
+    ck_assert_int_eq(sw_wire_mem_open(&wire, 1, SW_MEM_CUDA_IPC, 0, 1, BYTES), -SW_EDEVICE);
+    ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, 1, &id), -SW_EDEVICE);
+    ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, 1, &id), -SW_ENOENT); /* `once`: used up by the failure */
+    ck_assert_int_eq(sw_wire_mem_open(&wire, 2, SW_MEM_CUDA_VMM, 2, 0, 2 * BYTES), 0);
+    ck_assert_int_eq(sw_wire_mem_parts(&wire, 2, 0, 2, BYTES, wire.socket, 2), -SW_EDEVICE);
+}
+END_TEST
+
+START_TEST(parts_that_do_not_add_up) {
+    static const struct {
+        uint64_t bytes, part_bytes;
+        int code;
+    } sums[] = {
+        {2, UINT64_MAX, -SW_ERANGE}, {UINT64_MAX - 1, UINT64_MAX, -SW_ERANGE}, {0, UINT64_C(1) << 63, -SW_ERANGE},
+        {BYTES, BYTES, -SW_ERANGE},  {3 * BYTES, BYTES, -SW_ERANGE},
+    };
+    struct sw_region_id id;
+    for (unsigned i = 0; i < sizeof sums / sizeof sums[0]; i++) {
+        ck_assert_int_eq(sw_wire_mem_open(&wire, 1, SW_MEM_CUDA_VMM, 2, 0, sums[i].bytes), 0);
+        ck_assert_int_eq(sw_wire_mem_parts(&wire, 1, 0, 2, sums[i].part_bytes, wire.socket, 2), sums[i].code);
+        ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, 1, &id), sums[i].code);
+        ck_assert_int_eq(sw_wire_mem_close(&wire, 1), 0);
+    }
+}
+END_TEST
+
+START_TEST(parts_in_the_wrong_order) {
+    static const struct {
+        uint32_t first, count;
+    } parts[] = {{0, 1}, {2, 1}, {UINT32_MAX, 1}, {1, 0}, {1, 65}, {1, 3}, {1, UINT32_MAX}};
+    struct sw_region_id id;
+    for (unsigned i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        ck_assert_int_eq(sw_wire_mem_open(&wire, 1, SW_MEM_CUDA_VMM, 3, 0, 3), 0);
+        ck_assert_int_eq(sw_wire_mem_parts(&wire, 1, 0, 1, 1, wire.socket, 1), 0);
+        ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, 1, &id), -SW_EINVAL); /* parts missing; they may still come */
+        ck_assert_int_eq(sw_wire_mem_parts(&wire, 1, parts[i].first, parts[i].count, 1, wire.socket, 1), -SW_EINVAL);
+        ck_assert_int_eq(sw_wire_mem_parts(&wire, 1, 1, 1, 1, wire.socket, 1), -SW_EINVAL);
+        ck_assert_int_eq(sw_wire_mem_close(&wire, 1), 0);
+    }
+}
+END_TEST
+
+START_TEST(memory_numbers) {
+    struct sw_region_id id;
+    const struct sw_region_id stored = spilled(&wire, 3);
+    const int fd = text_memfd(BYTES, 1, F_SEAL_SHRINK);
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
+    ck_assert_int_eq(sw_wire_mem_open(&wire, 1, SW_MEM_MEMFD, 1, 0, BYTES), -SW_EEXIST);
+    ck_assert_int_eq(sw_wire_mem_parts(&wire, 1, 0, 1, BYTES, fd, 1), -SW_EINVAL); /* has all its parts */
+    ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &id), 0);                   /* and is none the worse */
+    ck_assert_int_eq(sw_wire_mem_close(&wire, 1), 0);
+    ck_assert_int_eq(sw_wire_mem_close(&wire, 1), -SW_ENOENT);
+    ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &id), -SW_ENOENT);
+    ck_assert_int_eq(sw_wire_mem_parts(&wire, 1, 0, 1, BYTES, fd, 1), -SW_ENOENT);
+    ck_assert_int_eq(sw_wire_restore(&wire, stored, UINT32_MAX, 0, BYTES), -SW_ENOENT);
+    /* `once` is for one operation, also one that is refused. */
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, true), 0);
+    ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES + 1, &id), -SW_ERANGE);
+    ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &id), -SW_ENOENT);
+    ck_restores(&wire, stored, 3);
+    (void)close(fd);
+}
+END_TEST
+
+START_TEST(session_limits) {
+    struct sw_msg msgs[9];
+    struct sw_region_id id;
+    struct sw_msg_status_ok status;
+    const int fd = text_memfd(BYTES, 1, F_SEAL_SHRINK);
+    for (uint32_t i = 0; i < 8; i++)
+        ck_assert_int_eq(sw_wire_mem(&wire, i, fd, BYTES, false), 0);
+    ck_assert_int_eq(sw_wire_mem_open(&wire, 8, SW_MEM_MEMFD, 1, 0, BYTES), -SW_ELIMIT);
+    ck_assert_int_eq(sw_wire_mem_parts(&wire, 8, 0, 1, BYTES, fd, 1), -SW_ELIMIT);
+    ck_assert_int_eq(sw_wire_spill(&wire, 8, 0, BYTES, &id), -SW_ELIMIT);
+    ck_assert_int_eq(sw_wire_mem_close(&wire, 7), 0);
+    ck_assert_int_eq(sw_wire_mem(&wire, 8, fd, BYTES, false), 0);
+    /* A burst beyond max_session_operations: eight replies of success and, unless the daemon was quick, a refusal. */
+    unsigned refused = 0;
+    for (int i = 0; i < 9; i++) {
+        msgs[i] = sw_wire_spill_msg(0, 0, BYTES);
+        (void)sw_wire_send(&wire, &msgs[i], NULL, 0);
+    }
+    for (int i = 0; i < 9; i++) {
+        struct sw_msg msg;
+        ck_assert_int_eq(sw_wire_receive(&wire, &msg), 1);
+        if (msg.header.type == SW_MSG_ERROR) {
+            ck_assert_str_eq((const char *)msg.u.error.name, "ELIMIT");
+            refused++;
+        }
+    }
+    ck_assert_uint_le(refused, 1);
+    ck_assert_int_eq(sw_wire_status(&wire, &status), 0);
+    ck_assert_uint_eq(status.regions, 9 - refused);
+    (void)close(fd);
+}
+END_TEST
+
+/* ---- ranges and regions ------------------------------------------------------------------------------------------ */
+
+START_TEST(ranges_beyond_the_memory) {
+    static const struct {
+        uint64_t offset, bytes;
+    } ranges[] = {
+        {0, BYTES + 1},
+        {1, BYTES},
+        {BYTES, 1},
+        {BYTES + 1, 0},
+        {0, UINT64_MAX},
+        {UINT64_MAX, 0},
+        {UINT64_MAX, 1},
+        {UINT64_MAX, UINT64_MAX},
+        {1, UINT64_MAX},
+        {BYTES, UINT64_MAX - BYTES + 1},
+        {UINT64_C(1) << 63, UINT64_C(1) << 63},
+    };
+    struct sw_region_id id;
+    const struct sw_region_id stored = spilled(&wire, 4);
+    const int fd = text_memfd(BYTES, 5, F_SEAL_SHRINK);
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
+    for (unsigned i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        ck_assert_int_eq(sw_wire_spill(&wire, 1, ranges[i].offset, ranges[i].bytes, &id), -SW_ERANGE);
+        ck_assert_int_eq(sw_wire_restore(&wire, stored, 1, ranges[i].offset, ranges[i].bytes), -SW_ERANGE);
+    }
+    ck_assert(holds_text(fd, BYTES, 5));
+    ck_assert_int_eq(sw_wire_spill(&wire, 1, BYTES, 0, &id), 0); /* nothing, at the very end, is fine */
+    ck_restores(&wire, stored, 4);
+    (void)close(fd);
+}
+END_TEST
+
+static void ck_unreachable(struct sw_wire *by, struct sw_region_id id, int code, int other_code) {
+    struct sw_msg_region region;
+    const int fd = sw_wire_memfd(NULL, BYTES, F_SEAL_SHRINK);
+    ck_assert_int_eq(sw_wire_mem(by, 900, fd, BYTES, false), 0);
+    const int codes[] = {sw_wire_restore(by, id, 900, 0, BYTES), sw_wire_query(by, id, &region), sw_wire_drop(by, id)};
+    for (int i = 0; i < 3; i++)
+        ck_assert_msg(codes[i] == code || codes[i] == other_code, "request %d gave %s", i, sw_err_name(codes[i]));
+    ck_assert_int_eq(sw_wire_mem_close(by, 900), 0);
+    (void)close(fd);
+}
+
+START_TEST(ids_that_are_not_ours) {
+    struct sw_wire other;
+    const struct sw_region_id mine = spilled(&wire, 6);
+    sw_wire_open(&other, daemon_process.socket);
+    /* Another session's: its existence is not even confirmed. */
+    ck_unreachable(&other, mine, -SW_ESTALE, -SW_ENOENT);
+    ck_unreachable(&wire, (struct sw_region_id){mine.slot, mine.gen + 1}, -SW_ESTALE, -SW_ENOENT);
+    ck_unreachable(&wire, (struct sw_region_id){mine.slot, mine.gen - 1}, -SW_ESTALE, -SW_ENOENT);
+    ck_unreachable(&wire, (struct sw_region_id){0, 0}, -SW_ENOENT, -SW_ESTALE);
+    ck_unreachable(&wire, (struct sw_region_id){mine.slot + 1000, 1}, -SW_ENOENT, -SW_ESTALE);
+    ck_unreachable(&wire, (struct sw_region_id){UINT32_MAX, UINT32_MAX}, -SW_ENOENT, -SW_ENOENT);
+    ck_restores(&wire, mine, 6);
+    ck_unreachable(&wire, mine, -SW_ESTALE, -SW_ESTALE); /* used up by its restore */
+    const struct sw_region_id dropped = spilled(&wire, 7);
+    ck_assert_int_eq(sw_wire_drop(&wire, dropped), 0);
+    ck_unreachable(&wire, dropped, -SW_ESTALE, -SW_ESTALE);
+    sw_wire_close(&other);
+}
+END_TEST
+
+START_TEST(restore_into_the_wrong_place) {
+    const struct sw_region_id id = spilled(&wire, 8);
+    const int fd = sw_wire_memfd(NULL, BYTES, F_SEAL_SHRINK);
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
+    ck_assert_int_eq(sw_wire_restore(&wire, id, 1, 0, BYTES - 1), -SW_ETOOSMALL);
+    ck_assert_int_eq(sw_wire_restore(&wire, id, 1, 0, 0), -SW_ETOOSMALL);
+    ck_assert_int_eq(sw_wire_restore(&wire, id, 1, 1, BYTES - 1), -SW_ETOOSMALL);
+    (void)close(fd);
+    /* A memory that cannot be written: the region stays. */
+    const int sealed = text_memfd(BYTES, 1, F_SEAL_SHRINK | F_SEAL_WRITE);
+    ck_assert_int_eq(sw_wire_mem(&wire, 2, sealed, BYTES, true), 0);
+    ck_assert_int_eq(sw_wire_restore(&wire, id, 2, 0, BYTES), -SW_EACCES);
+    (void)close(sealed);
+    const int pipe_like = dup(wire.socket);
+    ck_assert_int_eq(sw_wire_mem(&wire, 2, pipe_like, BYTES, true), 0);
+    ck_assert_int_eq(sw_wire_restore(&wire, id, 2, 0, BYTES), -SW_EFDS);
+    (void)close(pipe_like);
+    ck_restores(&wire, id, 8);
+}
+END_TEST
+
+START_TEST(unknown_flags_and_events) {
+    const struct sw_region_id id = spilled(&wire, 9);
+    const int fd = text_memfd(BYTES, 1, F_SEAL_SHRINK);
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
+    struct sw_msg msg = sw_wire_spill_msg(1, 0, BYTES);
+    msg.u.spill.flags = SW_REQ_KEEP; /* RESTORE's */
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_EINVAL);
+    msg = sw_wire_spill_msg(1, 0, BYTES);
+    msg.u.spill.flags = 0x80000000u;
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_EINVAL);
+    msg = sw_wire_spill_msg(1, 0, BYTES);
+    msg.u.spill.flags = SW_REQ_EVENT; /* host memory knows no GPU events */
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_ENOTSUP);
+    msg = (struct sw_msg){.header = {.type = SW_MSG_RESTORE}};
+    msg.u.restore = (struct sw_msg_restore){.slot = id.slot, .gen = id.gen, .mem = 1, .flags = 4, .bytes = BYTES};
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_EINVAL);
+    ck_restores(&wire, id, 9);
+    (void)close(fd);
+}
+END_TEST
+
+START_TEST(failures_are_logged_by_name) {
+    struct sw_region_id id;
+    const unsigned logged = sw_test_daemon_logged(&daemon_process, "event=request.failed ");
+    ck_assert_int_eq(sw_wire_spill(&wire, 123456, 0, 1, &id), -SW_ENOENT);
+    ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "event=request.failed "), logged + 1);
+    ck_assert_uint_ge(sw_test_daemon_logged(&daemon_process, "request=spill seq=2 name=ENOENT scope=request"), 1);
+    /* A client's name cannot forge a log line. */
+    ck_assert_uint_ge(sw_test_daemon_logged(&daemon_process, "client=\"test \\\"wire\\\"\\x0a\""), 1);
+}
+END_TEST
+
+int main(void) {
+    TCase *tests = tcase_create("bad_input");
+    tcase_set_timeout(tests, 120);
+    tcase_add_unchecked_fixture(tests, start, stop);
+    tcase_add_checked_fixture(tests, before_each, after_each);
+    tcase_add_loop_test(tests, bad_packet_ends_the_session, 0, (int)(sizeof bad_packets / sizeof bad_packets[0]));
+    tcase_add_test(tests, error_reaches_a_peer_that_went_on_sending);
+    tcase_add_test(tests, hello_comes_first_and_once);
+    tcase_add_test(tests, seq_is_not_used_twice);
+    tcase_add_test(tests, descriptor_counts);
+    tcase_add_loop_test(tests, more_descriptors_than_a_packet_may_carry, 65, 67);
+    tcase_add_test(tests, descriptors_of_the_wrong_kind);
+    tcase_add_test(tests, memfds_that_cannot_be_trusted);
+    tcase_add_test(tests, memories_of_the_wrong_shape);
+    tcase_add_test(tests, parts_that_do_not_add_up);
+    tcase_add_test(tests, parts_in_the_wrong_order);
+    tcase_add_test(tests, memory_numbers);
+    tcase_add_test(tests, session_limits);
+    tcase_add_test(tests, ranges_beyond_the_memory);
+    tcase_add_test(tests, ids_that_are_not_ours);
+    tcase_add_test(tests, restore_into_the_wrong_place);
+    tcase_add_test(tests, unknown_flags_and_events);
+    tcase_add_test(tests, failures_are_logged_by_name);
+    Suite *suite = suite_create("bad_input");
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,32 @@
+/* spillwayd.h - a real spillwayd process for a test: started in a folder of its own, watched, stopped, counted.
+ *
+ * What cannot be set up aborts the test. The process dies with the thread that started it, so a test that crashes
+ * leaves none behind. thread: the one that started it. */
+#ifndef SW_TEST_SPILLWAYD_H
+#define SW_TEST_SPILLWAYD_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct sw_test_daemon {
+    pid_t pid; /* 0: not running */
+    char folder[64], socket[96], log[96];
+};
+
+/* Starts `program` on the host device with a small tier and NULL-terminated options "name=value"; a folder in *daemon
+ * that is not empty is used again. Returns true when it is ready, false when it has exited (status in *ret_exit). */
+bool sw_test_daemon_try(struct sw_test_daemon *daemon, const char *program, const char *const *options, int *ret_exit);
+/* The same in a new folder; must become ready. */
+void sw_test_daemon_start(struct sw_test_daemon *daemon, const char *program, const char *const *options);
+/* Sends the signal (0: none) and waits; returns the exit code, or -signal if one ended it; -1000 if it hangs. */
+int sw_test_daemon_stop(struct sw_test_daemon *daemon, int signal);
+/* Removes the folder. */
+void sw_test_daemon_clean(struct sw_test_daemon *daemon);
+/* Descriptors that the process has open. */
+unsigned sw_test_daemon_fds(const struct sw_test_daemon *daemon);
+/* CPU time of the process so far. */
+double sw_test_daemon_cpu_s(const struct sw_test_daemon *daemon);
+/* Lines of the log that contain the text. */
+unsigned sw_test_daemon_logged(const struct sw_test_daemon *daemon, const char *text);
+
+#endif

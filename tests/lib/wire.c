@@ -1,0 +1,199 @@
+#include "tests/lib/wire.h"
+
+#include "base/assert.h"
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+bool sw_wire_connect(struct sw_wire *ret, const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    SW_ASSERT(strlen(path) < sizeof address.sun_path);
+    (void)strcpy(address.sun_path, path);
+    ret->seq = 0;
+    ret->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    SW_ASSERT(ret->socket >= 0);
+    if (connect(ret->socket, (const struct sockaddr *)&address, sizeof address) == 0)
+        return true;
+    sw_wire_close(ret);
+    return false;
+}
+
+void sw_wire_open(struct sw_wire *ret, const char *path) {
+    SW_ASSERT(sw_wire_connect(ret, path));
+    SW_ASSERT(sw_wire_hello(ret, SW_PROTO_VERSION) == 0);
+}
+
+void sw_wire_close(struct sw_wire *wire) {
+    if (wire->socket >= 0)
+        (void)close(wire->socket);
+    wire->socket = -1;
+}
+
+bool sw_wire_send_raw(struct sw_wire *wire, const void *packet, size_t bytes, int fd, unsigned n_fds) {
+    enum { MOST = 253 }; /* the kernel's SCM_MAX_FD */
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(MOST * sizeof(int))] = {0};
+    struct iovec io = {.iov_base = (void *)(uintptr_t)packet, .iov_len = bytes};
+    struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
+    SW_ASSERT(n_fds <= MOST);
+    if (n_fds) {
+        message.msg_control = control;
+        message.msg_controllen = CMSG_SPACE(n_fds * sizeof fd);
+        struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(n_fds * sizeof fd);
+        for (unsigned i = 0; i < n_fds; i++)
+            memcpy(CMSG_DATA(rights) + i * sizeof fd, &fd, sizeof fd);
+    }
+    return sendmsg(wire->socket, &message, MSG_NOSIGNAL) == (ssize_t)bytes;
+}
+
+uint32_t sw_wire_send(struct sw_wire *wire, struct sw_msg *msg, const int *fds, unsigned n_fds) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    msg->header.seq = ++wire->seq;
+    (void)sw_packet_send(wire->socket, packet, sw_msg_encode(msg, packet), fds, n_fds);
+    return wire->seq;
+}
+
+int sw_wire_receive(struct sw_wire *wire, struct sw_msg *ret) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    int fds[SW_PROTO_MAX_FDS];
+    size_t bytes = 0;
+    unsigned n_fds = 0;
+    struct pollfd poll_fd = {.fd = wire->socket, .events = POLLIN};
+    if (poll(&poll_fd, 1, SW_WIRE_TIMEOUT_MS) <= 0)
+        return -1;
+    if (sw_packet_receive(wire->socket, packet, &bytes, fds, &n_fds) < 0 || bytes == 0)
+        return 0;
+    SW_ASSERT(n_fds == 0);
+    SW_ASSERT(sw_msg_decode(ret, packet, bytes, NULL) == 0);
+    return 1;
+}
+
+int sw_wire_await(struct sw_wire *wire, uint32_t seq, struct sw_msg *ret) {
+    struct sw_err err;
+    const int rc = sw_wire_receive(wire, ret);
+    SW_ASSERT(rc >= 0);
+    if (rc == 0)
+        return -SW_ECONN;
+    SW_ASSERT(ret->header.seq == seq);
+    if (ret->header.type != SW_MSG_ERROR)
+        return 0;
+    sw_msg_to_err(&err, &ret->u.error);
+    return err.code;
+}
+
+int sw_wire_call(struct sw_wire *wire, struct sw_msg *msg, const int *fds, unsigned n_fds) {
+    return sw_wire_await(wire, sw_wire_send(wire, msg, fds, n_fds), msg);
+}
+
+bool sw_wire_is_closed(struct sw_wire *wire) {
+    struct sw_msg msg;
+    int rc;
+    while ((rc = sw_wire_receive(wire, &msg)) > 0)
+        continue;
+    return rc == 0;
+}
+
+int sw_wire_hello(struct sw_wire *wire, uint32_t version) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_HELLO}};
+    msg.u.hello.version = version;
+    sw_msg_set_text(msg.u.hello.client, sizeof msg.u.hello.client, "test \"wire\"\n");
+    const int rc = sw_wire_call(wire, &msg, NULL, 0);
+    SW_ASSERT(rc != 0 || msg.header.type == SW_MSG_HELLO_OK);
+    return rc;
+}
+
+int sw_wire_mem_open(struct sw_wire *wire, uint32_t mem, uint32_t kind, uint32_t n_parts, uint32_t once,
+                     uint64_t bytes) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_MEM_OPEN}};
+    msg.u.mem_open =
+        (struct sw_msg_mem_open){.mem = mem, .kind = kind, .n_parts = n_parts, .once = once, .bytes = bytes};
+    return sw_wire_call(wire, &msg, NULL, 0);
+}
+
+int sw_wire_mem_parts(struct sw_wire *wire, uint32_t mem, uint32_t first, uint32_t count, uint64_t part_bytes, int fd,
+                      unsigned n_fds) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msg = {.header = {.type = SW_MSG_MEM_PARTS, .seq = ++wire->seq}};
+    msg.u.mem_parts = (struct sw_msg_mem_parts){.mem = mem, .first = first, .count = count};
+    for (unsigned i = 0; i < SW_PROTO_MAX_FDS; i++)
+        msg.u.mem_parts.part_bytes[i] = part_bytes;
+    SW_ASSERT(sw_wire_send_raw(wire, packet, sw_msg_encode(&msg, packet), fd, n_fds));
+    return sw_wire_await(wire, wire->seq, &msg);
+}
+
+int sw_wire_mem_close(struct sw_wire *wire, uint32_t mem) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_MEM_CLOSE}};
+    msg.u.mem_close.mem = mem;
+    return sw_wire_call(wire, &msg, NULL, 0);
+}
+
+int sw_wire_mem(struct sw_wire *wire, uint32_t mem, int fd, uint64_t bytes, bool once) {
+    const int rc = sw_wire_mem_open(wire, mem, SW_MEM_MEMFD, 1, once, bytes);
+    return rc < 0 ? rc : sw_wire_mem_parts(wire, mem, 0, 1, bytes, fd, 1);
+}
+
+struct sw_msg sw_wire_spill_msg(uint32_t mem, uint64_t offset, uint64_t bytes) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_SPILL}};
+    msg.u.spill = (struct sw_msg_spill){.mem = mem, .offset = offset, .bytes = bytes};
+    return msg;
+}
+
+int sw_wire_spill(struct sw_wire *wire, uint32_t mem, uint64_t offset, uint64_t bytes, struct sw_region_id *ret) {
+    struct sw_msg msg = sw_wire_spill_msg(mem, offset, bytes);
+    const int rc = sw_wire_call(wire, &msg, NULL, 0);
+    if (rc == 0) {
+        SW_ASSERT(msg.header.type == SW_MSG_RESULT && msg.u.result.raw_bytes == bytes);
+        *ret = (struct sw_region_id){.slot = msg.u.result.slot, .gen = msg.u.result.gen};
+    }
+    return rc;
+}
+
+int sw_wire_restore(struct sw_wire *wire, struct sw_region_id id, uint32_t mem, uint64_t offset, uint64_t bytes) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_RESTORE}};
+    msg.u.restore =
+        (struct sw_msg_restore){.slot = id.slot, .gen = id.gen, .mem = mem, .offset = offset, .bytes = bytes};
+    const int rc = sw_wire_call(wire, &msg, NULL, 0);
+    SW_ASSERT(rc != 0 || msg.header.type == SW_MSG_RESULT);
+    return rc;
+}
+
+int sw_wire_drop(struct sw_wire *wire, struct sw_region_id id) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_DROP}};
+    msg.u.drop = (struct sw_msg_drop){.slot = id.slot, .gen = id.gen};
+    return sw_wire_call(wire, &msg, NULL, 0);
+}
+
+int sw_wire_query(struct sw_wire *wire, struct sw_region_id id, struct sw_msg_region *ret) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_QUERY}};
+    msg.u.query = (struct sw_msg_query){.slot = id.slot, .gen = id.gen};
+    const int rc = sw_wire_call(wire, &msg, NULL, 0);
+    if (rc == 0)
+        *ret = msg.u.region;
+    return rc;
+}
+
+int sw_wire_status(struct sw_wire *wire, struct sw_msg_status_ok *ret) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_STATUS}};
+    const int rc = sw_wire_call(wire, &msg, NULL, 0);
+    if (rc == 0)
+        *ret = msg.u.status_ok;
+    return rc;
+}
+
+int sw_wire_memfd(const void *content, size_t bytes, int seals) {
+    const int fd = memfd_create("spillway-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    SW_ASSERT(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
+    for (size_t done = 0; content && done < bytes;) {
+        const ssize_t n = pwrite(fd, (const char *)content + done, bytes - done, (off_t)done);
+        SW_ASSERT(n > 0);
+        done += (size_t)n;
+    }
+    SW_ASSERT(seals == 0 || fcntl(fd, F_ADD_SEALS, seals) == 0);
+    return fd;
+}
