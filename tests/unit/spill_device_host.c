@@ -1,0 +1,353 @@
+/* The host device by its own contract: slots, memory of all sorts of bad descriptors, clients that misbehave. */
+#include "base/alloc.h"
+#include "spill/device/device.h"
+#include "tests/lib/content.h"
+#include "tests/lib/engine_fixture.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { CHUNK = 256 << 10 };
+
+static struct sw_device *device;
+static struct sw_err err;
+static long live;
+static unsigned fds;
+
+static void setup(void) {
+    struct sw_device_config config = {.scratch_bytes = 64 << 20, .n_slots = 2, .chunk_bytes = CHUNK};
+    live = sw_alloc_live();
+    fds = sw_count_fds();
+    ck_assert_int_eq(sw_device_host_open(&device, &config, &err), 0);
+}
+
+static void teardown(void) {
+    device->ops->close(device);
+    ck_assert_int_eq(sw_alloc_live(), live);
+    ck_assert_uint_eq(sw_count_fds(), fds);
+}
+
+static struct sw_mapping *map(const struct sw_memory *memory) {
+    struct sw_mem_desc desc = sw_memory_desc(memory);
+    struct sw_mapping *mapping = NULL;
+    ck_assert_msg(device->ops->map(device, &desc, &mapping, &err) == 0, "%s", err.msg);
+    sw_mem_desc_fini(&desc);
+    return mapping;
+}
+
+/* Encodes a range on slot s and fetches the frame. */
+static uint64_t encode(unsigned s, const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, uint8_t *frame) {
+    struct sw_slot_result result;
+    struct sw_plan plan;
+    ck_assert_int_eq(device->ops->sample(device, s, mapping, offset, bytes, &err), 0);
+    ck_assert_int_eq(device->ops->slot_wait(device, s, &result, &err), 0);
+    sw_plan_init(&plan, device->ops->sample_buffer(device, s),
+                 bytes < SW_SAMPLE_MAX_BYTES ? bytes : SW_SAMPLE_MAX_BYTES, bytes);
+    ck_assert_int_eq(device->ops->encode(device, s, &plan, mapping, offset, bytes, &err), 0);
+    memset(&plan, 0xEE, sizeof plan); /* it was copied */
+    ck_assert_int_eq(device->ops->slot_wait(device, s, &result, &err), 0);
+    /* In pieces, more than a queue starts with. */
+    for (uint64_t at = 0; at < result.frame_bytes; at += 4096) {
+        uint64_t left = result.frame_bytes - at;
+        ck_assert_int_eq(device->ops->store(device, s, frame + at, at, left < 4096 ? left : 4096, &err), 0);
+    }
+    uint64_t frame_bytes = result.frame_bytes;
+    ck_assert_int_eq(device->ops->slot_wait(device, s, &result, &err), 0);
+    return frame_bytes;
+}
+
+static int decode(unsigned s, const uint8_t *frame, uint64_t frame_bytes, struct sw_mapping *mapping, uint64_t offset) {
+    struct sw_slot_result result;
+    struct sw_frame_layout layout;
+    ck_assert_int_eq(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, &err), 0);
+    ck_assert_int_eq(device->ops->load(device, s, frame, 0, frame_bytes, &err), 0);
+    ck_assert_int_eq(device->ops->decode(device, s, &layout, mapping, offset, &err), 0);
+    int rc;
+    while ((rc = device->ops->slot_poll(device, s, &result, &err)) == -SW_EAGAIN)
+        (void)usleep(100);
+    return rc;
+}
+
+START_TEST(test_frames_go_out_and_come_back_on_any_slot) {
+    struct sw_memory from = sw_memory_new(CHUNK + 100), to = sw_memory_new(CHUNK + 100);
+    uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
+    struct sw_mapping *source = map(&from), *target = map(&to);
+    for (unsigned kind = 0; kind < SW_CONTENT_NR; kind++) {
+        sw_content_fill(from.data, from.bytes, (enum sw_content)kind, kind);
+        uint64_t bytes = encode(kind % 2, source, kind, CHUNK - kind, frame);
+        ck_assert_uint_le(bytes, sw_frame_bound_bytes(CHUNK));
+        ck_assert_int_eq(decode((kind + 1) % 2, frame, bytes, target, 3), 0);
+        ck_assert_int_eq(memcmp(to.data + 3, from.data + kind, CHUNK - kind), 0);
+    }
+    device->ops->unmap(device, source);
+    device->ops->unmap(device, target);
+    device->ops->unmap(device, NULL);
+    free(frame);
+    sw_memory_free(&from);
+    sw_memory_free(&to);
+}
+END_TEST
+
+START_TEST(test_a_failed_step_skips_the_rest_and_leaves_the_slot_usable) {
+    struct sw_memory memory = sw_memory_new(CHUNK);
+    uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK)), untouched[100];
+    struct sw_mapping *mapping = map(&memory);
+    struct sw_slot_result result;
+    struct sw_frame_layout layout;
+    sw_content_fill(memory.data, CHUNK, SW_CONTENT_TEXT, 1);
+    uint64_t bytes = encode(0, mapping, 0, CHUNK, frame);
+    ck_assert_int_eq(sw_frame_parse(&layout, frame, bytes, bytes, &err), 0);
+    uint8_t saved = frame[bytes / 2];
+    frame[bytes / 2] ^= 0x55;
+    memset(untouched, 7, sizeof untouched);
+    ck_assert_int_eq(device->ops->load(device, 0, frame, 0, bytes, &err), 0);
+    ck_assert_int_eq(device->ops->decode(device, 0, &layout, mapping, 0, &err), 0);
+    ck_assert_int_eq(device->ops->store(device, 0, untouched, 0, sizeof untouched, &err), 0);
+    int rc = device->ops->slot_wait(device, 0, &result, &err);
+    ck_assert(rc == -SW_ECHECKSUM || rc == -SW_EFRAME);
+    ck_assert_int_eq(err.code, rc);
+    for (size_t i = 0; i < sizeof untouched; i++)
+        ck_assert_uint_eq(untouched[i], 7);
+    ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), 0); /* reported once */
+    frame[bytes / 2] = saved;
+    ck_assert_int_eq(decode(0, frame, bytes, mapping, 0), 0);
+    device->ops->unmap(device, mapping);
+    free(frame);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+static int map_fd(int fd, uint64_t bytes) {
+    struct sw_memory memory = {.fd = fd, .bytes = bytes};
+    struct sw_mem_desc desc = sw_memory_desc(&memory);
+    struct sw_mapping *mapping = NULL;
+    memset(&err, 0, sizeof err);
+    int rc = device->ops->map(device, &desc, &mapping, &err);
+    ck_assert(rc == 0 || err.code == rc);
+    device->ops->unmap(device, mapping);
+    sw_mem_desc_fini(&desc);
+    return rc;
+}
+
+START_TEST(test_bad_descriptors_are_refused_by_name) {
+    int fd = memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert_int_eq(ftruncate(fd, 8192), 0);
+    ck_assert_int_eq(map_fd(fd, 8192), -SW_EUNSEALED);
+    ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_GROW), 0);
+    ck_assert_int_eq(map_fd(fd, 8192), -SW_EUNSEALED);
+    ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    ck_assert_int_eq(map_fd(fd, 8192), 0);
+    ck_assert_int_eq(map_fd(fd, 0), 0);
+    ck_assert_int_eq(map_fd(fd, 8193), -SW_ERANGE);
+    ck_assert_int_eq(map_fd(fd, UINT64_MAX), -SW_ERANGE);
+    (void)close(fd);
+    ck_assert_int_eq(map_fd(fd, 8192), -SW_EFDS); /* closed */
+
+    char path[] = "/tmp/spillway-test-XXXXXX";
+    fd = mkstemp(path);
+    ck_assert_int_eq(ftruncate(fd, 8192), 0);
+    ck_assert_int_eq(map_fd(fd, 8192), -SW_EUNSEALED);
+    (void)close(fd);
+    (void)unlink(path);
+    int pipes[2];
+    ck_assert_int_eq(pipe2(pipes, O_CLOEXEC), 0);
+    ck_assert_int_eq(map_fd(pipes[0], 10), -SW_EFDS);
+    (void)close(pipes[0]);
+    (void)close(pipes[1]);
+    fd = open("/", O_RDONLY | O_CLOEXEC);
+    ck_assert_int_eq(map_fd(fd, 0), -SW_EFDS);
+    (void)close(fd);
+    fd = open("/dev/zero", O_RDWR | O_CLOEXEC);
+    ck_assert_int_eq(map_fd(fd, 10), -SW_EFDS);
+    (void)close(fd);
+    fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+    if (fd >= 0) { /* a kernel may have no huge pages */
+        (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK);
+        ck_assert_int_eq(map_fd(fd, 0), -SW_EFDS);
+        (void)close(fd);
+    }
+
+    struct sw_mem_desc desc = {.kind = SW_MEM_CUDA_IPC};
+    struct sw_mapping *mapping;
+    ck_assert_int_eq(device->ops->map(device, &desc, &mapping, &err), -SW_ENOTSUP);
+    desc.kind = SW_MEM_MEMFD;
+    ck_assert_int_eq(device->ops->map(device, &desc, &mapping, &err), -SW_EFDS);
+}
+END_TEST
+
+/* Spills from a descriptor, restores to it; returns the restore's code. */
+static int restore_to(const struct sw_memory *memory) {
+    struct sw_memory source = sw_memory_new(10000);
+    uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
+    struct sw_mapping *from = map(&source), *to = map(memory);
+    sw_content_fill(source.data, source.bytes, SW_CONTENT_TEXT, 3);
+    uint64_t bytes = encode(0, from, 0, source.bytes, frame);
+    int rc = decode(0, frame, bytes, to, 0);
+    device->ops->unmap(device, from);
+    device->ops->unmap(device, to);
+    free(frame);
+    sw_memory_free(&source);
+    return rc;
+}
+
+START_TEST(test_memory_that_must_not_be_written_is_only_read) {
+    struct sw_memory memory = sw_memory_new(10000);
+    (void)munmap(memory.data, memory.bytes);
+    memory.data = NULL;
+    ck_assert_int_eq(fcntl(memory.fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
+    uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
+    struct sw_mapping *mapping = map(&memory);
+    (void)encode(0, mapping, 0, memory.bytes, frame);
+    device->ops->unmap(device, mapping);
+    ck_assert_int_eq(restore_to(&memory), -SW_EACCES);
+    sw_memory_free(&memory);
+
+    memory = sw_memory_new(10000);
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", memory.fd);
+    struct sw_memory read_only = {.fd = open(path, O_RDONLY | O_CLOEXEC), .bytes = memory.bytes};
+    ck_assert_int_ge(read_only.fd, 0);
+    ck_assert_int_eq(restore_to(&read_only), -SW_EACCES);
+    (void)close(read_only.fd);
+    /* pwrite would ignore its offset. */
+    ck_assert_int_eq(fcntl(memory.fd, F_SETFL, O_APPEND), 0);
+    ck_assert_int_eq(restore_to(&memory), -SW_EACCES);
+    ck_assert_int_eq(fcntl(memory.fd, F_SETFL, 0), 0);
+    ck_assert_int_eq(restore_to(&memory), 0);
+    free(frame);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+START_TEST(test_sparse_memory_reads_as_zeros_and_is_filled_by_a_restore) {
+    struct sw_memory sparse = sw_memory_new(10000);
+    uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
+    struct sw_mapping *mapping = map(&sparse);
+    uint64_t bytes = encode(0, mapping, 0, sparse.bytes, frame);
+    device->ops->unmap(device, mapping);
+    ck_assert_uint_gt(bytes, 0);
+    ck_assert_int_eq(restore_to(&sparse), 0);
+    uint8_t expected[10000];
+    sw_content_fill(expected, sizeof expected, SW_CONTENT_TEXT, 3);
+    ck_assert_int_eq(memcmp(sparse.data, expected, sizeof expected), 0);
+    free(frame);
+    sw_memory_free(&sparse);
+}
+END_TEST
+
+struct vandal {
+    const struct sw_memory *memory;
+    atomic_bool stop;
+};
+
+/* A client that writes to, and punches holes into, memory that it has just handed over. Through the descriptor: the
+ * race is with the kernel's copy, which no sanitizer minds. */
+static void *vandal_main(void *arg) {
+    struct vandal *v = arg;
+    uint64_t seed = 1;
+    while (!atomic_load(&v->stop)) {
+        uint64_t junk[64];
+        for (int i = 0; i < 64; i++)
+            junk[i] = sw_random(&seed);
+        off_t at = (off_t)(sw_random(&seed) % (v->memory->bytes - sizeof junk));
+        if (pwrite(v->memory->fd, junk, sizeof junk, at) < 0)
+            return "write";
+        if (seed % 8 == 0)
+            (void)fallocate(v->memory->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, 8192);
+    }
+    return NULL;
+}
+
+START_TEST(test_memory_that_changes_while_it_is_read_makes_valid_frames) {
+    struct sw_memory memory = sw_memory_new(CHUNK), to = sw_memory_new(CHUNK);
+    uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
+    struct vandal vandal = {.memory = &memory};
+    pthread_t thread;
+    sw_content_fill(memory.data, CHUNK, SW_CONTENT_TEXT, 3);
+    struct sw_mapping *mapping = map(&memory), *target = map(&to);
+    ck_assert_int_eq(pthread_create(&thread, NULL, vandal_main, &vandal), 0);
+    for (int i = 0; i < 30; i++) {
+        uint64_t bytes = encode(0, mapping, 0, CHUNK, frame);
+        ck_assert_int_eq(decode(1, frame, bytes, target, 0), 0);
+        ck_assert_int_eq(decode(1, frame, bytes, mapping, 0), 0);
+    }
+    atomic_store(&vandal.stop, true);
+    void *complaint;
+    ck_assert_int_eq(pthread_join(thread, &complaint), 0);
+    ck_assert_ptr_null(complaint);
+    device->ops->unmap(device, mapping);
+    device->ops->unmap(device, target);
+    free(frame);
+    sw_memory_free(&memory);
+    sw_memory_free(&to);
+}
+END_TEST
+
+START_TEST(test_sizes_follow_the_configuration) {
+    static const struct sw_device_config good[] = {
+        {.scratch_bytes = 64 << 20},
+        {.scratch_bytes = 256 << 20},
+        {.scratch_bytes = 64 << 20, .n_slots = 16},
+        {.scratch_bytes = 64 << 20, .chunk_bytes = 24 << 20},
+        {.scratch_bytes = 64 << 20, .n_slots = 3, .chunk_bytes = 32 << 10},
+    };
+    static const struct sw_device_config bad[] = {
+        {.scratch_bytes = 1000},
+        {.scratch_bytes = 64 << 20, .n_slots = 17},
+        {.scratch_bytes = 64 << 20, .chunk_bytes = 1000},
+        {.scratch_bytes = 64 << 20, .chunk_bytes = 64 << 20},
+        {.scratch_bytes = 64 << 20, .n_slots = 4, .chunk_bytes = 16 << 20},
+    };
+    struct sw_device *other = NULL;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        ck_assert_msg(sw_device_host_open(&other, &good[i], &err) == 0, "%s", err.msg);
+        const struct sw_device_info *info = other->ops->info(other);
+        ck_assert_uint_le(info->scratch_bytes, good[i].scratch_bytes);
+        ck_assert(good[i].n_slots == 0 || info->n_slots == good[i].n_slots);
+        ck_assert(good[i].chunk_bytes == 0 || info->chunk_bytes == good[i].chunk_bytes);
+        ck_assert_uint_eq(info->chunk_bytes % (32 << 10), 0);
+        ck_assert_uint_gt(info->chunk_bytes, 0);
+        ck_assert_str_eq(info->name, "host");
+        other->ops->close(other);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        ck_assert_int_eq(sw_device_host_open(&other, &bad[i], &err), -SW_EINVAL);
+    for (unsigned long nth = 1;; nth++) {
+        sw_alloc_fail_nth(nth);
+        int rc = sw_device_host_open(&other, &good[4], &err);
+        sw_alloc_fail_nth(0);
+        if (rc == 0)
+            break;
+        ck_assert_int_eq(rc, -SW_ENOMEM);
+        ck_assert_uint_lt(nth, 100);
+    }
+    other->ops->close(other);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("device_host");
+    TCase *tcase = tcase_create("device_host");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, test_frames_go_out_and_come_back_on_any_slot);
+    tcase_add_test(tcase, test_a_failed_step_skips_the_rest_and_leaves_the_slot_usable);
+    tcase_add_test(tcase, test_bad_descriptors_are_refused_by_name);
+    tcase_add_test(tcase, test_memory_that_must_not_be_written_is_only_read);
+    tcase_add_test(tcase, test_sparse_memory_reads_as_zeros_and_is_filled_by_a_restore);
+    tcase_add_test(tcase, test_memory_that_changes_while_it_is_read_makes_valid_frames);
+    tcase_add_test(tcase, test_sizes_follow_the_configuration);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

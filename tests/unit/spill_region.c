@@ -1,0 +1,157 @@
+/* The region table: ids, generations, states. And the policy that sizes chunks and sees drift. */
+#include "base/alloc.h"
+#include "spill/policy.h"
+#include "spill/region.h"
+
+#include <check.h>
+#include <signal.h>
+#include <stdlib.h>
+
+/* The table only compares owners. */
+static char owner_a, owner_b;
+static struct sw_owner *const a = (struct sw_owner *)(void *)&owner_a;
+static struct sw_owner *const b = (struct sw_owner *)(void *)&owner_b;
+
+static struct sw_region_table table;
+
+static void setup(void) {
+    ck_assert_int_eq(sw_region_table_init(&table, 4), 0);
+}
+
+START_TEST(test_ids_are_never_reused) {
+    struct sw_region_id seen[40];
+    for (int i = 0; i < 40; i++) {
+        struct sw_region *region = sw_region_acquire(&table, a);
+        ck_assert_ptr_nonnull(region);
+        ck_assert_uint_ne(region->id.gen, 0);
+        ck_assert_int_eq(region->state, SW_REGION_IN);
+        seen[i] = region->id;
+        for (int j = 0; j < i; j++)
+            ck_assert(seen[j].slot != seen[i].slot || seen[j].gen != seen[i].gen);
+        sw_region_release(&table, region);
+        struct sw_region *found;
+        for (int j = 0; j <= i; j++)
+            ck_assert_int_eq(sw_region_find(&table, a, seen[j], &found, NULL), -SW_ESTALE);
+    }
+    /* Slots take turns, so generations rise slowly. */
+    ck_assert_uint_eq(seen[39].gen, 10);
+    sw_region_table_fini(&table);
+}
+END_TEST
+
+START_TEST(test_a_full_table_gives_nothing) {
+    struct sw_region *regions[4], *found;
+    for (int i = 0; i < 4; i++)
+        regions[i] = sw_region_acquire(&table, i % 2 ? a : b);
+    ck_assert_ptr_null(sw_region_acquire(&table, a));
+    ck_assert_int_eq(sw_region_find(&table, a, regions[1]->id, &found, NULL), 0);
+    ck_assert_ptr_eq(found, regions[1]);
+    /* Another owner's region looks exactly like a dead one. */
+    struct sw_err theirs = {0}, dead = {0};
+    struct sw_region_id old = regions[0]->id;
+    ck_assert_int_eq(sw_region_find(&table, a, old, &found, &theirs), -SW_ESTALE);
+    sw_region_release(&table, regions[0]);
+    ck_assert_int_eq(sw_region_find(&table, a, old, &found, &dead), -SW_ESTALE);
+    ck_assert_str_eq(theirs.msg, dead.msg);
+    ck_assert_ptr_eq(sw_region_acquire(&table, a), regions[0]);
+    struct sw_region_id beyond = {4, 1}, zero = {0, 0};
+    ck_assert_int_eq(sw_region_find(&table, a, beyond, &found, NULL), -SW_ENOENT);
+    ck_assert_int_eq(sw_region_find(&table, a, zero, &found, NULL), -SW_ENOENT);
+    for (int i = 0; i < 4; i++)
+        sw_region_release(&table, regions[i]);
+    sw_region_table_fini(&table);
+}
+END_TEST
+
+START_TEST(test_a_generation_that_wraps_skips_zero) {
+    struct sw_region *region = sw_region_acquire(&table, a);
+    region->id.gen = UINT32_MAX;
+    for (int i = 0; i < 3; i++)
+        sw_region_release(&table, sw_region_acquire(&table, a));
+    sw_region_release(&table, region);
+    for (int i = 0; i < 3; i++)
+        ck_assert_uint_eq(sw_region_acquire(&table, a)->id.gen, 2);
+    ck_assert_uint_eq(sw_region_acquire(&table, a)->id.gen, 1);
+}
+END_TEST
+
+START_TEST(test_every_path_of_the_picture_is_allowed) {
+    struct sw_region *region = sw_region_acquire(&table, a);
+    static const enum sw_region_state walk[] = {
+        SW_REGION_STAGING,   SW_REGION_IN,        SW_REGION_STAGING, SW_REGION_ENCODING,  SW_REGION_IN,
+        SW_REGION_STAGING,   SW_REGION_ENCODING,  SW_REGION_STORING, SW_REGION_IN,        SW_REGION_STAGING,
+        SW_REGION_ENCODING,  SW_REGION_STORING,   SW_REGION_OUT,     SW_REGION_RESTORING, SW_REGION_OUT,
+        SW_REGION_RESTORING, SW_REGION_IN,        SW_REGION_STAGING, SW_REGION_ENCODING,  SW_REGION_STORING,
+        SW_REGION_OUT,       SW_REGION_RESTORING, SW_REGION_LOST};
+    for (size_t i = 0; i < sizeof walk / sizeof walk[0]; i++) {
+        sw_region_move(region, walk[i]);
+        ck_assert_int_eq(region->state, walk[i]);
+    }
+    sw_region_release(&table, region);
+    sw_region_table_fini(&table);
+}
+END_TEST
+
+START_TEST(test_an_illegal_move_aborts) {
+    static const enum sw_region_state wrong[] = {SW_REGION_IN,  SW_REGION_ENCODING,  SW_REGION_STORING,
+                                                 SW_REGION_OUT, SW_REGION_RESTORING, SW_REGION_LOST};
+    sw_region_move(sw_region_acquire(&table, a), wrong[_i]);
+}
+END_TEST
+
+START_TEST(test_chunks_give_every_slot_work) {
+    const uint64_t MiB = 1 << 20;
+    ck_assert_uint_eq(sw_policy_chunk_bytes(0, 64 * MiB, 4), 4 * MiB);
+    ck_assert_uint_eq(sw_policy_chunk_bytes(1, 64 << 10, 2), 64 << 10);
+    ck_assert_uint_eq(sw_policy_chunk_bytes(10000 * MiB, 64 * MiB, 4), 64 * MiB);
+    for (uint64_t bytes = 1; bytes < 5000 * MiB; bytes = bytes * 3 + 7)
+        for (unsigned slots = 1; slots <= 16; slots++) {
+            uint64_t chunk = sw_policy_chunk_bytes(bytes, 64 * MiB, slots);
+            ck_assert_uint_eq(chunk % (32 << 10), 0);
+            ck_assert(chunk >= 4 * MiB && chunk <= 64 * MiB);
+            if (bytes >= slots * 8 * MiB)
+                ck_assert_uint_ge((bytes + chunk - 1) / chunk, slots);
+        }
+}
+END_TEST
+
+START_TEST(test_drift_calls_for_a_new_table_only_where_it_pays) {
+    struct sw_policy_drift drift = {
+        .expected_ratio = 3.0, .raw_bytes = 3000, .frame_bytes = 1000, .rest_bytes = 30000, .chunk_bytes = 3000};
+    ck_assert(!sw_policy_retrain(&drift));
+    drift.frame_bytes = 1150; /* 2.61: noise */
+    ck_assert(!sw_policy_retrain(&drift));
+    drift.frame_bytes = 1200; /* 2.5 */
+    ck_assert(sw_policy_retrain(&drift));
+    drift.rest_bytes = 5999; /* less than two chunks to gain on */
+    ck_assert(!sw_policy_retrain(&drift));
+    drift.rest_bytes = 6000;
+    ck_assert(sw_policy_retrain(&drift));
+    drift.n_retrained = 16; /* hopeless */
+    ck_assert(!sw_policy_retrain(&drift));
+    drift = (struct sw_policy_drift){
+        .expected_ratio = 1.0, .raw_bytes = 3000, .frame_bytes = 3015, .rest_bytes = 30000, .chunk_bytes = 3000};
+    ck_assert(!sw_policy_retrain(&drift)); /* raw is as expected */
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("region and policy");
+    TCase *tcase = tcase_create("region");
+    tcase_add_checked_fixture(tcase, setup, NULL);
+    tcase_add_test(tcase, test_ids_are_never_reused);
+    tcase_add_test(tcase, test_a_full_table_gives_nothing);
+    tcase_add_test(tcase, test_a_generation_that_wraps_skips_zero);
+    tcase_add_test(tcase, test_every_path_of_the_picture_is_allowed);
+    tcase_add_loop_test_raise_signal(tcase, test_an_illegal_move_aborts, SIGABRT, 0, 6);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("policy");
+    tcase_add_test(tcase, test_chunks_give_every_slot_work);
+    tcase_add_test(tcase, test_drift_calls_for_a_new_table_only_where_it_pays);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

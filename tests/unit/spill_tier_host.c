@@ -1,0 +1,253 @@
+/* The host arena: bounds, growth, fragments, several threads, devices that refuse to pin. */
+#include "base/alloc.h"
+#include "spill/device/device.h"
+#include "spill/tier/tier.h"
+#include "tests/lib/content.h"
+#include "tests/lib/engine_fixture.h"
+
+#include <check.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#define MIB ((uint64_t)1 << 20)
+
+static struct sw_tier *open_tier(uint64_t capacity, uint64_t initial) {
+    struct sw_tier_host_config config = {.capacity_bytes = capacity, .initial_bytes = initial, .slab_bytes = 2 * MIB};
+    struct sw_tier *tier = NULL;
+    struct sw_err err = {0};
+    ck_assert_msg(sw_tier_host_open(&tier, &config, &err) == 0, "%s", err.msg);
+    return tier;
+}
+
+static struct sw_tier_stats stats_of(struct sw_tier *tier) {
+    struct sw_tier_stats stats;
+    tier->ops->stats(tier, &stats);
+    return stats;
+}
+
+/* Mappings of arena slabs in this process. */
+static unsigned count_slabs(void) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    unsigned n = 0;
+    ck_assert_ptr_nonnull(maps);
+    while (fgets(line, sizeof line, maps))
+        n += strstr(line, "spillway-arena") != NULL;
+    (void)fclose(maps);
+    return n;
+}
+
+START_TEST(test_grows_slab_by_slab_up_to_its_bound) {
+    unsigned fds = sw_count_fds();
+    long live = sw_alloc_live();
+    struct sw_tier *tier = open_tier(5 * MIB + 8192 + 100, 2 * MIB);
+    struct sw_stored stored[5];
+    struct sw_err err = {0};
+    ck_assert_uint_eq(stats_of(tier).backed_bytes, 2 * MIB);
+    ck_assert_uint_eq(stats_of(tier).capacity_bytes, 5 * MIB + 8192);
+    for (int i = 0; i < 5; i++) {
+        ck_assert_int_eq(tier->ops->reserve(tier, MIB, &stored[i], &err), 0);
+        ck_assert_uint_eq(stored[i].n_extents, 1);
+        ck_assert_uint_eq(stats_of(tier).backed_bytes, i < 2 ? 2 * MIB : i < 4 ? 4 * MIB : 5 * MIB + 8192);
+    }
+    struct sw_stored last, none;
+    ck_assert_int_eq(tier->ops->reserve(tier, 8193, &none, &err), -SW_ENOSPACE);
+    ck_assert_uint_gt(strlen(err.msg), 0);
+    ck_assert_int_eq(tier->ops->reserve(tier, 8192, &last, &err), 0);
+    ck_assert_int_eq(tier->ops->reserve(tier, 1, &none, &err), -SW_ENOSPACE);
+    ck_assert_uint_eq(stats_of(tier).used_bytes, stats_of(tier).capacity_bytes);
+    ck_assert_uint_eq(count_slabs(), 3);
+    tier->ops->release(tier, &last);
+    tier->ops->release(tier, &last); /* empty: nothing happens */
+    for (int i = 0; i < 5; i++)
+        tier->ops->release(tier, &stored[i]);
+    ck_assert_uint_eq(stats_of(tier).used_bytes, 0);
+    tier->ops->close(tier);
+    ck_assert_uint_eq(count_slabs(), 0);
+    ck_assert_uint_eq(sw_count_fds(), fds);
+    ck_assert_int_eq(sw_alloc_live(), live);
+}
+END_TEST
+
+START_TEST(test_a_frame_may_lie_in_many_pieces_and_keep_its_bytes) {
+    enum { N = 512 };
+    struct sw_tier *tier = open_tier(2 * MIB, 0);
+    struct sw_stored small[N], big;
+    struct sw_err err = {0};
+    for (int i = 0; i < N; i++)
+        ck_assert_int_eq(tier->ops->reserve(tier, 4000, &small[i], &err), 0);
+    for (int i = 0; i < N; i++) {
+        ck_assert_uint_eq(small[i].extents[0].bytes, 4000);
+        if (i % 2 == 0)
+            tier->ops->release(tier, &small[i]);
+        else
+            memset(small[i].extents[0].memory, i, 4000);
+    }
+    const uint64_t bytes = N / 2 * 4096 - 50;
+    ck_assert_int_eq(tier->ops->reserve(tier, bytes, &big, &err), 0);
+    ck_assert_uint_eq(big.n_extents, N / 2);
+    uint64_t total = 0;
+    for (unsigned e = 0; e < big.n_extents; e++) {
+        ck_assert(e == big.n_extents - 1 || big.extents[e].bytes % 4096 == 0);
+        memset(big.extents[e].memory, 0xAA, big.extents[e].bytes);
+        total += big.extents[e].bytes;
+    }
+    ck_assert_uint_eq(total, bytes);
+    ck_assert_uint_ge(big.extents[0].bytes, 4096);
+    for (int i = 1; i < N; i += 2)
+        for (int k = 0; k < 4000; k += 999)
+            ck_assert_uint_eq(((uint8_t *)small[i].extents[0].memory)[k], (uint8_t)i);
+    ck_assert_int_eq(tier->ops->commit(tier, &big, &err), 0);
+    ck_assert_uint_eq(stats_of(tier).committed_frames, 1);
+    tier->ops->release(tier, &big);
+    ck_assert_uint_eq(stats_of(tier).committed_frames, 0);
+    for (int i = 1; i < N; i += 2)
+        tier->ops->release(tier, &small[i]);
+    tier->ops->close(tier);
+}
+END_TEST
+
+START_TEST(test_impossible_configurations_are_refused) {
+    static const struct sw_tier_host_config bad[] = {
+        {.capacity_bytes = 4 << 20, .slab_bytes = 0},
+        {.capacity_bytes = 4 << 20, .slab_bytes = (2 << 20) + 4096},
+        {.capacity_bytes = 4 << 20, .initial_bytes = 5 << 20, .slab_bytes = 2 << 20},
+        {.capacity_bytes = 100, .slab_bytes = 2 << 20},
+        {.capacity_bytes = UINT64_MAX, .slab_bytes = 2 << 20},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct sw_tier *tier = NULL;
+        struct sw_err err = {0};
+        ck_assert_int_eq(sw_tier_host_open(&tier, &bad[i], &err), -SW_EINVAL);
+        ck_assert_ptr_null(tier);
+    }
+}
+END_TEST
+
+START_TEST(test_memory_that_the_system_refuses_is_a_named_error) {
+    struct sw_tier *tier = open_tier(4 * MIB, 0);
+    struct sw_stored stored;
+    struct sw_err err = {0};
+    unsigned fds = sw_count_fds();
+    struct rlimit before, none = {0};
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none.rlim_max = before.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    ck_assert_int_eq(tier->ops->reserve(tier, 1, &stored, &err), -SW_ENOMEM);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+    struct rlimit size;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &size), 0);
+    size.rlim_cur = 1 * MIB; /* less than a slab */
+    (void)signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &size), 0);
+    ck_assert_int_eq(tier->ops->reserve(tier, 1, &stored, &err), -SW_ENOMEM);
+    size.rlim_cur = size.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &size), 0);
+    ck_assert_uint_eq(sw_count_fds(), fds);
+    ck_assert_int_eq(tier->ops->reserve(tier, 1, &stored, &err), 0);
+    tier->ops->release(tier, &stored);
+    tier->ops->close(tier);
+}
+END_TEST
+
+START_TEST(test_each_device_pins_and_a_refusal_undoes_all) {
+    struct sw_device_config device_config = {.scratch_bytes = 1 << 20, .n_slots = 1, .chunk_bytes = 32 << 10};
+    struct sw_device *inner, *devices[2];
+    struct sw_err err = {0};
+    long live = sw_alloc_live();
+    unsigned fds = sw_count_fds();
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(sw_device_host_open(&inner, &device_config, &err), 0);
+        ck_assert_int_eq(sw_device_faulty_open(&devices[i], inner, &err), 0);
+    }
+    struct sw_tier_host_config config = {
+        .capacity_bytes = 8 * MIB, .initial_bytes = 4 * MIB, .slab_bytes = 2 * MIB, .devices = devices, .n_devices = 2};
+    struct sw_tier *tier = NULL;
+    for (unsigned nth = 1; nth <= 2; nth++) {
+        sw_device_faulty_arm(devices[1], "pin", nth, -SW_EGPU, 0);
+        ck_assert_int_eq(sw_tier_host_open(&tier, &config, &err), -SW_EGPU);
+        ck_assert_uint_eq(count_slabs(), 0);
+        ck_assert_uint_eq(sw_count_fds(), fds);
+    }
+    ck_assert_int_eq(sw_tier_host_open(&tier, &config, &err), 0);
+    tier->ops->close(tier);
+    for (int i = 0; i < 2; i++)
+        devices[i]->ops->close(devices[i]);
+    ck_assert_int_eq(sw_alloc_live(), live);
+}
+END_TEST
+
+struct crowd {
+    struct sw_tier *tier;
+    uint64_t seed;
+    unsigned refused;
+};
+
+/* Reserves, marks, checks and releases frames of its own; any overlap with another thread's shows in the marks. */
+static void *crowd_main(void *arg) {
+    struct crowd *c = arg;
+    struct sw_stored held[8] = {0};
+    for (int i = 0; i < 2000; i++) {
+        struct sw_stored *stored = &held[sw_random(&c->seed) % 8];
+        uint8_t mark = (uint8_t)(uintptr_t)stored;
+        for (unsigned e = 0; e < stored->n_extents; e++)
+            if (*(uint8_t *)stored->extents[e].memory != mark)
+                return "overwritten";
+        c->tier->ops->release(c->tier, stored);
+        struct sw_err err;
+        if (c->tier->ops->reserve(c->tier, 1 + sw_random(&c->seed) % 500000, stored, &err)) {
+            c->refused++;
+            continue;
+        }
+        for (unsigned e = 0; e < stored->n_extents; e++)
+            *(uint8_t *)stored->extents[e].memory = mark;
+        if (i % 2 && c->tier->ops->commit(c->tier, stored, &err))
+            return "not committed";
+    }
+    for (int i = 0; i < 8; i++)
+        c->tier->ops->release(c->tier, &held[i]);
+    return NULL;
+}
+
+START_TEST(test_threads_share_it_while_it_grows) {
+    enum { N = 4 };
+    struct crowd crowd[N];
+    pthread_t threads[N];
+    struct sw_tier *tier = open_tier(7 * MIB, 0);
+    for (int i = 0; i < N; i++) {
+        crowd[i] = (struct crowd){.tier = tier, .seed = (uint64_t)i + 1};
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, crowd_main, &crowd[i]), 0);
+    }
+    for (int i = 0; i < N; i++) {
+        void *complaint;
+        ck_assert_int_eq(pthread_join(threads[i], &complaint), 0);
+        ck_assert_msg(complaint == NULL, "%s", (const char *)complaint);
+    }
+    struct sw_tier_stats stats = stats_of(tier);
+    ck_assert_uint_eq(stats.used_bytes, 0);
+    ck_assert_uint_eq(stats.committed_frames, 0);
+    ck_assert_uint_eq(stats.backed_bytes, 7 * MIB);
+    tier->ops->close(tier);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("tier_host");
+    TCase *tcase = tcase_create("tier_host");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, test_grows_slab_by_slab_up_to_its_bound);
+    tcase_add_test(tcase, test_a_frame_may_lie_in_many_pieces_and_keep_its_bytes);
+    tcase_add_test(tcase, test_impossible_configurations_are_refused);
+    tcase_add_test(tcase, test_memory_that_the_system_refuses_is_a_named_error);
+    tcase_add_test(tcase, test_each_device_pins_and_a_refusal_undoes_all);
+    tcase_add_test(tcase, test_threads_share_it_while_it_grows);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
