@@ -4,7 +4,9 @@
  * endian, without padding. Descriptors travel by SCM_RIGHTS with SW_MSG_MEM_PARTS only. A client sends requests, each
  * with a `seq` of its choice that it does not reuse while a reply is due; the daemon answers every request with exactly
  * one packet of the same seq: the request's reply type, or SW_MSG_ERROR. HELLO comes first. Replies may come in any
- * order.
+ * order. An ERROR of seq 0 answers no request: it is about the connection (refused, or a packet whose seq could not be
+ * read), so requests start at seq 1. After an ERROR of scope SESSION or wider the daemon closes the connection. While a
+ * client does not read its replies, the daemon does not read its requests.
  *
  * Memory is named by the client (`mem`, any number, unique in its session), so that MEM_OPEN, its MEM_PARTS and the
  * SPILL that uses it can be sent without waiting for replies. If MEM_OPEN or MEM_PARTS fail, so does what names it.
