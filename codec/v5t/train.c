@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define ROUNDS 7
+#define ROUNDS 12
 #define NONE 255    /* no symbol; as a code it is the escape */
 #define LITERAL 256 /* ids below are codes, LITERAL + b is byte b, escaped */
 #define IDS 512
@@ -207,7 +207,7 @@ void sw_v5t_table_train(struct sw_v5t_table *ret, const uint8_t *sample, size_t 
         }
         if (round == ROUNDS)
             break;
-        gather_candidates(t, 1 + round);
+        gather_candidates(t, 2 + 2 * round); /* what is rare in the sample may be chance */
         select_symbols(t);
     }
     *ret = t->best;
