@@ -64,8 +64,10 @@ int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err
 void sw_owner_close(struct sw_owner *owner, void (*closed)(void *arg), void *arg);
 
 /* Takes over a description (moved: *desc is emptied, also on error). `once`: unmapped as soon as the first operation
- * that uses it ends, and before its callback; else it stays mapped until sw_mem_close. Mapping happens on the worker
- * with the first operation. errors: -SW_EDEVICE (no such GPU), -SW_ELIMIT, -SW_ENOMEM. */
+ * that uses it ends, and before its callback; a second operation is refused (-SW_EINVAL), the handle lives until
+ * sw_mem_close. Else it stays mapped until sw_mem_close. Mapping happens on the worker with the first operation; the
+ * descriptors are closed as soon as it has succeeded. errors: -SW_EDEVICE (no such GPU), -SW_ELIMIT, -SW_ENOMEM,
+ * -SW_ESHUTDOWN. */
 int sw_mem_open(struct sw_owner *owner, struct sw_mem_desc *desc, bool once, struct sw_mem **ret, struct sw_err *err);
 /* Unmaps when the operations that use it have ended, then calls `closed` (may be NULL) on the loop, not from inside
  * this call. The mem must not be used for new operations afterwards. */
@@ -89,16 +91,18 @@ struct sw_range {
 
 /* Copies range (any length, also 0) to the tier and makes a region of it: *ret_id is valid at once, in state STAGING.
  * When done(success) runs, every frame is committed and a `once` memory is unmapped.
- * errors: -SW_ERANGE, -SW_ELIMIT, -SW_ENOMEM, -SW_ESHUTDOWN; later in outcome: those of map, -SW_ENOSPACE, -SW_EGPU,
- * -SW_EGPULOST, -SW_ECANCELED; the region is then forgotten and the memory unchanged. */
+ * errors: -SW_ERANGE, -SW_ELIMIT, -SW_ENOMEM, -SW_EINVAL, -SW_ESHUTDOWN; later in outcome: those of map and of reserve
+ * (-SW_ENOSPACE), -SW_EGPU, -SW_EGPULOST, -SW_ECANCELED; the region is then forgotten and the memory unchanged. */
 int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_outcome_cb *done, void *arg,
                     struct sw_region_id *ret_id, struct sw_err *err);
 
 /* Puts a region's bytes into range, which must have room for all of them (range->bytes >= raw_bytes). On success the
  * stored copy is dropped and the id dies, unless `keep`: then the region stays OUT. When done runs with an error the
- * destination's content is undefined and the region is OUT (or LOST, on -SW_EFRAME and -SW_ECHECKSUM).
- * errors: -SW_ENOENT, -SW_ESTALE, -SW_ESTATE (not OUT), -SW_EBUSY (being restored), -SW_ELOST, -SW_ETOOSMALL,
- * -SW_ERANGE, -SW_ELIMIT, -SW_ENOMEM, -SW_ESHUTDOWN. */
+ * destination's content is undefined and the region is OUT (or LOST, on -SW_EFRAME, -SW_ECHECKSUM and -SW_EVERSION).
+ * Later in outcome also: -SW_EACCES (memory that cannot be written), -SW_ENOTSUP (the region's chunks are longer than
+ * this device's: it was spilled on a device opened with a larger chunk_bytes).
+ * errors: -SW_EINVAL, -SW_ENOENT, -SW_ESTALE, -SW_ESTATE (not OUT), -SW_EBUSY (being restored), -SW_ELOST,
+ * -SW_ETOOSMALL, -SW_ERANGE, -SW_ELIMIT, -SW_ENOMEM, -SW_ESHUTDOWN. */
 int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *range, bool keep,
                       sw_outcome_cb *done, void *arg, struct sw_err *err);
 

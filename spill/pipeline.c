@@ -74,8 +74,10 @@ static void job_finish(struct sw_pipeline *p, struct sw_job *job) {
         sw_frames_free(job->frames, p->tier);
         job->frames = NULL;
     }
-    if (job->unmap_after)
+    if (job->unmap_after) {
         job_unmap(p, job);
+        sw_mem_desc_fini(&job->mem->desc); /* still there if mapping failed */
+    }
     p->sink.finished(job, p->sink.arg);
 }
 
