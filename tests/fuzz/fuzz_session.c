@@ -15,12 +15,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MEMFD_BYTES = 4096, MAX_PACKETS = 64, RAW_PACKET = 255 };
+enum { MEMFD_BYTES = 4096, MAX_PACKETS = 64, HELLO_FIRST = 8, RAW_PACKET = 255 };
 
 static uv_loop_t loop;
 static struct sw_config config;
 static struct sw_service service = {.loop = &loop, .config = &config, .fds = {.limit = 256}};
 static bool closed;
+static struct sw_region_id ids[8]; /* of this input's spills, by turns */
+static unsigned n_ids;
 
 static void on_device_lost(void *arg) {
     (void)arg;
@@ -63,6 +65,29 @@ static int new_fd(unsigned kind) {
     return fd;
 }
 
+/* Reads the replies and remembers the regions. */
+static void read_replies(int socket) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    int fds[SW_PROTO_MAX_FDS];
+    size_t bytes;
+    unsigned n_fds;
+    struct sw_msg msg;
+    while (sw_packet_receive(socket, packet, &bytes, fds, &n_fds) == 0 && bytes) {
+        SW_ASSERT(n_fds == 0 && sw_msg_decode(&msg, packet, bytes, NULL) == 0);
+        if (msg.header.type == SW_MSG_RESULT)
+            ids[n_ids++ % 8] = (struct sw_region_id){.slot = msg.u.result.slot, .gen = msg.u.result.gen};
+    }
+}
+
+/* No input can guess an id: gen 0 stands for the id of an earlier spill. RESTORE, DROP and QUERY begin with slot, gen.
+ */
+static void name_region(uint8_t *body) {
+    struct sw_region_id id;
+    memcpy(&id, body, sizeof id);
+    if (id.gen == 0 && id.slot < 8)
+        memcpy(body, &ids[id.slot], sizeof id);
+}
+
 /* Feeds one record; returns the bytes it took, 0 at the end. */
 static size_t feed(struct sw_session *session, const uint8_t *data, size_t size, uint32_t seq) {
     uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
@@ -82,9 +107,21 @@ static size_t feed(struct sw_session *session, const uint8_t *data, size_t size,
         msg.header.seq = seq;
         const size_t bytes = sw_msg_encode(&msg, packet), body = bytes - SW_PROTO_HEADER_BYTES;
         memcpy(packet + SW_PROTO_HEADER_BYTES, data + 3, n < body ? n : body);
+        if (msg.header.type >= SW_MSG_RESTORE && msg.header.type <= SW_MSG_QUERY)
+            name_region(packet + SW_PROTO_HEADER_BYTES);
         sw_session_packet(session, packet, bytes, fds, n_fds);
     }
     return n + 3;
+}
+
+/* So that later requests find regions and not only operations under way; those of the end are canceled. */
+static void finish_operations(const struct sw_session *session) {
+    struct sw_engine_stats stats;
+    sw_engine_stats(service.engine, &stats);
+    while (stats.n_ops && !session->closing) {
+        (void)uv_run(&loop, UV_RUN_ONCE);
+        sw_engine_stats(service.engine, &stats);
+    }
 }
 
 static void on_closed(struct sw_session *session, void *arg) {
@@ -109,16 +146,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         start();
     SW_ASSERT(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
     SW_ASSERT(sw_session_open(&session, &service, pair[0], 1, on_closed, NULL, &err) == 0);
-    session->greeted = size == 0 || data[0] != 0; /* most inputs need not find HELLO first */
+    session->greeted = size == 0 || data[0] != HELLO_FIRST; /* most inputs need not find HELLO first */
     closed = false;
+    n_ids = 0;
     for (uint32_t seq = 1; seq <= MAX_PACKETS && !closed && !session->closing; seq++) {
         const size_t n = feed(session, data, size, seq);
         if (!n)
             break;
         data += n;
         size -= n;
-        if (seq % 4 == 0 && !session->closing) /* some operations end in between */
-            (void)uv_run(&loop, UV_RUN_NOWAIT);
+        if (seq % 4 == 0)
+            finish_operations(session);
+        read_replies(pair[1]);
     }
     sw_session_close(session, "end of input");
     while (!closed)
