@@ -88,8 +88,12 @@ int sw_gpu_codec_init(struct sw_err *err) {
     const cudaError_t e = sw_v5t_gpu_init();
     if (e == cudaErrorNotSupported)
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DEVICE, "device has less than 99 KiB of shared memory per block");
-    const int rc = sw_gpu_check(e, err, "cudaFuncSetAttribute");
-    return rc < 0 ? rc : sw_gpu_check(sw_gsst_gpu_init(), err, "cudaFuncSetAttribute");
+    int rc = sw_gpu_check(e, err, "cudaFuncSetAttribute");
+    if (rc == 0)
+        rc = sw_gpu_check(sw_gsst_gpu_init(), err, "cudaFuncSetAttribute");
+    if (rc == 0)
+        rc = sw_gpu_check(sw_v5t_train_gpu_init(), err, "cudaFuncSetAttribute");
+    return rc;
 }
 
 size_t sw_gpu_encode_scratch_bytes(uint64_t in_bytes) {

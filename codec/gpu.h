@@ -45,6 +45,19 @@ size_t sw_gpu_encode_scratch_bytes(uint64_t in_bytes);
 int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, void *d_sample, struct CUstream_st *stream,
                         struct sw_err *err);
 
+/* Outcome of training. */
+struct sw_gpu_training {
+    uint32_t n_symbols;
+    uint32_t coded_bytes; /* what the sample takes in codes: sample_bytes / coded_bytes estimates the ratio */
+};
+
+/* Trains a symbol table on a sample of sw_gpu_sample_async() and writes it to d_table, without the host. d_sample
+ * aligned to 4, at most SW_SAMPLE_MAX_BYTES; d_scratch: sw_gpu_train_scratch_bytes(). */
+size_t sw_gpu_train_scratch_bytes(void);
+int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_v5t_table *d_table,
+                       struct sw_gpu_training *d_training, void *d_scratch, size_t scratch_bytes,
+                       struct CUstream_st *stream, struct sw_err *err);
+
 /* Encodes into one frame. d_frame: frame_cap_bytes >= sw_frame_bound_bytes(in_bytes). A v5t plan always makes a v5t
  * frame (segments that do not shrink are stored raw inside it); compare frame_bytes with the raw bound to fall back. */
 int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,

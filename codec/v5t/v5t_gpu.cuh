@@ -158,6 +158,7 @@ struct sw_gpu_decode_job {
 };
 cudaError_t sw_v5t_gpu_init();
 cudaError_t sw_gsst_gpu_init();
+cudaError_t sw_v5t_train_gpu_init();
 size_t sw_v5t_gpu_slots_bytes(uint64_t in_bytes, unsigned segment_log2);
 void sw_v5t_gpu_encode(const struct sw_gpu_encode_job *job);
 void sw_gsst_gpu_decode(const struct sw_gpu_decode_job *job);

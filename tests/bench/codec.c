@@ -10,6 +10,7 @@
 #include <cuda_runtime.h>
 #include <getopt.h>
 #include <jansson.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,7 @@ struct bench {
     size_t scratch_bytes;
     struct sw_v5t_table *d_table;
     struct sw_gpu_result *d_result;
+    struct sw_gpu_training *d_training;
 };
 
 static double now_ms(void) {
@@ -175,26 +177,33 @@ static void time_step(struct bench *b, const char *column, const char *what, enu
     report(b, column, what, ms, b->options.repeats);
 }
 
-/* Sample, train and upload: what a first spill of a column costs before it can encode. */
-static void make_plan(struct bench *b, struct sw_plan *plan, const uint8_t *d_in, void *h_sample) {
+/* Sample, train, choose: what a first spill of a column costs before it can encode. The host waits once, for the
+ * choice. */
+static void make_plan(struct bench *b, struct sw_plan *plan, const uint8_t *d_in, struct sw_gpu_training *h_training) {
     struct sw_err err;
     const size_t bytes = b->n < SW_SAMPLE_MAX_BYTES ? b->n : SW_SAMPLE_MAX_BYTES;
     sw_ok(sw_gpu_sample_async(d_in, b->n, b->d_sample, b->stream, &err), &err);
-    CUDA(cudaMemcpyAsync(h_sample, b->d_sample, bytes, cudaMemcpyDeviceToHost, b->stream));
+    sw_ok(sw_gpu_train_async(b->d_sample, bytes, b->d_table, b->d_training, b->d_scratch, b->scratch_bytes, b->stream,
+                             &err),
+          &err);
+    CUDA(cudaMemcpyAsync(h_training, b->d_training, sizeof *h_training, cudaMemcpyDeviceToHost, b->stream));
     CUDA(cudaStreamSynchronize(b->stream));
-    sw_plan_init(plan, h_sample, bytes, b->n);
+    sw_plan_init_raw(plan);
+    if ((double)bytes < 1.05 * (double)h_training->coded_bytes)
+        return;
+    plan->codec = SW_CODEC_V5T;
     plan->segment_log2 = b->options.segment_log2;
-    CUDA(cudaMemcpyAsync(b->d_table, &plan->table, sizeof plan->table, cudaMemcpyHostToDevice, b->stream));
+    plan->table.n_symbols = h_training->n_symbols;
 }
 
 static void time_cold(struct bench *b, const char *column, struct sw_plan *plan) {
     double ms[MAX_REPEATS];
-    void *h_sample;
-    CUDA(cudaMallocHost(&h_sample, SW_SAMPLE_MAX_BYTES));
+    struct sw_gpu_training *h_training;
+    CUDA(cudaMallocHost((void **)&h_training, sizeof *h_training));
     for (int i = -b->options.warmups; i < b->options.repeats; i++) {
         const uint8_t *d_in = b->d_in[(unsigned)(i + b->options.warmups) % b->copies];
         const double start = now_ms();
-        make_plan(b, plan, d_in, h_sample);
+        make_plan(b, plan, d_in, h_training);
         queue_encode(b, plan, d_in);
         CUDA(cudaStreamSynchronize(b->stream));
         if (i >= 0)
@@ -202,7 +211,7 @@ static void time_cold(struct bench *b, const char *column, struct sw_plan *plan)
     }
     (void)read_layout(b);
     report(b, column, plan->codec == SW_CODEC_RAW ? "cold (raw)" : "encode cold", ms, b->options.repeats);
-    CUDA(cudaFreeHost(h_sample));
+    CUDA(cudaFreeHost(h_training));
 }
 
 static void measure_column(struct bench *b, const char *column) {
@@ -237,9 +246,35 @@ static void read_column(struct bench *b, const char *path) {
     }
 }
 
+#define FILL_THREADS 16
+
+struct fill {
+    struct bench *b;
+    unsigned part;
+};
+
+static void *fill_part(void *arg) {
+    const struct fill *f = arg;
+    const uint64_t from = f->b->n * f->part / FILL_THREADS, to = f->b->n * (f->part + 1) / FILL_THREADS;
+    sw_tpch_text_fill(f->b->h_in + from, from, to - from, 1);
+    return NULL;
+}
+
+static void fill_tpch(struct bench *b) {
+    pthread_t threads[FILL_THREADS];
+    struct fill parts[FILL_THREADS];
+    for (unsigned i = 0; i < FILL_THREADS; i++) {
+        parts[i] = (struct fill){b, i};
+        if (pthread_create(&threads[i], NULL, fill_part, &parts[i]) != 0)
+            exit(1);
+    }
+    for (unsigned i = 0; i < FILL_THREADS; i++)
+        (void)pthread_join(threads[i], NULL);
+}
+
 static void fill_column(struct bench *b, const char *column) {
     if (strcmp(column, "tpch") == 0) {
-        sw_tpch_comments(b->h_in, b->n, 1);
+        fill_tpch(b);
     } else if (strcmp(column, "random") == 0) {
         uint64_t state = 88172645463325252ull;
         for (uint64_t i = 0; i < b->n; i++) {
@@ -259,6 +294,8 @@ static void run_column(struct bench *b, const char *column) {
     b->n = b->options.size;
     b->frame_cap = sw_frame_bound_bytes(b->n);
     b->scratch_bytes = sw_gpu_encode_scratch_bytes(b->n);
+    if (b->scratch_bytes < sw_gpu_train_scratch_bytes())
+        b->scratch_bytes = sw_gpu_train_scratch_bytes();
     const uint64_t copies = 4 * (uint64_t)l2_bytes / b->n + 1;
     b->copies = copies < MAX_COPIES ? (unsigned)copies : MAX_COPIES;
     b->h_in = must_alloc(b->n);
@@ -274,11 +311,12 @@ static void run_column(struct bench *b, const char *column) {
     CUDA(cudaMalloc((void **)&b->d_sample, SW_SAMPLE_MAX_BYTES));
     CUDA(cudaMalloc((void **)&b->d_table, sizeof *b->d_table));
     CUDA(cudaMalloc((void **)&b->d_result, sizeof *b->d_result));
+    CUDA(cudaMalloc((void **)&b->d_training, sizeof *b->d_training));
     const char *name = strrchr(column, '/');
     measure_column(b, name ? name + 1 : column);
     for (unsigned i = 0; i < b->copies; i++)
         CUDA(cudaFree(b->d_in[i]));
-    void *const device[] = {b->d_out, b->d_frame, b->d_scratch, b->d_sample, b->d_table, b->d_result};
+    void *const device[] = {b->d_out, b->d_frame, b->d_scratch, b->d_sample, b->d_table, b->d_result, b->d_training};
     for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
         CUDA(cudaFree(device[i]));
     free(b->h_in);

@@ -259,6 +259,62 @@ START_TEST(damaged_frames) {
 }
 END_TEST
 
+/* Tables trained on the GPU obey the rules of table.h and are about as good as those of the host. */
+START_TEST(trained_tables) {
+    const enum sw_content content = (enum sw_content)_i;
+    const size_t n = SW_SAMPLE_MAX_BYTES;
+    uint8_t *in = malloc(n), *d_in;
+    struct sw_v5t_table host, gpu, *d_table;
+    struct sw_gpu_training training, *d_training;
+    void *d_scratch;
+    struct sw_err err;
+    ck_assert_ptr_nonnull(in);
+    sw_content_fill(in, n, content, 3);
+    CUDA(cudaMalloc((void **)&d_in, n));
+    CUDA(cudaMalloc((void **)&d_table, sizeof gpu));
+    CUDA(cudaMalloc((void **)&d_training, sizeof training));
+    CUDA(cudaMalloc(&d_scratch, sw_gpu_train_scratch_bytes()));
+    CUDA(cudaMemcpy(d_in, in, n, cudaMemcpyHostToDevice));
+    for (size_t bytes = 0; bytes <= n; bytes = bytes ? bytes * 4 : 16) {
+        ck_assert_int_eq(
+            sw_gpu_train_async(d_in, bytes, d_table, d_training, d_scratch, sw_gpu_train_scratch_bytes(), NULL, &err),
+            0);
+        CUDA(cudaDeviceSynchronize());
+        CUDA(cudaMemcpy(&gpu, d_table, sizeof gpu, cudaMemcpyDeviceToHost));
+        CUDA(cudaMemcpy(&training, d_training, sizeof training, cudaMemcpyDeviceToHost));
+        ck_assert_uint_eq(training.n_symbols, gpu.n_symbols);
+        ck_assert_uint_le(gpu.n_symbols, SW_V5T_MAX_SYMBOLS);
+        bool taken[1 << SW_V5T_HASH_LOG2] = {false};
+        for (uint32_t c = 0; c < gpu.n_symbols; c++) {
+            const uint32_t length = gpu.length[c];
+            ck_assert(c < gpu.n2 ? length == 2 : c < gpu.n2 + gpu.n1 ? length == 1 : length >= 3 && length <= 8);
+            ck_assert(length == 8 || gpu.value[c] >> 8 * length == 0);
+            if (length > 2) {
+                ck_assert(!taken[sw_v5t_hash3((uint32_t)gpu.value[c])]);
+                taken[sw_v5t_hash3((uint32_t)gpu.value[c])] = true;
+            }
+        }
+    }
+    struct sw_plan plan = {.codec = SW_CODEC_V5T, .segment_log2 = 10, .table = gpu};
+    round_trip(&plan, in, n, 0);
+    uint8_t *frame = aligned_alloc(16, sw_frame_bound_bytes(n));
+    uint64_t by_gpu, by_host;
+    ck_assert_int_eq(sw_codec_encode(&plan, in, n, frame, sw_frame_bound_bytes(n), &by_gpu, &err), 0);
+    sw_v5t_table_train(&host, in, n, SW_SAMPLE_PIECE_BYTES);
+    plan.table = host;
+    ck_assert_int_eq(sw_codec_encode(&plan, in, n, frame, sw_frame_bound_bytes(n), &by_host, &err), 0);
+    ck_assert_msg((double)by_gpu <= 1.1 * (double)by_host,
+                  "content %d: %llu bytes by the GPU's table, %llu by the host's", (int)content,
+                  (unsigned long long)by_gpu, (unsigned long long)by_host);
+    free(frame);
+    free(in);
+    CUDA(cudaFree(d_in));
+    CUDA(cudaFree(d_table));
+    CUDA(cudaFree(d_training));
+    CUDA(cudaFree(d_scratch));
+}
+END_TEST
+
 START_TEST(refusals) {
     struct sw_plan plan;
     struct sw_err err;
@@ -308,6 +364,7 @@ int main(void) {
     tcase_add_test(cases, every_symbol_length);
     tcase_add_test(cases, ranges_of_tiles);
     tcase_add_test(cases, damaged_frames);
+    tcase_add_loop_test(cases, trained_tables, 0, SW_CONTENT_NR);
     tcase_add_test(cases, refusals);
     tcase_add_test(cases, scratch_is_bounded);
     Suite *suite = suite_create("gpu codec");

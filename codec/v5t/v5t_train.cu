@@ -1,0 +1,393 @@
+/* v5t_train.cu - trains a symbol table on the GPU, without the host: the algorithm of train.c, its loops spread out.
+ *
+ * A round is three launches: count (many short parses of the sample at once, symbols and pairs counted by atomics),
+ * gather (every pair that occurs becomes a candidate; equal strings meet in a hash map and add up their gains), select
+ * (the best 255 become the next table). Differences from train.c: a piece is parsed by several threads, each starting
+ * at its own place, so a parse is not that of one pass; and only the best SORTED candidates are looked at. The tables
+ * are as good (TUNING.md), not the same. */
+#include "codec/v5t/v5t_gpu.cuh"
+
+namespace {
+
+constexpr uint32_t ROUNDS = 7;
+/* A sample that two tables have not made 1 % shorter than it is will not become worth coding: the rest is skipped. */
+constexpr uint32_t HOPELESS_ROUND = 2, HOPELESS_PCT = 99;
+constexpr uint32_t NONE = 255, LITERAL = 256, IDS = 512; /* ids: codes, then LITERAL + byte */
+constexpr uint32_t PARSE_BYTES = 128;                    /* start to start of two parses */
+constexpr uint32_t COUNT_THREADS = 256, PARSES_PER_BLOCK = 16;
+constexpr uint32_t GATHER_THREADS = 256, GATHER_BLOCKS = IDS * IDS / GATHER_THREADS / 16;
+constexpr uint32_t SORTED = 1024; /* threads of select, one candidate each */
+constexpr uint32_t MAP_LOG2 = 15, MAP_SLOTS = 1u << MAP_LOG2, MAX_PROBES = 64;
+constexpr uint32_t HASH3_SLOTS = 1u << SW_V5T_HASH_LOG2;
+/* Keys of strings of 8 bytes fill a word; one value has to mean "empty", and the string that has it is not learnt. */
+constexpr unsigned long long EMPTY = 0, KEY8_MASK = 0x9E3779B97F4A7C15ull;
+
+/* Zeroed before the first round; every round leaves counts and maps zeroed again. */
+struct state {
+    sw_v5t_table table, best;
+    uint32_t coded, best_coded, hopeless, reserved;
+    uint32_t count1[IDS];
+    uint32_t count2[IDS * IDS];
+    unsigned long long key[2 * MAP_SLOTS]; /* first half: up to 7 bytes and the length; second half: 8 bytes */
+    uint32_t gain[2 * MAP_SLOTS];          /* 0: slot not in use */
+};
+
+struct symbol_index {
+    uint8_t two[65536], one[256], longer[HASH3_SLOTS];
+    uint64_t value[256];
+    uint8_t length[256];
+};
+
+__device__ void build_index(symbol_index &ix, const sw_v5t_table &table) {
+    for (uint32_t i = threadIdx.x; i < (sizeof ix.two + sizeof ix.one + sizeof ix.longer) / 16; i += blockDim.x)
+        ((uint4 *)ix.two)[i] = make_uint4(~0u, ~0u, ~0u, ~0u);
+    __syncthreads();
+    for (uint32_t c = threadIdx.x; c < table.n_symbols; c += blockDim.x) {
+        const uint64_t value = table.value[c];
+        const uint32_t length = table.length[c];
+        ix.value[c] = value;
+        ix.length[c] = (uint8_t)length;
+        if (length == 2)
+            ix.two[value] = (uint8_t)c;
+        else if (length == 1)
+            ix.one[value] = (uint8_t)c;
+        else
+            ix.longer[sw_v5t_hash3((uint32_t)value)] = (uint8_t)c;
+    }
+    __syncthreads();
+}
+
+__device__ inline uint64_t length_mask(uint32_t length) {
+    return length >= 8 ? ~0ull : (1ull << 8 * length) - 1;
+}
+
+/* Up to 8 bytes at p, zero from `left` on. */
+__device__ inline uint64_t load_window(const uint8_t *p, uint32_t left) {
+    if (left < 12) {
+        uint64_t w = 0;
+        for (uint32_t i = 0; i < min(left, 8u); i++)
+            w |= (uint64_t)p[i] << 8 * i;
+        return w;
+    }
+    const uint32_t shift = (uint32_t)((uintptr_t)p % 4 * 8);
+    const uint32_t *word = (const uint32_t *)(p - shift / 8);
+    const uint32_t a = word[0], b = word[1], c = word[2];
+    return (uint64_t)__funnelshift_r(b, c, shift) << 32 | __funnelshift_r(a, b, shift);
+}
+
+/* Id of the symbol at the window and its length; as match() in train.c. */
+__device__ inline uint32_t match(const symbol_index &ix, uint64_t window, uint32_t left, uint32_t *ret_length) {
+    /* All tables are asked at once: their latencies overlap. */
+    const uint32_t c = ix.longer[sw_v5t_hash3((uint32_t)window)], two = ix.two[window & 0xFFFF];
+    const uint32_t one = ix.one[window & 0xFF], length = ix.length[c];
+    if (c != NONE && length <= left && ((window ^ ix.value[c]) & length_mask(length)) == 0) {
+        *ret_length = length;
+        return c;
+    }
+    if (two != NONE && left >= 2) {
+        *ret_length = 2;
+        return two;
+    }
+    *ret_length = 1;
+    return one != NONE ? one : LITERAL + (uint32_t)(window & 0xFF);
+}
+
+/* Parses from `at` until past `stop`, a symbol may reach up to `end`. Returns the bytes of the codes. */
+__device__ uint32_t count_parse(const symbol_index &ix, state *s, const uint8_t *sample, uint32_t at, uint32_t stop,
+                                uint32_t end) {
+    uint32_t previous = IDS, coded = 0, length;
+    for (; at < stop; at += length) {
+        const uint64_t window = load_window(sample + at, end - at);
+        const uint32_t id = match(ix, window, end - at, &length), first = LITERAL + (uint32_t)(window & 0xFF);
+        atomicAdd(&s->count1[id], 1);
+        if (length > 1)
+            atomicAdd(&s->count1[first], 1);
+        if (previous < IDS) {
+            atomicAdd(&s->count2[previous * IDS + id], 1);
+            if (length > 1)
+                atomicAdd(&s->count2[previous * IDS + first], 1);
+        }
+        coded += id < LITERAL ? 1 : 2;
+        previous = id;
+    }
+    return coded;
+}
+
+__global__ void __launch_bounds__(COUNT_THREADS)
+    count_symbols(state *s, const uint8_t *sample, uint32_t sample_bytes, uint32_t piece_bytes) {
+    extern __shared__ __align__(16) uint8_t shared[];
+    if (s->hopeless)
+        return;
+    symbol_index &ix = *(symbol_index *)shared;
+    build_index(ix, s->table);
+    /* Two lanes of each warp parse: their steps differ, and lanes of one warp would wait for each other. */
+    constexpr uint32_t STRIDE = COUNT_THREADS / PARSES_PER_BLOCK;
+    if (threadIdx.x % STRIDE)
+        return;
+    const uint32_t parse = blockIdx.x * PARSES_PER_BLOCK + threadIdx.x / STRIDE, at = parse * PARSE_BYTES;
+    if (at >= sample_bytes)
+        return;
+    const uint32_t end = min(sample_bytes, (at / piece_bytes + 1) * piece_bytes);
+    atomicAdd(&s->coded, count_parse(ix, s, sample, at, min(end, at + PARSE_BYTES), end));
+}
+
+__device__ void add_gain(state *s, uint64_t value, uint32_t length, uint32_t gain) {
+    const unsigned long long key = length < 8 ? value | (uint64_t)length << 56 : value ^ KEY8_MASK;
+    if (key == EMPTY)
+        return;
+    const uint32_t half = length < 8 ? 0 : MAP_SLOTS;
+    uint32_t slot = (uint32_t)(key * 0x9E3779B97F4A7C15ull >> (64 - MAP_LOG2));
+    for (uint32_t probe = 0; probe < MAX_PROBES; probe++, slot = (slot + 1) % MAP_SLOTS) {
+        const unsigned long long old = atomicCAS(&s->key[half + slot], EMPTY, key);
+        if (old != EMPTY && old != key)
+            continue;
+        atomicAdd(&s->gain[half + slot], gain);
+        return;
+    }
+}
+
+__device__ inline void id_symbol(const state *s, uint32_t id, uint64_t *ret_value, uint32_t *ret_length) {
+    *ret_value = id < LITERAL ? s->table.value[id] : id - LITERAL;
+    *ret_length = id < LITERAL ? s->table.length[id] : 1;
+}
+
+__global__ void __launch_bounds__(GATHER_THREADS) gather_candidates(state *s, uint32_t min_count) {
+    const uint32_t thread = blockIdx.x * GATHER_THREADS + threadIdx.x;
+    uint64_t va, vb;
+    uint32_t la, lb;
+    if (s->hopeless)
+        return;
+    if (thread < IDS && s->count1[thread] >= min_count) {
+        id_symbol(s, thread, &va, &la);
+        add_gain(s, va, la, s->count1[thread] * la * (la == 1 ? 8 : 1));
+    }
+    for (uint32_t i = thread; i < IDS * IDS; i += GATHER_BLOCKS * GATHER_THREADS) {
+        const uint32_t n = s->count2[i], a = i / IDS;
+        if (!n)
+            continue;
+        s->count2[i] = 0;
+        id_symbol(s, a, &va, &la);
+        if (n < min_count || s->count1[a] < min_count || la >= SW_V5T_MAX_SYMBOL_BYTES)
+            continue;
+        id_symbol(s, i % IDS, &vb, &lb);
+        const uint32_t length = min(la + lb, (uint32_t)SW_V5T_MAX_SYMBOL_BYTES);
+        add_gain(s, (va | vb << 8 * la) & length_mask(length), length, n * length);
+    }
+}
+
+/* Order of train.c: gain, then length, then value, the greater first. rank: gain and length in one word. */
+struct scored {
+    uint64_t value;
+    uint32_t rank, reserved;
+};
+
+__device__ inline bool is_better(const scored &a, const scored &b) {
+    return a.rank != b.rank ? a.rank > b.rank : a.value > b.value;
+}
+
+__device__ inline scored load_candidate(const state *s, uint32_t slot, uint32_t gain) {
+    const bool eight = slot >= MAP_SLOTS;
+    const uint64_t key = s->key[slot];
+    const uint32_t length = eight ? 8 : (uint32_t)(key >> 56);
+    return {eight ? key ^ KEY8_MASK : key & length_mask(7), gain << 4 | length, 0};
+}
+
+/* Bucket of a gain on a scale with 32 steps per doubling. */
+__device__ inline uint32_t bucket(uint32_t gain) {
+    if (gain < 32)
+        return gain;
+    const uint32_t log2 = 31 - __clz((int)gain);
+    return (log2 - 4) * 32 + (gain >> (log2 - 5)) % 32;
+}
+constexpr uint32_t BUCKETS = 1024;
+static_assert((31 - 4) * 32 + 31 < BUCKETS, "every 32-bit gain has a bucket");
+
+/* Exclusive sum of a flag over the block; *ret_total: over all threads. */
+__device__ uint32_t block_rank(bool flag, uint32_t *warp_sums, uint32_t *ret_total) {
+    const uint32_t lane = threadIdx.x % SW_WARP, warp = threadIdx.x / SW_WARP;
+    const uint32_t ballot = __ballot_sync(0xFFFFFFFFu, flag);
+    __syncthreads();
+    if (lane == 0)
+        warp_sums[warp] = __popc(ballot);
+    __syncthreads();
+    uint32_t before = 0, total = 0;
+    for (uint32_t w = 0; w < SORTED / SW_WARP; w++) {
+        before += w < warp ? warp_sums[w] : 0;
+        total += warp_sums[w];
+    }
+    *ret_total = total;
+    return before + __popc(ballot & ((1u << lane) - 1));
+}
+
+struct selection {
+    scored sorted[SORTED];
+    uint32_t histogram[BUCKETS], first[HASH3_SLOTS], warp_sums[SORTED / SW_WARP], n, lowest;
+};
+
+/* Lowest bucket such that it and those above hold at most SORTED candidates. */
+__device__ void find_lowest(selection &sel) {
+    const uint32_t i = threadIdx.x, b = BUCKETS - 1 - i; /* thread 0 has the highest bucket */
+    const uint32_t lane = i % SW_WARP, warp = i / SW_WARP;
+    uint32_t sum = sel.histogram[b];
+    sum += sw_warp_exclusive_sum(sum, lane);
+    if (lane == SW_WARP - 1)
+        sel.warp_sums[warp] = sum;
+    __syncthreads();
+    for (uint32_t w = 0; w < warp; w++)
+        sum += sel.warp_sums[w];
+    if (sum <= SORTED)
+        atomicMin(&sel.lowest, b);
+}
+
+/* The candidates of the highest buckets that SORTED has room for, in any order; empties the maps. */
+__device__ void take_best(state *s, selection &sel) {
+    constexpr uint32_t QUADS = 2 * MAP_SLOTS / 4;
+    uint4 *gains = (uint4 *)s->gain;
+    sel.histogram[threadIdx.x] = 0;
+    sel.sorted[threadIdx.x] = {0, 0, 0};
+    if (threadIdx.x == 0) {
+        sel.n = 0;
+        sel.lowest = BUCKETS;
+    }
+    __syncthreads();
+#pragma unroll 8
+    for (uint32_t q = threadIdx.x; q < QUADS; q += SORTED) {
+        const uint4 v = gains[q];
+        const uint32_t gain[4] = {v.x, v.y, v.z, v.w};
+        for (uint32_t k = 0; k < 4; k++)
+            if (gain[k])
+                atomicAdd(&sel.histogram[bucket(gain[k])], 1);
+    }
+    __syncthreads();
+    find_lowest(sel);
+    __syncthreads();
+#pragma unroll 8
+    for (uint32_t q = threadIdx.x; q < QUADS; q += SORTED) {
+        const uint4 v = gains[q];
+        if (!(v.x | v.y | v.z | v.w))
+            continue;
+        const uint32_t gain[4] = {v.x, v.y, v.z, v.w};
+        for (uint32_t k = 0; k < 4; k++)
+            if (gain[k] && bucket(gain[k]) >= sel.lowest)
+                sel.sorted[atomicAdd(&sel.n, 1)] = load_candidate(s, 4 * q + k, gain[k]);
+        gains[q] = make_uint4(0, 0, 0, 0);
+        ((ulonglong2 *)s->key)[2 * q] = ((ulonglong2 *)s->key)[2 * q + 1] = make_ulonglong2(EMPTY, EMPTY);
+    }
+    __syncthreads();
+}
+
+/* Bitonic sort, the best first (K. Batcher, "Sorting networks and their applications", 1968). */
+__device__ void sort(scored *v) {
+    const uint32_t i = threadIdx.x;
+    for (uint32_t size = 2; size <= SORTED; size *= 2)
+        for (uint32_t d = size / 2; d > 0; d /= 2) {
+            const uint32_t j = i ^ d;
+            if (j > i && is_better(v[j], v[i]) == ((i & size) == 0)) {
+                const scored t = v[i];
+                v[i] = v[j];
+                v[j] = t;
+            }
+            __syncthreads();
+        }
+}
+
+/* The first 255 that obey the rules of table.h become the table. */
+__device__ void choose(sw_v5t_table *table, selection &sel) {
+    const uint32_t i = threadIdx.x;
+    const scored mine = sel.sorted[i];
+    const uint32_t length = mine.rank & 15, slot = sw_v5t_hash3((uint32_t)mine.value);
+    uint32_t total, n_group[3], rank_in_group = 0;
+    for (uint32_t k = i; k < HASH3_SLOTS; k += SORTED)
+        sel.first[k] = SORTED;
+    __syncthreads();
+    if (length > 2)
+        atomicMin(&sel.first[slot], i);
+    __syncthreads();
+    bool keep = mine.rank != 0 && (length <= 2 || sel.first[slot] == i);
+    keep = block_rank(keep, sel.warp_sums, &total) < SW_V5T_MAX_SYMBOLS && keep;
+    const uint32_t group = length == 2 ? 0 : length == 1 ? 1 : 2;
+    for (uint32_t g = 0; g < 3; g++) {
+        const uint32_t rank = block_rank(keep && group == g, sel.warp_sums, &n_group[g]);
+        if (group == g)
+            rank_in_group = rank;
+    }
+    const uint32_t n = n_group[0] + n_group[1] + n_group[2];
+    if (i < 256 && i >= n) {
+        table->value[i] = 0;
+        table->length[i] = 0;
+    }
+    if (keep) {
+        const uint32_t code = rank_in_group + (group > 0 ? n_group[0] : 0) + (group > 1 ? n_group[1] : 0);
+        table->value[code] = mine.value;
+        table->length[code] = (uint8_t)length;
+    }
+    if (i == 0) {
+        table->n_symbols = n;
+        table->n2 = n_group[0];
+        table->n1 = n_group[1];
+    }
+}
+
+/* Keeps the table that was just measured if it is the best so far, then makes the next; after the last round writes the
+ * results. One block. */
+__global__ void __launch_bounds__(SORTED) select_symbols(state *s, uint32_t round, uint32_t sample_bytes,
+                                                         sw_v5t_table *ret_table, sw_gpu_training *ret_training) {
+    __shared__ selection sel;
+    if (s->hopeless && round < ROUNDS)
+        return;
+    const bool better = !s->hopeless && (round == 0 || s->coded < s->best_coded);
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; better && i < sizeof s->best / 8; i += SORTED)
+        ((uint64_t *)&s->best)[i] = ((const uint64_t *)&s->table)[i];
+    if (better && threadIdx.x == 0)
+        s->best_coded = s->coded;
+    __syncthreads();
+    if (round == ROUNDS) {
+        for (uint32_t i = threadIdx.x; i < sizeof *ret_table / 8; i += SORTED)
+            ((uint64_t *)ret_table)[i] = ((const uint64_t *)&s->best)[i];
+        if (threadIdx.x == 0)
+            *ret_training = {s->best.n_symbols, s->best_coded};
+        return;
+    }
+    take_best(s, sel);
+    sort(sel.sorted);
+    choose(&s->table, sel);
+    if (threadIdx.x < IDS)
+        s->count1[threadIdx.x] = 0;
+    if (threadIdx.x == 0) {
+        s->coded = 0;
+        s->hopeless = round == HOPELESS_ROUND && (uint64_t)s->best_coded * 100 >= (uint64_t)sample_bytes * HOPELESS_PCT;
+    }
+}
+
+} // namespace
+
+cudaError_t sw_v5t_train_gpu_init() {
+    return cudaFuncSetAttribute(count_symbols, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(symbol_index));
+}
+
+size_t sw_gpu_train_scratch_bytes(void) {
+    return sizeof(state);
+}
+
+int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_v5t_table *d_table,
+                       struct sw_gpu_training *d_training, void *d_scratch, size_t scratch_bytes,
+                       struct CUstream_st *stream, struct sw_err *err) {
+    if (scratch_bytes < sizeof(state) || sample_bytes > SW_SAMPLE_MAX_BYTES || (uintptr_t)d_sample % 4 ||
+        (uintptr_t)d_scratch % SW_FRAME_ALIGN)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "training on %zu bytes with %zu bytes of scratch",
+                          sample_bytes, scratch_bytes);
+    state *s = (state *)d_scratch;
+    const uint32_t bytes = (uint32_t)sample_bytes;
+    const uint32_t blocks = bytes / (PARSE_BYTES * PARSES_PER_BLOCK) + 1;
+    int rc = sw_gpu_check(cudaMemsetAsync(s, 0, sizeof *s, stream), err, "cudaMemsetAsync");
+    for (uint32_t round = 0; rc == 0 && round <= ROUNDS; round++) {
+        count_symbols<<<blocks, COUNT_THREADS, sizeof(symbol_index), stream>>>(s, (const uint8_t *)d_sample, bytes,
+                                                                               SW_SAMPLE_PIECE_BYTES);
+        if (round < ROUNDS)
+            gather_candidates<<<GATHER_BLOCKS, GATHER_THREADS, 0, stream>>>(s, 1 + round);
+        select_symbols<<<1, SORTED, 0, stream>>>(s, round, bytes, d_table, d_training);
+        rc = sw_gpu_launched(err, "table training");
+    }
+    return rc;
+}
