@@ -120,8 +120,8 @@ int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_dev
 
 /* Wraps a device so that tests can fail a step: the n-th call (1 = next) of the named operation ("map", "pin",
  * "encode", "store", "load", "decode", "sample", "wait_event", "unmap" is never failed) returns `code` or, if `late`,
- * lets slot_poll / slot_wait report it. nth 0 disarms. With `code` -SW_EAGAIN and `late` the slot hangs instead (and the
- * named step itself is left out) until sw_device_faulty_release(). Owns the inner device. thread: any. */
+ * lets slot_poll / slot_wait report it. nth 0 disarms. With `code` -SW_EAGAIN and `late` the slot hangs instead (and
+ * the named step itself is left out) until sw_device_faulty_release(). Owns the inner device. thread: any. */
 int sw_device_faulty_open(struct sw_device **ret, struct sw_device *inner, struct sw_err *err);
 void sw_device_faulty_arm(struct sw_device *faulty, const char *operation, unsigned nth, int code, int late);
 void sw_device_faulty_release(struct sw_device *faulty);
