@@ -26,7 +26,7 @@ static unsigned n_ids;
 
 static void on_device_lost(void *arg) {
     (void)arg;
-    SW_ASSERT(!"the host device cannot be lost");
+    SW_ASSERT(false && "the host device cannot be lost");
 }
 
 static void start(void) {

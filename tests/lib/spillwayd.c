@@ -92,7 +92,7 @@ bool sw_test_daemon_try(struct sw_test_daemon *daemon, const char *program, cons
         }
         sleep_ms(STEP_MS);
     }
-    SW_ASSERT(!"spillwayd neither became ready nor exited");
+    SW_ASSERT(false && "spillwayd neither became ready nor exited");
     return false;
 }
 
@@ -101,7 +101,7 @@ void sw_test_daemon_start(struct sw_test_daemon *daemon, const char *program, co
     memset(daemon, 0, sizeof *daemon);
     if (!sw_test_daemon_try(daemon, program, options, &exit_code)) {
         (void)fprintf(stderr, "%s exited with %d, see %s\n", program, exit_code, daemon->log);
-        SW_ASSERT(!"spillwayd did not start");
+        SW_ASSERT(false && "spillwayd did not start");
     }
 }
 
