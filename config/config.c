@@ -190,7 +190,7 @@ static bool store_text(struct sw_config *config, const struct option *option, co
         return false;
     char *field = (char *)config + option->offset;
     memset(field, 0, option->size);
-    memcpy(field, text, bytes);
+    memcpy(field, text, bytes + 1);
     return true;
 }
 

@@ -92,8 +92,10 @@ static int on_mem_close(void *arg, const struct sw_request *request, struct sw_m
 /* What SPILL and RESTORE share: flags, memory and promise. */
 static int begin_operation(struct sw_session *session, const struct sw_msg *msg, uint32_t mem, uint32_t flags,
                            uint32_t known_flags, struct sw_promise **ret, struct sw_range *range, struct sw_err *err) {
-    if (flags & ~known_flags)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "flags 0x%" PRIx32 " are unknown", flags & ~known_flags);
+    if (flags & ~known_flags) {
+        (void)sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "flags 0x%" PRIx32 " are unknown", flags & ~known_flags);
+        return -SW_EINVAL;
+    }
     int rc = sw_session_promise(session, msg, ret, err);
     if (rc < 0)
         return rc;
@@ -176,10 +178,10 @@ static int on_status(void *arg, const struct sw_request *request, struct sw_msg 
 }
 
 const struct sw_command sw_commands[] = {
-    {SW_MSG_HELLO, on_hello, false},        {SW_MSG_MEM_OPEN, on_mem_open, false},
-    {SW_MSG_MEM_PARTS, on_mem_parts, true}, {SW_MSG_MEM_CLOSE, on_mem_close, false},
-    {SW_MSG_SPILL, on_spill, false},        {SW_MSG_RESTORE, on_restore, false},
-    {SW_MSG_DROP, on_drop, false},          {SW_MSG_QUERY, on_query, false},
-    {SW_MSG_STATUS, on_status, false},
+    {on_hello, SW_MSG_HELLO, false},        {on_mem_open, SW_MSG_MEM_OPEN, false},
+    {on_mem_parts, SW_MSG_MEM_PARTS, true}, {on_mem_close, SW_MSG_MEM_CLOSE, false},
+    {on_spill, SW_MSG_SPILL, false},        {on_restore, SW_MSG_RESTORE, false},
+    {on_drop, SW_MSG_DROP, false},          {on_query, SW_MSG_QUERY, false},
+    {on_status, SW_MSG_STATUS, false},
 };
 const size_t sw_commands_count = sizeof sw_commands / sizeof sw_commands[0];

@@ -77,7 +77,8 @@ int sw_listener_open(struct sw_listener *ret, const char *path, mode_t mode, str
     struct sw_listener listener = {.socket = -1};
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const size_t bytes = strlen(path);
-    if (bytes >= sizeof address.sun_path || bytes >= sizeof listener.path)
+    _Static_assert(sizeof listener.path <= sizeof address.sun_path, "a path that fits one fits the other");
+    if (bytes >= sizeof listener.path)
         return sw_err_set(err, -SW_ERANGE, SW_SCOPE_DAEMON, "data_socket is longer than a socket's path may be");
     memcpy(address.sun_path, path, bytes + 1);
     memcpy(listener.path, path, bytes + 1);

@@ -25,7 +25,7 @@ struct sw_memtable {
     struct sw_fd_budget *budget; /* borrowed */
     unsigned max_mems, n_fds;
     bool owner_closing; /* set before sw_owner_close(), which closes the engine's memories itself */
-    uint32_t refused; /* number of the last memory that could not even be entered */
+    uint32_t refused;   /* number of the last memory that could not even be entered */
     struct sw_err refused_err;
 };
 

@@ -89,8 +89,11 @@ static int give_up(struct sw_session *session, int uv_error, struct sw_err *err)
 int sw_session_open(struct sw_session **ret, struct sw_service *service, int socket, uint32_t id,
                     void (*closed)(struct sw_session *session, void *arg), void *arg, struct sw_err *err) {
     struct sw_session *session = sw_alloc(sizeof *session);
-    int rc = session ? sw_peer_init(&session->peer, socket, err)
-                     : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "no memory for a session");
+    if (!session) {
+        sw_peer_hang_up(socket);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "no memory for a session");
+    }
+    int rc = sw_peer_init(&session->peer, socket, err);
     if (rc == 0)
         rc = sw_owner_open(service->engine, &session->owner, err);
     if (rc < 0) {

@@ -24,8 +24,8 @@ typedef int sw_command_fn(void *session, const struct sw_request *request, struc
                           struct sw_err *err);
 
 struct sw_command {
-    enum sw_msg_type type;
     sw_command_fn *run;
+    enum sw_msg_type type;
     bool takes_fds;
 };
 

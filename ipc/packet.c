@@ -17,7 +17,7 @@ int sw_packet_send(int socket, const uint8_t *packet, size_t bytes, const int *f
     if (n_fds > SW_PROTO_MAX_FDS)
         return -SW_EFDS;
     union control control;
-    struct iovec io = {.iov_base = (void *)(uintptr_t)packet, .iov_len = bytes};
+    struct iovec io = {.iov_base = (void *)packet, .iov_len = bytes};
     struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
     if (n_fds) {
         memset(&control, 0, sizeof control);

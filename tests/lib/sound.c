@@ -58,7 +58,7 @@ void sw_sound_take(const struct sw_test_daemon *daemon, struct sw_sound *ret) {
 const char *sw_sound_check(const struct sw_test_daemon *daemon, const struct sw_sound *before) {
     static char text[256];
     struct sw_sound now;
-    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    const struct timespec pause = {.tv_nsec = 10000000};
     const char *wrong = sw_sound_round_trip(daemon, 300 * 1000 + 7, 1);
     if (wrong)
         return wrong;

@@ -35,12 +35,12 @@ static __attribute__((noreturn)) void become_daemon(const struct sw_test_daemon 
         "host_tier_initial_bytes=64 MiB", /* all of it, so that slabs added later do not blur the counts */
         NULL};
     const char *const *const sets[] = {own, options};
-    arguments[n++] = (char *)(unsigned long)program;
+    arguments[n++] = (char *)program;
     for (int set = 0; set < 2; set++)
         for (const char *const *at = sets[set]; at && *at; at++) {
             SW_ASSERT(n + 3 < (int)(sizeof arguments / sizeof arguments[0]));
             arguments[n++] = "--set";
-            arguments[n++] = (char *)(unsigned long)*at;
+            arguments[n++] = (char *)*at;
         }
     arguments[n] = NULL;
     const int log = open(daemon->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);

@@ -12,7 +12,7 @@
 bool sw_wire_connect(struct sw_wire *ret, const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     SW_ASSERT(strlen(path) < sizeof address.sun_path);
-    (void)strcpy(address.sun_path, path);
+    memcpy(address.sun_path, path, strlen(path) + 1);
     ret->seq = 0;
     ret->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     SW_ASSERT(ret->socket >= 0);
@@ -36,7 +36,7 @@ void sw_wire_close(struct sw_wire *wire) {
 bool sw_wire_send_raw(struct sw_wire *wire, const void *packet, size_t bytes, int fd, unsigned n_fds) {
     enum { MOST = 253 }; /* the kernel's SCM_MAX_FD */
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(MOST * sizeof(int))] = {0};
-    struct iovec io = {.iov_base = (void *)(uintptr_t)packet, .iov_len = bytes};
+    struct iovec io = {.iov_base = (void *)packet, .iov_len = bytes};
     struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
     SW_ASSERT(n_fds <= MOST);
     if (n_fds) {
