@@ -1,0 +1,368 @@
+/* client.c - the calls of spillway.h. */
+#include "ipc/client.h"
+
+#include "base/alloc.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define DEFAULT_SOCKET "/run/spillway/data.sock"
+enum { OPEN_TIMEOUT_MS = 10000 }; /* a daemon that pins its first slabs does not answer at once */
+
+_Static_assert((int)SPILLWAY_SCOPE_DAEMON == (int)SW_SCOPE_DAEMON, "one list of scopes");
+
+int sw_client_report(struct spillway_error *ret, const struct sw_err *err) {
+    if (!ret)
+        return err->code;
+    memset(ret, 0, sizeof *ret);
+    ret->code = err->code;
+    ret->scope = (enum spillway_scope)err->scope;
+    ret->cuda = err->cuda;
+    if (err->code)
+        (void)snprintf(ret->name, sizeof ret->name, "%s", sw_err_name(err->code));
+    const char *open = err->detail[0] ? " (" : "", *close = err->detail[0] ? ")" : "";
+    char text[sizeof err->msg + sizeof err->detail + 3];
+    (void)snprintf(text, sizeof text, "%s%s%s%s", err->msg, open, err->detail, close);
+    sw_msg_text(ret->text, sizeof ret->text, (const uint8_t *)text, strlen(text));
+    return err->code;
+}
+
+static int copy_error(struct spillway_error *ret, const struct spillway_error *from) {
+    if (ret)
+        *ret = *from;
+    return from->code;
+}
+
+static int connect_socket(const char *path, int *ret, struct sw_err *err) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const size_t path_bytes = strlen(path);
+    if (path_bytes >= sizeof address.sun_path)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_SESSION, "socket path of %zu bytes is longer than %zu", path_bytes,
+                          sizeof address.sun_path - 1);
+    memcpy(address.sun_path, path, path_bytes);
+    *ret = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (*ret < 0)
+        return sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "socket: %s", strerror(errno));
+    const struct timeval timeout = {.tv_sec = OPEN_TIMEOUT_MS / 1000};
+    (void)setsockopt(*ret, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+    int rc;
+    do
+        rc = connect(*ret, (const struct sockaddr *)&address, sizeof address);
+    while (rc < 0 && errno == EINTR);
+    if (rc < 0)
+        return sw_err_set(err, errno == EACCES ? -SW_EACCES : -SW_ECONN, SW_SCOPE_SESSION,
+                          "%s: %s; is spillwayd running?", path, strerror(errno));
+    if (fcntl(*ret, F_SETFL, O_NONBLOCK) < 0)
+        return sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "fcntl: %s", strerror(errno));
+    return 0;
+}
+
+static int watch_socket(struct spillway *c, struct sw_err *err) {
+    struct epoll_event event = {.events = EPOLLIN};
+    c->epoll = epoll_create1(EPOLL_CLOEXEC);
+    c->news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (c->epoll < 0 || c->news < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->socket, &event) < 0 ||
+        epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->news, &event) < 0)
+        return sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "epoll: %s", strerror(errno));
+    return 0;
+}
+
+/* Sends one message that hands over no memory and waits for its answer. Returns the ticket, done; the caller looks at
+ * its error and destroys it. */
+static struct spillway_ticket *call(struct spillway *c, struct sw_msg *msg, int timeout_ms, struct sw_err *err) {
+    struct sw_list group;
+    sw_list_init(&group);
+    struct spillway_ticket *t = sw_ticket_new(c, msg->header.type, err);
+    if (!t || !sw_packet_new(&group, msg, err)) {
+        sw_free(t);
+        return NULL;
+    }
+    sw_client_submit(t, &group);
+    if (sw_client_wait(t, timeout_ms) < 0) {
+        (void)sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "the daemon did not answer %s within %d ms",
+                         sw_msg_name(msg->header.type), timeout_ms);
+        sw_ticket_abandon(t);
+        return NULL;
+    }
+    return t;
+}
+
+static int hello(struct spillway *c, struct spillway_error *error) {
+    struct sw_msg msg = {.header.type = SW_MSG_HELLO, .u.hello.version = SW_PROTO_VERSION};
+    struct sw_err err = {0};
+    sw_msg_set_text(msg.u.hello.client, sizeof msg.u.hello.client, program_invocation_short_name);
+    struct spillway_ticket *t = call(c, &msg, OPEN_TIMEOUT_MS, &err);
+    if (!t)
+        return sw_client_report(error, &err);
+    int rc = copy_error(error, &t->error);
+    if (!rc && t->u.hello.version != SW_PROTO_VERSION) {
+        (void)sw_err_set(&err, -SW_EVERSION, SW_SCOPE_SESSION, "the daemon speaks protocol version %u, libspillway %u",
+                         t->u.hello.version, (unsigned)SW_PROTO_VERSION);
+        rc = sw_client_report(error, &err);
+    }
+    c->max_in_flight = t->u.hello.max_in_flight;
+    sw_ticket_destroy(t);
+    return rc;
+}
+
+int spillway_open(struct spillway **ret, const char *socket_path, struct spillway_error *error) {
+    struct sw_err err = {0};
+    if (!socket_path)
+        socket_path = getenv("SPILLWAY_SOCKET");
+    if (!socket_path || !*socket_path)
+        socket_path = DEFAULT_SOCKET;
+    struct spillway *c = sw_alloc(sizeof *c);
+    if (!c) {
+        (void)sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a connection");
+        return sw_client_report(error, &err);
+    }
+    c->socket = c->epoll = c->news = -1;
+    c->next_seq = c->next_mem = 1;
+    sw_list_init(&c->running);
+    sw_list_init(&c->done);
+    sw_list_init(&c->outbox);
+    int rc = connect_socket(socket_path, &c->socket, &err);
+    if (!rc)
+        rc = watch_socket(c, &err);
+    rc = rc < 0 ? sw_client_report(error, &err) : hello(c, error);
+    if (rc < 0) {
+        spillway_close(c);
+        return rc;
+    }
+    *ret = c;
+    return sw_client_report(error, &err);
+}
+
+static void destroy_tickets(struct sw_list *list) {
+    while (!sw_list_empty(list))
+        sw_ticket_destroy(SW_CONTAINER_OF(list->next, struct spillway_ticket, node));
+}
+
+void spillway_close(struct spillway *connection) {
+    if (!connection)
+        return;
+    /* The daemon first: what it still reads of our memory is let go before events and contexts are. */
+    if (connection->socket >= 0)
+        (void)close(connection->socket);
+    if (connection->epoll >= 0)
+        (void)close(connection->epoll);
+    if (connection->news >= 0)
+        (void)close(connection->news);
+    sw_packets_free(&connection->outbox);
+    destroy_tickets(&connection->running);
+    destroy_tickets(&connection->done);
+    sw_cuda_free(connection->cuda);
+    sw_free(connection);
+}
+
+/* Moves the export's descriptors into MEM_PARTS packets. */
+static int add_parts(struct sw_list *group, uint32_t mem, struct sw_export *e, struct sw_err *err) {
+    for (uint32_t first = 0; first < e->n_parts;) {
+        struct sw_msg msg = {.header.type = SW_MSG_MEM_PARTS, .u.mem_parts = {.mem = mem, .first = first}};
+        const uint32_t left = e->n_parts - first, count = left < SW_PROTO_MAX_FDS ? left : SW_PROTO_MAX_FDS;
+        msg.u.mem_parts.count = count;
+        memcpy(msg.u.mem_parts.part_bytes, e->part_bytes + first, count * sizeof *e->part_bytes);
+        struct sw_packet *p = sw_packet_new(group, &msg, err);
+        if (!p)
+            return -SW_ENOMEM;
+        memcpy(p->fds, e->fds + first, count * sizeof *e->fds);
+        p->n_fds = count;
+        for (uint32_t end = first + count; first < end; first++)
+            e->fds[first] = -1;
+    }
+    return 0;
+}
+
+/* The group of packets that hands over the memory and asks for the operation; `operation` comes with its own fields. */
+static int build_group(struct sw_list *group, struct spillway_ticket *t, struct sw_msg *operation, struct sw_export *e,
+                       struct sw_err *err) {
+    struct sw_msg msg = {.header.type = SW_MSG_MEM_OPEN};
+    struct sw_msg_mem_open *open = &msg.u.mem_open;
+    *open = (struct sw_msg_mem_open){
+        .mem = t->mem, .kind = (uint32_t)e->kind, .n_parts = e->n_parts, .once = 1, .bytes = e->bytes};
+    memcpy(open->device_uuid, e->device_uuid, sizeof open->device_uuid);
+    memcpy(open->handle, e->handle, sizeof open->handle);
+    if (!sw_packet_new(group, &msg, err) || add_parts(group, t->mem, e, err) < 0 ||
+        !sw_packet_new(group, operation, err))
+        return -SW_ENOMEM;
+    t->event = e->event;
+    e->event = NULL;
+    return 0;
+}
+
+/* Fields that SPILL and RESTORE have in common, written into either. */
+#define SET_RANGE(message, ticket, export, flags_)                                                                     \
+    do {                                                                                                               \
+        (message)->mem = (ticket)->mem;                                                                                \
+        (message)->flags = (flags_) | ((export)->event ? SW_REQ_EVENT : 0);                                            \
+        (message)->offset = (export)->offset;                                                                          \
+        (message)->bytes = (ticket)->bytes;                                                                            \
+        if ((export)->event)                                                                                           \
+            memcpy((message)->event, sw_cuda_event_handle((export)->event), sizeof(message)->event);                   \
+    } while (0)
+
+static int transfer(struct spillway_ticket *t, struct sw_msg *operation, uint32_t flags, struct sw_export *e,
+                    struct sw_err *err) {
+    struct sw_list group;
+    sw_list_init(&group);
+    if (t->operation == SW_MSG_SPILL)
+        SET_RANGE(&operation->u.spill, t, e, flags);
+    else
+        SET_RANGE(&operation->u.restore, t, e, flags);
+    const int rc = build_group(&group, t, operation, e, err);
+    if (rc < 0) {
+        sw_packets_free(&group);
+        return rc;
+    }
+    sw_client_submit(t, &group);
+    return 0;
+}
+
+static int start(struct spillway *c, struct sw_msg *operation, uint32_t flags, const void *data, uint64_t bytes,
+                 struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error) {
+    struct sw_err err = {0};
+    struct sw_export export;
+    if (c->lost.code)
+        return copy_error(error, &c->lost);
+    if (c->n_in_flight >= c->max_in_flight) {
+        (void)sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_REQUEST, "%u operations are in flight, the daemon allows no more",
+                         c->n_in_flight);
+        return sw_client_report(error, &err);
+    }
+    int rc = sw_export_find(&export, &c->cuda, data, bytes, stream, &err);
+    if (rc < 0)
+        return sw_client_report(error, &err);
+    struct spillway_ticket *t = sw_ticket_new(c, operation->header.type, &err);
+    if (t) {
+        t->mem = c->next_mem++;
+        t->bytes = bytes;
+        rc = transfer(t, operation, flags, &export, &err);
+    }
+    sw_export_fini(&export);
+    if (!t || rc < 0) {
+        if (t)
+            sw_ticket_destroy(t);
+        return sw_client_report(error, &err);
+    }
+    *ret_ticket = t;
+    return sw_client_report(error, &err);
+}
+
+int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
+                   struct spillway_ticket **ret_ticket, struct spillway_error *error) {
+    struct sw_msg msg = {.header.type = SW_MSG_SPILL};
+    return start(connection, &msg, 0, data, bytes, stream, ret_ticket, error);
+}
+
+int spillway_restore(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
+                     struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
+                     struct spillway_error *error) {
+    struct sw_msg msg = {.header.type = SW_MSG_RESTORE, .u.restore = {.slot = region.slot, .gen = region.generation}};
+    if (flags & ~SPILLWAY_RESTORE_KEEP) {
+        struct sw_err err = {0};
+        (void)sw_err_set(&err, -SW_EINVAL, SW_SCOPE_REQUEST, "restore: unknown flags 0x%x", flags);
+        return sw_client_report(error, &err);
+    }
+    return start(connection, &msg, flags & SPILLWAY_RESTORE_KEEP ? SW_REQ_KEEP : 0, data, bytes, stream, ret_ticket,
+                 error);
+}
+
+int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillway_result *ret,
+                  struct spillway_error *error) {
+    if (sw_client_wait(ticket, timeout_ms) < 0) {
+        struct sw_err err = {0};
+        (void)sw_err_set(&err, -SW_EAGAIN, SW_SCOPE_REQUEST, "operation still runs after %d ms", timeout_ms);
+        return sw_client_report(error, &err);
+    }
+    if (!ticket->error.code && ret) {
+        *ret = ticket->u.transfer;
+        ticket->delivered = true;
+    }
+    return copy_error(error, &ticket->error);
+}
+
+void spillway_ticket_free(struct spillway_ticket *ticket) {
+    if (ticket)
+        sw_ticket_abandon(ticket);
+}
+
+int spillway_fd(const struct spillway *connection) {
+    return connection->epoll;
+}
+
+int spillway_dispatch(struct spillway *connection, struct spillway_error *error) {
+    (void)sw_client_pump(connection);
+    const unsigned n_completed = connection->n_completed;
+    eventfd_t count;
+    if (n_completed)
+        (void)eventfd_read(connection->news, &count);
+    connection->n_completed = 0;
+    const int rc = copy_error(error, &connection->lost);
+    return rc < 0 ? rc : (int)n_completed;
+}
+
+/* Sends a question, waits for its answer. Returns the done ticket, or NULL with *ret_rc and *error set. */
+static struct spillway_ticket *ask(struct spillway *c, struct sw_msg *msg, int *ret_rc, struct spillway_error *error) {
+    struct sw_err err = {0};
+    if (c->lost.code) {
+        *ret_rc = copy_error(error, &c->lost);
+        return NULL;
+    }
+    struct spillway_ticket *t = call(c, msg, -1, &err);
+    if (!t) {
+        *ret_rc = sw_client_report(error, &err);
+        return NULL;
+    }
+    *ret_rc = copy_error(error, &t->error);
+    return t;
+}
+
+int spillway_drop(struct spillway *connection, struct spillway_region region, struct spillway_error *error) {
+    struct sw_msg msg = {.header.type = SW_MSG_DROP, .u.drop = {.slot = region.slot, .gen = region.generation}};
+    int rc;
+    struct spillway_ticket *t = ask(connection, &msg, &rc, error);
+    if (t)
+        sw_ticket_destroy(t);
+    return rc;
+}
+
+int spillway_query(struct spillway *connection, struct spillway_region region, struct spillway_region_info *ret,
+                   struct spillway_error *error) {
+    struct sw_msg msg = {.header.type = SW_MSG_QUERY, .u.query = {.slot = region.slot, .gen = region.generation}};
+    int rc;
+    struct spillway_ticket *t = ask(connection, &msg, &rc, error);
+    if (!t)
+        return rc;
+    if (!rc)
+        *ret = t->u.region;
+    sw_ticket_destroy(t);
+    return rc;
+}
+
+int spillway_status(struct spillway *connection, struct spillway_status *ret, struct spillway_error *error) {
+    struct sw_msg msg = {.header.type = SW_MSG_STATUS};
+    int rc;
+    struct spillway_ticket *t = ask(connection, &msg, &rc, error);
+    if (!t)
+        return rc;
+    if (!rc)
+        *ret = t->u.status;
+    sw_ticket_destroy(t);
+    return rc;
+}
+
+const char *spillway_error_name(int code) {
+    return sw_err_name(code);
+}
+
+const char *spillway_error_text(int code) {
+    return sw_err_text(code);
+}

@@ -1,0 +1,87 @@
+/* client.h - inside of libspillway: the connection, its tickets and the packets on their way. Not installed.
+ *
+ * A ticket stands for a group of packets with consecutive seqs, of which the last asks for the operation and those
+ * before it hand over its memory. It is done when every packet of the group was answered, or the connection is lost.
+ * Every ticket is on one of the connection's two lists until it is freed. Nothing here waits but sw_client_wait().
+ * thread: any, one at a time per connection. */
+#ifndef SW_IPC_CLIENT_H
+#define SW_IPC_CLIENT_H
+
+#include "base/list.h"
+#include "ipc/memory.h"
+#include "ipc/proto.h"
+#include "ipc/spillway.h"
+#include <stdbool.h>
+
+/* MEM_OPEN, one MEM_PARTS for each 64 descriptors, and the operation. */
+enum { SW_CLIENT_MAX_GROUP = 2 + (SW_MEM_MAX_PARTS + SW_PROTO_MAX_FDS - 1) / SW_PROTO_MAX_FDS };
+
+/* A packet that waits to be sent; owns its descriptors. */
+struct sw_packet {
+    struct sw_list node;
+    size_t bytes;
+    unsigned n_fds;
+    int fds[SW_PROTO_MAX_FDS];
+    uint8_t data[SW_PROTO_MAX_PACKET_BYTES];
+};
+
+struct spillway_ticket {
+    struct sw_list node; /* spillway.running, or spillway.done */
+    struct spillway *connection;
+    unsigned operation; /* enum sw_msg_type of the last packet */
+    bool done, abandoned;
+    bool delivered; /* the caller has seen the result, and with it the region's id */
+    uint32_t first_seq;
+    unsigned n_packets, n_answered;
+    bool answered[SW_CLIENT_MAX_GROUP];
+    unsigned error_packet; /* index of the packet whose error is kept: the first of the group */
+    struct spillway_error error;
+    uint32_t mem;   /* transfers: the memory's name in the session */
+    bool mem_open;  /* the daemon has accepted MEM_OPEN */
+    uint64_t bytes; /* transfers: length of the caller's range */
+    struct sw_cuda_event *event;
+    union {
+        struct sw_msg_hello_ok hello;
+        struct spillway_result transfer;
+        struct spillway_region_info region;
+        struct spillway_status status;
+    } u;
+};
+
+struct spillway {
+    int socket;
+    int news;  /* eventfd, readable while n_completed is not 0 */
+    int epoll; /* watches news, the socket, and for room in that only while packets wait */
+    bool polls_room;
+    struct spillway_error lost; /* code 0: alive; else what ended the connection */
+    uint32_t next_seq, next_mem;
+    uint32_t max_in_flight, n_in_flight; /* spills and restores */
+    unsigned n_completed;                /* tickets of the caller since the last dispatch */
+    struct sw_list running, done;        /* spillway_ticket.node */
+    struct sw_list outbox;               /* sw_packet.node, in order */
+    struct sw_cuda *cuda;
+};
+
+/* Fills the caller's error record, if there is one, from the project's own. Returns err->code. */
+int sw_client_report(struct spillway_error *ret, const struct sw_err *err);
+
+/* A ticket on no list yet, and a packet for one message appended to *group. errors: -SW_ENOMEM. */
+struct spillway_ticket *sw_ticket_new(struct spillway *c, unsigned operation, struct sw_err *err);
+struct sw_packet *sw_packet_new(struct sw_list *group, const struct sw_msg *msg, struct sw_err *err);
+/* Frees packets that were not submitted, with their descriptors. */
+void sw_packets_free(struct sw_list *group);
+/* Takes a ticket off its list and frees it. */
+void sw_ticket_destroy(struct spillway_ticket *t);
+/* The caller forgets the ticket: a region whose id it never saw is dropped, now or when the operation ends. */
+void sw_ticket_abandon(struct spillway_ticket *t);
+
+/* Gives the group its seqs, moves it to the outbox and sends what fits; the ticket then is running. */
+void sw_client_submit(struct spillway_ticket *t, struct sw_list *group);
+/* Sends and receives until nothing moves. Returns 0, or the code of c->lost. */
+int sw_client_pump(struct spillway *c);
+/* Pumps until the ticket is done. timeout_ms: -1 no limit. errors: -SW_EAGAIN; the ticket's own are not looked at. */
+int sw_client_wait(struct spillway_ticket *t, int timeout_ms);
+/* Ends the connection: running tickets fail with `lost`, waiting packets are dropped. */
+void sw_client_fail(struct spillway *c, const struct spillway_error *lost);
+
+#endif

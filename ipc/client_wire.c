@@ -1,0 +1,359 @@
+/* client_wire.c - moves packets between the outbox, the socket and the tickets. */
+#include "ipc/client.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static bool is_transfer(const struct spillway_ticket *t) {
+    return t->operation == SW_MSG_SPILL || t->operation == SW_MSG_RESTORE;
+}
+
+static void fail_text(struct spillway *c, int code, const char *text) {
+    struct sw_err err = {0};
+    struct spillway_error lost;
+    (void)sw_err_set(&err, code, SW_SCOPE_SESSION, "%s", text);
+    (void)sw_client_report(&lost, &err);
+    sw_client_fail(c, &lost);
+}
+
+struct spillway_ticket *sw_ticket_new(struct spillway *c, unsigned operation, struct sw_err *err) {
+    struct spillway_ticket *t = sw_alloc(sizeof *t);
+    if (!t) {
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a ticket");
+        return NULL;
+    }
+    sw_list_init(&t->node);
+    t->connection = c;
+    t->operation = operation;
+    return t;
+}
+
+void sw_ticket_destroy(struct spillway_ticket *t) {
+    sw_list_remove(&t->node);
+    sw_cuda_event_release(t->event);
+    sw_free(t);
+}
+
+struct sw_packet *sw_packet_new(struct sw_list *group, const struct sw_msg *msg, struct sw_err *err) {
+    struct sw_packet *p = sw_alloc(sizeof *p);
+    if (!p) {
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a request");
+        return NULL;
+    }
+    p->bytes = sw_msg_encode(msg, p->data);
+    sw_list_append(group, &p->node);
+    return p;
+}
+
+static void packet_free(struct sw_packet *p) {
+    for (unsigned i = 0; i < p->n_fds; i++)
+        (void)close(p->fds[i]);
+    sw_list_remove(&p->node);
+    sw_free(p);
+}
+
+static struct sw_packet *first_packet(struct sw_list *list) {
+    return sw_list_empty(list) ? NULL : SW_CONTAINER_OF(list->next, struct sw_packet, node);
+}
+
+void sw_packets_free(struct sw_list *group) {
+    for (struct sw_packet *p; (p = first_packet(group));)
+        packet_free(p);
+}
+
+/* Sends an internal request whose answer nobody waits for. Without memory for it, what it names stays until the
+ * connection ends. */
+static void submit_unattended(struct spillway *c, const struct sw_msg *msg) {
+    struct sw_list group;
+    sw_list_init(&group);
+    struct spillway_ticket *t = sw_ticket_new(c, msg->header.type, NULL);
+    if (!t || !sw_packet_new(&group, msg, NULL)) {
+        sw_free(t);
+        return;
+    }
+    t->abandoned = true;
+    sw_client_submit(t, &group);
+}
+
+/* The daemon closes an operation's memory with it, whatever the outcome; only one that it had no memory to begin with
+ * may have left its own open. */
+static void close_unused_memory(const struct spillway_ticket *t) {
+    struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = t->mem};
+    if (is_transfer(t) && t->error.code == -SW_ENOMEM && t->mem_open && !t->connection->lost.code)
+        submit_unattended(t->connection, &msg);
+}
+
+/* A region whose id nobody has seen. */
+static void drop_unseen_region(const struct spillway_ticket *t) {
+    const struct spillway_region region = t->u.transfer.region;
+    struct sw_msg msg = {.header.type = SW_MSG_DROP, .u.drop = {.slot = region.slot, .gen = region.generation}};
+    if (t->operation == SW_MSG_SPILL && !t->error.code && !t->delivered && !t->connection->lost.code)
+        submit_unattended(t->connection, &msg);
+}
+
+static void complete(struct spillway_ticket *t) {
+    struct spillway *c = t->connection;
+    t->done = true;
+    sw_cuda_event_release(t->event);
+    t->event = NULL;
+    c->n_in_flight -= is_transfer(t) ? 1u : 0u;
+    close_unused_memory(t);
+    if (t->abandoned) {
+        drop_unseen_region(t);
+        sw_ticket_destroy(t);
+        return;
+    }
+    sw_list_remove(&t->node);
+    sw_list_append(&c->done, &t->node);
+    if (is_transfer(t) && c->n_completed++ == 0)
+        (void)eventfd_write(c->news, 1); /* spillway_fd() becomes readable, also when another call takes the reply in */
+}
+
+void sw_ticket_abandon(struct spillway_ticket *t) {
+    t->abandoned = true;
+    if (!t->done)
+        return;
+    drop_unseen_region(t);
+    sw_ticket_destroy(t);
+}
+
+void sw_client_fail(struct spillway *c, const struct spillway_error *lost) {
+    if (c->lost.code)
+        return;
+    c->lost = *lost;
+    sw_packets_free(&c->outbox);
+    (void)shutdown(c->socket, SHUT_RDWR);
+    while (!sw_list_empty(&c->running)) {
+        struct spillway_ticket *t = SW_CONTAINER_OF(c->running.next, struct spillway_ticket, node);
+        if (!t->error.code) /* what the daemon said about the operation itself is nearer to the cause */
+            t->error = *lost;
+        complete(t);
+    }
+}
+
+static void watch_room(struct spillway *c) {
+    const bool room = !sw_list_empty(&c->outbox);
+    if (room == c->polls_room)
+        return;
+    struct epoll_event event = {.events = EPOLLIN | (room ? (uint32_t)EPOLLOUT : 0u)};
+    (void)epoll_ctl(c->epoll, EPOLL_CTL_MOD, c->socket, &event);
+    c->polls_room = room;
+}
+
+/* Returns 0, or -SW_ECONN: the peer is gone, but what it said before may still be read. */
+static int flush(struct spillway *c) {
+    int rc = 0;
+    for (struct sw_packet *p; (p = first_packet(&c->outbox));) {
+        rc = sw_packet_send(c->socket, p->data, p->bytes, p->fds, p->n_fds);
+        if (rc < 0)
+            break;
+        packet_free(p);
+    }
+    watch_room(c);
+    return rc == -SW_EAGAIN ? 0 : rc;
+}
+
+void sw_client_submit(struct spillway_ticket *t, struct sw_list *group) {
+    struct spillway *c = t->connection;
+    if (c->next_seq > UINT32_MAX - SW_CLIENT_MAX_GROUP)
+        c->next_seq = 1; /* 0 is no request's */
+    t->first_seq = c->next_seq;
+    for (struct sw_packet *p; (p = first_packet(group)); t->n_packets++) {
+        memcpy(p->data + offsetof(struct sw_msg_header, seq), &c->next_seq, sizeof c->next_seq);
+        c->next_seq++;
+        sw_list_remove(&p->node);
+        sw_list_append(&c->outbox, &p->node);
+    }
+    sw_list_append(&c->running, &t->node);
+    c->n_in_flight += is_transfer(t) ? 1u : 0u;
+    (void)flush(c); /* a peer that is gone is found by the next pump */
+}
+
+static struct spillway_ticket *find_ticket(struct spillway *c, uint32_t seq) {
+    for (struct sw_list *n = c->running.next; n != &c->running; n = n->next) {
+        struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
+        if (seq - t->first_seq < t->n_packets)
+            return t;
+    }
+    return NULL;
+}
+
+static void take_error(struct spillway_error *ret, const struct sw_msg_error *message) {
+    struct sw_err err = {0};
+    sw_msg_to_err(&err, message);
+    (void)sw_client_report(ret, &err);
+    /* The wire has room for more text than the record that it passed through. */
+    sw_msg_text(ret->text, sizeof ret->text, message->text, sizeof message->text);
+}
+
+#define COPY_TEXT(to, from) sw_msg_text((to), sizeof(to), (from), sizeof(from))
+
+static bool take_result(struct spillway_ticket *t, const struct sw_msg_result *m) {
+    struct spillway_result *r = &t->u.transfer;
+    *r = (struct spillway_result){.region = {m->slot, m->gen},
+                                  .raw_bytes = m->raw_bytes,
+                                  .stored_bytes = m->stored_bytes,
+                                  .service_us = m->service_us};
+    COPY_TEXT(r->codec, m->codec);
+    COPY_TEXT(r->tier, m->tier);
+    return t->operation == SW_MSG_SPILL ? m->raw_bytes == t->bytes : m->raw_bytes <= t->bytes;
+}
+
+static void take_region(struct spillway_region_info *ret, const struct sw_msg_region *m) {
+    *ret = (struct spillway_region_info){.raw_bytes = m->raw_bytes, .stored_bytes = m->stored_bytes};
+    COPY_TEXT(ret->state, m->state);
+    COPY_TEXT(ret->codec, m->codec);
+    COPY_TEXT(ret->tier, m->tier);
+}
+
+static void take_status(struct spillway_status *ret, const struct sw_msg_status_ok *m) {
+    *ret = (struct spillway_status){.n_gpus = m->n_gpus,
+                                    .sessions = m->sessions,
+                                    .regions = m->regions,
+                                    .scratch_bytes = m->scratch_bytes,
+                                    .scratch_limit_bytes = m->scratch_limit_bytes,
+                                    .tier_capacity_bytes = m->tier_capacity_bytes,
+                                    .tier_backed_bytes = m->tier_backed_bytes,
+                                    .tier_used_bytes = m->tier_used_bytes,
+                                    .mapped_memories = m->mapped_memories};
+    COPY_TEXT(ret->version, m->version);
+    COPY_TEXT(ret->device, m->device);
+}
+
+/* The one type, beside ERROR, that answers packet `index` of the ticket's group. */
+static unsigned answer_type(const struct spillway_ticket *t, unsigned index) {
+    if (index + 1 < t->n_packets)
+        return SW_MSG_OK;
+    switch (t->operation) {
+    case SW_MSG_HELLO:
+        return SW_MSG_HELLO_OK;
+    case SW_MSG_SPILL:
+    case SW_MSG_RESTORE:
+        return SW_MSG_RESULT;
+    case SW_MSG_QUERY:
+        return SW_MSG_REGION;
+    case SW_MSG_STATUS:
+        return SW_MSG_STATUS_OK;
+    default:
+        return SW_MSG_OK;
+    }
+}
+
+/* Takes the answer to packet `index` of the ticket's group; false if it is none for that packet. */
+static bool take_answer(struct spillway_ticket *t, unsigned index, const struct sw_msg *msg) {
+    if (msg->header.type == SW_MSG_ERROR) {
+        if (!t->error.code || index < t->error_packet) {
+            take_error(&t->error, &msg->u.error);
+            t->error_packet = index;
+        }
+        return true;
+    }
+    if (msg->header.type != answer_type(t, index))
+        return false;
+    switch (msg->header.type) {
+    case SW_MSG_HELLO_OK:
+        t->u.hello = msg->u.hello_ok;
+        return true;
+    case SW_MSG_RESULT:
+        return take_result(t, &msg->u.result);
+    case SW_MSG_REGION:
+        take_region(&t->u.region, &msg->u.region);
+        return true;
+    case SW_MSG_STATUS_OK:
+        take_status(&t->u.status, &msg->u.status_ok);
+        return true;
+    default:
+        t->mem_open = t->mem_open || index == 0;
+        return true;
+    }
+}
+
+static void take_packet(struct spillway *c, const uint8_t *packet, size_t bytes) {
+    struct sw_msg msg;
+    struct sw_err err = {0};
+    if (sw_msg_decode(&msg, packet, bytes, &err) < 0) {
+        struct spillway_error lost;
+        (void)sw_client_report(&lost, &err);
+        sw_client_fail(c, &lost);
+        return;
+    }
+    struct spillway_ticket *t = find_ticket(c, msg.header.seq);
+    if (!t && msg.header.type == SW_MSG_ERROR) { /* about the connection itself: too many sessions, service stops */
+        struct spillway_error lost;
+        take_error(&lost, &msg.u.error);
+        sw_client_fail(c, &lost);
+        return;
+    }
+    const unsigned index = t ? msg.header.seq - t->first_seq : 0;
+    if (!t || t->answered[index] || !take_answer(t, index, &msg)) {
+        fail_text(c, -SW_EPROTO, "the daemon sent an answer that fits no request");
+        return;
+    }
+    t->answered[index] = true;
+    if (++t->n_answered == t->n_packets)
+        complete(t);
+}
+
+/* Takes one packet in. Returns false when there is none. */
+static bool receive(struct spillway *c) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    int fds[SW_PROTO_MAX_FDS];
+    size_t bytes = 0;
+    unsigned n_fds = 0;
+    const int rc = sw_packet_receive(c->socket, packet, &bytes, fds, &n_fds);
+    for (unsigned i = 0; i < n_fds; i++)
+        (void)close(fds[i]);
+    if (rc == -SW_EAGAIN)
+        return false;
+    if (rc == -SW_ECONN || (!rc && !bytes))
+        fail_text(c, -SW_ECONN, "the daemon closed the connection");
+    else if (rc < 0)
+        fail_text(c, rc, "the daemon sent a packet that is none");
+    else if (n_fds)
+        fail_text(c, -SW_EPROTO, "the daemon sent descriptors, which the protocol does not know");
+    else
+        take_packet(c, packet, bytes);
+    return true;
+}
+
+int sw_client_pump(struct spillway *c) {
+    const int rc = c->lost.code ? 0 : flush(c);
+    while (!c->lost.code && receive(c))
+        ;
+    if (rc < 0 && !c->lost.code)
+        fail_text(c, -SW_ECONN, "the daemon closed the connection");
+    return c->lost.code;
+}
+
+/* Waits until the socket has something, or room for what waits; true if it claims to have room. A socket that claimed
+ * so and took nothing (too many descriptors are on their way to its peer) is `stuck`: tried again a little later. */
+static bool wait_socket(struct spillway *c, int timeout_ms, bool stuck) {
+    struct pollfd fd = {.fd = c->socket, .events = POLLIN};
+    if (!stuck && !sw_list_empty(&c->outbox))
+        fd.events |= POLLOUT;
+    (void)poll(&fd, 1, stuck ? 1 : timeout_ms);
+    return fd.revents & POLLOUT;
+}
+
+int sw_client_wait(struct spillway_ticket *t, int timeout_ms) {
+    struct spillway *c = t->connection;
+    const uint64_t deadline_us = sw_clock_us() + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * 1000u;
+    bool room = false;
+    for (;;) {
+        const struct sw_list *first = c->outbox.next;
+        (void)sw_client_pump(c);
+        if (t->done)
+            return 0;
+        const uint64_t now_us = sw_clock_us();
+        if (timeout_ms >= 0 && now_us >= deadline_us)
+            return -SW_EAGAIN;
+        const int left_ms = timeout_ms < 0 ? -1 : (int)((deadline_us - now_us + 999) / 1000);
+        room = wait_socket(c, left_ms, room && first == c->outbox.next);
+    }
+}

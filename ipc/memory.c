@@ -1,0 +1,43 @@
+#include "ipc/memory.h"
+
+#include "base/alloc.h"
+#include <string.h>
+#include <unistd.h>
+
+int sw_export_reserve(struct sw_export *e, uint32_t n_parts, struct sw_err *err) {
+    e->fds = sw_alloc_array(n_parts, sizeof *e->fds);
+    e->part_bytes = sw_alloc_array(n_parts, sizeof *e->part_bytes);
+    if (!e->fds || !e->part_bytes)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for %u descriptors", n_parts);
+    for (uint32_t i = 0; i < n_parts; i++)
+        e->fds[i] = -1;
+    e->n_parts = n_parts;
+    return 0;
+}
+
+void sw_export_fini(struct sw_export *e) {
+    for (uint32_t i = 0; i < e->n_parts; i++)
+        if (e->fds[i] >= 0)
+            (void)close(e->fds[i]);
+    sw_free(e->fds);
+    sw_free(e->part_bytes);
+    sw_cuda_event_release(e->event);
+    memset(e, 0, sizeof *e);
+}
+
+int sw_export_find(struct sw_export *ret, struct sw_cuda **cuda, const void *data, uint64_t bytes,
+                   struct CUstream_st *stream, struct sw_err *err) {
+    memset(ret, 0, sizeof *ret);
+    if (!data)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory is NULL");
+    if (bytes > UINT64_MAX - (uintptr_t)data)
+        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "%p and %llu bytes wrap around the address space", data,
+                          (unsigned long long)bytes);
+    /* CUDA first: its answer is quick, and a process without the driver loaded is not asked at all. */
+    int rc = sw_cuda_export(ret, cuda, data, bytes, stream, err);
+    if (!rc)
+        rc = sw_memfd_export(ret, data, bytes, err);
+    if (rc < 0)
+        sw_export_fini(ret);
+    return rc < 0 ? rc : 0;
+}

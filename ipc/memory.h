@@ -1,0 +1,56 @@
+/* memory.h - client side: finds out what kind of memory a pointer is, and makes of it what the daemon can open.
+ *
+ * An export holds descriptors and, for GPU memory, an event of the caller's stream; it keeps nothing of the client's
+ * memory alive. Kinds are told apart here and in the files memory_*.c only. Not for the daemon. thread: any, one
+ * thread per connection at a time. */
+#ifndef SW_IPC_MEMORY_H
+#define SW_IPC_MEMORY_H
+
+#include "base/err.h"
+#include "base/mem_kind.h"
+#include <stdint.h>
+
+struct CUstream_st;
+struct sw_cuda;       /* one connection's view of the CUDA driver: entry points, event pool, retained contexts */
+struct sw_cuda_event; /* an interprocess event of a pool */
+
+/* What MEM_OPEN, MEM_PARTS and the operation after them say about a piece of memory. */
+struct sw_export {
+    enum sw_mem_kind kind;
+    uint8_t device_uuid[SW_DEVICE_UUID_BYTES];
+    uint8_t handle[SW_MEM_HANDLE_BYTES];
+    uint64_t bytes;              /* of the exported memory, which contains the caller's range */
+    uint64_t offset;             /* where the caller's range starts in it */
+    uint32_t n_parts;            /* descriptors; 0 for CUDA_IPC */
+    int *fds;                    /* [n_parts], owned; -1: taken */
+    uint64_t *part_bytes;        /* [n_parts], owned */
+    struct sw_cuda_event *event; /* owned until moved or released; NULL: nothing to wait for */
+};
+
+/* Exports the memory that holds data[0..bytes). *cuda: the connection's, NULL before the first GPU pointer; the caller
+ * frees it by sw_cuda_free(). stream: see spillway.h. errors: -SW_EMEMKIND, -SW_EUNSEALED, -SW_ERANGE, -SW_ELIMIT,
+ * -SW_EGPU, -SW_EIO, -SW_ENOMEM; *ret is then empty. */
+int sw_export_find(struct sw_export *ret, struct sw_cuda **cuda, const void *data, uint64_t bytes,
+                   struct CUstream_st *stream, struct sw_err *err);
+/* Closes the descriptors, gives the event back; an empty or half-built export is fine. */
+void sw_export_fini(struct sw_export *e);
+/* Makes room for n_parts descriptors, all -1. errors: -SW_ENOMEM. */
+int sw_export_reserve(struct sw_export *e, uint32_t n_parts, struct sw_err *err);
+
+/* memory_memfd.c: data lies in a shared mapping of a memfd; seals it against shrinking. */
+int sw_memfd_export(struct sw_export *ret, const void *data, uint64_t bytes, struct sw_err *err);
+
+/* memory_cuda.c, or memory_nocuda.c in a build without CUDA. Returns 1 if the pointer is GPU memory and was exported, 0
+ * if it is not GPU memory. */
+int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *data, uint64_t bytes,
+                   struct CUstream_st *stream, struct sw_err *err);
+/* Whether this build knows CUDA at all, for error texts. */
+int sw_cuda_built(void);
+/* The 64 bytes that the daemon opens; valid while the event is held. */
+const uint8_t *sw_cuda_event_handle(const struct sw_cuda_event *event);
+/* Back to the pool: the operation that waits for it has ended. NULL is a no-op. */
+void sw_cuda_event_release(struct sw_cuda_event *event);
+/* Destroys events and releases contexts; all exports and events of it must be gone or released. NULL is a no-op. */
+void sw_cuda_free(struct sw_cuda *cuda);
+
+#endif

@@ -1,0 +1,406 @@
+/* memory_cuda.c - GPU memory to handles that another process can open, by the CUDA driver that the process has loaded.
+ *
+ * The driver is never loaded, initialised or linked here: a process that holds a GPU pointer has done so. Entry points
+ * come from cuGetProcAddress with the version that their type in cudaTypedefs.h names. Every call that needs a context
+ * runs in the pointer's or the stream's own, pushed for the call and popped again. */
+#include "ipc/memory.h"
+
+#include "base/alloc.h"
+#include "base/list.h"
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* clang-format off */
+/* X(member, entry point, version of its type) */
+#define DRIVER_FUNCTIONS(X) \
+    X(error_name, cuGetErrorName, 6000) X(attributes, cuPointerGetAttributes, 7000) \
+    X(address_range, cuMemGetAddressRange, 3020) X(ipc_handle, cuIpcGetMemHandle, 4010) \
+    X(retain_allocation, cuMemRetainAllocationHandle, 11000) X(release_allocation, cuMemRelease, 10020) \
+    X(allocation_properties, cuMemGetAllocationPropertiesFromHandle, 10020) \
+    X(export_allocation, cuMemExportToShareableHandle, 10020) \
+    X(export_pool, cuMemPoolExportToShareableHandle, 11020) X(export_pointer, cuMemPoolExportPointer, 11020) \
+    X(device_get, cuDeviceGet, 2000) X(device_uuid, cuDeviceGetUuid, 11040) \
+    X(primary_retain, cuDevicePrimaryCtxRetain, 7000) X(primary_release, cuDevicePrimaryCtxRelease, 11000) \
+    X(push, cuCtxPushCurrent, 4000) X(pop, cuCtxPopCurrent, 4000) X(current_device, cuCtxGetDevice, 2000) \
+    X(current, cuCtxGetCurrent, 4000) X(stream_context, cuStreamGetCtx, 9020) \
+    X(stream_synchronize, cuStreamSynchronize, 2000) X(event_create, cuEventCreate, 2000) \
+    X(event_record, cuEventRecord, 2000) X(event_destroy, cuEventDestroy, 4000) \
+    X(event_handle, cuIpcGetEventHandle, 4010)
+/* clang-format on */
+
+enum { MAX_DEVICES = 64 };
+
+struct sw_cuda {
+    void *library;
+    struct sw_list events;          /* sw_cuda_event.node, those not in use */
+    CUcontext primary[MAX_DEVICES]; /* retained by ordinal; NULL: not yet */
+#define DRIVER_MEMBER(member, name, version) PFN_##name##_v##version member;
+    DRIVER_FUNCTIONS(DRIVER_MEMBER)
+#undef DRIVER_MEMBER
+};
+
+struct sw_cuda_event {
+    struct sw_list node;
+    struct sw_cuda *cuda;
+    CUcontext context;
+    CUevent event;
+    CUipcEventHandle handle;
+};
+
+_Static_assert(sizeof(CUipcEventHandle) == SW_MEM_HANDLE_BYTES, "handles fit the wire's fields");
+_Static_assert(sizeof(CUipcMemHandle) == SW_MEM_HANDLE_BYTES, "handles fit the wire's fields");
+_Static_assert(sizeof(CUmemPoolPtrExportData) == SW_MEM_HANDLE_BYTES, "handles fit the wire's fields");
+_Static_assert(sizeof(CUuuid) == SW_DEVICE_UUID_BYTES, "handles fit the wire's fields");
+
+/* What the driver says about a pointer. */
+struct pointer {
+    unsigned type; /* CUmemorytype; 0: not the driver's */
+    unsigned managed, legacy_ipc;
+    int ordinal;
+    CUcontext context;
+    CUdeviceptr range;
+    size_t range_bytes;
+    CUmemoryPool pool;
+};
+
+int sw_cuda_built(void) {
+    return 1;
+}
+
+static int fail(const struct sw_cuda *cuda, struct sw_err *err, int code, CUresult result, const char *fact,
+                const char *call) {
+    const char *name = NULL;
+    (void)cuda->error_name(result, &name);
+    (void)sw_err_set(err, code, SW_SCOPE_REQUEST, "%s: %s", fact, name ? name : "unknown CUDA error");
+    (void)sw_err_detail(err, "%s", call);
+    if (err)
+        err->cuda = (int)result;
+    return code;
+}
+
+static int load(struct sw_cuda **ret, void *library, struct sw_err *err) {
+    PFN_cuGetProcAddress_v12000 get = NULL;
+    void *symbol = dlsym(library, "cuGetProcAddress_v2");
+    memcpy(&get, &symbol, sizeof get); /* ISO C has no cast from object to function pointers */
+    struct sw_cuda *cuda = sw_alloc(sizeof *cuda);
+    if (!cuda)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for the CUDA driver's entry points");
+    sw_list_init(&cuda->events);
+    const char *missing = get ? NULL : "cuGetProcAddress_v2";
+#define DRIVER_LOAD(member, name, version)                                                                             \
+    if (!missing && (get(#name, &symbol, version, CU_GET_PROC_ADDRESS_DEFAULT, NULL) != CUDA_SUCCESS || !symbol))      \
+        missing = #name;                                                                                               \
+    memcpy(&cuda->member, &symbol, sizeof symbol);
+    DRIVER_FUNCTIONS(DRIVER_LOAD)
+#undef DRIVER_LOAD
+    if (missing) {
+        sw_free(cuda);
+        return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST, "the CUDA driver is too old: it has no %s", missing);
+    }
+    cuda->library = library;
+    *ret = cuda;
+    return 0;
+}
+
+/* Returns 1 with the driver at hand, 0 in a process that has not loaded it. */
+static int find_driver(struct sw_cuda **cuda, struct sw_err *err) {
+    if (*cuda)
+        return 1;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (!library)
+        return 0;
+    const int rc = load(cuda, library, err);
+    if (rc < 0)
+        (void)dlclose(library);
+    return rc < 0 ? rc : 1;
+}
+
+void sw_cuda_free(struct sw_cuda *cuda) {
+    if (!cuda)
+        return;
+    for (struct sw_list *n; (n = sw_list_take_first(&cuda->events));) {
+        struct sw_cuda_event *e = SW_CONTAINER_OF(n, struct sw_cuda_event, node);
+        (void)cuda->event_destroy(e->event);
+        sw_free(e);
+    }
+    for (int i = 0; i < MAX_DEVICES; i++) {
+        CUdevice device;
+        if (cuda->primary[i] && cuda->device_get(&device, i) == CUDA_SUCCESS)
+            (void)cuda->primary_release(device);
+    }
+    (void)dlclose(cuda->library);
+    sw_free(cuda);
+}
+
+/* False: not memory of the driver's. An attribute that does not apply stays zero. */
+static bool look_up(struct sw_cuda *cuda, CUdeviceptr address, struct pointer *ret) {
+    CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                   CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                   CU_POINTER_ATTRIBUTE_CONTEXT,
+                                   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                   CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                   CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
+    memset(ret, 0, sizeof *ret);
+    void *values[] = {&ret->type,    &ret->managed, &ret->legacy_ipc,  &ret->ordinal,
+                      &ret->context, &ret->range,   &ret->range_bytes, &ret->pool};
+    return cuda->attributes(sizeof names / sizeof *names, names, values, address) == CUDA_SUCCESS &&
+           ret->type == CU_MEMORYTYPE_DEVICE;
+}
+
+/* The context to work in: the pointer's; for memory that has none the current one, if it is on the same device, else
+ * the device's primary context, retained until the connection ends. */
+static int find_context(struct sw_cuda *cuda, struct pointer *p, struct sw_err *err) {
+    CUdevice device, current_device;
+    CUcontext current;
+    if (p->context)
+        return 0;
+    CUresult result = cuda->device_get(&device, p->ordinal);
+    if (result != CUDA_SUCCESS || p->ordinal < 0 || p->ordinal >= MAX_DEVICES)
+        return fail(cuda, err, -SW_EGPU, result, "device of the memory", "cuDeviceGet");
+    if (cuda->current(&current) == CUDA_SUCCESS && current && cuda->current_device(&current_device) == CUDA_SUCCESS &&
+        current_device == device) {
+        p->context = current;
+        return 0;
+    }
+    if (!cuda->primary[p->ordinal]) {
+        result = cuda->primary_retain(&cuda->primary[p->ordinal], device);
+        if (result != CUDA_SUCCESS) {
+            cuda->primary[p->ordinal] = NULL;
+            return fail(cuda, err, -SW_EGPU, result, "context of the memory", "cuDevicePrimaryCtxRetain");
+        }
+    }
+    p->context = cuda->primary[p->ordinal];
+    return 0;
+}
+
+static int export_ipc(struct sw_cuda *cuda, struct sw_export *ret, CUdeviceptr address, struct sw_err *err) {
+    CUdeviceptr base;
+    size_t bytes;
+    CUipcMemHandle handle;
+    CUresult result = cuda->address_range(&base, &bytes, address);
+    if (result != CUDA_SUCCESS)
+        return fail(cuda, err, -SW_EMEMKIND, result, "extent of the allocation", "cuMemGetAddressRange");
+    result = cuda->ipc_handle(&handle, base);
+    if (result != CUDA_SUCCESS)
+        return fail(cuda, err, -SW_EMEMKIND, result, "memory was not allocated in a way that can be shared",
+                    "cuIpcGetMemHandle");
+    ret->kind = SW_MEM_CUDA_IPC;
+    memcpy(ret->handle, &handle, sizeof handle);
+    ret->bytes = bytes;
+    ret->offset = address - base;
+    return 0;
+}
+
+static int export_pool(struct sw_cuda *cuda, struct sw_export *ret, const struct pointer *p, CUdeviceptr address,
+                       struct sw_err *err) {
+    CUmemPoolPtrExportData data;
+    int rc = sw_export_reserve(ret, 1, err);
+    if (rc < 0)
+        return rc;
+    CUresult result = cuda->export_pool(&ret->fds[0], p->pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (result != CUDA_SUCCESS) {
+        ret->fds[0] = -1;
+        return fail(cuda, err, -SW_EMEMKIND, result,
+                    "memory pool cannot be shared; create it with cudaMemHandleTypePosixFileDescriptor",
+                    "cuMemPoolExportToShareableHandle");
+    }
+    result = cuda->export_pointer(&data, p->range);
+    if (result != CUDA_SUCCESS)
+        return fail(cuda, err, -SW_EMEMKIND, result, "allocation of a memory pool", "cuMemPoolExportPointer");
+    ret->kind = SW_MEM_CUDA_POOL;
+    memcpy(ret->handle, &data, sizeof data);
+    ret->bytes = ret->part_bytes[0] = p->range_bytes;
+    ret->offset = address - p->range;
+    return 0;
+}
+
+/* Visits the physical allocations under [address, end) in order; a gap ends the walk. Returns how many there are. */
+static uint32_t count_allocations(struct sw_cuda *cuda, CUdeviceptr address, CUdeviceptr end, CUdeviceptr *ret_first,
+                                  CUdeviceptr *ret_end) {
+    uint32_t n = 0;
+    for (CUdeviceptr next = address; n <= SW_MEM_MAX_PARTS && (n == 0 || next < end); n++) {
+        CUdeviceptr base;
+        size_t bytes;
+        if (cuda->address_range(&base, &bytes, next) != CUDA_SUCCESS || (n && base != next))
+            break;
+        if (!n)
+            *ret_first = base;
+        next = *ret_end = base + bytes;
+    }
+    return n;
+}
+
+static int export_allocation(struct sw_cuda *cuda, CUdeviceptr base, int ordinal, int *ret_fd, struct sw_err *err) {
+    CUmemGenericAllocationHandle allocation;
+    CUmemAllocationProp properties;
+    CUresult result = cuda->retain_allocation(&allocation, (void *)(uintptr_t)base);
+    if (result != CUDA_SUCCESS)
+        return fail(cuda, err, -SW_EMEMKIND, result, "memory was not allocated in a way that can be shared",
+                    "cuMemRetainAllocationHandle");
+    int rc = 0;
+    result = cuda->allocation_properties(&properties, allocation);
+    if (result != CUDA_SUCCESS)
+        rc = fail(cuda, err, -SW_EMEMKIND, result, "properties of the allocation",
+                  "cuMemGetAllocationPropertiesFromHandle");
+    else if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE || properties.location.id != ordinal)
+        rc = sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
+                        "virtual range has memory of several devices, or of the host, in it");
+    else {
+        result = cuda->export_allocation(ret_fd, allocation, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+        if (result != CUDA_SUCCESS) {
+            *ret_fd = -1;
+            rc = fail(cuda, err, -SW_EMEMKIND, result,
+                      "allocation cannot be shared; create it with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR",
+                      "cuMemExportToShareableHandle");
+        }
+    }
+    (void)cuda->release_allocation(allocation);
+    return rc;
+}
+
+static int export_vmm(struct sw_cuda *cuda, struct sw_export *ret, int ordinal, CUdeviceptr address, uint64_t bytes,
+                      struct sw_err *err) {
+    CUdeviceptr first = address, end = address;
+    const uint32_t n = count_allocations(cuda, address, address + bytes, &first, &end);
+    if (n > SW_MEM_MAX_PARTS)
+        return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST, "memory consists of more than %d allocations",
+                          SW_MEM_MAX_PARTS);
+    if (bytes > end - address)
+        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "%llu bytes, but the mapped range ends after %llu",
+                          (unsigned long long)bytes, (unsigned long long)(end - address));
+    int rc = sw_export_reserve(ret, n, err);
+    CUdeviceptr base = first;
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        CUdeviceptr part;
+        size_t part_bytes = 0;
+        (void)cuda->address_range(&part, &part_bytes, base);
+        rc = export_allocation(cuda, base, ordinal, &ret->fds[i], err);
+        ret->part_bytes[i] = part_bytes;
+        base += part_bytes;
+    }
+    ret->kind = SW_MEM_CUDA_VMM;
+    ret->bytes = end - first;
+    ret->offset = address - first;
+    return rc;
+}
+
+/* Memory that the legacy call can share says so; of the rest, what is no pool's is VMM, or nothing. */
+static int export_memory(struct sw_cuda *cuda, struct sw_export *ret, const struct pointer *p, CUdeviceptr address,
+                         uint64_t bytes, struct sw_err *err) {
+    CUdevice device;
+    CUuuid uuid;
+    CUresult result = cuda->device_get(&device, p->ordinal);
+    if (result == CUDA_SUCCESS)
+        result = cuda->device_uuid(&uuid, device);
+    if (result != CUDA_SUCCESS)
+        return fail(cuda, err, -SW_EGPU, result, "device of the memory", "cuDeviceGetUuid");
+    memcpy(ret->device_uuid, &uuid, sizeof uuid);
+    if (p->managed)
+        return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
+                          "managed memory cannot be shared; use cudaMalloc, cuMemCreate or an exportable pool");
+    int rc;
+    if (p->pool)
+        rc = export_pool(cuda, ret, p, address, err);
+    else if (p->legacy_ipc)
+        rc = export_ipc(cuda, ret, address, err);
+    else
+        rc = export_vmm(cuda, ret, p->ordinal, address, bytes, err);
+    if (rc == 0 && bytes > ret->bytes - ret->offset)
+        rc = sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "%llu bytes, but the allocation ends after %llu",
+                        (unsigned long long)bytes, (unsigned long long)(ret->bytes - ret->offset));
+    return rc;
+}
+
+/* An event of the current context, from the pool or new; NULL if the driver cannot share events. */
+static struct sw_cuda_event *acquire_event(struct sw_cuda *cuda, CUcontext context) {
+    for (struct sw_list *n = cuda->events.next; n != &cuda->events; n = n->next) {
+        struct sw_cuda_event *e = SW_CONTAINER_OF(n, struct sw_cuda_event, node);
+        if (e->context == context) {
+            sw_list_remove(n);
+            return e;
+        }
+    }
+    struct sw_cuda_event *e = sw_alloc(sizeof *e);
+    if (!e)
+        return NULL;
+    sw_list_init(&e->node);
+    e->cuda = cuda;
+    e->context = context;
+    if (cuda->event_create(&e->event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        sw_free(e);
+        return NULL;
+    }
+    if (cuda->event_handle(&e->handle, e->event) != CUDA_SUCCESS) {
+        (void)cuda->event_destroy(e->event);
+        sw_free(e);
+        return NULL;
+    }
+    return e;
+}
+
+void sw_cuda_event_release(struct sw_cuda_event *event) {
+    if (event)
+        sw_list_append(&event->cuda->events, &event->node);
+}
+
+const uint8_t *sw_cuda_event_handle(const struct sw_cuda_event *event) {
+    return (const uint8_t *)&event->handle;
+}
+
+/* Marks the stream's present end by an event that the daemon can wait for. Where none can be shared, or the stream is
+ * on another device than the memory, the stream is waited for here. */
+static int mark_stream(struct sw_cuda *cuda, struct sw_export *ret, CUcontext context, const struct pointer *p,
+                       CUstream stream, struct sw_err *err) {
+    CUdevice stream_device, device;
+    const bool same = cuda->current_device(&stream_device) == CUDA_SUCCESS &&
+                      cuda->device_get(&device, p->ordinal) == CUDA_SUCCESS && device == stream_device;
+    ret->event = same ? acquire_event(cuda, context) : NULL;
+    const CUresult result =
+        ret->event ? cuda->event_record(ret->event->event, stream) : cuda->stream_synchronize(stream);
+    if (result == CUDA_SUCCESS)
+        return 0;
+    return fail(cuda, err, -SW_EGPU, result, "order with the caller's stream",
+                ret->event ? "cuEventRecord" : "cuStreamSynchronize");
+}
+
+/* Runs mark_stream in the stream's context; the default streams belong to whatever context is current. */
+static int order(struct sw_cuda *cuda, struct sw_export *ret, const struct pointer *p, CUstream stream,
+                 struct sw_err *err) {
+    CUcontext context = p->context, popped;
+    CUresult result = CUDA_SUCCESS;
+    if (stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD)
+        result = cuda->stream_context(stream, &context);
+    if (result != CUDA_SUCCESS)
+        return fail(cuda, err, -SW_EGPU, result, "the caller's stream", "cuStreamGetCtx");
+    result = cuda->push(context);
+    if (result != CUDA_SUCCESS)
+        return fail(cuda, err, -SW_EGPU, result, "context of the caller's stream", "cuCtxPushCurrent");
+    const int rc = mark_stream(cuda, ret, context, p, stream, err);
+    (void)cuda->pop(&popped);
+    return rc;
+}
+
+int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *data, uint64_t bytes,
+                   struct CUstream_st *stream, struct sw_err *err) {
+    const CUdeviceptr address = (uintptr_t)data;
+    struct pointer p;
+    CUcontext popped;
+    int rc = find_driver(cuda, err);
+    if (rc <= 0 || !look_up(*cuda, address, &p))
+        return rc < 0 ? rc : 0;
+    if ((rc = find_context(*cuda, &p, err)) < 0)
+        return rc;
+    const CUresult result = (*cuda)->push(p.context);
+    if (result != CUDA_SUCCESS)
+        return fail(*cuda, err, -SW_EGPU, result, "context of the memory", "cuCtxPushCurrent");
+    rc = export_memory(*cuda, ret, &p, address, bytes, err);
+    (void)(*cuda)->pop(&popped);
+    if (rc == 0)
+        rc = order(*cuda, ret, &p, stream, err);
+    return rc < 0 ? rc : 1;
+}

@@ -1,0 +1,170 @@
+/* memory_memfd.c - from a pointer into a shared mapping to a descriptor of the memfd behind it.
+ *
+ * The kernel knows the file behind every mapping (/proc/self/maps); the descriptor is found among those that are open,
+ * or opened through /proc/self/map_files, which needs privileges. It is sent open for writing, since a restore writes,
+ * and sealed against shrinking: a file cut short under the daemon would be a SIGBUS there. */
+#include "ipc/memory.h"
+
+#include "base/alloc.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+/* The mappings that hold a range, seen as one; start and end are those of the first, as map_files names it. */
+struct vma {
+    uint64_t start, end, offset, inode;
+    dev_t device;
+    bool shared, memfd;
+};
+
+static bool parse_vma(struct vma *ret, const char *line) {
+    char perms[5] = "";
+    unsigned major_nr = 0, minor_nr = 0;
+    int path = 0;
+    if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64 " %n", &ret->start, &ret->end, perms,
+               &ret->offset, &major_nr, &minor_nr, &ret->inode, &path) < 7)
+        return false;
+    ret->device = makedev(major_nr, minor_nr);
+    ret->shared = perms[3] == 's';
+    ret->memfd = strncmp(line + path, "/memfd:", 7) == 0;
+    return true;
+}
+
+/* Finds the mapping of address, and how far the same file goes on without a gap from there. */
+static int find_vma(struct vma *ret, uint64_t *ret_end, uint64_t address, struct sw_err *err) {
+    FILE *maps = fopen("/proc/self/maps", "re");
+    if (!maps)
+        return sw_err_set(err, errno == EMFILE || errno == ENFILE ? -SW_ELIMIT : sw_err_from_errno(errno),
+                          SW_SCOPE_REQUEST, "/proc/self/maps: %s", strerror(errno));
+    char *line = NULL;
+    size_t line_bytes = 0;
+    bool found = false;
+    while (getline(&line, &line_bytes, maps) > 0) {
+        struct vma vma;
+        if (!parse_vma(&vma, line))
+            continue;
+        if (!found && vma.start <= address && address < vma.end) {
+            *ret = vma;
+            *ret_end = vma.end;
+            found = true;
+        } else if (found) {
+            if (vma.start != *ret_end || vma.inode != ret->inode || vma.device != ret->device || !vma.shared ||
+                vma.offset != ret->offset + (vma.start - ret->start))
+                break;
+            *ret_end = vma.end;
+        }
+    }
+    free(line); /* getline's own */
+    (void)fclose(maps);
+    if (!found)
+        return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST, "address 0x%" PRIx64 " is not mapped in this process%s",
+                          address, sw_cuda_built() ? "" : " (and libspillway was built without CUDA)");
+    if (!ret->shared || !ret->memfd)
+        return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
+                          "address 0x%" PRIx64 " is neither GPU memory nor a memfd mapped with MAP_SHARED", address);
+    return 0;
+}
+
+static bool is_file_of(int fd, const struct vma *vma) {
+    struct stat st;
+    return fstat(fd, &st) == 0 && st.st_ino == vma->inode && st.st_dev == vma->device;
+}
+
+/* A new descriptor, if it really is one of the file behind the mapping; else it is closed. */
+static int verified(int fd, const struct vma *vma) {
+    if (fd < 0 || is_file_of(fd, vma))
+        return fd;
+    (void)close(fd);
+    errno = ENOENT;
+    return -1;
+}
+
+/* Number of a descriptor of the file that the process has open, or -1. */
+static int find_descriptor(const struct vma *vma) {
+    DIR *dir = opendir("/proc/self/fd");
+    if (!dir)
+        return -1;
+    int ret = -1;
+    for (struct dirent *entry; ret < 0 && (entry = readdir(dir));) {
+        char *end;
+        const long fd = strtol(entry->d_name, &end, 10);
+        if (end != entry->d_name && !*end && is_file_of((int)fd, vma))
+            ret = (int)fd;
+    }
+    (void)closedir(dir);
+    return ret;
+}
+
+/* A copy of it; one that is open for reading only is opened again for writing. */
+static int copy_descriptor(int fd, const struct vma *vma) {
+    char path[32];
+    if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR)
+        return verified(fcntl(fd, F_DUPFD_CLOEXEC, 0), vma);
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return verified(open(path, O_RDWR | O_CLOEXEC), vma);
+}
+
+static int open_by_mapping(const struct vma *vma) {
+    char path[80];
+    (void)snprintf(path, sizeof path, "/proc/self/map_files/%" PRIx64 "-%" PRIx64, vma->start, vma->end);
+    return verified(open(path, O_RDWR | O_CLOEXEC), vma);
+}
+
+static int open_file(const struct vma *vma, int *ret_fd, struct sw_err *err) {
+    const int open_one = find_descriptor(vma);
+    *ret_fd = open_one < 0 ? open_by_mapping(vma) : copy_descriptor(open_one, vma);
+    if (*ret_fd >= 0)
+        return 0;
+    if (errno == EMFILE || errno == ENFILE)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "descriptor of the memfd: %s", strerror(errno));
+    return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
+                      "memfd of the mapping has no open descriptor and cannot be opened (%s); keep it open",
+                      strerror(errno));
+}
+
+static int seal(int fd, struct sw_err *err) {
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0)
+        return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST, "file behind the mapping has no seals: %s",
+                          strerror(errno));
+    if (seals & F_SEAL_SHRINK || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0)
+        return 0;
+    return sw_err_set(err, -SW_EUNSEALED, SW_SCOPE_REQUEST,
+                      "memfd cannot be sealed against shrinking (%s); create it with MFD_ALLOW_SEALING",
+                      strerror(errno));
+}
+
+int sw_memfd_export(struct sw_export *ret, const void *data, uint64_t bytes, struct sw_err *err) {
+    const uint64_t address = (uintptr_t)data;
+    struct vma vma = {0};
+    uint64_t mapped_end = 0;
+    int rc = find_vma(&vma, &mapped_end, address, err);
+    if (rc < 0)
+        return rc;
+    if (bytes > mapped_end - address)
+        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST,
+                          "%" PRIu64 " bytes at 0x%" PRIx64 ", but the mapping ends after %" PRIu64, bytes, address,
+                          mapped_end - address);
+    if ((rc = sw_export_reserve(ret, 1, err)) < 0 || (rc = open_file(&vma, &ret->fds[0], err)) < 0 ||
+        (rc = seal(ret->fds[0], err)) < 0)
+        return rc;
+    struct stat st;
+    if (fstat(ret->fds[0], &st) < 0)
+        return sw_err_set(err, sw_err_from_errno(errno), SW_SCOPE_REQUEST, "fstat of the memfd: %s", strerror(errno));
+    ret->kind = SW_MEM_MEMFD;
+    ret->offset = vma.offset + (address - vma.start);
+    ret->bytes = ret->part_bytes[0] = (uint64_t)st.st_size;
+    if (ret->offset > ret->bytes || bytes > ret->bytes - ret->offset)
+        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST,
+                          "%" PRIu64 " bytes at offset %" PRIu64 " of a memfd of %" PRIu64, bytes, ret->offset,
+                          ret->bytes);
+    return 0;
+}
