@@ -69,6 +69,22 @@ void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, 
     }
 }
 
+void sw_plan_init_trained(struct sw_plan *ret, const struct sw_v5t_table *table, size_t coded_bytes,
+                          size_t sample_bytes, uint64_t raw_bytes) {
+    struct sw_plan plan = {.codec = SW_CODEC_V5T, .segment_log2 = SW_RAW_SEGMENT_LOG2, .table = *table};
+    struct sw_frame_layout layout;
+    sw_plan_init_raw(ret);
+    if (!coded_bytes)
+        return;
+    sw_frame_layout_init(&layout, plan.codec, plan.segment_log2, raw_bytes, table->n_symbols);
+    /* A segment's codes end in a word that is half used on average. */
+    const double padding = 2.0 / (double)(1u << plan.segment_log2);
+    const double data_per_byte = (double)coded_bytes / (double)sample_bytes + padding;
+    plan.expected_ratio = (double)raw_bytes / ((double)layout.data_offset + (double)raw_bytes * data_per_byte);
+    if (plan.expected_ratio >= MIN_RATIO)
+        *ret = plan;
+}
+
 /* A frame that is being written. */
 struct writer {
     const struct sw_codec_ops *ops;

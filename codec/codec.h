@@ -38,6 +38,10 @@ size_t sw_sample_gather(void *ret, const void *region, uint64_t raw_bytes);
 
 /* Trains a table on a sample (any length, also 0) and decides between v5t and raw by the ratio it reaches on it. */
 void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, uint64_t raw_bytes);
+/* The same for a table that was trained elsewhere (on a GPU) on a sample of sample_bytes, which takes coded_bytes in
+ * codes. */
+void sw_plan_init_trained(struct sw_plan *ret, const struct sw_v5t_table *table, size_t coded_bytes,
+                          size_t sample_bytes, uint64_t raw_bytes);
 /* The plan that stores bytes as they are. */
 void sw_plan_init_raw(struct sw_plan *ret);
 

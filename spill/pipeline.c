@@ -153,7 +153,7 @@ static uint64_t rest_offset(const struct sw_job *job) {
     return job->offset + (job->bytes - rest_bytes(job));
 }
 
-/* Waits for the client's event and samples what is still to be spilled. */
+/* Waits for the client's event and has a plan made for what is still to be spilled. */
 static void prepare(struct sw_pipeline *p, struct slot *slot, struct sw_job *job) {
     const struct sw_device_ops *ops = p->device->ops;
     unsigned s = slot_index(p, slot);
@@ -166,7 +166,7 @@ static void prepare(struct sw_pipeline *p, struct slot *slot, struct sw_job *job
     if (slot->waits_for_client)
         rc = ops->wait_event(p->device, s, job->event, &err);
     if (!rc && job->kind == SW_JOB_SPILL && rest_bytes(job) > 0)
-        rc = ops->sample(p->device, s, job->mem->mapping, rest_offset(job), rest_bytes(job), &err);
+        rc = ops->make_plan(p->device, s, job->mem->mapping, rest_offset(job), rest_bytes(job), &err);
     if (rc)
         slot_fail(p, slot, &err);
 }
@@ -175,8 +175,7 @@ static void prepared(struct sw_pipeline *p, const struct slot *slot) {
     struct sw_job *job = slot->job;
     uint64_t rest = rest_bytes(job);
     if (job->kind == SW_JOB_SPILL && rest > 0) {
-        const void *sample = p->device->ops->sample_buffer(p->device, slot_index(p, slot));
-        sw_plan_init(&job->plan, sample, rest < SW_SAMPLE_MAX_BYTES ? (size_t)rest : SW_SAMPLE_MAX_BYTES, rest);
+        job->plan = *p->device->ops->plan(p->device, slot_index(p, slot));
         job->plan_number++;
         if (job->plan_number == 1)
             job_set_phase(p, job, SW_PHASE_ENCODING);

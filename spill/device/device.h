@@ -69,12 +69,13 @@ struct sw_device_ops {
     /* Waits, on the device, for a client's event (cudaIpcEventHandle_t). Host device: -SW_ENOTSUP. */
     int (*wait_event)(struct sw_device *device, unsigned s, const uint8_t handle[SW_MEM_HANDLE_BYTES],
                       struct sw_err *err);
-    /* Gathers the sample (codec.h) of mapping[offset, offset + bytes), where bytes may exceed chunk_bytes, into
-     * h_sample (SW_SAMPLE_MAX_BYTES, memory of sample_buffer()). */
-    int (*sample)(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                  uint64_t bytes, struct sw_err *err);
-    /* Where sample() of slot s puts the bytes; valid after slot_wait. */
-    const void *(*sample_buffer)(struct sw_device *device, unsigned s);
+    /* Samples mapping[offset, offset + bytes), where bytes may exceed chunk_bytes, and makes a plan for it: trains a
+     * symbol table and chooses the codec. */
+    int (*make_plan)(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                     uint64_t bytes, struct sw_err *err);
+    /* The plan of slot s's last make_plan(), once slot_poll or slot_wait has reported success; valid until the next
+     * step is queued on the slot. */
+    const struct sw_plan *(*plan)(struct sw_device *device, unsigned s);
     /* Encodes into slot s's frame buffer; the plan is copied before the call returns. */
     int (*encode)(struct sw_device *device, unsigned s, const struct sw_plan *plan, const struct sw_mapping *mapping,
                   uint64_t offset, uint64_t bytes, struct sw_err *err);
@@ -119,9 +120,9 @@ int sw_device_cuda_count(void);
 int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_device_config *config, struct sw_err *err);
 
 /* Wraps a device so that tests can fail a step: the n-th call (1 = next) of the named operation ("map", "pin",
- * "encode", "store", "load", "decode", "sample", "wait_event", "unmap" is never failed) returns `code` or, if `late`,
- * lets slot_poll / slot_wait report it. nth 0 disarms. With `code` -SW_EAGAIN and `late` the slot hangs instead (and
- * the named step itself is left out) until sw_device_faulty_release(). Owns the inner device. thread: any. */
+ * "encode", "store", "load", "decode", "make_plan", "wait_event", "unmap" is never failed) returns `code` or, if
+ * `late`, lets slot_poll / slot_wait report it. nth 0 disarms. With `code` -SW_EAGAIN and `late` the slot hangs instead
+ * (and the named step itself is left out) until sw_device_faulty_release(). Owns the inner device. thread: any. */
 int sw_device_faulty_open(struct sw_device **ret, struct sw_device *inner, struct sw_err *err);
 void sw_device_faulty_arm(struct sw_device *faulty, const char *operation, unsigned nth, int code, int late);
 void sw_device_faulty_release(struct sw_device *faulty);

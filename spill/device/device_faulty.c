@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const char *const operations[] = {"map", "pin", "encode", "store", "load", "decode", "sample", "wait_event"};
-enum { OP_MAP, OP_PIN, OP_ENCODE, OP_STORE, OP_LOAD, OP_DECODE, OP_SAMPLE, OP_WAIT_EVENT, OP_NR };
+static const char *const operations[] = {"map", "pin", "encode", "store", "load", "decode", "make_plan", "wait_event"};
+enum { OP_MAP, OP_PIN, OP_ENCODE, OP_STORE, OP_LOAD, OP_DECODE, OP_MAKE_PLAN, OP_WAIT_EVENT, OP_NR };
 
 /* The lock guards all but `inner`: a test arms from its own thread, a tier pins from any. */
 struct device_faulty {
@@ -82,9 +82,9 @@ static int faulty_wait_event(struct sw_device *device, unsigned s, const uint8_t
     FORWARD(OP_WAIT_EVENT, (int)s, wait_event(inner, s, handle, err));
 }
 
-static int faulty_sample(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                         uint64_t bytes, struct sw_err *err) {
-    FORWARD(OP_SAMPLE, (int)s, sample(inner, s, mapping, offset, bytes, err));
+static int faulty_make_plan(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                            uint64_t bytes, struct sw_err *err) {
+    FORWARD(OP_MAKE_PLAN, (int)s, make_plan(inner, s, mapping, offset, bytes, err));
 }
 
 static int faulty_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan,
@@ -122,9 +122,9 @@ static void faulty_unpin(struct sw_device *device, void *slab, size_t bytes) {
     inner->ops->unpin(inner, slab, bytes);
 }
 
-static const void *faulty_sample_buffer(struct sw_device *device, unsigned s) {
+static const struct sw_plan *faulty_plan(struct sw_device *device, unsigned s) {
     struct sw_device *inner = faulty_of(device)->inner;
-    return inner->ops->sample_buffer(inner, s);
+    return inner->ops->plan(inner, s);
 }
 
 static bool hangs(struct device_faulty *f, unsigned s, bool wait) {
@@ -176,8 +176,8 @@ static const struct sw_device_ops faulty_ops = {
     .pin = faulty_pin,
     .unpin = faulty_unpin,
     .wait_event = faulty_wait_event,
-    .sample = faulty_sample,
-    .sample_buffer = faulty_sample_buffer,
+    .make_plan = faulty_make_plan,
+    .plan = faulty_plan,
     .encode = faulty_encode,
     .store = faulty_store,
     .load = faulty_load,

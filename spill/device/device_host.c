@@ -21,7 +21,7 @@ enum { MAX_SLOTS = 16, FIRST_STEPS = 16 };
 #define CHUNK_ALIGN_BYTES (32u << 10)
 #define MAX_DEFAULT_CHUNK_BYTES (64u << 20)
 
-enum step_kind { STEP_SAMPLE, STEP_ENCODE, STEP_STORE, STEP_LOAD, STEP_DECODE };
+enum step_kind { STEP_MAKE_PLAN, STEP_ENCODE, STEP_STORE, STEP_LOAD, STEP_DECODE };
 
 struct sw_mapping {
     int fd;
@@ -49,6 +49,7 @@ struct slot {
     struct sw_slot_result result;
     uint8_t *raw, *frame, *sample;
     uint64_t raw_cap_bytes, frame_cap_bytes;
+    struct sw_plan plan; /* the last one made */
 };
 
 struct device_host {
@@ -98,7 +99,7 @@ static void host_unmap(struct sw_device *device, struct sw_mapping *mapping) {
 
 /* ---- steps: run by the slot's thread ---- */
 
-static int run_sample(struct slot *slot, const struct step *step, struct sw_err *err) {
+static int run_make_plan(struct slot *slot, const struct step *step, struct sw_err *err) {
     unsigned n = sw_sample_pieces(step->bytes);
     for (unsigned i = 0; i < n; i++) {
         uint64_t at = sw_sample_offset(step->bytes, i), left = step->bytes - at;
@@ -107,6 +108,8 @@ static int run_sample(struct slot *slot, const struct step *step, struct sw_err 
         if (rc)
             return rc;
     }
+    sw_plan_init(&slot->plan, slot->sample,
+                 step->bytes < SW_SAMPLE_MAX_BYTES ? (size_t)step->bytes : SW_SAMPLE_MAX_BYTES, step->bytes);
     return 0;
 }
 
@@ -136,8 +139,8 @@ static int run_decode(struct slot *slot, const struct step *step, struct sw_err 
 
 static int run_step(struct slot *slot, const struct step *step, struct sw_slot_result *result, struct sw_err *err) {
     switch (step->kind) {
-    case STEP_SAMPLE:
-        return run_sample(slot, step, err);
+    case STEP_MAKE_PLAN:
+        return run_make_plan(slot, step, err);
     case STEP_ENCODE:
         return run_encode(slot, step, result, err);
     case STEP_STORE:
@@ -218,14 +221,14 @@ static int host_wait_event(struct sw_device *device, unsigned s, const uint8_t h
     return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "the host device has no events");
 }
 
-static int host_sample(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                       uint64_t bytes, struct sw_err *err) {
-    struct step step = {.kind = STEP_SAMPLE, .mapping = mapping, .offset = offset, .bytes = bytes};
+static int host_make_plan(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                          uint64_t bytes, struct sw_err *err) {
+    struct step step = {.kind = STEP_MAKE_PLAN, .mapping = mapping, .offset = offset, .bytes = bytes};
     return queue_step(device, s, &step, err);
 }
 
-static const void *host_sample_buffer(struct sw_device *device, unsigned s) {
-    return host_of(device)->slots[s].sample;
+static const struct sw_plan *host_plan(struct sw_device *device, unsigned s) {
+    return &host_of(device)->slots[s].plan;
 }
 
 static int host_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan,
@@ -404,8 +407,8 @@ static const struct sw_device_ops host_ops = {
     .pin = host_pin,
     .unpin = host_unpin,
     .wait_event = host_wait_event,
-    .sample = host_sample,
-    .sample_buffer = host_sample_buffer,
+    .make_plan = host_make_plan,
+    .plan = host_plan,
     .encode = host_encode,
     .store = host_store,
     .load = host_load,

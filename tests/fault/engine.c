@@ -57,7 +57,7 @@ static void check_failed_spill(const struct sw_test_op *op, int rc, int expected
     check_nothing_in_use(0);
 }
 
-static const char *const spill_steps[] = {"map", "sample", "encode", "store"};
+static const char *const spill_steps[] = {"map", "make_plan", "encode", "store"};
 static const char *const restore_steps[] = {"map", "load", "decode"};
 
 START_TEST(test_any_step_of_a_spill_fails) {

@@ -46,10 +46,9 @@ static struct sw_mapping *map(const struct sw_memory *memory) {
 static uint64_t encode(unsigned s, const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, uint8_t *frame) {
     struct sw_slot_result result;
     struct sw_plan plan;
-    ck_assert_int_eq(device->ops->sample(device, s, mapping, offset, bytes, &err), 0);
+    ck_assert_int_eq(device->ops->make_plan(device, s, mapping, offset, bytes, &err), 0);
     ck_assert_int_eq(device->ops->slot_wait(device, s, &result, &err), 0);
-    sw_plan_init(&plan, device->ops->sample_buffer(device, s),
-                 bytes < SW_SAMPLE_MAX_BYTES ? bytes : SW_SAMPLE_MAX_BYTES, bytes);
+    plan = *device->ops->plan(device, s);
     ck_assert_int_eq(device->ops->encode(device, s, &plan, mapping, offset, bytes, &err), 0);
     memset(&plan, 0xEE, sizeof plan); /* it was copied */
     ck_assert_int_eq(device->ops->slot_wait(device, s, &result, &err), 0);
