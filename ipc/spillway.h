@@ -60,9 +60,10 @@ struct spillway_region {
 };
 
 /* Connects and agrees on the protocol version. socket_path NULL: $SPILLWAY_SOCKET, else /run/spillway/data.sock.
- * owns: the caller, until spillway_close(). errors: ECONN, EACCES, EVERSION, ELIMIT, ENOMEM. */
+ * owns: the caller, until spillway_close(). errors: EINVAL (path too long), ECONN, EACCES, EVERSION, ELIMIT, ENOMEM. */
 int spillway_open(struct spillway **ret, const char *socket_path, struct spillway_error *error);
-/* Ends the session: running operations are canceled, regions dropped, tickets freed. NULL is a no-op. */
+/* Ends the session: running operations are canceled, regions dropped, tickets freed. Does not wait for the daemon: wait
+ * for the tickets of running operations first if their memory is to be used again. NULL is a no-op. */
 void spillway_close(struct spillway *connection);
 
 /* Starts a spill of data[0..bytes) and returns at once. The kind of memory is found from the pointer: cudaMalloc (also
@@ -71,7 +72,7 @@ void spillway_close(struct spillway *connection);
  * work queued on it before this call is waited for on the GPU, without blocking the caller; NULL: the default stream
  * for GPU memory; ignored for memfd. *ret_ticket: owned by the caller until spillway_ticket_free(). When it completes
  * with success the memory is no longer mapped by the daemon and may be freed; with an error it is untouched. errors:
- * EMEMKIND, EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, ENOMEM. */
+ * EINVAL (NULL), EMEMKIND, EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket also ENOSPACE, EIMPORT. */
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
@@ -101,8 +102,8 @@ int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillwa
 void spillway_ticket_free(struct spillway_ticket *ticket);
 
 /* For event loops: a descriptor that becomes readable when spillway_dispatch() has something to do (owned by the
- * connection), and the call that takes in replies without blocking; returns the number of tickets it completed, or an
- * error of the connection. */
+ * connection), and the call that takes in replies without blocking; returns the number of tickets completed since its
+ * last call (also those whose replies another call took in), or an error of the connection. */
 int spillway_fd(const struct spillway *connection);
 int spillway_dispatch(struct spillway *connection, struct spillway_error *error);
 

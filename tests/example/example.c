@@ -1,0 +1,60 @@
+/* Parks a buffer in spillwayd and gets it back: example [SOCKET] */
+#define _GNU_SOURCE
+#include <spillway.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { BYTES = 8 << 20 };
+
+/* Memory that can be handed over. On a GPU this is cudaMalloc(&data, BYTES), and cudaFree(data) later; nothing else
+ * changes but the stream, which is then the one that you filled the buffer on. */
+static char *new_buffer(int *ret_fd) {
+    *ret_fd = memfd_create("column", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (*ret_fd < 0 || ftruncate(*ret_fd, BYTES) < 0)
+        return NULL;
+    char *data = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, *ret_fd, 0);
+    return data == MAP_FAILED ? NULL : data;
+}
+
+static void free_buffer(char *data, int fd) {
+    munmap(data, BYTES);
+    close(fd);
+}
+
+static int failed(const char *what, const struct spillway_error *error) {
+    fprintf(stderr, "%s: %s: %s\n", what, error->name, error->text);
+    return 1;
+}
+
+int main(int argc, char **argv) {
+    static const char text[] = "carefully final deposits sleep furiously. ";
+    struct spillway_error error;
+    struct spillway *spillway;
+    struct spillway_ticket *ticket;
+    struct spillway_result result;
+    int fd, same = 1;
+    if (spillway_open(&spillway, argc > 1 ? argv[1] : NULL, &error) < 0)
+        return failed("connect", &error);
+    char *data = new_buffer(&fd);
+    for (size_t i = 0; data && i < BYTES; i++)
+        data[i] = text[i % (sizeof text - 1)];
+    if (spillway_spill(spillway, data, BYTES, NULL, &ticket, &error) < 0 ||
+        spillway_wait(ticket, -1, &result, &error) < 0) /* or watch spillway_fd() and call spillway_dispatch() */
+        return failed("spill", &error);
+    spillway_ticket_free(ticket);
+    free_buffer(data, fd); /* the memory is yours again */
+    printf("%d bytes parked in %llu (%s)\n", BYTES, (unsigned long long)result.stored_bytes, result.codec);
+
+    data = new_buffer(&fd);
+    if (spillway_restore(spillway, result.region, data, BYTES, NULL, 0, &ticket, &error) < 0 ||
+        spillway_wait(ticket, -1, NULL, &error) < 0)
+        return failed("restore", &error);
+    spillway_ticket_free(ticket);
+    for (size_t i = 0; i < BYTES; i++)
+        same &= data[i] == text[i % (sizeof text - 1)];
+    puts(same ? "every byte is back" : "bytes differ");
+    free_buffer(data, fd);
+    spillway_close(spillway);
+    return !same;
+}
