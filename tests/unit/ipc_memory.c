@@ -1,0 +1,252 @@
+/* How the client library finds out what a pointer is: memfds mapped in every way, and what is none. */
+#include "ipc/memory.h"
+
+#include "base/alloc.h"
+#include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, PAGES = 16, BYTES = PAGES * PAGE };
+
+static unsigned open_descriptors(void) {
+    unsigned n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    ck_assert_ptr_nonnull(dir);
+    while (readdir(dir))
+        n++;
+    (void)closedir(dir);
+    return n;
+}
+
+static int new_memfd(size_t bytes, unsigned flags) {
+    const int fd = memfd_create("unit test (with) 7f00-7f01 a name", flags | MFD_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
+    return fd;
+}
+
+static uint8_t *map_at(void *at, int fd, size_t bytes, off_t offset, int kind) {
+    void *data = mmap(at, bytes, PROT_READ | PROT_WRITE, kind | (at ? MAP_FIXED : 0), fd, offset);
+    ck_assert_ptr_ne(data, MAP_FAILED);
+    return data;
+}
+
+/* Address space to map into, so that neighbours are known. */
+static uint8_t *reserve(size_t bytes) {
+    return map_at(NULL, -1, bytes, 0, MAP_PRIVATE | MAP_ANONYMOUS);
+}
+
+static int find(struct sw_export *ret, const void *data, uint64_t bytes) {
+    struct sw_cuda *cuda = NULL;
+    struct sw_err err = {0};
+    const unsigned before = open_descriptors();
+    const int rc = sw_export_find(ret, &cuda, data, bytes, NULL, &err);
+    ck_assert_int_eq(rc, err.code);
+    ck_assert_uint_eq(open_descriptors(), before + (rc ? 0 : 1));
+    sw_cuda_free(cuda);
+    return rc;
+}
+
+static void ck_refused(const void *data, uint64_t bytes, int code) {
+    struct sw_export e;
+    const long live = sw_alloc_live();
+    ck_assert_int_eq(find(&e, data, bytes), code);
+    ck_assert_int_eq(sw_alloc_live(), live);
+}
+
+/* The export's descriptor is one of `fd`'s file, writable and sealed, and its offset is where data[0] lies. */
+static void ck_found(const void *data, uint64_t bytes, uint64_t offset, uint64_t file_bytes, ino_t file) {
+    struct sw_export e;
+    struct stat st;
+    const long live = sw_alloc_live();
+    ck_assert_int_eq(find(&e, data, bytes), 0);
+    ck_assert_int_eq(e.kind, SW_MEM_MEMFD);
+    ck_assert_uint_eq(e.n_parts, 1);
+    ck_assert_uint_eq(e.offset, offset);
+    ck_assert_uint_eq(e.bytes, file_bytes);
+    ck_assert_uint_eq(e.part_bytes[0], file_bytes);
+    ck_assert_ptr_null(e.event);
+    ck_assert_int_eq(fstat(e.fds[0], &st), 0);
+    ck_assert_uint_eq(st.st_ino, file);
+    ck_assert_int_eq(fcntl(e.fds[0], F_GETFL) & O_ACCMODE, O_RDWR);
+    ck_assert_int_ne(fcntl(e.fds[0], F_GET_SEALS) & F_SEAL_SHRINK, 0);
+    const unsigned before = open_descriptors();
+    sw_export_fini(&e);
+    ck_assert_uint_eq(open_descriptors(), before - 1);
+    ck_assert_int_eq(sw_alloc_live(), live);
+}
+
+static ino_t inode_of(int fd) {
+    struct stat st;
+    ck_assert_int_eq(fstat(fd, &st), 0);
+    return st.st_ino;
+}
+
+START_TEST(finds_every_place_of_a_mapping) {
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
+    ck_found(data, BYTES, 0, BYTES, inode_of(fd));
+    ck_found(data, 0, 0, BYTES, inode_of(fd));
+    ck_found(data + 1, BYTES - 1, 1, BYTES, inode_of(fd));
+    ck_found(data + 3 * PAGE + 17, 1, 3 * PAGE + 17, BYTES, inode_of(fd));
+    ck_found(data + BYTES - 1, 1, BYTES - 1, BYTES, inode_of(fd));
+}
+END_TEST
+
+START_TEST(finds_a_mapping_that_starts_inside_the_file) {
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    const uint8_t *data = map_at(NULL, fd, 4 * PAGE, 8 * PAGE, MAP_SHARED);
+    ck_found(data + 5, PAGE, 8 * PAGE + 5, BYTES, inode_of(fd));
+    ck_refused(data, 4 * PAGE + 1, -SW_ERANGE);
+}
+END_TEST
+
+START_TEST(sees_neighbouring_mappings_of_one_file_as_one) {
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
+    ck_assert_int_eq(mprotect(data + 4 * PAGE, 2 * PAGE, PROT_READ), 0); /* three mappings now */
+    ck_found(data + 100, BYTES - 100, 100, BYTES, inode_of(fd));
+    ck_found(data + 5 * PAGE, 6 * PAGE, 5 * PAGE, BYTES, inode_of(fd));
+}
+END_TEST
+
+START_TEST(does_not_run_into_a_neighbour) {
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING), other = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    uint8_t *data = reserve(8 * PAGE);
+    (void)map_at(data, fd, 2 * PAGE, 0, MAP_SHARED);
+    (void)map_at(data + 2 * PAGE, other, 2 * PAGE, 2 * PAGE, MAP_SHARED); /* another file */
+    (void)map_at(data + 4 * PAGE, fd, 2 * PAGE, 8 * PAGE, MAP_SHARED);
+    (void)map_at(data + 6 * PAGE, fd, 2 * PAGE, 0, MAP_SHARED); /* the same file, elsewhere */
+    ck_found(data, 2 * PAGE, 0, BYTES, inode_of(fd));
+    ck_refused(data, 2 * PAGE + 1, -SW_ERANGE);
+    ck_found(data + 2 * PAGE, 2 * PAGE, 2 * PAGE, BYTES, inode_of(other));
+    ck_found(data + 4 * PAGE, 2 * PAGE, 8 * PAGE, BYTES, inode_of(fd));
+    ck_refused(data + 4 * PAGE, 2 * PAGE + 1, -SW_ERANGE);
+    (void)map_at(data + 2 * PAGE, fd, 2 * PAGE, 2 * PAGE, MAP_PRIVATE);
+    ck_refused(data, 2 * PAGE + 1, -SW_ERANGE);
+}
+END_TEST
+
+START_TEST(opens_a_read_only_descriptor_for_writing) {
+    char path[32];
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
+    const ino_t file = inode_of(fd);
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    ck_assert_int_ge(open(path, O_RDONLY | O_CLOEXEC), 0);
+    (void)close(fd);
+    ck_found(data, BYTES, 0, BYTES, file);
+}
+END_TEST
+
+/* Only a privileged process can open what it has mapped but closed; any other is told to keep the descriptor. */
+START_TEST(manages_without_a_descriptor_or_says_so) {
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
+    const ino_t file = inode_of(fd);
+    struct sw_export e;
+    (void)close(fd);
+    const int rc = find(&e, data, BYTES);
+    sw_export_fini(&e);
+    if (rc == 0)
+        ck_found(data + 2 * PAGE, PAGE, 2 * PAGE, BYTES, file);
+    else
+        ck_refused(data, BYTES, -SW_EMEMKIND);
+}
+END_TEST
+
+START_TEST(refuses_what_is_no_shared_memfd) {
+    char path[] = "/tmp/spillway-unit-XXXXXX";
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING), file = mkstemp(path);
+    void *heap = malloc(100);
+    ck_assert(heap && file >= 0 && unlink(path) == 0 && ftruncate(file, BYTES) == 0);
+    ck_refused(map_at(NULL, fd, BYTES, 0, MAP_PRIVATE), 1, -SW_EMEMKIND);
+    ck_refused(map_at(NULL, file, BYTES, 0, MAP_SHARED), 1, -SW_EMEMKIND);
+    ck_refused(map_at(NULL, -1, BYTES, 0, MAP_SHARED | MAP_ANONYMOUS), 1, -SW_EMEMKIND);
+    ck_refused(&fd, sizeof fd, -SW_EMEMKIND);
+    ck_refused(heap, 100, -SW_EMEMKIND);
+    ck_refused((void *)(uintptr_t)PAGE, 1, -SW_EMEMKIND);
+    ck_refused(NULL, 1, -SW_EINVAL);
+    ck_refused(&fd, UINT64_MAX, -SW_ERANGE);
+    free(heap);
+}
+END_TEST
+
+START_TEST(seals_or_refuses) {
+    const int never = new_memfd(BYTES, 0), already = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    ck_refused(map_at(NULL, never, BYTES, 0, MAP_SHARED), 1, -SW_EUNSEALED);
+    ck_assert_int_eq(fcntl(already, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
+    ck_found(map_at(NULL, already, BYTES, 0, MAP_SHARED), 1, 0, BYTES, inode_of(already));
+}
+END_TEST
+
+START_TEST(refuses_a_range_beyond_mapping_or_file) {
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING), shorter = new_memfd(PAGE + 100, MFD_ALLOW_SEALING);
+    const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
+    const uint8_t *longer = map_at(NULL, shorter, 4 * PAGE, 0, MAP_SHARED);
+    ck_refused(data, BYTES + 1, -SW_ERANGE);
+    ck_refused(data + BYTES - 1, 2, -SW_ERANGE);
+    ck_found(longer, PAGE + 100, 0, PAGE + 100, inode_of(shorter));
+    ck_refused(longer, PAGE + 101, -SW_ERANGE);
+    ck_refused(longer + 2 * PAGE, 1, -SW_ERANGE);
+}
+END_TEST
+
+START_TEST(says_when_descriptors_run_out) {
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
+    const struct rlimit few = {.rlim_cur = 40, .rlim_max = 40};
+    int last = -1;
+    struct sw_cuda *cuda = NULL;
+    struct sw_export e;
+    struct sw_err err;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    for (int next; (next = dup(fd)) >= 0;)
+        last = next;
+    ck_assert_int_eq(sw_export_find(&e, &cuda, data, 1, NULL, &err), -SW_ELIMIT);
+    (void)close(last);
+    ck_assert_int_eq(sw_export_find(&e, &cuda, data, 1, NULL, &err), 0); /* one is all that it takes */
+    sw_export_fini(&e);
+}
+END_TEST
+
+START_TEST(survives_a_heap_that_fails) {
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
+    for (unsigned long n = 1; n <= 2; n++) {
+        sw_alloc_fail_nth(n);
+        ck_refused(data, 1, -SW_ENOMEM);
+    }
+    sw_alloc_fail_nth(0);
+    ck_found(data, 1, 0, BYTES, inode_of(fd));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ipc_memory");
+    TCase *tcase = tcase_create("memfd");
+    tcase_add_test(tcase, finds_every_place_of_a_mapping);
+    tcase_add_test(tcase, finds_a_mapping_that_starts_inside_the_file);
+    tcase_add_test(tcase, sees_neighbouring_mappings_of_one_file_as_one);
+    tcase_add_test(tcase, does_not_run_into_a_neighbour);
+    tcase_add_test(tcase, opens_a_read_only_descriptor_for_writing);
+    tcase_add_test(tcase, manages_without_a_descriptor_or_says_so);
+    tcase_add_test(tcase, refuses_what_is_no_shared_memfd);
+    tcase_add_test(tcase, seals_or_refuses);
+    tcase_add_test(tcase, refuses_a_range_beyond_mapping_or_file);
+    tcase_add_test(tcase, says_when_descriptors_run_out);
+    tcase_add_test(tcase, survives_a_heap_that_fails);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
