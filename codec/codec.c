@@ -101,6 +101,8 @@ static void put_head(struct writer *w, const struct sw_v5t_table *table) {
     struct sw_frame_header header;
     uint64_t records_end = w->layout.records_offset + sizeof(struct sw_tile_record) * w->layout.n_tiles;
     memset(w->frame + records_end, 0, w->layout.counts_offset - records_end);
+    uint64_t counts_end = w->layout.counts_offset + (uint64_t)w->ops->count_bytes * w->layout.n_tiles;
+    memset(w->frame + counts_end, 0, w->layout.data_offset - counts_end);
     if (w->ops->max_symbols)
         sw_v5t_table_write(table, w->frame + SW_FRAME_HEADER_BYTES);
     sw_frame_header_init(&header, &w->layout, w->frame + SW_FRAME_HEADER_BYTES);

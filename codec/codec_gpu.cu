@@ -22,7 +22,14 @@ __device__ inline uint32_t table_byte(const sw_v5t_table *table, uint32_t n_symb
     return i < 9 * n_symbols ? table->length[i - 8 * n_symbols] : 0;
 }
 
-/* Header, symbol table and padding of the records, when the size of the data section is known. One block. */
+/* Zeroes [from, to), padding of at most a word per thread. */
+__device__ inline void zero_words(uint8_t *frame, uint64_t from, uint64_t to) {
+    const uint64_t at = from + 4 * threadIdx.x;
+    if (at < to)
+        *(uint32_t *)(frame + at) = 0;
+}
+
+/* Header, symbol table and padding of the sections, when the size of the data section is known. One block. */
 __global__ void __launch_bounds__(FINISH_THREADS)
     finish_frame(sw_frame_layout layout, const sw_v5t_table *table, const sw_gpu_progress *progress, uint8_t *frame,
                  sw_gpu_result *result) {
@@ -35,9 +42,9 @@ __global__ void __launch_bounds__(FINISH_THREADS)
         section[i] = word;
         ((uint32_t *)(frame + SW_FRAME_HEADER_BYTES))[i] = word;
     }
-    const uint32_t records_end = layout.n_tiles * 2;
-    if (threadIdx.x < records_end % 4)
-        ((uint32_t *)(frame + layout.records_offset))[records_end + threadIdx.x] = 0;
+    zero_words(frame, layout.records_offset + sizeof(sw_tile_record) * layout.n_tiles, layout.counts_offset);
+    zero_words(frame, layout.counts_offset + (layout.codec == SW_CODEC_V5T ? SW_TILE_SEGMENTS * layout.n_tiles : 0),
+               layout.data_offset);
     __syncthreads();
     if (threadIdx.x)
         return;

@@ -9,8 +9,12 @@
 _Static_assert(sizeof(struct sw_frame_header) == SW_FRAME_HEADER_BYTES, "header layout is the format");
 _Static_assert(sizeof(struct sw_tile_record) == 8, "tile record layout is the format");
 
+static uint64_t align_to(uint64_t bytes, uint64_t unit) {
+    return (bytes + unit - 1) / unit * unit;
+}
+
 static uint64_t align16(uint64_t bytes) {
-    return (bytes + SW_FRAME_ALIGN - 1) / SW_FRAME_ALIGN * SW_FRAME_ALIGN;
+    return align_to(bytes, SW_FRAME_ALIGN);
 }
 
 static uint64_t tiles_of(uint64_t raw_bytes, unsigned segment_log2) {
@@ -25,7 +29,8 @@ static uint64_t table_bytes(uint32_t n_symbols) {
 uint64_t sw_frame_bound_bytes(uint64_t raw_bytes) {
     /* The shortest segments have the most metadata; stored segments are as long as their content. */
     uint64_t tiles = tiles_of(raw_bytes, SW_V5T_MIN_SEGMENT_LOG2);
-    return SW_FRAME_HEAD_MAX_BYTES + align16(sizeof(struct sw_tile_record) * tiles) + SW_TILE_SEGMENTS * tiles +
+    return align_to(SW_FRAME_HEAD_MAX_BYTES + align16(sizeof(struct sw_tile_record) * tiles) + SW_TILE_SEGMENTS * tiles,
+                    SW_FRAME_DATA_ALIGN) +
            align16(raw_bytes);
 }
 
@@ -42,7 +47,7 @@ void sw_frame_layout_init(struct sw_frame_layout *ret, enum sw_codec_id codec, u
     };
     ret->records_offset = SW_FRAME_HEADER_BYTES + table_bytes(n_symbols);
     ret->counts_offset = ret->records_offset + align16(sizeof(struct sw_tile_record) * tiles);
-    ret->data_offset = ret->counts_offset + ops->count_bytes * tiles;
+    ret->data_offset = align_to(ret->counts_offset + ops->count_bytes * tiles, SW_FRAME_DATA_ALIGN);
     if (ops->is_fixed_size)
         ret->frame_bytes = ret->data_offset + align16(raw_bytes);
 }

@@ -16,6 +16,7 @@ extern "C" {
 #define SW_FRAME_MAGIC 0x46575053u
 #define SW_FRAME_VERSION 1
 #define SW_FRAME_ALIGN 16
+#define SW_FRAME_DATA_ALIGN 128 /* a line of GPU memory, for the data section */
 #define SW_FRAME_HEADER_BYTES 64
 /* Header and the largest symbol table: what must be at hand to call sw_frame_parse(). */
 #define SW_FRAME_HEAD_MAX_BYTES (SW_FRAME_HEADER_BYTES + 2304)
