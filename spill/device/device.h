@@ -64,8 +64,9 @@ struct sw_device_ops {
     void (*unpin)(struct sw_device *device, void *slab, size_t bytes);
 
     /* Each of these queues a step on slot `s` (0 … n_slots - 1). Offsets are into the mapping; the caller has checked
-     * offset + bytes <= desc->bytes and bytes <= chunk_bytes. Return 0 or an error of the queueing itself; what goes
-     * wrong later is reported by slot_poll / slot_wait. */
+     * offset + bytes <= desc->bytes and bytes <= chunk_bytes, and queues at most one make_plan, encode or decode
+     * between two reports of a slot. Return 0 or an error of the queueing itself; what goes wrong later is reported by
+     * slot_poll / slot_wait. */
     /* Waits, on the device, for a client's event (cudaIpcEventHandle_t). Host device: -SW_ENOTSUP. */
     int (*wait_event)(struct sw_device *device, unsigned s, const uint8_t handle[SW_MEM_HANDLE_BYTES],
                       struct sw_err *err);

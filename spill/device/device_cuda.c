@@ -1,44 +1,54 @@
-/* device_cuda.c - a CUDA GPU as a device: slots are streams, all memory is one allocation made at open.
+/* device_cuda.c - a CUDA GPU: a slot is a stream with its share of one allocation that is made when the device opens.
  *
- * Device memory, taken once: per slot a frame buffer (the bound of a chunk), scratch for encoding and training, a
- * symbol table, the sample and the results. A step is queued and followed by copies of what the host must know into the
- * slot's page-locked block; slot_poll reads that block when the stream has passed. */
-#include "spill/device/device_cuda.h"
+ * The worker asks whether a stream has ended (cudaStreamQuery) or sleeps until it has (an event with blocking
+ * synchronisation). Results come back in a block of pinned memory per slot, which the host reads only after that. */
+#include "spill/device/device.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"
-
+#include "base/list.h"
+#include "codec/gpu.h"
+#include "spill/device/device_cuda_map.h"
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_SLOTS = 4, MAX_SLOTS = 64, ALIGN_BYTES = 256 };
-#define CHUNK_STEP_BYTES ((uint64_t)1 << 20)
-#define MAX_CHUNK_BYTES ((uint64_t)256 << 20)
-#define DEVICE_PAGE_BYTES ((uint64_t)2 << 20) /* cudaMalloc takes memory in these */
+enum { MAX_SLOTS = 16, DEFAULT_SLOTS = 4 };
+#define CHUNK_ALIGN_BYTES ((uint64_t)32 << 10)
+#define PART_ALIGN_BYTES ((uint64_t)256)      /* of the parts of a slot's memory: what cudaMalloc would give */
+#define DEVICE_PAGE_BYTES ((uint64_t)2 << 20) /* cudaMalloc takes whole ones */
+#define MIN_WARM_UP_BYTES ((size_t)CHUNK_ALIGN_BYTES)
 
-/* Page-locked; written by the GPU, read by the host when the slot is idle. */
-struct slot_host {
-    struct sw_gpu_result result;
-    struct sw_gpu_training training;
-    struct sw_v5t_table table;
+/* What a slot and its stream exchange; pinned. */
+struct exchange {
+    struct sw_gpu_result result;     /* of the encode or decode */
+    struct sw_gpu_training training; /* of make_plan */
+    struct sw_v5t_table trained;     /* of make_plan */
+    struct sw_v5t_table table;       /* of the plan in use, on its way to the device */
 };
+
+/* Device memory of a slot. */
+struct parts {
+    uint8_t *d_frame, *d_scratch, *d_sample;
+    struct sw_v5t_table *d_table;
+    struct sw_gpu_training *d_training;
+    struct sw_gpu_result *d_result;
+};
+
+enum work { WORK_NONE, WORK_PLAN, WORK_ENCODE, WORK_DECODE };
 
 struct slot {
     cudaStream_t stream;
-    cudaEvent_t idle;
-    bool dirty;        /* steps were queued after `idle` was recorded */
-    struct sw_err err; /* first failure of queueing since the last report */
-    uint8_t *d_frame, *d_scratch, *d_sample;
-    struct sw_v5t_table *d_table;
-    struct sw_gpu_result *d_result;
-    struct sw_gpu_training *d_training;
-    struct slot_host *host;
-    struct sw_plan plan;
-    /* What to make of the results: of the last make_plan, encode or decode. */
-    enum { NOTHING, PLANNED, ENCODED, DECODED } made;
-    enum sw_codec_id codec; /* ENCODED: of the plan */
-    const uint8_t *d_in;    /* ENCODED, PLANNED: the source */
+    cudaEvent_t done; /* sleeps the worker in slot_wait */
+    struct exchange *h;
+    struct parts parts;
+    enum work work;      /* queued since the last report, beside copies */
+    struct sw_plan plan; /* the last one made */
+    /* WORK_PLAN: length of the sampled range. WORK_ENCODE: the source, for another go as raw bytes. */
+    const uint8_t *d_in;
     uint64_t in_bytes;
+    enum sw_codec_id codec; /* WORK_ENCODE: in use */
 };
 
 struct device_cuda {
@@ -46,356 +56,470 @@ struct device_cuda {
     struct sw_device_info info;
     int ordinal;
     struct sw_cuda_driver driver;
-    uint8_t *d_memory;
-    struct slot_host *host;
-    uint64_t frame_cap_bytes, scratch_bytes;
+    uint64_t frame_cap_bytes, scratch_bytes; /* per slot */
+    void *d_memory;                          /* all slots' parts */
     struct slot slots[MAX_SLOTS];
 };
 
 static struct device_cuda *cuda_of(struct sw_device *device) {
-    return (struct device_cuda *)device;
+    return SW_CONTAINER_OF(device, struct device_cuda, device);
 }
 
-/* Makes the device current on the calling thread and gives the slot. */
-static struct slot *enter(struct sw_device *device, unsigned s) {
-    struct device_cuda *d = cuda_of(device);
-    (void)cudaSetDevice(d->ordinal);
-    return &d->slots[s];
+/* Every operation may run on a thread that has not used this device before. */
+static int enter(const struct device_cuda *d, struct sw_err *err) {
+    const cudaError_t e = cudaSetDevice(d->ordinal);
+    return e == cudaSuccess ? 0 : sw_cuda_fail(err, e, "cudaSetDevice");
 }
 
-/* Result of queueing a step: the first failure is kept for slot_wait, and steps after it are skipped. */
-static int queued(struct slot *slot, cudaError_t e, const char *call, struct sw_err *err) {
-    slot->dirty = true;
-    if (e == cudaSuccess)
-        return 0;
-    const int rc = sw_cuda_fail(&slot->err, -SW_EGPU, e, call);
-    if (err)
-        *err = slot->err;
-    return rc;
+static int check(cudaError_t e, struct sw_err *err, const char *call) {
+    return e == cudaSuccess ? 0 : sw_cuda_fail(err, e, call);
 }
 
-/* The same for a call of the codec, whose record is complete but for what a dead context means. */
-static int queued_codec(struct slot *slot, int rc, const struct sw_err *cause, struct sw_err *err) {
-    slot->dirty = true;
-    if (!rc)
-        return 0;
-    if (cause->cuda)
-        return queued(slot, (cudaError_t)cause->cuda, cause->detail, err);
-    slot->err = *cause;
-    if (err)
-        *err = *cause;
-    return rc;
-}
-
-/* Steps behind a failed one are skipped until it was reported. */
-static int skip(const struct slot *slot, struct sw_err *err) {
-    if (slot->err.code && err)
-        *err = slot->err;
-    return slot->err.code;
-}
-
-/* ---- memory ---- */
-
-static const struct sw_device_info *cuda_info(const struct sw_device *device) {
-    return &((const struct device_cuda *)device)->info;
-}
+/* ---- client memory and arena ---- */
 
 static int cuda_map(struct sw_device *device, const struct sw_mem_desc *desc, struct sw_mapping **ret,
                     struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
-    (void)cudaSetDevice(d->ordinal);
-    return sw_cuda_map(&d->driver, d->ordinal, desc, ret, err);
+    const int rc = enter(d, err);
+    return rc < 0 ? rc : sw_cuda_map(&d->driver, desc, ret, err);
 }
 
 static void cuda_unmap(struct sw_device *device, struct sw_mapping *mapping) {
     struct device_cuda *d = cuda_of(device);
-    (void)cudaSetDevice(d->ordinal);
+    (void)enter(d, NULL);
     sw_cuda_unmap(&d->driver, mapping);
 }
 
+/* Portable: one registration serves every GPU, so a second one finds the slab registered. */
 static int cuda_pin(struct sw_device *device, void *slab, size_t bytes, struct sw_err *err) {
-    (void)cudaSetDevice(cuda_of(device)->ordinal);
+    const int rc = enter(cuda_of(device), err);
+    if (rc < 0)
+        return rc;
     const cudaError_t e = cudaHostRegister(slab, bytes, cudaHostRegisterPortable);
-    if (e == cudaErrorHostMemoryAlreadyRegistered) { /* by another GPU's device; portable holds for all */
+    if (e == cudaErrorHostMemoryAlreadyRegistered) {
         (void)cudaGetLastError();
         return 0;
     }
-    return e == cudaSuccess ? 0 : sw_cuda_fail(err, -SW_EGPU, e, "cudaHostRegister");
+    return check(e, err, "cudaHostRegister");
 }
 
 static void cuda_unpin(struct sw_device *device, void *slab, size_t bytes) {
     (void)bytes;
-    (void)cudaSetDevice(cuda_of(device)->ordinal);
-    (void)cudaHostUnregister(slab);
-    (void)cudaGetLastError(); /* not registered any more: another GPU's device was first */
+    if (enter(cuda_of(device), NULL) == 0 && cudaHostUnregister(slab) != cudaSuccess)
+        (void)cudaGetLastError(); /* another GPU has undone it */
 }
 
 /* ---- steps ---- */
 
-static int cuda_wait_event(struct sw_device *device, unsigned s, const uint8_t bytes[SW_MEM_HANDLE_BYTES],
-                           struct sw_err *err) {
-    struct slot *slot = enter(device, s);
-    cudaIpcEventHandle_t handle;
-    cudaEvent_t event;
-    _Static_assert(sizeof handle == SW_MEM_HANDLE_BYTES, "handles fit the wire");
-    if (skip(slot, err))
-        return slot->err.code;
-    memcpy(&handle, bytes, sizeof handle);
-    cudaError_t e = cudaIpcOpenEventHandle(&event, handle);
-    if (e != cudaSuccess) {
-        const int rc = sw_cuda_fail(&slot->err, -SW_EIMPORT, e, "cudaIpcOpenEventHandle");
-        if (err)
-            *err = slot->err;
-        return rc;
-    }
-    e = cudaStreamWaitEvent(slot->stream, event, 0);
-    (void)cudaEventDestroy(event); /* the queued wait keeps what it needs */
-    return queued(slot, e, "cudaStreamWaitEvent", err);
+/* The one step between two reports whose outcome the host has to look at. */
+static void set_work(struct slot *slot, enum work work) {
+    SW_ASSERT(slot->work == WORK_NONE);
+    slot->work = work;
 }
 
-static uint64_t sample_bytes_of(uint64_t raw_bytes) {
-    return raw_bytes < SW_SAMPLE_MAX_BYTES ? raw_bytes : SW_SAMPLE_MAX_BYTES;
+static int cuda_wait_event(struct sw_device *device, unsigned s, const uint8_t handle[SW_MEM_HANDLE_BYTES],
+                           struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    cudaIpcEventHandle_t wire;
+    cudaEvent_t event;
+    const int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
+    memcpy(&wire, handle, sizeof wire);
+    cudaError_t e = cudaIpcOpenEventHandle(&event, wire);
+    if (e != cudaSuccess) /* the two enums share their numbers */
+        return sw_cuda_import_fail(&d->driver, err, (CUresult)e, "cudaIpcOpenEventHandle");
+    e = cudaStreamWaitEvent(d->slots[s].stream, event, 0);
+    (void)cudaEventDestroy(event); /* takes effect when the wait is over */
+    return check(e, err, "cudaStreamWaitEvent");
+}
+
+static size_t sample_bytes(uint64_t bytes) {
+    return bytes < SW_SAMPLE_MAX_BYTES ? (size_t)bytes : SW_SAMPLE_MAX_BYTES;
+}
+
+static int train(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
+    const struct parts *p = &slot->parts;
+    int rc = sw_gpu_sample_async(slot->d_in, slot->in_bytes, p->d_sample, slot->stream, err);
+    if (rc == 0)
+        rc = sw_gpu_train_async(p->d_sample, sample_bytes(slot->in_bytes), p->d_table, p->d_training, p->d_scratch,
+                                d->scratch_bytes, slot->stream, err);
+    if (rc < 0)
+        return sw_cuda_check_lost(rc, err);
+    cudaError_t e =
+        cudaMemcpyAsync(&slot->h->trained, p->d_table, sizeof *p->d_table, cudaMemcpyDeviceToHost, slot->stream);
+    if (e == cudaSuccess)
+        e = cudaMemcpyAsync(&slot->h->training, p->d_training, sizeof *p->d_training, cudaMemcpyDeviceToHost,
+                            slot->stream);
+    return check(e, err, "cudaMemcpyAsync");
 }
 
 static int cuda_make_plan(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
                           uint64_t bytes, struct sw_err *err) {
-    struct slot *slot = enter(device, s);
-    struct sw_err cause = {0};
-    if (skip(slot, err))
-        return slot->err.code;
-    slot->made = PLANNED;
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
+    sw_plan_init_raw(&slot->plan);
+    if (!bytes)
+        return 0;
+    set_work(slot, WORK_PLAN);
+    slot->d_in = (const uint8_t *)(uintptr_t)(mapping->address + offset);
     slot->in_bytes = bytes;
-    int rc = sw_gpu_sample_async(mapping->d_base + offset, bytes, slot->d_sample, slot->stream, &cause);
-    if (!rc)
-        rc = sw_gpu_train_async(slot->d_sample, sample_bytes_of(bytes), slot->d_table, slot->d_training,
-                                slot->d_scratch, cuda_of(device)->scratch_bytes, slot->stream, &cause);
-    if (rc)
-        return queued_codec(slot, rc, &cause, err);
-    cudaError_t e = cudaMemcpyAsync(&slot->host->training, slot->d_training, sizeof slot->host->training,
-                                    cudaMemcpyDeviceToHost, slot->stream);
-    if (e == cudaSuccess)
-        e = cudaMemcpyAsync(&slot->host->table, slot->d_table, sizeof slot->host->table, cudaMemcpyDeviceToHost,
-                            slot->stream);
-    return queued(slot, e, "cudaMemcpyAsync", err);
+    rc = train(d, slot, err);
+    if (rc < 0)
+        slot->work = WORK_NONE;
+    return rc;
 }
 
 static const struct sw_plan *cuda_plan(struct sw_device *device, unsigned s) {
     return &cuda_of(device)->slots[s].plan;
 }
 
-/* Encodes slot->d_in by a plan whose table, if it has one, is in slot->d_table. */
+/* Encodes slot->d_in by a plan whose table, if any, is on the device. */
 static int queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err) {
-    struct sw_err cause = {0};
+    const struct parts *p = &slot->parts;
     slot->codec = plan->codec;
-    const int rc = sw_gpu_encode_async(plan, slot->d_in, slot->in_bytes, slot->d_frame, d->frame_cap_bytes,
-                                       slot->d_result, slot->d_scratch, d->scratch_bytes, slot->stream, &cause);
-    if (rc)
-        return queued_codec(slot, rc, &cause, err);
-    return queued(slot,
-                  cudaMemcpyAsync(&slot->host->result, slot->d_result, sizeof slot->host->result,
-                                  cudaMemcpyDeviceToHost, slot->stream),
-                  "cudaMemcpyAsync", err);
+    const int rc = sw_gpu_encode_async(plan, slot->d_in, slot->in_bytes, p->d_frame, d->frame_cap_bytes, p->d_result,
+                                       p->d_scratch, d->scratch_bytes, slot->stream, err);
+    if (rc < 0)
+        return sw_cuda_check_lost(rc, err);
+    return check(
+        cudaMemcpyAsync(&slot->h->result, p->d_result, sizeof *p->d_result, cudaMemcpyDeviceToHost, slot->stream), err,
+        "cudaMemcpyAsync");
 }
 
 static int cuda_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan,
                        const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
-    struct slot *slot = enter(device, s);
-    if (skip(slot, err))
-        return slot->err.code;
-    slot->made = ENCODED;
-    slot->d_in = mapping->d_base + offset;
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    const struct sw_gpu_plan gpu_plan = {.codec = plan->codec,
+                                         .segment_log2 = plan->segment_log2,
+                                         .n_symbols = plan->codec == SW_CODEC_V5T ? plan->table.n_symbols : 0,
+                                         .d_table = slot->parts.d_table};
+    int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
+    SW_ASSERT(bytes <= d->info.chunk_bytes);
+    set_work(slot, WORK_ENCODE);
+    slot->d_in = (const uint8_t *)(uintptr_t)(mapping->address + offset);
     slot->in_bytes = bytes;
     if (plan->codec == SW_CODEC_V5T) {
-        slot->host->table = plan->table;
-        const int rc = queued(slot,
-                              cudaMemcpyAsync(slot->d_table, &slot->host->table, sizeof slot->host->table,
-                                              cudaMemcpyHostToDevice, slot->stream),
-                              "cudaMemcpyAsync", err);
-        if (rc)
-            return rc;
+        slot->h->table = plan->table;
+        rc = check(cudaMemcpyAsync(slot->parts.d_table, &slot->h->table, sizeof slot->h->table, cudaMemcpyHostToDevice,
+                                   slot->stream),
+                   err, "cudaMemcpyAsync");
     }
-    const struct sw_gpu_plan gpu_plan = {plan->codec, plan->segment_log2, plan->table.n_symbols, slot->d_table};
-    return queue_encode(cuda_of(device), slot, &gpu_plan, err);
+    if (rc == 0)
+        rc = queue_encode(d, slot, &gpu_plan, err);
+    if (rc < 0)
+        slot->work = WORK_NONE;
+    return rc;
 }
 
 static int cuda_store(struct sw_device *device, unsigned s, void *h_to, uint64_t frame_offset, uint64_t bytes,
                       struct sw_err *err) {
-    struct slot *slot = enter(device, s);
-    if (skip(slot, err))
-        return slot->err.code;
-    SW_ASSERT(frame_offset + bytes <= cuda_of(device)->frame_cap_bytes);
-    return queued(slot,
-                  cudaMemcpyAsync(h_to, slot->d_frame + frame_offset, bytes, cudaMemcpyDeviceToHost, slot->stream),
-                  "cudaMemcpyAsync", err);
+    struct device_cuda *d = cuda_of(device);
+    const struct slot *slot = &d->slots[s];
+    const int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
+    SW_ASSERT(frame_offset + bytes <= d->frame_cap_bytes);
+    return check(cudaMemcpyAsync(h_to, slot->parts.d_frame + frame_offset, bytes, cudaMemcpyDeviceToHost, slot->stream),
+                 err, "cudaMemcpyAsync to the host");
 }
 
 static int cuda_load(struct sw_device *device, unsigned s, const void *h_from, uint64_t frame_offset, uint64_t bytes,
                      struct sw_err *err) {
-    struct slot *slot = enter(device, s);
-    if (skip(slot, err))
-        return slot->err.code;
-    SW_ASSERT(frame_offset + bytes <= cuda_of(device)->frame_cap_bytes);
-    return queued(slot,
-                  cudaMemcpyAsync(slot->d_frame + frame_offset, h_from, bytes, cudaMemcpyHostToDevice, slot->stream),
-                  "cudaMemcpyAsync", err);
+    struct device_cuda *d = cuda_of(device);
+    const struct slot *slot = &d->slots[s];
+    const int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
+    SW_ASSERT(frame_offset + bytes <= d->frame_cap_bytes);
+    return check(
+        cudaMemcpyAsync(slot->parts.d_frame + frame_offset, h_from, bytes, cudaMemcpyHostToDevice, slot->stream), err,
+        "cudaMemcpyAsync to the device");
 }
 
 static int cuda_decode(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
                        struct sw_mapping *mapping, uint64_t offset, struct sw_err *err) {
-    struct slot *slot = enter(device, s);
-    struct sw_err cause = {0};
-    if (skip(slot, err))
-        return slot->err.code;
-    SW_ASSERT(layout->frame_bytes <= cuda_of(device)->frame_cap_bytes);
-    SW_ASSERT(offset + layout->raw_bytes <= mapping->bytes);
-    slot->made = DECODED;
-    const int rc = sw_gpu_decode_async(layout, slot->d_frame, 0, layout->n_tiles, mapping->d_base + offset,
-                                       slot->d_result, slot->stream, &cause);
-    if (rc)
-        return queued_codec(slot, rc, &cause, err);
-    return queued(slot,
-                  cudaMemcpyAsync(&slot->host->result, slot->d_result, sizeof slot->host->result,
-                                  cudaMemcpyDeviceToHost, slot->stream),
-                  "cudaMemcpyAsync", err);
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    const struct parts *p = &slot->parts;
+    int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
+    SW_ASSERT(layout->raw_bytes <= d->info.chunk_bytes && layout->frame_bytes <= d->frame_cap_bytes);
+    set_work(slot, WORK_DECODE);
+    rc = sw_gpu_decode_async(layout, p->d_frame, 0, layout->n_tiles, (void *)(uintptr_t)(mapping->address + offset),
+                             p->d_result, slot->stream, err);
+    rc = sw_cuda_check_lost(rc, err);
+    if (rc == 0)
+        rc = check(
+            cudaMemcpyAsync(&slot->h->result, p->d_result, sizeof *p->d_result, cudaMemcpyDeviceToHost, slot->stream),
+            err, "cudaMemcpyAsync");
+    if (rc < 0)
+        slot->work = WORK_NONE;
+    return rc;
 }
 
-/* ---- results ---- */
+/* ---- reports ---- */
 
-/* A v5t frame that is no shorter than a raw one is made again as a raw one. Returns true if that was queued. */
-static bool fall_back_to_raw(struct device_cuda *d, struct slot *slot) {
-    struct sw_frame_layout raw;
-    if (slot->made != ENCODED || slot->codec == SW_CODEC_RAW)
-        return false;
-    sw_frame_layout_init(&raw, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, slot->in_bytes, 0);
-    if (slot->host->result.frame_bytes < raw.frame_bytes)
-        return false;
-    const struct sw_gpu_plan plan = {SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, 0, NULL};
-    return queue_encode(d, slot, &plan, NULL) == 0;
+static void finish_plan(struct slot *slot) {
+    struct sw_v5t_table *table = &slot->h->trained;
+    table->n_symbols = slot->h->training.n_symbols;
+    sw_plan_init_trained(&slot->plan, table, slot->h->training.coded_bytes, sample_bytes(slot->in_bytes),
+                         slot->in_bytes);
 }
 
-/* All steps are done: what came of them. */
-static int report(struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
-    int rc = slot->err.code;
-    if (rc && err)
-        *err = slot->err;
-    if (!rc && slot->made == PLANNED)
-        sw_plan_init_trained(&slot->plan, &slot->host->table, slot->host->training.coded_bytes,
-                             (size_t)sample_bytes_of(slot->in_bytes), slot->in_bytes);
-    if (!rc && slot->made == ENCODED)
-        *ret = (struct sw_slot_result){slot->host->result.frame_bytes, (enum sw_codec_id)slot->host->result.codec};
-    if (!rc && slot->made == DECODED && slot->host->result.bad_tiles)
-        rc = sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "%u tiles of the frame are damaged",
-                        slot->host->result.bad_tiles);
-    memset(&slot->err, 0, sizeof slot->err);
-    slot->made = NOTHING;
+static uint64_t raw_frame_bytes(uint64_t raw_bytes) {
+    struct sw_frame_layout layout;
+    sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, raw_bytes, 0);
+    return layout.frame_bytes;
+}
+
+/* A v5t frame that is no smaller than the raw one is made anew as that: -SW_EAGAIN, the slot runs again. */
+static int finish_encode(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
+    const struct sw_gpu_plan raw = {.codec = SW_CODEC_RAW, .segment_log2 = SW_RAW_SEGMENT_LOG2};
+    const struct sw_gpu_result *result = &slot->h->result;
+    if (slot->codec != SW_CODEC_RAW && result->frame_bytes >= raw_frame_bytes(slot->in_bytes)) {
+        const int rc = queue_encode(d, slot, &raw, err);
+        return rc < 0 ? rc : -SW_EAGAIN;
+    }
+    if (result->frame_bytes > d->frame_cap_bytes)
+        return sw_err_set(err, -SW_EGPU, SW_SCOPE_REQUEST, "encoder made a frame of %llu bytes, bound is %llu",
+                          (unsigned long long)result->frame_bytes, (unsigned long long)d->frame_cap_bytes);
+    ret->frame_bytes = result->frame_bytes;
+    ret->codec = (enum sw_codec_id)result->codec;
+    return 0;
+}
+
+static int finish_decode(const struct slot *slot, struct sw_err *err) {
+    const uint32_t bad = slot->h->result.bad_tiles;
+    if (bad)
+        return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "%u tiles of a stored frame are damaged", bad);
+    return 0;
+}
+
+/* The stream has run dry: looks at what it left. */
+static int finish(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
+    int rc = 0;
+    memset(ret, 0, sizeof *ret);
+    if (slot->work == WORK_PLAN)
+        finish_plan(slot);
+    else if (slot->work == WORK_ENCODE)
+        rc = finish_encode(d, slot, ret, err);
+    else if (slot->work == WORK_DECODE)
+        rc = finish_decode(slot, err);
+    if (rc != -SW_EAGAIN)
+        slot->work = WORK_NONE;
     return rc;
 }
 
 static int cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
-    struct slot *slot = enter(device, s);
-    cudaError_t e = cudaSuccess;
-    if (slot->dirty) {
-        e = cudaEventRecord(slot->idle, slot->stream);
-        slot->dirty = false;
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    const int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
+    const cudaError_t e = cudaStreamQuery(slot->stream);
+    if (e == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        return -SW_EAGAIN;
     }
     if (e == cudaSuccess)
-        e = cudaEventQuery(slot->idle);
-    if (e == cudaErrorNotReady)
-        return -SW_EAGAIN;
-    if (e != cudaSuccess && !slot->err.code)
-        (void)sw_cuda_fail(&slot->err, -SW_EGPU, e, "cudaEventQuery");
-    if (!slot->err.code && fall_back_to_raw(cuda_of(device), slot))
-        return -SW_EAGAIN;
-    return report(slot, ret, err);
+        return finish(d, slot, ret, err);
+    slot->work = WORK_NONE;
+    return sw_cuda_fail(err, e, "cudaStreamQuery");
 }
 
 static int cuda_slot_wait(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
-    struct slot *slot = enter(device, s);
-    int rc;
-    while ((rc = cuda_slot_poll(device, s, ret, err)) == -SW_EAGAIN)
-        (void)cudaEventSynchronize(slot->idle); /* what it says, the next poll says too */
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    int rc = enter(d, err);
+    while (rc == 0) {
+        cudaError_t e = cudaEventRecord(slot->done, slot->stream);
+        if (e == cudaSuccess)
+            e = cudaEventSynchronize(slot->done);
+        rc = check(e, err, "cudaEventSynchronize");
+        if (rc < 0)
+            break;
+        rc = finish(d, slot, ret, err);
+        if (rc != -SW_EAGAIN)
+            return rc;
+        rc = 0;
+    }
+    slot->work = WORK_NONE;
     return rc;
 }
 
 /* ---- life ---- */
 
-static uint64_t align(uint64_t bytes) {
-    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+static const struct sw_device_info *cuda_info(const struct sw_device *device) {
+    return &SW_CONTAINER_OF(device, const struct device_cuda, device)->info;
 }
 
-static uint64_t slot_scratch_bytes(uint64_t chunk_bytes) {
-    const uint64_t encode = sw_gpu_encode_scratch_bytes(chunk_bytes), train = sw_gpu_train_scratch_bytes();
-    return align(encode > train ? encode : train);
-}
-
-static uint64_t slot_bytes(uint64_t chunk_bytes) {
-    return align(sw_frame_bound_bytes(chunk_bytes)) + slot_scratch_bytes(chunk_bytes) + align(SW_SAMPLE_MAX_BYTES) +
-           align(sizeof(struct sw_v5t_table)) + align(sizeof(struct sw_gpu_result)) +
-           align(sizeof(struct sw_gpu_training));
-}
-
-static uint64_t device_bytes(uint64_t chunk_bytes, unsigned n_slots) {
-    return (slot_bytes(chunk_bytes) * n_slots + DEVICE_PAGE_BYTES - 1) / DEVICE_PAGE_BYTES * DEVICE_PAGE_BYTES;
-}
-
-static int choose_sizes(struct device_cuda *d, const struct sw_device_config *config, struct sw_err *err) {
-    struct sw_device_info *info = &d->info;
-    info->n_slots = config->n_slots ? config->n_slots : DEFAULT_SLOTS;
-    if (info->n_slots > MAX_SLOTS)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_DEVICE, "%u slots, at most %d are possible", info->n_slots,
-                          MAX_SLOTS);
-    uint64_t chunk = config->chunk_bytes ? config->chunk_bytes : MAX_CHUNK_BYTES;
-    while (!config->chunk_bytes && chunk > CHUNK_STEP_BYTES &&
-           device_bytes(chunk, info->n_slots) > config->scratch_bytes)
-        chunk -= CHUNK_STEP_BYTES;
-    if (chunk % CHUNK_STEP_BYTES || device_bytes(chunk, info->n_slots) > config->scratch_bytes)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_DEVICE,
-                          "%u slots for chunks of %llu bytes take %llu bytes of device memory, %llu are allowed",
-                          info->n_slots, (unsigned long long)chunk,
-                          (unsigned long long)device_bytes(chunk, info->n_slots),
-                          (unsigned long long)config->scratch_bytes);
-    info->chunk_bytes = chunk;
-    info->scratch_bytes = device_bytes(chunk, info->n_slots);
-    d->frame_cap_bytes = align(sw_frame_bound_bytes(chunk));
-    d->scratch_bytes = slot_scratch_bytes(chunk);
-    return 0;
-}
-
-static int slot_init(struct device_cuda *d, unsigned s, struct sw_err *err) {
-    struct slot *slot = &d->slots[s];
-    uint8_t *at = d->d_memory + s * slot_bytes(d->info.chunk_bytes);
-    slot->host = &d->host[s];
-    slot->d_frame = at;
-    at += d->frame_cap_bytes;
-    slot->d_scratch = at;
-    at += d->scratch_bytes;
-    slot->d_sample = at;
-    at += align(SW_SAMPLE_MAX_BYTES);
-    slot->d_table = (struct sw_v5t_table *)(void *)at;
-    at += align(sizeof *slot->d_table);
-    slot->d_result = (struct sw_gpu_result *)(void *)at;
-    at += align(sizeof *slot->d_result);
-    slot->d_training = (struct sw_gpu_training *)(void *)at;
-    cudaError_t e = cudaStreamCreateWithFlags(&slot->stream, cudaStreamNonBlocking);
-    if (e == cudaSuccess) /* waits sleep: the worker must not burn a core that the engine's own threads need */
-        e = cudaEventCreateWithFlags(&slot->idle, cudaEventDisableTiming | cudaEventBlockingSync);
-    return e == cudaSuccess ? 0 : sw_cuda_fail(err, -SW_EGPU, e, "cudaStreamCreateWithFlags, cudaEventCreateWithFlags");
+static void slot_fini(struct slot *slot) {
+    if (slot->stream)
+        (void)cudaStreamDestroy(slot->stream);
+    if (slot->done)
+        (void)cudaEventDestroy(slot->done);
+    if (slot->h)
+        (void)cudaFreeHost(slot->h);
 }
 
 static void cuda_close(struct sw_device *device) {
     struct device_cuda *d = cuda_of(device);
-    (void)cudaSetDevice(d->ordinal);
-    for (unsigned s = 0; s < d->info.n_slots; s++) {
-        if (d->slots[s].stream)
-            (void)cudaStreamSynchronize(d->slots[s].stream);
-        if (d->slots[s].idle)
-            (void)cudaEventDestroy(d->slots[s].idle);
-        if (d->slots[s].stream)
-            (void)cudaStreamDestroy(d->slots[s].stream);
-    }
-    (void)cudaFree(d->d_memory);
-    (void)cudaFreeHost(d->host);
+    (void)enter(d, NULL);
+    for (unsigned s = 0; s < MAX_SLOTS; s++)
+        slot_fini(&d->slots[s]);
+    if (d->d_memory)
+        (void)cudaFree(d->d_memory);
+    sw_cuda_driver_fini(&d->driver);
+    (void)cudaGetLastError(); /* of a context that is dead */
     sw_free(d);
+}
+
+/* Takes the next part of a slot's memory; also used with base NULL to add up sizes. */
+static void *carve(uint8_t *base, uint64_t *at, uint64_t bytes) {
+    uint8_t *part = base ? base + *at : NULL;
+    *at += (bytes + PART_ALIGN_BYTES - 1) / PART_ALIGN_BYTES * PART_ALIGN_BYTES;
+    return part;
+}
+
+static uint64_t slot_scratch_bytes(uint64_t chunk_bytes) {
+    const size_t encode = sw_gpu_encode_scratch_bytes(chunk_bytes), training = sw_gpu_train_scratch_bytes();
+    return encode > training ? encode : training;
+}
+
+/* Lays out a slot's memory from base; returns its length. */
+static uint64_t lay_out(struct parts *ret, uint8_t *base, uint64_t chunk_bytes) {
+    uint64_t at = 0;
+    ret->d_frame = carve(base, &at, sw_frame_bound_bytes(chunk_bytes));
+    ret->d_scratch = carve(base, &at, slot_scratch_bytes(chunk_bytes));
+    ret->d_sample = carve(base, &at, SW_SAMPLE_MAX_BYTES);
+    ret->d_table = carve(base, &at, sizeof *ret->d_table);
+    ret->d_training = carve(base, &at, sizeof *ret->d_training);
+    ret->d_result = carve(base, &at, sizeof *ret->d_result);
+    return at;
+}
+
+static uint64_t slots_bytes(uint64_t chunk_bytes, unsigned n_slots) {
+    struct parts parts;
+    const uint64_t bytes = n_slots * lay_out(&parts, NULL, chunk_bytes);
+    return (bytes + DEVICE_PAGE_BYTES - 1) / DEVICE_PAGE_BYTES * DEVICE_PAGE_BYTES;
+}
+
+/* Largest chunk whose slots fit into the bound. */
+static uint64_t largest_chunk(uint64_t scratch_bytes, unsigned n_slots) {
+    uint64_t fits = 0, too_large = scratch_bytes / n_slots / CHUNK_ALIGN_BYTES + 1;
+    while (too_large - fits > 1) {
+        const uint64_t middle = fits + (too_large - fits) / 2;
+        if (slots_bytes(middle * CHUNK_ALIGN_BYTES, n_slots) <= scratch_bytes)
+            fits = middle;
+        else
+            too_large = middle;
+    }
+    return fits * CHUNK_ALIGN_BYTES;
+}
+
+static int choose_sizes(const struct sw_device_config *config, struct sw_device_info *info, struct sw_err *err) {
+    const unsigned n = config->n_slots ? config->n_slots : DEFAULT_SLOTS;
+    uint64_t chunk = config->chunk_bytes;
+    if (n <= MAX_SLOTS && !chunk)
+        chunk = largest_chunk(config->scratch_bytes, n);
+    if (n > MAX_SLOTS || !chunk || chunk % CHUNK_ALIGN_BYTES || chunk > SW_FRAME_MAX_RAW_BYTES ||
+        slots_bytes(chunk, n) > config->scratch_bytes)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_DEVICE,
+                          "GPU: %u slots (at most %d) of chunks of %llu bytes (a multiple of 32 KiB) exceed %llu bytes",
+                          n, MAX_SLOTS, (unsigned long long)chunk, (unsigned long long)config->scratch_bytes);
+    info->n_slots = n;
+    info->chunk_bytes = chunk;
+    info->scratch_bytes = slots_bytes(chunk, n);
+    return 0;
+}
+
+static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes, struct sw_err *err) {
+    (void)lay_out(&slot->parts, d_memory, chunk_bytes);
+    cudaError_t e = cudaStreamCreateWithFlags(&slot->stream, cudaStreamNonBlocking);
+    if (e == cudaSuccess)
+        e = cudaEventCreateWithFlags(&slot->done, cudaEventDisableTiming | cudaEventBlockingSync);
+    if (e == cudaSuccess)
+        e = cudaHostAlloc((void **)&slot->h, sizeof *slot->h, cudaHostAllocPortable);
+    return check(e, err, "stream, event or pinned memory of a slot");
+}
+
+static int take_memory(struct device_cuda *d, struct sw_err *err) {
+    struct parts parts;
+    const uint64_t slot_bytes = lay_out(&parts, NULL, d->info.chunk_bytes);
+    d->frame_cap_bytes = sw_frame_bound_bytes(d->info.chunk_bytes);
+    d->scratch_bytes = slot_scratch_bytes(d->info.chunk_bytes);
+    int rc = check(cudaMalloc(&d->d_memory, d->info.scratch_bytes), err, "cudaMalloc of the scratch");
+    for (unsigned s = 0; rc == 0 && s < d->info.n_slots; s++)
+        rc = slot_init(&d->slots[s], (uint8_t *)d->d_memory + s * slot_bytes, d->info.chunk_bytes, err);
+    return rc;
+}
+
+static int describe(struct device_cuda *d, struct sw_err *err) {
+    struct cudaDeviceProp properties;
+    CUuuid uuid;
+    const int rc = check(cudaGetDeviceProperties(&properties, d->ordinal), err, "cudaGetDeviceProperties");
+    if (rc < 0)
+        return rc;
+    (void)snprintf(d->info.name, sizeof d->info.name, "%.*s", (int)sizeof d->info.name - 1, properties.name);
+    /* The driver's call, since the client library asks it too: with MIG the runtime names the whole card. */
+    const CUresult result = d->driver.device_uuid(&uuid, d->driver.device);
+    if (result != CUDA_SUCCESS)
+        return sw_cuda_fail(err, (cudaError_t)result, "cuDeviceGetUuid");
+    memcpy(d->info.uuid, &uuid, sizeof d->info.uuid);
+    return 0;
+}
+
+/* One chunk through every step on slot 0: kernels are loaded and proved now, not when the GPU is full. Its bytes lie in
+ * slot 0's sample, which make_plan overwrites with the same bytes. */
+static int warm_up_codec(struct device_cuda *d, const struct sw_plan *plan, uint8_t *h_frame, struct sw_err *err) {
+    const struct sw_device_ops *ops = d->device.ops;
+    struct sw_mapping sample = {.address = (uintptr_t)d->slots[0].parts.d_sample, .bytes = MIN_WARM_UP_BYTES};
+    struct sw_slot_result result;
+    struct sw_frame_layout layout;
+    int rc = ops->encode(&d->device, 0, plan, &sample, 0, MIN_WARM_UP_BYTES, err);
+    if (rc == 0)
+        rc = ops->slot_wait(&d->device, 0, &result, err);
+    if (rc == 0)
+        rc = ops->store(&d->device, 0, h_frame, 0, result.frame_bytes, err);
+    if (rc == 0)
+        rc = ops->slot_wait(&d->device, 0, &(struct sw_slot_result){0}, err);
+    if (rc == 0)
+        rc = sw_frame_parse(&layout, h_frame, result.frame_bytes, result.frame_bytes, err);
+    if (rc == 0)
+        rc = ops->load(&d->device, 0, h_frame, 0, result.frame_bytes, err);
+    if (rc == 0)
+        rc = ops->decode(&d->device, 0, &layout, &sample, 0, err);
+    return rc < 0 ? rc : ops->slot_wait(&d->device, 0, &result, err);
+}
+
+static int warm_up(struct device_cuda *d, struct sw_err *err) {
+    const struct sw_device_ops *ops = d->device.ops;
+    const struct sw_mapping sample = {.address = (uintptr_t)d->slots[0].parts.d_sample, .bytes = MIN_WARM_UP_BYTES};
+    struct sw_slot_result result;
+    struct sw_plan raw;
+    sw_plan_init_raw(&raw);
+    uint8_t *h_frame = sw_alloc(sw_frame_bound_bytes(MIN_WARM_UP_BYTES));
+    if (!h_frame)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "no memory for the device's self-test");
+    int rc = check(cudaMemset(d->slots[0].parts.d_sample, ' ', MIN_WARM_UP_BYTES), err, "cudaMemset");
+    if (rc == 0)
+        rc = ops->make_plan(&d->device, 0, &sample, 0, MIN_WARM_UP_BYTES, err);
+    if (rc == 0)
+        rc = ops->slot_wait(&d->device, 0, &result, err);
+    if (rc == 0)
+        rc = warm_up_codec(d, ops->plan(&d->device, 0), h_frame, err);
+    if (rc == 0)
+        rc = warm_up_codec(d, &raw, h_frame, err);
+    sw_free(h_frame);
+    return rc;
 }
 
 static const struct sw_device_ops cuda_ops = {
@@ -418,94 +542,42 @@ static const struct sw_device_ops cuda_ops = {
 
 int sw_device_cuda_count(void) {
     int n = 0;
-    if (cudaGetDeviceCount(&n) == cudaSuccess)
-        return n;
-    (void)cudaGetLastError(); /* no driver, or no GPU */
-    return 0;
-}
-
-static int describe(struct device_cuda *d, struct sw_err *err) {
-    struct cudaDeviceProp prop;
-    const cudaError_t e = cudaGetDeviceProperties(&prop, d->ordinal);
-    if (e != cudaSuccess)
-        return sw_cuda_fail(err, -SW_EDEVICE, e, "cudaGetDeviceProperties");
-    memcpy(d->info.name, prop.name, sizeof d->info.name - 1);
-    memcpy(d->info.uuid, &prop.uuid, sizeof d->info.uuid);
-    return 0;
-}
-
-/* Runs every kernel once on slot 0: loads the code now, when memory is there, and finds a GPU that does not work. The
- * source is the slot's own scratch, the destination another part of it. */
-static int warm_up(struct device_cuda *d, struct sw_err *err) {
-    enum { PROBE_BYTES = 64 << 10 };
-    struct sw_device *device = &d->device;
-    uint8_t *d_probe = NULL, h_head[SW_FRAME_HEAD_MAX_BYTES];
-    struct sw_slot_result result;
-    struct sw_frame_layout layout;
-    cudaError_t e = cudaMalloc((void **)&d_probe, PROBE_BYTES); /* given back before open returns */
-    if (e == cudaSuccess)
-        e = cudaMemset(d_probe, 'x', PROBE_BYTES);
-    if (e != cudaSuccess) {
-        (void)cudaFree(d_probe);
-        return sw_cuda_fail(err, -SW_EGPU, e, "cudaMalloc, cudaMemset");
+    /* Before the first call of the runtime: kernels take their device memory at start, not at their first launch. */
+    (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    if (cudaGetDeviceCount(&n) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
     }
-    struct sw_mapping probe = {.kind = SW_MEM_CUDA_IPC, .d_base = d_probe, .bytes = PROBE_BYTES};
-    int rc = cuda_make_plan(device, 0, &probe, 0, PROBE_BYTES, err);
-    for (int codec = 0; !rc && codec < SW_CODEC_NR; codec++) {
-        struct sw_plan plan;
-        if ((rc = cuda_slot_wait(device, 0, &result, err)))
-            break;
-        plan = d->slots[0].plan;
-        if (codec == SW_CODEC_RAW)
-            sw_plan_init_raw(&plan);
-        rc = cuda_encode(device, 0, &plan, &probe, 0, PROBE_BYTES, err);
-        if (!rc)
-            rc = cuda_store(device, 0, h_head, 0, sizeof h_head, err);
-        if (!rc)
-            rc = cuda_slot_wait(device, 0, &result, err);
-        if (!rc)
-            rc = sw_frame_parse(&layout, h_head, sizeof h_head, result.frame_bytes, err);
-        if (!rc)
-            rc = cuda_decode(device, 0, &layout, &probe, 0, err);
-    }
-    const int last = cuda_slot_wait(device, 0, &result, rc ? NULL : err);
-    (void)cudaFree(d_probe);
-    return rc ? rc : last;
+    return n;
 }
 
-static int open_device(struct device_cuda *d, const struct sw_device_config *config, struct sw_err *err) {
-    cudaError_t e = cudaSetDevice(d->ordinal);
-    if (e != cudaSuccess)
-        return sw_cuda_fail(err, -SW_EDEVICE, e, "cudaSetDevice");
-    int rc = describe(d, err);
-    if (!rc)
-        rc = sw_cuda_driver_load(&d->driver, err);
-    if (!rc)
+static int open_steps(struct device_cuda *d, const struct sw_device_config *config, struct sw_err *err) {
+    int rc = enter(d, err);
+    if (rc == 0)
+        rc = sw_cuda_driver_init(&d->driver, d->ordinal, err);
+    if (rc == 0)
+        rc = describe(d, err);
+    if (rc == 0)
         rc = sw_gpu_codec_init(err);
-    if (!rc)
-        rc = choose_sizes(d, config, err);
-    if (rc)
-        return rc;
-    e = cudaMalloc((void **)&d->d_memory, d->info.scratch_bytes);
-    if (e != cudaSuccess)
-        return sw_cuda_fail(err, -SW_ENOMEM, e, "cudaMalloc of the scratch");
-    e = cudaHostAlloc((void **)&d->host, d->info.n_slots * sizeof *d->host, cudaHostAllocPortable);
-    if (e != cudaSuccess)
-        return sw_cuda_fail(err, -SW_ENOMEM, e, "cudaHostAlloc");
-    for (unsigned s = 0; !rc && s < d->info.n_slots; s++)
-        rc = slot_init(d, s, err);
-    return rc ? rc : warm_up(d, err);
+    if (rc == 0)
+        rc = choose_sizes(config, &d->info, err);
+    if (rc == 0)
+        rc = take_memory(d, err);
+    return rc < 0 ? rc : warm_up(d, err);
 }
 
 int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_device_config *config,
                         struct sw_err *err) {
+    const int n = sw_device_cuda_count();
+    if (ordinal < 0 || ordinal >= n)
+        return sw_err_set(err, -SW_EDEVICE, SW_SCOPE_DEVICE, "GPU %d is not there, %d are", ordinal, n);
     struct device_cuda *d = sw_alloc(sizeof *d);
     if (!d)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for a device");
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "no memory for GPU %d", ordinal);
     d->device.ops = &cuda_ops;
     d->ordinal = ordinal;
-    const int rc = open_device(d, config, err);
-    if (rc) {
+    const int rc = open_steps(d, config, err);
+    if (rc < 0) {
         cuda_close(&d->device);
         return rc;
     }

@@ -1,34 +1,30 @@
-/* device_cuda_map.c - opens what a client exported: the importing side of every CUDA memory kind.
- *
- * Costs on an H200 (design measurements): IPC open 72 us, close 116 us; VMM import 51 us a part; pool import 465 us. An
- * import keeps the device memory alive after its owner has freed it or died, so everything is undone at once on
- * failure. */
-#include "spill/device/device_cuda.h"
+#include "spill/device/device_cuda_map.h"
 
 #include "base/alloc.h"
-
 #include <stdbool.h>
-#include <stdint.h>
 #include <string.h>
 
-_Static_assert(sizeof(cudaIpcMemHandle_t) == SW_MEM_HANDLE_BYTES, "handles fit the description");
-_Static_assert(sizeof(struct cudaMemPoolPtrExportData) == SW_MEM_HANDLE_BYTES, "handles fit the description");
+_Static_assert(sizeof(CUipcMemHandle) == SW_MEM_HANDLE_BYTES, "the wire's handle is the driver's");
+_Static_assert(sizeof(CUmemPoolPtrExportData) == SW_MEM_HANDLE_BYTES, "the wire's handle is the driver's");
+_Static_assert(sizeof(CUuuid) == SW_DEVICE_UUID_BYTES, "the wire's UUID is the driver's");
 
-static bool is_sticky(cudaError_t e) {
-    switch (e) {
+/* ---- errors ---- */
+
+/* Errors after which every call of this context fails. */
+static bool is_sticky(cudaError_t error) {
+    switch (error) {
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchFailure:
     case cudaErrorLaunchTimeout:
-    case cudaErrorHardwareStackError:
-    case cudaErrorIllegalInstruction:
     case cudaErrorMisalignedAddress:
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorHardwareStackError:
     case cudaErrorAssert:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
     case cudaErrorContextIsDestroyed:
-    case cudaErrorContained:
     case cudaErrorUnknown:
         return true;
     default:
@@ -36,156 +32,269 @@ static bool is_sticky(cudaError_t e) {
     }
 }
 
-int sw_cuda_fail(struct sw_err *err, int code, cudaError_t e, const char *call) {
-    const bool lost = is_sticky(e);
-    code = sw_err_set(err, lost ? -SW_EGPULOST : code, lost ? SW_SCOPE_DEVICE : SW_SCOPE_REQUEST, "%s",
-                      cudaGetErrorString(e));
-    (void)sw_err_detail(err, "%s: %s", call, cudaGetErrorName(e));
+int sw_cuda_fail(struct sw_err *err, cudaError_t error, const char *call) {
+    int code = -SW_EGPU;
+    enum sw_scope scope = SW_SCOPE_REQUEST;
+    (void)cudaGetLastError();
+    if (is_sticky(error)) {
+        code = -SW_EGPULOST;
+        scope = SW_SCOPE_DEVICE;
+    } else if (error == cudaErrorMemoryAllocation) {
+        code = -SW_ENOMEM;
+    }
+    (void)sw_err_set(err, code, scope, "%s", cudaGetErrorString(error));
+    (void)sw_err_detail(err, "%s: %s", call, cudaGetErrorName(error));
     if (err)
-        err->cuda = (int)e;
-    (void)cudaGetLastError(); /* a failure that is not sticky must not be found again by the next launch */
+        err->cuda = (int)error;
     return code;
 }
 
-int sw_cuda_driver_fail(struct sw_err *err, int code, CUresult e, const char *call) {
-    return sw_cuda_fail(err, code, (cudaError_t)e, call); /* the two lists share their numbers since CUDA 11 */
+int sw_cuda_check_lost(int rc, struct sw_err *err) {
+    if (rc == -SW_EGPU && is_sticky((cudaError_t)err->cuda)) {
+        err->code = rc = -SW_EGPULOST;
+        err->scope = SW_SCOPE_DEVICE;
+    }
+    return rc;
 }
 
-int sw_cuda_driver_load(struct sw_cuda_driver *ret, struct sw_err *err) {
+int sw_cuda_import_fail(const struct sw_cuda_driver *driver, struct sw_err *err, CUresult result, const char *call) {
+    const char *name = NULL;
+    /* Bad handles may yield any error: only the context itself can tell that it is dead. */
+    const cudaError_t health = cudaStreamQuery(driver->unmap_stream);
+    if (is_sticky(health))
+        return sw_cuda_fail(err, health, call);
+    (void)cudaGetLastError();
+    (void)driver->error_name(result, &name);
+    const int code = result == CUDA_ERROR_OUT_OF_MEMORY ? -SW_ENOMEM : -SW_EIMPORT;
+    (void)sw_err_set(err, code, SW_SCOPE_REQUEST, "GPU memory could not be opened: %s", name ? name : "unknown error");
+    (void)sw_err_detail(err, "%s", call);
+    if (err)
+        err->cuda = (int)result;
+    return code;
+}
+
+/* ---- the driver ---- */
+
+static int find_entry_point(const char *name, unsigned version, void **ret, struct sw_err *err) {
     enum cudaDriverEntryPointQueryResult found;
-    void *symbol = NULL;
+#if CUDART_VERSION >= 12050
+    cudaError_t e = cudaGetDriverEntryPointByVersion(name, ret, version, cudaEnableDefault, &found);
+#else
+    (void)version;
+    cudaError_t e = cudaGetDriverEntryPoint(name, ret, cudaEnableDefault, &found);
+#endif
+    if (e == cudaSuccess && found == cudaDriverEntryPointSuccess && *ret)
+        return 0;
+    (void)cudaGetLastError();
+    return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DEVICE, "the CUDA driver is too old: it has no %s", name);
+}
+
+int sw_cuda_driver_init(struct sw_cuda_driver *ret, int ordinal, struct sw_err *err) {
+    void *entry = NULL;
+    int rc = 0;
 #define LOAD(member, name, version)                                                                                    \
-    if (cudaGetDriverEntryPointByVersion(#name, &symbol, version, cudaEnableDefault, &found) != cudaSuccess ||         \
-        found != cudaDriverEntryPointSuccess)                                                                          \
-        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DEVICE, "the CUDA driver has no %s", #name);                      \
-    memcpy(&ret->member, &symbol, sizeof symbol); /* ISO C has no cast from object to function pointers */
+    if (rc == 0 && (rc = find_entry_point(#name, version, &entry, err)) == 0)                                          \
+        memcpy(&ret->member, &entry, sizeof entry);
     SW_CUDA_DRIVER(LOAD)
 #undef LOAD
-    return 0;
+    if (rc < 0)
+        return rc;
+    const CUresult result = ret->device_get(&ret->device, ordinal);
+    if (result != CUDA_SUCCESS)
+        return sw_cuda_fail(err, (cudaError_t)result, "cuDeviceGet");
+    const cudaError_t e = cudaStreamCreateWithFlags(&ret->unmap_stream, cudaStreamNonBlocking);
+    return e == cudaSuccess ? 0 : sw_cuda_fail(err, e, "cudaStreamCreateWithFlags");
 }
 
-/* The client's claim about the length against what the driver knows. */
-static int check_length(const struct sw_cuda_driver *driver, const struct sw_mapping *m, struct sw_err *err) {
-    size_t bytes = 0;
+void sw_cuda_driver_fini(struct sw_cuda_driver *driver) {
+    if (driver->unmap_stream)
+        (void)cudaStreamDestroy(driver->unmap_stream);
+    driver->unmap_stream = NULL;
+}
+
+/* ---- the three kinds ---- */
+
+/* What the driver says about the address decides, not the client. */
+static int check_range(const struct sw_cuda_driver *driver, const struct sw_mapping *m, struct sw_err *err) {
     CUdeviceptr base;
-    const CUdeviceptr address = (uintptr_t)m->d_base;
-    CUresult e = driver->address_range(&base, &bytes, address);
-    if (e != CUDA_SUCCESS) /* imported pool memory is known by its attribute only */
-        e = driver->pointer_attribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address);
-    if (e != CUDA_SUCCESS)
-        return sw_cuda_driver_fail(err, -SW_EIMPORT, e, "length of the imported allocation");
-    if (m->bytes > bytes)
-        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "allocation has %zu bytes, %llu were claimed", bytes,
-                          (unsigned long long)m->bytes);
+    size_t bytes;
+    const CUresult result = driver->address_range(&base, &bytes, m->address);
+    if (result != CUDA_SUCCESS)
+        return sw_cuda_import_fail(driver, err, result, "cuMemGetAddressRange");
+    const uint64_t there = bytes - (m->address - base);
+    if (m->bytes > there)
+        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "allocation has %llu bytes, the client says %llu",
+                          (unsigned long long)there, (unsigned long long)m->bytes);
     return 0;
 }
 
-static int open_ipc(struct sw_mapping *m, const struct sw_mem_desc *desc, struct sw_err *err) {
-    cudaIpcMemHandle_t handle;
+static int map_ipc(const struct sw_cuda_driver *driver, const struct sw_mem_desc *desc, struct sw_mapping *m,
+                   struct sw_err *err) {
+    CUipcMemHandle handle;
     memcpy(&handle, desc->handle, sizeof handle);
-    const cudaError_t e = cudaIpcOpenMemHandle((void **)&m->d_base, handle, cudaIpcMemLazyEnablePeerAccess);
-    return e == cudaSuccess ? 0 : sw_cuda_fail(err, -SW_EIMPORT, e, "cudaIpcOpenMemHandle");
-}
-
-static int open_pool(struct sw_mapping *m, const struct sw_mem_desc *desc, struct sw_err *err) {
-    struct cudaMemPoolPtrExportData data;
-    memcpy(&data, desc->handle, sizeof data);
-    cudaError_t e = cudaMemPoolImportFromShareableHandle(&m->pool, (void *)(intptr_t)desc->fds[0],
-                                                         cudaMemHandleTypePosixFileDescriptor, 0);
-    if (e != cudaSuccess) {
-        m->pool = NULL;
-        return sw_cuda_fail(err, -SW_EIMPORT, e, "cudaMemPoolImportFromShareableHandle");
+    const CUresult result = driver->ipc_open(&m->address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    if (result != CUDA_SUCCESS) {
+        m->address = 0;
+        return sw_cuda_import_fail(driver, err, result, "cuIpcOpenMemHandle");
     }
-    e = cudaMemPoolImportPointer((void **)&m->d_base, m->pool, &data);
-    return e == cudaSuccess ? 0 : sw_cuda_fail(err, -SW_EIMPORT, e, "cudaMemPoolImportPointer");
+    return check_range(driver, m, err);
 }
 
-/* Imports part i and maps it `at` bytes into the reserved range. */
-static int map_part(const struct sw_cuda_driver *driver, struct sw_mapping *m, const struct sw_mem_desc *desc,
-                    uint32_t i, uint64_t at, struct sw_err *err) {
-    CUmemGenericAllocationHandle handle;
-    CUresult e = driver->import(&handle, (void *)(intptr_t)desc->fds[i], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    if (e != CUDA_SUCCESS)
-        return sw_cuda_driver_fail(err, -SW_EIMPORT, e, "cuMemImportFromShareableHandle");
-    e = driver->map((uintptr_t)m->d_base + at, desc->part_bytes[i], 0, handle, 0);
-    (void)driver->release(handle); /* the mapping holds the memory */
-    if (e != CUDA_SUCCESS)
-        return sw_cuda_driver_fail(err, -SW_EIMPORT, e, "cuMemMap");
-    m->part_bytes[m->n_parts++] = desc->part_bytes[i];
+/* Parts must be whole pages of the device, and add up to the whole without overflow. */
+static int check_parts(const struct sw_cuda_driver *driver, const struct sw_mem_desc *desc, struct sw_err *err) {
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = driver->device}};
+    size_t page_bytes = 0;
+    const CUresult result = driver->granularity(&page_bytes, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    if (result != CUDA_SUCCESS || !page_bytes)
+        return sw_cuda_import_fail(driver, err, result, "cuMemGetAllocationGranularity");
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < desc->n_parts; i++)
+        if (!desc->part_bytes[i] || desc->part_bytes[i] % page_bytes ||
+            __builtin_add_overflow(sum, desc->part_bytes[i], &sum))
+            return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST,
+                              "part %u of %llu bytes is no multiple of the device's %zu", i,
+                              (unsigned long long)desc->part_bytes[i], page_bytes);
+    if (!desc->n_parts || sum != desc->bytes)
+        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "%u parts hold %llu bytes, the client says %llu",
+                          desc->n_parts, (unsigned long long)sum, (unsigned long long)desc->bytes);
     return 0;
 }
 
-static int open_vmm(const struct sw_cuda_driver *driver, int ordinal, struct sw_mapping *m,
-                    const struct sw_mem_desc *desc, struct sw_err *err) {
-    CUdeviceptr base = 0;
+/* Maps the next part behind those that are. The mapping keeps the allocation; the handle is not needed any more. */
+static int map_part(const struct sw_cuda_driver *driver, int fd, uint64_t part_bytes, struct sw_mapping *m,
+                    struct sw_err *err) {
+    CUmemGenericAllocationHandle allocation;
+    if (fd < 0)
+        return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "part %u has no descriptor", m->n_parts);
+    CUresult result =
+        driver->import_allocation(&allocation, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (result != CUDA_SUCCESS)
+        return sw_cuda_import_fail(driver, err, result, "cuMemImportFromShareableHandle");
+    result = driver->map(m->address + m->mapped_bytes, part_bytes, 0, allocation, 0);
+    (void)driver->release_allocation(allocation);
+    if (result != CUDA_SUCCESS)
+        return sw_cuda_import_fail(driver, err, result, "cuMemMap");
+    m->part_bytes[m->n_parts++] = part_bytes;
+    m->mapped_bytes += part_bytes;
+    return 0;
+}
+
+static int map_vmm(const struct sw_cuda_driver *driver, const struct sw_mem_desc *desc, struct sw_mapping *m,
+                   struct sw_err *err) {
+    int rc = check_parts(driver, desc, err);
+    if (rc < 0)
+        return rc;
     m->part_bytes = sw_alloc_array(desc->n_parts, sizeof *m->part_bytes);
     if (!m->part_bytes)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a mapping of %u parts", desc->n_parts);
-    CUresult e = driver->reserve(&base, desc->bytes, 0, 0, 0);
-    if (e != CUDA_SUCCESS)
-        return sw_cuda_driver_fail(err, -SW_EIMPORT, e, "cuMemAddressReserve");
-    m->d_base = (uint8_t *)(uintptr_t)base;
-    uint64_t at = 0;
-    for (uint32_t i = 0; i < desc->n_parts; i++) {
-        const int rc = map_part(driver, m, desc, i, at, err);
-        if (rc)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for %u parts", desc->n_parts);
+    CUresult result = driver->reserve(&m->address, desc->bytes, 0, 0, 0);
+    if (result != CUDA_SUCCESS)
+        return sw_cuda_import_fail(driver, err, result, "cuMemAddressReserve");
+    m->reserved_bytes = desc->bytes;
+    for (uint32_t i = 0; i < desc->n_parts; i++)
+        if ((rc = map_part(driver, desc->fds[i], desc->part_bytes[i], m, err)) < 0)
             return rc;
-        at += desc->part_bytes[i];
-    }
-    const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal},
+    const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = driver->device},
                                     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    e = driver->set_access(base, desc->bytes, &access, 1);
-    return e == CUDA_SUCCESS ? 0 : sw_cuda_driver_fail(err, -SW_EIMPORT, e, "cuMemSetAccess");
+    result = driver->set_access(m->address, m->mapped_bytes, &access, 1);
+    return result == CUDA_SUCCESS ? 0 : sw_cuda_import_fail(driver, err, result, "cuMemSetAccess");
 }
 
-static void close_vmm(const struct sw_cuda_driver *driver, struct sw_mapping *m) {
-    CUdeviceptr at = (uintptr_t)m->d_base;
-    for (uint32_t i = 0; i < m->n_parts; i++) {
-        (void)driver->unmap(at, m->part_bytes[i]);
-        at += m->part_bytes[i];
+static int allow_pool(const struct sw_cuda_driver *driver, CUmemoryPool pool, struct sw_err *err) {
+    CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = driver->device};
+    CUmemAccess_flags flags;
+    CUresult result = driver->pool_access(&flags, pool, &location);
+    if (result == CUDA_SUCCESS && flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        return 0;
+    const CUmemAccessDesc access = {.location = location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    result = driver->set_pool_access(pool, &access, 1);
+    return result == CUDA_SUCCESS ? 0 : sw_cuda_import_fail(driver, err, result, "cuMemPoolSetAccess");
+}
+
+static int map_pool(const struct sw_cuda_driver *driver, const struct sw_mem_desc *desc, struct sw_mapping *m,
+                    struct sw_err *err) {
+    CUmemPoolPtrExportData data;
+    if (desc->n_parts != 1 || !desc->fds || desc->fds[0] < 0)
+        return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "memory pool: one descriptor wanted, %u given",
+                          desc->n_parts);
+    CUresult result =
+        driver->import_pool(&m->pool, (void *)(intptr_t)desc->fds[0], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (result != CUDA_SUCCESS) {
+        m->pool = NULL;
+        return sw_cuda_import_fail(driver, err, result, "cuMemPoolImportFromShareableHandle");
     }
-    if (m->d_base)
-        (void)driver->unreserve((uintptr_t)m->d_base, m->bytes);
-    sw_free(m->part_bytes);
+    int rc = allow_pool(driver, m->pool, err);
+    if (rc < 0)
+        return rc;
+    memcpy(&data, desc->handle, sizeof data);
+    result = driver->import_pointer(&m->address, m->pool, &data);
+    if (result != CUDA_SUCCESS) {
+        m->address = 0;
+        return sw_cuda_import_fail(driver, err, result, "cuMemPoolImportPointer");
+    }
+    return check_range(driver, m, err);
 }
 
-void sw_cuda_unmap(const struct sw_cuda_driver *driver, struct sw_mapping *m) {
-    if (!m)
-        return;
-    if (m->kind == SW_MEM_CUDA_VMM)
-        close_vmm(driver, m);
-    if (m->kind == SW_MEM_CUDA_IPC && m->d_base)
-        (void)cudaIpcCloseMemHandle(m->d_base);
-    if (m->kind == SW_MEM_CUDA_POOL && m->d_base)
-        (void)cudaFree(m->d_base);
-    if (m->kind == SW_MEM_CUDA_POOL && m->pool)
-        (void)cudaMemPoolDestroy(m->pool);
-    sw_free(m);
-}
+/* ---- interface ---- */
 
-int sw_cuda_map(const struct sw_cuda_driver *driver, int ordinal, const struct sw_mem_desc *desc,
-                struct sw_mapping **ret, struct sw_err *err) {
-    if (desc->kind == SW_MEM_MEMFD)
-        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "a GPU cannot reach memory of kind %s",
-                          sw_mem_kind_name(desc->kind));
+int sw_cuda_map(const struct sw_cuda_driver *driver, const struct sw_mem_desc *desc, struct sw_mapping **ret,
+                struct sw_err *err) {
     struct sw_mapping *m = sw_alloc(sizeof *m);
     if (!m)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a mapping");
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a mapping");
     m->kind = desc->kind;
     m->bytes = desc->bytes;
     int rc;
-    if (desc->kind == SW_MEM_CUDA_IPC)
-        rc = open_ipc(m, desc, err);
-    else if (desc->kind == SW_MEM_CUDA_POOL)
-        rc = open_pool(m, desc, err);
-    else
-        rc = open_vmm(driver, ordinal, m, desc, err);
-    if (!rc && desc->kind != SW_MEM_CUDA_VMM) /* cuMemMap has compared each part's length with the allocation's */
-        rc = check_length(driver, m, err);
-    if (rc) {
+    switch (desc->kind) {
+    case SW_MEM_CUDA_IPC:
+        rc = map_ipc(driver, desc, m, err);
+        break;
+    case SW_MEM_CUDA_VMM:
+        rc = map_vmm(driver, desc, m, err);
+        break;
+    case SW_MEM_CUDA_POOL:
+        rc = map_pool(driver, desc, m, err);
+        break;
+    default:
+        rc = sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "a GPU cannot map memory of kind %s",
+                        sw_mem_kind_name(desc->kind));
+    }
+    if (rc < 0) {
         sw_cuda_unmap(driver, m);
         return rc;
     }
     *ret = m;
     return 0;
+}
+
+static void unmap_vmm(const struct sw_cuda_driver *driver, struct sw_mapping *m) {
+    CUdeviceptr at = m->address;
+    for (uint32_t i = 0; i < m->n_parts; i++) {
+        (void)driver->unmap(at, m->part_bytes[i]);
+        at += m->part_bytes[i];
+    }
+    if (m->reserved_bytes)
+        (void)driver->unreserve(m->address, m->reserved_bytes);
+    sw_free(m->part_bytes);
+}
+
+/* Freeing on a stream of its own waits for nothing else, as a plain free of pool memory would. */
+static void unmap_pool(const struct sw_cuda_driver *driver, struct sw_mapping *m) {
+    if (m->address && driver->free_async(m->address, driver->unmap_stream) == CUDA_SUCCESS)
+        (void)driver->stream_synchronize(driver->unmap_stream);
+    if (m->pool)
+        (void)driver->destroy_pool(m->pool);
+}
+
+void sw_cuda_unmap(const struct sw_cuda_driver *driver, struct sw_mapping *mapping) {
+    if (!mapping)
+        return;
+    if (mapping->kind == SW_MEM_CUDA_IPC && mapping->address)
+        (void)driver->ipc_close(mapping->address);
+    if (mapping->kind == SW_MEM_CUDA_VMM)
+        unmap_vmm(driver, mapping);
+    if (mapping->kind == SW_MEM_CUDA_POOL)
+        unmap_pool(driver, mapping);
+    sw_free(mapping);
 }

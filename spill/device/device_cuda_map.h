@@ -1,0 +1,69 @@
+/* device_cuda_map.h - client GPU memory in this process: import, bounds, release; and how a CUDA error becomes ours.
+ *
+ * A mapping is good for any byte in [0, bytes) and keeps the client's memory alive until it is freed, even after the
+ * client has freed it or died: free it at once when it is not needed. Part of device_cuda.c, not for others. thread:
+ * gpu, with the device current. */
+#ifndef SW_SPILL_DEVICE_CUDA_MAP_H
+#define SW_SPILL_DEVICE_CUDA_MAP_H
+
+#include "spill/device/device.h"
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+
+/* clang-format off */
+/* X(member, entry point, version of its type in cudaTypedefs.h) */
+#define SW_CUDA_DRIVER(X) \
+    X(error_name, cuGetErrorName, 6000) X(device_get, cuDeviceGet, 2000) X(device_uuid, cuDeviceGetUuid, 11040) \
+    X(address_range, cuMemGetAddressRange, 3020) \
+    X(ipc_open, cuIpcOpenMemHandle, 11000) X(ipc_close, cuIpcCloseMemHandle, 4010) \
+    X(import_allocation, cuMemImportFromShareableHandle, 10020) X(release_allocation, cuMemRelease, 10020) \
+    X(granularity, cuMemGetAllocationGranularity, 10020) X(reserve, cuMemAddressReserve, 10020) \
+    X(unreserve, cuMemAddressFree, 10020) X(map, cuMemMap, 10020) X(unmap, cuMemUnmap, 10020) \
+    X(set_access, cuMemSetAccess, 10020) X(import_pool, cuMemPoolImportFromShareableHandle, 11020) \
+    X(import_pointer, cuMemPoolImportPointer, 11020) X(destroy_pool, cuMemPoolDestroy, 11020) \
+    X(pool_access, cuMemPoolGetAccess, 11020) X(set_pool_access, cuMemPoolSetAccess, 11020) \
+    X(free_async, cuMemFreeAsync, 11020) X(stream_synchronize, cuStreamSynchronize, 2000)
+/* clang-format on */
+
+/* The driver's entry points, found through the runtime: nothing links libcuda. */
+struct sw_cuda_driver {
+    CUdevice device;
+    CUstream unmap_stream; /* frees of imported pool memory; waited for alone */
+#define SW_CUDA_DRIVER_MEMBER(member, name, version) PFN_##name##_v##version member;
+    SW_CUDA_DRIVER(SW_CUDA_DRIVER_MEMBER)
+#undef SW_CUDA_DRIVER_MEMBER
+};
+
+struct sw_mapping {
+    enum sw_mem_kind kind;
+    CUdeviceptr address; /* of the client's byte 0 */
+    uint64_t bytes;
+    /* VMM */
+    uint64_t reserved_bytes, mapped_bytes;
+    uint32_t n_parts;     /* mapped so far */
+    uint64_t *part_bytes; /* [n_parts] */
+    /* pool */
+    CUmemoryPool pool;
+};
+
+/* Device current on the calling thread. errors: -SW_ENOTSUP (driver too old), -SW_EGPU. */
+int sw_cuda_driver_init(struct sw_cuda_driver *ret, int ordinal, struct sw_err *err);
+void sw_cuda_driver_fini(struct sw_cuda_driver *driver);
+
+/* errors: as sw_device_ops.map. */
+int sw_cuda_map(const struct sw_cuda_driver *driver, const struct sw_mem_desc *desc, struct sw_mapping **ret,
+                struct sw_err *err);
+/* A half-made mapping is fine; NULL is a no-op. */
+void sw_cuda_unmap(const struct sw_cuda_driver *driver, struct sw_mapping *mapping);
+
+/* Records a failed runtime call: -SW_EGPULOST (scope device) for errors after which the context is unusable,
+ * -SW_ENOMEM, else -SW_EGPU. Clears the runtime's last error. Returns the code. */
+int sw_cuda_fail(struct sw_err *err, cudaError_t error, const char *call);
+/* Records a driver call that failed over something a client handed over: -SW_EIMPORT or -SW_ENOMEM, but -SW_EGPULOST if
+ * the context turns out to be dead. Returns the code. */
+int sw_cuda_import_fail(const struct sw_cuda_driver *driver, struct sw_err *err, CUresult result, const char *call);
+/* A code that came with err->cuda from elsewhere: turns into -SW_EGPULOST where that error means so. */
+int sw_cuda_check_lost(int rc, struct sw_err *err);
+
+#endif
