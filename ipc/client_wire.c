@@ -306,7 +306,9 @@ static bool receive(struct spillway *c) {
     int fds[SW_PROTO_MAX_FDS];
     size_t bytes = 0;
     unsigned n_fds = 0;
-    const int rc = sw_packet_receive(c->socket, packet, &bytes, fds, &n_fds);
+    int rc = sw_packet_receive(c->socket, packet, &bytes, fds, &n_fds);
+    if (rc == -SW_ECONN) /* a reset is told once, and before what the daemon had said until then */
+        rc = sw_packet_receive(c->socket, packet, &bytes, fds, &n_fds);
     for (unsigned i = 0; i < n_fds; i++)
         (void)close(fds[i]);
     if (rc == -SW_EAGAIN)

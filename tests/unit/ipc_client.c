@@ -1,0 +1,723 @@
+/* The client library against a daemon played by a thread of the test, which answers late, out of order, wrongly, or not
+ * at all. */
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "ipc/proto.h"
+#include "ipc/spillway.h"
+#include <check.h>
+#include <dirent.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { BYTES = 10000, MAX_IN_FLIGHT = 400 };
+
+/* ---- the played daemon ------------------------------------------------------------------------------------------- */
+
+static struct fake {
+    char folder[40];
+    struct sockaddr_un address;
+    int listener;
+    pthread_t thread;
+    void (*serve)(int socket); /* one connection's part; the socket is closed after it */
+    sem_t go;                  /* the test lets the daemon go on */
+} fake;
+
+static void *run(void *arg) {
+    (void)arg;
+    const int socket = accept(fake.listener, NULL, NULL);
+    SW_ASSERT(socket >= 0);
+    fake.serve(socket);
+    (void)close(socket);
+    return NULL;
+}
+
+static void start(void (*serve)(int socket)) {
+    strcpy(fake.folder, "/tmp/spillway-unit-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(fake.folder));
+    fake.address.sun_family = AF_UNIX;
+    (void)snprintf(fake.address.sun_path, sizeof fake.address.sun_path, "%s/s", fake.folder);
+    fake.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(fake.listener, (const struct sockaddr *)&fake.address, sizeof fake.address), 0);
+    ck_assert_int_eq(listen(fake.listener, 1), 0);
+    ck_assert_int_eq(sem_init(&fake.go, 0, 0), 0);
+    fake.serve = serve;
+    ck_assert_int_eq(pthread_create(&fake.thread, NULL, run, NULL), 0);
+}
+
+/* The daemon's part must have come to its end. */
+static void stop(void) {
+    ck_assert_int_eq(pthread_join(fake.thread, NULL), 0);
+    (void)close(fake.listener);
+    (void)unlink(fake.address.sun_path);
+    (void)rmdir(fake.folder);
+}
+
+/* Next request; false if the client is gone. */
+static bool get(int socket, struct sw_msg *ret) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    int fds[SW_PROTO_MAX_FDS];
+    size_t bytes;
+    unsigned n_fds = 0;
+    if (sw_packet_receive(socket, packet, &bytes, fds, &n_fds) < 0 || !bytes)
+        return false;
+    while (n_fds)
+        (void)close(fds[--n_fds]);
+    SW_ASSERT(sw_msg_decode(ret, packet, bytes, NULL) == 0);
+    return true;
+}
+
+static void expect(int socket, struct sw_msg *ret, unsigned type) {
+    SW_ASSERT(get(socket, ret) && ret->header.type == type);
+}
+
+static void put(int socket, struct sw_msg *msg, unsigned type, uint32_t seq) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    msg->header.type = (uint16_t)type;
+    msg->header.seq = seq;
+    const size_t bytes = sw_msg_encode(msg, packet);
+    (void)sw_packet_send(socket, packet, bytes, NULL, 0);
+}
+
+static void put_ok(int socket, uint32_t seq) {
+    struct sw_msg msg = {0};
+    put(socket, &msg, SW_MSG_OK, seq);
+}
+
+static void put_error(int socket, uint32_t seq, const char *name, enum sw_scope scope, const char *text) {
+    struct sw_msg msg = {.u.error = {.scope = (uint32_t)scope, .cuda = 700}};
+    sw_msg_set_text(msg.u.error.name, sizeof msg.u.error.name, name);
+    sw_msg_set_text(msg.u.error.text, sizeof msg.u.error.text, text);
+    put(socket, &msg, SW_MSG_ERROR, seq);
+}
+
+static void put_result(int socket, uint32_t seq, uint32_t slot, uint64_t raw_bytes) {
+    struct sw_msg msg = {
+        .u.result = {.slot = slot, .gen = 9, .raw_bytes = raw_bytes, .stored_bytes = 5, .service_us = 7}};
+    sw_msg_set_text(msg.u.result.codec, sizeof msg.u.result.codec, "sixteen letters!");
+    sw_msg_set_text(msg.u.result.tier, sizeof msg.u.result.tier, "host");
+    put(socket, &msg, SW_MSG_RESULT, seq);
+}
+
+static void greet_with(int socket, uint32_t max_in_flight) {
+    struct sw_msg msg, reply = {.u.hello_ok = {.version = SW_PROTO_VERSION, .max_in_flight = max_in_flight}};
+    expect(socket, &msg, SW_MSG_HELLO);
+    SW_ASSERT(msg.u.hello.version == SW_PROTO_VERSION && msg.header.seq != 0);
+    put(socket, &reply, SW_MSG_HELLO_OK, msg.header.seq);
+}
+
+static void greet(int socket) {
+    greet_with(socket, MAX_IN_FLIGHT);
+}
+
+/* Takes the three packets of a spill in; returns the seq of the first. */
+static uint32_t take_spill(int socket) {
+    struct sw_msg open, parts, spill;
+    expect(socket, &open, SW_MSG_MEM_OPEN);
+    expect(socket, &parts, SW_MSG_MEM_PARTS);
+    expect(socket, &spill, SW_MSG_SPILL);
+    SW_ASSERT(open.u.mem_open.once == 1 && open.u.mem_open.mem == spill.u.spill.mem);
+    SW_ASSERT(parts.header.seq == open.header.seq + 1 && spill.header.seq == open.header.seq + 2);
+    SW_ASSERT(spill.u.spill.bytes == BYTES && spill.u.spill.flags == 0);
+    return open.header.seq;
+}
+
+static void put_spilled(int socket, uint32_t first_seq, uint32_t slot) {
+    put_ok(socket, first_seq);
+    put_ok(socket, first_seq + 1);
+    put_result(socket, first_seq + 2, slot, BYTES);
+}
+
+/* Until the client hangs up: what it still says must be nothing. */
+static void expect_end(int socket) {
+    struct sw_msg msg;
+    SW_ASSERT(!get(socket, &msg));
+}
+
+/* ---- the client's side ------------------------------------------------------------------------------------------- */
+
+static struct spillway *connection;
+static struct spillway_error error;
+static const void *data;
+
+static unsigned open_descriptors(void) {
+    unsigned n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    ck_assert_ptr_nonnull(dir);
+    while (readdir(dir))
+        n++;
+    (void)closedir(dir);
+    return n;
+}
+
+static void make_data(void) {
+    const int fd = memfd_create("client", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert(fd >= 0 && ftruncate(fd, BYTES) == 0);
+    data = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(data, MAP_FAILED);
+}
+
+static void open_to(void (*serve)(int socket)) {
+    make_data();
+    start(serve);
+    ck_assert_int_eq(spillway_open(&connection, fake.address.sun_path, &error), 0);
+    ck_assert_int_eq(error.code, 0);
+}
+
+static void close_all(void) {
+    spillway_close(connection);
+    connection = NULL;
+    stop();
+    ck_assert_int_eq(sw_alloc_live(), 0);
+}
+
+static struct spillway_ticket *spill(void) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_spill(connection, data, BYTES, NULL, &ticket, &error), 0);
+    ck_assert_ptr_nonnull(ticket);
+    return ticket;
+}
+
+static void ck_error(int rc, int code, enum spillway_scope scope, const char *text) {
+    ck_assert_int_eq(rc, -code);
+    ck_assert_int_eq(error.code, rc);
+    ck_assert_int_eq(error.scope, scope);
+    ck_assert_str_eq(error.name, spillway_error_name(code));
+    ck_assert_msg(strstr(error.text, text), "'%s' is not in '%s'", text, error.text);
+}
+
+static bool is_readable(int fd) {
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return poll(&p, 1, 0) == 1;
+}
+
+/* ---- connecting -------------------------------------------------------------------------------------------------- */
+
+static void refuse_version(int socket) {
+    struct sw_msg msg;
+    expect(socket, &msg, SW_MSG_HELLO);
+    put_error(socket, msg.header.seq, "EVERSION", SW_SCOPE_SESSION, "daemon speaks 2");
+}
+
+static void speak_another_version(int socket) {
+    struct sw_msg msg;
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    expect(socket, &msg, SW_MSG_HELLO);
+    msg.header.type = SW_MSG_HELLO_OK;
+    const size_t bytes = sw_msg_encode(&msg, packet);
+    packet[4] = SW_PROTO_VERSION + 1;
+    (void)sw_packet_send(socket, packet, bytes, NULL, 0);
+}
+
+static void agree_on_another_version(int socket) {
+    struct sw_msg msg, reply = {.u.hello_ok = {.version = SW_PROTO_VERSION + 1}};
+    expect(socket, &msg, SW_MSG_HELLO);
+    put(socket, &reply, SW_MSG_HELLO_OK, msg.header.seq);
+}
+
+static void refuse_connection(int socket) {
+    put_error(socket, 0, "ELIMIT", SW_SCOPE_SESSION, "8 sessions are open");
+}
+
+static void hang_up_at_hello(int socket) {
+    struct sw_msg msg;
+    expect(socket, &msg, SW_MSG_HELLO);
+}
+
+static const struct {
+    void (*serve)(int socket);
+    int code;
+    const char *text;
+} refusals[] = {
+    {refuse_version, SPILLWAY_EVERSION, "daemon speaks 2"},
+    {speak_another_version, SPILLWAY_EVERSION, "version 2 is not supported"},
+    {agree_on_another_version, SPILLWAY_EVERSION, "version 2"},
+    {refuse_connection, SPILLWAY_ELIMIT, "8 sessions are open"},
+    {hang_up_at_hello, SPILLWAY_ECONN, "closed"},
+};
+
+START_TEST(open_reports_why_not) {
+    const unsigned before = open_descriptors();
+    start(refusals[_i].serve);
+    const int rc = spillway_open(&connection, fake.address.sun_path, &error);
+    ck_error(rc, refusals[_i].code, SPILLWAY_SCOPE_SESSION, refusals[_i].text);
+    stop();
+    ck_assert_uint_eq(open_descriptors(), before);
+    ck_assert_int_eq(sw_alloc_live(), 0);
+}
+END_TEST
+
+START_TEST(open_needs_somebody_there) {
+    char path[200];
+    const unsigned before = open_descriptors();
+    ck_error(spillway_open(&connection, "/nonexistent/socket", &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION,
+             "/nonexistent/socket");
+    memset(path, 'x', sizeof path);
+    path[sizeof path - 1] = 0;
+    ck_error(spillway_open(&connection, path, &error), SPILLWAY_EINVAL, SPILLWAY_SCOPE_SESSION, "199 bytes");
+    ck_assert_int_eq(spillway_open(&connection, "/nonexistent/socket", NULL), -SPILLWAY_ECONN);
+    ck_assert_int_eq(setenv("SPILLWAY_SOCKET", "/nonexistent/other", 1), 0);
+    ck_error(spillway_open(&connection, NULL, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "/nonexistent/other");
+    ck_assert_uint_eq(open_descriptors(), before);
+}
+END_TEST
+
+/* ---- replies ----------------------------------------------------------------------------------------------------- */
+
+static void answer_backwards(int socket) {
+    greet(socket);
+    const uint32_t first = take_spill(socket), second = take_spill(socket);
+    put_result(socket, second + 2, 2, BYTES);
+    put_ok(socket, first);
+    put_ok(socket, second + 1);
+    put_ok(socket, second);
+    (void)sem_wait(&fake.go);
+    put_result(socket, first + 2, 1, BYTES);
+    put_ok(socket, first + 1);
+    expect_end(socket);
+}
+
+START_TEST(replies_may_come_in_any_order) {
+    struct spillway_result result;
+    open_to(answer_backwards);
+    struct spillway_ticket *first = spill(), *second = spill();
+    ck_assert_int_eq(spillway_wait(second, -1, &result, &error), 0);
+    ck_assert_uint_eq(result.region.slot, 2);
+    ck_assert_uint_eq(result.region.generation, 9);
+    ck_assert_uint_eq(result.raw_bytes, BYTES);
+    ck_assert_uint_eq(result.stored_bytes, 5);
+    ck_assert_uint_eq(result.service_us, 7);
+    ck_assert_str_eq(result.codec, "sixteen letters"); /* cut, for want of room */
+    ck_assert_str_eq(result.tier, "host");
+    ck_assert_int_eq(spillway_wait(first, 0, &result, &error), -SPILLWAY_EAGAIN);
+    ck_assert_int_eq(sem_post(&fake.go), 0);
+    ck_assert_int_eq(spillway_wait(first, -1, &result, &error), 0);
+    ck_assert_uint_eq(result.region.slot, 1);
+    ck_assert_int_eq(spillway_wait(second, 0, &result, &error), 0); /* again */
+    ck_assert_uint_eq(result.region.slot, 2);
+    spillway_ticket_free(first);
+    spillway_ticket_free(second);
+    close_all();
+}
+END_TEST
+
+static void answer_late(int socket) {
+    greet(socket);
+    const uint32_t seq = take_spill(socket);
+    (void)sem_wait(&fake.go);
+    put_spilled(socket, seq, 1);
+    expect_end(socket);
+}
+
+START_TEST(wait_gives_up_in_time) {
+    struct spillway_result result;
+    open_to(answer_late);
+    struct spillway_ticket *ticket = spill();
+    ck_error(spillway_wait(ticket, 0, &result, &error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST, "still runs");
+    ck_error(spillway_wait(ticket, 30, &result, &error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST, "30 ms");
+    ck_assert_int_eq(sem_post(&fake.go), 0);
+    ck_assert_int_eq(spillway_wait(ticket, 60000, &result, &error), 0);
+    close_all(); /* frees the ticket as well */
+}
+END_TEST
+
+static void answer_status_last(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    put_spilled(socket, take_spill(socket), 1);
+    put_spilled(socket, take_spill(socket), 2);
+    expect(socket, &msg, SW_MSG_STATUS);
+    put(socket, &msg, SW_MSG_STATUS_OK, msg.header.seq);
+    expect_end(socket);
+}
+
+START_TEST(event_loop_hears_of_every_ticket) {
+    struct spillway_result result;
+    struct spillway_status status;
+    open_to(answer_status_last);
+    ck_assert_int_eq(spillway_dispatch(connection, &error), 0);
+    ck_assert(!is_readable(spillway_fd(connection)));
+    struct spillway_ticket *first = spill(), *second = spill();
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0); /* takes in all that comes before its reply */
+    ck_assert(is_readable(spillway_fd(connection)));
+    ck_assert_int_eq(spillway_dispatch(connection, &error), 2);
+    ck_assert(!is_readable(spillway_fd(connection)));
+    ck_assert_int_eq(spillway_dispatch(connection, &error), 0);
+    ck_assert_int_eq(spillway_wait(first, 0, &result, &error), 0);
+    ck_assert_int_eq(spillway_wait(second, 0, &result, &error), 0);
+    close_all();
+}
+END_TEST
+
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
+
+#define LONG_TEXT                                                                                                      \
+    "sixty-four characters make one line of this text, and five lines "                                                \
+    "sixty-four characters make one line of this text, and five lines "                                                \
+    "sixty-four characters make one line of this text, and five lines "                                                \
+    "sixty-four characters make one line of this text, and five lines "                                                \
+    "sixty-four characters make one line of this text, and five lines "
+
+static void answer_errors(int socket) {
+    greet(socket);
+    uint32_t seq = take_spill(socket);
+    put_ok(socket, seq);
+    put_ok(socket, seq + 1);
+    put_error(socket, seq + 2, "ENOSPACE", SW_SCOPE_REQUEST, "tier is full");
+    seq = take_spill(socket);
+    put_error(socket, seq + 2, "ENOENT", SW_SCOPE_REQUEST, "memory is not open");
+    put_error(socket, seq + 1, "EFDS", SW_SCOPE_REQUEST, "no such memory");
+    put_error(socket, seq, "EIMPORT", SW_SCOPE_DEVICE, LONG_TEXT);
+    seq = take_spill(socket);
+    put_ok(socket, seq);
+    put_ok(socket, seq + 1);
+    put_error(socket, seq + 2, "ENEWERTHANTHIS!!", (enum sw_scope)77, "");
+    expect_end(socket);
+}
+
+START_TEST(errors_arrive_with_name_scope_and_text) {
+    open_to(answer_errors);
+    struct spillway_ticket *full = spill(), *closed = spill(), *unknown = spill();
+    ck_error(spillway_wait(full, -1, NULL, &error), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST, "tier is full");
+    ck_assert_int_eq(error.cuda, 700);
+    /* The first packet's error is the cause of the others'. */
+    ck_error(spillway_wait(closed, -1, NULL, &error), SPILLWAY_EIMPORT, SPILLWAY_SCOPE_DEVICE, "sixty-four");
+    ck_assert_uint_eq(strlen(error.text), sizeof error.text - 1);
+    ck_assert_int_eq(strncmp(error.text, LONG_TEXT, sizeof error.text - 1), 0);
+    ck_error(spillway_wait(unknown, -1, NULL, &error), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
+    ck_assert_int_eq(spillway_wait(unknown, 0, NULL, NULL), -SPILLWAY_EPROTO);
+    close_all();
+}
+END_TEST
+
+static void run_out_of_memory(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    const uint32_t seq = take_spill(socket);
+    put_ok(socket, seq);
+    put_ok(socket, seq + 1);
+    put_error(socket, seq + 2, "ENOMEM", SW_SCOPE_REQUEST, "no memory for an operation");
+    expect(socket, &msg, SW_MSG_MEM_CLOSE);
+    put_error(socket, msg.header.seq, "ENOENT", SW_SCOPE_REQUEST, "memory is not open");
+    expect_end(socket);
+}
+
+START_TEST(memory_of_a_spill_that_never_began_is_closed) {
+    open_to(run_out_of_memory);
+    struct spillway_ticket *ticket = spill();
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &error), -SPILLWAY_ENOMEM);
+    close_all();
+}
+END_TEST
+
+static void die_in_mid_spill(int socket) {
+    greet(socket);
+    put_ok(socket, take_spill(socket));
+    put_error(socket, take_spill(socket), "EIMPORT", SW_SCOPE_REQUEST, "said before the end");
+    (void)sem_wait(&fake.go);
+}
+
+START_TEST(a_dead_daemon_fails_everything) {
+    struct spillway_status status;
+    struct spillway_ticket *none = NULL;
+    open_to(die_in_mid_spill);
+    struct spillway_ticket *first = spill(), *second = spill();
+    ck_assert_int_eq(spillway_wait(first, 0, NULL, &error), -SPILLWAY_EAGAIN);
+    ck_assert_int_eq(sem_post(&fake.go), 0);
+    ck_error(spillway_wait(first, -1, NULL, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "closed the connection");
+    ck_error(spillway_wait(second, -1, NULL, &error), SPILLWAY_EIMPORT, SPILLWAY_SCOPE_REQUEST, "before the end");
+    ck_assert(is_readable(spillway_fd(connection)));
+    ck_error(spillway_dispatch(connection, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "");
+    ck_error(spillway_spill(connection, data, BYTES, NULL, &none, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "");
+    ck_error(spillway_drop(connection, (struct spillway_region){1, 1}, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION,
+             "");
+    ck_error(spillway_status(connection, &status, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "");
+    spillway_ticket_free(first);
+    close_all();
+}
+END_TEST
+
+/* ---- tickets that nobody wants ----------------------------------------------------------------------------------- */
+
+static void expect_drop(int socket, uint32_t slot) {
+    struct sw_msg msg;
+    expect(socket, &msg, SW_MSG_DROP);
+    SW_ASSERT(msg.u.drop.slot == slot && msg.u.drop.gen == 9);
+    put_ok(socket, msg.header.seq);
+}
+
+static void expect_drops_of_unseen_regions(int socket) {
+    struct sw_msg status;
+    greet(socket);
+    const uint32_t running = take_spill(socket);
+    put_spilled(socket, take_spill(socket), 2);
+    put_spilled(socket, take_spill(socket), 3);
+    expect(socket, &status, SW_MSG_STATUS);
+    put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    expect_drop(socket, 2); /* was done, and its id not seen */
+    (void)sem_wait(&fake.go);
+    put_spilled(socket, running, 1);
+    expect(socket, &status, SW_MSG_STATUS);
+    put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    expect_drop(socket, 1);
+    expect_end(socket);
+}
+
+START_TEST(freeing_a_ticket_drops_what_nobody_can_name) {
+    struct spillway_status status;
+    struct spillway_result result;
+    open_to(expect_drops_of_unseen_regions);
+    struct spillway_ticket *running = spill(), *unseen = spill(), *seen = spill();
+    spillway_ticket_free(running);
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    ck_assert_int_eq(spillway_wait(seen, 0, &result, &error), 0);
+    ck_assert_int_eq(spillway_wait(unseen, 0, NULL, &error), 0); /* done, but the id was not asked for */
+    spillway_ticket_free(unseen);
+    spillway_ticket_free(seen);
+    spillway_ticket_free(NULL);
+    ck_assert_int_eq(spillway_dispatch(connection, &error), 2);
+    ck_assert_int_eq(sem_post(&fake.go), 0);
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    close_all();
+}
+END_TEST
+
+/* ---- limits ------------------------------------------------------------------------------------------------------ */
+
+static void allow_two(int socket) {
+    greet_with(socket, 2);
+    const uint32_t first = take_spill(socket), second = take_spill(socket);
+    put_spilled(socket, second, 2);
+    put_spilled(socket, first, 1);
+    put_spilled(socket, take_spill(socket), 3);
+    expect_end(socket);
+}
+
+START_TEST(no_more_in_flight_than_the_daemon_allows) {
+    struct spillway_ticket *none = NULL;
+    open_to(allow_two);
+    struct spillway_ticket *first = spill();
+    struct spillway_ticket *second = spill();
+    ck_error(spillway_spill(connection, data, BYTES, NULL, &none, &error), SPILLWAY_ELIMIT, SPILLWAY_SCOPE_REQUEST,
+             "2 operations");
+    ck_assert_int_eq(spillway_wait(first, -1, NULL, &error), 0);
+    ck_assert_int_eq(spillway_wait(second, -1, NULL, &error), 0);
+    ck_assert_int_eq(spillway_wait(spill(), -1, NULL, &error), 0);
+    close_all();
+}
+END_TEST
+
+static void read_nothing_for_a_while(int socket) {
+    uint32_t seqs[MAX_IN_FLIGHT];
+    greet(socket);
+    (void)sem_wait(&fake.go);
+    for (uint32_t i = 0; i < MAX_IN_FLIGHT; i++)
+        seqs[i] = take_spill(socket);
+    for (uint32_t i = 0; i < MAX_IN_FLIGHT; i++)
+        put_spilled(socket, seqs[i], i);
+    expect_end(socket);
+}
+
+START_TEST(a_full_socket_blocks_nobody) {
+    struct spillway_ticket *tickets[MAX_IN_FLIGHT];
+    struct spillway_result result;
+    open_to(read_nothing_for_a_while);
+    const unsigned before = open_descriptors();
+    for (unsigned i = 0; i < MAX_IN_FLIGHT; i++)
+        tickets[i] = spill();
+    ck_assert_uint_gt(open_descriptors(), before); /* packets wait in the library, with what they carry */
+    ck_error(spillway_wait(tickets[0], 10, NULL, &error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST, "");
+    ck_assert_int_eq(sem_post(&fake.go), 0);
+    unsigned n_done = 0;
+    while (n_done < MAX_IN_FLIGHT) { /* by the event loop's way: for room in the socket, too */
+        struct pollfd p = {.fd = spillway_fd(connection), .events = POLLIN};
+        ck_assert_int_eq(poll(&p, 1, 60000), 1);
+        const int n = spillway_dispatch(connection, &error);
+        ck_assert_int_ge(n, 0);
+        n_done += (unsigned)n;
+    }
+    ck_assert_uint_eq(open_descriptors(), before);
+    for (unsigned i = 0; i < MAX_IN_FLIGHT; i++) {
+        ck_assert_int_eq(spillway_wait(tickets[i], 0, &result, &error), 0);
+        ck_assert_uint_eq(result.region.slot, i);
+    }
+    close_all();
+}
+END_TEST
+
+static void serve_one(int socket) {
+    greet(socket);
+    put_spilled(socket, take_spill(socket), 1);
+    expect_end(socket);
+}
+
+START_TEST(a_heap_that_fails_costs_one_call) {
+    struct spillway_ticket *ticket = NULL;
+    int rc = -1;
+    open_to(serve_one);
+    const long live = sw_alloc_live();
+    const unsigned before = open_descriptors();
+    unsigned long n = 1;
+    for (; rc < 0; n++) {
+        sw_alloc_fail_nth(n);
+        rc = spillway_spill(connection, data, BYTES, NULL, &ticket, &error);
+        sw_alloc_fail_nth(0);
+        if (rc < 0) {
+            ck_assert_int_eq(rc, -SPILLWAY_ENOMEM);
+            ck_assert_int_eq(sw_alloc_live(), live);
+            ck_assert_uint_eq(open_descriptors(), before);
+        }
+    }
+    ck_assert_uint_ge(n, 6);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &error), 0);
+    close_all();
+}
+END_TEST
+
+/* ---- a daemon that is none --------------------------------------------------------------------------------------- */
+
+static void put_bytes(int socket, const void *bytes, size_t n, const int *fds, unsigned n_fds) {
+    (void)sw_packet_send(socket, bytes, n, fds, n_fds);
+}
+
+static void say_noise(int socket, uint32_t seq) {
+    static const uint8_t noise[100] = {'n', 'o', 'i', 's', 'e'};
+    (void)seq;
+    put_bytes(socket, noise, sizeof noise, NULL, 0);
+}
+
+static void say_one_byte(int socket, uint32_t seq) {
+    (void)seq;
+    put_bytes(socket, "x", 1, NULL, 0);
+}
+
+static void say_too_much(int socket, uint32_t seq) {
+    static const uint8_t packet[SW_PROTO_MAX_PACKET_BYTES + 1];
+    (void)seq;
+    put_bytes(socket, packet, sizeof packet, NULL, 0);
+}
+
+static void say_too_little(int socket, uint32_t seq) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_RESULT, .seq = seq + 2}};
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    put_bytes(socket, packet, sw_msg_encode(&msg, packet) - 1, NULL, 0);
+}
+
+static void say_it_with_a_descriptor(int socket, uint32_t seq) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_OK, .seq = seq}};
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    const size_t bytes = sw_msg_encode(&msg, packet);
+    put_bytes(socket, packet, bytes, &socket, 1);
+}
+
+static void say_it_twice(int socket, uint32_t seq) {
+    put_ok(socket, seq);
+    put_ok(socket, seq);
+}
+
+static void answer_nobody(int socket, uint32_t seq) {
+    put_ok(socket, seq + 3);
+}
+
+static void answer_the_dead(int socket, uint32_t seq) {
+    put_ok(socket, seq - 1);
+}
+
+static void answer_something_else(int socket, uint32_t seq) {
+    struct sw_msg msg = {0};
+    put(socket, &msg, SW_MSG_REGION, seq + 2);
+}
+
+static void answer_early(int socket, uint32_t seq) {
+    put_result(socket, seq, 1, BYTES);
+}
+
+static void ask_back(int socket, uint32_t seq) {
+    struct sw_msg msg = {0};
+    put(socket, &msg, SW_MSG_SPILL, seq);
+}
+
+static void lie_about_the_length(int socket, uint32_t seq) {
+    put_result(socket, seq + 2, 1, BYTES + 1);
+}
+
+static void (*const lies[])(int socket, uint32_t seq) = {
+    say_noise,    say_one_byte,         say_too_much,    say_too_little,        say_it_with_a_descriptor,
+    say_it_twice, answer_nobody,        answer_the_dead, answer_something_else, answer_early,
+    ask_back,     lie_about_the_length,
+};
+static void (*lie)(int socket, uint32_t seq);
+
+static void serve_a_lie(int socket) {
+    greet(socket);
+    lie(socket, take_spill(socket));
+    expect_end(socket);
+}
+
+START_TEST(garbage_ends_the_connection) {
+    lie = lies[_i];
+    const unsigned before = open_descriptors();
+    open_to(serve_a_lie);
+    struct spillway_ticket *ticket = spill();
+    ck_error(spillway_wait(ticket, -1, NULL, &error), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
+    ck_assert_str_ne(error.text, "");
+    ck_error(spillway_drop(connection, (struct spillway_region){1, 1}, &error), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION,
+             "");
+    close_all();
+    ck_assert_uint_eq(open_descriptors(), before + 1); /* the data's own */
+}
+END_TEST
+
+START_TEST(arguments_are_checked) {
+    struct spillway_ticket *none = NULL;
+    open_to(serve_one);
+    ck_error(spillway_restore(connection, (struct spillway_region){1, 1}, (void *)(uintptr_t)data, BYTES, NULL, 2,
+                              &none, &error),
+             SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST, "0x2");
+    ck_error(spillway_spill(connection, NULL, 1, NULL, &none, &error), SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST, "NULL");
+    ck_error(spillway_spill(connection, &none, 8, NULL, &none, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST,
+             "neither");
+    ck_error(spillway_spill(connection, data, 1 << 20, NULL, &none, &error), SPILLWAY_ERANGE, SPILLWAY_SCOPE_REQUEST,
+             "mapping ends");
+    ck_assert_int_eq(spillway_wait(spill(), -1, NULL, &error), 0); /* none of them cost the connection anything */
+    close_all();
+    spillway_close(NULL);
+    ck_assert_str_eq(spillway_error_name(SPILLWAY_ENOSPACE), "ENOSPACE");
+    ck_assert_str_eq(spillway_error_name(-SPILLWAY_ENOSPACE), "ENOSPACE");
+    ck_assert_str_eq(spillway_error_text(-SPILLWAY_ENOSPACE), "tier is full");
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ipc_client");
+    TCase *tcase = tcase_create("client");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_loop_test(tcase, open_reports_why_not, 0, (int)(sizeof refusals / sizeof refusals[0]));
+    tcase_add_test(tcase, open_needs_somebody_there);
+    tcase_add_test(tcase, replies_may_come_in_any_order);
+    tcase_add_test(tcase, wait_gives_up_in_time);
+    tcase_add_test(tcase, event_loop_hears_of_every_ticket);
+    tcase_add_test(tcase, errors_arrive_with_name_scope_and_text);
+    tcase_add_test(tcase, memory_of_a_spill_that_never_began_is_closed);
+    tcase_add_test(tcase, a_dead_daemon_fails_everything);
+    tcase_add_test(tcase, freeing_a_ticket_drops_what_nobody_can_name);
+    tcase_add_test(tcase, no_more_in_flight_than_the_daemon_allows);
+    tcase_add_test(tcase, a_full_socket_blocks_nobody);
+    tcase_add_test(tcase, a_heap_that_fails_costs_one_call);
+    tcase_add_loop_test(tcase, garbage_ends_the_connection, 0, (int)(sizeof lies / sizeof lies[0]));
+    tcase_add_test(tcase, arguments_are_checked);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
