@@ -176,31 +176,6 @@ START_TEST(peer_that_never_reads) {
 }
 END_TEST
 
-START_TEST(replies_beyond_the_queue) {
-    static const char *const options[] = {"max_session_operations=10000", "max_session_regions=50000", NULL};
-    enum { BYTES = 8 * 1000 * 1000, OPERATIONS = 6500 };
-    struct sw_sound before;
-    struct sw_wire wire;
-    start(options);
-    sw_sound_take(&daemon_process, &before);
-    sw_wire_open(&wire, daemon_process.socket);
-    const int fd = content_memfd(BYTES, SW_CONTENT_TEXT, 1);
-    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
-    /* Long ones first, so that the replies of the many short ones all come after the daemon has read everything. */
-    for (int i = 0; i < OPERATIONS; i++) {
-        struct sw_msg msg = sw_wire_spill_msg(1, 0, i < 4 ? BYTES : 0);
-        (void)sw_wire_send(&wire, &msg, NULL, 0);
-    }
-    for (int i = 0; i < 2000 && !sw_test_daemon_logged(&daemon_process, "why=\"replies are not read\""); i++)
-        sleep_us(10000);
-    ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "why=\"replies are not read\""), 1);
-    sw_wire_close(&wire);
-    (void)close(fd);
-    ck_sound(&before);
-    ck_stops();
-}
-END_TEST
-
 /* ---- crowds ------------------------------------------------------------------------------------------------------ */
 
 /* Sessions that were closed a moment ago may still count. */
@@ -451,7 +426,6 @@ int main(void) {
     tcase_add_test(tests, clients_killed_at_any_moment);
     tcase_add_test(tests, socket_closed_behind_a_spill);
     tcase_add_test(tests, peer_that_never_reads);
-    tcase_add_test(tests, replies_beyond_the_queue);
     tcase_add_test(tests, too_many_sessions);
     tcase_add_test(tests, no_descriptor_left_to_accept_with);
     tcase_add_test(tests, descriptors_are_shared_out);

@@ -6,7 +6,7 @@
  * have been given back. */
 #include "base/assert.h"
 #include "base/log.h"
-#include "daemon/session.h"
+#include "tests/lib/service.h"
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,43 +17,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MEMFD_BYTES = 4096, MAX_PACKETS = 64, HELLO_FIRST = 8, RAW_PACKET = 255 };
 
-static uv_loop_t loop;
-static struct sw_config config;
-static struct sw_service service = {.loop = &loop, .config = &config, .fds = {.limit = 256}};
+static struct sw_test_service service;
 static bool closed;
 static struct sw_region_id ids[8]; /* of this input's spills, by turns */
 static unsigned n_ids;
-
-static void on_device_lost(void *arg) {
-    (void)arg;
-    SW_ASSERT(false && "the host device cannot be lost");
-}
-
-static void start(void) {
-    const struct sw_device_config device = {.scratch_bytes = 64 << 20, .n_slots = 1, .chunk_bytes = 1 << 20};
-    const struct sw_tier_host_config tier = {.capacity_bytes = 4 << 20,
-                                             .initial_bytes = 4 << 20,
-                                             .slab_bytes = 4 << 20,
-                                             .devices = service.devices,
-                                             .n_devices = 1};
-    struct sw_err err;
-    sw_log_set_level(SW_LOG_ERROR);
-    sw_config_init(&config);
-    config.max_session_memories = 8;
-    SW_ASSERT(uv_loop_init(&loop) == 0);
-    SW_ASSERT(sw_device_host_open(&service.devices[0], &device, &err) == 0);
-    service.n_devices = 1;
-    SW_ASSERT(sw_tier_host_open(&service.tier, &tier, &err) == 0);
-    const struct sw_engine_config engine = {.devices = service.devices,
-                                            .n_devices = 1,
-                                            .tier = service.tier,
-                                            .max_regions = 64,
-                                            .max_owner_regions = 16,
-                                            .max_owner_ops = 8,
-                                            .max_owner_mems = 8};
-    service.device_lost = on_device_lost;
-    SW_ASSERT(sw_engine_open(&service.engine, &loop, &engine, &err) == 0);
-}
 
 static int new_fd(unsigned kind) {
     if (kind == 0)
@@ -117,37 +84,21 @@ static size_t feed(struct sw_session *session, const uint8_t *data, size_t size,
 /* So that later requests find regions and not only operations under way; those of the end are canceled. */
 static void finish_operations(const struct sw_session *session) {
     struct sw_engine_stats stats;
-    sw_engine_stats(service.engine, &stats);
+    sw_engine_stats(service.service.engine, &stats);
     while (stats.n_ops && !session->closing) {
-        (void)uv_run(&loop, UV_RUN_ONCE);
-        sw_engine_stats(service.engine, &stats);
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
+        sw_engine_stats(service.service.engine, &stats);
     }
 }
 
-static void on_closed(struct sw_session *session, void *arg) {
-    (void)session;
-    (void)arg;
-    closed = true;
-}
-
-static void ck_nothing_left(void) {
-    struct sw_engine_stats stats;
-    sw_engine_check(service.engine);
-    sw_engine_stats(service.engine, &stats);
-    SW_ASSERT(stats.n_owners == 0 && stats.n_regions == 0 && stats.n_mems == 0 && stats.n_ops == 0);
-    SW_ASSERT(stats.n_mapped == 0 && stats.tier.used_bytes == 0 && service.fds.used == 0);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    struct sw_session *session = NULL;
-    struct sw_err err;
-    int pair[2];
-    if (!service.engine)
-        start();
-    SW_ASSERT(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
-    SW_ASSERT(sw_session_open(&session, &service, pair[0], 1, on_closed, NULL, &err) == 0);
+    int peer;
+    if (!service.service.engine) {
+        sw_log_set_level(SW_LOG_ERROR);
+        sw_test_service_start(&service);
+    }
+    struct sw_session *session = sw_test_service_session(&service, &peer, &closed);
     session->greeted = size == 0 || data[0] != HELLO_FIRST; /* most inputs need not find HELLO first */
-    closed = false;
     n_ids = 0;
     for (uint32_t seq = 1; seq <= MAX_PACKETS && !closed && !session->closing; seq++) {
         const size_t n = feed(session, data, size, seq);
@@ -157,12 +108,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         size -= n;
         if (seq % 4 == 0)
             finish_operations(session);
-        read_replies(pair[1]);
+        read_replies(peer);
     }
-    sw_session_close(session, "end of input");
-    while (!closed)
-        (void)uv_run(&loop, UV_RUN_ONCE);
-    (void)close(pair[1]);
-    ck_nothing_left();
+    sw_test_service_end(&service, session, &closed);
+    (void)close(peer);
     return 0;
 }

@@ -1,0 +1,68 @@
+#include "tests/lib/service.h"
+
+#include "base/assert.h"
+#include <string.h>
+#include <sys/socket.h>
+
+static void on_device_lost(void *arg) {
+    (void)arg;
+    SW_ASSERT(false && "the host device cannot be lost");
+}
+
+void sw_test_service_start(struct sw_test_service *ret) {
+    const struct sw_device_config device = {.scratch_bytes = 64 << 20, .n_slots = 1, .chunk_bytes = 1 << 20};
+    struct sw_service *service = &ret->service;
+    struct sw_err err;
+    memset(ret, 0, sizeof *ret);
+    sw_config_init(&ret->config);
+    ret->config.max_session_memories = 8;
+    SW_ASSERT(uv_loop_init(&ret->loop) == 0);
+    *service = (struct sw_service){
+        .loop = &ret->loop, .config = &ret->config, .fds = {.limit = 256}, .device_lost = on_device_lost};
+    SW_ASSERT(sw_device_host_open(&service->devices[0], &device, &err) == 0);
+    service->n_devices = 1;
+    const struct sw_tier_host_config tier = {.capacity_bytes = 4 << 20,
+                                             .initial_bytes = 4 << 20,
+                                             .slab_bytes = 4 << 20,
+                                             .devices = service->devices,
+                                             .n_devices = 1};
+    SW_ASSERT(sw_tier_host_open(&service->tier, &tier, &err) == 0);
+    const struct sw_engine_config engine = {.devices = service->devices,
+                                            .n_devices = 1,
+                                            .tier = service->tier,
+                                            .max_regions = 64,
+                                            .max_owner_regions = 16,
+                                            .max_owner_ops = 8,
+                                            .max_owner_mems = 8};
+    SW_ASSERT(sw_engine_open(&service->engine, &ret->loop, &engine, &err) == 0);
+}
+
+static void on_closed(struct sw_session *session, void *arg) {
+    bool *closed = arg;
+    (void)session;
+    *closed = true;
+}
+
+struct sw_session *sw_test_service_session(struct sw_test_service *service, int *ret_peer, bool *ret_closed) {
+    struct sw_session *session = NULL;
+    struct sw_err err;
+    int pair[2];
+    *ret_closed = false;
+    SW_ASSERT(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
+    SW_ASSERT(sw_session_open(&session, &service->service, pair[0], 1, on_closed, ret_closed, &err) == 0);
+    session->greeted = true;
+    *ret_peer = pair[1];
+    return session;
+}
+
+void sw_test_service_end(struct sw_test_service *service, struct sw_session *session, const bool *closed) {
+    struct sw_engine_stats stats;
+    if (!*closed)
+        sw_session_close(session, "end of test");
+    while (!*closed)
+        (void)uv_run(&service->loop, UV_RUN_ONCE);
+    sw_engine_check(service->service.engine);
+    sw_engine_stats(service->service.engine, &stats);
+    SW_ASSERT(stats.n_owners == 0 && stats.n_regions == 0 && stats.n_mems == 0 && stats.n_ops == 0);
+    SW_ASSERT(stats.n_mapped == 0 && stats.tier.used_bytes == 0 && service->service.fds.used == 0);
+}

@@ -1,0 +1,23 @@
+/* service.h - a daemon's inside for a test: engine on the host device, small tier, its own loop; no listening socket.
+ *
+ * What cannot be set up aborts the test. thread: one, the loop's. */
+#ifndef SW_TEST_SERVICE_H
+#define SW_TEST_SERVICE_H
+
+#include "daemon/session.h"
+
+struct sw_test_service {
+    uv_loop_t loop;
+    struct sw_config config;
+    struct sw_service service;
+};
+
+/* owns: *ret stays where it is until the process ends; its threads are not joined. */
+void sw_test_service_start(struct sw_test_service *ret);
+/* Opens a session over a socket pair and counts as greeted; *ret_peer is the client's end, owned by the caller.
+ * *ret_closed is set when the session is gone. */
+struct sw_session *sw_test_service_session(struct sw_test_service *service, int *ret_peer, bool *ret_closed);
+/* Closes the session if that has not begun, waits for its end, and checks that nothing of it is left. */
+void sw_test_service_end(struct sw_test_service *service, struct sw_session *session, const bool *closed);
+
+#endif

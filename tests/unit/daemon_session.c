@@ -1,0 +1,161 @@
+/* A session from the inside: promises, the queue of replies and its bound, the failure of every allocation. */
+#include "base/alloc.h"
+#include "tests/lib/service.h"
+#include <check.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static struct sw_test_service service;
+static struct sw_session *session;
+static int peer;
+static bool closed;
+
+static void setup(void) {
+    sw_test_service_start(&service);
+    session = sw_test_service_session(&service, &peer, &closed);
+}
+
+static void teardown(void) {
+    sw_test_service_end(&service, session, &closed);
+    (void)close(peer);
+}
+
+/* Next reply, or its absence (-1); runs the loop in between. */
+static int receive(struct sw_msg *ret) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    int fds[SW_PROTO_MAX_FDS];
+    size_t bytes = 0;
+    unsigned n_fds = 0;
+    const int rc = sw_packet_receive(peer, packet, &bytes, fds, &n_fds);
+    if (rc < 0 || bytes == 0)
+        return -1;
+    ck_assert_int_eq(sw_msg_decode(ret, packet, bytes, NULL), 0);
+    return 0;
+}
+
+/* Promises and keeps `n` replies, from seq 1; the peer reads none. */
+static void answer(uint32_t n) {
+    for (uint32_t seq = 1; seq <= n && !session->closing; seq++) {
+        struct sw_msg request = {.header = {.type = SW_MSG_MEM_CLOSE, .seq = seq}};
+        struct sw_msg ok = {.header = {.type = SW_MSG_OK}};
+        struct sw_promise *promise = NULL;
+        ck_assert_int_eq(sw_session_promise(session, &request, &promise, NULL), 0);
+        sw_session_keep(promise, &ok, NULL);
+    }
+}
+
+START_TEST(queued_replies_arrive_in_order) {
+    enum { REPLIES = 2000 };
+    struct sw_msg msg;
+    answer(REPLIES);
+    ck_assert(!session->closing);
+    ck_assert_uint_gt(session->queued_bytes, 0); /* more than the socket holds */
+    for (uint32_t seq = 1; seq <= REPLIES;) {
+        if (receive(&msg) < 0) {
+            ck_assert_int_ge(uv_run(&service.loop, UV_RUN_NOWAIT), 0);
+            continue;
+        }
+        ck_assert_uint_eq(msg.header.seq, seq);
+        seq++;
+    }
+    ck_assert_uint_eq(session->queued_bytes, 0);
+}
+END_TEST
+
+START_TEST(queue_has_a_bound) {
+    answer(UINT32_MAX);
+    ck_assert(session->closing);
+    ck_assert_uint_eq(session->queued_bytes, 0); /* dropped with the session */
+}
+END_TEST
+
+START_TEST(promise_outlives_the_peer) {
+    struct sw_msg request = {.header = {.type = SW_MSG_SPILL, .seq = 1}}, ok = {.header = {.type = SW_MSG_OK}};
+    struct sw_promise *promise = NULL, *same = NULL;
+    struct sw_err err;
+    ck_assert_int_eq(sw_session_promise(session, &request, &promise, &err), 0);
+    ck_assert_int_eq(sw_session_promise(session, &request, &same, &err), -SW_EPROTO);
+    ck_assert_int_eq(err.scope, SW_SCOPE_SESSION);
+    sw_session_close(session, "test");
+    for (int i = 0; i < 10; i++)
+        (void)uv_run(&service.loop, UV_RUN_NOWAIT);
+    ck_assert(!closed); /* the session waits for its promise */
+    sw_session_keep(promise, &ok, NULL);
+    ck_assert(closed);
+}
+END_TEST
+
+/* Hands over a memfd and spills it; every request is answered, or the session has ended. */
+static void spill_once(uint32_t mem) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msgs[3] = {{.header = {.type = SW_MSG_MEM_OPEN, .seq = 1}},
+                             {.header = {.type = SW_MSG_MEM_PARTS, .seq = 2}},
+                             {.header = {.type = SW_MSG_SPILL, .seq = 3}}};
+    msgs[0].u.mem_open =
+        (struct sw_msg_mem_open){.mem = mem, .kind = SW_MEM_MEMFD, .n_parts = 1, .once = 1, .bytes = 9};
+    msgs[1].u.mem_parts = (struct sw_msg_mem_parts){.mem = mem, .count = 1, .part_bytes = {9}};
+    msgs[2].u.spill = (struct sw_msg_spill){.mem = mem, .bytes = 9};
+    for (int i = 0; i < 3 && !session->closing; i++) {
+        int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        ck_assert_int_eq(ftruncate(fd, 9), 0);
+        ck_assert_int_ge(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+        if (i != 1)
+            (void)close(fd);
+        sw_session_packet(session, packet, sw_msg_encode(&msgs[i], packet), &fd, i == 1);
+    }
+    for (int replies = 0; replies < 3 && !session->closing;) {
+        struct sw_msg msg;
+        if (receive(&msg) == 0)
+            replies++;
+        else
+            (void)uv_run(&service.loop, UV_RUN_ONCE);
+    }
+}
+
+static void ignore(void *arg) {
+    (void)arg;
+}
+
+/* A memory that was refused waits to be closed, one that was not used to be unmapped: nothing of it is to stay. */
+static void settle(uint32_t mem) {
+    struct sw_engine_stats stats;
+    struct sw_err err;
+    (void)sw_memtable_close(&session->mems, mem, ignore, NULL, &err);
+    for (sw_engine_stats(service.service.engine, &stats); stats.n_mems && !closed;) {
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
+        sw_engine_stats(service.service.engine, &stats);
+    }
+}
+
+START_TEST(every_allocation_may_fail) {
+    for (unsigned long n = 1; n <= 16; n++) {
+        if (session->closing) { /* it could not go on without the memory; the next one can */
+            teardown();
+            session = sw_test_service_session(&service, &peer, &closed);
+        }
+        sw_alloc_fail_nth(n);
+        spill_once((uint32_t)n);
+        sw_alloc_fail_nth(0);
+        settle((uint32_t)n);
+    }
+}
+END_TEST
+
+int main(void) {
+    TCase *tests = tcase_create("session");
+    tcase_set_timeout(tests, 60);
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, queued_replies_arrive_in_order);
+    tcase_add_test(tests, queue_has_a_bound);
+    tcase_add_test(tests, promise_outlives_the_peer);
+    tcase_add_test(tests, every_allocation_may_fail);
+    Suite *suite = suite_create("daemon");
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
