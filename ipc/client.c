@@ -68,9 +68,9 @@ static int connect_socket(const char *path, int *ret, struct sw_err *err) {
 static int watch_socket(struct spillway *c, struct sw_err *err) {
     struct epoll_event event = {.events = EPOLLIN};
     c->epoll = epoll_create1(EPOLL_CLOEXEC);
-    c->news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (c->epoll < 0 || c->news < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->socket, &event) < 0 ||
-        epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->news, &event) < 0)
+    c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (c->epoll < 0 || c->wake < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->socket, &event) < 0 ||
+        epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->wake, &event) < 0)
         return sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "epoll: %s", strerror(errno));
     return 0;
 }
@@ -124,9 +124,10 @@ int spillway_open(struct spillway **ret, const char *socket_path, struct spillwa
         (void)sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a connection");
         return sw_client_report(error, &err);
     }
-    c->socket = c->epoll = c->news = -1;
+    c->socket = c->epoll = c->wake = -1;
     c->next_seq = c->next_mem = 1;
     sw_list_init(&c->running);
+    sw_list_init(&c->fresh);
     sw_list_init(&c->done);
     sw_list_init(&c->outbox);
     int rc = connect_socket(socket_path, &c->socket, &err);
@@ -154,10 +155,11 @@ void spillway_close(struct spillway *connection) {
         (void)close(connection->socket);
     if (connection->epoll >= 0)
         (void)close(connection->epoll);
-    if (connection->news >= 0)
-        (void)close(connection->news);
+    if (connection->wake >= 0)
+        (void)close(connection->wake);
     sw_packets_free(&connection->outbox);
     destroy_tickets(&connection->running);
+    destroy_tickets(&connection->fresh);
     destroy_tickets(&connection->done);
     sw_cuda_free(connection->cuda);
     sw_free(connection);
@@ -282,6 +284,7 @@ int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillwa
         (void)sw_err_set(&err, -SW_EAGAIN, SW_SCOPE_REQUEST, "operation still runs after %d ms", timeout_ms);
         return sw_client_report(error, &err);
     }
+    sw_ticket_known(ticket);
     if (!ticket->error.code && ret) {
         *ret = ticket->u.transfer;
         ticket->delivered = true;
@@ -299,14 +302,16 @@ int spillway_fd(const struct spillway *connection) {
 }
 
 int spillway_dispatch(struct spillway *connection, struct spillway_error *error) {
-    (void)sw_client_pump(connection);
-    const unsigned n_completed = connection->n_completed;
+    int n_completed = 0;
     eventfd_t count;
-    if (n_completed)
-        (void)eventfd_read(connection->news, &count);
-    connection->n_completed = 0;
+    (void)sw_client_pump(connection);
+    for (; !sw_list_empty(&connection->fresh); n_completed++)
+        sw_ticket_known(SW_CONTAINER_OF(connection->fresh.next, struct spillway_ticket, node));
+    if (connection->woken)
+        (void)eventfd_read(connection->wake, &count);
+    connection->woken = false;
     const int rc = copy_error(error, &connection->lost);
-    return rc < 0 ? rc : (int)n_completed;
+    return rc < 0 ? rc : n_completed;
 }
 
 /* Sends a question, waits for its answer. Returns the done ticket, or NULL with *ret_rc and *error set. */

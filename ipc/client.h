@@ -2,7 +2,7 @@
  *
  * A ticket stands for a group of packets with consecutive seqs, of which the last asks for the operation and those
  * before it hand over its memory. It is done when every packet of the group was answered, or the connection is lost.
- * Every ticket is on one of the connection's two lists until it is freed. Nothing here waits but sw_client_wait().
+ * Every ticket is on one of the connection's three lists until it is freed. Nothing here waits but sw_client_wait().
  * thread: any, one at a time per connection. */
 #ifndef SW_IPC_CLIENT_H
 #define SW_IPC_CLIENT_H
@@ -26,7 +26,7 @@ struct sw_packet {
 };
 
 struct spillway_ticket {
-    struct sw_list node; /* spillway.running, or spillway.done */
+    struct sw_list node; /* spillway.running, fresh or done */
     struct spillway *connection;
     unsigned operation; /* enum sw_msg_type of the last packet */
     bool done, abandoned;
@@ -50,14 +50,14 @@ struct spillway_ticket {
 
 struct spillway {
     int socket;
-    int news;  /* eventfd, readable while n_completed is not 0 */
-    int epoll; /* watches news, the socket, and for room in that only while packets wait */
+    int wake;  /* eventfd, written when a ticket becomes fresh, read by dispatch */
+    int epoll; /* watches wake, the socket, and for room in that only while packets wait */
+    bool woken;
     bool polls_room;
     struct spillway_error lost; /* code 0: alive; else what ended the connection */
     uint32_t next_seq, next_mem;
     uint32_t max_in_flight, n_in_flight; /* spills and restores */
-    unsigned n_completed;                /* tickets of the caller since the last dispatch */
-    struct sw_list running, done;        /* spillway_ticket.node */
+    struct sw_list running, fresh, done; /* spillway_ticket.node; fresh: done, and the caller does not know yet */
     struct sw_list outbox;               /* sw_packet.node, in order */
     struct sw_cuda *cuda;
 };
@@ -74,6 +74,9 @@ void sw_packets_free(struct sw_list *group);
 void sw_ticket_destroy(struct spillway_ticket *t);
 /* The caller forgets the ticket: a region whose id it never saw is dropped, now or when the operation ends. */
 void sw_ticket_abandon(struct spillway_ticket *t);
+
+/* The caller learns that the ticket is done: no longer fresh. */
+void sw_ticket_known(struct spillway_ticket *t);
 
 /* Gives the group its seqs, moves it to the outbox and sends what fits; the ticket then is running. */
 void sw_client_submit(struct spillway_ticket *t, struct sw_list *group);

@@ -110,9 +110,14 @@ static void complete(struct spillway_ticket *t) {
         return;
     }
     sw_list_remove(&t->node);
-    sw_list_append(&c->done, &t->node);
-    if (is_transfer(t) && c->n_completed++ == 0)
-        (void)eventfd_write(c->news, 1); /* spillway_fd() becomes readable, also when another call takes the reply in */
+    sw_list_append(is_transfer(t) ? &c->fresh : &c->done, &t->node);
+    if (is_transfer(t) && !c->woken) /* spillway_fd() becomes readable, also when another call takes the reply in */
+        c->woken = eventfd_write(c->wake, 1) == 0;
+}
+
+void sw_ticket_known(struct spillway_ticket *t) {
+    sw_list_remove(&t->node);
+    sw_list_append(&t->connection->done, &t->node);
 }
 
 void sw_ticket_abandon(struct spillway_ticket *t) {

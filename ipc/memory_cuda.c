@@ -10,8 +10,11 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 /* clang-format off */
 /* X(member, entry point, version of its type) */
@@ -178,6 +181,22 @@ static int find_context(struct sw_cuda *cuda, struct pointer *p, struct sw_err *
     return 0;
 }
 
+/* The driver does not say so when an export failed for want of a descriptor. */
+static bool out_of_descriptors(void) {
+    const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0)
+        (void)close(fd);
+    return fd < 0 && (errno == EMFILE || errno == ENFILE);
+}
+
+/* A failed call that should have made a descriptor. */
+static int fail_export(const struct sw_cuda *cuda, struct sw_err *err, CUresult result, const char *fact,
+                       const char *call) {
+    if (out_of_descriptors())
+        return fail(cuda, err, -SW_ELIMIT, result, "no descriptor is left for a part of the memory", call);
+    return fail(cuda, err, -SW_EMEMKIND, result, fact, call);
+}
+
 static int export_ipc(struct sw_cuda *cuda, struct sw_export *ret, CUdeviceptr address, struct sw_err *err) {
     CUdeviceptr base;
     size_t bytes;
@@ -205,9 +224,9 @@ static int export_pool(struct sw_cuda *cuda, struct sw_export *ret, const struct
     CUresult result = cuda->export_pool(&ret->fds[0], p->pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     if (result != CUDA_SUCCESS) {
         ret->fds[0] = -1;
-        return fail(cuda, err, -SW_EMEMKIND, result,
-                    "memory pool cannot be shared; create it with cudaMemHandleTypePosixFileDescriptor",
-                    "cuMemPoolExportToShareableHandle");
+        return fail_export(cuda, err, result,
+                           "memory pool cannot be shared; create it with cudaMemHandleTypePosixFileDescriptor",
+                           "cuMemPoolExportToShareableHandle");
     }
     result = cuda->export_pointer(&data, p->range);
     if (result != CUDA_SUCCESS)
@@ -254,9 +273,9 @@ static int export_allocation(struct sw_cuda *cuda, CUdeviceptr base, int ordinal
         result = cuda->export_allocation(ret_fd, allocation, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
         if (result != CUDA_SUCCESS) {
             *ret_fd = -1;
-            rc = fail(cuda, err, -SW_EMEMKIND, result,
-                      "allocation cannot be shared; create it with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR",
-                      "cuMemExportToShareableHandle");
+            rc = fail_export(cuda, err, result,
+                             "allocation cannot be shared; create it with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR",
+                             "cuMemExportToShareableHandle");
         }
     }
     (void)cuda->release_allocation(allocation);
@@ -267,6 +286,8 @@ static int export_vmm(struct sw_cuda *cuda, struct sw_export *ret, int ordinal, 
                       struct sw_err *err) {
     CUdeviceptr first = address, end = address;
     const uint32_t n = count_allocations(cuda, address, address + bytes, &first, &end);
+    if (!n)
+        return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST, "GPU memory of a kind that cannot be shared");
     if (n > SW_MEM_MAX_PARTS)
         return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST, "memory consists of more than %d allocations",
                           SW_MEM_MAX_PARTS);

@@ -102,8 +102,8 @@ int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillwa
 void spillway_ticket_free(struct spillway_ticket *ticket);
 
 /* For event loops: a descriptor that becomes readable when spillway_dispatch() has something to do (owned by the
- * connection), and the call that takes in replies without blocking; returns the number of tickets completed since its
- * last call (also those whose replies another call took in), or an error of the connection. */
+ * connection), and the call that takes in replies without blocking; returns the number of tickets that completed and
+ * that no call has told of yet (also those whose replies another call took in), or an error of the connection. */
 int spillway_fd(const struct spillway *connection);
 int spillway_dispatch(struct spillway *connection, struct spillway_error *error);
 

@@ -483,7 +483,7 @@ START_TEST(freeing_a_ticket_drops_what_nobody_can_name) {
     spillway_ticket_free(unseen);
     spillway_ticket_free(seen);
     spillway_ticket_free(NULL);
-    ck_assert_int_eq(spillway_dispatch(connection, &error), 2);
+    ck_assert_int_eq(spillway_dispatch(connection, &error), 0); /* wait has told of both */
     ck_assert_int_eq(sem_post(&fake.go), 0);
     ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
     close_all();

@@ -1,0 +1,383 @@
+/* A real spillwayd through the public API, as an engine on the host device would use it. */
+#include "base/assert.h"
+#include "ipc/spillway.h"
+#include "tests/lib/content.h"
+#include "tests/lib/spillwayd.h"
+#include <check.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WAIT_MS = 120000, MIB = 1 << 20 };
+
+static struct sw_test_daemon daemon_process;
+static struct spillway *connection;
+static struct spillway_error error;
+
+static void start(void) {
+    sw_test_daemon_start(&daemon_process, SW_SPILLWAYD_PATH, NULL);
+}
+
+static void stop(void) {
+    SW_ASSERT(sw_test_daemon_stop(&daemon_process, SIGTERM) == 0);
+    sw_test_daemon_clean(&daemon_process);
+}
+
+static void connect_to(const struct sw_test_daemon *daemon) {
+    const int rc = spillway_open(&connection, daemon->socket, &error);
+    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
+}
+
+static void before_each(void) {
+    connect_to(&daemon_process);
+}
+
+/* Nothing of a test may be left in the daemon once its connection is gone. */
+static void after_each(void) {
+    struct spillway_status status = {.regions = 1};
+    spillway_close(connection);
+    connect_to(&daemon_process);
+    for (int i = 0; i < 1000 && (status.regions || status.tier_used_bytes || status.mapped_memories); i++) {
+        const struct timespec a_little = {.tv_nsec = 10000000};
+        (void)nanosleep(&a_little, NULL);
+        ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    }
+    ck_assert_uint_eq(status.regions, 0);
+    ck_assert_uint_eq(status.tier_used_bytes, 0);
+    ck_assert_uint_eq(status.mapped_memories, 0);
+    spillway_close(connection);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+struct memory {
+    uint8_t *data;
+    size_t bytes;
+    int fd;
+};
+
+static struct memory new_memory(size_t bytes) {
+    struct memory m = {.bytes = bytes, .fd = memfd_create("e2e", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+    ck_assert(m.fd >= 0 && ftruncate(m.fd, (off_t)bytes) == 0);
+    m.data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, m.fd, 0);
+    ck_assert_ptr_ne(m.data, MAP_FAILED);
+    return m;
+}
+
+static void free_memory(struct memory *m) {
+    (void)munmap(m->data, m->bytes);
+    (void)close(m->fd);
+}
+
+static void fill(uint8_t *data, size_t bytes, uint64_t seed) {
+    sw_content_fill(data, bytes, SW_CONTENT_MIXED, seed);
+}
+
+static bool holds(const uint8_t *data, size_t bytes, uint64_t seed) {
+    uint8_t *expected = malloc(bytes + 1);
+    ck_assert_ptr_nonnull(expected);
+    fill(expected, bytes, seed);
+    const bool same = memcmp(data, expected, bytes) == 0;
+    free(expected);
+    return same;
+}
+
+static bool all_zero(const uint8_t *data, size_t bytes) {
+    while (bytes && !data[bytes - 1])
+        bytes--;
+    return bytes == 0;
+}
+
+/* ---- operations -------------------------------------------------------------------------------------------------- */
+
+static struct spillway_ticket *spill(const uint8_t *data, size_t bytes) {
+    struct spillway_ticket *ticket = NULL;
+    const int rc = spillway_spill(connection, data, bytes, NULL, &ticket, &error);
+    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
+    return ticket;
+}
+
+static struct spillway_ticket *restore(struct spillway_region region, uint8_t *data, size_t bytes, unsigned flags) {
+    struct spillway_ticket *ticket = NULL;
+    const int rc = spillway_restore(connection, region, data, bytes, NULL, flags, &ticket, &error);
+    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
+    return ticket;
+}
+
+/* Waits for a ticket and frees it. */
+static int finish(struct spillway_ticket *ticket, struct spillway_result *ret) {
+    const int rc = spillway_wait(ticket, WAIT_MS, ret, &error);
+    spillway_ticket_free(ticket);
+    return rc;
+}
+
+static struct spillway_region spilled(const uint8_t *data, size_t bytes) {
+    struct spillway_result result = {0};
+    const int rc = finish(spill(data, bytes), &result);
+    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
+    ck_assert_uint_eq(result.raw_bytes, bytes);
+    ck_assert_str_eq(result.tier, "host");
+    ck_assert_str_ne(result.codec, "");
+    return result.region;
+}
+
+static void ck_failed(int rc, int code, enum spillway_scope scope) {
+    ck_assert_msg(rc == -code, "%d (%s: %s), not %d", rc, error.name, error.text, -code);
+    ck_assert_int_eq(error.scope, scope);
+    ck_assert_str_eq(error.name, spillway_error_name(code));
+    ck_assert_str_ne(error.text, "");
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
+
+static const size_t sizes[] = {0, 1, 7, 8, 9, 511, 512, 513, 4095, 4096, 4097, 32767, 32768, 100003, 1 << 20, 9000001};
+
+START_TEST(every_size_comes_back) {
+    const size_t bytes = sizes[_i];
+    struct spillway_result result;
+    struct memory m = new_memory(bytes + 100);
+    fill(m.data, bytes, bytes);
+    const struct spillway_region region = spilled(m.data, bytes);
+    free_memory(&m);
+    m = new_memory(bytes + 100);
+    memset(m.data, 0xA5, m.bytes);
+    ck_assert_int_eq(finish(restore(region, m.data, bytes, 0), &result), 0);
+    ck_assert_uint_eq(result.raw_bytes, bytes);
+    ck_assert(holds(m.data, bytes, bytes));
+    for (size_t i = bytes; i < m.bytes; i++)
+        ck_assert_uint_eq(m.data[i], 0xA5);
+    free_memory(&m);
+}
+END_TEST
+
+START_TEST(odd_places_inside_a_memfd) {
+    static const size_t places[][2] = {{1, 1000}, {4095, 2}, {4097, 70001}, {123457, 300000}, {MIB - 1, 1}};
+    struct memory m = new_memory(MIB), back = new_memory(MIB);
+    fill(m.data, MIB, 3);
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        const size_t at = places[i][0], bytes = places[i][1], to = MIB - at - bytes; /* elsewhere in the other one */
+        memset(back.data, 0, MIB);
+        const struct spillway_region region = spilled(m.data + at, bytes);
+        ck_assert_int_eq(finish(restore(region, back.data + to, bytes, 0), NULL), 0);
+        ck_assert(memcmp(back.data + to, m.data + at, bytes) == 0);
+        ck_assert(all_zero(back.data, to) && all_zero(back.data + to + bytes, MIB - to - bytes));
+    }
+    ck_assert(holds(m.data, MIB, 3));
+    free_memory(&m);
+    free_memory(&back);
+}
+END_TEST
+
+START_TEST(sixty_four_at_once) {
+    enum { N = 64, EACH = 200001 };
+    struct memory m = new_memory(N * EACH);
+    struct spillway_ticket *tickets[N];
+    struct spillway_result results[N];
+    for (unsigned i = 0; i < N; i++) {
+        fill(m.data + i * EACH, EACH, i);
+        tickets[i] = spill(m.data + i * EACH, EACH);
+    }
+    for (unsigned i = N; i-- > 0;)
+        ck_assert_int_eq(finish(tickets[i], &results[i]), 0);
+    memset(m.data, 0, m.bytes);
+    for (unsigned i = 0; i < N; i++)
+        tickets[i] = restore(results[i].region, m.data + i * EACH, EACH, 0);
+    for (int n_done = 0; n_done < N;) {
+        struct pollfd p = {.fd = spillway_fd(connection), .events = POLLIN};
+        ck_assert_int_eq(poll(&p, 1, WAIT_MS), 1);
+        const int n = spillway_dispatch(connection, &error);
+        ck_assert_int_ge(n, 0);
+        n_done += n;
+    }
+    for (unsigned i = 0; i < N; i++) {
+        ck_assert_int_eq(spillway_wait(tickets[i], 0, &results[i], &error), 0);
+        ck_assert(holds(m.data + i * EACH, EACH, i));
+        spillway_ticket_free(tickets[i]);
+    }
+    free_memory(&m);
+}
+END_TEST
+
+START_TEST(keep_query_drop) {
+    struct spillway_region_info info;
+    struct spillway_status status;
+    struct memory m = new_memory(300000);
+    fill(m.data, m.bytes, 4);
+    const struct spillway_region region = spilled(m.data, m.bytes);
+    for (int i = 0; i < 2; i++) {
+        memset(m.data, 0, m.bytes);
+        ck_assert_int_eq(finish(restore(region, m.data, m.bytes, SPILLWAY_RESTORE_KEEP), NULL), 0);
+        ck_assert(holds(m.data, m.bytes, 4));
+    }
+    ck_assert_int_eq(spillway_query(connection, region, &info, &error), 0);
+    ck_assert_uint_eq(info.raw_bytes, m.bytes);
+    ck_assert_uint_gt(info.stored_bytes, 0);
+    ck_assert_str_eq(info.state, "out");
+    ck_assert_str_eq(info.tier, "host");
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    ck_assert_str_eq(status.device, "host");
+    ck_assert_uint_eq(status.n_gpus, 0);
+    ck_assert_uint_eq(status.sessions, 1);
+    ck_assert_uint_eq(status.regions, 1);
+    ck_assert_uint_eq(status.mapped_memories, 0); /* once its ticket is done, memory is the client's alone */
+    ck_assert_uint_ge(status.tier_used_bytes, info.stored_bytes);
+    ck_assert_uint_le(status.scratch_bytes, status.scratch_limit_bytes);
+    ck_assert_int_eq(spillway_drop(connection, region, &error), 0);
+    ck_failed(spillway_drop(connection, region, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
+    free_memory(&m);
+}
+END_TEST
+
+START_TEST(used_up_and_unknown_ids) {
+    struct spillway_region_info info;
+    struct memory m = new_memory(50000);
+    fill(m.data, m.bytes, 5);
+    const struct spillway_region region = spilled(m.data, m.bytes), none = {.slot = UINT32_MAX, .generation = 1};
+    ck_assert_int_eq(finish(restore(region, m.data, m.bytes, 0), NULL), 0);
+    ck_failed(finish(restore(region, m.data, m.bytes, 0), NULL), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(spillway_query(connection, region, &info, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(spillway_query(connection, none, &info, &error), SPILLWAY_ENOENT, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(spillway_drop(connection, (struct spillway_region){0, 0}, &error), SPILLWAY_ENOENT,
+              SPILLWAY_SCOPE_REQUEST);
+    ck_assert(holds(m.data, m.bytes, 5));
+    free_memory(&m);
+}
+END_TEST
+
+START_TEST(too_small_a_buffer_is_left_alone) {
+    struct memory m = new_memory(80000), small = new_memory(79999);
+    fill(m.data, m.bytes, 6);
+    const struct spillway_region region = spilled(m.data, m.bytes);
+    memset(m.data, 0, m.bytes);
+    ck_failed(finish(restore(region, small.data, small.bytes, 0), NULL), SPILLWAY_ETOOSMALL, SPILLWAY_SCOPE_REQUEST);
+    ck_assert(all_zero(small.data, small.bytes));
+    ck_assert_int_eq(finish(restore(region, m.data, m.bytes, 0), NULL), 0); /* the region is none the worse */
+    ck_assert(holds(m.data, m.bytes, 6));
+    free_memory(&m);
+    free_memory(&small);
+}
+END_TEST
+
+START_TEST(a_freed_ticket_leaves_no_region) {
+    struct spillway_status status = {.regions = 1};
+    struct memory m = new_memory(4 * MIB);
+    fill(m.data, m.bytes, 7);
+    spillway_ticket_free(spill(m.data, m.bytes));
+    for (int i = 0; i < 1000 && (status.regions || status.mapped_memories); i++) {
+        const struct timespec a_little = {.tv_nsec = 10000000};
+        ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+        (void)nanosleep(&a_little, NULL);
+    }
+    ck_assert_uint_eq(status.regions, 0);
+    ck_assert(holds(m.data, m.bytes, 7));
+    free_memory(&m);
+}
+END_TEST
+
+/* 64 MiB of tier, pieces of 12 MiB that do not compress: the sixth does not fit. */
+START_TEST(a_full_arena_costs_one_spill) {
+    enum { N = 6, EACH = 12 * MIB };
+    struct memory m = new_memory(EACH);
+    struct spillway_region regions[N];
+    unsigned n = 0;
+    int rc = 0;
+    for (; n < N; n++) {
+        struct spillway_result result;
+        sw_content_fill(m.data, EACH, SW_CONTENT_RANDOM, n);
+        rc = finish(spill(m.data, EACH), &result);
+        if (rc < 0)
+            break;
+        regions[n] = result.region;
+    }
+    ck_assert_uint_eq(n, 5);
+    ck_failed(rc, SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST);
+    uint8_t *expected = malloc(EACH);
+    ck_assert_ptr_nonnull(expected);
+    sw_content_fill(expected, EACH, SW_CONTENT_RANDOM, n);
+    ck_assert(memcmp(m.data, expected, EACH) == 0); /* its bytes are where they were */
+    ck_assert_int_eq(spillway_drop(connection, regions[0], &error), 0);
+    const struct spillway_region late = spilled(m.data, EACH);
+    memset(m.data, 0, EACH);
+    ck_assert_int_eq(finish(restore(late, m.data, EACH, 0), NULL), 0);
+    ck_assert(memcmp(m.data, expected, EACH) == 0);
+    free(expected);
+    free_memory(&m);
+}
+END_TEST
+
+/* ---- a daemon that goes ------------------------------------------------------------------------------------------ */
+
+/* Killed while the spill waits, runs, or is just done, by the time that it is given: 0 means that it is stopped, and
+ * so has not even begun. */
+START_TEST(killed_in_mid_spill) {
+    struct sw_test_daemon own;
+    struct spillway_ticket *none;
+    struct memory m = new_memory(24 * MIB);
+    fill(m.data, m.bytes, 8);
+    sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, NULL);
+    connect_to(&own);
+    if (_i == 0)
+        (void)kill(own.pid, SIGSTOP);
+    struct spillway_ticket *ticket = spill(m.data, m.bytes);
+    const int early = spillway_wait(ticket, _i, NULL, &error);
+    if (_i == 0)
+        ck_failed(early, SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST);
+    ck_assert_int_eq(sw_test_daemon_stop(&own, SIGKILL), -SIGKILL);
+    const int rc = finish(ticket, NULL);
+    if (early < 0 && rc < 0)
+        ck_failed(rc, SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION);
+    ck_assert(_i > 0 || rc < 0);
+    ck_assert(holds(m.data, m.bytes, 8));
+    ck_failed(spillway_spill(connection, m.data, 1, NULL, &none, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION);
+    spillway_close(connection);
+    sw_test_daemon_clean(&own);
+    free_memory(&m);
+}
+END_TEST
+
+START_TEST(stopped_with_regions_stored) {
+    struct sw_test_daemon own;
+    struct spillway_status status;
+    struct memory m = new_memory(1000);
+    sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, NULL);
+    connect_to(&own);
+    (void)spilled(m.data, m.bytes);
+    ck_assert_int_eq(sw_test_daemon_stop(&own, SIGTERM), 0);
+    ck_failed(spillway_status(connection, &status, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION);
+    spillway_close(connection);
+    ck_failed(spillway_open(&connection, own.socket, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION);
+    sw_test_daemon_clean(&own);
+    free_memory(&m);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("client");
+    TCase *served = tcase_create("served"), *left = tcase_create("left");
+    tcase_set_timeout(served, 240);
+    tcase_set_timeout(left, 240);
+    tcase_add_unchecked_fixture(served, start, stop);
+    tcase_add_checked_fixture(served, before_each, after_each);
+    tcase_add_loop_test(served, every_size_comes_back, 0, (int)(sizeof sizes / sizeof sizes[0]));
+    tcase_add_test(served, odd_places_inside_a_memfd);
+    tcase_add_test(served, sixty_four_at_once);
+    tcase_add_test(served, keep_query_drop);
+    tcase_add_test(served, used_up_and_unknown_ids);
+    tcase_add_test(served, too_small_a_buffer_is_left_alone);
+    tcase_add_test(served, a_freed_ticket_leaves_no_region);
+    tcase_add_test(served, a_full_arena_costs_one_spill);
+    tcase_add_loop_test(left, killed_in_mid_spill, 0, 4);
+    tcase_add_test(left, stopped_with_regions_stored);
+    suite_add_tcase(suite, served);
+    suite_add_tcase(suite, left);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int n_failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
