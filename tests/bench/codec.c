@@ -5,16 +5,14 @@
  * the raw codec both ways. Everything that makes the frame complete is inside the timed span. Inputs smaller than four
  * times the L2 cache are rotated over several copies. See --help. */
 #include "codec/gpu.h"
-#include "tests/lib/tpch_text.h"
+#include "tests/lib/parallel_fill.h"
 
 #include <cuda_runtime.h>
 #include <getopt.h>
 #include <jansson.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #define MAX_REPEATS 101
@@ -228,64 +226,12 @@ static void measure_column(struct bench *b, const char *column) {
     time_step(b, column, "raw decode", DECODE, NULL, &layout);
 }
 
-static void read_column(struct bench *b, const char *path) {
-    struct stat st;
-    FILE *f = fopen(path, "rb");
-    if (!f || fstat(fileno(f), &st) < 0 || st.st_size == 0) {
-        (void)fprintf(stderr, "bench_codec: %s: cannot read, or empty\n", path);
-        exit(1);
-    }
-    const uint64_t have = (uint64_t)st.st_size < b->n ? (uint64_t)st.st_size : b->n;
-    if (fread(b->h_in, 1, have, f) != have)
-        exit(1);
-    (void)fclose(f);
-    for (uint64_t at = have; at < b->n;) {
-        const uint64_t n = at < b->n - at ? at : b->n - at;
-        memcpy(b->h_in + at, b->h_in, n);
-        at += n;
-    }
-}
-
-#define FILL_THREADS 16
-
-struct fill {
-    struct bench *b;
-    unsigned part;
-};
-
-static void *fill_part(void *arg) {
-    const struct fill *f = arg;
-    const uint64_t from = f->b->n * f->part / FILL_THREADS, to = f->b->n * (f->part + 1) / FILL_THREADS;
-    sw_tpch_text_fill(f->b->h_in + from, from, to - from, 1);
-    return NULL;
-}
-
-static void fill_tpch(struct bench *b) {
-    pthread_t threads[FILL_THREADS];
-    struct fill parts[FILL_THREADS];
-    for (unsigned i = 0; i < FILL_THREADS; i++) {
-        parts[i] = (struct fill){b, i};
-        if (pthread_create(&threads[i], NULL, fill_part, &parts[i]) != 0)
-            exit(1);
-    }
-    for (unsigned i = 0; i < FILL_THREADS; i++)
-        (void)pthread_join(threads[i], NULL);
-}
-
 static void fill_column(struct bench *b, const char *column) {
-    if (strcmp(column, "tpch") == 0) {
-        fill_tpch(b);
-    } else if (strcmp(column, "random") == 0) {
-        uint64_t state = 88172645463325252ull;
-        for (uint64_t i = 0; i < b->n; i++) {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            b->h_in[i] = (uint8_t)(state >> 32);
-        }
-    } else {
-        read_column(b, column);
-    }
+    const int rc = sw_parallel_fill(b->h_in, b->n, column);
+    if (rc == 0)
+        return;
+    (void)fprintf(stderr, "bench_codec: %s: %s\n", column, sw_err_text(rc));
+    exit(1);
 }
 
 static void run_column(struct bench *b, const char *column) {

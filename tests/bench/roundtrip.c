@@ -1,0 +1,280 @@
+/* roundtrip.c - end-to-end speed of spill and restore through a real spillwayd, for each kind of memory, every byte
+ * compared, with a plain pinned copy measured in the same run.
+ *
+ * Starts the daemon itself (before CUDA is touched). Each row: median of the repeats, from the client's call to its
+ * completion. "growth" is the device memory that all other processes took on top of what they held before the first
+ * spill, the worst of many samples taken while operations ran: scratch that was not there at start would show. See
+ * --help. */
+#include "ipc/spillway.h"
+#include "tests/lib/buffer.h"
+#include "tests/lib/parallel_fill.h"
+#include "tests/lib/spillwayd.h"
+
+#include <cuda_runtime.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define MAX_REPEATS 51
+
+struct options {
+    uint64_t bytes, tier_bytes;
+    int repeats;
+    const char *column, *json_path, *program;
+    bool one_kind;
+};
+
+struct bench {
+    struct options options;
+    struct sw_test_daemon daemon;
+    struct spillway *connection;
+    uint8_t *content, *got;
+    json_t *rows;
+    double link_down_gbps, link_up_gbps;
+    size_t free_at_start, worst_growth, own_bytes;
+};
+
+static void fail(const char *what, const char *text) {
+    (void)fprintf(stderr, "bench_roundtrip: %s: %s\n", what, text);
+    exit(1);
+}
+
+static void cuda_ok(cudaError_t e, const char *call) {
+    if (e != cudaSuccess)
+        fail(call, cudaGetErrorString(e));
+}
+#define CUDA(call) cuda_ok((call), #call)
+
+static double now_s(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, int n) {
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return v[n / 2];
+}
+
+/* Rate of a plain copy between page-locked and device memory. */
+static double measure_link(enum cudaMemcpyKind direction) {
+    const size_t bytes = (size_t)1 << 30;
+    void *h, *d;
+    double s[9];
+    CUDA(cudaMallocHost(&h, bytes));
+    CUDA(cudaMalloc(&d, bytes));
+    for (int i = 0; i < 9; i++) {
+        const double start = now_s();
+        CUDA(direction == cudaMemcpyDeviceToHost ? cudaMemcpy(h, d, bytes, direction)
+                                                 : cudaMemcpy(d, h, bytes, direction));
+        s[i] = now_s() - start;
+    }
+    CUDA(cudaFreeHost(h));
+    CUDA(cudaFree(d));
+    return (double)bytes / median(s, 9) / 1e9;
+}
+
+static void sample_memory(struct bench *b) {
+    size_t free_bytes, total;
+    CUDA(cudaMemGetInfo(&free_bytes, &total));
+    const size_t others = b->free_at_start - b->own_bytes;
+    if (free_bytes < others && others - free_bytes > b->worst_growth)
+        b->worst_growth = others - free_bytes;
+}
+
+/* Waits for a ticket, watching device memory; returns the seconds since `start`. */
+static double finish(struct bench *b, struct spillway_ticket *ticket, struct spillway_result *ret, double start) {
+    struct spillway_error error;
+    int rc;
+    while ((rc = spillway_wait(ticket, 5, ret, &error)) == -SPILLWAY_EAGAIN)
+        sample_memory(b);
+    const double s = now_s() - start;
+    if (rc < 0)
+        fail(error.name, error.text);
+    spillway_ticket_free(ticket);
+    return s;
+}
+
+static struct sw_buffer *buffer_new(struct bench *b, enum sw_buffer_kind kind) {
+    struct sw_err err;
+    struct sw_buffer *buffer;
+    size_t before, after, total;
+    CUDA(cudaMemGetInfo(&before, &total));
+    if (sw_buffer_new(&buffer, kind, b->options.bytes, &err) < 0)
+        fail(sw_buffer_kind_name(kind), err.msg);
+    CUDA(cudaMemGetInfo(&after, &total));
+    b->own_bytes = kind == SW_BUFFER_MEMFD ? 0 : before - after;
+    return buffer;
+}
+
+static void once(struct bench *b, enum sw_buffer_kind kind, double *ret_spill_s, double *ret_restore_s,
+                 struct spillway_result *result) {
+    struct sw_err err;
+    struct spillway_error error;
+    struct spillway_ticket *ticket;
+    struct sw_buffer *buffer = buffer_new(b, kind);
+    if (sw_buffer_upload(buffer, 0, b->content, b->options.bytes, &err) < 0)
+        fail("upload", err.msg);
+    double start = now_s();
+    if (spillway_spill(b->connection, buffer->data, buffer->bytes, NULL, &ticket, &error) < 0)
+        fail(error.name, error.text);
+    *ret_spill_s = finish(b, ticket, result, start);
+    sw_buffer_free(buffer);
+    buffer = buffer_new(b, kind);
+    if (sw_buffer_fill(buffer, 0xEE, &err) < 0)
+        fail("fill", err.msg);
+    start = now_s();
+    if (spillway_restore(b->connection, result->region, buffer->data, buffer->bytes, NULL, 0, &ticket, &error) < 0)
+        fail(error.name, error.text);
+    *ret_restore_s = finish(b, ticket, NULL, start);
+    if (sw_buffer_download(buffer, 0, b->got, b->options.bytes, &err) < 0)
+        fail("download", err.msg);
+    if (memcmp(b->content, b->got, b->options.bytes) != 0)
+        fail(sw_buffer_kind_name(kind), "restored bytes differ");
+    sw_buffer_free(buffer);
+    b->own_bytes = 0;
+}
+
+static void run_kind(struct bench *b, enum sw_buffer_kind kind) {
+    double spill_s[MAX_REPEATS], restore_s[MAX_REPEATS];
+    struct spillway_result result;
+    struct spillway_status status;
+    once(b, kind, &spill_s[0], &restore_s[0], &result); /* warm-up */
+    for (int i = 0; i < b->options.repeats; i++)
+        once(b, kind, &spill_s[i], &restore_s[i], &result);
+    if (spillway_status(b->connection, &status, NULL) < 0)
+        fail("status", "failed");
+    const double n = (double)b->options.bytes / 1e9, ratio = (double)result.raw_bytes / (double)result.stored_bytes;
+    const double spill = n / median(spill_s, b->options.repeats), restore = n / median(restore_s, b->options.repeats);
+    (void)printf("%-18s %14llu %7.3f %8.1f %8.1f %6.2f %6.2f %8llu %8zu  %s\n", sw_buffer_kind_name(kind),
+                 (unsigned long long)b->options.bytes, ratio, spill, restore, spill / (ratio * b->link_down_gbps),
+                 restore / (ratio * b->link_up_gbps), (unsigned long long)(status.scratch_bytes >> 20),
+                 b->worst_growth >> 20, result.codec);
+    (void)fflush(stdout);
+    json_array_append_new(b->rows, json_pack("{s:s,s:I,s:f,s:f,s:f,s:I,s:I,s:s}", "kind", sw_buffer_kind_name(kind),
+                                             "bytes", (json_int_t)b->options.bytes, "ratio", ratio, "spill_gbps", spill,
+                                             "restore_gbps", restore, "scratch_bytes", (json_int_t)status.scratch_bytes,
+                                             "growth_bytes", (json_int_t)b->worst_growth, "codec", result.codec));
+}
+
+static void fill_content(struct bench *b) {
+    b->content = malloc(b->options.bytes);
+    b->got = malloc(b->options.bytes);
+    if (!b->content || !b->got)
+        fail("malloc", "out of memory");
+    const int rc = sw_parallel_fill(b->content, b->options.bytes, b->options.column);
+    if (rc < 0)
+        fail(b->options.column, sw_err_text(rc));
+}
+
+static void usage(FILE *out) {
+    (void)fprintf(out, "usage: bench_roundtrip [OPTION]...\n"
+                       "  -s, --size BYTES      bytes of the region (default 2000000000)\n"
+                       "  -c, --column NAME     tpch (default), random, or a file, tiled\n"
+                       "  -r, --repeat N        measured runs, 1 to 51 (default 5)\n"
+                       "  -1, --one-kind        cudaMalloc only\n"
+                       "  -t, --tier BYTES      host tier, page-locked at start (default: the size and a half)\n"
+                       "  -d, --daemon PATH     spillwayd (default: that of the build)\n"
+                       "  -j, --json FILE       write the rows as JSON too\n"
+                       "  -h, --help\n");
+}
+
+static void parse(struct options *o, int argc, char **argv) {
+    static const struct option longs[] = {
+        {"size", 1, NULL, 's'},     {"column", 1, NULL, 'c'}, {"repeat", 1, NULL, 'r'},
+        {"one-kind", 0, NULL, '1'}, {"tier", 1, NULL, 't'},   {"daemon", 1, NULL, 'd'},
+        {"json", 1, NULL, 'j'},     {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
+    *o = (struct options){2000000000, 0, 5, "tpch", NULL, SW_SPILLWAYD_PATH, false};
+    for (int c; (c = getopt_long(argc, argv, "s:c:r:1t:d:j:h", longs, NULL)) != -1;) {
+        switch (c) {
+        case 's':
+            o->bytes = strtoull(optarg, NULL, 10);
+            break;
+        case 'c':
+            o->column = optarg;
+            break;
+        case 'r':
+            o->repeats = (int)strtol(optarg, NULL, 10);
+            break;
+        case '1':
+            o->one_kind = true;
+            break;
+        case 't':
+            o->tier_bytes = strtoull(optarg, NULL, 10);
+            break;
+        case 'd':
+            o->program = optarg;
+            break;
+        case 'j':
+            o->json_path = optarg;
+            break;
+        default:
+            usage(c == 'h' ? stdout : stderr);
+            exit(c == 'h' ? 0 : 2);
+        }
+    }
+    if (o->bytes == 0 || o->repeats < 1 || o->repeats > MAX_REPEATS || optind < argc) {
+        usage(stderr);
+        exit(2);
+    }
+    if (!o->tier_bytes)
+        o->tier_bytes = o->bytes / 2 * 3;
+}
+
+static void start_daemon(struct bench *b) {
+    char capacity[64], initial[64];
+    const uint64_t slab = (uint64_t)256 << 20, tier = (b->options.tier_bytes + slab - 1) / slab * slab;
+    (void)snprintf(capacity, sizeof capacity, "host_tier_bytes=%llu", (unsigned long long)tier);
+    (void)snprintf(initial, sizeof initial, "host_tier_initial_bytes=%llu", (unsigned long long)tier);
+    const char *const options[] = {
+        "device=auto", "slots=0", "scratch_bytes=256 MiB", "host_tier_slab_bytes=256 MiB", capacity, initial, NULL};
+    sw_test_daemon_start(&b->daemon, b->options.program, options);
+}
+
+int main(int argc, char **argv) {
+    struct bench b = {0};
+    struct spillway_error error;
+    const char *reason = NULL;
+    size_t total;
+    parse(&b.options, argc, argv);
+    start_daemon(&b);
+    if (sw_buffer_usable_kinds(&reason) < SW_BUFFER_KIND_NR) {
+        (void)printf("skipped: %s\n", reason);
+        (void)sw_test_daemon_stop(&b.daemon, SIGTERM);
+        sw_test_daemon_clean(&b.daemon);
+        return 77;
+    }
+    if (spillway_open(&b.connection, b.daemon.socket, &error) < 0)
+        fail(error.name, error.text);
+    b.rows = json_array();
+    b.link_down_gbps = measure_link(cudaMemcpyDeviceToHost);
+    b.link_up_gbps = measure_link(cudaMemcpyHostToDevice);
+    fill_content(&b);
+    CUDA(cudaMemGetInfo(&b.free_at_start, &total));
+    (void)printf("column %s; pinned copy: %.1f GB/s to the host, %.1f GB/s to the GPU; other processes hold %zu MiB\n",
+                 b.options.column, b.link_down_gbps, b.link_up_gbps, (total - b.free_at_start) >> 20);
+    (void)printf("%-18s %14s %7s %8s %8s %6s %6s %8s %8s\n", "memory", "bytes", "ratio", "spill", "restore", "/link",
+                 "/link", "scratch", "growth");
+    (void)printf("%-18s %14s %7s %8s %8s %6s %6s %8s %8s\n", "", "", "", "GB/s", "GB/s", "", "", "MiB", "MiB");
+    for (int kind = SW_BUFFER_CUDA_MALLOC; kind < (b.options.one_kind ? SW_BUFFER_CUDA_MIDDLE : SW_BUFFER_KIND_NR);
+         kind++)
+        run_kind(&b, (enum sw_buffer_kind)kind);
+    spillway_close(b.connection);
+    if (b.options.json_path && json_dump_file(b.rows, b.options.json_path, JSON_INDENT(1)) < 0)
+        fail(b.options.json_path, "cannot write");
+    json_decref(b.rows);
+    free(b.content);
+    free(b.got);
+    const int exit_code = sw_test_daemon_stop(&b.daemon, SIGTERM);
+    sw_test_daemon_clean(&b.daemon);
+    return exit_code != 0;
+}

@@ -1,0 +1,327 @@
+/* roundtrip.c - GPU memory of every kind through a real spillwayd: the same bytes come back, nothing is left behind.
+ *
+ * The daemon is a child that is started before this process touches CUDA; the tests run in one process (no fork). The
+ * path of spillwayd is the first argument, else that of the build. */
+#include "ipc/spillway.h"
+#include "tests/lib/buffer.h"
+#include "tests/lib/content.h"
+#include "tests/lib/spillwayd.h"
+#include "tests/lib/wire.h"
+
+#include <check.h>
+#include <cuda_runtime.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct sw_test_daemon daemon_process;
+static struct spillway *connection;
+static struct spillway_error error;
+static struct sw_err err;
+
+static void cuda_ok(cudaError_t e, const char *call) {
+    ck_assert_msg(e == cudaSuccess, "%s: %s", call, cudaGetErrorString(e));
+}
+#define CUDA(call) cuda_ok((call), #call)
+
+static void ok(int rc) {
+    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
+}
+
+static uint8_t *content_new(size_t bytes, uint64_t seed) {
+    uint8_t *content = malloc(bytes + 1);
+    ck_assert_ptr_nonnull(content);
+    sw_content_fill(content, bytes, SW_CONTENT_MIXED, seed);
+    return content;
+}
+
+static struct sw_buffer *buffer_new(enum sw_buffer_kind kind, uint64_t bytes, const uint8_t *content) {
+    struct sw_buffer *buffer = NULL;
+    ck_assert_msg(sw_buffer_new(&buffer, kind, bytes, &err) == 0, "%s: %s", sw_buffer_kind_name(kind), err.msg);
+    if (content)
+        ck_assert_int_eq(sw_buffer_upload(buffer, 0, content, bytes, &err), 0);
+    else
+        ck_assert_int_eq(sw_buffer_fill(buffer, 0xEE, &err), 0);
+    return buffer;
+}
+
+static void ck_content(const struct sw_buffer *buffer, const uint8_t *content) {
+    uint8_t *got = malloc(buffer->bytes + 1);
+    ck_assert_ptr_nonnull(got);
+    ck_assert_int_eq(sw_buffer_download(buffer, 0, got, buffer->bytes, &err), 0);
+    ck_assert_msg(memcmp(got, content, buffer->bytes) == 0, "%s: bytes differ", sw_buffer_kind_name(buffer->kind));
+    free(got);
+}
+
+static struct spillway_region spill(const struct sw_buffer *buffer, struct CUstream_st *stream) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result;
+    ok(spillway_spill(connection, buffer->data, buffer->bytes, stream, &ticket, &error));
+    ok(spillway_wait(ticket, -1, &result, &error));
+    spillway_ticket_free(ticket);
+    ck_assert_uint_eq(result.raw_bytes, buffer->bytes);
+    return result.region;
+}
+
+static void restore(struct spillway_region region, struct sw_buffer *buffer, unsigned flags) {
+    struct spillway_ticket *ticket = NULL;
+    ok(spillway_restore(connection, region, buffer->data, buffer->bytes, NULL, flags, &ticket, &error));
+    ok(spillway_wait(ticket, -1, NULL, &error));
+    spillway_ticket_free(ticket);
+}
+
+static void round_trip(enum sw_buffer_kind from, enum sw_buffer_kind to, uint64_t bytes) {
+    uint8_t *content = content_new(bytes, bytes + 1);
+    struct sw_buffer *buffer = buffer_new(from, bytes, content);
+    const struct spillway_region region = spill(buffer, NULL);
+    ck_content(buffer, content); /* untouched */
+    sw_buffer_free(buffer);
+    buffer = buffer_new(to, bytes, NULL);
+    restore(region, buffer, 0);
+    ck_content(buffer, content);
+    sw_buffer_free(buffer);
+    free(content);
+}
+
+static const uint64_t sizes[] = {0, 1, 7, 4095, 32768, 100001, 5000003, 40000001};
+
+START_TEST(every_kind_and_size) {
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (!getenv("SW_TEST_SMALL") || sizes[i] < 200000)
+            round_trip((enum sw_buffer_kind)_i, (enum sw_buffer_kind)_i, sizes[i]);
+}
+END_TEST
+
+START_TEST(from_any_kind_to_any_gpu_kind) {
+    for (int from = SW_BUFFER_CUDA_MALLOC; from < SW_BUFFER_KIND_NR; from++)
+        for (int to = SW_BUFFER_CUDA_MALLOC; to < SW_BUFFER_KIND_NR; to++)
+            round_trip((enum sw_buffer_kind)from, (enum sw_buffer_kind)to, 1000003);
+}
+END_TEST
+
+/* Frames made on the GPU are restored to host memory and the other way round. */
+START_TEST(between_gpu_and_host) {
+    round_trip(SW_BUFFER_CUDA_MALLOC, SW_BUFFER_MEMFD, 3000001);
+    round_trip(SW_BUFFER_MEMFD, SW_BUFFER_CUDA_MALLOC, 3000001);
+}
+END_TEST
+
+START_TEST(kept_and_dropped) {
+    uint8_t *content = content_new(2000001, 5);
+    struct sw_buffer *buffer = buffer_new(SW_BUFFER_CUDA_MALLOC, 2000001, content);
+    const struct spillway_region region = spill(buffer, NULL);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(sw_buffer_fill(buffer, 0, &err), 0);
+        restore(region, buffer, SPILLWAY_RESTORE_KEEP);
+        ck_content(buffer, content);
+    }
+    ok(spillway_drop(connection, region, &error));
+    ck_assert_int_eq(spillway_drop(connection, region, &error), -SPILLWAY_ESTALE);
+    sw_buffer_free(buffer);
+    free(content);
+}
+END_TEST
+
+START_TEST(many_in_flight) {
+    enum { N = 24, BYTES = 700001 };
+    uint8_t *content[N];
+    struct sw_buffer *buffers[N];
+    struct spillway_ticket *tickets[N];
+    struct spillway_result results[N];
+    for (int i = 0; i < N; i++) {
+        content[i] = content_new(BYTES, (uint64_t)i);
+        buffers[i] = buffer_new((enum sw_buffer_kind)(SW_BUFFER_CUDA_MALLOC + i % 4), BYTES, content[i]);
+        ok(spillway_spill(connection, buffers[i]->data, BYTES, NULL, &tickets[i], &error));
+    }
+    for (int i = N - 1; i >= 0; i--) {
+        ok(spillway_wait(tickets[i], -1, &results[i], &error));
+        spillway_ticket_free(tickets[i]);
+        ck_assert_int_eq(sw_buffer_fill(buffers[i], 0xEE, &err), 0);
+    }
+    for (int i = 0; i < N; i++)
+        ok(spillway_restore(connection, results[i].region, buffers[i]->data, BYTES, NULL, 0, &tickets[i], &error));
+    for (int i = 0; i < N; i++) {
+        ok(spillway_wait(tickets[i], -1, NULL, &error));
+        spillway_ticket_free(tickets[i]);
+        ck_content(buffers[i], content[i]);
+        sw_buffer_free(buffers[i]);
+        free(content[i]);
+    }
+}
+END_TEST
+
+static void sleep_on_stream(void *arg) {
+    (void)arg;
+    const struct timespec time = {.tv_nsec = 200000000};
+    (void)nanosleep(&time, NULL);
+}
+
+/* Work queued on the caller's stream before the call is part of what is spilled. */
+START_TEST(stream_order) {
+    enum { BYTES = 3000001 };
+    uint8_t *content = content_new(BYTES, 77);
+    struct sw_buffer *buffer = buffer_new(SW_BUFFER_CUDA_MALLOC, BYTES, NULL), *source;
+    cudaStream_t stream;
+    source = buffer_new(SW_BUFFER_CUDA_MALLOC, BYTES, content);
+    CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CUDA(cudaLaunchHostFunc(stream, sleep_on_stream, NULL));
+    CUDA(cudaMemcpyAsync(buffer->data, source->data, BYTES, cudaMemcpyDeviceToDevice, stream));
+    const struct spillway_region region = spill(buffer, stream);
+    ck_assert_int_eq(sw_buffer_fill(buffer, 0, &err), 0);
+    restore(region, buffer, 0);
+    ck_content(buffer, content);
+    CUDA(cudaStreamDestroy(stream));
+    sw_buffer_free(buffer);
+    sw_buffer_free(source);
+    free(content);
+}
+END_TEST
+
+static void refused(const void *data, uint64_t bytes, int code) {
+    struct spillway_ticket *ticket = NULL;
+    const int rc = spillway_spill(connection, data, bytes, NULL, &ticket, &error);
+    ck_assert_msg(rc == code, "%s: %s", error.name, error.text);
+    ck_assert_ptr_null(ticket);
+}
+
+START_TEST(memory_that_cannot_be_shared) {
+    void *managed, *pinned, *pooled, *block;
+    CUDA(cudaMallocManaged(&managed, 4096, cudaMemAttachGlobal));
+    CUDA(cudaHostAlloc(&pinned, 4096, cudaHostAllocDefault));
+    CUDA(cudaMallocAsync(&pooled, 4096, NULL)); /* the default pool has no export */
+    CUDA(cudaStreamSynchronize(NULL));
+    CUDA(cudaMalloc(&block, 1 << 20));
+    refused(managed, 4096, -SPILLWAY_EMEMKIND);
+    refused(pinned, 4096, -SPILLWAY_EMEMKIND);
+    refused(pooled, 4096, -SPILLWAY_EMEMKIND);
+    refused(block, ((uint64_t)1 << 20) + (16 << 20), -SPILLWAY_ERANGE);
+    refused(block, UINT64_MAX, -SPILLWAY_ERANGE);
+    CUDA(cudaFree(managed));
+    CUDA(cudaFreeHost(pinned));
+    CUDA(cudaFree(pooled));
+    CUDA(cudaFree(block));
+}
+END_TEST
+
+static struct sw_msg mem_open_msg(uint32_t mem, uint32_t kind, uint32_t n_parts, uint64_t bytes) {
+    struct cudaDeviceProp prop;
+    struct sw_msg msg = {.header.type = SW_MSG_MEM_OPEN};
+    msg.u.mem_open = (struct sw_msg_mem_open){.mem = mem, .kind = kind, .n_parts = n_parts, .once = 1, .bytes = bytes};
+    CUDA(cudaGetDeviceProperties(&prop, 0));
+    memcpy(msg.u.mem_open.device_uuid, &prop.uuid, sizeof msg.u.mem_open.device_uuid);
+    return msg;
+}
+
+/* Handles that lie: the daemon names the error and goes on. */
+START_TEST(wrong_handles) {
+    struct sw_wire wire;
+    struct sw_region_id id;
+    cudaIpcMemHandle_t handle;
+    void *block;
+    sw_wire_open(&wire, daemon_process.socket);
+    struct sw_msg msg = mem_open_msg(1, SW_MEM_CUDA_IPC, 0, 1 << 20); /* a handle of zeros */
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), 0);
+    ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, 1 << 20, &id), -SW_EIMPORT);
+
+    CUDA(cudaMalloc(&block, 4 << 20));
+    CUDA(cudaIpcGetMemHandle(&handle, block));
+    msg = mem_open_msg(2, SW_MEM_CUDA_IPC, 0, 64 << 20); /* longer than the allocation */
+    memcpy(msg.u.mem_open.handle, &handle, sizeof handle);
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), 0);
+    ck_assert_int_eq(sw_wire_spill(&wire, 2, 32 << 20, 1 << 20, &id), -SW_ERANGE);
+
+    for (uint32_t kind = SW_MEM_CUDA_VMM; kind <= SW_MEM_CUDA_POOL; kind++) { /* a descriptor of something else */
+        const int fd = sw_wire_memfd(NULL, 2 << 20, 0);
+        msg = mem_open_msg(10 + kind, kind, 1, 2 << 20);
+        ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), 0);
+        ck_assert_int_eq(sw_wire_mem_parts(&wire, 10 + kind, 0, 1, 2 << 20, fd, 1), 0);
+        ck_assert_int_eq(sw_wire_spill(&wire, 10 + kind, 0, 4096, &id), -SW_EIMPORT);
+        (void)close(fd);
+    }
+    msg = mem_open_msg(3, SW_MEM_CUDA_IPC, 0, 1 << 20);
+    msg.u.mem_open.device_uuid[0] ^= 0xFF;
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_EDEVICE);
+
+    struct sw_msg request = sw_wire_spill_msg(4, 0, 4096); /* an event that is none */
+    msg = mem_open_msg(4, SW_MEM_CUDA_IPC, 0, 4 << 20);
+    memcpy(msg.u.mem_open.handle, &handle, sizeof handle);
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), 0);
+    request.u.spill.flags = SW_REQ_EVENT;
+    ck_assert_int_eq(sw_wire_call(&wire, &request, NULL, 0), -SW_EIMPORT);
+    sw_wire_close(&wire);
+    CUDA(cudaFree(block));
+    round_trip(SW_BUFFER_CUDA_MALLOC, SW_BUFFER_CUDA_MALLOC, 100001);
+}
+END_TEST
+
+/* Device memory in use is what it was before any of this, and the daemon keeps within its bound. Runs last. */
+START_TEST(nothing_left_behind) {
+    struct spillway_status status;
+    size_t before, after, total;
+    round_trip(SW_BUFFER_CUDA_VMM, SW_BUFFER_CUDA_POOL, 1000003);
+    CUDA(cudaMemGetInfo(&before, &total));
+    for (int kind = SW_BUFFER_CUDA_MALLOC; kind < SW_BUFFER_KIND_NR; kind++)
+        for (int i = 0; i < 5; i++)
+            round_trip((enum sw_buffer_kind)kind, (enum sw_buffer_kind)kind, 9000001);
+    CUDA(cudaMemGetInfo(&after, &total));
+    ck_assert_uint_eq(before, after);
+    ok(spillway_status(connection, &status, &error));
+    ck_assert_uint_eq(status.regions, 0);
+    ck_assert_uint_eq(status.mapped_memories, 0);
+    ck_assert_uint_eq(status.tier_used_bytes, 0);
+    ck_assert_uint_gt(status.scratch_bytes, 0);
+    ck_assert_uint_le(status.scratch_bytes, status.scratch_limit_bytes);
+}
+END_TEST
+
+static Suite *make_suite(void) {
+    TCase *cases = tcase_create("roundtrip");
+    tcase_set_timeout(cases, 0);
+    tcase_add_loop_test(cases, every_kind_and_size, 0, SW_BUFFER_KIND_NR);
+    tcase_add_test(cases, from_any_kind_to_any_gpu_kind);
+    tcase_add_test(cases, between_gpu_and_host);
+    tcase_add_test(cases, kept_and_dropped);
+    tcase_add_test(cases, many_in_flight);
+    tcase_add_test(cases, stream_order);
+    tcase_add_test(cases, memory_that_cannot_be_shared);
+    tcase_add_test(cases, wrong_handles);
+    tcase_add_test(cases, nothing_left_behind);
+    Suite *suite = suite_create("gpu roundtrip");
+    suite_add_tcase(suite, cases);
+    return suite;
+}
+
+static int run(void) {
+    SRunner *runner = srunner_create(make_suite());
+    srunner_set_fork_status(runner, CK_NOFORK); /* one CUDA context for all tests */
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed;
+}
+
+int main(int argc, char **argv) {
+    static const char *const options[] = {"device=auto", "slots=0", "host_tier_bytes=512 MiB",
+                                          "host_tier_initial_bytes=512 MiB", NULL};
+    const char *reason = NULL;
+    sw_test_daemon_start(&daemon_process, argc > 1 ? argv[1] : SW_SPILLWAYD_PATH, options);
+    int failed = 1;
+    if (sw_buffer_usable_kinds(&reason) < SW_BUFFER_KIND_NR) {
+        (void)printf("skipped: %s\n", reason);
+        failed = 77;
+    } else if (spillway_open(&connection, daemon_process.socket, &error) < 0) {
+        (void)printf("spillway_open: %s\n", error.text);
+    } else {
+        failed = run() > 0;
+        spillway_close(connection);
+    }
+    const int exit_code = sw_test_daemon_stop(&daemon_process, SIGTERM);
+    if (exit_code != 0)
+        (void)printf("spillwayd exited with %d, its log is %s\n", exit_code, daemon_process.log);
+    else
+        sw_test_daemon_clean(&daemon_process);
+    return failed ? failed : exit_code != 0;
+}

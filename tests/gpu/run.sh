@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Runs everything that needs a GPU from a finished build: tests, sanitizers, benchmarks. Builds nothing, needs no network.
+#
+#   tests/gpu/run.sh BUILD OUT [PART...]    PART: test sanitize codec roundtrip (default: all); columns: the files in $COLUMNS_DIR
+#
+# BUILD is a build folder (cmake --preset gpu-portable), possibly copied from another machine. Logs and tables go to OUT.
+set -uo pipefail
+
+build=${1:?usage: run.sh BUILD OUT [PART...]}
+out=${2:?usage: run.sh BUILD OUT [PART...]}
+shift 2
+parts=${*:-test sanitize codec roundtrip}
+columns=${COLUMNS_DIR:+$(ls "$COLUMNS_DIR"/*)}
+daemon=$build/daemon/spillwayd
+failed=0
+mkdir -p "$out"
+
+# step NAME COMMAND...: runs, logs, notes a failure; 77 is "skipped".
+step() {
+    local name=$1 rc
+    shift
+    echo "== $name"
+    "$@" >"$out/$name.log" 2>&1
+    rc=$?
+    tail -n "${LINES_SHOWN:-4}" "$out/$name.log"
+    case $rc in
+    0) ;;
+    77) echo "-- $name: skipped" ;;
+    *)
+        echo "-- $name: FAILED ($rc)"
+        failed=1
+        ;;
+    esac
+}
+
+wants() { [[ " $parts " == *" $1 "* ]]; }
+
+if wants test; then
+    step gpu_codec "$build/tests/gpu_codec"
+    step gpu_roundtrip "$build/tests/gpu_roundtrip" "$daemon"
+fi
+if wants sanitize; then
+    export SW_TEST_SMALL=1
+    for tool in memcheck racecheck; do
+        step "codec_$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/gpu_codec"
+        step "roundtrip_$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 --target-processes all \
+            "$build/tests/gpu_roundtrip" "$daemon"
+    done
+    unset SW_TEST_SMALL
+fi
+if wants codec; then
+    LINES_SHOWN=100
+    step codec_2gb "$build/tests/bench/bench_codec" -s 2000000000 -r 11 -j "$out/codec_2gb.json" tpch random
+    # shellcheck disable=SC2086 # one word per column
+    [[ -z $columns ]] || step codec_columns "$build/tests/bench/bench_codec" -s 500000000 -r 11 \
+        -j "$out/codec_columns.json" $columns
+fi
+if wants roundtrip; then
+    LINES_SHOWN=100
+    bench=("$build/tests/bench/bench_roundtrip" -d "$daemon")
+    step roundtrip_2gb "${bench[@]}" -s 2000000000 -r 5 -j "$out/roundtrip_2gb.json"
+    step roundtrip_20gb "${bench[@]}" -s 20000000000 -r 1 -t 9000000000 -j "$out/roundtrip_20gb.json"
+    step roundtrip_random "${bench[@]}" -s 2000000000 -c random -1 -j "$out/roundtrip_random.json"
+fi
+exit $failed
