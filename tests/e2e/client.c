@@ -317,7 +317,7 @@ END_TEST
 START_TEST(killed_in_mid_spill) {
     struct sw_test_daemon own;
     struct spillway_ticket *none;
-    struct memory m = new_memory(24 * MIB);
+    struct memory m = new_memory(8 * MIB);
     fill(m.data, m.bytes, 8);
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, NULL);
     connect_to(&own);

@@ -1,0 +1,77 @@
+#!/bin/sh
+# Installs libspillway from a build into a temporary folder and uses it as an engine would: compiles the README's example
+# by pkg-config and by find_package, and runs it against a real daemon.
+# package.sh SOURCE_DIR BUILD_DIR SPILLWAYD C_COMPILER [C_FLAGS]
+# shellcheck disable=SC2046,SC2086 # flags are lists of words
+set -eu
+source=$1 build=$2 spillwayd=$3 cc=$4 flags=${5:-}
+folder=$(mktemp -d)
+daemon=
+finish() {
+    [ -z "$daemon" ] || kill "$daemon" 2>/dev/null || true
+    rm -rf "$folder"
+}
+trap finish EXIT
+trap 'exit 1' HUP INT TERM
+fail() {
+    echo "package.sh: $*" >&2
+    exit 1
+}
+
+# The README shows this very file.
+sed -n '/^<!-- example.c begins -->$/,/^<!-- example.c ends -->$/p' "$source/README.md" | sed '1,2d;$d' | sed '$d' \
+    >"$folder/shown.c"
+cmp "$folder/shown.c" "$source/tests/example/example.c" || fail "README.md shows another example than tests/example"
+[ "$(wc -l <"$folder/shown.c")" -le 60 ] || fail "the example has more than 60 lines"
+
+prefix=$folder/usr
+cmake --install "$build" --prefix "$prefix" --component client >"$folder/install.log" || fail "cmake --install failed"
+pc=$(dirname "$(find "$prefix" -name spillway.pc)")
+lib=$(dirname "$pc")
+for file in "$lib/libspillway.so.0" "$lib/libspillway.so" "$lib/libspillway.a" "$prefix/include/spillway/spillway.h" \
+    "$prefix/include/spillway/spillway_errors.h" "$lib/cmake/Spillway/SpillwayConfig.cmake"; do
+    [ -e "$file" ] || fail "$file was not installed"
+done
+
+# A name outside the API would clash with an engine's own some day.
+nm -D --defined-only "$lib/libspillway.so" | awk '{print $NF}' | sed 's/@.*//' >"$folder/exports"
+grep -q '^spillway_open$' "$folder/exports" || fail "spillway_open is not exported"
+if grep -v -e '^spillway_[a-z_]*$' -e '^SPILLWAY_0$' "$folder/exports"; then
+    fail "libspillway.so exports more than spillway_*"
+fi
+
+strict="-Wall -Wextra -Wpedantic -Werror"
+echo '#include <spillway.h>' >"$folder/header.c"
+export PKG_CONFIG_PATH="$pc"
+$cc -std=c99 $strict $(pkg-config --cflags spillway) -fsyntax-only "$folder/header.c" || fail "spillway.h is not C99"
+$cc -xc++ $strict $(pkg-config --cflags spillway) -fsyntax-only "$folder/header.c" || fail "spillway.h is not C++"
+$cc $flags -Wall -Wextra -Werror "$source/tests/example/example.c" $(pkg-config --cflags --libs spillway) \
+    -o "$folder/by_pkg_config" || fail "the example does not compile by pkg-config"
+
+mkdir "$folder/engine"
+cat >"$folder/engine/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.20)
+project(engine LANGUAGES C)
+find_package(Spillway 0.1 REQUIRED)
+foreach(kind spillway spillway_static)
+  add_executable(by_${kind} ${EXAMPLE})
+  target_link_libraries(by_${kind} PRIVATE Spillway::${kind})
+endforeach()
+END
+(cmake -S "$folder/engine" -B "$folder/engine/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
+    -DCMAKE_C_FLAGS="$flags" -DEXAMPLE="$source/tests/example/example.c" && cmake --build "$folder/engine/build") \
+    >"$folder/engine.log" 2>&1 || { cat "$folder/engine.log"; fail "the example does not build by find_package"; }
+
+"$spillwayd" --set device=host --set data_socket="$folder/data.sock" --set "scratch_bytes=64 MiB" \
+    --set "host_tier_bytes=64 MiB" --set "host_tier_slab_bytes=4 MiB" --set "host_tier_initial_bytes=4 MiB" \
+    2>"$folder/log" &
+daemon=$!
+until grep -q '^[^"]*event=ready ' "$folder/log"; do
+    kill -0 "$daemon" 2>/dev/null || { cat "$folder/log"; fail "spillwayd did not start"; }
+    sleep 0.05
+done
+for program in "$folder/by_pkg_config" "$folder/engine/build/by_spillway" "$folder/engine/build/by_spillway_static"; do
+    LD_LIBRARY_PATH=$lib "$program" "$folder/data.sock" >"$folder/said" || { cat "$folder/log"; fail "$program failed"; }
+    grep -q '^every byte is back$' "$folder/said" || fail "$program did not get its bytes back"
+done
+[ "$(grep -c 'event=restore.done' "$folder/log")" = 3 ] || fail "the daemon did not serve three restores"
