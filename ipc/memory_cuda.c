@@ -257,7 +257,9 @@ static uint32_t count_allocations(struct sw_cuda *cuda, CUdeviceptr address, CUd
 static int export_allocation(struct sw_cuda *cuda, CUdeviceptr base, int ordinal, int *ret_fd, struct sw_err *err) {
     CUmemGenericAllocationHandle allocation;
     CUmemAllocationProp properties;
-    CUresult result = cuda->retain_allocation(&allocation, (void *)(uintptr_t)base);
+    void *address; /* an address of the device in the disguise that this call wants */
+    memcpy(&address, &base, sizeof address);
+    CUresult result = cuda->retain_allocation(&allocation, address);
     if (result != CUDA_SUCCESS)
         return fail(cuda, err, -SW_EMEMKIND, result, "memory was not allocated in a way that can be shared",
                     "cuMemRetainAllocationHandle");

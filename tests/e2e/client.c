@@ -13,7 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 120000, MIB = 1 << 20 };
+enum { WAIT_MS = 120000 };
+static const size_t mib = 1 << 20;
 
 static struct sw_test_daemon daemon_process;
 static struct spillway *connection;
@@ -156,37 +157,38 @@ START_TEST(every_size_comes_back) {
 END_TEST
 
 START_TEST(odd_places_inside_a_memfd) {
-    static const size_t places[][2] = {{1, 1000}, {4095, 2}, {4097, 70001}, {123457, 300000}, {MIB - 1, 1}};
-    struct memory m = new_memory(MIB), back = new_memory(MIB);
-    fill(m.data, MIB, 3);
+    static const size_t places[][2] = {{1, 1000}, {4095, 2}, {4097, 70001}, {123457, 300000}, {1048575, 1}};
+    struct memory m = new_memory(mib), back = new_memory(mib);
+    fill(m.data, mib, 3);
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        const size_t at = places[i][0], bytes = places[i][1], to = MIB - at - bytes; /* elsewhere in the other one */
-        memset(back.data, 0, MIB);
+        const size_t at = places[i][0], bytes = places[i][1], to = mib - at - bytes; /* elsewhere in the other one */
+        memset(back.data, 0, mib);
         const struct spillway_region region = spilled(m.data + at, bytes);
         ck_assert_int_eq(finish(restore(region, back.data + to, bytes, 0), NULL), 0);
         ck_assert(memcmp(back.data + to, m.data + at, bytes) == 0);
-        ck_assert(all_zero(back.data, to) && all_zero(back.data + to + bytes, MIB - to - bytes));
+        ck_assert(all_zero(back.data, to) && all_zero(back.data + to + bytes, mib - to - bytes));
     }
-    ck_assert(holds(m.data, MIB, 3));
+    ck_assert(holds(m.data, mib, 3));
     free_memory(&m);
     free_memory(&back);
 }
 END_TEST
 
 START_TEST(sixty_four_at_once) {
-    enum { N = 64, EACH = 200001 };
-    struct memory m = new_memory(N * EACH);
+    enum { N = 64 };
+    const size_t each = 200001;
+    struct memory m = new_memory(N * each);
     struct spillway_ticket *tickets[N];
     struct spillway_result results[N];
     for (unsigned i = 0; i < N; i++) {
-        fill(m.data + i * EACH, EACH, i);
-        tickets[i] = spill(m.data + i * EACH, EACH);
+        fill(m.data + i * each, each, i);
+        tickets[i] = spill(m.data + i * each, each);
     }
     for (unsigned i = N; i-- > 0;)
         ck_assert_int_eq(finish(tickets[i], &results[i]), 0);
     memset(m.data, 0, m.bytes);
     for (unsigned i = 0; i < N; i++)
-        tickets[i] = restore(results[i].region, m.data + i * EACH, EACH, 0);
+        tickets[i] = restore(results[i].region, m.data + i * each, each, 0);
     for (int n_done = 0; n_done < N;) {
         struct pollfd p = {.fd = spillway_fd(connection), .events = POLLIN};
         ck_assert_int_eq(poll(&p, 1, WAIT_MS), 1);
@@ -196,7 +198,7 @@ START_TEST(sixty_four_at_once) {
     }
     for (unsigned i = 0; i < N; i++) {
         ck_assert_int_eq(spillway_wait(tickets[i], 0, &results[i], &error), 0);
-        ck_assert(holds(m.data + i * EACH, EACH, i));
+        ck_assert(holds(m.data + i * each, each, i));
         spillway_ticket_free(tickets[i]);
     }
     free_memory(&m);
@@ -265,7 +267,7 @@ END_TEST
 
 START_TEST(a_freed_ticket_leaves_no_region) {
     struct spillway_status status = {.regions = 1};
-    struct memory m = new_memory(4 * MIB);
+    struct memory m = new_memory(4 * mib);
     fill(m.data, m.bytes, 7);
     spillway_ticket_free(spill(m.data, m.bytes));
     for (int i = 0; i < 1000 && (status.regions || status.mapped_memories); i++) {
@@ -281,30 +283,31 @@ END_TEST
 
 /* 64 MiB of tier, pieces of 12 MiB that do not compress: the sixth does not fit. */
 START_TEST(a_full_arena_costs_one_spill) {
-    enum { N = 6, EACH = 12 * MIB };
-    struct memory m = new_memory(EACH);
+    enum { N = 6 };
+    const size_t each = 12 * mib;
+    struct memory m = new_memory(each);
     struct spillway_region regions[N];
     unsigned n = 0;
     int rc = 0;
     for (; n < N; n++) {
         struct spillway_result result;
-        sw_content_fill(m.data, EACH, SW_CONTENT_RANDOM, n);
-        rc = finish(spill(m.data, EACH), &result);
+        sw_content_fill(m.data, each, SW_CONTENT_RANDOM, n);
+        rc = finish(spill(m.data, each), &result);
         if (rc < 0)
             break;
         regions[n] = result.region;
     }
     ck_assert_uint_eq(n, 5);
     ck_failed(rc, SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST);
-    uint8_t *expected = malloc(EACH);
+    uint8_t *expected = malloc(each);
     ck_assert_ptr_nonnull(expected);
-    sw_content_fill(expected, EACH, SW_CONTENT_RANDOM, n);
-    ck_assert(memcmp(m.data, expected, EACH) == 0); /* its bytes are where they were */
+    sw_content_fill(expected, each, SW_CONTENT_RANDOM, n);
+    ck_assert(memcmp(m.data, expected, each) == 0); /* its bytes are where they were */
     ck_assert_int_eq(spillway_drop(connection, regions[0], &error), 0);
-    const struct spillway_region late = spilled(m.data, EACH);
-    memset(m.data, 0, EACH);
-    ck_assert_int_eq(finish(restore(late, m.data, EACH, 0), NULL), 0);
-    ck_assert(memcmp(m.data, expected, EACH) == 0);
+    const struct spillway_region late = spilled(m.data, each);
+    memset(m.data, 0, each);
+    ck_assert_int_eq(finish(restore(late, m.data, each, 0), NULL), 0);
+    ck_assert(memcmp(m.data, expected, each) == 0);
     free(expected);
     free_memory(&m);
 }
@@ -317,7 +320,7 @@ END_TEST
 START_TEST(killed_in_mid_spill) {
     struct sw_test_daemon own;
     struct spillway_ticket *none;
-    struct memory m = new_memory(8 * MIB);
+    struct memory m = new_memory(8 * mib);
     fill(m.data, m.bytes, 8);
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, NULL);
     connect_to(&own);

@@ -146,7 +146,7 @@ static void expect_end(int socket) {
 
 static struct spillway *connection;
 static struct spillway_error error;
-static const void *data;
+static void *data;
 
 static unsigned open_descriptors(void) {
     unsigned n = 0;
@@ -679,8 +679,7 @@ END_TEST
 START_TEST(arguments_are_checked) {
     struct spillway_ticket *none = NULL;
     open_to(serve_one);
-    ck_error(spillway_restore(connection, (struct spillway_region){1, 1}, (void *)(uintptr_t)data, BYTES, NULL, 2,
-                              &none, &error),
+    ck_error(spillway_restore(connection, (struct spillway_region){1, 1}, data, BYTES, NULL, 2, &none, &error),
              SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST, "0x2");
     ck_error(spillway_spill(connection, NULL, 1, NULL, &none, &error), SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST, "NULL");
     ck_error(spillway_spill(connection, &none, 8, NULL, &none, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST,

@@ -13,7 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, PAGES = 16, BYTES = PAGES * PAGE };
+#define PAGE 4096L
+#define BYTES (16 * PAGE)
 
 static unsigned open_descriptors(void) {
     unsigned n = 0;
