@@ -31,14 +31,27 @@ static int open_host(struct sw_service *service, const struct sw_device_config *
     return 0;
 }
 
+static uint64_t largest_chunk_bytes(const struct sw_service *service) {
+    uint64_t largest = 0;
+    for (unsigned i = 0; i < service->n_devices; i++) {
+        const struct sw_device *device = service->devices[i];
+        const uint64_t chunk_bytes = device->ops->info(device)->chunk_bytes;
+        largest = chunk_bytes > largest ? chunk_bytes : largest;
+    }
+    return largest;
+}
+
 int sw_devices_open(struct sw_service *service, struct sw_err *err) {
-    const struct sw_device_config config = {.scratch_bytes = service->config->scratch_bytes,
-                                            .n_slots = (unsigned)service->config->slots,
-                                            .chunk_bytes = service->config->chunk_bytes};
+    struct sw_device_config config = {.scratch_bytes = service->config->scratch_bytes,
+                                      .n_slots = (unsigned)service->config->slots,
+                                      .chunk_bytes = service->config->chunk_bytes};
     const char *wanted = service->config->device;
     int rc = strcmp(wanted, "host") == 0 ? 0 : open_gpus(service, &config, err);
     if (rc == 0 && strcmp(wanted, "cuda") == 0 && service->n_gpus == 0)
         rc = sw_err_set(err, -SW_EDEVICE, SW_SCOPE_DAEMON, "device=cuda, but no CUDA GPU can be used");
+    /* The host device takes the GPUs' chunks, so that it can restore what they have spilled. */
+    if (rc == 0 && service->n_gpus > 0)
+        config.chunk_bytes = largest_chunk_bytes(service);
     if (rc == 0)
         rc = open_host(service, &config, err);
     if (rc < 0)

@@ -44,7 +44,8 @@ struct sw_job {
     /* Results. */
     struct sw_err err; /* code 0: success */
     uint64_t stored_bytes, codec_raw_bytes[SW_CODEC_NR];
-    uint64_t started_us; /* when it was first dealt with, 0: never */
+    uint64_t started_us;            /* when it was first dealt with, 0: never */
+    uint64_t mapped_us, planned_us; /* when the memory was mapped, the first plan made; 0: never */
 
     /* The pipeline's own. */
     enum sw_job_stage stage;

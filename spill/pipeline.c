@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "spill/policy.h"
 
 #include <string.h>
@@ -67,8 +68,19 @@ static int job_map(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err
     return 0;
 }
 
+/* Microseconds of each stage, for whoever looks for the slow one; a stage that was not reached counts 0. */
+static void job_log(const struct sw_job *job, uint64_t moved_us, uint64_t end_us) {
+    const uint64_t mapped = job->mapped_us ? job->mapped_us : moved_us;
+    const uint64_t planned = job->planned_us ? job->planned_us : mapped;
+    sw_log(SW_LOG_DEBUG, "job.stages", "kind=%s bytes=%llu map_us=%llu plan_us=%llu move_us=%llu unmap_us=%llu",
+           job->kind == SW_JOB_SPILL ? "spill" : "restore", (unsigned long long)job->bytes,
+           (unsigned long long)(mapped - job->started_us), (unsigned long long)(planned - mapped),
+           (unsigned long long)(moved_us - planned), (unsigned long long)(end_us - moved_us));
+}
+
 /* The worker's side of a job is over. */
 static void job_finish(struct sw_pipeline *p, struct sw_job *job) {
+    const uint64_t moved_us = sw_clock_us();
     sw_list_remove(&job->node);
     if (job->err.code && job->kind == SW_JOB_SPILL) {
         sw_frames_free(job->frames, p->tier);
@@ -78,6 +90,8 @@ static void job_finish(struct sw_pipeline *p, struct sw_job *job) {
         job_unmap(p, job);
         sw_mem_desc_fini(&job->mem->desc); /* still there if mapping failed */
     }
+    if (job->started_us)
+        job_log(job, moved_us, sw_clock_us());
     p->sink.finished(job, p->sink.arg);
 }
 
@@ -131,6 +145,7 @@ static int start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) 
     int rc = job_map(p, job, err);
     if (rc)
         return rc;
+    job->mapped_us = sw_clock_us();
     if (job->kind == SW_JOB_SPILL) {
         job->frames = sw_frames_new(job->bytes, sw_policy_chunk_bytes(job->bytes, device_chunk_bytes, p->n_slots));
         if (!job->frames)
@@ -177,8 +192,10 @@ static void prepared(struct sw_pipeline *p, const struct slot *slot) {
     if (job->kind == SW_JOB_SPILL && rest > 0) {
         job->plan = *p->device->ops->plan(p->device, slot_index(p, slot));
         job->plan_number++;
-        if (job->plan_number == 1)
+        if (job->plan_number == 1) {
+            job->planned_us = sw_clock_us();
             job_set_phase(p, job, SW_PHASE_ENCODING);
+        }
     }
     job->stage = SW_STAGE_RUNNING;
 }

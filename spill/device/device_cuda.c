@@ -18,7 +18,9 @@ enum { MAX_SLOTS = 16, DEFAULT_SLOTS = 4 };
 #define CHUNK_ALIGN_BYTES ((uint64_t)32 << 10)
 #define PART_ALIGN_BYTES ((uint64_t)256)      /* of the parts of a slot's memory: what cudaMalloc would give */
 #define DEVICE_PAGE_BYTES ((uint64_t)2 << 20) /* cudaMalloc takes whole ones */
-#define MIN_WARM_UP_BYTES ((size_t)CHUNK_ALIGN_BYTES)
+/* Left of the bound for what the driver takes itself while clients' memory is mapped: 4 MiB were seen (H200). */
+#define DRIVER_RESERVE_BYTES ((uint64_t)8 << 20)
+#define WARM_UP_BYTES CHUNK_ALIGN_BYTES
 
 /* What a slot and its stream exchange; pinned. */
 struct exchange {
@@ -427,11 +429,13 @@ static uint64_t largest_chunk(uint64_t scratch_bytes, unsigned n_slots) {
 
 static int choose_sizes(const struct sw_device_config *config, struct sw_device_info *info, struct sw_err *err) {
     const unsigned n = config->n_slots ? config->n_slots : DEFAULT_SLOTS;
+    const uint64_t bound =
+        config->scratch_bytes > DRIVER_RESERVE_BYTES ? config->scratch_bytes - DRIVER_RESERVE_BYTES : 0;
     uint64_t chunk = config->chunk_bytes;
     if (n <= MAX_SLOTS && !chunk)
-        chunk = largest_chunk(config->scratch_bytes, n);
+        chunk = largest_chunk(bound, n);
     if (n > MAX_SLOTS || !chunk || chunk % CHUNK_ALIGN_BYTES || chunk > SW_FRAME_MAX_RAW_BYTES ||
-        slots_bytes(chunk, n) > config->scratch_bytes)
+        slots_bytes(chunk, n) > bound)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_DEVICE,
                           "GPU: %u slots (at most %d) of chunks of %llu bytes (a multiple of 32 KiB) exceed %llu bytes",
                           n, MAX_SLOTS, (unsigned long long)chunk, (unsigned long long)config->scratch_bytes);
@@ -481,10 +485,10 @@ static int describe(struct device_cuda *d, struct sw_err *err) {
  * slot 0's sample, which make_plan overwrites with the same bytes. */
 static int warm_up_codec(struct device_cuda *d, const struct sw_plan *plan, uint8_t *h_frame, struct sw_err *err) {
     const struct sw_device_ops *ops = d->device.ops;
-    struct sw_mapping sample = {.address = (uintptr_t)d->slots[0].parts.d_sample, .bytes = MIN_WARM_UP_BYTES};
+    struct sw_mapping sample = {.address = (uintptr_t)d->slots[0].parts.d_sample, .bytes = WARM_UP_BYTES};
     struct sw_slot_result result;
     struct sw_frame_layout layout;
-    int rc = ops->encode(&d->device, 0, plan, &sample, 0, MIN_WARM_UP_BYTES, err);
+    int rc = ops->encode(&d->device, 0, plan, &sample, 0, WARM_UP_BYTES, err);
     if (rc == 0)
         rc = ops->slot_wait(&d->device, 0, &result, err);
     if (rc == 0)
@@ -502,16 +506,16 @@ static int warm_up_codec(struct device_cuda *d, const struct sw_plan *plan, uint
 
 static int warm_up(struct device_cuda *d, struct sw_err *err) {
     const struct sw_device_ops *ops = d->device.ops;
-    const struct sw_mapping sample = {.address = (uintptr_t)d->slots[0].parts.d_sample, .bytes = MIN_WARM_UP_BYTES};
+    const struct sw_mapping sample = {.address = (uintptr_t)d->slots[0].parts.d_sample, .bytes = WARM_UP_BYTES};
     struct sw_slot_result result;
     struct sw_plan raw;
     sw_plan_init_raw(&raw);
-    uint8_t *h_frame = sw_alloc(sw_frame_bound_bytes(MIN_WARM_UP_BYTES));
+    uint8_t *h_frame = sw_alloc(sw_frame_bound_bytes(WARM_UP_BYTES));
     if (!h_frame)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "no memory for the device's self-test");
-    int rc = check(cudaMemset(d->slots[0].parts.d_sample, ' ', MIN_WARM_UP_BYTES), err, "cudaMemset");
+    int rc = check(cudaMemset(d->slots[0].parts.d_sample, ' ', WARM_UP_BYTES), err, "cudaMemset");
     if (rc == 0)
-        rc = ops->make_plan(&d->device, 0, &sample, 0, MIN_WARM_UP_BYTES, err);
+        rc = ops->make_plan(&d->device, 0, &sample, 0, WARM_UP_BYTES, err);
     if (rc == 0)
         rc = ops->slot_wait(&d->device, 0, &result, err);
     if (rc == 0)

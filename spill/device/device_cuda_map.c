@@ -25,6 +25,9 @@ static bool is_sticky(cudaError_t error) {
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
     case cudaErrorContextIsDestroyed:
+#if CUDART_VERSION >= 13000
+    case cudaErrorContained:
+#endif
     case cudaErrorUnknown:
         return true;
     default:
@@ -50,7 +53,7 @@ int sw_cuda_fail(struct sw_err *err, cudaError_t error, const char *call) {
 }
 
 int sw_cuda_check_lost(int rc, struct sw_err *err) {
-    if (rc == -SW_EGPU && is_sticky((cudaError_t)err->cuda)) {
+    if (rc == -SW_EGPU && err && is_sticky((cudaError_t)err->cuda)) {
         err->code = rc = -SW_EGPULOST;
         err->scope = SW_SCOPE_DEVICE;
     }
@@ -114,14 +117,20 @@ void sw_cuda_driver_fini(struct sw_cuda_driver *driver) {
 
 /* ---- the three kinds ---- */
 
-/* What the driver says about the address decides, not the client. */
+/* What the driver says about the address decides, not the client. Imported pool memory may be known to it by its
+ * attributes only. */
 static int check_range(const struct sw_cuda_driver *driver, const struct sw_mapping *m, struct sw_err *err) {
-    CUdeviceptr base;
-    size_t bytes;
-    const CUresult result = driver->address_range(&base, &bytes, m->address);
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    CUresult result = driver->address_range(&base, &bytes, m->address);
+    if (result != CUDA_SUCCESS) {
+        result = driver->pointer_attribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, m->address);
+        if (result == CUDA_SUCCESS)
+            result = driver->pointer_attribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, m->address);
+    }
     if (result != CUDA_SUCCESS)
-        return sw_cuda_import_fail(driver, err, result, "cuMemGetAddressRange");
-    const uint64_t there = bytes - (m->address - base);
+        return sw_cuda_import_fail(driver, err, result, "extent of the imported allocation");
+    const uint64_t before = m->address - base, there = before <= bytes ? bytes - before : 0;
     if (m->bytes > there)
         return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "allocation has %llu bytes, the client says %llu",
                           (unsigned long long)there, (unsigned long long)m->bytes);

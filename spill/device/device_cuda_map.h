@@ -15,7 +15,7 @@
 /* X(member, entry point, version of its type in cudaTypedefs.h) */
 #define SW_CUDA_DRIVER(X) \
     X(error_name, cuGetErrorName, 6000) X(device_get, cuDeviceGet, 2000) X(device_uuid, cuDeviceGetUuid, 11040) \
-    X(address_range, cuMemGetAddressRange, 3020) \
+    X(address_range, cuMemGetAddressRange, 3020) X(pointer_attribute, cuPointerGetAttribute, 4000) \
     X(ipc_open, cuIpcOpenMemHandle, 11000) X(ipc_close, cuIpcCloseMemHandle, 4010) \
     X(import_allocation, cuMemImportFromShareableHandle, 10020) X(release_allocation, cuMemRelease, 10020) \
     X(granularity, cuMemGetAllocationGranularity, 10020) X(reserve, cuMemAddressReserve, 10020) \

@@ -3,7 +3,8 @@
  *
  * Starts the daemon itself (before CUDA is touched). Each row: median of the repeats, from the client's call to its
  * completion. "growth" is the device memory that all other processes took on top of what they held before the first
- * spill, the worst of many samples taken while operations ran: scratch that was not there at start would show. See
+ * spill, the worst of many samples taken while operations of the warm-up ran: scratch that was not there at start would
+ * show. See
  * --help. */
 #include "ipc/spillway.h"
 #include "tests/lib/buffer.h"
@@ -25,7 +26,7 @@ struct options {
     uint64_t bytes, tier_bytes;
     int repeats;
     const char *column, *json_path, *program;
-    bool one_kind;
+    bool one_kind, log;
 };
 
 struct bench {
@@ -91,11 +92,12 @@ static void sample_memory(struct bench *b) {
         b->worst_growth = others - free_bytes;
 }
 
-/* Waits for a ticket, watching device memory; returns the seconds since `start`. */
-static double finish(struct bench *b, struct spillway_ticket *ticket, struct spillway_result *ret, double start) {
+/* Waits for a ticket; returns the seconds since `start`. watch: looks at device memory meanwhile, which costs time. */
+static double finish(struct bench *b, struct spillway_ticket *ticket, struct spillway_result *ret, double start,
+                     bool watch) {
     struct spillway_error error;
     int rc;
-    while ((rc = spillway_wait(ticket, 5, ret, &error)) == -SPILLWAY_EAGAIN)
+    while ((rc = spillway_wait(ticket, watch ? 1 : -1, ret, &error)) == -SPILLWAY_EAGAIN)
         sample_memory(b);
     const double s = now_s() - start;
     if (rc < 0)
@@ -116,7 +118,7 @@ static struct sw_buffer *buffer_new(struct bench *b, enum sw_buffer_kind kind) {
     return buffer;
 }
 
-static void once(struct bench *b, enum sw_buffer_kind kind, double *ret_spill_s, double *ret_restore_s,
+static void once(struct bench *b, enum sw_buffer_kind kind, bool watch, double *ret_spill_s, double *ret_restore_s,
                  struct spillway_result *result) {
     struct sw_err err;
     struct spillway_error error;
@@ -127,7 +129,7 @@ static void once(struct bench *b, enum sw_buffer_kind kind, double *ret_spill_s,
     double start = now_s();
     if (spillway_spill(b->connection, buffer->data, buffer->bytes, NULL, &ticket, &error) < 0)
         fail(error.name, error.text);
-    *ret_spill_s = finish(b, ticket, result, start);
+    *ret_spill_s = finish(b, ticket, result, start, watch);
     sw_buffer_free(buffer);
     buffer = buffer_new(b, kind);
     if (sw_buffer_fill(buffer, 0xEE, &err) < 0)
@@ -135,7 +137,7 @@ static void once(struct bench *b, enum sw_buffer_kind kind, double *ret_spill_s,
     start = now_s();
     if (spillway_restore(b->connection, result->region, buffer->data, buffer->bytes, NULL, 0, &ticket, &error) < 0)
         fail(error.name, error.text);
-    *ret_restore_s = finish(b, ticket, NULL, start);
+    *ret_restore_s = finish(b, ticket, NULL, start, watch);
     if (sw_buffer_download(buffer, 0, b->got, b->options.bytes, &err) < 0)
         fail("download", err.msg);
     if (memcmp(b->content, b->got, b->options.bytes) != 0)
@@ -148,9 +150,10 @@ static void run_kind(struct bench *b, enum sw_buffer_kind kind) {
     double spill_s[MAX_REPEATS], restore_s[MAX_REPEATS];
     struct spillway_result result;
     struct spillway_status status;
-    once(b, kind, &spill_s[0], &restore_s[0], &result); /* warm-up */
+    b->worst_growth = 0;
+    once(b, kind, true, &spill_s[0], &restore_s[0], &result); /* warm-up */
     for (int i = 0; i < b->options.repeats; i++)
-        once(b, kind, &spill_s[i], &restore_s[i], &result);
+        once(b, kind, false, &spill_s[i], &restore_s[i], &result);
     if (spillway_status(b->connection, &status, NULL) < 0)
         fail("status", "failed");
     const double n = (double)b->options.bytes / 1e9, ratio = (double)result.raw_bytes / (double)result.stored_bytes;
@@ -183,6 +186,7 @@ static void usage(FILE *out) {
                        "  -r, --repeat N        measured runs, 1 to 51 (default 5)\n"
                        "  -1, --one-kind        cudaMalloc only\n"
                        "  -t, --tier BYTES      host tier, page-locked at start (default: the size and a half)\n"
+                       "  -l, --log             print the daemon's log of stages at the end\n"
                        "  -d, --daemon PATH     spillwayd (default: that of the build)\n"
                        "  -j, --json FILE       write the rows as JSON too\n"
                        "  -h, --help\n");
@@ -190,11 +194,11 @@ static void usage(FILE *out) {
 
 static void parse(struct options *o, int argc, char **argv) {
     static const struct option longs[] = {
-        {"size", 1, NULL, 's'},     {"column", 1, NULL, 'c'}, {"repeat", 1, NULL, 'r'},
-        {"one-kind", 0, NULL, '1'}, {"tier", 1, NULL, 't'},   {"daemon", 1, NULL, 'd'},
-        {"json", 1, NULL, 'j'},     {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
-    *o = (struct options){2000000000, 0, 5, "tpch", NULL, SW_SPILLWAYD_PATH, false};
-    for (int c; (c = getopt_long(argc, argv, "s:c:r:1t:d:j:h", longs, NULL)) != -1;) {
+        {"size", 1, NULL, 's'}, {"column", 1, NULL, 'c'}, {"repeat", 1, NULL, 'r'}, {"one-kind", 0, NULL, '1'},
+        {"tier", 1, NULL, 't'}, {"daemon", 1, NULL, 'd'}, {"json", 1, NULL, 'j'},   {"log", 0, NULL, 'l'},
+        {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    *o = (struct options){2000000000, 0, 5, "tpch", NULL, SW_SPILLWAYD_PATH, false, false};
+    for (int c; (c = getopt_long(argc, argv, "s:c:r:1t:d:j:lh", longs, NULL)) != -1;) {
         switch (c) {
         case 's':
             o->bytes = strtoull(optarg, NULL, 10);
@@ -204,6 +208,9 @@ static void parse(struct options *o, int argc, char **argv) {
             break;
         case 'r':
             o->repeats = (int)strtol(optarg, NULL, 10);
+            break;
+        case 'l':
+            o->log = true;
             break;
         case '1':
             o->one_kind = true;
@@ -235,9 +242,25 @@ static void start_daemon(struct bench *b) {
     const uint64_t slab = (uint64_t)256 << 20, tier = (b->options.tier_bytes + slab - 1) / slab * slab;
     (void)snprintf(capacity, sizeof capacity, "host_tier_bytes=%llu", (unsigned long long)tier);
     (void)snprintf(initial, sizeof initial, "host_tier_initial_bytes=%llu", (unsigned long long)tier);
-    const char *const options[] = {
-        "device=auto", "slots=0", "scratch_bytes=256 MiB", "host_tier_slab_bytes=256 MiB", capacity, initial, NULL};
+    const char *const options[] = {"device=auto",
+                                   "slots=0",
+                                   "scratch_bytes=256 MiB",
+                                   "host_tier_slab_bytes=256 MiB",
+                                   capacity,
+                                   initial,
+                                   b->options.log ? "log_level=debug" : "log_level=info",
+                                   NULL};
     sw_test_daemon_start(&b->daemon, b->options.program, options);
+}
+
+static void print_stages(const char *path) {
+    char line[1100];
+    FILE *log = fopen(path, "re");
+    while (log && fgets(line, sizeof line, log))
+        if (strstr(line, "event=job.stages"))
+            (void)fputs(line, stdout);
+    if (log)
+        (void)fclose(log);
 }
 
 int main(int argc, char **argv) {
@@ -275,6 +298,8 @@ int main(int argc, char **argv) {
     free(b.content);
     free(b.got);
     const int exit_code = sw_test_daemon_stop(&b.daemon, SIGTERM);
+    if (b.options.log)
+        print_stages(b.daemon.log);
     sw_test_daemon_clean(&b.daemon);
     return exit_code != 0;
 }
