@@ -137,7 +137,8 @@ static int cuda_wait_event(struct sw_device *device, unsigned s, const uint8_t h
 }
 
 static size_t sample_bytes(uint64_t bytes) {
-    return bytes < SW_SAMPLE_MAX_BYTES ? (size_t)bytes : SW_SAMPLE_MAX_BYTES;
+    const size_t most = (size_t)SW_SAMPLE_PIECES * SW_SAMPLE_PIECE_BYTES;
+    return bytes < most ? (size_t)bytes : most;
 }
 
 static int train(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
@@ -167,7 +168,7 @@ static int cuda_make_plan(struct sw_device *device, unsigned s, const struct sw_
     if (!bytes)
         return 0;
     set_work(slot, WORK_PLAN);
-    slot->d_in = (const uint8_t *)(uintptr_t)(mapping->address + offset);
+    slot->d_in = sw_cuda_at(mapping, offset);
     slot->in_bytes = bytes;
     rc = train(d, slot, err);
     if (rc < 0)
@@ -205,7 +206,7 @@ static int cuda_encode(struct sw_device *device, unsigned s, const struct sw_pla
         return rc;
     SW_ASSERT(bytes <= d->info.chunk_bytes);
     set_work(slot, WORK_ENCODE);
-    slot->d_in = (const uint8_t *)(uintptr_t)(mapping->address + offset);
+    slot->d_in = sw_cuda_at(mapping, offset);
     slot->in_bytes = bytes;
     if (plan->codec == SW_CODEC_V5T) {
         slot->h->table = plan->table;
@@ -255,8 +256,8 @@ static int cuda_decode(struct sw_device *device, unsigned s, const struct sw_fra
         return rc;
     SW_ASSERT(layout->raw_bytes <= d->info.chunk_bytes && layout->frame_bytes <= d->frame_cap_bytes);
     set_work(slot, WORK_DECODE);
-    rc = sw_gpu_decode_async(layout, p->d_frame, 0, layout->n_tiles, (void *)(uintptr_t)(mapping->address + offset),
-                             p->d_result, slot->stream, err);
+    rc = sw_gpu_decode_async(layout, p->d_frame, 0, layout->n_tiles, sw_cuda_at(mapping, offset), p->d_result,
+                             slot->stream, err);
     rc = sw_cuda_check_lost(rc, err);
     if (rc == 0)
         rc = check(
@@ -401,7 +402,7 @@ static uint64_t lay_out(struct parts *ret, uint8_t *base, uint64_t chunk_bytes) 
     uint64_t at = 0;
     ret->d_frame = carve(base, &at, sw_frame_bound_bytes(chunk_bytes));
     ret->d_scratch = carve(base, &at, slot_scratch_bytes(chunk_bytes));
-    ret->d_sample = carve(base, &at, SW_SAMPLE_MAX_BYTES);
+    ret->d_sample = carve(base, &at, sample_bytes(UINT64_MAX));
     ret->d_table = carve(base, &at, sizeof *ret->d_table);
     ret->d_training = carve(base, &at, sizeof *ret->d_training);
     ret->d_result = carve(base, &at, sizeof *ret->d_result);

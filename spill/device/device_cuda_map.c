@@ -117,6 +117,11 @@ void sw_cuda_driver_fini(struct sw_cuda_driver *driver) {
 
 /* ---- the three kinds ---- */
 
+/* The driver takes a descriptor in the place of a pointer. */
+static void *fd_handle(int fd) {
+    return (void *)(intptr_t)fd; /* NOLINT(performance-no-int-to-ptr) */
+}
+
 /* What the driver says about the address decides, not the client. Imported pool memory may be known to it by its
  * attributes only. */
 static int check_range(const struct sw_cuda_driver *driver, const struct sw_mapping *m, struct sw_err *err) {
@@ -176,8 +181,7 @@ static int map_part(const struct sw_cuda_driver *driver, int fd, uint64_t part_b
     CUmemGenericAllocationHandle allocation;
     if (fd < 0)
         return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "part %u has no descriptor", m->n_parts);
-    CUresult result =
-        driver->import_allocation(&allocation, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    CUresult result = driver->import_allocation(&allocation, fd_handle(fd), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     if (result != CUDA_SUCCESS)
         return sw_cuda_import_fail(driver, err, result, "cuMemImportFromShareableHandle");
     result = driver->map(m->address + m->mapped_bytes, part_bytes, 0, allocation, 0);
@@ -228,7 +232,7 @@ static int map_pool(const struct sw_cuda_driver *driver, const struct sw_mem_des
         return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "memory pool: one descriptor wanted, %u given",
                           desc->n_parts);
     CUresult result =
-        driver->import_pool(&m->pool, (void *)(intptr_t)desc->fds[0], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+        driver->import_pool(&m->pool, fd_handle(desc->fds[0]), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     if (result != CUDA_SUCCESS) {
         m->pool = NULL;
         return sw_cuda_import_fail(driver, err, result, "cuMemPoolImportFromShareableHandle");

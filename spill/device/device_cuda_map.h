@@ -47,6 +47,11 @@ struct sw_mapping {
     CUmemoryPool pool;
 };
 
+/* A mapped byte as the codec's calls want it. */
+static inline void *sw_cuda_at(const struct sw_mapping *mapping, uint64_t offset) {
+    return (void *)(uintptr_t)(mapping->address + offset); /* NOLINT(performance-no-int-to-ptr): the driver's integer */
+}
+
 /* Device current on the calling thread. errors: -SW_ENOTSUP (driver too old), -SW_EGPU. */
 int sw_cuda_driver_init(struct sw_cuda_driver *ret, int ordinal, struct sw_err *err);
 void sw_cuda_driver_fini(struct sw_cuda_driver *driver);
