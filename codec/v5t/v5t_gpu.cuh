@@ -83,20 +83,32 @@ template <int ALIGN> __device__ inline uint4 sw_load_unit(const uint8_t *p, uint
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
-/* 16 bytes to p, which is aligned to ALIGN. */
+/* 16 bytes to p, which is aligned to ALIGN. Without alignment: the words that are aligned, and the bytes around them.
+ */
 template <int ALIGN> __device__ inline void sw_store_unit(uint8_t *p, uint4 v) {
     if (ALIGN == 16) {
         *(uint4 *)p = v;
         return;
     }
     const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+    if (ALIGN == 4) {
 #pragma unroll
-    for (int i = 0; i < 16 / ALIGN; i++) {
-        if (ALIGN == 4)
+        for (int i = 0; i < 4; i++)
             ((uint32_t *)p)[i] = w[i];
-        else
-            p[i] = (uint8_t)(w[i / 4] >> 8 * (i % 4));
+        return;
     }
+    const uint32_t head = 4 - (uint32_t)((uintptr_t)p % 4); /* 1 ... 3, or 4 if p happens to be aligned */
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        if (i < head)
+            p[i] = (uint8_t)(w[0] >> 8 * i);
+#pragma unroll
+    for (int i = 0; i < 3; i++)
+        *(uint32_t *)(p + head + 4 * i) = __funnelshift_rc(w[i], w[i + 1], 8 * head);
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        if (i >= head)
+            p[12 + i] = (uint8_t)(w[3] >> 8 * i);
 }
 
 /* The first `bytes` (0 ... 15) of a unit. */

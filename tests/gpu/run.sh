@@ -41,10 +41,12 @@ if wants test; then
 fi
 if wants sanitize; then
     export SW_TEST_SMALL=1
-    for tool in memcheck racecheck; do
-        step "codec_$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/tests/gpu_codec"
-        step "roundtrip_$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 --target-processes all \
-            "$build/tests/gpu_roundtrip" "$daemon"
+    # The tests hand wrong handles to the driver on purpose: its refusals are no errors.
+    for tool in "memcheck --report-api-errors no" racecheck; do
+        # shellcheck disable=SC2206 # the options of the tool are words
+        sanitizer=(compute-sanitizer --error-exitcode 9 --target-processes all --tool $tool)
+        step "codec_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_codec"
+        step "roundtrip_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_roundtrip" "$daemon"
     done
     unset SW_TEST_SMALL
 fi
