@@ -224,17 +224,14 @@ static int choose_device(struct demo *demo) {
         demo->kind = SW_BUFFER_CUDA_MALLOC;
         (void)snprintf(demo->device, sizeof demo->device, "%s", status.device);
         (void)printf(
-            "Using the GPU (%s), since spillwayd serves it and this program can use it: columns are in cudaMalloc "
-            "memory.\n",
+            "Using the GPU (%s), with cudaMalloc memory, because spillwayd serves it and this program can use it.\n",
             demo->device);
         return 0;
     }
     demo->kind = SW_BUFFER_MEMFD;
     (void)strcpy(demo->device, "host");
-    (void)printf(
-        "Using the host device (shared memory in place of a GPU's), since %s%s: columns are in memfd memory.\n",
-        kinds > SW_BUFFER_CUDA_MALLOC ? "spillwayd serves no GPU" : "no GPU can be used here: ",
-        kinds > SW_BUFFER_CUDA_MALLOC ? "" : reason);
+    (void)printf("Using the host device, with memfd memory in place of a GPU's, because %s.\n",
+                 reason ? reason : "spillwayd serves no GPU");
     return 0;
 }
 

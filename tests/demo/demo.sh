@@ -2,6 +2,7 @@
 # Starts a spillwayd in a folder of its own, lets the demo's client work with it, stops it, and passes the client's exit
 # code on. Nothing is left behind, also when it is interrupted.
 # demo.sh SPILLWAYD CLIENT [CLIENT_OPTION]...
+# shellcheck disable=SC2317 # what the traps call
 set -euo pipefail
 spillwayd=$1 client=$2
 shift 2
@@ -42,7 +43,7 @@ tier_mib() {
         previous=$argument
     done
     total=$(($(getconf _PHYS_PAGES) * $(getconf PAGESIZE)))
-    limit=$((total / 10 * 6))
+    limit=$((total * 6 / 10))
     need=$((need + need / 64 + 64 * MIB))
     ((need <= limit)) || need=$limit
     echo $((need / MIB / 2 * 2)) # whole pages of 2 MiB
@@ -62,6 +63,7 @@ if ((${#socket} > 100)); then # a socket's path has room for 107 bytes
 fi
 
 tier=$(tier_mib "$@")
+: >"$folder/log"
 # Half of it is taken at the start, so that the rates are not those of making memory.
 setpriv --pdeathsig TERM "$spillwayd" --set data_socket="$socket" --set host_tier_bytes="$tier MiB" \
     --set host_tier_initial_bytes="$((tier / 2)) MiB" 2>"$folder/log" &

@@ -1,0 +1,41 @@
+# What people type; the work is CMake's and that of the scripts in .ci/.
+SIZE ?= 268435456
+FILE ?=
+export SIZE FILE
+.PHONY: help demo test build deps lint format clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make demo [SIZE=bytes]   spill and restore a TPC-H column and all paths in /usr, verify every byte'
+	@echo 'make demo FILE=path      the same with a file of yours'
+	@echo 'make test                build and run all tests that this machine can run, also under sanitizers'
+	@echo 'make build               build everything in build/, with CUDA if nvcc is found'
+	@echo 'make deps                install the packages that these need (Debian 12, Ubuntu 24.04)'
+	@echo 'make lint, make format   check the style of the sources, format them'
+	@echo 'make clean               remove what has been built here'
+
+deps:
+	@.ci/deps
+
+build/build.ninja: | deps
+	@cmake -G Ninja -S . -B build
+
+build: build/build.ninja
+	@cmake --build build
+
+demo: build/build.ninja
+	@cmake --build build --target spillwayd spillway-demo
+	@set -- --tpch "$$SIZE" --usr-paths; [ -z "$$FILE" ] || set -- --file "$$FILE"; \
+	tests/demo/demo.sh build/daemon/spillwayd build/tests/demo/spillway-demo "$$@"
+
+test: deps
+	@.ci/test default asan tsan
+
+lint:
+	@.ci/lint
+
+format:
+	@git ls-files -z '*.c' '*.h' '*.cu' '*.cuh' | xargs -0 clang-format -i
+
+clean:
+	rm -rf build build-asan build-tsan build-host
