@@ -385,7 +385,7 @@ int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_v5t_
         count_symbols<<<blocks, COUNT_THREADS, sizeof(symbol_index), stream>>>(s, (const uint8_t *)d_sample, bytes,
                                                                                SW_SAMPLE_PIECE_BYTES);
         if (round < ROUNDS)
-            gather_candidates<<<GATHER_BLOCKS, GATHER_THREADS, 0, stream>>>(s, 1 + round);
+            gather_candidates<<<GATHER_BLOCKS, GATHER_THREADS, 0, stream>>>(s, 2 + 2 * round);
         select_symbols<<<1, SORTED, 0, stream>>>(s, round, bytes, d_table, d_training);
         rc = sw_gpu_launched(err, "table training");
     }

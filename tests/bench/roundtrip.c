@@ -26,7 +26,8 @@ struct options {
     uint64_t bytes, tier_bytes;
     int repeats;
     const char *column, *json_path, *program;
-    bool one_kind, log;
+    const char *kind; /* NULL: all */
+    bool log;
 };
 
 struct bench {
@@ -184,7 +185,7 @@ static void usage(FILE *out) {
                        "  -s, --size BYTES      bytes of the region (default 2000000000)\n"
                        "  -c, --column NAME     tpch (default), random, or a file, tiled\n"
                        "  -r, --repeat N        measured runs, 1 to 51 (default 5)\n"
-                       "  -1, --one-kind        cudaMalloc only\n"
+                       "  -k, --kind NAME       one kind of memory only: \"cudaMalloc\", \"VMM\" ... (default: all)\n"
                        "  -t, --tier BYTES      host tier, page-locked at start (default: the size and a half)\n"
                        "  -l, --log             print the daemon's log of stages at the end\n"
                        "  -d, --daemon PATH     spillwayd (default: that of the build)\n"
@@ -193,12 +194,12 @@ static void usage(FILE *out) {
 }
 
 static void parse(struct options *o, int argc, char **argv) {
-    static const struct option longs[] = {
-        {"size", 1, NULL, 's'}, {"column", 1, NULL, 'c'}, {"repeat", 1, NULL, 'r'}, {"one-kind", 0, NULL, '1'},
-        {"tier", 1, NULL, 't'}, {"daemon", 1, NULL, 'd'}, {"json", 1, NULL, 'j'},   {"log", 0, NULL, 'l'},
-        {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    *o = (struct options){2000000000, 0, 5, "tpch", NULL, SW_SPILLWAYD_PATH, false, false};
-    for (int c; (c = getopt_long(argc, argv, "s:c:r:1t:d:j:lh", longs, NULL)) != -1;) {
+    static const struct option longs[] = {{"size", 1, NULL, 's'}, {"column", 1, NULL, 'c'}, {"repeat", 1, NULL, 'r'},
+                                          {"kind", 1, NULL, 'k'}, {"tier", 1, NULL, 't'},   {"daemon", 1, NULL, 'd'},
+                                          {"json", 1, NULL, 'j'}, {"log", 0, NULL, 'l'},    {"help", 0, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    *o = (struct options){2000000000, 0, 5, "tpch", NULL, SW_SPILLWAYD_PATH, NULL, false};
+    for (int c; (c = getopt_long(argc, argv, "s:c:r:k:t:d:j:lh", longs, NULL)) != -1;) {
         switch (c) {
         case 's':
             o->bytes = strtoull(optarg, NULL, 10);
@@ -212,8 +213,8 @@ static void parse(struct options *o, int argc, char **argv) {
         case 'l':
             o->log = true;
             break;
-        case '1':
-            o->one_kind = true;
+        case 'k':
+            o->kind = optarg;
             break;
         case 't':
             o->tier_bytes = strtoull(optarg, NULL, 10);
@@ -288,9 +289,9 @@ int main(int argc, char **argv) {
     (void)printf("%-18s %14s %7s %8s %8s %6s %6s %8s %8s\n", "memory", "bytes", "ratio", "spill", "restore", "/link",
                  "/link", "scratch", "growth");
     (void)printf("%-18s %14s %7s %8s %8s %6s %6s %8s %8s\n", "", "", "", "GB/s", "GB/s", "", "", "MiB", "MiB");
-    for (int kind = SW_BUFFER_CUDA_MALLOC; kind < (b.options.one_kind ? SW_BUFFER_CUDA_MIDDLE : SW_BUFFER_KIND_NR);
-         kind++)
-        run_kind(&b, (enum sw_buffer_kind)kind);
+    for (int kind = SW_BUFFER_CUDA_MALLOC; kind < SW_BUFFER_KIND_NR; kind++)
+        if (!b.options.kind || strcmp(b.options.kind, sw_buffer_kind_name((enum sw_buffer_kind)kind)) == 0)
+            run_kind(&b, (enum sw_buffer_kind)kind);
     spillway_close(b.connection);
     if (b.options.json_path && json_dump_file(b.rows, b.options.json_path, JSON_INDENT(1)) < 0)
         fail(b.options.json_path, "cannot write");

@@ -62,6 +62,6 @@ if wants roundtrip; then
     bench=("$build/tests/bench/bench_roundtrip" -d "$daemon")
     step roundtrip_2gb "${bench[@]}" -s 2000000000 -r 5 -j "$out/roundtrip_2gb.json"
     step roundtrip_20gb "${bench[@]}" -s 20000000000 -r 1 -t 9000000000 -j "$out/roundtrip_20gb.json"
-    step roundtrip_random "${bench[@]}" -s 2000000000 -c random -1 -j "$out/roundtrip_random.json"
+    step roundtrip_random "${bench[@]}" -s 2000000000 -c random -k VMM -j "$out/roundtrip_random.json"
 fi
 exit $failed
