@@ -12,6 +12,11 @@ enum sw_mem_kind {
     SW_MEM_KIND_NR
 };
 
+/* Longest allocation of a memory pool that is handed over. cuMemPoolImportPointer() of driver 580.159 crashes its
+ * process for one of 6.0 GB (5.2 GB is fine, and so is any smaller one in a pool that holds more); half a gigabyte of
+ * margin is left. */
+#define SW_MEM_POOL_MAX_BYTES ((unsigned long long)4608 << 20)
+
 enum { SW_MEM_HANDLE_BYTES = 64, SW_DEVICE_UUID_BYTES = 16, SW_MEM_MAX_PARTS = 4096 };
 
 #endif

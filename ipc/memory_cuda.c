@@ -218,6 +218,10 @@ static int export_ipc(struct sw_cuda *cuda, struct sw_export *ret, CUdeviceptr a
 static int export_pool(struct sw_cuda *cuda, struct sw_export *ret, const struct pointer *p, CUdeviceptr address,
                        struct sw_err *err) {
     CUmemPoolPtrExportData data;
+    if (p->range_bytes > SW_MEM_POOL_MAX_BYTES)
+        return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
+                          "allocation of %zu bytes from a memory pool, at most %llu can be shared; use cudaMalloc",
+                          p->range_bytes, SW_MEM_POOL_MAX_BYTES);
     int rc = sw_export_reserve(ret, 1, err);
     if (rc < 0)
         return rc;

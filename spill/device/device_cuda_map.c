@@ -231,6 +231,11 @@ static int map_pool(const struct sw_cuda_driver *driver, const struct sw_mem_des
     if (desc->n_parts != 1 || !desc->fds || desc->fds[0] < 0)
         return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "memory pool: one descriptor wanted, %u given",
                           desc->n_parts);
+    /* A client that lies about the length can still make the driver crash: nothing here can ask the driver first. */
+    if (desc->bytes > SW_MEM_POOL_MAX_BYTES)
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
+                          "memory pool: allocation of %llu bytes, at most %llu can be imported",
+                          (unsigned long long)desc->bytes, SW_MEM_POOL_MAX_BYTES);
     CUresult result =
         driver->import_pool(&m->pool, fd_handle(desc->fds[0]), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     if (result != CUDA_SUCCESS) {

@@ -6,6 +6,7 @@
  * spill, the worst of many samples taken while operations of the warm-up ran: scratch that was not there at start would
  * show. See
  * --help. */
+#include "base/mem_kind.h"
 #include "ipc/spillway.h"
 #include "tests/lib/buffer.h"
 #include "tests/lib/parallel_fill.h"
@@ -148,6 +149,10 @@ static void once(struct bench *b, enum sw_buffer_kind kind, bool watch, double *
 }
 
 static void run_kind(struct bench *b, enum sw_buffer_kind kind) {
+    if (kind == SW_BUFFER_CUDA_POOL && b->options.bytes > SW_MEM_POOL_MAX_BYTES) {
+        (void)printf("%-18s cannot be shared at this size (base/mem_kind.h)\n", sw_buffer_kind_name(kind));
+        return;
+    }
     double spill_s[MAX_REPEATS], restore_s[MAX_REPEATS];
     struct spillway_result result;
     struct spillway_status status;

@@ -209,6 +209,11 @@ START_TEST(memory_that_cannot_be_shared) {
     refused(pooled, 4096, -SPILLWAY_EMEMKIND);
     refused(block, ((uint64_t)1 << 20) + (16 << 20), -SPILLWAY_ERANGE);
     refused(block, UINT64_MAX, -SPILLWAY_ERANGE);
+    if (!is_small) {
+        struct sw_buffer *large = buffer_new(SW_BUFFER_CUDA_POOL, SW_MEM_POOL_MAX_BYTES + 1, NULL);
+        refused(large->data, 4096, -SPILLWAY_EMEMKIND);
+        sw_buffer_free(large);
+    }
     CUDA(cudaFree(managed));
     CUDA(cudaFreeHost(pinned));
     CUDA(cudaFree(pooled));
