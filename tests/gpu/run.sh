@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs everything that needs a GPU from a finished build: tests, sanitizers, benchmarks. Builds nothing, needs no network.
 #
-#   tests/gpu/run.sh BUILD OUT [PART...]    PART: test sanitize codec roundtrip (default: all); columns: the files in $COLUMNS_DIR
+#   tests/gpu/run.sh BUILD OUT [PART...]    PART: test sanitize demo codec roundtrip (default: all); columns: the files in $COLUMNS_DIR
 #
 # BUILD is a build folder (cmake --preset gpu-portable), possibly copied from another machine. Logs and tables go to OUT.
 set -uo pipefail
@@ -9,7 +9,7 @@ set -uo pipefail
 build=${1:?usage: run.sh BUILD OUT [PART...]}
 out=${2:?usage: run.sh BUILD OUT [PART...]}
 shift 2
-parts=${*:-test sanitize codec roundtrip}
+parts=${*:-test sanitize demo codec roundtrip}
 columns=${COLUMNS_DIR:+$(ls "$COLUMNS_DIR"/*)}
 daemon=$build/daemon/spillwayd
 failed=0
@@ -49,6 +49,9 @@ if wants sanitize; then
         step "roundtrip_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_roundtrip" "$daemon"
     done
     unset SW_TEST_SMALL
+fi
+if wants demo; then
+    LINES_SHOWN=10 step demo tests/demo/demo.sh "$daemon" "$build/tests/demo/spillway-demo" --tpch 268435456 --usr-paths
 fi
 if wants codec; then
     LINES_SHOWN=100
