@@ -349,6 +349,9 @@ static int slot_init(struct slot *slot, uint64_t chunk_bytes, struct sw_err *err
     slot->sample = sw_alloc(SW_SAMPLE_MAX_BYTES);
     if (!slot->steps || !slot->raw || !slot->frame || !slot->sample)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for the host device's buffers");
+    /* Touched now: page faults would take half of the first spill's time. */
+    memset(slot->raw, 0, slot->raw_cap_bytes);
+    memset(slot->frame, 0, slot->frame_cap_bytes);
     (void)pthread_mutex_init(&slot->lock, NULL);
     (void)pthread_cond_init(&slot->work, NULL);
     (void)pthread_cond_init(&slot->idle, NULL);

@@ -1,6 +1,7 @@
 /* Requests that no client should make, to a real daemon: each gets its named error, the daemon goes on serving, and
  * descriptors, mappings, regions and tier bytes are as before. */
 #include "tests/lib/content.h"
+#include "tests/lib/run.h"
 #include "tests/lib/sound.h"
 #include "tests/lib/wire.h"
 #include <check.h>
@@ -502,9 +503,5 @@ int main(void) {
     tcase_add_test(tests, failures_are_logged_by_name);
     Suite *suite = suite_create("bad_input");
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return sw_test_run(suite, CK_FORK);
 }

@@ -1,6 +1,7 @@
 /* Peers that die, hang, come in crowds or find the tier full, and a daemon that is stopped, started twice or started
  * wrongly: nobody else is harmed, nothing is left behind. */
 #include "tests/lib/content.h"
+#include "tests/lib/run.h"
 #include "tests/lib/sound.h"
 #include "tests/lib/wire.h"
 #include <check.h>
@@ -437,9 +438,5 @@ int main(void) {
     tcase_add_loop_test(tests, service_manager_is_told, 0, 2);
     Suite *suite = suite_create("bad_peer");
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return sw_test_run(suite, CK_FORK);
 }

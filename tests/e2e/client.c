@@ -2,6 +2,7 @@
 #include "base/assert.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
+#include "tests/lib/run.h"
 #include "tests/lib/spillwayd.h"
 #include <check.h>
 #include <poll.h>
@@ -378,9 +379,5 @@ int main(void) {
     tcase_add_test(left, stopped_with_regions_stored);
     suite_add_tcase(suite, served);
     suite_add_tcase(suite, left);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return sw_test_run(suite, CK_FORK);
 }

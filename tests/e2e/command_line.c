@@ -1,4 +1,6 @@
 /* spillwayd's options: what they print, and with which exit code. */
+#include "tests/lib/run.h"
+
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,9 +90,5 @@ int main(void) {
     tcase_add_test(tests, device_that_is_not_there);
     Suite *suite = suite_create("command_line");
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return sw_test_run(suite, CK_FORK);
 }

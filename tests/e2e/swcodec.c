@@ -1,6 +1,7 @@
 /* The command swcodec as a user meets it: files, pipes, exit codes, messages. Each test has a folder of its own. */
 #include "codec/codec.h"
 #include "tests/lib/content.h"
+#include "tests/lib/run.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -225,9 +226,5 @@ int main(void) {
     tcase_add_test(tests, test_probe);
     tcase_add_test(tests, test_usage);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return sw_test_run(suite, CK_FORK);
 }

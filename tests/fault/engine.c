@@ -4,6 +4,7 @@
 #include "spill/engine_state.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
+#include "tests/lib/run.h"
 
 #include <check.h>
 #include <string.h>
@@ -317,9 +318,5 @@ int main(void) {
     tcase_add_test(tcase, test_an_owner_that_closes_while_steps_fail);
     tcase_add_test(tcase, test_an_engine_that_cannot_be_opened_leaves_nothing);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return sw_test_run(suite, CK_FORK);
 }

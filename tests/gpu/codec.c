@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "codec/gpu.h"
 #include "tests/lib/content.h"
+#include "tests/lib/run.h"
 
 #include <check.h>
 #include <cuda_runtime.h>
@@ -369,10 +370,5 @@ int main(void) {
     tcase_add_test(cases, scratch_is_bounded);
     Suite *suite = suite_create("gpu codec");
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* one CUDA context for all tests */
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return sw_test_run(suite, CK_NOFORK); /* one CUDA context for all tests */
 }

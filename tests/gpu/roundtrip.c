@@ -5,6 +5,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/buffer.h"
 #include "tests/lib/content.h"
+#include "tests/lib/run.h"
 #include "tests/lib/spillwayd.h"
 #include "tests/lib/wire.h"
 
@@ -309,15 +310,6 @@ static Suite *make_suite(void) {
     return suite;
 }
 
-static int run(void) {
-    SRunner *runner = srunner_create(make_suite());
-    srunner_set_fork_status(runner, CK_NOFORK); /* one CUDA context for all tests */
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed;
-}
-
 int main(int argc, char **argv) {
     static const char *const options[] = {"device=auto", "slots=0", "host_tier_bytes=512 MiB",
                                           "host_tier_initial_bytes=512 MiB", NULL};
@@ -331,7 +323,7 @@ int main(int argc, char **argv) {
     } else if (spillway_open(&connection, daemon_process.socket, &error) < 0) {
         (void)printf("spillway_open: %s\n", error.text);
     } else {
-        failed = run() > 0;
+        failed = sw_test_run(make_suite(), CK_NOFORK); /* one CUDA context for all tests */
         spillway_close(connection);
     }
     const int exit_code = sw_test_daemon_stop(&daemon_process, SIGTERM);

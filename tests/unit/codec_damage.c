@@ -4,6 +4,7 @@
 #include "codec/codec.h"
 #include "tests/lib/content.h"
 #include "tests/lib/guard.h"
+#include "tests/lib/run.h"
 
 #include <check.h>
 #include <stddef.h>
@@ -297,9 +298,5 @@ int main(void) {
     tcase_add_test(tests, test_tile_order);
     tcase_add_test(tests, test_no_memory);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return sw_test_run(suite, CK_FORK);
 }

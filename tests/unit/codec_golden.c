@@ -2,6 +2,7 @@
  * version adds files. `unit_codec_golden --write DIR` makes those of this version. */
 #include "codec/codec.h"
 #include "tests/lib/content.h"
+#include "tests/lib/run.h"
 
 #include <check.h>
 #include <stdbool.h>
@@ -93,9 +94,5 @@ int main(int argc, char **argv) {
     TCase *tests = tcase_create("all");
     tcase_add_loop_test(tests, test_decodes, 0, N_GOLDENS);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return sw_test_run(suite, CK_FORK);
 }

@@ -3,6 +3,7 @@
 #include "codec/codec.h"
 #include "tests/lib/content.h"
 #include "tests/lib/guard.h"
+#include "tests/lib/run.h"
 
 #include <check.h>
 #include <stdbool.h>
@@ -165,9 +166,5 @@ int main(void) {
     tcase_add_test(tests, test_sample);
     tcase_add_test(tests, test_plan);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return sw_test_run(suite, CK_FORK);
 }

@@ -2,6 +2,7 @@
  * the config as it was; what is printed loads again. */
 #include "config/config.h"
 #include "base/log.h"
+#include "tests/lib/run.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -296,9 +297,5 @@ int main(void) {
     tcase_add_test(tests, help_names_every_option);
     Suite *suite = suite_create("config");
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return sw_test_run(suite, CK_FORK);
 }

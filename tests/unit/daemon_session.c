@@ -1,5 +1,6 @@
 /* A session from the inside: promises, the queue of replies and its bound, the failure of every allocation. */
 #include "base/alloc.h"
+#include "tests/lib/run.h"
 #include "tests/lib/service.h"
 #include <check.h>
 #include <fcntl.h>
@@ -153,9 +154,5 @@ int main(void) {
     tcase_add_test(tests, every_allocation_may_fail);
     Suite *suite = suite_create("daemon");
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return sw_test_run(suite, CK_FORK);
 }

@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
+#include "tests/lib/run.h"
 #include <check.h>
 #include <dirent.h>
 #include <poll.h>
@@ -714,9 +715,5 @@ int main(void) {
     tcase_add_loop_test(tcase, garbage_ends_the_connection, 0, (int)(sizeof lies / sizeof lies[0]));
     tcase_add_test(tcase, arguments_are_checked);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return sw_test_run(suite, CK_FORK);
 }

@@ -2,6 +2,7 @@
 #include "ipc/memory.h"
 
 #include "base/alloc.h"
+#include "tests/lib/run.h"
 #include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -247,9 +248,5 @@ int main(void) {
     tcase_add_test(tcase, says_when_descriptors_run_out);
     tcase_add_test(tcase, survives_a_heap_that_fails);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return sw_test_run(suite, CK_FORK);
 }

@@ -1,6 +1,7 @@
 /* The wire format: what is encoded decodes to itself, everything else is refused by name; and the packet door: what
  * arrives is what was sent, and no descriptor outlives a refused packet. */
 #include "ipc/proto.h"
+#include "tests/lib/run.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -315,9 +316,5 @@ int main(void) {
     tcase_add_test(packets, closed_and_full_sockets);
     tcase_add_test(packets, descriptor_table_full);
     suite_add_tcase(suite, packets);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return sw_test_run(suite, CK_FORK);
 }

@@ -3,6 +3,7 @@
 #include "spill/device/device.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
+#include "tests/lib/run.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -344,9 +345,5 @@ int main(void) {
     tcase_add_test(tcase, test_memory_that_changes_while_it_is_read_makes_valid_frames);
     tcase_add_test(tcase, test_sizes_follow_the_configuration);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return sw_test_run(suite, CK_FORK);
 }

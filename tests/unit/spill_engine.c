@@ -3,6 +3,7 @@
 #include "spill/engine_state.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
+#include "tests/lib/run.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -445,9 +446,5 @@ int main(void) {
     tcase_add_test(tcase, test_callbacks_may_start_and_close_things);
     tcase_add_test(tcase, test_a_client_that_never_signals_blocks_only_itself);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return sw_test_run(suite, CK_FORK);
 }

@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "spill/tier/extents.h"
+#include "tests/lib/run.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -166,9 +167,5 @@ int main(void) {
     tcase_add_test(tcase, test_fills_to_the_last_block_although_fragmented);
     tcase_add_test(tcase, test_failed_allocation_changes_nothing);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return sw_test_run(suite, CK_FORK);
 }

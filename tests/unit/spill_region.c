@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "spill/policy.h"
 #include "spill/region.h"
+#include "tests/lib/run.h"
 
 #include <check.h>
 #include <signal.h>
@@ -149,9 +150,5 @@ int main(void) {
     tcase_add_test(tcase, test_chunks_give_every_slot_work);
     tcase_add_test(tcase, test_drift_calls_for_a_new_table_only_where_it_pays);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return sw_test_run(suite, CK_FORK);
 }

@@ -4,6 +4,7 @@
 #include "spill/tier/tier.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
+#include "tests/lib/run.h"
 
 #include <check.h>
 #include <pthread.h>
@@ -252,9 +253,5 @@ int main(void) {
     tcase_add_test(tcase, test_each_device_pins_and_a_refusal_undoes_all);
     tcase_add_test(tcase, test_threads_share_it_while_it_grows);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return sw_test_run(suite, CK_FORK);
 }

@@ -1,5 +1,6 @@
 /* The generated column is the same every time, whatever part is asked for, and looks like l_comment. */
 #include "tests/lib/tpch_text.h"
+#include "tests/lib/run.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -76,9 +77,5 @@ int main(void) {
     tcase_add_test(tests, test_first_values);
     tcase_add_test(tests, test_values);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return sw_test_run(suite, CK_FORK);
 }

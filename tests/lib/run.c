@@ -1,0 +1,13 @@
+#include "tests/lib/run.h"
+
+#include <stdlib.h>
+
+int sw_test_run(Suite *suite, enum fork_status fork) {
+    SRunner *runner = srunner_create(suite);
+    if (fork == CK_NOFORK)
+        srunner_set_fork_status(runner, CK_NOFORK);
+    srunner_run_all(runner, CK_ENV);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
