@@ -1,6 +1,7 @@
 #include "codec/codec.h"
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "codec/codec_ops.h"
 
 #include <string.h>
@@ -112,6 +113,7 @@ static void put_head(struct writer *w, const struct sw_v5t_table *table) {
 static int encode_with(const struct sw_plan *plan, const uint8_t *in, uint64_t in_bytes, uint8_t *out,
                        uint64_t *ret_frame_bytes, struct sw_err *err) {
     struct writer w = {.ops = sw_codec_ops_find((unsigned)plan->codec), .frame = out};
+    SW_ASSERT(w.ops); /* sw_codec_encode() has refused an unknown codec */
     void *encoder = w.ops->encoder_new(plan);
     if (!encoder)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for the encoder's tables");
@@ -137,7 +139,9 @@ int sw_codec_encode(const struct sw_plan *plan, const void *in, uint64_t in_byte
                     uint64_t *ret_frame_bytes, struct sw_err *err) {
     struct sw_frame_layout raw_layout;
     struct sw_plan raw_plan;
-    uint64_t frame_bytes;
+    uint64_t frame_bytes = 0;
+    if (!sw_codec_ops_find((unsigned)plan->codec))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "plan names codec %d, which is unknown", (int)plan->codec);
     if (in_bytes > SW_FRAME_MAX_RAW_BYTES)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "chunk of %llu bytes is above the format's limit",
                           (unsigned long long)in_bytes);

@@ -20,7 +20,7 @@ extern "C" {
 /* A sample is up to SW_SAMPLE_PIECES pieces of SW_SAMPLE_PIECE_BYTES, spread over the region. */
 #define SW_SAMPLE_PIECES 128
 #define SW_SAMPLE_PIECE_BYTES 512
-#define SW_SAMPLE_MAX_BYTES (SW_SAMPLE_PIECES * SW_SAMPLE_PIECE_BYTES)
+#define SW_SAMPLE_MAX_BYTES ((size_t)SW_SAMPLE_PIECES * SW_SAMPLE_PIECE_BYTES)
 
 struct sw_plan {
     enum sw_codec_id codec;
@@ -47,7 +47,8 @@ void sw_plan_init_raw(struct sw_plan *ret);
 
 /* Encodes in[0..in_bytes) into one frame. A v5t frame that would not be smaller than the raw one is stored raw.
  * out_cap_bytes: at least sw_frame_bound_bytes(in_bytes). units: bytes; any alignment of `in`, `out` aligned to 16.
- * errors: -SW_ETOOSMALL (out untouched), -SW_EINVAL (in_bytes above SW_FRAME_MAX_RAW_BYTES), -SW_ENOMEM. */
+ * errors: -SW_ETOOSMALL (out untouched), -SW_EINVAL (in_bytes above SW_FRAME_MAX_RAW_BYTES, unknown codec), -SW_ENOMEM.
+ */
 int sw_codec_encode(const struct sw_plan *plan, const void *in, uint64_t in_bytes, void *out, uint64_t out_cap_bytes,
                     uint64_t *ret_frame_bytes, struct sw_err *err);
 

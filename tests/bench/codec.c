@@ -126,7 +126,7 @@ static void queue_decode(struct bench *b, const struct sw_frame_layout *layout) 
 
 static struct sw_frame_layout read_layout(struct bench *b) {
     uint8_t head[SW_FRAME_HEAD_MAX_BYTES];
-    struct sw_gpu_result result;
+    struct sw_gpu_result result = {0};
     struct sw_frame_layout layout;
     struct sw_err err;
     CUDA(cudaMemcpy(&result, b->d_result, sizeof result, cudaMemcpyDeviceToHost));
@@ -139,7 +139,7 @@ static struct sw_frame_layout read_layout(struct bench *b) {
 
 /* Compares the decoded column with the original on the host. */
 static void verify(struct bench *b, const char *column) {
-    struct sw_gpu_result result;
+    struct sw_gpu_result result = {0};
     CUDA(cudaMemcpy(&result, b->d_result, sizeof result, cudaMemcpyDeviceToHost));
     CUDA(cudaMemcpy(b->h_out, b->d_out, b->n, cudaMemcpyDeviceToHost));
     if (result.bad_tiles == 0 && memcmp(b->h_in, b->h_out, b->n) == 0)
@@ -213,7 +213,7 @@ static void time_cold(struct bench *b, const char *column, struct sw_plan *plan)
 }
 
 static void measure_column(struct bench *b, const char *column) {
-    struct sw_plan plan, raw;
+    struct sw_plan plan = {0}, raw;
     time_cold(b, column, &plan);
     if (plan.codec == SW_CODEC_V5T) {
         time_step(b, column, "encode warm", ENCODE, &plan, NULL);

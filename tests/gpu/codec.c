@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GUARD_BYTES 4096
+#define GUARD_BYTES ((size_t)4096)
 #define GUARD_VALUE 0xA5
 
 /* Device memory whose neighbourhood is watched: a guard before and after, `shift` bytes of misalignment. */

@@ -126,7 +126,7 @@ static int vmm_new(struct gpu_memory *m, uint64_t bytes, struct sw_err *err) {
     }
     if (e == CUDA_SUCCESS)
         e = driver.set_access(m->range, m->range_bytes, &access, 1);
-    m->data = (void *)(uintptr_t)m->range;
+    m->data = (void *)(uintptr_t)m->range; /* NOLINT(performance-no-int-to-ptr): the driver's integer */
     return e == CUDA_SUCCESS ? 0 : fail(err, (cudaError_t)e, "cuMemCreate, cuMemMap, cuMemSetAccess");
 }
 
