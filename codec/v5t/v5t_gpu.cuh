@@ -111,7 +111,7 @@ template <int ALIGN> __device__ inline void sw_store_unit(uint8_t *p, uint4 v) {
             p[12 + i] = (uint8_t)(w[3] >> 8 * i);
 }
 
-/* The first `bytes` (0 ... 15) of a unit. */
+/* The first `bytes` (0 ... 16) of a unit. */
 __device__ inline void sw_store_tail(uint8_t *p, uint4 v, uint32_t bytes) {
     const uint32_t w[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll

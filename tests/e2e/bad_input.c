@@ -43,30 +43,10 @@ static void after_each(void) {
     ck_assert_msg(wrong == NULL, "%s", wrong);
 }
 
-static int text_memfd(size_t bytes, uint64_t seed, int seals) {
-    uint8_t *content = malloc(bytes);
-    ck_assert_ptr_nonnull(content);
-    sw_content_fill(content, bytes, SW_CONTENT_TEXT, seed);
-    const int fd = sw_wire_memfd(content, bytes, seals);
-    free(content);
-    return fd;
-}
-
-/* Whether a memfd holds what text_memfd() put into one. */
-static bool holds_text(int fd, size_t bytes, uint64_t seed) {
-    uint8_t *content = malloc(bytes), *found = malloc(bytes);
-    ck_assert(content && found);
-    sw_content_fill(content, bytes, SW_CONTENT_TEXT, seed);
-    const bool same = pread(fd, found, bytes, 0) == (ssize_t)bytes && memcmp(found, content, bytes) == 0;
-    free(content);
-    free(found);
-    return same;
-}
-
 /* Spills BYTES of text from memory `mem`, which is closed again. */
 static struct sw_region_id spilled(struct sw_wire *by, uint64_t seed) {
     struct sw_region_id id = {0};
-    const int fd = text_memfd(BYTES, seed, F_SEAL_SHRINK);
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, seed, F_SEAL_SHRINK);
     ck_assert_int_eq(sw_wire_mem(by, 1000, fd, BYTES, true), 0);
     ck_assert_int_eq(sw_wire_spill(by, 1000, 0, BYTES, &id), 0);
     (void)close(fd);
@@ -77,7 +57,7 @@ static void ck_restores(struct sw_wire *by, struct sw_region_id id, uint64_t see
     const int fd = sw_wire_memfd(NULL, BYTES, F_SEAL_SHRINK);
     ck_assert_int_eq(sw_wire_mem(by, 1001, fd, BYTES, true), 0);
     ck_assert_int_eq(sw_wire_restore(by, id, 1001, 0, BYTES), 0);
-    ck_assert(holds_text(fd, BYTES, seed));
+    ck_assert(sw_wire_memfd_holds(fd, BYTES, SW_CONTENT_TEXT, seed));
     (void)close(fd);
 }
 
@@ -152,7 +132,7 @@ START_TEST(hello_comes_first_and_once) {
 END_TEST
 
 START_TEST(seq_is_not_used_twice) {
-    const int fd = text_memfd(BYTES, 1, F_SEAL_SHRINK);
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK);
     ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
     struct sw_msg msg = sw_wire_spill_msg(1, 0, BYTES);
     const uint32_t seq = sw_wire_send(&wire, &msg, NULL, 0);
@@ -172,7 +152,7 @@ START_TEST(descriptor_counts) {
     struct sw_msg_status_ok status;
     struct sw_msg msg = {.header = {.type = SW_MSG_STATUS}};
     struct sw_region_id id;
-    const int fd = text_memfd(BYTES, 1, F_SEAL_SHRINK), fds[2] = {fd, fd};
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK), fds[2] = {fd, fd};
     /* None, too few, too many; the memory is refused for good, and so is what names it. */
     ck_assert_int_eq(sw_wire_mem_open(&wire, 1, SW_MEM_MEMFD, 1, 0, BYTES), 0);
     ck_assert_int_eq(sw_wire_mem_parts(&wire, 1, 0, 1, BYTES, fd, 0), -SW_EFDS);
@@ -230,11 +210,13 @@ START_TEST(descriptors_of_the_wrong_kind) {
 END_TEST
 
 START_TEST(memfds_that_cannot_be_trusted) {
-    ck_assert_int_eq(spill_code(text_memfd(BYTES, 1, 0), BYTES), -SW_EUNSEALED);
-    ck_assert_int_eq(spill_code(text_memfd(BYTES, 1, F_SEAL_GROW), BYTES), -SW_EUNSEALED);
-    ck_assert_int_eq(spill_code(text_memfd(BYTES - 1, 1, F_SEAL_SHRINK), BYTES), -SW_ERANGE);
-    ck_assert_int_eq(spill_code(text_memfd(1, 1, F_SEAL_SHRINK), UINT64_C(1) << 40), -SW_ERANGE);
-    ck_assert_int_eq(spill_code(text_memfd(1, 1, F_SEAL_SHRINK), UINT64_MAX), -SW_ERANGE);
+    ck_assert_int_eq(spill_code(sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, 0), BYTES), -SW_EUNSEALED);
+    ck_assert_int_eq(spill_code(sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, F_SEAL_GROW), BYTES), -SW_EUNSEALED);
+    ck_assert_int_eq(spill_code(sw_wire_content_memfd(BYTES - 1, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK), BYTES),
+                     -SW_ERANGE);
+    ck_assert_int_eq(spill_code(sw_wire_content_memfd(1, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK), UINT64_C(1) << 40),
+                     -SW_ERANGE);
+    ck_assert_int_eq(spill_code(sw_wire_content_memfd(1, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK), UINT64_MAX), -SW_ERANGE);
 }
 END_TEST
 
@@ -309,7 +291,7 @@ END_TEST
 START_TEST(memory_numbers) {
     struct sw_region_id id;
     const struct sw_region_id stored = spilled(&wire, 3);
-    const int fd = text_memfd(BYTES, 1, F_SEAL_SHRINK);
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK);
     ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
     ck_assert_int_eq(sw_wire_mem_open(&wire, 1, SW_MEM_MEMFD, 1, 0, BYTES), -SW_EEXIST);
     ck_assert_int_eq(sw_wire_mem_parts(&wire, 1, 0, 1, BYTES, fd, 1), -SW_EINVAL); /* has all its parts */
@@ -332,7 +314,7 @@ START_TEST(session_limits) {
     struct sw_msg msgs[9];
     struct sw_region_id id;
     struct sw_msg_status_ok status;
-    const int fd = text_memfd(BYTES, 1, F_SEAL_SHRINK);
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK);
     for (uint32_t i = 0; i < 8; i++)
         ck_assert_int_eq(sw_wire_mem(&wire, i, fd, BYTES, false), 0);
     ck_assert_int_eq(sw_wire_mem_open(&wire, 8, SW_MEM_MEMFD, 1, 0, BYTES), -SW_ELIMIT);
@@ -381,13 +363,13 @@ START_TEST(ranges_beyond_the_memory) {
     };
     struct sw_region_id id;
     const struct sw_region_id stored = spilled(&wire, 4);
-    const int fd = text_memfd(BYTES, 5, F_SEAL_SHRINK);
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK);
     ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
     for (unsigned i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
         ck_assert_int_eq(sw_wire_spill(&wire, 1, ranges[i].offset, ranges[i].bytes, &id), -SW_ERANGE);
         ck_assert_int_eq(sw_wire_restore(&wire, stored, 1, ranges[i].offset, ranges[i].bytes), -SW_ERANGE);
     }
-    ck_assert(holds_text(fd, BYTES, 5));
+    ck_assert(sw_wire_memfd_holds(fd, BYTES, SW_CONTENT_TEXT, 5));
     ck_assert_int_eq(sw_wire_spill(&wire, 1, BYTES, 0, &id), 0); /* nothing, at the very end, is fine */
     ck_restores(&wire, stored, 4);
     (void)close(fd);
@@ -434,7 +416,7 @@ START_TEST(restore_into_the_wrong_place) {
     ck_assert_int_eq(sw_wire_restore(&wire, id, 1, 1, BYTES - 1), -SW_ETOOSMALL);
     (void)close(fd);
     /* A memory that cannot be written: the region stays. */
-    const int sealed = text_memfd(BYTES, 1, F_SEAL_SHRINK | F_SEAL_WRITE);
+    const int sealed = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK | F_SEAL_WRITE);
     ck_assert_int_eq(sw_wire_mem(&wire, 2, sealed, BYTES, true), 0);
     ck_assert_int_eq(sw_wire_restore(&wire, id, 2, 0, BYTES), -SW_EACCES);
     (void)close(sealed);
@@ -448,7 +430,7 @@ END_TEST
 
 START_TEST(unknown_flags_and_events) {
     const struct sw_region_id id = spilled(&wire, 9);
-    const int fd = text_memfd(BYTES, 1, F_SEAL_SHRINK);
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK);
     ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
     struct sw_msg msg = sw_wire_spill_msg(1, 0, BYTES);
     msg.u.spill.flags = SW_REQ_KEEP; /* RESTORE's */

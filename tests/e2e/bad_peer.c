@@ -41,25 +41,6 @@ static void sleep_us(long us) {
     (void)nanosleep(&time, NULL);
 }
 
-static int content_memfd(size_t bytes, enum sw_content kind, uint64_t seed) {
-    uint8_t *content = malloc(bytes);
-    ck_assert_ptr_nonnull(content);
-    sw_content_fill(content, bytes, kind, seed);
-    const int fd = sw_wire_memfd(content, bytes, F_SEAL_SHRINK);
-    free(content);
-    return fd;
-}
-
-static bool holds(int fd, size_t bytes, enum sw_content kind, uint64_t seed) {
-    uint8_t *content = malloc(bytes), *found = malloc(bytes);
-    ck_assert(content && found);
-    sw_content_fill(content, bytes, kind, seed);
-    const bool same = pread(fd, found, bytes, 0) == (ssize_t)bytes && memcmp(found, content, bytes) == 0;
-    free(content);
-    free(found);
-    return same;
-}
-
 /* ---- peers that go away ------------------------------------------------------------------------------------------ */
 
 /* A client process that spills and restores without end, and is killed. */
@@ -88,7 +69,7 @@ START_TEST(clients_killed_at_any_moment) {
     struct sw_sound before;
     uint64_t random = 42;
     start(NULL);
-    const int fd = content_memfd(BYTES, SW_CONTENT_TEXT, 1);
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK);
     sw_sound_take(&daemon_process, &before);
     for (int i = 0; i < 30; i++) {
         const pid_t client = fork();
@@ -101,7 +82,7 @@ START_TEST(clients_killed_at_any_moment) {
     }
     ck_sound(&before);
     /* The killed clients only read or restored the same bytes. */
-    ck_assert(holds(fd, BYTES, SW_CONTENT_TEXT, 1));
+    ck_assert(sw_wire_memfd_holds(fd, BYTES, SW_CONTENT_TEXT, 1));
     (void)close(fd);
     ck_stops();
 }
@@ -111,7 +92,7 @@ START_TEST(socket_closed_behind_a_spill) {
     enum { BYTES = 2 * 1000 * 1000 };
     struct sw_sound before;
     start(NULL);
-    const int fd = content_memfd(BYTES, SW_CONTENT_TEXT, 1);
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK);
     sw_sound_take(&daemon_process, &before);
     for (long us = 0; us < 40000; us += 2000) {
         struct sw_wire wire;
@@ -277,21 +258,23 @@ START_TEST(arena_full) {
     start(options);
     sw_sound_take(&daemon_process, &before);
     sw_wire_open(&wire, daemon_process.socket);
-    const int fd = content_memfd(BYTES, SW_CONTENT_RANDOM, 1), back = sw_wire_memfd(NULL, BYTES, F_SEAL_SHRINK);
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_RANDOM, 1, F_SEAL_SHRINK),
+              back = sw_wire_memfd(NULL, BYTES, F_SEAL_SHRINK);
     ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
     int rc = 0, n = 0;
     while (n < MOST && (rc = sw_wire_spill(&wire, 1, 0, BYTES, &ids[n])) == 0)
         n++;
     ck_assert_int_eq(rc, -SW_ENOSPACE);
     ck_assert_int_eq(n, 2);
-    ck_assert(holds(fd, BYTES, SW_CONTENT_RANDOM, 1)); /* a failed spill leaves the bytes where they are */
+    ck_assert(
+        sw_wire_memfd_holds(fd, BYTES, SW_CONTENT_RANDOM, 1)); /* a failed spill leaves the bytes where they are */
     ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &id), -SW_ENOSPACE);
     ck_assert_int_eq(sw_wire_drop(&wire, ids[0]), 0);
     ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &ids[0]), 0);
     for (int i = 0; i < n; i++) {
         ck_assert_int_eq(sw_wire_mem(&wire, 2, back, BYTES, true), 0);
         ck_assert_int_eq(sw_wire_restore(&wire, ids[i], 2, 0, BYTES), 0);
-        ck_assert(holds(back, BYTES, SW_CONTENT_RANDOM, 1));
+        ck_assert(sw_wire_memfd_holds(back, BYTES, SW_CONTENT_RANDOM, 1));
     }
     (void)close(fd);
     (void)close(back);
@@ -348,7 +331,7 @@ END_TEST
 
 START_TEST(stopped_in_mid_spill) {
     enum { BYTES = 8 * 1000 * 1000 };
-    const int fd = content_memfd(BYTES, SW_CONTENT_TEXT, 1);
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK);
     for (long us = 0; us < 30000; us += 10000) {
         struct sw_wire wire;
         start(NULL);
@@ -363,7 +346,7 @@ START_TEST(stopped_in_mid_spill) {
         ck_assert(sw_wire_is_closed(&wire));
         sw_wire_close(&wire);
     }
-    ck_assert(holds(fd, BYTES, SW_CONTENT_TEXT, 1));
+    ck_assert(sw_wire_memfd_holds(fd, BYTES, SW_CONTENT_TEXT, 1));
     (void)close(fd);
 }
 END_TEST

@@ -3,7 +3,6 @@
 #include "base/alloc.h"
 
 #include <check.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,16 +18,6 @@ const struct sw_fixture_config sw_fixture_defaults = {
     .max_owner_ops = 200,
     .max_owner_mems = 200,
 };
-
-unsigned sw_count_fds(void) {
-    DIR *dir = opendir("/proc/self/fd");
-    unsigned n = 0;
-    ck_assert_ptr_nonnull(dir);
-    while (readdir(dir))
-        n++;
-    (void)closedir(dir);
-    return n;
-}
 
 void sw_fixture_open(struct sw_fixture *f, const struct sw_fixture_config *config) {
     struct sw_device *host;

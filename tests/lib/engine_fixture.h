@@ -7,6 +7,7 @@
 #define SW_TEST_ENGINE_FIXTURE_H
 
 #include "spill/engine.h"
+#include "tests/lib/descriptors.h"
 
 struct sw_fixture_config {
     unsigned n_slots;
@@ -34,9 +35,6 @@ void sw_fixture_close(struct sw_fixture *fixture);
 void sw_fixture_until(struct sw_fixture *fixture, const bool *flag);
 /* Closes an owner and waits. */
 void sw_fixture_close_owner(struct sw_fixture *fixture, struct sw_owner *owner);
-
-/* Open descriptors of this process. */
-unsigned sw_count_fds(void);
 
 /* A client's memfd, mapped; sealed against shrinking. */
 struct sw_memory {

@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include <fcntl.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -196,4 +197,23 @@ int sw_wire_memfd(const void *content, size_t bytes, int seals) {
     }
     SW_ASSERT(seals == 0 || fcntl(fd, F_ADD_SEALS, seals) == 0);
     return fd;
+}
+
+int sw_wire_content_memfd(size_t bytes, enum sw_content kind, uint64_t seed, int seals) {
+    uint8_t *content = malloc(bytes);
+    SW_ASSERT(content);
+    sw_content_fill(content, bytes, kind, seed);
+    const int fd = sw_wire_memfd(content, bytes, seals);
+    free(content);
+    return fd;
+}
+
+bool sw_wire_memfd_holds(int fd, size_t bytes, enum sw_content kind, uint64_t seed) {
+    uint8_t *content = malloc(bytes), *found = malloc(bytes);
+    SW_ASSERT(content && found);
+    sw_content_fill(content, bytes, kind, seed);
+    const bool same = pread(fd, found, bytes, 0) == (ssize_t)bytes && memcmp(found, content, bytes) == 0;
+    free(content);
+    free(found);
+    return same;
 }

@@ -7,6 +7,7 @@
 
 #include "ipc/proto.h"
 #include "spill/engine.h"
+#include "tests/lib/content.h"
 #include <stdbool.h>
 
 enum { SW_WIRE_TIMEOUT_MS = 60000 };
@@ -54,5 +55,8 @@ int sw_wire_status(struct sw_wire *wire, struct sw_msg_status_ok *ret);
 
 /* A memfd with the given content (NULL: zeros) and seals. */
 int sw_wire_memfd(const void *content, size_t bytes, int seals);
+/* The same with content of a kind and seed; and whether a memfd holds just that. */
+int sw_wire_content_memfd(size_t bytes, enum sw_content kind, uint64_t seed, int seals);
+bool sw_wire_memfd_holds(int fd, size_t bytes, enum sw_content kind, uint64_t seed);
 
 #endif

@@ -4,9 +4,9 @@
 #include "base/assert.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
+#include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
 #include <check.h>
-#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -149,16 +149,6 @@ static struct spillway *connection;
 static struct spillway_error error;
 static void *data;
 
-static unsigned open_descriptors(void) {
-    unsigned n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    ck_assert_ptr_nonnull(dir);
-    while (readdir(dir))
-        n++;
-    (void)closedir(dir);
-    return n;
-}
-
 static void make_data(void) {
     const int fd = memfd_create("client", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ck_assert(fd >= 0 && ftruncate(fd, BYTES) == 0);
@@ -246,19 +236,19 @@ static const struct {
 };
 
 START_TEST(open_reports_why_not) {
-    const unsigned before = open_descriptors();
+    const unsigned before = sw_count_fds();
     start(refusals[_i].serve);
     const int rc = spillway_open(&connection, fake.address.sun_path, &error);
     ck_error(rc, refusals[_i].code, SPILLWAY_SCOPE_SESSION, refusals[_i].text);
     stop();
-    ck_assert_uint_eq(open_descriptors(), before);
+    ck_assert_uint_eq(sw_count_fds(), before);
     ck_assert_int_eq(sw_alloc_live(), 0);
 }
 END_TEST
 
 START_TEST(open_needs_somebody_there) {
     char path[200];
-    const unsigned before = open_descriptors();
+    const unsigned before = sw_count_fds();
     ck_error(spillway_open(&connection, "/nonexistent/socket", &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION,
              "/nonexistent/socket");
     memset(path, 'x', sizeof path);
@@ -267,7 +257,7 @@ START_TEST(open_needs_somebody_there) {
     ck_assert_int_eq(spillway_open(&connection, "/nonexistent/socket", NULL), -SPILLWAY_ECONN);
     ck_assert_int_eq(setenv("SPILLWAY_SOCKET", "/nonexistent/other", 1), 0);
     ck_error(spillway_open(&connection, NULL, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "/nonexistent/other");
-    ck_assert_uint_eq(open_descriptors(), before);
+    ck_assert_uint_eq(sw_count_fds(), before);
 }
 END_TEST
 
@@ -531,10 +521,10 @@ START_TEST(a_full_socket_blocks_nobody) {
     struct spillway_ticket *tickets[MAX_IN_FLIGHT];
     struct spillway_result result;
     open_to(read_nothing_for_a_while);
-    const unsigned before = open_descriptors();
+    const unsigned before = sw_count_fds();
     for (unsigned i = 0; i < MAX_IN_FLIGHT; i++)
         tickets[i] = spill();
-    ck_assert_uint_gt(open_descriptors(), before); /* packets wait in the library, with what they carry */
+    ck_assert_uint_gt(sw_count_fds(), before); /* packets wait in the library, with what they carry */
     ck_error(spillway_wait(tickets[0], 10, NULL, &error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST, "");
     ck_assert_int_eq(sem_post(&fake.go), 0);
     unsigned n_done = 0;
@@ -545,7 +535,7 @@ START_TEST(a_full_socket_blocks_nobody) {
         ck_assert_int_ge(n, 0);
         n_done += (unsigned)n;
     }
-    ck_assert_uint_eq(open_descriptors(), before);
+    ck_assert_uint_eq(sw_count_fds(), before);
     for (unsigned i = 0; i < MAX_IN_FLIGHT; i++) {
         ck_assert_int_eq(spillway_wait(tickets[i], 0, &result, &error), 0);
         ck_assert_uint_eq(result.region.slot, i);
@@ -565,7 +555,7 @@ START_TEST(a_heap_that_fails_costs_one_call) {
     int rc = -1;
     open_to(serve_one);
     const long live = sw_alloc_live();
-    const unsigned before = open_descriptors();
+    const unsigned before = sw_count_fds();
     unsigned long n = 1;
     for (; rc < 0; n++) {
         sw_alloc_fail_nth(n);
@@ -574,7 +564,7 @@ START_TEST(a_heap_that_fails_costs_one_call) {
         if (rc < 0) {
             ck_assert_int_eq(rc, -SPILLWAY_ENOMEM);
             ck_assert_int_eq(sw_alloc_live(), live);
-            ck_assert_uint_eq(open_descriptors(), before);
+            ck_assert_uint_eq(sw_count_fds(), before);
         }
     }
     ck_assert_uint_ge(n, 6);
@@ -665,7 +655,7 @@ static void serve_a_lie(int socket) {
 
 START_TEST(garbage_ends_the_connection) {
     lie = lies[_i];
-    const unsigned before = open_descriptors();
+    const unsigned before = sw_count_fds();
     open_to(serve_a_lie);
     struct spillway_ticket *ticket = spill();
     ck_error(spillway_wait(ticket, -1, NULL, &error), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
@@ -673,7 +663,7 @@ START_TEST(garbage_ends_the_connection) {
     ck_error(spillway_drop(connection, (struct spillway_region){1, 1}, &error), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION,
              "");
     close_all();
-    ck_assert_uint_eq(open_descriptors(), before + 1); /* the data's own */
+    ck_assert_uint_eq(sw_count_fds(), before + 1); /* the data's own */
 }
 END_TEST
 

@@ -2,9 +2,9 @@
 #include "ipc/memory.h"
 
 #include "base/alloc.h"
+#include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
 #include <check.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,16 +16,6 @@
 
 #define PAGE 4096L
 #define BYTES (16 * PAGE)
-
-static unsigned open_descriptors(void) {
-    unsigned n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    ck_assert_ptr_nonnull(dir);
-    while (readdir(dir))
-        n++;
-    (void)closedir(dir);
-    return n;
-}
 
 static int new_memfd(size_t bytes, unsigned flags) {
     const int fd = memfd_create("unit test (with) 7f00-7f01 a name", flags | MFD_CLOEXEC);
@@ -48,10 +38,10 @@ static uint8_t *reserve(size_t bytes) {
 static int find(struct sw_export *ret, const void *data, uint64_t bytes) {
     struct sw_cuda *cuda = NULL;
     struct sw_err err = {0};
-    const unsigned before = open_descriptors();
+    const unsigned before = sw_count_fds();
     const int rc = sw_export_find(ret, &cuda, data, bytes, NULL, &err);
     ck_assert_int_eq(rc, err.code);
-    ck_assert_uint_eq(open_descriptors(), before + (rc ? 0 : 1));
+    ck_assert_uint_eq(sw_count_fds(), before + (rc ? 0 : 1));
     sw_cuda_free(cuda);
     return rc;
 }
@@ -79,9 +69,9 @@ static void ck_found(const void *data, uint64_t bytes, uint64_t offset, uint64_t
     ck_assert_uint_eq(st.st_ino, file);
     ck_assert_int_eq(fcntl(e.fds[0], F_GETFL) & O_ACCMODE, O_RDWR);
     ck_assert_int_ne(fcntl(e.fds[0], F_GET_SEALS) & F_SEAL_SHRINK, 0);
-    const unsigned before = open_descriptors();
+    const unsigned before = sw_count_fds();
     sw_export_fini(&e);
-    ck_assert_uint_eq(open_descriptors(), before - 1);
+    ck_assert_uint_eq(sw_count_fds(), before - 1);
     ck_assert_int_eq(sw_alloc_live(), live);
 }
 

@@ -1,10 +1,10 @@
 /* The wire format: what is encoded decodes to itself, everything else is refused by name; and the packet door: what
  * arrives is what was sent, and no descriptor outlives a refused packet. */
 #include "ipc/proto.h"
+#include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,26 +152,16 @@ START_TEST(errors_survive_the_wire) {
 }
 END_TEST
 
-static unsigned open_fds(void) {
-    unsigned n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    ck_assert_ptr_nonnull(dir);
-    while (readdir(dir))
-        n++;
-    ck_assert_int_eq(closedir(dir), 0);
-    return n;
-}
-
 static int pair[2];
 static unsigned fds_before;
 
 static void setup(void) {
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
-    fds_before = open_fds();
+    fds_before = sw_count_fds();
 }
 
 static void teardown(void) {
-    ck_assert_uint_eq(open_fds(), fds_before);
+    ck_assert_uint_eq(sw_count_fds(), fds_before);
     (void)close(pair[0]);
     (void)close(pair[1]);
 }
@@ -251,7 +241,7 @@ START_TEST(odd_packets_leave_nothing_behind) {
     ck_assert_int_eq(rc, odd_packets[_i].expected);
     for (unsigned i = 0; rc == 0 && i < n_fds; i++)
         ck_assert_int_eq(close(fds[i]), 0);
-    ck_assert_uint_eq(open_fds(), fds_before);
+    ck_assert_uint_eq(sw_count_fds(), fds_before);
     /* The odd one is used up: the next is read from its start. */
     ck_assert_int_eq(sw_packet_receive(pair[1], in, &bytes, fds, &n_fds), 0);
     ck_assert_uint_eq(bytes, 3);
