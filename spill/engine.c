@@ -16,7 +16,7 @@
 static void follow_phase(struct sw_op *op) {
     static const enum sw_region_state next[] = {SW_REGION_ENCODING, SW_REGION_STORING};
     struct sw_region *region = op->region;
-    if (op->job.kind != SW_JOB_SPILL)
+    if (!sw_job_encodes(op->job.kind))
         return;
     for (int phase = (int)(region->state - SW_REGION_STAGING); phase < atomic_load(&op->job.phase); phase++)
         sw_region_move(region, next[phase]);
@@ -39,13 +39,14 @@ static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
         job->codec_raw_bytes[SW_CODEC_V5T] > job->codec_raw_bytes[SW_CODEC_RAW] ? SW_CODEC_V5T : SW_CODEC_RAW;
     sw_region_move(region, SW_REGION_OUT);
     engine->counters.spills++;
+    engine->counters.packs += job->kind == SW_JOB_PACK;
     engine->counters.spilled_raw_bytes += region->raw_bytes;
     engine->counters.spilled_stored_bytes += region->stored_bytes;
 }
 
 static bool proves_loss(int code) {
     /* A frame of our own in a version that we do not know is a damaged header. */
-    return code == -SW_EFRAME || code == -SW_ECHECKSUM || code == -SW_EVERSION;
+    return code == -SW_EFRAME || code == -SW_ECHECKSUM || code == -SW_EVERSION || code == -SW_ELOST;
 }
 
 static void restore_ended(struct sw_engine *engine, struct sw_op *op) {
@@ -64,6 +65,15 @@ static void restore_ended(struct sw_engine *engine, struct sw_op *op) {
     }
 }
 
+/* In the client's own memory, or in the tier. */
+static const char *tier_name(const struct sw_engine *engine, bool in_place) {
+    return in_place ? "device" : engine->config.tier->name;
+}
+
+static bool in_place(const struct sw_op *op) {
+    return op->job.kind == SW_JOB_PACK || op->job.kind == SW_JOB_UNPACK;
+}
+
 static void fill_outcome(const struct sw_op *op, struct sw_outcome *ret) {
     const struct sw_region *region = op->region;
     uint64_t now_us = sw_clock_us();
@@ -73,11 +83,12 @@ static void fill_outcome(const struct sw_op *op, struct sw_outcome *ret) {
     ret->raw_bytes = region->raw_bytes;
     ret->stored_bytes = region->stored_bytes;
     ret->codec = region->codec;
+    ret->tier = tier_name(op->owner->engine, in_place(op));
     ret->total_us = now_us - op->submitted_us;
     ret->queued_us = (op->job.started_us ? op->job.started_us : now_us) - op->submitted_us;
     if (ret->err.code)
-        sw_err_context(&ret->err, "%s of region %u:%u", op->job.kind == SW_JOB_SPILL ? "spill" : "restore",
-                       region->id.slot, region->id.gen);
+        sw_err_context(&ret->err, "%s of region %u:%u", sw_job_kind_name(op->job.kind), region->id.slot,
+                       region->id.gen);
 }
 
 /* The callback comes last: it may start, close or free whatever it likes. */
@@ -88,7 +99,7 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_outcome outcome;
     int code = op->job.err.code;
     region->op = NULL;
-    if (op->job.kind == SW_JOB_SPILL)
+    if (sw_job_encodes(op->job.kind))
         spill_ended(engine, op);
     else
         restore_ended(engine, op);
@@ -312,13 +323,27 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_out
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service holds %u regions, the most allowed",
                           engine->regions.n_used);
     }
-    op->job.kind = SW_JOB_SPILL;
+    op->job.kind = range->in_place ? SW_JOB_PACK : SW_JOB_SPILL;
     region->raw_bytes = range->bytes;
     sw_list_append(&owner->regions, &region->node);
     owner->n_regions++;
     sw_region_move(region, SW_REGION_STAGING);
     *ret_id = region->id;
     op_submit(op, region);
+    return 0;
+}
+
+/* A packed region can only be undone where it is, any other one only by a copy. */
+static int check_place(const struct sw_region *region, bool in_place, bool keep, struct sw_err *err) {
+    const bool packed = region->frames->packed != NULL;
+    if (packed != in_place)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          packed ? "region %u:%u is packed in its own memory: unpack it there"
+                                 : "region %u:%u is not packed in its memory: restore it",
+                          region->id.slot, region->id.gen);
+    if (packed && keep)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "unpacking region %u:%u overwrites it: it cannot be kept",
+                          region->id.slot, region->id.gen);
     return 0;
 }
 
@@ -335,13 +360,15 @@ int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const stru
     if (region->state != SW_REGION_OUT)
         return sw_err_set(err, region->state == SW_REGION_RESTORING ? -SW_EBUSY : -SW_ESTATE, SW_SCOPE_REQUEST,
                           "region %u:%u is %s", id.slot, id.gen, sw_region_state_name(region->state));
-    rc = check_range(range, region->raw_bytes, err);
+    rc = check_place(region, range->in_place, keep, err);
+    if (!rc)
+        rc = check_range(range, region->raw_bytes, err);
     if (rc)
         return rc;
     struct sw_op *op = op_new(owner, range, region->raw_bytes, done, arg, err);
     if (!op)
         return -SW_ENOMEM;
-    op->job.kind = SW_JOB_RESTORE;
+    op->job.kind = range->in_place ? SW_JOB_UNPACK : SW_JOB_RESTORE;
     op->job.frames = region->frames;
     op->keep = keep;
     sw_region_move(region, SW_REGION_RESTORING);
@@ -375,7 +402,7 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
         .raw_bytes = region->raw_bytes,
         .stored_bytes = region->stored_bytes,
         .codec = region->codec,
-        .tier = owner->engine->config.tier->name,
+        .tier = tier_name(owner->engine, region->op ? in_place(region->op) : region->frames && region->frames->packed),
     };
     return 0;
 }

@@ -79,6 +79,7 @@ struct sw_outcome {
     struct sw_region_id region;
     uint64_t raw_bytes, stored_bytes;
     enum sw_codec_id codec; /* of most of the region's bytes */
+    const char *tier;       /* "host", "device" (packed) */
     uint64_t queued_us, total_us;
 };
 typedef void sw_outcome_cb(const struct sw_outcome *outcome, void *arg);
@@ -87,11 +88,16 @@ struct sw_range {
     struct sw_mem *mem;
     uint64_t offset, bytes;
     const uint8_t *event; /* cudaIpcEventHandle_t to wait for on the device, or NULL; copied */
+    bool in_place;        /* pack and unpack: the frames lie in the range itself */
 };
 
 /* Copies range (any length, also 0) to the tier and makes a region of it: *ret_id is valid at once, in state STAGING.
  * When done(success) runs, every frame is committed and a `once` memory is unmapped.
- * errors: -SW_ERANGE, -SW_ELIMIT, -SW_ENOMEM, -SW_EINVAL, -SW_ESHUTDOWN; later in outcome: those of map and of reserve
+ * range->in_place: packs instead. The frames lie at the front of the range, the outcome's stored_bytes long (frames
+ * that are longer than their chunk leave their first part in the tier); the rest of the range is the client's to reuse
+ * until it unpacks. A pack that fails or is canceled is undone: the range has its bytes again. If that fails too, the
+ * error is -SW_ELOST. errors: -SW_ERANGE, -SW_ELIMIT, -SW_ENOMEM, -SW_EINVAL, -SW_ESHUTDOWN; later in outcome: those of
+ * map and of reserve
  * (-SW_ENOSPACE), -SW_EGPU, -SW_EGPULOST, -SW_ECANCELED; the region is then forgotten and the memory unchanged. */
 int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_outcome_cb *done, void *arg,
                     struct sw_region_id *ret_id, struct sw_err *err);
@@ -99,10 +105,12 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_out
 /* Puts a region's bytes into range, which must have room for all of them (range->bytes >= raw_bytes). On success the
  * stored copy is dropped and the id dies, unless `keep`: then the region stays OUT. When done runs with an error the
  * destination's content is undefined and the region is OUT (or LOST, on -SW_EFRAME, -SW_ECHECKSUM and -SW_EVERSION).
- * Later in outcome also: -SW_EACCES (memory that cannot be written), -SW_ENOTSUP (the region's chunks are longer than
- * this device's: it was spilled on a device opened with a larger chunk_bytes).
- * errors: -SW_EINVAL, -SW_ENOENT, -SW_ESTALE, -SW_ESTATE (not OUT), -SW_EBUSY (being restored), -SW_ELOST,
- * -SW_ETOOSMALL, -SW_ERANGE, -SW_ELIMIT, -SW_ENOMEM, -SW_ESHUTDOWN. */
+ * range->in_place: unpacks a packed region, and only such a one: the range starts with the frames as the pack left
+ * them. If it fails the region is OUT and the range as a whole still belongs to it: some chunks are raw, the others
+ * packed, and the next call goes on from there. Later in outcome also: -SW_EACCES (memory that cannot be written),
+ * -SW_ENOTSUP (the region's chunks are longer than this device's: it was spilled on a device opened with a larger
+ * chunk_bytes). errors: -SW_EINVAL, -SW_ENOENT, -SW_ESTALE, -SW_ESTATE (not OUT), -SW_EBUSY (being restored),
+ * -SW_ELOST, -SW_ETOOSMALL, -SW_ERANGE, -SW_ELIMIT, -SW_ENOMEM, -SW_ESHUTDOWN. */
 int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *range, bool keep,
                       sw_outcome_cb *done, void *arg, struct sw_err *err);
 
@@ -121,6 +129,7 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
 struct sw_engine_stats {
     unsigned n_devices, n_owners, n_regions, n_mems, n_mapped, n_ops;
     uint64_t spills, restores, failed_ops, canceled_ops;
+    uint64_t packs; /* of the spills */
     uint64_t spilled_raw_bytes, spilled_stored_bytes, restored_raw_bytes;
     uint64_t scratch_bytes; /* device memory taken, all GPUs */
     struct sw_tier_stats tier;

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes) {
+struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes, bool packed) {
     uint64_t n = raw_bytes / chunk_bytes + (raw_bytes % chunk_bytes != 0);
     struct sw_frames *frames;
     if (n > (SIZE_MAX - sizeof *frames) / sizeof frames->stored[0])
@@ -12,6 +12,13 @@ struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes) {
     frames = sw_alloc(sizeof *frames + n * sizeof frames->stored[0]);
     if (!frames)
         return NULL;
+    if (packed) {
+        frames->packed = sw_alloc_array(n ? n : 1, sizeof *frames->packed);
+        if (!frames->packed) {
+            sw_free(frames);
+            return NULL;
+        }
+    }
     frames->raw_bytes = raw_bytes;
     frames->chunk_bytes = chunk_bytes;
     frames->n_chunks = n;
@@ -21,10 +28,17 @@ struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes) {
 void sw_frames_free(struct sw_frames *frames, struct sw_tier *tier) {
     for (size_t i = 0; frames && i < frames->n_chunks; i++)
         tier->ops->release(tier, &frames->stored[i]);
+    if (frames)
+        sw_free(frames->packed);
     sw_free(frames);
 }
 
 uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i) {
     uint64_t left = frames->raw_bytes - i * frames->chunk_bytes;
     return left < frames->chunk_bytes ? left : frames->chunk_bytes;
+}
+
+uint64_t sw_frames_packed_bytes(const struct sw_frames *frames) {
+    const struct sw_packed_chunk *last = frames->n_chunks ? &frames->packed[frames->n_chunks - 1] : NULL;
+    return last ? last->offset + last->bytes : 0;
 }

@@ -1,25 +1,44 @@
-/* frames.h - the stored form of a region: one sw_stored per chunk, all chunks but the last of one length.
+/* frames.h - the stored form of a region: one frame per chunk, all chunks but the last of one length.
+ *
+ * Frames lie in a tier, or - the region is *packed* - at the front of the range they came from, in the client's own
+ * memory. `packed` is then the directory: it says of each chunk whether its frame or its raw bytes are there, and is
+ * the journal by which a pack or unpack that fails half-way is undone or repeated. A frame that is longer than its
+ * chunk would not fit: of such a one the data section alone lies in the client's memory, which is never longer than the
+ * chunk, and what comes before it in the tier.
  *
  * Made by a spill's job, then owned by the region. Either the worker (while a job is in flight) or the loop uses it,
  * never both at once; restoring only reads. */
 #ifndef SW_SPILL_FRAMES_H
 #define SW_SPILL_FRAMES_H
 
+#include "codec/frame.h"
 #include "spill/tier/tier.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* A chunk of a packed region. */
+struct sw_packed_chunk {
+    uint64_t offset, bytes; /* of the frame, or of its data section, from the start of the range */
+    struct sw_frame_layout frame;
+    bool is_packed; /* else the chunk's raw bytes are in their own place */
+};
 
 struct sw_frames {
     uint64_t raw_bytes, chunk_bytes;
     size_t n_chunks;
-    struct sw_stored stored[]; /* [n_chunks]; an empty one is not stored yet */
+    struct sw_packed_chunk *packed; /* [n_chunks], or NULL: all frames lie in the tier */
+    struct sw_stored stored[];      /* [n_chunks]; an empty one is not stored yet, or packed whole */
 };
 
 /* NULL: out of memory. chunk_bytes > 0. */
-struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes);
+struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes, bool packed);
 /* Releases every frame and the array. NULL is a no-op. */
 void sw_frames_free(struct sw_frames *frames, struct sw_tier *tier);
 /* Raw bytes of chunk i. */
 uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i);
+
+/* Packed: bytes at the front of the range that hold frames. */
+uint64_t sw_frames_packed_bytes(const struct sw_frames *frames);
 
 #endif

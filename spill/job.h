@@ -1,4 +1,4 @@
-/* job.h - what the loop asks of a worker: one spill, restore or unmap.
+/* job.h - what the loop asks of a worker: one spill, restore, pack, unpack or unmap.
  *
  * A job belongs to the loop until it is submitted, then to the worker until it comes back; the holder alone touches it,
  * but for `cancel` and `phase`, which are atomic. The memory of a job (struct sw_job_mem) belongs to the worker as long
@@ -12,9 +12,17 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum sw_job_kind { SW_JOB_SPILL, SW_JOB_RESTORE, SW_JOB_UNMAP };
+enum sw_job_kind { SW_JOB_SPILL, SW_JOB_RESTORE, SW_JOB_PACK, SW_JOB_UNPACK, SW_JOB_UNMAP };
 
-/* How far a spill has come, for the loop to follow. */
+/* True for jobs that make frames. */
+static inline bool sw_job_encodes(enum sw_job_kind kind) {
+    return kind == SW_JOB_SPILL || kind == SW_JOB_PACK;
+}
+
+/* "spill" ... */
+const char *sw_job_kind_name(enum sw_job_kind kind);
+
+/* How far a spill or pack has come, for the loop to follow. */
 enum sw_job_phase { SW_PHASE_STAGING, SW_PHASE_ENCODING, SW_PHASE_STORING };
 
 /* Where a job stands inside the pipeline. */
@@ -36,7 +44,8 @@ struct sw_job {
     uint64_t offset, bytes; /* range in the memory */
     bool has_event, unmap_after;
     uint8_t event[SW_MEM_HANDLE_BYTES];
-    struct sw_frames *frames; /* spill: made by the worker, NULL after a failure; restore: the region's, read only */
+    /* Spill, pack: made by the worker, NULL after a failure; restore: the region's, read only; unpack: the region's. */
+    struct sw_frames *frames;
 
     atomic_bool cancel;
     atomic_int phase; /* enum sw_job_phase */
@@ -54,6 +63,13 @@ struct sw_job {
     unsigned plan_number, n_retrained;
     bool resample;
     struct sw_plan plan;
+    struct sw_job_in_place {
+        size_t n_ordered;      /* pack: chunks whose frames have a place, the first ones */
+        uint64_t end_bytes;    /* pack: where the next frame goes, from the start of the range */
+        unsigned n_recoveries; /* attempts to undo a step that failed */
+        bool lost;             /* they failed too */
+        bool torn;             /* and a chunk's only good copy went with them */
+    } in_place;
 };
 
 #endif

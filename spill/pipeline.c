@@ -1,4 +1,4 @@
-#include "spill/pipeline.h"
+#include "spill/pipeline_state.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"
@@ -7,30 +7,6 @@
 #include "spill/policy.h"
 
 #include <string.h>
-
-enum slot_state { SLOT_FREE, SLOT_PREPARING, SLOT_ENCODING, SLOT_STORING, SLOT_RESTORING, SLOT_DRAINING };
-
-struct slot {
-    enum slot_state state;
-    struct sw_job *job;
-    size_t chunk;
-    bool waits_for_client; /* its first step is a client's event: no telling when it ends */
-    unsigned plan_number;  /* encoding: of the plan in use */
-    uint64_t age;          /* order in which slots became busy */
-    struct sw_stored stored;
-    struct sw_frame_layout layout; /* restoring */
-};
-
-struct sw_pipeline {
-    struct sw_device *device;
-    struct sw_tier *tier;
-    struct sw_pipeline_sink sink;
-    unsigned n_slots, n_mapped;
-    uint64_t next_age;
-    struct sw_list jobs; /* active; the next one to be served first */
-    struct sw_err lost;  /* code 0: the device works */
-    struct slot slots[];
-};
 
 /* ---- jobs ---- */
 
@@ -73,16 +49,17 @@ static void job_log(const struct sw_job *job, uint64_t moved_us, uint64_t end_us
     const uint64_t mapped = job->mapped_us ? job->mapped_us : moved_us;
     const uint64_t planned = job->planned_us ? job->planned_us : mapped;
     sw_log(SW_LOG_DEBUG, "job.stages", "kind=%s bytes=%llu map_us=%llu plan_us=%llu move_us=%llu unmap_us=%llu",
-           job->kind == SW_JOB_SPILL ? "spill" : "restore", (unsigned long long)job->bytes,
-           (unsigned long long)(mapped - job->started_us), (unsigned long long)(planned - mapped),
-           (unsigned long long)(moved_us - planned), (unsigned long long)(end_us - moved_us));
+           sw_job_kind_name(job->kind), (unsigned long long)job->bytes, (unsigned long long)(mapped - job->started_us),
+           (unsigned long long)(planned - mapped), (unsigned long long)(moved_us - planned),
+           (unsigned long long)(end_us - moved_us));
 }
 
 /* The worker's side of a job is over. */
 static void job_finish(struct sw_pipeline *p, struct sw_job *job) {
     const uint64_t moved_us = sw_clock_us();
     sw_list_remove(&job->node);
-    if (job->err.code && job->kind == SW_JOB_SPILL) {
+    sw_in_place_finish(job);
+    if (job->err.code && sw_job_encodes(job->kind)) {
         sw_frames_free(job->frames, p->tier);
         job->frames = NULL;
     }
@@ -100,40 +77,36 @@ static bool job_complete(const struct sw_job *job) {
 }
 
 /* A context that died takes every job of the device with it. */
-static void note_lost(struct sw_pipeline *p, const struct sw_err *err) {
-    if (err->code != -SW_EGPULOST || p->lost.code)
+void sw_pipeline_fail(struct sw_pipeline *p, struct sw_job *job, const struct sw_err *cause) {
+    job_fail(job, cause);
+    if (cause->code != -SW_EGPULOST || p->lost.code)
         return;
-    p->lost = *err;
+    p->lost = *cause;
     for (struct sw_list *node = p->jobs.next; node != &p->jobs; node = node->next)
-        job_fail(SW_CONTAINER_OF(node, struct sw_job, node), err);
+        job_fail(SW_CONTAINER_OF(node, struct sw_job, node), cause);
 }
 
 /* ---- slots ---- */
 
-static void slot_take(struct sw_pipeline *p, struct slot *slot, enum slot_state state, struct sw_job *job) {
+void sw_slot_take(struct sw_pipeline *p, struct sw_slot *slot, enum sw_slot_state state, struct sw_job *job) {
     slot->state = state;
     slot->job = job;
     slot->age = p->next_age++;
     job->n_slots++;
 }
 
-static void slot_give(struct sw_pipeline *p, struct slot *slot) {
+void sw_slot_give(struct sw_pipeline *p, struct sw_slot *slot) {
     p->tier->ops->release(p->tier, &slot->stored); /* empty once it was committed */
     slot->job->n_slots--;
     slot->job = NULL;
     slot->waits_for_client = false;
-    slot->state = SLOT_FREE;
+    slot->state = SW_SLOT_FREE;
 }
 
 /* A step could not be queued: its job fails, what is already queued on the slot must end. */
-static void slot_fail(struct sw_pipeline *p, struct slot *slot, const struct sw_err *err) {
-    job_fail(slot->job, err);
-    note_lost(p, err);
-    slot->state = SLOT_DRAINING;
-}
-
-static unsigned slot_index(const struct sw_pipeline *p, const struct slot *slot) {
-    return (unsigned)(slot - p->slots);
+static void slot_fail(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_err *err) {
+    sw_pipeline_fail(p, slot->job, err);
+    slot->state = SW_SLOT_DRAINING;
 }
 
 /* ---- steps ---- */
@@ -146,8 +119,9 @@ static int start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) 
     if (rc)
         return rc;
     job->mapped_us = sw_clock_us();
-    if (job->kind == SW_JOB_SPILL) {
-        job->frames = sw_frames_new(job->bytes, sw_policy_chunk_bytes(job->bytes, device_chunk_bytes, p->n_slots));
+    if (sw_job_encodes(job->kind)) {
+        job->frames = sw_frames_new(job->bytes, sw_policy_chunk_bytes(job->bytes, device_chunk_bytes, p->n_slots),
+                                    job->kind == SW_JOB_PACK);
         if (!job->frames)
             return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %llu bytes",
                               (unsigned long long)job->bytes);
@@ -169,28 +143,28 @@ static uint64_t rest_offset(const struct sw_job *job) {
 }
 
 /* Waits for the client's event and has a plan made for what is still to be spilled. */
-static void prepare(struct sw_pipeline *p, struct slot *slot, struct sw_job *job) {
+static void prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
     const struct sw_device_ops *ops = p->device->ops;
-    unsigned s = slot_index(p, slot);
+    unsigned s = sw_slot_index(p, slot);
     struct sw_err err = {0};
     int rc = 0;
-    slot_take(p, slot, SLOT_PREPARING, job);
+    sw_slot_take(p, slot, SW_SLOT_PREPARING, job);
     slot->waits_for_client = job->stage == SW_STAGE_WAITING && job->has_event;
     job->stage = SW_STAGE_PREPARING;
     job->resample = false;
     if (slot->waits_for_client)
         rc = ops->wait_event(p->device, s, job->event, &err);
-    if (!rc && job->kind == SW_JOB_SPILL && rest_bytes(job) > 0)
+    if (!rc && sw_job_encodes(job->kind) && rest_bytes(job) > 0)
         rc = ops->make_plan(p->device, s, job->mem->mapping, rest_offset(job), rest_bytes(job), &err);
     if (rc)
         slot_fail(p, slot, &err);
 }
 
-static void prepared(struct sw_pipeline *p, const struct slot *slot) {
+static void prepared(struct sw_pipeline *p, const struct sw_slot *slot) {
     struct sw_job *job = slot->job;
     uint64_t rest = rest_bytes(job);
-    if (job->kind == SW_JOB_SPILL && rest > 0) {
-        job->plan = *p->device->ops->plan(p->device, slot_index(p, slot));
+    if (sw_job_encodes(job->kind) && rest > 0) {
+        job->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
         job->plan_number++;
         if (job->plan_number == 1) {
             job->planned_us = sw_clock_us();
@@ -200,29 +174,29 @@ static void prepared(struct sw_pipeline *p, const struct slot *slot) {
     job->stage = SW_STAGE_RUNNING;
 }
 
-static void encode(struct sw_pipeline *p, struct slot *slot, struct sw_job *job) {
+static void encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
     struct sw_err err = {0};
     uint64_t offset = rest_offset(job);
-    slot_take(p, slot, SLOT_ENCODING, job);
+    sw_slot_take(p, slot, SW_SLOT_ENCODING, job);
     slot->chunk = job->n_dealt++;
     slot->plan_number = job->plan_number;
-    if (p->device->ops->encode(p->device, slot_index(p, slot), &job->plan, job->mem->mapping, offset,
+    if (p->device->ops->encode(p->device, sw_slot_index(p, slot), &job->plan, job->mem->mapping, offset,
                                sw_frames_chunk_bytes(job->frames, slot->chunk), &err))
         slot_fail(p, slot, &err);
 }
 
 /* A chunk's frame is complete on the device: keeps the books and looks whether the data have drifted. */
-static void note_encoded(struct sw_pipeline *p, const struct slot *slot, const struct sw_slot_result *result) {
+static void note_encoded(struct sw_pipeline *p, const struct sw_slot *slot) {
     struct sw_job *job = slot->job;
     uint64_t raw_bytes = sw_frames_chunk_bytes(job->frames, slot->chunk);
-    job->stored_bytes += result->frame_bytes;
-    job->codec_raw_bytes[result->codec] += raw_bytes;
+    job->stored_bytes += slot->frame.frame_bytes;
+    job->codec_raw_bytes[slot->frame.codec] += raw_bytes;
     if (++job->n_encoded == job->frames->n_chunks)
         job_set_phase(p, job, SW_PHASE_STORING);
     struct sw_policy_drift drift = {
         .expected_ratio = job->plan.expected_ratio,
         .raw_bytes = raw_bytes,
-        .frame_bytes = result->frame_bytes,
+        .frame_bytes = slot->frame.frame_bytes,
         .rest_bytes = rest_bytes(job),
         .chunk_bytes = job->frames->chunk_bytes,
         .n_retrained = job->n_retrained,
@@ -235,22 +209,43 @@ static void note_encoded(struct sw_pipeline *p, const struct slot *slot, const s
     }
 }
 
-static void store(struct sw_pipeline *p, struct slot *slot, const struct sw_slot_result *result) {
-    struct sw_err err = {0};
-    note_encoded(p, slot, result);
-    int rc = p->tier->ops->reserve(p->tier, result->frame_bytes, &slot->stored, &err);
+int sw_slot_store(struct sw_pipeline *p, struct sw_slot *slot, uint64_t bytes, struct sw_err *err) {
+    int rc = p->tier->ops->reserve(p->tier, bytes, &slot->stored, err);
     uint64_t at = 0;
     for (unsigned i = 0; !rc && i < slot->stored.n_extents; i++) {
         const struct sw_extent *extent = &slot->stored.extents[i];
-        rc = p->device->ops->store(p->device, slot_index(p, slot), extent->memory, at, extent->bytes, &err);
+        rc = p->device->ops->store(p->device, sw_slot_index(p, slot), extent->memory, at, extent->bytes, err);
         at += extent->bytes;
     }
-    slot->state = SLOT_STORING;
-    if (rc)
+    return rc;
+}
+
+int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct sw_stored *stored,
+                 struct sw_err *err) {
+    uint64_t at = 0;
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < stored->n_extents; i++) {
+        rc = p->device->ops->load(p->device, sw_slot_index(p, slot), stored->extents[i].memory, at,
+                                  stored->extents[i].bytes, err);
+        at += stored->extents[i].bytes;
+    }
+    return rc;
+}
+
+static void encoded(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_slot_result *result) {
+    struct sw_err err = {0};
+    slot->frame = result->frame;
+    note_encoded(p, slot);
+    if (slot->job->kind == SW_JOB_PACK) {
+        sw_in_place_encoded(p, slot);
+        return;
+    }
+    slot->state = SW_SLOT_STORING;
+    if (sw_slot_store(p, slot, slot->frame.frame_bytes, &err))
         slot_fail(p, slot, &err);
 }
 
-static void stored(struct sw_pipeline *p, struct slot *slot) {
+static void stored(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_err err = {0};
     struct sw_job *job = slot->job;
     if (p->tier->ops->commit(p->tier, &slot->stored, &err)) {
@@ -262,65 +257,62 @@ static void stored(struct sw_pipeline *p, struct slot *slot) {
     job->n_done++;
 }
 
-static int restore_steps(struct sw_pipeline *p, struct slot *slot, struct sw_err *err) {
-    const struct sw_device_ops *ops = p->device->ops;
+static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_job *job = slot->job;
     const struct sw_stored *frame = &job->frames->stored[slot->chunk];
-    uint64_t raw_bytes = sw_frames_chunk_bytes(job->frames, slot->chunk), at = 0;
-    unsigned s = slot_index(p, slot);
-    int rc = sw_frame_parse(&slot->layout, frame->extents[0].memory, frame->extents[0].bytes, frame->bytes, err);
-    if (!rc && slot->layout.raw_bytes != raw_bytes)
+    uint64_t raw_bytes = sw_frames_chunk_bytes(job->frames, slot->chunk);
+    int rc = sw_frame_parse(&slot->frame, frame->extents[0].memory, frame->extents[0].bytes, frame->bytes, err);
+    if (!rc && slot->frame.raw_bytes != raw_bytes)
         rc = sw_err_set(err, -SW_EFRAME, SW_SCOPE_REGION, "frame holds %llu bytes, %llu were stored",
-                        (unsigned long long)slot->layout.raw_bytes, (unsigned long long)raw_bytes);
-    for (unsigned i = 0; !rc && i < frame->n_extents; i++) {
-        rc = ops->load(p->device, s, frame->extents[i].memory, at, frame->extents[i].bytes, err);
-        at += frame->extents[i].bytes;
-    }
+                        (unsigned long long)slot->frame.raw_bytes, (unsigned long long)raw_bytes);
     if (!rc)
-        rc = ops->decode(p->device, s, &slot->layout, job->mem->mapping,
-                         job->offset + slot->chunk * job->frames->chunk_bytes, err);
+        rc = sw_slot_load(p, slot, frame, err);
+    if (!rc)
+        rc = p->device->ops->decode(p->device, sw_slot_index(p, slot), &slot->frame, job->mem->mapping,
+                                    job->offset + slot->chunk * job->frames->chunk_bytes, err);
     return rc;
 }
 
-static void restore(struct sw_pipeline *p, struct slot *slot, struct sw_job *job) {
+static void restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
     struct sw_err err = {0};
-    slot_take(p, slot, SLOT_RESTORING, job);
+    sw_slot_take(p, slot, SW_SLOT_RESTORING, job);
     slot->chunk = job->n_dealt++;
     if (restore_steps(p, slot, &err))
         slot_fail(p, slot, &err);
 }
 
 /* All steps of a slot have ended with rc. */
-static void slot_ended(struct sw_pipeline *p, struct slot *slot, int rc, const struct sw_slot_result *result,
+static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
                        const struct sw_err *err) {
     struct sw_job *job = slot->job;
-    if (rc) {
-        job_fail(job, err);
-        note_lost(p, err);
+    if (slot->state == SW_SLOT_PLACING || slot->state == SW_SLOT_FETCHING || slot->state == SW_SLOT_UNPACKING) {
+        sw_in_place_ended(p, slot, rc, err);
+        return;
     }
+    if (rc)
+        sw_pipeline_fail(p, job, err);
     /* A restore's last chunk is done even if somebody has lost interest. */
-    if (slot->state != SLOT_RESTORING && slot->state != SLOT_STORING)
+    if (slot->state != SW_SLOT_RESTORING && slot->state != SW_SLOT_STORING)
         job_check_canceled(job);
     if (!job->err.code) {
         switch (slot->state) {
-        case SLOT_PREPARING:
+        case SW_SLOT_PREPARING:
             prepared(p, slot);
             break;
-        case SLOT_ENCODING:
-            store(p, slot, result);
+        case SW_SLOT_ENCODING:
+            encoded(p, slot, result);
             return; /* still busy */
-        case SLOT_STORING:
+        case SW_SLOT_STORING:
             stored(p, slot);
             break;
-        case SLOT_RESTORING:
+        case SW_SLOT_RESTORING:
             job->n_done++;
             break;
-        case SLOT_DRAINING:
-        case SLOT_FREE:
+        default:
             SW_ASSERT(!"a slot without a healthy job cannot end");
         }
     }
-    slot_give(p, slot);
+    sw_slot_give(p, slot);
 }
 
 /* ---- dealing ---- */
@@ -332,7 +324,7 @@ static unsigned client_waits(const struct sw_pipeline *p) {
     return n;
 }
 
-static bool job_wants_slot(const struct sw_pipeline *p, const struct sw_job *job) {
+static bool job_wants_slot(const struct sw_pipeline *p, struct sw_job *job) {
     if (job->err.code)
         return false;
     switch (job->stage) {
@@ -341,6 +333,8 @@ static bool job_wants_slot(const struct sw_pipeline *p, const struct sw_job *job
     case SW_STAGE_PREPARING:
         return false;
     case SW_STAGE_RUNNING:
+        if (job->kind == SW_JOB_UNPACK)
+            return sw_in_place_may_unpack(p, job);
         return job->resample || job->n_dealt < job->frames->n_chunks;
     }
     return false;
@@ -360,15 +354,14 @@ static struct sw_job *next_job(struct sw_pipeline *p) {
     return NULL;
 }
 
-static void serve(struct sw_pipeline *p, struct slot *slot, struct sw_job *job) {
+static void serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
     struct sw_err err = {0};
     if (job->stage == SW_STAGE_WAITING) {
         if (start(p, job, &err)) {
-            job_fail(job, &err);
-            note_lost(p, &err);
+            sw_pipeline_fail(p, job, &err);
             return;
         }
-        if (job->has_event || (job->kind == SW_JOB_SPILL && job->bytes > 0)) {
+        if (job->has_event || (sw_job_encodes(job->kind) && job->bytes > 0)) {
             prepare(p, slot, job);
             return;
         }
@@ -376,20 +369,37 @@ static void serve(struct sw_pipeline *p, struct slot *slot, struct sw_job *job) 
     }
     if (job->resample)
         prepare(p, slot, job);
-    else if (job->n_dealt < job->frames->n_chunks && job->kind == SW_JOB_SPILL)
+    else if (job->kind == SW_JOB_UNPACK && sw_in_place_may_unpack(p, job))
+        sw_in_place_unpack(p, slot, job);
+    else if (job->n_dealt < job->frames->n_chunks && sw_job_encodes(job->kind))
         encode(p, slot, job);
-    else if (job->n_dealt < job->frames->n_chunks)
+    else if (job->n_dealt < job->frames->n_chunks && job->kind == SW_JOB_RESTORE)
         restore(p, slot, job);
 }
 
 static bool deal(struct sw_pipeline *p) {
     bool advanced = false;
     for (unsigned s = 0; s < p->n_slots; s++) {
-        struct sw_job *job = p->slots[s].state == SLOT_FREE ? next_job(p) : NULL;
+        struct sw_job *job = p->slots[s].state == SW_SLOT_FREE ? next_job(p) : NULL;
         if (job) {
             serve(p, &p->slots[s], job);
             advanced = true;
         }
+    }
+    return advanced;
+}
+
+/* Slots with steps queued, whose end can be asked for. */
+static bool slot_runs(const struct sw_slot *slot) {
+    return slot->state != SW_SLOT_FREE && slot->state != SW_SLOT_HOLDING && slot->state != SW_SLOT_TORN;
+}
+
+static bool recover_jobs(struct sw_pipeline *p) {
+    bool advanced = false;
+    for (struct sw_list *node = p->jobs.next; node != &p->jobs; node = node->next) {
+        struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
+        if (job->err.code && (job->kind == SW_JOB_PACK || job->kind == SW_JOB_UNPACK))
+            advanced |= sw_in_place_recover(p, job);
     }
     return advanced;
 }
@@ -401,7 +411,7 @@ static bool finish_jobs(struct sw_pipeline *p) {
         next = node->next;
         if (!job_complete(job))
             job_check_canceled(job);
-        if (job->n_slots == 0 && (job->err.code || job_complete(job))) {
+        if (job->n_slots == 0 && (job->err.code ? sw_in_place_recovered(job) : job_complete(job))) {
             job_finish(p, job);
             advanced = true;
         }
@@ -447,7 +457,7 @@ void sw_pipeline_add(struct sw_pipeline *p, struct sw_job *job) {
 bool sw_pipeline_step(struct sw_pipeline *p) {
     bool advanced = false;
     for (unsigned s = 0; s < p->n_slots; s++) {
-        if (p->slots[s].state == SLOT_FREE)
+        if (!slot_runs(&p->slots[s]))
             continue;
         struct sw_slot_result result = {0};
         struct sw_err err = {0};
@@ -457,23 +467,24 @@ bool sw_pipeline_step(struct sw_pipeline *p) {
             advanced = true;
         }
     }
+    advanced |= recover_jobs(p);
     advanced |= deal(p);
     advanced |= finish_jobs(p);
     return advanced;
 }
 
 bool sw_pipeline_wait(struct sw_pipeline *p) {
-    struct slot *oldest = NULL;
+    struct sw_slot *oldest = NULL;
     for (unsigned s = 0; s < p->n_slots; s++) {
-        struct slot *slot = &p->slots[s];
-        if (slot->state != SLOT_FREE && !slot->waits_for_client && (!oldest || slot->age < oldest->age))
+        struct sw_slot *slot = &p->slots[s];
+        if (slot_runs(slot) && !slot->waits_for_client && (!oldest || slot->age < oldest->age))
             oldest = slot;
     }
     if (!oldest)
         return false;
     struct sw_slot_result result = {0};
     struct sw_err err = {0};
-    int rc = p->device->ops->slot_wait(p->device, slot_index(p, oldest), &result, &err);
+    int rc = p->device->ops->slot_wait(p->device, sw_slot_index(p, oldest), &result, &err);
     slot_ended(p, oldest, rc, &result, &err);
     return true;
 }

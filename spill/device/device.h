@@ -36,8 +36,7 @@ struct sw_device;
 struct sw_mapping;
 
 struct sw_slot_result {
-    uint64_t frame_bytes; /* after encode */
-    enum sw_codec_id codec;
+    struct sw_frame_layout frame; /* after encode: of the frame made */
 };
 
 struct sw_device_info {
@@ -85,8 +84,15 @@ struct sw_device_ops {
                  struct sw_err *err);
     int (*load)(struct sw_device *device, unsigned s, const void *h_from, uint64_t frame_offset, uint64_t bytes,
                 struct sw_err *err);
+    /* Copies frame buffer [frame_offset, + bytes) to mapping[offset, offset + bytes), and back: frames that stay in the
+     * client's own memory. */
+    int (*place)(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
+                 uint64_t frame_offset, uint64_t bytes, struct sw_err *err);
+    int (*fetch)(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                 uint64_t frame_offset, uint64_t bytes, struct sw_err *err);
     /* Decodes slot s's frame into mapping[offset, offset + layout->raw_bytes) and verifies it: a bad tile makes the
-     * slot report -SW_ECHECKSUM. layout: of the same frame, from sw_frame_parse() on the host copy. */
+     * slot report -SW_ECHECKSUM. layout: of the same frame, from sw_frame_parse() on a host copy or from its encode.
+     * The frame buffer keeps the frame, whatever comes of it. */
     int (*decode)(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
                   struct sw_mapping *mapping, uint64_t offset, struct sw_err *err);
 
@@ -121,11 +127,16 @@ int sw_device_cuda_count(void);
 int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_device_config *config, struct sw_err *err);
 
 /* Wraps a device so that tests can fail a step: the n-th call (1 = next) of the named operation ("map", "pin",
- * "encode", "store", "load", "decode", "make_plan", "wait_event", "unmap" is never failed) returns `code` or, if
- * `late`, lets slot_poll / slot_wait report it. nth 0 disarms. With `code` -SW_EAGAIN and `late` the slot hangs instead
- * (and the named step itself is left out) until sw_device_faulty_release(). Owns the inner device. thread: any. */
+ * "encode", "store", "load", "place", "fetch", "decode", "make_plan", "wait_event", "unmap" is never failed) fails in
+ * the given way. nth 0 disarms. With `code` -SW_EAGAIN and SW_FAULT_LATE the slot hangs instead (and the named step
+ * itself is left out) until sw_device_faulty_release(). Owns the inner device. thread: any. */
+enum sw_fault {
+    SW_FAULT_AT_ONCE, /* the call returns `code` */
+    SW_FAULT_LATE,    /* the step is left out, slot_poll / slot_wait report `code` */
+    SW_FAULT_DONE     /* the step does all its work, then slot_poll / slot_wait report `code` */
+};
 int sw_device_faulty_open(struct sw_device **ret, struct sw_device *inner, struct sw_err *err);
-void sw_device_faulty_arm(struct sw_device *faulty, const char *operation, unsigned nth, int code, int late);
+void sw_device_faulty_arm(struct sw_device *faulty, const char *operation, unsigned nth, int code, enum sw_fault fault);
 void sw_device_faulty_release(struct sw_device *faulty);
 
 #endif

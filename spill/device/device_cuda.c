@@ -50,7 +50,7 @@ struct slot {
     /* WORK_PLAN: length of the sampled range. WORK_ENCODE: the source, for another go as raw bytes. */
     const uint8_t *d_in;
     uint64_t in_bytes;
-    enum sw_codec_id codec; /* WORK_ENCODE: in use */
+    struct sw_frame_layout frame; /* WORK_ENCODE: of the frame that is being made; its length comes back */
 };
 
 struct device_cuda {
@@ -183,7 +183,7 @@ static const struct sw_plan *cuda_plan(struct sw_device *device, unsigned s) {
 /* Encodes slot->d_in by a plan whose table, if any, is on the device. */
 static int queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err) {
     const struct parts *p = &slot->parts;
-    slot->codec = plan->codec;
+    sw_frame_layout_init(&slot->frame, plan->codec, plan->segment_log2, slot->in_bytes, plan->n_symbols);
     const int rc = sw_gpu_encode_async(plan, slot->d_in, slot->in_bytes, p->d_frame, d->frame_cap_bytes, p->d_result,
                                        p->d_scratch, d->scratch_bytes, slot->stream, err);
     if (rc < 0)
@@ -246,6 +246,32 @@ static int cuda_load(struct sw_device *device, unsigned s, const void *h_from, u
         "cudaMemcpyAsync to the device");
 }
 
+static int cuda_place(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
+                      uint64_t frame_offset, uint64_t bytes, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    const struct slot *slot = &d->slots[s];
+    const int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
+    SW_ASSERT(frame_offset + bytes <= d->frame_cap_bytes);
+    return check(cudaMemcpyAsync(sw_cuda_at(mapping, offset), slot->parts.d_frame + frame_offset, bytes,
+                                 cudaMemcpyDeviceToDevice, slot->stream),
+                 err, "cudaMemcpyAsync on the device");
+}
+
+static int cuda_fetch(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                      uint64_t frame_offset, uint64_t bytes, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    const struct slot *slot = &d->slots[s];
+    const int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
+    SW_ASSERT(frame_offset + bytes <= d->frame_cap_bytes);
+    return check(cudaMemcpyAsync(slot->parts.d_frame + frame_offset, sw_cuda_at(mapping, offset), bytes,
+                                 cudaMemcpyDeviceToDevice, slot->stream),
+                 err, "cudaMemcpyAsync on the device");
+}
+
 static int cuda_decode(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
                        struct sw_mapping *mapping, uint64_t offset, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
@@ -287,15 +313,16 @@ static uint64_t raw_frame_bytes(uint64_t raw_bytes) {
 static int finish_encode(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
     const struct sw_gpu_plan raw = {.codec = SW_CODEC_RAW, .segment_log2 = SW_RAW_SEGMENT_LOG2};
     const struct sw_gpu_result *result = &slot->h->result;
-    if (slot->codec != SW_CODEC_RAW && result->frame_bytes >= raw_frame_bytes(slot->in_bytes)) {
+    if (slot->frame.codec != SW_CODEC_RAW && result->frame_bytes >= raw_frame_bytes(slot->in_bytes)) {
         const int rc = queue_encode(d, slot, &raw, err);
         return rc < 0 ? rc : -SW_EAGAIN;
     }
     if (result->frame_bytes > d->frame_cap_bytes)
         return sw_err_set(err, -SW_EGPU, SW_SCOPE_REQUEST, "encoder made a frame of %llu bytes, bound is %llu",
                           (unsigned long long)result->frame_bytes, (unsigned long long)d->frame_cap_bytes);
-    ret->frame_bytes = result->frame_bytes;
-    ret->codec = (enum sw_codec_id)result->codec;
+    SW_ASSERT(result->codec == (uint32_t)slot->frame.codec);
+    ret->frame = slot->frame;
+    ret->frame.frame_bytes = result->frame_bytes;
     return 0;
 }
 
@@ -493,13 +520,13 @@ static int warm_up_codec(struct device_cuda *d, const struct sw_plan *plan, uint
     if (rc == 0)
         rc = ops->slot_wait(&d->device, 0, &result, err);
     if (rc == 0)
-        rc = ops->store(&d->device, 0, h_frame, 0, result.frame_bytes, err);
+        rc = ops->store(&d->device, 0, h_frame, 0, result.frame.frame_bytes, err);
     if (rc == 0)
         rc = ops->slot_wait(&d->device, 0, &(struct sw_slot_result){0}, err);
     if (rc == 0)
-        rc = sw_frame_parse(&layout, h_frame, result.frame_bytes, result.frame_bytes, err);
+        rc = sw_frame_parse(&layout, h_frame, result.frame.frame_bytes, result.frame.frame_bytes, err);
     if (rc == 0)
-        rc = ops->load(&d->device, 0, h_frame, 0, result.frame_bytes, err);
+        rc = ops->load(&d->device, 0, h_frame, 0, result.frame.frame_bytes, err);
     if (rc == 0)
         rc = ops->decode(&d->device, 0, &layout, &sample, 0, err);
     return rc < 0 ? rc : ops->slot_wait(&d->device, 0, &result, err);
@@ -539,6 +566,8 @@ static const struct sw_device_ops cuda_ops = {
     .encode = cuda_encode,
     .store = cuda_store,
     .load = cuda_load,
+    .place = cuda_place,
+    .fetch = cuda_fetch,
     .decode = cuda_decode,
     .slot_poll = cuda_slot_poll,
     .slot_wait = cuda_slot_wait,

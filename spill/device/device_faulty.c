@@ -13,8 +13,21 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const char *const operations[] = {"map", "pin", "encode", "store", "load", "decode", "make_plan", "wait_event"};
-enum { OP_MAP, OP_PIN, OP_ENCODE, OP_STORE, OP_LOAD, OP_DECODE, OP_MAKE_PLAN, OP_WAIT_EVENT, OP_NR };
+static const char *const operations[] = {"map",   "pin",   "encode", "store",     "load",
+                                         "place", "fetch", "decode", "make_plan", "wait_event"};
+enum {
+    OP_MAP,
+    OP_PIN,
+    OP_ENCODE,
+    OP_STORE,
+    OP_LOAD,
+    OP_PLACE,
+    OP_FETCH,
+    OP_DECODE,
+    OP_MAKE_PLAN,
+    OP_WAIT_EVENT,
+    OP_NR
+};
 
 /* The lock guards all but `inner`: a test arms from its own thread, a tier pins from any. */
 struct device_faulty {
@@ -23,7 +36,7 @@ struct device_faulty {
     pthread_mutex_t lock;
     unsigned countdown[OP_NR]; /* 1: the next call fails; 0: not armed */
     int code[OP_NR];
-    bool late[OP_NR];
+    enum sw_fault fault[OP_NR];
     bool lost;
     pthread_cond_t released;
     int *pending; /* [n_slots] late failure that its slot has still to report; -SW_EAGAIN: it hangs */
@@ -48,11 +61,10 @@ static int fate(struct device_faulty *f, int operation, int slot, struct sw_err 
         rc = 1;
     else if (f->countdown[operation] > 0 && --f->countdown[operation] == 0) {
         f->lost = f->lost || f->code[operation] == -SW_EGPULOST;
-        if (f->late[operation] && slot >= 0) {
+        rc = f->code[operation];
+        if (f->fault[operation] != SW_FAULT_AT_ONCE && slot >= 0) {
             f->pending[slot] = f->code[operation];
-            rc = 1;
-        } else {
-            rc = f->code[operation];
+            rc = f->fault[operation] == SW_FAULT_LATE;
         }
     }
     (void)pthread_mutex_unlock(&f->lock);
@@ -100,6 +112,16 @@ static int faulty_store(struct sw_device *device, unsigned s, void *h_to, uint64
 static int faulty_load(struct sw_device *device, unsigned s, const void *h_from, uint64_t frame_offset, uint64_t bytes,
                        struct sw_err *err) {
     FORWARD(OP_LOAD, (int)s, load(inner, s, h_from, frame_offset, bytes, err));
+}
+
+static int faulty_place(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
+                        uint64_t frame_offset, uint64_t bytes, struct sw_err *err) {
+    FORWARD(OP_PLACE, (int)s, place(inner, s, mapping, offset, frame_offset, bytes, err));
+}
+
+static int faulty_fetch(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                        uint64_t frame_offset, uint64_t bytes, struct sw_err *err) {
+    FORWARD(OP_FETCH, (int)s, fetch(inner, s, mapping, offset, frame_offset, bytes, err));
 }
 
 static int faulty_decode(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
@@ -181,6 +203,8 @@ static const struct sw_device_ops faulty_ops = {
     .encode = faulty_encode,
     .store = faulty_store,
     .load = faulty_load,
+    .place = faulty_place,
+    .fetch = faulty_fetch,
     .decode = faulty_decode,
     .slot_poll = faulty_slot_poll,
     .slot_wait = faulty_slot_wait,
@@ -204,7 +228,8 @@ int sw_device_faulty_open(struct sw_device **ret, struct sw_device *inner, struc
     return 0;
 }
 
-void sw_device_faulty_arm(struct sw_device *faulty, const char *operation, unsigned nth, int code, int late) {
+void sw_device_faulty_arm(struct sw_device *faulty, const char *operation, unsigned nth, int code,
+                          enum sw_fault fault) {
     struct device_faulty *f = faulty_of(faulty);
     int i = 0;
     while (i < OP_NR && strcmp(operations[i], operation) != 0)
@@ -213,7 +238,7 @@ void sw_device_faulty_arm(struct sw_device *faulty, const char *operation, unsig
     (void)pthread_mutex_lock(&f->lock);
     f->countdown[i] = nth;
     f->code[i] = code;
-    f->late[i] = late != 0;
+    f->fault[i] = fault;
     (void)pthread_mutex_unlock(&f->lock);
 }
 

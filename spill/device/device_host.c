@@ -21,7 +21,7 @@ enum { MAX_SLOTS = 16, FIRST_STEPS = 16 };
 #define CHUNK_ALIGN_BYTES (32u << 10)
 #define MAX_DEFAULT_CHUNK_BYTES (64u << 20)
 
-enum step_kind { STEP_MAKE_PLAN, STEP_ENCODE, STEP_STORE, STEP_LOAD, STEP_DECODE };
+enum step_kind { STEP_MAKE_PLAN, STEP_ENCODE, STEP_STORE, STEP_LOAD, STEP_PLACE, STEP_FETCH, STEP_DECODE };
 
 struct sw_mapping {
     int fd;
@@ -30,7 +30,8 @@ struct sw_mapping {
 struct step {
     enum step_kind kind;
     const struct sw_mapping *mapping;
-    uint64_t offset, bytes; /* in the mapping, or in the frame for store and load */
+    uint64_t offset, bytes; /* in the mapping */
+    uint64_t frame_offset;  /* store, load, place, fetch */
     uint64_t frame_bytes;   /* decode */
     struct sw_plan *plan;   /* encode: a copy */
     void *to;               /* store */
@@ -114,16 +115,11 @@ static int run_make_plan(struct slot *slot, const struct step *step, struct sw_e
 }
 
 static int run_encode(struct slot *slot, const struct step *step, struct sw_slot_result *result, struct sw_err *err) {
-    struct sw_frame_layout layout;
+    uint64_t frame_bytes = 0;
     int rc = sw_memfd_read(step->mapping->fd, slot->raw, step->bytes, step->offset, err);
     if (!rc)
-        rc = sw_codec_encode(step->plan, slot->raw, step->bytes, slot->frame, slot->frame_cap_bytes,
-                             &result->frame_bytes, err);
-    if (!rc)
-        rc = sw_frame_parse(&layout, slot->frame, result->frame_bytes, result->frame_bytes, err);
-    if (!rc)
-        result->codec = layout.codec;
-    return rc;
+        rc = sw_codec_encode(step->plan, slot->raw, step->bytes, slot->frame, slot->frame_cap_bytes, &frame_bytes, err);
+    return rc ? rc : sw_frame_parse(&result->frame, slot->frame, frame_bytes, frame_bytes, err);
 }
 
 static int run_decode(struct slot *slot, const struct step *step, struct sw_err *err) {
@@ -144,11 +140,15 @@ static int run_step(struct slot *slot, const struct step *step, struct sw_slot_r
     case STEP_ENCODE:
         return run_encode(slot, step, result, err);
     case STEP_STORE:
-        memcpy(step->to, slot->frame + step->offset, step->bytes);
+        memcpy(step->to, slot->frame + step->frame_offset, step->bytes);
         return 0;
     case STEP_LOAD:
-        memcpy(slot->frame + step->offset, step->from, step->bytes);
+        memcpy(slot->frame + step->frame_offset, step->from, step->bytes);
         return 0;
+    case STEP_PLACE:
+        return sw_memfd_write(step->mapping->fd, slot->frame + step->frame_offset, step->bytes, step->offset, err);
+    case STEP_FETCH:
+        return sw_memfd_read(step->mapping->fd, slot->frame + step->frame_offset, step->bytes, step->offset, err);
     case STEP_DECODE:
         return run_decode(slot, step, err);
     }
@@ -246,13 +246,28 @@ static int host_encode(struct sw_device *device, unsigned s, const struct sw_pla
 
 static int host_store(struct sw_device *device, unsigned s, void *h_to, uint64_t frame_offset, uint64_t bytes,
                       struct sw_err *err) {
-    struct step step = {.kind = STEP_STORE, .to = h_to, .offset = frame_offset, .bytes = bytes};
+    struct step step = {.kind = STEP_STORE, .to = h_to, .frame_offset = frame_offset, .bytes = bytes};
     return queue_step(device, s, &step, err);
 }
 
 static int host_load(struct sw_device *device, unsigned s, const void *h_from, uint64_t frame_offset, uint64_t bytes,
                      struct sw_err *err) {
-    struct step step = {.kind = STEP_LOAD, .from = h_from, .offset = frame_offset, .bytes = bytes};
+    struct step step = {.kind = STEP_LOAD, .from = h_from, .frame_offset = frame_offset, .bytes = bytes};
+    SW_ASSERT(frame_offset + bytes <= host_of(device)->slots[s].frame_cap_bytes);
+    return queue_step(device, s, &step, err);
+}
+
+static int host_place(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
+                      uint64_t frame_offset, uint64_t bytes, struct sw_err *err) {
+    struct step step = {
+        .kind = STEP_PLACE, .mapping = mapping, .offset = offset, .bytes = bytes, .frame_offset = frame_offset};
+    return queue_step(device, s, &step, err);
+}
+
+static int host_fetch(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                      uint64_t frame_offset, uint64_t bytes, struct sw_err *err) {
+    struct step step = {
+        .kind = STEP_FETCH, .mapping = mapping, .offset = offset, .bytes = bytes, .frame_offset = frame_offset};
     SW_ASSERT(frame_offset + bytes <= host_of(device)->slots[s].frame_cap_bytes);
     return queue_step(device, s, &step, err);
 }
@@ -415,6 +430,8 @@ static const struct sw_device_ops host_ops = {
     .encode = host_encode,
     .store = host_store,
     .load = host_load,
+    .place = host_place,
+    .fetch = host_fetch,
     .decode = host_decode,
     .slot_poll = host_slot_poll,
     .slot_wait = host_slot_wait,

@@ -62,18 +62,18 @@ static const char *const spill_steps[] = {"map", "make_plan", "encode", "store"}
 static const char *const restore_steps[] = {"map", "load", "decode"};
 
 START_TEST(test_any_step_of_a_spill_fails) {
-    const char *step = spill_steps[_i / 2];
+    const char *step = spill_steps[_i / 3];
     struct sw_test_op op;
     unsigned nth = 1;
     for (;; nth++) {
-        sw_device_faulty_arm(f.device, step, nth, -SW_EGPU, _i % 2);
+        sw_device_faulty_arm(f.device, step, nth, -SW_EGPU, (enum sw_fault)(_i % 3));
         int rc = sw_fixture_spill(&f, &from, 0, from.bytes, &op);
         if (rc == 0)
             break;
         check_failed_spill(&op, rc, -SW_EGPU);
         ck_assert_uint_lt(nth, MANY);
     }
-    sw_device_faulty_arm(f.device, step, 0, 0, 0);
+    sw_device_faulty_arm(f.device, step, 0, 0, SW_FAULT_AT_ONCE);
     ck_assert_uint_gt(nth, 1);
     ck_assert(strcmp(step, "encode") != 0 || nth == 5); /* four chunks */
     check_restorable(op.id);
@@ -82,12 +82,12 @@ START_TEST(test_any_step_of_a_spill_fails) {
 END_TEST
 
 START_TEST(test_any_step_of_a_restore_fails) {
-    const char *step = restore_steps[_i / 2];
+    const char *step = restore_steps[_i / 3];
     struct sw_test_op op, back;
     unsigned nth = 1;
     ck_assert_int_eq(sw_fixture_spill(&f, &from, 0, from.bytes, &op), 0);
     for (;; nth++) {
-        sw_device_faulty_arm(f.device, step, nth, -SW_EGPU, _i % 2);
+        sw_device_faulty_arm(f.device, step, nth, -SW_EGPU, (enum sw_fault)(_i % 3));
         int rc = sw_fixture_restore(&f, op.id, &to, 0, to.bytes, true, &back);
         if (rc == 0)
             break;
@@ -96,7 +96,7 @@ START_TEST(test_any_step_of_a_restore_fails) {
         check_nothing_in_use(1);
         ck_assert_uint_lt(nth, MANY);
     }
-    sw_device_faulty_arm(f.device, step, 0, 0, 0);
+    sw_device_faulty_arm(f.device, step, 0, 0, SW_FAULT_AT_ONCE);
     ck_assert_uint_gt(nth, 1);
     check_restorable(op.id);
     check_nothing_in_use(0);
@@ -105,7 +105,7 @@ END_TEST
 
 START_TEST(test_pinning_fails) {
     struct sw_test_op op;
-    sw_device_faulty_arm(f.device, "pin", 1, -SW_EGPU, 0);
+    sw_device_faulty_arm(f.device, "pin", 1, -SW_EGPU, SW_FAULT_AT_ONCE);
     int rc = sw_fixture_spill(&f, &from, 0, from.bytes, &op);
     check_failed_spill(&op, rc, -SW_EGPU);
     ck_assert_int_eq(sw_fixture_spill(&f, &from, 0, from.bytes, &op), 0);
@@ -117,7 +117,7 @@ START_TEST(test_a_lost_context_fails_everything_of_its_device) {
     struct sw_test_op kept, op, running[4] = {0};
     ck_assert_int_eq(sw_fixture_spill(&f, &from, 0, from.bytes, &kept), 0);
     ck_assert(!sw_engine_device_lost(f.engine));
-    sw_device_faulty_arm(f.device, "encode", 6, -SW_EGPULOST, _i);
+    sw_device_faulty_arm(f.device, "encode", 6, -SW_EGPULOST, (enum sw_fault)_i);
     struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &from, false), .bytes = from.bytes};
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(
@@ -264,7 +264,7 @@ START_TEST(test_an_owner_that_closes_while_steps_fail) {
     struct sw_test_op ops[3] = {0};
     struct sw_owner *owner;
     ck_assert_int_eq(sw_owner_open(f.engine, &owner, NULL), 0);
-    sw_device_faulty_arm(f.device, "store", 3, -SW_EGPU, 1);
+    sw_device_faulty_arm(f.device, "store", 3, -SW_EGPU, SW_FAULT_LATE);
     for (int i = 0; i < 3; i++) {
         struct sw_range range = {.mem = sw_fixture_mem(&f, owner, &from, true), .bytes = from.bytes};
         ck_assert_int_eq(sw_engine_spill(owner, &range, sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
@@ -308,8 +308,8 @@ int main(void) {
     TCase *tcase = tcase_create("engine faults");
     tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, test_any_step_of_a_spill_fails, 0, 2 * sizeof spill_steps / sizeof spill_steps[0]);
-    tcase_add_loop_test(tcase, test_any_step_of_a_restore_fails, 0, 2 * sizeof restore_steps / sizeof restore_steps[0]);
+    tcase_add_loop_test(tcase, test_any_step_of_a_spill_fails, 0, 3 * sizeof spill_steps / sizeof spill_steps[0]);
+    tcase_add_loop_test(tcase, test_any_step_of_a_restore_fails, 0, 3 * sizeof restore_steps / sizeof restore_steps[0]);
     tcase_add_test(tcase, test_pinning_fails);
     tcase_add_loop_test(tcase, test_a_lost_context_fails_everything_of_its_device, 0, 2);
     tcase_add_test(tcase, test_a_full_arena_fails_the_spill_that_does_not_fit);

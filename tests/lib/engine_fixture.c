@@ -154,22 +154,39 @@ static int finish(struct sw_fixture *f, struct sw_mem *mem, int rc, struct sw_te
     return rc;
 }
 
+static int spill(struct sw_fixture *f, const struct sw_memory *memory, struct sw_range range, struct sw_test_op *op) {
+    memset(op, 0, sizeof *op);
+    range.mem = sw_fixture_mem(f, f->owner, memory, true);
+    int rc = sw_engine_spill(f->owner, &range, sw_test_op_done, op, &op->id, &op->outcome.err);
+    return finish(f, range.mem, rc, op);
+}
+
+static int restore(struct sw_fixture *f, struct sw_region_id id, const struct sw_memory *memory, struct sw_range range,
+                   bool keep, struct sw_test_op *op) {
+    memset(op, 0, sizeof *op);
+    range.mem = sw_fixture_mem(f, f->owner, memory, true);
+    int rc = sw_engine_restore(f->owner, id, &range, keep, sw_test_op_done, op, &op->outcome.err);
+    return finish(f, range.mem, rc, op);
+}
+
 int sw_fixture_spill(struct sw_fixture *f, const struct sw_memory *memory, uint64_t offset, uint64_t bytes,
                      struct sw_test_op *op) {
-    memset(op, 0, sizeof *op);
-    struct sw_mem *mem = sw_fixture_mem(f, f->owner, memory, true);
-    struct sw_range range = {.mem = mem, .offset = offset, .bytes = bytes};
-    int rc = sw_engine_spill(f->owner, &range, sw_test_op_done, op, &op->id, &op->outcome.err);
-    return finish(f, mem, rc, op);
+    return spill(f, memory, (struct sw_range){.offset = offset, .bytes = bytes}, op);
 }
 
 int sw_fixture_restore(struct sw_fixture *f, struct sw_region_id id, const struct sw_memory *memory, uint64_t offset,
                        uint64_t bytes, bool keep, struct sw_test_op *op) {
-    memset(op, 0, sizeof *op);
-    struct sw_mem *mem = sw_fixture_mem(f, f->owner, memory, true);
-    struct sw_range range = {.mem = mem, .offset = offset, .bytes = bytes};
-    int rc = sw_engine_restore(f->owner, id, &range, keep, sw_test_op_done, op, &op->outcome.err);
-    return finish(f, mem, rc, op);
+    return restore(f, id, memory, (struct sw_range){.offset = offset, .bytes = bytes}, keep, op);
+}
+
+int sw_fixture_pack(struct sw_fixture *f, const struct sw_memory *memory, uint64_t offset, uint64_t bytes,
+                    struct sw_test_op *op) {
+    return spill(f, memory, (struct sw_range){.offset = offset, .bytes = bytes, .in_place = true}, op);
+}
+
+int sw_fixture_unpack(struct sw_fixture *f, struct sw_region_id id, const struct sw_memory *memory, uint64_t offset,
+                      uint64_t bytes, struct sw_test_op *op) {
+    return restore(f, id, memory, (struct sw_range){.offset = offset, .bytes = bytes, .in_place = true}, false, op);
 }
 
 int sw_fixture_state(struct sw_fixture *f, struct sw_region_id id) {

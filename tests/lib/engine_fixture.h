@@ -67,6 +67,12 @@ int sw_fixture_spill(struct sw_fixture *fixture, const struct sw_memory *memory,
 int sw_fixture_restore(struct sw_fixture *fixture, struct sw_region_id id, const struct sw_memory *memory,
                        uint64_t offset, uint64_t bytes, bool keep, struct sw_test_op *ret);
 
+/* Packs or unpacks a range in place, likewise. */
+int sw_fixture_pack(struct sw_fixture *fixture, const struct sw_memory *memory, uint64_t offset, uint64_t bytes,
+                    struct sw_test_op *ret);
+int sw_fixture_unpack(struct sw_fixture *fixture, struct sw_region_id id, const struct sw_memory *memory,
+                      uint64_t offset, uint64_t bytes, struct sw_test_op *ret);
+
 /* State of a region of the fixture's owner, or the error of the query. */
 int sw_fixture_state(struct sw_fixture *fixture, struct sw_region_id id);
 

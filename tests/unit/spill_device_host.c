@@ -54,11 +54,11 @@ static uint64_t encode(unsigned s, const struct sw_mapping *mapping, uint64_t of
     memset(&plan, 0xEE, sizeof plan); /* it was copied */
     ck_assert_int_eq(device->ops->slot_wait(device, s, &result, &err), 0);
     /* In pieces, more than a queue starts with. */
-    for (uint64_t at = 0; at < result.frame_bytes; at += 4096) {
-        uint64_t left = result.frame_bytes - at;
+    for (uint64_t at = 0; at < result.frame.frame_bytes; at += 4096) {
+        uint64_t left = result.frame.frame_bytes - at;
         ck_assert_int_eq(device->ops->store(device, s, frame + at, at, left < 4096 ? left : 4096, &err), 0);
     }
-    uint64_t frame_bytes = result.frame_bytes;
+    uint64_t frame_bytes = result.frame.frame_bytes;
     ck_assert_int_eq(device->ops->slot_wait(device, s, &result, &err), 0);
     return frame_bytes;
 }

@@ -406,7 +406,7 @@ START_TEST(test_a_client_that_never_signals_blocks_only_itself) {
     struct sw_owner *late;
     fill(&memory, SW_CONTENT_TEXT, 2);
     ck_assert_int_eq(sw_owner_open(f.engine, &late, NULL), 0);
-    sw_device_faulty_arm(f.device, "wait_event", 1, -SW_EAGAIN, 1);
+    sw_device_faulty_arm(f.device, "wait_event", 1, -SW_EAGAIN, SW_FAULT_LATE);
     for (int i = 0; i < 2; i++) {
         struct sw_range range = {.mem = sw_fixture_mem(&f, late, &memory, true), .bytes = memory.bytes, .event = event};
         ck_assert_int_eq(sw_engine_spill(late, &range, sw_test_op_done, &stuck[i], &stuck[i].id, NULL), 0);

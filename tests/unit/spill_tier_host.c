@@ -168,7 +168,7 @@ START_TEST(test_each_device_pins_and_a_refusal_undoes_all) {
         .capacity_bytes = 8 * MIB, .initial_bytes = 4 * MIB, .slab_bytes = 2 * MIB, .devices = devices, .n_devices = 2};
     struct sw_tier *tier = NULL;
     for (unsigned nth = 1; nth <= 2; nth++) {
-        sw_device_faulty_arm(devices[1], "pin", nth, -SW_EGPU, 0);
+        sw_device_faulty_arm(devices[1], "pin", nth, -SW_EGPU, SW_FAULT_AT_ONCE);
         ck_assert_int_eq(sw_tier_host_open(&tier, &config, &err), -SW_EGPU);
         ck_assert_uint_eq(count_slabs(), 0);
         ck_assert_uint_eq(sw_count_fds(), fds);

@@ -1,0 +1,330 @@
+/* in_place.c - pack and unpack: frames that stay at the front of the client's own range.
+ *
+ * Pack encodes chunks side by side into the slots' buffers and places the frames one behind the other, in order. Frame
+ * i ends at or before the end of chunk i's raw bytes, so placing it overwrites raw bytes of chunks up to i only, all of
+ * which have been encoded. Unpack goes from the last chunk to the first: chunk i's raw bytes lie behind all frames
+ * before i. (DESIGN: "In place".)
+ *
+ * What is true at every moment: a chunk whose directory entry says `is_packed` has its frame in the range; one whose
+ * entry does not has its raw bytes in their place, but for chunks whose step is under way: these have their frame in
+ * the slot's buffer. If such a step fails the slot is TORN and keeps the buffer until the step has been undone:
+ * a failed pack decodes it to its place, and then every chunk packed before, last one first; a failed unpack places it
+ * again and leaves the rest packed. */
+#include "spill/pipeline_state.h"
+
+#include "base/assert.h"
+
+#include <string.h>
+
+#define PLACE_ALIGN_BYTES 128u /* of frames in the range: copies run faster between aligned addresses */
+#define MAX_RECOVERIES 8       /* failed attempts to undo; a step that fails that often will not work again */
+
+/* Bytes that a chunk's frame occupies and those its raw bytes do, from the start of the range. */
+static bool overlaps_raw(const struct sw_frames *frames, size_t framed, size_t raw) {
+    const struct sw_packed_chunk *frame = &frames->packed[framed];
+    uint64_t start = raw * frames->chunk_bytes;
+    return frame->offset < start + sw_frames_chunk_bytes(frames, raw) && start < frame->offset + frame->bytes;
+}
+
+/* Bytes of a chunk's frame that lie in the tier. */
+static uint64_t front_bytes(const struct sw_job *job, size_t chunk) {
+    return job->frames->stored[chunk].bytes;
+}
+
+/* ---- failures ---- */
+
+static bool proves_damage(int code) {
+    return code == -SW_ECHECKSUM || code == -SW_EFRAME || code == -SW_EVERSION;
+}
+
+static void note_failure(struct sw_pipeline *p, struct sw_job *job, const struct sw_err *err) {
+    if (job->err.code)
+        job->in_place.n_recoveries++; /* it was failing already: this was an attempt to undo, or as good as one */
+    else
+        sw_pipeline_fail(p, job, err);
+    if (proves_damage(err->code) || err->code == -SW_EGPULOST || job->in_place.n_recoveries > MAX_RECOVERIES)
+        job->in_place.lost = true;
+}
+
+/* ---- pack ---- */
+
+/* Decides where a frame goes and queues its way there. */
+static int place_first(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+    struct sw_job *job = slot->job;
+    struct sw_frames *frames = job->frames;
+    struct sw_packed_chunk *chunk = &frames->packed[slot->chunk];
+    uint64_t raw_bytes = sw_frames_chunk_bytes(frames, slot->chunk);
+    uint64_t front = slot->frame.frame_bytes > raw_bytes ? slot->frame.data_offset : 0;
+    chunk->frame = slot->frame;
+    chunk->offset = job->in_place.end_bytes;
+    /* The data section is padded to 16 bytes: those behind the chunk's length are not data. */
+    chunk->bytes = slot->frame.frame_bytes - front < raw_bytes ? slot->frame.frame_bytes - front : raw_bytes;
+    job->in_place.end_bytes += (chunk->bytes + PLACE_ALIGN_BYTES - 1) / PLACE_ALIGN_BYTES * PLACE_ALIGN_BYTES;
+    SW_ASSERT(chunk->offset + chunk->bytes <= slot->chunk * frames->chunk_bytes + raw_bytes);
+    int rc = front > 0 ? sw_slot_store(p, slot, front, err) : 0;
+    return rc ? rc
+              : p->device->ops->place(p->device, sw_slot_index(p, slot), job->mem->mapping, job->offset + chunk->offset,
+                                      front, chunk->bytes, err);
+}
+
+static struct sw_slot *find_slot(struct sw_pipeline *p, const struct sw_job *job, enum sw_slot_state state) {
+    for (unsigned s = 0; s < p->n_slots; s++)
+        if (p->slots[s].job == job && p->slots[s].state == state)
+            return &p->slots[s];
+    return NULL;
+}
+
+/* The slot that holds the frame whose turn it is. */
+static struct sw_slot *next_in_order(struct sw_pipeline *p, const struct sw_job *job) {
+    for (unsigned s = 0; s < p->n_slots; s++) {
+        struct sw_slot *slot = &p->slots[s];
+        if (slot->job == job && slot->state == SW_SLOT_HOLDING && slot->chunk == job->in_place.n_ordered)
+            return slot;
+    }
+    return NULL;
+}
+
+void sw_in_place_encoded(struct sw_pipeline *p, struct sw_slot *slot) {
+    struct sw_job *job = slot->job;
+    slot->state = SW_SLOT_HOLDING;
+    while (!job->err.code && (slot = next_in_order(p, job))) {
+        struct sw_err err = {0};
+        slot->state = SW_SLOT_PLACING;
+        job->in_place.n_ordered++;
+        if (place_first(p, slot, &err)) {
+            slot->unqueued = true;
+            note_failure(p, job, &err);
+        }
+    }
+}
+
+/* ---- unpack, and the undoing of a pack ---- */
+
+/* Passes over chunks that an unpack before this one has done. */
+static void skip_raw(struct sw_job *job) {
+    while (job->n_dealt < job->frames->n_chunks &&
+           !job->frames->packed[job->frames->n_chunks - 1 - job->n_dealt].is_packed) {
+        job->n_dealt++;
+        job->n_done++;
+    }
+}
+
+/* A chunk's raw bytes may be written only where no frame lies whose own chunk may still need it. */
+static bool may_write(const struct sw_pipeline *p, const struct sw_job *job, size_t chunk) {
+    for (unsigned s = 0; s < p->n_slots; s++) {
+        const struct sw_slot *slot = &p->slots[s];
+        if (slot->job == job && slot->chunk > chunk && overlaps_raw(job->frames, slot->chunk, chunk))
+            return false;
+    }
+    return true;
+}
+
+bool sw_in_place_may_unpack(const struct sw_pipeline *p, struct sw_job *job) {
+    skip_raw(job);
+    return job->n_dealt < job->frames->n_chunks && may_write(p, job, job->frames->n_chunks - 1 - job->n_dealt);
+}
+
+static int fetch(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_err *err) {
+    const struct sw_job *job = slot->job;
+    const struct sw_packed_chunk *chunk = &job->frames->packed[slot->chunk];
+    int rc = sw_slot_load(p, slot, &job->frames->stored[slot->chunk], err);
+    return rc ? rc
+              : p->device->ops->fetch(p->device, sw_slot_index(p, slot), job->mem->mapping, job->offset + chunk->offset,
+                                      front_bytes(job, slot->chunk), chunk->bytes, err);
+}
+
+static int decode(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_err *err) {
+    const struct sw_job *job = slot->job;
+    return p->device->ops->decode(p->device, sw_slot_index(p, slot), &job->frames->packed[slot->chunk].frame,
+                                  job->mem->mapping, job->offset + slot->chunk * job->frames->chunk_bytes, err);
+}
+
+/* Where a chunk's raw bytes fall on its own frame the two steps are reported one by one, to know whether the buffer
+ * holds the frame when the second one fails; elsewhere the frame is not touched and both are queued in one go. */
+static void begin_unpack(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job, size_t chunk) {
+    struct sw_err err = {0};
+    sw_slot_take(p, slot, SW_SLOT_FETCHING, job);
+    slot->chunk = chunk;
+    int rc = fetch(p, slot, &err);
+    if (!rc && !overlaps_raw(job->frames, chunk, chunk)) {
+        slot->state = SW_SLOT_UNPACKING;
+        slot->fetches = true;
+        rc = decode(p, slot, &err);
+    }
+    if (rc) {
+        slot->unqueued = true;
+        note_failure(p, job, &err);
+    }
+}
+
+void sw_in_place_unpack(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
+    size_t chunk = job->frames->n_chunks - 1 - job->n_dealt++;
+    begin_unpack(p, slot, job, chunk);
+}
+
+/* ---- reports ---- */
+
+static void placed(struct sw_pipeline *p, struct sw_slot *slot) {
+    struct sw_job *job = slot->job;
+    struct sw_packed_chunk *chunk = &job->frames->packed[slot->chunk];
+    struct sw_err err = {0};
+    if (!chunk->is_packed && slot->stored.extents) { /* not so if an unpack is taken back */
+        if (p->tier->ops->commit(p->tier, &slot->stored, &err))
+            sw_pipeline_fail(p, job, &err);
+        job->frames->stored[slot->chunk] = slot->stored;
+        memset(&slot->stored, 0, sizeof slot->stored);
+    }
+    if (!chunk->is_packed)
+        job->n_done++;
+    chunk->is_packed = true;
+    sw_slot_give(p, slot);
+}
+
+static void unpacked(struct sw_pipeline *p, struct sw_slot *slot) {
+    struct sw_job *job = slot->job;
+    job->frames->packed[slot->chunk].is_packed = false;
+    p->tier->ops->release(p->tier, &job->frames->stored[slot->chunk]);
+    if (job->kind == SW_JOB_UNPACK)
+        job->n_done++;
+    sw_slot_give(p, slot);
+}
+
+static void fetched(struct sw_pipeline *p, struct sw_slot *slot) {
+    struct sw_err err = {0};
+    if (slot->job->in_place.lost || (slot->job->err.code && slot->job->kind == SW_JOB_UNPACK)) {
+        sw_slot_give(p, slot); /* nothing has been written */
+        return;
+    }
+    slot->state = SW_SLOT_UNPACKING;
+    slot->fetches = false;
+    if (decode(p, slot, &err)) {
+        note_failure(p, slot->job, &err);
+        slot->unqueued = true;
+    }
+}
+
+static void failed(struct sw_pipeline *p, struct sw_slot *slot) {
+    if (slot->state == SW_SLOT_FETCHING || (slot->state == SW_SLOT_UNPACKING && slot->fetches))
+        sw_slot_give(p, slot); /* the frame is where it was */
+    else
+        slot->state = SW_SLOT_TORN;
+}
+
+void sw_in_place_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const struct sw_err *err) {
+    if (rc)
+        note_failure(p, slot->job, err);
+    if (rc || slot->unqueued) {
+        slot->unqueued = false;
+        failed(p, slot);
+    } else if (slot->state == SW_SLOT_PLACING) {
+        placed(p, slot);
+    } else if (slot->state == SW_SLOT_FETCHING) {
+        fetched(p, slot);
+    } else {
+        unpacked(p, slot);
+    }
+}
+
+/* ---- recovery ---- */
+
+static bool release_slots(struct sw_pipeline *p, const struct sw_job *job, enum sw_slot_state state) {
+    struct sw_slot *slot;
+    bool advanced = false;
+    while ((slot = find_slot(p, job, state))) {
+        sw_slot_give(p, slot);
+        advanced = true;
+    }
+    return advanced;
+}
+
+/* A pack has left no traces. */
+static bool all_raw(const struct sw_job *job) {
+    for (size_t i = 0; job->frames && i < job->frames->n_chunks; i++)
+        if (job->frames->packed[i].is_packed)
+            return false;
+    return !job->in_place.torn;
+}
+
+/* Gives up: what a torn slot held is gone. */
+static bool abandon(struct sw_pipeline *p, struct sw_job *job) {
+    bool advanced = release_slots(p, job, SW_SLOT_TORN);
+    job->in_place.torn |= advanced;
+    return advanced;
+}
+
+void sw_in_place_finish(struct sw_job *job) {
+    if (job->kind == SW_JOB_PACK && !job->err.code)
+        job->stored_bytes = sw_frames_packed_bytes(job->frames);
+    bool bytes_lost = job->kind == SW_JOB_PACK ? !all_raw(job) : job->in_place.torn && !proves_damage(job->err.code);
+    if (!job->err.code || !bytes_lost)
+        return;
+    struct sw_err cause = job->err;
+    (void)sw_err_set(&job->err, -SW_ELOST, SW_SCOPE_REGION, "could not be undone: the memory's bytes are lost");
+    (void)sw_err_detail(&job->err, "%s", cause.msg);
+}
+
+bool sw_in_place_recovered(const struct sw_job *job) {
+    return job->kind != SW_JOB_PACK || job->in_place.lost || all_raw(job);
+}
+
+/* Busy: steps of the job are queued somewhere. */
+static bool is_busy(const struct sw_pipeline *p, const struct sw_job *job) {
+    for (unsigned s = 0; s < p->n_slots; s++)
+        if (p->slots[s].job == job && p->slots[s].state != SW_SLOT_TORN)
+            return true;
+    return false;
+}
+
+static struct sw_slot *last_torn(struct sw_pipeline *p, const struct sw_job *job) {
+    struct sw_slot *last = NULL;
+    for (unsigned s = 0; s < p->n_slots; s++) {
+        struct sw_slot *slot = &p->slots[s];
+        if (slot->job == job && slot->state == SW_SLOT_TORN && (!last || slot->chunk > last->chunk))
+            last = slot;
+    }
+    return last;
+}
+
+/* Undoes the last chunk that is not raw. */
+static bool recover_pack(struct sw_pipeline *p, struct sw_job *job) {
+    struct sw_slot *torn = last_torn(p, job), *free_slot = NULL;
+    size_t n = job->frames->n_chunks;
+    while (n > 0 && !job->frames->packed[n - 1].is_packed && !(torn && torn->chunk == n - 1))
+        n--;
+    if (n == 0)
+        return false;
+    if (torn && torn->chunk == n - 1) {
+        fetched(p, torn); /* its buffer holds the frame */
+        return true;
+    }
+    for (unsigned s = 0; s < p->n_slots && !free_slot; s++)
+        free_slot = p->slots[s].state == SW_SLOT_FREE ? &p->slots[s] : NULL;
+    if (free_slot)
+        begin_unpack(p, free_slot, job, n - 1);
+    return free_slot != NULL;
+}
+
+/* Puts the frame of a chunk that could not be unpacked back. */
+static bool recover_unpack(struct sw_pipeline *p, struct sw_job *job) {
+    struct sw_slot *torn = last_torn(p, job);
+    struct sw_err err = {0};
+    if (!torn)
+        return false;
+    const struct sw_packed_chunk *chunk = &job->frames->packed[torn->chunk];
+    torn->state = SW_SLOT_PLACING;
+    if (p->device->ops->place(p->device, sw_slot_index(p, torn), job->mem->mapping, job->offset + chunk->offset,
+                              front_bytes(job, torn->chunk), chunk->bytes, &err)) {
+        note_failure(p, job, &err);
+        torn->unqueued = true;
+    }
+    return true;
+}
+
+bool sw_in_place_recover(struct sw_pipeline *p, struct sw_job *job) {
+    bool advanced = release_slots(p, job, SW_SLOT_HOLDING);
+    if (is_busy(p, job))
+        return advanced;
+    if (job->in_place.lost)
+        return abandon(p, job) || advanced;
+    return (job->kind == SW_JOB_PACK ? recover_pack(p, job) : recover_unpack(p, job)) || advanced;
+}

@@ -1,0 +1,74 @@
+/* pipeline_state.h - what pipeline.c and in_place.c share. All of it belongs to the device's worker. Not for others. */
+#ifndef SW_SPILL_PIPELINE_STATE_H
+#define SW_SPILL_PIPELINE_STATE_H
+
+#include "spill/pipeline.h"
+
+enum sw_slot_state {
+    SW_SLOT_FREE,
+    SW_SLOT_PREPARING,
+    SW_SLOT_ENCODING,
+    SW_SLOT_STORING,
+    SW_SLOT_RESTORING,
+    SW_SLOT_DRAINING,
+    SW_SLOT_HOLDING,   /* pack: frame made, waits for its turn; nothing queued */
+    SW_SLOT_PLACING,   /* frame on its way into the client's memory */
+    SW_SLOT_FETCHING,  /* frame on its way out of it */
+    SW_SLOT_UNPACKING, /* frame being decoded, also fetched before if `fetches` */
+    SW_SLOT_TORN       /* holds a chunk's only good copy, its frame; nothing queued */
+};
+
+struct sw_slot {
+    enum sw_slot_state state;
+    struct sw_job *job;
+    size_t chunk;
+    bool waits_for_client; /* its first step is a client's event: no telling when it ends */
+    bool unqueued;         /* a step could not be queued; those before it still run */
+    bool fetches;          /* unpacking: the frame is still in the client's memory until its chunk is raw again */
+    unsigned plan_number;  /* encoding: of the plan in use */
+    uint64_t age;          /* order in which slots became busy */
+    struct sw_stored stored;
+    struct sw_frame_layout frame; /* encoded, or being restored */
+};
+
+struct sw_pipeline {
+    struct sw_device *device;
+    struct sw_tier *tier;
+    struct sw_pipeline_sink sink;
+    unsigned n_slots, n_mapped;
+    uint64_t next_age;
+    struct sw_list jobs; /* active; the next one to be served first */
+    struct sw_err lost;  /* code 0: the device works */
+    struct sw_slot slots[];
+};
+
+static inline unsigned sw_slot_index(const struct sw_pipeline *p, const struct sw_slot *slot) {
+    return (unsigned)(slot - p->slots);
+}
+
+/* The first failure is the job's. */
+void sw_pipeline_fail(struct sw_pipeline *p, struct sw_job *job, const struct sw_err *cause);
+void sw_slot_take(struct sw_pipeline *p, struct sw_slot *slot, enum sw_slot_state state, struct sw_job *job);
+void sw_slot_give(struct sw_pipeline *p, struct sw_slot *slot);
+
+/* Room in the tier for the first `bytes` of the slot's frame, and the steps that copy them there, or from there. */
+int sw_slot_store(struct sw_pipeline *p, struct sw_slot *slot, uint64_t bytes, struct sw_err *err);
+int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct sw_stored *stored, struct sw_err *err);
+
+/* ---- in_place.c ---- */
+
+/* A pack's chunk has been encoded: its frame waits for its turn. */
+void sw_in_place_encoded(struct sw_pipeline *p, struct sw_slot *slot);
+/* The steps of a slot in state PLACING, FETCHING or UNPACKING have ended with rc. */
+void sw_in_place_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const struct sw_err *err);
+/* Unpack: true if the next chunk may be begun beside those that are under way; passes over raw ones. */
+bool sw_in_place_may_unpack(const struct sw_pipeline *p, struct sw_job *job);
+void sw_in_place_unpack(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job);
+/* A failed pack or unpack: does what can be done now to get back to bytes that are whole. True if anything was. */
+bool sw_in_place_recover(struct sw_pipeline *p, struct sw_job *job);
+/* Nothing is left to recover, or no hope. */
+bool sw_in_place_recovered(const struct sw_job *job);
+/* Of any job, before it is handed back: a pack's length; -SW_ELOST where bytes could not be recovered. */
+void sw_in_place_finish(struct sw_job *job);
+
+#endif

@@ -1,0 +1,319 @@
+/* Pack and unpack with failures at every chunk: the memory has its bytes again, or the region still has them. */
+#include "base/alloc.h"
+#include "spill/engine_state.h"
+#include "tests/lib/content.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Chunks of 64 KiB; an odd start and end. */
+enum { OFFSET = 77, REGION_BYTES = 13 * 65536 + 4321, BEHIND = 333, MANY = 400 };
+
+static const enum sw_content contents[] = {SW_CONTENT_TEXT, SW_CONTENT_MIXED, SW_CONTENT_RANDOM};
+static const struct {
+    const char *name;
+    enum sw_fault fault;
+} pack_faults[] =
+    {
+        {"map", SW_FAULT_AT_ONCE}, {"make_plan", SW_FAULT_LATE}, {"encode", SW_FAULT_AT_ONCE},
+        {"encode", SW_FAULT_LATE}, {"encode", SW_FAULT_DONE},    {"place", SW_FAULT_AT_ONCE},
+        {"place", SW_FAULT_LATE},  {"place", SW_FAULT_DONE},     {"store", SW_FAULT_AT_ONCE},
+        {"store", SW_FAULT_LATE},
+},
+  unpack_faults[] = {
+      {"map", SW_FAULT_AT_ONCE},    {"fetch", SW_FAULT_AT_ONCE}, {"fetch", SW_FAULT_LATE},  {"fetch", SW_FAULT_DONE},
+      {"decode", SW_FAULT_AT_ONCE}, {"decode", SW_FAULT_LATE},   {"decode", SW_FAULT_DONE}, {"load", SW_FAULT_LATE},
+};
+enum { N_CONTENTS = 3, N_PACK_FAULTS = 10, N_UNPACK_FAULTS = 8 };
+
+static struct sw_fixture f;
+static struct sw_memory memory;
+static uint8_t *original;
+
+static void setup(void) {
+    struct sw_fixture_config config = sw_fixture_defaults;
+    config.n_slots = 3;
+    sw_fixture_open(&f, &config);
+    memory = sw_memory_new(OFFSET + REGION_BYTES + BEHIND);
+    original = sw_alloc(memory.bytes);
+    ck_assert_ptr_nonnull(original);
+}
+
+static void teardown(void) {
+    sw_memory_free(&memory);
+    sw_free(original);
+    sw_fixture_close(&f);
+}
+
+/* Text in front, so that frames move up, then what is asked for. */
+static void fill(enum sw_content content) {
+    sw_content_fill(original, memory.bytes, content, 5);
+    sw_content_fill(original + OFFSET, REGION_BYTES / 5, SW_CONTENT_TEXT, 6);
+    memcpy(memory.data, original, memory.bytes);
+}
+
+static void check_whole(void) {
+    ck_assert_int_eq(memcmp(memory.data, original, memory.bytes), 0);
+}
+
+static void check_nothing_in_use(unsigned n_regions) {
+    struct sw_engine_stats stats;
+    sw_engine_check(f.engine);
+    sw_engine_stats(f.engine, &stats);
+    ck_assert_uint_eq(stats.n_mapped + stats.n_ops + stats.n_mems, 0);
+    ck_assert_uint_eq(stats.n_regions, n_regions);
+    ck_assert(n_regions > 0 || stats.tier.used_bytes == 0);
+}
+
+static int pack(struct sw_test_op *op) {
+    return sw_fixture_pack(&f, &memory, OFFSET, REGION_BYTES, op);
+}
+
+static int unpack(struct sw_region_id id, struct sw_test_op *op) {
+    return sw_fixture_unpack(&f, id, &memory, OFFSET, REGION_BYTES, op);
+}
+
+/* What is the client's to reuse, it reuses; what is not its range must not have changed. */
+static void reuse_tail(const struct sw_test_op *packed) {
+    uint64_t kept = packed->outcome.stored_bytes;
+    ck_assert_uint_le(kept, REGION_BYTES);
+    memset(memory.data + OFFSET + kept, 0xDB, REGION_BYTES - kept);
+    ck_assert_int_eq(memcmp(memory.data, original, OFFSET), 0);
+    ck_assert_int_eq(memcmp(memory.data + OFFSET + REGION_BYTES, original + OFFSET + REGION_BYTES, BEHIND), 0);
+}
+
+START_TEST(test_pack_frees_the_tail_and_unpack_brings_it_back) {
+    struct sw_test_op op, back;
+    struct sw_region_info info;
+    fill(contents[_i]);
+    ck_assert_int_eq(pack(&op), 0);
+    ck_assert_str_eq(op.outcome.tier, "device");
+    ck_assert(contents[_i] != SW_CONTENT_TEXT || op.outcome.stored_bytes < REGION_BYTES / 2);
+    ck_assert_int_eq(sw_engine_query(f.owner, op.id, &info, NULL), 0);
+    ck_assert_str_eq(info.tier, "device");
+    ck_assert_int_eq(info.state, SW_REGION_OUT);
+    check_nothing_in_use(1);
+    reuse_tail(&op);
+    ck_assert_int_eq(unpack(op.id, &back), 0);
+    check_whole();
+    ck_assert_int_eq(sw_fixture_state(&f, op.id), -SW_ESTALE);
+    check_nothing_in_use(0);
+}
+END_TEST
+
+START_TEST(test_any_length_packs) {
+    static const uint64_t lengths[] = {0, 1, 15, 16, 17, 65535, 65536, 65537, 131072, 200001};
+    fill(contents[_i]);
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        struct sw_test_op op, back;
+        ck_assert_int_eq(sw_fixture_pack(&f, &memory, OFFSET + i, lengths[i], &op), 0);
+        ck_assert_uint_le(op.outcome.stored_bytes, lengths[i]);
+        memset(memory.data + OFFSET + i + op.outcome.stored_bytes, 0xDB, lengths[i] - op.outcome.stored_bytes);
+        ck_assert_int_eq(sw_fixture_unpack(&f, op.id, &memory, OFFSET + i, lengths[i], &back), 0);
+        check_whole();
+        check_nothing_in_use(0);
+    }
+}
+END_TEST
+
+START_TEST(test_a_pack_that_fails_anywhere_is_undone) {
+    const char *step = pack_faults[_i / N_CONTENTS].name;
+    struct sw_test_op op, back;
+    unsigned nth = 1;
+    fill(contents[_i % N_CONTENTS]);
+    for (;; nth++) {
+        sw_device_faulty_arm(f.device, step, nth, -SW_EGPU, pack_faults[_i / N_CONTENTS].fault);
+        int rc = pack(&op);
+        if (rc == 0)
+            break;
+        ck_assert_int_eq(rc, -SW_EGPU);
+        check_whole();
+        ck_assert_int_eq(sw_fixture_state(&f, op.id), -SW_ESTALE);
+        check_nothing_in_use(0);
+        ck_assert_uint_lt(nth, MANY);
+    }
+    sw_device_faulty_arm(f.device, step, 0, 0, SW_FAULT_AT_ONCE);
+    ck_assert(nth >= 14 || (strcmp(step, "encode") != 0 && strcmp(step, "place") != 0)); /* every chunk's */
+    ck_assert_int_eq(unpack(op.id, &back), 0);
+    check_whole();
+    check_nothing_in_use(0);
+}
+END_TEST
+
+/* The step fails and, while that is being undone, the undoing fails once as well. */
+START_TEST(test_undoing_is_tried_again) {
+    struct sw_test_op op;
+    fill(contents[_i % N_CONTENTS]);
+    for (unsigned nth = 1; nth <= 14; nth++) {
+        sw_device_faulty_arm(f.device, "place", nth, -SW_EGPU, SW_FAULT_DONE);
+        sw_device_faulty_arm(f.device, "decode", 1 + nth / 2, -SW_EGPU, (enum sw_fault)(_i / N_CONTENTS));
+        sw_device_faulty_arm(f.device, "fetch", 1 + nth / 3, -SW_EGPU, (enum sw_fault)(_i / N_CONTENTS));
+        ck_assert_int_eq(pack(&op), -SW_EGPU);
+        check_whole();
+        check_nothing_in_use(0);
+    }
+}
+END_TEST
+
+START_TEST(test_an_unpack_that_fails_anywhere_can_be_repeated) {
+    const char *step = unpack_faults[_i / N_CONTENTS].name;
+    struct sw_test_op op, back;
+    bool failed = true;
+    unsigned nth = 1;
+    fill(contents[_i % N_CONTENTS]);
+    for (; failed; nth++) {
+        ck_assert_int_eq(pack(&op), 0);
+        reuse_tail(&op);
+        sw_device_faulty_arm(f.device, step, nth, -SW_EGPU, unpack_faults[_i / N_CONTENTS].fault);
+        int rc = unpack(op.id, &back);
+        failed = rc != 0;
+        sw_device_faulty_arm(f.device, step, 0, 0, SW_FAULT_AT_ONCE);
+        if (failed) {
+            ck_assert_int_eq(rc, -SW_EGPU);
+            ck_assert_int_eq(sw_fixture_state(&f, op.id), SW_REGION_OUT);
+            check_nothing_in_use(1);
+            ck_assert_int_eq(unpack(op.id, &back), 0);
+        }
+        check_whole();
+        check_nothing_in_use(0);
+        ck_assert_uint_lt(nth, MANY);
+    }
+    ck_assert(nth >= 14 || (strcmp(step, "fetch") != 0 && strcmp(step, "decode") != 0));
+}
+END_TEST
+
+START_TEST(test_damage_in_the_packed_bytes_is_found) {
+    struct sw_test_op op, back;
+    uint64_t seed = 3;
+    unsigned refused = 0;
+    fill(contents[_i]);
+    for (int i = 0; i < 20; i++) {
+        memcpy(memory.data, original, memory.bytes);
+        ck_assert_int_eq(pack(&op), 0);
+        memory.data[OFFSET + sw_random(&seed) % op.outcome.stored_bytes] ^= (uint8_t)(1 + i);
+        int rc = unpack(op.id, &back);
+        if (rc == 0) { /* padding was hit */
+            check_whole();
+            continue;
+        }
+        refused++;
+        ck_assert(rc == -SW_EFRAME || rc == -SW_ECHECKSUM || rc == -SW_EVERSION);
+        ck_assert_int_eq(sw_fixture_state(&f, op.id), SW_REGION_LOST);
+        ck_assert_int_eq(unpack(op.id, &back), -SW_ELOST);
+        ck_assert_int_eq(sw_engine_drop(f.owner, op.id, NULL), 0);
+        check_nothing_in_use(0);
+    }
+    ck_assert_uint_gt(refused, 10);
+}
+END_TEST
+
+START_TEST(test_a_dead_context_leaves_a_named_loss) {
+    struct sw_test_op op;
+    fill(SW_CONTENT_TEXT);
+    sw_device_faulty_arm(f.device, "place", 5, -SW_EGPULOST, SW_FAULT_LATE);
+    ck_assert_int_eq(pack(&op), -SW_ELOST);
+    ck_assert_ptr_nonnull(strstr(op.outcome.err.detail, "injected"));
+    check_nothing_in_use(0);
+    ck_assert(sw_engine_device_lost(f.engine));
+}
+END_TEST
+
+/* A session that ends in the middle gives its client the bytes back, or has packed all of them; never a mixture. */
+START_TEST(test_a_pack_that_is_canceled_is_undone) {
+    unsigned undone = 0;
+    for (int i = 0; i < 60; i++) {
+        struct sw_owner *owner;
+        struct sw_test_op op = {0};
+        fill(contents[i % N_CONTENTS]);
+        ck_assert_int_eq(sw_owner_open(f.engine, &owner, NULL), 0);
+        struct sw_range range = {
+            .mem = sw_fixture_mem(&f, owner, &memory, true), .offset = OFFSET, .bytes = REGION_BYTES, .in_place = true};
+        ck_assert_int_eq(sw_engine_spill(owner, &range, sw_test_op_done, &op, &op.id, NULL), 0);
+        for (int turn = 0; turn < i % 20; turn++) { /* any moment will do */
+            (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+            (void)usleep(500);
+        }
+        sw_fixture_close_owner(&f, owner);
+        ck_assert_uint_eq(op.calls, 1);
+        if (op.outcome.err.code) {
+            ck_assert_int_eq(op.outcome.err.code, -SW_ECANCELED);
+            check_whole();
+            undone++;
+        }
+        check_nothing_in_use(0);
+    }
+    ck_assert_uint_gt(undone, 5);
+}
+END_TEST
+
+START_TEST(test_every_allocation_fails_in_turn) {
+    enum { THROUGH = 12 };
+    unsigned failed = 0, successes = 0;
+    fill(SW_CONTENT_MIXED);
+    for (unsigned long nth = 1; successes < THROUGH; nth++) {
+        struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &memory, true),
+                                 .offset = OFFSET,
+                                 .bytes = REGION_BYTES,
+                                 .in_place = true};
+        struct sw_test_op op = {0}, back;
+        sw_alloc_fail_nth(nth);
+        int rc = sw_engine_spill(f.owner, &range, sw_test_op_done, &op, &op.id, &op.outcome.err);
+        if (!rc) {
+            sw_fixture_until(&f, &op.done);
+            rc = op.outcome.err.code;
+        }
+        sw_alloc_fail_nth(0);
+        ck_assert(rc == 0 || rc == -SW_ENOMEM);
+        sw_fixture_close_mem(&f, range.mem);
+        failed += rc != 0;
+        successes = rc ? 0 : successes + 1;
+        if (!rc)
+            ck_assert_int_eq(unpack(op.id, &back), 0);
+        check_whole();
+        check_nothing_in_use(0);
+    }
+    ck_assert_uint_gt(failed, 10);
+}
+END_TEST
+
+START_TEST(test_the_wrong_way_back_is_refused) {
+    struct sw_test_op packed, spilled, op;
+    struct sw_range range;
+    fill(SW_CONTENT_TEXT);
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, OFFSET, REGION_BYTES, &spilled), 0);
+    ck_assert_int_eq(pack(&packed), 0);
+    ck_assert_int_eq(unpack(spilled.id, &op), -SW_EINVAL);
+    ck_assert_int_eq(sw_fixture_restore(&f, packed.id, &memory, OFFSET, REGION_BYTES, false, &op), -SW_EINVAL);
+    ck_assert_int_eq(sw_fixture_unpack(&f, packed.id, &memory, OFFSET, REGION_BYTES - 1, &op), -SW_ETOOSMALL);
+    range = (struct sw_range){
+        .mem = sw_fixture_mem(&f, f.owner, &memory, true), .offset = OFFSET, .bytes = REGION_BYTES, .in_place = true};
+    ck_assert_int_eq(sw_engine_restore(f.owner, packed.id, &range, true, sw_test_op_done, &op, NULL), -SW_EINVAL);
+    sw_fixture_close_mem(&f, range.mem);
+    ck_assert_int_eq(unpack(packed.id, &op), 0);
+    check_whole();
+    ck_assert_int_eq(sw_engine_drop(f.owner, spilled.id, NULL), 0);
+    check_nothing_in_use(0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("in place");
+    TCase *tcase = tcase_create("in place");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_loop_test(tcase, test_pack_frees_the_tail_and_unpack_brings_it_back, 0, N_CONTENTS);
+    tcase_add_loop_test(tcase, test_any_length_packs, 0, N_CONTENTS);
+    tcase_add_loop_test(tcase, test_a_pack_that_fails_anywhere_is_undone, 0, N_PACK_FAULTS * N_CONTENTS);
+    tcase_add_loop_test(tcase, test_undoing_is_tried_again, 0, 3 * N_CONTENTS);
+    tcase_add_loop_test(tcase, test_an_unpack_that_fails_anywhere_can_be_repeated, 0, N_UNPACK_FAULTS * N_CONTENTS);
+    tcase_add_loop_test(tcase, test_damage_in_the_packed_bytes_is_found, 0, N_CONTENTS);
+    tcase_add_test(tcase, test_a_dead_context_leaves_a_named_loss);
+    tcase_add_test(tcase, test_a_pack_that_is_canceled_is_undone);
+    tcase_add_test(tcase, test_every_allocation_fails_in_turn);
+    tcase_add_test(tcase, test_the_wrong_way_back_is_refused);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
