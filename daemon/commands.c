@@ -37,6 +37,11 @@ static void on_outcome(const struct sw_outcome *outcome, void *arg) {
         service->device_lost(service->device_lost_arg);
 }
 
+static void on_mem_mapped(const struct sw_err *err, void *arg) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_OK}};
+    sw_session_keep(arg, &msg, err);
+}
+
 static void on_mem_closed(void *arg) {
     struct sw_msg msg = {.header = {.type = SW_MSG_OK}};
     sw_session_keep(arg, &msg, NULL);
@@ -63,16 +68,32 @@ static int on_hello(void *arg, const struct sw_request *request, struct sw_msg *
     return SW_REPLY_NOW;
 }
 
+/* Answers a MEM_OPEN or MEM_PARTS that the table took with rc. A memory that stays is mapped before the answer to its
+ * last packet, so that the client learns early what is wrong with it. */
+static int memory_taken(struct sw_session *session, const struct sw_msg *msg, uint32_t mem, int rc,
+                        struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_promise *promise = NULL;
+    ret_reply->header.type = SW_MSG_OK;
+    if (rc <= 0)
+        return rc;
+    rc = sw_session_promise(session, msg, &promise, err);
+    if (rc < 0)
+        return rc;
+    sw_memtable_map(&session->mems, mem, on_mem_mapped, promise);
+    return SW_REPLY_LATER;
+}
+
 static int on_mem_open(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
-    ret_reply->header.type = SW_MSG_OK;
-    return sw_memtable_open(&session->mems, &request->msg->u.mem_open, err);
+    const struct sw_msg_mem_open *open = &request->msg->u.mem_open;
+    return memory_taken(session, request->msg, open->mem, sw_memtable_open(&session->mems, open, err), ret_reply, err);
 }
 
 static int on_mem_parts(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
-    ret_reply->header.type = SW_MSG_OK;
-    return sw_memtable_parts(&session->mems, &request->msg->u.mem_parts, request->fds, request->n_fds, err);
+    const struct sw_msg_mem_parts *parts = &request->msg->u.mem_parts;
+    const int rc = sw_memtable_parts(&session->mems, parts, request->fds, request->n_fds, err);
+    return memory_taken(session, request->msg, parts->mem, rc, ret_reply, err);
 }
 
 static int on_mem_close(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {

@@ -72,7 +72,7 @@ static int hand_over(struct sw_table_mem *entry, struct sw_err *err) {
     if (sw_mem_open(entry->table->owner, &entry->desc, entry->once, &entry->mem, err) < 0)
         return fail(entry, err);
     entry->state = LIVE;
-    return 0;
+    return entry->once ? 0 : 1;
 }
 
 static int check_shape(const struct sw_msg_mem_open *message, struct sw_err *err) {
@@ -210,6 +210,11 @@ int sw_memtable_parts(struct sw_memtable *table, const struct sw_msg_mem_parts *
     if (entry->n_parts_here < entry->desc.n_parts)
         return 0;
     return check_lengths(entry, err) < 0 ? fail(entry, err) : hand_over(entry, err);
+}
+
+void sw_memtable_map(struct sw_memtable *table, uint32_t number, void (*mapped)(const struct sw_err *err, void *arg),
+                     void *arg) {
+    sw_mem_map(find(table, number)->mem, mapped, arg);
 }
 
 static void on_mem_closed(void *arg) {

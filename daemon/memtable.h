@@ -36,14 +36,20 @@ void sw_memtable_init(struct sw_memtable *ret, struct sw_owner *owner, struct sw
 /* Frees what is left; the engine's memories must be gone already. */
 void sw_memtable_fini(struct sw_memtable *table);
 
-/* errors: -SW_EEXIST (number in use; the memory of that number is unharmed), -SW_EINVAL (kind, shape), -SW_ELIMIT,
+/* Returns 0, or 1 if the memory is live now and to stay: sw_memtable_map() is due.
+ * errors: -SW_EEXIST (number in use; the memory of that number is unharmed), -SW_EINVAL (kind, shape), -SW_ELIMIT,
  * -SW_ENOMEM, and sw_mem_open()'s for kinds without parts. */
 int sw_memtable_open(struct sw_memtable *table, const struct sw_msg_mem_open *message, struct sw_err *err);
-/* Adds parts; descriptors taken are replaced by -1 in fds. The last one hands the memory to the engine.
+/* Adds parts; descriptors taken are replaced by -1 in fds. The last one hands the memory to the engine. Returns as
+ * sw_memtable_open() does.
  * errors: -SW_ENOENT, -SW_EINVAL (order, too many), -SW_EFDS (count), -SW_ERANGE (lengths), sw_mem_open()'s, or that of
  * an earlier failure. Any of them but ENOENT fails the memory, unless it is live. */
 int sw_memtable_parts(struct sw_memtable *table, const struct sw_msg_mem_parts *message, int *fds, unsigned n_fds,
                       struct sw_err *err);
+/* Has the engine map a memory that has just become live and is to stay; `mapped` runs later. The memory stays in the
+ * table also if it could not be mapped: what names it is then refused by the engine. */
+void sw_memtable_map(struct sw_memtable *table, uint32_t number, void (*mapped)(const struct sw_err *err, void *arg),
+                     void *arg);
 /* Takes a memory out of the table. Returns 0 if it is gone, or 1 if the engine still has to unmap it: `closed` then
  * runs later. errors: -SW_ENOENT. */
 int sw_memtable_close(struct sw_memtable *table, uint32_t number, void (*closed)(void *arg), void *arg,

@@ -35,7 +35,7 @@ int sw_client_report(struct spillway_error *ret, const struct sw_err *err) {
     return err->code;
 }
 
-static int copy_error(struct spillway_error *ret, const struct spillway_error *from) {
+int sw_client_copy_error(struct spillway_error *ret, const struct spillway_error *from) {
     if (ret)
         *ret = *from;
     return from->code;
@@ -75,9 +75,7 @@ static int watch_socket(struct spillway *c, struct sw_err *err) {
     return 0;
 }
 
-/* Sends one message that hands over no memory and waits for its answer. Returns the ticket, done; the caller looks at
- * its error and destroys it. */
-static struct spillway_ticket *call(struct spillway *c, struct sw_msg *msg, int timeout_ms, struct sw_err *err) {
+struct spillway_ticket *sw_client_call(struct spillway *c, struct sw_msg *msg, int timeout_ms, struct sw_err *err) {
     struct sw_list group;
     sw_list_init(&group);
     struct spillway_ticket *t = sw_ticket_new(c, msg->header.type, err);
@@ -99,10 +97,10 @@ static int hello(struct spillway *c, struct spillway_error *error) {
     struct sw_msg msg = {.header.type = SW_MSG_HELLO, .u.hello.version = SW_PROTO_VERSION};
     struct sw_err err = {0};
     sw_msg_set_text(msg.u.hello.client, sizeof msg.u.hello.client, program_invocation_short_name);
-    struct spillway_ticket *t = call(c, &msg, OPEN_TIMEOUT_MS, &err);
+    struct spillway_ticket *t = sw_client_call(c, &msg, OPEN_TIMEOUT_MS, &err);
     if (!t)
         return sw_client_report(error, &err);
-    int rc = copy_error(error, &t->error);
+    int rc = sw_client_copy_error(error, &t->error);
     if (!rc && t->u.hello.version != SW_PROTO_VERSION) {
         (void)sw_err_set(&err, -SW_EVERSION, SW_SCOPE_SESSION, "the daemon speaks protocol version %u, libspillway %u",
                          t->u.hello.version, (unsigned)SW_PROTO_VERSION);
@@ -130,6 +128,7 @@ int spillway_open(struct spillway **ret, const char *socket_path, struct spillwa
     sw_list_init(&c->fresh);
     sw_list_init(&c->done);
     sw_list_init(&c->outbox);
+    sw_list_init(&c->registered);
     int rc = connect_socket(socket_path, &c->socket, &err);
     if (!rc)
         rc = watch_socket(c, &err);
@@ -161,43 +160,9 @@ void spillway_close(struct spillway *connection) {
     destroy_tickets(&connection->running);
     destroy_tickets(&connection->fresh);
     destroy_tickets(&connection->done);
+    sw_registered_free(connection);
     sw_cuda_free(connection->cuda);
     sw_free(connection);
-}
-
-/* Moves the export's descriptors into MEM_PARTS packets. */
-static int add_parts(struct sw_list *group, uint32_t mem, struct sw_export *e, struct sw_err *err) {
-    for (uint32_t first = 0; first < e->n_parts;) {
-        struct sw_msg msg = {.header.type = SW_MSG_MEM_PARTS, .u.mem_parts = {.mem = mem, .first = first}};
-        const uint32_t left = e->n_parts - first, count = left < SW_PROTO_MAX_FDS ? left : SW_PROTO_MAX_FDS;
-        msg.u.mem_parts.count = count;
-        memcpy(msg.u.mem_parts.part_bytes, e->part_bytes + first, count * sizeof *e->part_bytes);
-        struct sw_packet *p = sw_packet_new(group, &msg, err);
-        if (!p)
-            return -SW_ENOMEM;
-        memcpy(p->fds, e->fds + first, count * sizeof *e->fds);
-        p->n_fds = count;
-        for (uint32_t end = first + count; first < end; first++)
-            e->fds[first] = -1;
-    }
-    return 0;
-}
-
-/* The group of packets that hands over the memory and asks for the operation; `operation` comes with its own fields. */
-static int build_group(struct sw_list *group, struct spillway_ticket *t, struct sw_msg *operation, struct sw_export *e,
-                       struct sw_err *err) {
-    struct sw_msg msg = {.header.type = SW_MSG_MEM_OPEN};
-    struct sw_msg_mem_open *open = &msg.u.mem_open;
-    *open = (struct sw_msg_mem_open){
-        .mem = t->mem, .kind = (uint32_t)e->kind, .n_parts = e->n_parts, .once = 1, .bytes = e->bytes};
-    memcpy(open->device_uuid, e->device_uuid, sizeof open->device_uuid);
-    memcpy(open->handle, e->handle, sizeof open->handle);
-    if (!sw_packet_new(group, &msg, err) || add_parts(group, t->mem, e, err) < 0 ||
-        !sw_packet_new(group, operation, err))
-        return -SW_ENOMEM;
-    t->event = e->event;
-    e->event = NULL;
-    return 0;
 }
 
 /* Fields that SPILL and RESTORE have in common, written into either. */
@@ -211,19 +176,25 @@ static int build_group(struct sw_list *group, struct spillway_ticket *t, struct 
             memcpy((message)->event, sw_cuda_event_handle((export)->event), sizeof(message)->event);                   \
     } while (0)
 
+/* Sends the operation, after what hands over its memory unless that is registered; `operation` comes with its own
+ * fields. */
 static int transfer(struct spillway_ticket *t, struct sw_msg *operation, uint32_t flags, struct sw_export *e,
-                    struct sw_err *err) {
+                    bool registered, struct sw_err *err) {
     struct sw_list group;
+    int rc = 0;
     sw_list_init(&group);
     if (t->operation == SW_MSG_SPILL)
         SET_RANGE(&operation->u.spill, t, e, flags);
     else
         SET_RANGE(&operation->u.restore, t, e, flags);
-    const int rc = build_group(&group, t, operation, e, err);
-    if (rc < 0) {
+    if (!registered)
+        rc = sw_client_add_memory(&group, t->mem, true, e, err);
+    if (rc < 0 || !sw_packet_new(&group, operation, err)) {
         sw_packets_free(&group);
-        return rc;
+        return -SW_ENOMEM;
     }
+    t->event = e->event;
+    e->event = NULL;
     sw_client_submit(t, &group);
     return 0;
 }
@@ -231,22 +202,23 @@ static int transfer(struct spillway_ticket *t, struct sw_msg *operation, uint32_
 static int start(struct spillway *c, struct sw_msg *operation, uint32_t flags, const void *data, uint64_t bytes,
                  struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error) {
     struct sw_err err = {0};
-    struct sw_export export;
+    struct sw_export export = {0};
     if (c->lost.code)
-        return copy_error(error, &c->lost);
+        return sw_client_copy_error(error, &c->lost);
     if (c->n_in_flight >= c->max_in_flight) {
         (void)sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_REQUEST, "%u operations are in flight, the daemon allows no more",
                          c->n_in_flight);
         return sw_client_report(error, &err);
     }
-    int rc = sw_export_find(&export, &c->cuda, data, bytes, stream, &err);
-    if (rc < 0)
-        return sw_client_report(error, &err);
-    struct spillway_ticket *t = sw_ticket_new(c, operation->header.type, &err);
+    const struct sw_registered *registered = sw_registered_find(c, data, bytes, &export);
+    int rc = registered ? 0 : sw_export_find(&export, &c->cuda, data, bytes, &err);
+    if (!rc)
+        rc = sw_export_order(&export, &c->cuda, data, stream, &err);
+    struct spillway_ticket *t = rc < 0 ? NULL : sw_ticket_new(c, operation->header.type, &err);
     if (t) {
-        t->mem = c->next_mem++;
+        t->mem = registered ? registered->mem : sw_client_new_mem(c);
         t->bytes = bytes;
-        rc = transfer(t, operation, flags, &export, &err);
+        rc = transfer(t, operation, flags, &export, registered != NULL, &err);
     }
     sw_export_fini(&export);
     if (!t || rc < 0) {
@@ -289,7 +261,7 @@ int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillwa
         *ret = ticket->u.transfer;
         ticket->delivered = true;
     }
-    return copy_error(error, &ticket->error);
+    return sw_client_copy_error(error, &ticket->error);
 }
 
 void spillway_ticket_free(struct spillway_ticket *ticket) {
@@ -310,7 +282,7 @@ int spillway_dispatch(struct spillway *connection, struct spillway_error *error)
     if (connection->woken)
         (void)eventfd_read(connection->wake, &count);
     connection->woken = false;
-    const int rc = copy_error(error, &connection->lost);
+    const int rc = sw_client_copy_error(error, &connection->lost);
     return rc < 0 ? rc : n_completed;
 }
 
@@ -318,15 +290,15 @@ int spillway_dispatch(struct spillway *connection, struct spillway_error *error)
 static struct spillway_ticket *ask(struct spillway *c, struct sw_msg *msg, int *ret_rc, struct spillway_error *error) {
     struct sw_err err = {0};
     if (c->lost.code) {
-        *ret_rc = copy_error(error, &c->lost);
+        *ret_rc = sw_client_copy_error(error, &c->lost);
         return NULL;
     }
-    struct spillway_ticket *t = call(c, msg, -1, &err);
+    struct spillway_ticket *t = sw_client_call(c, msg, -1, &err);
     if (!t) {
         *ret_rc = sw_client_report(error, &err);
         return NULL;
     }
-    *ret_rc = copy_error(error, &t->error);
+    *ret_rc = sw_client_copy_error(error, &t->error);
     return t;
 }
 

@@ -59,11 +59,40 @@ struct spillway {
     uint32_t max_in_flight, n_in_flight; /* spills and restores */
     struct sw_list running, fresh, done; /* spillway_ticket.node; fresh: done, and the caller does not know yet */
     struct sw_list outbox;               /* sw_packet.node, in order */
+    struct sw_list registered;           /* sw_registered.node */
     struct sw_cuda *cuda;
+};
+
+/* Memory that the daemon keeps open until it is unregistered. */
+struct sw_registered {
+    struct sw_list node;
+    uintptr_t address;
+    uint64_t bytes;
+    uint32_t mem; /* its name in the session */
+    enum sw_mem_kind kind;
+    uint64_t offset; /* of `address` in the exported memory */
 };
 
 /* Fills the caller's error record, if there is one, from the project's own. Returns err->code. */
 int sw_client_report(struct spillway_error *ret, const struct sw_err *err);
+
+/* Hands on an error that is already the caller's kind; ret may be NULL. Returns its code. */
+int sw_client_copy_error(struct spillway_error *ret, const struct spillway_error *from);
+
+/* Sends one message that hands over no memory and waits for its answer. Returns the ticket, done; the caller looks at
+ * its error and destroys it. errors: -SW_ENOMEM, -SW_ECONN (no answer in time). */
+struct spillway_ticket *sw_client_call(struct spillway *c, struct sw_msg *msg, int timeout_ms, struct sw_err *err);
+
+/* client_memory.c: a number for a memory that none in use has. */
+uint32_t sw_client_new_mem(struct spillway *c);
+/* Appends the packets that hand exported memory over under the name `mem`; its descriptors move into
+ * them. errors: -SW_ENOMEM. */
+int sw_client_add_memory(struct sw_list *group, uint32_t mem, bool once, struct sw_export *e, struct sw_err *err);
+/* The registered memory that holds all of data[0..bytes), with kind and offset of the range put into *ret; or NULL. */
+const struct sw_registered *sw_registered_find(const struct spillway *c, const void *data, uint64_t bytes,
+                                               struct sw_export *ret);
+/* Forgets what is registered; the daemon unmaps it with the end of the session. */
+void sw_registered_free(struct spillway *c);
 
 /* A ticket on no list yet, and a packet for one message appended to *group. errors: -SW_ENOMEM. */
 struct spillway_ticket *sw_ticket_new(struct spillway *c, unsigned operation, struct sw_err *err);
@@ -78,6 +107,9 @@ void sw_ticket_abandon(struct spillway_ticket *t);
 /* The caller learns that the ticket is done: no longer fresh. */
 void sw_ticket_known(struct spillway_ticket *t);
 
+/* Sends a request whose answer nobody waits for. Without memory for it, what it names stays until the connection ends.
+ */
+void sw_client_submit_unattended(struct spillway *c, const struct sw_msg *msg);
 /* Gives the group its seqs, moves it to the outbox and sends what fits; the ticket then is running. */
 void sw_client_submit(struct spillway_ticket *t, struct sw_list *group);
 /* Sends and receives until nothing moves. Returns 0, or the code of c->lost. */

@@ -67,9 +67,7 @@ void sw_packets_free(struct sw_list *group) {
         packet_free(p);
 }
 
-/* Sends an internal request whose answer nobody waits for. Without memory for it, what it names stays until the
- * connection ends. */
-static void submit_unattended(struct spillway *c, const struct sw_msg *msg) {
+void sw_client_submit_unattended(struct spillway *c, const struct sw_msg *msg) {
     struct sw_list group;
     sw_list_init(&group);
     struct spillway_ticket *t = sw_ticket_new(c, msg->header.type, NULL);
@@ -86,7 +84,7 @@ static void submit_unattended(struct spillway *c, const struct sw_msg *msg) {
 static void close_unused_memory(const struct spillway_ticket *t) {
     struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = t->mem};
     if (is_transfer(t) && t->error.code == -SW_ENOMEM && t->mem_open && !t->connection->lost.code)
-        submit_unattended(t->connection, &msg);
+        sw_client_submit_unattended(t->connection, &msg);
 }
 
 /* A region whose id nobody has seen. */
@@ -94,7 +92,7 @@ static void drop_unseen_region(const struct spillway_ticket *t) {
     const struct spillway_region region = t->u.transfer.region;
     struct sw_msg msg = {.header.type = SW_MSG_DROP, .u.drop = {.slot = region.slot, .gen = region.generation}};
     if (t->operation == SW_MSG_SPILL && !t->error.code && !t->delivered && !t->connection->lost.code)
-        submit_unattended(t->connection, &msg);
+        sw_client_submit_unattended(t->connection, &msg);
 }
 
 static void complete(struct spillway_ticket *t) {

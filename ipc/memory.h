@@ -28,10 +28,14 @@ struct sw_export {
 };
 
 /* Exports the memory that holds data[0..bytes). *cuda: the connection's, NULL before the first GPU pointer; the caller
- * frees it by sw_cuda_free(). stream: see spillway.h. errors: -SW_EMEMKIND, -SW_EUNSEALED, -SW_ERANGE, -SW_ELIMIT,
- * -SW_EGPU, -SW_EIO, -SW_ENOMEM; *ret is then empty. */
-int sw_export_find(struct sw_export *ret, struct sw_cuda **cuda, const void *data, uint64_t bytes,
-                   struct CUstream_st *stream, struct sw_err *err);
+ * frees it by sw_cuda_free(). errors: -SW_EMEMKIND, -SW_EUNSEALED, -SW_ERANGE, -SW_ELIMIT, -SW_EGPU, -SW_EIO,
+ * -SW_ENOMEM; *ret is then empty. */
+int sw_export_find(struct sw_export *ret, struct sw_cuda **cuda, const void *data, uint64_t bytes, struct sw_err *err);
+/* Orders an operation on exported memory after what the stream has been given: sets e->event, or waits here where none
+ * can be shared. data: in the memory; e->kind is all that is read of e. stream: see spillway.h. Memory of the host has
+ * no stream: a no-op. errors: -SW_EMEMKIND (no longer the driver's), -SW_EGPU. */
+int sw_export_order(struct sw_export *e, struct sw_cuda **cuda, const void *data, struct CUstream_st *stream,
+                    struct sw_err *err);
 /* Closes the descriptors, gives the event back; an empty or half-built export is fine. */
 void sw_export_fini(struct sw_export *e);
 /* Makes room for n_parts descriptors, all -1. errors: -SW_ENOMEM. */
@@ -42,8 +46,10 @@ int sw_memfd_export(struct sw_export *ret, const void *data, uint64_t bytes, str
 
 /* memory_cuda.c, or memory_nocuda.c in a build without CUDA. Returns 1 if the pointer is GPU memory and was exported, 0
  * if it is not GPU memory. */
-int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *data, uint64_t bytes,
-                   struct CUstream_st *stream, struct sw_err *err);
+int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *data, uint64_t bytes, struct sw_err *err);
+/* sw_export_order() for GPU memory. */
+int sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const void *data, struct CUstream_st *stream,
+                  struct sw_err *err);
 /* Whether this build knows CUDA at all, for error texts. */
 int sw_cuda_built(void);
 /* The 64 bytes that the daemon opens; valid while the event is held. */

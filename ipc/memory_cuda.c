@@ -412,8 +412,7 @@ static int order(struct sw_cuda *cuda, struct sw_export *ret, const struct point
     return rc;
 }
 
-int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *data, uint64_t bytes,
-                   struct CUstream_st *stream, struct sw_err *err) {
+int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *data, uint64_t bytes, struct sw_err *err) {
     const CUdeviceptr address = (uintptr_t)data;
     struct pointer p;
     CUcontext popped;
@@ -427,7 +426,14 @@ int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *dat
         return fail(*cuda, err, -SW_EGPU, result, "context of the memory", "cuCtxPushCurrent");
     rc = export_memory(*cuda, ret, &p, address, bytes, err);
     (void)(*cuda)->pop(&popped);
-    if (rc == 0)
-        rc = order(*cuda, ret, &p, stream, err);
     return rc < 0 ? rc : 1;
+}
+
+int sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const void *data, struct CUstream_st *stream,
+                  struct sw_err *err) {
+    struct pointer p;
+    if (!*cuda || !look_up(*cuda, (uintptr_t)data, &p))
+        return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST, "%p is no GPU memory any more; was it freed?", data);
+    const int rc = find_context(*cuda, &p, err);
+    return rc < 0 ? rc : order(*cuda, e, &p, stream, err);
 }

@@ -10,6 +10,9 @@
  *
  * Memory is named by the client (`mem`, any number, unique in its session), so that MEM_OPEN, its MEM_PARTS and the
  * SPILL that uses it can be sent without waiting for replies. If MEM_OPEN or MEM_PARTS fail, so does what names it.
+ * Memory opened `once` is mapped with the one operation that names it and closed with that. Other memory is mapped
+ * before its last packet is answered, serves any number of operations, and is closed by MEM_CLOSE, which is answered
+ * when those have ended and it is unmapped.
  *
  * sw_msg_decode() trusts nothing: a packet of the wrong length, magic or type is refused. Adding a field or a message
  * raises SW_PROTO_VERSION. */

@@ -3,6 +3,8 @@
  * What a client must not do
  *   - write to, or free, memory between spillway_spill*() and the completion of its ticket: the daemon reads it;
  *   - read from, write to, or free memory between spillway_restore*() and the completion of its ticket;
+ *   - free, unmap or remap registered memory before spillway_unregister() has returned: the daemon keeps it open, and
+ *     would go on with what it was;
  *   - use a connection from two threads at once without its own lock (different connections are independent);
  *   - use a connection after fork(): the child must open its own;
  *   - keep a region id across connections: a region lives as long as the connection that spilled it.
@@ -71,8 +73,9 @@ void spillway_close(struct spillway *connection);
  * descriptor export, or a memfd mapped MAP_SHARED in this process (sealed against shrinking by the library). stream:
  * work queued on it before this call is waited for on the GPU, without blocking the caller; NULL: the default stream
  * for GPU memory; ignored for memfd. *ret_ticket: owned by the caller until spillway_ticket_free(). When it completes
- * with success the memory is no longer mapped by the daemon and may be freed; with an error it is untouched. errors:
- * EINVAL (NULL), EMEMKIND, EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket also ENOSPACE, EIMPORT. */
+ * with success the memory is no longer mapped by the daemon, unless it is registered, and may be freed; with an error
+ * it is untouched. errors: EINVAL (NULL), EMEMKIND, EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket also
+ * ENOSPACE, EIMPORT. */
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
@@ -84,6 +87,17 @@ int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes
 int spillway_restore(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
                      struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
                      struct spillway_error *error);
+
+/* Has the daemon open data[0..bytes) (at least 1) once and keep it open, instead of opening it for each operation,
+ * which for memory from cudaMalloc costs 5 ms per GB of the whole allocation. From then on a spill or restore of any
+ * range that lies wholly inside it uses it; what it promises is the same, but that the memory may be freed. Waits until
+ * the daemon has mapped it, so that memory that cannot be shared is told here. Ranges must not overlap. Ends with the
+ * connection. errors: those of spillway_spill() on memory, EINVAL (no bytes), EEXIST (overlap), ELIMIT, EIMPORT. */
+int spillway_register(struct spillway *connection, void *data, uint64_t bytes, struct spillway_error *error);
+/* Ends it; `data` is the pointer that was registered. Waits until the operations in it have ended and the daemon has
+ * unmapped it: the memory then may be freed. errors: ENOENT (no registered memory starts there), ECONN (no longer
+ * registered, either), ENOMEM (nothing has changed). */
+int spillway_unregister(struct spillway *connection, void *data, struct spillway_error *error);
 
 /* What a completed operation did. */
 struct spillway_result {

@@ -122,7 +122,9 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
 
 static void job_ended(struct sw_engine *engine, struct sw_job *job) {
     if (job->kind == SW_JOB_UNMAP)
-        sw_mem_unmapped(SW_CONTAINER_OF(job, struct sw_mem, unmap));
+        sw_mem_unmapped(SW_CONTAINER_OF(job, struct sw_mem, job));
+    else if (job->kind == SW_JOB_MAP)
+        sw_mem_mapped(SW_CONTAINER_OF(job, struct sw_mem, job));
     else
         op_ended(engine, SW_CONTAINER_OF(job, struct sw_op, job));
 }

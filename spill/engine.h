@@ -65,10 +65,14 @@ void sw_owner_close(struct sw_owner *owner, void (*closed)(void *arg), void *arg
 
 /* Takes over a description (moved: *desc is emptied, also on error). `once`: unmapped as soon as the first operation
  * that uses it ends, and before its callback; a second operation is refused (-SW_EINVAL), the handle lives until
- * sw_mem_close. Else it stays mapped until sw_mem_close. Mapping happens on the worker with the first operation; the
- * descriptors are closed as soon as it has succeeded. errors: -SW_EDEVICE (no such GPU), -SW_ELIMIT, -SW_ENOMEM,
- * -SW_ESHUTDOWN. */
+ * sw_mem_close. Else it stays mapped until sw_mem_close. Mapping happens on the worker, by sw_mem_map or with the first
+ * operation; the descriptors are closed as soon as it has succeeded. errors: -SW_EDEVICE (no such GPU), -SW_ELIMIT,
+ * -SW_ENOMEM, -SW_ESHUTDOWN. */
 int sw_mem_open(struct sw_owner *owner, struct sw_mem_desc *desc, bool once, struct sw_mem **ret, struct sw_err *err);
+/* Maps a memory that is not `once` now, so that errors are known before the first operation: `mapped` runs once on the
+ * loop, not from inside this call, and before the `closed` of sw_mem_close. After an error the mem is open as before.
+ * At most once for a mem. errors: those of map. */
+void sw_mem_map(struct sw_mem *mem, void (*mapped)(const struct sw_err *err, void *arg), void *arg);
 /* Unmaps when the operations that use it have ended, then calls `closed` (may be NULL) on the loop, not from inside
  * this call. The mem must not be used for new operations afterwards. */
 void sw_mem_close(struct sw_mem *mem, void (*closed)(void *arg), void *arg);

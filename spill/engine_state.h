@@ -24,10 +24,12 @@ struct sw_mem {
     struct sw_owner *owner;
     struct sw_worker *worker;
     struct sw_job_mem side; /* the worker's while a job is out */
-    struct sw_job unmap;    /* embedded, so that closing cannot fail */
+    struct sw_job job;      /* maps it, later unmaps it; embedded, so that closing cannot fail */
     uint64_t bytes;
-    unsigned n_ops;
+    unsigned n_ops; /* that use it, and the mapping */
     bool once, used, closing;
+    void (*mapped)(const struct sw_err *err, void *arg);
+    void *mapped_arg;
     void (*closed)(void *arg);
     void *arg;
 };
@@ -58,6 +60,8 @@ struct sw_engine {
 
 /* An operation on mem has ended; unmaps it if it is closing and this was the last. */
 void sw_mem_op_ended(struct sw_mem *mem);
+/* The worker has mapped it, or could not: calls back. */
+void sw_mem_mapped(struct sw_mem *mem);
 /* The worker has unmapped it: forgets it and calls back. */
 void sw_mem_unmapped(struct sw_mem *mem);
 /* If a closing owner has nothing left, its `closed` becomes due. */

@@ -1,4 +1,4 @@
-/* job.h - what the loop asks of a worker: one spill, restore, pack, unpack or unmap.
+/* job.h - what the loop asks of a worker: one spill, restore, pack, unpack, map or unmap.
  *
  * A job belongs to the loop until it is submitted, then to the worker until it comes back; the holder alone touches it,
  * but for `cancel` and `phase`, which are atomic. The memory of a job (struct sw_job_mem) belongs to the worker as long
@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum sw_job_kind { SW_JOB_SPILL, SW_JOB_RESTORE, SW_JOB_PACK, SW_JOB_UNPACK, SW_JOB_UNMAP };
+enum sw_job_kind { SW_JOB_SPILL, SW_JOB_RESTORE, SW_JOB_PACK, SW_JOB_UNPACK, SW_JOB_MAP, SW_JOB_UNMAP };
 
 /* True for jobs that make frames. */
 static inline bool sw_job_encodes(enum sw_job_kind kind) {

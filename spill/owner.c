@@ -108,10 +108,18 @@ int sw_mem_open(struct sw_owner *owner, struct sw_mem_desc *desc, bool once, str
     return rc;
 }
 
-static void submit_unmap(struct sw_mem *mem) {
-    mem->unmap.kind = SW_JOB_UNMAP;
-    mem->unmap.mem = &mem->side;
-    sw_worker_submit(mem->worker, &mem->unmap);
+static void submit(struct sw_mem *mem, enum sw_job_kind kind) {
+    mem->job.kind = kind;
+    mem->job.mem = &mem->side;
+    sw_worker_submit(mem->worker, &mem->job);
+}
+
+void sw_mem_map(struct sw_mem *mem, void (*mapped)(const struct sw_err *err, void *arg), void *arg) {
+    SW_ASSERT(!mem->once && !mem->closing && !mem->mapped);
+    mem->mapped = mapped;
+    mem->mapped_arg = arg;
+    mem->n_ops++;
+    submit(mem, SW_JOB_MAP);
 }
 
 void sw_mem_close(struct sw_mem *mem, void (*closed)(void *arg), void *arg) {
@@ -120,12 +128,20 @@ void sw_mem_close(struct sw_mem *mem, void (*closed)(void *arg), void *arg) {
     mem->closed = closed;
     mem->arg = arg;
     if (mem->n_ops == 0)
-        submit_unmap(mem);
+        submit(mem, SW_JOB_UNMAP);
 }
 
 void sw_mem_op_ended(struct sw_mem *mem) {
     if (--mem->n_ops == 0 && mem->closing)
-        submit_unmap(mem);
+        submit(mem, SW_JOB_UNMAP);
+}
+
+void sw_mem_mapped(struct sw_mem *mem) {
+    void (*mapped)(const struct sw_err *, void *) = mem->mapped;
+    void *arg = mem->mapped_arg;
+    const struct sw_err err = mem->job.err;
+    sw_mem_op_ended(mem);
+    mapped(&err, arg);
 }
 
 void sw_mem_unmapped(struct sw_mem *mem) {

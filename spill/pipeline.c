@@ -451,6 +451,12 @@ void sw_pipeline_add(struct sw_pipeline *p, struct sw_job *job) {
     }
     if (p->lost.code)
         job_fail(job, &p->lost);
+    if (job->kind == SW_JOB_MAP) {
+        if (!job->err.code && job_map(p, job, &job->err))
+            note_lost(p, &job->err);
+        p->sink.finished(job, p->sink.arg);
+        return;
+    }
     sw_list_append(&p->jobs, &job->node);
 }
 

@@ -310,6 +310,36 @@ START_TEST(memory_numbers) {
 }
 END_TEST
 
+/* What is to stay is mapped before it is acknowledged, so that what cannot be mapped is told then. */
+START_TEST(memory_that_stays_is_mapped_at_once) {
+    struct sw_msg_status_ok status;
+    struct sw_region_id id;
+    const int sealed = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK);
+    const int unsealed = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, 0);
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, sealed, BYTES, false), 0);
+    ck_assert_int_eq(sw_wire_status(&wire, &status), 0);
+    ck_assert_uint_eq(status.mapped_memories, 1);
+    ck_assert_int_eq(sw_wire_mem(&wire, 2, unsealed, BYTES, false), -SW_EUNSEALED);
+    ck_assert_int_eq(sw_wire_mem(&wire, 3, sealed, BYTES + 1, false), -SW_ERANGE);
+    ck_assert_int_eq(sw_wire_spill(&wire, 3, 0, 1, &id), -SW_ERANGE); /* again, for who did not wait */
+    for (uint32_t mem = 1; mem <= 3; mem++)
+        ck_assert_int_eq(sw_wire_mem_close(&wire, mem), 0);
+    ck_assert_int_eq(sw_wire_status(&wire, &status), 0);
+    ck_assert_uint_eq(status.mapped_memories, 0);
+    /* Closed before it can have been mapped: both are answered, in that order. */
+    struct sw_msg open = {.header.type = SW_MSG_MEM_OPEN}, parts = {.header.type = SW_MSG_MEM_PARTS};
+    struct sw_msg end = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = 4}, reply;
+    open.u.mem_open = (struct sw_msg_mem_open){.mem = 4, .kind = SW_MEM_MEMFD, .n_parts = 1, .bytes = BYTES};
+    parts.u.mem_parts = (struct sw_msg_mem_parts){.mem = 4, .count = 1, .part_bytes[0] = BYTES};
+    ck_assert_int_eq(sw_wire_call(&wire, &open, NULL, 0), 0);
+    const uint32_t parts_seq = sw_wire_send(&wire, &parts, &sealed, 1), end_seq = sw_wire_send(&wire, &end, NULL, 0);
+    ck_assert_int_eq(sw_wire_await(&wire, parts_seq, &reply), 0);
+    ck_assert_int_eq(sw_wire_await(&wire, end_seq, &reply), 0);
+    (void)close(sealed);
+    (void)close(unsealed);
+}
+END_TEST
+
 START_TEST(session_limits) {
     struct sw_msg msgs[9];
     struct sw_region_id id;
@@ -477,6 +507,7 @@ int main(void) {
     tcase_add_test(tests, parts_that_do_not_add_up);
     tcase_add_test(tests, parts_in_the_wrong_order);
     tcase_add_test(tests, memory_numbers);
+    tcase_add_test(tests, memory_that_stays_is_mapped_at_once);
     tcase_add_test(tests, session_limits);
     tcase_add_test(tests, ranges_beyond_the_memory);
     tcase_add_test(tests, ids_that_are_not_ours);

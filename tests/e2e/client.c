@@ -206,6 +206,59 @@ START_TEST(sixty_four_at_once) {
 }
 END_TEST
 
+static uint64_t mapped_memories(void) {
+    struct spillway_status status;
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    return status.mapped_memories;
+}
+
+/* Pieces of one registered memory go out and come back to other places in it, all at once. */
+START_TEST(registered_memory_stays_mapped) {
+    enum { N = 32 };
+    const size_t each = 100003;
+    struct memory m = new_memory((size_t)2 * N * each + 17);
+    struct spillway_ticket *tickets[N];
+    struct spillway_result results[N];
+    uint8_t *first = m.data + 17;
+    ck_assert_int_eq(spillway_register(connection, first, m.bytes - 17, &error), 0);
+    ck_assert_uint_eq(mapped_memories(), 1);
+    for (unsigned i = 0; i < N; i++) {
+        fill(first + i * each, each, i);
+        tickets[i] = spill(first + i * each, each);
+    }
+    for (unsigned i = 0; i < N; i++)
+        ck_assert_int_eq(finish(tickets[i], &results[i]), 0);
+    ck_assert_uint_eq(mapped_memories(), 1);
+    (void)spilled(m.data, 18); /* begins outside: handed over for itself, and let go */
+    ck_assert_uint_eq(mapped_memories(), 1);
+    memset(m.data, 0, m.bytes);
+    for (unsigned i = 0; i < N; i++)
+        tickets[i] = restore(results[i].region, first + (2 * N - 1 - i) * each, each, 0);
+    ck_assert_int_eq(spillway_unregister(connection, first, &error), 0); /* waits for them */
+    ck_assert_uint_eq(mapped_memories(), 0);
+    for (unsigned i = 0; i < N; i++) {
+        ck_assert_int_eq(spillway_wait(tickets[i], 0, NULL, &error), 0);
+        spillway_ticket_free(tickets[i]);
+        ck_assert(holds(first + (2 * N - 1 - i) * each, each, i));
+    }
+    ck_assert(all_zero(m.data, 17 + N * each));
+    free_memory(&m);
+}
+END_TEST
+
+/* The daemon lets go of it with the connection, see after_each(). */
+START_TEST(closed_with_memory_registered) {
+    struct memory m = new_memory(200000), other = new_memory(4096);
+    fill(m.data, m.bytes, 11);
+    ck_assert_int_eq(spillway_register(connection, m.data, m.bytes, &error), 0);
+    ck_assert_int_eq(spillway_register(connection, other.data, other.bytes, &error), 0);
+    ck_failed(spillway_register(connection, m.data + 5, 10, &error), SPILLWAY_EEXIST, SPILLWAY_SCOPE_REQUEST);
+    ck_assert_uint_eq(mapped_memories(), 2);
+    (void)spilled(m.data, m.bytes);
+    (void)spill(m.data, m.bytes); /* still runs */
+}
+END_TEST
+
 START_TEST(keep_query_drop) {
     struct spillway_region_info info;
     struct spillway_status status;
@@ -370,6 +423,8 @@ int main(void) {
     tcase_add_loop_test(served, every_size_comes_back, 0, (int)(sizeof sizes / sizeof sizes[0]));
     tcase_add_test(served, odd_places_inside_a_memfd);
     tcase_add_test(served, sixty_four_at_once);
+    tcase_add_test(served, registered_memory_stays_mapped);
+    tcase_add_test(served, closed_with_memory_registered);
     tcase_add_test(served, keep_query_drop);
     tcase_add_test(served, used_up_and_unknown_ids);
     tcase_add_test(served, too_small_a_buffer_is_left_alone);

@@ -164,6 +164,35 @@ START_TEST(many_in_flight) {
 }
 END_TEST
 
+/* Pieces of one registered block, each by an operation of its own. */
+START_TEST(registered_block) {
+    enum { N = 8 };
+    const uint64_t each = scaled(300007);
+    struct spillway_status status;
+    struct spillway_region regions[N];
+    uint8_t *content = content_new(N * each, 21);
+    struct sw_buffer *block = buffer_new(SW_BUFFER_CUDA_MALLOC, N * each, content);
+    ok(spillway_register(connection, block->data, block->bytes, &error));
+    for (uint64_t i = 0; i < N; i++) {
+        const struct sw_buffer piece = {block->kind, (uint8_t *)block->data + i * each, each};
+        regions[i] = spill(&piece, NULL);
+    }
+    ok(spillway_status(connection, &status, &error));
+    ck_assert_uint_eq(status.mapped_memories, 1);
+    ck_assert_int_eq(sw_buffer_fill(block, 0, &err), 0);
+    for (uint64_t i = 0; i < N; i++) {
+        struct sw_buffer piece = {block->kind, (uint8_t *)block->data + i * each, each};
+        restore(regions[i], &piece, 0);
+    }
+    ok(spillway_unregister(connection, block->data, &error));
+    ok(spillway_status(connection, &status, &error));
+    ck_assert_uint_eq(status.mapped_memories, 0);
+    ck_content(block, content);
+    sw_buffer_free(block);
+    free(content);
+}
+END_TEST
+
 static void sleep_on_stream(void *arg) {
     (void)arg;
     const struct timespec time = {.tv_nsec = 200000000};
@@ -301,6 +330,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, between_gpu_and_host);
     tcase_add_test(cases, kept_and_dropped);
     tcase_add_test(cases, many_in_flight);
+    tcase_add_test(cases, registered_block);
     tcase_add_test(cases, stream_order);
     tcase_add_test(cases, memory_that_cannot_be_shared);
     tcase_add_test(cases, wrong_handles);

@@ -573,6 +573,152 @@ START_TEST(a_heap_that_fails_costs_one_call) {
 }
 END_TEST
 
+/* ---- registered memory ------------------------------------------------------------------------------------------- */
+
+/* Takes in what hands memory over to stay; returns the seq of the first packet, its number in *ret_mem. */
+static uint32_t take_registration(int socket, uint32_t *ret_mem) {
+    struct sw_msg open, parts;
+    expect(socket, &open, SW_MSG_MEM_OPEN);
+    expect(socket, &parts, SW_MSG_MEM_PARTS);
+    SW_ASSERT(open.u.mem_open.once == 0 && open.u.mem_open.mem == parts.u.mem_parts.mem);
+    SW_ASSERT(parts.header.seq == open.header.seq + 1);
+    *ret_mem = open.u.mem_open.mem;
+    return open.header.seq;
+}
+
+static uint32_t register_it(int socket) {
+    uint32_t mem;
+    const uint32_t seq = take_registration(socket, &mem);
+    put_ok(socket, seq);
+    put_ok(socket, seq + 1);
+    return mem;
+}
+
+static void expect_mem_close(int socket, uint32_t mem) {
+    struct sw_msg msg;
+    expect(socket, &msg, SW_MSG_MEM_CLOSE);
+    SW_ASSERT(msg.u.mem_close.mem == mem);
+    put_ok(socket, msg.header.seq);
+}
+
+static void serve_registered(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    const uint32_t mem = register_it(socket);
+    expect(socket, &msg, SW_MSG_SPILL);
+    SW_ASSERT(msg.u.spill.mem == mem && msg.u.spill.offset == 1100 && msg.u.spill.bytes == 3900);
+    put_result(socket, msg.header.seq, 1, 3900);
+    expect(socket, &msg, SW_MSG_RESTORE);
+    SW_ASSERT(msg.u.restore.mem == mem && msg.u.restore.offset == 1000 && msg.u.restore.bytes == 4000);
+    put_error(socket, msg.header.seq, "ENOMEM", SW_SCOPE_REQUEST, "closes nothing that is registered");
+    put_spilled(socket, take_spill(socket), 2); /* not inside: handed over for itself */
+    expect_mem_close(socket, mem);
+    put_spilled(socket, take_spill(socket), 3);
+    expect_end(socket);
+}
+
+START_TEST(registered_memory_is_handed_over_once) {
+    struct spillway_ticket *inside = NULL, *all = NULL;
+    open_to(serve_registered);
+    uint8_t *first = (uint8_t *)data + 1000;
+    ck_assert_int_eq(spillway_register(connection, first, 4000, &error), 0);
+    ck_assert_int_eq(spillway_spill(connection, first + 100, 3900, NULL, &inside, &error), 0);
+    ck_assert_int_eq(spillway_wait(inside, -1, NULL, &error), 0);
+    ck_assert_int_eq(spillway_restore(connection, (struct spillway_region){1, 9}, first, 4000, NULL, 0, &all, &error),
+                     0);
+    ck_assert_int_eq(spillway_wait(all, -1, NULL, &error), -SPILLWAY_ENOMEM);
+    ck_assert_int_eq(spillway_wait(spill(), -1, NULL, &error), 0);
+    ck_assert_int_eq(spillway_unregister(connection, first, &error), 0);
+    ck_assert_int_eq(spillway_wait(spill(), -1, NULL, &error), 0);
+    close_all();
+}
+END_TEST
+
+static void serve_two_registrations(int socket) {
+    greet(socket);
+    const uint32_t first = register_it(socket), second = register_it(socket);
+    SW_ASSERT(first != second);
+    expect_mem_close(socket, first);
+    expect_end(socket);
+}
+
+START_TEST(registered_ranges_are_kept_apart) {
+    int local = 0;
+    open_to(serve_two_registrations);
+    uint8_t *bytes = data;
+    ck_assert_int_eq(spillway_register(connection, bytes + 1000, 1000, &error), 0);
+    ck_assert_int_eq(spillway_register(connection, bytes + 2000, 1000, &error), 0); /* side by side */
+    ck_error(spillway_register(connection, bytes + 1000, 1000, &error), SPILLWAY_EEXIST, SPILLWAY_SCOPE_REQUEST,
+             "overlap");
+    ck_error(spillway_register(connection, bytes, 1001, &error), SPILLWAY_EEXIST, SPILLWAY_SCOPE_REQUEST, "overlap");
+    ck_error(spillway_register(connection, bytes, BYTES, &error), SPILLWAY_EEXIST, SPILLWAY_SCOPE_REQUEST, "overlap");
+    ck_error(spillway_register(connection, bytes + 2999, 1, &error), SPILLWAY_EEXIST, SPILLWAY_SCOPE_REQUEST,
+             "overlap");
+    ck_error(spillway_register(connection, bytes, 0, &error), SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST, "no bytes");
+    ck_error(spillway_register(connection, NULL, 1, &error), SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST, "NULL");
+    ck_error(spillway_register(connection, &local, 1, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST, "neither");
+    ck_error(spillway_unregister(connection, bytes, &error), SPILLWAY_ENOENT, SPILLWAY_SCOPE_REQUEST, "starts at");
+    ck_error(spillway_unregister(connection, bytes + 1001, &error), SPILLWAY_ENOENT, SPILLWAY_SCOPE_REQUEST, "");
+    ck_assert_int_eq(spillway_unregister(connection, bytes + 1000, &error), 0);
+    ck_error(spillway_unregister(connection, bytes + 1000, &error), SPILLWAY_ENOENT, SPILLWAY_SCOPE_REQUEST, "");
+    close_all(); /* with one still registered */
+}
+END_TEST
+
+static void refuse_registration(int socket) {
+    uint32_t mem;
+    greet(socket);
+    const uint32_t seq = take_registration(socket, &mem);
+    put_ok(socket, seq);
+    put_error(socket, seq + 1, "EIMPORT", SW_SCOPE_REQUEST, "cannot be opened");
+    expect_mem_close(socket, mem);
+    put_spilled(socket, take_spill(socket), 1);
+    (void)register_it(socket);
+}
+
+START_TEST(registering_tells_what_is_wrong_with_the_memory) {
+    open_to(refuse_registration);
+    ck_error(spillway_register(connection, data, BYTES, &error), SPILLWAY_EIMPORT, SPILLWAY_SCOPE_REQUEST,
+             "cannot be opened");
+    ck_assert_int_eq(spillway_wait(spill(), -1, NULL, &error), 0);
+    /* The daemon goes: so does what was registered, whatever the answer. */
+    ck_assert_int_eq(spillway_register(connection, data, BYTES, &error), 0);
+    ck_error(spillway_unregister(connection, data, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "");
+    ck_error(spillway_unregister(connection, data, &error), SPILLWAY_ENOENT, SPILLWAY_SCOPE_REQUEST, "");
+    ck_error(spillway_register(connection, data, BYTES, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "");
+    close_all();
+}
+END_TEST
+
+static void serve_registration(int socket) {
+    greet(socket);
+    expect_mem_close(socket, register_it(socket));
+    expect_end(socket);
+}
+
+START_TEST(a_heap_that_fails_registers_nothing) {
+    int rc = -1;
+    open_to(serve_registration);
+    const long live = sw_alloc_live();
+    const unsigned before = sw_count_fds();
+    unsigned long n = 1;
+    for (; rc < 0; n++) {
+        sw_alloc_fail_nth(n);
+        rc = spillway_register(connection, data, BYTES, &error);
+        sw_alloc_fail_nth(0);
+        ck_assert(rc == 0 || rc == -SPILLWAY_ENOMEM);
+        ck_assert_int_eq(sw_alloc_live(), rc ? live : live + 1);
+        ck_assert_uint_eq(sw_count_fds(), before);
+    }
+    ck_assert_uint_ge(n, 6);
+    sw_alloc_fail_nth(1);
+    ck_assert_int_eq(spillway_unregister(connection, data, &error), -SPILLWAY_ENOMEM);
+    sw_alloc_fail_nth(0);
+    ck_assert_int_eq(spillway_unregister(connection, data, &error), 0); /* nothing had changed */
+    close_all();
+}
+END_TEST
+
 /* ---- a daemon that is none --------------------------------------------------------------------------------------- */
 
 static void put_bytes(int socket, const void *bytes, size_t n, const int *fds, unsigned n_fds) {
@@ -702,6 +848,10 @@ int main(void) {
     tcase_add_test(tcase, no_more_in_flight_than_the_daemon_allows);
     tcase_add_test(tcase, a_full_socket_blocks_nobody);
     tcase_add_test(tcase, a_heap_that_fails_costs_one_call);
+    tcase_add_test(tcase, registered_memory_is_handed_over_once);
+    tcase_add_test(tcase, registered_ranges_are_kept_apart);
+    tcase_add_test(tcase, registering_tells_what_is_wrong_with_the_memory);
+    tcase_add_test(tcase, a_heap_that_fails_registers_nothing);
     tcase_add_loop_test(tcase, garbage_ends_the_connection, 0, (int)(sizeof lies / sizeof lies[0]));
     tcase_add_test(tcase, arguments_are_checked);
     suite_add_tcase(suite, tcase);

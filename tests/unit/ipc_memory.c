@@ -39,7 +39,7 @@ static int find(struct sw_export *ret, const void *data, uint64_t bytes) {
     struct sw_cuda *cuda = NULL;
     struct sw_err err = {0};
     const unsigned before = sw_count_fds();
-    const int rc = sw_export_find(ret, &cuda, data, bytes, NULL, &err);
+    const int rc = sw_export_find(ret, &cuda, data, bytes, &err);
     ck_assert_int_eq(rc, err.code);
     ck_assert_uint_eq(sw_count_fds(), before + (rc ? 0 : 1));
     sw_cuda_free(cuda);
@@ -204,9 +204,9 @@ START_TEST(says_when_descriptors_run_out) {
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
     for (int next; (next = dup(fd)) >= 0;)
         last = next;
-    ck_assert_int_eq(sw_export_find(&e, &cuda, data, 1, NULL, &err), -SW_ELIMIT);
+    ck_assert_int_eq(sw_export_find(&e, &cuda, data, 1, &err), -SW_ELIMIT);
     (void)close(last);
-    ck_assert_int_eq(sw_export_find(&e, &cuda, data, 1, NULL, &err), 0); /* one is all that it takes */
+    ck_assert_int_eq(sw_export_find(&e, &cuda, data, 1, &err), 0); /* one is all that it takes */
     sw_export_fini(&e);
 }
 END_TEST

@@ -206,6 +206,60 @@ START_TEST(test_a_once_memory_serves_once_a_kept_one_often) {
 }
 END_TEST
 
+struct mapped {
+    bool done;
+    int code;
+};
+
+static void on_mapped(const struct sw_err *map_err, void *arg) {
+    struct mapped *mapped = arg;
+    ck_assert(!mapped->done);
+    mapped->done = true;
+    mapped->code = map_err->code;
+}
+
+static void set_flag(void *arg) {
+    *(bool *)arg = true;
+}
+
+START_TEST(test_memory_may_be_mapped_before_its_first_operation) {
+    struct sw_memory memory = sw_memory_new(70000);
+    struct sw_engine_stats stats;
+    struct sw_test_op op = {0};
+    struct sw_err err = {0};
+    struct mapped first = {0}, refused = {0}, closing = {0};
+    bool closed = false;
+    struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &memory, false), .bytes = memory.bytes};
+    sw_mem_map(range.mem, on_mapped, &first);
+    sw_fixture_until(&f, &first.done);
+    ck_assert_int_eq(first.code, 0);
+    sw_engine_stats(f.engine, &stats);
+    ck_assert_uint_eq(stats.n_mapped, 1);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &op, &op.id, &err), 0);
+    sw_fixture_until(&f, &op.done);
+    ck_assert_int_eq(op.outcome.err.code, 0);
+    sw_fixture_close_mem(&f, range.mem);
+
+    range.mem = sw_fixture_mem(&f, f.owner, &memory, false);
+    sw_device_faulty_arm(f.device, "map", 1, -SW_EIMPORT, 0);
+    sw_mem_map(range.mem, on_mapped, &refused);
+    sw_fixture_until(&f, &refused.done);
+    ck_assert_int_eq(refused.code, -SW_EIMPORT);
+    sw_engine_stats(f.engine, &stats);
+    ck_assert_uint_eq(stats.n_mapped, 0);
+    sw_fixture_close_mem(&f, range.mem);
+
+    range.mem = sw_fixture_mem(&f, f.owner, &memory, false);
+    sw_mem_map(range.mem, on_mapped, &closing);
+    sw_mem_close(range.mem, set_flag, &closed); /* at once: unmapped after it was mapped */
+    sw_fixture_until(&f, &closed);
+    ck_assert(closing.done);
+    sw_engine_stats(f.engine, &stats);
+    ck_assert_uint_eq(stats.n_mapped, 0);
+    sw_memory_free(&memory);
+}
+END_TEST
+
 START_TEST(test_busy_regions_are_left_alone) {
     struct sw_memory memory = sw_memory_new(1 << 20);
     struct sw_test_op spill = {0}, first = {0}, second = {0};
@@ -438,6 +492,7 @@ int main(void) {
     tcase_add_test(tcase, test_refusals_name_what_is_wrong);
     tcase_add_test(tcase, test_an_event_on_the_host_is_not_supported);
     tcase_add_test(tcase, test_a_once_memory_serves_once_a_kept_one_often);
+    tcase_add_test(tcase, test_memory_may_be_mapped_before_its_first_operation);
     tcase_add_test(tcase, test_busy_regions_are_left_alone);
     tcase_add_test(tcase, test_every_cap_refuses_with_limit);
     tcase_add_test(tcase, test_many_in_flight_of_many_owners);

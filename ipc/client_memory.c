@@ -1,0 +1,166 @@
+/* client_memory.c - hands memory over to the daemon: for one operation, or registered, for any number of them.
+ *
+ * Registered ranges do not overlap, so that an address belongs to one at most. */
+#include "ipc/client.h"
+
+#include "base/alloc.h"
+#include <inttypes.h>
+#include <string.h>
+
+/* Moves the export's descriptors into MEM_PARTS packets. */
+static int add_parts(struct sw_list *group, uint32_t mem, struct sw_export *e, struct sw_err *err) {
+    for (uint32_t first = 0; first < e->n_parts;) {
+        struct sw_msg msg = {.header.type = SW_MSG_MEM_PARTS, .u.mem_parts = {.mem = mem, .first = first}};
+        const uint32_t left = e->n_parts - first, count = left < SW_PROTO_MAX_FDS ? left : SW_PROTO_MAX_FDS;
+        msg.u.mem_parts.count = count;
+        memcpy(msg.u.mem_parts.part_bytes, e->part_bytes + first, count * sizeof *e->part_bytes);
+        struct sw_packet *p = sw_packet_new(group, &msg, err);
+        if (!p)
+            return -SW_ENOMEM;
+        memcpy(p->fds, e->fds + first, count * sizeof *e->fds);
+        p->n_fds = count;
+        for (uint32_t end = first + count; first < end; first++)
+            e->fds[first] = -1;
+    }
+    return 0;
+}
+
+int sw_client_add_memory(struct sw_list *group, uint32_t mem, bool once, struct sw_export *e, struct sw_err *err) {
+    struct sw_msg msg = {.header.type = SW_MSG_MEM_OPEN};
+    struct sw_msg_mem_open *open = &msg.u.mem_open;
+    *open = (struct sw_msg_mem_open){
+        .mem = mem, .kind = (uint32_t)e->kind, .n_parts = e->n_parts, .once = once, .bytes = e->bytes};
+    memcpy(open->device_uuid, e->device_uuid, sizeof open->device_uuid);
+    memcpy(open->handle, e->handle, sizeof open->handle);
+    return sw_packet_new(group, &msg, err) ? add_parts(group, mem, e, err) : -SW_ENOMEM;
+}
+
+/* A name that no registered memory has; one that is handed over once is used up before the numbers come round. */
+uint32_t sw_client_new_mem(struct spillway *c) {
+    const uint32_t mem = c->next_mem++;
+    for (struct sw_list *n = c->registered.next; n != &c->registered; n = n->next)
+        if (SW_CONTAINER_OF(n, struct sw_registered, node)->mem == mem)
+            return sw_client_new_mem(c);
+    return mem;
+}
+
+/* ---- what is registered ------------------------------------------------------------------------------------------ */
+
+static struct sw_registered *first_overlap(const struct spillway *c, uintptr_t address, uint64_t bytes) {
+    for (struct sw_list *n = c->registered.next; n != &c->registered; n = n->next) {
+        struct sw_registered *r = SW_CONTAINER_OF(n, struct sw_registered, node);
+        if (address < r->address + r->bytes && r->address < address + bytes)
+            return r;
+    }
+    return NULL;
+}
+
+const struct sw_registered *sw_registered_find(const struct spillway *c, const void *data, uint64_t bytes,
+                                               struct sw_export *ret) {
+    const uintptr_t address = (uintptr_t)data;
+    const struct sw_registered *r = first_overlap(c, address, 1);
+    if (!r || bytes > r->bytes - (address - r->address))
+        return NULL;
+    ret->kind = r->kind;
+    ret->offset = r->offset + (address - r->address);
+    return r;
+}
+
+static void forget(struct sw_registered *r) {
+    sw_list_remove(&r->node);
+    sw_free(r);
+}
+
+void sw_registered_free(struct spillway *c) {
+    while (!sw_list_empty(&c->registered))
+        forget(SW_CONTAINER_OF(c->registered.next, struct sw_registered, node));
+}
+
+static void close_memory(struct spillway *c, uint32_t mem) {
+    struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = mem};
+    if (!c->lost.code)
+        sw_client_submit_unattended(c, &msg);
+}
+
+/* Hands the memory over and waits until the daemon has mapped it. */
+static int open_registered(struct spillway *c, uint32_t mem, struct sw_export *e, struct spillway_error *error) {
+    struct sw_err err = {0};
+    struct sw_list group;
+    sw_list_init(&group);
+    struct spillway_ticket *t = sw_ticket_new(c, e->n_parts ? SW_MSG_MEM_PARTS : SW_MSG_MEM_OPEN, &err);
+    if (!t || sw_client_add_memory(&group, mem, false, e, &err) < 0) {
+        sw_packets_free(&group);
+        sw_free(t);
+        return sw_client_report(error, &err);
+    }
+    sw_client_submit(t, &group);
+    (void)sw_client_wait(t, -1);
+    const int rc = sw_client_copy_error(error, &t->error);
+    sw_ticket_destroy(t);
+    if (rc < 0) /* the daemon keeps even what it could not map, until it is told to close it */
+        close_memory(c, mem);
+    return rc;
+}
+
+/* A registration on no list yet. errors: -SW_EINVAL, -SW_EEXIST, -SW_ENOMEM. */
+static struct sw_registered *registered_new(struct spillway *c, uintptr_t address, uint64_t bytes,
+                                            const struct sw_export *e, struct sw_err *err) {
+    const struct sw_registered *other = first_overlap(c, address, bytes);
+    if (!bytes) {
+        (void)sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory of no bytes cannot be registered");
+        return NULL;
+    }
+    if (other) {
+        (void)sw_err_set(err, -SW_EEXIST, SW_SCOPE_REQUEST,
+                         "0x%" PRIxPTR " and %" PRIu64 " bytes overlap the registered 0x%" PRIxPTR " and %" PRIu64,
+                         address, bytes, other->address, other->bytes);
+        return NULL;
+    }
+    struct sw_registered *r = sw_alloc(sizeof *r);
+    if (!r) {
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a registration");
+        return NULL;
+    }
+    *r = (struct sw_registered){
+        .address = address, .bytes = bytes, .mem = sw_client_new_mem(c), .kind = e->kind, .offset = e->offset};
+    sw_list_init(&r->node);
+    return r;
+}
+
+int spillway_register(struct spillway *connection, void *data, uint64_t bytes, struct spillway_error *error) {
+    struct sw_err err = {0};
+    struct sw_export export = {0};
+    struct sw_registered *r = NULL;
+    if (connection->lost.code)
+        return sw_client_copy_error(error, &connection->lost);
+    if (sw_export_find(&export, &connection->cuda, data, bytes, &err) == 0)
+        r = registered_new(connection, (uintptr_t)data, bytes, &export, &err);
+    const int rc = r ? open_registered(connection, r->mem, &export, error) : sw_client_report(error, &err);
+    sw_export_fini(&export);
+    if (r && !rc)
+        sw_list_append(&connection->registered, &r->node);
+    else
+        sw_free(r);
+    return rc;
+}
+
+int spillway_unregister(struct spillway *connection, void *data, struct spillway_error *error) {
+    struct sw_err err = {0};
+    struct sw_registered *r = first_overlap(connection, (uintptr_t)data, 1);
+    if (!r || r->address != (uintptr_t)data) {
+        (void)sw_err_set(&err, -SW_ENOENT, SW_SCOPE_REQUEST, "no registered memory starts at %p", data);
+        return sw_client_report(error, &err);
+    }
+    struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = r->mem};
+    if (connection->lost.code) {
+        forget(r);
+        return sw_client_copy_error(error, &connection->lost);
+    }
+    struct spillway_ticket *t = sw_client_call(connection, &msg, -1, &err);
+    if (!t)
+        return sw_client_report(error, &err);
+    forget(r);
+    const int rc = sw_client_copy_error(error, &t->error);
+    sw_ticket_destroy(t);
+    return rc;
+}
