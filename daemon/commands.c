@@ -11,9 +11,9 @@
 static void log_outcome(const struct sw_session *session, const char *event, const struct sw_outcome *outcome) {
     sw_log(SW_LOG_INFO, event,
            "session=%" PRIu32 " region=%" PRIu32 ":%" PRIu32 " bytes=%" PRIu64 " stored=%" PRIu64 " us=%" PRIu64
-           " queued_us=%" PRIu64 " codec=%s",
+           " queued_us=%" PRIu64 " codec=%s tier=%s",
            session->id, outcome->region.slot, outcome->region.gen, outcome->raw_bytes, outcome->stored_bytes,
-           outcome->total_us, outcome->queued_us, sw_codec_name(outcome->codec));
+           outcome->total_us, outcome->queued_us, sw_codec_name(outcome->codec), outcome->tier);
 }
 
 static void on_outcome(const struct sw_outcome *outcome, void *arg) {
@@ -30,7 +30,7 @@ static void on_outcome(const struct sw_outcome *outcome, void *arg) {
         result->stored_bytes = outcome->stored_bytes;
         result->service_us = outcome->total_us;
         sw_msg_set_text(result->codec, sizeof result->codec, sw_codec_name(outcome->codec));
-        sw_msg_set_text(result->tier, sizeof result->tier, service->tier->name);
+        sw_msg_set_text(result->tier, sizeof result->tier, outcome->tier);
     }
     sw_session_keep(promise, &msg, &outcome->err);
     if (outcome->err.code != 0 && sw_engine_device_lost(service->engine))
@@ -137,10 +137,13 @@ static int on_spill(void *arg, const struct sw_request *request, struct sw_msg *
     const struct sw_msg_spill *spill = &request->msg->u.spill;
     struct sw_promise *promise = NULL;
     struct sw_region_id id;
-    struct sw_range range = {
-        .offset = spill->offset, .bytes = spill->bytes, .event = spill->flags & SW_REQ_EVENT ? spill->event : NULL};
+    struct sw_range range = {.offset = spill->offset,
+                             .bytes = spill->bytes,
+                             .event = spill->flags & SW_REQ_EVENT ? spill->event : NULL,
+                             .in_place = (spill->flags & SW_REQ_IN_PLACE) != 0};
     (void)ret_reply;
-    int rc = begin_operation(session, request->msg, spill->mem, spill->flags, SW_REQ_EVENT, &promise, &range, err);
+    int rc = begin_operation(session, request->msg, spill->mem, spill->flags, SW_REQ_EVENT | SW_REQ_IN_PLACE, &promise,
+                             &range, err);
     if (rc < 0)
         return rc;
     rc = sw_engine_spill(session->owner, &range, on_outcome, promise, &id, err);
@@ -154,10 +157,11 @@ static int on_restore(void *arg, const struct sw_request *request, struct sw_msg
     const struct sw_region_id id = {.slot = restore->slot, .gen = restore->gen};
     struct sw_range range = {.offset = restore->offset,
                              .bytes = restore->bytes,
-                             .event = restore->flags & SW_REQ_EVENT ? restore->event : NULL};
+                             .event = restore->flags & SW_REQ_EVENT ? restore->event : NULL,
+                             .in_place = (restore->flags & SW_REQ_IN_PLACE) != 0};
     (void)ret_reply;
-    int rc = begin_operation(session, request->msg, restore->mem, restore->flags, SW_REQ_EVENT | SW_REQ_KEEP, &promise,
-                             &range, err);
+    int rc = begin_operation(session, request->msg, restore->mem, restore->flags,
+                             SW_REQ_EVENT | SW_REQ_KEEP | SW_REQ_IN_PLACE, &promise, &range, err);
     if (rc < 0)
         return rc;
     rc = sw_engine_restore(session->owner, id, &range, restore->flags & SW_REQ_KEEP, on_outcome, promise, err);

@@ -249,6 +249,18 @@ int spillway_restore(struct spillway *connection, struct spillway_region region,
                  error);
 }
 
+int spillway_pack(struct spillway *connection, void *data, uint64_t bytes, struct CUstream_st *stream,
+                  struct spillway_ticket **ret_ticket, struct spillway_error *error) {
+    struct sw_msg msg = {.header.type = SW_MSG_SPILL};
+    return start(connection, &msg, SW_REQ_IN_PLACE, data, bytes, stream, ret_ticket, error);
+}
+
+int spillway_unpack(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
+                    struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error) {
+    struct sw_msg msg = {.header.type = SW_MSG_RESTORE, .u.restore = {.slot = region.slot, .gen = region.generation}};
+    return start(connection, &msg, SW_REQ_IN_PLACE, data, bytes, stream, ret_ticket, error);
+}
+
 int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillway_result *ret,
                   struct spillway_error *error) {
     if (sw_client_wait(ticket, timeout_ms) < 0) {

@@ -39,6 +39,8 @@ struct sw_msg_header {
 /* Flags of SPILL and RESTORE. */
 #define SW_REQ_EVENT 1u /* `event` holds a cudaIpcEventHandle_t to wait for */
 #define SW_REQ_KEEP 2u  /* RESTORE: keep the stored copy */
+#define SW_REQ_IN_PLACE                                                                                                \
+    4u /* pack, unpack: the frames lie at the front of the range itself, RESULT's stored_bytes long */
 
 /* clang-format off */
 /* Field kinds: U32(name) U64(name) BYTES(name, n) U64S(name, n) */

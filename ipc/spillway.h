@@ -7,6 +7,7 @@
  *     would go on with what it was;
  *   - use a connection from two threads at once without its own lock (different connections are independent);
  *   - use a connection after fork(): the child must open its own;
+ *   - change or free the front of packed memory between spillway_pack() and the completion of spillway_unpack();
  *   - keep a region id across connections: a region lives as long as the connection that spilled it.
  *
  * Life of a region: spill -> ticket completes -> the client frees or reuses its memory -> restore into memory of at
@@ -88,6 +89,22 @@ int spillway_restore(struct spillway *connection, struct spillway_region region,
                      struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
                      struct spillway_error *error);
 
+/* Starts to compress data[0..bytes) in its own memory: nothing leaves the GPU, and no second buffer is needed. When the
+ * ticket completes with success, result.stored_bytes (at most `bytes`) at the front of data hold the packed region and
+ * must not be touched; what comes behind them is free for any use, and for VMM memory whole granules there may be
+ * unmapped and released. With an error the bytes are as they were, except after ELOST: then they are lost. The region's
+ * id is the only key to the packed bytes: if it is dropped, if the connection ends, or if the ticket is freed before it
+ * has completed, they cannot be unpacked any more. errors: as spill; by ticket also ELOST. */
+int spillway_pack(struct spillway *connection, void *data, uint64_t bytes, struct CUstream_st *stream,
+                  struct spillway_ticket **ret_ticket, struct spillway_error *error);
+
+/* Starts to unpack a packed region, which uses its id up. data[0..bytes), at least the region's length, starts with the
+ * packed bytes, in the memory where they were packed or in a copy. Packed bytes that have changed are found (ECHECKSUM,
+ * EFRAME; the region is then lost). After any other error all of data belongs to the region: some of it is unpacked
+ * already, and calling again goes on from there. errors: as restore, EINVAL (not packed). */
+int spillway_unpack(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
+                    struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error);
+
 /* Has the daemon open data[0..bytes) (at least 1) once and keep it open, instead of opening it for each operation,
  * which for memory from cudaMalloc costs 5 ms per GB of the whole allocation. From then on a spill or restore of any
  * range that lies wholly inside it uses it; what it promises is the same, but that the memory may be freed. Waits until
@@ -102,10 +119,10 @@ int spillway_unregister(struct spillway *connection, void *data, struct spillway
 /* What a completed operation did. */
 struct spillway_result {
     struct spillway_region region;
-    uint64_t raw_bytes, stored_bytes;
-    uint64_t service_us; /* from the daemon's receipt to its reply */
-    char codec[16];      /* "v5t", "raw" */
-    char tier[16];       /* "host" */
+    uint64_t raw_bytes, stored_bytes; /* packed: stored_bytes at the front of the data are in use */
+    uint64_t service_us;              /* from the daemon's receipt to its reply */
+    char codec[16];                   /* "v5t", "raw" */
+    char tier[16];                    /* "host", "device" (packed) */
 };
 
 /* Waits for one ticket (others complete meanwhile). timeout_ms -1: no limit; 0: only looks.

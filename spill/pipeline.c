@@ -453,7 +453,7 @@ void sw_pipeline_add(struct sw_pipeline *p, struct sw_job *job) {
         job_fail(job, &p->lost);
     if (job->kind == SW_JOB_MAP) {
         if (!job->err.code && job_map(p, job, &job->err))
-            note_lost(p, &job->err);
+            sw_pipeline_fail(p, job, &job->err);
         p->sink.finished(job, p->sink.arg);
         return;
     }

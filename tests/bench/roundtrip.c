@@ -1,11 +1,10 @@
-/* roundtrip.c - end-to-end speed of spill and restore through a real spillwayd, for each kind of memory, every byte
- * compared, with a plain pinned copy measured in the same run.
+/* roundtrip.c - end-to-end speed of spill and restore, and of pack and unpack, through a real spillwayd, for each kind
+ * of memory, every byte compared, with a plain pinned copy measured in the same run.
  *
  * Starts the daemon itself (before CUDA is touched). Each row: median of the repeats, from the client's call to its
  * completion. "growth" is the device memory that all other processes took on top of what they held before the first
  * spill, the worst of many samples taken while operations of the warm-up ran: scratch that was not there at start would
- * show. See
- * --help. */
+ * show. Content beyond 2 GB is the first 2 GB again, so that a region may be as long as the GPU allows. See --help. */
 #include "base/mem_kind.h"
 #include "ipc/spillway.h"
 #include "tests/lib/buffer.h"
@@ -22,12 +21,19 @@
 #include <time.h>
 
 #define MAX_REPEATS 51
+#define MAX_CONTENT_BYTES 2000000000u
+#define PIECE_BYTES ((uint64_t)64 << 20) /* copied and compared at a time */
+
+/* How the memory is handed over, and what is done with it. */
+enum mode { ONCE, REGISTERED, IN_PLACE, MODE_NR };
+static const char *const mode_names[MODE_NR] = {"once", "registered", "in-place"};
 
 struct options {
     uint64_t bytes, tier_bytes;
     int repeats;
     const char *column, *json_path, *program;
     const char *kind; /* NULL: all */
+    const char *mode; /* NULL: all */
     bool log;
 };
 
@@ -35,7 +41,8 @@ struct bench {
     struct options options;
     struct sw_test_daemon daemon;
     struct spillway *connection;
-    uint8_t *content, *got;
+    uint8_t *content, *got; /* content_bytes; PIECE_BYTES */
+    uint64_t content_bytes;
     json_t *rows;
     double link_down_gbps, link_up_gbps;
     size_t free_at_start, worst_growth, own_bytes;
@@ -120,67 +127,98 @@ static struct sw_buffer *buffer_new(struct bench *b, enum sw_buffer_kind kind) {
     return buffer;
 }
 
-static void once(struct bench *b, enum sw_buffer_kind kind, bool watch, double *ret_spill_s, double *ret_restore_s,
-                 struct spillway_result *result) {
+/* Copies the content into the buffer, or compares it with the buffer, piece by piece. */
+static void for_content(struct bench *b, struct sw_buffer *buffer, bool upload) {
+    struct sw_err err;
+    for (uint64_t at = 0, n; at < buffer->bytes; at += n) {
+        const uint64_t in_tile = at % b->content_bytes;
+        n = buffer->bytes - at < PIECE_BYTES ? buffer->bytes - at : PIECE_BYTES;
+        n = b->content_bytes - in_tile < n ? b->content_bytes - in_tile : n;
+        if ((upload ? sw_buffer_upload(buffer, at, b->content + in_tile, n, &err)
+                    : sw_buffer_download(buffer, at, b->got, n, &err)) < 0)
+            fail("copy", err.msg);
+        if (!upload && memcmp(b->content + in_tile, b->got, n) != 0)
+            fail(sw_buffer_kind_name(buffer->kind), "restored bytes differ");
+    }
+}
+
+static void registered(struct bench *b, const struct sw_buffer *buffer, enum mode mode, bool begin) {
+    struct spillway_error error;
+    if (mode != ONCE && (begin ? spillway_register(b->connection, buffer->data, buffer->bytes, &error)
+                               : spillway_unregister(b->connection, buffer->data, &error)) < 0)
+        fail(error.name, error.text);
+}
+
+/* Away and back. What the client may reuse in between is overwritten: all of it, or what is behind the packed bytes. */
+static void round_trip(struct bench *b, enum sw_buffer_kind kind, enum mode mode, bool watch, double *ret_away_s,
+                       double *ret_back_s, struct spillway_result *result) {
     struct sw_err err;
     struct spillway_error error;
     struct spillway_ticket *ticket;
     struct sw_buffer *buffer = buffer_new(b, kind);
-    if (sw_buffer_upload(buffer, 0, b->content, b->options.bytes, &err) < 0)
-        fail("upload", err.msg);
+    for_content(b, buffer, true);
+    registered(b, buffer, mode, true);
     double start = now_s();
-    if (spillway_spill(b->connection, buffer->data, buffer->bytes, NULL, &ticket, &error) < 0)
+    if ((mode == IN_PLACE ? spillway_pack(b->connection, buffer->data, buffer->bytes, NULL, &ticket, &error)
+                          : spillway_spill(b->connection, buffer->data, buffer->bytes, NULL, &ticket, &error)) < 0)
         fail(error.name, error.text);
-    *ret_spill_s = finish(b, ticket, result, start, watch);
-    sw_buffer_free(buffer);
-    buffer = buffer_new(b, kind);
-    if (sw_buffer_fill(buffer, 0xEE, &err) < 0)
+    *ret_away_s = finish(b, ticket, result, start, watch);
+    const uint64_t kept = mode == IN_PLACE ? result->stored_bytes : 0;
+    if (mode == ONCE) { /* freed, as a client would */
+        sw_buffer_free(buffer);
+        buffer = buffer_new(b, kind);
+    }
+    struct sw_buffer rest = {buffer->kind, (uint8_t *)buffer->data + kept, buffer->bytes - kept};
+    if (sw_buffer_fill(&rest, 0xEE, &err) < 0)
         fail("fill", err.msg);
     start = now_s();
-    if (spillway_restore(b->connection, result->region, buffer->data, buffer->bytes, NULL, 0, &ticket, &error) < 0)
+    if ((mode == IN_PLACE
+             ? spillway_unpack(b->connection, result->region, buffer->data, buffer->bytes, NULL, &ticket, &error)
+             : spillway_restore(b->connection, result->region, buffer->data, buffer->bytes, NULL, 0, &ticket, &error)) <
+        0)
         fail(error.name, error.text);
-    *ret_restore_s = finish(b, ticket, NULL, start, watch);
-    if (sw_buffer_download(buffer, 0, b->got, b->options.bytes, &err) < 0)
-        fail("download", err.msg);
-    if (memcmp(b->content, b->got, b->options.bytes) != 0)
-        fail(sw_buffer_kind_name(kind), "restored bytes differ");
+    *ret_back_s = finish(b, ticket, NULL, start, watch);
+    registered(b, buffer, mode, false);
+    for_content(b, buffer, false);
     sw_buffer_free(buffer);
     b->own_bytes = 0;
 }
 
-static void run_kind(struct bench *b, enum sw_buffer_kind kind) {
+static void run_kind(struct bench *b, enum sw_buffer_kind kind, enum mode mode) {
     if (kind == SW_BUFFER_CUDA_POOL && b->options.bytes > SW_MEM_POOL_MAX_BYTES) {
         (void)printf("%-18s cannot be shared at this size (base/mem_kind.h)\n", sw_buffer_kind_name(kind));
         return;
     }
-    double spill_s[MAX_REPEATS], restore_s[MAX_REPEATS];
+    double away_s[MAX_REPEATS], back_s[MAX_REPEATS];
     struct spillway_result result;
     struct spillway_status status;
     b->worst_growth = 0;
-    once(b, kind, true, &spill_s[0], &restore_s[0], &result); /* warm-up */
+    round_trip(b, kind, mode, true, &away_s[0], &back_s[0], &result); /* warm-up */
     for (int i = 0; i < b->options.repeats; i++)
-        once(b, kind, false, &spill_s[i], &restore_s[i], &result);
+        round_trip(b, kind, mode, false, &away_s[i], &back_s[i], &result);
     if (spillway_status(b->connection, &status, NULL) < 0)
         fail("status", "failed");
     const double n = (double)b->options.bytes / 1e9, ratio = (double)result.raw_bytes / (double)result.stored_bytes;
-    const double spill = n / median(spill_s, b->options.repeats), restore = n / median(restore_s, b->options.repeats);
-    (void)printf("%-18s %14llu %7.3f %8.1f %8.1f %6.2f %6.2f %8llu %8zu  %s\n", sw_buffer_kind_name(kind),
-                 (unsigned long long)b->options.bytes, ratio, spill, restore, spill / (ratio * b->link_down_gbps),
-                 restore / (ratio * b->link_up_gbps), (unsigned long long)(status.scratch_bytes >> 20),
-                 b->worst_growth >> 20, result.codec);
+    const double away = n / median(away_s, b->options.repeats), back = n / median(back_s, b->options.repeats);
+    (void)printf("%-18s %-11s %14llu %7.3f %8.1f %8.1f %6.2f %6.2f %8llu %8zu  %s\n", sw_buffer_kind_name(kind),
+                 mode_names[mode], (unsigned long long)b->options.bytes, ratio, away, back,
+                 away / (ratio * b->link_down_gbps), back / (ratio * b->link_up_gbps),
+                 (unsigned long long)(status.scratch_bytes >> 20), b->worst_growth >> 20, result.codec);
     (void)fflush(stdout);
-    json_array_append_new(b->rows, json_pack("{s:s,s:I,s:f,s:f,s:f,s:I,s:I,s:s}", "kind", sw_buffer_kind_name(kind),
-                                             "bytes", (json_int_t)b->options.bytes, "ratio", ratio, "spill_gbps", spill,
-                                             "restore_gbps", restore, "scratch_bytes", (json_int_t)status.scratch_bytes,
-                                             "growth_bytes", (json_int_t)b->worst_growth, "codec", result.codec));
+    json_array_append_new(b->rows, json_pack("{s:s,s:s,s:I,s:f,s:f,s:f,s:I,s:I,s:s}", "kind", sw_buffer_kind_name(kind),
+                                             "mode", mode_names[mode], "bytes", (json_int_t)b->options.bytes, "ratio",
+                                             ratio, "away_gbps", away, "back_gbps", back, "scratch_bytes",
+                                             (json_int_t)status.scratch_bytes, "growth_bytes",
+                                             (json_int_t)b->worst_growth, "codec", result.codec));
 }
 
 static void fill_content(struct bench *b) {
-    b->content = malloc(b->options.bytes);
-    b->got = malloc(b->options.bytes);
+    b->content_bytes = b->options.bytes < MAX_CONTENT_BYTES ? b->options.bytes : MAX_CONTENT_BYTES;
+    b->content = malloc(b->content_bytes);
+    b->got = malloc(PIECE_BYTES);
     if (!b->content || !b->got)
         fail("malloc", "out of memory");
-    const int rc = sw_parallel_fill(b->content, b->options.bytes, b->options.column);
+    const int rc = sw_parallel_fill(b->content, b->content_bytes, b->options.column);
     if (rc < 0)
         fail(b->options.column, sw_err_text(rc));
 }
@@ -191,6 +229,9 @@ static void usage(FILE *out) {
                        "  -c, --column NAME     tpch (default), random, or a file, tiled\n"
                        "  -r, --repeat N        measured runs, 1 to 51 (default 5)\n"
                        "  -k, --kind NAME       one kind of memory only: \"cudaMalloc\", \"VMM\" ... (default: all)\n"
+                       "  -m, --mode NAME       one way only: once, registered (opened beforehand) or in-place (pack,\n"
+                       "                        unpack; registered); default: once for every kind, the others for\n"
+                       "                        cudaMalloc\n"
                        "  -t, --tier BYTES      host tier, page-locked at start (default: the size and a half)\n"
                        "  -l, --log             print the daemon's log of stages at the end\n"
                        "  -d, --daemon PATH     spillwayd (default: that of the build)\n"
@@ -202,9 +243,9 @@ static void parse(struct options *o, int argc, char **argv) {
     static const struct option longs[] = {{"size", 1, NULL, 's'}, {"column", 1, NULL, 'c'}, {"repeat", 1, NULL, 'r'},
                                           {"kind", 1, NULL, 'k'}, {"tier", 1, NULL, 't'},   {"daemon", 1, NULL, 'd'},
                                           {"json", 1, NULL, 'j'}, {"log", 0, NULL, 'l'},    {"help", 0, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
-    *o = (struct options){2000000000, 0, 5, "tpch", NULL, SW_SPILLWAYD_PATH, NULL, false};
-    for (int c; (c = getopt_long(argc, argv, "s:c:r:k:t:d:j:lh", longs, NULL)) != -1;) {
+                                          {"mode", 1, NULL, 'm'}, {NULL, 0, NULL, 0}};
+    *o = (struct options){2000000000, 0, 5, "tpch", NULL, SW_SPILLWAYD_PATH, NULL, NULL, false};
+    for (int c; (c = getopt_long(argc, argv, "s:c:r:k:m:t:d:j:lh", longs, NULL)) != -1;) {
         switch (c) {
         case 's':
             o->bytes = strtoull(optarg, NULL, 10);
@@ -220,6 +261,9 @@ static void parse(struct options *o, int argc, char **argv) {
             break;
         case 'k':
             o->kind = optarg;
+            break;
+        case 'm':
+            o->mode = optarg;
             break;
         case 't':
             o->tier_bytes = strtoull(optarg, NULL, 10);
@@ -269,6 +313,12 @@ static void print_stages(const char *path) {
         (void)fclose(log);
 }
 
+static bool is_wanted(const struct options *o, enum sw_buffer_kind kind, enum mode mode) {
+    if (o->kind && strcmp(o->kind, sw_buffer_kind_name(kind)) != 0)
+        return false;
+    return o->mode ? strcmp(o->mode, mode_names[mode]) == 0 : mode == ONCE || kind == SW_BUFFER_CUDA_MALLOC || o->kind;
+}
+
 int main(int argc, char **argv) {
     struct bench b = {0};
     struct spillway_error error;
@@ -291,12 +341,14 @@ int main(int argc, char **argv) {
     CUDA(cudaMemGetInfo(&b.free_at_start, &total));
     (void)printf("column %s; pinned copy: %.1f GB/s to the host, %.1f GB/s to the GPU; other processes hold %zu MiB\n",
                  b.options.column, b.link_down_gbps, b.link_up_gbps, (total - b.free_at_start) >> 20);
-    (void)printf("%-18s %14s %7s %8s %8s %6s %6s %8s %8s\n", "memory", "bytes", "ratio", "spill", "restore", "/link",
-                 "/link", "scratch", "growth");
-    (void)printf("%-18s %14s %7s %8s %8s %6s %6s %8s %8s\n", "", "", "", "GB/s", "GB/s", "", "", "MiB", "MiB");
+    (void)printf("%-18s %-11s %14s %7s %8s %8s %6s %6s %8s %8s\n", "memory", "mode", "bytes", "ratio", "away", "back",
+                 "/link", "/link", "scratch", "growth");
+    (void)printf("%-18s %-11s %14s %7s %8s %8s %6s %6s %8s %8s\n", "", "", "", "", "GB/s", "GB/s", "", "", "MiB",
+                 "MiB");
     for (int kind = SW_BUFFER_CUDA_MALLOC; kind < SW_BUFFER_KIND_NR; kind++)
-        if (!b.options.kind || strcmp(b.options.kind, sw_buffer_kind_name((enum sw_buffer_kind)kind)) == 0)
-            run_kind(&b, (enum sw_buffer_kind)kind);
+        for (int mode = ONCE; mode < MODE_NR; mode++)
+            if (is_wanted(&b.options, (enum sw_buffer_kind)kind, (enum mode)mode))
+                run_kind(&b, (enum sw_buffer_kind)kind, (enum mode)mode);
     spillway_close(b.connection);
     if (b.options.json_path && json_dump_file(b.rows, b.options.json_path, JSON_INDENT(1)) < 0)
         fail(b.options.json_path, "cannot write");

@@ -472,7 +472,7 @@ START_TEST(unknown_flags_and_events) {
     msg.u.spill.flags = SW_REQ_EVENT; /* host memory knows no GPU events */
     ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_ENOTSUP);
     msg = (struct sw_msg){.header = {.type = SW_MSG_RESTORE}};
-    msg.u.restore = (struct sw_msg_restore){.slot = id.slot, .gen = id.gen, .mem = 1, .flags = 4, .bytes = BYTES};
+    msg.u.restore = (struct sw_msg_restore){.slot = id.slot, .gen = id.gen, .mem = 1, .flags = 8, .bytes = BYTES};
     ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_EINVAL);
     ck_restores(&wire, id, 9);
     (void)close(fd);

@@ -213,6 +213,30 @@ static uint64_t mapped_memories(void) {
 }
 
 /* Pieces of one registered memory go out and come back to other places in it, all at once. */
+START_TEST(packs_in_place) {
+    struct memory m = new_memory(3 << 20);
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result;
+    sw_content_fill(m.data, m.bytes, SW_CONTENT_TEXT, 9);
+    uint8_t *expected = malloc(m.bytes);
+    ck_assert_ptr_nonnull(expected);
+    memcpy(expected, m.data, m.bytes);
+    ck_assert_int_eq(spillway_pack(connection, m.data + 5, m.bytes - 5, NULL, &ticket, &error), 0);
+    ck_assert_int_eq(finish(ticket, &result), 0);
+    ck_assert_str_eq(result.tier, "device");
+    ck_assert_uint_lt(result.stored_bytes, m.bytes / 2);
+    memset(m.data + 5 + result.stored_bytes, 0xDB, m.bytes - 5 - result.stored_bytes);
+    ticket = restore(result.region, m.data + 5, m.bytes - 5, 0);
+    ck_assert_int_eq(finish(ticket, NULL), -SPILLWAY_EINVAL); /* not by a restore */
+    ck_assert_int_eq(spillway_unpack(connection, result.region, m.data + 5, m.bytes - 5, NULL, &ticket, &error), 0);
+    ck_assert_int_eq(finish(ticket, &result), 0);
+    ck_assert_int_eq(memcmp(m.data, expected, m.bytes), 0);
+    ck_assert_int_eq(spillway_drop(connection, result.region, &error), -SPILLWAY_ESTALE);
+    free(expected);
+    free_memory(&m);
+}
+END_TEST
+
 START_TEST(registered_memory_stays_mapped) {
     enum { N = 32 };
     const size_t each = 100003;
@@ -423,6 +447,7 @@ int main(void) {
     tcase_add_loop_test(served, every_size_comes_back, 0, (int)(sizeof sizes / sizeof sizes[0]));
     tcase_add_test(served, odd_places_inside_a_memfd);
     tcase_add_test(served, sixty_four_at_once);
+    tcase_add_test(served, packs_in_place);
     tcase_add_test(served, registered_memory_stays_mapped);
     tcase_add_test(served, closed_with_memory_registered);
     tcase_add_test(served, keep_query_drop);

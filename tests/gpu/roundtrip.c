@@ -193,6 +193,55 @@ START_TEST(registered_block) {
 }
 END_TEST
 
+static struct spillway_result packed(const struct sw_buffer *buffer) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result;
+    ok(spillway_pack(connection, buffer->data, buffer->bytes, NULL, &ticket, &error));
+    ok(spillway_wait(ticket, -1, &result, &error));
+    spillway_ticket_free(ticket);
+    ck_assert_str_eq(result.tier, "device");
+    ck_assert_uint_le(result.stored_bytes, buffer->bytes);
+    return result;
+}
+
+static void unpacked(struct spillway_region region, struct sw_buffer *buffer) {
+    struct spillway_ticket *ticket = NULL;
+    ok(spillway_unpack(connection, region, buffer->data, buffer->bytes, NULL, &ticket, &error));
+    ok(spillway_wait(ticket, -1, NULL, &error));
+    spillway_ticket_free(ticket);
+}
+
+/* In place: what is behind the packed bytes is overwritten, or (VMM) given back to the driver and taken anew. */
+START_TEST(packed_in_place) {
+    static const enum sw_content contents[] = {SW_CONTENT_TEXT, SW_CONTENT_MIXED, SW_CONTENT_RANDOM};
+    const uint64_t bytes = is_small ? 150001 : 150000007;
+    uint8_t *content = malloc(bytes);
+    ck_assert_ptr_nonnull(content);
+    for (int i = 0; i < 3; i++) {
+        size_t before, after, total;
+        sw_content_fill(content, bytes, contents[i], (uint64_t)i);
+        struct sw_buffer *buffer = buffer_new((enum sw_buffer_kind)_i, bytes, content);
+        const struct spillway_result result = packed(buffer);
+        if (_i == SW_BUFFER_CUDA_VMM) {
+            CUDA(cudaMemGetInfo(&before, &total));
+            const uint64_t dropped = sw_buffer_drop_tail(buffer, result.stored_bytes);
+            CUDA(cudaMemGetInfo(&after, &total));
+            ck_assert_uint_eq(after - before, dropped);
+            ck_assert(dropped > bytes / 3 || contents[i] != SW_CONTENT_TEXT || is_small);
+            ck_assert_int_eq(sw_buffer_regain_tail(buffer, &err), 0);
+        } else {
+            struct sw_buffer tail = {buffer->kind, (uint8_t *)buffer->data + result.stored_bytes,
+                                     bytes - result.stored_bytes};
+            ck_assert_int_eq(sw_buffer_fill(&tail, 0xDB, &err), 0);
+        }
+        unpacked(result.region, buffer);
+        ck_content(buffer, content);
+        sw_buffer_free(buffer);
+    }
+    free(content);
+}
+END_TEST
+
 static void sleep_on_stream(void *arg) {
     (void)arg;
     const struct timespec time = {.tv_nsec = 200000000};
@@ -331,6 +380,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, kept_and_dropped);
     tcase_add_test(cases, many_in_flight);
     tcase_add_test(cases, registered_block);
+    tcase_add_loop_test(cases, packed_in_place, 0, SW_BUFFER_KIND_NR);
     tcase_add_test(cases, stream_order);
     tcase_add_test(cases, memory_that_cannot_be_shared);
     tcase_add_test(cases, wrong_handles);

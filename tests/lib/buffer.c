@@ -100,6 +100,14 @@ int sw_buffer_download(const struct sw_buffer *buffer, uint64_t offset, void *to
     return 0;
 }
 
+uint64_t sw_buffer_drop_tail(struct sw_buffer *buffer, uint64_t kept_bytes) {
+    return buffer->kind == SW_BUFFER_CUDA_VMM ? sw_buffer_cuda_drop_tail(buffer, kept_bytes) : 0;
+}
+
+int sw_buffer_regain_tail(struct sw_buffer *buffer, struct sw_err *err) {
+    return buffer->kind == SW_BUFFER_CUDA_VMM ? sw_buffer_cuda_regain_tail(buffer, err) : 0;
+}
+
 int sw_buffer_fill(struct sw_buffer *buffer, uint8_t value, struct sw_err *err) {
     if (!buffer->bytes)
         return 0;

@@ -48,6 +48,11 @@ void sw_buffer_free(struct sw_buffer *buffer);
 /* Copy bytes between plain host memory and [offset, offset + bytes) of the buffer. errors: -SW_ERANGE, -SW_EGPU. */
 int sw_buffer_upload(struct sw_buffer *buffer, uint64_t offset, const void *from, uint64_t bytes, struct sw_err *err);
 int sw_buffer_download(const struct sw_buffer *buffer, uint64_t offset, void *to, uint64_t bytes, struct sw_err *err);
+/* Of a SW_BUFFER_CUDA_VMM: unmaps and releases every allocation that lies wholly behind the first kept_bytes; returns
+ * how many bytes that gave back to the driver. And fills the hole with new memory, of undefined content. errors:
+ * -SW_ENOMEM, -SW_EGPU. */
+uint64_t sw_buffer_drop_tail(struct sw_buffer *buffer, uint64_t kept_bytes);
+int sw_buffer_regain_tail(struct sw_buffer *buffer, struct sw_err *err);
 /* Sets every byte. errors: -SW_EGPU. */
 int sw_buffer_fill(struct sw_buffer *buffer, uint8_t value, struct sw_err *err);
 

@@ -31,7 +31,7 @@ struct gpu_memory {
     cudaMemPool_t pool;
     CUdeviceptr range;
     uint64_t range_bytes, part_bytes[MAX_VMM_PARTS];
-    int n_parts;
+    int n_parts, n_mapped; /* the first n_mapped of them are there */
 };
 static struct gpu_memory *memories;
 
@@ -101,42 +101,61 @@ static CUresult map_part(const struct gpu_memory *m, const CUmemAllocationProp *
     return e;
 }
 
+static const CUmemAllocationProp vmm_prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                             .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+
+/* Maps all parts that are not there. */
+static int map_parts(struct gpu_memory *m, struct sw_err *err) {
+    const CUmemAccessDesc access = {.location = vmm_prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUresult e = CUDA_SUCCESS;
+    uint64_t at = 0;
+    for (int i = 0; e == CUDA_SUCCESS && i < m->n_parts; i++) {
+        if (i >= m->n_mapped) {
+            e = map_part(m, &vmm_prop, at, m->part_bytes[i]);
+            m->n_mapped += e == CUDA_SUCCESS;
+        }
+        at += m->part_bytes[i];
+    }
+    if (e == CUDA_SUCCESS)
+        e = driver.set_access(m->range, m->range_bytes, &access, 1);
+    return e == CUDA_SUCCESS ? 0 : fail(err, (cudaError_t)e, "cuMemCreate, cuMemMap, cuMemSetAccess");
+}
+
 /* Parts of 1, 2, 3, ... granules, the last one takes the rest. */
 static int vmm_new(struct gpu_memory *m, uint64_t bytes, struct sw_err *err) {
-    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                      .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
-    const CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     size_t granule = 0;
-    CUresult e = driver.granularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    CUresult e = driver.granularity(&granule, &vmm_prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     const uint64_t granules = granule ? (bytes + granule - 1) / granule + (bytes == 0) : 0;
     if (e == CUDA_SUCCESS)
         e = driver.reserve(&m->range, granules * granule, 0, 0, 0);
     if (e != CUDA_SUCCESS)
         return fail(err, (cudaError_t)e, "cuMemAddressReserve");
     m->range_bytes = granules * granule;
-    uint64_t at = 0;
-    while (e == CUDA_SUCCESS && at < m->range_bytes) {
-        const uint64_t left = m->range_bytes - at, wanted = granule * (uint64_t)(m->n_parts + 1);
-        const uint64_t part = m->n_parts == MAX_VMM_PARTS - 1 || wanted > left ? left : wanted;
-        e = map_part(m, &prop, at, part);
-        if (e == CUDA_SUCCESS)
-            m->part_bytes[m->n_parts++] = part;
-        at += part;
+    for (uint64_t left = m->range_bytes; left > 0; left -= m->part_bytes[m->n_parts++]) {
+        const uint64_t wanted = granule * (uint64_t)(m->n_parts + 1);
+        m->part_bytes[m->n_parts] = m->n_parts == MAX_VMM_PARTS - 1 || wanted > left ? left : wanted;
     }
-    if (e == CUDA_SUCCESS)
-        e = driver.set_access(m->range, m->range_bytes, &access, 1);
     m->data = (void *)(uintptr_t)m->range; /* NOLINT(performance-no-int-to-ptr): the driver's integer */
-    return e == CUDA_SUCCESS ? 0 : fail(err, (cudaError_t)e, "cuMemCreate, cuMemMap, cuMemSetAccess");
+    return map_parts(m, err);
+}
+
+static uint64_t parts_bytes(const struct gpu_memory *m, int n_parts) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < n_parts; i++)
+        bytes += m->part_bytes[i];
+    return bytes;
+}
+
+static void unmap_last(struct gpu_memory *m) {
+    m->n_mapped--;
+    (void)driver.unmap(m->range + parts_bytes(m, m->n_mapped), m->part_bytes[m->n_mapped]);
 }
 
 static void release(struct gpu_memory *m) {
     (void)cudaDeviceSynchronize(); /* nothing may be in use by work that the caller queued */
-    CUdeviceptr at = m->range;
-    for (int i = 0; i < m->n_parts; i++) {
-        (void)driver.unmap(at, m->part_bytes[i]);
-        at += m->part_bytes[i];
-    }
+    while (m->n_mapped > 0)
+        unmap_last(m);
     if (m->range)
         (void)driver.unreserve(m->range, m->range_bytes);
     if (m->pool && m->data)
@@ -183,6 +202,26 @@ void sw_buffer_cuda_free(struct sw_buffer *buffer) {
             return;
         }
     }
+}
+
+static struct gpu_memory *memory_of(const struct sw_buffer *buffer) {
+    struct gpu_memory *m = memories;
+    while (m->data != buffer->data)
+        m = m->next;
+    return m;
+}
+
+uint64_t sw_buffer_cuda_drop_tail(struct sw_buffer *buffer, uint64_t kept_bytes) {
+    struct gpu_memory *m = memory_of(buffer);
+    const uint64_t before = parts_bytes(m, m->n_mapped);
+    (void)cudaDeviceSynchronize();
+    while (m->n_mapped > 0 && parts_bytes(m, m->n_mapped - 1) >= kept_bytes)
+        unmap_last(m);
+    return before - parts_bytes(m, m->n_mapped);
+}
+
+int sw_buffer_cuda_regain_tail(struct sw_buffer *buffer, struct sw_err *err) {
+    return map_parts(memory_of(buffer), err);
 }
 
 int sw_buffer_cuda_copy(void *to, const void *from, uint64_t bytes, bool to_gpu, struct sw_err *err) {

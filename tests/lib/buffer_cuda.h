@@ -12,6 +12,9 @@ const char *sw_buffer_cuda_absent(void);
 int sw_buffer_cuda_new(struct sw_buffer *buffer, struct sw_err *err);
 void sw_buffer_cuda_free(struct sw_buffer *buffer);
 int sw_buffer_cuda_copy(void *to, const void *from, uint64_t bytes, bool to_gpu, struct sw_err *err);
+/* VMM only: see sw_buffer_drop_tail() and _regain_tail(). */
+uint64_t sw_buffer_cuda_drop_tail(struct sw_buffer *buffer, uint64_t kept_bytes);
+int sw_buffer_cuda_regain_tail(struct sw_buffer *buffer, struct sw_err *err);
 int sw_buffer_cuda_fill(struct sw_buffer *buffer, uint8_t value, struct sw_err *err);
 
 #endif

@@ -26,6 +26,17 @@ int sw_buffer_cuda_copy(void *to, const void *from, uint64_t bytes, bool to_gpu,
     return refuse(err);
 }
 
+uint64_t sw_buffer_cuda_drop_tail(struct sw_buffer *buffer, uint64_t kept_bytes) {
+    (void)buffer;
+    (void)kept_bytes;
+    return 0;
+}
+
+int sw_buffer_cuda_regain_tail(struct sw_buffer *buffer, struct sw_err *err) {
+    (void)buffer;
+    return refuse(err);
+}
+
 int sw_buffer_cuda_fill(struct sw_buffer *buffer, uint8_t value, struct sw_err *err) {
     (void)buffer;
     (void)value;
