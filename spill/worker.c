@@ -1,6 +1,7 @@
 #include "spill/worker.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "spill/pipeline.h"
 
 #include <pthread.h>
@@ -80,9 +81,15 @@ static void nap(struct sw_worker *w) {
 
 static void *worker_main(void *arg) {
     struct sw_worker *w = arg;
-    while (take_inbox(w))
-        if (!sw_pipeline_step(w->pipeline) && sw_pipeline_busy(w->pipeline) && !sw_pipeline_wait(w->pipeline))
+    const uint64_t poll_us = w->device->ops->info(w->device)->poll_us;
+    uint64_t advanced_us = 0;
+    while (take_inbox(w)) {
+        if (sw_pipeline_step(w->pipeline))
+            advanced_us = sw_clock_us();
+        else if (sw_pipeline_busy(w->pipeline) && sw_clock_us() - advanced_us >= poll_us &&
+                 !sw_pipeline_wait(w->pipeline))
             nap(w);
+    }
     (void)pthread_mutex_lock(&w->lock);
     w->ended = true;
     if (!w->silent)

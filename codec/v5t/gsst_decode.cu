@@ -11,8 +11,9 @@
 
 namespace {
 
-constexpr uint32_t WARPS = 16; /* 3 blocks of 16 warps fill the shared memory of an sm_90 */
-constexpr uint32_t THREADS = WARPS * SW_WARP;
+/* Warps of a block: 3 blocks of 16 fill the shared memory of an sm_90; an input too short for a few such blocks on
+ * every multiprocessor is spread by smaller ones. */
+constexpr uint32_t MANY_WARPS = 16, FEW_WARPS = 4;
 /* Length of a code that stands for nothing: longer than any segment's rest allows, so the segment is found bad. */
 constexpr uint32_t UNKNOWN_CODE_BYTES = 64;
 constexpr uint32_t ROWS_AHEAD = 4;
@@ -23,14 +24,15 @@ constexpr uint32_t LITERAL = 256;
  * 200,000 half-written lines of all lanes together exceed the L2 cache (measured: 377 GB/s). */
 constexpr uint32_t FLUSH_BYTES = 64, STAGE_PAIRS = 16; /* of 8 bytes: 56 left over, 7 in acc, 32 from a row */
 
-struct shared_state {
+template <uint32_t WARPS> struct shared_state {
     uint2 value[2 * LITERAL];
     uint8_t length[2 * LITERAL];
     uint64_t stage[WARPS * STAGE_PAIRS * SW_WARP]; /* [warp][pair][lane]: a lane never meets another lane's bank */
 };
 
-__device__ void build_lookup(shared_state &shared, const uint8_t *section, uint32_t n_symbols) {
-    for (uint32_t c = threadIdx.x; c < LITERAL; c += THREADS) {
+template <uint32_t WARPS>
+__device__ void build_lookup(shared_state<WARPS> &shared, const uint8_t *section, uint32_t n_symbols) {
+    for (uint32_t c = threadIdx.x; c < LITERAL; c += WARPS * SW_WARP) {
         uint2 v = make_uint2(0, 0);
         uint32_t length = c == SW_V5T_ESCAPE ? 0 : UNKNOWN_CODE_BYTES;
         if (c < n_symbols) {
@@ -113,7 +115,8 @@ struct words {
 };
 
 /* escaped: 0, or LITERAL after an escape. */
-__device__ inline void decode_code(const shared_state &shared, writer &w, uint32_t code, uint32_t &escaped) {
+template <uint32_t WARPS>
+__device__ inline void decode_code(const shared_state<WARPS> &shared, writer &w, uint32_t code, uint32_t &escaped) {
     code |= escaped;
     const uint2 v = shared.value[code];
     append(w, (uint64_t)v.y << 32 | v.x, shared.length[code]);
@@ -121,8 +124,8 @@ __device__ inline void decode_code(const shared_state &shared, writer &w, uint32
 }
 
 /* Decodes a coded segment of out_bytes; true if exactly that many came out. */
-template <int ALIGN>
-__device__ bool decode_segment(const shared_state &shared, const words &in, writer &w, uint32_t out_bytes) {
+template <int ALIGN, uint32_t WARPS>
+__device__ bool decode_segment(const shared_state<WARPS> &shared, const words &in, writer &w, uint32_t out_bytes) {
     uint32_t ahead[ROWS_AHEAD], i = 0, escaped = 0;
     bool room = true;
 #pragma unroll
@@ -165,16 +168,16 @@ template <int ALIGN> __device__ void copy_segment(const words &in, writer &w, ui
     }
 }
 
-template <int ALIGN>
-__global__ void __launch_bounds__(THREADS)
+template <int ALIGN, uint32_t WARPS>
+__global__ void __launch_bounds__(WARPS *SW_WARP)
     decode_tiles(sw_frame_layout layout, const uint8_t *__restrict__ frame, uint32_t first_tile, uint32_t n_tiles,
                  uint8_t *out, sw_gpu_result *result) {
     extern __shared__ __align__(16) uint8_t shared_bytes[];
-    shared_state &shared = *(shared_state *)shared_bytes;
+    shared_state<WARPS> &shared = *(shared_state<WARPS> *)shared_bytes;
     build_lookup(shared, frame + SW_FRAME_HEADER_BYTES, layout.n_symbols);
     __syncthreads();
     const uint32_t lane = threadIdx.x % SW_WARP;
-    const uint32_t index = (blockIdx.x * THREADS + threadIdx.x) / SW_WARP;
+    const uint32_t index = (blockIdx.x * WARPS * SW_WARP + threadIdx.x) / SW_WARP;
     if (index >= n_tiles)
         return;
     const uint32_t tile = first_tile + index;
@@ -216,24 +219,36 @@ __global__ void __launch_bounds__(THREADS)
         atomicAdd(&result->bad_tiles, 1);
 }
 
-template <int ALIGN> cudaError_t allow_shared() {
-    return cudaFuncSetAttribute(decode_tiles<ALIGN>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                (int)sizeof(shared_state));
+template <int ALIGN, uint32_t WARPS> cudaError_t allow_shared() {
+    return cudaFuncSetAttribute(decode_tiles<ALIGN, WARPS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                (int)sizeof(shared_state<WARPS>));
+}
+
+template <uint32_t WARPS> cudaError_t allow_shared_all() {
+    cudaError_t e = allow_shared<16, WARPS>();
+    if (e == cudaSuccess)
+        e = allow_shared<4, WARPS>();
+    return e == cudaSuccess ? allow_shared<1, WARPS>() : e;
+}
+
+template <uint32_t WARPS> void launch(const struct sw_gpu_decode_job *job) {
+    const uint32_t blocks = (job->n_tiles + WARPS - 1) / WARPS;
+    sw_gpu_with_alignment(job->d_out, [&](auto align) {
+        decode_tiles<align.value, WARPS><<<blocks, WARPS * SW_WARP, sizeof(shared_state<WARPS>), job->stream>>>(
+            *job->layout, job->d_frame, job->first_tile, job->n_tiles, job->d_out, job->d_result);
+    });
 }
 
 } // namespace
 
 cudaError_t sw_gsst_gpu_init() {
-    cudaError_t e = allow_shared<16>();
-    if (e == cudaSuccess)
-        e = allow_shared<4>();
-    return e == cudaSuccess ? allow_shared<1>() : e;
+    const cudaError_t e = allow_shared_all<MANY_WARPS>();
+    return e == cudaSuccess ? allow_shared_all<FEW_WARPS>() : e;
 }
 
 void sw_gsst_gpu_decode(const struct sw_gpu_decode_job *job) {
-    const uint32_t blocks = (job->n_tiles + WARPS - 1) / WARPS;
-    sw_gpu_with_alignment(job->d_out, [&](auto align) {
-        decode_tiles<align.value><<<blocks, THREADS, sizeof(shared_state), job->stream>>>(
-            *job->layout, job->d_frame, job->first_tile, job->n_tiles, job->d_out, job->d_result);
-    });
+    if (job->n_tiles >= 3 * MANY_WARPS * sw_gpu_processors())
+        launch<MANY_WARPS>(job);
+    else
+        launch<FEW_WARPS>(job);
 }

@@ -16,6 +16,7 @@ namespace {
 constexpr uint32_t RING_WORDS = 16; /* 64 bytes: 49 or more are valid when a group of symbols starts */
 constexpr uint32_t RING_COPIES = 2; /* words 0 and 1 again, so that a window never wraps */
 constexpr uint32_t SLOT_SPARE_ROWS = 4;
+constexpr uint32_t MIN_THREADS = 128;
 
 /* Symbols of 3 and more bytes: one 8-byte entry per hash slot.
  * x: tag 0-12, length - 3 13-15 (7: empty), code 16-23, byte 3 24-31; y: bytes 4 to 7. */
@@ -259,21 +260,25 @@ __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
-/* Launch shape for the current device: big blocks where the shared memory holds them, else the smallest that is of use
- * (sm_86 and sm_89: 99 KiB per block). One block per multiprocessor: the lookup tables are the larger part. */
+/* Launch shape for the current device. The lookup tables take the larger part of a block's shared memory, so blocks are
+ * as big as that holds - 256 threads where it is 99 KiB (sm_86, sm_89) - unless the input is too short to give every
+ * multiprocessor one: then smaller ones, since a segment takes its time and idle multiprocessors none. threads 0: the
+ * device is too small. */
 struct shape {
     uint32_t threads, blocks;
 };
 
-shape current_shape() {
-    int device = 0, processors = 0, shared = 0;
+shape shape_for(uint32_t n_tiles) {
+    int device = 0, shared = 0;
+    const uint32_t processors = sw_gpu_processors();
     cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    shape s = {(size_t)shared >= shared_bytes(1024) ? 1024u : 256u, (uint32_t)processors};
-    if ((size_t)shared < shared_bytes(256))
-        s.threads = 0;
-    return s;
+    const uint32_t most = (size_t)shared >= shared_bytes(1024) ? 1024 : (size_t)shared >= shared_bytes(256) ? 256 : 0;
+    const uint32_t tiles_each = (n_tiles + processors - 1) / processors;
+    uint32_t threads = most;
+    while (threads > MIN_THREADS && threads / SW_WARP >= 2 * tiles_each)
+        threads /= 2;
+    return {threads, processors};
 }
 
 uint32_t slot_bytes(unsigned segment_log2) {
@@ -303,30 +308,45 @@ template <uint32_t THREADS> void launch(const sw_gpu_encode_job *job, uint32_t b
     });
 }
 
+/* Calls `use` with a compile-time number of threads. */
+template <class F> void with_threads(uint32_t threads, F use) {
+    switch (threads) {
+    case 1024:
+        use(std::integral_constant<uint32_t, 1024>());
+        break;
+    case 512:
+        use(std::integral_constant<uint32_t, 512>());
+        break;
+    case 256:
+        use(std::integral_constant<uint32_t, 256>());
+        break;
+    default:
+        use(std::integral_constant<uint32_t, MIN_THREADS>());
+    }
+}
+
 } // namespace
 
 cudaError_t sw_v5t_gpu_init() {
-    const shape s = current_shape();
-    if (!s.threads)
-        return cudaErrorNotSupported;
-    return s.threads == 1024 ? allow_shared_all<1024>() : allow_shared_all<256>();
+    const uint32_t most = shape_for(UINT32_MAX / 2).threads;
+    cudaError_t e = most ? cudaSuccess : cudaErrorNotSupported;
+    for (uint32_t threads = MIN_THREADS; e == cudaSuccess && threads <= most; threads *= 2)
+        with_threads(threads, [&](auto t) { e = allow_shared_all<t.value>(); });
+    return e;
 }
 
 size_t sw_v5t_gpu_slots_bytes(uint64_t in_bytes, unsigned segment_log2) {
-    const shape s = current_shape();
+    const uint64_t tile_bytes = (uint64_t)SW_TILE_SEGMENTS << segment_log2;
+    const uint64_t tiles = (in_bytes + tile_bytes - 1) / tile_bytes;
+    const shape s = shape_for((uint32_t)tiles);
     if (!s.threads)
         return 0;
     const uint64_t warps_per_block = s.threads / SW_WARP;
-    const uint64_t tile_bytes = (uint64_t)SW_TILE_SEGMENTS << segment_log2;
-    const uint64_t tiles = (in_bytes + tile_bytes - 1) / tile_bytes;
     const uint64_t blocks = min((tiles + warps_per_block - 1) / warps_per_block, (uint64_t)s.blocks);
     return blocks * warps_per_block * slot_bytes(segment_log2);
 }
 
 void sw_v5t_gpu_encode(const struct sw_gpu_encode_job *job) {
-    const shape s = current_shape();
-    if (s.threads == 1024)
-        launch<1024>(job, s.blocks);
-    else
-        launch<256>(job, s.blocks);
+    const shape s = shape_for(job->layout.n_tiles);
+    with_threads(s.threads, [&](auto t) { launch<t.value>(job, s.blocks); });
 }

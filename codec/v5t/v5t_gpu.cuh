@@ -31,6 +31,14 @@ static inline int sw_gpu_launched(struct sw_err *err, const char *kernel) {
     return sw_gpu_check(cudaGetLastError(), err, kernel);
 }
 
+/* Multiprocessors of the current device. */
+static inline uint32_t sw_gpu_processors() {
+    int device = 0, processors = 1;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    return (uint32_t)processors;
+}
+
 /* How wide a pointer may be accessed: 2-byte alignment counts as none. */
 static inline int sw_gpu_alignment(const void *p) {
     const uintptr_t a = (uintptr_t)p;

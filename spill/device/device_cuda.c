@@ -21,6 +21,8 @@ enum { MAX_SLOTS = 16, DEFAULT_SLOTS = 4 };
 /* Left of the bound for what the driver takes itself while clients' memory is mapped: 4 MiB were seen (H200). */
 #define DRIVER_RESERVE_BYTES ((uint64_t)8 << 20)
 #define WARM_UP_BYTES CHUNK_ALIGN_BYTES
+/* Waking up from an event with blocking synchronisation takes some 50 us, as long as a chunk's kernels. */
+#define POLL_US 200
 
 /* What a slot and its stream exchange; pinned. */
 struct exchange {
@@ -468,6 +470,7 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
                           "GPU: %u slots (at most %d) of chunks of %llu bytes (a multiple of 32 KiB) exceed %llu bytes",
                           n, MAX_SLOTS, (unsigned long long)chunk, (unsigned long long)config->scratch_bytes);
     info->n_slots = n;
+    info->poll_us = POLL_US;
     info->chunk_bytes = chunk;
     info->scratch_bytes = slots_bytes(chunk, n);
     return 0;
