@@ -10,6 +10,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* What sw_buffer_new() makes. The descriptor of a memfd is kept: without CAP_SYS_ADMIN the client library finds the
+ * file behind a mapping by an open descriptor only. */
+struct owned {
+    struct sw_buffer buffer; /* first */
+    int fd;
+};
+
 const char *sw_buffer_kind_name(enum sw_buffer_kind kind) {
     static const char *const names[SW_BUFFER_KIND_NR] = {
         [SW_BUFFER_MEMFD] = "memfd",
@@ -33,30 +40,33 @@ static uint64_t mapped_bytes(const struct sw_buffer *buffer) {
     return buffer->bytes ? buffer->bytes : 1;
 }
 
-static int memfd_new(struct sw_buffer *buffer, struct sw_err *err) {
+static int memfd_new(struct sw_buffer *buffer, int *ret_fd, struct sw_err *err) {
     const int fd = memfd_create("spillway-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     void *data = MAP_FAILED;
     if (fd >= 0 && ftruncate(fd, (off_t)mapped_bytes(buffer)) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0)
         data = mmap(NULL, mapped_bytes(buffer), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    const int cause = errno;
-    if (fd >= 0)
-        (void)close(fd); /* the mapping holds the memory; the client library finds its way by the address */
-    if (data == MAP_FAILED)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "memfd of %llu bytes: %s",
-                          (unsigned long long)buffer->bytes, strerror(cause));
+    if (data == MAP_FAILED) {
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "memfd of %llu bytes: %s",
+                         (unsigned long long)buffer->bytes, strerror(errno));
+        if (fd >= 0)
+            (void)close(fd);
+        return -SW_ENOMEM;
+    }
     buffer->data = data;
+    *ret_fd = fd;
     return 0;
 }
 
 int sw_buffer_new(struct sw_buffer **ret, enum sw_buffer_kind kind, uint64_t bytes, struct sw_err *err) {
-    struct sw_buffer *buffer = sw_alloc(sizeof *buffer);
-    if (!buffer)
+    struct owned *owned = sw_alloc(sizeof *owned);
+    if (!owned)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a buffer");
+    struct sw_buffer *buffer = &owned->buffer;
     buffer->kind = kind;
     buffer->bytes = bytes;
-    const int rc = kind == SW_BUFFER_MEMFD ? memfd_new(buffer, err) : sw_buffer_cuda_new(buffer, err);
+    const int rc = kind == SW_BUFFER_MEMFD ? memfd_new(buffer, &owned->fd, err) : sw_buffer_cuda_new(buffer, err);
     if (rc < 0) {
-        sw_free(buffer);
+        sw_free(owned);
         return rc;
     }
     *ret = buffer;
@@ -66,10 +76,12 @@ int sw_buffer_new(struct sw_buffer **ret, enum sw_buffer_kind kind, uint64_t byt
 void sw_buffer_free(struct sw_buffer *buffer) {
     if (!buffer)
         return;
-    if (buffer->kind == SW_BUFFER_MEMFD)
+    if (buffer->kind == SW_BUFFER_MEMFD) {
         (void)munmap(buffer->data, mapped_bytes(buffer));
-    else
+        (void)close(((struct owned *)buffer)->fd);
+    } else {
         sw_buffer_cuda_free(buffer);
+    }
     sw_free(buffer);
 }
 
