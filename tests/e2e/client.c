@@ -238,7 +238,7 @@ START_TEST(packs_in_place) {
 END_TEST
 
 START_TEST(registered_memory_stays_mapped) {
-    enum { N = 32 };
+    enum { N = 16 };
     const size_t each = 100003;
     struct memory m = new_memory((size_t)2 * N * each + 17);
     struct spillway_ticket *tickets[N];

@@ -1,0 +1,17 @@
+/* columns.h - what is spilled: bytes that lie where the regions will, so that filling a region is a plain copy. */
+#ifndef SW_BENCH_COLUMNS_H
+#define SW_BENCH_COLUMNS_H
+
+#include "tests/lib/buffer.h"
+#include <stdint.h>
+
+/* A region starts anywhere in the first of these bytes, so that not all are the same. */
+#define SW_BENCH_COLUMN_SLACK ((uint64_t)1 << 20)
+
+/* Makes a column of `bytes` and the slack in *ret (owned by the caller), in memory of the host for SW_BUFFER_MEMFD,
+ * else on the GPU. name: as in --column. errors: those of opening the file, -SW_EINVAL (empty), -SW_ENOMEM, -SW_EGPU.
+ */
+int sw_bench_column_new(struct sw_buffer **ret, const char *name, uint64_t bytes, enum sw_buffer_kind kind,
+                        struct sw_err *err);
+
+#endif

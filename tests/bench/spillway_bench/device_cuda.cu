@@ -1,0 +1,140 @@
+/* device_cuda.cu - memory of GPU 0. Each thread works on its own per-thread stream. */
+#include "tests/bench/spillway_bench/device.h"
+
+#include <cuda_runtime.h>
+#include <string.h>
+#include <time.h>
+
+#define BLOCKS 1024
+#define THREADS 256
+#define RAW_S 0.3
+#define COPIES_AT_ONCE 8
+
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        const cudaError_t try_rc = (call);                                                                             \
+        if (try_rc != cudaSuccess)                                                                                     \
+            return cudaGetErrorString(try_rc);                                                                         \
+    } while (0)
+
+static const char *copy(void *to, const void *from, uint64_t bytes) {
+    TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cudaStreamPerThread));
+    TRY(cudaStreamSynchronize(cudaStreamPerThread));
+    return NULL;
+}
+
+static const char *set(void *to, uint8_t value, uint64_t bytes) {
+    TRY(cudaMemsetAsync(to, value, bytes, cudaStreamPerThread));
+    TRY(cudaStreamSynchronize(cudaStreamPerThread));
+    return NULL;
+}
+
+static __global__ void find_difference(const uint8_t *a, const uint8_t *b, uint64_t bytes, int *ret) {
+    const uint64_t step = (uint64_t)gridDim.x * blockDim.x, first = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const uint64_t vectors = bytes / sizeof(uint4);
+    const uint4 *va = (const uint4 *)a, *vb = (const uint4 *)b;
+    bool differs = false;
+    for (uint64_t i = first; i < vectors; i += step) {
+        const uint4 x = va[i], y = vb[i];
+        differs |= x.x != y.x || x.y != y.y || x.z != y.z || x.w != y.w;
+    }
+    for (uint64_t i = vectors * sizeof(uint4) + first; i < bytes; i += step)
+        differs |= a[i] != b[i];
+    if (differs)
+        *ret = 1;
+}
+
+static const char *equal(const void *a, const void *b, uint64_t bytes, bool *ret) {
+    static thread_local int *d_differs; /* one for each thread; goes with the process */
+    int differs = 1;
+    if (!d_differs)
+        TRY(cudaMalloc((void **)&d_differs, sizeof *d_differs));
+    TRY(cudaMemsetAsync(d_differs, 0, sizeof *d_differs, cudaStreamPerThread));
+    find_difference<<<BLOCKS, THREADS, 0, cudaStreamPerThread>>>((const uint8_t *)a, (const uint8_t *)b, bytes,
+                                                                 d_differs);
+    TRY(cudaGetLastError());
+    TRY(cudaMemcpyAsync(&differs, d_differs, sizeof differs, cudaMemcpyDeviceToHost, cudaStreamPerThread));
+    TRY(cudaStreamSynchronize(cudaStreamPerThread));
+    *ret = !differs;
+    return NULL;
+}
+
+/* ---- the plain copy ---------------------------------------------------------------------------------------------- */
+
+struct copier {
+    void *d_memory, *h_memory;
+    cudaStream_t stream;
+};
+
+static double now_s(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static const char *queue_copies(const struct copier *c, uint64_t bytes, bool out) {
+    for (int i = 0; i < COPIES_AT_ONCE; i++)
+        TRY(out ? cudaMemcpyAsync(c->h_memory, c->d_memory, bytes, cudaMemcpyDeviceToHost, c->stream)
+                : cudaMemcpyAsync(c->d_memory, c->h_memory, bytes, cudaMemcpyHostToDevice, c->stream));
+    return NULL;
+}
+
+/* out, back: whether each direction is used. */
+static const char *measure(const struct copier copiers[2], uint64_t bytes, bool out, bool back, double *ret_gbps) {
+    const double start_s = now_s();
+    double s = 0, copied_bytes = 0;
+    while (s < RAW_S) {
+        const char *failed = out ? queue_copies(&copiers[0], bytes, true) : NULL;
+        if (!failed && back)
+            failed = queue_copies(&copiers[1], bytes, false);
+        if (failed)
+            return failed;
+        TRY(cudaStreamSynchronize(copiers[0].stream));
+        TRY(cudaStreamSynchronize(copiers[1].stream));
+        copied_bytes += (double)bytes * COPIES_AT_ONCE * ((out ? 1 : 0) + (back ? 1 : 0));
+        s = now_s() - start_s;
+    }
+    *ret_gbps = copied_bytes / s / 1e9;
+    return NULL;
+}
+
+static const char *prepare(struct copier *c, uint64_t bytes) {
+    TRY(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
+    TRY(cudaMalloc(&c->d_memory, bytes));
+    TRY(cudaMallocHost(&c->h_memory, bytes));
+    memset(c->h_memory, 1, bytes);
+    return NULL;
+}
+
+static void release(struct copier *c) {
+    (void)cudaFreeHost(c->h_memory);
+    (void)cudaFree(c->d_memory);
+    if (c->stream)
+        (void)cudaStreamDestroy(c->stream);
+}
+
+static const char *raw(struct sw_bench_raw *ret, uint64_t piece_bytes, unsigned threads) {
+    struct copier copiers[2];
+    (void)threads;
+    memset(copiers, 0, sizeof copiers);
+    memset(ret, 0, sizeof *ret);
+    ret->piece_bytes = piece_bytes;
+    const char *failed = prepare(&copiers[0], piece_bytes);
+    if (!failed)
+        failed = prepare(&copiers[1], piece_bytes);
+    if (!failed)
+        failed = measure(copiers, piece_bytes, true, false, &ret->out_gbps);
+    if (!failed)
+        failed = measure(copiers, piece_bytes, false, true, &ret->back_gbps);
+    if (!failed)
+        failed = measure(copiers, piece_bytes, true, true, &ret->both_gbps);
+    release(&copiers[0]);
+    release(&copiers[1]);
+    return failed;
+}
+
+static const struct sw_bench_device gpu = {copy, set, equal, raw};
+
+const struct sw_bench_device *sw_bench_gpu(void) {
+    return &gpu;
+}

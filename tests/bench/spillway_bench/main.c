@@ -1,0 +1,142 @@
+/* main.c - spillway-bench: loads a running spillwayd, see --help. */
+#include "base/clock.h"
+#include "tests/bench/spillway_bench/columns.h"
+#include "tests/bench/spillway_bench/report.h"
+#include "tests/bench/spillway_bench/session.h"
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+static const uint64_t max_raw_piece_bytes = 256u << 20;
+
+static struct sw_bench_run run;
+static struct sw_bench_session *sessions[SW_BENCH_MAX_SESSIONS];
+static uint64_t session_bytes[SW_BENCH_MAX_SESSIONS];
+
+static void on_interrupt(int signal) {
+    (void)signal;
+    atomic_store(&run.stop, true);
+}
+
+static int failed(const char *what, const char *name, const char *text) {
+    (void)fprintf(stderr, "spillway-bench: %s: %s: %s\n", what, name, text);
+    return -1;
+}
+
+static int failed_here(const char *what, const struct sw_err *err) {
+    return failed(what, sw_err_name(err->code), err->msg);
+}
+
+/* Asks the daemon about itself, and decides which memory is spilled. */
+static int choose_memory(struct spillway_status *ret) {
+    struct sw_bench_options *o = &run.options;
+    struct spillway *connection;
+    struct spillway_error error;
+    const char *reason = NULL;
+    if (spillway_open(&connection, o->socket, &error) < 0)
+        return failed("connect", error.name, error.text);
+    const int rc = spillway_status(connection, ret, &error);
+    spillway_close(connection);
+    if (rc < 0)
+        return failed("status", error.name, error.text);
+    const bool gpu = sw_buffer_usable_kinds(&reason) > SW_BUFFER_CUDA_MALLOC;
+    if (!o->kind_given)
+        o->kind = gpu && ret->n_gpus ? SW_BUFFER_CUDA_MALLOC : SW_BUFFER_MEMFD;
+    if (o->kind != SW_BUFFER_MEMFD && !gpu)
+        return failed("--kind", sw_bench_kind_name(o->kind), reason);
+    run.device = o->kind == SW_BUFFER_MEMFD ? &sw_bench_host : sw_bench_gpu();
+    return 0;
+}
+
+static int make_columns(void) {
+    const struct sw_bench_options *o = &run.options;
+    struct sw_err err;
+    for (unsigned i = 0; i < o->n_columns; i++)
+        if (sw_bench_column_new(&run.columns[i], o->columns[i], o->max_bytes, o->kind, &err) < 0)
+            return failed_here("column", &err);
+    return 0;
+}
+
+static int make_sessions(void) {
+    struct sw_err err;
+    for (unsigned i = 0; i < run.options.sessions; i++)
+        if (sw_bench_session_new(&sessions[i], &run, i, &err) < 0)
+            return failed_here("session", &err);
+    return 0;
+}
+
+/* Runs all sessions to their end. */
+static int run_sessions(struct sw_bench_report *r) {
+    const uint64_t start_us = sw_clock_us();
+    unsigned n = 0;
+    run.deadline_us = start_us + (uint64_t)(run.options.duration_s * 1e6);
+    while (n < run.options.sessions && sw_bench_session_start(sessions[n]) == 0)
+        n++;
+    if (n < run.options.sessions)
+        atomic_store(&run.stop, true);
+    for (unsigned i = 0; i < n; i++)
+        r->failed_sessions += sw_bench_session_join(sessions[i]) < 0;
+    r->wall_s = (double)(sw_clock_us() - start_us) / 1e6;
+    for (int i = 0; i <= SW_BENCH_OP_NR; i++)
+        r->busy_s[i] = (double)run.busy.kinds[i].total_us / 1e6;
+    return n == run.options.sessions ? 0 : failed("session", "ENOMEM", "no thread");
+}
+
+static int write_json(struct sw_bench_report *r) {
+    const char *path = run.options.json;
+    json_t *json = sw_bench_json(r);
+    const size_t flags = JSON_INDENT(1) | JSON_REAL_PRECISION(6);
+    int rc = -1;
+    if (json && strcmp(path, "-") == 0)
+        rc = json_dumpf(json, stdout, flags) < 0 || puts("") < 0 || fflush(stdout) != 0 ? -1 : 0;
+    else if (json)
+        rc = json_dump_file(json, path, flags);
+    json_decref(json);
+    return rc < 0 ? failed("--json", path, "cannot be written") : 0;
+}
+
+static int report(struct sw_bench_report *r) {
+    const char *json = run.options.json;
+    for (unsigned i = 0; i < run.options.sessions; i++) {
+        const struct sw_bench_figures *f = sw_bench_session_figures(sessions[i]);
+        sw_bench_figures_add(&r->sum, f);
+        session_bytes[i] = f->ops[SW_BENCH_SPILL].bytes + f->ops[SW_BENCH_RESTORE].bytes;
+    }
+    r->session_bytes = session_bytes;
+    sw_bench_print(json && strcmp(json, "-") == 0 ? stderr : stdout, r);
+    int rc = json ? write_json(r) : 0;
+    if (r->sum.out_of_memory)
+        rc = failed("report", "ENOMEM", "some times are missing");
+    return r->failed_sessions ? -1 : rc;
+}
+
+static int run_all(struct sw_bench_report *r) {
+    const uint64_t piece_bytes =
+        run.options.max_bytes < max_raw_piece_bytes ? run.options.max_bytes : max_raw_piece_bytes;
+    if (choose_memory(&r->status) < 0 || make_columns() < 0)
+        return -1;
+    const char *raw_failed = run.device->raw(&r->raw, piece_bytes, run.options.sessions);
+    if (raw_failed)
+        return failed("raw copy", sw_bench_kind_name(run.options.kind), raw_failed);
+    if (make_sessions() < 0 || run_sessions(r) < 0)
+        return -1;
+    return report(r);
+}
+
+int main(int argc, char **argv) {
+    struct sw_bench_report r = {.options = &run.options};
+    struct sigaction interrupt = {.sa_handler = on_interrupt};
+    const int exit_code = sw_bench_parse(&run.options, argc, argv);
+    if (exit_code >= 0)
+        return exit_code;
+    (void)pthread_mutex_init(&run.busy.lock, NULL);
+    interrupt.sa_flags |= (int)SA_RESETHAND; /* a second one ends it */
+    (void)sigaction(SIGINT, &interrupt, NULL);
+    const int rc = run_all(&r);
+    for (unsigned i = 0; i < run.options.sessions; i++)
+        sw_bench_session_free(sessions[i]);
+    for (unsigned i = 0; i < run.options.n_columns; i++)
+        sw_buffer_free(run.columns[i]);
+    sw_bench_figures_fini(&r.sum);
+    return rc < 0;
+}

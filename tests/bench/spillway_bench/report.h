@@ -1,0 +1,26 @@
+/* report.h - the figures of a run as a table and as JSON. */
+#ifndef SW_BENCH_REPORT_H
+#define SW_BENCH_REPORT_H
+
+#include "tests/bench/spillway_bench/device.h"
+#include "tests/bench/spillway_bench/figures.h"
+#include <jansson.h>
+#include <stdio.h>
+
+struct sw_bench_report {
+    const struct sw_bench_options *options;
+    struct spillway_status status; /* at the start */
+    struct sw_bench_raw raw;
+    double wall_s;
+    double busy_s[SW_BENCH_OP_NR + 1];
+    struct sw_bench_figures sum;
+    const uint64_t *session_bytes; /* [options->sessions], spilled and restored */
+    unsigned failed_sessions;
+};
+
+/* Sorts the samples. */
+void sw_bench_print(FILE *to, struct sw_bench_report *r);
+/* NULL without memory; the caller's to json_decref(). Sorts the samples. */
+json_t *sw_bench_json(struct sw_bench_report *r);
+
+#endif

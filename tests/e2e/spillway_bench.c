@@ -1,0 +1,313 @@
+/* spillway-bench against a real spillwayd on the host device: what it counts, what it says of errors, and that it would
+ * notice wrong bytes. */
+#include "base/assert.h"
+#include "ipc/proto.h"
+#include "tests/lib/run.h"
+#include "tests/lib/sound.h"
+#include "tests/lib/spillwayd.h"
+#include <check.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct sw_test_daemon daemon_process;
+static char output[32768];
+
+static void start(void) {
+    sw_test_daemon_start(&daemon_process, SW_SPILLWAYD_PATH, NULL);
+}
+
+static void stop(void) {
+    SW_ASSERT(sw_test_daemon_stop(&daemon_process, SIGTERM) == 0);
+    sw_test_daemon_clean(&daemon_process);
+}
+
+/* Starts it as an ordinary user's: without capabilities. What it says on both streams goes to `output` at its end(). */
+static FILE *begin(const char *socket, const char *arguments) {
+    char line[1024];
+    (void)snprintf(line, sizeof line, "exec %s '%s' --socket '%s' %s 2>&1",
+                   geteuid() == 0 ? "setpriv --bounding-set=-all" : "", SW_BENCH_PATH, socket, arguments);
+    FILE *program = popen(line, "r");
+    ck_assert_ptr_nonnull(program);
+    return program;
+}
+
+static int end(FILE *program) {
+    output[fread(output, 1, sizeof output - 1, program)] = 0;
+    const int status = pclose(program);
+    ck_assert_msg(WIFEXITED(status), "%s", output);
+    return WEXITSTATUS(status);
+}
+
+static int run(const char *arguments) {
+    return end(begin(daemon_process.socket, arguments));
+}
+
+static void ck_says(const char *text) {
+    ck_assert_msg(strstr(output, text) != NULL, "'%s' does not say '%s'", output, text);
+}
+
+/* ---- figures ----------------------------------------------------------------------------------------------------- */
+
+/* The JSON file beside the socket; the caller's. */
+static json_t *load(const struct sw_test_daemon *daemon) {
+    char path[128];
+    json_error_t error;
+    (void)snprintf(path, sizeof path, "%s/json", daemon->folder);
+    json_t *json = json_load_file(path, 0, &error);
+    ck_assert_msg(json != NULL, "%s:%d: %s; %s", path, error.line, error.text, output);
+    return json;
+}
+
+static json_t *run_for_json(const char *arguments) {
+    char line[800];
+    (void)snprintf(line, sizeof line, "%s --json %s/json", arguments, daemon_process.folder);
+    const int exit_code = run(line);
+    ck_assert_msg(exit_code == 0, "%d: %s", exit_code, output);
+    return load(&daemon_process);
+}
+
+static json_int_t integer_at(json_t *json, const char *object, const char *name) {
+    json_t *value = json_object_get(object ? json_object_get(json, object) : json, name);
+    ck_assert_msg(json_is_integer(value), "%s is no whole number", name);
+    return json_integer_value(value);
+}
+
+static void ck_operations(json_t *json, const char *name, json_int_t count, json_int_t least_bytes) {
+    json_t *op = json_object_get(json, name);
+    ck_assert_int_eq(integer_at(op, NULL, "count"), count);
+    ck_assert_int_ge(integer_at(op, NULL, "bytes"), least_bytes);
+    ck_assert(json_real_value(json_object_get(op, "gbps")) > 0 && json_real_value(json_object_get(op, "x_raw")) > 0);
+    for (int i = 0; i < 2; i++) {
+        const char *times = i ? "latency_us" : "service_us";
+        ck_assert_int_le(integer_at(op, times, "p50"), integer_at(op, times, "p99"));
+        ck_assert_int_le(integer_at(op, times, "p99"), integer_at(op, times, "max"));
+    }
+    ck_assert_int_ge(integer_at(op, "latency_us", "p50"), integer_at(op, "service_us", "p50"));
+}
+
+static json_t *first_column(json_t *json) {
+    return json_array_get(json_object_get(json, "columns"), 0);
+}
+
+START_TEST(several_sessions_add_up) {
+    char arguments[400];
+    struct sw_sound before;
+    sw_sound_take(&daemon_process, &before);
+    (void)snprintf(arguments, sizeof arguments,
+                   "--sessions 3 --in-flight 2 --size 1K..200K --count 20 --mix 3:2 --parked 2 --column zero --column "
+                   "random --column mixed --column l_comment --column '%s' --think-ms 0.5 %s",
+                   daemon_process.log, _i ? "--registered" : "");
+    json_t *json = run_for_json(arguments);
+    ck_operations(json, "spill", 60, 60000);
+    ck_operations(json, "restore", 39, 39000); /* of 20, 13 in each session; the others are dropped */
+    ck_assert_int_eq(integer_at(json, NULL, "dropped"), 21);
+    ck_assert_int_eq(integer_at(json, NULL, "compared"), 39);
+    ck_assert_int_eq(integer_at(json, NULL, "different"), 0);
+    ck_assert_int_eq(integer_at(json, NULL, "failed_sessions"), 0);
+    ck_assert_uint_eq(json_object_size(json_object_get(json, "errors")), 0);
+    ck_assert_uint_eq(json_array_size(json_object_get(json, "sessions")), 3);
+    ck_assert_uint_eq(json_array_size(json_object_get(json, "columns")), 5);
+    ck_assert(json_real_value(json_object_get(first_column(json), "ratio")) > 2);
+    const double fairness = json_real_value(json_object_get(json, "fairness"));
+    ck_assert(fairness > 0 && fairness <= 1);
+    ck_assert(json_real_value(json_object_get(json_object_get(json, "raw_copy"), "both_gbps")) > 0);
+    json_int_t stored = 0;
+    for (size_t i = 0; i < json_array_size(json_object_get(json, "stored")); i++) {
+        json_t *row = json_array_get(json_object_get(json, "stored"), i);
+        ck_assert_str_eq(json_string_value(json_object_get(row, "tier")), "host");
+        stored += integer_at(row, NULL, "count");
+    }
+    ck_assert_int_eq(stored, 60);
+    json_decref(json);
+    ck_says("verified  every byte of 39 restored regions of 39");
+    const char *unsound = sw_sound_check(&daemon_process, &before);
+    ck_assert_msg(!unsound, "%s", unsound);
+}
+END_TEST
+
+START_TEST(regions_are_restored_several_times) {
+    json_t *json = run_for_json("--size 50000 --count 5 --mix 1:3 --in-flight 4 --seed 7");
+    ck_operations(json, "spill", 5, 250000);
+    ck_operations(json, "restore", 15, 750000);
+    ck_assert_int_eq(integer_at(json, NULL, "compared"), 15);
+    json_decref(json);
+    json = run_for_json("--size 50000 --count 5 --no-verify");
+    ck_assert_int_eq(integer_at(json, NULL, "compared"), 0);
+    json_decref(json);
+    json = run_for_json("--size 50000 --duration 0.05");
+    ck_assert_int_ge(integer_at(json, "spill", "count"), 1);
+    ck_assert_int_eq(integer_at(json, "spill", "count"), integer_at(json, "restore", "count"));
+    json_decref(json);
+}
+END_TEST
+
+/* 64 MiB of tier, 5 MiB pieces that do not compress, of which more are to be parked than fit. */
+START_TEST(a_full_tier_is_counted) {
+    json_t *json = run_for_json("--column random --size 5M --parked 20 --count 16 --in-flight 2");
+    const json_int_t refused = integer_at(json, "errors", "ENOSPACE"), spilled = integer_at(json, "spill", "count");
+    ck_assert_int_ge(refused, 1);
+    ck_assert_int_eq(spilled + refused, 16);
+    ck_assert_int_eq(integer_at(json, NULL, "compared"), spilled);
+    json_decref(json);
+}
+END_TEST
+
+/* ---- options ----------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *arguments, *says;
+} mistakes[] = {
+    {"--nonsense", "unrecognized option"},
+    {"argument", "unexpected argument 'argument'"},
+    {"--size 0", "--size cannot be '0'"},
+    {"--size 2M..1M", "--size cannot be '2M..1M'"},
+    {"--size 1M..", "--size cannot be"},
+    {"--size 99999999999G", "--size cannot be"},
+    {"--sessions 0", "--sessions cannot be '0'"},
+    {"--sessions 4294967297", "--sessions cannot be"},
+    {"--in-flight -1", "--in-flight cannot be '-1'"},
+    {"--mix 0:1", "--mix cannot be '0:1'"},
+    {"--mix 1", "--mix cannot be '1'"},
+    {"--kind disk", "--kind cannot be 'disk'"},
+    {"--duration nan", "--duration cannot be 'nan'"},
+    {"--think-ms", "requires an argument"},
+    {"--column ''", "--column cannot be ''"},
+};
+
+START_TEST(mistakes_exit_with_2) {
+    ck_assert_int_eq(run(mistakes[_i].arguments), 2);
+    ck_says(mistakes[_i].says);
+}
+END_TEST
+
+START_TEST(help_and_what_is_not_there) {
+    ck_assert_int_eq(run("--help"), 0);
+    ck_says("Usage: spillway-bench");
+    ck_assert_int_eq(run("--count 1 --size 4K --column /nonexistent/column"), 1);
+    ck_says("/nonexistent/column: no such object");
+    ck_assert_int_eq(run("--count 1 --size 4K --json /nonexistent/json"), 1);
+    ck_says("cannot be written");
+    ck_assert_int_eq(end(begin("/nonexistent/socket", "--count 1")), 1);
+    ck_says("ECONN: /nonexistent/socket");
+}
+END_TEST
+
+/* ---- a daemon that goes, and one that lies ----------------------------------------------------------------------- */
+
+START_TEST(a_killed_daemon_ends_it) {
+    struct sw_test_daemon own;
+    char arguments[200];
+    sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, NULL);
+    (void)snprintf(arguments, sizeof arguments, "--sessions 2 --size 100K --duration 600 --json %s/json", own.folder);
+    FILE *program = begin(own.socket, arguments);
+    for (int i = 0; i < 6000 && sw_test_daemon_logged(&own, "event=restore.done") < 4; i++) {
+        const struct timespec a_little = {.tv_nsec = 10000000};
+        (void)nanosleep(&a_little, NULL);
+    }
+    ck_assert_int_eq(sw_test_daemon_stop(&own, SIGKILL), -SIGKILL);
+    ck_assert_int_eq(end(program), 1);
+    ck_says("ECONN: the daemon closed the connection");
+    ck_says("FAILED    2 sessions");
+    json_t *json = load(&own); /* what had been measured until then */
+    ck_assert_int_ge(integer_at(json, "restore", "count"), 4);
+    ck_assert_int_ge(integer_at(json, "errors", "ECONN"), 1);
+    ck_assert_int_eq(integer_at(json, NULL, "failed_sessions"), 2);
+    json_decref(json);
+    sw_test_daemon_clean(&own);
+}
+END_TEST
+
+/* Answers everything with success and does nothing. */
+static void answer(int socket, const struct sw_msg *request) {
+    struct sw_msg reply = {.header = {.type = SW_MSG_OK, .seq = request->header.seq}};
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    switch (request->header.type) {
+    case SW_MSG_HELLO:
+        reply.header.type = SW_MSG_HELLO_OK;
+        reply.u.hello_ok = (struct sw_msg_hello_ok){.version = SW_PROTO_VERSION, .max_in_flight = 8};
+        break;
+    case SW_MSG_STATUS:
+        reply.header.type = SW_MSG_STATUS_OK;
+        break;
+    case SW_MSG_SPILL:
+        reply.header.type = SW_MSG_RESULT;
+        reply.u.result = (struct sw_msg_result){.slot = 1, .gen = 1, .raw_bytes = request->u.spill.bytes};
+        break;
+    case SW_MSG_RESTORE:
+        reply.header.type = SW_MSG_RESULT;
+        reply.u.result = (struct sw_msg_result){.slot = 1, .gen = 1, .raw_bytes = request->u.restore.bytes};
+        break;
+    default:
+        break;
+    }
+    const size_t bytes = sw_msg_encode(&reply, packet);
+    (void)sw_packet_send(socket, packet, bytes, NULL, 0);
+}
+
+/* One connection after the other, until the listener is shut down. */
+static void *lie(void *arg) {
+    const int listener = *(const int *)arg;
+    for (int socket; (socket = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0;) {
+        uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+        int fds[SW_PROTO_MAX_FDS];
+        struct sw_msg request;
+        size_t bytes;
+        unsigned n_fds;
+        while (sw_packet_receive(socket, packet, &bytes, fds, &n_fds) == 0 && bytes) {
+            while (n_fds)
+                (void)close(fds[--n_fds]);
+            SW_ASSERT(sw_msg_decode(&request, packet, bytes, NULL) == 0);
+            answer(socket, &request);
+        }
+        (void)close(socket);
+    }
+    return NULL;
+}
+
+START_TEST(wrong_bytes_are_noticed) {
+    char folder[] = "/tmp/spillway-bench-XXXXXX";
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    pthread_t thread;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s/s", folder);
+    int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(listener, (const struct sockaddr *)&address, sizeof address), 0);
+    ck_assert_int_eq(listen(listener, 4), 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, lie, &listener), 0);
+    ck_assert_int_eq(end(begin(address.sun_path, "--count 3 --size 10000")), 1);
+    ck_says("MISMATCH");
+    ck_says("DIFFERENT 1 of 1 restored regions"); /* the first is enough */
+    ck_assert_int_eq(shutdown(listener, SHUT_RDWR), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    (void)close(listener);
+    (void)unlink(address.sun_path);
+    (void)rmdir(folder);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("spillway-bench");
+    TCase *served = tcase_create("served"), *left = tcase_create("left");
+    tcase_set_timeout(served, 240);
+    tcase_set_timeout(left, 240);
+    tcase_add_unchecked_fixture(served, start, stop);
+    tcase_add_loop_test(served, several_sessions_add_up, 0, 2);
+    tcase_add_test(served, regions_are_restored_several_times);
+    tcase_add_test(served, a_full_tier_is_counted);
+    tcase_add_loop_test(served, mistakes_exit_with_2, 0, (int)(sizeof mistakes / sizeof mistakes[0]));
+    tcase_add_test(served, help_and_what_is_not_there);
+    tcase_add_test(left, a_killed_daemon_ends_it);
+    tcase_add_test(left, wrong_bytes_are_noticed);
+    suite_add_tcase(suite, served);
+    suite_add_tcase(suite, left);
+    return sw_test_run(suite, CK_FORK);
+}
