@@ -139,18 +139,20 @@ static int decode(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_e
                                   job->mem->mapping, job->offset + slot->chunk * job->frames->chunk_bytes, err);
 }
 
-/* Where a chunk's raw bytes fall on its own frame the two steps are reported one by one, to know whether the buffer
- * holds the frame when the second one fails; elsewhere the frame is not touched and both are queued in one go. */
+/* Where a chunk's raw bytes fall on its own frame the frame is fetched first, and that is reported first, to know
+ * whether the buffer holds it when the decoding fails; the same if the tier has a part of it. Elsewhere the frame is
+ * decoded where it lies, and left. */
 static void begin_unpack(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job, size_t chunk) {
+    const struct sw_packed_chunk *packed = &job->frames->packed[chunk];
+    const bool stays = !overlaps_raw(job->frames, chunk, chunk) && front_bytes(job, chunk) == 0;
     struct sw_err err = {0};
-    sw_slot_take(p, slot, SW_SLOT_FETCHING, job);
+    sw_slot_take(p, slot, stays ? SW_SLOT_UNPACKING : SW_SLOT_FETCHING, job);
     slot->chunk = chunk;
-    int rc = fetch(p, slot, &err);
-    if (!rc && !overlaps_raw(job->frames, chunk, chunk)) {
-        slot->state = SW_SLOT_UNPACKING;
-        slot->fetches = true;
-        rc = decode(p, slot, &err);
-    }
+    slot->frame_stays = stays;
+    int rc = stays ? p->device->ops->unpack(p->device, sw_slot_index(p, slot), &packed->frame, job->mem->mapping,
+                                            job->offset + packed->offset,
+                                            job->offset + chunk * job->frames->chunk_bytes, &err)
+                   : fetch(p, slot, &err);
     if (rc) {
         slot->unqueued = true;
         note_failure(p, job, &err);
@@ -196,7 +198,7 @@ static void fetched(struct sw_pipeline *p, struct sw_slot *slot) {
         return;
     }
     slot->state = SW_SLOT_UNPACKING;
-    slot->fetches = false;
+    slot->frame_stays = false;
     if (decode(p, slot, &err)) {
         note_failure(p, slot->job, &err);
         slot->unqueued = true;
@@ -204,7 +206,7 @@ static void fetched(struct sw_pipeline *p, struct sw_slot *slot) {
 }
 
 static void failed(struct sw_pipeline *p, struct sw_slot *slot) {
-    if (slot->state == SW_SLOT_FETCHING || (slot->state == SW_SLOT_UNPACKING && slot->fetches))
+    if (slot->state == SW_SLOT_FETCHING || (slot->state == SW_SLOT_UNPACKING && slot->frame_stays))
         sw_slot_give(p, slot); /* the frame is where it was */
     else
         slot->state = SW_SLOT_TORN;

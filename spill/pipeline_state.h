@@ -14,7 +14,7 @@ enum sw_slot_state {
     SW_SLOT_HOLDING,   /* pack: frame made, waits for its turn; nothing queued */
     SW_SLOT_PLACING,   /* frame on its way into the client's memory */
     SW_SLOT_FETCHING,  /* frame on its way out of it */
-    SW_SLOT_UNPACKING, /* frame being decoded, also fetched before if `fetches` */
+    SW_SLOT_UNPACKING, /* frame being decoded */
     SW_SLOT_TORN       /* holds a chunk's only good copy, its frame; nothing queued */
 };
 
@@ -24,7 +24,7 @@ struct sw_slot {
     size_t chunk;
     bool waits_for_client; /* its first step is a client's event: no telling when it ends */
     bool unqueued;         /* a step could not be queued; those before it still run */
-    bool fetches;          /* unpacking: the frame is still in the client's memory until its chunk is raw again */
+    bool frame_stays;      /* unpacking: the frame is also in the client's memory, where nothing is written to */
     unsigned plan_number;  /* encoding: of the plan in use */
     uint64_t age;          /* order in which slots became busy */
     struct sw_stored stored;

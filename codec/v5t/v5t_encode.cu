@@ -136,6 +136,16 @@ __device__ inline void put_unit(uint32_t *ring, uint32_t threads, uint32_t at_by
     }
 }
 
+/* Puts the segment's next unit into the ring if there is one and there is room. */
+__device__ inline bool refill(cursor &c, uint32_t *ring, uint32_t threads, uint4 unit, uint32_t in_bytes) {
+    if (c.loaded >= in_bytes || c.loaded - c.at / 8 > 4 * RING_WORDS - 16)
+        return false;
+    put_unit(ring, threads, c.loaded, unit);
+    c.hash = sw_hash_partial_unit(c.hash, unit, min(16u, in_bytes - c.loaded));
+    c.loaded += 16;
+    return true;
+}
+
 /* Encodes one segment into column `slot` of the warp's rows. Returns its words, or n_raw_words if coding does not make
  * it shorter; *ret_hash: hash of the input. */
 template <int ALIGN>
@@ -152,7 +162,9 @@ __device__ uint32_t encode_segment(const lookup &tables, uint32_t n2, uint32_t *
             c.hash = sw_hash_partial_unit(c.hash, v, min(16u, in_bytes - 16 * u));
     }
     c.loaded = 4 * RING_WORDS;
+    /* Two units ahead, loaded a group of symbols before they are put into the ring: as much as a group may take. */
     uint4 next = sw_load_unit<ALIGN>(in, c.loaded, in_bytes);
+    uint4 after_next = sw_load_unit<ALIGN>(in, c.loaded + 16, in_bytes);
     /* Four symbols take at most 32 bytes, so they are matched without looking at the segment's end or at the ring. */
     while (c.at + 4 * 64 <= c.end && c.row < n_raw_words) {
 #pragma unroll
@@ -163,11 +175,10 @@ __device__ uint32_t encode_segment(const lookup &tables, uint32_t n2, uint32_t *
             c.at += t.input_bits;
             append(c, slot, s.code | t.code << s.code_bits, s.code_bits + t.code_bits);
         }
-        while (c.loaded < in_bytes && c.loaded - c.at / 8 <= 4 * RING_WORDS - 16) {
-            put_unit(ring, threads, c.loaded, next);
-            c.hash = sw_hash_partial_unit(c.hash, next, min(16u, in_bytes - c.loaded));
-            c.loaded += 16;
-            next = sw_load_unit<ALIGN>(in, c.loaded, in_bytes);
+        if (refill(c, ring, threads, next, in_bytes)) {
+            const bool both = refill(c, ring, threads, after_next, in_bytes);
+            next = both ? sw_load_unit<ALIGN>(in, c.loaded, in_bytes) : after_next;
+            after_next = sw_load_unit<ALIGN>(in, c.loaded + 16, in_bytes);
         }
     }
     while (c.at < c.end && c.row < n_raw_words) {
@@ -195,22 +206,38 @@ template <int ALIGN> __device__ void copy_raw_segment(const uint8_t *in, uint32_
     }
 }
 
-/* Moves a tile from the warp's slot (row of 32 words per word index) to its place in the frame. */
+/* Copies n items from L2, BATCH at a time. Strides in items. */
+template <uint32_t BATCH, class T>
+__device__ inline void copy_batched(const T *from, uint32_t from_stride, T *to, uint32_t to_stride, uint32_t n) {
+    T v[BATCH];
+    for (uint32_t i = 0; i < n; i += BATCH) {
+#pragma unroll
+        for (uint32_t k = 0; k < BATCH; k++)
+            if (i + k < n)
+                v[k] = __ldcg(from + (i + k) * from_stride);
+#pragma unroll
+        for (uint32_t k = 0; k < BATCH; k++)
+            if (i + k < n)
+                to[(i + k) * to_stride] = v[k];
+    }
+}
+
+/* Moves a tile from the warp's slot (row of 32 words per word index) to its place in the frame. Where a multiprocessor
+ * has few warps, loads are batched, so that one does not wait for the other; where it has many, that costs more
+ * instructions than it saves time. */
+template <uint32_t THREADS>
 __device__ void place_tile(const uint32_t *slot_rows, uint32_t *out, uint32_t lane, uint32_t lanes, uint32_t words,
                            uint32_t total_words) {
     const uint32_t shortest = __reduce_min_sync(0xFFFFFFFFu, lane < lanes ? words : 0xFFFFFFFFu);
     const uint32_t tail = lane < lanes ? words - shortest : 0;
     const uint32_t tail_at = shortest * lanes + sw_warp_exclusive_sum(tail, lane);
-    if (lanes == SW_WARP) {
-        const uint4 *from = (const uint4 *)slot_rows;
-        for (uint32_t i = lane; i < shortest * (SW_WARP / 4); i += SW_WARP)
-            ((uint4 *)out)[i] = __ldcg(from + i);
-    } else if (lane < lanes) {
-        for (uint32_t r = 0; r < shortest; r++)
-            out[r * lanes + lane] = __ldcg(slot_rows + r * SW_WARP + lane);
-    }
-    for (uint32_t i = 0; i < tail; i++)
-        out[tail_at + i] = __ldcg(slot_rows + (shortest + i) * SW_WARP + lane);
+    constexpr uint32_t BATCH = THREADS < 1024 ? 4 : 1;
+    if (lanes == SW_WARP)
+        copy_batched<BATCH>((const uint4 *)slot_rows + lane, SW_WARP, (uint4 *)out + lane, SW_WARP,
+                            (shortest * (SW_WARP / 4) + SW_WARP - 1 - lane) / SW_WARP);
+    else if (lane < lanes)
+        copy_batched<BATCH>(slot_rows + lane, SW_WARP, out + lane, lanes, shortest);
+    copy_batched<2 * BATCH>(slot_rows + shortest * SW_WARP + lane, SW_WARP, out + tail_at, 1, tail);
     if (lane < (0u - total_words) % 4)
         out[total_words + lane] = 0; /* padding to 16 bytes */
 }
@@ -254,8 +281,8 @@ __global__ void __launch_bounds__(THREADS, 1)
         if (lane == 0)
             records[tile] = {(uint32_t)unit, tile_hash};
         counts[tile * SW_TILE_SEGMENTS + lane] = (uint8_t)(words == n_raw_words ? 0 : words);
-        place_tile(slot_rows, (uint32_t *)(frame + layout.data_offset + unit * SW_FRAME_ALIGN), lane, lanes, words,
-                   total);
+        place_tile<THREADS>(slot_rows, (uint32_t *)(frame + layout.data_offset + unit * SW_FRAME_ALIGN), lane, lanes,
+                            words, total);
         __syncwarp(); /* the slot is free for the next tile */
     }
 }

@@ -64,9 +64,9 @@ struct sw_device_ops {
     void (*unpin)(struct sw_device *device, void *slab, size_t bytes);
 
     /* Each of these queues a step on slot `s` (0 … n_slots - 1). Offsets are into the mapping; the caller has checked
-     * offset + bytes <= desc->bytes and bytes <= chunk_bytes, and queues at most one make_plan, encode or decode
-     * between two reports of a slot. Return 0 or an error of the queueing itself; what goes wrong later is reported by
-     * slot_poll / slot_wait. */
+     * offset + bytes <= desc->bytes and bytes <= chunk_bytes, and queues at most one make_plan, encode, decode or
+     * unpack between two reports of a slot. Return 0 or an error of the queueing itself; what goes wrong later is
+     * reported by slot_poll / slot_wait. */
     /* Waits, on the device, for a client's event (cudaIpcEventHandle_t). Host device: -SW_ENOTSUP. */
     int (*wait_event)(struct sw_device *device, unsigned s, const uint8_t handle[SW_MEM_HANDLE_BYTES],
                       struct sw_err *err);
@@ -96,6 +96,10 @@ struct sw_device_ops {
      * The frame buffer keeps the frame, whatever comes of it. */
     int (*decode)(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
                   struct sw_mapping *mapping, uint64_t offset, struct sw_err *err);
+
+    /* The same for a frame that lies in the mapping, which it leaves as it is; it must not overlap the destination. */
+    int (*unpack)(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
+                  struct sw_mapping *mapping, uint64_t frame_at, uint64_t offset, struct sw_err *err);
 
     /* State of all steps queued on slot s since the last poll or wait that did not say -SW_EAGAIN: 0 all done,
      * -SW_EAGAIN still running, else the first error. -SW_EGPULOST: the context is dead, close the device. */
@@ -128,9 +132,9 @@ int sw_device_cuda_count(void);
 int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_device_config *config, struct sw_err *err);
 
 /* Wraps a device so that tests can fail a step: the n-th call (1 = next) of the named operation ("map", "pin",
- * "encode", "store", "load", "place", "fetch", "decode", "make_plan", "wait_event", "unmap" is never failed) fails in
- * the given way. nth 0 disarms. With `code` -SW_EAGAIN and SW_FAULT_LATE the slot hangs instead (and the named step
- * itself is left out) until sw_device_faulty_release(). Owns the inner device. thread: any. */
+ * "encode", "store", "load", "place", "fetch", "decode", "unpack", "make_plan", "wait_event", "unmap" is never failed)
+ * fails in the given way. nth 0 disarms. With `code` -SW_EAGAIN and SW_FAULT_LATE the slot hangs instead (and the named
+ * step itself is left out) until sw_device_faulty_release(). Owns the inner device. thread: any. */
 enum sw_fault {
     SW_FAULT_AT_ONCE, /* the call returns `code` */
     SW_FAULT_LATE,    /* the step is left out, slot_poll / slot_wait report `code` */

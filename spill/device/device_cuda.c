@@ -274,19 +274,13 @@ static int cuda_fetch(struct sw_device *device, unsigned s, const struct sw_mapp
                  err, "cudaMemcpyAsync on the device");
 }
 
-static int cuda_decode(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
-                       struct sw_mapping *mapping, uint64_t offset, struct sw_err *err) {
-    struct device_cuda *d = cuda_of(device);
-    struct slot *slot = &d->slots[s];
+static int queue_decode(struct device_cuda *d, struct slot *slot, const struct sw_frame_layout *layout,
+                        const uint8_t *d_frame, void *d_out, struct sw_err *err) {
     const struct parts *p = &slot->parts;
-    int rc = enter(d, err);
-    if (rc < 0)
-        return rc;
     SW_ASSERT(layout->raw_bytes <= d->info.chunk_bytes && layout->frame_bytes <= d->frame_cap_bytes);
     set_work(slot, WORK_DECODE);
-    rc = sw_gpu_decode_async(layout, p->d_frame, 0, layout->n_tiles, sw_cuda_at(mapping, offset), p->d_result,
-                             slot->stream, err);
-    rc = sw_cuda_check_lost(rc, err);
+    int rc = sw_cuda_check_lost(
+        sw_gpu_decode_async(layout, d_frame, 0, layout->n_tiles, d_out, p->d_result, slot->stream, err), err);
     if (rc == 0)
         rc = check(
             cudaMemcpyAsync(&slot->h->result, p->d_result, sizeof *p->d_result, cudaMemcpyDeviceToHost, slot->stream),
@@ -294,6 +288,28 @@ static int cuda_decode(struct sw_device *device, unsigned s, const struct sw_fra
     if (rc < 0)
         slot->work = WORK_NONE;
     return rc;
+}
+
+static int cuda_decode(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
+                       struct sw_mapping *mapping, uint64_t offset, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    const int rc = enter(d, err);
+    return rc < 0 ? rc : queue_decode(d, slot, layout, slot->parts.d_frame, sw_cuda_at(mapping, offset), err);
+}
+
+/* By way of the slot's buffer where the codec cannot read the frame in its place. */
+static int cuda_unpack(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
+                       struct sw_mapping *mapping, uint64_t frame_at, uint64_t offset, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    const uint8_t *d_frame = sw_cuda_at(mapping, frame_at);
+    int rc = enter(d, err);
+    if (rc == 0 && (uintptr_t)d_frame % SW_FRAME_ALIGN) {
+        rc = cuda_fetch(device, s, mapping, frame_at, 0, layout->frame_bytes, err);
+        d_frame = slot->parts.d_frame;
+    }
+    return rc < 0 ? rc : queue_decode(d, slot, layout, d_frame, sw_cuda_at(mapping, offset), err);
 }
 
 /* ---- reports ---- */
@@ -572,6 +588,7 @@ static const struct sw_device_ops cuda_ops = {
     .place = cuda_place,
     .fetch = cuda_fetch,
     .decode = cuda_decode,
+    .unpack = cuda_unpack,
     .slot_poll = cuda_slot_poll,
     .slot_wait = cuda_slot_wait,
     .close = cuda_close,

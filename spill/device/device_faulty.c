@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const char *const operations[] = {"map",   "pin",   "encode", "store",     "load",
-                                         "place", "fetch", "decode", "make_plan", "wait_event"};
+static const char *const operations[] = {"map",   "pin",    "encode", "store",     "load",      "place",
+                                         "fetch", "decode", "unpack", "make_plan", "wait_event"};
 enum {
     OP_MAP,
     OP_PIN,
@@ -24,6 +24,7 @@ enum {
     OP_PLACE,
     OP_FETCH,
     OP_DECODE,
+    OP_UNPACK,
     OP_MAKE_PLAN,
     OP_WAIT_EVENT,
     OP_NR
@@ -129,6 +130,11 @@ static int faulty_decode(struct sw_device *device, unsigned s, const struct sw_f
     FORWARD(OP_DECODE, (int)s, decode(inner, s, layout, mapping, offset, err));
 }
 
+static int faulty_unpack(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
+                         struct sw_mapping *mapping, uint64_t frame_at, uint64_t offset, struct sw_err *err) {
+    FORWARD(OP_UNPACK, (int)s, unpack(inner, s, layout, mapping, frame_at, offset, err));
+}
+
 static const struct sw_device_info *faulty_info(const struct sw_device *device) {
     struct sw_device *inner = faulty_of(device)->inner;
     return inner->ops->info(inner);
@@ -206,6 +212,7 @@ static const struct sw_device_ops faulty_ops = {
     .place = faulty_place,
     .fetch = faulty_fetch,
     .decode = faulty_decode,
+    .unpack = faulty_unpack,
     .slot_poll = faulty_slot_poll,
     .slot_wait = faulty_slot_wait,
     .close = faulty_close,

@@ -281,6 +281,12 @@ static int host_decode(struct sw_device *device, unsigned s, const struct sw_fra
     return queue_step(device, s, &step, err);
 }
 
+static int host_unpack(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
+                       struct sw_mapping *mapping, uint64_t frame_at, uint64_t offset, struct sw_err *err) {
+    int rc = host_fetch(device, s, mapping, frame_at, 0, layout->frame_bytes, err);
+    return rc ? rc : host_decode(device, s, layout, mapping, offset, err);
+}
+
 /* Reports what the slot came to, once nothing is queued. Lock held. */
 static int report(struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
     int rc = slot->err.code;
@@ -433,6 +439,7 @@ static const struct sw_device_ops host_ops = {
     .place = host_place,
     .fetch = host_fetch,
     .decode = host_decode,
+    .unpack = host_unpack,
     .slot_poll = host_slot_poll,
     .slot_wait = host_slot_wait,
     .close = host_close,
