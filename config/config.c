@@ -60,11 +60,14 @@ static const struct option options[] = {
      .help = "Bound of the host memory that spilled regions may occupy. It is pinned: leave the rest of the host "
              "enough to live on."},
     {FIELD(host_tier_initial_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .fallback = "256 MiB",
-     .help = "Part of host_tier_bytes that is taken and pinned at start, before the service is ready; the rest follows "
-             "on demand."},
+     .help = "Part of host_tier_bytes that is taken and pinned from the start, in the background: the service answers "
+             "meanwhile. The rest follows when it is needed, and stays."},
+    {FIELD(host_tier_ahead_pct), .type = TYPE_COUNT, .max = 100, .multiple = 1, .fallback = "10",
+     .help = "Percentage of host_tier_bytes that is kept free, taken and pinned ahead of demand, so that spills need "
+             "not wait for it; 0: memory is taken only when a spill waits for it."},
     {FIELD(host_tier_slab_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = TIB, .multiple = 2 * MIB,
      .fallback = "256 MiB",
-     .help = "Piece by which the host tier grows."},
+     .help = "Piece by which the host tier grows: a spill that must wait for memory waits for a whole one."},
     {FIELD(max_sessions), .type = TYPE_COUNT, .min = 1, .max = 65536, .multiple = 1, .fallback = "256",
      .help = "Clients connected at once; one more is refused with ELIMIT."},
     {FIELD(max_regions), .type = TYPE_COUNT, .min = 1, .max = 1u << 30, .multiple = 1, .fallback = "1048576",

@@ -22,6 +22,7 @@ struct sw_config {
     uint64_t slots;           /* 0: the device's choice */
     uint64_t host_tier_bytes; /* bound of the arena */
     uint64_t host_tier_initial_bytes;
+    uint64_t host_tier_ahead_pct; /* of host_tier_bytes */
     uint64_t host_tier_slab_bytes;
     uint64_t max_sessions;
     uint64_t max_regions, max_session_regions;

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* Descriptors that are not a session's memories: the daemon's own (standard streams, loop, arena slabs, driver) and
+/* Descriptors that are not a session's memories: the daemon's own (standard streams, loop, driver) and
  * those of a packet that is being looked at. */
 enum { RESERVED_FDS = 256 + SW_PROTO_MAX_FDS, LEAST_FDS = 128 };
 
@@ -88,12 +88,29 @@ static void on_device_lost(void *arg) {
     sw_daemon_stop(daemon);
 }
 
+/* On the tier's thread: only the log. */
+static void on_tier_report(const struct sw_err *failure, uint64_t backed_bytes, void *arg) {
+    char text[300], detail[300];
+    (void)arg;
+    if (failure)
+        sw_log(SW_LOG_WARNING, "tier.grow_failed",
+               "name=%s text=%s detail=%s backed_bytes=%" PRIu64
+               " then=\"tried again for each spill that finds too little memory\"",
+               sw_err_name(failure->code), sw_log_quote(text, sizeof text, failure->msg),
+               sw_log_quote(detail, sizeof detail, failure->detail), backed_bytes);
+    else
+        sw_log(SW_LOG_INFO, "tier.ready", "tier=host backed_bytes=%" PRIu64, backed_bytes);
+}
+
 static int open_tier(struct sw_service *service, struct sw_err *err) {
     const struct sw_tier_host_config config = {.capacity_bytes = service->config->host_tier_bytes,
                                                .initial_bytes = service->config->host_tier_initial_bytes,
+                                               .ahead_bytes = service->config->host_tier_bytes / 100 *
+                                                              service->config->host_tier_ahead_pct,
                                                .slab_bytes = service->config->host_tier_slab_bytes,
                                                .devices = service->devices,
-                                               .n_devices = service->n_devices};
+                                               .n_devices = service->n_devices,
+                                               .report = on_tier_report};
     return sw_tier_host_open(&service->tier, &config, err);
 }
 

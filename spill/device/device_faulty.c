@@ -2,7 +2,8 @@
  *
  * A late failure is not queued on the inner device: like a real one, it makes its slot skip what follows until it is
  * reported. After -SW_EGPULOST every queued step and every report fails, as with a dead context. A slot that "fails"
- * with -SW_EAGAIN hangs until released, like one that waits for a client's event that does not come. */
+ * with -SW_EAGAIN hangs until released, like one that waits for a client's event that does not come; so does a pin,
+ * which then goes on as if nothing had been. */
 #include "spill/device/device.h"
 
 #include "base/alloc.h"
@@ -39,6 +40,7 @@ struct device_faulty {
     int code[OP_NR];
     enum sw_fault fault[OP_NR];
     bool lost;
+    bool pin_hangs;
     pthread_cond_t released;
     int *pending; /* [n_slots] late failure that its slot has still to report; -SW_EAGAIN: it hangs */
 };
@@ -62,6 +64,7 @@ static int fate(struct device_faulty *f, int operation, int slot, struct sw_err 
         rc = 1;
     else if (f->countdown[operation] > 0 && --f->countdown[operation] == 0) {
         f->lost = f->lost || f->code[operation] == -SW_EGPULOST;
+        f->pin_hangs = operation == OP_PIN && f->code[operation] == -SW_EAGAIN;
         rc = f->code[operation];
         if (f->fault[operation] != SW_FAULT_AT_ONCE && slot >= 0) {
             f->pending[slot] = f->code[operation];
@@ -87,7 +90,15 @@ static int faulty_map(struct sw_device *device, const struct sw_mem_desc *desc, 
 }
 
 static int faulty_pin(struct sw_device *device, void *slab, size_t bytes, struct sw_err *err) {
-    FORWARD(OP_PIN, -1, pin(inner, slab, bytes, err));
+    struct device_faulty *f = faulty_of(device);
+    const int verdict = fate(f, OP_PIN, -1, err);
+    if (verdict && verdict != -SW_EAGAIN)
+        return verdict;
+    (void)pthread_mutex_lock(&f->lock);
+    while (f->pin_hangs)
+        (void)pthread_cond_wait(&f->released, &f->lock);
+    (void)pthread_mutex_unlock(&f->lock);
+    return f->inner->ops->pin(f->inner, slab, bytes, err);
 }
 
 static int faulty_wait_event(struct sw_device *device, unsigned s, const uint8_t handle[SW_MEM_HANDLE_BYTES],
@@ -255,6 +266,9 @@ void sw_device_faulty_release(struct sw_device *faulty) {
     for (unsigned s = 0; s < f->inner->ops->info(f->inner)->n_slots; s++)
         if (f->pending[s] == -SW_EAGAIN)
             f->pending[s] = 0;
+    f->pin_hangs = false;
+    if (f->code[OP_PIN] == -SW_EAGAIN) /* a pin that is still to come would hang for ever */
+        f->countdown[OP_PIN] = 0;
     (void)pthread_cond_broadcast(&f->released);
     (void)pthread_mutex_unlock(&f->lock);
 }

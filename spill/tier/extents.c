@@ -99,6 +99,11 @@ static struct sw_run *longest(const struct sw_extents *x) {
     return run;
 }
 
+uint64_t sw_extents_longest(const struct sw_extents *x) {
+    const struct sw_run *run = longest(x);
+    return run ? run->count : 0;
+}
+
 void sw_extents_init(struct sw_extents *ret) {
     memset(ret, 0, sizeof *ret);
     ret->random = 0x9E3779B9u;

@@ -40,6 +40,8 @@ int sw_extents_add(struct sw_extents *extents, uint64_t first, uint64_t count, v
 /* Takes `count` blocks (at least 1) as a chain of runs. owns: caller, until sw_extents_give().
  * errors: -SW_ENOSPACE (fewer are free), -SW_ENOMEM; nothing changed. */
 int sw_extents_take(struct sw_extents *extents, uint64_t count, struct sw_run **ret_runs, unsigned *ret_n_runs);
+/* Blocks of the longest free run, 0 if there is none. */
+uint64_t sw_extents_longest(const struct sw_extents *extents);
 /* Gives a chain back; never fails. NULL is a no-op. */
 void sw_extents_give(struct sw_extents *extents, struct sw_run *runs);
 

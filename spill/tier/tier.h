@@ -8,6 +8,7 @@
 #define SW_SPILL_TIER_H
 
 #include "base/err.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,23 +30,29 @@ struct sw_stored {
 };
 
 struct sw_tier_stats {
-    uint64_t capacity_bytes; /* configured bound */
-    uint64_t backed_bytes;   /* taken from the system so far */
-    uint64_t used_bytes;     /* reserved and committed, rounded to blocks */
+    uint64_t capacity_bytes;     /* configured bound */
+    uint64_t backed_bytes;       /* taken from the system so far */
+    uint64_t used_bytes;         /* reserved and committed, rounded to blocks */
+    uint64_t largest_free_bytes; /* longest free run: a longer frame lies in several pieces */
+    uint64_t huge_bytes;         /* of backed_bytes: in pages of the system's hugetlb pool */
     uint64_t committed_frames;
+    unsigned n_slabs, n_waiting; /* waiting: reservations, for the tier to grow */
+    bool growing;                /* a slab is being made */
 };
 
 struct sw_tier_ops {
-    /* Room for a frame of `bytes`; the first extent holds at least min(bytes, 4096) bytes.
-     * May wait while the tier grows. errors: -SW_ENOSPACE (bound reached; nothing is reserved), -SW_ENOMEM, -SW_EGPU
-     * (pinning more memory failed). thread: any. */
+    /* Room for a frame of `bytes`; the first extent holds at least min(bytes, 4096) bytes. What the room held before is
+     * undefined: the whole frame must be written before commit.
+     * Waits while the tier grows, if there is too little yet. errors: -SW_ENOSPACE (bound reached; nothing is
+     * reserved), -SW_ENOMEM, -SW_EGPU (making or pinning more memory failed). thread: any. */
     int (*reserve)(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err);
-    /* The frame is complete in its extents and from now on counts as stored. thread: any. */
+    /* The frame is complete in its extents and from now on counts as stored; what its last block has beyond it is
+     * zero. thread: any. */
     int (*commit)(struct sw_tier *tier, struct sw_stored *stored, struct sw_err *err);
     /* Gives the space back and empties *stored; an empty one is a no-op. thread: any. */
     void (*release)(struct sw_tier *tier, struct sw_stored *stored);
     void (*stats)(struct sw_tier *tier, struct sw_tier_stats *ret);
-    /* All frames must have been released. */
+    /* All frames must have been released; waits for the end of a growth that is under way. */
     void (*close)(struct sw_tier *tier);
 };
 
@@ -56,13 +63,19 @@ struct sw_tier {
 
 struct sw_tier_host_config {
     uint64_t capacity_bytes; /* bound */
-    uint64_t initial_bytes;  /* backed, touched and pinned at open; the rest is added slab by slab when needed */
+    uint64_t initial_bytes;  /* made in any case, and at once */
+    uint64_t ahead_bytes;    /* free, backed bytes below which the next slab is made, before anybody waits for it */
     uint64_t slab_bytes;     /* multiple of 2 MiB */
     struct sw_device *const *devices; /* each slab is pinned with these; borrowed for the tier's life */
     unsigned n_devices;
+    /* Optional: tells of a change for whoever looks after the machine. failure NULL: there is as much memory as was
+     * asked for, for the first time or again; else the first growth that failed. thread: the tier's own. */
+    void (*report)(const struct sw_err *failure, uint64_t backed_bytes, void *arg);
+    void *report_arg;
 };
 
-/* Host memory: memfd slabs, mapped, touched and pinned. errors: -SW_ENOMEM, -SW_EINVAL, -SW_EGPU (pinning). */
+/* Host memory: memfd slabs, mapped, touched and pinned by a thread of the tier's own, so that this returns at once,
+ * with nothing backed yet. errors: -SW_ENOMEM, -SW_EINVAL. */
 int sw_tier_host_open(struct sw_tier **ret, const struct sw_tier_host_config *config, struct sw_err *err);
 
 #endif

@@ -1,7 +1,9 @@
 /* tier_host.c - the host arena: memfd slabs, cut into 4 KiB blocks.
  *
- * The lock guards the extents and the counters. A slab is made, touched and pinned with the lock open: `growing` keeps
- * that to one thread at a time, others that need the room wait on `grown`. */
+ * One thread makes slabs, touches and pins them, with the lock open: at the start until `initial_bytes` are backed,
+ * then whenever less than `ahead_bytes` is free or a reservation waits, up to the bound. The lock guards the extents
+ * and the fields that the two sides share. A growth that fails fails the reservations that wait for it, and the thread
+ * then rests until the next one has to wait: memory that is not there is not asked for in a loop. */
 #include "spill/tier/tier.h"
 
 #include "base/alloc.h"
@@ -10,36 +12,43 @@
 #include "base/log.h"
 #include "spill/device/device.h"
 #include "spill/tier/extents.h"
+#include "spill/tier/fresh.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #define BLOCK_BYTES 4096u
 #define SLAB_ALIGN_BYTES (2u << 20)
 
 struct slab {
     struct sw_list node;
-    int fd; /* kept open: the arena's contents outlive a mapping */
-    char *base;
-    size_t bytes;
+    struct sw_fresh memory;
     uint64_t first_block;
     unsigned n_pinned; /* devices[0 .. n_pinned) have it pinned */
 };
 
+enum reported { REPORTED_NOTHING, REPORTED_READY, REPORTED_FAILURE };
+
 struct tier_host {
     struct sw_tier tier;
     struct sw_tier_host_config config;
-    pthread_mutex_t lock;
-    pthread_cond_t grown;
-    bool growing;
+    uint64_t ahead_blocks;
+    pthread_t thread;
+    pthread_mutex_t lock;   /* guards all below */
+    pthread_cond_t wanted;  /* for the thread: a slab is wanted, or it is to stop */
+    pthread_cond_t changed; /* for reservations: a slab was added or failed, or blocks were given back */
+    bool stop, growing;
+    bool resting;           /* the last growth failed and nobody has waited for room since */
+    uint64_t demand_blocks; /* of the reservations that wait */
+    unsigned n_waiting, n_failures;
+    struct sw_err failure; /* the last one */
+    enum reported reported;
     struct sw_list slabs;
     struct sw_extents extents;
-    uint64_t backed_bytes, committed_frames;
+    unsigned n_slabs;
+    uint64_t backed_bytes, huge_bytes, committed_frames;
 };
 
 /* What sw_stored.extents points into: the runs stay with the reservation. */
@@ -52,115 +61,172 @@ static struct tier_host *host_of(struct sw_tier *tier) {
     return SW_CONTAINER_OF(tier, struct tier_host, tier);
 }
 
+/* ---- slabs, made by the thread with the lock open ---- */
+
 static void slab_free(struct tier_host *t, struct slab *slab) {
     while (slab->n_pinned > 0) {
         struct sw_device *device = t->config.devices[--slab->n_pinned];
-        device->ops->unpin(device, slab->base, slab->bytes);
+        device->ops->unpin(device, slab->memory.base, slab->memory.bytes);
     }
-    if (slab->base)
-        (void)munmap(slab->base, slab->bytes);
-    if (slab->fd >= 0)
-        (void)close(slab->fd);
+    sw_fresh_fini(&slab->memory);
     sw_free(slab);
 }
 
-/* Backs the slab's pages now, so that no page fault can fail later. */
-static int slab_touch(struct slab *slab, struct sw_err *err) {
-    int rc;
-    do
-        rc = fallocate(slab->fd, 0, 0, (off_t)slab->bytes);
-    while (rc && errno == EINTR);
-    if (rc)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "host arena cannot grow by %zu bytes", slab->bytes);
-    slab->base = mmap(NULL, slab->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, slab->fd, 0);
-    if (slab->base == MAP_FAILED) {
-        slab->base = NULL;
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "host arena cannot map %zu bytes", slab->bytes);
+static bool is_stopping(struct tier_host *t) {
+    (void)pthread_mutex_lock(&t->lock);
+    bool stop = t->stop;
+    (void)pthread_mutex_unlock(&t->lock);
+    return stop;
+}
+
+static int slab_pin(struct tier_host *t, struct slab *slab, struct sw_err *err) {
+    for (; slab->n_pinned < t->config.n_devices; slab->n_pinned++) {
+        struct sw_device *device = t->config.devices[slab->n_pinned];
+        if (is_stopping(t)) /* each takes a while, and nobody will need it */
+            return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_DAEMON, "the host arena is closing");
+        int rc = device->ops->pin(device, slab->memory.base, slab->memory.bytes, err);
+        if (rc)
+            return rc;
     }
-    (void)madvise(slab->base, slab->bytes, MADV_HUGEPAGE); /* advice: a kernel without it maps small pages */
-    if (madvise(slab->base, slab->bytes, MADV_POPULATE_WRITE) != 0)
-        for (size_t i = 0; i < slab->bytes; i += BLOCK_BYTES) /* Linux before 5.14 */
-            ((volatile char *)slab->base)[i] = 0;
     return 0;
 }
 
-/* Makes a slab outside the lock. */
 static int slab_new(struct tier_host *t, size_t bytes, struct slab **ret, struct sw_err *err) {
     struct slab *slab = sw_alloc(sizeof *slab);
     if (!slab)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an arena slab");
-    int rc;
-    slab->bytes = bytes;
-    slab->fd = memfd_create("spillway-arena", MFD_CLOEXEC);
-    if (slab->fd < 0 || ftruncate(slab->fd, (off_t)bytes) != 0) {
-        int cause = errno;
-        rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "host arena cannot grow by %zu bytes", bytes);
-        (void)sw_err_detail(err, "memfd_create, ftruncate: %s", strerror(cause));
-        goto fail;
-    }
-    rc = slab_touch(slab, err);
-    if (rc)
-        goto fail;
-    for (; slab->n_pinned < t->config.n_devices; slab->n_pinned++) {
-        struct sw_device *device = t->config.devices[slab->n_pinned];
-        rc = device->ops->pin(device, slab->base, slab->bytes, err);
-        if (rc)
-            goto fail;
+    int rc = sw_fresh_init(&slab->memory, bytes, err);
+    if (!rc)
+        rc = slab_pin(t, slab, err);
+    if (rc) {
+        slab_free(t, slab);
+        return rc;
     }
     *ret = slab;
     return 0;
-fail:
-    slab_free(t, slab);
-    return rc;
 }
 
-/* Adds one slab, or waits for the thread that is adding one. Called and returns with the lock held. The caller has
- * seen that the bound leaves room. */
-static int grow(struct tier_host *t, struct sw_err *err) {
-    if (t->growing) {
-        (void)pthread_cond_wait(&t->grown, &t->lock);
-        return 0;
-    }
-    uint64_t left = t->config.capacity_bytes - t->backed_bytes;
-    size_t bytes = (size_t)(left < t->config.slab_bytes ? left : t->config.slab_bytes);
+/* ---- growth; all of it with the lock held unless said otherwise ---- */
+
+static bool wants_slab(const struct tier_host *t) {
+    return !t->resting && t->backed_bytes < t->config.capacity_bytes &&
+           (t->backed_bytes < t->config.initial_bytes || t->extents.free_blocks < t->demand_blocks + t->ahead_blocks);
+}
+
+static int slab_add(struct tier_host *t, struct slab *slab, struct sw_err *err) {
+    const size_t bytes = slab->memory.bytes;
+    slab->first_block = t->backed_bytes / BLOCK_BYTES;
+    if (sw_extents_add(&t->extents, slab->first_block, bytes / BLOCK_BYTES, slab))
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an arena slab");
+    sw_list_append(&t->slabs, &slab->node);
+    t->n_slabs++;
+    t->backed_bytes += bytes;
+    t->huge_bytes += slab->memory.huge ? bytes : 0;
+    sw_log(SW_LOG_DEBUG, "tier.grow", "tier=host slab_bytes=%zu pages=%s backed_bytes=%llu", bytes,
+           slab->memory.huge ? "hugetlb" : "shmem", (unsigned long long)t->backed_bytes);
+    return 0;
+}
+
+/* Tells of a change, with the lock open meanwhile. */
+static void report(struct tier_host *t, enum reported what) {
+    const struct sw_err failure = t->failure;
+    const uint64_t backed_bytes = t->backed_bytes;
+    if (t->reported == what)
+        return;
+    t->reported = what;
+    if (!t->config.report)
+        return;
+    (void)pthread_mutex_unlock(&t->lock);
+    t->config.report(what == REPORTED_FAILURE ? &failure : NULL, backed_bytes, t->config.report_arg);
+    (void)pthread_mutex_lock(&t->lock);
+}
+
+static void grow(struct tier_host *t) {
+    const uint64_t left = t->config.capacity_bytes - t->backed_bytes;
+    const size_t bytes = (size_t)(left < t->config.slab_bytes ? left : t->config.slab_bytes);
     struct slab *slab = NULL;
+    struct sw_err err = {0};
     t->growing = true;
     (void)pthread_mutex_unlock(&t->lock);
-    int rc = slab_new(t, bytes, &slab, err);
+    int rc = slab_new(t, bytes, &slab, &err);
     (void)pthread_mutex_lock(&t->lock);
-    t->growing = false;
-    (void)pthread_cond_broadcast(&t->grown);
-    if (rc)
-        return rc;
-    slab->first_block = t->backed_bytes / BLOCK_BYTES;
-    if (sw_extents_add(&t->extents, slab->first_block, bytes / BLOCK_BYTES, slab)) {
+    if (!rc && slab_add(t, slab, &err)) {
         (void)pthread_mutex_unlock(&t->lock);
         slab_free(t, slab);
         (void)pthread_mutex_lock(&t->lock);
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an arena slab");
+        rc = -SW_ENOMEM;
     }
-    sw_list_append(&t->slabs, &slab->node);
-    t->backed_bytes += bytes;
-    sw_log(SW_LOG_DEBUG, "tier.grow", "tier=host slab_bytes=%zu backed_bytes=%llu", bytes,
-           (unsigned long long)t->backed_bytes);
-    return 0;
+    t->growing = false;
+    if (rc) {
+        t->failure = err;
+        t->n_failures++;
+        t->resting = true;
+    }
+    (void)pthread_cond_broadcast(&t->changed);
+    if (rc && !t->stop)
+        report(t, REPORTED_FAILURE);
+}
+
+static void *growth_main(void *arg) {
+    struct tier_host *t = arg;
+    (void)pthread_mutex_lock(&t->lock);
+    while (!t->stop) {
+        if (wants_slab(t))
+            grow(t);
+        else if (!t->resting && t->reported != REPORTED_READY)
+            report(t, REPORTED_READY);
+        else
+            (void)pthread_cond_wait(&t->wanted, &t->lock);
+    }
+    (void)pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+/* ---- frames ---- */
+
+/* Waits until `n_blocks` are free. Called and returns with the lock held. */
+static int await_room(struct tier_host *t, uint64_t n_blocks, struct sw_err *err) {
+    const unsigned failures = t->n_failures;
+    int rc = 0;
+    t->demand_blocks += n_blocks;
+    while (!rc && t->extents.free_blocks < n_blocks) {
+        uint64_t possible = t->extents.free_blocks + (t->config.capacity_bytes - t->backed_bytes) / BLOCK_BYTES;
+        if (possible < n_blocks) {
+            rc = sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST,
+                            "host tier is full: %llu bytes wanted, %llu of %llu free",
+                            (unsigned long long)(n_blocks * BLOCK_BYTES), (unsigned long long)(possible * BLOCK_BYTES),
+                            (unsigned long long)t->config.capacity_bytes);
+        } else if (t->n_failures != failures) {
+            rc = t->failure.code;
+            if (err)
+                *err = t->failure;
+        } else {
+            t->resting = false;
+            (void)pthread_cond_signal(&t->wanted);
+            t->n_waiting++;
+            (void)pthread_cond_wait(&t->changed, &t->lock);
+            t->n_waiting--;
+        }
+    }
+    t->demand_blocks -= n_blocks;
+    return rc;
 }
 
 static int take_blocks(struct tier_host *t, uint64_t n_blocks, struct sw_run **ret, unsigned *ret_n,
                        struct sw_err *err) {
-    while (t->extents.free_blocks < n_blocks) {
-        uint64_t possible = t->extents.free_blocks + (t->config.capacity_bytes - t->backed_bytes) / BLOCK_BYTES;
-        if (possible < n_blocks)
-            return sw_err_set(
-                err, -SW_ENOSPACE, SW_SCOPE_REQUEST, "host tier is full: %llu bytes wanted, %llu of %llu free",
-                (unsigned long long)(n_blocks * BLOCK_BYTES), (unsigned long long)(possible * BLOCK_BYTES),
-                (unsigned long long)t->config.capacity_bytes);
-        int rc = grow(t, err);
-        if (rc)
-            return rc;
-    }
-    int rc = sw_extents_take(&t->extents, n_blocks, ret, ret_n);
+    int rc = await_room(t, n_blocks, err);
+    if (rc)
+        return rc;
+    rc = sw_extents_take(&t->extents, n_blocks, ret, ret_n);
+    if (wants_slab(t))
+        (void)pthread_cond_signal(&t->wanted);
     return rc ? sw_err_set(err, rc, SW_SCOPE_REQUEST, "out of memory for a reservation") : 0;
+}
+
+static void give_blocks(struct tier_host *t, struct sw_run *runs) {
+    sw_extents_give(&t->extents, runs);
+    if (t->demand_blocks > 0)
+        (void)pthread_cond_broadcast(&t->changed);
 }
 
 static int host_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err) {
@@ -176,7 +242,7 @@ static int host_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *
     struct reservation *r = sw_alloc(sizeof *r + n * sizeof r->extents[0]);
     if (!r) {
         (void)pthread_mutex_lock(&t->lock);
-        sw_extents_give(&t->extents, runs);
+        give_blocks(t, runs);
         (void)pthread_mutex_unlock(&t->lock);
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a reservation");
     }
@@ -187,7 +253,7 @@ static int host_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *
     for (const struct sw_run *run = runs; run; run = run->next, i++) {
         const struct slab *slab = run->slab;
         uint64_t run_bytes = run->count * BLOCK_BYTES;
-        r->extents[i].memory = slab->base + (run->first - slab->first_block) * BLOCK_BYTES;
+        r->extents[i].memory = slab->memory.base + (run->first - slab->first_block) * BLOCK_BYTES;
         r->extents[i].offset = run->first * BLOCK_BYTES;
         r->extents[i].bytes = left < run_bytes ? left : run_bytes;
         left -= r->extents[i].bytes;
@@ -200,6 +266,10 @@ static int host_commit(struct sw_tier *tier, struct sw_stored *stored, struct sw
     struct tier_host *t = host_of(tier);
     (void)err; /* memory cannot fail to commit */
     SW_ASSERT(stored->extents && !stored->committed);
+    const struct sw_extent *last = &stored->extents[stored->n_extents - 1];
+    if (last->bytes %
+        BLOCK_BYTES) /* whose bytes were there before is nobody's business, also where blocks are copied */
+        memset((char *)last->memory + last->bytes, 0, BLOCK_BYTES - last->bytes % BLOCK_BYTES);
     (void)pthread_mutex_lock(&t->lock);
     t->committed_frames++;
     (void)pthread_mutex_unlock(&t->lock);
@@ -212,7 +282,7 @@ static void host_release(struct sw_tier *tier, struct sw_stored *stored) {
     if (stored->extents) {
         struct reservation *r = SW_CONTAINER_OF(stored->extents, struct reservation, extents);
         (void)pthread_mutex_lock(&t->lock);
-        sw_extents_give(&t->extents, r->runs);
+        give_blocks(t, r->runs);
         if (stored->committed)
             t->committed_frames--;
         (void)pthread_mutex_unlock(&t->lock);
@@ -228,21 +298,37 @@ static void host_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
         .capacity_bytes = t->config.capacity_bytes,
         .backed_bytes = t->backed_bytes,
         .used_bytes = (t->extents.total_blocks - t->extents.free_blocks) * BLOCK_BYTES,
+        .largest_free_bytes = sw_extents_longest(&t->extents) * BLOCK_BYTES,
+        .huge_bytes = t->huge_bytes,
         .committed_frames = t->committed_frames,
+        .n_slabs = t->n_slabs,
+        .n_waiting = t->n_waiting,
+        .growing = t->growing,
     };
     (void)pthread_mutex_unlock(&t->lock);
 }
 
-static void host_close(struct sw_tier *tier) {
-    struct tier_host *t = host_of(tier);
-    SW_ASSERT(t->committed_frames == 0);
-    sw_extents_fini(&t->extents);
+/* The thread has ended, or was never started. */
+static void fini(struct tier_host *t) {
     struct sw_list *node;
+    sw_extents_fini(&t->extents);
     while ((node = sw_list_take_first(&t->slabs)))
         slab_free(t, SW_CONTAINER_OF(node, struct slab, node));
-    (void)pthread_cond_destroy(&t->grown);
+    (void)pthread_cond_destroy(&t->changed);
+    (void)pthread_cond_destroy(&t->wanted);
     (void)pthread_mutex_destroy(&t->lock);
     sw_free(t);
+}
+
+static void host_close(struct sw_tier *tier) {
+    struct tier_host *t = host_of(tier);
+    (void)pthread_mutex_lock(&t->lock);
+    SW_ASSERT(t->committed_frames == 0 && t->demand_blocks == 0);
+    t->stop = true;
+    (void)pthread_cond_signal(&t->wanted);
+    (void)pthread_mutex_unlock(&t->lock);
+    (void)pthread_join(t->thread, NULL);
+    fini(t);
 }
 
 static const struct sw_tier_ops host_ops = {
@@ -255,29 +341,32 @@ static const struct sw_tier_ops host_ops = {
 
 int sw_tier_host_open(struct sw_tier **ret, const struct sw_tier_host_config *config, struct sw_err *err) {
     if (config->slab_bytes == 0 || config->slab_bytes % SLAB_ALIGN_BYTES || config->capacity_bytes < BLOCK_BYTES ||
-        config->capacity_bytes > INT64_MAX || config->initial_bytes > config->capacity_bytes)
+        config->capacity_bytes > INT64_MAX || config->initial_bytes > config->capacity_bytes ||
+        config->ahead_bytes > config->capacity_bytes)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_DAEMON,
-                          "host tier of %llu bytes, %llu at start, in slabs of %llu: not possible",
+                          "host tier of %llu bytes, %llu at start, %llu ahead, in slabs of %llu: not possible",
                           (unsigned long long)config->capacity_bytes, (unsigned long long)config->initial_bytes,
-                          (unsigned long long)config->slab_bytes);
+                          (unsigned long long)config->ahead_bytes, (unsigned long long)config->slab_bytes);
     struct tier_host *t = sw_alloc(sizeof *t);
     if (!t)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the host tier");
     t->tier = (struct sw_tier){.ops = &host_ops, .name = "host"};
     t->config = *config;
     t->config.capacity_bytes -= config->capacity_bytes % BLOCK_BYTES;
+    t->ahead_blocks = config->ahead_bytes / BLOCK_BYTES + (config->ahead_bytes % BLOCK_BYTES != 0);
     (void)pthread_mutex_init(&t->lock, NULL);
-    (void)pthread_cond_init(&t->grown, NULL);
+    (void)pthread_cond_init(&t->wanted, NULL);
+    (void)pthread_cond_init(&t->changed, NULL);
     sw_list_init(&t->slabs);
     sw_extents_init(&t->extents);
-    int rc = 0;
-    (void)pthread_mutex_lock(&t->lock);
-    while (!rc && t->backed_bytes < config->initial_bytes && t->backed_bytes < t->config.capacity_bytes)
-        rc = grow(t, err);
-    (void)pthread_mutex_unlock(&t->lock);
+    sigset_t all, before; /* signals are the loop's */
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&t->thread, NULL, growth_main, t);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc) {
-        host_close(&t->tier);
-        return rc;
+        fini(t);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "cannot start the host tier's thread");
     }
     *ret = &t->tier;
     return 0;

@@ -32,7 +32,7 @@ static __attribute__((noreturn)) void become_daemon(const struct sw_test_daemon 
         "scratch_bytes=64 MiB",
         "host_tier_bytes=64 MiB",
         "host_tier_slab_bytes=4 MiB",
-        "host_tier_initial_bytes=64 MiB", /* all of it, so that slabs added later do not blur the counts */
+        "host_tier_initial_bytes=64 MiB", /* all of it, so that a spill's time is not that of making memory */
         NULL};
     const char *const *const sets[] = {own, options};
     arguments[n++] = (char *)program;
@@ -76,6 +76,7 @@ bool sw_test_daemon_try(struct sw_test_daemon *daemon, const char *program, cons
         (void)snprintf(daemon->log, sizeof daemon->log, "%s/log", daemon->folder);
     }
     const unsigned ready_before = sw_test_daemon_logged(daemon, "event=ready ");
+    const unsigned backed_before = sw_test_daemon_logged(daemon, "event=tier.ready ");
     const pid_t parent = getpid();
     daemon->pid = fork();
     SW_ASSERT(daemon->pid >= 0);
@@ -83,7 +84,8 @@ bool sw_test_daemon_try(struct sw_test_daemon *daemon, const char *program, cons
         become_daemon(daemon, program, options, parent);
     for (int waited = 0; waited < START_MS; waited += STEP_MS) {
         int status;
-        if (sw_test_daemon_logged(daemon, "event=ready ") > ready_before)
+        if (sw_test_daemon_logged(daemon, "event=ready ") > ready_before &&
+            sw_test_daemon_logged(daemon, "event=tier.ready ") > backed_before)
             return true;
         if (waitpid(daemon->pid, &status, WNOHANG) == daemon->pid) {
             daemon->pid = 0;

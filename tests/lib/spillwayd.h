@@ -14,7 +14,8 @@ struct sw_test_daemon {
 };
 
 /* Starts `program` on the host device with a small tier and NULL-terminated options "name=value"; a folder in *daemon
- * that is not empty is used again. Returns true when it is ready, false when it has exited (status in *ret_exit). */
+ * that is not empty is used again. Returns true when it is ready and has the
+ * memory that it takes at the start, false when it has exited (status in *ret_exit). */
 bool sw_test_daemon_try(struct sw_test_daemon *daemon, const char *program, const char *const *options, int *ret_exit);
 /* The same in a new folder; must become ready. */
 void sw_test_daemon_start(struct sw_test_daemon *daemon, const char *program, const char *const *options);

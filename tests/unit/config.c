@@ -46,6 +46,7 @@ START_TEST(defaults) {
     ck_assert_uint_eq(config.slots, 0);
     ck_assert_uint_eq(config.host_tier_bytes, UINT64_C(8) << 30);
     ck_assert_uint_eq(config.host_tier_initial_bytes, 256u << 20);
+    ck_assert_uint_eq(config.host_tier_ahead_pct, 10);
     ck_assert_uint_eq(config.host_tier_slab_bytes, 256u << 20);
     ck_assert_uint_eq(config.max_sessions, 256);
     ck_assert_uint_eq(config.max_regions, 1048576);
@@ -80,6 +81,7 @@ START_TEST(print_and_load_round_trip) {
         "slots=64",
         "host_tier_bytes=64 TiB",
         "host_tier_initial_bytes=1",
+        "host_tier_ahead_pct=100",
         "host_tier_slab_bytes=2MiB",
         "max_sessions=1",
         "max_regions=1073741824",

@@ -1,4 +1,5 @@
-/* The host arena: bounds, growth, fragments, several threads, devices that refuse to pin. */
+/* The host arena: bounds, growth in the background, fragments, several threads, devices that refuse to pin or hang, and
+ * what is left of other people's bytes. */
 #include "base/alloc.h"
 #include "spill/device/device.h"
 #include "spill/tier/tier.h"
@@ -9,9 +10,11 @@
 #include <check.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -28,6 +31,11 @@ static struct sw_tier_stats stats_of(struct sw_tier *tier) {
     tier->ops->stats(tier, &stats);
     return stats;
 }
+
+/* Runs until the condition, on the tier's figures as `s`, holds; the test's time limit ends it otherwise. */
+#define UNTIL(tier, condition)                                                                                         \
+    for (struct sw_tier_stats s; s = stats_of(tier), (void)s, !(condition);)                                           \
+    (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL)
 
 /* Mappings of arena slabs in this process. */
 static unsigned count_slabs(void) {
@@ -47,7 +55,8 @@ START_TEST(test_grows_slab_by_slab_up_to_its_bound) {
     struct sw_tier *tier = open_tier(5 * MIB + 8192 + 100, 2 * MIB);
     struct sw_stored stored[5];
     struct sw_err err = {0};
-    ck_assert_uint_eq(stats_of(tier).backed_bytes, 2 * MIB);
+    UNTIL(tier, s.backed_bytes == 2 * MIB && !s.growing);
+    ck_assert_uint_eq(stats_of(tier).largest_free_bytes, 2 * MIB);
     ck_assert_uint_eq(stats_of(tier).capacity_bytes, 5 * MIB + 8192);
     for (int i = 0; i < 5; i++) {
         ck_assert_int_eq(tier->ops->reserve(tier, MIB, &stored[i], &err), 0);
@@ -61,6 +70,8 @@ START_TEST(test_grows_slab_by_slab_up_to_its_bound) {
     ck_assert_int_eq(tier->ops->reserve(tier, 1, &none, &err), -SW_ENOSPACE);
     ck_assert_uint_eq(stats_of(tier).used_bytes, stats_of(tier).capacity_bytes);
     ck_assert_uint_eq(count_slabs(), 3);
+    ck_assert_uint_eq(stats_of(tier).n_slabs, 3);
+    ck_assert_uint_eq(stats_of(tier).largest_free_bytes, 0);
     tier->ops->release(tier, &last);
     tier->ops->release(tier, &last); /* empty: nothing happens */
     for (int i = 0; i < 5; i++)
@@ -116,6 +127,7 @@ START_TEST(test_impossible_configurations_are_refused) {
         {.capacity_bytes = 4 << 20, .slab_bytes = 0},
         {.capacity_bytes = 4 << 20, .slab_bytes = (2 << 20) + 4096},
         {.capacity_bytes = 4 << 20, .initial_bytes = 5 << 20, .slab_bytes = 2 << 20},
+        {.capacity_bytes = 4 << 20, .ahead_bytes = 5 << 20, .slab_bytes = 2 << 20},
         {.capacity_bytes = 100, .slab_bytes = 2 << 20},
         {.capacity_bytes = UINT64_MAX, .slab_bytes = 2 << 20},
     };
@@ -154,30 +166,277 @@ START_TEST(test_memory_that_the_system_refuses_is_a_named_error) {
 }
 END_TEST
 
-START_TEST(test_each_device_pins_and_a_refusal_undoes_all) {
-    struct sw_device_config device_config = {.scratch_bytes = 1 << 20, .n_slots = 1, .chunk_bytes = 32 << 10};
-    struct sw_device *inner, *devices[2];
-    struct sw_err err = {0};
-    long live = sw_alloc_live();
-    unsigned fds = sw_count_fds();
+/* A tier of 2 MiB slabs on two devices that can be made to fail, and what it reports. */
+struct pinned {
+    struct sw_device *devices[2];
+    struct sw_tier *tier;
+    atomic_uint n_failures, n_ready;
+    atomic_int code;
+    long live_before;
+    unsigned fds_before;
+};
+
+static void on_report(const struct sw_err *failure, uint64_t backed_bytes, void *arg) {
+    struct pinned *p = arg;
+    (void)backed_bytes;
+    atomic_store(&p->code, failure ? failure->code : 0);
+    atomic_fetch_add(failure ? &p->n_failures : &p->n_ready, 1);
+}
+
+static void pinned_devices(struct pinned *p) {
+    const struct sw_device_config config = {.scratch_bytes = 1 << 20, .n_slots = 1, .chunk_bytes = 32 << 10};
+    memset(p, 0, sizeof *p);
+    p->live_before = sw_alloc_live();
+    p->fds_before = sw_count_fds();
     for (int i = 0; i < 2; i++) {
-        ck_assert_int_eq(sw_device_host_open(&inner, &device_config, &err), 0);
-        ck_assert_int_eq(sw_device_faulty_open(&devices[i], inner, &err), 0);
+        struct sw_device *inner;
+        ck_assert_int_eq(sw_device_host_open(&inner, &config, NULL), 0);
+        ck_assert_int_eq(sw_device_faulty_open(&p->devices[i], inner, NULL), 0);
     }
-    struct sw_tier_host_config config = {
-        .capacity_bytes = 8 * MIB, .initial_bytes = 4 * MIB, .slab_bytes = 2 * MIB, .devices = devices, .n_devices = 2};
-    struct sw_tier *tier = NULL;
-    for (unsigned nth = 1; nth <= 2; nth++) {
-        sw_device_faulty_arm(devices[1], "pin", nth, -SW_EGPU, SW_FAULT_AT_ONCE);
-        ck_assert_int_eq(sw_tier_host_open(&tier, &config, &err), -SW_EGPU);
-        ck_assert_uint_eq(count_slabs(), 0);
-        ck_assert_uint_eq(sw_count_fds(), fds);
-    }
-    ck_assert_int_eq(sw_tier_host_open(&tier, &config, &err), 0);
-    tier->ops->close(tier);
+}
+
+static void pinned_open(struct pinned *p, uint64_t capacity, uint64_t initial, uint64_t ahead) {
+    const struct sw_tier_host_config config = {.capacity_bytes = capacity,
+                                               .initial_bytes = initial,
+                                               .ahead_bytes = ahead,
+                                               .slab_bytes = 2 * MIB,
+                                               .devices = p->devices,
+                                               .n_devices = 2,
+                                               .report = on_report,
+                                               .report_arg = p};
+    ck_assert_int_eq(sw_tier_host_open(&p->tier, &config, NULL), 0);
+}
+
+static void pinned_close(struct pinned *p) {
+    if (p->tier)
+        p->tier->ops->close(p->tier);
+    ck_assert_uint_eq(count_slabs(), 0);
     for (int i = 0; i < 2; i++)
-        devices[i]->ops->close(devices[i]);
-    ck_assert_int_eq(sw_alloc_live(), live);
+        p->devices[i]->ops->close(p->devices[i]);
+    ck_assert_int_eq(sw_alloc_live(), p->live_before);
+    ck_assert_uint_eq(sw_count_fds(), p->fds_before);
+}
+
+/* A thread that reserves. */
+struct reserver {
+    pthread_t thread;
+    struct sw_tier *tier;
+    uint64_t bytes;
+    struct sw_stored stored;
+    struct sw_err err;
+    int rc;
+};
+
+static void *reserver_main(void *arg) {
+    struct reserver *r = arg;
+    r->rc = r->tier->ops->reserve(r->tier, r->bytes, &r->stored, &r->err);
+    return NULL;
+}
+
+static void reserver_start(struct reserver *r, struct sw_tier *tier, uint64_t bytes) {
+    *r = (struct reserver){.tier = tier, .bytes = bytes};
+    ck_assert_int_eq(pthread_create(&r->thread, NULL, reserver_main, r), 0);
+}
+
+static int reserver_end(struct reserver *r) {
+    ck_assert_int_eq(pthread_join(r->thread, NULL), 0);
+    r->tier->ops->release(r->tier, &r->stored); /* empty after a failure */
+    return r->rc;
+}
+
+START_TEST(test_open_waits_for_nothing_and_reservations_for_the_first_slab) {
+    enum { N = 3 };
+    struct pinned p;
+    struct reserver reservers[N];
+    pinned_devices(&p);
+    sw_device_faulty_arm(p.devices[1], "pin", 1, -SW_EAGAIN, SW_FAULT_AT_ONCE);
+    pinned_open(&p, 8 * MIB, 4 * MIB, 0);
+    UNTIL(p.tier, s.growing);
+    ck_assert_uint_eq(stats_of(p.tier).backed_bytes, 0);
+    for (int i = 0; i < N; i++)
+        reserver_start(&reservers[i], p.tier, MIB);
+    UNTIL(p.tier, s.n_waiting == N);
+    ck_assert_uint_eq(stats_of(p.tier).backed_bytes, 0);
+    ck_assert_uint_eq(atomic_load(&p.n_ready), 0);
+    sw_device_faulty_release(p.devices[1]);
+    for (int i = 0; i < N; i++)
+        ck_assert_int_eq(reserver_end(&reservers[i]), 0);
+    UNTIL(p.tier, s.backed_bytes == 4 * MIB && !s.growing && atomic_load(&p.n_ready) == 1);
+    ck_assert_uint_eq(stats_of(p.tier).n_waiting, 0);
+    pinned_close(&p);
+}
+END_TEST
+
+START_TEST(test_grows_ahead_of_demand) {
+    struct pinned p;
+    struct sw_stored stored[3];
+    pinned_devices(&p);
+    pinned_open(&p, 7 * MIB, 0, 3 * MIB);
+    UNTIL(p.tier, s.backed_bytes == 4 * MIB && !s.growing);
+    ck_assert_int_eq(p.tier->ops->reserve(p.tier, MIB, &stored[0], NULL), 0); /* leaves just enough */
+    ck_assert_int_eq(p.tier->ops->reserve(p.tier, MIB, &stored[1], NULL), 0);
+    UNTIL(p.tier, s.backed_bytes == 6 * MIB && !s.growing);
+    ck_assert_int_eq(p.tier->ops->reserve(p.tier, 2 * MIB, &stored[2], NULL), 0);
+    UNTIL(p.tier, s.backed_bytes == 7 * MIB && !s.growing); /* no further than to the bound */
+    for (int i = 0; i < 3; i++)
+        p.tier->ops->release(p.tier, &stored[i]);
+    ck_assert_uint_eq(stats_of(p.tier).backed_bytes, 7 * MIB);
+    pinned_close(&p);
+}
+END_TEST
+
+START_TEST(test_a_reservation_that_waits_takes_what_is_given_back) {
+    struct pinned p;
+    struct sw_stored all;
+    struct reserver reserver;
+    pinned_devices(&p);
+    pinned_open(&p, 4 * MIB, 2 * MIB, 0);
+    ck_assert_int_eq(p.tier->ops->reserve(p.tier, 2 * MIB, &all, NULL), 0);
+    sw_device_faulty_arm(p.devices[0], "pin", 1, -SW_EAGAIN, SW_FAULT_AT_ONCE);
+    reserver_start(&reserver, p.tier, MIB);
+    UNTIL(p.tier, s.n_waiting == 1 && s.growing);
+    p.tier->ops->release(p.tier, &all);
+    ck_assert_int_eq(reserver_end(&reserver), 0); /* while the slab still hangs */
+    ck_assert(stats_of(p.tier).growing);
+    sw_device_faulty_release(p.devices[0]);
+    pinned_close(&p);
+}
+END_TEST
+
+START_TEST(test_a_failed_growth_fails_who_waits_and_is_tried_again_on_demand) {
+    enum { N = 3 };
+    struct pinned p;
+    struct reserver reservers[N];
+    struct sw_stored stored;
+    struct sw_err err = {0};
+    pinned_devices(&p);
+    sw_device_faulty_arm(p.devices[0], "pin", 1, -SW_EAGAIN, SW_FAULT_AT_ONCE);
+    sw_device_faulty_arm(p.devices[1], "pin", 1, -SW_EGPU, SW_FAULT_AT_ONCE);
+    pinned_open(&p, 8 * MIB, 0, 0);
+    for (int i = 0; i < N; i++)
+        reserver_start(&reservers[i], p.tier, MIB);
+    UNTIL(p.tier, s.n_waiting == N && s.growing);
+    sw_device_faulty_release(p.devices[0]);
+    for (int i = 0; i < N; i++) {
+        ck_assert_int_eq(reserver_end(&reservers[i]), -SW_EGPU);
+        ck_assert_int_eq(reservers[i].err.code, -SW_EGPU);
+        ck_assert_uint_gt(strlen(reservers[i].err.msg), 0);
+    }
+    UNTIL(p.tier, atomic_load(&p.n_failures) == 1);
+    ck_assert_uint_eq(count_slabs(), 0);
+    /* The next one tries again, and a second failure in a row is not told again. */
+    sw_device_faulty_arm(p.devices[1], "pin", 1, -SW_ENOMEM, SW_FAULT_AT_ONCE);
+    ck_assert_int_eq(p.tier->ops->reserve(p.tier, MIB, &stored, &err), -SW_ENOMEM);
+    ck_assert_int_eq(p.tier->ops->reserve(p.tier, MIB, &stored, &err), 0);
+    UNTIL(p.tier, atomic_load(&p.code) == 0);
+    ck_assert_uint_eq(atomic_load(&p.n_failures), 1);
+    p.tier->ops->release(p.tier, &stored);
+    /* But after a success it is news. */
+    sw_device_faulty_arm(p.devices[1], "pin", 1, -SW_EGPU, SW_FAULT_AT_ONCE);
+    ck_assert_int_eq(p.tier->ops->reserve(p.tier, 3 * MIB, &stored, &err), -SW_EGPU);
+    UNTIL(p.tier, atomic_load(&p.n_failures) == 2);
+    pinned_close(&p);
+}
+END_TEST
+
+START_TEST(test_a_failure_that_nobody_waits_for_is_not_tried_in_a_loop) {
+    struct pinned p;
+    struct sw_stored stored;
+    struct sw_err err = {0};
+    pinned_devices(&p);
+    sw_device_faulty_arm(p.devices[1], "pin", 2, -SW_EGPU, SW_FAULT_AT_ONCE);
+    pinned_open(&p, 8 * MIB, 6 * MIB, 0);
+    UNTIL(p.tier, atomic_load(&p.n_failures) == 1 && !s.growing);
+    ck_assert_uint_eq(atomic_load(&p.n_ready), 0);
+    ck_assert_uint_eq(stats_of(p.tier).backed_bytes, 2 * MIB);
+    /* What is there serves, and asks for no more. */
+    sw_device_faulty_arm(p.devices[1], "pin", 1, -SW_EGPU, SW_FAULT_AT_ONCE);
+    ck_assert_int_eq(p.tier->ops->reserve(p.tier, MIB, &stored, &err), 0);
+    p.tier->ops->release(p.tier, &stored);
+    ck_assert_uint_eq(stats_of(p.tier).backed_bytes, 2 * MIB);
+    ck_assert_int_eq(p.tier->ops->reserve(p.tier, 3 * MIB, &stored, &err), -SW_EGPU); /* meets the second one */
+    ck_assert_int_eq(p.tier->ops->reserve(p.tier, 3 * MIB, &stored, &err), 0);
+    UNTIL(p.tier, s.backed_bytes == 6 * MIB && atomic_load(&p.n_ready) == 1);
+    p.tier->ops->release(p.tier, &stored);
+    pinned_close(&p);
+}
+END_TEST
+
+static void *close_main(void *arg) {
+    struct sw_tier *tier = arg;
+    tier->ops->close(tier);
+    return NULL;
+}
+
+START_TEST(test_close_ends_a_growth_that_is_under_way) {
+    struct pinned p;
+    pthread_t closer;
+    pinned_devices(&p);
+    sw_device_faulty_arm(p.devices[_i], "pin", 2, -SW_EAGAIN, SW_FAULT_AT_ONCE);
+    pinned_open(&p, 64 * MIB, 64 * MIB, 0);
+    UNTIL(p.tier, s.n_slabs == 1 && s.growing);
+    ck_assert_int_eq(pthread_create(&closer, NULL, close_main, p.tier), 0);
+    (void)nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL); /* right in any order, better in this one */
+    sw_device_faulty_release(p.devices[_i]);
+    ck_assert_int_eq(pthread_join(closer, NULL), 0);
+    p.tier = NULL;
+    ck_assert_uint_eq(atomic_load(&p.n_failures), 0);
+    pinned_close(&p);
+}
+END_TEST
+
+START_TEST(test_what_a_frame_leaves_of_its_last_block_is_zero_once_committed) {
+    static const uint64_t lengths[] = {1, 4095, 4096, 4097, 100001};
+    struct sw_tier *tier = open_tier(2 * MIB, 0);
+    struct sw_stored stored;
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        ck_assert_int_eq(tier->ops->reserve(tier, 2 * MIB, &stored, NULL), 0);
+        memset(stored.extents[0].memory, 0x5E, 2 * MIB); /* a tenant's secret */
+        ck_assert_int_eq(tier->ops->commit(tier, &stored, NULL), 0);
+        tier->ops->release(tier, &stored);
+        ck_assert_int_eq(tier->ops->reserve(tier, lengths[i], &stored, NULL), 0);
+        const uint8_t *memory = stored.extents[0].memory;
+        ck_assert_uint_eq(stored.n_extents, 1);
+        memset(stored.extents[0].memory, 0xAA, lengths[i]);
+        ck_assert_int_eq(tier->ops->commit(tier, &stored, NULL), 0);
+        for (uint64_t at = 0; at < lengths[i]; at++)
+            ck_assert_msg(memory[at] == 0xAA, "byte %u of %u changed", (unsigned)at, (unsigned)lengths[i]);
+        for (uint64_t at = lengths[i]; at % 4096; at++)
+            ck_assert_msg(memory[at] == 0, "byte %u behind %u is not zero", (unsigned)at, (unsigned)lengths[i]);
+        tier->ops->release(tier, &stored);
+    }
+    tier->ops->close(tier);
+}
+END_TEST
+
+/* Whether a slab's mapping is left out of core dumps ("dd" in its flags). */
+static bool slab_is_not_dumped(void) {
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    char line[512];
+    bool in_slab = false, left_out = false;
+    ck_assert_ptr_nonnull(maps);
+    while (fgets(line, sizeof line, maps)) {
+        if (strstr(line, " rw-s ") || strstr(line, "-p "))
+            in_slab = strstr(line, "spillway-arena") != NULL;
+        left_out |= in_slab && strncmp(line, "VmFlags:", 8) == 0 && strstr(line, " dd");
+    }
+    (void)fclose(maps);
+    return left_out;
+}
+
+START_TEST(test_slabs_are_not_dumped_and_huge_only_if_the_system_has_some) {
+    unsigned long n_huge = 0;
+    FILE *pool = fopen("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "r");
+    struct sw_tier *tier = open_tier(6 * MIB, 6 * MIB);
+    if (pool) {
+        ck_assert_int_eq(fscanf(pool, "%lu", &n_huge), 1);
+        (void)fclose(pool);
+    }
+    UNTIL(tier, s.backed_bytes == 6 * MIB);
+    ck_assert(slab_is_not_dumped());
+    ck_assert_uint_eq(stats_of(tier).huge_bytes % (2 * MIB), 0);
+    ck_assert_uint_le(stats_of(tier).huge_bytes, n_huge ? 6 * MIB : 0);
+    tier->ops->close(tier);
 }
 END_TEST
 
@@ -250,7 +509,14 @@ int main(void) {
     tcase_add_test(tcase, test_a_frame_may_lie_in_many_pieces_and_keep_its_bytes);
     tcase_add_test(tcase, test_impossible_configurations_are_refused);
     tcase_add_test(tcase, test_memory_that_the_system_refuses_is_a_named_error);
-    tcase_add_test(tcase, test_each_device_pins_and_a_refusal_undoes_all);
+    tcase_add_test(tcase, test_open_waits_for_nothing_and_reservations_for_the_first_slab);
+    tcase_add_test(tcase, test_grows_ahead_of_demand);
+    tcase_add_test(tcase, test_a_reservation_that_waits_takes_what_is_given_back);
+    tcase_add_test(tcase, test_a_failed_growth_fails_who_waits_and_is_tried_again_on_demand);
+    tcase_add_test(tcase, test_a_failure_that_nobody_waits_for_is_not_tried_in_a_loop);
+    tcase_add_loop_test(tcase, test_close_ends_a_growth_that_is_under_way, 0, 2);
+    tcase_add_test(tcase, test_what_a_frame_leaves_of_its_last_block_is_zero_once_committed);
+    tcase_add_test(tcase, test_slabs_are_not_dumped_and_huge_only_if_the_system_has_some);
     tcase_add_test(tcase, test_threads_share_it_while_it_grows);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
