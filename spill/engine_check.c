@@ -89,6 +89,7 @@ void sw_engine_check(const struct sw_engine *engine) {
     SW_ASSERT(tally.regions == engine->regions.n_used && tally.regions <= engine->config.max_regions);
     engine->config.tier->ops->stats(engine->config.tier, &tier);
     SW_ASSERT(tier.used_bytes <= tier.backed_bytes && tier.backed_bytes <= tier.capacity_bytes);
+    SW_ASSERT(tier.largest_free_bytes <= tier.backed_bytes - tier.used_bytes && tier.huge_bytes <= tier.backed_bytes);
     /* Spills in flight hold more than the regions know of. */
     SW_ASSERT(tier.used_bytes >= tally.frame_bytes && tier.committed_frames >= tally.frames);
     SW_ASSERT(tally.ops > 0 || (tier.used_bytes == tally.frame_bytes && tier.committed_frames == tally.frames));

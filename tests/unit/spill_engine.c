@@ -97,6 +97,49 @@ START_TEST(test_keep_restores_again_and_drop_frees) {
 }
 END_TEST
 
+static const char secret[] = "another tenant's";
+
+/* Whether a region's frames, up to the ends of their last blocks, hold the secret. */
+static bool frames_hold_secret(struct sw_region_id id) {
+    struct sw_region *region;
+    ck_assert_int_eq(sw_region_find(&f.engine->regions, f.owner, id, &region, NULL), 0);
+    for (size_t i = 0; i < region->frames->n_chunks; i++)
+        for (unsigned e = 0; e < region->frames->stored[i].n_extents; e++) {
+            const struct sw_extent *extent = &region->frames->stored[i].extents[e];
+            if (memmem(extent->memory, (extent->bytes + 4095) / 4096 * 4096, secret, strlen(secret)))
+                return true;
+        }
+    return false;
+}
+
+START_TEST(test_bytes_of_another_tenant_are_neither_stored_nor_restored) {
+    static const size_t sizes[] = {0, 1, 15, 100, 4000, 4097, 70000, 200000};
+    struct sw_memory theirs = sw_memory_new(400000), from = sw_memory_new(200000), to = sw_memory_new(210000);
+    struct sw_test_op op;
+    fill(&theirs, SW_CONTENT_RANDOM, 1); /* stored as it is, so that the secret is in the arena and in every slot */
+    for (size_t at = 0; at < theirs.bytes; at += 1000)
+        memcpy(theirs.data + at, secret, strlen(secret));
+    fill(&from, SW_CONTENT_MIXED, 2);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        ck_assert_int_eq(sw_fixture_spill(&f, &theirs, 0, theirs.bytes, &op), 0);
+        ck_assert_uint_ge(op.outcome.stored_bytes, theirs.bytes);
+        ck_assert(frames_hold_secret(op.id));
+        sw_fixture_close_owner(&f, f.owner);
+        ck_assert_int_eq(sw_owner_open(f.engine, &f.owner, NULL), 0);
+        memset(to.data, 0, to.bytes);
+        ck_assert_int_eq(sw_fixture_spill(&f, &from, 0, sizes[i], &op), 0);
+        ck_assert_msg(!frames_hold_secret(op.id), "stored with %zu bytes", sizes[i]);
+        ck_assert_int_eq(sw_fixture_restore(&f, op.id, &to, 0, to.bytes, false, &op), 0);
+        ck_assert(memcmp(to.data, from.data, sizes[i]) == 0);
+        for (size_t at = sizes[i]; at < to.bytes; at++)
+            ck_assert_msg(to.data[at] == 0, "byte %zu behind %zu was written", at, sizes[i]);
+    }
+    sw_memory_free(&theirs);
+    sw_memory_free(&from);
+    sw_memory_free(&to);
+}
+END_TEST
+
 /* Stored bytes of a region's last four chunks. */
 static uint64_t last_frames(struct sw_region_id id) {
     struct sw_region *region;
@@ -488,6 +531,7 @@ int main(void) {
     tcase_add_test(tcase, test_every_size_comes_back);
     tcase_add_test(tcase, test_text_shrinks_and_the_books_say_so);
     tcase_add_test(tcase, test_keep_restores_again_and_drop_frees);
+    tcase_add_test(tcase, test_bytes_of_another_tenant_are_neither_stored_nor_restored);
     tcase_add_test(tcase, test_drifting_content_is_retrained);
     tcase_add_test(tcase, test_refusals_name_what_is_wrong);
     tcase_add_test(tcase, test_an_event_on_the_host_is_not_supported);

@@ -5,6 +5,7 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,6 +121,122 @@ START_TEST(test_random_operations_match_a_bitmap) {
 }
 END_TEST
 
+/* ---- an arena of a GiB, frames of one block to 64 MiB ---- */
+
+enum { BIG_SLABS = 4, BIG_SLAB_BLOCKS = 1 << 16, BIG_BLOCKS = BIG_SLABS * BIG_SLAB_BLOCKS, BIG_CHAINS = 1 << 15 };
+
+/* Which blocks are taken, a byte for each; compared with these in one go, since a million operations touch billions. */
+static uint8_t big_taken[BIG_BLOCKS], all_taken[BIG_SLAB_BLOCKS];
+static const uint8_t none_taken[BIG_SLAB_BLOCKS];
+
+static void big_mark(const struct sw_run *runs, uint64_t want, unsigned n_runs, bool value) {
+    uint64_t total = 0;
+    unsigned n = 0;
+    for (; runs; runs = runs->next, n++) {
+        REQUIRE(runs->first / BIG_SLAB_BLOCKS == (runs->first + runs->count - 1) / BIG_SLAB_BLOCKS);
+        REQUIRE(memcmp(big_taken + runs->first, value ? none_taken : all_taken, runs->count) == 0);
+        memset(big_taken + runs->first, value, runs->count);
+        total += runs->count;
+    }
+    REQUIRE(total == want && n == n_runs);
+}
+
+/* The model's free stretches agree with the allocator's, which shows that neighbours were joined. */
+static void big_compare(const struct sw_extents *x) {
+    unsigned n = 0, length = 0, longest = 0;
+    for (unsigned i = 0; i < BIG_BLOCKS; i++) {
+        if (i % BIG_SLAB_BLOCKS == 0)
+            length = 0;
+        length = big_taken[i] ? 0 : length + 1;
+        n += length == 1;
+        longest = length > longest ? length : longest;
+    }
+    REQUIRE(n == x->n_free_runs);
+    REQUIRE(longest == sw_extents_longest(x));
+}
+
+/* Mostly small, seldom as large as a chunk's frame: every power of two is as likely as the other. */
+static unsigned big_want(void) {
+    const unsigned power = 1u << random_below(15);
+    return power + random_below(power);
+}
+
+struct big {
+    struct sw_extents x;
+    struct {
+        struct sw_run *runs;
+        unsigned count, n_runs;
+    } chains[BIG_CHAINS];
+    unsigned n_chains, most_pieces;
+    uint64_t used, takes, pieces, refusals;
+};
+
+static void big_take(struct big *b) {
+    const unsigned want = big_want();
+    const uint64_t longest = sw_extents_longest(&b->x);
+    const unsigned n_free_runs = b->x.n_free_runs;
+    struct sw_run *runs;
+    unsigned n_runs;
+    int rc = sw_extents_take(&b->x, want, &runs, &n_runs);
+    if (want > BIG_BLOCKS - b->used) {
+        REQUIRE(rc == -SW_ENOSPACE);
+        b->refusals++;
+        return;
+    }
+    REQUIRE(rc == 0);
+    REQUIRE((n_runs == 1) == (longest >= want)); /* in one piece whenever one is long enough */
+    REQUIRE(n_runs <= n_free_runs);
+    for (const struct sw_run *run = runs; run->next && run->next->next; run = run->next)
+        REQUIRE(run->count >= run->next->count); /* longest first: no fewer pieces would do */
+    big_mark(runs, want, n_runs, true);
+    b->chains[b->n_chains].runs = runs;
+    b->chains[b->n_chains].count = want;
+    b->chains[b->n_chains++].n_runs = n_runs;
+    b->used += want;
+    b->takes++;
+    b->pieces += n_runs;
+    b->most_pieces = n_runs > b->most_pieces ? n_runs : b->most_pieces;
+}
+
+static void big_give(struct big *b, unsigned i) {
+    big_mark(b->chains[i].runs, b->chains[i].count, b->chains[i].n_runs, false);
+    sw_extents_give(&b->x, b->chains[i].runs);
+    b->used -= b->chains[i].count;
+    b->chains[i] = b->chains[--b->n_chains];
+}
+
+START_TEST(test_a_million_frames_of_all_sizes) {
+    static struct big b;
+    const char *env = getenv("SW_TEST_OPS");
+    const unsigned long operations = env ? strtoul(env, NULL, 10) : 1000000;
+    const long live = sw_alloc_live();
+    memset(all_taken, 1, sizeof all_taken);
+    sw_extents_init(&b.x);
+    for (unsigned i = 0; i < BIG_SLABS; i++)
+        ck_assert_int_eq(sw_extents_add(&b.x, i * BIG_SLAB_BLOCKS, BIG_SLAB_BLOCKS, NULL), 0);
+    for (unsigned long op = 0; op < operations; op++) {
+        const bool filling = (op / 20000) % 2 == 0;
+        if (b.n_chains == 0 || (b.n_chains < BIG_CHAINS && random_below(10) < (filling ? 7u : 4u)))
+            big_take(&b);
+        else
+            big_give(&b, random_below(b.n_chains));
+        REQUIRE(b.x.free_blocks == BIG_BLOCKS - b.used);
+        if (op % 4096 == 0)
+            big_compare(&b.x);
+    }
+    (void)printf("%llu frames in %.2f pieces, %u at most; %llu refused for want of space\n",
+                 (unsigned long long)b.takes, (double)b.pieces / (double)b.takes, b.most_pieces,
+                 (unsigned long long)b.refusals);
+    ck_assert_uint_gt(b.refusals, b.takes / 1000); /* it was full */
+    ck_assert_uint_gt(b.most_pieces, 10);          /* and fragmented */
+    while (b.n_chains > 0)
+        big_give(&b, b.n_chains - 1);
+    ck_assert_uint_eq(b.x.n_free_runs, BIG_SLABS);
+    sw_extents_fini(&b.x);
+    ck_assert_int_eq(sw_alloc_live(), live);
+}
+END_TEST
+
 START_TEST(test_fills_to_the_last_block_although_fragmented) {
     struct sw_extents x;
     struct sw_run *single[N_BLOCKS], *rest;
@@ -164,6 +281,7 @@ int main(void) {
     TCase *tcase = tcase_create("extents");
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, test_random_operations_match_a_bitmap);
+    tcase_add_test(tcase, test_a_million_frames_of_all_sizes);
     tcase_add_test(tcase, test_fills_to_the_last_block_although_fragmented);
     tcase_add_test(tcase, test_failed_allocation_changes_nothing);
     suite_add_tcase(suite, tcase);
