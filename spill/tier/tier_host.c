@@ -14,6 +14,7 @@
 #include "spill/tier/extents.h"
 #include "spill/tier/fresh.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -91,19 +92,17 @@ static int slab_pin(struct tier_host *t, struct slab *slab, struct sw_err *err) 
     return 0;
 }
 
-static int slab_new(struct tier_host *t, size_t bytes, struct slab **ret, struct sw_err *err) {
+static struct slab *slab_new(struct tier_host *t, size_t bytes, struct sw_err *err) {
     struct slab *slab = sw_alloc(sizeof *slab);
-    if (!slab)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an arena slab");
-    int rc = sw_fresh_init(&slab->memory, bytes, err);
-    if (!rc)
-        rc = slab_pin(t, slab, err);
-    if (rc) {
-        slab_free(t, slab);
-        return rc;
+    if (!slab) {
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an arena slab");
+        return NULL;
     }
-    *ret = slab;
-    return 0;
+    if (sw_fresh_init(&slab->memory, bytes, err) || slab_pin(t, slab, err)) {
+        slab_free(t, slab);
+        return NULL;
+    }
+    return slab;
 }
 
 /* ---- growth; all of it with the lock held unless said otherwise ---- */
@@ -144,26 +143,25 @@ static void report(struct tier_host *t, enum reported what) {
 static void grow(struct tier_host *t) {
     const uint64_t left = t->config.capacity_bytes - t->backed_bytes;
     const size_t bytes = (size_t)(left < t->config.slab_bytes ? left : t->config.slab_bytes);
-    struct slab *slab = NULL;
     struct sw_err err = {0};
     t->growing = true;
     (void)pthread_mutex_unlock(&t->lock);
-    int rc = slab_new(t, bytes, &slab, &err);
+    struct slab *slab = slab_new(t, bytes, &err);
     (void)pthread_mutex_lock(&t->lock);
-    if (!rc && slab_add(t, slab, &err)) {
+    if (slab && slab_add(t, slab, &err)) {
         (void)pthread_mutex_unlock(&t->lock);
         slab_free(t, slab);
         (void)pthread_mutex_lock(&t->lock);
-        rc = -SW_ENOMEM;
+        slab = NULL;
     }
     t->growing = false;
-    if (rc) {
+    if (!slab) {
         t->failure = err;
         t->n_failures++;
         t->resting = true;
     }
     (void)pthread_cond_broadcast(&t->changed);
-    if (rc && !t->stop)
+    if (!slab && !t->stop)
         report(t, REPORTED_FAILURE);
 }
 
@@ -190,12 +188,12 @@ static int await_room(struct tier_host *t, uint64_t n_blocks, struct sw_err *err
     int rc = 0;
     t->demand_blocks += n_blocks;
     while (!rc && t->extents.free_blocks < n_blocks) {
-        uint64_t possible = t->extents.free_blocks + (t->config.capacity_bytes - t->backed_bytes) / BLOCK_BYTES;
+        const uint64_t unbacked = (t->config.capacity_bytes - t->backed_bytes) / BLOCK_BYTES,
+                       possible = t->extents.free_blocks + unbacked;
         if (possible < n_blocks) {
             rc = sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST,
-                            "host tier is full: %llu bytes wanted, %llu of %llu free",
-                            (unsigned long long)(n_blocks * BLOCK_BYTES), (unsigned long long)(possible * BLOCK_BYTES),
-                            (unsigned long long)t->config.capacity_bytes);
+                            "host tier is full: %" PRIu64 " bytes wanted, %" PRIu64 " of %" PRIu64 " free",
+                            n_blocks * BLOCK_BYTES, possible * BLOCK_BYTES, t->config.capacity_bytes);
         } else if (t->n_failures != failures) {
             rc = t->failure.code;
             if (err)

@@ -1,9 +1,9 @@
 /* How long the arena's allocator takes, and into how many pieces it cuts frames, when the arena has been fragmented:
  * bench_extents [GIB]
  *
- * Fills an arena with small frames (4 to 64 KiB), gives every second one back in random order, and takes frames of 27
- * MiB, a string column's chunk on an H200, until nothing is left. Best case (an empty arena) and worst case (single
- * free blocks) beside it. */
+ * Fills an arena with small frames (4 to 64 KiB), gives a random half of them back, and takes frames of 27 MiB, a
+ * string column's chunk on an H200, until no more fit. Beside it the best case, an empty arena, and one of single
+ * blocks. */
 #include "spill/tier/extents.h"
 #include "base/alloc.h"
 #include "base/assert.h"
@@ -16,101 +16,96 @@
 
 enum { BLOCKS_PER_GIB = 1 << 18, SLAB_BLOCKS = 1 << 16, FRAME_BLOCKS = 6912 };
 
-struct chains {
-    struct sw_run **runs;
+struct frame {
+    struct sw_run *runs;
+    uint64_t ns; /* that taking it took */
+};
+
+struct frames {
+    struct frame *all;
     size_t n;
 };
 
-static void fill(struct sw_extents *x, struct chains *chains, uint64_t most_blocks) {
+static void fill(struct sw_extents *x, struct frames *frames, uint64_t most_blocks) {
     uint64_t seed = 1;
     unsigned n_runs;
-    chains->n = 0;
-    while (x->free_blocks >= most_blocks) {
-        const uint64_t count = 1 + sw_random(&seed) % most_blocks;
-        SW_ASSERT(sw_extents_take(x, count, &chains->runs[chains->n], &n_runs) == 0);
-        chains->n++;
-    }
+    while (x->free_blocks >= most_blocks)
+        SW_ASSERT(sw_extents_take(x, 1 + sw_random(&seed) % most_blocks, &frames->all[frames->n++].runs, &n_runs) == 0);
 }
 
-/* Every second one goes, in random order; the others come to the front. */
-static void give_half(struct sw_extents *x, struct chains *chains) {
-    struct sw_run **gone = chains->runs + chains->n / 2;
-    const size_t n_gone = chains->n - chains->n / 2;
+/* Gives half of them back: a shuffle decides which, and in which order. */
+static void give_half(struct sw_extents *x, struct frames *frames) {
+    const size_t n_kept = frames->n / 2;
     uint64_t seed = 2;
-    for (size_t i = 0; i < chains->n / 2; i++) { /* even ones to the front, odd ones to the end */
-        struct sw_run *run = chains->runs[i];
-        const size_t other = (size_t)(sw_random(&seed) % n_gone);
-        if (i % 2) {
-            chains->runs[i] = gone[other];
-            gone[other] = run;
-        }
+    for (; frames->n > n_kept; frames->n--) {
+        const size_t i = (size_t)(sw_random(&seed) % frames->n);
+        sw_extents_give(x, frames->all[i].runs);
+        frames->all[i] = frames->all[frames->n - 1];
     }
-    for (size_t i = 0; i < n_gone; i++)
-        sw_extents_give(x, gone[i]);
-    chains->n /= 2;
 }
 
-static int by_size(const void *a, const void *b) {
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
+static int by_time(const void *a, const void *b) {
+    const struct frame *x = a, *y = b;
+    return x->ns < y->ns ? -1 : x->ns > y->ns;
 }
 
 static void measure(struct sw_extents *x, const char *name) {
-    const uint64_t most = x->free_blocks / FRAME_BLOCKS, n_free_runs = x->n_free_runs;
-    struct sw_run **runs = sw_alloc_array(most, sizeof *runs);
-    uint64_t *ns = sw_alloc_array(most, sizeof *ns), pieces = 0, total_us = sw_clock_us();
+    const uint64_t n_free_runs = x->n_free_runs;
+    struct frames frames = {.n = (size_t)(x->free_blocks / FRAME_BLOCKS)};
+    uint64_t pieces = 0, take_ns = 0;
     unsigned most_pieces = 0;
-    SW_ASSERT(runs && ns && most > 0);
-    for (uint64_t i = 0; i < most; i++) {
+    frames.all = sw_alloc_array(frames.n, sizeof frames.all[0]);
+    SW_ASSERT(frames.all && frames.n > 0);
+    for (size_t i = 0; i < frames.n; i++) {
         struct timespec from, to;
         unsigned n;
         (void)clock_gettime(CLOCK_MONOTONIC, &from);
-        SW_ASSERT(sw_extents_take(x, FRAME_BLOCKS, &runs[i], &n) == 0);
+        SW_ASSERT(sw_extents_take(x, FRAME_BLOCKS, &frames.all[i].runs, &n) == 0);
         (void)clock_gettime(CLOCK_MONOTONIC, &to);
-        ns[i] = (uint64_t)((to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec);
+        frames.all[i].ns = (uint64_t)((to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec);
+        take_ns += frames.all[i].ns;
         pieces += n;
         most_pieces = n > most_pieces ? n : most_pieces;
     }
-    total_us = sw_clock_us() - total_us;
     uint64_t give_us = sw_clock_us();
-    for (uint64_t i = 0; i < most; i++)
-        sw_extents_give(x, runs[i]);
+    for (size_t i = 0; i < frames.n; i++)
+        sw_extents_give(x, frames.all[i].runs);
     give_us = sw_clock_us() - give_us;
-    qsort(ns, most, sizeof *ns, by_size);
-    (void)printf("%-12s %10" PRIu64 " %7" PRIu64 " %9.1f %7u %10.1f %10.1f %10.1f %10.1f\n", name, n_free_runs, most,
-                 (double)pieces / (double)most, most_pieces, (double)ns[most / 2] / 1e3, (double)ns[most - 1] / 1e3,
-                 (double)total_us / 1e3, (double)give_us / 1e3);
-    sw_free(runs);
-    sw_free(ns);
+    qsort(frames.all, frames.n, sizeof frames.all[0], by_time);
+    const struct frame *median = &frames.all[frames.n / 2], *slowest = &frames.all[frames.n - 1];
+    (void)printf("%-12s %10" PRIu64 " %7zu %9.1f %7u %10.1f %9.1f %10.1f %10.1f\n", name, n_free_runs, frames.n,
+                 (double)pieces / (double)frames.n, most_pieces, (double)median->ns / 1e3, (double)slowest->ns / 1e3,
+                 (double)take_ns / 1e6, (double)give_us / 1e3);
+    sw_free(frames.all);
 }
 
 static void run(uint64_t n_slabs, const char *name, uint64_t most_blocks) {
     struct sw_extents x;
-    struct chains chains = {.runs = sw_alloc_array(n_slabs * SLAB_BLOCKS, sizeof *chains.runs)};
-    SW_ASSERT(chains.runs);
+    struct frames frames = {.all = sw_alloc_array((size_t)n_slabs * SLAB_BLOCKS, sizeof frames.all[0])};
+    SW_ASSERT(frames.all);
     sw_extents_init(&x);
     for (uint64_t i = 0; i < n_slabs; i++)
         SW_ASSERT(sw_extents_add(&x, i * SLAB_BLOCKS, SLAB_BLOCKS, NULL) == 0);
     if (most_blocks) {
-        fill(&x, &chains, most_blocks);
-        give_half(&x, &chains);
+        fill(&x, &frames, most_blocks);
+        give_half(&x, &frames);
     }
     measure(&x, name);
-    while (chains.n > 0)
-        sw_extents_give(&x, chains.runs[--chains.n]);
+    while (frames.n > 0)
+        sw_extents_give(&x, frames.all[--frames.n].runs);
     sw_extents_fini(&x);
-    sw_free(chains.runs);
+    sw_free(frames.all);
 }
 
 int main(int argc, char **argv) {
-    const uint64_t gib = argc > 1 ? strtoull(argv[1], NULL, 10) : 32;
+    const uint64_t gib = argc > 1 ? strtoull(argv[1], NULL, 10) : 16;
     if (gib < 1 || gib > 4096) {
         (void)fprintf(stderr, "usage: bench_extents [GIB]\n");
         return 2;
     }
     const uint64_t n_slabs = gib * BLOCKS_PER_GIB / SLAB_BLOCKS;
     (void)printf("arena of %" PRIu64 " GiB; frames of %d blocks\n"
-                 "fragments     free runs  frames    pieces    most  take us: median   max    all, ms   give, ms\n",
+                 "fragments     free runs  frames    pieces    most  median, us   max, us  takes, ms  gives, ms\n",
                  gib, FRAME_BLOCKS);
     run(n_slabs, "none", 0);
     run(n_slabs, "1-16 blocks", 16);

@@ -24,7 +24,7 @@ static void add_slabs(struct sw_extents *x) {
     sw_extents_init(x);
     memset(taken, 0, sizeof taken);
     for (unsigned i = 0; i < N_SLABS; i++)
-        ck_assert_int_eq(sw_extents_add(x, i * SLAB_BLOCKS, SLAB_BLOCKS, &slab_tags[i]), 0);
+        ck_assert_int_eq(sw_extents_add(x, (uint64_t)i * SLAB_BLOCKS, SLAB_BLOCKS, &slab_tags[i]), 0);
 }
 
 /* Length of the shortest free stretch of the bitmap that holds n, 0 if none does; stretches end with their slab. */
@@ -213,7 +213,7 @@ START_TEST(test_a_million_frames_of_all_sizes) {
     memset(all_taken, 1, sizeof all_taken);
     sw_extents_init(&b.x);
     for (unsigned i = 0; i < BIG_SLABS; i++)
-        ck_assert_int_eq(sw_extents_add(&b.x, i * BIG_SLAB_BLOCKS, BIG_SLAB_BLOCKS, NULL), 0);
+        ck_assert_int_eq(sw_extents_add(&b.x, (uint64_t)i * BIG_SLAB_BLOCKS, BIG_SLAB_BLOCKS, NULL), 0);
     for (unsigned long op = 0; op < operations; op++) {
         const bool filling = (op / 20000) % 2 == 0;
         if (b.n_chains == 0 || (b.n_chains < BIG_CHAINS && random_below(10) < (filling ? 7u : 4u)))
