@@ -102,6 +102,8 @@ static struct slab *slab_new(struct tier_host *t, size_t bytes, struct sw_err *e
         slab_free(t, slab);
         return NULL;
     }
+    sw_log(SW_LOG_DEBUG, "tier.grow", "tier=host slab_bytes=%zu pages=%s", bytes,
+           slab->memory.huge ? "hugetlb" : "shmem");
     return slab;
 }
 
@@ -121,8 +123,6 @@ static int slab_add(struct tier_host *t, struct slab *slab, struct sw_err *err) 
     t->n_slabs++;
     t->backed_bytes += bytes;
     t->huge_bytes += slab->memory.huge ? bytes : 0;
-    sw_log(SW_LOG_DEBUG, "tier.grow", "tier=host slab_bytes=%zu pages=%s backed_bytes=%llu", bytes,
-           slab->memory.huge ? "hugetlb" : "shmem", (unsigned long long)t->backed_bytes);
     return 0;
 }
 

@@ -284,6 +284,39 @@ START_TEST(arena_full) {
 }
 END_TEST
 
+START_TEST(arena_that_cannot_grow_for_a_while) {
+    static const char *const options[] = {"host_tier_initial_bytes=4 MiB", "host_tier_ahead_pct=0", NULL};
+    enum { BYTES = 6 * 1000 * 1000 };
+    struct sw_sound before;
+    struct sw_wire wire;
+    struct sw_region_id id;
+    struct rlimit limit;
+    start(options);
+    sw_sound_take(&daemon_process, &before);
+    sw_wire_open(&wire, daemon_process.socket);
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_RANDOM, 1, F_SEAL_SHRINK);
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
+    ck_assert_int_eq(prlimit(daemon_process.pid, RLIMIT_FSIZE, NULL, &limit), 0);
+    const rlim_t soft = limit.rlim_cur;
+    limit.rlim_cur = 1 << 20; /* less than a slab */
+    ck_assert_int_eq(prlimit(daemon_process.pid, RLIMIT_FSIZE, &limit, NULL), 0);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &id), -SW_ENOMEM);
+    ck_assert(sw_wire_memfd_holds(fd, BYTES, SW_CONTENT_RANDOM, 1));
+    ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "event=tier.grow_failed name=ENOMEM"), 1);
+    ck_assert_ptr_null(sw_sound_round_trip(&daemon_process, 300000, 8)); /* what is there serves on */
+    limit.rlim_cur = soft;
+    ck_assert_int_eq(prlimit(daemon_process.pid, RLIMIT_FSIZE, &limit, NULL), 0);
+    ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &id), 0);
+    (void)close(fd);
+    sw_wire_close(&wire);
+    ck_sound(&before);
+    while (sw_test_daemon_logged(&daemon_process, "event=tier.ready ") < 2) /* at the start, and again */
+        sleep_us(5000);
+    ck_stops();
+}
+END_TEST
+
 /* ---- start and stop ---------------------------------------------------------------------------------------------- */
 
 START_TEST(two_daemons_on_one_socket) {
@@ -414,6 +447,7 @@ int main(void) {
     tcase_add_test(tests, no_descriptor_left_to_accept_with);
     tcase_add_test(tests, descriptors_are_shared_out);
     tcase_add_test(tests, arena_full);
+    tcase_add_test(tests, arena_that_cannot_grow_for_a_while);
     tcase_add_test(tests, two_daemons_on_one_socket);
     tcase_add_test(tests, stale_and_foreign_socket_files);
     tcase_add_test(tests, stopped_in_mid_spill);

@@ -121,7 +121,7 @@ START_TEST(test_random_operations_match_a_bitmap) {
 }
 END_TEST
 
-/* ---- an arena of a GiB, frames of one block to 64 MiB ---- */
+/* ---- an arena of a GiB, frames of one block to 128 MiB ---- */
 
 enum { BIG_SLABS = 4, BIG_SLAB_BLOCKS = 1 << 16, BIG_BLOCKS = BIG_SLABS * BIG_SLAB_BLOCKS, BIG_CHAINS = 1 << 15 };
 
