@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* Descriptors that are not a session's memories: the daemon's own (standard streams, loop, driver) and
- * those of a packet that is being looked at. */
+/* Descriptors that are not a session's memories: the daemon's own (standard streams, loop, driver) and those of a
+ * packet that is being looked at. */
 enum { RESERVED_FDS = 256 + SW_PROTO_MAX_FDS, LEAST_FDS = 128 };
 
 struct sw_daemon {

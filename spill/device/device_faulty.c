@@ -64,7 +64,7 @@ static int fate(struct device_faulty *f, int operation, int slot, struct sw_err 
         rc = 1;
     else if (f->countdown[operation] > 0 && --f->countdown[operation] == 0) {
         f->lost = f->lost || f->code[operation] == -SW_EGPULOST;
-        f->pin_hangs = operation == OP_PIN && f->code[operation] == -SW_EAGAIN;
+        f->pin_hangs = f->pin_hangs || (operation == OP_PIN && f->code[operation] == -SW_EAGAIN);
         rc = f->code[operation];
         if (f->fault[operation] != SW_FAULT_AT_ONCE && slot >= 0) {
             f->pending[slot] = f->code[operation];

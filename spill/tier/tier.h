@@ -44,7 +44,7 @@ struct sw_tier_ops {
     /* Room for a frame of `bytes`; the first extent holds at least min(bytes, 4096) bytes. What the room held before is
      * undefined: the whole frame must be written before commit.
      * Waits while the tier grows, if there is too little yet. errors: -SW_ENOSPACE (bound reached; nothing is
-     * reserved), -SW_ENOMEM, -SW_EGPU (making or pinning more memory failed). thread: any. */
+     * reserved), -SW_ENOMEM, those of pin() (making or pinning more memory failed). thread: any. */
     int (*reserve)(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err);
     /* The frame is complete in its extents and from now on counts as stored; what its last block has beyond it is
      * zero. thread: any. */
