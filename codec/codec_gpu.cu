@@ -103,6 +103,10 @@ int sw_gpu_codec_init(struct sw_err *err) {
     return rc;
 }
 
+uint32_t sw_gpu_full_segments(void) {
+    return sw_gpu_processors() * SW_WARP;
+}
+
 size_t sw_gpu_encode_scratch_bytes(uint64_t in_bytes) {
     size_t most = 0;
     for (unsigned log2 = 8; log2 <= 10; log2++) {
@@ -179,9 +183,8 @@ int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_fram
                           layout->n_tiles);
     if ((uintptr_t)d_frame % SW_FRAME_ALIGN)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "frame is not aligned to %d", SW_FRAME_ALIGN);
-    int rc = sw_gpu_check(cudaMemsetAsync(d_result, 0, sizeof *d_result, stream), err, "cudaMemsetAsync");
-    if (rc < 0 || !n_tiles)
-        return rc;
+    if (!n_tiles)
+        return 0;
     struct sw_gpu_decode_job job = {layout, (const uint8_t *)d_frame, first_tile, n_tiles, (uint8_t *)d_out, d_result,
                                     stream};
     codecs[layout->codec].decode(&job);

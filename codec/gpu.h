@@ -19,9 +19,10 @@ extern "C" {
 
 struct CUstream_st;
 
+/* Lies in memory that the GPU can write to: its own, or page-locked memory of the host, which saves the copy. */
 struct sw_gpu_result {
     uint64_t frame_bytes; /* encode: bytes of the frame */
-    uint32_t bad_tiles;   /* decode: tiles that were invalid or failed their hash; 0 is success */
+    uint32_t bad_tiles;   /* decode: tiles that were invalid or failed their hash are added; encode sets 0 */
     uint32_t codec;       /* encode: enum sw_codec_id of the frame */
 };
 
@@ -37,6 +38,9 @@ struct sw_gpu_plan {
 /* One-time set-up of kernel attributes for the current device. errors: -SW_ENOTSUP if its shared memory is too small
  * (below 100 KiB per block), -SW_EGPU. */
 int sw_gpu_codec_init(struct sw_err *err);
+
+/* Segments that it takes to give every multiprocessor of the current device a full warp's work. */
+uint32_t sw_gpu_full_segments(void);
 
 /* Device scratch that one encode of up to in_bytes needs, whatever the plan; bounded, however large in_bytes is. */
 size_t sw_gpu_encode_scratch_bytes(uint64_t in_bytes);
@@ -65,8 +69,9 @@ int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64
                         struct CUstream_st *stream, struct sw_err *err);
 
 /* Decodes tiles [first_tile, first_tile + n_tiles) of a frame to d_out (the first tile's first byte) and verifies their
- * hashes. layout: parsed by sw_frame_parse() from the same frame on the host. d_out holds the tiles' bytes exactly.
- * The frame is not trusted: nothing outside d_frame[0..layout->frame_bytes) is read, nothing outside d_out written. */
+ * hashes; result->bad_tiles must be 0 before, and still is on success. layout: parsed by sw_frame_parse() from the same
+ * frame on the host. d_out holds the tiles' bytes exactly. The frame is not trusted: nothing outside
+ * d_frame[0..layout->frame_bytes) is read, nothing outside d_out written. */
 int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_frame, uint32_t first_tile,
                         uint32_t n_tiles, void *d_out, struct sw_gpu_result *d_result, struct CUstream_st *stream,
                         struct sw_err *err);

@@ -43,6 +43,7 @@ struct sw_job {
     struct sw_job_mem *mem;
     uint64_t offset, bytes; /* range in the memory */
     bool has_event, unmap_after;
+    const void *plan_key; /* where the bytes come from: see plan_cache.h */
     uint8_t event[SW_MEM_HANDLE_BYTES];
     /* Spill, pack: made by the worker, NULL after a failure; restore: the region's, read only; unpack: the region's. */
     struct sw_frames *frames;
@@ -62,6 +63,7 @@ struct sw_job {
     size_t n_dealt, n_encoded, n_done;
     unsigned plan_number, n_retrained;
     bool resample;
+    bool plan_is_cached; /* the plan was made for another region */
     struct sw_plan plan;
     struct sw_job_in_place {
         size_t n_ordered;      /* pack: chunks whose frames have a place, the first ones */

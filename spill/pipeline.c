@@ -142,6 +142,16 @@ static uint64_t rest_offset(const struct sw_job *job) {
     return job->offset + (job->bytes - rest_bytes(job));
 }
 
+/* A region of one chunk is encoded by the plan of the one before it from the same place, if there is one. */
+static void try_cached_plan(struct sw_pipeline *p, struct sw_job *job) {
+    if (!sw_job_encodes(job->kind) || job->frames->n_chunks != 1 ||
+        !sw_plan_cache_use(&p->plans, job->plan_key, &job->plan))
+        return;
+    job->plan_is_cached = true;
+    job->planned_us = sw_clock_us();
+    job_set_phase(p, job, SW_PHASE_ENCODING);
+}
+
 /* Waits for the client's event and has a plan made for what is still to be spilled. */
 static void prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
     const struct sw_device_ops *ops = p->device->ops;
@@ -154,7 +164,7 @@ static void prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
     job->resample = false;
     if (slot->waits_for_client)
         rc = ops->wait_event(p->device, s, job->event, &err);
-    if (!rc && sw_job_encodes(job->kind) && rest_bytes(job) > 0)
+    if (!rc && sw_job_encodes(job->kind) && rest_bytes(job) > 0 && !job->plan_is_cached)
         rc = ops->make_plan(p->device, s, job->mem->mapping, rest_offset(job), rest_bytes(job), &err);
     if (rc)
         slot_fail(p, slot, &err);
@@ -163,10 +173,11 @@ static void prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
 static void prepared(struct sw_pipeline *p, const struct sw_slot *slot) {
     struct sw_job *job = slot->job;
     uint64_t rest = rest_bytes(job);
-    if (sw_job_encodes(job->kind) && rest > 0) {
+    if (sw_job_encodes(job->kind) && rest > 0 && !job->plan_is_cached) {
         job->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
+        sw_plan_cache_put(&p->plans, job->plan_key, &job->plan);
         job->plan_number++;
-        if (job->plan_number == 1) {
+        if (job->plan_number == 1 && atomic_load(&job->phase) == SW_PHASE_STAGING) {
             job->planned_us = sw_clock_us();
             job_set_phase(p, job, SW_PHASE_ENCODING);
         }
@@ -180,6 +191,10 @@ static void encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *j
     sw_slot_take(p, slot, SW_SLOT_ENCODING, job);
     slot->chunk = job->n_dealt++;
     slot->plan_number = job->plan_number;
+    if (job->plan.codec == SW_CODEC_V5T)
+        job->plan.segment_log2 =
+            sw_policy_segment_log2(job->frames->n_chunks > 1 ? job->frames->chunk_bytes : job->bytes,
+                                   p->device->ops->info(p->device)->full_segments, job->plan.segment_log2);
     if (p->device->ops->encode(p->device, sw_slot_index(p, slot), &job->plan, job->mem->mapping, offset,
                                sw_frames_chunk_bytes(job->frames, slot->chunk), &err))
         slot_fail(p, slot, &err);
@@ -232,9 +247,24 @@ int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct
     return rc;
 }
 
+/* The plan of another region does not suit this one: has one made. */
+static void replan(struct sw_pipeline *p, struct sw_slot *slot) {
+    struct sw_job *job = slot->job;
+    sw_plan_cache_forget(&p->plans, job->plan_key);
+    job->plan_is_cached = false;
+    job->resample = true;
+    job->n_dealt = 0;
+    sw_slot_give(p, slot);
+}
+
 static void encoded(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_slot_result *result) {
     struct sw_err err = {0};
     slot->frame = result->frame;
+    if (slot->job->plan_is_cached && sw_policy_plan_is_stale(slot->job->plan.expected_ratio, slot->frame.raw_bytes,
+                                                             slot->frame.frame_bytes - slot->frame.data_offset)) {
+        replan(p, slot);
+        return;
+    }
     note_encoded(p, slot);
     if (slot->job->kind == SW_JOB_PACK) {
         sw_in_place_encoded(p, slot);
@@ -361,7 +391,8 @@ static void serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *jo
             sw_pipeline_fail(p, job, &err);
             return;
         }
-        if (job->has_event || (sw_job_encodes(job->kind) && job->bytes > 0)) {
+        try_cached_plan(p, job);
+        if (job->has_event || (sw_job_encodes(job->kind) && job->bytes > 0 && !job->plan_is_cached)) {
             prepare(p, slot, job);
             return;
         }

@@ -3,6 +3,7 @@
 #define SW_SPILL_PIPELINE_STATE_H
 
 #include "spill/pipeline.h"
+#include "spill/plan_cache.h"
 
 enum sw_slot_state {
     SW_SLOT_FREE,
@@ -39,6 +40,7 @@ struct sw_pipeline {
     uint64_t next_age;
     struct sw_list jobs; /* active; the next one to be served first */
     struct sw_err lost;  /* code 0: the device works */
+    struct sw_plan_cache plans;
     struct sw_slot slots[];
 };
 

@@ -4,6 +4,7 @@
 #define MIN_CHUNK_BYTES (4u << 20) /* below, launch and table (2.3 KB) start to show */
 #define CHUNKS_PER_SLOT 2          /* one is encoded while the other is copied */
 #define DRIFT 0.85                 /* of the expected ratio; sampling noise stays well above */
+#define MIN_SEGMENT_LOG2 8
 #define MIN_REST_CHUNKS 2
 #define MAX_RETRAINED 16 /* training takes milliseconds: data that defy sampling must not be sampled for ever */
 
@@ -15,8 +16,19 @@ uint64_t sw_policy_chunk_bytes(uint64_t raw_bytes, uint64_t device_chunk_bytes, 
     return bytes < device_chunk_bytes ? bytes : device_chunk_bytes;
 }
 
+unsigned sw_policy_segment_log2(uint64_t chunk_bytes, uint32_t full_segments, unsigned max_log2) {
+    unsigned log2 = max_log2;
+    while (log2 > MIN_SEGMENT_LOG2 && chunk_bytes >> log2 < full_segments)
+        log2--;
+    return log2;
+}
+
+bool sw_policy_plan_is_stale(double expected_ratio, uint64_t raw_bytes, uint64_t data_bytes) {
+    return (double)raw_bytes < DRIFT * expected_ratio * (double)data_bytes;
+}
+
 bool sw_policy_retrain(const struct sw_policy_drift *drift) {
     if (drift->rest_bytes < MIN_REST_CHUNKS * drift->chunk_bytes || drift->n_retrained >= MAX_RETRAINED)
         return false;
-    return (double)drift->raw_bytes < DRIFT * drift->expected_ratio * (double)drift->frame_bytes;
+    return sw_policy_plan_is_stale(drift->expected_ratio, drift->raw_bytes, drift->frame_bytes);
 }

@@ -9,6 +9,15 @@
  * multiple of 32 KiB, at most device_chunk_bytes. */
 uint64_t sw_policy_chunk_bytes(uint64_t raw_bytes, uint64_t device_chunk_bytes, unsigned n_slots);
 
+/* Segment length (log2) for chunks of chunk_bytes on a device that is busy with full_segments of them at once: short
+ * segments where there are too few, although they cost 1.4 % of the ratio each time they are halved. max_log2 is what a
+ * long region gets. */
+unsigned sw_policy_segment_log2(uint64_t chunk_bytes, uint32_t full_segments, unsigned max_log2);
+
+/* True if a plan that promised expected_ratio made so long a data section of raw_bytes that it is not for these data.
+ */
+bool sw_policy_plan_is_stale(double expected_ratio, uint64_t raw_bytes, uint64_t data_bytes);
+
 /* What became of the chunk that was just encoded. */
 struct sw_policy_drift {
     double expected_ratio;            /* of the plan it was encoded with; 1 for raw */

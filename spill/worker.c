@@ -50,11 +50,12 @@ static void on_progress(void *arg) {
     wake_loop(w);
 }
 
-/* Moves what has been posted into the pipeline; with nothing else to do, waits for a post. False: time to end. */
-static bool take_inbox(struct sw_worker *w) {
+/* Moves what has been posted into the pipeline; with nothing else to do waits for a post, if it `may_wait`. False: time
+ * to end. */
+static bool take_inbox(struct sw_worker *w, bool may_wait) {
     struct sw_list *node;
     (void)pthread_mutex_lock(&w->lock);
-    while (!sw_pipeline_busy(w->pipeline) && sw_list_empty(&w->inbox) && !w->stop)
+    while (may_wait && !sw_pipeline_busy(w->pipeline) && sw_list_empty(&w->inbox) && !w->stop)
         (void)pthread_cond_wait(&w->posted, &w->lock);
     while ((node = sw_list_take_first(&w->inbox))) {
         (void)pthread_mutex_unlock(&w->lock);
@@ -83,11 +84,14 @@ static void *worker_main(void *arg) {
     struct sw_worker *w = arg;
     const uint64_t poll_us = w->device->ops->info(w->device)->poll_us;
     uint64_t advanced_us = 0;
-    while (take_inbox(w)) {
-        if (sw_pipeline_step(w->pipeline))
-            advanced_us = sw_clock_us();
-        else if (sw_pipeline_busy(w->pipeline) && sw_clock_us() - advanced_us >= poll_us &&
-                 !sw_pipeline_wait(w->pipeline))
+    bool idle = true; /* nothing has moved for poll_us */
+    while (take_inbox(w, idle)) {
+        const bool advanced = sw_pipeline_step(w->pipeline);
+        const uint64_t now_us = sw_clock_us();
+        if (advanced)
+            advanced_us = now_us;
+        idle = now_us - advanced_us >= poll_us;
+        if (idle && !advanced && sw_pipeline_busy(w->pipeline) && !sw_pipeline_wait(w->pipeline))
             nap(w);
     }
     (void)pthread_mutex_lock(&w->lock);

@@ -181,7 +181,7 @@ struct sw_gpu_decode_job {
     const uint8_t *d_frame;
     uint32_t first_tile, n_tiles;
     uint8_t *d_out;
-    struct sw_gpu_result *d_result; /* zeroed on the stream before the launch */
+    struct sw_gpu_result *d_result; /* bad tiles are added to it */
     cudaStream_t stream;
 };
 cudaError_t sw_v5t_gpu_init();

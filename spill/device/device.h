@@ -45,6 +45,7 @@ struct sw_device_info {
     unsigned n_slots;
     uint64_t chunk_bytes;   /* most raw bytes of one chunk; a multiple of 32 KiB */
     uint64_t scratch_bytes; /* device memory taken at open, everything counted; never grows */
+    uint32_t full_segments; /* segments of a frame that keep all of the device busy; 0: any number does */
     unsigned poll_us;       /* how long to ask for progress again and again before a slot_wait, which wakes up late */
 };
 

@@ -26,10 +26,10 @@ enum { MAX_SLOTS = 16, DEFAULT_SLOTS = 4 };
 
 /* What a slot and its stream exchange; pinned. */
 struct exchange {
-    struct sw_gpu_result result;     /* of the encode or decode */
+    struct sw_gpu_result result;     /* of the encode or decode, written by the kernels themselves */
     struct sw_gpu_training training; /* of make_plan */
     struct sw_v5t_table trained;     /* of make_plan */
-    struct sw_v5t_table table;       /* of the plan in use, on its way to the device */
+    struct sw_v5t_table table;       /* of the plan in use, as it is on the device or on its way there */
 };
 
 /* Device memory of a slot. */
@@ -37,7 +37,6 @@ struct parts {
     uint8_t *d_frame, *d_scratch, *d_sample;
     struct sw_v5t_table *d_table;
     struct sw_gpu_training *d_training;
-    struct sw_gpu_result *d_result;
 };
 
 enum work { WORK_NONE, WORK_PLAN, WORK_ENCODE, WORK_DECODE };
@@ -47,6 +46,7 @@ struct slot {
     cudaEvent_t done; /* sleeps the worker in slot_wait */
     struct exchange *h;
     struct parts parts;
+    bool has_table;      /* the device's table is h->table */
     enum work work;      /* queued since the last report, beside copies */
     struct sw_plan plan; /* the last one made */
     /* WORK_PLAN: length of the sampled range. WORK_ENCODE: the source, for another go as raw bytes. */
@@ -145,6 +145,7 @@ static size_t sample_bytes(uint64_t bytes) {
 
 static int train(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
     const struct parts *p = &slot->parts;
+    slot->has_table = false;
     int rc = sw_gpu_sample_async(slot->d_in, slot->in_bytes, p->d_sample, slot->stream, err);
     if (rc == 0)
         rc = sw_gpu_train_async(p->d_sample, sample_bytes(slot->in_bytes), p->d_table, p->d_training, p->d_scratch,
@@ -186,13 +187,21 @@ static const struct sw_plan *cuda_plan(struct sw_device *device, unsigned s) {
 static int queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err) {
     const struct parts *p = &slot->parts;
     sw_frame_layout_init(&slot->frame, plan->codec, plan->segment_log2, slot->in_bytes, plan->n_symbols);
-    const int rc = sw_gpu_encode_async(plan, slot->d_in, slot->in_bytes, p->d_frame, d->frame_cap_bytes, p->d_result,
-                                       p->d_scratch, d->scratch_bytes, slot->stream, err);
-    if (rc < 0)
-        return sw_cuda_check_lost(rc, err);
-    return check(
-        cudaMemcpyAsync(&slot->h->result, p->d_result, sizeof *p->d_result, cudaMemcpyDeviceToHost, slot->stream), err,
+    return sw_cuda_check_lost(sw_gpu_encode_async(plan, slot->d_in, slot->in_bytes, p->d_frame, d->frame_cap_bytes,
+                                                  &slot->h->result, p->d_scratch, d->scratch_bytes, slot->stream, err),
+                              err);
+}
+
+/* Brings a plan's table to the device, unless it is there. */
+static int queue_table(struct slot *slot, const struct sw_v5t_table *table, struct sw_err *err) {
+    if (slot->has_table && memcmp(&slot->h->table, table, sizeof *table) == 0)
+        return 0;
+    slot->h->table = *table;
+    const int rc = check(
+        cudaMemcpyAsync(slot->parts.d_table, &slot->h->table, sizeof *table, cudaMemcpyHostToDevice, slot->stream), err,
         "cudaMemcpyAsync");
+    slot->has_table = rc == 0;
+    return rc;
 }
 
 static int cuda_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan,
@@ -210,12 +219,8 @@ static int cuda_encode(struct sw_device *device, unsigned s, const struct sw_pla
     set_work(slot, WORK_ENCODE);
     slot->d_in = sw_cuda_at(mapping, offset);
     slot->in_bytes = bytes;
-    if (plan->codec == SW_CODEC_V5T) {
-        slot->h->table = plan->table;
-        rc = check(cudaMemcpyAsync(slot->parts.d_table, &slot->h->table, sizeof slot->h->table, cudaMemcpyHostToDevice,
-                                   slot->stream),
-                   err, "cudaMemcpyAsync");
-    }
+    if (plan->codec == SW_CODEC_V5T)
+        rc = queue_table(slot, &plan->table, err);
     if (rc == 0)
         rc = queue_encode(d, slot, &gpu_plan, err);
     if (rc < 0)
@@ -276,15 +281,11 @@ static int cuda_fetch(struct sw_device *device, unsigned s, const struct sw_mapp
 
 static int queue_decode(struct device_cuda *d, struct slot *slot, const struct sw_frame_layout *layout,
                         const uint8_t *d_frame, void *d_out, struct sw_err *err) {
-    const struct parts *p = &slot->parts;
     SW_ASSERT(layout->raw_bytes <= d->info.chunk_bytes && layout->frame_bytes <= d->frame_cap_bytes);
     set_work(slot, WORK_DECODE);
-    int rc = sw_cuda_check_lost(
-        sw_gpu_decode_async(layout, d_frame, 0, layout->n_tiles, d_out, p->d_result, slot->stream, err), err);
-    if (rc == 0)
-        rc = check(
-            cudaMemcpyAsync(&slot->h->result, p->d_result, sizeof *p->d_result, cudaMemcpyDeviceToHost, slot->stream),
-            err, "cudaMemcpyAsync");
+    slot->h->result.bad_tiles = 0;
+    const int rc = sw_cuda_check_lost(
+        sw_gpu_decode_async(layout, d_frame, 0, layout->n_tiles, d_out, &slot->h->result, slot->stream, err), err);
     if (rc < 0)
         slot->work = WORK_NONE;
     return rc;
@@ -450,7 +451,6 @@ static uint64_t lay_out(struct parts *ret, uint8_t *base, uint64_t chunk_bytes) 
     ret->d_sample = carve(base, &at, sample_bytes(UINT64_MAX));
     ret->d_table = carve(base, &at, sizeof *ret->d_table);
     ret->d_training = carve(base, &at, sizeof *ret->d_training);
-    ret->d_result = carve(base, &at, sizeof *ret->d_result);
     return at;
 }
 
@@ -487,6 +487,7 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
                           n, MAX_SLOTS, (unsigned long long)chunk, (unsigned long long)config->scratch_bytes);
     info->n_slots = n;
     info->poll_us = POLL_US;
+    info->full_segments = sw_gpu_full_segments();
     info->chunk_bytes = chunk;
     info->scratch_bytes = slots_bytes(chunk, n);
     return 0;

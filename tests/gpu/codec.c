@@ -104,6 +104,7 @@ static uint32_t gpu_decode(const uint8_t *frame, uint64_t frame_bytes, uint32_t 
     struct guarded d_frame = guarded_new(frame_bytes, 0), d_out = guarded_new(out_bytes, shift);
     struct sw_gpu_result result, *d_result;
     CUDA(cudaMalloc((void **)&d_result, sizeof *d_result));
+    CUDA(cudaMemset(d_result, 0, sizeof *d_result));
     CUDA(cudaMemcpy(d_frame.data, frame, frame_bytes, cudaMemcpyHostToDevice));
     ck_assert_msg(!sw_gpu_decode_async(&layout, d_frame.data, first, count, d_out.data, d_result, NULL, &err), "%s",
                   err.msg);

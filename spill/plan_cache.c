@@ -1,0 +1,39 @@
+#include "spill/plan_cache.h"
+
+#include <stddef.h>
+
+static struct sw_plan_cache_entry *find(struct sw_plan_cache *cache, const void *key) {
+    for (int i = 0; i < SW_PLAN_CACHE_ENTRIES; i++)
+        if (cache->entries[i].key == key)
+            return &cache->entries[i];
+    return NULL;
+}
+
+bool sw_plan_cache_use(struct sw_plan_cache *cache, const void *key, struct sw_plan *ret) {
+    struct sw_plan_cache_entry *entry = find(cache, key);
+    if (!entry || (entry->plan.codec == SW_CODEC_RAW && entry->n_uses >= SW_PLAN_MAX_RAW_USES))
+        return false;
+    entry->n_uses++;
+    entry->age = ++cache->clock;
+    *ret = entry->plan;
+    return true;
+}
+
+void sw_plan_cache_put(struct sw_plan_cache *cache, const void *key, const struct sw_plan *plan) {
+    struct sw_plan_cache_entry *entry = find(cache, key);
+    for (int i = 0; i < SW_PLAN_CACHE_ENTRIES && !(entry && entry->key == key); i++)
+        if (!entry || cache->entries[i].age < entry->age)
+            entry = &cache->entries[i];
+    entry->key = key;
+    entry->n_uses = 0;
+    entry->age = ++cache->clock;
+    entry->plan = *plan;
+}
+
+void sw_plan_cache_forget(struct sw_plan_cache *cache, const void *key) {
+    struct sw_plan_cache_entry *entry = find(cache, key);
+    if (entry) {
+        entry->key = NULL;
+        entry->age = 0;
+    }
+}

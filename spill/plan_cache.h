@@ -1,0 +1,31 @@
+/* plan_cache.h - plans of the last regions, by where they came from: a client's registered memory, or its session.
+ *
+ * Sampling a region and training its table takes as long as encoding half a gigabyte. Small regions from one place
+ * mostly hold one column, so they are encoded by the plan of the one before; whether it still fits is seen from the
+ * frame it makes (sw_policy_plan_is_stale). A raw plan cannot be told stale that way and is used a few times only. Not
+ * thread safe. */
+#ifndef SW_SPILL_PLAN_CACHE_H
+#define SW_SPILL_PLAN_CACHE_H
+
+#include "codec/codec.h"
+#include <stdbool.h>
+
+enum { SW_PLAN_CACHE_ENTRIES = 32, SW_PLAN_MAX_RAW_USES = 16 };
+
+struct sw_plan_cache {
+    struct sw_plan_cache_entry {
+        const void *key; /* compared, never followed; NULL: free */
+        unsigned n_uses;
+        uint64_t age; /* when it was used last */
+        struct sw_plan plan;
+    } entries[SW_PLAN_CACHE_ENTRIES];
+    uint64_t clock;
+};
+
+/* True with *ret filled if there is a plan worth trying. */
+bool sw_plan_cache_use(struct sw_plan_cache *cache, const void *key, struct sw_plan *ret);
+/* Replaces the key's plan, or the one that has not been used for longest. */
+void sw_plan_cache_put(struct sw_plan_cache *cache, const void *key, const struct sw_plan *plan);
+void sw_plan_cache_forget(struct sw_plan_cache *cache, const void *key);
+
+#endif

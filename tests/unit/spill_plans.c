@@ -1,0 +1,127 @@
+/* Plans that are used again: the cache, when a plan counts as stale, and what that does to small regions. */
+#include "spill/engine_state.h"
+#include "spill/plan_cache.h"
+#include "spill/policy.h"
+#include "tests/lib/content.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <string.h>
+
+static struct sw_plan plan_of(enum sw_codec_id codec, double ratio) {
+    struct sw_plan plan;
+    sw_plan_init_raw(&plan);
+    plan.codec = codec;
+    plan.expected_ratio = ratio;
+    return plan;
+}
+
+START_TEST(test_the_oldest_plan_makes_room) {
+    static char keys[SW_PLAN_CACHE_ENTRIES + 1];
+    struct sw_plan_cache cache = {0};
+    struct sw_plan plan;
+    for (int i = 0; i < SW_PLAN_CACHE_ENTRIES; i++) {
+        plan = plan_of(SW_CODEC_V5T, i);
+        sw_plan_cache_put(&cache, &keys[i], &plan);
+    }
+    ck_assert(sw_plan_cache_use(&cache, &keys[0], &plan)); /* now the second one is the oldest */
+    plan = plan_of(SW_CODEC_V5T, 99);
+    sw_plan_cache_put(&cache, &keys[SW_PLAN_CACHE_ENTRIES], &plan);
+    ck_assert(!sw_plan_cache_use(&cache, &keys[1], &plan));
+    for (int i = 0; i <= SW_PLAN_CACHE_ENTRIES; i++)
+        ck_assert(i == 1 || sw_plan_cache_use(&cache, &keys[i], &plan));
+    ck_assert_double_eq(plan.expected_ratio, 99);
+}
+END_TEST
+
+START_TEST(test_a_plan_is_replaced_and_forgotten) {
+    char key;
+    struct sw_plan_cache cache = {0};
+    struct sw_plan plan = plan_of(SW_CODEC_V5T, 1);
+    ck_assert(!sw_plan_cache_use(&cache, &key, &plan));
+    sw_plan_cache_put(&cache, &key, &plan);
+    plan = plan_of(SW_CODEC_V5T, 2);
+    sw_plan_cache_put(&cache, &key, &plan);
+    ck_assert(sw_plan_cache_use(&cache, &key, &plan));
+    ck_assert_double_eq(plan.expected_ratio, 2);
+    sw_plan_cache_forget(&cache, &key);
+    sw_plan_cache_forget(&cache, &key);
+    ck_assert(!sw_plan_cache_use(&cache, &key, &plan));
+}
+END_TEST
+
+START_TEST(test_a_raw_plan_is_doubted_now_and_then) {
+    char key;
+    struct sw_plan_cache cache = {0};
+    struct sw_plan plan = plan_of(SW_CODEC_RAW, 1);
+    sw_plan_cache_put(&cache, &key, &plan);
+    for (int i = 0; i < SW_PLAN_MAX_RAW_USES; i++)
+        ck_assert(sw_plan_cache_use(&cache, &key, &plan));
+    ck_assert(!sw_plan_cache_use(&cache, &key, &plan));
+}
+END_TEST
+
+START_TEST(test_segments_are_short_where_they_are_few) {
+    ck_assert_uint_eq(sw_policy_segment_log2(27 << 20, 4224, 10), 10);
+    ck_assert_uint_eq(sw_policy_segment_log2(4 << 20, 4224, 10), 9);
+    ck_assert_uint_eq(sw_policy_segment_log2(1 << 20, 4224, 10), 8);
+    ck_assert_uint_eq(sw_policy_segment_log2(1, 4224, 10), 8);
+    ck_assert_uint_eq(sw_policy_segment_log2(1, 0, 10), 10);
+}
+END_TEST
+
+START_TEST(test_stale_is_clearly_worse_than_promised) {
+    ck_assert(!sw_policy_plan_is_stale(3.0, 3000, 1000));
+    ck_assert(!sw_policy_plan_is_stale(3.0, 3000, 1150));
+    ck_assert(sw_policy_plan_is_stale(3.0, 3000, 1200));
+    ck_assert(!sw_policy_plan_is_stale(1.0, 3000, 3015));
+}
+END_TEST
+
+/* Small regions of two columns in turn: none is stored longer than with a table of its own. */
+START_TEST(test_small_regions_of_changing_content) {
+    enum { BYTES = 60000, N = 12 };
+    struct sw_fixture f;
+    struct sw_memory memory = sw_memory_new(BYTES), to = sw_memory_new(BYTES);
+    uint64_t words[40], seed = 5, alone[2] = {0};
+    struct sw_test_op op;
+    for (int i = 0; i < 40; i++)
+        words[i] = sw_random(&seed);
+    for (int i = 0; i < N; i++) {
+        const bool is_text = i % 3 == 0;
+        if (i < 2) { /* each alone, in an engine that has seen nothing */
+            sw_fixture_open(&f, NULL);
+        }
+        for (size_t b = 0; b + 8 <= BYTES; b += 8)
+            memcpy(memory.data + b, &words[sw_random(&seed) % 40], 8);
+        if (is_text)
+            sw_content_fill(memory.data, BYTES, SW_CONTENT_TEXT, (uint64_t)i);
+        ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, BYTES, &op), 0);
+        if (i < 2)
+            alone[is_text] = op.outcome.stored_bytes;
+        ck_assert_uint_le(op.outcome.stored_bytes * 100, alone[is_text] * 118);
+        ck_assert_int_eq(sw_fixture_restore(&f, op.id, &to, 0, BYTES, false, &op), 0);
+        ck_assert_int_eq(memcmp(to.data, memory.data, BYTES), 0);
+        if (i == 0)
+            sw_fixture_close(&f);
+    }
+    sw_fixture_close(&f);
+    sw_memory_free(&memory);
+    sw_memory_free(&to);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("plans");
+    TCase *tcase = tcase_create("plans");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, test_the_oldest_plan_makes_room);
+    tcase_add_test(tcase, test_a_plan_is_replaced_and_forgotten);
+    tcase_add_test(tcase, test_a_raw_plan_is_doubted_now_and_then);
+    tcase_add_test(tcase, test_segments_are_short_where_they_are_few);
+    tcase_add_test(tcase, test_stale_is_clearly_worse_than_promised);
+    tcase_add_test(tcase, test_small_regions_of_changing_content);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
