@@ -173,6 +173,33 @@ int sw_extents_take(struct sw_extents *x, uint64_t count, struct sw_run **ret_ru
     return 0;
 }
 
+int sw_extents_take_at(struct sw_extents *x, struct sw_run *from, uint64_t first, uint64_t count, struct sw_run **ret) {
+    SW_ASSERT(from->free && count > 0 && from->first <= first && first + count <= from->first + from->count);
+    struct sw_run *upper = sw_alloc(sizeof *upper), *rest = sw_alloc(sizeof *rest);
+    if (!upper || !rest) {
+        sw_free(upper);
+        sw_free(rest);
+        return -SW_ENOMEM;
+    }
+    struct sw_run *run = from;
+    remove_free(x, run);
+    if (run->first < first) {
+        cut(x, run, first - run->first, upper);
+        insert_free(x, run);
+        run = upper;
+        remove_free(x, run);
+        upper = NULL;
+    }
+    if (run->count > count) {
+        cut(x, run, count, rest);
+        rest = NULL;
+    }
+    sw_free(upper);
+    sw_free(rest);
+    *ret = run;
+    return 0;
+}
+
 /* Joins `run` and its upper neighbour, neither of which is in the treap; the neighbour is freed. */
 static void merge_above(struct sw_run *run) {
     struct sw_run *above = run->above;

@@ -42,6 +42,11 @@ int sw_extents_add(struct sw_extents *extents, uint64_t first, uint64_t count, v
 int sw_extents_take(struct sw_extents *extents, uint64_t count, struct sw_run **ret_runs, unsigned *ret_n_runs);
 /* Blocks of the longest free run, 0 if there is none. */
 uint64_t sw_extents_longest(const struct sw_extents *extents);
+/* Takes blocks [first, first + count) out of the free run `from`, which holds them: how a tier that outlives its
+ * process finds its frames' places again. The free rest behind it is (*ret)->above: a slab is walked in address order,
+ * from the one run of a new slab (`root` of extents that have no other). errors: -SW_ENOMEM, nothing changed. */
+int sw_extents_take_at(struct sw_extents *extents, struct sw_run *from, uint64_t first, uint64_t count,
+                       struct sw_run **ret);
 /* Gives a chain back; never fails. NULL is a no-op. */
 void sw_extents_give(struct sw_extents *extents, struct sw_run *runs);
 

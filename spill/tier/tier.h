@@ -3,11 +3,15 @@
  * A stored frame is a list of extents. Its life: reserve -> (write into the extents) -> commit -> (read) -> release; a
  * reservation that is not committed is released the same way. Space that was released is reusable at once. A tier has
  * its own lock and may be used by every worker and the loop; this is the second of the two locks of spill/README.md and
- * is never held while waiting for a device or a disk. */
+ * is never held while waiting for a device or a disk.
+ *
+ * There are two kinds. The extents of an addressable tier (host) are memory: whoever reserved them copies, then calls
+ * commit. Those of a tier of files are reached by `submit` only, which copies to or from host memory, and commits. */
 #ifndef SW_SPILL_TIER_H
 #define SW_SPILL_TIER_H
 
 #include "base/err.h"
+#include "base/list.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -40,6 +44,36 @@ struct sw_tier_stats {
     bool growing;                /* a slab is being made */
 };
 
+enum { SW_TIER_KEY_BYTES = 32, SW_TIER_IO_ALIGN = 4096 };
+enum sw_tier_io_kind { SW_TIER_WRITE, SW_TIER_READ };
+
+/* One transfer between host memory and a frame of a tier that has `submit`. owns: the caller, memory and *stored
+ * included; borrowed from submit to `done`. */
+struct sw_tier_io {
+    enum sw_tier_io_kind kind;
+    struct sw_stored *stored; /* WRITE: reserved, committed when `done` says so; READ: committed */
+    /* Runs in frame order, aligned to SW_TIER_IO_ALIGN and, but for the last, multiples of it in length; together at
+     * least the frame's bytes: a host tier's extents will do. A transfer covers whole blocks: the last run must be
+     * memory up to the end of its block, what lies there behind the frame's end is stored with it, and overwritten when
+     * it is read. */
+    const struct sw_extent *memory;
+    unsigned n_memory;
+    uint8_t key[SW_TIER_KEY_BYTES]; /* WRITE: the caller's name for the frame, kept with it; opaque to the tier */
+    /* On the tier's own thread, which must not be kept waiting, once; it may call anything of the tier but close. */
+    void (*done)(struct sw_tier_io *io, void *arg);
+    void *arg;
+    /* Result, code 0: all bytes are where they should be. -SW_EIO, -SW_ENOSPACE (the file system is full), ...: a frame
+     * that was to be written is not committed, memory that was to be filled is undefined. */
+    struct sw_err err;
+    struct { /* the tier's, between submit and done */
+        struct sw_list node;
+        uint64_t left_bytes;  /* not started yet */
+        unsigned extent, run; /* where the next piece begins in the tier and in memory ... */
+        uint64_t extent_at, run_at;
+        unsigned in_flight;
+    } tier;
+};
+
 struct sw_tier_ops {
     /* Room for a frame of `bytes`; the first extent holds at least min(bytes, 4096) bytes. What the room held before is
      * undefined: the whole frame must be written before commit.
@@ -47,18 +81,21 @@ struct sw_tier_ops {
      * reserved), -SW_ENOMEM, those of pin() (making or pinning more memory failed). thread: any. */
     int (*reserve)(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err);
     /* The frame is complete in its extents and from now on counts as stored; what its last block has beyond it is
-     * zero. thread: any. */
+     * zero. thread: any. NULL: `submit` does it. */
     int (*commit)(struct sw_tier *tier, struct sw_stored *stored, struct sw_err *err);
     /* Gives the space back and empties *stored; an empty one is a no-op. thread: any. */
     void (*release)(struct sw_tier *tier, struct sw_stored *stored);
     void (*stats)(struct sw_tier *tier, struct sw_tier_stats *ret);
-    /* All frames must have been released; waits for the end of a growth that is under way. */
+    /* Queues a transfer and returns; NULL where extents are memory. thread: any. */
+    void (*submit)(struct sw_tier *tier, struct sw_tier_io *io);
+    /* All frames must have been released, except that a tier that outlives its process keeps committed ones; waits for
+     * the end of a growth that is under way. */
     void (*close)(struct sw_tier *tier);
 };
 
 struct sw_tier {
     const struct sw_tier_ops *ops;
-    const char *name; /* "host" */
+    const char *name; /* "host", "nvme" */
 };
 
 struct sw_tier_host_config {

@@ -276,6 +276,47 @@ START_TEST(test_failed_allocation_changes_nothing) {
 }
 END_TEST
 
+/* Places taken in order of address, the last block included; the rest is what a bitmap says, and all joins again. */
+START_TEST(test_given_places_are_taken) {
+    static const struct { uint64_t first, count; } places[] = {{0, 3}, {3, 1}, {10, 5}, {16, 1}, {600, 90}, {699, 1}};
+    enum { N_PLACES = sizeof places / sizeof places[0] };
+    struct sw_extents x;
+    struct sw_run *runs[N_PLACES], *rest;
+    unsigned n_runs, used = 0;
+    long live = sw_alloc_live();
+    sw_extents_init(&x);
+    memset(taken, 0, sizeof taken);
+    ck_assert_int_eq(sw_extents_add(&x, 0, SLAB_BLOCKS, &slab_tags[0]), 0);
+    struct sw_run *free_run = x.root;
+    for (unsigned nth = 1; nth <= 2; nth++) {
+        sw_alloc_fail_nth(nth);
+        ck_assert_int_eq(sw_extents_take_at(&x, free_run, 10, 5, &runs[0]), -SW_ENOMEM);
+        ck_assert_ptr_eq(x.root, free_run);
+        ck_assert_uint_eq(x.free_blocks, SLAB_BLOCKS);
+    }
+    sw_alloc_fail_nth(0);
+    for (unsigned i = 0; i < N_PLACES; i++) {
+        ck_assert_int_eq(sw_extents_take_at(&x, free_run, places[i].first, places[i].count, &runs[i]), 0);
+        ck_assert_uint_eq(runs[i]->first, places[i].first);
+        ck_assert_ptr_null(runs[i]->next);
+        mark(runs[i], places[i].count, 1, true);
+        used += (unsigned)places[i].count;
+        ck_assert_uint_eq(x.free_blocks, SLAB_BLOCKS - used);
+        free_run = runs[i]->above;
+    }
+    ck_assert_ptr_null(free_run);
+    ck_assert_int_eq(sw_extents_take(&x, SLAB_BLOCKS - used, &rest, &n_runs), 0);
+    ck_assert_uint_eq(n_runs, 4);
+    mark(rest, SLAB_BLOCKS - used, 4, true); /* none of them is another's */
+    sw_extents_give(&x, rest);
+    for (unsigned i = 0; i < N_PLACES; i++)
+        sw_extents_give(&x, runs[i]);
+    ck_assert_uint_eq(x.n_free_runs, 1);
+    sw_extents_fini(&x);
+    ck_assert_int_eq(sw_alloc_live(), live);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("extents");
     TCase *tcase = tcase_create("extents");
@@ -284,6 +325,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_million_frames_of_all_sizes);
     tcase_add_test(tcase, test_fills_to_the_last_block_although_fragmented);
     tcase_add_test(tcase, test_failed_allocation_changes_nothing);
+    tcase_add_test(tcase, test_given_places_are_taken);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

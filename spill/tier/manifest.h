@@ -1,0 +1,50 @@
+/* manifest.h - the file that says which frames a tier of files holds, so that they outlive the process: MANIFEST.md.
+ *
+ * A frame is in it if and only if its commit record is whole and no release record follows. Records are appended by one
+ * pwrite() each; a process may be killed at any moment and the next one reads a prefix of what was written. It is not
+ * made for power cuts: nothing is synced to the disk.
+ *
+ * Not thread safe: the tier's thread owns it once it is open. All calls may wait for the file system. */
+#ifndef SW_SPILL_MANIFEST_H
+#define SW_SPILL_MANIFEST_H
+
+#include "spill/tier/nvme_file_ops.h"
+#include "spill/tier/tier.h"
+
+struct sw_manifest;
+
+/* A frame, embedded in what the tier keeps of it. owns: the tier; borrowed from commit, or `found`, to release. */
+struct sw_manifest_entry {
+    struct sw_list node; /* the manifest's */
+    uint64_t id;         /* the manifest's: never used twice in a directory */
+    uint8_t key[SW_TIER_KEY_BYTES];
+    uint64_t bytes; /* of the frame */
+    const struct sw_extent *extents;
+    unsigned n_extents;
+};
+
+struct sw_manifest_config {
+    int directory;       /* borrowed while open */
+    uint64_t file_bytes; /* length of the data files; kept in the manifest */
+    const struct sw_nvme_file_ops *files;
+    /* Called for each frame found, oldest first, while the manifest is opened: returns an entry of the tier's own with
+     * the same key, bytes and extents, or NULL without memory. *frame ends with the call. */
+    struct sw_manifest_entry *(*found)(void *arg, const struct sw_manifest_entry *frame);
+    void *arg;
+};
+
+/* Opens or makes it. Frames that were found are the tier's to free, also after an error.
+ * errors: -SW_ECHECKSUM, -SW_EFRAME (damaged: nothing was changed), -SW_EVERSION, -SW_ECONFIG (file_bytes differs and
+ * there are frames), -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM. */
+int sw_manifest_open(struct sw_manifest **ret, const struct sw_manifest_config *config, struct sw_err *err);
+/* Entries that are still in it stay in the file. NULL is a no-op. */
+void sw_manifest_close(struct sw_manifest *manifest);
+
+/* Cuts off what a killed process or a failed append may have left behind the last record. Nothing may be written into
+ * the space of a frame that is not in the manifest before this has succeeded. errors: -SW_EIO, ... */
+int sw_manifest_settle(struct sw_manifest *manifest, struct sw_err *err);
+/* Appends. errors: -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM; the entry is as it was, in or not in the manifest. */
+int sw_manifest_commit(struct sw_manifest *manifest, struct sw_manifest_entry *entry, struct sw_err *err);
+int sw_manifest_release(struct sw_manifest *manifest, struct sw_manifest_entry *entry, struct sw_err *err);
+
+#endif

@@ -1,0 +1,48 @@
+/* nvme_method.h - how requests get to the disk and back: io_uring, or threads that block where it is not allowed.
+ *
+ * One thread, the owner, starts pieces and waits for their end; wake() is for any. A method allocates nothing and fails
+ * nothing after it was opened: what goes wrong is the piece's result. */
+#ifndef SW_SPILL_NVME_METHOD_H
+#define SW_SPILL_NVME_METHOD_H
+
+#include "base/list.h"
+#include "spill/tier/nvme_file_ops.h"
+#include <stdbool.h>
+
+struct sw_tier_io;
+
+/* One request. owns: the owner; the method's between start() and the wait() that returns it. */
+struct sw_nvme_piece {
+    struct sw_list node;
+    struct sw_tier_io *io; /* the owner's */
+    bool write;
+    int fd;
+    char *memory;
+    size_t bytes;
+    off_t offset;
+    long result; /* bytes moved, or a negative errno value */
+};
+
+struct sw_nvme_method;
+
+struct sw_nvme_method_ops {
+    /* At most `depth` pieces may be under way. A piece may wait to be sent until the next wait(). */
+    void (*start)(struct sw_nvme_method *method, struct sw_nvme_piece *piece);
+    /* Waits until a piece has ended or wake() was called since the last wait(); appends pieces that have ended. */
+    void (*wait)(struct sw_nvme_method *method, struct sw_list *ret_ended);
+    void (*wake)(struct sw_nvme_method *method);
+    /* No piece may be under way. */
+    void (*close)(struct sw_nvme_method *method);
+};
+
+struct sw_nvme_method {
+    const struct sw_nvme_method_ops *ops;
+};
+
+/* errors: -SW_ENOTSUP (not allowed or too old a kernel), -SW_ENOMEM. */
+int sw_nvme_uring_open(struct sw_nvme_method **ret, unsigned depth, struct sw_err *err);
+/* files: borrowed until close. errors: -SW_ENOMEM. */
+int sw_nvme_threads_open(struct sw_nvme_method **ret, unsigned depth, const struct sw_nvme_file_ops *files,
+                         struct sw_err *err);
+
+#endif

@@ -1,0 +1,131 @@
+#include "spill/tier/nvme_method.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+
+#include <errno.h>
+#include <liburing.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define RETRY_US 1000u
+
+struct uring {
+    struct sw_nvme_method method;
+    struct io_uring ring;
+    int event;           /* wake(): a read of it is always under way */
+    uint64_t event_data; /* what it reads */
+};
+
+static struct uring *uring_of(struct sw_nvme_method *method) {
+    return SW_CONTAINER_OF(method, struct uring, method);
+}
+
+static struct io_uring_sqe *next_sqe(struct uring *u) {
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+    SW_ASSERT(sqe); /* the ring has room for all that may be under way */
+    return sqe;
+}
+
+/* Completions of the event's read carry no piece. */
+static void arm_event(struct uring *u) {
+    struct io_uring_sqe *sqe = next_sqe(u);
+    io_uring_prep_read(sqe, u->event, &u->event_data, sizeof u->event_data, 0);
+    io_uring_sqe_set_data(sqe, NULL);
+}
+
+static void uring_start(struct sw_nvme_method *method, struct sw_nvme_piece *piece) {
+    struct io_uring_sqe *sqe = next_sqe(uring_of(method));
+    if (piece->write)
+        io_uring_prep_write(sqe, piece->fd, piece->memory, (unsigned)piece->bytes, (uint64_t)piece->offset);
+    else
+        io_uring_prep_read(sqe, piece->fd, piece->memory, (unsigned)piece->bytes, (uint64_t)piece->offset);
+    io_uring_sqe_set_data(sqe, piece);
+}
+
+/* Sends what was queued; returns when there is a completion. */
+static void submit_and_wait(struct uring *u) {
+    for (;;) {
+        int rc = io_uring_submit_and_wait(&u->ring, 1);
+        if (io_uring_cq_ready(&u->ring) > 0)
+            return;
+        SW_ASSERT(rc >= 0 || rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ENOMEM);
+        if (rc < 0 && rc != -EINTR) /* the kernel is short of memory; what was not sent is sent then */
+            (void)usleep(RETRY_US);
+    }
+}
+
+static void uring_wait(struct sw_nvme_method *method, struct sw_list *ret_ended) {
+    struct uring *u = uring_of(method);
+    struct io_uring_cqe *cqe;
+    submit_and_wait(u);
+    while (io_uring_peek_cqe(&u->ring, &cqe) == 0) {
+        struct sw_nvme_piece *piece = io_uring_cqe_get_data(cqe);
+        if (piece) {
+            piece->result = cqe->res;
+            sw_list_append(ret_ended, &piece->node);
+        } else {
+            arm_event(u);
+        }
+        io_uring_cqe_seen(&u->ring, cqe);
+    }
+}
+
+static void uring_wake(struct sw_nvme_method *method) {
+    const uint64_t one = 1;
+    ssize_t n;
+    do
+        n = write(uring_of(method)->event, &one, sizeof one);
+    while (n < 0 && errno == EINTR);
+    SW_ASSERT(n == sizeof one);
+}
+
+static void uring_close(struct sw_nvme_method *method) {
+    struct uring *u = uring_of(method);
+    uring_wake(method); /* ends the read, which would write into memory that is gone */
+    submit_and_wait(u);
+    io_uring_queue_exit(&u->ring);
+    (void)close(u->event);
+    sw_free(u);
+}
+
+static const struct sw_nvme_method_ops uring_ops = {
+    .start = uring_start,
+    .wait = uring_wait,
+    .wake = uring_wake,
+    .close = uring_close,
+};
+
+static bool has_operations(struct io_uring *ring) {
+    struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
+    bool has =
+        probe && io_uring_opcode_supported(probe, IORING_OP_READ) && io_uring_opcode_supported(probe, IORING_OP_WRITE);
+    io_uring_free_probe(probe);
+    return has;
+}
+
+int sw_nvme_uring_open(struct sw_nvme_method **ret, unsigned depth, struct sw_err *err) {
+    struct uring *u = sw_alloc(sizeof *u);
+    if (!u)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
+    u->method.ops = &uring_ops;
+    int rc = io_uring_queue_init(depth + 1, &u->ring, 0); /* and the event's read */
+    if (rc < 0) {
+        sw_free(u);
+        rc = sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DAEMON, "io_uring cannot be used: %s", strerror(-rc));
+        return rc;
+    }
+    u->event = eventfd(0, EFD_CLOEXEC);
+    if (u->event < 0 || !has_operations(&u->ring)) {
+        if (u->event >= 0)
+            (void)close(u->event);
+        io_uring_queue_exit(&u->ring);
+        sw_free(u);
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DAEMON, "io_uring cannot be used: too old or no descriptors left");
+    }
+    arm_event(u);
+    *ret = &u->method;
+    return 0;
+}

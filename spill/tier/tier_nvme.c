@@ -1,0 +1,451 @@
+/* tier_nvme.c - space and frames of the NVMe tier; transfers are nvme_io.c's.
+ *
+ * The lock guards the extents, the counters and the lists. A release gives its space back at once and leaves the record
+ * of it in `released` for the tier's thread, which appends it before it starts a write that came later. */
+#include "spill/tier/tier_nvme.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/log.h"
+#include "spill/tier/extents.h"
+#include "spill/tier/manifest.h"
+#include "spill/tier/nvme_io.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BLOCK_BYTES ((uint64_t)SW_TIER_IO_ALIGN)
+#define MAX_DEPTH 1024u
+
+struct tier_nvme {
+    struct sw_tier tier;
+    struct sw_tier_nvme_config config;
+    struct sw_tier_nvme_info info;
+    struct sw_nvme_files files;
+    struct sw_manifest *manifest; /* the thread's once there is `io` */
+    struct sw_nvme_io *io;
+    pthread_mutex_t lock;
+    struct sw_extents extents;
+    uint64_t committed_frames;
+    struct sw_list found;    /* committed by a predecessor, not handed over yet */
+    struct sw_list held;     /* reserved or committed */
+    struct sw_list released; /* space is free, the manifest does not know yet */
+};
+
+/* What sw_stored.extents points into. */
+struct reservation {
+    struct sw_list node; /* found, held or released */
+    struct sw_run *runs;
+    bool committed;
+    struct sw_manifest_entry entry;
+    struct sw_extent extents[];
+};
+
+static struct tier_nvme *nvme_of(struct sw_tier *tier) {
+    return SW_CONTAINER_OF(tier, struct tier_nvme, tier);
+}
+
+static struct reservation *reservation_of(const struct sw_stored *stored) {
+    return SW_CONTAINER_OF(stored->extents, struct reservation, extents);
+}
+
+static struct reservation *reservation_new(uint64_t bytes, unsigned n_extents) {
+    struct reservation *r = sw_alloc(sizeof *r + n_extents * sizeof r->extents[0]);
+    if (r) {
+        sw_list_init(&r->node);
+        sw_list_init(&r->entry.node);
+        r->entry.bytes = bytes;
+        r->entry.extents = r->extents;
+        r->entry.n_extents = n_extents;
+    }
+    return r;
+}
+
+/* --- space --- */
+
+static int take_blocks(struct tier_nvme *t, uint64_t n_blocks, struct sw_run **ret, unsigned *ret_n,
+                       struct sw_err *err) {
+    int rc = sw_extents_take(&t->extents, n_blocks, ret, ret_n);
+    if (rc == -SW_ENOSPACE)
+        return sw_err_set(err, rc, SW_SCOPE_REQUEST,
+                          "NVMe tier is full: %" PRIu64 " bytes wanted, %" PRIu64 " of %" PRIu64 " free",
+                          n_blocks * BLOCK_BYTES, t->extents.free_blocks * BLOCK_BYTES, t->files.bytes);
+    return rc ? sw_err_set(err, rc, SW_SCOPE_REQUEST, "out of memory for a reservation") : 0;
+}
+
+static int nvme_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err) {
+    struct tier_nvme *t = nvme_of(tier);
+    struct sw_run *runs = NULL;
+    unsigned n = 0;
+    SW_ASSERT(bytes > 0);
+    (void)pthread_mutex_lock(&t->lock);
+    int rc = take_blocks(t, bytes / BLOCK_BYTES + (bytes % BLOCK_BYTES != 0), &runs, &n, err);
+    struct reservation *r = rc ? NULL : reservation_new(bytes, n);
+    if (r)
+        sw_list_append(&t->held, &r->node);
+    else
+        sw_extents_give(&t->extents, runs);
+    (void)pthread_mutex_unlock(&t->lock);
+    if (!r)
+        return rc ? rc : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a reservation");
+    r->runs = runs; /* a taken run's place and length do not change */
+    uint64_t left = bytes;
+    unsigned i = 0;
+    for (const struct sw_run *run = runs; run; run = run->next, i++) {
+        uint64_t run_bytes = run->count * BLOCK_BYTES;
+        r->extents[i].offset = run->first * BLOCK_BYTES;
+        r->extents[i].bytes = left < run_bytes ? left : run_bytes;
+        left -= r->extents[i].bytes;
+    }
+    *ret = (struct sw_stored){.extents = r->extents, .n_extents = n, .bytes = bytes};
+    return 0;
+}
+
+static void nvme_release(struct sw_tier *tier, struct sw_stored *stored) {
+    struct tier_nvme *t = nvme_of(tier);
+    if (stored->extents) {
+        struct reservation *r = reservation_of(stored);
+        bool committed = r->committed;
+        (void)pthread_mutex_lock(&t->lock);
+        sw_list_remove(&r->node);
+        sw_extents_give(&t->extents, r->runs);
+        r->runs = NULL;
+        if (committed) {
+            t->committed_frames--;
+            sw_list_append(&t->released, &r->node);
+        }
+        (void)pthread_mutex_unlock(&t->lock);
+        if (committed)
+            sw_nvme_io_wake(t->io); /* which frees it */
+        else
+            sw_free(r);
+    }
+    memset(stored, 0, sizeof *stored);
+}
+
+/* --- on the tier's thread --- */
+
+/* Tells the manifest of all releases. One that it cannot take stays in the list: its space is not written to, because
+ * the error is that of the writes that would. */
+static int settle(void *arg, struct sw_err *err) {
+    struct tier_nvme *t = arg;
+    int rc = sw_manifest_settle(t->manifest, err);
+    while (!rc) {
+        (void)pthread_mutex_lock(&t->lock);
+        struct sw_list *node = sw_list_take_first(&t->released);
+        (void)pthread_mutex_unlock(&t->lock);
+        if (!node)
+            break;
+        struct reservation *r = SW_CONTAINER_OF(node, struct reservation, node);
+        rc = sw_manifest_release(t->manifest, &r->entry, err);
+        if (!rc) {
+            sw_free(r);
+            continue;
+        }
+        (void)pthread_mutex_lock(&t->lock);
+        sw_list_append(&t->released, node);
+        (void)pthread_mutex_unlock(&t->lock);
+    }
+    return rc;
+}
+
+static int commit(void *arg, struct sw_tier_io *io, struct sw_err *err) {
+    struct tier_nvme *t = arg;
+    struct reservation *r = reservation_of(io->stored);
+    memcpy(r->entry.key, io->key, sizeof r->entry.key);
+    int rc = sw_manifest_commit(t->manifest, &r->entry, err);
+    if (rc)
+        return rc;
+    r->committed = true;
+    io->stored->committed = 1;
+    (void)pthread_mutex_lock(&t->lock);
+    t->committed_frames++;
+    (void)pthread_mutex_unlock(&t->lock);
+    return 0;
+}
+
+static void nvme_submit(struct sw_tier *tier, struct sw_tier_io *io) {
+    sw_nvme_io_submit(nvme_of(tier)->io, io);
+}
+
+/* --- frames of a predecessor --- */
+
+static struct sw_manifest_entry *found(void *arg, const struct sw_manifest_entry *frame) {
+    struct tier_nvme *t = arg;
+    struct reservation *r = reservation_new(frame->bytes, frame->n_extents);
+    if (!r)
+        return NULL;
+    memcpy(r->entry.key, frame->key, sizeof r->entry.key);
+    memcpy(r->extents, frame->extents, frame->n_extents * sizeof r->extents[0]);
+    r->committed = true;
+    sw_list_append(&t->found, &r->node);
+    t->committed_frames++;
+    return &r->entry;
+}
+
+/* An extent of a found frame, and the run that it takes. */
+struct taken {
+    uint64_t first, count;
+    size_t order; /* of frames, and of extents in a frame */
+    struct sw_run *run;
+};
+
+static int by_place(const void *a, const void *b) {
+    const struct taken *x = a, *y = b;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+static int by_order(const void *a, const void *b) {
+    const struct taken *x = a, *y = b;
+    return (x->order > y->order) - (x->order < y->order);
+}
+
+static int damaged_frame(struct sw_err *err, const struct reservation *r) {
+    return sw_err_set(err, -SW_EFRAME, SW_SCOPE_DAEMON, "manifest is damaged: frame %" PRIu64 " lies where it cannot",
+                      r->entry.id);
+}
+
+/* Lists a frame's extents as taken[first ...]; checks all but overlap. */
+static int list_extents(const struct tier_nvme *t, const struct reservation *r, struct taken *taken, size_t first,
+                        struct sw_err *err) {
+    uint64_t left = r->entry.bytes;
+    for (unsigned i = 0; i < r->entry.n_extents; i++) {
+        const struct sw_extent *e = &r->extents[i];
+        if (e->bytes == 0 || e->bytes > left || e->offset % BLOCK_BYTES ||
+            (e->bytes % BLOCK_BYTES && i + 1 < r->entry.n_extents))
+            return damaged_frame(err, r);
+        if (e->offset >= t->config.capacity_bytes || e->bytes > t->config.capacity_bytes - e->offset)
+            return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
+                              "tier holds frames beyond its capacity of %" PRIu64 " bytes", t->config.capacity_bytes);
+        left -= e->bytes;
+        taken[first + i] = (struct taken){
+            .first = e->offset / BLOCK_BYTES, .count = (e->bytes + BLOCK_BYTES - 1) / BLOCK_BYTES, .order = first + i};
+    }
+    return left ? damaged_frame(err, r) : 0;
+}
+
+/* Takes the listed places, which are in order of address; on failure none. */
+static int take_places(struct tier_nvme *t, struct taken *taken, size_t n, struct sw_err *err) {
+    struct sw_run *free_run = t->extents.root; /* all space, in one run */
+    size_t i = 0;
+    int rc = 0;
+    for (; !rc && i < n; i++) {
+        struct taken *p = &taken[i];
+        if (!free_run || p->first < free_run->first || p->first + p->count > free_run->first + free_run->count)
+            rc = sw_err_set(err, -SW_EFRAME, SW_SCOPE_DAEMON, "manifest is damaged: frames overlap at byte %" PRIu64,
+                            p->first * BLOCK_BYTES);
+        else if (sw_extents_take_at(&t->extents, free_run, p->first, p->count, &p->run))
+            rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
+        else
+            free_run = p->run->above;
+    }
+    for (; rc && i > 0; i--)
+        sw_extents_give(&t->extents, taken[i - 1].run);
+    return rc;
+}
+
+static int place(struct tier_nvme *t, struct taken *taken, size_t n, struct sw_err *err) {
+    size_t k = 0;
+    int rc = 0;
+    for (struct sw_list *node = t->found.next; !rc && node != &t->found; node = node->next) {
+        const struct reservation *r = SW_CONTAINER_OF(node, struct reservation, node);
+        rc = list_extents(t, r, taken, k, err);
+        k += r->entry.n_extents;
+    }
+    if (rc)
+        return rc;
+    qsort(taken, n, sizeof taken[0], by_place);
+    rc = take_places(t, taken, n, err);
+    if (rc)
+        return rc;
+    qsort(taken, n, sizeof taken[0], by_order);
+    k = 0;
+    for (struct sw_list *node = t->found.next; node != &t->found; node = node->next) {
+        struct reservation *r = SW_CONTAINER_OF(node, struct reservation, node);
+        struct sw_run **tail = &r->runs;
+        for (unsigned i = 0; i < r->entry.n_extents; i++, tail = &(*tail)->next)
+            *tail = taken[k++].run;
+        *tail = NULL;
+    }
+    return 0;
+}
+
+/* Marks the space of found frames as taken. */
+static int place_found(struct tier_nvme *t, struct sw_err *err) {
+    size_t n = 0;
+    for (struct sw_list *node = t->found.next; node != &t->found; node = node->next)
+        n += SW_CONTAINER_OF(node, struct reservation, node)->entry.n_extents;
+    if (n == 0)
+        return 0;
+    struct taken *taken = sw_alloc_array(n, sizeof *taken);
+    if (!taken)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
+    int rc = place(t, taken, n, err);
+    sw_free(taken);
+    return rc;
+}
+
+void sw_tier_nvme_recover(struct sw_tier *tier,
+                          bool (*take)(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored),
+                          void *arg) {
+    struct tier_nvme *t = nvme_of(tier);
+    for (;;) {
+        (void)pthread_mutex_lock(&t->lock);
+        struct sw_list *node = sw_list_take_first(&t->found);
+        if (node)
+            sw_list_append(&t->held, node);
+        (void)pthread_mutex_unlock(&t->lock);
+        if (!node)
+            return;
+        struct reservation *r = SW_CONTAINER_OF(node, struct reservation, node);
+        struct sw_stored stored = {
+            .extents = r->extents, .n_extents = r->entry.n_extents, .bytes = r->entry.bytes, .committed = 1};
+        if (!take(arg, r->entry.key, &stored))
+            nvme_release(tier, &stored);
+    }
+}
+
+/* --- life --- */
+
+static void nvme_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
+    struct tier_nvme *t = nvme_of(tier);
+    (void)pthread_mutex_lock(&t->lock);
+    *ret = (struct sw_tier_stats){
+        .capacity_bytes = t->files.bytes,
+        .backed_bytes = t->files.bytes,
+        .used_bytes = (t->extents.total_blocks - t->extents.free_blocks) * BLOCK_BYTES,
+        .committed_frames = t->committed_frames,
+    };
+    (void)pthread_mutex_unlock(&t->lock);
+}
+
+void sw_tier_nvme_info(struct sw_tier *tier, struct sw_tier_nvme_info *ret) {
+    *ret = nvme_of(tier)->info;
+}
+
+/* Forgets the frames of a list; in the directory they stay. */
+static void forget(struct tier_nvme *t, struct sw_list *list) {
+    struct sw_list *node;
+    while ((node = sw_list_take_first(list))) {
+        struct reservation *r = SW_CONTAINER_OF(node, struct reservation, node);
+        SW_ASSERT(r->committed);
+        sw_extents_give(&t->extents, r->runs);
+        sw_free(r);
+    }
+}
+
+/* Also a half-opened one. */
+static void nvme_close(struct sw_tier *tier) {
+    struct tier_nvme *t = nvme_of(tier);
+    sw_nvme_io_close(t->io);
+    sw_manifest_close(t->manifest);
+    forget(t, &t->found);
+    forget(t, &t->held);
+    forget(t, &t->released);
+    sw_extents_fini(&t->extents);
+    sw_nvme_files_close(&t->files);
+    (void)pthread_mutex_destroy(&t->lock);
+    sw_free(t);
+}
+
+static const struct sw_tier_ops nvme_ops = {
+    .reserve = nvme_reserve,
+    .release = nvme_release,
+    .stats = nvme_stats,
+    .submit = nvme_submit,
+    .close = nvme_close,
+};
+
+static int open_method(struct tier_nvme *t, struct sw_nvme_method **ret, struct sw_err *err) {
+    const struct sw_tier_nvme_config *config = &t->config;
+    int rc = -SW_ENOTSUP;
+    t->info.method = SW_TIER_NVME_URING;
+    if (config->method != SW_TIER_NVME_THREADS)
+        rc = sw_nvme_uring_open(ret, config->queue_depth, err);
+    if (rc == -SW_ENOTSUP && config->method != SW_TIER_NVME_URING) {
+        t->info.method = SW_TIER_NVME_THREADS;
+        rc = sw_nvme_threads_open(ret, config->queue_depth, config->files, err);
+    }
+    return rc;
+}
+
+static int open_io(struct tier_nvme *t, struct sw_err *err) {
+    struct sw_nvme_method *method = NULL;
+    int rc = open_method(t, &method, err);
+    if (rc)
+        return rc;
+    struct sw_nvme_io_config config = {.files = &t->files,
+                                       .method = method,
+                                       .depth = t->config.queue_depth,
+                                       .settle = settle,
+                                       .commit = commit,
+                                       .arg = t};
+    rc = sw_nvme_io_open(&t->io, &config, err);
+    if (rc)
+        method->ops->close(method);
+    return rc;
+}
+
+static int open_all(struct tier_nvme *t, const char *directory, struct sw_err *err) {
+    const struct sw_tier_nvme_config *config = &t->config;
+    int rc = sw_nvme_files_open(&t->files, directory, err);
+    if (rc)
+        return rc;
+    struct sw_manifest_config manifest = {.directory = t->files.directory,
+                                          .file_bytes = config->file_bytes,
+                                          .files = config->files,
+                                          .found = found,
+                                          .arg = t};
+    rc = sw_manifest_open(&t->manifest, &manifest, err);
+    if (rc)
+        return rc;
+    if (sw_extents_add(&t->extents, 0, config->capacity_bytes / BLOCK_BYTES, NULL))
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
+    rc = place_found(t, err);
+    if (!rc)
+        rc = sw_nvme_files_allocate(&t->files, config->capacity_bytes, config->file_bytes, err);
+    if (!rc)
+        rc = open_io(t, err);
+    return rc;
+}
+
+static const struct sw_nvme_file_ops system_files = {.pwrite = pwrite, .pread = pread};
+
+int sw_tier_nvme_open(struct sw_tier **ret, const struct sw_tier_nvme_config *config, struct sw_err *err) {
+    const uint64_t capacity = config->capacity_bytes - config->capacity_bytes % BLOCK_BYTES;
+    if (capacity == 0 || capacity > INT64_MAX || config->file_bytes == 0 || config->file_bytes % BLOCK_BYTES ||
+        (capacity - 1) / config->file_bytes >= SW_NVME_MAX_FILES || config->queue_depth == 0 ||
+        config->queue_depth > MAX_DEPTH)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_DAEMON,
+                          "NVMe tier of %" PRIu64 " bytes in files of %" PRIu64 ", %u requests at once: not possible",
+                          config->capacity_bytes, config->file_bytes, config->queue_depth);
+    struct tier_nvme *t = sw_alloc(sizeof *t);
+    if (!t)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
+    t->tier = (struct sw_tier){.ops = &nvme_ops, .name = "nvme"};
+    t->config = *config;
+    t->config.capacity_bytes = capacity;
+    t->config.directory = NULL; /* borrowed for this call only */
+    if (!config->files)
+        t->config.files = &system_files;
+    t->files.directory = t->files.lock = -1;
+    (void)pthread_mutex_init(&t->lock, NULL);
+    sw_extents_init(&t->extents);
+    sw_list_init(&t->found);
+    sw_list_init(&t->held);
+    sw_list_init(&t->released);
+    int rc = open_all(t, config->directory, err);
+    t->info.direct = t->files.direct;
+    sw_log(SW_LOG_DEBUG, "tier.nvme.open", "bytes=%" PRIu64 " frames=%" PRIu64 " direct=%d method=%s error=%s",
+           capacity, t->committed_frames, t->info.direct, t->info.method == SW_TIER_NVME_URING ? "io_uring" : "threads",
+           rc ? sw_err_name(rc) : "none");
+    if (rc) {
+        nvme_close(&t->tier);
+        return rc;
+    }
+    *ret = &t->tier;
+    return 0;
+}

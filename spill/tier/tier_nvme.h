@@ -1,0 +1,56 @@
+/* tier_nvme.h - frames in large files on a disk, which outlive the process.
+ *
+ * Invariant: a frame whose write was reported done, and whose release has not begun, is found with the same bytes by
+ * whoever opens the directory next, whenever and however this process ends: kill -9 at any moment included. A frame
+ * that is found was written completely. Not covered is the end of the machine: nothing is synced to the disk, so after
+ * a power cut the directory may hold anything. MANIFEST.md describes the files and why this holds.
+ *
+ * Writing and reading go by submit() only and copy around the page cache where the file system allows it (O_DIRECT).
+ * A failing disk or a full file system is the error of that one transfer. Released space is reusable at once: release a
+ * frame only when no read of it is under way. Nothing of reserve, submit, release and stats waits for the disk. */
+#ifndef SW_SPILL_TIER_NVME_H
+#define SW_SPILL_TIER_NVME_H
+
+#include "spill/tier/nvme_file_ops.h"
+#include "spill/tier/tier.h"
+
+enum sw_tier_nvme_method {
+    SW_TIER_NVME_AUTO,    /* io_uring, or threads where it is not allowed */
+    SW_TIER_NVME_URING,   /* for tests */
+    SW_TIER_NVME_THREADS, /* for tests */
+};
+
+struct sw_tier_nvme_config {
+    const char *directory; /* its last part is made if missing; the process's own, writable by nobody else */
+    uint64_t capacity_bytes;
+    uint64_t file_bytes;  /* length of a data file: multiple of 4096; at most 4096 files */
+    unsigned queue_depth; /* requests of up to 1 MiB at the disk at once, 1 ... 1024 */
+    enum sw_tier_nvme_method method;
+    const struct sw_nvme_file_ops *files; /* tests inject faults; NULL: the system's; borrowed for the tier's life */
+};
+
+struct sw_tier_nvme_info {
+    enum sw_tier_nvme_method method; /* URING or THREADS */
+    bool direct;                     /* false: the file system refused O_DIRECT, transfers go through the page cache */
+};
+
+/* Takes all of its space from the file system; waits for it, and for transfers of a killed predecessor to end.
+ * errors: -SW_EINVAL; -SW_EBUSY (another process has the directory); -SW_EACCES; -SW_ENOSPACE (the file system has no
+ * room); -SW_ECONFIG (capacity_bytes or file_bytes do not go with the frames that are there); -SW_ECHECKSUM,
+ * -SW_EFRAME, -SW_EVERSION (damaged or foreign manifest: nothing was changed); -SW_ENOTSUP (URING is not allowed here);
+ * -SW_EIO, -SW_ENOMEM. thread: any. */
+int sw_tier_nvme_open(struct sw_tier **ret, const struct sw_tier_nvme_config *config, struct sw_err *err);
+
+/* Hands over, once, each frame that the directory held when it was opened, oldest first. `take` returns whether the
+ * frame is wanted: then *stored is copied, and from there on is like any committed frame. Others are released. Until
+ * this is called such frames take up space. thread: any, one at a time. */
+void sw_tier_nvme_recover(struct sw_tier *tier,
+                          bool (*take)(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored),
+                          void *arg);
+
+void sw_tier_nvme_info(struct sw_tier *tier, struct sw_tier_nvme_info *ret);
+
+/* close(): no transfer may be under way and what was reserved without being committed must have been released.
+ * Committed frames stay in the directory; their struct sw_stored become invalid. */
+
+#endif

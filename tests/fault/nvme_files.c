@@ -1,0 +1,316 @@
+/* The file system fails under the NVMe tier: a named error for that frame, the others and the tier go on. */
+#include "base/alloc.h"
+#include "tests/lib/descriptors.h"
+#include "tests/lib/nvme_fixture.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define MIB ((uint64_t)1 << 20)
+#define BLOCK ((uint64_t)SW_TIER_IO_ALIGN)
+
+/* From the `armed`-th request on, `count` of them fail. Requests of the manifest are no whole blocks. */
+static struct {
+    bool manifest; /* or data */
+    int cause;     /* errno; 0: moves `moves` bytes only */
+    size_t moves;
+    atomic_int armed, count;
+} fault;
+
+static bool fault_hits(size_t bytes) {
+    if ((bytes % BLOCK != 0) != fault.manifest || atomic_load(&fault.count) <= 0)
+        return false;
+    if (atomic_fetch_sub(&fault.armed, 1) > 1)
+        return false;
+    return atomic_fetch_sub(&fault.count, 1) > 0;
+}
+
+static void fault_arm(bool manifest, int cause, size_t moves, int nth, int count) {
+    fault.manifest = manifest;
+    fault.cause = cause;
+    fault.moves = moves;
+    atomic_store(&fault.armed, nth);
+    atomic_store(&fault.count, count);
+}
+
+/* What is really moved: whole blocks of data, which is all that direct transfers can. */
+static size_t fault_moves(void) {
+    return fault.manifest ? fault.moves : fault.moves / BLOCK * BLOCK;
+}
+
+static ssize_t faulty_pwrite(int fd, const void *data, size_t bytes, off_t offset) {
+    if (!fault_hits(bytes))
+        return pwrite(fd, data, bytes, offset);
+    if (!fault.cause)
+        return pwrite(fd, data, fault_moves(), offset) < 0 ? -1 : (ssize_t)fault.moves;
+    if (fault.moves) /* what an error leaves behind may be anything, the whole record included */
+        (void)!pwrite(fd, data, fault.moves < bytes ? fault.moves : bytes, offset);
+    errno = fault.cause;
+    return -1;
+}
+
+static ssize_t faulty_pread(int fd, void *ret, size_t bytes, off_t offset) {
+    if (fault.manifest || !fault_hits(bytes))
+        return pread(fd, ret, bytes, offset);
+    if (!fault.cause)
+        return pread(fd, ret, fault_moves(), offset) < 0 ? -1 : (ssize_t)fault.moves;
+    errno = fault.cause;
+    return -1;
+}
+
+static const struct sw_nvme_file_ops faulty_files = {.pwrite = faulty_pwrite, .pread = faulty_pread};
+
+START_TEST(test_a_failing_write_is_the_error_of_its_frame_only) {
+    static const struct {
+        bool manifest;
+        int cause;
+        size_t moves;
+        int count, code;
+    } faults[] = {
+        {false, ENOSPC, 0, 1, -SW_ENOSPACE},
+        {false, EDQUOT, 0, 1, -SW_ENOSPACE},
+        {false, EIO, 0, 1, -SW_EIO},
+        {false, EROFS, 0, 1, -SW_EIO},
+        {false, 0, 0, 1, -SW_EIO},
+        {false, 0, 4096 + 17, 1, 0},
+        {false, EINTR, 0, 3, 0},
+        {true, ENOSPC, 0, 2, -SW_ENOSPACE},
+        {true, EIO, 40, 1, -SW_EIO},
+        {true, EIO, 4000, 1, -SW_EIO},
+        {true, 0, 0, 1, -SW_EIO},
+        {true, 0, 13, 1, 0},
+        {true, EINTR, 0, 3, 0},
+    };
+    struct sw_tier_nvme_config config = sw_nvme_config_of(8 * MIB, SW_TIER_NVME_THREADS);
+    config.files = &faulty_files;
+    for (unsigned i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        struct sw_tier *tier = sw_nvme_open(&config);
+        struct sw_stored before, failing, after;
+        struct sw_nvme_recovered r;
+        struct sw_err err = {0};
+        ck_assert_int_eq(sw_nvme_put(tier, 100000, 1, &before, &err), 0);
+        fault_arm(faults[i].manifest, faults[i].cause, faults[i].moves, faults[i].manifest ? 1 : 2, faults[i].count);
+        int rc = sw_nvme_put(tier, 3 * MIB, 2, &failing, &err);
+        ck_assert_msg(rc == faults[i].code, "fault %u: %s (%s)", i, sw_err_name(rc), err.msg);
+        ck_assert_int_le(atomic_load(&fault.count), 0);
+        ck_assert(rc == 0 || (strlen(err.msg) > 0 && strlen(err.detail) > 0 && err.scope == SW_SCOPE_REQUEST));
+        ck_assert_uint_eq(sw_nvme_stats(tier).committed_frames, rc ? 1 : 2);
+        ck_assert_int_eq(sw_nvme_put(tier, 2 * MIB, 3, &after, &err), 0); /* also into the space of the failed one */
+        ck_assert(sw_nvme_holds(tier, &before, 1));
+        ck_assert(rc || sw_nvme_holds(tier, &failing, 2));
+        tier->ops->close(tier);
+        tier = sw_nvme_reopen(&config, rc ? SW_NVME_FRAMES(1, 3) : SW_NVME_FRAMES(1, 2, 3), &r);
+        for (unsigned k = 0; k < r.n; k++)
+            tier->ops->release(tier, &r.stored[k]);
+        tier->ops->close(tier);
+    }
+}
+END_TEST
+
+START_TEST(test_a_failing_read_is_an_error_and_may_be_repeated) {
+    static const struct {
+        int cause, code;
+        size_t moves;
+    } faults[] = {{EIO, -SW_EIO, 0}, {0, -SW_EIO, 0}, {0, -SW_EIO, 100}, {0, 0, 8192 + 5}, {EINTR, 0, 0}};
+    struct sw_tier_nvme_config config = sw_nvme_config_of(8 * MIB, SW_TIER_NVME_THREADS);
+    config.files = &faulty_files;
+    struct sw_tier *tier = sw_nvme_open(&config);
+    struct sw_stored stored;
+    struct sw_err err = {0};
+    uint8_t *buffer = sw_nvme_buffer(4 * MIB);
+    ck_assert_int_eq(sw_nvme_put(tier, 4 * MIB - 3, 1, &stored, &err), 0);
+    for (unsigned i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        fault_arm(false, faults[i].cause, faults[i].moves, 2, 1);
+        int rc = sw_nvme_transfer(tier, SW_TIER_READ, &stored, buffer, 1, &err);
+        ck_assert_msg(rc == faults[i].code, "fault %u: %s", i, sw_err_name(rc));
+        ck_assert(rc || sw_nvme_same(buffer, stored.bytes, 1));
+        ck_assert_int_eq(stored.committed, 1);
+        ck_assert(sw_nvme_holds(tier, &stored, 1));
+    }
+    free(buffer);
+    tier->ops->close(tier);
+}
+END_TEST
+
+/* A release that the manifest does not take: its space is handed out, but nothing is written there, so that whoever
+ * opens the directory next finds the frame whole. */
+START_TEST(test_space_is_not_overwritten_before_its_release_is_recorded) {
+    if (!sw_nvme_allowed(sw_nvme_methods[_i]))
+        return;
+    struct sw_tier_nvme_config config = sw_nvme_config_of(MIB, sw_nvme_methods[_i]);
+    config.files = &faulty_files;
+    struct sw_tier *tier = sw_nvme_open(&config);
+    struct sw_stored first, second;
+    struct sw_nvme_recovered r;
+    struct sw_err err = {0};
+    ck_assert_int_eq(sw_nvme_put(tier, MIB, 1, &first, &err), 0);
+    fault_arm(true, ENOSPC, 0, 1, 1000);
+    tier->ops->release(tier, &first);
+    ck_assert_uint_eq(sw_nvme_stats(tier).used_bytes, 0);
+    ck_assert_int_eq(sw_nvme_put(tier, MIB, 2, &second, &err), -SW_ENOSPACE);
+    tier->ops->close(tier);
+    tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1), &r);
+    tier->ops->release(tier, &r.stored[0]);
+    ck_assert_int_eq(sw_nvme_put(tier, MIB, 3, &second, &err), -SW_ENOSPACE);
+    fault_arm(true, 0, 0, 0, 0); /* there is room again */
+    ck_assert_int_eq(sw_nvme_put(tier, MIB, 3, &second, &err), 0);
+    tier->ops->close(tier);
+    tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(3), &r);
+    tier->ops->close(tier);
+}
+END_TEST
+
+/* What the kernel refuses while io_uring is at work: here, by a limit on the length of files. */
+START_TEST(test_a_limit_of_the_system_is_a_named_error) {
+    if (!sw_nvme_allowed(sw_nvme_methods[_i]))
+        return;
+    struct sw_tier_nvme_config config = sw_nvme_config_of(4 * MIB, sw_nvme_methods[_i]);
+    config.file_bytes = 4 * MIB;
+    struct sw_tier *tier = sw_nvme_open(&config);
+    struct sw_stored low, high, again;
+    struct sw_err err = {0};
+    struct rlimit limit, before;
+    ck_assert_int_eq(sw_nvme_put(tier, 2 * MIB, 1, &low, &err), 0);
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = (struct rlimit){.rlim_cur = 3 * MIB, .rlim_max = before.rlim_max};
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    int rc = sw_nvme_put(tier, 2 * MIB, 2, &high, &err);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    ck_assert_msg(rc == -SW_ENOSPACE, "%s: %s", sw_err_name(rc), err.msg);
+    ck_assert(sw_nvme_holds(tier, &low, 1));
+    ck_assert_int_eq(sw_nvme_put(tier, 2 * MIB, 3, &again, &err), 0);
+    ck_assert(sw_nvme_holds(tier, &again, 3));
+    tier->ops->close(tier);
+}
+END_TEST
+
+/* Gives this process mounts of its own. False, and says so, where that is not allowed. */
+static bool may_mount(const char *path) {
+    if ((unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0) &&
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 && mount("none", path, "tmpfs", 0, NULL) == 0 &&
+        umount(path) == 0)
+        return true;
+    (void)fprintf(stderr, "left out, no file systems of its own: %s\n", strerror(errno));
+    return false;
+}
+
+/* Takes all room that is left. */
+static void fill_up(const char *name) {
+    char path[96], data[4096] = {1};
+    int fd = open(sw_nvme_path(path, name), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ck_assert_int_ge(fd, 0);
+    while (write(fd, data, sizeof data) > 0)
+        ;
+    ck_assert_int_eq(errno, ENOSPC);
+    ck_assert_int_eq(close(fd), 0);
+}
+
+/* The room that the tier needs is taken at the start: it goes on when the disk runs full later, manifest included. */
+START_TEST(test_it_goes_on_when_the_disk_runs_full) {
+    char path[96];
+    struct sw_tier_nvme_config config = sw_nvme_config_of(2 * MIB, sw_nvme_methods[_i]);
+    struct sw_tier *tier = NULL;
+    struct sw_stored keep, other;
+    struct sw_nvme_recovered r;
+    struct sw_err err = {0};
+    if (!sw_nvme_allowed(config.method) || !may_mount(sw_nvme_path(path, "")))
+        return;
+    ck_assert_int_eq(mount("none", path, "tmpfs", 0, "size=1400k,mode=700"), 0);
+    ck_assert_int_eq(sw_tier_nvme_open(&tier, &config, &err), -SW_ENOSPACE);
+    config.capacity_bytes = MIB;
+    tier = sw_nvme_open(&config);
+    fill_up("filler");
+    ck_assert_int_eq(sw_nvme_put(tier, 500000, 1, &keep, &err), 0);
+    for (unsigned i = 0; i < 2000; i++) { /* several manifests */
+        ck_assert_msg(sw_nvme_put(tier, 100000, 2, &other, &err) == 0, "%u: %s", i, err.msg);
+        if (i < 1999)
+            tier->ops->release(tier, &other);
+    }
+    tier->ops->close(tier);
+    tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1, 2), &r);
+    tier->ops->close(tier);
+    ck_assert_int_eq(umount2(path, MNT_DETACH), 0);
+}
+END_TEST
+
+START_TEST(test_a_file_system_without_room_is_a_named_error_at_the_start) {
+    struct sw_tier_nvme_config config = sw_nvme_config_of(8 * MIB, SW_TIER_NVME_AUTO);
+    struct sw_tier *tier = NULL;
+    struct sw_err err = {0};
+    struct rlimit limit, before;
+    config.file_bytes = 8 * MIB;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = (struct rlimit){.rlim_cur = MIB, .rlim_max = before.rlim_max};
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ck_assert_int_eq(sw_tier_nvme_open(&tier, &config, &err), -SW_ENOSPACE);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    ck_assert_int_eq(sw_nvme_file_bytes("data-0000"), -1); /* what little it got is given back */
+    tier = sw_nvme_open(&config);
+    tier->ops->close(tier);
+}
+END_TEST
+
+/* Opens a directory with a frame, adds one, reopens: with each allocation failing in turn. */
+START_TEST(test_without_memory_it_is_an_error_and_nothing_is_lost) {
+    const unsigned fds = sw_count_fds();
+    const long live = sw_alloc_live();
+    struct sw_tier_nvme_config config = sw_nvme_config_of(MIB, SW_TIER_NVME_AUTO);
+    struct sw_tier *tier = sw_nvme_open(&config);
+    struct sw_stored stored;
+    struct sw_nvme_recovered r;
+    struct sw_err err = {0};
+    unsigned refused = 0, nth = 0;
+    ck_assert_int_eq(sw_nvme_put(tier, 10000, 1, &stored, &err), 0);
+    tier->ops->close(tier);
+    for (bool through = false; !through;) {
+        tier = NULL;
+        sw_alloc_fail_nth(++nth);
+        int rc = sw_tier_nvme_open(&tier, &config, &err);
+        bool opened = rc == 0;
+        if (opened) {
+            rc = sw_nvme_put(tier, 5000, 2, &stored, &err);
+            through = rc == 0;
+        }
+        sw_alloc_fail_nth(0);
+        ck_assert(rc == 0 || rc == -SW_ENOMEM);
+        refused += rc != 0;
+        if (opened) {
+            ck_assert_uint_eq(sw_nvme_stats(tier).committed_frames, rc ? 1 : 2);
+            tier->ops->close(tier);
+        }
+        ck_assert_uint_eq(sw_count_fds(), fds);
+        ck_assert_int_eq(sw_alloc_live(), live);
+    }
+    ck_assert_uint_gt(refused, 10);
+    tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1, 2), &r);
+    tier->ops->close(tier);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("nvme_files");
+    TCase *tcase = tcase_create("nvme_files");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, sw_nvme_setup, sw_nvme_teardown);
+    tcase_add_test(tcase, test_a_failing_write_is_the_error_of_its_frame_only);
+    tcase_add_test(tcase, test_a_failing_read_is_an_error_and_may_be_repeated);
+    tcase_add_loop_test(tcase, test_space_is_not_overwritten_before_its_release_is_recorded, 0, SW_NVME_N_METHODS);
+    tcase_add_loop_test(tcase, test_a_limit_of_the_system_is_a_named_error, 0, SW_NVME_N_METHODS);
+    tcase_add_loop_test(tcase, test_it_goes_on_when_the_disk_runs_full, 0, SW_NVME_N_METHODS);
+    tcase_add_test(tcase, test_a_file_system_without_room_is_a_named_error_at_the_start);
+    tcase_add_test(tcase, test_without_memory_it_is_an_error_and_nothing_is_lost);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
