@@ -34,6 +34,9 @@ static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
     atomic_store(&job->phase, SW_PHASE_STORING);
     follow_phase(op);
     region->frames = job->frames;
+    region->tier = sw_frames_tier(job->frames);
+    region->used_us = sw_clock_us();
+    op->tier = region->tier;
     region->stored_bytes = job->stored_bytes;
     region->codec =
         job->codec_raw_bytes[SW_CODEC_V5T] > job->codec_raw_bytes[SW_CODEC_RAW] ? SW_CODEC_V5T : SW_CODEC_RAW;
@@ -56,6 +59,8 @@ static void restore_ended(struct sw_engine *engine, struct sw_op *op) {
         return;
     }
     engine->counters.restores++;
+    op->tier = region->tier;
+    region->used_us = sw_clock_us();
     engine->counters.restored_raw_bytes += region->raw_bytes;
     if (op->keep) {
         sw_region_move(region, SW_REGION_OUT);
@@ -63,11 +68,6 @@ static void restore_ended(struct sw_engine *engine, struct sw_op *op) {
         sw_region_move(region, SW_REGION_IN);
         sw_owner_forget(op->owner, region);
     }
-}
-
-/* In the client's own memory, or in the tier. */
-static const char *tier_name(const struct sw_engine *engine, bool in_place) {
-    return in_place ? "device" : engine->config.tier->name;
 }
 
 static bool in_place(const struct sw_op *op) {
@@ -83,7 +83,7 @@ static void fill_outcome(const struct sw_op *op, struct sw_outcome *ret) {
     ret->raw_bytes = region->raw_bytes;
     ret->stored_bytes = region->stored_bytes;
     ret->codec = region->codec;
-    ret->tier = tier_name(op->owner->engine, in_place(op));
+    ret->tier = in_place(op) ? "device" : op->tier ? op->tier->name : op->owner->engine->config.tier->name;
     ret->total_us = now_us - op->submitted_us;
     ret->queued_us = (op->job.started_us ? op->job.started_us : now_us) - op->submitted_us;
     if (ret->err.code)
@@ -117,12 +117,16 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     sw_outcome_cb *done = op->done;
     void *arg = op->arg;
     sw_free(op);
+    if (code == 0)
+        sw_engine_balance(engine);
     done(&outcome, arg);
 }
 
 static void job_ended(struct sw_engine *engine, struct sw_job *job) {
     if (job->kind == SW_JOB_UNMAP)
         sw_mem_unmapped(SW_CONTAINER_OF(job, struct sw_mem, job));
+    else if (job->kind == SW_JOB_DEMOTE)
+        sw_move_ended(job);
     else if (job->kind == SW_JOB_MAP)
         sw_mem_mapped(SW_CONTAINER_OF(job, struct sw_mem, job));
     else
@@ -171,7 +175,7 @@ static void on_handle_closed(uv_handle_t *handle) {
 
 /* Once the last owner is gone the workers are stopped; once their threads have ended, the rest goes. */
 static void stop_if_due(struct sw_engine *engine) {
-    if (!engine->closing || engine->n_owners > 0 || engine->stopped)
+    if (!engine->closing || engine->n_owners > 0 || engine->n_moves > 0 || engine->stopped)
         return;
     for (unsigned i = 0; !engine->stopping && i < engine->config.n_devices; i++)
         sw_worker_stop(engine->workers[i]);
@@ -208,13 +212,14 @@ int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engi
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the engine");
     int rc = 0;
     engine->config = *config;
+    sw_placement_init(&engine->place, config->tier, config->nvme, config->nvme ? config->staging_bytes : 0);
     sw_list_init(&engine->owners);
     sw_list_init(&engine->settled);
     engine->workers = sw_alloc_array(config->n_devices, sizeof engine->workers[0]);
     if (!engine->workers || sw_region_table_init(&engine->regions, config->max_regions))
         rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %u regions", config->max_regions);
     for (unsigned i = 0; !rc && i < config->n_devices; i++)
-        rc = sw_worker_new(&engine->workers[i], config->devices[i], config->tier, wake, engine, err);
+        rc = sw_worker_new(&engine->workers[i], config->devices[i], &engine->place, wake, engine, err);
     if (!rc) {
         /* Last, because it cannot be undone at once; no worker wakes the loop before it has a job. */
         int uv_rc = uv_async_init(loop, &engine->async, on_wake);
@@ -297,13 +302,18 @@ static struct sw_op *op_new(struct sw_owner *owner, const struct sw_range *range
 static void op_submit(struct sw_op *op, struct sw_region *region) {
     struct sw_owner *owner = op->owner;
     op->region = region;
+    op->job.region_slot = region->id.slot;
+    op->job.region_gen = region->id.gen;
     region->op = op;
     op->mem->used = true;
     op->mem->n_ops++;
     sw_list_append(&owner->ops, &op->node);
     owner->n_ops++;
     owner->engine->n_ops++;
-    sw_worker_submit(op->mem->worker, &op->job);
+    if (region->move)
+        sw_move_cancel(region->move); /* and goes on when that has ended */
+    else
+        sw_worker_submit(op->mem->worker, &op->job);
 }
 
 int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_outcome_cb *done, void *arg,
@@ -405,7 +415,9 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
         .raw_bytes = region->raw_bytes,
         .stored_bytes = region->stored_bytes,
         .codec = region->codec,
-        .tier = tier_name(owner->engine, region->op ? in_place(region->op) : region->frames && region->frames->packed),
+        .tier = region->op               ? (in_place(region->op) ? "device" : owner->engine->config.tier->name)
+                : region->frames->packed ? "device"
+                                         : (region->tier ? region->tier : owner->engine->config.tier)->name,
     };
     return 0;
 }
@@ -426,6 +438,8 @@ void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret
             ret->scratch_bytes += info->scratch_bytes;
     }
     tier->ops->stats(tier, &ret->tier);
+    if (engine->config.nvme)
+        engine->config.nvme->ops->stats(engine->config.nvme, &ret->nvme);
 }
 
 bool sw_engine_device_lost(const struct sw_engine *engine) {

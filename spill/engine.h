@@ -45,7 +45,10 @@ const char *sw_region_state_name(enum sw_region_state state);
 struct sw_engine_config {
     struct sw_device *const *devices; /* borrowed; used by the workers from open until closed */
     unsigned n_devices;
-    struct sw_tier *tier;       /* borrowed */
+    struct sw_tier *tier;       /* borrowed; host memory */
+    struct sw_tier *nvme;       /* borrowed; NULL: none */
+    uint64_t staging_bytes;     /* with nvme: part of the host tier for frames on their way to it and back */
+    unsigned high_pct, low_pct; /* with nvme: above high of the rest, regions are moved to it until low is reached */
     unsigned max_regions;       /* all sessions together */
     unsigned max_owner_regions; /* per session */
     unsigned max_owner_ops;     /* operations of one session in flight */
@@ -83,7 +86,7 @@ struct sw_outcome {
     struct sw_region_id region;
     uint64_t raw_bytes, stored_bytes;
     enum sw_codec_id codec; /* of most of the region's bytes */
-    const char *tier;       /* "host", "device" (packed) */
+    const char *tier;       /* "host", "nvme", "device" (packed) */
     uint64_t queued_us, total_us;
 };
 typedef void sw_outcome_cb(const struct sw_outcome *outcome, void *arg);
@@ -134,9 +137,10 @@ struct sw_engine_stats {
     unsigned n_devices, n_owners, n_regions, n_mems, n_mapped, n_ops;
     uint64_t spills, restores, failed_ops, canceled_ops;
     uint64_t packs; /* of the spills */
+    uint64_t moves; /* regions taken from the host tier to the NVMe tier to make room */
     uint64_t spilled_raw_bytes, spilled_stored_bytes, restored_raw_bytes;
-    uint64_t scratch_bytes; /* device memory taken, all GPUs */
-    struct sw_tier_stats tier;
+    uint64_t scratch_bytes;          /* device memory taken, all GPUs */
+    struct sw_tier_stats tier, nvme; /* nvme: all 0 where there is none */
 };
 void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret);
 

@@ -7,7 +7,7 @@
 #define BLOCK_BYTES 4096u
 
 struct tally {
-    uint64_t owners, ops, mems, regions, frames, frame_bytes;
+    uint64_t owners, ops, mems, regions, frames, nvme_frames, frame_bytes;
 };
 
 /* A region that is away is complete: every chunk has a committed frame, and they add up. */
@@ -25,6 +25,7 @@ static void check_frames(const struct sw_region *region, struct tally *tally) {
             bytes += frame->extents[e].bytes;
         SW_ASSERT(bytes == frame->bytes);
         stored += bytes;
+        tally->nvme_frames += frame->tier->ops->submit != NULL;
         tally->frame_bytes += (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
         tally->frames++;
     }
@@ -44,11 +45,12 @@ static void check_region(const struct sw_owner *owner, const struct sw_region *r
     case SW_REGION_OUT:
     case SW_REGION_LOST:
         SW_ASSERT(!region->op);
-        check_frames(region, tally);
+        if (!region->move) /* that changes them */
+            check_frames(region, tally);
         break;
     case SW_REGION_RESTORING:
         SW_ASSERT(region->op && !sw_job_encodes(region->op->job.kind));
-        if (region->op->job.kind == SW_JOB_RESTORE)
+        if (region->op->job.kind == SW_JOB_RESTORE && !region->move)
             check_frames(region, tally); /* an unpack changes them while it runs */
         break;
     case SW_REGION_IN:
@@ -76,9 +78,25 @@ static void check_owner(const struct sw_owner *owner, const struct sw_engine_con
     tally->owners++;
 }
 
+/* Operations in flight hold more than the regions know of. */
+static void check_tiers(const struct sw_engine *engine, const struct tally *tally) {
+    const bool still = tally->ops == 0 && engine->n_moves == 0;
+    struct sw_tier_stats host, nvme = {0};
+    engine->config.tier->ops->stats(engine->config.tier, &host);
+    if (engine->config.nvme)
+        engine->config.nvme->ops->stats(engine->config.nvme, &nvme);
+    SW_ASSERT(host.used_bytes <= host.backed_bytes && host.backed_bytes <= host.capacity_bytes);
+    SW_ASSERT(host.largest_free_bytes <= host.backed_bytes - host.used_bytes && host.huge_bytes <= host.backed_bytes);
+    SW_ASSERT(nvme.used_bytes <= nvme.backed_bytes && nvme.backed_bytes <= nvme.capacity_bytes);
+    SW_ASSERT(!still || (host.used_bytes + nvme.used_bytes == tally->frame_bytes &&
+                         host.committed_frames + nvme.committed_frames == tally->frames &&
+                         nvme.committed_frames == tally->nvme_frames));
+    SW_ASSERT(engine->n_moves > 0 || (host.used_bytes + nvme.used_bytes >= tally->frame_bytes &&
+                                      host.committed_frames + nvme.committed_frames >= tally->frames));
+}
+
 void sw_engine_check(const struct sw_engine *engine) {
     struct tally tally = {0};
-    struct sw_tier_stats tier;
     for (const struct sw_list *node = engine->owners.next; node != &engine->owners; node = node->next)
         check_owner(SW_CONTAINER_OF(node, const struct sw_owner, node), &engine->config, &tally);
     for (const struct sw_list *node = engine->settled.next; node != &engine->settled; node = node->next)
@@ -87,10 +105,5 @@ void sw_engine_check(const struct sw_engine *engine) {
     SW_ASSERT(tally.ops == engine->n_ops);
     SW_ASSERT(tally.mems == engine->n_mems);
     SW_ASSERT(tally.regions == engine->regions.n_used && tally.regions <= engine->config.max_regions);
-    engine->config.tier->ops->stats(engine->config.tier, &tier);
-    SW_ASSERT(tier.used_bytes <= tier.backed_bytes && tier.backed_bytes <= tier.capacity_bytes);
-    SW_ASSERT(tier.largest_free_bytes <= tier.backed_bytes - tier.used_bytes && tier.huge_bytes <= tier.backed_bytes);
-    /* Spills in flight hold more than the regions know of. */
-    SW_ASSERT(tier.used_bytes >= tally.frame_bytes && tier.committed_frames >= tally.frames);
-    SW_ASSERT(tally.ops > 0 || (tier.used_bytes == tally.frame_bytes && tier.committed_frames == tally.frames));
+    check_tiers(engine, &tally);
 }

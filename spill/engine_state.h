@@ -3,6 +3,7 @@
 #define SW_SPILL_ENGINE_STATE_H
 
 #include "spill/engine.h"
+#include "spill/placement.h"
 #include "spill/region.h"
 #include "spill/worker.h"
 
@@ -13,7 +14,8 @@ struct sw_op {
     struct sw_owner *owner;
     struct sw_mem *mem;
     struct sw_region *region;
-    bool keep; /* restore */
+    bool keep;            /* restore */
+    struct sw_tier *tier; /* ended well: where the region was or is; NULL: nowhere */
     sw_outcome_cb *done;
     void *arg;
     uint64_t submitted_us;
@@ -38,7 +40,7 @@ struct sw_owner {
     struct sw_list node; /* of engine->owners, then of engine->settled */
     struct sw_engine *engine;
     struct sw_list ops, mems, regions;
-    unsigned n_ops, n_mems, n_regions;
+    unsigned n_ops, n_mems, n_regions, n_moves;
     bool closing, settled;
     void (*closed)(void *arg);
     void *arg;
@@ -47,7 +49,9 @@ struct sw_owner {
 struct sw_engine {
     uv_async_t async;
     struct sw_engine_config config;
+    struct sw_placement place;
     struct sw_worker **workers; /* [config.n_devices] */
+    unsigned n_moves;
     struct sw_region_table regions;
     struct sw_list owners;
     struct sw_list settled; /* owners that have nothing left; their `closed` is due */
@@ -64,6 +68,13 @@ void sw_mem_op_ended(struct sw_mem *mem);
 void sw_mem_mapped(struct sw_mem *mem);
 /* The worker has unmapped it: forgets it and calls back. */
 void sw_mem_unmapped(struct sw_mem *mem);
+/* balance.c: looks whether regions have to leave the host tier. */
+void sw_engine_balance(struct sw_engine *engine);
+void sw_move_cancel(struct sw_move *move);
+/* Its region is dropped: the move keeps the frames until it has ended, and frees them. */
+void sw_move_orphan(struct sw_region *region);
+/* Back from the worker. */
+void sw_move_ended(struct sw_job *job);
 /* If a closing owner has nothing left, its `closed` becomes due. */
 void sw_owner_settle(struct sw_owner *owner);
 /* Frees the region's frames and ends its id. */

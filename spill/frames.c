@@ -25,9 +25,9 @@ struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes, bool p
     return frames;
 }
 
-void sw_frames_free(struct sw_frames *frames, struct sw_tier *tier) {
+void sw_frames_free(struct sw_frames *frames) {
     for (size_t i = 0; frames && i < frames->n_chunks; i++)
-        tier->ops->release(tier, &frames->stored[i]);
+        sw_stored_release(&frames->stored[i]);
     if (frames)
         sw_free(frames->packed);
     sw_free(frames);
@@ -36,6 +36,18 @@ void sw_frames_free(struct sw_frames *frames, struct sw_tier *tier) {
 uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i) {
     uint64_t left = frames->raw_bytes - i * frames->chunk_bytes;
     return left < frames->chunk_bytes ? left : frames->chunk_bytes;
+}
+
+struct sw_tier *sw_frames_tier(const struct sw_frames *frames) {
+    struct sw_tier *tiers[2] = {NULL, NULL}; /* there are two kinds */
+    uint64_t bytes[2] = {0, 0};
+    for (size_t i = 0; i < frames->n_chunks; i++) {
+        const struct sw_stored *stored = &frames->stored[i];
+        const int t = stored->tier && stored->tier->ops->submit ? 1 : 0;
+        tiers[t] = stored->tier ? stored->tier : tiers[t];
+        bytes[t] += stored->bytes;
+    }
+    return bytes[1] > bytes[0] ? tiers[1] : tiers[0];
 }
 
 uint64_t sw_frames_packed_bytes(const struct sw_frames *frames) {

@@ -34,9 +34,12 @@ struct sw_frames {
 /* NULL: out of memory. chunk_bytes > 0. */
 struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes, bool packed);
 /* Releases every frame and the array. NULL is a no-op. */
-void sw_frames_free(struct sw_frames *frames, struct sw_tier *tier);
+void sw_frames_free(struct sw_frames *frames);
 /* Raw bytes of chunk i. */
 uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i);
+
+/* The tier that has most of the stored bytes; NULL if no tier has any. */
+struct sw_tier *sw_frames_tier(const struct sw_frames *frames);
 
 /* Packed: bytes at the front of the range that hold frames. */
 uint64_t sw_frames_packed_bytes(const struct sw_frames *frames);

@@ -171,7 +171,7 @@ static void placed(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_packed_chunk *chunk = &job->frames->packed[slot->chunk];
     struct sw_err err = {0};
     if (!chunk->is_packed && slot->stored.extents) { /* not so if an unpack is taken back */
-        if (p->tier->ops->commit(p->tier, &slot->stored, &err))
+        if (slot->stored.tier->ops->commit(slot->stored.tier, &slot->stored, &err))
             sw_pipeline_fail(p, job, &err);
         job->frames->stored[slot->chunk] = slot->stored;
         memset(&slot->stored, 0, sizeof slot->stored);
@@ -185,7 +185,7 @@ static void placed(struct sw_pipeline *p, struct sw_slot *slot) {
 static void unpacked(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_job *job = slot->job;
     job->frames->packed[slot->chunk].is_packed = false;
-    p->tier->ops->release(p->tier, &job->frames->stored[slot->chunk]);
+    sw_stored_release(&job->frames->stored[slot->chunk]);
     if (job->kind == SW_JOB_UNPACK)
         job->n_done++;
     sw_slot_give(p, slot);

@@ -1,4 +1,4 @@
-/* job.h - what the loop asks of a worker: one spill, restore, pack, unpack, map or unmap.
+/* job.h - what the loop asks of a worker: one spill, restore, pack, unpack, map, unmap or demotion.
  *
  * A job belongs to the loop until it is submitted, then to the worker until it comes back; the holder alone touches it,
  * but for `cancel` and `phase`, which are atomic. The memory of a job (struct sw_job_mem) belongs to the worker as long
@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum sw_job_kind { SW_JOB_SPILL, SW_JOB_RESTORE, SW_JOB_PACK, SW_JOB_UNPACK, SW_JOB_MAP, SW_JOB_UNMAP };
+enum sw_job_kind { SW_JOB_SPILL, SW_JOB_RESTORE, SW_JOB_PACK, SW_JOB_UNPACK, SW_JOB_MAP, SW_JOB_UNMAP, SW_JOB_DEMOTE };
 
 /* True for jobs that make frames. */
 static inline bool sw_job_encodes(enum sw_job_kind kind) {
@@ -47,6 +47,7 @@ struct sw_job {
     uint8_t event[SW_MEM_HANDLE_BYTES];
     /* Spill, pack: made by the worker, NULL after a failure; restore: the region's, read only; unpack: the region's. */
     struct sw_frames *frames;
+    uint32_t region_slot, region_gen; /* named in the NVMe tier's manifest */
 
     atomic_bool cancel;
     atomic_int phase; /* enum sw_job_phase */
@@ -65,6 +66,10 @@ struct sw_job {
     bool resample;
     bool plan_is_cached; /* the plan was made for another region */
     struct sw_plan plan;
+    /* Chunks on their way to or from the disk (transfer.h). */
+    unsigned n_transfers, n_ahead; /* under way; read ahead, and those that are ready */
+    size_t n_read;                 /* looked at for reading, the first ones */
+    struct sw_list ready;          /* struct sw_transfer: read, not taken by a slot yet */
     struct sw_job_in_place {
         size_t n_ordered;      /* pack: chunks whose frames have a place, the first ones */
         uint64_t end_bytes;    /* pack: where the next frame goes, from the start of the range */

@@ -24,7 +24,7 @@ int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err
 
 void sw_owner_settle(struct sw_owner *owner) {
     struct sw_engine *engine = owner->engine;
-    if (!owner->closing || owner->settled || owner->n_ops || owner->n_mems || owner->n_regions)
+    if (!owner->closing || owner->settled || owner->n_ops || owner->n_mems || owner->n_regions || owner->n_moves)
         return;
     owner->settled = true;
     sw_list_remove(&owner->node);
@@ -33,7 +33,9 @@ void sw_owner_settle(struct sw_owner *owner) {
 }
 
 void sw_owner_forget(struct sw_owner *owner, struct sw_region *region) {
-    sw_frames_free(region->frames, owner->engine->config.tier);
+    if (region->move)
+        sw_move_orphan(region);
+    sw_frames_free(region->frames);
     region->frames = NULL;
     owner->n_regions--;
     sw_region_release(&owner->engine->regions, region);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "spill/policy.h"
+#include "spill/transfer.h"
 
 #include <string.h>
 
@@ -60,7 +61,7 @@ static void job_finish(struct sw_pipeline *p, struct sw_job *job) {
     sw_list_remove(&job->node);
     sw_in_place_finish(job);
     if (job->err.code && sw_job_encodes(job->kind)) {
-        sw_frames_free(job->frames, p->tier);
+        sw_frames_free(job->frames);
         job->frames = NULL;
     }
     if (job->unmap_after) {
@@ -96,7 +97,10 @@ void sw_slot_take(struct sw_pipeline *p, struct sw_slot *slot, enum sw_slot_stat
 }
 
 void sw_slot_give(struct sw_pipeline *p, struct sw_slot *slot) {
-    p->tier->ops->release(p->tier, &slot->stored); /* empty once it was committed */
+    if (slot->is_staged && slot->stored.tier)
+        sw_placement_arrived(p->place, sw_job_encodes(slot->job->kind) ? SW_TIER_WRITE : SW_TIER_READ, &slot->stored);
+    sw_stored_release(&slot->stored); /* empty once it was committed */
+    slot->is_staged = false;
     slot->job->n_slots--;
     slot->job = NULL;
     slot->waits_for_client = false;
@@ -224,15 +228,21 @@ static void note_encoded(struct sw_pipeline *p, const struct sw_slot *slot) {
     }
 }
 
-int sw_slot_store(struct sw_pipeline *p, struct sw_slot *slot, uint64_t bytes, struct sw_err *err) {
-    int rc = p->tier->ops->reserve(p->tier, bytes, &slot->stored, err);
+static int queue_store(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     uint64_t at = 0;
+    int rc = 0;
     for (unsigned i = 0; !rc && i < slot->stored.n_extents; i++) {
         const struct sw_extent *extent = &slot->stored.extents[i];
         rc = p->device->ops->store(p->device, sw_slot_index(p, slot), extent->memory, at, extent->bytes, err);
         at += extent->bytes;
     }
     return rc;
+}
+
+int sw_slot_store(struct sw_pipeline *p, struct sw_slot *slot, uint64_t bytes, struct sw_err *err) {
+    struct sw_tier *host = p->place->host;
+    int rc = host->ops->reserve(host, bytes, &slot->stored, err);
+    return rc ? rc : queue_store(p, slot, err);
 }
 
 int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct sw_stored *stored,
@@ -257,8 +267,30 @@ static void replan(struct sw_pipeline *p, struct sw_slot *slot) {
     sw_slot_give(p, slot);
 }
 
-static void encoded(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_slot_result *result) {
+/* Copies a frame to host memory, where it stays, or from where it goes on to the disk. False: has to wait. */
+static bool begin_store(struct sw_pipeline *p, struct sw_slot *slot) {
+    const uint64_t bytes = slot->frame.frame_bytes;
     struct sw_err err = {0};
+    int rc;
+    slot->state = SW_SLOT_STORING;
+    slot->is_staged = sw_placement_goes_out(p->place, bytes);
+    if (slot->is_staged) {
+        rc = sw_placement_stage(p->place, SW_TIER_WRITE, bytes, &slot->stored, &err);
+        if (rc == -SW_EAGAIN) {
+            slot->state = SW_SLOT_WAITING;
+            return false;
+        }
+        if (!rc)
+            rc = queue_store(p, slot, &err);
+    } else {
+        rc = sw_slot_store(p, slot, bytes, &err);
+    }
+    if (rc)
+        slot_fail(p, slot, &err);
+    return true;
+}
+
+static void encoded(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_slot_result *result) {
     slot->frame = result->frame;
     if (slot->job->plan_is_cached && sw_policy_plan_is_stale(slot->job->plan.expected_ratio, slot->frame.raw_bytes,
                                                              slot->frame.frame_bytes - slot->frame.data_offset)) {
@@ -270,15 +302,13 @@ static void encoded(struct sw_pipeline *p, struct sw_slot *slot, const struct sw
         sw_in_place_encoded(p, slot);
         return;
     }
-    slot->state = SW_SLOT_STORING;
-    if (sw_slot_store(p, slot, slot->frame.frame_bytes, &err))
-        slot_fail(p, slot, &err);
+    begin_store(p, slot);
 }
 
-static void stored(struct sw_pipeline *p, struct sw_slot *slot) {
+static void stored(struct sw_slot *slot) {
     struct sw_err err = {0};
     struct sw_job *job = slot->job;
-    if (p->tier->ops->commit(p->tier, &slot->stored, &err)) {
+    if (slot->stored.tier->ops->commit(slot->stored.tier, &slot->stored, &err)) {
         job_fail(job, &err);
         return;
     }
@@ -289,7 +319,7 @@ static void stored(struct sw_pipeline *p, struct sw_slot *slot) {
 
 static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_job *job = slot->job;
-    const struct sw_stored *frame = &job->frames->stored[slot->chunk];
+    const struct sw_stored *frame = slot->is_staged ? &slot->stored : &job->frames->stored[slot->chunk];
     uint64_t raw_bytes = sw_frames_chunk_bytes(job->frames, slot->chunk);
     int rc = sw_frame_parse(&slot->frame, frame->extents[0].memory, frame->extents[0].bytes, frame->bytes, err);
     if (!rc && slot->frame.raw_bytes != raw_bytes)
@@ -307,6 +337,7 @@ static void restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
     struct sw_err err = {0};
     sw_slot_take(p, slot, SW_SLOT_RESTORING, job);
     slot->chunk = job->n_dealt++;
+    sw_transfer_take(job, slot);
     if (restore_steps(p, slot, &err))
         slot_fail(p, slot, &err);
 }
@@ -333,7 +364,11 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
             encoded(p, slot, result);
             return; /* still busy */
         case SW_SLOT_STORING:
-            stored(p, slot);
+            if (slot->is_staged) {
+                sw_transfer_out(p, slot);
+                return; /* given back */
+            }
+            stored(slot);
             break;
         case SW_SLOT_RESTORING:
             job->n_done++;
@@ -365,6 +400,10 @@ static bool job_wants_slot(const struct sw_pipeline *p, struct sw_job *job) {
     case SW_STAGE_RUNNING:
         if (job->kind == SW_JOB_UNPACK)
             return sw_in_place_may_unpack(p, job);
+        if (job->kind == SW_JOB_RESTORE)
+            return job->n_dealt < job->frames->n_chunks && sw_transfer_is_at_hand(job, job->n_dealt);
+        if (job->kind == SW_JOB_DEMOTE)
+            return false;
         return job->resample || job->n_dealt < job->frames->n_chunks;
     }
     return false;
@@ -404,7 +443,8 @@ static void serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *jo
         sw_in_place_unpack(p, slot, job);
     else if (job->n_dealt < job->frames->n_chunks && sw_job_encodes(job->kind))
         encode(p, slot, job);
-    else if (job->n_dealt < job->frames->n_chunks && job->kind == SW_JOB_RESTORE)
+    else if (job->n_dealt < job->frames->n_chunks && job->kind == SW_JOB_RESTORE &&
+             sw_transfer_is_at_hand(job, job->n_dealt))
         restore(p, slot, job);
 }
 
@@ -422,7 +462,43 @@ static bool deal(struct sw_pipeline *p) {
 
 /* Slots with steps queued, whose end can be asked for. */
 static bool slot_runs(const struct sw_slot *slot) {
-    return slot->state != SW_SLOT_FREE && slot->state != SW_SLOT_HOLDING && slot->state != SW_SLOT_TORN;
+    return slot->state != SW_SLOT_FREE && slot->state != SW_SLOT_HOLDING && slot->state != SW_SLOT_TORN &&
+           slot->state != SW_SLOT_WAITING;
+}
+
+/* Frames that waited for host memory: tries again, or gives up with their job. */
+static bool store_waiting(struct sw_pipeline *p) {
+    bool advanced = false;
+    for (unsigned s = 0; s < p->n_slots; s++) {
+        struct sw_slot *slot = &p->slots[s];
+        if (slot->state != SW_SLOT_WAITING)
+            continue;
+        job_check_canceled(slot->job);
+        if (slot->job->err.code) {
+            sw_slot_give(p, slot);
+            advanced = true;
+        } else {
+            advanced |= begin_store(p, slot);
+        }
+    }
+    return advanced;
+}
+
+/* What the disk is to do next for the jobs. */
+static bool transfer(struct sw_pipeline *p) {
+    bool advanced = sw_transfer_collect(p) | store_waiting(p);
+    for (struct sw_list *node = p->jobs.next; node != &p->jobs; node = node->next) {
+        struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
+        if (job->stage != SW_STAGE_RUNNING)
+            continue;
+        if (job->err.code)
+            sw_transfer_abandon(p, job);
+        else if (job->kind == SW_JOB_RESTORE)
+            advanced |= sw_transfer_read_ahead(p, job);
+        else if (job->kind == SW_JOB_DEMOTE)
+            advanced |= sw_transfer_move(p, job);
+    }
+    return advanced;
 }
 
 static bool recover_jobs(struct sw_pipeline *p) {
@@ -442,7 +518,8 @@ static bool finish_jobs(struct sw_pipeline *p) {
         next = node->next;
         if (!job_complete(job))
             job_check_canceled(job);
-        if (job->n_slots == 0 && (job->err.code ? sw_in_place_recovered(job) : job_complete(job))) {
+        if (job->n_slots == 0 && job->n_transfers == 0 && job->n_ahead == 0 &&
+            (job->err.code ? sw_in_place_recovered(job) : job_complete(job))) {
             job_finish(p, job);
             advanced = true;
         }
@@ -452,24 +529,28 @@ static bool finish_jobs(struct sw_pipeline *p) {
 
 /* ---- interface ---- */
 
-int sw_pipeline_new(struct sw_pipeline **ret, struct sw_device *device, struct sw_tier *tier,
+int sw_pipeline_new(struct sw_pipeline **ret, struct sw_device *device, struct sw_placement *place,
                     const struct sw_pipeline_sink *sink, struct sw_err *err) {
     unsigned n_slots = device->ops->info(device)->n_slots;
     struct sw_pipeline *p = sw_alloc(sizeof *p + n_slots * sizeof p->slots[0]);
     if (!p)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for a pipeline");
     p->device = device;
-    p->tier = tier;
+    p->place = place;
     p->sink = *sink;
     p->n_slots = n_slots;
     sw_list_init(&p->jobs);
+    sw_list_init(&p->arrived);
+    (void)pthread_mutex_init(&p->arrived_lock, NULL);
     *ret = p;
     return 0;
 }
 
 void sw_pipeline_free(struct sw_pipeline *p) {
-    if (p)
-        SW_ASSERT(sw_list_empty(&p->jobs) && p->n_mapped == 0);
+    if (!p)
+        return;
+    SW_ASSERT(sw_list_empty(&p->jobs) && p->n_mapped == 0 && p->n_transfers == 0);
+    (void)pthread_mutex_destroy(&p->arrived_lock);
     sw_free(p);
 }
 
@@ -488,6 +569,9 @@ void sw_pipeline_add(struct sw_pipeline *p, struct sw_job *job) {
         p->sink.finished(job, p->sink.arg);
         return;
     }
+    sw_list_init(&job->ready);
+    if (job->kind == SW_JOB_DEMOTE)
+        job->stage = SW_STAGE_RUNNING; /* nothing to map */
     sw_list_append(&p->jobs, &job->node);
 }
 
@@ -505,6 +589,7 @@ bool sw_pipeline_step(struct sw_pipeline *p) {
         }
     }
     advanced |= recover_jobs(p);
+    advanced |= transfer(p);
     advanced |= deal(p);
     advanced |= finish_jobs(p);
     return advanced;

@@ -4,7 +4,7 @@
  * is a small state machine; a device error, a full tier or a cancellation ends its job: no more chunks are dealt, the
  * slots that still work on it run dry, all its reservations are released, and only then is the job finished.
  *
- *   spill    FREE -> ENCODING -> (size known: reserve) -> STORING -> (commit) -> FREE
+ *   spill    FREE -> ENCODING -> (size known: reserve) -> STORING -> (commit, or on to the disk) -> FREE
  *   restore  FREE -> RESTORING (load, decode and verify queued in one go) -> FREE
  *   either   FREE -> PREPARING (client's event, sample) -> FREE;    a step that could not be queued: -> DRAINING ->
  * FREE
@@ -15,6 +15,7 @@
 #define SW_SPILL_PIPELINE_H
 
 #include "spill/job.h"
+#include "spill/placement.h"
 
 struct sw_pipeline;
 
@@ -23,11 +24,13 @@ struct sw_pipeline;
 struct sw_pipeline_sink {
     void (*finished)(struct sw_job *job, void *arg);
     void (*progress)(void *arg);
+    /* Something for sw_pipeline_step() has come from the disk. thread: any. */
+    void (*arrived)(void *arg);
     void *arg;
 };
 
-/* Borrows device and tier. errors: -SW_ENOMEM. */
-int sw_pipeline_new(struct sw_pipeline **ret, struct sw_device *device, struct sw_tier *tier,
+/* Borrows device and placement. errors: -SW_ENOMEM. */
+int sw_pipeline_new(struct sw_pipeline **ret, struct sw_device *device, struct sw_placement *place,
                     const struct sw_pipeline_sink *sink, struct sw_err *err);
 /* No job may be active. NULL is a no-op. */
 void sw_pipeline_free(struct sw_pipeline *pipeline);

@@ -4,6 +4,7 @@
 
 #include "spill/pipeline.h"
 #include "spill/plan_cache.h"
+#include <pthread.h>
 
 enum sw_slot_state {
     SW_SLOT_FREE,
@@ -12,6 +13,7 @@ enum sw_slot_state {
     SW_SLOT_STORING,
     SW_SLOT_RESTORING,
     SW_SLOT_DRAINING,
+    SW_SLOT_WAITING,   /* frame made, waits for host memory on its way to the disk; nothing queued */
     SW_SLOT_HOLDING,   /* pack: frame made, waits for its turn; nothing queued */
     SW_SLOT_PLACING,   /* frame on its way into the client's memory */
     SW_SLOT_FETCHING,  /* frame on its way out of it */
@@ -24,6 +26,7 @@ struct sw_slot {
     struct sw_job *job;
     size_t chunk;
     bool waits_for_client; /* its first step is a client's event: no telling when it ends */
+    bool is_staged;        /* `stored` is host memory of a frame on its way: out while STORING, in while RESTORING */
     bool unqueued;         /* a step could not be queued; those before it still run */
     bool frame_stays;      /* unpacking: the frame is also in the client's memory, where nothing is written to */
     unsigned plan_number;  /* encoding: of the plan in use */
@@ -34,9 +37,11 @@ struct sw_slot {
 
 struct sw_pipeline {
     struct sw_device *device;
-    struct sw_tier *tier;
+    struct sw_placement *place;
     struct sw_pipeline_sink sink;
-    unsigned n_slots, n_mapped;
+    unsigned n_slots, n_mapped, n_transfers;
+    pthread_mutex_t arrived_lock; /* guards the list alone */
+    struct sw_list arrived;       /* struct sw_transfer: the disk is done with them */
     uint64_t next_age;
     struct sw_list jobs; /* active; the next one to be served first */
     struct sw_err lost;  /* code 0: the device works */

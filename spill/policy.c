@@ -32,3 +32,27 @@ bool sw_policy_retrain(const struct sw_policy_drift *drift) {
         return false;
     return sw_policy_plan_is_stale(drift->expected_ratio, drift->raw_bytes, drift->frame_bytes);
 }
+
+static bool is_chosen(const size_t *chosen, size_t n, size_t i) {
+    while (n > 0)
+        if (chosen[--n] == i)
+            return true;
+    return false;
+}
+
+size_t sw_policy_victims(const struct sw_policy_candidate *all, size_t n, uint64_t want_bytes, size_t *ret,
+                         size_t max) {
+    uint64_t bytes = 0;
+    size_t n_chosen = 0;
+    while (n_chosen < max && bytes < want_bytes) {
+        size_t best = n;
+        for (size_t i = 0; i < n; i++)
+            if (all[i].movable && (best == n || all[i].used_us < all[best].used_us) && !is_chosen(ret, n_chosen, i))
+                best = i;
+        if (best == n)
+            break;
+        bytes += all[best].stored_bytes;
+        ret[n_chosen++] = best;
+    }
+    return n_chosen;
+}

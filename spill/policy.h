@@ -3,6 +3,7 @@
 #define SW_SPILL_POLICY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Chunk length for a region: short enough that every slot gets work, long enough that a chunk is worth a launch; a
@@ -17,6 +18,16 @@ unsigned sw_policy_segment_log2(uint64_t chunk_bytes, uint32_t full_segments, un
 /* True if a plan that promised expected_ratio made so long a data section of raw_bytes that it is not for these data.
  */
 bool sw_policy_plan_is_stale(double expected_ratio, uint64_t raw_bytes, uint64_t data_bytes);
+
+/* A region, as far as it matters for who has to leave the host tier. */
+struct sw_policy_candidate {
+    size_t index; /* the caller's */
+    uint64_t stored_bytes, used_us;
+    bool movable;
+};
+/* Positions of those to be moved, least recently used first, until they hold want_bytes or there are max of them.
+ * Returns how many. */
+size_t sw_policy_victims(const struct sw_policy_candidate *all, size_t n, uint64_t want_bytes, size_t *ret, size_t max);
 
 /* What became of the chunk that was just encoded. */
 struct sw_policy_drift {

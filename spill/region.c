@@ -73,7 +73,7 @@ struct sw_region *sw_region_acquire(struct sw_region_table *table, struct sw_own
 }
 
 void sw_region_release(struct sw_region_table *table, struct sw_region *region) {
-    SW_ASSERT(region->owner && !region->op && !region->frames);
+    SW_ASSERT(region->owner && !region->op && !region->frames && !region->move);
     SW_ASSERT(region->state == SW_REGION_IN || region->state == SW_REGION_OUT || region->state == SW_REGION_LOST);
     sw_list_remove(&region->node);
     region->owner = NULL;

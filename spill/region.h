@@ -10,6 +10,8 @@
 #include "spill/frames.h"
 
 struct sw_op;
+struct sw_move;
+struct sw_tier;
 
 struct sw_region {
     struct sw_region_id id; /* gen 0: the slot was never used */
@@ -17,6 +19,9 @@ struct sw_region {
     struct sw_owner *owner; /* NULL: free */
     struct sw_list node;    /* of the owner's regions */
     struct sw_op *op;       /* the operation that is moving it, or NULL */
+    struct sw_move *move;   /* that takes its frames to another tier, or NULL */
+    struct sw_tier *tier;   /* that has most of it; NULL until OUT, and for packed ones */
+    uint64_t used_us;       /* when it was spilled, or restored and kept */
     uint64_t raw_bytes, stored_bytes;
     enum sw_codec_id codec;
     struct sw_frames *frames; /* owned; NULL until OUT */

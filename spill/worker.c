@@ -50,6 +50,14 @@ static void on_progress(void *arg) {
     wake_loop(w);
 }
 
+/* On a tier's thread: cuts a nap short. */
+static void on_arrived(void *arg) {
+    struct sw_worker *w = arg;
+    (void)pthread_mutex_lock(&w->lock);
+    (void)pthread_cond_signal(&w->posted);
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
 /* Moves what has been posted into the pipeline; with nothing else to do waits for a post, if it `may_wait`. False: time
  * to end. */
 static bool take_inbox(struct sw_worker *w, bool may_wait) {
@@ -67,7 +75,7 @@ static bool take_inbox(struct sw_worker *w, bool may_wait) {
     return !end;
 }
 
-/* Nothing is to be waited for but clients' events: looks again in a moment, or when a job is posted. */
+/* Nothing is to be waited for but clients' events and the disk: looks again in a moment, or when a job is posted. */
 static void nap(struct sw_worker *w) {
     struct timespec until;
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
@@ -118,7 +126,7 @@ static void fini(struct sw_worker *w) {
     sw_free(w);
 }
 
-int sw_worker_new(struct sw_worker **ret, struct sw_device *device, struct sw_tier *tier, void (*wake)(void *arg),
+int sw_worker_new(struct sw_worker **ret, struct sw_device *device, struct sw_placement *place, void (*wake)(void *arg),
                   void *arg, struct sw_err *err) {
     struct sw_worker *w = sw_alloc(sizeof *w);
     if (!w)
@@ -129,8 +137,8 @@ int sw_worker_new(struct sw_worker **ret, struct sw_device *device, struct sw_ti
     sw_list_init(&w->inbox);
     sw_list_init(&w->outbox);
     init_locks(w);
-    struct sw_pipeline_sink sink = {.finished = on_finished, .progress = on_progress, .arg = w};
-    int rc = sw_pipeline_new(&w->pipeline, device, tier, &sink, err);
+    struct sw_pipeline_sink sink = {.finished = on_finished, .progress = on_progress, .arrived = on_arrived, .arg = w};
+    int rc = sw_pipeline_new(&w->pipeline, device, place, &sink, err);
     if (rc) {
         fini(w);
         return rc;

@@ -6,11 +6,12 @@
 #define SW_SPILL_WORKER_H
 
 #include "spill/job.h"
+#include "spill/placement.h"
 
 struct sw_worker;
 
-/* Starts the thread. Borrows device and tier until sw_worker_free(). errors: -SW_ENOMEM. thread: loop. */
-int sw_worker_new(struct sw_worker **ret, struct sw_device *device, struct sw_tier *tier, void (*wake)(void *arg),
+/* Starts the thread. Borrows device and placement until sw_worker_free(). errors: -SW_ENOMEM. thread: loop. */
+int sw_worker_new(struct sw_worker **ret, struct sw_device *device, struct sw_placement *place, void (*wake)(void *arg),
                   void *arg, struct sw_err *err);
 /* Joins the thread, which ends at once if nothing is in flight, and frees. Jobs must have been taken back. wake() is
  * not called any more. NULL is a no-op. thread: loop. */

@@ -31,6 +31,7 @@ struct sw_stored {
     unsigned n_extents;
     uint64_t bytes; /* length of the frame */
     int committed;
+    struct sw_tier *tier; /* whose it is; NULL: empty */
 };
 
 struct sw_tier_stats {
@@ -97,6 +98,12 @@ struct sw_tier {
     const struct sw_tier_ops *ops;
     const char *name; /* "host", "nvme" */
 };
+
+/* Of any tier; an empty one is a no-op. thread: any. */
+static inline void sw_stored_release(struct sw_stored *stored) {
+    if (stored->tier)
+        stored->tier->ops->release(stored->tier, stored);
+}
 
 struct sw_tier_host_config {
     uint64_t capacity_bytes; /* bound */

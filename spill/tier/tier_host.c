@@ -256,7 +256,7 @@ static int host_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *
         r->extents[i].bytes = left < run_bytes ? left : run_bytes;
         left -= r->extents[i].bytes;
     }
-    *ret = (struct sw_stored){.extents = r->extents, .n_extents = n, .bytes = bytes};
+    *ret = (struct sw_stored){.extents = r->extents, .n_extents = n, .bytes = bytes, .tier = tier};
     return 0;
 }
 

@@ -100,7 +100,7 @@ static int nvme_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *
         r->extents[i].bytes = left < run_bytes ? left : run_bytes;
         left -= r->extents[i].bytes;
     }
-    *ret = (struct sw_stored){.extents = r->extents, .n_extents = n, .bytes = bytes};
+    *ret = (struct sw_stored){.extents = r->extents, .n_extents = n, .bytes = bytes, .tier = tier};
     return 0;
 }
 
@@ -301,8 +301,11 @@ void sw_tier_nvme_recover(struct sw_tier *tier,
         if (!node)
             return;
         struct reservation *r = SW_CONTAINER_OF(node, struct reservation, node);
-        struct sw_stored stored = {
-            .extents = r->extents, .n_extents = r->entry.n_extents, .bytes = r->entry.bytes, .committed = 1};
+        struct sw_stored stored = {.extents = r->extents,
+                                   .n_extents = r->entry.n_extents,
+                                   .bytes = r->entry.bytes,
+                                   .committed = 1,
+                                   .tier = tier};
         if (!take(arg, r->entry.key, &stored))
             nvme_release(tier, &stored);
     }
@@ -317,6 +320,7 @@ static void nvme_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
         .capacity_bytes = t->files.bytes,
         .backed_bytes = t->files.bytes,
         .used_bytes = (t->extents.total_blocks - t->extents.free_blocks) * BLOCK_BYTES,
+        .largest_free_bytes = sw_extents_longest(&t->extents) * BLOCK_BYTES,
         .committed_frames = t->committed_frames,
     };
     (void)pthread_mutex_unlock(&t->lock);

@@ -4,8 +4,11 @@
 
 #include <check.h>
 #include <fcntl.h>
+#include <ftw.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 const struct sw_fixture_config sw_fixture_defaults = {
@@ -18,6 +21,34 @@ const struct sw_fixture_config sw_fixture_defaults = {
     .max_owner_ops = 200,
     .max_owner_mems = 200,
 };
+
+static void open_nvme(struct sw_fixture *f, const struct sw_fixture_config *config) {
+    struct sw_err err = {0};
+    (void)strcpy(f->folder, "/tmp/spillway-fixture-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(f->folder));
+    const struct sw_tier_nvme_config nvme_config = {.directory = f->folder,
+                                                    .capacity_bytes = config->nvme_bytes,
+                                                    .file_bytes = config->nvme_bytes,
+                                                    .queue_depth = 16,
+                                                    .method = config->files ? SW_TIER_NVME_THREADS : SW_TIER_NVME_AUTO,
+                                                    .files = config->files};
+    ck_assert_msg(sw_tier_nvme_open(&f->nvme, &nvme_config, &err) == 0, "%s %s", err.msg, err.detail);
+}
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *place) {
+    (void)info;
+    (void)kind;
+    (void)place;
+    return remove(path);
+}
+
+static void close_nvme(struct sw_fixture *f) {
+    struct sw_tier_stats stats;
+    f->nvme->ops->stats(f->nvme, &stats);
+    ck_assert_uint_eq(stats.used_bytes, 0);
+    f->nvme->ops->close(f->nvme);
+    ck_assert_int_eq(nftw(f->folder, remove_entry, 4, FTW_DEPTH | FTW_PHYS), 0);
+}
 
 void sw_fixture_open(struct sw_fixture *f, const struct sw_fixture_config *config) {
     struct sw_device *host;
@@ -40,9 +71,15 @@ void sw_fixture_open(struct sw_fixture *f, const struct sw_fixture_config *confi
                                               .devices = &f->device,
                                               .n_devices = 1};
     ck_assert_msg(sw_tier_host_open(&f->tier, &tier_config, &err) == 0, "%s", err.msg);
+    if (config->nvme_bytes)
+        open_nvme(f, config);
     struct sw_engine_config engine_config = {.devices = &f->device,
                                              .n_devices = 1,
                                              .tier = f->tier,
+                                             .nvme = f->nvme,
+                                             .staging_bytes = config->staging_bytes,
+                                             .high_pct = config->high_pct,
+                                             .low_pct = config->low_pct,
                                              .max_regions = config->max_regions,
                                              .max_owner_regions = config->max_owner_regions,
                                              .max_owner_ops = config->max_owner_ops,
@@ -84,6 +121,8 @@ void sw_fixture_close(struct sw_fixture *f) {
     ck_assert(!closed);
     sw_fixture_until(f, &closed);
     f->tier->ops->close(f->tier);
+    if (f->nvme)
+        close_nvme(f);
     f->device->ops->close(f->device);
     ck_assert_int_eq(uv_loop_close(&f->loop), 0);
     ck_assert_int_eq(sw_alloc_live(), f->live_before);

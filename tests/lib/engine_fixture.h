@@ -7,12 +7,16 @@
 #define SW_TEST_ENGINE_FIXTURE_H
 
 #include "spill/engine.h"
+#include "spill/tier/tier_nvme.h"
 #include "tests/lib/descriptors.h"
 
 struct sw_fixture_config {
     unsigned n_slots;
     uint64_t chunk_bytes;
     uint64_t capacity_bytes, initial_bytes;
+    uint64_t nvme_bytes, staging_bytes; /* 0: no NVMe tier */
+    unsigned high_pct, low_pct;
+    const struct sw_nvme_file_ops *files; /* of the NVMe tier; NULL: the system's */
     unsigned max_regions, max_owner_regions, max_owner_ops, max_owner_mems;
 };
 extern const struct sw_fixture_config sw_fixture_defaults;
@@ -20,7 +24,8 @@ extern const struct sw_fixture_config sw_fixture_defaults;
 struct sw_fixture {
     uv_loop_t loop;
     struct sw_device *device; /* a faulty one */
-    struct sw_tier *tier;
+    struct sw_tier *tier, *nvme; /* nvme: in a folder of its own, gone with the fixture; or NULL */
+    char folder[64];
     struct sw_engine *engine;
     struct sw_owner *owner;
     long live_before;

@@ -1,0 +1,111 @@
+/* balance.c - keeps the host tier below its watermarks: moves regions that have not been used for long to the NVMe
+ * tier. A move copies compressed bytes, chunk by chunk; nothing is decoded, and the region stays OUT meanwhile.
+ *
+ * A restore of a region that is being moved cancels the move and waits for the chunks under way; dropping it leaves its
+ * frames to the move. */
+#include "spill/engine_state.h"
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "spill/policy.h"
+
+/* Regions that are moved at once, and one after the other before the books are looked at again. */
+enum { MAX_MOVES = 4 };
+
+struct sw_move {
+    struct sw_job job; /* first: comes back from the worker */
+    struct sw_owner *owner;
+    struct sw_region *region; /* NULL: dropped meanwhile, the frames are the move's */
+};
+
+static void start_move(struct sw_engine *engine, struct sw_region *region) {
+    struct sw_move *move = sw_alloc(sizeof *move);
+    if (!move)
+        return; /* another time */
+    move->owner = region->owner;
+    move->region = region;
+    move->job.kind = SW_JOB_DEMOTE;
+    move->job.frames = region->frames;
+    move->job.region_slot = region->id.slot;
+    move->job.region_gen = region->id.gen;
+    region->move = move;
+    engine->n_moves++;
+    move->owner->n_moves++;
+    sw_worker_submit(engine->workers[engine->config.n_devices - 1], &move->job);
+}
+
+/* What is at rest in the host tier and not in use. */
+static size_t candidates(struct sw_engine *engine, struct sw_policy_candidate *ret, size_t max) {
+    size_t n = 0;
+    for (struct sw_list *o = engine->owners.next; o != &engine->owners; o = o->next) {
+        struct sw_owner *owner = SW_CONTAINER_OF(o, struct sw_owner, node);
+        for (struct sw_list *node = owner->regions.next; node != &owner->regions && n < max; node = node->next) {
+            const struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
+            const bool rests = region->state == SW_REGION_OUT && !region->op && !region->move &&
+                               region->frames->packed == NULL && region->tier == engine->place.host;
+            ret[n] = (struct sw_policy_candidate){.index = region->id.slot,
+                                                  .stored_bytes = region->stored_bytes,
+                                                  .used_us = region->used_us,
+                                                  .movable = rests && !owner->closing};
+            n += rests;
+        }
+    }
+    return n;
+}
+
+void sw_engine_balance(struct sw_engine *engine) {
+    struct sw_placement *place = &engine->place;
+    struct sw_tier_stats host;
+    size_t victims[MAX_MOVES];
+    if (!place->nvme || engine->n_moves > 0 || engine->closing)
+        return;
+    place->host->ops->stats(place->host, &host);
+    const uint64_t low = place->host_limit_bytes / 100 * engine->config.low_pct;
+    if (host.used_bytes <= place->host_limit_bytes / 100 * engine->config.high_pct)
+        return;
+    struct sw_policy_candidate *all = sw_alloc_array(engine->regions.n_used ? engine->regions.n_used : 1, sizeof *all);
+    if (!all)
+        return;
+    const size_t n = candidates(engine, all, engine->regions.n_used);
+    const size_t n_victims = sw_policy_victims(all, n, host.used_bytes - low, victims, MAX_MOVES);
+    for (size_t i = 0; i < n_victims; i++)
+        start_move(engine, &engine->regions.regions[all[victims[i]].index]);
+    sw_free(all);
+}
+
+void sw_move_cancel(struct sw_move *move) {
+    atomic_store(&move->job.cancel, true);
+}
+
+void sw_move_orphan(struct sw_region *region) {
+    sw_move_cancel(region->move);
+    region->move->region = NULL;
+    region->move = NULL;
+    region->frames = NULL;
+}
+
+void sw_move_ended(struct sw_job *job) {
+    struct sw_move *move = SW_CONTAINER_OF(job, struct sw_move, job);
+    struct sw_owner *owner = move->owner;
+    struct sw_engine *engine = owner->engine;
+    struct sw_region *region = move->region;
+    const bool failed = job->err.code && job->err.code != -SW_ECANCELED;
+    engine->n_moves--;
+    owner->n_moves--;
+    engine->counters.moves += !job->err.code;
+    if (failed)
+        sw_log(SW_LOG_DEBUG, "region.move_failed", "region=%u:%u name=%s text=\"%s\"", job->region_slot,
+               job->region_gen, sw_err_name(job->err.code), job->err.msg);
+    if (!region) {
+        sw_frames_free(job->frames);
+    } else {
+        region->move = NULL;
+        region->tier = sw_frames_tier(region->frames);
+        if (region->op)
+            sw_worker_submit(region->op->mem->worker, &region->op->job); /* has waited for this */
+    }
+    sw_free(move);
+    sw_owner_settle(owner);
+    if (!failed) /* a full or broken disk: not again until the next spill */
+        sw_engine_balance(engine);
+}

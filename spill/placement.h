@@ -1,0 +1,33 @@
+/* placement.h - the tiers of one engine, and what of them may be used for what.
+ *
+ * Frames rest in the host tier up to its limit; beyond it they go on to the NVMe tier, by way of host memory. What is
+ * left of the host tier above the limit is for frames on their way between a device and the disk: one half for those
+ * that go out, one for those that come in, so that neither can keep the other from moving. Shared by all workers. */
+#ifndef SW_SPILL_PLACEMENT_H
+#define SW_SPILL_PLACEMENT_H
+
+#include "spill/tier/tier.h"
+#include <stdatomic.h>
+
+struct sw_placement {
+    struct sw_tier *host;
+    struct sw_tier *nvme;              /* NULL: there is none, and all of the host tier is for frames at rest */
+    uint64_t host_limit_bytes;         /* frames at rest */
+    uint64_t way_bytes;                /* frames on their way, in each direction */
+    atomic_ullong out_bytes, in_bytes; /* on their way now */
+};
+
+/* staging_bytes: of the host tier, for frames on their way; 0 without an NVMe tier. */
+void sw_placement_init(struct sw_placement *ret, struct sw_tier *host, struct sw_tier *nvme, uint64_t staging_bytes);
+
+/* True if a frame of so many bytes has no place at rest in the host tier, but may have one in the NVMe tier. thread:
+ * any. */
+bool sw_placement_goes_out(struct sw_placement *place, uint64_t bytes);
+
+/* Host memory for a frame on its way. -SW_EAGAIN: others on their way have it, try again when one of them has arrived.
+ * errors: those of reserve. sw_placement_arrived() gives it back. thread: any. */
+int sw_placement_stage(struct sw_placement *place, enum sw_tier_io_kind kind, uint64_t bytes, struct sw_stored *ret,
+                       struct sw_err *err);
+void sw_placement_arrived(struct sw_placement *place, enum sw_tier_io_kind kind, struct sw_stored *staged);
+
+#endif

@@ -1,0 +1,224 @@
+#include "spill/transfer.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+
+#include <string.h>
+
+/* Chunks of one job that are read or written at once: with 1 MiB requests enough for any disk's queue. */
+enum { MAX_READ_AHEAD = 6, MAX_MOVES = 4 };
+
+struct sw_transfer {
+    struct sw_list node; /* of the pipeline's `arrived`, or of the job's `ready` */
+    struct sw_tier_io io;
+    struct sw_pipeline *pipeline;
+    struct sw_job *job;
+    size_t chunk;
+    struct sw_stored staged; /* in host memory */
+    struct sw_stored target; /* out, move: in the NVMe tier */
+};
+
+/* What finds a frame again: whose region, which chunk. */
+struct key {
+    uint32_t slot, gen;
+    uint64_t chunk, raw_bytes;
+};
+_Static_assert(sizeof(struct key) <= SW_TIER_KEY_BYTES, "the tier keeps so many bytes");
+
+/* On the tier's thread. */
+static void on_done(struct sw_tier_io *io, void *arg) {
+    struct sw_transfer *t = arg;
+    struct sw_pipeline *p = t->pipeline;
+    (void)io;
+    (void)pthread_mutex_lock(&p->arrived_lock);
+    sw_list_append(&p->arrived, &t->node);
+    (void)pthread_mutex_unlock(&p->arrived_lock);
+    p->sink.arrived(p->sink.arg);
+}
+
+static struct sw_transfer *transfer_new(struct sw_pipeline *p, struct sw_job *job, size_t chunk, struct sw_err *err) {
+    struct sw_transfer *t = sw_alloc(sizeof *t);
+    if (!t) {
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a transfer");
+        return NULL;
+    }
+    t->pipeline = p;
+    t->job = job;
+    t->chunk = chunk;
+    sw_list_init(&t->node);
+    return t;
+}
+
+static void submit(struct sw_transfer *t, enum sw_tier_io_kind kind, struct sw_stored *in_tier) {
+    const struct key key = {.slot = t->job->region_slot,
+                            .gen = t->job->region_gen,
+                            .chunk = t->chunk,
+                            .raw_bytes = t->job->frames->raw_bytes};
+    t->io.kind = kind;
+    t->io.stored = in_tier;
+    t->io.memory = t->staged.extents;
+    t->io.n_memory = t->staged.n_extents;
+    t->io.done = on_done;
+    t->io.arg = t;
+    memcpy(t->io.key, &key, sizeof key);
+    t->job->n_transfers++;
+    t->pipeline->n_transfers++;
+    in_tier->tier->ops->submit(in_tier->tier, &t->io);
+}
+
+/* ---- out ---- */
+
+void sw_transfer_out(struct sw_pipeline *p, struct sw_slot *slot) {
+    struct sw_job *job = slot->job;
+    struct sw_tier *nvme = p->place->nvme;
+    struct sw_err err = {0};
+    struct sw_transfer *t = transfer_new(p, job, slot->chunk, &err);
+    /* Committed here too: what its last block has beyond the frame is then zero, and not another tenant's. */
+    if (!t || slot->stored.tier->ops->commit(slot->stored.tier, &slot->stored, &err) ||
+        nvme->ops->reserve(nvme, slot->stored.bytes, &t->target, &err)) {
+        sw_pipeline_fail(p, job, &err);
+        sw_free(t);
+        sw_slot_give(p, slot);
+        return;
+    }
+    t->staged = slot->stored;
+    memset(&slot->stored, 0, sizeof slot->stored);
+    sw_slot_give(p, slot);
+    submit(t, SW_TIER_WRITE, &t->target);
+}
+
+/* A frame has been written, or not. */
+static void arrived_out(struct sw_transfer *t) {
+    struct sw_pipeline *p = t->pipeline;
+    struct sw_job *job = t->job;
+    struct sw_stored *stored = &job->frames->stored[t->chunk];
+    const bool moves = job->kind == SW_JOB_DEMOTE;
+    if (t->io.err.code) {
+        sw_pipeline_fail(p, job, &t->io.err);
+        sw_stored_release(&t->target);
+    } else {
+        if (moves)
+            sw_stored_release(stored);
+        *stored = t->target;
+        job->n_done++;
+    }
+    if (!moves)
+        sw_placement_arrived(p->place, SW_TIER_WRITE, &t->staged);
+    sw_free(t);
+}
+
+/* ---- in ---- */
+
+bool sw_transfer_read_ahead(struct sw_pipeline *p, struct sw_job *job) {
+    bool begun = false;
+    while (!job->err.code && job->n_read < job->frames->n_chunks && job->n_ahead < MAX_READ_AHEAD) {
+        struct sw_stored *stored = &job->frames->stored[job->n_read];
+        struct sw_err err = {0};
+        if (!stored->tier->ops->submit) {
+            job->n_read++;
+            continue;
+        }
+        struct sw_transfer *t = transfer_new(p, job, job->n_read, &err);
+        int rc = t ? sw_placement_stage(p->place, SW_TIER_READ, stored->bytes, &t->staged, &err) : -SW_ENOMEM;
+        if (rc) {
+            sw_free(t);
+            if (rc != -SW_EAGAIN)
+                sw_pipeline_fail(p, job, &err);
+            return begun;
+        }
+        job->n_read++;
+        job->n_ahead++;
+        submit(t, SW_TIER_READ, stored);
+        begun = true;
+    }
+    return begun;
+}
+
+static struct sw_transfer *find_ready(const struct sw_job *job, size_t chunk) {
+    for (struct sw_list *node = job->ready.next; node != &job->ready; node = node->next) {
+        struct sw_transfer *t = SW_CONTAINER_OF(node, struct sw_transfer, node);
+        if (t->chunk == chunk)
+            return t;
+    }
+    return NULL;
+}
+
+bool sw_transfer_is_at_hand(const struct sw_job *job, size_t chunk) {
+    return !job->frames->stored[chunk].tier->ops->submit || find_ready(job, chunk);
+}
+
+void sw_transfer_take(struct sw_job *job, struct sw_slot *slot) {
+    struct sw_transfer *t = find_ready(job, slot->chunk);
+    if (!t)
+        return;
+    slot->stored = t->staged;
+    slot->is_staged = true;
+    job->n_ahead--;
+    sw_list_remove(&t->node);
+    sw_free(t);
+}
+
+static void arrived_in(struct sw_transfer *t) {
+    if (t->io.err.code)
+        sw_pipeline_fail(t->pipeline, t->job, &t->io.err);
+    sw_list_append(&t->job->ready, &t->node);
+}
+
+void sw_transfer_abandon(struct sw_pipeline *p, struct sw_job *job) {
+    struct sw_list *node;
+    while ((node = sw_list_take_first(&job->ready))) {
+        struct sw_transfer *t = SW_CONTAINER_OF(node, struct sw_transfer, node);
+        sw_placement_arrived(p->place, SW_TIER_READ, &t->staged);
+        job->n_ahead--;
+        sw_free(t);
+    }
+}
+
+/* ---- move ---- */
+
+bool sw_transfer_move(struct sw_pipeline *p, struct sw_job *job) {
+    struct sw_tier *nvme = p->place->nvme;
+    bool advanced = false;
+    while (!job->err.code && job->n_dealt < job->frames->n_chunks && job->n_transfers < MAX_MOVES) {
+        struct sw_stored *stored = &job->frames->stored[job->n_dealt];
+        struct sw_err err = {0};
+        advanced = true;
+        if (stored->tier->ops->submit) { /* is there already */
+            job->n_dealt++;
+            job->n_done++;
+            continue;
+        }
+        struct sw_transfer *t = transfer_new(p, job, job->n_dealt, &err);
+        if (!t || nvme->ops->reserve(nvme, stored->bytes, &t->target, &err)) {
+            sw_free(t);
+            sw_pipeline_fail(p, job, &err);
+            break;
+        }
+        t->staged = *stored; /* stays the region's until the copy is there */
+        job->n_dealt++;
+        submit(t, SW_TIER_WRITE, &t->target);
+    }
+    return advanced;
+}
+
+/* ---- both ---- */
+
+bool sw_transfer_collect(struct sw_pipeline *p) {
+    bool any = false;
+    for (;;) {
+        (void)pthread_mutex_lock(&p->arrived_lock);
+        struct sw_list *node = sw_list_take_first(&p->arrived);
+        (void)pthread_mutex_unlock(&p->arrived_lock);
+        if (!node)
+            return any;
+        struct sw_transfer *t = SW_CONTAINER_OF(node, struct sw_transfer, node);
+        sw_list_init(&t->node);
+        t->job->n_transfers--;
+        p->n_transfers--;
+        if (t->io.kind == SW_TIER_WRITE)
+            arrived_out(t);
+        else
+            arrived_in(t);
+        any = true;
+    }
+}

@@ -1,0 +1,274 @@
+/* Regions that do not fit into the host tier: they go to the NVMe tier, at once or later, and come back from there;
+ * whatever fails on the way, the memory or the stored copy is whole. */
+#include "base/alloc.h"
+#include "spill/engine_state.h"
+#include "tests/lib/content.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Regions of 10 chunks that do not shrink: 640 KiB each in a host tier of 4 MiB, of which 1 MiB is for the way. */
+enum { N = 16, REGION_BYTES = 10 * 65536 - 77 };
+
+static struct sw_fixture f;
+static struct sw_memory memory;
+static struct sw_region_id ids[N];
+
+static struct { atomic_int reads, writes; /* the n-th data request fails; 0: none */ } fault;
+
+static bool is_hit(atomic_int *countdown, size_t bytes) {
+    return bytes % 4096 == 0 && atomic_load(countdown) > 0 && atomic_fetch_sub(countdown, 1) == 1;
+}
+
+static ssize_t faulty_pwrite(int fd, const void *data, size_t bytes, off_t offset) {
+    if (!is_hit(&fault.writes, bytes))
+        return pwrite(fd, data, bytes, offset);
+    errno = EIO;
+    return -1;
+}
+
+static ssize_t faulty_pread(int fd, void *ret, size_t bytes, off_t offset) {
+    if (!is_hit(&fault.reads, bytes))
+        return pread(fd, ret, bytes, offset);
+    errno = EIO;
+    return -1;
+}
+
+static const struct sw_nvme_file_ops faulty_files = {.pwrite = faulty_pwrite, .pread = faulty_pread};
+
+static void open_fixture(uint64_t nvme_bytes, unsigned high_pct, unsigned low_pct, bool with_faults) {
+    struct sw_fixture_config config = sw_fixture_defaults;
+    config.capacity_bytes = 4 << 20;
+    config.staging_bytes = 1 << 20;
+    config.nvme_bytes = nvme_bytes;
+    config.high_pct = high_pct;
+    config.low_pct = low_pct;
+    config.files = with_faults ? &faulty_files : NULL;
+    sw_fixture_open(&f, &config);
+    memory = sw_memory_new(REGION_BYTES);
+}
+
+static void close_fixture(void) {
+    sw_memory_free(&memory);
+    sw_fixture_close(&f);
+}
+
+static void fill(uint64_t seed) {
+    sw_content_fill(memory.data, memory.bytes, SW_CONTENT_RANDOM, seed);
+}
+
+static void check_content(uint64_t seed) {
+    uint8_t *expected = sw_alloc(REGION_BYTES);
+    ck_assert_ptr_nonnull(expected);
+    sw_content_fill(expected, REGION_BYTES, SW_CONTENT_RANDOM, seed);
+    ck_assert_int_eq(memcmp(memory.data, expected, REGION_BYTES), 0);
+    sw_free(expected);
+}
+
+static int spill(int i) {
+    struct sw_test_op op;
+    fill((uint64_t)i);
+    int rc = sw_fixture_spill(&f, &memory, 0, memory.bytes, &op);
+    if (rc)
+        check_content((uint64_t)i);
+    ids[i] = op.id;
+    return rc;
+}
+
+static int restore(int i, bool keep) {
+    struct sw_test_op op;
+    memset(memory.data, 0xEE, memory.bytes);
+    int rc = sw_fixture_restore(&f, ids[i], &memory, 0, memory.bytes, keep, &op);
+    if (!rc)
+        check_content((uint64_t)i);
+    return rc;
+}
+
+static const char *tier_of(int i) {
+    struct sw_region_info info;
+    ck_assert_int_eq(sw_engine_query(f.owner, ids[i], &info, NULL), 0);
+    return info.tier;
+}
+
+static struct sw_engine_stats settled_stats(void) {
+    struct sw_engine_stats stats;
+    while (f.engine->n_moves > 0)
+        (void)uv_run(&f.loop, UV_RUN_ONCE);
+    sw_engine_check(f.engine);
+    sw_engine_stats(f.engine, &stats);
+    return stats;
+}
+
+START_TEST(test_what_the_host_tier_cannot_hold_goes_straight_on) {
+    open_fixture(32 << 20, 100, 100, false);
+    for (int i = 0; i < N; i++)
+        ck_assert_int_eq(spill(i), 0);
+    const struct sw_engine_stats stats = settled_stats();
+    ck_assert_str_eq(tier_of(0), "host");
+    ck_assert_str_eq(tier_of(N - 1), "nvme");
+    ck_assert_uint_le(stats.tier.used_bytes, 3 << 20);
+    ck_assert_uint_gt(stats.nvme.used_bytes, 6 << 20);
+    ck_assert_uint_eq(stats.moves, 0);
+    for (int i = N; i-- > 0;) {
+        ck_assert_int_eq(restore(i, true), 0);
+        ck_assert_int_eq(restore(i, false), 0);
+    }
+    close_fixture();
+}
+END_TEST
+
+START_TEST(test_above_the_watermark_the_oldest_leave) {
+    open_fixture(32 << 20, 70, 40, false);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(spill(i), 0);
+    struct sw_engine_stats stats = settled_stats();
+    ck_assert_uint_gt(stats.moves, 0);
+    ck_assert_str_eq(tier_of(0), "nvme");
+    ck_assert_str_eq(tier_of(3), "host");
+    ck_assert_uint_le(stats.tier.used_bytes, (3 << 20) / 100 * 40);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(restore(i, false), 0);
+    stats = settled_stats();
+    ck_assert_uint_eq(stats.tier.used_bytes + stats.nvme.used_bytes, 0);
+    close_fixture();
+}
+END_TEST
+
+/* Restores, drops and the end of the session at any moment of a move. */
+START_TEST(test_a_region_that_is_being_moved_can_be_had) {
+    open_fixture(32 << 20, 40, 10, false);
+    for (int round = 0; round < 30; round++) {
+        for (int i = 0; i < 4; i++)
+            ck_assert_int_eq(spill(i), 0);
+        for (int turn = 0; turn < round % 7; turn++)
+            (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+        for (int i = 0; i < 4; i++)
+            ck_assert_int_eq(i == round % 4 ? sw_engine_drop(f.owner, ids[i], NULL) : restore(i, i % 2), 0);
+        for (int i = 0; i < 4; i++)
+            ck_assert(i % 2 == 0 || i == round % 4 || sw_engine_drop(f.owner, ids[i], NULL) == 0);
+        const struct sw_engine_stats stats = settled_stats();
+        ck_assert_uint_eq(stats.tier.used_bytes + stats.nvme.used_bytes, 0);
+    }
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(spill(i), 0);
+    close_fixture(); /* with moves under way */
+}
+END_TEST
+
+START_TEST(test_both_tiers_full) {
+    int n = 0, rc;
+    open_fixture(4 << 20, 100, 100, false);
+    while ((rc = spill(n)) == 0)
+        ck_assert_int_lt(++n, N);
+    ck_assert_int_eq(rc, -SW_ENOSPACE);
+    ck_assert_int_ge(n, 8);
+    (void)settled_stats();
+    ck_assert_int_eq(restore(0, false), 0);
+    ck_assert_int_eq(spill(n), 0); /* there is room again */
+    for (int i = 1; i <= n; i++)
+        ck_assert_int_eq(restore(i, false), 0);
+    close_fixture();
+}
+END_TEST
+
+START_TEST(test_a_disk_that_fails_costs_that_operation_only) {
+    open_fixture(32 << 20, 100, 100, true);
+    for (int i = 0; i < 6; i++)
+        ck_assert_int_eq(spill(i), 0);
+    ck_assert_str_eq(tier_of(5), "nvme");
+    for (int nth = 1; nth <= 10; nth++) {
+        atomic_store(&fault.writes, nth);
+        ck_assert_int_eq(spill(6), -SW_EIO);
+        atomic_store(&fault.writes, 0);
+        atomic_store(&fault.reads, nth);
+        ck_assert_int_eq(restore(5, true), -SW_EIO);
+        atomic_store(&fault.reads, 0);
+        ck_assert_int_eq(sw_fixture_state(&f, ids[5]), SW_REGION_OUT);
+        (void)settled_stats();
+        ck_assert_int_eq(restore(5, true), 0);
+    }
+    for (int i = 0; i < 6; i++)
+        ck_assert_int_eq(restore(i, false), 0);
+    close_fixture();
+}
+END_TEST
+
+START_TEST(test_a_move_that_fails_leaves_the_region_where_it_is) {
+    open_fixture(32 << 20, 70, 40, true);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(spill(i), 0);
+    atomic_store(&fault.writes, 5);
+    ck_assert_int_eq(spill(3), 0);
+    struct sw_engine_stats stats = settled_stats();
+    atomic_store(&fault.writes, 0);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(restore(i, true), 0);
+    stats = settled_stats();
+    ck_assert_uint_gt(stats.moves, 0); /* tried again */
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(restore(i, false), 0);
+    close_fixture();
+}
+END_TEST
+
+START_TEST(test_damage_on_the_disk_is_found) {
+    struct sw_region *region;
+    open_fixture(32 << 20, 100, 100, false);
+    for (int i = 0; i < 6; i++)
+        ck_assert_int_eq(spill(i), 0);
+    ck_assert_int_eq(sw_region_find(&f.engine->regions, f.owner, ids[5], &region, NULL), 0);
+    /* Two chunks of one region change places: each is a good frame, but not this one's. */
+    struct sw_stored first = region->frames->stored[0];
+    region->frames->stored[0] = region->frames->stored[9];
+    region->frames->stored[9] = first;
+    ck_assert_int_eq(restore(5, false), -SW_EFRAME);
+    ck_assert_int_eq(sw_fixture_state(&f, ids[5]), SW_REGION_LOST);
+    close_fixture();
+}
+END_TEST
+
+START_TEST(test_sessions_that_end_in_the_middle) {
+    open_fixture(32 << 20, 60, 20, false);
+    for (int round = 0; round < 40; round++) {
+        struct sw_owner *owner;
+        struct sw_test_op ops[8] = {0};
+        ck_assert_int_eq(sw_owner_open(f.engine, &owner, NULL), 0);
+        fill(1);
+        for (int i = 0; i < 8; i++) {
+            struct sw_range range = {.mem = sw_fixture_mem(&f, owner, &memory, true), .bytes = memory.bytes};
+            ck_assert_int_eq(sw_engine_spill(owner, &range, sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
+        }
+        for (int turn = 0; turn < round; turn++) {
+            (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+            (void)usleep(200);
+        }
+        sw_fixture_close_owner(&f, owner);
+        for (int i = 0; i < 8; i++)
+            ck_assert_uint_eq(ops[i].calls, 1);
+        const struct sw_engine_stats stats = settled_stats();
+        ck_assert_uint_eq(stats.tier.used_bytes + stats.nvme.used_bytes, 0);
+    }
+    close_fixture();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("placement");
+    TCase *tcase = tcase_create("placement");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_test(tcase, test_what_the_host_tier_cannot_hold_goes_straight_on);
+    tcase_add_test(tcase, test_above_the_watermark_the_oldest_leave);
+    tcase_add_test(tcase, test_a_region_that_is_being_moved_can_be_had);
+    tcase_add_test(tcase, test_both_tiers_full);
+    tcase_add_test(tcase, test_a_disk_that_fails_costs_that_operation_only);
+    tcase_add_test(tcase, test_a_move_that_fails_leaves_the_region_where_it_is);
+    tcase_add_test(tcase, test_damage_on_the_disk_is_found);
+    tcase_add_test(tcase, test_sessions_that_end_in_the_middle);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
