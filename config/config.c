@@ -68,6 +68,16 @@ static const struct option options[] = {
     {FIELD(host_tier_slab_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = TIB, .multiple = 2 * MIB,
      .fallback = "256 MiB",
      .help = "Piece by which the host tier grows: a spill that must wait for memory waits for a whole one."},
+    {FIELD(nvme_tier_directory), .type = TYPE_TEXT, .fallback = "none",
+     .help = "Folder of the NVMe tier, on a local disk; its last part is made if it is missing, and nobody else may "
+             "write to it. What the host tier cannot hold goes there. none: there is no NVMe tier."},
+    {FIELD(nvme_tier_bytes), .type = TYPE_BYTES, .min = 16 * MIB, .max = 16 * TIB, .multiple = 4 * KIB,
+     .fallback = "64 GiB", .help = "Length of the NVMe tier, taken from the file system at start."},
+    {FIELD(host_tier_high_pct), .type = TYPE_COUNT, .min = 1, .max = 100, .multiple = 1, .fallback = "90",
+     .help = "With an NVMe tier: when more of the host tier than this is in use, regions that have not been used for "
+             "longest are moved to the NVMe tier."},
+    {FIELD(host_tier_low_pct), .type = TYPE_COUNT, .max = 100, .multiple = 1, .fallback = "80",
+     .help = "With an NVMe tier: how much of the host tier is in use when moving ends."},
     {FIELD(max_sessions), .type = TYPE_COUNT, .min = 1, .max = 65536, .multiple = 1, .fallback = "256",
      .help = "Clients connected at once; one more is refused with ELIMIT."},
     {FIELD(max_regions), .type = TYPE_COUNT, .min = 1, .max = 1u << 30, .multiple = 1, .fallback = "1048576",
@@ -318,9 +328,8 @@ int sw_config_set(struct sw_config *config, const char *assignment, struct sw_er
 /* Options that bound each other: the first must not exceed the second. */
 int sw_config_check(const struct sw_config *config, struct sw_err *err) {
     static const char *const pairs[][2] = {
-        {"host_tier_initial_bytes", "host_tier_bytes"},
-        {"host_tier_slab_bytes", "host_tier_bytes"},
-        {"chunk_bytes", "scratch_bytes"},
+        {"host_tier_initial_bytes", "host_tier_bytes"}, {"host_tier_slab_bytes", "host_tier_bytes"},
+        {"host_tier_low_pct", "host_tier_high_pct"},    {"chunk_bytes", "scratch_bytes"},
         {"max_session_regions", "max_regions"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {

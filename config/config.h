@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#define SW_CONFIG_DIRECTORY_BYTES 512
 #define SW_CONFIG_PATH_BYTES 108 /* sun_path's length, the longest socket path */
 
 struct sw_config {
@@ -24,6 +25,9 @@ struct sw_config {
     uint64_t host_tier_initial_bytes;
     uint64_t host_tier_ahead_pct; /* of host_tier_bytes */
     uint64_t host_tier_slab_bytes;
+    char nvme_tier_directory[SW_CONFIG_DIRECTORY_BYTES]; /* "none": no such tier */
+    uint64_t nvme_tier_bytes;
+    uint64_t host_tier_high_pct, host_tier_low_pct; /* watermarks, where there is an NVMe tier */
     uint64_t max_sessions;
     uint64_t max_regions, max_session_regions;
     uint64_t max_session_operations, max_session_memories;

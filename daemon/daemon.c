@@ -5,6 +5,7 @@
 #include "daemon/devices.h"
 #include "daemon/notify.h"
 #include "daemon/server.h"
+#include "spill/tier/tier_nvme.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -13,6 +14,10 @@
 /* Descriptors that are not a session's memories: the daemon's own (standard streams, loop, driver) and those of a
  * packet that is being looked at. */
 enum { RESERVED_FDS = 256 + SW_PROTO_MAX_FDS, LEAST_FDS = 128 };
+
+/* Large enough that a disk of terabytes is few files; requests of 1 MiB that a disk needs to be busy. */
+#define NVME_FILE_BYTES ((uint64_t)4 << 30)
+enum { NVME_QUEUE_DEPTH = 64, STAGED_FRAMES = 16 };
 
 struct sw_daemon {
     struct sw_service service;
@@ -45,6 +50,9 @@ static void close_parts(struct sw_service *service) {
     if (service->tier)
         service->tier->ops->close(service->tier);
     service->tier = NULL;
+    if (service->nvme)
+        service->nvme->ops->close(service->nvme);
+    service->nvme = NULL;
     sw_devices_close(service);
 }
 
@@ -114,11 +122,55 @@ static int open_tier(struct sw_service *service, struct sw_err *err) {
     return sw_tier_host_open(&service->tier, &config, err);
 }
 
+static bool take_nothing(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored) {
+    (void)key;
+    (void)stored;
+    ++*(unsigned *)arg;
+    return false;
+}
+
+/* Regions end with their session, and sessions with the daemon: frames that an earlier one left are released. */
+static int open_nvme(struct sw_service *service, struct sw_err *err) {
+    const uint64_t bytes = service->config->nvme_tier_bytes;
+    const struct sw_tier_nvme_config config = {.directory = service->config->nvme_tier_directory,
+                                               .capacity_bytes = bytes,
+                                               .file_bytes = bytes < NVME_FILE_BYTES ? bytes : NVME_FILE_BYTES,
+                                               .queue_depth = NVME_QUEUE_DEPTH};
+    struct sw_tier_nvme_info info;
+    unsigned n_left = 0;
+    char directory[600];
+    const int rc = sw_tier_nvme_open(&service->nvme, &config, err);
+    if (rc < 0) {
+        sw_err_context(err, "nvme_tier_directory");
+        return rc;
+    }
+    sw_tier_nvme_recover(service->nvme, take_nothing, &n_left);
+    sw_tier_nvme_info(service->nvme, &info);
+    sw_log(SW_LOG_INFO, "tier.ready", "tier=nvme directory=%s bytes=%" PRIu64 " method=%s direct=%s released_frames=%u",
+           sw_log_quote(directory, sizeof directory, config.directory), bytes,
+           info.method == SW_TIER_NVME_URING ? "io_uring" : "threads", info.direct ? "yes" : "no", n_left);
+    return 0;
+}
+
+/* Room for frames on their way to the NVMe tier and back: for each GPU's slots in both directions, and what is read
+ * ahead; at most half of the host tier. */
+static uint64_t staging_bytes(const struct sw_service *service) {
+    const struct sw_device_info *info = service->devices[0]->ops->info(service->devices[0]);
+    const uint64_t n_frames = (uint64_t)STAGED_FRAMES * (service->n_gpus ? service->n_gpus : 1);
+    const uint64_t wanted = n_frames * sw_frame_bound_bytes(info->chunk_bytes),
+                   half = service->config->host_tier_bytes / 2;
+    return wanted < half ? wanted : half;
+}
+
 static int open_engine(struct sw_service *service, struct sw_err *err) {
     const struct sw_config *config = service->config;
     const struct sw_engine_config engine = {.devices = service->devices,
                                             .n_devices = service->n_devices,
                                             .tier = service->tier,
+                                            .nvme = service->nvme,
+                                            .staging_bytes = staging_bytes(service),
+                                            .high_pct = (unsigned)config->host_tier_high_pct,
+                                            .low_pct = (unsigned)config->host_tier_low_pct,
                                             .max_regions = (unsigned)config->max_regions,
                                             .max_owner_regions = (unsigned)config->max_session_regions,
                                             .max_owner_ops = (unsigned)config->max_session_operations,
@@ -162,6 +214,8 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
     int rc = sw_devices_open(service, err);
     if (rc == 0)
         rc = open_tier(service, err);
+    if (rc == 0 && strcmp(config->nvme_tier_directory, "none") != 0)
+        rc = open_nvme(service, err);
     if (rc == 0)
         rc = open_engine(service, err);
     if (rc < 0) {

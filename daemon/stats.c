@@ -14,5 +14,7 @@ void sw_stats_status(const struct sw_service *service, struct sw_msg_status_ok *
     ret->tier_capacity_bytes = stats.tier.capacity_bytes;
     ret->tier_backed_bytes = stats.tier.backed_bytes;
     ret->tier_used_bytes = stats.tier.used_bytes;
+    ret->nvme_capacity_bytes = stats.nvme.capacity_bytes;
+    ret->nvme_used_bytes = stats.nvme.used_bytes;
     ret->mapped_memories = stats.n_mapped;
 }

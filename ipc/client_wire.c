@@ -224,6 +224,8 @@ static void take_status(struct spillway_status *ret, const struct sw_msg_status_
                                     .tier_capacity_bytes = m->tier_capacity_bytes,
                                     .tier_backed_bytes = m->tier_backed_bytes,
                                     .tier_used_bytes = m->tier_used_bytes,
+                                    .nvme_capacity_bytes = m->nvme_capacity_bytes,
+                                    .nvme_used_bytes = m->nvme_used_bytes,
                                     .mapped_memories = m->mapped_memories};
     COPY_TEXT(ret->version, m->version);
     COPY_TEXT(ret->device, m->device);

@@ -24,7 +24,7 @@
 #include <stdint.h>
 
 #define SW_PROTO_MAGIC 0x4C495053u /* "SPIL" */
-#define SW_PROTO_VERSION 1
+#define SW_PROTO_VERSION 2
 #define SW_PROTO_HEADER_BYTES 16
 #define SW_PROTO_MAX_PACKET_BYTES 1024 /* header and body; a longer packet is refused, and not read whole */
 #define SW_PROTO_MAX_FDS 64            /* per packet, below the kernel's 253 */
@@ -64,7 +64,8 @@ struct sw_msg_header {
 #define SW_FIELDS_STATUS_OK(U32, U64, BYTES, U64S)  BYTES(version, 32) BYTES(device, 64) U32(n_gpus) U32(sessions) \
                                                     U32(regions) U64(scratch_bytes) U64(scratch_limit_bytes) \
                                                     U64(tier_capacity_bytes) U64(tier_backed_bytes) \
-                                                    U64(tier_used_bytes) U64(mapped_memories)
+                                                    U64(tier_used_bytes) U64(nvme_capacity_bytes) \
+                                                    U64(nvme_used_bytes) U64(mapped_memories)
 #define SW_FIELDS_ERROR(U32, U64, BYTES, U64S)      U32(scope) U32(cuda) BYTES(name, 16) BYTES(text, 256)
 
 /* X(NAME, name, type number): requests below 100, replies from 100. Numbers are never reused. */

@@ -122,7 +122,7 @@ struct spillway_result {
     uint64_t raw_bytes, stored_bytes; /* packed: stored_bytes at the front of the data are in use */
     uint64_t service_us;              /* from the daemon's receipt to its reply */
     char codec[16];                   /* "v5t", "raw" */
-    char tier[16];                    /* "host", "device" (packed) */
+    char tier[16];                    /* "host", "nvme", "device" (packed) */
 };
 
 /* Waits for one ticket (others complete meanwhile). timeout_ms -1: no limit; 0: only looks.
@@ -156,8 +156,9 @@ struct spillway_status {
     uint32_t n_gpus, sessions, regions;
     uint64_t scratch_bytes;       /* GPU memory that the daemon holds for its work, all GPUs */
     uint64_t scratch_limit_bytes; /* configured bound, all GPUs */
-    uint64_t tier_capacity_bytes, tier_backed_bytes, tier_used_bytes;
-    uint64_t mapped_memories; /* client memories mapped by the daemon now */
+    uint64_t tier_capacity_bytes, tier_backed_bytes, tier_used_bytes; /* host memory */
+    uint64_t nvme_capacity_bytes, nvme_used_bytes;                    /* 0: no NVMe tier */
+    uint64_t mapped_memories;                                         /* client memories mapped by the daemon now */
 };
 /* Asks the daemon about itself. Waits for the reply. errors: ECONN. */
 int spillway_status(struct spillway *connection, struct spillway_status *ret, struct spillway_error *error);

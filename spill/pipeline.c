@@ -9,6 +9,9 @@
 
 #include <string.h>
 
+/* Longer regions have a table of their own: training then takes less than moving them. */
+#define MAX_CACHED_PLAN_BYTES ((uint64_t)4 << 20)
+
 /* ---- jobs ---- */
 
 static void job_fail(struct sw_job *job, const struct sw_err *cause) {
@@ -148,7 +151,7 @@ static uint64_t rest_offset(const struct sw_job *job) {
 
 /* A region of one chunk is encoded by the plan of the one before it from the same place, if there is one. */
 static void try_cached_plan(struct sw_pipeline *p, struct sw_job *job) {
-    if (!sw_job_encodes(job->kind) || job->frames->n_chunks != 1 ||
+    if (!sw_job_encodes(job->kind) || job->frames->n_chunks != 1 || job->bytes > MAX_CACHED_PLAN_BYTES ||
         !sw_plan_cache_use(&p->plans, job->plan_key, &job->plan))
         return;
     job->plan_is_cached = true;

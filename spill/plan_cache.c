@@ -11,7 +11,7 @@ static struct sw_plan_cache_entry *find(struct sw_plan_cache *cache, const void 
 
 bool sw_plan_cache_use(struct sw_plan_cache *cache, const void *key, struct sw_plan *ret) {
     struct sw_plan_cache_entry *entry = find(cache, key);
-    if (!entry || (entry->plan.codec == SW_CODEC_RAW && entry->n_uses >= SW_PLAN_MAX_RAW_USES))
+    if (!entry || entry->n_uses >= SW_PLAN_MAX_USES)
         return false;
     entry->n_uses++;
     entry->age = ++cache->clock;
@@ -21,6 +21,10 @@ bool sw_plan_cache_use(struct sw_plan_cache *cache, const void *key, struct sw_p
 
 void sw_plan_cache_put(struct sw_plan_cache *cache, const void *key, const struct sw_plan *plan) {
     struct sw_plan_cache_entry *entry = find(cache, key);
+    if (plan->codec == SW_CODEC_RAW || plan->expected_ratio < SW_PLAN_MIN_RATIO) {
+        sw_plan_cache_forget(cache, key);
+        return;
+    }
     for (int i = 0; i < SW_PLAN_CACHE_ENTRIES && !(entry && entry->key == key); i++)
         if (!entry || cache->entries[i].age < entry->age)
             entry = &cache->entries[i];

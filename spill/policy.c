@@ -24,13 +24,14 @@ unsigned sw_policy_segment_log2(uint64_t chunk_bytes, uint32_t full_segments, un
 }
 
 bool sw_policy_plan_is_stale(double expected_ratio, uint64_t raw_bytes, uint64_t data_bytes) {
-    return (double)raw_bytes < DRIFT * expected_ratio * (double)data_bytes;
+    const double ratio = (double)raw_bytes / (double)data_bytes;
+    return ratio < DRIFT * expected_ratio || ratio * DRIFT > expected_ratio;
 }
 
 bool sw_policy_retrain(const struct sw_policy_drift *drift) {
     if (drift->rest_bytes < MIN_REST_CHUNKS * drift->chunk_bytes || drift->n_retrained >= MAX_RETRAINED)
         return false;
-    return sw_policy_plan_is_stale(drift->expected_ratio, drift->raw_bytes, drift->frame_bytes);
+    return (double)drift->raw_bytes < DRIFT * drift->expected_ratio * (double)drift->frame_bytes;
 }
 
 static bool is_chosen(const size_t *chosen, size_t n, size_t i) {

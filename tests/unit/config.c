@@ -48,6 +48,10 @@ START_TEST(defaults) {
     ck_assert_uint_eq(config.host_tier_initial_bytes, 256u << 20);
     ck_assert_uint_eq(config.host_tier_ahead_pct, 10);
     ck_assert_uint_eq(config.host_tier_slab_bytes, 256u << 20);
+    ck_assert_str_eq(config.nvme_tier_directory, "none");
+    ck_assert_uint_eq(config.nvme_tier_bytes, UINT64_C(64) << 30);
+    ck_assert_uint_eq(config.host_tier_high_pct, 90);
+    ck_assert_uint_eq(config.host_tier_low_pct, 80);
     ck_assert_uint_eq(config.max_sessions, 256);
     ck_assert_uint_eq(config.max_regions, 1048576);
     ck_assert_uint_eq(config.max_session_regions, 65536);

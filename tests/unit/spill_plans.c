@@ -22,7 +22,7 @@ START_TEST(test_the_oldest_plan_makes_room) {
     struct sw_plan_cache cache = {0};
     struct sw_plan plan;
     for (int i = 0; i < SW_PLAN_CACHE_ENTRIES; i++) {
-        plan = plan_of(SW_CODEC_V5T, i);
+        plan = plan_of(SW_CODEC_V5T, 2 + i);
         sw_plan_cache_put(&cache, &keys[i], &plan);
     }
     ck_assert(sw_plan_cache_use(&cache, &keys[0], &plan)); /* now the second one is the oldest */
@@ -38,7 +38,7 @@ END_TEST
 START_TEST(test_a_plan_is_replaced_and_forgotten) {
     char key;
     struct sw_plan_cache cache = {0};
-    struct sw_plan plan = plan_of(SW_CODEC_V5T, 1);
+    struct sw_plan plan = plan_of(SW_CODEC_V5T, 3);
     ck_assert(!sw_plan_cache_use(&cache, &key, &plan));
     sw_plan_cache_put(&cache, &key, &plan);
     plan = plan_of(SW_CODEC_V5T, 2);
@@ -51,14 +51,26 @@ START_TEST(test_a_plan_is_replaced_and_forgotten) {
 }
 END_TEST
 
-START_TEST(test_a_raw_plan_is_doubted_now_and_then) {
+START_TEST(test_every_plan_is_doubted_now_and_then) {
     char key;
     struct sw_plan_cache cache = {0};
-    struct sw_plan plan = plan_of(SW_CODEC_RAW, 1);
+    struct sw_plan plan = plan_of(SW_CODEC_V5T, 3);
     sw_plan_cache_put(&cache, &key, &plan);
-    for (int i = 0; i < SW_PLAN_MAX_RAW_USES; i++)
+    for (int i = 0; i < SW_PLAN_MAX_USES; i++)
         ck_assert(sw_plan_cache_use(&cache, &key, &plan));
     ck_assert(!sw_plan_cache_use(&cache, &key, &plan));
+}
+END_TEST
+
+START_TEST(test_plans_that_promise_little_are_not_kept) {
+    char key;
+    struct sw_plan_cache cache = {0};
+    struct sw_plan good = plan_of(SW_CODEC_V5T, 3), poor = plan_of(SW_CODEC_V5T, 1.2), raw = plan_of(SW_CODEC_RAW, 1);
+    sw_plan_cache_put(&cache, &key, &poor);
+    ck_assert(!sw_plan_cache_use(&cache, &key, &poor));
+    sw_plan_cache_put(&cache, &key, &good);
+    sw_plan_cache_put(&cache, &key, &raw);
+    ck_assert(!sw_plan_cache_use(&cache, &key, &good));
 }
 END_TEST
 
@@ -71,10 +83,11 @@ START_TEST(test_segments_are_short_where_they_are_few) {
 }
 END_TEST
 
-START_TEST(test_stale_is_clearly_worse_than_promised) {
+START_TEST(test_stale_is_clearly_other_than_promised) {
     ck_assert(!sw_policy_plan_is_stale(3.0, 3000, 1000));
     ck_assert(!sw_policy_plan_is_stale(3.0, 3000, 1150));
     ck_assert(sw_policy_plan_is_stale(3.0, 3000, 1200));
+    ck_assert(sw_policy_plan_is_stale(2.0, 3000, 1000));
     ck_assert(!sw_policy_plan_is_stale(1.0, 3000, 3015));
 }
 END_TEST
@@ -136,9 +149,10 @@ int main(void) {
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, test_the_oldest_plan_makes_room);
     tcase_add_test(tcase, test_a_plan_is_replaced_and_forgotten);
-    tcase_add_test(tcase, test_a_raw_plan_is_doubted_now_and_then);
+    tcase_add_test(tcase, test_every_plan_is_doubted_now_and_then);
+    tcase_add_test(tcase, test_plans_that_promise_little_are_not_kept);
     tcase_add_test(tcase, test_segments_are_short_where_they_are_few);
-    tcase_add_test(tcase, test_stale_is_clearly_worse_than_promised);
+    tcase_add_test(tcase, test_stale_is_clearly_other_than_promised);
     tcase_add_test(tcase, test_victims_are_those_not_used_for_longest);
     tcase_add_test(tcase, test_small_regions_of_changing_content);
     suite_add_tcase(suite, tcase);

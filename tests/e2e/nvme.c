@@ -1,0 +1,131 @@
+/* A real spillwayd with an NVMe tier: what the host tier cannot hold goes to disk and comes back; what a killed one
+ * left on disk is released by the next. */
+#include "ipc/spillway.h"
+#include "tests/lib/content.h"
+#include "tests/lib/run.h"
+#include "tests/lib/spillwayd.h"
+
+#include <check.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Bytes that do not shrink: six regions of 8 MiB, a host tier of 32 MiB of which half is for the way. */
+enum { N = 6, WAIT_MS = 120000 };
+static const size_t region_bytes = (8 << 20) - 77;
+
+static struct sw_test_daemon daemon_process;
+static struct spillway *connection;
+static struct spillway_error error;
+static struct spillway_region regions[N];
+static uint8_t *data, *expected;
+static char folder[64], directory[128];
+
+static void start(void) {
+    const char *options[] = {
+        "chunk_bytes=1 MiB", "host_tier_bytes=32 MiB",  "host_tier_initial_bytes=0", "host_tier_slab_bytes=2 MiB",
+        directory,           "nvme_tier_bytes=128 MiB", "host_tier_high_pct=100",    NULL};
+    sw_test_daemon_start(&daemon_process, SW_SPILLWAYD_PATH, options);
+    ck_assert_int_eq(spillway_open(&connection, daemon_process.socket, &error), 0);
+}
+
+static void setup(void) {
+    (void)strcpy(folder, "/tmp/spillway-e2e-nvme-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    (void)snprintf(directory, sizeof directory, "nvme_tier_directory=%s/tier", folder);
+    const int fd = memfd_create("e2e", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert(fd >= 0 && ftruncate(fd, (off_t)region_bytes) == 0);
+    data = mmap(NULL, region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    expected = malloc(region_bytes);
+    ck_assert(data != MAP_FAILED && expected);
+    start();
+}
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *place) {
+    (void)info;
+    (void)kind;
+    (void)place;
+    return remove(path);
+}
+
+static void teardown(void) {
+    spillway_close(connection);
+    ck_assert_int_eq(sw_test_daemon_stop(&daemon_process, SIGTERM), 0);
+    sw_test_daemon_clean(&daemon_process);
+    ck_assert_int_eq(nftw(folder, remove_entry, 4, FTW_DEPTH | FTW_PHYS), 0);
+    (void)munmap(data, region_bytes);
+    free(expected);
+}
+
+/* Spills region i; returns whether it went to disk. */
+static bool spill(int i) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result;
+    sw_content_fill(data, region_bytes, SW_CONTENT_RANDOM, (uint64_t)i);
+    ck_assert_int_eq(spillway_spill(connection, data, region_bytes, NULL, &ticket, &error), 0);
+    ck_assert_msg(spillway_wait(ticket, WAIT_MS, &result, &error) == 0, "%s: %s", error.name, error.text);
+    spillway_ticket_free(ticket);
+    regions[i] = result.region;
+    return strcmp(result.tier, "nvme") == 0;
+}
+
+static void restore(int i) {
+    struct spillway_ticket *ticket = NULL;
+    memset(data, 0xEE, region_bytes);
+    ck_assert_int_eq(spillway_restore(connection, regions[i], data, region_bytes, NULL, 0, &ticket, &error), 0);
+    ck_assert_msg(spillway_wait(ticket, WAIT_MS, NULL, &error) == 0, "%s: %s", error.name, error.text);
+    spillway_ticket_free(ticket);
+    sw_content_fill(expected, region_bytes, SW_CONTENT_RANDOM, (uint64_t)i);
+    ck_assert_int_eq(memcmp(data, expected, region_bytes), 0);
+}
+
+static struct spillway_status status(void) {
+    struct spillway_status ret;
+    ck_assert_int_eq(spillway_status(connection, &ret, &error), 0);
+    return ret;
+}
+
+START_TEST(goes_to_disk_and_comes_back) {
+    int on_disk = 0;
+    ck_assert_uint_eq(status().nvme_capacity_bytes, 128 << 20);
+    for (int i = 0; i < N; i++)
+        on_disk += spill(i);
+    ck_assert_int_ge(on_disk, 3);
+    ck_assert_uint_ge(status().nvme_used_bytes, (uint64_t)on_disk * region_bytes / 2);
+    for (int i = N; i-- > 0;)
+        restore(i);
+    ck_assert_uint_eq(status().nvme_used_bytes + status().tier_used_bytes, 0);
+}
+END_TEST
+
+START_TEST(frames_of_a_killed_daemon_are_released) {
+    for (int i = 0; i < N; i++)
+        (void)spill(i);
+    ck_assert_uint_gt(status().nvme_used_bytes, 0);
+    ck_assert_int_eq(sw_test_daemon_stop(&daemon_process, SIGKILL), -SIGKILL);
+    spillway_close(connection);
+    sw_test_daemon_clean(&daemon_process);
+    start();
+    ck_assert_uint_eq(status().nvme_used_bytes, 0);
+    ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "released_frames=0"), 0);
+    ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "tier=nvme"), 1);
+    (void)spill(0);
+    restore(0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("nvme");
+    TCase *tcase = tcase_create("nvme");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, goes_to_disk_and_comes_back);
+    tcase_add_test(tcase, frames_of_a_killed_daemon_are_released);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
