@@ -30,6 +30,10 @@ static inline void sw_list_append(struct sw_list *head, struct sw_list *node) {
     head->prev = node;
 }
 
+static inline void sw_list_prepend(struct sw_list *head, struct sw_list *node) {
+    sw_list_append(head->next, node);
+}
+
 static inline void sw_list_remove(struct sw_list *node) {
     node->prev->next = node->next;
     node->next->prev = node->prev;

@@ -52,9 +52,9 @@ int sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const void *data, 
                   struct sw_err *err);
 /* Whether this build knows CUDA at all, for error texts. */
 int sw_cuda_built(void);
-/* The 64 bytes that the daemon opens; valid while the event is held. */
+/* The 64 bytes that the daemon opens; valid while the event is held, and the same whenever it is. */
 const uint8_t *sw_cuda_event_handle(const struct sw_cuda_event *event);
-/* Back to the pool: the operation that waits for it has ended. NULL is a no-op. */
+/* Back to the pool, where the next operation finds it: the one that waits for it has ended. NULL is a no-op. */
 void sw_cuda_event_release(struct sw_cuda_event *event);
 /* Destroys events and releases contexts; all exports and events of it must be gone or released. NULL is a no-op. */
 void sw_cuda_free(struct sw_cuda *cuda);

@@ -38,7 +38,7 @@ enum { MAX_DEVICES = 64 };
 
 struct sw_cuda {
     void *library;
-    struct sw_list events;          /* sw_cuda_event.node, those not in use */
+    struct sw_list events;          /* sw_cuda_event.node: those not in use, the last used first, then the others */
     CUcontext primary[MAX_DEVICES]; /* retained by ordinal; NULL: not yet */
 #define DRIVER_MEMBER(member, name, version) PFN_##name##_v##version member;
     DRIVER_FUNCTIONS(DRIVER_MEMBER)
@@ -47,6 +47,7 @@ struct sw_cuda {
 
 struct sw_cuda_event {
     struct sw_list node;
+    bool in_use; /* by an operation that has not ended */
     struct sw_cuda *cuda;
     CUcontext context;
     CUevent event;
@@ -343,36 +344,57 @@ static int export_memory(struct sw_cuda *cuda, struct sw_export *ret, const stru
     return rc;
 }
 
-/* An event of the current context, from the pool or new; NULL if the driver cannot share events. */
-static struct sw_cuda_event *acquire_event(struct sw_cuda *cuda, CUcontext context) {
-    for (struct sw_list *n = cuda->events.next; n != &cuda->events; n = n->next) {
-        struct sw_cuda_event *e = SW_CONTAINER_OF(n, struct sw_cuda_event, node);
-        if (e->context == context) {
-            sw_list_remove(n);
-            return e;
-        }
-    }
+/* True if the daemon may have opened another event of this handle: one whose context the process has destroyed. */
+static bool had_handle(const struct sw_cuda *cuda, const CUipcEventHandle *handle) {
+    for (const struct sw_list *n = cuda->events.next; n != &cuda->events; n = n->next)
+        if (memcmp(&SW_CONTAINER_OF(n, struct sw_cuda_event, node)->handle, handle, sizeof *handle) == 0)
+            return true;
+    return false;
+}
+
+/* NULL if the driver cannot share events. */
+static struct sw_cuda_event *new_event(struct sw_cuda *cuda, CUcontext context) {
     struct sw_cuda_event *e = sw_alloc(sizeof *e);
-    if (!e)
-        return NULL;
-    sw_list_init(&e->node);
-    e->cuda = cuda;
-    e->context = context;
-    if (cuda->event_create(&e->event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+    if (!e || cuda->event_create(&e->event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
         sw_free(e);
         return NULL;
     }
-    if (cuda->event_handle(&e->handle, e->event) != CUDA_SUCCESS) {
+    if (cuda->event_handle(&e->handle, e->event) != CUDA_SUCCESS || had_handle(cuda, &e->handle)) {
         (void)cuda->event_destroy(e->event);
         sw_free(e);
         return NULL;
     }
+    e->cuda = cuda;
+    e->context = context;
+    sw_list_append(&cuda->events, &e->node);
+    return e;
+}
+
+/* An event of the current context, from the pool or new: the one that was used last, since the daemon keeps open what
+ * it has seen of late. NULL if there is none to be had. */
+static struct sw_cuda_event *acquire_event(struct sw_cuda *cuda, CUcontext context) {
+    struct sw_cuda_event *e = NULL;
+    for (struct sw_list *n = cuda->events.next; n != &cuda->events && !e; n = n->next) {
+        struct sw_cuda_event *candidate = SW_CONTAINER_OF(n, struct sw_cuda_event, node);
+        if (candidate->in_use)
+            break;
+        if (candidate->context == context)
+            e = candidate;
+    }
+    if (!e && !(e = new_event(cuda, context)))
+        return NULL;
+    e->in_use = true;
+    sw_list_remove(&e->node);
+    sw_list_append(&cuda->events, &e->node);
     return e;
 }
 
 void sw_cuda_event_release(struct sw_cuda_event *event) {
-    if (event)
-        sw_list_append(&event->cuda->events, &event->node);
+    if (!event)
+        return;
+    event->in_use = false;
+    sw_list_remove(&event->node);
+    sw_list_prepend(&event->cuda->events, &event->node);
 }
 
 const uint8_t *sw_cuda_event_handle(const struct sw_cuda_event *event) {

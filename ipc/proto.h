@@ -37,8 +37,12 @@ struct sw_msg_header {
 };
 
 /* Flags of SPILL and RESTORE. */
-#define SW_REQ_EVENT 1u /* `event` holds a cudaIpcEventHandle_t to wait for */
-#define SW_REQ_KEEP 2u  /* RESTORE: keep the stored copy */
+/* `event` holds a cudaIpcEventHandle_t to wait for. What is waited for is the record that is the event's latest when
+ * the daemon queues the wait, so the client records it before the request and not again until that is answered. An
+ * event whose handle was sent stays alive until the connection ends, and no other of the connection has its handle: the
+ * daemon may keep it open. */
+#define SW_REQ_EVENT 1u
+#define SW_REQ_KEEP 2u /* RESTORE: keep the stored copy */
 #define SW_REQ_IN_PLACE                                                                                                \
     4u /* pack, unpack: the frames lie at the front of the range itself, RESULT's stored_bytes long */
 
