@@ -39,6 +39,7 @@ struct sw_mem {
 struct sw_owner {
     struct sw_list node; /* of engine->owners, then of engine->settled */
     struct sw_engine *engine;
+    uint64_t number; /* from 1, never reused */
     struct sw_list ops, mems, regions;
     unsigned n_ops, n_mems, n_regions, n_moves;
     bool closing, settled;
@@ -56,6 +57,7 @@ struct sw_engine {
     struct sw_list owners;
     struct sw_list settled; /* owners that have nothing left; their `closed` is due */
     unsigned n_owners, n_mems, n_ops;
+    uint64_t last_owner; /* number of the newest */
     bool closing, stopping, stopped;
     void (*closed)(void *arg);
     void *arg;

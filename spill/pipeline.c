@@ -170,7 +170,7 @@ static void prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
     job->stage = SW_STAGE_PREPARING;
     job->resample = false;
     if (slot->waits_for_client)
-        rc = ops->wait_event(p->device, s, job->event, &err);
+        rc = ops->wait_event(p->device, s, job->session, job->event, &err);
     if (!rc && sw_job_encodes(job->kind) && rest_bytes(job) > 0 && !job->plan_is_cached)
         rc = ops->make_plan(p->device, s, job->mem->mapping, rest_offset(job), rest_bytes(job), &err);
     if (rc)

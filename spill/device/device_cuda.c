@@ -9,6 +9,7 @@
 #include "base/list.h"
 #include "codec/gpu.h"
 #include "spill/device/device_cuda_map.h"
+#include "spill/device/event_cache.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,7 @@ struct device_cuda {
     struct sw_device_info info;
     int ordinal;
     struct sw_cuda_driver driver;
+    struct sw_event_cache events;
     uint64_t frame_cap_bytes, scratch_bytes; /* per slot */
     void *d_memory;                          /* all slots' parts */
     struct slot slots[MAX_SLOTS];
@@ -121,21 +123,32 @@ static void set_work(struct slot *slot, enum work work) {
     slot->work = work;
 }
 
-static int cuda_wait_event(struct sw_device *device, unsigned s, const uint8_t handle[SW_MEM_HANDLE_BYTES],
-                           struct sw_err *err) {
-    struct device_cuda *d = cuda_of(device);
+static int open_event(void *arg, const uint8_t handle[SW_MEM_HANDLE_BYTES], void **ret, struct sw_err *err) {
+    struct device_cuda *d = arg;
     cudaIpcEventHandle_t wire;
     cudaEvent_t event;
-    const int rc = enter(d, err);
-    if (rc < 0)
-        return rc;
     memcpy(&wire, handle, sizeof wire);
-    cudaError_t e = cudaIpcOpenEventHandle(&event, wire);
+    const cudaError_t e = cudaIpcOpenEventHandle(&event, wire);
     if (e != cudaSuccess) /* the two enums share their numbers */
         return sw_cuda_import_fail(&d->driver, err, (CUresult)e, "cudaIpcOpenEventHandle");
-    e = cudaStreamWaitEvent(d->slots[s].stream, event, 0);
-    (void)cudaEventDestroy(event); /* takes effect when the wait is over */
-    return check(e, err, "cudaStreamWaitEvent");
+    *ret = event;
+    return 0;
+}
+
+static void close_event(void *arg, void *event) {
+    (void)arg;
+    if (cudaEventDestroy(event) != cudaSuccess) /* takes effect when the waits for it are over */
+        (void)cudaGetLastError();
+}
+
+static int cuda_wait_event(struct sw_device *device, unsigned s, uint64_t session,
+                           const uint8_t handle[SW_MEM_HANDLE_BYTES], struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    void *event;
+    int rc = enter(d, err);
+    if (rc == 0)
+        rc = sw_event_cache_get(&d->events, session, handle, &event, err);
+    return rc < 0 ? rc : check(cudaStreamWaitEvent(d->slots[s].stream, event, 0), err, "cudaStreamWaitEvent");
 }
 
 static size_t sample_bytes(uint64_t bytes) {
@@ -422,6 +435,7 @@ static void slot_fini(struct slot *slot) {
 static void cuda_close(struct sw_device *device) {
     struct device_cuda *d = cuda_of(device);
     (void)enter(d, NULL);
+    sw_event_cache_fini(&d->events);
     for (unsigned s = 0; s < MAX_SLOTS; s++)
         slot_fini(&d->slots[s]);
     if (d->d_memory)
@@ -631,6 +645,7 @@ int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_dev
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "no memory for GPU %d", ordinal);
     d->device.ops = &cuda_ops;
     d->ordinal = ordinal;
+    d->events = (struct sw_event_cache){.open = open_event, .close = close_event, .arg = d};
     const int rc = open_steps(d, config, err);
     if (rc < 0) {
         cuda_close(&d->device);

@@ -101,9 +101,9 @@ static int faulty_pin(struct sw_device *device, void *slab, size_t bytes, struct
     return f->inner->ops->pin(f->inner, slab, bytes, err);
 }
 
-static int faulty_wait_event(struct sw_device *device, unsigned s, const uint8_t handle[SW_MEM_HANDLE_BYTES],
-                             struct sw_err *err) {
-    FORWARD(OP_WAIT_EVENT, (int)s, wait_event(inner, s, handle, err));
+static int faulty_wait_event(struct sw_device *device, unsigned s, uint64_t session,
+                             const uint8_t handle[SW_MEM_HANDLE_BYTES], struct sw_err *err) {
+    FORWARD(OP_WAIT_EVENT, (int)s, wait_event(inner, s, session, handle, err));
 }
 
 static int faulty_make_plan(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,

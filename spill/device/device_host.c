@@ -213,10 +213,11 @@ static int queue_step(struct sw_device *device, unsigned s, const struct step *s
     return rc ? sw_err_set(err, rc, SW_SCOPE_REQUEST, "out of memory for a slot's queue") : 0;
 }
 
-static int host_wait_event(struct sw_device *device, unsigned s, const uint8_t handle[SW_MEM_HANDLE_BYTES],
-                           struct sw_err *err) {
+static int host_wait_event(struct sw_device *device, unsigned s, uint64_t session,
+                           const uint8_t handle[SW_MEM_HANDLE_BYTES], struct sw_err *err) {
     (void)device;
     (void)s;
+    (void)session;
     (void)handle;
     return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "the host device has no events");
 }

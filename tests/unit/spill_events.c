@@ -1,0 +1,180 @@
+/* Clients' events that stay open: which are opened and closed when, and what a device is told about whose they are. */
+#include "spill/device/event_cache.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* ---- the cache --------------------------------------------------------------------------------------------------- */
+
+enum { MAX_EVENTS = 4 * SW_EVENT_CACHE_ENTRIES };
+
+static struct opener {
+    int code; /* what the next open returns instead of an event */
+    unsigned n_opened, n_open;
+    struct event {
+        bool is_open;
+        uint8_t handle[SW_MEM_HANDLE_BYTES];
+    } events[MAX_EVENTS];
+} opener;
+
+static int open_event(void *arg, const uint8_t handle[SW_MEM_HANDLE_BYTES], void **ret, struct sw_err *err) {
+    ck_assert_ptr_eq(arg, &opener);
+    if (opener.code)
+        return sw_err_set(err, opener.code, SW_SCOPE_REQUEST, "no such event");
+    struct event *event = &opener.events[opener.n_opened++];
+    event->is_open = true;
+    memcpy(event->handle, handle, sizeof event->handle);
+    ck_assert_uint_le(++opener.n_open, SW_EVENT_CACHE_ENTRIES + 1);
+    *ret = event;
+    return 0;
+}
+
+static void close_event(void *arg, void *closed) {
+    struct event *event = closed;
+    ck_assert_ptr_eq(arg, &opener);
+    ck_assert(event->is_open);
+    event->is_open = false;
+    opener.n_open--;
+}
+
+static struct sw_event_cache cache;
+
+static void setup(void) {
+    memset(&opener, 0, sizeof opener);
+    cache = (struct sw_event_cache){.open = open_event, .close = close_event, .arg = &opener};
+}
+
+/* Handles differ in their last byte only. */
+static struct event *get(uint64_t session, unsigned number) {
+    uint8_t handle[SW_MEM_HANDLE_BYTES] = {0};
+    void *event = NULL;
+    handle[sizeof handle - 1] = (uint8_t)number;
+    ck_assert_int_eq(sw_event_cache_get(&cache, session, handle, &event, NULL), 0);
+    ck_assert(((struct event *)event)->is_open);
+    ck_assert_mem_eq(((struct event *)event)->handle, handle, sizeof handle);
+    return event;
+}
+
+START_TEST(test_an_event_is_opened_once_for_a_session) {
+    const struct event *first = get(1, 7), *second = get(1, 8);
+    ck_assert_ptr_ne(first, second);
+    for (int i = 0; i < 1000; i++) {
+        ck_assert_ptr_eq(get(1, 7), first);
+        ck_assert_ptr_eq(get(1, 8), second);
+    }
+    ck_assert_uint_eq(opener.n_opened, 2);
+    ck_assert_ptr_ne(get(2, 7), first); /* another session's, of the same handle */
+    ck_assert_uint_eq(opener.n_opened, 3);
+    sw_event_cache_fini(&cache);
+    ck_assert_uint_eq(opener.n_open, 0);
+}
+END_TEST
+
+START_TEST(test_the_event_unused_for_longest_makes_room) {
+    for (unsigned i = 0; i < SW_EVENT_CACHE_ENTRIES; i++)
+        (void)get(1, i);
+    (void)get(1, 0); /* now number 1 is the oldest */
+    (void)get(1, SW_EVENT_CACHE_ENTRIES);
+    ck_assert_uint_eq(opener.n_open, SW_EVENT_CACHE_ENTRIES);
+    ck_assert(!opener.events[1].is_open);
+    for (unsigned i = 0; i <= SW_EVENT_CACHE_ENTRIES; i++)
+        if (i != 1)
+            (void)get(1, i);
+    ck_assert_uint_eq(opener.n_opened, SW_EVENT_CACHE_ENTRIES + 1);
+    (void)get(1, 1); /* opened anew */
+    ck_assert_uint_eq(opener.n_opened, SW_EVENT_CACHE_ENTRIES + 2);
+    ck_assert(!opener.events[0].is_open);
+    ck_assert_uint_eq(opener.n_open, SW_EVENT_CACHE_ENTRIES);
+    sw_event_cache_fini(&cache);
+    ck_assert_uint_eq(opener.n_open, 0);
+}
+END_TEST
+
+START_TEST(test_what_cannot_be_opened_displaces_nothing) {
+    static const uint8_t handle[SW_MEM_HANDLE_BYTES] = {1};
+    struct sw_err err = {0};
+    void *event = NULL;
+    for (unsigned i = 0; i < SW_EVENT_CACHE_ENTRIES; i++)
+        (void)get(1, i);
+    opener.code = -SW_EIMPORT;
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(sw_event_cache_get(&cache, 1, handle, &event, &err), -SW_EIMPORT);
+    ck_assert_int_eq(err.code, -SW_EIMPORT);
+    ck_assert_ptr_null(event);
+    for (unsigned i = 0; i < SW_EVENT_CACHE_ENTRIES; i++)
+        (void)get(1, i);
+    opener.code = 0; /* a failure is not remembered */
+    ck_assert_int_eq(sw_event_cache_get(&cache, 1, handle, &event, &err), 0);
+    ck_assert_uint_eq(opener.n_opened, SW_EVENT_CACHE_ENTRIES + 1);
+    sw_event_cache_fini(&cache);
+    ck_assert_uint_eq(opener.n_open, 0);
+}
+END_TEST
+
+/* ---- the engine -------------------------------------------------------------------------------------------------- */
+
+static struct {
+    unsigned n;
+    uint64_t sessions[8];
+} seen;
+
+static int see_event(struct sw_device *device, unsigned s, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],
+                     struct sw_err *err) {
+    (void)device, (void)s, (void)err;
+    ck_assert_uint_eq(handle[0], 0xE7);
+    seen.sessions[seen.n++] = session;
+    return 0;
+}
+
+static uint64_t session_seen(struct sw_fixture *f, struct sw_owner *owner, const struct sw_memory *memory) {
+    static const uint8_t event[SW_MEM_HANDLE_BYTES] = {0xE7};
+    struct sw_test_op op = {0};
+    struct sw_range range = {.mem = sw_fixture_mem(f, owner, memory, true), .bytes = memory->bytes, .event = event};
+    const unsigned before = seen.n;
+    ck_assert_int_eq(sw_engine_spill(owner, &range, sw_test_op_done, &op, &op.id, NULL), 0);
+    sw_fixture_until(f, &op.done);
+    ck_assert_int_eq(op.outcome.err.code, 0);
+    ck_assert_uint_eq(seen.n, before + 1);
+    return seen.sessions[before];
+}
+
+START_TEST(test_no_session_has_the_number_of_another) {
+    struct sw_fixture f;
+    struct sw_owner *second, *third;
+    sw_fixture_open(&f, NULL);
+    struct sw_memory memory = sw_memory_new(5000);
+    struct sw_device_ops ops = *f.device->ops;
+    const struct sw_device_ops *real = f.device->ops;
+    ops.wait_event = see_event;
+    f.device->ops = &ops;
+    ck_assert_int_eq(sw_owner_open(f.engine, &second, NULL), 0);
+    const uint64_t a = session_seen(&f, f.owner, &memory), b = session_seen(&f, second, &memory);
+    ck_assert_uint_ne(a, b);
+    ck_assert_uint_eq(session_seen(&f, f.owner, &memory), a);
+    ck_assert_uint_eq(session_seen(&f, second, &memory), b);
+    sw_fixture_close_owner(&f, second);
+    ck_assert_int_eq(sw_owner_open(f.engine, &third, NULL), 0); /* may well lie where the second one was */
+    const uint64_t c = session_seen(&f, third, &memory);
+    ck_assert(c != a && c != b);
+    sw_fixture_close_owner(&f, third);
+    f.device->ops = real;
+    sw_memory_free(&memory);
+    sw_fixture_close(&f);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("events");
+    TCase *tcase = tcase_create("events");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, setup, NULL);
+    tcase_add_test(tcase, test_an_event_is_opened_once_for_a_session);
+    tcase_add_test(tcase, test_the_event_unused_for_longest_makes_room);
+    tcase_add_test(tcase, test_what_cannot_be_opened_displaces_nothing);
+    tcase_add_test(tcase, test_no_session_has_the_number_of_another);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
