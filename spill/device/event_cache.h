@@ -1,4 +1,4 @@
-/* event_cache.h - clients' events that stay open between operations: opening one takes as long as a small operation.
+/* event_cache.h - clients' events that stay open between operations: a small one would spend much of its time on it.
  *
  * An event is found by the session that named it and its handle, so that no session uses what another has opened, and
  * what an ended one has left is never taken for a new one's; such entries stay until others need their places. Knows

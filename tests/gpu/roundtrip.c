@@ -243,20 +243,20 @@ START_TEST(packed_in_place) {
 END_TEST
 
 static void sleep_on_stream(void *arg) {
-    (void)arg;
-    const struct timespec time = {.tv_nsec = 200000000};
+    const struct timespec time = {.tv_nsec = *(const long *)arg};
     (void)nanosleep(&time, NULL);
 }
 
 /* Work queued on the caller's stream before the call is part of what is spilled. */
 START_TEST(stream_order) {
     enum { BYTES = 3000001 };
+    long sleep_ns = 200000000;
     uint8_t *content = content_new(BYTES, 77);
     struct sw_buffer *buffer = buffer_new(SW_BUFFER_CUDA_MALLOC, BYTES, NULL), *source;
     cudaStream_t stream;
     source = buffer_new(SW_BUFFER_CUDA_MALLOC, BYTES, content);
     CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    CUDA(cudaLaunchHostFunc(stream, sleep_on_stream, NULL));
+    CUDA(cudaLaunchHostFunc(stream, sleep_on_stream, &sleep_ns));
     CUDA(cudaMemcpyAsync(buffer->data, source->data, BYTES, cudaMemcpyDeviceToDevice, stream));
     const struct spillway_region region = spill(buffer, stream);
     ck_assert_int_eq(sw_buffer_fill(buffer, 0, &err), 0);
@@ -266,6 +266,76 @@ START_TEST(stream_order) {
     sw_buffer_free(buffer);
     sw_buffer_free(source);
     free(content);
+}
+END_TEST
+
+/* A stream, and a buffer that is spilled and restored on it. */
+struct lane {
+    cudaStream_t stream;
+    struct sw_buffer *buffer;
+    struct spillway_ticket *ticket;
+    struct spillway_region region;
+};
+
+static long lane_sleep_ns = 2000000;
+
+static void lane_spill(struct lane *lane, const struct sw_buffer *source) {
+    CUDA(cudaLaunchHostFunc(lane->stream, sleep_on_stream, &lane_sleep_ns));
+    CUDA(cudaMemcpyAsync(lane->buffer->data, source->data, source->bytes, cudaMemcpyDeviceToDevice, lane->stream));
+    ok(spillway_spill(connection, lane->buffer->data, source->bytes, lane->stream, &lane->ticket, &error));
+}
+
+/* What is queued before it must not come after it. */
+static void lane_restore(struct lane *lane) {
+    CUDA(cudaLaunchHostFunc(lane->stream, sleep_on_stream, &lane_sleep_ns));
+    CUDA(cudaMemsetAsync(lane->buffer->data, 0xEE, lane->buffer->bytes, lane->stream));
+    ok(spillway_restore(connection, lane->region, lane->buffer->data, lane->buffer->bytes, lane->stream, 0,
+                        &lane->ticket, &error));
+}
+
+static void lane_wait(struct lane *lane) {
+    struct spillway_result result;
+    ok(spillway_wait(lane->ticket, -1, &result, &error));
+    spillway_ticket_free(lane->ticket);
+    lane->region = result.region;
+}
+
+/* The same few events name new work again and again: each operation waits for its own stream's work, and for the work
+ * before it, not before the operation that had the event last. */
+START_TEST(many_operations_on_several_streams) {
+    enum { LANES = 4, VERSIONS = 3, BYTES = 100001 };
+    const int n_rounds = is_small ? 3 : 50;
+    struct lane lanes[LANES] = {0};
+    uint8_t *content[VERSIONS];
+    struct sw_buffer *source[VERSIONS];
+    for (int v = 0; v < VERSIONS; v++) {
+        content[v] = content_new(BYTES, 100 + (uint64_t)v);
+        source[v] = buffer_new(SW_BUFFER_CUDA_MALLOC, BYTES, content[v]);
+    }
+    for (int i = 0; i < LANES; i++) {
+        lanes[i].buffer = buffer_new(SW_BUFFER_CUDA_MALLOC, BYTES, NULL);
+        CUDA(cudaStreamCreateWithFlags(&lanes[i].stream, cudaStreamNonBlocking));
+    }
+    for (int round = 0; round < n_rounds; round++) {
+        for (int i = 0; i < LANES; i++)
+            lane_spill(&lanes[i], source[(round + i) % VERSIONS]);
+        for (int i = 0; i < LANES; i++)
+            lane_wait(&lanes[i]);
+        for (int i = LANES - 1; i >= 0; i--)
+            lane_restore(&lanes[i]);
+        for (int i = 0; i < LANES; i++) {
+            lane_wait(&lanes[i]);
+            ck_content(lanes[i].buffer, content[(round + i) % VERSIONS]);
+        }
+    }
+    for (int i = 0; i < LANES; i++) {
+        CUDA(cudaStreamDestroy(lanes[i].stream));
+        sw_buffer_free(lanes[i].buffer);
+    }
+    for (int v = 0; v < VERSIONS; v++) {
+        sw_buffer_free(source[v]);
+        free(content[v]);
+    }
 }
 END_TEST
 
@@ -382,6 +452,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, registered_block);
     tcase_add_loop_test(cases, packed_in_place, 0, SW_BUFFER_KIND_NR);
     tcase_add_test(cases, stream_order);
+    tcase_add_test(cases, many_operations_on_several_streams);
     tcase_add_test(cases, memory_that_cannot_be_shared);
     tcase_add_test(cases, wrong_handles);
     tcase_add_test(cases, nothing_left_behind);

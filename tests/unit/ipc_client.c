@@ -2,6 +2,7 @@
  * at all. */
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "ipc/memory.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
 #include "tests/lib/descriptors.h"
@@ -141,6 +142,66 @@ static void put_spilled(int socket, uint32_t first_seq, uint32_t slot) {
 static void expect_end(int socket) {
     struct sw_msg msg;
     SW_ASSERT(!get(socket, &msg));
+}
+
+/* ---- the played GPU ---------------------------------------------------------------------------------------------- */
+
+/* Stands in for memory_cuda.c: while `on`, all memory is the GPU's, and every operation comes with an event. */
+struct sw_cuda_event {
+    bool held;
+    uint8_t handle[SW_MEM_HANDLE_BYTES];
+};
+
+static struct {
+    bool on;
+    struct sw_cuda_event events[2];
+} gpu = {.events = {{.handle = "first"}, {.handle = "second"}}};
+
+int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *memory, uint64_t bytes,
+                   struct sw_err *err) {
+    (void)cuda, (void)memory, (void)err;
+    ret->kind = SW_MEM_CUDA_IPC;
+    ret->bytes = bytes;
+    return gpu.on;
+}
+
+int sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const void *memory, struct CUstream_st *stream,
+                  struct sw_err *err) {
+    (void)cuda, (void)memory, (void)stream, (void)err;
+    e->event = &gpu.events[gpu.events[0].held];
+    ck_assert(!e->event->held);
+    e->event->held = true;
+    return 0;
+}
+
+int sw_cuda_built(void) {
+    return 1;
+}
+
+const uint8_t *sw_cuda_event_handle(const struct sw_cuda_event *event) {
+    ck_assert(event->held);
+    return event->handle;
+}
+
+void sw_cuda_event_release(struct sw_cuda_event *event) {
+    if (!event)
+        return;
+    ck_assert(event->held);
+    event->held = false;
+}
+
+void sw_cuda_free(struct sw_cuda *cuda) {
+    ck_assert_ptr_null(cuda);
+}
+
+/* Takes the two packets of a spill that waits for the event of that name; returns the seq of the first. */
+static uint32_t take_gpu_spill(int socket, const char *event) {
+    struct sw_msg open, spill;
+    expect(socket, &open, SW_MSG_MEM_OPEN);
+    expect(socket, &spill, SW_MSG_SPILL);
+    SW_ASSERT(open.u.mem_open.kind == SW_MEM_CUDA_IPC && open.u.mem_open.mem == spill.u.spill.mem);
+    SW_ASSERT(spill.u.spill.flags == SW_REQ_EVENT && strcmp((const char *)spill.u.spill.event, event) == 0);
+    return open.header.seq;
 }
 
 /* ---- the client's side ------------------------------------------------------------------------------------------- */
@@ -573,6 +634,74 @@ START_TEST(a_heap_that_fails_costs_one_call) {
 }
 END_TEST
 
+/* ---- events ------------------------------------------------------------------------------------------------------ */
+
+static void answer_gpu_spills(int socket) {
+    struct sw_msg status;
+    greet(socket);
+    const uint32_t first = take_gpu_spill(socket, "first"), second = take_gpu_spill(socket, "second");
+    expect(socket, &status, SW_MSG_STATUS);
+    put_ok(socket, second);
+    put_result(socket, first + 1, 1, BYTES); /* the rest of the group is due */
+    put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    expect(socket, &status, SW_MSG_STATUS);
+    put_error(socket, second + 1, "EIMPORT", SW_SCOPE_REQUEST, "no such event");
+    put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    put_ok(socket, take_gpu_spill(socket, "second"));
+    expect(socket, &status, SW_MSG_STATUS);
+    put_ok(socket, first);
+    put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    (void)take_gpu_spill(socket, "first");
+}
+
+static void ck_held_after_status(bool first, bool second) {
+    struct spillway_status status;
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0); /* takes in all that comes before its reply */
+    ck_assert_int_eq(gpu.events[0].held, first);
+    ck_assert_int_eq(gpu.events[1].held, second);
+}
+
+/* An event is free as soon as its operation's whole group is answered, and no sooner, whether somebody waits or not. */
+START_TEST(events_are_held_until_they_are_answered) {
+    open_to(answer_gpu_spills);
+    gpu.on = true;
+    struct spillway_ticket *first = spill(), *second = spill();
+    spillway_ticket_free(second);
+    ck_held_after_status(true, true);
+    ck_held_after_status(true, false);
+    struct spillway_ticket *third = spill();
+    ck_held_after_status(false, true);
+    ck_assert_int_eq(spillway_wait(first, 0, NULL, &error), 0);
+    struct spillway_ticket *fourth = spill();
+    ck_assert_int_eq(spillway_wait(fourth, -1, NULL, &error), -SPILLWAY_ECONN);
+    ck_assert_int_eq(spillway_wait(third, 0, NULL, &error), -SPILLWAY_ECONN);
+    ck_assert(!gpu.events[0].held && !gpu.events[1].held);
+    close_all();
+}
+END_TEST
+
+static void take_gpu_spill_only(int socket) {
+    greet(socket);
+    (void)take_gpu_spill(socket, "first");
+    expect_end(socket);
+}
+
+START_TEST(no_event_is_lost_where_nothing_is_answered) {
+    struct spillway_ticket *ticket = NULL;
+    int rc = -1;
+    open_to(take_gpu_spill_only);
+    gpu.on = true;
+    for (unsigned long n = 1; rc < 0; n++) {
+        sw_alloc_fail_nth(n);
+        rc = spillway_spill(connection, data, BYTES, NULL, &ticket, &error);
+        sw_alloc_fail_nth(0);
+        ck_assert_int_eq(gpu.events[0].held, rc == 0);
+    }
+    close_all();
+    ck_assert(!gpu.events[0].held && !gpu.events[1].held);
+}
+END_TEST
+
 /* ---- registered memory ------------------------------------------------------------------------------------------- */
 
 /* Takes in what hands memory over to stay; returns the seq of the first packet, its number in *ret_mem. */
@@ -848,6 +977,8 @@ int main(void) {
     tcase_add_test(tcase, no_more_in_flight_than_the_daemon_allows);
     tcase_add_test(tcase, a_full_socket_blocks_nobody);
     tcase_add_test(tcase, a_heap_that_fails_costs_one_call);
+    tcase_add_test(tcase, events_are_held_until_they_are_answered);
+    tcase_add_test(tcase, no_event_is_lost_where_nothing_is_answered);
     tcase_add_test(tcase, registered_memory_is_handed_over_once);
     tcase_add_test(tcase, registered_ranges_are_kept_apart);
     tcase_add_test(tcase, registering_tells_what_is_wrong_with_the_memory);
