@@ -291,7 +291,6 @@ static struct sw_op *op_new(struct sw_owner *owner, const struct sw_range *range
     op->job.offset = range->offset;
     op->job.bytes = bytes;
     op->job.unmap_after = range->mem->once;
-    op->job.plan_key = range->mem->once ? (const void *)owner : range->mem;
     op->job.session = owner->number;
     op->job.has_event = range->event != NULL;
     if (range->event)

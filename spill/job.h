@@ -43,8 +43,7 @@ struct sw_job {
     struct sw_job_mem *mem;
     uint64_t offset, bytes; /* range in the memory */
     bool has_event, unmap_after;
-    const void *plan_key; /* where the bytes come from: see plan_cache.h */
-    uint64_t session;     /* sw_owner.number */
+    uint64_t session; /* sw_owner.number */
     uint8_t event[SW_MEM_HANDLE_BYTES];
     /* Spill, pack: made by the worker, NULL after a failure; restore: the region's, read only; unpack: the region's. */
     struct sw_frames *frames;

@@ -152,7 +152,7 @@ static uint64_t rest_offset(const struct sw_job *job) {
 /* A region of one chunk is encoded by the plan of the one before it from the same place, if there is one. */
 static void try_cached_plan(struct sw_pipeline *p, struct sw_job *job) {
     if (!sw_job_encodes(job->kind) || job->frames->n_chunks != 1 || job->bytes > MAX_CACHED_PLAN_BYTES ||
-        !sw_plan_cache_use(&p->plans, job->plan_key, &job->plan))
+        !sw_plan_cache_use(&p->plans, job->session, &job->plan))
         return;
     job->plan_is_cached = true;
     job->planned_us = sw_clock_us();
@@ -182,7 +182,7 @@ static void prepared(struct sw_pipeline *p, const struct sw_slot *slot) {
     uint64_t rest = rest_bytes(job);
     if (sw_job_encodes(job->kind) && rest > 0 && !job->plan_is_cached) {
         job->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
-        sw_plan_cache_put(&p->plans, job->plan_key, &job->plan);
+        sw_plan_cache_put(&p->plans, job->session, &job->plan);
         job->plan_number++;
         if (job->plan_number == 1 && atomic_load(&job->phase) == SW_PHASE_STAGING) {
             job->planned_us = sw_clock_us();
@@ -263,7 +263,7 @@ int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct
 /* The plan of another region does not suit this one: has one made. */
 static void replan(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_job *job = slot->job;
-    sw_plan_cache_forget(&p->plans, job->plan_key);
+    sw_plan_cache_forget(&p->plans, job->session);
     job->plan_is_cached = false;
     job->resample = true;
     job->n_dealt = 0;

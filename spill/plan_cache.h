@@ -1,6 +1,6 @@
-/* plan_cache.h - plans of the last regions, by where they came from: a client's registered memory, or its session.
+/* plan_cache.h - plans of the last regions, by the session they came from: its number, which is never reused.
  *
- * Sampling a region and training its table takes as long as encoding half a gigabyte. Small regions from one place
+ * Sampling a region and training its table takes as long as encoding half a gigabyte. Small regions from one session
  * mostly hold one column, so they are encoded by the plan of the one before; whether it still fits is seen from the
  * frame it makes (sw_policy_plan_is_stale), and now and then a new one is made in any case. Plans that promise little,
  * or nothing, are not kept: from their frames it could not be seen that the bytes have become others. Not thread safe.
@@ -16,7 +16,7 @@ enum { SW_PLAN_CACHE_ENTRIES = 32, SW_PLAN_MAX_USES = 16 };
 
 struct sw_plan_cache {
     struct sw_plan_cache_entry {
-        const void *key; /* compared, never followed; NULL: free */
+        uint64_t session; /* 0: free */
         unsigned n_uses;
         uint64_t age; /* when it was used last */
         struct sw_plan plan;
@@ -25,10 +25,10 @@ struct sw_plan_cache {
 };
 
 /* True with *ret filled if there is a plan worth trying. */
-bool sw_plan_cache_use(struct sw_plan_cache *cache, const void *key, struct sw_plan *ret);
-/* Replaces the key's plan, or the one that has not been used for longest; forgets the key's if the new one is not worth
- * keeping. */
-void sw_plan_cache_put(struct sw_plan_cache *cache, const void *key, const struct sw_plan *plan);
-void sw_plan_cache_forget(struct sw_plan_cache *cache, const void *key);
+bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t session, struct sw_plan *ret);
+/* Replaces the session's plan, or the one that has not been used for longest; forgets the session's if the new one is
+ * not worth keeping. */
+void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t session, const struct sw_plan *plan);
+void sw_plan_cache_forget(struct sw_plan_cache *cache, uint64_t session);
 
 #endif

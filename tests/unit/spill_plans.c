@@ -18,59 +18,55 @@ static struct sw_plan plan_of(enum sw_codec_id codec, double ratio) {
 }
 
 START_TEST(test_the_oldest_plan_makes_room) {
-    static char keys[SW_PLAN_CACHE_ENTRIES + 1];
     struct sw_plan_cache cache = {0};
     struct sw_plan plan;
     for (int i = 0; i < SW_PLAN_CACHE_ENTRIES; i++) {
         plan = plan_of(SW_CODEC_V5T, 2 + i);
-        sw_plan_cache_put(&cache, &keys[i], &plan);
+        sw_plan_cache_put(&cache, (uint64_t)i + 1, &plan);
     }
-    ck_assert(sw_plan_cache_use(&cache, &keys[0], &plan)); /* now the second one is the oldest */
+    ck_assert(sw_plan_cache_use(&cache, 1, &plan)); /* now the second one is the oldest */
     plan = plan_of(SW_CODEC_V5T, 99);
-    sw_plan_cache_put(&cache, &keys[SW_PLAN_CACHE_ENTRIES], &plan);
-    ck_assert(!sw_plan_cache_use(&cache, &keys[1], &plan));
+    sw_plan_cache_put(&cache, SW_PLAN_CACHE_ENTRIES + 1, &plan);
+    ck_assert(!sw_plan_cache_use(&cache, 2, &plan));
     for (int i = 0; i <= SW_PLAN_CACHE_ENTRIES; i++)
-        ck_assert(i == 1 || sw_plan_cache_use(&cache, &keys[i], &plan));
+        ck_assert(i == 1 || sw_plan_cache_use(&cache, (uint64_t)i + 1, &plan));
     ck_assert_double_eq(plan.expected_ratio, 99);
 }
 END_TEST
 
 START_TEST(test_a_plan_is_replaced_and_forgotten) {
-    char key;
     struct sw_plan_cache cache = {0};
     struct sw_plan plan = plan_of(SW_CODEC_V5T, 3);
-    ck_assert(!sw_plan_cache_use(&cache, &key, &plan));
-    sw_plan_cache_put(&cache, &key, &plan);
+    ck_assert(!sw_plan_cache_use(&cache, 7, &plan));
+    sw_plan_cache_put(&cache, 7, &plan);
     plan = plan_of(SW_CODEC_V5T, 2);
-    sw_plan_cache_put(&cache, &key, &plan);
-    ck_assert(sw_plan_cache_use(&cache, &key, &plan));
+    sw_plan_cache_put(&cache, 7, &plan);
+    ck_assert(sw_plan_cache_use(&cache, 7, &plan));
     ck_assert_double_eq(plan.expected_ratio, 2);
-    sw_plan_cache_forget(&cache, &key);
-    sw_plan_cache_forget(&cache, &key);
-    ck_assert(!sw_plan_cache_use(&cache, &key, &plan));
+    sw_plan_cache_forget(&cache, 7);
+    sw_plan_cache_forget(&cache, 7);
+    ck_assert(!sw_plan_cache_use(&cache, 7, &plan));
 }
 END_TEST
 
 START_TEST(test_every_plan_is_doubted_now_and_then) {
-    char key;
     struct sw_plan_cache cache = {0};
     struct sw_plan plan = plan_of(SW_CODEC_V5T, 3);
-    sw_plan_cache_put(&cache, &key, &plan);
+    sw_plan_cache_put(&cache, 7, &plan);
     for (int i = 0; i < SW_PLAN_MAX_USES; i++)
-        ck_assert(sw_plan_cache_use(&cache, &key, &plan));
-    ck_assert(!sw_plan_cache_use(&cache, &key, &plan));
+        ck_assert(sw_plan_cache_use(&cache, 7, &plan));
+    ck_assert(!sw_plan_cache_use(&cache, 7, &plan));
 }
 END_TEST
 
 START_TEST(test_plans_that_promise_little_are_not_kept) {
-    char key;
     struct sw_plan_cache cache = {0};
     struct sw_plan good = plan_of(SW_CODEC_V5T, 3), poor = plan_of(SW_CODEC_V5T, 1.2), raw = plan_of(SW_CODEC_RAW, 1);
-    sw_plan_cache_put(&cache, &key, &poor);
-    ck_assert(!sw_plan_cache_use(&cache, &key, &poor));
-    sw_plan_cache_put(&cache, &key, &good);
-    sw_plan_cache_put(&cache, &key, &raw);
-    ck_assert(!sw_plan_cache_use(&cache, &key, &good));
+    sw_plan_cache_put(&cache, 7, &poor);
+    ck_assert(!sw_plan_cache_use(&cache, 7, &poor));
+    sw_plan_cache_put(&cache, 7, &good);
+    sw_plan_cache_put(&cache, 7, &raw);
+    ck_assert(!sw_plan_cache_use(&cache, 7, &good));
 }
 END_TEST
 
