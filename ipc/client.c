@@ -1,5 +1,5 @@
 /* client.c - the calls of spillway.h. */
-#include "ipc/client.h"
+#include "ipc/staging.h"
 
 #include "base/alloc.h"
 #include <errno.h>
@@ -160,6 +160,8 @@ void spillway_close(struct spillway *connection) {
     destroy_tickets(&connection->running);
     destroy_tickets(&connection->fresh);
     destroy_tickets(&connection->done);
+    sw_staging_free(connection);
+    sw_composites_free(connection);
     sw_registered_free(connection);
     sw_cuda_free(connection->cuda);
     sw_free(connection);
@@ -176,10 +178,8 @@ void spillway_close(struct spillway *connection) {
             memcpy((message)->event, sw_cuda_event_handle((export)->event), sizeof(message)->event);                   \
     } while (0)
 
-/* Sends the operation, after what hands over its memory unless that is registered; `operation` comes with its own
- * fields. */
-static int transfer(struct spillway_ticket *t, struct sw_msg *operation, uint32_t flags, struct sw_export *e,
-                    bool registered, struct sw_err *err) {
+int sw_client_transfer(struct spillway_ticket *t, struct sw_msg *operation, uint32_t flags, struct sw_export *e,
+                       bool registered, struct sw_err *err) {
     struct sw_list group;
     int rc = 0;
     sw_list_init(&group);
@@ -199,26 +199,44 @@ static int transfer(struct spillway_ticket *t, struct sw_msg *operation, uint32_
     return 0;
 }
 
+/* Memory that cannot be handed over: a transfer in pieces. In place there is none, so that error stands. */
+static int start_staged(struct spillway *c, const struct sw_msg *operation, uint32_t flags, const void *data,
+                        uint64_t bytes, struct CUstream_st *stream, struct spillway_ticket **ret_ticket,
+                        struct spillway_error *error) {
+    struct sw_staging_request request = {.operation = operation->header.type,
+                                         .keep = flags & SW_REQ_KEEP,
+                                         .data = (uint8_t *)(uintptr_t)data, /* written to by restores only */
+                                         .bytes = bytes,
+                                         .stream = stream};
+    if (request.operation == SW_MSG_RESTORE)
+        request.region = (struct spillway_region){operation->u.restore.slot, operation->u.restore.gen};
+    return sw_staging_start(c, &request, ret_ticket, error);
+}
+
 static int start(struct spillway *c, struct sw_msg *operation, uint32_t flags, const void *data, uint64_t bytes,
                  struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error) {
     struct sw_err err = {0};
     struct sw_export export = {0};
     if (c->lost.code)
         return sw_client_copy_error(error, &c->lost);
-    if (c->n_in_flight >= c->max_in_flight) {
-        (void)sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_REQUEST, "%u operations are in flight, the daemon allows no more",
-                         c->n_in_flight);
-        return sw_client_report(error, &err);
-    }
+    const bool in_place = flags & SW_REQ_IN_PLACE;
+    if (!in_place && operation->header.type == SW_MSG_RESTORE &&
+        sw_region_is_composite((struct spillway_region){.slot = operation->u.restore.slot}))
+        return start_staged(c, operation, flags, data, bytes, stream, ret_ticket, error);
     const struct sw_registered *registered = sw_registered_find(c, data, bytes, &export);
     int rc = registered ? 0 : sw_export_find(&export, &c->cuda, data, bytes, &err);
+    if (rc == -SW_EMEMKIND && !in_place)
+        return start_staged(c, operation, flags, data, bytes, stream, ret_ticket, error);
+    if (!rc && c->n_in_flight >= c->max_in_flight)
+        rc = sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_REQUEST, "%u operations are in flight, the daemon allows no more",
+                        c->n_in_flight);
     if (!rc)
         rc = sw_export_order(&export, &c->cuda, data, stream, &err);
     struct spillway_ticket *t = rc < 0 ? NULL : sw_ticket_new(c, operation->header.type, &err);
     if (t) {
         t->mem = registered ? registered->mem : sw_client_new_mem(c);
         t->bytes = bytes;
-        rc = transfer(t, operation, flags, &export, registered != NULL, &err);
+        rc = sw_client_transfer(t, operation, flags, &export, registered != NULL, &err);
     }
     sw_export_fini(&export);
     if (!t || rc < 0) {
@@ -258,6 +276,12 @@ int spillway_pack(struct spillway *connection, void *data, uint64_t bytes, struc
 int spillway_unpack(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
                     struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error) {
     struct sw_msg msg = {.header.type = SW_MSG_RESTORE, .u.restore = {.slot = region.slot, .gen = region.generation}};
+    if (sw_region_is_composite(region)) {
+        struct sw_err err = {0};
+        (void)sw_err_set(&err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u is not packed: restore it", region.slot,
+                         region.generation);
+        return sw_client_report(error, &err);
+    }
     return start(connection, &msg, SW_REQ_IN_PLACE, data, bytes, stream, ret_ticket, error);
 }
 
@@ -317,6 +341,8 @@ static struct spillway_ticket *ask(struct spillway *c, struct sw_msg *msg, int *
 int spillway_drop(struct spillway *connection, struct spillway_region region, struct spillway_error *error) {
     struct sw_msg msg = {.header.type = SW_MSG_DROP, .u.drop = {.slot = region.slot, .gen = region.generation}};
     int rc;
+    if (sw_region_is_composite(region) && !connection->lost.code)
+        return sw_composite_drop(connection, region, error);
     struct spillway_ticket *t = ask(connection, &msg, &rc, error);
     if (t)
         sw_ticket_destroy(t);
@@ -327,6 +353,8 @@ int spillway_query(struct spillway *connection, struct spillway_region region, s
                    struct spillway_error *error) {
     struct sw_msg msg = {.header.type = SW_MSG_QUERY, .u.query = {.slot = region.slot, .gen = region.generation}};
     int rc;
+    if (sw_region_is_composite(region) && !connection->lost.code)
+        return sw_composite_query(connection, region, ret, error);
     struct spillway_ticket *t = ask(connection, &msg, &rc, error);
     if (!t)
         return rc;

@@ -1,8 +1,9 @@
 /* client.h - inside of libspillway: the connection, its tickets and the packets on their way. Not installed.
  *
  * A ticket stands for a group of packets with consecutive seqs, of which the last asks for the operation and those
- * before it hand over its memory. It is done when every packet of the group was answered, or the connection is lost.
- * Every ticket is on one of the connection's three lists until it is freed. Nothing here waits but sw_client_wait().
+ * before it hand over its memory. It is done when every packet of the group was answered, or the connection is lost. A
+ * transfer in pieces (staging.h) is a ticket without packets; its pieces are tickets of the library's own. Every ticket
+ * is on one of the connection's lists until it is freed. Nothing here waits but sw_client_wait*().
  * thread: any, one at a time per connection. */
 #ifndef SW_IPC_CLIENT_H
 #define SW_IPC_CLIENT_H
@@ -25,8 +26,12 @@ struct sw_packet {
     uint8_t data[SW_PROTO_MAX_PACKET_BYTES];
 };
 
+struct sw_staged;    /* a transfer in pieces that runs */
+struct sw_staging;   /* all of them, and the arenas */
+struct sw_composite; /* a region that the daemon has in pieces */
+
 struct spillway_ticket {
-    struct sw_list node; /* spillway.running, fresh or done */
+    struct sw_list node; /* spillway.running, fresh or done; in pieces: sw_staging.running first */
     struct spillway *connection;
     unsigned operation; /* enum sw_msg_type of the last packet */
     bool done, abandoned;
@@ -40,6 +45,12 @@ struct spillway_ticket {
     bool mem_open;  /* the daemon has accepted MEM_OPEN */
     uint64_t bytes; /* transfers: length of the caller's range */
     struct sw_cuda_event *event;
+    struct sw_staged *staged; /* NULL: not in pieces, or no longer running */
+    /* Of the library's own: told when it is done, and destroyed then. Must not send anything. */
+    void (*on_done)(struct spillway_ticket *t);
+    void *owner; /* what on_done() is about */
+    uint32_t part;
+    unsigned place;
     union {
         struct sw_msg_hello_ok hello;
         struct spillway_result transfer;
@@ -61,6 +72,14 @@ struct spillway {
     struct sw_list outbox;               /* sw_packet.node, in order */
     struct sw_list registered;           /* sw_registered.node */
     struct sw_cuda *cuda;
+    struct sw_staging *staging; /* NULL: never needed */
+    struct sw_composites {      /* ids of regions in pieces, by slot */
+        struct sw_composite_slot {
+            struct sw_composite *composite; /* NULL: free */
+            uint32_t generation, next_free;
+        } * slots;
+        uint32_t n, cap, first_free, n_free;
+    } composites;
 };
 
 /* Memory that the daemon keeps open until it is unregistered. */
@@ -83,8 +102,20 @@ int sw_client_copy_error(struct spillway_error *ret, const struct spillway_error
  * its error and destroys it. errors: -SW_ENOMEM, -SW_ECONN (no answer in time). */
 struct spillway_ticket *sw_client_call(struct spillway *c, struct sw_msg *msg, int timeout_ms, struct sw_err *err);
 
+/* Sends an operation, after what hands over its memory unless that is registered; `operation` comes with its own
+ * fields, the ticket with mem and bytes; e's event moves into it. errors: -SW_ENOMEM; the ticket is then on no list
+ * yet. */
+int sw_client_transfer(struct spillway_ticket *t, struct sw_msg *operation, uint32_t flags, struct sw_export *e,
+                       bool registered, struct sw_err *err);
+
 /* client_memory.c: a number for a memory that none in use has. */
 uint32_t sw_client_new_mem(struct spillway *c);
+/* Hands memory over to stay under the name `mem`, without waiting until the daemon has mapped it: then the ticket is
+ * done. errors: -SW_ENOMEM (NULL). */
+struct spillway_ticket *sw_client_open_memory(struct spillway *c, uint32_t mem, struct sw_export *e,
+                                              struct sw_err *err);
+/* Has the daemon close it, without waiting. */
+void sw_client_close_memory(struct spillway *c, uint32_t mem);
 /* Appends the packets that hand exported memory over under the name `mem`; its descriptors move into
  * them. errors: -SW_ENOMEM. */
 int sw_client_add_memory(struct sw_list *group, uint32_t mem, bool once, struct sw_export *e, struct sw_err *err);
@@ -101,6 +132,8 @@ struct sw_packet *sw_packet_new(struct sw_list *group, const struct sw_msg *msg,
 void sw_packets_free(struct sw_list *group);
 /* Takes a ticket off its list and frees it. */
 void sw_ticket_destroy(struct spillway_ticket *t);
+/* The ticket is done: its caller is told, or it is destroyed if nobody waits for it. */
+void sw_ticket_complete(struct spillway_ticket *t);
 /* The caller forgets the ticket: a region whose id it never saw is dropped, now or when the operation ends. */
 void sw_ticket_abandon(struct spillway_ticket *t);
 
@@ -116,6 +149,8 @@ void sw_client_submit(struct spillway_ticket *t, struct sw_list *group);
 int sw_client_pump(struct spillway *c);
 /* Pumps until the ticket is done. timeout_ms: -1 no limit. errors: -SW_EAGAIN; the ticket's own are not looked at. */
 int sw_client_wait(struct spillway_ticket *t, int timeout_ms);
+/* The same until ended(arg). */
+int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms);
 /* Ends the connection: running tickets fail with `lost`, waiting packets are dropped. */
 void sw_client_fail(struct spillway *c, const struct spillway_error *lost);
 

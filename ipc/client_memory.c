@@ -1,7 +1,7 @@
 /* client_memory.c - hands memory over to the daemon: for one operation, or registered, for any number of them.
  *
  * Registered ranges do not overlap, so that an address belongs to one at most. */
-#include "ipc/client.h"
+#include "ipc/staging.h"
 
 #include "base/alloc.h"
 #include <inttypes.h>
@@ -35,13 +35,13 @@ int sw_client_add_memory(struct sw_list *group, uint32_t mem, bool once, struct 
     return sw_packet_new(group, &msg, err) ? add_parts(group, mem, e, err) : -SW_ENOMEM;
 }
 
-/* A name that no registered memory has; one that is handed over once is used up before the numbers come round. */
+/* A name that no memory has that stays open; one that is handed over once is used up before the numbers come round. */
 uint32_t sw_client_new_mem(struct spillway *c) {
     const uint32_t mem = c->next_mem++;
     for (struct sw_list *n = c->registered.next; n != &c->registered; n = n->next)
         if (SW_CONTAINER_OF(n, struct sw_registered, node)->mem == mem)
             return sw_client_new_mem(c);
-    return mem;
+    return sw_staging_uses(c, mem) ? sw_client_new_mem(c) : mem;
 }
 
 /* ---- what is registered ------------------------------------------------------------------------------------------ */
@@ -76,29 +76,37 @@ void sw_registered_free(struct spillway *c) {
         forget(SW_CONTAINER_OF(c->registered.next, struct sw_registered, node));
 }
 
-static void close_memory(struct spillway *c, uint32_t mem) {
+void sw_client_close_memory(struct spillway *c, uint32_t mem) {
     struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = mem};
     if (!c->lost.code)
         sw_client_submit_unattended(c, &msg);
 }
 
+struct spillway_ticket *sw_client_open_memory(struct spillway *c, uint32_t mem, struct sw_export *e,
+                                              struct sw_err *err) {
+    struct sw_list group;
+    sw_list_init(&group);
+    struct spillway_ticket *t = sw_ticket_new(c, e->n_parts ? SW_MSG_MEM_PARTS : SW_MSG_MEM_OPEN, err);
+    if (!t || sw_client_add_memory(&group, mem, false, e, err) < 0) {
+        sw_packets_free(&group);
+        sw_free(t);
+        return NULL;
+    }
+    sw_client_submit(t, &group);
+    return t;
+}
+
 /* Hands the memory over and waits until the daemon has mapped it. */
 static int open_registered(struct spillway *c, uint32_t mem, struct sw_export *e, struct spillway_error *error) {
     struct sw_err err = {0};
-    struct sw_list group;
-    sw_list_init(&group);
-    struct spillway_ticket *t = sw_ticket_new(c, e->n_parts ? SW_MSG_MEM_PARTS : SW_MSG_MEM_OPEN, &err);
-    if (!t || sw_client_add_memory(&group, mem, false, e, &err) < 0) {
-        sw_packets_free(&group);
-        sw_free(t);
+    struct spillway_ticket *t = sw_client_open_memory(c, mem, e, &err);
+    if (!t)
         return sw_client_report(error, &err);
-    }
-    sw_client_submit(t, &group);
     (void)sw_client_wait(t, -1);
     const int rc = sw_client_copy_error(error, &t->error);
     sw_ticket_destroy(t);
     if (rc < 0) /* the daemon keeps even what it could not map, until it is told to close it */
-        close_memory(c, mem);
+        sw_client_close_memory(c, mem);
     return rc;
 }
 
@@ -144,6 +152,16 @@ int spillway_register(struct spillway *connection, void *data, uint64_t bytes, s
     return rc;
 }
 
+struct use {
+    const struct spillway *connection;
+    uint32_t mem;
+};
+
+static bool is_unused(const void *arg) {
+    const struct use *use = arg;
+    return !sw_staging_uses(use->connection, use->mem);
+}
+
 int spillway_unregister(struct spillway *connection, void *data, struct spillway_error *error) {
     struct sw_err err = {0};
     struct sw_registered *r = first_overlap(connection, (uintptr_t)data, 1);
@@ -156,6 +174,9 @@ int spillway_unregister(struct spillway *connection, void *data, struct spillway
         forget(r);
         return sw_client_copy_error(error, &connection->lost);
     }
+    /* The daemon waits for the operations that it has, not for the next piece of a transfer in pieces. */
+    const struct use use = {connection, r->mem};
+    (void)sw_client_wait_until(connection, is_unused, &use, -1);
     struct spillway_ticket *t = sw_client_call(connection, &msg, -1, &err);
     if (!t)
         return sw_client_report(error, &err);

@@ -1,5 +1,5 @@
 /* client_wire.c - moves packets between the outbox, the socket and the tickets. */
-#include "ipc/client.h"
+#include "ipc/staging.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -12,6 +12,11 @@
 
 static bool is_transfer(const struct spillway_ticket *t) {
     return t->operation == SW_MSG_SPILL || t->operation == SW_MSG_RESTORE;
+}
+
+/* One that the daemon counts: not a transfer in pieces, which itself sends nothing. */
+static bool is_in_flight(const struct spillway_ticket *t) {
+    return is_transfer(t) && t->n_packets;
 }
 
 static void fail_text(struct spillway *c, int code, const char *text) {
@@ -91,17 +96,27 @@ static void close_unused_memory(const struct spillway_ticket *t) {
 static void drop_unseen_region(const struct spillway_ticket *t) {
     const struct spillway_region region = t->u.transfer.region;
     struct sw_msg msg = {.header.type = SW_MSG_DROP, .u.drop = {.slot = region.slot, .gen = region.generation}};
-    if (t->operation == SW_MSG_SPILL && !t->error.code && !t->delivered && !t->connection->lost.code)
+    struct sw_composite *composite = NULL;
+    if (t->operation != SW_MSG_SPILL || t->error.code || t->delivered || t->connection->lost.code)
+        return;
+    if (!sw_region_is_composite(region))
         sw_client_submit_unattended(t->connection, &msg);
+    else if (sw_composite_find(t->connection, region, &composite, NULL) == 0)
+        sw_composite_discard(t->connection, composite);
 }
 
-static void complete(struct spillway_ticket *t) {
+void sw_ticket_complete(struct spillway_ticket *t) {
     struct spillway *c = t->connection;
     t->done = true;
     sw_cuda_event_release(t->event);
     t->event = NULL;
-    c->n_in_flight -= is_transfer(t) ? 1u : 0u;
+    c->n_in_flight -= is_in_flight(t) ? 1u : 0u;
     close_unused_memory(t);
+    if (t->on_done) {
+        t->on_done(t);
+        sw_ticket_destroy(t);
+        return;
+    }
     if (t->abandoned) {
         drop_unseen_region(t);
         sw_ticket_destroy(t);
@@ -120,6 +135,8 @@ void sw_ticket_known(struct spillway_ticket *t) {
 
 void sw_ticket_abandon(struct spillway_ticket *t) {
     t->abandoned = true;
+    if (t->staged)
+        sw_staging_abandon(t->staged);
     if (!t->done)
         return;
     drop_unseen_region(t);
@@ -136,7 +153,7 @@ void sw_client_fail(struct spillway *c, const struct spillway_error *lost) {
         struct spillway_ticket *t = SW_CONTAINER_OF(c->running.next, struct spillway_ticket, node);
         if (!t->error.code) /* what the daemon said about the operation itself is nearer to the cause */
             t->error = *lost;
-        complete(t);
+        sw_ticket_complete(t);
     }
 }
 
@@ -174,7 +191,7 @@ void sw_client_submit(struct spillway_ticket *t, struct sw_list *group) {
         sw_list_append(&c->outbox, &p->node);
     }
     sw_list_append(&c->running, &t->node);
-    c->n_in_flight += is_transfer(t) ? 1u : 0u;
+    c->n_in_flight += is_in_flight(t) ? 1u : 0u;
     (void)flush(c); /* a peer that is gone is found by the next pump */
 }
 
@@ -205,6 +222,8 @@ static bool take_result(struct spillway_ticket *t, const struct sw_msg_result *m
                                   .service_us = m->service_us};
     COPY_TEXT(r->codec, m->codec);
     COPY_TEXT(r->tier, m->tier);
+    if (sw_region_is_composite(r->region)) /* none of the daemon's */
+        return false;
     return t->operation == SW_MSG_SPILL ? m->raw_bytes == t->bytes : m->raw_bytes <= t->bytes;
 }
 
@@ -302,7 +321,7 @@ static void take_packet(struct spillway *c, const uint8_t *packet, size_t bytes)
     }
     t->answered[index] = true;
     if (++t->n_answered == t->n_packets)
-        complete(t);
+        sw_ticket_complete(t);
 }
 
 /* Takes one packet in. Returns false when there is none. */
@@ -335,27 +354,28 @@ int sw_client_pump(struct spillway *c) {
         ;
     if (rc < 0 && !c->lost.code)
         fail_text(c, -SW_ECONN, "the daemon closed the connection");
+    sw_staging_advance(c, 1);
     return c->lost.code;
 }
 
-/* Waits until the socket has something, or room for what waits; true if it claims to have room. A socket that claimed
- * so and took nothing (too many descriptors are on their way to its peer) is `stuck`: tried again a little later. */
+/* Waits until the socket has something, or room for what waits, or a transfer in pieces can go on; true if it claims to
+ * have room. A socket that claimed so and took nothing (too many descriptors are on their way to its peer) is `stuck`:
+ * tried again a little later. */
 static bool wait_socket(struct spillway *c, int timeout_ms, bool stuck) {
-    struct pollfd fd = {.fd = c->socket, .events = POLLIN};
+    struct pollfd fds[] = {{.fd = c->socket, .events = POLLIN}, {.fd = sw_staging_fd(c), .events = POLLIN}};
     if (!stuck && !sw_list_empty(&c->outbox))
-        fd.events |= POLLOUT;
-    (void)poll(&fd, 1, stuck ? 1 : timeout_ms);
-    return fd.revents & POLLOUT;
+        fds[0].events |= POLLOUT;
+    (void)poll(fds, 2, stuck ? 1 : timeout_ms);
+    return fds[0].revents & POLLOUT;
 }
 
-int sw_client_wait(struct spillway_ticket *t, int timeout_ms) {
-    struct spillway *c = t->connection;
+int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms) {
     const uint64_t deadline_us = sw_clock_us() + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * 1000u;
     bool room = false;
     for (;;) {
         const struct sw_list *first = c->outbox.next;
         (void)sw_client_pump(c);
-        if (t->done)
+        if (ended(arg))
             return 0;
         const uint64_t now_us = sw_clock_us();
         if (timeout_ms >= 0 && now_us >= deadline_us)
@@ -363,4 +383,13 @@ int sw_client_wait(struct spillway_ticket *t, int timeout_ms) {
         const int left_ms = timeout_ms < 0 ? -1 : (int)((deadline_us - now_us + 999) / 1000);
         room = wait_socket(c, left_ms, room && first == c->outbox.next);
     }
+}
+
+static bool is_done(const void *arg) {
+    const struct spillway_ticket *t = arg;
+    return t->done;
+}
+
+int sw_client_wait(struct spillway_ticket *t, int timeout_ms) {
+    return sw_client_wait_until(t->connection, is_done, t, timeout_ms);
 }

@@ -8,11 +8,13 @@
 
 #include "base/err.h"
 #include "base/mem_kind.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 struct CUstream_st;
 struct sw_cuda;       /* one connection's view of the CUDA driver: entry points, event pool, retained contexts */
 struct sw_cuda_event; /* an interprocess event of a pool */
+struct sw_cuda_block; /* GPU memory of the library's own, and a stream to copy to it and from it */
 
 /* What MEM_OPEN, MEM_PARTS and the operation after them say about a piece of memory. */
 struct sw_export {
@@ -41,15 +43,36 @@ void sw_export_fini(struct sw_export *e);
 /* Makes room for n_parts descriptors, all -1. errors: -SW_ENOMEM. */
 int sw_export_reserve(struct sw_export *e, uint32_t n_parts, struct sw_err *err);
 
+/* memory_memfd.c: all of data[0..bytes) is memory of this process that can be read (and written to). errors:
+ * -SW_EMEMKIND, -SW_ERANGE (the front only), -SW_ELIMIT. */
+int sw_host_check(const void *data, uint64_t bytes, bool writable, struct sw_err *err);
 /* memory_memfd.c: data lies in a shared mapping of a memfd; seals it against shrinking. */
 int sw_memfd_export(struct sw_export *ret, const void *data, uint64_t bytes, struct sw_err *err);
 
 /* memory_cuda.c, or memory_nocuda.c in a build without CUDA. Returns 1 if the pointer is GPU memory and was exported, 0
  * if it is not GPU memory. */
 int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *data, uint64_t bytes, struct sw_err *err);
-/* sw_export_order() for GPU memory. */
+/* sw_export_order() for GPU memory and page-locked memory of the host. */
 int sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const void *data, struct CUstream_st *stream,
                   struct sw_err *err);
+
+/* Whose memory data[0..bytes) is: SW_CUDA_GPU also if it cannot be handed over; *ret_gpu: the GPU's ordinal. errors:
+ * -SW_ERANGE (longer than what was allocated there), -SW_EGPU, -SW_EMEMKIND (driver too old). */
+enum { SW_CUDA_UNKNOWN, SW_CUDA_GPU, SW_CUDA_PAGE_LOCKED };
+int sw_cuda_locate(struct sw_cuda **cuda, const void *data, uint64_t bytes, int *ret_gpu, struct sw_err *err);
+/* A block that can be handed over, on the GPU of the memory `near`. owns: the caller, until sw_cuda_block_free().
+ * errors: -SW_ENOMEM, -SW_EGPU, -SW_EMEMKIND (`near` is no GPU memory). */
+int sw_cuda_block_new(struct sw_cuda_block **ret, struct sw_cuda *cuda, const void *near, uint64_t bytes,
+                      struct sw_err *err);
+/* The block's memory, and the stream on which its copies run in order. */
+uint8_t *sw_cuda_block_data(const struct sw_cuda_block *block);
+struct CUstream_st *sw_cuda_block_stream(const struct sw_cuda_block *block);
+/* Queues a copy between the block and any memory of that GPU. errors: -SW_EGPU. */
+int sw_cuda_block_copy(struct sw_cuda_block *block, void *to, const void *from, uint64_t bytes, struct sw_err *err);
+/* Waits for the copies. NULL is a no-op. */
+void sw_cuda_block_free(struct sw_cuda_block *block);
+/* 1: what the stream had been given when the event was recorded is done; 0: not yet. errors: -SW_EGPU. */
+int sw_cuda_event_reached(const struct sw_cuda_event *event, struct sw_err *err);
 /* Whether this build knows CUDA at all, for error texts. */
 int sw_cuda_built(void);
 /* The 64 bytes that the daemon opens; valid while the event is held, and the same whenever it is. */

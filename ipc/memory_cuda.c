@@ -12,7 +12,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -31,7 +31,9 @@
     X(current, cuCtxGetCurrent, 4000) X(stream_context, cuStreamGetCtx, 9020) \
     X(stream_synchronize, cuStreamSynchronize, 2000) X(event_create, cuEventCreate, 2000) \
     X(event_record, cuEventRecord, 2000) X(event_destroy, cuEventDestroy, 4000) \
-    X(event_handle, cuIpcGetEventHandle, 4010)
+    X(event_handle, cuIpcGetEventHandle, 4010) X(event_query, cuEventQuery, 2000) \
+    X(stream_create, cuStreamCreate, 2000) X(stream_destroy, cuStreamDestroy, 4000) \
+    X(allocate, cuMemAlloc, 3020) X(free, cuMemFree, 3020) X(copy, cuMemcpyAsync, 4000)
 /* clang-format on */
 
 enum { MAX_DEVICES = 64 };
@@ -139,7 +141,7 @@ void sw_cuda_free(struct sw_cuda *cuda) {
     sw_free(cuda);
 }
 
-/* False: not memory of the driver's. An attribute that does not apply stays zero. */
+/* What the driver says about an address; an attribute that does not apply stays zero. False: it failed. */
 static bool look_up(struct sw_cuda *cuda, CUdeviceptr address, struct pointer *ret) {
     CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                    CU_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -152,8 +154,11 @@ static bool look_up(struct sw_cuda *cuda, CUdeviceptr address, struct pointer *r
     memset(ret, 0, sizeof *ret);
     void *values[] = {&ret->type,    &ret->managed, &ret->legacy_ipc,  &ret->ordinal,
                       &ret->context, &ret->range,   &ret->range_bytes, &ret->pool};
-    return cuda->attributes(sizeof names / sizeof *names, names, values, address) == CUDA_SUCCESS &&
-           ret->type == CU_MEMORYTYPE_DEVICE;
+    return cuda->attributes(sizeof names / sizeof *names, names, values, address) == CUDA_SUCCESS;
+}
+
+static bool is_gpu(const struct pointer *p) {
+    return p->type == CU_MEMORYTYPE_DEVICE || p->managed;
 }
 
 /* The context to work in: the pointer's; for memory that has none the current one, if it is on the same device, else
@@ -439,7 +444,7 @@ int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *dat
     struct pointer p;
     CUcontext popped;
     int rc = find_driver(cuda, err);
-    if (rc <= 0 || !look_up(*cuda, address, &p))
+    if (rc <= 0 || !look_up(*cuda, address, &p) || !is_gpu(&p))
         return rc < 0 ? rc : 0;
     if ((rc = find_context(*cuda, &p, err)) < 0)
         return rc;
@@ -454,8 +459,152 @@ int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *dat
 int sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const void *data, struct CUstream_st *stream,
                   struct sw_err *err) {
     struct pointer p;
-    if (!*cuda || !look_up(*cuda, (uintptr_t)data, &p))
+    if (!*cuda || !look_up(*cuda, (uintptr_t)data, &p) || !p.type)
         return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST, "%p is no GPU memory any more; was it freed?", data);
     const int rc = find_context(*cuda, &p, err);
     return rc < 0 ? rc : order(*cuda, e, &p, stream, err);
+}
+
+/* ---- memory of the library's own, for copies --------------------------------------------------------------------- */
+
+struct sw_cuda_block {
+    struct sw_cuda *cuda;
+    CUcontext context;
+    CUdeviceptr address;
+    CUstream stream;
+};
+
+/* Where the memory around the address ends. That of pools lies side by side and is not one for that; a virtual range
+ * may have several allocations in it. */
+static CUdeviceptr memory_end(struct sw_cuda *cuda, const struct pointer *p, CUdeviceptr address, uint64_t bytes) {
+    CUdeviceptr base, end = address;
+    size_t range_bytes;
+    if ((p->pool || p->managed) && p->range_bytes)
+        return p->range + p->range_bytes;
+    while (end - address < bytes && cuda->address_range(&base, &range_bytes, end) == CUDA_SUCCESS)
+        end = base + range_bytes;
+    return end;
+}
+
+int sw_cuda_locate(struct sw_cuda **cuda, const void *data, uint64_t bytes, int *ret_gpu, struct sw_err *err) {
+    const CUdeviceptr address = (uintptr_t)data;
+    struct pointer p;
+    CUcontext popped;
+    int rc = find_driver(cuda, err);
+    if (rc <= 0 || !look_up(*cuda, address, &p) || !p.type)
+        return rc < 0 ? rc : SW_CUDA_UNKNOWN;
+    if (!is_gpu(&p))
+        return SW_CUDA_PAGE_LOCKED;
+    if ((rc = find_context(*cuda, &p, err)) < 0)
+        return rc;
+    const CUresult result = (*cuda)->push(p.context);
+    if (result != CUDA_SUCCESS)
+        return fail(*cuda, err, -SW_EGPU, result, "context of the memory", "cuCtxPushCurrent");
+    const CUdeviceptr end = memory_end(*cuda, &p, address, bytes);
+    (void)(*cuda)->pop(&popped);
+    *ret_gpu = p.ordinal;
+    if (bytes > end - address)
+        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "%llu bytes, but the allocation ends after %llu",
+                          (unsigned long long)bytes, (unsigned long long)(end - address));
+    return SW_CUDA_GPU;
+}
+
+/* In the block's context. */
+static int fill_block(struct sw_cuda_block *block, uint64_t bytes, int gpu, struct sw_err *err) {
+    struct sw_cuda *cuda = block->cuda;
+    CUresult result = cuda->allocate(&block->address, bytes);
+    if (result != CUDA_SUCCESS) {
+        char fact[96];
+        block->address = 0;
+        (void)snprintf(fact, sizeof fact, "GPU %d has no room for the staging arena of %llu bytes", gpu,
+                       (unsigned long long)bytes);
+        return fail(cuda, err, result == CUDA_ERROR_OUT_OF_MEMORY ? -SW_ENOMEM : -SW_EGPU, result, fact, "cuMemAlloc");
+    }
+    result = cuda->stream_create(&block->stream, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS)
+        return 0;
+    block->stream = NULL;
+    return fail(cuda, err, -SW_EGPU, result, "stream for the staging arena", "cuStreamCreate");
+}
+
+int sw_cuda_block_new(struct sw_cuda_block **ret, struct sw_cuda *cuda, const void *near, uint64_t bytes,
+                      struct sw_err *err) {
+    struct pointer p;
+    CUcontext popped;
+    if (!look_up(cuda, (uintptr_t)near, &p) || !is_gpu(&p))
+        return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST, "%p is no GPU memory any more; was it freed?", near);
+    int rc = find_context(cuda, &p, err);
+    if (rc < 0)
+        return rc;
+    const CUresult result = cuda->push(p.context);
+    if (result != CUDA_SUCCESS)
+        return fail(cuda, err, -SW_EGPU, result, "context of the memory", "cuCtxPushCurrent");
+    struct sw_cuda_block *block = sw_alloc(sizeof *block);
+    if (block) {
+        *block = (struct sw_cuda_block){.cuda = cuda, .context = p.context};
+        rc = fill_block(block, bytes, p.ordinal, err);
+    } else {
+        rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a staging arena");
+    }
+    (void)cuda->pop(&popped);
+    if (rc < 0)
+        sw_cuda_block_free(block);
+    else
+        *ret = block;
+    return rc;
+}
+
+uint8_t *sw_cuda_block_data(const struct sw_cuda_block *block) {
+    uint8_t *data; /* an address of the device in the disguise of the host's */
+    memcpy(&data, &block->address, sizeof data);
+    return data;
+}
+
+struct CUstream_st *sw_cuda_block_stream(const struct sw_cuda_block *block) {
+    return block->stream;
+}
+
+int sw_cuda_block_copy(struct sw_cuda_block *block, void *to, const void *from, uint64_t bytes, struct sw_err *err) {
+    struct sw_cuda *cuda = block->cuda;
+    CUcontext popped;
+    if (!bytes)
+        return 0;
+    CUresult result = cuda->push(block->context);
+    if (result != CUDA_SUCCESS)
+        return fail(cuda, err, -SW_EGPU, result, "context of the staging arena", "cuCtxPushCurrent");
+    result = cuda->copy((uintptr_t)to, (uintptr_t)from, bytes, block->stream);
+    (void)cuda->pop(&popped);
+    return result == CUDA_SUCCESS
+               ? 0
+               : fail(cuda, err, -SW_EGPU, result, "copy between memory and staging arena", "cuMemcpyAsync");
+}
+
+void sw_cuda_block_free(struct sw_cuda_block *block) {
+    CUcontext popped;
+    if (!block)
+        return;
+    struct sw_cuda *cuda = block->cuda;
+    if (cuda->push(block->context) == CUDA_SUCCESS) { /* else the context has gone, and all of this with it */
+        if (block->stream) {
+            (void)cuda->stream_synchronize(block->stream);
+            (void)cuda->stream_destroy(block->stream);
+        }
+        if (block->address)
+            (void)cuda->free(block->address);
+        (void)cuda->pop(&popped);
+    }
+    sw_free(block);
+}
+
+int sw_cuda_event_reached(const struct sw_cuda_event *event, struct sw_err *err) {
+    const struct sw_cuda *cuda = event->cuda;
+    CUcontext popped;
+    CUresult result = cuda->push(event->context);
+    if (result != CUDA_SUCCESS)
+        return fail(cuda, err, -SW_EGPU, result, "context of the caller's stream", "cuCtxPushCurrent");
+    result = cuda->event_query(event->event);
+    (void)cuda->pop(&popped);
+    if (result == CUDA_ERROR_NOT_READY)
+        return 0;
+    return result == CUDA_SUCCESS ? 1 : fail(cuda, err, -SW_EGPU, result, "work on the stream", "cuEventQuery");
 }

@@ -22,7 +22,7 @@
 struct vma {
     uint64_t start, end, offset, inode;
     dev_t device;
-    bool shared, memfd;
+    bool shared, memfd, readable, writable;
 };
 
 static bool parse_vma(struct vma *ret, const char *line) {
@@ -33,17 +33,64 @@ static bool parse_vma(struct vma *ret, const char *line) {
                &ret->offset, &major_nr, &minor_nr, &ret->inode, &path) < 7)
         return false;
     ret->device = makedev(major_nr, minor_nr);
+    ret->readable = perms[0] == 'r';
+    ret->writable = perms[1] == 'w';
     ret->shared = perms[3] == 's';
     ret->memfd = strncmp(line + path, "/memfd:", 7) == 0;
     return true;
 }
 
+static int open_maps(FILE **ret, struct sw_err *err) {
+    *ret = fopen("/proc/self/maps", "re");
+    if (*ret)
+        return 0;
+    return sw_err_set(err, errno == EMFILE || errno == ENFILE ? -SW_ELIMIT : sw_err_from_errno(errno), SW_SCOPE_REQUEST,
+                      "/proc/self/maps: %s", strerror(errno));
+}
+
+/* Where the accessible memory that starts at or before address ends; address if there is none. */
+static uint64_t accessible_end(FILE *maps, uint64_t address, bool writable) {
+    char *line = NULL;
+    size_t line_bytes = 0;
+    uint64_t end = address;
+    struct vma vma;
+    while (getline(&line, &line_bytes, maps) > 0) {
+        if (!parse_vma(&vma, line) || vma.end <= end)
+            continue;
+        if (vma.start > end || !vma.readable || (writable && !vma.writable))
+            break;
+        end = vma.end;
+    }
+    free(line); /* getline's own */
+    return end;
+}
+
+int sw_host_check(const void *data, uint64_t bytes, bool writable, struct sw_err *err) {
+    const uint64_t address = (uintptr_t)data;
+    FILE *maps = NULL;
+    const int rc = bytes ? open_maps(&maps, err) : 0;
+    if (!maps)
+        return rc;
+    const uint64_t end = accessible_end(maps, address, writable);
+    (void)fclose(maps);
+    if (end == address)
+        return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
+                          "address 0x%" PRIx64 " is neither GPU memory nor %s memory of this process%s", address,
+                          writable ? "writable" : "readable",
+                          sw_cuda_built() ? "" : " (and libspillway was built without CUDA)");
+    if (bytes > end - address)
+        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST,
+                          "%" PRIu64 " bytes at 0x%" PRIx64 ", but accessible memory ends after %" PRIu64, bytes,
+                          address, end - address);
+    return 0;
+}
+
 /* Finds the mapping of address, and how far the same file goes on without a gap from there. */
 static int find_vma(struct vma *ret, uint64_t *ret_end, uint64_t address, struct sw_err *err) {
-    FILE *maps = fopen("/proc/self/maps", "re");
-    if (!maps)
-        return sw_err_set(err, errno == EMFILE || errno == ENFILE ? -SW_ELIMIT : sw_err_from_errno(errno),
-                          SW_SCOPE_REQUEST, "/proc/self/maps: %s", strerror(errno));
+    FILE *maps;
+    const int rc = open_maps(&maps, err);
+    if (rc < 0)
+        return rc;
     char *line = NULL;
     size_t line_bytes = 0;
     bool found = false;

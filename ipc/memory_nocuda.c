@@ -30,3 +30,38 @@ void sw_cuda_event_release(struct sw_cuda_event *event) {
 void sw_cuda_free(struct sw_cuda *cuda) {
     (void)cuda;
 }
+
+int sw_cuda_locate(struct sw_cuda **cuda, const void *data, uint64_t bytes, int *ret_gpu, struct sw_err *err) {
+    (void)cuda, (void)data, (void)bytes, (void)ret_gpu, (void)err;
+    return SW_CUDA_UNKNOWN;
+}
+
+int sw_cuda_block_new(struct sw_cuda_block **ret, struct sw_cuda *cuda, const void *near, uint64_t bytes,
+                      struct sw_err *err) {
+    (void)ret, (void)cuda, (void)bytes;
+    return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST, "%p is no GPU memory", near);
+}
+
+uint8_t *sw_cuda_block_data(const struct sw_cuda_block *block) {
+    (void)block;
+    return NULL;
+}
+
+struct CUstream_st *sw_cuda_block_stream(const struct sw_cuda_block *block) {
+    (void)block;
+    return NULL;
+}
+
+int sw_cuda_block_copy(struct sw_cuda_block *block, void *to, const void *from, uint64_t bytes, struct sw_err *err) {
+    (void)block, (void)to, (void)from, (void)bytes, (void)err;
+    return 0;
+}
+
+void sw_cuda_block_free(struct sw_cuda_block *block) {
+    (void)block;
+}
+
+int sw_cuda_event_reached(const struct sw_cuda_event *event, struct sw_err *err) {
+    (void)event, (void)err;
+    return 1;
+}

@@ -948,7 +948,9 @@ START_TEST(arguments_are_checked) {
     ck_error(spillway_restore(connection, (struct spillway_region){1, 1}, data, BYTES, NULL, 2, &none, &error),
              SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST, "0x2");
     ck_error(spillway_spill(connection, NULL, 1, NULL, &none, &error), SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST, "NULL");
-    ck_error(spillway_spill(connection, &none, 8, NULL, &none, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST,
+    ck_error(spillway_spill(connection, (void *)4096, 8, NULL, &none, &error), SPILLWAY_EMEMKIND,
+             SPILLWAY_SCOPE_REQUEST, "neither");
+    ck_error(spillway_pack(connection, &none, 8, NULL, &none, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST,
              "neither");
     ck_error(spillway_spill(connection, data, 1 << 20, NULL, &none, &error), SPILLWAY_ERANGE, SPILLWAY_SCOPE_REQUEST,
              "mapping ends");

@@ -1,0 +1,167 @@
+/* client_composite.c - regions that the daemon has in pieces, under one id of the library's.
+ *
+ * The ids are those of a table, like the daemon's: a slot, with the top bit set, and a generation that rises when the
+ * slot is reused. */
+#include "ipc/staging.h"
+
+#include "base/alloc.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { NO_SLOT = 0x7FFFFFFF, FIRST_SLOTS = 16 };
+
+int sw_composite_new(struct sw_composite **ret, uint64_t raw_bytes, uint32_t n_parts, struct sw_err *err) {
+    struct sw_composite *composite = sw_alloc(sizeof *composite + n_parts * sizeof composite->parts[0]);
+    if (!composite)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a region of %u pieces", n_parts);
+    composite->raw_bytes = raw_bytes;
+    composite->n_parts = n_parts;
+    composite->busy = true;
+    *ret = composite;
+    return 0;
+}
+
+static int grow(struct sw_composites *table, struct sw_err *err) {
+    const uint32_t cap = table->cap ? 2 * table->cap : FIRST_SLOTS;
+    if (cap > NO_SLOT)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "%u regions in pieces, and no more", table->cap);
+    struct sw_composite_slot *slots = sw_realloc(table->slots, cap * sizeof *slots);
+    if (!slots)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for %u ids of regions in pieces", cap);
+    table->slots = slots;
+    table->cap = cap;
+    return 0;
+}
+
+int sw_composite_enter(struct spillway *c, struct sw_composite *composite, struct sw_err *err) {
+    struct sw_composites *table = &c->composites;
+    uint32_t slot = table->n_free ? table->first_free : table->n;
+    if (!table->n_free) {
+        const int rc = table->n == table->cap ? grow(table, err) : 0;
+        if (rc < 0)
+            return rc;
+        table->slots[table->n++] = (struct sw_composite_slot){0};
+    } else {
+        table->first_free = table->slots[slot].next_free;
+        table->n_free--;
+    }
+    struct sw_composite_slot *s = &table->slots[slot];
+    s->composite = composite;
+    s->generation += s->generation == UINT32_MAX ? 2 : 1; /* 0 is in no id */
+    composite->id = (struct spillway_region){slot | SW_COMPOSITE_SLOT, s->generation};
+    return 0;
+}
+
+int sw_composite_find(const struct spillway *c, struct spillway_region id, struct sw_composite **ret,
+                      struct sw_err *err) {
+    const uint32_t slot = id.slot & ~SW_COMPOSITE_SLOT;
+    if (slot >= c->composites.n || !id.generation)
+        return sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "no region %u:%u", id.slot, id.generation);
+    const struct sw_composite_slot *s = &c->composites.slots[slot];
+    if (!s->composite || s->generation != id.generation)
+        return sw_err_set(err, -SW_ESTALE, SW_SCOPE_REQUEST, "region %u:%u does not exist any more", id.slot,
+                          id.generation);
+    *ret = s->composite;
+    return 0;
+}
+
+static void forget(struct spillway *c, struct sw_composite *composite) {
+    if (sw_region_is_composite(composite->id)) {
+        struct sw_composites *table = &c->composites;
+        const uint32_t slot = composite->id.slot & ~SW_COMPOSITE_SLOT;
+        table->slots[slot].composite = NULL;
+        table->slots[slot].next_free = table->first_free;
+        table->first_free = slot;
+        table->n_free++;
+    }
+    sw_free(composite);
+}
+
+static struct sw_msg drop_msg(struct spillway_region part) {
+    return (struct sw_msg){.header.type = SW_MSG_DROP, .u.drop = {.slot = part.slot, .gen = part.generation}};
+}
+
+void sw_composite_discard(struct spillway *c, struct sw_composite *composite) {
+    for (uint32_t i = 0; i < composite->n_parts && !c->lost.code; i++) {
+        const struct sw_msg msg = drop_msg(composite->parts[i]);
+        if (composite->parts[i].generation)
+            sw_client_submit_unattended(c, &msg);
+    }
+    forget(c, composite);
+}
+
+void sw_composites_free(struct spillway *c) {
+    for (uint32_t i = 0; i < c->composites.n; i++)
+        sw_free(c->composites.slots[i].composite);
+    sw_free(c->composites.slots);
+}
+
+/* Asks the daemon about one part and waits. Returns the done ticket, or NULL with *ret_rc and *error set. */
+static struct spillway_ticket *ask_part(struct spillway *c, struct sw_msg *msg, int *ret_rc,
+                                        struct spillway_error *error) {
+    struct sw_err err = {0};
+    struct spillway_ticket *t = sw_client_call(c, msg, -1, &err);
+    *ret_rc = t ? sw_client_copy_error(error, &t->error) : sw_client_report(error, &err);
+    return t;
+}
+
+int sw_composite_drop(struct spillway *c, struct spillway_region id, struct spillway_error *error) {
+    struct sw_composite *composite = NULL;
+    struct sw_err err = {0};
+    int rc = sw_composite_find(c, id, &composite, &err);
+    if (!rc && composite->busy)
+        rc = sw_err_set(&err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is being restored", id.slot, id.generation);
+    if (rc < 0)
+        return sw_client_report(error, &err);
+    /* The first is waited for, so that a daemon that is gone is told of; the others go the same way, in order. */
+    composite->busy = true; /* no restore may begin meanwhile */
+    struct sw_msg msg = drop_msg(composite->parts[0]);
+    struct spillway_ticket *t = ask_part(c, &msg, &rc, error);
+    composite->busy = false;
+    if (!t)
+        return rc;
+    sw_ticket_destroy(t);
+    composite->parts[0].generation = 0;
+    sw_composite_discard(c, composite);
+    return rc;
+}
+
+static void combine_text(char *ret, size_t ret_bytes, const char *part, const char *mixed) {
+    if (strcmp(ret, part) != 0)
+        (void)snprintf(ret, ret_bytes, "%s", *ret ? mixed : part);
+}
+
+/* The state of all is that of the part that is worst off. */
+static void combine(struct spillway_region_info *ret, const struct spillway_region_info *part) {
+    ret->raw_bytes += part->raw_bytes;
+    ret->stored_bytes += part->stored_bytes;
+    if (!ret->state[0] || strcmp(part->state, "lost") == 0 || strcmp(ret->state, "out") == 0)
+        (void)snprintf(ret->state, sizeof ret->state, "%s", part->state);
+    combine_text(ret->codec, sizeof ret->codec, part->codec, "mixed");
+    combine_text(ret->tier, sizeof ret->tier, part->tier, "mixed");
+}
+
+int sw_composite_query(struct spillway *c, struct spillway_region id, struct spillway_region_info *ret,
+                       struct spillway_error *error) {
+    struct spillway_region_info info = {0};
+    struct sw_composite *composite = NULL;
+    struct sw_err err = {0};
+    for (uint32_t i = 0;; i++) { /* found anew each time: while it is asked about, a restore may use it up */
+        int rc = sw_composite_find(c, id, &composite, &err);
+        if (rc < 0)
+            return sw_client_report(error, &err);
+        if (i == composite->n_parts)
+            break;
+        const struct spillway_region part = composite->parts[i];
+        struct sw_msg msg = {.header.type = SW_MSG_QUERY, .u.query = {.slot = part.slot, .gen = part.generation}};
+        struct spillway_ticket *t = ask_part(c, &msg, &rc, error);
+        if (t && !rc)
+            combine(&info, &t->u.region);
+        if (t)
+            sw_ticket_destroy(t);
+        if (rc < 0)
+            return rc;
+    }
+    *ret = info;
+    return sw_client_report(error, &err);
+}

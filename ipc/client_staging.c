@@ -1,0 +1,782 @@
+/* client_staging.c - transfers in pieces: through an arena, or from a composite straight into the caller's memory.
+ *
+ * An arena is one memfd for the host's memory and one block on each GPU: made when it is first needed, opened by the
+ * daemon once, kept until the connection ends. Its pieces are given out in the order of the transfers, so that each
+ * gets on. Memory of the host is copied by the caller's thread, inside the library's calls, one piece a call; by system
+ * calls on the memfd, which return an error where the memory has gone. Memory of a GPU is copied on a stream of the
+ * library's, which the daemon waits for by an event. Life of a transfer:
+ *
+ *   READY?  until the daemon has mapped the memory, and the caller's stream is where it was at the call
+ *   MOVE    several pieces on their way at a time; the first error stops it once those are back
+ *   END     until the last copies are made, or the daemon has closed the caller's memory; then the ticket is done
+ */
+#include "ipc/staging.h"
+
+#include "base/alloc.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+enum { HOST = -1, POLL_GPU_NS = 100000, AT_ONCE_NS = 1 };
+
+#define ARENA_BYTES (SW_ARENA_PIECES * SW_PIECE_BYTES)
+
+/* A piece of an arena. */
+struct place {
+    struct sw_staged *user; /* NULL: free */
+    unsigned n;             /* first of so many that belong together; 0: not the first */
+    uint64_t offset;        /* of the piece in the caller's memory */
+    uint64_t arrived_bytes; /* restored, to be copied out */
+    bool arrived;
+};
+
+struct sw_arena {
+    struct sw_list node;
+    int gpu; /* ordinal, or HOST */
+    int fd;
+    struct sw_cuda_block *block;
+    uint32_t mem;
+    struct sw_export range;      /* kind, and offset of its first byte */
+    bool open;                   /* the daemon has mapped it */
+    struct spillway_error error; /* or could not */
+    unsigned n_users;
+    bool wanted; /* by a transfer that found too little of it free: those behind it wait */
+    struct place places[SW_ARENA_PIECES];
+};
+
+enum stage { STAGE_READY, STAGE_MOVE, STAGE_END };
+
+struct sw_staged {
+    struct spillway_ticket *ticket; /* the caller's */
+    struct sw_arena *arena;         /* NULL: straight into the caller's memory */
+    struct sw_composite *composite; /* NULL: there is none, see error; without an id: one region of the daemon */
+    uint8_t *data;
+    uint64_t bytes;
+    bool keep;
+    enum stage stage;
+    struct sw_cuda_event *event;             /* on the caller's stream; in the end behind the arena's last copy */
+    uint32_t n_started, n_in_flight, n_held; /* pieces; of those, in the daemon; places */
+    /* Straight: */
+    uint32_t mem;
+    struct sw_export range; /* kind and offset of data[0] */
+    bool mem_own;           /* opened for this transfer, to be closed */
+    bool mem_open;
+
+    struct spillway_error error; /* the first */
+};
+
+struct sw_staging {
+    struct sw_list running; /* spillway_ticket.node, oldest first */
+    struct sw_list arenas;  /* sw_arena.node */
+    uint32_t n_running;
+    int timer;
+    bool timer_set;
+};
+
+static struct sw_staged *staged_of(struct sw_list *node) {
+    return SW_CONTAINER_OF(node, struct spillway_ticket, node)->staged;
+}
+
+static void note_error(struct sw_staged *op, const struct spillway_error *error) {
+    if (!op->error.code)
+        op->error = *error;
+}
+
+static void note_err(struct sw_staged *op, const struct sw_err *err) {
+    struct spillway_error error;
+    (void)sw_client_report(&error, err);
+    note_error(op, &error);
+}
+
+static bool is_spill(const struct sw_staged *op) {
+    return op->ticket->operation == SW_MSG_SPILL;
+}
+
+/* ---- staging ----------------------------------------------------------------------------------------------------- */
+
+static int staging_new(struct spillway *c, struct sw_err *err) {
+    struct epoll_event event = {.events = EPOLLIN};
+    struct sw_staging *s = sw_alloc(sizeof *s);
+    if (!s)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for transfers in pieces");
+    sw_list_init(&s->running);
+    sw_list_init(&s->arenas);
+    s->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (s->timer < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, s->timer, &event) < 0) {
+        const int e = errno;
+        if (s->timer >= 0)
+            (void)close(s->timer);
+        sw_free(s);
+        return sw_err_set(err, e == EMFILE || e == ENFILE ? -SW_ELIMIT : sw_err_from_errno(e), SW_SCOPE_REQUEST,
+                          "timer: %s", strerror(e));
+    }
+    c->staging = s;
+    return 0;
+}
+
+int sw_staging_fd(const struct spillway *c) {
+    return c->staging ? c->staging->timer : -1;
+}
+
+/* Has sw_staging_advance() called after so long; 0: not before something else happens. */
+static void wake_after(struct sw_staging *s, long ns) {
+    const struct itimerspec time = {.it_value.tv_nsec = ns};
+    if (ns || s->timer_set)
+        (void)timerfd_settime(s->timer, 0, &time, NULL); /* also makes it unreadable again */
+    s->timer_set = ns != 0;
+}
+
+/* ---- arenas ------------------------------------------------------------------------------------------------------ */
+
+static void arena_free(struct sw_arena *arena) {
+    sw_list_remove(&arena->node);
+    sw_cuda_block_free(arena->block);
+    if (arena->fd >= 0)
+        (void)close(arena->fd);
+    sw_free(arena);
+}
+
+static void arena_opened(struct spillway_ticket *t) {
+    struct sw_arena *arena = t->owner;
+    arena->open = !t->error.code;
+    arena->error = t->error;
+}
+
+static int make_host(struct sw_arena *arena, struct sw_export *e, struct sw_err *err) {
+    arena->fd = memfd_create("spillway-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (arena->fd < 0 || ftruncate(arena->fd, (off_t)ARENA_BYTES) < 0 ||
+        fcntl(arena->fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
+        return sw_err_set(err, errno == EMFILE || errno == ENFILE ? -SW_ELIMIT : sw_err_from_errno(errno),
+                          SW_SCOPE_REQUEST, "staging arena: %s", strerror(errno));
+    const int rc = sw_export_reserve(e, 1, err);
+    if (rc < 0)
+        return rc;
+    e->fds[0] = fcntl(arena->fd, F_DUPFD_CLOEXEC, 0);
+    if (e->fds[0] < 0)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "descriptor of the staging arena: %s", strerror(errno));
+    e->kind = SW_MEM_MEMFD;
+    e->bytes = e->part_bytes[0] = ARENA_BYTES;
+    return 0;
+}
+
+static int make_gpu(struct spillway *c, struct sw_arena *arena, const void *near, struct sw_export *e,
+                    struct sw_err *err) {
+    const int rc = sw_cuda_block_new(&arena->block, c->cuda, near, ARENA_BYTES, err);
+    if (rc < 0)
+        return rc;
+    return sw_export_find(e, &c->cuda, sw_cuda_block_data(arena->block), ARENA_BYTES, err);
+}
+
+/* Makes an arena for memory of that GPU, of which `near` is some, and hands it over. */
+static int arena_new(struct spillway *c, int gpu, const void *near, struct sw_arena **ret, struct sw_err *err) {
+    struct sw_export e = {0};
+    struct sw_arena *arena = sw_alloc(sizeof *arena);
+    struct spillway_ticket *t = NULL;
+    if (!arena)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a staging arena");
+    sw_list_init(&arena->node);
+    arena->gpu = gpu;
+    arena->fd = -1;
+    arena->mem = sw_client_new_mem(c);
+    int rc = gpu == HOST ? make_host(arena, &e, err) : make_gpu(c, arena, near, &e, err);
+    if (!rc && !(t = sw_client_open_memory(c, arena->mem, &e, err)))
+        rc = -SW_ENOMEM;
+    arena->range = (struct sw_export){.kind = e.kind, .offset = e.offset};
+    sw_export_fini(&e);
+    if (rc < 0) {
+        arena_free(arena);
+        return rc;
+    }
+    t->on_done = arena_opened;
+    t->owner = arena;
+    sw_list_append(&c->staging->arenas, &arena->node);
+    *ret = arena;
+    return 0;
+}
+
+static int find_arena(struct spillway *c, int gpu, const void *near, struct sw_arena **ret, struct sw_err *err) {
+    struct sw_list *arenas = &c->staging->arenas;
+    for (struct sw_list *n = arenas->next; n != arenas; n = n->next) {
+        struct sw_arena *arena = SW_CONTAINER_OF(n, struct sw_arena, node);
+        if (arena->gpu == gpu && !arena->error.code) {
+            *ret = arena;
+            return 0;
+        }
+    }
+    return arena_new(c, gpu, near, ret, err);
+}
+
+/* One that the daemon could not open is tried anew by the next transfer. */
+static void free_failed_arenas(struct spillway *c) {
+    struct sw_list *arenas = &c->staging->arenas;
+    for (struct sw_list *n = arenas->next, *next; n != arenas; n = next) {
+        struct sw_arena *arena = SW_CONTAINER_OF(n, struct sw_arena, node);
+        next = n->next;
+        arena->wanted = false;
+        if (!arena->error.code || arena->n_users)
+            continue;
+        sw_client_close_memory(c, arena->mem);
+        arena_free(arena);
+    }
+}
+
+/* The first of n free places side by side, or -1. */
+static int find_places(const struct sw_arena *arena, unsigned n) {
+    for (unsigned first = 0, i = 0; i < SW_ARENA_PIECES; i++) {
+        if (arena->places[i].user)
+            first = i + 1;
+        else if (i + 1 - first == n)
+            return (int)first;
+    }
+    return -1;
+}
+
+static void take_places(struct sw_staged *op, unsigned first, unsigned n, uint64_t offset) {
+    for (unsigned i = first; i < first + n; i++)
+        op->arena->places[i] = (struct place){.user = op};
+    op->arena->places[first].n = n;
+    op->arena->places[first].offset = offset;
+    op->n_held++;
+}
+
+static void free_places(struct sw_staged *op, unsigned first) {
+    const unsigned n = op->arena->places[first].n;
+    memset(&op->arena->places[first], 0, n * sizeof op->arena->places[0]);
+    op->n_held--;
+}
+
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
+
+/* Copies between a place and the caller's memory, which is the host's. A page that is not there is an error. */
+static int copy_host(struct sw_staged *op, unsigned place, uint64_t bytes, struct sw_err *err) {
+    const uint64_t base = place * SW_PIECE_BYTES;
+    uint8_t *data = op->data + op->arena->places[place].offset;
+    for (uint64_t done = 0; done < bytes;) {
+        const off_t at = (off_t)(base + done);
+        const ssize_t n = is_spill(op) ? pwrite(op->arena->fd, data + done, bytes - done, at)
+                                       : pread(op->arena->fd, data + done, bytes - done, at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return sw_err_set(err, n < 0 && errno == ENOMEM ? -SW_ENOMEM : -SW_EIO, SW_SCOPE_REQUEST,
+                              "copy of %llu bytes at %p: %s", (unsigned long long)(bytes - done), (void *)(data + done),
+                              n < 0 ? strerror(errno) : "nothing is there");
+        done += (uint64_t)n;
+    }
+    return 0;
+}
+
+static int copy_gpu(struct sw_staged *op, unsigned place, uint64_t bytes, struct sw_err *err) {
+    uint8_t *data = op->data + op->arena->places[place].offset;
+    uint8_t *staged = sw_cuda_block_data(op->arena->block) + place * SW_PIECE_BYTES;
+    if (is_spill(op))
+        return sw_cuda_block_copy(op->arena->block, staged, data, bytes, err);
+    return sw_cuda_block_copy(op->arena->block, data, staged, bytes, err);
+}
+
+/* On a GPU it is only queued. */
+static int copy(struct sw_staged *op, unsigned place, uint64_t bytes, struct sw_err *err) {
+    return op->arena->gpu == HOST ? copy_host(op, place, bytes, err) : copy_gpu(op, place, bytes, err);
+}
+
+/* An event behind all that the arena's stream has been given, for the daemon or for us to wait for. */
+static int mark_copies(struct spillway *c, struct sw_arena *arena, struct sw_export *e, struct sw_err *err) {
+    *e = arena->range;
+    if (arena->gpu == HOST)
+        return 0;
+    return sw_export_order(e, &c->cuda, sw_cuda_block_data(arena->block), sw_cuda_block_stream(arena->block), err);
+}
+
+/* ---- pieces ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t part_bytes(const struct sw_staged *op, uint32_t part) {
+    const uint64_t left = op->composite->raw_bytes - part * SW_PIECE_BYTES;
+    return op->composite->n_parts == 1 || left < SW_PIECE_BYTES ? left : SW_PIECE_BYTES;
+}
+
+static void add_result(struct sw_staged *op, const struct spillway_result *part) {
+    struct spillway_result *sum = &op->ticket->u.transfer;
+    sum->raw_bytes += part->raw_bytes;
+    sum->stored_bytes += part->stored_bytes;
+    sum->service_us += part->service_us;
+    if (!sum->codec[0])
+        memcpy(sum->codec, part->codec, sizeof sum->codec);
+    else if (strcmp(sum->codec, part->codec) != 0)
+        memcpy(sum->codec, "mixed", sizeof "mixed");
+    memcpy(sum->tier, part->tier, sizeof sum->tier);
+}
+
+static void part_failed(struct sw_staged *op, const struct spillway_ticket *t) {
+    struct sw_err err = {0};
+    /* A region of the daemon's own whose length we do not know: offered was what the arena has. */
+    if (t->error.code == -SW_ETOOSMALL && t->bytes < op->bytes) {
+        (void)sw_err_set(
+            &err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
+            "region longer than the staging arena of %llu bytes: restore it into memory that can be shared",
+            (unsigned long long)ARENA_BYTES);
+        note_err(op, &err);
+    }
+    note_error(op, &t->error);
+}
+
+/* The daemon has answered. What is to be sent because of it, is sent by sw_staging_advance(). */
+static void part_done(struct spillway_ticket *t) {
+    struct sw_staged *op = t->owner;
+    struct sw_composite *composite = op->composite;
+    const bool lies = !t->error.code && sw_region_is_composite(composite->id) && t->u.transfer.raw_bytes != t->bytes;
+    struct sw_err err = {0};
+    op->n_in_flight--;
+    if (lies) {
+        (void)sw_err_set(&err, -SW_EPROTO, SW_SCOPE_REGION, "piece %u of region %u:%u came back with another length",
+                         t->part, composite->id.slot, composite->id.generation);
+        note_err(op, &err);
+    } else if (t->error.code) {
+        part_failed(op, t);
+    } else {
+        add_result(op, &t->u.transfer);
+        if (is_spill(op))
+            composite->parts[t->part] = t->u.transfer.region;
+    }
+    if (!op->arena)
+        return;
+    struct place *place = &op->arena->places[t->place];
+    place->arrived = !op->error.code && !is_spill(op);
+    place->arrived_bytes = t->u.transfer.raw_bytes;
+    if (!place->arrived)
+        free_places(op, t->place);
+}
+
+/* Asks the daemon to move one piece. e: the memory; its event moves on. */
+static int send_part(struct spillway *c, struct sw_staged *op, uint32_t mem, unsigned place, struct sw_export *e,
+                     struct sw_err *err) {
+    const struct spillway_region region = op->composite->parts[op->n_started];
+    struct sw_msg msg = {.header.type = (uint16_t)op->ticket->operation};
+    struct spillway_ticket *t = sw_ticket_new(c, op->ticket->operation, err);
+    if (!t)
+        return -SW_ENOMEM;
+    t->mem = mem;
+    t->bytes = part_bytes(op, op->n_started);
+    t->on_done = part_done;
+    t->owner = op;
+    t->part = op->n_started;
+    t->place = place;
+    if (!is_spill(op)) {
+        msg.u.restore.slot = region.slot;
+        msg.u.restore.gen = region.generation;
+    }
+    if (sw_client_transfer(t, &msg, is_spill(op) ? 0 : SW_REQ_KEEP, e, true, err) < 0) {
+        sw_ticket_destroy(t);
+        return -SW_ENOMEM;
+    }
+    op->n_started++;
+    op->n_in_flight++;
+    return 0;
+}
+
+/* ---- a transfer, step by step ------------------------------------------------------------------------------------ */
+
+/* What a round of sw_staging_advance() has to give, and what it finds. */
+struct round {
+    unsigned copies; /* of pieces of the host's memory, still allowed */
+    long wake_ns;    /* 0: packets tell when to go on */
+};
+
+static void come_back(struct round *round, long ns) {
+    if (!round->wake_ns || ns < round->wake_ns)
+        round->wake_ns = ns;
+}
+
+/* Whether the event has been reached, or cannot be any more: it is then given back. */
+static bool reached(struct sw_staged *op, struct round *round) {
+    struct sw_err err = {0};
+    const int rc = op->event ? sw_cuda_event_reached(op->event, &err) : 1;
+    if (!rc) {
+        come_back(round, POLL_GPU_NS);
+        return false;
+    }
+    sw_cuda_event_release(op->event);
+    op->event = NULL;
+    if (rc < 0)
+        note_err(op, &err);
+    return true;
+}
+
+static bool is_ready(struct sw_staged *op, struct round *round) {
+    if (op->error.code)
+        return true;
+    if (!reached(op, round))
+        return false;
+    if (!op->arena)
+        return op->mem_open || op->error.code;
+    if (op->arena->error.code)
+        note_error(op, &op->arena->error);
+    return op->arena->open || op->error.code;
+}
+
+/* False: not now; there is a copy to make first. */
+static bool may_copy(const struct sw_staged *op, struct round *round) {
+    if (op->arena->gpu != HOST)
+        return true;
+    if (!round->copies) {
+        come_back(round, AT_ONCE_NS);
+        return false;
+    }
+    round->copies--;
+    return true;
+}
+
+/* Copies restored pieces to the caller's memory; after an error they are of no use. */
+static void copy_out(struct sw_staged *op, struct round *round) {
+    struct sw_err err = {0};
+    for (unsigned i = 0; op->arena && i < SW_ARENA_PIECES; i++) {
+        struct place *place = &op->arena->places[i];
+        if (place->user != op || !place->arrived)
+            continue;
+        if (!op->error.code && !may_copy(op, round))
+            return;
+        if (!op->error.code && copy(op, i, place->arrived_bytes, &err) < 0)
+            note_err(op, &err);
+        free_places(op, i);
+    }
+}
+
+/* Starts one piece through the arena. False: none can be started now. */
+static bool start_through_arena(struct spillway *c, struct sw_staged *op, struct round *round) {
+    const uint64_t bytes = part_bytes(op, op->n_started);
+    const unsigned n = bytes ? (unsigned)((bytes + SW_PIECE_BYTES - 1) / SW_PIECE_BYTES) : 1;
+    struct sw_arena *arena = op->arena;
+    const int first = arena->wanted ? -1 : find_places(arena, n);
+    struct sw_export e = {0};
+    struct sw_err err = {0};
+    if (first < 0) {
+        arena->wanted = true;
+        return false;
+    }
+    if (is_spill(op) && !may_copy(op, round))
+        return false;
+    const unsigned place = (unsigned)first;
+    take_places(op, place, n, op->n_started * SW_PIECE_BYTES);
+    int rc = is_spill(op) ? copy(op, place, bytes, &err) : 0;
+    if (!rc)
+        rc = mark_copies(c, arena, &e, &err); /* also those that still read what a restore will write to */
+    e.offset += place * SW_PIECE_BYTES;
+    if (!rc)
+        rc = send_part(c, op, arena->mem, place, &e, &err);
+    sw_cuda_event_release(e.event);
+    if (rc < 0) {
+        free_places(op, place);
+        note_err(op, &err);
+    }
+    return !rc;
+}
+
+static bool start_straight(struct spillway *c, struct sw_staged *op) {
+    struct sw_export e = op->range;
+    struct sw_err err = {0};
+    if (op->n_in_flight >= SW_ARENA_PIECES)
+        return false;
+    e.offset += op->n_started * SW_PIECE_BYTES;
+    if (send_part(c, op, op->mem, 0, &e, &err) == 0)
+        return true;
+    note_err(op, &err);
+    return false;
+}
+
+/* True when all pieces are there, or the transfer has failed, and nothing is on its way. */
+static bool move(struct spillway *c, struct sw_staged *op, struct round *round) {
+    copy_out(op, round);
+    while (!op->error.code && op->n_started < op->composite->n_parts && c->n_in_flight < c->max_in_flight &&
+           (op->arena ? start_through_arena(c, op, round) : start_straight(c, op)))
+        ;
+    return !op->n_in_flight && !op->n_held && (op->error.code || op->n_started == op->composite->n_parts);
+}
+
+static void mem_closed(struct spillway_ticket *t) {
+    struct sw_staged *op = t->owner;
+    op->n_in_flight--;
+    op->mem_own = false;
+}
+
+/* Has the memory closed that was opened for this transfer. True: that is done. */
+static bool close_own(struct spillway *c, struct sw_staged *op, struct round *round) {
+    struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = op->mem};
+    struct sw_list group;
+    if (!op->mem_own || (c->lost.code && !op->n_in_flight))
+        return true;
+    if (op->n_in_flight)
+        return false;
+    sw_list_init(&group);
+    struct spillway_ticket *t = sw_ticket_new(c, SW_MSG_MEM_CLOSE, NULL);
+    if (!t || !sw_packet_new(&group, &msg, NULL)) {
+        sw_free(t);
+        come_back(round, POLL_GPU_NS); /* until there is memory for it */
+        return false;
+    }
+    t->on_done = mem_closed;
+    t->owner = op;
+    sw_client_submit(t, &group);
+    op->n_in_flight++;
+    return false;
+}
+
+/* Where the last copies have not been made yet, they are waited for: after the ticket, the memory is the caller's. */
+static void begin_end(struct spillway *c, struct sw_staged *op) {
+    struct sw_export e = {0};
+    struct sw_err err = {0};
+    op->stage = STAGE_END;
+    sw_cuda_event_release(op->event); /* of the caller's stream: after an error it is not waited for */
+    op->event = NULL;
+    if (!op->arena)
+        return;
+    if (mark_copies(c, op->arena, &e, &err) < 0)
+        note_err(op, &err);
+    op->event = e.event;
+}
+
+static void staged_free(struct sw_staged *op) {
+    sw_cuda_event_release(op->event);
+    if (op->composite && !sw_region_is_composite(op->composite->id))
+        sw_free(op->composite);
+    if (op->arena)
+        op->arena->n_users--;
+    sw_free(op);
+}
+
+/* A spill that failed leaves nothing, a restore that did not keep, neither. */
+static void finish(struct spillway *c, struct sw_staged *op) {
+    struct spillway_ticket *t = op->ticket;
+    struct sw_composite *composite = op->composite;
+    t->error = op->error;
+    if (composite) {
+        t->u.transfer.region = sw_region_is_composite(composite->id) ? composite->id : composite->parts[0];
+        composite->busy = false;
+        if (is_spill(op) ? op->error.code != 0 : !op->error.code && !op->keep) {
+            sw_composite_discard(c, composite);
+            op->composite = NULL;
+        }
+    }
+    c->staging->n_running--;
+    t->staged = NULL;
+    staged_free(op);
+    sw_ticket_complete(t);
+}
+
+static void advance(struct spillway *c, struct sw_staged *op, struct round *round) {
+    if (c->lost.code)
+        note_error(op, &c->lost);
+    if (op->stage == STAGE_READY && is_ready(op, round))
+        op->stage = STAGE_MOVE;
+    if (op->stage == STAGE_MOVE && move(c, op, round))
+        begin_end(c, op);
+    if (op->stage == STAGE_END && reached(op, round) && close_own(c, op, round))
+        finish(c, op);
+}
+
+void sw_staging_advance(struct spillway *c, unsigned copies) {
+    struct sw_staging *s = c->staging;
+    struct round round = {.copies = copies};
+    if (!s)
+        return;
+    free_failed_arenas(c);
+    for (struct sw_list *n = s->running.next, *next; n != &s->running; n = next) {
+        next = n->next;
+        advance(c, staged_of(n), &round);
+    }
+    wake_after(s, round.wake_ns);
+}
+
+void sw_staging_abandon(struct sw_staged *op) {
+    struct sw_err err = {0};
+    if (!is_spill(op))
+        return;
+    (void)sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "nobody waits for the spill any more");
+    note_err(op, &err);
+    wake_after(op->ticket->connection->staging, AT_ONCE_NS);
+}
+
+/* ---- beginning and end ------------------------------------------------------------------------------------------- */
+
+/* A spill's composite is entered at once, so that nothing can fail in the end. */
+static int composite_to_spill(struct spillway *c, struct sw_staged *op, struct sw_err *err) {
+    const uint64_t n = op->bytes ? (op->bytes + SW_PIECE_BYTES - 1) / SW_PIECE_BYTES : 1;
+    int rc = n > UINT32_MAX ? sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "memory of that length is none")
+                            : sw_composite_new(&op->composite, op->bytes, (uint32_t)n, err);
+    if (!rc)
+        rc = sw_composite_enter(c, op->composite, err);
+    return rc;
+}
+
+/* What is wrong with a region is told by the ticket, as the daemon would. */
+static void composite_to_restore(struct spillway *c, struct sw_staged *op, struct spillway_region id) {
+    struct sw_composite *composite = NULL;
+    struct sw_err err = {0};
+    int rc = sw_composite_find(c, id, &composite, &err);
+    if (!rc && composite->busy)
+        rc = sw_err_set(&err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is in use by another operation", id.slot,
+                        id.generation);
+    if (!rc && composite->raw_bytes > op->bytes)
+        rc = sw_err_set(&err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "region has %llu bytes, the buffer %llu",
+                        (unsigned long long)composite->raw_bytes, (unsigned long long)op->bytes);
+    if (rc < 0) {
+        note_err(op, &err);
+        return;
+    }
+    composite->busy = true;
+    op->composite = composite;
+}
+
+/* One region of the daemon, of a length that is not known: what is offered for it is all that there is. */
+static int single_to_restore(struct sw_staged *op, struct spillway_region region, struct sw_err *err) {
+    const int rc = sw_composite_new(&op->composite, op->bytes < ARENA_BYTES ? op->bytes : ARENA_BYTES, 1, err);
+    if (!rc)
+        op->composite->parts[0] = region;
+    return rc;
+}
+
+static void straight_opened(struct spillway_ticket *t) {
+    struct sw_staged *op = t->owner;
+    op->n_in_flight--;
+    op->mem_open = !t->error.code;
+    if (t->error.code)
+        note_error(op, &t->error);
+}
+
+/* Finds out whether the memory of a restore can be handed over; then no arena is needed. errors: -SW_EMEMKIND: it
+ * cannot. */
+static int go_straight(struct spillway *c, struct sw_staged *op, struct CUstream_st *stream, struct sw_err *err) {
+    struct sw_export e = {0};
+    const struct sw_registered *registered = sw_registered_find(c, op->data, op->bytes, &e);
+    int rc = registered ? 0 : sw_export_find(&e, &c->cuda, op->data, op->bytes, err);
+    if (!rc)
+        rc = sw_export_order(&e, &c->cuda, op->data, stream, err);
+    if (!rc) {
+        op->range = (struct sw_export){.kind = e.kind, .offset = e.offset};
+        op->mem = registered ? registered->mem : sw_client_new_mem(c);
+        op->mem_open = registered != NULL;
+        op->mem_own = !registered;
+        op->event = e.event;
+        e.event = NULL;
+        struct spillway_ticket *t = registered ? NULL : sw_client_open_memory(c, op->mem, &e, err);
+        if (t) {
+            t->on_done = straight_opened;
+            t->owner = op;
+            op->n_in_flight++;
+        } else if (!registered) {
+            rc = -SW_ENOMEM;
+        }
+    }
+    sw_export_fini(&e);
+    return rc;
+}
+
+static int go_through_arena(struct spillway *c, struct sw_staged *op, struct CUstream_st *stream, struct sw_err *err) {
+    struct sw_export e = {.kind = SW_MEM_CUDA_IPC};
+    int gpu = HOST;
+    const int place = sw_cuda_locate(&c->cuda, op->data, op->bytes, &gpu, err);
+    int rc = place < 0 ? place : 0;
+    if (!rc && place != SW_CUDA_GPU) {
+        gpu = HOST;
+        rc = sw_host_check(op->data, op->bytes, !is_spill(op), err);
+    }
+    if (!rc && place != SW_CUDA_UNKNOWN)
+        rc = sw_export_order(&e, &c->cuda, op->data, stream, err);
+    op->event = e.event;
+    if (!rc)
+        rc = find_arena(c, gpu, op->data, &op->arena, err);
+    if (!rc)
+        op->arena->n_users++;
+    return rc;
+}
+
+/* Fills in what the transfer is about. errors: the transfer is then to be freed. */
+static int prepare(struct spillway *c, struct sw_staged *op, const struct sw_staging_request *r, struct sw_err *err) {
+    const bool whole = !sw_region_is_composite(r->region);
+    int rc = 0;
+    if (is_spill(op))
+        rc = composite_to_spill(c, op, err);
+    else if (whole)
+        rc = single_to_restore(op, r->region, err);
+    else
+        composite_to_restore(c, op, r->region);
+    if (rc < 0 || op->error.code)
+        return rc;
+    rc = whole ? -SW_EMEMKIND : go_straight(c, op, r->stream, err);
+    return rc == -SW_EMEMKIND ? go_through_arena(c, op, r->stream, err) : rc;
+}
+
+/* Undoes prepare() after an error. */
+static void unprepare(struct spillway *c, struct sw_staged *op) {
+    struct sw_composite *composite = op->composite;
+    if (composite)
+        composite->busy = false;
+    if (composite && is_spill(op)) {
+        op->composite = NULL;
+        sw_composite_discard(c, composite);
+    }
+    staged_free(op);
+}
+
+int sw_staging_start(struct spillway *c, const struct sw_staging_request *request, struct spillway_ticket **ret,
+                     struct spillway_error *error) {
+    struct sw_err err = {0};
+    struct spillway_ticket *t = NULL;
+    int rc = c->staging ? 0 : staging_new(c, &err);
+    if (!rc && c->staging->n_running >= c->max_in_flight)
+        rc = sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_REQUEST, "%u operations are in flight, the daemon allows no more",
+                        c->staging->n_running);
+    if (!rc && !(t = sw_ticket_new(c, request->operation, &err)))
+        rc = -SW_ENOMEM;
+    struct sw_staged *op = rc ? NULL : sw_alloc(sizeof *op);
+    if (!rc && !op)
+        rc = sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a transfer in pieces");
+    if (op) {
+        *op = (struct sw_staged){.ticket = t, .data = request->data, .bytes = request->bytes, .keep = request->keep};
+        rc = prepare(c, op, request, &err);
+    }
+    if (rc < 0) {
+        if (op)
+            unprepare(c, op);
+        sw_free(t);
+        return sw_client_report(error, &err);
+    }
+    t->bytes = request->bytes;
+    t->staged = op;
+    c->staging->n_running++;
+    sw_list_append(&c->staging->running, &t->node);
+    *ret = t;
+    sw_staging_advance(c, 0); /* the caller's thread copies when it waits or dispatches */
+    (void)memset(&err, 0, sizeof err);
+    return sw_client_report(error, &err);
+}
+
+bool sw_staging_uses(const struct spillway *c, uint32_t mem) {
+    const struct sw_staging *s = c->staging;
+    if (!s)
+        return false;
+    for (struct sw_list *n = s->arenas.next; n != &s->arenas; n = n->next)
+        if (SW_CONTAINER_OF(n, struct sw_arena, node)->mem == mem)
+            return true;
+    for (struct sw_list *n = s->running.next; n != &s->running; n = n->next)
+        if (!staged_of(n)->arena && staged_of(n)->mem == mem)
+            return true;
+    return false;
+}
+
+void sw_staging_free(struct spillway *c) {
+    struct sw_staging *s = c->staging;
+    if (!s)
+        return;
+    while (!sw_list_empty(&s->running)) {
+        struct spillway_ticket *t = SW_CONTAINER_OF(s->running.next, struct spillway_ticket, node);
+        staged_free(t->staged);
+        sw_ticket_destroy(t);
+    }
+    while (!sw_list_empty(&s->arenas))
+        arena_free(SW_CONTAINER_OF(s->arenas.next, struct sw_arena, node));
+    (void)close(s->timer);
+    sw_free(s);
+}

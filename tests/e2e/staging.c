@@ -1,0 +1,443 @@
+/* Memory that cannot be handed over, through a real spillwayd: the same calls, the same promises. */
+#include "ipc/staging.h"
+#include "base/assert.h"
+#include "ipc/spillway.h"
+#include "tests/lib/content.h"
+#include "tests/lib/descriptors.h"
+#include "tests/lib/run.h"
+#include "tests/lib/spillwayd.h"
+#include <check.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WAIT_MS = 120000, PIECE = (int)SW_PIECE_BYTES, ARENA = SW_ARENA_PIECES * PIECE };
+
+static struct sw_test_daemon daemon_process;
+static struct spillway *connection;
+static struct spillway_error error;
+static unsigned fds_before; /* and those of memory that a test keeps */
+
+static void start(void) {
+    sw_test_daemon_start(&daemon_process, SW_SPILLWAYD_PATH, NULL);
+}
+
+static void stop(void) {
+    SW_ASSERT(sw_test_daemon_stop(&daemon_process, SIGTERM) == 0);
+    sw_test_daemon_clean(&daemon_process);
+}
+
+static void connect_to(const struct sw_test_daemon *daemon) {
+    const int rc = spillway_open(&connection, daemon->socket, &error);
+    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
+}
+
+static void before_each(void) {
+    fds_before = sw_count_fds();
+    connect_to(&daemon_process);
+}
+
+static struct spillway_status status_of(void) {
+    struct spillway_status status;
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    return status;
+}
+
+/* Waits until the daemon has let go of all that is on its way out. */
+static void ck_empty(uint64_t mapped_memories) {
+    struct spillway_status status = status_of();
+    for (int i = 0; i < 1000 && (status.regions || status.mapped_memories != mapped_memories); i++) {
+        const struct timespec a_little = {.tv_nsec = 10000000};
+        (void)nanosleep(&a_little, NULL);
+        status = status_of();
+    }
+    ck_assert_uint_eq(status.regions, 0);
+    ck_assert_uint_eq(status.tier_used_bytes, 0);
+    ck_assert_uint_eq(status.mapped_memories, mapped_memories);
+}
+
+static void after_each(void) {
+    spillway_close(connection);
+    ck_assert_uint_eq(sw_count_fds(), fds_before);
+    connect_to(&daemon_process);
+    ck_empty(0);
+    spillway_close(connection);
+}
+
+/* ---- memory and operations --------------------------------------------------------------------------------------- */
+
+static uint8_t *heap(size_t bytes) {
+    uint8_t *data = malloc(bytes + 1);
+    ck_assert_ptr_nonnull(data);
+    return data;
+}
+
+static uint8_t *filled(size_t bytes, enum sw_content content, uint64_t seed) {
+    uint8_t *data = heap(bytes);
+    sw_content_fill(data, bytes, content, seed);
+    return data;
+}
+
+static uint8_t *shared(size_t bytes) {
+    const int fd = memfd_create("e2e", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
+    uint8_t *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(data, MAP_FAILED);
+    fds_before++; /* stays open, and the memory, until the test's process ends */
+    return data;
+}
+
+static void ok(int rc) {
+    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
+}
+
+static struct spillway_ticket *spill(const uint8_t *data, size_t bytes) {
+    struct spillway_ticket *ticket = NULL;
+    ok(spillway_spill(connection, data, bytes, NULL, &ticket, &error));
+    return ticket;
+}
+
+static struct spillway_ticket *restore(struct spillway_region region, uint8_t *data, size_t bytes, unsigned flags) {
+    struct spillway_ticket *ticket = NULL;
+    ok(spillway_restore(connection, region, data, bytes, NULL, flags, &ticket, &error));
+    return ticket;
+}
+
+static int finish(struct spillway_ticket *ticket, struct spillway_result *ret) {
+    const int rc = spillway_wait(ticket, WAIT_MS, ret, &error);
+    spillway_ticket_free(ticket);
+    return rc;
+}
+
+static struct spillway_region spilled(const uint8_t *data, size_t bytes) {
+    struct spillway_result result;
+    ok(finish(spill(data, bytes), &result));
+    ck_assert_uint_eq(result.raw_bytes, bytes);
+    ck_assert(result.stored_bytes > 0 || !bytes);
+    ck_assert_str_eq(result.tier, "host");
+    ck_assert_str_ne(result.codec, "");
+    return result.region;
+}
+
+static void restored(struct spillway_region region, uint8_t *data, size_t bytes, unsigned flags) {
+    struct spillway_result result;
+    ok(finish(restore(region, data, bytes, flags), &result));
+    ck_assert_uint_eq(result.region.slot, region.slot);
+    ck_assert_uint_eq(result.region.generation, region.generation);
+}
+
+static void ck_failed(int rc, int code, enum spillway_scope scope) {
+    ck_assert_msg(rc == -code, "%d (%s: %s), not %d", rc, error.name, error.text, -code);
+    ck_assert_int_eq(error.scope, scope);
+    ck_assert_str_ne(error.text, "");
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
+
+static const size_t sizes[] = {0, 1, 4095, 100003, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, ARENA + 5000001};
+
+START_TEST(every_size_comes_back) {
+    const size_t bytes = sizes[_i], at = 3; /* nothing is aligned, and there is something on either side */
+    uint8_t *expected = filled(bytes, SW_CONTENT_TEXT, bytes), *data = heap(bytes + 100);
+    memcpy(data + at, expected, bytes);
+    const struct spillway_region region = spilled(data + at, bytes);
+    ck_assert(memcmp(data + at, expected, bytes) == 0);
+    memset(data, 0xA5, bytes + 100);
+    restored(region, data + at, bytes + 50, 0);
+    ck_assert(memcmp(data + at, expected, bytes) == 0);
+    for (size_t i = 0; i < 100; i++)
+        ck_assert_uint_eq(data[i < at ? i : bytes + i], 0xA5);
+    ck_failed(spillway_drop(connection, region, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
+    ck_empty(1); /* the arena */
+    free(expected);
+    free(data);
+}
+END_TEST
+
+/* From every kind of memory into every other; what can be handed over needs no arena. */
+START_TEST(into_other_memory) {
+    const size_t bytes = 2 * (size_t)PIECE + 100001;
+    uint8_t *expected = filled(bytes, SW_CONTENT_TEXT, 1), *data = heap(bytes), *memfd = shared(bytes + 7);
+    struct spillway_region region = spilled(expected, bytes);
+    restored(region, memfd + 7, bytes, SPILLWAY_RESTORE_KEEP);
+    ck_assert(memcmp(memfd + 7, expected, bytes) == 0);
+    ck_assert_uint_eq(status_of().mapped_memories, 1); /* the memfd is the client's alone again */
+    memset(memfd, 0, bytes);
+    ok(spillway_register(connection, memfd, bytes + 7, &error));
+    restored(region, memfd + 3, bytes, SPILLWAY_RESTORE_KEEP);
+    ck_assert(memcmp(memfd + 3, expected, bytes) == 0);
+    memset(memfd, 0, bytes);
+    struct spillway_ticket *ticket = restore(region, memfd + 1, bytes, 0);
+    ok(spillway_unregister(connection, memfd, &error)); /* waits for all of it */
+    ok(spillway_wait(ticket, 0, NULL, &error));
+    spillway_ticket_free(ticket);
+    ck_assert(memcmp(memfd + 1, expected, bytes) == 0);
+    region = spilled(memfd + 1, bytes); /* one region of the daemon's */
+    restored(region, data, bytes, SPILLWAY_RESTORE_KEEP);
+    ck_assert(memcmp(data, expected, bytes) == 0);
+    memset(data, 0, bytes);
+    restored(region, data, bytes, 0);
+    ck_assert(memcmp(data, expected, bytes) == 0);
+    ck_empty(1);
+    free(expected);
+    free(data);
+}
+END_TEST
+
+/* The arena is what there is for a region that the daemon has in one piece. */
+START_TEST(a_region_longer_than_the_arena) {
+    const size_t bytes = (size_t)ARENA + 1;
+    uint8_t *memfd = shared(bytes), *data = heap(bytes);
+    sw_content_fill(memfd, bytes, SW_CONTENT_TEXT, 2);
+    const struct spillway_region fits = spilled(memfd, bytes - 1);
+    restored(fits, data, bytes, 0);
+    ck_assert(memcmp(data, memfd, bytes - 1) == 0);
+    const struct spillway_region region = spilled(memfd, bytes);
+    ck_failed(finish(restore(region, data, bytes, 0), NULL), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(finish(restore(region, data, 1000, 0), NULL), SPILLWAY_ETOOSMALL, SPILLWAY_SCOPE_REQUEST);
+    restored(region, memfd, bytes, 0);
+    ck_assert(memcmp(data, memfd, bytes - 1) == 0);
+    free(data);
+}
+END_TEST
+
+/* Two of several pieces each, and many small ones: the pieces of the arena go round. */
+START_TEST(many_at_once) {
+    enum { N = 24 };
+    const size_t small = 700001, large = 3 * (size_t)PIECE + 17;
+    struct spillway_ticket *tickets[N];
+    struct spillway_result results[N];
+    uint8_t *data[N];
+    for (unsigned i = 0; i < N; i++) {
+        data[i] = filled(i % 12 ? small : large, SW_CONTENT_TEXT, i);
+        tickets[i] = spill(data[i], i % 12 ? small : large);
+    }
+    for (int n_done = 0; n_done < N;) { /* by the event loop's way alone */
+        struct pollfd p = {.fd = spillway_fd(connection), .events = POLLIN};
+        ck_assert_int_eq(poll(&p, 1, WAIT_MS), 1);
+        const int n = spillway_dispatch(connection, &error);
+        ck_assert_int_ge(n, 0);
+        n_done += n;
+    }
+    for (unsigned i = 0; i < N; i++) {
+        const size_t bytes = i % 12 ? small : large;
+        ok(spillway_wait(tickets[i], 0, &results[i], &error));
+        spillway_ticket_free(tickets[i]);
+        memset(data[i], 0, bytes);
+        tickets[i] = restore(results[i].region, data[i], bytes, 0);
+    }
+    for (unsigned i = N; i-- > 0;) {
+        const size_t bytes = i % 12 ? small : large;
+        uint8_t *expected = filled(bytes, SW_CONTENT_TEXT, i);
+        ok(finish(tickets[i], NULL));
+        ck_assert(memcmp(data[i], expected, bytes) == 0);
+        free(expected);
+        free(data[i]);
+    }
+    ck_empty(1);
+}
+END_TEST
+
+START_TEST(keep_query_drop) {
+    const size_t bytes = (size_t)PIECE + 300000;
+    struct spillway_region_info info;
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result;
+    uint8_t *expected = filled(bytes, SW_CONTENT_TEXT, 4), *data = heap(bytes);
+    ok(finish(spill(expected, bytes), &result));
+    const struct spillway_region region = result.region;
+    for (int i = 0; i < 2; i++) {
+        memset(data, 0, bytes);
+        restored(region, data, bytes, SPILLWAY_RESTORE_KEEP);
+        ck_assert(memcmp(data, expected, bytes) == 0);
+    }
+    ok(spillway_query(connection, region, &info, &error));
+    ck_assert_uint_eq(info.raw_bytes, bytes);
+    ck_assert_uint_eq(info.stored_bytes, result.stored_bytes);
+    ck_assert_str_eq(info.state, "out");
+    ck_assert_str_eq(info.tier, "host");
+    ck_assert_str_eq(info.codec, result.codec);
+    ck_failed(finish(restore(region, data, bytes - 1, 0), NULL), SPILLWAY_ETOOSMALL, SPILLWAY_SCOPE_REQUEST);
+    ticket = restore(region, data, bytes, SPILLWAY_RESTORE_KEEP);
+    ck_failed(finish(restore(region, data, bytes, 0), NULL), SPILLWAY_EBUSY, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(spillway_drop(connection, region, &error), SPILLWAY_EBUSY, SPILLWAY_SCOPE_REQUEST);
+    ok(finish(ticket, NULL));
+    ck_assert_uint_eq(status_of().regions, 2);
+    ok(spillway_drop(connection, region, &error));
+    ck_empty(1);
+    ck_failed(spillway_drop(connection, region, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(spillway_query(connection, region, &info, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(finish(restore(region, data, bytes, 0), NULL), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
+    const struct spillway_region next = spilled(expected, 1), none = {next.slot + 1, 1}; /* slots are used again */
+    ck_assert_uint_eq(next.slot, region.slot);
+    ck_assert_uint_ne(next.generation, region.generation);
+    ck_failed(finish(restore(none, data, bytes, 0), NULL), SPILLWAY_ENOENT, SPILLWAY_SCOPE_REQUEST);
+    free(expected);
+    free(data);
+}
+END_TEST
+
+/* In place there is nothing to copy, and what is registered is not copied. */
+START_TEST(what_stays_refused) {
+    struct spillway_ticket *ticket = NULL;
+    uint8_t *data = filled(5000, SW_CONTENT_TEXT, 5);
+    const struct spillway_region region = spilled(data, 5000);
+    ck_failed(spillway_pack(connection, data, 5000, NULL, &ticket, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(spillway_unpack(connection, region, data, 5000, NULL, &ticket, &error), SPILLWAY_EINVAL,
+              SPILLWAY_SCOPE_REQUEST);
+    ck_failed(spillway_register(connection, data, 5000, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
+    uint8_t *pages = mmap(NULL, 3 << 12, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert(pages != MAP_FAILED && munmap(pages + (2 << 12), 1 << 12) == 0);
+    ck_failed(spillway_spill(connection, pages, (2 << 12) + 1, NULL, &ticket, &error), SPILLWAY_ERANGE,
+              SPILLWAY_SCOPE_REQUEST);
+    ck_assert_int_eq(mprotect(pages, 1 << 12, PROT_READ), 0);
+    ck_failed(spillway_restore(connection, region, pages, 5000, NULL, 0, &ticket, &error), SPILLWAY_EMEMKIND,
+              SPILLWAY_SCOPE_REQUEST);
+    ck_assert_int_eq(munmap(pages, 2 << 12), 0);
+    ck_failed(spillway_spill(connection, pages, 1, NULL, &ticket, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
+    restored(region, data, 5000, 0);
+    free(data);
+}
+END_TEST
+
+/* 64 MiB of tier, 80 MiB that do not compress. */
+START_TEST(a_full_tier_costs_one_spill) {
+    const size_t bytes = 5 * (size_t)PIECE;
+    uint8_t *data = filled(bytes, SW_CONTENT_RANDOM, 6), *expected = filled(bytes, SW_CONTENT_RANDOM, 6);
+    ck_failed(finish(spill(data, bytes), NULL), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST);
+    ck_assert(memcmp(data, expected, bytes) == 0);
+    ck_empty(1);
+    const struct spillway_region region = spilled(data, bytes / 2);
+    memset(data, 0, bytes);
+    restored(region, data, bytes, 0);
+    ck_assert(memcmp(data, expected, bytes / 2) == 0);
+    free(data);
+    free(expected);
+}
+END_TEST
+
+/* The memory goes while it is restored to: an error, and another try is possible. */
+START_TEST(a_failed_restore_can_be_tried_again) {
+    const size_t bytes = 2 * (size_t)PIECE;
+    uint8_t *expected = filled(bytes, SW_CONTENT_TEXT, 7), *data = heap(bytes);
+    uint8_t *gone = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(gone, MAP_FAILED);
+    const struct spillway_region region = spilled(expected, bytes);
+    struct spillway_ticket *ticket = restore(region, gone, bytes, 0);
+    ck_assert_int_eq(munmap(gone + PIECE, PIECE), 0);
+    ck_failed(finish(ticket, NULL), SPILLWAY_EIO, SPILLWAY_SCOPE_REQUEST);
+    restored(region, data, bytes, 0);
+    ck_assert(memcmp(data, expected, bytes) == 0);
+    ck_empty(1);
+    free(expected);
+    free(data);
+}
+END_TEST
+
+START_TEST(a_freed_ticket_leaves_no_region) {
+    const size_t bytes = 3 * (size_t)PIECE;
+    uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 8);
+    struct spillway_ticket *running = spill(data, bytes), *done = spill(data, bytes / 3);
+    (void)spillway_wait(running, 1, NULL, &error);
+    spillway_ticket_free(running);
+    ok(spillway_wait(done, WAIT_MS, NULL, &error)); /* its id is not asked for */
+    spillway_ticket_free(done);
+    ck_empty(1);
+    const struct spillway_region region = spilled(data, bytes);
+    spillway_ticket_free(restore(region, data, bytes, 0)); /* goes on, and uses the region up */
+    ck_empty(1);
+    free(data);
+}
+END_TEST
+
+START_TEST(closed_in_the_middle) {
+    const size_t bytes = 3 * (size_t)PIECE;
+    uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 9), *memfd = shared(bytes);
+    const struct spillway_region region = spilled(data, bytes);
+    struct spillway_ticket *first = spill(data, bytes);
+    (void)spill(data, bytes);
+    (void)restore(region, memfd, bytes, 0);
+    (void)restore(spilled(data, 10), data, bytes, 0);
+    (void)spillway_wait(first, _i, NULL, &error);
+    /* after_each() closes, and looks at what is left; the memory is still the daemon's for a while. */
+}
+END_TEST
+
+/* ---- daemons of their own ---------------------------------------------------------------------------------------- */
+
+/* One operation at a time is all that the daemon allows. */
+START_TEST(no_more_in_flight_than_allowed) {
+    static const char *const options[] = {"max_session_operations=1", NULL};
+    const size_t bytes = 3 * (size_t)PIECE;
+    struct sw_test_daemon own;
+    struct spillway_ticket *none = NULL;
+    uint8_t *expected = filled(bytes, SW_CONTENT_TEXT, 10), *data = heap(bytes), *memfd = shared(bytes);
+    sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, options);
+    connect_to(&own);
+    struct spillway_ticket *ticket = spill(expected, bytes);
+    struct spillway_result result;
+    ck_failed(spillway_spill(connection, expected, 1, NULL, &none, &error), SPILLWAY_ELIMIT, SPILLWAY_SCOPE_REQUEST);
+    ok(finish(ticket, &result));
+    restored(result.region, data, bytes, SPILLWAY_RESTORE_KEEP);
+    ck_assert(memcmp(data, expected, bytes) == 0);
+    restored(result.region, memfd, bytes, 0);
+    ck_assert(memcmp(memfd, expected, bytes) == 0);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_test_daemon_stop(&own, SIGTERM), 0);
+    sw_test_daemon_clean(&own);
+    free(expected);
+    free(data);
+}
+END_TEST
+
+/* Killed after so many milliseconds of a spill, or of a restore. */
+START_TEST(killed_in_the_middle) {
+    const size_t bytes = 4 * (size_t)PIECE;
+    struct sw_test_daemon own;
+    struct spillway_ticket *none = NULL;
+    uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 11), *expected = filled(bytes, SW_CONTENT_TEXT, 11);
+    uint8_t *back = _i % 3 ? heap(bytes) : shared(bytes);
+    sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, NULL);
+    connect_to(&own);
+    struct spillway_ticket *ticket = _i % 2 ? restore(spilled(data, bytes), back, bytes, 0) : spill(data, bytes);
+    int rc = spillway_wait(ticket, _i, NULL, &error);
+    ck_assert_int_eq(sw_test_daemon_stop(&own, SIGKILL), -SIGKILL);
+    if (rc == -SPILLWAY_EAGAIN && (rc = finish(ticket, NULL)) < 0)
+        ck_failed(rc, SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION);
+    ck_assert(rc == 0 || rc == -SPILLWAY_ECONN);
+    ck_assert(memcmp(data, expected, bytes) == 0);
+    ck_failed(spillway_spill(connection, data, 1, NULL, &none, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION);
+    spillway_close(connection);
+    sw_test_daemon_clean(&own);
+    free(data);
+    free(expected);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("staging");
+    TCase *served = tcase_create("served"), *left = tcase_create("left");
+    tcase_set_timeout(served, 240);
+    tcase_set_timeout(left, 240);
+    tcase_add_unchecked_fixture(served, start, stop);
+    tcase_add_checked_fixture(served, before_each, after_each);
+    tcase_add_loop_test(served, every_size_comes_back, 0, (int)(sizeof sizes / sizeof sizes[0]));
+    tcase_add_test(served, into_other_memory);
+    tcase_add_test(served, a_region_longer_than_the_arena);
+    tcase_add_test(served, many_at_once);
+    tcase_add_test(served, keep_query_drop);
+    tcase_add_test(served, what_stays_refused);
+    tcase_add_test(served, a_full_tier_costs_one_spill);
+    tcase_add_test(served, a_failed_restore_can_be_tried_again);
+    tcase_add_test(served, a_freed_ticket_leaves_no_region);
+    tcase_add_loop_test(served, closed_in_the_middle, 0, 4);
+    tcase_add_test(left, no_more_in_flight_than_allowed);
+    tcase_add_loop_test(left, killed_in_the_middle, 0, 6);
+    suite_add_tcase(suite, served);
+    suite_add_tcase(suite, left);
+    return sw_test_run(suite, CK_FORK);
+}
