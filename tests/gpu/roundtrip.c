@@ -346,27 +346,130 @@ static void refused(const void *data, uint64_t bytes, int code) {
     ck_assert_ptr_null(ticket);
 }
 
+/* A copy of the content, wherever the memory is. */
+static void set_bytes(void *data, const uint8_t *content, uint64_t bytes) {
+    CUDA(cudaMemcpy(data, content, bytes, cudaMemcpyDefault));
+    CUDA(cudaDeviceSynchronize());
+}
+
+static void ck_bytes(const void *data, const uint8_t *content, uint64_t bytes) {
+    uint8_t *got = malloc(bytes + 1);
+    ck_assert_ptr_nonnull(got);
+    CUDA(cudaMemcpy(got, data, bytes, cudaMemcpyDefault));
+    ck_assert(memcmp(got, content, bytes) == 0);
+    free(got);
+}
+
+/* Out of the memory and back into it, also in part and from an odd place, and into memory that can be shared. */
+static void staged_round_trip(void *data, const uint8_t *content, const uint8_t *other, uint64_t bytes) {
+    struct sw_buffer whole = {SW_BUFFER_KIND_NR, data, bytes};
+    const struct sw_buffer part = {SW_BUFFER_KIND_NR, (uint8_t *)data + 5, bytes / 2};
+    struct sw_buffer *shared = buffer_new(SW_BUFFER_CUDA_MALLOC, bytes, NULL);
+    set_bytes(data, content, bytes);
+    const struct spillway_region first = spill(&whole, NULL), second = spill(&part, NULL);
+    ck_bytes(data, content, bytes); /* untouched */
+    set_bytes(data, other, bytes);
+    restore(first, &whole, SPILLWAY_RESTORE_KEEP);
+    ck_bytes(data, content, bytes);
+    restore(first, shared, 0);
+    ck_content(shared, content);
+    restore(second, &whole, 0);
+    ck_bytes(data, content + 5, bytes / 2);
+    set_bytes(data, other, bytes);
+    restore(spill(shared, NULL), &whole, 0); /* one region of the daemon's */
+    ck_bytes(data, content, bytes);
+    sw_buffer_free(shared);
+}
+
+static void refused_to_register(void *data, uint64_t bytes) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_register(connection, data, bytes, &error), -SPILLWAY_EMEMKIND);
+    ck_assert_int_eq(spillway_pack(connection, data, bytes, NULL, &ticket, &error), -SPILLWAY_EMEMKIND);
+}
+
+/* A connection of its own, and with its end the staging arenas go. */
+static struct spillway *open_another(void) {
+    struct spillway *first = connection;
+    ok(spillway_open(&connection, daemon_process.socket, &error));
+    return first;
+}
+
+static void close_another(struct spillway *first) {
+    struct spillway_status status = {.mapped_memories = 1};
+    spillway_close(connection);
+    connection = first;
+    for (int i = 0; i < 1000 && (status.mapped_memories || status.regions); i++) {
+        const struct timespec time = {.tv_nsec = 10000000};
+        (void)nanosleep(&time, NULL);
+        ok(spillway_status(connection, &status, &error));
+    }
+    ck_assert_uint_eq(status.mapped_memories, 0);
+    ck_assert_uint_eq(status.regions, 0);
+}
+
 START_TEST(memory_that_cannot_be_shared) {
+    const uint64_t bytes = scaled(40000001);
+    uint8_t *content = content_new(bytes, 31), *other = content_new(bytes, 32);
     void *managed, *pinned, *pooled, *block;
-    CUDA(cudaMallocManaged(&managed, 4096, cudaMemAttachGlobal));
-    CUDA(cudaHostAlloc(&pinned, 4096, cudaHostAllocDefault));
-    CUDA(cudaMallocAsync(&pooled, 4096, NULL)); /* the default pool has no export */
+    struct spillway *first = open_another();
+    CUDA(cudaMallocManaged(&managed, bytes, cudaMemAttachGlobal));
+    CUDA(cudaHostAlloc(&pinned, bytes, cudaHostAllocDefault));
+    CUDA(cudaMallocAsync(&pooled, bytes, NULL)); /* the default pool has no export */
     CUDA(cudaStreamSynchronize(NULL));
     CUDA(cudaMalloc(&block, 1 << 20));
-    refused(managed, 4096, -SPILLWAY_EMEMKIND);
-    refused(pinned, 4096, -SPILLWAY_EMEMKIND);
-    refused(pooled, 4096, -SPILLWAY_EMEMKIND);
+    void *const all[] = {managed, pinned, pooled};
+    for (int i = 0; i < 3; i++) {
+        staged_round_trip(all[i], content, other, bytes);
+        refused_to_register(all[i], bytes);
+    }
+    refused(managed, bytes + ((uint64_t)1 << 40), -SPILLWAY_ERANGE);
+    refused(pooled, bytes + ((uint64_t)1 << 40), -SPILLWAY_ERANGE);
     refused(block, ((uint64_t)1 << 20) + (16 << 20), -SPILLWAY_ERANGE);
     refused(block, UINT64_MAX, -SPILLWAY_ERANGE);
-    if (!is_small) {
+    if (!is_small) { /* too long for the driver to share */
         struct sw_buffer *large = buffer_new(SW_BUFFER_CUDA_POOL, SW_MEM_POOL_MAX_BYTES + 1, NULL);
-        refused(large->data, 4096, -SPILLWAY_EMEMKIND);
+        staged_round_trip(large->data, content, other, bytes);
         sw_buffer_free(large);
     }
     CUDA(cudaFree(managed));
     CUDA(cudaFreeHost(pinned));
     CUDA(cudaFree(pooled));
     CUDA(cudaFree(block));
+    close_another(first);
+    free(content);
+    free(other);
+}
+END_TEST
+
+/* As stream_order, with memory that is copied. */
+START_TEST(stream_order_of_copied_memory) {
+    enum { BYTES = 3000001 };
+    uint8_t *content = content_new(BYTES, 78), *other = content_new(BYTES, 79);
+    struct sw_buffer *source = buffer_new(SW_BUFFER_CUDA_MALLOC, BYTES, content);
+    struct spillway *first = open_another();
+    void *pooled, *pinned;
+    cudaStream_t stream;
+    CUDA(cudaMallocAsync(&pooled, BYTES, NULL));
+    CUDA(cudaHostAlloc(&pinned, BYTES, cudaHostAllocDefault));
+    CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    void *const all[] = {pooled, pinned};
+    for (int i = 0; i < 2; i++) {
+        struct sw_buffer buffer = {SW_BUFFER_KIND_NR, all[i], BYTES};
+        set_bytes(all[i], other, BYTES);
+        CUDA(cudaLaunchHostFunc(stream, sleep_on_stream, NULL));
+        CUDA(cudaMemcpyAsync(all[i], source->data, BYTES, cudaMemcpyDefault, stream));
+        const struct spillway_region region = spill(&buffer, stream);
+        set_bytes(all[i], other, BYTES);
+        restore(region, &buffer, 0);
+        ck_bytes(all[i], content, BYTES);
+    }
+    CUDA(cudaStreamDestroy(stream));
+    CUDA(cudaFree(pooled));
+    CUDA(cudaFreeHost(pinned));
+    close_another(first);
+    sw_buffer_free(source);
+    free(content);
+    free(other);
 }
 END_TEST
 
@@ -454,6 +557,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, stream_order);
     tcase_add_test(cases, many_operations_on_several_streams);
     tcase_add_test(cases, memory_that_cannot_be_shared);
+    tcase_add_test(cases, stream_order_of_copied_memory);
     tcase_add_test(cases, wrong_handles);
     tcase_add_test(cases, nothing_left_behind);
     Suite *suite = suite_create("gpu roundtrip");
