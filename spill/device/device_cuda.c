@@ -144,7 +144,7 @@ static void close_event(void *arg, void *event) {
 static int cuda_wait_event(struct sw_device *device, unsigned s, uint64_t session,
                            const uint8_t handle[SW_MEM_HANDLE_BYTES], struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
-    void *event;
+    void *event = NULL;
     int rc = enter(d, err);
     if (rc == 0)
         rc = sw_event_cache_get(&d->events, session, handle, &event, err);

@@ -144,8 +144,11 @@ static uint64_t session_seen(struct sw_fixture *f, struct sw_owner *owner, const
 START_TEST(test_no_session_has_the_number_of_another) {
     struct sw_fixture f;
     struct sw_owner *second, *third;
+    struct sw_test_op op;
     sw_fixture_open(&f, NULL);
     struct sw_memory memory = sw_memory_new(5000);
+    /* The worker's thread has looked at the device, and will not before its next job: now its steps can be changed. */
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, memory.bytes, &op), 0);
     struct sw_device_ops ops = *f.device->ops;
     const struct sw_device_ops *real = f.device->ops;
     ops.wait_event = see_event;
