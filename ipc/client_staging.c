@@ -182,14 +182,14 @@ static int arena_new(struct spillway *c, int gpu, const void *near, struct sw_ar
     arena->gpu = gpu;
     arena->fd = -1;
     arena->mem = sw_client_new_mem(c);
-    int rc = gpu == HOST ? make_host(arena, &e, err) : make_gpu(c, arena, near, &e, err);
-    if (!rc && !(t = sw_client_open_memory(c, arena->mem, &e, err)))
-        rc = -SW_ENOMEM;
+    const int rc = gpu == HOST ? make_host(arena, &e, err) : make_gpu(c, arena, near, &e, err);
+    if (!rc)
+        t = sw_client_open_memory(c, arena->mem, &e, err);
     arena->range = (struct sw_export){.kind = e.kind, .offset = e.offset};
     sw_export_fini(&e);
-    if (rc < 0) {
+    if (!t) {
         arena_free(arena);
-        return rc;
+        return rc < 0 ? rc : -SW_ENOMEM;
     }
     t->on_done = arena_opened;
     t->owner = arena;
@@ -687,7 +687,7 @@ static int go_through_arena(struct spillway *c, struct sw_staged *op, struct CUs
     op->event = e.event;
     if (!rc)
         rc = find_arena(c, gpu, op->data, &op->arena, err);
-    if (!rc)
+    if (op->arena)
         op->arena->n_users++;
     return rc;
 }
@@ -720,36 +720,43 @@ static void unprepare(struct spillway *c, struct sw_staged *op) {
     staged_free(op);
 }
 
+/* A transfer with its ticket, on no list yet. errors (NULL): -SW_ENOMEM. */
+static struct sw_staged *staged_new(struct spillway *c, const struct sw_staging_request *r, struct sw_err *err) {
+    struct spillway_ticket *t = sw_ticket_new(c, r->operation, err);
+    struct sw_staged *op = t ? sw_alloc(sizeof *op) : NULL;
+    if (!op) {
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a transfer in pieces");
+        sw_free(t);
+        return NULL;
+    }
+    *op = (struct sw_staged){.ticket = t, .data = r->data, .bytes = r->bytes, .keep = r->keep};
+    t->bytes = r->bytes;
+    t->staged = op;
+    return op;
+}
+
 int sw_staging_start(struct spillway *c, const struct sw_staging_request *request, struct spillway_ticket **ret,
                      struct spillway_error *error) {
     struct sw_err err = {0};
-    struct spillway_ticket *t = NULL;
-    int rc = c->staging ? 0 : staging_new(c, &err);
-    if (!rc && c->staging->n_running >= c->max_in_flight)
-        rc = sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_REQUEST, "%u operations are in flight, the daemon allows no more",
-                        c->staging->n_running);
-    if (!rc && !(t = sw_ticket_new(c, request->operation, &err)))
-        rc = -SW_ENOMEM;
-    struct sw_staged *op = rc ? NULL : sw_alloc(sizeof *op);
-    if (!rc && !op)
-        rc = sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a transfer in pieces");
-    if (op) {
-        *op = (struct sw_staged){.ticket = t, .data = request->data, .bytes = request->bytes, .keep = request->keep};
-        rc = prepare(c, op, request, &err);
-    }
-    if (rc < 0) {
-        if (op)
-            unprepare(c, op);
+    if (!c->staging)
+        (void)staging_new(c, &err);
+    if (c->staging && c->staging->n_running >= c->max_in_flight)
+        (void)sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_REQUEST, "%u operations are in flight, the daemon allows no more",
+                         c->staging->n_running);
+    struct sw_staged *op = err.code ? NULL : staged_new(c, request, &err);
+    if (!op || !c->staging)
+        return sw_client_report(error, &err);
+    struct spillway_ticket *t = op->ticket;
+    if (prepare(c, op, request, &err) < 0) {
+        unprepare(c, op);
         sw_free(t);
         return sw_client_report(error, &err);
     }
-    t->bytes = request->bytes;
-    t->staged = op;
     c->staging->n_running++;
     sw_list_append(&c->staging->running, &t->node);
     *ret = t;
     sw_staging_advance(c, 0); /* the caller's thread copies when it waits or dispatches */
-    (void)memset(&err, 0, sizeof err);
+    err.code = 0;             /* what prepare() found on its way is no error */
     return sw_client_report(error, &err);
 }
 

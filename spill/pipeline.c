@@ -426,6 +426,26 @@ static struct sw_job *next_job(struct sw_pipeline *p) {
     return NULL;
 }
 
+/* A short job whose one chunk needs nothing that is still to be found out: the wait for the client's event and the
+ * steps are queued in one go, which saves a round trip to the device. */
+static bool serve_at_once(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
+    struct sw_err err = {0};
+    if (!job->has_event || job->frames->n_chunks != 1 ||
+        !(job->plan_is_cached || (job->kind == SW_JOB_RESTORE && sw_transfer_is_at_hand(job, 0))))
+        return false;
+    job->stage = SW_STAGE_RUNNING;
+    slot->waits_for_client = true;
+    if (p->device->ops->wait_event(p->device, sw_slot_index(p, slot), job->session, job->event, &err)) {
+        sw_slot_take(p, slot, SW_SLOT_DRAINING, job);
+        slot_fail(p, slot, &err);
+    } else if (job->kind == SW_JOB_RESTORE) {
+        restore(p, slot, job);
+    } else {
+        encode(p, slot, job);
+    }
+    return true;
+}
+
 static void serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
     struct sw_err err = {0};
     if (job->stage == SW_STAGE_WAITING) {
@@ -434,6 +454,8 @@ static void serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *jo
             return;
         }
         try_cached_plan(p, job);
+        if (serve_at_once(p, slot, job))
+            return;
         if (job->has_event || (sw_job_encodes(job->kind) && job->bytes > 0 && !job->plan_is_cached)) {
             prepare(p, slot, job);
             return;
