@@ -447,6 +447,7 @@ START_TEST(stream_order_of_copied_memory) {
     uint8_t *content = content_new(BYTES, 78), *other = content_new(BYTES, 79);
     struct sw_buffer *source = buffer_new(SW_BUFFER_CUDA_MALLOC, BYTES, content);
     struct spillway *first = open_another();
+    long sleep_ns = 200000000;
     void *pooled, *pinned;
     cudaStream_t stream;
     CUDA(cudaMallocAsync(&pooled, BYTES, NULL));
@@ -456,7 +457,7 @@ START_TEST(stream_order_of_copied_memory) {
     for (int i = 0; i < 2; i++) {
         struct sw_buffer buffer = {SW_BUFFER_KIND_NR, all[i], BYTES};
         set_bytes(all[i], other, BYTES);
-        CUDA(cudaLaunchHostFunc(stream, sleep_on_stream, NULL));
+        CUDA(cudaLaunchHostFunc(stream, sleep_on_stream, &sleep_ns));
         CUDA(cudaMemcpyAsync(all[i], source->data, BYTES, cudaMemcpyDefault, stream));
         const struct spillway_region region = spill(&buffer, stream);
         set_bytes(all[i], other, BYTES);
