@@ -216,7 +216,6 @@ static void free_failed_arenas(struct spillway *c) {
     for (struct sw_list *n = arenas->next, *next; n != arenas; n = next) {
         struct sw_arena *arena = SW_CONTAINER_OF(n, struct sw_arena, node);
         next = n->next;
-        arena->wanted = false;
         if (!arena->error.code || arena->n_users)
             continue;
         sw_client_close_memory(c, arena->mem);
@@ -581,11 +580,13 @@ void sw_staging_advance(struct spillway *c, unsigned copies) {
     struct round round = {.copies = copies};
     if (!s)
         return;
-    free_failed_arenas(c);
+    for (struct sw_list *n = s->arenas.next; n != &s->arenas; n = n->next)
+        SW_CONTAINER_OF(n, struct sw_arena, node)->wanted = false;
     for (struct sw_list *n = s->running.next, *next; n != &s->running; n = next) {
         next = n->next;
         advance(c, staged_of(n), &round);
     }
+    free_failed_arenas(c);
     wake_after(s, round.wake_ns);
 }
 

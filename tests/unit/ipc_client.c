@@ -5,6 +5,7 @@
 #include "ipc/memory.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
+#include "ipc/staging.h"
 #include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
 #include <check.h>
@@ -848,6 +849,116 @@ START_TEST(a_heap_that_fails_registers_nothing) {
 }
 END_TEST
 
+/* ---- transfers in pieces ----------------------------------------------------------------------------------------- */
+
+enum { STAGED_BYTES = (int)SW_PIECE_BYTES + 1000 };
+
+static uint32_t take_part(int socket, unsigned type, uint32_t mem, uint64_t offset, uint64_t bytes) {
+    struct sw_msg msg;
+    expect(socket, &msg, type);
+    if (type == SW_MSG_SPILL)
+        SW_ASSERT(msg.u.spill.mem == mem && msg.u.spill.offset == offset && msg.u.spill.bytes == bytes);
+    else
+        SW_ASSERT(msg.u.restore.mem == mem && msg.u.restore.offset == offset && msg.u.restore.bytes == bytes &&
+                  msg.u.restore.flags == SW_REQ_KEEP);
+    return msg.header.seq;
+}
+
+/* Both pieces of STAGED_BYTES, side by side in the arena; returns the seq of the first, the other's is the next. */
+static uint32_t take_parts(int socket, unsigned type, uint32_t mem) {
+    const uint32_t seq = take_part(socket, type, mem, 0, SW_PIECE_BYTES);
+    SW_ASSERT(take_part(socket, type, mem, SW_PIECE_BYTES, 1000) == seq + 1);
+    return seq;
+}
+
+static void put_parts(int socket, uint32_t seq) {
+    put_result(socket, seq + 1, 2, 1000);
+    put_result(socket, seq, 1, SW_PIECE_BYTES);
+}
+
+static void serve_failures_half_way(int socket) {
+    greet(socket);
+    const uint32_t mem = register_it(socket);
+    struct sw_msg status;
+    uint32_t seq = take_parts(socket, SW_MSG_SPILL, mem);
+    put_result(socket, seq, 7, SW_PIECE_BYTES);
+    put_error(socket, seq + 1, "ENOSPACE", SW_SCOPE_REQUEST, "tier is full");
+    expect_drop(socket, 7);
+    put_parts(socket, take_parts(socket, SW_MSG_SPILL, mem));
+    seq = take_parts(socket, SW_MSG_RESTORE, mem);
+    put_error(socket, seq, "EBUSY", SW_SCOPE_REQUEST, "try later");
+    put_result(socket, seq + 1, 2, 1000);
+    put_parts(socket, take_parts(socket, SW_MSG_RESTORE, mem));
+    expect_drop(socket, 1);
+    expect_drop(socket, 2);
+    expect(socket, &status, SW_MSG_STATUS);
+    put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    expect_end(socket);
+}
+
+static struct spillway_ticket *spill_staged(void *heap) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_spill(connection, heap, STAGED_BYTES, NULL, &ticket, &error), 0);
+    return ticket;
+}
+
+static struct spillway_ticket *restore_staged(struct spillway_region region, void *heap) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_restore(connection, region, heap, STAGED_BYTES, NULL, 0, &ticket, &error), 0);
+    return ticket;
+}
+
+START_TEST(pieces_fail_and_succeed_as_one) {
+    struct spillway_result result;
+    struct spillway_status status;
+    void *heap = calloc(1, STAGED_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    open_to(serve_failures_half_way);
+    ck_error(spillway_wait(spill_staged(heap), -1, &result, &error), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST,
+             "tier is full");
+    ck_assert_int_eq(spillway_wait(spill_staged(heap), -1, &result, &error), 0);
+    ck_assert_uint_eq(result.raw_bytes, STAGED_BYTES);
+    ck_assert_uint_eq(result.stored_bytes, 10);
+    ck_assert_uint_eq(result.service_us, 14);
+    ck_error(spillway_wait(restore_staged(result.region, heap), -1, NULL, &error), SPILLWAY_EBUSY,
+             SPILLWAY_SCOPE_REQUEST, "try later");
+    ck_assert_int_eq(spillway_wait(restore_staged(result.region, heap), -1, NULL, &error), 0);
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0); /* takes in what else is answered */
+    close_all();
+    free(heap);
+}
+END_TEST
+
+static void refuse_the_arena(int socket) {
+    uint32_t mem;
+    greet(socket);
+    const uint32_t seq = take_registration(socket, &mem);
+    put_ok(socket, seq);
+    put_error(socket, seq + 1, "EIMPORT", SW_SCOPE_REQUEST, "cannot be opened");
+    expect_mem_close(socket, mem);
+    mem = register_it(socket); /* tried anew */
+    put_parts(socket, take_parts(socket, SW_MSG_SPILL, mem));
+    const uint32_t lie = take_parts(socket, SW_MSG_RESTORE, mem);
+    put_result(socket, lie, 1, SW_PIECE_BYTES);
+    put_result(socket, lie + 1, 2, 999);
+    expect_end(socket);
+}
+
+START_TEST(an_arena_may_be_refused) {
+    struct spillway_result result;
+    void *heap = calloc(1, STAGED_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    open_to(refuse_the_arena);
+    ck_error(spillway_wait(spill_staged(heap), -1, NULL, &error), SPILLWAY_EIMPORT, SPILLWAY_SCOPE_REQUEST,
+             "cannot be opened");
+    ck_assert_int_eq(spillway_wait(spill_staged(heap), -1, &result, &error), 0);
+    ck_error(spillway_wait(restore_staged(result.region, heap), -1, NULL, &error), SPILLWAY_EPROTO,
+             SPILLWAY_SCOPE_REGION, "another length");
+    close_all();
+    free(heap);
+}
+END_TEST
+
 /* ---- a daemon that is none --------------------------------------------------------------------------------------- */
 
 static void put_bytes(int socket, const void *bytes, size_t n, const int *fds, unsigned n_fds) {
@@ -915,10 +1026,14 @@ static void lie_about_the_length(int socket, uint32_t seq) {
     put_result(socket, seq + 2, 1, BYTES + 1);
 }
 
+static void name_a_region_of_ours(int socket, uint32_t seq) {
+    put_result(socket, seq + 2, SW_COMPOSITE_SLOT, BYTES);
+}
+
 static void (*const lies[])(int socket, uint32_t seq) = {
-    say_noise,    say_one_byte,         say_too_much,    say_too_little,        say_it_with_a_descriptor,
-    say_it_twice, answer_nobody,        answer_the_dead, answer_something_else, answer_early,
-    ask_back,     lie_about_the_length,
+    say_noise,    say_one_byte,         say_too_much,          say_too_little,        say_it_with_a_descriptor,
+    say_it_twice, answer_nobody,        answer_the_dead,       answer_something_else, answer_early,
+    ask_back,     lie_about_the_length, name_a_region_of_ours,
 };
 static void (*lie)(int socket, uint32_t seq);
 
@@ -985,6 +1100,8 @@ int main(void) {
     tcase_add_test(tcase, registered_ranges_are_kept_apart);
     tcase_add_test(tcase, registering_tells_what_is_wrong_with_the_memory);
     tcase_add_test(tcase, a_heap_that_fails_registers_nothing);
+    tcase_add_test(tcase, pieces_fail_and_succeed_as_one);
+    tcase_add_test(tcase, an_arena_may_be_refused);
     tcase_add_loop_test(tcase, garbage_ends_the_connection, 0, (int)(sizeof lies / sizeof lies[0]));
     tcase_add_test(tcase, arguments_are_checked);
     suite_add_tcase(suite, tcase);
