@@ -205,7 +205,7 @@ static int start_staged(struct spillway *c, const struct sw_msg *operation, uint
                         struct spillway_error *error) {
     struct sw_staging_request request = {.operation = operation->header.type,
                                          .keep = flags & SW_REQ_KEEP,
-                                         .data = (uint8_t *)(uintptr_t)data, /* written to by restores only */
+                                         .data = (uint8_t *)data, /* written to by restores only */
                                          .bytes = bytes,
                                          .stream = stream};
     if (request.operation == SW_MSG_RESTORE)

@@ -52,17 +52,17 @@ int sw_composite_enter(struct spillway *c, struct sw_composite *composite, struc
     return 0;
 }
 
-int sw_composite_find(const struct spillway *c, struct spillway_region id, struct sw_composite **ret,
-                      struct sw_err *err) {
+struct sw_composite *sw_composite_find(const struct spillway *c, struct spillway_region id, struct sw_err *err) {
     const uint32_t slot = id.slot & ~SW_COMPOSITE_SLOT;
-    if (slot >= c->composites.n || !id.generation)
-        return sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "no region %u:%u", id.slot, id.generation);
+    if (slot >= c->composites.n || !id.generation) {
+        (void)sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "no region %u:%u", id.slot, id.generation);
+        return NULL;
+    }
     const struct sw_composite_slot *s = &c->composites.slots[slot];
-    if (!s->composite || s->generation != id.generation)
-        return sw_err_set(err, -SW_ESTALE, SW_SCOPE_REQUEST, "region %u:%u does not exist any more", id.slot,
-                          id.generation);
-    *ret = s->composite;
-    return 0;
+    if (s->composite && s->generation == id.generation)
+        return s->composite;
+    (void)sw_err_set(err, -SW_ESTALE, SW_SCOPE_REQUEST, "region %u:%u does not exist any more", id.slot, id.generation);
+    return NULL;
 }
 
 static void forget(struct spillway *c, struct sw_composite *composite) {
@@ -106,12 +106,12 @@ static struct spillway_ticket *ask_part(struct spillway *c, struct sw_msg *msg, 
 }
 
 int sw_composite_drop(struct spillway *c, struct spillway_region id, struct spillway_error *error) {
-    struct sw_composite *composite = NULL;
     struct sw_err err = {0};
-    int rc = sw_composite_find(c, id, &composite, &err);
-    if (!rc && composite->busy)
-        rc = sw_err_set(&err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is being restored", id.slot, id.generation);
-    if (rc < 0)
+    struct sw_composite *composite = sw_composite_find(c, id, &err);
+    int rc = 0;
+    if (composite && composite->busy)
+        (void)sw_err_set(&err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is being restored", id.slot, id.generation);
+    if (!composite || composite->busy)
         return sw_client_report(error, &err);
     /* The first is waited for, so that a daemon that is gone is told of; the others go the same way, in order. */
     composite->busy = true; /* no restore may begin meanwhile */
@@ -144,11 +144,11 @@ static void combine(struct spillway_region_info *ret, const struct spillway_regi
 int sw_composite_query(struct spillway *c, struct spillway_region id, struct spillway_region_info *ret,
                        struct spillway_error *error) {
     struct spillway_region_info info = {0};
-    struct sw_composite *composite = NULL;
     struct sw_err err = {0};
     for (uint32_t i = 0;; i++) { /* found anew each time: while it is asked about, a restore may use it up */
-        int rc = sw_composite_find(c, id, &composite, &err);
-        if (rc < 0)
+        const struct sw_composite *composite = sw_composite_find(c, id, &err);
+        int rc = 0;
+        if (!composite)
             return sw_client_report(error, &err);
         if (i == composite->n_parts)
             break;

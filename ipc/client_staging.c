@@ -613,16 +613,15 @@ static int composite_to_spill(struct spillway *c, struct sw_staged *op, struct s
 
 /* What is wrong with a region is told by the ticket, as the daemon would. */
 static void composite_to_restore(struct spillway *c, struct sw_staged *op, struct spillway_region id) {
-    struct sw_composite *composite = NULL;
     struct sw_err err = {0};
-    int rc = sw_composite_find(c, id, &composite, &err);
-    if (!rc && composite->busy)
-        rc = sw_err_set(&err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is in use by another operation", id.slot,
-                        id.generation);
-    if (!rc && composite->raw_bytes > op->bytes)
-        rc = sw_err_set(&err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "region has %llu bytes, the buffer %llu",
-                        (unsigned long long)composite->raw_bytes, (unsigned long long)op->bytes);
-    if (rc < 0) {
+    struct sw_composite *composite = sw_composite_find(c, id, &err);
+    if (composite && composite->busy)
+        (void)sw_err_set(&err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is in use by another operation", id.slot,
+                         id.generation);
+    else if (composite && composite->raw_bytes > op->bytes)
+        (void)sw_err_set(&err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "region has %llu bytes, the buffer %llu",
+                         (unsigned long long)composite->raw_bytes, (unsigned long long)op->bytes);
+    if (!composite || err.code) {
         note_err(op, &err);
         return;
     }

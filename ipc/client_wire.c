@@ -96,12 +96,12 @@ static void close_unused_memory(const struct spillway_ticket *t) {
 static void drop_unseen_region(const struct spillway_ticket *t) {
     const struct spillway_region region = t->u.transfer.region;
     struct sw_msg msg = {.header.type = SW_MSG_DROP, .u.drop = {.slot = region.slot, .gen = region.generation}};
-    struct sw_composite *composite = NULL;
     if (t->operation != SW_MSG_SPILL || t->error.code || t->delivered || t->connection->lost.code)
         return;
+    struct sw_composite *composite = NULL;
     if (!sw_region_is_composite(region))
         sw_client_submit_unattended(t->connection, &msg);
-    else if (sw_composite_find(t->connection, region, &composite, NULL) == 0)
+    else if ((composite = sw_composite_find(t->connection, region, NULL)))
         sw_composite_discard(t->connection, composite);
 }
 

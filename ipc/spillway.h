@@ -2,7 +2,8 @@
  *
  * What a client must not do
  *   - write to, or free, memory between spillway_spill*() and the completion of its ticket: the daemon reads it;
- *   - read from, write to, or free memory between spillway_restore*() and the completion of its ticket;
+ *   - read from, write to, or free memory between spillway_restore*() and the completion of its ticket, or, if that
+ *     was freed before, the end of the connection;
  *   - free, unmap or remap registered memory before spillway_unregister() has returned: the daemon keeps it open, and
  *     would go on with what it was;
  *   - use a connection from two threads at once without its own lock (different connections are independent);
@@ -13,9 +14,20 @@
  * Life of a region: spill -> ticket completes -> the client frees or reuses its memory -> restore into memory of at
  * least the same length -> ticket completes -> the same bytes are there, and the id is used up (unless kept).
  *
+ * Memory that the daemon cannot open (the default pool of cudaMallocAsync, VMM memory without exportable handles,
+ * managed memory; of the host's all but memfds: malloc, mmap, page-locked memory) is copied. The library has a staging
+ * arena of 64 MiB for the host's memory and one on each GPU, made when it is first needed and kept until the connection
+ * ends; data goes through it in pieces of 16 MiB, several at a time. The calls and promises are the same, but:
+ *   - pieces are moved on by spillway_wait(), spillway_dispatch() and whatever else takes replies in; the host's memory
+ *     is copied in there, by the calling thread, a piece at a time. spillway_fd() tells when there is something to do;
+ *   - the pieces count as operations of their own against the daemon's limits, of which ELIMIT tells;
+ *   - a GPU without room for the arena: ENOMEM. Who fills a GPU to the last byte spills something of the kind early;
+ *   - a region spilled from memory that can be shared goes into memory that cannot only if it fits the arena: EMEMKIND;
+ *   - spillway_pack(), spillway_unpack() and spillway_register() refuse it with EMEMKIND.
+ *
  * Units are bytes. Functions return 0 or a negative SPILLWAY_E... code; the last argument, if not NULL, says what
  * failed and what is unusable now. The header is plain C and needs no CUDA header; the library finds the CUDA driver at
- * run time and works without one for memfd memory. */
+ * run time and works without one for memory of the host. */
 #ifndef SPILLWAY_H
 #define SPILLWAY_H
 
@@ -66,17 +78,18 @@ struct spillway_region {
  * owns: the caller, until spillway_close(). errors: EINVAL (path too long), ECONN, EACCES, EVERSION, ELIMIT, ENOMEM. */
 int spillway_open(struct spillway **ret, const char *socket_path, struct spillway_error *error);
 /* Ends the session: running operations are canceled, regions dropped, tickets freed. Does not wait for the daemon: wait
- * for the tickets of running operations first if their memory is to be used again. NULL is a no-op. */
+ * for the tickets of running operations first if their memory is to be used again (memory that is copied is not touched
+ * any more). NULL is a no-op. */
 void spillway_close(struct spillway *connection);
 
 /* Starts a spill of data[0..bytes) and returns at once. The kind of memory is found from the pointer: cudaMalloc (also
  * the middle of a block), VMM allocations with exportable handles, cudaMallocAsync from a pool made with POSIX
- * descriptor export, or a memfd mapped MAP_SHARED in this process (sealed against shrinking by the library). stream:
- * work queued on it before this call is waited for on the GPU, without blocking the caller; NULL: the default stream
- * for GPU memory; ignored for memfd. *ret_ticket: owned by the caller until spillway_ticket_free(). When it completes
- * with success the memory is no longer mapped by the daemon, unless it is registered, and may be freed; with an error
- * it is untouched. errors: EINVAL (NULL), EMEMKIND, EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket also
- * ENOSPACE, EIMPORT. */
+ * descriptor export, or a memfd mapped MAP_SHARED in this process (sealed against shrinking by the library); any other
+ * is copied, see above. stream: work queued on it before this call is waited for without blocking the caller; NULL:
+ * the default stream; ignored for memory of the host that is not page-locked. *ret_ticket: owned by the caller until
+ * spillway_ticket_free(). When it completes with success the memory is no longer mapped by the daemon, unless it is
+ * registered, and may be freed; with an error it is untouched. errors: EINVAL (NULL), EMEMKIND (no accessible memory),
+ * EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket also ENOSPACE, EIMPORT. */
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
@@ -120,8 +133,8 @@ int spillway_unregister(struct spillway *connection, void *data, struct spillway
 struct spillway_result {
     struct spillway_region region;
     uint64_t raw_bytes, stored_bytes; /* packed: stored_bytes at the front of the data are in use */
-    uint64_t service_us;              /* from the daemon's receipt to its reply */
-    char codec[16];                   /* "v5t", "raw" */
+    uint64_t service_us;              /* from the daemon's receipt to its reply; the sum over pieces */
+    char codec[16];                   /* "v5t", "raw"; "mixed": not that of all pieces */
     char tier[16];                    /* "host", "nvme", "device" (packed) */
 };
 
@@ -129,7 +142,8 @@ struct spillway_result {
  * Returns 0 (success, *ret filled), -SPILLWAY_EAGAIN (not yet), or the operation's error. May be called again. */
 int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillway_result *ret,
                   struct spillway_error *error);
-/* Forgets a ticket; an operation that still runs goes on, a region it makes is dropped. NULL is a no-op. */
+/* Forgets a ticket; an operation that still runs goes on, a region it makes is dropped (a spill of memory that is
+ * copied stops). NULL is a no-op. */
 void spillway_ticket_free(struct spillway_ticket *ticket);
 
 /* For event loops: a descriptor that becomes readable when spillway_dispatch() has something to do (owned by the

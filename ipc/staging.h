@@ -63,9 +63,8 @@ static inline bool sw_region_is_composite(struct spillway_region region) {
 int sw_composite_new(struct sw_composite **ret, uint64_t raw_bytes, uint32_t n_parts, struct sw_err *err);
 /* Gives it an id; the connection owns it from then on. errors: -SW_ENOMEM, -SW_ELIMIT. */
 int sw_composite_enter(struct spillway *c, struct sw_composite *composite, struct sw_err *err);
-/* errors: -SW_ENOENT, -SW_ESTALE. */
-int sw_composite_find(const struct spillway *c, struct spillway_region id, struct sw_composite **ret,
-                      struct sw_err *err);
+/* errors (NULL): -SW_ENOENT, -SW_ESTALE. */
+struct sw_composite *sw_composite_find(const struct spillway *c, struct spillway_region id, struct sw_err *err);
 /* Drops the parts in the daemon, without waiting, and frees the composite; its id, if it has one, is used up. */
 void sw_composite_discard(struct spillway *c, struct sw_composite *composite);
 /* spillway_drop() and spillway_query() of a composite. */
