@@ -13,7 +13,7 @@ struct sw_service {
     uv_loop_t *loop;
     const struct sw_config *config;
     struct sw_engine *engine;
-    struct sw_tier *tier, *nvme; /* nvme: NULL if there is none */
+    struct sw_tier *tier, *nvme;               /* nvme: NULL if there is none */
     struct sw_device *devices[SW_MAX_DEVICES]; /* GPUs first, the host last */
     unsigned n_devices, n_gpus;
     struct sw_fd_budget fds;

@@ -23,7 +23,7 @@ extern const struct sw_fixture_config sw_fixture_defaults;
 
 struct sw_fixture {
     uv_loop_t loop;
-    struct sw_device *device; /* a faulty one */
+    struct sw_device *device;    /* a faulty one */
     struct sw_tier *tier, *nvme; /* nvme: in a folder of its own, gone with the fixture; or NULL */
     char folder[64];
     struct sw_engine *engine;
