@@ -142,7 +142,7 @@ END_TEST
 /* Restores, drops and the end of the session at any moment of a move. */
 START_TEST(test_a_region_that_is_being_moved_can_be_had) {
     open_fixture(32 << 20, 40, 10, false);
-    for (int round = 0; round < 30; round++) {
+    for (int round = 0; round < 12; round++) {
         for (int i = 0; i < 4; i++)
             ck_assert_int_eq(spill(i), 0);
         for (int turn = 0; turn < round % 7; turn++)
@@ -234,7 +234,7 @@ END_TEST
 
 START_TEST(test_sessions_that_end_in_the_middle) {
     open_fixture(32 << 20, 60, 20, false);
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < 20; round++) {
         struct sw_owner *owner;
         struct sw_test_op ops[8] = {0};
         ck_assert_int_eq(sw_owner_open(f.engine, &owner, NULL), 0);
