@@ -11,9 +11,9 @@
 static void log_outcome(const struct sw_session *session, const char *event, const struct sw_outcome *outcome) {
     sw_log(SW_LOG_INFO, event,
            "session=%" PRIu32 " region=%" PRIu32 ":%" PRIu32 " bytes=%" PRIu64 " stored=%" PRIu64 " us=%" PRIu64
-           " queued_us=%" PRIu64 " codec=%s tier=%s",
+           " queued_us=%" PRIu64 " codec=%s tier=%s reason=\"%s\"",
            session->id, outcome->region.slot, outcome->region.gen, outcome->raw_bytes, outcome->stored_bytes,
-           outcome->total_us, outcome->queued_us, sw_codec_name(outcome->codec), outcome->tier);
+           outcome->total_us, outcome->queued_us, sw_codec_name(outcome->codec), outcome->tier, outcome->reason);
 }
 
 static void on_outcome(const struct sw_outcome *outcome, void *arg) {
@@ -31,6 +31,7 @@ static void on_outcome(const struct sw_outcome *outcome, void *arg) {
         result->service_us = outcome->total_us;
         sw_msg_set_text(result->codec, sizeof result->codec, sw_codec_name(outcome->codec));
         sw_msg_set_text(result->tier, sizeof result->tier, outcome->tier);
+        sw_msg_set_text(result->reason, sizeof result->reason, outcome->reason);
     }
     sw_session_keep(promise, &msg, &outcome->err);
     if (outcome->err.code != 0 && sw_engine_device_lost(service->engine))

@@ -307,6 +307,7 @@ static void add_result(struct sw_staged *op, const struct spillway_result *part)
     else if (strcmp(sum->codec, part->codec) != 0)
         memcpy(sum->codec, "mixed", sizeof "mixed");
     memcpy(sum->tier, part->tier, sizeof sum->tier);
+    memcpy(sum->reason, part->reason, sizeof sum->reason);
 }
 
 static void part_failed(struct sw_staged *op, const struct spillway_ticket *t) {

@@ -222,6 +222,7 @@ static bool take_result(struct spillway_ticket *t, const struct sw_msg_result *m
                                   .service_us = m->service_us};
     COPY_TEXT(r->codec, m->codec);
     COPY_TEXT(r->tier, m->tier);
+    COPY_TEXT(r->reason, m->reason);
     if (sw_region_is_composite(r->region)) /* none of the daemon's */
         return false;
     return t->operation == SW_MSG_SPILL ? m->raw_bytes == t->bytes : m->raw_bytes <= t->bytes;

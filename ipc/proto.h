@@ -62,7 +62,7 @@ struct sw_msg_header {
 #define SW_FIELDS_STATUS(U32, U64, BYTES, U64S)     U32(reserved)
 #define SW_FIELDS_OK(U32, U64, BYTES, U64S)         U32(reserved)
 #define SW_FIELDS_RESULT(U32, U64, BYTES, U64S)     U32(slot) U32(gen) U64(raw_bytes) U64(stored_bytes) U64(service_us) \
-                                                    BYTES(codec, 16) BYTES(tier, 16)
+                                                    BYTES(codec, 16) BYTES(tier, 16) BYTES(reason, 32)
 #define SW_FIELDS_REGION(U32, U64, BYTES, U64S)     U64(raw_bytes) U64(stored_bytes) BYTES(state, 16) BYTES(codec, 16) \
                                                     BYTES(tier, 16)
 #define SW_FIELDS_STATUS_OK(U32, U64, BYTES, U64S)  BYTES(version, 32) BYTES(device, 64) U32(n_gpus) U32(sessions) \

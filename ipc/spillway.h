@@ -136,6 +136,7 @@ struct spillway_result {
     uint64_t service_us;              /* from the daemon's receipt to its reply; the sum over pieces */
     char codec[16];                   /* "v5t", "raw"; "mixed": not that of all pieces */
     char tier[16];                    /* "host", "nvme", "device" (packed) */
+    char reason[32];                  /* why it was spilled compressed, or was not: "pays", "does not shrink", ... */
 };
 
 /* Waits for one ticket (others complete meanwhile). timeout_ms -1: no limit; 0: only looks.

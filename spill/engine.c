@@ -40,8 +40,10 @@ static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
     region->stored_bytes = job->stored_bytes;
     region->codec =
         job->codec_raw_bytes[SW_CODEC_V5T] > job->codec_raw_bytes[SW_CODEC_RAW] ? SW_CODEC_V5T : SW_CODEC_RAW;
+    region->reason = job->reason;
     sw_region_move(region, SW_REGION_OUT);
     engine->counters.spills++;
+    engine->counters.reasons[job->reason]++;
     engine->counters.packs += job->kind == SW_JOB_PACK;
     engine->counters.spilled_raw_bytes += region->raw_bytes;
     engine->counters.spilled_stored_bytes += region->stored_bytes;
@@ -83,6 +85,7 @@ static void fill_outcome(const struct sw_op *op, struct sw_outcome *ret) {
     ret->raw_bytes = region->raw_bytes;
     ret->stored_bytes = region->stored_bytes;
     ret->codec = region->codec;
+    ret->reason = sw_cost_reason_text(region->reason);
     ret->tier = in_place(op) ? "device" : op->tier ? op->tier->name : op->owner->engine->config.tier->name;
     ret->total_us = now_us - op->submitted_us;
     ret->queued_us = (op->job.started_us ? op->job.started_us : now_us) - op->submitted_us;

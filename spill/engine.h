@@ -13,6 +13,7 @@
 #define SW_SPILL_ENGINE_H
 
 #include "base/err.h"
+#include "spill/cost.h"
 #include "spill/device/device.h"
 #include "spill/tier/tier.h"
 #include <stdbool.h>
@@ -86,6 +87,7 @@ struct sw_outcome {
     struct sw_region_id region;
     uint64_t raw_bytes, stored_bytes;
     enum sw_codec_id codec; /* of most of the region's bytes */
+    const char *reason;     /* why it was compressed, or was not, when it was spilled: sw_cost_reason_text() */
     const char *tier;       /* "host", "nvme", "device" (packed) */
     uint64_t queued_us, total_us;
 };
@@ -139,8 +141,9 @@ struct sw_engine_stats {
     uint64_t packs; /* of the spills */
     uint64_t moves; /* regions taken from the host tier to the NVMe tier to make room */
     uint64_t spilled_raw_bytes, spilled_stored_bytes, restored_raw_bytes;
-    uint64_t scratch_bytes;          /* device memory taken, all GPUs */
-    struct sw_tier_stats tier, nvme; /* nvme: all 0 where there is none */
+    uint64_t reasons[SW_COST_REASON_NR]; /* spills, by why they were compressed, or were not */
+    uint64_t scratch_bytes;              /* device memory taken, all GPUs */
+    struct sw_tier_stats tier, nvme;     /* nvme: all 0 where there is none */
 };
 void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret);
 

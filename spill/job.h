@@ -7,6 +7,7 @@
 #define SW_SPILL_JOB_H
 
 #include "base/list.h"
+#include "spill/cost.h"
 #include "spill/device/device.h"
 #include "spill/frames.h"
 #include <stdatomic.h>
@@ -55,6 +56,7 @@ struct sw_job {
     /* Results. */
     struct sw_err err; /* code 0: success */
     uint64_t stored_bytes, codec_raw_bytes[SW_CODEC_NR];
+    enum sw_cost_reason reason;     /* why it was compressed, or was not: of the last plan */
     uint64_t started_us;            /* when it was first dealt with, 0: never */
     uint64_t mapped_us, planned_us; /* when the memory was mapped, the first plan made; 0: never */
 
@@ -65,6 +67,7 @@ struct sw_job {
     unsigned plan_number, n_retrained;
     bool resample;
     bool plan_is_cached; /* the plan was made for another region */
+    bool is_retry;       /* the plan is for the next chunk only, raw for those behind it */
     struct sw_plan plan;
     /* Chunks on their way to or from the disk (transfer.h). */
     unsigned n_transfers, n_ahead; /* under way; read ahead, and those that are ready */

@@ -155,6 +155,7 @@ static void try_cached_plan(struct sw_pipeline *p, struct sw_job *job) {
         !sw_plan_cache_use(&p->plans, job->session, &job->plan))
         return;
     job->plan_is_cached = true;
+    sw_job_weigh(p, job);
     job->planned_us = sw_clock_us();
     job_set_phase(p, job, SW_PHASE_ENCODING);
 }
@@ -183,6 +184,7 @@ static void prepared(struct sw_pipeline *p, const struct sw_slot *slot) {
     if (sw_job_encodes(job->kind) && rest > 0 && !job->plan_is_cached) {
         job->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
         sw_plan_cache_put(&p->plans, job->session, &job->plan);
+        sw_job_weigh(p, job);
         job->plan_number++;
         if (job->plan_number == 1 && atomic_load(&job->phase) == SW_PHASE_STAGING) {
             job->planned_us = sw_clock_us();
@@ -198,6 +200,8 @@ static void encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *j
     sw_slot_take(p, slot, SW_SLOT_ENCODING, job);
     slot->chunk = job->n_dealt++;
     slot->plan_number = job->plan_number;
+    if (!slot->waits_for_client)
+        sw_measure_begin(p, slot, SW_STAGE_ENCODE, job->plan.codec, sw_frames_chunk_bytes(job->frames, slot->chunk));
     if (job->plan.codec == SW_CODEC_V5T)
         job->plan.segment_log2 =
             sw_policy_segment_log2(job->frames->n_chunks > 1 ? job->frames->chunk_bytes : job->bytes,
@@ -205,6 +209,9 @@ static void encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *j
     if (p->device->ops->encode(p->device, sw_slot_index(p, slot), &job->plan, job->mem->mapping, offset,
                                sw_frames_chunk_bytes(job->frames, slot->chunk), &err))
         slot_fail(p, slot, &err);
+    if (job->is_retry && job->n_dealt < job->frames->n_chunks)
+        sw_plan_init_raw(&job->plan);
+    job->is_retry = false;
 }
 
 /* A chunk's frame is complete on the device: keeps the books and looks whether the data have drifted. */
@@ -234,6 +241,8 @@ static void note_encoded(struct sw_pipeline *p, const struct sw_slot *slot) {
 static int queue_store(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     uint64_t at = 0;
     int rc = 0;
+    if (slot->state == SW_SLOT_STORING)
+        sw_measure_begin(p, slot, SW_STAGE_LINK_OUT, slot->frame.codec, slot->stored.bytes);
     for (unsigned i = 0; !rc && i < slot->stored.n_extents; i++) {
         const struct sw_extent *extent = &slot->stored.extents[i];
         rc = p->device->ops->store(p->device, sw_slot_index(p, slot), extent->memory, at, extent->bytes, err);
@@ -328,6 +337,8 @@ static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_
     if (!rc && slot->frame.raw_bytes != raw_bytes)
         rc = sw_err_set(err, -SW_EFRAME, SW_SCOPE_REGION, "frame holds %llu bytes, %llu were stored",
                         (unsigned long long)slot->frame.raw_bytes, (unsigned long long)raw_bytes);
+    if (!rc && !slot->waits_for_client)
+        sw_measure_begin(p, slot, SW_STAGE_RESTORE, slot->frame.codec, raw_bytes);
     if (!rc)
         rc = sw_slot_load(p, slot, frame, err);
     if (!rc)
@@ -349,6 +360,7 @@ static void restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
 static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
                        const struct sw_err *err) {
     struct sw_job *job = slot->job;
+    sw_measure_end(p, slot, !rc && slot->state != SW_SLOT_DRAINING);
     if (slot->state == SW_SLOT_PLACING || slot->state == SW_SLOT_FETCHING || slot->state == SW_SLOT_UNPACKING) {
         sw_in_place_ended(p, slot, rc, err);
         return;
@@ -613,6 +625,7 @@ bool sw_pipeline_step(struct sw_pipeline *p) {
             advanced = true;
         }
     }
+    p->woke_us = 0;
     advanced |= recover_jobs(p);
     advanced |= transfer(p);
     advanced |= deal(p);
@@ -632,7 +645,9 @@ bool sw_pipeline_wait(struct sw_pipeline *p) {
     struct sw_slot_result result = {0};
     struct sw_err err = {0};
     int rc = p->device->ops->slot_wait(p->device, sw_slot_index(p, oldest), &result, &err);
+    const uint64_t woke_us = sw_clock_us();
     slot_ended(p, oldest, rc, &result, &err);
+    p->woke_us = woke_us;
     return true;
 }
 

@@ -1,4 +1,5 @@
-/* pipeline_state.h - what pipeline.c and in_place.c share. All of it belongs to the device's worker. Not for others. */
+/* pipeline_state.h - what pipeline.c, pipeline_cost.c, in_place.c and transfer.c share. All of it belongs to the
+ * device's worker. Not for others. */
 #ifndef SW_SPILL_PIPELINE_STATE_H
 #define SW_SPILL_PIPELINE_STATE_H
 
@@ -31,6 +32,10 @@ struct sw_slot {
     bool frame_stays;      /* unpacking: the frame is also in the client's memory, where nothing is written to */
     unsigned plan_number;  /* encoding: of the plan in use */
     uint64_t age;          /* order in which slots became busy */
+    struct sw_slot_measure {
+        struct sw_meter *meter; /* of the stage that the queued steps are; NULL: not measured */
+        uint64_t begun_us, bytes;
+    } measure;
     struct sw_stored stored;
     struct sw_frame_layout frame; /* encoded, or being restored */
 };
@@ -46,6 +51,8 @@ struct sw_pipeline {
     struct sw_list jobs; /* active; the next one to be served first */
     struct sw_err lost;  /* code 0: the device works */
     struct sw_plan_cache plans;
+    struct sw_cost_class costs[SW_COST_CLASSES];
+    uint64_t woke_us; /* since then not every slot has been looked at; 0: all have */
     struct sw_slot slots[];
 };
 
@@ -61,6 +68,19 @@ void sw_slot_give(struct sw_pipeline *p, struct sw_slot *slot);
 /* Room in the tier for the first `bytes` of the slot's frame, and the steps that copy them there, or from there. */
 int sw_slot_store(struct sw_pipeline *p, struct sw_slot *slot, uint64_t bytes, struct sw_err *err);
 int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct sw_stored *stored, struct sw_err *err);
+
+/* ---- pipeline_cost.c ---- */
+
+enum sw_stage_kind { SW_STAGE_ENCODE, SW_STAGE_LINK_OUT, SW_STAGE_RESTORE };
+
+/* Measures the steps that are about to be queued on a slot until it reports, as `bytes` of a stage. codec: of the plan,
+ * or of the frame. */
+void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_stage_kind stage, enum sw_codec_id codec,
+                      uint64_t bytes);
+/* The slot has reported. counts: that the steps have done what was measured. */
+void sw_measure_end(struct sw_pipeline *p, struct sw_slot *slot, bool counts);
+/* A job has got a plan: keeps it, or turns it into one that stores bytes as they are, and notes why. */
+void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job);
 
 /* ---- in_place.c ---- */
 

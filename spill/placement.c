@@ -19,6 +19,17 @@ bool sw_placement_goes_out(struct sw_placement *place, uint64_t bytes) {
     return stats.used_bytes + bytes > place->host_limit_bytes;
 }
 
+enum sw_placement_room sw_placement_room(const struct sw_placement *place, uint64_t bytes) {
+    struct sw_tier_stats stats;
+    place->host->ops->stats(place->host, &stats);
+    if (stats.used_bytes + bytes <= place->host_limit_bytes - place->host_limit_bytes / 8)
+        return SW_ROOM_HOST;
+    if (!place->nvme)
+        return SW_ROOM_NONE;
+    place->nvme->ops->stats(place->nvme, &stats);
+    return stats.used_bytes + bytes <= stats.capacity_bytes ? SW_ROOM_DISK : SW_ROOM_NONE;
+}
+
 static atomic_ullong *counter(struct sw_placement *place, enum sw_tier_io_kind kind) {
     return kind == SW_TIER_WRITE ? &place->out_bytes : &place->in_bytes;
 }

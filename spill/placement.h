@@ -24,6 +24,11 @@ void sw_placement_init(struct sw_placement *ret, struct sw_tier *host, struct sw
  * any. */
 bool sw_placement_goes_out(struct sw_placement *place, uint64_t bytes);
 
+/* Where a region's frames would come to rest. An eighth of the host tier is left out, for those that are judged at the
+ * same moment. thread: any. */
+enum sw_placement_room { SW_ROOM_NONE, SW_ROOM_HOST, SW_ROOM_DISK };
+enum sw_placement_room sw_placement_room(const struct sw_placement *place, uint64_t bytes);
+
 /* Host memory for a frame on its way. -SW_EAGAIN: others on their way have it, try again when one of them has arrived.
  * errors: those of reserve. sw_placement_arrived() gives it back. thread: any. */
 int sw_placement_stage(struct sw_placement *place, enum sw_tier_io_kind kind, uint64_t bytes, struct sw_stored *ret,

@@ -6,6 +6,7 @@
 #define SW_SPILL_REGION_H
 
 #include "base/list.h"
+#include "spill/cost.h"
 #include "spill/engine.h"
 #include "spill/frames.h"
 
@@ -24,6 +25,7 @@ struct sw_region {
     uint64_t used_us;       /* when it was spilled, or restored and kept */
     uint64_t raw_bytes, stored_bytes;
     enum sw_codec_id codec;
+    enum sw_cost_reason reason;
     struct sw_frames *frames; /* owned; NULL until OUT */
     uint32_t next_free;       /* slot */
 };

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/mem_kind.h"
 #include "codec/codec.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,7 +47,8 @@ struct sw_device_info {
     uint64_t chunk_bytes;   /* most raw bytes of one chunk; a multiple of 32 KiB */
     uint64_t scratch_bytes; /* device memory taken at open, everything counted; never grows */
     uint32_t full_segments; /* segments of a frame that keep all of the device busy; 0: any number does */
-    unsigned poll_us;       /* how long to ask for progress again and again before a slot_wait, which wakes up late */
+    bool has_link;    /* frames cross a link to host memory, which compressing relieves; else it saves room only */
+    unsigned poll_us; /* how long to ask for progress again and again before a slot_wait, which wakes up late */
 };
 
 struct sw_device_ops {

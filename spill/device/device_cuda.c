@@ -506,6 +506,7 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
                           "GPU: %u slots (at most %d) of chunks of %llu bytes (a multiple of 32 KiB) exceed %llu bytes",
                           n, MAX_SLOTS, (unsigned long long)chunk, (unsigned long long)config->scratch_bytes);
     info->n_slots = n;
+    info->has_link = true;
     info->poll_us = POLL_US;
     info->full_segments = sw_gpu_full_segments();
     info->chunk_bytes = chunk;

@@ -2,10 +2,13 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/thread.h"
+#include "spill/meter.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #define BLOCK_BYTES ((uint64_t)SW_TIER_IO_ALIGN)
@@ -19,10 +22,12 @@ struct sw_nvme_io {
     struct sw_list inbox; /* sw_tier_io.tier.node */
     bool signaled;        /* the thread was woken and has not looked yet */
     bool stop;
+    atomic_ullong rates[2]; /* of the meters, by kind */
     /* The thread's own. */
     struct sw_list active[2]; /* by kind: transfers of which pieces have not been started */
     unsigned n_transfers;     /* that have not ended */
     struct sw_list idle;      /* pieces */
+    struct sw_meter meters[2];
     enum sw_tier_io_kind turn;
     struct sw_nvme_piece pieces[];
 };
@@ -40,6 +45,8 @@ static void end_transfer(struct sw_nvme_io *e, struct sw_tier_io *io) {
     if (io->kind == SW_TIER_WRITE && !io->err.code)
         (void)e->config.commit(e->config.arg, io, &io->err);
     e->n_transfers--;
+    sw_meter_end(&e->meters[io->kind], sw_clock_us(), io->err.code ? 0 : io->stored->bytes);
+    atomic_store(&e->rates[io->kind], (unsigned long long)sw_meter_rate(&e->meters[io->kind]));
     io->done(io, io->arg); /* may free it */
 }
 
@@ -151,6 +158,7 @@ static bool take_inbox(struct sw_nvme_io *e) {
     while ((node = sw_list_take_first(&fresh))) {
         struct sw_tier_io *io = transfer_of(node);
         e->n_transfers++;
+        sw_meter_begin(&e->meters[io->kind], sw_clock_us());
         if (rc && io->kind == SW_TIER_WRITE) {
             io->err = err;
             end_transfer(e, io);
@@ -206,6 +214,10 @@ void sw_nvme_io_submit(struct sw_nvme_io *e, struct sw_tier_io *io) {
 
 void sw_nvme_io_wake(struct sw_nvme_io *e) {
     tell(e, NULL, false);
+}
+
+uint64_t sw_nvme_io_rate(const struct sw_nvme_io *e, enum sw_tier_io_kind kind) {
+    return atomic_load(&e->rates[kind]);
 }
 
 int sw_nvme_io_open(struct sw_nvme_io **ret, const struct sw_nvme_io_config *config, struct sw_err *err) {

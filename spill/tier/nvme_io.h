@@ -28,6 +28,8 @@ int sw_nvme_io_open(struct sw_nvme_io **ret, const struct sw_nvme_io_config *con
 void sw_nvme_io_submit(struct sw_nvme_io *io, struct sw_tier_io *transfer);
 /* Has `settle` called soon. thread: any. */
 void sw_nvme_io_wake(struct sw_nvme_io *io);
+/* Bytes per second, 0: not known. thread: any. */
+uint64_t sw_nvme_io_rate(const struct sw_nvme_io *io, enum sw_tier_io_kind kind);
 /* No transfer may be under way. `settle` is called once more. thread: any but its own. */
 void sw_nvme_io_close(struct sw_nvme_io *io);
 

@@ -43,6 +43,8 @@ struct sw_tier_stats {
     uint64_t committed_frames;
     unsigned n_slabs, n_waiting; /* waiting: reservations, for the tier to grow */
     bool growing;                /* a slab is being made */
+    /* NVMe: what has lately been written and read a second while anything was to be; 0: not known. */
+    uint64_t write_bytes_per_s, read_bytes_per_s;
 };
 
 enum { SW_TIER_KEY_BYTES = 32, SW_TIER_IO_ALIGN = 4096 };

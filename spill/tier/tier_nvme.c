@@ -322,6 +322,8 @@ static void nvme_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
         .used_bytes = (t->extents.total_blocks - t->extents.free_blocks) * BLOCK_BYTES,
         .largest_free_bytes = sw_extents_longest(&t->extents) * BLOCK_BYTES,
         .committed_frames = t->committed_frames,
+        .write_bytes_per_s = sw_nvme_io_rate(t->io, SW_TIER_WRITE),
+        .read_bytes_per_s = sw_nvme_io_rate(t->io, SW_TIER_READ),
     };
     (void)pthread_mutex_unlock(&t->lock);
 }

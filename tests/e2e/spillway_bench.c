@@ -124,6 +124,9 @@ START_TEST(several_sessions_add_up) {
     for (size_t i = 0; i < json_array_size(json_object_get(json, "stored")); i++) {
         json_t *row = json_array_get(json_object_get(json, "stored"), i);
         ck_assert_str_eq(json_string_value(json_object_get(row, "tier")), "host");
+        ck_assert_str_eq(json_string_value(json_object_get(row, "reason")),
+                         strcmp(json_string_value(json_object_get(row, "codec")), "raw") ? "saves room"
+                                                                                         : "does not shrink");
         stored += integer_at(row, NULL, "count");
     }
     ck_assert_int_eq(stored, 60);

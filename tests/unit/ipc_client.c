@@ -107,6 +107,7 @@ static void put_result(int socket, uint32_t seq, uint32_t slot, uint64_t raw_byt
         .u.result = {.slot = slot, .gen = 9, .raw_bytes = raw_bytes, .stored_bytes = 5, .service_us = 7}};
     sw_msg_set_text(msg.u.result.codec, sizeof msg.u.result.codec, "sixteen letters!");
     sw_msg_set_text(msg.u.result.tier, sizeof msg.u.result.tier, "host");
+    sw_msg_set_text(msg.u.result.reason, sizeof msg.u.result.reason, "pays");
     put(socket, &msg, SW_MSG_RESULT, seq);
 }
 
@@ -349,6 +350,7 @@ START_TEST(replies_may_come_in_any_order) {
     ck_assert_uint_eq(result.stored_bytes, 5);
     ck_assert_uint_eq(result.service_us, 7);
     ck_assert_str_eq(result.codec, "sixteen letters"); /* cut, for want of room */
+    ck_assert_str_eq(result.reason, "pays");
     ck_assert_str_eq(result.tier, "host");
     ck_assert_int_eq(spillway_wait(first, 0, &result, &error), -SPILLWAY_EAGAIN);
     ck_assert_int_eq(sem_post(&fake.go), 0);

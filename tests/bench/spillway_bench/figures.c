@@ -33,13 +33,16 @@ static void add_to(struct sw_bench_count *count, uint64_t n, uint64_t raw_bytes,
 }
 
 /* The count of these names, or a new one; the last takes all that no room is left for. */
-static struct sw_bench_count *find_count(struct sw_bench_count *counts, const char *codec, const char *tier) {
+static struct sw_bench_count *find_count(struct sw_bench_count *counts, const char *codec, const char *tier,
+                                         const char *reason) {
     struct sw_bench_count *c = counts;
-    while (c < counts + SW_BENCH_MAX_NAMES - 1 && c->n && (strcmp(c->codec, codec) != 0 || strcmp(c->tier, tier) != 0))
+    while (c < counts + SW_BENCH_MAX_NAMES - 1 && c->n &&
+           (strcmp(c->codec, codec) != 0 || strcmp(c->tier, tier) != 0 || strcmp(c->reason, reason) != 0))
         c++;
     if (!c->n) {
         (void)snprintf(c->codec, sizeof c->codec, "%s", codec);
         (void)snprintf(c->tier, sizeof c->tier, "%s", tier);
+        (void)snprintf(c->reason, sizeof c->reason, "%s", reason);
     }
     return c;
 }
@@ -47,7 +50,8 @@ static struct sw_bench_count *find_count(struct sw_bench_count *counts, const ch
 static void add_counts(struct sw_bench_count *sum, const struct sw_bench_count *part) {
     for (int i = 0; i < SW_BENCH_MAX_NAMES; i++)
         if (part[i].n)
-            add_to(find_count(sum, part[i].codec, part[i].tier), part[i].n, part[i].raw_bytes, part[i].stored_bytes);
+            add_to(find_count(sum, part[i].codec, part[i].tier, part[i].reason), part[i].n, part[i].raw_bytes,
+                   part[i].stored_bytes);
 }
 
 static void add_samples(struct sw_bench_figures *f, struct sw_bench_samples *sum, const struct sw_bench_samples *part) {
@@ -81,12 +85,13 @@ void sw_bench_note(struct sw_bench_figures *f, enum sw_bench_op op, const struct
         !add_sample(&figures->latency_us, latency_us) || !add_sample(&figures->service_us, result->service_us);
     if (op == SW_BENCH_SPILL) {
         add_to(&f->columns[column], 1, result->raw_bytes, result->stored_bytes);
-        add_to(find_count(f->stored, result->codec, result->tier), 1, result->raw_bytes, result->stored_bytes);
+        add_to(find_count(f->stored, result->codec, result->tier, result->reason), 1, result->raw_bytes,
+               result->stored_bytes);
     }
 }
 
 void sw_bench_note_error(struct sw_bench_figures *f, const char *name) {
-    add_to(find_count(f->errors, name, ""), 1, 0, 0);
+    add_to(find_count(f->errors, name, "", ""), 1, 0, 0);
 }
 
 static int by_value(const void *a, const void *b) {

@@ -22,9 +22,9 @@ struct sw_bench_op_figures {
 
 enum { SW_BENCH_MAX_NAMES = 16 };
 
-/* Spilled regions of one codec and tier; or, without a tier, errors of one name. */
+/* Spilled regions of one codec, tier and reason for the codec; or, with none of the others, errors of one name. */
 struct sw_bench_count {
-    char codec[16], tier[16];
+    char codec[16], tier[16], reason[32];
     uint64_t n, raw_bytes, stored_bytes;
 };
 

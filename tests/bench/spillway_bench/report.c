@@ -89,9 +89,9 @@ static void print_stored(FILE *to, const struct sw_bench_report *r) {
         (void)fprintf(to, "column    %s: %" PRIu64 " regions, ratio %.3f\n", r->options->columns[i],
                       r->sum.columns[i].n, ratio_of(&r->sum.columns[i]));
     for (int i = 0; i < SW_BENCH_MAX_NAMES && r->sum.stored[i].n; i++)
-        (void)fprintf(to, "stored    %s in %s: %" PRIu64 " regions, %" PRIu64 " bytes in %" PRIu64 "\n",
-                      r->sum.stored[i].codec, r->sum.stored[i].tier, r->sum.stored[i].n, r->sum.stored[i].raw_bytes,
-                      r->sum.stored[i].stored_bytes);
+        (void)fprintf(to, "stored    %s in %s (%s): %" PRIu64 " regions, %" PRIu64 " bytes in %" PRIu64 "\n",
+                      r->sum.stored[i].codec, r->sum.stored[i].tier, r->sum.stored[i].reason, r->sum.stored[i].n,
+                      r->sum.stored[i].raw_bytes, r->sum.stored[i].stored_bytes);
 }
 
 static void print_outcome(FILE *to, const struct sw_bench_report *r) {
@@ -169,6 +169,7 @@ static json_t *json_stored(const struct sw_bench_report *r) {
         json_t *stored = json_count(&r->sum.stored[i]);
         (void)json_object_set_new(stored, "codec", json_string(r->sum.stored[i].codec));
         (void)json_object_set_new(stored, "tier", json_string(r->sum.stored[i].tier));
+        (void)json_object_set_new(stored, "reason", json_string(r->sum.stored[i].reason));
         (void)json_array_append_new(list, stored);
     }
     return list;

@@ -1,0 +1,77 @@
+/* cost.h - whether compressing a region saves time: what each stage takes by the rates it has lately had.
+ *
+ * A region on its way out is encoded, crosses the link, and is written to the disk if it goes there; on its way back it
+ * is read, and loaded and decoded, which a slot does in one go and which is measured as one. Raw frames take the same
+ * way: they are encoded, too (a copy with checksums), and all of their bytes cross. Stages overlap but for the first
+ * chunk, so that a long region takes as long as its slowest stage, and a region of one chunk as long as all together.
+ *
+ * Compressed frames are preferred while the way out, and out and back together, take at most 3 % longer than raw: less
+ * than that cannot be told from noise, and they need less room. Nothing is decided on rates that have not been
+ * measured: then the plan that the sample suggested stands. Pure: no clock, no lock, no allocation. */
+#ifndef SW_SPILL_COST_H
+#define SW_SPILL_COST_H
+
+#include "codec/codec.h"
+#include "spill/meter.h"
+
+enum sw_cost_reason {
+    SW_COST_UNKNOWN, /* rates have not been measured */
+    SW_COST_PAYS,
+    SW_COST_NO_GAIN, /* the sample hardly shrinks */
+    SW_COST_ENCODER, /* encoding takes longer than it saves */
+    SW_COST_DECODER, /* decoding does, more than was won on the way out */
+    SW_COST_SHORT,   /* fixed costs decide */
+    SW_COST_ROOM,    /* time does not count, or is less scarce than room */
+    SW_COST_RETRY,   /* it does not pay; the first chunk is compressed to see whether that still holds */
+    SW_COST_REASON_NR
+};
+/* "pays" ...; at most 31 characters. */
+const char *sw_cost_reason_text(enum sw_cost_reason reason);
+
+/* Bytes per second, 0: not known. Of codecs: uncompressed bytes; of link and disk: those that cross. */
+struct sw_cost_rates {
+    double encode[SW_CODEC_NR], link_out;
+    double restore[SW_CODEC_NR]; /* load and decode in one go, at the ratio of what was restored lately */
+    double disk_write, disk_read;
+};
+
+struct sw_cost_question {
+    double expected_ratio;
+    uint64_t raw_bytes, n_chunks;
+    bool to_disk;       /* it goes on to the NVMe tier */
+    bool room_is_short; /* raw, it may find no room where it would find some compressed */
+    struct sw_cost_rates rates;
+};
+
+struct sw_cost_time {
+    double out_s, back_s; /* 0: not known */
+};
+
+struct sw_cost_answer {
+    enum sw_codec_id codec;
+    enum sw_cost_reason reason;
+    struct sw_cost_time times[SW_CODEC_NR];
+};
+
+void sw_cost_choose(const struct sw_cost_question *question, struct sw_cost_answer *ret);
+
+/* Short chunks are slow for what is in them, so each length (by powers of two) has rates of its own. */
+#define SW_COST_MIN_BYTES ((uint64_t)256 << 10)
+enum { SW_COST_CLASSES = 7 }; /* from 256 KiB; the last: 16 MiB and more */
+
+/* What one device has measured with chunks of one length, and what it owes. All zero at the start. */
+struct sw_cost_class {
+    struct sw_meter encode[SW_CODEC_NR], link_out, restore[SW_CODEC_NR];
+    double credit_s; /* time that may be spent on seeing whether compressing pays again */
+};
+
+/* Index of the class, or -1: too short for rates to matter. */
+int sw_cost_class(uint64_t chunk_bytes);
+/* Rates but for the disk's. */
+void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *ret);
+/* Of a region that was turned away by its rates: true if one chunk of it should be compressed all the same, so that the
+ * rates stay current. Such chunks take at most 2 % of the time that regions took which were turned away. */
+bool sw_cost_retry(struct sw_cost_class *c, const struct sw_cost_question *question,
+                   const struct sw_cost_answer *answer);
+
+#endif

@@ -1,0 +1,76 @@
+/* pipeline_cost.c - what a pipeline measures of its stages, and what it asks cost.h about a job. */
+#include "spill/pipeline_state.h"
+
+#include "base/clock.h"
+
+static struct sw_meter *find_meter(struct sw_cost_class *c, enum sw_stage_kind stage, enum sw_codec_id codec) {
+    switch (stage) {
+    case SW_STAGE_ENCODE:
+        return &c->encode[codec];
+    case SW_STAGE_LINK_OUT:
+        return &c->link_out;
+    case SW_STAGE_RESTORE:
+        return &c->restore[codec];
+    }
+    return NULL;
+}
+
+void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_stage_kind stage, enum sw_codec_id codec,
+                      uint64_t bytes) {
+    const int class = sw_cost_class(sw_frames_chunk_bytes(slot->job->frames, slot->chunk));
+    if (class < 0)
+        return;
+    slot->measure = (struct sw_slot_measure){
+        .meter = find_meter(&p->costs[class], stage, codec), .begun_us = sw_clock_us(), .bytes = bytes};
+    sw_meter_begin(slot->measure.meter, slot->measure.begun_us);
+}
+
+void sw_measure_end(struct sw_pipeline *p, struct sw_slot *slot, bool counts) {
+    struct sw_slot_measure *measure = &slot->measure;
+    if (!measure->meter)
+        return;
+    /* While the worker slept on another slot this one may have ended long ago. */
+    counts = counts && measure->begun_us >= p->woke_us;
+    sw_meter_end(measure->meter, sw_clock_us(), counts ? measure->bytes : 0);
+    measure->meter = NULL;
+}
+
+/* Where the job's frames would go, and how fast the disk is, if that is there. */
+static void ask_placement(const struct sw_placement *place, struct sw_cost_question *q) {
+    const enum sw_placement_room raw = sw_placement_room(place, q->raw_bytes);
+    const enum sw_placement_room coded = sw_placement_room(place, (uint64_t)((double)q->raw_bytes / q->expected_ratio));
+    struct sw_tier_stats stats = {0};
+    q->to_disk = coded == SW_ROOM_DISK;
+    q->room_is_short = raw == SW_ROOM_NONE || raw != coded;
+    if (q->to_disk)
+        place->nvme->ops->stats(place->nvme, &stats);
+    q->rates.disk_write = (double)stats.write_bytes_per_s;
+    q->rates.disk_read = (double)stats.read_bytes_per_s;
+}
+
+void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
+    const int class = sw_cost_class(job->frames->n_chunks > 1 ? job->frames->chunk_bytes : job->bytes);
+    const uint64_t n_chunks = job->frames->n_chunks - job->n_dealt;
+    struct sw_cost_question question = {.expected_ratio = job->plan.expected_ratio,
+                                        .raw_bytes = job->bytes - job->n_dealt * job->frames->chunk_bytes,
+                                        .n_chunks = n_chunks};
+    struct sw_cost_answer answer;
+    job->is_retry = false;
+    if (job->kind == SW_JOB_PACK || !p->device->ops->info(p->device)->has_link) {
+        job->reason = job->plan.codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM;
+        return;
+    }
+    if (class >= 0)
+        sw_cost_class_rates(&p->costs[class], &question.rates);
+    ask_placement(p->place, &question);
+    sw_cost_choose(&question, &answer);
+    job->reason = answer.reason;
+    if (answer.codec != SW_CODEC_RAW)
+        return;
+    if (answer.reason != SW_COST_NO_GAIN && sw_cost_retry(&p->costs[class], &question, &answer)) {
+        job->reason = SW_COST_RETRY;
+        job->is_retry = true;
+    } else {
+        sw_plan_init_raw(&job->plan);
+    }
+}

@@ -1,0 +1,343 @@
+/* Compress or not: the model, the rates it is fed with, and an engine whose encoder, or whose link, is slow. */
+#include "spill/cost.h"
+#include "tests/lib/content.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- the model --------------------------------------------------------------------------------------------------- */
+
+#define GB 1e9
+static const enum sw_codec_id RAW = SW_CODEC_RAW, V5T = SW_CODEC_V5T;
+
+/* A long region; raw frames are made, and unmade, by a copy that is never what decides. */
+static struct sw_cost_question question_of(double ratio, double encode, double restore, double link) {
+    return (struct sw_cost_question){.expected_ratio = ratio,
+                                     .raw_bytes = (uint64_t)1 << 30,
+                                     .n_chunks = 40,
+                                     .rates = {.encode = {2000 * GB, encode},
+                                               .link_out = link,
+                                               .restore = {link < 2000 * GB ? link : 2000 * GB, restore}}};
+}
+
+static void ck_choice(const struct sw_cost_question *q, enum sw_codec_id codec, enum sw_cost_reason reason) {
+    struct sw_cost_answer answer;
+    sw_cost_choose(q, &answer);
+    ck_assert_msg(answer.reason == reason, "\"%s\", not \"%s\"", sw_cost_reason_text(answer.reason),
+                  sw_cost_reason_text(reason));
+    ck_assert_int_eq(answer.codec, codec);
+}
+
+START_TEST(test_the_designs_numbers) {
+    const struct {
+        double ratio, encode, restore;
+        bool is_short, to_disk;
+        enum sw_codec_id codec;
+        enum sw_cost_reason reason;
+    } rows[] = {
+        {3.00, 700, 165, false, false, V5T, SW_COST_PAYS},   {3.00, 700, 165, true, false, V5T, SW_COST_PAYS},
+        {1.02, 700, 56, false, false, RAW, SW_COST_NO_GAIN}, {1.02, 700, 56, false, true, RAW, SW_COST_NO_GAIN},
+        {3.00, 40, 165, false, false, RAW, SW_COST_ENCODER}, /* a busy GPU: slower than the link */
+        {3.00, 40, 165, false, true, V5T, SW_COST_PAYS},     /* but not than a disk */
+        {3.00, 60, 165, false, false, V5T, SW_COST_PAYS},    /* the link is no bottleneck any more */
+        {3.00, 60, 165, true, false, RAW, SW_COST_ENCODER},  /* one chunk: nothing overlaps */
+        {3.00, 54, 165, false, false, V5T, SW_COST_PAYS},    /* as slow as raw, but for noise: stores less */
+        {3.00, 2, 165, false, true, RAW, SW_COST_ENCODER},   {3.00, 700, 20, false, false, RAW, SW_COST_DECODER},
+        {3.00, 700, 50, false, false, V5T, SW_COST_PAYS}, /* what was won on the way out makes up for it */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct sw_cost_question q = question_of(rows[i].ratio, rows[i].encode * GB, rows[i].restore * GB, 55 * GB);
+        if (rows[i].is_short)
+            q.n_chunks = 1;
+        q.to_disk = rows[i].to_disk;
+        q.rates.disk_write = q.rates.disk_read = 3 * GB;
+        ck_choice(&q, rows[i].codec, rows[i].reason);
+    }
+}
+END_TEST
+
+START_TEST(test_times_are_those_of_the_slowest_stage) {
+    struct sw_cost_question q = question_of(3, 700 * GB, 165 * GB, 55 * GB);
+    struct sw_cost_answer answer;
+    q.n_chunks = UINT32_MAX;
+    sw_cost_choose(&q, &answer);
+    ck_assert_double_eq_tol(answer.times[RAW].out_s, (double)q.raw_bytes / (55 * GB), 1e-6);
+    ck_assert_double_eq_tol(answer.times[V5T].out_s, (double)q.raw_bytes / (165 * GB), 1e-6);
+    ck_assert_double_eq_tol(answer.times[V5T].back_s, (double)q.raw_bytes / (165 * GB), 1e-6);
+    q.n_chunks = 1;
+    sw_cost_choose(&q, &answer);
+    ck_assert_double_eq_tol(answer.times[V5T].out_s, (double)q.raw_bytes * (1 / (165 * GB) + 1 / (700 * GB)), 1e-6);
+}
+END_TEST
+
+START_TEST(test_what_is_not_known_decides_nothing) {
+    struct sw_cost_question q = question_of(3, 2 * GB, 165 * GB, 55 * GB);
+    ck_choice(&q, RAW, SW_COST_ENCODER);
+    q.to_disk = true;
+    ck_choice(&q, V5T, SW_COST_UNKNOWN);
+    q.to_disk = false;
+    q.rates.encode[V5T] = 0;
+    ck_choice(&q, V5T, SW_COST_UNKNOWN);
+    q = question_of(3, 700 * GB, 2 * GB, 55 * GB);
+    ck_choice(&q, RAW, SW_COST_DECODER);
+    q.rates.restore[RAW] = 0; /* then the way out decides alone */
+    ck_choice(&q, V5T, SW_COST_PAYS);
+    q.rates.link_out = 0;
+    ck_choice(&q, V5T, SW_COST_UNKNOWN);
+}
+END_TEST
+
+START_TEST(test_short_regions_and_short_room) {
+    struct sw_cost_question q = question_of(3, 2 * GB, 165 * GB, 55 * GB);
+    q.room_is_short = true;
+    ck_choice(&q, V5T, SW_COST_ROOM);
+    q.expected_ratio = 1.02;
+    ck_choice(&q, RAW, SW_COST_NO_GAIN);
+    q = question_of(3, 2 * GB, 165 * GB, 55 * GB);
+    q.raw_bytes = SW_COST_MIN_BYTES - 1;
+    q.n_chunks = 1;
+    ck_choice(&q, V5T, SW_COST_SHORT);
+    q.raw_bytes++;
+    ck_choice(&q, RAW, SW_COST_ENCODER);
+}
+END_TEST
+
+START_TEST(test_reasons_fit_into_their_field) {
+    for (int reason = 0; reason < SW_COST_REASON_NR; reason++)
+        ck_assert_uint_lt(strlen(sw_cost_reason_text(reason)), 32);
+}
+END_TEST
+
+/* Chunks that were turned away pay for those that look again, and never more than 2 %. */
+START_TEST(test_looking_again_is_rare) {
+    const struct {
+        double encode;
+        uint64_t n_chunks;
+        int after;
+    } rows[] = {{40 * GB, 40, 1}, {25 * GB, 1, 39}, {5 * GB, 1, 279}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct sw_cost_question q = question_of(3, rows[i].encode, 165 * GB, 55 * GB);
+        struct sw_cost_class class = {0};
+        struct sw_cost_answer answer;
+        int n = 1;
+        q.n_chunks = rows[i].n_chunks;
+        sw_cost_choose(&q, &answer);
+        ck_assert_int_eq(answer.reason, SW_COST_ENCODER);
+        for (int turn = 0; turn < 3; turn++, n = 1) {
+            while (!sw_cost_retry(&class, &q, &answer))
+                n++;
+            const double extra =
+                answer.times[V5T].out_s + answer.times[V5T].back_s - answer.times[RAW].out_s - answer.times[RAW].back_s;
+            ck_assert_double_le(extra / (double)q.n_chunks,
+                                0.02 * n * (answer.times[RAW].out_s + answer.times[RAW].back_s) * 1.0001);
+            ck_assert_int_le(n, rows[i].after);
+        }
+    }
+}
+END_TEST
+
+/* ---- the rates --------------------------------------------------------------------------------------------------- */
+
+/* One at a time, the first of which is let pass. Returns the clock. */
+static uint64_t pass(struct sw_meter *meter, uint64_t now_us, unsigned n, uint64_t us, uint64_t bytes) {
+    for (; n > 0; n--) {
+        sw_meter_begin(meter, now_us);
+        now_us += us;
+        sw_meter_end(meter, now_us, bytes);
+        now_us += 1000000; /* nothing under way: does not count */
+    }
+    return now_us;
+}
+
+START_TEST(test_a_meter_follows) {
+    struct sw_meter meter = {0};
+    ck_assert_double_eq(sw_meter_rate(&meter), 0);
+    uint64_t now_us = pass(&meter, 5, 1, 900000, 1000); /* warming up */
+    ck_assert_double_eq(sw_meter_rate(&meter), 0);
+    now_us = pass(&meter, now_us, 1, 10, 1000);
+    ck_assert_double_eq_tol(sw_meter_rate(&meter), 1e8, 1);
+    now_us = pass(&meter, now_us, 1, 1000000, 1000); /* a hiccup: half as fast, not a hundred thousandth */
+    ck_assert(sw_meter_rate(&meter) > 3e7);
+    now_us = pass(&meter, now_us, 20, 1000, 1000); /* a trend */
+    ck_assert(sw_meter_rate(&meter) > 0.9e6 && sw_meter_rate(&meter) < 1.1e6);
+    now_us = pass(&meter, now_us, 1, 10, 1000);
+    ck_assert(sw_meter_rate(&meter) < 2e6);
+    sw_meter_age(&meter);
+    ck_assert(sw_meter_rate(&meter) > 0.9e6); /* until something else is seen */
+    (void)pass(&meter, now_us, 1, 10, 1000);
+    ck_assert_double_eq_tol(sw_meter_rate(&meter), 1e8, 1);
+}
+END_TEST
+
+START_TEST(test_a_meter_counts_time_once) {
+    struct sw_meter meter = {0};
+    (void)pass(&meter, 0, 1, 10, 1000);
+    sw_meter_begin(&meter, 100);
+    sw_meter_begin(&meter, 101);
+    sw_meter_begin(&meter, 102);
+    sw_meter_end(&meter, 120, 1000);
+    sw_meter_end(&meter, 140, 0); /* failed: neither its bytes nor its time */
+    sw_meter_end(&meter, 160, 1000);
+    ck_assert_double_eq_tol(sw_meter_rate(&meter), 1750.0 / (0.75 * 20 + 20) * 1e6, 1);
+}
+END_TEST
+
+START_TEST(test_classes_are_lengths) {
+    ck_assert_int_eq(sw_cost_class(0), -1);
+    ck_assert_int_eq(sw_cost_class(SW_COST_MIN_BYTES - 1), -1);
+    ck_assert_int_eq(sw_cost_class(SW_COST_MIN_BYTES), 0);
+    ck_assert_int_eq(sw_cost_class(2 * SW_COST_MIN_BYTES - 1), 0);
+    ck_assert_int_eq(sw_cost_class(4 << 20), 4);
+    ck_assert_int_eq(sw_cost_class(16 << 20), SW_COST_CLASSES - 1);
+    ck_assert_int_eq(sw_cost_class(UINT64_MAX), SW_COST_CLASSES - 1);
+}
+END_TEST
+
+/* ---- the engine -------------------------------------------------------------------------------------------------- */
+
+/* What a test adds to the fixture's device: a link of a rate, and time for each v5t chunk. Changed only while the
+ * device's worker rests. */
+static struct {
+    const struct sw_device_ops *real;
+    struct sw_device_info info;
+    double link;
+    uint64_t encode_us;
+} slow;
+
+static void sleep_us(uint64_t us) {
+    const struct timespec time = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
+    (void)nanosleep(&time, NULL);
+}
+
+static const struct sw_device_info *slow_info(const struct sw_device *device) {
+    (void)device;
+    return &slow.info;
+}
+
+static int slow_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan,
+                       const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
+    if (plan->codec == SW_CODEC_V5T)
+        sleep_us(slow.encode_us);
+    return slow.real->encode(device, s, plan, mapping, offset, bytes, err);
+}
+
+static int slow_store(struct sw_device *device, unsigned s, void *h_to, uint64_t frame_offset, uint64_t bytes,
+                      struct sw_err *err) {
+    sleep_us((uint64_t)((double)bytes / slow.link * 1e6));
+    return slow.real->store(device, s, h_to, frame_offset, bytes, err);
+}
+
+enum { BYTES = 256 << 10 };
+#define LINK_RATE 25e6 /* 10 ms for a region's bytes: longer than the host's encoder takes, also under a sanitizer */
+
+static struct sw_fixture fixture;
+static struct sw_memory memory, to;
+static struct sw_device_ops slow_ops;
+
+static struct sw_fixture_config one_chunk(void) {
+    struct sw_fixture_config config = sw_fixture_defaults;
+    config.chunk_bytes = BYTES;
+    return config;
+}
+
+static void open_slow(const struct sw_fixture_config *config, uint64_t encode_us) {
+    struct sw_test_op op;
+    sw_fixture_open(&fixture, config);
+    memory = sw_memory_new(BYTES);
+    to = sw_memory_new(BYTES);
+    /* The worker's thread has looked at the device, and will not before its next job: now its steps can be changed. */
+    ck_assert_int_eq(sw_fixture_spill(&fixture, &memory, 0, 1, &op), 0);
+    slow.real = fixture.device->ops;
+    slow.info = *slow.real->info(fixture.device);
+    slow.info.has_link = true;
+    slow.link = LINK_RATE;
+    slow.encode_us = encode_us;
+    slow_ops = *slow.real;
+    slow_ops.info = slow_info;
+    slow_ops.encode = slow_encode;
+    slow_ops.store = slow_store;
+    fixture.device->ops = &slow_ops;
+}
+
+static void close_slow(void) {
+    struct sw_test_op op;
+    ck_assert_int_eq(sw_fixture_spill(&fixture, &memory, 0, 1, &op), 0);
+    fixture.device->ops = slow.real;
+    sw_memory_free(&memory);
+    sw_memory_free(&to);
+    sw_fixture_close(&fixture);
+}
+
+/* Spills `kind`, restores and compares it. */
+static struct sw_outcome round_trip(enum sw_content kind, uint64_t seed) {
+    struct sw_test_op op, back;
+    sw_content_fill(memory.data, BYTES, kind, seed);
+    ck_assert_int_eq(sw_fixture_spill(&fixture, &memory, 0, BYTES, &op), 0);
+    ck_assert_int_eq(sw_fixture_restore(&fixture, op.id, &to, 0, BYTES, false, &back), 0);
+    ck_assert_int_eq(memcmp(to.data, memory.data, BYTES), 0);
+    ck_assert_str_eq(op.outcome.reason, back.outcome.reason);
+    return op.outcome;
+}
+
+/* Round trips until one is made for `reason`; returns how many that took. */
+static unsigned until_reason(enum sw_cost_reason reason, unsigned most, struct sw_outcome *ret) {
+    for (unsigned n = 1; n <= most; n++) {
+        *ret = round_trip(SW_CONTENT_ZEROS, n);
+        if (strcmp(ret->reason, sw_cost_reason_text(reason)) == 0)
+            return n;
+    }
+    ck_abort_msg("still \"%s\" after %u regions", ret->reason, most);
+    return 0;
+}
+
+START_TEST(test_a_slow_encoder_is_left_out_while_it_is_slow) {
+    struct sw_engine_stats stats;
+    struct sw_outcome outcome;
+    const struct sw_fixture_config config = one_chunk();
+    open_slow(&config, 30000);
+    outcome = round_trip(SW_CONTENT_ZEROS, 0);
+    ck_assert_str_eq(outcome.reason, sw_cost_reason_text(SW_COST_UNKNOWN));
+    ck_assert_int_eq(outcome.codec, SW_CODEC_V5T);
+    (void)until_reason(SW_COST_ENCODER, 8, &outcome);
+    ck_assert_int_eq(outcome.codec, SW_CODEC_RAW);
+    ck_assert_uint_ge(outcome.stored_bytes, BYTES);
+    /* Looking again finds it as slow as before. */
+    ck_assert_uint_gt(until_reason(SW_COST_RETRY, 1000, &outcome), 3);
+    ck_assert_int_eq(outcome.codec, SW_CODEC_V5T);
+    (void)until_reason(SW_COST_ENCODER, 1, &outcome);
+    slow.encode_us = 0;
+    (void)until_reason(SW_COST_RETRY, 1000, &outcome);
+    (void)until_reason(SW_COST_PAYS, 1, &outcome);
+    ck_assert_int_eq(outcome.codec, SW_CODEC_V5T);
+    sw_engine_stats(fixture.engine, &stats);
+    ck_assert_uint_eq(stats.reasons[SW_COST_RETRY], 2);
+    ck_assert_uint_ge(stats.reasons[SW_COST_PAYS], 1);
+    ck_assert_uint_gt(stats.reasons[SW_COST_ENCODER], 3);
+    uint64_t sum = 0;
+    for (int i = 0; i < SW_COST_REASON_NR; i++)
+        sum += stats.reasons[i];
+    ck_assert_uint_eq(sum, stats.spills);
+    close_slow();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("cost");
+    TCase *tcase = tcase_create("cost");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, test_the_designs_numbers);
+    tcase_add_test(tcase, test_times_are_those_of_the_slowest_stage);
+    tcase_add_test(tcase, test_what_is_not_known_decides_nothing);
+    tcase_add_test(tcase, test_short_regions_and_short_room);
+    tcase_add_test(tcase, test_reasons_fit_into_their_field);
+    tcase_add_test(tcase, test_looking_again_is_rare);
+    tcase_add_test(tcase, test_a_meter_follows);
+    tcase_add_test(tcase, test_a_meter_counts_time_once);
+    tcase_add_test(tcase, test_classes_are_lengths);
+    tcase_add_test(tcase, test_a_slow_encoder_is_left_out_while_it_is_slow);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
