@@ -150,12 +150,18 @@ static uint64_t rest_offset(const struct sw_job *job) {
 }
 
 /* A region of one chunk is encoded by the plan of the one before it from the same place, if there is one. */
-static void try_cached_plan(struct sw_pipeline *p, struct sw_job *job) {
-    if (!sw_job_encodes(job->kind) || job->frames->n_chunks != 1 || job->bytes > MAX_CACHED_PLAN_BYTES ||
+static bool has_cached_plan(struct sw_pipeline *p, struct sw_job *job) {
+    if (job->frames->n_chunks != 1 || job->bytes > MAX_CACHED_PLAN_BYTES ||
         !sw_plan_cache_use(&p->plans, job->session, &job->plan))
+        return false;
+    sw_job_weigh(p, job);
+    return true;
+}
+
+static void try_cached_plan(struct sw_pipeline *p, struct sw_job *job) {
+    if (!sw_job_encodes(job->kind) || !(sw_job_skip_plan(p, job) || has_cached_plan(p, job)))
         return;
     job->plan_is_cached = true;
-    sw_job_weigh(p, job);
     job->planned_us = sw_clock_us();
     job_set_phase(p, job, SW_PHASE_ENCODING);
 }

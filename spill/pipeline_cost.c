@@ -48,6 +48,20 @@ static void ask_placement(const struct sw_placement *place, struct sw_cost_quest
     q->rates.disk_read = (double)stats.read_bytes_per_s;
 }
 
+/* Time counts: the job copies over a link. Packing, or without a link, it is done for the room. */
+static bool time_counts(const struct sw_pipeline *p, const struct sw_job *job) {
+    return job->kind == SW_JOB_SPILL && p->device->ops->info(p->device)->has_link;
+}
+
+bool sw_job_skip_plan(struct sw_pipeline *p, struct sw_job *job) {
+    if (!time_counts(p, job) || job->bytes == 0 || sw_placement_room(p->place, job->bytes) != SW_ROOM_HOST ||
+        !sw_plan_skips_take(&p->skips, job->session, job->bytes))
+        return false;
+    sw_plan_init_raw(&job->plan);
+    job->reason = SW_COST_SKIPPED;
+    return true;
+}
+
 void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
     const int class = sw_cost_class(job->frames->n_chunks > 1 ? job->frames->chunk_bytes : job->bytes);
     const uint64_t n_chunks = job->frames->n_chunks - job->n_dealt;
@@ -56,7 +70,7 @@ void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
                                         .n_chunks = n_chunks};
     struct sw_cost_answer answer;
     job->is_retry = false;
-    if (job->kind == SW_JOB_PACK || !p->device->ops->info(p->device)->has_link) {
+    if (!time_counts(p, job)) {
         job->reason = job->plan.codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM;
         return;
     }
@@ -65,6 +79,9 @@ void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
     ask_placement(p->place, &question);
     sw_cost_choose(&question, &answer);
     job->reason = answer.reason;
+    /* Short regions whose bytes shrink have the plan of the one before: weighing those takes no sample. */
+    sw_plan_skips_note(&p->skips, job->session,
+                       answer.codec == SW_CODEC_RAW && (answer.reason == SW_COST_NO_GAIN || job->frames->n_chunks > 1));
     if (answer.codec != SW_CODEC_RAW)
         return;
     if (answer.reason != SW_COST_NO_GAIN && sw_cost_retry(&p->costs[class], &question, &answer)) {

@@ -41,3 +41,50 @@ void sw_plan_cache_forget(struct sw_plan_cache *cache, uint64_t session) {
         entry->age = 0;
     }
 }
+
+/* ---- skips ---- */
+
+#define MIN_IN_A_ROW 4
+#define FIRST_SKIP_BYTES ((uint64_t)64 << 20)
+#define MAX_DOUBLINGS 5
+
+static struct sw_plan_skip *find_skip(struct sw_plan_skips *skips, uint64_t session) {
+    for (int i = 0; i < SW_PLAN_CACHE_ENTRIES; i++)
+        if (skips->entries[i].session == session)
+            return &skips->entries[i];
+    return NULL;
+}
+
+static struct sw_plan_skip *oldest_skip(struct sw_plan_skips *skips) {
+    struct sw_plan_skip *oldest = &skips->entries[0];
+    for (int i = 1; i < SW_PLAN_CACHE_ENTRIES; i++)
+        if (skips->entries[i].age < oldest->age)
+            oldest = &skips->entries[i];
+    return oldest;
+}
+
+bool sw_plan_skips_take(struct sw_plan_skips *skips, uint64_t session, uint64_t bytes) {
+    struct sw_plan_skip *skip = find_skip(skips, session);
+    if (!skip || skip->left_bytes < bytes)
+        return false;
+    skip->left_bytes -= bytes;
+    return true;
+}
+
+void sw_plan_skips_note(struct sw_plan_skips *skips, uint64_t session, bool raw) {
+    struct sw_plan_skip *skip = find_skip(skips, session);
+    if (!raw) {
+        if (skip)
+            *skip = (struct sw_plan_skip){0};
+        return;
+    }
+    if (!skip) {
+        skip = oldest_skip(skips);
+        *skip = (struct sw_plan_skip){.session = session};
+    }
+    skip->age = ++skips->clock;
+    if (++skip->n_raw < MIN_IN_A_ROW)
+        return;
+    const unsigned doublings = skip->n_raw - MIN_IN_A_ROW;
+    skip->left_bytes = FIRST_SKIP_BYTES << (doublings < MAX_DOUBLINGS ? doublings : MAX_DOUBLINGS);
+}
