@@ -2,7 +2,7 @@
 
 #define MIN_RATIO 1.05 /* as for plans: less is not worth a decoder's work */
 #define TOLERANCE 1.03
-#define RETRY_PART 0.02 /* with TOLERANCE in mind: of the time, for looking again */
+#define RETRY_PART 0.01 /* of the time, for looking again: well within TOLERANCE */
 #define MIN_BYTES_LOG2 18
 
 const char *sw_cost_reason_text(enum sw_cost_reason reason) {

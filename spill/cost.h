@@ -71,7 +71,7 @@ int sw_cost_class(uint64_t chunk_bytes);
 /* Rates but for the disk's. */
 void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *ret);
 /* Of a region that was turned away by its rates: true if one chunk of it should be compressed all the same, so that the
- * rates stay current. Such chunks take at most 2 % of the time that regions took which were turned away. */
+ * rates stay current. Such chunks take at most 1 % of the time that regions took which were turned away. */
 bool sw_cost_retry(struct sw_cost_class *c, const struct sw_cost_question *question,
                    const struct sw_cost_answer *answer);
 

@@ -111,13 +111,13 @@ START_TEST(test_reasons_fit_into_their_field) {
 }
 END_TEST
 
-/* Chunks that were turned away pay for those that look again, and never more than 2 %. */
+/* Chunks that were turned away pay for those that look again, and never more than 1 %. */
 START_TEST(test_looking_again_is_rare) {
     const struct {
         double encode;
         uint64_t n_chunks;
         int after;
-    } rows[] = {{40 * GB, 40, 1}, {25 * GB, 1, 39}, {5 * GB, 1, 279}};
+    } rows[] = {{40 * GB, 40, 1}, {25 * GB, 1, 78}, {5 * GB, 1, 558}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct sw_cost_question q = question_of(3, rows[i].encode, 165 * GB, 55 * GB);
         struct sw_cost_class class = {0};
@@ -132,7 +132,7 @@ START_TEST(test_looking_again_is_rare) {
             const double extra =
                 answer.times[V5T].out_s + answer.times[V5T].back_s - answer.times[RAW].out_s - answer.times[RAW].back_s;
             ck_assert_double_le(extra / (double)q.n_chunks,
-                                0.02 * n * (answer.times[RAW].out_s + answer.times[RAW].back_s) * 1.0001);
+                                0.01 * n * (answer.times[RAW].out_s + answer.times[RAW].back_s) * 1.0001);
             ck_assert_int_le(n, rows[i].after);
         }
     }
@@ -308,23 +308,23 @@ START_TEST(test_a_slow_encoder_is_left_out_while_it_is_slow) {
     struct sw_engine_stats stats;
     struct sw_outcome outcome;
     const struct sw_fixture_config config = one_chunk();
-    open_slow(&config, 30000);
+    open_slow(&config, 15000);
     outcome = round_trip(SW_CONTENT_ZEROS, 0);
     ck_assert_str_eq(outcome.reason, sw_cost_reason_text(SW_COST_UNKNOWN));
     ck_assert_int_eq(outcome.codec, SW_CODEC_V5T);
-    (void)until_reason(SW_COST_ENCODER, 8, &outcome);
+    (void)until_reason(SW_COST_ENCODER, 50, &outcome);
     ck_assert_int_eq(outcome.codec, SW_CODEC_RAW);
     ck_assert_uint_ge(outcome.stored_bytes, BYTES);
     /* Looking again finds it as slow as before. */
     ck_assert_uint_gt(until_reason(SW_COST_RETRY, 1000, &outcome), 3);
     ck_assert_int_eq(outcome.codec, SW_CODEC_V5T);
-    (void)until_reason(SW_COST_ENCODER, 1, &outcome);
+    (void)until_reason(SW_COST_ENCODER, 50, &outcome);
     slow.encode_us = 0;
     (void)until_reason(SW_COST_RETRY, 1000, &outcome);
-    (void)until_reason(SW_COST_PAYS, 1, &outcome);
+    (void)until_reason(SW_COST_PAYS, 1000, &outcome); /* the next one, unless the machine stood still just now */
     ck_assert_int_eq(outcome.codec, SW_CODEC_V5T);
     sw_engine_stats(fixture.engine, &stats);
-    ck_assert_uint_eq(stats.reasons[SW_COST_RETRY], 2);
+    ck_assert_uint_ge(stats.reasons[SW_COST_RETRY], 2);
     ck_assert_uint_ge(stats.reasons[SW_COST_PAYS], 1);
     ck_assert_uint_gt(stats.reasons[SW_COST_ENCODER], 3);
     uint64_t sum = 0;
@@ -361,10 +361,10 @@ static void fill(enum filling filling, uint64_t seed) {
 /* What the encoder and the link take, when their rates are known, against a link that all bytes cross as they are. */
 START_TEST(test_no_more_than_three_percent_slower_than_raw) {
     enum { LEARN = 16 };
-    const uint64_t n = _i == FILL_MIXED ? 120 : 24; /* long enough to look again */
+    const uint64_t n = _i == FILL_RANDOM ? 24 : 120; /* long enough to look again */
     const struct sw_fixture_config config = one_chunk();
     struct sw_test_op op, back;
-    open_slow(&config, 30000);
+    open_slow(&config, 15000);
     for (uint64_t i = 0; i < LEARN + n; i++) {
         if (i == LEARN)
             slow.spent_us = slow.n_samples = 0;
@@ -389,9 +389,9 @@ START_TEST(test_room_before_time) {
     struct sw_test_op op;
     unsigned n_raw = 0;
     config.capacity_bytes = CAPACITY;
-    open_slow(&config, 30000);
-    (void)until_reason(SW_COST_ENCODER, 8, &outcome);
-    for (int i = 0; i < 32; i++) {
+    open_slow(&config, 40000);
+    (void)until_reason(SW_COST_ENCODER, 50, &outcome);
+    for (int i = 0; i < 20; i++) {
         sw_content_fill(memory.data, BYTES, SW_CONTENT_ZEROS, 1);
         ck_assert_int_eq(sw_fixture_spill(&fixture, &memory, 0, BYTES, &op), 0);
         const bool is_raw = op.outcome.codec == SW_CODEC_RAW;
