@@ -409,9 +409,9 @@ START_TEST(test_a_disk_is_measured) {
     struct sw_fixture_config config = one_chunk();
     struct sw_engine_stats stats;
     struct sw_test_op ops[16], back;
-    config.capacity_bytes = 16 * BYTES;
-    config.nvme_bytes = 64 * BYTES;
-    config.staging_bytes = 8 * BYTES;
+    config.capacity_bytes = (uint64_t)16 * BYTES;
+    config.nvme_bytes = (uint64_t)64 * BYTES;
+    config.staging_bytes = (uint64_t)8 * BYTES;
     config.high_pct = 90;
     config.low_pct = 80;
     open_slow(&config, 0);
