@@ -14,7 +14,6 @@ const char *sw_cost_reason_text(enum sw_cost_reason reason) {
         [SW_COST_DECODER] = "decoder slower than raw",
         [SW_COST_SHORT] = "too short to tell",
         [SW_COST_ROOM] = "saves room",
-        [SW_COST_SKIPPED] = "did not pay before",
         [SW_COST_RETRY] = "tried again",
     };
     return texts[reason];

@@ -22,7 +22,6 @@ enum sw_cost_reason {
     SW_COST_DECODER, /* decoding does, more than was won on the way out */
     SW_COST_SHORT,   /* fixed costs decide */
     SW_COST_ROOM,    /* time does not count, or is less scarce than room */
-    SW_COST_SKIPPED, /* not sampled, as it did not pay with those before from the same session */
     SW_COST_RETRY,   /* it does not pay; the first chunk is compressed to see whether that still holds */
     SW_COST_REASON_NR
 };

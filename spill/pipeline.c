@@ -159,7 +159,7 @@ static bool has_cached_plan(struct sw_pipeline *p, struct sw_job *job) {
 }
 
 static void try_cached_plan(struct sw_pipeline *p, struct sw_job *job) {
-    if (!sw_job_encodes(job->kind) || !(sw_job_skip_plan(p, job) || has_cached_plan(p, job)))
+    if (!sw_job_encodes(job->kind) || !has_cached_plan(p, job))
         return;
     job->plan_is_cached = true;
     job->planned_us = sw_clock_us();

@@ -53,15 +53,6 @@ static bool time_counts(const struct sw_pipeline *p, const struct sw_job *job) {
     return job->kind == SW_JOB_SPILL && p->device->ops->info(p->device)->has_link;
 }
 
-bool sw_job_skip_plan(struct sw_pipeline *p, struct sw_job *job) {
-    if (!time_counts(p, job) || job->bytes == 0 || sw_placement_room(p->place, job->bytes) != SW_ROOM_HOST ||
-        !sw_plan_skips_take(&p->skips, job->session, job->bytes))
-        return false;
-    sw_plan_init_raw(&job->plan);
-    job->reason = SW_COST_SKIPPED;
-    return true;
-}
-
 void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
     const int class = sw_cost_class(job->frames->n_chunks > 1 ? job->frames->chunk_bytes : job->bytes);
     const uint64_t n_chunks = job->frames->n_chunks - job->n_dealt;
@@ -79,9 +70,6 @@ void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
     ask_placement(p->place, &question);
     sw_cost_choose(&question, &answer);
     job->reason = answer.reason;
-    /* Short regions whose bytes shrink have the plan of the one before: weighing those takes no sample. */
-    sw_plan_skips_note(&p->skips, job->session,
-                       answer.codec == SW_CODEC_RAW && (answer.reason == SW_COST_NO_GAIN || job->frames->n_chunks > 1));
     if (answer.codec != SW_CODEC_RAW)
         return;
     if (answer.reason != SW_COST_NO_GAIN && sw_cost_retry(&p->costs[class], &question, &answer)) {

@@ -51,7 +51,6 @@ struct sw_pipeline {
     struct sw_list jobs; /* active; the next one to be served first */
     struct sw_err lost;  /* code 0: the device works */
     struct sw_plan_cache plans;
-    struct sw_plan_skips skips;
     struct sw_cost_class costs[SW_COST_CLASSES];
     uint64_t woke_us; /* since then not every slot has been looked at; 0: all have */
     struct sw_slot slots[];
@@ -82,8 +81,6 @@ void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_stage
 void sw_measure_end(struct sw_pipeline *p, struct sw_slot *slot, bool counts);
 /* A job has got a plan: keeps it, or turns it into one that stores bytes as they are, and notes why. */
 void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job);
-/* True if the job's bytes are stored as they are, without a look at them: it has a plan then, and the reason. */
-bool sw_job_skip_plan(struct sw_pipeline *p, struct sw_job *job);
 
 /* ---- in_place.c ---- */
 

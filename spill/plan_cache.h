@@ -31,21 +31,4 @@ bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t session, struct sw_
 void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t session, const struct sw_plan *plan);
 void sw_plan_cache_forget(struct sw_plan_cache *cache, uint64_t session);
 
-/* Sessions whose regions were not worth compressing, four or more in a row: what comes next from them is not sampled,
- * which would take longer than storing it, for 64 MiB at first and twice as much each time the next sample says the
- * same, up to 2 GiB. A link takes fifty times as long for that as the sample does. Not thread safe. */
-struct sw_plan_skips {
-    struct sw_plan_skip {
-        uint64_t session, age; /* session 0: free */
-        unsigned n_raw;        /* samples in a row */
-        uint64_t left_bytes;   /* not to be sampled */
-    } entries[SW_PLAN_CACHE_ENTRIES];
-    uint64_t clock;
-};
-
-/* True if a region of so many bytes, more than 0, is to be stored as it is. */
-bool sw_plan_skips_take(struct sw_plan_skips *skips, uint64_t session, uint64_t bytes);
-/* What a sample has led to. */
-void sw_plan_skips_note(struct sw_plan_skips *skips, uint64_t session, bool raw);
-
 #endif

@@ -70,34 +70,6 @@ START_TEST(test_plans_that_promise_little_are_not_kept) {
 }
 END_TEST
 
-START_TEST(test_samples_that_lead_nowhere_become_rare) {
-    const uint64_t mib = 1 << 20;
-    struct sw_plan_skips skips = {0};
-    for (int i = 0; i < 4; i++) {
-        ck_assert(!sw_plan_skips_take(&skips, 7, 1));
-        sw_plan_skips_note(&skips, 7, true);
-    }
-    ck_assert(!sw_plan_skips_take(&skips, 8, 1)); /* another session */
-    ck_assert(!sw_plan_skips_take(&skips, 7, 65 * mib));
-    for (int i = 0; i < 16; i++)
-        ck_assert(sw_plan_skips_take(&skips, 7, 4 * mib));
-    ck_assert(!sw_plan_skips_take(&skips, 7, 1));
-    for (int i = 0; i < 70; i++)
-        sw_plan_skips_note(&skips, 7, true);
-    ck_assert(!sw_plan_skips_take(&skips, 7, 2049 * mib));
-    ck_assert(sw_plan_skips_take(&skips, 7, 2047 * mib));
-    sw_plan_skips_note(&skips, 7, false); /* all is forgotten */
-    ck_assert(!sw_plan_skips_take(&skips, 7, 1));
-    for (int i = 0; i < 3; i++)
-        sw_plan_skips_note(&skips, 7, true);
-    ck_assert(!sw_plan_skips_take(&skips, 7, 1));
-    for (uint64_t session = 100; session < 100 + SW_PLAN_CACHE_ENTRIES; session++)
-        sw_plan_skips_note(&skips, session, true);
-    sw_plan_skips_note(&skips, 7, true); /* had to make room, and begins anew */
-    ck_assert(!sw_plan_skips_take(&skips, 7, 1));
-}
-END_TEST
-
 START_TEST(test_segments_are_short_where_they_are_few) {
     ck_assert_uint_eq(sw_policy_segment_log2(27 << 20, 4224, 10), 10);
     ck_assert_uint_eq(sw_policy_segment_log2(4 << 20, 4224, 10), 9);
@@ -175,7 +147,6 @@ int main(void) {
     tcase_add_test(tcase, test_a_plan_is_replaced_and_forgotten);
     tcase_add_test(tcase, test_every_plan_is_doubted_now_and_then);
     tcase_add_test(tcase, test_plans_that_promise_little_are_not_kept);
-    tcase_add_test(tcase, test_samples_that_lead_nowhere_become_rare);
     tcase_add_test(tcase, test_segments_are_short_where_they_are_few);
     tcase_add_test(tcase, test_stale_is_clearly_other_than_promised);
     tcase_add_test(tcase, test_victims_are_those_not_used_for_longest);
