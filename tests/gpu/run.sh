@@ -63,8 +63,14 @@ fi
 if wants roundtrip; then
     LINES_SHOWN=100
     bench=("$build/tests/bench/bench_roundtrip" -d "$daemon")
-    step roundtrip_2gb "${bench[@]}" -s 2000000000 -r 5 -j "$out/roundtrip_2gb.json"
-    step roundtrip_20gb "${bench[@]}" -s 20000000000 -r 1 -t 9000000000 -j "$out/roundtrip_20gb.json"
-    step roundtrip_random "${bench[@]}" -s 2000000000 -c random -k VMM -j "$out/roundtrip_random.json"
+    step roundtrip_2gb "${bench[@]}" -s 2000000000 -r 7 -j "$out/roundtrip_2gb.json"
+    step roundtrip_vmm "${bench[@]}" -s 2000000000 -r 5 -k VMM -j "$out/roundtrip_vmm.json"
+    step roundtrip_8gb "${bench[@]}" -s 8000000000 -r 3 -k VMM -m registered -j "$out/roundtrip_8gb.json"
+    step roundtrip_random "${bench[@]}" -s 2000000000 -c random -k cudaMalloc -m registered \
+        -j "$out/roundtrip_random.json"
+    # 60 GB fail on a GPU of less than 80 GB.
+    step roundtrip_60gb "${bench[@]}" -s 60000000000 -r 1 -k VMM -m registered -t 23000000000 \
+        -j "$out/roundtrip_60gb.json"
+    step in_place_60gb "${bench[@]}" -s 60000000000 -r 1 -k VMM -m in-place -j "$out/in_place_60gb.json"
 fi
 exit $failed
