@@ -194,6 +194,19 @@ static int on_query(void *arg, const struct sw_request *request, struct sw_msg *
     return SW_REPLY_NOW;
 }
 
+static int on_advise(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    static const enum sw_advice known[] = {[SW_ADVICE_PRIORITY] = SW_ADVISE_PRIORITY,
+                                           [SW_ADVICE_PIN] = SW_ADVISE_PIN,
+                                           [SW_ADVICE_PREFETCH] = SW_ADVISE_PREFETCH};
+    struct sw_session *session = arg;
+    const struct sw_msg_advise *advise = &request->msg->u.advise;
+    ret_reply->header.type = SW_MSG_OK;
+    if (advise->advice >= sizeof known / sizeof known[0])
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "advice %" PRIu32 " is unknown", advise->advice);
+    return sw_engine_advise(session->owner, (struct sw_region_id){.slot = advise->slot, .gen = advise->gen},
+                            known[advise->advice], advise->value, err);
+}
+
 static int on_status(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     (void)request;
@@ -208,6 +221,6 @@ const struct sw_command sw_commands[] = {
     {on_mem_parts, SW_MSG_MEM_PARTS, true}, {on_mem_close, SW_MSG_MEM_CLOSE, false},
     {on_spill, SW_MSG_SPILL, false},        {on_restore, SW_MSG_RESTORE, false},
     {on_drop, SW_MSG_DROP, false},          {on_query, SW_MSG_QUERY, false},
-    {on_status, SW_MSG_STATUS, false},
+    {on_status, SW_MSG_STATUS, false},      {on_advise, SW_MSG_ADVISE, false},
 };
 const size_t sw_commands_count = sizeof sw_commands / sizeof sw_commands[0];

@@ -364,6 +364,20 @@ int spillway_query(struct spillway *connection, struct spillway_region region, s
     return rc;
 }
 
+int spillway_advise(struct spillway *connection, struct spillway_region region, enum spillway_advice advice,
+                    unsigned value, struct spillway_error *error) {
+    struct sw_msg msg = {
+        .header.type = SW_MSG_ADVISE,
+        .u.advise = {.slot = region.slot, .gen = region.generation, .advice = (uint32_t)advice, .value = value}};
+    int rc;
+    if (sw_region_is_composite(region) && !connection->lost.code)
+        return sw_composite_advise(connection, region, &msg, error);
+    struct spillway_ticket *t = ask(connection, &msg, &rc, error);
+    if (t)
+        sw_ticket_destroy(t);
+    return rc;
+}
+
 int spillway_status(struct spillway *connection, struct spillway_status *ret, struct spillway_error *error) {
     struct sw_msg msg = {.header.type = SW_MSG_STATUS};
     int rc;

@@ -165,3 +165,21 @@ int sw_composite_query(struct spillway *c, struct spillway_region id, struct spi
     *ret = info;
     return sw_client_report(error, &err);
 }
+
+int sw_composite_advise(struct spillway *c, struct spillway_region id, struct sw_msg *advise,
+                        struct spillway_error *error) {
+    struct sw_err err = {0};
+    for (uint32_t i = 0;; i++) {
+        const struct sw_composite *composite = sw_composite_find(c, id, &err);
+        int rc = 0;
+        if (!composite || i == composite->n_parts)
+            return sw_client_report(error, &err);
+        advise->u.advise.slot = composite->parts[i].slot;
+        advise->u.advise.gen = composite->parts[i].generation;
+        struct spillway_ticket *t = ask_part(c, advise, &rc, error);
+        if (t)
+            sw_ticket_destroy(t);
+        if (rc < 0)
+            return rc;
+    }
+}

@@ -46,6 +46,9 @@ struct sw_msg_header {
 #define SW_REQ_IN_PLACE                                                                                                \
     4u /* pack, unpack: the frames lie at the front of the range itself, RESULT's stored_bytes long */
 
+/* Of ADVISE, as in spillway.h. */
+enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
+
 /* clang-format off */
 /* Field kinds: U32(name) U64(name) BYTES(name, n) U64S(name, n) */
 #define SW_FIELDS_HELLO(U32, U64, BYTES, U64S)      U32(version) BYTES(client, 64)
@@ -59,6 +62,7 @@ struct sw_msg_header {
                                                     BYTES(event, 64)
 #define SW_FIELDS_DROP(U32, U64, BYTES, U64S)       U32(slot) U32(gen)
 #define SW_FIELDS_QUERY(U32, U64, BYTES, U64S)      U32(slot) U32(gen)
+#define SW_FIELDS_ADVISE(U32, U64, BYTES, U64S)     U32(slot) U32(gen) U32(advice) U32(value)
 #define SW_FIELDS_STATUS(U32, U64, BYTES, U64S)     U32(reserved)
 #define SW_FIELDS_OK(U32, U64, BYTES, U64S)         U32(reserved)
 #define SW_FIELDS_RESULT(U32, U64, BYTES, U64S)     U32(slot) U32(gen) U64(raw_bytes) U64(stored_bytes) U64(service_us) \
@@ -76,6 +80,7 @@ struct sw_msg_header {
 #define SW_MESSAGES(X) \
     X(HELLO, hello, 1) X(MEM_OPEN, mem_open, 2) X(MEM_PARTS, mem_parts, 3) X(MEM_CLOSE, mem_close, 4) \
     X(SPILL, spill, 5) X(RESTORE, restore, 6) X(DROP, drop, 7) X(QUERY, query, 8) X(STATUS, status, 9) \
+    X(ADVISE, advise, 10) \
     X(HELLO_OK, hello_ok, 100) X(OK, ok, 101) X(RESULT, result, 102) X(REGION, region, 103) \
     X(STATUS_OK, status_ok, 104) X(ERROR, error, 105)
 /* clang-format on */

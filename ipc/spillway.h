@@ -165,6 +165,17 @@ struct spillway_region_info {
 int spillway_query(struct spillway *connection, struct spillway_region region, struct spillway_region_info *ret,
                    struct spillway_error *error);
 
+enum spillway_advice {
+    SPILLWAY_ADVICE_PRIORITY, /* value 0 (as spilled) to 255: those of lower priority leave the host tier first */
+    SPILLWAY_ADVICE_PIN,      /* value 1: is not moved out of the host tier; 0: as spilled */
+    SPILLWAY_ADVICE_PREFETCH  /* value 0: is moved from the NVMe tier to the host tier, in the background */
+};
+/* Says what is known about the future of a stored region. Waits for the reply, not for a region that is fetched; that
+ * one can be restored at any moment all the same. What is in the host tier already needs no fetching. errors: EINVAL,
+ * ENOENT, ESTALE, ELOST, ENOSPACE (no room to fetch it to), EBUSY (being restored or moved), ECONN. */
+int spillway_advise(struct spillway *connection, struct spillway_region region, enum spillway_advice advice,
+                    unsigned value, struct spillway_error *error);
+
 struct spillway_status {
     char version[32];
     char device[64]; /* first GPU's name, or "host" */

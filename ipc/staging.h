@@ -67,10 +67,12 @@ int sw_composite_enter(struct spillway *c, struct sw_composite *composite, struc
 struct sw_composite *sw_composite_find(const struct spillway *c, struct spillway_region id, struct sw_err *err);
 /* Drops the parts in the daemon, without waiting, and frees the composite; its id, if it has one, is used up. */
 void sw_composite_discard(struct spillway *c, struct sw_composite *composite);
-/* spillway_drop() and spillway_query() of a composite. */
+/* spillway_drop(), spillway_query() and spillway_advise() of a composite; *advise is changed. */
 int sw_composite_drop(struct spillway *c, struct spillway_region id, struct spillway_error *error);
 int sw_composite_query(struct spillway *c, struct spillway_region id, struct spillway_region_info *ret,
                        struct spillway_error *error);
+int sw_composite_advise(struct spillway *c, struct spillway_region id, struct sw_msg *advise,
+                        struct spillway_error *error);
 /* Frees what is left at the end of the connection. */
 void sw_composites_free(struct spillway *c);
 

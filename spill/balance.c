@@ -1,11 +1,13 @@
 /* balance.c - keeps the host tier below its watermarks: moves regions that have not been used for long to the NVMe
- * tier. A move copies compressed bytes, chunk by chunk; nothing is decoded, and the region stays OUT meanwhile.
+ * tier; and moves back what clients ask for. A move copies compressed bytes, chunk by chunk; nothing is decoded, and
+ * the region stays OUT meanwhile.
  *
  * A restore of a region that is being moved cancels the move and waits for the chunks under way; dropping it leaves its
  * frames to the move. */
 #include "spill/engine_state.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "spill/policy.h"
 
@@ -18,13 +20,13 @@ struct sw_move {
     struct sw_region *region; /* NULL: dropped meanwhile, the frames are the move's */
 };
 
-static void start_move(struct sw_engine *engine, struct sw_region *region) {
+static int start_move(struct sw_engine *engine, struct sw_region *region, enum sw_job_kind kind) {
     struct sw_move *move = sw_alloc(sizeof *move);
     if (!move)
-        return; /* another time */
+        return -SW_ENOMEM;
     move->owner = region->owner;
     move->region = region;
-    move->job.kind = SW_JOB_DEMOTE;
+    move->job.kind = kind;
     move->job.frames = region->frames;
     move->job.region_slot = region->id.slot;
     move->job.region_gen = region->id.gen;
@@ -32,6 +34,7 @@ static void start_move(struct sw_engine *engine, struct sw_region *region) {
     engine->n_moves++;
     move->owner->n_moves++;
     sw_worker_submit(engine->workers[engine->config.n_devices - 1], &move->job);
+    return 0;
 }
 
 /* What is at rest in the host tier and not in use. */
@@ -46,7 +49,8 @@ static size_t candidates(struct sw_engine *engine, struct sw_policy_candidate *r
             ret[n] = (struct sw_policy_candidate){.index = region->id.slot,
                                                   .stored_bytes = region->stored_bytes,
                                                   .used_us = region->used_us,
-                                                  .movable = rests && !owner->closing};
+                                                  .priority = region->priority,
+                                                  .movable = rests && !region->pinned && !owner->closing};
             n += rests;
         }
     }
@@ -69,7 +73,7 @@ void sw_engine_balance(struct sw_engine *engine) {
     const size_t n = candidates(engine, all, engine->regions.n_used);
     const size_t n_victims = sw_policy_victims(all, n, host.used_bytes - low, victims, MAX_MOVES);
     for (size_t i = 0; i < n_victims; i++)
-        start_move(engine, &engine->regions.regions[all[victims[i]].index]);
+        (void)start_move(engine, &engine->regions.regions[all[victims[i]].index], SW_JOB_DEMOTE); /* or another time */
     sw_free(all);
 }
 
@@ -92,7 +96,8 @@ void sw_move_ended(struct sw_job *job) {
     const bool failed = job->err.code && job->err.code != -SW_ECANCELED;
     engine->n_moves--;
     owner->n_moves--;
-    engine->counters.moves += !job->err.code;
+    if (!job->err.code)
+        ++*(job->kind == SW_JOB_DEMOTE ? &engine->counters.moves : &engine->counters.fetches);
     if (failed)
         sw_log(SW_LOG_DEBUG, "region.move_failed", "region=%u:%u name=%s text=\"%s\"", job->region_slot,
                job->region_gen, sw_err_name(job->err.code), job->err.msg);
@@ -101,6 +106,8 @@ void sw_move_ended(struct sw_job *job) {
     } else {
         region->move = NULL;
         region->tier = sw_frames_tier(region->frames);
+        if (job->kind == SW_JOB_PROMOTE)
+            region->used_us = sw_clock_us(); /* not to be the first to leave again */
         if (region->op)
             sw_worker_submit(region->op->mem->worker, &region->op->job); /* has waited for this */
     }
@@ -108,4 +115,51 @@ void sw_move_ended(struct sw_job *job) {
     sw_owner_settle(owner);
     if (!failed) /* a full or broken disk: not again until the next spill */
         sw_engine_balance(engine);
+}
+
+/* Stored bytes of a region that lie in the NVMe tier. */
+static uint64_t bytes_on_disk(const struct sw_region *region) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; !region->frames->packed && i < region->frames->n_chunks; i++)
+        bytes += region->frames->stored[i].tier->ops->submit ? region->frames->stored[i].bytes : 0;
+    return bytes;
+}
+
+static int prefetch(struct sw_engine *engine, struct sw_region *region, struct sw_err *err) {
+    if (region->move)
+        return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is being moved", region->id.slot,
+                          region->id.gen);
+    const uint64_t bytes = bytes_on_disk(region);
+    if (bytes == 0)
+        return 0;
+    if (sw_placement_goes_out(&engine->place, bytes))
+        return sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST, "host tier has no room for %llu bytes",
+                          (unsigned long long)bytes);
+    if (start_move(engine, region, SW_JOB_PROMOTE))
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a move");
+    return 0;
+}
+
+int sw_engine_advise(struct sw_owner *owner, struct sw_region_id id, enum sw_advice advice, uint32_t value,
+                     struct sw_err *err) {
+    static const uint32_t most[] = {[SW_ADVISE_PRIORITY] = UINT8_MAX, [SW_ADVISE_PIN] = 1, [SW_ADVISE_PREFETCH] = 0};
+    struct sw_region *region;
+    int rc = sw_region_find(&owner->engine->regions, owner, id, &region, err);
+    if (rc)
+        return rc;
+    if (value > most[advice])
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "value %u of an advice, at most %u is known", value,
+                          most[advice]);
+    if (region->state == SW_REGION_LOST)
+        return sw_err_set(err, -SW_ELOST, SW_SCOPE_REGION, "region %u:%u was found damaged", id.slot, id.gen);
+    if (region->state != SW_REGION_OUT)
+        return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is %s", id.slot, id.gen,
+                          sw_region_state_name(region->state));
+    if (advice == SW_ADVISE_PRIORITY)
+        region->priority = (uint8_t)value;
+    else if (advice == SW_ADVISE_PIN)
+        region->pinned = value != 0;
+    else
+        rc = prefetch(owner->engine, region, err);
+    return rc;
 }

@@ -128,7 +128,7 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
 static void job_ended(struct sw_engine *engine, struct sw_job *job) {
     if (job->kind == SW_JOB_UNMAP)
         sw_mem_unmapped(SW_CONTAINER_OF(job, struct sw_mem, job));
-    else if (job->kind == SW_JOB_DEMOTE)
+    else if (sw_job_moves(job->kind))
         sw_move_ended(job);
     else if (job->kind == SW_JOB_MAP)
         sw_mem_mapped(SW_CONTAINER_OF(job, struct sw_mem, job));

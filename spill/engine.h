@@ -126,6 +126,14 @@ int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const stru
 /* Forgets a region that is OUT or LOST and frees its space. errors: -SW_ENOENT, -SW_ESTALE, -SW_EBUSY. */
 int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err);
 
+enum sw_advice { SW_ADVISE_PRIORITY, SW_ADVISE_PIN, SW_ADVISE_PREFETCH };
+/* What is known about the future of a region that is OUT. PRIORITY, 0 to 255: those of lower priority leave the host
+ * tier first. PIN, 0 or 1: does not leave it. PREFETCH (value 0): begins to move it from the NVMe tier to the host
+ * tier; it can be restored or dropped meanwhile. errors: -SW_EINVAL, -SW_ENOENT, -SW_ESTALE, -SW_ELOST, -SW_EBUSY (an
+ * operation or a move is under way), -SW_ENOSPACE, -SW_ENOMEM (nothing to fetch it to, or with). */
+int sw_engine_advise(struct sw_owner *owner, struct sw_region_id id, enum sw_advice advice, uint32_t value,
+                     struct sw_err *err);
+
 struct sw_region_info {
     enum sw_region_state state;
     uint64_t raw_bytes, stored_bytes;
@@ -138,8 +146,8 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
 struct sw_engine_stats {
     unsigned n_devices, n_owners, n_regions, n_mems, n_mapped, n_ops;
     uint64_t spills, restores, failed_ops, canceled_ops;
-    uint64_t packs; /* of the spills */
-    uint64_t moves; /* regions taken from the host tier to the NVMe tier to make room */
+    uint64_t packs;          /* of the spills */
+    uint64_t moves, fetches; /* regions taken from the host tier to the NVMe tier to make room, and back on advice */
     uint64_t spilled_raw_bytes, spilled_stored_bytes, restored_raw_bytes;
     uint64_t reasons[SW_COST_REASON_NR]; /* spills, by why they were compressed, or were not */
     uint64_t scratch_bytes;              /* device memory taken, all GPUs */

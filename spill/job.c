@@ -1,6 +1,6 @@
 #include "spill/job.h"
 
 const char *sw_job_kind_name(enum sw_job_kind kind) {
-    static const char *const names[] = {"spill", "restore", "pack", "unpack", "map", "unmap", "demotion"};
+    static const char *const names[] = {"spill", "restore", "pack", "unpack", "map", "unmap", "demotion", "promotion"};
     return names[kind];
 }

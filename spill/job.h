@@ -13,11 +13,25 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum sw_job_kind { SW_JOB_SPILL, SW_JOB_RESTORE, SW_JOB_PACK, SW_JOB_UNPACK, SW_JOB_MAP, SW_JOB_UNMAP, SW_JOB_DEMOTE };
+enum sw_job_kind {
+    SW_JOB_SPILL,
+    SW_JOB_RESTORE,
+    SW_JOB_PACK,
+    SW_JOB_UNPACK,
+    SW_JOB_MAP,
+    SW_JOB_UNMAP,
+    SW_JOB_DEMOTE,
+    SW_JOB_PROMOTE
+};
 
 /* True for jobs that make frames. */
 static inline bool sw_job_encodes(enum sw_job_kind kind) {
     return kind == SW_JOB_SPILL || kind == SW_JOB_PACK;
+}
+
+/* True for jobs that copy stored frames between tiers, without a device. */
+static inline bool sw_job_moves(enum sw_job_kind kind) {
+    return kind == SW_JOB_DEMOTE || kind == SW_JOB_PROMOTE;
 }
 
 /* "spill" ... */

@@ -423,7 +423,7 @@ static bool job_wants_slot(const struct sw_pipeline *p, struct sw_job *job) {
             return sw_in_place_may_unpack(p, job);
         if (job->kind == SW_JOB_RESTORE)
             return job->n_dealt < job->frames->n_chunks && sw_transfer_is_at_hand(job, job->n_dealt);
-        if (job->kind == SW_JOB_DEMOTE)
+        if (sw_job_moves(job->kind))
             return false;
         return job->resample || job->n_dealt < job->frames->n_chunks;
     }
@@ -538,7 +538,7 @@ static bool transfer(struct sw_pipeline *p) {
             sw_transfer_abandon(p, job);
         else if (job->kind == SW_JOB_RESTORE)
             advanced |= sw_transfer_read_ahead(p, job);
-        else if (job->kind == SW_JOB_DEMOTE)
+        else if (sw_job_moves(job->kind))
             advanced |= sw_transfer_move(p, job);
     }
     return advanced;
@@ -613,7 +613,7 @@ void sw_pipeline_add(struct sw_pipeline *p, struct sw_job *job) {
         return;
     }
     sw_list_init(&job->ready);
-    if (job->kind == SW_JOB_DEMOTE)
+    if (sw_job_moves(job->kind))
         job->stage = SW_STAGE_RUNNING; /* nothing to map */
     sw_list_append(&p->jobs, &job->node);
 }

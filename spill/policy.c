@@ -34,6 +34,10 @@ bool sw_policy_retrain(const struct sw_policy_drift *drift) {
     return (double)drift->raw_bytes < DRIFT * drift->expected_ratio * (double)drift->frame_bytes;
 }
 
+static bool leaves_before(const struct sw_policy_candidate *a, const struct sw_policy_candidate *b) {
+    return a->priority != b->priority ? a->priority < b->priority : a->used_us < b->used_us;
+}
+
 static bool is_chosen(const size_t *chosen, size_t n, size_t i) {
     while (n > 0)
         if (chosen[--n] == i)
@@ -48,7 +52,7 @@ size_t sw_policy_victims(const struct sw_policy_candidate *all, size_t n, uint64
     while (n_chosen < max && bytes < want_bytes) {
         size_t best = n;
         for (size_t i = 0; i < n; i++)
-            if (all[i].movable && (best == n || all[i].used_us < all[best].used_us) && !is_chosen(ret, n_chosen, i))
+            if (all[i].movable && (best == n || leaves_before(&all[i], &all[best])) && !is_chosen(ret, n_chosen, i))
                 best = i;
         if (best == n)
             break;

@@ -23,10 +23,11 @@ bool sw_policy_plan_is_stale(double expected_ratio, uint64_t raw_bytes, uint64_t
 struct sw_policy_candidate {
     size_t index; /* the caller's */
     uint64_t stored_bytes, used_us;
+    unsigned priority;
     bool movable;
 };
-/* Positions of those to be moved, least recently used first, until they hold want_bytes or there are max of them.
- * Returns how many. */
+/* Positions of those to be moved, of the lowest priority first and among them the least recently used, until they hold
+ * want_bytes or there are max of them. Returns how many. */
 size_t sw_policy_victims(const struct sw_policy_candidate *all, size_t n, uint64_t want_bytes, size_t *ret, size_t max);
 
 /* What became of the chunk that was just encoded. */

@@ -22,6 +22,8 @@ struct sw_region {
     struct sw_op *op;       /* the operation that is moving it, or NULL */
     struct sw_move *move;   /* that takes its frames to another tier, or NULL */
     struct sw_tier *tier;   /* that has most of it; NULL until OUT, and for packed ones */
+    uint8_t priority;       /* among those that may have to leave the host tier */
+    bool pinned;            /* does not leave it */
     uint64_t used_us;       /* when it was spilled, or restored and kept */
     uint64_t raw_bytes, stored_bytes;
     enum sw_codec_id codec;

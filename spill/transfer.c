@@ -176,27 +176,63 @@ void sw_transfer_abandon(struct sw_pipeline *p, struct sw_job *job) {
 
 /* ---- move ---- */
 
-bool sw_transfer_move(struct sw_pipeline *p, struct sw_job *job) {
+/* Begins to copy a chunk to the disk. */
+static int demote(struct sw_pipeline *p, struct sw_job *job, struct sw_transfer *t, struct sw_err *err) {
     struct sw_tier *nvme = p->place->nvme;
+    struct sw_stored *stored = &job->frames->stored[t->chunk];
+    int rc = nvme->ops->reserve(nvme, stored->bytes, &t->target, err);
+    if (rc)
+        return rc;
+    t->staged = *stored; /* stays the region's until the copy is there */
+    submit(t, SW_TIER_WRITE, &t->target);
+    return 0;
+}
+
+/* Begins to copy a chunk from the disk to where it is to rest. */
+static int promote(struct sw_pipeline *p, struct sw_job *job, struct sw_transfer *t, struct sw_err *err) {
+    struct sw_stored *stored = &job->frames->stored[t->chunk];
+    struct sw_tier *host = p->place->host;
+    if (sw_placement_goes_out(p->place, stored->bytes))
+        return sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST, "host tier is full");
+    int rc = host->ops->reserve(host, stored->bytes, &t->staged, err);
+    if (!rc)
+        submit(t, SW_TIER_READ, stored);
+    return rc;
+}
+
+static void arrived_promoted(struct sw_transfer *t) {
+    struct sw_job *job = t->job;
+    struct sw_stored *stored = &job->frames->stored[t->chunk];
+    if (t->io.err.code || t->staged.tier->ops->commit(t->staged.tier, &t->staged, &t->io.err)) {
+        sw_pipeline_fail(t->pipeline, job, &t->io.err);
+        sw_stored_release(&t->staged);
+    } else {
+        sw_stored_release(stored);
+        *stored = t->staged;
+        job->n_done++;
+    }
+    sw_free(t);
+}
+
+bool sw_transfer_move(struct sw_pipeline *p, struct sw_job *job) {
+    const bool down = job->kind == SW_JOB_DEMOTE;
     bool advanced = false;
     while (!job->err.code && job->n_dealt < job->frames->n_chunks && job->n_transfers < MAX_MOVES) {
-        struct sw_stored *stored = &job->frames->stored[job->n_dealt];
+        const struct sw_stored *stored = &job->frames->stored[job->n_dealt];
         struct sw_err err = {0};
         advanced = true;
-        if (stored->tier->ops->submit) { /* is there already */
+        if (down == (stored->tier->ops->submit != NULL)) { /* is there already */
             job->n_dealt++;
             job->n_done++;
             continue;
         }
         struct sw_transfer *t = transfer_new(p, job, job->n_dealt, &err);
-        if (!t || nvme->ops->reserve(nvme, stored->bytes, &t->target, &err)) {
+        if (!t || (down ? demote(p, job, t, &err) : promote(p, job, t, &err))) {
             sw_free(t);
             sw_pipeline_fail(p, job, &err);
             break;
         }
-        t->staged = *stored; /* stays the region's until the copy is there */
         job->n_dealt++;
-        submit(t, SW_TIER_WRITE, &t->target);
     }
     return advanced;
 }
@@ -217,6 +253,8 @@ bool sw_transfer_collect(struct sw_pipeline *p) {
         p->n_transfers--;
         if (t->io.kind == SW_TIER_WRITE)
             arrived_out(t);
+        else if (t->job->kind == SW_JOB_PROMOTE)
+            arrived_promoted(t);
         else
             arrived_in(t);
         any = true;

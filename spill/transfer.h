@@ -2,7 +2,8 @@
  *
  *   out    a slot has copied a frame to host memory -> written to the disk -> the chunk is done
  *   in     read ahead into host memory -> ready -> a slot takes it from there
- *   move   a frame at rest in the host tier -> written to the disk -> its host memory is free (demotion)
+ *   move   a frame at rest in the host tier -> written to the disk -> its host memory is free (demotion), or the other
+ *          way round (promotion)
  *
  * Transfers belong to their job, which ends when the last one has. All calls: the pipeline's worker. */
 #ifndef SW_SPILL_TRANSFER_H
@@ -20,7 +21,7 @@ bool sw_transfer_is_at_hand(const struct sw_job *job, size_t chunk);
 /* Hands the host memory of a chunk that was read to the slot: slot->stored, slot->is_staged. */
 void sw_transfer_take(struct sw_job *job, struct sw_slot *slot);
 
-/* Goes on with a demotion. True if something was begun or found to be done. */
+/* Goes on with a demotion or promotion. True if something was begun or found to be done. */
 bool sw_transfer_move(struct sw_pipeline *p, struct sw_job *job);
 
 /* Takes in what the disk has finished. True if anything was. */

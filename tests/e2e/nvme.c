@@ -97,6 +97,10 @@ START_TEST(goes_to_disk_and_comes_back) {
         on_disk += spill(i);
     ck_assert_int_ge(on_disk, 3);
     ck_assert_uint_ge(status().nvme_used_bytes, (uint64_t)on_disk * region_bytes / 2);
+    ck_assert_int_eq(spillway_advise(connection, regions[N - 1], SPILLWAY_ADVICE_PREFETCH, 0, &error),
+                     -SPILLWAY_ENOSPACE);
+    ck_assert_int_eq(spillway_advise(connection, regions[0], SPILLWAY_ADVICE_PRIORITY, 5, &error), 0);
+    ck_assert_int_eq(spillway_advise(connection, regions[0], (enum spillway_advice)3, 0, &error), -SPILLWAY_EINVAL);
     for (int i = N; i-- > 0;)
         restore(i);
     ck_assert_uint_eq(status().nvme_used_bytes + status().tier_used_bytes, 0);

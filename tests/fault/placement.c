@@ -160,6 +160,68 @@ START_TEST(test_a_region_that_is_being_moved_can_be_had) {
 }
 END_TEST
 
+static int advise(int i, enum sw_advice advice, uint32_t value) {
+    return sw_engine_advise(f.owner, ids[i], advice, value, NULL);
+}
+
+START_TEST(test_advice_is_taken) {
+    open_fixture(32 << 20, 70, 40, false);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(spill(i), 0);
+    ck_assert_int_eq(advise(0, SW_ADVISE_PIN, 1), 0);
+    ck_assert_int_eq(advise(1, SW_ADVISE_PRIORITY, 7), 0);
+    ck_assert_int_eq(spill(3), 0);
+    (void)settled_stats();
+    ck_assert_str_eq(tier_of(0), "host"); /* pinned */
+    ck_assert_str_eq(tier_of(2), "nvme"); /* of no priority, and older than 3 */
+    ck_assert_int_eq(advise(2, SW_ADVISE_PREFETCH, 0), 0);
+    ck_assert_int_eq(advise(2, SW_ADVISE_PREFETCH, 0), -SW_EBUSY);
+    struct sw_engine_stats stats = settled_stats();
+    ck_assert_uint_eq(stats.fetches, 1);
+    ck_assert_str_eq(tier_of(2), "host");
+    ck_assert_int_eq(advise(2, SW_ADVISE_PREFETCH, 0), 0); /* is there */
+    ck_assert_int_eq(advise(2, SW_ADVISE_PREFETCH, 1), -SW_EINVAL);
+    ck_assert_int_eq(advise(2, SW_ADVISE_PIN, 2), -SW_EINVAL);
+    ck_assert_int_eq(advise(2, SW_ADVISE_PRIORITY, 256), -SW_EINVAL);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(restore(i, false), 0);
+    ck_assert_int_eq(advise(2, SW_ADVISE_PIN, 1), -SW_ESTALE);
+    close_fixture();
+}
+END_TEST
+
+/* A region can be had while it is fetched; a fetch that fails leaves it where it is. */
+START_TEST(test_a_fetch_can_be_interrupted_and_can_fail) {
+    open_fixture(32 << 20, 100, 100, true);
+    for (int i = 0; i < 6; i++)
+        ck_assert_int_eq(spill(i), 0);
+    ck_assert_int_eq(advise(5, SW_ADVISE_PREFETCH, 0), -SW_ENOSPACE);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(sw_engine_drop(f.owner, ids[i], NULL), 0);
+    atomic_store(&fault.reads, 3);
+    ck_assert_int_eq(advise(5, SW_ADVISE_PREFETCH, 0), 0);
+    (void)settled_stats();
+    atomic_store(&fault.reads, 0);
+    ck_assert_int_eq(restore(5, true), 0);
+    for (int turn = 0; turn < 5; turn++) {
+        ck_assert_int_eq(advise(5, SW_ADVISE_PREFETCH, 0), 0);
+        for (int i = 0; i < turn; i++)
+            (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+        ck_assert_int_eq(restore(5, true), 0);
+        (void)settled_stats();
+    }
+    ck_assert_int_eq(advise(5, SW_ADVISE_PREFETCH, 0), 0);
+    (void)settled_stats();
+    ck_assert_str_eq(tier_of(5), "host");
+    ck_assert_int_eq(advise(4, SW_ADVISE_PREFETCH, 0), 0);
+    ck_assert_int_eq(sw_engine_drop(f.owner, ids[4], NULL), 0); /* in the middle */
+    (void)settled_stats();
+    ck_assert_int_eq(restore(3, false), 0);
+    ck_assert_int_eq(restore(5, false), 0);
+    close_fixture();
+}
+END_TEST
+
 START_TEST(test_both_tiers_full) {
     int n = 0, rc;
     open_fixture(4 << 20, 100, 100, false);
@@ -264,6 +326,8 @@ int main(void) {
     tcase_add_test(tcase, test_what_the_host_tier_cannot_hold_goes_straight_on);
     tcase_add_test(tcase, test_above_the_watermark_the_oldest_leave);
     tcase_add_test(tcase, test_a_region_that_is_being_moved_can_be_had);
+    tcase_add_test(tcase, test_advice_is_taken);
+    tcase_add_test(tcase, test_a_fetch_can_be_interrupted_and_can_fail);
     tcase_add_test(tcase, test_both_tiers_full);
     tcase_add_test(tcase, test_a_disk_that_fails_costs_that_operation_only);
     tcase_add_test(tcase, test_a_move_that_fails_leaves_the_region_where_it_is);

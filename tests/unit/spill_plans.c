@@ -103,6 +103,13 @@ START_TEST(test_victims_are_those_not_used_for_longest) {
     ck_assert_uint_eq(sw_policy_victims(all, 4, 1000, victims, 1), 1);
     ck_assert_uint_eq(sw_policy_victims(all, 4, 0, victims, 4), 0);
     ck_assert_uint_eq(sw_policy_victims(all, 0, 10, victims, 4), 0);
+    const struct sw_policy_candidate ranked[] = {
+        {.stored_bytes = 100, .used_us = 10, .priority = 9, .movable = true},
+        {.stored_bytes = 100, .used_us = 50, .priority = 1, .movable = true},
+        {.stored_bytes = 100, .used_us = 40, .priority = 1, .movable = true},
+    };
+    ck_assert_uint_eq(sw_policy_victims(ranked, 3, 250, victims, 4), 3);
+    ck_assert(victims[0] == 2 && victims[1] == 1 && victims[2] == 0);
 }
 END_TEST
 
