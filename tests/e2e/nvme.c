@@ -2,17 +2,16 @@
  * left on disk is released by the next. */
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
+#include "tests/lib/nvme_fixture.h"
 #include "tests/lib/run.h"
 #include "tests/lib/spillwayd.h"
 
 #include <check.h>
-#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* Bytes that do not shrink: six regions of 8 MiB, a host tier of 32 MiB of which half is for the way. */
@@ -24,7 +23,8 @@ static struct spillway *connection;
 static struct spillway_error error;
 static struct spillway_region regions[N];
 static uint8_t *data, *expected;
-static char folder[64], directory[128];
+static struct sw_nvme_folder folder;
+static char directory[128];
 
 static void start(void) {
     const char *options[] = {
@@ -35,9 +35,8 @@ static void start(void) {
 }
 
 static void setup(void) {
-    (void)strcpy(folder, "/tmp/spillway-e2e-nvme-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    (void)snprintf(directory, sizeof directory, "nvme_tier_directory=%s/tier", folder);
+    folder = sw_nvme_folder_new();
+    (void)snprintf(directory, sizeof directory, "nvme_tier_directory=%s", folder.path);
     const int fd = memfd_create("e2e", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ck_assert(fd >= 0 && ftruncate(fd, (off_t)region_bytes) == 0);
     data = mmap(NULL, region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -46,18 +45,11 @@ static void setup(void) {
     start();
 }
 
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *place) {
-    (void)info;
-    (void)kind;
-    (void)place;
-    return remove(path);
-}
-
 static void teardown(void) {
     spillway_close(connection);
     ck_assert_int_eq(sw_test_daemon_stop(&daemon_process, SIGTERM), 0);
     sw_test_daemon_clean(&daemon_process);
-    ck_assert_int_eq(nftw(folder, remove_entry, 4, FTW_DEPTH | FTW_PHYS), 0);
+    sw_nvme_folder_free(&folder);
     (void)munmap(data, region_bytes);
     free(expected);
 }

@@ -4,11 +4,8 @@
 
 #include <check.h>
 #include <fcntl.h>
-#include <ftw.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 const struct sw_fixture_config sw_fixture_defaults = {
@@ -23,23 +20,14 @@ const struct sw_fixture_config sw_fixture_defaults = {
 };
 
 static void open_nvme(struct sw_fixture *f, const struct sw_fixture_config *config) {
-    struct sw_err err = {0};
-    (void)strcpy(f->folder, "/tmp/spillway-fixture-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(f->folder));
-    const struct sw_tier_nvme_config nvme_config = {.directory = f->folder,
+    f->folder = sw_nvme_folder_new();
+    const struct sw_tier_nvme_config nvme_config = {.directory = f->folder.path,
                                                     .capacity_bytes = config->nvme_bytes,
                                                     .file_bytes = config->nvme_bytes,
                                                     .queue_depth = 16,
                                                     .method = config->files ? SW_TIER_NVME_THREADS : SW_TIER_NVME_AUTO,
                                                     .files = config->files};
-    ck_assert_msg(sw_tier_nvme_open(&f->nvme, &nvme_config, &err) == 0, "%s %s", err.msg, err.detail);
-}
-
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *place) {
-    (void)info;
-    (void)kind;
-    (void)place;
-    return remove(path);
+    f->nvme = sw_nvme_open(&nvme_config);
 }
 
 static void close_nvme(struct sw_fixture *f) {
@@ -47,7 +35,7 @@ static void close_nvme(struct sw_fixture *f) {
     f->nvme->ops->stats(f->nvme, &stats);
     ck_assert_uint_eq(stats.used_bytes, 0);
     f->nvme->ops->close(f->nvme);
-    ck_assert_int_eq(nftw(f->folder, remove_entry, 4, FTW_DEPTH | FTW_PHYS), 0);
+    sw_nvme_folder_free(&f->folder);
 }
 
 void sw_fixture_open(struct sw_fixture *f, const struct sw_fixture_config *config) {

@@ -7,8 +7,8 @@
 #define SW_TEST_ENGINE_FIXTURE_H
 
 #include "spill/engine.h"
-#include "spill/tier/tier_nvme.h"
 #include "tests/lib/descriptors.h"
+#include "tests/lib/nvme_fixture.h"
 
 struct sw_fixture_config {
     unsigned n_slots;
@@ -25,7 +25,7 @@ struct sw_fixture {
     uv_loop_t loop;
     struct sw_device *device;    /* a faulty one */
     struct sw_tier *tier, *nvme; /* nvme: in a folder of its own, gone with the fixture; or NULL */
-    char folder[64];
+    struct sw_nvme_folder folder;
     struct sw_engine *engine;
     struct sw_owner *owner;
     long live_before;
