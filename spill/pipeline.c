@@ -367,6 +367,7 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
                        const struct sw_err *err) {
     struct sw_job *job = slot->job;
     sw_measure_end(p, slot, !rc && slot->state != SW_SLOT_DRAINING);
+    slot->waits_for_client = false; /* what comes next on this slot comes after the event */
     if (slot->state == SW_SLOT_PLACING || slot->state == SW_SLOT_FETCHING || slot->state == SW_SLOT_UNPACKING) {
         sw_in_place_ended(p, slot, rc, err);
         return;
