@@ -22,7 +22,7 @@ enum { MAX_SLOTS = 16, DEFAULT_SLOTS = 4 };
 /* Left of the bound for what the driver takes itself while clients' memory is mapped: 4 MiB were seen (H200). */
 #define DRIVER_RESERVE_BYTES ((uint64_t)8 << 20)
 #define WARM_UP_BYTES CHUNK_ALIGN_BYTES
-/* Waking up from an event with blocking synchronisation takes some 50 us, as long as a chunk's kernels. */
+/* Sleeping on an event wakes up late: with polling, the chunks of a pack of 2 GB took 4.8 ms instead of 5.9 (H100). */
 #define POLL_US 200
 
 /* What a slot and its stream exchange; pinned. */
@@ -150,7 +150,7 @@ static int cuda_wait_event(struct sw_device *device, unsigned s, uint64_t sessio
         rc = sw_event_cache_get(&d->events, session, handle, &event, err);
     if (rc < 0)
         return rc;
-    /* A wait on the device costs some 100 us even for an event that has been reached long ago. */
+    /* An event that has been reached needs no wait on the device. */
     const cudaError_t e = cudaEventQuery(event);
     if (e == cudaErrorNotReady)
         (void)cudaGetLastError();
@@ -247,55 +247,42 @@ static int cuda_encode(struct sw_device *device, unsigned s, const struct sw_pla
     return rc;
 }
 
-static int cuda_store(struct sw_device *device, unsigned s, void *h_to, uint64_t frame_offset, uint64_t bytes,
-                      struct sw_err *err) {
-    struct device_cuda *d = cuda_of(device);
-    const struct slot *slot = &d->slots[s];
+/* Queues a copy between the slot's frame buffer and pinned or client memory. */
+static int copy_frame(struct device_cuda *d, unsigned s, void *to, const void *from, uint64_t frame_offset,
+                      uint64_t bytes, enum cudaMemcpyKind kind, struct sw_err *err) {
     const int rc = enter(d, err);
     if (rc < 0)
         return rc;
     SW_ASSERT(frame_offset + bytes <= d->frame_cap_bytes);
-    return check(cudaMemcpyAsync(h_to, slot->parts.d_frame + frame_offset, bytes, cudaMemcpyDeviceToHost, slot->stream),
-                 err, "cudaMemcpyAsync to the host");
+    return check(cudaMemcpyAsync(to, from, bytes, kind, d->slots[s].stream), err, "cudaMemcpyAsync of a frame");
+}
+
+static int cuda_store(struct sw_device *device, unsigned s, void *h_to, uint64_t frame_offset, uint64_t bytes,
+                      struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    return copy_frame(d, s, h_to, d->slots[s].parts.d_frame + frame_offset, frame_offset, bytes, cudaMemcpyDeviceToHost,
+                      err);
 }
 
 static int cuda_load(struct sw_device *device, unsigned s, const void *h_from, uint64_t frame_offset, uint64_t bytes,
                      struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
-    const struct slot *slot = &d->slots[s];
-    const int rc = enter(d, err);
-    if (rc < 0)
-        return rc;
-    SW_ASSERT(frame_offset + bytes <= d->frame_cap_bytes);
-    return check(
-        cudaMemcpyAsync(slot->parts.d_frame + frame_offset, h_from, bytes, cudaMemcpyHostToDevice, slot->stream), err,
-        "cudaMemcpyAsync to the device");
+    return copy_frame(d, s, d->slots[s].parts.d_frame + frame_offset, h_from, frame_offset, bytes,
+                      cudaMemcpyHostToDevice, err);
 }
 
 static int cuda_place(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
                       uint64_t frame_offset, uint64_t bytes, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
-    const struct slot *slot = &d->slots[s];
-    const int rc = enter(d, err);
-    if (rc < 0)
-        return rc;
-    SW_ASSERT(frame_offset + bytes <= d->frame_cap_bytes);
-    return check(cudaMemcpyAsync(sw_cuda_at(mapping, offset), slot->parts.d_frame + frame_offset, bytes,
-                                 cudaMemcpyDeviceToDevice, slot->stream),
-                 err, "cudaMemcpyAsync on the device");
+    return copy_frame(d, s, sw_cuda_at(mapping, offset), d->slots[s].parts.d_frame + frame_offset, frame_offset, bytes,
+                      cudaMemcpyDeviceToDevice, err);
 }
 
 static int cuda_fetch(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
                       uint64_t frame_offset, uint64_t bytes, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
-    const struct slot *slot = &d->slots[s];
-    const int rc = enter(d, err);
-    if (rc < 0)
-        return rc;
-    SW_ASSERT(frame_offset + bytes <= d->frame_cap_bytes);
-    return check(cudaMemcpyAsync(slot->parts.d_frame + frame_offset, sw_cuda_at(mapping, offset), bytes,
-                                 cudaMemcpyDeviceToDevice, slot->stream),
-                 err, "cudaMemcpyAsync on the device");
+    return copy_frame(d, s, d->slots[s].parts.d_frame + frame_offset, sw_cuda_at(mapping, offset), frame_offset, bytes,
+                      cudaMemcpyDeviceToDevice, err);
 }
 
 static int queue_decode(struct device_cuda *d, struct slot *slot, const struct sw_frame_layout *layout,
