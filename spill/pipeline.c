@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Longer regions have a table of their own: training then takes less than moving them. */
+/* Longer regions have a table of their own: a worse one would cost them more room, for 0.75 ms saved. */
 #define MAX_CACHED_PLAN_BYTES ((uint64_t)4 << 20)
 
 /* ---- jobs ---- */

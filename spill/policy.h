@@ -11,8 +11,8 @@
 uint64_t sw_policy_chunk_bytes(uint64_t raw_bytes, uint64_t device_chunk_bytes, unsigned n_slots);
 
 /* Segment length (log2) for chunks of chunk_bytes on a device that is busy with full_segments of them at once: short
- * segments where there are too few, although they cost 1.4 % of the ratio each time they are halved. max_log2 is what a
- * long region gets. */
+ * segments where there are too few, although they cost ratio (512 bytes instead of 1024: 1.4 %, codec/v5t/TUNING.md).
+ * max_log2 is what a long region gets. */
 unsigned sw_policy_segment_log2(uint64_t chunk_bytes, uint32_t full_segments, unsigned max_log2);
 
 /* True if a plan that promised expected_ratio made a data section of raw_bytes so long, or so short, that the plan is
