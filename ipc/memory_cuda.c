@@ -29,6 +29,7 @@
     X(primary_retain, cuDevicePrimaryCtxRetain, 7000) X(primary_release, cuDevicePrimaryCtxRelease, 11000) \
     X(push, cuCtxPushCurrent, 4000) X(pop, cuCtxPopCurrent, 4000) X(current_device, cuCtxGetDevice, 2000) \
     X(current, cuCtxGetCurrent, 4000) X(stream_context, cuStreamGetCtx, 9020) \
+    X(stream_flags, cuStreamGetFlags, 5050) X(stream_query, cuStreamQuery, 2000) \
     X(stream_synchronize, cuStreamSynchronize, 2000) X(event_create, cuEventCreate, 2000) \
     X(event_record, cuEventRecord, 2000) X(event_destroy, cuEventDestroy, 4000) \
     X(event_handle, cuIpcGetEventHandle, 4010) X(event_query, cuEventQuery, 2000) \
@@ -406,11 +407,23 @@ const uint8_t *sw_cuda_event_handle(const struct sw_cuda_event *event) {
     return (const uint8_t *)&event->handle;
 }
 
+/* True if nothing that was queued before this call is still to be waited for. Of the legacy default stream that cannot
+ * be asked: it waits for all streams of its context that are not created as non-blocking. These, in turn, wait for it. */
+static bool is_idle(const struct sw_cuda *cuda, CUstream stream) {
+    unsigned flags;
+    if (!stream || stream == CU_STREAM_LEGACY || cuda->stream_flags(stream, &flags) != CUDA_SUCCESS ||
+        cuda->stream_query(stream) != CUDA_SUCCESS)
+        return false;
+    return (flags & CU_STREAM_NON_BLOCKING) != 0 || cuda->stream_query(CU_STREAM_LEGACY) == CUDA_SUCCESS;
+}
+
 /* Marks the stream's present end by an event that the daemon can wait for. Where none can be shared, or the stream is
  * on another device than the memory, the stream is waited for here. */
 static int mark_stream(struct sw_cuda *cuda, struct sw_export *ret, CUcontext context, const struct pointer *p,
                        CUstream stream, struct sw_err *err) {
     CUdevice stream_device, device;
+    if (is_idle(cuda, stream))
+        return 0;
     const bool same = cuda->current_device(&stream_device) == CUDA_SUCCESS &&
                       cuda->device_get(&device, p->ordinal) == CUDA_SUCCESS && device == stream_device;
     ret->event = same ? acquire_event(cuda, context) : NULL;
