@@ -289,8 +289,9 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 /* Launch shape for the current device. The lookup tables take the larger part of a block's shared memory, so blocks are
  * as big as that holds - 256 threads where it is 99 KiB (sm_86, sm_89) - unless the input is too short to give every
- * multiprocessor one: then smaller ones, since a segment takes its time and idle multiprocessors none. threads 0: the
- * device is too small. */
+ * multiprocessor one: then smaller ones, since a segment takes its time and idle multiprocessors none. Not as small as
+ * that would be best for an input that has the device to itself: chunks are mostly encoded side by side, and few small
+ * blocks fit beside each other. threads 0: the device is too small. */
 struct shape {
     uint32_t threads, blocks;
 };
@@ -303,7 +304,7 @@ shape shape_for(uint32_t n_tiles) {
     const uint32_t most = (size_t)shared >= shared_bytes(1024) ? 1024 : (size_t)shared >= shared_bytes(256) ? 256 : 0;
     const uint32_t tiles_each = (n_tiles + processors - 1) / processors;
     uint32_t threads = most;
-    while (threads > MIN_THREADS && threads / SW_WARP >= 2 * tiles_each)
+    while (threads > MIN_THREADS && threads / SW_WARP >= 4 * tiles_each)
         threads /= 2;
     return {threads, processors};
 }

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_SLOTS = 16, DEFAULT_SLOTS = 4 };
+enum { MAX_SLOTS = 16, DEFAULT_SLOTS = 6 };
 #define CHUNK_ALIGN_BYTES ((uint64_t)32 << 10)
 #define PART_ALIGN_BYTES ((uint64_t)256)      /* of the parts of a slot's memory: what cudaMalloc would give */
 #define DEVICE_PAGE_BYTES ((uint64_t)2 << 20) /* cudaMalloc takes whole ones */
