@@ -1,0 +1,96 @@
+#include "codec/raw_runs.h"
+
+#include "base/assert.h"
+#include "codec/checksum.h"
+
+#include <string.h>
+
+#define TILE_BYTES ((uint64_t)SW_TILE_SEGMENTS << SW_RAW_SEGMENT_LOG2)
+
+/* A place in the frame; it only moves on. */
+struct cursor {
+    const struct sw_run *run;
+    uint64_t at; /* in the run */
+};
+
+static struct cursor cursor_at(const struct sw_run *runs, uint64_t offset) {
+    struct cursor c = {.run = runs, .at = offset};
+    while (c.at > c.run->bytes)
+        c.at -= c.run++->bytes;
+    return c;
+}
+
+/* The next bytes that lie in one run, at most `bytes`, at least 1. */
+static uint8_t *take(struct cursor *c, uint64_t bytes, uint64_t *ret_bytes) {
+    while (c->at == c->run->bytes) {
+        c->run++;
+        c->at = 0;
+    }
+    uint8_t *p = c->run->memory + c->at;
+    *ret_bytes = bytes < c->run->bytes - c->at ? bytes : c->run->bytes - c->at;
+    c->at += *ret_bytes;
+    return p;
+}
+
+/* from NULL: zeros. */
+static void put(struct cursor *c, const void *from, uint64_t bytes) {
+    for (uint64_t done = 0, n = 0; done < bytes; done += n) {
+        uint8_t *to = take(c, bytes - done, &n);
+        if (from)
+            memcpy(to, (const uint8_t *)from + done, n);
+        else
+            memset(to, 0, n);
+    }
+}
+
+static void get(struct cursor *c, void *to, uint64_t bytes) {
+    for (uint64_t done = 0, n = 0; done < bytes; done += n) {
+        const uint8_t *from = take(c, bytes - done, &n);
+        memcpy((uint8_t *)to + done, from, n);
+    }
+}
+
+static uint32_t hash_next(struct cursor *data, uint64_t bytes, uint32_t tile) {
+    uint8_t together[TILE_BYTES]; /* of a tile that lies in several runs */
+    uint64_t n = 0;
+    const uint8_t *p = take(data, bytes, &n);
+    if (n < bytes) {
+        memcpy(together, p, n);
+        get(data, together + n, bytes - n);
+        p = together;
+    }
+    return sw_hash_tile(p, bytes, SW_RAW_SEGMENT_LOG2, tile);
+}
+
+static uint64_t tile_bytes(const struct sw_frame_layout *layout, uint32_t tile) {
+    const uint64_t left = layout->raw_bytes - tile * TILE_BYTES;
+    return left < TILE_BYTES ? left : TILE_BYTES;
+}
+
+void sw_raw_runs_seal(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs) {
+    struct cursor front = cursor_at(runs, 0), data = cursor_at(runs, layout->data_offset);
+    struct sw_frame_header header;
+    SW_ASSERT(layout->codec == SW_CODEC_RAW && n_runs > 0);
+    sw_frame_header_init(&header, layout, NULL);
+    put(&front, &header, sizeof header);
+    for (uint32_t tile = 0; tile < layout->n_tiles; tile++) {
+        const uint32_t hash = hash_next(&data, tile_bytes(layout, tile), tile);
+        const struct sw_tile_record record = {.offset16 = (uint32_t)(tile * TILE_BYTES / SW_FRAME_ALIGN), .hash = hash};
+        put(&front, &record, sizeof record);
+    }
+    put(&front, NULL, layout->data_offset - layout->records_offset - layout->n_tiles * sizeof(struct sw_tile_record));
+    put(&data, NULL, layout->frame_bytes - layout->data_offset - layout->raw_bytes);
+}
+
+uint32_t sw_raw_runs_verify(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs) {
+    struct cursor front = cursor_at(runs, layout->records_offset), data = cursor_at(runs, layout->data_offset);
+    uint32_t n_bad = 0;
+    SW_ASSERT(layout->codec == SW_CODEC_RAW && n_runs > 0);
+    for (uint32_t tile = 0; tile < layout->n_tiles; tile++) {
+        struct sw_tile_record record;
+        get(&front, &record, sizeof record);
+        const uint32_t hash = hash_next(&data, tile_bytes(layout, tile), tile);
+        n_bad += record.hash != hash || record.offset16 != tile * TILE_BYTES / SW_FRAME_ALIGN;
+    }
+    return n_bad;
+}

@@ -1,0 +1,124 @@
+/* Raw frames made where their content lies: the same bytes as the codec's, however the frame is cut. */
+#include "codec/codec.h"
+#include "codec/raw_runs.h"
+#include "tests/lib/content.h"
+#include "tests/lib/run.h"
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_RUNS = 64 };
+static const size_t sizes[] = {1, 15, 16, 1023, 1024, 32767, 32768, 32769, 100000, 3 * 32768, 5000001};
+
+/* A frame in memory that ends where its runs end, so that sanitizers see a step beyond one. */
+struct scattered {
+    struct sw_run runs[MAX_RUNS];
+    unsigned n;
+};
+
+/* most: no run but the last is longer; the first ones are short. */
+static void scatter(struct scattered *ret, const uint8_t *bytes, uint64_t n_bytes, uint64_t most, uint64_t *random) {
+    uint64_t at = 0;
+    ret->n = 0;
+    while (at < n_bytes) {
+        uint64_t n = 1 + sw_random(random) % most;
+        if (n > n_bytes - at || ret->n == MAX_RUNS - 1)
+            n = n_bytes - at;
+        uint8_t *memory = malloc(n);
+        ck_assert_ptr_nonnull(memory);
+        memcpy(memory, bytes + at, n);
+        ret->runs[ret->n++] = (struct sw_run){.memory = memory, .bytes = n};
+        at += n;
+    }
+}
+
+static void join(const struct scattered *s, uint8_t *to) {
+    for (unsigned i = 0; i < s->n; i++) {
+        memcpy(to, s->runs[i].memory, s->runs[i].bytes);
+        to += s->runs[i].bytes;
+    }
+}
+
+static void scattered_fini(struct scattered *s) {
+    for (unsigned i = 0; i < s->n; i++)
+        free(s->runs[i].memory);
+}
+
+/* The codec's own frame of random content; *ret_frame is to be freed. */
+static void make_frame(struct sw_frame_layout *ret, uint8_t **ret_frame, size_t raw_bytes, uint64_t seed) {
+    struct sw_plan plan;
+    uint64_t frame_bytes = 0, cap = sw_frame_bound_bytes(raw_bytes);
+    uint8_t *raw = malloc(raw_bytes), *frame = malloc(cap);
+    ck_assert(raw && frame);
+    sw_content_fill(raw, raw_bytes, SW_CONTENT_RANDOM, seed);
+    sw_plan_init_raw(&plan);
+    ck_assert_int_eq(sw_codec_encode(&plan, raw, raw_bytes, frame, cap, &frame_bytes, NULL), 0);
+    ck_assert_int_eq(sw_frame_parse(ret, frame, frame_bytes, frame_bytes, NULL), 0);
+    free(raw);
+    *ret_frame = frame;
+}
+
+START_TEST(sealed_as_the_codec_does) {
+    const size_t raw_bytes = sizes[_i];
+    struct sw_frame_layout parsed, layout;
+    uint8_t *frame;
+    uint64_t random = 7;
+    make_frame(&parsed, &frame, raw_bytes, 1);
+    sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, raw_bytes, 0);
+    uint8_t *start = malloc(layout.frame_bytes), *sealed = malloc(layout.frame_bytes);
+    ck_assert(start && sealed);
+    for (uint64_t most = 3; most < 4 * layout.frame_bytes; most *= 17) {
+        struct scattered s;
+        memset(start, 0xA5, layout.frame_bytes);
+        memcpy(start + layout.data_offset, frame + layout.data_offset, raw_bytes);
+        scatter(&s, start, layout.frame_bytes, most, &random);
+        sw_raw_runs_seal(&layout, s.runs, s.n);
+        join(&s, sealed);
+        ck_assert_mem_eq(sealed, frame, layout.frame_bytes);
+        ck_assert_uint_eq(sw_raw_runs_verify(&parsed, s.runs, s.n), 0);
+        scattered_fini(&s);
+    }
+    free(start);
+    free(sealed);
+    free(frame);
+}
+END_TEST
+
+static void flip(struct scattered *s, uint64_t at) {
+    unsigned i = 0;
+    for (; at >= s->runs[i].bytes; i++)
+        at -= s->runs[i].bytes;
+    s->runs[i].memory[at] ^= 1;
+}
+
+START_TEST(damage_is_counted_by_tiles) {
+    const size_t raw_bytes = 3 * 32768 + 5;
+    struct sw_frame_layout layout;
+    struct scattered s;
+    uint8_t *frame;
+    uint64_t random = 3;
+    make_frame(&layout, &frame, raw_bytes, 2);
+    scatter(&s, frame, layout.frame_bytes, 9000, &random);
+    flip(&s, layout.data_offset + 40000);
+    ck_assert_uint_eq(sw_raw_runs_verify(&layout, s.runs, s.n), 1);
+    flip(&s, layout.data_offset + raw_bytes - 1);
+    ck_assert_uint_eq(sw_raw_runs_verify(&layout, s.runs, s.n), 2);
+    flip(&s, layout.records_offset + 8 * 2);
+    ck_assert_uint_eq(sw_raw_runs_verify(&layout, s.runs, s.n), 3);
+    flip(&s, layout.data_offset + 40000);
+    flip(&s, layout.data_offset + raw_bytes - 1);
+    flip(&s, layout.records_offset + 8 * 2);
+    ck_assert_uint_eq(sw_raw_runs_verify(&layout, s.runs, s.n), 0);
+    scattered_fini(&s);
+    free(frame);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("codec_raw_runs");
+    TCase *tcase = tcase_create("codec_raw_runs");
+    tcase_add_loop_test(tcase, sealed_as_the_codec_does, 0, sizeof sizes / sizeof sizes[0]);
+    tcase_add_test(tcase, damage_is_counted_by_tiles);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
