@@ -35,10 +35,24 @@ void sw_mem_desc_fini(struct sw_mem_desc *desc);
 
 struct sw_device;
 struct sw_mapping;
+struct sw_stored;
 
 struct sw_slot_result {
     struct sw_frame_layout frame; /* after encode: of the frame made */
 };
+
+/* One short chunk of a group: steps over many chunks at once, each with a frame of its own. The array belongs to the
+ * caller and stays where it is until the slot has reported. */
+struct sw_group_item {
+    struct sw_mapping *mapping;
+    uint64_t offset, bytes;         /* raw bytes in the mapping, at least 1 */
+    struct sw_frame_layout frame;   /* after encode_group: of the frame made; for restore_group: of the stored frame */
+    const struct sw_stored *stored; /* store_group, restore_group: where the frame goes to or comes from, host memory */
+    bool is_damaged;                /* after restore_group: the stored frame is bad */
+};
+
+/* What an item's frame takes of a slot's frame buffer, for info.group_bytes. */
+uint64_t sw_group_item_bytes(uint64_t raw_bytes);
 
 struct sw_device_info {
     char name[64];                      /* "NVIDIA H200" or "host" */
@@ -47,6 +61,9 @@ struct sw_device_info {
     uint64_t chunk_bytes;   /* most raw bytes of one chunk; a multiple of 32 KiB */
     uint64_t scratch_bytes; /* device memory taken at open, everything counted; never grows */
     uint32_t full_segments; /* segments of a frame that keep all of the device busy; 0: any number does */
+    /* Most items of a group, and the most that sw_group_item_bytes() of all of them may add up to. */
+    unsigned group_items;
+    uint64_t group_bytes;
     bool has_link;    /* frames cross a link to host memory, which compressing relieves; else it saves room only */
     unsigned poll_us; /* how long to ask for progress again and again before a slot_wait, which wakes up late */
 };
@@ -67,9 +84,9 @@ struct sw_device_ops {
     void (*unpin)(struct sw_device *device, void *slab, size_t bytes);
 
     /* Each of these queues a step on slot `s` (0 … n_slots - 1). Offsets are into the mapping; the caller has checked
-     * offset + bytes <= desc->bytes and bytes <= chunk_bytes, and queues at most one make_plan, encode, decode or
-     * unpack between two reports of a slot. Return 0 or an error of the queueing itself; what goes wrong later is
-     * reported by slot_poll / slot_wait. */
+     * offset + bytes <= desc->bytes and bytes <= chunk_bytes, and queues at most one make_plan, encode, decode,
+     * unpack, encode_group or restore_group between two reports of a slot. Return 0 or an error of the queueing itself;
+     * what goes wrong later is reported by slot_poll / slot_wait. */
     /* Waits, on the device, for what the client's event (cudaIpcEventHandle_t) recorded last before this call. The
      * event stays open for the session's later calls; session: a number that this device has seen for no other one.
      * errors: -SW_EIMPORT; host device: -SW_ENOTSUP. */
@@ -105,6 +122,17 @@ struct sw_device_ops {
     /* The same for a frame that lies in the mapping, which it leaves as it is; it must not overlap the destination. */
     int (*unpack)(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
                   struct sw_mapping *mapping, uint64_t frame_at, uint64_t offset, struct sw_err *err);
+
+    /* Groups: what encode, store, and load with decode do, for `n` items (1 … group_items) in one go, so that what a
+     * step costs in itself is paid once. Items may lie in any mappings, no two in the same bytes. The host's copy of an
+     * item's frame header has been checked (sw_frame_parse) before restore_group; store_group follows the report of
+     * encode_group, with the same items. A damaged frame is told by the item alone: the slot reports success. */
+    int (*encode_group)(struct sw_device *device, unsigned s, const struct sw_plan *plan, struct sw_group_item *items,
+                        unsigned n, struct sw_err *err);
+    int (*store_group)(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                       struct sw_err *err);
+    int (*restore_group)(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                         struct sw_err *err);
 
     /* State of all steps queued on slot s since the last poll or wait that did not say -SW_EAGAIN: 0 all done,
      * -SW_EAGAIN still running, else the first error. -SW_EGPULOST: the context is dead, close the device. */
