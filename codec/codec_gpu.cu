@@ -6,13 +6,14 @@ namespace {
 constexpr uint32_t FINISH_THREADS = 256;
 constexpr uint32_t MAX_TABLE_WORDS = (SW_FRAME_HEAD_MAX_BYTES - SW_FRAME_HEADER_BYTES) / 4;
 
-struct gpu_codec {
-    void (*encode)(const struct sw_gpu_encode_job *job);
-    void (*decode)(const struct sw_gpu_decode_job *job);
+template <class ITEMS> struct gpu_codec {
+    void (*encode)(const sw_gpu_encode_job<ITEMS> *job);
+    void (*decode)(const sw_gpu_decode_job<ITEMS> *job);
 };
-const gpu_codec codecs[SW_CODEC_NR] = {
-    {sw_raw_gpu_encode, sw_raw_gpu_decode},  /* SW_CODEC_RAW */
-    {sw_v5t_gpu_encode, sw_gsst_gpu_decode}, /* SW_CODEC_V5T */
+template <class ITEMS>
+const gpu_codec<ITEMS> codecs[SW_CODEC_NR] = {
+    {sw_raw_gpu_encode<ITEMS>, sw_raw_gpu_decode<ITEMS>},  /* SW_CODEC_RAW */
+    {sw_v5t_gpu_encode<ITEMS>, sw_gsst_gpu_decode<ITEMS>}, /* SW_CODEC_V5T */
 };
 
 /* Byte i of the symbol table section. */
@@ -29,10 +30,12 @@ __device__ inline void zero_words(uint8_t *frame, uint64_t from, uint64_t to) {
         *(uint32_t *)(frame + at) = 0;
 }
 
-/* Header, symbol table and padding of the sections, when the size of the data section is known. One block. */
+/* Header, symbol table and padding of the sections, when the size of the data section is known. A block per item. */
+template <class ITEMS>
 __global__ void __launch_bounds__(FINISH_THREADS)
-    finish_frame(sw_frame_layout layout, const sw_v5t_table *table, const sw_gpu_progress *progress, uint8_t *frame,
-                 sw_gpu_result *result) {
+    finish_frames(const __grid_constant__ ITEMS items, const sw_v5t_table *table) {
+    const sw_frame_layout &layout = items.get(blockIdx.x).layout;
+    uint8_t *frame = (uint8_t *)items.get(blockIdx.x).d_frame;
     __shared__ uint32_t section[MAX_TABLE_WORDS];
     const uint32_t table_words = (uint32_t)(layout.records_offset - SW_FRAME_HEADER_BYTES) / 4;
     for (uint32_t i = threadIdx.x; i < table_words; i += FINISH_THREADS) {
@@ -57,8 +60,9 @@ __global__ void __launch_bounds__(FINISH_THREADS)
     h.header.codec = (uint8_t)layout.codec;
     h.header.segment_log2 = (uint8_t)layout.segment_log2;
     h.header.raw_bytes = layout.raw_bytes;
-    h.header.frame_bytes =
-        layout.frame_bytes ? layout.frame_bytes : layout.data_offset + progress->data_units * (uint64_t)SW_FRAME_ALIGN;
+    h.header.frame_bytes = layout.frame_bytes
+                               ? layout.frame_bytes
+                               : layout.data_offset + items.progress(blockIdx.x)->data_units * (uint64_t)SW_FRAME_ALIGN;
     h.header.n_tiles = layout.n_tiles;
     h.header.n_symbols = layout.n_symbols;
     uint32_t hash = 0;
@@ -69,9 +73,7 @@ __global__ void __launch_bounds__(FINISH_THREADS)
     h.header.header_hash = sw_hash_finish(hash);
     for (uint32_t i = 0; i < SW_FRAME_HEADER_BYTES / 4; i++)
         ((uint32_t *)frame)[i] = h.word[i];
-    result->frame_bytes = h.header.frame_bytes;
-    result->bad_tiles = 0;
-    result->codec = (uint32_t)layout.codec;
+    items.results[blockIdx.x] = {h.header.frame_bytes, 0, (uint32_t)layout.codec};
 }
 
 /* A block per piece; offsets are those of sw_sample_offset(), computed on the host. */
@@ -85,8 +87,19 @@ __global__ void gather_pieces(const uint8_t *region, uint64_t raw_bytes, piece_o
         sample[blockIdx.x * SW_SAMPLE_PIECE_BYTES + threadIdx.x] = region[from];
 }
 
-size_t progress_bytes() {
-    return (sizeof(sw_gpu_progress) + 255) / 256 * 256;
+size_t align_256(size_t bytes) {
+    return (bytes + 255) / 256 * 256;
+}
+
+/* What the slots of v5t's warps take, at most, for this many bytes in this many inputs. */
+size_t most_slots_bytes(uint64_t raw_bytes, uint32_t n) {
+    size_t most = 0;
+    for (unsigned log2 = 8; log2 <= 10; log2++) {
+        const uint64_t tile_bytes = (uint64_t)SW_TILE_SEGMENTS << log2;
+        const size_t bytes = sw_v5t_gpu_slots_bytes(raw_bytes / tile_bytes + n, log2);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }
 
 } // namespace
@@ -108,12 +121,7 @@ uint32_t sw_gpu_full_segments(void) {
 }
 
 size_t sw_gpu_encode_scratch_bytes(uint64_t in_bytes) {
-    size_t most = 0;
-    for (unsigned log2 = 8; log2 <= 10; log2++) {
-        const size_t bytes = sw_v5t_gpu_slots_bytes(in_bytes, log2);
-        most = bytes > most ? bytes : most;
-    }
-    return progress_bytes() + most;
+    return align_256(sizeof(sw_gpu_progress)) + most_slots_bytes(in_bytes, 1);
 }
 
 int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, void *d_sample, struct CUstream_st *stream,
@@ -129,50 +137,66 @@ int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, void *d_sample
     return sw_gpu_launched(err, "gather_pieces");
 }
 
-static int check_encode(const struct sw_gpu_plan *plan, uint64_t in_bytes, const void *d_frame, uint64_t cap,
-                        const void *d_scratch, size_t scratch_bytes, struct sw_err *err) {
+static int check_plan(const struct sw_gpu_plan *plan, uint64_t in_bytes, const void *d_frame, struct sw_err *err) {
     if ((unsigned)plan->codec >= SW_CODEC_NR || in_bytes > SW_FRAME_MAX_RAW_BYTES)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "codec %d, %llu bytes", (int)plan->codec,
                           (unsigned long long)in_bytes);
-    if ((uintptr_t)d_frame % SW_FRAME_ALIGN || (uintptr_t)d_scratch % SW_FRAME_ALIGN)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "frame or scratch is not aligned to %d", SW_FRAME_ALIGN);
-    if (cap < sw_frame_bound_bytes(in_bytes))
-        return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "frame buffer of %llu bytes, %llu needed",
-                          (unsigned long long)cap, (unsigned long long)sw_frame_bound_bytes(in_bytes));
-    if (scratch_bytes < sw_gpu_encode_scratch_bytes(in_bytes))
-        return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "scratch of %zu bytes, %zu needed", scratch_bytes,
-                          sw_gpu_encode_scratch_bytes(in_bytes));
+    if ((uintptr_t)d_frame % SW_FRAME_ALIGN)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "frame is not aligned to %d", SW_FRAME_ALIGN);
     return 0;
+}
+
+static int check_scratch(const void *d_scratch, size_t scratch_bytes, size_t needed_bytes, struct sw_err *err) {
+    if ((uintptr_t)d_scratch % SW_FRAME_ALIGN)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "scratch is not aligned to %d", SW_FRAME_ALIGN);
+    if (scratch_bytes < needed_bytes)
+        return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "scratch of %zu bytes, %zu needed", scratch_bytes,
+                          needed_bytes);
+    return 0;
+}
+
+static void init_layout(struct sw_frame_layout *ret, const struct sw_gpu_plan *plan, uint64_t raw_bytes) {
+    const bool raw = plan->codec == SW_CODEC_RAW;
+    sw_frame_layout_init(ret, plan->codec, raw ? SW_RAW_SEGMENT_LOG2 : plan->segment_log2, raw_bytes,
+                         raw ? 0 : plan->n_symbols);
+}
+
+/* What an encode queues once its items' progress is zero: tiles, then what depends on their lengths. */
+template <class ITEMS>
+static int queue_encode(const sw_gpu_encode_job<ITEMS> *job, uint32_t n_items, struct sw_err *err) {
+    if (job->items.n_units) {
+        codecs<ITEMS>[job->plan->codec].encode(job);
+        const int rc = sw_gpu_launched(err, "encode_tiles");
+        if (rc < 0)
+            return rc;
+    }
+    finish_frames<<<n_items, FINISH_THREADS, 0, job->stream>>>(job->items, job->plan->d_table);
+    return sw_gpu_launched(err, "finish_frames");
 }
 
 int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,
                         uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, void *d_scratch, size_t scratch_bytes,
                         struct CUstream_st *stream, struct sw_err *err) {
-    int rc = check_encode(plan, in_bytes, d_frame, frame_cap_bytes, d_scratch, scratch_bytes, err);
+    int rc = check_plan(plan, in_bytes, d_frame, err);
+    if (rc == 0 && frame_cap_bytes < sw_frame_bound_bytes(in_bytes))
+        rc = sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "frame buffer of %llu bytes, %llu needed",
+                        (unsigned long long)frame_cap_bytes, (unsigned long long)sw_frame_bound_bytes(in_bytes));
+    if (rc == 0)
+        rc = check_scratch(d_scratch, scratch_bytes, sw_gpu_encode_scratch_bytes(in_bytes), err);
     if (rc < 0)
         return rc;
-    struct sw_gpu_encode_job job = {};
-    job.plan = plan;
-    job.d_in = (const uint8_t *)d_in;
-    job.d_frame = (uint8_t *)d_frame;
-    job.d_progress = (struct sw_gpu_progress *)d_scratch;
-    job.d_slots = (uint8_t *)d_scratch + progress_bytes();
-    job.slots_bytes = scratch_bytes - progress_bytes();
-    job.stream = stream;
-    const bool raw = plan->codec == SW_CODEC_RAW;
-    sw_frame_layout_init(&job.layout, plan->codec, raw ? SW_RAW_SEGMENT_LOG2 : plan->segment_log2, in_bytes,
-                         raw ? 0 : plan->n_symbols);
-    rc = sw_gpu_check(cudaMemsetAsync(job.d_progress, 0, sizeof *job.d_progress, stream), err, "cudaMemsetAsync");
-    if (rc < 0)
-        return rc;
-    if (job.layout.n_tiles) {
-        codecs[plan->codec].encode(&job);
-        rc = sw_gpu_launched(err, "encode_tiles");
-        if (rc < 0)
-            return rc;
-    }
-    finish_frame<<<1, FINISH_THREADS, 0, stream>>>(job.layout, plan->d_table, job.d_progress, job.d_frame, d_result);
-    return sw_gpu_launched(err, "finish_frame");
+    const size_t slots_at = align_256(sizeof(sw_gpu_progress));
+    sw_gpu_single items = {};
+    init_layout(&items.item.layout, plan, in_bytes);
+    items.item.d_raw = (void *)d_in;
+    items.item.d_frame = d_frame;
+    items.d_progress = (sw_gpu_progress *)d_scratch;
+    items.results = d_result;
+    items.n_units = items.item.layout.n_tiles;
+    const sw_gpu_encode_job<sw_gpu_single> job = {
+        items, (uintptr_t)d_in, plan, (uint8_t *)d_scratch + slots_at, scratch_bytes - slots_at, stream};
+    rc = sw_gpu_check(cudaMemsetAsync(items.d_progress, 0, sizeof *items.d_progress, stream), err, "cudaMemsetAsync");
+    return rc < 0 ? rc : queue_encode(&job, 1, err);
 }
 
 int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_frame, uint32_t first_tile,
@@ -185,8 +209,107 @@ int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_fram
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "frame is not aligned to %d", SW_FRAME_ALIGN);
     if (!n_tiles)
         return 0;
-    struct sw_gpu_decode_job job = {layout, (const uint8_t *)d_frame, first_tile, n_tiles, (uint8_t *)d_out, d_result,
-                                    stream};
-    codecs[layout->codec].decode(&job);
+    sw_gpu_single items = {};
+    items.item.layout = *layout;
+    items.item.layout.n_tiles = first_tile + n_tiles;
+    items.item.d_raw = d_out;
+    items.item.d_frame = (void *)d_frame;
+    items.results = d_result;
+    items.n_units = n_tiles;
+    const sw_gpu_decode_job<sw_gpu_single> job = {items, (uintptr_t)d_out, first_tile, stream};
+    codecs<sw_gpu_single>[layout->codec].decode(&job);
     return sw_gpu_launched(err, "decode_tiles");
+}
+
+/* ---- batches ---- */
+
+size_t sw_gpu_batch_scratch_bytes(uint32_t n, uint64_t raw_bytes) {
+    return align_256(n * sizeof(sw_gpu_item)) + most_slots_bytes(raw_bytes, n);
+}
+
+/* Shares out the units of the launches among the items; units[codec]: of all of them. */
+static int count_units(struct sw_gpu_item *items, uint32_t n, const uint32_t unit_tiles[SW_CODEC_NR],
+                       uint32_t units[SW_CODEC_NR], struct sw_err *err) {
+    uint64_t sum[SW_CODEC_NR] = {};
+    for (uint32_t i = 0; i < n; i++) {
+        for (int codec = 0; codec < SW_CODEC_NR; codec++)
+            items[i].first_unit[codec] = (uint32_t)sum[codec];
+        const struct sw_frame_layout *layout = &items[i].layout;
+        sum[layout->codec] += ((uint64_t)layout->n_tiles + unit_tiles[layout->codec] - 1) / unit_tiles[layout->codec];
+        if (sum[layout->codec] > INT32_MAX)
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "batch has too many tiles");
+    }
+    for (int codec = 0; codec < SW_CODEC_NR; codec++)
+        units[codec] = (uint32_t)sum[codec];
+    return 0;
+}
+
+/* Or-ed addresses of the items' raw bytes, of those of one codec. */
+static uintptr_t raw_addresses(const struct sw_gpu_item *items, uint32_t n, unsigned codec) {
+    uintptr_t address = 0;
+    for (uint32_t i = 0; i < n; i++)
+        address |= items[i].layout.codec == codec ? (uintptr_t)items[i].d_raw : 0;
+    return address;
+}
+
+static int copy_items(sw_gpu_batch *ret, const struct sw_gpu_item *h_items, uint32_t n, struct sw_gpu_result *results,
+                      void *d_scratch, cudaStream_t stream, struct sw_err *err) {
+    *ret = {(sw_gpu_item *)d_scratch, n, SW_CODEC_RAW, results, 0};
+    return sw_gpu_check(cudaMemcpyAsync(d_scratch, h_items, n * sizeof *h_items, cudaMemcpyHostToDevice, stream), err,
+                        "cudaMemcpyAsync of a batch's descriptors");
+}
+
+int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
+                              struct sw_gpu_result *results, void *d_scratch, size_t scratch_bytes,
+                              struct CUstream_st *stream, struct sw_err *err) {
+    static const uint32_t single_tiles[SW_CODEC_NR] = {1, 1};
+    uint32_t units[SW_CODEC_NR];
+    uint64_t raw_bytes = 0;
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        rc = check_plan(plan, h_items[i].layout.raw_bytes, h_items[i].d_frame, err);
+        if (rc == 0)
+            init_layout(&h_items[i].layout, plan, h_items[i].layout.raw_bytes);
+        h_items[i].progress = {};
+        raw_bytes += h_items[i].layout.raw_bytes;
+    }
+    if (rc == 0)
+        rc = check_scratch(d_scratch, scratch_bytes, sw_gpu_batch_scratch_bytes(n, raw_bytes), err);
+    if (rc == 0)
+        rc = count_units(h_items, n, single_tiles, units, err);
+    if (rc < 0 || !n)
+        return rc;
+    const size_t slots_at = align_256(n * sizeof *h_items);
+    sw_gpu_encode_job<sw_gpu_batch> job = {
+        {},    raw_addresses(h_items, n, plan->codec), plan, (uint8_t *)d_scratch + slots_at, scratch_bytes - slots_at,
+        stream};
+    rc = copy_items(&job.items, h_items, n, results, d_scratch, stream, err);
+    job.items.codec = plan->codec;
+    job.items.n_units = units[plan->codec];
+    return rc < 0 ? rc : queue_encode(&job, n, err);
+}
+
+int sw_gpu_decode_batch_async(struct sw_gpu_item *h_items, uint32_t n, struct sw_gpu_result *results, void *d_scratch,
+                              size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err) {
+    uint32_t units[SW_CODEC_NR];
+    int rc = check_scratch(d_scratch, scratch_bytes, n * sizeof *h_items, err);
+    for (uint32_t i = 0; rc == 0 && i < n; i++)
+        if ((uintptr_t)h_items[i].d_frame % SW_FRAME_ALIGN)
+            rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "frame is not aligned to %d", SW_FRAME_ALIGN);
+    if (rc == 0)
+        rc = count_units(h_items, n, sw_gpu_unit_tiles, units, err);
+    if (rc < 0 || !n)
+        return rc;
+    sw_gpu_decode_job<sw_gpu_batch> job = {{}, 0, 0, stream};
+    rc = copy_items(&job.items, h_items, n, results, d_scratch, stream, err);
+    for (int codec = 0; rc == 0 && codec < SW_CODEC_NR; codec++) {
+        if (!units[codec])
+            continue;
+        job.items.codec = (enum sw_codec_id)codec;
+        job.items.n_units = units[codec];
+        job.raw_address = raw_addresses(h_items, n, (unsigned)codec);
+        codecs<sw_gpu_batch>[codec].decode(&job);
+        rc = sw_gpu_launched(err, "decode_tiles");
+    }
+    return rc;
 }

@@ -7,7 +7,11 @@
  * err->cuda set).
  *
  * Frames are those of codec/FORMAT.md: each side decodes the other's. Sources and destinations of raw bytes may have
- * any alignment; frames and scratch must be aligned to 16. */
+ * any alignment; frames and scratch must be aligned to 16.
+ *
+ * Batches do the same for many short inputs in a launch or two, since a launch costs as much as encoding a megabyte.
+ * Their descriptors lie in page-locked memory of the host, which the caller writes before the call and leaves alone
+ * until the stream has passed it; the call copies them to the device's scratch. */
 #ifndef SW_CODEC_GPU_H
 #define SW_CODEC_GPU_H
 
@@ -75,6 +79,59 @@ int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64
 int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_frame, uint32_t first_tile,
                         uint32_t n_tiles, void *d_out, struct sw_gpu_result *d_result, struct CUstream_st *stream,
                         struct sw_err *err);
+
+/* ---- batches ---- */
+
+/* Progress of a launch; the calls' own. */
+struct sw_gpu_progress {
+    unsigned long long data_units; /* encode: 16-byte units of the data section handed out so far */
+    uint32_t next_tile;            /* encode: next tile that no warp has taken; of a batch the first item's counts */
+    uint32_t reserved;
+};
+
+/* One input and its frame. Encode: the caller sets layout.raw_bytes, d_raw and d_frame, which has room for
+ * sw_frame_bound_bytes(raw_bytes); the call sets the rest of layout (frame_bytes to 0 if only the result tells it).
+ * Decode: layout is what sw_frame_parse() made of the same frame, d_raw has room for layout.raw_bytes. No two items may
+ * write to the same bytes. */
+struct sw_gpu_item {
+    struct sw_frame_layout layout;
+    void *d_raw; /* any alignment; the widest one that all items of a batch share decides its speed */
+    void *d_frame;
+    /* The call's own. */
+    struct sw_gpu_progress progress;
+    uint32_t first_unit[SW_CODEC_NR]; /* units of the codec's launch (tiles, blocks) in the items before */
+};
+
+/* Device scratch that encoding a batch of up to n items with up to raw_bytes together needs, whatever the plan; a batch
+ * of at most as many frames of as many raw bytes decodes with it, too. */
+size_t sw_gpu_batch_scratch_bytes(uint32_t n, uint64_t raw_bytes);
+
+/* Encodes n items by one plan, each into a frame of its own; results[i] is that of item i. Two launches, however many
+ * items there are. results: memory as of d_result above. errors: -SW_EINVAL also for more than 2^32 - 1 tiles. */
+int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
+                              struct sw_gpu_result *results, void *d_scratch, size_t scratch_bytes,
+                              struct CUstream_st *stream, struct sw_err *err);
+
+/* Decodes n whole frames, of any codecs and tables, and verifies them: a launch per codec that occurs. results[i]
+ * counts the bad tiles of item i and must be zero before. What sw_gpu_decode_async() says of untrusted frames holds of
+ * each item; the others are decoded whatever one holds. */
+int sw_gpu_decode_batch_async(struct sw_gpu_item *h_items, uint32_t n, struct sw_gpu_result *results, void *d_scratch,
+                              size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err);
+
+/* A run of bytes to be copied; both sides and the length are multiples of 16. Either side may be page-locked memory of
+ * the host that the device reaches by the host's pointer: from cudaHostAlloc, or registered where the device says
+ * cudaDevAttrCanUseHostPointerForRegisteredMem. */
+struct sw_gpu_run {
+    const void *from;
+    void *to;
+    uint64_t bytes;
+    uint64_t first_piece; /* the call's own */
+};
+
+/* Copies n runs in one launch, for runs so short that a copy command each would cost more than its bytes. Runs must not
+ * overlap. h_runs as the descriptors above; d_scratch: n * sizeof(struct sw_gpu_run). */
+int sw_gpu_copy_async(struct sw_gpu_run *h_runs, uint32_t n, void *d_scratch, size_t scratch_bytes,
+                      struct CUstream_st *stream, struct sw_err *err);
 
 #ifdef __cplusplus
 }

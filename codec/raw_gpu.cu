@@ -69,12 +69,16 @@ __device__ uint32_t copy_tile(const uint8_t *from, uint8_t *to, uint32_t tile, u
     return sw_warp_sum(bytes ? sw_hash_finish(hash) : 0);
 }
 
-template <int ALIGN>
-__global__ void __launch_bounds__(THREADS)
-    encode_tiles(sw_frame_layout layout, const uint8_t *__restrict__ in, uint8_t *frame) {
-    const uint32_t lane = threadIdx.x % SW_WARP, tile = (blockIdx.x * THREADS + threadIdx.x) / SW_WARP;
-    if (tile >= layout.n_tiles)
+template <int ALIGN, class ITEMS>
+__global__ void __launch_bounds__(THREADS) encode_tiles(const __grid_constant__ ITEMS items) {
+    const uint32_t lane = threadIdx.x % SW_WARP, index = (blockIdx.x * THREADS + threadIdx.x) / SW_WARP;
+    if (index >= items.n_units)
         return;
+    const sw_gpu_place place = items.find(index, lane);
+    const sw_frame_layout &layout = place.item.layout;
+    const uint8_t *in = (const uint8_t *)place.item.d_raw;
+    uint8_t *frame = (uint8_t *)place.item.d_frame;
+    const uint32_t tile = place.unit;
     const uint64_t at = tile * TILE_BYTES;
     const uint32_t hash = copy_tile<ALIGN, 16>(in + at, frame + layout.data_offset + at, tile, layout.raw_bytes, lane);
     if (lane == 0)
@@ -84,21 +88,23 @@ __global__ void __launch_bounds__(THREADS)
         frame[layout.data_offset + layout.raw_bytes + lane] = 0;
 }
 
-template <int ALIGN>
-__global__ void __launch_bounds__(THREADS)
-    decode_tiles(sw_frame_layout layout, const uint8_t *__restrict__ frame, uint32_t first_tile, uint32_t n_tiles,
-                 uint8_t *out, sw_gpu_result *result) {
+template <int ALIGN, class ITEMS>
+__global__ void __launch_bounds__(THREADS) decode_tiles(const __grid_constant__ ITEMS items, uint32_t first_tile) {
     const uint32_t lane = threadIdx.x % SW_WARP, index = (blockIdx.x * THREADS + threadIdx.x) / SW_WARP;
-    if (index >= n_tiles)
+    if (index >= items.n_units)
         return;
-    const uint32_t tile = first_tile + index;
+    const sw_gpu_place place = items.find(index, lane);
+    const sw_frame_layout &layout = place.item.layout;
+    const uint8_t *frame = (const uint8_t *)place.item.d_frame;
+    const uint32_t tile = first_tile + place.unit;
     const uint64_t at = tile * TILE_BYTES;
     const sw_tile_record record = ((const sw_tile_record *)(frame + layout.records_offset))[tile];
     /* sw_frame_parse() has seen to it that the data section holds raw_bytes; only the record is unproved. */
     const uint32_t hash =
-        copy_tile<16, ALIGN>(frame + layout.data_offset + at, out + index * TILE_BYTES, tile, layout.raw_bytes, lane);
+        copy_tile<16, ALIGN>(frame + layout.data_offset + at, (uint8_t *)place.item.d_raw + place.unit * TILE_BYTES,
+                             tile, layout.raw_bytes, lane);
     if (lane == 0 && (hash != record.hash || record.offset16 != at / SW_FRAME_ALIGN))
-        atomicAdd(&result->bad_tiles, 1);
+        atomicAdd(&items.results[place.index].bad_tiles, 1);
 }
 
 uint32_t blocks_for(uint32_t n_tiles) {
@@ -107,16 +113,21 @@ uint32_t blocks_for(uint32_t n_tiles) {
 
 } // namespace
 
-void sw_raw_gpu_encode(const struct sw_gpu_encode_job *job) {
-    sw_gpu_with_alignment(job->d_in, [&](auto align) {
-        encode_tiles<align.value>
-            <<<blocks_for(job->layout.n_tiles), THREADS, 0, job->stream>>>(job->layout, job->d_in, job->d_frame);
-    });
-}
+static_assert(sw_gpu_unit_tiles[SW_CODEC_RAW] == 1, "a warp looks up its tile");
 
-void sw_raw_gpu_decode(const struct sw_gpu_decode_job *job) {
-    sw_gpu_with_alignment(job->d_out, [&](auto align) {
-        decode_tiles<align.value><<<blocks_for(job->n_tiles), THREADS, 0, job->stream>>>(
-            *job->layout, job->d_frame, job->first_tile, job->n_tiles, job->d_out, job->d_result);
+template <class ITEMS> void sw_raw_gpu_encode(const sw_gpu_encode_job<ITEMS> *job) {
+    sw_gpu_with_alignment(job->raw_address, [&](auto align) {
+        encode_tiles<align.value><<<blocks_for(job->items.n_units), THREADS, 0, job->stream>>>(job->items);
     });
 }
+template void sw_raw_gpu_encode(const sw_gpu_encode_job<sw_gpu_single> *job);
+template void sw_raw_gpu_encode(const sw_gpu_encode_job<sw_gpu_batch> *job);
+
+template <class ITEMS> void sw_raw_gpu_decode(const sw_gpu_decode_job<ITEMS> *job) {
+    sw_gpu_with_alignment(job->raw_address, [&](auto align) {
+        decode_tiles<align.value>
+            <<<blocks_for(job->items.n_units), THREADS, 0, job->stream>>>(job->items, job->first_tile);
+    });
+}
+template void sw_raw_gpu_decode(const sw_gpu_decode_job<sw_gpu_single> *job);
+template void sw_raw_gpu_decode(const sw_gpu_decode_job<sw_gpu_batch> *job);

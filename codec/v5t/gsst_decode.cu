@@ -13,7 +13,7 @@ namespace {
 
 /* Warps of a block: 3 blocks of 16 fill the shared memory of an sm_90; an input too short for a few such blocks on
  * every multiprocessor is spread by smaller ones. */
-constexpr uint32_t MANY_WARPS = 16, FEW_WARPS = 4;
+constexpr uint32_t MANY_WARPS = 16, FEW_WARPS = sw_gpu_unit_tiles[SW_CODEC_V5T];
 /* Length of a code that stands for nothing: longer than any segment's rest allows, so the segment is found bad. */
 constexpr uint32_t UNKNOWN_CODE_BYTES = 64;
 constexpr uint32_t ROWS_AHEAD = 4;
@@ -168,19 +168,21 @@ template <int ALIGN> __device__ void copy_segment(const words &in, writer &w, ui
     }
 }
 
-template <int ALIGN, uint32_t WARPS>
+/* A block decodes WARPS tiles of one item. */
+template <int ALIGN, uint32_t WARPS, class ITEMS>
 __global__ void __launch_bounds__(WARPS *SW_WARP)
-    decode_tiles(sw_frame_layout layout, const uint8_t *__restrict__ frame, uint32_t first_tile, uint32_t n_tiles,
-                 uint8_t *out, sw_gpu_result *result) {
+    decode_tiles(const __grid_constant__ ITEMS items, uint32_t first_tile) {
     extern __shared__ __align__(16) uint8_t shared_bytes[];
     shared_state<WARPS> &shared = *(shared_state<WARPS> *)shared_bytes;
+    const uint32_t lane = threadIdx.x % SW_WARP;
+    const sw_gpu_place place = items.find(blockIdx.x, lane);
+    const sw_frame_layout &layout = place.item.layout;
+    const uint8_t *frame = (const uint8_t *)place.item.d_frame;
     build_lookup(shared, frame + SW_FRAME_HEADER_BYTES, layout.n_symbols);
     __syncthreads();
-    const uint32_t lane = threadIdx.x % SW_WARP;
-    const uint32_t index = (blockIdx.x * WARPS * SW_WARP + threadIdx.x) / SW_WARP;
-    if (index >= n_tiles)
+    const uint32_t index = place.unit * WARPS + threadIdx.x / SW_WARP, tile = first_tile + index;
+    if (tile >= layout.n_tiles)
         return;
-    const uint32_t tile = first_tile + index;
     const uint32_t segment_bytes = 1u << layout.segment_log2;
     const uint64_t at = ((uint64_t)tile * SW_TILE_SEGMENTS + lane) << layout.segment_log2;
     const uint32_t out_bytes =
@@ -202,7 +204,7 @@ __global__ void __launch_bounds__(WARPS *SW_WARP)
     good = good && (out_bytes ? count < n_raw_words || count == 0 : count == 0);
     good = __all_sync(0xFFFFFFFFu, good);
     writer w = {};
-    w.to = out + (((uint64_t)index * SW_TILE_SEGMENTS + lane) << layout.segment_log2);
+    w.to = (uint8_t *)place.item.d_raw + (((uint64_t)index * SW_TILE_SEGMENTS + lane) << layout.segment_log2);
     w.stage = shared.stage + threadIdx.x / SW_WARP * STAGE_PAIRS * SW_WARP + lane;
     w.hash = sw_hash_segment_seed(tile, lane);
     if (good && out_bytes) {
@@ -216,39 +218,45 @@ __global__ void __launch_bounds__(WARPS *SW_WARP)
     const uint32_t sum = sw_warp_sum(good && out_bytes ? sw_hash_finish(w.hash) : 0);
     good = __all_sync(0xFFFFFFFFu, good);
     if (lane == 0 && (!good || sum != record.hash))
-        atomicAdd(&result->bad_tiles, 1);
+        atomicAdd(&items.results[place.index].bad_tiles, 1);
 }
 
-template <int ALIGN, uint32_t WARPS> cudaError_t allow_shared() {
-    return cudaFuncSetAttribute(decode_tiles<ALIGN, WARPS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+template <int ALIGN, uint32_t WARPS, class ITEMS> cudaError_t allow_shared() {
+    return cudaFuncSetAttribute(decode_tiles<ALIGN, WARPS, ITEMS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 (int)sizeof(shared_state<WARPS>));
 }
 
-template <uint32_t WARPS> cudaError_t allow_shared_all() {
-    cudaError_t e = allow_shared<16, WARPS>();
+template <uint32_t WARPS, class ITEMS> cudaError_t allow_shared_all() {
+    cudaError_t e = allow_shared<16, WARPS, ITEMS>();
     if (e == cudaSuccess)
-        e = allow_shared<4, WARPS>();
-    return e == cudaSuccess ? allow_shared<1, WARPS>() : e;
+        e = allow_shared<4, WARPS, ITEMS>();
+    return e == cudaSuccess ? allow_shared<1, WARPS, ITEMS>() : e;
 }
 
-template <uint32_t WARPS> void launch(const struct sw_gpu_decode_job *job) {
-    const uint32_t blocks = (job->n_tiles + WARPS - 1) / WARPS;
-    sw_gpu_with_alignment(job->d_out, [&](auto align) {
-        decode_tiles<align.value, WARPS><<<blocks, WARPS * SW_WARP, sizeof(shared_state<WARPS>), job->stream>>>(
-            *job->layout, job->d_frame, job->first_tile, job->n_tiles, job->d_out, job->d_result);
+template <uint32_t WARPS, class ITEMS> void launch(const sw_gpu_decode_job<ITEMS> *job, uint32_t blocks) {
+    sw_gpu_with_alignment(job->raw_address, [&](auto align) {
+        decode_tiles<align.value, WARPS>
+            <<<blocks, WARPS * SW_WARP, sizeof(shared_state<WARPS>), job->stream>>>(job->items, job->first_tile);
     });
 }
 
 } // namespace
 
 cudaError_t sw_gsst_gpu_init() {
-    const cudaError_t e = allow_shared_all<MANY_WARPS>();
-    return e == cudaSuccess ? allow_shared_all<FEW_WARPS>() : e;
+    cudaError_t e = allow_shared_all<MANY_WARPS, sw_gpu_single>();
+    if (e == cudaSuccess)
+        e = allow_shared_all<FEW_WARPS, sw_gpu_single>();
+    return e == cudaSuccess ? allow_shared_all<FEW_WARPS, sw_gpu_batch>() : e;
 }
 
-void sw_gsst_gpu_decode(const struct sw_gpu_decode_job *job) {
-    if (job->n_tiles >= 3 * MANY_WARPS * sw_gpu_processors())
-        launch<MANY_WARPS>(job);
+template <> void sw_gsst_gpu_decode(const sw_gpu_decode_job<sw_gpu_single> *job) {
+    const uint32_t n_tiles = job->items.n_units;
+    if (n_tiles >= 3 * MANY_WARPS * sw_gpu_processors())
+        launch<MANY_WARPS>(job, (n_tiles + MANY_WARPS - 1) / MANY_WARPS);
     else
-        launch<FEW_WARPS>(job);
+        launch<FEW_WARPS>(job, (n_tiles + FEW_WARPS - 1) / FEW_WARPS);
+}
+
+template <> void sw_gsst_gpu_decode(const sw_gpu_decode_job<sw_gpu_batch> *job) {
+    launch<FEW_WARPS>(job, job->items.n_units);
 }

@@ -242,10 +242,10 @@ __device__ void place_tile(const uint32_t *slot_rows, uint32_t *out, uint32_t la
         out[total_words + lane] = 0; /* padding to 16 bytes */
 }
 
-template <int ALIGN, uint32_t THREADS>
+template <int ALIGN, uint32_t THREADS, class ITEMS>
 __global__ void __launch_bounds__(THREADS, 1)
-    encode_tiles(const sw_v5t_table *__restrict__ table, const uint8_t *__restrict__ in, sw_frame_layout layout,
-                 uint8_t *frame, sw_gpu_progress *progress, uint8_t *slots, uint32_t slot_bytes) {
+    encode_tiles(const sw_v5t_table *__restrict__ table, const __grid_constant__ ITEMS items, uint8_t *slots,
+                 uint32_t slot_bytes) {
     extern __shared__ __align__(16) uint8_t shared[];
     lookup &tables = *(lookup *)shared;
     uint32_t *ring = (uint32_t *)(shared + sizeof(lookup)) + threadIdx.x;
@@ -254,33 +254,36 @@ __global__ void __launch_bounds__(THREADS, 1)
     const uint32_t n2 = table->n2, lane = threadIdx.x % SW_WARP;
     const uint32_t warp = (blockIdx.x * THREADS + threadIdx.x) / SW_WARP;
     uint32_t *slot_rows = (uint32_t *)(slots + (size_t)warp * slot_bytes);
-    const uint32_t segment_bytes = 1u << layout.segment_log2;
-    sw_tile_record *records = (sw_tile_record *)(frame + layout.records_offset);
-    uint8_t *counts = frame + layout.counts_offset;
     for (;;) {
-        uint32_t tile = lane == 0 ? atomicAdd(&progress->next_tile, 1) : 0;
-        tile = __shfl_sync(0xFFFFFFFFu, tile, 0);
-        if (tile >= layout.n_tiles)
+        uint32_t next = lane == 0 ? atomicAdd(&items.progress(0)->next_tile, 1) : 0;
+        next = __shfl_sync(0xFFFFFFFFu, next, 0);
+        if (next >= items.n_units)
             return;
+        const sw_gpu_place place = items.find(next, lane);
+        const sw_frame_layout &layout = place.item.layout;
+        const uint32_t tile = place.unit, segment_bytes = 1u << layout.segment_log2;
         const uint64_t segment = (uint64_t)tile * SW_TILE_SEGMENTS + lane, at = segment << layout.segment_log2;
+        const uint8_t *in = (const uint8_t *)place.item.d_raw + at;
+        uint8_t *frame = (uint8_t *)place.item.d_frame;
         const uint32_t in_bytes =
             at >= layout.raw_bytes ? 0 : (uint32_t)min((uint64_t)segment_bytes, layout.raw_bytes - at);
         const uint32_t n_raw_words = (in_bytes + 3) / 4;
         uint32_t words = 0, hash = 0;
         if (in_bytes) {
-            words = encode_segment<ALIGN>(tables, n2, ring, THREADS, in + at, in_bytes,
-                                          sw_hash_segment_seed(tile, lane), slot_rows + lane, &hash);
+            words = encode_segment<ALIGN>(tables, n2, ring, THREADS, in, in_bytes, sw_hash_segment_seed(tile, lane),
+                                          slot_rows + lane, &hash);
             if (words == n_raw_words)
-                copy_raw_segment<ALIGN>(in + at, in_bytes, slot_rows + lane);
+                copy_raw_segment<ALIGN>(in, in_bytes, slot_rows + lane);
         }
         __syncwarp();
         const uint32_t total = sw_warp_sum(words), lanes = __popc(__ballot_sync(0xFFFFFFFFu, in_bytes > 0));
         const uint32_t tile_hash = sw_warp_sum(hash);
-        unsigned long long unit = lane == 0 ? atomicAdd(&progress->data_units, (unsigned long long)(total + 3) / 4) : 0;
+        unsigned long long unit =
+            lane == 0 ? atomicAdd(&items.progress(place.index)->data_units, (unsigned long long)(total + 3) / 4) : 0;
         unit = __shfl_sync(0xFFFFFFFFu, unit, 0);
         if (lane == 0)
-            records[tile] = {(uint32_t)unit, tile_hash};
-        counts[tile * SW_TILE_SEGMENTS + lane] = (uint8_t)(words == n_raw_words ? 0 : words);
+            ((sw_tile_record *)(frame + layout.records_offset))[tile] = {(uint32_t)unit, tile_hash};
+        frame[layout.counts_offset + tile * SW_TILE_SEGMENTS + lane] = (uint8_t)(words == n_raw_words ? 0 : words);
         place_tile<THREADS>(slot_rows, (uint32_t *)(frame + layout.data_offset + unit * SW_FRAME_ALIGN), lane, lanes,
                             words, total);
         __syncwarp(); /* the slot is free for the next tile */
@@ -313,26 +316,26 @@ uint32_t slot_bytes(unsigned segment_log2) {
     return (((1u << segment_log2) / 4) + SLOT_SPARE_ROWS) * SW_WARP * (uint32_t)sizeof(uint32_t);
 }
 
-template <int ALIGN, uint32_t THREADS> cudaError_t allow_shared() {
-    return cudaFuncSetAttribute(encode_tiles<ALIGN, THREADS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+template <int ALIGN, uint32_t THREADS, class ITEMS> cudaError_t allow_shared() {
+    return cudaFuncSetAttribute(encode_tiles<ALIGN, THREADS, ITEMS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 (int)shared_bytes(THREADS));
 }
 
-template <uint32_t THREADS> cudaError_t allow_shared_all() {
-    cudaError_t e = allow_shared<16, THREADS>();
+template <uint32_t THREADS, class ITEMS> cudaError_t allow_shared_all() {
+    cudaError_t e = allow_shared<16, THREADS, ITEMS>();
     if (e == cudaSuccess)
-        e = allow_shared<4, THREADS>();
-    return e == cudaSuccess ? allow_shared<1, THREADS>() : e;
+        e = allow_shared<4, THREADS, ITEMS>();
+    return e == cudaSuccess ? allow_shared<1, THREADS, ITEMS>() : e;
 }
 
-template <uint32_t THREADS> void launch(const sw_gpu_encode_job *job, uint32_t blocks) {
-    const uint32_t stride = slot_bytes(job->layout.segment_log2);
+template <uint32_t THREADS, class ITEMS> void launch(const sw_gpu_encode_job<ITEMS> *job, uint32_t blocks) {
+    const uint32_t stride = slot_bytes(job->plan->segment_log2);
     const uint64_t warps = job->slots_bytes / stride, warps_per_block = THREADS / SW_WARP;
     blocks = (uint32_t)min((uint64_t)blocks, warps / warps_per_block);
-    blocks = (uint32_t)min((uint64_t)blocks, (job->layout.n_tiles + warps_per_block - 1) / warps_per_block);
-    sw_gpu_with_alignment(job->d_in, [&](auto align) {
+    blocks = (uint32_t)min((uint64_t)blocks, (job->items.n_units + warps_per_block - 1) / warps_per_block);
+    sw_gpu_with_alignment(job->raw_address, [&](auto align) {
         encode_tiles<align.value, THREADS><<<blocks, THREADS, shared_bytes(THREADS), job->stream>>>(
-            job->plan->d_table, job->d_in, job->layout, job->d_frame, job->d_progress, job->d_slots, stride);
+            job->plan->d_table, job->items, job->d_slots, stride);
     });
 }
 
@@ -359,22 +362,26 @@ cudaError_t sw_v5t_gpu_init() {
     const uint32_t most = shape_for(UINT32_MAX / 2).threads;
     cudaError_t e = most ? cudaSuccess : cudaErrorNotSupported;
     for (uint32_t threads = MIN_THREADS; e == cudaSuccess && threads <= most; threads *= 2)
-        with_threads(threads, [&](auto t) { e = allow_shared_all<t.value>(); });
+        with_threads(threads, [&](auto t) {
+            e = allow_shared_all<t.value, sw_gpu_single>();
+            if (e == cudaSuccess)
+                e = allow_shared_all<t.value, sw_gpu_batch>();
+        });
     return e;
 }
 
-size_t sw_v5t_gpu_slots_bytes(uint64_t in_bytes, unsigned segment_log2) {
-    const uint64_t tile_bytes = (uint64_t)SW_TILE_SEGMENTS << segment_log2;
-    const uint64_t tiles = (in_bytes + tile_bytes - 1) / tile_bytes;
-    const shape s = shape_for((uint32_t)tiles);
+size_t sw_v5t_gpu_slots_bytes(uint64_t n_tiles, unsigned segment_log2) {
+    const shape s = shape_for((uint32_t)n_tiles);
     if (!s.threads)
         return 0;
     const uint64_t warps_per_block = s.threads / SW_WARP;
-    const uint64_t blocks = min((tiles + warps_per_block - 1) / warps_per_block, (uint64_t)s.blocks);
+    const uint64_t blocks = min((n_tiles + warps_per_block - 1) / warps_per_block, (uint64_t)s.blocks);
     return blocks * warps_per_block * slot_bytes(segment_log2);
 }
 
-void sw_v5t_gpu_encode(const struct sw_gpu_encode_job *job) {
-    const shape s = shape_for(job->layout.n_tiles);
+template <class ITEMS> void sw_v5t_gpu_encode(const sw_gpu_encode_job<ITEMS> *job) {
+    const shape s = shape_for(job->items.n_units);
     with_threads(s.threads, [&](auto t) { launch<t.value>(job, s.blocks); });
 }
+template void sw_v5t_gpu_encode(const sw_gpu_encode_job<sw_gpu_single> *job);
+template void sw_v5t_gpu_encode(const sw_gpu_encode_job<sw_gpu_batch> *job);

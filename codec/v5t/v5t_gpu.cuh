@@ -9,13 +9,6 @@
 
 constexpr int SW_WARP = 32;
 
-/* A result in device memory while kernels still add to it. */
-struct sw_gpu_progress {
-    unsigned long long data_units; /* encode: 16-byte units of the data section handed out so far */
-    unsigned int next_tile;        /* encode: next tile that no warp has taken */
-    unsigned int reserved;
-};
-
 static inline int sw_gpu_check(cudaError_t cuda, struct sw_err *err, const char *call) {
     if (cuda == cudaSuccess)
         return 0;
@@ -39,15 +32,16 @@ static inline uint32_t sw_gpu_processors() {
     return (uint32_t)processors;
 }
 
-/* How wide a pointer may be accessed: 2-byte alignment counts as none. */
-static inline int sw_gpu_alignment(const void *p) {
-    const uintptr_t a = (uintptr_t)p;
+/* How wide memory at an address, or at any of several that were or-ed, may be accessed: 2-byte alignment counts as
+ * none.
+ */
+static inline int sw_gpu_alignment(uintptr_t a) {
     return a % 16 == 0 ? 16 : a % 4 == 0 ? 4 : 1;
 }
 
 /* Calls `launch` with a compile-time alignment of 16, 4 or 1. */
-template <class F> static inline void sw_gpu_with_alignment(const void *p, F launch) {
-    switch (sw_gpu_alignment(p)) {
+template <class F> static inline void sw_gpu_with_alignment(uintptr_t address, F launch) {
+    switch (sw_gpu_alignment(address)) {
     case 16:
         launch(std::integral_constant<int, 16>());
         break;
@@ -165,32 +159,89 @@ __device__ inline uint32_t sw_warp_exclusive_sum(uint32_t v, uint32_t lane) {
     return sum - v;
 }
 
-/* The kernels' launchers, one per codec and direction; arguments as in codec/gpu.h, already checked. */
-struct sw_gpu_encode_job {
+/* Of n > 0 ascending numbers, of which the first is at most `at`: the index of the last one that is. All lanes of a
+ * warp together; each round leaves one part of 32. */
+template <class F> __device__ inline uint32_t sw_warp_find_last(uint32_t n, uint64_t at, uint32_t lane, F number) {
+    uint32_t from = 0;
+    while (n > 1) {
+        const uint32_t step = (n + SW_WARP - 1) / SW_WARP, i = lane * step;
+        const uint32_t behind = __popc(__ballot_sync(0xFFFFFFFFu, i < n && number(from + i) <= at)) - 1;
+        from += behind * step;
+        n = min(step, n - behind * step);
+    }
+    return from;
+}
+
+/* Where a warp or a block works: unit `unit` of an item. */
+struct sw_gpu_place {
+    const sw_gpu_item &item;
+    uint32_t index, unit;
+};
+
+/* The items of a launch, which share out its units among them. A single item comes as a kernel argument, so that its
+ * fields are constants of the launch and looking it up costs nothing; those of a batch are looked up in device memory
+ * once per unit. results: of all items, in their order. */
+struct sw_gpu_single {
+    sw_gpu_item item;
+    sw_gpu_progress *d_progress;
+    sw_gpu_result *results;
+    uint32_t n_units;
+
+    __device__ inline sw_gpu_place find(uint32_t unit, uint32_t) const {
+        return {item, 0, unit};
+    }
+    __device__ inline const sw_gpu_item &get(uint32_t) const {
+        return item;
+    }
+    __device__ inline sw_gpu_progress *progress(uint32_t) const {
+        return d_progress;
+    }
+};
+struct sw_gpu_batch {
+    sw_gpu_item *d_items;
+    uint32_t n;
+    enum sw_codec_id codec; /* items of another one have no units */
+    sw_gpu_result *results;
+    uint32_t n_units;
+
+    __device__ inline sw_gpu_place find(uint32_t unit, uint32_t lane) const {
+        const uint32_t i = sw_warp_find_last(n, unit, lane, [&](uint32_t k) { return d_items[k].first_unit[codec]; });
+        return {d_items[i], i, unit - d_items[i].first_unit[codec]};
+    }
+    __device__ inline const sw_gpu_item &get(uint32_t i) const {
+        return d_items[i];
+    }
+    __device__ inline sw_gpu_progress *progress(uint32_t i) const {
+        return &d_items[i].progress;
+    }
+};
+
+/* The kernels' launchers, one per codec and direction; arguments as in codec/gpu.h, already checked. ITEMS is one of
+ * the two above. */
+template <class ITEMS> struct sw_gpu_encode_job {
+    ITEMS items;           /* units are tiles; frame_bytes open; progress is zeroed on the stream before the launch */
+    uintptr_t raw_address; /* of all sources, or-ed */
     const struct sw_gpu_plan *plan;
-    const uint8_t *d_in;
-    struct sw_frame_layout layout; /* frame_bytes open */
-    uint8_t *d_frame;
-    struct sw_gpu_progress *d_progress; /* zeroed on the stream before the launch */
     uint8_t *d_slots;
     size_t slots_bytes;
     cudaStream_t stream;
 };
-struct sw_gpu_decode_job {
-    const struct sw_frame_layout *layout;
-    const uint8_t *d_frame;
-    uint32_t first_tile, n_tiles;
-    uint8_t *d_out;
-    struct sw_gpu_result *d_result; /* bad tiles are added to it */
+template <class ITEMS> struct sw_gpu_decode_job {
+    ITEMS items; /* units are runs of sw_gpu_unit_tiles of an item; layout.n_tiles is where decoding ends */
+    uintptr_t raw_address;
+    uint32_t first_tile; /* of each item: the one that d_raw begins with */
     cudaStream_t stream;
 };
 cudaError_t sw_v5t_gpu_init();
 cudaError_t sw_gsst_gpu_init();
 cudaError_t sw_v5t_train_gpu_init();
-size_t sw_v5t_gpu_slots_bytes(uint64_t in_bytes, unsigned segment_log2);
-void sw_v5t_gpu_encode(const struct sw_gpu_encode_job *job);
-void sw_gsst_gpu_decode(const struct sw_gpu_decode_job *job);
-void sw_raw_gpu_encode(const struct sw_gpu_encode_job *job);
-void sw_raw_gpu_decode(const struct sw_gpu_decode_job *job);
+size_t sw_v5t_gpu_slots_bytes(uint64_t n_tiles, unsigned segment_log2);
+template <class ITEMS> void sw_v5t_gpu_encode(const sw_gpu_encode_job<ITEMS> *job);
+template <class ITEMS> void sw_gsst_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
+template <class ITEMS> void sw_raw_gpu_encode(const sw_gpu_encode_job<ITEMS> *job);
+template <class ITEMS> void sw_raw_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
+
+/* Tiles of a unit when a batch is decoded: v5t's blocks have one item's table. A single item's units are tiles. */
+constexpr uint32_t sw_gpu_unit_tiles[SW_CODEC_NR] = {1, 4};
 
 #endif
