@@ -85,8 +85,8 @@ struct sw_device_ops {
 
     /* Each of these queues a step on slot `s` (0 … n_slots - 1). Offsets are into the mapping; the caller has checked
      * offset + bytes <= desc->bytes and bytes <= chunk_bytes, and queues at most one make_plan, encode, decode,
-     * unpack, encode_group or restore_group between two reports of a slot. Return 0 or an error of the queueing itself;
-     * what goes wrong later is reported by slot_poll / slot_wait. */
+     * unpack, encode_group, store_group or restore_group between two reports of a slot. Return 0 or an error of the
+     * queueing itself; what goes wrong later is reported by slot_poll / slot_wait. */
     /* Waits, on the device, for what the client's event (cudaIpcEventHandle_t) recorded last before this call. The
      * event stays open for the session's later calls; session: a number that this device has seen for no other one.
      * errors: -SW_EIMPORT; host device: -SW_ENOTSUP. */

@@ -2,20 +2,14 @@
  *
  * The worker asks whether a stream has ended (cudaStreamQuery) or sleeps until it has (an event with blocking
  * synchronisation). Results come back in a block of pinned memory per slot, which the host reads only after that. */
-#include "spill/device/device.h"
+#include "spill/device/device_cuda_state.h"
 
 #include "base/alloc.h"
-#include "base/assert.h"
-#include "base/list.h"
-#include "codec/gpu.h"
-#include "spill/device/device_cuda_map.h"
-#include "spill/device/event_cache.h"
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_SLOTS = 16, DEFAULT_SLOTS = 6 };
+enum { DEFAULT_SLOTS = 6 };
 #define CHUNK_ALIGN_BYTES ((uint64_t)32 << 10)
 #define PART_ALIGN_BYTES ((uint64_t)256)      /* of the parts of a slot's memory: what cudaMalloc would give */
 #define DEVICE_PAGE_BYTES ((uint64_t)2 << 20) /* cudaMalloc takes whole ones */
@@ -24,62 +18,6 @@ enum { MAX_SLOTS = 16, DEFAULT_SLOTS = 6 };
 #define WARM_UP_BYTES CHUNK_ALIGN_BYTES
 /* Sleeping on an event wakes up late: with polling, the chunks of a pack of 2 GB took 4.8 ms instead of 5.9 (H100). */
 #define POLL_US 200
-
-/* What a slot and its stream exchange; pinned. */
-struct exchange {
-    struct sw_gpu_result result;     /* of the encode or decode, written by the kernels themselves */
-    struct sw_gpu_training training; /* of make_plan */
-    struct sw_v5t_table trained;     /* of make_plan */
-    struct sw_v5t_table table;       /* of the plan in use, as it is on the device or on its way there */
-};
-
-/* Device memory of a slot. */
-struct parts {
-    uint8_t *d_frame, *d_scratch, *d_sample;
-    struct sw_v5t_table *d_table;
-    struct sw_gpu_training *d_training;
-};
-
-enum work { WORK_NONE, WORK_PLAN, WORK_ENCODE, WORK_DECODE };
-
-struct slot {
-    cudaStream_t stream;
-    cudaEvent_t done; /* sleeps the worker in slot_wait */
-    struct exchange *h;
-    struct parts parts;
-    bool has_table;      /* the device's table is h->table */
-    enum work work;      /* queued since the last report, beside copies */
-    struct sw_plan plan; /* the last one made */
-    /* WORK_PLAN: length of the sampled range. WORK_ENCODE: the source, for another go as raw bytes. */
-    const uint8_t *d_in;
-    uint64_t in_bytes;
-    struct sw_frame_layout frame; /* WORK_ENCODE: of the frame that is being made; its length comes back */
-};
-
-struct device_cuda {
-    struct sw_device device;
-    struct sw_device_info info;
-    int ordinal;
-    struct sw_cuda_driver driver;
-    struct sw_event_cache events;
-    uint64_t frame_cap_bytes, scratch_bytes; /* per slot */
-    void *d_memory;                          /* all slots' parts */
-    struct slot slots[MAX_SLOTS];
-};
-
-static struct device_cuda *cuda_of(struct sw_device *device) {
-    return SW_CONTAINER_OF(device, struct device_cuda, device);
-}
-
-/* Every operation may run on a thread that has not used this device before. */
-static int enter(const struct device_cuda *d, struct sw_err *err) {
-    const cudaError_t e = cudaSetDevice(d->ordinal);
-    return e == cudaSuccess ? 0 : sw_cuda_fail(err, e, "cudaSetDevice");
-}
-
-static int check(cudaError_t e, struct sw_err *err, const char *call) {
-    return e == cudaSuccess ? 0 : sw_cuda_fail(err, e, call);
-}
 
 /* ---- client memory and arena ---- */
 
@@ -96,12 +34,12 @@ static void cuda_unmap(struct sw_device *device, struct sw_mapping *mapping) {
     sw_cuda_unmap(&d->driver, mapping);
 }
 
-/* Portable: one registration serves every GPU, so a second one finds the slab registered. */
+/* Portable: one registration serves every GPU, so a second one finds the slab registered. Mapped: kernels copy, too. */
 static int cuda_pin(struct sw_device *device, void *slab, size_t bytes, struct sw_err *err) {
     const int rc = enter(cuda_of(device), err);
     if (rc < 0)
         return rc;
-    const cudaError_t e = cudaHostRegister(slab, bytes, cudaHostRegisterPortable);
+    const cudaError_t e = cudaHostRegister(slab, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (e == cudaErrorHostMemoryAlreadyRegistered) {
         (void)cudaGetLastError();
         return 0;
@@ -116,12 +54,6 @@ static void cuda_unpin(struct sw_device *device, void *slab, size_t bytes) {
 }
 
 /* ---- steps ---- */
-
-/* The one step between two reports whose outcome the host has to look at. */
-static void set_work(struct slot *slot, enum work work) {
-    SW_ASSERT(slot->work == WORK_NONE);
-    slot->work = work;
-}
 
 static int open_event(void *arg, const uint8_t handle[SW_MEM_HANDLE_BYTES], void **ret, struct sw_err *err) {
     struct device_cuda *d = arg;
@@ -211,8 +143,13 @@ static int queue_encode(struct device_cuda *d, struct slot *slot, const struct s
                               err);
 }
 
-/* Brings a plan's table to the device, unless it is there. */
-static int queue_table(struct slot *slot, const struct sw_v5t_table *table, struct sw_err *err) {
+int sw_cuda_queue_plan(struct slot *slot, const struct sw_plan *plan, struct sw_gpu_plan *ret, struct sw_err *err) {
+    const struct sw_v5t_table *table = &plan->table;
+    *ret = (struct sw_gpu_plan){.codec = plan->codec, .segment_log2 = plan->segment_log2};
+    if (plan->codec != SW_CODEC_V5T)
+        return 0;
+    ret->n_symbols = table->n_symbols;
+    ret->d_table = slot->parts.d_table;
     if (slot->has_table && memcmp(&slot->h->table, table, sizeof *table) == 0)
         return 0;
     slot->h->table = *table;
@@ -227,10 +164,7 @@ static int cuda_encode(struct sw_device *device, unsigned s, const struct sw_pla
                        const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
-    const struct sw_gpu_plan gpu_plan = {.codec = plan->codec,
-                                         .segment_log2 = plan->segment_log2,
-                                         .n_symbols = plan->codec == SW_CODEC_V5T ? plan->table.n_symbols : 0,
-                                         .d_table = slot->parts.d_table};
+    struct sw_gpu_plan gpu_plan;
     int rc = enter(d, err);
     if (rc < 0)
         return rc;
@@ -238,8 +172,7 @@ static int cuda_encode(struct sw_device *device, unsigned s, const struct sw_pla
     set_work(slot, WORK_ENCODE);
     slot->d_in = sw_cuda_at(mapping, offset);
     slot->in_bytes = bytes;
-    if (plan->codec == SW_CODEC_V5T)
-        rc = queue_table(slot, &plan->table, err);
+    rc = sw_cuda_queue_plan(slot, plan, &gpu_plan, err);
     if (rc == 0)
         rc = queue_encode(d, slot, &gpu_plan, err);
     if (rc < 0)
@@ -328,12 +261,6 @@ static void finish_plan(struct slot *slot) {
                          slot->in_bytes);
 }
 
-static uint64_t raw_frame_bytes(uint64_t raw_bytes) {
-    struct sw_frame_layout layout;
-    sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, raw_bytes, 0);
-    return layout.frame_bytes;
-}
-
 /* A v5t frame that is no smaller than the raw one is made anew as that: -SW_EAGAIN, the slot runs again. */
 static int finish_encode(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
     const struct sw_gpu_plan raw = {.codec = SW_CODEC_RAW, .segment_log2 = SW_RAW_SEGMENT_LOG2};
@@ -368,6 +295,10 @@ static int finish(struct device_cuda *d, struct slot *slot, struct sw_slot_resul
         rc = finish_encode(d, slot, ret, err);
     else if (slot->work == WORK_DECODE)
         rc = finish_decode(slot, err);
+    else if (slot->work == WORK_ENCODE_GROUP)
+        rc = sw_cuda_finish_encode_group(d, slot, err);
+    else if (slot->work == WORK_RESTORE_GROUP)
+        sw_cuda_finish_restore_group(slot);
     if (rc != -SW_EAGAIN)
         slot->work = WORK_NONE;
     return rc;
@@ -445,19 +376,28 @@ static void *carve(uint8_t *base, uint64_t *at, uint64_t bytes) {
     return part;
 }
 
+static unsigned group_items(uint64_t chunk_bytes) {
+    const uint64_t fit = sw_group_item_bytes(chunk_bytes) / sw_group_item_bytes(1);
+    return fit < MAX_GROUP_ITEMS ? (unsigned)fit : MAX_GROUP_ITEMS;
+}
+
 static uint64_t slot_scratch_bytes(uint64_t chunk_bytes) {
-    const size_t encode = sw_gpu_encode_scratch_bytes(chunk_bytes), training = sw_gpu_train_scratch_bytes();
-    return encode > training ? encode : training;
+    const size_t training = sw_gpu_train_scratch_bytes();
+    const size_t group = sw_gpu_batch_scratch_bytes(group_items(chunk_bytes), sw_group_item_bytes(chunk_bytes));
+    size_t most = sw_gpu_encode_scratch_bytes(chunk_bytes);
+    most = training > most ? training : most;
+    return group > most ? group : most;
 }
 
 /* Lays out a slot's memory from base; returns its length. */
 static uint64_t lay_out(struct parts *ret, uint8_t *base, uint64_t chunk_bytes) {
     uint64_t at = 0;
-    ret->d_frame = carve(base, &at, sw_frame_bound_bytes(chunk_bytes));
+    ret->d_frame = carve(base, &at, sw_group_item_bytes(chunk_bytes));
     ret->d_scratch = carve(base, &at, slot_scratch_bytes(chunk_bytes));
     ret->d_sample = carve(base, &at, sample_bytes(UINT64_MAX));
     ret->d_table = carve(base, &at, sizeof *ret->d_table);
     ret->d_training = carve(base, &at, sizeof *ret->d_training);
+    ret->d_runs = carve(base, &at, MAX_GROUP_RUNS * sizeof *ret->d_runs);
     return at;
 }
 
@@ -497,6 +437,8 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
     info->poll_us = POLL_US;
     info->full_segments = sw_gpu_full_segments();
     info->chunk_bytes = chunk;
+    info->group_items = group_items(chunk);
+    info->group_bytes = sw_group_item_bytes(chunk); /* the frame buffer */
     info->scratch_bytes = slots_bytes(chunk, n);
     return 0;
 }
@@ -513,10 +455,16 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes,
 
 static int take_memory(struct device_cuda *d, struct sw_err *err) {
     struct parts parts;
+    int kernels_reach_host = 0;
     const uint64_t slot_bytes = lay_out(&parts, NULL, d->info.chunk_bytes);
     d->frame_cap_bytes = sw_frame_bound_bytes(d->info.chunk_bytes);
     d->scratch_bytes = slot_scratch_bytes(d->info.chunk_bytes);
-    int rc = check(cudaMalloc(&d->d_memory, d->info.scratch_bytes), err, "cudaMalloc of the scratch");
+    int rc =
+        check(cudaDeviceGetAttribute(&kernels_reach_host, cudaDevAttrCanUseHostPointerForRegisteredMem, d->ordinal),
+              err, "cudaDeviceGetAttribute");
+    d->group_runs = kernels_reach_host ? MAX_GROUP_RUNS : 0;
+    if (rc == 0)
+        rc = check(cudaMalloc(&d->d_memory, d->info.scratch_bytes), err, "cudaMalloc of the scratch");
     for (unsigned s = 0; rc == 0 && s < d->info.n_slots; s++)
         rc = slot_init(&d->slots[s], (uint8_t *)d->d_memory + s * slot_bytes, d->info.chunk_bytes, err);
     return rc;
@@ -535,6 +483,31 @@ static int describe(struct device_cuda *d, struct sw_err *err) {
         return sw_cuda_fail(err, (cudaError_t)result, "cuDeviceGetUuid");
     memcpy(d->info.uuid, &uuid, sizeof d->info.uuid);
     return 0;
+}
+
+/* The same chunk as a group of one. */
+static int warm_up_group(struct device_cuda *d, const struct sw_plan *plan, struct sw_mapping *sample, uint8_t *h_frame,
+                         struct sw_err *err) {
+    const struct sw_device_ops *ops = d->device.ops;
+    struct sw_extent extent = {.memory = h_frame};
+    const struct sw_stored stored = {.extents = &extent, .n_extents = 1};
+    struct sw_group_item item = {.mapping = sample, .bytes = WARM_UP_BYTES, .stored = &stored};
+    struct sw_slot_result result;
+    int rc = ops->encode_group(&d->device, 0, plan, &item, 1, err);
+    if (rc == 0)
+        rc = ops->slot_wait(&d->device, 0, &result, err);
+    extent.bytes = item.frame.frame_bytes;
+    if (rc == 0)
+        rc = ops->store_group(&d->device, 0, &item, 1, err);
+    if (rc == 0)
+        rc = ops->slot_wait(&d->device, 0, &result, err);
+    if (rc == 0)
+        rc = ops->restore_group(&d->device, 0, &item, 1, err);
+    if (rc == 0)
+        rc = ops->slot_wait(&d->device, 0, &result, err);
+    if (rc == 0 && item.is_damaged)
+        rc = sw_err_set(err, -SW_EGPU, SW_SCOPE_DEVICE, "GPU %d damages frames", d->ordinal);
+    return rc;
 }
 
 /* One chunk through every step on slot 0: kernels are loaded and proved now, not when the GPU is full. Its bytes lie in
@@ -557,7 +530,9 @@ static int warm_up_codec(struct device_cuda *d, const struct sw_plan *plan, uint
         rc = ops->load(&d->device, 0, h_frame, 0, result.frame.frame_bytes, err);
     if (rc == 0)
         rc = ops->decode(&d->device, 0, &layout, &sample, 0, err);
-    return rc < 0 ? rc : ops->slot_wait(&d->device, 0, &result, err);
+    if (rc == 0)
+        rc = ops->slot_wait(&d->device, 0, &result, err);
+    return rc < 0 ? rc : warm_up_group(d, plan, &sample, h_frame, err);
 }
 
 static int warm_up(struct device_cuda *d, struct sw_err *err) {
@@ -566,10 +541,11 @@ static int warm_up(struct device_cuda *d, struct sw_err *err) {
     struct sw_slot_result result;
     struct sw_plan raw;
     sw_plan_init_raw(&raw);
-    uint8_t *h_frame = sw_alloc(sw_frame_bound_bytes(WARM_UP_BYTES));
-    if (!h_frame)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "no memory for the device's self-test");
-    int rc = check(cudaMemset(d->slots[0].parts.d_sample, ' ', WARM_UP_BYTES), err, "cudaMemset");
+    uint8_t *h_frame = NULL;
+    int rc = check(cudaHostAlloc((void **)&h_frame, sw_frame_bound_bytes(WARM_UP_BYTES), cudaHostAllocPortable), err,
+                   "pinned memory for the device's self-test");
+    if (rc == 0)
+        rc = check(cudaMemset(d->slots[0].parts.d_sample, ' ', WARM_UP_BYTES), err, "cudaMemset");
     if (rc == 0)
         rc = ops->make_plan(&d->device, 0, &sample, 0, WARM_UP_BYTES, err);
     if (rc == 0)
@@ -578,7 +554,8 @@ static int warm_up(struct device_cuda *d, struct sw_err *err) {
         rc = warm_up_codec(d, ops->plan(&d->device, 0), h_frame, err);
     if (rc == 0)
         rc = warm_up_codec(d, &raw, h_frame, err);
-    sw_free(h_frame);
+    if (h_frame)
+        (void)cudaFreeHost(h_frame);
     return rc;
 }
 
@@ -598,6 +575,9 @@ static const struct sw_device_ops cuda_ops = {
     .fetch = cuda_fetch,
     .decode = cuda_decode,
     .unpack = cuda_unpack,
+    .encode_group = sw_cuda_encode_group,
+    .store_group = sw_cuda_store_group,
+    .restore_group = sw_cuda_restore_group,
     .slot_poll = cuda_slot_poll,
     .slot_wait = cuda_slot_wait,
     .close = cuda_close,

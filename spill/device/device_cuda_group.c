@@ -1,0 +1,163 @@
+/* device_cuda_group.c - many short chunks by the kernels for batches: a launch or two a step, whatever their number.
+ *
+ * The frames of a group lie one behind the other in the slot's frame buffer, each where its bound leaves it room, so
+ * that encode, store and restore find an item's place from the items before it. Frames travel by a kernel that reads
+ * and writes pinned memory: hundreds of copy commands would take longer to queue than their bytes to cross the link. */
+#include "spill/device/device_cuda_state.h"
+
+/* Begins a step on a group. */
+static int begin(struct device_cuda *d, unsigned s, enum work work, struct sw_group_item *items, unsigned n,
+                 struct sw_err *err) {
+    struct slot *slot = &d->slots[s];
+    uint64_t bytes = 0;
+    const int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
+    for (unsigned i = 0; i < n; i++)
+        bytes += sw_group_item_bytes(items[i].bytes);
+    SW_ASSERT(n > 0 && n <= d->info.group_items && bytes <= d->info.group_bytes);
+    set_work(slot, work);
+    slot->items = items;
+    slot->n_items = n;
+    return 0;
+}
+
+/* Ends the queueing of a step: nothing is reported of one that could not be queued. */
+static int end(struct slot *slot, int rc) {
+    if (rc < 0)
+        slot->work = WORK_NONE;
+    return rc;
+}
+
+static struct sw_gpu_item gpu_item(const struct slot *slot, const struct sw_group_item *item, uint64_t frame_at) {
+    return (struct sw_gpu_item){
+        .layout = item->frame,
+        .d_raw = sw_cuda_at(item->mapping, item->offset),
+        .d_frame = slot->parts.d_frame + frame_at,
+    };
+}
+
+/* Encodes the items that have no frame yet. */
+static int queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err) {
+    struct exchange *h = slot->h;
+    uint64_t at = 0;
+    uint32_t n = 0;
+    for (unsigned i = 0; i < slot->n_items; i++) {
+        const struct sw_group_item *item = &slot->items[i];
+        if (!item->frame.frame_bytes) {
+            h->items[n] = gpu_item(slot, item, at);
+            h->items[n++].layout.raw_bytes = item->bytes;
+        }
+        at += sw_group_item_bytes(item->bytes);
+    }
+    return sw_cuda_check_lost(sw_gpu_encode_batch_async(plan, h->items, n, h->results, slot->parts.d_scratch,
+                                                        d->scratch_bytes, slot->stream, err),
+                              err);
+}
+
+int sw_cuda_encode_group(struct sw_device *device, unsigned s, const struct sw_plan *plan, struct sw_group_item *items,
+                         unsigned n, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    struct sw_gpu_plan gpu_plan;
+    int rc = begin(d, s, WORK_ENCODE_GROUP, items, n, err);
+    if (rc < 0)
+        return rc;
+    for (unsigned i = 0; i < n; i++)
+        items[i].frame.frame_bytes = 0;
+    rc = sw_cuda_queue_plan(slot, plan, &gpu_plan, err);
+    return end(slot, rc < 0 ? rc : queue_encode(d, slot, &gpu_plan, err));
+}
+
+/* Those v5t frames that are no smaller than raw ones are made anew as these. */
+int sw_cuda_finish_encode_group(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
+    const struct sw_gpu_plan raw = {.codec = SW_CODEC_RAW, .segment_log2 = SW_RAW_SEGMENT_LOG2};
+    uint32_t k = 0, n_again = 0;
+    for (unsigned i = 0; i < slot->n_items; i++) {
+        struct sw_group_item *item = &slot->items[i];
+        if (item->frame.frame_bytes)
+            continue;
+        const struct sw_frame_layout *layout = &slot->h->items[k].layout;
+        const struct sw_gpu_result *result = &slot->h->results[k++];
+        if (layout->codec != SW_CODEC_RAW && result->frame_bytes >= raw_frame_bytes(item->bytes)) {
+            n_again++;
+            continue;
+        }
+        if (result->frame_bytes > sw_group_item_bytes(item->bytes))
+            return sw_err_set(err, -SW_EGPU, SW_SCOPE_REQUEST, "encoder made a frame of %llu bytes of %llu",
+                              (unsigned long long)result->frame_bytes, (unsigned long long)item->bytes);
+        SW_ASSERT(result->codec == (uint32_t)layout->codec);
+        item->frame = *layout;
+        item->frame.frame_bytes = result->frame_bytes;
+    }
+    if (!n_again)
+        return 0;
+    const int rc = queue_encode(d, slot, &raw, err);
+    return rc < 0 ? rc : -SW_EAGAIN;
+}
+
+/* Copies the items' frames to where they are stored, or back. Runs beyond the kernel's list, and all of them where it
+ * cannot reach the host's memory, are commands of their own. */
+static int queue_copies(struct device_cuda *d, struct slot *slot, bool is_store, struct sw_err *err) {
+    uint8_t *d_frame = slot->parts.d_frame;
+    uint32_t n = 0;
+    int rc = 0;
+    for (unsigned i = 0; rc == 0 && i < slot->n_items; i++) {
+        const struct sw_group_item *item = &slot->items[i];
+        uint64_t at = 0;
+        for (unsigned e = 0; rc == 0 && e < item->stored->n_extents; e++) {
+            const struct sw_extent *extent = &item->stored->extents[e];
+            const struct sw_gpu_run run = {.from = is_store ? d_frame + at : extent->memory,
+                                           .to = is_store ? extent->memory : d_frame + at,
+                                           .bytes = extent->bytes};
+            at += extent->bytes;
+            SW_ASSERT(at <= sw_group_item_bytes(item->bytes));
+            if (n < d->group_runs)
+                slot->h->runs[n++] = run;
+            else
+                rc = check(cudaMemcpyAsync(run.to, run.from, run.bytes, cudaMemcpyDefault, slot->stream), err,
+                           "cudaMemcpyAsync of a frame");
+        }
+        d_frame += sw_group_item_bytes(item->bytes);
+    }
+    if (rc < 0)
+        return rc;
+    return sw_cuda_check_lost(sw_gpu_copy_async(slot->h->runs, n, slot->parts.d_runs,
+                                                MAX_GROUP_RUNS * sizeof *slot->parts.d_runs, slot->stream, err),
+                              err);
+}
+
+int sw_cuda_store_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                        struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    const int rc = begin(d, s, WORK_STORE_GROUP, items, n, err);
+    return rc < 0 ? rc : end(&d->slots[s], queue_copies(d, &d->slots[s], true, err));
+}
+
+int sw_cuda_restore_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                          struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    uint64_t at = 0;
+    int rc = begin(d, s, WORK_RESTORE_GROUP, items, n, err);
+    if (rc < 0)
+        return rc;
+    for (unsigned i = 0; i < n; i++) {
+        SW_ASSERT(items[i].frame.raw_bytes == items[i].bytes &&
+                  items[i].frame.frame_bytes <= sw_group_item_bytes(items[i].bytes));
+        slot->h->items[i] = gpu_item(slot, &items[i], at);
+        slot->h->results[i].bad_tiles = 0;
+        at += sw_group_item_bytes(items[i].bytes);
+    }
+    rc = queue_copies(d, slot, false, err);
+    if (rc == 0)
+        rc = sw_cuda_check_lost(sw_gpu_decode_batch_async(slot->h->items, n, slot->h->results, slot->parts.d_scratch,
+                                                          d->scratch_bytes, slot->stream, err),
+                                err);
+    return end(slot, rc);
+}
+
+void sw_cuda_finish_restore_group(struct slot *slot) {
+    for (unsigned i = 0; i < slot->n_items; i++)
+        slot->items[i].is_damaged = slot->h->results[i].bad_tiles > 0;
+}

@@ -1,0 +1,108 @@
+/* device_cuda_state.h - what the files of the CUDA device share: a slot, what it exchanges with its stream, its memory.
+ *
+ * Not for others. thread: gpu. */
+#ifndef SW_SPILL_DEVICE_CUDA_STATE_H
+#define SW_SPILL_DEVICE_CUDA_STATE_H
+
+#include "base/assert.h"
+#include "base/list.h"
+#include "codec/gpu.h"
+#include "spill/device/device_cuda_map.h"
+#include "spill/device/event_cache.h"
+#include "spill/tier/tier.h"
+#include <stdbool.h>
+
+/* A group's frames lie in two runs each before copies beyond the list are queued one by one. */
+enum { MAX_SLOTS = 16, MAX_GROUP_ITEMS = 512, MAX_GROUP_RUNS = 2 * MAX_GROUP_ITEMS };
+
+/* What a slot and its stream exchange; pinned. */
+struct exchange {
+    struct sw_gpu_result result;     /* of the encode or decode, written by the kernels themselves */
+    struct sw_gpu_training training; /* of make_plan */
+    struct sw_v5t_table trained;     /* of make_plan */
+    struct sw_v5t_table table;       /* of the plan in use, as it is on the device or on its way there */
+    /* Of a group: what its kernels are to do, on its way to the device, and the outcome. */
+    struct sw_gpu_result results[MAX_GROUP_ITEMS];
+    struct sw_gpu_item items[MAX_GROUP_ITEMS];
+    struct sw_gpu_run runs[MAX_GROUP_RUNS];
+};
+
+/* Device memory of a slot. */
+struct parts {
+    uint8_t *d_frame, *d_scratch, *d_sample;
+    struct sw_v5t_table *d_table;
+    struct sw_gpu_training *d_training;
+    struct sw_gpu_run *d_runs;
+};
+
+enum work { WORK_NONE, WORK_PLAN, WORK_ENCODE, WORK_DECODE, WORK_ENCODE_GROUP, WORK_STORE_GROUP, WORK_RESTORE_GROUP };
+
+struct slot {
+    cudaStream_t stream;
+    cudaEvent_t done; /* sleeps the worker in slot_wait */
+    struct exchange *h;
+    struct parts parts;
+    bool has_table;      /* the device's table is h->table */
+    enum work work;      /* queued since the last report, beside copies */
+    struct sw_plan plan; /* the last one made */
+    /* WORK_PLAN: length of the sampled range. WORK_ENCODE: the source, for another go as raw bytes. */
+    const uint8_t *d_in;
+    uint64_t in_bytes;
+    struct sw_frame_layout frame; /* WORK_ENCODE: of the frame that is being made; its length comes back */
+    /* Groups; the caller's. While one is encoded, frame_bytes 0 means that the item has no frame yet. */
+    struct sw_group_item *items;
+    unsigned n_items;
+};
+
+struct device_cuda {
+    struct sw_device device;
+    struct sw_device_info info;
+    int ordinal;
+    struct sw_cuda_driver driver;
+    struct sw_event_cache events;
+    uint64_t frame_cap_bytes, scratch_bytes; /* per slot */
+    unsigned group_runs;                     /* most runs of one copy kernel; 0: kernels cannot reach host memory */
+    void *d_memory;                          /* all slots' parts */
+    struct slot slots[MAX_SLOTS];
+};
+
+static inline struct device_cuda *cuda_of(struct sw_device *device) {
+    return SW_CONTAINER_OF(device, struct device_cuda, device);
+}
+
+static inline int check(cudaError_t e, struct sw_err *err, const char *call) {
+    return e == cudaSuccess ? 0 : sw_cuda_fail(err, e, call);
+}
+
+/* Every operation may run on a thread that has not used this device before. */
+static inline int enter(const struct device_cuda *d, struct sw_err *err) {
+    return check(cudaSetDevice(d->ordinal), err, "cudaSetDevice");
+}
+
+/* The one step between two reports whose outcome the host has to look at. */
+static inline void set_work(struct slot *slot, enum work work) {
+    SW_ASSERT(slot->work == WORK_NONE);
+    slot->work = work;
+}
+
+static inline uint64_t raw_frame_bytes(uint64_t raw_bytes) {
+    struct sw_frame_layout layout;
+    sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, raw_bytes, 0);
+    return layout.frame_bytes;
+}
+
+/* The plan as kernels want it; brings its table to the device, unless it is there. */
+int sw_cuda_queue_plan(struct slot *slot, const struct sw_plan *plan, struct sw_gpu_plan *ret, struct sw_err *err);
+
+/* device_cuda_group.c: the operations of device.h, and what is left to do when the stream has run dry. The first may
+ * say -SW_EAGAIN: the slot runs again. */
+int sw_cuda_encode_group(struct sw_device *device, unsigned s, const struct sw_plan *plan, struct sw_group_item *items,
+                         unsigned n, struct sw_err *err);
+int sw_cuda_store_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                        struct sw_err *err);
+int sw_cuda_restore_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                          struct sw_err *err);
+int sw_cuda_finish_encode_group(struct device_cuda *d, struct slot *slot, struct sw_err *err);
+void sw_cuda_finish_restore_group(struct slot *slot);
+
+#endif
