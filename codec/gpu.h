@@ -53,6 +53,12 @@ size_t sw_gpu_encode_scratch_bytes(uint64_t in_bytes);
 int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, void *d_sample, struct CUstream_st *stream,
                         struct sw_err *err);
 
+/* Looks at a sample of sw_gpu_sample_async() for less than a tenth of what training takes: *d_hopeless (memory that the
+ * GPU can write to) becomes 1 if its bytes show no pattern that a symbol table could use, as random, encrypted and
+ * already compressed ones do, else 0. */
+int sw_gpu_probe_async(const void *d_sample, size_t sample_bytes, uint32_t *d_hopeless, struct CUstream_st *stream,
+                       struct sw_err *err);
+
 /* Outcome of training. */
 struct sw_gpu_training {
     uint32_t n_symbols;

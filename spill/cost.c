@@ -2,7 +2,8 @@
 
 #define MIN_RATIO 1.05 /* as for plans: less is not worth a decoder's work */
 #define TOLERANCE 1.03
-#define RETRY_PART 0.01 /* of the time, for looking again: well within TOLERANCE */
+#define RETRY_PART 0.01  /* of the time, for looking again: well within TOLERANCE */
+#define KERNELS_EVERY 64 /* chunks: if they take twice as long as the others, that is 1.6 % */
 #define MIN_BYTES_LOG2 18
 
 const char *sw_cost_reason_text(enum sw_cost_reason reason) {
@@ -57,6 +58,30 @@ static struct sw_cost_time time_of(const struct sw_cost_question *q, enum sw_cod
     return time;
 }
 
+/* Of a raw region whose bytes are moved by copy engines alone. */
+static struct sw_cost_time direct_time_of(const struct sw_cost_question *q) {
+    const struct sw_cost_rates *r = &q->rates;
+    const double raw = (double)q->raw_bytes, out = r->direct_out > 0 ? r->direct_out : r->link_out,
+                 back = r->direct_back > 0 ? r->direct_back : r->link_out;
+    struct sw_cost_time time = {0};
+    time.out_s = overlapped_s(stage_s(raw, out), q->to_disk ? stage_s(raw, r->disk_write) : 0, 0, q->n_chunks);
+    if (knows_back(q))
+        time.back_s = overlapped_s(stage_s(raw, back), q->to_disk ? stage_s(raw, r->disk_read) : 0, 0, q->n_chunks);
+    return time;
+}
+
+/* Raw, by the better way. What comes back chooses anew. */
+static struct sw_cost_time raw_time_of(const struct sw_cost_question *q, bool *ret_direct) {
+    struct sw_cost_time time = time_of(q, SW_CODEC_RAW);
+    const struct sw_cost_time direct = direct_time_of(q);
+    *ret_direct = q->rates.link_out > 0 && time.out_s > TOLERANCE * direct.out_s;
+    if (*ret_direct)
+        time.out_s = direct.out_s;
+    if (time.back_s > direct.back_s)
+        time.back_s = direct.back_s;
+    return time;
+}
+
 static double round_trip_s(const struct sw_cost_time *time) {
     return time->out_s + time->back_s;
 }
@@ -64,14 +89,14 @@ static double round_trip_s(const struct sw_cost_time *time) {
 /* ---- the choice ---- */
 
 static enum sw_cost_reason weigh(const struct sw_cost_question *q, struct sw_cost_answer *a) {
+    const struct sw_cost_time *raw = &a->times[SW_CODEC_RAW], *coded = &a->times[SW_CODEC_V5T];
+    a->times[SW_CODEC_RAW] = raw_time_of(q, &a->direct);
     if (q->expected_ratio < MIN_RATIO)
         return SW_COST_NO_GAIN;
     if (q->raw_bytes < SW_COST_MIN_BYTES)
         return SW_COST_SHORT;
     if (!knows_out(q))
         return SW_COST_UNKNOWN;
-    const struct sw_cost_time *raw = &a->times[SW_CODEC_RAW], *coded = &a->times[SW_CODEC_V5T];
-    a->times[SW_CODEC_RAW] = time_of(q, SW_CODEC_RAW);
     a->times[SW_CODEC_V5T] = time_of(q, SW_CODEC_V5T);
     const bool slow_out = coded->out_s > TOLERANCE * raw->out_s;
     if (!slow_out && round_trip_s(coded) <= TOLERANCE * round_trip_s(raw))
@@ -91,6 +116,18 @@ void sw_cost_choose(const struct sw_cost_question *question, struct sw_cost_answ
     ret->codec = stays_raw(ret->reason) ? SW_CODEC_RAW : SW_CODEC_V5T;
 }
 
+bool sw_cost_is_hopeless(const struct sw_cost_question *question, struct sw_cost_answer *ret) {
+    struct sw_cost_question best = *question;
+    best.expected_ratio = SW_V5T_MAX_SYMBOL_BYTES; /* what no table can exceed */
+    sw_cost_choose(&best, ret);
+    return ret->reason == SW_COST_ENCODER;
+}
+
+bool sw_cost_restores_directly(const struct sw_cost_rates *rates) {
+    const double direct = rates->direct_back > 0 ? rates->direct_back : rates->link_out;
+    return rates->restore[SW_CODEC_RAW] > 0 && direct > TOLERANCE * rates->restore[SW_CODEC_RAW];
+}
+
 /* ---- classes ---- */
 
 int sw_cost_class(uint64_t chunk_bytes) {
@@ -102,6 +139,8 @@ int sw_cost_class(uint64_t chunk_bytes) {
 
 void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *ret) {
     ret->link_out = sw_meter_rate(&c->link_out);
+    ret->direct_out = sw_meter_rate(&c->direct_out);
+    ret->direct_back = sw_meter_rate(&c->direct_back);
     for (int codec = 0; codec < SW_CODEC_NR; codec++) {
         ret->encode[codec] = sw_meter_rate(&c->encode[codec]);
         ret->restore[codec] = sw_meter_rate(&c->restore[codec]);
@@ -110,12 +149,20 @@ void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *re
 
 bool sw_cost_retry(struct sw_cost_class *c, const struct sw_cost_question *q, const struct sw_cost_answer *a) {
     const double raw_s = round_trip_s(&a->times[SW_CODEC_RAW]);
-    const double extra_s = (round_trip_s(&a->times[SW_CODEC_V5T]) - raw_s) / (double)(q->n_chunks ? q->n_chunks : 1);
+    const double extra_s =
+        q->plan_s + (round_trip_s(&a->times[SW_CODEC_V5T]) - raw_s) / (double)(q->n_chunks ? q->n_chunks : 1);
     c->credit_s += RETRY_PART * raw_s;
     if (c->credit_s < extra_s)
         return false;
     c->credit_s = 0;
     sw_meter_age(&c->encode[SW_CODEC_V5T]);
     sw_meter_age(&c->restore[SW_CODEC_V5T]);
+    return true;
+}
+
+bool sw_cost_retry_kernels(struct sw_cost_class *c) {
+    if (++c->n_direct < KERNELS_EVERY)
+        return false;
+    c->n_direct = 0;
     return true;
 }

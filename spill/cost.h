@@ -2,8 +2,10 @@
  *
  * A region on its way out is encoded, crosses the link, and is written to the disk if it goes there; on its way back it
  * is read, and loaded and decoded, which a slot does in one go and which is measured as one. Raw frames take the same
- * way: they are encoded, too (a copy with checksums), and all of their bytes cross. Stages overlap but for the first
- * chunk, so that a long region takes as long as its slowest stage, and a region of one chunk as long as all together.
+ * way: they are encoded, too (a copy with checksums), and all of their bytes cross. Or they go directly: the link's
+ * copy engines alone bring the bytes, and the CPU makes the checksums, which costs it some cores; so that way is taken
+ * only while the GPU's kernels are the slower one, since others keep it busy. Stages overlap but for the first chunk,
+ * so that a long region takes as long as its slowest stage, and a region of one chunk as long as all together.
  *
  * Compressed frames are preferred while the way out, and out and back together, take at most 3 % longer than raw: less
  * than that cannot be told from noise, and they need less room. Nothing is decided on rates that have not been
@@ -31,7 +33,8 @@ const char *sw_cost_reason_text(enum sw_cost_reason reason);
 /* Bytes per second, 0: not known. Of codecs: uncompressed bytes; of link and disk: those that cross. */
 struct sw_cost_rates {
     double encode[SW_CODEC_NR], link_out;
-    double restore[SW_CODEC_NR]; /* load and decode in one go, at the ratio of what was restored lately */
+    double restore[SW_CODEC_NR];    /* load and decode in one go, at the ratio of what was restored lately */
+    double direct_out, direct_back; /* copy and checksums; not known: that of link_out */
     double disk_write, disk_read;
 };
 
@@ -40,6 +43,7 @@ struct sw_cost_question {
     uint64_t raw_bytes, n_chunks;
     bool to_disk;       /* it goes on to the NVMe tier */
     bool room_is_short; /* raw, it may find no room where it would find some compressed */
+    double plan_s;      /* what making a plan takes, if that is still to be done */
     struct sw_cost_rates rates;
 };
 
@@ -50,10 +54,16 @@ struct sw_cost_time {
 struct sw_cost_answer {
     enum sw_codec_id codec;
     enum sw_cost_reason reason;
-    struct sw_cost_time times[SW_CODEC_NR];
+    bool direct;                            /* raw: directly */
+    struct sw_cost_time times[SW_CODEC_NR]; /* raw: of the better way */
 };
 
 void sw_cost_choose(const struct sw_cost_question *question, struct sw_cost_answer *ret);
+/* True if no ratio could make up for the time that encoding takes, nor for the room: a plan is not worth making.
+ * question->expected_ratio does not matter. */
+bool sw_cost_is_hopeless(const struct sw_cost_question *question, struct sw_cost_answer *ret);
+/* True if raw frames come back faster directly. */
+bool sw_cost_restores_directly(const struct sw_cost_rates *rates);
 
 /* Short chunks are slow for what is in them, so each length (by powers of two) has rates of its own. */
 #define SW_COST_MIN_BYTES ((uint64_t)256 << 10)
@@ -61,8 +71,9 @@ enum { SW_COST_CLASSES = 7 }; /* from 256 KiB; the last: 16 MiB and more */
 
 /* What one device has measured with chunks of one length, and what it owes. All zero at the start. */
 struct sw_cost_class {
-    struct sw_meter encode[SW_CODEC_NR], link_out, restore[SW_CODEC_NR];
-    double credit_s; /* time that may be spent on seeing whether compressing pays again */
+    struct sw_meter encode[SW_CODEC_NR], link_out, restore[SW_CODEC_NR], direct_out, direct_back;
+    double credit_s;   /* time that may be spent on seeing whether compressing pays again */
+    unsigned n_direct; /* chunks that went directly since the last one that did not */
 };
 
 /* Index of the class, or -1: too short for rates to matter. */
@@ -73,5 +84,8 @@ void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *re
  * rates stay current. Such chunks take at most 1 % of the time that regions took which were turned away. */
 bool sw_cost_retry(struct sw_cost_class *c, const struct sw_cost_question *question,
                    const struct sw_cost_answer *answer);
+/* Of a raw chunk that is to go directly: true if it should take the way of the kernels all the same, so that their rate
+ * stays current. One chunk in 64 does. */
+bool sw_cost_retry_kernels(struct sw_cost_class *c);
 
 #endif

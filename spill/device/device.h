@@ -134,6 +134,16 @@ struct sw_device_ops {
     int (*restore_group)(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
                          struct sw_err *err);
 
+    /* Raw frames by copies alone, which go on at full speed while others keep the device's computing units busy.
+     * spill_raw brings mapping[offset, + bytes) to its place in a raw frame in host memory, and makes the frame: `to`
+     * has room for exactly that one, and is not touched by others until the report, which has the frame's layout.
+     * restore_raw brings the bytes back and verifies them: -SW_ECHECKSUM if they are not what was stored. The checksums
+     * are the CPU's work. They use neither the slot's frame buffer nor a plan. */
+    int (*spill_raw)(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                     uint64_t bytes, const struct sw_stored *to, struct sw_err *err);
+    int (*restore_raw)(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
+                       const struct sw_stored *from, struct sw_mapping *mapping, uint64_t offset, struct sw_err *err);
+
     /* State of all steps queued on slot s since the last poll or wait that did not say -SW_EAGAIN: 0 all done,
      * -SW_EAGAIN still running, else the first error. -SW_EGPULOST: the context is dead, close the device. */
     int (*slot_poll)(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err);

@@ -94,13 +94,12 @@ static size_t sample_bytes(uint64_t bytes) {
     return bytes < most ? (size_t)bytes : most;
 }
 
+/* Trains on the slot's sample. */
 static int train(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
     const struct parts *p = &slot->parts;
     slot->has_table = false;
-    int rc = sw_gpu_sample_async(slot->d_in, slot->in_bytes, p->d_sample, slot->stream, err);
-    if (rc == 0)
-        rc = sw_gpu_train_async(p->d_sample, sample_bytes(slot->in_bytes), p->d_table, p->d_training, p->d_scratch,
-                                d->scratch_bytes, slot->stream, err);
+    const int rc = sw_gpu_train_async(p->d_sample, sample_bytes(slot->in_bytes), p->d_table, p->d_training,
+                                      p->d_scratch, d->scratch_bytes, slot->stream, err);
     if (rc < 0)
         return sw_cuda_check_lost(rc, err);
     cudaError_t e =
@@ -121,13 +120,15 @@ static int cuda_make_plan(struct sw_device *device, unsigned s, const struct sw_
     sw_plan_init_raw(&slot->plan);
     if (!bytes)
         return 0;
-    set_work(slot, WORK_PLAN);
+    set_work(slot, WORK_PROBE);
     slot->d_in = sw_cuda_at(mapping, offset);
     slot->in_bytes = bytes;
-    rc = train(d, slot, err);
+    rc = sw_gpu_sample_async(slot->d_in, bytes, slot->parts.d_sample, slot->stream, err);
+    if (rc == 0)
+        rc = sw_gpu_probe_async(slot->parts.d_sample, sample_bytes(bytes), &slot->h->hopeless, slot->stream, err);
     if (rc < 0)
         slot->work = WORK_NONE;
-    return rc;
+    return sw_cuda_check_lost(rc, err);
 }
 
 static const struct sw_plan *cuda_plan(struct sw_device *device, unsigned s) {
@@ -254,6 +255,15 @@ static int cuda_unpack(struct sw_device *device, unsigned s, const struct sw_fra
 
 /* ---- reports ---- */
 
+/* Has a table trained unless that is in vain: -SW_EAGAIN, the slot runs again. */
+static int finish_probe(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
+    if (slot->h->hopeless)
+        return 0;
+    slot->work = WORK_PLAN;
+    const int rc = train(d, slot, err);
+    return rc < 0 ? rc : -SW_EAGAIN;
+}
+
 static void finish_plan(struct slot *slot) {
     struct sw_v5t_table *table = &slot->h->trained;
     table->n_symbols = slot->h->training.n_symbols;
@@ -285,23 +295,46 @@ static int finish_decode(const struct slot *slot, struct sw_err *err) {
     return 0;
 }
 
+static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
+    switch (slot->work) {
+    case WORK_PROBE:
+        return finish_probe(d, slot, err);
+    case WORK_PLAN:
+        finish_plan(slot);
+        return 0;
+    case WORK_ENCODE:
+        return finish_encode(d, slot, ret, err);
+    case WORK_DECODE:
+        return finish_decode(slot, err);
+    case WORK_ENCODE_GROUP:
+        return sw_cuda_finish_encode_group(d, slot, err);
+    case WORK_RESTORE_GROUP:
+        sw_cuda_finish_restore_group(slot);
+        return 0;
+    case WORK_SPILL_RAW:
+    case WORK_SEAL:
+    case WORK_RESTORE_RAW:
+        return sw_cuda_finish_raw(slot, ret, err);
+    case WORK_NONE:
+    case WORK_STORE_GROUP:
+        return 0;
+    }
+    return 0;
+}
+
 /* The stream has run dry: looks at what it left. */
 static int finish(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
-    int rc = 0;
     memset(ret, 0, sizeof *ret);
-    if (slot->work == WORK_PLAN)
-        finish_plan(slot);
-    else if (slot->work == WORK_ENCODE)
-        rc = finish_encode(d, slot, ret, err);
-    else if (slot->work == WORK_DECODE)
-        rc = finish_decode(slot, err);
-    else if (slot->work == WORK_ENCODE_GROUP)
-        rc = sw_cuda_finish_encode_group(d, slot, err);
-    else if (slot->work == WORK_RESTORE_GROUP)
-        sw_cuda_finish_restore_group(slot);
+    const int rc = finish_work(d, slot, ret, err);
     if (rc != -SW_EAGAIN)
         slot->work = WORK_NONE;
     return rc;
+}
+
+/* The stream has failed: nothing of the slot's work goes on. */
+static void give_up(struct slot *slot) {
+    sw_sealer_wait(slot->sealer);
+    slot->work = WORK_NONE;
 }
 
 static int cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
@@ -317,7 +350,7 @@ static int cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_r
     }
     if (e == cudaSuccess)
         return finish(d, slot, ret, err);
-    slot->work = WORK_NONE;
+    give_up(slot);
     return sw_cuda_fail(err, e, "cudaStreamQuery");
 }
 
@@ -332,12 +365,13 @@ static int cuda_slot_wait(struct sw_device *device, unsigned s, struct sw_slot_r
         rc = check(e, err, "cudaEventSynchronize");
         if (rc < 0)
             break;
+        sw_sealer_wait(slot->sealer);
         rc = finish(d, slot, ret, err);
         if (rc != -SW_EAGAIN)
             return rc;
         rc = 0;
     }
-    slot->work = WORK_NONE;
+    give_up(slot);
     return rc;
 }
 
@@ -354,6 +388,7 @@ static void slot_fini(struct slot *slot) {
         (void)cudaEventDestroy(slot->done);
     if (slot->h)
         (void)cudaFreeHost(slot->h);
+    sw_sealer_free(slot->sealer);
 }
 
 static void cuda_close(struct sw_device *device) {
@@ -450,7 +485,8 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes,
         e = cudaEventCreateWithFlags(&slot->done, cudaEventDisableTiming | cudaEventBlockingSync);
     if (e == cudaSuccess)
         e = cudaHostAlloc((void **)&slot->h, sizeof *slot->h, cudaHostAllocPortable);
-    return check(e, err, "stream, event or pinned memory of a slot");
+    const int rc = check(e, err, "stream, event or pinned memory of a slot");
+    return rc < 0 ? rc : sw_sealer_new(&slot->sealer, err);
 }
 
 static int take_memory(struct device_cuda *d, struct sw_err *err) {
@@ -578,6 +614,8 @@ static const struct sw_device_ops cuda_ops = {
     .encode_group = sw_cuda_encode_group,
     .store_group = sw_cuda_store_group,
     .restore_group = sw_cuda_restore_group,
+    .spill_raw = sw_cuda_spill_raw,
+    .restore_raw = sw_cuda_restore_raw,
     .slot_poll = cuda_slot_poll,
     .slot_wait = cuda_slot_wait,
     .close = cuda_close,

@@ -9,6 +9,7 @@
 #include "codec/gpu.h"
 #include "spill/device/device_cuda_map.h"
 #include "spill/device/event_cache.h"
+#include "spill/device/sealer.h"
 #include "spill/tier/tier.h"
 #include <stdbool.h>
 
@@ -18,6 +19,7 @@ enum { MAX_SLOTS = 16, MAX_GROUP_ITEMS = 512, MAX_GROUP_RUNS = 2 * MAX_GROUP_ITE
 /* What a slot and its stream exchange; pinned. */
 struct exchange {
     struct sw_gpu_result result;     /* of the encode or decode, written by the kernels themselves */
+    uint32_t hopeless;               /* of make_plan: no table is worth training */
     struct sw_gpu_training training; /* of make_plan */
     struct sw_v5t_table trained;     /* of make_plan */
     struct sw_v5t_table table;       /* of the plan in use, as it is on the device or on its way there */
@@ -35,7 +37,19 @@ struct parts {
     struct sw_gpu_run *d_runs;
 };
 
-enum work { WORK_NONE, WORK_PLAN, WORK_ENCODE, WORK_DECODE, WORK_ENCODE_GROUP, WORK_STORE_GROUP, WORK_RESTORE_GROUP };
+enum work {
+    WORK_NONE,
+    WORK_PROBE, /* first part of make_plan */
+    WORK_PLAN,
+    WORK_ENCODE,
+    WORK_DECODE,
+    WORK_ENCODE_GROUP,
+    WORK_STORE_GROUP,
+    WORK_RESTORE_GROUP,
+    WORK_SPILL_RAW, /* bytes on their way; their frame is still to be made */
+    WORK_SEAL,      /* and now is being made */
+    WORK_RESTORE_RAW
+};
 
 struct slot {
     cudaStream_t stream;
@@ -48,7 +62,10 @@ struct slot {
     /* WORK_PLAN: length of the sampled range. WORK_ENCODE: the source, for another go as raw bytes. */
     const uint8_t *d_in;
     uint64_t in_bytes;
-    struct sw_frame_layout frame; /* WORK_ENCODE: of the frame that is being made; its length comes back */
+    /* WORK_ENCODE: of the frame that is being made; its length comes back. WORK_SPILL_RAW, WORK_SEAL: the same. */
+    struct sw_frame_layout frame;
+    struct sw_sealer *sealer;
+    const struct sw_stored *stored; /* WORK_SPILL_RAW: where the frame is; the caller's */
     /* Groups; the caller's. While one is encoded, frame_bytes 0 means that the item has no frame yet. */
     struct sw_group_item *items;
     unsigned n_items;
@@ -104,5 +121,12 @@ int sw_cuda_restore_group(struct sw_device *device, unsigned s, struct sw_group_
                           struct sw_err *err);
 int sw_cuda_finish_encode_group(struct device_cuda *d, struct slot *slot, struct sw_err *err);
 void sw_cuda_finish_restore_group(struct slot *slot);
+
+/* device_cuda_raw.c: the same for WORK_SPILL_RAW, WORK_SEAL and WORK_RESTORE_RAW. */
+int sw_cuda_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                      uint64_t bytes, const struct sw_stored *to, struct sw_err *err);
+int sw_cuda_restore_raw(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
+                        const struct sw_stored *from, struct sw_mapping *mapping, uint64_t offset, struct sw_err *err);
+int sw_cuda_finish_raw(struct slot *slot, struct sw_slot_result *ret, struct sw_err *err);
 
 #endif

@@ -1,0 +1,122 @@
+#include "spill/device/sealer.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/thread.h"
+
+#include <pthread.h>
+
+struct sw_sealer {
+    pthread_mutex_t lock; /* guards all below; the runs belong to the thread while it is busy */
+    pthread_cond_t changed;
+    pthread_t thread;
+    bool started, stop, busy;
+    enum sw_sealer_work work;
+    struct sw_frame_layout layout;
+    struct sw_run *runs;
+    unsigned n_runs, cap_runs;
+    uint32_t n_bad;
+};
+
+static void *sealer_main(void *arg) {
+    struct sw_sealer *s = arg;
+    (void)pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (!s->busy && !s->stop)
+            (void)pthread_cond_wait(&s->changed, &s->lock);
+        if (!s->busy)
+            break;
+        uint32_t n_bad = 0;
+        (void)pthread_mutex_unlock(&s->lock);
+        if (s->work == SW_SEALER_SEAL)
+            sw_raw_runs_seal(&s->layout, s->runs, s->n_runs);
+        else
+            n_bad = sw_raw_runs_verify(&s->layout, s->runs, s->n_runs);
+        (void)pthread_mutex_lock(&s->lock);
+        s->n_bad = n_bad;
+        s->busy = false;
+        (void)pthread_cond_broadcast(&s->changed);
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+int sw_sealer_new(struct sw_sealer **ret, struct sw_err *err) {
+    struct sw_sealer *s = sw_alloc(sizeof *s);
+    if (!s)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for a slot");
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_cond_init(&s->changed, NULL);
+    *ret = s;
+    return 0;
+}
+
+void sw_sealer_free(struct sw_sealer *s) {
+    if (!s)
+        return;
+    (void)pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    (void)pthread_cond_broadcast(&s->changed);
+    (void)pthread_mutex_unlock(&s->lock);
+    if (s->started)
+        (void)pthread_join(s->thread, NULL);
+    (void)pthread_cond_destroy(&s->changed);
+    (void)pthread_mutex_destroy(&s->lock);
+    sw_free(s->runs);
+    sw_free(s);
+}
+
+static int take_runs(struct sw_sealer *s, const struct sw_stored *frame) {
+    if (frame->n_extents > s->cap_runs) {
+        struct sw_run *runs = sw_alloc_array(frame->n_extents, sizeof *runs);
+        if (!runs)
+            return -SW_ENOMEM;
+        sw_free(s->runs);
+        s->runs = runs;
+        s->cap_runs = frame->n_extents;
+    }
+    s->n_runs = frame->n_extents;
+    for (unsigned i = 0; i < frame->n_extents; i++)
+        s->runs[i] = (struct sw_run){.memory = frame->extents[i].memory, .bytes = frame->extents[i].bytes};
+    return 0;
+}
+
+int sw_sealer_begin(struct sw_sealer *s, enum sw_sealer_work work, const struct sw_frame_layout *layout,
+                    const struct sw_stored *frame, struct sw_err *err) {
+    (void)pthread_mutex_lock(&s->lock);
+    SW_ASSERT(!s->busy);
+    int rc = take_runs(s, frame);
+    if (rc == 0 && !s->started)
+        rc = sw_thread_start(&s->thread, sealer_main, s) ? -SW_ENOMEM : 0;
+    if (rc == 0) {
+        s->started = s->busy = true;
+        s->work = work;
+        s->layout = *layout;
+        s->n_bad = 0;
+        (void)pthread_cond_broadcast(&s->changed);
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    return rc ? sw_err_set(err, rc, SW_SCOPE_REQUEST, "no memory or thread for a frame's hashes") : 0;
+}
+
+bool sw_sealer_ended(struct sw_sealer *s) {
+    (void)pthread_mutex_lock(&s->lock);
+    const bool ended = !s->busy;
+    (void)pthread_mutex_unlock(&s->lock);
+    return ended;
+}
+
+void sw_sealer_wait(struct sw_sealer *s) {
+    (void)pthread_mutex_lock(&s->lock);
+    while (s->busy)
+        (void)pthread_cond_wait(&s->changed, &s->lock);
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+uint32_t sw_sealer_bad_tiles(struct sw_sealer *s) {
+    (void)pthread_mutex_lock(&s->lock);
+    SW_ASSERT(!s->busy);
+    const uint32_t n_bad = s->n_bad;
+    (void)pthread_mutex_unlock(&s->lock);
+    return n_bad;
+}
