@@ -45,10 +45,12 @@ struct sw_slot_result {
  * caller and stays where it is until the slot has reported. */
 struct sw_group_item {
     struct sw_mapping *mapping;
-    uint64_t offset, bytes;         /* raw bytes in the mapping, at least 1 */
-    struct sw_frame_layout frame;   /* after encode_group: of the frame made; for restore_group: of the stored frame */
-    const struct sw_stored *stored; /* store_group, restore_group: where the frame goes to or comes from, host memory */
-    bool is_damaged;                /* after restore_group: the stored frame is bad */
+    uint64_t offset, bytes;       /* raw bytes in the mapping, at least 1 */
+    struct sw_frame_layout frame; /* after encode_group: of the frame made; for restore_group: of the stored frame */
+    /* store_group, restore_group: where the frame goes to or comes from, host memory. store_group reaches for no
+     * mapping any more, and leaves out an item whose `stored` has no extents. */
+    const struct sw_stored *stored;
+    bool is_damaged; /* after restore_group: the stored frame is bad */
 };
 
 /* What an item's frame takes of a slot's frame buffer, for info.group_bytes. */
@@ -175,10 +177,11 @@ int sw_device_cuda_count(void);
 int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_device_config *config, struct sw_err *err);
 
 /* Wraps a device so that tests can fail a step: the n-th call (1 = next) of the named operation ("map", "pin",
- * "encode", "store", "load", "place", "fetch", "decode", "unpack", "make_plan", "wait_event", "unmap" is never failed)
- * fails in the given way. nth 0 disarms. With `code` -SW_EAGAIN and SW_FAULT_LATE the slot hangs instead (and the named
- * step itself is left out) until sw_device_faulty_release(); a "pin" with -SW_EAGAIN waits for it, too, and then takes
- * place. Owns the inner device. thread: any. */
+ * "encode", "store", "load", "place", "fetch", "decode", "unpack", "make_plan", "wait_event", "encode_group",
+ * "store_group", "restore_group"; "unmap" is never failed) fails in the given way. nth 0 disarms. With `code`
+ * -SW_EAGAIN and SW_FAULT_LATE the slot hangs instead (and the named step itself is left out) until
+ * sw_device_faulty_release(); a "pin" with -SW_EAGAIN waits for it, too, and then takes place. Owns the inner device.
+ * thread: any. */
 enum sw_fault {
     SW_FAULT_AT_ONCE, /* the call returns `code` */
     SW_FAULT_LATE,    /* the step is left out, slot_poll / slot_wait report `code` */

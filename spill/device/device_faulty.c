@@ -14,8 +14,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const char *const operations[] = {"map",   "pin",    "encode", "store",     "load",      "place",
-                                         "fetch", "decode", "unpack", "make_plan", "wait_event"};
+static const char *const operations[] = {"map",        "pin",          "encode",      "store",        "load",
+                                         "place",      "fetch",        "decode",      "unpack",       "make_plan",
+                                         "wait_event", "encode_group", "store_group", "restore_group"};
 enum {
     OP_MAP,
     OP_PIN,
@@ -28,6 +29,9 @@ enum {
     OP_UNPACK,
     OP_MAKE_PLAN,
     OP_WAIT_EVENT,
+    OP_ENCODE_GROUP,
+    OP_STORE_GROUP,
+    OP_RESTORE_GROUP,
     OP_NR
 };
 
@@ -146,6 +150,21 @@ static int faulty_unpack(struct sw_device *device, unsigned s, const struct sw_f
     FORWARD(OP_UNPACK, (int)s, unpack(inner, s, layout, mapping, frame_at, offset, err));
 }
 
+static int faulty_encode_group(struct sw_device *device, unsigned s, const struct sw_plan *plan,
+                               struct sw_group_item *items, unsigned n, struct sw_err *err) {
+    FORWARD(OP_ENCODE_GROUP, (int)s, encode_group(inner, s, plan, items, n, err));
+}
+
+static int faulty_store_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                              struct sw_err *err) {
+    FORWARD(OP_STORE_GROUP, (int)s, store_group(inner, s, items, n, err));
+}
+
+static int faulty_restore_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                                struct sw_err *err) {
+    FORWARD(OP_RESTORE_GROUP, (int)s, restore_group(inner, s, items, n, err));
+}
+
 static const struct sw_device_info *faulty_info(const struct sw_device *device) {
     struct sw_device *inner = faulty_of(device)->inner;
     return inner->ops->info(inner);
@@ -224,6 +243,9 @@ static const struct sw_device_ops faulty_ops = {
     .fetch = faulty_fetch,
     .decode = faulty_decode,
     .unpack = faulty_unpack,
+    .encode_group = faulty_encode_group,
+    .store_group = faulty_store_group,
+    .restore_group = faulty_restore_group,
     .slot_poll = faulty_slot_poll,
     .slot_wait = faulty_slot_wait,
     .close = faulty_close,

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/list.h"
+#include "spill/device/device_host_group.h"
 #include "spill/device/memfd.h"
 
 #include <errno.h>
@@ -17,14 +18,24 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_SLOTS = 16, FIRST_STEPS = 16 };
+enum { MAX_SLOTS = 16, FIRST_STEPS = 16, MAX_GROUP_ITEMS = 256 };
 #define CHUNK_ALIGN_BYTES (32u << 10)
 #define MAX_DEFAULT_CHUNK_BYTES (64u << 20)
+/* A group is one thread's work: what it saves is a few microseconds of queueing an item, so that a longer one would
+ * keep the other threads from helping. */
+#define MAX_GROUP_BYTES ((uint64_t)4 << 20)
 
-enum step_kind { STEP_MAKE_PLAN, STEP_ENCODE, STEP_STORE, STEP_LOAD, STEP_PLACE, STEP_FETCH, STEP_DECODE };
-
-struct sw_mapping {
-    int fd;
+enum step_kind {
+    STEP_MAKE_PLAN,
+    STEP_ENCODE,
+    STEP_STORE,
+    STEP_LOAD,
+    STEP_PLACE,
+    STEP_FETCH,
+    STEP_DECODE,
+    STEP_ENCODE_GROUP,
+    STEP_STORE_GROUP,
+    STEP_RESTORE_GROUP
 };
 
 struct step {
@@ -33,9 +44,11 @@ struct step {
     uint64_t offset, bytes; /* in the mapping */
     uint64_t frame_offset;  /* store, load, place, fetch */
     uint64_t frame_bytes;   /* decode */
-    struct sw_plan *plan;   /* encode: a copy */
+    struct sw_plan *plan;   /* encode, also of a group: a copy */
     void *to;               /* store */
     const void *from;       /* load */
+    struct sw_group_item *items;
+    unsigned n_items;
 };
 
 /* The lock guards everything down to `result`; the buffers belong to the thread while steps are queued. */
@@ -151,6 +164,13 @@ static int run_step(struct slot *slot, const struct step *step, struct sw_slot_r
         return sw_memfd_read(step->mapping->fd, slot->frame + step->frame_offset, step->bytes, step->offset, err);
     case STEP_DECODE:
         return run_decode(slot, step, err);
+    case STEP_ENCODE_GROUP:
+        return sw_host_group_encode(step->plan, step->items, step->n_items, slot->raw, slot->frame, err);
+    case STEP_STORE_GROUP:
+        sw_host_group_store(step->items, step->n_items, slot->frame);
+        return 0;
+    case STEP_RESTORE_GROUP:
+        return sw_host_group_restore(step->items, step->n_items, slot->frame, slot->raw, err);
     }
     return 0;
 }
@@ -232,17 +252,23 @@ static const struct sw_plan *host_plan(struct sw_device *device, unsigned s) {
     return &host_of(device)->slots[s].plan;
 }
 
+/* Queues a step with a copy of the plan. */
+static int queue_with_plan(struct sw_device *device, unsigned s, struct step *step, const struct sw_plan *plan,
+                           struct sw_err *err) {
+    step->plan = sw_alloc(sizeof *step->plan);
+    if (!step->plan)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a plan");
+    *step->plan = *plan;
+    int rc = queue_step(device, s, step, err);
+    if (rc)
+        sw_free(step->plan);
+    return rc;
+}
+
 static int host_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan,
                        const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
     struct step step = {.kind = STEP_ENCODE, .mapping = mapping, .offset = offset, .bytes = bytes};
-    step.plan = sw_alloc(sizeof *step.plan);
-    if (!step.plan)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a plan");
-    *step.plan = *plan;
-    int rc = queue_step(device, s, &step, err);
-    if (rc)
-        sw_free(step.plan);
-    return rc;
+    return queue_with_plan(device, s, &step, plan, err);
 }
 
 static int host_store(struct sw_device *device, unsigned s, void *h_to, uint64_t frame_offset, uint64_t bytes,
@@ -286,6 +312,33 @@ static int host_unpack(struct sw_device *device, unsigned s, const struct sw_fra
                        struct sw_mapping *mapping, uint64_t frame_at, uint64_t offset, struct sw_err *err) {
     int rc = host_fetch(device, s, mapping, frame_at, 0, layout->frame_bytes, err);
     return rc ? rc : host_decode(device, s, layout, mapping, offset, err);
+}
+
+static void check_group(const struct device_host *d, const struct sw_group_item *items, unsigned n) {
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < n; i++)
+        bytes += sw_group_item_bytes(items[i].bytes);
+    SW_ASSERT(n > 0 && n <= d->info.group_items && bytes <= d->info.group_bytes);
+}
+
+static int host_encode_group(struct sw_device *device, unsigned s, const struct sw_plan *plan,
+                             struct sw_group_item *items, unsigned n, struct sw_err *err) {
+    struct step step = {.kind = STEP_ENCODE_GROUP, .items = items, .n_items = n};
+    check_group(host_of(device), items, n);
+    return queue_with_plan(device, s, &step, plan, err);
+}
+
+static int host_store_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                            struct sw_err *err) {
+    struct step step = {.kind = STEP_STORE_GROUP, .items = items, .n_items = n};
+    return queue_step(device, s, &step, err);
+}
+
+static int host_restore_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                              struct sw_err *err) {
+    struct step step = {.kind = STEP_RESTORE_GROUP, .items = items, .n_items = n};
+    check_group(host_of(device), items, n);
+    return queue_step(device, s, &step, err);
 }
 
 /* Reports what the slot came to, once nothing is queued. Lock held. */
@@ -422,6 +475,9 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
     info->n_slots = n;
     info->chunk_bytes = chunk;
     info->scratch_bytes = n * slot_scratch_bytes(chunk);
+    const uint64_t frame_bytes = sw_frame_bound_bytes(chunk);
+    info->group_items = MAX_GROUP_ITEMS;
+    info->group_bytes = frame_bytes < MAX_GROUP_BYTES ? frame_bytes : MAX_GROUP_BYTES;
     return 0;
 }
 
@@ -441,6 +497,9 @@ static const struct sw_device_ops host_ops = {
     .fetch = host_fetch,
     .decode = host_decode,
     .unpack = host_unpack,
+    .encode_group = host_encode_group,
+    .store_group = host_store_group,
+    .restore_group = host_restore_group,
     .slot_poll = host_slot_poll,
     .slot_wait = host_slot_wait,
     .close = host_close,

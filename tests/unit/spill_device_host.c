@@ -1,6 +1,7 @@
 /* The host device by its own contract: slots, memory of all sorts of bad descriptors, clients that misbehave. */
 #include "base/alloc.h"
 #include "spill/device/device.h"
+#include "spill/tier/tier.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
@@ -290,6 +291,141 @@ START_TEST(test_memory_that_changes_while_it_is_read_makes_valid_frames) {
 }
 END_TEST
 
+enum { N_ITEMS = 5 };
+static const uint64_t item_bytes[N_ITEMS] = {1, 50000, 4096, 10001, 8192};
+
+/* Where an item's frame goes, in two pieces. */
+struct place {
+    uint8_t bytes[64 << 10];
+    struct sw_extent extents[2];
+    struct sw_stored stored;
+};
+
+static void place_init(struct place *place, uint64_t frame_bytes) {
+    const uint64_t first = frame_bytes / 2;
+    memset(place->bytes, 0xEE, sizeof place->bytes);
+    place->extents[0] = (struct sw_extent){.memory = place->bytes, .bytes = first};
+    place->extents[1] = (struct sw_extent){.memory = place->bytes + first, .bytes = frame_bytes - first};
+    place->stored = (struct sw_stored){.extents = place->extents, .n_extents = 2, .bytes = frame_bytes};
+}
+
+/* Items from two memories, one of which is not stored. */
+static void spill_group(struct sw_mapping *const mappings[2], struct sw_group_item items[N_ITEMS],
+                        struct place places[N_ITEMS], unsigned left_out) {
+    static const struct sw_stored nowhere;
+    struct sw_slot_result result;
+    struct sw_plan plan;
+    ck_assert_int_eq(device->ops->make_plan(device, 0, mappings[1], 0, CHUNK, &err), 0);
+    ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), 0);
+    plan = *device->ops->plan(device, 0);
+    for (uint64_t i = 0, at = 0; i < N_ITEMS; at += item_bytes[i++])
+        items[i] = (struct sw_group_item){.mapping = mappings[i % 2], .offset = at, .bytes = item_bytes[i]};
+    ck_assert_int_eq(device->ops->encode_group(device, 0, &plan, items, N_ITEMS, &err), 0);
+    memset(&plan, 0xEE, sizeof plan); /* it was copied */
+    ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), 0);
+    for (unsigned i = 0; i < N_ITEMS; i++) {
+        ck_assert_uint_eq(items[i].frame.raw_bytes, item_bytes[i]);
+        place_init(&places[i], items[i].frame.frame_bytes);
+        items[i].stored = i == left_out ? &nowhere : &places[i].stored;
+    }
+    ck_assert_int_eq(device->ops->store_group(device, 0, items, N_ITEMS, &err), 0);
+    ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), 0);
+    for (unsigned i = 0; i < N_ITEMS; i++)
+        ck_assert_uint_eq(places[i].bytes[items[i].frame.frame_bytes], 0xEE);
+}
+
+START_TEST(test_groups_go_out_and_come_back) {
+    enum { LEFT_OUT = 2, DAMAGED = 3 };
+    struct sw_memory from[2] = {sw_memory_new(CHUNK), sw_memory_new(CHUNK)}, to = sw_memory_new(2 * CHUNK);
+    struct sw_mapping *sources[2] = {map(&from[0]), map(&from[1])}, *target = map(&to);
+    struct sw_group_item items[N_ITEMS];
+    struct place *places = malloc(N_ITEMS * sizeof *places);
+    struct sw_slot_result result;
+    sw_content_fill(from[0].data, CHUNK, SW_CONTENT_RANDOM, 1);
+    sw_content_fill(from[1].data, CHUNK, SW_CONTENT_TEXT, 2);
+    spill_group(sources, items, places, LEFT_OUT);
+    ck_assert_uint_eq(places[LEFT_OUT].bytes[0], 0xEE);
+    places[DAMAGED].bytes[items[DAMAGED].frame.frame_bytes - 100] ^= 1;
+    items[LEFT_OUT] = items[N_ITEMS - 1];
+    for (unsigned i = 0; i < N_ITEMS - 1; i++)
+        items[i].mapping = target;
+    ck_assert_int_eq(device->ops->restore_group(device, 1, items, N_ITEMS - 1, &err), 0);
+    ck_assert_int_eq(device->ops->slot_wait(device, 1, &result, &err), 0);
+    for (unsigned i = 0; i < N_ITEMS - 1; i++) {
+        const unsigned source = i == LEFT_OUT ? N_ITEMS - 1 : i;
+        const uint64_t at = items[i].offset;
+        ck_assert_int_eq(items[i].is_damaged, i == DAMAGED);
+        ck_assert(i == DAMAGED || memcmp(to.data + at, from[source % 2].data + at, items[i].bytes) == 0);
+        ck_assert(i != DAMAGED || to.data[at] == 0); /* nothing of it was written */
+    }
+    for (int i = 0; i < 2; i++) {
+        device->ops->unmap(device, sources[i]);
+        sw_memory_free(&from[i]);
+    }
+    device->ops->unmap(device, target);
+    sw_memory_free(&to);
+    free(places);
+}
+END_TEST
+
+/* A group's frame is what its chunk alone would be encoded to. */
+START_TEST(test_a_groups_frames_are_those_of_chunks) {
+    struct sw_memory from[2] = {sw_memory_new(CHUNK), sw_memory_new(CHUNK)};
+    struct sw_mapping *sources[2] = {map(&from[0]), map(&from[1])};
+    struct sw_group_item items[N_ITEMS];
+    struct place *places = malloc(N_ITEMS * sizeof *places);
+    uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
+    struct sw_slot_result result;
+    sw_content_fill(from[1].data, CHUNK, SW_CONTENT_TEXT, 2);
+    spill_group(sources, items, places, N_ITEMS);
+    ck_assert_int_eq(device->ops->make_plan(device, 1, sources[1], 0, CHUNK, &err), 0);
+    ck_assert_int_eq(device->ops->slot_wait(device, 1, &result, &err), 0);
+    const struct sw_plan plan = *device->ops->plan(device, 1);
+    for (unsigned i = 0; i < N_ITEMS; i++) {
+        ck_assert_int_eq(device->ops->encode(device, 1, &plan, items[i].mapping, items[i].offset, items[i].bytes, &err),
+                         0);
+        ck_assert_int_eq(device->ops->slot_wait(device, 1, &result, &err), 0);
+        ck_assert_mem_eq(&result.frame, &items[i].frame, sizeof result.frame);
+        ck_assert_int_eq(device->ops->store(device, 1, frame, 0, result.frame.frame_bytes, &err), 0);
+        ck_assert_int_eq(device->ops->slot_wait(device, 1, &result, &err), 0);
+        ck_assert_mem_eq(frame, places[i].bytes, items[i].frame.frame_bytes);
+    }
+    for (int i = 0; i < 2; i++) {
+        device->ops->unmap(device, sources[i]);
+        sw_memory_free(&from[i]);
+    }
+    free(places);
+    free(frame);
+}
+END_TEST
+
+START_TEST(test_memory_that_cannot_be_written_fails_its_group) {
+    struct sw_memory from[2] = {sw_memory_new(CHUNK), sw_memory_new(CHUNK)}, sealed = sw_memory_new(CHUNK);
+    struct sw_mapping *sources[2] = {map(&from[0]), map(&from[1])};
+    struct sw_group_item items[N_ITEMS];
+    struct place *places = malloc(N_ITEMS * sizeof *places);
+    struct sw_slot_result result;
+    spill_group(sources, items, places, N_ITEMS);
+    (void)munmap(sealed.data, sealed.bytes);
+    sealed.data = NULL;
+    ck_assert_int_eq(fcntl(sealed.fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
+    struct sw_mapping *writable = items[2].mapping;
+    items[2].mapping = map(&sealed);
+    ck_assert_int_eq(device->ops->restore_group(device, 0, items, N_ITEMS, &err), 0);
+    ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), -SW_EACCES);
+    device->ops->unmap(device, items[2].mapping);
+    items[2].mapping = writable;
+    ck_assert_int_eq(device->ops->restore_group(device, 0, items, N_ITEMS, &err), 0);
+    ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), 0);
+    for (int i = 0; i < 2; i++) {
+        device->ops->unmap(device, sources[i]);
+        sw_memory_free(&from[i]);
+    }
+    sw_memory_free(&sealed);
+    free(places);
+}
+END_TEST
+
 START_TEST(test_sizes_follow_the_configuration) {
     static const struct sw_device_config good[] = {
         {.scratch_bytes = 64 << 20},
@@ -314,6 +450,9 @@ START_TEST(test_sizes_follow_the_configuration) {
         ck_assert(good[i].chunk_bytes == 0 || info->chunk_bytes == good[i].chunk_bytes);
         ck_assert_uint_eq(info->chunk_bytes % (32 << 10), 0);
         ck_assert_uint_gt(info->chunk_bytes, 0);
+        ck_assert_uint_gt(info->group_items, 1);
+        ck_assert_uint_gt(info->group_bytes, 2 * sw_group_item_bytes(4096));
+        ck_assert_uint_le(info->group_bytes, sw_frame_bound_bytes(info->chunk_bytes));
         ck_assert_str_eq(info->name, "host");
         other->ops->close(other);
     }
@@ -343,6 +482,9 @@ int main(void) {
     tcase_add_test(tcase, test_memory_that_must_not_be_written_is_only_read);
     tcase_add_test(tcase, test_sparse_memory_reads_as_zeros_and_is_filled_by_a_restore);
     tcase_add_test(tcase, test_memory_that_changes_while_it_is_read_makes_valid_frames);
+    tcase_add_test(tcase, test_groups_go_out_and_come_back);
+    tcase_add_test(tcase, test_a_groups_frames_are_those_of_chunks);
+    tcase_add_test(tcase, test_memory_that_cannot_be_written_fails_its_group);
     tcase_add_test(tcase, test_sizes_follow_the_configuration);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

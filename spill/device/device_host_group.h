@@ -1,0 +1,23 @@
+/* device_host_group.h - steps of the host device over many short chunks, each with a frame of its own.
+ *
+ * Frames lie one behind the other in the slot's frame buffer, sw_group_item_bytes() each; raw bytes pass through the
+ * slot's one raw buffer, item by item. thread: the slot's. */
+#ifndef SW_SPILL_DEVICE_HOST_GROUP_H
+#define SW_SPILL_DEVICE_HOST_GROUP_H
+
+#include "spill/device/device.h"
+
+struct sw_mapping {
+    int fd;
+};
+
+/* Reads and encodes each item and fills in its layout. raw: room for the longest item; frames: for all of them. */
+int sw_host_group_encode(const struct sw_plan *plan, struct sw_group_item *items, unsigned n, uint8_t *raw,
+                         uint8_t *frames, struct sw_err *err);
+/* Copies each item's frame to where it is to be stored. */
+void sw_host_group_store(const struct sw_group_item *items, unsigned n, const uint8_t *frames);
+/* Copies each stored frame to `frame` (room for the longest one), decodes and verifies it, and writes it to its
+ * mapping. One that is bad is marked, and nothing of it is written. errors: those of writing. */
+int sw_host_group_restore(struct sw_group_item *items, unsigned n, uint8_t *frame, uint8_t *raw, struct sw_err *err);
+
+#endif
