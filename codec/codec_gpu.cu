@@ -91,12 +91,12 @@ size_t align_256(size_t bytes) {
     return (bytes + 255) / 256 * 256;
 }
 
-/* What the slots of v5t's warps take, at most, for this many bytes in this many inputs. */
-size_t most_slots_bytes(uint64_t raw_bytes, uint32_t n) {
+/* What the slots of v5t's warps take, at most, for this many bytes. */
+size_t most_slots_bytes(uint64_t raw_bytes) {
     size_t most = 0;
     for (unsigned log2 = 8; log2 <= 10; log2++) {
         const uint64_t tile_bytes = (uint64_t)SW_TILE_SEGMENTS << log2;
-        const size_t bytes = sw_v5t_gpu_slots_bytes(raw_bytes / tile_bytes + n, log2);
+        const size_t bytes = sw_v5t_gpu_slots_bytes((raw_bytes + tile_bytes - 1) / tile_bytes, log2);
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -121,7 +121,7 @@ uint32_t sw_gpu_full_segments(void) {
 }
 
 size_t sw_gpu_encode_scratch_bytes(uint64_t in_bytes) {
-    return align_256(sizeof(sw_gpu_progress)) + most_slots_bytes(in_bytes, 1);
+    return align_256(sizeof(sw_gpu_progress)) + most_slots_bytes(in_bytes);
 }
 
 int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, void *d_sample, struct CUstream_st *stream,
@@ -223,8 +223,9 @@ int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_fram
 
 /* ---- batches ---- */
 
+/* Inputs shorter than a tile make more tiles than one input of all their bytes would; they then share its slots. */
 size_t sw_gpu_batch_scratch_bytes(uint32_t n, uint64_t raw_bytes) {
-    return align_256(n * sizeof(sw_gpu_item)) + most_slots_bytes(raw_bytes, n);
+    return align_256(n * sizeof(sw_gpu_item)) + most_slots_bytes(raw_bytes);
 }
 
 /* Shares out the units of the launches among the items; units[codec]: of all of them. */

@@ -380,7 +380,9 @@ size_t sw_v5t_gpu_slots_bytes(uint64_t n_tiles, unsigned segment_log2) {
 }
 
 template <class ITEMS> void sw_v5t_gpu_encode(const sw_gpu_encode_job<ITEMS> *job) {
-    const shape s = shape_for(job->items.n_units);
+    shape s = shape_for(job->items.n_units);
+    while (s.threads > MIN_THREADS && job->slots_bytes / slot_bytes(job->plan->segment_log2) < s.threads / SW_WARP)
+        s.threads /= 2; /* of a batch of very short inputs: one block must have its slots */
     with_threads(s.threads, [&](auto t) { launch<t.value>(job, s.blocks); });
 }
 template void sw_v5t_gpu_encode(const sw_gpu_encode_job<sw_gpu_single> *job);

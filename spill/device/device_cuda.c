@@ -418,7 +418,7 @@ static unsigned group_items(uint64_t chunk_bytes) {
 
 static uint64_t slot_scratch_bytes(uint64_t chunk_bytes) {
     const size_t training = sw_gpu_train_scratch_bytes();
-    const size_t group = sw_gpu_batch_scratch_bytes(group_items(chunk_bytes), sw_group_item_bytes(chunk_bytes));
+    const size_t group = sw_gpu_batch_scratch_bytes(group_items(chunk_bytes), chunk_bytes);
     size_t most = sw_gpu_encode_scratch_bytes(chunk_bytes);
     most = training > most ? training : most;
     return group > most ? group : most;

@@ -3,13 +3,18 @@
  * A column is a file (tiled to --size), "tpch" (generated l_comment) or "random". Rows per column: encode warm (symbol
  * table at hand), encode cold (sample, copy to the host, training and upload counted, by the host's clock), decode, and
  * the raw codec both ways. Everything that makes the frame complete is inside the timed span. Inputs smaller than four
- * times the L2 cache are rotated over several copies. See --help. */
+ * times the L2 cache are rotated over several copies.
+ *
+ * With --batch N a column is N inputs of --size each, encoded and decoded by the calls for batches; their frames are
+ * also copied to pinned memory and back, rows "store" and "load", whose rate is that of the frames' bytes. What the
+ * host takes to queue a batch is not in the rates but has a figure of its own. See --help. */
 #include "codec/gpu.h"
 #include "tests/lib/parallel_fill.h"
 
 #include <cuda_runtime.h>
 #include <getopt.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +50,7 @@ struct options {
     uint64_t size;
     int repeats, warmups;
     unsigned segment_log2;
+    uint32_t batch; /* 0: one input */
     const char *json_path;
 };
 
@@ -62,6 +68,12 @@ struct bench {
     struct sw_v5t_table *d_table;
     struct sw_gpu_result *d_result;
     struct sw_gpu_training *d_training;
+    /* Batches; pinned but for d_runs. Frames lie frame_stride apart, on the host as on the device. */
+    uint64_t frame_stride;
+    struct sw_gpu_item *items;
+    struct sw_gpu_result *results;
+    struct sw_gpu_run *runs, *d_runs;
+    uint8_t *h_frames;
 };
 
 static double now_ms(void) {
@@ -75,9 +87,10 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void report(struct bench *b, const char *column, const char *what, double *ms, int n_ms) {
+/* bytes: what the rate is of. */
+static void report(struct bench *b, const char *column, const char *what, uint64_t bytes, double *ms, int n_ms) {
     qsort(ms, (size_t)n_ms, sizeof *ms, by_value);
-    const double median = ms[n_ms / 2], gbps = (double)b->n / median / 1e6;
+    const double median = ms[n_ms / 2], gbps = (double)bytes / median / 1e6;
     const double spread_pct = 100 * (ms[(n_ms * 9) / 10] - ms[n_ms / 10]) / median;
     const double ratio = (double)b->n / (double)b->frame_bytes;
     (void)printf("%-12s %-12s %8.1f GB/s  +-%4.1f %%  ratio %.3f  %5.1f %% of copy  scratch %zu MiB\n", column, what,
@@ -85,7 +98,7 @@ static void report(struct bench *b, const char *column, const char *what, double
     json_array_append_new(b->rows,
                           json_pack("{s:s,s:s,s:f,s:f,s:f,s:f,s:I,s:I}", "column", column, "what", what, "gbps", gbps,
                                     "spread_pct", spread_pct, "ratio", ratio, "copy_fraction", gbps / b->copy_gbps,
-                                    "bytes", (json_int_t)b->n, "scratch_bytes", (json_int_t)b->scratch_bytes));
+                                    "bytes", (json_int_t)bytes, "scratch_bytes", (json_int_t)b->scratch_bytes));
 }
 
 static void measure_copy(struct bench *b) {
@@ -172,7 +185,7 @@ static void time_step(struct bench *b, const char *column, const char *what, enu
     }
     if (step == ENCODE)
         (void)read_layout(b);
-    report(b, column, what, ms, b->options.repeats);
+    report(b, column, what, b->n, ms, b->options.repeats);
 }
 
 /* Sample, train, choose: what a first spill of a column costs before it can encode. The host waits once, for the
@@ -208,7 +221,7 @@ static void time_cold(struct bench *b, const char *column, struct sw_plan *plan)
             ms[i] = now_ms() - start;
     }
     (void)read_layout(b);
-    report(b, column, plan->codec == SW_CODEC_RAW ? "cold (raw)" : "encode cold", ms, b->options.repeats);
+    report(b, column, plan->codec == SW_CODEC_RAW ? "cold (raw)" : "encode cold", b->n, ms, b->options.repeats);
     CUDA(cudaFreeHost(h_training));
 }
 
@@ -226,6 +239,132 @@ static void measure_column(struct bench *b, const char *column) {
     time_step(b, column, "raw decode", DECODE, NULL, &layout);
 }
 
+/* ---- batches ---- */
+
+static void queue_batch_encode(struct bench *b, const struct sw_plan *plan, uint8_t *d_in) {
+    struct sw_err err;
+    const struct sw_gpu_plan p = {plan->codec, plan->segment_log2, plan->table.n_symbols, b->d_table};
+    for (uint32_t i = 0; i < b->options.batch; i++)
+        b->items[i] = (struct sw_gpu_item){.layout.raw_bytes = b->options.size,
+                                           .d_raw = d_in + i * b->options.size,
+                                           .d_frame = b->d_frame + i * b->frame_stride};
+    sw_ok(sw_gpu_encode_batch_async(&p, b->items, b->options.batch, b->results, b->d_scratch, b->scratch_bytes,
+                                    b->stream, &err),
+          &err);
+}
+
+/* Decodes what the last encode left, by the headers of the frames as they were stored. */
+static void queue_batch_decode(struct bench *b) {
+    struct sw_err err;
+    for (uint32_t i = 0; i < b->options.batch; i++) {
+        const uint64_t at = i * b->frame_stride, bytes = b->results[i].frame_bytes;
+        b->items[i] = (struct sw_gpu_item){.d_raw = b->d_out + i * b->options.size, .d_frame = b->d_frame + at};
+        sw_ok(sw_frame_parse(&b->items[i].layout, b->h_frames + at, bytes, bytes, &err), &err);
+        b->results[i].bad_tiles = 0;
+    }
+    sw_ok(sw_gpu_decode_batch_async(b->items, b->options.batch, b->results, b->d_scratch, b->scratch_bytes, b->stream,
+                                    &err),
+          &err);
+}
+
+static void queue_batch_copy(struct bench *b, bool is_store) {
+    struct sw_err err;
+    for (uint32_t i = 0; i < b->options.batch; i++) {
+        uint8_t *d = b->d_frame + i * b->frame_stride, *h = b->h_frames + i * b->frame_stride;
+        b->runs[i] =
+            (struct sw_gpu_run){.from = is_store ? d : h, .to = is_store ? h : d, .bytes = b->results[i].frame_bytes};
+    }
+    sw_ok(
+        sw_gpu_copy_async(b->runs, b->options.batch, b->d_runs, b->options.batch * sizeof *b->d_runs, b->stream, &err),
+        &err);
+}
+
+static void verify_batch(struct bench *b, const char *column) {
+    uint32_t bad_tiles = 0;
+    for (uint32_t i = 0; i < b->options.batch; i++)
+        bad_tiles += b->results[i].bad_tiles;
+    CUDA(cudaMemcpy(b->h_out, b->d_out, b->n, cudaMemcpyDeviceToHost));
+    if (bad_tiles == 0 && memcmp(b->h_in, b->h_out, b->n) == 0)
+        return;
+    (void)fprintf(stderr, "bench_codec: %s: decoded bytes of a batch differ (%u bad tiles)\n", column, bad_tiles);
+    exit(1);
+}
+
+/* What is under way in front of a step, so that all of it is queued when it begins: the host's work is timed alone. */
+static void queue_delay(struct bench *b) {
+    for (int i = 0; i < 4; i++)
+        CUDA(cudaMemcpyAsync(b->d_out, b->h_frames, b->n, cudaMemcpyHostToDevice, b->stream));
+    CUDA(cudaMemsetAsync(b->d_out, 0xEE, b->n, b->stream));
+}
+
+enum batch_step { BATCH_ENCODE, BATCH_STORE, BATCH_LOAD, BATCH_DECODE };
+
+static void time_batch_step(struct bench *b, const char *column, const char *what, enum batch_step step,
+                            const struct sw_plan *plan) {
+    double ms[MAX_REPEATS], host_ms[MAX_REPEATS];
+    for (int i = -b->options.warmups; i < b->options.repeats; i++) {
+        float t;
+        if (step == BATCH_LOAD)
+            CUDA(cudaMemsetAsync(b->d_frame, 0xEE, b->frame_cap, b->stream));
+        queue_delay(b);
+        CUDA(cudaEventRecord(b->from, b->stream));
+        const double start = now_ms();
+        if (step == BATCH_ENCODE)
+            queue_batch_encode(b, plan, b->d_in[(unsigned)(i + b->options.warmups) % b->copies]);
+        else if (step == BATCH_DECODE)
+            queue_batch_decode(b);
+        else
+            queue_batch_copy(b, step == BATCH_STORE);
+        const double queued = now_ms() - start;
+        CUDA(cudaEventRecord(b->to, b->stream));
+        CUDA(cudaEventSynchronize(b->to));
+        CUDA(cudaEventElapsedTime(&t, b->from, b->to));
+        if (i >= 0) {
+            ms[i] = (double)t;
+            host_ms[i] = queued;
+        }
+        if (step == BATCH_DECODE)
+            verify_batch(b, column);
+    }
+    b->frame_bytes = 0;
+    for (uint32_t i = 0; i < b->options.batch; i++)
+        b->frame_bytes += b->results[i].frame_bytes;
+    const bool is_copy = step == BATCH_STORE || step == BATCH_LOAD;
+    report(b, column, what, is_copy ? b->frame_bytes : b->n, ms, b->options.repeats);
+    qsort(host_ms, (size_t)b->options.repeats, sizeof *host_ms, by_value);
+    (void)printf("%-12s %-12s %8.1f us for %u inputs, queued in %.1f us\n", "", "", 1e3 * ms[b->options.repeats / 2],
+                 b->options.batch, 1e3 * host_ms[b->options.repeats / 2]);
+}
+
+static void time_batch(struct bench *b, const char *column, const struct sw_plan *plan) {
+    const bool is_raw = plan->codec == SW_CODEC_RAW;
+    time_batch_step(b, column, is_raw ? "raw encode" : "encode", BATCH_ENCODE, plan);
+    time_batch_step(b, column, is_raw ? "raw store" : "store", BATCH_STORE, NULL);
+    time_batch_step(b, column, is_raw ? "raw load" : "load", BATCH_LOAD, NULL);
+    time_batch_step(b, column, is_raw ? "raw decode" : "decode", BATCH_DECODE, NULL);
+}
+
+static void measure_batch(struct bench *b, const char *column) {
+    const uint32_t n = b->options.batch;
+    struct sw_plan plan = {0}, raw;
+    struct sw_gpu_training *h_training;
+    CUDA(cudaMallocHost((void **)&h_training, sizeof *h_training));
+    CUDA(cudaMallocHost((void **)&b->items, n * sizeof *b->items));
+    CUDA(cudaMallocHost((void **)&b->results, n * sizeof *b->results));
+    CUDA(cudaMallocHost((void **)&b->runs, n * sizeof *b->runs));
+    CUDA(cudaMallocHost((void **)&b->h_frames, b->frame_cap));
+    CUDA(cudaMalloc((void **)&b->d_runs, n * sizeof *b->d_runs));
+    make_plan(b, &plan, b->d_in[0], h_training);
+    if (plan.codec == SW_CODEC_V5T)
+        time_batch(b, column, &plan);
+    sw_plan_init_raw(&raw);
+    time_batch(b, column, &raw);
+    void *const pinned[] = {h_training, b->items, b->results, b->runs, b->h_frames};
+    for (size_t i = 0; i < sizeof pinned / sizeof pinned[0]; i++)
+        CUDA(cudaFreeHost(pinned[i]));
+    CUDA(cudaFree(b->d_runs));
+}
+
 static void fill_column(struct bench *b, const char *column) {
     const int rc = sw_parallel_fill(b->h_in, b->n, column);
     if (rc == 0)
@@ -237,9 +376,11 @@ static void fill_column(struct bench *b, const char *column) {
 static void run_column(struct bench *b, const char *column) {
     int l2_bytes = 0;
     CUDA(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, 0));
-    b->n = b->options.size;
-    b->frame_cap = sw_frame_bound_bytes(b->n);
-    b->scratch_bytes = sw_gpu_encode_scratch_bytes(b->n);
+    const uint32_t batch = b->options.batch;
+    b->frame_stride = (sw_frame_bound_bytes(b->options.size) + 4095) / 4096 * 4096; /* as the arena's blocks */
+    b->n = b->options.size * (batch ? batch : 1);
+    b->frame_cap = b->frame_stride * (batch ? batch : 1);
+    b->scratch_bytes = batch ? sw_gpu_batch_scratch_bytes(batch, b->n) : sw_gpu_encode_scratch_bytes(b->n);
     if (b->scratch_bytes < sw_gpu_train_scratch_bytes())
         b->scratch_bytes = sw_gpu_train_scratch_bytes();
     const uint64_t copies = 4 * (uint64_t)l2_bytes / b->n + 1;
@@ -259,7 +400,7 @@ static void run_column(struct bench *b, const char *column) {
     CUDA(cudaMalloc((void **)&b->d_result, sizeof *b->d_result));
     CUDA(cudaMalloc((void **)&b->d_training, sizeof *b->d_training));
     const char *name = strrchr(column, '/');
-    measure_column(b, name ? name + 1 : column);
+    (batch ? measure_batch : measure_column)(b, name ? name + 1 : column);
     for (unsigned i = 0; i < b->copies; i++)
         CUDA(cudaFree(b->d_in[i]));
     void *const device[] = {b->d_out, b->d_frame, b->d_scratch, b->d_sample, b->d_table, b->d_result, b->d_training};
@@ -273,6 +414,7 @@ static void usage(FILE *out) {
     (void)fprintf(out, "usage: bench_codec [OPTION]... COLUMN...\n"
                        "COLUMN: a file, tiled to the size; tpch: generated l_comment; random\n"
                        "  -s, --size BYTES        bytes of each column (default 1000000000)\n"
+                       "  -b, --batch N           N inputs of --size bytes each in one batch\n"
                        "  -r, --repeat N          measured runs, 1 to 101 (default 11)\n"
                        "  -w, --warmup N          runs before them (default 2)\n"
                        "  -g, --segment-log2 N    8, 9 or 10 (default 10)\n"
@@ -283,9 +425,9 @@ static void usage(FILE *out) {
 static void parse(struct options *o, int argc, char **argv) {
     static const struct option longs[] = {
         {"size", 1, NULL, 's'}, {"repeat", 1, NULL, 'r'}, {"warmup", 1, NULL, 'w'}, {"segment-log2", 1, NULL, 'g'},
-        {"json", 1, NULL, 'j'}, {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
-    *o = (struct options){1000000000, 11, 2, 10, NULL};
-    for (int c; (c = getopt_long(argc, argv, "s:r:w:g:j:h", longs, NULL)) != -1;) {
+        {"json", 1, NULL, 'j'}, {"batch", 1, NULL, 'b'},  {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
+    *o = (struct options){1000000000, 11, 2, 10, 0, NULL};
+    for (int c; (c = getopt_long(argc, argv, "s:r:w:g:j:b:h", longs, NULL)) != -1;) {
         switch (c) {
         case 's':
             o->size = strtoull(optarg, NULL, 10);
@@ -298,6 +440,9 @@ static void parse(struct options *o, int argc, char **argv) {
             break;
         case 'g':
             o->segment_log2 = (unsigned)strtoul(optarg, NULL, 10);
+            break;
+        case 'b':
+            o->batch = (uint32_t)strtoul(optarg, NULL, 10);
             break;
         case 'j':
             o->json_path = optarg;
