@@ -9,7 +9,7 @@
  * Frames are those of codec/FORMAT.md: each side decodes the other's. Sources and destinations of raw bytes may have
  * any alignment; frames and scratch must be aligned to 16.
  *
- * Batches do the same for many short inputs in a launch or two, since a launch costs as much as encoding a megabyte.
+ * Batches do the same for many short inputs in a launch or two, so that what a launch costs in itself is paid once.
  * Their descriptors lie in page-locked memory of the host, which the caller writes before the call and leaves alone
  * until the stream has passed it; the call copies them to the device's scratch. */
 #ifndef SW_CODEC_GPU_H

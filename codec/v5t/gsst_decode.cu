@@ -240,6 +240,18 @@ template <uint32_t WARPS, class ITEMS> void launch(const sw_gpu_decode_job<ITEMS
     });
 }
 
+void launch(const sw_gpu_decode_job<sw_gpu_single> *job) {
+    const uint32_t n_tiles = job->items.n_units;
+    if (n_tiles >= 3 * MANY_WARPS * sw_gpu_processors())
+        launch<MANY_WARPS>(job, (n_tiles + MANY_WARPS - 1) / MANY_WARPS);
+    else
+        launch<FEW_WARPS>(job, (n_tiles + FEW_WARPS - 1) / FEW_WARPS);
+}
+
+void launch(const sw_gpu_decode_job<sw_gpu_batch> *job) {
+    launch<FEW_WARPS>(job, job->items.n_units);
+}
+
 } // namespace
 
 cudaError_t sw_gsst_gpu_init() {
@@ -249,14 +261,8 @@ cudaError_t sw_gsst_gpu_init() {
     return e == cudaSuccess ? allow_shared_all<FEW_WARPS, sw_gpu_batch>() : e;
 }
 
-template <> void sw_gsst_gpu_decode(const sw_gpu_decode_job<sw_gpu_single> *job) {
-    const uint32_t n_tiles = job->items.n_units;
-    if (n_tiles >= 3 * MANY_WARPS * sw_gpu_processors())
-        launch<MANY_WARPS>(job, (n_tiles + MANY_WARPS - 1) / MANY_WARPS);
-    else
-        launch<FEW_WARPS>(job, (n_tiles + FEW_WARPS - 1) / FEW_WARPS);
+template <class ITEMS> void sw_gsst_gpu_decode(const sw_gpu_decode_job<ITEMS> *job) {
+    launch(job);
 }
-
-template <> void sw_gsst_gpu_decode(const sw_gpu_decode_job<sw_gpu_batch> *job) {
-    launch<FEW_WARPS>(job, job->items.n_units);
-}
+template void sw_gsst_gpu_decode(const sw_gpu_decode_job<sw_gpu_single> *job);
+template void sw_gsst_gpu_decode(const sw_gpu_decode_job<sw_gpu_batch> *job);

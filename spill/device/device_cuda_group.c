@@ -1,8 +1,8 @@
 /* device_cuda_group.c - many short chunks by the kernels for batches: a launch or two a step, whatever their number.
  *
- * The frames of a group lie one behind the other in the slot's frame buffer, each where its bound leaves it room, so
+ * The frames of a group lie one behind the other in the slot's frame buffer, each with the room of its bound, so
  * that encode, store and restore find an item's place from the items before it. Frames travel by a kernel that reads
- * and writes pinned memory: hundreds of copy commands would take longer to queue than their bytes to cross the link. */
+ * and writes pinned memory: one command instead of one for each run of bytes. */
 #include "spill/device/device_cuda_state.h"
 
 /* Begins a step on a group. */

@@ -37,6 +37,7 @@ wants() { [[ " $parts " == *" $1 "* ]]; }
 
 if wants test; then
     step gpu_codec "$build/tests/gpu_codec"
+    step gpu_device_group "$build/tests/gpu_device_group"
     step gpu_roundtrip "$build/tests/gpu_roundtrip" "$daemon"
 fi
 if wants sanitize; then
@@ -46,6 +47,7 @@ if wants sanitize; then
         # shellcheck disable=SC2206 # the options of the tool are words
         sanitizer=(compute-sanitizer --error-exitcode 9 --target-processes all --tool $tool)
         step "codec_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_codec"
+        step "device_group_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_device_group"
         step "roundtrip_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_roundtrip" "$daemon"
     done
     unset SW_TEST_SMALL
@@ -56,6 +58,7 @@ fi
 if wants codec; then
     LINES_SHOWN=100
     step codec_2gb "$build/tests/bench/bench_codec" -s 2000000000 -r 11 -j "$out/codec_2gb.json" tpch random
+    step codec_batch "$build/tests/bench/bench_codec" -b 256 -s 65536 -g 8 -r 51 -j "$out/codec_batch.json" tpch
     # shellcheck disable=SC2086 # one word per column
     [[ -z $columns ]] || step codec_columns "$build/tests/bench/bench_codec" -s 500000000 -r 11 \
         -j "$out/codec_columns.json" $columns
