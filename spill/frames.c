@@ -38,6 +38,16 @@ uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i) {
     return left < frames->chunk_bytes ? left : frames->chunk_bytes;
 }
 
+int sw_frames_parse(const struct sw_frames *frames, size_t i, const struct sw_stored *copy, struct sw_frame_layout *ret,
+                    struct sw_err *err) {
+    const uint64_t raw_bytes = sw_frames_chunk_bytes(frames, i);
+    int rc = sw_frame_parse(ret, copy->extents[0].memory, copy->extents[0].bytes, copy->bytes, err);
+    if (!rc && ret->raw_bytes != raw_bytes)
+        rc = sw_err_set(err, -SW_EFRAME, SW_SCOPE_REGION, "frame holds %llu bytes, %llu were stored",
+                        (unsigned long long)ret->raw_bytes, (unsigned long long)raw_bytes);
+    return rc;
+}
+
 struct sw_tier *sw_frames_tier(const struct sw_frames *frames) {
     struct sw_tier *tiers[2] = {NULL, NULL}; /* there are two kinds */
     uint64_t bytes[2] = {0, 0};

@@ -38,6 +38,11 @@ void sw_frames_free(struct sw_frames *frames);
 /* Raw bytes of chunk i. */
 uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i);
 
+/* Checks the header of chunk i's frame on a copy in host memory, and that it is as long as the chunk. errors: those of
+ * sw_frame_parse(), -SW_EFRAME. */
+int sw_frames_parse(const struct sw_frames *frames, size_t i, const struct sw_stored *copy, struct sw_frame_layout *ret,
+                    struct sw_err *err);
+
 /* The tier that has most of the stored bytes; NULL if no tier has any. */
 struct sw_tier *sw_frames_tier(const struct sw_frames *frames);
 

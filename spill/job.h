@@ -81,6 +81,7 @@ struct sw_job {
     unsigned plan_number, n_retrained;
     bool resample;
     bool plan_is_cached; /* the plan was made for another region, or without a look at this one */
+    double data_ratio;   /* what that one promised of data sections */
     bool is_retry;       /* the plan is for the next chunk only, raw for those behind it */
     struct sw_plan plan;
     /* Chunks on their way to or from the disk (transfer.h). */

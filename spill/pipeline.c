@@ -3,7 +3,6 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "spill/policy.h"
 #include "spill/transfer.h"
 
@@ -11,84 +10,6 @@
 
 /* Longer regions have a table of their own: a worse one would cost them more room, for 0.75 ms saved. */
 #define MAX_CACHED_PLAN_BYTES ((uint64_t)4 << 20)
-
-/* ---- jobs ---- */
-
-static void job_fail(struct sw_job *job, const struct sw_err *cause) {
-    if (!job->err.code)
-        job->err = *cause;
-}
-
-static void job_check_canceled(struct sw_job *job) {
-    if (!job->err.code && atomic_load_explicit(&job->cancel, memory_order_relaxed))
-        (void)sw_err_set(&job->err, -SW_ECANCELED, SW_SCOPE_REQUEST, "canceled");
-}
-
-static void job_set_phase(struct sw_pipeline *p, struct sw_job *job, enum sw_job_phase phase) {
-    atomic_store(&job->phase, (int)phase);
-    p->sink.progress(p->sink.arg);
-}
-
-static void job_unmap(struct sw_pipeline *p, struct sw_job *job) {
-    if (job->mem->mapping) {
-        p->device->ops->unmap(p->device, job->mem->mapping);
-        job->mem->mapping = NULL;
-        p->n_mapped--;
-    }
-}
-
-static int job_map(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) {
-    if (job->mem->mapping)
-        return 0;
-    int rc = p->device->ops->map(p->device, &job->mem->desc, &job->mem->mapping, err);
-    if (rc)
-        return rc;
-    p->n_mapped++;
-    sw_mem_desc_fini(&job->mem->desc); /* the mapping has what it needs; descriptors are scarce */
-    return 0;
-}
-
-/* Microseconds of each stage, for whoever looks for the slow one; a stage that was not reached counts 0. */
-static void job_log(const struct sw_job *job, uint64_t moved_us, uint64_t end_us) {
-    const uint64_t mapped = job->mapped_us ? job->mapped_us : moved_us;
-    const uint64_t planned = job->planned_us ? job->planned_us : mapped;
-    sw_log(SW_LOG_DEBUG, "job.stages", "kind=%s bytes=%llu map_us=%llu plan_us=%llu move_us=%llu unmap_us=%llu",
-           sw_job_kind_name(job->kind), (unsigned long long)job->bytes, (unsigned long long)(mapped - job->started_us),
-           (unsigned long long)(planned - mapped), (unsigned long long)(moved_us - planned),
-           (unsigned long long)(end_us - moved_us));
-}
-
-/* The worker's side of a job is over. */
-static void job_finish(struct sw_pipeline *p, struct sw_job *job) {
-    const uint64_t moved_us = sw_clock_us();
-    sw_list_remove(&job->node);
-    sw_in_place_finish(job);
-    if (job->err.code && sw_job_encodes(job->kind)) {
-        sw_frames_free(job->frames);
-        job->frames = NULL;
-    }
-    if (job->unmap_after) {
-        job_unmap(p, job);
-        sw_mem_desc_fini(&job->mem->desc); /* still there if mapping failed */
-    }
-    if (job->started_us)
-        job_log(job, moved_us, sw_clock_us());
-    p->sink.finished(job, p->sink.arg);
-}
-
-static bool job_complete(const struct sw_job *job) {
-    return job->stage == SW_STAGE_RUNNING && job->n_done == job->frames->n_chunks;
-}
-
-/* A context that died takes every job of the device with it. */
-void sw_pipeline_fail(struct sw_pipeline *p, struct sw_job *job, const struct sw_err *cause) {
-    job_fail(job, cause);
-    if (cause->code != -SW_EGPULOST || p->lost.code)
-        return;
-    p->lost = *cause;
-    for (struct sw_list *node = p->jobs.next; node != &p->jobs; node = node->next)
-        job_fail(SW_CONTAINER_OF(node, struct sw_job, node), cause);
-}
 
 /* ---- slots ---- */
 
@@ -118,28 +39,6 @@ static void slot_fail(struct sw_pipeline *p, struct sw_slot *slot, const struct 
 
 /* ---- steps ---- */
 
-/* Maps the memory and lays out the chunks. */
-static int start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) {
-    uint64_t device_chunk_bytes = p->device->ops->info(p->device)->chunk_bytes;
-    job->started_us = sw_clock_us();
-    int rc = job_map(p, job, err);
-    if (rc)
-        return rc;
-    job->mapped_us = sw_clock_us();
-    if (sw_job_encodes(job->kind)) {
-        job->frames = sw_frames_new(job->bytes, sw_policy_chunk_bytes(job->bytes, device_chunk_bytes, p->n_slots),
-                                    job->kind == SW_JOB_PACK);
-        if (!job->frames)
-            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %llu bytes",
-                              (unsigned long long)job->bytes);
-    } else if (job->frames->chunk_bytes > device_chunk_bytes) {
-        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
-                          "region has chunks of up to %llu bytes, this device takes %llu",
-                          (unsigned long long)job->frames->chunk_bytes, (unsigned long long)device_chunk_bytes);
-    }
-    return 0;
-}
-
 /* Part of the range that has not been dealt out. */
 static uint64_t rest_bytes(const struct sw_job *job) {
     return job->bytes - (job->n_dealt < job->frames->n_chunks ? job->n_dealt * job->frames->chunk_bytes : job->bytes);
@@ -152,7 +51,7 @@ static uint64_t rest_offset(const struct sw_job *job) {
 /* A region of one chunk is encoded by the plan of the one before it from the same place, if there is one. */
 static bool has_cached_plan(struct sw_pipeline *p, struct sw_job *job) {
     if (job->frames->n_chunks != 1 || job->bytes > MAX_CACHED_PLAN_BYTES ||
-        !sw_plan_cache_use(&p->plans, job->session, &job->plan))
+        !sw_plan_cache_use(&p->plans, job->session, &job->plan, &job->data_ratio))
         return false;
     sw_job_weigh(p, job);
     return true;
@@ -163,7 +62,7 @@ static void try_cached_plan(struct sw_pipeline *p, struct sw_job *job) {
         return;
     job->plan_is_cached = true;
     job->planned_us = sw_clock_us();
-    job_set_phase(p, job, SW_PHASE_ENCODING);
+    sw_job_set_phase(p, job, SW_PHASE_ENCODING);
 }
 
 /* Waits for the client's event and has a plan made for what is still to be spilled. */
@@ -189,12 +88,12 @@ static void prepared(struct sw_pipeline *p, const struct sw_slot *slot) {
     uint64_t rest = rest_bytes(job);
     if (sw_job_encodes(job->kind) && rest > 0 && !job->plan_is_cached) {
         job->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
-        sw_plan_cache_put(&p->plans, job->session, &job->plan);
+        sw_plan_cache_put(&p->plans, job->session, &job->plan, rest);
         sw_job_weigh(p, job);
         job->plan_number++;
         if (job->plan_number == 1 && atomic_load(&job->phase) == SW_PHASE_STAGING) {
             job->planned_us = sw_clock_us();
-            job_set_phase(p, job, SW_PHASE_ENCODING);
+            sw_job_set_phase(p, job, SW_PHASE_ENCODING);
         }
     }
     job->stage = SW_STAGE_RUNNING;
@@ -206,14 +105,15 @@ static void encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *j
     sw_slot_take(p, slot, SW_SLOT_ENCODING, job);
     slot->chunk = job->n_dealt++;
     slot->plan_number = job->plan_number;
+    const uint64_t raw_bytes = sw_frames_chunk_bytes(job->frames, slot->chunk);
     if (!slot->waits_for_client)
-        sw_measure_begin(p, slot, SW_STAGE_ENCODE, job->plan.codec, sw_frames_chunk_bytes(job->frames, slot->chunk));
+        sw_measure_begin(p, slot, SW_STAGE_ENCODE, job->plan.codec, raw_bytes, raw_bytes);
     if (job->plan.codec == SW_CODEC_V5T)
         job->plan.segment_log2 =
             sw_policy_segment_log2(job->frames->n_chunks > 1 ? job->frames->chunk_bytes : job->bytes,
                                    p->device->ops->info(p->device)->full_segments, job->plan.segment_log2);
-    if (p->device->ops->encode(p->device, sw_slot_index(p, slot), &job->plan, job->mem->mapping, offset,
-                               sw_frames_chunk_bytes(job->frames, slot->chunk), &err))
+    if (p->device->ops->encode(p->device, sw_slot_index(p, slot), &job->plan, job->mem->mapping, offset, raw_bytes,
+                               &err))
         slot_fail(p, slot, &err);
     if (job->is_retry && job->n_dealt < job->frames->n_chunks)
         sw_plan_init_raw(&job->plan);
@@ -223,14 +123,12 @@ static void encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *j
 /* A chunk's frame is complete on the device: keeps the books and looks whether the data have drifted. */
 static void note_encoded(struct sw_pipeline *p, const struct sw_slot *slot) {
     struct sw_job *job = slot->job;
-    uint64_t raw_bytes = sw_frames_chunk_bytes(job->frames, slot->chunk);
-    job->stored_bytes += slot->frame.frame_bytes;
-    job->codec_raw_bytes[slot->frame.codec] += raw_bytes;
-    if (++job->n_encoded == job->frames->n_chunks)
-        job_set_phase(p, job, SW_PHASE_STORING);
+    sw_job_note_frame(job, &slot->frame);
+    if (job->n_encoded == job->frames->n_chunks)
+        sw_job_set_phase(p, job, SW_PHASE_STORING);
     struct sw_policy_drift drift = {
         .expected_ratio = job->plan.expected_ratio,
-        .raw_bytes = raw_bytes,
+        .raw_bytes = slot->frame.raw_bytes,
         .frame_bytes = slot->frame.frame_bytes,
         .rest_bytes = rest_bytes(job),
         .chunk_bytes = job->frames->chunk_bytes,
@@ -248,7 +146,7 @@ static int queue_store(struct sw_pipeline *p, struct sw_slot *slot, struct sw_er
     uint64_t at = 0;
     int rc = 0;
     if (slot->state == SW_SLOT_STORING)
-        sw_measure_begin(p, slot, SW_STAGE_LINK_OUT, slot->frame.codec, slot->stored.bytes);
+        sw_measure_begin(p, slot, SW_STAGE_LINK_OUT, slot->frame.codec, slot->frame.raw_bytes, slot->stored.bytes);
     for (unsigned i = 0; !rc && i < slot->stored.n_extents; i++) {
         const struct sw_extent *extent = &slot->stored.extents[i];
         rc = p->device->ops->store(p->device, sw_slot_index(p, slot), extent->memory, at, extent->bytes, err);
@@ -273,16 +171,6 @@ int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct
         at += stored->extents[i].bytes;
     }
     return rc;
-}
-
-/* The plan of another region does not suit this one: has one made. */
-static void replan(struct sw_pipeline *p, struct sw_slot *slot) {
-    struct sw_job *job = slot->job;
-    sw_plan_cache_forget(&p->plans, job->session);
-    job->plan_is_cached = false;
-    job->resample = true;
-    job->n_dealt = 0;
-    sw_slot_give(p, slot);
 }
 
 /* Copies a frame to host memory, where it stays, or from where it goes on to the disk. False: has to wait. */
@@ -310,9 +198,9 @@ static bool begin_store(struct sw_pipeline *p, struct sw_slot *slot) {
 
 static void encoded(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_slot_result *result) {
     slot->frame = result->frame;
-    if (slot->job->plan_is_cached && sw_policy_plan_is_stale(slot->job->plan.expected_ratio, slot->frame.raw_bytes,
-                                                             slot->frame.frame_bytes - slot->frame.data_offset)) {
-        replan(p, slot);
+    if (slot->job->plan_is_cached && sw_plan_is_stale(&slot->job->plan, slot->job->data_ratio, &slot->frame)) {
+        sw_job_replan(p, slot->job);
+        sw_slot_give(p, slot);
         return;
     }
     note_encoded(p, slot);
@@ -323,11 +211,11 @@ static void encoded(struct sw_pipeline *p, struct sw_slot *slot, const struct sw
     begin_store(p, slot);
 }
 
-static void stored(struct sw_slot *slot) {
+static void stored(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_err err = {0};
     struct sw_job *job = slot->job;
     if (slot->stored.tier->ops->commit(slot->stored.tier, &slot->stored, &err)) {
-        job_fail(job, &err);
+        sw_pipeline_fail(p, job, &err);
         return;
     }
     job->frames->stored[slot->chunk] = slot->stored;
@@ -338,13 +226,9 @@ static void stored(struct sw_slot *slot) {
 static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_job *job = slot->job;
     const struct sw_stored *frame = slot->is_staged ? &slot->stored : &job->frames->stored[slot->chunk];
-    uint64_t raw_bytes = sw_frames_chunk_bytes(job->frames, slot->chunk);
-    int rc = sw_frame_parse(&slot->frame, frame->extents[0].memory, frame->extents[0].bytes, frame->bytes, err);
-    if (!rc && slot->frame.raw_bytes != raw_bytes)
-        rc = sw_err_set(err, -SW_EFRAME, SW_SCOPE_REGION, "frame holds %llu bytes, %llu were stored",
-                        (unsigned long long)slot->frame.raw_bytes, (unsigned long long)raw_bytes);
+    int rc = sw_frames_parse(job->frames, slot->chunk, frame, &slot->frame, err);
     if (!rc && !slot->waits_for_client)
-        sw_measure_begin(p, slot, SW_STAGE_RESTORE, slot->frame.codec, raw_bytes);
+        sw_measure_begin(p, slot, SW_STAGE_RESTORE, slot->frame.codec, slot->frame.raw_bytes, slot->frame.raw_bytes);
     if (!rc)
         rc = sw_slot_load(p, slot, frame, err);
     if (!rc)
@@ -368,6 +252,10 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
     struct sw_job *job = slot->job;
     sw_measure_end(p, slot, !rc && slot->state != SW_SLOT_DRAINING);
     slot->waits_for_client = false; /* what comes next on this slot comes after the event */
+    if (slot->group.n > 0) {
+        sw_group_ended(p, slot, rc, err);
+        return;
+    }
     if (slot->state == SW_SLOT_PLACING || slot->state == SW_SLOT_FETCHING || slot->state == SW_SLOT_UNPACKING) {
         sw_in_place_ended(p, slot, rc, err);
         return;
@@ -376,7 +264,7 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
         sw_pipeline_fail(p, job, err);
     /* A restore's last chunk is done even if somebody has lost interest. */
     if (slot->state != SW_SLOT_RESTORING && slot->state != SW_SLOT_STORING)
-        job_check_canceled(job);
+        sw_job_check_canceled(job);
     if (!job->err.code) {
         switch (slot->state) {
         case SW_SLOT_PREPARING:
@@ -390,7 +278,7 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
                 sw_transfer_out(p, slot);
                 return; /* given back */
             }
-            stored(slot);
+            stored(p, slot);
             break;
         case SW_SLOT_RESTORING:
             job->n_done++;
@@ -435,7 +323,7 @@ static bool job_wants_slot(const struct sw_pipeline *p, struct sw_job *job) {
 static struct sw_job *next_job(struct sw_pipeline *p) {
     for (struct sw_list *node = p->jobs.next; node != &p->jobs; node = node->next) {
         struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
-        job_check_canceled(job);
+        sw_job_check_canceled(job);
         if (job_wants_slot(p, job)) {
             sw_list_remove(node);
             sw_list_append(&p->jobs, node);
@@ -468,7 +356,9 @@ static bool serve_at_once(struct sw_pipeline *p, struct sw_slot *slot, struct sw
 static void serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
     struct sw_err err = {0};
     if (job->stage == SW_STAGE_WAITING) {
-        if (start(p, job, &err)) {
+        if (sw_group_serve(p, slot, job))
+            return;
+        if (sw_job_start(p, job, &err)) {
             sw_pipeline_fail(p, job, &err);
             return;
         }
@@ -517,7 +407,7 @@ static bool store_waiting(struct sw_pipeline *p) {
         struct sw_slot *slot = &p->slots[s];
         if (slot->state != SW_SLOT_WAITING)
             continue;
-        job_check_canceled(slot->job);
+        sw_job_check_canceled(slot->job);
         if (slot->job->err.code) {
             sw_slot_give(p, slot);
             advanced = true;
@@ -560,11 +450,11 @@ static bool finish_jobs(struct sw_pipeline *p) {
     for (struct sw_list *node = p->jobs.next, *next; node != &p->jobs; node = next) {
         struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
         next = node->next;
-        if (!job_complete(job))
-            job_check_canceled(job);
+        if (!sw_job_complete(job))
+            sw_job_check_canceled(job);
         if (job->n_slots == 0 && job->n_transfers == 0 && job->n_ahead == 0 &&
-            (job->err.code ? sw_in_place_recovered(job) : job_complete(job))) {
-            job_finish(p, job);
+            (job->err.code ? sw_in_place_recovered(job) : sw_job_complete(job))) {
+            sw_job_finish(p, job);
             advanced = true;
         }
     }
@@ -586,6 +476,13 @@ int sw_pipeline_new(struct sw_pipeline **ret, struct sw_device *device, struct s
     sw_list_init(&p->jobs);
     sw_list_init(&p->arrived);
     (void)pthread_mutex_init(&p->arrived_lock, NULL);
+    for (unsigned s = 0; s < n_slots; s++) {
+        int rc = sw_group_init(&p->slots[s].group, device->ops->info(device)->group_items, err);
+        if (rc) {
+            sw_pipeline_free(p);
+            return rc;
+        }
+    }
     *ret = p;
     return 0;
 }
@@ -594,21 +491,23 @@ void sw_pipeline_free(struct sw_pipeline *p) {
     if (!p)
         return;
     SW_ASSERT(sw_list_empty(&p->jobs) && p->n_mapped == 0 && p->n_transfers == 0);
+    for (unsigned s = 0; s < p->n_slots; s++)
+        sw_group_fini(&p->slots[s].group);
     (void)pthread_mutex_destroy(&p->arrived_lock);
     sw_free(p);
 }
 
 void sw_pipeline_add(struct sw_pipeline *p, struct sw_job *job) {
     if (job->kind == SW_JOB_UNMAP) {
-        job_unmap(p, job);
+        sw_job_unmap(p, job);
         sw_mem_desc_fini(&job->mem->desc);
         p->sink.finished(job, p->sink.arg);
         return;
     }
     if (p->lost.code)
-        job_fail(job, &p->lost);
+        sw_pipeline_fail(p, job, &p->lost);
     if (job->kind == SW_JOB_MAP) {
-        if (!job->err.code && job_map(p, job, &job->err))
+        if (!job->err.code && sw_job_map(p, job, &job->err))
             sw_pipeline_fail(p, job, &job->err);
         p->sink.finished(job, p->sink.arg);
         return;

@@ -16,8 +16,8 @@ static struct sw_meter *find_meter(struct sw_cost_class *c, enum sw_stage_kind s
 }
 
 void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_stage_kind stage, enum sw_codec_id codec,
-                      uint64_t bytes) {
-    const int class = sw_cost_class(sw_frames_chunk_bytes(slot->job->frames, slot->chunk));
+                      uint64_t raw_bytes, uint64_t bytes) {
+    const int class = sw_cost_class(raw_bytes);
     if (class < 0)
         return;
     slot->measure = (struct sw_slot_measure){
@@ -49,33 +49,35 @@ static void ask_placement(const struct sw_placement *place, struct sw_cost_quest
 }
 
 /* Time counts: the job copies over a link. Packing, or without a link, it is done for the room. */
-static bool time_counts(const struct sw_pipeline *p, const struct sw_job *job) {
-    return job->kind == SW_JOB_SPILL && p->device->ops->info(p->device)->has_link;
+static bool time_counts(const struct sw_pipeline *p, enum sw_job_kind kind) {
+    return kind == SW_JOB_SPILL && p->device->ops->info(p->device)->has_link;
 }
 
-void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
-    const int class = sw_cost_class(job->frames->n_chunks > 1 ? job->frames->chunk_bytes : job->bytes);
-    const uint64_t n_chunks = job->frames->n_chunks - job->n_dealt;
-    struct sw_cost_question question = {.expected_ratio = job->plan.expected_ratio,
-                                        .raw_bytes = job->bytes - job->n_dealt * job->frames->chunk_bytes,
-                                        .n_chunks = n_chunks};
+enum sw_cost_reason sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
+                                  struct sw_plan *plan) {
+    const int class = sw_cost_class(what->chunk_bytes);
+    struct sw_cost_question question = {
+        .expected_ratio = plan->expected_ratio, .raw_bytes = what->raw_bytes, .n_chunks = what->n_chunks};
     struct sw_cost_answer answer;
-    job->is_retry = false;
-    if (!time_counts(p, job)) {
-        job->reason = job->plan.codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM;
-        return;
-    }
+    if (!time_counts(p, kind))
+        return plan->codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM;
     if (class >= 0)
         sw_cost_class_rates(&p->costs[class], &question.rates);
     ask_placement(p->place, &question);
     sw_cost_choose(&question, &answer);
-    job->reason = answer.reason;
     if (answer.codec != SW_CODEC_RAW)
-        return;
-    if (answer.reason != SW_COST_NO_GAIN && sw_cost_retry(&p->costs[class], &question, &answer)) {
-        job->reason = SW_COST_RETRY;
-        job->is_retry = true;
-    } else {
-        sw_plan_init_raw(&job->plan);
-    }
+        return answer.reason;
+    if (answer.reason != SW_COST_NO_GAIN && sw_cost_retry(&p->costs[class], &question, &answer))
+        return SW_COST_RETRY;
+    sw_plan_init_raw(plan);
+    return answer.reason;
+}
+
+void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
+    const struct sw_frames *frames = job->frames;
+    const struct sw_weighed rest = {.raw_bytes = job->bytes - job->n_dealt * frames->chunk_bytes,
+                                    .chunk_bytes = frames->n_chunks > 1 ? frames->chunk_bytes : job->bytes,
+                                    .n_chunks = frames->n_chunks - job->n_dealt};
+    job->reason = sw_plan_weigh(p, job->kind, &rest, &job->plan);
+    job->is_retry = job->reason == SW_COST_RETRY;
 }

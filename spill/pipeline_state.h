@@ -22,9 +22,22 @@ enum sw_slot_state {
     SW_SLOT_TORN       /* holds a chunk's only good copy, its frame; nothing queued */
 };
 
+/* Short jobs whose steps a slot does in one go. */
+struct sw_group {
+    unsigned n;                  /* members; 0: the slot works for `job`, or is free */
+    struct sw_job **jobs;        /* [group_items]; NULL: has left since its frame was made */
+    struct sw_group_item *items; /* [group_items], in the same order */
+    enum sw_job_kind kind;       /* of all of them: SPILL or RESTORE */
+    bool is_ascending;           /* gathering: from one memory, each behind the one before */
+    uint64_t raw_bytes, item_bytes;
+    struct sw_plan plan; /* spill: by which all are encoded */
+    double data_ratio;   /* what it promised of data sections */
+};
+
 struct sw_slot {
     enum sw_slot_state state;
-    struct sw_job *job;
+    struct sw_job *job; /* NULL: free, or a group's */
+    struct sw_group group;
     size_t chunk;
     bool waits_for_client; /* its first step is a client's event: no telling when it ends */
     bool is_staged;        /* `stored` is host memory of a frame on its way: out while STORING, in while RESTORING */
@@ -60,8 +73,8 @@ static inline unsigned sw_slot_index(const struct sw_pipeline *p, const struct s
     return (unsigned)(slot - p->slots);
 }
 
-/* The first failure is the job's. */
-void sw_pipeline_fail(struct sw_pipeline *p, struct sw_job *job, const struct sw_err *cause);
+/* ---- pipeline.c ---- */
+
 void sw_slot_take(struct sw_pipeline *p, struct sw_slot *slot, enum sw_slot_state state, struct sw_job *job);
 void sw_slot_give(struct sw_pipeline *p, struct sw_slot *slot);
 
@@ -69,17 +82,56 @@ void sw_slot_give(struct sw_pipeline *p, struct sw_slot *slot);
 int sw_slot_store(struct sw_pipeline *p, struct sw_slot *slot, uint64_t bytes, struct sw_err *err);
 int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct sw_stored *stored, struct sw_err *err);
 
+/* ---- pipeline_job.c ---- */
+
+/* The first failure is the job's. A context that died takes every job of the device with it. */
+void sw_pipeline_fail(struct sw_pipeline *p, struct sw_job *job, const struct sw_err *cause);
+/* Fails it with -SW_ECANCELED if that was asked for. */
+void sw_job_check_canceled(struct sw_job *job);
+void sw_job_set_phase(struct sw_pipeline *p, struct sw_job *job, enum sw_job_phase phase);
+int sw_job_map(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err);
+void sw_job_unmap(struct sw_pipeline *p, struct sw_job *job);
+/* Maps the memory and lays out the chunks. */
+int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err);
+/* The frame of one of its chunks is complete on the device: keeps the books. */
+void sw_job_note_frame(struct sw_job *job, const struct sw_frame_layout *frame);
+/* True if a plan made for another region is not for the bytes of this frame. */
+bool sw_plan_is_stale(const struct sw_plan *plan, double data_ratio, const struct sw_frame_layout *frame);
+/* A cached plan does not suit a job of one chunk: has one made. */
+void sw_job_replan(struct sw_pipeline *p, struct sw_job *job);
+bool sw_job_complete(const struct sw_job *job);
+/* The worker's side of a job is over. */
+void sw_job_finish(struct sw_pipeline *p, struct sw_job *job);
+
+/* ---- group.c ---- */
+
+/* errors: -SW_ENOMEM. */
+int sw_group_init(struct sw_group *ret, unsigned max_items, struct sw_err *err);
+void sw_group_fini(struct sw_group *group);
+/* Has a free slot serve a waiting job together with others that are waiting. False: there are none, or the job is none
+ * to be served with others; nothing has changed. */
+bool sw_group_serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *first);
+/* The steps of a slot that works for a group have ended with rc. */
+void sw_group_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const struct sw_err *err);
+
 /* ---- pipeline_cost.c ---- */
 
 enum sw_stage_kind { SW_STAGE_ENCODE, SW_STAGE_LINK_OUT, SW_STAGE_RESTORE };
 
 /* Measures the steps that are about to be queued on a slot until it reports, as `bytes` of a stage. codec: of the plan,
- * or of the frame. */
+ * or of the frame. raw_bytes: length of the chunk, or of all of a group. */
 void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_stage_kind stage, enum sw_codec_id codec,
-                      uint64_t bytes);
+                      uint64_t raw_bytes, uint64_t bytes);
 /* The slot has reported. counts: that the steps have done what was measured. */
 void sw_measure_end(struct sw_pipeline *p, struct sw_slot *slot, bool counts);
-/* A job has got a plan: keeps it, or turns it into one that stores bytes as they are, and notes why. */
+/* What is to be encoded by a plan: the rest of a region, or a group, which counts as one chunk. */
+struct sw_weighed {
+    uint64_t raw_bytes, chunk_bytes, n_chunks;
+};
+/* Keeps a plan, or turns it into one that stores bytes as they are; returns why. */
+enum sw_cost_reason sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
+                                  struct sw_plan *plan);
+/* The same for a job that has got a plan. */
 void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job);
 
 /* ---- in_place.c ---- */

@@ -20,15 +20,20 @@ struct sw_plan_cache {
         unsigned n_uses;
         uint64_t age; /* when it was used last */
         struct sw_plan plan;
+        double data_ratio;
     } entries[SW_PLAN_CACHE_ENTRIES];
     uint64_t clock;
 };
 
-/* True with *ret filled if there is a plan worth trying. */
-bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t session, struct sw_plan *ret);
-/* Replaces the session's plan, or the one that has not been used for longest; forgets the session's if the new one is
- * not worth keeping. */
-void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t session, const struct sw_plan *plan);
+/* What a plan made for raw_bytes promises of the data sections alone: the table and the header, which are part of
+ * expected_ratio, weigh differently in regions of other lengths. */
+double sw_plan_data_ratio(const struct sw_plan *plan, uint64_t raw_bytes);
+
+/* True with *ret, and what it promises of data sections, filled if there is a plan worth trying. */
+bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t session, struct sw_plan *ret, double *ret_data_ratio);
+/* Takes a plan made for raw_bytes. Replaces the session's plan, or the one that has not been used for longest; forgets
+ * the session's if the new one is not worth keeping. */
+void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t session, const struct sw_plan *plan, uint64_t raw_bytes);
 void sw_plan_cache_forget(struct sw_plan_cache *cache, uint64_t session);
 
 #endif

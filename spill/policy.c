@@ -5,6 +5,7 @@
 #define CHUNKS_PER_SLOT 2          /* one is encoded while the other is copied */
 #define DRIFT 0.85                 /* of the expected ratio; sampling noise stays well above */
 #define MIN_SEGMENT_LOG2 8
+#define MIN_JUDGED_BYTES 4096 /* of less, padding and chance decide how far it shrinks */
 #define MIN_REST_CHUNKS 2
 #define MAX_RETRAINED 16 /* training takes milliseconds: data that defy sampling must not be sampled for ever */
 
@@ -25,6 +26,8 @@ unsigned sw_policy_segment_log2(uint64_t chunk_bytes, uint32_t full_segments, un
 
 bool sw_policy_plan_is_stale(double expected_ratio, uint64_t raw_bytes, uint64_t data_bytes) {
     const double ratio = (double)raw_bytes / (double)data_bytes;
+    if (raw_bytes < MIN_JUDGED_BYTES)
+        return false;
     return ratio < DRIFT * expected_ratio || ratio * DRIFT > expected_ratio;
 }
 

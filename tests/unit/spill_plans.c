@@ -1,4 +1,5 @@
 /* Plans that are used again: the cache, when a plan counts as stale, and what that does to small regions. */
+#include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "spill/plan_cache.h"
 #include "spill/policy.h"
@@ -8,6 +9,10 @@
 
 #include <check.h>
 #include <string.h>
+
+#define RAW_BYTES ((uint64_t)1 << 20)
+
+static double data_ratio;
 
 static struct sw_plan plan_of(enum sw_codec_id codec, double ratio) {
     struct sw_plan plan;
@@ -22,14 +27,14 @@ START_TEST(test_the_oldest_plan_makes_room) {
     struct sw_plan plan;
     for (int i = 0; i < SW_PLAN_CACHE_ENTRIES; i++) {
         plan = plan_of(SW_CODEC_V5T, 2 + i);
-        sw_plan_cache_put(&cache, (uint64_t)i + 1, &plan);
+        sw_plan_cache_put(&cache, (uint64_t)i + 1, &plan, RAW_BYTES);
     }
-    ck_assert(sw_plan_cache_use(&cache, 1, &plan)); /* now the second one is the oldest */
+    ck_assert(sw_plan_cache_use(&cache, 1, &plan, &data_ratio)); /* now the second one is the oldest */
     plan = plan_of(SW_CODEC_V5T, 99);
-    sw_plan_cache_put(&cache, SW_PLAN_CACHE_ENTRIES + 1, &plan);
-    ck_assert(!sw_plan_cache_use(&cache, 2, &plan));
+    sw_plan_cache_put(&cache, SW_PLAN_CACHE_ENTRIES + 1, &plan, RAW_BYTES);
+    ck_assert(!sw_plan_cache_use(&cache, 2, &plan, &data_ratio));
     for (int i = 0; i <= SW_PLAN_CACHE_ENTRIES; i++)
-        ck_assert(i == 1 || sw_plan_cache_use(&cache, (uint64_t)i + 1, &plan));
+        ck_assert(i == 1 || sw_plan_cache_use(&cache, (uint64_t)i + 1, &plan, &data_ratio));
     ck_assert_double_eq(plan.expected_ratio, 99);
 }
 END_TEST
@@ -37,36 +42,52 @@ END_TEST
 START_TEST(test_a_plan_is_replaced_and_forgotten) {
     struct sw_plan_cache cache = {0};
     struct sw_plan plan = plan_of(SW_CODEC_V5T, 3);
-    ck_assert(!sw_plan_cache_use(&cache, 7, &plan));
-    sw_plan_cache_put(&cache, 7, &plan);
+    ck_assert(!sw_plan_cache_use(&cache, 7, &plan, &data_ratio));
+    sw_plan_cache_put(&cache, 7, &plan, RAW_BYTES);
     plan = plan_of(SW_CODEC_V5T, 2);
-    sw_plan_cache_put(&cache, 7, &plan);
-    ck_assert(sw_plan_cache_use(&cache, 7, &plan));
+    sw_plan_cache_put(&cache, 7, &plan, RAW_BYTES);
+    ck_assert(sw_plan_cache_use(&cache, 7, &plan, &data_ratio));
     ck_assert_double_eq(plan.expected_ratio, 2);
     sw_plan_cache_forget(&cache, 7);
     sw_plan_cache_forget(&cache, 7);
-    ck_assert(!sw_plan_cache_use(&cache, 7, &plan));
+    ck_assert(!sw_plan_cache_use(&cache, 7, &plan, &data_ratio));
 }
 END_TEST
 
 START_TEST(test_every_plan_is_doubted_now_and_then) {
     struct sw_plan_cache cache = {0};
     struct sw_plan plan = plan_of(SW_CODEC_V5T, 3);
-    sw_plan_cache_put(&cache, 7, &plan);
+    sw_plan_cache_put(&cache, 7, &plan, RAW_BYTES);
     for (int i = 0; i < SW_PLAN_MAX_USES; i++)
-        ck_assert(sw_plan_cache_use(&cache, 7, &plan));
-    ck_assert(!sw_plan_cache_use(&cache, 7, &plan));
+        ck_assert(sw_plan_cache_use(&cache, 7, &plan, &data_ratio));
+    ck_assert(!sw_plan_cache_use(&cache, 7, &plan, &data_ratio));
 }
 END_TEST
 
 START_TEST(test_plans_that_promise_little_are_not_kept) {
     struct sw_plan_cache cache = {0};
     struct sw_plan good = plan_of(SW_CODEC_V5T, 3), poor = plan_of(SW_CODEC_V5T, 1.2), raw = plan_of(SW_CODEC_RAW, 1);
-    sw_plan_cache_put(&cache, 7, &poor);
-    ck_assert(!sw_plan_cache_use(&cache, 7, &poor));
-    sw_plan_cache_put(&cache, 7, &good);
-    sw_plan_cache_put(&cache, 7, &raw);
-    ck_assert(!sw_plan_cache_use(&cache, 7, &good));
+    sw_plan_cache_put(&cache, 7, &poor, RAW_BYTES);
+    ck_assert(!sw_plan_cache_use(&cache, 7, &poor, &data_ratio));
+    sw_plan_cache_put(&cache, 7, &good, RAW_BYTES);
+    sw_plan_cache_put(&cache, 7, &raw, RAW_BYTES);
+    ck_assert(!sw_plan_cache_use(&cache, 7, &good, &data_ratio));
+}
+END_TEST
+
+/* A header and a table are much of a short region, and little of a long one. */
+START_TEST(test_what_is_promised_of_data_is_the_same_for_all_lengths) {
+    enum { SHORT = 16 << 10, LONG = 1 << 20 };
+    uint8_t *bytes = sw_alloc(LONG);
+    struct sw_plan of_short, of_long, raw = plan_of(SW_CODEC_RAW, 1);
+    ck_assert_ptr_nonnull(bytes);
+    sw_content_fill(bytes, LONG, SW_CONTENT_TEXT, 1);
+    sw_plan_init(&of_short, bytes, SHORT, SHORT);
+    sw_plan_init(&of_long, bytes, SHORT, LONG);
+    ck_assert_double_gt(of_long.expected_ratio, 1.2 * of_short.expected_ratio);
+    ck_assert_double_eq_tol(sw_plan_data_ratio(&of_short, SHORT) / sw_plan_data_ratio(&of_long, LONG), 1, 0.01);
+    ck_assert_double_eq(sw_plan_data_ratio(&raw, SHORT), 1);
+    sw_free(bytes);
 }
 END_TEST
 
@@ -80,11 +101,12 @@ START_TEST(test_segments_are_short_where_they_are_few) {
 END_TEST
 
 START_TEST(test_stale_is_clearly_other_than_promised) {
-    ck_assert(!sw_policy_plan_is_stale(3.0, 3000, 1000));
-    ck_assert(!sw_policy_plan_is_stale(3.0, 3000, 1150));
-    ck_assert(sw_policy_plan_is_stale(3.0, 3000, 1200));
-    ck_assert(sw_policy_plan_is_stale(2.0, 3000, 1000));
-    ck_assert(!sw_policy_plan_is_stale(1.0, 3000, 3015));
+    ck_assert(!sw_policy_plan_is_stale(3.0, 30000, 10000));
+    ck_assert(!sw_policy_plan_is_stale(3.0, 30000, 11500));
+    ck_assert(sw_policy_plan_is_stale(3.0, 30000, 12000));
+    ck_assert(sw_policy_plan_is_stale(2.0, 30000, 10000));
+    ck_assert(!sw_policy_plan_is_stale(1.0, 30000, 30150));
+    ck_assert(!sw_policy_plan_is_stale(3.0, 16, 16));
 }
 END_TEST
 
@@ -154,6 +176,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_plan_is_replaced_and_forgotten);
     tcase_add_test(tcase, test_every_plan_is_doubted_now_and_then);
     tcase_add_test(tcase, test_plans_that_promise_little_are_not_kept);
+    tcase_add_test(tcase, test_what_is_promised_of_data_is_the_same_for_all_lengths);
     tcase_add_test(tcase, test_segments_are_short_where_they_are_few);
     tcase_add_test(tcase, test_stale_is_clearly_other_than_promised);
     tcase_add_test(tcase, test_victims_are_those_not_used_for_longest);

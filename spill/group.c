@@ -1,0 +1,427 @@
+/* group.c - short jobs that wait at the same time go through a slot together.
+ *
+ * A launch, a wait for its end and a round of bookkeeping take longer than the bytes of a short region. So whoever is
+ * served with a short job has all others like it that wait served with it, as far as a slot's buffers go: one step
+ * encodes them, one copies their frames to where each has its own room, one restores them. Only the steps are shared;
+ * each job keeps its own frame, its own outcome, and fails alone where the failure is its own. Nothing is released or
+ * unmapped before the slot has reported: until then each member counts the slot as one of its own.
+ *
+ *   spill    FREE -> (PREPARING: plan on the first one) -> ENCODING -> (reserve) -> STORING -> (commit) -> FREE
+ *   restore  FREE -> RESTORING -> FREE;    a step that could not be queued: -> DRAINING -> FREE
+ *
+ * A client can harm only itself: jobs of several sessions meet in a group only as restores that wait for no event, and
+ * where a step of such a group fails each is dealt again, alone. */
+#include "spill/pipeline_state.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "spill/policy.h"
+
+#include <string.h>
+
+/* Above, a region's own bytes take longer than its steps (20 us at 50 GB/s), and a slot is full after a few. */
+#define MAX_JOB_BYTES ((uint64_t)1 << 20)
+/* Where frames go that are not to be stored. */
+static const struct sw_stored nowhere;
+
+int sw_group_init(struct sw_group *ret, unsigned max_items, struct sw_err *err) {
+    if (max_items == 0)
+        return 0;
+    ret->jobs = sw_alloc_array(max_items, sizeof *ret->jobs);
+    ret->items = sw_alloc_array(max_items, sizeof *ret->items);
+    return ret->jobs && ret->items
+               ? 0
+               : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for groups of %u", max_items);
+}
+
+void sw_group_fini(struct sw_group *group) {
+    sw_free(group->jobs);
+    sw_free(group->items);
+}
+
+/* ---- gathering ---- */
+
+/* One chunk, all of whose steps are those of a group: from device to host memory or back. */
+static bool is_eligible(const struct sw_pipeline *p, const struct sw_job *job) {
+    const uint64_t device_chunk_bytes = p->device->ops->info(p->device)->chunk_bytes;
+    if (job->stage != SW_STAGE_WAITING || job->err.code || job->bytes == 0 || job->bytes > MAX_JOB_BYTES)
+        return false;
+    if (job->kind == SW_JOB_SPILL)
+        return job->bytes <= sw_policy_chunk_bytes(job->bytes, device_chunk_bytes, p->n_slots);
+    return job->kind == SW_JOB_RESTORE && job->frames->n_chunks == 1 && !job->frames->stored[0].tier->ops->submit;
+}
+
+static bool overlaps(const struct sw_job *a, const struct sw_job *b) {
+    return a->mem == b->mem && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+
+static bool follows(const struct sw_job *a, const struct sw_job *b) {
+    return a->mem == b->mem && a->offset + a->bytes <= b->offset;
+}
+
+/* Two restores to the same bytes are the client's mistake, but no reason to call what they restore damaged. */
+static bool overlaps_any(const struct sw_group *g, const struct sw_job *job) {
+    if (g->is_ascending && follows(g->jobs[g->n - 1], job)) /* as a batch mostly is */
+        return false;
+    for (unsigned i = 0; i < g->n; i++)
+        if (overlaps(g->jobs[i], job))
+            return true;
+    return false;
+}
+
+static bool may_join(const struct sw_group *g, const struct sw_job *job) {
+    const struct sw_job *first = g->jobs[0];
+    if (job->kind != g->kind || job->has_event != first->has_event)
+        return false;
+    if (job->session != first->session && (job->has_event || g->kind == SW_JOB_SPILL))
+        return false; /* nobody waits for another client's event; a plan is for one session's bytes */
+    return g->kind == SW_JOB_SPILL || !overlaps_any(g, job);
+}
+
+/* False: does not fit any more, into the slot or into the host tier. */
+static bool join(struct sw_pipeline *p, struct sw_group *g, struct sw_job *job) {
+    const struct sw_device_info *info = p->device->ops->info(p->device);
+    const uint64_t item_bytes = g->item_bytes + sw_group_item_bytes(job->bytes);
+    if (g->n == info->group_items || item_bytes > info->group_bytes)
+        return false;
+    if (g->kind == SW_JOB_SPILL && sw_placement_goes_out(p->place, g->raw_bytes + job->bytes))
+        return false;
+    g->is_ascending = g->n == 0 || (g->is_ascending && follows(g->jobs[g->n - 1], job));
+    g->jobs[g->n++] = job;
+    g->raw_bytes += job->bytes;
+    g->item_bytes = item_bytes;
+    return true;
+}
+
+/* Others that may be served with `first`, in their order; they go to the end of the line like it. False: there are
+ * none. */
+static bool gather(struct sw_pipeline *p, struct sw_group *g, struct sw_job *first) {
+    g->n = 0;
+    g->kind = first->kind;
+    g->raw_bytes = g->item_bytes = 0;
+    if (!is_eligible(p, first) || !join(p, g, first))
+        return false;
+    for (struct sw_list *node = p->jobs.next, *next; node != &first->node; node = next) {
+        struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
+        next = node->next;
+        sw_job_check_canceled(job);
+        if (!is_eligible(p, job) || !may_join(g, job))
+            continue;
+        if (!join(p, g, job))
+            break;
+        sw_list_remove(node);
+        sw_list_append(&p->jobs, node);
+    }
+    if (g->n == 1)
+        g->n = 0;
+    return g->n > 0;
+}
+
+/* ---- members ---- */
+
+static void take(struct sw_pipeline *p, struct sw_slot *slot) {
+    struct sw_group *g = &slot->group;
+    slot->age = p->next_age++;
+    for (unsigned i = 0; i < g->n; i++) {
+        g->jobs[i]->stage = SW_STAGE_RUNNING;
+        g->jobs[i]->n_dealt = 1;
+        g->jobs[i]->n_slots++;
+    }
+}
+
+static void leave(struct sw_group *g, unsigned i) {
+    g->raw_bytes -= g->jobs[i]->bytes;
+    g->jobs[i]->n_slots--;
+    g->jobs[i] = NULL;
+}
+
+static void give(struct sw_slot *slot) {
+    struct sw_group *g = &slot->group;
+    for (unsigned i = 0; i < g->n; i++)
+        if (g->jobs[i])
+            leave(g, i);
+    g->n = 0;
+    slot->waits_for_client = false;
+    slot->state = SW_SLOT_FREE;
+}
+
+/* Before a step is queued with them: those that have failed leave, the others close up. */
+static void drop_failed(struct sw_group *g) {
+    unsigned n = 0;
+    for (unsigned i = 0; i < g->n; i++) {
+        if (g->jobs[i]->err.code) {
+            leave(g, i);
+            continue;
+        }
+        g->jobs[n] = g->jobs[i];
+        g->items[n++] = g->items[i];
+    }
+    g->n = n;
+}
+
+static void fail_all(struct sw_pipeline *p, struct sw_group *g, const struct sw_err *err) {
+    for (unsigned i = 0; i < g->n; i++)
+        if (g->jobs[i])
+            sw_pipeline_fail(p, g->jobs[i], err);
+}
+
+/* A step could not be queued: what is already queued on the slot must end. */
+static void fail_slot(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_err *err) {
+    fail_all(p, &slot->group, err);
+    slot->state = SW_SLOT_DRAINING;
+}
+
+static void set_phases(struct sw_pipeline *p, const struct sw_group *g, enum sw_job_phase phase) {
+    for (unsigned i = 0; i < g->n; i++)
+        if (g->jobs[i])
+            atomic_store(&g->jobs[i]->phase, (int)phase);
+    p->sink.progress(p->sink.arg);
+}
+
+/* ---- steps ---- */
+
+static bool is_waited_for(const struct sw_group *g, unsigned i) {
+    for (unsigned k = 0; k < i; k++)
+        if (memcmp(g->jobs[k]->event, g->jobs[i]->event, sizeof g->jobs[i]->event) == 0)
+            return true;
+    return false;
+}
+
+/* Waits for each event once; all are of one session. */
+static int wait_for_events(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+    const struct sw_group *g = &slot->group;
+    slot->waits_for_client = g->jobs[0]->has_event;
+    int rc = 0;
+    for (unsigned i = 0; !rc && slot->waits_for_client && i < g->n; i++)
+        if (!is_waited_for(g, i))
+            rc = p->device->ops->wait_event(p->device, sw_slot_index(p, slot), g->jobs[i]->session, g->jobs[i]->event,
+                                            err);
+    return rc;
+}
+
+/* By the group's plan, which has just been made or found. */
+static int encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+    struct sw_group *g = &slot->group;
+    const struct sw_device_info *info = p->device->ops->info(p->device);
+    const struct sw_weighed all = {.raw_bytes = g->raw_bytes, .chunk_bytes = g->raw_bytes, .n_chunks = 1};
+    const enum sw_cost_reason reason = sw_plan_weigh(p, SW_JOB_SPILL, &all, &g->plan);
+    const uint64_t now_us = sw_clock_us();
+    for (unsigned i = 0; i < g->n; i++) {
+        g->jobs[i]->reason = reason;
+        g->jobs[i]->planned_us = now_us;
+    }
+    set_phases(p, g, SW_PHASE_ENCODING);
+    if (g->plan.codec == SW_CODEC_V5T)
+        g->plan.segment_log2 = sw_policy_segment_log2(g->raw_bytes, info->full_segments, g->plan.segment_log2);
+    slot->state = SW_SLOT_ENCODING;
+    if (!slot->waits_for_client)
+        sw_measure_begin(p, slot, SW_STAGE_ENCODE, g->plan.codec, g->raw_bytes, g->raw_bytes);
+    return p->device->ops->encode_group(p->device, sw_slot_index(p, slot), &g->plan, g->items, g->n, err);
+}
+
+/* Has a plan made on the first one, which is then the others', too. */
+static int make_plan(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+    const struct sw_job *first = slot->group.jobs[0];
+    slot->group.jobs[0]->plan_is_cached = false;
+    slot->state = SW_SLOT_PREPARING;
+    return p->device->ops->make_plan(p->device, sw_slot_index(p, slot), first->mem->mapping, first->offset,
+                                     first->bytes, err);
+}
+
+static int spill(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+    struct sw_group *g = &slot->group;
+    for (unsigned i = 0; i < g->n; i++)
+        g->jobs[i]->plan_is_cached = true;
+    return sw_plan_cache_use(&p->plans, g->jobs[0]->session, &g->plan, &g->data_ratio) ? encode(p, slot, err)
+                                                                                       : make_plan(p, slot, err);
+}
+
+/* A rate is known of one codec or the other. */
+static bool is_of_one_codec(const struct sw_group *g) {
+    for (unsigned i = 1; i < g->n; i++)
+        if (g->items[i].frame.codec != g->items[0].frame.codec)
+            return false;
+    return true;
+}
+
+static int restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+    struct sw_group *g = &slot->group;
+    slot->state = SW_SLOT_RESTORING;
+    if (!slot->waits_for_client && is_of_one_codec(g))
+        sw_measure_begin(p, slot, SW_STAGE_RESTORE, g->items[0].frame.codec, g->raw_bytes, g->raw_bytes);
+    return p->device->ops->restore_group(p->device, sw_slot_index(p, slot), g->items, g->n, err);
+}
+
+/* Maps the memory; of a restore, checks the frame's header. */
+static int begin(struct sw_pipeline *p, struct sw_job *job, struct sw_group_item *ret, struct sw_err *err) {
+    int rc = sw_job_start(p, job, err);
+    if (rc)
+        return rc;
+    *ret = (struct sw_group_item){.mapping = job->mem->mapping, .offset = job->offset, .bytes = job->bytes};
+    if (job->kind == SW_JOB_SPILL)
+        return 0;
+    ret->stored = &job->frames->stored[0];
+    return sw_frames_parse(job->frames, 0, ret->stored, &ret->frame, err);
+}
+
+bool sw_group_serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *first) {
+    struct sw_group *g = &slot->group;
+    if (!gather(p, g, first))
+        return false;
+    take(p, slot);
+    for (unsigned i = 0; i < g->n; i++) {
+        struct sw_err err = {0};
+        if (begin(p, g->jobs[i], &g->items[i], &err))
+            sw_pipeline_fail(p, g->jobs[i], &err);
+    }
+    drop_failed(g);
+    if (g->n == 0) {
+        give(slot);
+        return true;
+    }
+    struct sw_err err = {0};
+    int rc = wait_for_events(p, slot, &err);
+    if (!rc)
+        rc = g->kind == SW_JOB_SPILL ? spill(p, slot, &err) : restore(p, slot, &err);
+    if (rc)
+        fail_slot(p, slot, &err);
+    return true;
+}
+
+/* ---- reports ---- */
+
+static void planned(struct sw_pipeline *p, struct sw_slot *slot) {
+    struct sw_group *g = &slot->group;
+    struct sw_err err = {0};
+    g->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
+    g->data_ratio = sw_plan_data_ratio(&g->plan, g->jobs[0]->bytes);
+    sw_plan_cache_put(&p->plans, g->jobs[0]->session, &g->plan, g->jobs[0]->bytes);
+    for (unsigned i = 0; i < g->n; i++)
+        sw_job_check_canceled(g->jobs[i]);
+    drop_failed(g);
+    if (g->n == 0)
+        give(slot);
+    else if (encode(p, slot, &err))
+        fail_slot(p, slot, &err);
+}
+
+/* Room for a member's frame. False: it has to leave, to be served alone or because it has failed. */
+static bool accept_frame(struct sw_pipeline *p, struct sw_group *g, unsigned i) {
+    struct sw_tier *host = p->place->host;
+    struct sw_job *job = g->jobs[i];
+    const struct sw_frame_layout *frame = &g->items[i].frame;
+    struct sw_err err = {0};
+    if (job->plan_is_cached && sw_plan_is_stale(&g->plan, g->data_ratio, frame)) {
+        sw_job_replan(p, job);
+        return false;
+    }
+    if (sw_placement_goes_out(p->place, frame->frame_bytes)) { /* the tier has filled up since; by the same plan */
+        job->plan = g->plan;
+        job->data_ratio = g->data_ratio;
+        job->n_dealt = 0;
+        return false;
+    }
+    /* An uncommitted frame is released with the job's others, once no slot uses it. */
+    if (host->ops->reserve(host, frame->frame_bytes, &job->frames->stored[0], &err)) {
+        sw_pipeline_fail(p, job, &err);
+        return false;
+    }
+    sw_job_note_frame(job, frame);
+    return true;
+}
+
+static void encoded(struct sw_pipeline *p, struct sw_slot *slot) {
+    struct sw_group *g = &slot->group;
+    struct sw_err err = {0};
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < g->n; i++) {
+        struct sw_job *job = g->jobs[i];
+        sw_job_check_canceled(job);
+        if (!job->err.code && accept_frame(p, g, i)) {
+            g->items[i].stored = &job->frames->stored[0];
+            bytes += g->items[i].frame.frame_bytes;
+        } else {
+            g->items[i].stored = &nowhere;
+            leave(g, i);
+        }
+    }
+    if (bytes == 0) {
+        give(slot);
+        return;
+    }
+    set_phases(p, g, SW_PHASE_STORING);
+    slot->state = SW_SLOT_STORING;
+    sw_measure_begin(p, slot, SW_STAGE_LINK_OUT, g->plan.codec, g->raw_bytes, bytes);
+    if (p->device->ops->store_group(p->device, sw_slot_index(p, slot), g->items, g->n, &err))
+        fail_slot(p, slot, &err);
+}
+
+static void stored(struct sw_pipeline *p, struct sw_group *g) {
+    for (unsigned i = 0; i < g->n; i++) {
+        struct sw_job *job = g->jobs[i];
+        struct sw_err err = {0};
+        if (!job || job->err.code)
+            continue;
+        struct sw_stored *frame = &job->frames->stored[0];
+        if (frame->tier->ops->commit(frame->tier, frame, &err))
+            sw_pipeline_fail(p, job, &err);
+        else
+            job->n_done = 1;
+    }
+}
+
+static void restored(struct sw_pipeline *p, struct sw_group *g) {
+    for (unsigned i = 0; i < g->n; i++) {
+        struct sw_err err = {0};
+        if (!g->items[i].is_damaged) {
+            g->jobs[i]->n_done = 1;
+            continue;
+        }
+        (void)sw_err_set(&err, -SW_ECHECKSUM, SW_SCOPE_REGION, "tiles of a stored frame are damaged");
+        sw_pipeline_fail(p, g->jobs[i], &err);
+    }
+}
+
+static bool is_of_one_session(const struct sw_group *g) {
+    for (unsigned i = 1; i < g->n; i++)
+        if (g->jobs[i]->session != g->jobs[0]->session)
+            return false;
+    return true;
+}
+
+/* Whose fault it was cannot be told. */
+static void failed(struct sw_pipeline *p, struct sw_group *g, const struct sw_err *err) {
+    if (g->kind == SW_JOB_SPILL || err->code == -SW_EGPULOST || is_of_one_session(g)) {
+        fail_all(p, g, err);
+        return;
+    }
+    for (unsigned i = 0; i < g->n; i++)
+        g->jobs[i]->n_dealt = 0; /* again, and alone: nobody gathers a job that has begun */
+}
+
+void sw_group_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const struct sw_err *err) {
+    struct sw_group *g = &slot->group;
+    if (rc) {
+        failed(p, g, err);
+        give(slot);
+        return;
+    }
+    switch (slot->state) {
+    case SW_SLOT_PREPARING:
+        planned(p, slot);
+        return;
+    case SW_SLOT_ENCODING:
+        encoded(p, slot);
+        return;
+    case SW_SLOT_STORING:
+        stored(p, g);
+        break;
+    case SW_SLOT_RESTORING:
+        restored(p, g);
+        break;
+    default:
+        SW_ASSERT(slot->state == SW_SLOT_DRAINING);
+    }
+    give(slot);
+}

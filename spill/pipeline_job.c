@@ -1,0 +1,119 @@
+/* pipeline_job.c - a job's beginning and end in the pipeline, and what may come between. */
+#include "spill/pipeline_state.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "spill/policy.h"
+
+static void job_fail(struct sw_job *job, const struct sw_err *cause) {
+    if (!job->err.code)
+        job->err = *cause;
+}
+
+void sw_job_check_canceled(struct sw_job *job) {
+    if (!job->err.code && atomic_load_explicit(&job->cancel, memory_order_relaxed))
+        (void)sw_err_set(&job->err, -SW_ECANCELED, SW_SCOPE_REQUEST, "canceled");
+}
+
+void sw_job_set_phase(struct sw_pipeline *p, struct sw_job *job, enum sw_job_phase phase) {
+    atomic_store(&job->phase, (int)phase);
+    p->sink.progress(p->sink.arg);
+}
+
+void sw_job_unmap(struct sw_pipeline *p, struct sw_job *job) {
+    if (job->mem->mapping) {
+        p->device->ops->unmap(p->device, job->mem->mapping);
+        job->mem->mapping = NULL;
+        p->n_mapped--;
+    }
+}
+
+int sw_job_map(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) {
+    if (job->mem->mapping)
+        return 0;
+    int rc = p->device->ops->map(p->device, &job->mem->desc, &job->mem->mapping, err);
+    if (rc)
+        return rc;
+    p->n_mapped++;
+    sw_mem_desc_fini(&job->mem->desc); /* the mapping has what it needs; descriptors are scarce */
+    return 0;
+}
+
+/* Microseconds of each stage, for whoever looks for the slow one; a stage that was not reached counts 0. */
+static void job_log(const struct sw_job *job, uint64_t moved_us, uint64_t end_us) {
+    const uint64_t mapped = job->mapped_us ? job->mapped_us : moved_us;
+    const uint64_t planned = job->planned_us ? job->planned_us : mapped;
+    sw_log(SW_LOG_DEBUG, "job.stages", "kind=%s bytes=%llu map_us=%llu plan_us=%llu move_us=%llu unmap_us=%llu",
+           sw_job_kind_name(job->kind), (unsigned long long)job->bytes, (unsigned long long)(mapped - job->started_us),
+           (unsigned long long)(planned - mapped), (unsigned long long)(moved_us - planned),
+           (unsigned long long)(end_us - moved_us));
+}
+
+void sw_job_finish(struct sw_pipeline *p, struct sw_job *job) {
+    const uint64_t moved_us = sw_clock_us();
+    sw_list_remove(&job->node);
+    sw_in_place_finish(job);
+    if (job->err.code && sw_job_encodes(job->kind)) {
+        sw_frames_free(job->frames);
+        job->frames = NULL;
+    }
+    if (job->unmap_after) {
+        sw_job_unmap(p, job);
+        sw_mem_desc_fini(&job->mem->desc); /* still there if mapping failed */
+    }
+    if (job->started_us)
+        job_log(job, moved_us, sw_clock_us());
+    p->sink.finished(job, p->sink.arg);
+}
+
+bool sw_job_complete(const struct sw_job *job) {
+    return job->stage == SW_STAGE_RUNNING && job->n_done == job->frames->n_chunks;
+}
+
+void sw_pipeline_fail(struct sw_pipeline *p, struct sw_job *job, const struct sw_err *cause) {
+    job_fail(job, cause);
+    if (cause->code != -SW_EGPULOST || p->lost.code)
+        return;
+    p->lost = *cause;
+    for (struct sw_list *node = p->jobs.next; node != &p->jobs; node = node->next)
+        job_fail(SW_CONTAINER_OF(node, struct sw_job, node), cause);
+}
+
+int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) {
+    uint64_t device_chunk_bytes = p->device->ops->info(p->device)->chunk_bytes;
+    job->started_us = sw_clock_us();
+    int rc = sw_job_map(p, job, err);
+    if (rc)
+        return rc;
+    job->mapped_us = sw_clock_us();
+    if (sw_job_encodes(job->kind)) {
+        job->frames = sw_frames_new(job->bytes, sw_policy_chunk_bytes(job->bytes, device_chunk_bytes, p->n_slots),
+                                    job->kind == SW_JOB_PACK);
+        if (!job->frames)
+            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %llu bytes",
+                              (unsigned long long)job->bytes);
+    } else if (job->frames->chunk_bytes > device_chunk_bytes) {
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
+                          "region has chunks of up to %llu bytes, this device takes %llu",
+                          (unsigned long long)job->frames->chunk_bytes, (unsigned long long)device_chunk_bytes);
+    }
+    return 0;
+}
+
+void sw_job_note_frame(struct sw_job *job, const struct sw_frame_layout *frame) {
+    job->stored_bytes += frame->frame_bytes;
+    job->codec_raw_bytes[frame->codec] += frame->raw_bytes;
+    job->n_encoded++;
+}
+
+bool sw_plan_is_stale(const struct sw_plan *plan, double data_ratio, const struct sw_frame_layout *frame) {
+    return plan->codec != SW_CODEC_RAW &&
+           sw_policy_plan_is_stale(data_ratio, frame->raw_bytes, frame->frame_bytes - frame->data_offset);
+}
+
+void sw_job_replan(struct sw_pipeline *p, struct sw_job *job) {
+    sw_plan_cache_forget(&p->plans, job->session);
+    job->plan_is_cached = false;
+    job->resample = true;
+    job->n_dealt = 0;
+}

@@ -1,0 +1,565 @@
+/* Short operations that wait together: they share steps, and nothing else. */
+#include "base/alloc.h"
+#include "spill/engine_state.h"
+#include "spill/plan_cache.h"
+#include "tests/lib/content.h"
+#include "tests/lib/group_rig.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { N = 8, BYTES = 5000, STRIDE = 8192, MAX = 64 };
+
+/* Regions of one session, in one memory that stays mapped. */
+struct client {
+    struct sw_owner *owner;
+    struct sw_memory from, to;
+    struct sw_mem *source, *target;
+    unsigned n;
+    uint64_t bytes[MAX];
+    struct sw_test_op spills[MAX], restores[MAX];
+};
+
+static struct sw_rig rig;
+
+static void client_open(struct client *c, unsigned n, uint64_t bytes) {
+    memset(c, 0, sizeof *c);
+    ck_assert_int_eq(sw_owner_open(rig.f.engine, &c->owner, NULL), 0);
+    c->from = sw_memory_new((size_t)MAX * STRIDE);
+    c->to = sw_memory_new((size_t)MAX * STRIDE);
+    sw_content_fill(c->from.data, c->from.bytes, SW_CONTENT_TEXT, 7);
+    c->source = sw_fixture_mem(&rig.f, c->owner, &c->from, false);
+    c->target = sw_fixture_mem(&rig.f, c->owner, &c->to, false);
+    c->n = n;
+    for (unsigned i = 0; i < n; i++)
+        c->bytes[i] = bytes;
+}
+
+static void client_close(struct client *c) {
+    sw_fixture_close_owner(&rig.f, c->owner);
+    sw_memory_free(&c->from);
+    sw_memory_free(&c->to);
+}
+
+/* Hands all of them over, without waiting. events: a byte for each operation, by which they differ; NULL: none. */
+static void client_spill(struct client *c, const uint8_t *events) {
+    uint8_t event[SW_MEM_HANDLE_BYTES] = {0};
+    for (unsigned i = 0; i < c->n; i++) {
+        struct sw_range range = {.mem = c->source, .offset = (uint64_t)i * STRIDE, .bytes = c->bytes[i]};
+        event[0] = events ? events[i] : 0;
+        range.event = events ? event : NULL;
+        ck_assert_int_eq(sw_engine_spill(c->owner, &range, sw_test_op_done, &c->spills[i], &c->spills[i].id, NULL), 0);
+    }
+}
+
+static void client_restore(struct client *c, const uint8_t *events) {
+    uint8_t event[SW_MEM_HANDLE_BYTES] = {0};
+    memset(c->restores, 0, sizeof c->restores);
+    for (unsigned i = 0; i < c->n; i++) {
+        struct sw_range range = {.mem = c->target, .offset = (uint64_t)i * STRIDE, .bytes = c->bytes[i]};
+        event[0] = events ? events[i] : 0;
+        range.event = events ? event : NULL;
+        ck_assert_int_eq(
+            sw_engine_restore(c->owner, c->spills[i].id, &range, true, sw_test_op_done, &c->restores[i], NULL), 0);
+    }
+}
+
+static void await(const struct client *c, const struct sw_test_op *ops) {
+    for (unsigned i = 0; i < c->n; i++) {
+        sw_fixture_until(&rig.f, &ops[i].done);
+        ck_assert_uint_eq(ops[i].calls, 1);
+    }
+    sw_engine_check(rig.f.engine);
+}
+
+static void await_success(const struct client *c, const struct sw_test_op *ops) {
+    await(c, ops);
+    for (unsigned i = 0; i < c->n; i++)
+        ck_assert_msg(ops[i].outcome.err.code == 0, "%u: %s", i, ops[i].outcome.err.msg);
+}
+
+static bool came_back(const struct client *c, unsigned i) {
+    return memcmp(c->to.data + (size_t)i * STRIDE, c->from.data + (size_t)i * STRIDE, c->bytes[i]) == 0;
+}
+
+static void check_bytes(const struct client *c) {
+    for (unsigned i = 0; i < c->n; i++)
+        ck_assert_msg(came_back(c, i), "region %u", i);
+}
+
+static void spill_held(struct client *c) {
+    sw_rig_hold(&rig);
+    client_spill(c, NULL);
+    sw_rig_release(&rig);
+    await_success(c, c->spills);
+}
+
+static void restore_held(struct client *c) {
+    memset(c->to.data, 0xEE, c->to.bytes);
+    sw_rig_hold(&rig);
+    client_restore(c, NULL);
+    sw_rig_release(&rig);
+}
+
+static struct sw_stored *stored_frame(struct client *c, unsigned i) {
+    struct sw_region *region;
+    ck_assert_int_eq(sw_region_find(&rig.f.engine->regions, c->owner, c->spills[i].id, &region, NULL), 0);
+    return &region->frames->stored[0];
+}
+
+static void setup(void) {
+    sw_rig_open(&rig, NULL);
+}
+
+static void teardown(void) {
+    sw_rig_close(&rig);
+}
+
+START_TEST(test_what_waits_together_shares_its_steps) {
+    struct client c;
+    struct sw_rig_counts counts;
+    client_open(&c, 6, BYTES);
+    spill_held(&c);
+    counts = sw_rig_counts();
+    ck_assert_uint_eq(counts.encode_groups, 1);
+    ck_assert_uint_eq(counts.encoded_items, 6);
+    ck_assert_uint_eq(counts.store_groups, 1);
+    ck_assert_uint_eq(counts.make_plans, 1);
+    ck_assert_uint_eq(counts.encodes, 0);
+    for (unsigned i = 0; i < c.n; i++) {
+        ck_assert_int_eq(c.spills[i].outcome.codec, SW_CODEC_V5T);
+        ck_assert_str_eq(c.spills[i].outcome.reason, sw_cost_reason_text(SW_COST_ROOM));
+        ck_assert_uint_eq(c.spills[i].outcome.stored_bytes, stored_frame(&c, i)->bytes);
+    }
+    restore_held(&c);
+    await_success(&c, c.restores);
+    check_bytes(&c);
+    counts = sw_rig_counts();
+    ck_assert_uint_eq(counts.restore_groups, 1);
+    ck_assert_uint_eq(counts.restored_items, 6);
+    ck_assert_uint_eq(counts.decodes, 2); /* what held the slot, twice */
+    client_close(&c);
+}
+END_TEST
+
+/* Groups are as long as a slot's buffers allow; the last ones of a line need none. */
+START_TEST(test_a_long_line_makes_several_groups) {
+    struct client c;
+    const struct sw_device_info *info = rig.f.device->ops->info(rig.f.device);
+    const unsigned most = (unsigned)(info->group_bytes / sw_group_item_bytes(BYTES));
+    ck_assert_uint_le(2 * most + 1, MAX);
+    client_open(&c, 2 * most + 1, BYTES);
+    spill_held(&c);
+    ck_assert_uint_eq(sw_rig_counts().encode_groups, 2);
+    ck_assert_uint_eq(sw_rig_counts().encoded_items, 2 * most);
+    ck_assert_uint_eq(sw_rig_counts().encodes, 1);
+    restore_held(&c);
+    await_success(&c, c.restores);
+    ck_assert_uint_eq(sw_rig_counts().restore_groups, 2);
+    ck_assert_uint_eq(sw_rig_counts().restored_items, 2 * most);
+    check_bytes(&c);
+    client_close(&c);
+}
+END_TEST
+
+START_TEST(test_long_and_empty_regions_go_their_own_way) {
+    enum { LONG = 200000 };
+    struct client c;
+    struct sw_memory memory = sw_memory_new(LONG);
+    struct sw_test_op op = {0};
+    client_open(&c, 9, 0);
+    for (unsigned i = 1; i < c.n; i++)
+        c.bytes[i] = (uint64_t)1 << (i + 4);
+    sw_content_fill(memory.data, LONG, SW_CONTENT_TEXT, 3);
+    sw_rig_hold(&rig);
+    struct sw_range range = {.mem = sw_fixture_mem(&rig.f, c.owner, &memory, true), .bytes = LONG};
+    ck_assert_int_eq(sw_engine_spill(c.owner, &range, sw_test_op_done, &op, &op.id, NULL), 0);
+    client_spill(&c, NULL);
+    sw_rig_release(&rig);
+    await_success(&c, c.spills);
+    sw_fixture_until(&rig.f, &op.done);
+    ck_assert_int_eq(op.outcome.err.code, 0);
+    ck_assert_uint_eq(sw_rig_counts().encoded_items, 8);
+    ck_assert_uint_eq(sw_rig_counts().encodes, 4);
+    restore_held(&c);
+    await_success(&c, c.restores);
+    check_bytes(&c);
+    client_close(&c);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+START_TEST(test_sessions_share_restores_but_no_table) {
+    struct client a, b;
+    client_open(&a, 3, BYTES);
+    client_open(&b, 3, BYTES);
+    sw_rig_hold(&rig);
+    client_spill(&a, NULL);
+    client_spill(&b, NULL);
+    sw_rig_release(&rig);
+    await_success(&a, a.spills);
+    await_success(&b, b.spills);
+    ck_assert_uint_eq(sw_rig_counts().encode_groups, 2);
+    ck_assert_uint_eq(sw_rig_counts().make_plans, 2);
+    sw_rig_hold(&rig);
+    client_restore(&a, NULL);
+    client_restore(&b, NULL);
+    sw_rig_release(&rig);
+    await_success(&a, a.restores);
+    await_success(&b, b.restores);
+    check_bytes(&a);
+    check_bytes(&b);
+    ck_assert_uint_eq(sw_rig_counts().restore_groups, 1);
+    ck_assert_uint_eq(sw_rig_counts().restored_items, 6);
+    client_close(&a);
+    client_close(&b);
+}
+END_TEST
+
+/* A client whose memory must not be written fails alone. */
+START_TEST(test_a_client_harms_only_itself) {
+    struct client good, bad;
+    client_open(&good, 3, BYTES);
+    client_open(&bad, 3, BYTES);
+    spill_held(&good);
+    spill_held(&bad);
+    (void)munmap(bad.to.data, bad.to.bytes);
+    bad.to.data = NULL;
+    ck_assert_int_eq(fcntl(bad.to.fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
+    sw_rig_reset_counts();
+    sw_rig_hold(&rig);
+    client_restore(&bad, NULL);
+    client_restore(&good, NULL);
+    sw_rig_release(&rig);
+    await(&bad, bad.restores);
+    await_success(&good, good.restores);
+    check_bytes(&good);
+    ck_assert_uint_eq(sw_rig_counts().restore_groups, 1);
+    ck_assert_uint_eq(sw_rig_counts().decodes, 1 + 6);
+    for (unsigned i = 0; i < bad.n; i++)
+        ck_assert_int_eq(bad.restores[i].outcome.err.code, -SW_EACCES);
+    /* Among its own there is nobody to spare. */
+    sw_rig_reset_counts();
+    sw_rig_hold(&rig);
+    client_restore(&bad, NULL);
+    sw_rig_release(&rig);
+    await(&bad, bad.restores);
+    ck_assert_uint_eq(sw_rig_counts().decodes, 1);
+    for (unsigned i = 0; i < bad.n; i++)
+        ck_assert_int_eq(bad.restores[i].outcome.err.code, -SW_EACCES);
+    client_close(&good);
+    client_close(&bad);
+}
+END_TEST
+
+START_TEST(test_each_event_is_waited_for_once) {
+    static const uint8_t events[N] = {1, 2, 1, 1, 2, 2, 1, 1};
+    struct client a, b;
+    client_open(&a, N, BYTES);
+    client_open(&b, 2, BYTES);
+    sw_rig_hold(&rig);
+    client_spill(&a, events);
+    sw_rig_release(&rig);
+    await_success(&a, a.spills);
+    ck_assert_uint_eq(sw_rig_counts().events, 1 + 2);
+    ck_assert_uint_eq(sw_rig_counts().encode_groups, 1);
+    ck_assert_uint_eq(sw_rig_counts().encoded_items, N);
+    spill_held(&b);
+    /* Nobody waits for another client's event. */
+    sw_rig_reset_counts();
+    sw_rig_hold(&rig);
+    client_restore(&a, events);
+    client_restore(&b, NULL);
+    sw_rig_release(&rig);
+    await_success(&a, a.restores);
+    await_success(&b, b.restores);
+    check_bytes(&a);
+    check_bytes(&b);
+    ck_assert_uint_eq(sw_rig_counts().events, 1 + 2);
+    ck_assert_uint_eq(sw_rig_counts().restore_groups, 2);
+    ck_assert_uint_eq(sw_rig_counts().restored_items, N + 2);
+    client_close(&a);
+    client_close(&b);
+}
+END_TEST
+
+START_TEST(test_an_event_that_cannot_be_waited_for_fails_its_clients_group) {
+    static const uint8_t events[N] = {1, 2, 1, 1, 2, 2, 1, 1};
+    struct client c;
+    client_open(&c, N, BYTES);
+    sw_rig_hold(&rig);
+    client_spill(&c, events);
+    sw_device_faulty_release(rig.f.device);
+    sw_device_faulty_arm(rig.f.device, "wait_event", 2, -SW_EIMPORT, SW_FAULT_AT_ONCE);
+    sw_fixture_until(&rig.f, &rig.hold.done);
+    await(&c, c.spills);
+    for (unsigned i = 0; i < c.n; i++)
+        ck_assert_int_eq(c.spills[i].outcome.err.code, -SW_EIMPORT);
+    client_close(&c);
+}
+END_TEST
+
+START_TEST(test_a_plan_counts_one_use_for_a_group) {
+    struct client c;
+    client_open(&c, 4, BYTES);
+    for (int i = 0; i <= SW_PLAN_MAX_USES; i++) {
+        memset(c.spills, 0, sizeof c.spills);
+        spill_held(&c);
+        ck_assert_uint_eq(sw_rig_counts().make_plans, 1);
+    }
+    memset(c.spills, 0, sizeof c.spills);
+    spill_held(&c);
+    ck_assert_uint_eq(sw_rig_counts().make_plans, 2);
+    ck_assert_uint_eq(sw_rig_counts().encodes, 0);
+    client_close(&c);
+}
+END_TEST
+
+/* Shrinks well, by a table of its own. */
+static void fill_odd(struct client *c, unsigned i) {
+    static const uint8_t digits[] = "0123456789abcdef";
+    for (unsigned b = 0; b < STRIDE; b++)
+        c->from.data[(size_t)i * STRIDE + b] = digits[b / 3 % 16];
+}
+
+/* The table was trained on other bytes: that region gets one of its own, the others are not held up. */
+START_TEST(test_a_region_that_the_table_does_not_suit_leaves) {
+    enum { ODD = 3 };
+    static const unsigned left[] = {1, 4};
+    struct client other, c;
+    client_open(&other, 1, STRIDE);
+    fill_odd(&other, 0);
+    spill_held(&other);
+    client_open(&c, 5, STRIDE);
+    fill_odd(&c, ODD);
+    for (int round = 0; round < 2; round++) {
+        memset(c.spills, 0, sizeof c.spills);
+        sw_rig_reset_counts();
+        spill_held(&c);
+        ck_assert_uint_eq(sw_rig_counts().encode_groups, 1);
+        /* First the table is the text's; then the last one made is in the cache, which is the odd one's. */
+        ck_assert_uint_eq(sw_rig_counts().encodes, left[round]);
+        ck_assert_uint_eq(sw_rig_counts().make_plans, round == 0 ? 2 : 4);
+        ck_assert_uint_le(c.spills[ODD].outcome.stored_bytes * 100, other.spills[0].outcome.stored_bytes * 118);
+        for (unsigned i = 0; i < c.n; i++)
+            ck_assert_uint_lt(c.spills[i].outcome.stored_bytes * 2, STRIDE);
+        restore_held(&c);
+        await_success(&c, c.restores);
+        check_bytes(&c);
+    }
+    client_close(&other);
+    client_close(&c);
+}
+END_TEST
+
+START_TEST(test_a_damaged_frame_costs_its_region_alone) {
+    struct client c;
+    client_open(&c, N, BYTES);
+    spill_held(&c);
+    struct sw_stored *header = stored_frame(&c, 2), *data = stored_frame(&c, 5);
+    ((uint8_t *)header->extents[0].memory)[0] ^= 1;
+    ((uint8_t *)data->extents[0].memory)[data->bytes / 2] ^= 1;
+    restore_held(&c);
+    await(&c, c.restores);
+    ck_assert_uint_eq(sw_rig_counts().restored_items, N - 1);
+    for (unsigned i = 0; i < N; i++) {
+        const int rc = c.restores[i].outcome.err.code;
+        struct sw_region_info info;
+        ck_assert_int_eq(sw_engine_query(c.owner, c.spills[i].id, &info, NULL), 0);
+        ck_assert_int_eq(rc, i == 2 ? -SW_EFRAME : i == 5 ? -SW_ECHECKSUM : 0);
+        ck_assert_int_eq(info.state, rc ? SW_REGION_LOST : SW_REGION_OUT);
+        ck_assert(rc || came_back(&c, i));
+        ck_assert(!rc || c.to.data[(size_t)i * STRIDE] == 0xEE);
+    }
+    client_close(&c);
+}
+END_TEST
+
+START_TEST(test_two_restores_to_the_same_bytes_do_not_meet) {
+    struct client c;
+    client_open(&c, 4, BYTES);
+    spill_held(&c);
+    sw_rig_hold(&rig);
+    for (unsigned i = 0; i < c.n; i++) {
+        struct sw_range range = {.mem = c.target, .offset = i % 2 ? 100 : 0, .bytes = BYTES};
+        ck_assert_int_eq(
+            sw_engine_restore(c.owner, c.spills[i].id, &range, true, sw_test_op_done, &c.restores[i], NULL), 0);
+    }
+    sw_rig_release(&rig);
+    await_success(&c, c.restores);
+    ck_assert_uint_eq(sw_rig_counts().restore_groups, 0);
+    ck_assert_int_eq(memcmp(c.to.data + 100, c.from.data + 3 * STRIDE, BYTES), 0);
+    client_close(&c);
+}
+END_TEST
+
+START_TEST(test_a_full_tier_fails_those_that_do_not_fit) {
+    struct sw_fixture_config config = sw_fixture_defaults;
+    struct client c;
+    unsigned failed = 0;
+    sw_rig_close(&rig);
+    config.capacity_bytes = 40 << 10; /* ten blocks: that of the rig, and four frames of 8 KiB */
+    sw_rig_open(&rig, &config);
+    client_open(&c, 7, BYTES);
+    sw_content_fill(c.from.data, c.from.bytes, SW_CONTENT_RANDOM, 1);
+    sw_rig_hold(&rig);
+    client_spill(&c, NULL);
+    sw_rig_release(&rig);
+    await(&c, c.spills);
+    for (unsigned i = 0; i < c.n; i++) {
+        const int rc = c.spills[i].outcome.err.code;
+        ck_assert(rc == 0 || rc == -SW_ENOSPACE);
+        failed += rc != 0;
+    }
+    ck_assert_uint_eq(failed, 3);
+    ck_assert_uint_eq(sw_rig_counts().encode_groups, 1);
+    ck_assert_uint_eq(sw_rig_counts().encodes, 0);
+    c.n -= failed; /* they are the last ones */
+    restore_held(&c);
+    await_success(&c, c.restores);
+    check_bytes(&c);
+    client_close(&c);
+}
+END_TEST
+
+/* Frames take whole blocks, so that less fits than it seemed: what finds no place at rest goes on to the disk. */
+START_TEST(test_what_does_not_rest_in_host_memory_goes_to_the_disk_alone) {
+    struct sw_fixture_config config = sw_fixture_defaults;
+    struct client c;
+    struct sw_engine_stats stats;
+    sw_rig_close(&rig);
+    config.capacity_bytes = 64 << 10;
+    config.staging_bytes = 40 << 10;
+    config.nvme_bytes = 4 << 20;
+    config.high_pct = 100;
+    config.low_pct = 90;
+    sw_rig_open(&rig, &config);
+    client_open(&c, 10, 100);
+    spill_held(&c);
+    sw_engine_stats(rig.f.engine, &stats);
+    ck_assert_uint_eq(sw_rig_counts().encode_groups, 1);
+    ck_assert_uint_gt(sw_rig_counts().encodes, 0);
+    ck_assert_uint_lt(sw_rig_counts().encodes, 10);
+    ck_assert_uint_gt(stats.nvme.committed_frames, 0);
+    restore_held(&c);
+    await_success(&c, c.restores);
+    check_bytes(&c);
+    client_close(&c);
+}
+END_TEST
+
+static const char *const gates[] = {"encode_group", "store_group", "restore_group"};
+
+START_TEST(test_a_client_that_leaves_in_the_middle_of_a_step) {
+    struct client leaving, staying;
+    const bool restores = _i == 2;
+    client_open(&leaving, 4, BYTES);
+    client_open(&staying, 4, BYTES);
+    if (restores) {
+        spill_held(&leaving);
+        spill_held(&staying);
+    }
+    sw_rig_close_gate(gates[_i]);
+    sw_rig_hold(&rig);
+    if (restores)
+        client_restore(&leaving, NULL);
+    else
+        client_spill(&leaving, NULL);
+    if (restores)
+        client_restore(&staying, NULL);
+    else
+        client_spill(&staying, NULL);
+    sw_device_faulty_release(rig.f.device);
+    sw_rig_await_gate();
+    sw_owner_close(leaving.owner, NULL, NULL);
+    sw_rig_open_gate();
+    sw_fixture_until(&rig.f, &rig.hold.done);
+    await(&leaving, restores ? leaving.restores : leaving.spills);
+    await_success(&staying, restores ? staying.restores : staying.spills);
+    for (unsigned i = 0; i < leaving.n; i++) {
+        const int rc = restores ? leaving.restores[i].outcome.err.code : leaving.spills[i].outcome.err.code;
+        ck_assert(rc == -SW_ECANCELED || (rc == 0 && _i > 0));
+    }
+    restore_held(&staying);
+    await_success(&staying, staying.restores);
+    check_bytes(&staying);
+    client_close(&staying);
+    sw_memory_free(&leaving.from);
+    sw_memory_free(&leaving.to);
+}
+END_TEST
+
+struct flood {
+    struct client *client;
+    const bool *stop;
+    unsigned n_done, n_running;
+};
+
+static void on_flood(const struct sw_outcome *outcome, void *arg) {
+    struct flood *flood = arg;
+    struct sw_range range = {.mem = flood->client->source, .bytes = BYTES};
+    struct sw_region_id id;
+    ck_assert_int_eq(outcome->err.code, 0);
+    ck_assert_int_eq(sw_engine_drop(flood->client->owner, outcome->region, NULL), 0);
+    flood->n_running--;
+    ck_assert_uint_lt(++flood->n_done, 10000);
+    if (*flood->stop)
+        return;
+    flood->n_running++;
+    ck_assert_int_eq(sw_engine_spill(flood->client->owner, &range, on_flood, flood, &id, NULL), 0);
+}
+
+/* There are always more short regions waiting than a group takes; a long one still gets its turns. */
+START_TEST(test_a_flood_of_short_regions_starves_nobody) {
+    enum { LONG = 10 * 65536 };
+    struct client c;
+    struct sw_memory memory = sw_memory_new(LONG);
+    struct sw_test_op op = {0};
+    struct sw_region_id id;
+    client_open(&c, 1, BYTES);
+    struct flood flood = {.client = &c, .stop = &op.done};
+    sw_rig_hold(&rig);
+    for (; flood.n_running < 40; flood.n_running++) {
+        struct sw_range range = {.mem = c.source, .bytes = BYTES};
+        ck_assert_int_eq(sw_engine_spill(c.owner, &range, on_flood, &flood, &id, NULL), 0);
+    }
+    struct sw_range range = {.mem = sw_fixture_mem(&rig.f, rig.f.owner, &memory, true), .bytes = LONG};
+    ck_assert_int_eq(sw_engine_spill(rig.f.owner, &range, sw_test_op_done, &op, &op.id, NULL), 0);
+    sw_rig_release(&rig);
+    sw_fixture_until(&rig.f, &op.done);
+    ck_assert_int_eq(op.outcome.err.code, 0);
+    ck_assert_uint_gt(flood.n_done, 40);
+    while (flood.n_running > 0)
+        (void)uv_run(&rig.f.loop, UV_RUN_ONCE);
+    ck_assert_uint_gt(sw_rig_counts().encode_groups, 10);
+    client_close(&c);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("group");
+    TCase *tcase = tcase_create("group");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, test_what_waits_together_shares_its_steps);
+    tcase_add_test(tcase, test_a_long_line_makes_several_groups);
+    tcase_add_test(tcase, test_long_and_empty_regions_go_their_own_way);
+    tcase_add_test(tcase, test_sessions_share_restores_but_no_table);
+    tcase_add_test(tcase, test_a_client_harms_only_itself);
+    tcase_add_test(tcase, test_each_event_is_waited_for_once);
+    tcase_add_test(tcase, test_an_event_that_cannot_be_waited_for_fails_its_clients_group);
+    tcase_add_test(tcase, test_a_plan_counts_one_use_for_a_group);
+    tcase_add_test(tcase, test_a_region_that_the_table_does_not_suit_leaves);
+    tcase_add_test(tcase, test_a_damaged_frame_costs_its_region_alone);
+    tcase_add_test(tcase, test_two_restores_to_the_same_bytes_do_not_meet);
+    tcase_add_test(tcase, test_a_full_tier_fails_those_that_do_not_fit);
+    tcase_add_test(tcase, test_what_does_not_rest_in_host_memory_goes_to_the_disk_alone);
+    tcase_add_loop_test(tcase, test_a_client_that_leaves_in_the_middle_of_a_step, 0, sizeof gates / sizeof gates[0]);
+    tcase_add_test(tcase, test_a_flood_of_short_regions_starves_nobody);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
