@@ -40,6 +40,17 @@ static inline void sw_list_remove(struct sw_list *node) {
     sw_list_init(node);
 }
 
+/* Moves all nodes of `from` behind those of `to`. */
+static inline void sw_list_append_all(struct sw_list *to, struct sw_list *from) {
+    if (sw_list_empty(from))
+        return;
+    from->next->prev = to->prev;
+    to->prev->next = from->next;
+    from->prev->next = to;
+    to->prev = from->prev;
+    sw_list_init(from);
+}
+
 /* First node, unlinked; NULL if empty. */
 static inline struct sw_list *sw_list_take_first(struct sw_list *head) {
     if (sw_list_empty(head))

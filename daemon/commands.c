@@ -1,6 +1,8 @@
 #include "daemon/commands.h"
 
 #include "base/log.h"
+#include "daemon/batch.h"
+#include "daemon/operation.h"
 #include "daemon/session.h"
 #include "daemon/stats.h"
 #include <inttypes.h>
@@ -20,8 +22,9 @@ static void on_outcome(const struct sw_outcome *outcome, void *arg) {
     struct sw_promise *promise = arg;
     struct sw_session *session = promise->session;
     struct sw_service *service = session->service;
-    struct sw_msg msg = {.header = {.type = SW_MSG_RESULT}};
+    struct sw_msg msg;
     struct sw_msg_result *result = &msg.u.result;
+    sw_msg_init(&msg, SW_MSG_RESULT);
     if (outcome->err.code == 0) {
         log_outcome(session, promise->request == SW_MSG_SPILL ? "spill.done" : "restore.done", outcome);
         result->slot = outcome->region.slot;
@@ -39,13 +42,13 @@ static void on_outcome(const struct sw_outcome *outcome, void *arg) {
 }
 
 static void on_mem_mapped(const struct sw_err *err, void *arg) {
-    struct sw_msg msg = {.header = {.type = SW_MSG_OK}};
+    struct sw_msg msg;
+    sw_msg_init(&msg, SW_MSG_OK);
     sw_session_keep(arg, &msg, err);
 }
 
 static void on_mem_closed(void *arg) {
-    struct sw_msg msg = {.header = {.type = SW_MSG_OK}};
-    sw_session_keep(arg, &msg, NULL);
+    on_mem_mapped(NULL, arg);
 }
 
 /* ---- handlers ---------------------------------------------------------------------------------------------------- */
@@ -61,10 +64,11 @@ static int on_hello(void *arg, const struct sw_request *request, struct sw_msg *
     sw_msg_text(session->client, sizeof session->client, hello->client, sizeof hello->client);
     sw_log(SW_LOG_INFO, "session.open", "session=%" PRIu32 " pid=%d uid=%u client=%s", session->id,
            (int)session->peer.pid, (unsigned)session->peer.uid, sw_log_quote(client, sizeof client, session->client));
-    ret_reply->header.type = SW_MSG_HELLO_OK;
+    sw_msg_init(ret_reply, SW_MSG_HELLO_OK);
     ret_reply->u.hello_ok.version = SW_PROTO_VERSION;
     ret_reply->u.hello_ok.session = session->id;
     ret_reply->u.hello_ok.max_in_flight = (uint32_t)session->service->config->max_session_operations;
+    ret_reply->u.hello_ok.max_pieces = SW_SESSION_MAX_PIECES;
     sw_msg_set_text(ret_reply->u.hello_ok.server, sizeof ret_reply->u.hello_ok.server, "spillwayd " SW_VERSION);
     return SW_REPLY_NOW;
 }
@@ -74,7 +78,7 @@ static int on_hello(void *arg, const struct sw_request *request, struct sw_msg *
 static int memory_taken(struct sw_session *session, const struct sw_msg *msg, uint32_t mem, int rc,
                         struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_promise *promise = NULL;
-    ret_reply->header.type = SW_MSG_OK;
+    sw_msg_init(ret_reply, SW_MSG_OK);
     if (rc <= 0)
         return rc;
     rc = sw_session_promise(session, msg, &promise, err);
@@ -107,29 +111,7 @@ static int on_mem_close(void *arg, const struct sw_request *request, struct sw_m
     if (rc > 0)
         return SW_REPLY_LATER;
     sw_session_unpromise(promise);
-    ret_reply->header.type = SW_MSG_OK;
-    return rc;
-}
-
-/* What SPILL and RESTORE share: flags, memory and promise. */
-static int begin_operation(struct sw_session *session, const struct sw_msg *msg, uint32_t mem, uint32_t flags,
-                           uint32_t known_flags, struct sw_promise **ret, struct sw_range *range, struct sw_err *err) {
-    if (flags & ~known_flags) {
-        (void)sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "flags 0x%" PRIx32 " are unknown", flags & ~known_flags);
-        return -SW_EINVAL;
-    }
-    int rc = sw_session_promise(session, msg, ret, err);
-    if (rc < 0)
-        return rc;
-    rc = sw_memtable_begin(&session->mems, mem, &range->mem, &(*ret)->once, err);
-    if (rc < 0)
-        sw_session_unpromise(*ret);
-    return rc;
-}
-
-static int refused_operation(struct sw_promise *promise, int rc) {
-    sw_memtable_end(promise->once);
-    sw_session_unpromise(promise);
+    sw_msg_init(ret_reply, SW_MSG_OK);
     return rc;
 }
 
@@ -143,12 +125,13 @@ static int on_spill(void *arg, const struct sw_request *request, struct sw_msg *
                              .event = spill->flags & SW_REQ_EVENT ? spill->event : NULL,
                              .in_place = (spill->flags & SW_REQ_IN_PLACE) != 0};
     (void)ret_reply;
-    int rc = begin_operation(session, request->msg, spill->mem, spill->flags, SW_REQ_EVENT | SW_REQ_IN_PLACE, &promise,
-                             &range, err);
+    const struct sw_operation operation = {
+        .mem = spill->mem, .flags = spill->flags, .known_flags = SW_REQ_EVENT | SW_REQ_IN_PLACE};
+    int rc = sw_operation_begin(session, request->msg, &operation, &promise, &range.mem, err);
     if (rc < 0)
         return rc;
     rc = sw_engine_spill(session->owner, &range, on_outcome, promise, &id, err);
-    return rc < 0 ? refused_operation(promise, rc) : SW_REPLY_LATER;
+    return rc < 0 ? sw_operation_refused(promise, rc) : SW_REPLY_LATER;
 }
 
 static int on_restore(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
@@ -161,18 +144,19 @@ static int on_restore(void *arg, const struct sw_request *request, struct sw_msg
                              .event = restore->flags & SW_REQ_EVENT ? restore->event : NULL,
                              .in_place = (restore->flags & SW_REQ_IN_PLACE) != 0};
     (void)ret_reply;
-    int rc = begin_operation(session, request->msg, restore->mem, restore->flags,
-                             SW_REQ_EVENT | SW_REQ_KEEP | SW_REQ_IN_PLACE, &promise, &range, err);
+    const struct sw_operation operation = {
+        .mem = restore->mem, .flags = restore->flags, .known_flags = SW_REQ_EVENT | SW_REQ_KEEP | SW_REQ_IN_PLACE};
+    int rc = sw_operation_begin(session, request->msg, &operation, &promise, &range.mem, err);
     if (rc < 0)
         return rc;
     rc = sw_engine_restore(session->owner, id, &range, restore->flags & SW_REQ_KEEP, on_outcome, promise, err);
-    return rc < 0 ? refused_operation(promise, rc) : SW_REPLY_LATER;
+    return rc < 0 ? sw_operation_refused(promise, rc) : SW_REPLY_LATER;
 }
 
 static int on_drop(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_drop *drop = &request->msg->u.drop;
-    ret_reply->header.type = SW_MSG_OK;
+    sw_msg_init(ret_reply, SW_MSG_OK);
     return sw_engine_drop(session->owner, (struct sw_region_id){.slot = drop->slot, .gen = drop->gen}, err);
 }
 
@@ -185,7 +169,7 @@ static int on_query(void *arg, const struct sw_request *request, struct sw_msg *
     if (rc < 0)
         return rc;
     struct sw_msg_region *region = &ret_reply->u.region;
-    ret_reply->header.type = SW_MSG_REGION;
+    sw_msg_init(ret_reply, SW_MSG_REGION);
     region->raw_bytes = info.raw_bytes;
     region->stored_bytes = info.stored_bytes;
     sw_msg_set_text(region->state, sizeof region->state, sw_region_state_name(info.state));
@@ -200,7 +184,7 @@ static int on_advise(void *arg, const struct sw_request *request, struct sw_msg 
                                            [SW_ADVICE_PREFETCH] = SW_ADVISE_PREFETCH};
     struct sw_session *session = arg;
     const struct sw_msg_advise *advise = &request->msg->u.advise;
-    ret_reply->header.type = SW_MSG_OK;
+    sw_msg_init(ret_reply, SW_MSG_OK);
     if (advise->advice >= sizeof known / sizeof known[0])
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "advice %" PRIu32 " is unknown", advise->advice);
     return sw_engine_advise(session->owner, (struct sw_region_id){.slot = advise->slot, .gen = advise->gen},
@@ -211,16 +195,24 @@ static int on_status(void *arg, const struct sw_request *request, struct sw_msg 
     struct sw_session *session = arg;
     (void)request;
     (void)err;
-    ret_reply->header.type = SW_MSG_STATUS_OK;
+    sw_msg_init(ret_reply, SW_MSG_STATUS_OK);
     sw_stats_status(session->service, &ret_reply->u.status_ok);
     return SW_REPLY_NOW;
 }
 
 const struct sw_command sw_commands[] = {
-    {on_hello, SW_MSG_HELLO, false},        {on_mem_open, SW_MSG_MEM_OPEN, false},
-    {on_mem_parts, SW_MSG_MEM_PARTS, true}, {on_mem_close, SW_MSG_MEM_CLOSE, false},
-    {on_spill, SW_MSG_SPILL, false},        {on_restore, SW_MSG_RESTORE, false},
-    {on_drop, SW_MSG_DROP, false},          {on_query, SW_MSG_QUERY, false},
-    {on_status, SW_MSG_STATUS, false},      {on_advise, SW_MSG_ADVISE, false},
+    {on_hello, SW_MSG_HELLO, false},
+    {on_mem_open, SW_MSG_MEM_OPEN, false},
+    {on_mem_parts, SW_MSG_MEM_PARTS, true},
+    {on_mem_close, SW_MSG_MEM_CLOSE, false},
+    {on_spill, SW_MSG_SPILL, false},
+    {on_restore, SW_MSG_RESTORE, false},
+    {on_drop, SW_MSG_DROP, false},
+    {on_query, SW_MSG_QUERY, false},
+    {on_status, SW_MSG_STATUS, false},
+    {on_advise, SW_MSG_ADVISE, false},
+    {sw_on_spill_batch, SW_MSG_SPILL_BATCH, false},
+    {sw_on_restore_batch, SW_MSG_RESTORE_BATCH, false},
+    {sw_on_drop_batch, SW_MSG_DROP_BATCH, false},
 };
 const size_t sw_commands_count = sizeof sw_commands / sizeof sw_commands[0];

@@ -5,6 +5,7 @@
 #include "daemon/devices.h"
 #include "daemon/notify.h"
 #include "daemon/server.h"
+#include "daemon/session.h"
 #include "spill/tier/tier_nvme.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -173,7 +174,8 @@ static int open_engine(struct sw_service *service, struct sw_err *err) {
                                             .low_pct = (unsigned)config->host_tier_low_pct,
                                             .max_regions = (unsigned)config->max_regions,
                                             .max_owner_regions = (unsigned)config->max_session_regions,
-                                            .max_owner_ops = (unsigned)config->max_session_operations,
+                                            .max_owner_ops =
+                                                (unsigned)config->max_session_operations + SW_SESSION_MAX_PIECES,
                                             .max_owner_mems = (unsigned)config->max_session_memories};
     return sw_engine_open(&service->engine, service->loop, &engine, err);
 }

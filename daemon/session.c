@@ -193,7 +193,10 @@ int sw_session_promise(struct sw_session *session, const struct sw_msg *request,
 }
 
 void sw_session_unpromise(struct sw_promise *promise) {
-    sw_idmap_remove(&promise->session->promises, &promise->node);
+    struct sw_session *session = promise->session;
+    sw_idmap_remove(&session->promises, &promise->node);
+    session->n_operations -= promise->is_operation;
+    session->n_pieces -= promise->n_pieces;
     sw_free(promise);
 }
 

@@ -12,8 +12,16 @@
 #include "ipc/peer.h"
 #include "ipc/proto.h"
 
-/* Room for the replies to 256 operations and 1024 closed memories, four times over. */
-enum { SW_SESSION_MAX_QUEUED_BYTES = 512 * 1024 };
+enum {
+    /* Room for the replies to 256 operations, all of them batches, and 1024 closed memories, twice over. */
+    SW_SESSION_MAX_QUEUED_BYTES = 2 << 20,
+    /* Of batches in flight: each is an operation of the engine, 3 KiB; a batch by itself counts as one of the
+     * session's. Eight full batches keep a GPU busy while replies and requests are on their way. */
+    SW_SESSION_MAX_PIECES = 8 * SW_PROTO_MAX_BATCH,
+};
+_Static_assert(2 * (256 * (SW_PROTO_HEADER_BYTES + sizeof(struct sw_msg_result_batch) + 32) + 1024 * 64) <=
+                   SW_SESSION_MAX_QUEUED_BYTES,
+               "replies have room");
 
 struct sw_session {
     struct sw_list node; /* the server's list */
@@ -25,6 +33,8 @@ struct sw_session {
     struct sw_owner *owner;
     struct sw_memtable mems;
     struct sw_idmap promises; /* replies due, by seq */
+    unsigned n_operations;    /* spills, restores and batches among them */
+    unsigned n_pieces;        /* of these batches */
 
     /* Connection; session.c's own. */
     int socket;
@@ -42,6 +52,8 @@ struct sw_promise {
     struct sw_idnode node; /* by seq */
     struct sw_session *session;
     uint16_t request; /* message type */
+    bool is_operation;
+    unsigned n_pieces; /* of a batch, else 0 */
     struct sw_table_mem *once;
 };
 

@@ -1,4 +1,5 @@
 /* client.c - the calls of spillway.h. */
+#include "ipc/batch.h"
 #include "ipc/staging.h"
 
 #include "base/alloc.h"
@@ -39,6 +40,11 @@ int sw_client_copy_error(struct spillway_error *ret, const struct spillway_error
     if (ret)
         *ret = *from;
     return from->code;
+}
+
+void sw_client_combine(char *ret, size_t ret_bytes, const char *part) {
+    if (strcmp(ret, part) != 0)
+        (void)snprintf(ret, ret_bytes, "%s", *ret ? "mixed" : part);
 }
 
 static int connect_socket(const char *path, int *ret, struct sw_err *err) {
@@ -107,6 +113,7 @@ static int hello(struct spillway *c, struct spillway_error *error) {
         rc = sw_client_report(error, &err);
     }
     c->max_in_flight = t->u.hello.max_in_flight;
+    c->max_pieces = t->u.hello.max_pieces;
     sw_ticket_destroy(t);
     return rc;
 }
@@ -129,6 +136,7 @@ int spillway_open(struct spillway **ret, const char *socket_path, struct spillwa
     sw_list_init(&c->done);
     sw_list_init(&c->outbox);
     sw_list_init(&c->registered);
+    sw_list_init(&c->batches);
     int rc = connect_socket(socket_path, &c->socket, &err);
     if (!rc)
         rc = watch_socket(c, &err);
@@ -158,6 +166,7 @@ void spillway_close(struct spillway *connection) {
         (void)close(connection->wake);
     sw_packets_free(&connection->outbox);
     destroy_tickets(&connection->running);
+    destroy_tickets(&connection->batches);
     destroy_tickets(&connection->fresh);
     destroy_tickets(&connection->done);
     sw_staging_free(connection);
@@ -248,16 +257,24 @@ static int start(struct spillway *c, struct sw_msg *operation, uint32_t flags, c
     return sw_client_report(error, &err);
 }
 
+static void restore_msg(struct sw_msg *ret, struct spillway_region region) {
+    sw_msg_init(ret, SW_MSG_RESTORE);
+    ret->u.restore.slot = region.slot;
+    ret->u.restore.gen = region.generation;
+}
+
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error) {
-    struct sw_msg msg = {.header.type = SW_MSG_SPILL};
+    struct sw_msg msg;
+    sw_msg_init(&msg, SW_MSG_SPILL);
     return start(connection, &msg, 0, data, bytes, stream, ret_ticket, error);
 }
 
 int spillway_restore(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
                      struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
                      struct spillway_error *error) {
-    struct sw_msg msg = {.header.type = SW_MSG_RESTORE, .u.restore = {.slot = region.slot, .gen = region.generation}};
+    struct sw_msg msg;
+    restore_msg(&msg, region);
     if (flags & ~SPILLWAY_RESTORE_KEEP) {
         struct sw_err err = {0};
         (void)sw_err_set(&err, -SW_EINVAL, SW_SCOPE_REQUEST, "restore: unknown flags 0x%x", flags);
@@ -269,13 +286,15 @@ int spillway_restore(struct spillway *connection, struct spillway_region region,
 
 int spillway_pack(struct spillway *connection, void *data, uint64_t bytes, struct CUstream_st *stream,
                   struct spillway_ticket **ret_ticket, struct spillway_error *error) {
-    struct sw_msg msg = {.header.type = SW_MSG_SPILL};
+    struct sw_msg msg;
+    sw_msg_init(&msg, SW_MSG_SPILL);
     return start(connection, &msg, SW_REQ_IN_PLACE, data, bytes, stream, ret_ticket, error);
 }
 
 int spillway_unpack(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
                     struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error) {
-    struct sw_msg msg = {.header.type = SW_MSG_RESTORE, .u.restore = {.slot = region.slot, .gen = region.generation}};
+    struct sw_msg msg;
+    restore_msg(&msg, region);
     if (sw_region_is_composite(region)) {
         struct sw_err err = {0};
         (void)sw_err_set(&err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u is not packed: restore it", region.slot,
@@ -293,10 +312,10 @@ int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillwa
         return sw_client_report(error, &err);
     }
     sw_ticket_known(ticket);
-    if (!ticket->error.code && ret) {
+    if (!ticket->error.code && ret)
         *ret = ticket->u.transfer;
+    if (!ticket->error.code && (ret || ticket->batch)) /* a batch's ids are in its pieces */
         ticket->delivered = true;
-    }
     return sw_client_copy_error(error, &ticket->error);
 }
 

@@ -2,8 +2,9 @@
  *
  * A ticket stands for a group of packets with consecutive seqs, of which the last asks for the operation and those
  * before it hand over its memory. It is done when every packet of the group was answered, or the connection is lost. A
- * transfer in pieces (staging.h) is a ticket without packets; its pieces are tickets of the library's own. Every ticket
- * is on one of the connection's lists until it is freed. Nothing here waits but sw_client_wait*().
+ * transfer in pieces (staging.h) and a batch (batch.h) are tickets without packets; their parts are tickets of the
+ * library's own. Every ticket is on one of the connection's lists until it is freed. Nothing here waits but
+ * sw_client_wait*().
  * thread: any, one at a time per connection. */
 #ifndef SW_IPC_CLIENT_H
 #define SW_IPC_CLIENT_H
@@ -23,15 +24,16 @@ struct sw_packet {
     size_t bytes;
     unsigned n_fds;
     int fds[SW_PROTO_MAX_FDS];
-    uint8_t data[SW_PROTO_MAX_PACKET_BYTES];
+    uint8_t data[];
 };
 
+struct sw_batch;     /* a batch, to the end of its ticket */
 struct sw_staged;    /* a transfer in pieces that runs */
 struct sw_staging;   /* all of them, and the arenas */
 struct sw_composite; /* a region that the daemon has in pieces */
 
 struct spillway_ticket {
-    struct sw_list node; /* spillway.running, fresh or done; in pieces: sw_staging.running first */
+    struct sw_list node; /* spillway.running, fresh or done; in pieces: sw_staging.running first; batch: .batches */
     struct spillway *connection;
     unsigned operation; /* enum sw_msg_type of the last packet */
     bool done, abandoned;
@@ -46,6 +48,8 @@ struct spillway_ticket {
     uint64_t bytes; /* transfers: length of the caller's range */
     struct sw_cuda_event *event;
     struct sw_staged *staged; /* NULL: not in pieces, or no longer running */
+    struct sw_batch *batch;   /* owned; NULL: none */
+    uint32_t n_pieces;        /* of a batch's packet */
     /* Of the library's own: told when it is done, and destroyed then. Must not send anything. */
     void (*on_done)(struct spillway_ticket *t);
     void *owner; /* what on_done() is about */
@@ -67,11 +71,14 @@ struct spillway {
     bool polls_room;
     struct spillway_error lost; /* code 0: alive; else what ended the connection */
     uint32_t next_seq, next_mem;
-    uint32_t max_in_flight, n_in_flight; /* spills and restores */
+    uint32_t max_in_flight, n_in_flight; /* spills, restores and packets of batches */
+    uint32_t max_pieces, n_pieces;       /* of batches in flight */
     struct sw_list running, fresh, done; /* spillway_ticket.node; fresh: done, and the caller does not know yet */
     struct sw_list outbox;               /* sw_packet.node, in order */
     struct sw_list registered;           /* sw_registered.node */
     struct sw_cuda *cuda;
+    struct sw_list batches; /* running; spillway_ticket.node, oldest first */
+    uint32_t n_batches;
     struct sw_staging *staging; /* NULL: never needed */
     struct sw_composites {      /* ids of regions in pieces, by slot */
         struct sw_composite_slot {
@@ -98,6 +105,9 @@ int sw_client_report(struct spillway_error *ret, const struct sw_err *err);
 /* Hands on an error that is already the caller's kind; ret may be NULL. Returns its code. */
 int sw_client_copy_error(struct spillway_error *ret, const struct spillway_error *from);
 
+/* Adds a part's text to that of all: the same, or "mixed". */
+void sw_client_combine(char *ret, size_t ret_bytes, const char *part);
+
 /* Sends one message that hands over no memory and waits for its answer. Returns the ticket, done; the caller looks at
  * its error and destroys it. errors: -SW_ENOMEM, -SW_ECONN (no answer in time). */
 struct spillway_ticket *sw_client_call(struct spillway *c, struct sw_msg *msg, int timeout_ms, struct sw_err *err);
@@ -119,6 +129,8 @@ void sw_client_close_memory(struct spillway *c, uint32_t mem);
 /* Appends the packets that hand exported memory over under the name `mem`; its descriptors move into
  * them. errors: -SW_ENOMEM. */
 int sw_client_add_memory(struct sw_list *group, uint32_t mem, bool once, struct sw_export *e, struct sw_err *err);
+/* Whether r holds all of data[0..bytes). */
+bool sw_registered_holds(const struct sw_registered *r, const void *data, uint64_t bytes);
 /* The registered memory that holds all of data[0..bytes), with kind and offset of the range put into *ret; or NULL. */
 const struct sw_registered *sw_registered_find(const struct spillway *c, const void *data, uint64_t bytes,
                                                struct sw_export *ret);

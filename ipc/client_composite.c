@@ -126,19 +126,14 @@ int sw_composite_drop(struct spillway *c, struct spillway_region id, struct spil
     return rc;
 }
 
-static void combine_text(char *ret, size_t ret_bytes, const char *part, const char *mixed) {
-    if (strcmp(ret, part) != 0)
-        (void)snprintf(ret, ret_bytes, "%s", *ret ? mixed : part);
-}
-
 /* The state of all is that of the part that is worst off. */
 static void combine(struct spillway_region_info *ret, const struct spillway_region_info *part) {
     ret->raw_bytes += part->raw_bytes;
     ret->stored_bytes += part->stored_bytes;
     if (!ret->state[0] || strcmp(part->state, "lost") == 0 || strcmp(ret->state, "out") == 0)
         (void)snprintf(ret->state, sizeof ret->state, "%s", part->state);
-    combine_text(ret->codec, sizeof ret->codec, part->codec, "mixed");
-    combine_text(ret->tier, sizeof ret->tier, part->tier, "mixed");
+    sw_client_combine(ret->codec, sizeof ret->codec, part->codec);
+    sw_client_combine(ret->tier, sizeof ret->tier, part->tier);
 }
 
 int sw_composite_query(struct spillway *c, struct spillway_region id, struct spillway_region_info *ret,

@@ -1,6 +1,7 @@
 /* client_memory.c - hands memory over to the daemon: for one operation, or registered, for any number of them.
  *
  * Registered ranges do not overlap, so that an address belongs to one at most. */
+#include "ipc/batch.h"
 #include "ipc/staging.h"
 
 #include "base/alloc.h"
@@ -10,7 +11,10 @@
 /* Moves the export's descriptors into MEM_PARTS packets. */
 static int add_parts(struct sw_list *group, uint32_t mem, struct sw_export *e, struct sw_err *err) {
     for (uint32_t first = 0; first < e->n_parts;) {
-        struct sw_msg msg = {.header.type = SW_MSG_MEM_PARTS, .u.mem_parts = {.mem = mem, .first = first}};
+        struct sw_msg msg;
+        sw_msg_init(&msg, SW_MSG_MEM_PARTS);
+        msg.u.mem_parts.mem = mem;
+        msg.u.mem_parts.first = first;
         const uint32_t left = e->n_parts - first, count = left < SW_PROTO_MAX_FDS ? left : SW_PROTO_MAX_FDS;
         msg.u.mem_parts.count = count;
         memcpy(msg.u.mem_parts.part_bytes, e->part_bytes + first, count * sizeof *e->part_bytes);
@@ -26,8 +30,9 @@ static int add_parts(struct sw_list *group, uint32_t mem, struct sw_export *e, s
 }
 
 int sw_client_add_memory(struct sw_list *group, uint32_t mem, bool once, struct sw_export *e, struct sw_err *err) {
-    struct sw_msg msg = {.header.type = SW_MSG_MEM_OPEN};
+    struct sw_msg msg;
     struct sw_msg_mem_open *open = &msg.u.mem_open;
+    sw_msg_init(&msg, SW_MSG_MEM_OPEN);
     *open = (struct sw_msg_mem_open){
         .mem = mem, .kind = (uint32_t)e->kind, .n_parts = e->n_parts, .once = once, .bytes = e->bytes};
     memcpy(open->device_uuid, e->device_uuid, sizeof open->device_uuid);
@@ -55,11 +60,16 @@ static struct sw_registered *first_overlap(const struct spillway *c, uintptr_t a
     return NULL;
 }
 
+bool sw_registered_holds(const struct sw_registered *r, const void *data, uint64_t bytes) {
+    const uint64_t at = (uintptr_t)data - r->address; /* before it: far behind its end */
+    return at < r->bytes && bytes <= r->bytes - at;
+}
+
 const struct sw_registered *sw_registered_find(const struct spillway *c, const void *data, uint64_t bytes,
                                                struct sw_export *ret) {
     const uintptr_t address = (uintptr_t)data;
     const struct sw_registered *r = first_overlap(c, address, 1);
-    if (!r || bytes > r->bytes - (address - r->address))
+    if (!r || !sw_registered_holds(r, data, bytes))
         return NULL;
     ret->kind = r->kind;
     ret->offset = r->offset + (address - r->address);
@@ -159,7 +169,7 @@ struct use {
 
 static bool is_unused(const void *arg) {
     const struct use *use = arg;
-    return !sw_staging_uses(use->connection, use->mem);
+    return !sw_staging_uses(use->connection, use->mem) && !sw_batches_use(use->connection, use->mem);
 }
 
 int spillway_unregister(struct spillway *connection, void *data, struct spillway_error *error) {
@@ -174,7 +184,8 @@ int spillway_unregister(struct spillway *connection, void *data, struct spillway
         forget(r);
         return sw_client_copy_error(error, &connection->lost);
     }
-    /* The daemon waits for the operations that it has, not for the next piece of a transfer in pieces. */
+    /* The daemon waits for the operations that it has, not for those that a transfer in pieces or a batch still has to
+     * ask for. */
     const struct use use = {connection, r->mem};
     (void)sw_client_wait_until(connection, is_unused, &use, -1);
     struct spillway_ticket *t = sw_client_call(connection, &msg, -1, &err);

@@ -302,10 +302,7 @@ static void add_result(struct sw_staged *op, const struct spillway_result *part)
     sum->raw_bytes += part->raw_bytes;
     sum->stored_bytes += part->stored_bytes;
     sum->service_us += part->service_us;
-    if (!sum->codec[0])
-        memcpy(sum->codec, part->codec, sizeof sum->codec);
-    else if (strcmp(sum->codec, part->codec) != 0)
-        memcpy(sum->codec, "mixed", sizeof "mixed");
+    sw_client_combine(sum->codec, sizeof sum->codec, part->codec);
     memcpy(sum->tier, part->tier, sizeof sum->tier);
     memcpy(sum->reason, part->reason, sizeof sum->reason);
 }
@@ -354,10 +351,11 @@ static void part_done(struct spillway_ticket *t) {
 static int send_part(struct spillway *c, struct sw_staged *op, uint32_t mem, unsigned place, struct sw_export *e,
                      struct sw_err *err) {
     const struct spillway_region region = op->composite->parts[op->n_started];
-    struct sw_msg msg = {.header.type = (uint16_t)op->ticket->operation};
+    struct sw_msg msg;
     struct spillway_ticket *t = sw_ticket_new(c, op->ticket->operation, err);
     if (!t)
         return -SW_ENOMEM;
+    sw_msg_init(&msg, op->ticket->operation);
     t->mem = mem;
     t->bytes = part_bytes(op, op->n_started);
     t->on_done = part_done;

@@ -1,4 +1,5 @@
 /* client_wire.c - moves packets between the outbox, the socket and the tickets. */
+#include "ipc/batch.h"
 #include "ipc/staging.h"
 
 #include "base/alloc.h"
@@ -11,10 +12,11 @@
 #include <unistd.h>
 
 static bool is_transfer(const struct spillway_ticket *t) {
-    return t->operation == SW_MSG_SPILL || t->operation == SW_MSG_RESTORE;
+    return t->operation == SW_MSG_SPILL || t->operation == SW_MSG_RESTORE || t->operation == SW_MSG_SPILL_BATCH ||
+           t->operation == SW_MSG_RESTORE_BATCH;
 }
 
-/* One that the daemon counts: not a transfer in pieces, which itself sends nothing. */
+/* One that the daemon counts: not a transfer in pieces or a batch, which itself sends nothing. */
 static bool is_in_flight(const struct spillway_ticket *t) {
     return is_transfer(t) && t->n_packets;
 }
@@ -42,11 +44,12 @@ struct spillway_ticket *sw_ticket_new(struct spillway *c, unsigned operation, st
 void sw_ticket_destroy(struct spillway_ticket *t) {
     sw_list_remove(&t->node);
     sw_cuda_event_release(t->event);
+    sw_batch_free(t->batch);
     sw_free(t);
 }
 
 struct sw_packet *sw_packet_new(struct sw_list *group, const struct sw_msg *msg, struct sw_err *err) {
-    struct sw_packet *p = sw_alloc(sizeof *p);
+    struct sw_packet *p = sw_alloc(sizeof *p + sw_msg_packet_bytes(msg->header.type));
     if (!p) {
         (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a request");
         return NULL;
@@ -87,22 +90,27 @@ void sw_client_submit_unattended(struct spillway *c, const struct sw_msg *msg) {
 /* The daemon closes an operation's memory with it, whatever the outcome; only one that it had no memory to begin with
  * may have left its own open. */
 static void close_unused_memory(const struct spillway_ticket *t) {
-    struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = t->mem};
-    if (is_transfer(t) && t->error.code == -SW_ENOMEM && t->mem_open && !t->connection->lost.code)
-        sw_client_submit_unattended(t->connection, &msg);
+    if (is_transfer(t) && t->error.code == -SW_ENOMEM && t->mem_open)
+        sw_client_close_memory(t->connection, t->mem);
 }
 
-/* A region whose id nobody has seen. */
-static void drop_unseen_region(const struct spillway_ticket *t) {
-    const struct spillway_region region = t->u.transfer.region;
+static void drop_region(struct spillway *c, struct spillway_region region) {
     struct sw_msg msg = {.header.type = SW_MSG_DROP, .u.drop = {.slot = region.slot, .gen = region.generation}};
-    if (t->operation != SW_MSG_SPILL || t->error.code || t->delivered || t->connection->lost.code)
-        return;
     struct sw_composite *composite = NULL;
     if (!sw_region_is_composite(region))
-        sw_client_submit_unattended(t->connection, &msg);
-    else if ((composite = sw_composite_find(t->connection, region, NULL)))
-        sw_composite_discard(t->connection, composite);
+        sw_client_submit_unattended(c, &msg);
+    else if ((composite = sw_composite_find(c, region, NULL)))
+        sw_composite_discard(c, composite);
+}
+
+/* Regions whose ids nobody has seen. */
+static void drop_unseen_regions(const struct spillway_ticket *t) {
+    if (t->error.code || t->delivered || t->connection->lost.code)
+        return;
+    if (t->operation == SW_MSG_SPILL_BATCH)
+        sw_batch_drop(t->batch);
+    else if (t->operation == SW_MSG_SPILL)
+        drop_region(t->connection, t->u.transfer.region);
 }
 
 void sw_ticket_complete(struct spillway_ticket *t) {
@@ -111,6 +119,7 @@ void sw_ticket_complete(struct spillway_ticket *t) {
     sw_cuda_event_release(t->event);
     t->event = NULL;
     c->n_in_flight -= is_in_flight(t) ? 1u : 0u;
+    c->n_pieces -= t->n_pieces;
     close_unused_memory(t);
     if (t->on_done) {
         t->on_done(t);
@@ -118,7 +127,7 @@ void sw_ticket_complete(struct spillway_ticket *t) {
         return;
     }
     if (t->abandoned) {
-        drop_unseen_region(t);
+        drop_unseen_regions(t);
         sw_ticket_destroy(t);
         return;
     }
@@ -137,9 +146,11 @@ void sw_ticket_abandon(struct spillway_ticket *t) {
     t->abandoned = true;
     if (t->staged)
         sw_staging_abandon(t->staged);
+    if (t->batch && !t->done)
+        sw_batch_abandon(t->batch);
     if (!t->done)
         return;
-    drop_unseen_region(t);
+    drop_unseen_regions(t);
     sw_ticket_destroy(t);
 }
 
@@ -192,6 +203,7 @@ void sw_client_submit(struct spillway_ticket *t, struct sw_list *group) {
     }
     sw_list_append(&c->running, &t->node);
     c->n_in_flight += is_in_flight(t) ? 1u : 0u;
+    c->n_pieces += t->n_pieces;
     (void)flush(c); /* a peer that is gone is found by the next pump */
 }
 
@@ -261,6 +273,9 @@ static unsigned answer_type(const struct spillway_ticket *t, unsigned index) {
     case SW_MSG_SPILL:
     case SW_MSG_RESTORE:
         return SW_MSG_RESULT;
+    case SW_MSG_SPILL_BATCH:
+    case SW_MSG_RESTORE_BATCH:
+        return SW_MSG_RESULT_BATCH;
     case SW_MSG_QUERY:
         return SW_MSG_REGION;
     case SW_MSG_STATUS:
@@ -287,6 +302,8 @@ static bool take_answer(struct spillway_ticket *t, unsigned index, const struct 
         return true;
     case SW_MSG_RESULT:
         return take_result(t, &msg->u.result);
+    case SW_MSG_RESULT_BATCH:
+        return sw_batch_take(t, &msg->u.result_batch);
     case SW_MSG_REGION:
         take_region(&t->u.region, &msg->u.region);
         return true;
@@ -356,6 +373,7 @@ int sw_client_pump(struct spillway *c) {
     if (rc < 0 && !c->lost.code)
         fail_text(c, -SW_ECONN, "the daemon closed the connection");
     sw_staging_advance(c, 1);
+    sw_batches_advance(c);
     return c->lost.code;
 }
 

@@ -1,6 +1,5 @@
 #include "ipc/dispatch.h"
 
-#include <string.h>
 #include <unistd.h>
 
 static const struct sw_command *find(const struct sw_command *table, size_t n_commands, unsigned type) {
@@ -27,11 +26,10 @@ static int check(const struct sw_command *command, bool greeted, const struct sw
 int sw_dispatch(const struct sw_command *table, size_t n_commands, void *session, bool greeted,
                 const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
     const struct sw_command *command = find(table, n_commands, request->msg->header.type);
-    memset(ret_reply, 0, sizeof *ret_reply);
-    ret_reply->header.seq = request->msg->header.seq;
     int rc = check(command, greeted, request, err);
     if (rc == 0)
         rc = command->run(session, request, ret_reply, err);
+    ret_reply->header.seq = request->msg->header.seq;
     for (unsigned i = 0; i < request->n_fds; i++)
         if (request->fds[i] >= 0)
             (void)close(request->fds[i]);

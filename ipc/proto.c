@@ -16,23 +16,58 @@ static void get(const uint8_t **cursor, void *value, size_t bytes) {
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields are copied as they lie in memory");
 
-static size_t body_bytes(unsigned type) {
-    switch (type) {
+/* BODY_BYTES_hello and so on. */
+enum {
 #define U32(field) +4
 #define U64(field) +8
 #define BYTES(field, n) +(n)
+#define U32S(field, n) +4 * (n)
 #define U64S(field, n) +8 * (n)
-#define CASE(NAME, name, number)                                                                                       \
-    case number:                                                                                                       \
-        return (size_t)(0 SW_FIELDS_##NAME(U32, U64, BYTES, U64S));
-        SW_MESSAGES(CASE)
-#undef CASE
+#define BODY_BYTES(NAME, name, number) BODY_BYTES_##name = 0 SW_FIELDS_##NAME(U32, U64, BYTES, U32S, U64S),
+    SW_MESSAGES(BODY_BYTES)
+#undef BODY_BYTES
 #undef U32
 #undef U64
 #undef BYTES
+#undef U32S
 #undef U64S
+};
+
+#define FITS(NAME, name, number)                                                                                       \
+    _Static_assert(SW_PROTO_HEADER_BYTES + BODY_BYTES_##name <= SW_PROTO_MAX_PACKET_BYTES, #name " is too long");
+SW_MESSAGES(FITS)
+#undef FITS
+_Static_assert(SW_PROTO_HEADER_BYTES + BODY_BYTES_restore_batch == SW_PROTO_MAX_PACKET_BYTES, "that is the longest");
+
+static size_t body_bytes(unsigned type) {
+    switch (type) {
+#define CASE(NAME, name, number)                                                                                       \
+    case number:                                                                                                       \
+        return BODY_BYTES_##name;
+        SW_MESSAGES(CASE)
+#undef CASE
     default:
         return 0;
+    }
+}
+
+size_t sw_msg_packet_bytes(unsigned type) {
+    const size_t body = body_bytes(type);
+    return body ? SW_PROTO_HEADER_BYTES + body : 0;
+}
+
+void sw_msg_init(struct sw_msg *ret, unsigned type) {
+    memset(&ret->header, 0, sizeof ret->header);
+    ret->header.type = (uint16_t)type;
+    switch (type) {
+#define CASE(NAME, name, number)                                                                                       \
+    case number:                                                                                                       \
+        memset(&ret->u.name, 0, sizeof ret->u.name);                                                                   \
+        break;
+        SW_MESSAGES(CASE)
+#undef CASE
+    default:
+        break;
     }
 }
 
@@ -62,7 +97,7 @@ size_t sw_msg_encode(const struct sw_msg *msg, uint8_t *packet) {
 #define CASE(NAME, name, number)                                                                                       \
     case number: {                                                                                                     \
         const struct sw_msg_##name *m = &msg->u.name;                                                                  \
-        SW_FIELDS_##NAME(FIELD, FIELD, FIELD, FIELD) break;                                                            \
+        SW_FIELDS_##NAME(FIELD, FIELD, FIELD, FIELD, FIELD) break;                                                     \
     }
         SW_MESSAGES(CASE)
 #undef CASE
@@ -109,7 +144,7 @@ int sw_msg_decode(struct sw_msg *ret, const uint8_t *packet, size_t packet_bytes
 #define CASE(NAME, name, number)                                                                                       \
     case number: {                                                                                                     \
         struct sw_msg_##name *m = &ret->u.name;                                                                        \
-        SW_FIELDS_##NAME(FIELD, FIELD, FIELD, FIELD) break;                                                            \
+        SW_FIELDS_##NAME(FIELD, FIELD, FIELD, FIELD, FIELD) break;                                                     \
     }
         SW_MESSAGES(CASE)
 #undef CASE
@@ -137,8 +172,7 @@ void sw_msg_set_text(uint8_t *field, size_t field_bytes, const char *text) {
 
 void sw_msg_from_err(struct sw_msg *ret, uint32_t seq, const struct sw_err *err) {
     char text[260]; /* msg and detail with their punctuation */
-    memset(ret, 0, sizeof *ret);
-    ret->header.type = SW_MSG_ERROR;
+    sw_msg_init(ret, SW_MSG_ERROR);
     ret->header.seq = seq;
     ret->u.error.scope = (uint32_t)err->scope;
     ret->u.error.cuda = (uint32_t)err->cuda;

@@ -14,6 +14,12 @@
  * before its last packet is answered, serves any number of operations, and is closed by MEM_CLOSE, which is answered
  * when those have ended and it is unmapped.
  *
+ * A batch is up to SW_PROTO_MAX_BATCH spills or restores in one memory that stays open, asked for and answered at once;
+ * the fields of the pieces from `count` on mean nothing. Each piece makes, or is, a region of its own. All or nothing:
+ * after an ERROR no region of a SPILL_BATCH is stored, and each of a RESTORE_BATCH still is (but for one that was found
+ * damaged), while its destinations are undefined. Destinations must not overlap. DROP_BATCH drops what it can; its
+ * ERROR is that of the first region that it could not.
+ *
  * sw_msg_decode() trusts nothing: a packet of the wrong length, magic or type is refused. Adding a field or a message
  * raises SW_PROTO_VERSION. */
 #ifndef SW_IPC_PROTO_H
@@ -24,10 +30,12 @@
 #include <stdint.h>
 
 #define SW_PROTO_MAGIC 0x4C495053u /* "SPIL" */
-#define SW_PROTO_VERSION 2
+#define SW_PROTO_VERSION 3
 #define SW_PROTO_HEADER_BYTES 16
-#define SW_PROTO_MAX_PACKET_BYTES 1024 /* header and body; a longer packet is refused, and not read whole */
-#define SW_PROTO_MAX_FDS 64            /* per packet, below the kernel's 253 */
+#define SW_PROTO_MAX_BATCH 256 /* pieces of a batch */
+/* Header and body of the longest message, RESTORE_BATCH; a longer packet is refused, and not read whole. */
+#define SW_PROTO_MAX_PACKET_BYTES (SW_PROTO_HEADER_BYTES + 12 + 64 + SW_PROTO_MAX_BATCH * (4 + 4 + 8 + 8))
+#define SW_PROTO_MAX_FDS 64 /* per packet, below the kernel's 253 */
 
 /* struct sw_msg_header on the wire: u32 magic, u16 version, u16 type, u32 seq, u32 body_bytes. */
 struct sw_msg_header {
@@ -36,13 +44,13 @@ struct sw_msg_header {
     uint32_t seq, body_bytes;
 };
 
-/* Flags of SPILL and RESTORE. */
+/* Flags of SPILL and RESTORE, and of their batches, which cannot be IN_PLACE. */
 /* `event` holds a cudaIpcEventHandle_t to wait for. What is waited for is the record that is the event's latest when
  * the daemon queues the wait, so the client records it before the request and not again until that is answered. An
  * event whose handle was sent stays alive until the connection ends, and no other of the connection has its handle: the
  * daemon may keep it open. */
 #define SW_REQ_EVENT 1u
-#define SW_REQ_KEEP 2u /* RESTORE: keep the stored copy */
+#define SW_REQ_KEEP 2u /* RESTORE, RESTORE_BATCH: keep the stored copy */
 #define SW_REQ_IN_PLACE                                                                                                \
     4u /* pack, unpack: the frames lie at the front of the range itself, RESULT's stored_bytes long */
 
@@ -50,39 +58,53 @@ struct sw_msg_header {
 enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
 
 /* clang-format off */
-/* Field kinds: U32(name) U64(name) BYTES(name, n) U64S(name, n) */
-#define SW_FIELDS_HELLO(U32, U64, BYTES, U64S)      U32(version) BYTES(client, 64)
-#define SW_FIELDS_HELLO_OK(U32, U64, BYTES, U64S)   U32(version) U32(session) U32(max_in_flight) BYTES(server, 32)
-#define SW_FIELDS_MEM_OPEN(U32, U64, BYTES, U64S)   U32(mem) U32(kind) U32(n_parts) U32(once) U64(bytes) \
+/* Field kinds: U32(name) U64(name) BYTES(name, n) U32S(name, n) U64S(name, n) */
+#define SW_FIELDS_HELLO(U32, U64, BYTES, U32S, U64S)      U32(version) BYTES(client, 64)
+#define SW_FIELDS_HELLO_OK(U32, U64, BYTES, U32S, U64S)   U32(version) U32(session) U32(max_in_flight) U32(max_pieces) \
+                                                    BYTES(server, 32)
+#define SW_FIELDS_MEM_OPEN(U32, U64, BYTES, U32S, U64S)   U32(mem) U32(kind) U32(n_parts) U32(once) U64(bytes) \
                                                     BYTES(device_uuid, 16) BYTES(handle, 64)
-#define SW_FIELDS_MEM_PARTS(U32, U64, BYTES, U64S)  U32(mem) U32(first) U32(count) U64S(part_bytes, SW_PROTO_MAX_FDS)
-#define SW_FIELDS_MEM_CLOSE(U32, U64, BYTES, U64S)  U32(mem)
-#define SW_FIELDS_SPILL(U32, U64, BYTES, U64S)      U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, 64)
-#define SW_FIELDS_RESTORE(U32, U64, BYTES, U64S)    U32(slot) U32(gen) U32(mem) U32(flags) U64(offset) U64(bytes) \
+#define SW_FIELDS_MEM_PARTS(U32, U64, BYTES, U32S, U64S)  U32(mem) U32(first) U32(count) U64S(part_bytes, SW_PROTO_MAX_FDS)
+#define SW_FIELDS_MEM_CLOSE(U32, U64, BYTES, U32S, U64S)  U32(mem)
+#define SW_FIELDS_SPILL(U32, U64, BYTES, U32S, U64S)      U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, 64)
+#define SW_FIELDS_RESTORE(U32, U64, BYTES, U32S, U64S)    U32(slot) U32(gen) U32(mem) U32(flags) U64(offset) U64(bytes) \
                                                     BYTES(event, 64)
-#define SW_FIELDS_DROP(U32, U64, BYTES, U64S)       U32(slot) U32(gen)
-#define SW_FIELDS_QUERY(U32, U64, BYTES, U64S)      U32(slot) U32(gen)
-#define SW_FIELDS_ADVISE(U32, U64, BYTES, U64S)     U32(slot) U32(gen) U32(advice) U32(value)
-#define SW_FIELDS_STATUS(U32, U64, BYTES, U64S)     U32(reserved)
-#define SW_FIELDS_OK(U32, U64, BYTES, U64S)         U32(reserved)
-#define SW_FIELDS_RESULT(U32, U64, BYTES, U64S)     U32(slot) U32(gen) U64(raw_bytes) U64(stored_bytes) U64(service_us) \
+#define SW_FIELDS_DROP(U32, U64, BYTES, U32S, U64S)       U32(slot) U32(gen)
+#define SW_FIELDS_QUERY(U32, U64, BYTES, U32S, U64S)      U32(slot) U32(gen)
+#define SW_FIELDS_ADVISE(U32, U64, BYTES, U32S, U64S)     U32(slot) U32(gen) U32(advice) U32(value)
+#define SW_FIELDS_STATUS(U32, U64, BYTES, U32S, U64S)     U32(reserved)
+#define SW_FIELDS_OK(U32, U64, BYTES, U32S, U64S)         U32(reserved)
+#define SW_FIELDS_RESULT(U32, U64, BYTES, U32S, U64S)     U32(slot) U32(gen) U64(raw_bytes) U64(stored_bytes) U64(service_us) \
                                                     BYTES(codec, 16) BYTES(tier, 16) BYTES(reason, 32)
-#define SW_FIELDS_REGION(U32, U64, BYTES, U64S)     U64(raw_bytes) U64(stored_bytes) BYTES(state, 16) BYTES(codec, 16) \
+#define SW_FIELDS_REGION(U32, U64, BYTES, U32S, U64S)     U64(raw_bytes) U64(stored_bytes) BYTES(state, 16) BYTES(codec, 16) \
                                                     BYTES(tier, 16)
-#define SW_FIELDS_STATUS_OK(U32, U64, BYTES, U64S)  BYTES(version, 32) BYTES(device, 64) U32(n_gpus) U32(sessions) \
+#define SW_FIELDS_STATUS_OK(U32, U64, BYTES, U32S, U64S)  BYTES(version, 32) BYTES(device, 64) U32(n_gpus) U32(sessions) \
                                                     U32(regions) U64(scratch_bytes) U64(scratch_limit_bytes) \
                                                     U64(tier_capacity_bytes) U64(tier_backed_bytes) \
                                                     U64(tier_used_bytes) U64(nvme_capacity_bytes) \
                                                     U64(nvme_used_bytes) U64(mapped_memories)
-#define SW_FIELDS_ERROR(U32, U64, BYTES, U64S)      U32(scope) U32(cuda) BYTES(name, 16) BYTES(text, 256)
+#define SW_FIELDS_ERROR(U32, U64, BYTES, U32S, U64S)      U32(scope) U32(cuda) BYTES(name, 16) BYTES(text, 256)
+
+#define SW_FIELDS_SPILL_BATCH(U32, U64, BYTES, U32S, U64S) \
+    U32(mem) U32(flags) U32(count) BYTES(event, 64) U64S(offset, SW_PROTO_MAX_BATCH) U64S(bytes, SW_PROTO_MAX_BATCH)
+#define SW_FIELDS_RESTORE_BATCH(U32, U64, BYTES, U32S, U64S) \
+    U32(mem) U32(flags) U32(count) BYTES(event, 64) U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH) \
+    U64S(offset, SW_PROTO_MAX_BATCH) U64S(bytes, SW_PROTO_MAX_BATCH)
+#define SW_FIELDS_DROP_BATCH(U32, U64, BYTES, U32S, U64S) \
+    U32(count) U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH)
+/* Bytes are sums over the pieces; a text is "mixed" where it is not that of all. */
+#define SW_FIELDS_RESULT_BATCH(U32, U64, BYTES, U32S, U64S) \
+    U32(count) U64(raw_bytes) U64(stored_bytes) U64(service_us) BYTES(codec, 16) BYTES(tier, 16) BYTES(reason, 32) \
+    U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH)
 
 /* X(NAME, name, type number): requests below 100, replies from 100. Numbers are never reused. */
 #define SW_MESSAGES(X) \
     X(HELLO, hello, 1) X(MEM_OPEN, mem_open, 2) X(MEM_PARTS, mem_parts, 3) X(MEM_CLOSE, mem_close, 4) \
     X(SPILL, spill, 5) X(RESTORE, restore, 6) X(DROP, drop, 7) X(QUERY, query, 8) X(STATUS, status, 9) \
-    X(ADVISE, advise, 10) \
+    X(ADVISE, advise, 10) X(SPILL_BATCH, spill_batch, 11) X(RESTORE_BATCH, restore_batch, 12) \
+    X(DROP_BATCH, drop_batch, 13) \
     X(HELLO_OK, hello_ok, 100) X(OK, ok, 101) X(RESULT, result, 102) X(REGION, region, 103) \
-    X(STATUS_OK, status_ok, 104) X(ERROR, error, 105)
+    X(STATUS_OK, status_ok, 104) X(ERROR, error, 105) X(RESULT_BATCH, result_batch, 106)
 /* clang-format on */
 
 enum sw_msg_type {
@@ -96,19 +118,21 @@ enum sw_msg_type {
 #define SW_FIELD_U32(field) uint32_t field;
 #define SW_FIELD_U64(field) uint64_t field;
 #define SW_FIELD_BYTES(field, n) uint8_t field[n];
+#define SW_FIELD_U32S(field, n) uint32_t field[n];
 #define SW_FIELD_U64S(field, n) uint64_t field[n];
 #define SW_MSG_STRUCT(NAME, name, number)                                                                              \
     struct sw_msg_##name {                                                                                             \
-        SW_FIELDS_##NAME(SW_FIELD_U32, SW_FIELD_U64, SW_FIELD_BYTES, SW_FIELD_U64S)                                    \
+        SW_FIELDS_##NAME(SW_FIELD_U32, SW_FIELD_U64, SW_FIELD_BYTES, SW_FIELD_U32S, SW_FIELD_U64S)                     \
     };
 SW_MESSAGES(SW_MSG_STRUCT)
 #undef SW_MSG_STRUCT
 #undef SW_FIELD_U32
 #undef SW_FIELD_U64
 #undef SW_FIELD_BYTES
+#undef SW_FIELD_U32S
 #undef SW_FIELD_U64S
 
-/* Any message, by header.type. */
+/* Any message, by header.type. Batches make it long: sw_msg_init() clears only what a message needs. */
 struct sw_msg {
     struct sw_msg_header header;
     union {
@@ -121,8 +145,14 @@ struct sw_msg {
 /* Name of a message type for logs, "unknown" if there is none. thread: any. */
 const char *sw_msg_name(unsigned type);
 
-/* Encodes msg->u by msg->header.type with msg->header.seq; magic, version and length are filled in. packet:
- * SW_PROTO_MAX_PACKET_BYTES. Returns the packet's bytes. thread: any. */
+/* Makes an empty message: the header, and as much of `u` as is the type's, are zero but for the type. thread: any. */
+void sw_msg_init(struct sw_msg *ret, unsigned type);
+
+/* Length of a packet of that type, header included; 0: there is no such type. thread: any. */
+size_t sw_msg_packet_bytes(unsigned type);
+
+/* Encodes msg->u by msg->header.type with msg->header.seq; magic, version and length are filled in. packet: room
+ * for sw_msg_packet_bytes(). Returns the packet's bytes. thread: any. */
 size_t sw_msg_encode(const struct sw_msg *msg, uint8_t *packet);
 
 /* Checks and decodes one packet. On an error ret->header.seq is the packet's seq if one could be read, else 0.

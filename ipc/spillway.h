@@ -129,9 +129,36 @@ int spillway_register(struct spillway *connection, void *data, uint64_t bytes, s
  * registered, either), ENOMEM (nothing has changed). */
 int spillway_unregister(struct spillway *connection, void *data, struct spillway_error *error);
 
+/* One of a batch: bytes in registered memory, and their region. */
+struct spillway_piece {
+    void *data;
+    uint64_t bytes;
+    struct spillway_region region; /* filled in by a spill that succeeds; read by a restore */
+};
+
+/* Starts to spill n pieces (at least 1), each to a region of its own, for what one call of spillway_spill() costs: many
+ * small regions travel in one message and are worked on together. All or nothing: with an error none of them is stored.
+ * The pieces must lie in registered memory, which need not be the same for all. pieces[] must stay alive until the
+ * ticket completes or is freed. The regions are the caller's once spillway_wait() has reported success; if the ticket
+ * is freed before, they are dropped. The result says what became of all: sums of bytes, no region. More than 256
+ * pieces, or pieces in several registered memories, are several messages; texts of errors count the pieces of a message
+ * from 1. stream: as in spillway_spill(), for the batch as a whole. errors: those of spillway_spill(), EINVAL (no
+ * pieces), EMEMKIND (not registered). */
+int spillway_spill_batch(struct spillway *connection, struct spillway_piece *pieces, uint32_t n,
+                         struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error);
+
+/* Starts to restore n regions (at least 1), each into its piece's data[0..bytes), bytes being at least its length; the
+ * pieces must not overlap. With an error what the pieces hold is undefined, and every region is still stored, but for
+ * one that was found damaged. pieces[] is only read, and only by this call. Regions that were copied in pieces
+ * (spilled from memory that the daemon cannot open) and packed ones are restored one by one: EINVAL. Otherwise as
+ * above. errors: those of spillway_restore(), EINVAL, EMEMKIND. */
+int spillway_restore_batch(struct spillway *connection, struct spillway_piece *pieces, uint32_t n,
+                           struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
+                           struct spillway_error *error);
+
 /* What a completed operation did. */
 struct spillway_result {
-    struct spillway_region region;
+    struct spillway_region region;    /* all zero for a batch */
     uint64_t raw_bytes, stored_bytes; /* packed: stored_bytes at the front of the data are in use */
     uint64_t service_us;              /* from the daemon's receipt to its reply; the sum over pieces */
     char codec[16];                   /* "v5t", "raw"; "mixed": not that of all pieces */

@@ -144,7 +144,7 @@ int sw_engine_advise(struct sw_owner *owner, struct sw_region_id id, enum sw_adv
                      struct sw_err *err) {
     static const uint32_t most[] = {[SW_ADVISE_PRIORITY] = UINT8_MAX, [SW_ADVISE_PIN] = 1, [SW_ADVISE_PREFETCH] = 0};
     struct sw_region *region;
-    int rc = sw_region_find(&owner->engine->regions, owner, id, &region, err);
+    int rc = sw_engine_find(owner, id, &region, err);
     if (rc)
         return rc;
     if (value > most[advice])

@@ -12,7 +12,7 @@
 
 /* ---- operations come back ---- */
 
-/* Lets the region's state follow the worker. */
+/* Lets the region's state follow the worker: when somebody looks, and in the end. */
 static void follow_phase(struct sw_op *op) {
     static const enum sw_region_state next[] = {SW_REGION_ENCODING, SW_REGION_STORING};
     struct sw_region *region = op->region;
@@ -136,14 +136,6 @@ static void job_ended(struct sw_engine *engine, struct sw_job *job) {
         op_ended(engine, SW_CONTAINER_OF(job, struct sw_op, job));
 }
 
-static void follow_phases(struct sw_engine *engine) {
-    for (struct sw_list *o = engine->owners.next; o != &engine->owners; o = o->next) {
-        struct sw_owner *owner = SW_CONTAINER_OF(o, struct sw_owner, node);
-        for (struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next)
-            follow_phase(SW_CONTAINER_OF(node, struct sw_op, node));
-    }
-}
-
 static void close_settled_owners(struct sw_engine *engine) {
     struct sw_list *node;
     while ((node = sw_list_take_first(&engine->settled))) {
@@ -192,12 +184,12 @@ static void stop_if_due(struct sw_engine *engine) {
 
 static void on_wake(uv_async_t *async) {
     struct sw_engine *engine = async->data;
-    for (unsigned i = 0; i < engine->config.n_devices; i++) {
-        struct sw_job *job;
-        while ((job = sw_worker_take(engine->workers[i])))
-            job_ended(engine, job);
-    }
-    follow_phases(engine);
+    struct sw_list ended, *node;
+    sw_list_init(&ended);
+    for (unsigned i = 0; i < engine->config.n_devices; i++)
+        sw_worker_take(engine->workers[i], &ended);
+    while ((node = sw_list_take_first(&ended)))
+        job_ended(engine, SW_CONTAINER_OF(node, struct sw_job, node));
     close_settled_owners(engine);
     stop_if_due(engine);
 }
@@ -251,6 +243,29 @@ void sw_engine_close(struct sw_engine *engine, void (*closed)(void *arg), void *
 }
 
 /* ---- operations start ---- */
+
+int sw_engine_find(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
+    const int rc = sw_region_find(&owner->engine->regions, owner, id, ret, err);
+    if (!rc && (*ret)->op)
+        follow_phase((*ret)->op);
+    return rc;
+}
+
+void sw_engine_hold(struct sw_engine *engine) {
+    for (unsigned i = 0; i < engine->config.n_devices; i++)
+        sw_worker_hold(engine->workers[i]);
+}
+
+void sw_engine_release(struct sw_engine *engine) {
+    for (unsigned i = 0; i < engine->config.n_devices; i++)
+        sw_worker_release(engine->workers[i]);
+}
+
+void sw_engine_cancel(struct sw_owner *owner, struct sw_region_id id) {
+    struct sw_region *region;
+    if (sw_region_find(&owner->engine->regions, owner, id, &region, NULL) == 0 && region->op)
+        atomic_store(&region->op->job.cancel, true);
+}
 
 static int check_range(const struct sw_range *range, uint64_t bytes, struct sw_err *err) {
     const struct sw_mem *mem = range->mem;
@@ -368,7 +383,7 @@ int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const stru
     struct sw_region *region;
     int rc = admit(owner, err);
     if (!rc)
-        rc = sw_region_find(&owner->engine->regions, owner, id, &region, err);
+        rc = sw_engine_find(owner, id, &region, err);
     if (rc)
         return rc;
     if (region->state == SW_REGION_LOST)
@@ -394,7 +409,7 @@ int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const stru
 
 int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err) {
     struct sw_region *region;
-    int rc = sw_region_find(&owner->engine->regions, owner, id, &region, err);
+    int rc = sw_engine_find(owner, id, &region, err);
     if (rc)
         return rc;
     if (region->op)
@@ -408,11 +423,9 @@ int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err
 
 int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err) {
     struct sw_region *region;
-    int rc = sw_region_find(&owner->engine->regions, owner, id, &region, err);
+    int rc = sw_engine_find(owner, id, &region, err);
     if (rc)
         return rc;
-    if (region->op)
-        follow_phase(region->op);
     *ret = (struct sw_region_info){
         .state = region->state,
         .raw_bytes = region->raw_bytes,

@@ -123,6 +123,14 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_out
 int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *range, bool keep,
                       sw_outcome_cb *done, void *arg, struct sw_err *err);
 
+/* Between the two, operations are accepted as ever, but begin all at once with the release: what came in one message
+ * reaches a device together, by one lock and one wake-up. Not nested. */
+void sw_engine_hold(struct sw_engine *engine);
+void sw_engine_release(struct sw_engine *engine);
+
+/* Has a region's operation end early, if there is one: it calls back with -SW_ECANCELED, or as it would have. */
+void sw_engine_cancel(struct sw_owner *owner, struct sw_region_id id);
+
 /* Forgets a region that is OUT or LOST and frees its space. errors: -SW_ENOENT, -SW_ESTALE, -SW_EBUSY. */
 int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err);
 

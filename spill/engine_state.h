@@ -64,6 +64,8 @@ struct sw_engine {
     struct sw_engine_stats counters; /* only the totals are kept here */
 };
 
+/* sw_region_find(), and the region's state is that of now. */
+int sw_engine_find(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err);
 /* An operation on mem has ended; unmaps it if it is closing and this was the last. */
 void sw_mem_op_ended(struct sw_mem *mem);
 /* The worker has mapped it, or could not: calls back. */

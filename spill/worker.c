@@ -1,6 +1,7 @@
 #include "spill/worker.h"
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "base/clock.h"
 #include "spill/pipeline.h"
 
@@ -17,7 +18,10 @@ struct sw_worker {
     void (*wake)(void *arg);
     void *arg;
     pthread_t thread;
-    pthread_mutex_t lock; /* guards the lists and flags below */
+    struct sw_list finished; /* the thread's: jobs of the present step */
+    struct sw_list held;     /* the loop's: jobs that wait for sw_worker_release() */
+    bool holds;              /* the loop's */
+    pthread_mutex_t lock;    /* guards the lists and flags below */
     pthread_cond_t posted;
     struct sw_list inbox, outbox;
     bool stop, ended, silent;
@@ -25,29 +29,29 @@ struct sw_worker {
     atomic_uint n_mapped;
 };
 
-static void wake_loop(struct sw_worker *w) {
-    (void)pthread_mutex_lock(&w->lock);
-    bool silent = w->silent;
-    (void)pthread_mutex_unlock(&w->lock);
-    if (!silent)
-        w->wake(w->arg);
-}
-
 static void on_finished(struct sw_job *job, void *arg) {
     struct sw_worker *w = arg;
-    /* Published before the job, so that who sees the job sees these. */
-    atomic_store(&w->lost, sw_pipeline_lost(w->pipeline));
-    atomic_store(&w->n_mapped, sw_pipeline_mapped(w->pipeline));
-    (void)pthread_mutex_lock(&w->lock);
-    sw_list_append(&w->outbox, &job->node);
-    (void)pthread_mutex_unlock(&w->lock);
-    wake_loop(w);
+    sw_list_append(&w->finished, &job->node);
 }
 
+/* The loop looks at a phase when it is asked about the region: it is not woken for it. */
 static void on_progress(void *arg) {
     struct sw_worker *w = arg;
     atomic_store(&w->n_mapped, sw_pipeline_mapped(w->pipeline));
-    wake_loop(w);
+}
+
+static void hand_back(struct sw_worker *w) {
+    if (sw_list_empty(&w->finished))
+        return;
+    /* Published before the jobs, so that who sees the jobs sees these. */
+    atomic_store(&w->lost, sw_pipeline_lost(w->pipeline));
+    atomic_store(&w->n_mapped, sw_pipeline_mapped(w->pipeline));
+    (void)pthread_mutex_lock(&w->lock);
+    sw_list_append_all(&w->outbox, &w->finished);
+    const bool silent = w->silent;
+    (void)pthread_mutex_unlock(&w->lock);
+    if (!silent)
+        w->wake(w->arg);
 }
 
 /* On a tier's thread: cuts a nap short. */
@@ -61,18 +65,17 @@ static void on_arrived(void *arg) {
 /* Moves what has been posted into the pipeline; with nothing else to do waits for a post, if it `may_wait`. False: time
  * to end. */
 static bool take_inbox(struct sw_worker *w, bool may_wait) {
-    struct sw_list *node;
+    struct sw_list posted, *node;
+    sw_list_init(&posted);
     (void)pthread_mutex_lock(&w->lock);
     while (may_wait && !sw_pipeline_busy(w->pipeline) && sw_list_empty(&w->inbox) && !w->stop)
         (void)pthread_cond_wait(&w->posted, &w->lock);
-    while ((node = sw_list_take_first(&w->inbox))) {
-        (void)pthread_mutex_unlock(&w->lock);
-        sw_pipeline_add(w->pipeline, SW_CONTAINER_OF(node, struct sw_job, node));
-        (void)pthread_mutex_lock(&w->lock);
-    }
-    bool end = w->stop && !sw_pipeline_busy(w->pipeline);
+    sw_list_append_all(&posted, &w->inbox);
+    const bool stop = w->stop;
     (void)pthread_mutex_unlock(&w->lock);
-    return !end;
+    while ((node = sw_list_take_first(&posted)))
+        sw_pipeline_add(w->pipeline, SW_CONTAINER_OF(node, struct sw_job, node));
+    return !stop || sw_pipeline_busy(w->pipeline);
 }
 
 /* Nothing is to be waited for but clients' events and the disk: looks again in a moment, or when a job is posted. */
@@ -95,6 +98,7 @@ static void *worker_main(void *arg) {
     bool idle = true; /* nothing has moved for poll_us */
     while (take_inbox(w, idle)) {
         const bool advanced = sw_pipeline_step(w->pipeline);
+        hand_back(w);
         const uint64_t now_us = sw_clock_us();
         if (advanced)
             advanced_us = now_us;
@@ -102,6 +106,7 @@ static void *worker_main(void *arg) {
         if (idle && !advanced && sw_pipeline_busy(w->pipeline) && !sw_pipeline_wait(w->pipeline))
             nap(w);
     }
+    hand_back(w);
     (void)pthread_mutex_lock(&w->lock);
     w->ended = true;
     if (!w->silent)
@@ -136,6 +141,8 @@ int sw_worker_new(struct sw_worker **ret, struct sw_device *device, struct sw_pl
     w->arg = arg;
     sw_list_init(&w->inbox);
     sw_list_init(&w->outbox);
+    sw_list_init(&w->finished);
+    sw_list_init(&w->held);
     init_locks(w);
     struct sw_pipeline_sink sink = {.finished = on_finished, .progress = on_progress, .arrived = on_arrived, .arg = w};
     int rc = sw_pipeline_new(&w->pipeline, device, place, &sink, err);
@@ -167,18 +174,36 @@ void sw_worker_free(struct sw_worker *w) {
     fini(w);
 }
 
-void sw_worker_submit(struct sw_worker *w, struct sw_job *job) {
+static void post_held(struct sw_worker *w) {
+    if (sw_list_empty(&w->held))
+        return;
     (void)pthread_mutex_lock(&w->lock);
-    sw_list_append(&w->inbox, &job->node);
+    sw_list_append_all(&w->inbox, &w->held);
     (void)pthread_cond_signal(&w->posted);
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-struct sw_job *sw_worker_take(struct sw_worker *w) {
+void sw_worker_submit(struct sw_worker *w, struct sw_job *job) {
+    sw_list_append(&w->held, &job->node);
+    if (!w->holds)
+        post_held(w);
+}
+
+void sw_worker_hold(struct sw_worker *w) {
+    SW_ASSERT(!w->holds);
+    w->holds = true;
+}
+
+void sw_worker_release(struct sw_worker *w) {
+    SW_ASSERT(w->holds);
+    w->holds = false;
+    post_held(w);
+}
+
+void sw_worker_take(struct sw_worker *w, struct sw_list *ret) {
     (void)pthread_mutex_lock(&w->lock);
-    struct sw_list *node = sw_list_take_first(&w->outbox);
+    sw_list_append_all(ret, &w->outbox);
     (void)pthread_mutex_unlock(&w->lock);
-    return node ? SW_CONTAINER_OF(node, struct sw_job, node) : NULL;
 }
 
 void sw_worker_stop(struct sw_worker *w) {

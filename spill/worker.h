@@ -1,7 +1,8 @@
 /* worker.h - the thread of one device: takes jobs from the loop, drives the pipeline, hands results back.
  *
  * The queue's lock is the first of the two locks of spill/README.md: held for list operations only. wake() is called on
- * the worker's thread whenever the loop has something to look at: a finished job, a new phase, the thread's end. */
+ * the worker's thread whenever the loop has something to look at: finished jobs, handed back together at the end of
+ * each of the pipeline's steps, or the thread's end. */
 #ifndef SW_SPILL_WORKER_H
 #define SW_SPILL_WORKER_H
 
@@ -19,8 +20,12 @@ void sw_worker_free(struct sw_worker *worker);
 
 /* Hands a job over. thread: loop. */
 void sw_worker_submit(struct sw_worker *worker, struct sw_job *job);
-/* A job that is done, failed or canceled, or NULL. thread: loop. */
-struct sw_job *sw_worker_take(struct sw_worker *worker);
+/* Between the two, jobs that are handed over wait, and then reach the worker all at once: so it finds together what can
+ * be done together, and the queue is locked and the thread woken once. thread: loop. */
+void sw_worker_hold(struct sw_worker *worker);
+void sw_worker_release(struct sw_worker *worker);
+/* Appends to *ret the jobs that are done, failed or canceled. thread: loop. */
+void sw_worker_take(struct sw_worker *worker, struct sw_list *ret);
 
 /* Asks the thread to end when its jobs are done; sw_worker_ended() tells, after a wake(), that a join will not wait.
  * thread: loop. */

@@ -1,0 +1,381 @@
+/* client_batch.c - see batch.h. */
+#include "ipc/batch.h"
+
+#include "base/alloc.h"
+#include "ipc/span.h"
+#include "ipc/staging.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct part {
+    uint32_t piece; /* index of the caller's */
+    uint32_t mem;
+    uint64_t offset, bytes;
+    struct spillway_region region; /* generation 0: there is none */
+};
+
+/* Parts in one memory. */
+struct section {
+    uint32_t mem, end; /* of the last part, + 1 */
+    struct sw_cuda_event *event;
+};
+
+struct sw_batch {
+    struct spillway_ticket *ticket; /* the caller's */
+    struct spillway_piece *pieces;  /* the caller's; NULL: not to be touched any more */
+    bool keep;
+    bool drops;                  /* restore: the daemon keeps the stored copies, the library drops them in the end */
+    struct spillway_error error; /* the first */
+    struct section *sections;
+    uint32_t n_sections, section;    /* the latter: of the next part to be sent */
+    uint32_t n, n_sent, n_in_flight; /* parts; parts; packets */
+    struct part parts[];
+};
+
+static bool is_spill(const struct sw_batch *batch) {
+    return batch->ticket->operation == SW_MSG_SPILL_BATCH;
+}
+
+static void note_error(struct sw_batch *batch, const struct spillway_error *error) {
+    if (!batch->error.code)
+        batch->error = *error;
+}
+
+static void note_err(struct sw_batch *batch, const struct sw_err *err) {
+    struct spillway_error error;
+    (void)sw_client_report(&error, err);
+    note_error(batch, &error);
+}
+
+/* ---- packets ----------------------------------------------------------------------------------------------------- */
+
+static void packet_done(struct spillway_ticket *t) {
+    struct sw_batch *batch = t->owner;
+    batch->n_in_flight--;
+    if (t->error.code)
+        note_error(batch, &t->error);
+}
+
+bool sw_batch_take(struct spillway_ticket *t, const struct sw_msg_result_batch *m) {
+    struct sw_batch *batch = t->owner;
+    struct spillway_result *sum = &batch->ticket->u.transfer;
+    char text[sizeof m->reason + 1];
+    if (m->count != t->n_pieces || (is_spill(batch) ? m->raw_bytes != t->bytes : m->raw_bytes > t->bytes))
+        return false;
+    for (uint32_t i = 0; is_spill(batch) && i < m->count; i++) {
+        const struct spillway_region region = {m->slot[i], m->gen[i]};
+        if (sw_region_is_composite(region) || !region.generation) /* none of the daemon's */
+            return false;
+        batch->parts[t->part + i].region = region;
+    }
+    sum->raw_bytes += m->raw_bytes;
+    sum->stored_bytes += m->stored_bytes;
+    sum->service_us += m->service_us;
+    sw_client_combine(sum->codec, sizeof sum->codec, sw_msg_text(text, sizeof text, m->codec, sizeof m->codec));
+    sw_client_combine(sum->tier, sizeof sum->tier, sw_msg_text(text, sizeof text, m->tier, sizeof m->tier));
+    sw_client_combine(sum->reason, sizeof sum->reason, sw_msg_text(text, sizeof text, m->reason, sizeof m->reason));
+    return true;
+}
+
+static uint32_t flags_of(const struct sw_batch *batch, const struct section *section) {
+    return (section->event ? SW_REQ_EVENT : 0) | (batch->keep || batch->drops ? SW_REQ_KEEP : 0);
+}
+
+/* Fields that SPILL_BATCH and RESTORE_BATCH have in common, written into either. */
+#define SET_BATCH(message, batch, section, n)                                                                          \
+    do {                                                                                                               \
+        (message)->mem = (section)->mem;                                                                               \
+        (message)->flags = flags_of(batch, section);                                                                   \
+        (message)->count = (n);                                                                                        \
+        if ((section)->event)                                                                                          \
+            memcpy((message)->event, sw_cuda_event_handle((section)->event), sizeof(message)->event);                  \
+        for (uint32_t i = 0; i < (n); i++) {                                                                           \
+            (message)->offset[i] = (batch)->parts[(batch)->n_sent + i].offset;                                         \
+            (message)->bytes[i] = (batch)->parts[(batch)->n_sent + i].bytes;                                           \
+        }                                                                                                              \
+    } while (0)
+
+static void fill_message(const struct sw_batch *batch, uint32_t count, struct sw_msg *ret) {
+    const struct section *section = &batch->sections[batch->section];
+    sw_msg_init(ret, batch->ticket->operation);
+    if (is_spill(batch)) {
+        SET_BATCH(&ret->u.spill_batch, batch, section, count);
+        return;
+    }
+    struct sw_msg_restore_batch *restore = &ret->u.restore_batch;
+    SET_BATCH(restore, batch, section, count);
+    for (uint32_t i = 0; i < count; i++) {
+        restore->slot[i] = batch->parts[batch->n_sent + i].region.slot;
+        restore->gen[i] = batch->parts[batch->n_sent + i].region.generation;
+    }
+}
+
+static uint32_t most_pieces(const struct spillway *c) {
+    return c->max_pieces < SW_PROTO_MAX_BATCH ? c->max_pieces : SW_PROTO_MAX_BATCH;
+}
+
+/* Sends the next packet. False: it is not its time, or it failed. */
+static bool send_packet(struct spillway *c, struct sw_batch *batch) {
+    const uint32_t most = most_pieces(c), left = batch->sections[batch->section].end - batch->n_sent,
+                   count = left < most ? left : most;
+    struct sw_list group;
+    struct sw_msg msg;
+    struct sw_err err = {0};
+    if (c->n_in_flight >= c->max_in_flight || count > c->max_pieces - c->n_pieces)
+        return false;
+    sw_list_init(&group);
+    fill_message(batch, count, &msg);
+    struct spillway_ticket *t = sw_ticket_new(c, batch->ticket->operation, &err);
+    if (!t || !sw_packet_new(&group, &msg, &err)) {
+        sw_free(t);
+        note_err(batch, &err);
+        return false;
+    }
+    t->on_done = packet_done;
+    t->owner = batch;
+    t->part = batch->n_sent;
+    t->n_pieces = count;
+    for (uint32_t i = 0; i < count; i++)
+        t->bytes += batch->parts[batch->n_sent++].bytes;
+    batch->section += batch->n_sent == batch->sections[batch->section].end;
+    batch->n_in_flight++;
+    sw_client_submit(t, &group);
+    return true;
+}
+
+void sw_batch_drop(struct sw_batch *batch) {
+    struct spillway *c = batch->ticket->connection;
+    struct sw_msg msg;
+    struct sw_msg_drop_batch *drop = &msg.u.drop_batch;
+    sw_msg_init(&msg, SW_MSG_DROP_BATCH);
+    for (uint32_t i = 0; i < batch->n && !c->lost.code; i++) {
+        struct spillway_region *region = &batch->parts[i].region;
+        if (region->generation) {
+            drop->slot[drop->count] = region->slot;
+            drop->gen[drop->count++] = region->generation;
+            region->generation = 0;
+        }
+        if (drop->count == SW_PROTO_MAX_BATCH || (drop->count && i + 1 == batch->n)) {
+            sw_client_submit_unattended(c, &msg);
+            drop->count = 0;
+        }
+    }
+}
+
+/* ---- a batch ----------------------------------------------------------------------------------------------------- */
+
+static void release_events(struct sw_batch *batch) {
+    for (uint32_t i = 0; i < batch->n_sections; i++) {
+        sw_cuda_event_release(batch->sections[i].event);
+        batch->sections[i].event = NULL;
+    }
+}
+
+static void finish(struct spillway *c, struct sw_batch *batch) {
+    struct spillway_ticket *t = batch->ticket;
+    t->error = batch->error;
+    release_events(batch);
+    if (is_spill(batch) ? batch->error.code != 0 : !batch->error.code && batch->drops)
+        sw_batch_drop(batch);
+    else if (is_spill(batch) && batch->pieces)
+        for (uint32_t i = 0; i < batch->n; i++)
+            batch->pieces[batch->parts[i].piece].region = batch->parts[i].region;
+    c->n_batches--;
+    sw_ticket_complete(t);
+}
+
+void sw_batches_advance(struct spillway *c) {
+    bool room = true; /* none overtakes one that waits for it */
+    for (struct sw_list *n = c->batches.next, *next; n != &c->batches; n = next) {
+        struct sw_batch *batch = SW_CONTAINER_OF(n, struct spillway_ticket, node)->batch;
+        next = n->next;
+        if (c->lost.code)
+            note_error(batch, &c->lost);
+        while (room && !batch->error.code && batch->n_sent < batch->n)
+            room = send_packet(c, batch) || batch->error.code;
+        if (!batch->n_in_flight && (batch->error.code || batch->n_sent == batch->n))
+            finish(c, batch);
+    }
+}
+
+void sw_batch_abandon(struct sw_batch *batch) {
+    struct sw_err err = {0};
+    batch->pieces = NULL;
+    if (!is_spill(batch))
+        return;
+    (void)sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "nobody waits for the batch any more");
+    note_err(batch, &err);
+}
+
+bool sw_batches_use(const struct spillway *c, uint32_t mem) {
+    for (struct sw_list *n = c->batches.next; n != &c->batches; n = n->next) {
+        const struct sw_batch *batch = SW_CONTAINER_OF(n, struct spillway_ticket, node)->batch;
+        for (uint32_t i = 0; i < batch->n_sections; i++)
+            if (batch->sections[i].mem == mem)
+                return true;
+    }
+    return false;
+}
+
+void sw_batch_free(struct sw_batch *batch) {
+    if (!batch)
+        return;
+    release_events(batch);
+    sw_free(batch->sections);
+    sw_free(batch);
+}
+
+/* ---- beginning --------------------------------------------------------------------------------------------------- */
+
+/* Finds the memory of each piece. */
+static int take_pieces(struct spillway *c, struct sw_batch *batch, struct sw_err *err) {
+    const struct sw_registered *r = NULL;
+    for (uint32_t i = 0; i < batch->n; i++) {
+        const struct spillway_piece *piece = &batch->pieces[i];
+        struct sw_export range;
+        if (!r || !sw_registered_holds(r, piece->data, piece->bytes))
+            r = sw_registered_find(c, piece->data, piece->bytes, &range);
+        if (!r)
+            return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
+                              "piece %u, %p and %llu bytes, is not in registered memory: spillway_register() it", i,
+                              piece->data, (unsigned long long)piece->bytes);
+        if (!is_spill(batch) && sw_region_is_composite(piece->region))
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                              "piece %u: region %u:%u was copied in pieces: restore it by itself", i,
+                              piece->region.slot, piece->region.generation);
+        batch->parts[i] = (struct part){.piece = i,
+                                        .mem = r->mem,
+                                        .offset = r->offset + ((uintptr_t)piece->data - r->address),
+                                        .bytes = piece->bytes};
+        if (!is_spill(batch))
+            batch->parts[i].region = piece->region;
+    }
+    return 0;
+}
+
+static int by_memory(const void *a, const void *b) {
+    const struct part *x = a, *y = b;
+    if (x->mem != y->mem)
+        return x->mem < y->mem ? -1 : 1;
+    return (x->piece > y->piece) - (x->piece < y->piece);
+}
+
+/* The daemon sees the overlaps within a packet only. */
+static int check_overlap(const struct sw_batch *batch, struct sw_err *err) {
+    struct sw_span *spans = sw_alloc_array(batch->n, sizeof *spans);
+    if (!spans)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a batch of %u pieces", batch->n);
+    for (uint32_t i = 0; i < batch->n; i++)
+        spans[i] = (struct sw_span){(uintptr_t)batch->pieces[i].data, batch->pieces[i].bytes};
+    const bool overlap = sw_spans_overlap(spans, batch->n);
+    sw_free(spans);
+    return overlap ? sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "destinations of a batch overlap") : 0;
+}
+
+/* Makes the sections, each with an event behind what the stream has been given. Returns how many packets they are. */
+static int make_sections(struct spillway *c, struct sw_batch *batch, struct CUstream_st *stream, uint64_t *ret_packets,
+                         struct sw_err *err) {
+    uint32_t n = 1;
+    for (uint32_t i = 1; i < batch->n; i++)
+        n += batch->parts[i].mem != batch->parts[i - 1].mem;
+    batch->sections = sw_alloc_array(n, sizeof *batch->sections);
+    if (!batch->sections)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a batch of %u pieces", batch->n);
+    for (uint32_t first = 0; first < batch->n; first = batch->sections[batch->n_sections++].end) {
+        const struct spillway_piece *piece = &batch->pieces[batch->parts[first].piece];
+        struct section *section = &batch->sections[batch->n_sections];
+        struct sw_export range = {0};
+        section->mem = batch->parts[first].mem;
+        for (section->end = first; section->end < batch->n && batch->parts[section->end].mem == section->mem;)
+            section->end++;
+        (void)sw_registered_find(c, piece->data, piece->bytes, &range);
+        const int rc = sw_export_order(&range, &c->cuda, piece->data, stream, err);
+        section->event = range.event;
+        if (rc < 0)
+            return rc;
+        *ret_packets += (section->end - first + most_pieces(c) - 1) / most_pieces(c);
+    }
+    return 0;
+}
+
+static int prepare(struct spillway *c, struct sw_batch *batch, struct CUstream_st *stream, struct sw_err *err) {
+    uint64_t n_packets = 0;
+    int rc = take_pieces(c, batch, err);
+    if (rc == 0 && !is_spill(batch))
+        rc = check_overlap(batch, err);
+    if (rc < 0)
+        return rc;
+    bool sorted = true;
+    for (uint32_t i = 1; sorted && i < batch->n; i++)
+        sorted = by_memory(&batch->parts[i - 1], &batch->parts[i]) < 0;
+    if (!sorted)
+        qsort(batch->parts, batch->n, sizeof batch->parts[0], by_memory);
+    rc = make_sections(c, batch, stream, &n_packets, err);
+    batch->drops = !is_spill(batch) && !batch->keep && n_packets > 1;
+    return rc;
+}
+
+/* A batch with its ticket, on no list yet; with *err set, to be freed. */
+static struct spillway_ticket *batch_new(struct spillway *c, unsigned operation, struct spillway_piece *pieces,
+                                         uint32_t n, struct sw_err *err) {
+    struct spillway_ticket *t = sw_ticket_new(c, operation, err);
+    if (!t)
+        return NULL;
+    t->batch = sw_alloc(sizeof *t->batch + n * sizeof t->batch->parts[0]);
+    if (!t->batch) {
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a batch of %u pieces", n);
+        sw_ticket_destroy(t);
+        return NULL;
+    }
+    t->batch->ticket = t;
+    t->batch->pieces = pieces;
+    t->batch->n = n;
+    return t;
+}
+
+static int check_call(const struct spillway *c, const struct spillway_piece *pieces, uint32_t n, unsigned flags,
+                      struct sw_err *err) {
+    if (!pieces || !n)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a batch without pieces");
+    if (flags & ~SPILLWAY_RESTORE_KEEP)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "restore: unknown flags 0x%x", flags);
+    if (c->n_batches >= c->max_in_flight || !c->max_pieces)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "%u batches are in flight, the daemon allows no more",
+                          c->n_batches);
+    return 0;
+}
+
+static int start(struct spillway *c, unsigned operation, struct spillway_piece *pieces, uint32_t n,
+                 struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
+                 struct spillway_error *error) {
+    struct sw_err err = {0};
+    if (c->lost.code)
+        return sw_client_copy_error(error, &c->lost);
+    int rc = check_call(c, pieces, n, flags, &err);
+    struct spillway_ticket *t = rc < 0 ? NULL : batch_new(c, operation, pieces, n, &err);
+    if (!t)
+        return sw_client_report(error, &err);
+    t->batch->keep = flags & SPILLWAY_RESTORE_KEEP;
+    rc = prepare(c, t->batch, stream, &err);
+    if (rc < 0) {
+        sw_ticket_destroy(t);
+        return sw_client_report(error, &err);
+    }
+    sw_list_append(&c->batches, &t->node);
+    c->n_batches++;
+    *ret_ticket = t;
+    sw_batches_advance(c);
+    return sw_client_report(error, &err);
+}
+
+int spillway_spill_batch(struct spillway *connection, struct spillway_piece *pieces, uint32_t n,
+                         struct CUstream_st *stream, struct spillway_ticket **ret_ticket,
+                         struct spillway_error *error) {
+    return start(connection, SW_MSG_SPILL_BATCH, pieces, n, stream, 0, ret_ticket, error);
+}
+
+int spillway_restore_batch(struct spillway *connection, struct spillway_piece *pieces, uint32_t n,
+                           struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
+                           struct spillway_error *error) {
+    return start(connection, SW_MSG_RESTORE_BATCH, pieces, n, stream, flags, ret_ticket, error);
+}
