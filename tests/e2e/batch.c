@@ -1,0 +1,432 @@
+/* Batches through the public API, against a real spillwayd on the host device. */
+#include "base/assert.h"
+#include "ipc/spillway.h"
+#include "tests/lib/content.h"
+#include "tests/lib/run.h"
+#include "tests/lib/spillwayd.h"
+#include <check.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WAIT_MS = 120000, MOST = 1000, OTHER_BYTE = 0xdb };
+
+static struct sw_test_daemon daemon_process;
+static struct spillway *connection;
+static struct spillway_error error;
+static struct spillway_piece pieces[MOST];
+
+static void start(void) {
+    sw_test_daemon_start(&daemon_process, SW_SPILLWAYD_PATH, NULL);
+}
+
+static void stop(void) {
+    SW_ASSERT(sw_test_daemon_stop(&daemon_process, SIGTERM) == 0);
+    sw_test_daemon_clean(&daemon_process);
+}
+
+static void ck_good(int rc) {
+    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
+}
+
+static void ck_failed(int rc, int code, const char *text) {
+    ck_assert_msg(rc == -code, "%s (%s), not %s", spillway_error_name(rc), error.text, spillway_error_name(code));
+    ck_assert_int_eq(error.code, rc);
+    ck_assert_msg(strstr(error.text, text) != NULL, "'%s' does not say '%s'", error.text, text);
+}
+
+static void connect_to(const struct sw_test_daemon *daemon) {
+    ck_good(spillway_open(&connection, daemon->socket, &error));
+}
+
+static struct spillway_status status_now(void) {
+    struct spillway_status status;
+    ck_good(spillway_status(connection, &status, &error));
+    return status;
+}
+
+static void before_each(void) {
+    connect_to(&daemon_process);
+}
+
+/* Nothing of a test may be left in the daemon once its connection is gone. */
+static void after_each(void) {
+    spillway_close(connection);
+    connect_to(&daemon_process);
+    struct spillway_status status = status_now();
+    for (int i = 0; i < 1000 && (status.regions || status.tier_used_bytes || status.mapped_memories); i++) {
+        const struct timespec a_little = {.tv_nsec = 10000000};
+        (void)nanosleep(&a_little, NULL);
+        status = status_now();
+    }
+    ck_assert_uint_eq(status.regions, 0);
+    ck_assert_uint_eq(status.tier_used_bytes, 0);
+    ck_assert_uint_eq(status.mapped_memories, 0);
+    spillway_close(connection);
+}
+
+/* ---- memory and operations --------------------------------------------------------------------------------------- */
+
+static uint8_t *new_memory(size_t bytes) {
+    const int fd = memfd_create("e2e", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
+    uint8_t *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(data, MAP_FAILED);
+    (void)close(fd); /* the mapping keeps it */
+    return data;
+}
+
+static uint8_t *new_registered(size_t bytes) {
+    uint8_t *data = new_memory(bytes);
+    ck_good(spillway_register(connection, data, bytes, &error));
+    return data;
+}
+
+static void lay_out(uint8_t *data, uint32_t n, uint64_t bytes, uint64_t step) {
+    for (uint32_t i = 0; i < n; i++)
+        pieces[i] = (struct spillway_piece){.data = data + i * step, .bytes = bytes};
+}
+
+static void fill(uint32_t n, enum sw_content kind) {
+    for (uint32_t i = 0; i < n; i++)
+        sw_content_fill(pieces[i].data, pieces[i].bytes, kind, i);
+}
+
+static void wipe(uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        memset(pieces[i].data, OTHER_BYTE, pieces[i].bytes);
+}
+
+static void ck_content(uint32_t n, enum sw_content kind) {
+    static uint8_t expected[1 << 20];
+    for (uint32_t i = 0; i < n; i++) {
+        ck_assert_uint_le(pieces[i].bytes, sizeof expected);
+        sw_content_fill(expected, pieces[i].bytes, kind, i);
+        ck_assert_msg(memcmp(pieces[i].data, expected, pieces[i].bytes) == 0, "piece %u differs", i);
+    }
+}
+
+static void ck_wiped(uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        for (uint64_t at = 0; at < pieces[i].bytes; at++)
+            ck_assert_uint_eq(((const uint8_t *)pieces[i].data)[at], OTHER_BYTE);
+}
+
+static int finish(struct spillway_ticket *ticket, struct spillway_result *ret) {
+    const int rc = spillway_wait(ticket, WAIT_MS, ret, &error);
+    spillway_ticket_free(ticket);
+    return rc;
+}
+
+static int spill(uint32_t n, struct spillway_result *ret) {
+    struct spillway_ticket *ticket = NULL;
+    const int rc = spillway_spill_batch(connection, pieces, n, NULL, &ticket, &error);
+    return rc < 0 ? rc : finish(ticket, ret);
+}
+
+static int restore(uint32_t n, unsigned flags, struct spillway_result *ret) {
+    struct spillway_ticket *ticket = NULL;
+    const int rc = spillway_restore_batch(connection, pieces, n, NULL, flags, &ticket, &error);
+    return rc < 0 ? rc : finish(ticket, ret);
+}
+
+static void drop(uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        ck_good(spillway_drop(connection, pieces[i].region, &error));
+}
+
+static uint64_t sum_of(uint32_t n) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += pieces[i].bytes;
+    return sum;
+}
+
+/* ---- what is to work --------------------------------------------------------------------------------------------- */
+
+static const uint32_t counts[] = {1, 2, 255, 256, 257, 300, MOST};
+
+START_TEST(every_count_comes_back) {
+    const uint32_t n = counts[_i], n_messages = (n + 255) / 256;
+    const struct spillway_region none = {0};
+    struct spillway_result result;
+    uint8_t *data = new_registered((size_t)n * 10000);
+    const unsigned logged = sw_test_daemon_logged(&daemon_process, "event=spill_batch.done");
+    for (uint32_t i = 0, at = 0; i < n; i++) { /* odd places, odd lengths, some of nothing */
+        pieces[i] = (struct spillway_piece){.data = data + at, .bytes = (5 + i * 7919) % 9973};
+        at += (uint32_t)pieces[i].bytes + i % 3;
+    }
+    fill(n, SW_CONTENT_MIXED);
+    ck_good(spill(n, &result));
+    ck_assert_mem_eq(&result.region, &none, sizeof none);
+    ck_assert_uint_eq(result.raw_bytes, sum_of(n));
+    ck_assert_uint_gt(result.stored_bytes, 0);
+    ck_assert_str_eq(result.tier, "host");
+    ck_assert_str_ne(result.codec, "");
+    ck_assert_uint_eq(status_now().regions, n);
+    ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "event=spill_batch.done"), logged + n_messages);
+    wipe(n);
+    ck_good(restore(n, SPILLWAY_RESTORE_KEEP, &result));
+    ck_assert_uint_eq(result.raw_bytes, sum_of(n));
+    ck_content(n, SW_CONTENT_MIXED);
+    ck_assert_uint_eq(status_now().regions, n);
+    wipe(n);
+    ck_good(restore(n, 0, NULL));
+    ck_content(n, SW_CONTENT_MIXED);
+    ck_assert_uint_eq(status_now().regions, 0);
+    ck_failed(restore(n, 0, NULL), SPILLWAY_ESTALE, "piece 1 of");
+    ck_good(spillway_unregister(connection, data, &error));
+}
+END_TEST
+
+START_TEST(pieces_of_several_memories) {
+    enum { N = 600 };
+    uint8_t *data[3];
+    for (int m = 0; m < 3; m++)
+        data[m] = new_registered(N * 1000);
+    for (uint32_t i = 0; i < N; i++)
+        pieces[i] = (struct spillway_piece){.data = data[i % 3] + (N - 1 - i) * 1000, .bytes = 1000 - i % 7};
+    fill(N, SW_CONTENT_TEXT);
+    ck_good(spill(N, NULL));
+    wipe(N);
+    ck_good(restore(N, 0, NULL));
+    ck_content(N, SW_CONTENT_TEXT);
+    ck_assert_uint_eq(status_now().regions, 0);
+    for (int m = 0; m < 3; m++)
+        ck_good(spillway_unregister(connection, data[m], &error));
+}
+END_TEST
+
+START_TEST(regions_are_the_same_as_others) {
+    enum { N = 20 };
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result;
+    uint8_t *data = new_registered(N * 5000);
+    lay_out(data, N, 4999, 5000);
+    fill(N, SW_CONTENT_TEXT);
+    ck_good(spill(N, NULL));
+    /* One by one out of a batch, and one that was spilled alone in a batch. */
+    wipe(N);
+    ck_good(spillway_restore(connection, pieces[3].region, pieces[3].data, 4999, NULL, 0, &ticket, &error));
+    ck_good(finish(ticket, NULL));
+    ck_good(spillway_spill(connection, pieces[3].data, 4999, NULL, &ticket, &error));
+    ck_good(finish(ticket, &result));
+    pieces[3].region = result.region;
+    ck_good(restore(N, 0, NULL));
+    ck_content(N, SW_CONTENT_TEXT);
+}
+END_TEST
+
+START_TEST(batches_at_once_and_event_loops) {
+    enum { N = 250, BATCHES = 4 };
+    struct spillway_ticket *tickets[BATCHES];
+    uint8_t *data = new_registered(BATCHES * N * 4096);
+    lay_out(data, BATCHES * N, 4096, 4096);
+    fill(BATCHES * N, SW_CONTENT_TEXT);
+    for (uint32_t b = 0; b < BATCHES; b++)
+        ck_good(spillway_spill_batch(connection, pieces + b * N, N, NULL, &tickets[b], &error));
+    for (int told = 0; told < BATCHES;) {
+        struct pollfd fd = {.fd = spillway_fd(connection), .events = POLLIN};
+        ck_assert_int_eq(poll(&fd, 1, WAIT_MS), 1);
+        const int n = spillway_dispatch(connection, &error);
+        ck_assert_int_ge(n, 0);
+        told += n;
+        ck_assert_int_le(told, BATCHES);
+    }
+    for (uint32_t b = 0; b < BATCHES; b++) {
+        ck_good(spillway_wait(tickets[b], 0, NULL, &error));
+        spillway_ticket_free(tickets[b]);
+    }
+    wipe(BATCHES * N);
+    ck_good(restore(BATCHES * N, 0, NULL));
+    ck_content(BATCHES * N, SW_CONTENT_TEXT);
+}
+END_TEST
+
+START_TEST(a_freed_ticket_leaves_no_region) {
+    enum { N = 600 };
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_status status;
+    uint8_t *data = new_registered(N * 4096);
+    lay_out(data, N, 4096, 4096);
+    fill(N, SW_CONTENT_TEXT);
+    ck_good(spillway_spill_batch(connection, pieces, N, NULL, &ticket, &error));
+    if (_i == 1) /* done, but nobody has looked */
+        while (spillway_dispatch(connection, &error) == 0)
+            continue;
+    if (_i == 2) {
+        spillway_close(connection); /* with the ticket */
+        connect_to(&daemon_process);
+        return;
+    }
+    memset(pieces, 0, sizeof pieces); /* not to be touched any more */
+    spillway_ticket_free(ticket);
+    do {
+        ck_assert_int_ge(spillway_dispatch(connection, &error), 0);
+        status = status_now();
+    } while (status.regions || status.tier_used_bytes);
+    ck_assert_uint_eq(pieces[0].region.generation, 0);
+}
+END_TEST
+
+START_TEST(unregistering_waits_for_the_batch) {
+    struct spillway_ticket *ticket = NULL;
+    uint8_t *data = new_registered(MOST * 4096);
+    lay_out(data, MOST, 4096, 4096);
+    fill(MOST, SW_CONTENT_TEXT);
+    ck_good(spillway_spill_batch(connection, pieces, MOST, NULL, &ticket, &error));
+    ck_good(spillway_unregister(connection, data, &error));
+    ck_good(spillway_wait(ticket, 0, NULL, &error));
+    spillway_ticket_free(ticket);
+    ck_assert_uint_eq(status_now().mapped_memories, 0);
+    ck_failed(restore(MOST, 0, NULL), SPILLWAY_EMEMKIND, "spillway_register()");
+    drop(MOST);
+}
+END_TEST
+
+/* ---- what is refused --------------------------------------------------------------------------------------------- */
+
+START_TEST(calls_that_cannot_be) {
+    enum { N = 10 };
+    struct spillway_ticket *none = NULL;
+    uint8_t *data = new_registered(N * 100), *other = new_memory(N * 100);
+    lay_out(data, N, 100, 100);
+    fill(N, SW_CONTENT_TEXT);
+    ck_failed(spillway_spill_batch(connection, pieces, 0, NULL, &none, &error), SPILLWAY_EINVAL, "without pieces");
+    ck_failed(spillway_spill_batch(connection, NULL, 1, NULL, &none, &error), SPILLWAY_EINVAL, "without pieces");
+    pieces[7].data = other;
+    ck_failed(spill(N, NULL), SPILLWAY_EMEMKIND, "piece 7");
+    pieces[7].data = data + N * 100 - 99; /* one byte too many */
+    ck_failed(spill(N, NULL), SPILLWAY_EMEMKIND, "spillway_register()");
+    pieces[7].data = data + 5; /* may overlap while it is only read */
+    ck_good(spill(N, NULL));
+    ck_failed(restore(N, 0, NULL), SPILLWAY_EINVAL, "overlap");
+    pieces[7].data = data + 700;
+    ck_failed(restore(N, 2, NULL), SPILLWAY_EINVAL, "0x2");
+    pieces[6].bytes = 99;
+    ck_failed(restore(N, 0, NULL), SPILLWAY_ETOOSMALL, "piece 7 of 10");
+    pieces[6].bytes = 100;
+    pieces[2].region.slot |= 0x80000000u; /* an id of the library's own */
+    ck_failed(restore(N, 0, NULL), SPILLWAY_EINVAL, "by itself");
+    pieces[2].region.slot &= ~0x80000000u;
+    ck_assert_ptr_null(none);
+    ck_assert_uint_eq(status_now().regions, N);
+    ck_good(restore(N, 0, NULL));
+}
+END_TEST
+
+START_TEST(one_bad_piece_stops_the_batch) {
+    enum { N = 400 };
+    uint8_t *data = new_registered(N * 3000);
+    lay_out(data, N, 3000, 3000);
+    fill(N, SW_CONTENT_TEXT);
+    ck_good(spill(N, NULL));
+    wipe(N);
+    const struct spillway_region good = pieces[100].region;
+    pieces[100].region.generation += 1;
+    ck_failed(restore(256, 0, NULL), SPILLWAY_ESTALE, "piece 101 of 256");
+    ck_wiped(256); /* nothing had begun */
+    pieces[100].region = pieces[99].region;
+    ck_failed(restore(256, 0, NULL), SPILLWAY_EBUSY, "piece 101 of 256");
+    ck_wiped(256);
+    /* In the second message; what the first has restored is still stored. */
+    pieces[100].region = good;
+    pieces[300].region.generation += 1;
+    ck_failed(restore(N, 0, NULL), SPILLWAY_ESTALE, "piece 45 of 144");
+    pieces[300].region.generation -= 1;
+    ck_assert_uint_eq(status_now().regions, N);
+    wipe(N);
+    ck_good(restore(N, 0, NULL));
+    ck_content(N, SW_CONTENT_TEXT);
+}
+END_TEST
+
+/* The daemon's tier has 64 MiB. */
+START_TEST(a_full_tier_keeps_nothing_of_the_batch) {
+    enum { N = 300, BYTES = 1 << 18 };
+    uint8_t *data = new_registered((size_t)N * BYTES);
+    lay_out(data, N, BYTES, BYTES);
+    fill(N, SW_CONTENT_RANDOM);
+    ck_good(spill(10, NULL));
+    const struct spillway_status before = status_now();
+    struct spillway_piece kept[10];
+    memcpy(kept, pieces, sizeof kept);
+    ck_failed(spill(N, NULL), SPILLWAY_ENOSPACE, "piece");
+    const struct spillway_status after = status_now();
+    ck_assert_uint_eq(after.tier_used_bytes, before.tier_used_bytes);
+    ck_assert_uint_eq(after.regions, 10);
+    memcpy(pieces, kept, sizeof kept);
+    wipe(10);
+    ck_good(restore(10, 0, NULL));
+    ck_content(N, SW_CONTENT_RANDOM);
+}
+END_TEST
+
+/* ---- limits ------------------------------------------------------------------------------------------------------ */
+
+START_TEST(batches_wait_for_the_daemons_limits) {
+    struct sw_test_daemon own;
+    static const char *const options[] = {"max_session_operations=1", NULL};
+    struct spillway_ticket *none = NULL, *ticket = NULL;
+    memset(&own, 0, sizeof own);
+    sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, options);
+    connect_to(&own);
+    uint8_t *data = new_registered(MOST * 1000);
+    lay_out(data, MOST, 1000, 1000);
+    fill(MOST, SW_CONTENT_TEXT);
+    ck_good(spillway_spill_batch(connection, pieces, MOST, NULL, &ticket, &error));
+    ck_failed(spillway_spill_batch(connection, pieces, 1, NULL, &none, &error), SPILLWAY_ELIMIT, "1 batches");
+    ck_good(finish(ticket, NULL));
+    wipe(MOST);
+    ck_good(restore(MOST, 0, NULL));
+    ck_content(MOST, SW_CONTENT_TEXT);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_test_daemon_stop(&own, SIGTERM), 0);
+    sw_test_daemon_clean(&own);
+}
+END_TEST
+
+START_TEST(too_many_regions) {
+    struct sw_test_daemon own;
+    static const char *const options[] = {"max_session_regions=500", NULL};
+    memset(&own, 0, sizeof own);
+    sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, options);
+    connect_to(&own);
+    uint8_t *data = new_registered(MOST * 1000);
+    lay_out(data, MOST, 1000, 1000);
+    ck_failed(spill(501, NULL), SPILLWAY_ELIMIT, "piece 245 of 245");
+    ck_assert_uint_eq(status_now().regions, 0);
+    ck_assert_uint_eq(status_now().tier_used_bytes, 0);
+    ck_good(spill(500, NULL));
+    spillway_close(connection);
+    ck_assert_int_eq(sw_test_daemon_stop(&own, SIGTERM), 0);
+    sw_test_daemon_clean(&own);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("batch");
+    TCase *served = tcase_create("served"), *limits = tcase_create("limits");
+    tcase_set_timeout(served, 120);
+    tcase_set_timeout(limits, 120);
+    tcase_add_unchecked_fixture(served, start, stop);
+    tcase_add_checked_fixture(served, before_each, after_each);
+    tcase_add_loop_test(served, every_count_comes_back, 0, (int)(sizeof counts / sizeof counts[0]));
+    tcase_add_test(served, pieces_of_several_memories);
+    tcase_add_test(served, regions_are_the_same_as_others);
+    tcase_add_test(served, batches_at_once_and_event_loops);
+    tcase_add_loop_test(served, a_freed_ticket_leaves_no_region, 0, 3);
+    tcase_add_test(served, unregistering_waits_for_the_batch);
+    tcase_add_test(served, calls_that_cannot_be);
+    tcase_add_test(served, one_bad_piece_stops_the_batch);
+    tcase_add_test(served, a_full_tier_keeps_nothing_of_the_batch);
+    tcase_add_test(limits, batches_wait_for_the_daemons_limits);
+    tcase_add_test(limits, too_many_regions);
+    suite_add_tcase(suite, served);
+    suite_add_tcase(suite, limits);
+    return sw_test_run(suite, CK_FORK);
+}
