@@ -62,6 +62,7 @@ static void add_samples(struct sw_bench_figures *f, struct sw_bench_samples *sum
 void sw_bench_figures_add(struct sw_bench_figures *sum, const struct sw_bench_figures *part) {
     for (int op = 0; op < SW_BENCH_OP_NR; op++) {
         sum->ops[op].n += part->ops[op].n;
+        sum->ops[op].n_regions += part->ops[op].n_regions;
         sum->ops[op].bytes += part->ops[op].bytes;
         add_samples(sum, &sum->ops[op].latency_us, &part->ops[op].latency_us);
         add_samples(sum, &sum->ops[op].service_us, &part->ops[op].service_us);
@@ -77,15 +78,16 @@ void sw_bench_figures_add(struct sw_bench_figures *sum, const struct sw_bench_fi
 }
 
 void sw_bench_note(struct sw_bench_figures *f, enum sw_bench_op op, const struct spillway_result *result,
-                   uint64_t latency_us, unsigned column) {
+                   unsigned n_regions, uint64_t latency_us, unsigned column) {
     struct sw_bench_op_figures *figures = &f->ops[op];
     figures->n++;
+    figures->n_regions += n_regions;
     figures->bytes += result->raw_bytes;
     f->out_of_memory |=
         !add_sample(&figures->latency_us, latency_us) || !add_sample(&figures->service_us, result->service_us);
     if (op == SW_BENCH_SPILL) {
-        add_to(&f->columns[column], 1, result->raw_bytes, result->stored_bytes);
-        add_to(find_count(f->stored, result->codec, result->tier, result->reason), 1, result->raw_bytes,
+        add_to(&f->columns[column], n_regions, result->raw_bytes, result->stored_bytes);
+        add_to(find_count(f->stored, result->codec, result->tier, result->reason), n_regions, result->raw_bytes,
                result->stored_bytes);
     }
 }

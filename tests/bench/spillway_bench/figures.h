@@ -15,7 +15,7 @@ struct sw_bench_samples {
 };
 
 struct sw_bench_op_figures {
-    uint64_t n, bytes;
+    uint64_t n, n_regions, bytes;
     struct sw_bench_samples latency_us; /* from the call to the moment the client knows */
     struct sw_bench_samples service_us; /* as the daemon tells it */
 };
@@ -40,9 +40,9 @@ struct sw_bench_figures {
 
 void sw_bench_figures_fini(struct sw_bench_figures *f);
 void sw_bench_figures_add(struct sw_bench_figures *sum, const struct sw_bench_figures *part);
-/* An operation that succeeded. column: index, for a spill. */
+/* An operation on so many regions that succeeded. column: index, for a spill. */
 void sw_bench_note(struct sw_bench_figures *f, enum sw_bench_op op, const struct spillway_result *result,
-                   uint64_t latency_us, unsigned column);
+                   unsigned n_regions, uint64_t latency_us, unsigned column);
 void sw_bench_note_error(struct sw_bench_figures *f, const char *name);
 /* Value below which `part` of the samples lie; sorts them. 0 if there are none. */
 uint64_t sw_bench_percentile(struct sw_bench_samples *samples, double part);

@@ -18,6 +18,8 @@ static const char help[] =
     "                     several times: each region is of one of them\n"
     "  --size SIZE        bytes of a region, or a range, log-uniform: 64K..4M (default: 64M); K, M, G are powers of "
     "1024\n"
+    "  --batch N          an operation is a batch of N regions, all of one column, in registered memory: spills,\n"
+    "                     restores, latencies and what is parked are then batches\n"
     "  --sessions N       connections, each with a thread of its own (default: 1)\n"
     "  --in-flight N      operations of a session at a time (default: 1)\n"
     "  --mix S:R          spills to restores (default: 1:1); with fewer restores the other regions are dropped, with\n"
@@ -32,7 +34,7 @@ static const char help[] =
     "  --seed N           of sizes, columns and offsets (default: 1)\n"
     "  --json FILE        the figures as JSON; '-': to standard output, and the table to standard error\n"
     "  --help             print this and exit\n\n"
-    "Memory taken: for each column SIZE, and SIZE for each operation in flight.\n"
+    "Memory taken: for each column SIZE, and SIZE for each region of each operation in flight.\n"
     "Exit codes: 0 all is well (ENOSPACE and ELIMIT, the answers of a full service, are counted), 1 an error or a\n"
     "difference, 2 wrong use.\n";
 
@@ -140,6 +142,7 @@ enum option_id {
     SOCKET = 256,
     COLUMN,
     SIZE,
+    BATCH,
     SESSIONS,
     IN_FLIGHT,
     MIX,
@@ -176,6 +179,9 @@ static bool parse_one(enum option_id id, const char *text, struct sw_bench_optio
         return add_column(text, o);
     case SIZE:
         return parse_sizes(text, o);
+    case BATCH:
+        o->registered = true; /* no other memory has batches */
+        return parse_unsigned(text, 1, SW_BENCH_MAX_BATCH, &o->batch);
     case SESSIONS:
         return parse_unsigned(text, 1, SW_BENCH_MAX_SESSIONS, &o->sessions);
     case IN_FLIGHT:
@@ -212,6 +218,7 @@ int sw_bench_parse(struct sw_bench_options *ret, int argc, char **argv) {
         {"socket", required_argument, NULL, SOCKET},
         {"column", required_argument, NULL, COLUMN},
         {"size", required_argument, NULL, SIZE},
+        {"batch", required_argument, NULL, BATCH},
         {"sessions", required_argument, NULL, SESSIONS},
         {"mix", required_argument, NULL, MIX},
         {"in-flight", required_argument, NULL, IN_FLIGHT},

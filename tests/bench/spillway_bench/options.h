@@ -6,13 +6,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SW_BENCH_MAX_COLUMNS = 16, SW_BENCH_MAX_SESSIONS = 1024, SW_BENCH_MAX_IN_FLIGHT = 256 };
+enum {
+    SW_BENCH_MAX_COLUMNS = 16,
+    SW_BENCH_MAX_SESSIONS = 1024,
+    SW_BENCH_MAX_IN_FLIGHT = 256,
+    SW_BENCH_MAX_BATCH = 4096
+};
 
 struct sw_bench_options {
     const char *socket;                        /* NULL: the library's default */
     const char *columns[SW_BENCH_MAX_COLUMNS]; /* "l_comment", "random", "zero", "mixed", or a file */
     unsigned n_columns;
     uint64_t min_bytes, max_bytes; /* of a region */
+    unsigned batch;                /* regions of an operation; 0: one, without a batch */
     unsigned mix_spills, mix_restores;
     unsigned sessions, in_flight, parked; /* the latter two per session */
     double duration_s;

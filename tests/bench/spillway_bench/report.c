@@ -44,9 +44,12 @@ static double fairness(const struct sw_bench_report *r) {
 
 static void print_setting(FILE *to, const struct sw_bench_report *r) {
     const struct sw_bench_options *o = r->options;
-    (void)fprintf(to, "spillwayd %s on %s; memory: %s%s; regions of %" PRIu64 " to %" PRIu64 " bytes\n",
+    (void)fprintf(to, "spillwayd %s on %s; memory: %s%s; regions of %" PRIu64 " to %" PRIu64 " bytes",
                   r->status.version, r->status.device, sw_bench_kind_name(o->kind), o->registered ? ", registered" : "",
                   o->min_bytes, o->max_bytes);
+    if (o->batch)
+        (void)fprintf(to, ", in batches of %u", o->batch);
+    (void)fputs("\n", to);
     (void)fprintf(
         to, "sessions: %u; each: %u in flight, %u parked; spills to restores: %u:%u; %.1f s; seed %" PRIu64 "\n\n",
         o->sessions, o->in_flight, o->parked, o->mix_spills, o->mix_restores, r->wall_s, o->seed);
@@ -66,8 +69,8 @@ static void print_op(FILE *to, struct sw_bench_report *r, enum sw_bench_op op, c
 static void print_ops(FILE *to, struct sw_bench_report *r) {
     (void)fprintf(to, "%-8s %10s %15s %8s %6s   %-29s   %s\n", "", "", "", "", "", "client's latency, ms",
                   "in the daemon, ms");
-    (void)fprintf(to, "%-8s %10s %15s %8s %6s %9s %9s %9s %9s %9s\n", "", "operations", "bytes", "GB/s", "x raw", "p50",
-                  "p99", "max", "p50", "p99");
+    (void)fprintf(to, "%-8s %10s %15s %8s %6s %9s %9s %9s %9s %9s\n", "", r->options->batch ? "batches" : "operations",
+                  "bytes", "GB/s", "x raw", "p50", "p99", "max", "p50", "p99");
     print_op(to, r, SW_BENCH_SPILL, "spill");
     print_op(to, r, SW_BENCH_RESTORE, "restore");
     (void)fprintf(to, "%-8s %10" PRIu64 " %15" PRIu64 " %8.2f %6.2f\n\n", "both",
@@ -107,7 +110,7 @@ static void print_outcome(FILE *to, const struct sw_bench_report *r) {
                       r->sum.n_compared);
     else
         (void)fprintf(to, "verified  every byte of %" PRIu64 " restored regions of %" PRIu64 "\n", r->sum.n_compared,
-                      r->sum.ops[SW_BENCH_RESTORE].n);
+                      r->sum.ops[SW_BENCH_RESTORE].n_regions);
 }
 
 void sw_bench_print(FILE *to, struct sw_bench_report *r) {
@@ -132,9 +135,10 @@ static json_t *json_samples(struct sw_bench_samples *s) {
 
 static json_t *json_op(struct sw_bench_report *r, enum sw_bench_op op) {
     struct sw_bench_op_figures *f = &r->sum.ops[op];
-    return json_pack("{s:o,s:o,s:f,s:f,s:f,s:o,s:o}", "count", integer(f->n), "bytes", integer(f->bytes), "busy_s",
-                     r->busy_s[op], "gbps", op_gbps(r, op), "x_raw", op_x_raw(r, op), "latency_us",
-                     json_samples(&f->latency_us), "service_us", json_samples(&f->service_us));
+    return json_pack("{s:o,s:o,s:o,s:f,s:f,s:f,s:o,s:o}", "count", integer(f->n), "regions", integer(f->n_regions),
+                     "bytes", integer(f->bytes), "busy_s", r->busy_s[op], "gbps", op_gbps(r, op), "x_raw",
+                     op_x_raw(r, op), "latency_us", json_samples(&f->latency_us), "service_us",
+                     json_samples(&f->service_us));
 }
 
 static json_t *json_count(const struct sw_bench_count *c) {
@@ -146,11 +150,11 @@ static json_t *json_setting(const struct sw_bench_report *r) {
     const struct sw_bench_options *o = r->options;
     char mix[32];
     (void)snprintf(mix, sizeof mix, "%u:%u", o->mix_spills, o->mix_restores);
-    return json_pack("{s:s,s:s,s:s,s:b,s:o,s:o,s:i,s:i,s:i,s:s,s:o,s:o,s:b}", "version", r->status.version, "device",
-                     r->status.device, "kind", sw_bench_kind_name(o->kind), "registered", o->registered, "min_bytes",
-                     integer(o->min_bytes), "max_bytes", integer(o->max_bytes), "sessions", (int)o->sessions,
-                     "in_flight", (int)o->in_flight, "parked", (int)o->parked, "mix", mix, "think_us",
-                     integer(o->think_us), "seed", integer(o->seed), "verify", o->verify);
+    return json_pack("{s:s,s:s,s:s,s:b,s:o,s:o,s:i,s:i,s:i,s:i,s:s,s:o,s:o,s:b}", "version", r->status.version,
+                     "device", r->status.device, "kind", sw_bench_kind_name(o->kind), "registered", o->registered,
+                     "min_bytes", integer(o->min_bytes), "max_bytes", integer(o->max_bytes), "batch", (int)o->batch,
+                     "sessions", (int)o->sessions, "in_flight", (int)o->in_flight, "parked", (int)o->parked, "mix", mix,
+                     "think_us", integer(o->think_us), "seed", integer(o->seed), "verify", o->verify);
 }
 
 static json_t *json_columns(const struct sw_bench_report *r) {

@@ -15,11 +15,16 @@ enum { BACKOFF_US = 10000 };
 static const uint64_t longest_wait_us = 200000; /* then looks whether it is to stop */
 static const uint64_t piece_bytes = 4 << 20;    /* filled or compared between two looks at the connection */
 
-/* A region, and what is in it. */
-struct parked {
-    struct spillway_region region;
-    unsigned column;
+/* A region, and what is in it: so many bytes of a column. */
+struct region {
+    struct spillway_region id;
     uint64_t offset, bytes;
+};
+
+/* What an operation spills or restores. */
+struct parked {
+    struct region *regions; /* [n_regions()] */
+    unsigned column;
     uint64_t restores; /* still to come */
 };
 
@@ -29,7 +34,8 @@ struct slot {
     struct sw_buffer *memory;
     enum slot_state state;
     enum sw_bench_op op;
-    struct parked content; /* of the operation */
+    struct parked content;         /* of the operation */
+    struct spillway_piece *pieces; /* [n_regions()], where the regions lie */
     struct spillway_ticket *ticket;
     uint64_t not_before_us, start_us, end_us;
     int rc;
@@ -45,6 +51,8 @@ struct sw_bench_session {
     struct slot *slots;    /* [options.in_flight] */
     struct parked *parked; /* a ring */
     size_t first_parked, n_parked, room;
+    struct region *regions;        /* of all that is parked, and of the slots */
+    struct spillway_piece *pieces; /* of the slots */
     uint64_t random;
     uint64_t n_begun, n_spilled;
     bool full;   /* the tier was: restores first */
@@ -57,21 +65,36 @@ static void say(const struct sw_bench_session *s, const char *what, const char *
     (void)fprintf(stderr, "spillway-bench: session %u: %s: %s: %s\n", s->number, what, name, text);
 }
 
+static unsigned n_regions(const struct sw_bench_session *s) {
+    return s->run->options.batch ? s->run->options.batch : 1;
+}
+
+/* Regions lie side by side, each with room for the longest, at the alignment that comparing needs. */
+static uint64_t stride(const struct sw_bench_session *s) {
+    return (s->run->options.max_bytes + 15) & ~(uint64_t)15;
+}
+
 static const char *op_name(enum sw_bench_op op) {
     return op == SW_BENCH_SPILL ? "spill" : "restore";
 }
 
 /* ---- what is parked ---------------------------------------------------------------------------------------------- */
 
-static void park(struct sw_bench_session *s, const struct parked *p) {
-    s->parked[(s->first_parked + s->n_parked++) % s->room] = *p;
+/* Regions are swapped: each place in the ring, and each slot, has an array of them. */
+static void swap(struct parked *a, struct parked *b) {
+    const struct parked c = *a;
+    *a = *b;
+    *b = c;
 }
 
-static struct parked take_oldest(struct sw_bench_session *s) {
-    const struct parked ret = s->parked[s->first_parked];
+static void park(struct sw_bench_session *s, struct slot *slot) {
+    swap(&s->parked[(s->first_parked + s->n_parked++) % s->room], &slot->content);
+}
+
+static void take_oldest(struct sw_bench_session *s, struct slot *slot) {
+    swap(&s->parked[s->first_parked], &slot->content);
     s->first_parked = (s->first_parked + 1) % s->room;
     s->n_parked--;
-    return ret;
 }
 
 /* How many restores the next spilled region gets, so that the mix comes out over all of them. */
@@ -119,13 +142,13 @@ static const char *work_on_piece(const struct sw_bench_session *s, enum work wor
 }
 
 /* Does it piece by piece, with a look at the connection in between. Returns whether the bytes are the column's. */
-static bool work_on(struct sw_bench_session *s, const struct slot *slot, enum work work) {
-    const struct parked *content = &slot->content;
-    const uint8_t *column = (const uint8_t *)s->run->columns[content->column]->data + content->offset;
+static bool work_on_region(struct sw_bench_session *s, const struct slot *slot, unsigned i, enum work work) {
+    const struct region *region = &slot->content.regions[i];
+    const uint8_t *column = (const uint8_t *)s->run->columns[slot->content.column]->data + region->offset;
     bool same = true;
-    for (uint64_t at = 0; at < content->bytes && !s->lost; at += piece_bytes) {
-        const uint64_t left = content->bytes - at;
-        const char *failed = work_on_piece(s, work, (uint8_t *)slot->memory->data + at, column + at,
+    for (uint64_t at = 0; at < region->bytes && !s->lost; at += piece_bytes) {
+        const uint64_t left = region->bytes - at;
+        const char *failed = work_on_piece(s, work, (uint8_t *)slot->pieces[i].data + at, column + at,
                                            left < piece_bytes ? left : piece_bytes, &same);
         if (failed) {
             say(s, "memory", "EGPU", failed);
@@ -136,18 +159,38 @@ static bool work_on(struct sw_bench_session *s, const struct slot *slot, enum wo
     return same;
 }
 
+/* Returns how many regions differ. */
+static unsigned work_on(struct sw_bench_session *s, const struct slot *slot, enum work work) {
+    unsigned n_different = 0;
+    for (unsigned i = 0; i < n_regions(s); i++)
+        n_different += !work_on_region(s, slot, i, work);
+    return n_different;
+}
+
 /* ---- operations begin -------------------------------------------------------------------------------------------- */
 
+static int call(struct sw_bench_session *s, struct slot *slot, enum sw_bench_op op) {
+    struct spillway_piece *pieces = slot->pieces;
+    const unsigned flags = slot->content.restores > 1 ? SPILLWAY_RESTORE_KEEP : 0;
+    if (!s->run->options.batch && op == SW_BENCH_SPILL)
+        return spillway_spill(s->connection, pieces->data, pieces->bytes, NULL, &slot->ticket, &slot->error);
+    if (!s->run->options.batch)
+        return spillway_restore(s->connection, pieces->region, pieces->data, pieces->bytes, NULL, flags, &slot->ticket,
+                                &slot->error);
+    if (op == SW_BENCH_SPILL)
+        return spillway_spill_batch(s->connection, pieces, n_regions(s), NULL, &slot->ticket, &slot->error);
+    return spillway_restore_batch(s->connection, pieces, n_regions(s), NULL, flags, &slot->ticket, &slot->error);
+}
+
 static void start(struct sw_bench_session *s, struct slot *slot, enum sw_bench_op op) {
-    const struct parked *content = &slot->content;
+    for (unsigned i = 0; i < n_regions(s); i++) {
+        slot->pieces[i].bytes = slot->content.regions[i].bytes;
+        slot->pieces[i].region = slot->content.regions[i].id;
+    }
     slot->op = op;
     slot->start_us = sw_clock_us();
     sw_bench_busy_begin(&s->run->busy, op, slot->start_us);
-    if (op == SW_BENCH_SPILL)
-        slot->rc = spillway_spill(s->connection, slot->memory->data, content->bytes, NULL, &slot->ticket, &slot->error);
-    else
-        slot->rc = spillway_restore(s->connection, content->region, slot->memory->data, content->bytes, NULL,
-                                    content->restores > 1 ? SPILLWAY_RESTORE_KEEP : 0, &slot->ticket, &slot->error);
+    slot->rc = call(s, slot, op);
     slot->state = slot->rc < 0 ? SLOT_ENDED : SLOT_RUNNING;
     if (slot->rc < 0)
         sw_bench_busy_end(&s->run->busy, op, sw_clock_us());
@@ -173,15 +216,17 @@ static bool may_spill(const struct sw_bench_session *s) {
 static void begin(struct sw_bench_session *s, struct slot *slot) {
     const bool spill = may_spill(s);
     if (s->n_parked && (s->n_parked > s->run->options.parked || s->full || !spill)) {
-        slot->content = take_oldest(s);
+        take_oldest(s, slot);
         (void)work_on(s, slot, WIPE);
         start(s, slot, SW_BENCH_RESTORE);
     } else if (spill) {
         s->n_begun++;
-        slot->content =
-            (struct parked){.column = (unsigned)(sw_random(&s->random) % s->run->options.n_columns),
-                            .offset = sw_random(&s->random) % SW_BENCH_COLUMN_SLACK & ~(uint64_t)15, /* aligned */
-                            .bytes = random_bytes(s)};
+        slot->content.restores = 0;
+        slot->content.column = (unsigned)(sw_random(&s->random) % s->run->options.n_columns);
+        for (unsigned i = 0; i < n_regions(s); i++) {
+            const uint64_t offset = sw_random(&s->random) % SW_BENCH_COLUMN_SLACK & ~(uint64_t)15; /* aligned */
+            slot->content.regions[i] = (struct region){.offset = offset, .bytes = random_bytes(s)};
+        }
         (void)work_on(s, slot, FILL);
         start(s, slot, SW_BENCH_SPILL);
     }
@@ -191,31 +236,34 @@ static void begin(struct sw_bench_session *s, struct slot *slot) {
 
 static void spilled(struct sw_bench_session *s, struct slot *slot) {
     struct spillway_error error;
-    slot->content.region = slot->result.region;
+    for (unsigned i = 0; i < n_regions(s); i++)
+        slot->content.regions[i].id = s->run->options.batch ? slot->pieces[i].region : slot->result.region;
     slot->content.restores = restores_due(s);
     if (slot->content.restores) {
-        park(s, &slot->content);
+        park(s, slot);
         return;
     }
-    if (spillway_drop(s->connection, slot->content.region, &error) < 0) {
-        sw_bench_note_error(&s->figures, error.name);
-        s->failed = true;
-    }
-    s->figures.n_dropped++;
+    for (unsigned i = 0; i < n_regions(s); i++)
+        if (spillway_drop(s->connection, slot->content.regions[i].id, &error) < 0) {
+            sw_bench_note_error(&s->figures, error.name);
+            s->failed = true;
+        }
+    s->figures.n_dropped += n_regions(s);
 }
 
 static void restored(struct sw_bench_session *s, struct slot *slot) {
     s->full = false;
     if (s->run->options.verify) {
-        s->figures.n_compared++;
-        if (!work_on(s, slot, COMPARE)) {
-            s->figures.n_different++;
+        const unsigned n_different = work_on(s, slot, COMPARE);
+        s->figures.n_compared += n_regions(s);
+        s->figures.n_different += n_different;
+        if (n_different) {
             s->failed = true;
             say(s, "restore", "MISMATCH", "the restored bytes are not the original ones");
         }
     }
     if (--slot->content.restores)
-        park(s, &slot->content);
+        park(s, slot);
 }
 
 /* A full service says so, and a client comes back later; whatever else fails must not. */
@@ -224,7 +272,7 @@ static void failed(struct sw_bench_session *s, struct slot *slot) {
     sw_bench_note_error(&s->figures, slot->error.name);
     s->full = s->full || full;
     if (full && slot->op == SW_BENCH_RESTORE)
-        park(s, &slot->content);
+        park(s, slot);
     if (full)
         return;
     if (!s->failed)
@@ -240,7 +288,8 @@ static void finish(struct sw_bench_session *s, struct slot *slot) {
         slot->not_before_us = sw_clock_us() + BACKOFF_US;
         return;
     }
-    sw_bench_note(&s->figures, slot->op, &slot->result, slot->end_us - slot->start_us, slot->content.column);
+    sw_bench_note(&s->figures, slot->op, &slot->result, n_regions(s), slot->end_us - slot->start_us,
+                  slot->content.column);
     if (slot->op == SW_BENCH_SPILL)
         spilled(s, slot);
     else
@@ -297,15 +346,38 @@ static int take_error(struct sw_err *err, const struct spillway_error *error) {
 
 static int make_slot(struct sw_bench_session *s, struct slot *slot, struct sw_err *err) {
     const struct sw_bench_options *o = &s->run->options;
+    const uint64_t bytes = o->batch ? o->batch * stride(s) : o->max_bytes;
     struct spillway_error error;
-    const int rc = sw_buffer_new(&slot->memory, o->kind, o->max_bytes, err);
+    const int rc = sw_buffer_new(&slot->memory, o->kind, bytes, err);
     if (rc < 0)
         return rc;
-    const char *failed = s->run->device->set(slot->memory->data, 0, o->max_bytes); /* every page is there */
+    for (unsigned i = 0; i < n_regions(s); i++)
+        slot->pieces[i].data = (uint8_t *)slot->memory->data + i * stride(s);
+    const char *failed = s->run->device->set(slot->memory->data, 0, bytes); /* every page is there */
     if (failed)
         return sw_err_set(err, -SW_EGPU, SW_SCOPE_REQUEST, "%s", failed);
-    if (o->registered && spillway_register(s->connection, slot->memory->data, o->max_bytes, &error) < 0)
+    if (o->registered && spillway_register(s->connection, slot->memory->data, bytes, &error) < 0)
         return take_error(err, &error);
+    return 0;
+}
+
+/* Slots, and room for what is parked. */
+static int make_room(struct sw_bench_session *s) {
+    const struct sw_bench_options *o = &s->run->options;
+    const size_t n = n_regions(s);
+    s->room = (size_t)o->parked + o->in_flight + 1;
+    s->slots = sw_alloc_array(o->in_flight, sizeof *s->slots);
+    s->parked = sw_alloc_array(s->room, sizeof *s->parked);
+    s->regions = sw_alloc_array((s->room + o->in_flight) * n, sizeof *s->regions);
+    s->pieces = sw_alloc_array(o->in_flight * n, sizeof *s->pieces);
+    if (!s->slots || !s->parked || !s->regions || !s->pieces)
+        return -SW_ENOMEM;
+    for (size_t i = 0; i < s->room; i++)
+        s->parked[i].regions = s->regions + i * n;
+    for (size_t i = 0; i < o->in_flight; i++) {
+        s->slots[i].content.regions = s->regions + (s->room + i) * n;
+        s->slots[i].pieces = s->pieces + i * n;
+    }
     return 0;
 }
 
@@ -318,10 +390,7 @@ int sw_bench_session_new(struct sw_bench_session **ret, struct sw_bench_run *run
     s->run = run;
     s->number = number;
     s->random = o->seed * SW_BENCH_MAX_SESSIONS + number;
-    s->room = (size_t)o->parked + o->in_flight + 1;
-    s->slots = sw_alloc_array(o->in_flight, sizeof *s->slots);
-    s->parked = sw_alloc_array(s->room, sizeof *s->parked);
-    if (!s->slots || !s->parked) {
+    if (make_room(s) < 0) {
         sw_bench_session_free(s);
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a session");
     }
@@ -358,5 +427,7 @@ void sw_bench_session_free(struct sw_bench_session *s) {
     sw_bench_figures_fini(&s->figures);
     sw_free(s->slots);
     sw_free(s->parked);
+    sw_free(s->regions);
+    sw_free(s->pieces);
     sw_free(s);
 }
