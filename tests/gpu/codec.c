@@ -498,7 +498,7 @@ enum { MOST_ITEMS = 128, MOST_BATCH_BYTES = 4 << 20 };
 static unsigned batch_sizes(size_t ret[MOST_ITEMS]) {
     const size_t n_sizes = sizeof sizes / sizeof sizes[0], most = small_run() ? 100000 : MOST_BATCH_BYTES;
     unsigned n = 0;
-    for (unsigned round = 0; round < 3; round++)
+    for (size_t round = 0; round < 3; round++)
         for (size_t s = 0; s < n_sizes; s++)
             if (sizes[(s + round * 5) % n_sizes] <= most)
                 ret[n++] = sizes[(s + round * 5) % n_sizes];
@@ -618,7 +618,8 @@ START_TEST(batches_refused) {
     CUDA(cudaMalloc((void **)&d, (1 << 20) + scratch));
     uint8_t *d_scratch = d + (1 << 20);
     for (unsigned i = 0; i < 3; i++)
-        b.items[i] = (struct sw_gpu_item){.layout.raw_bytes = bytes[i], .d_raw = d, .d_frame = d + (i + 1) * 80000};
+        b.items[i] =
+            (struct sw_gpu_item){.layout.raw_bytes = bytes[i], .d_raw = d, .d_frame = d + (size_t)80000 * (i + 1)};
     ck_assert_int_eq(sw_gpu_encode_batch_async(&p.gpu, b.items, 3, b.results, d_scratch, scratch - 1, NULL, &err),
                      -SW_ETOOSMALL);
     b.items[1].d_frame = d + 8;
