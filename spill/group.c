@@ -123,11 +123,8 @@ static bool gather(struct sw_pipeline *p, struct sw_group *g, struct sw_job *fir
 static void take(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
     slot->age = p->next_age++;
-    for (unsigned i = 0; i < g->n; i++) {
-        g->jobs[i]->stage = SW_STAGE_RUNNING;
-        g->jobs[i]->n_dealt = 1;
+    for (unsigned i = 0; i < g->n; i++)
         g->jobs[i]->n_slots++;
-    }
 }
 
 static void leave(struct sw_group *g, unsigned i) {
@@ -258,6 +255,8 @@ static int begin(struct sw_pipeline *p, struct sw_job *job, struct sw_group_item
     int rc = sw_job_start(p, job, err);
     if (rc)
         return rc;
+    job->stage = SW_STAGE_RUNNING;
+    job->n_dealt = 1;
     *ret = (struct sw_group_item){.mapping = job->mem->mapping, .offset = job->offset, .bytes = job->bytes};
     if (job->kind == SW_JOB_SPILL)
         return 0;
