@@ -28,8 +28,8 @@ static const struct sw_stored nowhere;
 int sw_group_init(struct sw_group *ret, unsigned max_items, struct sw_err *err) {
     if (max_items == 0)
         return 0;
-    ret->jobs = sw_alloc_array(max_items, sizeof *ret->jobs);
-    ret->items = sw_alloc_array(max_items, sizeof *ret->items);
+    ret->jobs = sw_alloc_array(max_items, sizeof(struct sw_job *));
+    ret->items = sw_alloc_array(max_items, sizeof ret->items[0]);
     return ret->jobs && ret->items
                ? 0
                : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for groups of %u", max_items);

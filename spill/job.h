@@ -81,8 +81,8 @@ struct sw_job {
     unsigned plan_number, n_retrained;
     bool resample;
     bool plan_is_cached; /* the plan was made for another region, or without a look at this one */
-    double data_ratio;   /* what that one promised of data sections */
     bool is_retry;       /* the plan is for the next chunk only, raw for those behind it */
+    double data_ratio;   /* of a cached plan: what it promised of data sections */
     struct sw_plan plan;
     /* Chunks on their way to or from the disk (transfer.h). */
     unsigned n_transfers, n_ahead; /* under way; read ahead, and those that are ready */
