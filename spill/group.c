@@ -326,7 +326,7 @@ static bool accept_frame(struct sw_pipeline *p, struct sw_group *g, unsigned i) 
         sw_pipeline_fail(p, job, &err);
         return false;
     }
-    sw_job_note_frame(job, frame);
+    sw_job_note_frame(job, g->plan.codec, frame);
     return true;
 }
 

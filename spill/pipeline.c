@@ -123,7 +123,7 @@ static void encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *j
 /* A chunk's frame is complete on the device: keeps the books and looks whether the data have drifted. */
 static void note_encoded(struct sw_pipeline *p, const struct sw_slot *slot) {
     struct sw_job *job = slot->job;
-    sw_job_note_frame(job, &slot->frame);
+    sw_job_note_frame(job, job->plan.codec, &slot->frame);
     if (job->n_encoded == job->frames->n_chunks)
         sw_job_set_phase(p, job, SW_PHASE_STORING);
     struct sw_policy_drift drift = {

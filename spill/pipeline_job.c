@@ -100,7 +100,9 @@ int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) 
     return 0;
 }
 
-void sw_job_note_frame(struct sw_job *job, const struct sw_frame_layout *frame) {
+void sw_job_note_frame(struct sw_job *job, enum sw_codec_id planned, const struct sw_frame_layout *frame) {
+    if (frame->codec != planned && job->frames->n_chunks == 1)
+        job->reason = SW_COST_NO_GAIN;
     job->stored_bytes += frame->frame_bytes;
     job->codec_raw_bytes[frame->codec] += frame->raw_bytes;
     job->n_encoded++;

@@ -15,8 +15,8 @@ uint64_t sw_policy_chunk_bytes(uint64_t raw_bytes, uint64_t device_chunk_bytes, 
  * max_log2 is what a long region gets. */
 unsigned sw_policy_segment_log2(uint64_t chunk_bytes, uint32_t full_segments, unsigned max_log2);
 
-/* True if a plan that promised expected_ratio of data sections made one of raw_bytes so long, or so short, that the plan
- * is not for these bytes. Of a few bytes that cannot be told. */
+/* True if a plan that promised expected_ratio of data sections made one of raw_bytes so long, or so short, that the
+ * plan is not for these bytes. Of a few bytes that cannot be told. */
 bool sw_policy_plan_is_stale(double expected_ratio, uint64_t raw_bytes, uint64_t data_bytes);
 
 /* A region, as far as it matters for who has to leave the host tier. */

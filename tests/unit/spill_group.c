@@ -355,6 +355,26 @@ START_TEST(test_a_region_that_the_table_does_not_suit_leaves) {
 }
 END_TEST
 
+/* Too short to be judged, and not shrunk by the others' table. */
+START_TEST(test_what_does_not_shrink_says_so) {
+    enum { ODD = 2, SHORT = 2000 };
+    struct client c;
+    client_open(&c, 4, STRIDE);
+    c.bytes[ODD] = SHORT;
+    sw_content_fill(c.from.data + (size_t)ODD * STRIDE, SHORT, SW_CONTENT_RANDOM, 1);
+    spill_held(&c);
+    ck_assert_uint_eq(sw_rig_counts().encodes, 0);
+    for (unsigned i = 0; i < c.n; i++) {
+        ck_assert_int_eq(c.spills[i].outcome.codec, i == ODD ? SW_CODEC_RAW : SW_CODEC_V5T);
+        ck_assert_str_eq(c.spills[i].outcome.reason, sw_cost_reason_text(i == ODD ? SW_COST_NO_GAIN : SW_COST_ROOM));
+    }
+    restore_held(&c);
+    await_success(&c, c.restores);
+    check_bytes(&c);
+    client_close(&c);
+}
+END_TEST
+
 START_TEST(test_a_damaged_frame_costs_its_region_alone) {
     struct client c;
     client_open(&c, N, BYTES);
@@ -554,6 +574,7 @@ int main(void) {
     tcase_add_test(tcase, test_an_event_that_cannot_be_waited_for_fails_its_clients_group);
     tcase_add_test(tcase, test_a_plan_counts_one_use_for_a_group);
     tcase_add_test(tcase, test_a_region_that_the_table_does_not_suit_leaves);
+    tcase_add_test(tcase, test_what_does_not_shrink_says_so);
     tcase_add_test(tcase, test_a_damaged_frame_costs_its_region_alone);
     tcase_add_test(tcase, test_two_restores_to_the_same_bytes_do_not_meet);
     tcase_add_test(tcase, test_a_full_tier_fails_those_that_do_not_fit);
