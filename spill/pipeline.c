@@ -385,11 +385,13 @@ static void serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *jo
 static bool deal(struct sw_pipeline *p) {
     bool advanced = false;
     for (unsigned s = 0; s < p->n_slots; s++) {
-        struct sw_job *job = p->slots[s].state == SW_SLOT_FREE ? next_job(p) : NULL;
-        if (job) {
-            serve(p, &p->slots[s], job);
-            advanced = true;
-        }
+        if (p->slots[s].state != SW_SLOT_FREE)
+            continue;
+        struct sw_job *job = next_job(p);
+        if (!job) /* for no other slot either */
+            break;
+        serve(p, &p->slots[s], job);
+        advanced = true;
     }
     return advanced;
 }
