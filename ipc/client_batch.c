@@ -70,7 +70,8 @@ bool sw_batch_take(struct spillway_ticket *t, const struct sw_msg_result_batch *
     }
     sum->raw_bytes += m->raw_bytes;
     sum->stored_bytes += m->stored_bytes;
-    sum->service_us += m->service_us;
+    if (m->service_us > sum->service_us) /* they overlap */
+        sum->service_us = m->service_us;
     sw_client_combine(sum->codec, sizeof sum->codec, sw_msg_text(text, sizeof text, m->codec, sizeof m->codec));
     sw_client_combine(sum->tier, sizeof sum->tier, sw_msg_text(text, sizeof text, m->tier, sizeof m->tier));
     sw_client_combine(sum->reason, sizeof sum->reason, sw_msg_text(text, sizeof text, m->reason, sizeof m->reason));

@@ -160,10 +160,11 @@ int spillway_restore_batch(struct spillway *connection, struct spillway_piece *p
 struct spillway_result {
     struct spillway_region region;    /* all zero for a batch */
     uint64_t raw_bytes, stored_bytes; /* packed: stored_bytes at the front of the data are in use */
-    uint64_t service_us;              /* from the daemon's receipt to its reply; the sum over pieces */
-    char codec[16];                   /* "v5t", "raw"; "mixed": not that of all pieces */
-    char tier[16];                    /* "host", "nvme", "device" (packed) */
-    char reason[32];                  /* why it was spilled compressed, or was not: "pays", "does not shrink", ... */
+    uint64_t
+        service_us;  /* from the daemon's receipt to its reply; the sum over pieces; of a batch the longest message's */
+    char codec[16];  /* "v5t", "raw"; "mixed": not that of all pieces */
+    char tier[16];   /* "host", "nvme", "device" (packed) */
+    char reason[32]; /* why it was spilled compressed, or was not: "pays", "does not shrink", ... */
 };
 
 /* Waits for one ticket (others complete meanwhile). timeout_ms -1: no limit; 0: only looks.

@@ -479,6 +479,144 @@ START_TEST(unknown_flags_and_events) {
 }
 END_TEST
 
+/* ---- batches ----------------------------------------------------------------------------------------------------- */
+
+enum { PIECES = 20, PIECE_BYTES = BYTES / PIECES };
+
+static int spill_batch_code(struct sw_msg msg) {
+    const int rc = sw_wire_call(&wire, &msg, NULL, 0);
+    struct sw_msg_status_ok status;
+    ck_assert_int_eq(sw_wire_status(&wire, &status), 0);
+    ck_assert(rc == 0 || status.regions == 0); /* all or nothing */
+    return rc;
+}
+
+START_TEST(spill_batches_that_cannot_be) {
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK);
+    struct sw_region_id id;
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
+    const struct sw_msg good = sw_wire_spill_batch_msg(1, PIECES, PIECE_BYTES);
+    static const uint32_t counts[] = {0, SW_PROTO_MAX_BATCH + 1, UINT32_MAX};
+    for (unsigned i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        struct sw_msg msg = good;
+        msg.u.spill_batch.count = counts[i];
+        ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
+    }
+    static const uint32_t flags[] = {SW_REQ_KEEP, SW_REQ_IN_PLACE, 0x80000000u};
+    for (unsigned i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        struct sw_msg msg = good;
+        msg.u.spill_batch.flags = flags[i];
+        ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
+    }
+    struct sw_msg msg = good;
+    msg.u.spill_batch.flags = SW_REQ_EVENT; /* host memory knows no GPU events */
+    ck_assert_int_eq(spill_batch_code(msg), -SW_ENOTSUP);
+    /* The last piece, and the first, which is then all of the batch that was looked at. */
+    for (unsigned piece = 0; piece < PIECES; piece += PIECES - 1) {
+        msg = good;
+        msg.u.spill_batch.bytes[piece] = BYTES + 1;
+        ck_assert_int_eq(spill_batch_code(msg), -SW_ERANGE);
+        msg = good;
+        msg.u.spill_batch.offset[piece] = UINT64_MAX;
+        ck_assert_int_eq(spill_batch_code(msg), -SW_ERANGE);
+    }
+    ck_assert_int_eq(spill_batch_code(sw_wire_spill_batch_msg(7, 1, 1)), -SW_ENOENT);
+    /* Memory for one operation: that was it. */
+    ck_assert_int_eq(sw_wire_mem(&wire, 2, fd, BYTES, true), 0);
+    ck_assert_int_eq(spill_batch_code(sw_wire_spill_batch_msg(2, 2, 1)), -SW_EINVAL);
+    ck_assert_int_eq(sw_wire_spill(&wire, 2, 0, BYTES, &id), -SW_ENOENT);
+    ck_assert_int_eq(spill_batch_code(good), 0);
+    (void)close(fd);
+}
+END_TEST
+
+START_TEST(restore_batches_that_cannot_be) {
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK);
+    const int sealed = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK | F_SEAL_WRITE);
+    struct sw_region_id ids[PIECES];
+    struct sw_msg_region region;
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
+    ck_assert_int_eq(sw_wire_mem(&wire, 2, sealed, BYTES, false), 0);
+    ck_assert_int_eq(sw_wire_spill_batch(&wire, 1, PIECES, PIECE_BYTES, ids), 0);
+    const struct sw_msg good = sw_wire_restore_batch_msg(1, ids, PIECES, PIECE_BYTES);
+    struct sw_msg bad[8];
+    static const int codes[8] = {-SW_EINVAL, -SW_EINVAL, -SW_EINVAL, -SW_EINVAL,
+                                 -SW_ESTALE, -SW_EBUSY,  -SW_ERANGE, -SW_EACCES};
+    for (int i = 0; i < 8; i++)
+        bad[i] = good;
+    bad[0].u.restore_batch.count = SW_PROTO_MAX_BATCH + 1;
+    bad[1].u.restore_batch.flags = SW_REQ_IN_PLACE;
+    bad[2].u.restore_batch.offset[3] -= 1; /* overlap */
+    bad[3].u.restore_batch.offset[PIECES - 1] = 0;
+    bad[4].u.restore_batch.gen[PIECES - 1]++;
+    bad[5].u.restore_batch.slot[PIECES - 1] = ids[0].slot;
+    bad[5].u.restore_batch.gen[PIECES - 1] = ids[0].gen;
+    bad[6].u.restore_batch.offset[PIECES - 1] = UINT64_MAX - 5;
+    bad[7].u.restore_batch.mem = 2; /* cannot be written: fails when it has begun */
+    for (int i = 0; i < 8; i++) {
+        ck_assert_msg(sw_wire_call(&wire, &bad[i], NULL, 0) == codes[i], "request %d", i);
+        for (int piece = 0; piece < PIECES; piece++) {
+            ck_assert_int_eq(sw_wire_query(&wire, ids[piece], &region), 0);
+            ck_assert_str_eq((const char *)region.state, "out");
+        }
+    }
+    ck_assert(sw_wire_memfd_holds(fd, BYTES, SW_CONTENT_TEXT, 5));
+    struct sw_msg msg = good;
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), 0);
+    ck_assert(sw_wire_memfd_holds(fd, BYTES, SW_CONTENT_TEXT, 5));
+    msg = good;
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_ESTALE);
+    (void)close(fd);
+    (void)close(sealed);
+}
+END_TEST
+
+START_TEST(drop_batches_drop_what_they_can) {
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK);
+    struct sw_region_id ids[3];
+    struct sw_msg_status_ok status;
+    struct sw_msg msg = {.header = {.type = SW_MSG_DROP_BATCH}};
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
+    ck_assert_int_eq(sw_wire_spill_batch(&wire, 1, 3, 1000, ids), 0);
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_EINVAL); /* none */
+    msg = (struct sw_msg){.header = {.type = SW_MSG_DROP_BATCH}};
+    msg.u.drop_batch = (struct sw_msg_drop_batch){
+        .count = 3, .slot = {ids[0].slot, UINT32_MAX, ids[2].slot}, .gen = {ids[0].gen, 1, ids[2].gen}};
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_ENOENT);
+    ck_assert_int_eq(sw_wire_status(&wire, &status), 0);
+    ck_assert_uint_eq(status.regions, 1);
+    msg = (struct sw_msg){.header = {.type = SW_MSG_DROP_BATCH}};
+    msg.u.drop_batch = (struct sw_msg_drop_batch){.count = 1, .slot = {ids[1].slot}, .gen = {ids[1].gen}};
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), 0);
+    ck_assert_int_eq(sw_wire_status(&wire, &status), 0);
+    ck_assert_uint_eq(status.regions, 0);
+    (void)close(fd);
+}
+END_TEST
+
+/* More at once than the session may have: refused as wholes, and nothing of them stays. */
+START_TEST(batches_beyond_the_limits) {
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK);
+    struct sw_msg_status_ok status;
+    unsigned refused = 0;
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
+    for (int i = 0; i < 12; i++) {
+        struct sw_msg msg = sw_wire_spill_batch_msg(1, SW_PROTO_MAX_BATCH, 16);
+        (void)sw_wire_send(&wire, &msg, NULL, 0);
+    }
+    for (int i = 0; i < 12; i++) {
+        struct sw_msg msg;
+        ck_assert_int_eq(sw_wire_receive(&wire, &msg), 1);
+        ck_assert(msg.header.type != SW_MSG_ERROR || strcmp((const char *)msg.u.error.name, "ELIMIT") == 0);
+        refused += msg.header.type == SW_MSG_ERROR;
+    }
+    ck_assert_uint_le(refused, 4);
+    ck_assert_int_eq(sw_wire_status(&wire, &status), 0);
+    ck_assert_uint_eq(status.regions, (12 - refused) * SW_PROTO_MAX_BATCH);
+    (void)close(fd);
+}
+END_TEST
+
 START_TEST(failures_are_logged_by_name) {
     struct sw_region_id id;
     const unsigned logged = sw_test_daemon_logged(&daemon_process, "event=request.failed ");
@@ -513,6 +651,10 @@ int main(void) {
     tcase_add_test(tests, ids_that_are_not_ours);
     tcase_add_test(tests, restore_into_the_wrong_place);
     tcase_add_test(tests, unknown_flags_and_events);
+    tcase_add_test(tests, spill_batches_that_cannot_be);
+    tcase_add_test(tests, restore_batches_that_cannot_be);
+    tcase_add_test(tests, drop_batches_drop_what_they_can);
+    tcase_add_test(tests, batches_beyond_the_limits);
     tcase_add_test(tests, failures_are_logged_by_name);
     Suite *suite = suite_create("bad_input");
     suite_add_tcase(suite, tests);

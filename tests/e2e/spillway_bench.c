@@ -153,6 +153,26 @@ START_TEST(regions_are_restored_several_times) {
 }
 END_TEST
 
+START_TEST(batches_add_up) {
+    json_t *json =
+        run_for_json("--batch 300 --size 100..3000 --count 6 --mix 3:4 --parked 2 --in-flight 2 --sessions 2 "
+                     "--column zero --column mixed");
+    ck_operations(json, "spill", 12, 12 * 300 * 100);
+    ck_operations(json, "restore", 16, 16 * 300 * 100);
+    ck_assert_int_eq(integer_at(json, "spill", "regions"), 12 * 300);
+    ck_assert_int_eq(integer_at(json, "restore", "regions"), 16 * 300);
+    ck_assert_int_eq(integer_at(json, NULL, "compared"), 16 * 300);
+    ck_assert_int_eq(integer_at(json, NULL, "different"), 0);
+    ck_assert_int_eq(integer_at(json, "setting", "batch"), 300);
+    json_decref(json);
+    ck_says(", in batches of 300");
+    ck_says("verified  every byte of 4800 restored regions of 4800");
+    json = run_for_json("--batch 10 --size 1000 --count 4 --mix 2:1");
+    ck_assert_int_eq(integer_at(json, NULL, "dropped"), 20);
+    json_decref(json);
+}
+END_TEST
+
 /* 64 MiB of tier, 5 MiB pieces that do not compress, of which more are to be parked than fit. */
 START_TEST(a_full_tier_is_counted) {
     json_t *json = run_for_json("--column random --size 5M --parked 20 --count 16 --in-flight 2");
@@ -169,21 +189,14 @@ END_TEST
 static const struct {
     const char *arguments, *says;
 } mistakes[] = {
-    {"--nonsense", "unrecognized option"},
-    {"argument", "unexpected argument 'argument'"},
-    {"--size 0", "--size cannot be '0'"},
-    {"--size 2M..1M", "--size cannot be '2M..1M'"},
-    {"--size 1M..", "--size cannot be"},
-    {"--size 99999999999G", "--size cannot be"},
-    {"--sessions 0", "--sessions cannot be '0'"},
-    {"--sessions 4294967297", "--sessions cannot be"},
-    {"--in-flight -1", "--in-flight cannot be '-1'"},
-    {"--mix 0:1", "--mix cannot be '0:1'"},
-    {"--mix 1", "--mix cannot be '1'"},
-    {"--kind disk", "--kind cannot be 'disk'"},
-    {"--duration nan", "--duration cannot be 'nan'"},
-    {"--think-ms", "requires an argument"},
-    {"--column ''", "--column cannot be ''"},
+    {"--nonsense", "unrecognized option"},        {"argument", "unexpected argument 'argument'"},
+    {"--size 0", "--size cannot be '0'"},         {"--size 2M..1M", "--size cannot be '2M..1M'"},
+    {"--size 1M..", "--size cannot be"},          {"--size 99999999999G", "--size cannot be"},
+    {"--sessions 0", "--sessions cannot be '0'"}, {"--sessions 4294967297", "--sessions cannot be"},
+    {"--batch 0", "--batch cannot be '0'"},       {"--in-flight -1", "--in-flight cannot be '-1'"},
+    {"--mix 0:1", "--mix cannot be '0:1'"},       {"--mix 1", "--mix cannot be '1'"},
+    {"--kind disk", "--kind cannot be 'disk'"},   {"--duration nan", "--duration cannot be 'nan'"},
+    {"--think-ms", "requires an argument"},       {"--column ''", "--column cannot be ''"},
 };
 
 START_TEST(mistakes_exit_with_2) {
@@ -305,6 +318,7 @@ int main(void) {
     tcase_add_unchecked_fixture(served, start, stop);
     tcase_add_loop_test(served, several_sessions_add_up, 0, 2);
     tcase_add_test(served, regions_are_restored_several_times);
+    tcase_add_test(served, batches_add_up);
     tcase_add_test(served, a_full_tier_is_counted);
     tcase_add_loop_test(served, mistakes_exit_with_2, 0, (int)(sizeof mistakes / sizeof mistakes[0]));
     tcase_add_test(served, help_and_what_is_not_there);

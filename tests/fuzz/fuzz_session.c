@@ -2,8 +2,8 @@
  *
  * Input: records of one type byte, one byte for descriptors (how many, of which kind), one for the length, and so many
  * bytes; each becomes the body of a well-formed request, so that handlers are reached and not just the decoder. Types
- * from 240 are no requests, and 255 sends the bytes as they are. After each input the session ends and everything must
- * have been given back. */
+ * from 200 are batches, from 240 no requests, and 255 sends the bytes as they are. After each input the session ends
+ * and everything must have been given back. */
 #include "base/assert.h"
 #include "base/log.h"
 #include "tests/lib/service.h"
@@ -15,7 +15,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MEMFD_BYTES = 4096, MAX_PACKETS = 64, HELLO_FIRST = 8, RAW_PACKET = 255 };
+enum { MEMFD_BYTES = 4096, MAX_PACKETS = 64, HELLO_FIRST = 8, BATCHES = 200, NO_REQUESTS = 240, RAW_PACKET = 255 };
 
 static struct sw_test_service service;
 static bool closed;
@@ -43,6 +43,9 @@ static void read_replies(int socket) {
         SW_ASSERT(n_fds == 0 && sw_msg_decode(&msg, packet, bytes, NULL) == 0);
         if (msg.header.type == SW_MSG_RESULT)
             ids[n_ids++ % 8] = (struct sw_region_id){.slot = msg.u.result.slot, .gen = msg.u.result.gen};
+        for (uint32_t i = 0; msg.header.type == SW_MSG_RESULT_BATCH && i < msg.u.result_batch.count; i++)
+            ids[n_ids++ % 8] =
+                (struct sw_region_id){.slot = msg.u.result_batch.slot[i], .gen = msg.u.result_batch.gen[i]};
     }
 }
 
@@ -53,6 +56,32 @@ static void name_region(uint8_t *body) {
     memcpy(&id, body, sizeof id);
     if (id.gen == 0 && id.slot < 8)
         memcpy(body, &ids[id.slot], sizeof id);
+}
+
+/* Batches the same; and their pieces lie side by side, which an input of 255 bytes could not say. */
+static void name_regions(struct sw_msg *msg) {
+    struct sw_msg_restore_batch *restore = &msg->u.restore_batch;
+    struct sw_msg_drop_batch *drop = &msg->u.drop_batch;
+    const bool is_drop = msg->header.type == SW_MSG_DROP_BATCH;
+    const uint32_t count = is_drop ? drop->count : restore->count;
+    for (uint32_t i = 0; i < count && i < SW_PROTO_MAX_BATCH; i++) {
+        uint32_t *slot = is_drop ? &drop->slot[i] : &restore->slot[i],
+                 *gen = is_drop ? &drop->gen[i] : &restore->gen[i];
+        if (*gen == 0 && *slot < 8) {
+            *gen = ids[*slot].gen;
+            *slot = ids[*slot].slot;
+        }
+        if (!is_drop && !restore->offset[i]) {
+            restore->offset[i] = i * (MEMFD_BYTES / 16);
+            restore->bytes[i] = MEMFD_BYTES / 16;
+        }
+    }
+}
+
+static unsigned type_of(uint8_t byte) {
+    if (byte < BATCHES)
+        return 1 + (byte + 1u) % SW_MSG_STATUS;
+    return byte < NO_REQUESTS ? SW_MSG_SPILL_BATCH + byte % 3u : byte;
 }
 
 /* Feeds one record; returns the bytes it took, 0 at the end. */
@@ -70,12 +99,17 @@ static size_t feed(struct sw_session *session, const uint8_t *data, size_t size,
     } else {
         struct sw_msg msg;
         memset(&msg, 0, sizeof msg);
-        msg.header.type = (uint16_t)(data[0] < 240 ? 1 + (data[0] + 1) % SW_MSG_STATUS : data[0]);
+        msg.header.type = (uint16_t)type_of(data[0]);
         msg.header.seq = seq;
         const size_t bytes = sw_msg_encode(&msg, packet), body = bytes - SW_PROTO_HEADER_BYTES;
         memcpy(packet + SW_PROTO_HEADER_BYTES, data + 3, n < body ? n : body);
         if (msg.header.type >= SW_MSG_RESTORE && msg.header.type <= SW_MSG_QUERY)
             name_region(packet + SW_PROTO_HEADER_BYTES);
+        if (msg.header.type == SW_MSG_RESTORE_BATCH || msg.header.type == SW_MSG_DROP_BATCH) {
+            SW_ASSERT(sw_msg_decode(&msg, packet, bytes, NULL) == 0);
+            name_regions(&msg);
+            (void)sw_msg_encode(&msg, packet);
+        }
         sw_session_packet(session, packet, bytes, fds, n_fds);
     }
     return n + 3;

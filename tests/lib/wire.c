@@ -164,6 +164,39 @@ int sw_wire_restore(struct sw_wire *wire, struct sw_region_id id, uint32_t mem, 
     return rc;
 }
 
+struct sw_msg sw_wire_spill_batch_msg(uint32_t mem, uint32_t n, uint64_t bytes) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_SPILL_BATCH}};
+    msg.u.spill_batch.mem = mem;
+    msg.u.spill_batch.count = n;
+    for (uint32_t i = 0; i < n; i++) {
+        msg.u.spill_batch.offset[i] = i * bytes;
+        msg.u.spill_batch.bytes[i] = bytes;
+    }
+    return msg;
+}
+
+struct sw_msg sw_wire_restore_batch_msg(uint32_t mem, const struct sw_region_id *ids, uint32_t n, uint64_t bytes) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_RESTORE_BATCH}};
+    msg.u.restore_batch.mem = mem;
+    msg.u.restore_batch.count = n;
+    for (uint32_t i = 0; i < n; i++) {
+        msg.u.restore_batch.slot[i] = ids[i].slot;
+        msg.u.restore_batch.gen[i] = ids[i].gen;
+        msg.u.restore_batch.offset[i] = i * bytes;
+        msg.u.restore_batch.bytes[i] = bytes;
+    }
+    return msg;
+}
+
+int sw_wire_spill_batch(struct sw_wire *wire, uint32_t mem, uint32_t n, uint64_t bytes, struct sw_region_id *ret_ids) {
+    struct sw_msg msg = sw_wire_spill_batch_msg(mem, n, bytes);
+    const int rc = sw_wire_call(wire, &msg, NULL, 0);
+    SW_ASSERT(rc != 0 || (msg.header.type == SW_MSG_RESULT_BATCH && msg.u.result_batch.count == n));
+    for (uint32_t i = 0; rc == 0 && i < n; i++)
+        ret_ids[i] = (struct sw_region_id){msg.u.result_batch.slot[i], msg.u.result_batch.gen[i]};
+    return rc;
+}
+
 int sw_wire_drop(struct sw_wire *wire, struct sw_region_id id) {
     struct sw_msg msg = {.header = {.type = SW_MSG_DROP}};
     msg.u.drop = (struct sw_msg_drop){.slot = id.slot, .gen = id.gen};

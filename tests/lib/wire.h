@@ -49,6 +49,10 @@ int sw_wire_mem(struct sw_wire *wire, uint32_t mem, int fd, uint64_t bytes, bool
 struct sw_msg sw_wire_spill_msg(uint32_t mem, uint64_t offset, uint64_t bytes);
 int sw_wire_spill(struct sw_wire *wire, uint32_t mem, uint64_t offset, uint64_t bytes, struct sw_region_id *ret);
 int sw_wire_restore(struct sw_wire *wire, struct sw_region_id id, uint32_t mem, uint64_t offset, uint64_t bytes);
+/* Batches of n pieces of so many bytes each, side by side from offset 0. */
+struct sw_msg sw_wire_spill_batch_msg(uint32_t mem, uint32_t n, uint64_t bytes);
+struct sw_msg sw_wire_restore_batch_msg(uint32_t mem, const struct sw_region_id *ids, uint32_t n, uint64_t bytes);
+int sw_wire_spill_batch(struct sw_wire *wire, uint32_t mem, uint32_t n, uint64_t bytes, struct sw_region_id *ret_ids);
 int sw_wire_drop(struct sw_wire *wire, struct sw_region_id id);
 int sw_wire_query(struct sw_wire *wire, struct sw_region_id id, struct sw_msg_region *ret);
 int sw_wire_status(struct sw_wire *wire, struct sw_msg_status_ok *ret);

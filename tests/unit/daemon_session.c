@@ -144,6 +144,108 @@ START_TEST(every_allocation_may_fail) {
 }
 END_TEST
 
+/* ---- batches ----------------------------------------------------------------------------------------------------- */
+
+static void send_msg(struct sw_msg *msg, uint32_t seq, int *fds, unsigned n_fds) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    msg->header.seq = seq;
+    sw_session_packet(session, packet, sw_msg_encode(msg, packet), fds, n_fds);
+}
+
+/* The code of the next reply. */
+static int await(void) {
+    struct sw_msg msg;
+    struct sw_err err;
+    while (receive(&msg) < 0) {
+        if (session->closing)
+            return -SW_ECONN;
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
+    }
+    if (msg.header.type != SW_MSG_ERROR)
+        return 0;
+    sw_msg_to_err(&err, &msg.u.error);
+    return err.code;
+}
+
+/* Memory 1, to stay, of 4096 bytes. */
+static int open_memory(void) {
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    struct sw_msg open = {.header = {.type = SW_MSG_MEM_OPEN}}, parts = {.header = {.type = SW_MSG_MEM_PARTS}};
+    ck_assert(ftruncate(fd, 4096) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    open.u.mem_open = (struct sw_msg_mem_open){.mem = 1, .kind = SW_MEM_MEMFD, .n_parts = 1, .bytes = 4096};
+    parts.u.mem_parts = (struct sw_msg_mem_parts){.mem = 1, .count = 1, .part_bytes = {4096}};
+    send_msg(&open, 1001, NULL, 0);
+    const int rc = await();
+    send_msg(&parts, 1002, &fd, 1);
+    return rc < 0 ? rc : await();
+}
+
+static int spill_batch(uint32_t n) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_SPILL_BATCH}};
+    msg.u.spill_batch.mem = 1;
+    msg.u.spill_batch.count = n;
+    for (uint32_t i = 0; i < n; i++)
+        msg.u.spill_batch.bytes[i] = 100 + i;
+    send_msg(&msg, n, NULL, 0);
+    return await();
+}
+
+static void ck_regions(unsigned n) {
+    struct sw_engine_stats stats;
+    sw_engine_check(service.service.engine);
+    sw_engine_stats(service.service.engine, &stats);
+    ck_assert_uint_eq(stats.n_regions, n);
+    ck_assert_uint_eq(stats.n_ops, 0);
+    ck_assert(n || stats.tier.used_bytes == 0);
+    ck_assert(session->n_operations == 0 && session->n_pieces == 0 && session->promises.n == 0);
+}
+
+/* The engine takes eight operations: the ninth piece undoes the others. */
+START_TEST(a_piece_that_is_refused_undoes_the_batch) {
+    ck_assert_int_eq(open_memory(), 0);
+    ck_assert_int_eq(spill_batch(9), -SW_ELIMIT);
+    ck_regions(0);
+    ck_assert_int_eq(spill_batch(8), 0);
+    ck_regions(8);
+}
+END_TEST
+
+START_TEST(pieces_in_flight_have_a_bound) {
+    ck_assert_int_eq(open_memory(), 0);
+    session->n_pieces = SW_SESSION_MAX_PIECES - 5; /* as if so many were */
+    ck_assert_int_eq(spill_batch(6), -SW_ELIMIT);
+    ck_assert_int_eq(spill_batch(5), 0);
+    session->n_pieces = 0;
+    ck_regions(5);
+}
+END_TEST
+
+START_TEST(every_allocation_of_a_batch_may_fail) {
+    ck_assert_int_eq(open_memory(), 0);
+    int rc = -1;
+    for (unsigned long n = 1; rc < 0; n++) {
+        ck_assert_uint_lt(n, 100);
+        sw_alloc_fail_nth(n);
+        rc = spill_batch(4);
+        sw_alloc_fail_nth(0);
+        ck_assert(rc == 0 || rc == -SW_ENOMEM);
+        ck_regions(rc == 0 ? 4 : 0);
+    }
+}
+END_TEST
+
+START_TEST(a_session_may_end_in_mid_batch) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_SPILL_BATCH}};
+    ck_assert_int_eq(open_memory(), 0);
+    msg.u.spill_batch.mem = 1;
+    msg.u.spill_batch.count = 8;
+    for (uint32_t i = 0; i < 8; i++)
+        msg.u.spill_batch.bytes[i] = 4096;
+    send_msg(&msg, 1, NULL, 0);
+    sw_session_close(session, "test"); /* what is left, the teardown finds */
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("session");
     tcase_set_timeout(tests, 60);
@@ -152,6 +254,10 @@ int main(void) {
     tcase_add_test(tests, queue_has_a_bound);
     tcase_add_test(tests, promise_outlives_the_peer);
     tcase_add_test(tests, every_allocation_may_fail);
+    tcase_add_test(tests, a_piece_that_is_refused_undoes_the_batch);
+    tcase_add_test(tests, pieces_in_flight_have_a_bound);
+    tcase_add_test(tests, every_allocation_of_a_batch_may_fail);
+    tcase_add_test(tests, a_session_may_end_in_mid_batch);
     Suite *suite = suite_create("daemon");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

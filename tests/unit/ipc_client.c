@@ -1059,6 +1059,336 @@ START_TEST(garbage_ends_the_connection) {
 }
 END_TEST
 
+/* ---- batches ----------------------------------------------------------------------------------------------------- */
+
+enum { PIECES = 300, PIECE_BYTES = 30 };
+static struct spillway_piece pieces[PIECES];
+
+static void lay_out_pieces(void) {
+    for (uint32_t i = 0; i < PIECES; i++)
+        pieces[i] = (struct spillway_piece){
+            .data = (uint8_t *)data + i * PIECE_BYTES, .bytes = PIECE_BYTES, .region = {i + 1, 9}};
+}
+
+static void put_batch(int socket, uint32_t seq, uint32_t count, uint32_t first_slot, uint64_t raw_bytes) {
+    struct sw_msg msg;
+    sw_msg_init(&msg, SW_MSG_RESULT_BATCH);
+    msg.u.result_batch =
+        (struct sw_msg_result_batch){.count = count, .raw_bytes = raw_bytes, .stored_bytes = count, .service_us = 5};
+    sw_msg_set_text(msg.u.result_batch.codec, sizeof msg.u.result_batch.codec, first_slot > 1 ? "raw" : "v5t");
+    sw_msg_set_text(msg.u.result_batch.tier, sizeof msg.u.result_batch.tier, "host");
+    for (uint32_t i = 0; i < count; i++) {
+        msg.u.result_batch.slot[i] = first_slot + i;
+        msg.u.result_batch.gen[i] = 9;
+    }
+    put(socket, &msg, SW_MSG_RESULT_BATCH, seq);
+}
+
+/* The next packet of a spill of `count` pieces from `first` on; returns its seq. */
+static uint32_t take_spill_batch(int socket, uint32_t mem, uint32_t first, uint32_t count) {
+    struct sw_msg msg;
+    expect(socket, &msg, SW_MSG_SPILL_BATCH);
+    const struct sw_msg_spill_batch *m = &msg.u.spill_batch;
+    SW_ASSERT(m->mem == mem && m->count == count && m->offset[0] == first * PIECE_BYTES);
+    SW_ASSERT(m->offset[count - 1] == (first + count - 1) * PIECE_BYTES && m->bytes[count - 1] == PIECE_BYTES);
+    SW_ASSERT(m->flags == (gpu.on ? SW_REQ_EVENT : 0));
+    SW_ASSERT(!gpu.on || strcmp((const char *)m->event, "first") == 0);
+    return msg.header.seq;
+}
+
+static uint32_t take_restore_batch(int socket, uint32_t first, uint32_t count, uint32_t flags) {
+    struct sw_msg msg;
+    expect(socket, &msg, SW_MSG_RESTORE_BATCH);
+    const struct sw_msg_restore_batch *m = &msg.u.restore_batch;
+    SW_ASSERT(m->count == count && m->flags == flags && m->slot[0] == first + 1 && m->slot[count - 1] == first + count);
+    SW_ASSERT(m->gen[count - 1] == 9 && m->offset[0] == first * PIECE_BYTES && m->bytes[count - 1] == PIECE_BYTES);
+    return msg.header.seq;
+}
+
+static void expect_drop_batch(int socket, uint32_t count, uint32_t first_slot) {
+    struct sw_msg msg;
+    expect(socket, &msg, SW_MSG_DROP_BATCH);
+    const struct sw_msg_drop_batch *m = &msg.u.drop_batch;
+    SW_ASSERT(m->count == count && m->slot[0] == first_slot && m->slot[count - 1] == first_slot + count - 1);
+    SW_ASSERT(m->gen[count - 1] == 9);
+    put_ok(socket, msg.header.seq);
+}
+
+static void start_batches(void (*serve)(int socket)) {
+    open_to(serve);
+    ck_assert_int_eq(spillway_register(connection, data, BYTES, &error), 0);
+    lay_out_pieces();
+}
+
+static struct spillway_ticket *spill_batch(uint32_t n) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_spill_batch(connection, pieces, n, NULL, &ticket, &error), 0);
+    return ticket;
+}
+
+static struct spillway_ticket *restore_batch(uint32_t n, unsigned flags) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_restore_batch(connection, pieces, n, NULL, flags, &ticket, &error), 0);
+    return ticket;
+}
+
+/* The fake's limit of pieces: as many as two packets have, or less than one. */
+static void greet_for_batches(int socket, uint32_t max_in_flight, uint32_t max_pieces) {
+    struct sw_msg msg, reply = {.u.hello_ok = {.version = SW_PROTO_VERSION, .max_in_flight = max_in_flight}};
+    reply.u.hello_ok.max_pieces = max_pieces;
+    expect(socket, &msg, SW_MSG_HELLO);
+    put(socket, &reply, SW_MSG_HELLO_OK, msg.header.seq);
+}
+
+static void serve_two_packets(int socket) {
+    greet_for_batches(socket, MAX_IN_FLIGHT, 512);
+    const uint32_t mem = register_it(socket);
+    const uint32_t first = take_spill_batch(socket, mem, 0, 256), second = take_spill_batch(socket, mem, 256, 44);
+    put_batch(socket, second, 44, 257, 44 * PIECE_BYTES);
+    (void)sem_wait(&fake.go);
+    put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
+    /* Kept until both are back. */
+    put_batch(socket, take_restore_batch(socket, 0, 256, SW_REQ_KEEP), 256, 1, 256 * PIECE_BYTES);
+    put_batch(socket, take_restore_batch(socket, 256, 44, SW_REQ_KEEP), 44, 257, 44 * PIECE_BYTES);
+    expect_drop_batch(socket, 256, 1);
+    expect_drop_batch(socket, 44, 257);
+    /* One packet is all or nothing by itself. */
+    put_batch(socket, take_restore_batch(socket, 0, 2, 0), 2, 1, 2 * PIECE_BYTES);
+    put_batch(socket, take_restore_batch(socket, 0, 2, SW_REQ_KEEP), 2, 1, 2 * PIECE_BYTES);
+    expect_end(socket);
+}
+
+START_TEST(a_batch_of_two_packets_is_one) {
+    struct spillway_result result;
+    start_batches(serve_two_packets);
+    memset(&pieces[0].region, 0, sizeof pieces[0].region);
+    struct spillway_ticket *ticket = spill_batch(PIECES);
+    ck_error(spillway_wait(ticket, 20, &result, &error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST, "");
+    ck_assert_uint_eq(pieces[0].region.generation, 0);
+    ck_assert_int_eq(sem_post(&fake.go), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, &result, &error), 0);
+    spillway_ticket_free(ticket);
+    for (uint32_t i = 0; i < PIECES; i++)
+        ck_assert(pieces[i].region.slot == i + 1 && pieces[i].region.generation == 9);
+    ck_assert_uint_eq(result.raw_bytes, PIECES * PIECE_BYTES);
+    ck_assert_uint_eq(result.stored_bytes, PIECES);
+    ck_assert_uint_eq(result.service_us, 5);
+    ck_assert_uint_eq(result.region.generation, 0);
+    ck_assert_str_eq(result.codec, "mixed");
+    ck_assert_str_eq(result.tier, "host");
+    ck_assert_int_eq(spillway_wait(restore_batch(PIECES, 0), -1, &result, &error), 0);
+    ck_assert_int_eq(spillway_wait(restore_batch(2, 0), -1, &result, &error), 0);
+    ck_assert_str_eq(result.codec, "v5t");
+    ck_assert_int_eq(spillway_wait(restore_batch(2, SPILLWAY_RESTORE_KEEP), -1, &result, &error), 0);
+    close_all();
+}
+END_TEST
+
+static void fail_second_packets(int socket) {
+    greet_for_batches(socket, MAX_IN_FLIGHT, 512);
+    const uint32_t mem = register_it(socket);
+    uint32_t first = take_spill_batch(socket, mem, 0, 256);
+    put_error(socket, take_spill_batch(socket, mem, 256, 44), "ENOSPACE", SW_SCOPE_REQUEST, "tier is full");
+    put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
+    expect_drop_batch(socket, 256, 1);
+    first = take_restore_batch(socket, 0, 256, SW_REQ_KEEP);
+    put_error(socket, take_restore_batch(socket, 256, 44, SW_REQ_KEEP), "ECHECKSUM", SW_SCOPE_REGION, "bad frame");
+    put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
+    expect_end(socket); /* nothing is dropped */
+}
+
+START_TEST(a_batch_fails_as_one) {
+    start_batches(fail_second_packets);
+    memset(&pieces[0].region, 0, sizeof pieces[0].region);
+    ck_error(spillway_wait(spill_batch(PIECES), -1, NULL, &error), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST, "full");
+    ck_assert_uint_eq(pieces[0].region.generation, 0);
+    lay_out_pieces();
+    ck_error(spillway_wait(restore_batch(PIECES, 0), -1, NULL, &error), SPILLWAY_ECHECKSUM, SPILLWAY_SCOPE_REGION,
+             "bad frame");
+    close_all();
+}
+END_TEST
+
+/* No more pieces at a time than the daemon allows, and no more packets. */
+static void allow_few_pieces(int socket) {
+    greet_for_batches(socket, 2, 100);
+    const uint32_t mem = register_it(socket);
+    for (uint32_t first = 0; first < PIECES; first += 100)
+        put_batch(socket, take_spill_batch(socket, mem, first, 100), 100, first + 1, 100 * PIECE_BYTES);
+    const uint32_t one = take_spill_batch(socket, mem, 0, 1), other = take_spill_batch(socket, mem, 0, 2);
+    struct sw_msg status;
+    expect(socket, &status, SW_MSG_STATUS); /* and not the third */
+    put_batch(socket, one, 1, 1, PIECE_BYTES);
+    put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    const uint32_t third = take_spill_batch(socket, mem, 0, 3);
+    put_batch(socket, third, 3, 4, 3 * PIECE_BYTES);
+    put_batch(socket, other, 2, 2, 2 * PIECE_BYTES);
+    expect_end(socket);
+}
+
+START_TEST(batches_keep_to_the_daemons_limits) {
+    struct spillway_status status;
+    struct spillway_ticket *none = NULL;
+    start_batches(allow_few_pieces);
+    ck_assert_int_eq(spillway_wait(spill_batch(PIECES), -1, NULL, &error), 0);
+    ck_assert_uint_eq(pieces[PIECES - 1].region.slot, PIECES);
+    struct spillway_ticket *one = spill_batch(1), *other = spill_batch(2);
+    ck_error(spillway_spill_batch(connection, pieces, 3, NULL, &none, &error), SPILLWAY_ELIMIT, SPILLWAY_SCOPE_REQUEST,
+             "2 batches");
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    ck_assert_int_eq(spillway_wait(one, -1, NULL, &error), 0);
+    struct spillway_ticket *third = spill_batch(3);
+    ck_assert_int_eq(spillway_wait(third, -1, NULL, &error), 0);
+    ck_assert_int_eq(spillway_wait(other, -1, NULL, &error), 0);
+    close_all();
+}
+END_TEST
+
+static void serve_gpu_batch(int socket) {
+    struct sw_msg open;
+    greet_for_batches(socket, MAX_IN_FLIGHT, 512);
+    expect(socket, &open, SW_MSG_MEM_OPEN);
+    put_ok(socket, open.header.seq);
+    const uint32_t first = take_spill_batch(socket, open.u.mem_open.mem, 0, 256);
+    const uint32_t second = take_spill_batch(socket, open.u.mem_open.mem, 256, 44);
+    put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
+    struct sw_msg status;
+    expect(socket, &status, SW_MSG_STATUS);
+    put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    (void)sem_wait(&fake.go);
+    put_batch(socket, second, 44, 257, 44 * PIECE_BYTES);
+    expect_end(socket);
+}
+
+START_TEST(a_batch_has_one_event) {
+    struct spillway_status status;
+    gpu.on = true;
+    start_batches(serve_gpu_batch);
+    struct spillway_ticket *ticket = spill_batch(PIECES);
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    ck_assert(gpu.events[0].held && !gpu.events[1].held); /* one packet is not answered yet */
+    ck_assert_int_eq(sem_post(&fake.go), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &error), 0);
+    ck_assert(!gpu.events[0].held);
+    close_all();
+}
+END_TEST
+
+static void drop_what_nobody_saw(int socket) {
+    struct sw_msg status;
+    greet_for_batches(socket, MAX_IN_FLIGHT, 256);
+    const uint32_t mem = register_it(socket);
+    put_batch(socket, take_spill_batch(socket, mem, 0, 10), 10, 1, 10 * PIECE_BYTES);
+    expect(socket, &status, SW_MSG_STATUS);
+    put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    expect_drop_batch(socket, 10, 1);
+    const uint32_t first = take_spill_batch(socket, mem, 0, 256);
+    (void)sem_wait(&fake.go);
+    put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
+    expect(socket, &status, SW_MSG_STATUS);
+    put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    expect_drop_batch(socket, 256, 1); /* and no second packet */
+    expect(socket, &status, SW_MSG_STATUS);
+    put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    expect_end(socket);
+}
+
+START_TEST(freeing_a_batch_drops_what_nobody_can_name) {
+    struct spillway_status status;
+    start_batches(drop_what_nobody_saw);
+    struct spillway_ticket *done = spill_batch(10);
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    spillway_ticket_free(done); /* is done, but was not waited for */
+    struct spillway_ticket *running = spill_batch(PIECES);
+    spillway_ticket_free(running);
+    memset(pieces, 0xee, sizeof pieces); /* not looked at any more */
+    ck_assert_int_eq(sem_post(&fake.go), 0);
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    ck_assert_uint_eq(pieces[0].region.slot, 0xeeeeeeeeu);
+    close_all();
+}
+END_TEST
+
+static void lie_about_the_count(int socket, uint32_t seq) {
+    put_batch(socket, seq, 3, 1, 2 * PIECE_BYTES);
+}
+
+static void lie_about_the_bytes(int socket, uint32_t seq) {
+    put_batch(socket, seq, 2, 1, 2 * PIECE_BYTES - 1);
+}
+
+static void name_our_regions(int socket, uint32_t seq) {
+    put_batch(socket, seq, 2, SW_COMPOSITE_SLOT - 1, 2 * PIECE_BYTES);
+}
+
+static void answer_with_one(int socket, uint32_t seq) {
+    put_result(socket, seq, 1, 2 * PIECE_BYTES);
+}
+
+static void hang_up(int socket, uint32_t seq) {
+    (void)seq;
+    (void)shutdown(socket, SHUT_RDWR);
+}
+
+static const struct {
+    void (*lie)(int socket, uint32_t seq);
+    int code;
+} batch_lies[] = {
+    {lie_about_the_count, SPILLWAY_EPROTO},
+    {lie_about_the_bytes, SPILLWAY_EPROTO},
+    {name_our_regions, SPILLWAY_EPROTO},
+    {answer_with_one, SPILLWAY_EPROTO},
+    {hang_up, SPILLWAY_ECONN},
+};
+
+static void serve_a_batch_lie(int socket) {
+    greet_for_batches(socket, MAX_IN_FLIGHT, 512);
+    lie(socket, take_spill_batch(socket, register_it(socket), 0, 2));
+    expect_end(socket);
+}
+
+START_TEST(lies_about_batches_end_the_connection) {
+    struct spillway_ticket *none = NULL;
+    lie = batch_lies[_i].lie;
+    start_batches(serve_a_batch_lie);
+    ck_error(spillway_wait(spill_batch(2), -1, NULL, &error), batch_lies[_i].code, SPILLWAY_SCOPE_SESSION, "");
+    ck_error(spillway_spill_batch(connection, pieces, 2, NULL, &none, &error), batch_lies[_i].code,
+             SPILLWAY_SCOPE_SESSION, "");
+    close_all();
+}
+END_TEST
+
+static void serve_one_batch(int socket) {
+    greet_for_batches(socket, MAX_IN_FLIGHT, 512);
+    (void)register_it(socket);
+    put_batch(socket, take_restore_batch(socket, 0, 2, 0), 2, 1, 2 * PIECE_BYTES);
+    expect_end(socket);
+}
+
+START_TEST(a_heap_that_fails_costs_one_batch) {
+    struct spillway_ticket *ticket = NULL;
+    int rc = -1;
+    start_batches(serve_one_batch);
+    const long live = sw_alloc_live();
+    for (unsigned long n = 1; rc < 0; n++) {
+        sw_alloc_fail_nth(n);
+        rc = spillway_restore_batch(connection, pieces, 2, NULL, 0, &ticket, &error);
+        sw_alloc_fail_nth(0);
+        if (rc == 0 && spillway_wait(ticket, 0, NULL, &error) == -SPILLWAY_ENOMEM) { /* of its packet */
+            spillway_ticket_free(ticket);
+            rc = -SPILLWAY_ENOMEM;
+        }
+        if (rc < 0) {
+            ck_error(rc, SPILLWAY_ENOMEM, SPILLWAY_SCOPE_REQUEST, "");
+            ck_assert_int_eq(sw_alloc_live(), live);
+        }
+    }
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &error), 0);
+    close_all();
+}
+END_TEST
+
 START_TEST(arguments_are_checked) {
     struct spillway_ticket *none = NULL;
     open_to(serve_one);
@@ -1105,6 +1435,14 @@ int main(void) {
     tcase_add_test(tcase, pieces_fail_and_succeed_as_one);
     tcase_add_test(tcase, an_arena_may_be_refused);
     tcase_add_loop_test(tcase, garbage_ends_the_connection, 0, (int)(sizeof lies / sizeof lies[0]));
+    tcase_add_test(tcase, a_batch_of_two_packets_is_one);
+    tcase_add_test(tcase, a_batch_fails_as_one);
+    tcase_add_test(tcase, batches_keep_to_the_daemons_limits);
+    tcase_add_test(tcase, a_batch_has_one_event);
+    tcase_add_test(tcase, freeing_a_batch_drops_what_nobody_can_name);
+    tcase_add_loop_test(tcase, lies_about_batches_end_the_connection, 0,
+                        (int)(sizeof batch_lies / sizeof batch_lies[0]));
+    tcase_add_test(tcase, a_heap_that_fails_costs_one_batch);
     tcase_add_test(tcase, arguments_are_checked);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -1,6 +1,7 @@
 /* The wire format: what is encoded decodes to itself, everything else is refused by name; and the packet door: what
  * arrives is what was sent, and no descriptor outlives a refused packet. */
 #include "ipc/proto.h"
+#include "ipc/span.h"
 #include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
 
@@ -58,6 +59,63 @@ START_TEST(fields_lie_where_they_should) {
                                        0,   0,   0,   3,   0, 0, 0, 0, 0, 0, 0, 4, 0,  0, 0, 0, 0, 0, 0, 5, 0};
     ck_assert_uint_eq(sw_msg_encode(&msg, packet), SW_PROTO_HEADER_BYTES + 4 + 4 + 8 + 8 + 64);
     ck_assert_mem_eq(packet, expected, sizeof expected);
+}
+END_TEST
+
+START_TEST(the_longest_message_ends_where_it_should) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msg;
+    sw_msg_init(&msg, SW_MSG_RESTORE_BATCH);
+    msg.u.restore_batch.slot[SW_PROTO_MAX_BATCH - 1] = 0x01020304;
+    msg.u.restore_batch.gen[0] = 0x05060708;
+    msg.u.restore_batch.bytes[SW_PROTO_MAX_BATCH - 1] = 0x1112131415161718;
+    ck_assert_uint_eq(sw_msg_encode(&msg, packet), SW_PROTO_MAX_PACKET_BYTES);
+    const uint8_t ids[] = {4, 3, 2, 1, 8, 7, 6, 5}, bytes[] = {0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11};
+    ck_assert_mem_eq(packet + SW_PROTO_HEADER_BYTES + 12 + 64 + 4 * (SW_PROTO_MAX_BATCH - 1), ids, sizeof ids);
+    ck_assert_mem_eq(packet + SW_PROTO_MAX_PACKET_BYTES - 8, bytes, sizeof bytes);
+}
+END_TEST
+
+/* All of the message, and nothing behind it. */
+START_TEST(a_new_message_is_empty) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msg = patterned(types[_i], 7);
+    const size_t bytes = sw_msg_packet_bytes(types[_i]);
+    const uint8_t last = ((uint8_t *)&msg.u)[sizeof msg.u - 1];
+    sw_msg_init(&msg, types[_i]);
+    ck_assert_uint_eq(msg.header.type, types[_i]);
+    ck_assert_uint_eq(msg.header.seq, 0);
+    ck_assert_uint_eq(sw_msg_encode(&msg, packet), bytes);
+    for (size_t i = SW_PROTO_HEADER_BYTES; i < bytes; i++)
+        ck_assert_uint_eq(packet[i], 0);
+    ck_assert(types[_i] == SW_MSG_RESTORE_BATCH || ((uint8_t *)&msg.u)[sizeof msg.u - 1] == last);
+    ck_assert_uint_eq(sw_msg_packet_bytes(99), 0);
+}
+END_TEST
+
+START_TEST(overlaps_are_found) {
+    static const struct {
+        struct sw_span spans[4];
+        size_t n;
+        bool overlap;
+    } cases[] = {
+        {{{0, 5}}, 1, false},
+        {{{0, 5}, {5, 5}, {10, 1}}, 3, false},
+        {{{10, 1}, {0, 5}, {5, 5}}, 3, false},
+        {{{10, 1}, {0, 6}, {5, 5}}, 3, true},
+        {{{0, 5}, {4, 1}}, 2, true},
+        {{{7, 1}, {7, 1}}, 2, true},
+        {{{7, 0}, {7, 1}, {7, 0}, {8, 1}}, 4, false}, /* no bytes are in nobody's way */
+        {{{0, 9}, {3, 0}}, 2, false},
+        {{{0, 9}, {3, 0}, {8, 1}}, 3, true},
+        {{{0, UINT64_MAX}, {UINT64_MAX, UINT64_MAX}}, 2, false},
+        {{{UINT64_MAX - 1, 5}, {0, 1}, {UINT64_MAX, 1}}, 3, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct sw_span spans[4];
+        memcpy(spans, cases[i].spans, sizeof spans);
+        ck_assert_msg(sw_spans_overlap(spans, cases[i].n) == cases[i].overlap, "case %zu", i);
+    }
 }
 END_TEST
 
@@ -293,6 +351,9 @@ int main(void) {
     TCase *messages = tcase_create("messages");
     tcase_add_loop_test(messages, message_decodes_to_itself, 0, TYPE_COUNT);
     tcase_add_test(messages, fields_lie_where_they_should);
+    tcase_add_test(messages, the_longest_message_ends_where_it_should);
+    tcase_add_loop_test(messages, a_new_message_is_empty, 0, TYPE_COUNT);
+    tcase_add_test(messages, overlaps_are_found);
     tcase_add_loop_test(messages, wrong_length_is_refused, 0, TYPE_COUNT);
     tcase_add_test(messages, wrong_header_is_refused);
     tcase_add_test(messages, text_fields);

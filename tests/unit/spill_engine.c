@@ -436,6 +436,36 @@ START_TEST(test_closing_an_owner_cancels_what_it_runs) {
 }
 END_TEST
 
+START_TEST(test_held_operations_begin_together) {
+    enum { N = 20 };
+    struct sw_memory memory = sw_memory_new(N * 5000);
+    struct sw_test_op ops[N] = {0};
+    struct sw_region_info info;
+    struct sw_err err = {0};
+    fill(&memory, SW_CONTENT_TEXT, 5);
+    struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &memory, false), .bytes = 5000};
+    sw_engine_hold(f.engine);
+    for (int i = 0; i < N; i++) {
+        range.offset = (uint64_t)i * 5000;
+        ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &ops[i], &ops[i].id, &err), 0);
+    }
+    for (int i = 1; i < N; i += 2)
+        sw_engine_cancel(f.owner, ops[i].id);
+    ck_assert_int_eq(sw_engine_query(f.owner, ops[0].id, &info, &err), 0);
+    ck_assert_int_eq(info.state, SW_REGION_STAGING);
+    sw_engine_release(f.engine);
+    for (int i = 0; i < N; i++) {
+        sw_fixture_until(&f, &ops[i].done);
+        ck_assert_int_eq(ops[i].outcome.err.code, i % 2 ? -SW_ECANCELED : 0);
+        ck_assert_int_eq(sw_fixture_state(&f, ops[i].id), i % 2 ? -SW_ESTALE : SW_REGION_OUT);
+    }
+    sw_engine_cancel(f.owner, ops[0].id); /* of those that have ended it is nothing */
+    sw_engine_cancel(f.owner, ops[1].id);
+    ck_assert_int_eq(sw_fixture_state(&f, ops[0].id), SW_REGION_OUT);
+    sw_memory_free(&memory);
+}
+END_TEST
+
 START_TEST(test_states_pass_in_order) {
     struct sw_memory memory = sw_memory_new(4 << 20);
     struct sw_test_op op = {0};
@@ -542,6 +572,7 @@ int main(void) {
     tcase_add_test(tcase, test_many_in_flight_of_many_owners);
     tcase_add_test(tcase, test_closing_an_owner_cancels_what_it_runs);
     tcase_add_test(tcase, test_states_pass_in_order);
+    tcase_add_test(tcase, test_held_operations_begin_together);
     tcase_add_test(tcase, test_callbacks_may_start_and_close_things);
     tcase_add_test(tcase, test_a_client_that_never_signals_blocks_only_itself);
     suite_add_tcase(suite, tcase);
