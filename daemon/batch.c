@@ -179,7 +179,7 @@ int sw_on_spill_batch(void *arg, const struct sw_request *request, struct sw_msg
     int rc = check_count(spill->count, err);
     if (rc == 0)
         rc = batch_begin(session, request->msg, &operation, &batch, &range.mem, err);
-    if (rc < 0)
+    if (!batch)
         return rc;
     sw_engine_hold(session->service->engine);
     for (unsigned i = 0; goes_on && i < batch->n; i++) {
@@ -219,7 +219,7 @@ int sw_on_restore_batch(void *arg, const struct sw_request *request, struct sw_m
         rc = check_overlap(restore, err);
     if (rc == 0)
         rc = batch_begin(session, request->msg, &operation, &batch, &range.mem, err);
-    if (rc < 0)
+    if (!batch)
         return rc;
     sw_engine_hold(session->service->engine);
     for (unsigned i = 0; goes_on && i < batch->n; i++) {

@@ -19,9 +19,9 @@ enum {
      * session's. Eight full batches keep a GPU busy while replies and requests are on their way. */
     SW_SESSION_MAX_PIECES = 8 * SW_PROTO_MAX_BATCH,
 };
-_Static_assert(2 * (256 * (SW_PROTO_HEADER_BYTES + sizeof(struct sw_msg_result_batch) + 32) + 1024 * 64) <=
+_Static_assert((sizeof(struct sw_msg_result_batch) + 64) * 2 * 256 + (sizeof(struct sw_msg_ok) + 64) * 2 * 1024 <=
                    SW_SESSION_MAX_QUEUED_BYTES,
-               "replies have room");
+               "replies have room, each with a header and what the queue needs");
 
 struct sw_session {
     struct sw_list node; /* the server's list */

@@ -612,7 +612,7 @@ START_TEST(batches_beyond_the_limits) {
     }
     ck_assert_uint_le(refused, 4);
     ck_assert_int_eq(sw_wire_status(&wire, &status), 0);
-    ck_assert_uint_eq(status.regions, (12 - refused) * SW_PROTO_MAX_BATCH);
+    ck_assert_uint_eq(status.regions, (12ul - refused) * SW_PROTO_MAX_BATCH);
     (void)close(fd);
 }
 END_TEST

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 120000, MOST = 1000, OTHER_BYTE = 0xdb };
+enum { WAIT_MS = 120000, MOST = 600, OTHER_BYTE = 0xdb };
 
 static struct sw_test_daemon daemon_process;
 static struct spillway *connection;
@@ -80,9 +80,9 @@ static uint8_t *new_memory(size_t bytes) {
     return data;
 }
 
-static uint8_t *new_registered(size_t bytes) {
-    uint8_t *data = new_memory(bytes);
-    ck_good(spillway_register(connection, data, bytes, &error));
+static uint8_t *new_registered(size_t n, size_t bytes) {
+    uint8_t *data = new_memory(n * bytes);
+    ck_good(spillway_register(connection, data, n * bytes, &error));
     return data;
 }
 
@@ -148,13 +148,12 @@ static uint64_t sum_of(uint32_t n) {
 
 /* ---- what is to work --------------------------------------------------------------------------------------------- */
 
-static const uint32_t counts[] = {1, 2, 255, 256, 257, 300, MOST};
+static const uint32_t counts[] = {1, 256, 257, MOST};
 
 START_TEST(every_count_comes_back) {
     const uint32_t n = counts[_i], n_messages = (n + 255) / 256;
-    const struct spillway_region none = {0};
-    struct spillway_result result;
-    uint8_t *data = new_registered((size_t)n * 10000);
+    struct spillway_result result = {0};
+    uint8_t *data = new_registered(n, 10000);
     const unsigned logged = sw_test_daemon_logged(&daemon_process, "event=spill_batch.done");
     for (uint32_t i = 0, at = 0; i < n; i++) { /* odd places, odd lengths, some of nothing */
         pieces[i] = (struct spillway_piece){.data = data + at, .bytes = (5 + i * 7919) % 9973};
@@ -162,7 +161,7 @@ START_TEST(every_count_comes_back) {
     }
     fill(n, SW_CONTENT_MIXED);
     ck_good(spill(n, &result));
-    ck_assert_mem_eq(&result.region, &none, sizeof none);
+    ck_assert(!result.region.slot && !result.region.generation);
     ck_assert_uint_eq(result.raw_bytes, sum_of(n));
     ck_assert_uint_gt(result.stored_bytes, 0);
     ck_assert_str_eq(result.tier, "host");
@@ -184,12 +183,12 @@ START_TEST(every_count_comes_back) {
 END_TEST
 
 START_TEST(pieces_of_several_memories) {
-    enum { N = 600 };
+    enum { N = 300 };
     uint8_t *data[3];
     for (int m = 0; m < 3; m++)
-        data[m] = new_registered(N * 1000);
+        data[m] = new_registered(N, 1000);
     for (uint32_t i = 0; i < N; i++)
-        pieces[i] = (struct spillway_piece){.data = data[i % 3] + (N - 1 - i) * 1000, .bytes = 1000 - i % 7};
+        pieces[i] = (struct spillway_piece){.data = data[i % 3] + (size_t)(N - 1 - i) * 1000, .bytes = 1000 - i % 7};
     fill(N, SW_CONTENT_TEXT);
     ck_good(spill(N, NULL));
     wipe(N);
@@ -205,7 +204,7 @@ START_TEST(regions_are_the_same_as_others) {
     enum { N = 20 };
     struct spillway_ticket *ticket = NULL;
     struct spillway_result result;
-    uint8_t *data = new_registered(N * 5000);
+    uint8_t *data = new_registered(N, 5000);
     lay_out(data, N, 4999, 5000);
     fill(N, SW_CONTENT_TEXT);
     ck_good(spill(N, NULL));
@@ -222,13 +221,13 @@ START_TEST(regions_are_the_same_as_others) {
 END_TEST
 
 START_TEST(batches_at_once_and_event_loops) {
-    enum { N = 250, BATCHES = 4 };
+    enum { N = 200, BATCHES = 3 };
     struct spillway_ticket *tickets[BATCHES];
-    uint8_t *data = new_registered(BATCHES * N * 4096);
+    uint8_t *data = new_registered(MOST, 4096);
     lay_out(data, BATCHES * N, 4096, 4096);
     fill(BATCHES * N, SW_CONTENT_TEXT);
-    for (uint32_t b = 0; b < BATCHES; b++)
-        ck_good(spillway_spill_batch(connection, pieces + b * N, N, NULL, &tickets[b], &error));
+    for (size_t b = 0; b < BATCHES; b++)
+        ck_good(spillway_spill_batch(connection, &pieces[b * N], N, NULL, &tickets[b], &error));
     for (int told = 0; told < BATCHES;) {
         struct pollfd fd = {.fd = spillway_fd(connection), .events = POLLIN};
         ck_assert_int_eq(poll(&fd, 1, WAIT_MS), 1);
@@ -237,7 +236,7 @@ START_TEST(batches_at_once_and_event_loops) {
         told += n;
         ck_assert_int_le(told, BATCHES);
     }
-    for (uint32_t b = 0; b < BATCHES; b++) {
+    for (size_t b = 0; b < BATCHES; b++) {
         ck_good(spillway_wait(tickets[b], 0, NULL, &error));
         spillway_ticket_free(tickets[b]);
     }
@@ -248,10 +247,10 @@ START_TEST(batches_at_once_and_event_loops) {
 END_TEST
 
 START_TEST(a_freed_ticket_leaves_no_region) {
-    enum { N = 600 };
+    enum { N = 300 };
     struct spillway_ticket *ticket = NULL;
     struct spillway_status status;
-    uint8_t *data = new_registered(N * 4096);
+    uint8_t *data = new_registered(N, 4096);
     lay_out(data, N, 4096, 4096);
     fill(N, SW_CONTENT_TEXT);
     ck_good(spillway_spill_batch(connection, pieces, N, NULL, &ticket, &error));
@@ -275,7 +274,7 @@ END_TEST
 
 START_TEST(unregistering_waits_for_the_batch) {
     struct spillway_ticket *ticket = NULL;
-    uint8_t *data = new_registered(MOST * 4096);
+    uint8_t *data = new_registered(MOST, 4096);
     lay_out(data, MOST, 4096, 4096);
     fill(MOST, SW_CONTENT_TEXT);
     ck_good(spillway_spill_batch(connection, pieces, MOST, NULL, &ticket, &error));
@@ -293,14 +292,14 @@ END_TEST
 START_TEST(calls_that_cannot_be) {
     enum { N = 10 };
     struct spillway_ticket *none = NULL;
-    uint8_t *data = new_registered(N * 100), *other = new_memory(N * 100);
+    uint8_t *data = new_registered(N, 100), *other = new_memory((size_t)N * 100);
     lay_out(data, N, 100, 100);
     fill(N, SW_CONTENT_TEXT);
     ck_failed(spillway_spill_batch(connection, pieces, 0, NULL, &none, &error), SPILLWAY_EINVAL, "without pieces");
     ck_failed(spillway_spill_batch(connection, NULL, 1, NULL, &none, &error), SPILLWAY_EINVAL, "without pieces");
     pieces[7].data = other;
     ck_failed(spill(N, NULL), SPILLWAY_EMEMKIND, "piece 7");
-    pieces[7].data = data + N * 100 - 99; /* one byte too many */
+    pieces[7].data = data + (size_t)N * 100 - 99; /* one byte too many */
     ck_failed(spill(N, NULL), SPILLWAY_EMEMKIND, "spillway_register()");
     pieces[7].data = data + 5; /* may overlap while it is only read */
     ck_good(spill(N, NULL));
@@ -321,7 +320,7 @@ END_TEST
 
 START_TEST(one_bad_piece_stops_the_batch) {
     enum { N = 400 };
-    uint8_t *data = new_registered(N * 3000);
+    uint8_t *data = new_registered(N, 3000);
     lay_out(data, N, 3000, 3000);
     fill(N, SW_CONTENT_TEXT);
     ck_good(spill(N, NULL));
@@ -348,7 +347,7 @@ END_TEST
 /* The daemon's tier has 64 MiB. */
 START_TEST(a_full_tier_keeps_nothing_of_the_batch) {
     enum { N = 300, BYTES = 1 << 18 };
-    uint8_t *data = new_registered((size_t)N * BYTES);
+    uint8_t *data = new_registered(N, BYTES);
     lay_out(data, N, BYTES, BYTES);
     fill(N, SW_CONTENT_RANDOM);
     ck_good(spill(10, NULL));
@@ -375,7 +374,7 @@ START_TEST(batches_wait_for_the_daemons_limits) {
     memset(&own, 0, sizeof own);
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, options);
     connect_to(&own);
-    uint8_t *data = new_registered(MOST * 1000);
+    uint8_t *data = new_registered(MOST, 1000);
     lay_out(data, MOST, 1000, 1000);
     fill(MOST, SW_CONTENT_TEXT);
     ck_good(spillway_spill_batch(connection, pieces, MOST, NULL, &ticket, &error));
@@ -396,7 +395,7 @@ START_TEST(too_many_regions) {
     memset(&own, 0, sizeof own);
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, options);
     connect_to(&own);
-    uint8_t *data = new_registered(MOST * 1000);
+    uint8_t *data = new_registered(MOST, 1000);
     lay_out(data, MOST, 1000, 1000);
     ck_failed(spill(501, NULL), SPILLWAY_ELIMIT, "piece 245 of 245");
     ck_assert_uint_eq(status_now().regions, 0);

@@ -1061,7 +1061,8 @@ END_TEST
 
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
-enum { PIECES = 300, PIECE_BYTES = 30 };
+enum { PIECES = 300 };
+#define PIECE_BYTES UINT64_C(30)
 static struct spillway_piece pieces[PIECES];
 
 static void lay_out_pieces(void) {

@@ -71,7 +71,8 @@ START_TEST(the_longest_message_ends_where_it_should) {
     msg.u.restore_batch.bytes[SW_PROTO_MAX_BATCH - 1] = 0x1112131415161718;
     ck_assert_uint_eq(sw_msg_encode(&msg, packet), SW_PROTO_MAX_PACKET_BYTES);
     const uint8_t ids[] = {4, 3, 2, 1, 8, 7, 6, 5}, bytes[] = {0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11};
-    ck_assert_mem_eq(packet + SW_PROTO_HEADER_BYTES + 12 + 64 + 4 * (SW_PROTO_MAX_BATCH - 1), ids, sizeof ids);
+    ck_assert_mem_eq(packet + SW_PROTO_HEADER_BYTES + 12 + 64 + sizeof(uint32_t) * (SW_PROTO_MAX_BATCH - 1), ids,
+                     sizeof ids);
     ck_assert_mem_eq(packet + SW_PROTO_MAX_PACKET_BYTES - 8, bytes, sizeof bytes);
 }
 END_TEST

@@ -438,7 +438,7 @@ END_TEST
 
 START_TEST(test_held_operations_begin_together) {
     enum { N = 20 };
-    struct sw_memory memory = sw_memory_new(N * 5000);
+    struct sw_memory memory = sw_memory_new((size_t)N * 5000);
     struct sw_test_op ops[N] = {0};
     struct sw_region_info info;
     struct sw_err err = {0};
