@@ -1,5 +1,6 @@
 /* A session from the inside: promises, the queue of replies and its bound, the failure of every allocation. */
 #include "base/alloc.h"
+#include "spill/engine_state.h"
 #include "tests/lib/run.h"
 #include "tests/lib/service.h"
 #include <check.h>
@@ -152,6 +153,8 @@ static void send_msg(struct sw_msg *msg, uint32_t seq, int *fds, unsigned n_fds)
     sw_session_packet(session, packet, sw_msg_encode(msg, packet), fds, n_fds);
 }
 
+static struct sw_region_id ids[SW_PROTO_MAX_BATCH]; /* of the last batch that succeeded */
+
 /* The code of the next reply. */
 static int await(void) {
     struct sw_msg msg;
@@ -161,6 +164,8 @@ static int await(void) {
             return -SW_ECONN;
         (void)uv_run(&service.loop, UV_RUN_ONCE);
     }
+    for (uint32_t i = 0; msg.header.type == SW_MSG_RESULT_BATCH && i < msg.u.result_batch.count; i++)
+        ids[i] = (struct sw_region_id){msg.u.result_batch.slot[i], msg.u.result_batch.gen[i]};
     if (msg.header.type != SW_MSG_ERROR)
         return 0;
     sw_msg_to_err(&err, &msg.u.error);
@@ -190,6 +195,26 @@ static int spill_batch(uint32_t n) {
     return await();
 }
 
+static int restore_batch(uint32_t first, uint32_t n) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_RESTORE_BATCH}};
+    msg.u.restore_batch.mem = 1;
+    msg.u.restore_batch.count = n;
+    for (uint32_t i = 0; i < n; i++) {
+        msg.u.restore_batch.slot[i] = ids[first + i].slot;
+        msg.u.restore_batch.gen[i] = ids[first + i].gen;
+        msg.u.restore_batch.offset[i] = 512ul * i;
+        msg.u.restore_batch.bytes[i] = 512;
+    }
+    send_msg(&msg, n, NULL, 0);
+    return await();
+}
+
+static enum sw_region_state state_of(struct sw_region_id id) {
+    struct sw_region_info info;
+    ck_assert_int_eq(sw_engine_query(session->owner, id, &info, NULL), 0);
+    return info.state;
+}
+
 static void ck_regions(unsigned n) {
     struct sw_engine_stats stats;
     sw_engine_check(service.service.engine);
@@ -217,6 +242,26 @@ START_TEST(pieces_in_flight_have_a_bound) {
     ck_assert_int_eq(spill_batch(5), 0);
     session->n_pieces = 0;
     ck_regions(5);
+}
+END_TEST
+
+/* One stored copy is bad: that is found after the first pieces are back, which therefore must be kept until then. */
+START_TEST(a_damaged_piece_costs_its_region_only) {
+    enum { N = 8, BAD = 5 };
+    struct sw_region_id before[N];
+    ck_assert_int_eq(open_memory(), 0);
+    ck_assert_int_eq(spill_batch(N), 0);
+    memcpy(before, ids, sizeof before);
+    const struct sw_frames *frames = service.service.engine->regions.regions[ids[BAD].slot].frames;
+    *(uint8_t *)frames->stored[0].extents[0].memory ^= 1;
+    const int rc = restore_batch(0, N);
+    ck_assert(rc == -SW_ECHECKSUM || rc == -SW_EFRAME);
+    ck_regions(N);
+    for (int i = 0; i < N; i++)
+        ck_assert_int_eq(state_of(before[i]), i == BAD ? SW_REGION_LOST : SW_REGION_OUT);
+    ck_assert_int_eq(restore_batch(0, N), -SW_ELOST);
+    ck_assert_int_eq(restore_batch(0, BAD), 0);
+    ck_regions(N - BAD);
 }
 END_TEST
 
@@ -256,6 +301,7 @@ int main(void) {
     tcase_add_test(tests, every_allocation_may_fail);
     tcase_add_test(tests, a_piece_that_is_refused_undoes_the_batch);
     tcase_add_test(tests, pieces_in_flight_have_a_bound);
+    tcase_add_test(tests, a_damaged_piece_costs_its_region_only);
     tcase_add_test(tests, every_allocation_of_a_batch_may_fail);
     tcase_add_test(tests, a_session_may_end_in_mid_batch);
     Suite *suite = suite_create("daemon");
