@@ -8,6 +8,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* Of a spill, pieces that the worker gets at once: it begins with them while the next ones are being looked at. */
+enum { POSTED_PIECES = 64 };
+
 struct piece {
     struct batch *batch;
     struct sw_region_id id;
@@ -149,11 +152,17 @@ static int batch_begin(struct sw_session *session, const struct sw_msg *request,
 
 /* A piece was accepted by the engine, or refused with rc: then so is the batch, and what it has begun is canceled. */
 static bool piece_begun(struct batch *batch, struct piece *piece, int rc, const struct sw_err *err) {
+    struct sw_engine *engine = batch->session->service->engine;
     if (rc < 0) {
         fail(batch, piece, err);
         return false;
     }
     batch->n_begun++;
+    /* Destinations stay untouched if any piece of a restore is refused. */
+    if (batch->is_spill && batch->n_begun % POSTED_PIECES == 0) {
+        sw_engine_release(engine);
+        sw_engine_hold(engine);
+    }
     return true;
 }
 

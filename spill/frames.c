@@ -2,16 +2,20 @@
 
 #include "base/alloc.h"
 
+#include <stdalign.h>
 #include <stdint.h>
+
+_Static_assert(alignof(struct sw_frame_layout) <= alignof(struct sw_stored), "one array may follow the other");
 
 struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes, bool packed) {
     uint64_t n = raw_bytes / chunk_bytes + (raw_bytes % chunk_bytes != 0);
     struct sw_frames *frames;
-    if (n > (SIZE_MAX - sizeof *frames) / sizeof frames->stored[0])
+    if (n > (SIZE_MAX - sizeof *frames) / (sizeof frames->stored[0] + sizeof *frames->layouts))
         return NULL;
-    frames = sw_alloc(sizeof *frames + n * sizeof frames->stored[0]);
+    frames = sw_alloc(sizeof *frames + n * (sizeof frames->stored[0] + sizeof *frames->layouts));
     if (!frames)
         return NULL;
+    frames->layouts = (struct sw_frame_layout *)&frames->stored[n];
     if (packed) {
         frames->packed = sw_alloc_array(n ? n : 1, sizeof *frames->packed);
         if (!frames->packed) {
@@ -36,16 +40,6 @@ void sw_frames_free(struct sw_frames *frames) {
 uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i) {
     uint64_t left = frames->raw_bytes - i * frames->chunk_bytes;
     return left < frames->chunk_bytes ? left : frames->chunk_bytes;
-}
-
-int sw_frames_parse(const struct sw_frames *frames, size_t i, const struct sw_stored *copy, struct sw_frame_layout *ret,
-                    struct sw_err *err) {
-    const uint64_t raw_bytes = sw_frames_chunk_bytes(frames, i);
-    int rc = sw_frame_parse(ret, copy->extents[0].memory, copy->extents[0].bytes, copy->bytes, err);
-    if (!rc && ret->raw_bytes != raw_bytes)
-        rc = sw_err_set(err, -SW_EFRAME, SW_SCOPE_REGION, "frame holds %llu bytes, %llu were stored",
-                        (unsigned long long)ret->raw_bytes, (unsigned long long)raw_bytes);
-    return rc;
 }
 
 struct sw_tier *sw_frames_tier(const struct sw_frames *frames) {

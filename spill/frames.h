@@ -20,15 +20,16 @@
 /* A chunk of a packed region. */
 struct sw_packed_chunk {
     uint64_t offset, bytes; /* of the frame, or of its data section, from the start of the range */
-    struct sw_frame_layout frame;
-    bool is_packed; /* else the chunk's raw bytes are in their own place */
+    bool is_packed;         /* else the chunk's raw bytes are in their own place */
 };
 
 struct sw_frames {
     uint64_t raw_bytes, chunk_bytes;
     size_t n_chunks;
     struct sw_packed_chunk *packed; /* [n_chunks], or NULL: all frames lie in the tier */
-    struct sw_stored stored[];      /* [n_chunks]; an empty one is not stored yet, or packed whole */
+    /* [n_chunks], of frames that are complete: what their headers say. Those are read again by who has nothing else. */
+    struct sw_frame_layout *layouts;
+    struct sw_stored stored[]; /* [n_chunks]; an empty one is not stored yet, or packed whole */
 };
 
 /* NULL: out of memory. chunk_bytes > 0. */
@@ -37,11 +38,6 @@ struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes, bool p
 void sw_frames_free(struct sw_frames *frames);
 /* Raw bytes of chunk i. */
 uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i);
-
-/* Checks the header of chunk i's frame on a copy in host memory, and that it is as long as the chunk. errors: those of
- * sw_frame_parse(), -SW_EFRAME. */
-int sw_frames_parse(const struct sw_frames *frames, size_t i, const struct sw_stored *copy, struct sw_frame_layout *ret,
-                    struct sw_err *err);
 
 /* The tier that has most of the stored bytes; NULL if no tier has any. */
 struct sw_tier *sw_frames_tier(const struct sw_frames *frames);

@@ -22,6 +22,9 @@
 
 /* Above, a region's own bytes take longer than its steps (20 us at 50 GB/s), and a slot is full after a few. */
 #define MAX_JOB_BYTES ((uint64_t)1 << 20)
+/* Enough to give most of a GPU work (64 of 64 KiB); with more jobs than that at hand the next slot takes the others,
+ * and the worker's part of one group goes on beside the device's of another. */
+#define MAX_GROUP_BYTES ((uint64_t)4 << 20)
 /* Where frames go that are not to be stored. */
 static const struct sw_stored nowhere;
 
@@ -83,7 +86,7 @@ static bool may_join(const struct sw_group *g, const struct sw_job *job) {
 static bool join(struct sw_pipeline *p, struct sw_group *g, struct sw_job *job) {
     const struct sw_device_info *info = p->device->ops->info(p->device);
     const uint64_t item_bytes = g->item_bytes + sw_group_item_bytes(job->bytes);
-    if (g->n == info->group_items || item_bytes > info->group_bytes)
+    if (g->n == info->group_items || item_bytes > info->group_bytes || g->raw_bytes + job->bytes > MAX_GROUP_BYTES)
         return false;
     if (g->kind == SW_JOB_SPILL && sw_placement_goes_out(p->place, g->raw_bytes + job->bytes))
         return false;
@@ -261,7 +264,8 @@ static int begin(struct sw_pipeline *p, struct sw_job *job, struct sw_group_item
     if (job->kind == SW_JOB_SPILL)
         return 0;
     ret->stored = &job->frames->stored[0];
-    return sw_frames_parse(job->frames, 0, ret->stored, &ret->frame, err);
+    ret->frame = job->frames->layouts[0];
+    return 0;
 }
 
 bool sw_group_serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *first) {
@@ -326,7 +330,7 @@ static bool accept_frame(struct sw_pipeline *p, struct sw_group *g, unsigned i) 
         sw_pipeline_fail(p, job, &err);
         return false;
     }
-    sw_job_note_frame(job, g->plan.codec, frame);
+    sw_job_note_frame(job, 0, g->plan.codec, frame);
     return true;
 }
 

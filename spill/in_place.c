@@ -55,7 +55,6 @@ static int place_first(struct sw_pipeline *p, struct sw_slot *slot, struct sw_er
     struct sw_packed_chunk *chunk = &frames->packed[slot->chunk];
     uint64_t raw_bytes = sw_frames_chunk_bytes(frames, slot->chunk);
     uint64_t front = slot->frame.frame_bytes > raw_bytes ? slot->frame.data_offset : 0;
-    chunk->frame = slot->frame;
     chunk->offset = job->in_place.end_bytes;
     /* The data section is padded to 16 bytes: those behind the chunk's length are not data. */
     chunk->bytes = slot->frame.frame_bytes - front < raw_bytes ? slot->frame.frame_bytes - front : raw_bytes;
@@ -135,7 +134,7 @@ static int fetch(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_er
 
 static int decode(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_err *err) {
     const struct sw_job *job = slot->job;
-    return p->device->ops->decode(p->device, sw_slot_index(p, slot), &job->frames->packed[slot->chunk].frame,
+    return p->device->ops->decode(p->device, sw_slot_index(p, slot), &job->frames->layouts[slot->chunk],
                                   job->mem->mapping, job->offset + slot->chunk * job->frames->chunk_bytes, err);
 }
 
@@ -149,8 +148,8 @@ static void begin_unpack(struct sw_pipeline *p, struct sw_slot *slot, struct sw_
     sw_slot_take(p, slot, stays ? SW_SLOT_UNPACKING : SW_SLOT_FETCHING, job);
     slot->chunk = chunk;
     slot->frame_stays = stays;
-    int rc = stays ? p->device->ops->unpack(p->device, sw_slot_index(p, slot), &packed->frame, job->mem->mapping,
-                                            job->offset + packed->offset,
+    int rc = stays ? p->device->ops->unpack(p->device, sw_slot_index(p, slot), &job->frames->layouts[chunk],
+                                            job->mem->mapping, job->offset + packed->offset,
                                             job->offset + chunk * job->frames->chunk_bytes, &err)
                    : fetch(p, slot, &err);
     if (rc) {

@@ -123,7 +123,7 @@ static void encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *j
 /* A chunk's frame is complete on the device: keeps the books and looks whether the data have drifted. */
 static void note_encoded(struct sw_pipeline *p, const struct sw_slot *slot) {
     struct sw_job *job = slot->job;
-    sw_job_note_frame(job, job->plan.codec, &slot->frame);
+    sw_job_note_frame(job, slot->chunk, job->plan.codec, &slot->frame);
     if (job->n_encoded == job->frames->n_chunks)
         sw_job_set_phase(p, job, SW_PHASE_STORING);
     struct sw_policy_drift drift = {
@@ -226,15 +226,13 @@ static void stored(struct sw_pipeline *p, struct sw_slot *slot) {
 static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_job *job = slot->job;
     const struct sw_stored *frame = slot->is_staged ? &slot->stored : &job->frames->stored[slot->chunk];
-    int rc = sw_frames_parse(job->frames, slot->chunk, frame, &slot->frame, err);
-    if (!rc && !slot->waits_for_client)
+    slot->frame = job->frames->layouts[slot->chunk];
+    if (!slot->waits_for_client)
         sw_measure_begin(p, slot, SW_STAGE_RESTORE, slot->frame.codec, slot->frame.raw_bytes, slot->frame.raw_bytes);
-    if (!rc)
-        rc = sw_slot_load(p, slot, frame, err);
-    if (!rc)
-        rc = p->device->ops->decode(p->device, sw_slot_index(p, slot), &slot->frame, job->mem->mapping,
-                                    job->offset + slot->chunk * job->frames->chunk_bytes, err);
-    return rc;
+    const int rc = sw_slot_load(p, slot, frame, err);
+    return rc ? rc
+              : p->device->ops->decode(p->device, sw_slot_index(p, slot), &slot->frame, job->mem->mapping,
+                                       job->offset + slot->chunk * job->frames->chunk_bytes, err);
 }
 
 static void restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {

@@ -81,11 +81,12 @@ void sw_pipeline_fail(struct sw_pipeline *p, struct sw_job *job, const struct sw
 
 int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) {
     uint64_t device_chunk_bytes = p->device->ops->info(p->device)->chunk_bytes;
+    const bool was_mapped = job->mem->mapping != NULL;
     job->started_us = sw_clock_us();
     int rc = sw_job_map(p, job, err);
     if (rc)
         return rc;
-    job->mapped_us = sw_clock_us();
+    job->mapped_us = was_mapped ? job->started_us : sw_clock_us();
     if (sw_job_encodes(job->kind)) {
         job->frames = sw_frames_new(job->bytes, sw_policy_chunk_bytes(job->bytes, device_chunk_bytes, p->n_slots),
                                     job->kind == SW_JOB_PACK);
@@ -100,9 +101,11 @@ int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) 
     return 0;
 }
 
-void sw_job_note_frame(struct sw_job *job, enum sw_codec_id planned, const struct sw_frame_layout *frame) {
+void sw_job_note_frame(struct sw_job *job, size_t chunk, enum sw_codec_id planned,
+                       const struct sw_frame_layout *frame) {
     if (frame->codec != planned && job->frames->n_chunks == 1)
         job->reason = SW_COST_NO_GAIN;
+    job->frames->layouts[chunk] = *frame;
     job->stored_bytes += frame->frame_bytes;
     job->codec_raw_bytes[frame->codec] += frame->raw_bytes;
     job->n_encoded++;

@@ -95,7 +95,7 @@ void sw_job_unmap(struct sw_pipeline *p, struct sw_job *job);
 int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err);
 /* The frame of one of its chunks is complete on the device: keeps the books. planned: a codec that makes no shorter
  * frame than raw is given up for that chunk. */
-void sw_job_note_frame(struct sw_job *job, enum sw_codec_id planned, const struct sw_frame_layout *frame);
+void sw_job_note_frame(struct sw_job *job, size_t chunk, enum sw_codec_id planned, const struct sw_frame_layout *frame);
 /* True if a plan made for another region is not for the bytes of this frame. */
 bool sw_plan_is_stale(const struct sw_plan *plan, double data_ratio, const struct sw_frame_layout *frame);
 /* A cached plan does not suit a job of one chunk: has one made. */
