@@ -44,13 +44,13 @@ static void client_close(struct client *c) {
     sw_memory_free(&c->to);
 }
 
-/* Hands all of them over, without waiting. events: a byte for each operation, by which they differ; NULL: none. */
+/* Hands all of them over, without waiting. events: a byte for each operation, by which they differ, 0 or NULL: none. */
 static void client_spill(struct client *c, const uint8_t *events) {
     uint8_t event[SW_MEM_HANDLE_BYTES] = {0};
     for (unsigned i = 0; i < c->n; i++) {
         struct sw_range range = {.mem = c->source, .offset = (uint64_t)i * STRIDE, .bytes = c->bytes[i]};
         event[0] = events ? events[i] : 0;
-        range.event = events ? event : NULL;
+        range.event = events && events[i] ? event : NULL;
         ck_assert_int_eq(sw_engine_spill(c->owner, &range, sw_test_op_done, &c->spills[i], &c->spills[i].id, NULL), 0);
     }
 }
@@ -61,7 +61,7 @@ static void client_restore(struct client *c, const uint8_t *events) {
     for (unsigned i = 0; i < c->n; i++) {
         struct sw_range range = {.mem = c->target, .offset = (uint64_t)i * STRIDE, .bytes = c->bytes[i]};
         event[0] = events ? events[i] : 0;
-        range.event = events ? event : NULL;
+        range.event = events && events[i] ? event : NULL;
         ck_assert_int_eq(
             sw_engine_restore(c->owner, c->spills[i].id, &range, true, sw_test_op_done, &c->restores[i], NULL), 0);
     }
@@ -268,7 +268,6 @@ START_TEST(test_each_event_is_waited_for_once) {
     ck_assert_uint_eq(sw_rig_counts().encode_groups, 1);
     ck_assert_uint_eq(sw_rig_counts().encoded_items, N);
     spill_held(&b);
-    /* Nobody waits for another client's event. */
     sw_rig_reset_counts();
     sw_rig_hold(&rig);
     client_restore(&a, events);
@@ -286,19 +285,85 @@ START_TEST(test_each_event_is_waited_for_once) {
 }
 END_TEST
 
+/* Nobody waits for another client's event, nor is an event forgotten. */
+START_TEST(test_those_with_events_and_those_without_do_not_meet) {
+    static const uint8_t events[] = {0, 1, 0, 1, 0};
+    struct client a, b;
+    client_open(&a, 4, 1000);
+    client_open(&b, 2, 1000);
+    sw_rig_hold(&rig);
+    client_spill(&a, events);
+    sw_rig_release(&rig);
+    await_success(&a, a.spills);
+    ck_assert_uint_eq(sw_rig_counts().encode_groups, 2);
+    ck_assert_uint_eq(sw_rig_counts().events, 1 + 1);
+    spill_held(&b);
+    sw_rig_reset_counts();
+    sw_rig_hold(&rig);
+    client_restore(&a, &events[1]);
+    client_restore(&b, NULL);
+    sw_rig_release(&rig);
+    await_success(&a, a.restores);
+    await_success(&b, b.restores);
+    ck_assert_uint_eq(sw_rig_counts().restore_groups, 2);
+    ck_assert_uint_eq(sw_rig_counts().events, 1 + 1);
+    client_close(&a);
+    client_close(&b);
+}
+END_TEST
+
 START_TEST(test_an_event_that_cannot_be_waited_for_fails_its_clients_group) {
     static const uint8_t events[N] = {1, 2, 1, 1, 2, 2, 1, 1};
     struct client c;
     client_open(&c, N, BYTES);
     sw_rig_hold(&rig);
     client_spill(&c, events);
-    sw_device_faulty_release(rig.f.device);
     sw_device_faulty_arm(rig.f.device, "wait_event", 2, -SW_EIMPORT, SW_FAULT_AT_ONCE);
-    sw_fixture_until(&rig.f, &rig.hold.done);
+    sw_rig_release(&rig);
     await(&c, c.spills);
     for (unsigned i = 0; i < c.n; i++)
         ck_assert_int_eq(c.spills[i].outcome.err.code, -SW_EIMPORT);
     client_close(&c);
+}
+END_TEST
+
+static void on_mapped(const struct sw_err *err, void *arg) {
+    ck_assert_int_eq(err->code, 0);
+    *(bool *)arg = true;
+}
+
+/* A step that could not be queued behind an event: the event is still waited for, and nothing let go before. */
+START_TEST(test_a_slot_drains_before_its_jobs_fail) {
+    static const uint8_t events[] = {1, 1, 1};
+    struct client c;
+    struct sw_memory memory = sw_memory_new(1000);
+    bool mapped = false;
+    client_open(&c, 3, BYTES);
+    spill_held(&c); /* leaves a plan */
+    memset(c.spills, 0, sizeof c.spills);
+    sw_rig_reset_counts();
+    sw_rig_hold(&rig);
+    client_spill(&c, events);
+    sw_device_faulty_arm(rig.f.device, "wait_event", 1, -SW_EAGAIN, SW_FAULT_LATE);
+    sw_device_faulty_arm(rig.f.device, "encode_group", 1, -SW_EGPU, SW_FAULT_AT_ONCE);
+    sw_rig_release(&rig);
+    while (sw_rig_counts().encode_groups == 0)
+        (void)uv_run(&rig.f.loop, UV_RUN_NOWAIT);
+    /* What the worker has to say of them comes before this. */
+    for (int i = 0; i < 2; i++) {
+        struct sw_mem *mem = sw_fixture_mem(&rig.f, c.owner, &memory, false);
+        mapped = false;
+        sw_mem_map(mem, on_mapped, &mapped);
+        sw_fixture_until(&rig.f, &mapped);
+        sw_fixture_close_mem(&rig.f, mem);
+    }
+    ck_assert(!c.spills[0].done && !c.spills[1].done && !c.spills[2].done);
+    sw_device_faulty_release(rig.f.device);
+    await(&c, c.spills);
+    for (unsigned i = 0; i < c.n; i++)
+        ck_assert_int_eq(c.spills[i].outcome.err.code, -SW_EGPU);
+    client_close(&c);
+    sw_memory_free(&memory);
 }
 END_TEST
 
@@ -572,6 +637,8 @@ int main(void) {
     tcase_add_test(tcase, test_a_client_harms_only_itself);
     tcase_add_test(tcase, test_each_event_is_waited_for_once);
     tcase_add_test(tcase, test_an_event_that_cannot_be_waited_for_fails_its_clients_group);
+    tcase_add_test(tcase, test_those_with_events_and_those_without_do_not_meet);
+    tcase_add_test(tcase, test_a_slot_drains_before_its_jobs_fail);
     tcase_add_test(tcase, test_a_plan_counts_one_use_for_a_group);
     tcase_add_test(tcase, test_a_region_that_the_table_does_not_suit_leaves);
     tcase_add_test(tcase, test_what_does_not_shrink_says_so);
