@@ -113,7 +113,7 @@ struct sw_gpu_item {
 size_t sw_gpu_batch_scratch_bytes(uint32_t n, uint64_t raw_bytes);
 
 /* Encodes n items by one plan, each into a frame of its own; results[i] is that of item i. Two launches, however many
- * items there are. results: memory as of d_result above. errors: -SW_EINVAL also for more than 2^32 - 1 tiles. */
+ * items there are. results: memory as of d_result above. errors: -SW_EINVAL also for 2^31 tiles or more. */
 int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
                               struct sw_gpu_result *results, void *d_scratch, size_t scratch_bytes,
                               struct CUstream_st *stream, struct sw_err *err);
