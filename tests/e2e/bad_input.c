@@ -601,7 +601,7 @@ START_TEST(batches_beyond_the_limits) {
     unsigned refused = 0;
     ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
     for (int i = 0; i < 12; i++) {
-        struct sw_msg msg = sw_wire_spill_batch_msg(1, SW_PROTO_MAX_BATCH, 16);
+        struct sw_msg msg = sw_wire_spill_batch_msg(1, SW_PROTO_MAX_BATCH, 0);
         (void)sw_wire_send(&wire, &msg, NULL, 0);
     }
     for (int i = 0; i < 12; i++) {
