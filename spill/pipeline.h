@@ -9,6 +9,8 @@
  *   either   FREE -> PREPARING (client's event, sample) -> FREE;    a step that could not be queued: -> DRAINING ->
  * FREE
  *
+ * Short jobs that wait at the same time go through a slot together (group.c).
+ *
  * Invariant: memory is unmapped and space released only when no slot uses it. Not thread safe: everything runs on the
  * device's worker. */
 #ifndef SW_SPILL_PIPELINE_H
