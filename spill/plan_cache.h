@@ -11,7 +11,7 @@
 #include "codec/codec.h"
 #include <stdbool.h>
 
-enum { SW_PLAN_CACHE_ENTRIES = 32, SW_PLAN_MAX_USES = 16 };
+enum { SW_PLAN_CACHE_ENTRIES = 32, SW_PLAN_MAX_USES = 256 };
 #define SW_PLAN_MIN_RATIO 1.5
 
 struct sw_plan_cache {

@@ -133,7 +133,7 @@ static const char *raw(struct sw_bench_raw *ret, uint64_t piece_bytes, unsigned 
     return failed;
 }
 
-static const struct sw_bench_device gpu = {copy, set, equal, raw};
+static const struct sw_bench_device gpu = {cudaStreamPerThread, copy, set, equal, raw};
 
 const struct sw_bench_device *sw_bench_gpu(void) {
     return &gpu;

@@ -103,4 +103,4 @@ static const char *raw(struct sw_bench_raw *ret, uint64_t piece_bytes, unsigned 
     return failed;
 }
 
-const struct sw_bench_device sw_bench_host = {copy, set, equal, raw};
+const struct sw_bench_device sw_bench_host = {NULL, copy, set, equal, raw};

@@ -171,15 +171,16 @@ static unsigned work_on(struct sw_bench_session *s, const struct slot *slot, enu
 
 static int call(struct sw_bench_session *s, struct slot *slot, enum sw_bench_op op) {
     struct spillway_piece *pieces = slot->pieces;
+    struct CUstream_st *stream = s->run->device->stream;
     const unsigned flags = slot->content.restores > 1 ? SPILLWAY_RESTORE_KEEP : 0;
     if (!s->run->options.batch && op == SW_BENCH_SPILL)
-        return spillway_spill(s->connection, pieces->data, pieces->bytes, NULL, &slot->ticket, &slot->error);
+        return spillway_spill(s->connection, pieces->data, pieces->bytes, stream, &slot->ticket, &slot->error);
     if (!s->run->options.batch)
-        return spillway_restore(s->connection, pieces->region, pieces->data, pieces->bytes, NULL, flags, &slot->ticket,
-                                &slot->error);
+        return spillway_restore(s->connection, pieces->region, pieces->data, pieces->bytes, stream, flags,
+                                &slot->ticket, &slot->error);
     if (op == SW_BENCH_SPILL)
-        return spillway_spill_batch(s->connection, pieces, n_regions(s), NULL, &slot->ticket, &slot->error);
-    return spillway_restore_batch(s->connection, pieces, n_regions(s), NULL, flags, &slot->ticket, &slot->error);
+        return spillway_spill_batch(s->connection, pieces, n_regions(s), stream, &slot->ticket, &slot->error);
+    return spillway_restore_batch(s->connection, pieces, n_regions(s), stream, flags, &slot->ticket, &slot->error);
 }
 
 static void start(struct sw_bench_session *s, struct slot *slot, enum sw_bench_op op) {
