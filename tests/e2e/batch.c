@@ -148,10 +148,10 @@ static const uint32_t counts[] = {1, 256, 300};
 START_TEST(every_count_comes_back) {
     const uint32_t n = counts[_i], n_messages = (n + 255) / 256;
     struct spillway_result result = {0};
-    uint8_t *data = new_registered(n, 10000);
+    uint8_t *data = new_registered(n, 3000);
     const unsigned logged = sw_test_daemon_logged(&daemon_process, "event=spill_batch.done");
     for (uint32_t i = 0, at = 0; i < n; i++) { /* odd places, odd lengths, some of nothing */
-        pieces[i] = (struct spillway_piece){.data = data + at, .bytes = (5 + i * 7919) % 9973};
+        pieces[i] = (struct spillway_piece){.data = data + at, .bytes = (5 + i * 7919) % 2999};
         at += (uint32_t)pieces[i].bytes + i % 3;
     }
     fill(n, SW_CONTENT_MIXED);
@@ -324,27 +324,6 @@ START_TEST(one_bad_piece_stops_the_batch) {
 }
 END_TEST
 
-/* The daemon's tier has 64 MiB. */
-START_TEST(a_full_tier_keeps_nothing_of_the_batch) {
-    enum { N = 300, BYTES = 1 << 18 };
-    uint8_t *data = new_registered(N, BYTES);
-    lay_out(data, N, BYTES, BYTES);
-    fill(N, SW_CONTENT_RANDOM);
-    ck_good(spill(10, NULL));
-    const struct spillway_status before = status_now();
-    struct spillway_piece kept[10];
-    memcpy(kept, pieces, sizeof kept);
-    ck_failed(spill(N, NULL), SPILLWAY_ENOSPACE, "piece");
-    const struct spillway_status after = status_now();
-    ck_assert_uint_eq(after.tier_used_bytes, before.tier_used_bytes);
-    ck_assert_uint_eq(after.regions, 10);
-    memcpy(pieces, kept, sizeof kept);
-    wipe(10);
-    ck_good(restore(10, 0, NULL));
-    ck_content(N, SW_CONTENT_RANDOM);
-}
-END_TEST
-
 /* ---- limits ------------------------------------------------------------------------------------------------------ */
 
 START_TEST(batches_wait_for_the_daemons_limits) {
@@ -392,6 +371,34 @@ START_TEST(too_many_regions) {
 }
 END_TEST
 
+START_TEST(a_full_tier_keeps_nothing_of_the_batch) {
+    enum { BYTES = 1 << 15, KEPT = 10 };
+    struct sw_test_daemon own;
+    static const char *const options[] = {"host_tier_bytes=8 MiB", "host_tier_initial_bytes=8 MiB", NULL};
+    struct spillway_piece kept[KEPT];
+    memset(&own, 0, sizeof own);
+    sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, options);
+    connect_to(&own);
+    uint8_t *data = new_registered(MOST, BYTES);
+    lay_out(data, MOST, BYTES, BYTES);
+    fill(MOST, SW_CONTENT_RANDOM);
+    ck_good(spill(KEPT, NULL));
+    memcpy(kept, pieces, sizeof kept);
+    const struct spillway_status before = status_now();
+    ck_failed(spill(MOST, NULL), SPILLWAY_ENOSPACE, "piece");
+    const struct spillway_status after = status_now();
+    ck_assert_uint_eq(after.tier_used_bytes, before.tier_used_bytes);
+    ck_assert_uint_eq(after.regions, KEPT);
+    memcpy(pieces, kept, sizeof kept);
+    wipe(KEPT);
+    ck_good(restore(KEPT, 0, NULL));
+    ck_content(MOST, SW_CONTENT_RANDOM); /* a failed spill has changed nothing either */
+    spillway_close(connection);
+    ck_assert_int_eq(sw_test_daemon_stop(&own, SIGTERM), 0);
+    sw_test_daemon_clean(&own);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("batch");
     TCase *served = tcase_create("served"), *limits = tcase_create("limits");
@@ -406,9 +413,9 @@ int main(void) {
     tcase_add_loop_test(served, a_freed_ticket_leaves_no_region, 0, 3);
     tcase_add_test(served, calls_that_cannot_be);
     tcase_add_test(served, one_bad_piece_stops_the_batch);
-    tcase_add_test(served, a_full_tier_keeps_nothing_of_the_batch);
     tcase_add_test(limits, batches_wait_for_the_daemons_limits);
     tcase_add_test(limits, too_many_regions);
+    tcase_add_test(limits, a_full_tier_keeps_nothing_of_the_batch);
     suite_add_tcase(suite, served);
     suite_add_tcase(suite, limits);
     return sw_test_run(suite, CK_FORK);
