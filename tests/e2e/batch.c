@@ -53,14 +53,18 @@ static void before_each(void) {
     connect_to(&daemon_process);
 }
 
+static void a_little_later(void) {
+    const struct timespec time = {.tv_nsec = 10000000};
+    (void)nanosleep(&time, NULL);
+}
+
 /* Nothing of a test may be left in the daemon once its connection is gone. */
 static void after_each(void) {
     spillway_close(connection);
     connect_to(&daemon_process);
     struct spillway_status status = status_now();
     for (int i = 0; i < 1000 && (status.regions || status.tier_used_bytes || status.mapped_memories); i++) {
-        const struct timespec a_little = {.tv_nsec = 10000000};
-        (void)nanosleep(&a_little, NULL);
+        a_little_later();
         status = status_now();
     }
     ck_assert_uint_eq(status.regions, 0);
@@ -245,13 +249,12 @@ START_TEST(a_freed_ticket_leaves_no_region) {
     enum { N = 300 };
     struct spillway_ticket *ticket = NULL;
     struct spillway_status status;
-    uint8_t *data = new_registered(N, 4096);
-    lay_out(data, N, 4096, 4096);
+    uint8_t *data = new_registered(N, 100);
+    lay_out(data, N, 100, 100);
     fill(N, SW_CONTENT_TEXT);
     ck_good(spillway_spill_batch(connection, pieces, N, NULL, &ticket, &error));
-    if (_i == 1) /* done, but nobody has looked */
-        while (spillway_dispatch(connection, &error) == 0)
-            continue;
+    while (_i == 1 && spillway_dispatch(connection, &error) == 0) /* until it is done, but nobody has looked */
+        a_little_later();
     if (_i == 2) {
         spillway_close(connection); /* with the ticket */
         connect_to(&daemon_process);
@@ -260,6 +263,7 @@ START_TEST(a_freed_ticket_leaves_no_region) {
     memset(pieces, 0, sizeof pieces); /* not to be touched any more */
     spillway_ticket_free(ticket);
     do {
+        a_little_later();
         ck_assert_int_ge(spillway_dispatch(connection, &error), 0);
         status = status_now();
     } while (status.regions || status.tier_used_bytes);
@@ -300,8 +304,8 @@ END_TEST
 
 START_TEST(one_bad_piece_stops_the_batch) {
     enum { N = 300 };
-    uint8_t *data = new_registered(N, 3000);
-    lay_out(data, N, 3000, 3000);
+    uint8_t *data = new_registered(N, 300);
+    lay_out(data, N, 300, 300);
     fill(N, SW_CONTENT_TEXT);
     ck_good(spill(N, NULL));
     wipe(N);
@@ -359,8 +363,8 @@ START_TEST(too_many_regions) {
     memset(&own, 0, sizeof own);
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, options);
     connect_to(&own);
-    uint8_t *data = new_registered(MOST, 1000);
-    lay_out(data, MOST, 1000, 1000);
+    uint8_t *data = new_registered(MOST, 100);
+    lay_out(data, MOST, 100, 100);
     ck_failed(spill(MOST, NULL), SPILLWAY_ELIMIT, "piece 35 of 44");
     ck_assert_uint_eq(status_now().regions, 0);
     ck_assert_uint_eq(status_now().tier_used_bytes, 0);
@@ -372,27 +376,27 @@ START_TEST(too_many_regions) {
 END_TEST
 
 START_TEST(a_full_tier_keeps_nothing_of_the_batch) {
-    enum { BYTES = 1 << 15, KEPT = 10 };
+    enum { N = 40, BYTES = 1 << 18, KEPT = 5 };
     struct sw_test_daemon own;
     static const char *const options[] = {"host_tier_bytes=8 MiB", "host_tier_initial_bytes=8 MiB", NULL};
     struct spillway_piece kept[KEPT];
     memset(&own, 0, sizeof own);
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, options);
     connect_to(&own);
-    uint8_t *data = new_registered(MOST, BYTES);
-    lay_out(data, MOST, BYTES, BYTES);
-    fill(MOST, SW_CONTENT_RANDOM);
+    uint8_t *data = new_registered(N, BYTES);
+    lay_out(data, N, BYTES, BYTES);
+    fill(N, SW_CONTENT_RANDOM);
     ck_good(spill(KEPT, NULL));
     memcpy(kept, pieces, sizeof kept);
     const struct spillway_status before = status_now();
-    ck_failed(spill(MOST, NULL), SPILLWAY_ENOSPACE, "piece");
+    ck_failed(spill(N, NULL), SPILLWAY_ENOSPACE, "piece");
     const struct spillway_status after = status_now();
     ck_assert_uint_eq(after.tier_used_bytes, before.tier_used_bytes);
     ck_assert_uint_eq(after.regions, KEPT);
     memcpy(pieces, kept, sizeof kept);
     wipe(KEPT);
     ck_good(restore(KEPT, 0, NULL));
-    ck_content(MOST, SW_CONTENT_RANDOM); /* a failed spill has changed nothing either */
+    ck_content(N, SW_CONTENT_RANDOM); /* a failed spill has changed nothing either */
     spillway_close(connection);
     ck_assert_int_eq(sw_test_daemon_stop(&own, SIGTERM), 0);
     sw_test_daemon_clean(&own);
