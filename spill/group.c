@@ -205,7 +205,7 @@ static int encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *er
     struct sw_group *g = &slot->group;
     const struct sw_device_info *info = p->device->ops->info(p->device);
     const struct sw_weighed all = {.raw_bytes = g->raw_bytes, .chunk_bytes = g->raw_bytes, .n_chunks = 1};
-    const enum sw_cost_reason reason = sw_plan_weigh(p, SW_JOB_SPILL, &all, &g->plan);
+    const enum sw_cost_reason reason = sw_plan_weigh(p, SW_JOB_SPILL, &all, false, &g->plan).reason;
     const uint64_t now_us = sw_clock_us();
     for (unsigned i = 0; i < g->n; i++) {
         g->jobs[i]->reason = reason;

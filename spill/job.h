@@ -82,6 +82,9 @@ struct sw_job {
     bool resample;
     bool plan_is_cached; /* the plan was made for another region, or without a look at this one */
     bool is_retry;       /* the plan is for the next chunk only, raw for those behind it */
+    bool may_retry;      /* a plan is made although it does not pay, to be tried on one chunk */
+    bool is_turned_away; /* no plan could pay: stored raw without a look at the bytes */
+    bool is_direct;      /* raw chunks go by copies alone */
     double data_ratio;   /* of a cached plan: what it promised of data sections */
     struct sw_plan plan;
     /* Chunks on their way to or from the disk (transfer.h). */

@@ -24,7 +24,7 @@ void sw_slot_give(struct sw_pipeline *p, struct sw_slot *slot) {
     if (slot->is_staged && slot->stored.tier)
         sw_placement_arrived(p->place, sw_job_encodes(slot->job->kind) ? SW_TIER_WRITE : SW_TIER_READ, &slot->stored);
     sw_stored_release(&slot->stored); /* empty once it was committed */
-    slot->is_staged = false;
+    slot->is_staged = slot->is_direct = false;
     slot->job->n_slots--;
     slot->job = NULL;
     slot->waits_for_client = false;
@@ -65,6 +65,19 @@ static void try_cached_plan(struct sw_pipeline *p, struct sw_job *job) {
     sw_job_set_phase(p, job, SW_PHASE_ENCODING);
 }
 
+/* A plan is still to be made. */
+static bool needs_plan(const struct sw_job *job) {
+    return sw_job_encodes(job->kind) && rest_bytes(job) > 0 && !job->plan_is_cached && !job->is_turned_away;
+}
+
+static void turn_away(struct sw_pipeline *p, struct sw_job *job) {
+    if (!needs_plan(job) || !sw_job_turn_away(p, job))
+        return;
+    job->is_turned_away = true;
+    job->planned_us = sw_clock_us();
+    sw_job_set_phase(p, job, SW_PHASE_ENCODING);
+}
+
 /* Waits for the client's event and has a plan made for what is still to be spilled. */
 static void prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
     const struct sw_device_ops *ops = p->device->ops;
@@ -77,18 +90,20 @@ static void prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
     job->resample = false;
     if (slot->waits_for_client)
         rc = ops->wait_event(p->device, s, job->session, job->event, &err);
-    if (!rc && sw_job_encodes(job->kind) && rest_bytes(job) > 0 && !job->plan_is_cached)
+    slot->planned_since_us = sw_clock_us();
+    if (!rc && needs_plan(job))
         rc = ops->make_plan(p->device, s, job->mem->mapping, rest_offset(job), rest_bytes(job), &err);
     if (rc)
         slot_fail(p, slot, &err);
 }
 
-static void prepared(struct sw_pipeline *p, const struct sw_slot *slot) {
+static void prepared(struct sw_pipeline *p, const struct sw_slot *slot, bool waited_for_client) {
     struct sw_job *job = slot->job;
-    uint64_t rest = rest_bytes(job);
-    if (sw_job_encodes(job->kind) && rest > 0 && !job->plan_is_cached) {
+    if (needs_plan(job)) {
         job->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
-        sw_plan_cache_put(&p->plans, job->session, &job->plan, rest);
+        if (!waited_for_client)
+            sw_measure_plan(p, sw_clock_us() - slot->planned_since_us);
+        sw_plan_cache_put(&p->plans, job->session, &job->plan, rest_bytes(job));
         sw_job_weigh(p, job);
         job->plan_number++;
         if (job->plan_number == 1 && atomic_load(&job->phase) == SW_PHASE_STAGING) {
@@ -142,9 +157,21 @@ static void note_encoded(struct sw_pipeline *p, const struct sw_slot *slot) {
     }
 }
 
+static int queue_direct(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+    const struct sw_job *job = slot->job;
+    const uint64_t raw_bytes = slot->frame.raw_bytes;
+    if (!slot->waits_for_client)
+        sw_measure_begin(p, slot, SW_STAGE_DIRECT_OUT, SW_CODEC_RAW, raw_bytes, raw_bytes);
+    return p->device->ops->spill_raw(p->device, sw_slot_index(p, slot), job->mem->mapping,
+                                     job->offset + slot->chunk * job->frames->chunk_bytes, raw_bytes, &slot->stored,
+                                     err);
+}
+
 static int queue_store(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     uint64_t at = 0;
     int rc = 0;
+    if (slot->is_direct)
+        return queue_direct(p, slot, err);
     if (slot->state == SW_SLOT_STORING)
         sw_measure_begin(p, slot, SW_STAGE_LINK_OUT, slot->frame.codec, slot->frame.raw_bytes, slot->stored.bytes);
     for (unsigned i = 0; !rc && i < slot->stored.n_extents; i++) {
@@ -196,6 +223,25 @@ static bool begin_store(struct sw_pipeline *p, struct sw_slot *slot) {
     return true;
 }
 
+/* A raw chunk by copies alone: how long its frame will be is known. */
+static void send_directly(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job, uint64_t raw_bytes) {
+    sw_slot_take(p, slot, SW_SLOT_STORING, job);
+    slot->is_direct = true;
+    slot->chunk = job->n_dealt++;
+    slot->plan_number = job->plan_number;
+    sw_frame_layout_init(&slot->frame, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, raw_bytes, 0);
+    note_encoded(p, slot);
+    begin_store(p, slot);
+}
+
+static void spill_next(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
+    const uint64_t raw_bytes = sw_frames_chunk_bytes(job->frames, job->n_dealt);
+    if (sw_goes_directly(p, job, raw_bytes))
+        send_directly(p, slot, job, raw_bytes);
+    else
+        encode(p, slot, job);
+}
+
 static void encoded(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_slot_result *result) {
     slot->frame = result->frame;
     if (slot->job->plan_is_cached && sw_plan_is_stale(&slot->job->plan, slot->job->data_ratio, &slot->frame)) {
@@ -226,13 +272,18 @@ static void stored(struct sw_pipeline *p, struct sw_slot *slot) {
 static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_job *job = slot->job;
     const struct sw_stored *frame = slot->is_staged ? &slot->stored : &job->frames->stored[slot->chunk];
+    const uint64_t offset = job->offset + slot->chunk * job->frames->chunk_bytes;
     slot->frame = job->frames->layouts[slot->chunk];
+    const bool direct = slot->frame.codec == SW_CODEC_RAW && sw_comes_directly(p, slot->frame.raw_bytes);
     if (!slot->waits_for_client)
-        sw_measure_begin(p, slot, SW_STAGE_RESTORE, slot->frame.codec, slot->frame.raw_bytes, slot->frame.raw_bytes);
+        sw_measure_begin(p, slot, direct ? SW_STAGE_DIRECT_BACK : SW_STAGE_RESTORE, slot->frame.codec,
+                         slot->frame.raw_bytes, slot->frame.raw_bytes);
+    if (direct)
+        return p->device->ops->restore_raw(p->device, sw_slot_index(p, slot), &slot->frame, frame, job->mem->mapping,
+                                           offset, err);
     const int rc = sw_slot_load(p, slot, frame, err);
     return rc ? rc
-              : p->device->ops->decode(p->device, sw_slot_index(p, slot), &slot->frame, job->mem->mapping,
-                                       job->offset + slot->chunk * job->frames->chunk_bytes, err);
+              : p->device->ops->decode(p->device, sw_slot_index(p, slot), &slot->frame, job->mem->mapping, offset, err);
 }
 
 static void restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
@@ -248,6 +299,7 @@ static void restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
 static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
                        const struct sw_err *err) {
     struct sw_job *job = slot->job;
+    const bool waited_for_client = slot->waits_for_client;
     sw_measure_end(p, slot, !rc && slot->state != SW_SLOT_DRAINING);
     slot->waits_for_client = false; /* what comes next on this slot comes after the event */
     if (slot->group.n > 0) {
@@ -266,7 +318,7 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
     if (!job->err.code) {
         switch (slot->state) {
         case SW_SLOT_PREPARING:
-            prepared(p, slot);
+            prepared(p, slot, waited_for_client);
             break;
         case SW_SLOT_ENCODING:
             encoded(p, slot, result);
@@ -336,7 +388,8 @@ static struct sw_job *next_job(struct sw_pipeline *p) {
 static bool serve_at_once(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
     struct sw_err err = {0};
     if (!job->has_event || job->frames->n_chunks != 1 ||
-        !(job->plan_is_cached || (job->kind == SW_JOB_RESTORE && sw_transfer_is_at_hand(job, 0))))
+        !(job->plan_is_cached || job->is_turned_away ||
+          (job->kind == SW_JOB_RESTORE && sw_transfer_is_at_hand(job, 0))))
         return false;
     job->stage = SW_STAGE_RUNNING;
     slot->waits_for_client = true;
@@ -346,7 +399,7 @@ static bool serve_at_once(struct sw_pipeline *p, struct sw_slot *slot, struct sw
     } else if (job->kind == SW_JOB_RESTORE) {
         restore(p, slot, job);
     } else {
-        encode(p, slot, job);
+        spill_next(p, slot, job);
     }
     return true;
 }
@@ -361,9 +414,10 @@ static void serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *jo
             return;
         }
         try_cached_plan(p, job);
+        turn_away(p, job);
         if (serve_at_once(p, slot, job))
             return;
-        if (job->has_event || (sw_job_encodes(job->kind) && job->bytes > 0 && !job->plan_is_cached)) {
+        if (job->has_event || needs_plan(job)) {
             prepare(p, slot, job);
             return;
         }
@@ -374,7 +428,7 @@ static void serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *jo
     else if (job->kind == SW_JOB_UNPACK && sw_in_place_may_unpack(p, job))
         sw_in_place_unpack(p, slot, job);
     else if (job->n_dealt < job->frames->n_chunks && sw_job_encodes(job->kind))
-        encode(p, slot, job);
+        spill_next(p, slot, job);
     else if (job->n_dealt < job->frames->n_chunks && job->kind == SW_JOB_RESTORE &&
              sw_transfer_is_at_hand(job, job->n_dealt))
         restore(p, slot, job);

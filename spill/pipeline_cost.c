@@ -11,6 +11,10 @@ static struct sw_meter *find_meter(struct sw_cost_class *c, enum sw_stage_kind s
         return &c->link_out;
     case SW_STAGE_RESTORE:
         return &c->restore[codec];
+    case SW_STAGE_DIRECT_OUT:
+        return &c->direct_out;
+    case SW_STAGE_DIRECT_BACK:
+        return &c->direct_back;
     }
     return NULL;
 }
@@ -48,36 +52,93 @@ static void ask_placement(const struct sw_placement *place, struct sw_cost_quest
     q->rates.disk_read = (double)stats.read_bytes_per_s;
 }
 
-/* Time counts: the job copies over a link. Packing, or without a link, it is done for the room. */
-static bool time_counts(const struct sw_pipeline *p, enum sw_job_kind kind) {
-    return kind == SW_JOB_SPILL && p->device->ops->info(p->device)->has_link;
+void sw_measure_plan(struct sw_pipeline *p, uint64_t us) {
+    const double s = (double)us / 1e6;
+    p->plan_s = p->plan_s > 0 ? (3 * p->plan_s + s) / 4 : s;
 }
 
-enum sw_cost_reason sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
-                                  struct sw_plan *plan) {
+static bool has_link(const struct sw_pipeline *p) {
+    return p->device->ops->info(p->device)->has_link;
+}
+
+static struct sw_cost_question ask(const struct sw_pipeline *p, const struct sw_weighed *what, double expected_ratio) {
     const int class = sw_cost_class(what->chunk_bytes);
     struct sw_cost_question question = {
-        .expected_ratio = plan->expected_ratio, .raw_bytes = what->raw_bytes, .n_chunks = what->n_chunks};
-    struct sw_cost_answer answer;
-    if (!time_counts(p, kind))
-        return plan->codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM;
+        .expected_ratio = expected_ratio, .raw_bytes = what->raw_bytes, .n_chunks = what->n_chunks};
     if (class >= 0)
         sw_cost_class_rates(&p->costs[class], &question.rates);
     ask_placement(p->place, &question);
+    return question;
+}
+
+struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
+                                bool may_retry, struct sw_plan *plan) {
+    struct sw_cost_answer answer;
+    /* Packing, or without a link, it is done for the room: time does not count. */
+    if (kind != SW_JOB_SPILL || !has_link(p))
+        return (struct sw_verdict){.reason = plan->codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM};
+    const struct sw_cost_question question = ask(p, what, plan->expected_ratio);
     sw_cost_choose(&question, &answer);
     if (answer.codec != SW_CODEC_RAW)
-        return answer.reason;
-    if (answer.reason != SW_COST_NO_GAIN && sw_cost_retry(&p->costs[class], &question, &answer))
-        return SW_COST_RETRY;
+        return (struct sw_verdict){.reason = answer.reason};
+    if (answer.reason != SW_COST_NO_GAIN &&
+        (may_retry || sw_cost_retry(&p->costs[sw_cost_class(what->chunk_bytes)], &question, &answer)))
+        return (struct sw_verdict){.reason = SW_COST_RETRY, .is_direct = answer.direct};
     sw_plan_init_raw(plan);
-    return answer.reason;
+    return (struct sw_verdict){.reason = answer.reason, .is_direct = answer.direct};
+}
+
+/* What is left of a job. */
+static struct sw_weighed rest_of(const struct sw_job *job) {
+    const struct sw_frames *frames = job->frames;
+    return (struct sw_weighed){.raw_bytes = job->bytes - job->n_dealt * frames->chunk_bytes,
+                               .chunk_bytes = frames->n_chunks > 1 ? frames->chunk_bytes : job->bytes,
+                               .n_chunks = frames->n_chunks - job->n_dealt};
 }
 
 void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
-    const struct sw_frames *frames = job->frames;
-    const struct sw_weighed rest = {.raw_bytes = job->bytes - job->n_dealt * frames->chunk_bytes,
-                                    .chunk_bytes = frames->n_chunks > 1 ? frames->chunk_bytes : job->bytes,
-                                    .n_chunks = frames->n_chunks - job->n_dealt};
-    job->reason = sw_plan_weigh(p, job->kind, &rest, &job->plan);
-    job->is_retry = job->reason == SW_COST_RETRY;
+    const struct sw_weighed rest = rest_of(job);
+    const struct sw_verdict verdict = sw_plan_weigh(p, job->kind, &rest, job->may_retry, &job->plan);
+    job->reason = verdict.reason;
+    job->is_direct = verdict.is_direct;
+    job->is_retry = verdict.reason == SW_COST_RETRY;
+    job->may_retry = false;
+}
+
+bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
+    const struct sw_weighed rest = rest_of(job);
+    struct sw_cost_answer answer;
+    if (job->kind != SW_JOB_SPILL || !has_link(p) || rest.raw_bytes < SW_COST_MIN_BYTES)
+        return false;
+    struct sw_cost_question question = ask(p, &rest, SW_V5T_MAX_SYMBOL_BYTES);
+    question.plan_s = p->plan_s;
+    if (!sw_cost_is_hopeless(&question, &answer))
+        return false;
+    job->may_retry = sw_cost_retry(&p->costs[sw_cost_class(rest.chunk_bytes)], &question, &answer);
+    if (job->may_retry)
+        return false;
+    sw_plan_init_raw(&job->plan);
+    job->reason = answer.reason;
+    job->is_direct = answer.direct;
+    return true;
+}
+
+/* Raw bytes take the way without kernels, but now and then, to see how fast those are. */
+static bool is_due_for_kernels(struct sw_pipeline *p, uint64_t raw_bytes) {
+    const int class = sw_cost_class(raw_bytes);
+    return class >= 0 && sw_cost_retry_kernels(&p->costs[class]);
+}
+
+bool sw_goes_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes) {
+    return job->kind == SW_JOB_SPILL && job->is_direct && job->plan.codec == SW_CODEC_RAW &&
+           !is_due_for_kernels(p, raw_bytes);
+}
+
+bool sw_comes_directly(struct sw_pipeline *p, uint64_t raw_bytes) {
+    const int class = sw_cost_class(raw_bytes);
+    struct sw_cost_rates rates = {0};
+    if (class < 0 || !has_link(p))
+        return false;
+    sw_cost_class_rates(&p->costs[class], &rates);
+    return sw_cost_restores_directly(&rates) && !is_due_for_kernels(p, raw_bytes);
 }

@@ -40,11 +40,13 @@ struct sw_slot {
     struct sw_group group;
     size_t chunk;
     bool waits_for_client; /* its first step is a client's event: no telling when it ends */
+    bool is_direct;        /* STORING: the chunk's raw bytes are on their way, without having been encoded */
     bool is_staged;        /* `stored` is host memory of a frame on its way: out while STORING, in while RESTORING */
     bool unqueued;         /* a step could not be queued; those before it still run */
     bool frame_stays;      /* unpacking: the frame is also in the client's memory, where nothing is written to */
     unsigned plan_number;  /* encoding: of the plan in use */
     uint64_t age;          /* order in which slots became busy */
+    uint64_t planned_since_us; /* preparing: when that began */
     struct sw_slot_measure {
         struct sw_meter *meter; /* of the stage that the queued steps are; NULL: not measured */
         uint64_t begun_us, bytes;
@@ -65,6 +67,7 @@ struct sw_pipeline {
     struct sw_err lost;  /* code 0: the device works */
     struct sw_plan_cache plans;
     struct sw_cost_class costs[SW_COST_CLASSES];
+    double plan_s;    /* what making a plan has lately taken; 0: not known */
     uint64_t woke_us; /* since then not every slot has been looked at; 0: all have */
     struct sw_slot slots[];
 };
@@ -117,7 +120,13 @@ void sw_group_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const s
 
 /* ---- pipeline_cost.c ---- */
 
-enum sw_stage_kind { SW_STAGE_ENCODE, SW_STAGE_LINK_OUT, SW_STAGE_RESTORE };
+enum sw_stage_kind {
+    SW_STAGE_ENCODE,
+    SW_STAGE_LINK_OUT,
+    SW_STAGE_RESTORE,
+    SW_STAGE_DIRECT_OUT, /* without kernels */
+    SW_STAGE_DIRECT_BACK
+};
 
 /* Measures the steps that are about to be queued on a slot until it reports, as `bytes` of a stage. codec: of the plan,
  * or of the frame. raw_bytes: length of the chunk, or of all of a group. */
@@ -129,11 +138,23 @@ void sw_measure_end(struct sw_pipeline *p, struct sw_slot *slot, bool counts);
 struct sw_weighed {
     uint64_t raw_bytes, chunk_bytes, n_chunks;
 };
-/* Keeps a plan, or turns it into one that stores bytes as they are; returns why. */
-enum sw_cost_reason sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
-                                  struct sw_plan *plan);
+/* Keeps a plan, or turns it into one that stores bytes as they are, and says why. may_retry: it was made to be tried on
+ * one chunk, should it not pay. */
+struct sw_verdict {
+    enum sw_cost_reason reason;
+    bool is_direct; /* raw: by copies alone */
+};
+struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
+                                bool may_retry, struct sw_plan *plan);
 /* The same for a job that has got a plan. */
 void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job);
+/* Of a job that has no plan yet: true if none could pay. It has got one then, which stores bytes as they are. */
+bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job);
+/* How long making a plan took. */
+void sw_measure_plan(struct sw_pipeline *p, uint64_t us);
+/* Whether the next raw chunk of raw_bytes goes by copies alone: of a job that may, and on its way back. */
+bool sw_goes_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes);
+bool sw_comes_directly(struct sw_pipeline *p, uint64_t raw_bytes);
 
 /* ---- in_place.c ---- */
 

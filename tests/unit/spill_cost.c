@@ -73,6 +73,62 @@ START_TEST(test_times_are_those_of_the_slowest_stage) {
 }
 END_TEST
 
+/* A GPU that others keep busy: kernels have become slow, copies have not. */
+START_TEST(test_beside_a_busy_gpu_raw_bytes_go_directly) {
+    struct sw_cost_question q = question_of(3, 30 * GB, 40 * GB, 55 * GB);
+    struct sw_cost_answer answer;
+    sw_cost_choose(&q, &answer);
+    ck_assert(answer.codec == RAW && answer.reason == SW_COST_ENCODER && !answer.direct); /* raw kernels are fast */
+    q.rates.encode[RAW] = 30 * GB;
+    ck_choice(&q, RAW, SW_COST_ENCODER); /* the direct way is what compressing is compared with */
+    sw_cost_choose(&q, &answer);
+    ck_assert(answer.direct);
+    ck_assert_double_eq_tol(answer.times[RAW].out_s, (double)q.raw_bytes / (55 * GB), 1e-3);
+    q.expected_ratio = 1;
+    sw_cost_choose(&q, &answer);
+    ck_assert(answer.reason == SW_COST_NO_GAIN && answer.direct);
+    q.rates.direct_out = 29 * GB; /* the CPU is no faster */
+    sw_cost_choose(&q, &answer);
+    ck_assert(!answer.direct);
+}
+END_TEST
+
+START_TEST(test_raw_bytes_come_back_directly_where_that_is_faster) {
+    struct sw_cost_rates rates = {.link_out = 55 * GB};
+    ck_assert(!sw_cost_restores_directly(&rates)); /* nothing is known of the kernels */
+    rates.restore[RAW] = 54 * GB;
+    ck_assert(!sw_cost_restores_directly(&rates)); /* nor are they slower to speak of */
+    rates.restore[RAW] = 40 * GB;
+    ck_assert(sw_cost_restores_directly(&rates));
+    rates.direct_back = 35 * GB;
+    ck_assert(!sw_cost_restores_directly(&rates));
+}
+END_TEST
+
+START_TEST(test_a_plan_that_cannot_pay_is_not_made) {
+    struct sw_cost_question q = question_of(1, 30 * GB, 165 * GB, 55 * GB);
+    struct sw_cost_answer answer;
+    ck_assert(sw_cost_is_hopeless(&q, &answer));
+    ck_assert_int_eq(answer.codec, RAW);
+    q.room_is_short = true;
+    ck_assert(!sw_cost_is_hopeless(&q, &answer));
+    q.room_is_short = false;
+    q.rates.encode[V5T] = 0;
+    ck_assert(!sw_cost_is_hopeless(&q, &answer));
+    q.rates.encode[V5T] = 100 * GB;
+    ck_assert(!sw_cost_is_hopeless(&q, &answer));
+}
+END_TEST
+
+START_TEST(test_kernels_are_tried_again_now_and_then) {
+    struct sw_cost_class c = {0};
+    unsigned n = 0;
+    for (int i = 0; i < 640; i++)
+        n += sw_cost_retry_kernels(&c);
+    ck_assert_uint_eq(n, 10);
+}
+END_TEST
+
 START_TEST(test_what_is_not_known_decides_nothing) {
     struct sw_cost_question q = question_of(3, 2 * GB, 165 * GB, 55 * GB);
     ck_choice(&q, RAW, SW_COST_ENCODER);
@@ -345,6 +401,10 @@ int main(void) {
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, test_the_designs_numbers);
     tcase_add_test(tcase, test_times_are_those_of_the_slowest_stage);
+    tcase_add_test(tcase, test_beside_a_busy_gpu_raw_bytes_go_directly);
+    tcase_add_test(tcase, test_raw_bytes_come_back_directly_where_that_is_faster);
+    tcase_add_test(tcase, test_a_plan_that_cannot_pay_is_not_made);
+    tcase_add_test(tcase, test_kernels_are_tried_again_now_and_then);
     tcase_add_test(tcase, test_what_is_not_known_decides_nothing);
     tcase_add_test(tcase, test_short_regions_and_short_room);
     tcase_add_test(tcase, test_reasons_fit_into_their_field);

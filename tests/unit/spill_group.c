@@ -374,6 +374,8 @@ START_TEST(test_a_plan_counts_one_use_for_a_group) {
         memset(c.spills, 0, sizeof c.spills);
         spill_held(&c);
         ck_assert_uint_eq(sw_rig_counts().make_plans, 1);
+        for (unsigned k = 0; k < c.n; k++)
+            ck_assert_int_eq(sw_engine_drop(c.owner, c.spills[k].id, NULL), 0);
     }
     memset(c.spills, 0, sizeof c.spills);
     spill_held(&c);
