@@ -178,10 +178,10 @@ int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_dev
 
 /* Wraps a device so that tests can fail a step: the n-th call (1 = next) of the named operation ("map", "pin",
  * "encode", "store", "load", "place", "fetch", "decode", "unpack", "make_plan", "wait_event", "encode_group",
- * "store_group", "restore_group"; "unmap" is never failed) fails in the given way. nth 0 disarms. With `code`
- * -SW_EAGAIN and SW_FAULT_LATE the slot hangs instead (and the named step itself is left out) until
- * sw_device_faulty_release(); a "pin" with -SW_EAGAIN waits for it, too, and then takes place. Owns the inner device.
- * thread: any. */
+ * "store_group", "restore_group", "spill_raw", "restore_raw"; "unmap" is never failed) fails in the given way. nth 0
+ * disarms. With `code` -SW_EAGAIN and SW_FAULT_LATE the slot hangs instead (and the named step itself is left out)
+ * until sw_device_faulty_release(); a "pin" with -SW_EAGAIN waits for it, too, and then takes place. Owns the inner
+ * device. thread: any. */
 enum sw_fault {
     SW_FAULT_AT_ONCE, /* the call returns `code` */
     SW_FAULT_LATE,    /* the step is left out, slot_poll / slot_wait report `code` */

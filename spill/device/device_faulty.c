@@ -14,9 +14,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const char *const operations[] = {"map",        "pin",          "encode",      "store",        "load",
-                                         "place",      "fetch",        "decode",      "unpack",       "make_plan",
-                                         "wait_event", "encode_group", "store_group", "restore_group"};
+static const char *const operations[] = {
+    "map",    "pin",       "encode",     "store",        "load",        "place",         "fetch",     "decode",
+    "unpack", "make_plan", "wait_event", "encode_group", "store_group", "restore_group", "spill_raw", "restore_raw"};
 enum {
     OP_MAP,
     OP_PIN,
@@ -32,6 +32,8 @@ enum {
     OP_ENCODE_GROUP,
     OP_STORE_GROUP,
     OP_RESTORE_GROUP,
+    OP_SPILL_RAW,
+    OP_RESTORE_RAW,
     OP_NR
 };
 
@@ -165,6 +167,17 @@ static int faulty_restore_group(struct sw_device *device, unsigned s, struct sw_
     FORWARD(OP_RESTORE_GROUP, (int)s, restore_group(inner, s, items, n, err));
 }
 
+static int faulty_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                            uint64_t bytes, const struct sw_stored *to, struct sw_err *err) {
+    FORWARD(OP_SPILL_RAW, (int)s, spill_raw(inner, s, mapping, offset, bytes, to, err));
+}
+
+static int faulty_restore_raw(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
+                              const struct sw_stored *from, struct sw_mapping *mapping, uint64_t offset,
+                              struct sw_err *err) {
+    FORWARD(OP_RESTORE_RAW, (int)s, restore_raw(inner, s, layout, from, mapping, offset, err));
+}
+
 static const struct sw_device_info *faulty_info(const struct sw_device *device) {
     struct sw_device *inner = faulty_of(device)->inner;
     return inner->ops->info(inner);
@@ -246,6 +259,8 @@ static const struct sw_device_ops faulty_ops = {
     .encode_group = faulty_encode_group,
     .store_group = faulty_store_group,
     .restore_group = faulty_restore_group,
+    .spill_raw = faulty_spill_raw,
+    .restore_raw = faulty_restore_raw,
     .slot_poll = faulty_slot_poll,
     .slot_wait = faulty_slot_wait,
     .close = faulty_close,

@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/list.h"
 #include "spill/device/device_host_group.h"
+#include "spill/device/device_host_raw.h"
 #include "spill/device/memfd.h"
 
 #include <errno.h>
@@ -35,7 +36,9 @@ enum step_kind {
     STEP_DECODE,
     STEP_ENCODE_GROUP,
     STEP_STORE_GROUP,
-    STEP_RESTORE_GROUP
+    STEP_RESTORE_GROUP,
+    STEP_SPILL_RAW,
+    STEP_RESTORE_RAW
 };
 
 struct step {
@@ -49,6 +52,8 @@ struct step {
     const void *from;       /* load */
     struct sw_group_item *items;
     unsigned n_items;
+    const struct sw_stored *stored; /* spill_raw, restore_raw: the frame's room */
+    struct sw_frame_layout layout;
 };
 
 /* The lock guards everything down to `result`; the buffers belong to the thread while steps are queued. */
@@ -171,6 +176,11 @@ static int run_step(struct slot *slot, const struct step *step, struct sw_slot_r
         return 0;
     case STEP_RESTORE_GROUP:
         return sw_host_group_restore(step->items, step->n_items, slot->frame, slot->raw, err);
+    case STEP_SPILL_RAW:
+        result->frame = step->layout;
+        return sw_host_raw_spill(step->mapping->fd, step->offset, &step->layout, step->stored, err);
+    case STEP_RESTORE_RAW:
+        return sw_host_raw_restore(step->mapping->fd, step->offset, &step->layout, step->stored, err);
     }
     return 0;
 }
@@ -341,6 +351,23 @@ static int host_restore_group(struct sw_device *device, unsigned s, struct sw_gr
     return queue_step(device, s, &step, err);
 }
 
+static int host_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                          uint64_t bytes, const struct sw_stored *to, struct sw_err *err) {
+    struct step step = {.kind = STEP_SPILL_RAW, .mapping = mapping, .offset = offset, .bytes = bytes, .stored = to};
+    sw_frame_layout_init(&step.layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, bytes, 0);
+    SW_ASSERT(step.layout.frame_bytes == to->bytes);
+    return queue_step(device, s, &step, err);
+}
+
+static int host_restore_raw(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
+                            const struct sw_stored *from, struct sw_mapping *mapping, uint64_t offset,
+                            struct sw_err *err) {
+    struct step step = {.kind = STEP_RESTORE_RAW, .mapping = mapping, .offset = offset, .stored = from};
+    SW_ASSERT(layout->codec == SW_CODEC_RAW && layout->frame_bytes == from->bytes);
+    step.layout = *layout;
+    return queue_step(device, s, &step, err);
+}
+
 /* Reports what the slot came to, once nothing is queued. Lock held. */
 static int report(struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
     int rc = slot->err.code;
@@ -500,6 +527,8 @@ static const struct sw_device_ops host_ops = {
     .encode_group = host_encode_group,
     .store_group = host_store_group,
     .restore_group = host_restore_group,
+    .spill_raw = host_spill_raw,
+    .restore_raw = host_restore_raw,
     .slot_poll = host_slot_poll,
     .slot_wait = host_slot_wait,
     .close = host_close,

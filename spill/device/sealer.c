@@ -66,6 +66,11 @@ void sw_sealer_free(struct sw_sealer *s) {
     sw_free(s);
 }
 
+void sw_sealer_runs(struct sw_run *ret, const struct sw_stored *frame) {
+    for (unsigned i = 0; i < frame->n_extents; i++)
+        ret[i] = (struct sw_run){.memory = frame->extents[i].memory, .bytes = frame->extents[i].bytes};
+}
+
 static int take_runs(struct sw_sealer *s, const struct sw_stored *frame) {
     if (frame->n_extents > s->cap_runs) {
         struct sw_run *runs = sw_alloc_array(frame->n_extents, sizeof *runs);
@@ -76,8 +81,7 @@ static int take_runs(struct sw_sealer *s, const struct sw_stored *frame) {
         s->cap_runs = frame->n_extents;
     }
     s->n_runs = frame->n_extents;
-    for (unsigned i = 0; i < frame->n_extents; i++)
-        s->runs[i] = (struct sw_run){.memory = frame->extents[i].memory, .bytes = frame->extents[i].bytes};
+    sw_sealer_runs(s->runs, frame);
     return 0;
 }
 

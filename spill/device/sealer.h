@@ -10,6 +10,9 @@
 
 struct sw_sealer;
 
+/* Where a stored frame lies. ret: [frame->n_extents]. thread: any. */
+void sw_sealer_runs(struct sw_run *ret, const struct sw_stored *frame);
+
 /* Makes the sealer; its thread starts with the first frame. errors: -SW_ENOMEM. */
 int sw_sealer_new(struct sw_sealer **ret, struct sw_err *err);
 /* Waits for what was begun. NULL is a no-op. */

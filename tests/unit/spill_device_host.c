@@ -399,6 +399,136 @@ START_TEST(test_a_groups_frames_are_those_of_chunks) {
 }
 END_TEST
 
+enum { MAX_RAW_EXTENTS = 5, RAW_BYTES = 200001 };
+
+/* Room for one raw frame, in pieces. */
+struct raw_place {
+    uint8_t *bytes;
+    struct sw_extent extents[MAX_RAW_EXTENTS];
+    struct sw_stored stored;
+};
+
+/* n pieces, the first ones so short that header, records and content are cut; 1: all in one. */
+static void raw_place_init(struct raw_place *place, uint64_t frame_bytes, unsigned n) {
+    static const uint64_t cuts[MAX_RAW_EXTENTS] = {40, 70, 4096, 100000, UINT64_MAX};
+    uint64_t at = 0;
+    place->bytes = malloc(frame_bytes + 1);
+    memset(place->bytes, 0xEE, frame_bytes + 1);
+    for (unsigned i = 0; i < n; i++) {
+        const uint64_t left = frame_bytes - at, bytes = i == n - 1 || left < cuts[i] ? left : cuts[i];
+        place->extents[i] = (struct sw_extent){.memory = place->bytes + at, .bytes = bytes};
+        at += bytes;
+    }
+    place->stored = (struct sw_stored){.extents = place->extents, .n_extents = n, .bytes = frame_bytes};
+}
+
+static struct sw_frame_layout spill_raw(unsigned s, const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes,
+                                        const struct sw_stored *to) {
+    struct sw_slot_result result;
+    ck_assert_int_eq(device->ops->spill_raw(device, s, mapping, offset, bytes, to, &err), 0);
+    ck_assert_int_eq(device->ops->slot_wait(device, s, &result, &err), 0);
+    return result.frame;
+}
+
+static int restore_raw(unsigned s, const struct sw_frame_layout *layout, const struct sw_stored *from,
+                       struct sw_mapping *mapping, uint64_t offset) {
+    struct sw_slot_result result;
+    ck_assert_int_eq(device->ops->restore_raw(device, s, layout, from, mapping, offset, &err), 0);
+    return device->ops->slot_wait(device, s, &result, &err);
+}
+
+/* _i: in how many pieces the frame lies, less one. */
+START_TEST(test_raw_frames_are_those_that_are_encoded) {
+    static const uint64_t lengths[] = {1, 4096, RAW_BYTES, CHUNK};
+    struct sw_memory from = sw_memory_new(CHUNK + 100), to = sw_memory_new(CHUNK + 100);
+    struct sw_mapping *source = map(&from), *target = map(&to);
+    uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
+    sw_content_fill(from.data, from.bytes, SW_CONTENT_RANDOM, 1); /* make_plan chooses raw */
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        const uint64_t frame_bytes = encode(0, source, 7, lengths[i], frame);
+        struct raw_place place;
+        raw_place_init(&place, frame_bytes, (unsigned)_i + 1);
+        const struct sw_frame_layout layout = spill_raw(1, source, 7, lengths[i], &place.stored);
+        struct sw_frame_layout parsed = {0};
+        ck_assert_int_eq(sw_frame_parse(&parsed, frame, frame_bytes, frame_bytes, &err), 0);
+        ck_assert_mem_eq(&layout, &parsed, sizeof layout);
+        ck_assert_mem_eq(place.bytes, frame, frame_bytes);
+        ck_assert_uint_eq(place.bytes[frame_bytes], 0xEE);
+        memset(to.data, 0x11, to.bytes);
+        ck_assert_int_eq(restore_raw(0, &parsed, &place.stored, target, 3), 0);
+        ck_assert_mem_eq(to.data + 3, from.data + 7, lengths[i]);
+        ck_assert_uint_eq(to.data[2], 0x11);
+        ck_assert_uint_eq(to.data[3 + lengths[i]], 0x11);
+        free(place.bytes);
+    }
+    device->ops->unmap(device, source);
+    device->ops->unmap(device, target);
+    sw_memory_free(&from);
+    sw_memory_free(&to);
+    free(frame);
+}
+END_TEST
+
+START_TEST(test_damaged_raw_frames_are_not_written) {
+    struct sw_memory from = sw_memory_new(RAW_BYTES), to = sw_memory_new(RAW_BYTES);
+    struct sw_mapping *source = map(&from), *target = map(&to);
+    struct sw_frame_layout layout;
+    struct raw_place place;
+    sw_content_fill(from.data, RAW_BYTES, SW_CONTENT_TEXT, 1);
+    sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, RAW_BYTES, 0);
+    raw_place_init(&place, layout.frame_bytes, MAX_RAW_EXTENTS);
+    layout = spill_raw(0, source, 0, RAW_BYTES, &place.stored);
+    const uint64_t spots[] = {layout.records_offset, layout.data_offset, layout.data_offset + RAW_BYTES - 1};
+    for (size_t i = 0; i < sizeof spots / sizeof spots[0]; i++) {
+        place.bytes[spots[i]] ^= 1;
+        ck_assert_int_eq(restore_raw(1, &layout, &place.stored, target, 0), -SW_ECHECKSUM);
+        ck_assert_int_eq(err.code, -SW_ECHECKSUM);
+        place.bytes[spots[i]] ^= 1;
+        for (uint64_t at = 0; at < RAW_BYTES; at++)
+            ck_assert_uint_eq(to.data[at], 0);
+    }
+    ck_assert_int_eq(restore_raw(1, &layout, &place.stored, target, 0), 0);
+    ck_assert_mem_eq(to.data, from.data, RAW_BYTES);
+    device->ops->unmap(device, source);
+    device->ops->unmap(device, target);
+    sw_memory_free(&from);
+    sw_memory_free(&to);
+    free(place.bytes);
+}
+END_TEST
+
+START_TEST(test_raw_steps_can_be_failed) {
+    struct sw_memory memory = sw_memory_new(RAW_BYTES);
+    struct sw_mapping *mapping = map(&memory);
+    struct sw_device *faulty = NULL;
+    struct sw_slot_result result;
+    struct sw_frame_layout layout;
+    struct raw_place place;
+    sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, RAW_BYTES, 0);
+    raw_place_init(&place, layout.frame_bytes, 2);
+    ck_assert_int_eq(sw_device_faulty_open(&faulty, device, &err), 0);
+    const struct sw_device_ops *ops = faulty->ops;
+    for (int n = 0; n < 2; n++) { /* the first time it fails */
+        if (n == 0)
+            sw_device_faulty_arm(faulty, "spill_raw", 1, -SW_EGPU, SW_FAULT_LATE);
+        ck_assert_int_eq(ops->spill_raw(faulty, 0, mapping, 0, RAW_BYTES, &place.stored, &err), 0);
+        ck_assert_int_eq(ops->slot_wait(faulty, 0, &result, &err), n == 0 ? -SW_EGPU : 0);
+        ck_assert_int_eq(place.bytes[0] == 0xEE, n == 0);
+    }
+    sw_device_faulty_arm(faulty, "restore_raw", 1, -SW_EGPU, SW_FAULT_AT_ONCE);
+    ck_assert_int_eq(ops->restore_raw(faulty, 0, &layout, &place.stored, mapping, 0, &err), -SW_EGPU);
+    ck_assert_int_eq(ops->restore_raw(faulty, 0, &layout, &place.stored, mapping, 0, &err), 0);
+    ck_assert_int_eq(ops->slot_wait(faulty, 0, &result, &err), 0);
+    device->ops->unmap(device, mapping);
+    /* Owns the device, which teardown closes. */
+    ops->close(faulty);
+    struct sw_device_config config = {.scratch_bytes = 64 << 20, .n_slots = 2, .chunk_bytes = CHUNK};
+    ck_assert_int_eq(sw_device_host_open(&device, &config, &err), 0);
+    sw_memory_free(&memory);
+    free(place.bytes);
+}
+END_TEST
+
 START_TEST(test_memory_that_cannot_be_written_fails_its_group) {
     struct sw_memory from[2] = {sw_memory_new(CHUNK), sw_memory_new(CHUNK)}, sealed = sw_memory_new(CHUNK);
     struct sw_mapping *sources[2] = {map(&from[0]), map(&from[1])};
@@ -485,6 +615,9 @@ int main(void) {
     tcase_add_test(tcase, test_groups_go_out_and_come_back);
     tcase_add_test(tcase, test_a_groups_frames_are_those_of_chunks);
     tcase_add_test(tcase, test_memory_that_cannot_be_written_fails_its_group);
+    tcase_add_loop_test(tcase, test_raw_frames_are_those_that_are_encoded, 0, MAX_RAW_EXTENTS);
+    tcase_add_test(tcase, test_damaged_raw_frames_are_not_written);
+    tcase_add_test(tcase, test_raw_steps_can_be_failed);
     tcase_add_test(tcase, test_sizes_follow_the_configuration);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
