@@ -67,28 +67,52 @@ static uint64_t tile_bytes(const struct sw_frame_layout *layout, uint32_t tile) 
     return left < TILE_BYTES ? left : TILE_BYTES;
 }
 
-void sw_raw_runs_seal(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs) {
-    struct cursor front = cursor_at(runs, 0), data = cursor_at(runs, layout->data_offset);
-    struct sw_frame_header header;
-    SW_ASSERT(layout->codec == SW_CODEC_RAW && n_runs > 0);
-    sw_frame_header_init(&header, layout, NULL);
-    put(&front, &header, sizeof header);
-    for (uint32_t tile = 0; tile < layout->n_tiles; tile++) {
-        const uint32_t hash = hash_next(&data, tile_bytes(layout, tile), tile);
-        const struct sw_tile_record record = {.offset16 = (uint32_t)(tile * TILE_BYTES / SW_FRAME_ALIGN), .hash = hash};
-        put(&front, &record, sizeof record);
-    }
-    put(&front, NULL, layout->data_offset - layout->records_offset - layout->n_tiles * sizeof(struct sw_tile_record));
-    put(&data, NULL, layout->frame_bytes - layout->data_offset - layout->raw_bytes);
+/* Where tile t's record, or its content, lies. */
+static uint64_t record_at(const struct sw_frame_layout *layout, uint32_t tile) {
+    return layout->records_offset + tile * sizeof(struct sw_tile_record);
 }
 
-uint32_t sw_raw_runs_verify(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs) {
-    struct cursor front = cursor_at(runs, layout->records_offset), data = cursor_at(runs, layout->data_offset);
+static uint64_t data_at(const struct sw_frame_layout *layout, uint32_t tile) {
+    return layout->data_offset + tile * TILE_BYTES;
+}
+
+static void put_header(const struct sw_frame_layout *layout, const struct sw_run *runs) {
+    struct cursor front = cursor_at(runs, 0), behind_records = cursor_at(runs, record_at(layout, layout->n_tiles)),
+                  behind_data = cursor_at(runs, layout->data_offset + layout->raw_bytes);
+    struct sw_frame_header header;
+    sw_frame_header_init(&header, layout, NULL);
+    put(&front, &header, sizeof header);
+    put(&behind_records, NULL, layout->data_offset - record_at(layout, layout->n_tiles));
+    put(&behind_data, NULL, layout->frame_bytes - layout->data_offset - layout->raw_bytes);
+}
+
+void sw_raw_runs_seal(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
+                      struct sw_tile_range tiles) {
+    SW_ASSERT(layout->codec == SW_CODEC_RAW && n_runs > 0 && tiles.end <= layout->n_tiles);
+    if (tiles.first == 0)
+        put_header(layout, runs);
+    if (tiles.first >= tiles.end)
+        return;
+    struct cursor records = cursor_at(runs, record_at(layout, tiles.first)),
+                  data = cursor_at(runs, data_at(layout, tiles.first));
+    for (uint32_t tile = tiles.first; tile < tiles.end; tile++) {
+        const uint32_t hash = hash_next(&data, tile_bytes(layout, tile), tile);
+        const struct sw_tile_record record = {.offset16 = (uint32_t)(tile * TILE_BYTES / SW_FRAME_ALIGN), .hash = hash};
+        put(&records, &record, sizeof record);
+    }
+}
+
+uint32_t sw_raw_runs_verify(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
+                            struct sw_tile_range tiles) {
     uint32_t n_bad = 0;
-    SW_ASSERT(layout->codec == SW_CODEC_RAW && n_runs > 0);
-    for (uint32_t tile = 0; tile < layout->n_tiles; tile++) {
+    SW_ASSERT(layout->codec == SW_CODEC_RAW && n_runs > 0 && tiles.end <= layout->n_tiles);
+    if (tiles.first >= tiles.end)
+        return 0;
+    struct cursor records = cursor_at(runs, record_at(layout, tiles.first)),
+                  data = cursor_at(runs, data_at(layout, tiles.first));
+    for (uint32_t tile = tiles.first; tile < tiles.end; tile++) {
         struct sw_tile_record record;
-        get(&front, &record, sizeof record);
+        get(&records, &record, sizeof record);
         const uint32_t hash = hash_next(&data, tile_bytes(layout, tile), tile);
         n_bad += record.hash != hash || record.offset16 != tile * TILE_BYTES / SW_FRAME_ALIGN;
     }

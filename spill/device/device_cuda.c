@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { DEFAULT_SLOTS = 6 };
+/* With six, a restore of cudaMalloc memory in place was 3 % faster, and a spill of raw bytes 4 to 7 % slower (H200). */
+enum { DEFAULT_SLOTS = 4 };
 #define CHUNK_ALIGN_BYTES ((uint64_t)32 << 10)
 #define PART_ALIGN_BYTES ((uint64_t)256)      /* of the parts of a slot's memory: what cudaMalloc would give */
 #define DEVICE_PAGE_BYTES ((uint64_t)2 << 20) /* cudaMalloc takes whole ones */
@@ -478,7 +480,8 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
     return 0;
 }
 
-static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes, struct sw_err *err) {
+static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes, unsigned n_sealers,
+                     struct sw_err *err) {
     (void)lay_out(&slot->parts, d_memory, chunk_bytes);
     cudaError_t e = cudaStreamCreateWithFlags(&slot->stream, cudaStreamNonBlocking);
     if (e == cudaSuccess)
@@ -486,7 +489,14 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes,
     if (e == cudaSuccess)
         e = cudaHostAlloc((void **)&slot->h, sizeof *slot->h, cudaHostAllocPortable);
     const int rc = check(e, err, "stream, event or pinned memory of a slot");
-    return rc < 0 ? rc : sw_sealer_new(&slot->sealer, err);
+    return rc < 0 ? rc : sw_sealer_new(&slot->sealer, n_sealers, err);
+}
+
+/* Threads for the checksums of a slot's raw frames: as many as give each processor something to do. */
+static unsigned sealers(unsigned n_slots) {
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    const unsigned n = (unsigned)(processors > 0 ? processors : 1) / n_slots + 1;
+    return n < SW_SEALER_MAX_THREADS ? n : SW_SEALER_MAX_THREADS;
 }
 
 static int take_memory(struct device_cuda *d, struct sw_err *err) {
@@ -502,7 +512,8 @@ static int take_memory(struct device_cuda *d, struct sw_err *err) {
     if (rc == 0)
         rc = check(cudaMalloc(&d->d_memory, d->info.scratch_bytes), err, "cudaMalloc of the scratch");
     for (unsigned s = 0; rc == 0 && s < d->info.n_slots; s++)
-        rc = slot_init(&d->slots[s], (uint8_t *)d->d_memory + s * slot_bytes, d->info.chunk_bytes, err);
+        rc = slot_init(&d->slots[s], (uint8_t *)d->d_memory + s * slot_bytes, d->info.chunk_bytes,
+                       sealers(d->info.n_slots), err);
     return rc;
 }
 

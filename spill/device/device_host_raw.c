@@ -40,7 +40,7 @@ int sw_host_raw_spill(int fd, uint64_t offset, const struct sw_frame_layout *lay
         return -SW_ENOMEM;
     const int rc = copy(fd, offset, layout, runs, true, err);
     if (!rc)
-        sw_raw_runs_seal(layout, runs, to->n_extents);
+        sw_raw_runs_seal(layout, runs, to->n_extents, sw_all_tiles(layout));
     sw_free(runs);
     return rc;
 }
@@ -50,7 +50,7 @@ int sw_host_raw_restore(int fd, uint64_t offset, const struct sw_frame_layout *l
     struct sw_run *runs = new_runs(from, err);
     if (!runs)
         return -SW_ENOMEM;
-    const uint32_t n_bad = sw_raw_runs_verify(layout, runs, from->n_extents);
+    const uint32_t n_bad = sw_raw_runs_verify(layout, runs, from->n_extents, sw_all_tiles(layout));
     const int rc =
         n_bad ? sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "%u tiles of a stored frame are damaged", n_bad)
               : copy(fd, offset, layout, runs, false, err);

@@ -6,47 +6,68 @@
 
 #include <pthread.h>
 
-struct sw_sealer {
-    pthread_mutex_t lock; /* guards all below; the runs belong to the thread while it is busy */
-    pthread_cond_t changed;
+struct part {
+    struct sw_sealer *sealer;
     pthread_t thread;
-    bool started, stop, busy;
+    bool started, busy;
+};
+
+struct sw_sealer {
+    pthread_mutex_t lock; /* guards all below; work, layout and runs belong to the threads while any is busy */
+    pthread_cond_t changed;
+    bool stop;
+    unsigned n_busy;
+    uint32_t n_bad;
     enum sw_sealer_work work;
     struct sw_frame_layout layout;
     struct sw_run *runs;
     unsigned n_runs, cap_runs;
-    uint32_t n_bad;
+    unsigned n_parts;
+    struct part parts[SW_SEALER_MAX_THREADS];
 };
 
-static void *sealer_main(void *arg) {
-    struct sw_sealer *s = arg;
+static struct sw_tile_range tiles_of(const struct part *part) {
+    const struct sw_sealer *s = part->sealer;
+    const uint64_t n_tiles = s->layout.n_tiles, index = (uint64_t)(part - s->parts);
+    return (struct sw_tile_range){.first = (uint32_t)(n_tiles * index / s->n_parts),
+                                  .end = (uint32_t)(n_tiles * (index + 1) / s->n_parts)};
+}
+
+static void *part_main(void *arg) {
+    struct part *part = arg;
+    struct sw_sealer *s = part->sealer;
     (void)pthread_mutex_lock(&s->lock);
     for (;;) {
-        while (!s->busy && !s->stop)
+        while (!part->busy && !s->stop)
             (void)pthread_cond_wait(&s->changed, &s->lock);
-        if (!s->busy)
+        if (!part->busy)
             break;
         uint32_t n_bad = 0;
         (void)pthread_mutex_unlock(&s->lock);
         if (s->work == SW_SEALER_SEAL)
-            sw_raw_runs_seal(&s->layout, s->runs, s->n_runs);
+            sw_raw_runs_seal(&s->layout, s->runs, s->n_runs, tiles_of(part));
         else
-            n_bad = sw_raw_runs_verify(&s->layout, s->runs, s->n_runs);
+            n_bad = sw_raw_runs_verify(&s->layout, s->runs, s->n_runs, tiles_of(part));
         (void)pthread_mutex_lock(&s->lock);
-        s->n_bad = n_bad;
-        s->busy = false;
-        (void)pthread_cond_broadcast(&s->changed);
+        part->busy = false;
+        s->n_bad += n_bad;
+        if (--s->n_busy == 0)
+            (void)pthread_cond_broadcast(&s->changed);
     }
     (void)pthread_mutex_unlock(&s->lock);
     return NULL;
 }
 
-int sw_sealer_new(struct sw_sealer **ret, struct sw_err *err) {
+int sw_sealer_new(struct sw_sealer **ret, unsigned n_threads, struct sw_err *err) {
+    SW_ASSERT(n_threads >= 1 && n_threads <= SW_SEALER_MAX_THREADS);
     struct sw_sealer *s = sw_alloc(sizeof *s);
     if (!s)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for a slot");
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->changed, NULL);
+    s->n_parts = n_threads;
+    for (unsigned i = 0; i < n_threads; i++)
+        s->parts[i].sealer = s;
     *ret = s;
     return 0;
 }
@@ -58,8 +79,9 @@ void sw_sealer_free(struct sw_sealer *s) {
     s->stop = true;
     (void)pthread_cond_broadcast(&s->changed);
     (void)pthread_mutex_unlock(&s->lock);
-    if (s->started)
-        (void)pthread_join(s->thread, NULL);
+    for (unsigned i = 0; i < s->n_parts; i++)
+        if (s->parts[i].started)
+            (void)pthread_join(s->parts[i].thread, NULL);
     (void)pthread_cond_destroy(&s->changed);
     (void)pthread_mutex_destroy(&s->lock);
     sw_free(s->runs);
@@ -85,18 +107,29 @@ static int take_runs(struct sw_sealer *s, const struct sw_stored *frame) {
     return 0;
 }
 
+static int start_threads(struct sw_sealer *s) {
+    for (unsigned i = 0; i < s->n_parts; i++) {
+        if (!s->parts[i].started && sw_thread_start(&s->parts[i].thread, part_main, &s->parts[i]))
+            return -SW_ENOMEM;
+        s->parts[i].started = true;
+    }
+    return 0;
+}
+
 int sw_sealer_begin(struct sw_sealer *s, enum sw_sealer_work work, const struct sw_frame_layout *layout,
                     const struct sw_stored *frame, struct sw_err *err) {
     (void)pthread_mutex_lock(&s->lock);
-    SW_ASSERT(!s->busy);
+    SW_ASSERT(s->n_busy == 0);
     int rc = take_runs(s, frame);
-    if (rc == 0 && !s->started)
-        rc = sw_thread_start(&s->thread, sealer_main, s) ? -SW_ENOMEM : 0;
+    if (rc == 0)
+        rc = start_threads(s);
     if (rc == 0) {
-        s->started = s->busy = true;
         s->work = work;
         s->layout = *layout;
         s->n_bad = 0;
+        s->n_busy = s->n_parts;
+        for (unsigned i = 0; i < s->n_parts; i++)
+            s->parts[i].busy = true;
         (void)pthread_cond_broadcast(&s->changed);
     }
     (void)pthread_mutex_unlock(&s->lock);
@@ -105,21 +138,21 @@ int sw_sealer_begin(struct sw_sealer *s, enum sw_sealer_work work, const struct 
 
 bool sw_sealer_ended(struct sw_sealer *s) {
     (void)pthread_mutex_lock(&s->lock);
-    const bool ended = !s->busy;
+    const bool ended = s->n_busy == 0;
     (void)pthread_mutex_unlock(&s->lock);
     return ended;
 }
 
 void sw_sealer_wait(struct sw_sealer *s) {
     (void)pthread_mutex_lock(&s->lock);
-    while (s->busy)
+    while (s->n_busy > 0)
         (void)pthread_cond_wait(&s->changed, &s->lock);
     (void)pthread_mutex_unlock(&s->lock);
 }
 
 uint32_t sw_sealer_bad_tiles(struct sw_sealer *s) {
     (void)pthread_mutex_lock(&s->lock);
-    SW_ASSERT(!s->busy);
+    SW_ASSERT(s->n_busy == 0);
     const uint32_t n_bad = s->n_bad;
     (void)pthread_mutex_unlock(&s->lock);
     return n_bad;

@@ -1,20 +1,19 @@
-/* sealer.h - a thread that makes and verifies raw frames in host memory (codec/raw_runs.h), one at a time.
+/* sealer.h - threads that make and verify raw frames in host memory (codec/raw_runs.h), one frame at a time.
  *
  * For a slot of a GPU whose content is moved by copy engines: the hashes are the CPU's work, and too much of it for the
- * worker, on which all slots wait (about 9 GB/s a core). thread: the device's worker, but for what the sealer does. */
+ * worker, on which all slots wait. thread: the device's worker. */
 #ifndef SW_SPILL_DEVICE_SEALER_H
 #define SW_SPILL_DEVICE_SEALER_H
 
 #include "codec/raw_runs.h"
 #include "spill/tier/tier.h"
 
+enum { SW_SEALER_MAX_THREADS = 4 };
+
 struct sw_sealer;
 
-/* Where a stored frame lies. ret: [frame->n_extents]. thread: any. */
-void sw_sealer_runs(struct sw_run *ret, const struct sw_stored *frame);
-
-/* Makes the sealer; its thread starts with the first frame. errors: -SW_ENOMEM. */
-int sw_sealer_new(struct sw_sealer **ret, struct sw_err *err);
+/* Makes the sealer of n_threads (1 … SW_SEALER_MAX_THREADS), which start with the first frame. errors: -SW_ENOMEM. */
+int sw_sealer_new(struct sw_sealer **ret, unsigned n_threads, struct sw_err *err);
 /* Waits for what was begun. NULL is a no-op. */
 void sw_sealer_free(struct sw_sealer *sealer);
 
@@ -30,5 +29,8 @@ bool sw_sealer_ended(struct sw_sealer *sealer);
 void sw_sealer_wait(struct sw_sealer *sealer);
 /* Tiles that the last work, if it was a verification, found bad. Nothing may be under way. */
 uint32_t sw_sealer_bad_tiles(struct sw_sealer *sealer);
+
+/* The runs of a frame; ret has room for its extents. thread: any. */
+void sw_sealer_runs(struct sw_run *ret, const struct sw_stored *frame);
 
 #endif
