@@ -570,9 +570,10 @@ void sw_pipeline_add(struct sw_pipeline *p, struct sw_job *job) {
     if (sw_job_moves(job->kind))
         job->stage = SW_STAGE_RUNNING; /* nothing to map */
     sw_list_append(&p->jobs, &job->node);
+    p->is_settled = false;
 }
 
-bool sw_pipeline_step(struct sw_pipeline *p) {
+bool sw_pipeline_step(struct sw_pipeline *p, bool is_polling) {
     bool advanced = false;
     for (unsigned s = 0; s < p->n_slots; s++) {
         if (!slot_runs(&p->slots[s]))
@@ -586,10 +587,14 @@ bool sw_pipeline_step(struct sw_pipeline *p) {
         }
     }
     p->woke_us = 0;
+    /* With hundreds of short jobs a look at all of them takes longer than one at the slots. */
+    if (is_polling && p->is_settled && !advanced && !atomic_load(&p->has_arrived))
+        return false;
     advanced |= recover_jobs(p);
     advanced |= transfer(p);
     advanced |= deal(p);
     advanced |= finish_jobs(p);
+    p->is_settled = !advanced;
     return advanced;
 }
 
@@ -607,6 +612,7 @@ bool sw_pipeline_wait(struct sw_pipeline *p) {
     int rc = p->device->ops->slot_wait(p->device, sw_slot_index(p, oldest), &result, &err);
     const uint64_t woke_us = sw_clock_us();
     slot_ended(p, oldest, rc, &result, &err);
+    p->is_settled = false;
     p->woke_us = woke_us;
     return true;
 }

@@ -62,6 +62,8 @@ struct sw_pipeline {
     unsigned n_slots, n_mapped, n_transfers;
     pthread_mutex_t arrived_lock; /* guards the list alone */
     struct sw_list arrived;       /* struct sw_transfer: the disk is done with them */
+    atomic_bool has_arrived;      /* there may be some */
+    bool is_settled;              /* since nothing could be moved on no slot has reported and no job has come */
     uint64_t next_age;
     struct sw_list jobs; /* active; the next one to be served first */
     struct sw_err lost;  /* code 0: the device works */

@@ -32,6 +32,7 @@ static void on_done(struct sw_tier_io *io, void *arg) {
     (void)io;
     (void)pthread_mutex_lock(&p->arrived_lock);
     sw_list_append(&p->arrived, &t->node);
+    atomic_store(&p->has_arrived, true);
     (void)pthread_mutex_unlock(&p->arrived_lock);
     p->sink.arrived(p->sink.arg);
 }
@@ -241,6 +242,7 @@ bool sw_transfer_move(struct sw_pipeline *p, struct sw_job *job) {
 
 bool sw_transfer_collect(struct sw_pipeline *p) {
     bool any = false;
+    atomic_store(&p->has_arrived, false);
     for (;;) {
         (void)pthread_mutex_lock(&p->arrived_lock);
         struct sw_list *node = sw_list_take_first(&p->arrived);

@@ -97,7 +97,7 @@ static void *worker_main(void *arg) {
     uint64_t advanced_us = 0;
     bool idle = true; /* nothing has moved for poll_us */
     while (take_inbox(w, idle)) {
-        const bool advanced = sw_pipeline_step(w->pipeline);
+        const bool advanced = sw_pipeline_step(w->pipeline, !idle);
         hand_back(w);
         const uint64_t now_us = sw_clock_us();
         if (advanced)
