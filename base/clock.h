@@ -3,12 +3,17 @@
 #define SW_BASE_CLOCK_H
 
 #include <stdint.h>
-#include <time.h>
 
-static inline uint64_t sw_clock_us(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+uint64_t sw_clock_us(void);
+
+/* For tests whose time is virtual: all threads take it from `now_us`, which must not go back, until NULL is set. */
+void sw_clock_set(uint64_t (*now_us)(void));
+
+#ifdef __cplusplus
 }
-
+#endif
 #endif

@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { BLOCKS_PER_GIB = 1 << 18, SLAB_BLOCKS = 1 << 16, FRAME_BLOCKS = 6912 };
 

@@ -1,0 +1,368 @@
+#include "tests/lib/sim_device.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/list.h"
+
+#include <stdio.h>
+
+enum { MAX_SLOTS = 16, N_SYMBOLS = 255 };
+#define MIN_RATIO 1.05 /* as in codec.c: plans that promise less are raw */
+
+struct sim_slot {
+    uint64_t end_ns; /* of the last step queued */
+    bool reported;
+    struct sw_slot_result result;
+    struct sw_plan plan;
+};
+
+struct sw_mapping {
+    char nothing;
+};
+
+struct sim_device {
+    struct sw_device device;
+    struct sw_device_info info;
+    struct sw_sim_speed speed;
+    struct sw_sim_data data;
+    struct sw_sim_counts counts;
+    uint64_t compute_free_ns, out_free_ns, back_free_ns;
+    struct sw_mapping mapping;
+    struct sim_slot slots[MAX_SLOTS];
+};
+
+static uint64_t now_ns;
+static bool is_open; /* the clock is the device's */
+
+static uint64_t now_us(void) {
+    return now_ns / 1000;
+}
+
+static struct sim_device *sim_of(const struct sw_device *device) {
+    return SW_CONTAINER_OF(device, struct sim_device, device);
+}
+
+/* ---- time ---- */
+
+static uint64_t later(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+/* Queues `s` seconds of work, behind what the slot and the resource have to do. free_ns NULL: nobody shares it. */
+static void take(struct sim_slot *slot, uint64_t *free_ns, double launch_us, double s) {
+    const uint64_t ready_ns = later(now_ns, slot->end_ns) + (uint64_t)(launch_us * 1e3);
+    const uint64_t begin_ns = free_ns ? later(ready_ns, *free_ns) : ready_ns;
+    slot->end_ns = begin_ns + (uint64_t)(s * 1e9);
+    slot->reported = false;
+    if (free_ns)
+        *free_ns = slot->end_ns;
+}
+
+static void compute(struct sim_device *d, unsigned s, double seconds) {
+    take(&d->slots[s], &d->compute_free_ns, d->speed.launch_us * d->speed.slowdown, seconds * d->speed.slowdown);
+}
+
+static void copy_out(struct sim_device *d, unsigned s, uint64_t bytes) {
+    take(&d->slots[s], &d->out_free_ns, d->speed.launch_us, (double)bytes / d->speed.link_out);
+}
+
+static void copy_back(struct sim_device *d, unsigned s, uint64_t bytes) {
+    take(&d->slots[s], &d->back_free_ns, d->speed.launch_us, (double)bytes / d->speed.link_back);
+}
+
+static void seal(struct sim_device *d, unsigned s, uint64_t bytes) {
+    if (d->speed.seal > 0)
+        take(&d->slots[s], NULL, 0, (double)bytes / d->speed.seal);
+}
+
+/* ---- data ---- */
+
+static double code_bytes(const struct sw_sim_data *data, uint64_t offset, uint64_t bytes) {
+    double codes = 0;
+    for (uint64_t n = 0; bytes > 0; offset += n, bytes -= n) {
+        const uint64_t left = data->stripe_bytes - offset % data->stripe_bytes;
+        n = bytes < left ? bytes : left;
+        codes += (double)n / data->ratios[offset / data->stripe_bytes % 2];
+    }
+    return codes;
+}
+
+/* The frame that a plan of that codec makes. */
+static struct sw_frame_layout frame_of(const struct sw_sim_data *data, enum sw_codec_id codec, uint64_t offset,
+                                       uint64_t bytes) {
+    struct sw_frame_layout raw, coded;
+    sw_frame_layout_init(&raw, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, bytes, 0);
+    if (codec == SW_CODEC_RAW)
+        return raw;
+    sw_frame_layout_init(&coded, SW_CODEC_V5T, SW_RAW_SEGMENT_LOG2, bytes, N_SYMBOLS);
+    coded.frame_bytes = coded.data_offset + (uint64_t)code_bytes(data, offset, bytes);
+    return coded.frame_bytes < raw.frame_bytes ? coded : raw;
+}
+
+/* ---- steps ---- */
+
+static int sim_make_plan(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                         uint64_t bytes, struct sw_err *err) {
+    struct sim_device *d = sim_of(device);
+    struct sw_plan *plan = &d->slots[s].plan;
+    (void)mapping;
+    (void)err;
+    d->counts.plans++;
+    sw_plan_init_raw(plan);
+    if (d->data.plans_raw)
+        return 0;
+    /* Training takes a few of the computing units only: kernels go on beside it. */
+    take(&d->slots[s], NULL, 0, d->speed.plan_us * d->speed.slowdown / 1e6);
+    const struct sw_frame_layout frame = frame_of(&d->data, SW_CODEC_V5T, offset, bytes);
+    const double ratio = (double)bytes / (double)frame.frame_bytes;
+    if (frame.codec == SW_CODEC_RAW || ratio < MIN_RATIO)
+        return 0;
+    plan->codec = SW_CODEC_V5T;
+    plan->expected_ratio = ratio;
+    plan->table.n_symbols = N_SYMBOLS;
+    return 0;
+}
+
+static const struct sw_plan *sim_plan(struct sw_device *device, unsigned s) {
+    return &sim_of(device)->slots[s].plan;
+}
+
+static int sim_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan,
+                      const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
+    struct sim_device *d = sim_of(device);
+    (void)mapping;
+    (void)err;
+    d->counts.encodes[plan->codec]++;
+    compute(d, s, (double)bytes / d->speed.encode[plan->codec]);
+    d->slots[s].result.frame = frame_of(&d->data, plan->codec, offset, bytes);
+    if (d->slots[s].result.frame.codec != plan->codec) /* made again, raw */
+        compute(d, s, (double)bytes / d->speed.encode[SW_CODEC_RAW]);
+    return 0;
+}
+
+static int sim_store(struct sw_device *device, unsigned s, void *h_to, uint64_t frame_offset, uint64_t bytes,
+                     struct sw_err *err) {
+    (void)h_to;
+    (void)frame_offset;
+    (void)err;
+    copy_out(sim_of(device), s, bytes);
+    return 0;
+}
+
+static int sim_load(struct sw_device *device, unsigned s, const void *h_from, uint64_t frame_offset, uint64_t bytes,
+                    struct sw_err *err) {
+    (void)h_from;
+    (void)frame_offset;
+    (void)err;
+    copy_back(sim_of(device), s, bytes);
+    return 0;
+}
+
+static int sim_decode(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
+                      struct sw_mapping *mapping, uint64_t offset, struct sw_err *err) {
+    struct sim_device *d = sim_of(device);
+    (void)mapping;
+    (void)offset;
+    (void)err;
+    d->counts.decodes[layout->codec]++;
+    compute(d, s, (double)layout->raw_bytes / d->speed.decode[layout->codec]);
+    return 0;
+}
+
+static int sim_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                         uint64_t bytes, const struct sw_stored *to, struct sw_err *err) {
+    struct sim_device *d = sim_of(device);
+    (void)mapping;
+    (void)err;
+    d->counts.spills_raw++;
+    d->slots[s].result.frame = frame_of(&d->data, SW_CODEC_RAW, offset, bytes);
+    SW_ASSERT(to->bytes == d->slots[s].result.frame.frame_bytes);
+    copy_out(d, s, bytes);
+    seal(d, s, bytes);
+    return 0;
+}
+
+static int sim_restore_raw(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
+                           const struct sw_stored *from, struct sw_mapping *mapping, uint64_t offset,
+                           struct sw_err *err) {
+    struct sim_device *d = sim_of(device);
+    (void)from;
+    (void)mapping;
+    (void)offset;
+    (void)err;
+    d->counts.restores_raw++;
+    const uint64_t begun_ns = later(now_ns, d->slots[s].end_ns);
+    copy_back(d, s, layout->raw_bytes);
+    /* Hashed while it is on its way. */
+    const uint64_t copied_ns = d->slots[s].end_ns;
+    d->slots[s].end_ns = begun_ns;
+    seal(d, s, layout->raw_bytes);
+    d->slots[s].end_ns = later(copied_ns, d->slots[s].end_ns);
+    return 0;
+}
+
+static int report(struct sim_slot *slot, struct sw_slot_result *ret) {
+    *ret = slot->result;
+    slot->result = (struct sw_slot_result){0};
+    slot->reported = true;
+    return 0;
+}
+
+static int sim_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
+    struct sim_slot *slot = &sim_of(device)->slots[s];
+    (void)err;
+    return slot->end_ns > now_ns ? -SW_EAGAIN : report(slot, ret);
+}
+
+static int sim_slot_wait(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
+    struct sim_device *d = sim_of(device);
+    (void)err;
+    now_ns = later(now_ns, d->slots[s].end_ns + (uint64_t)(d->speed.wake_us * 1e3));
+    return report(&d->slots[s], ret);
+}
+
+/* ---- the device ---- */
+
+static const struct sw_device_info *sim_info(const struct sw_device *device) {
+    return &sim_of(device)->info;
+}
+
+static int sim_map(struct sw_device *device, const struct sw_mem_desc *desc, struct sw_mapping **ret,
+                   struct sw_err *err) {
+    (void)desc;
+    (void)err;
+    *ret = &sim_of(device)->mapping;
+    return 0;
+}
+
+static void sim_unmap(struct sw_device *device, struct sw_mapping *mapping) {
+    (void)device;
+    (void)mapping;
+}
+
+static void sim_close(struct sw_device *device) {
+    sw_clock_set(NULL);
+    is_open = false;
+    sw_free(sim_of(device));
+}
+
+static const struct sw_device_ops sim_ops = {
+    .info = sim_info,
+    .map = sim_map,
+    .unmap = sim_unmap,
+    .make_plan = sim_make_plan,
+    .plan = sim_plan,
+    .encode = sim_encode,
+    .store = sim_store,
+    .load = sim_load,
+    .decode = sim_decode,
+    .spill_raw = sim_spill_raw,
+    .restore_raw = sim_restore_raw,
+    .slot_poll = sim_slot_poll,
+    .slot_wait = sim_slot_wait,
+    .close = sim_close,
+};
+
+struct sw_device *sw_sim_device_new(unsigned n_slots, uint64_t chunk_bytes, unsigned poll_us) {
+    struct sim_device *d = sw_alloc(sizeof *d);
+    SW_ASSERT(d && n_slots <= MAX_SLOTS && !is_open);
+    d->device.ops = &sim_ops;
+    d->info =
+        (struct sw_device_info){.n_slots = n_slots, .chunk_bytes = chunk_bytes, .has_link = true, .poll_us = poll_us};
+    (void)snprintf(d->info.name, sizeof d->info.name, "simulated");
+    for (unsigned s = 0; s < n_slots; s++)
+        d->slots[s].reported = true;
+    now_ns = 1000000; /* 0 says "never" to some */
+    sw_clock_set(now_us);
+    is_open = true;
+    return &d->device;
+}
+
+void sw_sim_set_speed(struct sw_device *device, const struct sw_sim_speed *speed) {
+    sim_of(device)->speed = *speed;
+}
+
+void sw_sim_set_data(struct sw_device *device, const struct sw_sim_data *data) {
+    sim_of(device)->data = *data;
+}
+
+struct sw_sim_counts sw_sim_counts(const struct sw_device *device) {
+    return sim_of(device)->counts;
+}
+
+uint64_t sw_sim_now_ns(void) {
+    return now_ns;
+}
+
+void sw_sim_advance(const struct sw_device *device, uint64_t most_ns) {
+    const struct sim_device *d = sim_of(device);
+    uint64_t to_ns = now_ns + most_ns;
+    for (unsigned s = 0; s < d->info.n_slots; s++)
+        if (!d->slots[s].reported && d->slots[s].end_ns < to_ns)
+            to_ns = d->slots[s].end_ns;
+    now_ns = later(now_ns, to_ns);
+}
+
+/* ---- the tier ---- */
+
+#define CAPACITY_BYTES ((uint64_t)1 << 60)
+
+struct sim_tier {
+    struct sw_tier tier;
+    uint64_t used_bytes, committed_frames;
+};
+
+static struct sim_tier *sim_tier_of(struct sw_tier *tier) {
+    return SW_CONTAINER_OF(tier, struct sim_tier, tier);
+}
+
+static int tier_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err) {
+    struct sw_extent *extent = sw_alloc(sizeof *extent);
+    if (!extent)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a reservation");
+    *extent = (struct sw_extent){.bytes = bytes};
+    *ret = (struct sw_stored){.extents = extent, .n_extents = 1, .bytes = bytes, .tier = tier};
+    sim_tier_of(tier)->used_bytes += bytes;
+    return 0;
+}
+
+static int tier_commit(struct sw_tier *tier, struct sw_stored *stored, struct sw_err *err) {
+    (void)err;
+    SW_ASSERT(!stored->committed);
+    stored->committed = 1;
+    sim_tier_of(tier)->committed_frames++;
+    return 0;
+}
+
+static void tier_release(struct sw_tier *tier, struct sw_stored *stored) {
+    struct sim_tier *t = sim_tier_of(tier);
+    t->used_bytes -= stored->bytes;
+    t->committed_frames -= stored->committed ? 1 : 0;
+    sw_free(stored->extents);
+    *stored = (struct sw_stored){0};
+}
+
+static void tier_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
+    const struct sim_tier *t = sim_tier_of(tier);
+    *ret = (struct sw_tier_stats){.capacity_bytes = CAPACITY_BYTES,
+                                  .backed_bytes = CAPACITY_BYTES,
+                                  .used_bytes = t->used_bytes,
+                                  .largest_free_bytes = CAPACITY_BYTES - t->used_bytes,
+                                  .committed_frames = t->committed_frames};
+}
+
+static void tier_close(struct sw_tier *tier) {
+    SW_ASSERT(sim_tier_of(tier)->used_bytes == 0);
+    sw_free(sim_tier_of(tier));
+}
+
+static const struct sw_tier_ops tier_ops = {
+    .reserve = tier_reserve, .commit = tier_commit, .release = tier_release, .stats = tier_stats, .close = tier_close};
+
+struct sw_tier *sw_sim_tier_new(void) {
+    struct sim_tier *t = sw_alloc(sizeof *t);
+    SW_ASSERT(t);
+    t->tier = (struct sw_tier){.ops = &tier_ops, .name = "simulated"};
+    return &t->tier;
+}

@@ -1,0 +1,48 @@
+/* sim_device.h - a device and a tier that move no bytes: their steps take virtual time, by rates that the test sets.
+ *
+ * What is simulated: slots work side by side; the steps of one slot follow each other; kernels share the computing
+ * units, copies the link, out and back each for itself, first queued first served. A kernel's or copy's launch takes a
+ * fixed time, which others use. Frames are as long as the test's data would make them. The clock (base/clock.h) stands
+ * still but for what waits for the device, so that the same test always gets the same times. One device at a time, one
+ * thread. Without groups, events and packing. */
+#ifndef SW_TEST_SIM_DEVICE_H
+#define SW_TEST_SIM_DEVICE_H
+
+#include "spill/device/device.h"
+#include "spill/tier/tier.h"
+
+/* Rates: bytes a second, of codecs uncompressed ones. Others: microseconds. */
+struct sw_sim_speed {
+    double encode[SW_CODEC_NR], decode[SW_CODEC_NR];
+    double link_out, link_back;
+    double seal; /* of the CPU, for a slot's raw frames made without kernels; 0: takes no time */
+    double launch_us, plan_us;
+    double slowdown; /* what has kernels takes so much longer: others keep the GPU busy; 1: nobody does */
+    double wake_us;  /* slot_wait returns so much later than the slot has ended */
+};
+
+/* Stripes of two kinds of bytes, by turns. */
+struct sw_sim_data {
+    double ratios[2]; /* raw bytes per byte of codes */
+    uint64_t stripe_bytes;
+    bool plans_raw; /* plans are raw, whatever the data, and take no time: what others are compared with */
+};
+
+struct sw_sim_counts {
+    unsigned plans, encodes[SW_CODEC_NR], decodes[SW_CODEC_NR], spills_raw, restores_raw; /* steps queued */
+};
+
+/* Takes over the clock until the device is closed. */
+struct sw_device *sw_sim_device_new(unsigned n_slots, uint64_t chunk_bytes, unsigned poll_us);
+/* For steps queued from now on. */
+void sw_sim_set_speed(struct sw_device *device, const struct sw_sim_speed *speed);
+void sw_sim_set_data(struct sw_device *device, const struct sw_sim_data *data);
+struct sw_sim_counts sw_sim_counts(const struct sw_device *device);
+uint64_t sw_sim_now_ns(void);
+/* Moves the clock on to where the next slot ends, or by at most_ns if none does before. */
+void sw_sim_advance(const struct sw_device *device, uint64_t most_ns);
+
+/* Room without end that cannot be looked at, each frame in one extent. */
+struct sw_tier *sw_sim_tier_new(void);
+
+#endif

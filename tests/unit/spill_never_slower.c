@@ -1,0 +1,299 @@
+/* Encoding never makes a stream of spills slower than raw by more than 3 %, planning included: in virtual time. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "spill/pipeline.h"
+#include "tests/lib/run.h"
+#include "tests/lib/sim_device.h"
+
+#include <check.h>
+
+#define GB 1e9
+#define MIB ((uint64_t)1 << 20)
+#define GIB ((uint64_t)1 << 30)
+#define MOST_SLOWER 1.03
+/* Those of a GPU by the daemon's defaults. */
+enum { N_SLOTS = 6, POLL_US = 200 };
+#define CHUNK_BYTES (26 * MIB)
+
+/* An H200 with nothing else to do, tests/bench/RESULTS.md. */
+static const struct sw_sim_speed idle_gpu = {.encode = {[SW_CODEC_RAW] = 1500 * GB, [SW_CODEC_V5T] = 800 * GB},
+                                             .decode = {[SW_CODEC_RAW] = 1500 * GB, [SW_CODEC_V5T] = 1100 * GB},
+                                             .link_out = 55 * GB,
+                                             .link_back = 55 * GB,
+                                             .launch_us = 8,
+                                             .plan_us = 800,
+                                             .slowdown = 1,
+                                             .wake_us = 30};
+
+/* Beside an engine that leaves a thirtieth of the computing units: the encoder makes 30 GB/s, raw kernels 56. */
+#define BUSY 26.7
+
+enum data { RANDOM, PACKED, MIXED, ALTERNATING, TEXT, N_DATA };
+static const char *const data_names[N_DATA] = {"random", "already compressed", "mixed", "alternating", "text"};
+static const struct sw_sim_data datas[N_DATA] = {
+    [RANDOM] = {.ratios = {1, 1}, .stripe_bytes = GIB},
+    [PACKED] = {.ratios = {1.02, 1.02}, .stripe_bytes = GIB},
+    [MIXED] = {.ratios = {1.3, 1.3}, .stripe_bytes = GIB},
+    [ALTERNATING] = {.ratios = {3, 1}, .stripe_bytes = CHUNK_BYTES},
+    [TEXT] = {.ratios = {3, 3}, .stripe_bytes = GIB},
+};
+
+struct rig {
+    struct sw_device *device;
+    struct sw_tier *tier;
+    struct sw_placement place;
+    struct sw_pipeline *pipeline;
+    struct sw_job_mem mem;
+    bool finished;
+};
+
+static void on_finished(struct sw_job *job, void *arg) {
+    (void)job;
+    ((struct rig *)arg)->finished = true;
+}
+
+static void on_event(void *arg) {
+    (void)arg;
+}
+
+static void rig_open(struct rig *r, const struct sw_sim_speed *speed, const struct sw_sim_data *data) {
+    const struct sw_pipeline_sink sink = {.finished = on_finished, .progress = on_event, .arrived = on_event, .arg = r};
+    *r = (struct rig){.device = sw_sim_device_new(N_SLOTS, CHUNK_BYTES, POLL_US), .tier = sw_sim_tier_new()};
+    sw_sim_set_speed(r->device, speed);
+    sw_sim_set_data(r->device, data);
+    sw_placement_init(&r->place, r->tier, NULL, 0);
+    ck_assert_int_eq(sw_pipeline_new(&r->pipeline, r->device, &r->place, &sink, NULL), 0);
+}
+
+static void rig_close(struct rig *r) {
+    sw_pipeline_free(r->pipeline);
+    r->tier->ops->close(r->tier);
+    r->device->ops->close(r->device);
+}
+
+/* What a worker does (worker.c), with one job. Returns how long it took. */
+static double run(struct rig *r, struct sw_job *job) {
+    const uint64_t begin_ns = sw_sim_now_ns(), poll_ns = POLL_US * UINT64_C(1000);
+    uint64_t advanced_ns = begin_ns;
+    r->finished = false;
+    job->mem = &r->mem;
+    job->session = 1;
+    job->unmap_after = true;
+    sw_pipeline_add(r->pipeline, job);
+    while (!r->finished) {
+        const uint64_t idle_ns = sw_sim_now_ns() - advanced_ns;
+        if (sw_pipeline_step(r->pipeline, idle_ns < poll_ns))
+            advanced_ns = sw_sim_now_ns();
+        else if (idle_ns < poll_ns)
+            sw_sim_advance(r->device, poll_ns - idle_ns);
+        else
+            ck_assert(sw_pipeline_wait(r->pipeline));
+    }
+    ck_assert_msg(!job->err.code, "%s", job->err.msg);
+    return (double)(sw_sim_now_ns() - begin_ns) / 1e9;
+}
+
+/* A region goes out and, if `returns`, comes back. */
+static double move_region(struct rig *r, uint64_t bytes, bool returns) {
+    struct sw_job spill = {.kind = SW_JOB_SPILL, .bytes = bytes};
+    double s = run(r, &spill);
+    if (returns) {
+        struct sw_job restore = {.kind = SW_JOB_RESTORE, .bytes = bytes, .frames = spill.frames};
+        s += run(r, &restore);
+    }
+    sw_frames_free(spill.frames);
+    return s;
+}
+
+static double move_regions(struct rig *r, uint64_t bytes, bool returns, unsigned n) {
+    double s = 0;
+    for (unsigned i = 0; i < n; i++)
+        s += move_region(r, bytes, returns);
+    return s;
+}
+
+/* ---- streams ---- */
+
+enum { N_WARM = 10 };
+
+/* Shorter streams of long regions: they have many chunks. */
+static unsigned n_regions(uint64_t bytes) {
+    return bytes < 256 * MIB ? 200 : 60;
+}
+
+struct scenario {
+    enum data data;
+    double slowdown;
+    bool plans_are_free; /* it is the choice alone that is looked at */
+    bool returns;        /* every region comes back before the next one goes out */
+};
+
+/* All but the first ones: rates have to be measured. */
+static double stream_s(const struct scenario *scenario, uint64_t bytes, bool raw) {
+    struct sw_sim_speed speed = idle_gpu;
+    struct sw_sim_data data = datas[scenario->data];
+    struct rig r;
+    speed.slowdown = scenario->slowdown;
+    speed.plan_us = scenario->plans_are_free ? 0 : speed.plan_us;
+    data.plans_raw = raw;
+    rig_open(&r, &speed, &data);
+    (void)move_regions(&r, bytes, scenario->returns, N_WARM);
+    const double s = move_regions(&r, bytes, scenario->returns, n_regions(bytes) - N_WARM);
+    rig_close(&r);
+    return s;
+}
+
+/* By the copy engines alone, one region after the other. */
+static double copies_s(uint64_t bytes) {
+    return (n_regions(bytes) - N_WARM) * (idle_gpu.launch_us / 1e6 + (double)bytes / idle_gpu.link_out);
+}
+
+static void ck_not_slower(const struct scenario *scenario, uint64_t bytes, double s, double raw_s) {
+    ck_assert_msg(s <= MOST_SLOWER * raw_s, "%s, regions of %llu MiB, GPU slower by %.1f: %.3f of raw",
+                  data_names[scenario->data], (unsigned long long)(bytes / MIB), scenario->slowdown, s / raw_s);
+}
+
+static void ck_never_slower(const struct scenario *scenario, uint64_t bytes) {
+    ck_not_slower(scenario, bytes, stream_s(scenario, bytes, false), stream_s(scenario, bytes, true));
+}
+
+struct sizes {
+    enum data data;
+    unsigned mib[8]; /* up to a 0 */
+};
+
+static void ck_sizes(const struct sizes *sizes, struct scenario scenario) {
+    scenario.data = sizes->data;
+    for (unsigned i = 0; sizes->mib[i]; i++)
+        ck_never_slower(&scenario, sizes->mib[i] * MIB);
+}
+
+/* What holds. In the others a plan costs more than it can gain, or the link is thought slower than it is. */
+static const struct sizes any_data[] = {
+    {RANDOM, {1, 4, 16, 64, 256, 1024}}, {PACKED, {1, 4, 16, 64, 256, 1024}},      {MIXED, {1, 4, 16, 64, 256, 1024}},
+    {TEXT, {1, 4, 16, 64, 256, 1024}},   {ALTERNATING, {1, 4, 16, 64, 256, 1024}},
+};
+static const struct sizes planned_idle[] = {
+    {RANDOM, {4096}},
+    {PACKED, {4096}},
+    {MIXED, {256, 1024}},
+    {TEXT, {1, 4, 64, 256, 1024}},
+    {ALTERNATING, {1, 4, 256, 1024}},
+};
+static const struct sizes any_busy[] = {
+    {RANDOM, {1, 4, 16, 64, 256, 1024}}, {PACKED, {1, 4, 16, 64, 256, 1024}},  {MIXED, {1, 4, 64, 256, 1024}},
+    {TEXT, {1, 4, 64, 256, 1024}},       {ALTERNATING, {1, 4, 64, 256, 1024}},
+};
+static const struct sizes planned_busy[] = {
+    {MIXED, {1, 4, 16, 64, 256, 1024}},
+    {TEXT, {1, 4, 64, 256, 1024}},
+    {ALTERNATING, {1, 4, 64, 256, 1024}},
+};
+#define N(array) ((int)(sizeof(array) / sizeof(array)[0]))
+
+START_TEST(test_the_choice_costs_no_time_on_an_idle_gpu) {
+    ck_sizes(&any_data[_i], (struct scenario){.slowdown = 1, .plans_are_free = true});
+    ck_sizes(&any_data[_i], (struct scenario){.slowdown = 1, .plans_are_free = true, .returns = true});
+}
+END_TEST
+
+START_TEST(test_the_choice_costs_no_time_on_a_busy_gpu) {
+    ck_sizes(&any_busy[_i], (struct scenario){.slowdown = BUSY, .plans_are_free = true});
+    ck_sizes(&any_busy[_i], (struct scenario){.slowdown = BUSY, .plans_are_free = true, .returns = true});
+}
+END_TEST
+
+START_TEST(test_plans_pay_for_themselves_on_an_idle_gpu) {
+    ck_sizes(&planned_idle[_i], (struct scenario){.slowdown = 1});
+    ck_sizes(&planned_idle[_i], (struct scenario){.slowdown = 1, .returns = true});
+}
+END_TEST
+
+START_TEST(test_plans_that_cannot_pay_cost_no_time) {
+    ck_sizes(&planned_busy[_i], (struct scenario){.slowdown = BUSY});
+    ck_sizes(&planned_busy[_i], (struct scenario){.slowdown = BUSY, .returns = true});
+}
+END_TEST
+
+/* However slow kernels are, the link is as fast as ever. */
+START_TEST(test_beside_a_busy_gpu_bytes_go_as_fast_as_copies) {
+    static const unsigned mib[] = {16, 64, 256};
+    for (int data = 0; data < N_DATA; data++)
+        for (int i = 0; i < N(mib); i++) {
+            const bool shrinks = data != RANDOM && data != PACKED; /* the others' plans are not free */
+            const struct scenario scenario = {.data = (enum data)data, .slowdown = BUSY, .plans_are_free = !shrinks};
+            if (mib[i] > 16 || !(data == TEXT || data == ALTERNATING))
+                ck_not_slower(&scenario, mib[i] * MIB, stream_s(&scenario, mib[i] * MIB, false),
+                              copies_s(mib[i] * MIB));
+        }
+}
+END_TEST
+
+/* ---- a GPU that gets busy, and is free again ---- */
+
+static double phase_s(struct rig *r, double slowdown, unsigned n_skipped) {
+    struct sw_sim_speed speed = idle_gpu;
+    speed.slowdown = slowdown;
+    sw_sim_set_speed(r->device, &speed);
+    (void)move_regions(r, GIB, false, n_skipped);
+    return move_regions(r, GIB, false, n_regions(GIB) - N_WARM);
+}
+
+START_TEST(test_a_gpu_that_gets_busy_and_free_again_is_noticed) {
+    enum { N_UNTIL_BUSY = 2, N_UNTIL_FREE = 80 };
+    const struct scenario busy = {.data = TEXT, .slowdown = BUSY}, idle = {.data = TEXT, .slowdown = 1};
+    struct rig r;
+    const double raw_s = stream_s(&busy, GIB, true);
+    rig_open(&r, &idle_gpu, &datas[TEXT]);
+    const double at_first_s = phase_s(&r, 1, N_WARM);
+    ck_not_slower(&busy, GIB, phase_s(&r, BUSY, N_UNTIL_BUSY), raw_s);
+    ck_not_slower(&idle, GIB, phase_s(&r, 1, N_UNTIL_FREE), at_first_s);
+    rig_close(&r);
+}
+END_TEST
+
+/* ---- the simulation itself ---- */
+
+START_TEST(test_steps_wait_for_their_slot_and_their_resource) {
+    struct sw_sim_speed speed = idle_gpu;
+    struct sw_slot_result result;
+    struct sw_plan plan;
+    struct sw_device *device = sw_sim_device_new(2, CHUNK_BYTES, POLL_US);
+    const uint64_t begin_us = sw_clock_us();
+    speed.launch_us = speed.wake_us = 0;
+    speed.encode[SW_CODEC_RAW] = (double)MIB * 1e4; /* 1 MiB: 100 us */
+    speed.link_out = (double)MIB * 2e4;
+    sw_sim_set_speed(device, &speed);
+    sw_sim_set_data(device, &datas[RANDOM]);
+    sw_plan_init_raw(&plan);
+    for (unsigned s = 0; s < 2; s++)
+        ck_assert_int_eq(device->ops->encode(device, s, &plan, NULL, 0, MIB, NULL), 0);
+    ck_assert_int_eq(device->ops->store(device, 0, NULL, 0, MIB, NULL), 0);
+    ck_assert_int_eq(device->ops->slot_poll(device, 0, &result, NULL), -SW_EAGAIN);
+    sw_sim_advance(device, 1000000000);
+    ck_assert_uint_eq(sw_clock_us() - begin_us, 150);
+    ck_assert_int_eq(device->ops->slot_poll(device, 0, &result, NULL), 0);
+    ck_assert_uint_eq(result.frame.raw_bytes, MIB);
+    ck_assert_int_eq(device->ops->slot_wait(device, 1, &result, NULL), 0);
+    ck_assert_uint_eq(sw_clock_us() - begin_us, 200);
+    sw_sim_advance(device, 5000); /* nothing is left to end */
+    ck_assert_uint_eq(sw_clock_us() - begin_us, 205);
+    device->ops->close(device);
+    ck_assert_uint_ne(sw_clock_us(), begin_us + 205);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("never_slower");
+    TCase *tcase = tcase_create("never_slower");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, test_steps_wait_for_their_slot_and_their_resource);
+    tcase_add_loop_test(tcase, test_the_choice_costs_no_time_on_an_idle_gpu, 0, N(any_data));
+    tcase_add_loop_test(tcase, test_the_choice_costs_no_time_on_a_busy_gpu, 0, N(any_busy));
+    tcase_add_loop_test(tcase, test_plans_pay_for_themselves_on_an_idle_gpu, 0, N(planned_idle));
+    tcase_add_loop_test(tcase, test_plans_that_cannot_pay_cost_no_time, 0, N(planned_busy));
+    tcase_add_test(tcase, test_beside_a_busy_gpu_bytes_go_as_fast_as_copies);
+    tcase_add_test(tcase, test_a_gpu_that_gets_busy_and_free_again_is_noticed);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
