@@ -37,7 +37,6 @@ static int start_move(struct sw_engine *engine, struct sw_region *region, enum s
     return 0;
 }
 
-/* What is at rest in the host tier and not in use. */
 static size_t candidates(struct sw_engine *engine, struct sw_policy_candidate *ret, size_t max) {
     size_t n = 0;
     for (struct sw_list *o = engine->owners.next; o != &engine->owners; o = o->next) {
@@ -45,13 +44,13 @@ static size_t candidates(struct sw_engine *engine, struct sw_policy_candidate *r
         for (struct sw_list *node = owner->regions.next; node != &owner->regions && n < max; node = node->next) {
             const struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
             const bool rests = region->state == SW_REGION_OUT && !region->op && !region->move &&
-                               region->frames->packed == NULL && region->tier == engine->place.host;
-            ret[n] = (struct sw_policy_candidate){.index = region->id.slot,
-                                                  .stored_bytes = region->stored_bytes,
-                                                  .used_us = region->used_us,
-                                                  .priority = region->priority,
-                                                  .movable = rests && !region->pinned && !owner->closing};
-            n += rests;
+                               region->frames->packed == NULL && region->tier == engine->place.host && !owner->closing;
+            ret[n++] = (struct sw_policy_candidate){.index = region->id.slot,
+                                                    .stored_bytes = region->stored_bytes,
+                                                    .used_us = region->used_us,
+                                                    .priority = region->priority,
+                                                    .pinned = region->pinned,
+                                                    .rests = rests};
         }
     }
     return n;
@@ -64,16 +63,22 @@ void sw_engine_balance(struct sw_engine *engine) {
     if (!place->nvme || engine->n_moves > 0 || engine->closing)
         return;
     place->host->ops->stats(place->host, &host);
-    const uint64_t low = place->host_limit_bytes / 100 * engine->config.low_pct;
-    if (host.used_bytes <= place->host_limit_bytes / 100 * engine->config.high_pct)
+    const struct sw_policy_level level = {.used_bytes = host.used_bytes,
+                                          .limit_bytes = place->host_limit_bytes,
+                                          .high_pct = engine->config.high_pct,
+                                          .low_pct = engine->config.low_pct,
+                                          .moving = engine->is_demoting};
+    engine->is_demoting = false;
+    if (sw_policy_excess_bytes(&level) == 0 || engine->regions.n_used == 0)
         return;
-    struct sw_policy_candidate *all = sw_alloc_array(engine->regions.n_used ? engine->regions.n_used : 1, sizeof *all);
+    struct sw_policy_candidate *all = sw_alloc_array(engine->regions.n_used, sizeof *all);
     if (!all)
         return;
     const size_t n = candidates(engine, all, engine->regions.n_used);
-    const size_t n_victims = sw_policy_victims(all, n, host.used_bytes - low, victims, MAX_MOVES);
-    for (size_t i = 0; i < n_victims; i++)
-        (void)start_move(engine, &engine->regions.regions[all[victims[i]].index], SW_JOB_DEMOTE); /* or another time */
+    const size_t n_victims = sw_policy_victims(&level, all, n, victims, MAX_MOVES);
+    for (size_t i = 0; i < n_victims; i++) /* what cannot be started now is looked at another time */
+        if (start_move(engine, &engine->regions.regions[all[victims[i]].index], SW_JOB_DEMOTE) == 0)
+            engine->is_demoting = true;
     sw_free(all);
 }
 
@@ -113,7 +118,9 @@ void sw_move_ended(struct sw_job *job) {
     }
     sw_free(move);
     sw_owner_settle(owner);
-    if (!failed) /* a full or broken disk: not again until the next spill */
+    if (failed) /* a full or broken disk: not again until the next spill */
+        engine->is_demoting = false;
+    else
         sw_engine_balance(engine);
 }
 

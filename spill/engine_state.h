@@ -53,6 +53,7 @@ struct sw_engine {
     struct sw_placement place;
     struct sw_worker **workers; /* [config.n_devices] */
     unsigned n_moves;
+    bool is_demoting; /* regions leave the host tier until it is down at the low watermark */
     struct sw_region_table regions;
     struct sw_list owners;
     struct sw_list settled; /* owners that have nothing left; their `closed` is due */

@@ -24,11 +24,21 @@ struct sw_policy_candidate {
     size_t index; /* the caller's */
     uint64_t stored_bytes, used_us;
     unsigned priority;
-    bool movable;
+    bool pinned;
+    bool rests; /* in the host tier, and nothing is done with it */
 };
+/* The host tier, as far as it is for frames at rest. */
+struct sw_policy_level {
+    uint64_t used_bytes, limit_bytes;
+    unsigned high_pct, low_pct;
+    bool moving; /* it has been above high and not yet down at low */
+};
+/* Bytes that have to leave it now; 0: none. */
+uint64_t sw_policy_excess_bytes(const struct sw_policy_level *level);
 /* Positions of those to be moved, of the lowest priority first and among them the least recently used, until they hold
- * want_bytes or there are max of them. Returns how many. */
-size_t sw_policy_victims(const struct sw_policy_candidate *all, size_t n, uint64_t want_bytes, size_t *ret, size_t max);
+ * the excess or there are max of them. Returns how many. */
+size_t sw_policy_victims(const struct sw_policy_level *level, const struct sw_policy_candidate *all, size_t n,
+                         size_t *ret, size_t max);
 
 /* What became of the chunk that was just encoded. */
 struct sw_policy_drift {

@@ -139,6 +139,25 @@ START_TEST(test_above_the_watermark_the_oldest_leave) {
 }
 END_TEST
 
+/* Small regions: many rounds of moves lie between the watermarks. */
+START_TEST(test_moving_goes_on_to_the_low_watermark) {
+    struct sw_test_op op;
+    struct sw_engine_stats stats;
+    int n = 0;
+    open_fixture(32 << 20, 70, 20, false);
+    fill(1);
+    do {
+        ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 65536, &op), 0);
+        sw_engine_stats(f.engine, &stats);
+        ck_assert_int_lt(++n, 64);
+    } while (stats.tier.used_bytes <= (uint64_t)(3 << 20) / 100 * 70);
+    stats = settled_stats();
+    ck_assert_uint_le(stats.tier.used_bytes, (uint64_t)(3 << 20) / 100 * 20);
+    ck_assert_uint_ge(stats.tier.used_bytes, (uint64_t)(3 << 20) / 100 * 10);
+    close_fixture();
+}
+END_TEST
+
 /* Restores, drops and the end of the session at any moment of a move. */
 START_TEST(test_a_region_that_is_being_moved_can_be_had) {
     open_fixture(32 << 20, 40, 10, false);
@@ -325,6 +344,7 @@ int main(void) {
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, test_what_the_host_tier_cannot_hold_goes_straight_on);
     tcase_add_test(tcase, test_above_the_watermark_the_oldest_leave);
+    tcase_add_test(tcase, test_moving_goes_on_to_the_low_watermark);
     tcase_add_test(tcase, test_a_region_that_is_being_moved_can_be_had);
     tcase_add_test(tcase, test_advice_is_taken);
     tcase_add_test(tcase, test_a_fetch_can_be_interrupted_and_can_fail);

@@ -110,31 +110,6 @@ START_TEST(test_stale_is_clearly_other_than_promised) {
 }
 END_TEST
 
-START_TEST(test_victims_are_those_not_used_for_longest) {
-    const struct sw_policy_candidate all[] = {
-        {.index = 10, .stored_bytes = 100, .used_us = 50, .movable = true},
-        {.index = 11, .stored_bytes = 100, .used_us = 10, .movable = false},
-        {.index = 12, .stored_bytes = 100, .used_us = 30, .movable = true},
-        {.index = 13, .stored_bytes = 100, .used_us = 20, .movable = true},
-    };
-    size_t victims[4];
-    ck_assert_uint_eq(sw_policy_victims(all, 4, 150, victims, 4), 2);
-    ck_assert(victims[0] == 3 && victims[1] == 2);
-    ck_assert_uint_eq(sw_policy_victims(all, 4, 1000, victims, 4), 3);
-    ck_assert_uint_eq(victims[2], 0);
-    ck_assert_uint_eq(sw_policy_victims(all, 4, 1000, victims, 1), 1);
-    ck_assert_uint_eq(sw_policy_victims(all, 4, 0, victims, 4), 0);
-    ck_assert_uint_eq(sw_policy_victims(all, 0, 10, victims, 4), 0);
-    const struct sw_policy_candidate ranked[] = {
-        {.stored_bytes = 100, .used_us = 10, .priority = 9, .movable = true},
-        {.stored_bytes = 100, .used_us = 50, .priority = 1, .movable = true},
-        {.stored_bytes = 100, .used_us = 40, .priority = 1, .movable = true},
-    };
-    ck_assert_uint_eq(sw_policy_victims(ranked, 3, 250, victims, 4), 3);
-    ck_assert(victims[0] == 2 && victims[1] == 1 && victims[2] == 0);
-}
-END_TEST
-
 /* Small regions of two columns in turn: none is stored longer than with a table of its own. */
 START_TEST(test_small_regions_of_changing_content) {
     enum { BYTES = 60000, N = 12 };
@@ -179,7 +154,6 @@ int main(void) {
     tcase_add_test(tcase, test_what_is_promised_of_data_is_the_same_for_all_lengths);
     tcase_add_test(tcase, test_segments_are_short_where_they_are_few);
     tcase_add_test(tcase, test_stale_is_clearly_other_than_promised);
-    tcase_add_test(tcase, test_victims_are_those_not_used_for_longest);
     tcase_add_test(tcase, test_small_regions_of_changing_content);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
