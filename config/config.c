@@ -4,6 +4,7 @@
 #include "config/config.h"
 
 #include "base/assert.h"
+#include "config/json.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -271,34 +272,17 @@ static int store_object(struct sw_config *config, json_t *object, struct sw_err 
 }
 
 int sw_config_load(struct sw_config *config, const char *path, struct sw_err *err) {
-    /* The end of a path says more than its beginning, and the record is short. */
-    const size_t length = strlen(path), shown = 32;
-    const char *tail = length > shown ? path + length - shown : path, *dots = length > shown ? "..." : "";
-    FILE *file = fopen(path, "re");
-    if (!file) {
-        int rc = sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "%s%s: %s", dots, tail, strerror(errno));
-        return sw_err_detail(err, "fopen"), rc;
-    }
-    json_error_t where;
-    errno = 0;
-    json_t *object = json_loadf(file, JSON_REJECT_DUPLICATES, &where);
-    const int read_error = ferror(file) ? errno : 0;
-    (void)fclose(file);
+    json_t *object = NULL;
     struct sw_config changed = *config;
-    int rc;
-    if (read_error) {
-        rc = sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "%s%s: %s", dots, tail, strerror(read_error));
-        (void)sw_err_detail(err, "fread");
-    } else if (!object) {
-        rc = sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s%s:%d: %s", dots, tail, where.line, where.text);
-    } else {
-        rc = store_object(&changed, object, err);
-        if (rc < 0)
-            sw_err_context(err, "%s%s", dots, tail);
-    }
-    json_decref(object);
-    if (rc == 0)
+    int rc = sw_json_load(&object, path, err);
+    if (rc < 0)
+        return rc;
+    rc = store_object(&changed, object, err);
+    if (rc < 0)
+        sw_json_context(err, path);
+    else
         *config = changed;
+    json_decref(object);
     return rc;
 }
 

@@ -154,8 +154,10 @@ static int open_nvme(struct sw_service *service, struct sw_err *err) {
 }
 
 /* Room for frames on their way to the NVMe tier and back: for each GPU's slots in both directions, and what is read
- * ahead; at most half of the host tier. */
+ * ahead; at most half of the host tier. 0 without an NVMe tier. */
 static uint64_t staging_bytes(const struct sw_service *service) {
+    if (!service->nvme)
+        return 0;
     const struct sw_device_info *info = service->devices[0]->ops->info(service->devices[0]);
     const uint64_t n_frames = (uint64_t)STAGED_FRAMES * (service->n_gpus ? service->n_gpus : 1);
     const uint64_t wanted = n_frames * sw_frame_bound_bytes(info->chunk_bytes),
@@ -183,10 +185,11 @@ static int open_engine(struct sw_service *service, struct sw_err *err) {
 static void log_ready(const struct sw_service *service) {
     char socket[300], devices[400], names[300];
     sw_log(SW_LOG_INFO, "ready",
-           "version=%s socket=%s devices=%s gpus=%u tier_bytes=%" PRIu64 " scratch_bytes=%" PRIu64, SW_VERSION,
-           sw_log_quote(socket, sizeof socket, service->config->data_socket),
+           "version=%s socket=%s devices=%s gpus=%u tier_bytes=%" PRIu64 " staging_bytes=%" PRIu64
+           " scratch_bytes=%" PRIu64,
+           SW_VERSION, sw_log_quote(socket, sizeof socket, service->config->data_socket),
            sw_log_quote(devices, sizeof devices, sw_devices_names(service, names, sizeof names)), service->n_gpus,
-           service->config->host_tier_bytes, service->config->scratch_bytes);
+           service->config->host_tier_bytes, staging_bytes(service), service->config->scratch_bytes);
     const int failure = sw_notify("READY=1");
     if (failure)
         sw_log(SW_LOG_WARNING, "notify.failed", "cause=\"%s\" then=\"the service manager is not told\"",

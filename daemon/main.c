@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "daemon/daemon.h"
+#include "daemon/dry_run.h"
 #include <getopt.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -14,22 +15,27 @@ enum { EXIT_RUNTIME = 1, EXIT_USAGE = 2 };
 struct program {
     struct sw_config config;
     bool check_config, print_config;
+    const char *snapshot; /* --dry-run; NULL: not asked for */
     uv_signal_t signals[2];
     struct sw_daemon *daemon;
     int exit_code;
 };
 
 static void print_help(void) {
-    (void)printf("Usage: spillwayd [OPTION]...\n"
-                 "Gives GPU query engines more memory than the GPU has, as a service in the foreground.\n\n"
-                 "  -c, --config FILE      read options from a JSON file\n"
-                 "  -s, --set NAME=VALUE   set one option, after the files; may be repeated\n"
-                 "      --check-config     check the configuration and exit\n"
-                 "      --print-config     print the configuration as a file that can be loaded, and exit\n"
-                 "  -h, --help             print this and exit\n"
-                 "  -V, --version          print the version and exit\n\n"
-                 "Exit codes: 0 stopped in order, 1 failed while starting or running, 2 wrong use or configuration.\n\n"
-                 "Options in the configuration:\n");
+    (void)printf(
+        "Usage: spillwayd [OPTION]...\n"
+        "Gives GPU query engines more memory than the GPU has, as a service in the foreground.\n\n"
+        "  -c, --config FILE      read options from a JSON file\n"
+        "  -s, --set NAME=VALUE   set one option, after the files; may be repeated\n"
+        "      --check-config     check the configuration and exit\n"
+        "      --print-config     print the configuration as a file that can be loaded, and exit\n"
+        "      --dry-run SNAPSHOT print which regions of a snapshot (a JSON file; -: standard input) would be\n"
+        "                         moved to the NVMe tier, and exit; README.md of the daemon has its format\n"
+        "  -h, --help             print this and exit\n"
+        "  -V, --version          print the version and exit\n\n"
+        "Exit codes: 0 stopped in order, 1 failed while starting or running, 2 wrong use, configuration\n"
+        "or snapshot.\n\n"
+        "Options in the configuration:\n");
     sw_config_help(stdout);
 }
 
@@ -42,12 +48,13 @@ static int usage_error(const struct sw_err *err) {
 
 /* Returns -1 to go on, or the exit code. `--set` wins over files wherever it stands, so files are read first. */
 static int parse_options(struct program *program, int argc, char **argv) {
-    enum { OPTION_CHECK = 256, OPTION_PRINT };
+    enum { OPTION_CHECK = 256, OPTION_PRINT, OPTION_DRY_RUN };
     static const struct option options[] = {
         {"config", required_argument, NULL, 'c'},
         {"set", required_argument, NULL, 's'},
         {"check-config", no_argument, NULL, OPTION_CHECK},
         {"print-config", no_argument, NULL, OPTION_PRINT},
+        {"dry-run", required_argument, NULL, OPTION_DRY_RUN},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0},
@@ -64,6 +71,8 @@ static int parse_options(struct program *program, int argc, char **argv) {
                 return usage_error(&err);
             program->check_config |= option == OPTION_CHECK;
             program->print_config |= option == OPTION_PRINT;
+            if (option == OPTION_DRY_RUN)
+                program->snapshot = optarg;
             if (option == 'h')
                 return print_help(), EXIT_SUCCESS;
             if (option == 'V')
@@ -136,6 +145,14 @@ static int run(struct program *program) {
     return program->exit_code;
 }
 
+static int dry_run(const struct program *program) {
+    struct sw_err err;
+    if (sw_dry_run(&program->config, program->snapshot, stdout, &err) == 0)
+        return EXIT_SUCCESS;
+    (void)usage_error(&err);
+    return err.code == -SW_ENOMEM ? EXIT_RUNTIME : EXIT_USAGE;
+}
+
 int main(int argc, char **argv) {
     static struct program program;
     sw_config_init(&program.config);
@@ -144,6 +161,8 @@ int main(int argc, char **argv) {
         return code;
     if (program.print_config)
         sw_config_print(&program.config, stdout);
+    if (program.snapshot)
+        return dry_run(&program);
     if (program.check_config || program.print_config)
         return EXIT_SUCCESS;
     set_log_level(program.config.log_level);

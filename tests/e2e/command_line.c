@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char output[16384];
+static char output[16384], from_file[sizeof output];
 
 /* Runs spillwayd with these arguments; both streams go to `output`. Returns the exit code. */
 static int run(const char *arguments) {
@@ -53,6 +53,47 @@ START_TEST(printed_config_is_loaded_again) {
 }
 END_TEST
 
+/* A snapshot of 950 bytes in a host tier of `capacity`: the whole program, from standard input and from a file. */
+static int dry_run(unsigned capacity, const char *options) {
+    char path[] = "/tmp/spillway-snapshot-XXXXXX", arguments[256];
+    const int fd = mkstemp(path);
+    ck_assert_int_gt(dprintf(fd,
+                             "{\"host_tier\": {\"used_bytes\": 950, \"capacity_bytes\": %u}, \"regions\": ["
+                             "{\"region\": \"7:1\", \"stored_bytes\": 450, \"used_us\": 1, \"tier\": \"host\", "
+                             "\"priority\": 2}, "
+                             "{\"region\": \"8:1\", \"stored_bytes\": 250, \"used_us\": 2, \"tier\": \"host\", "
+                             "\"pinned\": true}, "
+                             "{\"region\": \"9:1\", \"stored_bytes\": 250, \"used_us\": 3, \"tier\": \"host\"}]}",
+                             capacity),
+                     0);
+    (void)close(fd);
+    (void)snprintf(arguments, sizeof arguments, "%s --dry-run %s", options, path);
+    const int code = run(arguments);
+    (void)strcpy(from_file, output);
+    (void)snprintf(arguments, sizeof arguments, "%s --dry-run - <%s", options, path);
+    ck_assert_int_eq(run(arguments), code);
+    ck_assert_str_eq(output, from_file);
+    ck_assert_int_eq(unlink(path), 0);
+    return code;
+}
+
+START_TEST(dry_run_says_who_would_be_moved) {
+    ck_assert_int_eq(dry_run(1000, "--set nvme_tier_directory=/nonexistent"), 0);
+    ck_assert_ptr_nonnull(strstr(output, "moved to the NVMe tier: 1 of 3 regions, 250 bytes\n"));
+    ck_assert_ptr_nonnull(strstr(output, "    1  9:1 "));
+    ck_assert_ptr_nonnull(strstr(output, "stays  8:1 "));
+    ck_assert_int_eq(dry_run(1000, "--set nvme_tier_directory=/nonexistent --set host_tier_low_pct=20"), 0);
+    ck_assert_ptr_nonnull(strstr(output, "moved to the NVMe tier: 2 of 3 regions, 700 bytes\n"));
+    ck_assert_ptr_nonnull(strstr(output, "    2  7:1 "));
+    ck_assert_int_eq(dry_run(1100, "--set nvme_tier_directory=/nonexistent"), 0); /* 86 % */
+    ck_assert_ptr_nonnull(strstr(output, "moved to the NVMe tier: 0 of 3 regions, 0 bytes\n"));
+    ck_assert_int_eq(dry_run(1000, ""), 0);
+    ck_assert_ptr_nonnull(strstr(output, "nvme_tier_directory is none: nothing is moved\n"));
+    ck_assert_int_eq(dry_run(1000, "--set host_tier_low_pct=95"), 2); /* the configuration counts as it does else */
+    ck_assert_ptr_nonnull(strstr(output, "host_tier_low_pct: 95 exceeds host_tier_high_pct"));
+}
+END_TEST
+
 static const struct {
     const char *arguments, *says;
 } mistakes[] = {
@@ -65,6 +106,9 @@ static const struct {
     {"--check-config --set host_tier_bytes=2MiB", "host_tier_initial_bytes: 268435456 exceeds host_tier_bytes"},
     {"--config /nonexistent/config.json", "/nonexistent/config.json: No such file or directory"},
     {"--config /dev/null", "/dev/null:1: "},
+    {"--dry-run", "requires an argument"},
+    {"--dry-run - </dev/null", "/dev/stdin:1: "},
+    {"--dry-run /nonexistent/snapshot", "/nonexistent/snapshot: No such file or directory"},
 };
 
 START_TEST(mistakes_exit_with_2) {
@@ -86,6 +130,7 @@ int main(void) {
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, information);
     tcase_add_test(tests, printed_config_is_loaded_again);
+    tcase_add_test(tests, dry_run_says_who_would_be_moved);
     tcase_add_loop_test(tests, mistakes_exit_with_2, 0, (int)(sizeof mistakes / sizeof mistakes[0]));
     tcase_add_test(tests, device_that_is_not_there);
     Suite *suite = suite_create("command_line");

@@ -1,0 +1,45 @@
+#include "config/json.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The end of a path says more than its beginning, and the record of an error is short. */
+struct shown {
+    const char *dots, *tail;
+};
+
+static struct shown show(const char *path) {
+    const size_t length = strlen(path), most = 32;
+    return length > most ? (struct shown){"...", path + length - most} : (struct shown){"", path};
+}
+
+int sw_json_load(struct json_t **ret, const char *path, struct sw_err *err) {
+    const struct shown name = show(path);
+    FILE *file = fopen(path, "re");
+    if (!file) {
+        int rc = sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "%s%s: %s", name.dots, name.tail, strerror(errno));
+        return sw_err_detail(err, "fopen"), rc;
+    }
+    json_error_t where;
+    errno = 0;
+    json_t *value = json_loadf(file, JSON_REJECT_DUPLICATES, &where);
+    const int read_error = ferror(file) ? errno : 0;
+    (void)fclose(file);
+    if (value && !read_error) {
+        *ret = value;
+        return 0;
+    }
+    json_decref(value);
+    if (!read_error)
+        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s%s:%d: %s", name.dots, name.tail, where.line,
+                          where.text);
+    int rc = sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "%s%s: %s", name.dots, name.tail, strerror(read_error));
+    return sw_err_detail(err, "fread"), rc;
+}
+
+void sw_json_context(struct sw_err *err, const char *path) {
+    const struct shown name = show(path);
+    sw_err_context(err, "%s%s", name.dots, name.tail);
+}

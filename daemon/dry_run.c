@@ -1,0 +1,140 @@
+#include "daemon/dry_run.h"
+
+#include "base/alloc.h"
+#include "daemon/snapshot.h"
+#include "spill/policy.h"
+#include <inttypes.h>
+#include <string.h>
+
+struct dry_run {
+    struct sw_snapshot snapshot;
+    struct sw_policy_candidate *all; /* [snapshot.n_regions] */
+    struct sw_policy_level level;
+    bool has_nvme;
+    size_t *moved; /* indices, in order */
+    size_t n_moved;
+    uint64_t moved_bytes;
+};
+
+static int prepare(struct dry_run *run, const struct sw_config *config, struct sw_err *err) {
+    const struct sw_snapshot *snapshot = &run->snapshot;
+    const size_t n = snapshot->n_regions;
+    run->all = sw_alloc_array(n ? n : 1, sizeof *run->all);
+    run->moved = sw_alloc_array(n ? n : 1, sizeof *run->moved);
+    if (!run->all || !run->moved)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for %zu regions", n);
+    run->has_nvme = strcmp(config->nvme_tier_directory, "none") != 0;
+    run->level = (struct sw_policy_level){.used_bytes = snapshot->host.used_bytes,
+                                          .limit_bytes = snapshot->host.capacity_bytes -
+                                                         (run->has_nvme ? snapshot->host.staging_bytes : 0),
+                                          .high_pct = (unsigned)config->host_tier_high_pct,
+                                          .low_pct = (unsigned)config->host_tier_low_pct};
+    for (size_t i = 0; i < n; i++) {
+        const struct sw_snapshot_region *region = &snapshot->regions[i];
+        run->all[i] = (struct sw_policy_candidate){.index = i,
+                                                   .stored_bytes = region->stored_bytes,
+                                                   .used_us = region->used_us,
+                                                   .priority = (unsigned)region->priority,
+                                                   .pinned = region->pinned,
+                                                   .rests = strcmp(region->tier, "host") == 0};
+    }
+    return 0;
+}
+
+/* As the engine does: asks, moves, asks again. */
+static void decide(struct dry_run *run) {
+    size_t victim;
+    while (run->has_nvme && sw_policy_victims(&run->level, run->all, run->snapshot.n_regions, &victim, 1) > 0) {
+        const uint64_t bytes = run->all[victim].stored_bytes;
+        run->all[victim].rests = false;
+        run->moved[run->n_moved++] = victim;
+        run->moved_bytes += bytes;
+        run->level.used_bytes -= bytes < run->level.used_bytes ? bytes : run->level.used_bytes;
+        run->level.moving = true;
+    }
+}
+
+static bool is_moved(const struct dry_run *run, size_t i) {
+    return !run->all[i].rests && strcmp(run->snapshot.regions[i].tier, "host") == 0;
+}
+
+/* The lowest priority among those that could have been moved and stay; UINT8_MAX + 1: there is none. */
+static unsigned staying_priority(const struct dry_run *run) {
+    unsigned lowest = UINT8_MAX + 1;
+    for (size_t i = 0; i < run->snapshot.n_regions; i++)
+        if (run->all[i].rests && !run->all[i].pinned && run->all[i].priority < lowest)
+            lowest = run->all[i].priority;
+    return lowest;
+}
+
+static const char *why_moved(const struct sw_policy_candidate *candidate, unsigned staying) {
+    if (staying > UINT8_MAX)
+        return "so is all that may be moved";
+    return candidate->priority < staying ? "lower priority than those that stay" : "not used for longest";
+}
+
+static const char *why_not(const struct dry_run *run, size_t i) {
+    if (!run->all[i].rests)
+        return strcmp(run->snapshot.regions[i].tier, "nvme") == 0 ? "is in the NVMe tier" : "is packed in its memory";
+    if (!run->has_nvme)
+        return "there is no NVMe tier";
+    if (run->all[i].pinned)
+        return "pinned";
+    return run->n_moved > 0 ? "the low watermark is reached before" : "the high watermark is not exceeded";
+}
+
+static void print_region(const struct dry_run *run, size_t i, const char *order, const char *why, FILE *out) {
+    const struct sw_snapshot_region *region = &run->snapshot.regions[i];
+    (void)fprintf(out, "%5s  %-15s  %15" PRIu64 "  %8" PRIu64 "  %16" PRIu64 "  %s\n", order, region->region,
+                  region->stored_bytes, region->priority, region->used_us, why);
+}
+
+static void print_regions(const struct dry_run *run, FILE *out) {
+    const unsigned staying = staying_priority(run);
+    char order[24];
+    (void)fprintf(out, "\n%5s  %-15s  %15s  %8s  %16s  %s\n", "order", "region", "stored bytes", "priority", "used, us",
+                  "why");
+    for (size_t k = 0; k < run->n_moved; k++) {
+        (void)snprintf(order, sizeof order, "%zu", k + 1);
+        print_region(run, run->moved[k], order, why_moved(&run->all[run->moved[k]], staying), out);
+    }
+    for (size_t i = 0; i < run->snapshot.n_regions; i++)
+        if (!is_moved(run, i))
+            print_region(run, i, "stays", why_not(run, i), out);
+}
+
+static void print_level(const struct dry_run *run, const char *when, uint64_t used_bytes, FILE *out) {
+    const uint64_t limit_bytes = run->level.limit_bytes;
+    (void)fprintf(out, "%s: %" PRIu64 " of %" PRIu64 " bytes of the host tier in use (%.1f %%)\n", when, used_bytes,
+                  limit_bytes, limit_bytes ? 100.0 * (double)used_bytes / (double)limit_bytes : 0.0);
+}
+
+static void print(const struct dry_run *run, FILE *out) {
+    print_level(run, "now", run->snapshot.host.used_bytes, out);
+    if (run->has_nvme)
+        (void)fprintf(out, "moving begins above %u %% and ends at %u %%\n", run->level.high_pct, run->level.low_pct);
+    else
+        (void)fprintf(out, "nvme_tier_directory is none: nothing is moved\n");
+    print_regions(run, out);
+    (void)fprintf(out, "\nmoved to the NVMe tier: %zu of %zu regions, %" PRIu64 " bytes\n", run->n_moved,
+                  run->snapshot.n_regions, run->moved_bytes);
+    print_level(run, "then", run->level.used_bytes, out);
+    if (run->has_nvme && sw_policy_excess_bytes(&run->level) > 0)
+        (void)fprintf(out, "too much by %" PRIu64 " bytes: no other region may be moved\n",
+                      sw_policy_excess_bytes(&run->level));
+}
+
+int sw_dry_run(const struct sw_config *config, const char *path, FILE *out, struct sw_err *err) {
+    struct dry_run run = {.n_moved = 0};
+    int rc = sw_snapshot_load(&run.snapshot, path, config->host_tier_bytes, err);
+    if (rc == 0)
+        rc = prepare(&run, config, err);
+    if (rc == 0) {
+        decide(&run);
+        print(&run, out);
+    }
+    sw_free(run.moved);
+    sw_free(run.all);
+    sw_snapshot_fini(&run.snapshot);
+    return rc;
+}

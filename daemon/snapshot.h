@@ -1,0 +1,46 @@
+/* snapshot.h - the state of a service as a file: which regions there are and how full the host tier is.
+ *
+ * One JSON object; a key that is not listed, or a value that is not what is said here, is refused with an error that
+ * names both. Sizes are bytes, times microseconds on any one clock: only their order counts.
+ *
+ *   {"host_tier": {"used_bytes": 7900000000,        what frames occupy
+ *                  "capacity_bytes": 8589934592,    host_tier_bytes of the configuration if it is left out
+ *                  "staging_bytes": 536870912},     of the capacity, for frames on their way to a disk; 0 if left out:
+ *                                                   the service logs its own with event=ready
+ *    "regions": [{"region": "7:3",                  printable characters, no spaces
+ *                 "stored_bytes": 268435456,
+ *                 "used_us": 1200,                  when it was spilled, or restored and kept
+ *                 "tier": "host",                   "host", "nvme", "device" (packed)
+ *                 "priority": 0,                    0 to 255; 0 if left out
+ *                 "pinned": false}]}                false if left out
+ *
+ * Not for a service that runs: it knows better. thread: any. */
+#ifndef SW_DAEMON_SNAPSHOT_H
+#define SW_DAEMON_SNAPSHOT_H
+
+#include "base/err.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct sw_snapshot_region {
+    char region[32], tier[8];
+    uint64_t stored_bytes, used_us, priority;
+    bool pinned;
+};
+
+struct sw_snapshot {
+    struct {
+        uint64_t used_bytes, capacity_bytes, staging_bytes;
+    } host;
+    struct sw_snapshot_region *regions; /* [n_regions]; owned */
+    size_t n_regions;
+};
+
+/* path "-": standard input. host_tier_bytes: the capacity where the file has none. errors: -SW_ECONFIG, -SW_EIO,
+ * -SW_ENOMEM; *ret is then empty. */
+int sw_snapshot_load(struct sw_snapshot *ret, const char *path, uint64_t host_tier_bytes, struct sw_err *err);
+/* Empties it. */
+void sw_snapshot_fini(struct sw_snapshot *snapshot);
+
+#endif
