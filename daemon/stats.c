@@ -1,5 +1,7 @@
 #include "daemon/stats.h"
 
+_Static_assert(SW_COST_REASON_NR <= SW_PROTO_MAX_REASONS, "each is told of");
+
 void sw_stats_status(const struct sw_service *service, struct sw_msg_status_ok *ret) {
     struct sw_engine_stats stats;
     sw_engine_stats(service->engine, &stats);
@@ -17,4 +19,10 @@ void sw_stats_status(const struct sw_service *service, struct sw_msg_status_ok *
     ret->nvme_capacity_bytes = stats.nvme.capacity_bytes;
     ret->nvme_used_bytes = stats.nvme.used_bytes;
     ret->mapped_memories = stats.n_mapped;
+    ret->n_reasons = SW_COST_REASON_NR;
+    for (int i = 0; i < SW_COST_REASON_NR; i++) {
+        sw_msg_set_text(ret->reasons + (size_t)i * SW_PROTO_REASON_BYTES, SW_PROTO_REASON_BYTES,
+                        sw_cost_reason_text((enum sw_cost_reason)i));
+        ret->reason_spills[i] = stats.reasons[i];
+    }
 }

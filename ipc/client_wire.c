@@ -247,6 +247,8 @@ static void take_region(struct spillway_region_info *ret, const struct sw_msg_re
     COPY_TEXT(ret->tier, m->tier);
 }
 
+_Static_assert((int)SPILLWAY_MAX_REASONS == SW_PROTO_MAX_REASONS, "as many as may come");
+
 static void take_status(struct spillway_status *ret, const struct sw_msg_status_ok *m) {
     *ret = (struct spillway_status){.n_gpus = m->n_gpus,
                                     .sessions = m->sessions,
@@ -261,6 +263,13 @@ static void take_status(struct spillway_status *ret, const struct sw_msg_status_
                                     .mapped_memories = m->mapped_memories};
     COPY_TEXT(ret->version, m->version);
     COPY_TEXT(ret->device, m->device);
+    ret->n_reasons = m->n_reasons < SPILLWAY_MAX_REASONS ? m->n_reasons : SPILLWAY_MAX_REASONS;
+    for (uint32_t i = 0; i < ret->n_reasons; i++) {
+        struct spillway_reason *reason = &ret->reasons[i];
+        sw_msg_text(reason->text, sizeof reason->text, m->reasons + (size_t)i * SW_PROTO_REASON_BYTES,
+                    SW_PROTO_REASON_BYTES);
+        reason->spills = m->reason_spills[i];
+    }
 }
 
 /* The one type, beside ERROR, that answers packet `index` of the ticket's group. */

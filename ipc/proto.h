@@ -35,7 +35,9 @@
 #define SW_PROTO_MAX_BATCH 256 /* pieces of a batch */
 /* Header and body of the longest message, RESTORE_BATCH; a longer packet is refused, and not read whole. */
 #define SW_PROTO_MAX_PACKET_BYTES (SW_PROTO_HEADER_BYTES + 12 + 64 + SW_PROTO_MAX_BATCH * (4 + 4 + 8 + 8))
-#define SW_PROTO_MAX_FDS 64 /* per packet, below the kernel's 253 */
+#define SW_PROTO_MAX_FDS 64     /* per packet, below the kernel's 253 */
+#define SW_PROTO_MAX_REASONS 16 /* why regions were compressed, or were not */
+#define SW_PROTO_REASON_BYTES 32
 
 /* struct sw_msg_header on the wire: u32 magic, u16 version, u16 type, u32 seq, u32 body_bytes. */
 struct sw_msg_header {
@@ -75,14 +77,17 @@ enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
 #define SW_FIELDS_STATUS(U32, U64, BYTES, U32S, U64S)     U32(reserved)
 #define SW_FIELDS_OK(U32, U64, BYTES, U32S, U64S)         U32(reserved)
 #define SW_FIELDS_RESULT(U32, U64, BYTES, U32S, U64S)     U32(slot) U32(gen) U64(raw_bytes) U64(stored_bytes) U64(service_us) \
-                                                    BYTES(codec, 16) BYTES(tier, 16) BYTES(reason, 32)
+                                                    BYTES(codec, 16) BYTES(tier, 16) BYTES(reason, SW_PROTO_REASON_BYTES)
 #define SW_FIELDS_REGION(U32, U64, BYTES, U32S, U64S)     U64(raw_bytes) U64(stored_bytes) BYTES(state, 16) BYTES(codec, 16) \
                                                     BYTES(tier, 16)
+/* reasons: the texts of RESULT's reason, n_reasons of them, each in a field of its own; reason_spills: how often. */
 #define SW_FIELDS_STATUS_OK(U32, U64, BYTES, U32S, U64S)  BYTES(version, 32) BYTES(device, 64) U32(n_gpus) U32(sessions) \
                                                     U32(regions) U64(scratch_bytes) U64(scratch_limit_bytes) \
                                                     U64(tier_capacity_bytes) U64(tier_backed_bytes) \
                                                     U64(tier_used_bytes) U64(nvme_capacity_bytes) \
-                                                    U64(nvme_used_bytes) U64(mapped_memories)
+                                                    U64(nvme_used_bytes) U64(mapped_memories) U32(n_reasons) \
+                                                    BYTES(reasons, SW_PROTO_MAX_REASONS * SW_PROTO_REASON_BYTES) \
+                                                    U64S(reason_spills, SW_PROTO_MAX_REASONS)
 #define SW_FIELDS_ERROR(U32, U64, BYTES, U32S, U64S)      U32(scope) U32(cuda) BYTES(name, 16) BYTES(text, 256)
 
 #define SW_FIELDS_SPILL_BATCH(U32, U64, BYTES, U32S, U64S) \
@@ -94,8 +99,8 @@ enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
     U32(count) U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH)
 /* Bytes are sums over the pieces; a text is "mixed" where it is not that of all. */
 #define SW_FIELDS_RESULT_BATCH(U32, U64, BYTES, U32S, U64S) \
-    U32(count) U64(raw_bytes) U64(stored_bytes) U64(service_us) BYTES(codec, 16) BYTES(tier, 16) BYTES(reason, 32) \
-    U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH)
+    U32(count) U64(raw_bytes) U64(stored_bytes) U64(service_us) BYTES(codec, 16) BYTES(tier, 16) \
+    BYTES(reason, SW_PROTO_REASON_BYTES) U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH)
 
 /* X(NAME, name, type number): requests below 100, replies from 100. Numbers are never reused. */
 #define SW_MESSAGES(X) \

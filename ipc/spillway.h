@@ -204,6 +204,14 @@ enum spillway_advice {
 int spillway_advise(struct spillway *connection, struct spillway_region region, enum spillway_advice advice,
                     unsigned value, struct spillway_error *error);
 
+/* How many spills of all connections, since the daemon's start, were compressed or not for one reason; each
+ * piece of a batch, and of memory that is copied, counts. */
+struct spillway_reason {
+    char text[32]; /* as in struct spillway_result */
+    uint64_t spills;
+};
+enum { SPILLWAY_MAX_REASONS = 16 };
+
 struct spillway_status {
     char version[32];
     char device[64]; /* first GPU's name, or "host" */
@@ -213,6 +221,8 @@ struct spillway_status {
     uint64_t tier_capacity_bytes, tier_backed_bytes, tier_used_bytes; /* host memory */
     uint64_t nvme_capacity_bytes, nvme_used_bytes;                    /* 0: no NVMe tier */
     uint64_t mapped_memories;                                         /* client memories mapped by the daemon now */
+    uint32_t n_reasons;                                               /* known to this daemon, also those of 0 spills */
+    struct spillway_reason reasons[SPILLWAY_MAX_REASONS];
 };
 /* Asks the daemon about itself. Waits for the reply. errors: ECONN. */
 int spillway_status(struct spillway *connection, struct spillway_status *ret, struct spillway_error *error);

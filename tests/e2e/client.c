@@ -313,6 +313,44 @@ START_TEST(keep_query_drop) {
 }
 END_TEST
 
+static uint64_t spills_for(const char *reason) {
+    struct spillway_status status;
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    for (uint32_t i = 0; i < status.n_reasons; i++)
+        if (strcmp(status.reasons[i].text, reason) == 0)
+            return status.reasons[i].spills;
+    ck_abort_msg("'%s' is not among the reasons", reason);
+}
+
+static uint64_t spills_for_all(void) {
+    struct spillway_status status;
+    uint64_t sum = 0;
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    for (uint32_t i = 0; i < status.n_reasons; i++) {
+        sum += status.reasons[i].spills;
+        ck_assert_str_ne(status.reasons[i].text, "");
+    }
+    return sum;
+}
+
+/* Why a region was compressed, or was not, is in the reply, and counted under the same name. */
+START_TEST(reasons_are_told_and_counted) {
+    static const enum sw_content kinds[] = {SW_CONTENT_TEXT, SW_CONTENT_RANDOM};
+    struct memory m = new_memory(4 * mib);
+    uint64_t before = spills_for_all(), not_shrunk = spills_for("does not shrink");
+    for (int i = 0; i < 2; i++) {
+        struct spillway_result result;
+        sw_content_fill(m.data, m.bytes, kinds[i], 3);
+        ck_assert_int_eq(finish(spill(m.data, m.bytes), &result), 0);
+        ck_assert_uint_ge(spills_for(result.reason), 1);
+        ck_assert_uint_eq(spills_for_all(), ++before);
+        ck_assert_int_eq(spillway_drop(connection, result.region, &error), 0);
+    }
+    ck_assert_uint_eq(spills_for("does not shrink"), not_shrunk + 1); /* the second */
+    free_memory(&m);
+}
+END_TEST
+
 START_TEST(used_up_and_unknown_ids) {
     struct spillway_region_info info;
     struct memory m = new_memory(50000);
@@ -451,6 +489,7 @@ int main(void) {
     tcase_add_test(served, registered_memory_stays_mapped);
     tcase_add_test(served, closed_with_memory_registered);
     tcase_add_test(served, keep_query_drop);
+    tcase_add_test(served, reasons_are_told_and_counted);
     tcase_add_test(served, used_up_and_unknown_ids);
     tcase_add_test(served, too_small_a_buffer_is_left_alone);
     tcase_add_test(served, a_freed_ticket_leaves_no_region);

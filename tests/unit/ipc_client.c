@@ -394,6 +394,45 @@ static void answer_status_last(int socket) {
     expect_end(socket);
 }
 
+/* Two reasons, then one that fills its field; the count is a lie: no more are taken than there is room for. */
+static void answer_with_reasons(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    for (uint32_t n = 2; n <= 1000; n += 998) {
+        expect(socket, &msg, SW_MSG_STATUS);
+        const uint32_t seq = msg.header.seq;
+        sw_msg_init(&msg, SW_MSG_STATUS_OK);
+        struct sw_msg_status_ok *status = &msg.u.status_ok;
+        status->n_reasons = n;
+        sw_msg_set_text(status->reasons, SW_PROTO_REASON_BYTES, "pays");
+        sw_msg_set_text(status->reasons + SW_PROTO_REASON_BYTES, SW_PROTO_REASON_BYTES, "does not shrink");
+        memset(status->reasons + 15 * SW_PROTO_REASON_BYTES, 'x', SW_PROTO_REASON_BYTES);
+        status->reason_spills[0] = 7;
+        status->reason_spills[1] = UINT64_MAX;
+        status->reason_spills[15] = 15;
+        put(socket, &msg, SW_MSG_STATUS_OK, seq);
+    }
+    expect_end(socket);
+}
+
+START_TEST(status_has_the_reasons) {
+    struct spillway_status status;
+    open_to(answer_with_reasons);
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    ck_assert_uint_eq(status.n_reasons, 2);
+    ck_assert_str_eq(status.reasons[0].text, "pays");
+    ck_assert_uint_eq(status.reasons[0].spills, 7);
+    ck_assert_str_eq(status.reasons[1].text, "does not shrink");
+    ck_assert_uint_eq(status.reasons[1].spills, UINT64_MAX);
+    ck_assert_uint_eq(status.reasons[15].spills, 0);
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    ck_assert_uint_eq(status.n_reasons, SPILLWAY_MAX_REASONS);
+    ck_assert_uint_eq(strlen(status.reasons[15].text), sizeof status.reasons[15].text - 1);
+    ck_assert_uint_eq(status.reasons[15].spills, 15);
+    close_all();
+}
+END_TEST
+
 START_TEST(event_loop_hears_of_every_ticket) {
     struct spillway_result result;
     struct spillway_status status;
@@ -1419,6 +1458,7 @@ int main(void) {
     tcase_add_test(tcase, open_needs_somebody_there);
     tcase_add_test(tcase, replies_may_come_in_any_order);
     tcase_add_test(tcase, wait_gives_up_in_time);
+    tcase_add_test(tcase, status_has_the_reasons);
     tcase_add_test(tcase, event_loop_hears_of_every_ticket);
     tcase_add_test(tcase, errors_arrive_with_name_scope_and_text);
     tcase_add_test(tcase, memory_of_a_spill_that_never_began_is_closed);
