@@ -1,9 +1,8 @@
 /* Batches through the public API, against a real spillwayd on the host device. */
-#include "base/assert.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
-#include "tests/lib/spillwayd.h"
+#include "tests/lib/served.h"
 #include <check.h>
 #include <poll.h>
 #include <signal.h>
@@ -15,19 +14,9 @@
 
 enum { WAIT_MS = 120000, MOST = 300, OTHER_BYTE = 0xdb };
 
-static struct sw_test_daemon daemon_process;
 static struct spillway *connection;
 static struct spillway_error error;
 static struct spillway_piece pieces[MOST];
-
-static void start(void) {
-    sw_test_daemon_start(&daemon_process, SW_SPILLWAYD_PATH, NULL);
-}
-
-static void stop(void) {
-    SW_ASSERT(sw_test_daemon_stop(&daemon_process, SIGTERM) == 0);
-    sw_test_daemon_clean(&daemon_process);
-}
 
 static void ck_good(int rc) {
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
@@ -39,18 +28,8 @@ static void ck_failed(int rc, int code, const char *text) {
     ck_assert_msg(strstr(error.text, text) != NULL, "'%s' does not say '%s'", error.text, text);
 }
 
-static void connect_to(const struct sw_test_daemon *daemon) {
-    ck_good(spillway_open(&connection, daemon->socket, &error));
-}
-
-static struct spillway_status status_now(void) {
-    struct spillway_status status;
-    ck_good(spillway_status(connection, &status, &error));
-    return status;
-}
-
 static void before_each(void) {
-    connect_to(&daemon_process);
+    connection = sw_served_connect(&sw_served_daemon);
 }
 
 static void a_little_later(void) {
@@ -58,19 +37,8 @@ static void a_little_later(void) {
     (void)nanosleep(&time, NULL);
 }
 
-/* Nothing of a test may be left in the daemon once its connection is gone. */
 static void after_each(void) {
-    spillway_close(connection);
-    connect_to(&daemon_process);
-    struct spillway_status status = status_now();
-    for (int i = 0; i < 1000 && (status.regions || status.tier_used_bytes || status.mapped_memories); i++) {
-        a_little_later();
-        status = status_now();
-    }
-    ck_assert_uint_eq(status.regions, 0);
-    ck_assert_uint_eq(status.tier_used_bytes, 0);
-    ck_assert_uint_eq(status.mapped_memories, 0);
-    spillway_close(connection);
+    sw_served_close(connection);
 }
 
 /* ---- memory and operations --------------------------------------------------------------------------------------- */
@@ -153,7 +121,7 @@ START_TEST(every_count_comes_back) {
     const uint32_t n = counts[_i], n_messages = (n + 255) / 256;
     struct spillway_result result = {0};
     uint8_t *data = new_registered(n, 3000);
-    const unsigned logged = sw_test_daemon_logged(&daemon_process, "event=spill_batch.done");
+    const unsigned logged = sw_test_daemon_logged(&sw_served_daemon, "event=spill_batch.done");
     for (uint32_t i = 0, at = 0; i < n; i++) { /* odd places, odd lengths, some of nothing */
         pieces[i] = (struct spillway_piece){.data = data + at, .bytes = (5 + i * 7919) % 2999};
         at += (uint32_t)pieces[i].bytes + i % 3;
@@ -165,17 +133,17 @@ START_TEST(every_count_comes_back) {
     ck_assert_uint_gt(result.stored_bytes, 0);
     ck_assert_str_eq(result.tier, "host");
     ck_assert_str_ne(result.codec, "");
-    ck_assert_uint_eq(status_now().regions, n);
-    ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "event=spill_batch.done"), logged + n_messages);
+    ck_assert_uint_eq(sw_served_status(connection).regions, n);
+    ck_assert_uint_eq(sw_test_daemon_logged(&sw_served_daemon, "event=spill_batch.done"), logged + n_messages);
     wipe(n);
     ck_good(restore(n, SPILLWAY_RESTORE_KEEP, &result));
     ck_assert_uint_eq(result.raw_bytes, sum_of(n));
     ck_content(n, SW_CONTENT_MIXED);
-    ck_assert_uint_eq(status_now().regions, n);
+    ck_assert_uint_eq(sw_served_status(connection).regions, n);
     wipe(n);
     ck_good(restore(n, 0, NULL));
     ck_content(n, SW_CONTENT_MIXED);
-    ck_assert_uint_eq(status_now().regions, 0);
+    ck_assert_uint_eq(sw_served_status(connection).regions, 0);
     ck_failed(restore(n, 0, NULL), SPILLWAY_ESTALE, "piece 1 of");
     ck_good(spillway_unregister(connection, data, &error));
 }
@@ -193,7 +161,7 @@ START_TEST(pieces_of_several_memories) {
     wipe(N);
     ck_good(restore(N, 0, NULL));
     ck_content(N, SW_CONTENT_TEXT);
-    ck_assert_uint_eq(status_now().regions, 0);
+    ck_assert_uint_eq(sw_served_status(connection).regions, 0);
     for (int m = 0; m < 3; m++)
         ck_good(spillway_unregister(connection, data[m], &error));
 }
@@ -257,7 +225,7 @@ START_TEST(a_freed_ticket_leaves_no_region) {
         a_little_later();
     if (_i == 2) {
         spillway_close(connection); /* with the ticket */
-        connect_to(&daemon_process);
+        connection = sw_served_connect(&sw_served_daemon);
         return;
     }
     memset(pieces, 0, sizeof pieces); /* not to be touched any more */
@@ -265,7 +233,7 @@ START_TEST(a_freed_ticket_leaves_no_region) {
     do {
         a_little_later();
         ck_assert_int_ge(spillway_dispatch(connection, &error), 0);
-        status = status_now();
+        status = sw_served_status(connection);
     } while (status.regions || status.tier_used_bytes);
     ck_assert_uint_eq(pieces[0].region.generation, 0);
 }
@@ -297,7 +265,7 @@ START_TEST(calls_that_cannot_be) {
     ck_failed(restore(N, 0, NULL), SPILLWAY_EINVAL, "by itself");
     pieces[2].region.slot &= ~0x80000000u;
     ck_assert_ptr_null(none);
-    ck_assert_uint_eq(status_now().regions, N);
+    ck_assert_uint_eq(sw_served_status(connection).regions, N);
     ck_good(restore(N, 0, NULL));
 }
 END_TEST
@@ -321,7 +289,7 @@ START_TEST(one_bad_piece_stops_the_batch) {
     pieces[290].region.generation += 1;
     ck_failed(restore(N, 0, NULL), SPILLWAY_ESTALE, "piece 35 of 44");
     pieces[290].region.generation -= 1;
-    ck_assert_uint_eq(status_now().regions, N);
+    ck_assert_uint_eq(sw_served_status(connection).regions, N);
     wipe(N);
     ck_good(restore(N, 0, NULL));
     ck_content(N, SW_CONTENT_TEXT);
@@ -336,7 +304,7 @@ START_TEST(batches_wait_for_the_daemons_limits) {
     struct spillway_ticket *none = NULL, *ticket = NULL;
     memset(&own, 0, sizeof own);
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, options);
-    connect_to(&own);
+    connection = sw_served_connect(&own);
     uint8_t *data = new_registered(MOST, 1000);
     lay_out(data, MOST, 1000, 1000);
     fill(MOST, SW_CONTENT_TEXT);
@@ -345,7 +313,7 @@ START_TEST(batches_wait_for_the_daemons_limits) {
     ck_good(spillway_unregister(connection, data, &error)); /* waits for it, also for what has not been sent */
     ck_good(spillway_wait(ticket, 0, NULL, &error));
     spillway_ticket_free(ticket);
-    ck_assert_uint_eq(status_now().mapped_memories, 0);
+    ck_assert_uint_eq(sw_served_status(connection).mapped_memories, 0);
     ck_failed(restore(MOST, 0, NULL), SPILLWAY_EMEMKIND, "spillway_register()");
     ck_good(spillway_register(connection, data, (size_t)MOST * 1000, &error));
     wipe(MOST);
@@ -362,12 +330,12 @@ START_TEST(too_many_regions) {
     static const char *const options[] = {"max_session_regions=290", NULL};
     memset(&own, 0, sizeof own);
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, options);
-    connect_to(&own);
+    connection = sw_served_connect(&own);
     uint8_t *data = new_registered(MOST, 100);
     lay_out(data, MOST, 100, 100);
     ck_failed(spill(MOST, NULL), SPILLWAY_ELIMIT, "piece 35 of 44");
-    ck_assert_uint_eq(status_now().regions, 0);
-    ck_assert_uint_eq(status_now().tier_used_bytes, 0);
+    ck_assert_uint_eq(sw_served_status(connection).regions, 0);
+    ck_assert_uint_eq(sw_served_status(connection).tier_used_bytes, 0);
     ck_good(spill(290, NULL));
     spillway_close(connection);
     ck_assert_int_eq(sw_test_daemon_stop(&own, SIGTERM), 0);
@@ -382,15 +350,15 @@ START_TEST(a_full_tier_keeps_nothing_of_the_batch) {
     struct spillway_piece kept[KEPT];
     memset(&own, 0, sizeof own);
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, options);
-    connect_to(&own);
+    connection = sw_served_connect(&own);
     uint8_t *data = new_registered(N, BYTES);
     lay_out(data, N, BYTES, BYTES);
     fill(N, SW_CONTENT_RANDOM);
     ck_good(spill(KEPT, NULL));
     memcpy(kept, pieces, sizeof kept);
-    const struct spillway_status before = status_now();
+    const struct spillway_status before = sw_served_status(connection);
     ck_failed(spill(N, NULL), SPILLWAY_ENOSPACE, "piece");
-    const struct spillway_status after = status_now();
+    const struct spillway_status after = sw_served_status(connection);
     ck_assert_uint_eq(after.tier_used_bytes, before.tier_used_bytes);
     ck_assert_uint_eq(after.regions, KEPT);
     memcpy(pieces, kept, sizeof kept);
@@ -408,7 +376,7 @@ int main(void) {
     TCase *served = tcase_create("served"), *limits = tcase_create("limits");
     tcase_set_timeout(served, 120);
     tcase_set_timeout(limits, 120);
-    tcase_add_unchecked_fixture(served, start, stop);
+    tcase_add_unchecked_fixture(served, sw_served_start, sw_served_stop);
     tcase_add_checked_fixture(served, before_each, after_each);
     tcase_add_loop_test(served, every_count_comes_back, 0, (int)(sizeof counts / sizeof counts[0]));
     tcase_add_test(served, pieces_of_several_memories);

@@ -1,9 +1,8 @@
 /* A real spillwayd through the public API, as an engine on the host device would use it. */
-#include "base/assert.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
-#include "tests/lib/spillwayd.h"
+#include "tests/lib/served.h"
 #include <check.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,48 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { WAIT_MS = 120000 };
 static const size_t mib = 1 << 20;
 
-static struct sw_test_daemon daemon_process;
 static struct spillway *connection;
 static struct spillway_error error;
 
-static void start(void) {
-    sw_test_daemon_start(&daemon_process, SW_SPILLWAYD_PATH, NULL);
-}
-
-static void stop(void) {
-    SW_ASSERT(sw_test_daemon_stop(&daemon_process, SIGTERM) == 0);
-    sw_test_daemon_clean(&daemon_process);
-}
-
-static void connect_to(const struct sw_test_daemon *daemon) {
-    const int rc = spillway_open(&connection, daemon->socket, &error);
-    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
-}
-
 static void before_each(void) {
-    connect_to(&daemon_process);
+    connection = sw_served_connect(&sw_served_daemon);
 }
 
-/* Nothing of a test may be left in the daemon once its connection is gone. */
 static void after_each(void) {
-    struct spillway_status status = {.regions = 1};
-    spillway_close(connection);
-    connect_to(&daemon_process);
-    for (int i = 0; i < 1000 && (status.regions || status.tier_used_bytes || status.mapped_memories); i++) {
-        const struct timespec a_little = {.tv_nsec = 10000000};
-        (void)nanosleep(&a_little, NULL);
-        ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
-    }
-    ck_assert_uint_eq(status.regions, 0);
-    ck_assert_uint_eq(status.tier_used_bytes, 0);
-    ck_assert_uint_eq(status.mapped_memories, 0);
-    spillway_close(connection);
+    sw_served_close(connection);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -207,9 +178,7 @@ START_TEST(sixty_four_at_once) {
 END_TEST
 
 static uint64_t mapped_memories(void) {
-    struct spillway_status status;
-    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
-    return status.mapped_memories;
+    return sw_served_status(connection).mapped_memories;
 }
 
 /* Pieces of one registered memory go out and come back to other places in it, all at once. */
@@ -314,8 +283,7 @@ START_TEST(keep_query_drop) {
 END_TEST
 
 static uint64_t spills_for(const char *reason) {
-    struct spillway_status status;
-    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    const struct spillway_status status = sw_served_status(connection);
     for (uint32_t i = 0; i < status.n_reasons; i++)
         if (strcmp(status.reasons[i].text, reason) == 0)
             return status.reasons[i].spills;
@@ -323,9 +291,8 @@ static uint64_t spills_for(const char *reason) {
 }
 
 static uint64_t spills_for_all(void) {
-    struct spillway_status status;
+    const struct spillway_status status = sw_served_status(connection);
     uint64_t sum = 0;
-    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
     for (uint32_t i = 0; i < status.n_reasons; i++) {
         sum += status.reasons[i].spills;
         ck_assert_str_ne(status.reasons[i].text, "");
@@ -382,16 +349,10 @@ START_TEST(too_small_a_buffer_is_left_alone) {
 END_TEST
 
 START_TEST(a_freed_ticket_leaves_no_region) {
-    struct spillway_status status = {.regions = 1};
     struct memory m = new_memory(4 * mib);
     fill(m.data, m.bytes, 7);
     spillway_ticket_free(spill(m.data, m.bytes));
-    for (int i = 0; i < 1000 && (status.regions || status.mapped_memories); i++) {
-        const struct timespec a_little = {.tv_nsec = 10000000};
-        ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
-        (void)nanosleep(&a_little, NULL);
-    }
-    ck_assert_uint_eq(status.regions, 0);
+    sw_served_ck_empty(connection, 0);
     ck_assert(holds(m.data, m.bytes, 7));
     free_memory(&m);
 }
@@ -439,7 +400,7 @@ START_TEST(killed_in_mid_spill) {
     struct memory m = new_memory(8 * mib);
     fill(m.data, m.bytes, 8);
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, NULL);
-    connect_to(&own);
+    connection = sw_served_connect(&own);
     if (_i == 0)
         (void)kill(own.pid, SIGSTOP);
     struct spillway_ticket *ticket = spill(m.data, m.bytes);
@@ -464,7 +425,7 @@ START_TEST(stopped_with_regions_stored) {
     struct spillway_status status;
     struct memory m = new_memory(1000);
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, NULL);
-    connect_to(&own);
+    connection = sw_served_connect(&own);
     (void)spilled(m.data, m.bytes);
     ck_assert_int_eq(sw_test_daemon_stop(&own, SIGTERM), 0);
     ck_failed(spillway_status(connection, &status, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION);
@@ -480,7 +441,7 @@ int main(void) {
     TCase *served = tcase_create("served"), *left = tcase_create("left");
     tcase_set_timeout(served, 240);
     tcase_set_timeout(left, 240);
-    tcase_add_unchecked_fixture(served, start, stop);
+    tcase_add_unchecked_fixture(served, sw_served_start, sw_served_stop);
     tcase_add_checked_fixture(served, before_each, after_each);
     tcase_add_loop_test(served, every_size_comes_back, 0, (int)(sizeof sizes / sizeof sizes[0]));
     tcase_add_test(served, odd_places_inside_a_memfd);

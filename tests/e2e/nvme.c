@@ -4,7 +4,7 @@
 #include "tests/lib/content.h"
 #include "tests/lib/nvme_fixture.h"
 #include "tests/lib/run.h"
-#include "tests/lib/spillwayd.h"
+#include "tests/lib/served.h"
 
 #include <check.h>
 #include <signal.h>
@@ -31,7 +31,7 @@ static void start(void) {
         "chunk_bytes=1 MiB", "host_tier_bytes=32 MiB",  "host_tier_initial_bytes=0", "host_tier_slab_bytes=2 MiB",
         directory,           "nvme_tier_bytes=128 MiB", "host_tier_high_pct=100",    NULL};
     sw_test_daemon_start(&daemon_process, SW_SPILLWAYD_PATH, options);
-    ck_assert_int_eq(spillway_open(&connection, daemon_process.socket, &error), 0);
+    connection = sw_served_connect(&daemon_process);
 }
 
 static void setup(void) {
@@ -76,38 +76,32 @@ static void restore(int i) {
     ck_assert_int_eq(memcmp(data, expected, region_bytes), 0);
 }
 
-static struct spillway_status status(void) {
-    struct spillway_status ret;
-    ck_assert_int_eq(spillway_status(connection, &ret, &error), 0);
-    return ret;
-}
-
 START_TEST(goes_to_disk_and_comes_back) {
     int on_disk = 0;
-    ck_assert_uint_eq(status().nvme_capacity_bytes, 128 << 20);
+    ck_assert_uint_eq(sw_served_status(connection).nvme_capacity_bytes, 128 << 20);
     for (int i = 0; i < N; i++)
         on_disk += spill(i);
     ck_assert_int_ge(on_disk, 3);
-    ck_assert_uint_ge(status().nvme_used_bytes, (uint64_t)on_disk * region_bytes / 2);
+    ck_assert_uint_ge(sw_served_status(connection).nvme_used_bytes, (uint64_t)on_disk * region_bytes / 2);
     ck_assert_int_eq(spillway_advise(connection, regions[N - 1], SPILLWAY_ADVICE_PREFETCH, 0, &error),
                      -SPILLWAY_ENOSPACE);
     ck_assert_int_eq(spillway_advise(connection, regions[0], SPILLWAY_ADVICE_PRIORITY, 5, &error), 0);
     ck_assert_int_eq(spillway_advise(connection, regions[0], (enum spillway_advice)3, 0, &error), -SPILLWAY_EINVAL);
     for (int i = N; i-- > 0;)
         restore(i);
-    ck_assert_uint_eq(status().nvme_used_bytes + status().tier_used_bytes, 0);
+    ck_assert_uint_eq(sw_served_status(connection).nvme_used_bytes + sw_served_status(connection).tier_used_bytes, 0);
 }
 END_TEST
 
 START_TEST(frames_of_a_killed_daemon_are_released) {
     for (int i = 0; i < N; i++)
         (void)spill(i);
-    ck_assert_uint_gt(status().nvme_used_bytes, 0);
+    ck_assert_uint_gt(sw_served_status(connection).nvme_used_bytes, 0);
     ck_assert_int_eq(sw_test_daemon_stop(&daemon_process, SIGKILL), -SIGKILL);
     spillway_close(connection);
     sw_test_daemon_clean(&daemon_process);
     start();
-    ck_assert_uint_eq(status().nvme_used_bytes, 0);
+    ck_assert_uint_eq(sw_served_status(connection).nvme_used_bytes, 0);
     ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "released_frames=0"), 0);
     ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "tier=nvme"), 1);
     (void)spill(0);

@@ -1,72 +1,33 @@
 /* Memory that cannot be handed over, through a real spillwayd: the same calls, the same promises. */
 #include "ipc/staging.h"
 #include "base/alloc.h"
-#include "base/assert.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
-#include "tests/lib/spillwayd.h"
+#include "tests/lib/served.h"
 #include <check.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { WAIT_MS = 120000, PIECE = (int)SW_PIECE_BYTES, ARENA = SW_ARENA_PIECES * PIECE };
 
-static struct sw_test_daemon daemon_process;
 static struct spillway *connection;
 static struct spillway_error error;
 static unsigned fds_before; /* and those of memory that a test keeps */
 
-static void start(void) {
-    sw_test_daemon_start(&daemon_process, SW_SPILLWAYD_PATH, NULL);
-}
-
-static void stop(void) {
-    SW_ASSERT(sw_test_daemon_stop(&daemon_process, SIGTERM) == 0);
-    sw_test_daemon_clean(&daemon_process);
-}
-
-static void connect_to(const struct sw_test_daemon *daemon) {
-    const int rc = spillway_open(&connection, daemon->socket, &error);
-    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
-}
-
 static void before_each(void) {
     fds_before = sw_count_fds();
-    connect_to(&daemon_process);
-}
-
-static struct spillway_status status_of(void) {
-    struct spillway_status status;
-    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
-    return status;
-}
-
-/* Waits until the daemon has let go of all that is on its way out. */
-static void ck_empty(uint64_t mapped_memories) {
-    struct spillway_status status = status_of();
-    for (int i = 0; i < 1000 && (status.regions || status.mapped_memories != mapped_memories); i++) {
-        const struct timespec a_little = {.tv_nsec = 10000000};
-        (void)nanosleep(&a_little, NULL);
-        status = status_of();
-    }
-    ck_assert_uint_eq(status.regions, 0);
-    ck_assert_uint_eq(status.tier_used_bytes, 0);
-    ck_assert_uint_eq(status.mapped_memories, mapped_memories);
+    connection = sw_served_connect(&sw_served_daemon);
 }
 
 static void after_each(void) {
-    spillway_close(connection);
+    sw_served_close(connection);
     ck_assert_uint_eq(sw_count_fds(), fds_before);
-    connect_to(&daemon_process);
-    ck_empty(0);
-    spillway_close(connection);
 }
 
 /* ---- memory and operations --------------------------------------------------------------------------------------- */
@@ -163,7 +124,7 @@ START_TEST(every_size_comes_back) {
     for (size_t i = 0; i < 100; i++)
         ck_assert_uint_eq(data[i < at ? i : bytes + i], 0xA5);
     ck_failed(spillway_drop(connection, region, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
-    ck_empty(1); /* the arena */
+    sw_served_ck_empty(connection, 1); /* the arena */
     free(expected);
     free(data);
 }
@@ -176,7 +137,7 @@ START_TEST(into_other_memory) {
     struct spillway_region region = spilled(expected, bytes);
     restored(region, memfd + 7, bytes, SPILLWAY_RESTORE_KEEP);
     ck_assert(memcmp(memfd + 7, expected, bytes) == 0);
-    ck_assert_uint_eq(status_of().mapped_memories, 1); /* the memfd is the client's alone again */
+    ck_assert_uint_eq(sw_served_status(connection).mapped_memories, 1); /* the memfd is the client's alone again */
     memset(memfd, 0, bytes);
     ok(spillway_register(connection, memfd, bytes + 7, &error));
     restored(region, memfd + 3, bytes, SPILLWAY_RESTORE_KEEP);
@@ -193,7 +154,7 @@ START_TEST(into_other_memory) {
     memset(data, 0, bytes);
     restored(region, data, bytes, 0);
     ck_assert(memcmp(data, expected, bytes) == 0);
-    ck_empty(1);
+    sw_served_ck_empty(connection, 1);
     free(expected);
     free(data);
 }
@@ -245,7 +206,7 @@ START_TEST(many_at_once) {
         free(expected);
         free(data[i]);
     }
-    ck_empty(1);
+    sw_served_ck_empty(connection, 1);
 }
 END_TEST
 
@@ -273,9 +234,9 @@ START_TEST(keep_query_drop) {
     ck_failed(finish(restore(region, data, bytes, 0), NULL), SPILLWAY_EBUSY, SPILLWAY_SCOPE_REQUEST);
     ck_failed(spillway_drop(connection, region, &error), SPILLWAY_EBUSY, SPILLWAY_SCOPE_REQUEST);
     ok(finish(ticket, NULL));
-    ck_assert_uint_eq(status_of().regions, 2);
+    ck_assert_uint_eq(sw_served_status(connection).regions, 2);
     ok(spillway_drop(connection, region, &error));
-    ck_empty(1);
+    sw_served_ck_empty(connection, 1);
     ck_failed(spillway_drop(connection, region, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
     ck_failed(spillway_query(connection, region, &info, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
     ck_failed(finish(restore(region, data, bytes, 0), NULL), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
@@ -323,7 +284,7 @@ START_TEST(a_failed_restore_can_be_tried_again) {
     ck_failed(finish(ticket, NULL), SPILLWAY_EIO, SPILLWAY_SCOPE_REQUEST);
     restored(region, data, bytes, 0);
     ck_assert(memcmp(data, expected, bytes) == 0);
-    ck_empty(1);
+    sw_served_ck_empty(connection, 1);
     free(expected);
     free(data);
 }
@@ -337,10 +298,10 @@ START_TEST(a_freed_ticket_leaves_no_region) {
     spillway_ticket_free(running);
     ok(spillway_wait(done, WAIT_MS, NULL, &error)); /* its id is not asked for */
     spillway_ticket_free(done);
-    ck_empty(1);
+    sw_served_ck_empty(connection, 1);
     const struct spillway_region region = spilled(data, bytes);
     spillway_ticket_free(restore(region, data, bytes, 0)); /* goes on, and uses the region up */
-    ck_empty(1);
+    sw_served_ck_empty(connection, 1);
     free(data);
 }
 END_TEST
@@ -368,12 +329,12 @@ START_TEST(a_heap_that_fails_costs_one_call) {
         ck_assert(rc < 0 || n < MOST || memcmp(to, expected, bytes) == 0);
         if (n < MOST && !rc)
             ok(spillway_drop(connection, result.region, &error));
-        ck_assert_uint_eq(status_of().mapped_memories, 1);
+        ck_assert_uint_eq(sw_served_status(connection).mapped_memories, 1);
         ck_assert_int_eq(sw_alloc_live(), live);
     }
     ck_assert_uint_ge(n_failed, 12);
     ok(spillway_drop(connection, region, &error));
-    ck_empty(1);
+    sw_served_ck_empty(connection, 1);
     free(expected);
     free(data);
 }
@@ -391,7 +352,7 @@ START_TEST(closed_in_the_middle) {
     spillway_close(connection); /* the memfd is the daemon's for a while yet */
     free(data);
     ck_assert_uint_eq(sw_count_fds(), fds_before);
-    connect_to(&daemon_process);
+    connection = sw_served_connect(&sw_served_daemon);
 }
 END_TEST
 
@@ -405,7 +366,7 @@ START_TEST(no_more_in_flight_than_allowed) {
     struct spillway_ticket *none = NULL;
     uint8_t *expected = filled(bytes, SW_CONTENT_TEXT, 10), *data = heap(bytes), *memfd = shared(bytes);
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, options);
-    connect_to(&own);
+    connection = sw_served_connect(&own);
     struct spillway_ticket *ticket = spill(expected, bytes);
     struct spillway_result result;
     ck_failed(spillway_spill(connection, expected, 1, NULL, &none, &error), SPILLWAY_ELIMIT, SPILLWAY_SCOPE_REQUEST);
@@ -429,10 +390,10 @@ START_TEST(a_full_tier_costs_one_spill) {
     struct sw_test_daemon own;
     uint8_t *data = filled(bytes, SW_CONTENT_RANDOM, 6), *expected = filled(bytes, SW_CONTENT_RANDOM, 6);
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, options);
-    connect_to(&own);
+    connection = sw_served_connect(&own);
     ck_failed(finish(spill(data, bytes), NULL), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST);
     ck_assert(memcmp(data, expected, bytes) == 0);
-    ck_empty(1);
+    sw_served_ck_empty(connection, 1);
     const struct spillway_region region = spilled(data, PIECE + 1000);
     memset(data, 0, bytes);
     restored(region, data, bytes, 0);
@@ -453,7 +414,7 @@ START_TEST(killed_in_the_middle) {
     uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 11), *expected = filled(bytes, SW_CONTENT_TEXT, 11);
     uint8_t *back = _i % 3 ? heap(bytes) : shared(bytes);
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, NULL);
-    connect_to(&own);
+    connection = sw_served_connect(&own);
     struct spillway_ticket *ticket = _i % 2 ? restore(spilled(data, bytes), back, bytes, 0) : spill(data, bytes);
     int rc = spillway_wait(ticket, 2 * _i, NULL, &error);
     ck_assert_int_eq(sw_test_daemon_stop(&own, SIGKILL), -SIGKILL);
@@ -476,7 +437,7 @@ int main(void) {
     TCase *served = tcase_create("served"), *left = tcase_create("left");
     tcase_set_timeout(served, 240);
     tcase_set_timeout(left, 240);
-    tcase_add_unchecked_fixture(served, start, stop);
+    tcase_add_unchecked_fixture(served, sw_served_start, sw_served_stop);
     tcase_add_checked_fixture(served, before_each, after_each);
     tcase_add_loop_test(served, every_size_comes_back, 0, (int)(sizeof sizes / sizeof sizes[0]));
     tcase_add_test(served, into_other_memory);

@@ -1,0 +1,56 @@
+#include "tests/lib/served.h"
+
+#include "base/assert.h"
+#include <check.h>
+#include <signal.h>
+#include <time.h>
+
+enum { TURNS = 1000 }; /* of 10 ms */
+
+struct sw_test_daemon sw_served_daemon;
+
+void sw_served_start(void) {
+    sw_test_daemon_start(&sw_served_daemon, SW_SPILLWAYD_PATH, NULL);
+}
+
+void sw_served_stop(void) {
+    SW_ASSERT(sw_test_daemon_stop(&sw_served_daemon, SIGTERM) == 0);
+    sw_test_daemon_clean(&sw_served_daemon);
+}
+
+struct spillway *sw_served_connect(const struct sw_test_daemon *daemon) {
+    struct spillway *connection = NULL;
+    struct spillway_error error;
+    const int rc = spillway_open(&connection, daemon->socket, &error);
+    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
+    return connection;
+}
+
+struct spillway_status sw_served_status(struct spillway *connection) {
+    struct spillway_status status;
+    struct spillway_error error;
+    const int rc = spillway_status(connection, &status, &error);
+    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
+    return status;
+}
+
+void sw_served_ck_empty(struct spillway *connection, uint64_t mapped_memories) {
+    const struct timespec a_little = {.tv_nsec = 10000000};
+    struct spillway_status status = sw_served_status(connection);
+    for (int i = 0; i < TURNS; i++) {
+        if (!status.regions && !status.tier_used_bytes && status.mapped_memories == mapped_memories)
+            break;
+        (void)nanosleep(&a_little, NULL);
+        status = sw_served_status(connection);
+    }
+    ck_assert_uint_eq(status.regions, 0);
+    ck_assert_uint_eq(status.tier_used_bytes, 0);
+    ck_assert_uint_eq(status.mapped_memories, mapped_memories);
+}
+
+void sw_served_close(struct spillway *connection) {
+    spillway_close(connection);
+    connection = sw_served_connect(&sw_served_daemon);
+    sw_served_ck_empty(connection, 0);
+    spillway_close(connection);
+}
