@@ -409,9 +409,9 @@ START_TEST(bad_command_lines) {
 END_TEST
 
 START_TEST(service_manager_is_told) {
-    char path[] = "/tmp/spillway-notify-XXXXXX", text[64] = "";
+    char path[SW_TEST_PATH_BYTES], text[64] = "";
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    ck_assert_ptr_nonnull(mkdtemp(path));
+    sw_test_folder(path);
     (void)snprintf(address.sun_path, sizeof address.sun_path, "%s/notify", path);
     socklen_t length = sizeof address;
     if (_i == 1) { /* abstract */

@@ -1,5 +1,6 @@
 /* spillwayd's options: what they print, and with which exit code. */
 #include "tests/lib/run.h"
+#include "tests/lib/scratch.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -34,11 +35,11 @@ START_TEST(information) {
 END_TEST
 
 START_TEST(printed_config_is_loaded_again) {
-    char path[] = "/tmp/spillway-config-XXXXXX", first[sizeof output], arguments[128];
+    char path[SW_TEST_PATH_BYTES], first[sizeof output], arguments[128];
     ck_assert_int_eq(run("--print-config --set slots=3 -s device=host"), 0);
     ck_assert_ptr_nonnull(strstr(output, "\"slots\": 3,"));
     (void)strcpy(first, output);
-    const int fd = mkstemp(path);
+    const int fd = sw_test_file(path);
     ck_assert_int_eq(write(fd, output, strlen(output)), (ssize_t)strlen(output));
     (void)close(fd);
     (void)snprintf(arguments, sizeof arguments, "--config %s --print-config", path);
@@ -55,8 +56,8 @@ END_TEST
 
 /* A snapshot of 950 bytes in a host tier of `capacity`: the whole program, from standard input and from a file. */
 static int dry_run(unsigned capacity, const char *options) {
-    char path[] = "/tmp/spillway-snapshot-XXXXXX", arguments[256];
-    const int fd = mkstemp(path);
+    char path[SW_TEST_PATH_BYTES], arguments[256];
+    const int fd = sw_test_file(path);
     ck_assert_int_gt(dprintf(fd,
                              "{\"host_tier\": {\"used_bytes\": 950, \"capacity_bytes\": %u}, \"regions\": ["
                              "{\"region\": \"7:1\", \"stored_bytes\": 450, \"used_us\": 1, \"tier\": \"host\", "

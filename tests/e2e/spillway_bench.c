@@ -290,10 +290,10 @@ static void *lie(void *arg) {
 }
 
 START_TEST(wrong_bytes_are_noticed) {
-    char folder[] = "/tmp/spillway-bench-XXXXXX";
+    char folder[SW_TEST_PATH_BYTES];
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     pthread_t thread;
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    sw_test_folder(folder);
     (void)snprintf(address.sun_path, sizeof address.sun_path, "%s/s", folder);
     int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     ck_assert_int_eq(bind(listener, (const struct sockaddr *)&address, sizeof address), 0);

@@ -2,6 +2,7 @@
 #include "codec/codec.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
+#include "tests/lib/scratch.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -11,10 +12,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/swcodec-test-XXXXXX";
+static char folder[SW_TEST_PATH_BYTES];
 
 static void enter_folder(void) {
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    sw_test_folder(folder);
     ck_assert_int_eq(chdir(folder), 0);
     ck_assert_int_eq(setenv("SWCODEC", SW_SWCODEC_PATH, 1), 0);
 }

@@ -16,8 +16,8 @@
 #define BLOCK ((uint64_t)SW_TIER_IO_ALIGN)
 
 struct sw_nvme_folder sw_nvme_folder_new(void) {
-    struct sw_nvme_folder folder = {"nvme-test-XXXXXX"};
-    ck_assert_ptr_nonnull(mkdtemp(folder.path));
+    struct sw_nvme_folder folder;
+    sw_test_folder_here(folder.path);
     return folder;
 }
 

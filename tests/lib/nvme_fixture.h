@@ -6,10 +6,11 @@
 #define SW_TEST_NVME_FIXTURE_H
 
 #include "spill/tier/tier_nvme.h"
+#include "tests/lib/scratch.h"
 #include <sys/types.h>
 
 struct sw_nvme_folder {
-    char path[64];
+    char path[SW_TEST_PATH_BYTES];
 };
 
 struct sw_nvme_folder sw_nvme_folder_new(void);

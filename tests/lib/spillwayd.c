@@ -70,8 +70,7 @@ static int exit_of(int status) {
 
 bool sw_test_daemon_try(struct sw_test_daemon *daemon, const char *program, const char *const *options, int *ret_exit) {
     if (!daemon->folder[0]) {
-        (void)strcpy(daemon->folder, "/tmp/spillway-test-XXXXXX");
-        SW_ASSERT(mkdtemp(daemon->folder));
+        sw_test_folder(daemon->folder);
         (void)snprintf(daemon->socket, sizeof daemon->socket, "%s/data.sock", daemon->folder);
         (void)snprintf(daemon->log, sizeof daemon->log, "%s/log", daemon->folder);
     }

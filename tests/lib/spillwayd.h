@@ -5,12 +5,14 @@
 #ifndef SW_TEST_SPILLWAYD_H
 #define SW_TEST_SPILLWAYD_H
 
+#include "tests/lib/scratch.h"
+
 #include <stdbool.h>
 #include <sys/types.h>
 
 struct sw_test_daemon {
     pid_t pid; /* 0: not running */
-    char folder[64], socket[96], log[96];
+    char folder[SW_TEST_PATH_BYTES], socket[96], log[96];
 };
 
 /* Starts `program` on the host device with a small tier and NULL-terminated options "name=value"; a folder in *daemon

@@ -3,18 +3,17 @@
 #include "config/config.h"
 #include "base/log.h"
 #include "tests/lib/run.h"
+#include "tests/lib/scratch.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static char path[64];
+static char path[SW_TEST_PATH_BYTES];
 
 static void write_file(const char *text, size_t bytes) {
-    (void)strcpy(path, "/tmp/spillway-config-XXXXXX");
-    int fd = mkstemp(path);
-    ck_assert_int_ge(fd, 0);
+    const int fd = sw_test_file(path);
     ck_assert_int_eq(write(fd, text, bytes), (ssize_t)bytes);
     ck_assert_int_eq(close(fd), 0);
 }

@@ -3,18 +3,17 @@
 #include "daemon/dry_run.h"
 #include "daemon/snapshot.h"
 #include "tests/lib/run.h"
+#include "tests/lib/scratch.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static char path[64], output[8192];
+static char path[SW_TEST_PATH_BYTES], output[8192];
 
 static void write_file(const char *text) {
-    (void)strcpy(path, "/tmp/spillway-snapshot-XXXXXX");
-    const int fd = mkstemp(path);
-    ck_assert_int_ge(fd, 0);
+    const int fd = sw_test_file(path);
     ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     ck_assert_int_eq(close(fd), 0);
 }

@@ -8,6 +8,7 @@
 #include "ipc/staging.h"
 #include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
+#include "tests/lib/scratch.h"
 #include <check.h>
 #include <poll.h>
 #include <pthread.h>
@@ -26,7 +27,7 @@ enum { BYTES = 10000, MAX_IN_FLIGHT = 400 };
 /* ---- the played daemon ------------------------------------------------------------------------------------------- */
 
 static struct fake {
-    char folder[40];
+    char folder[SW_TEST_PATH_BYTES];
     struct sockaddr_un address;
     int listener;
     pthread_t thread;
@@ -44,8 +45,7 @@ static void *run(void *arg) {
 }
 
 static void start(void (*serve)(int socket)) {
-    strcpy(fake.folder, "/tmp/spillway-unit-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(fake.folder));
+    sw_test_folder(fake.folder);
     fake.address.sun_family = AF_UNIX;
     (void)snprintf(fake.address.sun_path, sizeof fake.address.sun_path, "%s/s", fake.folder);
     fake.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
+#include "tests/lib/scratch.h"
 #include <check.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -155,10 +156,10 @@ START_TEST(manages_without_a_descriptor_or_says_so) {
 END_TEST
 
 START_TEST(refuses_what_is_no_shared_memfd) {
-    char path[] = "/tmp/spillway-unit-XXXXXX";
-    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING), file = mkstemp(path);
+    char path[SW_TEST_PATH_BYTES];
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING), file = sw_test_file(path);
     void *heap = malloc(100);
-    ck_assert(heap && file >= 0 && unlink(path) == 0 && ftruncate(file, BYTES) == 0);
+    ck_assert(heap && unlink(path) == 0 && ftruncate(file, BYTES) == 0);
     ck_refused(map_at(NULL, fd, BYTES, 0, MAP_PRIVATE), 1, -SW_EMEMKIND);
     ck_refused(map_at(NULL, file, BYTES, 0, MAP_SHARED), 1, -SW_EMEMKIND);
     ck_refused(map_at(NULL, -1, BYTES, 0, MAP_SHARED | MAP_ANONYMOUS), 1, -SW_EMEMKIND);

@@ -5,6 +5,7 @@
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
+#include "tests/lib/scratch.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -151,8 +152,8 @@ START_TEST(test_bad_descriptors_are_refused_by_name) {
     (void)close(fd);
     ck_assert_int_eq(map_fd(fd, 8192), -SW_EFDS); /* closed */
 
-    char path[] = "/tmp/spillway-test-XXXXXX";
-    fd = mkstemp(path);
+    char path[SW_TEST_PATH_BYTES];
+    fd = sw_test_file(path);
     ck_assert_int_eq(ftruncate(fd, 8192), 0);
     ck_assert_int_eq(map_fd(fd, 8192), -SW_EUNSEALED);
     (void)close(fd);

@@ -1,0 +1,23 @@
+/* scratch.h - files and folders of a test, under names that nobody else has.
+ *
+ * A test removes its own when it ends. What a test that failed, crashed or ran out of time has left, sw_test_run()
+ * removes when the program's last test has ended: names carry a mark of the program. What cannot be made aborts the
+ * test. thread: one at a time; the mark is that of the process that runs the suite, also in the children that it forks.
+ */
+#ifndef SW_TEST_SCRATCH_H
+#define SW_TEST_SCRATCH_H
+
+#define SW_TEST_PATH_BYTES 48
+
+/* Makes an empty folder in /tmp (short enough for a socket in it), or where the program runs. */
+void sw_test_folder(char ret[SW_TEST_PATH_BYTES]);
+void sw_test_folder_here(char ret[SW_TEST_PATH_BYTES]);
+/* Makes an empty file in /tmp. Returns a descriptor, owned by the caller. */
+int sw_test_file(char ret[SW_TEST_PATH_BYTES]);
+
+/* Removes all that carries the program's mark, folders with what is in them; before anything was made: sets the mark.
+ * For sw_test_run(). */
+void sw_test_scratch_begin(void);
+void sw_test_scratch_end(void);
+
+#endif
