@@ -261,6 +261,30 @@ START_TEST(damaged_frames) {
 }
 END_TEST
 
+/* Only bytes without any pattern are given up without training; too few of them say nothing. */
+START_TEST(probed_samples) {
+    const enum sw_content content = (enum sw_content)_i;
+    const size_t n = SW_SAMPLE_MAX_BYTES;
+    uint8_t *in = malloc(n), *d_in;
+    uint32_t *hopeless;
+    struct sw_err err;
+    ck_assert_ptr_nonnull(in);
+    sw_content_fill(in, n, content, 5);
+    CUDA(cudaMalloc((void **)&d_in, n));
+    CUDA(cudaMallocHost((void **)&hopeless, sizeof *hopeless));
+    CUDA(cudaMemcpy(d_in, in, n, cudaMemcpyHostToDevice));
+    for (size_t bytes = 0; bytes <= n; bytes = bytes ? bytes * 4 : 16) {
+        *hopeless = 2;
+        ck_assert_int_eq(sw_gpu_probe_async(d_in, bytes, hopeless, NULL, &err), 0);
+        CUDA(cudaDeviceSynchronize());
+        ck_assert_uint_eq(*hopeless, content == SW_CONTENT_RANDOM && bytes >= 16384);
+    }
+    free(in);
+    CUDA(cudaFree(d_in));
+    CUDA(cudaFreeHost(hopeless));
+}
+END_TEST
+
 /* Tables trained on the GPU obey the rules of table.h and are about as good as those of the host. */
 START_TEST(trained_tables) {
     const enum sw_content content = (enum sw_content)_i;
@@ -700,6 +724,7 @@ int main(void) {
     tcase_add_test(cases, ranges_of_tiles);
     tcase_add_test(cases, damaged_frames);
     tcase_add_loop_test(cases, trained_tables, 0, SW_CONTENT_NR);
+    tcase_add_loop_test(cases, probed_samples, 0, SW_CONTENT_NR);
     tcase_add_test(cases, refusals);
     tcase_add_test(cases, scratch_is_bounded);
     tcase_add_loop_test(cases, batches_of_every_size, 0, 3);

@@ -37,7 +37,7 @@ wants() { [[ " $parts " == *" $1 "* ]]; }
 
 if wants test; then
     step gpu_codec "$build/tests/gpu_codec"
-    step gpu_device_group "$build/tests/gpu_device_group"
+    step gpu_device "$build/tests/gpu_device"
     step gpu_roundtrip "$build/tests/gpu_roundtrip" "$daemon"
 fi
 if wants sanitize; then
@@ -47,7 +47,7 @@ if wants sanitize; then
         # shellcheck disable=SC2206 # the options of the tool are words
         sanitizer=(compute-sanitizer --error-exitcode 9 --target-processes all --tool $tool)
         step "codec_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_codec"
-        step "device_group_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_device_group"
+        step "device_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_device"
         step "roundtrip_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_roundtrip" "$daemon"
     done
     unset SW_TEST_SMALL

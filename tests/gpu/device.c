@@ -1,5 +1,5 @@
-/* device_group.c - groups on the CUDA device by its own contract: every item a frame of its own, stored where its
- * extents say, restored to the same bytes, and only what is damaged is said to be. */
+/* device.c - the CUDA device by its own contract: groups, in which every item has a frame of its own, and raw frames by
+ * copies alone; stored where their extents say, restored to the same bytes, and only what is damaged is said to be. */
 #include "spill/device/device_cuda_map.h"
 #include "spill/tier/tier.h"
 #include "tests/lib/content.h"
@@ -301,17 +301,95 @@ START_TEST(the_largest_groups) {
 }
 END_TEST
 
+/* Fills the items' extents with raw frames of their bytes, without kernels. */
+static void spill_raw(struct group *g, uint64_t blocks) {
+    struct sw_slot_result result = {0};
+    for (unsigned i = 0; i < g->n; i++)
+        sw_frame_layout_init(&g->items[i].frame, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, g->items[i].bytes, 0);
+    reserve(g, blocks);
+    for (unsigned i = 0; i < g->n; i++) {
+        const struct sw_group_item *item = &g->items[i];
+        ok(device->ops->spill_raw(device, i % 2, &g->from, item->offset, item->bytes, item->stored, &err));
+        if (i % 4 < 2) {
+            ok(device->ops->slot_wait(device, i % 2, &result, &err));
+        } else {
+            int rc;
+            while ((rc = device->ops->slot_poll(device, i % 2, &result, &err)) == -SW_EAGAIN)
+                continue;
+            ok(rc);
+        }
+        ck_assert_int_eq(result.frame.codec, SW_CODEC_RAW);
+        ck_assert_uint_eq(result.frame.raw_bytes, item->bytes);
+        ck_assert_uint_eq(result.frame.frame_bytes, item->frame.frame_bytes);
+    }
+}
+
+START_TEST(raw_frames_by_copies_alone) {
+    enum { N = 12 };
+    static const uint64_t bytes[N] = {1,     15,     1024,   32767,   32768,   32769,
+                                      65536, 100000, 123456, 1048576, 3000001, 4 << 20};
+    enum sw_content content[N];
+    for (unsigned i = 0; i < N; i++)
+        content[i] = i % 2 ? SW_CONTENT_RANDOM : SW_CONTENT_TEXT;
+    open_device(8 << 20);
+    struct group g = group_new(N, bytes, content);
+    uint8_t *out = must_calloc(1, g.image_bytes);
+    for (uint64_t blocks = 1; blocks <= 1000; blocks *= 30) {
+        memset(g.arena, GUARD_VALUE, g.arena_bytes);
+        spill_raw(&g, blocks == 1 ? 7 : blocks);
+        ck_stored(&g);
+        CUDA(cudaMemset(g.d_to, GUARD_VALUE, g.image_bytes));
+        CUDA(cudaDeviceSynchronize());
+        for (unsigned i = 0; i < N; i++) {
+            const struct sw_group_item *item = &g.items[i];
+            ok(device->ops->restore_raw(device, i % 2, &item->frame, item->stored, &g.to, item->offset, &err));
+            settle(i % 2, i % 3 == 0);
+        }
+        CUDA(cudaMemcpy(out, g.d_to, g.image_bytes, cudaMemcpyDeviceToHost));
+        ck_assert(!memcmp(out, g.image, g.image_bytes));
+        restore(&g, 0, N); /* they are frames like others */
+    }
+    free(out);
+    group_free(&g);
+    device->ops->close(device);
+}
+END_TEST
+
+START_TEST(a_damaged_raw_frame_is_found) {
+    static const uint64_t bytes[] = {200000};
+    static const enum sw_content content[] = {SW_CONTENT_RANDOM};
+    struct sw_slot_result result;
+    open_device(1 << 20);
+    struct group g = group_new(1, bytes, content);
+    const struct sw_group_item *item = &g.items[0];
+    spill_raw(&g, 1000);
+    for (uint64_t at = item->frame.records_offset + 4; at < item->frame.frame_bytes; at += 33333) {
+        uint8_t *byte = (uint8_t *)g.stored[0].extents[0].memory + at;
+        *byte ^= 1;
+        ok(device->ops->restore_raw(device, 0, &item->frame, item->stored, &g.to, item->offset, &err));
+        ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), -SW_ECHECKSUM);
+        *byte ^= 1;
+    }
+    ok(device->ops->restore_raw(device, 0, &item->frame, item->stored, &g.to, item->offset, &err));
+    settle(0, false);
+    group_free(&g);
+    device->ops->close(device);
+}
+END_TEST
+
 int main(void) {
     if (sw_device_cuda_count() == 0) {
         (void)puts("skipped: no GPU");
         return 77;
     }
-    TCase *cases = tcase_create("device_group");
+    TCase *cases = tcase_create("device");
     tcase_add_test(cases, groups_go_out_and_come_back);
     tcase_add_test(cases, only_the_damaged_item_is_said_to_be);
     tcase_add_test(cases, frames_in_very_many_pieces);
     tcase_add_loop_test(cases, the_largest_groups, 0, 3);
-    Suite *suite = suite_create("gpu device_group");
+    tcase_add_test(cases, raw_frames_by_copies_alone);
+    tcase_add_test(cases, a_damaged_raw_frame_is_found);
+    Suite *suite = suite_create("gpu device");
     suite_add_tcase(suite, cases);
     return sw_test_run(suite, CK_NOFORK); /* one CUDA context for all tests */
 }
