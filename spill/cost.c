@@ -138,8 +138,9 @@ int sw_cost_class(uint64_t chunk_bytes) {
 }
 
 void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *ret) {
-    ret->link_out = sw_meter_rate(&c->link_out);
     ret->direct_out = sw_meter_rate(&c->direct_out);
+    /* Frames that cross beside copies that go directly get only their share of the link. */
+    ret->link_out = larger(sw_meter_rate(&c->link_out), ret->direct_out);
     ret->direct_back = sw_meter_rate(&c->direct_back);
     for (int codec = 0; codec < SW_CODEC_NR; codec++) {
         ret->encode[codec] = sw_meter_rate(&c->encode[codec]);

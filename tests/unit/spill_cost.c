@@ -129,6 +129,18 @@ START_TEST(test_kernels_are_tried_again_now_and_then) {
 }
 END_TEST
 
+/* A frame among copies that go directly crosses slowly; the link is what it was. */
+START_TEST(test_the_link_is_no_slower_than_what_goes_directly) {
+    struct sw_cost_class c = {.link_out = {.bytes = 10, .us = 1}, .direct_out = {.bytes = 50, .us = 1}};
+    struct sw_cost_rates rates;
+    sw_cost_class_rates(&c, &rates);
+    ck_assert_double_eq_tol(rates.link_out, 50e6, 1);
+    c.link_out.bytes = 55;
+    sw_cost_class_rates(&c, &rates);
+    ck_assert_double_eq_tol(rates.link_out, 55e6, 1);
+}
+END_TEST
+
 START_TEST(test_what_is_not_known_decides_nothing) {
     struct sw_cost_question q = question_of(3, 2 * GB, 165 * GB, 55 * GB);
     ck_choice(&q, RAW, SW_COST_ENCODER);
@@ -405,6 +417,7 @@ int main(void) {
     tcase_add_test(tcase, test_raw_bytes_come_back_directly_where_that_is_faster);
     tcase_add_test(tcase, test_a_plan_that_cannot_pay_is_not_made);
     tcase_add_test(tcase, test_kernels_are_tried_again_now_and_then);
+    tcase_add_test(tcase, test_the_link_is_no_slower_than_what_goes_directly);
     tcase_add_test(tcase, test_what_is_not_known_decides_nothing);
     tcase_add_test(tcase, test_short_regions_and_short_room);
     tcase_add_test(tcase, test_reasons_fit_into_their_field);
