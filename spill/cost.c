@@ -2,8 +2,7 @@
 
 #define MIN_RATIO 1.05 /* as for plans: less is not worth a decoder's work */
 #define TOLERANCE 1.03
-#define RETRY_PART 0.01  /* of the time, for looking again: well within TOLERANCE */
-#define KERNELS_EVERY 64 /* chunks: if they take twice as long as the others, that is 1.6 % */
+#define RETRY_PART 0.01 /* of the time, for looking again: well within TOLERANCE */
 #define MIN_BYTES_LOG2 18
 
 const char *sw_cost_reason_text(enum sw_cost_reason reason) {
@@ -161,9 +160,26 @@ bool sw_cost_retry(struct sw_cost_class *c, const struct sw_cost_question *q, co
     return true;
 }
 
-bool sw_cost_retry_kernels(struct sw_cost_class *c) {
-    if (++c->n_direct < KERNELS_EVERY)
+static bool retry_kernels(struct sw_cost_class *c, double kernels_s, double direct_s) {
+    c->kernels_credit_s += RETRY_PART * direct_s;
+    if (c->kernels_credit_s < kernels_s)
         return false;
-    c->n_direct = 0;
+    c->kernels_credit_s = 0;
     return true;
+}
+
+bool sw_cost_retry_kernels_out(struct sw_cost_class *c, uint64_t raw_bytes) {
+    const double bytes = (double)raw_bytes;
+    struct sw_cost_rates r;
+    sw_cost_class_rates(c, &r);
+    return retry_kernels(c, stage_s(bytes, r.encode[SW_CODEC_RAW]) + stage_s(bytes, r.link_out),
+                         stage_s(bytes, r.direct_out > 0 ? r.direct_out : r.link_out));
+}
+
+bool sw_cost_retry_kernels_back(struct sw_cost_class *c, uint64_t raw_bytes) {
+    const double bytes = (double)raw_bytes;
+    struct sw_cost_rates r;
+    sw_cost_class_rates(c, &r);
+    return retry_kernels(c, stage_s(bytes, r.restore[SW_CODEC_RAW]),
+                         stage_s(bytes, r.direct_back > 0 ? r.direct_back : r.link_out));
 }

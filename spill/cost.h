@@ -72,8 +72,8 @@ enum { SW_COST_CLASSES = 7 }; /* from 256 KiB; the last: 16 MiB and more */
 /* What one device has measured with chunks of one length, and what it owes. All zero at the start. */
 struct sw_cost_class {
     struct sw_meter encode[SW_CODEC_NR], link_out, restore[SW_CODEC_NR], direct_out, direct_back;
-    double credit_s;   /* time that may be spent on seeing whether compressing pays again */
-    unsigned n_direct; /* chunks that went directly since the last one that did not */
+    double credit_s;         /* time that may be spent on seeing whether compressing pays again */
+    double kernels_credit_s; /* the same for raw frames that are made by kernels */
 };
 
 /* Index of the class, or -1: too short for rates to matter. */
@@ -84,8 +84,9 @@ void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *re
  * rates stay current. Such chunks take at most 1 % of the time that regions took which were turned away. */
 bool sw_cost_retry(struct sw_cost_class *c, const struct sw_cost_question *question,
                    const struct sw_cost_answer *answer);
-/* Of a raw chunk that is to go directly: true if it should take the way of the kernels all the same, so that their rate
- * stays current. One chunk in 64 does. */
-bool sw_cost_retry_kernels(struct sw_cost_class *c);
+/* Of a raw chunk that is to go directly, and one that is to come back so: true if it should take the way of the kernels
+ * all the same, so that their rate stays current. Such chunks take at most 1 % of the time. */
+bool sw_cost_retry_kernels_out(struct sw_cost_class *c, uint64_t raw_bytes);
+bool sw_cost_retry_kernels_back(struct sw_cost_class *c, uint64_t raw_bytes);
 
 #endif

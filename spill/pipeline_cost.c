@@ -124,14 +124,10 @@ bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
 }
 
 /* Raw bytes take the way without kernels, but now and then, to see how fast those are. */
-static bool is_due_for_kernels(struct sw_pipeline *p, uint64_t raw_bytes) {
-    const int class = sw_cost_class(raw_bytes);
-    return class >= 0 && sw_cost_retry_kernels(&p->costs[class]);
-}
-
 bool sw_goes_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes) {
+    const int class = sw_cost_class(raw_bytes);
     return job->kind == SW_JOB_SPILL && job->is_direct && job->plan.codec == SW_CODEC_RAW &&
-           !is_due_for_kernels(p, raw_bytes);
+           !(class >= 0 && sw_cost_retry_kernels_out(&p->costs[class], raw_bytes));
 }
 
 bool sw_comes_directly(struct sw_pipeline *p, uint64_t raw_bytes) {
@@ -140,5 +136,5 @@ bool sw_comes_directly(struct sw_pipeline *p, uint64_t raw_bytes) {
     if (class < 0 || !has_link(p))
         return false;
     sw_cost_class_rates(&p->costs[class], &rates);
-    return sw_cost_restores_directly(&rates) && !is_due_for_kernels(p, raw_bytes);
+    return sw_cost_restores_directly(&rates) && !sw_cost_retry_kernels_back(&p->costs[class], raw_bytes);
 }

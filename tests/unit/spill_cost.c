@@ -121,11 +121,19 @@ START_TEST(test_a_plan_that_cannot_pay_is_not_made) {
 END_TEST
 
 START_TEST(test_kernels_are_tried_again_now_and_then) {
-    struct sw_cost_class c = {0};
-    unsigned n = 0;
-    for (int i = 0; i < 640; i++)
-        n += sw_cost_retry_kernels(&c);
-    ck_assert_uint_eq(n, 10);
+    struct sw_cost_class c = {.encode = {[RAW] = {.bytes = 50, .us = 1}},
+                              .restore = {[RAW] = {.bytes = 5, .us = 1}},
+                              .direct_out = {.bytes = 50, .us = 1},
+                              .direct_back = {.bytes = 50, .us = 1}};
+    unsigned n_out = 0, n_back = 0;
+    for (int i = 0; i < 10000; i++)
+        n_out += sw_cost_retry_kernels_out(&c, 1 << 20); /* takes twice as long */
+    ck_assert_uint_ge(n_out, 49);
+    ck_assert_uint_le(n_out, 50);
+    for (int i = 0; i < 10000; i++)
+        n_back += sw_cost_retry_kernels_back(&c, 1 << 20); /* ten times */
+    ck_assert_uint_ge(n_back, 9);
+    ck_assert_uint_le(n_back, 10);
 }
 END_TEST
 
