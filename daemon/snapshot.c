@@ -14,8 +14,8 @@ enum type { TYPE_NUMBER, TYPE_FLAG, TYPE_NAME, TYPE_TIER };
 struct field {
     const char *name;
     enum type type;
-    size_t offset, size;
     bool optional;
+    size_t offset, size;
     uint64_t max; /* numbers */
 };
 
