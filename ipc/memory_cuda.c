@@ -408,7 +408,8 @@ const uint8_t *sw_cuda_event_handle(const struct sw_cuda_event *event) {
 }
 
 /* True if nothing that was queued before this call is still to be waited for. Of the legacy default stream that cannot
- * be asked: it waits for all streams of its context that are not created as non-blocking. These, in turn, wait for it. */
+ * be asked: it waits for all streams of its context that are not created as non-blocking. These, in turn, wait for it.
+ */
 static bool is_idle(const struct sw_cuda *cuda, CUstream stream) {
     unsigned flags;
     if (!stream || stream == CU_STREAM_LEGACY || cuda->stream_flags(stream, &flags) != CUDA_SUCCESS ||
