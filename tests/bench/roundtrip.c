@@ -2,9 +2,11 @@
  * of memory, every byte compared, with a plain pinned copy measured in the same run.
  *
  * Starts the daemon itself (before CUDA is touched). Each row: median of the repeats, from the client's call to its
- * completion. "growth" is the device memory that all other processes took on top of what they held before the first
- * spill, the worst of many samples taken while operations of the warm-up ran: scratch that was not there at start would
- * show. Content beyond 2 GB is the first 2 GB again, so that a region may be as long as the GPU allows. See --help. */
+ * completion, on a stream that has run dry (of the default stream that cannot be asked, and to wait for it costs two
+ * switches of the GPU between processes). "growth" is the device memory that all other processes took on top of what
+ * they held before the first spill, the worst of many samples taken while operations of the warm-up ran: scratch that
+ * was not there at start would show. Content beyond 2 GB is the first 2 GB again, so that a region may be as long as
+ * the GPU allows. See --help. */
 #include "base/mem_kind.h"
 #include "ipc/spillway.h"
 #include "tests/lib/buffer.h"
@@ -159,8 +161,9 @@ static void round_trip(struct bench *b, enum sw_buffer_kind kind, enum mode mode
     for_content(b, buffer, true);
     registered(b, buffer, mode, true);
     double start = now_s();
-    if ((mode == IN_PLACE ? spillway_pack(b->connection, buffer->data, buffer->bytes, NULL, &ticket, &error)
-                          : spillway_spill(b->connection, buffer->data, buffer->bytes, NULL, &ticket, &error)) < 0)
+    if ((mode == IN_PLACE
+             ? spillway_pack(b->connection, buffer->data, buffer->bytes, cudaStreamPerThread, &ticket, &error)
+             : spillway_spill(b->connection, buffer->data, buffer->bytes, cudaStreamPerThread, &ticket, &error)) < 0)
         fail(error.name, error.text);
     *ret_away_s = finish(b, ticket, result, start, watch);
     const uint64_t kept = mode == IN_PLACE ? result->stored_bytes : 0;
@@ -172,10 +175,10 @@ static void round_trip(struct bench *b, enum sw_buffer_kind kind, enum mode mode
     if (sw_buffer_fill(&rest, 0xEE, &err) < 0)
         fail("fill", err.msg);
     start = now_s();
-    if ((mode == IN_PLACE
-             ? spillway_unpack(b->connection, result->region, buffer->data, buffer->bytes, NULL, &ticket, &error)
-             : spillway_restore(b->connection, result->region, buffer->data, buffer->bytes, NULL, 0, &ticket, &error)) <
-        0)
+    if ((mode == IN_PLACE ? spillway_unpack(b->connection, result->region, buffer->data, buffer->bytes,
+                                            cudaStreamPerThread, &ticket, &error)
+                          : spillway_restore(b->connection, result->region, buffer->data, buffer->bytes,
+                                             cudaStreamPerThread, 0, &ticket, &error)) < 0)
         fail(error.name, error.text);
     *ret_back_s = finish(b, ticket, NULL, start, watch);
     registered(b, buffer, mode, false);
