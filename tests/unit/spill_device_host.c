@@ -471,6 +471,7 @@ START_TEST(test_raw_frames_are_those_that_are_encoded) {
 END_TEST
 
 START_TEST(test_damaged_raw_frames_are_not_written) {
+    static const uint8_t zeros[RAW_BYTES];
     struct sw_memory from = sw_memory_new(RAW_BYTES), to = sw_memory_new(RAW_BYTES);
     struct sw_mapping *source = map(&from), *target = map(&to);
     struct sw_frame_layout layout;
@@ -485,8 +486,7 @@ START_TEST(test_damaged_raw_frames_are_not_written) {
         ck_assert_int_eq(restore_raw(1, &layout, &place.stored, target, 0), -SW_ECHECKSUM);
         ck_assert_int_eq(err.code, -SW_ECHECKSUM);
         place.bytes[spots[i]] ^= 1;
-        for (uint64_t at = 0; at < RAW_BYTES; at++)
-            ck_assert_uint_eq(to.data[at], 0);
+        ck_assert_mem_eq(to.data, zeros, RAW_BYTES);
     }
     ck_assert_int_eq(restore_raw(1, &layout, &place.stored, target, 0), 0);
     ck_assert_mem_eq(to.data, from.data, RAW_BYTES);

@@ -118,7 +118,7 @@ enum { N_WARM = 10 };
 
 /* Fewer of long ones: they have many chunks. */
 static unsigned n_regions(uint64_t bytes) {
-    return bytes < 16 * MIB ? 200 : 60;
+    return bytes < 16 * MIB ? 200 : bytes < 256 * MIB ? 60 : 40;
 }
 
 struct scenario {
