@@ -115,11 +115,16 @@ void sw_cost_choose(const struct sw_cost_question *question, struct sw_cost_answ
     ret->codec = stays_raw(ret->reason) ? SW_CODEC_RAW : SW_CODEC_V5T;
 }
 
-bool sw_cost_is_hopeless(const struct sw_cost_question *question, struct sw_cost_answer *ret) {
-    struct sw_cost_question best = *question;
-    best.expected_ratio = SW_V5T_MAX_SYMBOL_BYTES; /* what no table can exceed */
-    sw_cost_choose(&best, ret);
-    return ret->reason == SW_COST_ENCODER;
+bool sw_cost_is_hopeless(const struct sw_cost_question *q, struct sw_cost_answer *ret) {
+    sw_cost_choose(q, ret);
+    if (q->room_is_short)
+        return false;
+    if (ret->reason == SW_COST_PAYS &&
+        ret->times[SW_CODEC_V5T].out_s + q->plan_s > TOLERANCE * ret->times[SW_CODEC_RAW].out_s) {
+        ret->reason = SW_COST_ENCODER;
+        ret->codec = SW_CODEC_RAW;
+    }
+    return ret->reason == SW_COST_ENCODER || ret->reason == SW_COST_NO_GAIN;
 }
 
 bool sw_cost_restores_directly(const struct sw_cost_rates *rates) {
@@ -148,9 +153,10 @@ void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *re
 }
 
 bool sw_cost_retry(struct sw_cost_class *c, const struct sw_cost_question *q, const struct sw_cost_answer *a) {
-    const double raw_s = round_trip_s(&a->times[SW_CODEC_RAW]);
-    const double extra_s =
-        q->plan_s + (round_trip_s(&a->times[SW_CODEC_V5T]) - raw_s) / (double)(q->n_chunks ? q->n_chunks : 1);
+    const double raw_s = round_trip_s(&a->times[SW_CODEC_RAW]), coded_s = round_trip_s(&a->times[SW_CODEC_V5T]);
+    double extra_s = q->plan_s;
+    if (coded_s > raw_s) /* one chunk's */
+        extra_s += (coded_s - raw_s) / (double)(q->n_chunks ? q->n_chunks : 1);
     c->credit_s += RETRY_PART * raw_s;
     if (c->credit_s < extra_s)
         return false;

@@ -59,8 +59,8 @@ struct sw_cost_answer {
 };
 
 void sw_cost_choose(const struct sw_cost_question *question, struct sw_cost_answer *ret);
-/* True if no ratio could make up for the time that encoding takes, nor for the room: a plan is not worth making.
- * question->expected_ratio does not matter. */
+/* True if bytes that shrink as far as question->expected_ratio says could not make up for the time that the plan and
+ * encoding take, and room is not short either: a plan is not worth making. */
 bool sw_cost_is_hopeless(const struct sw_cost_question *question, struct sw_cost_answer *ret);
 /* True if raw frames come back faster directly. */
 bool sw_cost_restores_directly(const struct sw_cost_rates *rates);

@@ -73,7 +73,7 @@ static bool needs_plan(const struct sw_job *job) {
 static void turn_away(struct sw_pipeline *p, struct sw_job *job) {
     if (!needs_plan(job) || !sw_job_turn_away(p, job))
         return;
-    job->is_turned_away = true;
+    job->is_turned_away = !job->plan_is_cached;
     job->planned_us = sw_clock_us();
     sw_job_set_phase(p, job, SW_PHASE_ENCODING);
 }
@@ -246,8 +246,10 @@ static void encoded(struct sw_pipeline *p, struct sw_slot *slot, const struct sw
     slot->frame = result->frame;
     if (slot->job->plan_is_cached && sw_plan_is_stale(&slot->job->plan, slot->job->data_ratio, &slot->frame)) {
         sw_job_replan(p, slot->job);
-        sw_slot_give(p, slot);
-        return;
+        if (slot->job->frames->n_chunks == 1) {
+            sw_slot_give(p, slot);
+            return;
+        }
     }
     note_encoded(p, slot);
     if (slot->job->kind == SW_JOB_PACK) {

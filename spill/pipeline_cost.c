@@ -110,9 +110,19 @@ bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
     struct sw_cost_answer answer;
     if (job->kind != SW_JOB_SPILL || !has_link(p) || rest.raw_bytes < SW_COST_MIN_BYTES)
         return false;
-    struct sw_cost_question question = ask(p, &rest, SW_V5T_MAX_SYMBOL_BYTES);
+    const double promise = sw_plan_cache_promise(&p->plans, job->session);
+    struct sw_cost_question question = ask(p, &rest, promise > 0 ? promise : SW_V5T_MAX_SYMBOL_BYTES);
+    bool hopeless = sw_cost_is_hopeless(&question, &answer);
     question.plan_s = p->plan_s;
-    if (!sw_cost_is_hopeless(&question, &answer))
+    if (!hopeless && promise > 0) {
+        hopeless = sw_cost_is_hopeless(&question, &answer);
+        if (hopeless && sw_plan_cache_use(&p->plans, job->session, &job->plan, &job->data_ratio)) {
+            job->plan_is_cached = true;
+            sw_job_weigh(p, job);
+            return true;
+        }
+    }
+    if (!hopeless)
         return false;
     job->may_retry = sw_cost_retry(&p->costs[sw_cost_class(rest.chunk_bytes)], &question, &answer);
     if (job->may_retry)

@@ -103,7 +103,7 @@ int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err);
 void sw_job_note_frame(struct sw_job *job, size_t chunk, enum sw_codec_id planned, const struct sw_frame_layout *frame);
 /* True if a plan made for another region is not for the bytes of this frame. */
 bool sw_plan_is_stale(const struct sw_plan *plan, double data_ratio, const struct sw_frame_layout *frame);
-/* A cached plan does not suit a job of one chunk: has one made. */
+/* A cached plan does not suit a job: has one made, of a job of several chunks for the rest. */
 void sw_job_replan(struct sw_pipeline *p, struct sw_job *job);
 bool sw_job_complete(const struct sw_job *job);
 /* The worker's side of a job is over. */
@@ -150,7 +150,8 @@ struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, co
                                 bool may_retry, struct sw_plan *plan);
 /* The same for a job that has got a plan. */
 void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job);
-/* Of a job that has no plan yet: true if none could pay. It has got one then, which stores bytes as they are. */
+/* Of a job that has no plan yet: true if making one could not pay, by what the session's last ones promised. It has got
+ * one then: the session's last one, or one that stores bytes as they are. */
 bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job);
 /* How long making a plan took. */
 void sw_measure_plan(struct sw_pipeline *p, uint64_t us);

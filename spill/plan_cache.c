@@ -19,7 +19,7 @@ double sw_plan_data_ratio(const struct sw_plan *plan, uint64_t raw_bytes) {
 
 bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t session, struct sw_plan *ret, double *ret_data_ratio) {
     struct sw_plan_cache_entry *entry = find(cache, session);
-    if (!entry || entry->n_uses >= SW_PLAN_MAX_USES)
+    if (!entry || !entry->is_usable || entry->n_uses >= SW_PLAN_MAX_USES)
         return false;
     entry->n_uses++;
     entry->age = ++cache->clock;
@@ -28,20 +28,39 @@ bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t session, struct sw_
     return true;
 }
 
+double sw_plan_cache_promise(struct sw_plan_cache *cache, uint64_t session) {
+    const struct sw_plan_cache_entry *entry = find(cache, session);
+    double best = 0;
+    if (!entry || entry->n_promises < SW_PLAN_PROMISES)
+        return 0;
+    for (int i = 0; i < SW_PLAN_PROMISES; i++)
+        best = best > entry->promises[i] ? best : entry->promises[i];
+    return best;
+}
+
+static struct sw_plan_cache_entry *oldest(struct sw_plan_cache *cache) {
+    struct sw_plan_cache_entry *entry = &cache->entries[0];
+    for (int i = 1; i < SW_PLAN_CACHE_ENTRIES; i++)
+        if (cache->entries[i].age < entry->age)
+            entry = &cache->entries[i];
+    return entry;
+}
+
 void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t session, const struct sw_plan *plan, uint64_t raw_bytes) {
     struct sw_plan_cache_entry *entry = find(cache, session);
-    if (plan->codec == SW_CODEC_RAW || plan->expected_ratio < SW_PLAN_MIN_RATIO) {
-        sw_plan_cache_forget(cache, session);
-        return;
+    if (!entry) {
+        entry = oldest(cache);
+        entry->session = session;
+        entry->n_promises = 0;
     }
-    for (int i = 0; i < SW_PLAN_CACHE_ENTRIES && !(entry && entry->session == session); i++)
-        if (!entry || cache->entries[i].age < entry->age)
-            entry = &cache->entries[i];
-    entry->session = session;
     entry->n_uses = 0;
     entry->age = ++cache->clock;
-    entry->plan = *plan;
-    entry->data_ratio = sw_plan_data_ratio(plan, raw_bytes);
+    entry->promises[entry->n_promises++ % SW_PLAN_PROMISES] = plan->expected_ratio;
+    entry->is_usable = plan->codec != SW_CODEC_RAW && plan->expected_ratio >= SW_PLAN_MIN_RATIO;
+    if (entry->is_usable) {
+        entry->plan = *plan;
+        entry->data_ratio = sw_plan_data_ratio(plan, raw_bytes);
+    }
 }
 
 void sw_plan_cache_forget(struct sw_plan_cache *cache, uint64_t session) {

@@ -2,23 +2,25 @@
  *
  * Sampling a region and training its table takes as long as encoding half a gigabyte. Small regions from one session
  * mostly hold one column, so they are encoded by the plan of the one before; whether it still fits is seen from the
- * frame it makes (sw_policy_plan_is_stale), and now and then a new one is made in any case. Plans that promise little,
- * or nothing, are not kept: from their frames it could not be seen that the bytes have become others. Not thread safe.
- */
+ * frame it makes (sw_policy_plan_is_stale), and now and then a new one is made in any case. Of plans that promise
+ * little, or nothing, only the promise is kept: from their frames it could not be seen that the bytes have become
+ * others. Not thread safe. */
 #ifndef SW_SPILL_PLAN_CACHE_H
 #define SW_SPILL_PLAN_CACHE_H
 
 #include "codec/codec.h"
 #include <stdbool.h>
 
-enum { SW_PLAN_CACHE_ENTRIES = 32, SW_PLAN_MAX_USES = 256 };
+enum { SW_PLAN_CACHE_ENTRIES = 32, SW_PLAN_MAX_USES = 256, SW_PLAN_PROMISES = 4 };
 #define SW_PLAN_MIN_RATIO 1.5
 
 struct sw_plan_cache {
     struct sw_plan_cache_entry {
         uint64_t session; /* 0: free */
-        unsigned n_uses;
-        uint64_t age; /* when it was used last */
+        bool is_usable;
+        unsigned n_uses, n_promises;
+        double promises[SW_PLAN_PROMISES]; /* expected ratios of the last plans */
+        uint64_t age;                      /* when it was used last */
         struct sw_plan plan;
         double data_ratio;
     } entries[SW_PLAN_CACHE_ENTRIES];
@@ -31,8 +33,10 @@ double sw_plan_data_ratio(const struct sw_plan *plan, uint64_t raw_bytes);
 
 /* True with *ret, and what it promises of data sections, filled if there is a plan worth trying. */
 bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t session, struct sw_plan *ret, double *ret_data_ratio);
-/* Takes a plan made for raw_bytes. Replaces the session's plan, or the one that has not been used for longest; forgets
- * the session's if the new one is not worth keeping. */
+/* The best that the session's last SW_PLAN_PROMISES plans promised; 0: there have been fewer. */
+double sw_plan_cache_promise(struct sw_plan_cache *cache, uint64_t session);
+/* Takes a plan made for raw_bytes. Replaces the session's plan, or the one that has not been used for longest; if the
+ * new one is not worth keeping, the session has none. */
 void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t session, const struct sw_plan *plan, uint64_t raw_bytes);
 void sw_plan_cache_forget(struct sw_plan_cache *cache, uint64_t session);
 

@@ -106,7 +106,7 @@ START_TEST(test_raw_bytes_come_back_directly_where_that_is_faster) {
 END_TEST
 
 START_TEST(test_a_plan_that_cannot_pay_is_not_made) {
-    struct sw_cost_question q = question_of(1, 30 * GB, 165 * GB, 55 * GB);
+    struct sw_cost_question q = question_of(8, 30 * GB, 165 * GB, 55 * GB);
     struct sw_cost_answer answer;
     ck_assert(sw_cost_is_hopeless(&q, &answer));
     ck_assert_int_eq(answer.codec, RAW);
@@ -117,6 +117,14 @@ START_TEST(test_a_plan_that_cannot_pay_is_not_made) {
     ck_assert(!sw_cost_is_hopeless(&q, &answer));
     q.rates.encode[V5T] = 100 * GB;
     ck_assert(!sw_cost_is_hopeless(&q, &answer));
+    q.plan_s = (double)q.raw_bytes / (55 * GB); /* as long as all of it raw */
+    ck_assert(sw_cost_is_hopeless(&q, &answer));
+    ck_assert_int_eq(answer.codec, RAW);
+    q.room_is_short = true;
+    ck_assert(!sw_cost_is_hopeless(&q, &answer));
+    q = question_of(1, 100 * GB, 165 * GB, 55 * GB);
+    ck_assert(sw_cost_is_hopeless(&q, &answer));
+    ck_assert_int_eq(answer.reason, SW_COST_NO_GAIN);
 }
 END_TEST
 

@@ -75,6 +75,23 @@ START_TEST(test_plans_that_promise_little_are_not_kept) {
 }
 END_TEST
 
+START_TEST(test_the_last_promises_are_remembered) {
+    struct sw_plan_cache cache = {0};
+    struct sw_plan good = plan_of(SW_CODEC_V5T, 3), raw = plan_of(SW_CODEC_RAW, 1);
+    sw_plan_cache_put(&cache, 7, &good, RAW_BYTES);
+    for (int i = 1; i < SW_PLAN_PROMISES; i++) {
+        ck_assert_double_eq(sw_plan_cache_promise(&cache, 7), 0); /* too few to tell */
+        sw_plan_cache_put(&cache, 7, &raw, RAW_BYTES);
+    }
+    ck_assert_double_eq(sw_plan_cache_promise(&cache, 7), 3); /* the best of them */
+    sw_plan_cache_put(&cache, 7, &raw, RAW_BYTES);
+    ck_assert_double_eq(sw_plan_cache_promise(&cache, 7), 1);
+    ck_assert_double_eq(sw_plan_cache_promise(&cache, 8), 0);
+    sw_plan_cache_forget(&cache, 7);
+    ck_assert_double_eq(sw_plan_cache_promise(&cache, 7), 0);
+}
+END_TEST
+
 /* A header and a table are much of a short region, and little of a long one. */
 START_TEST(test_what_is_promised_of_data_is_the_same_for_all_lengths) {
     enum { SHORT = 16 << 10, LONG = 1 << 20 };
@@ -151,6 +168,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_plan_is_replaced_and_forgotten);
     tcase_add_test(tcase, test_every_plan_is_doubted_now_and_then);
     tcase_add_test(tcase, test_plans_that_promise_little_are_not_kept);
+    tcase_add_test(tcase, test_the_last_promises_are_remembered);
     tcase_add_test(tcase, test_what_is_promised_of_data_is_the_same_for_all_lengths);
     tcase_add_test(tcase, test_segments_are_short_where_they_are_few);
     tcase_add_test(tcase, test_stale_is_clearly_other_than_promised);
