@@ -360,9 +360,9 @@ __global__ void __launch_bounds__(SORTED) select_symbols(state *s, uint32_t roun
     }
 }
 
-/* Of bytes without any pattern every pair is as frequent as any other, so pairs meet by chance alone. A table that saves
- * something needs symbols that are more frequent: then their pairs are, too. One block; the buckets of a hash of the pair
- * take the place of the 65536 pairs. */
+/* Of bytes without any pattern every pair is as frequent as any other, so pairs meet by chance alone. A table that
+ * saves something needs symbols that are more frequent: then their pairs are, too. One block; the buckets of a hash of
+ * the pair take the place of the 65536 pairs. */
 constexpr uint32_t PROBE_THREADS = 1024, PAIR_BUCKETS_LOG2 = 14;
 constexpr size_t PROBE_SHARED_BYTES = sizeof(uint32_t) << PAIR_BUCKETS_LOG2;
 /* Below: chance may look like a pattern, or hide one; and training is quick. */
