@@ -84,6 +84,10 @@ static int watch_socket(struct spillway *c, struct sw_err *err) {
 struct spillway_ticket *sw_client_call(struct spillway *c, struct sw_msg *msg, int timeout_ms, struct sw_err *err) {
     struct sw_list group;
     sw_list_init(&group);
+    if (c->lost.code) { /* perhaps only now: nothing would ever answer */
+        (void)sw_err_set(err, c->lost.code, SW_SCOPE_SESSION, "%s", c->lost.text);
+        return NULL;
+    }
     struct spillway_ticket *t = sw_ticket_new(c, msg->header.type, err);
     if (!t || !sw_packet_new(&group, msg, err)) {
         sw_free(t);

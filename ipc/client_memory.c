@@ -180,14 +180,14 @@ int spillway_unregister(struct spillway *connection, void *data, struct spillway
         return sw_client_report(error, &err);
     }
     struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = r->mem};
-    if (connection->lost.code) {
-        forget(r);
-        return sw_client_copy_error(error, &connection->lost);
-    }
     /* The daemon waits for the operations that it has, not for those that a transfer in pieces or a batch still has to
      * ask for. */
     const struct use use = {connection, r->mem};
     (void)sw_client_wait_until(connection, is_unused, &use, -1);
+    if (connection->lost.code) {
+        forget(r);
+        return sw_client_copy_error(error, &connection->lost);
+    }
     struct spillway_ticket *t = sw_client_call(connection, &msg, -1, &err);
     if (!t)
         return sw_client_report(error, &err);

@@ -861,6 +861,23 @@ START_TEST(registering_tells_what_is_wrong_with_the_memory) {
 }
 END_TEST
 
+static void register_and_leave(int socket) {
+    greet(socket);
+    (void)register_it(socket);
+}
+
+/* The first that a call sees of the connection is that it is gone. */
+START_TEST(unregistering_ends_with_a_connection_that_is_lost) {
+    open_to(register_and_leave);
+    ck_assert_int_eq(spillway_register(connection, data, BYTES, &error), 0);
+    struct pollfd gone = {.fd = spillway_fd(connection), .events = POLLIN};
+    ck_assert_int_eq(poll(&gone, 1, 3000), 1);
+    ck_error(spillway_unregister(connection, data, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "");
+    ck_error(spillway_unregister(connection, data, &error), SPILLWAY_ENOENT, SPILLWAY_SCOPE_REQUEST, "");
+    close_all();
+}
+END_TEST
+
 static void serve_registration(int socket) {
     greet(socket);
     expect_mem_close(socket, register_it(socket));
@@ -1472,6 +1489,7 @@ int main(void) {
     tcase_add_test(tcase, registered_memory_is_handed_over_once);
     tcase_add_test(tcase, registered_ranges_are_kept_apart);
     tcase_add_test(tcase, registering_tells_what_is_wrong_with_the_memory);
+    tcase_add_test(tcase, unregistering_ends_with_a_connection_that_is_lost);
     tcase_add_test(tcase, a_heap_that_fails_registers_nothing);
     tcase_add_test(tcase, pieces_fail_and_succeed_as_one);
     tcase_add_test(tcase, an_arena_may_be_refused);
