@@ -291,9 +291,11 @@ static int make_sections(struct spillway *c, struct sw_batch *batch, struct CUst
             section->end++;
         (void)sw_registered_find(c, piece->data, piece->bytes, &range);
         const int rc = sw_export_order(&range, &c->cuda, piece->data, stream, err);
-        section->event = range.event;
-        if (rc < 0)
+        if (rc < 0) {
+            sw_cuda_event_release(range.event);
             return rc;
+        }
+        section->event = range.event;
         *ret_packets += (section->end - first + most_pieces(c) - 1) / most_pieces(c);
     }
     return 0;

@@ -33,9 +33,10 @@ struct sw_export {
  * frees it by sw_cuda_free(). errors: -SW_EMEMKIND, -SW_EUNSEALED, -SW_ERANGE, -SW_ELIMIT, -SW_EGPU, -SW_EIO,
  * -SW_ENOMEM; *ret is then empty. */
 int sw_export_find(struct sw_export *ret, struct sw_cuda **cuda, const void *data, uint64_t bytes, struct sw_err *err);
-/* Orders an operation on exported memory after what the stream has been given: sets e->event, or waits here where none
- * can be shared. data: in the memory; e->kind is all that is read of e. stream: see spillway.h. Memory of the host has
- * no stream: a no-op. errors: -SW_EMEMKIND (no longer the driver's), -SW_EGPU. */
+/* Orders an operation on exported memory after what the stream has been given: sets e->event, waits here where none
+ * can be shared, or does nothing if there is nothing to wait for. data: in the memory; e->kind is all that is read of
+ * e. stream: see spillway.h. Memory of the host has no stream: a no-op. errors: -SW_EMEMKIND (no longer the driver's),
+ * -SW_EINVAL (the stream is being captured), -SW_EGPU. */
 int sw_export_order(struct sw_export *e, struct sw_cuda **cuda, const void *data, struct CUstream_st *stream,
                     struct sw_err *err);
 /* Closes the descriptors, gives the event back; an empty or half-built export is fine. */

@@ -30,6 +30,7 @@
     X(push, cuCtxPushCurrent, 4000) X(pop, cuCtxPopCurrent, 4000) X(current_device, cuCtxGetDevice, 2000) \
     X(current, cuCtxGetCurrent, 4000) X(stream_context, cuStreamGetCtx, 9020) \
     X(stream_flags, cuStreamGetFlags, 5050) X(stream_query, cuStreamQuery, 2000) \
+    X(stream_captures, cuStreamIsCapturing, 10000) X(capture_mode, cuThreadExchangeStreamCaptureMode, 10010) \
     X(stream_synchronize, cuStreamSynchronize, 2000) X(event_create, cuEventCreate, 2000) \
     X(event_record, cuEventRecord, 2000) X(event_destroy, cuEventDestroy, 4000) \
     X(event_handle, cuIpcGetEventHandle, 4010) X(event_query, cuEventQuery, 2000) \
@@ -407,15 +408,25 @@ const uint8_t *sw_cuda_event_handle(const struct sw_cuda_event *event) {
     return (const uint8_t *)&event->handle;
 }
 
-/* True if nothing that was queued before this call is still to be waited for. Of the legacy default stream that cannot
- * be asked: it waits for all streams of its context that are not created as non-blocking. These, in turn, wait for it.
- */
+/* True if nothing that was queued before this call is still to be waited for. Only non-blocking streams are asked: what
+ * others wait for besides cannot be found out, of the default stream, or only by a call that breaks a capture which
+ * goes on elsewhere. The query itself breaks none in relaxed mode. */
 static bool is_idle(const struct sw_cuda *cuda, CUstream stream) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     unsigned flags;
-    if (!stream || stream == CU_STREAM_LEGACY || cuda->stream_flags(stream, &flags) != CUDA_SUCCESS ||
-        cuda->stream_query(stream) != CUDA_SUCCESS)
+    if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
+        cuda->stream_flags(stream, &flags) != CUDA_SUCCESS || !(flags & CU_STREAM_NON_BLOCKING) ||
+        cuda->capture_mode(&mode) != CUDA_SUCCESS)
         return false;
-    return (flags & CU_STREAM_NON_BLOCKING) != 0 || cuda->stream_query(CU_STREAM_LEGACY) == CUDA_SUCCESS;
+    const bool idle = cuda->stream_query(stream) == CUDA_SUCCESS;
+    (void)cuda->capture_mode(&mode);
+    return idle;
+}
+
+/* A captured record would be no record. */
+static bool is_captured(const struct sw_cuda *cuda, CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return cuda->stream_captures(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 /* Marks the stream's present end by an event that the daemon can wait for. Where none can be shared, or the stream is
@@ -423,6 +434,9 @@ static bool is_idle(const struct sw_cuda *cuda, CUstream stream) {
 static int mark_stream(struct sw_cuda *cuda, struct sw_export *ret, CUcontext context, const struct pointer *p,
                        CUstream stream, struct sw_err *err) {
     CUdevice stream_device, device;
+    if (is_captured(cuda, stream))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          "the stream is being captured: nothing would be waited for");
     if (is_idle(cuda, stream))
         return 0;
     const bool same = cuda->current_device(&stream_device) == CUDA_SUCCESS &&

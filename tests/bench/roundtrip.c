@@ -43,6 +43,7 @@ struct bench {
     struct options options;
     struct sw_test_daemon daemon;
     struct spillway *connection;
+    cudaStream_t stream;    /* non-blocking, nothing is queued on it */
     uint8_t *content, *got; /* content_bytes; PIECE_BYTES */
     uint64_t content_bytes;
     json_t *rows;
@@ -161,9 +162,8 @@ static void round_trip(struct bench *b, enum sw_buffer_kind kind, enum mode mode
     for_content(b, buffer, true);
     registered(b, buffer, mode, true);
     double start = now_s();
-    if ((mode == IN_PLACE
-             ? spillway_pack(b->connection, buffer->data, buffer->bytes, cudaStreamPerThread, &ticket, &error)
-             : spillway_spill(b->connection, buffer->data, buffer->bytes, cudaStreamPerThread, &ticket, &error)) < 0)
+    if ((mode == IN_PLACE ? spillway_pack(b->connection, buffer->data, buffer->bytes, b->stream, &ticket, &error)
+                          : spillway_spill(b->connection, buffer->data, buffer->bytes, b->stream, &ticket, &error)) < 0)
         fail(error.name, error.text);
     *ret_away_s = finish(b, ticket, result, start, watch);
     const uint64_t kept = mode == IN_PLACE ? result->stored_bytes : 0;
@@ -175,10 +175,10 @@ static void round_trip(struct bench *b, enum sw_buffer_kind kind, enum mode mode
     if (sw_buffer_fill(&rest, 0xEE, &err) < 0)
         fail("fill", err.msg);
     start = now_s();
-    if ((mode == IN_PLACE ? spillway_unpack(b->connection, result->region, buffer->data, buffer->bytes,
-                                            cudaStreamPerThread, &ticket, &error)
-                          : spillway_restore(b->connection, result->region, buffer->data, buffer->bytes,
-                                             cudaStreamPerThread, 0, &ticket, &error)) < 0)
+    if ((mode == IN_PLACE
+             ? spillway_unpack(b->connection, result->region, buffer->data, buffer->bytes, b->stream, &ticket, &error)
+             : spillway_restore(b->connection, result->region, buffer->data, buffer->bytes, b->stream, 0, &ticket,
+                                &error)) < 0)
         fail(error.name, error.text);
     *ret_back_s = finish(b, ticket, NULL, start, watch);
     registered(b, buffer, mode, false);
@@ -337,6 +337,7 @@ int main(int argc, char **argv) {
     }
     if (spillway_open(&b.connection, b.daemon.socket, &error) < 0)
         fail(error.name, error.text);
+    CUDA(cudaStreamCreateWithFlags(&b.stream, cudaStreamNonBlocking));
     b.rows = json_array();
     b.link_down_gbps = measure_link(cudaMemcpyDeviceToHost);
     b.link_up_gbps = measure_link(cudaMemcpyHostToDevice);

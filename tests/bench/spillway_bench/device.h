@@ -23,7 +23,7 @@ struct sw_bench_raw {
 struct CUstream_st;
 
 struct sw_bench_device {
-    struct CUstream_st *stream; /* that the calling thread's work is done on; NULL: no GPU */
+    struct CUstream_st *(*stream)(void); /* that the calling thread's work was done on; NULL: no GPU */
     const char *(*copy)(void *to, const void *from, uint64_t bytes);
     const char *(*set)(void *to, uint8_t value, uint64_t bytes);
     /* a and b are aligned to 16 bytes. */

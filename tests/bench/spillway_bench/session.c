@@ -171,7 +171,7 @@ static unsigned work_on(struct sw_bench_session *s, const struct slot *slot, enu
 
 static int call(struct sw_bench_session *s, struct slot *slot, enum sw_bench_op op) {
     struct spillway_piece *pieces = slot->pieces;
-    struct CUstream_st *stream = s->run->device->stream;
+    struct CUstream_st *stream = s->run->device->stream();
     const unsigned flags = slot->content.restores > 1 ? SPILLWAY_RESTORE_KEEP : 0;
     if (!s->run->options.batch && op == SW_BENCH_SPILL)
         return spillway_spill(s->connection, pieces->data, pieces->bytes, stream, &slot->ticket, &slot->error);
