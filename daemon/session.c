@@ -122,9 +122,19 @@ int sw_session_open(struct sw_session **ret, struct sw_service *service, int soc
 
 /* ---- replies ----------------------------------------------------------------------------------------------------- */
 
+/* Of replies that the client has not read: those to all operations that it may have in flight, of which as many are
+ * batches as there may be pieces, and to 1024 closed memories, twice over. */
+static size_t max_queued_bytes(const struct sw_session *session) {
+    const size_t each = sizeof(struct queued) + SW_PROTO_HEADER_BYTES,
+                 operations = (size_t)session->service->config->max_session_operations,
+                 batches = operations < SW_SESSION_MAX_PIECES ? operations : SW_SESSION_MAX_PIECES;
+    return 2 * (batches * (each + sizeof(struct sw_msg_result_batch)) +
+                operations * (each + sizeof(struct sw_msg_error)) + 1024 * (each + sizeof(struct sw_msg_ok)));
+}
+
 static int enqueue(struct sw_session *session, const uint8_t *packet, size_t bytes) {
     const size_t cost = sizeof(struct queued) + bytes;
-    if (session->queued_bytes + cost > SW_SESSION_MAX_QUEUED_BYTES)
+    if (session->queued_bytes + cost > max_queued_bytes(session))
         return -SW_ELIMIT;
     struct queued *queued = sw_alloc(cost);
     if (!queued)

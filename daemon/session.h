@@ -1,9 +1,9 @@
 /* session.h - one client connection: what it sent, what it is still owed, and what it owns.
  *
  * Invariants: a request gets exactly one reply, unless the peer is gone; while the peer does not read, nothing more is
- * read from it, so that its queue holds no more than the replies of what it had under way, and a queue beyond
- * SW_SESSION_MAX_QUEUED_BYTES ends the session; when a session ends, at whatever moment, exactly what it owned is
- * released: descriptors, memories, operations, regions. Must not be used from another thread than the loop's. */
+ * read from it, so that its queue holds no more than the replies of what it had under way, and a queue beyond what
+ * those can take ends the session; when a session ends, at whatever moment, exactly what it owned is released:
+ * descriptors, memories, operations, regions. Must not be used from another thread than the loop's. */
 #ifndef SW_DAEMON_SESSION_H
 #define SW_DAEMON_SESSION_H
 
@@ -13,16 +13,10 @@
 #include "ipc/proto.h"
 
 enum {
-    /* Room for the replies to 256 operations, all of them batches, and 1024 closed memories, twice over. */
-    SW_SESSION_MAX_QUEUED_BYTES = 2 << 20,
     /* Of batches in flight: each is an operation of the engine, 3 KiB; a batch by itself counts as one of the
      * session's. Eight full batches keep a GPU busy while replies and requests are on their way. */
     SW_SESSION_MAX_PIECES = 8 * SW_PROTO_MAX_BATCH,
 };
-_Static_assert((sizeof(struct sw_msg_result_batch) + 64) * 2 * 256 + (sizeof(struct sw_msg_ok) + 64) * 2 * 1024 <=
-                   SW_SESSION_MAX_QUEUED_BYTES,
-               "replies have room, each with a header and what the queue needs");
-
 struct sw_session {
     struct sw_list node; /* the server's list */
     struct sw_service *service;
