@@ -80,7 +80,7 @@ template <int ALIGN> __device__ inline uint4 sw_load_unit(const uint8_t *p, uint
         const uint32_t a = __ldg(w), b = __ldg(w + 1), c = __ldg(w + 2), d = __ldg(w + 3);
         if (ALIGN == 4)
             return make_uint4(a, b, c, d);
-        const uint32_t e = __ldg(w + 4);
+        const uint32_t e = shift ? __ldg(w + 4) : 0; /* an aligned one among others: the word behind is not its own */
         return make_uint4(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift), __funnelshift_r(c, d, shift),
                           __funnelshift_r(d, e, shift));
     }
