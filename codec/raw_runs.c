@@ -89,7 +89,7 @@ static void put_header(const struct sw_frame_layout *layout, const struct sw_run
 void sw_raw_runs_seal(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
                       struct sw_tile_range tiles) {
     SW_ASSERT(layout->codec == SW_CODEC_RAW && n_runs > 0 && tiles.end <= layout->n_tiles);
-    if (tiles.first == 0)
+    if (tiles.first == 0 && (tiles.end > 0 || layout->n_tiles == 0))
         put_header(layout, runs);
     if (tiles.first >= tiles.end)
         return;

@@ -22,13 +22,12 @@ static inline struct sw_tile_range sw_all_tiles(const struct sw_frame_layout *la
 }
 
 /* Makes a frame of the content that lies at layout->data_offset: writes the tiles' records, and with the part that
- * begins at tile 0 also header and padding. layout: of sw_frame_layout_init() for the raw codec; the runs have
+ * has tile 0 also header and padding. layout: of sw_frame_layout_init() for the raw codec; the runs have
  * layout->frame_bytes. */
 void sw_raw_runs_seal(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
                       struct sw_tile_range tiles);
 
-/* How many of the tiles are not what was sealed. layout: parsed by sw_frame_parse() from the same frame, of the raw
- * codec. */
+/* How many of the tiles are not what was sealed. layout: the frame's, of the raw codec. */
 uint32_t sw_raw_runs_verify(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
                             struct sw_tile_range tiles);
 

@@ -10,7 +10,8 @@
  *   restore  FREE -> RESTORING -> FREE;    a step that could not be queued: -> DRAINING -> FREE
  *
  * A client can harm only itself: jobs of several sessions meet in a group only as restores that wait for no event, and
- * where a step of such a group fails each is dealt again, alone. */
+ * where a step of such a group fails late each is dealt again, alone. A step that cannot even be queued fails them all.
+ */
 #include "spill/pipeline_state.h"
 
 #include "base/alloc.h"
@@ -253,7 +254,7 @@ static int restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *e
     return p->device->ops->restore_group(p->device, sw_slot_index(p, slot), g->items, g->n, err);
 }
 
-/* Maps the memory; of a restore, checks the frame's header. */
+/* Maps the memory. */
 static int begin(struct sw_pipeline *p, struct sw_job *job, struct sw_group_item *ret, struct sw_err *err) {
     int rc = sw_job_start(p, job, err);
     if (rc)

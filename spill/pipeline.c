@@ -153,6 +153,7 @@ static void note_encoded(struct sw_pipeline *p, const struct sw_slot *slot) {
     if (job->stage == SW_STAGE_RUNNING && !job->resample && slot->plan_number == job->plan_number &&
         sw_policy_retrain(&drift)) {
         job->resample = true;
+        job->plan_is_cached = false;
         job->n_retrained++;
     }
 }
@@ -464,11 +465,13 @@ static bool store_waiting(struct sw_pipeline *p) {
         if (slot->state != SW_SLOT_WAITING)
             continue;
         sw_job_check_canceled(slot->job);
-        if (slot->job->err.code) {
+        if (!slot->job->err.code) {
+            advanced |= begin_store(p, slot);
+        } else if (slot->waits_for_client) { /* its stream does */
+            slot->state = SW_SLOT_DRAINING;
+        } else {
             sw_slot_give(p, slot);
             advanced = true;
-        } else {
-            advanced |= begin_store(p, slot);
         }
     }
     return advanced;

@@ -108,7 +108,7 @@ void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
 bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
     const struct sw_weighed rest = rest_of(job);
     struct sw_cost_answer answer;
-    if (job->kind != SW_JOB_SPILL || !has_link(p) || rest.raw_bytes < SW_COST_MIN_BYTES)
+    if (job->kind != SW_JOB_SPILL || !has_link(p) || sw_cost_class(rest.chunk_bytes) < 0)
         return false;
     const double promise = sw_plan_cache_promise(&p->plans, job->session);
     struct sw_cost_question question = ask(p, &rest, promise > 0 ? promise : SW_V5T_MAX_SYMBOL_BYTES);

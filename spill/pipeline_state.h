@@ -1,5 +1,5 @@
-/* pipeline_state.h - what pipeline.c, pipeline_cost.c, in_place.c and transfer.c share. All of it belongs to the
- * device's worker. Not for others. */
+/* pipeline_state.h - what pipeline.c, pipeline_job.c, pipeline_cost.c, group.c, in_place.c and transfer.c share. All of
+ * it belongs to the device's worker. Not for others. */
 #ifndef SW_SPILL_PIPELINE_STATE_H
 #define SW_SPILL_PIPELINE_STATE_H
 
@@ -14,7 +14,7 @@ enum sw_slot_state {
     SW_SLOT_STORING,
     SW_SLOT_RESTORING,
     SW_SLOT_DRAINING,
-    SW_SLOT_WAITING,   /* frame made, waits for host memory on its way to the disk; nothing queued */
+    SW_SLOT_WAITING,   /* waits for host memory on its way to the disk; at most a client's event is queued */
     SW_SLOT_HOLDING,   /* pack: frame made, waits for its turn; nothing queued */
     SW_SLOT_PLACING,   /* frame on its way into the client's memory */
     SW_SLOT_FETCHING,  /* frame on its way out of it */

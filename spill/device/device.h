@@ -5,9 +5,9 @@
  * through a *mapping*. The engine overlaps encode, copy and decode of successive chunks by using several slots.
  *
  * Invariants: no call after open allocates device memory; no call but slot_wait, open, close, map, unmap, pin and unpin
- * waits; a failed step leaves the slot usable (unless -SW_EGPULOST) once slot_wait has returned, and the steps queued
- * behind the failed one up to that wait are skipped. thread: gpu (this device's worker) for everything but open and
- * close, which run before and after the worker, and pin and unpin, which a tier calls from any thread. */
+ * waits, if nothing fails; a failed step leaves the slot usable (unless -SW_EGPULOST) once slot_wait has returned, and
+ * the steps queued behind the failed one up to that wait are skipped. thread: gpu (this device's worker) for everything
+ * but open and close, which run before and after the worker, and pin and unpin, which a tier calls from any thread. */
 #ifndef SW_SPILL_DEVICE_H
 #define SW_SPILL_DEVICE_H
 
@@ -87,8 +87,8 @@ struct sw_device_ops {
 
     /* Each of these queues a step on slot `s` (0 … n_slots - 1). Offsets are into the mapping; the caller has checked
      * offset + bytes <= desc->bytes and bytes <= chunk_bytes, and queues at most one make_plan, encode, decode,
-     * unpack, encode_group, store_group or restore_group between two reports of a slot. Return 0 or an error of the
-     * queueing itself; what goes wrong later is reported by slot_poll / slot_wait. */
+     * unpack, spill_raw, restore_raw, encode_group, store_group or restore_group between two reports of a slot. Return
+     * 0 or an error of the queueing itself; what goes wrong later is reported by slot_poll / slot_wait. */
     /* Waits, on the device, for what the client's event (cudaIpcEventHandle_t) recorded last before this call. The
      * event stays open for the session's later calls; session: a number that this device has seen for no other one.
      * errors: -SW_EIMPORT; host device: -SW_ENOTSUP. */
@@ -126,8 +126,8 @@ struct sw_device_ops {
                   struct sw_mapping *mapping, uint64_t frame_at, uint64_t offset, struct sw_err *err);
 
     /* Groups: what encode, store, and load with decode do, for `n` items (1 … group_items) in one go, so that what a
-     * step costs in itself is paid once. Items may lie in any mappings, no two in the same bytes. The host's copy of an
-     * item's frame header has been checked (sw_frame_parse) before restore_group; store_group follows the report of
+     * step costs in itself is paid once. Items may lie in any mappings, no two in the same bytes. For restore_group
+     * item->frame is that of the frame when it was made; store_group follows the report of
      * encode_group, with the same items. A damaged frame is told by the item alone: the slot reports success. */
     int (*encode_group)(struct sw_device *device, unsigned s, const struct sw_plan *plan, struct sw_group_item *items,
                         unsigned n, struct sw_err *err);

@@ -328,8 +328,11 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
 static int finish(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
     memset(ret, 0, sizeof *ret);
     const int rc = finish_work(d, slot, ret, err);
-    if (rc != -SW_EAGAIN)
-        slot->work = WORK_NONE;
+    if (rc == -SW_EAGAIN)
+        return rc;
+    if (rc < 0 && (slot->work == WORK_ENCODE || slot->work == WORK_ENCODE_GROUP))
+        (void)cudaStreamSynchronize(slot->stream); /* a part of what was to be done anew may read the client's memory */
+    slot->work = WORK_NONE;
     return rc;
 }
 
@@ -343,8 +346,10 @@ static int cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_r
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
     const int rc = enter(d, err);
-    if (rc < 0)
+    if (rc < 0) {
+        give_up(slot);
         return rc;
+    }
     const cudaError_t e = cudaStreamQuery(slot->stream);
     if (e == cudaErrorNotReady) {
         (void)cudaGetLastError();
