@@ -47,16 +47,19 @@ static void client_close(struct client *c) {
 /* Hands all of them over, without waiting. events: a byte for each operation, by which they differ, 0 or NULL: none. */
 static void client_spill(struct client *c, const uint8_t *events) {
     uint8_t event[SW_MEM_HANDLE_BYTES] = {0};
+    sw_engine_hold(rig.f.engine); /* so that none is late for the group */
     for (unsigned i = 0; i < c->n; i++) {
         struct sw_range range = {.mem = c->source, .offset = (uint64_t)i * STRIDE, .bytes = c->bytes[i]};
         event[0] = events ? events[i] : 0;
         range.event = events && events[i] ? event : NULL;
         ck_assert_int_eq(sw_engine_spill(c->owner, &range, sw_test_op_done, &c->spills[i], &c->spills[i].id, NULL), 0);
     }
+    sw_engine_release(rig.f.engine);
 }
 
 static void client_restore(struct client *c, const uint8_t *events) {
     uint8_t event[SW_MEM_HANDLE_BYTES] = {0};
+    sw_engine_hold(rig.f.engine);
     memset(c->restores, 0, sizeof c->restores);
     for (unsigned i = 0; i < c->n; i++) {
         struct sw_range range = {.mem = c->target, .offset = (uint64_t)i * STRIDE, .bytes = c->bytes[i]};
@@ -65,6 +68,7 @@ static void client_restore(struct client *c, const uint8_t *events) {
         ck_assert_int_eq(
             sw_engine_restore(c->owner, c->spills[i].id, &range, true, sw_test_op_done, &c->restores[i], NULL), 0);
     }
+    sw_engine_release(rig.f.engine);
 }
 
 static void await(const struct client *c, const struct sw_test_op *ops) {
