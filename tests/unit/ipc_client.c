@@ -864,6 +864,7 @@ END_TEST
 static void register_and_leave(int socket) {
     greet(socket);
     (void)register_it(socket);
+    (void)usleep(50000); /* not so early that the registration sees it */
 }
 
 /* The first that a call sees of the connection is that it is gone. */
