@@ -86,7 +86,7 @@ static const struct option options[] = {
     {FIELD(max_session_regions), .type = TYPE_COUNT, .min = 1, .max = 1u << 30, .multiple = 1, .fallback = "65536",
      .help = "Regions of one session."},
     {FIELD(max_session_operations), .type = TYPE_COUNT, .min = 1, .max = 65536, .multiple = 1, .fallback = "256",
-     .help = "Spills and restores of one session that may be under way at once."},
+     .help = "Spills and restores of one session that may be under way at once; a batch is one."},
     {FIELD(max_session_memories), .type = TYPE_COUNT, .min = 1, .max = 1u << 20, .multiple = 1, .fallback = "1024",
      .help = "Memories that one session may have handed over at once."},
 };

@@ -86,10 +86,12 @@ void spillway_close(struct spillway *connection);
  * the middle of a block), VMM allocations with exportable handles, cudaMallocAsync from a pool made with POSIX
  * descriptor export, or a memfd mapped MAP_SHARED in this process (sealed against shrinking by the library); any other
  * is copied, see above. stream: work queued on it before this call is waited for without blocking the caller; NULL:
- * the default stream; ignored for memory of the host that is not page-locked. *ret_ticket: owned by the caller until
- * spillway_ticket_free(). When it completes with success the memory is no longer mapped by the daemon, unless it is
- * registered, and may be freed; with an error it is untouched. errors: EINVAL (NULL), EMEMKIND (no accessible memory),
- * EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket also ENOSPACE, EIMPORT. */
+ * the default stream; ignored for memory of the host that is not page-locked. A non-blocking stream that has run dry
+ * costs least: nothing has to be waited for, and the GPU need not switch to this process and back. *ret_ticket: owned
+ * by the caller until spillway_ticket_free(). When it completes with success the memory is no longer mapped by the
+ * daemon, unless it is registered, and may be freed; with an error it is untouched. errors: EINVAL (NULL; a stream that
+ * is being captured), EMEMKIND (no accessible memory), EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket
+ * also ENOSPACE, EIMPORT. */
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
@@ -141,9 +143,9 @@ struct spillway_piece {
  * The pieces must lie in registered memory, which need not be the same for all. pieces[] must stay alive until the
  * ticket completes or is freed. The regions are the caller's once spillway_wait() has reported success; if the ticket
  * is freed before, they are dropped. The result says what became of all: sums of bytes, no region. More than 256
- * pieces, or pieces in several registered memories, are several messages; texts of errors count the pieces of a message
- * from 1. stream: as in spillway_spill(), for the batch as a whole. errors: those of spillway_spill(), EINVAL (no
- * pieces), EMEMKIND (not registered). */
+ * pieces, or pieces in several registered memories, are several messages, each an operation that counts against the
+ * daemon's limits; texts of errors count the pieces of a message from 1. stream: as in spillway_spill(), for the batch
+ * as a whole. errors: those of spillway_spill(), EINVAL (no pieces), EMEMKIND (not registered). */
 int spillway_spill_batch(struct spillway *connection, struct spillway_piece *pieces, uint32_t n,
                          struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
@@ -172,7 +174,7 @@ struct spillway_result {
 int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillway_result *ret,
                   struct spillway_error *error);
 /* Forgets a ticket; an operation that still runs goes on, a region it makes is dropped (a spill of memory that is
- * copied stops). NULL is a no-op. */
+ * copied, or of a batch, stops). NULL is a no-op. */
 void spillway_ticket_free(struct spillway_ticket *ticket);
 
 /* For event loops: a descriptor that becomes readable when spillway_dispatch() has something to do (owned by the
