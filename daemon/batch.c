@@ -126,28 +126,29 @@ static int check_count(uint32_t count, struct sw_err *err) {
     return 0;
 }
 
-static int batch_begin(struct sw_session *session, const struct sw_msg *request, const struct sw_operation *operation,
-                       struct batch **ret, struct sw_mem **ret_mem, struct sw_err *err) {
+/* NULL: *err says why. */
+static struct batch *batch_begin(struct sw_session *session, const struct sw_msg *request,
+                                 const struct sw_operation *operation, struct sw_mem **ret_mem, struct sw_err *err) {
     struct sw_promise *promise = NULL;
-    int rc = sw_operation_begin(session, request, operation, &promise, ret_mem, err);
-    if (rc < 0)
-        return rc;
+    struct batch *batch = NULL;
+    if (sw_operation_begin(session, request, operation, &promise, ret_mem, err) < 0)
+        return NULL;
     if (promise->once)
-        return sw_operation_refused(promise, sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
-                                                        "memory %" PRIu32 " was handed over for one operation only",
-                                                        operation->mem));
-    struct batch *batch = sw_alloc(sizeof *batch + operation->n_pieces * sizeof batch->pieces[0]);
-    if (!batch)
-        return sw_operation_refused(promise, sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST,
-                                                        "no memory for a batch of %u pieces", operation->n_pieces));
+        (void)sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory %" PRIu32 " was handed over for one operation only",
+                         operation->mem);
+    else if (!(batch = sw_alloc(sizeof *batch + operation->n_pieces * sizeof batch->pieces[0])))
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a batch of %u pieces", operation->n_pieces);
+    if (!batch) {
+        (void)sw_operation_refused(promise, err->code);
+        return NULL;
+    }
     batch->promise = promise;
     batch->session = session;
     batch->begun_us = sw_clock_us();
     batch->is_spill = request->header.type == SW_MSG_SPILL_BATCH;
     batch->keep = operation->flags & SW_REQ_KEEP;
     batch->n = operation->n_pieces;
-    *ret = batch;
-    return 0;
+    return batch;
 }
 
 /* A piece was accepted by the engine, or refused with rc: then so is the batch, and what it has begun is canceled. */
@@ -176,31 +177,45 @@ static int batch_begun(struct batch *batch, struct sw_err *err) {
     return sw_operation_refused(promise, err->code);
 }
 
+static int spill_piece(struct piece *piece, const struct sw_range *range, struct sw_err *err) {
+    return sw_engine_spill(piece->batch->session->owner, range, on_piece, piece, &piece->id, err);
+}
+
+/* The stored copy is kept until all are back. */
+static int restore_piece(struct piece *piece, const struct sw_range *range, struct sw_err *err) {
+    return sw_engine_restore(piece->batch->session->owner, piece->id, range, true, on_piece, piece, err);
+}
+
+/* Starts the pieces, one behind the other, until one is refused. range: memory and event, for all. restore: NULL for a
+ * spill. */
+static int begin_pieces(struct batch *batch, struct sw_range range, const struct sw_msg_restore_batch *restore,
+                        const uint64_t *offset, const uint64_t *bytes, struct sw_err *err) {
+    bool goes_on = true;
+    sw_engine_hold(batch->session->service->engine);
+    for (unsigned i = 0; goes_on && i < batch->n; i++) {
+        struct piece *piece = &batch->pieces[i];
+        piece->batch = batch;
+        if (restore)
+            piece->id = (struct sw_region_id){restore->slot[i], restore->gen[i]};
+        range.offset = offset[i];
+        range.bytes = bytes[i];
+        const int rc = restore ? restore_piece(piece, &range, err) : spill_piece(piece, &range, err);
+        goes_on = piece_begun(batch, piece, rc, err);
+    }
+    sw_engine_release(batch->session->service->engine);
+    return batch_begun(batch, err);
+}
+
 int sw_on_spill_batch(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_spill_batch *spill = &request->msg->u.spill_batch;
     const struct sw_operation operation = {
         .mem = spill->mem, .flags = spill->flags, .known_flags = SW_REQ_EVENT, .n_pieces = spill->count};
     struct sw_range range = {.event = spill->flags & SW_REQ_EVENT ? spill->event : NULL};
-    struct batch *batch = NULL;
-    bool goes_on = true;
     (void)ret_reply;
-    int rc = check_count(spill->count, err);
-    if (rc == 0)
-        rc = batch_begin(session, request->msg, &operation, &batch, &range.mem, err);
-    if (!batch)
-        return rc;
-    sw_engine_hold(session->service->engine);
-    for (unsigned i = 0; goes_on && i < batch->n; i++) {
-        struct piece *piece = &batch->pieces[i];
-        piece->batch = batch;
-        range.offset = spill->offset[i];
-        range.bytes = spill->bytes[i];
-        rc = sw_engine_spill(session->owner, &range, on_piece, piece, &piece->id, err);
-        goes_on = piece_begun(batch, piece, rc, err);
-    }
-    sw_engine_release(session->service->engine);
-    return batch_begun(batch, err);
+    struct batch *batch =
+        check_count(spill->count, err) == 0 ? batch_begin(session, request->msg, &operation, &range.mem, err) : NULL;
+    return !batch ? err->code : begin_pieces(batch, range, NULL, spill->offset, spill->bytes, err);
 }
 
 static int check_overlap(const struct sw_msg_restore_batch *restore, struct sw_err *err) {
@@ -220,28 +235,11 @@ int sw_on_restore_batch(void *arg, const struct sw_request *request, struct sw_m
                                            .known_flags = SW_REQ_EVENT | SW_REQ_KEEP,
                                            .n_pieces = restore->count};
     struct sw_range range = {.event = restore->flags & SW_REQ_EVENT ? restore->event : NULL};
-    struct batch *batch = NULL;
-    bool goes_on = true;
     (void)ret_reply;
-    int rc = check_count(restore->count, err);
-    if (rc == 0)
-        rc = check_overlap(restore, err);
-    if (rc == 0)
-        rc = batch_begin(session, request->msg, &operation, &batch, &range.mem, err);
-    if (!batch)
-        return rc;
-    sw_engine_hold(session->service->engine);
-    for (unsigned i = 0; goes_on && i < batch->n; i++) {
-        struct piece *piece = &batch->pieces[i];
-        piece->batch = batch;
-        piece->id = (struct sw_region_id){restore->slot[i], restore->gen[i]};
-        range.offset = restore->offset[i];
-        range.bytes = restore->bytes[i];
-        rc = sw_engine_restore(session->owner, piece->id, &range, true, on_piece, piece, err);
-        goes_on = piece_begun(batch, piece, rc, err);
-    }
-    sw_engine_release(session->service->engine);
-    return batch_begun(batch, err);
+    struct batch *batch = check_count(restore->count, err) == 0 && check_overlap(restore, err) == 0
+                              ? batch_begin(session, request->msg, &operation, &range.mem, err)
+                              : NULL;
+    return !batch ? err->code : begin_pieces(batch, range, restore, restore->offset, restore->bytes, err);
 }
 
 int sw_on_drop_batch(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
