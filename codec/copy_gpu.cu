@@ -1,8 +1,8 @@
 /* copy_gpu.cu - many short runs of bytes in one launch, in and out of page-locked memory of the host.
  *
- * A warp copies a piece at a time, all loads of it before the first store: what goes over the link takes a microsecond
- * or two to come, so that 55 GB/s need about 100 KiB under way. The grid is bounded: a block per multiprocessor has
- * far more than that under way and leaves room for other streams' kernels. */
+ * A warp copies a piece at a time, all loads of it before the first store: what goes over the link takes long to come,
+ * so much has to be under way. The grid is bounded: a block per multiprocessor has 4 KiB a warp under way and leaves
+ * room for other streams' kernels. */
 #include "codec/v5t/v5t_gpu.cuh"
 
 namespace {

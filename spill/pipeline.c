@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-/* Longer regions have a table of their own: a worse one would cost them more room, for 0.75 ms saved. */
+/* Longer regions have a table of their own, unless the cost model finds that too dear (sw_job_turn_away): another's
+ * would cost them more room. */
 #define MAX_CACHED_PLAN_BYTES ((uint64_t)4 << 20)
 
 /* ---- slots ---- */

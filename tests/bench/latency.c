@@ -1,0 +1,157 @@
+/* latency.c - how long one small region in registered memory takes, out and back, as a client sees it that does next to
+ * nothing else on the GPU: the three cases differ in what it has just done there. Every byte is compared.
+ *
+ * Talks to a running spillwayd ($SPILLWAY_SOCKET). The clock runs from the call to the ticket's completion. */
+#include "ipc/spillway.h"
+#include "tests/lib/tpch_text.h"
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { REPEATS = 300, SMALL_BYTES = 4096 };
+enum before { NOTHING, WAITED_FOR, STILL_QUEUED, BEFORE_NR };
+static const char *const befores[BEFORE_NR] = {"nothing", "small work, waited for", "small work, still queued"};
+
+static const char usage[] = "usage: bench_latency BYTES...\n"
+                            "Spills and restores regions of BYTES, one at a time; microseconds, p50 and p99 of 300.\n";
+
+struct client {
+    struct spillway *connection;
+    cudaStream_t stream; /* non-blocking */
+    uint8_t *d_data, *d_other, *content, *got;
+    uint64_t bytes;
+};
+
+static void fail(const char *what, const char *text) {
+    (void)fprintf(stderr, "bench_latency: %s: %s\n", what, text);
+    exit(1);
+}
+
+static void cuda_ok(cudaError_t e, const char *call) {
+    if (e != cudaSuccess)
+        fail(call, cudaGetErrorString(e));
+}
+#define CUDA(call) cuda_ok((call), #call)
+
+static double now_us(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void work(const struct client *c, enum before before) {
+    if (before == NOTHING)
+        return;
+    CUDA(cudaMemsetAsync(c->d_other, 0, SMALL_BYTES, c->stream));
+    if (before == WAITED_FOR)
+        CUDA(cudaStreamSynchronize(c->stream));
+}
+
+/* Until the ticket has completed; returns the time since `start`. */
+static double finish(struct spillway_ticket *ticket, struct spillway_result *ret, double start_us) {
+    struct spillway_error error;
+    if (spillway_wait(ticket, -1, ret, &error) < 0)
+        fail(error.name, error.text);
+    const double us = now_us() - start_us;
+    spillway_ticket_free(ticket);
+    return us;
+}
+
+static void round_trip(const struct client *c, enum before before, double *ret_out_us, double *ret_back_us) {
+    struct spillway_ticket *ticket;
+    struct spillway_result result;
+    struct spillway_error error;
+    work(c, before);
+    double start_us = now_us();
+    if (spillway_spill(c->connection, c->d_data, c->bytes, c->stream, &ticket, &error) < 0)
+        fail(error.name, error.text);
+    *ret_out_us = finish(ticket, &result, start_us);
+    work(c, before);
+    start_us = now_us();
+    if (spillway_restore(c->connection, result.region, c->d_data, c->bytes, c->stream, 0, &ticket, &error) < 0)
+        fail(error.name, error.text);
+    *ret_back_us = finish(ticket, &result, start_us);
+}
+
+/* What is restored goes where it came from: a restore that did nothing is found by wiping now and then. */
+static void verify(const struct client *c) {
+    struct spillway_ticket *ticket;
+    struct spillway_result result;
+    struct spillway_error error;
+    if (spillway_spill(c->connection, c->d_data, c->bytes, c->stream, &ticket, &error) < 0)
+        fail(error.name, error.text);
+    (void)finish(ticket, &result, 0);
+    CUDA(cudaMemsetAsync(c->d_data, 0xdb, c->bytes, c->stream));
+    if (spillway_restore(c->connection, result.region, c->d_data, c->bytes, c->stream, 0, &ticket, &error) < 0)
+        fail(error.name, error.text);
+    (void)finish(ticket, &result, 0);
+    CUDA(cudaMemcpyAsync(c->got, c->d_data, c->bytes, cudaMemcpyDeviceToHost, c->stream));
+    CUDA(cudaStreamSynchronize(c->stream));
+    if (memcmp(c->got, c->content, c->bytes) != 0)
+        fail("restore", "the restored bytes are not the original ones");
+}
+
+static void measure(const struct client *c, enum before before) {
+    static double out_us[REPEATS], back_us[REPEATS];
+    for (int i = 0; i < REPEATS; i++)
+        round_trip(c, before, &out_us[i], &back_us[i]);
+    verify(c);
+    qsort(out_us, REPEATS, sizeof out_us[0], by_value);
+    qsort(back_us, REPEATS, sizeof back_us[0], by_value);
+    (void)printf("%10llu  %-26s  %6.0f %6.0f  %6.0f %6.0f\n", (unsigned long long)c->bytes, befores[before],
+                 out_us[REPEATS / 2], out_us[REPEATS * 99 / 100], back_us[REPEATS / 2], back_us[REPEATS * 99 / 100]);
+}
+
+static void measure_length(struct client *c) {
+    struct spillway_error error;
+    c->content = malloc(c->bytes);
+    c->got = malloc(c->bytes);
+    if (!c->content || !c->got)
+        fail("content", "out of memory");
+    sw_tpch_text_fill(c->content, 0, c->bytes, 1);
+    CUDA(cudaMalloc((void **)&c->d_data, c->bytes));
+    CUDA(cudaMalloc((void **)&c->d_other, SMALL_BYTES));
+    CUDA(cudaMemcpy(c->d_data, c->content, c->bytes, cudaMemcpyHostToDevice));
+    if (spillway_register(c->connection, c->d_data, c->bytes, &error) < 0)
+        fail(error.name, error.text);
+    for (int before = 0; before < BEFORE_NR; before++)
+        measure(c, (enum before)before);
+    if (spillway_unregister(c->connection, c->d_data, &error) < 0)
+        fail(error.name, error.text);
+    CUDA(cudaFree(c->d_data));
+    CUDA(cudaFree(c->d_other));
+    free(c->content);
+    free(c->got);
+}
+
+int main(int argc, char **argv) {
+    struct client c = {0};
+    struct spillway_error error;
+    for (int i = 1; i < argc; i++)
+        if (strtoull(argv[i], NULL, 10) == 0)
+            argc = 1;
+    if (argc < 2) {
+        (void)fputs(usage, stderr);
+        return 2;
+    }
+    if (spillway_open(&c.connection, NULL, &error) < 0)
+        fail(error.name, error.text);
+    CUDA(cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking));
+    (void)printf("%10s  %-26s  %13s  %13s\n", "bytes", "before each operation", "spill", "restore");
+    for (int i = 1; i < argc; i++) {
+        c.bytes = strtoull(argv[i], NULL, 10);
+        measure_length(&c);
+    }
+    spillway_close(c.connection);
+    CUDA(cudaStreamDestroy(c.stream));
+    return 0;
+}
