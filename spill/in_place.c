@@ -108,11 +108,20 @@ static void skip_raw(struct sw_job *job) {
     }
 }
 
+/* One of the frames of chunks [first, first + n) lies where a chunk's raw bytes belong. */
+static bool any_overlaps_raw(const struct sw_frames *frames, size_t first, size_t n, size_t raw) {
+    for (size_t i = first; i < first + n; i++)
+        if (overlaps_raw(frames, i, raw))
+            return true;
+    return false;
+}
+
 /* A chunk's raw bytes may be written only where no frame lies whose own chunk may still need it. */
 static bool may_write(const struct sw_pipeline *p, const struct sw_job *job, size_t chunk) {
     for (unsigned s = 0; s < p->n_slots; s++) {
         const struct sw_slot *slot = &p->slots[s];
-        if (slot->job == job && slot->chunk > chunk && overlaps_raw(job->frames, slot->chunk, chunk))
+        if (slot->job == job && slot->chunk > chunk &&
+            any_overlaps_raw(job->frames, slot->chunk + 1 - slot->n_chunks, slot->n_chunks, chunk))
             return false;
     }
     return true;
@@ -138,29 +147,51 @@ static int decode(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_e
                                   job->mem->mapping, job->offset + slot->chunk * job->frames->chunk_bytes, err);
 }
 
+/* The frame can be decoded where it lies, and left. */
+static bool stays(const struct sw_job *job, size_t chunk) {
+    return !overlaps_raw(job->frames, chunk, chunk) && front_bytes(job, chunk) == 0;
+}
+
+/* How many chunks, `last` and those before it, go in one step. Not so many that a slot would have nothing to do. */
+static unsigned run_length(const struct sw_pipeline *p, const struct sw_job *job, size_t last) {
+    const size_t share = (last + 1) / p->n_slots;
+    unsigned n = 1;
+    while (n < SW_UNPACK_MAX && n < share && job->frames->packed[last - n].is_packed && stays(job, last - n) &&
+           !any_overlaps_raw(job->frames, last + 1 - n, n, last - n) && may_write(p, job, last - n))
+        n++;
+    return n;
+}
+
+static int unpack_run(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_err *err) {
+    const struct sw_job *job = slot->job;
+    struct sw_unpack_item items[SW_UNPACK_MAX];
+    for (unsigned i = 0; i < slot->n_chunks; i++) {
+        const size_t chunk = slot->chunk - i;
+        items[i] = (struct sw_unpack_item){.layout = &job->frames->layouts[chunk],
+                                           .frame_at = job->offset + job->frames->packed[chunk].offset,
+                                           .offset = job->offset + chunk * job->frames->chunk_bytes};
+    }
+    return p->device->ops->unpack(p->device, sw_slot_index(p, slot), job->mem->mapping, items, slot->n_chunks, err);
+}
+
 /* Where a chunk's raw bytes fall on its own frame the frame is fetched first, and that is reported first, to know
  * whether the buffer holds it when the decoding fails; the same if the tier has a part of it. Elsewhere the frame is
  * decoded where it lies, and left. */
 static void begin_unpack(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job, size_t chunk) {
-    const struct sw_packed_chunk *packed = &job->frames->packed[chunk];
-    const bool stays = !overlaps_raw(job->frames, chunk, chunk) && front_bytes(job, chunk) == 0;
     struct sw_err err = {0};
-    sw_slot_take(p, slot, stays ? SW_SLOT_UNPACKING : SW_SLOT_FETCHING, job);
+    slot->frame_stays = stays(job, chunk);
+    slot->n_chunks = slot->frame_stays && job->kind == SW_JOB_UNPACK ? run_length(p, job, chunk) : 1;
     slot->chunk = chunk;
-    slot->frame_stays = stays;
-    int rc = stays ? p->device->ops->unpack(p->device, sw_slot_index(p, slot), &job->frames->layouts[chunk],
-                                            job->mem->mapping, job->offset + packed->offset,
-                                            job->offset + chunk * job->frames->chunk_bytes, &err)
-                   : fetch(p, slot, &err);
-    if (rc) {
+    sw_slot_take(p, slot, slot->frame_stays ? SW_SLOT_UNPACKING : SW_SLOT_FETCHING, job);
+    if (slot->frame_stays ? unpack_run(p, slot, &err) : fetch(p, slot, &err)) {
         slot->unqueued = true;
         note_failure(p, job, &err);
     }
 }
 
 void sw_in_place_unpack(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
-    size_t chunk = job->frames->n_chunks - 1 - job->n_dealt++;
-    begin_unpack(p, slot, job, chunk);
+    begin_unpack(p, slot, job, job->frames->n_chunks - 1 - job->n_dealt);
+    job->n_dealt += slot->n_chunks;
 }
 
 /* ---- reports ---- */
@@ -183,10 +214,12 @@ static void placed(struct sw_pipeline *p, struct sw_slot *slot) {
 
 static void unpacked(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_job *job = slot->job;
-    job->frames->packed[slot->chunk].is_packed = false;
-    sw_stored_release(&job->frames->stored[slot->chunk]);
+    for (unsigned i = 0; i < slot->n_chunks; i++) {
+        job->frames->packed[slot->chunk - i].is_packed = false;
+        sw_stored_release(&job->frames->stored[slot->chunk - i]);
+    }
     if (job->kind == SW_JOB_UNPACK)
-        job->n_done++;
+        job->n_done += slot->n_chunks;
     sw_slot_give(p, slot);
 }
 
@@ -198,6 +231,7 @@ static void fetched(struct sw_pipeline *p, struct sw_slot *slot) {
     }
     slot->state = SW_SLOT_UNPACKING;
     slot->frame_stays = false;
+    slot->n_chunks = 1;
     if (decode(p, slot, &err)) {
         note_failure(p, slot->job, &err);
         slot->unqueued = true;

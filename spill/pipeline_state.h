@@ -39,6 +39,7 @@ struct sw_slot {
     struct sw_job *job; /* NULL: free, or a group's */
     struct sw_group group;
     size_t chunk;
+    unsigned n_chunks;     /* unpacking: as many, of which `chunk` is the last */
     bool waits_for_client; /* its first step is a client's event: no telling when it ends */
     bool is_direct;        /* STORING: the chunk's raw bytes are on their way, without having been encoded */
     bool is_staged;        /* `stored` is host memory of a frame on its way: out while STORING, in while RESTORING */

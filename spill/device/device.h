@@ -56,6 +56,13 @@ struct sw_group_item {
 /* What an item's frame takes of a slot's frame buffer, for info.group_bytes. */
 uint64_t sw_group_item_bytes(uint64_t raw_bytes);
 
+#define SW_UNPACK_MAX 4u
+/* A frame in a mapping, and where in it its raw bytes go. */
+struct sw_unpack_item {
+    const struct sw_frame_layout *layout;
+    uint64_t frame_at, offset;
+};
+
 struct sw_device_info {
     char name[64];                      /* "NVIDIA H200" or "host" */
     uint8_t uuid[SW_DEVICE_UUID_BYTES]; /* zero for the host device */
@@ -121,9 +128,10 @@ struct sw_device_ops {
     int (*decode)(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
                   struct sw_mapping *mapping, uint64_t offset, struct sw_err *err);
 
-    /* The same for a frame that lies in the mapping, which it leaves as it is; it must not overlap the destination. */
-    int (*unpack)(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
-                  struct sw_mapping *mapping, uint64_t frame_at, uint64_t offset, struct sw_err *err);
+    /* The same for `n` frames (1 … SW_UNPACK_MAX) that lie in the mapping, which it leaves as they are; none of them
+     * may overlap any destination. The items are copied before the call returns. */
+    int (*unpack)(struct sw_device *device, unsigned s, struct sw_mapping *mapping, const struct sw_unpack_item *items,
+                  unsigned n, struct sw_err *err);
 
     /* Groups: what encode, store, and load with decode do, for `n` items (1 … group_items) in one go, so that what a
      * step costs in itself is paid once. Items may lie in any mappings, no two in the same bytes. For restore_group

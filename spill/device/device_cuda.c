@@ -221,16 +221,25 @@ static int cuda_fetch(struct sw_device *device, unsigned s, const struct sw_mapp
                       cudaMemcpyDeviceToDevice, err);
 }
 
+/* Begins a step that decodes `n` frames, each with its own result or all of them with the first. */
+static void begin_decode(struct slot *slot, unsigned n) {
+    set_work(slot, WORK_DECODE);
+    slot->n_items = n;
+    for (unsigned i = 0; i < n; i++)
+        slot->h->results[i].bad_tiles = 0;
+}
+
+/* Ends the queueing: nothing is reported of a step that could not be queued. */
+static int end_decode(struct slot *slot, int rc, struct sw_err *err) {
+    if (rc < 0)
+        slot->work = WORK_NONE;
+    return sw_cuda_check_lost(rc, err);
+}
+
 static int queue_decode(struct device_cuda *d, struct slot *slot, const struct sw_frame_layout *layout,
                         const uint8_t *d_frame, void *d_out, struct sw_err *err) {
     SW_ASSERT(layout->raw_bytes <= d->info.chunk_bytes && layout->frame_bytes <= d->frame_cap_bytes);
-    set_work(slot, WORK_DECODE);
-    slot->h->result.bad_tiles = 0;
-    const int rc = sw_cuda_check_lost(
-        sw_gpu_decode_async(layout, d_frame, 0, layout->n_tiles, d_out, &slot->h->result, slot->stream, err), err);
-    if (rc < 0)
-        slot->work = WORK_NONE;
-    return rc;
+    return sw_gpu_decode_async(layout, d_frame, 0, layout->n_tiles, d_out, slot->h->results, slot->stream, err);
 }
 
 static int cuda_decode(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
@@ -238,21 +247,55 @@ static int cuda_decode(struct sw_device *device, unsigned s, const struct sw_fra
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
     const int rc = enter(d, err);
-    return rc < 0 ? rc : queue_decode(d, slot, layout, slot->parts.d_frame, sw_cuda_at(mapping, offset), err);
+    if (rc < 0)
+        return rc;
+    begin_decode(slot, 1);
+    return end_decode(slot, queue_decode(d, slot, layout, slot->parts.d_frame, sw_cuda_at(mapping, offset), err), err);
 }
 
-/* By way of the slot's buffer where the codec cannot read the frame in its place. */
-static int cuda_unpack(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
-                       struct sw_mapping *mapping, uint64_t frame_at, uint64_t offset, struct sw_err *err) {
+/* Frames that the codec cannot read in their place go by way of the slot's buffer, one after the other. */
+static int queue_unpack_fetched(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                                const struct sw_unpack_item *items, unsigned n, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
-    const uint8_t *d_frame = sw_cuda_at(mapping, frame_at);
-    int rc = enter(d, err);
-    if (rc == 0 && (uintptr_t)d_frame % SW_FRAME_ALIGN) {
-        rc = cuda_fetch(device, s, mapping, frame_at, 0, layout->frame_bytes, err);
-        d_frame = slot->parts.d_frame;
+    int rc = 0;
+    for (unsigned i = 0; rc == 0 && i < n; i++) {
+        rc = cuda_fetch(device, s, mapping, items[i].frame_at, 0, items[i].layout->frame_bytes, err);
+        if (rc == 0)
+            rc = queue_decode(d, slot, items[i].layout, slot->parts.d_frame, sw_cuda_at(mapping, items[i].offset), err);
     }
-    return rc < 0 ? rc : queue_decode(d, slot, layout, d_frame, sw_cuda_at(mapping, offset), err);
+    return rc;
+}
+
+/* One launch for all: a chunk alone leaves most of the GPU idle. */
+static int queue_unpack(struct device_cuda *d, struct slot *slot, struct sw_mapping *mapping,
+                        const struct sw_unpack_item *items, unsigned n, struct sw_err *err) {
+    if (n == 1)
+        return queue_decode(d, slot, items[0].layout, sw_cuda_at(mapping, items[0].frame_at),
+                            sw_cuda_at(mapping, items[0].offset), err);
+    for (unsigned i = 0; i < n; i++)
+        slot->h->items[i] = (struct sw_gpu_item){.layout = *items[i].layout,
+                                                 .d_raw = sw_cuda_at(mapping, items[i].offset),
+                                                 .d_frame = sw_cuda_at(mapping, items[i].frame_at)};
+    return sw_gpu_decode_batch_async(slot->h->items, n, slot->h->results, slot->parts.d_scratch, d->scratch_bytes,
+                                     slot->stream, err);
+}
+
+static int cuda_unpack(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                       const struct sw_unpack_item *items, unsigned n, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    uintptr_t addresses = 0;
+    int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
+    SW_ASSERT(n > 0 && n <= SW_UNPACK_MAX);
+    for (unsigned i = 0; i < n; i++)
+        addresses |= (uintptr_t)sw_cuda_at(mapping, items[i].frame_at);
+    begin_decode(slot, n);
+    rc = addresses % SW_FRAME_ALIGN ? queue_unpack_fetched(device, s, mapping, items, n, err)
+                                    : queue_unpack(d, slot, mapping, items, n, err);
+    return end_decode(slot, rc, err);
 }
 
 /* ---- reports ---- */
@@ -291,7 +334,9 @@ static int finish_encode(struct device_cuda *d, struct slot *slot, struct sw_slo
 }
 
 static int finish_decode(const struct slot *slot, struct sw_err *err) {
-    const uint32_t bad = slot->h->result.bad_tiles;
+    uint32_t bad = 0;
+    for (unsigned i = 0; i < slot->n_items; i++)
+        bad += slot->h->results[i].bad_tiles;
     if (bad)
         return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "%u tiles of a stored frame are damaged", bad);
     return 0;

@@ -18,12 +18,12 @@ enum { MAX_SLOTS = 16, MAX_GROUP_ITEMS = 512, MAX_GROUP_RUNS = 2 * MAX_GROUP_ITE
 
 /* What a slot and its stream exchange; pinned. */
 struct exchange {
-    struct sw_gpu_result result;     /* of the encode or decode, written by the kernels themselves */
+    struct sw_gpu_result result;     /* of the encode, written by the kernels themselves */
     uint32_t hopeless;               /* of make_plan: no table is worth training */
     struct sw_gpu_training training; /* of make_plan */
     struct sw_v5t_table trained;     /* of make_plan */
     struct sw_v5t_table table;       /* of the plan in use, as it is on the device or on its way there */
-    /* Of a group: what its kernels are to do, on its way to the device, and the outcome. */
+    /* Of a group, or of the frames to decode: what the kernels are to do, on its way to the device, and the outcome. */
     struct sw_gpu_result results[MAX_GROUP_ITEMS];
     struct sw_gpu_item items[MAX_GROUP_ITEMS];
     struct sw_gpu_run runs[MAX_GROUP_RUNS];

@@ -147,9 +147,9 @@ static int faulty_decode(struct sw_device *device, unsigned s, const struct sw_f
     FORWARD(OP_DECODE, (int)s, decode(inner, s, layout, mapping, offset, err));
 }
 
-static int faulty_unpack(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
-                         struct sw_mapping *mapping, uint64_t frame_at, uint64_t offset, struct sw_err *err) {
-    FORWARD(OP_UNPACK, (int)s, unpack(inner, s, layout, mapping, frame_at, offset, err));
+static int faulty_unpack(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                         const struct sw_unpack_item *items, unsigned n, struct sw_err *err) {
+    FORWARD(OP_UNPACK, (int)s, unpack(inner, s, mapping, items, n, err));
 }
 
 static int faulty_encode_group(struct sw_device *device, unsigned s, const struct sw_plan *plan,

@@ -318,10 +318,16 @@ static int host_decode(struct sw_device *device, unsigned s, const struct sw_fra
     return queue_step(device, s, &step, err);
 }
 
-static int host_unpack(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
-                       struct sw_mapping *mapping, uint64_t frame_at, uint64_t offset, struct sw_err *err) {
-    int rc = host_fetch(device, s, mapping, frame_at, 0, layout->frame_bytes, err);
-    return rc ? rc : host_decode(device, s, layout, mapping, offset, err);
+static int host_unpack(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                       const struct sw_unpack_item *items, unsigned n, struct sw_err *err) {
+    int rc = 0;
+    SW_ASSERT(n > 0 && n <= SW_UNPACK_MAX);
+    for (unsigned i = 0; rc == 0 && i < n; i++) {
+        rc = host_fetch(device, s, mapping, items[i].frame_at, 0, items[i].layout->frame_bytes, err);
+        if (rc == 0)
+            rc = host_decode(device, s, items[i].layout, mapping, items[i].offset, err);
+    }
+    return rc;
 }
 
 static void check_group(const struct device_host *d, const struct sw_group_item *items, unsigned n) {
