@@ -3,7 +3,9 @@
  * A column is a file (tiled to --size), "tpch" (generated l_comment) or "random". Rows per column: encode warm (symbol
  * table at hand), encode cold (sample, copy to the host, training and upload counted, by the host's clock), decode, and
  * the raw codec both ways. Everything that makes the frame complete is inside the timed span. Inputs smaller than four
- * times the L2 cache are rotated over several copies.
+ * times the L2 cache are rotated over several copies. With --imported columns and frames lie in memory that another
+ * process took by cudaMalloc, opened by its IPC handle, as the service sees that of a client: the driver maps it by
+ * small pages, so what matters is in which order addresses are touched.
  *
  * With --batch N a column is N inputs of --size each, encoded and decoded by the calls for batches; their frames are
  * also copied to pinned memory and back, rows "store" and "load", whose rate is that of the frames' bytes. What the
@@ -19,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MAX_REPEATS 101
 #define MAX_COPIES 16
@@ -51,12 +54,14 @@ struct options {
     int repeats, warmups;
     unsigned segment_log2;
     uint32_t batch; /* 0: one input */
+    bool is_imported;
     const char *json_path;
 };
 
 /* What all measurements share; one column's worth of buffers. */
 struct bench {
     struct options options;
+    int to_exporter, from_exporter;
     json_t *rows;
     double copy_gbps; /* device-to-device copy of the same card, read + write counted once */
     cudaStream_t stream;
@@ -75,6 +80,64 @@ struct bench {
     struct sw_gpu_run *runs, *d_runs;
     uint8_t *h_frames;
 };
+
+/* ---- memory of columns and frames ---- */
+
+/* The exporter: answers each length with a handle, and 0 by giving the last allocation back. */
+static void export_memory(int from, int to) {
+    void *memory[2 * MAX_COPIES] = {NULL};
+    unsigned n = 0;
+    uint64_t bytes = 0;
+    while (read(from, &bytes, sizeof bytes) == (ssize_t)sizeof bytes) {
+        cudaIpcMemHandle_t handle;
+        if (!bytes) {
+            CUDA(cudaFree(memory[--n]));
+            continue;
+        }
+        CUDA(cudaMalloc(&memory[n], bytes));
+        CUDA(cudaIpcGetMemHandle(&handle, memory[n++]));
+        if (write(to, &handle, sizeof handle) != (ssize_t)sizeof handle)
+            exit(1);
+    }
+    exit(0);
+}
+
+/* Before CUDA is up in this process. */
+static void start_exporter(struct bench *b) {
+    int to[2], from[2];
+    if (pipe(to) < 0 || pipe(from) < 0)
+        exit(1);
+    if (fork() == 0) {
+        (void)close(to[1]);
+        export_memory(to[0], from[1]);
+    }
+    (void)close(to[0]);
+    (void)close(from[1]);
+    b->to_exporter = to[1];
+    b->from_exporter = from[0];
+}
+
+static uint8_t *column_alloc(struct bench *b, uint64_t bytes) {
+    void *memory = NULL;
+    cudaIpcMemHandle_t handle;
+    if (!b->options.is_imported) {
+        CUDA(cudaMalloc(&memory, bytes));
+        return memory;
+    }
+    if (write(b->to_exporter, &bytes, sizeof bytes) != (ssize_t)sizeof bytes ||
+        read(b->from_exporter, &handle, sizeof handle) != (ssize_t)sizeof handle)
+        exit(1);
+    CUDA(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess));
+    return memory;
+}
+
+/* The latest that is there. */
+static void column_free(struct bench *b, void *memory) {
+    const uint64_t give_back = 0;
+    CUDA(b->options.is_imported ? cudaIpcCloseMemHandle(memory) : cudaFree(memory));
+    if (b->options.is_imported && write(b->to_exporter, &give_back, sizeof give_back) != (ssize_t)sizeof give_back)
+        exit(1);
+}
 
 static double now_ms(void) {
     struct timespec t;
@@ -389,11 +452,11 @@ static void run_column(struct bench *b, const char *column) {
     b->h_out = must_alloc(b->n);
     fill_column(b, column);
     for (unsigned i = 0; i < b->copies; i++) {
-        CUDA(cudaMalloc((void **)&b->d_in[i], b->n));
+        b->d_in[i] = column_alloc(b, b->n);
         CUDA(cudaMemcpy(b->d_in[i], b->h_in, b->n, cudaMemcpyHostToDevice));
     }
-    CUDA(cudaMalloc((void **)&b->d_out, b->n));
-    CUDA(cudaMalloc((void **)&b->d_frame, b->frame_cap));
+    b->d_out = column_alloc(b, b->n);
+    b->d_frame = column_alloc(b, b->frame_cap);
     CUDA(cudaMalloc((void **)&b->d_scratch, b->scratch_bytes));
     CUDA(cudaMalloc((void **)&b->d_sample, SW_SAMPLE_MAX_BYTES));
     CUDA(cudaMalloc((void **)&b->d_table, sizeof *b->d_table));
@@ -401,9 +464,11 @@ static void run_column(struct bench *b, const char *column) {
     CUDA(cudaMalloc((void **)&b->d_training, sizeof *b->d_training));
     const char *name = strrchr(column, '/');
     (batch ? measure_batch : measure_column)(b, name ? name + 1 : column);
-    for (unsigned i = 0; i < b->copies; i++)
-        CUDA(cudaFree(b->d_in[i]));
-    void *const device[] = {b->d_out, b->d_frame, b->d_scratch, b->d_sample, b->d_table, b->d_result, b->d_training};
+    column_free(b, b->d_frame);
+    column_free(b, b->d_out);
+    for (unsigned i = b->copies; i > 0; i--)
+        column_free(b, b->d_in[i - 1]);
+    void *const device[] = {b->d_scratch, b->d_sample, b->d_table, b->d_result, b->d_training};
     for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
         CUDA(cudaFree(device[i]));
     free(b->h_in);
@@ -418,16 +483,18 @@ static void usage(FILE *out) {
                        "  -r, --repeat N          measured runs, 1 to 101 (default 11)\n"
                        "  -w, --warmup N          runs before them (default 2)\n"
                        "  -g, --segment-log2 N    8, 9 or 10 (default 10)\n"
+                       "  -i, --imported          columns and frames in memory of another process's cudaMalloc\n"
                        "  -j, --json FILE         write the rows as JSON too\n"
                        "  -h, --help\n");
 }
 
 static void parse(struct options *o, int argc, char **argv) {
     static const struct option longs[] = {
-        {"size", 1, NULL, 's'}, {"repeat", 1, NULL, 'r'}, {"warmup", 1, NULL, 'w'}, {"segment-log2", 1, NULL, 'g'},
-        {"json", 1, NULL, 'j'}, {"batch", 1, NULL, 'b'},  {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
-    *o = (struct options){1000000000, 11, 2, 10, 0, NULL};
-    for (int c; (c = getopt_long(argc, argv, "s:r:w:g:j:b:h", longs, NULL)) != -1;) {
+        {"size", 1, NULL, 's'},         {"repeat", 1, NULL, 'r'}, {"warmup", 1, NULL, 'w'},
+        {"segment-log2", 1, NULL, 'g'}, {"json", 1, NULL, 'j'},   {"batch", 1, NULL, 'b'},
+        {"imported", 0, NULL, 'i'},     {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
+    *o = (struct options){1000000000, 11, 2, 10, 0, false, NULL};
+    for (int c; (c = getopt_long(argc, argv, "s:r:w:g:j:b:ih", longs, NULL)) != -1;) {
         switch (c) {
         case 's':
             o->size = strtoull(optarg, NULL, 10);
@@ -443,6 +510,9 @@ static void parse(struct options *o, int argc, char **argv) {
             break;
         case 'b':
             o->batch = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 'i':
+            o->is_imported = true;
             break;
         case 'j':
             o->json_path = optarg;
@@ -467,6 +537,8 @@ int main(int argc, char **argv) {
     struct sw_err err;
     int devices = 0;
     parse(&b.options, argc, argv);
+    if (b.options.is_imported)
+        start_exporter(&b);
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
         (void)puts("skipped: no GPU");
         return 77;
@@ -484,5 +556,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     json_decref(b.rows);
+    if (b.options.is_imported)
+        (void)close(b.to_exporter);
     return 0;
 }
