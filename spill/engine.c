@@ -159,13 +159,18 @@ static void free_parts(struct sw_engine *engine) {
     sw_free(engine);
 }
 
-static void on_handle_closed(uv_handle_t *handle) {
+static void on_closed(uv_handle_t *handle) {
     struct sw_engine *engine = handle->data;
     void (*closed)(void *) = engine->closed;
     void *arg = engine->arg;
     free_parts(engine);
     if (closed)
         closed(arg);
+}
+
+static void on_async_closed(uv_handle_t *handle) {
+    struct sw_engine *engine = handle->data;
+    uv_close((uv_handle_t *)&engine->spin, on_closed);
 }
 
 /* Once the last owner is gone the workers are stopped; once their threads have ended, the rest goes. */
@@ -179,7 +184,22 @@ static void stop_if_due(struct sw_engine *engine) {
         if (!sw_worker_ended(engine->workers[i]))
             return;
     engine->stopped = true;
-    uv_close((uv_handle_t *)&engine->async, on_handle_closed);
+    uv_close((uv_handle_t *)&engine->async, on_async_closed);
+}
+
+static void on_spin(uv_idle_t *spin) {
+    const struct sw_engine *engine = spin->data;
+    if (sw_clock_us() >= engine->spin_until_us)
+        (void)uv_idle_stop(spin);
+}
+
+/* Something has begun or ended. Waking a thread that sleeps can take longer than a short operation itself (50 to 80 us
+ * in a virtual machine), so for as long as workers poll their devices the loop polls its descriptors. */
+static void keep_awake(struct sw_engine *engine) {
+    if (engine->poll_us == 0)
+        return;
+    engine->spin_until_us = sw_clock_us() + engine->poll_us;
+    (void)uv_idle_start(&engine->spin, on_spin);
 }
 
 static void on_wake(uv_async_t *async) {
@@ -188,6 +208,8 @@ static void on_wake(uv_async_t *async) {
     sw_list_init(&ended);
     for (unsigned i = 0; i < engine->config.n_devices; i++)
         sw_worker_take(engine->workers[i], &ended);
+    if (!sw_list_empty(&ended))
+        keep_awake(engine);
     while ((node = sw_list_take_first(&ended)))
         job_ended(engine, SW_CONTAINER_OF(node, struct sw_job, node));
     close_settled_owners(engine);
@@ -213,14 +235,19 @@ int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engi
     engine->workers = sw_alloc_array(config->n_devices, sizeof engine->workers[0]);
     if (!engine->workers || sw_region_table_init(&engine->regions, config->max_regions))
         rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %u regions", config->max_regions);
-    for (unsigned i = 0; !rc && i < config->n_devices; i++)
+    for (unsigned i = 0; !rc && i < config->n_devices; i++) {
+        const unsigned poll_us = config->devices[i]->ops->info(config->devices[i])->poll_us;
+        engine->poll_us = poll_us > engine->poll_us ? poll_us : engine->poll_us;
         rc = sw_worker_new(&engine->workers[i], config->devices[i], &engine->place, wake, engine, err);
+    }
     if (!rc) {
         /* Last, because it cannot be undone at once; no worker wakes the loop before it has a job. */
         int uv_rc = uv_async_init(loop, &engine->async, on_wake);
-        engine->async.data = engine;
+        engine->async.data = engine->spin.data = engine;
         if (uv_rc)
             rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "cannot watch the workers: %s", uv_strerror(uv_rc));
+        else
+            (void)uv_idle_init(loop, &engine->spin);
     }
     if (rc) {
         free_parts(engine);
@@ -332,6 +359,7 @@ static void op_submit(struct sw_op *op, struct sw_region *region) {
         sw_move_cancel(region->move); /* and goes on when that has ended */
     else
         sw_worker_submit(op->mem->worker, &op->job);
+    keep_awake(owner->engine);
 }
 
 int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_outcome_cb *done, void *arg,

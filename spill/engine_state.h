@@ -49,6 +49,9 @@ struct sw_owner {
 
 struct sw_engine {
     uv_async_t async;
+    uv_idle_t spin; /* active: the loop does not sleep */
+    uint64_t spin_until_us;
+    unsigned poll_us; /* the most of all devices' */
     struct sw_engine_config config;
     struct sw_placement place;
     struct sw_worker **workers; /* [config.n_devices] */

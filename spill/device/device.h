@@ -73,8 +73,10 @@ struct sw_device_info {
     /* Most items of a group, and the most that sw_group_item_bytes() of all of them may add up to. */
     unsigned group_items;
     uint64_t group_bytes;
-    bool has_link;    /* frames cross a link to host memory, which compressing relieves; else it saves room only */
-    unsigned poll_us; /* how long to ask for progress again and again before a slot_wait, which wakes up late */
+    bool has_link; /* frames cross a link to host memory, which compressing relieves; else it saves room only */
+    /* How long after the last progress to look for more again and again, before a slot_wait or a sleep, which wake up
+     * late. 0: not at all. */
+    unsigned poll_us;
 };
 
 struct sw_device_ops {

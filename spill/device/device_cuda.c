@@ -18,8 +18,9 @@ enum { DEFAULT_SLOTS = 4 };
 /* Left of the bound for what the driver takes itself while clients' memory is mapped: 4 MiB were seen (H200). */
 #define DRIVER_RESERVE_BYTES ((uint64_t)8 << 20)
 #define WARM_UP_BYTES CHUNK_ALIGN_BYTES
-/* Sleeping on an event wakes up late: with polling, the chunks of a pack of 2 GB took 4.8 ms instead of 5.9 (H100). */
-#define POLL_US 200
+/* Sleeping on an event wakes up late: with polling, the chunks of a pack of 2 GB took 4.8 ms instead of 5.9 (H100). Long
+ * enough for a client to come with the next short operation. */
+#define POLL_US 500
 
 /* ---- client memory and arena ---- */
 
