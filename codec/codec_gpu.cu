@@ -3,6 +3,8 @@
 
 namespace {
 
+__global__ void do_nothing() {}
+
 constexpr uint32_t FINISH_THREADS = 256;
 constexpr uint32_t MAX_TABLE_WORDS = (SW_FRAME_HEAD_MAX_BYTES - SW_FRAME_HEADER_BYTES) / 4;
 
@@ -288,6 +290,11 @@ int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item
     job.items.codec = plan->codec;
     job.items.n_units = units[plan->codec];
     return rc < 0 ? rc : queue_encode(&job, n, err);
+}
+
+int sw_gpu_rouse_async(struct CUstream_st *stream, struct sw_err *err) {
+    do_nothing<<<1, 1, 0, stream>>>();
+    return sw_gpu_launched(err, "do_nothing");
 }
 
 int sw_gpu_decode_batch_async(struct sw_gpu_item *h_items, uint32_t n, struct sw_gpu_result *results, void *d_scratch,

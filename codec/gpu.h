@@ -43,6 +43,9 @@ struct sw_gpu_plan {
  * (below 100 KiB per block), -SW_EGPU. */
 int sw_gpu_codec_init(struct sw_err *err);
 
+/* An empty kernel: while the GPU turns from another process to this one, the host can prepare what is to follow. */
+int sw_gpu_rouse_async(struct CUstream_st *stream, struct sw_err *err);
+
 /* Segments that it takes to give every multiprocessor of the current device a full warp's work. */
 uint32_t sw_gpu_full_segments(void);
 

@@ -210,6 +210,11 @@ void sw_session_unpromise(struct sw_promise *promise) {
     sw_free(promise);
 }
 
+void sw_session_answer(struct sw_promise *promise, struct sw_msg *msg) {
+    msg->header.seq = promise->node.id;
+    reply(promise->session, msg);
+}
+
 void sw_session_keep(struct sw_promise *promise, struct sw_msg *msg, const struct sw_err *err) {
     struct sw_session *session = promise->session;
     const uint32_t seq = promise->node.id;
@@ -218,7 +223,7 @@ void sw_session_keep(struct sw_promise *promise, struct sw_msg *msg, const struc
     sw_session_unpromise(promise);
     if (err && err->code) {
         reply_error(session, request, seq, err);
-    } else {
+    } else if (msg) {
         msg->header.seq = seq;
         reply(session, msg);
     }

@@ -124,7 +124,7 @@ int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const stru
                       sw_outcome_cb *done, void *arg, struct sw_err *err);
 
 /* Between the two, operations are accepted as ever, but begin all at once with the release: what came in one message
- * reaches a device together, by one lock and one wake-up. Not nested. */
+ * reaches a device together, and finds it awake. Not nested. */
 void sw_engine_hold(struct sw_engine *engine);
 void sw_engine_release(struct sw_engine *engine);
 

@@ -25,6 +25,7 @@ struct sw_worker {
     pthread_cond_t posted;
     struct sw_list inbox, outbox;
     bool stop, ended, silent;
+    bool expects; /* jobs are about to be posted */
     atomic_bool lost;
     atomic_uint n_mapped;
 };
@@ -63,13 +64,15 @@ static void on_arrived(void *arg) {
 }
 
 /* Moves what has been posted into the pipeline; with nothing else to do waits for a post, if it `may_wait`. False: time
- * to end. */
-static bool take_inbox(struct sw_worker *w, bool may_wait) {
+ * to end. *ret_expects: there is nothing to do yet, but soon will be. */
+static bool take_inbox(struct sw_worker *w, bool may_wait, bool *ret_expects) {
     struct sw_list posted, *node;
     sw_list_init(&posted);
     (void)pthread_mutex_lock(&w->lock);
-    while (may_wait && !sw_pipeline_busy(w->pipeline) && sw_list_empty(&w->inbox) && !w->stop)
+    while (may_wait && !sw_pipeline_busy(w->pipeline) && sw_list_empty(&w->inbox) && !w->stop && !w->expects)
         (void)pthread_cond_wait(&w->posted, &w->lock);
+    *ret_expects = w->expects && !sw_pipeline_busy(w->pipeline) && sw_list_empty(&w->inbox);
+    w->expects = false;
     sw_list_append_all(&posted, &w->inbox);
     const bool stop = w->stop;
     (void)pthread_mutex_unlock(&w->lock);
@@ -96,8 +99,11 @@ static void *worker_main(void *arg) {
     const uint64_t poll_us = w->device->ops->info(w->device)->poll_us;
     uint64_t advanced_us = 0;
     bool idle = true; /* nothing has moved for poll_us */
-    while (take_inbox(w, idle)) {
-        const bool advanced = sw_pipeline_step(w->pipeline, !idle);
+    bool expects;
+    while (take_inbox(w, idle, &expects)) {
+        if (expects)
+            w->device->ops->rouse(w->device);
+        const bool advanced = sw_pipeline_step(w->pipeline, !idle) || expects;
         hand_back(w);
         const uint64_t now_us = sw_clock_us();
         if (advanced)
@@ -192,6 +198,10 @@ void sw_worker_submit(struct sw_worker *w, struct sw_job *job) {
 void sw_worker_hold(struct sw_worker *w) {
     SW_ASSERT(!w->holds);
     w->holds = true;
+    (void)pthread_mutex_lock(&w->lock);
+    w->expects = true;
+    (void)pthread_cond_signal(&w->posted);
+    (void)pthread_mutex_unlock(&w->lock);
 }
 
 void sw_worker_release(struct sw_worker *w) {

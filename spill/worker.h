@@ -21,7 +21,8 @@ void sw_worker_free(struct sw_worker *worker);
 /* Hands a job over. thread: loop. */
 void sw_worker_submit(struct sw_worker *worker, struct sw_job *job);
 /* Between the two, jobs that are handed over wait, and then reach the worker all at once: so it finds together what can
- * be done together, and the queue is locked and the thread woken once. thread: loop. */
+ * be done together, and the queue is locked once. Meanwhile the thread wakes up and rouses its device, if both have
+ * nothing to do. thread: loop. */
 void sw_worker_hold(struct sw_worker *worker);
 void sw_worker_release(struct sw_worker *worker);
 /* Appends to *ret the jobs that are done, failed or canceled. thread: loop. */

@@ -135,6 +135,10 @@ struct sw_device_ops {
     int (*unpack)(struct sw_device *device, unsigned s, struct sw_mapping *mapping, const struct sw_unpack_item *items,
                   unsigned n, struct sw_err *err);
 
+    /* Work is about to come: has the device turn to this process now, which takes a GPU that was another one's 130 us.
+     * No step is under way on any slot. Waits for nothing, and fails silently. Host device: a no-op. */
+    void (*rouse)(struct sw_device *device);
+
     /* Groups: what encode, store, and load with decode do, for `n` items (1 … group_items) in one go, so that what a
      * step costs in itself is paid once. Items may lie in any mappings, no two in the same bytes. For restore_group
      * item->frame is that of the frame when it was made; store_group follows the report of

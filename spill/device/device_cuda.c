@@ -18,8 +18,8 @@ enum { DEFAULT_SLOTS = 4 };
 /* Left of the bound for what the driver takes itself while clients' memory is mapped: 4 MiB were seen (H200). */
 #define DRIVER_RESERVE_BYTES ((uint64_t)8 << 20)
 #define WARM_UP_BYTES CHUNK_ALIGN_BYTES
-/* Sleeping on an event wakes up late: with polling, the chunks of a pack of 2 GB took 4.8 ms instead of 5.9 (H100). Long
- * enough for a client to come with the next short operation. */
+/* Sleeping on an event wakes up late: with polling, the chunks of a pack of 2 GB took 4.8 ms instead of 5.9 (H100).
+ * Long enough for a client to come with the next short operation. */
 #define POLL_US 500
 
 /* ---- client memory and arena ---- */
@@ -297,6 +297,12 @@ static int cuda_unpack(struct sw_device *device, unsigned s, struct sw_mapping *
     rc = addresses % SW_FRAME_ALIGN ? queue_unpack_fetched(device, s, mapping, items, n, err)
                                     : queue_unpack(d, slot, mapping, items, n, err);
     return end_decode(slot, rc, err);
+}
+
+static void cuda_rouse(struct sw_device *device) {
+    struct device_cuda *d = cuda_of(device);
+    if (enter(d, NULL) == 0)
+        (void)sw_gpu_rouse_async(d->slots[0].stream, NULL);
 }
 
 /* ---- reports ---- */
@@ -673,6 +679,7 @@ static const struct sw_device_ops cuda_ops = {
     .fetch = cuda_fetch,
     .decode = cuda_decode,
     .unpack = cuda_unpack,
+    .rouse = cuda_rouse,
     .encode_group = sw_cuda_encode_group,
     .store_group = sw_cuda_store_group,
     .restore_group = sw_cuda_restore_group,

@@ -152,6 +152,11 @@ static int faulty_unpack(struct sw_device *device, unsigned s, struct sw_mapping
     FORWARD(OP_UNPACK, (int)s, unpack(inner, s, mapping, items, n, err));
 }
 
+static void faulty_rouse(struct sw_device *device) {
+    struct sw_device *inner = faulty_of(device)->inner;
+    inner->ops->rouse(inner);
+}
+
 static int faulty_encode_group(struct sw_device *device, unsigned s, const struct sw_plan *plan,
                                struct sw_group_item *items, unsigned n, struct sw_err *err) {
     FORWARD(OP_ENCODE_GROUP, (int)s, encode_group(inner, s, plan, items, n, err));
@@ -256,6 +261,7 @@ static const struct sw_device_ops faulty_ops = {
     .fetch = faulty_fetch,
     .decode = faulty_decode,
     .unpack = faulty_unpack,
+    .rouse = faulty_rouse,
     .encode_group = faulty_encode_group,
     .store_group = faulty_store_group,
     .restore_group = faulty_restore_group,

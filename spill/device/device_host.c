@@ -330,6 +330,10 @@ static int host_unpack(struct sw_device *device, unsigned s, struct sw_mapping *
     return rc;
 }
 
+static void host_rouse(struct sw_device *device) {
+    (void)device;
+}
+
 static void check_group(const struct device_host *d, const struct sw_group_item *items, unsigned n) {
     uint64_t bytes = 0;
     for (unsigned i = 0; i < n; i++)
@@ -530,6 +534,7 @@ static const struct sw_device_ops host_ops = {
     .fetch = host_fetch,
     .decode = host_decode,
     .unpack = host_unpack,
+    .rouse = host_rouse,
     .encode_group = host_encode_group,
     .store_group = host_store_group,
     .restore_group = host_restore_group,
