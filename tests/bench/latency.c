@@ -1,29 +1,35 @@
-/* latency.c - how long one small region in registered memory takes, out and back, as a client sees it that does next to
- * nothing else on the GPU: the three cases differ in what it has just done there. Every byte is compared.
+/* latency.c - how long one small region in registered memory takes, or a batch of them, out and back, as a client sees
+ * it that does next to nothing else on the GPU: the three cases differ in what it has just done there. Every byte is
+ * compared.
  *
  * Talks to a running spillwayd ($SPILLWAY_SOCKET). The clock runs from the call to the ticket's completion. */
 #include "ipc/spillway.h"
 #include "tests/lib/tpch_text.h"
 
 #include <cuda_runtime.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { REPEATS = 300, SMALL_BYTES = 4096 };
 enum before { NOTHING, WAITED_FOR, STILL_QUEUED, BEFORE_NR };
 static const char *const befores[BEFORE_NR] = {"nothing", "small work, waited for", "small work, still queued"};
 
-static const char usage[] = "usage: bench_latency BYTES...\n"
-                            "Spills and restores regions of BYTES, one at a time; microseconds, p50 and p99 of 300.\n";
+static const char usage[] = "usage: bench_latency [-b N] BYTES...\n"
+                            "Spills and restores regions of BYTES, one at a time, or N of them by one call;\n"
+                            "microseconds, p50 and p99 of 300.\n";
 
 struct client {
     struct spillway *connection;
     cudaStream_t stream; /* non-blocking */
     uint8_t *d_data, *d_other, *content, *got;
-    uint64_t bytes;
+    uint64_t bytes;                /* of all regions together */
+    struct spillway_piece *pieces; /* [n_pieces] */
+    uint32_t n_pieces;             /* 0: no batches */
 };
 
 static void fail(const char *what, const char *text) {
@@ -66,34 +72,44 @@ static double finish(struct spillway_ticket *ticket, struct spillway_result *ret
     return us;
 }
 
-static void round_trip(const struct client *c, enum before before, double *ret_out_us, double *ret_back_us) {
+static double spill(const struct client *c, struct spillway_region *ret) {
     struct spillway_ticket *ticket;
     struct spillway_result result;
     struct spillway_error error;
-    work(c, before);
-    double start_us = now_us();
-    if (spillway_spill(c->connection, c->d_data, c->bytes, c->stream, &ticket, &error) < 0)
+    const double start_us = now_us();
+    if ((c->n_pieces ? spillway_spill_batch(c->connection, c->pieces, c->n_pieces, c->stream, &ticket, &error)
+                     : spillway_spill(c->connection, c->d_data, c->bytes, c->stream, &ticket, &error)) < 0)
         fail(error.name, error.text);
-    *ret_out_us = finish(ticket, &result, start_us);
-    work(c, before);
-    start_us = now_us();
-    if (spillway_restore(c->connection, result.region, c->d_data, c->bytes, c->stream, 0, &ticket, &error) < 0)
+    const double us = finish(ticket, &result, start_us);
+    *ret = result.region;
+    return us;
+}
+
+static double restore(const struct client *c, struct spillway_region region) {
+    struct spillway_ticket *ticket;
+    struct spillway_result result;
+    struct spillway_error error;
+    const double start_us = now_us();
+    if ((c->n_pieces ? spillway_restore_batch(c->connection, c->pieces, c->n_pieces, c->stream, 0, &ticket, &error)
+                     : spillway_restore(c->connection, region, c->d_data, c->bytes, c->stream, 0, &ticket, &error)) < 0)
         fail(error.name, error.text);
-    *ret_back_us = finish(ticket, &result, start_us);
+    return finish(ticket, &result, start_us);
+}
+
+static void round_trip(const struct client *c, enum before before, double *ret_out_us, double *ret_back_us) {
+    struct spillway_region region;
+    work(c, before);
+    *ret_out_us = spill(c, &region);
+    work(c, before);
+    *ret_back_us = restore(c, region);
 }
 
 /* What is restored goes where it came from: a restore that did nothing is found by wiping now and then. */
 static void verify(const struct client *c) {
-    struct spillway_ticket *ticket;
-    struct spillway_result result;
-    struct spillway_error error;
-    if (spillway_spill(c->connection, c->d_data, c->bytes, c->stream, &ticket, &error) < 0)
-        fail(error.name, error.text);
-    (void)finish(ticket, &result, 0);
+    struct spillway_region region;
+    (void)spill(c, &region);
     CUDA(cudaMemsetAsync(c->d_data, 0xdb, c->bytes, c->stream));
-    if (spillway_restore(c->connection, result.region, c->d_data, c->bytes, c->stream, 0, &ticket, &error) < 0)
-        fail(error.name, error.text);
-    (void)finish(ticket, &result, 0);
+    (void)restore(c, region);
     CUDA(cudaMemcpyAsync(c->got, c->d_data, c->bytes, cudaMemcpyDeviceToHost, c->stream));
     CUDA(cudaStreamSynchronize(c->stream));
     if (memcmp(c->got, c->content, c->bytes) != 0)
@@ -107,12 +123,15 @@ static void measure(const struct client *c, enum before before) {
     verify(c);
     qsort(out_us, REPEATS, sizeof out_us[0], by_value);
     qsort(back_us, REPEATS, sizeof back_us[0], by_value);
-    (void)printf("%10llu  %-26s  %6.0f %6.0f  %6.0f %6.0f\n", (unsigned long long)c->bytes, befores[before],
-                 out_us[REPEATS / 2], out_us[REPEATS * 99 / 100], back_us[REPEATS / 2], back_us[REPEATS * 99 / 100]);
+    const double out = out_us[REPEATS / 2], back = back_us[REPEATS / 2], kb = (double)c->bytes / 1e3;
+    (void)printf("%10llu  %-26s  %6.0f %6.0f  %6.0f %6.0f  %6.1f %6.1f\n", (unsigned long long)c->bytes,
+                 befores[before], out, out_us[REPEATS * 99 / 100], back, back_us[REPEATS * 99 / 100], kb / out,
+                 kb / back);
 }
 
-static void measure_length(struct client *c) {
+static void measure_length(struct client *c, uint64_t region_bytes) {
     struct spillway_error error;
+    c->bytes = region_bytes * (c->n_pieces ? c->n_pieces : 1);
     c->content = malloc(c->bytes);
     c->got = malloc(c->bytes);
     if (!c->content || !c->got)
@@ -123,6 +142,8 @@ static void measure_length(struct client *c) {
     CUDA(cudaMemcpy(c->d_data, c->content, c->bytes, cudaMemcpyHostToDevice));
     if (spillway_register(c->connection, c->d_data, c->bytes, &error) < 0)
         fail(error.name, error.text);
+    for (uint32_t i = 0; i < c->n_pieces; i++)
+        c->pieces[i] = (struct spillway_piece){.data = c->d_data + i * region_bytes, .bytes = region_bytes};
     for (int before = 0; before < BEFORE_NR; before++)
         measure(c, (enum before)before);
     if (spillway_unregister(c->connection, c->d_data, &error) < 0)
@@ -136,21 +157,27 @@ static void measure_length(struct client *c) {
 int main(int argc, char **argv) {
     struct client c = {0};
     struct spillway_error error;
-    for (int i = 1; i < argc; i++)
-        if (strtoull(argv[i], NULL, 10) == 0)
-            argc = 1;
-    if (argc < 2) {
+    bool is_wrong = false;
+    for (int o; (o = getopt(argc, argv, "b:")) != -1;) {
+        c.n_pieces = o == 'b' ? (uint32_t)strtoul(optarg, NULL, 10) : 0;
+        is_wrong |= c.n_pieces == 0;
+    }
+    for (int i = optind; i < argc; i++)
+        is_wrong |= strtoull(argv[i], NULL, 10) == 0;
+    if (is_wrong || optind == argc) {
         (void)fputs(usage, stderr);
         return 2;
     }
+    if (c.n_pieces && !(c.pieces = calloc(c.n_pieces, sizeof *c.pieces)))
+        fail("pieces", "out of memory");
     if (spillway_open(&c.connection, NULL, &error) < 0)
         fail(error.name, error.text);
     CUDA(cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking));
-    (void)printf("%10s  %-26s  %13s  %13s\n", "bytes", "before each operation", "spill", "restore");
-    for (int i = 1; i < argc; i++) {
-        c.bytes = strtoull(argv[i], NULL, 10);
-        measure_length(&c);
-    }
+    (void)printf("%10s  %-26s  %13s  %13s  %13s\n", "bytes", "before each operation", "spill, us", "restore, us",
+                 "GB/s, p50");
+    for (int i = optind; i < argc; i++)
+        measure_length(&c, strtoull(argv[i], NULL, 10));
+    free(c.pieces);
     spillway_close(c.connection);
     CUDA(cudaStreamDestroy(c.stream));
     return 0;

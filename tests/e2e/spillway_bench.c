@@ -104,7 +104,7 @@ START_TEST(several_sessions_add_up) {
     sw_sound_take(&daemon_process, &before);
     (void)snprintf(arguments, sizeof arguments,
                    "--sessions 3 --in-flight 2 --size 1K..200K --count 20 --mix 3:2 --parked 2 --column zero --column "
-                   "random --column mixed --column l_comment --column '%s' --think-ms 0.5 %s",
+                   "random --column mixed --column l_comment --column '%s' --think-ms 0.5 --stagger-ms 2 %s",
                    daemon_process.log, _i ? "--registered" : "");
     json_t *json = run_for_json(arguments);
     ck_operations(json, "spill", 60, 60000);
@@ -196,7 +196,8 @@ static const struct {
     {"--batch 0", "--batch cannot be '0'"},       {"--in-flight -1", "--in-flight cannot be '-1'"},
     {"--mix 0:1", "--mix cannot be '0:1'"},       {"--mix 1", "--mix cannot be '1'"},
     {"--kind disk", "--kind cannot be 'disk'"},   {"--duration nan", "--duration cannot be 'nan'"},
-    {"--think-ms", "requires an argument"},       {"--column ''", "--column cannot be ''"},
+    {"--think-ms", "requires an argument"},       {"--stagger-ms x", "--stagger-ms cannot be 'x'"},
+    {"--column ''", "--column cannot be ''"},
 };
 
 START_TEST(mistakes_exit_with_2) {

@@ -28,6 +28,7 @@ static const char help[] =
     "  --duration S       seconds in which spills begin (default: 10); what is parked is then restored\n"
     "  --count N          spills per session, in place of --duration\n"
     "  --think-ms MS      pause after each operation (default: 0)\n"
+    "  --stagger-ms MS    each session begins so much later than the one before (default: 0)\n"
     "  --kind KIND        memory: memfd, cudamalloc, vmm, pool (default: cudamalloc if there is a GPU, else memfd)\n"
     "  --registered       register the memory, so that the daemon keeps it open\n"
     "  --no-verify        do not compare restored bytes\n"
@@ -150,6 +151,7 @@ enum option_id {
     DURATION,
     COUNT,
     THINK_MS,
+    STAGGER_MS,
     KIND,
     REGISTERED,
     NO_VERIFY,
@@ -166,7 +168,7 @@ static bool parse_timing(enum option_id id, const char *text, struct sw_bench_op
         return parse_number(text, 1, (uint64_t)1 << 40, &o->count);
     if (!parse_real(text, 1e6, &ms))
         return false;
-    o->think_us = (uint64_t)(ms * 1e3);
+    *(id == THINK_MS ? &o->think_us : &o->stagger_us) = (uint64_t)(ms * 1e3);
     return true;
 }
 
@@ -193,6 +195,7 @@ static bool parse_one(enum option_id id, const char *text, struct sw_bench_optio
     case DURATION:
     case COUNT:
     case THINK_MS:
+    case STAGGER_MS:
         return parse_timing(id, text, o);
     case KIND:
         return parse_kind(text, o);
@@ -226,6 +229,7 @@ int sw_bench_parse(struct sw_bench_options *ret, int argc, char **argv) {
         {"duration", required_argument, NULL, DURATION},
         {"count", required_argument, NULL, COUNT},
         {"think-ms", required_argument, NULL, THINK_MS},
+        {"stagger-ms", required_argument, NULL, STAGGER_MS},
         {"kind", required_argument, NULL, KIND},
         {"registered", no_argument, NULL, REGISTERED},
         {"no-verify", no_argument, NULL, NO_VERIFY},

@@ -23,7 +23,7 @@ struct sw_bench_options {
     unsigned sessions, in_flight, parked; /* the latter two per session */
     double duration_s;
     uint64_t count; /* spills per session; 0: until duration_s is over */
-    uint64_t think_us;
+    uint64_t think_us, stagger_us;
     enum sw_buffer_kind kind;
     bool kind_given; /* else the best that daemon and machine have */
     bool registered, verify;

@@ -150,11 +150,12 @@ static json_t *json_setting(const struct sw_bench_report *r) {
     const struct sw_bench_options *o = r->options;
     char mix[32];
     (void)snprintf(mix, sizeof mix, "%u:%u", o->mix_spills, o->mix_restores);
-    return json_pack("{s:s,s:s,s:s,s:b,s:o,s:o,s:i,s:i,s:i,s:i,s:s,s:o,s:o,s:b}", "version", r->status.version,
+    return json_pack("{s:s,s:s,s:s,s:b,s:o,s:o,s:i,s:i,s:i,s:i,s:s,s:o,s:o,s:o,s:b}", "version", r->status.version,
                      "device", r->status.device, "kind", sw_bench_kind_name(o->kind), "registered", o->registered,
                      "min_bytes", integer(o->min_bytes), "max_bytes", integer(o->max_bytes), "batch", (int)o->batch,
                      "sessions", (int)o->sessions, "in_flight", (int)o->in_flight, "parked", (int)o->parked, "mix", mix,
-                     "think_us", integer(o->think_us), "seed", integer(o->seed), "verify", o->verify);
+                     "think_us", integer(o->think_us), "stagger_us", integer(o->stagger_us), "seed", integer(o->seed),
+                     "verify", o->verify);
 }
 
 static json_t *json_columns(const struct sw_bench_report *r) {

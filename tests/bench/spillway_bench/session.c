@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { OTHER_BYTE = 0xdb }; /* so that memory that still holds the old bytes proves nothing */
 enum { BACKOFF_US = 10000 };
@@ -218,7 +219,8 @@ static void begin(struct sw_bench_session *s, struct slot *slot) {
     const bool spill = may_spill(s);
     if (s->n_parked && (s->n_parked > s->run->options.parked || s->full || !spill)) {
         take_oldest(s, slot);
-        (void)work_on(s, slot, WIPE);
+        if (s->run->options.verify)
+            (void)work_on(s, slot, WIPE);
         start(s, slot, SW_BENCH_RESTORE);
     } else if (spill) {
         s->n_begun++;
@@ -323,9 +325,14 @@ static int time_to_wait(const struct sw_bench_session *s) {
 
 static void *run_session(void *arg) {
     struct sw_bench_session *s = arg;
+    if (s->run->options.stagger_us)
+        (void)usleep((useconds_t)(s->number * s->run->options.stagger_us));
     for (int wait_ms; !s->lost && (wait_ms = time_to_wait(s)) >= 0;) {
         struct pollfd fd = {.fd = spillway_fd(s->connection), .events = POLLIN};
-        if (wait_ms > 0)
+        if (wait_ms > 0 && s->run->options.in_flight == 1 && s->slots->state == SLOT_RUNNING)
+            (void)spillway_wait(s->slots->ticket, wait_ms, NULL,
+                                NULL); /* as a client does that has nothing else to do */
+        else if (wait_ms > 0)
             (void)poll(&fd, 1, wait_ms);
         look(s);
         for (unsigned i = 0; i < s->run->options.in_flight && !s->lost; i++) {
