@@ -132,3 +132,47 @@ uint32_t sw_hash_tile(const void *data, size_t bytes, unsigned segment_log2, uin
     }
     return sum;
 }
+
+/* ---- by rows ---- */
+
+enum { ROW_LANES = 32, UNIT_WORDS = 4, BLOCK_WORDS = SW_HASH_BLOCK_BYTES / 4 };
+
+static inline __attribute__((always_inline)) uint32_t hash_rows(const uint32_t words[BLOCK_WORDS], uint32_t block) {
+    uint32_t h[ROW_LANES], sum = 0;
+    for (uint32_t lane = 0; lane < ROW_LANES; lane++)
+        h[lane] = sw_hash_segment_seed(block, lane);
+    for (size_t row = 0; row < SW_HASH_BLOCK_ROWS; row++, words += ROW_LANES * UNIT_WORDS)
+        for (size_t lane = 0; lane < ROW_LANES; lane++)
+            for (size_t i = 0; i < UNIT_WORDS; i++)
+                h[lane] = sw_hash_word(h[lane], words[UNIT_WORDS * lane + i]);
+    for (uint32_t lane = 0; lane < ROW_LANES; lane++)
+        sum += sw_hash_finish(h[lane]);
+    return sum;
+}
+
+static uint32_t hash_block(const uint32_t words[BLOCK_WORDS], uint32_t block) {
+    return hash_rows(words, block);
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2"))) static uint32_t hash_block_avx2(const uint32_t words[BLOCK_WORDS], uint32_t block) {
+    return hash_rows(words, block);
+}
+#endif
+
+uint32_t sw_hash_tile_rows(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile) {
+    (void)segment_log2;
+    uint32_t (*hash)(const uint32_t *, uint32_t) = hash_block;
+    uint32_t sum = 0, words[BLOCK_WORDS], block = tile * SW_HASH_TILE_BLOCKS;
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2"))
+        hash = hash_block_avx2;
+#endif
+    for (size_t at = 0; at < bytes; at += sizeof words, block++) {
+        const size_t n = bytes - at < sizeof words ? bytes - at : sizeof words;
+        memset((uint8_t *)words + n, 0, sizeof words - n);
+        memcpy(words, (const uint8_t *)data + at, n);
+        sum += hash(words, block);
+    }
+    return sum;
+}

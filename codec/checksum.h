@@ -13,7 +13,7 @@
 #define SW_HOST_DEVICE
 #endif
 
-/* Seed of segment `segment` (0 … 31) of tile `tile`. */
+/* Seed of segment `segment` (0 … 31) of tile `tile`; by rows: of lane `segment` of block `tile`. */
 SW_HOST_DEVICE static inline uint32_t sw_hash_segment_seed(uint32_t tile, uint32_t segment) {
     return (32u * tile + segment + 1u) * 0x27D4EB2Fu;
 }
@@ -32,6 +32,12 @@ SW_HOST_DEVICE static inline uint32_t sw_hash_finish(uint32_t h) {
     return h ^ h >> 16;
 }
 
+/* Hash by rows, for codecs of numbers: lane l reads unit l of 16 bytes of each row, 8 rows are a block. */
+#define SW_HASH_ROW_BYTES 512
+#define SW_HASH_BLOCK_BYTES 4096
+#define SW_HASH_TILE_BLOCKS 8
+#define SW_HASH_BLOCK_ROWS (SW_HASH_BLOCK_BYTES / SW_HASH_ROW_BYTES)
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -41,6 +47,9 @@ uint32_t sw_hash_update(uint32_t h, const void *data, size_t bytes);
 
 /* Tile hash of `bytes` (at most 32 << segment_log2) of content that starts at `data` and is tile number `tile`. */
 uint32_t sw_hash_tile(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile);
+
+/* The same by rows; of at most 32 KiB. segment_log2 is not looked at. */
+uint32_t sw_hash_tile_rows(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,7 @@
 static const struct sw_codec_ops *const codecs[SW_CODEC_NR] = {
     [SW_CODEC_RAW] = &sw_raw_ops,
     [SW_CODEC_V5T] = &sw_v5t_ops,
+    [SW_CODEC_FOR] = &sw_for_ops,
 };
 
 const struct sw_codec_ops *sw_codec_ops_find(unsigned codec) {
@@ -118,13 +119,14 @@ static int encode_with(const struct sw_plan *plan, const uint8_t *in, uint64_t i
     if (!encoder)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for the encoder's tables");
     sw_frame_layout_init(&w.layout, plan->codec, plan->segment_log2, in_bytes, plan_symbols(plan));
+    w.layout.value_type = plan->value_type;
 
     const size_t tile_bytes = (size_t)SW_TILE_SEGMENTS << plan->segment_log2;
     uint64_t data_at = 0;
     for (uint32_t tile = 0; tile < w.layout.n_tiles; tile++) {
         const uint8_t *from = in + (uint64_t)tile_bytes * tile;
         size_t bytes = min_size(in_bytes - (uint64_t)tile_bytes * tile, tile_bytes);
-        put_record(&w, tile, data_at, sw_hash_tile(from, bytes, plan->segment_log2, tile));
+        put_record(&w, tile, data_at, w.ops->hash_tile(from, bytes, plan->segment_log2, tile));
         data_at += w.ops->encode_tile(encoder, from, bytes, plan->segment_log2, out + w.layout.data_offset + data_at,
                                       out + w.layout.counts_offset + (uint64_t)w.ops->count_bytes * tile);
     }
@@ -142,6 +144,10 @@ int sw_codec_encode(const struct sw_plan *plan, const void *in, uint64_t in_byte
     uint64_t frame_bytes = 0;
     if (!sw_codec_ops_find((unsigned)plan->codec))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "plan names codec %d, which is unknown", (int)plan->codec);
+    if (sw_codec_ops_find((unsigned)plan->codec)->is_typed != (plan->value_type != SW_VALUE_NONE) ||
+        (unsigned)plan->value_type >= SW_VALUE_NR)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "plan of codec %s has values of type %d",
+                          sw_codec_name(plan->codec), (int)plan->value_type);
     if (in_bytes > SW_FRAME_MAX_RAW_BYTES)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "chunk of %llu bytes is above the format's limit",
                           (unsigned long long)in_bytes);
@@ -177,7 +183,7 @@ static int reader_open(struct reader *ret, const void *frame, uint64_t frame_byt
         return r;
     ret->frame = frame;
     ret->ops = sw_codec_ops_find((unsigned)ret->layout.codec);
-    r = ret->ops->decoder_init(&ret->decoder, ret->frame + SW_FRAME_HEADER_BYTES, ret->layout.n_symbols);
+    r = ret->ops->decoder_init(&ret->decoder, &ret->layout, ret->frame + SW_FRAME_HEADER_BYTES);
     return r < 0 ? sw_err_set(err, r, SW_SCOPE_REQUEST, "frame's symbol table is invalid") : 0;
 }
 
@@ -213,7 +219,7 @@ static int reader_decode_tile(const struct reader *reader, uint32_t tile, uint8_
     r = reader->ops->decode_tile(&reader->decoder, &view, out);
     if (r < 0)
         return sw_err_set(err, r, SW_SCOPE_REQUEST, "tile %u is not valid %s", tile, reader->ops->name);
-    if (sw_hash_tile(out, view.tile_bytes, view.segment_log2, tile) != view.hash)
+    if (reader->ops->hash_tile(out, view.tile_bytes, view.segment_log2, tile) != view.hash)
         return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REQUEST, "tile %u does not match its hash", tile);
     return 0;
 }

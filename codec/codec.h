@@ -24,9 +24,10 @@ extern "C" {
 
 struct sw_plan {
     enum sw_codec_id codec;
-    unsigned segment_log2;     /* v5t: segment length of the frames */
-    double expected_ratio;     /* raw bytes per frame byte, estimated from the sample; 1 for raw */
-    struct sw_v5t_table table; /* v5t only */
+    unsigned segment_log2;         /* segment length of the frames */
+    enum sw_value_type value_type; /* codecs of numbers only */
+    double expected_ratio;         /* raw bytes per frame byte, estimated from the sample; 1 for raw */
+    struct sw_v5t_table table;     /* v5t only */
 };
 
 /* Number of pieces and the byte offset of piece i in a region of raw_bytes; regions up to SW_SAMPLE_MAX_BYTES are one

@@ -1,4 +1,5 @@
 /* codec_gpu.cu - the calls of codec/gpu.h: checks, launches, and the parts of a frame that all codecs have. */
+#include "codec/bitpack/bitpack_core.h"
 #include "codec/v5t/v5t_gpu.cuh"
 
 namespace {
@@ -16,6 +17,7 @@ template <class ITEMS>
 const gpu_codec<ITEMS> codecs[SW_CODEC_NR] = {
     {sw_raw_gpu_encode<ITEMS>, sw_raw_gpu_decode<ITEMS>},  /* SW_CODEC_RAW */
     {sw_v5t_gpu_encode<ITEMS>, sw_gsst_gpu_decode<ITEMS>}, /* SW_CODEC_V5T */
+    {sw_for_gpu_encode<ITEMS>, sw_for_gpu_decode<ITEMS>},  /* SW_CODEC_FOR */
 };
 
 /* Byte i of the symbol table section. */
@@ -48,8 +50,7 @@ __global__ void __launch_bounds__(FINISH_THREADS)
         ((uint32_t *)(frame + SW_FRAME_HEADER_BYTES))[i] = word;
     }
     zero_words(frame, layout.records_offset + sizeof(sw_tile_record) * layout.n_tiles, layout.counts_offset);
-    zero_words(frame, layout.counts_offset + (layout.codec == SW_CODEC_V5T ? SW_TILE_SEGMENTS * layout.n_tiles : 0),
-               layout.data_offset);
+    zero_words(frame, layout.counts_offset + (uint64_t)layout.count_bytes * layout.n_tiles, layout.data_offset);
     __syncthreads();
     if (threadIdx.x)
         return;
@@ -67,6 +68,7 @@ __global__ void __launch_bounds__(FINISH_THREADS)
                                : layout.data_offset + items.progress(blockIdx.x)->data_units * (uint64_t)SW_FRAME_ALIGN;
     h.header.n_tiles = layout.n_tiles;
     h.header.n_symbols = layout.n_symbols;
+    h.header.value_type = (uint8_t)layout.value_type;
     uint32_t hash = 0;
     for (uint32_t i = 0; i < SW_FRAME_HEADER_BYTES / 4 - 1; i++)
         hash = sw_hash_word(hash, h.word[i]);
@@ -140,9 +142,11 @@ int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, void *d_sample
 }
 
 static int check_plan(const struct sw_gpu_plan *plan, uint64_t in_bytes, const void *d_frame, struct sw_err *err) {
-    if ((unsigned)plan->codec >= SW_CODEC_NR || in_bytes > SW_FRAME_MAX_RAW_BYTES)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "codec %d, %llu bytes", (int)plan->codec,
-                          (unsigned long long)in_bytes);
+    const bool is_typed = plan->value_type > SW_VALUE_NONE && plan->value_type < SW_VALUE_NR;
+    if ((unsigned)plan->codec >= SW_CODEC_NR || is_typed != (plan->codec >= SW_CODEC_FOR) ||
+        in_bytes > SW_FRAME_MAX_RAW_BYTES)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "codec %d, values of type %d, %llu bytes",
+                          (int)plan->codec, (int)plan->value_type, (unsigned long long)in_bytes);
     if ((uintptr_t)d_frame % SW_FRAME_ALIGN)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "frame is not aligned to %d", SW_FRAME_ALIGN);
     return 0;
@@ -157,10 +161,15 @@ static int check_scratch(const void *d_scratch, size_t scratch_bytes, size_t nee
     return 0;
 }
 
+static unsigned layout_value_bits(const struct sw_frame_layout &layout) {
+    return layout.value_type == SW_VALUE_NONE ? 0 : sw_value_bits(layout.value_type);
+}
+
 static void init_layout(struct sw_frame_layout *ret, const struct sw_gpu_plan *plan, uint64_t raw_bytes) {
-    const bool raw = plan->codec == SW_CODEC_RAW;
-    sw_frame_layout_init(ret, plan->codec, raw ? SW_RAW_SEGMENT_LOG2 : plan->segment_log2, raw_bytes,
-                         raw ? 0 : plan->n_symbols);
+    const bool has_table = plan->codec == SW_CODEC_V5T;
+    sw_frame_layout_init(ret, plan->codec, has_table ? plan->segment_log2 : SW_RAW_SEGMENT_LOG2, raw_bytes,
+                         has_table ? plan->n_symbols : 0);
+    ret->value_type = plan->value_type;
 }
 
 /* What an encode queues once its items' progress is zero: tiles, then what depends on their lengths. */
@@ -218,7 +227,8 @@ int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_fram
     items.item.d_frame = (void *)d_frame;
     items.results = d_result;
     items.n_units = n_tiles;
-    const sw_gpu_decode_job<sw_gpu_single> job = {items, (uintptr_t)d_out, first_tile, stream};
+    const sw_gpu_decode_job<sw_gpu_single> job = {items, (uintptr_t)d_out, first_tile, layout_value_bits(*layout),
+                                                  stream};
     codecs<sw_gpu_single>[layout->codec].decode(&job);
     return sw_gpu_launched(err, "decode_tiles");
 }
@@ -255,6 +265,13 @@ static uintptr_t raw_addresses(const struct sw_gpu_item *items, uint32_t n, unsi
     return address;
 }
 
+static unsigned all_value_bits(const struct sw_gpu_item *items, uint32_t n, unsigned codec) {
+    unsigned bits = 0;
+    for (uint32_t i = 0; i < n; i++)
+        bits |= items[i].layout.codec == codec ? layout_value_bits(items[i].layout) : 0;
+    return bits;
+}
+
 static int copy_items(sw_gpu_batch *ret, const struct sw_gpu_item *h_items, uint32_t n, struct sw_gpu_result *results,
                       void *d_scratch, cudaStream_t stream, struct sw_err *err) {
     *ret = {(sw_gpu_item *)d_scratch, n, SW_CODEC_RAW, results, 0};
@@ -265,7 +282,7 @@ static int copy_items(sw_gpu_batch *ret, const struct sw_gpu_item *h_items, uint
 int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
                               struct sw_gpu_result *results, void *d_scratch, size_t scratch_bytes,
                               struct CUstream_st *stream, struct sw_err *err) {
-    static const uint32_t single_tiles[SW_CODEC_NR] = {1, 1};
+    static const uint32_t single_tiles[SW_CODEC_NR] = {1, 1, 1};
     uint32_t units[SW_CODEC_NR];
     uint64_t raw_bytes = 0;
     int rc = 0;
@@ -308,7 +325,7 @@ int sw_gpu_decode_batch_async(struct sw_gpu_item *h_items, uint32_t n, struct sw
         rc = count_units(h_items, n, sw_gpu_unit_tiles, units, err);
     if (rc < 0 || !n)
         return rc;
-    sw_gpu_decode_job<sw_gpu_batch> job = {{}, 0, 0, stream};
+    sw_gpu_decode_job<sw_gpu_batch> job = {{}, 0, 0, 0, stream};
     rc = copy_items(&job.items, h_items, n, results, d_scratch, stream, err);
     for (int codec = 0; rc == 0 && codec < SW_CODEC_NR; codec++) {
         if (!units[codec])
@@ -316,6 +333,7 @@ int sw_gpu_decode_batch_async(struct sw_gpu_item *h_items, uint32_t n, struct sw
         job.items.codec = (enum sw_codec_id)codec;
         job.items.n_units = units[codec];
         job.raw_address = raw_addresses(h_items, n, (unsigned)codec);
+        job.value_bits = all_value_bits(h_items, n, (unsigned)codec);
         codecs<sw_gpu_batch>[codec].decode(&job);
         rc = sw_gpu_launched(err, "decode_tiles");
     }

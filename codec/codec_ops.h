@@ -20,9 +20,10 @@ struct sw_tile_view {
     uint32_t hash;     /* from the tile's record */
 };
 
-/* What a frame's symbol table turns into for decoding. */
+/* What a frame's symbol table and its type turn into for decoding. */
 union sw_codec_decoder {
     struct sw_v5t_decoder v5t;
+    enum sw_value_type value_type;
 };
 
 struct sw_codec_ops {
@@ -31,6 +32,10 @@ struct sw_codec_ops {
     uint32_t max_symbols;
     unsigned count_bytes; /* per tile, in the frame's counts section */
     bool is_fixed_size;   /* a frame's length follows from raw_bytes */
+    bool is_typed;        /* stores numbers: its plans and frames have a value type */
+
+    /* The hash of a tile's content: sw_hash_tile(), or sw_hash_tile_rows() whatever segment_log2 is. */
+    uint32_t (*hash_tile)(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile);
 
     /* Fills what the codec learns from a sample: segment_log2 and its own part of the plan. NULL: it is never chosen.
      */
@@ -44,8 +49,8 @@ struct sw_codec_ops {
     size_t (*encode_tile)(const void *encoder, const uint8_t *in, size_t in_bytes, unsigned segment_log2, uint8_t *out,
                           uint8_t *counts);
 
-    /* section: n_symbols (at most max_symbols) symbols. errors: -SW_EFRAME. */
-    int (*decoder_init)(union sw_codec_decoder *ret, const void *section, uint32_t n_symbols);
+    /* layout: of the frame; section: its symbols. errors: -SW_EFRAME. */
+    int (*decoder_init)(union sw_codec_decoder *ret, const struct sw_frame_layout *layout, const void *section);
     /* Writes exactly tile_bytes. errors: -SW_EFRAME. */
     int (*decode_tile)(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, uint8_t *out);
     /* Writes the bytes of one segment that is in the tile. errors: -SW_EFRAME. */
@@ -56,6 +61,6 @@ struct sw_codec_ops {
 /* NULL for a number that is no codec. */
 const struct sw_codec_ops *sw_codec_ops_find(unsigned codec);
 
-extern const struct sw_codec_ops sw_raw_ops, sw_v5t_ops;
+extern const struct sw_codec_ops sw_raw_ops, sw_v5t_ops, sw_for_ops;
 
 #endif

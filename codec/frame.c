@@ -43,11 +43,12 @@ void sw_frame_layout_init(struct sw_frame_layout *ret, enum sw_codec_id codec, u
         .segment_log2 = segment_log2,
         .n_tiles = (uint32_t)tiles,
         .n_symbols = n_symbols,
+        .count_bytes = ops->count_bytes,
         .raw_bytes = raw_bytes,
     };
     ret->records_offset = SW_FRAME_HEADER_BYTES + table_bytes(n_symbols);
     ret->counts_offset = ret->records_offset + align16(sizeof(struct sw_tile_record) * tiles);
-    ret->data_offset = align_to(ret->counts_offset + ops->count_bytes * tiles, SW_FRAME_DATA_ALIGN);
+    ret->data_offset = align_to(ret->counts_offset + (uint64_t)ops->count_bytes * tiles, SW_FRAME_DATA_ALIGN);
     if (ops->is_fixed_size)
         ret->frame_bytes = ret->data_offset + align16(raw_bytes);
 }
@@ -67,6 +68,7 @@ void sw_frame_header_init(struct sw_frame_header *ret, const struct sw_frame_lay
         .frame_bytes = layout->frame_bytes,
         .n_tiles = layout->n_tiles,
         .n_symbols = layout->n_symbols,
+        .value_type = (uint8_t)layout->value_type,
     };
     ret->header_hash = header_hash(ret, table, layout->n_symbols);
 }
@@ -87,6 +89,9 @@ static int check_fields(const struct sw_frame_header *h, struct sw_err *err) {
                           (unsigned long long)h->raw_bytes);
     if (h->n_symbols > ops->max_symbols)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "%s frame has %u symbols", ops->name, h->n_symbols);
+    if (ops->is_typed ? h->value_type == SW_VALUE_NONE || h->value_type >= SW_VALUE_NR : h->value_type != SW_VALUE_NONE)
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "%s frame has values of type %u", ops->name,
+                          h->value_type);
     if (memcmp(h->reserved, zeros, sizeof zeros) != 0)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "reserved header bytes are not zero");
     return 0;
@@ -124,6 +129,20 @@ int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_by
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame of %llu bytes is %llu bytes long",
                           (unsigned long long)h.frame_bytes, (unsigned long long)frame_bytes);
     layout.frame_bytes = h.frame_bytes;
+    layout.value_type = (enum sw_value_type)h.value_type;
     *ret = layout;
     return 0;
+}
+
+static const char *const value_types[SW_VALUE_NR] = {"none", "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"};
+
+const char *sw_value_type_name(enum sw_value_type type) {
+    return type < SW_VALUE_NR ? value_types[type] : "unknown";
+}
+
+enum sw_value_type sw_value_type_find(const char *name) {
+    int type = SW_VALUE_NR - 1;
+    while (type > SW_VALUE_NONE && strcmp(name, value_types[type]) != 0)
+        type--;
+    return (enum sw_value_type)type;
 }

@@ -24,7 +24,21 @@ extern "C" {
 #define SW_TILE_SEGMENTS 32
 #define SW_RAW_SEGMENT_LOG2 10
 
-enum sw_codec_id { SW_CODEC_RAW, SW_CODEC_V5T, SW_CODEC_NR };
+enum sw_codec_id { SW_CODEC_RAW, SW_CODEC_V5T, SW_CODEC_FOR, SW_CODEC_NR };
+
+/* What a chunk's bytes are, for codecs of numbers. The numbers are stored. */
+enum sw_value_type {
+    SW_VALUE_NONE, /* bytes */
+    SW_VALUE_U8,
+    SW_VALUE_U16,
+    SW_VALUE_U32,
+    SW_VALUE_U64,
+    SW_VALUE_I8,
+    SW_VALUE_I16,
+    SW_VALUE_I32,
+    SW_VALUE_I64,
+    SW_VALUE_NR
+};
 
 struct sw_frame_header {
     uint32_t magic;
@@ -32,7 +46,8 @@ struct sw_frame_header {
     uint8_t codec, segment_log2;
     uint64_t raw_bytes, frame_bytes;
     uint32_t n_tiles, n_symbols;
-    uint8_t reserved[28];
+    uint8_t value_type; /* 0 but for codecs of numbers */
+    uint8_t reserved[27];
     uint32_t header_hash;
 };
 
@@ -45,6 +60,8 @@ struct sw_frame_layout {
     enum sw_codec_id codec;
     unsigned segment_log2;
     uint32_t n_tiles, n_symbols;
+    enum sw_value_type value_type;
+    uint32_t count_bytes; /* per tile, in the counts section */
     uint64_t raw_bytes, frame_bytes;
     uint64_t records_offset, counts_offset, data_offset; /* the symbol table is at SW_FRAME_HEADER_BYTES */
 };
@@ -52,7 +69,8 @@ struct sw_frame_layout {
 /* Most bytes that a frame of raw_bytes takes with any codec and content; below 1.005 * raw_bytes + 4096. */
 uint64_t sw_frame_bound_bytes(uint64_t raw_bytes);
 
-/* Layout of a new frame; frame_bytes is left 0 for v5t (known when encoded). units: bytes, symbols. */
+/* Layout of a new frame of bytes; frame_bytes is left 0 where it is known only when encoded. For a codec of numbers the
+ * caller then sets value_type, on which nothing else depends. units: bytes, symbols. */
 void sw_frame_layout_init(struct sw_frame_layout *ret, enum sw_codec_id codec, unsigned segment_log2,
                           uint64_t raw_bytes, uint32_t n_symbols);
 
@@ -66,7 +84,11 @@ void sw_frame_header_init(struct sw_frame_header *ret, const struct sw_frame_lay
 int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_bytes, uint64_t frame_bytes,
                    struct sw_err *err);
 
-/* "raw", "v5t". */
+/* "u8" ... "i64", "none". _find: SW_VALUE_NONE for a name that is no type. */
+const char *sw_value_type_name(enum sw_value_type type);
+enum sw_value_type sw_value_type_find(const char *name);
+
+/* "raw", "v5t", "for". */
 const char *sw_codec_name(enum sw_codec_id codec);
 
 #ifdef __cplusplus

@@ -37,6 +37,7 @@ struct sw_gpu_plan {
     unsigned segment_log2;
     uint32_t n_symbols;
     const struct sw_v5t_table *d_table;
+    enum sw_value_type value_type;
 };
 
 /* One-time set-up of kernel attributes for the current device. errors: -SW_ENOTSUP if its shared memory is too small

@@ -1,4 +1,5 @@
 /* raw.c - the codec that stores bytes as they are. */
+#include "codec/checksum.h"
 #include "codec/codec_ops.h"
 
 #include <string.h>
@@ -23,8 +24,8 @@ static size_t encode_tile(const void *encoder, const uint8_t *in, size_t in_byte
     return in_bytes + padding;
 }
 
-static int decoder_init(union sw_codec_decoder *ret, const void *section, uint32_t n_symbols) {
-    (void)ret, (void)section, (void)n_symbols;
+static int decoder_init(union sw_codec_decoder *ret, const struct sw_frame_layout *layout, const void *section) {
+    (void)ret, (void)layout, (void)section;
     return 0;
 }
 
@@ -54,6 +55,7 @@ const struct sw_codec_ops sw_raw_ops = {
     .min_segment_log2 = SW_RAW_SEGMENT_LOG2,
     .max_segment_log2 = SW_RAW_SEGMENT_LOG2,
     .is_fixed_size = true,
+    .hash_tile = sw_hash_tile,
     .encoder_new = encoder_new,
     .encoder_free = encoder_free,
     .encode_tile = encode_tile,

@@ -230,6 +230,7 @@ template <class ITEMS> struct sw_gpu_decode_job {
     ITEMS items; /* units are runs of sw_gpu_unit_tiles of an item; layout.n_tiles is where decoding ends */
     uintptr_t raw_address;
     uint32_t first_tile; /* of each item: the one that d_raw begins with */
+    unsigned value_bits; /* of codecs of numbers: the lengths of the items' values, or-ed */
     cudaStream_t stream;
 };
 cudaError_t sw_v5t_gpu_init();
@@ -238,10 +239,12 @@ cudaError_t sw_v5t_train_gpu_init();
 size_t sw_v5t_gpu_slots_bytes(uint64_t n_tiles, unsigned segment_log2);
 template <class ITEMS> void sw_v5t_gpu_encode(const sw_gpu_encode_job<ITEMS> *job);
 template <class ITEMS> void sw_gsst_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
+template <class ITEMS> void sw_for_gpu_encode(const sw_gpu_encode_job<ITEMS> *job);
+template <class ITEMS> void sw_for_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
 template <class ITEMS> void sw_raw_gpu_encode(const sw_gpu_encode_job<ITEMS> *job);
 template <class ITEMS> void sw_raw_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
 
 /* Tiles of a unit when a batch is decoded: v5t's blocks have one item's table. A single item's units are tiles. */
-constexpr uint32_t sw_gpu_unit_tiles[SW_CODEC_NR] = {1, 4};
+constexpr uint32_t sw_gpu_unit_tiles[SW_CODEC_NR] = {1, 4, 1};
 
 #endif

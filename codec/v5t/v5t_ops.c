@@ -1,4 +1,5 @@
 /* v5t_ops.c - v5t's row in the codec table. */
+#include "codec/checksum.h"
 #include "codec/codec_ops.h"
 
 /* Longer segments have fewer metadata and cut fewer symbols. */
@@ -22,9 +23,9 @@ static size_t encode_tile(const void *encoder, const uint8_t *in, size_t in_byte
     return sw_v5t_encode_tile(encoder, in, in_bytes, segment_log2, out, counts);
 }
 
-static int decoder_init(union sw_codec_decoder *ret, const void *section, uint32_t n_symbols) {
+static int decoder_init(union sw_codec_decoder *ret, const struct sw_frame_layout *layout, const void *section) {
     struct sw_v5t_table table;
-    int r = sw_v5t_table_read(&table, section, n_symbols);
+    int r = sw_v5t_table_read(&table, section, layout->n_symbols);
     if (r == 0)
         sw_v5t_decoder_init(&ret->v5t, &table);
     return r;
@@ -47,6 +48,7 @@ const struct sw_codec_ops sw_v5t_ops = {
     .max_segment_log2 = SW_V5T_MAX_SEGMENT_LOG2,
     .max_symbols = SW_V5T_MAX_SYMBOLS,
     .count_bytes = SW_TILE_SEGMENTS,
+    .hash_tile = sw_hash_tile,
     .plan_init = plan_init,
     .encoder_new = encoder_new,
     .encoder_free = encoder_free,

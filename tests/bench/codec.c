@@ -7,10 +7,13 @@
  * process took by cudaMalloc, opened by its IPC handle, as the service sees that of a client: the driver maps it by
  * small pages, so what matters is in which order addresses are touched.
  *
+ * Columns of numbers ("u32:sorted:4", tests/lib/numbers.h) are encoded and decoded by every codec of numbers, and raw.
+ *
  * With --batch N a column is N inputs of --size each, encoded and decoded by the calls for batches; their frames are
  * also copied to pinned memory and back, rows "store" and "load", whose rate is that of the frames' bytes. What the
  * host takes to queue a batch is not in the rates but has a figure of its own. See --help. */
 #include "codec/gpu.h"
+#include "tests/lib/numbers.h"
 #include "tests/lib/parallel_fill.h"
 
 #include <cuda_runtime.h>
@@ -156,7 +159,7 @@ static void report(struct bench *b, const char *column, const char *what, uint64
     const double median = ms[n_ms / 2], gbps = (double)bytes / median / 1e6;
     const double spread_pct = 100 * (ms[(n_ms * 9) / 10] - ms[n_ms / 10]) / median;
     const double ratio = (double)b->n / (double)b->frame_bytes;
-    (void)printf("%-12s %-12s %8.1f GB/s  +-%4.1f %%  ratio %.3f  %5.1f %% of copy  scratch %zu MiB\n", column, what,
+    (void)printf("%-16s %-12s %8.1f GB/s  +-%4.1f %%  ratio %.3f  %5.1f %% of copy  scratch %zu MiB\n", column, what,
                  gbps, spread_pct, ratio, 100 * gbps / b->copy_gbps, b->scratch_bytes >> 20);
     json_array_append_new(b->rows,
                           json_pack("{s:s,s:s,s:f,s:f,s:f,s:f,s:I,s:I}", "column", column, "what", what, "gbps", gbps,
@@ -189,7 +192,7 @@ static void measure_copy(struct bench *b) {
 
 static void queue_encode(struct bench *b, const struct sw_plan *plan, const uint8_t *d_in) {
     struct sw_err err;
-    const struct sw_gpu_plan p = {plan->codec, plan->segment_log2, plan->table.n_symbols, b->d_table};
+    const struct sw_gpu_plan p = {plan->codec, plan->segment_log2, plan->table.n_symbols, b->d_table, plan->value_type};
     sw_ok(sw_gpu_encode_async(&p, d_in, b->n, b->d_frame, b->frame_cap, b->d_result, b->d_scratch, b->scratch_bytes,
                               b->stream, &err),
           &err);
@@ -288,25 +291,44 @@ static void time_cold(struct bench *b, const char *column, struct sw_plan *plan)
     CUDA(cudaFreeHost(h_training));
 }
 
+static void time_both(struct bench *b, const char *column, const char *encode, const char *decode,
+                      const struct sw_plan *plan) {
+    time_step(b, column, encode, ENCODE, plan, NULL);
+    const struct sw_frame_layout layout = read_layout(b);
+    time_step(b, column, decode, DECODE, NULL, &layout);
+}
+
+static void time_numbers(struct bench *b, const char *column, enum sw_value_type type) {
+    for (int codec = SW_CODEC_FOR; codec < SW_CODEC_NR; codec++) {
+        const struct sw_plan plan = {
+            .codec = (enum sw_codec_id)codec, .segment_log2 = SW_RAW_SEGMENT_LOG2, .value_type = type};
+        char encode[32], decode[32];
+        (void)snprintf(encode, sizeof encode, "%s encode", sw_codec_name(plan.codec));
+        (void)snprintf(decode, sizeof decode, "%s decode", sw_codec_name(plan.codec));
+        time_both(b, column, encode, decode, &plan);
+    }
+}
+
 static void measure_column(struct bench *b, const char *column) {
     struct sw_plan plan = {0}, raw;
-    time_cold(b, column, &plan);
-    if (plan.codec == SW_CODEC_V5T) {
-        time_step(b, column, "encode warm", ENCODE, &plan, NULL);
-        const struct sw_frame_layout layout = read_layout(b);
-        time_step(b, column, "decode", DECODE, NULL, &layout);
-    }
+    enum sw_value_type type;
+    enum sw_numbers kind;
+    unsigned bits;
+    if (sw_numbers_parse(column, &type, &kind, &bits))
+        time_numbers(b, column, type);
+    else
+        time_cold(b, column, &plan);
+    if (plan.codec == SW_CODEC_V5T)
+        time_both(b, column, "encode warm", "decode", &plan);
     sw_plan_init_raw(&raw);
-    time_step(b, column, "raw encode", ENCODE, &raw, NULL);
-    const struct sw_frame_layout layout = read_layout(b);
-    time_step(b, column, "raw decode", DECODE, NULL, &layout);
+    time_both(b, column, "raw encode", "raw decode", &raw);
 }
 
 /* ---- batches ---- */
 
 static void queue_batch_encode(struct bench *b, const struct sw_plan *plan, uint8_t *d_in) {
     struct sw_err err;
-    const struct sw_gpu_plan p = {plan->codec, plan->segment_log2, plan->table.n_symbols, b->d_table};
+    const struct sw_gpu_plan p = {plan->codec, plan->segment_log2, plan->table.n_symbols, b->d_table, plan->value_type};
     for (uint32_t i = 0; i < b->options.batch; i++)
         b->items[i] = (struct sw_gpu_item){.layout.raw_bytes = b->options.size,
                                            .d_raw = d_in + i * b->options.size,
@@ -476,16 +498,18 @@ static void run_column(struct bench *b, const char *column) {
 }
 
 static void usage(FILE *out) {
-    (void)fprintf(out, "usage: bench_codec [OPTION]... COLUMN...\n"
-                       "COLUMN: a file, tiled to the size; tpch: generated l_comment; random\n"
-                       "  -s, --size BYTES        bytes of each column (default 1000000000)\n"
-                       "  -b, --batch N           N inputs of --size bytes each in one batch\n"
-                       "  -r, --repeat N          measured runs, 1 to 101 (default 11)\n"
-                       "  -w, --warmup N          runs before them (default 2)\n"
-                       "  -g, --segment-log2 N    8, 9 or 10 (default 10)\n"
-                       "  -i, --imported          columns and frames in memory of another process's cudaMalloc\n"
-                       "  -j, --json FILE         write the rows as JSON too\n"
-                       "  -h, --help\n");
+    (void)fprintf(out,
+                  "usage: bench_codec [OPTION]... COLUMN...\n"
+                  "COLUMN: a file, tiled to the size; tpch: generated l_comment; random; numbers, as TYPE:KIND:BITS:\n"
+                  "  u8 to i64, uniform, equal, extremes, outlier, sorted, nearly, falling, runs or mixed, 0 to 64\n"
+                  "  -s, --size BYTES        bytes of each column (default 1000000000)\n"
+                  "  -b, --batch N           N inputs of --size bytes each in one batch\n"
+                  "  -r, --repeat N          measured runs, 1 to 101 (default 11)\n"
+                  "  -w, --warmup N          runs before them (default 2)\n"
+                  "  -g, --segment-log2 N    8, 9 or 10 (default 10)\n"
+                  "  -i, --imported          columns and frames in memory of another process's cudaMalloc\n"
+                  "  -j, --json FILE         write the rows as JSON too\n"
+                  "  -h, --help\n");
 }
 
 static void parse(struct options *o, int argc, char **argv) {

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "codec/gpu.h"
 #include "tests/lib/content.h"
+#include "tests/lib/gpu_frames.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -12,52 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define GUARD_BYTES ((size_t)4096)
-#define GUARD_VALUE 0xA5
-
-/* Device memory whose neighbourhood is watched: a guard before and after, `shift` bytes of misalignment. */
-struct guarded {
-    uint8_t *base, *data;
-    size_t bytes;
-};
-
-static void cuda_ok(cudaError_t e, const char *call) {
-    ck_assert_msg(e == cudaSuccess, "%s: %s", call, cudaGetErrorString(e));
-}
-#define CUDA(call) cuda_ok((call), #call)
-
-static struct guarded guarded_new(size_t bytes, size_t shift) {
-    struct guarded g = {NULL, NULL, bytes};
-    CUDA(cudaMalloc((void **)&g.base, bytes + shift + 2 * GUARD_BYTES));
-    g.data = g.base + GUARD_BYTES + shift;
-    CUDA(cudaMemset(g.base, GUARD_VALUE, bytes + shift + 2 * GUARD_BYTES));
-    return g;
-}
-
-static void guarded_free(struct guarded *g) {
-    uint8_t guard[GUARD_BYTES];
-    for (int side = 0; side < 2; side++) {
-        CUDA(cudaMemcpy(guard, side ? g->data + g->bytes : g->data - GUARD_BYTES, GUARD_BYTES, cudaMemcpyDeviceToHost));
-        for (size_t i = 0; i < GUARD_BYTES; i++)
-            ck_assert_msg(guard[i] == GUARD_VALUE, "byte %zu %s the buffer was written", i, side ? "after" : "before");
-    }
-    CUDA(cudaFree(g->base));
-}
-
-/* A device copy of a plan. */
-struct device_plan {
-    struct sw_gpu_plan gpu;
-    struct sw_v5t_table *d_table;
-};
-
-static struct device_plan device_plan_new(const struct sw_plan *plan) {
-    struct device_plan d;
-    CUDA(cudaMalloc((void **)&d.d_table, sizeof plan->table));
-    CUDA(cudaMemcpy(d.d_table, &plan->table, sizeof plan->table, cudaMemcpyHostToDevice));
-    d.gpu = (struct sw_gpu_plan){plan->codec, plan->segment_log2, plan->table.n_symbols, d.d_table};
-    return d;
-}
 
 /* A v5t plan even where sw_plan_init would choose raw: the worst case must work as well. */
 static void force_v5t(struct sw_plan *plan, const uint8_t *in, size_t n, unsigned segment_log2) {
@@ -69,77 +24,6 @@ static void force_v5t(struct sw_plan *plan, const uint8_t *in, size_t n, unsigne
     plan->segment_log2 = segment_log2;
     sw_v5t_table_train(&plan->table, sample, sample_bytes, SW_SAMPLE_PIECE_BYTES);
     sw_free(sample);
-}
-
-static uint64_t gpu_encode(const struct sw_plan *plan, const uint8_t *in, size_t n, size_t shift, uint8_t *frame) {
-    struct device_plan p = device_plan_new(plan);
-    struct guarded d_in = guarded_new(n, shift), d_frame = guarded_new(sw_frame_bound_bytes(n), 0);
-    struct guarded d_scratch = guarded_new(sw_gpu_encode_scratch_bytes(n), 0);
-    struct sw_gpu_result result, *d_result;
-    struct sw_err err;
-    CUDA(cudaMalloc((void **)&d_result, sizeof *d_result));
-    CUDA(cudaMemcpy(d_in.data, in, n, cudaMemcpyHostToDevice));
-    ck_assert_msg(!sw_gpu_encode_async(&p.gpu, d_in.data, n, d_frame.data, d_frame.bytes, d_result, d_scratch.data,
-                                       d_scratch.bytes, NULL, &err),
-                  "%s", err.msg);
-    CUDA(cudaDeviceSynchronize());
-    CUDA(cudaMemcpy(&result, d_result, sizeof result, cudaMemcpyDeviceToHost));
-    ck_assert_uint_le(result.frame_bytes, sw_frame_bound_bytes(n));
-    ck_assert_uint_eq(result.codec, plan->codec);
-    CUDA(cudaMemcpy(frame, d_frame.data, result.frame_bytes, cudaMemcpyDeviceToHost));
-    guarded_free(&d_in);
-    guarded_free(&d_frame);
-    guarded_free(&d_scratch);
-    CUDA(cudaFree(d_result));
-    CUDA(cudaFree(p.d_table));
-    return result.frame_bytes;
-}
-
-/* Decodes tiles [first, first + count) to `out` (their bytes); returns the number of bad tiles. */
-static uint32_t gpu_decode(const uint8_t *frame, uint64_t frame_bytes, uint32_t first, uint32_t count, size_t shift,
-                           uint8_t *out, size_t out_bytes) {
-    struct sw_frame_layout layout;
-    struct sw_err err;
-    ck_assert_msg(!sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, &err), "%s", err.msg);
-    struct guarded d_frame = guarded_new(frame_bytes, 0), d_out = guarded_new(out_bytes, shift);
-    struct sw_gpu_result result, *d_result;
-    CUDA(cudaMalloc((void **)&d_result, sizeof *d_result));
-    CUDA(cudaMemset(d_result, 0, sizeof *d_result));
-    CUDA(cudaMemcpy(d_frame.data, frame, frame_bytes, cudaMemcpyHostToDevice));
-    ck_assert_msg(!sw_gpu_decode_async(&layout, d_frame.data, first, count, d_out.data, d_result, NULL, &err), "%s",
-                  err.msg);
-    CUDA(cudaDeviceSynchronize());
-    CUDA(cudaMemcpy(&result, d_result, sizeof result, cudaMemcpyDeviceToHost));
-    CUDA(cudaMemcpy(out, d_out.data, out_bytes, cudaMemcpyDeviceToHost));
-    guarded_free(&d_frame);
-    guarded_free(&d_out);
-    CUDA(cudaFree(d_result));
-    return result.bad_tiles;
-}
-
-static void round_trip(const struct sw_plan *plan, const uint8_t *in, size_t n, size_t shift) {
-    const uint64_t cap = sw_frame_bound_bytes(n);
-    uint8_t *frame = aligned_alloc(16, cap), *out = malloc(n + 1);
-    struct sw_err err;
-    uint64_t host_frame_bytes, decoded;
-    ck_assert_ptr_nonnull(frame);
-    ck_assert_ptr_nonnull(out);
-    const uint64_t frame_bytes = gpu_encode(plan, in, n, shift, frame);
-    ck_assert_msg(!sw_codec_decode(frame, frame_bytes, out, n, &decoded, &err), "n=%zu: %s", n, err.msg);
-    ck_assert_uint_eq(decoded, n);
-    ck_assert_msg(!memcmp(in, out, n), "GPU -> host, %zu bytes", n);
-    struct sw_frame_layout layout;
-    ck_assert_int_eq(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, &err), 0);
-    memset(out, 0xEE, n);
-    ck_assert_uint_eq(gpu_decode(frame, frame_bytes, 0, layout.n_tiles, shift, out, n), 0);
-    ck_assert_msg(!memcmp(in, out, n), "GPU -> GPU, %zu bytes", n);
-    ck_assert_int_eq(sw_codec_encode(plan, in, n, frame, cap, &host_frame_bytes, &err), 0);
-    ck_assert_int_eq(sw_frame_parse(&layout, frame, host_frame_bytes, host_frame_bytes, &err), 0);
-    memset(out, 0xEE, n);
-    ck_assert_uint_eq(gpu_decode(frame, host_frame_bytes, 0, layout.n_tiles, shift, out, n), 0);
-    ck_assert_msg(!memcmp(in, out, n), "host -> GPU, %zu bytes", n);
-    free(frame);
-    free(out);
 }
 
 static bool small_run(void) {
@@ -162,13 +46,13 @@ START_TEST(every_content_and_size) {
         for (unsigned log2 = 8; log2 <= 10; log2++) {
             struct sw_plan plan;
             force_v5t(&plan, in, n, log2);
-            round_trip(&plan, in, n, 0);
+            sw_gpu_round_trip(&plan, in, n, 0);
             if (n > 1100000)
                 break;
         }
         struct sw_plan raw;
         sw_plan_init_raw(&raw);
-        round_trip(&raw, in, n, 0);
+        sw_gpu_round_trip(&raw, in, n, 0);
         free(in);
     }
 }
@@ -183,8 +67,8 @@ START_TEST(every_alignment) {
     force_v5t(&plan, in, n, 10);
     sw_plan_init_raw(&raw);
     for (size_t shift = 0; shift < 16; shift++) {
-        round_trip(&plan, in, n, shift);
-        round_trip(&raw, in, n, shift);
+        sw_gpu_round_trip(&plan, in, n, shift);
+        sw_gpu_round_trip(&raw, in, n, shift);
     }
     free(in);
 }
@@ -199,8 +83,8 @@ START_TEST(every_symbol_length) {
         struct sw_plan plan = {.codec = SW_CODEC_V5T, .segment_log2 = 8 + letters % 3};
         sw_content_table(&plan.table, letters, letters);
         sw_content_fill_symbols(in, n, &plan.table, letters);
-        round_trip(&plan, in, n, 0);
-        round_trip(&plan, in + 3, n - 3, 3);
+        sw_gpu_round_trip(&plan, in, n, 0);
+        sw_gpu_round_trip(&plan, in + 3, n - 3, 3);
     }
     free(in);
 }
@@ -213,12 +97,12 @@ START_TEST(ranges_of_tiles) {
     sw_content_fill(in, n, SW_CONTENT_TEXT, 9);
     struct sw_plan plan;
     force_v5t(&plan, in, n, 10);
-    const uint64_t frame_bytes = gpu_encode(&plan, in, n, 0, frame);
+    const uint64_t frame_bytes = sw_gpu_encode_frame(&plan, in, n, 0, frame);
     for (uint32_t first = 0; first < 10; first++)
         for (uint32_t count = 1; first + count <= 10; count++) {
             const size_t from = (size_t)first << 15, to = (size_t)(first + count) << 15;
             const size_t bytes = (to < n ? to : n) - from;
-            ck_assert_uint_eq(gpu_decode(frame, frame_bytes, first, count, 0, out, bytes), 0);
+            ck_assert_uint_eq(sw_gpu_decode_frame(frame, frame_bytes, first, count, 0, out, bytes), 0);
             ck_assert(!memcmp(in + from, out, bytes));
         }
     free(in);
@@ -239,7 +123,7 @@ START_TEST(damaged_frames) {
             sw_plan_init_raw(&plan);
         else
             force_v5t(&plan, in, n, 10);
-        const uint64_t frame_bytes = gpu_encode(&plan, in, n, 0, frame);
+        const uint64_t frame_bytes = sw_gpu_encode_frame(&plan, in, n, 0, frame);
         struct sw_frame_layout layout;
         ck_assert_int_eq(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, NULL), 0);
         uint64_t state = 77;
@@ -250,7 +134,7 @@ START_TEST(damaged_frames) {
             const uint64_t at = layout.records_offset + (r & 1 ? (r >> 8) % meta : (r >> 8) % span);
             const uint8_t old = frame[at];
             frame[at] ^= (uint8_t)(1 + (r >> 1) % 255);
-            const uint32_t bad = gpu_decode(frame, frame_bytes, 0, layout.n_tiles, 0, out, n);
+            const uint32_t bad = sw_gpu_decode_frame(frame, frame_bytes, 0, layout.n_tiles, 0, out, n);
             ck_assert_msg(bad > 0 || !memcmp(in, out, n), "byte %llu", (unsigned long long)at);
             frame[at] = old;
         }
@@ -322,7 +206,7 @@ START_TEST(trained_tables) {
         }
     }
     struct sw_plan plan = {.codec = SW_CODEC_V5T, .segment_log2 = 10, .table = gpu};
-    round_trip(&plan, in, n, 0);
+    sw_gpu_round_trip(&plan, in, n, 0);
     uint8_t *frame = aligned_alloc(16, sw_frame_bound_bytes(n));
     uint64_t by_gpu, by_host;
     ck_assert_int_eq(sw_codec_encode(&plan, in, n, frame, sw_frame_bound_bytes(n), &by_gpu, &err), 0);
@@ -347,7 +231,7 @@ START_TEST(refusals) {
     void *d;
     const uint64_t n = 1 << 20;
     force_v5t(&plan, (const uint8_t *)"abcabcabc", 9, 10);
-    struct device_plan p = device_plan_new(&plan);
+    struct sw_gpu_uploaded_plan p = sw_gpu_plan_upload(&plan);
     CUDA(cudaMalloc(&d, 1 << 22));
     const size_t scratch = sw_gpu_encode_scratch_bytes(n);
     ck_assert_int_eq(sw_gpu_encode_async(&p.gpu, d, n, d, sw_frame_bound_bytes(n) - 1, d, d, scratch, NULL, &err),
@@ -439,9 +323,10 @@ static void batch_free(struct batch *b) {
 }
 
 static void batch_encode(struct batch *b, const struct sw_plan *plan) {
-    struct device_plan p = device_plan_new(plan);
-    struct guarded d_raw = guarded_new(b->raw_image_bytes, 0), d_frames = guarded_new(b->frames_image_bytes, 0);
-    struct guarded d_scratch = guarded_new(sw_gpu_batch_scratch_bytes(b->n, b->raw_total), 0);
+    struct sw_gpu_uploaded_plan p = sw_gpu_plan_upload(plan);
+    struct sw_gpu_guarded d_raw = sw_gpu_guarded_new(b->raw_image_bytes, 0),
+                          d_frames = sw_gpu_guarded_new(b->frames_image_bytes, 0);
+    struct sw_gpu_guarded d_scratch = sw_gpu_guarded_new(sw_gpu_batch_scratch_bytes(b->n, b->raw_total), 0);
     struct sw_err err;
     CUDA(cudaMemcpy(d_raw.data, b->raw, b->raw_image_bytes, cudaMemcpyHostToDevice));
     for (unsigned i = 0; i < b->n; i++)
@@ -463,9 +348,9 @@ static void batch_encode(struct batch *b, const struct sw_plan *plan) {
         for (size_t k = b->frame_at[i] + bound; k < (i + 1 < b->n ? b->frame_at[i + 1] : b->frames_image_bytes); k++)
             ck_assert_msg(b->frames[k] == GUARD_VALUE, "byte %zu after frame %u was written", k - b->frame_at[i], i);
     }
-    guarded_free(&d_raw);
-    guarded_free(&d_frames);
-    guarded_free(&d_scratch);
+    sw_gpu_guarded_free(&d_raw);
+    sw_gpu_guarded_free(&d_frames);
+    sw_gpu_guarded_free(&d_scratch);
     CUDA(cudaFree(p.d_table));
 }
 
@@ -484,8 +369,9 @@ static void batch_decode_on_host(const struct batch *b) {
 
 /* All items come back but the damaged ones, which are the only ones reported; gaps are as they were. */
 static void batch_decode(struct batch *b) {
-    struct guarded d_raw = guarded_new(b->raw_image_bytes, 0), d_frames = guarded_new(b->frames_image_bytes, 0);
-    struct guarded d_scratch = guarded_new(sw_gpu_batch_scratch_bytes(b->n, b->raw_total), 0);
+    struct sw_gpu_guarded d_raw = sw_gpu_guarded_new(b->raw_image_bytes, 0),
+                          d_frames = sw_gpu_guarded_new(b->frames_image_bytes, 0);
+    struct sw_gpu_guarded d_scratch = sw_gpu_guarded_new(sw_gpu_batch_scratch_bytes(b->n, b->raw_total), 0);
     uint8_t *out = must_calloc(1, b->raw_image_bytes);
     struct sw_err err;
     CUDA(cudaMemcpy(d_frames.data, b->frames, b->frames_image_bytes, cudaMemcpyHostToDevice));
@@ -512,9 +398,9 @@ static void batch_decode(struct batch *b) {
     }
     ck_assert_msg(!memcmp(out, b->raw, b->raw_image_bytes), "a gap between the items was written");
     free(out);
-    guarded_free(&d_raw);
-    guarded_free(&d_frames);
-    guarded_free(&d_scratch);
+    sw_gpu_guarded_free(&d_raw);
+    sw_gpu_guarded_free(&d_frames);
+    sw_gpu_guarded_free(&d_scratch);
 }
 
 /* Sizes from 0 to 4 MiB, each of them several times; returns how many. */
@@ -638,7 +524,7 @@ START_TEST(batches_refused) {
     uint8_t *d;
     const size_t scratch = sw_gpu_batch_scratch_bytes(3, b.raw_total);
     common_plan(&plan, 10);
-    struct device_plan p = device_plan_new(&plan);
+    struct sw_gpu_uploaded_plan p = sw_gpu_plan_upload(&plan);
     CUDA(cudaMalloc((void **)&d, (1 << 20) + scratch));
     uint8_t *d_scratch = d + (1 << 20);
     for (unsigned i = 0; i < 3; i++)
@@ -665,7 +551,7 @@ START_TEST(runs_are_copied) {
     const size_t total = (size_t)N * (MOST_RUN + GAP_BYTES);
     struct sw_gpu_run *runs;
     uint8_t *pinned[2], *expected = must_calloc(1, total), *out = must_calloc(1, total);
-    struct guarded d = guarded_new(total, 0), d_scratch = guarded_new(N * sizeof *runs, 0);
+    struct sw_gpu_guarded d = sw_gpu_guarded_new(total, 0), d_scratch = sw_gpu_guarded_new(N * sizeof *runs, 0);
     struct sw_err err;
     CUDA(cudaHostAlloc((void **)&runs, N * sizeof *runs, cudaHostAllocDefault));
     CUDA(cudaHostAlloc((void **)&pinned[0], total, cudaHostAllocPortable));
@@ -695,8 +581,8 @@ START_TEST(runs_are_copied) {
     runs[N - 1].bytes = 8;
     ck_assert_int_eq(sw_gpu_copy_async(runs, N, d_scratch.data, d_scratch.bytes, NULL, &err), -SW_EINVAL);
     ck_assert_int_eq(sw_gpu_copy_async(runs, 0, d_scratch.data, 0, NULL, &err), 0);
-    guarded_free(&d);
-    guarded_free(&d_scratch);
+    sw_gpu_guarded_free(&d);
+    sw_gpu_guarded_free(&d_scratch);
     CUDA(cudaHostUnregister(pinned[1]));
     CUDA(cudaFreeHost(pinned[0]));
     CUDA(cudaFreeHost(runs));

@@ -1,6 +1,8 @@
 #include "tests/lib/parallel_fill.h"
 
+#include "codec/bitpack/bitpack_core.h"
 #include "tests/lib/content.h"
+#include "tests/lib/numbers.h"
 #include "tests/lib/tpch_text.h"
 #include <errno.h>
 #include <pthread.h>
@@ -15,6 +17,10 @@ struct part {
     uint8_t *to;
     uint64_t offset, bytes;
     void (*fill)(struct part *part);
+    /* Of columns of numbers. */
+    enum sw_value_type type;
+    enum sw_numbers kind;
+    unsigned bits;
     pthread_t thread;
 };
 
@@ -26,20 +32,29 @@ static void fill_random(struct part *part) {
     sw_content_fill(part->to, part->bytes, SW_CONTENT_RANDOM, SEED + part->offset);
 }
 
+static void fill_numbers(struct part *part) {
+    const uint64_t first = part->offset / (sw_value_bits(part->type) / 8);
+    sw_numbers_fill(part->to, first, part->bytes, part->type, part->kind, part->bits, SEED);
+}
+
 static void *run_part(void *arg) {
     struct part *part = arg;
     part->fill(part);
     return NULL;
 }
 
-static int fill_in_parts(uint8_t *ret, uint64_t bytes, void (*fill)(struct part *part)) {
+/* model: what the parts have in common. Each begins with a value of any type. */
+static int fill_in_parts(uint8_t *ret, uint64_t bytes, const struct part *model) {
     struct part parts[MAX_THREADS];
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     const unsigned n = online < 1 ? 1 : online > MAX_THREADS ? MAX_THREADS : (unsigned)online;
     unsigned started = 0;
     for (; started < n; started++) {
-        const uint64_t from = bytes / n * started, to = started == n - 1 ? bytes : bytes / n * (started + 1);
-        parts[started] = (struct part){.to = ret + from, .offset = from, .bytes = to - from, .fill = fill};
+        const uint64_t share = bytes / n / 8 * 8, from = share * started;
+        parts[started] = *model;
+        parts[started].to = ret + from;
+        parts[started].offset = from;
+        parts[started].bytes = (started == n - 1 ? bytes : from + share) - from;
         if (pthread_create(&parts[started].thread, NULL, run_part, &parts[started]) != 0)
             break;
     }
@@ -67,9 +82,14 @@ static int fill_from_file(uint8_t *ret, uint64_t bytes, const char *path) {
 }
 
 int sw_parallel_fill(uint8_t *ret, uint64_t bytes, const char *column) {
+    struct part model = {.fill = NULL};
     if (strcmp(column, "tpch") == 0)
-        return fill_in_parts(ret, bytes, fill_tpch);
-    if (strcmp(column, "random") == 0)
-        return fill_in_parts(ret, bytes, fill_random);
+        model.fill = fill_tpch;
+    else if (strcmp(column, "random") == 0)
+        model.fill = fill_random;
+    else if (sw_numbers_parse(column, &model.type, &model.kind, &model.bits))
+        model.fill = fill_numbers;
+    if (model.fill)
+        return fill_in_parts(ret, bytes, &model);
     return fill_from_file(ret, bytes, column);
 }

@@ -4,6 +4,7 @@
 #include "codec/codec.h"
 #include "tests/lib/content.h"
 #include "tests/lib/guard.h"
+#include "tests/lib/numbers.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -18,12 +19,16 @@ struct victim {
     struct sw_guard frame, out;
 };
 
+/* Content of a kind, or mixed numbers for a plan of those. */
 static void victim_new(struct victim *v, const struct sw_plan *plan, size_t bytes, enum sw_content kind) {
     uint64_t bound = sw_frame_bound_bytes(bytes), frame_bytes;
     v->data = malloc(bytes + 1);
     v->good = malloc(bound);
     ck_assert(v->data && v->good);
-    sw_content_fill(v->data, bytes, kind, 21);
+    if (plan->value_type)
+        sw_numbers_fill(v->data, 0, bytes, plan->value_type, SW_NUMBERS_MIXED, 7, 21);
+    else
+        sw_content_fill(v->data, bytes, kind, 21);
     ck_assert_int_eq(sw_codec_encode(plan, v->data, bytes, v->good, bound, &frame_bytes, NULL), 0);
     v->bytes = bytes;
     v->frame_bytes = frame_bytes;
@@ -39,18 +44,26 @@ static void victim_free(struct victim *v) {
     free(v->data);
 }
 
-enum { V5T_256, V5T_1024, V5T_FEW_SYMBOLS, V5T_FOREIGN, RAW, N_VICTIMS };
+enum { V5T_256, V5T_1024, V5T_FEW_SYMBOLS, V5T_FOREIGN, RAW, FOR_U8, FOR_I32, FOR_U64, N_VICTIMS };
+
+static struct sw_plan numbers_plan(int kind) {
+    static const enum sw_value_type types[] = {SW_VALUE_U8, SW_VALUE_I32, SW_VALUE_U64};
+    return (struct sw_plan){
+        .codec = SW_CODEC_FOR, .segment_log2 = SW_RAW_SEGMENT_LOG2, .value_type = types[(kind - FOR_U8) % 3]};
+}
 
 /* Frames of two tiles, the second one not full. */
 static void victim_of_kind(struct victim *v, int kind) {
     struct sw_plan plan = {.codec = SW_CODEC_V5T, .segment_log2 = kind == V5T_1024 ? 10 : 8};
     uint8_t sample[20000];
     sw_content_fill(sample, sizeof sample, SW_CONTENT_TEXT, 21);
-    if (kind == RAW)
+    if (kind >= FOR_U8)
+        plan = numbers_plan(kind);
+    else if (kind == RAW)
         sw_plan_init_raw(&plan);
     else if (kind == V5T_FOREIGN) /* mixed content: stored and coded segments side by side */
         sw_content_fill(sample, sizeof sample, SW_CONTENT_MIXED, 21);
-    if (kind != RAW)
+    if (plan.codec == SW_CODEC_V5T)
         sw_v5t_table_train(&plan.table, sample, kind == V5T_FEW_SYMBOLS ? 300 : sizeof sample, SW_SAMPLE_PIECE_BYTES);
     size_t tile = (size_t)SW_TILE_SEGMENTS << plan.segment_log2;
     victim_new(v, &plan, tile + tile / 2 + 333, kind == V5T_FOREIGN ? SW_CONTENT_MIXED : SW_CONTENT_TEXT);
@@ -217,7 +230,7 @@ START_TEST(test_named_errors) {
     memcpy(v.frame.data, &h, sizeof h);
     ck_assert_int_eq(sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, &err),
                      -SW_ECHECKSUM);
-    h = good, h.reserved[27] = 1;
+    h = good, h.reserved[26] = 1;
     memcpy(v.frame.data, &h, sizeof h);
     rehash(v.frame.data, v.frame_bytes);
     ck_assert_int_eq(sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, &err), -SW_EFRAME);

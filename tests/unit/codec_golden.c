@@ -2,6 +2,7 @@
  * version adds files. `unit_codec_golden --write DIR` makes those of this version. */
 #include "codec/codec.h"
 #include "tests/lib/content.h"
+#include "tests/lib/numbers.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -16,18 +17,26 @@ static const struct golden {
     unsigned segment_log2;
     enum sw_content content;
     size_t bytes;
+    enum sw_value_type type; /* of numbers, in place of content */
+    enum sw_numbers numbers;
 } goldens[] = {
-    {"v1-raw.spwf", SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, SW_CONTENT_RANDOM, 1001},
-    {"v1-raw-empty.spwf", SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, SW_CONTENT_ZEROS, 0},
-    {"v1-v5t-256.spwf", SW_CODEC_V5T, 8, SW_CONTENT_TEXT, 10007},
-    {"v1-v5t-512.spwf", SW_CODEC_V5T, 9, SW_CONTENT_TEXT, 16384},
-    {"v1-v5t-1024.spwf", SW_CODEC_V5T, 10, SW_CONTENT_MIXED, 35003},
+    {"v1-raw.spwf", SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, SW_CONTENT_RANDOM, 1001, SW_VALUE_NONE, 0},
+    {"v1-raw-empty.spwf", SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, SW_CONTENT_ZEROS, 0, SW_VALUE_NONE, 0},
+    {"v1-v5t-256.spwf", SW_CODEC_V5T, 8, SW_CONTENT_TEXT, 10007, SW_VALUE_NONE, 0},
+    {"v1-v5t-512.spwf", SW_CODEC_V5T, 9, SW_CONTENT_TEXT, 16384, SW_VALUE_NONE, 0},
+    {"v1-v5t-1024.spwf", SW_CODEC_V5T, 10, SW_CONTENT_MIXED, 35003, SW_VALUE_NONE, 0},
+    {"v1-for-u8.spwf", SW_CODEC_FOR, 10, 0, 5001, SW_VALUE_U8, SW_NUMBERS_MIXED},
+    {"v1-for-i16.spwf", SW_CODEC_FOR, 10, 0, 6002, SW_VALUE_I16, SW_NUMBERS_OUTLIER},
+    {"v1-for-i32.spwf", SW_CODEC_FOR, 10, 0, 41003, SW_VALUE_I32, SW_NUMBERS_UNIFORM},
+    {"v1-for-u64.spwf", SW_CODEC_FOR, 10, 0, 20000, SW_VALUE_U64, SW_NUMBERS_SORTED},
 };
 #define N_GOLDENS ((int)(sizeof goldens / sizeof goldens[0]))
 
 static uint8_t *content_of(const struct golden *g) {
     uint8_t *data = malloc(g->bytes + 1);
-    if (data)
+    if (data && g->type)
+        sw_numbers_fill(data, 0, g->bytes, g->type, g->numbers, 6, 2026);
+    else if (data)
         sw_content_fill(data, g->bytes, g->content, 2026);
     return data;
 }
@@ -52,6 +61,7 @@ START_TEST(test_decodes) {
     ck_assert_msg(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, &err) == 0, "%s: %s", g->file, err.msg);
     ck_assert_int_eq(layout.codec, g->codec);
     ck_assert_uint_eq(layout.segment_log2, g->segment_log2);
+    ck_assert_int_eq(layout.value_type, g->type);
     ck_assert_msg(sw_codec_decode(frame, frame_bytes, out, g->bytes, &raw_bytes, &err) == 0, "%s: %s", g->file,
                   err.msg);
     ck_assert_uint_eq(raw_bytes, g->bytes);
@@ -72,6 +82,7 @@ static int write_golden(const char *dir, const struct golden *g) {
         sw_v5t_table_train(&plan.table, data, g->bytes, SW_SAMPLE_PIECE_BYTES);
     plan.codec = g->codec;
     plan.segment_log2 = g->segment_log2;
+    plan.value_type = g->type;
     bool done = frame && data && file &&
                 sw_codec_encode(&plan, data, g->bytes, frame, bound, &frame_bytes, NULL) == 0 &&
                 fwrite(frame, 1, frame_bytes, file) == frame_bytes;

@@ -1,0 +1,153 @@
+/* numbers.c - frames of numbers that one side made decode on the other, for every type, width, count and alignment.
+ *
+ * SW_TEST_SMALL=1 leaves out most widths and the larger sizes, for runs under compute-sanitizer. */
+#include "tests/lib/numbers.h"
+#include "codec/bitpack/bitpack_core.h"
+#include "tests/lib/content.h"
+#include "tests/lib/gpu_frames.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const enum sw_codec_id codecs[] = {SW_CODEC_FOR};
+#define N_CODECS (sizeof codecs / sizeof codecs[0])
+
+static bool small_run(void) {
+    return getenv("SW_TEST_SMALL") != NULL;
+}
+
+static struct sw_plan plan_of(enum sw_codec_id codec, enum sw_value_type type) {
+    return (struct sw_plan){.codec = codec, .segment_log2 = SW_NUMBERS_SEGMENT_LOG2, .value_type = type};
+}
+
+static uint8_t *new_column(enum sw_value_type type, enum sw_numbers kind, unsigned bits, size_t bytes) {
+    uint8_t *data = malloc(bytes + 1);
+    ck_assert_ptr_nonnull(data);
+    sw_numbers_fill(data, 0, bytes, type, kind, bits, 7 + bits);
+    return data;
+}
+
+/* The host's frame and the GPU's, too, are of one length: they differ in nothing but the order of tiles. */
+static void round_trips(enum sw_value_type type, const uint8_t *data, size_t bytes, size_t shift) {
+    uint8_t *frame = aligned_alloc(16, (sw_frame_bound_bytes(bytes) + 15) / 16 * 16);
+    ck_assert_ptr_nonnull(frame);
+    for (size_t c = 0; c < N_CODECS; c++) {
+        const struct sw_plan plan = plan_of(codecs[c], type);
+        uint64_t by_host;
+        sw_gpu_round_trip(&plan, data, bytes, shift);
+        ck_assert_int_eq(sw_codec_encode(&plan, data, bytes, frame, sw_frame_bound_bytes(bytes), &by_host, NULL), 0);
+        struct sw_frame_layout layout;
+        ck_assert_int_eq(sw_frame_parse(&layout, frame, by_host, by_host, NULL), 0);
+        if (layout.codec == codecs[c])
+            ck_assert_uint_eq(sw_gpu_encode_frame(&plan, data, bytes, shift, frame), by_host);
+    }
+    free(frame);
+}
+
+START_TEST(every_width) {
+    const enum sw_value_type type = (enum sw_value_type)_i;
+    const unsigned value_bits = sw_value_bits(type);
+    for (unsigned bits = 0; bits <= value_bits; bits += small_run() ? 5 : 1) {
+        const size_t bytes = (size_t)2 * SW_NUMBERS_TILE_BYTES + 3 * sw_vector_bytes(value_bits);
+        for (enum sw_numbers kind = SW_NUMBERS_UNIFORM; kind <= SW_NUMBERS_RUNS; kind += SW_NUMBERS_SORTED) {
+            uint8_t *data = new_column(type, kind, bits, bytes);
+            round_trips(type, data, bytes, 0);
+            free(data);
+        }
+    }
+}
+END_TEST
+
+START_TEST(every_kind_and_count) {
+    static const size_t counts[] = {0,    1,    2,    3,    31,    33,    128,   129,   1023,   1024,
+                                    1025, 4095, 8192, 8193, 16385, 32768, 32769, 70001, 300007, 5000011};
+    const enum sw_value_type type = (enum sw_value_type)_i;
+    const size_t value_bytes = sw_value_bits(type) / 8;
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        for (enum sw_numbers kind = SW_NUMBERS_UNIFORM; kind < SW_NUMBERS_NR; kind++) {
+            const size_t bytes = counts[i] * value_bytes + i % value_bytes;
+            if (counts[i] > (small_run() ? 20000 : 100000) && (small_run() || kind != SW_NUMBERS_MIXED))
+                continue;
+            uint8_t *data = new_column(type, kind, 4 + (unsigned)i % 4, bytes);
+            round_trips(type, data, bytes, 0);
+            free(data);
+        }
+}
+END_TEST
+
+START_TEST(every_alignment) {
+    const enum sw_value_type type = (enum sw_value_type)_i;
+    const size_t bytes = 100003;
+    uint8_t *data = new_column(type, SW_NUMBERS_MIXED, 6, bytes);
+    for (size_t shift = 0; shift < 16; shift += small_run() ? 7 : 1)
+        round_trips(type, data, bytes, shift);
+    free(data);
+}
+END_TEST
+
+START_TEST(any_content) {
+    uint8_t *data = malloc(100003);
+    ck_assert_ptr_nonnull(data);
+    for (unsigned kind = 0; kind < SW_CONTENT_NR; kind++) {
+        sw_content_fill(data, 100003, (enum sw_content)kind, 3);
+        round_trips((enum sw_value_type)_i, data, 100003, 0);
+    }
+    free(data);
+}
+END_TEST
+
+/* Damage anywhere behind the header is found, and nothing outside the buffers is touched (guards; memcheck). */
+START_TEST(damaged_frames) {
+    const enum sw_value_type type = (enum sw_value_type)_i;
+    const size_t bytes = 100001;
+    uint8_t *data = new_column(type, SW_NUMBERS_MIXED, 5, bytes), *out = malloc(bytes);
+    uint8_t *frame = aligned_alloc(16, (sw_frame_bound_bytes(bytes) + 15) / 16 * 16);
+    ck_assert(frame && out);
+    for (size_t c = 0; c < N_CODECS; c++) {
+        const struct sw_plan plan = plan_of(codecs[c], type);
+        const uint64_t frame_bytes = sw_gpu_encode_frame(&plan, data, bytes, 0, frame);
+        struct sw_frame_layout layout;
+        uint64_t state = 77;
+        ck_assert_int_eq(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, NULL), 0);
+        for (int round = 0; round < (small_run() ? 40 : 300); round++) {
+            const uint64_t r = sw_random(&state), meta = layout.data_offset - layout.records_offset;
+            const uint64_t span = r & 1 ? meta : frame_bytes - layout.records_offset;
+            const uint64_t at = layout.records_offset + (r >> 8) % span;
+            const uint8_t old = frame[at];
+            frame[at] ^= (uint8_t)(1 + (r >> 1) % 255);
+            const uint32_t bad = sw_gpu_decode_frame(frame, frame_bytes, 0, layout.n_tiles, 0, out, bytes);
+            ck_assert_msg(bad > 0 || !memcmp(data, out, bytes), "byte %llu", (unsigned long long)at);
+            frame[at] = old;
+        }
+    }
+    free(frame);
+    free(data);
+    free(out);
+}
+END_TEST
+
+int main(void) {
+    int devices = 0;
+    struct sw_err err;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        (void)puts("skipped: no GPU");
+        return 77;
+    }
+    if (sw_gpu_codec_init(&err) < 0) {
+        (void)printf("sw_gpu_codec_init: %s\n", err.msg);
+        return 1;
+    }
+    TCase *cases = tcase_create("numbers");
+    tcase_add_loop_test(cases, every_width, 1, SW_VALUE_NR);
+    tcase_add_loop_test(cases, every_kind_and_count, 1, SW_VALUE_NR);
+    tcase_add_loop_test(cases, every_alignment, 1, SW_VALUE_NR);
+    tcase_add_loop_test(cases, any_content, 1, SW_VALUE_NR);
+    tcase_add_loop_test(cases, damaged_frames, 1, SW_VALUE_NR);
+    Suite *suite = suite_create("gpu numbers");
+    suite_add_tcase(suite, cases);
+    return sw_test_run(suite, CK_NOFORK); /* one CUDA context for all tests */
+}

@@ -1,0 +1,104 @@
+#include "tests/lib/gpu_frames.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+void sw_cuda_ok(cudaError_t e, const char *call) {
+    ck_assert_msg(e == cudaSuccess, "%s: %s", call, cudaGetErrorString(e));
+}
+struct sw_gpu_guarded sw_gpu_guarded_new(size_t bytes, size_t shift) {
+    struct sw_gpu_guarded g = {NULL, NULL, bytes};
+    CUDA(cudaMalloc((void **)&g.base, bytes + shift + 2 * GUARD_BYTES));
+    g.data = g.base + GUARD_BYTES + shift;
+    CUDA(cudaMemset(g.base, GUARD_VALUE, bytes + shift + 2 * GUARD_BYTES));
+    return g;
+}
+
+void sw_gpu_guarded_free(struct sw_gpu_guarded *g) {
+    uint8_t guard[GUARD_BYTES];
+    for (int side = 0; side < 2; side++) {
+        CUDA(cudaMemcpy(guard, side ? g->data + g->bytes : g->data - GUARD_BYTES, GUARD_BYTES, cudaMemcpyDeviceToHost));
+        for (size_t i = 0; i < GUARD_BYTES; i++)
+            ck_assert_msg(guard[i] == GUARD_VALUE, "byte %zu %s the buffer was written", i, side ? "after" : "before");
+    }
+    CUDA(cudaFree(g->base));
+}
+
+struct sw_gpu_uploaded_plan sw_gpu_plan_upload(const struct sw_plan *plan) {
+    struct sw_gpu_uploaded_plan d;
+    CUDA(cudaMalloc((void **)&d.d_table, sizeof plan->table));
+    CUDA(cudaMemcpy(d.d_table, &plan->table, sizeof plan->table, cudaMemcpyHostToDevice));
+    d.gpu = (struct sw_gpu_plan){plan->codec, plan->segment_log2, plan->table.n_symbols, d.d_table, plan->value_type};
+    return d;
+}
+
+uint64_t sw_gpu_encode_frame(const struct sw_plan *plan, const uint8_t *in, size_t n, size_t shift, uint8_t *frame) {
+    struct sw_gpu_uploaded_plan p = sw_gpu_plan_upload(plan);
+    struct sw_gpu_guarded d_in = sw_gpu_guarded_new(n, shift), d_frame = sw_gpu_guarded_new(sw_frame_bound_bytes(n), 0);
+    struct sw_gpu_guarded d_scratch = sw_gpu_guarded_new(sw_gpu_encode_scratch_bytes(n), 0);
+    struct sw_gpu_result result, *d_result;
+    struct sw_err err;
+    CUDA(cudaMalloc((void **)&d_result, sizeof *d_result));
+    CUDA(cudaMemcpy(d_in.data, in, n, cudaMemcpyHostToDevice));
+    ck_assert_msg(!sw_gpu_encode_async(&p.gpu, d_in.data, n, d_frame.data, d_frame.bytes, d_result, d_scratch.data,
+                                       d_scratch.bytes, NULL, &err),
+                  "%s", err.msg);
+    CUDA(cudaDeviceSynchronize());
+    CUDA(cudaMemcpy(&result, d_result, sizeof result, cudaMemcpyDeviceToHost));
+    ck_assert_uint_le(result.frame_bytes, sw_frame_bound_bytes(n));
+    ck_assert_uint_eq(result.codec, plan->codec);
+    CUDA(cudaMemcpy(frame, d_frame.data, result.frame_bytes, cudaMemcpyDeviceToHost));
+    sw_gpu_guarded_free(&d_in);
+    sw_gpu_guarded_free(&d_frame);
+    sw_gpu_guarded_free(&d_scratch);
+    CUDA(cudaFree(d_result));
+    CUDA(cudaFree(p.d_table));
+    return result.frame_bytes;
+}
+
+uint32_t sw_gpu_decode_frame(const uint8_t *frame, uint64_t frame_bytes, uint32_t first, uint32_t count, size_t shift,
+                             uint8_t *out, size_t out_bytes) {
+    struct sw_frame_layout layout;
+    struct sw_err err;
+    ck_assert_msg(!sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, &err), "%s", err.msg);
+    struct sw_gpu_guarded d_frame = sw_gpu_guarded_new(frame_bytes, 0), d_out = sw_gpu_guarded_new(out_bytes, shift);
+    struct sw_gpu_result result, *d_result;
+    CUDA(cudaMalloc((void **)&d_result, sizeof *d_result));
+    CUDA(cudaMemset(d_result, 0, sizeof *d_result));
+    CUDA(cudaMemcpy(d_frame.data, frame, frame_bytes, cudaMemcpyHostToDevice));
+    ck_assert_msg(!sw_gpu_decode_async(&layout, d_frame.data, first, count, d_out.data, d_result, NULL, &err), "%s",
+                  err.msg);
+    CUDA(cudaDeviceSynchronize());
+    CUDA(cudaMemcpy(&result, d_result, sizeof result, cudaMemcpyDeviceToHost));
+    CUDA(cudaMemcpy(out, d_out.data, out_bytes, cudaMemcpyDeviceToHost));
+    sw_gpu_guarded_free(&d_frame);
+    sw_gpu_guarded_free(&d_out);
+    CUDA(cudaFree(d_result));
+    return result.bad_tiles;
+}
+
+void sw_gpu_round_trip(const struct sw_plan *plan, const uint8_t *in, size_t n, size_t shift) {
+    const uint64_t cap = sw_frame_bound_bytes(n);
+    uint8_t *frame = aligned_alloc(16, cap), *out = malloc(n + 1);
+    struct sw_err err;
+    uint64_t host_frame_bytes, decoded;
+    ck_assert_ptr_nonnull(frame);
+    ck_assert_ptr_nonnull(out);
+    const uint64_t frame_bytes = sw_gpu_encode_frame(plan, in, n, shift, frame);
+    ck_assert_msg(!sw_codec_decode(frame, frame_bytes, out, n, &decoded, &err), "n=%zu: %s", n, err.msg);
+    ck_assert_uint_eq(decoded, n);
+    ck_assert_msg(!memcmp(in, out, n), "GPU -> host, %zu bytes", n);
+    struct sw_frame_layout layout;
+    ck_assert_int_eq(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, &err), 0);
+    memset(out, 0xEE, n);
+    ck_assert_uint_eq(sw_gpu_decode_frame(frame, frame_bytes, 0, layout.n_tiles, shift, out, n), 0);
+    ck_assert_msg(!memcmp(in, out, n), "GPU -> GPU, %zu bytes", n);
+    ck_assert_int_eq(sw_codec_encode(plan, in, n, frame, cap, &host_frame_bytes, &err), 0);
+    ck_assert_int_eq(sw_frame_parse(&layout, frame, host_frame_bytes, host_frame_bytes, &err), 0);
+    memset(out, 0xEE, n);
+    ck_assert_uint_eq(sw_gpu_decode_frame(frame, host_frame_bytes, 0, layout.n_tiles, shift, out, n), 0);
+    ck_assert_msg(!memcmp(in, out, n), "host -> GPU, %zu bytes", n);
+    free(frame);
+    free(out);
+}

@@ -1,0 +1,40 @@
+/* gpu_frames.h - frames through the GPU in memory whose neighbourhood is watched. All checks are Check's. thread: gpu.
+ */
+#ifndef SW_TEST_GPU_FRAMES_H
+#define SW_TEST_GPU_FRAMES_H
+
+#include "codec/gpu.h"
+#include <cuda_runtime.h>
+
+#define GUARD_BYTES ((size_t)4096)
+#define GUARD_VALUE 0xA5
+
+void sw_cuda_ok(cudaError_t e, const char *call);
+#define CUDA(call) sw_cuda_ok((call), #call)
+
+/* Device memory with a guard before and after, which freeing it checks; `shift` bytes of misalignment. */
+struct sw_gpu_guarded {
+    uint8_t *base, *data;
+    size_t bytes;
+};
+struct sw_gpu_guarded sw_gpu_guarded_new(size_t bytes, size_t shift);
+void sw_gpu_guarded_free(struct sw_gpu_guarded *g);
+
+/* A device copy of a plan; the caller frees d_table. */
+struct sw_gpu_uploaded_plan {
+    struct sw_gpu_plan gpu;
+    struct sw_v5t_table *d_table;
+};
+struct sw_gpu_uploaded_plan sw_gpu_plan_upload(const struct sw_plan *plan);
+
+/* Encodes n bytes at `shift` bytes of misalignment; returns the frame's bytes. frame: sw_frame_bound_bytes(n). */
+uint64_t sw_gpu_encode_frame(const struct sw_plan *plan, const uint8_t *in, size_t n, size_t shift, uint8_t *frame);
+
+/* Decodes tiles [first, first + count) to `out` (their bytes); returns the number of bad tiles. */
+uint32_t sw_gpu_decode_frame(const uint8_t *frame, uint64_t frame_bytes, uint32_t first, uint32_t count, size_t shift,
+                             uint8_t *out, size_t out_bytes);
+
+/* Each side decodes the other's frames, and the GPU its own. */
+void sw_gpu_round_trip(const struct sw_plan *plan, const uint8_t *in, size_t n, size_t shift);
+
+#endif

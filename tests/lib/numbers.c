@@ -1,0 +1,98 @@
+#include "tests/lib/numbers.h"
+
+#include "codec/bitpack/bitpack_core.h"
+#include "tests/lib/content.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define BLOCK_VALUES 65536
+#define STRETCH_VALUES 1500 /* of one kind, in mixed columns */
+
+/* A column in the making: its parameters and where it stands. */
+struct column {
+    unsigned value_bits, bits;
+    uint64_t least, greatest, middle, seed, state, value;
+};
+
+static uint64_t low_bits(uint64_t v, unsigned bits) {
+    return bits >= 64 ? v : v & (((uint64_t)1 << bits) - 1);
+}
+
+static struct column column_of(enum sw_value_type type, unsigned bits, uint64_t seed) {
+    const unsigned value_bits = sw_value_bits(type);
+    const uint64_t top = (uint64_t)1 << (value_bits - 1);
+    const bool is_signed = sw_value_is_signed(type);
+    return (struct column){
+        .value_bits = value_bits,
+        .bits = bits,
+        .least = is_signed ? top : 0,
+        .greatest = is_signed ? top - 1 : low_bits(~(uint64_t)0, value_bits),
+        .middle = is_signed ? low_bits(-(uint64_t)(bits ? low_bits(seed, bits) / 2 : 3), value_bits) : top / 4,
+        .seed = seed,
+    };
+}
+
+/* Value `i` of a block; the column stands at it. */
+static uint64_t next_value(struct column *c, enum sw_numbers kind, uint64_t i) {
+    const uint64_t draw = low_bits(sw_random(&c->state), c->bits);
+    switch (kind) {
+    case SW_NUMBERS_EQUAL:
+        return c->middle;
+    case SW_NUMBERS_EXTREMES:
+        return i % 2 ? c->greatest : c->least;
+    case SW_NUMBERS_OUTLIER:
+        return i % 1024 == c->seed % 1024 ? c->greatest : c->middle + draw;
+    case SW_NUMBERS_SORTED:
+        return c->value += draw;
+    case SW_NUMBERS_NEARLY:
+        return c->value += i % 37 ? draw : -(draw / 2);
+    case SW_NUMBERS_FALLING:
+        return c->value -= draw;
+    case SW_NUMBERS_RUNS:
+        return c->value = i % (1u << c->bits / 3) ? c->value : c->middle + draw;
+    default:
+        return c->middle + draw;
+    }
+}
+
+static void fill_block(uint8_t *to, uint64_t block, uint64_t from, uint64_t n, struct column *c, enum sw_numbers kind) {
+    const size_t value_bytes = c->value_bits / 8;
+    c->state = c->seed ^ (block + 1) * 0x9E3779B97F4A7C15u;
+    c->value = c->middle + low_bits(block * BLOCK_VALUES, c->value_bits) * (((uint64_t)1 << (c->bits & 63)) / 2);
+    for (uint64_t i = 0; i < from + n; i++) {
+        const enum sw_numbers now =
+            kind == SW_NUMBERS_MIXED ? (enum sw_numbers)(i / STRETCH_VALUES % SW_NUMBERS_MIXED) : kind;
+        const uint64_t value = next_value(c, now, i);
+        if (i >= from)
+            memcpy(to + (i - from) * value_bytes, &value, value_bytes);
+    }
+}
+
+void sw_numbers_fill(void *ret, uint64_t first, size_t bytes, enum sw_value_type type, enum sw_numbers kind,
+                     unsigned bits, uint64_t seed) {
+    struct column c = column_of(type, bits, seed);
+    const size_t value_bytes = c.value_bits / 8, n = bytes / value_bytes;
+    uint8_t *to = ret;
+    for (uint64_t at = first; at < first + n;) {
+        const uint64_t from = at % BLOCK_VALUES, left = first + n - at;
+        const uint64_t here = left < BLOCK_VALUES - from ? left : BLOCK_VALUES - from;
+        fill_block(to + (at - first) * value_bytes, at / BLOCK_VALUES, from, here, &c, kind);
+        at += here;
+    }
+    memset(to + n * value_bytes, 0x5A, bytes - n * value_bytes);
+}
+
+bool sw_numbers_parse(const char *name, enum sw_value_type *ret_type, enum sw_numbers *ret_kind, unsigned *ret_bits) {
+    static const char *const kinds[SW_NUMBERS_NR] = {"uniform", "equal",   "extremes", "outlier", "sorted",
+                                                     "nearly",  "falling", "runs",     "mixed"};
+    char type[8], kind[16], rest;
+    if (sscanf(name, "%7[^:]:%15[^:]:%2u%c", type, kind, ret_bits, &rest) != 3)
+        return false;
+    *ret_type = sw_value_type_find(type);
+    int k = SW_NUMBERS_NR - 1;
+    while (k >= 0 && strcmp(kind, kinds[k]) != 0)
+        k--;
+    *ret_kind = (enum sw_numbers)k;
+    return k >= 0 && *ret_type != SW_VALUE_NONE && *ret_bits <= sw_value_bits(*ret_type);
+}

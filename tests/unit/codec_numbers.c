@@ -1,0 +1,186 @@
+/* Columns of numbers of every type: what goes in comes out, whole, by tiles and by segments, whatever the values, their
+ * number and the bits that they need. All buffers touch a page without access. */
+#include "codec/bitpack/bitpack.h"
+#include "codec/codec.h"
+#include "tests/lib/content.h"
+#include "tests/lib/guard.h"
+#include "tests/lib/numbers.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const enum sw_codec_id codecs[] = {SW_CODEC_FOR};
+#define N_CODECS (sizeof codecs / sizeof codecs[0])
+
+static struct sw_plan plan_of(enum sw_codec_id codec, enum sw_value_type type) {
+    return (struct sw_plan){.codec = codec, .segment_log2 = SW_NUMBERS_SEGMENT_LOG2, .value_type = type};
+}
+
+static void check_parts(const struct sw_guard *frame, const uint8_t *data, size_t bytes) {
+    struct sw_frame_layout layout;
+    size_t got;
+    ck_assert_int_eq(sw_frame_parse(&layout, frame->data, frame->bytes, frame->bytes, NULL), 0);
+    for (int by_tiles = 0; by_tiles < 2; by_tiles++) {
+        const size_t part = by_tiles ? SW_NUMBERS_TILE_BYTES : (size_t)1 << layout.segment_log2;
+        for (size_t i = 0; i * part < bytes; i++) {
+            const size_t want = bytes - i * part < part ? bytes - i * part : part;
+            struct sw_guard out = sw_guard_new(want, SW_GUARD_AT_END);
+            ck_assert_int_eq(
+                by_tiles ? sw_codec_decode_tile(frame->data, frame->bytes, (uint32_t)i, out.data, want, &got, NULL)
+                         : sw_codec_decode_segment(frame->data, frame->bytes, i, out.data, want, &got, NULL),
+                0);
+            ck_assert_uint_eq(got, want);
+            ck_assert_mem_eq(out.data, data + i * part, want);
+            sw_guard_free(&out);
+        }
+    }
+}
+
+/* Encodes, decodes and compares; returns the frame's length. */
+static uint64_t round_trip(enum sw_codec_id codec, enum sw_value_type type, const uint8_t *data, size_t bytes) {
+    const struct sw_plan plan = plan_of(codec, type);
+    const uint64_t bound = sw_frame_bound_bytes(bytes);
+    uint64_t frame_bytes = 0, raw_bytes = 0;
+    struct sw_err err = {0};
+    struct sw_guard in = sw_guard_new(bytes, SW_GUARD_AT_END), out = sw_guard_new(bytes, SW_GUARD_AT_END);
+    struct sw_guard room = sw_guard_new(bound, SW_GUARD_AT_END);
+    if (bytes)
+        memcpy(in.data, data, bytes);
+    ck_assert_msg(sw_codec_encode(&plan, in.data, bytes, room.data, bound, &frame_bytes, &err) == 0, "%s", err.msg);
+    ck_assert_uint_le(frame_bytes, bound);
+    struct sw_guard frame = sw_guard_new(frame_bytes, SW_GUARD_AT_END);
+    memcpy(frame.data, room.data, frame_bytes);
+    ck_assert_msg(sw_codec_decode(frame.data, frame_bytes, out.data, bytes, &raw_bytes, &err) == 0, "%zu bytes: %s",
+                  bytes, err.msg);
+    ck_assert_uint_eq(raw_bytes, bytes);
+    ck_assert_msg(bytes == 0 || memcmp(out.data, data, bytes) == 0, "%s, type %d, %zu bytes", sw_codec_name(codec),
+                  (int)type, bytes);
+    check_parts(&frame, data, bytes);
+    sw_guard_free(&frame);
+    sw_guard_free(&room);
+    sw_guard_free(&out);
+    sw_guard_free(&in);
+    return frame_bytes;
+}
+
+static void round_trips(enum sw_value_type type, const uint8_t *data, size_t bytes) {
+    for (size_t i = 0; i < N_CODECS; i++)
+        (void)round_trip(codecs[i], type, data, bytes);
+}
+
+static uint8_t *new_column(enum sw_value_type type, enum sw_numbers kind, unsigned bits, size_t bytes) {
+    uint8_t *data = malloc(bytes + 1);
+    ck_assert_ptr_nonnull(data);
+    sw_numbers_fill(data, 0, bytes, type, kind, bits, 7 + bits);
+    return data;
+}
+
+START_TEST(test_every_width) {
+    const enum sw_value_type type = (enum sw_value_type)_i;
+    const unsigned value_bits = sw_value_bits(type);
+    for (unsigned bits = 0; bits <= value_bits; bits++) {
+        const size_t bytes = 3 * sw_vector_bytes(value_bits);
+        uint8_t *data = new_column(type, SW_NUMBERS_UNIFORM, bits, bytes);
+        const uint64_t frame_bytes = round_trip(SW_CODEC_FOR, type, data, bytes);
+        /* header, record, counts, padding before the data, and the bits themselves */
+        ck_assert_uint_le(frame_bytes, 64 + 16 + SW_FOR_COUNT_BYTES + 127 + (uint64_t)3 * 128 * bits);
+        round_trips(type, data, bytes);
+        free(data);
+    }
+}
+END_TEST
+
+START_TEST(test_every_kind_and_count) {
+    static const size_t counts[] = {0,    1,    2,    3,    15,   31,   32,   33,   127,   128,   129,
+                                    1023, 1024, 1025, 2048, 4095, 8191, 8192, 8193, 16384, 16385, 32769};
+    const enum sw_value_type type = (enum sw_value_type)(1 + _i / SW_NUMBERS_NR);
+    const enum sw_numbers kind = (enum sw_numbers)(_i % SW_NUMBERS_NR);
+    const size_t value_bytes = sw_value_bits(type) / 8;
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        for (size_t tail = 0; tail < value_bytes; tail += 1 + tail) { /* bytes that are no whole value */
+            const size_t bytes = counts[i] * value_bytes + tail;
+            uint8_t *data = new_column(type, kind, 4 + (unsigned)(counts[i] % 4), bytes);
+            round_trips(type, data, bytes);
+            free(data);
+        }
+}
+END_TEST
+
+/* Any bytes are numbers, too. */
+START_TEST(test_any_content) {
+    uint8_t *data = malloc(100003);
+    ck_assert_ptr_nonnull(data);
+    for (unsigned kind = 0; kind < SW_CONTENT_NR; kind++) {
+        sw_content_fill(data, 100003, (enum sw_content)kind, 3);
+        round_trips((enum sw_value_type)_i, data, 100003);
+        round_trips((enum sw_value_type)_i, data, 4099);
+    }
+    free(data);
+}
+END_TEST
+
+/* A vector of outliers or of small numbers costs only itself. */
+START_TEST(test_outliers_cost_their_vector) {
+    const size_t bytes = 64 * sw_vector_bytes(32);
+    uint8_t *data = new_column(SW_VALUE_I32, SW_NUMBERS_UNIFORM, 8, bytes);
+    const uint64_t without = round_trip(SW_CODEC_FOR, SW_VALUE_I32, data, bytes);
+    const int32_t outlier = INT32_MAX;
+    memcpy(data + 5000, &outlier, sizeof outlier);
+    ck_assert_uint_eq(round_trip(SW_CODEC_FOR, SW_VALUE_I32, data, bytes), without + (uint64_t)24 * 128);
+    free(data);
+}
+END_TEST
+
+START_TEST(test_alignment) {
+    const size_t bytes = 70001;
+    uint8_t *data = new_column(SW_VALUE_I32, SW_NUMBERS_MIXED, 9, bytes);
+    uint8_t *frame = malloc(sw_frame_bound_bytes(bytes) + 16), *shifted = malloc(bytes + 16);
+    ck_assert(frame && shifted);
+    for (size_t c = 0; c < N_CODECS; c++)
+        for (size_t shift = 0; shift < 16; shift++) {
+            const struct sw_plan plan = plan_of(codecs[c], SW_VALUE_I32);
+            uint64_t frame_bytes, raw_bytes;
+            memcpy(shifted + shift, data, bytes);
+            ck_assert_int_eq(
+                sw_codec_encode(&plan, shifted + shift, bytes, frame, sw_frame_bound_bytes(bytes), &frame_bytes, NULL),
+                0);
+            memset(shifted, 0, bytes + 16);
+            memmove(frame + shift, frame, frame_bytes);
+            ck_assert_int_eq(sw_codec_decode(frame + shift, frame_bytes, shifted + 15 - shift, bytes, &raw_bytes, NULL),
+                             0);
+            ck_assert_mem_eq(shifted + 15 - shift, data, bytes);
+        }
+    free(shifted);
+    free(frame);
+    free(data);
+}
+END_TEST
+
+START_TEST(test_refused_types) {
+    uint8_t data[100] = {0}, frame[8192];
+    uint64_t frame_bytes;
+    struct sw_err err = {0};
+    const struct sw_plan untyped = plan_of(SW_CODEC_FOR, SW_VALUE_NONE), unknown = plan_of(SW_CODEC_FOR, SW_VALUE_NR),
+                         typed = {.codec = SW_CODEC_RAW, .segment_log2 = 10, .value_type = SW_VALUE_U8};
+    const struct sw_plan *const plans[] = {&untyped, &unknown, &typed};
+    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++)
+        ck_assert_int_eq(sw_codec_encode(plans[i], data, sizeof data, frame, sizeof frame, &frame_bytes, &err),
+                         -SW_EINVAL);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("codec_numbers");
+    TCase *tests = tcase_create("all");
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, test_every_width, 1, SW_VALUE_NR);
+    tcase_add_loop_test(tests, test_every_kind_and_count, 0, (SW_VALUE_NR - 1) * SW_NUMBERS_NR);
+    tcase_add_loop_test(tests, test_any_content, 1, SW_VALUE_NR);
+    tcase_add_test(tests, test_outliers_cost_their_vector);
+    tcase_add_test(tests, test_alignment);
+    tcase_add_test(tests, test_refused_types);
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}
