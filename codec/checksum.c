@@ -141,7 +141,7 @@ static inline __attribute__((always_inline)) uint32_t hash_rows(const uint32_t w
     uint32_t h[ROW_LANES], sum = 0;
     for (uint32_t lane = 0; lane < ROW_LANES; lane++)
         h[lane] = sw_hash_segment_seed(block, lane);
-    for (size_t row = 0; row < SW_HASH_BLOCK_ROWS; row++, words += ROW_LANES * UNIT_WORDS)
+    for (size_t row = 0; row < SW_HASH_BLOCK_ROWS; row++, words += (size_t)ROW_LANES * UNIT_WORDS)
         for (size_t lane = 0; lane < ROW_LANES; lane++)
             for (size_t i = 0; i < UNIT_WORDS; i++)
                 h[lane] = sw_hash_word(h[lane], words[UNIT_WORDS * lane + i]);

@@ -10,9 +10,8 @@
 #define MIN_RATIO 1.05
 
 static const struct sw_codec_ops *const codecs[SW_CODEC_NR] = {
-    [SW_CODEC_RAW] = &sw_raw_ops,
-    [SW_CODEC_V5T] = &sw_v5t_ops,
-    [SW_CODEC_FOR] = &sw_for_ops,
+    [SW_CODEC_RAW] = &sw_raw_ops,   [SW_CODEC_V5T] = &sw_v5t_ops,   [SW_CODEC_FOR] = &sw_for_ops,
+    [SW_CODEC_DFOR] = &sw_dfor_ops, [SW_CODEC_RFOR] = &sw_rfor_ops,
 };
 
 const struct sw_codec_ops *sw_codec_ops_find(unsigned codec) {
@@ -68,6 +67,24 @@ void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, 
         plan.expected_ratio = estimate_ratio(&plan, sample, sample_bytes, raw_bytes);
         if (plan.expected_ratio >= MIN_RATIO && plan.expected_ratio > ret->expected_ratio)
             *ret = plan;
+    }
+}
+
+void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void *sample, size_t sample_bytes,
+                        uint64_t raw_bytes) {
+    struct sw_frame_layout layout;
+    sw_plan_init_raw(ret);
+    for (unsigned codec = 0; sample_bytes && codec < SW_CODEC_NR; codec++) {
+        if (!codecs[codec]->is_typed)
+            continue;
+        sw_frame_layout_init(&layout, (enum sw_codec_id)codec, codecs[codec]->min_segment_log2, raw_bytes, 0);
+        const double data_per_byte = codecs[codec]->estimate(type, sample, sample_bytes, raw_bytes);
+        const double ratio = (double)raw_bytes / ((double)layout.data_offset + (double)raw_bytes * data_per_byte);
+        if (ratio >= MIN_RATIO && ratio > ret->expected_ratio)
+            *ret = (struct sw_plan){.codec = (enum sw_codec_id)codec,
+                                    .segment_log2 = layout.segment_log2,
+                                    .value_type = type,
+                                    .expected_ratio = ratio};
     }
 }
 

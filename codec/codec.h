@@ -43,6 +43,9 @@ void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, 
  * codes. */
 void sw_plan_init_trained(struct sw_plan *ret, const struct sw_v5t_table *table, size_t coded_bytes,
                           size_t sample_bytes, uint64_t raw_bytes);
+/* Decides among the codecs of numbers and raw, by the same; type: not SW_VALUE_NONE. */
+void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void *sample, size_t sample_bytes,
+                        uint64_t raw_bytes);
 /* The plan that stores bytes as they are. */
 void sw_plan_init_raw(struct sw_plan *ret);
 

@@ -23,7 +23,10 @@ struct sw_tile_view {
 /* What a frame's symbol table and its type turn into for decoding. */
 union sw_codec_decoder {
     struct sw_v5t_decoder v5t;
-    enum sw_value_type value_type;
+    struct {
+        const struct sw_numbers_codec *codec;
+        enum sw_value_type type;
+    } numbers;
 };
 
 struct sw_codec_ops {
@@ -40,6 +43,9 @@ struct sw_codec_ops {
     /* Fills what the codec learns from a sample: segment_log2 and its own part of the plan. NULL: it is never chosen.
      */
     void (*plan_init)(struct sw_plan *ret, const void *sample, size_t sample_bytes);
+
+    /* Codecs of numbers: bytes of data per byte of content, estimated from the sample of a region of raw_bytes. */
+    double (*estimate)(enum sw_value_type type, const uint8_t *sample, size_t sample_bytes, uint64_t raw_bytes);
 
     /* Encoder of a plan, or NULL without memory; encoder_free takes NULL. */
     void *(*encoder_new)(const struct sw_plan *plan);
@@ -61,6 +67,6 @@ struct sw_codec_ops {
 /* NULL for a number that is no codec. */
 const struct sw_codec_ops *sw_codec_ops_find(unsigned codec);
 
-extern const struct sw_codec_ops sw_raw_ops, sw_v5t_ops, sw_for_ops;
+extern const struct sw_codec_ops sw_raw_ops, sw_v5t_ops, sw_for_ops, sw_dfor_ops, sw_rfor_ops;
 
 #endif

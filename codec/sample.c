@@ -19,9 +19,10 @@ unsigned sw_sample_pieces(uint64_t raw_bytes) {
 uint64_t sw_sample_offset(uint64_t raw_bytes, unsigned piece) {
     if (raw_bytes <= SW_SAMPLE_MAX_BYTES)
         return (uint64_t)piece * SW_SAMPLE_PIECE_BYTES;
-    /* One piece in each of equal strata, at a place that no period of the column can follow. */
+    /* One piece in each of equal strata, at a place that no period of the column can follow, but where a number of any
+     * type begins. */
     uint64_t stratum = raw_bytes / SW_SAMPLE_PIECES;
-    return stratum * piece + mix64(piece) % (stratum - SW_SAMPLE_PIECE_BYTES + 1);
+    return (stratum * piece + mix64(piece) % (stratum - SW_SAMPLE_PIECE_BYTES + 1)) / 8 * 8;
 }
 
 size_t sw_sample_gather(void *ret, const void *region, uint64_t raw_bytes) {

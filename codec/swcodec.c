@@ -28,6 +28,7 @@ struct options {
     bool is_forced, is_quiet;
     unsigned threads, chunk_mib;
     double link_gbps;
+    enum sw_value_type type; /* of what the input's bytes are */
 };
 
 /* One run of a command, shared by the pipeline's functions. */
@@ -82,13 +83,16 @@ static int encode_work(void *arg, struct sw_chunk *chunk, struct sw_err *err) {
     struct sw_plan plan;
     struct sw_frame_layout layout;
     uint64_t frame_bytes;
-    (void)arg;
+    const enum sw_value_type type = ((const struct job *)arg)->options->type;
     int r = sw_buffer_resize(&chunk->out, sw_frame_bound_bytes(chunk->in.bytes), err);
     uint8_t *sample = r == 0 ? sw_alloc(SW_SAMPLE_MAX_BYTES) : NULL;
     if (!sample)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a chunk of %zu bytes", chunk->in.bytes);
     size_t sample_bytes = sw_sample_gather(sample, chunk->in.data, chunk->in.bytes);
-    sw_plan_init(&plan, sample, sample_bytes, chunk->in.bytes);
+    if (type)
+        sw_plan_init_typed(&plan, type, sample, sample_bytes, chunk->in.bytes);
+    else
+        sw_plan_init(&plan, sample, sample_bytes, chunk->in.bytes);
     sw_free(sample);
     r = sw_codec_encode(&plan, chunk->in.data, chunk->in.bytes, chunk->out.data, chunk->out.bytes, &frame_bytes, err);
     if (r < 0)
@@ -274,13 +278,19 @@ static int run_decode(const struct options *options, char **paths) {
 static void print_probe(const struct job *job, uint64_t elapsed_us) {
     const struct options *options = job->options;
     double ratio = job->stored_bytes ? (double)job->raw_bytes / (double)job->stored_bytes : 1;
-    unsigned codec = job->frames[SW_CODEC_V5T] ? SW_CODEC_V5T : SW_CODEC_RAW;
+    unsigned codec = 0; /* that of the most chunks; raw only if there is no other */
+    for (unsigned i = 1; i < SW_CODEC_NR; i++)
+        codec = job->frames[i] > (codec ? job->frames[codec] : 0) ? i : codec;
     printf("file            %s\n", job->input.name);
     printf("bytes           %" PRIu64 "\n", job->raw_bytes);
     printf("stored          %" PRIu64 "\n", job->stored_bytes);
     printf("ratio           %.4f\n", ratio);
     printf("codec           %s\n", sw_codec_name((enum sw_codec_id)codec));
-    printf("chunks          %" PRIu64 " v5t, %" PRIu64 " raw\n", job->frames[SW_CODEC_V5T], job->frames[SW_CODEC_RAW]);
+    printf("chunks          ");
+    for (unsigned i = 1; i < SW_CODEC_NR; i++)
+        if (job->frames[i] || i == (options->type ? SW_CODEC_FOR : SW_CODEC_V5T))
+            printf("%" PRIu64 " %s, ", job->frames[i], sw_codec_name((enum sw_codec_id)i));
+    printf("%" PRIu64 " raw\n", job->frames[SW_CODEC_RAW]);
     printf("link            %.2f GB/s\n", options->link_gbps);
     printf("spill rate      %.2f GB/s effective, if encoding keeps up with the link (ratio x link)\n",
            ratio * options->link_gbps);
@@ -328,6 +338,7 @@ static void print_help(FILE *to) {
             "  -f, --force          replace an existing OUT; write a stream to a terminal\n"
             "  -T, --threads N      work on N chunks at a time (1 ... %d; default: all cores)\n"
             "  -c, --chunk-mib N    chunks of N MiB (1 ... %d; default %d); each is planned by itself\n"
+            "  -t, --type TYPE      the bytes are numbers: u8, u16, u32, u64, i8, i16, i32 or i64, little endian\n"
             "      --link-gbps X    probe: rate of the link between GPU and host in GB/s (default %d)\n"
             "  -q, --quiet          no progress bar\n"
             "  -h, --help           this text\n"
@@ -370,12 +381,17 @@ static bool parse_rate(const char *text, double *ret) {
 static int parse_options(int argc, char **argv, struct options *ret) {
     enum { OPTION_LINK = 256 };
     static const struct option long_options[] = {
-        {"force", no_argument, NULL, 'f'},           {"threads", required_argument, NULL, 'T'},
-        {"chunk-mib", required_argument, NULL, 'c'}, {"link-gbps", required_argument, NULL, OPTION_LINK},
-        {"quiet", no_argument, NULL, 'q'},           {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},         {0},
+        {"force", no_argument, NULL, 'f'},
+        {"threads", required_argument, NULL, 'T'},
+        {"chunk-mib", required_argument, NULL, 'c'},
+        {"link-gbps", required_argument, NULL, OPTION_LINK},
+        {"type", required_argument, NULL, 't'},
+        {"quiet", no_argument, NULL, 'q'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {0},
     };
-    for (int c; (c = getopt_long(argc, argv, "fT:c:qhV", long_options, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "fT:c:t:qhV", long_options, NULL)) != -1;) {
         if (c == 'h')
             return print_help(stdout), EXIT_SUCCESS;
         if (c == 'V')
@@ -386,6 +402,8 @@ static int parse_options(int argc, char **argv, struct options *ret) {
             return usage("not a number of threads: ", optarg);
         if (c == 'c' && !parse_unsigned(optarg, MAX_CHUNK_MIB, &ret->chunk_mib))
             return usage("not a chunk size in MiB: ", optarg);
+        if (c == 't' && !(ret->type = sw_value_type_find(optarg)))
+            return usage("not a type of numbers: ", optarg);
         if (c == OPTION_LINK && !parse_rate(optarg, &ret->link_gbps))
             return usage("not a rate in GB/s: ", optarg);
         ret->is_forced |= c == 'f';

@@ -96,7 +96,7 @@ static void pack(const uint32_t rows[][LANES], unsigned step, unsigned bits, uns
     uint32_t words[32 + 1][LANES] = {{0}};
     for (unsigned i = 0; i < bits; i++) {
         uint32_t *word = words[sw_row_word(bits, width, i)], *next = word + LANES;
-        const uint32_t *row = rows[step * i];
+        const uint32_t *row = rows[(size_t)step * i];
         for (unsigned lane = 0; lane < LANES; lane++)
             word[lane] |= sw_pack_row(bits, width, i, row[lane]);
         if (!sw_row_is_split(bits, width, i))
@@ -113,7 +113,7 @@ static void unpack(uint32_t rows[][LANES], unsigned step, unsigned bits, unsigne
     rows_from_memory(words, width, from);
     for (unsigned i = 0; i < bits; i++) {
         const uint32_t *word = words[sw_row_word(bits, width, i)], *next = word + LANES;
-        uint32_t *row = rows[step * i];
+        uint32_t *row = rows[(size_t)step * i];
         for (unsigned lane = 0; lane < LANES; lane++)
             row[lane] = sw_unpack_row(bits, width, i, word[lane], next[lane]);
     }

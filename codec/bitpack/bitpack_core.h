@@ -18,10 +18,12 @@
 #define SW_NUMBERS_SEGMENT_LOG2 10
 #define SW_NUMBERS_TILE_BYTES (SW_TILE_SEGMENTS << SW_NUMBERS_SEGMENT_LOG2)
 /* A tile's vectors: of 8-bit values the most. Each kind of base, one per vector, takes 32 bytes of any value type. */
-#define SW_TILE_MAX_VECTORS 32
-#define SW_TILE_BASES_BYTES 32
-/* A tile's entry of the counts section: the bases, then a byte of width for each vector. */
-#define SW_FOR_COUNT_BYTES (SW_TILE_BASES_BYTES + SW_TILE_MAX_VECTORS)
+#define SW_TILE_MAX_VECTORS 32u
+#define SW_TILE_BASES_BYTES 32u
+/* A tile's entry of the counts section: bases, of one or two kinds, then a byte of width for each vector, then 16 bits
+ * of size in units, where sizes do not follow from widths. */
+#define SW_NUMBERS_COUNT_BYTES(kinds, has_sizes)                                                                       \
+    ((kinds)*SW_TILE_BASES_BYTES + SW_TILE_MAX_VECTORS * ((has_sizes) ? 3u : 1u))
 
 SW_HOST_DEVICE static inline unsigned sw_value_bits(unsigned type) {
     return 8u << (type - SW_VALUE_U8) % 4;

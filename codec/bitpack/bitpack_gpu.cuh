@@ -60,11 +60,11 @@ template <unsigned W> __device__ __forceinline__ void sw_store_rows(uint8_t *to,
         ((uint32_t *)(to + (W - 1) * SW_WARP * 4))[lane] = p[W - 1];
 }
 
-/* Rows of fields of BITS, as many as a field has bits, to and from x[0], x[STEP], ...; halves of 64-bit values (STEP 2)
- * may keep all bits. */
-template <unsigned BITS, unsigned STEP>
+/* Rows of fields of BITS, as many as a field has bits, to and from x[0], x[STEP], ....
+ * MOST: the greatest width. */
+template <unsigned BITS, unsigned STEP, unsigned MOST>
 __device__ __forceinline__ void sw_unpack_rows(unsigned width, const uint8_t *from, uint32_t lane, uint32_t *x) {
-    sw_with_width<0, STEP == 1 ? BITS - 1 : BITS>(width, [&](auto w) {
+    sw_with_width<0, MOST>(width, [&](auto w) {
         constexpr unsigned W = decltype(w)::value;
         uint32_t p[W + 2];
         sw_load_rows<W>(from, lane, p);
@@ -77,9 +77,9 @@ __device__ __forceinline__ void sw_unpack_rows(unsigned width, const uint8_t *fr
     });
 }
 
-template <unsigned BITS, unsigned STEP>
+template <unsigned BITS, unsigned STEP, unsigned MOST>
 __device__ __forceinline__ void sw_pack_rows(unsigned width, const uint32_t *x, uint8_t *to, uint32_t lane) {
-    sw_with_width<0, STEP == 1 ? BITS - 1 : BITS>(width, [&](auto w) {
+    sw_with_width<0, MOST>(width, [&](auto w) {
         constexpr unsigned W = decltype(w)::value;
         uint32_t p[W + 2] = {};
 #pragma unroll
@@ -95,25 +95,25 @@ __device__ __forceinline__ void sw_pack_rows(unsigned width, const uint32_t *x, 
 
 /* One vector in x[0 ... VECTOR_WORDS), whose values keep `width` bits. Of 64 bits: the lower halves, and behind them
  * what is left of the upper ones. All of a vector that keeps all its bits is stored as it is (sw_load_content). */
-template <unsigned BITS>
+template <unsigned BITS, unsigned MOST = BITS - 1>
 __device__ __forceinline__ void sw_unpack_vector(unsigned width, const uint8_t *from, uint32_t lane, uint32_t *x) {
     if constexpr (BITS < 64) {
-        sw_unpack_rows<BITS, 1>(width, from, lane, x);
+        sw_unpack_rows<BITS, 1, MOST>(width, from, lane, x);
     } else {
         const unsigned low = min(width, 32u);
-        sw_unpack_rows<32, 2>(low, from, lane, x);
-        sw_unpack_rows<32, 2>(width - low, from + low * SW_WARP * 4, lane, x + 1);
+        sw_unpack_rows<32, 2, 32>(low, from, lane, x);
+        sw_unpack_rows<32, 2, 31>(width - low, from + low * SW_WARP * 4, lane, x + 1);
     }
 }
 
-template <unsigned BITS>
+template <unsigned BITS, unsigned MOST = BITS - 1>
 __device__ __forceinline__ void sw_pack_vector(unsigned width, const uint32_t *x, uint8_t *to, uint32_t lane) {
     if constexpr (BITS < 64) {
-        sw_pack_rows<BITS, 1>(width, x, to, lane);
+        sw_pack_rows<BITS, 1, MOST>(width, x, to, lane);
     } else {
         const unsigned low = min(width, 32u);
-        sw_pack_rows<32, 2>(low, x, to, lane);
-        sw_pack_rows<32, 2>(width - low, x + 1, to + low * SW_WARP * 4, lane);
+        sw_pack_rows<32, 2, 32>(low, x, to, lane);
+        sw_pack_rows<32, 2, 31>(width - low, x + 1, to + low * SW_WARP * 4, lane);
     }
 }
 

@@ -189,6 +189,19 @@ START_TEST(test_probe) {
 }
 END_TEST
 
+/* Any bytes are numbers; digits are such of four bits. */
+START_TEST(test_numbers) {
+    expect(0, "seq 12345678 12445677 | tr -d '\\n' > in");
+    expect(0, "for type in u8 u16 u32 u64 i8 i16 i32 i64; do $SWCODEC encode -f --type $type in packed &&"
+              "$SWCODEC decode -f packed out && cmp in out || exit; done");
+    expect(0, "$SWCODEC probe -t u8 in | grep -Eq '^codec +for$'");
+    expect(0, "$SWCODEC probe -t u8 in | grep -Eq '^chunks +1 for, 0 raw$'");
+    expect(0, "printf abc | $SWCODEC encode -t i64 - - | $SWCODEC decode - - | grep -q '^abc$'");
+    expect(2, "$SWCODEC encode --type u24 in out");
+    expect(2, "$SWCODEC encode --type none in out");
+}
+END_TEST
+
 START_TEST(test_usage) {
     static const char *const wrong[] = {
         "$SWCODEC",
@@ -225,6 +238,7 @@ int main(void) {
     tcase_add_test(tests, test_failed_files);
     tcase_add_test(tests, test_signals);
     tcase_add_test(tests, test_probe);
+    tcase_add_test(tests, test_numbers);
     tcase_add_test(tests, test_usage);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

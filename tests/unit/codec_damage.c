@@ -44,12 +44,29 @@ static void victim_free(struct victim *v) {
     free(v->data);
 }
 
-enum { V5T_256, V5T_1024, V5T_FEW_SYMBOLS, V5T_FOREIGN, RAW, FOR_U8, FOR_I32, FOR_U64, N_VICTIMS };
+enum {
+    V5T_256,
+    V5T_1024,
+    V5T_FEW_SYMBOLS,
+    V5T_FOREIGN,
+    RAW,
+    FOR_U8,
+    FOR_I32,
+    FOR_U64,
+    DFOR_U8,
+    DFOR_I32,
+    DFOR_U64,
+    RFOR_U8,
+    RFOR_I32,
+    RFOR_U64,
+    N_VICTIMS
+};
 
 static struct sw_plan numbers_plan(int kind) {
     static const enum sw_value_type types[] = {SW_VALUE_U8, SW_VALUE_I32, SW_VALUE_U64};
-    return (struct sw_plan){
-        .codec = SW_CODEC_FOR, .segment_log2 = SW_RAW_SEGMENT_LOG2, .value_type = types[(kind - FOR_U8) % 3]};
+    return (struct sw_plan){.codec = (enum sw_codec_id)(SW_CODEC_FOR + (kind - FOR_U8) / 3),
+                            .segment_log2 = SW_RAW_SEGMENT_LOG2,
+                            .value_type = types[(kind - FOR_U8) % 3]};
 }
 
 /* Frames of two tiles, the second one not full. */

@@ -29,6 +29,12 @@ static const struct golden {
     {"v1-for-i16.spwf", SW_CODEC_FOR, 10, 0, 6002, SW_VALUE_I16, SW_NUMBERS_OUTLIER},
     {"v1-for-i32.spwf", SW_CODEC_FOR, 10, 0, 41003, SW_VALUE_I32, SW_NUMBERS_UNIFORM},
     {"v1-for-u64.spwf", SW_CODEC_FOR, 10, 0, 20000, SW_VALUE_U64, SW_NUMBERS_SORTED},
+    {"v1-dfor-i8.spwf", SW_CODEC_DFOR, 10, 0, 5001, SW_VALUE_I8, SW_NUMBERS_NEARLY},
+    {"v1-dfor-u32.spwf", SW_CODEC_DFOR, 10, 0, 41002, SW_VALUE_U32, SW_NUMBERS_SORTED},
+    {"v1-dfor-i64.spwf", SW_CODEC_DFOR, 10, 0, 30000, SW_VALUE_I64, SW_NUMBERS_MIXED},
+    {"v1-rfor-u16.spwf", SW_CODEC_RFOR, 10, 0, 7001, SW_VALUE_U16, SW_NUMBERS_RUNS},
+    {"v1-rfor-i32.spwf", SW_CODEC_RFOR, 10, 0, 42003, SW_VALUE_I32, SW_NUMBERS_MIXED},
+    {"v1-rfor-i64.spwf", SW_CODEC_RFOR, 10, 0, 30000, SW_VALUE_I64, SW_NUMBERS_RUNS},
 };
 #define N_GOLDENS ((int)(sizeof goldens / sizeof goldens[0]))
 

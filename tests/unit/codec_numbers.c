@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const enum sw_codec_id codecs[] = {SW_CODEC_FOR};
+static const enum sw_codec_id codecs[] = {SW_CODEC_FOR, SW_CODEC_DFOR, SW_CODEC_RFOR};
 #define N_CODECS (sizeof codecs / sizeof codecs[0])
 
 static struct sw_plan plan_of(enum sw_codec_id codec, enum sw_value_type type) {
@@ -81,11 +81,11 @@ START_TEST(test_every_width) {
     const enum sw_value_type type = (enum sw_value_type)_i;
     const unsigned value_bits = sw_value_bits(type);
     for (unsigned bits = 0; bits <= value_bits; bits++) {
-        const size_t bytes = 3 * sw_vector_bytes(value_bits);
+        const size_t bytes = (size_t)3 * sw_vector_bytes(value_bits);
         uint8_t *data = new_column(type, SW_NUMBERS_UNIFORM, bits, bytes);
         const uint64_t frame_bytes = round_trip(SW_CODEC_FOR, type, data, bytes);
         /* header, record, counts, padding before the data, and the bits themselves */
-        ck_assert_uint_le(frame_bytes, 64 + 16 + SW_FOR_COUNT_BYTES + 127 + (uint64_t)3 * 128 * bits);
+        ck_assert_uint_le(frame_bytes, 64 + 16 + SW_NUMBERS_COUNT_BYTES(1, false) + 127 + (uint64_t)3 * 128 * bits);
         round_trips(type, data, bytes);
         free(data);
     }
@@ -123,7 +123,7 @@ END_TEST
 
 /* A vector of outliers or of small numbers costs only itself. */
 START_TEST(test_outliers_cost_their_vector) {
-    const size_t bytes = 64 * sw_vector_bytes(32);
+    const size_t bytes = (size_t)64 * sw_vector_bytes(32);
     uint8_t *data = new_column(SW_VALUE_I32, SW_NUMBERS_UNIFORM, 8, bytes);
     const uint64_t without = round_trip(SW_CODEC_FOR, SW_VALUE_I32, data, bytes);
     const int32_t outlier = INT32_MAX;
@@ -158,6 +158,39 @@ START_TEST(test_alignment) {
 }
 END_TEST
 
+/* The codec that stores a column in the least, by a sample of it, and about as little as was expected. */
+START_TEST(test_choice) {
+    static const struct {
+        enum sw_value_type type;
+        enum sw_numbers kind;
+        unsigned bits;
+        enum sw_codec_id codec;
+    } columns[] = {
+        {SW_VALUE_U32, SW_NUMBERS_UNIFORM, 8, SW_CODEC_FOR},  {SW_VALUE_I64, SW_NUMBERS_UNIFORM, 20, SW_CODEC_FOR},
+        {SW_VALUE_U8, SW_NUMBERS_UNIFORM, 3, SW_CODEC_FOR},   {SW_VALUE_U32, SW_NUMBERS_SORTED, 4, SW_CODEC_DFOR},
+        {SW_VALUE_I64, SW_NUMBERS_SORTED, 9, SW_CODEC_DFOR},  {SW_VALUE_I32, SW_NUMBERS_RUNS, 12, SW_CODEC_RFOR},
+        {SW_VALUE_U64, SW_NUMBERS_RUNS, 15, SW_CODEC_RFOR},   {SW_VALUE_U32, SW_NUMBERS_UNIFORM, 32, SW_CODEC_RAW},
+        {SW_VALUE_I16, SW_NUMBERS_UNIFORM, 16, SW_CODEC_RAW}, {SW_VALUE_I32, SW_NUMBERS_EQUAL, 0, SW_CODEC_FOR},
+    };
+    const size_t bytes[] = {65536, 4 << 20};
+    uint8_t *sample = malloc(SW_SAMPLE_MAX_BYTES);
+    ck_assert_ptr_nonnull(sample);
+    for (size_t i = 0; i < 2; i++) {
+        uint8_t *data = new_column(columns[_i].type, columns[_i].kind, columns[_i].bits, bytes[i]);
+        struct sw_plan plan;
+        sw_plan_init_typed(&plan, columns[_i].type, sample, sw_sample_gather(sample, data, bytes[i]), bytes[i]);
+        ck_assert_msg(plan.codec == columns[_i].codec, "%zu bytes: %s", bytes[i], sw_codec_name(plan.codec));
+        if (plan.codec != SW_CODEC_RAW) {
+            const double ratio = (double)bytes[i] / (double)round_trip(plan.codec, plan.value_type, data, bytes[i]);
+            ck_assert_double_ge(ratio, 0.9 * plan.expected_ratio);
+            ck_assert_double_le(ratio, (plan.codec == SW_CODEC_RFOR ? 1.75 : 1.15) * plan.expected_ratio);
+        }
+        free(data);
+    }
+    free(sample);
+}
+END_TEST
+
 START_TEST(test_refused_types) {
     uint8_t data[100] = {0}, frame[8192];
     uint64_t frame_bytes;
@@ -180,6 +213,7 @@ int main(void) {
     tcase_add_loop_test(tests, test_any_content, 1, SW_VALUE_NR);
     tcase_add_test(tests, test_outliers_cost_their_vector);
     tcase_add_test(tests, test_alignment);
+    tcase_add_loop_test(tests, test_choice, 0, 10);
     tcase_add_test(tests, test_refused_types);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -1,0 +1,265 @@
+#include "codec/bitpack/numbers.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+
+#include <string.h>
+
+struct encoder {
+    const struct sw_numbers_codec *codec;
+    enum sw_value_type type;
+};
+
+void *sw_numbers_encoder_new(const struct sw_numbers_codec *codec, const struct sw_plan *plan) {
+    struct encoder *e = sw_alloc(sizeof *e);
+    if (e)
+        *e = (struct encoder){codec, plan->value_type};
+    return e;
+}
+
+#define DEFINE_COPIES(type)                                                                                            \
+    static void load_##type(uint64_t *ret, const uint8_t *content) {                                                   \
+        type value[SW_VECTOR_VALUES];                                                                                  \
+        memcpy(value, content, sizeof value);                                                                          \
+        for (unsigned i = 0; i < SW_VECTOR_VALUES; i++)                                                                \
+            ret[i] = value[i];                                                                                         \
+    }                                                                                                                  \
+    static void store_##type(const uint64_t *values, uint8_t *content) {                                               \
+        type value[SW_VECTOR_VALUES];                                                                                  \
+        for (unsigned i = 0; i < SW_VECTOR_VALUES; i++)                                                                \
+            value[i] = (type)values[i];                                                                                \
+        memcpy(content, value, sizeof value);                                                                          \
+    }
+DEFINE_COPIES(uint8_t)
+DEFINE_COPIES(uint16_t)
+DEFINE_COPIES(uint32_t)
+DEFINE_COPIES(uint64_t)
+
+void sw_values_load(uint64_t ret[SW_VECTOR_VALUES], const uint8_t *content, unsigned bits) {
+    (bits == 8 ? load_uint8_t : bits == 16 ? load_uint16_t : bits == 32 ? load_uint32_t : load_uint64_t)(ret, content);
+}
+
+void sw_values_store(const uint64_t values[SW_VECTOR_VALUES], uint8_t *content, unsigned bits) {
+    (bits == 8    ? store_uint8_t
+     : bits == 16 ? store_uint16_t
+     : bits == 32 ? store_uint32_t
+                  : store_uint64_t)(values, content);
+}
+
+/* The vector as it is packed; room is for one that is not full. */
+static struct sw_vector vector_of(enum sw_value_type type, const uint8_t *in, size_t bytes,
+                                  uint8_t room[SW_VECTOR_MAX_BYTES]) {
+    const unsigned bits = sw_value_bits(type), value_bytes = bits / 8, full = sw_vector_bytes(bits);
+    const unsigned n = (unsigned)((bytes + value_bytes - 1) / value_bytes);
+    if (bytes < full) {
+        memset(room, 0, (size_t)n * value_bytes);
+        memcpy(room, in, bytes);
+        for (unsigned i = n; i < SW_VECTOR_VALUES; i++)
+            memcpy(room + (size_t)i * value_bytes, room, value_bytes);
+    }
+    return (struct sw_vector){bytes < full ? room : in, bytes, n, bits, type};
+}
+
+static unsigned whole_units(unsigned bits, size_t bytes) {
+    return sw_packed_units(bits, bits, (unsigned)bytes);
+}
+
+static void write_head(const struct sw_numbers_codec *codec, const struct sw_vector_head *head, unsigned bits,
+                       unsigned vector, uint8_t *counts) {
+    const size_t value_bytes = bits / 8;
+    for (unsigned i = 0; i < codec->n_bases; i++, counts += SW_TILE_BASES_BYTES)
+        memcpy(counts + vector * value_bytes, &head->base[i], value_bytes);
+    counts[vector] = (uint8_t)head->width;
+    const uint16_t units = (uint16_t)head->units;
+    if (codec->has_sizes)
+        memcpy(counts + SW_TILE_MAX_VECTORS + sizeof units * vector, &units, sizeof units);
+}
+
+/* bytes: of the vector's content. errors: -SW_EFRAME. */
+static int read_head(const struct sw_numbers_codec *codec, struct sw_vector_head *ret, unsigned bits, unsigned vector,
+                     const uint8_t *counts, size_t bytes) {
+    const size_t value_bytes = bits / 8;
+    uint16_t units;
+    *ret = (struct sw_vector_head){.units = 0};
+    for (unsigned i = 0; i < codec->n_bases; i++, counts += SW_TILE_BASES_BYTES)
+        memcpy(&ret->base[i], counts + vector * value_bytes, value_bytes);
+    ret->width = counts[vector];
+    if (ret->width > bits)
+        return -SW_EFRAME;
+    ret->units = sw_packed_units(bits, ret->width, (unsigned)bytes);
+    if (!codec->has_sizes)
+        return 0;
+    memcpy(&units, counts + SW_TILE_MAX_VECTORS + sizeof units * vector, sizeof units);
+    if (units > ret->units)
+        return -SW_EFRAME;
+    ret->units = units;
+    return 0;
+}
+
+static bool is_as_it_is(const struct sw_vector_head *head, unsigned bits, size_t bytes) {
+    return head->width == bits && head->units == whole_units(bits, bytes);
+}
+
+size_t sw_numbers_encode_tile(const void *encoder, const uint8_t *in, size_t in_bytes, unsigned segment_log2,
+                              uint8_t *out, uint8_t *counts) {
+    const struct encoder *e = encoder;
+    const unsigned bits = sw_value_bits(e->type), n = sw_tile_vectors(bits, in_bytes);
+    size_t at = 0;
+    (void)segment_log2;
+    memset(counts, 0, SW_NUMBERS_COUNT_BYTES(e->codec->n_bases, e->codec->has_sizes));
+    for (unsigned i = 0; i < n; i++) {
+        const uint8_t *from = in + (size_t)i * sw_vector_bytes(bits);
+        const size_t bytes = sw_tile_vector_bytes(bits, in_bytes, i);
+        uint8_t room[SW_VECTOR_MAX_BYTES];
+        struct sw_vector_head head;
+        const struct sw_vector v = vector_of(e->type, from, bytes, room);
+        e->codec->measure(&v, &head);
+        if (head.units < whole_units(bits, bytes)) {
+            e->codec->store(&v, &head, out + at);
+        } else {
+            head = (struct sw_vector_head){.width = bits, .units = whole_units(bits, bytes)};
+            memcpy(out + at, from, bytes);
+            memset(out + at + bytes, 0, (size_t)head.units * SW_UNIT_BYTES - bytes);
+        }
+        write_head(e->codec, &head, bits, i, counts);
+        at += (size_t)head.units * SW_UNIT_BYTES;
+    }
+    return at;
+}
+
+/* Finds vector `vector` of a tile from where the one before it ends (*at), and moves there. */
+static int next_vector(const union sw_codec_decoder *d, const struct sw_tile_view *tile, unsigned vector, size_t *at,
+                       struct sw_vector_head *ret, const uint8_t **ret_from) {
+    const unsigned bits = sw_value_bits(d->numbers.type);
+    int r = read_head(d->numbers.codec, ret, bits, vector, tile->counts,
+                      sw_tile_vector_bytes(bits, tile->tile_bytes, vector));
+    if (r < 0 || (size_t)ret->units * SW_UNIT_BYTES > tile->data_bytes - *at)
+        return -SW_EFRAME;
+    *ret_from = tile->data + *at;
+    *at += (size_t)ret->units * SW_UNIT_BYTES;
+    return 0;
+}
+
+/* out: room for `bytes`, the vector's. */
+static int decode_vector(const union sw_codec_decoder *d, const struct sw_vector_head *head, const uint8_t *from,
+                         uint8_t *out, size_t bytes) {
+    const unsigned bits = sw_value_bits(d->numbers.type);
+    uint8_t room[SW_VECTOR_MAX_BYTES];
+    if (is_as_it_is(head, bits, bytes)) {
+        memcpy(out, from, bytes);
+        return 0;
+    }
+    if (bytes == sw_vector_bytes(bits))
+        return d->numbers.codec->decode(head, bits, from, out);
+    int r = d->numbers.codec->decode(head, bits, from, room);
+    if (r == 0)
+        memcpy(out, room, bytes);
+    return r;
+}
+
+int sw_numbers_decode_tile(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, uint8_t *out) {
+    const unsigned bits = sw_value_bits(decoder->numbers.type), n = sw_tile_vectors(bits, tile->tile_bytes);
+    struct sw_vector_head head;
+    const uint8_t *from;
+    size_t at = 0;
+    int r = 0;
+    for (unsigned i = 0; r == 0 && i < n; i++) {
+        r = next_vector(decoder, tile, i, &at, &head, &from);
+        if (r == 0)
+            r = decode_vector(decoder, &head, from, out + (size_t)i * sw_vector_bytes(bits),
+                              sw_tile_vector_bytes(bits, tile->tile_bytes, i));
+    }
+    return r;
+}
+
+int sw_numbers_decode_segment(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, unsigned segment,
+                              uint8_t *out, size_t *ret_bytes) {
+    const unsigned bits = sw_value_bits(decoder->numbers.type);
+    const size_t segment_bytes = (size_t)1 << tile->segment_log2, start = segment * segment_bytes;
+    const size_t in_vector = start % sw_vector_bytes(bits), left = tile->tile_bytes - start;
+    const unsigned vector = (unsigned)(start / sw_vector_bytes(bits));
+    uint8_t room[SW_VECTOR_MAX_BYTES];
+    struct sw_vector_head head = {.units = 0};
+    const uint8_t *from = tile->data;
+    size_t at = 0;
+    int r = 0;
+    for (unsigned i = 0; r == 0 && i <= vector; i++)
+        r = next_vector(decoder, tile, i, &at, &head, &from);
+    if (r == 0)
+        r = decode_vector(decoder, &head, from, room, sw_tile_vector_bytes(bits, tile->tile_bytes, vector));
+    if (r < 0)
+        return r;
+    *ret_bytes = left < segment_bytes ? left : segment_bytes;
+    memcpy(out, room + in_vector, *ret_bytes);
+    return 0;
+}
+
+/* ---- choice ---- */
+
+/* What a piece stored as runs takes that a vector does not take for as many values: a mask, and padding, on average. */
+#define RUNS_PIECE_EXTRA_BYTES 10
+
+/* What a sample's pieces would take: those that a codec stores as runs, and the widths of the others and of their
+ * halves. */
+struct pieces {
+    double runs_bytes, width, half_width;
+    unsigned n_packed;
+};
+
+static unsigned measure_piece(const struct sw_numbers_codec *codec, enum sw_value_type type, const uint8_t *from,
+                              size_t bytes, struct sw_vector_head *ret) {
+    uint8_t room[SW_VECTOR_MAX_BYTES];
+    const struct sw_vector v = vector_of(type, from, bytes, room);
+    codec->measure(&v, ret);
+    return ret->width;
+}
+
+static void add_piece(struct pieces *sum, const struct sw_numbers_codec *codec, enum sw_value_type type,
+                      const uint8_t *from, size_t bytes) {
+    const size_t half = bytes / 2;
+    struct sw_vector_head head, rest;
+    const unsigned width = measure_piece(codec, type, from, bytes, &head);
+    if (codec->has_sizes && head.units < sw_packed_units(sw_value_bits(type), width, (unsigned)bytes)) {
+        sum->runs_bytes += head.units * SW_UNIT_BYTES - RUNS_PIECE_EXTRA_BYTES;
+        return;
+    }
+    sum->width += width;
+    sum->half_width += 0.5 * measure_piece(codec, type, from, half, &rest);
+    sum->half_width += 0.5 * measure_piece(codec, type, from + half, half, &rest);
+    sum->n_packed++;
+}
+
+/* A vector is longer than a piece, and its range greater where values drift: as much more for each doubling as from a
+ * half to a piece, which is a bit where they are sorted and nothing where they are not. */
+static double estimate_by_pieces(const struct sw_numbers_codec *codec, enum sw_value_type type, const uint8_t *sample,
+                                 size_t sample_bytes) {
+    const unsigned bits = sw_value_bits(type), values = SW_SAMPLE_PIECE_BYTES * 8 / bits;
+    struct pieces sum = {.n_packed = 0};
+    for (size_t at = 0; at + SW_SAMPLE_PIECE_BYTES <= sample_bytes; at += SW_SAMPLE_PIECE_BYTES)
+        add_piece(&sum, codec, type, sample + at, SW_SAMPLE_PIECE_BYTES);
+    double width = 0;
+    if (sum.n_packed) {
+        const double growth = (sum.width - sum.half_width) / sum.n_packed;
+        width = sum.width / sum.n_packed;
+        for (unsigned n = values; n < SW_VECTOR_VALUES; n *= 2)
+            width += growth;
+    }
+    const double packed_bytes = sum.n_packed * (double)values * (width < bits ? width : bits) / 8;
+    return (sum.runs_bytes + packed_bytes) / (double)sample_bytes;
+}
+
+double sw_numbers_estimate(const struct sw_numbers_codec *codec, enum sw_value_type type, const uint8_t *sample,
+                           size_t sample_bytes, uint64_t raw_bytes) {
+    const size_t step = sw_vector_bytes(sw_value_bits(type));
+    struct sw_vector_head head;
+    double units = 0;
+    if (raw_bytes > SW_SAMPLE_MAX_BYTES)
+        return estimate_by_pieces(codec, type, sample, sample_bytes);
+    for (size_t at = 0; at < sample_bytes; at += step) { /* the sample is the region */
+        const size_t bytes = sample_bytes - at < step ? sample_bytes - at : step;
+        const unsigned whole = whole_units(sw_value_bits(type), bytes);
+        (void)measure_piece(codec, type, sample + at, bytes, &head);
+        units += head.units < whole ? head.units : whole;
+    }
+    return units * SW_UNIT_BYTES / (double)sample_bytes;
+}

@@ -1,0 +1,85 @@
+/* numbers.h - what the codecs of numbers share on the host: tiles as vectors, each of which a codec measures, stores
+ * and decodes alone.
+ *
+ * A codec is a struct sw_numbers_codec; its row in codec.c has the functions below for those that work on tiles.
+ * thread: any. */
+#ifndef SW_NUMBERS_H
+#define SW_NUMBERS_H
+
+#include "codec/bitpack/bitpack.h"
+#include "codec/codec_ops.h"
+
+/* What the counts section says of a vector. */
+struct sw_vector_head {
+    uint64_t base[2];
+    unsigned width, units; /* units: of 16 bytes, of the stored vector */
+};
+
+/* A vector's content, with its first value in place of missing ones. */
+struct sw_vector {
+    const uint8_t *content;
+    size_t bytes;      /* that are there; a part of a value may be the last of them */
+    unsigned n_values; /* whole or in part */
+    unsigned bits;
+    enum sw_value_type type;
+};
+
+struct sw_numbers_codec {
+    unsigned n_bases;
+    bool has_sizes; /* vectors have sizes of their own; otherwise the size follows from the width */
+
+    /* What the vector would take; it is stored as it is if that is not less. */
+    void (*measure)(const struct sw_vector *v, struct sw_vector_head *ret);
+    /* Writes head->units, of a head that measure() returned. */
+    void (*store)(const struct sw_vector *v, const struct sw_vector_head *head, uint8_t *out);
+    /* Writes a full vector; from: head->units. errors: -SW_EFRAME. */
+    int (*decode)(const struct sw_vector_head *head, unsigned bits, const uint8_t *from, uint8_t *out);
+};
+
+extern const struct sw_numbers_codec sw_numbers_for, sw_numbers_dfor, sw_numbers_rfor;
+
+/* A vector's values, and back. */
+void sw_values_load(uint64_t ret[SW_VECTOR_VALUES], const uint8_t *content, unsigned bits);
+void sw_values_store(const uint64_t values[SW_VECTOR_VALUES], uint8_t *content, unsigned bits);
+
+/* Functions for the row in codec.c; encoder_new needs one that names the codec. */
+double sw_numbers_estimate(const struct sw_numbers_codec *codec, enum sw_value_type type, const uint8_t *sample,
+                           size_t sample_bytes, uint64_t raw_bytes);
+void *sw_numbers_encoder_new(const struct sw_numbers_codec *codec, const struct sw_plan *plan);
+size_t sw_numbers_encode_tile(const void *encoder, const uint8_t *in, size_t in_bytes, unsigned segment_log2,
+                              uint8_t *out, uint8_t *counts);
+int sw_numbers_decode_tile(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, uint8_t *out);
+int sw_numbers_decode_segment(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, unsigned segment,
+                              uint8_t *out, size_t *ret_bytes);
+
+/* A codec's row: all but its name differs in what follows from the struct above. */
+#define SW_NUMBERS_OPS(id, counts)                                                                                     \
+    static double estimate(enum sw_value_type type, const uint8_t *sample, size_t sample_bytes, uint64_t raw_bytes) {  \
+        return sw_numbers_estimate(&sw_numbers_##id, type, sample, sample_bytes, raw_bytes);                           \
+    }                                                                                                                  \
+    static void *encoder_new(const struct sw_plan *plan) {                                                             \
+        return sw_numbers_encoder_new(&sw_numbers_##id, plan);                                                         \
+    }                                                                                                                  \
+    static int decoder_init(union sw_codec_decoder *ret, const struct sw_frame_layout *layout, const void *section) {  \
+        (void)section;                                                                                                 \
+        ret->numbers.codec = &sw_numbers_##id;                                                                         \
+        ret->numbers.type = layout->value_type;                                                                        \
+        return 0;                                                                                                      \
+    }                                                                                                                  \
+    const struct sw_codec_ops sw_##id##_ops = {                                                                        \
+        .name = #id,                                                                                                   \
+        .min_segment_log2 = SW_NUMBERS_SEGMENT_LOG2,                                                                   \
+        .max_segment_log2 = SW_NUMBERS_SEGMENT_LOG2,                                                                   \
+        .count_bytes = (counts),                                                                                       \
+        .is_typed = true,                                                                                              \
+        .hash_tile = sw_hash_tile_rows,                                                                                \
+        .estimate = estimate,                                                                                          \
+        .encoder_new = encoder_new,                                                                                    \
+        .encoder_free = sw_free,                                                                                       \
+        .encode_tile = sw_numbers_encode_tile,                                                                         \
+        .decoder_init = decoder_init,                                                                                  \
+        .decode_tile = sw_numbers_decode_tile,                                                                         \
+        .decode_segment = sw_numbers_decode_segment,                                                                   \
+    }
+
+#endif

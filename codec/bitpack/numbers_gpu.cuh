@@ -1,0 +1,412 @@
+/* numbers_gpu.cuh - what the codecs of numbers share on the GPU: one pass over memory in both directions, a block of
+ * threads per tile, a warp per 4 KiB of it (per vector of 64-bit values), whose values stay in registers from the load
+ * to the store.
+ *
+ * A codec is a struct CODEC with
+ *   KINDS, HAS_SIZES         what the counts section has (SW_NUMBERS_COUNT_BYTES)
+ *   IN_ORDER                 whether measure() and store() want lanes to hold 32 values in a row, not units by turns
+ *   DECODE_BLOCKS            decoding blocks that are to fit a multiprocessor, of values of up to 32 bits
+ *   measure<BITS>(x, ...)    the head of a vector: what it would take
+ *   store<BITS>(x, ...)      writes it; may change x
+ *   decode<BITS>(head, ...)  a vector into x, units by turns; false if it is malformed
+ * `stage` is the warp's own. Internal to codec/. */
+#ifndef SW_NUMBERS_GPU_CUH
+#define SW_NUMBERS_GPU_CUH
+
+#include "codec/bitpack/bitpack_gpu.cuh"
+
+/* Warps of a decoding block: fewer than a tile has shares, so that each of them has more loads to wait for. */
+constexpr uint32_t SW_DECODE_WARPS = 4;
+
+/* What the counts section says of a vector. */
+struct sw_gpu_head {
+    uint64_t base, step; /* step: the second kind of base */
+    uint32_t width, units;
+};
+
+/* What a warp needs to know of a vector's content. */
+struct sw_gpu_content {
+    uint32_t bytes, n_values; /* that are there; of the values the last may be a part */
+    uint64_t flip;            /* the sign bit of signed types */
+};
+
+__device__ inline uint32_t sw_bytes_left(uint32_t bytes, uint32_t at, uint32_t most) {
+    return at >= bytes ? 0 : min(most, bytes - at);
+}
+
+template <unsigned BITS> __device__ inline uint64_t sw_load_value(const uint8_t *values, uint32_t i) {
+    return BITS == 8    ? values[i]
+           : BITS == 16 ? ((const uint16_t *)values)[i]
+           : BITS == 32 ? ((const uint32_t *)values)[i]
+                        : ((const uint64_t *)values)[i];
+}
+
+template <unsigned BITS> __device__ inline void sw_store_value(uint8_t *values, uint32_t i, uint64_t v) {
+    if (BITS == 8)
+        values[i] = (uint8_t)v;
+    else if (BITS == 16)
+        ((uint16_t *)values)[i] = (uint16_t)v;
+    else if (BITS == 32)
+        ((uint32_t *)values)[i] = (uint32_t)v;
+    else
+        ((uint64_t *)values)[i] = v;
+}
+
+/* ---- units by turns, or values in a row ---- */
+
+/* A vector in shared memory; the odd stride keeps lanes off each other's banks. */
+template <unsigned BITS> struct sw_stage {
+    static constexpr uint32_t LANE_UNITS = sw_share<BITS>::VECTOR_WORDS / SW_UNIT_WORDS;
+    uint4 unit[SW_WARP][LANE_UNITS + 1];
+
+    __device__ inline uint4 &by_turns(uint32_t u, uint32_t lane) {
+        const uint32_t i = u * SW_WARP + lane;
+        return unit[i / LANE_UNITS][i % LANE_UNITS];
+    }
+};
+
+__device__ inline uint4 sw_unit_of(const uint32_t *x) {
+    return make_uint4(x[0], x[1], x[2], x[3]);
+}
+
+__device__ inline void sw_unit_to(uint32_t *x, uint4 v) {
+    x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+}
+
+/* From units by turns to 32 values in a row, and back. */
+template <unsigned BITS>
+__device__ __forceinline__ void sw_put_in_order(uint32_t *x, sw_stage<BITS> &stage, uint32_t lane) {
+#pragma unroll
+    for (uint32_t u = 0; u < stage.LANE_UNITS; u++)
+        stage.by_turns(u, lane) = sw_unit_of(x + 4 * u);
+    __syncwarp();
+#pragma unroll
+    for (uint32_t u = 0; u < stage.LANE_UNITS; u++)
+        sw_unit_to(x + 4 * u, stage.unit[lane][u]);
+    __syncwarp();
+}
+
+template <unsigned BITS>
+__device__ __forceinline__ void sw_put_by_turns(uint32_t *x, sw_stage<BITS> &stage, uint32_t lane) {
+#pragma unroll
+    for (uint32_t u = 0; u < stage.LANE_UNITS; u++)
+        stage.unit[lane][u] = sw_unit_of(x + 4 * u);
+    __syncwarp();
+#pragma unroll
+    for (uint32_t u = 0; u < stage.LANE_UNITS; u++)
+        sw_unit_to(x + 4 * u, stage.by_turns(u, lane));
+    __syncwarp();
+}
+
+/* Value i of a lane's 32 in a row. */
+template <unsigned BITS> __device__ __forceinline__ uint64_t sw_get_value(const uint32_t *x, unsigned i) {
+    if constexpr (BITS == 64)
+        return (uint64_t)x[2 * i + 1] << 32 | x[2 * i];
+    return x[i * BITS / 32] >> i * BITS % 32 & sw_low_bits(BITS);
+}
+
+/* Value i; those before it are there already. */
+template <unsigned BITS> __device__ __forceinline__ void sw_set_value(uint32_t *x, unsigned i, uint64_t v) {
+    if constexpr (BITS == 64) {
+        x[2 * i] = (uint32_t)v;
+        x[2 * i + 1] = (uint32_t)(v >> 32);
+    } else {
+        const uint32_t field = ((uint32_t)v & sw_low_bits(BITS)) << i * BITS % 32;
+        x[i * BITS / 32] = i * BITS % 32 ? x[i * BITS / 32] | field : field;
+    }
+}
+
+/* The value before this lane's first one; any in lane 0. */
+template <unsigned BITS> __device__ __forceinline__ uint64_t sw_value_before(const uint32_t *x) {
+    const uint64_t last = sw_get_value<BITS>(x, 31);
+    return BITS == 64 ? __shfl_up_sync(0xFFFFFFFFu, (unsigned long long)last, 1)
+                      : __shfl_up_sync(0xFFFFFFFFu, (uint32_t)last, 1);
+}
+
+/* ---- encoding ---- */
+
+/* What the warps of a tile tell each other. */
+struct sw_tile_state {
+    sw_gpu_head head[SW_TILE_MAX_VECTORS];
+    uint32_t first_unit[SW_TILE_MAX_VECTORS];
+    uint32_t hash[SW_HASH_TILE_BLOCKS];
+    unsigned long long unit; /* of the data section: the tile's first */
+};
+
+__device__ inline uint32_t sw_tile_bytes(const sw_frame_layout &layout, uint32_t tile) {
+    const uint64_t at = (uint64_t)tile * SW_NUMBERS_TILE_BYTES;
+    return (uint32_t)min((uint64_t)SW_NUMBERS_TILE_BYTES, layout.raw_bytes - at);
+}
+
+/* The first warp: where each vector goes, and all that the frame holds of the tile but its data. */
+template <class CODEC, unsigned BITS>
+__device__ void sw_place_tile(sw_tile_state &state, const sw_gpu_place &place, sw_gpu_progress *progress,
+                              uint32_t tile_bytes, uint32_t lane) {
+    constexpr uint32_t VECTOR_BYTES = SW_VECTOR_VALUES / 8 * BITS;
+    const sw_frame_layout &layout = place.item.layout;
+    uint8_t *frame = (uint8_t *)place.item.d_frame;
+    uint8_t *counts =
+        frame + layout.counts_offset + (uint64_t)place.unit * SW_NUMBERS_COUNT_BYTES(CODEC::KINDS, CODEC::HAS_SIZES);
+    const bool is_there = lane * VECTOR_BYTES < tile_bytes;
+    const sw_gpu_head head = is_there ? state.head[lane] : sw_gpu_head{};
+    const uint32_t first = sw_warp_exclusive_sum(head.units, lane);
+    state.first_unit[lane] = first;
+    if (lane < sw_share<BITS>::TILE_VECTORS) {
+        sw_store_value<BITS>(counts, lane, head.base);
+        if (CODEC::KINDS == 2)
+            sw_store_value<BITS>(counts + SW_TILE_BASES_BYTES, lane, head.step);
+    }
+    counts += CODEC::KINDS * SW_TILE_BASES_BYTES;
+    counts[lane] = (uint8_t)head.width;
+    if (CODEC::HAS_SIZES)
+        ((uint16_t *)(counts + SW_TILE_MAX_VECTORS))[lane] = (uint16_t)head.units;
+    const uint32_t hash = sw_warp_sum(lane < sw_share<BITS>::PER_TILE ? state.hash[lane] : 0);
+    if (lane == SW_WARP - 1)
+        state.unit = atomicAdd(&progress->data_units, (unsigned long long)(first + head.units));
+    __syncwarp();
+    if (lane == 0)
+        ((sw_tile_record *)(frame + layout.records_offset))[place.unit] = {(uint32_t)state.unit, hash};
+}
+
+/* Makes a vector that is not full a full one, with its first value. */
+template <unsigned BITS> __device__ __forceinline__ void sw_fill_vector(uint32_t *x, uint32_t n_values, uint32_t lane) {
+    const uint32_t low = __shfl_sync(0xFFFFFFFFu, x[0], 0);
+    const uint64_t first =
+        BITS == 64 ? (uint64_t)__shfl_sync(0xFFFFFFFFu, x[1], 0) << 32 | low : low & sw_low_bits(BITS);
+    sw_fill_tail<BITS, sw_share<BITS>::VECTOR_WORDS>(x, n_values * (BITS / 8), lane, first);
+}
+
+/* Makes x what the codec wants and returns the vector's head. */
+template <class CODEC, unsigned BITS>
+__device__ __forceinline__ sw_gpu_head sw_measure_vector(uint32_t *x, const sw_gpu_content &content,
+                                                         sw_stage<BITS> &stage, uint32_t lane) {
+    if (content.n_values < SW_VECTOR_VALUES)
+        sw_fill_vector<BITS>(x, content.n_values, lane);
+    if (CODEC::IN_ORDER)
+        sw_put_in_order<BITS>(x, stage, lane);
+    const sw_gpu_head head = CODEC::template measure<BITS>(x, content, lane);
+    const uint32_t whole = sw_packed_units(BITS, BITS, content.bytes);
+    return head.units < whole ? head : sw_gpu_head{0, 0, BITS, whole};
+}
+
+template <class CODEC, unsigned BITS>
+__device__ __forceinline__ void sw_store_vector(uint32_t *x, const sw_gpu_head &head, const sw_gpu_content &content,
+                                                uint8_t *to, sw_stage<BITS> &stage, uint32_t lane) {
+    constexpr uint32_t WORDS = sw_share<BITS>::VECTOR_WORDS;
+    if (head.width < BITS || head.units < sw_packed_units(BITS, BITS, content.bytes)) {
+        CODEC::template store<BITS>(x, head, content, to, stage, lane);
+        return;
+    }
+    if (CODEC::IN_ORDER)
+        sw_put_by_turns<BITS>(x, stage, lane);
+    if (content.n_values < SW_VECTOR_VALUES)
+        sw_fill_tail<BITS, WORDS>(x, content.bytes, lane, 0);
+    sw_store_content<WORDS / SW_UNIT_WORDS>(to, head.units * SW_UNIT_BYTES, lane, x);
+}
+
+template <class CODEC, unsigned BITS, class ITEMS>
+__global__ void __launch_bounds__(sw_share<BITS>::PER_TILE *SW_WARP)
+    sw_encode_numbers(const __grid_constant__ ITEMS items, uint64_t flip) {
+    using share = sw_share<BITS>;
+    constexpr uint32_t VECTOR_BYTES = share::BYTES / share::VECTORS;
+    __shared__ sw_tile_state state;
+    __shared__ sw_stage<BITS> stages[CODEC::IN_ORDER ? share::PER_TILE : 1];
+    const uint32_t lane = threadIdx.x % SW_WARP, warp = threadIdx.x / SW_WARP;
+    sw_stage<BITS> &stage = stages[CODEC::IN_ORDER ? warp : 0];
+    const sw_gpu_place place = items.find(blockIdx.x, lane);
+    const sw_frame_layout &layout = place.item.layout;
+    const uint32_t tile_bytes = sw_tile_bytes(layout, place.unit);
+    const uint32_t bytes = sw_bytes_left(tile_bytes, warp * share::BYTES, share::BYTES);
+    const uint64_t at = (uint64_t)place.unit * SW_NUMBERS_TILE_BYTES + warp * share::BYTES;
+    uint32_t x[share::WORDS];
+    if (bytes)
+        sw_load_content<share::UNITS>((const uint8_t *)place.item.d_raw + at, bytes, lane, x);
+    const uint32_t block = place.unit * SW_HASH_TILE_BLOCKS + warp * share::BLOCKS;
+    const uint32_t hash = bytes ? sw_hash_blocks<share::BLOCKS>(x, block, bytes, lane) : 0;
+    if (lane == 0)
+        state.hash[warp] = hash;
+    const auto content_of = [&](uint32_t v) {
+        const uint32_t there = sw_bytes_left(bytes, v * VECTOR_BYTES, VECTOR_BYTES);
+        return sw_gpu_content{there, (there + BITS / 8 - 1) / (BITS / 8), flip};
+    };
+#pragma unroll
+    for (uint32_t v = 0; v < share::VECTORS; v++) {
+        const sw_gpu_content content = content_of(v);
+        if (!content.bytes)
+            continue;
+        const sw_gpu_head head = sw_measure_vector<CODEC, BITS>(x + v * share::VECTOR_WORDS, content, stage, lane);
+        if (lane == 0)
+            state.head[warp * share::VECTORS + v] = head;
+    }
+    __syncthreads();
+    if (warp == 0)
+        sw_place_tile<CODEC, BITS>(state, place, items.progress(place.index), tile_bytes, lane);
+    __syncthreads();
+    uint8_t *data = (uint8_t *)place.item.d_frame + layout.data_offset + state.unit * SW_FRAME_ALIGN;
+#pragma unroll
+    for (uint32_t v = 0; v < share::VECTORS; v++) {
+        const sw_gpu_content content = content_of(v);
+        const uint32_t vector = warp * share::VECTORS + v;
+        if (content.bytes)
+            sw_store_vector<CODEC, BITS>(x + v * share::VECTOR_WORDS, state.head[vector], content,
+                                         data + state.first_unit[vector] * SW_UNIT_BYTES, stage, lane);
+    }
+}
+
+/* ---- decoding ---- */
+
+/* The vectors of a tile as they are stored, each in the lane of its number. */
+struct sw_stored_vectors {
+    sw_gpu_head head;
+    uint32_t first_unit;
+    bool are_good; /* all have a width and lie in the frame */
+
+    template <unsigned BITS> __device__ inline sw_gpu_head get(uint32_t vector) const {
+        const auto value = [&](uint64_t v) -> uint64_t {
+            return BITS == 64 ? __shfl_sync(0xFFFFFFFFu, (unsigned long long)v, vector)
+                              : __shfl_sync(0xFFFFFFFFu, (uint32_t)v, vector);
+        };
+        return {value(head.base), value(head.step), __shfl_sync(0xFFFFFFFFu, head.width, vector),
+                __shfl_sync(0xFFFFFFFFu, head.units, vector)};
+    }
+};
+
+template <class CODEC, unsigned BITS>
+__device__ inline sw_stored_vectors sw_load_vectors(const uint8_t *counts, uint32_t tile_bytes, uint64_t data_units,
+                                                    uint32_t lane) {
+    constexpr uint32_t VECTOR_BYTES = SW_VECTOR_VALUES / 8 * BITS;
+    const uint32_t bytes = sw_bytes_left(tile_bytes, lane * VECTOR_BYTES, VECTOR_BYTES);
+    sw_stored_vectors v = {};
+    bool is_good = true;
+    if (bytes) {
+        v.head.base = sw_load_value<BITS>(counts, lane);
+        if (CODEC::KINDS == 2)
+            v.head.step = sw_load_value<BITS>(counts + SW_TILE_BASES_BYTES, lane);
+        counts += CODEC::KINDS * SW_TILE_BASES_BYTES;
+        v.head.width = counts[lane];
+        const uint32_t packed = sw_packed_units(BITS, v.head.width, bytes);
+        v.head.units = CODEC::HAS_SIZES ? ((const uint16_t *)(counts + SW_TILE_MAX_VECTORS))[lane] : packed;
+        is_good = v.head.width <= BITS && v.head.units <= packed;
+    }
+    v.first_unit = sw_warp_exclusive_sum(v.head.units, lane);
+    v.are_good = __all_sync(0xFFFFFFFFu, is_good && v.first_unit + v.head.units <= data_units);
+    return v;
+}
+
+/* Decodes one vector into x, of which `bytes` are there; zeros behind them. */
+template <class CODEC, unsigned BITS>
+__device__ __forceinline__ bool sw_decode_vector(const sw_stored_vectors &vectors, uint32_t vector, const uint8_t *data,
+                                                 uint32_t bytes, sw_stage<BITS> &stage, uint32_t lane, uint32_t *x) {
+    constexpr uint32_t WORDS = sw_share<BITS>::VECTOR_WORDS, VECTOR_BYTES = SW_VECTOR_VALUES / 8 * BITS;
+    const sw_gpu_head head = vectors.template get<BITS>(vector);
+    const uint8_t *from = data + __shfl_sync(0xFFFFFFFFu, vectors.first_unit, vector) * SW_UNIT_BYTES;
+    bool is_good = true;
+    if (head.width < BITS || head.units < sw_packed_units(BITS, BITS, bytes))
+        is_good = CODEC::template decode<BITS>(head, from, stage, lane, x);
+    else
+        sw_load_content<WORDS / SW_UNIT_WORDS>(from, bytes, lane, x);
+    if (bytes < VECTOR_BYTES)
+        sw_fill_tail<BITS, WORDS>(x, bytes, lane, 0);
+    return is_good;
+}
+
+template <class CODEC, unsigned BITS, class ITEMS>
+__global__ void __launch_bounds__(SW_DECODE_WARPS *SW_WARP, BITS == 64 ? 4 : CODEC::DECODE_BLOCKS)
+    sw_decode_numbers(const __grid_constant__ ITEMS items, uint32_t first_tile) {
+    using share = sw_share<BITS>;
+    constexpr uint32_t VECTOR_BYTES = share::BYTES / share::VECTORS;
+    __shared__ uint32_t sums[SW_DECODE_WARPS];
+    __shared__ sw_stage<BITS> stages[CODEC::IN_ORDER ? SW_DECODE_WARPS : 1];
+    const uint32_t lane = threadIdx.x % SW_WARP, warp = threadIdx.x / SW_WARP;
+    const sw_gpu_place place = items.find(blockIdx.x, lane);
+    const sw_frame_layout &layout = place.item.layout;
+    if (sw_value_bits(layout.value_type) != BITS)
+        return; /* of a batch: there is a launch for those */
+    const uint32_t tile = first_tile + place.unit, tile_bytes = sw_tile_bytes(layout, tile);
+    const uint8_t *frame = (const uint8_t *)place.item.d_frame;
+    const sw_tile_record record = ((const sw_tile_record *)(frame + layout.records_offset))[tile];
+    const uint64_t data_units = (layout.frame_bytes - layout.data_offset) / SW_UNIT_BYTES;
+    const sw_stored_vectors vectors = sw_load_vectors<CODEC, BITS>(
+        frame + layout.counts_offset + (uint64_t)tile * SW_NUMBERS_COUNT_BYTES(CODEC::KINDS, CODEC::HAS_SIZES),
+        tile_bytes, record.offset16 < data_units ? data_units - record.offset16 : 0, lane);
+    const uint8_t *data = frame + layout.data_offset + (uint64_t)record.offset16 * SW_FRAME_ALIGN;
+    uint8_t *out = (uint8_t *)place.item.d_raw + (uint64_t)place.unit * SW_NUMBERS_TILE_BYTES;
+    uint32_t hash = 0;
+    bool is_good = vectors.are_good;
+    for (uint32_t s = warp; is_good && s * share::BYTES < tile_bytes; s += SW_DECODE_WARPS) {
+        const uint32_t bytes = sw_bytes_left(tile_bytes, s * share::BYTES, share::BYTES);
+        uint32_t x[share::WORDS] = {};
+#pragma unroll
+        for (uint32_t v = 0; v < share::VECTORS; v++) {
+            const uint32_t there = sw_bytes_left(bytes, v * VECTOR_BYTES, VECTOR_BYTES);
+            if (there)
+                is_good &= sw_decode_vector<CODEC, BITS>(vectors, s * share::VECTORS + v, data, there,
+                                                         stages[CODEC::IN_ORDER ? warp : 0], lane,
+                                                         x + v * share::VECTOR_WORDS);
+        }
+        sw_store_content<share::UNITS>(out + s * share::BYTES, bytes, lane, x);
+        hash += sw_hash_blocks<share::BLOCKS>(x, tile * SW_HASH_TILE_BLOCKS + s * share::BLOCKS, bytes, lane);
+    }
+    if (lane == 0)
+        sums[warp] = hash;
+    const bool is_bad = __syncthreads_or(!is_good);
+    if (threadIdx.x)
+        return;
+    for (uint32_t i = 1; i < SW_DECODE_WARPS; i++)
+        hash += sums[i];
+    if (is_bad || hash != record.hash)
+        atomicAdd(&items.results[place.index].bad_tiles, 1);
+}
+
+/* ---- launches ---- */
+
+/* Calls use(integral_constant) for a type's bits. */
+template <class F> void sw_with_bits(unsigned bits, F use) {
+    switch (bits) {
+    case 8:
+        use(std::integral_constant<unsigned, 8>());
+        break;
+    case 16:
+        use(std::integral_constant<unsigned, 16>());
+        break;
+    case 32:
+        use(std::integral_constant<unsigned, 32>());
+        break;
+    default:
+        use(std::integral_constant<unsigned, 64>());
+    }
+}
+
+template <class CODEC, class ITEMS> void sw_launch_encode_numbers(const sw_gpu_encode_job<ITEMS> *job) {
+    const unsigned type = job->plan->value_type;
+    sw_with_bits(sw_value_bits(type), [&](auto b) {
+        constexpr unsigned BITS = decltype(b)::value;
+        const uint64_t flip = sw_value_is_signed(type) ? 1ull << (BITS - 1) : 0;
+        sw_encode_numbers<CODEC, BITS>
+            <<<job->items.n_units, sw_share<BITS>::PER_TILE * SW_WARP, 0, job->stream>>>(job->items, flip);
+    });
+}
+
+template <class CODEC, class ITEMS> void sw_launch_decode_numbers(const sw_gpu_decode_job<ITEMS> *job) {
+    for (unsigned bits = 8; bits <= 64; bits *= 2)
+        if (job->value_bits & bits)
+            sw_with_bits(bits, [&](auto b) {
+                sw_decode_numbers<CODEC, decltype(b)::value>
+                    <<<job->items.n_units, SW_DECODE_WARPS * SW_WARP, 0, job->stream>>>(job->items, job->first_tile);
+            });
+}
+
+/* The launchers of a codec, for single items and for batches. */
+#define SW_NUMBERS_LAUNCHERS(id, codec)                                                                                \
+    template <class ITEMS> void sw_##id##_gpu_encode(const sw_gpu_encode_job<ITEMS> *job) {                            \
+        sw_launch_encode_numbers<codec>(job);                                                                          \
+    }                                                                                                                  \
+    template void sw_##id##_gpu_encode(const sw_gpu_encode_job<sw_gpu_single> *job);                                   \
+    template void sw_##id##_gpu_encode(const sw_gpu_encode_job<sw_gpu_batch> *job);                                    \
+    template <class ITEMS> void sw_##id##_gpu_decode(const sw_gpu_decode_job<ITEMS> *job) {                            \
+        sw_launch_decode_numbers<codec>(job);                                                                          \
+    }                                                                                                                  \
+    template void sw_##id##_gpu_decode(const sw_gpu_decode_job<sw_gpu_single> *job);                                   \
+    template void sw_##id##_gpu_decode(const sw_gpu_decode_job<sw_gpu_batch> *job)
+
+#endif

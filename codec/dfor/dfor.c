@@ -1,0 +1,67 @@
+/* dfor.c - delta and frame of reference on the host: differences of neighbours, less their least, packed (FORMAT.md).
+ */
+#include "base/alloc.h"
+#include "codec/bitpack/numbers.h"
+
+/* Differences are packed as values of 32 bits, those of 64-bit values as such. */
+static unsigned packed_bits(unsigned bits) {
+    return bits == 64 ? 64 : 32;
+}
+
+static int64_t sign_extend(uint64_t v, unsigned bits) {
+    return (int64_t)(v << (64 - bits)) >> (64 - bits);
+}
+
+static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
+    uint64_t value[SW_VECTOR_VALUES];
+    int64_t least = INT64_MAX, most = INT64_MIN;
+    sw_values_load(value, v->content, v->bits);
+    for (unsigned i = 1; i < v->n_values; i++) {
+        const int64_t delta = sign_extend(value[i] - value[i - 1], v->bits);
+        least = delta < least ? delta : least;
+        most = delta > most ? delta : most;
+    }
+    if (v->n_values == 1)
+        least = most = 0;
+    const unsigned width = sw_width_of((uint64_t)most - (uint64_t)least);
+    *ret = (struct sw_vector_head){
+        {value[0] - (uint64_t)least, (uint64_t)least}, width, sw_packed_units(v->bits, width, (unsigned)v->bytes)};
+}
+
+/* Value i of lane l is number 32 l + i of the vector. */
+static void store(const struct sw_vector *v, const struct sw_vector_head *head, uint8_t *out) {
+    uint64_t value[SW_VECTOR_VALUES];
+    struct sw_rows rows;
+    const uint64_t mask = v->bits == 64 ? ~(uint64_t)0 : ((uint64_t)1 << v->bits) - 1;
+    sw_values_load(value, v->content, v->bits);
+    for (unsigned at = 0; at < SW_VECTOR_VALUES; at++) {
+        const size_t lane = at / 32, i = at % 32;
+        const bool is_there = at > 0 && at < v->n_values;
+        const uint64_t rest = is_there ? (value[at] - value[at - 1] - head->base[1]) & mask : 0;
+        if (v->bits == 64) {
+            rows.row[2 * i][lane] = (uint32_t)rest;
+            rows.row[2 * i + 1][lane] = (uint32_t)(rest >> 32);
+        } else {
+            rows.row[i][lane] = (uint32_t)rest;
+        }
+    }
+    sw_rows_pack(&rows, packed_bits(v->bits), head->width, out);
+}
+
+static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_t *from, uint8_t *out) {
+    uint64_t value[SW_VECTOR_VALUES], sum = head->base[0];
+    struct sw_rows rows;
+    sw_rows_unpack(&rows, packed_bits(bits), head->width, from);
+    for (unsigned at = 0; at < SW_VECTOR_VALUES; at++) {
+        const size_t lane = at / 32, i = at % 32;
+        const uint64_t rest = bits == 64 ? (uint64_t)rows.row[2 * i + 1][lane] << 32 | rows.row[2 * i][lane]
+                                         : (uint64_t)rows.row[i][lane];
+        sum += rest + head->base[1];
+        value[at] = sum;
+    }
+    sw_values_store(value, out, bits);
+    return 0;
+}
+
+const struct sw_numbers_codec sw_numbers_dfor = {.n_bases = 2, .measure = measure, .store = store, .decode = decode};
+SW_NUMBERS_OPS(dfor, SW_NUMBERS_COUNT_BYTES(2, false));
