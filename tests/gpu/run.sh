@@ -37,6 +37,7 @@ wants() { [[ " $parts " == *" $1 "* ]]; }
 
 if wants test; then
     step gpu_codec "$build/tests/gpu_codec"
+    step gpu_numbers "$build/tests/gpu_numbers"
     step gpu_device "$build/tests/gpu_device"
     step gpu_roundtrip "$build/tests/gpu_roundtrip" "$daemon"
 fi
@@ -47,6 +48,7 @@ if wants sanitize; then
         # shellcheck disable=SC2206 # the options of the tool are words
         sanitizer=(compute-sanitizer --error-exitcode 9 --target-processes all --tool $tool)
         step "codec_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_codec"
+        step "numbers_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_numbers"
         step "device_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_device"
         step "roundtrip_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_roundtrip" "$daemon"
     done
