@@ -63,10 +63,15 @@ enum {
 };
 
 static struct sw_plan numbers_plan(int kind) {
-    static const enum sw_value_type types[] = {SW_VALUE_U8, SW_VALUE_I32, SW_VALUE_U64};
-    return (struct sw_plan){.codec = (enum sw_codec_id)(SW_CODEC_FOR + (kind - FOR_U8) / 3),
-                            .segment_log2 = SW_RAW_SEGMENT_LOG2,
-                            .value_type = types[(kind - FOR_U8) % 3]};
+    return (struct sw_plan){
+        .codec = kind == FOR_U8     ? SW_CODEC_FOR
+                 : kind == DFOR_I32 ? SW_CODEC_DFOR
+                                    : SW_CODEC_RFOR,
+        .segment_log2 = SW_RAW_SEGMENT_LOG2,
+        .value_type = kind == FOR_U8     ? SW_VALUE_U8
+                      : kind == RFOR_U64 ? SW_VALUE_U64
+                                         : SW_VALUE_I32,
+    };
 }
 
 /* Frames of two tiles, the second one not full. */
