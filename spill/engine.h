@@ -134,11 +134,13 @@ void sw_engine_cancel(struct sw_owner *owner, struct sw_region_id id);
 /* Forgets a region that is OUT or LOST and frees its space. errors: -SW_ENOENT, -SW_ESTALE, -SW_EBUSY. */
 int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err);
 
-enum sw_advice { SW_ADVISE_PRIORITY, SW_ADVISE_PIN, SW_ADVISE_PREFETCH };
+enum sw_advice { SW_ADVISE_PRIORITY, SW_ADVISE_PIN, SW_ADVISE_PREFETCH, SW_ADVISE_DEMOTE };
 /* What is known about the future of a region that is OUT. PRIORITY, 0 to 255: those of lower priority leave the host
  * tier first. PIN, 0 or 1: does not leave it. PREFETCH (value 0): begins to move it from the NVMe tier to the host
- * tier; it can be restored or dropped meanwhile. errors: -SW_EINVAL, -SW_ENOENT, -SW_ESTALE, -SW_ELOST, -SW_EBUSY (an
- * operation or a move is under way), -SW_ENOSPACE, -SW_ENOMEM (nothing to fetch it to, or with). */
+ * tier; it can be restored or dropped meanwhile. DEMOTE (value 0): begins to move it the other way; -SW_ENOTSUP without
+ * an NVMe tier, -SW_EINVAL for packed regions, which are in no tier. errors: -SW_EINVAL, -SW_ENOENT, -SW_ESTALE,
+ * -SW_ELOST, -SW_EBUSY (an operation or a move is under way), -SW_ENOSPACE, -SW_ENOMEM (nothing to fetch it to, or
+ * with). */
 int sw_engine_advise(struct sw_owner *owner, struct sw_region_id id, enum sw_advice advice, uint32_t value,
                      struct sw_err *err);
 

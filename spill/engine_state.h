@@ -3,6 +3,7 @@
 #define SW_SPILL_ENGINE_STATE_H
 
 #include "spill/engine.h"
+#include "spill/figures.h"
 #include "spill/placement.h"
 #include "spill/region.h"
 #include "spill/worker.h"
@@ -43,6 +44,7 @@ struct sw_owner {
     struct sw_list ops, mems, regions;
     unsigned n_ops, n_mems, n_regions, n_moves;
     bool closing, settled;
+    void *tag; /* sw_owner_set_tag() */
     void (*closed)(void *arg);
     void *arg;
 };
@@ -56,7 +58,8 @@ struct sw_engine {
     struct sw_placement place;
     struct sw_worker **workers; /* [config.n_devices] */
     unsigned n_moves;
-    bool is_demoting; /* regions leave the host tier until it is down at the low watermark */
+    uint64_t room_bytes; /* that an operator wants to leave the host tier, and that have not been started on */
+    bool is_demoting;    /* regions leave the host tier until it is down at the low watermark */
     struct sw_region_table regions;
     struct sw_list owners;
     struct sw_list settled; /* owners that have nothing left; their `closed` is due */
@@ -66,6 +69,7 @@ struct sw_engine {
     void (*closed)(void *arg);
     void *arg;
     struct sw_engine_stats counters; /* only the totals are kept here */
+    struct sw_figures figures;
 };
 
 /* sw_region_find(), and the region's state is that of now. */
