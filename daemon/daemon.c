@@ -1,9 +1,12 @@
 #include "daemon/daemon.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/log.h"
+#include "daemon/control.h"
 #include "daemon/devices.h"
 #include "daemon/notify.h"
+#include "daemon/reload.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
 #include "spill/tier/tier_nvme.h"
@@ -22,11 +25,12 @@ enum { NVME_QUEUE_DEPTH = 64, STAGED_FRAMES = 16 };
 
 struct sw_daemon {
     struct sw_service service;
+    struct sw_config config; /* the service's */
     struct sw_server *server;
+    struct sw_control *control; /* NULL: there is none */
     bool stopping;
     int exit_code;
-    void (*stopped)(int exit_code, void *arg);
-    void *stopped_arg;
+    struct sw_daemon_hooks hooks;
 };
 
 /* Every memory and every client costs descriptors: takes as many as may be had and shares them out. */
@@ -60,12 +64,11 @@ static void close_parts(struct sw_service *service) {
 static void on_engine_closed(void *arg) {
     struct sw_daemon *daemon = arg;
     close_parts(&daemon->service);
-    void (*stopped)(int, void *) = daemon->stopped;
-    void *stopped_arg = daemon->stopped_arg;
+    const struct sw_daemon_hooks hooks = daemon->hooks;
     const int exit_code = daemon->exit_code;
     sw_log(SW_LOG_INFO, "stopped", "exit_code=%d", exit_code);
     sw_free(daemon);
-    stopped(exit_code, stopped_arg);
+    hooks.stopped(exit_code, hooks.arg);
 }
 
 static void on_server_closed(void *arg) {
@@ -74,18 +77,36 @@ static void on_server_closed(void *arg) {
     sw_engine_close(daemon->service.engine, on_engine_closed, daemon);
 }
 
+static void on_control_closed(void *arg) {
+    struct sw_daemon *daemon = arg;
+    daemon->control = NULL;
+    sw_server_close(daemon->server, on_server_closed, daemon);
+}
+
 void sw_daemon_stop(struct sw_daemon *daemon) {
     if (daemon->stopping)
         return;
     daemon->stopping = true;
     sw_log(SW_LOG_INFO, "stopping", "sessions=%u", daemon->service.n_sessions);
     (void)sw_notify("STOPPING=1");
-    sw_server_close(daemon->server, on_server_closed, daemon);
+    if (daemon->control)
+        sw_control_close(daemon->control, on_control_closed, daemon);
+    else
+        on_control_closed(daemon);
 }
 
 void sw_daemon_abandon(struct sw_daemon *daemon) {
-    if (daemon)
-        sw_server_abandon(daemon->server);
+    if (!daemon)
+        return;
+    sw_control_abandon(daemon->control);
+    sw_server_abandon(daemon->server);
+}
+
+void sw_daemon_reload(struct sw_daemon *daemon) {
+    struct sw_reload_report report;
+    struct sw_err err;
+    if (!daemon->stopping)
+        (void)sw_reload(&daemon->service, &report, &err);
 }
 
 static void on_device_lost(void *arg) {
@@ -203,18 +224,26 @@ static void forget_failed_start(void *arg) {
     sw_free(daemon);
 }
 
+static void close_failed_start(void *arg) {
+    struct sw_daemon *daemon = arg;
+    sw_engine_close(daemon->service.engine, forget_failed_start, daemon);
+}
+
 int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_config *config,
-                    void (*stopped)(int exit_code, void *arg), void *arg, struct sw_err *err) {
+                    const struct sw_daemon_hooks *hooks, struct sw_err *err) {
     struct sw_daemon *daemon = sw_alloc(sizeof *daemon);
     if (!daemon)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no memory for the daemon");
     struct sw_service *service = &daemon->service;
     service->loop = loop;
-    service->config = config;
+    daemon->config = *config;
+    service->config = &daemon->config;
+    service->started_us = sw_clock_us();
+    service->load = hooks->load;
+    service->load_arg = hooks->arg;
     service->device_lost = on_device_lost;
     service->device_lost_arg = daemon;
-    daemon->stopped = stopped;
-    daemon->stopped_arg = arg;
+    daemon->hooks = *hooks;
     take_descriptors(service);
     int rc = sw_devices_open(service, err);
     if (rc == 0)
@@ -230,6 +259,11 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
     rc = sw_server_open(&daemon->server, service, err);
     if (rc < 0) {
         sw_engine_close(service->engine, forget_failed_start, daemon);
+        return rc;
+    }
+    rc = sw_control_open(&daemon->control, service, err);
+    if (rc < 0) {
+        sw_server_close(daemon->server, close_failed_start, daemon);
         return rc;
     }
     log_ready(service);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/commands.h"
+#include "spill/operator.h"
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
@@ -101,6 +102,7 @@ int sw_session_open(struct sw_session **ret, struct sw_service *service, int soc
         sw_free(session);
         return rc;
     }
+    sw_owner_set_tag(session->owner, session);
     session->service = service;
     session->id = id;
     session->socket = socket;
@@ -183,6 +185,7 @@ static void reply_error(struct sw_session *session, unsigned type, uint32_t seq,
     if (session->closing)
         return;
     log_failure(session, type, seq, err);
+    sw_service_count_error(session->service, err->code);
     sw_msg_from_err(&msg, seq, err);
     reply(session, &msg);
 }

@@ -72,6 +72,7 @@ bool sw_test_daemon_try(struct sw_test_daemon *daemon, const char *program, cons
     if (!daemon->folder[0]) {
         sw_test_folder(daemon->folder);
         (void)snprintf(daemon->socket, sizeof daemon->socket, "%s/data.sock", daemon->folder);
+        (void)snprintf(daemon->control, sizeof daemon->control, "%s/control.sock", daemon->folder);
         (void)snprintf(daemon->log, sizeof daemon->log, "%s/log", daemon->folder);
     }
     const unsigned ready_before = sw_test_daemon_logged(daemon, "event=ready ");

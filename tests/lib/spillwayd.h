@@ -12,7 +12,7 @@
 
 struct sw_test_daemon {
     pid_t pid; /* 0: not running */
-    char folder[SW_TEST_PATH_BYTES], socket[96], log[96];
+    char folder[SW_TEST_PATH_BYTES], socket[96], control[96], log[96];
 };
 
 /* Starts `program` on the host device with a small tier and NULL-terminated options "name=value"; a folder in *daemon
