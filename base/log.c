@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include "base/journal.h"
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -70,6 +71,9 @@ void sw_log(enum sw_log_level level, const char *event, const char *fmt, ...) {
     if (tapped)
         tap_line(level, line);
     if (!printed)
+        return;
+    static const int priorities[SW_LOG_NR] = {3, 4, 6, 7}; /* as in syslog.h */
+    if (sw_journal_send(priorities[level], line))
         return;
     line[n++] = '\n';
     /* Nowhere to report a failed write of the log itself. */

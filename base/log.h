@@ -1,4 +1,5 @@
-/* log.h - one logfmt line per event on stderr: level=info event=spill.done session=4 ...
+/* log.h - one logfmt line per event on stderr: level=info event=spill.done session=4 ...; where stderr is the journal,
+ * and the program has opened that (journal.h), with each name=value as a field.
  *
  * Library folders log at debug only and return errors; daemon/ logs each failure once. Strings that come from a client
  * go through sw_log_quote(). Not for inner loops. thread: any (a line is written by one write call). */

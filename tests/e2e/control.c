@@ -47,8 +47,17 @@ static void setup(void) {
 static void stop(void) {
     sw_ctl_close(ctl);
     spillway_close(client);
+    ctl = NULL;
     client = NULL;
-    ck_assert_int_eq(sw_test_daemon_stop(&served, SIGTERM), 0);
+    if (served.pid)
+        ck_assert_int_eq(sw_test_daemon_stop(&served, SIGTERM), 0);
+}
+
+/* Another daemon for a test, or for what follows it. */
+static void start_anew(const char *const *options) {
+    stop();
+    sw_test_daemon_clean(&served);
+    start(options);
 }
 
 static void teardown(void) {
@@ -338,7 +347,7 @@ START_TEST(events_are_told) {
     ck_assert_int_eq(sw_test_daemon_stop(&served, SIGTERM), 0);
     ck_assert_int_eq(sw_ctl_receive(watcher, WAIT_MS, &line, &err), -SW_ECONN);
     sw_ctl_close(watcher);
-    start(NULL);
+    start_anew(NULL);
 }
 END_TEST
 
@@ -349,10 +358,19 @@ START_TEST(the_end_is_told) {
     ck_assert_int_eq(sw_test_daemon_stop(&served, SIGTERM), 0);
     ck_assert_int_eq(sw_ctl_receive(ctl, WAIT_MS, &line, &err), 0);
     ck_assert_msg(strstr(line, "\"stopping\""), "%s", line);
-    sw_ctl_close(ctl);
-    start(NULL);
+    start_anew(NULL);
 }
 END_TEST
+
+static long long count_dropped(void) {
+    static const char name[] = "\nspillway_events_dropped_total ";
+    json_t *metrics = sw_control_ask(ctl, "metrics", NULL);
+    const char *at = strstr(json_string_value(metrics), name);
+    ck_assert_ptr_nonnull(at);
+    const long long dropped = strtoll(at + strlen(name), NULL, 10);
+    json_decref(metrics);
+    return dropped;
+}
 
 /* Who subscribes and does not read is told later how much was left out, and nobody waits for it. */
 START_TEST(events_left_out_are_counted) {
@@ -361,17 +379,11 @@ START_TEST(events_left_out_are_counted) {
     const char *line;
     struct sw_err err;
     /* What a socket takes, and then what the service keeps, is a few hundred KiB; an event is 100 bytes. */
-    long long dropped = 0;
-    for (int i = 0; i < 200 && !dropped; i++) {
+    for (int i = 0; i < 200 && !count_dropped(); i++)
         for (int j = 0; j < 100; j++)
             json_decref(sw_control_ask(ctl, "drain", "[\"off\"]"));
-        json_t *metrics = sw_control_ask(ctl, "metrics", NULL);
-        const char *at = strstr(json_string_value(metrics), "\nspillway_events_dropped_total ");
-        ck_assert_ptr_nonnull(at);
-        dropped = strtoll(at + strlen("\nspillway_events_dropped_total "), NULL, 10);
-        json_decref(metrics);
-    }
-    ck_assert_int_gt(dropped, 0);
+    ck_assert_int_gt(count_dropped(), 0);
+    const long long dropped = count_dropped(); /* the last event came before this was asked */
     long long told = 0, events = 0;
     while (told == 0) {
         ck_assert_int_eq(sw_ctl_receive(watcher, WAIT_MS, &line, &err), 0);
@@ -574,12 +586,10 @@ START_TEST(groups_have_their_rights) {
         return;
     char all[48], read[48];
     struct stat found;
-    stop();
     (void)snprintf(all, sizeof all, "control_group=%d", GROUP);
     (void)snprintf(read, sizeof read, "control_read_group=%d", OTHER_GROUP);
     const char *const options[] = {all, read, "control_socket_mode=0666", NULL};
-    sw_test_daemon_clean(&served);
-    start(options);
+    start_anew(options);
     ck_assert_int_eq(chmod(served.folder, 0755), 0);
     ck_assert(stat(served.control, &found) == 0 && found.st_gid == GROUP && (found.st_mode & 0777) == 0666);
     for (int primary = 0; primary < 2; primary++) {
@@ -611,8 +621,7 @@ START_TEST(start_fails_on_bad_options) {
     ck_assert(!sw_test_daemon_try(&served, SW_SPILLWAYD_PATH, options, &exit_code));
     ck_assert_int_eq(exit_code, 1);
     ck_assert_uint_eq(sw_test_daemon_logged(&served, refused[_i].says), 1);
-    sw_test_daemon_clean(&served);
-    start(NULL);
+    start_anew(NULL);
 }
 END_TEST
 
@@ -622,9 +631,7 @@ START_TEST(no_control_socket) {
     sw_test_daemon_clean(&served);
     sw_test_daemon_start(&served, SW_SPILLWAYD_PATH, options);
     ck_assert_int_ne(access(served.control, F_OK), 0);
-    ck_assert_int_eq(sw_test_daemon_stop(&served, SIGTERM), 0);
-    sw_test_daemon_clean(&served);
-    start(NULL);
+    start_anew(NULL);
 }
 END_TEST
 
@@ -642,11 +649,9 @@ START_TEST(regions_move_between_tiers) {
     char directory[128], name[32], params[64];
     struct spillway_region regions[8];
     struct sw_nvme_folder folder = sw_nvme_folder_new();
-    stop();
-    sw_test_daemon_clean(&served);
     (void)snprintf(directory, sizeof directory, "nvme_tier_directory=%s", folder.path);
     const char *const options[] = {directory, "nvme_tier_bytes=64 MiB", NULL};
-    start(options);
+    start_anew(options);
     client = sw_served_connect(&served);
     for (unsigned i = 0; i < 8; i++)
         regions[i] = spill(data_bytes);
@@ -670,10 +675,8 @@ START_TEST(regions_move_between_tiers) {
     await_tier("nvme", 8);
     for (unsigned i = 0; i < 8; i++)
         ck_assert_int_eq(restore(regions[i]), 0);
-    stop();
-    sw_test_daemon_clean(&served);
+    start_anew(NULL);
     sw_nvme_folder_free(&folder);
-    start(NULL);
 }
 END_TEST
 
