@@ -18,10 +18,13 @@ enum {
 #undef SW_ERR_ENUM
 };
 
-/* How many there are. */
-#define SW_ERR_ONE(name, code, text) +1
-enum { SW_ERR_COUNT = 0 SPILLWAY_ERROR_LIST(SW_ERR_ONE) };
-#undef SW_ERR_ONE
+/* Their places in the list, for tables by error; sw_err_index() finds one. */
+enum {
+#define SW_ERR_ROW(name, code, text) SW_ERR_ROW_##name,
+    SPILLWAY_ERROR_LIST(SW_ERR_ROW)
+#undef SW_ERR_ROW
+        SW_ERR_COUNT
+};
 
 /* The largest thing that is unusable after the error. */
 enum sw_scope { SW_SCOPE_REQUEST, SW_SCOPE_REGION, SW_SCOPE_SESSION, SW_SCOPE_DEVICE, SW_SCOPE_DAEMON, SW_SCOPE_NR };

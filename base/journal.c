@@ -59,7 +59,7 @@ bool sw_journal_open(const char *socket_path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (!is_stderr(getenv("JOURNAL_STREAM")) || strlen(socket_path) >= sizeof address.sun_path)
         return false;
-    (void)strcpy(address.sun_path, socket_path);
+    memcpy(address.sun_path, socket_path, strlen(socket_path) + 1);
     const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) == 0) {
         journal = fd;

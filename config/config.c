@@ -29,11 +29,11 @@ enum type {
 struct option {
     const char *name;
     enum type type;
+    bool live;                   /* may be changed while the service runs */
     size_t offset, size;         /* of the field in struct sw_config */
     uint64_t min, max, multiple; /* numbers */
     const char *choices;         /* TYPE_CHOICE: separated by ", " */
     const char *fallback;        /* default, as a user writes it */
-    bool live;                   /* may be changed while the service runs */
     const char *help;
 };
 

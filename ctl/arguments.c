@@ -51,7 +51,7 @@ static json_t *bytes_value(const char *text) {
     const char *unit = end + strspn(end, " ");
     for (unsigned i = 0; i < sizeof units / sizeof units[0] && text[0] >= '0' && text[0] <= '9'; i++)
         if (strcmp(unit, units[i]) == 0 && number <= (uint64_t)INT64_MAX >> (10 * i))
-            return json_integer((json_int_t)(number << (10 * i)));
+            return json_integer((json_int_t)number << (10 * i));
     return json_string(text);
 }
 

@@ -1,5 +1,6 @@
 #include "ctl/top.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "ctl/print.h"
 #include <jansson.h>
@@ -90,9 +91,13 @@ static void print_tiers(FILE *out, const json_t *tiers) {
     }
 }
 
+struct entry {
+    double stored_bytes;
+    json_t *session; /* borrowed */
+};
+
 static int by_stored(const void *a, const void *b) {
-    const json_t *left = *(json_t *const *)a, *right = *(json_t *const *)b;
-    const double x = number(left, "stored_bytes"), y = number(right, "stored_bytes");
+    const double x = ((const struct entry *)a)->stored_bytes, y = ((const struct entry *)b)->stored_bytes;
     return (y > x) - (y < x);
 }
 
@@ -100,14 +105,18 @@ static int by_stored(const void *a, const void *b) {
 static void print_sessions(FILE *out, const json_t *answer) {
     const json_t *all = json_object_get(answer, "sessions");
     const size_t n = json_array_size(all), shown = n < MAX_SESSIONS ? n : MAX_SESSIONS;
-    json_t **order = calloc(n + 1, sizeof(json_t *)), *top = json_array();
-    for (size_t i = 0; order && i < n; i++)
-        order[i] = json_array_get(all, i);
-    if (order)
-        qsort(order, n, sizeof *order, by_stored);
-    for (size_t i = 0; order && i < shown; i++)
-        (void)json_array_append(top, order[i]);
-    free(order);
+    struct entry *order = sw_alloc_array(n + 1, sizeof *order);
+    if (!order)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        order[i].session = json_array_get(all, i);
+        order[i].stored_bytes = number(order[i].session, "stored_bytes");
+    }
+    qsort(order, n, sizeof *order, by_stored);
+    json_t *top = json_array();
+    for (size_t i = 0; i < shown; i++)
+        (void)json_array_append(top, order[i].session);
+    sw_free(order);
     json_t *object = json_pack("{s:o}", "sessions", top);
     if (shown)
         sw_ctl_print(out, object);

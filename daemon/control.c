@@ -153,7 +153,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret) {
     (void)suggested;
     if (c->in_bytes == c->in_cap) {
         const size_t cap = c->in_cap ? 2 * c->in_cap : READ_BYTES;
-        char *in = cap <= 2 * SW_CONTROL_MAX_LINE_BYTES ? sw_realloc(c->in, cap) : NULL;
+        char *in = cap <= (size_t)2 * SW_CONTROL_MAX_LINE_BYTES ? sw_realloc(c->in, cap) : NULL;
         if (in) {
             c->in = in;
             c->in_cap = cap;
@@ -296,7 +296,6 @@ static int open_socket(struct sw_control *control, struct sw_err *err) {
                                                 .mode = (mode_t)config->control_socket_mode,
                                                 .type = SOCK_STREAM,
                                                 .gid = control->all};
-    _Static_assert(SW_CONTROL_NO_GROUP == SW_LISTENER_ANY_GROUP, "no group: the file's group does not matter");
     if (rc == 0)
         rc = sw_acceptor_open(&control->acceptor, service->loop, &listener, on_accepted, control, err);
     control->n_open_parts += rc == 0;

@@ -98,6 +98,8 @@ int sw_on_control_tiers(void *context, struct sw_rpc_caller *caller, const struc
                         json_t **ret_result, struct sw_err *err) {
     const struct sw_service *service = ((struct sw_control_context *)context)->service;
     const uint64_t limit = sw_engine_host_limit_bytes(service->engine);
+    const uint64_t high = limit / 100 * service->config->host_tier_high_pct;
+    const uint64_t low = limit / 100 * service->config->host_tier_low_pct;
     struct sw_engine_stats stats;
     (void)caller;
     (void)args;
@@ -105,10 +107,8 @@ int sw_on_control_tiers(void *context, struct sw_rpc_caller *caller, const struc
     sw_engine_stats(service->engine, &stats);
     json_t *array = json_array(), *host = tier_to_json("host", &stats.tier);
     (void)json_object_set_new(host, "limit_bytes", json_integer((json_int_t)limit));
-    (void)json_object_set_new(host, "high_bytes",
-                              json_integer((json_int_t)(limit / 100 * service->config->host_tier_high_pct)));
-    (void)json_object_set_new(host, "low_bytes",
-                              json_integer((json_int_t)(limit / 100 * service->config->host_tier_low_pct)));
+    (void)json_object_set_new(host, "high_bytes", json_integer((json_int_t)high));
+    (void)json_object_set_new(host, "low_bytes", json_integer((json_int_t)low));
     (void)json_object_set_new(host, "waiting", json_integer(stats.tier.n_waiting));
     (void)json_object_set_new(host, "growing", json_boolean(stats.tier.growing));
     (void)json_array_append_new(array, host);

@@ -6,9 +6,10 @@
 
 #include "base/err.h"
 #include "daemon/control_methods.h"
+#include "daemon/listener.h"
 #include <sys/types.h>
 
-#define SW_CONTROL_NO_GROUP ((gid_t)-1)
+#define SW_CONTROL_NO_GROUP SW_LISTENER_ANY_GROUP
 
 /* Number of a group by its name or number; SW_CONTROL_NO_GROUP for "none". option: named by the error. errors:
  * -SW_ECONFIG (there is no such group). */
