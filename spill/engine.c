@@ -41,6 +41,8 @@ static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
     region->codec =
         job->codec_raw_bytes[SW_CODEC_V5T] > job->codec_raw_bytes[SW_CODEC_RAW] ? SW_CODEC_V5T : SW_CODEC_RAW;
     region->reason = job->reason;
+    op->owner->raw_bytes += region->raw_bytes;
+    op->owner->stored_bytes += region->stored_bytes;
     sw_region_move(region, SW_REGION_OUT);
     engine->counters.spills++;
     engine->counters.reasons[job->reason]++;

@@ -44,7 +44,8 @@ struct sw_owner {
     struct sw_list ops, mems, regions;
     unsigned n_ops, n_mems, n_regions, n_moves;
     bool closing, settled;
-    void *tag; /* sw_owner_set_tag() */
+    void *tag;                        /* sw_owner_set_tag() */
+    uint64_t raw_bytes, stored_bytes; /* of regions that have frames */
     void (*closed)(void *arg);
     void *arg;
 };

@@ -7,14 +7,11 @@ void sw_owner_set_tag(struct sw_owner *owner, void *tag) {
 }
 
 void sw_owner_stats(const struct sw_owner *owner, struct sw_owner_stats *ret) {
-    *ret = (struct sw_owner_stats){.n_regions = owner->n_regions, .n_mems = owner->n_mems, .n_ops = owner->n_ops};
-    for (const struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
-        const struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
-        if (region->state != SW_REGION_OUT && region->state != SW_REGION_RESTORING)
-            continue;
-        ret->raw_bytes += region->raw_bytes;
-        ret->stored_bytes += region->stored_bytes;
-    }
+    *ret = (struct sw_owner_stats){.n_regions = owner->n_regions,
+                                   .n_mems = owner->n_mems,
+                                   .n_ops = owner->n_ops,
+                                   .raw_bytes = owner->raw_bytes,
+                                   .stored_bytes = owner->stored_bytes};
 }
 
 static void view_region(const struct sw_region *region, struct sw_region_view *ret) {

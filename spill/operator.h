@@ -15,7 +15,6 @@ struct sw_owner_stats {
     unsigned n_regions, n_mems, n_ops;
     uint64_t raw_bytes, stored_bytes; /* of regions that are stored */
 };
-/* Takes time in proportion to the owner's regions. */
 void sw_owner_stats(const struct sw_owner *owner, struct sw_owner_stats *ret);
 
 struct sw_region_view {
