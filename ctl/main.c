@@ -108,6 +108,8 @@ static int check(const struct sw_ctl_arguments *arguments, struct sw_err *err) {
             return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--%s is for %s only", sw_ctl_options[i].name,
                               for_top ? "top" : "events");
     }
+    if (arguments->given[SW_CTL_OPTION_JSON] && arguments->is_top)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--json is not for top: stats has the figures");
     if (interval && (strtod(interval, &end) < 0.05 || strtod(interval, &end) > 3600 || *end))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--interval: '%.24s' is not 0.05 to 3600", interval);
     if (count && (strtol(count, &end, 10) < 1 || *end))

@@ -7,13 +7,13 @@ for page in $pages; do
     grep -q '^\.SH NAME' "$page"
     grep -q '^\.SH "SEE ALSO"' "$page"
 done
-for call in $(grep -oE '^(int|void) spillway_[a-z_]+' "$source/ipc/spillway.h" | cut -d ' ' -f 2); do
+grep -oE '^(int|void) spillway_[a-z_]+' "$source/ipc/spillway.h" | cut -d ' ' -f 2 | while read -r call; do
     grep -q "$call" "$source/ctl/libspillway.3" || { echo "libspillway(3) does not tell of $call"; exit 1; }
 done
 bash -n "$folder/completion"
 if command -v mandoc >/dev/null; then
     # shellcheck disable=SC2086 # one page a word
-    mandoc -Tlint -Wwarning $pages
+    mandoc -Tlint -Werror $pages
 elif command -v man >/dev/null && command -v groff >/dev/null; then
     for page in $pages; do
         complaints=$(LC_ALL=C.UTF-8 MANWIDTH=80 man --warnings -E UTF-8 -l -Tutf8 -Z "$page" 2>&1 >/dev/null)

@@ -95,6 +95,7 @@ static const struct {
     {"status -x", 2, "unknown option '-x'"},
     {"status extra", 2, "unexpected argument 'extra'"},
     {"status --once", 2, "--once is for top only"},
+    {"top --once --json", 2, "--json is not for top"},
     {"top --follow", 2, "--follow is for events only"},
     {"top --interval 0", 2, "--interval: '0' is not 0.05 to 3600"},
     {"events --count x", 2, "--count: 'x' is not a number from 1"},

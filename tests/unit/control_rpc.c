@@ -21,7 +21,7 @@ static int work(void *context, struct sw_rpc_caller *caller, const struct sw_con
 }
 
 static int refuse(void *context, struct sw_rpc_caller *caller, const struct sw_control_args *args, json_t **ret_result,
-                struct sw_err *err) {
+                  struct sw_err *err) {
     (void)context;
     (void)caller;
     (void)args;
