@@ -162,7 +162,9 @@ void sw_ctl_print(FILE *out, const json_t *result) {
             continue;
         if (!alone)
             (void)fprintf(out, "\n%s\n", name);
-        if (json_is_object(value))
+        if (json_is_object(value) && json_object_size(value) == 0)
+            (void)fprintf(out, "  -\n");
+        else if (json_is_object(value))
             print_members(out, value, 2);
         else
             print_table(out, value);

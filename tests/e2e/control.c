@@ -311,6 +311,26 @@ START_TEST(configuration_is_read_again) {
 }
 END_TEST
 
+/* What is under way when options change goes on. */
+START_TEST(reloaded_under_load) {
+    for (int i = 0; i < 50; i++) {
+        struct spillway_ticket *ticket = NULL;
+        struct spillway_result result = {.raw_bytes = 0};
+        char params[64];
+        ck_assert_int_eq(spillway_spill(client, data, data_bytes, NULL, &ticket, &error), 0);
+        (void)snprintf(params, sizeof params, "[\"max_session_regions\",%d]", 100 + i);
+        json_decref(sw_control_ask(ctl, "config.set", params));
+        ck_assert_int_eq(kill(served.pid, SIGHUP), 0);
+        json_decref(sw_control_ask(ctl, "config.reload", NULL));
+        ck_assert_msg(spillway_wait(ticket, WAIT_MS, &result, &error) == 0, "%s: %s", error.name, error.text);
+        spillway_ticket_free(ticket);
+        ck_assert_int_eq(restore(result.region), 0);
+    }
+    ck_assert_int_eq(sw_control_number(ctl, "stats", NULL, "failed"), 0);
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_session_regions"), 65536);
+}
+END_TEST
+
 /* ---- events ------------------------------------------------------------------------------------------------------ */
 
 START_TEST(events_are_told) {
@@ -701,6 +721,7 @@ int main(void) {
     tcase_add_test(tests, drained_service_takes_no_spills);
     tcase_add_test(tests, options_are_set_at_run_time);
     tcase_add_test(tests, configuration_is_read_again);
+    tcase_add_test(tests, reloaded_under_load);
     tcase_add_test(tests, events_are_told);
     tcase_add_test(tests, the_end_is_told);
     tcase_add_test(tests, events_left_out_are_counted);
