@@ -133,7 +133,7 @@ START_TEST(status_sessions_and_tiers) {
     ck_assert_str_eq(text(host, "tier"), "host");
     ck_assert_int_eq(number(host, "capacity_bytes"), 64 << 20);
     ck_assert_int_gt(number(host, "used_bytes"), 0);
-    ck_assert_int_eq(number(host, "high_bytes"), (64 << 20) / 100 * 90);
+    ck_assert_int_eq(number(host, "high_bytes"), (long long)(64 << 20) / 100 * 90);
     json_decref(tiers);
     ck_assert_int_eq(restore(region), 0);
 }
@@ -501,12 +501,13 @@ END_TEST
 /* Asks for much and reads nothing: it is not read from, and nobody else notices. */
 START_TEST(answers_that_are_not_read) {
     struct sw_ctl *other = sw_control_connect(&served);
-    static char batch[16 << 10] = "[";
+    static char batch[16 << 10];
     struct sw_err err;
+    size_t n = 0;
     for (int i = 0; i < 64; i++)
-        (void)strcat(batch, i ? ",{\"jsonrpc\":\"2.0\",\"method\":\"metrics\",\"id\":1}"
-                              : "{\"jsonrpc\":\"2.0\",\"method\":\"metrics\",\"id\":1}");
-    (void)strcat(batch, "]");
+        n += (size_t)snprintf(batch + n, sizeof batch - n, "%s{\"jsonrpc\":\"2.0\",\"method\":\"metrics\",\"id\":1}",
+                              i ? "," : "[");
+    (void)snprintf(batch + n, sizeof batch - n, "]");
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(sw_ctl_send(other, batch, &err), 0);
     ck_sound();

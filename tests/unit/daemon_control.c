@@ -82,8 +82,7 @@ START_TEST(mutated_lines) {
     char line[512];
     for (int i = 0; i < 30000; i++) {
         const char *seed = seeds[next(sizeof seeds / sizeof seeds[0])];
-        size_t bytes = strlen(seed);
-        memcpy(line, seed, bytes);
+        size_t bytes = (size_t)snprintf(line, sizeof line, "%s", seed);
         for (uint64_t n = next(4); n > 0; n--) {
             const size_t at = next(bytes);
             if (next(3) == 0)

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "tests/lib/run.h"
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 
 static char tapped[2048];
@@ -12,7 +13,7 @@ static unsigned n_tapped;
 static void tap(enum sw_log_level level, const char *line, void *arg) {
     ck_assert_int_le(level, SW_LOG_INFO);
     ck_assert_ptr_eq(arg, tapped);
-    (void)strcpy(tapped, line);
+    (void)snprintf(tapped, sizeof tapped, "%s", line);
     n_tapped++;
 }
 
