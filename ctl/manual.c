@@ -94,7 +94,7 @@ static void config_page(void) {
         (void)printf(".%s\n", option.live ? " May be changed at run time." : "");
     }
     section("EXAMPLE");
-    (void)printf(".nf\n{\"host_tier_bytes\": \"64 GiB\", \"control_group\": \"spillway\"}\n.fi\n");
+    (void)printf(".nf\n{\"host_tier_bytes\": \"64 GiB\", \"control_group\": \"spillway-admin\"}\n.fi\n");
     section("\"SEE ALSO\"");
     (void)printf(".BR spillwayd (8),\n.BR spillwayctl (1)\n");
 }

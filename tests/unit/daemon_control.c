@@ -80,7 +80,7 @@ static const char *const seeds[] = {
 
 START_TEST(mutated_lines) {
     char line[512];
-    for (int i = 0; i < 30000; i++) {
+    for (int i = 0; i < 10000; i++) {
         const char *seed = seeds[next(sizeof seeds / sizeof seeds[0])];
         size_t bytes = (size_t)snprintf(line, sizeof line, "%s", seed);
         for (uint64_t n = next(4); n > 0; n--) {
