@@ -313,7 +313,7 @@ END_TEST
 
 /* What is under way when options change goes on. */
 START_TEST(reloaded_under_load) {
-    for (int i = 0; i < 50; i++) {
+    for (int i = 0; i < 10; i++) {
         struct spillway_ticket *ticket = NULL;
         struct spillway_result result = {.raw_bytes = 0};
         char params[64];
@@ -675,7 +675,7 @@ START_TEST(regions_move_between_tiers) {
     start_anew(options);
     client = sw_served_connect(&served);
     for (unsigned i = 0; i < 8; i++)
-        regions[i] = spill(data_bytes);
+        regions[i] = spill(data_bytes / 4);
     (void)snprintf(name, sizeof name, "%u:%u", regions[3].slot, regions[3].generation);
     (void)snprintf(params, sizeof params, "[\"%s\"]", name);
     json_decref(sw_control_ask(ctl, "demote", params));
