@@ -2,13 +2,13 @@
 # Checks the manual pages and the completion that the build has made: manual.sh FOLDER SOURCE
 set -eu
 folder=$1 source=$2
-pages="$folder/spillwayd.8 $folder/spillwayctl.1 $folder/spillwayd.json.5 $source/ctl/libspillway.3"
+pages="$folder/spillwayd.8 $folder/spillwayctl.1 $folder/spillwayd.json.5 $source/daemon/ctl/libspillway.3"
 for page in $pages; do
     grep -q '^\.SH NAME' "$page"
     grep -q '^\.SH "SEE ALSO"' "$page"
 done
 grep -oE '^(int|void) spillway_[a-z_]+' "$source/ipc/spillway.h" | cut -d ' ' -f 2 | while read -r call; do
-    grep -q "$call" "$source/ctl/libspillway.3" || { echo "libspillway(3) does not tell of $call"; exit 1; }
+    grep -q "$call" "$source/daemon/ctl/libspillway.3" || { echo "libspillway(3) does not tell of $call"; exit 1; }
 done
 bash -n "$folder/completion"
 if command -v mandoc >/dev/null; then

@@ -4,7 +4,7 @@
 #ifndef SW_TEST_CONTROL_H
 #define SW_TEST_CONTROL_H
 
-#include "ctl/connection.h"
+#include "daemon/ctl/connection.h"
 #include "tests/lib/spillwayd.h"
 #include <jansson.h>
 

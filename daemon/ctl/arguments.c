@@ -1,6 +1,6 @@
-#include "ctl/arguments.h"
+#include "daemon/ctl/arguments.h"
 
-#include "ctl/connection.h"
+#include "daemon/ctl/connection.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-#include "ctl/top.h"
+#include "daemon/ctl/top.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "ctl/print.h"
+#include "daemon/ctl/print.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

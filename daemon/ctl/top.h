@@ -4,7 +4,7 @@
 #ifndef SW_CTL_TOP_H
 #define SW_CTL_TOP_H
 
-#include "ctl/connection.h"
+#include "daemon/ctl/connection.h"
 #include <stdio.h>
 
 /* What is looked at; the look before gives rates. */

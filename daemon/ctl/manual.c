@@ -1,7 +1,7 @@
 /* manual.c - writes the manual pages and the shell's completion, at build time, from the tables that --help is made
  * from: manual PAGE FILE. Not installed. */
 #include "config/config.h"
-#include "ctl/arguments.h"
+#include "daemon/ctl/arguments.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

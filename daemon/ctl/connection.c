@@ -1,4 +1,4 @@
-#include "ctl/connection.h"
+#include "daemon/ctl/connection.h"
 
 #include "base/alloc.h"
 #include <errno.h>

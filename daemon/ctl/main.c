@@ -1,8 +1,8 @@
 /* main.c - spillwayctl: a command for each method of the control socket. */
-#include "ctl/arguments.h"
-#include "ctl/connection.h"
-#include "ctl/print.h"
-#include "ctl/top.h"
+#include "daemon/ctl/arguments.h"
+#include "daemon/ctl/connection.h"
+#include "daemon/ctl/print.h"
+#include "daemon/ctl/top.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

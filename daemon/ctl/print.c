@@ -1,4 +1,4 @@
-#include "ctl/print.h"
+#include "daemon/ctl/print.h"
 
 #include <jansson.h>
 #include <stdbool.h>
