@@ -63,6 +63,7 @@ struct sw_job {
     /* Spill, pack: made by the worker, NULL after a failure; restore: the region's, read only; unpack: the region's. */
     struct sw_frames *frames;
     uint32_t region_slot, region_gen; /* named in the NVMe tier's manifest */
+    struct sw_stored *replaced;       /* move: [n_chunks], frames that others have taken the place of; NULL: released */
 
     atomic_bool cancel;
     atomic_int phase; /* enum sw_job_phase */
