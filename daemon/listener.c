@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -105,11 +106,19 @@ int sw_listener_open(struct sw_listener *ret, const char *path, mode_t mode, str
     return 0;
 }
 
+void sw_listener_adopt(struct sw_listener *ret, int socket, const char *path) {
+    const int flags = fcntl(socket, F_GETFL);
+    *ret = (struct sw_listener){.socket = socket, .is_kept = true};
+    (void)fcntl(socket, F_SETFL, flags | O_NONBLOCK);
+    (void)snprintf(ret->path, sizeof ret->path, "%s", path);
+}
+
 void sw_listener_close(struct sw_listener *listener) {
     struct stat found;
     if (listener->socket < 0)
         return;
-    if (lstat(listener->path, &found) == 0 && found.st_dev == listener->dev && found.st_ino == listener->ino)
+    if (!listener->is_kept && lstat(listener->path, &found) == 0 && found.st_dev == listener->dev &&
+        found.st_ino == listener->ino)
         (void)unlink(listener->path);
     (void)close(listener->socket);
     listener->socket = -1;

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/log.h"
+#include "daemon/fdstore.h"
 #include "daemon/listener.h"
 #include "daemon/session.h"
 #include "ipc/peer.h"
@@ -108,12 +109,25 @@ static void on_connection(uv_poll_t *poll, int status, int events) {
     }
 }
 
+/* The one that is there already, made by the service manager or a predecessor; else a new one, which is to stay. */
+static int open_listener(struct sw_listener *ret, struct sw_service *service, struct sw_err *err) {
+    const char *path = service->config->data_socket;
+    const int kept = service->fdstore ? sw_fdstore_take_listener(service->fdstore, SOCK_SEQPACKET, path) : -1;
+    if (kept >= 0) {
+        sw_listener_adopt(ret, kept, path);
+        return 0;
+    }
+    const int rc = sw_listener_open(ret, path, (mode_t)service->config->data_socket_mode, err);
+    if (!rc && service->catalogue)
+        ret->is_kept = sw_fdstore_keep("data", ret->socket);
+    return rc;
+}
+
 int sw_server_open(struct sw_server **ret, struct sw_service *service, struct sw_err *err) {
     struct sw_server *server = sw_alloc(sizeof *server);
     if (!server)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no memory for the server");
-    int rc = sw_listener_open(&server->listener, service->config->data_socket,
-                              (mode_t)service->config->data_socket_mode, err);
+    int rc = open_listener(&server->listener, service, err);
     if (rc < 0) {
         sw_free(server);
         return rc;

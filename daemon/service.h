@@ -18,6 +18,9 @@ struct sw_service {
     unsigned n_devices, n_gpus;
     struct sw_fd_budget fds;
     unsigned n_sessions;
+    bool is_stopping;               /* what sessions have recorded is left to the next process */
+    struct sw_fdstore *fdstore;     /* until the start is complete */
+    struct sw_catalogue *catalogue; /* NULL: nothing survives this process */
     /* Called when a device's context has died; may be called again. */
     void (*device_lost)(void *arg);
     void *device_lost_arg;

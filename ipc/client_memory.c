@@ -86,6 +86,20 @@ void sw_registered_free(struct spillway *c) {
         forget(SW_CONTAINER_OF(c->registered.next, struct sw_registered, node));
 }
 
+/* What cannot be handed over any more, or is refused, makes operations in it fail. */
+void sw_registered_reopen(struct spillway *c) {
+    for (struct sw_list *n = c->registered.next; n != &c->registered; n = n->next) {
+        const struct sw_registered *r = SW_CONTAINER_OF(n, struct sw_registered, node);
+        struct sw_export export = {0};
+        struct spillway_ticket *t = NULL;
+        if (sw_export_find(&export, &c->cuda, (const void *)r->address, r->bytes, NULL) == 0)
+            t = sw_client_open_memory(c, r->mem, &export, NULL);
+        if (t)
+            t->abandoned = true;
+        sw_export_fini(&export);
+    }
+}
+
 void sw_client_close_memory(struct spillway *c, uint32_t mem) {
     struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = mem};
     if (!c->lost.code)
