@@ -8,6 +8,7 @@
 #include "daemon/notify.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "daemon/watchdog.h"
 #include "spill/tier/tier_nvme.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -28,7 +29,8 @@ enum { NVME_QUEUE_DEPTH = 64, STAGED_FRAMES = 16 };
 struct sw_daemon {
     struct sw_service service;
     struct sw_server *server;
-    uv_timer_t grace; /* for sessions of a predecessor to come back */
+    struct sw_watchdog *watchdog; /* NULL: nobody wants to hear */
+    uv_timer_t grace;             /* for sessions of a predecessor to come back */
     bool stopping;
     int exit_code;
     void (*stopped)(int exit_code, void *arg);
@@ -93,6 +95,7 @@ void sw_daemon_stop(struct sw_daemon *daemon) {
     (void)sw_notify("STOPPING=1");
     daemon->service.is_stopping = true;
     uv_close((uv_handle_t *)&daemon->grace, NULL);
+    sw_watchdog_close(daemon->watchdog);
     sw_server_close(daemon->server, on_server_closed, daemon);
 }
 
@@ -322,8 +325,11 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
     daemon->grace.data = daemon;
     rc = recover(service, err);
     if (rc == 0)
+        rc = sw_watchdog_open(&daemon->watchdog, service, err);
+    if (rc == 0)
         rc = sw_server_open(&daemon->server, service, err);
     if (rc < 0) {
+        sw_watchdog_close(daemon->watchdog);
         uv_close((uv_handle_t *)&daemon->grace, on_failed_server);
         return rc;
     }

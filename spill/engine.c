@@ -147,8 +147,17 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     done(&outcome, arg);
 }
 
+static void canary_ended(struct sw_job *job) {
+    struct sw_canary *canary = SW_CONTAINER_OF(job, struct sw_canary, job);
+    canary->is_out = false;
+    if (!job->err.code)
+        canary->given_us = sw_clock_us();
+}
+
 static void job_ended(struct sw_engine *engine, struct sw_job *job) {
-    if (job->kind == SW_JOB_UNMAP)
+    if (job->kind == SW_JOB_CANARY)
+        canary_ended(job);
+    else if (job->kind == SW_JOB_UNMAP)
         sw_mem_unmapped(SW_CONTAINER_OF(job, struct sw_mem, job));
     else if (sw_job_moves(job->kind))
         sw_move_ended(job);
@@ -180,6 +189,7 @@ static void free_parts(struct sw_engine *engine) {
     for (unsigned i = 0; engine->workers && i < engine->config.n_devices; i++)
         sw_worker_free(engine->workers[i]);
     sw_free(engine->workers);
+    sw_free(engine->canaries);
     sw_engine_forget_left(engine);
     sw_region_table_fini(&engine->regions);
     sw_free(engine);
@@ -260,12 +270,14 @@ int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engi
     sw_list_init(&engine->settled);
     sw_list_init(&engine->left);
     engine->workers = sw_alloc_array(config->n_devices, sizeof engine->workers[0]);
-    if (!engine->workers ||
+    engine->canaries = sw_alloc_array(config->n_devices, sizeof engine->canaries[0]);
+    if (!engine->workers || !engine->canaries ||
         sw_region_table_init(&engine->regions, config->max_regions, sw_catalogue_generation(config->catalogue)))
         rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %u regions", config->max_regions);
     for (unsigned i = 0; !rc && i < config->n_devices; i++) {
         const unsigned poll_us = config->devices[i]->ops->info(config->devices[i])->poll_us;
         engine->poll_us = poll_us > engine->poll_us ? poll_us : engine->poll_us;
+        engine->canaries[i].given_us = sw_clock_us();
         rc = sw_worker_new(&engine->workers[i], config->devices[i], &engine->place, wake, engine, err);
     }
     if (!rc) {
@@ -556,6 +568,28 @@ void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret
     tier->ops->stats(tier, &ret->tier);
     if (engine->config.nvme)
         engine->config.nvme->ops->stats(engine->config.nvme, &ret->nvme);
+}
+
+void sw_engine_ask_life(struct sw_engine *engine) {
+    for (unsigned i = 0; i < engine->config.n_devices && !engine->closing; i++) {
+        struct sw_canary *canary = &engine->canaries[i];
+        if (canary->is_out)
+            continue;
+        memset(&canary->job, 0, sizeof canary->job);
+        canary->job.kind = SW_JOB_CANARY;
+        canary->is_out = true;
+        sw_worker_submit(engine->workers[i], &canary->job);
+    }
+}
+
+uint64_t sw_engine_silent_us(const struct sw_engine *engine) {
+    const uint64_t now_us = sw_clock_us();
+    uint64_t longest = 0;
+    for (unsigned i = 0; i < engine->config.n_devices; i++) {
+        const uint64_t silent = now_us - engine->canaries[i].given_us;
+        longest = silent > longest ? silent : longest;
+    }
+    return longest;
 }
 
 bool sw_engine_device_lost(const struct sw_engine *engine) {

@@ -203,6 +203,11 @@ struct sw_engine_stats {
 };
 void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret);
 
+/* Asks every worker, and its device, for a sign of life; one that still owes the last one is not asked again. */
+void sw_engine_ask_life(struct sw_engine *engine);
+/* How long ago the last one was given by the worker that has been silent for longest; at first, since the start. */
+uint64_t sw_engine_silent_us(const struct sw_engine *engine);
+
 /* True once a device's context died (-SW_EGPULOST): operations on it fail until the process is restarted. */
 bool sw_engine_device_lost(const struct sw_engine *engine);
 

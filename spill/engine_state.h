@@ -53,6 +53,13 @@ struct sw_owner {
     void *arg;
 };
 
+/* A worker's sign of life. */
+struct sw_canary {
+    struct sw_job job; /* first: comes back from the worker */
+    bool is_out;
+    uint64_t given_us;
+};
+
 struct sw_engine {
     uv_async_t async;
     uv_idle_t spin; /* active: the loop does not sleep */
@@ -61,6 +68,7 @@ struct sw_engine {
     struct sw_engine_config config;
     struct sw_placement place;
     struct sw_worker **workers; /* [config.n_devices] */
+    struct sw_canary *canaries; /* the same */
     unsigned n_moves;
     bool is_demoting; /* regions leave the host tier until it is down at the low watermark */
     struct sw_region_table regions;

@@ -488,6 +488,34 @@ START_TEST(socket_of_the_manager_is_used) {
 }
 END_TEST
 
+static unsigned watchdogs(struct sw_supervisor *s) {
+    (void)pthread_mutex_lock(&s->lock);
+    const unsigned n = s->n_watchdog;
+    (void)pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+/* It is fed while the service is well, and not while it hangs. */
+START_TEST(watchdog_is_fed) {
+    static struct sw_supervisor s;
+    sw_supervisor_init(&s, SW_SPILLWAYD_PATH, in_memory);
+    s.handover.watchdog_ms = 2000;
+    ck_assert(sw_supervisor_spawn(&s));
+    while (watchdogs(&s) < 3)
+        sleep_us(10000);
+    ck_assert_int_eq(kill(s.daemon.pid, SIGSTOP), 0);
+    sleep_us(100000);
+    const unsigned before = watchdogs(&s);
+    sleep_us(1200000);
+    ck_assert_uint_eq(watchdogs(&s), before);
+    ck_assert_int_eq(kill(s.daemon.pid, SIGCONT), 0);
+    while (watchdogs(&s) == before)
+        sleep_us(10000);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("restart");
     TCase *tcase = tcase_create("restart");
@@ -499,6 +527,7 @@ int main(void) {
     tcase_add_test(tcase, nobody_comes_back);
     tcase_add_test(tcase, gives_up_in_time);
     tcase_add_test(tcase, socket_of_the_manager_is_used);
+    tcase_add_test(tcase, watchdog_is_fed);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
