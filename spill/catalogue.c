@@ -73,6 +73,12 @@ struct sw_catalogue {
     size_t scratch_bytes, scratch_cap;
 };
 
+/* A process that is killed has done what stands before the instruction that it was killed at, and nothing behind it: for
+ * whoever comes next only the compiler could bring that into another order. */
+static void keep_order(void) {
+    atomic_signal_fence(memory_order_seq_cst);
+}
+
 static struct header *header_of(const struct sw_catalogue *c) {
     return (struct header *)(void *)c->cells;
 }
@@ -335,8 +341,7 @@ void sw_catalogue_free(struct sw_catalogue *c, uint32_t *record) {
     if (!c || !*record)
         return;
     atomic_store_explicit(&c->cells[*record].commit, 0, memory_order_release);
-    /* What follows writes to cells of no record, and what the record named is reused only after this. */
-    atomic_thread_fence(memory_order_seq_cst);
+    keep_order(); /* what follows writes to cells of no record, and what the record named is reused only then */
     give_chain(c, *record);
     *record = 0;
 }
@@ -346,7 +351,7 @@ void sw_catalogue_retire(struct sw_catalogue *c, uint32_t *record, uint32_t *lis
         return;
     struct cell *cell = &c->cells[*record];
     atomic_store_explicit(&cell->hints, HINT_IN, memory_order_release);
-    atomic_thread_fence(memory_order_seq_cst);
+    keep_order();
     cell->retired = *list;
     *list = *record;
     *record = 0;
