@@ -73,8 +73,8 @@ struct sw_catalogue {
     size_t scratch_bytes, scratch_cap;
 };
 
-/* A process that is killed has done what stands before the instruction that it was killed at, and nothing behind it: for
- * whoever comes next only the compiler could bring that into another order. */
+/* A process that is killed has done what stands before the instruction that it was killed at, and nothing behind it:
+ * for whoever comes next only the compiler could bring that into another order. */
 static void keep_order(void) {
     atomic_signal_fence(memory_order_seq_cst);
 }
@@ -376,12 +376,16 @@ uint32_t sw_catalogue_generation(const struct sw_catalogue *c) {
 
 /* ---- finding ---- */
 
-void sw_catalogue_frames_free(struct sw_frames *frames) {
+void sw_catalogue_free_unclaimed(struct sw_frames *frames) {
     for (size_t i = 0; frames && i < frames->n_chunks; i++)
         if (!frames->stored[i].tier) {
             sw_free(frames->stored[i].extents);
             frames->stored[i] = (struct sw_stored){0};
         }
+}
+
+void sw_catalogue_frames_free(struct sw_frames *frames) {
+    sw_catalogue_free_unclaimed(frames);
     sw_frames_free(frames);
 }
 
@@ -465,24 +469,26 @@ struct scan {
     unsigned damaged;
 };
 
-/* Gathers a record's content in `scratch` and checks it; its cells are then taken. */
-static bool gather(struct sw_catalogue *c, struct scan *scan, uint32_t first) {
+/* Gathers a record's content in `scratch` and checks it; its cells are then taken. errors: -SW_EFRAME (damaged),
+ * -SW_ENOMEM. */
+static int gather(struct sw_catalogue *c, struct scan *scan, uint32_t first) {
     const struct cell *head = &c->cells[first];
     const uint32_t n = (head->bytes + CELL_BODY_BYTES - 1) / CELL_BODY_BYTES;
     uint32_t at = first;
     c->scratch_bytes = 0;
     for (uint32_t i = 0; i < n; i++, at = c->cells[at].next) {
         const size_t left = head->bytes - c->scratch_bytes;
-        if (at == 0 || at >= c->n_cells || (scan && scan->is_taken[at]) ||
-            add(c, c->cells[at].body, left < CELL_BODY_BYTES ? left : CELL_BODY_BYTES))
-            return false;
+        if (at == 0 || at >= c->n_cells || (scan && scan->is_taken[at]))
+            return -SW_EFRAME;
+        if (add(c, c->cells[at].body, left < CELL_BODY_BYTES ? left : CELL_BODY_BYTES))
+            return -SW_ENOMEM;
     }
     const uint64_t commit = atomic_load_explicit(&head->commit, memory_order_acquire);
     if (at != 0 || n == 0 || commit != commit_word(c->scratch, c->scratch_bytes, (enum kind)(commit & UINT32_MAX)))
-        return false;
+        return -SW_EFRAME;
     for (at = first; scan && at; at = c->cells[at].next)
         scan->is_taken[at] = 1;
-    return true;
+    return 0;
 }
 
 static int note_region(struct sw_catalogue *c, struct scan *scan, uint32_t at) {
@@ -514,7 +520,10 @@ static int scan_cells(struct sw_catalogue *c, struct scan *scan, const struct sw
         struct sw_catalogue_session session;
         if (!kind)
             continue;
-        const bool good = gather(c, scan, at);
+        const int rc = gather(c, scan, at);
+        const bool good = rc == 0;
+        if (rc == -SW_ENOMEM)
+            return rc;
         if (good && kind == KIND_SESSION && c->scratch_bytes == sizeof session) {
             memcpy(&session, c->scratch, sizeof session);
             if (!visitor->session(visitor->arg, &session, at))
@@ -541,8 +550,8 @@ static int visit_region(struct sw_catalogue *c, struct scan *scan, const struct 
                         uint32_t at) {
     struct region_body body;
     struct sw_frames *frames = NULL;
-    if (!gather(c, NULL, at))
-        return -SW_ENOMEM; /* it was good a moment ago */
+    if (gather(c, NULL, at)) /* it was good a moment ago */
+        return -SW_ENOMEM;
     struct reader reader = {c->scratch, c->scratch_bytes};
     (void)take(&reader, &body, sizeof body);
     const int rc = read_frames(&reader, &body, &frames);

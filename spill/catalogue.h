@@ -88,7 +88,9 @@ struct sw_catalogue_visitor {
  * sense; they are freed. errors: -SW_ENOMEM. */
 int sw_catalogue_recover(struct sw_catalogue *catalogue, const struct sw_catalogue_visitor *visitor,
                          unsigned *ret_damaged, struct sw_err *err);
-/* Of frames as `found` gets them: frees them with their extents, but for those that a tier has claimed. */
+/* Of frames as `found` gets them: forgets those that no tier has claimed, with their extents. NULL is a no-op. */
+void sw_catalogue_free_unclaimed(struct sw_frames *frames);
+/* The same: frees them with their extents, but for those that a tier has claimed. */
 void sw_catalogue_frames_free(struct sw_frames *frames);
 
 #endif

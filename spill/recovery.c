@@ -61,6 +61,7 @@ void sw_engine_forget_left(struct sw_engine *engine) {
         while (!sw_list_empty(&owner->regions)) {
             at = owner->regions.next;
             struct sw_region *region = SW_CONTAINER_OF(at, struct sw_region, node);
+            sw_catalogue_free_unclaimed(region->frames); /* of a start that failed */
             sw_frames_leave(region->frames);
             region->frames = NULL;
             sw_region_release(&engine->regions, region);

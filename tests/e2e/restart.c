@@ -16,8 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,9 +33,9 @@ struct slot {
     struct spillway_region region;
 };
 
+/* A process of its own. */
 struct client {
-    struct load *load;
-    pthread_t thread;
+    pid_t pid;
     enum client_kind kind;
     struct spillway *connection;
     uint64_t random;
@@ -43,14 +45,16 @@ struct client {
     atomic_uint verified;
 };
 
-struct load {
-    struct sw_supervisor supervisor;
-    atomic_uint round; /* that clients are to verify before they go on */
-    atomic_bool stop;
+/* Shared by all processes. */
+static struct load {
+    char socket[96];
+    atomic_bool started, stop;
+    atomic_uint round;             /* that clients are to verify before they go on */
+    atomic_uint n_done;            /* clients that have got everything back */
+    struct spillway_status status; /* then */
     struct client clients[N_CLIENTS];
-};
-
-static struct load load;
+} * load;
+static struct sw_supervisor supervisor;
 
 #define MUST(condition, error)                                                                                         \
     do {                                                                                                               \
@@ -251,10 +255,27 @@ static void step(struct client *client) {
         restore(client, slot, place_of(client, slot), 0);
 }
 
-static void *client_main(void *arg) {
-    struct client *client = arg;
-    while (!atomic_load(&client->load->stop)) {
-        const unsigned round = atomic_load(&client->load->round);
+/* Nothing that the clients do not know of may be there, and nothing of the tiers may be taken by it: the first client
+ * looks when all are done, and before any hangs up. The library's own drops are then through, for it has asked once
+ * more. */
+static void finish(struct client *client) {
+    struct spillway_error error;
+    struct spillway_status status;
+    MUST(spillway_status(client->connection, &status, &error) == 0, &error);
+    atomic_fetch_add(&load->n_done, 1);
+    while (atomic_load(&load->n_done) < N_CLIENTS)
+        sleep_us(1000);
+    if (client == load->clients)
+        MUST(spillway_status(client->connection, &load->status, &error) == 0, &error);
+    atomic_fetch_add(&load->n_done, client == load->clients ? 1 : 0);
+    while (atomic_load(&load->n_done) == N_CLIENTS)
+        sleep_us(1000);
+    spillway_close(client->connection);
+}
+
+static void run_load(struct client *client) {
+    while (!atomic_load(&load->stop)) {
+        const unsigned round = atomic_load(&load->round);
         if (atomic_load(&client->verified) != round) {
             verify_all(client);
             atomic_store(&client->verified, round);
@@ -267,63 +288,81 @@ static void *client_main(void *arg) {
         if (client->slots[i].state == SPILLED)
             restore(client, &client->slots[i], place_of(client, &client->slots[i]), 0);
     }
-    return NULL;
 }
 
 /* ---- the load ---------------------------------------------------------------------------------------------------- */
 
-static void start_client(struct client *client, unsigned i) {
+static __attribute__((noreturn)) void client_main(struct client *client, pid_t parent) {
     struct spillway_error error;
-    client->load = &load;
-    client->kind = (enum client_kind)i;
-    client->random = 1000 + i;
+    SW_ASSERT(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent);
     client->area = new_memory((size_t)N_SLOTS * PLACE_BYTES, client->kind != COPIED);
     client->scratch = new_memory(PLACE_BYTES, client->kind != COPIED);
     client->expected = new_memory(PLACE_BYTES, false);
-    MUST(spillway_open(&client->connection, load.supervisor.daemon.socket, &error) == 0, &error);
+    while (!atomic_load(&load->started))
+        sleep_us(1000);
+    MUST(spillway_open(&client->connection, load->socket, &error) == 0, &error);
     if (client->kind == REGISTERED)
         MUST(spillway_register(client->connection, client->area, (uint64_t)N_SLOTS * PLACE_BYTES, &error) == 0, &error);
-    SW_ASSERT(pthread_create(&client->thread, NULL, client_main, client) == 0);
+    run_load(client);
+    finish(client);
+    _exit(0);
+}
+
+static void start_clients(void) {
+    const pid_t parent = getpid();
+    load = mmap(NULL, sizeof *load, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(load, MAP_FAILED);
+    for (unsigned i = 0; i < N_CLIENTS; i++) {
+        struct client *client = &load->clients[i];
+        client->kind = (enum client_kind)i;
+        client->random = 1000 + i;
+        const pid_t pid = fork();
+        ck_assert_int_ge(pid, 0);
+        if (pid == 0)
+            client_main(client, parent);
+        client->pid = pid;
+    }
+}
+
+static void ck_clients_live(void) {
+    for (int i = 0; i < N_CLIENTS; i++) {
+        siginfo_t info = {0};
+        ck_assert_int_eq(waitid(P_PID, (id_t)load->clients[i].pid, &info, WEXITED | WNOHANG | WNOWAIT), 0);
+        ck_assert_msg(info.si_pid == 0, "client %d has died; it says above, why", i);
+    }
 }
 
 static void await_verified(void) {
-    const unsigned round = atomic_fetch_add(&load.round, 1) + 1;
+    const unsigned round = atomic_fetch_add(&load->round, 1) + 1;
     for (int i = 0; i < N_CLIENTS; i++)
-        while (atomic_load(&load.clients[i].verified) != round)
+        while (atomic_load(&load->clients[i].verified) != round) {
+            ck_clients_live();
             sleep_us(500);
-}
-
-/* Nothing that the clients do not know of may be there, and nothing of the tiers may be taken by it. The library's own
- * drops may still be on their way. */
-static void check_empty(void) {
-    struct spillway_status status;
-    struct spillway_error error;
-    for (int i = 0; i < N_CLIENTS; i++)
-        MUST(spillway_status(load.clients[i].connection, &status, &error) == 0, &error);
-    ck_assert_uint_eq(status.regions, 0);
-    ck_assert_uint_eq(status.tier_used_bytes, 0);
-    ck_assert_uint_eq(status.nvme_used_bytes, 0);
+        }
 }
 
 static void end_load(unsigned rounds) {
     unsigned long spills = 0, restores = 0, restarted = 0, lost = 0;
-    atomic_store(&load.stop, true);
-    for (int i = 0; i < N_CLIENTS; i++)
-        (void)pthread_join(load.clients[i].thread, NULL);
-    check_empty();
+    atomic_store(&load->stop, true);
     for (int i = 0; i < N_CLIENTS; i++) {
-        struct client *client = &load.clients[i];
-        spillway_close(client->connection);
+        const struct client *client = &load->clients[i];
+        int status = -1;
+        ck_assert_int_eq(waitpid(client->pid, &status, 0), client->pid);
+        ck_assert_int_eq(status, 0);
         spills += client->n_spills;
         restores += client->n_restores;
         restarted += client->n_restarted;
         lost += client->n_lost;
     }
+    ck_assert_uint_eq(load->status.regions, 0);
+    ck_assert_uint_eq(load->status.tier_used_bytes, 0);
+    ck_assert_uint_eq(load->status.nvme_used_bytes, 0);
     (void)fprintf(stderr, "%u restarts, %lu spills, %lu restores, %lu to be repeated, %lu lost in place\n", rounds,
                   spills, restores, restarted, lost);
     ck_assert_uint_gt(spills, rounds);
-    ck_assert_int_eq(sw_supervisor_stop(&load.supervisor, SIGTERM), 0);
-    sw_supervisor_end(&load.supervisor);
+    ck_assert_int_eq(sw_supervisor_stop(&supervisor, SIGTERM), 0);
+    sw_supervisor_end(&supervisor);
+    (void)munmap(load, sizeof *load);
 }
 
 static unsigned rounds_wanted(void) {
@@ -333,13 +372,14 @@ static unsigned rounds_wanted(void) {
 
 static void restart_under_load(const char *const *options, int signal, uint64_t seed) {
     const unsigned rounds = rounds_wanted();
-    sw_supervisor_start(&load.supervisor, SW_SPILLWAYD_PATH, options);
-    for (unsigned i = 0; i < N_CLIENTS; i++)
-        start_client(&load.clients[i], i);
+    start_clients();
+    sw_supervisor_start(&supervisor, SW_SPILLWAYD_PATH, options);
+    (void)snprintf(load->socket, sizeof load->socket, "%s", supervisor.daemon.socket);
+    atomic_store(&load->started, true);
     for (unsigned round = 0; round < rounds; round++) {
         sleep_us(sw_random(&seed) % 40000);
-        ck_assert_int_eq(sw_supervisor_stop(&load.supervisor, signal), signal == SIGKILL ? -SIGKILL : 0);
-        ck_assert(sw_supervisor_spawn(&load.supervisor));
+        ck_assert_int_eq(sw_supervisor_stop(&supervisor, signal), signal == SIGKILL ? -SIGKILL : 0);
+        ck_assert(sw_supervisor_spawn(&supervisor));
         if (round % 3) /* else it may be killed before anybody has come back */
             await_verified();
     }
