@@ -159,7 +159,7 @@ static struct sw_registered *registered_new(struct spillway *c, uintptr_t addres
     return r;
 }
 
-int spillway_register(struct spillway *connection, void *data, uint64_t bytes, struct spillway_error *error) {
+static int try_register(struct spillway *connection, void *data, uint64_t bytes, struct spillway_error *error) {
     struct sw_err err = {0};
     struct sw_export export = {0};
     struct sw_registered *r = NULL;
@@ -173,6 +173,14 @@ int spillway_register(struct spillway *connection, void *data, uint64_t bytes, s
         sw_list_append(&connection->registered, &r->node);
     else
         sw_free(r);
+    return rc;
+}
+
+int spillway_register(struct spillway *connection, void *data, uint64_t bytes, struct spillway_error *error) {
+    int rc;
+    do /* a service that was restarted meanwhile knows nothing of it */
+        rc = try_register(connection, data, bytes, error);
+    while (rc == -SW_ERESTARTED && !connection->lost.code);
     return rc;
 }
 
