@@ -19,9 +19,8 @@ static int send_state(const struct sockaddr_un *address, socklen_t length, const
         struct cmsghdr header;
         char bytes[CMSG_SPACE(sizeof(int))];
     } control = {0};
-    struct iovec text = {.iov_base = (void *)(uintptr_t)state, .iov_len = strlen(state)};
-    struct msghdr message = {
-        .msg_name = (void *)(uintptr_t)address, .msg_namelen = length, .msg_iov = &text, .msg_iovlen = 1};
+    struct iovec text = {.iov_base = (void *)state, .iov_len = strlen(state)};
+    struct msghdr message = {.msg_name = (void *)address, .msg_namelen = length, .msg_iov = &text, .msg_iovlen = 1};
     if (fd >= 0) {
         message.msg_control = control.bytes;
         message.msg_controllen = sizeof control.bytes;

@@ -101,7 +101,8 @@ struct spillway {
 /* Memory that the daemon keeps open until it is unregistered. */
 struct sw_registered {
     struct sw_list node;
-    uintptr_t address;
+    const void *data;
+    uintptr_t address; /* the same */
     uint64_t bytes;
     uint32_t mem; /* its name in the session */
     enum sw_mem_kind kind;

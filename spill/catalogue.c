@@ -553,7 +553,8 @@ static int visit_region(struct sw_catalogue *c, struct scan *scan, const struct 
     if (gather(c, NULL, at)) /* it was good a moment ago */
         return -SW_ENOMEM;
     struct reader reader = {c->scratch, c->scratch_bytes};
-    (void)take(&reader, &body, sizeof body);
+    if (!take(&reader, &body, sizeof body))
+        return -SW_ENOMEM;
     const int rc = read_frames(&reader, &body, &frames);
     if (rc == -SW_ENOMEM)
         return rc;

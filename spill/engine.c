@@ -271,13 +271,14 @@ int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engi
     sw_list_init(&engine->left);
     engine->workers = sw_alloc_array(config->n_devices, sizeof engine->workers[0]);
     engine->canaries = sw_alloc_array(config->n_devices, sizeof engine->canaries[0]);
+    for (unsigned i = 0; engine->canaries && i < config->n_devices; i++)
+        engine->canaries[i].given_us = sw_clock_us();
     if (!engine->workers || !engine->canaries ||
         sw_region_table_init(&engine->regions, config->max_regions, sw_catalogue_generation(config->catalogue)))
         rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %u regions", config->max_regions);
     for (unsigned i = 0; !rc && i < config->n_devices; i++) {
         const unsigned poll_us = config->devices[i]->ops->info(config->devices[i])->poll_us;
         engine->poll_us = poll_us > engine->poll_us ? poll_us : engine->poll_us;
-        engine->canaries[i].given_us = sw_clock_us();
         rc = sw_worker_new(&engine->workers[i], config->devices[i], &engine->place, wake, engine, err);
     }
     if (!rc) {

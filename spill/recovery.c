@@ -193,7 +193,7 @@ static int claim_host_frames(struct recovery *r, struct sw_err *err) {
     each_region(r, list_host_frames, &claims);
     if (claims.n == 0)
         return 0;
-    claims.frames = sw_alloc_array(claims.n, sizeof claims.frames[0]);
+    claims.frames = sw_alloc_array(claims.n, sizeof(void *));
     if (!claims.frames)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %zu frames", claims.n);
     claims.n = 0;

@@ -391,36 +391,51 @@ static int claim_frame(struct tier_host *t, struct sw_stored *frame, const struc
     return 0;
 }
 
-int sw_tier_host_claim(struct sw_tier *tier, struct sw_stored *const *frames, size_t n, struct sw_err *err) {
-    struct tier_host *t = host_of(tier);
-    size_t n_places = 0, k = 0;
-    for (size_t i = 0; i < n; i++)
-        n_places += frames[i]->n_extents;
-    struct sw_place *places = n_places ? sw_alloc_array(n_places, sizeof *places) : NULL;
-    int rc = places || !n_places ? 0 : -SW_ENOMEM;
-    for (size_t i = 0; !rc && i < n; i++)
+/* Places of all extents, in their order. NULL: no memory. */
+static struct sw_place *list_places(struct sw_stored *const *frames, size_t n, size_t n_places) {
+    struct sw_place *places = sw_alloc_array(n_places, sizeof *places);
+    size_t k = 0;
+    for (size_t i = 0; places && i < n; i++)
         for (unsigned e = 0; e < frames[i]->n_extents; e++, k++) {
             const struct sw_extent *x = &frames[i]->extents[e];
             places[k] = (struct sw_place){.first = x->offset / BLOCK_BYTES,
                                           .count = x->bytes / BLOCK_BYTES + (x->bytes % BLOCK_BYTES != 0),
                                           .order = k};
         }
-    if (!rc)
-        sw_places_sort(places, n_places, false);
-    (void)pthread_mutex_lock(&t->lock);
-    k = 0;
+    return places;
+}
+
+/* With the lock held. */
+static int take_places(struct tier_host *t, struct sw_place *places, size_t n) {
+    int rc = 0;
     for (struct sw_list *node = t->slabs.next; !rc && node != &t->slabs; node = node->next) {
         size_t n_seen = 0;
-        rc = sw_extents_take_places(&t->extents, SW_CONTAINER_OF(node, struct slab, node)->run, places + k,
-                                    n_places - k, &n_seen);
-        k += n_seen;
+        rc = sw_extents_take_places(&t->extents, SW_CONTAINER_OF(node, struct slab, node)->run, places, n, &n_seen);
+        places += n_seen;
+        n -= n_seen;
     }
-    if (places)
-        sw_places_sort(places, n_places, true);
-    k = 0;
-    for (size_t i = 0; places && i < n; k += frames[i++]->n_extents)
-        if (claim_frame(t, frames[i], places + k))
+    return rc;
+}
+
+int sw_tier_host_claim(struct sw_tier *tier, struct sw_stored *const *frames, size_t n, struct sw_err *err) {
+    struct tier_host *t = host_of(tier);
+    size_t n_places = 0;
+    for (size_t i = 0; i < n; i++)
+        n_places += frames[i]->n_extents;
+    struct sw_place *places = n_places ? list_places(frames, n, n_places) : NULL;
+    if (!places)
+        return n_places ? sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %zu extents", n_places) : 0;
+    (void)pthread_mutex_lock(&t->lock);
+    sw_places_sort(places, n_places, false);
+    int rc = take_places(t, places, n_places);
+    sw_places_sort(places, n_places, true);
+    const struct sw_place *next = places;
+    for (size_t i = 0; i < n; i++) {
+        const unsigned n_extents = frames[i]->n_extents;
+        if (claim_frame(t, frames[i], next))
             rc = -SW_ENOMEM;
+        next += n_extents;
+    }
     (void)pthread_mutex_unlock(&t->lock);
     sw_free(places);
     return rc ? sw_err_set(err, rc, SW_SCOPE_DAEMON, "out of memory for the frames that were kept") : 0;

@@ -247,9 +247,9 @@ START_TEST(damage_is_found) {
         (void)put(c, 2, 1, frames, 0);
         sw_catalogue_close(c);
         uint8_t value;
-        ck_assert_int_eq(pread(fd, &value, 1, (off_t)(record * 128 + byte)), 1);
+        ck_assert_int_eq(pread(fd, &value, 1, (off_t)((size_t)record * 128 + byte)), 1);
         value ^= 0x10;
-        ck_assert_int_eq(pwrite(fd, &value, 1, (off_t)(record * 128 + byte)), 1);
+        ck_assert_int_eq(pwrite(fd, &value, 1, (off_t)((size_t)record * 128 + byte)), 1);
         c = open_again(fd, &found);
         /* Hints, the list of retired ones and when it was used are nobody's checksum. */
         const bool counts = byte < 8 || (byte >= 20 && byte < 28) || byte >= 32;
