@@ -71,6 +71,7 @@ void sw_session_close(struct sw_session *session, const char *why) {
 void sw_session_resume(struct sw_session *session, struct sw_owner *owner) {
     sw_owner_close(session->owner, NULL, NULL); /* has nothing yet */
     session->owner = session->mems.owner = owner;
+    session->may_settle = true;
 }
 
 /* Reading stops while replies wait: a peer that does not read gets nothing more done. */

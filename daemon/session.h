@@ -24,6 +24,7 @@ struct sw_session {
     struct sw_peer peer;
     char client[65]; /* name from HELLO; anything */
     bool greeted;
+    bool may_settle; /* it has come back, and has not said yet that it has asked for all */
     struct sw_owner *owner;
     struct sw_memtable mems;
     struct sw_idmap promises; /* replies due, by seq */

@@ -27,9 +27,8 @@ static bool is_batch(const struct sw_msg_settle *ask) {
 
 static void look(struct settled *s, uint32_t i) {
     struct sw_owner *owner = s->session->owner;
-    s->ids[i] = (struct sw_region_id){s->ask->slot[i], s->ask->gen[i]};
-    if (is_spill(s->ask) && sw_engine_find_made(owner, s->ask->seq, i, &s->ids[i], NULL) < 0)
-        return;
+    if (!is_spill(s->ask))
+        s->ids[i] = (struct sw_region_id){s->ask->slot[i], s->ask->gen[i]};
     if (sw_engine_query(owner, s->ids[i], &s->info, NULL) < 0)
         return;
     s->there[i] = true;
@@ -96,7 +95,10 @@ static void fill_one(const struct settled *s, struct sw_msg *ret) {
 int sw_on_settle(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct settled s = {.session = arg, .ask = &request->msg->u.settle};
     const uint32_t count = s.ask->count, most = is_batch(s.ask) ? SW_PROTO_MAX_BATCH : 1;
+    if (!s.session->may_settle)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "the session has not come back, or has settled all");
     if (s.ask->type == 0) {
+        s.session->may_settle = false;
         sw_engine_forget_in(s.session->owner);
         sw_msg_init(ret_reply, SW_MSG_OK);
         return SW_REPLY_NOW;
@@ -107,6 +109,8 @@ int sw_on_settle(void *arg, const struct sw_request *request, struct sw_msg *ret
     if (count < 1 || count > most)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%" PRIu32 " pieces to settle, must be 1 to %" PRIu32,
                           count, most);
+    if (is_spill(s.ask))
+        sw_engine_find_made(s.session->owner, s.ask->seq, s.ids, count);
     for (uint32_t i = 0; i < count; i++)
         look(&s, i);
     const bool done = is_spill(s.ask) ? s.n_there == count && !s.n_lost : s.n_in > 0;

@@ -26,8 +26,8 @@
  * another token, and ids of the old one mean nothing. Memories do not survive. SETTLE then asks what became of a
  * request whose reply has not come: SPILL, RESTORE or a batch of them. Its answer is that request's, if the request was
  * carried out; ERESTARTED if not (a spill has stored nothing, a restored region is still stored); ELOST if it was at
- * work in place. The last SETTLE, of type 0, says that all have
- * been asked for; it is answered by OK. A seq is not used twice by a session for this reason.
+ * work in place. The last SETTLE, of type 0, says that all have been asked for; it is answered by OK. Who has not come
+ * back has nothing to settle. A seq is not used twice by a session for this reason.
  *
  * sw_msg_decode() trusts nothing: a packet of the wrong length, magic or type is refused. Adding a field or a message
  * raises SW_PROTO_VERSION. */

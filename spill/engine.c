@@ -518,16 +518,13 @@ void sw_engine_forget_in(struct sw_owner *owner) {
     }
 }
 
-int sw_engine_find_made(struct sw_owner *owner, uint32_t request, uint32_t piece, struct sw_region_id *ret,
-                        struct sw_err *err) {
-    for (struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
-        const struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
-        if (region->request == request && region->piece == piece && !region->op) {
-            *ret = region->id;
-            return 0;
-        }
+void sw_engine_find_made(const struct sw_owner *owner, uint32_t request, struct sw_region_id *ret, uint32_t n_pieces) {
+    memset(ret, 0, n_pieces * sizeof *ret);
+    for (const struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
+        const struct sw_region *region = SW_CONTAINER_OF(node, const struct sw_region, node);
+        if (region->request == request && region->piece < n_pieces && !region->op)
+            ret[region->piece] = region->id;
     }
-    return sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "request %u has made no region", request);
 }
 
 /* ---- questions ---- */

@@ -169,9 +169,9 @@ int sw_engine_consume(struct sw_owner *owner, struct sw_region_id id, struct sw_
 /* Forgets regions that are IN: the client knows of them. */
 void sw_engine_forget_in(struct sw_owner *owner);
 
-/* The region that a spill of this owner has made, perhaps in a process before this one. errors: -SW_ENOENT. */
-int sw_engine_find_made(struct sw_owner *owner, uint32_t request, uint32_t piece, struct sw_region_id *ret,
-                        struct sw_err *err);
+/* The regions that a request of this owner has made, perhaps in a process before this one: ret[piece], of generation 0
+ * where there is none. Looks at all of the owner's regions, once. */
+void sw_engine_find_made(const struct sw_owner *owner, uint32_t request, struct sw_region_id *ret, uint32_t n_pieces);
 
 enum sw_advice { SW_ADVISE_PRIORITY, SW_ADVISE_PIN, SW_ADVISE_PREFETCH };
 /* What is known about the future of a region that is OUT. PRIORITY, 0 to 255: those of lower priority leave the host

@@ -175,7 +175,7 @@ static const uint64_t disks[] = {0, 16 << 20};
 START_TEST(regions_are_there_again) {
     const uint8_t other[SW_TOKEN_BYTES] = "another token..";
     struct sw_region_info info;
-    struct sw_region_id made;
+    struct sw_region_id made[2];
     open_life(&life, disks[_i]);
     struct sw_owner *owner = new_owner(&life);
     spill_all(&life, owner);
@@ -193,8 +193,8 @@ START_TEST(regions_are_there_again) {
     owner = sw_owner_claim(life.engine, 1000, token);
     ck_assert_ptr_nonnull(owner);
     ck_assert_ptr_null(sw_owner_claim(life.engine, 1000, token));
-    ck_assert_int_eq(sw_engine_find_made(owner, 1003, 0, &made, NULL), 0);
-    ck_assert(made.slot == ids[3].slot && made.gen == ids[3].gen);
+    sw_engine_find_made(owner, 1003, made, 2);
+    ck_assert(made[0].slot == ids[3].slot && made[0].gen == ids[3].gen && made[1].gen == 0);
     ck_assert_int_eq(sw_engine_query(owner, ids[2], &info, NULL), 0);
     ck_assert_uint_eq(info.raw_bytes, REGION_BYTES);
     ck_assert_int_eq(life.engine->regions.regions[ids[2].slot].priority, 200);
