@@ -334,7 +334,8 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
         return rc;
     }
     (void)uv_timer_start(&daemon->grace, on_grace_over, config->reconnect_grace_s * 1000, 0);
-    sw_fdstore_close(service->fdstore); /* what nobody has taken is not ours */
+    sw_fdstore_forget_rest(service->fdstore); /* what nobody has taken is not ours */
+    sw_fdstore_close(service->fdstore);
     service->fdstore = NULL;
     log_ready(service);
     *ret = daemon;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -55,14 +56,19 @@ int sw_fdstore_open(struct sw_fdstore **ret, struct sw_err *err) {
 }
 
 void sw_fdstore_close(struct sw_fdstore *store) {
-    for (unsigned i = 0; store && i < store->n; i++) {
+    for (unsigned i = 0; store && i < store->n; i++)
+        if (store->kept[i].fd >= 0)
+            (void)close(store->kept[i].fd);
+    sw_free(store);
+}
+
+void sw_fdstore_forget_rest(struct sw_fdstore *store) {
+    for (unsigned i = 0; i < store->n; i++) {
         if (store->kept[i].fd < 0)
             continue;
-        sw_log(SW_LOG_WARNING, "fdstore.unknown", "name=%s then=\"closed, and no longer kept\"", store->kept[i].name);
-        (void)close(store->kept[i].fd);
+        sw_log(SW_LOG_WARNING, "fdstore.unknown", "name=%s then=\"no longer kept\"", store->kept[i].name);
         sw_fdstore_forget(store->kept[i].name);
     }
-    sw_free(store);
 }
 
 static int hand_out(struct kept *kept) {
@@ -93,7 +99,9 @@ static bool listens_at(int fd, int type, const char *path) {
     struct sockaddr_un address = {0};
     socklen_t length = sizeof address, bytes = sizeof(int);
     int found = 0, listens = 0;
-    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &found, &bytes) == 0 && found == type &&
+    struct stat file;
+    return lstat(path, &file) == 0 && S_ISSOCK(file.st_mode) &&
+           getsockopt(fd, SOL_SOCKET, SO_TYPE, &found, &bytes) == 0 && found == type &&
            getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) == 0 && listens &&
            getsockname(fd, (struct sockaddr *)&address, &length) == 0 && address.sun_family == AF_UNIX &&
            strncmp(address.sun_path, path, sizeof address.sun_path) == 0;

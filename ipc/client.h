@@ -155,6 +155,10 @@ struct sw_packet *sw_packet_new(struct sw_list *group, const struct sw_msg *msg,
 /* A copy of a packet without descriptors, for after a restart; NULL: it cannot be had, or the connection cannot come
  * back. */
 struct sw_packet *sw_packet_copy(const struct spillway *c, const struct sw_list *packet);
+/* Frees a packet with its descriptors. */
+void sw_packet_free(struct sw_packet *packet);
+/* The running ticket that a packet of that seq belongs to, or NULL. */
+struct spillway_ticket *sw_ticket_find(struct spillway *c, uint32_t seq);
 /* Frees packets that were not submitted, with their descriptors. */
 void sw_packets_free(struct sw_list *group);
 /* Takes a ticket off its list and frees it. */

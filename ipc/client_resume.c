@@ -1,6 +1,6 @@
 /* client_resume.c - a connection that is lost comes back: to the service's next process, by the session's token.
  *
- *   UP -> DOWN    the socket is closed, packets that wait are dropped, what was running is marked to be settled
+ *   UP -> DOWN    the socket is closed; what has been sent is marked to be settled, what has not goes on waiting
  *   DOWN -> HELLO connected; tried again and again, more and more seldom, until the deadline
  *   HELLO -> UP   the daemon knows the session: memories are handed over again, then every request whose answer is
  *                 due is settled or repeated, then goes what was submitted meanwhile
@@ -100,13 +100,31 @@ static void complete(struct spillway_ticket *t, int code) {
     sw_ticket_complete(t);
 }
 
-/* Of what was sent before the connection was lost. Memory is closed by the daemon's end. A ticket that completes may
- * have others freed or submitted, but not one that is on the list. */
+static struct sw_packet *packet_of(struct sw_list *node) {
+    return SW_CONTAINER_OF(node, struct sw_packet, node);
+}
+
+static uint32_t seq_of(const struct sw_packet *p) {
+    uint32_t seq;
+    memcpy(&seq, p->data + offsetof(struct sw_msg_header, seq), sizeof seq);
+    return seq;
+}
+
+/* Nothing of it has left the outbox, and it can be sent as it is to any daemon that knows the session. */
+static bool can_wait(const struct spillway *c, const struct spillway_ticket *t) {
+    return !sw_list_empty(&c->outbox) && (int32_t)(t->first_seq - seq_of(packet_of(c->outbox.next))) >= 0 &&
+           !t->settling && !t->repeated && (is_operation(t) || (t->repeat && t->operation != SW_MSG_SETTLE));
+}
+
+/* What becomes of those that run. Memory is closed by the daemon's end. A ticket that completes may have others freed
+ * or submitted, but not one that is on the list. */
 static void mark_running(struct spillway *c) {
     for (struct sw_list *n = c->running.next, *next; n != &c->running; n = next) {
         struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
         next = n->next;
-        if (t->error.code || t->operation == SW_MSG_MEM_CLOSE) {
+        if (can_wait(c, t))
+            continue;
+        if (t->error.code || t->operation == SW_MSG_MEM_CLOSE || t->operation == SW_MSG_SETTLE) {
             complete(t, 0);
         } else if (is_operation(t)) {
             if (!t->settling)
@@ -117,6 +135,16 @@ static void mark_running(struct spillway *c) {
         } else {
             complete(t, -SW_ERESTARTED);
         }
+    }
+}
+
+/* Of the packets that wait, those of tickets that can. */
+static void purge_outbox(struct spillway *c) {
+    for (struct sw_list *n = c->outbox.next, *next; n != &c->outbox; n = next) {
+        const struct spillway_ticket *t = sw_ticket_find(c, seq_of(packet_of(n)));
+        next = n->next;
+        if (!t || t->settling || t->repeated)
+            sw_packet_free(packet_of(n));
     }
 }
 
@@ -132,8 +160,8 @@ bool sw_resume_begin(struct spillway *c) {
         const uint64_t limit_ms = r->limit_ms < 0 ? r->reconnect_ms : (uint64_t)r->limit_ms;
         r->deadline_us = now_us + limit_ms * 1000;
         r->retry_us = FIRST_RETRY_US;
-        sw_packets_free(&c->outbox);
         mark_running(c);
+        purge_outbox(c);
     }
     r->next_try_us = now_us + r->retry_us;
     r->retry_us = 2 * r->retry_us < LAST_RETRY_US ? 2 * r->retry_us : LAST_RETRY_US;

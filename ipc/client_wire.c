@@ -71,7 +71,7 @@ struct sw_packet *sw_packet_copy(const struct spillway *c, const struct sw_list 
     return copy;
 }
 
-static void packet_free(struct sw_packet *p) {
+void sw_packet_free(struct sw_packet *p) {
     for (unsigned i = 0; i < p->n_fds; i++)
         (void)close(p->fds[i]);
     sw_list_remove(&p->node);
@@ -84,7 +84,7 @@ static struct sw_packet *first_packet(struct sw_list *list) {
 
 void sw_packets_free(struct sw_list *group) {
     for (struct sw_packet *p; (p = first_packet(group));)
-        packet_free(p);
+        sw_packet_free(p);
 }
 
 void sw_client_submit_unattended(struct spillway *c, const struct sw_msg *msg) {
@@ -201,7 +201,7 @@ static int flush(struct spillway *c) {
         rc = sw_packet_send(c->socket, p->data, p->bytes, p->fds, p->n_fds);
         if (rc < 0)
             break;
-        packet_free(p);
+        sw_packet_free(p);
     }
     watch_room(c);
     return rc == -SW_EAGAIN ? 0 : rc;
@@ -231,7 +231,7 @@ void sw_client_submit(struct spillway_ticket *t, struct sw_list *group) {
     (void)flush(c); /* a peer that is gone is found by the next pump */
 }
 
-static struct spillway_ticket *find_ticket(struct spillway *c, uint32_t seq) {
+struct spillway_ticket *sw_ticket_find(struct spillway *c, uint32_t seq) {
     for (struct sw_list *n = c->running.next; n != &c->running; n = n->next) {
         struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
         if (seq - t->first_seq < t->n_packets)
@@ -367,7 +367,7 @@ static void take_packet(struct spillway *c, const uint8_t *packet, size_t bytes)
     }
     if (sw_resume_take(c, &msg))
         return;
-    struct spillway_ticket *t = find_ticket(c, msg.header.seq);
+    struct spillway_ticket *t = sw_ticket_find(c, msg.header.seq);
     if (!t && msg.header.type == SW_MSG_ERROR) { /* about the connection itself: too many sessions, service stops */
         struct spillway_error lost;
         take_error(&lost, &msg.u.error);

@@ -120,8 +120,10 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
         sw_catalogue_frames_free(found->frames);
         found->frames = NULL;
     }
-    if (!region)
+    if (!region) {
+        r->result->n_lost += owner != NULL; /* beyond max_regions */
         return r->no_memory;
+    }
     region->raw_bytes = found->raw_bytes;
     region->stored_bytes = found->stored_bytes;
     region->used_us = found->hints.used_us;

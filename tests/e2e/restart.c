@@ -528,6 +528,37 @@ START_TEST(socket_of_the_manager_is_used) {
 }
 END_TEST
 
+/* A start that fails has taken nothing from the store: the next one finds all of it. */
+START_TEST(failed_start_keeps_what_is_stored) {
+    static const char *const no_such_device[] = {"device=cuda", NULL};
+    static struct sw_supervisor s;
+    struct spillway_ticket *ticket;
+    struct spillway_error error;
+    uint8_t *memory = new_memory(PLACE_BYTES, true);
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, in_memory);
+    struct spillway *connection = connect_to(&s);
+    const struct spillway_region region = spill_some(connection, memory, 100000);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    const unsigned n_stored = sw_supervisor_n_stored(&s);
+    s.options = no_such_device;
+    if (sw_supervisor_spawn(&s)) /* there is one here */
+        ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    ck_assert_uint_eq(sw_supervisor_n_stored(&s), n_stored);
+    s.options = in_memory;
+    ck_assert(sw_supervisor_spawn(&s));
+    memset(memory, 0, PLACE_BYTES);
+    MUST(spillway_restore(connection, region, memory, PLACE_BYTES, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(spillway_wait(ticket, -1, NULL, &error) == 0, &error);
+    spillway_ticket_free(ticket);
+    uint8_t *expected = new_memory(PLACE_BYTES, false);
+    sw_content_fill(expected, 100000, SW_CONTENT_TEXT, 7);
+    ck_assert_mem_eq(memory, expected, 100000);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
 static unsigned watchdogs(struct sw_supervisor *s) {
     (void)pthread_mutex_lock(&s->lock);
     const unsigned n = s->n_watchdog;
@@ -567,6 +598,7 @@ int main(void) {
     tcase_add_test(tcase, nobody_comes_back);
     tcase_add_test(tcase, gives_up_in_time);
     tcase_add_test(tcase, socket_of_the_manager_is_used);
+    tcase_add_test(tcase, failed_start_keeps_what_is_stored);
     tcase_add_test(tcase, watchdog_is_fed);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
