@@ -49,11 +49,12 @@ struct region_body {
 };
 _Static_assert(sizeof(struct region_body) == 64, "with a chunk of one extent it fills a cell");
 
+_Static_assert(SW_CODEC_NR <= 16 && SW_VALUE_NR <= 16, "they have four bits each");
 enum place { PLACE_NONE, PLACE_HOST, PLACE_DISK };
 struct chunk_body { /* behind it: extents; of a packed region then a range */
     uint64_t frame_bytes;
     uint32_t n_extents;
-    uint16_t n_symbols;
+    uint16_t symbols_type; /* number of symbols, value type << 12 */
     uint8_t segment_log2;
     uint8_t codec_place; /* codec, place << 4, packed << 7 */
 };
@@ -255,7 +256,7 @@ static int add_chunk(struct sw_catalogue *c, const struct sw_frames *frames, siz
     const enum place place = !stored->tier ? PLACE_NONE : stored->tier->ops->submit ? PLACE_DISK : PLACE_HOST;
     const struct chunk_body body = {.frame_bytes = layout->frame_bytes,
                                     .n_extents = place == PLACE_HOST ? stored->n_extents : 0,
-                                    .n_symbols = (uint16_t)layout->n_symbols,
+                                    .symbols_type = (uint16_t)(layout->n_symbols | (unsigned)layout->value_type << 12),
                                     .segment_log2 = (uint8_t)layout->segment_log2,
                                     .codec_place = (uint8_t)((unsigned)layout->codec | (unsigned)place << 4 |
                                                              (packed && packed->is_packed ? 1u << 7 : 0))};
@@ -412,11 +413,12 @@ static int read_chunk(struct reader *r, struct sw_frames *frames, size_t i) {
     if (!take(r, &body, sizeof body))
         return -SW_EFRAME;
     const unsigned codec = body.codec_place & 15u, place = body.codec_place >> 4 & 7u;
-    if (codec >= SW_CODEC_NR || place > PLACE_DISK || (place == PLACE_HOST) != (body.n_extents > 0) ||
-        body.n_extents > r->left / sizeof range)
+    if (codec >= SW_CODEC_NR || body.symbols_type >> 12 >= SW_VALUE_NR || place > PLACE_DISK ||
+        (place == PLACE_HOST) != (body.n_extents > 0) || body.n_extents > r->left / sizeof range)
         return -SW_EFRAME;
     sw_frame_layout_init(&frames->layouts[i], (enum sw_codec_id)codec, body.segment_log2,
-                         sw_frames_chunk_bytes(frames, i), body.n_symbols);
+                         sw_frames_chunk_bytes(frames, i), body.symbols_type & 0xFFFu);
+    frames->layouts[i].value_type = (enum sw_value_type)(body.symbols_type >> 12);
     frames->layouts[i].frame_bytes = body.frame_bytes;
     if (place == PLACE_HOST && !(stored->extents = sw_alloc_array(body.n_extents, sizeof stored->extents[0])))
         return -SW_ENOMEM;

@@ -45,6 +45,11 @@ static struct sw_frames *frames_new(unsigned n, bool packed, uint64_t seed) {
                              i % 3 ? 200 : 0);
         if (i % 3)
             frames->layouts[i].frame_bytes = 4096 + sw_random(&seed) % 100000;
+        if (i % 5 == 4) {
+            sw_frame_layout_init(&frames->layouts[i], SW_CODEC_RFOR, 12, CHUNK_BYTES, 0);
+            frames->layouts[i].frame_bytes = 7000;
+            frames->layouts[i].value_type = SW_VALUE_I64;
+        }
         if (packed) {
             frames->packed[i] = (struct sw_packed_chunk){sw_random(&seed), sw_random(&seed), i % 2};
             continue;
