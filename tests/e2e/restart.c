@@ -10,6 +10,7 @@
 #include "tests/lib/scratch.h"
 #include "tests/lib/supervisor.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -102,6 +103,21 @@ static void choose(struct client *client, struct slot *slot) {
     fill(place_of(client, slot), slot);
 }
 
+/* Waits for a ticket and frees it. One kind of client does it in the way of an event loop: it must be woken for
+ * whatever there is to do, also for coming back. */
+static int await(struct client *client, struct spillway_ticket *ticket, struct spillway_result *ret,
+                 struct spillway_error *error) {
+    int rc = client->kind == HANDS_OVER ? spillway_wait(ticket, 0, ret, error) : spillway_wait(ticket, -1, ret, error);
+    while (rc == -SPILLWAY_EAGAIN) {
+        struct pollfd readable = {.fd = spillway_fd(client->connection), .events = POLLIN};
+        SW_ASSERT(poll(&readable, 1, -1) == 1);
+        MUST(spillway_dispatch(client->connection, error) >= 0, error);
+        rc = spillway_wait(ticket, 0, ret, error);
+    }
+    spillway_ticket_free(ticket);
+    return rc;
+}
+
 static void spill(struct client *client, struct slot *slot) {
     const bool pack = client->kind == PACKS && slot->seed % 2;
     uint8_t *place = place_of(client, slot);
@@ -111,8 +127,7 @@ static void spill(struct client *client, struct slot *slot) {
     int rc = pack ? spillway_pack(client->connection, place, slot->bytes, NULL, &ticket, &error)
                   : spillway_spill(client->connection, place, slot->bytes, NULL, &ticket, &error);
     MUST(rc == 0, &error);
-    rc = spillway_wait(ticket, -1, &result, &error);
-    spillway_ticket_free(ticket);
+    rc = await(client, ticket, &result, &error);
     client->n_spills++;
     if (rc == 0) {
         slot->state = pack ? PACKED : SPILLED;
@@ -146,8 +161,7 @@ static void spill_batch(struct client *client) {
     if (!n)
         return;
     MUST(spillway_spill_batch(client->connection, pieces, n, NULL, &ticket, &error) == 0, &error);
-    const int rc = spillway_wait(ticket, -1, NULL, &error);
-    spillway_ticket_free(ticket);
+    const int rc = await(client, ticket, NULL, &error);
     MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     client->n_spills++;
     client->n_restarted += rc != 0;
@@ -173,8 +187,7 @@ static void restore_batch(struct client *client) {
     if (!n)
         return;
     MUST(spillway_restore_batch(client->connection, pieces, n, NULL, 0, &ticket, &error) == 0, &error);
-    const int rc = spillway_wait(ticket, -1, NULL, &error);
-    spillway_ticket_free(ticket);
+    const int rc = await(client, ticket, NULL, &error);
     MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     client->n_restores++;
     client->n_restarted += rc != 0;
@@ -192,8 +205,7 @@ static void restore(struct client *client, struct slot *slot, uint8_t *to, unsig
     do {
         MUST(spillway_restore(client->connection, slot->region, to, slot->bytes, NULL, flags, &ticket, &error) == 0,
              &error);
-        rc = spillway_wait(ticket, -1, NULL, &error);
-        spillway_ticket_free(ticket);
+        rc = await(client, ticket, NULL, &error);
         client->n_restores++;
         client->n_restarted += rc != 0;
         MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
@@ -209,8 +221,7 @@ static void unpack(struct client *client, struct slot *slot) {
     MUST(spillway_unpack(client->connection, slot->region, place_of(client, slot), slot->bytes, NULL, &ticket,
                          &error) == 0,
          &error);
-    const int rc = spillway_wait(ticket, -1, NULL, &error);
-    spillway_ticket_free(ticket);
+    const int rc = await(client, ticket, NULL, &error);
     client->n_restores++;
     if (rc == -SPILLWAY_ERESTARTED) { /* had not begun */
         client->n_restarted++;
@@ -553,6 +564,7 @@ START_TEST(failed_start_keeps_what_is_stored) {
     uint8_t *expected = new_memory(PLACE_BYTES, false);
     sw_content_fill(expected, 100000, SW_CONTENT_TEXT, 7);
     ck_assert_mem_eq(memory, expected, 100000);
+    free(expected);
     spillway_close(connection);
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
     sw_supervisor_end(&s);
