@@ -1,4 +1,5 @@
-# Finds what the project stands on. Sets SW_HAVE_CUDA and the targets sw_uv, sw_uring, sw_jansson, sw_check (tests only).
+# Finds what the project stands on. Sets SW_HAVE_CUDA, SW_HAVE_HTTP and the targets sw_uv, sw_uring, sw_jansson,
+# sw_microhttpd (if SW_HAVE_HTTP), sw_check (tests only).
 
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
@@ -19,6 +20,16 @@ endfunction()
 sw_find_dependency(sw_uv libuv libuv_a.a)
 sw_find_dependency(sw_uring liburing liburing.a)
 sw_find_dependency(sw_jansson jansson libjansson.a)
+# Metrics by HTTP are left out where there is no libmicrohttpd, and in static builds: Debian's archive of it needs
+# GnuTLS, of which there is none.
+set(SW_HAVE_HTTP OFF)
+if(NOT SW_STATIC_DEPS)
+  pkg_check_modules(SW_MICROHTTPD QUIET libmicrohttpd)
+  if(SW_MICROHTTPD_FOUND)
+    set(SW_HAVE_HTTP ON)
+    sw_find_dependency(sw_microhttpd libmicrohttpd libmicrohttpd.a)
+  endif()
+endif()
 if(SW_BUILD_TESTS)
   sw_find_dependency(sw_check check libcheck_pic.a)
   if(SW_STATIC_DEPS)
@@ -50,4 +61,4 @@ if(NOT SW_WITH_CUDA STREQUAL "OFF")
     message(FATAL_ERROR "SW_WITH_CUDA=ON, but no nvcc that works was found (set CUDACXX or PATH)")
   endif()
 endif()
-message(STATUS "Spillway: CUDA ${SW_HAVE_CUDA}, sanitizer '${SW_SANITIZE}', build type ${CMAKE_BUILD_TYPE}")
+message(STATUS "Spillway: CUDA ${SW_HAVE_CUDA}, HTTP ${SW_HAVE_HTTP}, sanitizer '${SW_SANITIZE}', build type ${CMAKE_BUILD_TYPE}")

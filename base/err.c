@@ -13,10 +13,10 @@ static const struct {
     SPILLWAY_ERROR_LIST(ROW)
 #undef ROW
 };
-enum { ERROR_COUNT = sizeof errors / sizeof errors[0] };
+_Static_assert(sizeof errors / sizeof errors[0] == SW_ERR_COUNT, "a row for each");
 
 static int find(int code) {
-    for (int i = 0; i < ERROR_COUNT; i++)
+    for (int i = 0; i < SW_ERR_COUNT; i++)
         if (errors[i].code == abs(code))
             return i;
     return -1;
@@ -27,13 +27,21 @@ const char *sw_err_name(int code) {
     return i < 0 ? "EUNKNOWN" : errors[i].name;
 }
 
+int sw_err_index(int code) {
+    return find(code);
+}
+
+const char *sw_err_name_at(int index) {
+    return errors[index].name;
+}
+
 const char *sw_err_text(int code) {
     int i = find(code);
     return i < 0 ? "unknown error" : errors[i].text;
 }
 
 int sw_err_from_name(const char *name) {
-    for (int i = 0; i < ERROR_COUNT; i++)
+    for (int i = 0; i < SW_ERR_COUNT; i++)
         if (strcmp(errors[i].name, name) == 0)
             return -errors[i].code;
     return 0;

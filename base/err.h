@@ -18,6 +18,14 @@ enum {
 #undef SW_ERR_ENUM
 };
 
+/* Their places in the list, for tables by error; sw_err_index() finds one. */
+enum {
+#define SW_ERR_ROW(name, code, text) SW_ERR_ROW_##name,
+    SPILLWAY_ERROR_LIST(SW_ERR_ROW)
+#undef SW_ERR_ROW
+        SW_ERR_COUNT
+};
+
 /* The largest thing that is unusable after the error. */
 enum sw_scope { SW_SCOPE_REQUEST, SW_SCOPE_REGION, SW_SCOPE_SESSION, SW_SCOPE_DEVICE, SW_SCOPE_DAEMON, SW_SCOPE_NR };
 
@@ -33,6 +41,10 @@ struct sw_err {
 const char *sw_err_name(int code);
 /* The list's one-line text of a code. thread: any. */
 const char *sw_err_text(int code);
+/* Place in the list, 0 to SW_ERR_COUNT - 1, of a code of either sign; -1: not in it. And the name at a place. thread:
+ * any. */
+int sw_err_index(int code);
+const char *sw_err_name_at(int index);
 /* Code of a wire name such as "ENOSPACE" as a negative number, or 0 if there is none. thread: any. */
 int sw_err_from_name(const char *name);
 /* "request", "region", ... thread: any. */

@@ -1,11 +1,36 @@
 #include "base/log.h"
 
+#include "base/journal.h"
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 static atomic_int max_level = SW_LOG_INFO;
+
+/* Set and removed under the lock, called under it: who has removed it is not called any more. */
+static pthread_mutex_t tap_lock = PTHREAD_MUTEX_INITIALIZER;
+static sw_log_tap_fn *tap;
+static void *tap_arg;
+static atomic_bool is_tapped;
+
+void sw_log_set_tap(sw_log_tap_fn *fn, void *arg) {
+    (void)pthread_mutex_lock(&tap_lock);
+    tap = fn;
+    tap_arg = arg;
+    atomic_store(&is_tapped, fn != NULL);
+    (void)pthread_mutex_unlock(&tap_lock);
+}
+
+static void tap_line(enum sw_log_level level, const char *line) {
+    (void)pthread_mutex_lock(&tap_lock);
+    if (tap)
+        tap(level, line, tap_arg);
+    (void)pthread_mutex_unlock(&tap_lock);
+}
 
 void sw_log_set_level(enum sw_log_level level) {
     atomic_store(&max_level, (int)level);
@@ -16,8 +41,19 @@ const char *sw_log_level_name(enum sw_log_level level) {
     return (unsigned)level < SW_LOG_NR ? names[level] : "unknown";
 }
 
+bool sw_log_set_level_name(const char *name) {
+    for (int level = 0; level < SW_LOG_NR; level++)
+        if (strcmp(name, sw_log_level_name((enum sw_log_level)level)) == 0) {
+            sw_log_set_level((enum sw_log_level)level);
+            return true;
+        }
+    return false;
+}
+
 void sw_log(enum sw_log_level level, const char *event, const char *fmt, ...) {
-    if ((int)level > atomic_load_explicit(&max_level, memory_order_relaxed))
+    const bool printed = (int)level <= atomic_load_explicit(&max_level, memory_order_relaxed),
+               tapped = level <= SW_LOG_INFO && atomic_load_explicit(&is_tapped, memory_order_relaxed);
+    if (!printed && !tapped)
         return;
     char line[1024];
     const int last = (int)sizeof line - 1; /* room for the newline */
@@ -31,6 +67,14 @@ void sw_log(enum sw_log_level level, const char *event, const char *fmt, ...) {
     if (m < 0)
         return;
     n = m >= last - n ? last - 1 : n + m;
+    line[n] = 0;
+    if (tapped)
+        tap_line(level, line);
+    if (!printed)
+        return;
+    static const int priorities[SW_LOG_NR] = {3, 4, 6, 7}; /* as in syslog.h */
+    if (sw_journal_send(priorities[level], line))
+        return;
     line[n++] = '\n';
     /* Nowhere to report a failed write of the log itself. */
     ssize_t ignored = write(STDERR_FILENO, line, (size_t)n);

@@ -29,6 +29,7 @@ enum type {
 struct option {
     const char *name;
     enum type type;
+    bool live;                   /* may be changed while the service runs */
     size_t offset, size;         /* of the field in struct sw_config */
     uint64_t min, max, multiple; /* numbers */
     const char *choices;         /* TYPE_CHOICE: separated by ", " */
@@ -45,10 +46,25 @@ static const struct option options[] = {
      .help = "Path of the socket that clients connect to. Its folder is made if it is missing."},
     {FIELD(data_socket_mode), .type = TYPE_MODE, .max = 0777, .fallback = "0660",
      .help = "Permissions of the socket: who may write to it may spill."},
+    {FIELD(control_socket), .type = TYPE_TEXT, .fallback = "auto",
+     .help = "Path of the socket that operators and spillwayctl connect to. auto: control.sock, in the folder of "
+             "data_socket; none: there is none."},
+    {FIELD(control_socket_mode), .type = TYPE_MODE, .max = 0777, .fallback = "0660",
+     .help = "Permissions of the control socket. Who can connect still needs the rights that the next two options "
+             "give."},
+    {FIELD(control_group), .type = TYPE_TEXT, .fallback = "none",
+     .help = "Group whose members may do all that the control socket offers, as root and the service's own user may; "
+             "the socket is given to it. A name or a number; none: nobody else."},
+    {FIELD(control_read_group), .type = TYPE_TEXT, .fallback = "none",
+     .help = "Group whose members may look, but change nothing. Its members need permission to connect, too: "
+             "control_socket_mode 0666."},
+    {FIELD(metrics_port), .type = TYPE_COUNT, .max = 65535, .multiple = 1, .fallback = "0",
+     .help = "TCP port on 127.0.0.1 where Prometheus finds metrics, under /metrics. Everybody on this machine can read "
+             "it. 0: none; spillwayctl metrics tells the same."},
     {FIELD(device), .type = TYPE_CHOICE, .choices = "auto, cuda, host", .fallback = "auto",
      .help = "auto: every CUDA GPU that is there, and host memory; cuda: the same, but at least one GPU is required; "
              "host: host memory only."},
-    {FIELD(log_level), .type = TYPE_CHOICE, .choices = "error, warning, info, debug", .fallback = "info",
+    {FIELD(log_level), .type = TYPE_CHOICE, .choices = "error, warning, info, debug", .fallback = "info", .live = true,
      .help = "The least important lines that are still logged."},
     {FIELD(scratch_bytes), .type = TYPE_BYTES, .min = 64 * MIB, .max = 16 * GIB, .multiple = 1, .fallback = "256 MiB",
      .help = "Most device memory, per GPU, that the service takes for its own work; taken at start, never more."},
@@ -74,19 +90,19 @@ static const struct option options[] = {
              "write to it. What the host tier cannot hold goes there. none: there is no NVMe tier."},
     {FIELD(nvme_tier_bytes), .type = TYPE_BYTES, .min = 16 * MIB, .max = 16 * TIB, .multiple = 4 * KIB,
      .fallback = "64 GiB", .help = "Length of the NVMe tier, taken from the file system at start."},
-    {FIELD(host_tier_high_pct), .type = TYPE_COUNT, .min = 1, .max = 100, .multiple = 1, .fallback = "90",
+    {FIELD(host_tier_high_pct), .type = TYPE_COUNT, .min = 1, .max = 100, .multiple = 1, .fallback = "90", .live = true,
      .help = "With an NVMe tier: when more of the host tier than this is in use, regions that have not been used for "
              "longest are moved to the NVMe tier."},
-    {FIELD(host_tier_low_pct), .type = TYPE_COUNT, .max = 100, .multiple = 1, .fallback = "80",
+    {FIELD(host_tier_low_pct), .type = TYPE_COUNT, .max = 100, .multiple = 1, .fallback = "80", .live = true,
      .help = "With an NVMe tier: how much of the host tier is in use when moving ends."},
     {FIELD(reconnect_grace_s), .type = TYPE_COUNT, .min = 1, .max = 86400, .multiple = 1, .fallback = "30",
      .help = "Under a service manager that keeps descriptors: seconds that sessions have after a restart to come back "
              "for their regions, and that clients try."},
-    {FIELD(max_sessions), .type = TYPE_COUNT, .min = 1, .max = 65536, .multiple = 1, .fallback = "256",
+    {FIELD(max_sessions), .type = TYPE_COUNT, .min = 1, .max = 65536, .multiple = 1, .fallback = "256", .live = true,
      .help = "Clients connected at once; one more is refused with ELIMIT."},
     {FIELD(max_regions), .type = TYPE_COUNT, .min = 1, .max = 1u << 30, .multiple = 1, .fallback = "1048576",
      .help = "Regions of all sessions together."},
-    {FIELD(max_session_regions), .type = TYPE_COUNT, .min = 1, .max = 1u << 30, .multiple = 1, .fallback = "65536",
+    {FIELD(max_session_regions), .type = TYPE_COUNT, .min = 1, .max = 1u << 30, .multiple = 1, .fallback = "65536", .live = true,
      .help = "Regions of one session."},
     {FIELD(max_session_operations), .type = TYPE_COUNT, .min = 1, .max = 65536, .multiple = 1, .fallback = "256",
      .help = "Spills and restores of one session that may be under way at once; a batch is one."},
@@ -329,6 +345,31 @@ int sw_config_check(const struct sw_config *config, struct sw_err *err) {
     return 0;
 }
 
+bool sw_config_describe(unsigned i, struct sw_config_option *ret) {
+    if (i >= OPTION_COUNT)
+        return false;
+    *ret = (struct sw_config_option){
+        .name = options[i].name, .fallback = options[i].fallback, .help = options[i].help, .live = options[i].live};
+    (void)describe(ret->accepted, sizeof ret->accepted, &options[i]);
+    return true;
+}
+
+bool sw_config_differs(const struct sw_config *a, const struct sw_config *b, unsigned i) {
+    const size_t at = options[i].offset;
+    return memcmp((const char *)a + at, (const char *)b + at, options[i].size) != 0;
+}
+
+void sw_config_copy(struct sw_config *to, const struct sw_config *from, unsigned i) {
+    memcpy((char *)to + options[i].offset, (const char *)from + options[i].offset, options[i].size);
+}
+
+int sw_config_store(struct sw_config *config, const char *name, const json_t *value, struct sw_err *err) {
+    const struct option *option = find_option(name);
+    if (!option)
+        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_REQUEST, "%.48s: unknown option", name);
+    return store_json(config, option, value, err);
+}
+
 static json_t *to_json(const struct sw_config *config, const struct option *option) {
     char text[32];
     const uint64_t number = is_text(option) ? 0 : get_number(config, option);
@@ -347,10 +388,15 @@ static json_t *to_json(const struct sw_config *config, const struct option *opti
     return json_string(get_text(config, option));
 }
 
-void sw_config_print(const struct sw_config *config, FILE *out) {
+json_t *sw_config_to_json(const struct sw_config *config) {
     json_t *object = json_object();
     for (size_t i = 0; i < OPTION_COUNT; i++)
         (void)json_object_set_new(object, options[i].name, to_json(config, &options[i]));
+    return object;
+}
+
+void sw_config_print(const struct sw_config *config, FILE *out) {
+    json_t *object = sw_config_to_json(config);
     (void)json_dumpf(object, out, JSON_INDENT(4));
     (void)fputc('\n', out);
     json_decref(object);
@@ -372,10 +418,10 @@ static void print_wrapped(FILE *out, const char *text) {
 }
 
 void sw_config_help(FILE *out) {
-    char accepted[128];
-    for (size_t i = 0; i < OPTION_COUNT; i++) {
-        (void)fprintf(out, "  %s: %s (default: %s)\n", options[i].name,
-                      describe(accepted, sizeof accepted, &options[i]), options[i].fallback);
-        print_wrapped(out, options[i].help);
+    struct sw_config_option option;
+    for (unsigned i = 0; sw_config_describe(i, &option); i++) {
+        (void)fprintf(out, "  %s: %s (default: %s%s)\n", option.name, option.accepted, option.fallback,
+                      option.live ? "; may be changed at run time" : "");
+        print_wrapped(out, option.help);
     }
 }

@@ -7,16 +7,24 @@
 #define SW_CONFIG_CONFIG_H
 
 #include "base/err.h"
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
 #define SW_CONFIG_DIRECTORY_BYTES 512
 #define SW_CONFIG_PATH_BYTES 108 /* sun_path's length, the longest socket path */
+#define SW_CONFIG_GROUP_BYTES 64
+
+struct json_t; /* jansson.h */
 
 struct sw_config {
     char data_socket[SW_CONFIG_PATH_BYTES];
-    uint64_t data_socket_mode; /* permission bits */
-    char device[16];           /* "auto", "cuda", "host" */
+    uint64_t data_socket_mode;                 /* permission bits */
+    char control_socket[SW_CONFIG_PATH_BYTES]; /* "auto", "none", or a path */
+    uint64_t control_socket_mode;
+    char control_group[SW_CONFIG_GROUP_BYTES], control_read_group[SW_CONFIG_GROUP_BYTES]; /* "none", name or number */
+    uint64_t metrics_port;                                                                /* 0: none */
+    char device[16];                                                                      /* "auto", "cuda", "host" */
     char log_level[16];
     uint64_t scratch_bytes;   /* per GPU */
     uint64_t chunk_bytes;     /* 0: as large as scratch allows */
@@ -46,5 +54,21 @@ int sw_config_check(const struct sw_config *config, struct sw_err *err);
 void sw_config_print(const struct sw_config *config, FILE *out);
 /* One paragraph per option, for --help. */
 void sw_config_help(FILE *out);
+
+/* An option as its row describes it. */
+struct sw_config_option {
+    const char *name, *fallback, *help;
+    char accepted[128]; /* "a whole number from 0 to 64" */
+    bool live;          /* may be changed while the service runs */
+};
+/* The i-th option; false behind the last. */
+bool sw_config_describe(unsigned i, struct sw_config_option *ret);
+/* Whether two configurations have different values of the i-th option; and takes its value from one into the other. */
+bool sw_config_differs(const struct sw_config *a, const struct sw_config *b, unsigned i);
+void sw_config_copy(struct sw_config *to, const struct sw_config *from, unsigned i);
+/* Sets one option from a JSON value, as a file would. errors: -SW_ECONFIG. */
+int sw_config_store(struct sw_config *config, const char *name, const struct json_t *value, struct sw_err *err);
+/* All options as an object that loads again. owns: the caller, until json_decref(). NULL: no memory. */
+struct json_t *sw_config_to_json(const struct sw_config *config);
 
 #endif

@@ -2,10 +2,13 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/log.h"
+#include "daemon/control.h"
 #include "daemon/devices.h"
 #include "daemon/fdstore.h"
 #include "daemon/notify.h"
+#include "daemon/reload.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
 #include "daemon/watchdog.h"
@@ -28,13 +31,14 @@ enum { NVME_QUEUE_DEPTH = 64, STAGED_FRAMES = 16 };
 
 struct sw_daemon {
     struct sw_service service;
+    struct sw_config config; /* the service's */
     struct sw_server *server;
     struct sw_watchdog *watchdog; /* NULL: nobody wants to hear */
     uv_timer_t grace;             /* for sessions of a predecessor to come back */
+    struct sw_control *control;   /* NULL: there is none */
     bool stopping;
     int exit_code;
-    void (*stopped)(int exit_code, void *arg);
-    void *stopped_arg;
+    struct sw_daemon_hooks hooks;
 };
 
 /* Every memory and every client costs descriptors: takes as many as may be had and shares them out. */
@@ -72,12 +76,11 @@ static void close_parts(struct sw_service *service) {
 static void on_engine_closed(void *arg) {
     struct sw_daemon *daemon = arg;
     close_parts(&daemon->service);
-    void (*stopped)(int, void *) = daemon->stopped;
-    void *stopped_arg = daemon->stopped_arg;
+    const struct sw_daemon_hooks hooks = daemon->hooks;
     const int exit_code = daemon->exit_code;
     sw_log(SW_LOG_INFO, "stopped", "exit_code=%d", exit_code);
     sw_free(daemon);
-    stopped(exit_code, stopped_arg);
+    hooks.stopped(exit_code, hooks.arg);
 }
 
 static void on_server_closed(void *arg) {
@@ -85,6 +88,12 @@ static void on_server_closed(void *arg) {
     daemon->server = NULL;
     (void)sw_owners_close_unclaimed(daemon->service.engine, true);
     sw_engine_close(daemon->service.engine, on_engine_closed, daemon);
+}
+
+static void on_control_closed(void *arg) {
+    struct sw_daemon *daemon = arg;
+    daemon->control = NULL;
+    sw_server_close(daemon->server, on_server_closed, daemon);
 }
 
 void sw_daemon_stop(struct sw_daemon *daemon) {
@@ -96,12 +105,24 @@ void sw_daemon_stop(struct sw_daemon *daemon) {
     daemon->service.is_stopping = true;
     uv_close((uv_handle_t *)&daemon->grace, NULL);
     sw_watchdog_close(daemon->watchdog);
-    sw_server_close(daemon->server, on_server_closed, daemon);
+    if (daemon->control)
+        sw_control_close(daemon->control, on_control_closed, daemon);
+    else
+        on_control_closed(daemon);
 }
 
 void sw_daemon_abandon(struct sw_daemon *daemon) {
-    if (daemon)
-        sw_server_abandon(daemon->server);
+    if (!daemon)
+        return;
+    sw_control_abandon(daemon->control);
+    sw_server_abandon(daemon->server);
+}
+
+void sw_daemon_reload(struct sw_daemon *daemon) {
+    struct sw_reload_report report;
+    struct sw_err err;
+    if (!daemon->stopping)
+        (void)sw_reload(&daemon->service, &report, &err);
 }
 
 static void on_device_lost(void *arg) {
@@ -289,24 +310,35 @@ static void forget_failed_start(void *arg) {
     sw_free(daemon);
 }
 
-static void on_failed_server(uv_handle_t *handle) {
-    struct sw_daemon *daemon = handle->data;
+static void close_failed_engine(struct sw_daemon *daemon) {
     (void)sw_owners_close_unclaimed(daemon->service.engine, true);
     sw_engine_close(daemon->service.engine, forget_failed_start, daemon);
 }
 
+static void on_failed_server(uv_handle_t *handle) {
+    close_failed_engine(handle->data);
+}
+
+static void close_failed_start(void *arg) {
+    struct sw_daemon *daemon = arg;
+    close_failed_engine(daemon);
+}
+
 int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_config *config,
-                    void (*stopped)(int exit_code, void *arg), void *arg, struct sw_err *err) {
+                    const struct sw_daemon_hooks *hooks, struct sw_err *err) {
     struct sw_daemon *daemon = sw_alloc(sizeof *daemon);
     if (!daemon)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no memory for the daemon");
     struct sw_service *service = &daemon->service;
     service->loop = loop;
-    service->config = config;
+    daemon->config = *config;
+    service->config = &daemon->config;
+    service->started_us = sw_clock_us();
+    service->load = hooks->load;
+    service->load_arg = hooks->arg;
     service->device_lost = on_device_lost;
     service->device_lost_arg = daemon;
-    daemon->stopped = stopped;
-    daemon->stopped_arg = arg;
+    daemon->hooks = *hooks;
     take_descriptors(service);
     int rc = open_catalogue(service, err);
     if (rc == 0)
@@ -331,6 +363,13 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
     if (rc < 0) {
         sw_watchdog_close(daemon->watchdog);
         uv_close((uv_handle_t *)&daemon->grace, on_failed_server);
+        return rc;
+    }
+    rc = sw_control_open(&daemon->control, service, err);
+    if (rc < 0) {
+        sw_watchdog_close(daemon->watchdog);
+        uv_close((uv_handle_t *)&daemon->grace, NULL);
+        sw_server_close(daemon->server, close_failed_start, daemon);
         return rc;
     }
     (void)uv_timer_start(&daemon->grace, on_grace_over, config->reconnect_grace_s * 1000, 0);

@@ -1,5 +1,7 @@
 #include "daemon/listener.h"
 
+#include "daemon/fdstore.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -31,20 +33,20 @@ static int open_folder(const char *path, struct sw_err *err) {
     return fd < 0 ? failed(err, "open", folder) : fd;
 }
 
-static int new_socket(struct sw_err *err) {
-    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    return fd < 0 ? failed(err, "socket", "data socket") : fd;
+static int new_socket(const struct sw_listener_config *config, struct sw_err *err) {
+    const int fd = socket(AF_UNIX, config->type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    return fd < 0 ? failed(err, "socket", config->path) : fd;
 }
 
 /* Removes a socket file that a daemon left behind; one that somebody answers on stays. */
-static int clear_stale(const struct sockaddr_un *address, struct sw_err *err) {
+static int clear_stale(const struct sw_listener_config *config, const struct sockaddr_un *address, struct sw_err *err) {
     const char *path = address->sun_path;
     struct stat found;
     if (lstat(path, &found) < 0)
         return errno == ENOENT ? 0 : failed(err, "lstat", path);
     if (!S_ISSOCK(found.st_mode))
         return sw_err_set(err, -SW_EEXIST, SW_SCOPE_DAEMON, "%.90s is there and is no socket", path);
-    const int fd = new_socket(err);
+    const int fd = new_socket(config, err);
     if (fd < 0)
         return fd;
     const int refused = connect(fd, (const struct sockaddr *)address, sizeof *address) < 0 ? errno : 0;
@@ -55,15 +57,20 @@ static int clear_stale(const struct sockaddr_un *address, struct sw_err *err) {
     return unlink(path) < 0 && errno != ENOENT ? failed(err, "unlink", path) : 0;
 }
 
-static int bind_and_listen(struct sw_listener *listener, const struct sockaddr_un *address, mode_t mode,
-                           struct sw_err *err) {
+static int bind_and_listen(struct sw_listener *listener, const struct sw_listener_config *config,
+                           const struct sockaddr_un *address, struct sw_err *err) {
     /* The file must not exist with wider permissions than configured, not even until a chmod(). */
-    const mode_t before = umask(~mode & 0777);
+    const mode_t before = umask(~config->mode & 0777);
     const int rc = bind(listener->socket, (const struct sockaddr *)address, sizeof *address);
     (void)umask(before);
     if (rc < 0)
         return failed(err, "bind", listener->path);
     struct stat made;
+    if (config->gid != SW_LISTENER_ANY_GROUP && lchown(listener->path, (uid_t)-1, config->gid) < 0) {
+        const int code = failed(err, "chown", listener->path);
+        (void)unlink(listener->path);
+        return code;
+    }
     if (listen(listener->socket, BACKLOG) < 0 || lstat(listener->path, &made) < 0) {
         const int code = failed(err, "listen", listener->path);
         (void)unlink(listener->path);
@@ -74,43 +81,50 @@ static int bind_and_listen(struct sw_listener *listener, const struct sockaddr_u
     return 0;
 }
 
-int sw_listener_open(struct sw_listener *ret, const char *path, mode_t mode, struct sw_err *err) {
+static void adopt(struct sw_listener *ret, int socket, const char *path) {
+    const int flags = fcntl(socket, F_GETFL);
+    *ret = (struct sw_listener){.socket = socket, .is_kept = true};
+    (void)fcntl(socket, F_SETFL, flags | O_NONBLOCK);
+    (void)snprintf(ret->path, sizeof ret->path, "%s", path);
+}
+
+int sw_listener_open(struct sw_listener *ret, const struct sw_listener_config *config, struct sw_err *err) {
+    const char *path = config->path;
     struct sw_listener listener = {.socket = -1};
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const size_t bytes = strlen(path);
     _Static_assert(sizeof listener.path <= sizeof address.sun_path, "a path that fits one fits the other");
     if (bytes >= sizeof listener.path)
-        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_DAEMON, "data_socket is longer than a socket's path may be");
+        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_DAEMON, "%s is longer than a socket's path may be", config->option);
     memcpy(address.sun_path, path, bytes + 1);
     memcpy(listener.path, path, bytes + 1);
 
+    const int kept = config->fdstore ? sw_fdstore_take_listener(config->fdstore, config->type, path) : -1;
+    if (kept >= 0) {
+        adopt(ret, kept, path);
+        return 0;
+    }
     const int folder = open_folder(path, err);
     if (folder < 0)
         return folder;
-    int rc = listener.socket = new_socket(err);
+    int rc = listener.socket = new_socket(config, err);
     /* Two daemons that start at once must not both find the same stale file: one at a time looks and binds. */
     if (rc >= 0)
-        rc = flock(folder, LOCK_EX | LOCK_NB) == 0 ? clear_stale(&address, err)
+        rc = flock(folder, LOCK_EX | LOCK_NB) == 0 ? clear_stale(config, &address, err)
              : errno == EWOULDBLOCK
                  ? sw_err_set(err, -SW_EBUSY, SW_SCOPE_DAEMON, "%.80s: another daemon is starting here", path)
                  : failed(err, "flock", path);
     if (rc >= 0)
-        rc = bind_and_listen(&listener, &address, mode, err);
+        rc = bind_and_listen(&listener, config, &address, err);
     (void)close(folder);
     if (rc < 0) {
         if (listener.socket >= 0)
             (void)close(listener.socket);
         return rc;
     }
+    listener.is_kept = config->keep_as && sw_fdstore_keep(config->keep_as, listener.socket);
     *ret = listener;
     return 0;
-}
-
-void sw_listener_adopt(struct sw_listener *ret, int socket, const char *path) {
-    const int flags = fcntl(socket, F_GETFL);
-    *ret = (struct sw_listener){.socket = socket, .is_kept = true};
-    (void)fcntl(socket, F_SETFL, flags | O_NONBLOCK);
-    (void)snprintf(ret->path, sizeof ret->path, "%s", path);
 }
 
 void sw_listener_close(struct sw_listener *listener) {

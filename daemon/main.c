@@ -1,9 +1,10 @@
 /* main.c - options, configuration, signals and the loop of spillwayd. */
+#include "base/journal.h"
 #include "base/log.h"
 #include "config/config.h"
+#include "daemon/cli.h"
 #include "daemon/daemon.h"
 #include "daemon/dry_run.h"
-#include <getopt.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -13,29 +14,22 @@
 enum { EXIT_RUNTIME = 1, EXIT_USAGE = 2 };
 
 struct program {
+    int argc;
+    char **argv;
     struct sw_config config;
     bool check_config, print_config;
     const char *snapshot; /* --dry-run; NULL: not asked for */
-    uv_signal_t signals[2];
+    uv_signal_t signals[3];
     struct sw_daemon *daemon;
     int exit_code;
 };
 
 static void print_help(void) {
-    (void)printf(
-        "Usage: spillwayd [OPTION]...\n"
-        "Gives GPU query engines more memory than the GPU has, as a service in the foreground.\n\n"
-        "  -c, --config FILE      read options from a JSON file\n"
-        "  -s, --set NAME=VALUE   set one option, after the files; may be repeated\n"
-        "      --check-config     check the configuration and exit\n"
-        "      --print-config     print the configuration as a file that can be loaded, and exit\n"
-        "      --dry-run SNAPSHOT print which regions of a snapshot would be moved to the NVMe tier, and exit;\n"
-        "                         a JSON file, described in daemon/README.md, or -\n"
-        "  -h, --help             print this and exit\n"
-        "  -V, --version          print the version and exit\n\n"
-        "Exit codes: 0 stopped in order, 1 failed while starting or running, 2 wrong use, configuration\n"
-        "or snapshot.\n\n"
-        "Options in the configuration:\n");
+    (void)printf("Usage: spillwayd [OPTION]...\n%s\n\n", sw_spillwayd_summary);
+    sw_cli_help(stdout, sw_spillwayd_options);
+    (void)printf("\nExit codes: ");
+    sw_cli_wrap(stdout, sw_spillwayd_exit_codes, 0, 12);
+    (void)printf("\nOptions in the configuration:\n");
     sw_config_help(stdout);
 }
 
@@ -46,57 +40,60 @@ static int usage_error(const struct sw_err *err) {
     return EXIT_USAGE;
 }
 
-/* Returns -1 to go on, or the exit code. `--set` wins over files wherever it stands, so files are read first. */
-static int parse_options(struct program *program, int argc, char **argv) {
-    enum { OPTION_CHECK = 256, OPTION_PRINT, OPTION_DRY_RUN };
-    static const struct option options[] = {
-        {"config", required_argument, NULL, 'c'},
-        {"set", required_argument, NULL, 's'},
-        {"check-config", no_argument, NULL, OPTION_CHECK},
-        {"print-config", no_argument, NULL, OPTION_PRINT},
-        {"dry-run", required_argument, NULL, OPTION_DRY_RUN},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},
-        {NULL, 0, NULL, 0},
-    };
-    struct sw_err err;
+/* Defaults, then files, then `--set`, which wins over files wherever it stands. */
+static int read_config(struct sw_config *ret, void *arg, struct sw_err *err) {
+    const struct program *program = arg;
+    struct sw_cli_getopt cli;
+    int rc = 0;
+    sw_cli_getopt(&cli, sw_spillwayd_options);
+    sw_config_init(ret);
+    opterr = 0;
     for (int pass = 0; pass < 2; pass++) {
-        int option;
         optind = 0; /* glibc: start anew */
-        opterr = pass == 0;
-        while ((option = getopt_long(argc, argv, "c:s:hV", options, NULL)) >= 0) {
-            if (option == 'c' && pass == 0 && sw_config_load(&program->config, optarg, &err) < 0)
-                return usage_error(&err);
-            if (option == 's' && pass == 1 && sw_config_set(&program->config, optarg, &err) < 0)
-                return usage_error(&err);
-            program->check_config |= option == OPTION_CHECK;
-            program->print_config |= option == OPTION_PRINT;
-            if (option == OPTION_DRY_RUN)
-                program->snapshot = optarg;
-            if (option == 'h')
-                return print_help(), EXIT_SUCCESS;
-            if (option == 'V')
-                return (void)printf("spillwayd %s\n", SW_VERSION), EXIT_SUCCESS;
-            if (option == '?')
-                return usage_error(NULL);
+        for (int option;
+             rc == 0 && (option = getopt_long(program->argc, program->argv, cli.letters, cli.options, NULL)) >= 0;) {
+            if (option == 'c' && pass == 0)
+                rc = sw_config_load(ret, optarg, err);
+            if (option == 's' && pass == 1)
+                rc = sw_config_set(ret, optarg, err);
         }
     }
-    if (optind < argc) {
-        (void)fprintf(stderr, "spillwayd: unexpected argument '%s'\n", argv[optind]);
-        return usage_error(NULL);
-    }
-    return sw_config_check(&program->config, &err) < 0 ? usage_error(&err) : -1;
+    return rc < 0 ? rc : sw_config_check(ret, err);
 }
 
-static void set_log_level(const char *name) {
-    for (int level = 0; level < SW_LOG_NR; level++)
-        if (strcmp(name, sw_log_level_name((enum sw_log_level)level)) == 0)
-            sw_log_set_level((enum sw_log_level)level);
+/* Returns -1 to go on, or the exit code. */
+static int parse_options(struct program *program) {
+    struct sw_cli_getopt cli;
+    struct sw_err err;
+    int option;
+    sw_cli_getopt(&cli, sw_spillwayd_options);
+    while ((option = getopt_long(program->argc, program->argv, cli.letters, cli.options, NULL)) >= 0) {
+        program->check_config |= option == SW_CLI_FIRST + SW_SPILLWAYD_CHECK;
+        program->print_config |= option == SW_CLI_FIRST + SW_SPILLWAYD_PRINT;
+        if (option == SW_CLI_FIRST + SW_SPILLWAYD_DRY_RUN)
+            program->snapshot = optarg;
+        if (option == 'h')
+            return print_help(), EXIT_SUCCESS;
+        if (option == 'V')
+            return (void)printf("spillwayd %s\n", SW_VERSION), EXIT_SUCCESS;
+        if (option == '?')
+            return usage_error(NULL);
+    }
+    if (optind < program->argc) {
+        (void)fprintf(stderr, "spillwayd: unexpected argument '%s'\n", program->argv[optind]);
+        return usage_error(NULL);
+    }
+    return read_config(&program->config, program, &err) < 0 ? usage_error(&err) : -1;
 }
 
 static void on_signal(uv_signal_t *handle, int number) {
     static bool asked;
     struct program *program = handle->data;
+    if (number == SIGHUP) {
+        if (program->daemon)
+            sw_daemon_reload(program->daemon);
+        return;
+    }
     if (asked || !program->daemon) {
         sw_log(SW_LOG_WARNING, "signal", "number=%d then=\"exit without waiting\"", number);
         sw_daemon_abandon(program->daemon);
@@ -108,7 +105,7 @@ static void on_signal(uv_signal_t *handle, int number) {
 }
 
 static void watch_signals(struct program *program, uv_loop_t *loop) {
-    static const int numbers[] = {SIGTERM, SIGINT};
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         (void)uv_signal_init(loop, &program->signals[i]);
         program->signals[i].data = program;
@@ -134,7 +131,8 @@ static int run(struct program *program) {
         return EXIT_RUNTIME;
     }
     watch_signals(program, &loop);
-    if (sw_daemon_start(&program->daemon, &loop, &program->config, on_stopped, program, &err) < 0) {
+    const struct sw_daemon_hooks hooks = {.stopped = on_stopped, .load = read_config, .arg = program};
+    if (sw_daemon_start(&program->daemon, &loop, &program->config, &hooks, &err) < 0) {
         char text[300], detail[300];
         sw_log(SW_LOG_ERROR, "start.failed", "name=%s text=%s detail=%s", sw_err_name(err.code),
                sw_log_quote(text, sizeof text, err.msg), sw_log_quote(detail, sizeof detail, err.detail));
@@ -155,8 +153,9 @@ static int dry_run(const struct program *program) {
 
 int main(int argc, char **argv) {
     static struct program program;
-    sw_config_init(&program.config);
-    const int code = parse_options(&program, argc, argv);
+    program.argc = argc;
+    program.argv = argv;
+    const int code = parse_options(&program);
     if (code >= 0)
         return code;
     if (program.print_config)
@@ -165,6 +164,7 @@ int main(int argc, char **argv) {
         return dry_run(&program);
     if (program.check_config || program.print_config)
         return EXIT_SUCCESS;
-    set_log_level(program.config.log_level);
+    (void)sw_journal_open(SW_JOURNAL_SOCKET);
+    (void)sw_log_set_level_name(program.config.log_level);
     return run(&program);
 }

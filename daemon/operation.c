@@ -2,7 +2,9 @@
 
 #include <inttypes.h>
 
-static int admit(const struct sw_session *session, unsigned n_pieces, struct sw_err *err) {
+static int admit(const struct sw_session *session, unsigned type, unsigned n_pieces, struct sw_err *err) {
+    if (session->service->draining && (type == SW_MSG_SPILL || type == SW_MSG_SPILL_BATCH))
+        return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_REQUEST, "the service is being drained: no new spills");
     if (session->n_operations >= session->service->config->max_session_operations)
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
                           "the session has %u operations in flight, the most allowed", session->n_operations);
@@ -23,7 +25,7 @@ int sw_operation_begin(struct sw_session *session, const struct sw_msg *request,
         return rc;
     rc = sw_memtable_begin(&session->mems, operation->mem, ret_mem, &(*ret)->once, err);
     if (rc == 0)
-        rc = admit(session, operation->n_pieces, err);
+        rc = admit(session, request->header.type, operation->n_pieces, err);
     if (rc < 0)
         return sw_operation_refused(*ret, rc);
     (*ret)->is_operation = true;

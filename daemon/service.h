@@ -2,6 +2,7 @@
 #ifndef SW_DAEMON_SERVICE_H
 #define SW_DAEMON_SERVICE_H
 
+#include "base/list.h"
 #include "config/config.h"
 #include "daemon/memtable.h"
 #include "spill/engine.h"
@@ -11,7 +12,7 @@ enum { SW_MAX_DEVICES = 65 }; /* 64 GPUs and the host */
 
 struct sw_service {
     uv_loop_t *loop;
-    const struct sw_config *config;
+    struct sw_config *config; /* as in force; only reload.c changes it */
     struct sw_engine *engine;
     struct sw_tier *tier, *nvme;               /* nvme: NULL if there is none */
     struct sw_device *devices[SW_MAX_DEVICES]; /* GPUs first, the host last */
@@ -21,9 +22,22 @@ struct sw_service {
     bool is_stopping;               /* what sessions have recorded is left to the next process */
     struct sw_fdstore *fdstore;     /* until the start is complete */
     struct sw_catalogue *catalogue; /* NULL: nothing survives this process */
+    const struct sw_list *sessions; /* struct sw_session, the server's list; NULL: no server */
+    uint64_t started_us;
+    uint64_t n_errors[SW_ERR_COUNT]; /* requests and sessions that failed, by sw_err_index() */
+    bool draining;                   /* no new spills */
     /* Called when a device's context has died; may be called again. */
     void (*device_lost)(void *arg);
     void *device_lost_arg;
+    /* Reads the configuration from where it came from. NULL: it cannot be read again. */
+    int (*load)(struct sw_config *ret, void *arg, struct sw_err *err);
+    void *load_arg;
 };
+
+static inline void sw_service_count_error(struct sw_service *service, int code) {
+    const int i = sw_err_index(code);
+    if (i >= 0)
+        service->n_errors[i]++;
+}
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/commands.h"
+#include "spill/operator.h"
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
@@ -71,6 +72,7 @@ void sw_session_close(struct sw_session *session, const char *why) {
 void sw_session_resume(struct sw_session *session, struct sw_owner *owner) {
     sw_owner_close(session->owner, NULL, NULL); /* has nothing yet */
     session->owner = session->mems.owner = owner;
+    sw_owner_set_tag(owner, session);
     session->may_settle = true;
 }
 
@@ -110,6 +112,7 @@ int sw_session_open(struct sw_session **ret, struct sw_service *service, int soc
         sw_free(session);
         return rc;
     }
+    sw_owner_set_tag(session->owner, session);
     session->service = service;
     session->id = id;
     session->socket = socket;
@@ -194,6 +197,7 @@ static void reply_error(struct sw_session *session, unsigned type, uint32_t seq,
     if (session->closing)
         return;
     log_failure(session, type, seq, err);
+    sw_service_count_error(session->service, err->code);
     sw_msg_from_err(&msg, seq, err);
     reply(session, &msg);
 }

@@ -69,12 +69,16 @@ void sw_engine_balance(struct sw_engine *engine) {
     if (!place->nvme || engine->n_moves > 0 || engine->closing)
         return;
     place->host->ops->stats(place->host, &host);
-    const struct sw_policy_level level = {.used_bytes = host.used_bytes,
-                                          .limit_bytes = place->host_limit_bytes,
-                                          .high_pct = engine->config.high_pct,
-                                          .low_pct = engine->config.low_pct,
-                                          .moving = engine->is_demoting};
+    struct sw_policy_level level = {.used_bytes = host.used_bytes,
+                                    .limit_bytes = place->host_limit_bytes,
+                                    .high_pct = engine->config.high_pct,
+                                    .low_pct = engine->config.low_pct,
+                                    .moving = engine->is_demoting};
     engine->is_demoting = false;
+    const uint64_t room_bytes = engine->room_bytes, excess_bytes = sw_policy_excess_bytes(&level);
+    engine->room_bytes = 0;
+    if (room_bytes > excess_bytes) /* an operator's wish: a tier that holds just these bytes and is to be empty */
+        level = (struct sw_policy_level){.used_bytes = room_bytes, .moving = true};
     if (sw_policy_excess_bytes(&level) == 0 || engine->regions.n_used == 0)
         return;
     struct sw_policy_candidate *all = sw_alloc_array(engine->regions.n_used, sizeof *all);
@@ -82,9 +86,14 @@ void sw_engine_balance(struct sw_engine *engine) {
         return;
     const size_t n = candidates(engine, all, engine->regions.n_used);
     const size_t n_victims = sw_policy_victims(&level, all, n, victims, MAX_MOVES);
+    uint64_t moved_bytes = 0;
     for (size_t i = 0; i < n_victims; i++) /* what cannot be started now is looked at another time */
-        if (start_move(engine, &engine->regions.regions[all[victims[i]].index], SW_JOB_DEMOTE) == 0)
-            engine->is_demoting = true;
+        if (start_move(engine, &engine->regions.regions[all[victims[i]].index], SW_JOB_DEMOTE) == 0) {
+            engine->is_demoting = excess_bytes > 0;
+            moved_bytes += all[victims[i]].stored_bytes;
+        }
+    if (moved_bytes && moved_bytes < room_bytes)
+        engine->room_bytes = room_bytes - moved_bytes;
     sw_free(all);
 }
 
@@ -146,10 +155,12 @@ void sw_move_ended(struct sw_job *job) {
     }
     sw_free(move);
     sw_owner_settle(owner);
-    if (failed) /* a full or broken disk: not again until the next spill */
+    if (failed) { /* a full or broken disk: not again until the next spill */
         engine->is_demoting = false;
-    else
+        engine->room_bytes = 0;
+    } else {
         sw_engine_balance(engine);
+    }
 }
 
 /* Stored bytes of a region that lie in the NVMe tier. */
@@ -175,9 +186,26 @@ static int prefetch(struct sw_engine *engine, struct sw_region *region, struct s
     return 0;
 }
 
+static int demote(struct sw_engine *engine, struct sw_region *region, struct sw_err *err) {
+    const struct sw_region_id id = region->id;
+    if (!engine->place.nvme)
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "there is no NVMe tier");
+    if (region->frames->packed)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u is packed in its client's memory", id.slot,
+                          id.gen);
+    if (region->move)
+        return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is being moved", id.slot, id.gen);
+    if (bytes_on_disk(region) == region->stored_bytes)
+        return 0;
+    if (start_move(engine, region, SW_JOB_DEMOTE))
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a move");
+    return 0;
+}
+
 int sw_engine_advise(struct sw_owner *owner, struct sw_region_id id, enum sw_advice advice, uint32_t value,
                      struct sw_err *err) {
-    static const uint32_t most[] = {[SW_ADVISE_PRIORITY] = UINT8_MAX, [SW_ADVISE_PIN] = 1, [SW_ADVISE_PREFETCH] = 0};
+    static const uint32_t most[] = {
+        [SW_ADVISE_PRIORITY] = UINT8_MAX, [SW_ADVISE_PIN] = 1, [SW_ADVISE_PREFETCH] = 0, [SW_ADVISE_DEMOTE] = 0};
     struct sw_region *region;
     int rc = sw_engine_find(owner, id, &region, err);
     if (rc)
@@ -195,7 +223,7 @@ int sw_engine_advise(struct sw_owner *owner, struct sw_region_id id, enum sw_adv
     else if (advice == SW_ADVISE_PIN)
         region->pinned = value != 0;
     else
-        rc = prefetch(owner->engine, region, err);
+        rc = advice == SW_ADVISE_PREFETCH ? prefetch(owner->engine, region, err) : demote(owner->engine, region, err);
     sw_region_record_hints(region);
     return rc;
 }

@@ -53,6 +53,8 @@ static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
     region->codec =
         job->codec_raw_bytes[SW_CODEC_V5T] > job->codec_raw_bytes[SW_CODEC_RAW] ? SW_CODEC_V5T : SW_CODEC_RAW;
     region->reason = job->reason;
+    op->owner->raw_bytes += region->raw_bytes;
+    op->owner->stored_bytes += region->stored_bytes;
     sw_region_move(region, SW_REGION_OUT);
     if (!record_spilled(op)) {
         sw_owner_forget(op->owner, region);
@@ -116,6 +118,24 @@ static void fill_outcome(const struct sw_op *op, struct sw_outcome *ret) {
                        region->id.gen);
 }
 
+static void note_figures(struct sw_engine *engine, const struct sw_op *op, const struct sw_outcome *outcome) {
+    const struct sw_job *job = &op->job;
+    const uint64_t submitted_us = op->submitted_us, mapped_us = job->mapped_us ? job->mapped_us : submitted_us;
+    const uint64_t planned_us = job->planned_us ? job->planned_us : mapped_us;
+    if (outcome->err.code)
+        return;
+    sw_figures_note(&engine->figures,
+                    &(struct sw_figures_op){.kind = sw_job_encodes(job->kind) ? SW_FIGURES_SPILL : SW_FIGURES_RESTORE,
+                                            .tier = outcome->tier,
+                                            .codec = outcome->codec,
+                                            .raw_bytes = outcome->raw_bytes,
+                                            .stored_bytes = outcome->stored_bytes,
+                                            .us = {[SW_FIGURES_WAIT] = mapped_us - submitted_us,
+                                                   [SW_FIGURES_PLAN] = planned_us - mapped_us,
+                                                   [SW_FIGURES_MOVE] = submitted_us + outcome->total_us - planned_us,
+                                                   [SW_FIGURES_WHOLE] = outcome->total_us}});
+}
+
 /* The callback comes last: it may start, close or free whatever it likes. */
 static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_owner *owner = op->owner;
@@ -130,6 +150,7 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
         restore_ended(engine, op);
     fill_outcome(op, &outcome);
     outcome.region = id;
+    note_figures(engine, op, &outcome);
     if (owner->closing && !owner->leaving && region->owner == owner && region->id.gen == id.gen)
         sw_owner_forget(owner, region);
     engine->counters.canceled_ops += code == -SW_ECANCELED;

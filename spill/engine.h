@@ -173,11 +173,13 @@ void sw_engine_forget_in(struct sw_owner *owner);
  * where there is none. Looks at all of the owner's regions, once. */
 void sw_engine_find_made(const struct sw_owner *owner, uint32_t request, struct sw_region_id *ret, uint32_t n_pieces);
 
-enum sw_advice { SW_ADVISE_PRIORITY, SW_ADVISE_PIN, SW_ADVISE_PREFETCH };
+enum sw_advice { SW_ADVISE_PRIORITY, SW_ADVISE_PIN, SW_ADVISE_PREFETCH, SW_ADVISE_DEMOTE };
 /* What is known about the future of a region that is OUT. PRIORITY, 0 to 255: those of lower priority leave the host
  * tier first. PIN, 0 or 1: does not leave it. PREFETCH (value 0): begins to move it from the NVMe tier to the host
- * tier; it can be restored or dropped meanwhile. errors: -SW_EINVAL, -SW_ENOENT, -SW_ESTALE, -SW_ELOST, -SW_EBUSY (an
- * operation or a move is under way), -SW_ENOSPACE, -SW_ENOMEM (nothing to fetch it to, or with). */
+ * tier; it can be restored or dropped meanwhile. DEMOTE (value 0): begins to move it the other way; -SW_ENOTSUP without
+ * an NVMe tier, -SW_EINVAL for packed regions, which are in no tier. errors: -SW_EINVAL, -SW_ENOENT, -SW_ESTALE,
+ * -SW_ELOST, -SW_EBUSY (an operation or a move is under way), -SW_ENOSPACE, -SW_ENOMEM (nothing to fetch it to, or
+ * with). */
 int sw_engine_advise(struct sw_owner *owner, struct sw_region_id id, enum sw_advice advice, uint32_t value,
                      struct sw_err *err);
 

@@ -62,19 +62,24 @@ static void check_region(const struct sw_owner *owner, const struct sw_region *r
 }
 
 static void check_owner(const struct sw_owner *owner, const struct sw_engine_config *config, struct tally *tally) {
-    uint64_t ops = 0, mem_ops = 0, mems = 0, regions = tally->regions;
+    uint64_t ops = 0, mem_ops = 0, mems = 0, regions = tally->regions, raw_bytes = 0, stored_bytes = 0;
     for (const struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next, ops++) {
         const struct sw_op *op = SW_CONTAINER_OF(node, const struct sw_op, node);
         SW_ASSERT(op->owner == owner && op->mem->owner == owner && op->region->op == op);
     }
     for (const struct sw_list *node = owner->mems.next; node != &owner->mems; node = node->next, mems++)
         mem_ops += SW_CONTAINER_OF(node, const struct sw_mem, node)->n_ops;
-    for (const struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next)
-        check_region(owner, SW_CONTAINER_OF(node, const struct sw_region, node), tally);
+    for (const struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
+        const struct sw_region *region = SW_CONTAINER_OF(node, const struct sw_region, node);
+        check_region(owner, region, tally);
+        raw_bytes += region->frames ? region->raw_bytes : 0;
+        stored_bytes += region->frames ? region->stored_bytes : 0;
+    }
     regions = tally->regions - regions;
     SW_ASSERT(ops == owner->n_ops && ops == mem_ops && ops <= config->max_owner_ops);
     SW_ASSERT(mems == owner->n_mems && mems <= config->max_owner_mems);
-    SW_ASSERT(regions == owner->n_regions && regions <= config->max_owner_regions);
+    SW_ASSERT(regions == owner->n_regions); /* their bound may have been lowered since */
+    SW_ASSERT(raw_bytes == owner->raw_bytes && stored_bytes == owner->stored_bytes);
     tally->ops += ops;
     tally->mems += mems;
     tally->owners++;

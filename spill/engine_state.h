@@ -3,6 +3,7 @@
 #define SW_SPILL_ENGINE_STATE_H
 
 #include "spill/engine.h"
+#include "spill/figures.h"
 #include "spill/placement.h"
 #include "spill/region.h"
 #include "spill/worker.h"
@@ -49,6 +50,8 @@ struct sw_owner {
     uint32_t consumed; /* list of records of regions that the client may not know to be restored */
     uint32_t uid;
     uint8_t token[SW_TOKEN_BYTES];
+    void *tag;                        /* sw_owner_set_tag() */
+    uint64_t raw_bytes, stored_bytes; /* of regions that have frames */
     void (*closed)(void *arg);
     void *arg;
 };
@@ -70,7 +73,8 @@ struct sw_engine {
     struct sw_worker **workers; /* [config.n_devices] */
     struct sw_canary *canaries; /* the same */
     unsigned n_moves;
-    bool is_demoting; /* regions leave the host tier until it is down at the low watermark */
+    uint64_t room_bytes; /* that an operator wants to leave the host tier, and that have not been started on */
+    bool is_demoting;    /* regions leave the host tier until it is down at the low watermark */
     struct sw_region_table regions;
     struct sw_list owners;
     struct sw_list settled; /* owners that have nothing left; their `closed` is due */
@@ -81,6 +85,7 @@ struct sw_engine {
     void (*closed)(void *arg);
     void *arg;
     struct sw_engine_stats counters; /* only the totals are kept here */
+    struct sw_figures figures;
 };
 
 /* sw_region_find(), and the region's state is that of now. */

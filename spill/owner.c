@@ -37,6 +37,10 @@ void sw_owner_settle(struct sw_owner *owner) {
 }
 
 static void forget(struct sw_owner *owner, struct sw_region *region) {
+    if (region->frames) {
+        owner->raw_bytes -= region->raw_bytes;
+        owner->stored_bytes -= region->stored_bytes;
+    }
     if (region->move)
         sw_move_orphan(region);
     sw_frames_free(region->frames);

@@ -221,6 +221,10 @@ static void check_whole(struct recovery *r, struct sw_region *region, void *arg)
     }
     if (region->frames && !region->frames->packed)
         region->tier = sw_frames_tier(region->frames);
+    if (region->frames) {
+        region->owner->raw_bytes += region->raw_bytes;
+        region->owner->stored_bytes += region->stored_bytes;
+    }
     r->result->n_lost += region->state == SW_REGION_LOST;
 }
 

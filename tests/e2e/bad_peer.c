@@ -343,12 +343,14 @@ START_TEST(stale_and_foreign_socket_files) {
     ck_assert_uint_eq(found.st_mode & 07777, 0660);
     ck_assert(sw_test_daemon_try(&daemon_process, SW_SPILLWAYD_PATH, NULL, &exit_code));
     ck_assert_ptr_null(sw_sound_round_trip(&daemon_process, 300000, 8));
-    /* Taken away while it runs: the file that is there when it stops is not its own, and stays. */
+    /* Taken away while it runs: the files that are there when it stops are not its own, and stay. */
     ck_assert_int_eq(unlink(daemon_process.socket), 0);
+    ck_assert_int_eq(unlink(daemon_process.control), 0);
     again = daemon_process;
     ck_assert(sw_test_daemon_try(&again, SW_SPILLWAYD_PATH, NULL, &exit_code));
     ck_assert_int_eq(sw_test_daemon_stop(&daemon_process, SIGTERM), 0);
     ck_assert_int_eq(lstat(again.socket, &found), 0);
+    ck_assert_int_eq(lstat(again.control, &found), 0);
     ck_assert_int_eq(sw_test_daemon_stop(&again, SIGTERM), 0);
     /* What is no socket is never removed. */
     const int file = open(again.socket, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);

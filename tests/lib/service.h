@@ -4,6 +4,7 @@
 #ifndef SW_TEST_SERVICE_H
 #define SW_TEST_SERVICE_H
 
+#include "daemon/control_handlers.h"
 #include "daemon/session.h"
 
 struct sw_test_service {
@@ -19,5 +20,18 @@ void sw_test_service_start(struct sw_test_service *ret);
 struct sw_session *sw_test_service_session(struct sw_test_service *service, int *ret_peer, bool *ret_closed);
 /* Closes the session if that has not begun, waits for its end, and checks that nothing of it is left. */
 void sw_test_service_end(struct sw_test_service *service, struct sw_session *session, const bool *closed);
+
+/* A connection to the control socket that is none: it may do everything, and now and then has no room for an event. */
+struct sw_test_control {
+    struct sw_control_context context;
+    struct sw_rpc_caller caller;
+    struct sw_subscriber subscriber;
+    unsigned n_told; /* events and counts of those left out */
+};
+/* The service has started. owns: *ret stays where it is until the process ends. */
+void sw_test_control_start(struct sw_test_control *ret, struct sw_test_service *service);
+/* Answers one line: all that the control socket does behind its bytes. owns: the caller, until free(); NULL: no answer
+ * was due. */
+char *sw_test_control_line(struct sw_test_control *control, const char *line, size_t bytes);
 
 #endif

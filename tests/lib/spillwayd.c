@@ -95,6 +95,7 @@ void sw_test_daemon_fork(struct sw_test_daemon *daemon, const char *program, con
     if (!daemon->folder[0]) {
         sw_test_folder(daemon->folder);
         (void)snprintf(daemon->socket, sizeof daemon->socket, "%s/data.sock", daemon->folder);
+        (void)snprintf(daemon->control, sizeof daemon->control, "%s/control.sock", daemon->folder);
         (void)snprintf(daemon->log, sizeof daemon->log, "%s/log", daemon->folder);
     }
     daemon->pid = fork();

@@ -24,7 +24,7 @@ struct sw_test_handover {
 struct sw_test_daemon {
     pid_t pid;                               /* 0: not running */
     const struct sw_test_handover *handover; /* NULL: no service manager */
-    char folder[SW_TEST_PATH_BYTES], socket[96], log[96];
+    char folder[SW_TEST_PATH_BYTES], socket[96], control[96], log[96];
 };
 
 /* Starts `program` on the host device with a small tier and NULL-terminated options "name=value"; a folder in *daemon

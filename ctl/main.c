@@ -1,0 +1,153 @@
+/* main.c - spillwayctl: a command for each method of the control socket. */
+#include "ctl/arguments.h"
+#include "ctl/connection.h"
+#include "ctl/print.h"
+#include "ctl/top.h"
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EXIT_REFUSED = 1, EXIT_USAGE = 2, EXIT_UNREACHED = 3 };
+
+static int failed(const struct sw_err *err, int exit_code) {
+    (void)fprintf(stderr, "spillwayctl: %s: %s\n", sw_err_name(err->code), err->msg);
+    return exit_code;
+}
+
+static int usage_error(const struct sw_err *err) {
+    (void)fprintf(stderr, "spillwayctl: %s\nTry 'spillwayctl --help'.\n", err->msg);
+    return EXIT_USAGE;
+}
+
+static void print_json(const json_t *value) {
+    (void)json_dumpf(value, stdout, JSON_COMPACT | JSON_ENCODE_ANY);
+    (void)fputc('\n', stdout);
+}
+
+/* Notifications, until `left` of them were printed; negative: without end. */
+static int follow(struct sw_ctl *ctl, long left, bool as_json, struct sw_err *err) {
+    int rc = 0;
+    while (left != 0 && rc == 0) {
+        const char *line;
+        rc = sw_ctl_receive(ctl, -1, &line, err);
+        json_t *message = rc == 0 ? json_loads(line, 0, NULL) : NULL;
+        const json_t *params = json_object_get(message, "params");
+        const char *method = json_string_value(json_object_get(message, "method"));
+        if (as_json && message)
+            print_json(message);
+        else if (method && strcmp(method, "event") == 0)
+            sw_ctl_print_event(stdout, params);
+        else if (method)
+            (void)printf("%.0f events were left out\n", json_number_value(json_object_get(params, "events")));
+        (void)fflush(stdout);
+        left -= method && left > 0;
+        json_decref(message);
+    }
+    return rc;
+}
+
+static int run_events(struct sw_ctl *ctl, const struct sw_ctl_arguments *arguments, struct sw_err *err) {
+    const char *count = arguments->given[SW_CTL_OPTION_COUNT];
+    const long n = arguments->given[SW_CTL_OPTION_FOLLOW] ? -1 : count ? strtol(count, NULL, 10) : 1;
+    const bool off = strcmp("off", json_string_value(json_object_get(arguments->params, "mode"))
+                                       ? json_string_value(json_object_get(arguments->params, "mode"))
+                                       : "on") == 0;
+    return off ? 0 : follow(ctl, n, arguments->given[SW_CTL_OPTION_JSON], err);
+}
+
+static int run_method(struct sw_ctl *ctl, const struct sw_ctl_arguments *arguments, struct sw_err *err) {
+    json_t *result = NULL;
+    const int rc = sw_ctl_call(ctl, arguments->row->name, json_incref(arguments->params), &result, err);
+    if (rc < 0)
+        return rc;
+    const bool is_events = arguments->row == &sw_control_rows[SW_CONTROL_EVENTS];
+    if (arguments->given[SW_CTL_OPTION_JSON] && !is_events)
+        print_json(result);
+    else if (!is_events)
+        sw_ctl_print(stdout, result);
+    json_decref(result);
+    return is_events ? run_events(ctl, arguments, err) : 0;
+}
+
+static int run_top(struct sw_ctl *ctl, const struct sw_ctl_arguments *arguments, struct sw_err *err) {
+    const char *interval = arguments->given[SW_CTL_OPTION_INTERVAL];
+    const double seconds = interval ? strtod(interval, NULL) : 1;
+    const struct timespec pause = {.tv_sec = (time_t)seconds,
+                                   .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    struct sw_top now, before = {.status = NULL};
+    int rc = 0;
+    while (rc == 0) {
+        rc = sw_top_look(&now, ctl, err);
+        if (rc < 0)
+            break;
+        if (isatty(STDOUT_FILENO) && !arguments->given[SW_CTL_OPTION_ONCE])
+            (void)fputs("\033[H\033[J", stdout);
+        sw_top_print(stdout, &now, before.status ? &before : NULL);
+        (void)fflush(stdout);
+        sw_top_fini(&before);
+        before = now;
+        if (arguments->given[SW_CTL_OPTION_ONCE])
+            break;
+        (void)nanosleep(&pause, NULL);
+    }
+    sw_top_fini(&before);
+    return rc;
+}
+
+/* Options that are for one command, and numbers that are none. */
+static int check(const struct sw_ctl_arguments *arguments, struct sw_err *err) {
+    const bool is_events = arguments->row == &sw_control_rows[SW_CONTROL_EVENTS];
+    const char *interval = arguments->given[SW_CTL_OPTION_INTERVAL], *count = arguments->given[SW_CTL_OPTION_COUNT];
+    char *end = "";
+    for (int i = 0; i < SW_CTL_OPTION_NR; i++) {
+        const bool for_top = i == SW_CTL_OPTION_ONCE || i == SW_CTL_OPTION_INTERVAL;
+        const bool for_events = i == SW_CTL_OPTION_FOLLOW || i == SW_CTL_OPTION_COUNT;
+        if (arguments->given[i] && ((for_top && !arguments->is_top) || (for_events && !is_events)))
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--%s is for %s only", sw_ctl_options[i].name,
+                              for_top ? "top" : "events");
+    }
+    if (arguments->given[SW_CTL_OPTION_JSON] && arguments->is_top)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--json is not for top: stats has the figures");
+    if (interval && (strtod(interval, &end) < 0.05 || strtod(interval, &end) > 3600 || *end))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--interval: '%.24s' is not 0.05 to 3600", interval);
+    if (count && (strtol(count, &end, 10) < 1 || *end))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--count: '%.24s' is not a number from 1", count);
+    if (!arguments->row && !arguments->is_top)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a command is missing");
+    return 0;
+}
+
+static int run(const struct sw_ctl_arguments *arguments) {
+    const char *from_environment = getenv("SPILLWAY_CONTROL_SOCKET"), *path = arguments->given[SW_CTL_OPTION_SOCKET];
+    struct sw_ctl *ctl = NULL;
+    struct sw_err err;
+    if (check(arguments, &err) < 0)
+        return usage_error(&err);
+    path = path ? path : from_environment ? from_environment : SW_CTL_SOCKET;
+    if (sw_ctl_open(&ctl, path, &err) < 0)
+        return failed(&err, EXIT_UNREACHED);
+    const int rc = arguments->is_top ? run_top(ctl, arguments, &err) : run_method(ctl, arguments, &err);
+    sw_ctl_close(ctl);
+    if (rc == 0)
+        return EXIT_SUCCESS;
+    return failed(&err, rc == -SW_ECONN ? EXIT_UNREACHED : EXIT_REFUSED);
+}
+
+int main(int argc, char **argv) {
+    struct sw_ctl_arguments arguments;
+    struct sw_err err;
+    int code = EXIT_SUCCESS;
+    const int rc = sw_ctl_arguments(&arguments, argc, argv, &err);
+    if (rc < 0)
+        code = usage_error(&err);
+    else if (arguments.given[SW_CTL_OPTION_HELP])
+        sw_ctl_help(stdout);
+    else if (arguments.given[SW_CTL_OPTION_VERSION])
+        (void)printf("spillwayctl %s\n", SW_VERSION);
+    else
+        code = run(&arguments);
+    sw_ctl_arguments_fini(&arguments);
+    return code;
+}

@@ -1,0 +1,20 @@
+/* print.h - what the service answers, for people: names and values in columns, lists as tables.
+ *
+ * Works on any answer: what a value is, is told by the end of its name (_bytes, _us). thread: any. */
+#ifndef SW_CTL_PRINT_H
+#define SW_CTL_PRINT_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+struct json_t; /* jansson.h */
+
+void sw_ctl_print(FILE *out, const struct json_t *result);
+/* An event as a line: time, name, and the rest as name=value. */
+void sw_ctl_print_event(FILE *out, const struct json_t *params);
+
+/* "1.5 GiB", "12 ms"; return ret. */
+const char *sw_ctl_bytes(char *ret, size_t ret_bytes, double bytes);
+const char *sw_ctl_time(char *ret, size_t ret_bytes, double us);
+
+#endif

@@ -1,0 +1,362 @@
+#include "daemon/control.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/log.h"
+#include "daemon/acceptor.h"
+#include "daemon/control_handlers.h"
+#include "daemon/control_rights.h"
+#include "daemon/http.h"
+#include "daemon/metrics.h"
+#include "ipc/peer.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    READ_BYTES = 16 << 10,         /* the buffer's first length */
+    STOP_READING_BYTES = 64 << 10, /* answers that wait: a peer that does not read gets no more done */
+};
+
+struct sw_control {
+    struct sw_control_context context;
+    struct sw_acceptor acceptor;
+    struct sw_http *http;
+    gid_t all, read;
+    struct sw_list connections;
+    unsigned n_connections;
+    unsigned n_open_parts; /* acceptor, HTTP, events: what has to be closed besides connections */
+    bool closing;
+    void (*closed)(void *arg);
+    void *closed_arg;
+};
+
+struct connection {
+    struct sw_list node;
+    struct sw_control *control;
+    struct sw_rpc_caller caller;
+    struct sw_subscriber subscriber;
+    uv_pipe_t pipe;
+    char *in; /* what has arrived and is no whole line yet, or waits until answers have left */
+    size_t in_bytes, in_cap;
+    bool is_reading, is_ending; /* ending: hangs up once everything is written */
+    bool is_closed;
+};
+
+struct answer {
+    uv_write_t request;
+    struct connection *connection;
+    char *text;
+};
+
+static void take_lines(struct connection *c);
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+static void end_if_done(struct sw_control *control) {
+    if (!control->closing || control->n_open_parts || control->n_connections)
+        return;
+    void (*closed)(void *) = control->closed;
+    void *arg = control->closed_arg;
+    sw_free(control);
+    closed(arg);
+}
+
+static void on_pipe_closed(uv_handle_t *handle) {
+    struct connection *c = handle->data;
+    struct sw_control *control = c->control;
+    sw_list_remove(&c->node);
+    control->n_connections--;
+    sw_free(c->in);
+    sw_free(c);
+    end_if_done(control);
+}
+
+static void hang_up(struct connection *c) {
+    if (c->is_closed)
+        return;
+    c->is_closed = true;
+    sw_unsubscribe(&c->subscriber);
+    uv_close((uv_handle_t *)&c->pipe, on_pipe_closed);
+}
+
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
+
+static size_t unread_bytes(const struct connection *c) {
+    return uv_stream_get_write_queue_size((const uv_stream_t *)&c->pipe);
+}
+
+static void on_written(uv_write_t *request, int status) {
+    struct answer *answer = SW_CONTAINER_OF(request, struct answer, request);
+    struct connection *c = answer->connection;
+    free(answer->text);
+    sw_free(answer);
+    if (status < 0 || (c->is_ending && unread_bytes(c) == 0)) {
+        hang_up(c);
+    } else if (!c->is_closed && unread_bytes(c) < STOP_READING_BYTES) {
+        sw_subscriber_resume(&c->subscriber);
+        take_lines(c);
+    }
+}
+
+/* text: moved; NULL is a no-op. Returns false, and hangs up, if the peer cannot have it. */
+static bool send_text(struct connection *c, char *text) {
+    struct answer *answer = NULL;
+    const size_t bytes = text ? strlen(text) : 0;
+    if (!text || c->is_closed) {
+        free(text);
+        return true;
+    }
+    if (unread_bytes(c) + bytes <= SW_CONTROL_MAX_ANSWER_BYTES)
+        answer = sw_alloc(sizeof *answer);
+    const uv_buf_t buffer = uv_buf_init(text, (unsigned)bytes);
+    if (answer) {
+        answer->connection = c;
+        answer->text = text;
+        if (uv_write(&answer->request, (uv_stream_t *)&c->pipe, &buffer, 1, on_written) == 0)
+            return true;
+    }
+    sw_log(SW_LOG_INFO, "control.close", "uid=%u why=\"answers are not read\"", c->caller.uid);
+    sw_free(answer);
+    free(text);
+    hang_up(c);
+    return false;
+}
+
+static bool send_event(struct sw_subscriber *subscriber, const char *line) {
+    struct connection *c = SW_CONTAINER_OF(subscriber, struct connection, subscriber);
+    if (c->is_closed || unread_bytes(c) + strlen(line) > SW_CONTROL_MAX_EVENT_BYTES)
+        return false;
+    char *copy = strdup(line);
+    return copy && send_text(c, copy);
+}
+
+/* Says what is wrong with the connection as a whole, and ends it. */
+static void refuse(struct connection *c, const struct sw_err *err) {
+    char text[300];
+    sw_log(SW_LOG_WARNING, "control.refused", "uid=%u name=%s text=%s", c->caller.uid, sw_err_name(err->code),
+           sw_log_quote(text, sizeof text, err->msg));
+    c->is_ending = true;
+    (void)uv_read_stop((uv_stream_t *)&c->pipe);
+    char *line = sw_rpc_error_line(SW_RPC_FAILED, err);
+    if (line)
+        (void)send_text(c, line);
+    else
+        hang_up(c);
+}
+
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret) {
+    struct connection *c = handle->data;
+    (void)suggested;
+    if (c->in_bytes == c->in_cap) {
+        const size_t cap = c->in_cap ? 2 * c->in_cap : READ_BYTES;
+        char *in = cap <= (size_t)2 * SW_CONTROL_MAX_LINE_BYTES ? sw_realloc(c->in, cap) : NULL;
+        if (in) {
+            c->in = in;
+            c->in_cap = cap;
+        }
+    }
+    *ret = uv_buf_init(c->in + c->in_bytes, (unsigned)(c->in_cap - c->in_bytes)); /* length 0: UV_ENOBUFS */
+}
+
+static void watch(struct connection *c, bool on);
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer) {
+    struct connection *c = stream->data;
+    (void)buffer;
+    if (n < 0) { /* whoever has said all may still be reading */
+        watch(c, false);
+        c->is_ending = n == UV_EOF;
+        if (!c->is_ending || unread_bytes(c) == 0)
+            hang_up(c);
+        return;
+    }
+    c->in_bytes += (size_t)n;
+    take_lines(c);
+}
+
+static void watch(struct connection *c, bool on) {
+    if (c->is_closed || c->is_ending || c->is_reading == on)
+        return;
+    c->is_reading = on;
+    if (on)
+        SW_ASSERT(uv_read_start((uv_stream_t *)&c->pipe, on_alloc, on_read) == 0);
+    else
+        (void)uv_read_stop((uv_stream_t *)&c->pipe);
+}
+
+static void answer_line(struct connection *c, const char *line, size_t bytes) {
+    if (bytes && line[bytes - 1] == '\r')
+        bytes--;
+    if (bytes)
+        (void)send_text(c, sw_rpc_line(sw_control_handlers, &c->control->context, &c->caller, line, bytes));
+}
+
+/* Answers the whole lines that are there, as long as the peer takes the answers. */
+static void take_lines(struct connection *c) {
+    size_t at = 0;
+    bool is_full = false;
+    struct sw_err err;
+    if (c->is_ending)
+        return;
+    for (char *end; !c->is_closed && at < c->in_bytes && (end = memchr(c->in + at, '\n', c->in_bytes - at));) {
+        const size_t bytes = (size_t)(end - (c->in + at));
+        is_full = unread_bytes(c) >= STOP_READING_BYTES;
+        if (is_full || bytes > SW_CONTROL_MAX_LINE_BYTES)
+            break;
+        answer_line(c, c->in + at, bytes);
+        at = (size_t)(end - c->in) + 1;
+    }
+    c->in_bytes -= at;
+    if (c->in_bytes)
+        memmove(c->in, c->in + at, c->in_bytes);
+    if (!is_full && c->in_bytes > SW_CONTROL_MAX_LINE_BYTES && !c->is_closed) {
+        (void)sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_SESSION, "a line is longer than %u bytes",
+                         (unsigned)SW_CONTROL_MAX_LINE_BYTES);
+        refuse(c, &err);
+    }
+    watch(c, !is_full);
+}
+
+/* ---- connections ------------------------------------------------------------------------------------------------- */
+
+/* A peer that may do nothing is told so, and not read from. */
+static void admit(struct connection *c, int socket) {
+    struct sw_control *control = c->control;
+    struct sw_peer peer;
+    struct sw_err err;
+    int rc = sw_peer_init(&peer, socket, &err);
+    c->caller.uid = rc == 0 ? peer.uid : UINT32_MAX;
+    if (rc == 0 && control->n_connections > SW_CONTROL_MAX_CONNECTIONS)
+        rc = sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_SESSION, "%u control connections are open",
+                        (unsigned)SW_CONTROL_MAX_CONNECTIONS);
+    if (rc == 0)
+        c->caller.right = sw_control_right(socket, peer.uid, peer.gid, control->all, control->read);
+    if (rc == 0 && c->caller.right == SW_CONTROL_NOTHING)
+        rc = sw_err_set(&err, -SW_EACCES, SW_SCOPE_SESSION, "user %u may not use the control socket", c->caller.uid);
+    if (rc < 0)
+        refuse(c, &err);
+    else
+        watch(c, true);
+}
+
+static void on_accepted(int socket, void *arg) {
+    struct sw_control *control = arg;
+    struct connection *c = sw_alloc(sizeof *c);
+    if (!c) {
+        (void)close(socket);
+        return;
+    }
+    c->control = control;
+    c->caller.arg = &c->subscriber;
+    c->pipe.data = c;
+    sw_subscriber_init(&c->subscriber, control->context.events, send_event);
+    sw_list_append(&control->connections, &c->node);
+    control->n_connections++;
+    SW_ASSERT(uv_pipe_init(control->context.service->loop, &c->pipe, 0) == 0);
+    if (uv_pipe_open(&c->pipe, socket) < 0) {
+        (void)close(socket);
+        hang_up(c);
+        return;
+    }
+    admit(c, socket);
+}
+
+/* ---- start and stop ---------------------------------------------------------------------------------------------- */
+
+const char *sw_control_path(char ret[SW_CONFIG_PATH_BYTES], const struct sw_config *config) {
+    const char *path = config->control_socket, *slash = strrchr(config->data_socket, '/');
+    if (strcmp(path, "auto") == 0)
+        (void)snprintf(ret, SW_CONFIG_PATH_BYTES, "%.*scontrol.sock",
+                       slash ? (int)(slash - config->data_socket) + 1 : 0, config->data_socket);
+    else
+        (void)snprintf(ret, SW_CONFIG_PATH_BYTES, "%s", path);
+    return ret;
+}
+
+static char *make_metrics(void *arg) {
+    const struct sw_control *control = arg;
+    return sw_metrics_text(control->context.service, control->context.events);
+}
+
+static int open_socket(struct sw_control *control, struct sw_err *err) {
+    const struct sw_service *service = control->context.service;
+    const struct sw_config *config = service->config;
+    char path[SW_CONFIG_PATH_BYTES];
+    if (strcmp(config->control_socket, "none") == 0)
+        return 0;
+    int rc = sw_control_group(&control->all, "control_group", config->control_group, err);
+    if (rc == 0)
+        rc = sw_control_group(&control->read, "control_read_group", config->control_read_group, err);
+    const struct sw_listener_config listener = {.option = "control_socket",
+                                                .path = sw_control_path(path, config),
+                                                .mode = (mode_t)config->control_socket_mode,
+                                                .type = SOCK_STREAM,
+                                                .gid = control->all,
+                                                .fdstore = service->fdstore,
+                                                .keep_as = service->catalogue ? "control" : NULL};
+    if (rc == 0)
+        rc = sw_acceptor_open(&control->acceptor, service->loop, &listener, on_accepted, control, err);
+    control->n_open_parts += rc == 0;
+    return rc;
+}
+
+static void forget(void *arg) {
+    (void)arg;
+}
+
+int sw_control_open(struct sw_control **ret, struct sw_service *service, struct sw_err *err) {
+    const struct sw_config *config = service->config;
+    *ret = NULL;
+    if (strcmp(config->control_socket, "none") == 0 && !config->metrics_port)
+        return 0;
+    struct sw_control *control = sw_alloc(sizeof *control);
+    if (!control)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no memory for the control socket");
+    control->context.service = service;
+    control->acceptor.listener.socket = -1;
+    sw_list_init(&control->connections);
+    int rc = sw_events_open(&control->context.events, service->loop, err);
+    control->n_open_parts += rc == 0;
+    if (rc == 0)
+        rc = open_socket(control, err);
+    if (rc == 0 && config->metrics_port) {
+        rc = sw_http_open(&control->http, service->loop, (unsigned)config->metrics_port, make_metrics, control, err);
+        control->n_open_parts += rc == 0;
+    }
+    if (rc < 0)
+        sw_control_close(control, forget, NULL);
+    else
+        *ret = control;
+    return rc;
+}
+
+static void on_part_closed(void *arg) {
+    struct sw_control *control = arg;
+    control->n_open_parts--;
+    end_if_done(control);
+}
+
+void sw_control_close(struct sw_control *control, void (*closed)(void *arg), void *arg) {
+    control->closing = true;
+    control->closed = closed;
+    control->closed_arg = arg;
+    sw_events_close(control->context.events, on_part_closed, control);
+    if (control->acceptor.open_handles)
+        sw_acceptor_close(&control->acceptor, on_part_closed);
+    if (control->http)
+        sw_http_close(control->http, on_part_closed, control);
+    for (struct sw_list *node = control->connections.next, *next; node != &control->connections; node = next) {
+        next = node->next;
+        hang_up(SW_CONTAINER_OF(node, struct connection, node));
+    }
+    end_if_done(control); /* nothing was open */
+}
+
+void sw_control_abandon(struct sw_control *control) {
+    if (control)
+        sw_acceptor_abandon(&control->acceptor);
+}

@@ -1,0 +1,68 @@
+#include "daemon/reload.h"
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "spill/operator.h"
+#include <string.h>
+
+/* What follows from live options that somebody keeps a copy of; max_sessions is looked up each time. */
+static void apply(struct sw_service *service, const struct sw_config *config) {
+    *service->config = *config;
+    SW_ASSERT(sw_log_set_level_name(config->log_level));
+    sw_engine_set_limits(service->engine, (unsigned)config->host_tier_high_pct, (unsigned)config->host_tier_low_pct,
+                         (unsigned)config->max_session_regions);
+}
+
+int sw_reload_option(struct sw_service *service, const char *name, const struct json_t *value, struct sw_err *err) {
+    struct sw_config config = *service->config;
+    struct sw_config_option option;
+    int rc = sw_config_store(&config, name, value, err);
+    if (rc == 0)
+        rc = sw_config_check(&config, err);
+    for (unsigned i = 0; rc == 0 && sw_config_describe(i, &option); i++)
+        if (!option.live && sw_config_differs(service->config, &config, i))
+            rc = sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "%s: needs a restart", name);
+    if (rc < 0)
+        return rc;
+    apply(service, &config);
+    sw_log(SW_LOG_INFO, "config.set", "option=%s", name);
+    return 0;
+}
+
+/* Takes the live options of `loaded` into *config. */
+static void take_live(struct sw_config *config, const struct sw_config *loaded, struct sw_reload_report *ret) {
+    struct sw_config_option option;
+    for (unsigned i = 0; sw_config_describe(i, &option); i++) {
+        if (!sw_config_differs(config, loaded, i))
+            continue;
+        SW_ASSERT(ret->n_changed < SW_RELOAD_MAX && ret->n_restart < SW_RELOAD_MAX);
+        if (option.live) {
+            sw_config_copy(config, loaded, i);
+            ret->changed[ret->n_changed++] = option.name;
+        } else {
+            ret->restart[ret->n_restart++] = option.name;
+            sw_log(SW_LOG_WARNING, "config.needs_restart", "option=%s then=\"the old value stays in force\"",
+                   option.name);
+        }
+    }
+}
+
+int sw_reload(struct sw_service *service, struct sw_reload_report *ret, struct sw_err *err) {
+    struct sw_config loaded, config = *service->config;
+    int rc = service->load ? service->load(&loaded, service->load_arg, err)
+                           : sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "there is no configuration to read again");
+    memset(ret, 0, sizeof *ret);
+    if (rc == 0) {
+        take_live(&config, &loaded, ret);
+        rc = sw_config_check(&config, err);
+    }
+    if (rc < 0) {
+        char text[300];
+        sw_log(SW_LOG_WARNING, "config.reload_failed", "name=%s text=%s then=\"nothing has changed\"",
+               sw_err_name(err->code), sw_log_quote(text, sizeof text, err->msg));
+        return rc;
+    }
+    apply(service, &config);
+    sw_log(SW_LOG_INFO, "config.reload", "changed=%u needs_restart=%u", ret->n_changed, ret->n_restart);
+    return 0;
+}

@@ -1,0 +1,58 @@
+#include "spill/figures.h"
+
+#include <string.h>
+
+static const char *const kinds[SW_FIGURES_KIND_NR] = {"spill", "restore"};
+static const char *const tiers[SW_FIGURES_TIER_NR] = {"host", "nvme", "device"};
+static const char *const stages[SW_FIGURES_STAGE_NR] = {"wait", "plan", "move", "whole"};
+static const uint64_t bounds_us[SW_FIGURES_BUCKETS] = {
+    50,    100,    250,    500,    1000,    2500,    5000,    10000,    25000,
+    50000, 100000, 250000, 500000, 1000000, 2500000, 5000000, 10000000, UINT64_MAX,
+};
+
+const char *sw_figures_kind_name(enum sw_figures_kind kind) {
+    return kinds[kind];
+}
+
+const char *sw_figures_tier_name(enum sw_figures_tier tier) {
+    return tiers[tier];
+}
+
+const char *sw_figures_stage_name(enum sw_figures_stage stage) {
+    return stages[stage];
+}
+
+uint64_t sw_histogram_bound_us(unsigned i) {
+    return bounds_us[i];
+}
+
+static void note_latency(struct sw_histogram *histogram, uint64_t us) {
+    unsigned i = 0;
+    while (us > bounds_us[i])
+        i++;
+    histogram->buckets[i]++;
+    histogram->count++;
+    histogram->sum_us += us;
+}
+
+uint64_t sw_histogram_percentile_us(const struct sw_histogram *histogram, unsigned pct) {
+    uint64_t seen = 0;
+    for (unsigned i = 0; i < SW_FIGURES_BUCKETS && histogram->count; i++) {
+        seen += histogram->buckets[i];
+        if (seen * 100 >= histogram->count * pct)
+            return bounds_us[i];
+    }
+    return 0;
+}
+
+void sw_figures_note(struct sw_figures *figures, const struct sw_figures_op *op) {
+    unsigned tier = 0;
+    while (tier < SW_FIGURES_DEVICE && strcmp(tiers[tier], op->tier) != 0)
+        tier++;
+    struct sw_flow *flow = &figures->flows[op->kind][tier][op->codec];
+    flow->operations++;
+    flow->raw_bytes += op->raw_bytes;
+    flow->stored_bytes += op->stored_bytes;
+    for (unsigned stage = 0; stage < SW_FIGURES_STAGE_NR; stage++)
+        note_latency(&figures->latency[op->kind][stage], op->us[stage]);
+}

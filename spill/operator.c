@@ -1,0 +1,75 @@
+#include "spill/operator.h"
+
+#include "spill/engine_state.h"
+
+void sw_owner_set_tag(struct sw_owner *owner, void *tag) {
+    owner->tag = tag;
+}
+
+void sw_owner_stats(const struct sw_owner *owner, struct sw_owner_stats *ret) {
+    *ret = (struct sw_owner_stats){.n_regions = owner->n_regions,
+                                   .n_mems = owner->n_mems,
+                                   .n_ops = owner->n_ops,
+                                   .raw_bytes = owner->raw_bytes,
+                                   .stored_bytes = owner->stored_bytes};
+}
+
+static void view_region(const struct sw_region *region, struct sw_region_view *ret) {
+    *ret = (struct sw_region_view){.id = region->id,
+                                   .owner = region->owner,
+                                   .tag = region->owner->tag,
+                                   .used_us = region->used_us,
+                                   .priority = region->priority,
+                                   .pinned = region->pinned,
+                                   .is_moving = region->move != NULL};
+    (void)sw_engine_query(region->owner, region->id, &ret->info, NULL); /* cannot fail: it is there */
+}
+
+uint32_t sw_engine_visit(struct sw_engine *engine, uint32_t from, unsigned max_slots,
+                         bool (*visit)(const struct sw_region_view *view, void *arg), void *arg) {
+    const struct sw_region_table *table = &engine->regions;
+    for (uint32_t slot = from; slot < table->n_touched; slot++) {
+        struct sw_region_view view;
+        if (max_slots-- == 0)
+            return slot;
+        if (!table->regions[slot].owner)
+            continue;
+        view_region(&table->regions[slot], &view);
+        if (!visit(&view, arg))
+            return slot;
+    }
+    return UINT32_MAX;
+}
+
+int sw_engine_owner(struct sw_engine *engine, struct sw_region_id id, struct sw_owner **ret, struct sw_err *err) {
+    const struct sw_region_table *table = &engine->regions;
+    struct sw_region *region;
+    const int rc =
+        sw_region_find(table, id.slot < table->n_touched ? table->regions[id.slot].owner : NULL, id, &region, err);
+    if (rc == 0)
+        *ret = region->owner;
+    return rc;
+}
+
+int sw_engine_make_room(struct sw_engine *engine, uint64_t bytes, struct sw_err *err) {
+    if (!engine->place.nvme)
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "there is no NVMe tier");
+    engine->room_bytes = bytes;
+    sw_engine_balance(engine);
+    return 0;
+}
+
+void sw_engine_set_limits(struct sw_engine *engine, unsigned high_pct, unsigned low_pct, unsigned max_owner_regions) {
+    engine->config.high_pct = high_pct;
+    engine->config.low_pct = low_pct;
+    engine->config.max_owner_regions = max_owner_regions;
+    sw_engine_balance(engine);
+}
+
+const struct sw_figures *sw_engine_figures(const struct sw_engine *engine) {
+    return &engine->figures;
+}
+
+uint64_t sw_engine_host_limit_bytes(const struct sw_engine *engine) {
+    return engine->place.host_limit_bytes;
+}

@@ -1,0 +1,745 @@
+/* The control socket of a real spillwayd: every method, every way to be refused, and what must not harm it. */
+#include "tests/lib/control.h"
+#include "ipc/spillway.h"
+#include "tests/lib/content.h"
+#include "tests/lib/nvme_fixture.h"
+#include "tests/lib/run.h"
+#include "tests/lib/served.h"
+
+#include <check.h>
+#include <grp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WAIT_MS = 120000, NOBODY = 65534, GROUP = 54321, OTHER_GROUP = 54322 };
+
+static struct sw_test_daemon served;
+static struct spillway *client;
+static struct sw_ctl *ctl;
+static struct spillway_error error;
+static uint8_t *data;
+static const size_t data_bytes = 1 << 20;
+
+static void start(const char *const *options) {
+    sw_test_daemon_start(&served, SW_SPILLWAYD_PATH, options);
+    ctl = sw_control_connect(&served);
+}
+
+static void setup(void) {
+    const int fd = memfd_create("control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert(fd >= 0 && ftruncate(fd, (off_t)data_bytes) == 0);
+    data = mmap(NULL, data_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(data, MAP_FAILED);
+    sw_content_fill(data, data_bytes, SW_CONTENT_MIXED, 1);
+    start(NULL);
+    client = sw_served_connect(&served);
+}
+
+static void stop(void) {
+    sw_ctl_close(ctl);
+    spillway_close(client);
+    ctl = NULL;
+    client = NULL;
+    if (served.pid)
+        ck_assert_int_eq(sw_test_daemon_stop(&served, SIGTERM), 0);
+}
+
+/* Another daemon for a test, or for what follows it. */
+static void start_anew(const char *const *options) {
+    stop();
+    sw_test_daemon_clean(&served);
+    start(options);
+}
+
+static void teardown(void) {
+    stop();
+    ck_assert_msg(access(served.control, F_OK) != 0, "the socket file is left");
+    sw_test_daemon_clean(&served);
+}
+
+/* ---- clients ----------------------------------------------------------------------------------------------------- */
+
+static int try_spill(size_t bytes, struct spillway_region *ret) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result;
+    int rc = spillway_spill(client, data, bytes, NULL, &ticket, &error);
+    if (rc == 0)
+        rc = spillway_wait(ticket, WAIT_MS, &result, &error);
+    spillway_ticket_free(ticket);
+    if (rc == 0)
+        *ret = result.region;
+    return rc;
+}
+
+static struct spillway_region spill(size_t bytes) {
+    struct spillway_region region = {0};
+    const int rc = try_spill(bytes, &region);
+    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
+    return region;
+}
+
+static int restore(struct spillway_region region) {
+    struct spillway_ticket *ticket = NULL;
+    int rc = spillway_restore(client, region, data, data_bytes, NULL, 0, &ticket, &error);
+    if (rc == 0)
+        rc = spillway_wait(ticket, WAIT_MS, NULL, &error);
+    spillway_ticket_free(ticket);
+    return rc;
+}
+
+/* ---- looking ----------------------------------------------------------------------------------------------------- */
+
+static const char *text(const json_t *object, const char *name) {
+    const char *value = json_string_value(json_object_get(object, name));
+    return value ? value : "(none)";
+}
+
+static long long number(const json_t *object, const char *name) {
+    ck_assert_msg(json_is_integer(json_object_get(object, name)), "no number %s", name);
+    return json_integer_value(json_object_get(object, name));
+}
+
+START_TEST(status_sessions_and_tiers) {
+    const struct spillway_region region = spill(data_bytes);
+    json_t *status = sw_control_ask(ctl, "status", NULL);
+    ck_assert_str_eq(text(status, "version"), SW_VERSION);
+    ck_assert_str_eq(text(status, "state"), "serving");
+    ck_assert_int_eq(number(status, "pid"), served.pid);
+    ck_assert_int_eq(number(status, "sessions"), 1);
+    ck_assert_int_eq(number(status, "regions"), 1);
+    ck_assert_str_eq(text(status, "control_socket"), served.control);
+    ck_assert_str_eq(json_string_value(json_array_get(json_object_get(status, "devices"), 0)), "host");
+    json_decref(status);
+    json_t *sessions = sw_control_ask(ctl, "sessions", NULL);
+    const json_t *session = json_array_get(json_object_get(sessions, "sessions"), 0);
+    ck_assert_uint_eq(json_array_size(json_object_get(sessions, "sessions")), 1);
+    ck_assert_int_eq(number(session, "pid"), getpid());
+    ck_assert_int_eq(number(session, "uid"), (long long)getuid());
+    ck_assert_int_eq(number(session, "regions"), 1);
+    ck_assert_int_eq(number(session, "raw_bytes"), (long long)data_bytes);
+    json_decref(sessions);
+    json_t *tiers = sw_control_ask(ctl, "tiers", NULL);
+    const json_t *host = json_array_get(json_object_get(tiers, "tiers"), 0);
+    ck_assert_uint_eq(json_array_size(json_object_get(tiers, "tiers")), 1);
+    ck_assert_str_eq(text(host, "tier"), "host");
+    ck_assert_int_eq(number(host, "capacity_bytes"), 64 << 20);
+    ck_assert_int_gt(number(host, "used_bytes"), 0);
+    ck_assert_int_eq(number(host, "high_bytes"), (long long)(64 << 20) / 100 * 90);
+    json_decref(tiers);
+    ck_assert_int_eq(restore(region), 0);
+}
+END_TEST
+
+START_TEST(stats_count) {
+    const struct spillway_region region = spill(data_bytes);
+    ck_assert_int_eq(restore(region), 0);
+    ck_assert_int_eq(restore(region), -SPILLWAY_ESTALE);
+    json_t *stats = sw_control_ask(ctl, "stats", NULL);
+    ck_assert_int_eq(number(stats, "spills"), 1);
+    ck_assert_int_eq(number(stats, "restores"), 1);
+    ck_assert_int_eq(number(stats, "spilled_raw_bytes"), (long long)data_bytes);
+    ck_assert_int_eq(number(json_object_get(stats, "errors"), "ESTALE"), 1);
+    size_t i;
+    json_t *row;
+    unsigned n_whole = 0, n_flows = 0;
+    json_array_foreach(json_object_get(stats, "latency"), i, row) {
+        const bool whole = strcmp(text(row, "stage"), "whole") == 0;
+        n_whole += whole && number(row, "operations") == 1 && number(row, "mean_us") > 0;
+    }
+    json_array_foreach(json_object_get(stats, "flows"), i, row) n_flows +=
+        strcmp(text(row, "tier"), "host") == 0 && number(row, "raw_bytes") == (long long)data_bytes;
+    ck_assert_uint_eq(n_whole, 2);
+    ck_assert_uint_eq(n_flows, 2);
+    json_decref(stats);
+}
+END_TEST
+
+/* Regions that a filter lets through, over all pages. */
+static unsigned count_regions(const char *filter, unsigned limit) {
+    char params[128];
+    unsigned n = 0;
+    for (long long cursor = 0; cursor >= 0;) {
+        (void)snprintf(params, sizeof params, "{\"limit\":%u,\"cursor\":%lld%s%s}", limit, cursor, filter[0] ? "," : "",
+                       filter);
+        json_t *page = sw_control_ask(ctl, "regions", params);
+        const size_t size = json_array_size(json_object_get(page, "regions"));
+        ck_assert_uint_le(size, limit);
+        n += (unsigned)size;
+        cursor = json_object_get(page, "next") ? number(page, "next") : -1;
+        json_decref(page);
+    }
+    return n;
+}
+
+START_TEST(regions_by_page_and_filter) {
+    char filter[64];
+    for (unsigned i = 0; i < 25; i++)
+        (void)spill(1000 + i);
+    ck_assert_uint_eq(count_regions("", 1000), 25);
+    ck_assert_uint_eq(count_regions("", 25), 25);
+    ck_assert_uint_eq(count_regions("", 24), 25);
+    ck_assert_uint_eq(count_regions("", 1), 25);
+    ck_assert_uint_eq(count_regions("\"tier\":\"host\",\"state\":\"out\"", 7), 25);
+    ck_assert_uint_eq(count_regions("\"tier\":\"nvme\"", 7), 0);
+    ck_assert_uint_eq(count_regions("\"state\":\"lost\"", 7), 0);
+    (void)snprintf(filter, sizeof filter, "\"uid\":%u", (unsigned)getuid());
+    ck_assert_uint_eq(count_regions(filter, 7), 25);
+    ck_assert_uint_eq(count_regions("\"uid\":4294967294", 7), 0);
+    ck_assert_uint_eq(count_regions("\"session\":1", 7), 25);
+    ck_assert_uint_eq(count_regions("\"session\":2", 7), 0);
+    json_t *page = sw_control_ask(ctl, "regions", "{\"cursor\":1000000}");
+    ck_assert(json_array_size(json_object_get(page, "regions")) == 0 && !json_object_get(page, "next"));
+    json_decref(page);
+}
+END_TEST
+
+START_TEST(dropped_regions_are_gone) {
+    const struct spillway_region region = spill(data_bytes);
+    char params[64];
+    (void)snprintf(params, sizeof params, "[\"%u:%u\"]", region.slot, region.generation);
+    json_decref(sw_control_ask(ctl, "drop", params));
+    (void)sw_control_ck_fails(ctl, "drop", params, SW_ESTALE);
+    (void)sw_control_ck_fails(ctl, "drop", "[\"4000000000:1\"]", SW_ENOENT);
+    (void)sw_control_ck_fails(ctl, "drop", "[\"0:0\"]", SW_ENOENT);
+    ck_assert_int_eq(restore(region), -SPILLWAY_ESTALE);
+    ck_assert_int_eq(sw_control_number(ctl, "status", NULL, "host_used_bytes"), 0);
+}
+END_TEST
+
+/* ---- changing ---------------------------------------------------------------------------------------------------- */
+
+START_TEST(drained_service_takes_no_spills) {
+    struct spillway_region region = spill(data_bytes), other;
+    json_decref(sw_control_ask(ctl, "drain", "[\"on\"]"));
+    ck_assert_int_eq(try_spill(1000, &other), -SPILLWAY_ESHUTDOWN);
+    json_t *status = sw_control_ask(ctl, "status", NULL);
+    ck_assert_str_eq(text(status, "state"), "draining");
+    json_decref(status);
+    ck_assert_int_eq(restore(region), 0);
+    ck_assert_int_eq(sw_control_number(ctl, "drain", NULL, "regions"), 0);
+    json_decref(sw_control_ask(ctl, "drain", "{\"mode\":\"off\"}"));
+    ck_assert_int_eq(try_spill(1000, &other), 0);
+}
+END_TEST
+
+START_TEST(options_are_set_at_run_time) {
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", "[\"max_sessions\"]", "max_sessions"), 256);
+    ck_assert_int_eq(sw_control_number(ctl, "config.set", "[\"max_sessions\",1]", "max_sessions"), 1);
+    struct spillway *second = NULL;
+    ck_assert_int_eq(spillway_open(&second, served.socket, &error), -SPILLWAY_ELIMIT);
+    json_decref(sw_control_ask(ctl, "config.set", "[\"max_session_regions\",2]"));
+    (void)spill(1);
+    (void)spill(2);
+    struct spillway_region region;
+    ck_assert_int_eq(try_spill(3, &region), -SPILLWAY_ELIMIT);
+    ck_assert_str_eq(sw_control_ck_fails(ctl, "config.set", "[\"slots\",5]", SW_ENOTSUP), "slots: needs a restart");
+    ck_assert_str_eq(sw_control_ck_fails(ctl, "config.set", "[\"data_socket\",\"x\"]", SW_ENOTSUP),
+                     "data_socket: needs a restart");
+    (void)sw_control_ck_fails(ctl, "config.set", "[\"max_sessions\",0]", SW_ECONFIG);
+    (void)sw_control_ck_fails(ctl, "config.set", "[\"max_sessions\",true]", SW_ECONFIG);
+    (void)sw_control_ck_fails(ctl, "config.set", "[\"nonsense\",0]", SW_ECONFIG);
+    (void)sw_control_ck_fails(ctl, "config.get", "[\"nonsense\"]", SW_ECONFIG);
+    (void)sw_control_ck_fails(ctl, "config.set", "[\"host_tier_low_pct\",95]", SW_ECONFIG);
+    json_decref(sw_control_ask(ctl, "config.set", "[\"slots\",2]")); /* as it is */
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "host_tier_low_pct"), 80);
+    json_t *level = sw_control_ask(ctl, "log.level", "[\"warning\"]");
+    ck_assert_str_eq(text(level, "log_level"), "warning");
+    json_decref(level);
+    level = sw_control_ask(ctl, "config.get", "[\"log_level\"]");
+    ck_assert_str_eq(text(level, "log_level"), "warning");
+    json_decref(level);
+    const unsigned spills_before = sw_test_daemon_logged(&served, "event=spill.done");
+    json_decref(sw_control_ask(ctl, "config.set", "[\"max_session_regions\",3]"));
+    (void)spill(3);
+    ck_assert_uint_eq(sw_test_daemon_logged(&served, "event=spill.done"), spills_before);
+}
+END_TEST
+
+static void write_file(const char *path, const char *content) {
+    FILE *file = fopen(path, "w");
+    ck_assert(file && fputs(content, file) >= 0 && fclose(file) == 0);
+}
+
+/* A spillwayd with a configuration file, which the helper that starts daemons knows nothing of. */
+START_TEST(configuration_is_read_again) {
+    char path[160], command[1024];
+    stop();
+    (void)snprintf(path, sizeof path, "%s/config.json", served.folder);
+    write_file(path, "{\"max_sessions\": 7}");
+    (void)snprintf(command, sizeof command,
+                   "exec '%s' --config %s --set data_socket=%s --set device=host --set scratch_bytes=64MiB --set "
+                   "host_tier_initial_bytes=0 --set host_tier_slab_bytes=4MiB --set host_tier_bytes=64MiB 2>>%s",
+                   SW_SPILLWAYD_PATH, path, served.socket, served.log);
+    const unsigned ready_before = sw_test_daemon_logged(&served, "event=ready ");
+    served.pid = fork();
+    if (served.pid == 0) {
+        (void)execl("/bin/sh", "sh", "-c", command, NULL);
+        _exit(127);
+    }
+    const struct timespec a_little = {.tv_nsec = 10000000};
+    while (sw_test_daemon_logged(&served, "event=ready ") == ready_before)
+        (void)nanosleep(&a_little, NULL);
+    ctl = sw_control_connect(&served);
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_sessions"), 7);
+    write_file(path, "{\"max_sessions\": 9, \"slots\": 3, \"host_tier_low_pct\": 10}");
+    json_t *report = sw_control_ask(ctl, "config.reload", NULL);
+    ck_assert_uint_eq(json_array_size(json_object_get(report, "changed")), 2);
+    ck_assert_uint_eq(json_array_size(json_object_get(report, "needs_restart")), 1);
+    ck_assert_str_eq(json_string_value(json_array_get(json_object_get(report, "needs_restart"), 0)), "slots");
+    json_decref(report);
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_sessions"), 9);
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "slots"), 0);
+    write_file(path, "{\"max_sessions\": 11, \"nonsense\": 1}");
+    ck_assert_ptr_nonnull(strstr(sw_control_ck_fails(ctl, "config.reload", NULL, SW_ECONFIG), "nonsense"));
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_sessions"), 9);
+    write_file(path, "{\"max_sessions\": 12}");
+    json_decref(sw_control_ask(ctl, "events", "[\"config\"]"));
+    ck_assert_int_eq(kill(served.pid, SIGHUP), 0);
+    json_decref(sw_control_event(ctl, "config.reload"));
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_sessions"), 12);
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "host_tier_low_pct"), 80);
+    ck_assert_int_eq(unlink(path), 0);
+}
+END_TEST
+
+/* What is under way when options change goes on. */
+START_TEST(reloaded_under_load) {
+    for (int i = 0; i < 10; i++) {
+        struct spillway_ticket *ticket = NULL;
+        struct spillway_result result = {.raw_bytes = 0};
+        char params[64];
+        ck_assert_int_eq(spillway_spill(client, data, data_bytes, NULL, &ticket, &error), 0);
+        (void)snprintf(params, sizeof params, "[\"max_session_regions\",%d]", 100 + i);
+        json_decref(sw_control_ask(ctl, "config.set", params));
+        ck_assert_int_eq(kill(served.pid, SIGHUP), 0);
+        json_decref(sw_control_ask(ctl, "config.reload", NULL));
+        ck_assert_msg(spillway_wait(ticket, WAIT_MS, &result, &error) == 0, "%s: %s", error.name, error.text);
+        spillway_ticket_free(ticket);
+        ck_assert_int_eq(restore(result.region), 0);
+    }
+    ck_assert_int_eq(sw_control_number(ctl, "stats", NULL, "failed"), 0);
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_session_regions"), 65536);
+}
+END_TEST
+
+/* ---- events ------------------------------------------------------------------------------------------------------ */
+
+START_TEST(events_are_told) {
+    struct sw_ctl *watcher = sw_control_connect(&served);
+    json_decref(sw_control_ask(watcher, "events", NULL));
+    json_decref(sw_control_ask(ctl, "log.level", "[\"error\"]")); /* events do not depend on it */
+    struct spillway *second = sw_served_connect(&served);
+    json_t *event = sw_control_event(watcher, "session.open");
+    ck_assert_int_eq(number(event, "session"), 2);
+    ck_assert_int_eq(number(event, "pid"), getpid());
+    ck_assert_int_gt(number(event, "time_ms"), 0);
+    json_decref(event);
+    const struct spillway_region region = spill(data_bytes);
+    event = sw_control_event(watcher, "spill.done");
+    ck_assert_int_eq(number(event, "bytes"), (long long)data_bytes);
+    ck_assert_str_eq(text(event, "tier"), "host");
+    json_decref(event);
+    ck_assert_int_eq(restore(region), 0);
+    json_decref(sw_control_event(watcher, "restore.done"));
+    ck_assert_int_eq(restore(region), -SPILLWAY_ESTALE);
+    event = sw_control_event(watcher, "request.failed");
+    ck_assert_str_eq(text(event, "name"), "ESTALE");
+    json_decref(event);
+    json_decref(sw_control_ask(ctl, "drain", "[\"on\"]"));
+    json_decref(sw_control_event(watcher, "drain"));
+    json_decref(sw_control_ask(watcher, "events", "{\"only\":\"session,nothing\"}"));
+    json_decref(sw_control_ask(ctl, "drain", "[\"off\"]"));
+    spillway_close(second);
+    const char *line;
+    struct sw_err err;
+    ck_assert_int_eq(sw_ctl_receive(watcher, WAIT_MS, &line, &err), 0);
+    ck_assert_msg(strstr(line, "\"session.close\""), "%s", line);
+    json_decref(sw_control_ask(watcher, "events", "{\"mode\":\"off\"}"));
+    ck_assert_int_eq(sw_test_daemon_stop(&served, SIGTERM), 0);
+    ck_assert_int_eq(sw_ctl_receive(watcher, WAIT_MS, &line, &err), -SW_ECONN);
+    sw_ctl_close(watcher);
+    start_anew(NULL);
+}
+END_TEST
+
+START_TEST(the_end_is_told) {
+    const char *line;
+    struct sw_err err;
+    json_decref(sw_control_ask(ctl, "events", "[\"stopping\"]"));
+    ck_assert_int_eq(sw_test_daemon_stop(&served, SIGTERM), 0);
+    ck_assert_int_eq(sw_ctl_receive(ctl, WAIT_MS, &line, &err), 0);
+    ck_assert_msg(strstr(line, "\"stopping\""), "%s", line);
+    start_anew(NULL);
+}
+END_TEST
+
+static long long count_dropped(void) {
+    static const char name[] = "\nspillway_events_dropped_total ";
+    json_t *metrics = sw_control_ask(ctl, "metrics", NULL);
+    const char *at = strstr(json_string_value(metrics), name);
+    ck_assert_ptr_nonnull(at);
+    const long long dropped = strtoll(at + strlen(name), NULL, 10);
+    json_decref(metrics);
+    return dropped;
+}
+
+/* Who subscribes and does not read is told later how much was left out, and nobody waits for it. */
+START_TEST(events_left_out_are_counted) {
+    struct sw_ctl *watcher = sw_control_connect(&served);
+    json_decref(sw_control_ask(watcher, "events", "[\"drain\"]"));
+    const char *line;
+    struct sw_err err;
+    /* What a socket takes, and then what the service keeps, is a few hundred KiB; an event is 100 bytes. */
+    for (int i = 0; i < 200 && !count_dropped(); i++)
+        for (int j = 0; j < 100; j++)
+            json_decref(sw_control_ask(ctl, "drain", "[\"off\"]"));
+    ck_assert_int_gt(count_dropped(), 0);
+    const long long dropped = count_dropped(); /* the last event came before this was asked */
+    long long told = 0, events = 0;
+    while (told == 0) {
+        ck_assert_int_eq(sw_ctl_receive(watcher, WAIT_MS, &line, &err), 0);
+        json_t *message = json_loads(line, 0, NULL);
+        if (strcmp(text(message, "method"), "dropped") == 0)
+            told = number(json_object_get(message, "params"), "events");
+        events++;
+        json_decref(message);
+    }
+    ck_assert_int_eq(told, dropped);
+    ck_assert_int_gt(events, 1000);
+    sw_ctl_close(watcher);
+}
+END_TEST
+
+/* ---- harm -------------------------------------------------------------------------------------------------------- */
+
+static void ck_sound(void) {
+    ck_assert_int_eq(sw_control_number(ctl, "status", NULL, "pid"), served.pid);
+    ck_assert_int_eq(restore(spill(data_bytes)), 0);
+}
+
+static const char *const bad_lines[] = {
+    "{",
+    "[[[[[[[[",
+    "nonsense",
+    "{\"jsonrpc\":\"2.0\",\"method\":\"\",\"id\":1}",
+    "[]",
+    "{}",
+    "\"\\ud800\"",
+    "1e400",
+    "{\"jsonrpc\":\"2.0\",\"method\":\"regions\",\"params\":{\"limit\":1e99},\"id\":1}",
+    "{\"jsonrpc\":\"2.0\",\"method\":\"regions\",\"params\":{\"limit\":1,\"limit\":1},\"id\":1}",
+    "{\"jsonrpc\":\"2.0\",\"method\":\"drop\",\"params\":[\"99999999999999999999999:1\"],\"id\":1}",
+    "\xff\xfe\xfd",
+};
+
+START_TEST(bad_lines_are_answered) {
+    const char *line;
+    struct sw_err err;
+    for (size_t i = 0; i < sizeof bad_lines / sizeof bad_lines[0]; i++) {
+        ck_assert_int_eq(sw_ctl_send(ctl, bad_lines[i], &err), 0);
+        ck_assert_int_eq(sw_ctl_receive(ctl, WAIT_MS, &line, &err), 0);
+        ck_assert_msg(strstr(line, "\"error\""), "%s: %s", bad_lines[i], line);
+    }
+    ck_assert_int_eq(sw_ctl_send(ctl, "\n\r\n\n", &err), 0); /* nothing is asked */
+    ck_sound();
+}
+END_TEST
+
+START_TEST(lines_have_a_bound) {
+    static char line[(256 << 10) + 2];
+    const char *answer;
+    struct sw_err err;
+    struct sw_ctl *other = sw_control_connect(&served);
+    memset(line, ' ', sizeof line - 1);
+    line[(256 << 10) - 1] = 0;
+    (void)memcpy(line, "{}", 2);
+    ck_assert_int_eq(sw_ctl_send(other, line, &err), 0);
+    ck_assert_int_eq(sw_ctl_receive(other, WAIT_MS, &answer, &err), 0);
+    ck_assert_ptr_nonnull(strstr(answer, "-32600"));
+    memset(line, 'x', sizeof line - 1);
+    (void)sw_ctl_send(other, line, &err);
+    ck_assert_int_eq(sw_ctl_receive(other, WAIT_MS, &answer, &err), 0);
+    ck_assert_ptr_nonnull(strstr(answer, "ELIMIT"));
+    ck_assert_int_eq(sw_ctl_receive(other, WAIT_MS, &answer, &err), -SW_ECONN);
+    sw_ctl_close(other);
+    ck_sound();
+}
+END_TEST
+
+START_TEST(connections_have_a_bound) {
+    struct sw_ctl *others[40];
+    const unsigned fds = sw_test_daemon_fds(&served);
+    unsigned n_served = 0;
+    for (unsigned i = 0; i < 40; i++) {
+        json_t *result = NULL;
+        struct sw_err err;
+        others[i] = sw_control_connect(&served);
+        const int rc = sw_ctl_call(others[i], "status", NULL, &result, &err);
+        ck_assert_msg(rc == 0 || rc == -SW_ELIMIT, "%s", err.msg);
+        n_served += rc == 0;
+        json_decref(result);
+    }
+    ck_assert_uint_eq(n_served, 31);
+    for (unsigned i = 0; i < 40; i++)
+        sw_ctl_close(others[i]);
+    const struct timespec a_little = {.tv_nsec = 10000000};
+    while (sw_test_daemon_fds(&served) > fds)
+        (void)nanosleep(&a_little, NULL);
+    ck_sound();
+}
+END_TEST
+
+/* Asks for much and reads nothing: it is not read from, and nobody else notices. */
+START_TEST(answers_that_are_not_read) {
+    struct sw_ctl *other = sw_control_connect(&served);
+    static char batch[16 << 10];
+    struct sw_err err;
+    size_t n = 0;
+    for (int i = 0; i < 64; i++)
+        n += (size_t)snprintf(batch + n, sizeof batch - n, "%s{\"jsonrpc\":\"2.0\",\"method\":\"metrics\",\"id\":1}",
+                              i ? "," : "[");
+    (void)snprintf(batch + n, sizeof batch - n, "]");
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(sw_ctl_send(other, batch, &err), 0);
+    ck_sound();
+    const char *line;
+    for (int i = 0; i < 4; i++) {
+        ck_assert_int_eq(sw_ctl_receive(other, WAIT_MS, &line, &err), 0);
+        ck_assert_int_eq(line[0], '[');
+    }
+    sw_ctl_close(other);
+    ck_sound();
+}
+END_TEST
+
+START_TEST(gone_in_the_middle) {
+    for (int i = 0; i < 20; i++) {
+        struct sw_ctl *other = sw_control_connect(&served);
+        struct sw_err err;
+        json_decref(sw_control_ask(other, "events", NULL));
+        ck_assert_int_eq(sw_ctl_send(other, "{\"jsonrpc\":\"2.0\",\"method\":\"metrics\",\"id\":1}", &err), 0);
+        sw_ctl_close(other);
+    }
+    ck_sound();
+}
+END_TEST
+
+START_TEST(whoever_says_all_at_once_gets_all_answers) {
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", served.control);
+    ck_assert(fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) == 0);
+    const char *line = "{\"jsonrpc\":\"2.0\",\"method\":\"metrics\",\"id\":1}\n";
+    for (int i = 0; i < 20; i++)
+        ck_assert_int_eq(send(fd, line, strlen(line), 0), (ssize_t)strlen(line));
+    ck_assert_int_eq(shutdown(fd, SHUT_WR), 0);
+    static char in[1 << 16];
+    unsigned n_lines = 0;
+    for (ssize_t n; (n = recv(fd, in, sizeof in, 0)) > 0;)
+        for (ssize_t i = 0; i < n; i++)
+            n_lines += in[i] == '\n';
+    ck_assert_uint_eq(n_lines, 20);
+    (void)close(fd);
+}
+END_TEST
+
+START_TEST(stale_socket_is_replaced) {
+    sw_ctl_close(ctl);
+    ck_assert_int_eq(sw_test_daemon_stop(&served, SIGKILL), -SIGKILL);
+    spillway_close(client);
+    ck_assert_int_eq(access(served.control, F_OK), 0);
+    int exit_code;
+    ck_assert(sw_test_daemon_try(&served, SW_SPILLWAYD_PATH, NULL, &exit_code));
+    ctl = sw_control_connect(&served);
+    client = sw_served_connect(&served);
+    ck_sound();
+}
+END_TEST
+
+/* ---- rights ------------------------------------------------------------------------------------------------------ */
+
+/* What `method` comes to for another user with that group among its own: 0, or its error; -SW_ECONN: no connection. */
+static int as_other(gid_t group, bool primary, const char *method, const char *params) {
+    const pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        struct sw_ctl *other = NULL;
+        json_t *result = NULL;
+        struct sw_err err;
+        if (setgroups(group && !primary, &group) < 0 || setgid(primary ? group : NOBODY) < 0 || setuid(NOBODY) < 0)
+            _exit(99);
+        int rc = sw_ctl_open(&other, served.control, &err);
+        if (rc == 0)
+            rc = sw_ctl_call(other, method, params ? json_loads(params, 0, NULL) : NULL, &result, &err);
+        _exit(rc == 0 ? 0 : 1 + sw_err_index(rc));
+    }
+    int status;
+    ck_assert(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    ck_assert_int_ne(WEXITSTATUS(status), 99);
+    return WEXITSTATUS(status) ? sw_err_from_name(sw_err_name_at(WEXITSTATUS(status) - 1)) : 0;
+}
+
+START_TEST(others_are_refused) {
+    if (getuid() != 0)
+        return;
+    struct stat found;
+    ck_assert_int_eq(chmod(served.folder, 0755), 0);
+    ck_assert(stat(served.control, &found) == 0 && (found.st_mode & 0777) == 0660);
+    ck_assert_int_eq(as_other(0, false, "status", NULL), -SW_EACCES); /* by the file */
+    ck_assert_int_eq(chmod(served.control, 0666), 0);
+    ck_assert_int_eq(as_other(0, false, "status", NULL), -SW_EACCES); /* by the service */
+    ck_assert_int_eq(as_other(GROUP, false, "status", NULL), -SW_EACCES);
+    ck_sound();
+}
+END_TEST
+
+START_TEST(groups_have_their_rights) {
+    if (getuid() != 0)
+        return;
+    char all[48], read[48];
+    struct stat found;
+    (void)snprintf(all, sizeof all, "control_group=%d", GROUP);
+    (void)snprintf(read, sizeof read, "control_read_group=%d", OTHER_GROUP);
+    const char *const options[] = {all, read, "control_socket_mode=0666", NULL};
+    start_anew(options);
+    ck_assert_int_eq(chmod(served.folder, 0755), 0);
+    ck_assert(stat(served.control, &found) == 0 && found.st_gid == GROUP && (found.st_mode & 0777) == 0666);
+    for (int primary = 0; primary < 2; primary++) {
+        ck_assert_int_eq(as_other(GROUP, primary, "status", NULL), 0);
+        ck_assert_int_eq(as_other(GROUP, primary, "drain", "[\"off\"]"), 0);
+        ck_assert_int_eq(as_other(OTHER_GROUP, primary, "status", NULL), 0);
+        ck_assert_int_eq(as_other(OTHER_GROUP, primary, "events", NULL), 0);
+        ck_assert_int_eq(as_other(OTHER_GROUP, primary, "drain", "[\"off\"]"), -SW_EACCES);
+        ck_assert_int_eq(as_other(OTHER_GROUP, primary, "config.set", "[\"log_level\",\"debug\"]"), -SW_EACCES);
+    }
+    ck_assert_int_eq(as_other(0, false, "status", NULL), -SW_EACCES);
+}
+END_TEST
+
+static const struct {
+    const char *option, *says;
+} refused[] = {
+    {"control_group=there-is-no-such-group", "control_group: there is no group there-is-no-such-group"},
+    {"control_read_group=4294967295", "control_read_group: there is no group"},
+    {"control_socket=/nonexistent/folder/control.sock", "No such file or directory"},
+    {"control_socket=/dev/null", "is there and is no socket"},
+};
+
+START_TEST(start_fails_on_bad_options) {
+    const char *const options[] = {refused[_i].option, NULL};
+    int exit_code = 0;
+    stop();
+    sw_test_daemon_clean(&served);
+    ck_assert(!sw_test_daemon_try(&served, SW_SPILLWAYD_PATH, options, &exit_code));
+    ck_assert_int_eq(exit_code, 1);
+    ck_assert_uint_eq(sw_test_daemon_logged(&served, refused[_i].says), 1);
+    start_anew(NULL);
+}
+END_TEST
+
+START_TEST(no_control_socket) {
+    const char *const options[] = {"control_socket=none", NULL};
+    stop();
+    sw_test_daemon_clean(&served);
+    sw_test_daemon_start(&served, SW_SPILLWAYD_PATH, options);
+    ck_assert_int_ne(access(served.control, F_OK), 0);
+    start_anew(NULL);
+}
+END_TEST
+
+/* ---- tiers ------------------------------------------------------------------------------------------------------- */
+
+static void await_tier(const char *tier, unsigned n) {
+    const struct timespec a_little = {.tv_nsec = 10000000};
+    char filter[64];
+    (void)snprintf(filter, sizeof filter, "\"tier\":\"%s\",\"state\":\"out\"", tier);
+    while (count_regions(filter, 100) != n)
+        (void)nanosleep(&a_little, NULL);
+}
+
+START_TEST(regions_move_between_tiers) {
+    char directory[128], name[32], params[64];
+    struct spillway_region regions[8];
+    struct sw_nvme_folder folder = sw_nvme_folder_new();
+    (void)snprintf(directory, sizeof directory, "nvme_tier_directory=%s", folder.path);
+    const char *const options[] = {directory, "nvme_tier_bytes=64 MiB", NULL};
+    start_anew(options);
+    client = sw_served_connect(&served);
+    for (unsigned i = 0; i < 8; i++)
+        regions[i] = spill(data_bytes / 4);
+    (void)snprintf(name, sizeof name, "%u:%u", regions[3].slot, regions[3].generation);
+    (void)snprintf(params, sizeof params, "[\"%s\"]", name);
+    json_decref(sw_control_ask(ctl, "demote", params));
+    await_tier("nvme", 1);
+    json_decref(sw_control_ask(ctl, "demote", params)); /* it is there */
+    json_decref(sw_control_ask(ctl, "promote", params));
+    await_tier("host", 8);
+    /* Room is made until it is enough, and no further. */
+    json_t *page = sw_control_ask(ctl, "regions", "{\"limit\":1}");
+    const long long each = number(json_array_get(json_object_get(page, "regions"), 0), "stored_bytes");
+    json_decref(page);
+    (void)snprintf(params, sizeof params, "[%lld]", each * 5);
+    json_decref(sw_control_ask(ctl, "spill", params));
+    await_tier("nvme", 5);
+    ck_assert_int_eq(sw_control_number(ctl, "stats", NULL, "demotions"), 6);
+    ck_assert_int_eq(sw_control_number(ctl, "stats", NULL, "promotions"), 1);
+    json_decref(sw_control_ask(ctl, "spill", "[1000000000]"));
+    await_tier("nvme", 8);
+    for (unsigned i = 0; i < 8; i++)
+        ck_assert_int_eq(restore(regions[i]), 0);
+    start_anew(NULL);
+    sw_nvme_folder_free(&folder);
+}
+END_TEST
+
+START_TEST(without_an_nvme_tier_nothing_moves) {
+    const struct spillway_region region = spill(1000);
+    char params[64];
+    (void)snprintf(params, sizeof params, "[\"%u:%u\"]", region.slot, region.generation);
+    (void)sw_control_ck_fails(ctl, "demote", params, SW_ENOTSUP);
+    json_decref(sw_control_ask(ctl, "promote", params)); /* it is where it should be */
+    (void)sw_control_ck_fails(ctl, "spill", "[1]", SW_ENOTSUP);
+}
+END_TEST
+
+int main(void) {
+    TCase *tests = tcase_create("control");
+    tcase_set_timeout(tests, 120);
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, status_sessions_and_tiers);
+    tcase_add_test(tests, stats_count);
+    tcase_add_test(tests, regions_by_page_and_filter);
+    tcase_add_test(tests, dropped_regions_are_gone);
+    tcase_add_test(tests, drained_service_takes_no_spills);
+    tcase_add_test(tests, options_are_set_at_run_time);
+    tcase_add_test(tests, configuration_is_read_again);
+    tcase_add_test(tests, reloaded_under_load);
+    tcase_add_test(tests, events_are_told);
+    tcase_add_test(tests, the_end_is_told);
+    tcase_add_test(tests, events_left_out_are_counted);
+    tcase_add_test(tests, bad_lines_are_answered);
+    tcase_add_test(tests, lines_have_a_bound);
+    tcase_add_test(tests, connections_have_a_bound);
+    tcase_add_test(tests, answers_that_are_not_read);
+    tcase_add_test(tests, gone_in_the_middle);
+    tcase_add_test(tests, whoever_says_all_at_once_gets_all_answers);
+    tcase_add_test(tests, stale_socket_is_replaced);
+    tcase_add_test(tests, others_are_refused);
+    tcase_add_test(tests, groups_have_their_rights);
+    tcase_add_loop_test(tests, start_fails_on_bad_options, 0, (int)(sizeof refused / sizeof refused[0]));
+    tcase_add_test(tests, no_control_socket);
+    tcase_add_test(tests, regions_move_between_tiers);
+    tcase_add_test(tests, without_an_nvme_tier_nothing_moves);
+    Suite *suite = suite_create("control");
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}

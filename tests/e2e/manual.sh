@@ -1,0 +1,25 @@
+#!/bin/sh
+# Checks the manual pages and the completion that the build has made: manual.sh FOLDER SOURCE
+set -eu
+folder=$1 source=$2
+pages="$folder/spillwayd.8 $folder/spillwayctl.1 $folder/spillwayd.json.5 $source/ctl/libspillway.3"
+for page in $pages; do
+    grep -q '^\.SH NAME' "$page"
+    grep -q '^\.SH "SEE ALSO"' "$page"
+done
+grep -oE '^(int|void) spillway_[a-z_]+' "$source/ipc/spillway.h" | cut -d ' ' -f 2 | while read -r call; do
+    grep -q "$call" "$source/ctl/libspillway.3" || { echo "libspillway(3) does not tell of $call"; exit 1; }
+done
+bash -n "$folder/completion"
+if command -v mandoc >/dev/null; then
+    # shellcheck disable=SC2086 # one page a word
+    mandoc -Tlint -Werror $pages
+elif command -v man >/dev/null && command -v groff >/dev/null; then
+    for page in $pages; do
+        complaints=$(LC_ALL=C.UTF-8 MANWIDTH=80 man --warnings -E UTF-8 -l -Tutf8 -Z "$page" 2>&1 >/dev/null)
+        [ -z "$complaints" ] || { echo "$page: $complaints"; exit 1; }
+    done
+else
+    echo "skipped: neither mandoc nor man"
+    exit 77
+fi

@@ -1,0 +1,102 @@
+/* What sw_log() writes is read back; and lines reach whoever taps them. */
+#include "base/logfmt.h"
+
+#include "base/log.h"
+#include "tests/lib/run.h"
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+static char tapped[2048];
+static unsigned n_tapped;
+
+static void tap(enum sw_log_level level, const char *line, void *arg) {
+    ck_assert_int_le(level, SW_LOG_INFO);
+    ck_assert_ptr_eq(arg, tapped);
+    (void)snprintf(tapped, sizeof tapped, "%s", line);
+    n_tapped++;
+}
+
+static void ck_next(const char **at, const char *name, const char *value, bool quoted) {
+    struct sw_logfmt_field field;
+    ck_assert(sw_logfmt_next(at, &field));
+    ck_assert_str_eq(field.name, name);
+    ck_assert_str_eq(field.value, value);
+    ck_assert(field.quoted == quoted);
+}
+
+START_TEST(lines_are_read_back) {
+    static const char odd[] = "a \"quoted\" \\ name=\n\x7f\xc3\xa4";
+    char quoted[64];
+    struct sw_logfmt_field field;
+    const char *at = tapped;
+    sw_log_set_level(SW_LOG_ERROR);
+    sw_log_set_tap(tap, tapped);
+    sw_log(SW_LOG_INFO, "some.event", "n=%d text=%s bare=x:1 empty=", 42, sw_log_quote(quoted, sizeof quoted, odd));
+    ck_next(&at, "level", "info", false);
+    ck_next(&at, "event", "some.event", false);
+    ck_next(&at, "n", "42", false);
+    ck_next(&at, "text", odd, true);
+    ck_next(&at, "bare", "x:1", false);
+    ck_next(&at, "empty", "", false);
+    ck_assert(!sw_logfmt_next(&at, &field));
+}
+END_TEST
+
+START_TEST(tap_sees_what_is_not_printed_but_no_debug) {
+    sw_log_set_level(SW_LOG_ERROR);
+    sw_log_set_tap(tap, tapped);
+    sw_log(SW_LOG_DEBUG, "detail", "n=1");
+    ck_assert_uint_eq(n_tapped, 0);
+    sw_log(SW_LOG_INFO, "news", "n=1");
+    sw_log(SW_LOG_ERROR, "news", "n=1");
+    ck_assert_uint_eq(n_tapped, 2);
+    sw_log_set_tap(NULL, NULL);
+    sw_log(SW_LOG_INFO, "news", "n=1");
+    ck_assert_uint_eq(n_tapped, 2);
+}
+END_TEST
+
+static const struct {
+    const char *line, *name, *value;
+    bool number;
+} fields[] = {
+    {"a=1", "a", "1", true},
+    {"a=0", "a", "0", true},
+    {"a=-1", "a", "-1", false},
+    {"a=\"1\"", "a", "1", false},
+    {"a=1000000000000000000000", "a", "1000000000000000000000", false},
+    {"a", "a", "", false},
+    {"a=\"open", "a", "open", false},
+    {"a=\"\\", "a", "\\", false},
+    {"a=\"\\xzz\"", "a", "xzz", false},
+    {"   a=b c=d", "a", "b", false},
+    {"a234567890123456789012345678901234567890=1", "a234567890123456789012345678901", "1", true},
+};
+
+START_TEST(odd_fields) {
+    struct sw_logfmt_field field;
+    const char *at = fields[_i].line;
+    ck_assert(sw_logfmt_next(&at, &field));
+    ck_assert_str_eq(field.name, fields[_i].name);
+    ck_assert_str_eq(field.value, fields[_i].value);
+    ck_assert(sw_logfmt_is_number(&field) == fields[_i].number);
+}
+END_TEST
+
+START_TEST(levels_by_name) {
+    ck_assert(sw_log_set_level_name("debug") && sw_log_set_level_name("error"));
+    ck_assert(!sw_log_set_level_name("verbose") && !sw_log_set_level_name(""));
+}
+END_TEST
+
+int main(void) {
+    TCase *tests = tcase_create("logfmt");
+    tcase_add_test(tests, lines_are_read_back);
+    tcase_add_test(tests, tap_sees_what_is_not_printed_but_no_debug);
+    tcase_add_loop_test(tests, odd_fields, 0, (int)(sizeof fields / sizeof fields[0]));
+    tcase_add_test(tests, levels_by_name);
+    Suite *suite = suite_create("logfmt");
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}
