@@ -97,6 +97,8 @@ static void finish(struct batch *batch) {
     if (!failed) {
         log_done(batch, service_us);
         fill_reply(batch, service_us, &msg);
+        for (unsigned i = 0; !batch->is_spill && !batch->keep && i < batch->n; i++)
+            sw_engine_announce_consumed(batch->session->owner, batch->pieces[i].id);
         sw_session_answer(batch->promise, &msg); /* the drops take a tenth of a restore's time */
     }
     if (batch->is_spill ? failed : !failed && !batch->keep)

@@ -530,6 +530,13 @@ int sw_engine_consume(struct sw_owner *owner, struct sw_region_id id, struct sw_
     return rc;
 }
 
+void sw_engine_announce_consumed(struct sw_owner *owner, struct sw_region_id id) {
+    const struct sw_catalogue_hints hints = {.is_in = true};
+    struct sw_region *region;
+    if (find_idle(owner, id, &region, NULL) == 0)
+        sw_catalogue_hint(owner->engine->config.catalogue, region->record, &hints);
+}
+
 void sw_engine_forget_in(struct sw_owner *owner) {
     for (struct sw_list *node = owner->regions.next, *next; node != &owner->regions; node = next) {
         struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);

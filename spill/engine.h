@@ -166,6 +166,9 @@ int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err
 /* The same, because its bytes are back in the client's memory: a successor finds it IN until sw_owner_told(). */
 int sw_engine_consume(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err);
 
+/* Says ahead that sw_engine_consume() will follow: from now on a successor finds the region IN. So the client can be
+ * told before. */
+void sw_engine_announce_consumed(struct sw_owner *owner, struct sw_region_id id);
 /* Forgets regions that are IN: the client knows of them. */
 void sw_engine_forget_in(struct sw_owner *owner);
 
