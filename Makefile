@@ -2,7 +2,7 @@
 SIZE ?= 268435456
 FILE ?=
 export SIZE FILE
-.PHONY: help demo test build deps lint format clean
+.PHONY: help demo test build deb deps lint format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -10,6 +10,7 @@ help:
 	@echo 'make demo FILE=path      the same with a file of yours'
 	@echo 'make test                build and run all tests that this machine can run, also under sanitizers'
 	@echo 'make build               build everything in build/, with CUDA if nvcc is found'
+	@echo 'make deb                 build the package spillway_*.deb in build-deb/'
 	@echo 'make deps                install the packages that these need (Debian 12, Ubuntu 24.04)'
 	@echo 'make lint, make format   check the style of the sources, format them'
 	@echo 'make clean               remove what has been built here'
@@ -22,6 +23,9 @@ build/build.ninja: | deps
 
 build: build/build.ninja
 	@cmake --build build
+
+deb: | deps
+	@.ci/deb build-deb
 
 demo: build/build.ninja
 	@cmake --build build --target spillwayd spillway-demo
@@ -38,4 +42,4 @@ format:
 	@git ls-files -z '*.c' '*.h' '*.cu' '*.cuh' | xargs -0 clang-format -i
 
 clean:
-	rm -rf build build-asan build-tsan build-host
+	rm -rf build build-asan build-tsan build-host build-deb

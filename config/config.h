@@ -36,6 +36,7 @@ struct sw_config {
     char nvme_tier_directory[SW_CONFIG_DIRECTORY_BYTES]; /* "none": no such tier */
     uint64_t nvme_tier_bytes;
     uint64_t host_tier_high_pct, host_tier_low_pct; /* watermarks, where there is an NVMe tier */
+    uint64_t reconnect_grace_s;                     /* for sessions to come back after a restart */
     uint64_t max_sessions;
     uint64_t max_regions, max_session_regions;
     uint64_t max_session_operations, max_session_memories;

@@ -61,7 +61,8 @@ static void add(struct batch *batch, const struct sw_outcome *outcome) {
 static void drop_stored(const struct batch *batch) {
     for (unsigned i = 0; i < batch->n_begun; i++)
         if (batch->pieces[i].state == PIECE_DONE)
-            (void)sw_engine_drop(batch->session->owner, batch->pieces[i].id, NULL);
+            (void)(batch->is_spill ? sw_engine_drop : sw_engine_consume)(batch->session->owner, batch->pieces[i].id,
+                                                                         NULL);
 }
 
 static void fill_reply(const struct batch *batch, uint64_t service_us, struct sw_msg *ret) {
@@ -96,6 +97,8 @@ static void finish(struct batch *batch) {
     if (!failed) {
         log_done(batch, service_us);
         fill_reply(batch, service_us, &msg);
+        for (unsigned i = 0; !batch->is_spill && !batch->keep && i < batch->n; i++)
+            sw_engine_announce_consumed(batch->session->owner, batch->pieces[i].id);
         sw_session_answer(batch->promise, &msg); /* the drops take a tenth of a restore's time */
     }
     if (batch->is_spill ? failed : !failed && !batch->keep)
@@ -200,6 +203,7 @@ static int begin_pieces(struct batch *batch, struct sw_range range, const struct
             piece->id = (struct sw_region_id){restore->slot[i], restore->gen[i]};
         range.offset = offset[i];
         range.bytes = bytes[i];
+        range.piece = i;
         const int rc = restore ? restore_piece(piece, &range, err) : spill_piece(piece, &range, err);
         goes_on = piece_begun(batch, piece, rc, err);
     }
@@ -212,7 +216,8 @@ int sw_on_spill_batch(void *arg, const struct sw_request *request, struct sw_msg
     const struct sw_msg_spill_batch *spill = &request->msg->u.spill_batch;
     const struct sw_operation operation = {
         .mem = spill->mem, .flags = spill->flags, .known_flags = SW_REQ_EVENT, .n_pieces = spill->count};
-    struct sw_range range = {.event = spill->flags & SW_REQ_EVENT ? spill->event : NULL};
+    struct sw_range range = {.event = spill->flags & SW_REQ_EVENT ? spill->event : NULL,
+                             .request = request->msg->header.seq};
     (void)ret_reply;
     struct batch *batch =
         check_count(spill->count, err) == 0 ? batch_begin(session, request->msg, &operation, &range.mem, err) : NULL;

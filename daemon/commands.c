@@ -4,9 +4,11 @@
 #include "daemon/batch.h"
 #include "daemon/operation.h"
 #include "daemon/session.h"
+#include "daemon/settle.h"
 #include "daemon/stats.h"
 #include <inttypes.h>
 #include <string.h>
+#include <sys/random.h>
 
 /* ---- outcomes ---------------------------------------------------------------------------------------------------- */
 
@@ -53,6 +55,33 @@ static void on_mem_closed(void *arg) {
 
 /* ---- handlers ---------------------------------------------------------------------------------------------------- */
 
+static int new_token(uint8_t ret[SW_TOKEN_BYTES], struct sw_err *err) {
+    if (getrandom(ret, SW_TOKEN_BYTES, 0) == SW_TOKEN_BYTES)
+        return 0;
+    return sw_err_set(err, -SW_EIO, SW_SCOPE_SESSION, "no random bytes for a token");
+}
+
+/* Gives a session a name that outlives this process, or the one that it had. Without a catalogue there is none. */
+static int name_session(struct sw_session *session, const struct sw_msg_hello *hello, struct sw_msg_hello_ok *ret,
+                        struct sw_err *err) {
+    static const uint8_t none[SW_TOKEN_BYTES];
+    struct sw_service *service = session->service;
+    const uint32_t uid = (uint32_t)session->peer.uid;
+    if (!service->catalogue)
+        return 0;
+    ret->reconnect_ms = (uint32_t)service->config->reconnect_grace_s * 1000;
+    struct sw_owner *owner =
+        memcmp(hello->token, none, sizeof none) ? sw_owner_claim(service->engine, uid, hello->token) : NULL;
+    if (owner) {
+        ret->resumed = 1;
+        memcpy(ret->token, hello->token, sizeof ret->token);
+        sw_session_resume(session, owner);
+        return 0;
+    }
+    const int rc = new_token(ret->token, err);
+    return rc < 0 ? rc : sw_owner_name(session->owner, uid, ret->token, err);
+}
+
 static int on_hello(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_hello *hello = &request->msg->u.hello;
@@ -60,11 +89,15 @@ static int on_hello(void *arg, const struct sw_request *request, struct sw_msg *
         return sw_err_set(err, -SW_EVERSION, SW_SCOPE_SESSION, "client speaks version %" PRIu32 ", daemon speaks %u",
                           hello->version, (unsigned)SW_PROTO_VERSION);
     char client[300];
+    sw_msg_init(ret_reply, SW_MSG_HELLO_OK);
+    const int rc = name_session(session, hello, &ret_reply->u.hello_ok, err);
+    if (rc < 0)
+        return rc;
     session->greeted = true;
     sw_msg_text(session->client, sizeof session->client, hello->client, sizeof hello->client);
-    sw_log(SW_LOG_INFO, "session.open", "session=%" PRIu32 " pid=%d uid=%u client=%s", session->id,
-           (int)session->peer.pid, (unsigned)session->peer.uid, sw_log_quote(client, sizeof client, session->client));
-    sw_msg_init(ret_reply, SW_MSG_HELLO_OK);
+    sw_log(SW_LOG_INFO, "session.open", "session=%" PRIu32 " pid=%d uid=%u client=%s resumed=%s", session->id,
+           (int)session->peer.pid, (unsigned)session->peer.uid, sw_log_quote(client, sizeof client, session->client),
+           ret_reply->u.hello_ok.resumed ? "yes" : "no");
     ret_reply->u.hello_ok.version = SW_PROTO_VERSION;
     ret_reply->u.hello_ok.session = session->id;
     ret_reply->u.hello_ok.max_in_flight = (uint32_t)session->service->config->max_session_operations;
@@ -123,7 +156,8 @@ static int on_spill(void *arg, const struct sw_request *request, struct sw_msg *
     struct sw_range range = {.offset = spill->offset,
                              .bytes = spill->bytes,
                              .event = spill->flags & SW_REQ_EVENT ? spill->event : NULL,
-                             .in_place = (spill->flags & SW_REQ_IN_PLACE) != 0};
+                             .in_place = (spill->flags & SW_REQ_IN_PLACE) != 0,
+                             .request = request->msg->header.seq};
     (void)ret_reply;
     const struct sw_operation operation = {
         .mem = spill->mem, .flags = spill->flags, .known_flags = SW_REQ_EVENT | SW_REQ_IN_PLACE};
@@ -214,5 +248,6 @@ const struct sw_command sw_commands[] = {
     {sw_on_spill_batch, SW_MSG_SPILL_BATCH, false},
     {sw_on_restore_batch, SW_MSG_RESTORE_BATCH, false},
     {sw_on_drop_batch, SW_MSG_DROP_BATCH, false},
+    {sw_on_settle, SW_MSG_SETTLE, false},
 };
 const size_t sw_commands_count = sizeof sw_commands / sizeof sw_commands[0];

@@ -295,7 +295,9 @@ static int open_socket(struct sw_control *control, struct sw_err *err) {
                                                 .path = sw_control_path(path, config),
                                                 .mode = (mode_t)config->control_socket_mode,
                                                 .type = SOCK_STREAM,
-                                                .gid = control->all};
+                                                .gid = control->all,
+                                                .fdstore = service->fdstore,
+                                                .keep_as = service->catalogue ? "control" : NULL};
     if (rc == 0)
         rc = sw_acceptor_open(&control->acceptor, service->loop, &listener, on_accepted, control, err);
     control->n_open_parts += rc == 0;

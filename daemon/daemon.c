@@ -1,19 +1,25 @@
 #include "daemon/daemon.h"
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/control.h"
 #include "daemon/devices.h"
+#include "daemon/fdstore.h"
 #include "daemon/notify.h"
 #include "daemon/reload.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "daemon/watchdog.h"
 #include "spill/tier/tier_nvme.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 /* Descriptors that are not a session's memories: the daemon's own (standard streams, loop, driver) and those of a
  * packet that is being looked at. */
@@ -27,7 +33,9 @@ struct sw_daemon {
     struct sw_service service;
     struct sw_config config; /* the service's */
     struct sw_server *server;
-    struct sw_control *control; /* NULL: there is none */
+    struct sw_watchdog *watchdog; /* NULL: nobody wants to hear */
+    uv_timer_t grace;             /* for sessions of a predecessor to come back */
+    struct sw_control *control;   /* NULL: there is none */
     bool stopping;
     int exit_code;
     struct sw_daemon_hooks hooks;
@@ -59,6 +67,10 @@ static void close_parts(struct sw_service *service) {
         service->nvme->ops->close(service->nvme);
     service->nvme = NULL;
     sw_devices_close(service);
+    sw_catalogue_close(service->catalogue);
+    service->catalogue = NULL;
+    sw_fdstore_close(service->fdstore);
+    service->fdstore = NULL;
 }
 
 static void on_engine_closed(void *arg) {
@@ -74,6 +86,7 @@ static void on_engine_closed(void *arg) {
 static void on_server_closed(void *arg) {
     struct sw_daemon *daemon = arg;
     daemon->server = NULL;
+    (void)sw_owners_close_unclaimed(daemon->service.engine, true);
     sw_engine_close(daemon->service.engine, on_engine_closed, daemon);
 }
 
@@ -89,6 +102,9 @@ void sw_daemon_stop(struct sw_daemon *daemon) {
     daemon->stopping = true;
     sw_log(SW_LOG_INFO, "stopping", "sessions=%u", daemon->service.n_sessions);
     (void)sw_notify("STOPPING=1");
+    daemon->service.is_stopping = true;
+    uv_close((uv_handle_t *)&daemon->grace, NULL);
+    sw_watchdog_close(daemon->watchdog);
     if (daemon->control)
         sw_control_close(daemon->control, on_control_closed, daemon);
     else
@@ -132,7 +148,63 @@ static void on_tier_report(const struct sw_err *failure, uint64_t backed_bytes, 
         sw_log(SW_LOG_INFO, "tier.ready", "tier=host backed_bytes=%" PRIu64, backed_bytes);
 }
 
+/* ---- what outlives the process ---- */
+
+#define CATALOGUE_NAME "catalogue"
+#define SLAB_PREFIX "arena-"
+
+/* On the tier's thread. A slab that is not kept is used all the same: what lies in it is lost with this process, and
+ * its regions say so then. */
+static void keep_slab(int fd, uint64_t offset, void *arg) {
+    char name[48];
+    (void)arg;
+    (void)snprintf(name, sizeof name, SLAB_PREFIX "%" PRIx64, offset);
+    (void)sw_fdstore_keep(name, fd);
+}
+
+/* One that cannot be read is of another version, or damaged: what it names is given up, loudly. */
+static int open_catalogue(struct sw_service *service, struct sw_err *err) {
+    const unsigned max_regions = (unsigned)service->config->max_regions;
+    int rc = sw_fdstore_open(&service->fdstore, err);
+    if (rc || !sw_notify_is_heard())
+        return rc;
+    const int fd = sw_fdstore_take(service->fdstore, CATALOGUE_NAME);
+    if (fd >= 0) {
+        rc = sw_catalogue_open(&service->catalogue, fd, max_regions, err);
+        if (!rc || rc == -SW_ENOMEM)
+            return rc;
+        sw_log(SW_LOG_ERROR, "catalogue.refused", "name=%s text=\"%s\" then=\"regions of before are lost\"",
+               sw_err_name(rc), err->msg);
+        sw_fdstore_forget(CATALOGUE_NAME);
+        service->catalogue = NULL;
+    }
+    rc = sw_catalogue_open(&service->catalogue, -1, max_regions, err);
+    if (!rc && !sw_fdstore_keep(CATALOGUE_NAME, sw_catalogue_fd(service->catalogue))) {
+        sw_catalogue_close(service->catalogue);
+        service->catalogue = NULL;
+    }
+    return rc;
+}
+
+/* Slabs of a predecessor; at most so many are made, one allocation for all. NULL: there are none. */
+static struct sw_tier_host_slab *take_slabs(struct sw_service *service, unsigned *ret_n) {
+    struct sw_tier_host_slab *slabs = NULL;
+    const char *offset;
+    for (int fd; (fd = sw_fdstore_take_any(service->fdstore, SLAB_PREFIX, &offset)) >= 0;) {
+        struct sw_tier_host_slab *more = sw_realloc(slabs, (*ret_n + 1) * sizeof *slabs);
+        if (!more) { /* its regions will be found lost */
+            (void)close(fd);
+            break;
+        }
+        slabs = more;
+        slabs[(*ret_n)++] = (struct sw_tier_host_slab){.fd = fd, .offset = strtoull(offset, NULL, 16)};
+    }
+    return slabs;
+}
+
 static int open_tier(struct sw_service *service, struct sw_err *err) {
+    unsigned n_kept = 0;
+    struct sw_tier_host_slab *kept = service->catalogue ? take_slabs(service, &n_kept) : NULL;
     const struct sw_tier_host_config config = {.capacity_bytes = service->config->host_tier_bytes,
                                                .initial_bytes = service->config->host_tier_initial_bytes,
                                                .ahead_bytes = service->config->host_tier_bytes / 100 *
@@ -140,18 +212,15 @@ static int open_tier(struct sw_service *service, struct sw_err *err) {
                                                .slab_bytes = service->config->host_tier_slab_bytes,
                                                .devices = service->devices,
                                                .n_devices = service->n_devices,
-                                               .report = on_tier_report};
-    return sw_tier_host_open(&service->tier, &config, err);
+                                               .report = on_tier_report,
+                                               .keep = service->catalogue ? keep_slab : NULL,
+                                               .kept = kept,
+                                               .n_kept = n_kept};
+    const int rc = sw_tier_host_open(&service->tier, &config, err);
+    sw_free(kept);
+    return rc;
 }
 
-static bool take_nothing(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored) {
-    (void)key;
-    (void)stored;
-    ++*(unsigned *)arg;
-    return false;
-}
-
-/* Regions end with their session, and sessions with the daemon: frames that an earlier one left are released. */
 static int open_nvme(struct sw_service *service, struct sw_err *err) {
     const uint64_t bytes = service->config->nvme_tier_bytes;
     const struct sw_tier_nvme_config config = {.directory = service->config->nvme_tier_directory,
@@ -159,18 +228,16 @@ static int open_nvme(struct sw_service *service, struct sw_err *err) {
                                                .file_bytes = bytes < NVME_FILE_BYTES ? bytes : NVME_FILE_BYTES,
                                                .queue_depth = NVME_QUEUE_DEPTH};
     struct sw_tier_nvme_info info;
-    unsigned n_left = 0;
     char directory[600];
     const int rc = sw_tier_nvme_open(&service->nvme, &config, err);
     if (rc < 0) {
         sw_err_context(err, "nvme_tier_directory");
         return rc;
     }
-    sw_tier_nvme_recover(service->nvme, take_nothing, &n_left);
     sw_tier_nvme_info(service->nvme, &info);
-    sw_log(SW_LOG_INFO, "tier.ready", "tier=nvme directory=%s bytes=%" PRIu64 " method=%s direct=%s released_frames=%u",
+    sw_log(SW_LOG_INFO, "tier.ready", "tier=nvme directory=%s bytes=%" PRIu64 " method=%s direct=%s",
            sw_log_quote(directory, sizeof directory, config.directory), bytes,
-           info.method == SW_TIER_NVME_URING ? "io_uring" : "threads", info.direct ? "yes" : "no", n_left);
+           info.method == SW_TIER_NVME_URING ? "io_uring" : "threads", info.direct ? "yes" : "no");
     return 0;
 }
 
@@ -199,8 +266,27 @@ static int open_engine(struct sw_service *service, struct sw_err *err) {
                                             .max_owner_regions = (unsigned)config->max_session_regions,
                                             .max_owner_ops =
                                                 (unsigned)config->max_session_operations + SW_SESSION_MAX_PIECES,
-                                            .max_owner_mems = (unsigned)config->max_session_memories};
+                                            .max_owner_mems = (unsigned)config->max_session_memories,
+                                            .catalogue = service->catalogue};
     return sw_engine_open(&service->engine, service->loop, &engine, err);
+}
+
+/* Regions of a predecessor; frames in the NVMe tier that no region claims are released. */
+static int recover(struct sw_service *service, struct sw_err *err) {
+    struct sw_recovered found;
+    const int rc = sw_engine_recover(service->engine, &found, err);
+    if (!rc && (service->catalogue || found.n_released))
+        sw_log(found.n_lost || found.n_damaged ? SW_LOG_WARNING : SW_LOG_INFO, "recovered",
+               "sessions=%u regions=%u bytes=%" PRIu64 " lost=%u damaged_records=%u released_frames=%u",
+               found.n_sessions, found.n_regions, found.raw_bytes, found.n_lost, found.n_damaged, found.n_released);
+    return rc;
+}
+
+static void on_grace_over(uv_timer_t *timer) {
+    struct sw_daemon *daemon = timer->data;
+    const unsigned n = sw_owners_close_unclaimed(daemon->service.engine, false);
+    if (n)
+        sw_log(SW_LOG_INFO, "sessions.expired", "sessions=%u why=\"nobody came back for them\"", n);
 }
 
 static void log_ready(const struct sw_service *service) {
@@ -224,9 +310,18 @@ static void forget_failed_start(void *arg) {
     sw_free(daemon);
 }
 
+static void close_failed_engine(struct sw_daemon *daemon) {
+    (void)sw_owners_close_unclaimed(daemon->service.engine, true);
+    sw_engine_close(daemon->service.engine, forget_failed_start, daemon);
+}
+
+static void on_failed_server(uv_handle_t *handle) {
+    close_failed_engine(handle->data);
+}
+
 static void close_failed_start(void *arg) {
     struct sw_daemon *daemon = arg;
-    sw_engine_close(daemon->service.engine, forget_failed_start, daemon);
+    close_failed_engine(daemon);
 }
 
 int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_config *config,
@@ -245,7 +340,9 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
     service->device_lost_arg = daemon;
     daemon->hooks = *hooks;
     take_descriptors(service);
-    int rc = sw_devices_open(service, err);
+    int rc = open_catalogue(service, err);
+    if (rc == 0)
+        rc = sw_devices_open(service, err);
     if (rc == 0)
         rc = open_tier(service, err);
     if (rc == 0 && strcmp(config->nvme_tier_directory, "none") != 0)
@@ -256,16 +353,29 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
         forget_failed_start(daemon);
         return rc;
     }
-    rc = sw_server_open(&daemon->server, service, err);
+    SW_ASSERT(uv_timer_init(loop, &daemon->grace) == 0);
+    daemon->grace.data = daemon;
+    rc = recover(service, err);
+    if (rc == 0)
+        rc = sw_watchdog_open(&daemon->watchdog, service, err);
+    if (rc == 0)
+        rc = sw_server_open(&daemon->server, service, err);
     if (rc < 0) {
-        sw_engine_close(service->engine, forget_failed_start, daemon);
+        sw_watchdog_close(daemon->watchdog);
+        uv_close((uv_handle_t *)&daemon->grace, on_failed_server);
         return rc;
     }
     rc = sw_control_open(&daemon->control, service, err);
     if (rc < 0) {
+        sw_watchdog_close(daemon->watchdog);
+        uv_close((uv_handle_t *)&daemon->grace, NULL);
         sw_server_close(daemon->server, close_failed_start, daemon);
         return rc;
     }
+    (void)uv_timer_start(&daemon->grace, on_grace_over, config->reconnect_grace_s * 1000, 0);
+    sw_fdstore_forget_rest(service->fdstore); /* what nobody has taken is not ours */
+    sw_fdstore_close(service->fdstore);
+    service->fdstore = NULL;
     log_ready(service);
     *ret = daemon;
     return 0;

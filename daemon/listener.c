@@ -1,7 +1,10 @@
 #include "daemon/listener.h"
 
+#include "daemon/fdstore.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -78,6 +81,13 @@ static int bind_and_listen(struct sw_listener *listener, const struct sw_listene
     return 0;
 }
 
+static void adopt(struct sw_listener *ret, int socket, const char *path) {
+    const int flags = fcntl(socket, F_GETFL);
+    *ret = (struct sw_listener){.socket = socket, .is_kept = true};
+    (void)fcntl(socket, F_SETFL, flags | O_NONBLOCK);
+    (void)snprintf(ret->path, sizeof ret->path, "%s", path);
+}
+
 int sw_listener_open(struct sw_listener *ret, const struct sw_listener_config *config, struct sw_err *err) {
     const char *path = config->path;
     struct sw_listener listener = {.socket = -1};
@@ -89,6 +99,11 @@ int sw_listener_open(struct sw_listener *ret, const struct sw_listener_config *c
     memcpy(address.sun_path, path, bytes + 1);
     memcpy(listener.path, path, bytes + 1);
 
+    const int kept = config->fdstore ? sw_fdstore_take_listener(config->fdstore, config->type, path) : -1;
+    if (kept >= 0) {
+        adopt(ret, kept, path);
+        return 0;
+    }
     const int folder = open_folder(path, err);
     if (folder < 0)
         return folder;
@@ -107,6 +122,7 @@ int sw_listener_open(struct sw_listener *ret, const struct sw_listener_config *c
             (void)close(listener.socket);
         return rc;
     }
+    listener.is_kept = config->keep_as && sw_fdstore_keep(config->keep_as, listener.socket);
     *ret = listener;
     return 0;
 }
@@ -115,7 +131,8 @@ void sw_listener_close(struct sw_listener *listener) {
     struct stat found;
     if (listener->socket < 0)
         return;
-    if (lstat(listener->path, &found) == 0 && found.st_dev == listener->dev && found.st_ino == listener->ino)
+    if (!listener->is_kept && lstat(listener->path, &found) == 0 && found.st_dev == listener->dev &&
+        found.st_ino == listener->ino)
         (void)unlink(listener->path);
     (void)close(listener->socket);
     listener->socket = -1;

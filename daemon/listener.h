@@ -5,15 +5,20 @@
 
 #include "base/err.h"
 #include "config/config.h"
+#include <stdbool.h>
 #include <sys/stat.h>
+
+struct sw_fdstore;
 
 #define SW_LISTENER_ANY_GROUP ((gid_t)-1)
 
 struct sw_listener_config {
     const char *option, *path; /* the option that names it, for errors */
     mode_t mode;
-    int type;  /* SOCK_SEQPACKET, SOCK_STREAM */
-    gid_t gid; /* the file is given to; SW_LISTENER_ANY_GROUP: to none in particular */
+    int type;                   /* SOCK_SEQPACKET, SOCK_STREAM */
+    gid_t gid;                  /* the file is given to; SW_LISTENER_ANY_GROUP: to none in particular */
+    struct sw_fdstore *fdstore; /* one that is there already is used; NULL: there are none */
+    const char *keep_as;        /* a new one is kept by the service manager under this name; NULL: it is not */
 };
 
 struct sw_listener {
@@ -21,11 +26,12 @@ struct sw_listener {
     char path[SW_CONFIG_PATH_BYTES];
     dev_t dev; /* of the file that bind() made */
     ino_t ino;
+    bool is_kept; /* the service manager has it, too: the file stays */
 };
 
-/* Makes the parent folder if it is missing (one level), binds and listens. A socket file that nobody answers on is
- * replaced. errors: -SW_EEXIST (a daemon answers, or the path is no socket), -SW_EIO, -SW_EACCES and the like; nothing
- * is changed then. */
+/* Takes the one that the service manager has kept or made, if there is one. Else makes the parent folder if it is
+ * missing (one level), binds and listens. A socket file that nobody answers on is replaced. errors: -SW_EEXIST (a
+ * daemon answers, or the path is no socket), -SW_EIO, -SW_EACCES and the like; nothing is changed then. */
 int sw_listener_open(struct sw_listener *ret, const struct sw_listener_config *config, struct sw_err *err);
 /* Closes, and unlinks the path if it is still the file that was bound. */
 void sw_listener_close(struct sw_listener *listener);

@@ -79,7 +79,9 @@ int sw_server_open(struct sw_server **ret, struct sw_service *service, struct sw
                                                 .path = service->config->data_socket,
                                                 .mode = (mode_t)service->config->data_socket_mode,
                                                 .type = SOCK_SEQPACKET,
-                                                .gid = SW_LISTENER_ANY_GROUP};
+                                                .gid = SW_LISTENER_ANY_GROUP,
+                                                .fdstore = service->fdstore,
+                                                .keep_as = service->catalogue ? "data" : NULL};
     const int rc = sw_acceptor_open(&server->acceptor, service->loop, &listener, serve, server, err);
     if (rc < 0) {
         sw_free(server);

@@ -8,7 +8,9 @@ struct sw_server;
 
 /* Listens and serves. service: borrowed until closed. errors: those of sw_listener_open(), -SW_ENOMEM. */
 int sw_server_open(struct sw_server **ret, struct sw_service *service, struct sw_err *err);
-/* Stops accepting, ends every session, then calls `closed` once; the socket file is gone at once. NULL: no-op. */
+/* Stops accepting, ends every session, then calls `closed` once; the socket file is gone at once, unless the service
+ * manager keeps the socket: then sessions wait in it for the next process, and find their regions again. NULL: no-op.
+ */
 void sw_server_close(struct sw_server *server, void (*closed)(void *arg), void *arg);
 /* Removes the socket file, for an exit that does not wait for sw_server_close(). NULL: no-op. */
 void sw_server_abandon(struct sw_server *server);

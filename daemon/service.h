@@ -19,6 +19,9 @@ struct sw_service {
     unsigned n_devices, n_gpus;
     struct sw_fd_budget fds;
     unsigned n_sessions;
+    bool is_stopping;               /* what sessions have recorded is left to the next process */
+    struct sw_fdstore *fdstore;     /* until the start is complete */
+    struct sw_catalogue *catalogue; /* NULL: nothing survives this process */
     const struct sw_list *sessions; /* struct sw_session, the server's list; NULL: no server */
     uint64_t started_us;
     uint64_t n_errors[SW_ERR_COUNT]; /* requests and sessions that failed, by sw_err_index() */

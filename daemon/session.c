@@ -63,7 +63,17 @@ void sw_session_close(struct sw_session *session, const char *why) {
     session->socket = -1;
     drop_queue(session);
     session->mems.owner_closing = true;
-    sw_owner_close(session->owner, on_owner_closed, session);
+    if (session->service->is_stopping)
+        sw_owner_leave(session->owner, on_owner_closed, session);
+    else
+        sw_owner_close(session->owner, on_owner_closed, session);
+}
+
+void sw_session_resume(struct sw_session *session, struct sw_owner *owner) {
+    sw_owner_close(session->owner, NULL, NULL); /* has nothing yet */
+    session->owner = session->mems.owner = owner;
+    sw_owner_set_tag(owner, session);
+    session->may_settle = true;
 }
 
 /* Reading stops while replies wait: a peer that does not read gets nothing more done. */
@@ -164,6 +174,8 @@ static void reply(struct sw_session *session, const struct sw_msg *msg) {
         sw_session_close(session, "replies are not read");
     else if (rc < 0)
         sw_session_close(session, rc == -SW_ENOMEM ? "no memory for a reply" : "peer is gone");
+    else if (sw_list_empty(&session->queue))
+        sw_owner_told(session->owner);
 }
 
 static enum sw_log_level level_of(const struct sw_err *err) {
@@ -309,6 +321,7 @@ static void write_packets(struct sw_session *session) {
         sw_list_remove(&first->node);
         sw_free(first);
     }
+    sw_owner_told(session->owner);
     watch(session);
 }
 

@@ -24,6 +24,7 @@ struct sw_session {
     struct sw_peer peer;
     char client[65]; /* name from HELLO; anything */
     bool greeted;
+    bool may_settle; /* it has come back, and has not said yet that it has asked for all */
     struct sw_owner *owner;
     struct sw_memtable mems;
     struct sw_idmap promises; /* replies due, by seq */
@@ -55,6 +56,8 @@ struct sw_promise {
  * session is left; the session's memory is gone after it. errors: -SW_ENOMEM, -SW_ECONN; `closed` then never runs. */
 int sw_session_open(struct sw_session **ret, struct sw_service *service, int socket, uint32_t id,
                     void (*closed)(struct sw_session *session, void *arg), void *arg, struct sw_err *err);
+/* Goes on with what an owner of a predecessor has; before the first memory. */
+void sw_session_resume(struct sw_session *session, struct sw_owner *owner);
 /* Hangs up and releases what the session owns; `why` goes to the log. A second call is a no-op. */
 void sw_session_close(struct sw_session *session, const char *why);
 

@@ -47,16 +47,36 @@ void sw_client_combine(char *ret, size_t ret_bytes, const char *part) {
         (void)snprintf(ret, ret_bytes, "%s", *ret ? "mixed" : part);
 }
 
-static int connect_socket(const char *path, int *ret, struct sw_err *err) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
+static int new_socket(const char *path, int flags, struct sockaddr_un *ret_address, int *ret, struct sw_err *err) {
     const size_t path_bytes = strlen(path);
-    if (path_bytes >= sizeof address.sun_path)
+    if (path_bytes >= sizeof ret_address->sun_path)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_SESSION, "socket path of %zu bytes is longer than %zu", path_bytes,
-                          sizeof address.sun_path - 1);
-    memcpy(address.sun_path, path, path_bytes);
-    *ret = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (*ret < 0)
-        return sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "socket: %s", strerror(errno));
+                          sizeof ret_address->sun_path - 1);
+    *ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(ret_address->sun_path, path, path_bytes);
+    *ret = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0);
+    return *ret < 0 ? sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "socket: %s", strerror(errno)) : 0;
+}
+
+int sw_client_connect(const char *path, int *ret, struct sw_err *err) {
+    struct sockaddr_un address;
+    int fd = -1;
+    int rc = new_socket(path, SOCK_NONBLOCK, &address, &fd, err);
+    if (!rc && connect(fd, (const struct sockaddr *)&address, sizeof address) < 0)
+        rc = sw_err_set(err, errno == EACCES ? -SW_EACCES : -SW_ECONN, SW_SCOPE_SESSION, "%s: %s", path,
+                        strerror(errno));
+    if (rc && fd >= 0)
+        (void)close(fd);
+    if (!rc)
+        *ret = fd;
+    return rc;
+}
+
+static int connect_socket(const char *path, int *ret, struct sw_err *err) {
+    struct sockaddr_un address;
+    const int made = new_socket(path, 0, &address, ret, err);
+    if (made < 0)
+        return made;
     const struct timeval timeout = {.tv_sec = OPEN_TIMEOUT_MS / 1000};
     (void)setsockopt(*ret, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
     int rc;
@@ -93,6 +113,7 @@ struct spillway_ticket *sw_client_call(struct spillway *c, struct sw_msg *msg, i
         sw_free(t);
         return NULL;
     }
+    t->repeat = sw_packet_copy(c, group.next);
     sw_client_submit(t, &group);
     if (sw_client_wait(t, timeout_ms) < 0) {
         (void)sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "the daemon did not answer %s within %d ms",
@@ -103,7 +124,7 @@ struct spillway_ticket *sw_client_call(struct spillway *c, struct sw_msg *msg, i
     return t;
 }
 
-static int hello(struct spillway *c, struct spillway_error *error) {
+static int hello(struct spillway *c, const char *path, struct spillway_error *error) {
     struct sw_msg msg = {.header.type = SW_MSG_HELLO, .u.hello.version = SW_PROTO_VERSION};
     struct sw_err err = {0};
     sw_msg_set_text(msg.u.hello.client, sizeof msg.u.hello.client, program_invocation_short_name);
@@ -118,6 +139,8 @@ static int hello(struct spillway *c, struct spillway_error *error) {
     }
     c->max_in_flight = t->u.hello.max_in_flight;
     c->max_pieces = t->u.hello.max_pieces;
+    if (!rc && t->u.hello.reconnect_ms && sw_resume_enable(c, path, &t->u.hello, &err) < 0)
+        rc = sw_client_report(error, &err);
     sw_ticket_destroy(t);
     return rc;
 }
@@ -144,7 +167,7 @@ int spillway_open(struct spillway **ret, const char *socket_path, struct spillwa
     int rc = connect_socket(socket_path, &c->socket, &err);
     if (!rc)
         rc = watch_socket(c, &err);
-    rc = rc < 0 ? sw_client_report(error, &err) : hello(c, error);
+    rc = rc < 0 ? sw_client_report(error, &err) : hello(c, socket_path, error);
     if (rc < 0) {
         spillway_close(c);
         return rc;
@@ -169,6 +192,7 @@ void spillway_close(struct spillway *connection) {
     if (connection->wake >= 0)
         (void)close(connection->wake);
     sw_packets_free(&connection->outbox);
+    sw_resume_free(connection);
     destroy_tickets(&connection->running);
     destroy_tickets(&connection->batches);
     destroy_tickets(&connection->fresh);
@@ -200,6 +224,8 @@ int sw_client_transfer(struct spillway_ticket *t, struct sw_msg *operation, uint
         SET_RANGE(&operation->u.spill, t, e, flags);
     else
         SET_RANGE(&operation->u.restore, t, e, flags);
+    if (t->operation == SW_MSG_RESTORE)
+        t->region = (struct spillway_region){operation->u.restore.slot, operation->u.restore.gen};
     if (!registered)
         rc = sw_client_add_memory(&group, t->mem, true, e, err);
     if (rc < 0 || !sw_packet_new(&group, operation, err)) {

@@ -36,6 +36,11 @@ struct spillway_ticket {
     struct sw_list node; /* spillway.running, fresh or done; in pieces: sw_staging.running first; batch: .batches */
     struct spillway *connection;
     unsigned operation; /* enum sw_msg_type of the last packet */
+    bool settling;      /* the connection was lost: it is asked what became of request settled_seq */
+    bool repeated;      /* the same, and the request was sent again */
+    uint32_t settled_seq;
+    struct sw_packet *repeat;      /* a request that may be sent twice; owned; NULL: none */
+    struct spillway_region region; /* restore: the daemon's */
     bool done, abandoned;
     bool delivered; /* the caller has seen the result, and with it the region's id */
     uint32_t first_seq;
@@ -63,13 +68,17 @@ struct spillway_ticket {
     } u;
 };
 
+enum sw_link { SW_LINK_UP, SW_LINK_DOWN, SW_LINK_HELLO };
+
 struct spillway {
-    int socket;
-    int wake;  /* eventfd, written when a ticket becomes fresh, read by dispatch */
-    int epoll; /* watches wake, the socket, and for room in that only while packets wait */
+    int socket; /* -1: none, the link is down */
+    int wake;   /* eventfd, written when a ticket becomes fresh, read by dispatch */
+    int epoll;  /* watches wake, the socket, and for room in that only while packets wait */
     bool woken;
     bool polls_room;
     struct spillway_error lost; /* code 0: alive; else what ended the connection */
+    enum sw_link link;
+    struct sw_resume *resume; /* what it takes to come back; NULL: a connection that is lost is lost for good */
     uint32_t next_seq, next_mem;
     uint32_t max_in_flight, n_in_flight; /* spills, restores and packets of batches */
     uint32_t max_pieces, n_pieces;       /* of batches in flight */
@@ -92,7 +101,8 @@ struct spillway {
 /* Memory that the daemon keeps open until it is unregistered. */
 struct sw_registered {
     struct sw_list node;
-    uintptr_t address;
+    const void *data;
+    uintptr_t address; /* the same */
     uint64_t bytes;
     uint32_t mem; /* its name in the session */
     enum sw_mem_kind kind;
@@ -134,12 +144,21 @@ bool sw_registered_holds(const struct sw_registered *r, const void *data, uint64
 /* The registered memory that holds all of data[0..bytes), with kind and offset of the range put into *ret; or NULL. */
 const struct sw_registered *sw_registered_find(const struct spillway *c, const void *data, uint64_t bytes,
                                                struct sw_export *ret);
+/* The connection has come back: hands over again what is registered. */
+void sw_registered_reopen(struct spillway *c);
 /* Forgets what is registered; the daemon unmaps it with the end of the session. */
 void sw_registered_free(struct spillway *c);
 
 /* A ticket on no list yet, and a packet for one message appended to *group. errors: -SW_ENOMEM. */
 struct spillway_ticket *sw_ticket_new(struct spillway *c, unsigned operation, struct sw_err *err);
 struct sw_packet *sw_packet_new(struct sw_list *group, const struct sw_msg *msg, struct sw_err *err);
+/* A copy of a packet without descriptors, for after a restart; NULL: it cannot be had, or the connection cannot come
+ * back. */
+struct sw_packet *sw_packet_copy(const struct spillway *c, const struct sw_list *packet);
+/* Frees a packet with its descriptors. */
+void sw_packet_free(struct sw_packet *packet);
+/* The running ticket that a packet of that seq belongs to, or NULL. */
+struct spillway_ticket *sw_ticket_find(struct spillway *c, uint32_t seq);
 /* Frees packets that were not submitted, with their descriptors. */
 void sw_packets_free(struct sw_list *group);
 /* Takes a ticket off its list and frees it. */
@@ -152,6 +171,8 @@ void sw_ticket_abandon(struct spillway_ticket *t);
 /* The caller learns that the ticket is done: no longer fresh. */
 void sw_ticket_known(struct spillway_ticket *t);
 
+/* Gives packets the next seqs and moves them to the outbox, as all that the ticket waits for. */
+void sw_client_enqueue(struct spillway_ticket *t, struct sw_list *group);
 /* Sends a request whose answer nobody waits for. Without memory for it, what it names stays until the connection ends.
  */
 void sw_client_submit_unattended(struct spillway *c, const struct sw_msg *msg);
@@ -163,6 +184,22 @@ int sw_client_pump(struct spillway *c);
 int sw_client_wait(struct spillway_ticket *t, int timeout_ms);
 /* The same until ended(arg). */
 int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms);
+/* client.c: connects without waiting. Returns 0 with a socket that does not block. errors: -SW_ECONN, -SW_EACCES. */
+int sw_client_connect(const char *path, int *ret, struct sw_err *err);
+
+/* client_resume.c: the connection may come back by this token, for so long after it was lost. errors: -SW_ENOMEM,
+ * -SW_ECONN (no timer). */
+int sw_resume_enable(struct spillway *c, const char *path, const struct sw_msg_hello_ok *hello, struct sw_err *err);
+/* The connection is lost. True: it is tried to come back; what was running is settled then. */
+bool sw_resume_begin(struct spillway *c);
+/* Goes on with coming back, if it is time. */
+void sw_resume_advance(struct spillway *c);
+/* Takes the answer to its HELLO. False: there is none due. */
+bool sw_resume_take(struct spillway *c, const struct sw_msg *msg);
+/* A descriptor that becomes readable when sw_resume_advance() is due; -1: none. */
+int sw_resume_fd(const struct spillway *c);
+void sw_resume_free(struct spillway *c);
+
 /* Ends the connection: running tickets fail with `lost`, waiting packets are dropped. */
 void sw_client_fail(struct spillway *c, const struct spillway_error *lost);
 

@@ -78,6 +78,15 @@ bool sw_batch_take(struct spillway_ticket *t, const struct sw_msg_result_batch *
     return true;
 }
 
+void sw_batch_settle(const struct spillway_ticket *t, struct sw_msg_settle *ret) {
+    const struct sw_batch *batch = t->owner;
+    ret->count = t->n_pieces;
+    for (uint32_t i = 0; i < t->n_pieces && !is_spill(batch); i++) {
+        ret->slot[i] = batch->parts[t->part + i].region.slot;
+        ret->gen[i] = batch->parts[t->part + i].region.generation;
+    }
+}
+
 static uint32_t flags_of(const struct sw_batch *batch, const struct section *section) {
     return (section->event ? SW_REQ_EVENT : 0) | (batch->keep || batch->drops ? SW_REQ_KEEP : 0);
 }

@@ -86,6 +86,20 @@ void sw_registered_free(struct spillway *c) {
         forget(SW_CONTAINER_OF(c->registered.next, struct sw_registered, node));
 }
 
+/* What cannot be handed over any more, or is refused, makes operations in it fail. */
+void sw_registered_reopen(struct spillway *c) {
+    for (struct sw_list *n = c->registered.next; n != &c->registered; n = n->next) {
+        const struct sw_registered *r = SW_CONTAINER_OF(n, struct sw_registered, node);
+        struct sw_export export = {0};
+        struct spillway_ticket *t = NULL;
+        if (sw_export_find(&export, &c->cuda, r->data, r->bytes, NULL) == 0)
+            t = sw_client_open_memory(c, r->mem, &export, NULL);
+        if (t)
+            t->abandoned = true;
+        sw_export_fini(&export);
+    }
+}
+
 void sw_client_close_memory(struct spillway *c, uint32_t mem) {
     struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = mem};
     if (!c->lost.code)
@@ -121,8 +135,9 @@ static int open_registered(struct spillway *c, uint32_t mem, struct sw_export *e
 }
 
 /* A registration on no list yet. errors: -SW_EINVAL, -SW_EEXIST, -SW_ENOMEM. */
-static struct sw_registered *registered_new(struct spillway *c, uintptr_t address, uint64_t bytes,
+static struct sw_registered *registered_new(struct spillway *c, const void *data, uint64_t bytes,
                                             const struct sw_export *e, struct sw_err *err) {
+    const uintptr_t address = (uintptr_t)data;
     const struct sw_registered *other = first_overlap(c, address, bytes);
     if (!bytes) {
         (void)sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory of no bytes cannot be registered");
@@ -139,26 +154,38 @@ static struct sw_registered *registered_new(struct spillway *c, uintptr_t addres
         (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a registration");
         return NULL;
     }
-    *r = (struct sw_registered){
-        .address = address, .bytes = bytes, .mem = sw_client_new_mem(c), .kind = e->kind, .offset = e->offset};
+    *r = (struct sw_registered){.data = data,
+                                .address = address,
+                                .bytes = bytes,
+                                .mem = sw_client_new_mem(c),
+                                .kind = e->kind,
+                                .offset = e->offset};
     sw_list_init(&r->node);
     return r;
 }
 
-int spillway_register(struct spillway *connection, void *data, uint64_t bytes, struct spillway_error *error) {
+static int try_register(struct spillway *connection, void *data, uint64_t bytes, struct spillway_error *error) {
     struct sw_err err = {0};
     struct sw_export export = {0};
     struct sw_registered *r = NULL;
     if (connection->lost.code)
         return sw_client_copy_error(error, &connection->lost);
     if (sw_export_find(&export, &connection->cuda, data, bytes, &err) == 0)
-        r = registered_new(connection, (uintptr_t)data, bytes, &export, &err);
+        r = registered_new(connection, data, bytes, &export, &err);
     const int rc = r ? open_registered(connection, r->mem, &export, error) : sw_client_report(error, &err);
     sw_export_fini(&export);
     if (r && !rc)
         sw_list_append(&connection->registered, &r->node);
     else
         sw_free(r);
+    return rc;
+}
+
+int spillway_register(struct spillway *connection, void *data, uint64_t bytes, struct spillway_error *error) {
+    int rc;
+    do /* a service that was restarted meanwhile knows nothing of it */
+        rc = try_register(connection, data, bytes, error);
+    while (rc == -SW_ERESTARTED && !connection->lost.code);
     return rc;
 }
 

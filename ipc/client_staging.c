@@ -146,12 +146,7 @@ static void arena_opened(struct spillway_ticket *t) {
     arena->error = t->error;
 }
 
-static int make_host(struct sw_arena *arena, struct sw_export *e, struct sw_err *err) {
-    arena->fd = memfd_create("spillway-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (arena->fd < 0 || ftruncate(arena->fd, (off_t)ARENA_BYTES) < 0 ||
-        fcntl(arena->fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
-        return sw_err_set(err, errno == EMFILE || errno == ENFILE ? -SW_ELIMIT : sw_err_from_errno(errno),
-                          SW_SCOPE_REQUEST, "staging arena: %s", strerror(errno));
+static int export_host(const struct sw_arena *arena, struct sw_export *e, struct sw_err *err) {
     const int rc = sw_export_reserve(e, 1, err);
     if (rc < 0)
         return rc;
@@ -161,6 +156,15 @@ static int make_host(struct sw_arena *arena, struct sw_export *e, struct sw_err 
     e->kind = SW_MEM_MEMFD;
     e->bytes = e->part_bytes[0] = ARENA_BYTES;
     return 0;
+}
+
+static int make_host(struct sw_arena *arena, struct sw_export *e, struct sw_err *err) {
+    arena->fd = memfd_create("spillway-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (arena->fd < 0 || ftruncate(arena->fd, (off_t)ARENA_BYTES) < 0 ||
+        fcntl(arena->fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
+        return sw_err_set(err, errno == EMFILE || errno == ENFILE ? -SW_ELIMIT : sw_err_from_errno(errno),
+                          SW_SCOPE_REQUEST, "staging arena: %s", strerror(errno));
+    return export_host(arena, e, err);
 }
 
 static int make_gpu(struct spillway *c, struct sw_arena *arena, const void *near, struct sw_export *e,
@@ -757,6 +761,32 @@ int sw_staging_start(struct spillway *c, const struct sw_staging_request *reques
     sw_staging_advance(c, 0); /* the caller's thread copies when it waits or dispatches */
     err.code = 0;             /* what prepare() found on its way is no error */
     return sw_client_report(error, &err);
+}
+
+/* Handed over before whatever uses it: nobody waits for the answer, which its users get, too, if it is an error. */
+static void reopen(struct spillway *c, struct sw_arena *arena) {
+    struct sw_export e = {0};
+    const int rc = arena->gpu == HOST
+                       ? export_host(arena, &e, NULL)
+                       : sw_export_find(&e, &c->cuda, sw_cuda_block_data(arena->block), ARENA_BYTES, NULL);
+    struct spillway_ticket *t = rc ? NULL : sw_client_open_memory(c, arena->mem, &e, NULL);
+    if (t)
+        t->abandoned = true;
+    sw_export_fini(&e);
+}
+
+void sw_staging_reopen(struct spillway *c) {
+    struct sw_staging *s = c->staging;
+    struct sw_err err = {0};
+    if (!s)
+        return;
+    for (struct sw_list *n = s->arenas.next; n != &s->arenas; n = n->next)
+        if (SW_CONTAINER_OF(n, struct sw_arena, node)->open)
+            reopen(c, SW_CONTAINER_OF(n, struct sw_arena, node));
+    (void)sw_err_set(&err, -SW_ERESTARTED, SW_SCOPE_REQUEST, "restarted: still stored, repeat the restore");
+    for (struct sw_list *n = s->running.next; n != &s->running; n = n->next)
+        if (staged_of(n)->mem_own)
+            note_err(staged_of(n), &err);
 }
 
 bool sw_staging_uses(const struct spillway *c, uint32_t mem) {

@@ -45,6 +45,7 @@ void sw_ticket_destroy(struct spillway_ticket *t) {
     sw_list_remove(&t->node);
     sw_cuda_event_release(t->event);
     sw_batch_free(t->batch);
+    sw_free(t->repeat);
     sw_free(t);
 }
 
@@ -59,7 +60,18 @@ struct sw_packet *sw_packet_new(struct sw_list *group, const struct sw_msg *msg,
     return p;
 }
 
-static void packet_free(struct sw_packet *p) {
+struct sw_packet *sw_packet_copy(const struct spillway *c, const struct sw_list *packet) {
+    const struct sw_packet *from = SW_CONTAINER_OF(packet, const struct sw_packet, node);
+    struct sw_packet *copy = c->resume && from->n_fds == 0 ? sw_alloc(sizeof *copy + from->bytes) : NULL;
+    if (!copy)
+        return NULL;
+    sw_list_init(&copy->node);
+    copy->bytes = from->bytes;
+    memcpy(copy->data, from->data, from->bytes);
+    return copy;
+}
+
+void sw_packet_free(struct sw_packet *p) {
     for (unsigned i = 0; i < p->n_fds; i++)
         (void)close(p->fds[i]);
     sw_list_remove(&p->node);
@@ -72,7 +84,7 @@ static struct sw_packet *first_packet(struct sw_list *list) {
 
 void sw_packets_free(struct sw_list *group) {
     for (struct sw_packet *p; (p = first_packet(group));)
-        packet_free(p);
+        sw_packet_free(p);
 }
 
 void sw_client_submit_unattended(struct spillway *c, const struct sw_msg *msg) {
@@ -84,6 +96,7 @@ void sw_client_submit_unattended(struct spillway *c, const struct sw_msg *msg) {
         return;
     }
     t->abandoned = true;
+    t->repeat = sw_packet_copy(c, group.next);
     sw_client_submit(t, &group);
 }
 
@@ -159,7 +172,9 @@ void sw_client_fail(struct spillway *c, const struct spillway_error *lost) {
         return;
     c->lost = *lost;
     sw_packets_free(&c->outbox);
-    (void)shutdown(c->socket, SHUT_RDWR);
+    c->link = SW_LINK_UP; /* it does not come back */
+    if (c->socket >= 0)
+        (void)shutdown(c->socket, SHUT_RDWR);
     while (!sw_list_empty(&c->running)) {
         struct spillway_ticket *t = SW_CONTAINER_OF(c->running.next, struct spillway_ticket, node);
         if (!t->error.code) /* what the daemon said about the operation itself is nearer to the cause */
@@ -180,34 +195,43 @@ static void watch_room(struct spillway *c) {
 /* Returns 0, or -SW_ECONN: the peer is gone, but what it said before may still be read. */
 static int flush(struct spillway *c) {
     int rc = 0;
+    if (c->link != SW_LINK_UP)
+        return 0;
     for (struct sw_packet *p; (p = first_packet(&c->outbox));) {
         rc = sw_packet_send(c->socket, p->data, p->bytes, p->fds, p->n_fds);
         if (rc < 0)
             break;
-        packet_free(p);
+        sw_packet_free(p);
     }
     watch_room(c);
     return rc == -SW_EAGAIN ? 0 : rc;
 }
 
-void sw_client_submit(struct spillway_ticket *t, struct sw_list *group) {
+void sw_client_enqueue(struct spillway_ticket *t, struct sw_list *group) {
     struct spillway *c = t->connection;
     if (c->next_seq > UINT32_MAX - SW_CLIENT_MAX_GROUP)
         c->next_seq = 1; /* 0 is no request's */
     t->first_seq = c->next_seq;
+    t->n_packets = t->n_answered = 0;
+    memset(t->answered, 0, sizeof t->answered);
     for (struct sw_packet *p; (p = first_packet(group)); t->n_packets++) {
         memcpy(p->data + offsetof(struct sw_msg_header, seq), &c->next_seq, sizeof c->next_seq);
         c->next_seq++;
         sw_list_remove(&p->node);
         sw_list_append(&c->outbox, &p->node);
     }
+}
+
+void sw_client_submit(struct spillway_ticket *t, struct sw_list *group) {
+    struct spillway *c = t->connection;
+    sw_client_enqueue(t, group);
     sw_list_append(&c->running, &t->node);
     c->n_in_flight += is_in_flight(t) ? 1u : 0u;
     c->n_pieces += t->n_pieces;
     (void)flush(c); /* a peer that is gone is found by the next pump */
 }
 
-static struct spillway_ticket *find_ticket(struct spillway *c, uint32_t seq) {
+struct spillway_ticket *sw_ticket_find(struct spillway *c, uint32_t seq) {
     for (struct sw_list *n = c->running.next; n != &c->running; n = n->next) {
         struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
         if (seq - t->first_seq < t->n_packets)
@@ -325,6 +349,13 @@ static bool take_answer(struct spillway_ticket *t, unsigned index, const struct 
     }
 }
 
+/* A drop that was sent twice may find nothing the second time. */
+static void forgive_repeated_drop(struct spillway_ticket *t) {
+    if (t->repeated && t->error.code == -SW_ESTALE &&
+        (t->operation == SW_MSG_DROP || t->operation == SW_MSG_DROP_BATCH))
+        t->error = (struct spillway_error){0};
+}
+
 static void take_packet(struct spillway *c, const uint8_t *packet, size_t bytes) {
     struct sw_msg msg;
     struct sw_err err = {0};
@@ -334,7 +365,9 @@ static void take_packet(struct spillway *c, const uint8_t *packet, size_t bytes)
         sw_client_fail(c, &lost);
         return;
     }
-    struct spillway_ticket *t = find_ticket(c, msg.header.seq);
+    if (sw_resume_take(c, &msg))
+        return;
+    struct spillway_ticket *t = sw_ticket_find(c, msg.header.seq);
     if (!t && msg.header.type == SW_MSG_ERROR) { /* about the connection itself: too many sessions, service stops */
         struct spillway_error lost;
         take_error(&lost, &msg.u.error);
@@ -347,8 +380,10 @@ static void take_packet(struct spillway *c, const uint8_t *packet, size_t bytes)
         return;
     }
     t->answered[index] = true;
-    if (++t->n_answered == t->n_packets)
-        sw_ticket_complete(t);
+    if (++t->n_answered < t->n_packets)
+        return;
+    forgive_repeated_drop(t);
+    sw_ticket_complete(t);
 }
 
 /* Takes one packet in. Returns false when there is none. */
@@ -357,12 +392,16 @@ static bool receive(struct spillway *c) {
     int fds[SW_PROTO_MAX_FDS];
     size_t bytes = 0;
     unsigned n_fds = 0;
+    if (c->socket < 0)
+        return false;
     int rc = sw_packet_receive(c->socket, packet, &bytes, fds, &n_fds);
     if (rc == -SW_ECONN) /* a reset is told once, and before what the daemon had said until then */
         rc = sw_packet_receive(c->socket, packet, &bytes, fds, &n_fds);
     for (unsigned i = 0; i < n_fds; i++)
         (void)close(fds[i]);
     if (rc == -SW_EAGAIN)
+        return false;
+    if ((rc == -SW_ECONN || (!rc && !bytes)) && sw_resume_begin(c))
         return false;
     if (rc == -SW_ECONN || (!rc && !bytes))
         fail_text(c, -SW_ECONN, "the daemon closed the connection");
@@ -376,10 +415,14 @@ static bool receive(struct spillway *c) {
 }
 
 int sw_client_pump(struct spillway *c) {
+    sw_resume_advance(c);
+    const enum sw_link link = c->link;
     const int rc = c->lost.code ? 0 : flush(c);
     while (!c->lost.code && receive(c))
         ;
-    if (rc < 0 && !c->lost.code)
+    if (c->link != link && c->link == SW_LINK_UP && !c->lost.code)
+        (void)flush(c); /* it has come back */
+    if (rc < 0 && !c->lost.code && c->link == link && !sw_resume_begin(c))
         fail_text(c, -SW_ECONN, "the daemon closed the connection");
     sw_staging_advance(c, 1);
     sw_batches_advance(c);
@@ -390,10 +433,12 @@ int sw_client_pump(struct spillway *c) {
  * have room. A socket that claimed so and took nothing (too many descriptors are on their way to its peer) is `stuck`:
  * tried again a little later. */
 static bool wait_socket(struct spillway *c, int timeout_ms, bool stuck) {
-    struct pollfd fds[] = {{.fd = c->socket, .events = POLLIN}, {.fd = sw_staging_fd(c), .events = POLLIN}};
-    if (!stuck && !sw_list_empty(&c->outbox))
+    struct pollfd fds[] = {{.fd = c->socket, .events = POLLIN},
+                           {.fd = sw_staging_fd(c), .events = POLLIN},
+                           {.fd = sw_resume_fd(c), .events = POLLIN}};
+    if (!stuck && c->link == SW_LINK_UP && !sw_list_empty(&c->outbox))
         fds[0].events |= POLLOUT;
-    (void)poll(fds, 2, stuck ? 1 : timeout_ms);
+    (void)poll(fds, 3, stuck ? 1 : timeout_ms);
     return fds[0].revents & POLLOUT;
 }
 

@@ -20,6 +20,15 @@
  * damaged), while its destinations are undefined. Destinations must not overlap. DROP_BATCH drops what it can; its
  * ERROR is that of the first region that it could not.
  *
+ * A session whose daemon is restarted may be gone on with: HELLO_OK has a token, unless nothing survives this daemon,
+ * and for how long (reconnect_ms) a successor waits for the session. A client that connects again says HELLO with that
+ * token (all zero: a new session); `resumed` says that the session's regions are there. If not, it is a new session, of
+ * another token, and ids of the old one mean nothing. Memories do not survive. SETTLE then asks what became of a
+ * request whose reply has not come: SPILL, RESTORE or a batch of them. Its answer is that request's, if the request was
+ * carried out; ERESTARTED if not (a spill has stored nothing, a restored region is still stored); ELOST if it was at
+ * work in place. The last SETTLE, of type 0, says that all have been asked for; it is answered by OK. Who has not come
+ * back has nothing to settle. A seq is not used twice by a session for this reason.
+ *
  * sw_msg_decode() trusts nothing: a packet of the wrong length, magic or type is refused. Adding a field or a message
  * raises SW_PROTO_VERSION. */
 #ifndef SW_IPC_PROTO_H
@@ -30,7 +39,7 @@
 #include <stdint.h>
 
 #define SW_PROTO_MAGIC 0x4C495053u /* "SPIL" */
-#define SW_PROTO_VERSION 3
+#define SW_PROTO_VERSION 4
 #define SW_PROTO_HEADER_BYTES 16
 #define SW_PROTO_MAX_BATCH 256 /* pieces of a batch */
 /* Header and body of the longest message, RESTORE_BATCH; a longer packet is refused, and not read whole. */
@@ -61,9 +70,9 @@ enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
 
 /* clang-format off */
 /* Field kinds: U32(name) U64(name) BYTES(name, n) U32S(name, n) U64S(name, n) */
-#define SW_FIELDS_HELLO(U32, U64, BYTES, U32S, U64S)      U32(version) BYTES(client, 64)
+#define SW_FIELDS_HELLO(U32, U64, BYTES, U32S, U64S)      U32(version) BYTES(client, 64) BYTES(token, 16)
 #define SW_FIELDS_HELLO_OK(U32, U64, BYTES, U32S, U64S)   U32(version) U32(session) U32(max_in_flight) U32(max_pieces) \
-                                                    BYTES(server, 32)
+                                                    BYTES(server, 32) U32(resumed) U32(reconnect_ms) BYTES(token, 16)
 #define SW_FIELDS_MEM_OPEN(U32, U64, BYTES, U32S, U64S)   U32(mem) U32(kind) U32(n_parts) U32(once) U64(bytes) \
                                                     BYTES(device_uuid, 16) BYTES(handle, 64)
 #define SW_FIELDS_MEM_PARTS(U32, U64, BYTES, U32S, U64S)  U32(mem) U32(first) U32(count) U64S(part_bytes, SW_PROTO_MAX_FDS)
@@ -101,13 +110,16 @@ enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
 #define SW_FIELDS_RESULT_BATCH(U32, U64, BYTES, U32S, U64S) \
     U32(count) U64(raw_bytes) U64(stored_bytes) U64(service_us) BYTES(codec, 16) BYTES(tier, 16) \
     BYTES(reason, SW_PROTO_REASON_BYTES) U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH)
+/* type and seq of the request; count: regions of a restore, or pieces of a batch; slot, gen: of a restore's. */
+#define SW_FIELDS_SETTLE(U32, U64, BYTES, U32S, U64S) \
+    U32(type) U32(seq) U32(count) U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH)
 
 /* X(NAME, name, type number): requests below 100, replies from 100. Numbers are never reused. */
 #define SW_MESSAGES(X) \
     X(HELLO, hello, 1) X(MEM_OPEN, mem_open, 2) X(MEM_PARTS, mem_parts, 3) X(MEM_CLOSE, mem_close, 4) \
     X(SPILL, spill, 5) X(RESTORE, restore, 6) X(DROP, drop, 7) X(QUERY, query, 8) X(STATUS, status, 9) \
     X(ADVISE, advise, 10) X(SPILL_BATCH, spill_batch, 11) X(RESTORE_BATCH, restore_batch, 12) \
-    X(DROP_BATCH, drop_batch, 13) \
+    X(DROP_BATCH, drop_batch, 13) X(SETTLE, settle, 14) \
     X(HELLO_OK, hello_ok, 100) X(OK, ok, 101) X(RESULT, result, 102) X(REGION, region, 103) \
     X(STATUS_OK, status_ok, 104) X(ERROR, error, 105) X(RESULT_BATCH, result_batch, 106)
 /* clang-format on */

@@ -11,6 +11,14 @@
  *   - change or free the front of packed memory between spillway_pack() and the completion of spillway_unpack();
  *   - keep a region id across connections: a region lives as long as the connection that spilled it.
  *
+ * A connection outlives a restart or a crash of the service where its service manager keeps the stored memory (systemd
+ * does): the library connects again by itself, for up to as long as the service told (reconnect_grace_s there, or
+ * spillway_set_reconnect()), regions keep their ids, and registered memory is handed over again. Calls made meanwhile
+ * wait. What was in flight is settled: it completes as it would have, or with ERESTARTED: a spill has stored nothing
+ * and its memory is as it was, a restored region is still stored; both may be repeated. A pack or unpack at work in
+ * that moment ends with ELOST: its bytes are neither packed nor unpacked. If the service does not come back, or has
+ * kept nothing, the connection is lost: ECONN or ERESTARTED of scope SESSION for all calls, and every region with it.
+ *
  * Life of a region: spill -> ticket completes -> the client frees or reuses its memory -> restore into memory of at
  * least the same length -> ticket completes -> the same bytes are there, and the id is used up (unless kept).
  *
@@ -77,6 +85,9 @@ struct spillway_region {
 /* Connects and agrees on the protocol version. socket_path NULL: $SPILLWAY_SOCKET, else /run/spillway/data.sock.
  * owns: the caller, until spillway_close(). errors: EINVAL (path too long), ECONN, EACCES, EVERSION, ELIMIT, ENOMEM. */
 int spillway_open(struct spillway **ret, const char *socket_path, struct spillway_error *error);
+/* How long the library tries to come back after the connection was lost, in milliseconds; 0: it does not; -1, as at
+ * first: as long as the service waits. No longer than that helps. Nothing changes where the service keeps nothing. */
+void spillway_set_reconnect(struct spillway *connection, int timeout_ms);
 /* Ends the session: running operations are canceled, regions dropped, tickets freed. Does not wait for the daemon: wait
  * for the tickets of running operations first if their memory is to be used again (memory that is copied is not touched
  * any more). NULL is a no-op. */

@@ -36,6 +36,8 @@ void sw_staging_advance(struct spillway *c, unsigned copies);
 void sw_staging_abandon(struct sw_staged *op);
 /* A descriptor that becomes readable when sw_staging_advance() is due without a packet; -1: none. */
 int sw_staging_fd(const struct spillway *c);
+/* The connection has come back: hands the arenas over again. Transfers straight into memory that was theirs fail. */
+void sw_staging_reopen(struct spillway *c);
 /* Whether an arena, or a transfer in pieces that still runs, goes by that number of a memory. */
 bool sw_staging_uses(const struct spillway *c, uint32_t mem);
 /* Frees running transfers with their tickets, and the arenas. No packet may be on its way any more. */

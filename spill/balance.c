@@ -30,6 +30,12 @@ static int start_move(struct sw_engine *engine, struct sw_region *region, enum s
     move->job.frames = region->frames;
     move->job.region_slot = region->id.slot;
     move->job.region_gen = region->id.gen;
+    if (region->record) /* the old frames stay until the record names the new ones */
+        move->job.replaced = sw_alloc_array(region->frames->n_chunks, sizeof *move->job.replaced);
+    if (region->record && !move->job.replaced) {
+        sw_free(move);
+        return -SW_ENOMEM;
+    }
     region->move = move;
     engine->n_moves++;
     move->owner->n_moves++;
@@ -102,6 +108,27 @@ void sw_move_orphan(struct sw_region *region) {
     region->frames = NULL;
 }
 
+/* The frames that were replaced can go once the record names those in their place; where it cannot be written, these go
+ * instead. */
+static void settle_replaced(struct sw_region *region, struct sw_job *job) {
+    bool recorded = true, any = false;
+    for (size_t i = 0; job->replaced && i < job->frames->n_chunks; i++)
+        any |= job->replaced[i].tier != NULL;
+    if (any && region)
+        recorded = sw_region_record(region, NULL) == 0;
+    for (size_t i = 0; any && i < job->frames->n_chunks; i++) {
+        if (!job->replaced[i].tier)
+            continue;
+        if (!recorded) {
+            const struct sw_stored moved = job->frames->stored[i];
+            job->frames->stored[i] = job->replaced[i];
+            job->replaced[i] = moved;
+        }
+        sw_stored_release(&job->replaced[i]);
+    }
+    sw_free(job->replaced);
+}
+
 void sw_move_ended(struct sw_job *job) {
     struct sw_move *move = SW_CONTAINER_OF(job, struct sw_move, job);
     struct sw_owner *owner = move->owner;
@@ -115,6 +142,7 @@ void sw_move_ended(struct sw_job *job) {
     if (failed)
         sw_log(SW_LOG_DEBUG, "region.move_failed", "region=%u:%u name=%s text=\"%s\"", job->region_slot,
                job->region_gen, sw_err_name(job->err.code), job->err.msg);
+    settle_replaced(region, job);
     if (!region) {
         sw_frames_free(job->frames);
     } else {
@@ -196,5 +224,6 @@ int sw_engine_advise(struct sw_owner *owner, struct sw_region_id id, enum sw_adv
         region->pinned = value != 0;
     else
         rc = advice == SW_ADVISE_PREFETCH ? prefetch(owner->engine, region, err) : demote(owner->engine, region, err);
+    sw_region_record_hints(region);
     return rc;
 }

@@ -22,12 +22,24 @@ static void follow_phase(struct sw_op *op) {
         sw_region_move(region, next[phase]);
 }
 
+static void forget_failed(struct sw_op *op) {
+    sw_region_move(op->region, SW_REGION_IN);
+    sw_owner_forget(op->owner, op->region);
+}
+
+/* Before its client is told. False: it cannot be, and counts as not stored. A packed region could not be taken back: it
+ * ends with this process. */
+static bool record_spilled(struct sw_op *op) {
+    if (op->owner->closing && !op->owner->leaving)
+        return true; /* its end is near */
+    return !sw_region_record(op->region, &op->job.err) || op->job.kind == SW_JOB_PACK;
+}
+
 static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_region *region = op->region;
     struct sw_job *job = &op->job;
     if (job->err.code) {
-        sw_region_move(region, SW_REGION_IN);
-        sw_owner_forget(op->owner, region);
+        forget_failed(op);
         return;
     }
     /* A region without chunks has nothing to encode or store, and still takes every step. */
@@ -44,6 +56,11 @@ static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
     op->owner->raw_bytes += region->raw_bytes;
     op->owner->stored_bytes += region->stored_bytes;
     sw_region_move(region, SW_REGION_OUT);
+    if (!record_spilled(op)) {
+        sw_owner_forget(op->owner, region);
+        return;
+    }
+    job->err.code = 0;
     engine->counters.spills++;
     engine->counters.reasons[job->reason]++;
     engine->counters.packs += job->kind == SW_JOB_PACK;
@@ -60,6 +77,10 @@ static void restore_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_region *region = op->region;
     if (op->job.err.code) {
         sw_region_move(region, proves_loss(op->job.err.code) ? SW_REGION_LOST : SW_REGION_OUT);
+        if (op->job.kind == SW_JOB_RESTORE || region->state == SW_REGION_LOST)
+            sw_region_record_hints(region);
+        else
+            (void)sw_region_record(region, NULL); /* which chunks are packed; if that fails it counts as broken */
         return;
     }
     engine->counters.restores++;
@@ -68,9 +89,10 @@ static void restore_ended(struct sw_engine *engine, struct sw_op *op) {
     engine->counters.restored_raw_bytes += region->raw_bytes;
     if (op->keep) {
         sw_region_move(region, SW_REGION_OUT);
+        sw_region_record_hints(region);
     } else {
         sw_region_move(region, SW_REGION_IN);
-        sw_owner_forget(op->owner, region);
+        sw_owner_consume(op->owner, region);
     }
 }
 
@@ -129,7 +151,7 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     fill_outcome(op, &outcome);
     outcome.region = id;
     note_figures(engine, op, &outcome);
-    if (owner->closing && region->owner == owner && region->id.gen == id.gen)
+    if (owner->closing && !owner->leaving && region->owner == owner && region->id.gen == id.gen)
         sw_owner_forget(owner, region);
     engine->counters.canceled_ops += code == -SW_ECANCELED;
     engine->counters.failed_ops += code != 0 && code != -SW_ECANCELED;
@@ -146,8 +168,17 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     done(&outcome, arg);
 }
 
+static void canary_ended(struct sw_job *job) {
+    struct sw_canary *canary = SW_CONTAINER_OF(job, struct sw_canary, job);
+    canary->is_out = false;
+    if (!job->err.code)
+        canary->given_us = sw_clock_us();
+}
+
 static void job_ended(struct sw_engine *engine, struct sw_job *job) {
-    if (job->kind == SW_JOB_UNMAP)
+    if (job->kind == SW_JOB_CANARY)
+        canary_ended(job);
+    else if (job->kind == SW_JOB_UNMAP)
         sw_mem_unmapped(SW_CONTAINER_OF(job, struct sw_mem, job));
     else if (sw_job_moves(job->kind))
         sw_move_ended(job);
@@ -163,7 +194,10 @@ static void close_settled_owners(struct sw_engine *engine) {
         struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
         void (*closed)(void *) = owner->closed;
         void *arg = owner->arg;
-        sw_free(owner);
+        if (owner->leaving)
+            sw_list_append(&engine->left, &owner->node);
+        else
+            sw_free(owner);
         engine->n_owners--;
         if (closed)
             closed(arg);
@@ -176,6 +210,8 @@ static void free_parts(struct sw_engine *engine) {
     for (unsigned i = 0; engine->workers && i < engine->config.n_devices; i++)
         sw_worker_free(engine->workers[i]);
     sw_free(engine->workers);
+    sw_free(engine->canaries);
+    sw_engine_forget_left(engine);
     sw_region_table_fini(&engine->regions);
     sw_free(engine);
 }
@@ -253,8 +289,13 @@ int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engi
     sw_placement_init(&engine->place, config->tier, config->nvme, config->nvme ? config->staging_bytes : 0);
     sw_list_init(&engine->owners);
     sw_list_init(&engine->settled);
+    sw_list_init(&engine->left);
     engine->workers = sw_alloc_array(config->n_devices, sizeof engine->workers[0]);
-    if (!engine->workers || sw_region_table_init(&engine->regions, config->max_regions))
+    engine->canaries = sw_alloc_array(config->n_devices, sizeof engine->canaries[0]);
+    for (unsigned i = 0; engine->canaries && i < config->n_devices; i++)
+        engine->canaries[i].given_us = sw_clock_us();
+    if (!engine->workers || !engine->canaries ||
+        sw_region_table_init(&engine->regions, config->max_regions, sw_catalogue_generation(config->catalogue)))
         rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %u regions", config->max_regions);
     for (unsigned i = 0; !rc && i < config->n_devices; i++) {
         const unsigned poll_us = config->devices[i]->ops->info(config->devices[i])->poll_us;
@@ -403,12 +444,18 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_out
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service holds %u regions, the most allowed",
                           engine->regions.n_used);
     }
+    sw_catalogue_note_generation(engine->config.catalogue, region->id.gen);
     op->job.kind = range->in_place ? SW_JOB_PACK : SW_JOB_SPILL;
     region->raw_bytes = range->bytes;
+    region->request = range->request;
+    region->piece = range->piece;
     sw_list_append(&owner->regions, &region->node);
     owner->n_regions++;
     sw_region_move(region, SW_REGION_STAGING);
     *ret_id = region->id;
+    if (range->in_place)
+        (void)sw_region_record(region,
+                               NULL); /* as broken: should the process die, its bytes are neither here nor there */
     op_submit(op, region);
     return 0;
 }
@@ -452,20 +499,60 @@ int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const stru
     op->job.frames = region->frames;
     op->keep = keep;
     sw_region_move(region, SW_REGION_RESTORING);
+    region->op = op;
+    if (range->in_place)
+        sw_region_record_hints(region); /* broken, from before the first byte moves */
     op_submit(op, region);
     return 0;
 }
 
+static int find_idle(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
+    int rc = sw_engine_find(owner, id, ret, err);
+    if (!rc && (*ret)->op)
+        rc = sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is %s", id.slot, id.gen,
+                        sw_region_state_name((*ret)->state));
+    return rc;
+}
+
 int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err) {
     struct sw_region *region;
-    int rc = sw_engine_find(owner, id, &region, err);
-    if (rc)
-        return rc;
-    if (region->op)
-        return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is %s", id.slot, id.gen,
-                          sw_region_state_name(region->state));
-    sw_owner_forget(owner, region);
-    return 0;
+    const int rc = find_idle(owner, id, &region, err);
+    if (!rc)
+        sw_owner_forget(owner, region);
+    return rc;
+}
+
+int sw_engine_consume(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err) {
+    struct sw_region *region;
+    const int rc = find_idle(owner, id, &region, err);
+    if (!rc)
+        sw_owner_consume(owner, region);
+    return rc;
+}
+
+void sw_engine_announce_consumed(struct sw_owner *owner, struct sw_region_id id) {
+    const struct sw_catalogue_hints hints = {.is_in = true};
+    struct sw_region *region;
+    if (find_idle(owner, id, &region, NULL) == 0)
+        sw_catalogue_hint(owner->engine->config.catalogue, region->record, &hints);
+}
+
+void sw_engine_forget_in(struct sw_owner *owner) {
+    for (struct sw_list *node = owner->regions.next, *next; node != &owner->regions; node = next) {
+        struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
+        next = node->next;
+        if (region->state == SW_REGION_IN)
+            sw_owner_forget(owner, region);
+    }
+}
+
+void sw_engine_find_made(const struct sw_owner *owner, uint32_t request, struct sw_region_id *ret, uint32_t n_pieces) {
+    memset(ret, 0, n_pieces * sizeof *ret);
+    for (const struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
+        const struct sw_region *region = SW_CONTAINER_OF(node, const struct sw_region, node);
+        if (region->request == request && region->piece < n_pieces && !region->op)
+            ret[region->piece] = region->id;
+    }
 }
 
 /* ---- questions ---- */
@@ -475,14 +562,16 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
     int rc = sw_engine_find(owner, id, &region, err);
     if (rc)
         return rc;
+    const bool packed = region->op ? in_place(region->op) : region->frames && region->frames->packed;
     *ret = (struct sw_region_info){
         .state = region->state,
         .raw_bytes = region->raw_bytes,
         .stored_bytes = region->stored_bytes,
         .codec = region->codec,
-        .tier = region->op               ? (in_place(region->op) ? "device" : owner->engine->config.tier->name)
-                : region->frames->packed ? "device"
-                                         : (region->tier ? region->tier : owner->engine->config.tier)->name,
+        .tier = packed                        ? "device"
+                : region->op || !region->tier ? owner->engine->config.tier->name
+                                              : region->tier->name,
+        .reason = sw_cost_reason_text(region->reason),
     };
     return 0;
 }
@@ -505,6 +594,28 @@ void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret
     tier->ops->stats(tier, &ret->tier);
     if (engine->config.nvme)
         engine->config.nvme->ops->stats(engine->config.nvme, &ret->nvme);
+}
+
+void sw_engine_ask_life(struct sw_engine *engine) {
+    for (unsigned i = 0; i < engine->config.n_devices && !engine->closing; i++) {
+        struct sw_canary *canary = &engine->canaries[i];
+        if (canary->is_out)
+            continue;
+        memset(&canary->job, 0, sizeof canary->job);
+        canary->job.kind = SW_JOB_CANARY;
+        canary->is_out = true;
+        sw_worker_submit(engine->workers[i], &canary->job);
+    }
+}
+
+uint64_t sw_engine_silent_us(const struct sw_engine *engine) {
+    const uint64_t now_us = sw_clock_us();
+    uint64_t longest = 0;
+    for (unsigned i = 0; i < engine->config.n_devices; i++) {
+        const uint64_t silent = now_us - engine->canaries[i].given_us;
+        longest = silent > longest ? silent : longest;
+    }
+    return longest;
 }
 
 bool sw_engine_device_lost(const struct sw_engine *engine) {

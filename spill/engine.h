@@ -13,6 +13,7 @@
 #define SW_SPILL_ENGINE_H
 
 #include "base/err.h"
+#include "spill/catalogue.h"
 #include "spill/cost.h"
 #include "spill/device/device.h"
 #include "spill/tier/tier.h"
@@ -30,7 +31,8 @@ struct sw_region_id {
 
 /*   IN -> STAGING -> ENCODING -> STORING -> OUT -> RESTORING -> IN     a failed spill falls back to IN, a failed
  * restore to OUT; RESTORING -> LOST when the stored copy is proved bad. IN regions of a finished, failed or restored
- * spill are forgotten: their slot is free. */
+ * spill are forgotten: their slot is free. But a region that was restored shortly before a predecessor died is found
+ * IN: its client may not have been told. */
 enum sw_region_state {
     SW_REGION_IN,
     SW_REGION_STAGING,  /* queued, memory not yet mapped, or sample and plan being made */
@@ -54,6 +56,7 @@ struct sw_engine_config {
     unsigned max_owner_regions; /* per session */
     unsigned max_owner_ops;     /* operations of one session in flight */
     unsigned max_owner_mems;    /* memories of one session */
+    struct sw_catalogue *catalogue; /* borrowed; NULL: nothing survives the process */
 };
 
 /* errors: -SW_ENOMEM, -SW_EINVAL. */
@@ -62,10 +65,36 @@ int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engi
  * or closing. NULL engine: no-op. */
 void sw_engine_close(struct sw_engine *engine, void (*closed)(void *arg), void *arg);
 
+/* What a predecessor left, found by sw_engine_recover(). */
+struct sw_recovered {
+    unsigned n_sessions, n_regions; /* all that are there again, those below included */
+    unsigned n_lost;                /* regions that were not whole: ELOST */
+    unsigned n_damaged;             /* records that made no sense */
+    unsigned n_released;            /* frames in the NVMe tier that no record names */
+    uint64_t raw_bytes;
+};
+/* Finds sessions and regions of a predecessor in the catalogue, the host tier and the NVMe tier, once, before the first
+ * owner is opened; releases the rest. errors: -SW_ENOMEM. */
+int sw_engine_recover(struct sw_engine *engine, struct sw_recovered *ret, struct sw_err *err);
+/* The owner that a predecessor recorded under this name, with its regions: the caller's from now on; NULL: there is
+ * none, or somebody has it. */
+struct sw_owner *sw_owner_claim(struct sw_engine *engine, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES]);
+/* Closes those that nobody has claimed, or leaves them to the next process. Returns how many. */
+unsigned sw_owners_close_unclaimed(struct sw_engine *engine, bool leave);
+
 int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err *err);
 /* Cancels the owner's operations (their callbacks still run, with -SW_ECANCELED or their result), drops its regions and
  * memories, then calls `closed` once when nothing of it is left mapped or stored. */
 void sw_owner_close(struct sw_owner *owner, void (*closed)(void *arg), void *arg);
+
+/* Records the owner under a name, so that it and its regions outlive the process; without this, or a catalogue, they do
+ * not. errors: -SW_ENOMEM, -SW_ELIMIT. */
+int sw_owner_name(struct sw_owner *owner, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES], struct sw_err *err);
+/* As sw_owner_close(), but of an owner with a name the regions stay for the next process. No operation may be accepted
+ * from anybody after this: the engine is about to be closed. */
+void sw_owner_leave(struct sw_owner *owner, void (*closed)(void *arg), void *arg);
+/* The client has been sent all that it is owed: it knows of every region that was made, restored or consumed. */
+void sw_owner_told(struct sw_owner *owner);
 
 /* Takes over a description (moved: *desc is emptied, also on error). `once`: unmapped as soon as the first operation
  * that uses it ends, and before its callback; a second operation is refused (-SW_EINVAL), the handle lives until
@@ -96,8 +125,9 @@ typedef void sw_outcome_cb(const struct sw_outcome *outcome, void *arg);
 struct sw_range {
     struct sw_mem *mem;
     uint64_t offset, bytes;
-    const uint8_t *event; /* cudaIpcEventHandle_t to wait for on the device, or NULL; copied */
-    bool in_place;        /* pack and unpack: the frames lie in the range itself */
+    const uint8_t *event;    /* cudaIpcEventHandle_t to wait for on the device, or NULL; copied */
+    bool in_place;           /* pack and unpack: the frames lie in the range itself */
+    uint32_t request, piece; /* spill: by what sw_engine_find_made() finds the region again */
 };
 
 /* Copies range (any length, also 0) to the tier and makes a region of it: *ret_id is valid at once, in state STAGING.
@@ -131,8 +161,20 @@ void sw_engine_release(struct sw_engine *engine);
 /* Has a region's operation end early, if there is one: it calls back with -SW_ECANCELED, or as it would have. */
 void sw_engine_cancel(struct sw_owner *owner, struct sw_region_id id);
 
-/* Forgets a region that is OUT or LOST and frees its space. errors: -SW_ENOENT, -SW_ESTALE, -SW_EBUSY. */
+/* Forgets a region that is OUT, LOST or IN and frees its space. errors: -SW_ENOENT, -SW_ESTALE, -SW_EBUSY. */
 int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err);
+/* The same, because its bytes are back in the client's memory: a successor finds it IN until sw_owner_told(). */
+int sw_engine_consume(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err);
+
+/* Says ahead that sw_engine_consume() will follow: from now on a successor finds the region IN. So the client can be
+ * told before. */
+void sw_engine_announce_consumed(struct sw_owner *owner, struct sw_region_id id);
+/* Forgets regions that are IN: the client knows of them. */
+void sw_engine_forget_in(struct sw_owner *owner);
+
+/* The regions that a request of this owner has made, perhaps in a process before this one: ret[piece], of generation 0
+ * where there is none. Looks at all of the owner's regions, once. */
+void sw_engine_find_made(const struct sw_owner *owner, uint32_t request, struct sw_region_id *ret, uint32_t n_pieces);
 
 enum sw_advice { SW_ADVISE_PRIORITY, SW_ADVISE_PIN, SW_ADVISE_PREFETCH, SW_ADVISE_DEMOTE };
 /* What is known about the future of a region that is OUT. PRIORITY, 0 to 255: those of lower priority leave the host
@@ -149,6 +191,7 @@ struct sw_region_info {
     uint64_t raw_bytes, stored_bytes;
     enum sw_codec_id codec;
     const char *tier;
+    const char *reason; /* as in struct sw_outcome */
 };
 /* errors: -SW_ENOENT, -SW_ESTALE (also for ids of other owners: their existence is not confirmed). */
 int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err);
@@ -164,6 +207,11 @@ struct sw_engine_stats {
     struct sw_tier_stats tier, nvme;     /* nvme: all 0 where there is none */
 };
 void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret);
+
+/* Asks every worker, and its device, for a sign of life; one that still owes the last one is not asked again. */
+void sw_engine_ask_life(struct sw_engine *engine);
+/* How long ago the last one was given by the worker that has been silent for longest; at first, since the start. */
+uint64_t sw_engine_silent_us(const struct sw_engine *engine);
 
 /* True once a device's context died (-SW_EGPULOST): operations on it fail until the process is restarted. */
 bool sw_engine_device_lost(const struct sw_engine *engine);

@@ -44,8 +44,8 @@ static void check_region(const struct sw_owner *owner, const struct sw_region *r
         break;
     case SW_REGION_OUT:
     case SW_REGION_LOST:
-        SW_ASSERT(!region->op);
-        if (!region->move) /* that changes them */
+        SW_ASSERT(!region->op && (region->frames || region->state == SW_REGION_LOST));
+        if (!region->move && region->frames) /* that changes them */
             check_frames(region, tally);
         break;
     case SW_REGION_RESTORING:
@@ -53,9 +53,11 @@ static void check_region(const struct sw_owner *owner, const struct sw_region *r
         if (region->op->job.kind == SW_JOB_RESTORE && !region->move)
             check_frames(region, tally); /* an unpack changes them while it runs */
         break;
-    case SW_REGION_IN:
+    case SW_REGION_IN: /* of a predecessor: others are forgotten */
+        SW_ASSERT(!region->op && !region->frames && region->record);
+        break;
     case SW_REGION_STATE_NR:
-        SW_ASSERT(!"a region at rest in its client's memory is forgotten");
+        SW_ASSERT(!"no state");
     }
 }
 
@@ -107,6 +109,8 @@ void sw_engine_check(const struct sw_engine *engine) {
     for (const struct sw_list *node = engine->settled.next; node != &engine->settled; node = node->next)
         check_owner(SW_CONTAINER_OF(node, const struct sw_owner, node), &engine->config, &tally);
     SW_ASSERT(tally.owners == engine->n_owners);
+    for (const struct sw_list *node = engine->left.next; node != &engine->left; node = node->next)
+        check_owner(SW_CONTAINER_OF(node, const struct sw_owner, node), &engine->config, &tally);
     SW_ASSERT(tally.ops == engine->n_ops);
     SW_ASSERT(tally.mems == engine->n_mems);
     SW_ASSERT(tally.regions == engine->regions.n_used && tally.regions <= engine->config.max_regions);

@@ -44,10 +44,23 @@ struct sw_owner {
     struct sw_list ops, mems, regions;
     unsigned n_ops, n_mems, n_regions, n_moves;
     bool closing, settled;
+    bool leaving;      /* closing, but what is recorded stays */
+    bool unclaimed;    /* of a predecessor, and nobody has asked for it */
+    uint32_t record;   /* in the catalogue, 0: has no name */
+    uint32_t consumed; /* list of records of regions that the client may not know to be restored */
+    uint32_t uid;
+    uint8_t token[SW_TOKEN_BYTES];
     void *tag;                        /* sw_owner_set_tag() */
     uint64_t raw_bytes, stored_bytes; /* of regions that have frames */
     void (*closed)(void *arg);
     void *arg;
+};
+
+/* A worker's sign of life. */
+struct sw_canary {
+    struct sw_job job; /* first: comes back from the worker */
+    bool is_out;
+    uint64_t given_us;
 };
 
 struct sw_engine {
@@ -58,12 +71,14 @@ struct sw_engine {
     struct sw_engine_config config;
     struct sw_placement place;
     struct sw_worker **workers; /* [config.n_devices] */
+    struct sw_canary *canaries; /* the same */
     unsigned n_moves;
     uint64_t room_bytes; /* that an operator wants to leave the host tier, and that have not been started on */
     bool is_demoting;    /* regions leave the host tier until it is down at the low watermark */
     struct sw_region_table regions;
     struct sw_list owners;
     struct sw_list settled; /* owners that have nothing left; their `closed` is due */
+    struct sw_list left;    /* owners whose regions are left to a successor, until the end */
     unsigned n_owners, n_mems, n_ops;
     uint64_t last_owner; /* number of the newest */
     bool closing, stopping, stopped;
@@ -92,5 +107,15 @@ void sw_move_ended(struct sw_job *job);
 void sw_owner_settle(struct sw_owner *owner);
 /* Frees the region's frames and ends its id. */
 void sw_owner_forget(struct sw_owner *owner, struct sw_region *region);
+/* The same of one whose bytes are back. */
+void sw_owner_consume(struct sw_owner *owner, struct sw_region *region);
+
+/* recovery.c: records a region as it is now, in place of what was recorded before; nothing if its owner has no name.
+ * errors: -SW_ENOMEM, -SW_ELIMIT: the old record stands. */
+int sw_region_record(struct sw_region *region, struct sw_err *err);
+/* Records what is known about its future, and whether its bytes are whole. */
+void sw_region_record_hints(const struct sw_region *region);
+/* The engine is at its end: forgets what is left to a successor. */
+void sw_engine_forget_left(struct sw_engine *engine);
 
 #endif

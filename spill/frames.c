@@ -37,6 +37,15 @@ void sw_frames_free(struct sw_frames *frames) {
     sw_free(frames);
 }
 
+void sw_frames_leave(struct sw_frames *frames) {
+    for (size_t i = 0; frames && i < frames->n_chunks; i++) {
+        struct sw_stored *stored = &frames->stored[i];
+        if (stored->tier && stored->tier->ops->submit)
+            *stored = (struct sw_stored){0}; /* its tier keeps what is not released */
+    }
+    sw_frames_free(frames); /* in memory: only the books */
+}
+
 uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i) {
     uint64_t left = frames->raw_bytes - i * frames->chunk_bytes;
     return left < frames->chunk_bytes ? left : frames->chunk_bytes;

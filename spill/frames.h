@@ -36,6 +36,9 @@ struct sw_frames {
 struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes, bool packed);
 /* Releases every frame and the array. NULL is a no-op. */
 void sw_frames_free(struct sw_frames *frames);
+/* Frees the array, but leaves the frames where they are for a successor, whose they are from now on. Nothing may be
+ * reserved in a tier after this. */
+void sw_frames_leave(struct sw_frames *frames);
 /* Raw bytes of chunk i. */
 uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i);
 

@@ -1,4 +1,4 @@
-/* job.h - what the loop asks of a worker: one spill, restore, pack, unpack, map, unmap or demotion.
+/* job.h - what the loop asks of a worker: one spill, restore, pack, unpack, map, unmap, demotion, or a sign of life.
  *
  * A job belongs to the loop until it is submitted, then to the worker until it comes back; the holder alone touches it,
  * but for `cancel` and `phase`, which are atomic. The memory of a job (struct sw_job_mem) belongs to the worker as long
@@ -21,7 +21,8 @@ enum sw_job_kind {
     SW_JOB_MAP,
     SW_JOB_UNMAP,
     SW_JOB_DEMOTE,
-    SW_JOB_PROMOTE
+    SW_JOB_PROMOTE,
+    SW_JOB_CANARY
 };
 
 /* True for jobs that make frames. */
@@ -63,6 +64,7 @@ struct sw_job {
     /* Spill, pack: made by the worker, NULL after a failure; restore: the region's, read only; unpack: the region's. */
     struct sw_frames *frames;
     uint32_t region_slot, region_gen; /* named in the NVMe tier's manifest */
+    struct sw_stored *replaced;       /* move: [n_chunks], frames that others have taken the place of; NULL: released */
 
     atomic_bool cancel;
     atomic_int phase; /* enum sw_job_phase */

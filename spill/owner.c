@@ -25,15 +25,18 @@ int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err
 
 void sw_owner_settle(struct sw_owner *owner) {
     struct sw_engine *engine = owner->engine;
-    if (!owner->closing || owner->settled || owner->n_ops || owner->n_mems || owner->n_regions || owner->n_moves)
+    if (!owner->closing || owner->settled || owner->n_ops || owner->n_mems || owner->n_moves ||
+        (owner->n_regions && !owner->leaving))
         return;
     owner->settled = true;
+    if (!owner->leaving) /* regions are recorded under a name: it goes last */
+        sw_catalogue_free(engine->config.catalogue, &owner->record);
     sw_list_remove(&owner->node);
     sw_list_append(&engine->settled, &owner->node);
     (void)uv_async_send(&engine->async);
 }
 
-void sw_owner_forget(struct sw_owner *owner, struct sw_region *region) {
+static void forget(struct sw_owner *owner, struct sw_region *region) {
     if (region->frames) {
         owner->raw_bytes -= region->raw_bytes;
         owner->stored_bytes -= region->stored_bytes;
@@ -46,17 +49,36 @@ void sw_owner_forget(struct sw_owner *owner, struct sw_region *region) {
     sw_region_release(&owner->engine->regions, region);
 }
 
-void sw_owner_close(struct sw_owner *owner, void (*closed)(void *arg), void *arg) {
+void sw_owner_forget(struct sw_owner *owner, struct sw_region *region) {
+    sw_catalogue_free(owner->engine->config.catalogue, &region->record); /* before its space is free */
+    forget(owner, region);
+}
+
+void sw_owner_consume(struct sw_owner *owner, struct sw_region *region) {
+    sw_catalogue_retire(owner->engine->config.catalogue, &region->record, &owner->consumed);
+    forget(owner, region);
+}
+
+void sw_owner_told(struct sw_owner *owner) {
+    sw_catalogue_free_retired(owner->engine->config.catalogue, &owner->consumed);
+}
+
+static void close_owner(struct sw_owner *owner, bool leave, void (*closed)(void *arg), void *arg) {
     SW_ASSERT(!owner->closing);
     owner->closing = true;
+    owner->leaving = leave && owner->record;
     owner->closed = closed;
     owner->arg = arg;
+    if (!owner->leaving)
+        sw_owner_told(owner);
     for (struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next)
         atomic_store(&SW_CONTAINER_OF(node, struct sw_op, node)->job.cancel, true);
     for (struct sw_list *node = owner->regions.next, *next; node != &owner->regions; node = next) {
         struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
         next = node->next;
-        if (!region->op) /* the others go when their operation ends */
+        if (owner->leaving && region->move)
+            sw_move_cancel(region->move);
+        else if (!owner->leaving && !region->op) /* the others go when their operation ends */
             sw_owner_forget(owner, region);
     }
     for (struct sw_list *node = owner->mems.next, *next; node != &owner->mems; node = next) {
@@ -66,6 +88,14 @@ void sw_owner_close(struct sw_owner *owner, void (*closed)(void *arg), void *arg
             sw_mem_close(mem, NULL, NULL);
     }
     sw_owner_settle(owner);
+}
+
+void sw_owner_close(struct sw_owner *owner, void (*closed)(void *arg), void *arg) {
+    close_owner(owner, false, closed, arg);
+}
+
+void sw_owner_leave(struct sw_owner *owner, void (*closed)(void *arg), void *arg) {
+    close_owner(owner, true, closed, arg);
 }
 
 static struct sw_worker *find_worker(const struct sw_engine *engine, const struct sw_mem_desc *desc) {

@@ -566,6 +566,12 @@ void sw_pipeline_add(struct sw_pipeline *p, struct sw_job *job) {
     }
     if (p->lost.code)
         sw_pipeline_fail(p, job, &p->lost);
+    if (job->kind == SW_JOB_CANARY) {
+        if (!job->err.code && p->device->ops->canary && p->device->ops->canary(p->device, &job->err))
+            sw_pipeline_fail(p, job, &job->err);
+        p->sink.finished(job, p->sink.arg);
+        return;
+    }
     if (job->kind == SW_JOB_MAP) {
         if (!job->err.code && sw_job_map(p, job, &job->err))
             sw_pipeline_fail(p, job, &job->err);

@@ -23,12 +23,13 @@ const char *sw_region_state_name(enum sw_region_state state) {
     return (unsigned)state < SW_REGION_STATE_NR ? names[state] : "unknown";
 }
 
-int sw_region_table_init(struct sw_region_table *ret, unsigned max_regions) {
+int sw_region_table_init(struct sw_region_table *ret, unsigned max_regions, uint32_t first_gen) {
     memset(ret, 0, sizeof *ret);
     ret->regions = sw_alloc_array(max_regions, sizeof *ret->regions);
     if (!ret->regions)
         return -SW_ENOMEM;
     ret->cap = max_regions;
+    ret->first_gen = first_gen;
     ret->first_free = ret->last_free = NO_SLOT;
     return 0;
 }
@@ -44,7 +45,7 @@ static struct sw_region *take_slot(struct sw_region_table *table) {
     /* A fresh slot first: reuse is put off as long as the table allows. */
     if (table->n_touched < table->cap) {
         region = &table->regions[table->n_touched];
-        region->id.slot = table->n_touched++;
+        region->id = (struct sw_region_id){table->n_touched++, table->first_gen};
         return region;
     }
     if (table->first_free == NO_SLOT)
@@ -61,6 +62,8 @@ struct sw_region *sw_region_acquire(struct sw_region_table *table, struct sw_own
     if (!region)
         return NULL;
     struct sw_region_id id = {.slot = region->id.slot, .gen = region->id.gen + 1};
+    if (id.gen <= table->first_gen) /* of a region that a predecessor left: what came after it is not known */
+        id.gen = table->first_gen + 1;
     if (id.gen == 0)
         id.gen = 1; /* 0 is never valid */
     memset(region, 0, sizeof *region);
@@ -72,17 +75,42 @@ struct sw_region *sw_region_acquire(struct sw_region_table *table, struct sw_own
     return region;
 }
 
-void sw_region_release(struct sw_region_table *table, struct sw_region *region) {
-    SW_ASSERT(region->owner && !region->op && !region->frames && !region->move);
-    SW_ASSERT(region->state == SW_REGION_IN || region->state == SW_REGION_OUT || region->state == SW_REGION_LOST);
-    sw_list_remove(&region->node);
-    region->owner = NULL;
+static void add_free(struct sw_region_table *table, struct sw_region *region) {
     region->next_free = NO_SLOT;
     if (table->last_free == NO_SLOT)
         table->first_free = region->id.slot;
     else
         table->regions[table->last_free].next_free = region->id.slot;
     table->last_free = region->id.slot;
+}
+
+struct sw_region *sw_region_adopt(struct sw_region_table *table, struct sw_owner *owner, struct sw_region_id id,
+                                  enum sw_region_state state) {
+    if (id.slot >= table->cap || id.gen == 0 || table->regions[id.slot].owner)
+        return NULL;
+    struct sw_region *region = &table->regions[id.slot];
+    *region = (struct sw_region){.id = id, .owner = owner, .state = state};
+    sw_list_init(&region->node);
+    table->n_used++;
+    if (id.slot >= table->n_touched)
+        table->n_touched = id.slot + 1;
+    return region;
+}
+
+void sw_region_table_settle(struct sw_region_table *table) {
+    for (uint32_t slot = 0; slot < table->n_touched; slot++)
+        if (!table->regions[slot].owner) {
+            table->regions[slot].id = (struct sw_region_id){slot, table->first_gen};
+            add_free(table, &table->regions[slot]);
+        }
+}
+
+void sw_region_release(struct sw_region_table *table, struct sw_region *region) {
+    SW_ASSERT(region->owner && !region->op && !region->frames && !region->move);
+    SW_ASSERT(region->state == SW_REGION_IN || region->state == SW_REGION_OUT || region->state == SW_REGION_LOST);
+    sw_list_remove(&region->node);
+    region->owner = NULL;
+    add_free(table, region);
     table->n_used--;
 }
 

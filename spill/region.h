@@ -28,23 +28,31 @@ struct sw_region {
     uint64_t raw_bytes, stored_bytes;
     enum sw_codec_id codec;
     enum sw_cost_reason reason;
-    struct sw_frames *frames; /* owned; NULL until OUT */
+    struct sw_frames *frames; /* owned; NULL until OUT, and where a restart has found none */
+    uint32_t record;          /* in the catalogue, 0: none */
+    uint32_t request, piece;  /* of its session's, that made it */
     uint32_t next_free;       /* slot */
 };
 
 struct sw_region_table {
     struct sw_region *regions;
     unsigned cap, n_used, n_touched; /* slots from n_touched on were never used */
+    uint32_t first_gen;              /* of slots that were never used: no id before had a higher one */
     uint32_t first_free, last_free;  /* queue of used slots, so that generations rise slowly */
 };
 
 /* errors: -SW_ENOMEM. */
-int sw_region_table_init(struct sw_region_table *ret, unsigned max_regions);
+int sw_region_table_init(struct sw_region_table *ret, unsigned max_regions, uint32_t first_gen);
 /* All regions must have been released. */
 void sw_region_table_fini(struct sw_region_table *table);
 
 /* A region in state IN with a new id, or NULL if the table is full. */
 struct sw_region *sw_region_acquire(struct sw_region_table *table, struct sw_owner *owner);
+/* Of a table that has given out nothing yet: a region that a predecessor left, with its id; NULL if the slot is not
+ * there or not free. sw_region_table_settle() then makes the table ready for new ones. */
+struct sw_region *sw_region_adopt(struct sw_region_table *table, struct sw_owner *owner, struct sw_region_id id,
+                                  enum sw_region_state state);
+void sw_region_table_settle(struct sw_region_table *table);
 /* Ends an id. The region is IN, OUT or LOST, without an operation and without frames. */
 void sw_region_release(struct sw_region_table *table, struct sw_region *region);
 

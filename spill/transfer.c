@@ -18,13 +18,6 @@ struct sw_transfer {
     struct sw_stored target; /* out, move: in the NVMe tier */
 };
 
-/* What finds a frame again: whose region, which chunk. */
-struct key {
-    uint32_t slot, gen;
-    uint64_t chunk, raw_bytes;
-};
-_Static_assert(sizeof(struct key) <= SW_TIER_KEY_BYTES, "the tier keeps so many bytes");
-
 /* On the tier's thread. */
 static void on_done(struct sw_tier_io *io, void *arg) {
     struct sw_transfer *t = arg;
@@ -51,10 +44,10 @@ static struct sw_transfer *transfer_new(struct sw_pipeline *p, struct sw_job *jo
 }
 
 static void submit(struct sw_transfer *t, enum sw_tier_io_kind kind, struct sw_stored *in_tier) {
-    const struct key key = {.slot = t->job->region_slot,
-                            .gen = t->job->region_gen,
-                            .chunk = t->chunk,
-                            .raw_bytes = t->job->frames->raw_bytes};
+    const struct sw_transfer_key key = {.slot = t->job->region_slot,
+                                        .gen = t->job->region_gen,
+                                        .chunk = t->chunk,
+                                        .raw_bytes = t->job->frames->raw_bytes};
     t->io.kind = kind;
     t->io.stored = in_tier;
     t->io.memory = t->staged.extents;
@@ -88,6 +81,14 @@ void sw_transfer_out(struct sw_pipeline *p, struct sw_slot *slot) {
     submit(t, SW_TIER_WRITE, &t->target);
 }
 
+/* Makes room for a chunk's new frame. The old one is released at once, or kept until the loop has recorded the new. */
+static void replace(struct sw_job *job, size_t chunk) {
+    if (job->replaced)
+        job->replaced[chunk] = job->frames->stored[chunk];
+    else
+        sw_stored_release(&job->frames->stored[chunk]);
+}
+
 /* A frame has been written, or not. */
 static void arrived_out(struct sw_transfer *t) {
     struct sw_pipeline *p = t->pipeline;
@@ -99,7 +100,7 @@ static void arrived_out(struct sw_transfer *t) {
         sw_stored_release(&t->target);
     } else {
         if (moves)
-            sw_stored_release(stored);
+            replace(job, t->chunk);
         *stored = t->target;
         job->n_done++;
     }
@@ -208,7 +209,7 @@ static void arrived_promoted(struct sw_transfer *t) {
         sw_pipeline_fail(t->pipeline, job, &t->io.err);
         sw_stored_release(&t->staged);
     } else {
-        sw_stored_release(stored);
+        replace(job, t->chunk);
         *stored = t->staged;
         job->n_done++;
     }

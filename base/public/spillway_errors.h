@@ -39,7 +39,8 @@
     X(LOST,      1016, "region's bytes are lost") \
     X(CONFIG,    1017, "invalid configuration") \
     X(SHUTDOWN,  1018, "service is stopping") \
-    X(STATE,     1019, "region is not in the state that this needs")
+    X(STATE,     1019, "region is not in the state that this needs") \
+    X(RESTARTED, 1030, "service was restarted meanwhile")
 /* clang-format on */
 
 #endif

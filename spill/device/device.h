@@ -166,6 +166,10 @@ struct sw_device_ops {
     /* The same, but waits; never returns -SW_EAGAIN. */
     int (*slot_wait)(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err);
 
+    /* Does something small on the device, beside all slots, and waits for it: says whether it still works. NULL: there
+     * is nothing to ask. errors: -SW_EGPU, -SW_EGPULOST. */
+    int (*canary)(struct sw_device *device, struct sw_err *err);
+
     void (*close)(struct sw_device *device);
 };
 

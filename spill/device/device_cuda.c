@@ -456,6 +456,8 @@ static void cuda_close(struct sw_device *device) {
     sw_event_cache_fini(&d->events);
     for (unsigned s = 0; s < MAX_SLOTS; s++)
         slot_fini(&d->slots[s]);
+    if (d->canary)
+        (void)cudaStreamDestroy(d->canary);
     if (d->d_memory)
         (void)cudaFree(d->d_memory);
     sw_cuda_driver_fini(&d->driver);
@@ -663,6 +665,19 @@ static int warm_up(struct device_cuda *d, struct sw_err *err) {
     return rc;
 }
 
+/* Reads a word: of whatever, it is not looked at. */
+static int cuda_canary(struct sw_device *device, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    uint32_t word;
+    int rc = enter(d, err);
+    if (rc == 0)
+        rc = check(cudaMemcpyAsync(&word, d->d_memory, sizeof word, cudaMemcpyDeviceToHost, d->canary), err,
+                   "cudaMemcpyAsync of the canary");
+    if (rc == 0)
+        rc = check(cudaStreamSynchronize(d->canary), err, "cudaStreamSynchronize of the canary");
+    return sw_cuda_check_lost(rc, err);
+}
+
 static const struct sw_device_ops cuda_ops = {
     .info = cuda_info,
     .map = cuda_map,
@@ -687,6 +702,7 @@ static const struct sw_device_ops cuda_ops = {
     .restore_raw = sw_cuda_restore_raw,
     .slot_poll = cuda_slot_poll,
     .slot_wait = cuda_slot_wait,
+    .canary = cuda_canary,
     .close = cuda_close,
 };
 
@@ -713,6 +729,8 @@ static int open_steps(struct device_cuda *d, const struct sw_device_config *conf
         rc = choose_sizes(config, &d->info, err);
     if (rc == 0)
         rc = take_memory(d, err);
+    if (rc == 0)
+        rc = check(cudaStreamCreateWithFlags(&d->canary, cudaStreamNonBlocking), err, "cudaStreamCreateWithFlags");
     return rc < 0 ? rc : warm_up(d, err);
 }
 

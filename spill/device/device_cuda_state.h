@@ -80,6 +80,7 @@ struct device_cuda {
     uint64_t frame_cap_bytes, scratch_bytes; /* per slot */
     unsigned group_runs;                     /* most runs of one copy kernel; 0: kernels cannot reach host memory */
     void *d_memory;                          /* all slots' parts */
+    cudaStream_t canary;                     /* waits for no other */
     struct slot slots[MAX_SLOTS];
 };
 

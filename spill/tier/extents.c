@@ -5,6 +5,7 @@
 #include "base/err.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool run_less(const struct sw_run *a, const struct sw_run *b) {
@@ -119,7 +120,7 @@ void sw_extents_fini(struct sw_extents *x) {
     x->total_blocks = 0;
 }
 
-int sw_extents_add(struct sw_extents *x, uint64_t first, uint64_t count, void *slab) {
+int sw_extents_add(struct sw_extents *x, uint64_t first, uint64_t count, void *slab, struct sw_run **ret_run) {
     struct sw_run *run = sw_alloc(sizeof *run);
     if (!run)
         return -SW_ENOMEM;
@@ -128,6 +129,8 @@ int sw_extents_add(struct sw_extents *x, uint64_t first, uint64_t count, void *s
     run->slab = slab;
     x->total_blocks += count;
     insert_free(x, run);
+    if (ret_run)
+        *ret_run = run;
     return 0;
 }
 
@@ -197,6 +200,40 @@ int sw_extents_take_at(struct sw_extents *x, struct sw_run *from, uint64_t first
     sw_free(upper);
     sw_free(rest);
     *ret = run;
+    return 0;
+}
+
+static int by_place(const void *a, const void *b) {
+    const struct sw_place *p = a, *q = b;
+    return (p->first > q->first) - (p->first < q->first);
+}
+
+static int by_order(const void *a, const void *b) {
+    const struct sw_place *p = a, *q = b;
+    return (p->order > q->order) - (p->order < q->order);
+}
+
+void sw_places_sort(struct sw_place *places, size_t n, bool order) {
+    qsort(places, n, sizeof places[0], order ? by_order : by_place);
+}
+
+int sw_extents_take_places(struct sw_extents *x, struct sw_run *slab_run, struct sw_place *places, size_t n,
+                           size_t *ret_n_looked_at) {
+    const uint64_t end = slab_run->first + slab_run->count;
+    struct sw_run *rest = slab_run; /* free, behind all that was taken; NULL: there is no more */
+    size_t i = 0;
+    for (; i < n && places[i].first < end; i++) {
+        struct sw_place *p = &places[i];
+        p->run = NULL;
+        if (!rest || p->count == 0 || p->first < rest->first || p->count > rest->count ||
+            p->first - rest->first > rest->count - p->count)
+            continue;
+        if (sw_extents_take_at(x, rest, p->first, p->count, &p->run))
+            return -SW_ENOMEM;
+        p->run->next = NULL;
+        rest = p->run->above;
+    }
+    *ret_n_looked_at = i;
     return 0;
 }
 

@@ -10,6 +10,7 @@
 #define SW_SPILL_EXTENTS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* A run of blocks of one slab. Fields are the allocator's own, readable by who took the run. */
@@ -34,17 +35,30 @@ void sw_extents_init(struct sw_extents *ret);
 /* Everything must have been given back. */
 void sw_extents_fini(struct sw_extents *extents);
 
-/* Adds a slab of blocks [first, first + count), which no other slab has. errors: -SW_ENOMEM, nothing changed. */
-int sw_extents_add(struct sw_extents *extents, uint64_t first, uint64_t count, void *slab);
+/* Adds a slab of blocks [first, first + count), which no other slab has. ret_run: NULL, or gets the one free run that
+ * it is, for sw_extents_take_places(). errors: -SW_ENOMEM, nothing changed. */
+int sw_extents_add(struct sw_extents *extents, uint64_t first, uint64_t count, void *slab, struct sw_run **ret_run);
 
 /* Takes `count` blocks (at least 1) as a chain of runs. owns: caller, until sw_extents_give().
  * errors: -SW_ENOSPACE (fewer are free), -SW_ENOMEM; nothing changed. */
 int sw_extents_take(struct sw_extents *extents, uint64_t count, struct sw_run **ret_runs, unsigned *ret_n_runs);
 /* Blocks of the longest free run, 0 if there is none. */
 uint64_t sw_extents_longest(const struct sw_extents *extents);
-/* Takes blocks [first, first + count) out of the free run `from`, which holds them: how a tier that outlives its
- * process finds its frames' places again. The free rest behind it is (*ret)->above: a slab is walked in address order,
- * from the one run of a new slab (`root` of extents that have no other). errors: -SW_ENOMEM, nothing changed. */
+/* Where something lies that outlived its process. */
+struct sw_place {
+    uint64_t first, count;
+    size_t order;       /* the caller's */
+    struct sw_run *run; /* taken for it; NULL: not */
+};
+/* Sorts places by address, or by `order`. */
+void sw_places_sort(struct sw_place *places, size_t n, bool by_order);
+/* Takes those of places[0 .. n), sorted by address, that lie in the slab, of which nothing has been taken yet: its one
+ * run is `slab_run`. Returns how many were looked at: those before the slab's end. A place that overlaps one before it,
+ * or begins before the slab, is left alone: its run is NULL. errors: -SW_ENOMEM: what was taken stays taken. */
+int sw_extents_take_places(struct sw_extents *extents, struct sw_run *slab_run, struct sw_place *places, size_t n,
+                           size_t *ret_n_looked_at);
+/* Takes blocks [first, first + count) out of the free run `from`, which holds them. The free rest behind it is
+ * (*ret)->above. errors: -SW_ENOMEM, nothing changed. */
 int sw_extents_take_at(struct sw_extents *extents, struct sw_run *from, uint64_t first, uint64_t count,
                        struct sw_run **ret);
 /* Gives a chain back; never fails. NULL is a no-op. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PAGE_BYTES 4096u
@@ -55,7 +56,7 @@ static bool touch(int fd, char *base, size_t bytes) {
 }
 
 /* Returns what failed, with errno, or NULL. */
-static const char *make(struct sw_fresh *ret, size_t bytes, bool huge) {
+static const char *make(struct sw_fresh *ret, size_t bytes, bool huge, int *ret_fd) {
     const char *failed = NULL;
     char *base = MAP_FAILED;
     const int fd = memfd_create("spillway-arena", MFD_CLOEXEC | (huge ? MFD_HUGETLB | MFD_HUGE_2MB : 0));
@@ -77,24 +78,46 @@ static const char *make(struct sw_fresh *ret, size_t bytes, bool huge) {
     const int cause = errno;
     if (failed && base != MAP_FAILED)
         (void)munmap(base, bytes);
-    (void)close(fd); /* the mapping keeps the memory; a descriptor for each slab would add up */
+    if (failed || !ret_fd)
+        (void)close(fd); /* the mapping keeps the memory */
+    else
+        *ret_fd = fd;
     errno = cause;
     if (!failed)
         *ret = (struct sw_fresh){.base = base, .bytes = bytes, .huge = huge};
     return failed;
 }
 
-int sw_fresh_init(struct sw_fresh *ret, size_t bytes, struct sw_err *err) {
+int sw_fresh_init(struct sw_fresh *ret, size_t bytes, int *ret_fd, struct sw_err *err) {
     memset(ret, 0, sizeof *ret);
-    if (pool_may_suffice(bytes) && !make(ret, bytes, true))
+    if (pool_may_suffice(bytes) && !make(ret, bytes, true, ret_fd))
         return 0;
-    const char *failed = make(ret, bytes, false);
+    const char *failed = make(ret, bytes, false, ret_fd);
     if (!failed)
         return 0;
     const int cause = errno;
     (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "host arena cannot grow by %zu bytes", bytes);
     (void)sw_err_detail(err, "%s: %s", failed, strerror(cause));
     return -SW_ENOMEM;
+}
+
+int sw_fresh_adopt(struct sw_fresh *ret, int fd, struct sw_err *err) {
+    struct stat found;
+    memset(ret, 0, sizeof *ret);
+    if (fstat(fd, &found) != 0 || found.st_size <= 0 || found.st_size % PAGE_BYTES) {
+        (void)close(fd);
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_DAEMON, "kept memory has an impossible length");
+    }
+    const size_t bytes = (size_t)found.st_size;
+    char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    const int cause = errno;
+    (void)close(fd);
+    if (base == MAP_FAILED)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "kept memory of %zu bytes cannot be mapped: %s", bytes,
+                          strerror(cause));
+    (void)madvise(base, bytes, MADV_DONTDUMP);
+    *ret = (struct sw_fresh){.base = base, .bytes = bytes, .huge = (size_t)found.st_blksize == HUGE_PAGE_BYTES};
+    return 0;
 }
 
 void sw_fresh_fini(struct sw_fresh *fresh) {

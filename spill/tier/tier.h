@@ -107,6 +107,12 @@ static inline void sw_stored_release(struct sw_stored *stored) {
         stored->tier->ops->release(stored->tier, stored);
 }
 
+/* Memory of the host tier that outlives its process. */
+struct sw_tier_host_slab {
+    int fd;
+    uint64_t offset; /* of its first byte in the tier: extents count from the tier's start */
+};
+
 struct sw_tier_host_config {
     uint64_t capacity_bytes; /* bound */
     uint64_t initial_bytes;  /* made in any case, and at once */
@@ -118,10 +124,24 @@ struct sw_tier_host_config {
      * asked for, for the first time or again; else the first growth that failed. thread: the tier's own. */
     void (*report)(const struct sw_err *failure, uint64_t backed_bytes, void *arg);
     void *report_arg;
+    /* Optional: sees to it that a new slab outlives the process, before any of it is used. fd: borrowed for the call.
+     * thread: the tier's own. */
+    void (*keep)(int fd, uint64_t offset, void *arg);
+    void *keep_arg;
+    /* What a predecessor kept, with what is in it; it counts as made, also beyond the bound. The descriptors are moved,
+     * also on error. What cannot be used is left out. */
+    const struct sw_tier_host_slab *kept;
+    unsigned n_kept;
 };
 
 /* Host memory: memfd slabs, mapped, touched and pinned by a thread of the tier's own, so that this returns at once,
  * with nothing backed yet. errors: -SW_ENOMEM, -SW_EINVAL. */
 int sw_tier_host_open(struct sw_tier **ret, const struct sw_tier_host_config *config, struct sw_err *err);
+
+/* Takes the places of a predecessor's frames, once, before anything is reserved. A frame comes with extents of offset
+ * and length alone, allocated by sw_alloc(); one that is found becomes a committed frame of the tier with extents of
+ * its own. One that lies outside of what was kept, or overlaps another, stays as it was (tier NULL), and its extents
+ * the caller's. errors: -SW_ENOMEM: some may have been found all the same. */
+int sw_tier_host_claim(struct sw_tier *tier, struct sw_stored *const *frames, size_t n, struct sw_err *err);
 
 #endif

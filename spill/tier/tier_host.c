@@ -19,6 +19,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 #define BLOCK_BYTES 4096u
 #define SLAB_ALIGN_BYTES (2u << 20)
@@ -27,7 +28,8 @@ struct slab {
     struct sw_list node;
     struct sw_fresh memory;
     uint64_t first_block;
-    unsigned n_pinned; /* devices[0 .. n_pinned) have it pinned */
+    struct sw_run *run; /* adopted: the one free run that it begins as */
+    unsigned n_pinned;  /* devices[0 .. n_pinned) have it pinned */
 };
 
 enum reported { REPORTED_NOTHING, REPORTED_READY, REPORTED_FAILURE };
@@ -49,6 +51,7 @@ struct tier_host {
     struct sw_list slabs;
     struct sw_extents extents;
     unsigned n_slabs;
+    uint64_t next_block; /* of the next slab: behind all others */
     uint64_t backed_bytes, huge_bytes, committed_frames;
 };
 
@@ -98,7 +101,18 @@ static struct slab *slab_new(struct tier_host *t, size_t bytes, struct sw_err *e
         (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an arena slab");
         return NULL;
     }
-    if (sw_fresh_init(&slab->memory, bytes, err) || slab_pin(t, slab, err)) {
+    int fd = -1;
+    slab->first_block = t->next_block; /* the thread's own to change */
+    int rc = sw_fresh_init(&slab->memory, bytes, t->config.keep ? &fd : NULL, err);
+    if (!rc)
+        rc = slab_pin(t, slab, err);
+    if (!rc && t->config.keep) {
+        t->config.keep(fd, slab->first_block * BLOCK_BYTES, t->config.keep_arg);
+        t->next_block += bytes / BLOCK_BYTES; /* kept once, whatever becomes of this one */
+    }
+    if (fd >= 0)
+        (void)close(fd);
+    if (rc) {
         slab_free(t, slab);
         return NULL;
     }
@@ -116,11 +130,11 @@ static bool wants_slab(const struct tier_host *t) {
 
 static int slab_add(struct tier_host *t, struct slab *slab, struct sw_err *err) {
     const size_t bytes = slab->memory.bytes;
-    slab->first_block = t->backed_bytes / BLOCK_BYTES;
-    if (sw_extents_add(&t->extents, slab->first_block, bytes / BLOCK_BYTES, slab))
+    if (sw_extents_add(&t->extents, slab->first_block, bytes / BLOCK_BYTES, slab, &slab->run))
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an arena slab");
     sw_list_append(&t->slabs, &slab->node);
     t->n_slabs++;
+    t->next_block = slab->first_block + bytes / BLOCK_BYTES;
     t->backed_bytes += bytes;
     t->huge_bytes += slab->memory.huge ? bytes : 0;
     return 0;
@@ -227,23 +241,11 @@ static void give_blocks(struct tier_host *t, struct sw_run *runs) {
         (void)pthread_cond_broadcast(&t->changed);
 }
 
-static int host_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err) {
-    struct tier_host *t = host_of(tier);
-    struct sw_run *runs = NULL;
-    unsigned n = 0;
-    SW_ASSERT(bytes > 0);
-    (void)pthread_mutex_lock(&t->lock);
-    int rc = take_blocks(t, bytes / BLOCK_BYTES + (bytes % BLOCK_BYTES != 0), &runs, &n, err);
-    (void)pthread_mutex_unlock(&t->lock);
-    if (rc)
-        return rc;
+/* The extents of a frame that has taken these runs. */
+static struct reservation *reservation_new(struct sw_run *runs, unsigned n, uint64_t bytes) {
     struct reservation *r = sw_alloc(sizeof *r + n * sizeof r->extents[0]);
-    if (!r) {
-        (void)pthread_mutex_lock(&t->lock);
-        give_blocks(t, runs);
-        (void)pthread_mutex_unlock(&t->lock);
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a reservation");
-    }
+    if (!r)
+        return NULL;
     /* A taken run's place and length do not change, so they can be read without the lock. */
     r->runs = runs;
     uint64_t left = bytes;
@@ -255,6 +257,26 @@ static int host_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *
         r->extents[i].offset = run->first * BLOCK_BYTES;
         r->extents[i].bytes = left < run_bytes ? left : run_bytes;
         left -= r->extents[i].bytes;
+    }
+    return r;
+}
+
+static int host_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err) {
+    struct tier_host *t = host_of(tier);
+    struct sw_run *runs = NULL;
+    unsigned n = 0;
+    SW_ASSERT(bytes > 0);
+    (void)pthread_mutex_lock(&t->lock);
+    int rc = take_blocks(t, bytes / BLOCK_BYTES + (bytes % BLOCK_BYTES != 0), &runs, &n, err);
+    (void)pthread_mutex_unlock(&t->lock);
+    if (rc)
+        return rc;
+    struct reservation *r = reservation_new(runs, n, bytes);
+    if (!r) {
+        (void)pthread_mutex_lock(&t->lock);
+        give_blocks(t, runs);
+        (void)pthread_mutex_unlock(&t->lock);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a reservation");
     }
     *ret = (struct sw_stored){.extents = r->extents, .n_extents = n, .bytes = bytes, .tier = tier};
     return 0;
@@ -304,6 +326,119 @@ static void host_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
         .growing = t->growing,
     };
     (void)pthread_mutex_unlock(&t->lock);
+}
+
+/* ---- what a predecessor left ---- */
+
+static void adopt_slab(struct tier_host *t, int fd, uint64_t offset) {
+    struct sw_err err = {0};
+    struct slab *slab = sw_alloc(sizeof *slab);
+    if (!slab) {
+        (void)close(fd);
+        return;
+    }
+    slab->first_block = offset / BLOCK_BYTES;
+    if (offset % BLOCK_BYTES || slab->first_block < t->next_block || sw_fresh_adopt(&slab->memory, fd, &err) ||
+        slab_pin(t, slab, &err) || slab_add(t, slab, &err)) {
+        sw_log(SW_LOG_WARNING, "tier.slab_refused", "tier=host offset=%" PRIu64 " name=%s", offset,
+               sw_err_name(err.code ? err.code : -SW_EINVAL));
+        slab_free(t, slab);
+    }
+}
+
+/* In order of address; there are few. */
+static void adopt(struct tier_host *t) {
+    uint64_t from = 0;
+    for (unsigned done = 0; done < t->config.n_kept; done++) {
+        const struct sw_tier_host_slab *next = NULL;
+        for (unsigned i = 0; i < t->config.n_kept; i++) {
+            const struct sw_tier_host_slab *kept = &t->config.kept[i];
+            if (kept->offset >= from && (!next || kept->offset < next->offset))
+                next = kept;
+        }
+        if (!next)
+            break;
+        from = next->offset + 1;
+        adopt_slab(t, next->fd, next->offset);
+    }
+    if (t->backed_bytes > t->config.capacity_bytes)
+        t->config.capacity_bytes = t->backed_bytes; /* somebody's bytes are in it */
+    t->config.kept = NULL;
+}
+
+/* Makes a frame of the places of its extents, or gives them back. */
+static int claim_frame(struct tier_host *t, struct sw_stored *frame, const struct sw_place *places) {
+    struct sw_run *runs = NULL, **tail = &runs;
+    bool whole = true;
+    for (unsigned i = 0; i < frame->n_extents; i++)
+        if (places[i].run) {
+            *tail = places[i].run;
+            tail = &places[i].run->next;
+        } else {
+            whole = false;
+        }
+    *tail = NULL;
+    struct reservation *r = whole ? reservation_new(runs, frame->n_extents, frame->bytes) : NULL;
+    if (!r) {
+        sw_extents_give(&t->extents, runs);
+        return whole ? -SW_ENOMEM : 0;
+    }
+    sw_free(frame->extents);
+    frame->extents = r->extents;
+    frame->committed = 1;
+    frame->tier = &t->tier;
+    t->committed_frames++;
+    return 0;
+}
+
+/* Places of all extents, in their order. NULL: no memory. */
+static struct sw_place *list_places(struct sw_stored *const *frames, size_t n, size_t n_places) {
+    struct sw_place *places = sw_alloc_array(n_places, sizeof *places);
+    size_t k = 0;
+    for (size_t i = 0; places && i < n; i++)
+        for (unsigned e = 0; e < frames[i]->n_extents; e++, k++) {
+            const struct sw_extent *x = &frames[i]->extents[e];
+            places[k] = (struct sw_place){.first = x->offset / BLOCK_BYTES,
+                                          .count = x->bytes / BLOCK_BYTES + (x->bytes % BLOCK_BYTES != 0),
+                                          .order = k};
+        }
+    return places;
+}
+
+/* With the lock held. */
+static int take_places(struct tier_host *t, struct sw_place *places, size_t n) {
+    int rc = 0;
+    for (struct sw_list *node = t->slabs.next; !rc && node != &t->slabs; node = node->next) {
+        size_t n_seen = 0;
+        rc = sw_extents_take_places(&t->extents, SW_CONTAINER_OF(node, struct slab, node)->run, places, n, &n_seen);
+        places += n_seen;
+        n -= n_seen;
+    }
+    return rc;
+}
+
+int sw_tier_host_claim(struct sw_tier *tier, struct sw_stored *const *frames, size_t n, struct sw_err *err) {
+    struct tier_host *t = host_of(tier);
+    size_t n_places = 0;
+    for (size_t i = 0; i < n; i++)
+        n_places += frames[i]->n_extents;
+    struct sw_place *places = n_places ? list_places(frames, n, n_places) : NULL;
+    if (!places)
+        return n_places ? sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %zu extents", n_places) : 0;
+    (void)pthread_mutex_lock(&t->lock);
+    sw_places_sort(places, n_places, false);
+    int rc = take_places(t, places, n_places);
+    sw_places_sort(places, n_places, true);
+    const struct sw_place *next = places;
+    for (size_t i = 0; i < n; i++) {
+        const unsigned n_extents = frames[i]->n_extents;
+        if (claim_frame(t, frames[i], next))
+            rc = -SW_ENOMEM;
+        next += n_extents;
+    }
+    (void)pthread_mutex_unlock(&t->lock);
+    sw_free(places);
+    return rc ? sw_err_set(err, rc, SW_SCOPE_DAEMON, "out of memory for the frames that were kept") : 0;
 }
 
 /* The thread has ended, or was never started. */
@@ -357,6 +492,7 @@ int sw_tier_host_open(struct sw_tier **ret, const struct sw_tier_host_config *co
     (void)pthread_cond_init(&t->changed, NULL);
     sw_list_init(&t->slabs);
     sw_extents_init(&t->extents);
+    adopt(t);
     sigset_t all, before; /* signals are the loop's */
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);

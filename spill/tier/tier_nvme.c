@@ -29,6 +29,7 @@ struct tier_nvme {
     struct sw_nvme_io *io;
     pthread_mutex_t lock;
     struct sw_extents extents;
+    struct sw_run *all_space; /* the one free run that they begin as */
     uint64_t committed_frames;
     struct sw_list found;    /* committed by a predecessor, not handed over yet */
     struct sw_list held;     /* reserved or committed */
@@ -186,30 +187,13 @@ static struct sw_manifest_entry *found(void *arg, const struct sw_manifest_entry
     return &r->entry;
 }
 
-/* An extent of a found frame, and the run that it takes. */
-struct taken {
-    uint64_t first, count;
-    size_t order; /* of frames, and of extents in a frame */
-    struct sw_run *run;
-};
-
-static int by_place(const void *a, const void *b) {
-    const struct taken *x = a, *y = b;
-    return (x->first > y->first) - (x->first < y->first);
-}
-
-static int by_order(const void *a, const void *b) {
-    const struct taken *x = a, *y = b;
-    return (x->order > y->order) - (x->order < y->order);
-}
-
 static int damaged_frame(struct sw_err *err, const struct reservation *r) {
     return sw_err_set(err, -SW_EFRAME, SW_SCOPE_DAEMON, "manifest is damaged: frame %" PRIu64 " lies where it cannot",
                       r->entry.id);
 }
 
 /* Lists a frame's extents as taken[first ...]; checks all but overlap. */
-static int list_extents(const struct tier_nvme *t, const struct reservation *r, struct taken *taken, size_t first,
+static int list_extents(const struct tier_nvme *t, const struct reservation *r, struct sw_place *taken, size_t first,
                         struct sw_err *err) {
     uint64_t left = r->entry.bytes;
     for (unsigned i = 0; i < r->entry.n_extents; i++) {
@@ -221,33 +205,30 @@ static int list_extents(const struct tier_nvme *t, const struct reservation *r, 
             return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
                               "tier holds frames beyond its capacity of %" PRIu64 " bytes", t->config.capacity_bytes);
         left -= e->bytes;
-        taken[first + i] = (struct taken){
+        taken[first + i] = (struct sw_place){
             .first = e->offset / BLOCK_BYTES, .count = (e->bytes + BLOCK_BYTES - 1) / BLOCK_BYTES, .order = first + i};
     }
     return left ? damaged_frame(err, r) : 0;
 }
 
-/* Takes the listed places, which are in order of address; on failure none. */
-static int take_places(struct tier_nvme *t, struct taken *taken, size_t n, struct sw_err *err) {
-    struct sw_run *free_run = t->extents.root; /* all space, in one run */
-    size_t i = 0;
-    int rc = 0;
-    for (; !rc && i < n; i++) {
-        struct taken *p = &taken[i];
-        if (!free_run || p->first < free_run->first || p->first + p->count > free_run->first + free_run->count)
+/* Takes the listed places; on failure none. */
+static int take_places(struct tier_nvme *t, struct sw_place *places, size_t n, struct sw_err *err) {
+    size_t n_seen = 0;
+    sw_places_sort(places, n, false);
+    int rc = sw_extents_take_places(&t->extents, t->all_space, places, n, &n_seen);
+    if (rc)
+        rc = sw_err_set(err, rc, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
+    for (size_t i = 0; !rc && i < n; i++)
+        if (!places[i].run)
             rc = sw_err_set(err, -SW_EFRAME, SW_SCOPE_DAEMON, "manifest is damaged: frames overlap at byte %" PRIu64,
-                            p->first * BLOCK_BYTES);
-        else if (sw_extents_take_at(&t->extents, free_run, p->first, p->count, &p->run))
-            rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
-        else
-            free_run = p->run->above;
-    }
-    for (; rc && i > 0; i--)
-        sw_extents_give(&t->extents, taken[i - 1].run);
+                            places[i].first * BLOCK_BYTES);
+    for (size_t i = 0; rc && i < n; i++)
+        sw_extents_give(&t->extents, places[i].run);
+    sw_places_sort(places, n, true);
     return rc;
 }
 
-static int place(struct tier_nvme *t, struct taken *taken, size_t n, struct sw_err *err) {
+static int place(struct tier_nvme *t, struct sw_place *taken, size_t n, struct sw_err *err) {
     size_t k = 0;
     int rc = 0;
     for (struct sw_list *node = t->found.next; !rc && node != &t->found; node = node->next) {
@@ -257,11 +238,9 @@ static int place(struct tier_nvme *t, struct taken *taken, size_t n, struct sw_e
     }
     if (rc)
         return rc;
-    qsort(taken, n, sizeof taken[0], by_place);
     rc = take_places(t, taken, n, err);
     if (rc)
         return rc;
-    qsort(taken, n, sizeof taken[0], by_order);
     k = 0;
     for (struct sw_list *node = t->found.next; node != &t->found; node = node->next) {
         struct reservation *r = SW_CONTAINER_OF(node, struct reservation, node);
@@ -280,7 +259,7 @@ static int place_found(struct tier_nvme *t, struct sw_err *err) {
         n += SW_CONTAINER_OF(node, struct reservation, node)->entry.n_extents;
     if (n == 0)
         return 0;
-    struct taken *taken = sw_alloc_array(n, sizeof *taken);
+    struct sw_place *taken = sw_alloc_array(n, sizeof *taken);
     if (!taken)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
     int rc = place(t, taken, n, err);
@@ -408,7 +387,7 @@ static int open_all(struct tier_nvme *t, const char *directory, struct sw_err *e
     rc = sw_manifest_open(&t->manifest, &manifest, err);
     if (rc)
         return rc;
-    if (sw_extents_add(&t->extents, 0, config->capacity_bytes / BLOCK_BYTES, NULL))
+    if (sw_extents_add(&t->extents, 0, config->capacity_bytes / BLOCK_BYTES, NULL, &t->all_space))
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
     rc = place_found(t, err);
     if (!rc)

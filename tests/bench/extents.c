@@ -86,7 +86,7 @@ static void run(uint64_t n_slabs, const char *name, uint64_t most_blocks) {
     SW_ASSERT(frames.all);
     sw_extents_init(&x);
     for (uint64_t i = 0; i < n_slabs; i++)
-        SW_ASSERT(sw_extents_add(&x, i * SLAB_BLOCKS, SLAB_BLOCKS, NULL) == 0);
+        SW_ASSERT(sw_extents_add(&x, i * SLAB_BLOCKS, SLAB_BLOCKS, NULL, NULL) == 0);
     if (most_blocks) {
         fill(&x, &frames, most_blocks);
         give_half(&x, &frames);

@@ -571,6 +571,32 @@ START_TEST(restore_batches_that_cannot_be) {
 }
 END_TEST
 
+START_TEST(nothing_is_settled_without_a_restart) {
+    static const uint32_t types[] = {0, SW_MSG_SPILL, SW_MSG_RESTORE_BATCH, SW_MSG_STATUS, 0xFFFFFFFF};
+    struct sw_msg msg;
+    for (unsigned i = 0; i < sizeof types / sizeof types[0]; i++) {
+        struct sw_msg settle = {.header = {.type = SW_MSG_SETTLE}};
+        settle.u.settle = (struct sw_msg_settle){.type = types[i], .seq = 1, .count = i % 2 ? 1 : 0xFFFF};
+        ck_assert_int_eq(sw_wire_await(&wire, sw_wire_send(&wire, &settle, NULL, 0), &msg), -SW_EINVAL);
+    }
+}
+END_TEST
+
+/* In the foreground nothing survives: there are no tokens, and one that somebody brings is not looked at. */
+START_TEST(tokens_of_nobody_make_new_sessions) {
+    struct sw_wire other;
+    struct sw_msg msg = {.header = {.type = SW_MSG_HELLO}};
+    msg.u.hello.version = SW_PROTO_VERSION;
+    memset(msg.u.hello.token, 0x5A, sizeof msg.u.hello.token);
+    ck_assert(sw_wire_connect(&other, daemon_process.socket));
+    (void)sw_wire_send(&other, &msg, NULL, 0);
+    ck_assert_int_eq(sw_wire_receive(&other, &msg), 1);
+    ck_assert_uint_eq(msg.header.type, SW_MSG_HELLO_OK);
+    ck_assert_uint_eq(msg.u.hello_ok.resumed + msg.u.hello_ok.reconnect_ms + msg.u.hello_ok.token[0], 0);
+    sw_wire_close(&other);
+}
+END_TEST
+
 START_TEST(drop_batches_drop_what_they_can) {
     const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK);
     struct sw_region_id ids[3];
@@ -654,6 +680,8 @@ int main(void) {
     tcase_add_test(tests, spill_batches_that_cannot_be);
     tcase_add_test(tests, restore_batches_that_cannot_be);
     tcase_add_test(tests, drop_batches_drop_what_they_can);
+    tcase_add_test(tests, nothing_is_settled_without_a_restart);
+    tcase_add_test(tests, tokens_of_nobody_make_new_sessions);
     tcase_add_test(tests, batches_beyond_the_limits);
     tcase_add_test(tests, failures_are_logged_by_name);
     Suite *suite = suite_create("bad_input");

@@ -1,16 +1,31 @@
 #!/bin/sh
-# Checks the service unit with systemd's own tool: systemd_unit.sh UNIT SPILLWAYD
+# Checks the units with systemd's own tool: systemd_unit.sh FOLDER_OF_SERVICE FOLDER_OF_SOCKET SPILLWAYD
 set -eu
-unit=$1 program=$2
+service=$1/spillwayd.service socket=$2/spillwayd.socket program=$3
 command -v systemd-analyze >/dev/null || { echo "skipped: no systemd-analyze"; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-# Not installed while it is tested: the program is where it was built, the documentation nowhere.
-sed -e "s|^ExecStart=[^ ]*|ExecStart=$program|" -e '/^Documentation=/d' "$unit" >"$folder/spillwayd.service"
+# Not installed while they are tested: the program is where it was built, the documentation nowhere.
+sed -e "s|^ExecStart=[^ ]*|ExecStart=$program|" -e '/^Documentation=/d' "$service" >"$folder/spillwayd.service"
+sed -e '/^Documentation=/d' "$socket" >"$folder/spillwayd.socket"
 grep -q "^ExecStart=$program --config " "$folder/spillwayd.service"
-complaints=$(systemd-analyze verify "$folder/spillwayd.service" 2>&1 | grep -F "$folder/spillwayd.service" || true)
-if [ -n "$complaints" ]; then
-    echo "$complaints"
-    exit 1
-fi
-systemd-analyze verify --recursive-errors=no "$folder/spillwayd.service"
+for unit in service socket; do
+    complaints=$(systemd-analyze verify "$folder/spillwayd.$unit" 2>&1 | grep -F "$folder/" || true)
+    if [ -n "$complaints" ]; then
+        echo "$complaints"
+        exit 1
+    fi
+    systemd-analyze verify --recursive-errors=no "$folder/spillwayd.$unit"
+done
+# Paths of the socket unit are the defaults of the service.
+path=$("$program" --print-config | sed -n 's/.*"data_socket": "\(.*\)".*/\1/p')
+grep -qx "ListenSequentialPacket=$path" "$socket"
+# In tenths: 4.0 is what systemd calls OK.
+systemd-analyze security --offline=yes --threshold=40 --no-pager "$folder/spillwayd.service" >"$folder/security" || {
+    status=$?
+    cat "$folder/security"
+    # Tools that cannot judge a file that is not loaded (systemd before 250) say nothing about it.
+    grep -q 'Overall exposure level' "$folder/security" && exit "$status"
+    exit 77
+}
+tail -n 1 "$folder/security"

@@ -20,6 +20,27 @@ static void sleep_ms(long ms) {
     (void)nanosleep(&time, NULL);
 }
 
+static void set_number(const char *name, unsigned long value) {
+    char text[24];
+    (void)snprintf(text, sizeof text, "%lu", value);
+    SW_ASSERT(setenv(name, text, 1) == 0);
+}
+
+/* Puts the kept descriptors where the protocol has them: from 3 on. Returns how many. */
+static unsigned hand_over(const struct sw_test_handover *h) {
+    int high[SW_TEST_MAX_KEPT];
+    for (unsigned i = 0; i < h->n; i++) /* out of the way of those that are to come there */
+        SW_ASSERT((high[i] = fcntl(h->fds[i], F_DUPFD_CLOEXEC, 3 + SW_TEST_MAX_KEPT)) >= 0);
+    for (unsigned i = 0; i < h->n; i++)
+        SW_ASSERT(dup2(high[i], 3 + (int)i) >= 0);
+    SW_ASSERT(setenv("NOTIFY_SOCKET", h->notify, 1) == 0 && setenv("LISTEN_FDNAMES", h->names, 1) == 0);
+    set_number("LISTEN_PID", (unsigned long)getpid());
+    set_number("LISTEN_FDS", h->n);
+    if (h->watchdog_ms)
+        set_number("WATCHDOG_USEC", h->watchdog_ms * 1000ul);
+    return h->n;
+}
+
 static __attribute__((noreturn)) void become_daemon(const struct sw_test_daemon *daemon, const char *program,
                                                     const char *const *options, pid_t parent) {
     char socket[128], *arguments[2 * (MAX_OPTIONS + 6) + 2];
@@ -47,7 +68,8 @@ static __attribute__((noreturn)) void become_daemon(const struct sw_test_daemon 
     SW_ASSERT(log >= 0 && dup2(log, STDERR_FILENO) >= 0);
     SW_ASSERT(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent);
     /* Nothing of the test's may leak into the process whose descriptors are counted. */
-    for (int fd = 3; fd < 256; fd++)
+    const unsigned n_kept = daemon->handover ? hand_over(daemon->handover) : 0;
+    for (int fd = 3 + (int)n_kept; fd < 512; fd++)
         (void)close(fd);
     (void)execv(program, arguments);
     _exit(127);
@@ -68,20 +90,24 @@ static int exit_of(int status) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-bool sw_test_daemon_try(struct sw_test_daemon *daemon, const char *program, const char *const *options, int *ret_exit) {
+void sw_test_daemon_fork(struct sw_test_daemon *daemon, const char *program, const char *const *options) {
+    const pid_t parent = getpid();
     if (!daemon->folder[0]) {
         sw_test_folder(daemon->folder);
         (void)snprintf(daemon->socket, sizeof daemon->socket, "%s/data.sock", daemon->folder);
         (void)snprintf(daemon->control, sizeof daemon->control, "%s/control.sock", daemon->folder);
         (void)snprintf(daemon->log, sizeof daemon->log, "%s/log", daemon->folder);
     }
-    const unsigned ready_before = sw_test_daemon_logged(daemon, "event=ready ");
-    const unsigned backed_before = sw_test_daemon_logged(daemon, "event=tier.ready ");
-    const pid_t parent = getpid();
     daemon->pid = fork();
     SW_ASSERT(daemon->pid >= 0);
     if (daemon->pid == 0)
         become_daemon(daemon, program, options, parent);
+}
+
+bool sw_test_daemon_try(struct sw_test_daemon *daemon, const char *program, const char *const *options, int *ret_exit) {
+    const unsigned ready_before = sw_test_daemon_logged(daemon, "event=ready ");
+    const unsigned backed_before = sw_test_daemon_logged(daemon, "event=tier.ready ");
+    sw_test_daemon_fork(daemon, program, options);
     for (int waited = 0; waited < START_MS; waited += STEP_MS) {
         int status;
         if (sw_test_daemon_logged(daemon, "event=ready ") > ready_before &&

@@ -10,8 +10,20 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+enum { SW_TEST_MAX_KEPT = 64 };
+
+/* What a service manager hands over to a process that it starts; supervisor.h is one. */
+struct sw_test_handover {
+    char notify[SW_TEST_PATH_BYTES + 16]; /* $NOTIFY_SOCKET */
+    unsigned watchdog_ms;                 /* 0: none */
+    unsigned n;
+    int fds[SW_TEST_MAX_KEPT]; /* borrowed */
+    char names[SW_TEST_MAX_KEPT * 64];
+};
+
 struct sw_test_daemon {
-    pid_t pid; /* 0: not running */
+    pid_t pid;                               /* 0: not running */
+    const struct sw_test_handover *handover; /* NULL: no service manager */
     char folder[SW_TEST_PATH_BYTES], socket[96], control[96], log[96];
 };
 
@@ -19,7 +31,9 @@ struct sw_test_daemon {
  * that is not empty is used again. Returns true when it is ready and has the
  * memory that it takes at the start, false when it has exited (status in *ret_exit). */
 bool sw_test_daemon_try(struct sw_test_daemon *daemon, const char *program, const char *const *options, int *ret_exit);
-/* The same in a new folder; must become ready. */
+/* Only begins to start it; the folder is made if there is none. */
+void sw_test_daemon_fork(struct sw_test_daemon *daemon, const char *program, const char *const *options);
+/* As sw_test_daemon_try() in a new folder; must become ready. */
 void sw_test_daemon_start(struct sw_test_daemon *daemon, const char *program, const char *const *options);
 /* Sends the signal (0: none) and waits; returns the exit code, or -signal if one ended it; -1000 if it hangs. */
 int sw_test_daemon_stop(struct sw_test_daemon *daemon, int signal);

@@ -24,7 +24,7 @@ static void add_slabs(struct sw_extents *x) {
     sw_extents_init(x);
     memset(taken, 0, sizeof taken);
     for (unsigned i = 0; i < N_SLABS; i++)
-        ck_assert_int_eq(sw_extents_add(x, (uint64_t)i * SLAB_BLOCKS, SLAB_BLOCKS, &slab_tags[i]), 0);
+        ck_assert_int_eq(sw_extents_add(x, (uint64_t)i * SLAB_BLOCKS, SLAB_BLOCKS, &slab_tags[i], NULL), 0);
 }
 
 /* Length of the shortest free stretch of the bitmap that holds n, 0 if none does; stretches end with their slab. */
@@ -213,7 +213,7 @@ START_TEST(test_a_million_frames_of_all_sizes) {
     memset(all_taken, 1, sizeof all_taken);
     sw_extents_init(&b.x);
     for (unsigned i = 0; i < BIG_SLABS; i++)
-        ck_assert_int_eq(sw_extents_add(&b.x, (uint64_t)i * BIG_SLAB_BLOCKS, BIG_SLAB_BLOCKS, NULL), 0);
+        ck_assert_int_eq(sw_extents_add(&b.x, (uint64_t)i * BIG_SLAB_BLOCKS, BIG_SLAB_BLOCKS, NULL, NULL), 0);
     for (unsigned long op = 0; op < operations; op++) {
         const bool filling = (op / 20000) % 2 == 0;
         if (b.n_chains == 0 || (b.n_chains < BIG_CHAINS && random_below(10) < (filling ? 7u : 4u)))
@@ -269,7 +269,7 @@ START_TEST(test_failed_allocation_changes_nothing) {
     ck_assert_int_eq(sw_extents_take(&x, 10, &runs, &n_runs), -SW_ENOMEM);
     ck_assert_uint_eq(x.free_blocks, N_BLOCKS);
     sw_alloc_fail_nth(1);
-    ck_assert_int_eq(sw_extents_add(&x, N_BLOCKS, 5, NULL), -SW_ENOMEM);
+    ck_assert_int_eq(sw_extents_add(&x, N_BLOCKS, 5, NULL, NULL), -SW_ENOMEM);
     ck_assert_uint_eq(x.total_blocks, N_BLOCKS);
     ck_assert_uint_eq(x.n_free_runs, N_SLABS);
     sw_extents_fini(&x);
@@ -286,7 +286,7 @@ START_TEST(test_given_places_are_taken) {
     long live = sw_alloc_live();
     sw_extents_init(&x);
     memset(taken, 0, sizeof taken);
-    ck_assert_int_eq(sw_extents_add(&x, 0, SLAB_BLOCKS, &slab_tags[0]), 0);
+    ck_assert_int_eq(sw_extents_add(&x, 0, SLAB_BLOCKS, &slab_tags[0], NULL), 0);
     struct sw_run *free_run = x.root;
     for (unsigned nth = 1; nth <= 2; nth++) {
         sw_alloc_fail_nth(nth);

@@ -1,0 +1,287 @@
+/* client_resume.c - a connection that is lost comes back: to the service's next process, by the session's token.
+ *
+ *   UP -> DOWN    the socket is closed; what has been sent is marked to be settled, what has not goes on waiting
+ *   DOWN -> HELLO connected; tried again and again, more and more seldom, until the deadline
+ *   HELLO -> UP   the daemon knows the session: memories are handed over again, then every request whose answer is
+ *                 due is settled or repeated, then goes what was submitted meanwhile
+ *   -> lost       the deadline is over, or the daemon does not know the session
+ *
+ * Nothing here waits: sw_resume_advance() is called wherever packets are taken in, and a timer asks for it. */
+#include "ipc/batch.h"
+#include "ipc/staging.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+enum { FIRST_RETRY_US = 5000, LAST_RETRY_US = 500000 };
+
+struct sw_resume {
+    uint8_t token[sizeof((struct sw_msg_hello *)0)->token];
+    int timer;
+    int limit_ms;          /* the caller's; -1: none */
+    uint32_t reconnect_ms; /* the daemon's */
+    uint64_t deadline_us, next_try_us, retry_us;
+    uint32_t hello_seq;
+    char path[];
+};
+
+int sw_resume_enable(struct spillway *c, const char *path, const struct sw_msg_hello_ok *hello, struct sw_err *err) {
+    struct epoll_event event = {.events = EPOLLIN};
+    struct sw_resume *r = sw_alloc(sizeof *r + strlen(path) + 1);
+    if (!r)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a connection");
+    memcpy(r->path, path, strlen(path) + 1);
+    memcpy(r->token, hello->token, sizeof r->token);
+    r->reconnect_ms = hello->reconnect_ms;
+    r->limit_ms = -1;
+    r->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    c->resume = r;
+    if (r->timer < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, r->timer, &event) < 0)
+        return sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "timer: %s", strerror(errno));
+    return 0;
+}
+
+void sw_resume_free(struct spillway *c) {
+    if (c->resume && c->resume->timer >= 0)
+        (void)close(c->resume->timer);
+    sw_free(c->resume);
+    c->resume = NULL;
+}
+
+int sw_resume_fd(const struct spillway *c) {
+    return c->resume && c->link != SW_LINK_UP ? c->resume->timer : -1;
+}
+
+void spillway_set_reconnect(struct spillway *connection, int timeout_ms) {
+    if (connection->resume)
+        connection->resume->limit_ms = timeout_ms;
+}
+
+static void wake_at(const struct sw_resume *r, uint64_t us) {
+    const struct itimerspec time = {
+        .it_value = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000}};
+    (void)timerfd_settime(r->timer, TFD_TIMER_ABSTIME, &time, NULL); /* also makes it unreadable again */
+}
+
+static void hang_up(struct spillway *c) {
+    if (c->socket >= 0)
+        (void)close(c->socket); /* and out of the epoll */
+    c->socket = -1;
+    c->polls_room = false;
+}
+
+static void fail(struct spillway *c, int code, const char *text) {
+    struct sw_err err = {0};
+    struct spillway_error lost;
+    (void)sw_err_set(&err, code, SW_SCOPE_SESSION, "%s", text);
+    (void)sw_client_report(&lost, &err);
+    wake_at(c->resume, 0);
+    sw_client_fail(c, &lost);
+}
+
+/* ---- down -------------------------------------------------------------------------------------------------------- */
+
+static bool is_operation(const struct spillway_ticket *t) {
+    return t->operation == SW_MSG_SPILL || t->operation == SW_MSG_RESTORE || t->operation == SW_MSG_SPILL_BATCH ||
+           t->operation == SW_MSG_RESTORE_BATCH;
+}
+
+static void complete(struct spillway_ticket *t, int code) {
+    struct sw_err err = {0};
+    if (code && !t->error.code) {
+        (void)sw_err_set(&err, code, SW_SCOPE_REQUEST, "the service was restarted meanwhile");
+        (void)sw_client_report(&t->error, &err);
+    }
+    sw_ticket_complete(t);
+}
+
+static struct sw_packet *packet_of(struct sw_list *node) {
+    return SW_CONTAINER_OF(node, struct sw_packet, node);
+}
+
+static uint32_t seq_of(const struct sw_packet *p) {
+    uint32_t seq;
+    memcpy(&seq, p->data + offsetof(struct sw_msg_header, seq), sizeof seq);
+    return seq;
+}
+
+/* Nothing of it has left the outbox, and it can be sent as it is to any daemon that knows the session. */
+static bool can_wait(const struct spillway *c, const struct spillway_ticket *t) {
+    return !sw_list_empty(&c->outbox) && (int32_t)(t->first_seq - seq_of(packet_of(c->outbox.next))) >= 0 &&
+           !t->settling && !t->repeated && (is_operation(t) || (t->repeat && t->operation != SW_MSG_SETTLE));
+}
+
+/* What becomes of those that run. Memory is closed by the daemon's end. A ticket that completes may have others freed
+ * or submitted, but not one that is on the list. */
+static void mark_running(struct spillway *c) {
+    for (struct sw_list *n = c->running.next, *next; n != &c->running; n = next) {
+        struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
+        next = n->next;
+        if (can_wait(c, t))
+            continue;
+        if (t->error.code || t->operation == SW_MSG_MEM_CLOSE || t->operation == SW_MSG_SETTLE) {
+            complete(t, 0);
+        } else if (is_operation(t)) {
+            if (!t->settling)
+                t->settled_seq = t->first_seq + t->n_packets - 1;
+            t->settling = true;
+        } else if (t->repeat) {
+            t->repeated = true;
+        } else {
+            complete(t, -SW_ERESTARTED);
+        }
+    }
+}
+
+/* Of the packets that wait, those of tickets that can. */
+static void purge_outbox(struct spillway *c) {
+    for (struct sw_list *n = c->outbox.next, *next; n != &c->outbox; n = next) {
+        const struct spillway_ticket *t = sw_ticket_find(c, seq_of(packet_of(n)));
+        next = n->next;
+        if (!t || t->settling || t->repeated)
+            sw_packet_free(packet_of(n));
+    }
+}
+
+bool sw_resume_begin(struct spillway *c) {
+    struct sw_resume *r = c->resume;
+    const bool was_up = c->link == SW_LINK_UP;
+    if (!r || c->lost.code || r->limit_ms == 0)
+        return false;
+    hang_up(c);
+    c->link = SW_LINK_DOWN;
+    const uint64_t now_us = sw_clock_us();
+    if (was_up) {
+        const uint64_t limit_ms = r->limit_ms < 0 ? r->reconnect_ms : (uint64_t)r->limit_ms;
+        r->deadline_us = now_us + limit_ms * 1000;
+        r->retry_us = FIRST_RETRY_US;
+        mark_running(c);
+        purge_outbox(c);
+    }
+    r->next_try_us = now_us + r->retry_us;
+    r->retry_us = 2 * r->retry_us < LAST_RETRY_US ? 2 * r->retry_us : LAST_RETRY_US;
+    wake_at(r, r->next_try_us);
+    return true;
+}
+
+/* ---- hello ------------------------------------------------------------------------------------------------------- */
+
+static int say_hello(struct spillway *c) {
+    struct sw_resume *r = c->resume;
+    struct epoll_event event = {.events = EPOLLIN};
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msg;
+    sw_msg_init(&msg, SW_MSG_HELLO);
+    msg.header.seq = r->hello_seq = c->next_seq++;
+    msg.u.hello.version = SW_PROTO_VERSION;
+    sw_msg_set_text(msg.u.hello.client, sizeof msg.u.hello.client, program_invocation_short_name);
+    memcpy(msg.u.hello.token, r->token, sizeof msg.u.hello.token);
+    if (epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->socket, &event) < 0)
+        return -SW_ECONN;
+    return sw_packet_send(c->socket, packet, sw_msg_encode(&msg, packet), NULL, 0);
+}
+
+void sw_resume_advance(struct spillway *c) {
+    struct sw_resume *r = c->resume;
+    struct sw_err err = {0};
+    if (!r || c->link == SW_LINK_UP || c->lost.code)
+        return;
+    const uint64_t now_us = sw_clock_us();
+    if (now_us >= r->deadline_us) {
+        hang_up(c);
+        fail(c, -SW_ECONN, "the daemon closed the connection and did not come back in time");
+        return;
+    }
+    if (c->link != SW_LINK_DOWN || now_us < r->next_try_us)
+        return;
+    if (sw_client_connect(r->path, &c->socket, &err) < 0 || say_hello(c) < 0) {
+        (void)sw_resume_begin(c); /* again a little later */
+        return;
+    }
+    c->link = SW_LINK_HELLO;
+    wake_at(r, r->deadline_us);
+}
+
+/* ---- up ---------------------------------------------------------------------------------------------------------- */
+
+static void fill_settle(const struct spillway_ticket *t, struct sw_msg *ret) {
+    struct sw_msg_settle *settle = &ret->u.settle;
+    sw_msg_init(ret, SW_MSG_SETTLE);
+    settle->type = t->operation;
+    settle->seq = t->settled_seq;
+    settle->count = 1;
+    settle->slot[0] = t->region.slot;
+    settle->gen[0] = t->region.generation;
+    if (t->n_pieces)
+        sw_batch_settle(t, settle);
+}
+
+/* Asks what became of a request, or sends it again. */
+static void ask_again(struct spillway *c, struct spillway_ticket *t) {
+    struct sw_list group;
+    struct sw_msg msg;
+    struct sw_packet *copy;
+    bool asked;
+    sw_list_init(&group);
+    if (t->settling) {
+        fill_settle(t, &msg);
+        asked = sw_packet_new(&group, &msg, NULL);
+    } else {
+        copy = sw_packet_copy(c, &t->repeat->node);
+        asked = copy != NULL;
+        if (asked)
+            sw_list_append(&group, &copy->node);
+    }
+    if (asked)
+        sw_client_enqueue(t, &group);
+    else
+        complete(t, -SW_ENOMEM);
+}
+
+/* The daemon knows the session. Tickets of memories that are handed over again are new ones behind those that run. */
+static void come_back(struct spillway *c) {
+    struct sw_list later;
+    struct sw_msg all; /* that is to be asked */
+    struct sw_list *last = c->running.prev;
+    sw_list_init(&later);
+    sw_list_append_all(&later, &c->outbox);
+    sw_registered_reopen(c);
+    sw_staging_reopen(c);
+    bool more = last != &c->running;
+    for (struct sw_list *n = c->running.next, *next; more; n = next) {
+        struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
+        next = n->next;
+        more = n != last;
+        if (t->settling || t->repeated)
+            ask_again(c, t);
+    }
+    sw_msg_init(&all, SW_MSG_SETTLE);
+    sw_client_submit_unattended(c, &all);
+    sw_list_append_all(&c->outbox, &later);
+    c->link = SW_LINK_UP;
+    wake_at(c->resume, 0);
+}
+
+bool sw_resume_take(struct spillway *c, const struct sw_msg *msg) {
+    struct sw_resume *r = c->resume;
+    if (!r || c->link != SW_LINK_HELLO)
+        return false;
+    const struct sw_msg_hello_ok *ok = &msg->u.hello_ok;
+    if (msg->header.type != SW_MSG_HELLO_OK || msg->header.seq != r->hello_seq) {
+        (void)sw_resume_begin(c); /* it is stopping, or full: tried again */
+    } else if (!ok->resumed || ok->version != SW_PROTO_VERSION) {
+        hang_up(c);
+        fail(c, -SW_ERESTARTED, "the service was restarted and has nothing of this connection any more");
+    } else {
+        c->max_in_flight = ok->max_in_flight;
+        c->max_pieces = ok->max_pieces;
+        r->reconnect_ms = ok->reconnect_ms;
+        come_back(c);
+    }
+    return true;
+}

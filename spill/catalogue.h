@@ -1,0 +1,96 @@
+/* catalogue.h - what a successor must know to find sessions and regions again: records in memory that outlives the
+ * process.
+ *
+ * The memory is a memfd that the service manager keeps (daemon/fdstore.h). A record is written in full into cells that
+ * no valid record has, and then made valid by one store of its commit word, which carries a checksum of the record; one
+ * store of 0 frees it. So whatever instruction a process is killed at, each record is either there or not. A record
+ * that replaces another is made valid before that one is freed: of two for one region the later one counts. Not made
+ * for the end of the machine, which takes the memory with it.
+ *
+ * Invariant: whatever a valid record names is there: callers record what has been committed, and free a record before
+ * the space that it names. Records are known by their number, never 0. A NULL catalogue keeps nothing: recording
+ * succeeds with number 0, and freeing 0 is a no-op. thread: the loop's, all of it. */
+#ifndef SW_SPILL_CATALOGUE_H
+#define SW_SPILL_CATALOGUE_H
+
+#include "base/err.h"
+#include "spill/frames.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sw_catalogue;
+
+enum { SW_TOKEN_BYTES = 16 };
+
+struct sw_catalogue_session {
+    uint64_t number;
+    uint32_t uid;
+    uint8_t token[SW_TOKEN_BYTES];
+};
+
+/* What may change while a record is valid, each by one store. */
+struct sw_catalogue_hints {
+    uint64_t used_us;
+    uint8_t priority;
+    bool pinned;
+    bool broken; /* its bytes are not whole: lost, or packing or unpacking is under way */
+    bool is_in;  /* restored: the bytes are in the client's memory, who may not know it; frames mean nothing */
+};
+
+struct sw_catalogue_region {
+    uint64_t session;        /* its number */
+    uint32_t slot, gen;      /* the region's id */
+    uint32_t request, piece; /* of the session's that made it */
+    uint64_t raw_bytes, stored_bytes;
+    uint8_t codec, reason;
+    struct sw_catalogue_hints hints;
+    /* put: all committed, or NULL while there are none. Found: owned by `found`; a frame of the host tier has extents
+     * without memory, allocated one by one, and a frame on the disk has only its length; neither has a tier yet. */
+    struct sw_frames *frames;
+};
+
+/* Opens the catalogue in `fd` (moved, also on error), or makes one if it is -1. max_regions bounds its length: a cell
+ * of 128 bytes holds a region of one chunk, and there are four for each and 65536 more. errors: -SW_ENOMEM,
+ * -SW_EVERSION, -SW_EFRAME (not a catalogue). */
+int sw_catalogue_open(struct sw_catalogue **ret, int fd, unsigned max_regions, struct sw_err *err);
+/* The memory, for whoever keeps it; borrowed. */
+int sw_catalogue_fd(const struct sw_catalogue *catalogue);
+/* Valid records stay in the memory. NULL is a no-op. */
+void sw_catalogue_close(struct sw_catalogue *catalogue);
+
+/* Makes a record valid, and then frees `replaced` (0: none). errors: -SW_ENOMEM, -SW_ELIMIT (all cells are taken):
+ * nothing has changed. */
+int sw_catalogue_put_session(struct sw_catalogue *catalogue, const struct sw_catalogue_session *session, uint32_t *ret,
+                             struct sw_err *err);
+int sw_catalogue_put_region(struct sw_catalogue *catalogue, const struct sw_catalogue_region *region, uint32_t replaced,
+                            uint32_t *ret, struct sw_err *err);
+void sw_catalogue_hint(struct sw_catalogue *catalogue, uint32_t record, const struct sw_catalogue_hints *hints);
+/* Frees a record and forgets its number. */
+void sw_catalogue_free(struct sw_catalogue *catalogue, uint32_t *record);
+
+/* Keeps a record, as that of a region that is_in, until its client has been told: puts it on the list that begins with
+ * *list (0: empty). From then on the space that it names may be reused. */
+void sw_catalogue_retire(struct sw_catalogue *catalogue, uint32_t *record, uint32_t *list);
+void sw_catalogue_free_retired(struct sw_catalogue *catalogue, uint32_t *list);
+
+/* No region's generation is beyond this one. It only rises, so that ids are not used again by a successor. */
+void sw_catalogue_note_generation(struct sw_catalogue *catalogue, uint32_t gen);
+uint32_t sw_catalogue_generation(const struct sw_catalogue *catalogue);
+
+/* Called for each valid record, sessions before regions; of two records for one region the older one is freed. Each
+ * returns false to have the record freed. */
+struct sw_catalogue_visitor {
+    bool (*session)(void *arg, const struct sw_catalogue_session *session, uint32_t record);
+    bool (*found)(void *arg, struct sw_catalogue_region *region, uint32_t record);
+    void *arg;
+};
+/* Finds what a predecessor left, once, before anything is recorded. *ret_damaged: records that were valid and make no
+ * sense; they are freed. errors: -SW_ENOMEM. */
+int sw_catalogue_recover(struct sw_catalogue *catalogue, const struct sw_catalogue_visitor *visitor,
+                         unsigned *ret_damaged, struct sw_err *err);
+/* Of frames as `found` gets them: forgets those that no tier has claimed, with their extents. NULL is a no-op. */
+void sw_catalogue_free_unclaimed(struct sw_frames *frames);
+/* The same: frees them with their extents, but for those that a tier has claimed. */
+void sw_catalogue_frames_free(struct sw_frames *frames);
+
+#endif

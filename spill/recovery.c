@@ -1,0 +1,278 @@
+/* recovery.c - what of the engine outlives the process: regions are recorded in the catalogue, and found there by a
+ * successor. spill/README.md says what survives, and why nothing is found that was not committed. */
+#include "spill/engine_state.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "spill/tier/tier_nvme.h"
+#include "spill/transfer.h"
+
+#include <string.h>
+
+/* ---- recording ---- */
+
+static struct sw_catalogue_hints hints_of(const struct sw_region *region) {
+    const bool in_place = region->op && (region->op->job.kind == SW_JOB_PACK || region->op->job.kind == SW_JOB_UNPACK);
+    return (struct sw_catalogue_hints){.used_us = region->used_us,
+                                       .priority = region->priority,
+                                       .pinned = region->pinned,
+                                       .broken = region->state == SW_REGION_LOST || in_place || !region->frames};
+}
+
+int sw_region_record(struct sw_region *region, struct sw_err *err) {
+    const struct sw_owner *owner = region->owner;
+    if (!owner->record)
+        return 0;
+    const struct sw_catalogue_region what = {.session = owner->number,
+                                             .slot = region->id.slot,
+                                             .gen = region->id.gen,
+                                             .request = region->request,
+                                             .piece = region->piece,
+                                             .raw_bytes = region->raw_bytes,
+                                             .stored_bytes = region->stored_bytes,
+                                             .codec = (uint8_t)region->codec,
+                                             .reason = (uint8_t)region->reason,
+                                             .hints = hints_of(region),
+                                             .frames = region->frames};
+    uint32_t record;
+    const int rc = sw_catalogue_put_region(owner->engine->config.catalogue, &what, region->record, &record, err);
+    if (!rc)
+        region->record = record;
+    return rc;
+}
+
+void sw_region_record_hints(const struct sw_region *region) {
+    const struct sw_catalogue_hints hints = hints_of(region);
+    sw_catalogue_hint(region->owner->engine->config.catalogue, region->record, &hints);
+}
+
+int sw_owner_name(struct sw_owner *owner, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES], struct sw_err *err) {
+    struct sw_catalogue_session session = {.number = owner->number, .uid = uid};
+    memcpy(session.token, token, sizeof session.token);
+    memcpy(owner->token, token, sizeof owner->token);
+    owner->uid = uid;
+    return sw_catalogue_put_session(owner->engine->config.catalogue, &session, &owner->record, err);
+}
+
+void sw_engine_forget_left(struct sw_engine *engine) {
+    struct sw_list *node, *at;
+    while ((node = sw_list_take_first(&engine->left))) {
+        struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
+        while (!sw_list_empty(&owner->regions)) {
+            at = owner->regions.next;
+            struct sw_region *region = SW_CONTAINER_OF(at, struct sw_region, node);
+            sw_catalogue_free_unclaimed(region->frames); /* of a start that failed */
+            sw_frames_leave(region->frames);
+            region->frames = NULL;
+            sw_region_release(&engine->regions, region);
+        }
+        sw_free(owner);
+    }
+}
+
+/* ---- finding ---- */
+
+struct recovery {
+    struct sw_engine *engine;
+    struct sw_recovered *result;
+    struct sw_owner *last; /* found */
+    bool no_memory;
+};
+
+static bool on_session(void *arg, const struct sw_catalogue_session *session, uint32_t record) {
+    struct recovery *r = arg;
+    struct sw_owner *owner = NULL;
+    if (sw_owner_open(r->engine, &owner, NULL)) {
+        r->no_memory = true;
+        return true; /* nothing is freed: the start fails */
+    }
+    owner->number = session->number;
+    owner->record = record;
+    owner->uid = session->uid;
+    owner->unclaimed = true;
+    memcpy(owner->token, session->token, sizeof owner->token);
+    if (session->number > r->engine->last_owner)
+        r->engine->last_owner = session->number;
+    r->result->n_sessions++;
+    return true;
+}
+
+static struct sw_owner *find_owner(struct recovery *r, uint64_t number) {
+    if (r->last && r->last->number == number)
+        return r->last;
+    for (struct sw_list *node = r->engine->owners.next; node != &r->engine->owners; node = node->next) {
+        r->last = SW_CONTAINER_OF(node, struct sw_owner, node);
+        if (r->last->number == number)
+            return r->last;
+    }
+    return r->last = NULL;
+}
+
+static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t record) {
+    struct recovery *r = arg;
+    struct sw_owner *owner = find_owner(r, found->session);
+    const struct sw_region_id id = {.slot = found->slot, .gen = found->gen};
+    const enum sw_region_state state = found->hints.is_in                      ? SW_REGION_IN
+                                       : found->hints.broken || !found->frames ? SW_REGION_LOST
+                                                                               : SW_REGION_OUT;
+    struct sw_region *region = owner ? sw_region_adopt(&r->engine->regions, owner, id, state) : NULL;
+    if (!region || state != SW_REGION_OUT) { /* frames of others may be in their place by now */
+        sw_catalogue_frames_free(found->frames);
+        found->frames = NULL;
+    }
+    if (!region) {
+        r->result->n_lost += owner != NULL; /* beyond max_regions */
+        return r->no_memory;
+    }
+    region->raw_bytes = found->raw_bytes;
+    region->stored_bytes = found->stored_bytes;
+    region->used_us = found->hints.used_us;
+    region->priority = found->hints.priority;
+    region->pinned = found->hints.pinned;
+    region->codec = found->codec < SW_CODEC_NR ? (enum sw_codec_id)found->codec : SW_CODEC_RAW;
+    region->reason = found->reason < SW_COST_REASON_NR ? (enum sw_cost_reason)found->reason : SW_COST_UNKNOWN;
+    region->request = found->request;
+    region->piece = found->piece;
+    region->record = record;
+    region->frames = found->frames;
+    sw_list_append(&owner->regions, &region->node);
+    owner->n_regions++;
+    r->result->n_regions++;
+    r->result->raw_bytes += region->raw_bytes;
+    return true;
+}
+
+/* A chunk that the record says is on the disk, and that has not been found there yet. */
+static bool awaits_frame(const struct sw_stored *stored) {
+    return !stored->tier && stored->bytes > 0 && stored->n_extents == 0;
+}
+
+static bool take_frame(void *arg, const uint8_t bytes[SW_TIER_KEY_BYTES], const struct sw_stored *stored) {
+    struct recovery *r = arg;
+    const struct sw_region_table *table = &r->engine->regions;
+    struct sw_transfer_key key;
+    memcpy(&key, bytes, sizeof key);
+    const struct sw_region *region = key.slot < table->cap ? &table->regions[key.slot] : NULL;
+    const bool fits = region && region->owner && region->frames && region->id.gen == key.gen &&
+                      key.chunk < region->frames->n_chunks && awaits_frame(&region->frames->stored[key.chunk]) &&
+                      region->frames->stored[key.chunk].bytes == stored->bytes;
+    if (fits)
+        region->frames->stored[key.chunk] = *stored;
+    else
+        r->result->n_released++;
+    return fits;
+}
+
+/* Calls visit() for every region that was found. */
+static void each_region(struct recovery *r, void (*visit)(struct recovery *r, struct sw_region *region, void *arg),
+                        void *arg) {
+    for (struct sw_list *o = r->engine->owners.next; o != &r->engine->owners; o = o->next) {
+        struct sw_owner *owner = SW_CONTAINER_OF(o, struct sw_owner, node);
+        for (struct sw_list *n = owner->regions.next; n != &owner->regions; n = n->next)
+            visit(r, SW_CONTAINER_OF(n, struct sw_region, node), arg);
+    }
+}
+
+struct claims {
+    struct sw_stored **frames; /* NULL: only counting */
+    size_t n;
+};
+
+static void list_host_frames(struct recovery *r, struct sw_region *region, void *arg) {
+    struct claims *claims = arg;
+    (void)r;
+    for (size_t i = 0; region->frames && i < region->frames->n_chunks; i++) {
+        if (region->frames->stored[i].n_extents == 0 || region->frames->stored[i].tier)
+            continue;
+        if (claims->frames)
+            claims->frames[claims->n] = &region->frames->stored[i];
+        claims->n++;
+    }
+}
+
+static int claim_host_frames(struct recovery *r, struct sw_err *err) {
+    struct claims claims = {0};
+    each_region(r, list_host_frames, &claims);
+    if (claims.n == 0)
+        return 0;
+    claims.frames = sw_alloc_array(claims.n, sizeof(void *));
+    if (!claims.frames)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %zu frames", claims.n);
+    claims.n = 0;
+    each_region(r, list_host_frames, &claims);
+    const int rc = sw_tier_host_claim(r->engine->config.tier, claims.frames, claims.n, err);
+    sw_free(claims.frames);
+    return rc;
+}
+
+/* What is recorded and not there is lost, and says so. */
+static void check_whole(struct recovery *r, struct sw_region *region, void *arg) {
+    struct sw_frames *frames = region->frames;
+    bool whole = true;
+    (void)arg;
+    for (size_t i = 0; frames && i < frames->n_chunks; i++)
+        whole &= frames->stored[i].tier || (frames->packed && frames->stored[i].bytes == 0);
+    if (!whole) {
+        sw_catalogue_frames_free(frames);
+        region->frames = NULL;
+        sw_region_move(region, SW_REGION_RESTORING); /* as if a restore had shown it */
+        sw_region_move(region, SW_REGION_LOST);
+        sw_region_record_hints(region);
+    }
+    if (region->frames && !region->frames->packed)
+        region->tier = sw_frames_tier(region->frames);
+    if (region->frames) {
+        region->owner->raw_bytes += region->raw_bytes;
+        region->owner->stored_bytes += region->stored_bytes;
+    }
+    r->result->n_lost += region->state == SW_REGION_LOST;
+}
+
+int sw_engine_recover(struct sw_engine *engine, struct sw_recovered *ret, struct sw_err *err) {
+    struct recovery r = {.engine = engine, .result = ret};
+    const struct sw_catalogue_visitor visitor = {.session = on_session, .found = on_region, .arg = &r};
+    memset(ret, 0, sizeof *ret);
+    SW_ASSERT(engine->n_owners == 0);
+    int rc = 0;
+    if (engine->config.catalogue)
+        rc = sw_catalogue_recover(engine->config.catalogue, &visitor, &ret->n_damaged, err);
+    if (!rc && r.no_memory)
+        rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the sessions that were kept");
+    if (!rc)
+        rc = claim_host_frames(&r, err);
+    if (rc)
+        return rc;
+    sw_region_table_settle(&engine->regions);
+    if (engine->config.nvme)
+        sw_tier_nvme_recover(engine->config.nvme, take_frame, &r);
+    each_region(&r, check_whole, NULL);
+    return 0;
+}
+
+struct sw_owner *sw_owner_claim(struct sw_engine *engine, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES]) {
+    for (struct sw_list *node = engine->owners.next; node != &engine->owners; node = node->next) {
+        struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
+        if (owner->unclaimed && !owner->closing && owner->uid == uid &&
+            memcmp(owner->token, token, sizeof owner->token) == 0) {
+            owner->unclaimed = false;
+            return owner;
+        }
+    }
+    return NULL;
+}
+
+unsigned sw_owners_close_unclaimed(struct sw_engine *engine, bool leave) {
+    unsigned n = 0;
+    for (struct sw_list *node = engine->owners.next, *next; node != &engine->owners; node = next) {
+        struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
+        next = node->next;
+        if (!owner->unclaimed || owner->closing)
+            continue;
+        n++;
+        if (leave)
+            sw_owner_leave(owner, NULL, NULL);
+        else
+            sw_owner_close(owner, NULL, NULL);
+    }
+    return n;
+}

@@ -1,0 +1,617 @@
+/* The service is killed, or stopped in order, again and again under load of several clients, and started again by a
+ * service manager that keeps its descriptors: no region that was reported stored is lost, none that was not is there.
+ *
+ * $SW_RESTART_ROUNDS: kills of each test, for long runs. */
+#include "base/assert.h"
+#include "base/clock.h"
+#include "ipc/spillway.h"
+#include "tests/lib/content.h"
+#include "tests/lib/run.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/supervisor.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { N_CLIENTS = 4, N_SLOTS = 10, MAX_BYTES = 600000, PLACE_BYTES = 1 << 20, BATCH = 4, ROUNDS = 12 };
+enum slot_state { EMPTY, SPILLED, PACKED };
+enum client_kind { HANDS_OVER, REGISTERED, COPIED, PACKS };
+
+struct slot {
+    enum slot_state state;
+    uint64_t bytes, seed;
+    struct spillway_region region;
+};
+
+/* A process of its own. */
+struct client {
+    pid_t pid;
+    enum client_kind kind;
+    struct spillway *connection;
+    uint64_t random;
+    uint8_t *area, *scratch, *expected; /* N_SLOTS places, one, one */
+    struct slot slots[N_SLOTS];
+    unsigned long n_spills, n_restores, n_restarted, n_lost;
+    atomic_uint verified;
+};
+
+/* Shared by all processes. */
+static struct load {
+    char socket[96];
+    atomic_bool started, stop;
+    atomic_uint round;             /* that clients are to verify before they go on */
+    atomic_uint n_done;            /* clients that have got everything back */
+    struct spillway_status status; /* then */
+    struct client clients[N_CLIENTS];
+} * load;
+static struct sw_supervisor supervisor;
+
+#define MUST(condition, error)                                                                                         \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            (void)fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #condition, (error)->name,                \
+                          (error)->text);                                                                              \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static void sleep_us(uint64_t us) {
+    const struct timespec time = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
+    (void)nanosleep(&time, NULL);
+}
+
+/* ---- one client -------------------------------------------------------------------------------------------------- */
+
+static uint8_t *new_memory(size_t bytes, bool shared) {
+    if (!shared)
+        return calloc(1, bytes);
+    const int fd = memfd_create("restart", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    SW_ASSERT(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
+    uint8_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    SW_ASSERT(memory != MAP_FAILED);
+    (void)close(fd);
+    return memory;
+}
+
+static uint8_t *place_of(const struct client *client, const struct slot *slot) {
+    return client->area + (size_t)(slot - client->slots) * PLACE_BYTES;
+}
+
+static void fill(uint8_t *to, const struct slot *slot) {
+    sw_content_fill(to, slot->bytes, (enum sw_content)(slot->seed % SW_CONTENT_NR), slot->seed);
+}
+
+static void check(struct client *client, const struct slot *slot, const uint8_t *data) {
+    fill(client->expected, slot);
+    SW_ASSERT(memcmp(client->expected, data, slot->bytes) == 0);
+}
+
+static void choose(struct client *client, struct slot *slot) {
+    slot->seed = sw_random(&client->random);
+    slot->bytes = slot->seed % 16 == 0 ? 0 : sw_random(&client->random) % MAX_BYTES;
+    fill(place_of(client, slot), slot);
+}
+
+/* Waits for a ticket and frees it. One kind of client does it in the way of an event loop: it must be woken for
+ * whatever there is to do, also for coming back. */
+static int await(struct client *client, struct spillway_ticket *ticket, struct spillway_result *ret,
+                 struct spillway_error *error) {
+    int rc = client->kind == HANDS_OVER ? spillway_wait(ticket, 0, ret, error) : spillway_wait(ticket, -1, ret, error);
+    while (rc == -SPILLWAY_EAGAIN) {
+        struct pollfd readable = {.fd = spillway_fd(client->connection), .events = POLLIN};
+        SW_ASSERT(poll(&readable, 1, -1) == 1);
+        MUST(spillway_dispatch(client->connection, error) >= 0, error);
+        rc = spillway_wait(ticket, 0, ret, error);
+    }
+    spillway_ticket_free(ticket);
+    return rc;
+}
+
+static void spill(struct client *client, struct slot *slot) {
+    const bool pack = client->kind == PACKS && slot->seed % 2;
+    uint8_t *place = place_of(client, slot);
+    struct spillway_ticket *ticket;
+    struct spillway_result result;
+    struct spillway_error error;
+    int rc = pack ? spillway_pack(client->connection, place, slot->bytes, NULL, &ticket, &error)
+                  : spillway_spill(client->connection, place, slot->bytes, NULL, &ticket, &error);
+    MUST(rc == 0, &error);
+    rc = await(client, ticket, &result, &error);
+    client->n_spills++;
+    if (rc == 0) {
+        slot->state = pack ? PACKED : SPILLED;
+        slot->region = result.region;
+        memset(place + (pack ? result.stored_bytes : 0), 0xEE, slot->bytes - (pack ? result.stored_bytes : 0));
+    } else if (pack && rc == -SPILLWAY_ELOST) {
+        client->n_lost++;
+    } else {
+        MUST(rc == -SPILLWAY_ERESTARTED, &error);
+        check(client, slot, place); /* untouched */
+        client->n_restarted++;
+    }
+}
+
+static void spill_batch(struct client *client) {
+    struct spillway_piece pieces[BATCH];
+    struct slot *slots[BATCH];
+    struct spillway_ticket *ticket;
+    struct spillway_error error;
+    uint32_t n = 0;
+    for (int i = 0; i < N_SLOTS && n < BATCH; i++) {
+        if (client->slots[i].state != EMPTY)
+            continue;
+        slots[n] = &client->slots[i];
+        choose(client, slots[n]);
+        slots[n]->bytes = slots[n]->bytes % 20000 + 1;
+        pieces[n] = (struct spillway_piece){.data = place_of(client, slots[n]), .bytes = slots[n]->bytes};
+        fill(place_of(client, slots[n]), slots[n]);
+        n++;
+    }
+    if (!n)
+        return;
+    MUST(spillway_spill_batch(client->connection, pieces, n, NULL, &ticket, &error) == 0, &error);
+    const int rc = await(client, ticket, NULL, &error);
+    MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
+    client->n_spills++;
+    client->n_restarted += rc != 0;
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        slots[i]->state = SPILLED;
+        slots[i]->region = pieces[i].region;
+    }
+}
+
+static void restore_batch(struct client *client) {
+    struct spillway_piece pieces[BATCH];
+    struct slot *slots[BATCH];
+    struct spillway_ticket *ticket;
+    struct spillway_error error;
+    uint32_t n = 0;
+    for (int i = 0; i < N_SLOTS && n < BATCH; i++) {
+        if (client->slots[i].state != SPILLED)
+            continue;
+        slots[n] = &client->slots[i];
+        pieces[n++] = (struct spillway_piece){place_of(client, &client->slots[i]), client->slots[i].bytes,
+                                              client->slots[i].region};
+    }
+    if (!n)
+        return;
+    MUST(spillway_restore_batch(client->connection, pieces, n, NULL, 0, &ticket, &error) == 0, &error);
+    const int rc = await(client, ticket, NULL, &error);
+    MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
+    client->n_restores++;
+    client->n_restarted += rc != 0;
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        check(client, slots[i], pieces[i].data);
+        slots[i]->state = EMPTY;
+    }
+}
+
+/* to: the slot's own place, or one beside it with the stored copy kept. Tried until it succeeds. */
+static void restore(struct client *client, struct slot *slot, uint8_t *to, unsigned flags) {
+    struct spillway_ticket *ticket;
+    struct spillway_error error;
+    int rc;
+    do {
+        MUST(spillway_restore(client->connection, slot->region, to, slot->bytes, NULL, flags, &ticket, &error) == 0,
+             &error);
+        rc = await(client, ticket, NULL, &error);
+        client->n_restores++;
+        client->n_restarted += rc != 0;
+        MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
+    } while (rc < 0);
+    check(client, slot, to);
+    if (!flags)
+        slot->state = EMPTY;
+}
+
+static void unpack(struct client *client, struct slot *slot) {
+    struct spillway_ticket *ticket;
+    struct spillway_error error;
+    MUST(spillway_unpack(client->connection, slot->region, place_of(client, slot), slot->bytes, NULL, &ticket,
+                         &error) == 0,
+         &error);
+    const int rc = await(client, ticket, NULL, &error);
+    client->n_restores++;
+    if (rc == -SPILLWAY_ERESTARTED) { /* had not begun */
+        client->n_restarted++;
+        return;
+    }
+    slot->state = EMPTY;
+    if (rc == 0) {
+        check(client, slot, place_of(client, slot));
+        return;
+    }
+    MUST(rc == -SPILLWAY_ELOST, &error);
+    client->n_lost++;
+    MUST(spillway_drop(client->connection, slot->region, &error) == 0, &error);
+}
+
+static void drop(struct client *client, struct slot *slot) {
+    struct spillway_error error;
+    MUST(spillway_drop(client->connection, slot->region, &error) == 0, &error);
+    slot->state = EMPTY;
+}
+
+static void verify_all(struct client *client) {
+    for (int i = 0; i < N_SLOTS; i++)
+        if (client->slots[i].state == SPILLED)
+            restore(client, &client->slots[i], client->scratch, SPILLWAY_RESTORE_KEEP);
+}
+
+static void step(struct client *client) {
+    struct slot *slot = &client->slots[sw_random(&client->random) % N_SLOTS];
+    const uint64_t dice = sw_random(&client->random) % 16;
+    if (client->kind == REGISTERED && dice < 4)
+        dice < 2 ? spill_batch(client) : restore_batch(client);
+    else if (slot->state == EMPTY)
+        choose(client, slot), spill(client, slot);
+    else if (slot->state == PACKED)
+        unpack(client, slot);
+    else if (dice == 15)
+        drop(client, slot);
+    else if (dice > 8)
+        restore(client, slot, client->scratch, SPILLWAY_RESTORE_KEEP);
+    else
+        restore(client, slot, place_of(client, slot), 0);
+}
+
+/* Nothing that the clients do not know of may be there, and nothing of the tiers may be taken by it: the first client
+ * looks when all are done, and before any hangs up. The library's own drops are then through, for it has asked once
+ * more. */
+static void finish(struct client *client) {
+    struct spillway_error error;
+    struct spillway_status status;
+    MUST(spillway_status(client->connection, &status, &error) == 0, &error);
+    atomic_fetch_add(&load->n_done, 1);
+    while (atomic_load(&load->n_done) < N_CLIENTS)
+        sleep_us(1000);
+    if (client == load->clients)
+        MUST(spillway_status(client->connection, &load->status, &error) == 0, &error);
+    atomic_fetch_add(&load->n_done, client == load->clients ? 1 : 0);
+    while (atomic_load(&load->n_done) == N_CLIENTS)
+        sleep_us(1000);
+    spillway_close(client->connection);
+}
+
+static void run_load(struct client *client) {
+    while (!atomic_load(&load->stop)) {
+        const unsigned round = atomic_load(&load->round);
+        if (atomic_load(&client->verified) != round) {
+            verify_all(client);
+            atomic_store(&client->verified, round);
+        }
+        step(client);
+    }
+    for (int i = 0; i < N_SLOTS; i++) {
+        while (client->slots[i].state == PACKED)
+            unpack(client, &client->slots[i]);
+        if (client->slots[i].state == SPILLED)
+            restore(client, &client->slots[i], place_of(client, &client->slots[i]), 0);
+    }
+}
+
+/* ---- the load ---------------------------------------------------------------------------------------------------- */
+
+static __attribute__((noreturn)) void client_main(struct client *client, pid_t parent) {
+    struct spillway_error error;
+    SW_ASSERT(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent);
+    client->area = new_memory((size_t)N_SLOTS * PLACE_BYTES, client->kind != COPIED);
+    client->scratch = new_memory(PLACE_BYTES, client->kind != COPIED);
+    client->expected = new_memory(PLACE_BYTES, false);
+    while (!atomic_load(&load->started))
+        sleep_us(1000);
+    MUST(spillway_open(&client->connection, load->socket, &error) == 0, &error);
+    if (client->kind == REGISTERED)
+        MUST(spillway_register(client->connection, client->area, (uint64_t)N_SLOTS * PLACE_BYTES, &error) == 0, &error);
+    run_load(client);
+    finish(client);
+    _exit(0);
+}
+
+static void start_clients(void) {
+    const pid_t parent = getpid();
+    load = mmap(NULL, sizeof *load, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(load, MAP_FAILED);
+    for (unsigned i = 0; i < N_CLIENTS; i++) {
+        struct client *client = &load->clients[i];
+        client->kind = (enum client_kind)i;
+        client->random = 1000 + i;
+        const pid_t pid = fork();
+        ck_assert_int_ge(pid, 0);
+        if (pid == 0)
+            client_main(client, parent);
+        client->pid = pid;
+    }
+}
+
+static void ck_clients_live(void) {
+    for (int i = 0; i < N_CLIENTS; i++) {
+        siginfo_t info = {0};
+        ck_assert_int_eq(waitid(P_PID, (id_t)load->clients[i].pid, &info, WEXITED | WNOHANG | WNOWAIT), 0);
+        ck_assert_msg(info.si_pid == 0, "client %d has died; it says above, why", i);
+    }
+}
+
+static void await_verified(void) {
+    const unsigned round = atomic_fetch_add(&load->round, 1) + 1;
+    for (int i = 0; i < N_CLIENTS; i++)
+        while (atomic_load(&load->clients[i].verified) != round) {
+            ck_clients_live();
+            sleep_us(500);
+        }
+}
+
+static void end_load(unsigned rounds) {
+    unsigned long spills = 0, restores = 0, restarted = 0, lost = 0;
+    atomic_store(&load->stop, true);
+    for (int i = 0; i < N_CLIENTS; i++) {
+        const struct client *client = &load->clients[i];
+        int status = -1;
+        ck_assert_int_eq(waitpid(client->pid, &status, 0), client->pid);
+        ck_assert_int_eq(status, 0);
+        spills += client->n_spills;
+        restores += client->n_restores;
+        restarted += client->n_restarted;
+        lost += client->n_lost;
+    }
+    ck_assert_uint_eq(load->status.regions, 0);
+    ck_assert_uint_eq(load->status.tier_used_bytes, 0);
+    ck_assert_uint_eq(load->status.nvme_used_bytes, 0);
+    (void)fprintf(stderr, "%u restarts, %lu spills, %lu restores, %lu to be repeated, %lu lost in place\n", rounds,
+                  spills, restores, restarted, lost);
+    ck_assert_uint_gt(spills, rounds);
+    ck_assert_int_eq(sw_supervisor_stop(&supervisor, SIGTERM), 0);
+    sw_supervisor_end(&supervisor);
+    (void)munmap(load, sizeof *load);
+}
+
+static unsigned rounds_wanted(void) {
+    const char *text = getenv("SW_RESTART_ROUNDS");
+    return text ? (unsigned)strtoul(text, NULL, 10) : ROUNDS;
+}
+
+static void restart_under_load(const char *const *options, int signal, uint64_t seed) {
+    const unsigned rounds = rounds_wanted();
+    start_clients();
+    sw_supervisor_start(&supervisor, SW_SPILLWAYD_PATH, options);
+    (void)snprintf(load->socket, sizeof load->socket, "%s", supervisor.daemon.socket);
+    atomic_store(&load->started, true);
+    for (unsigned round = 0; round < rounds; round++) {
+        sleep_us(sw_random(&seed) % 40000);
+        ck_assert_int_eq(sw_supervisor_stop(&supervisor, signal), signal == SIGKILL ? -SIGKILL : 0);
+        ck_assert(sw_supervisor_spawn(&supervisor));
+        if (round % 3) /* else it may be killed before anybody has come back */
+            await_verified();
+    }
+    await_verified();
+    end_load(rounds);
+}
+
+static const char *const in_memory[] = {"log_level=warning", NULL};
+
+START_TEST(killed_under_load) {
+    restart_under_load(in_memory, SIGKILL, 1);
+}
+END_TEST
+
+START_TEST(stopped_under_load) {
+    restart_under_load(in_memory, SIGTERM, 2);
+}
+END_TEST
+
+/* Most of what clients have is on the disk, and on its way there and back. */
+START_TEST(killed_under_load_with_a_disk) {
+    char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32];
+    sw_test_folder_here(folder);
+    (void)snprintf(option, sizeof option, "nvme_tier_directory=%s/nvme", folder);
+    const char *const options[] = {"log_level=warning",
+                                   option,
+                                   "nvme_tier_bytes=64 MiB",
+                                   "host_tier_bytes=8 MiB",
+                                   "host_tier_initial_bytes=8 MiB",
+                                   "host_tier_slab_bytes=2 MiB",
+                                   NULL};
+    restart_under_load(options, SIGKILL, 3);
+}
+END_TEST
+
+/* ---- what does not survive --------------------------------------------------------------------------------------- */
+
+static struct spillway *connect_to(const struct sw_supervisor *s) {
+    struct spillway *connection = NULL;
+    struct spillway_error error;
+    MUST(spillway_open(&connection, s->daemon.socket, &error) == 0, &error);
+    return connection;
+}
+
+static struct spillway_region spill_some(struct spillway *connection, uint8_t *memory, uint64_t bytes) {
+    struct spillway_ticket *ticket;
+    struct spillway_result result;
+    struct spillway_error error;
+    sw_content_fill(memory, bytes, SW_CONTENT_TEXT, 7);
+    MUST(spillway_spill(connection, memory, bytes, NULL, &ticket, &error) == 0, &error);
+    MUST(spillway_wait(ticket, -1, &result, &error) == 0, &error);
+    spillway_ticket_free(ticket);
+    return result.region;
+}
+
+/* The store is gone: the client is told, and no id of before means anything. */
+START_TEST(lost_store_ends_the_connection) {
+    static struct sw_supervisor s;
+    struct spillway_region_info info;
+    struct spillway_error error;
+    uint8_t *memory = new_memory(PLACE_BYTES, true);
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, in_memory);
+    struct spillway *connection = connect_to(&s);
+    const struct spillway_region region = spill_some(connection, memory, 100000);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    sw_supervisor_forget(&s);
+    ck_assert(sw_supervisor_spawn(&s));
+    ck_assert_int_eq(spillway_query(connection, region, &info, &error), -SPILLWAY_ERESTARTED);
+    ck_assert_int_eq(error.scope, SPILLWAY_SCOPE_SESSION);
+    spillway_close(connection);
+    connection = connect_to(&s);
+    ck_assert_int_lt(spillway_query(connection, region, &info, &error), 0);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+/* A client that does not come back loses its regions after the grace period; one that is not asked to, at once. */
+START_TEST(nobody_comes_back) {
+    static const char *const options[] = {"log_level=info", "reconnect_grace_s=1", NULL};
+    static struct sw_supervisor s;
+    struct spillway_status status = {.regions = 1};
+    struct spillway_region_info info;
+    struct spillway_error error;
+    uint8_t *memory = new_memory(PLACE_BYTES, true);
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, options);
+    struct spillway *connection = connect_to(&s);
+    const struct spillway_region region = spill_some(connection, memory, 100000);
+    spillway_set_reconnect(connection, 0);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    ck_assert_int_eq(spillway_query(connection, region, &info, &error), -SPILLWAY_ECONN);
+    ck_assert(sw_supervisor_spawn(&s));
+    struct spillway *other = connect_to(&s);
+    while (status.regions) { /* ends with the test's time limit, if not */
+        MUST(spillway_status(other, &status, &error) == 0, &error);
+        sleep_us(10000);
+    }
+    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired sessions=1"), 1);
+    ck_assert_uint_eq(status.tier_used_bytes, 0);
+    (void)spill_some(other, memory, 100000);
+    spillway_close(other);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+/* The service does not come back: the library gives up in time, and says so. */
+START_TEST(gives_up_in_time) {
+    static struct sw_supervisor s;
+    struct spillway_status status;
+    struct spillway_error error;
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, in_memory);
+    struct spillway *connection = connect_to(&s);
+    spillway_set_reconnect(connection, 50);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    const uint64_t begun_us = sw_clock_us();
+    ck_assert_int_eq(spillway_status(connection, &status, &error), -SPILLWAY_ECONN);
+    ck_assert_uint_ge(sw_clock_us() - begun_us, 40000);
+    spillway_close(connection);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+/* The socket that clients wait in is there while the service is not; one that a socket unit made is used, too. */
+START_TEST(socket_of_the_manager_is_used) {
+    static struct sw_supervisor s;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    sw_supervisor_init(&s, SW_SPILLWAYD_PATH, in_memory);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", s.daemon.socket);
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    ck_assert_int_eq(listen(fd, 8), 0);
+    sw_supervisor_store(&s, "spillwayd.socket", fd);
+    ck_assert(sw_supervisor_spawn(&s));
+    struct spillway *connection = connect_to(&s);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    ck_assert_int_eq(access(s.daemon.socket, F_OK), 0); /* the manager's to remove */
+    ck_assert(sw_supervisor_spawn(&s));
+    connection = connect_to(&s);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+/* A start that fails has taken nothing from the store: the next one finds all of it. */
+START_TEST(failed_start_keeps_what_is_stored) {
+    static const char *const no_such_device[] = {"device=cuda", NULL};
+    static struct sw_supervisor s;
+    struct spillway_ticket *ticket;
+    struct spillway_error error;
+    uint8_t *memory = new_memory(PLACE_BYTES, true);
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, in_memory);
+    struct spillway *connection = connect_to(&s);
+    const struct spillway_region region = spill_some(connection, memory, 100000);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    const unsigned n_stored = sw_supervisor_n_stored(&s);
+    s.options = no_such_device;
+    if (sw_supervisor_spawn(&s)) /* there is one here */
+        ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    ck_assert_uint_eq(sw_supervisor_n_stored(&s), n_stored);
+    s.options = in_memory;
+    ck_assert(sw_supervisor_spawn(&s));
+    memset(memory, 0, PLACE_BYTES);
+    MUST(spillway_restore(connection, region, memory, PLACE_BYTES, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(spillway_wait(ticket, -1, NULL, &error) == 0, &error);
+    spillway_ticket_free(ticket);
+    uint8_t *expected = new_memory(PLACE_BYTES, false);
+    sw_content_fill(expected, 100000, SW_CONTENT_TEXT, 7);
+    ck_assert_mem_eq(memory, expected, 100000);
+    free(expected);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+static unsigned watchdogs(struct sw_supervisor *s) {
+    (void)pthread_mutex_lock(&s->lock);
+    const unsigned n = s->n_watchdog;
+    (void)pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+/* It is fed while the service is well, and not while it hangs. */
+START_TEST(watchdog_is_fed) {
+    static struct sw_supervisor s;
+    sw_supervisor_init(&s, SW_SPILLWAYD_PATH, in_memory);
+    s.handover.watchdog_ms = 2000;
+    ck_assert(sw_supervisor_spawn(&s));
+    while (watchdogs(&s) < 3)
+        sleep_us(10000);
+    ck_assert_int_eq(kill(s.daemon.pid, SIGSTOP), 0);
+    sleep_us(100000);
+    const unsigned before = watchdogs(&s);
+    sleep_us(1200000);
+    ck_assert_uint_eq(watchdogs(&s), before);
+    ck_assert_int_eq(kill(s.daemon.pid, SIGCONT), 0);
+    while (watchdogs(&s) == before)
+        sleep_us(10000);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("restart");
+    TCase *tcase = tcase_create("restart");
+    tcase_set_timeout(tcase, 60 + rounds_wanted());
+    tcase_add_test(tcase, killed_under_load);
+    tcase_add_test(tcase, stopped_under_load);
+    tcase_add_test(tcase, killed_under_load_with_a_disk);
+    tcase_add_test(tcase, lost_store_ends_the_connection);
+    tcase_add_test(tcase, nobody_comes_back);
+    tcase_add_test(tcase, gives_up_in_time);
+    tcase_add_test(tcase, socket_of_the_manager_is_used);
+    tcase_add_test(tcase, failed_start_keeps_what_is_stored);
+    tcase_add_test(tcase, watchdog_is_fed);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}

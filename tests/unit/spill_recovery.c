@@ -1,0 +1,366 @@
+/* The engine across two lives: what one leaves in the catalogue and in the tiers the next one finds, with every byte.
+ */
+#include "base/alloc.h"
+#include "spill/engine_state.h"
+#include "tests/lib/content.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N = 8, REGION_BYTES = 10 * 65536 - 77, MAX_SLABS = 16, FAILURES = 400 };
+
+/* What outlives an engine. */
+static struct {
+    int catalogue;
+    struct sw_tier_host_slab slabs[MAX_SLABS];
+    unsigned n_slabs;
+    struct sw_nvme_folder folder;
+} world;
+
+struct life {
+    uv_loop_t loop;
+    struct sw_device *device;
+    struct sw_tier *host, *nvme;
+    struct sw_catalogue *catalogue;
+    struct sw_engine *engine;
+    struct sw_recovered found;
+};
+
+static const uint8_t token[SW_TOKEN_BYTES] = "one of 16 bytes";
+static struct life life;
+static struct sw_memory memory;
+static struct sw_region_id ids[N];
+
+static void keep(int fd, uint64_t offset, void *arg) {
+    (void)arg;
+    ck_assert_uint_lt(world.n_slabs, MAX_SLABS);
+    world.slabs[world.n_slabs++] = (struct sw_tier_host_slab){fcntl(fd, F_DUPFD_CLOEXEC, 0), offset};
+}
+
+static void open_tiers(struct life *l, uint64_t nvme_bytes) {
+    struct sw_tier_host_slab kept[MAX_SLABS];
+    for (unsigned i = 0; i < world.n_slabs; i++) /* the last made first: the order does not matter */
+        kept[world.n_slabs - 1 - i] =
+            (struct sw_tier_host_slab){fcntl(world.slabs[i].fd, F_DUPFD_CLOEXEC, 0), world.slabs[i].offset};
+    const struct sw_tier_host_config host = {.capacity_bytes = 4 << 20,
+                                             .initial_bytes = 4 << 20,
+                                             .slab_bytes = 2 << 20,
+                                             .devices = &l->device,
+                                             .n_devices = 1,
+                                             .keep = keep,
+                                             .kept = kept,
+                                             .n_kept = world.n_slabs};
+    ck_assert_int_eq(sw_tier_host_open(&l->host, &host, NULL), 0);
+    const struct sw_tier_nvme_config nvme = {
+        .directory = world.folder.path, .capacity_bytes = nvme_bytes, .file_bytes = nvme_bytes, .queue_depth = 16};
+    l->nvme = nvme_bytes ? sw_nvme_open(&nvme) : NULL;
+}
+
+/* Opens all but recovers nothing yet. */
+static void open_life(struct life *l, uint64_t nvme_bytes) {
+    const struct sw_device_config device = {.scratch_bytes = 64 << 20, .n_slots = 2, .chunk_bytes = 64 << 10};
+    memset(l, 0, sizeof *l);
+    ck_assert_int_eq(uv_loop_init(&l->loop), 0);
+    ck_assert_int_eq(sw_device_host_open(&l->device, &device, NULL), 0);
+    const int fd = world.catalogue < 0 ? -1 : fcntl(world.catalogue, F_DUPFD_CLOEXEC, 0);
+    ck_assert_int_eq(sw_catalogue_open(&l->catalogue, fd, 100, NULL), 0);
+    if (world.catalogue < 0)
+        world.catalogue = fcntl(sw_catalogue_fd(l->catalogue), F_DUPFD_CLOEXEC, 0);
+    open_tiers(l, nvme_bytes);
+    const struct sw_engine_config config = {.devices = &l->device,
+                                            .n_devices = 1,
+                                            .tier = l->host,
+                                            .nvme = l->nvme,
+                                            .staging_bytes = nvme_bytes ? 1 << 20 : 0,
+                                            .high_pct = 60,
+                                            .low_pct = 40,
+                                            .max_regions = 100,
+                                            .max_owner_regions = 50,
+                                            .max_owner_ops = 20,
+                                            .max_owner_mems = 20,
+                                            .catalogue = l->catalogue};
+    ck_assert_int_eq(sw_engine_open(&l->engine, &l->loop, &config, NULL), 0);
+}
+
+static void set_flag(void *arg) {
+    *(bool *)arg = true;
+}
+
+static void run_until(struct life *l, const bool *flag) {
+    while (!*flag)
+        (void)uv_run(&l->loop, UV_RUN_ONCE);
+}
+
+static void close_life(struct life *l, struct sw_owner *owner, bool leave) {
+    bool owner_closed = owner == NULL, closed = false;
+    if (owner)
+        (leave ? sw_owner_leave : sw_owner_close)(owner, set_flag, &owner_closed);
+    run_until(l, &owner_closed);
+    (void)sw_owners_close_unclaimed(l->engine, leave);
+    sw_engine_close(l->engine, set_flag, &closed);
+    run_until(l, &closed);
+    l->host->ops->close(l->host);
+    if (l->nvme)
+        l->nvme->ops->close(l->nvme);
+    l->device->ops->close(l->device);
+    sw_catalogue_close(l->catalogue);
+    ck_assert_int_eq(uv_loop_close(&l->loop), 0);
+}
+
+static void fill(uint8_t *to, unsigned i) {
+    sw_content_fill(to, REGION_BYTES, i % 2 ? SW_CONTENT_RANDOM : SW_CONTENT_TEXT, i + 1);
+}
+
+static int run(struct life *l, struct sw_owner *owner, unsigned i, bool restore, bool keep_it) {
+    struct sw_mem_desc desc = sw_memory_desc(&memory);
+    struct sw_test_op op = {0};
+    struct sw_range range = {.bytes = REGION_BYTES, .request = 1000 + i};
+    ck_assert_int_eq(sw_mem_open(owner, &desc, true, &range.mem, NULL), 0);
+    const int rc = restore ? sw_engine_restore(owner, ids[i], &range, keep_it, sw_test_op_done, &op, NULL)
+                           : sw_engine_spill(owner, &range, sw_test_op_done, &op, &ids[i], NULL);
+    sw_mem_close(range.mem, NULL, NULL);
+    if (rc)
+        return rc;
+    run_until(l, &op.done);
+    return op.outcome.err.code;
+}
+
+static void spill_all(struct life *l, struct sw_owner *owner) {
+    for (unsigned i = 0; i < N; i++) {
+        fill(memory.data, i);
+        ck_assert_int_eq(run(l, owner, i, false, false), 0);
+    }
+}
+
+static void restore_all(struct life *l, struct sw_owner *owner, bool keep_it) {
+    uint8_t *expected = sw_alloc(REGION_BYTES);
+    for (unsigned i = 0; i < N; i++) {
+        memset(memory.data, 0, REGION_BYTES);
+        fill(expected, i);
+        ck_assert_int_eq(run(l, owner, i, true, keep_it), 0);
+        ck_assert_mem_eq(memory.data, expected, REGION_BYTES);
+    }
+    sw_free(expected);
+}
+
+static struct sw_owner *new_owner(struct life *l) {
+    struct sw_owner *owner = NULL;
+    ck_assert_int_eq(sw_engine_recover(l->engine, &l->found, NULL), 0);
+    ck_assert_int_eq(sw_owner_open(l->engine, &owner, NULL), 0);
+    ck_assert_int_eq(sw_owner_name(owner, 1000, token, NULL), 0);
+    return owner;
+}
+
+static void setup(void) {
+    world.catalogue = -1;
+    world.n_slabs = 0;
+    world.folder = sw_nvme_folder_new();
+    memory = sw_memory_new(REGION_BYTES);
+}
+
+static void teardown(void) {
+    sw_memory_free(&memory);
+    (void)close(world.catalogue);
+    for (unsigned i = 0; i < world.n_slabs; i++)
+        (void)close(world.slabs[i].fd);
+    sw_nvme_folder_free(&world.folder);
+}
+
+static const uint64_t disks[] = {0, 16 << 20};
+
+START_TEST(regions_are_there_again) {
+    const uint8_t other[SW_TOKEN_BYTES] = "another token..";
+    struct sw_region_info info;
+    struct sw_region_id made[2];
+    open_life(&life, disks[_i]);
+    struct sw_owner *owner = new_owner(&life);
+    spill_all(&life, owner);
+    ck_assert_int_eq(sw_engine_advise(owner, ids[2], SW_ADVISE_PRIORITY, 200, NULL), 0);
+    const struct sw_region_id last = ids[N - 1];
+    close_life(&life, owner, true);
+
+    open_life(&life, disks[_i]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert(life.found.n_sessions == 1 && life.found.n_regions == N && life.found.n_lost == 0);
+    ck_assert_uint_eq(life.found.n_damaged + life.found.n_released, 0);
+    sw_engine_check(life.engine);
+    ck_assert_ptr_null(sw_owner_claim(life.engine, 1001, token));
+    ck_assert_ptr_null(sw_owner_claim(life.engine, 1000, other));
+    owner = sw_owner_claim(life.engine, 1000, token);
+    ck_assert_ptr_nonnull(owner);
+    ck_assert_ptr_null(sw_owner_claim(life.engine, 1000, token));
+    sw_engine_find_made(owner, 1003, made, 2);
+    ck_assert(made[0].slot == ids[3].slot && made[0].gen == ids[3].gen && made[1].gen == 0);
+    ck_assert_int_eq(sw_engine_query(owner, ids[2], &info, NULL), 0);
+    ck_assert_uint_eq(info.raw_bytes, REGION_BYTES);
+    ck_assert_int_eq(life.engine->regions.regions[ids[2].slot].priority, 200);
+    restore_all(&life, owner, true);
+    restore_all(&life, owner, false);
+    /* No id of before is given out again, not even one of a slot that was free. */
+    ck_assert_int_eq(run(&life, owner, 0, false, false), 0);
+    ck_assert_uint_gt(ids[0].gen, last.gen);
+    sw_engine_check(life.engine);
+    close_life(&life, owner, false);
+
+    open_life(&life, disks[_i]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_sessions + life.found.n_regions, 0);
+    close_life(&life, NULL, false);
+}
+END_TEST
+
+START_TEST(restored_ones_are_in_until_the_client_is_told) {
+    struct sw_region_info info;
+    open_life(&life, 0);
+    struct sw_owner *owner = new_owner(&life);
+    spill_all(&life, owner);
+    ck_assert_int_eq(run(&life, owner, 0, true, false), 0);
+    sw_owner_told(owner);
+    ck_assert_int_eq(run(&life, owner, 1, true, false), 0);
+    ck_assert_int_eq(sw_engine_consume(owner, ids[2], NULL), 0);
+    ck_assert_int_eq(sw_engine_drop(owner, ids[3], NULL), 0);
+    close_life(&life, owner, true);
+    open_life(&life, 0);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_regions, N - 2);
+    owner = sw_owner_claim(life.engine, 1000, token);
+    ck_assert_int_eq(sw_engine_query(owner, ids[0], &info, NULL), -SW_ESTALE);
+    ck_assert_int_eq(sw_engine_query(owner, ids[3], &info, NULL), -SW_ESTALE);
+    for (int i = 1; i <= 2; i++) {
+        ck_assert_int_eq(sw_engine_query(owner, ids[i], &info, NULL), 0);
+        ck_assert_int_eq(info.state, SW_REGION_IN);
+        ck_assert_int_eq(run(&life, owner, (unsigned)i, true, false), -SW_ESTATE);
+    }
+    sw_engine_check(life.engine);
+    sw_engine_forget_in(owner);
+    ck_assert_int_eq(sw_engine_query(owner, ids[1], &info, NULL), -SW_ESTALE);
+    close_life(&life, owner, false);
+}
+END_TEST
+
+/* A slab, or the disk, is gone: what lay there is lost and says so, the rest is not. */
+START_TEST(what_is_not_whole_is_lost) {
+    unsigned n_lost = 0;
+    open_life(&life, disks[_i]);
+    struct sw_owner *owner = new_owner(&life);
+    spill_all(&life, owner);
+    close_life(&life, owner, true);
+    if (_i == 0) {
+        (void)close(world.slabs[0].fd);
+        world.slabs[0] = world.slabs[--world.n_slabs];
+    } else {
+        sw_nvme_folder_free(&world.folder);
+        world.folder = sw_nvme_folder_new();
+    }
+    open_life(&life, disks[_i]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_regions, N);
+    ck_assert_uint_gt(life.found.n_lost, 0);
+    ck_assert_uint_lt(life.found.n_lost, N);
+    sw_engine_check(life.engine);
+    owner = sw_owner_claim(life.engine, 1000, token);
+    for (unsigned i = 0; i < N; i++) {
+        const int rc = run(&life, owner, i, true, false);
+        ck_assert(rc == 0 || rc == -SW_ELOST);
+        n_lost += rc != 0;
+    }
+    ck_assert_uint_eq(n_lost, life.found.n_lost);
+    close_life(&life, owner, false);
+}
+END_TEST
+
+START_TEST(nobody_claims_it) {
+    struct sw_engine_stats stats;
+    open_life(&life, disks[_i]);
+    struct sw_owner *owner = new_owner(&life);
+    spill_all(&life, owner);
+    close_life(&life, owner, true);
+    open_life(&life, disks[_i]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(sw_owners_close_unclaimed(life.engine, false), 1);
+    do {
+        (void)uv_run(&life.loop, UV_RUN_NOWAIT);
+        sw_engine_stats(life.engine, &stats);
+    } while (stats.n_owners);
+    ck_assert_uint_eq(stats.n_regions + stats.tier.used_bytes + stats.nvme.used_bytes, 0);
+    close_life(&life, NULL, false);
+    open_life(&life, disks[_i]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_sessions + life.found.n_regions + life.found.n_released, 0);
+    close_life(&life, NULL, false);
+}
+END_TEST
+
+/* Each allocation of the start fails in turn: nothing that was recorded is lost by it. */
+START_TEST(memory_fails_at_the_start) {
+    int rc = -SW_ENOMEM;
+    open_life(&life, disks[_i]);
+    struct sw_owner *owner = new_owner(&life);
+    spill_all(&life, owner);
+    close_life(&life, owner, true);
+    for (unsigned long nth = 1; rc; nth++) {
+        ck_assert_uint_lt(nth, FAILURES);
+        open_life(&life, disks[_i]);
+        sw_alloc_fail_nth(nth);
+        rc = sw_engine_recover(life.engine, &life.found, NULL);
+        sw_alloc_fail_nth(0);
+        ck_assert(rc == 0 || rc == -SW_ENOMEM);
+        close_life(&life, NULL, true);
+    }
+    open_life(&life, disks[_i]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_regions, N);
+    ck_assert_uint_eq(life.found.n_lost, 0);
+    owner = sw_owner_claim(life.engine, 1000, token);
+    restore_all(&life, owner, false);
+    close_life(&life, owner, false);
+}
+END_TEST
+
+/* ---- signs of life ---- */
+
+static int dead_canary(struct sw_device *device, struct sw_err *err) {
+    (void)device;
+    return sw_err_set(err, -SW_EGPULOST, SW_SCOPE_DEVICE, "dead");
+}
+
+START_TEST(a_dead_device_is_silent) {
+    open_life(&life, 0);
+    sw_engine_ask_life(life.engine);
+    const uint64_t given_us = life.engine->canaries[0].given_us;
+    while (life.engine->canaries[0].given_us == given_us || life.engine->canaries[0].is_out)
+        (void)uv_run(&life.loop, UV_RUN_NOWAIT);
+    ck_assert(!sw_engine_device_lost(life.engine));
+    const struct sw_device_ops *real = life.device->ops;
+    struct sw_device_ops dead = *real;
+    dead.canary = dead_canary;
+    life.device->ops = &dead;
+    const uint64_t last_us = life.engine->canaries[0].given_us;
+    sw_engine_ask_life(life.engine);
+    while (life.engine->canaries[0].is_out)
+        (void)uv_run(&life.loop, UV_RUN_NOWAIT);
+    ck_assert_uint_eq(life.engine->canaries[0].given_us, last_us);
+    ck_assert(sw_engine_device_lost(life.engine));
+    life.device->ops = real;
+    close_life(&life, NULL, false);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("recovery");
+    TCase *tcase = tcase_create("recovery");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_loop_test(tcase, regions_are_there_again, 0, 2);
+    tcase_add_test(tcase, restored_ones_are_in_until_the_client_is_told);
+    tcase_add_loop_test(tcase, what_is_not_whole_is_lost, 0, 2);
+    tcase_add_loop_test(tcase, nobody_claims_it, 0, 2);
+    tcase_add_loop_test(tcase, memory_fails_at_the_start, 0, 2);
+    tcase_add_test(tcase, a_dead_device_is_silent);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
