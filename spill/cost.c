@@ -4,6 +4,17 @@
 #define TOLERANCE 1.03
 #define RETRY_PART 0.01 /* of the time, for looking again: well within TOLERANCE */
 #define MIN_BYTES_LOG2 18
+/* Beside a busy GPU a kernel that hardly does anything takes 2.1 ms from its launch to its end (H200), however much it
+ * hashes. In that time the link brings 115 MB, and CPUs that keep step with the link hash half of that. So shorter
+ * regions are the CPU's. */
+#define MIN_KERNEL_BYTES ((uint64_t)64 << 20)
+/* A kernel can only begin when what it hashes has arrived. So that nobody waits for it the CPU hashes what arrives after
+ * that, from the memory that it comes from. All of a region would be too much: the 16 CPUs of a host read 92 GB/s
+ * together, of which the link's copies take 55. */
+#define BACK_PART_BY_CPU 3
+/* A step keeps its slot, and the link, for longer than others would like to wait: 16 chunks of 26 MiB are 8 ms. */
+#define MOST_CHUNKS 16
+#define MOST_CHUNKS_SHARED 4
 
 const char *sw_cost_reason_text(enum sw_cost_reason reason) {
     static const char *const texts[SW_COST_REASON_NR] = {
@@ -174,18 +185,40 @@ static bool retry_kernels(struct sw_cost_class *c, double kernels_s, double dire
     return true;
 }
 
-bool sw_cost_retry_kernels_out(struct sw_cost_class *c, uint64_t raw_bytes) {
+bool sw_cost_retry_kernels_out(struct sw_cost_class *c, uint64_t raw_bytes, uint64_t direct_bytes) {
     const double bytes = (double)raw_bytes;
     struct sw_cost_rates r;
     sw_cost_class_rates(c, &r);
     return retry_kernels(c, stage_s(bytes, r.encode[SW_CODEC_RAW]) + stage_s(bytes, r.link_out),
-                         stage_s(bytes, r.direct_out > 0 ? r.direct_out : r.link_out));
+                         stage_s((double)direct_bytes, r.direct_out > 0 ? r.direct_out : r.link_out));
 }
 
-bool sw_cost_retry_kernels_back(struct sw_cost_class *c, uint64_t raw_bytes) {
+bool sw_cost_retry_kernels_back(struct sw_cost_class *c, uint64_t raw_bytes, uint64_t direct_bytes) {
     const double bytes = (double)raw_bytes;
     struct sw_cost_rates r;
     sw_cost_class_rates(c, &r);
     return retry_kernels(c, stage_s(bytes, r.restore[SW_CODEC_RAW]),
-                         stage_s(bytes, r.direct_back > 0 ? r.direct_back : r.link_out));
+                         stage_s((double)direct_bytes, r.direct_back > 0 ? r.direct_back : r.link_out));
+}
+
+/* ---- the direct way ---- */
+
+static size_t divide_up(size_t a, size_t b) {
+    return (a + b - 1) / b;
+}
+
+/* As many steps for each slot, of about one length: a short one at the end would wait for its kernel alone. What the
+ * CPU hashes goes chunk by chunk: it seals one while the next is on its way. */
+unsigned sw_cost_direct_chunks(const struct sw_cost_direct *region) {
+    const size_t most = region->is_alone ? MOST_CHUNKS : MOST_CHUNKS_SHARED;
+    if (region->raw_bytes < MIN_KERNEL_BYTES)
+        return 1;
+    const size_t n_rounds = divide_up(region->n_chunks, most * region->n_slots);
+    return (unsigned)divide_up(region->n_chunks, n_rounds * region->n_slots);
+}
+
+unsigned sw_cost_chunks_by_cpu(const struct sw_cost_direct *region, unsigned n, bool is_back) {
+    if (region->raw_bytes < MIN_KERNEL_BYTES)
+        return n;
+    return is_back ? (unsigned)divide_up(n, BACK_PART_BY_CPU) : 0;
 }

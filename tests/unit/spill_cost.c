@@ -135,11 +135,11 @@ START_TEST(test_kernels_are_tried_again_now_and_then) {
                               .direct_back = {.bytes = 50, .us = 1}};
     unsigned n_out = 0, n_back = 0;
     for (int i = 0; i < 10000; i++)
-        n_out += sw_cost_retry_kernels_out(&c, 1 << 20); /* takes twice as long */
+        n_out += sw_cost_retry_kernels_out(&c, 1 << 20, 1 << 20); /* takes twice as long */
     ck_assert_uint_ge(n_out, 49);
     ck_assert_uint_le(n_out, 50);
     for (int i = 0; i < 10000; i++)
-        n_back += sw_cost_retry_kernels_back(&c, 1 << 20); /* ten times */
+        n_back += sw_cost_retry_kernels_back(&c, 1 << 20, 1 << 20); /* ten times */
     ck_assert_uint_ge(n_back, 9);
     ck_assert_uint_le(n_back, 10);
 }
