@@ -4,14 +4,13 @@
 #define TOLERANCE 1.03
 #define RETRY_PART 0.01 /* of the time, for looking again: well within TOLERANCE */
 #define MIN_BYTES_LOG2 18
-/* Beside a busy GPU a kernel that hardly does anything takes 2.1 ms from its launch to its end (H200), however much it
- * hashes. In that time the link brings 115 MB, and CPUs that keep step with the link hash half of that. So shorter
- * regions are the CPU's. */
-#define MIN_KERNEL_BYTES ((uint64_t)64 << 20)
-/* A kernel can only begin when what it hashes has arrived. So that nobody waits for it the CPU hashes what arrives after
- * that, from the memory that it comes from. All of a region would be too much: the 16 CPUs of a host read 92 GB/s
- * together, of which the link's copies take 55. */
-#define BACK_PART_BY_CPU 3
+/* Beside a busy GPU a kernel takes 2.1 ms from its launch to its end, however little it hashes (H200). In that time the
+ * link brings 115 MB, and copies whose bytes the CPU hashes 84. */
+#define KERNEL_LINK_BYTES ((uint64_t)115000000)
+#define KERNEL_CPU_BYTES ((uint64_t)84000000)
+/* Of each step on its way back, at least: what the link brings meanwhile if all slots share it. Not much more: the 16
+ * CPUs of that host read 92 GB/s together, of which the copies take 55. */
+#define BACK_BY_CPU_PART 5
 /* A step keeps its slot, and the link, for longer than others would like to wait: 16 chunks of 26 MiB are 8 ms. */
 #define MOST_CHUNKS 16
 #define MOST_CHUNKS_SHARED 4
@@ -207,18 +206,32 @@ static size_t divide_up(size_t a, size_t b) {
     return (a + b - 1) / b;
 }
 
+static bool is_for_cpu(const struct sw_cost_direct *region) {
+    return region->raw_bytes <= (region->is_back ? KERNEL_LINK_BYTES : KERNEL_CPU_BYTES);
+}
+
 /* As many steps for each slot, of about one length: a short one at the end would wait for its kernel alone. What the
  * CPU hashes goes chunk by chunk: it seals one while the next is on its way. */
 unsigned sw_cost_direct_chunks(const struct sw_cost_direct *region) {
     const size_t most = region->is_alone ? MOST_CHUNKS : MOST_CHUNKS_SHARED;
-    if (region->raw_bytes < MIN_KERNEL_BYTES)
+    if (is_for_cpu(region))
         return 1;
     const size_t n_rounds = divide_up(region->n_chunks, most * region->n_slots);
     return (unsigned)divide_up(region->n_chunks, n_rounds * region->n_slots);
 }
 
-unsigned sw_cost_chunks_by_cpu(const struct sw_cost_direct *region, unsigned n, bool is_back) {
-    if (region->raw_bytes < MIN_KERNEL_BYTES)
+/* On its way back what a kernel hashes must have arrived. So that nobody waits for it the CPU hashes what arrives after
+ * that, where it comes from: the end of each step, in case that slots share the link, and the end of the region, in case
+ * that they have it one after the other. */
+unsigned sw_cost_chunks_by_cpu(const struct sw_cost_direct *region, size_t first, unsigned n) {
+    if (is_for_cpu(region))
         return n;
-    return is_back ? (unsigned)divide_up(n, BACK_PART_BY_CPU) : 0;
+    if (!region->is_back)
+        return 0;
+    const unsigned of_step = (unsigned)divide_up(n, BACK_BY_CPU_PART);
+    const size_t behind = region->n_chunks - first - n, at_end = divide_up(region->n_chunks * KERNEL_LINK_BYTES,
+                                                                            region->raw_bytes);
+    if (at_end <= behind + of_step)
+        return of_step;
+    return at_end - behind < n ? (unsigned)(at_end - behind) : n;
 }

@@ -96,11 +96,13 @@ struct sw_cost_direct {
     uint64_t raw_bytes;
     size_t n_chunks;
     unsigned n_slots;
+    bool is_back;
     bool is_alone; /* nobody else wants the device */
 };
 /* How many chunks a slot takes in one step, at most. */
 unsigned sw_cost_direct_chunks(const struct sw_cost_direct *region);
-/* Of the n chunks of a step, how many, the last ones, are hashed by the CPU and not by a kernel. */
-unsigned sw_cost_chunks_by_cpu(const struct sw_cost_direct *region, unsigned n, bool is_back);
+/* Of the chunks first … first + n - 1, which are a step, how many, the last ones, are hashed by the CPU and not by a
+ * kernel. */
+unsigned sw_cost_chunks_by_cpu(const struct sw_cost_direct *region, size_t first, unsigned n);
 
 #endif

@@ -6,12 +6,15 @@
  * fails as any other. */
 #include "spill/pipeline_state.h"
 
+#include "base/assert.h"
+
 #include <string.h>
 
 static struct sw_cost_direct region_of(const struct sw_pipeline *p, const struct sw_job *job) {
     return (struct sw_cost_direct){.raw_bytes = job->bytes,
                                    .n_chunks = job->frames->n_chunks,
                                    .n_slots = p->n_slots,
+                                   .is_back = job->kind == SW_JOB_RESTORE,
                                    .is_alone = p->jobs.next->next == &p->jobs};
 }
 
@@ -34,6 +37,7 @@ static void add(struct sw_slot *slot, size_t chunk, const struct sw_frame_layout
                 const struct sw_stored *stored) {
     const struct sw_job *job = slot->job;
     struct sw_direct *d = &slot->direct;
+    SW_ASSERT(d->n < SW_RAW_MAX);
     d->chunks[d->n] = chunk;
     d->items[d->n++] = (struct sw_raw_item){
         .frame = *frame, .offset = job->offset + chunk * job->frames->chunk_bytes, .stored = stored};
@@ -101,7 +105,7 @@ int sw_direct_queue(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *
         continue;
     measure(p, slot, SW_STAGE_DIRECT_OUT);
     return p->device->ops->spill_raw(p->device, sw_slot_index(p, slot), job->mem->mapping, d->items, d->n,
-                                     sw_cost_chunks_by_cpu(&region, d->n, false), err);
+                                     sw_cost_chunks_by_cpu(&region, slot->chunk, d->n), err);
 }
 
 int sw_direct_commit(struct sw_slot *slot, struct sw_err *err) {
@@ -155,7 +159,7 @@ int sw_direct_restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err
     const struct sw_cost_direct region = region_of(p, slot->job);
     measure(p, slot, SW_STAGE_DIRECT_BACK);
     return p->device->ops->restore_raw(p->device, sw_slot_index(p, slot), slot->job->mem->mapping, d->items, d->n,
-                                       sw_cost_chunks_by_cpu(&region, d->n, true), err);
+                                       sw_cost_chunks_by_cpu(&region, slot->chunk, d->n), err);
 }
 
 void sw_direct_fini(struct sw_slot *slot) {

@@ -33,8 +33,8 @@ void sw_measure_end(struct sw_pipeline *p, struct sw_slot *slot, bool counts) {
     struct sw_slot_measure *measure = &slot->measure;
     if (!measure->meter)
         return;
-    /* While the worker slept on another slot this one may have ended long ago. */
-    counts = counts && measure->begun_us >= p->woke_us;
+    /* While the worker slept on another slot this one may have ended long ago; not so a long step, among others. */
+    counts = counts && (measure->begun_us >= p->woke_us || slot->direct.n > 0);
     sw_meter_end(measure->meter, sw_clock_us(), counts ? measure->bytes : 0);
     measure->meter = NULL;
 }

@@ -183,7 +183,7 @@ static void hash_beside(struct sim_device *d, unsigned s, uint64_t begun_ns, uin
     const uint64_t end_ns = slot->end_ns;
     slot->end_ns = begun_ns;
     if (bytes > 0)
-        compute(d, s, (double)bytes / d->speed.encode[SW_CODEC_RAW]);
+        compute(d, s, (double)bytes / d->speed.hash);
     slot->end_ns = later(end_ns, slot->end_ns);
 }
 
