@@ -428,10 +428,15 @@ static int cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_r
     return sw_cuda_fail(err, e, "cudaStreamQuery");
 }
 
+/* An event that nothing has to be waited for would have to wait itself, for its turn on a busy GPU. */
 static int sleep_on(const struct slot *slot, cudaStream_t stream, struct sw_err *err) {
-    cudaError_t e = cudaEventRecord(slot->done, stream);
-    if (e == cudaSuccess)
-        e = cudaEventSynchronize(slot->done);
+    cudaError_t e = cudaStreamQuery(stream);
+    if (e == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        e = cudaEventRecord(slot->done, stream);
+        if (e == cudaSuccess)
+            e = cudaEventSynchronize(slot->done);
+    }
     return check(e, err, "cudaEventSynchronize");
 }
 
