@@ -75,8 +75,8 @@ __device__ uint32_t copy_tile(const uint8_t *from, uint8_t *to, uint32_t tile, u
         for (uint32_t i = 0; i < SEGMENT_BYTES; i += LINE_BYTES)
             hash = move_lines<LOAD, STORE>(from, to, i, stages[threadIdx.x / SW_WARP], lane, hash);
     } else {
-        hash = move_segment<LOAD, STORE>(from + lane * SEGMENT_BYTES,
-                                         STORE == NOWHERE ? to : to + lane * SEGMENT_BYTES, bytes, hash);
+        hash = move_segment<LOAD, STORE>(from + lane * SEGMENT_BYTES, STORE == NOWHERE ? to : to + lane * SEGMENT_BYTES,
+                                         bytes, hash);
     }
     return sw_warp_sum(bytes ? sw_hash_finish(hash) : 0);
 }
@@ -186,8 +186,7 @@ int sw_gpu_hash_async(const struct sw_gpu_range *ranges, uint32_t n, uint32_t *h
     job.n = n;
     job.n_tiles = (uint32_t)n_tiles;
     job.hashes = hashes;
-    sw_gpu_with_alignment(addresses, [&](auto align) {
-        hash_tiles<align.value><<<blocks_for(job.n_tiles), THREADS, 0, stream>>>(job);
-    });
+    sw_gpu_with_alignment(
+        addresses, [&](auto align) { hash_tiles<align.value><<<blocks_for(job.n_tiles), THREADS, 0, stream>>>(job); });
     return sw_gpu_launched(err, "hash_tiles");
 }

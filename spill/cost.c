@@ -221,16 +221,16 @@ unsigned sw_cost_direct_chunks(const struct sw_cost_direct *region) {
 }
 
 /* On its way back what a kernel hashes must have arrived. So that nobody waits for it the CPU hashes what arrives after
- * that, where it comes from: the end of each step, in case that slots share the link, and the end of the region, in case
- * that they have it one after the other. */
+ * that, where it comes from: the end of each step, in case that slots share the link, and the end of the region, in
+ * case that they have it one after the other. */
 unsigned sw_cost_chunks_by_cpu(const struct sw_cost_direct *region, size_t first, unsigned n) {
     if (is_for_cpu(region))
         return n;
     if (!region->is_back)
         return 0;
     const unsigned of_step = (unsigned)divide_up(n, BACK_BY_CPU_PART);
-    const size_t behind = region->n_chunks - first - n, at_end = divide_up(region->n_chunks * KERNEL_LINK_BYTES,
-                                                                            region->raw_bytes);
+    const size_t behind = region->n_chunks - first - n,
+                 at_end = divide_up(region->n_chunks * KERNEL_LINK_BYTES, region->raw_bytes);
     if (at_end <= behind + of_step)
         return of_step;
     return at_end - behind < n ? (unsigned)(at_end - behind) : n;

@@ -1,9 +1,9 @@
 /* meter.h - how many bytes a second a stage gets through, from what lately began and ended in it.
  *
  * Time counts while anything is under way in the stage, once however much is: with several chunks side by side it is
- * the stage's throughput, with one at a time the inverse of how long a byte takes, launch and report included. Up to four
- * that ended while others were under way are remembered together. What is remembered fades with every chunk, so that
- * about the last four decide. Pure: the caller has the clock and the lock.
+ * the stage's throughput, with one at a time the inverse of how long a byte takes, launch and report included. Up to
+ * four that ended while others were under way are remembered together. What is remembered fades with every chunk, so
+ * that about the last four decide. Pure: the caller has the clock and the lock.
  */
 #ifndef SW_SPILL_METER_H
 #define SW_SPILL_METER_H

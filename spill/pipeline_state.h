@@ -153,7 +153,7 @@ struct sw_weighed {
  * one chunk, should it not pay. */
 struct sw_verdict {
     enum sw_cost_reason reason;
-    bool is_direct; /* raw: by copies alone */
+    bool is_direct; /* raw: directly */
 };
 struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
                                 bool may_retry, struct sw_plan *plan);

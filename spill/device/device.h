@@ -64,8 +64,8 @@ struct sw_unpack_item {
 };
 
 #define SW_RAW_MAX 16u
-/* A raw chunk on its way without its bytes being moved by kernels. The array belongs to the caller and stays where it is
- * until the slot has reported. */
+/* A raw chunk on its way without its bytes being moved by kernels. The array belongs to the caller and stays where it
+ * is until the slot has reported. */
 struct sw_raw_item {
     struct sw_frame_layout frame;   /* of sw_frame_layout_init() for the raw codec, or that of the stored frame */
     uint64_t offset;                /* of the raw bytes in the mapping */

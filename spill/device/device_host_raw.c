@@ -44,8 +44,7 @@ static int spill_one(int fd, const struct sw_raw_item *item, const struct sw_run
 
 static int restore_one(int fd, const struct sw_raw_item *item, const struct sw_run *runs, struct sw_err *err) {
     SW_ASSERT(item->frame.codec == SW_CODEC_RAW && item->frame.frame_bytes == item->stored->bytes);
-    const uint32_t n_bad =
-        sw_raw_runs_verify(&item->frame, runs, item->stored->n_extents, sw_all_tiles(&item->frame));
+    const uint32_t n_bad = sw_raw_runs_verify(&item->frame, runs, item->stored->n_extents, sw_all_tiles(&item->frame));
     return n_bad ? sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "%u tiles of a stored frame are damaged", n_bad)
                  : copy(fd, item->offset, &item->frame, runs, false, err);
 }

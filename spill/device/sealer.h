@@ -1,7 +1,7 @@
 /* sealer.h - makes and verifies the raw frames in host memory (codec/raw_runs.h) whose content copy engines move.
  *
- * For a slot of a GPU. Hashes of tiles come from the device, or are made by threads of the sealer: too much work for the
- * worker, on which all slots wait. thread: the device's worker. */
+ * For a slot of a GPU. Hashes of tiles come from the device, or are made by threads of the sealer: too much work for
+ * the worker, on which all slots wait. thread: the device's worker. */
 #ifndef SW_SPILL_DEVICE_SEALER_H
 #define SW_SPILL_DEVICE_SEALER_H
 

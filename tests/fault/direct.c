@@ -1,5 +1,6 @@
 /* Raw chunks that go directly, several in a step: whatever fails in the middle of one, the memory or the stored frames
- * are whole and no room is lost. On the host device, said to have a link, by a pipeline that takes its kernels for slow.
+ * are whole and no room is lost. On the host device, said to have a link, by a pipeline that takes its kernels for
+ * slow.
  */
 #include "spill/pipeline_state.h"
 #include "tests/lib/content.h"

@@ -564,7 +564,7 @@ static void host_hashes(const uint8_t *in, size_t n, uint32_t *ret) {
     ck_assert_int_eq(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, NULL), 0);
     ck_assert_uint_eq(layout.n_tiles, tiles_of(n));
     for (uint32_t tile = 0; tile < layout.n_tiles; tile++)
-        memcpy(&ret[tile], frame + layout.records_offset + 8 * tile + 4, 4);
+        memcpy(&ret[tile], frame + layout.records_offset + UINT64_C(8) * tile + 4, 4);
     free(frame);
 }
 

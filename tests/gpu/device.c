@@ -1,5 +1,6 @@
 /* device.c - the CUDA device by its own contract: groups, in which every item has a frame of its own, and raw frames
- * whose bytes are moved by copies; stored where their extents say, restored to the same bytes, and only what is damaged is said to be. */
+ * whose bytes are moved by copies; stored where their extents say, restored to the same bytes, and only what is damaged
+ * is said to be. */
 #include "spill/device/device_cuda_map.h"
 #include "spill/tier/tier.h"
 #include "tests/lib/content.h"
@@ -369,7 +370,7 @@ START_TEST(a_damaged_raw_frame_is_found) {
     static const uint64_t bytes[N] = {200000, 70000, 200000};
     static const enum sw_content content[N] = {SW_CONTENT_RANDOM, SW_CONTENT_TEXT, SW_CONTENT_RANDOM};
     struct sw_slot_result result;
-    struct sw_raw_item items[N];
+    struct sw_raw_item items[N] = {{.offset = 0}};
     open_device(1 << 20);
     struct group g = group_new(N, bytes, content);
     spill_raw(&g, 1000, N, (unsigned)_i);

@@ -242,7 +242,7 @@ START_TEST(test_nobody_waits_for_kernels_that_begin_late) {
     const unsigned n_before = sw_sim_counts(r.device).spills_raw;
     const double s = move_regions(&r, bytes, true, N_MOVED), copies_s = N_MOVED * 2 * (double)bytes / speed.link_out;
     ck_assert_msg(s <= 1.05 * copies_s, "%u MiB: %.3f of copies", mib[_i], s / copies_s);
-    ck_assert_uint_le(sw_sim_counts(r.device).spills_raw - n_before, N_MOVED * (N_SLOTS + 1)); /* long steps */
+    ck_assert_uint_le(sw_sim_counts(r.device).spills_raw - n_before, N_MOVED * (N_SLOTS + 1U)); /* long steps */
     rig_close(&r);
 }
 END_TEST

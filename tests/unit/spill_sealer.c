@@ -43,7 +43,7 @@ static void setup(void) {
         f.stored[i] = (struct sw_stored){.extents = f.extents[i], .n_extents = 2, .bytes = frame_bytes};
         f.items[i].stored = &f.stored[i];
         for (uint32_t tile = 0; tile < layout->n_tiles; tile++)
-            memcpy(&f.hashes[n_tiles++], f.wanted[i] + layout->records_offset + 8 * tile + 4, 4);
+            memcpy(&f.hashes[n_tiles++], f.wanted[i] + layout->records_offset + UINT64_C(8) * tile + 4, 4);
         free(content);
     }
 }
@@ -82,7 +82,7 @@ START_TEST(test_frames_are_sealed_and_verified) {
         ck_assert_mem_eq(f.memory[i], f.wanted[i], f.items[i].frame.frame_bytes);
     ck_assert_uint_eq(verify(sealer, n_hashed), 0);
     for (unsigned i = 0; i < N; i++) { /* one after the other, in its last record: hashed here or elsewhere */
-        uint8_t *record = f.memory[i] + f.items[i].frame.records_offset + 8 * (f.items[i].frame.n_tiles - 1);
+        uint8_t *record = f.memory[i] + f.items[i].frame.records_offset + UINT64_C(8) * (f.items[i].frame.n_tiles - 1);
         record[5] ^= 1;
         ck_assert_uint_eq(verify(sealer, n_hashed), i + 1);
     }
