@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(THREADS) decode_tiles(const __grid_constant__ 
 
 /* A kernel's argument: looking a tile up costs no copy to the device, which would be a step of its own. */
 struct hash_job {
-    sw_gpu_range ranges[SW_GPU_HASH_MAX];
+    sw_gpu_source ranges[SW_GPU_HASH_MAX];
     uint32_t first_tile[SW_GPU_HASH_MAX]; /* tiles of the ranges before */
     uint32_t n, n_tiles;
     uint32_t *hashes;
@@ -165,7 +165,7 @@ template <class ITEMS> void sw_raw_gpu_decode(const sw_gpu_decode_job<ITEMS> *jo
 template void sw_raw_gpu_decode(const sw_gpu_decode_job<sw_gpu_single> *job);
 template void sw_raw_gpu_decode(const sw_gpu_decode_job<sw_gpu_batch> *job);
 
-int sw_gpu_hash_async(const struct sw_gpu_range *ranges, uint32_t n, uint32_t *hashes, struct CUstream_st *stream,
+int sw_gpu_hash_async(const struct sw_gpu_source *ranges, uint32_t n, uint32_t *hashes, struct CUstream_st *stream,
                       struct sw_err *err) {
     hash_job job = {};
     uint64_t n_tiles = 0;

@@ -404,9 +404,14 @@ static void give_up(struct slot *slot) {
     end_work(slot);
 }
 
+/* What else is on `stream` then, such as the kernel that rouses the GPU, may take its time. */
+static bool only_copies_run(const struct slot *slot) {
+    return slot->copies_run && slot->n_items == 0 && !slot->waits;
+}
+
 static cudaError_t query(const struct slot *slot) {
     const cudaError_t e = slot->copies_run ? cudaStreamQuery(slot->copies) : cudaSuccess;
-    return e == cudaSuccess ? cudaStreamQuery(slot->stream) : e;
+    return e != cudaSuccess || only_copies_run(slot) ? e : cudaStreamQuery(slot->stream);
 }
 
 static int cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
@@ -447,7 +452,7 @@ static int cuda_slot_wait(struct sw_device *device, unsigned s, struct sw_slot_r
     while (rc == 0) {
         if (slot->copies_run)
             rc = sleep_on(slot, slot->copies, err);
-        if (rc == 0)
+        if (rc == 0 && !only_copies_run(slot))
             rc = sleep_on(slot, slot->stream, err);
         if (rc < 0)
             break;

@@ -40,9 +40,9 @@ static int queue_copies(const struct slot *slot, const struct sw_mapping *mappin
 
 static int queue_hashes(const struct slot *slot, const struct sw_mapping *mapping, const struct sw_raw_item *items,
                         struct sw_err *err) {
-    struct sw_gpu_range ranges[SW_GPU_HASH_MAX];
+    struct sw_gpu_source ranges[SW_GPU_HASH_MAX];
     for (unsigned i = 0; i < slot->n_items; i++)
-        ranges[i] = (struct sw_gpu_range){sw_cuda_at(mapping, items[i].offset), items[i].frame.raw_bytes};
+        ranges[i] = (struct sw_gpu_source){sw_cuda_at(mapping, items[i].offset), items[i].frame.raw_bytes};
     return sw_cuda_check_lost(sw_gpu_hash_async(ranges, slot->n_items, slot->h->hashes, slot->stream, err), err);
 }
 

@@ -570,8 +570,8 @@ static void host_hashes(const uint8_t *in, size_t n, uint32_t *ret) {
 
 /* Hashes `count` ranges, the i-th of bytes[i] at a misalignment of shifts[i], and compares with the host. */
 static void hash_ranges(const size_t *bytes, const size_t *shifts, uint32_t count) {
-    struct sw_gpu_range ranges[SW_GPU_HASH_MAX];
-    struct guarded buffers[SW_GPU_HASH_MAX];
+    struct sw_gpu_source ranges[SW_GPU_HASH_MAX];
+    struct sw_gpu_guarded buffers[SW_GPU_HASH_MAX];
     uint32_t n_tiles = 0, at = 0, *hashes, *wanted;
     struct sw_err err;
     for (uint32_t i = 0; i < count; i++)
@@ -585,9 +585,9 @@ static void hash_ranges(const size_t *bytes, const size_t *shifts, uint32_t coun
         uint8_t *in = malloc(bytes[i] + 1);
         ck_assert_ptr_nonnull(in);
         sw_content_fill(in, bytes[i], SW_CONTENT_RANDOM, bytes[i] + i);
-        buffers[i] = guarded_new(bytes[i], shifts[i]);
+        buffers[i] = sw_gpu_guarded_new(bytes[i], shifts[i]);
         CUDA(cudaMemcpy(buffers[i].data, in, bytes[i], cudaMemcpyHostToDevice));
-        ranges[i] = (struct sw_gpu_range){buffers[i].data, bytes[i]};
+        ranges[i] = (struct sw_gpu_source){buffers[i].data, bytes[i]};
         host_hashes(in, bytes[i], wanted + at);
         at += tiles_of(bytes[i]);
         free(in);
@@ -597,7 +597,7 @@ static void hash_ranges(const size_t *bytes, const size_t *shifts, uint32_t coun
     CUDA(cudaDeviceSynchronize());
     ck_assert(!memcmp(hashes, wanted, (n_tiles + 16) * sizeof *hashes));
     for (uint32_t i = 0; i < count; i++)
-        guarded_free(&buffers[i]);
+        sw_gpu_guarded_free(&buffers[i]);
     CUDA(cudaFreeHost(hashes));
     free(wanted);
 }
@@ -621,7 +621,7 @@ START_TEST(hashes_of_many_ranges) {
         shifts[i] = i;
     hash_ranges(bytes, shifts, SW_GPU_HASH_MAX);
     hash_ranges(bytes, shifts, 1); /* nothing to do */
-    struct sw_gpu_range ranges[SW_GPU_HASH_MAX + 1] = {{NULL, 0}};
+    struct sw_gpu_source ranges[SW_GPU_HASH_MAX + 1] = {{NULL, 0}};
     struct sw_err err;
     ck_assert_int_eq(sw_gpu_hash_async(ranges, 0, NULL, NULL, &err), 0);
     ck_assert_int_eq(sw_gpu_hash_async(ranges, SW_GPU_HASH_MAX + 1, NULL, NULL, &err), -SW_EINVAL);
