@@ -128,6 +128,20 @@ int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item
 int sw_gpu_decode_batch_async(struct sw_gpu_item *h_items, uint32_t n, struct sw_gpu_result *results, void *d_scratch,
                               size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err);
 
+/* Raw bytes that are hashed where they lie, at any alignment. */
+struct sw_gpu_source {
+    const void *d_raw;
+    uint64_t bytes;
+};
+
+/* Hashes n ranges (0 … SW_GPU_HASH_MAX) in one launch, each tile by tile as the raw frame of its bytes has it: to
+ * hashes[0 …], memory as of d_result above, all of the first range, then all of the second ... For frames whose bytes
+ * are moved by copy engines, so that the host need not read them (raw_runs.h). The ranges are copied before the call
+ * returns. errors: -SW_EINVAL also for 2^31 tiles or more. */
+#define SW_GPU_HASH_MAX 16u
+int sw_gpu_hash_async(const struct sw_gpu_source *ranges, uint32_t n, uint32_t *hashes, struct CUstream_st *stream,
+                      struct sw_err *err);
+
 /* A run of bytes to be copied; both sides and the length are multiples of 16. Either side may be page-locked memory of
  * the host that the device reaches by the host's pointer: from cudaHostAlloc, or registered where the device says
  * cudaDevAttrCanUseHostPointerForRegisteredMem. */

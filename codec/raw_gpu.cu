@@ -1,4 +1,5 @@
-/* raw_gpu.cu - codec raw on the GPU: copies content and hashes it on the way, a warp per tile, a thread per segment. */
+/* raw_gpu.cu - codec raw on the GPU: copies content and hashes it on the way, or hashes it where it lies; a warp per
+ * tile, a thread per segment. */
 #include "codec/v5t/v5t_gpu.cuh"
 
 namespace {
@@ -9,6 +10,9 @@ constexpr uint64_t TILE_BYTES = (uint64_t)SW_TILE_SEGMENTS * SEGMENT_BYTES;
 /* A warp moves 128 bytes of each of its 32 segments at a time, 8 lanes to a line, so that memory is read and written in
  * full lines; through the stage each lane then gets the line of its own segment, to hash it. */
 constexpr uint32_t LINE_UNITS = 8, LINE_BYTES = 16 * LINE_UNITS, LINES_AT_ONCE = SW_WARP / LINE_UNITS;
+
+/* In place of the alignment of a destination: there is none, the bytes are hashed only. */
+constexpr int NOWHERE = 0;
 
 struct stage {
     uint4 unit[SW_TILE_SEGMENTS][LINE_UNITS + 1]; /* the odd stride keeps columns off each other's banks */
@@ -27,7 +31,8 @@ __device__ uint32_t move_lines(const uint8_t *from, uint8_t *to, uint32_t at, st
 #pragma unroll
     for (uint32_t k = 0; k < LINE_UNITS; k++) {
         const uint32_t segment = k * LINES_AT_ONCE + lane / LINE_UNITS;
-        sw_store_unit<STORE>(to + segment * SEGMENT_BYTES + at + 16 * unit, v[k]);
+        if constexpr (STORE != NOWHERE)
+            sw_store_unit<STORE>(to + segment * SEGMENT_BYTES + at + 16 * unit, v[k]);
         s.unit[segment][unit] = v[k];
     }
     __syncwarp();
@@ -38,22 +43,28 @@ __device__ uint32_t move_lines(const uint8_t *from, uint8_t *to, uint32_t at, st
     return hash;
 }
 
+template <int STORE> __device__ void store_part(uint8_t *to, uint4 v, uint32_t bytes) {
+    if (bytes == 16)
+        sw_store_unit<STORE>(to, v);
+    else
+        sw_store_tail(to, v, bytes);
+}
+
 /* Any other tile: a lane copies and hashes its segment alone. */
 template <int LOAD, int STORE>
 __device__ uint32_t move_segment(const uint8_t *from, uint8_t *to, uint32_t bytes, uint32_t hash) {
     for (uint32_t i = 0; i < bytes; i += 16) {
         const uint32_t n = min(16u, bytes - i);
         const uint4 v = sw_load_unit<LOAD>(from, i, bytes);
-        if (n == 16)
-            sw_store_unit<STORE>(to + i, v);
-        else
-            sw_store_tail(to + i, v, n);
+        if constexpr (STORE != NOWHERE)
+            store_part<STORE>(to + i, v, n);
         hash = sw_hash_partial_unit(hash, v, n);
     }
     return hash;
 }
 
-/* Copies tile `tile` of raw_bytes, whose first byte is at `from` and goes to `to`; returns its hash (in every lane). */
+/* Copies tile `tile` of raw_bytes, whose first byte is at `from` and goes to `to`, or NOWHERE; returns its hash (in
+ * every lane). */
 template <int LOAD, int STORE>
 __device__ uint32_t copy_tile(const uint8_t *from, uint8_t *to, uint32_t tile, uint64_t raw_bytes, uint32_t lane) {
     __shared__ stage stages[WARPS];
@@ -64,7 +75,8 @@ __device__ uint32_t copy_tile(const uint8_t *from, uint8_t *to, uint32_t tile, u
         for (uint32_t i = 0; i < SEGMENT_BYTES; i += LINE_BYTES)
             hash = move_lines<LOAD, STORE>(from, to, i, stages[threadIdx.x / SW_WARP], lane, hash);
     } else {
-        hash = move_segment<LOAD, STORE>(from + lane * SEGMENT_BYTES, to + lane * SEGMENT_BYTES, bytes, hash);
+        hash = move_segment<LOAD, STORE>(from + lane * SEGMENT_BYTES, STORE == NOWHERE ? to : to + lane * SEGMENT_BYTES,
+                                         bytes, hash);
     }
     return sw_warp_sum(bytes ? sw_hash_finish(hash) : 0);
 }
@@ -107,6 +119,27 @@ __global__ void __launch_bounds__(THREADS) decode_tiles(const __grid_constant__ 
         atomicAdd(&items.results[place.index].bad_tiles, 1);
 }
 
+/* A kernel's argument: looking a tile up costs no copy to the device, which would be a step of its own. */
+struct hash_job {
+    sw_gpu_source ranges[SW_GPU_HASH_MAX];
+    uint32_t first_tile[SW_GPU_HASH_MAX]; /* tiles of the ranges before */
+    uint32_t n, n_tiles;
+    uint32_t *hashes;
+};
+
+template <int ALIGN> __global__ void __launch_bounds__(THREADS) hash_tiles(const __grid_constant__ hash_job job) {
+    const uint32_t lane = threadIdx.x % SW_WARP, index = (blockIdx.x * THREADS + threadIdx.x) / SW_WARP;
+    if (index >= job.n_tiles)
+        return;
+    /* The last range that begins at or before this tile: one without bytes is never the last. */
+    const uint32_t i = __popc(__ballot_sync(0xFFFFFFFFu, lane < job.n && job.first_tile[lane] <= index)) - 1;
+    const uint32_t tile = index - job.first_tile[i];
+    const uint8_t *from = (const uint8_t *)job.ranges[i].d_raw + tile * TILE_BYTES;
+    const uint32_t hash = copy_tile<ALIGN, NOWHERE>(from, nullptr, tile, job.ranges[i].bytes, lane);
+    if (lane == 0)
+        job.hashes[index] = hash;
+}
+
 uint32_t blocks_for(uint32_t n_tiles) {
     return (n_tiles + WARPS - 1) / WARPS;
 }
@@ -131,3 +164,29 @@ template <class ITEMS> void sw_raw_gpu_decode(const sw_gpu_decode_job<ITEMS> *jo
 }
 template void sw_raw_gpu_decode(const sw_gpu_decode_job<sw_gpu_single> *job);
 template void sw_raw_gpu_decode(const sw_gpu_decode_job<sw_gpu_batch> *job);
+
+int sw_gpu_hash_async(const struct sw_gpu_source *ranges, uint32_t n, uint32_t *hashes, struct CUstream_st *stream,
+                      struct sw_err *err) {
+    hash_job job = {};
+    uint64_t n_tiles = 0;
+    uintptr_t addresses = 0;
+    static_assert(SW_GPU_HASH_MAX <= SW_WARP, "a lane looks at a range");
+    for (uint32_t i = 0; i < n && i < SW_GPU_HASH_MAX; i++) {
+        job.ranges[i] = ranges[i];
+        job.first_tile[i] = (uint32_t)n_tiles;
+        n_tiles += (ranges[i].bytes + TILE_BYTES - 1) / TILE_BYTES;
+        addresses |= (uintptr_t)ranges[i].d_raw;
+        if (n_tiles > INT32_MAX)
+            break;
+    }
+    if (n > SW_GPU_HASH_MAX || n_tiles > INT32_MAX)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u ranges to hash, or too many tiles", n);
+    if (!n_tiles)
+        return 0;
+    job.n = n;
+    job.n_tiles = (uint32_t)n_tiles;
+    job.hashes = hashes;
+    sw_gpu_with_alignment(
+        addresses, [&](auto align) { hash_tiles<align.value><<<blocks_for(job.n_tiles), THREADS, 0, stream>>>(job); });
+    return sw_gpu_launched(err, "hash_tiles");
+}

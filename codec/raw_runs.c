@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "codec/checksum.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #define TILE_BYTES ((uint64_t)SW_TILE_SEGMENTS << SW_RAW_SEGMENT_LOG2)
@@ -86,6 +87,18 @@ static void put_header(const struct sw_frame_layout *layout, const struct sw_run
     put(&behind_data, NULL, layout->frame_bytes - layout->data_offset - layout->raw_bytes);
 }
 
+static void put_record(struct cursor *records, uint32_t tile, uint32_t hash) {
+    const struct sw_tile_record record = {.offset16 = (uint32_t)(tile * TILE_BYTES / SW_FRAME_ALIGN), .hash = hash};
+    put(records, &record, sizeof record);
+}
+
+/* True if the next record is what put_record() makes. */
+static bool check_record(struct cursor *records, uint32_t tile, uint32_t hash) {
+    struct sw_tile_record record;
+    get(records, &record, sizeof record);
+    return record.hash == hash && record.offset16 == tile * TILE_BYTES / SW_FRAME_ALIGN;
+}
+
 void sw_raw_runs_seal(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
                       struct sw_tile_range tiles) {
     SW_ASSERT(layout->codec == SW_CODEC_RAW && n_runs > 0 && tiles.end <= layout->n_tiles);
@@ -95,11 +108,8 @@ void sw_raw_runs_seal(const struct sw_frame_layout *layout, const struct sw_run 
         return;
     struct cursor records = cursor_at(runs, record_at(layout, tiles.first)),
                   data = cursor_at(runs, data_at(layout, tiles.first));
-    for (uint32_t tile = tiles.first; tile < tiles.end; tile++) {
-        const uint32_t hash = hash_next(&data, tile_bytes(layout, tile), tile);
-        const struct sw_tile_record record = {.offset16 = (uint32_t)(tile * TILE_BYTES / SW_FRAME_ALIGN), .hash = hash};
-        put(&records, &record, sizeof record);
-    }
+    for (uint32_t tile = tiles.first; tile < tiles.end; tile++)
+        put_record(&records, tile, hash_next(&data, tile_bytes(layout, tile), tile));
 }
 
 uint32_t sw_raw_runs_verify(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
@@ -110,11 +120,26 @@ uint32_t sw_raw_runs_verify(const struct sw_frame_layout *layout, const struct s
         return 0;
     struct cursor records = cursor_at(runs, record_at(layout, tiles.first)),
                   data = cursor_at(runs, data_at(layout, tiles.first));
-    for (uint32_t tile = tiles.first; tile < tiles.end; tile++) {
-        struct sw_tile_record record;
-        get(&records, &record, sizeof record);
-        const uint32_t hash = hash_next(&data, tile_bytes(layout, tile), tile);
-        n_bad += record.hash != hash || record.offset16 != tile * TILE_BYTES / SW_FRAME_ALIGN;
-    }
+    for (uint32_t tile = tiles.first; tile < tiles.end; tile++)
+        n_bad += !check_record(&records, tile, hash_next(&data, tile_bytes(layout, tile), tile));
+    return n_bad;
+}
+
+void sw_raw_runs_seal_hashed(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
+                             const uint32_t *hashes) {
+    SW_ASSERT(layout->codec == SW_CODEC_RAW && n_runs > 0);
+    struct cursor records = cursor_at(runs, layout->records_offset);
+    put_header(layout, runs);
+    for (uint32_t tile = 0; tile < layout->n_tiles; tile++)
+        put_record(&records, tile, hashes[tile]);
+}
+
+uint32_t sw_raw_runs_verify_hashed(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
+                                   const uint32_t *hashes) {
+    uint32_t n_bad = 0;
+    SW_ASSERT(layout->codec == SW_CODEC_RAW && n_runs > 0);
+    struct cursor records = cursor_at(runs, layout->records_offset);
+    for (uint32_t tile = 0; tile < layout->n_tiles; tile++)
+        n_bad += !check_record(&records, tile, hashes[tile]);
     return n_bad;
 }

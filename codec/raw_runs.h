@@ -1,6 +1,7 @@
-/* raw_runs.h - raw frames in host memory, made and verified where they lie, by the CPU alone.
+/* raw_runs.h - raw frames in host memory, made and verified where they lie.
  *
- * For bytes that a copy engine brought: it moves the content, this adds or checks what makes a frame of it. A frame may
+ * For bytes that a copy engine brought: it moves the content, this adds or checks what makes a frame of it. The hashes
+ * are made here, too, or on the device that the bytes come from or go to (sw_gpu_hash_async). A frame may
  * lie in several runs of memory, in frame order, cut anywhere. thread: any. */
 #ifndef SW_CODEC_RAW_RUNS_H
 #define SW_CODEC_RAW_RUNS_H
@@ -30,5 +31,12 @@ void sw_raw_runs_seal(const struct sw_frame_layout *layout, const struct sw_run 
 /* How many of the tiles are not what was sealed. layout: the frame's, of the raw codec. */
 uint32_t sw_raw_runs_verify(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
                             struct sw_tile_range tiles);
+
+/* The same for a whole frame without a look at its content: hashes[i] is what tile i hashes to, by whoever has seen it.
+ */
+void sw_raw_runs_seal_hashed(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
+                             const uint32_t *hashes);
+uint32_t sw_raw_runs_verify_hashed(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
+                                   const uint32_t *hashes);
 
 #endif

@@ -4,6 +4,16 @@
 #define TOLERANCE 1.03
 #define RETRY_PART 0.01 /* of the time, for looking again: well within TOLERANCE */
 #define MIN_BYTES_LOG2 18
+/* Beside a busy GPU a kernel takes 2.1 ms from its launch to its end, however little it hashes (H200). In that time the
+ * link brings 115 MB, and copies whose bytes the CPU hashes 84. */
+#define KERNEL_LINK_BYTES ((uint64_t)115000000)
+#define KERNEL_CPU_BYTES ((uint64_t)84000000)
+/* Of each step on its way back, at least: what the link brings meanwhile if all slots share it. Not much more: the 16
+ * CPUs of that host read 92 GB/s together, of which the copies take 55. */
+#define BACK_BY_CPU_PART 5
+/* A step keeps its slot, and the link, for longer than others would like to wait: 16 chunks of 26 MiB are 8 ms. */
+#define MOST_CHUNKS 16
+#define MOST_CHUNKS_SHARED 4
 
 const char *sw_cost_reason_text(enum sw_cost_reason reason) {
     static const char *const texts[SW_COST_REASON_NR] = {
@@ -174,18 +184,54 @@ static bool retry_kernels(struct sw_cost_class *c, double kernels_s, double dire
     return true;
 }
 
-bool sw_cost_retry_kernels_out(struct sw_cost_class *c, uint64_t raw_bytes) {
+bool sw_cost_retry_kernels_out(struct sw_cost_class *c, uint64_t raw_bytes, uint64_t direct_bytes) {
     const double bytes = (double)raw_bytes;
     struct sw_cost_rates r;
     sw_cost_class_rates(c, &r);
     return retry_kernels(c, stage_s(bytes, r.encode[SW_CODEC_RAW]) + stage_s(bytes, r.link_out),
-                         stage_s(bytes, r.direct_out > 0 ? r.direct_out : r.link_out));
+                         stage_s((double)direct_bytes, r.direct_out > 0 ? r.direct_out : r.link_out));
 }
 
-bool sw_cost_retry_kernels_back(struct sw_cost_class *c, uint64_t raw_bytes) {
+bool sw_cost_retry_kernels_back(struct sw_cost_class *c, uint64_t raw_bytes, uint64_t direct_bytes) {
     const double bytes = (double)raw_bytes;
     struct sw_cost_rates r;
     sw_cost_class_rates(c, &r);
     return retry_kernels(c, stage_s(bytes, r.restore[SW_CODEC_RAW]),
-                         stage_s(bytes, r.direct_back > 0 ? r.direct_back : r.link_out));
+                         stage_s((double)direct_bytes, r.direct_back > 0 ? r.direct_back : r.link_out));
+}
+
+/* ---- the direct way ---- */
+
+static size_t divide_up(size_t a, size_t b) {
+    return (a + b - 1) / b;
+}
+
+static bool is_for_cpu(const struct sw_cost_direct *region) {
+    return region->raw_bytes <= (region->is_back ? KERNEL_LINK_BYTES : KERNEL_CPU_BYTES);
+}
+
+/* As many steps for each slot, of about one length: a short one at the end would wait for its kernel alone. What the
+ * CPU hashes goes chunk by chunk: it seals one while the next is on its way. */
+unsigned sw_cost_direct_chunks(const struct sw_cost_direct *region) {
+    const size_t most = region->is_alone ? MOST_CHUNKS : MOST_CHUNKS_SHARED;
+    if (is_for_cpu(region))
+        return 1;
+    const size_t n_rounds = divide_up(region->n_chunks, most * region->n_slots);
+    return (unsigned)divide_up(region->n_chunks, n_rounds * region->n_slots);
+}
+
+/* On its way back what a kernel hashes must have arrived. So that nobody waits for it the CPU hashes what arrives after
+ * that, where it comes from: the end of each step, in case that slots share the link, and the end of the region, in
+ * case that they have it one after the other. */
+unsigned sw_cost_chunks_by_cpu(const struct sw_cost_direct *region, size_t first, unsigned n) {
+    if (is_for_cpu(region))
+        return n;
+    if (!region->is_back)
+        return 0;
+    const unsigned of_step = (unsigned)divide_up(n, BACK_BY_CPU_PART);
+    const size_t behind = region->n_chunks - first - n,
+                 at_end = divide_up(region->n_chunks * KERNEL_LINK_BYTES, region->raw_bytes);
+    if (at_end <= behind + of_step)
+        return of_step;
+    return at_end - behind < n ? (unsigned)(at_end - behind) : n;
 }

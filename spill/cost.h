@@ -3,8 +3,9 @@
  * A region on its way out is encoded, crosses the link, and is written to the disk if it goes there; on its way back it
  * is read, and loaded and decoded, which a slot does in one go and which is measured as one. Raw frames take the same
  * way: they are encoded, too (a copy with checksums), and all of their bytes cross. Or they go directly: the link's
- * copy engines alone bring the bytes, and the CPU makes the checksums, which costs it some cores; so that way is taken
- * only while the GPU's kernels are the slower one, since others keep it busy. Stages overlap but for the first chunk,
+ * copy engines bring the bytes, and hashes are made beside that, by few and long kernels or by the CPU; so that way is
+ * taken only while kernels for each chunk are the slower one, since others keep the GPU busy. Such steps are long, and
+ * some of it costs the CPU cores. Stages overlap but for the first chunk,
  * so that a long region takes as long as its slowest stage, and a region of one chunk as long as all together.
  *
  * Compressed frames are preferred while the way out, and out and back together, take at most 3 % longer than raw: less
@@ -84,9 +85,24 @@ void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *re
  * rates stay current. Such chunks take at most 1 % of the time that regions took which were turned away. */
 bool sw_cost_retry(struct sw_cost_class *c, const struct sw_cost_question *question,
                    const struct sw_cost_answer *answer);
-/* Of a raw chunk that is to go directly, and one that is to come back so: true if it should take the way of the kernels
- * all the same, so that their rate stays current. Such chunks take at most 1 % of the time. */
-bool sw_cost_retry_kernels_out(struct sw_cost_class *c, uint64_t raw_bytes);
-bool sw_cost_retry_kernels_back(struct sw_cost_class *c, uint64_t raw_bytes);
+/* Of a step of direct_bytes that is to go directly, and one that is to come back so: true if its first chunk should
+ * take the way of the kernels all the same, so that their rate stays current. Such chunks take at most 1 % of the time.
+ */
+bool sw_cost_retry_kernels_out(struct sw_cost_class *c, uint64_t raw_bytes, uint64_t direct_bytes);
+bool sw_cost_retry_kernels_back(struct sw_cost_class *c, uint64_t raw_bytes, uint64_t direct_bytes);
+
+/* A region whose raw chunks go directly. */
+struct sw_cost_direct {
+    uint64_t raw_bytes;
+    size_t n_chunks;
+    unsigned n_slots;
+    bool is_back;
+    bool is_alone; /* nobody else wants the device */
+};
+/* How many chunks a slot takes in one step, at most. */
+unsigned sw_cost_direct_chunks(const struct sw_cost_direct *region);
+/* Of the chunks first … first + n - 1, which are a step, how many, the last ones, are hashed by the CPU and not by a
+ * kernel. */
+unsigned sw_cost_chunks_by_cpu(const struct sw_cost_direct *region, size_t first, unsigned n);
 
 #endif

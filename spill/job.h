@@ -86,7 +86,7 @@ struct sw_job {
     bool is_retry;       /* the plan is for the next chunk only, raw for those behind it */
     bool may_retry;      /* a plan is made although it does not pay, to be tried on one chunk */
     bool is_turned_away; /* no plan could pay: stored raw without a look at the bytes */
-    bool is_direct;      /* raw chunks go by copies alone */
+    bool is_direct;      /* raw chunks go directly (direct.c) */
     double data_ratio;   /* of a cached plan: what it promised of data sections */
     struct sw_plan plan;
     /* Chunks on their way to or from the disk (transfer.h). */

@@ -1,14 +1,15 @@
 #include "spill/meter.h"
 
 #define FADE 0.75
-#define MOST_SLOWER 4 /* than before, of a single one */
+#define MOST_SLOWER 4 /* than before, of what is remembered together */
+#define MOST_TOGETHER 4
 
 void sw_meter_begin(struct sw_meter *m, uint64_t now_us) {
     if (m->n_running++ == 0)
         m->since_us = now_us;
 }
 
-static void remember(struct sw_meter *m, double bytes, double us) {
+static void remember(struct sw_meter *m, double bytes, double us, unsigned n) {
     if (m->is_old || m->us <= 0) {
         m->bytes = bytes;
         m->us = us;
@@ -16,19 +17,35 @@ static void remember(struct sw_meter *m, double bytes, double us) {
         return;
     }
     const double most_us = MOST_SLOWER * bytes * m->us / m->bytes;
-    m->bytes = FADE * m->bytes + bytes;
-    m->us = FADE * m->us + (us < most_us ? us : most_us);
+    for (; n > 0; n--) {
+        m->bytes *= FADE;
+        m->us *= FADE;
+    }
+    m->bytes += bytes;
+    m->us += us < most_us ? us : most_us;
+}
+
+/* What ran side by side may end at once, after all of the time: only together do they say how fast it went. */
+static void settle(struct sw_meter *m) {
+    if (m->n_ended == 0 || (m->n_running > 0 && m->n_ended < MOST_TOGETHER))
+        return;
+    if (m->is_warm)
+        remember(m, (double)m->ended_bytes, m->ended_us ? (double)m->ended_us : 1, m->n_ended);
+    m->is_warm = true;
+    m->n_ended = 0;
+    m->ended_bytes = m->ended_us = 0;
 }
 
 void sw_meter_end(struct sw_meter *m, uint64_t now_us, uint64_t bytes) {
     const uint64_t us = now_us - m->since_us;
     m->n_running--;
     m->since_us = now_us;
-    if (!bytes)
-        return;
-    if (m->is_warm)
-        remember(m, (double)bytes, us ? (double)us : 1);
-    m->is_warm = true;
+    if (bytes) {
+        m->n_ended++;
+        m->ended_bytes += bytes;
+        m->ended_us += us;
+    }
+    settle(m);
 }
 
 double sw_meter_rate(const struct sw_meter *m) {

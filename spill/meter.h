@@ -1,8 +1,9 @@
 /* meter.h - how many bytes a second a stage gets through, from what lately began and ended in it.
  *
  * Time counts while anything is under way in the stage, once however much is: with several chunks side by side it is
- * the stage's throughput, with one at a time the inverse of how long a byte takes, launch and report included. What is
- * remembered fades with every chunk, so that about the last four decide. Pure: the caller has the clock and the lock.
+ * the stage's throughput, with one at a time the inverse of how long a byte takes, launch and report included. Up to
+ * four that ended while others were under way are remembered together. What is remembered fades with every chunk, so
+ * that about the last four decide. Pure: the caller has the clock and the lock.
  */
 #ifndef SW_SPILL_METER_H
 #define SW_SPILL_METER_H
@@ -15,8 +16,10 @@ struct sw_meter {
     unsigned n_running;
     uint64_t since_us; /* up to then the time has been counted */
     double bytes, us;  /* faded sums */
-    bool is_warm;      /* the first one, which pays for what is done once, has been let pass */
-    bool is_old;       /* the next one replaces what is remembered */
+    unsigned n_ended;  /* since what is remembered */
+    uint64_t ended_bytes, ended_us;
+    bool is_warm; /* the first ones, which pay for what is done once, have been let pass */
+    bool is_old;  /* the next ones replace what is remembered */
 };
 
 void sw_meter_begin(struct sw_meter *meter, uint64_t now_us);

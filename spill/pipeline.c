@@ -25,7 +25,8 @@ void sw_slot_give(struct sw_pipeline *p, struct sw_slot *slot) {
     if (slot->is_staged && slot->stored.tier)
         sw_placement_arrived(p->place, sw_job_encodes(slot->job->kind) ? SW_TIER_WRITE : SW_TIER_READ, &slot->stored);
     sw_stored_release(&slot->stored); /* empty once it was committed */
-    slot->is_staged = slot->is_direct = false;
+    sw_direct_fini(slot);
+    slot->is_staged = false;
     slot->job->n_slots--;
     slot->job = NULL;
     slot->waits_for_client = false;
@@ -159,21 +160,11 @@ static void note_encoded(struct sw_pipeline *p, const struct sw_slot *slot) {
     }
 }
 
-static int queue_direct(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
-    const struct sw_job *job = slot->job;
-    const uint64_t raw_bytes = slot->frame.raw_bytes;
-    if (!slot->waits_for_client)
-        sw_measure_begin(p, slot, SW_STAGE_DIRECT_OUT, SW_CODEC_RAW, raw_bytes, raw_bytes);
-    return p->device->ops->spill_raw(p->device, sw_slot_index(p, slot), job->mem->mapping,
-                                     job->offset + slot->chunk * job->frames->chunk_bytes, raw_bytes, &slot->stored,
-                                     err);
-}
-
 static int queue_store(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     uint64_t at = 0;
     int rc = 0;
-    if (slot->is_direct)
-        return queue_direct(p, slot, err);
+    if (slot->direct.n > 0)
+        return sw_direct_queue(p, slot, err);
     if (slot->state == SW_SLOT_STORING)
         sw_measure_begin(p, slot, SW_STAGE_LINK_OUT, slot->frame.codec, slot->frame.raw_bytes, slot->stored.bytes);
     for (unsigned i = 0; !rc && i < slot->stored.n_extents; i++) {
@@ -225,21 +216,9 @@ static bool begin_store(struct sw_pipeline *p, struct sw_slot *slot) {
     return true;
 }
 
-/* A raw chunk by copies alone: how long its frame will be is known. */
-static void send_directly(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job, uint64_t raw_bytes) {
-    sw_slot_take(p, slot, SW_SLOT_STORING, job);
-    slot->is_direct = true;
-    slot->chunk = job->n_dealt++;
-    slot->plan_number = job->plan_number;
-    sw_frame_layout_init(&slot->frame, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, raw_bytes, 0);
-    note_encoded(p, slot);
-    begin_store(p, slot);
-}
-
 static void spill_next(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
-    const uint64_t raw_bytes = sw_frames_chunk_bytes(job->frames, job->n_dealt);
-    if (sw_goes_directly(p, job, raw_bytes))
-        send_directly(p, slot, job, raw_bytes);
+    if (sw_direct_take(p, slot, job))
+        begin_store(p, slot);
     else
         encode(p, slot, job);
 }
@@ -271,6 +250,8 @@ static void stored(struct sw_pipeline *p, struct sw_slot *slot) {
     job->frames->stored[slot->chunk] = slot->stored;
     memset(&slot->stored, 0, sizeof slot->stored);
     job->n_done++;
+    if (sw_direct_commit(slot, &err))
+        sw_pipeline_fail(p, job, &err);
 }
 
 static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
@@ -278,13 +259,10 @@ static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_
     const struct sw_stored *frame = slot->is_staged ? &slot->stored : &job->frames->stored[slot->chunk];
     const uint64_t offset = job->offset + slot->chunk * job->frames->chunk_bytes;
     slot->frame = job->frames->layouts[slot->chunk];
-    const bool direct = slot->frame.codec == SW_CODEC_RAW && sw_comes_directly(p, slot->frame.raw_bytes);
+    if (sw_direct_restores(p, slot))
+        return sw_direct_restore(p, slot, err);
     if (!slot->waits_for_client)
-        sw_measure_begin(p, slot, direct ? SW_STAGE_DIRECT_BACK : SW_STAGE_RESTORE, slot->frame.codec,
-                         slot->frame.raw_bytes, slot->frame.raw_bytes);
-    if (direct)
-        return p->device->ops->restore_raw(p->device, sw_slot_index(p, slot), &slot->frame, frame, job->mem->mapping,
-                                           offset, err);
+        sw_measure_begin(p, slot, SW_STAGE_RESTORE, slot->frame.codec, slot->frame.raw_bytes, slot->frame.raw_bytes);
     const int rc = sw_slot_load(p, slot, frame, err);
     return rc ? rc
               : p->device->ops->decode(p->device, sw_slot_index(p, slot), &slot->frame, job->mem->mapping, offset, err);
@@ -335,7 +313,7 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
             stored(p, slot);
             break;
         case SW_SLOT_RESTORING:
-            job->n_done++;
+            job->n_done += slot->direct.n > 0 ? slot->direct.n : 1;
             break;
         default:
             SW_ASSERT(!"a slot without a healthy job cannot end");

@@ -5,7 +5,7 @@
  * slots that still work on it run dry, all its reservations are released, and only then is the job finished.
  *
  *   spill    FREE -> ENCODING -> (size known: reserve) -> STORING -> (commit, or on to the disk) -> FREE
- *            FREE -> STORING: raw bytes without an encoder
+ *            FREE -> STORING: raw bytes without an encoder, several chunks at once (direct.c)
  *   restore  FREE -> RESTORING (load, decode and verify queued in one go) -> FREE
  *   either   FREE -> PREPARING (client's event, sample) -> FREE;    a step that could not be queued: -> DRAINING ->
  * FREE

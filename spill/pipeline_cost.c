@@ -33,8 +33,8 @@ void sw_measure_end(struct sw_pipeline *p, struct sw_slot *slot, bool counts) {
     struct sw_slot_measure *measure = &slot->measure;
     if (!measure->meter)
         return;
-    /* While the worker slept on another slot this one may have ended long ago. */
-    counts = counts && measure->begun_us >= p->woke_us;
+    /* While the worker slept on another slot this one may have ended long ago; not so a long step, among others. */
+    counts = counts && (measure->begun_us >= p->woke_us || slot->direct.n > 0);
     sw_meter_end(measure->meter, sw_clock_us(), counts ? measure->bytes : 0);
     measure->meter = NULL;
 }
@@ -133,18 +133,18 @@ bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
     return true;
 }
 
-/* Raw bytes take the way without kernels, but now and then, to see how fast those are. */
-bool sw_goes_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes) {
+/* Raw bytes go directly, but now and then, to see how fast the kernels are. */
+bool sw_goes_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
     const int class = sw_cost_class(raw_bytes);
     return job->kind == SW_JOB_SPILL && job->is_direct && job->plan.codec == SW_CODEC_RAW &&
-           !(class >= 0 && sw_cost_retry_kernels_out(&p->costs[class], raw_bytes));
+           !(class >= 0 && sw_cost_retry_kernels_out(&p->costs[class], raw_bytes, step_bytes));
 }
 
-bool sw_comes_directly(struct sw_pipeline *p, uint64_t raw_bytes) {
+bool sw_comes_directly(struct sw_pipeline *p, uint64_t raw_bytes, uint64_t step_bytes) {
     const int class = sw_cost_class(raw_bytes);
     struct sw_cost_rates rates = {0};
     if (class < 0 || !has_link(p))
         return false;
     sw_cost_class_rates(&p->costs[class], &rates);
-    return sw_cost_restores_directly(&rates) && !sw_cost_retry_kernels_back(&p->costs[class], raw_bytes);
+    return sw_cost_restores_directly(&rates) && !sw_cost_retry_kernels_back(&p->costs[class], raw_bytes, step_bytes);
 }

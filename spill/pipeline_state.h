@@ -1,5 +1,5 @@
-/* pipeline_state.h - what pipeline.c, pipeline_job.c, pipeline_cost.c, group.c, in_place.c and transfer.c share. All of
- * it belongs to the device's worker. Not for others. */
+/* pipeline_state.h - what pipeline.c, pipeline_job.c, pipeline_cost.c, direct.c, group.c, in_place.c and transfer.c
+ * share. All of it belongs to the device's worker. Not for others. */
 #ifndef SW_SPILL_PIPELINE_STATE_H
 #define SW_SPILL_PIPELINE_STATE_H
 
@@ -34,6 +34,14 @@ struct sw_group {
     double data_ratio;   /* what it promised of data sections */
 };
 
+/* Raw chunks whose bytes a slot moves in one step without encoding them. */
+struct sw_direct {
+    unsigned n; /* 0: the slot does something else */
+    size_t chunks[SW_RAW_MAX];
+    struct sw_raw_item items[SW_RAW_MAX];
+    struct sw_stored more[SW_RAW_MAX]; /* spill: room for items 1 …; that for item 0 is the slot's `stored` */
+};
+
 struct sw_slot {
     enum sw_slot_state state;
     struct sw_job *job; /* NULL: free, or a group's */
@@ -41,7 +49,6 @@ struct sw_slot {
     size_t chunk;
     unsigned n_chunks;     /* unpacking: as many, of which `chunk` is the last */
     bool waits_for_client; /* its first step is a client's event: no telling when it ends */
-    bool is_direct;        /* STORING: the chunk's raw bytes are on their way, without having been encoded */
     bool is_staged;        /* `stored` is host memory of a frame on its way: out while STORING, in while RESTORING */
     bool unqueued;         /* a step could not be queued; those before it still run */
     bool frame_stays;      /* unpacking: the frame is also in the client's memory, where nothing is written to */
@@ -54,6 +61,7 @@ struct sw_slot {
     } measure;
     struct sw_stored stored;
     struct sw_frame_layout frame; /* encoded, or being restored */
+    struct sw_direct direct;      /* STORING, RESTORING: without kernels for each chunk, `chunk` the first one */
 };
 
 struct sw_pipeline {
@@ -127,7 +135,7 @@ enum sw_stage_kind {
     SW_STAGE_ENCODE,
     SW_STAGE_LINK_OUT,
     SW_STAGE_RESTORE,
-    SW_STAGE_DIRECT_OUT, /* without kernels */
+    SW_STAGE_DIRECT_OUT, /* without kernels for each chunk */
     SW_STAGE_DIRECT_BACK
 };
 
@@ -145,7 +153,7 @@ struct sw_weighed {
  * one chunk, should it not pay. */
 struct sw_verdict {
     enum sw_cost_reason reason;
-    bool is_direct; /* raw: by copies alone */
+    bool is_direct; /* raw: directly */
 };
 struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
                                 bool may_retry, struct sw_plan *plan);
@@ -156,9 +164,26 @@ void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job);
 bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job);
 /* How long making a plan took. */
 void sw_measure_plan(struct sw_pipeline *p, uint64_t us);
-/* Whether the next raw chunk of raw_bytes goes by copies alone: of a job that may, and on its way back. */
-bool sw_goes_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes);
-bool sw_comes_directly(struct sw_pipeline *p, uint64_t raw_bytes);
+/* Whether the next step_bytes of raw chunks, the first one of raw_bytes, go directly: of a job that may, and on their
+ * way back. */
+bool sw_goes_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes);
+bool sw_comes_directly(struct sw_pipeline *p, uint64_t raw_bytes, uint64_t step_bytes);
+
+/* ---- direct.c ---- */
+
+/* Has a free slot take the job's next chunk, if it goes directly, and then others behind it; else nothing has changed.
+ * What is next is room for its frame. */
+bool sw_direct_take(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job);
+/* The room for the first chunk has been reserved: reserves room for more that come to rest in the host tier, up to
+ * where there is none left, and queues the step. */
+int sw_direct_queue(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err);
+/* The chunks are where they should be: commits those behind the first one. */
+int sw_direct_commit(struct sw_slot *slot, struct sw_err *err);
+/* True if the slot's chunk comes directly; more of the job's next chunks are dealt to it then. */
+bool sw_direct_restores(struct sw_pipeline *p, struct sw_slot *slot);
+int sw_direct_restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err);
+/* Before the slot is given back. */
+void sw_direct_fini(struct sw_slot *slot);
 
 /* ---- in_place.c ---- */
 

@@ -63,6 +63,15 @@ struct sw_unpack_item {
     uint64_t frame_at, offset;
 };
 
+#define SW_RAW_MAX 16u
+/* A raw chunk on its way without its bytes being moved by kernels. The array belongs to the caller and stays where it
+ * is until the slot has reported. */
+struct sw_raw_item {
+    struct sw_frame_layout frame;   /* of sw_frame_layout_init() for the raw codec, or that of the stored frame */
+    uint64_t offset;                /* of the raw bytes in the mapping */
+    const struct sw_stored *stored; /* the frame, or room for exactly that one, host memory */
+};
+
 struct sw_device_info {
     char name[64];                      /* "NVIDIA H200" or "host" */
     uint8_t uuid[SW_DEVICE_UUID_BYTES]; /* zero for the host device */
@@ -150,15 +159,16 @@ struct sw_device_ops {
     int (*restore_group)(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
                          struct sw_err *err);
 
-    /* Raw frames by copies alone, which go on at full speed while others keep the device's computing units busy.
-     * spill_raw brings mapping[offset, + bytes) to its place in a raw frame in host memory, and makes the frame: `to`
-     * has room for exactly that one, and is not touched by others until the report, which has the frame's layout.
-     * restore_raw brings the bytes back and verifies them: -SW_ECHECKSUM if they are not what was stored. The checksums
-     * are the CPU's work. They use neither the slot's frame buffer nor a plan. */
-    int (*spill_raw)(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                     uint64_t bytes, const struct sw_stored *to, struct sw_err *err);
-    int (*restore_raw)(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
-                       const struct sw_stored *from, struct sw_mapping *mapping, uint64_t offset, struct sw_err *err);
+    /* Raw frames of `n` chunks (1 … SW_RAW_MAX) by the copy engines, which go on at full speed while others keep the
+     * device's computing units busy. spill_raw brings the bytes to their places in the frames, and makes the frames,
+     * which nobody else touches until the report. restore_raw brings the bytes back and verifies them:
+     * -SW_ECHECKSUM if they are not what was stored, in whichever chunk. Hashes are made by one kernel for all, where
+     * the bytes are on the device, but those of the last n_by_cpu (0 … n) chunks, which are the CPU's work; the host
+     * device has nothing else. They use neither the slot's frame buffer nor a plan. */
+    int (*spill_raw)(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
+                     const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err);
+    int (*restore_raw)(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                       const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err);
 
     /* State of all steps queued on slot s since the last poll or wait that did not say -SW_EAGAIN: 0 all done,
      * -SW_EAGAIN still running, else the first error. -SW_EGPULOST: the context is dead, close the device. */

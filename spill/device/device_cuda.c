@@ -89,7 +89,10 @@ static int cuda_wait_event(struct sw_device *device, unsigned s, uint64_t sessio
     const cudaError_t e = cudaEventQuery(event);
     if (e == cudaErrorNotReady)
         (void)cudaGetLastError();
-    return e == cudaSuccess ? 0 : check(cudaStreamWaitEvent(d->slots[s].stream, event, 0), err, "cudaStreamWaitEvent");
+    if (e == cudaSuccess)
+        return 0;
+    d->slots[s].waits = true;
+    return check(cudaStreamWaitEvent(d->slots[s].stream, event, 0), err, "cudaStreamWaitEvent");
 }
 
 static size_t sample_bytes(uint64_t bytes) {
@@ -368,7 +371,7 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
     case WORK_SPILL_RAW:
     case WORK_SEAL:
     case WORK_RESTORE_RAW:
-        return sw_cuda_finish_raw(slot, ret, err);
+        return sw_cuda_finish_raw(slot, err);
     case WORK_NONE:
     case WORK_STORE_GROUP:
         return 0;
@@ -376,7 +379,14 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
     return 0;
 }
 
-/* The stream has run dry: looks at what it left. */
+/* Nothing of the slot's work goes on. */
+static void end_work(struct slot *slot) {
+    slot->work = WORK_NONE;
+    slot->copies_run = false;
+    slot->waits = false;
+}
+
+/* The streams have run dry: looks at what they left. */
 static int finish(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
     memset(ret, 0, sizeof *ret);
     const int rc = finish_work(d, slot, ret, err);
@@ -384,14 +394,24 @@ static int finish(struct device_cuda *d, struct slot *slot, struct sw_slot_resul
         return rc;
     if (rc < 0 && (slot->work == WORK_ENCODE || slot->work == WORK_ENCODE_GROUP))
         (void)cudaStreamSynchronize(slot->stream); /* a part of what was to be done anew may read the client's memory */
-    slot->work = WORK_NONE;
+    end_work(slot);
     return rc;
 }
 
-/* The stream has failed: nothing of the slot's work goes on. */
+/* A stream has failed. */
 static void give_up(struct slot *slot) {
     sw_sealer_wait(slot->sealer);
-    slot->work = WORK_NONE;
+    end_work(slot);
+}
+
+/* What else is on `stream` then, such as the kernel that rouses the GPU, may take its time. */
+static bool only_copies_run(const struct slot *slot) {
+    return slot->copies_run && slot->n_items == 0 && !slot->waits;
+}
+
+static cudaError_t query(const struct slot *slot) {
+    const cudaError_t e = slot->copies_run ? cudaStreamQuery(slot->copies) : cudaSuccess;
+    return e != cudaSuccess || only_copies_run(slot) ? e : cudaStreamQuery(slot->stream);
 }
 
 static int cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
@@ -402,7 +422,7 @@ static int cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_r
         give_up(slot);
         return rc;
     }
-    const cudaError_t e = cudaStreamQuery(slot->stream);
+    const cudaError_t e = query(slot);
     if (e == cudaErrorNotReady) {
         (void)cudaGetLastError();
         return -SW_EAGAIN;
@@ -413,15 +433,27 @@ static int cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_r
     return sw_cuda_fail(err, e, "cudaStreamQuery");
 }
 
+/* An event that nothing has to be waited for would have to wait itself, for its turn on a busy GPU. */
+static int sleep_on(const struct slot *slot, cudaStream_t stream, struct sw_err *err) {
+    cudaError_t e = cudaStreamQuery(stream);
+    if (e == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        e = cudaEventRecord(slot->done, stream);
+        if (e == cudaSuccess)
+            e = cudaEventSynchronize(slot->done);
+    }
+    return check(e, err, "cudaEventSynchronize");
+}
+
 static int cuda_slot_wait(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
     int rc = enter(d, err);
     while (rc == 0) {
-        cudaError_t e = cudaEventRecord(slot->done, slot->stream);
-        if (e == cudaSuccess)
-            e = cudaEventSynchronize(slot->done);
-        rc = check(e, err, "cudaEventSynchronize");
+        if (slot->copies_run)
+            rc = sleep_on(slot, slot->copies, err);
+        if (rc == 0 && !only_copies_run(slot))
+            rc = sleep_on(slot, slot->stream, err);
         if (rc < 0)
             break;
         sw_sealer_wait(slot->sealer);
@@ -443,6 +475,10 @@ static const struct sw_device_info *cuda_info(const struct sw_device *device) {
 static void slot_fini(struct slot *slot) {
     if (slot->stream)
         (void)cudaStreamDestroy(slot->stream);
+    if (slot->copies)
+        (void)cudaStreamDestroy(slot->copies);
+    if (slot->queued)
+        (void)cudaEventDestroy(slot->queued);
     if (slot->done)
         (void)cudaEventDestroy(slot->done);
     if (slot->h)
@@ -542,11 +578,17 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
 static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes, unsigned n_sealers,
                      struct sw_err *err) {
     (void)lay_out(&slot->parts, d_memory, chunk_bytes);
+    const uint64_t most_hashes = (uint64_t)SW_RAW_MAX * raw_layout(chunk_bytes).n_tiles;
     cudaError_t e = cudaStreamCreateWithFlags(&slot->stream, cudaStreamNonBlocking);
+    if (e == cudaSuccess)
+        e = cudaStreamCreateWithFlags(&slot->copies, cudaStreamNonBlocking);
+    if (e == cudaSuccess)
+        e = cudaEventCreateWithFlags(&slot->queued, cudaEventDisableTiming);
     if (e == cudaSuccess)
         e = cudaEventCreateWithFlags(&slot->done, cudaEventDisableTiming | cudaEventBlockingSync);
     if (e == cudaSuccess)
-        e = cudaHostAlloc((void **)&slot->h, sizeof *slot->h, cudaHostAllocPortable);
+        e = cudaHostAlloc((void **)&slot->h, sizeof *slot->h + most_hashes * sizeof slot->h->hashes[0],
+                          cudaHostAllocPortable);
     const int rc = check(e, err, "stream, event or pinned memory of a slot");
     return rc < 0 ? rc : sw_sealer_new(&slot->sealer, n_sealers, err);
 }
@@ -641,6 +683,23 @@ static int warm_up_codec(struct device_cuda *d, const struct sw_plan *plan, uint
     return rc < 0 ? rc : warm_up_group(d, plan, &sample, h_frame, err);
 }
 
+/* The same bytes as a raw frame whose tiles are hashed by a kernel. */
+static int warm_up_raw(struct device_cuda *d, uint8_t *h_frame, struct sw_err *err) {
+    const struct sw_device_ops *ops = d->device.ops;
+    struct sw_mapping sample = {.address = (uintptr_t)d->slots[0].parts.d_sample, .bytes = WARM_UP_BYTES};
+    const uint64_t frame_bytes = raw_frame_bytes(WARM_UP_BYTES);
+    struct sw_extent extent = {.memory = h_frame, .bytes = frame_bytes};
+    const struct sw_stored stored = {.extents = &extent, .n_extents = 1, .bytes = frame_bytes};
+    const struct sw_raw_item item = {.frame = raw_layout(WARM_UP_BYTES), .stored = &stored};
+    struct sw_slot_result result;
+    int rc = ops->spill_raw(&d->device, 0, &sample, &item, 1, 0, err);
+    if (rc == 0)
+        rc = ops->slot_wait(&d->device, 0, &result, err);
+    if (rc == 0)
+        rc = ops->restore_raw(&d->device, 0, &sample, &item, 1, 0, err);
+    return rc < 0 ? rc : ops->slot_wait(&d->device, 0, &result, err);
+}
+
 static int warm_up(struct device_cuda *d, struct sw_err *err) {
     const struct sw_device_ops *ops = d->device.ops;
     const struct sw_mapping sample = {.address = (uintptr_t)d->slots[0].parts.d_sample, .bytes = WARM_UP_BYTES};
@@ -660,6 +719,8 @@ static int warm_up(struct device_cuda *d, struct sw_err *err) {
         rc = warm_up_codec(d, ops->plan(&d->device, 0), h_frame, err);
     if (rc == 0)
         rc = warm_up_codec(d, &raw, h_frame, err);
+    if (rc == 0)
+        rc = warm_up_raw(d, h_frame, err);
     if (h_frame)
         (void)cudaFreeHost(h_frame);
     return rc;

@@ -1,59 +1,80 @@
-/* device_cuda_raw.c - raw frames without kernels: copy engines move the bytes, a thread of the slot makes the
- * checksums.
+/* device_cuda_raw.c - raw frames whose bytes are moved by copy engines, beside one kernel that hashes them.
  *
- * What is spilled is hashed when it has arrived, what is restored while it is on its way. */
+ * The copies have a stream of their own, so that none of them waits for the kernel, which beside a busy GPU begins two
+ * milliseconds late. It hashes what is spilled while that is on its way, and what is restored once it has arrived. The
+ * chunks that come last are hashed by the CPU, what is spilled when it has arrived, what is restored meanwhile. Kernel
+ * and copies are asked for by themselves: a wait of one stream for the other would be another one for the GPU. */
 #include "spill/device/device_cuda_state.h"
 
+_Static_assert(SW_RAW_MAX <= SW_GPU_HASH_MAX, "one launch hashes all chunks of a step");
+
 /* Queues the copies between raw bytes on the device and their place in the frame. */
-static int queue_copies(const struct slot *slot, const struct sw_frame_layout *layout, const struct sw_stored *stored,
-                        uint8_t *d_raw, bool is_spill, struct sw_err *err) {
-    uint64_t skip = layout->data_offset, left = layout->raw_bytes;
+static cudaError_t queue_copies_of(const struct slot *slot, const struct sw_raw_item *item, uint8_t *d_raw,
+                                   bool is_spill) {
+    uint64_t skip = item->frame.data_offset, left = item->frame.raw_bytes;
     cudaError_t e = cudaSuccess;
     for (unsigned i = 0; e == cudaSuccess && left > 0; i++) {
-        const struct sw_extent *extent = &stored->extents[i];
+        const struct sw_extent *extent = &item->stored->extents[i];
         if (skip >= extent->bytes) {
             skip -= extent->bytes;
             continue;
         }
         uint8_t *h_raw = (uint8_t *)extent->memory + skip;
         const uint64_t bytes = left < extent->bytes - skip ? left : extent->bytes - skip;
-        e = is_spill ? cudaMemcpyAsync(h_raw, d_raw, bytes, cudaMemcpyDeviceToHost, slot->stream)
-                     : cudaMemcpyAsync(d_raw, h_raw, bytes, cudaMemcpyHostToDevice, slot->stream);
+        e = is_spill ? cudaMemcpyAsync(h_raw, d_raw, bytes, cudaMemcpyDeviceToHost, slot->copies)
+                     : cudaMemcpyAsync(d_raw, h_raw, bytes, cudaMemcpyHostToDevice, slot->copies);
         d_raw += bytes;
         left -= bytes;
         skip = 0;
     }
+    return e;
+}
+
+static int queue_copies(const struct slot *slot, const struct sw_mapping *mapping, const struct sw_raw_item *items,
+                        unsigned n, bool is_spill, struct sw_err *err) {
+    cudaError_t e = cudaSuccess;
+    for (unsigned i = 0; e == cudaSuccess && i < n; i++)
+        e = queue_copies_of(slot, &items[i], sw_cuda_at(mapping, items[i].offset), is_spill);
     return check(e, err, "cudaMemcpyAsync of raw bytes");
 }
 
-int sw_cuda_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                      uint64_t bytes, const struct sw_stored *to, struct sw_err *err) {
-    struct device_cuda *d = cuda_of(device);
-    struct slot *slot = &d->slots[s];
-    int rc = enter(d, err);
-    if (rc < 0)
-        return rc;
-    sw_frame_layout_init(&slot->frame, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, bytes, 0);
-    SW_ASSERT(slot->frame.frame_bytes == to->bytes);
-    set_work(slot, WORK_SPILL_RAW);
-    slot->stored = to;
-    rc = queue_copies(slot, &slot->frame, to, sw_cuda_at(mapping, offset), true, err);
-    if (rc < 0)
-        slot->work = WORK_NONE;
-    return rc;
+static int queue_hashes(const struct slot *slot, const struct sw_mapping *mapping, const struct sw_raw_item *items,
+                        struct sw_err *err) {
+    struct sw_gpu_source ranges[SW_GPU_HASH_MAX];
+    for (unsigned i = 0; i < slot->n_items; i++)
+        ranges[i] = (struct sw_gpu_source){sw_cuda_at(mapping, items[i].offset), items[i].frame.raw_bytes};
+    return sw_cuda_check_lost(sw_gpu_hash_async(ranges, slot->n_items, slot->h->hashes, slot->stream, err), err);
 }
 
-int sw_cuda_restore_raw(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
-                        const struct sw_stored *from, struct sw_mapping *mapping, uint64_t offset, struct sw_err *err) {
-    struct device_cuda *d = cuda_of(device);
+/* Has a stream wait for what is queued on the other one. */
+static int follow(const struct slot *slot, cudaStream_t stream, cudaStream_t other, struct sw_err *err) {
+    cudaError_t e = cudaEventRecord(slot->queued, other);
+    if (e == cudaSuccess)
+        e = cudaStreamWaitEvent(stream, slot->queued, 0);
+    return check(e, err, "cudaStreamWaitEvent between a slot's streams");
+}
+
+/* Begins a step; slot->n_items of its chunks are hashed by the kernel. */
+static int begin(struct device_cuda *d, unsigned s, enum work work, const struct sw_raw_item *items, unsigned n,
+                 unsigned n_by_cpu, struct sw_err *err) {
     struct slot *slot = &d->slots[s];
     int rc = enter(d, err);
+    SW_ASSERT(n > 0 && n <= SW_RAW_MAX && n_by_cpu <= n);
+    for (unsigned i = 0; i < n; i++)
+        SW_ASSERT(items[i].frame.codec == SW_CODEC_RAW && items[i].frame.frame_bytes == items[i].stored->bytes &&
+                  items[i].frame.raw_bytes <= d->info.chunk_bytes);
     if (rc == 0)
-        rc = sw_sealer_begin(slot->sealer, SW_SEALER_VERIFY, layout, from, err);
+        rc = sw_sealer_take(slot->sealer, items, n, err);
     if (rc < 0)
         return rc;
-    set_work(slot, WORK_RESTORE_RAW);
-    rc = queue_copies(slot, layout, from, sw_cuda_at(mapping, offset), false, err);
+    set_work(slot, work);
+    slot->n_items = n - n_by_cpu;
+    slot->copies_run = true;
+    return slot->waits ? follow(slot, slot->copies, slot->stream, err) : 0;
+}
+
+/* Ends the queueing of a step: nothing is reported of one that could not be queued. */
+static int end(struct slot *slot, int rc) {
     if (rc < 0) {
         sw_sealer_wait(slot->sealer);
         slot->work = WORK_NONE;
@@ -61,20 +82,49 @@ int sw_cuda_restore_raw(struct sw_device *device, unsigned s, const struct sw_fr
     return rc;
 }
 
-/* The copies have ended; -SW_EAGAIN: the sealer has not. */
-int sw_cuda_finish_raw(struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
+int sw_cuda_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
+                      const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    int rc = begin(d, s, WORK_SPILL_RAW, items, n, n_by_cpu, err);
+    if (rc == 0)
+        rc = queue_copies(slot, mapping, items, n, true, err);
+    if (rc == 0)
+        rc = queue_hashes(slot, mapping, items, err);
+    return end(slot, rc);
+}
+
+int sw_cuda_restore_raw(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                        const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    int rc = begin(d, s, WORK_RESTORE_RAW, items, n, n_by_cpu, err);
+    const unsigned n_hashed = n - n_by_cpu;
+    if (rc == 0)
+        rc = sw_sealer_begin(slot->sealer, SW_SEALER_VERIFY, n_hashed, err);
+    if (rc == 0)
+        rc = queue_copies(slot, mapping, items, n_hashed, false, err);
+    if (rc == 0 && n_hashed > 0)
+        rc = follow(slot, slot->stream, slot->copies, err);
+    if (rc == 0)
+        rc = queue_hashes(slot, mapping, items, err);
+    if (rc == 0)
+        rc = queue_copies(slot, mapping, items + n_hashed, n_by_cpu, false, err);
+    return end(slot, rc);
+}
+
+int sw_cuda_finish_raw(struct slot *slot, struct sw_err *err) {
     if (slot->work == WORK_SPILL_RAW) {
-        const int rc = sw_sealer_begin(slot->sealer, SW_SEALER_SEAL, &slot->frame, slot->stored, err);
+        sw_sealer_seal_hashed(slot->sealer, slot->n_items, slot->h->hashes);
+        const int rc = sw_sealer_begin(slot->sealer, SW_SEALER_SEAL, slot->n_items, err);
         if (rc < 0)
             return rc;
         slot->work = WORK_SEAL;
     }
     if (!sw_sealer_ended(slot->sealer))
         return -SW_EAGAIN;
-    const uint32_t bad = sw_sealer_bad_tiles(slot->sealer);
-    if (bad)
-        return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "%u tiles of a stored frame are damaged", bad);
-    if (slot->work == WORK_SEAL)
-        ret->frame = slot->frame;
-    return 0;
+    uint32_t bad = sw_sealer_bad_tiles(slot->sealer);
+    if (slot->work == WORK_RESTORE_RAW)
+        bad += sw_sealer_verify_hashed(slot->sealer, slot->n_items, slot->h->hashes);
+    return bad ? sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "%u tiles of a stored frame are damaged", bad) : 0;
 }

@@ -27,6 +27,7 @@ struct exchange {
     struct sw_gpu_result results[MAX_GROUP_ITEMS];
     struct sw_gpu_item items[MAX_GROUP_ITEMS];
     struct sw_gpu_run runs[MAX_GROUP_RUNS];
+    uint32_t hashes[]; /* of spill_raw and restore_raw: of the tiles that the kernel hashes */
 };
 
 /* Device memory of a slot. */
@@ -46,14 +47,18 @@ enum work {
     WORK_ENCODE_GROUP,
     WORK_STORE_GROUP,
     WORK_RESTORE_GROUP,
-    WORK_SPILL_RAW, /* bytes on their way; their frame is still to be made */
-    WORK_SEAL,      /* and now is being made */
+    WORK_SPILL_RAW, /* bytes on their way; their frames are still to be made */
+    WORK_SEAL,      /* and now are being made, the last ones by the sealer's threads */
     WORK_RESTORE_RAW
 };
 
 struct slot {
     cudaStream_t stream;
-    cudaEvent_t done; /* sleeps the worker in slot_wait */
+    cudaStream_t copies; /* of spill_raw and restore_raw, whose kernels are on `stream` */
+    bool copies_run;     /* something was queued there since the last report */
+    bool waits;          /* since the last report `stream` was told to wait for a client's event */
+    cudaEvent_t queued;  /* orders the two streams */
+    cudaEvent_t done;    /* sleeps the worker in slot_wait */
     struct exchange *h;
     struct parts parts;
     bool has_table;      /* the device's table is h->table */
@@ -62,13 +67,11 @@ struct slot {
     /* WORK_PLAN: length of the sampled range. WORK_ENCODE: the source, for another go as raw bytes. */
     const uint8_t *d_in;
     uint64_t in_bytes;
-    /* WORK_ENCODE: of the frame that is being made; its length comes back. WORK_SPILL_RAW, WORK_SEAL: the same. */
-    struct sw_frame_layout frame;
+    struct sw_frame_layout frame; /* WORK_ENCODE: of the frame that is being made; its length comes back */
     struct sw_sealer *sealer;
-    const struct sw_stored *stored; /* WORK_SPILL_RAW: where the frame is; the caller's */
     /* Groups; the caller's. While one is encoded, frame_bytes 0 means that the item has no frame yet. */
     struct sw_group_item *items;
-    unsigned n_items;
+    unsigned n_items; /* of a group; frames to decode; raw frames whose tiles a kernel hashes */
 };
 
 struct device_cuda {
@@ -103,10 +106,14 @@ static inline void set_work(struct slot *slot, enum work work) {
     slot->work = work;
 }
 
-static inline uint64_t raw_frame_bytes(uint64_t raw_bytes) {
+static inline struct sw_frame_layout raw_layout(uint64_t raw_bytes) {
     struct sw_frame_layout layout;
     sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, raw_bytes, 0);
-    return layout.frame_bytes;
+    return layout;
+}
+
+static inline uint64_t raw_frame_bytes(uint64_t raw_bytes) {
+    return raw_layout(raw_bytes).frame_bytes;
 }
 
 /* The plan as kernels want it; brings its table to the device, unless it is there. */
@@ -124,10 +131,10 @@ int sw_cuda_finish_encode_group(struct device_cuda *d, struct slot *slot, struct
 void sw_cuda_finish_restore_group(struct slot *slot);
 
 /* device_cuda_raw.c: the same for WORK_SPILL_RAW, WORK_SEAL and WORK_RESTORE_RAW. */
-int sw_cuda_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                      uint64_t bytes, const struct sw_stored *to, struct sw_err *err);
-int sw_cuda_restore_raw(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
-                        const struct sw_stored *from, struct sw_mapping *mapping, uint64_t offset, struct sw_err *err);
-int sw_cuda_finish_raw(struct slot *slot, struct sw_slot_result *ret, struct sw_err *err);
+int sw_cuda_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
+                      const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err);
+int sw_cuda_restore_raw(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                        const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err);
+int sw_cuda_finish_raw(struct slot *slot, struct sw_err *err);
 
 #endif

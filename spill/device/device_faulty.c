@@ -172,15 +172,14 @@ static int faulty_restore_group(struct sw_device *device, unsigned s, struct sw_
     FORWARD(OP_RESTORE_GROUP, (int)s, restore_group(inner, s, items, n, err));
 }
 
-static int faulty_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                            uint64_t bytes, const struct sw_stored *to, struct sw_err *err) {
-    FORWARD(OP_SPILL_RAW, (int)s, spill_raw(inner, s, mapping, offset, bytes, to, err));
+static int faulty_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
+                            const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err) {
+    FORWARD(OP_SPILL_RAW, (int)s, spill_raw(inner, s, mapping, items, n, n_by_cpu, err));
 }
 
-static int faulty_restore_raw(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
-                              const struct sw_stored *from, struct sw_mapping *mapping, uint64_t offset,
-                              struct sw_err *err) {
-    FORWARD(OP_RESTORE_RAW, (int)s, restore_raw(inner, s, layout, from, mapping, offset, err));
+static int faulty_restore_raw(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                              const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err) {
+    FORWARD(OP_RESTORE_RAW, (int)s, restore_raw(inner, s, mapping, items, n, n_by_cpu, err));
 }
 
 static const struct sw_device_info *faulty_info(const struct sw_device *device) {

@@ -51,9 +51,8 @@ struct step {
     void *to;               /* store */
     const void *from;       /* load */
     struct sw_group_item *items;
-    unsigned n_items;
-    const struct sw_stored *stored; /* spill_raw, restore_raw: the frame's room */
-    struct sw_frame_layout layout;
+    const struct sw_raw_item *raw_items;
+    unsigned n_items; /* of either */
 };
 
 /* The lock guards everything down to `result`; the buffers belong to the thread while steps are queued. */
@@ -177,10 +176,9 @@ static int run_step(struct slot *slot, const struct step *step, struct sw_slot_r
     case STEP_RESTORE_GROUP:
         return sw_host_group_restore(step->items, step->n_items, slot->frame, slot->raw, err);
     case STEP_SPILL_RAW:
-        result->frame = step->layout;
-        return sw_host_raw_spill(step->mapping->fd, step->offset, &step->layout, step->stored, err);
+        return sw_host_raw_spill(step->mapping->fd, step->raw_items, step->n_items, err);
     case STEP_RESTORE_RAW:
-        return sw_host_raw_restore(step->mapping->fd, step->offset, &step->layout, step->stored, err);
+        return sw_host_raw_restore(step->mapping->fd, step->raw_items, step->n_items, err);
     }
     return 0;
 }
@@ -361,21 +359,23 @@ static int host_restore_group(struct sw_device *device, unsigned s, struct sw_gr
     return queue_step(device, s, &step, err);
 }
 
-static int host_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                          uint64_t bytes, const struct sw_stored *to, struct sw_err *err) {
-    struct step step = {.kind = STEP_SPILL_RAW, .mapping = mapping, .offset = offset, .bytes = bytes, .stored = to};
-    sw_frame_layout_init(&step.layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, bytes, 0);
-    SW_ASSERT(step.layout.frame_bytes == to->bytes);
+static int queue_raw(struct sw_device *device, unsigned s, enum step_kind kind, const struct sw_mapping *mapping,
+                     const struct sw_raw_item *items, unsigned n, struct sw_err *err) {
+    const struct step step = {.kind = kind, .mapping = mapping, .raw_items = items, .n_items = n};
+    SW_ASSERT(n > 0 && n <= SW_RAW_MAX);
     return queue_step(device, s, &step, err);
 }
 
-static int host_restore_raw(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
-                            const struct sw_stored *from, struct sw_mapping *mapping, uint64_t offset,
-                            struct sw_err *err) {
-    struct step step = {.kind = STEP_RESTORE_RAW, .mapping = mapping, .offset = offset, .stored = from};
-    SW_ASSERT(layout->codec == SW_CODEC_RAW && layout->frame_bytes == from->bytes);
-    step.layout = *layout;
-    return queue_step(device, s, &step, err);
+static int host_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
+                          const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err) {
+    (void)n_by_cpu;
+    return queue_raw(device, s, STEP_SPILL_RAW, mapping, items, n, err);
+}
+
+static int host_restore_raw(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                            const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err) {
+    (void)n_by_cpu;
+    return queue_raw(device, s, STEP_RESTORE_RAW, mapping, items, n, err);
 }
 
 /* Reports what the slot came to, once nothing is queued. Lock held. */

@@ -1,6 +1,7 @@
 #include "spill/device/device_host_raw.h"
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "spill/device/memfd.h"
 #include "spill/device/sealer.h"
 
@@ -33,27 +34,37 @@ static int copy(int fd, uint64_t offset, const struct sw_frame_layout *layout, c
     return rc;
 }
 
-int sw_host_raw_spill(int fd, uint64_t offset, const struct sw_frame_layout *layout, const struct sw_stored *to,
-                      struct sw_err *err) {
-    struct sw_run *runs = new_runs(to, err);
-    if (!runs)
-        return -SW_ENOMEM;
-    const int rc = copy(fd, offset, layout, runs, true, err);
+static int spill_one(int fd, const struct sw_raw_item *item, const struct sw_run *runs, struct sw_err *err) {
+    SW_ASSERT(item->frame.frame_bytes == item->stored->bytes);
+    const int rc = copy(fd, item->offset, &item->frame, runs, true, err);
     if (!rc)
-        sw_raw_runs_seal(layout, runs, to->n_extents, sw_all_tiles(layout));
-    sw_free(runs);
+        sw_raw_runs_seal(&item->frame, runs, item->stored->n_extents, sw_all_tiles(&item->frame));
     return rc;
 }
 
-int sw_host_raw_restore(int fd, uint64_t offset, const struct sw_frame_layout *layout, const struct sw_stored *from,
-                        struct sw_err *err) {
-    struct sw_run *runs = new_runs(from, err);
-    if (!runs)
-        return -SW_ENOMEM;
-    const uint32_t n_bad = sw_raw_runs_verify(layout, runs, from->n_extents, sw_all_tiles(layout));
-    const int rc =
-        n_bad ? sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "%u tiles of a stored frame are damaged", n_bad)
-              : copy(fd, offset, layout, runs, false, err);
-    sw_free(runs);
+static int restore_one(int fd, const struct sw_raw_item *item, const struct sw_run *runs, struct sw_err *err) {
+    SW_ASSERT(item->frame.codec == SW_CODEC_RAW && item->frame.frame_bytes == item->stored->bytes);
+    const uint32_t n_bad = sw_raw_runs_verify(&item->frame, runs, item->stored->n_extents, sw_all_tiles(&item->frame));
+    return n_bad ? sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "%u tiles of a stored frame are damaged", n_bad)
+                 : copy(fd, item->offset, &item->frame, runs, false, err);
+}
+
+static int for_each(int fd, const struct sw_raw_item *items, unsigned n,
+                    int (*one)(int fd, const struct sw_raw_item *item, const struct sw_run *runs, struct sw_err *err),
+                    struct sw_err *err) {
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < n; i++) {
+        struct sw_run *runs = new_runs(items[i].stored, err);
+        rc = runs ? one(fd, &items[i], runs, err) : -SW_ENOMEM;
+        sw_free(runs);
+    }
     return rc;
+}
+
+int sw_host_raw_spill(int fd, const struct sw_raw_item *items, unsigned n, struct sw_err *err) {
+    return for_each(fd, items, n, spill_one, err);
+}
+
+int sw_host_raw_restore(int fd, const struct sw_raw_item *items, unsigned n, struct sw_err *err) {
+    return for_each(fd, items, n, restore_one, err);
 }

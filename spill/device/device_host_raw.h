@@ -5,16 +5,12 @@
 #ifndef SW_SPILL_DEVICE_HOST_RAW_H
 #define SW_SPILL_DEVICE_HOST_RAW_H
 
-#include "codec/frame.h"
-#include "spill/tier/tier.h"
+#include "spill/device/device.h"
 
-/* Makes a frame of the memfd's bytes from `offset` on. layout: of sw_frame_layout_init() for the raw codec; to: room
- * for exactly that frame. errors: those of sw_memfd_read, -SW_ENOMEM. */
-int sw_host_raw_spill(int fd, uint64_t offset, const struct sw_frame_layout *layout, const struct sw_stored *to,
-                      struct sw_err *err);
-/* Verifies a stored frame and writes its bytes. errors: -SW_ECHECKSUM (nothing was written), those of sw_memfd_write,
- * -SW_ENOMEM. */
-int sw_host_raw_restore(int fd, uint64_t offset, const struct sw_frame_layout *layout, const struct sw_stored *from,
-                        struct sw_err *err);
+/* Makes the frames of the memfd's bytes. errors: those of sw_memfd_read, -SW_ENOMEM. */
+int sw_host_raw_spill(int fd, const struct sw_raw_item *items, unsigned n, struct sw_err *err);
+/* Verifies one stored frame after the other and writes its bytes. errors: -SW_ECHECKSUM (nothing of that frame was
+ * written), those of sw_memfd_write, -SW_ENOMEM. */
+int sw_host_raw_restore(int fd, const struct sw_raw_item *items, unsigned n, struct sw_err *err);
 
 #endif

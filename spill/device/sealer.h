@@ -1,11 +1,12 @@
-/* sealer.h - threads that make and verify raw frames in host memory (codec/raw_runs.h), one frame at a time.
+/* sealer.h - makes and verifies the raw frames in host memory (codec/raw_runs.h) whose content copy engines move.
  *
- * For a slot of a GPU whose content is moved by copy engines: the hashes are the CPU's work, and too much of it for the
- * worker, on which all slots wait. thread: the device's worker. */
+ * For a slot of a GPU. Hashes of tiles come from the device, or are made by threads of the sealer: too much work for
+ * the worker, on which all slots wait. thread: the device's worker. */
 #ifndef SW_SPILL_DEVICE_SEALER_H
 #define SW_SPILL_DEVICE_SEALER_H
 
 #include "codec/raw_runs.h"
+#include "spill/device/device.h"
 #include "spill/tier/tier.h"
 
 enum { SW_SEALER_MAX_THREADS = 4 };
@@ -17,18 +18,26 @@ int sw_sealer_new(struct sw_sealer **ret, unsigned n_threads, struct sw_err *err
 /* Waits for what was begun. NULL is a no-op. */
 void sw_sealer_free(struct sw_sealer *sealer);
 
+/* Takes the frames of a step, to be sealed or verified in any order; no thread may be at work. The items and their
+ * frames stay as they are as long as the sealer deals with them. errors: -SW_ENOMEM. */
+int sw_sealer_take(struct sw_sealer *sealer, const struct sw_raw_item *items, unsigned n, struct sw_err *err);
+
 enum sw_sealer_work { SW_SEALER_SEAL, SW_SEALER_VERIFY };
 
-/* Begins; nothing may be under way. frame: its extents stay as they are until it has ended. layout: as raw_runs.h wants
- * it for that work. errors: -SW_ENOMEM. */
-int sw_sealer_begin(struct sw_sealer *sealer, enum sw_sealer_work work, const struct sw_frame_layout *layout,
-                    const struct sw_stored *frame, struct sw_err *err);
-/* True if nothing is under way. */
+/* Has the threads begin with frames [first, n) of those taken, if there are any; none may be at work.
+ * errors: -SW_ENOMEM. */
+int sw_sealer_begin(struct sw_sealer *sealer, enum sw_sealer_work work, unsigned first, struct sw_err *err);
+/* True if no thread is at work. */
 bool sw_sealer_ended(struct sw_sealer *sealer);
-/* Waits until nothing is. */
+/* Waits until none is. */
 void sw_sealer_wait(struct sw_sealer *sealer);
-/* Tiles that the last work, if it was a verification, found bad. Nothing may be under way. */
+/* Tiles that the threads have found bad since the frames were taken. None may be at work. */
 uint32_t sw_sealer_bad_tiles(struct sw_sealer *sealer);
+
+/* Without the threads: makes frames [0, end) of those taken, whose tiles hash to hashes[0 ...], one frame behind the
+ * other; returns how many of their tiles do not. */
+void sw_sealer_seal_hashed(const struct sw_sealer *sealer, unsigned end, const uint32_t *hashes);
+uint32_t sw_sealer_verify_hashed(const struct sw_sealer *sealer, unsigned end, const uint32_t *hashes);
 
 /* The runs of a frame; ret has room for its extents. thread: any. */
 void sw_sealer_runs(struct sw_run *ret, const struct sw_stored *frame);

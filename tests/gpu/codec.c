@@ -546,6 +546,90 @@ START_TEST(batches_refused) {
 END_TEST
 
 /* Between memory of the device and pinned memory of both kinds: allocated, and registered as the arena's is. */
+/* ---- hashes alone ---- */
+
+static uint32_t tiles_of(uint64_t bytes) {
+    return (uint32_t)((bytes + 32767) / 32768);
+}
+
+/* The hashes that the host's raw frame of these bytes has. */
+static void host_hashes(const uint8_t *in, size_t n, uint32_t *ret) {
+    struct sw_plan raw;
+    struct sw_frame_layout layout;
+    uint64_t frame_bytes;
+    uint8_t *frame = aligned_alloc(16, (sw_frame_bound_bytes(n) + 15) / 16 * 16);
+    ck_assert_ptr_nonnull(frame);
+    sw_plan_init_raw(&raw);
+    ck_assert_int_eq(sw_codec_encode(&raw, in, n, frame, sw_frame_bound_bytes(n), &frame_bytes, NULL), 0);
+    ck_assert_int_eq(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, NULL), 0);
+    ck_assert_uint_eq(layout.n_tiles, tiles_of(n));
+    for (uint32_t tile = 0; tile < layout.n_tiles; tile++)
+        memcpy(&ret[tile], frame + layout.records_offset + UINT64_C(8) * tile + 4, 4);
+    free(frame);
+}
+
+/* Hashes `count` ranges, the i-th of bytes[i] at a misalignment of shifts[i], and compares with the host. */
+static void hash_ranges(const size_t *bytes, const size_t *shifts, uint32_t count) {
+    struct sw_gpu_source ranges[SW_GPU_HASH_MAX];
+    struct sw_gpu_guarded buffers[SW_GPU_HASH_MAX];
+    uint32_t n_tiles = 0, at = 0, *hashes, *wanted;
+    struct sw_err err;
+    for (uint32_t i = 0; i < count; i++)
+        n_tiles += tiles_of(bytes[i]);
+    CUDA(cudaMallocHost((void **)&hashes, (n_tiles + 16) * sizeof *hashes));
+    memset(hashes, GUARD_VALUE, (n_tiles + 16) * sizeof *hashes);
+    wanted = malloc((n_tiles + 16) * sizeof *wanted);
+    ck_assert_ptr_nonnull(wanted);
+    memset(wanted, GUARD_VALUE, (n_tiles + 16) * sizeof *wanted);
+    for (uint32_t i = 0; i < count; i++) {
+        uint8_t *in = malloc(bytes[i] + 1);
+        ck_assert_ptr_nonnull(in);
+        sw_content_fill(in, bytes[i], SW_CONTENT_RANDOM, bytes[i] + i);
+        buffers[i] = sw_gpu_guarded_new(bytes[i], shifts[i]);
+        CUDA(cudaMemcpy(buffers[i].data, in, bytes[i], cudaMemcpyHostToDevice));
+        ranges[i] = (struct sw_gpu_source){buffers[i].data, bytes[i]};
+        host_hashes(in, bytes[i], wanted + at);
+        at += tiles_of(bytes[i]);
+        free(in);
+    }
+    ck_assert_msg(!sw_gpu_hash_async(ranges, count, hashes, NULL, &err), "%s", err.msg);
+    memset(ranges, 0xEE, sizeof ranges); /* they were copied */
+    CUDA(cudaDeviceSynchronize());
+    ck_assert(!memcmp(hashes, wanted, (n_tiles + 16) * sizeof *hashes));
+    for (uint32_t i = 0; i < count; i++)
+        sw_gpu_guarded_free(&buffers[i]);
+    CUDA(cudaFreeHost(hashes));
+    free(wanted);
+}
+
+START_TEST(hashes_of_every_size) {
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+        for (size_t shift = 0; shift < 16 && !(small_run() && sizes[s] > 100000); shift += 1 + shift)
+            hash_ranges(&sizes[s], &shift, 1);
+}
+END_TEST
+
+START_TEST(hashes_of_many_ranges) {
+    static const size_t bytes[SW_GPU_HASH_MAX] = {0,      70001, 0,     0,    32768, 1,   65536, 65537,
+                                                  300000, 16,    32767, 4097, 0,     100, 33000, 0};
+    size_t shifts[SW_GPU_HASH_MAX] = {0};
+    hash_ranges(bytes, shifts, SW_GPU_HASH_MAX);
+    for (size_t i = 0; i < SW_GPU_HASH_MAX; i++)
+        shifts[i] = 4 * (i % 4);
+    hash_ranges(bytes, shifts, SW_GPU_HASH_MAX);
+    for (size_t i = 0; i < SW_GPU_HASH_MAX; i++)
+        shifts[i] = i;
+    hash_ranges(bytes, shifts, SW_GPU_HASH_MAX);
+    hash_ranges(bytes, shifts, 1); /* nothing to do */
+    struct sw_gpu_source ranges[SW_GPU_HASH_MAX + 1] = {{NULL, 0}};
+    struct sw_err err;
+    ck_assert_int_eq(sw_gpu_hash_async(ranges, 0, NULL, NULL, &err), 0);
+    ck_assert_int_eq(sw_gpu_hash_async(ranges, SW_GPU_HASH_MAX + 1, NULL, NULL, &err), -SW_EINVAL);
+    ranges[1].bytes = UINT64_C(1) << 47;
+    ck_assert_int_eq(sw_gpu_hash_async(ranges, 3, NULL, NULL, &err), -SW_EINVAL);
+}
+END_TEST
+
 START_TEST(runs_are_copied) {
     enum { N = 300, MOST_RUN = 70000 };
     const size_t total = (size_t)N * (MOST_RUN + GAP_BYTES);
@@ -617,6 +701,8 @@ int main(void) {
     tcase_add_test(cases, batches_of_many_and_of_one);
     tcase_add_test(cases, batches_of_different_frames);
     tcase_add_test(cases, batches_refused);
+    tcase_add_test(cases, hashes_of_every_size);
+    tcase_add_test(cases, hashes_of_many_ranges);
     tcase_add_test(cases, runs_are_copied);
     Suite *suite = suite_create("gpu codec");
     suite_add_tcase(suite, cases);

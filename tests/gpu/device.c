@@ -1,5 +1,6 @@
-/* device.c - the CUDA device by its own contract: groups, in which every item has a frame of its own, and raw frames by
- * copies alone; stored where their extents say, restored to the same bytes, and only what is damaged is said to be. */
+/* device.c - the CUDA device by its own contract: groups, in which every item has a frame of its own, and raw frames
+ * whose bytes are moved by copies; stored where their extents say, restored to the same bytes, and only what is damaged
+ * is said to be. */
 #include "spill/device/device_cuda_map.h"
 #include "spill/tier/tier.h"
 #include "tests/lib/content.h"
@@ -301,76 +302,114 @@ START_TEST(the_largest_groups) {
 }
 END_TEST
 
-/* Fills the items' extents with raw frames of their bytes, without kernels. */
-static void spill_raw(struct group *g, uint64_t blocks) {
-    struct sw_slot_result result = {0};
+/* Where the bytes are, or are to go; the frames are where they are reserved. */
+static void raw_items(const struct group *g, struct sw_raw_item *ret) {
+    for (unsigned i = 0; i < g->n; i++)
+        ret[i] = (struct sw_raw_item){
+            .frame = g->items[i].frame, .offset = g->items[i].offset, .stored = g->items[i].stored};
+}
+
+/* Fills the items' extents with raw frames of their bytes, in steps of `step` chunks, of which the CPU hashes up to
+ * n_by_cpu. */
+static void spill_raw(struct group *g, uint64_t blocks, unsigned step, unsigned n_by_cpu) {
+    struct sw_raw_item items[SW_RAW_MAX];
     for (unsigned i = 0; i < g->n; i++)
         sw_frame_layout_init(&g->items[i].frame, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, g->items[i].bytes, 0);
     reserve(g, blocks);
-    for (unsigned i = 0; i < g->n; i++) {
-        const struct sw_group_item *item = &g->items[i];
-        ok(device->ops->spill_raw(device, i % 2, &g->from, item->offset, item->bytes, item->stored, &err));
-        if (i % 4 < 2) {
-            ok(device->ops->slot_wait(device, i % 2, &result, &err));
-        } else {
-            int rc;
-            while ((rc = device->ops->slot_poll(device, i % 2, &result, &err)) == -SW_EAGAIN)
-                continue;
-            ok(rc);
-        }
-        ck_assert_int_eq(result.frame.codec, SW_CODEC_RAW);
-        ck_assert_uint_eq(result.frame.raw_bytes, item->bytes);
-        ck_assert_uint_eq(result.frame.frame_bytes, item->frame.frame_bytes);
+    raw_items(g, items);
+    for (unsigned i = 0; i < g->n; i += step) {
+        const unsigned n = g->n - i < step ? g->n - i : step;
+        ok(device->ops->spill_raw(device, i % 2, &g->from, items + i, n, n_by_cpu < n ? n_by_cpu : n, &err));
+        settle(i % 2, i % 4 < 2);
     }
 }
 
-START_TEST(raw_frames_by_copies_alone) {
+static void restore_raw(struct group *g, unsigned step, unsigned n_by_cpu) {
+    struct sw_raw_item items[SW_RAW_MAX];
+    raw_items(g, items);
+    for (unsigned i = 0; i < g->n; i += step) {
+        const unsigned n = g->n - i < step ? g->n - i : step;
+        ok(device->ops->restore_raw(device, i % 2, &g->to, items + i, n, n_by_cpu < n ? n_by_cpu : n, &err));
+        settle(i % 2, i % 3 == 0);
+    }
+}
+
+/* All chunks in one step or some in each, hashed by the CPU, by a kernel, or by both. */
+START_TEST(raw_frames_directly) {
     enum { N = 11 };
     static const uint64_t bytes[N] = {1, 15, 1024, 32767, 32768, 32769, 65536, 100000, 123456, 1048576, 3000001};
+    static const unsigned by_cpu[] = {0, 1, 3, N};
     enum sw_content content[N];
     for (unsigned i = 0; i < N; i++)
         content[i] = i % 2 ? SW_CONTENT_RANDOM : SW_CONTENT_TEXT;
     open_device(8 << 20);
     struct group g = group_new(N, bytes, content);
     uint8_t *out = must_calloc(1, g.image_bytes);
-    for (uint64_t blocks = 1; blocks <= 1000; blocks *= 30) {
-        memset(g.arena, GUARD_VALUE, g.arena_bytes);
-        spill_raw(&g, blocks == 1 ? 7 : blocks);
-        ck_stored(&g);
-        CUDA(cudaMemset(g.d_to, GUARD_VALUE, g.image_bytes));
-        CUDA(cudaDeviceSynchronize());
-        for (unsigned i = 0; i < N; i++) {
-            const struct sw_group_item *item = &g.items[i];
-            ok(device->ops->restore_raw(device, i % 2, &item->frame, item->stored, &g.to, item->offset, &err));
-            settle(i % 2, i % 3 == 0);
+    for (unsigned k = 0; k < sizeof by_cpu / sizeof by_cpu[0]; k++) {
+        for (unsigned step = 1; step <= N; step += 5) {
+            memset(g.arena, GUARD_VALUE, g.arena_bytes);
+            spill_raw(&g, step == 1 ? 7 : step * 100, step, by_cpu[k]);
+            ck_stored(&g);
+            CUDA(cudaMemset(g.d_to, GUARD_VALUE, g.image_bytes));
+            CUDA(cudaDeviceSynchronize());
+            restore_raw(&g, step, by_cpu[k]);
+            CUDA(cudaMemcpy(out, g.d_to, g.image_bytes, cudaMemcpyDeviceToHost));
+            ck_assert(!memcmp(out, g.image, g.image_bytes));
         }
-        CUDA(cudaMemcpy(out, g.d_to, g.image_bytes, cudaMemcpyDeviceToHost));
-        ck_assert(!memcmp(out, g.image, g.image_bytes));
-        restore(&g, 0, N); /* they are frames like others */
     }
+    restore(&g, 0, N); /* they are frames like others */
     free(out);
     group_free(&g);
     device->ops->close(device);
 }
 END_TEST
 
+/* _i: chunks that the CPU hashes. */
 START_TEST(a_damaged_raw_frame_is_found) {
-    static const uint64_t bytes[] = {200000};
-    static const enum sw_content content[] = {SW_CONTENT_RANDOM};
+    enum { N = 3 };
+    static const uint64_t bytes[N] = {200000, 70000, 200000};
+    static const enum sw_content content[N] = {SW_CONTENT_RANDOM, SW_CONTENT_TEXT, SW_CONTENT_RANDOM};
     struct sw_slot_result result;
+    struct sw_raw_item items[N] = {{.offset = 0}};
     open_device(1 << 20);
-    struct group g = group_new(1, bytes, content);
-    const struct sw_group_item *item = &g.items[0];
-    spill_raw(&g, 1000);
-    for (uint64_t at = item->frame.records_offset + 4; at < item->frame.frame_bytes; at += 33333) {
-        uint8_t *byte = (uint8_t *)g.stored[0].extents[0].memory + at;
-        *byte ^= 1;
-        ok(device->ops->restore_raw(device, 0, &item->frame, item->stored, &g.to, item->offset, &err));
-        ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), -SW_ECHECKSUM);
-        *byte ^= 1;
+    struct group g = group_new(N, bytes, content);
+    spill_raw(&g, 1000, N, (unsigned)_i);
+    raw_items(&g, items);
+    for (unsigned i = 0; i < N; i++) {
+        const struct sw_frame_layout *frame = &items[i].frame;
+        for (uint64_t at = frame->records_offset + 4; at < frame->data_offset + bytes[i]; at += 33333) {
+            uint8_t *byte = (uint8_t *)g.stored[i].extents[0].memory + at;
+            *byte ^= 1;
+            ok(device->ops->restore_raw(device, 0, &g.to, items, N, (unsigned)_i, &err));
+            ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), -SW_ECHECKSUM);
+            *byte ^= 1;
+        }
     }
-    ok(device->ops->restore_raw(device, 0, &item->frame, item->stored, &g.to, item->offset, &err));
-    settle(0, false);
+    restore_raw(&g, N, (unsigned)_i);
+    group_free(&g);
+    device->ops->close(device);
+}
+END_TEST
+
+/* As many of the longest chunks as a step may have. */
+START_TEST(the_longest_raw_step) {
+    uint64_t bytes[SW_RAW_MAX];
+    enum sw_content content[SW_RAW_MAX];
+    open_device(1 << 20);
+    for (unsigned i = 0; i < SW_RAW_MAX; i++) {
+        bytes[i] = 1 << 20;
+        content[i] = SW_CONTENT_RANDOM;
+    }
+    struct group g = group_new(SW_RAW_MAX, bytes, content);
+    uint8_t *out = must_calloc(1, g.image_bytes);
+    spill_raw(&g, 1000, SW_RAW_MAX, 0);
+    ck_stored(&g);
+    CUDA(cudaMemset(g.d_to, GUARD_VALUE, g.image_bytes));
+    CUDA(cudaDeviceSynchronize());
+    restore_raw(&g, SW_RAW_MAX, 5);
+    CUDA(cudaMemcpy(out, g.d_to, g.image_bytes, cudaMemcpyDeviceToHost));
+    ck_assert(!memcmp(out, g.image, g.image_bytes));
+    free(out);
     group_free(&g);
     device->ops->close(device);
 }
@@ -386,8 +425,9 @@ int main(void) {
     tcase_add_test(cases, only_the_damaged_item_is_said_to_be);
     tcase_add_test(cases, frames_in_very_many_pieces);
     tcase_add_loop_test(cases, the_largest_groups, 0, 3);
-    tcase_add_test(cases, raw_frames_by_copies_alone);
-    tcase_add_test(cases, a_damaged_raw_frame_is_found);
+    tcase_add_test(cases, raw_frames_directly);
+    tcase_add_loop_test(cases, a_damaged_raw_frame_is_found, 0, 4);
+    tcase_add_test(cases, the_longest_raw_step);
     Suite *suite = suite_create("gpu device");
     suite_add_tcase(suite, cases);
     return sw_test_run(suite, CK_NOFORK); /* one CUDA context for all tests */

@@ -170,35 +170,58 @@ static int sim_decode(struct sw_device *device, unsigned s, const struct sw_fram
     return 0;
 }
 
-static int sim_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                         uint64_t bytes, const struct sw_stored *to, struct sw_err *err) {
+static uint64_t raw_bytes_of(const struct sw_raw_item *items, unsigned n) {
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < n; i++)
+        bytes += items[i].frame.raw_bytes;
+    return bytes;
+}
+
+/* From begun_ns on, beside what the slot does anyhow: one kernel that hashes. */
+static void hash_beside(struct sim_device *d, unsigned s, uint64_t begun_ns, uint64_t bytes) {
+    struct sim_slot *slot = &d->slots[s];
+    const uint64_t end_ns = slot->end_ns;
+    slot->end_ns = begun_ns;
+    if (bytes > 0)
+        compute(d, s, (double)bytes / d->speed.hash);
+    slot->end_ns = later(end_ns, slot->end_ns);
+}
+
+static int sim_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
+                         const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err) {
     struct sim_device *d = sim_of(device);
+    const uint64_t begun_ns = later(now_ns, d->slots[s].end_ns);
     (void)mapping;
     (void)err;
     d->counts.spills_raw++;
-    d->slots[s].result.frame = frame_of(&d->data, SW_CODEC_RAW, offset, bytes);
-    SW_ASSERT(to->bytes == d->slots[s].result.frame.frame_bytes);
-    copy_out(d, s, bytes);
-    seal(d, s, bytes);
+    for (unsigned i = 0; i < n; i++)
+        SW_ASSERT(items[i].stored->bytes == items[i].frame.frame_bytes);
+    copy_out(d, s, raw_bytes_of(items, n));
+    hash_beside(d, s, begun_ns, raw_bytes_of(items, n - n_by_cpu));
+    seal(d, s, raw_bytes_of(items + n - n_by_cpu, n_by_cpu));
     return 0;
 }
 
-static int sim_restore_raw(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
-                           const struct sw_stored *from, struct sw_mapping *mapping, uint64_t offset,
-                           struct sw_err *err) {
+static int sim_restore_raw(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                           const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err) {
     struct sim_device *d = sim_of(device);
-    (void)from;
+    struct sim_slot *slot = &d->slots[s];
+    const unsigned n_hashed = n - n_by_cpu;
     (void)mapping;
-    (void)offset;
     (void)err;
     d->counts.restores_raw++;
-    const uint64_t begun_ns = later(now_ns, d->slots[s].end_ns);
-    copy_back(d, s, layout->raw_bytes);
-    /* Hashed while it is on its way. */
-    const uint64_t copied_ns = d->slots[s].end_ns;
-    d->slots[s].end_ns = begun_ns;
-    seal(d, s, layout->raw_bytes);
-    d->slots[s].end_ns = later(copied_ns, d->slots[s].end_ns);
+    const uint64_t begun_ns = later(now_ns, slot->end_ns);
+    if (n_hashed > 0)
+        copy_back(d, s, raw_bytes_of(items, n_hashed));
+    const uint64_t arrived_ns = slot->end_ns;
+    if (n_by_cpu > 0)
+        copy_back(d, s, raw_bytes_of(items + n_hashed, n_by_cpu));
+    hash_beside(d, s, arrived_ns, raw_bytes_of(items, n_hashed));
+    /* The CPU reads what is still to be copied. */
+    const uint64_t end_ns = slot->end_ns;
+    slot->end_ns = begun_ns;
+    seal(d, s, raw_bytes_of(items + n_hashed, n_by_cpu));
+    slot->end_ns = later(end_ns, slot->end_ns);
     return 0;
 }
 

@@ -14,8 +14,9 @@
 /* Rates: bytes a second, of codecs uncompressed ones. Others: microseconds. */
 struct sw_sim_speed {
     double encode[SW_CODEC_NR], decode[SW_CODEC_NR];
+    double hash; /* of kernels that do nothing else */
     double link_out, link_back;
-    double seal; /* of the CPU, for a slot's raw frames made without kernels; 0: takes no time */
+    double seal; /* of the CPU, for a slot's raw frames that it hashes; 0: takes no time */
     double launch_us, plan_us;
     double slowdown; /* what has kernels takes so much longer: others keep the GPU busy; 1: nobody does */
     double wake_us;  /* slot_wait returns so much later than the slot has ended */

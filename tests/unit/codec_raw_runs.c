@@ -91,6 +91,41 @@ START_TEST(sealed_as_the_codec_does) {
 }
 END_TEST
 
+/* The hashes of a frame's records. */
+static uint32_t *hashes_of(const struct sw_frame_layout *layout, const uint8_t *frame) {
+    uint32_t *hashes = malloc((size_t)layout->n_tiles * sizeof *hashes);
+    ck_assert_ptr_nonnull(hashes);
+    for (uint32_t tile = 0; tile < layout->n_tiles; tile++)
+        memcpy(&hashes[tile], frame + layout->records_offset + 8 * tile + 4, sizeof hashes[tile]);
+    return hashes;
+}
+
+START_TEST(sealed_by_hashes_made_elsewhere) {
+    struct sw_frame_layout layout;
+    struct scattered s;
+    uint8_t *frame;
+    uint64_t random = 9;
+    make_frame(&layout, &frame, sizes[_i], 1);
+    uint8_t *start = malloc(layout.frame_bytes), *sealed = malloc(layout.frame_bytes);
+    uint32_t *hashes = hashes_of(&layout, frame);
+    ck_assert(start && sealed);
+    memset(start, 0xA5, layout.frame_bytes);
+    memcpy(start + layout.data_offset, frame + layout.data_offset, sizes[_i]);
+    scatter(&s, start, layout.frame_bytes, 5000, &random);
+    sw_raw_runs_seal_hashed(&layout, s.runs, s.n, hashes);
+    join(&s, sealed);
+    ck_assert_mem_eq(sealed, frame, layout.frame_bytes);
+    ck_assert_uint_eq(sw_raw_runs_verify_hashed(&layout, s.runs, s.n, hashes), 0);
+    hashes[layout.n_tiles - 1] ^= 1;
+    ck_assert_uint_eq(sw_raw_runs_verify_hashed(&layout, s.runs, s.n, hashes), 1);
+    scattered_fini(&s);
+    free(hashes);
+    free(start);
+    free(sealed);
+    free(frame);
+}
+END_TEST
+
 static void flip(struct scattered *s, uint64_t at) {
     unsigned i = 0;
     for (; at >= s->runs[i].bytes; i++)
@@ -125,6 +160,7 @@ int main(void) {
     Suite *suite = suite_create("codec_raw_runs");
     TCase *tcase = tcase_create("codec_raw_runs");
     tcase_add_loop_test(tcase, sealed_as_the_codec_does, 0, sizeof sizes / sizeof sizes[0]);
+    tcase_add_loop_test(tcase, sealed_by_hashes_made_elsewhere, 0, sizeof sizes / sizeof sizes[0]);
     tcase_add_test(tcase, damage_is_counted_by_tiles);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -135,13 +135,48 @@ START_TEST(test_kernels_are_tried_again_now_and_then) {
                               .direct_back = {.bytes = 50, .us = 1}};
     unsigned n_out = 0, n_back = 0;
     for (int i = 0; i < 10000; i++)
-        n_out += sw_cost_retry_kernels_out(&c, 1 << 20); /* takes twice as long */
+        n_out += sw_cost_retry_kernels_out(&c, 1 << 20, 1 << 20); /* takes twice as long */
     ck_assert_uint_ge(n_out, 49);
     ck_assert_uint_le(n_out, 50);
     for (int i = 0; i < 10000; i++)
-        n_back += sw_cost_retry_kernels_back(&c, 1 << 20); /* ten times */
+        n_back += sw_cost_retry_kernels_back(&c, 1 << 20, 1 << 20); /* ten times */
     ck_assert_uint_ge(n_back, 9);
     ck_assert_uint_le(n_back, 10);
+}
+END_TEST
+
+static struct sw_cost_direct direct_of(uint64_t raw_bytes, size_t n_chunks, bool is_back) {
+    return (struct sw_cost_direct){
+        .raw_bytes = raw_bytes, .n_chunks = n_chunks, .n_slots = 4, .is_back = is_back, .is_alone = true};
+}
+
+START_TEST(test_direct_steps_are_long_and_alike) {
+    struct sw_cost_direct region = direct_of(1000000000, 37, false);
+    ck_assert_uint_eq(sw_cost_direct_chunks(&region), 10); /* one for each slot */
+    region.n_chunks = 65;                                  /* two: 9 * 8 */
+    ck_assert_uint_eq(sw_cost_direct_chunks(&region), 9);
+    region.n_chunks = 10000;
+    ck_assert_uint_le(sw_cost_direct_chunks(&region), SW_RAW_MAX);
+    region.is_alone = false;
+    ck_assert_uint_le(sw_cost_direct_chunks(&region), 4);
+    region = direct_of(50000000, 8, false); /* the CPU's */
+    ck_assert_uint_eq(sw_cost_direct_chunks(&region), 1);
+}
+END_TEST
+
+START_TEST(test_the_cpu_hashes_what_no_kernel_is_in_time_for) {
+    struct sw_cost_direct out = direct_of(1000000000, 40, false), back = direct_of(1000000000, 40, true);
+    ck_assert_uint_eq(sw_cost_chunks_by_cpu(&out, 30, 10), 0); /* kernels begin with the copies */
+    ck_assert_uint_eq(sw_cost_chunks_by_cpu(&back, 0, 10), 2);
+    ck_assert_uint_eq(sw_cost_chunks_by_cpu(&back, 30, 10), 5); /* 115 MB */
+    ck_assert_uint_eq(sw_cost_chunks_by_cpu(&back, 38, 2), 2);
+    ck_assert_uint_eq(sw_cost_chunks_by_cpu(&back, 34, 3), 2); /* and 3 chunks behind it */
+    out.raw_bytes = back.raw_bytes = 80000000;
+    ck_assert_uint_eq(sw_cost_chunks_by_cpu(&out, 0, 1), 1);
+    ck_assert_uint_eq(sw_cost_chunks_by_cpu(&back, 0, 1), 1);
+    out.raw_bytes = back.raw_bytes = 100000000;
+    ck_assert_uint_eq(sw_cost_chunks_by_cpu(&out, 0, 10), 0);
+    ck_assert_uint_eq(sw_cost_chunks_by_cpu(&back, 0, 1), 1);
 }
 END_TEST
 
@@ -266,6 +301,21 @@ START_TEST(test_a_meter_counts_time_once) {
     sw_meter_end(&meter, 140, 0); /* failed: neither its bytes nor its time */
     sw_meter_end(&meter, 160, 1000);
     ck_assert_double_eq_tol(sw_meter_rate(&meter), 1750.0 / (0.75 * 20 + 20) * 1e6, 1);
+}
+END_TEST
+
+/* Those that end together say only together how fast they were. */
+START_TEST(test_a_meter_takes_what_ends_at_once_together) {
+    struct sw_meter meter = {0};
+    uint64_t now_us = 0;
+    for (int i = 0; i < 3; i++) { /* the first time warms up */
+        for (int k = 0; k < 4; k++)
+            sw_meter_begin(&meter, now_us);
+        now_us += 100;
+        for (int k = 0; k < 4; k++)
+            sw_meter_end(&meter, now_us, 1000);
+        ck_assert_double_eq_tol(sw_meter_rate(&meter), i == 0 ? 0 : 40e6, 1);
+    }
 }
 END_TEST
 
@@ -433,6 +483,8 @@ int main(void) {
     tcase_add_test(tcase, test_raw_bytes_come_back_directly_where_that_is_faster);
     tcase_add_test(tcase, test_a_plan_that_cannot_pay_is_not_made);
     tcase_add_test(tcase, test_kernels_are_tried_again_now_and_then);
+    tcase_add_test(tcase, test_direct_steps_are_long_and_alike);
+    tcase_add_test(tcase, test_the_cpu_hashes_what_no_kernel_is_in_time_for);
     tcase_add_test(tcase, test_the_link_is_no_slower_than_what_goes_directly);
     tcase_add_test(tcase, test_what_is_not_known_decides_nothing);
     tcase_add_test(tcase, test_short_regions_and_short_room);
@@ -440,6 +492,7 @@ int main(void) {
     tcase_add_test(tcase, test_looking_again_is_rare);
     tcase_add_test(tcase, test_a_meter_follows);
     tcase_add_test(tcase, test_a_meter_counts_time_once);
+    tcase_add_test(tcase, test_a_meter_takes_what_ends_at_once_together);
     tcase_add_test(tcase, test_classes_are_lengths);
     tcase_add_test(tcase, test_a_slow_encoder_is_left_out);
     tcase_add_test(tcase, test_a_disk_is_measured);

@@ -423,18 +423,21 @@ static void raw_place_init(struct raw_place *place, uint64_t frame_bytes, unsign
     place->stored = (struct sw_stored){.extents = place->extents, .n_extents = n, .bytes = frame_bytes};
 }
 
-static struct sw_frame_layout spill_raw(unsigned s, const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes,
-                                        const struct sw_stored *to) {
-    struct sw_slot_result result;
-    ck_assert_int_eq(device->ops->spill_raw(device, s, mapping, offset, bytes, to, &err), 0);
-    ck_assert_int_eq(device->ops->slot_wait(device, s, &result, &err), 0);
-    return result.frame;
+static struct sw_raw_item raw_item(uint64_t offset, uint64_t bytes, const struct sw_stored *stored) {
+    struct sw_raw_item item = {.offset = offset, .stored = stored};
+    sw_frame_layout_init(&item.frame, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, bytes, 0);
+    return item;
 }
 
-static int restore_raw(unsigned s, const struct sw_frame_layout *layout, const struct sw_stored *from,
-                       struct sw_mapping *mapping, uint64_t offset) {
+static int spill_raw(unsigned s, const struct sw_mapping *mapping, const struct sw_raw_item *items, unsigned n) {
     struct sw_slot_result result;
-    ck_assert_int_eq(device->ops->restore_raw(device, s, layout, from, mapping, offset, &err), 0);
+    ck_assert_int_eq(device->ops->spill_raw(device, s, mapping, items, n, 0, &err), 0);
+    return device->ops->slot_wait(device, s, &result, &err);
+}
+
+static int restore_raw(unsigned s, struct sw_mapping *mapping, const struct sw_raw_item *items, unsigned n) {
+    struct sw_slot_result result;
+    ck_assert_int_eq(device->ops->restore_raw(device, s, mapping, items, n, 0, &err), 0);
     return device->ops->slot_wait(device, s, &result, &err);
 }
 
@@ -449,14 +452,16 @@ START_TEST(test_raw_frames_are_those_that_are_encoded) {
         const uint64_t frame_bytes = encode(0, source, 7, lengths[i], frame);
         struct raw_place place;
         raw_place_init(&place, frame_bytes, (unsigned)_i + 1);
-        const struct sw_frame_layout layout = spill_raw(1, source, 7, lengths[i], &place.stored);
+        struct sw_raw_item item = raw_item(7, lengths[i], &place.stored);
+        ck_assert_int_eq(spill_raw(1, source, &item, 1), 0);
         struct sw_frame_layout parsed = {0};
         ck_assert_int_eq(sw_frame_parse(&parsed, frame, frame_bytes, frame_bytes, &err), 0);
-        ck_assert_mem_eq(&layout, &parsed, sizeof layout);
+        ck_assert_mem_eq(&item.frame, &parsed, sizeof parsed);
         ck_assert_mem_eq(place.bytes, frame, frame_bytes);
         ck_assert_uint_eq(place.bytes[frame_bytes], 0xEE);
         memset(to.data, 0x11, to.bytes);
-        ck_assert_int_eq(restore_raw(0, &parsed, &place.stored, target, 3), 0);
+        item.offset = 3;
+        ck_assert_int_eq(restore_raw(0, target, &item, 1), 0);
         ck_assert_mem_eq(to.data + 3, from.data + 7, lengths[i]);
         ck_assert_uint_eq(to.data[2], 0x11);
         ck_assert_uint_eq(to.data[3 + lengths[i]], 0x11);
@@ -470,31 +475,39 @@ START_TEST(test_raw_frames_are_those_that_are_encoded) {
 }
 END_TEST
 
+/* Several chunks in one step; a damaged one is not written, nor those behind it. */
 START_TEST(test_damaged_raw_frames_are_not_written) {
+    enum { N = 3 };
     static const uint8_t zeros[RAW_BYTES];
-    struct sw_memory from = sw_memory_new(RAW_BYTES), to = sw_memory_new(RAW_BYTES);
+    struct sw_memory from = sw_memory_new(N * RAW_BYTES), to = sw_memory_new(N * RAW_BYTES);
     struct sw_mapping *source = map(&from), *target = map(&to);
-    struct sw_frame_layout layout;
-    struct raw_place place;
-    sw_content_fill(from.data, RAW_BYTES, SW_CONTENT_TEXT, 1);
-    sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, RAW_BYTES, 0);
-    raw_place_init(&place, layout.frame_bytes, MAX_RAW_EXTENTS);
-    layout = spill_raw(0, source, 0, RAW_BYTES, &place.stored);
-    const uint64_t spots[] = {layout.records_offset, layout.data_offset, layout.data_offset + RAW_BYTES - 1};
-    for (size_t i = 0; i < sizeof spots / sizeof spots[0]; i++) {
-        place.bytes[spots[i]] ^= 1;
-        ck_assert_int_eq(restore_raw(1, &layout, &place.stored, target, 0), -SW_ECHECKSUM);
-        ck_assert_int_eq(err.code, -SW_ECHECKSUM);
-        place.bytes[spots[i]] ^= 1;
-        ck_assert_mem_eq(to.data, zeros, RAW_BYTES);
+    struct raw_place places[N];
+    struct sw_raw_item items[N];
+    sw_content_fill(from.data, from.bytes, SW_CONTENT_TEXT, 1);
+    for (unsigned i = 0; i < N; i++) {
+        items[i] = raw_item((uint64_t)i * RAW_BYTES, RAW_BYTES, &places[i].stored);
+        raw_place_init(&places[i], items[i].frame.frame_bytes, MAX_RAW_EXTENTS - i);
     }
-    ck_assert_int_eq(restore_raw(1, &layout, &place.stored, target, 0), 0);
-    ck_assert_mem_eq(to.data, from.data, RAW_BYTES);
+    ck_assert_int_eq(spill_raw(0, source, items, N), 0);
+    const struct sw_frame_layout *layout = &items[1].frame;
+    const uint64_t spots[] = {layout->records_offset, layout->data_offset, layout->data_offset + RAW_BYTES - 1};
+    for (size_t i = 0; i < sizeof spots / sizeof spots[0]; i++) {
+        places[1].bytes[spots[i]] ^= 1;
+        ck_assert_int_eq(restore_raw(1, target, items, N), -SW_ECHECKSUM);
+        ck_assert_int_eq(err.code, -SW_ECHECKSUM);
+        places[1].bytes[spots[i]] ^= 1;
+        ck_assert_mem_eq(to.data, from.data, RAW_BYTES);
+        ck_assert_mem_eq(to.data + RAW_BYTES, zeros, RAW_BYTES);
+        ck_assert_mem_eq(to.data + 2 * RAW_BYTES, zeros, RAW_BYTES);
+    }
+    ck_assert_int_eq(restore_raw(1, target, items, N), 0);
+    ck_assert_mem_eq(to.data, from.data, from.bytes);
     device->ops->unmap(device, source);
     device->ops->unmap(device, target);
     sw_memory_free(&from);
     sw_memory_free(&to);
-    free(place.bytes);
+    for (unsigned i = 0; i < N; i++)
+        free(places[i].bytes);
 }
 END_TEST
 
@@ -503,22 +516,21 @@ START_TEST(test_raw_steps_can_be_failed) {
     struct sw_mapping *mapping = map(&memory);
     struct sw_device *faulty = NULL;
     struct sw_slot_result result;
-    struct sw_frame_layout layout;
     struct raw_place place;
-    sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, RAW_BYTES, 0);
-    raw_place_init(&place, layout.frame_bytes, 2);
+    const struct sw_raw_item item = raw_item(0, RAW_BYTES, &place.stored);
+    raw_place_init(&place, item.frame.frame_bytes, 2);
     ck_assert_int_eq(sw_device_faulty_open(&faulty, device, &err), 0);
     const struct sw_device_ops *ops = faulty->ops;
     for (int n = 0; n < 2; n++) { /* the first time it fails */
         if (n == 0)
             sw_device_faulty_arm(faulty, "spill_raw", 1, -SW_EGPU, SW_FAULT_LATE);
-        ck_assert_int_eq(ops->spill_raw(faulty, 0, mapping, 0, RAW_BYTES, &place.stored, &err), 0);
+        ck_assert_int_eq(ops->spill_raw(faulty, 0, mapping, &item, 1, 0, &err), 0);
         ck_assert_int_eq(ops->slot_wait(faulty, 0, &result, &err), n == 0 ? -SW_EGPU : 0);
         ck_assert_int_eq(place.bytes[0] == 0xEE, n == 0);
     }
     sw_device_faulty_arm(faulty, "restore_raw", 1, -SW_EGPU, SW_FAULT_AT_ONCE);
-    ck_assert_int_eq(ops->restore_raw(faulty, 0, &layout, &place.stored, mapping, 0, &err), -SW_EGPU);
-    ck_assert_int_eq(ops->restore_raw(faulty, 0, &layout, &place.stored, mapping, 0, &err), 0);
+    ck_assert_int_eq(ops->restore_raw(faulty, 0, mapping, &item, 1, 0, &err), -SW_EGPU);
+    ck_assert_int_eq(ops->restore_raw(faulty, 0, mapping, &item, 1, 0, &err), 0);
     ck_assert_int_eq(ops->slot_wait(faulty, 0, &result, &err), 0);
     device->ops->unmap(device, mapping);
     /* Owns the device, which teardown closes. */

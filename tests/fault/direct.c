@@ -1,0 +1,292 @@
+/* Raw chunks that go directly, several in a step: whatever fails in the middle of one, the memory or the stored frames
+ * are whole and no room is lost. On the host device, said to have a link, by a pipeline that takes its kernels for
+ * slow.
+ */
+#include "spill/pipeline_state.h"
+#include "tests/lib/content.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <string.h>
+#include <time.h>
+
+#define MIB ((uint64_t)1 << 20)
+/* Long enough for kernels to hash it, had the device any; 4 steps of 15 or 16 chunks. */
+#define CHUNK_BYTES (2 * MIB)
+#define REGION_BYTES (61 * CHUNK_BYTES + 12345)
+enum { N_SLOTS = 2, N_STEPS = 4 };
+
+static struct {
+    struct sw_device *device; /* a faulty one */
+    struct sw_device_ops ops;
+    const struct sw_device_info *(*real_info)(const struct sw_device *device);
+    struct sw_device_info info;
+    struct sw_tier *tier, *nvme;
+    struct sw_nvme_folder folder;
+    struct sw_placement place;
+    struct sw_pipeline *pipeline;
+    struct sw_job_mem mem;
+    bool finished;
+} rig;
+static struct sw_memory from, to;
+
+static const struct sw_device_info *linked_info(const struct sw_device *device) {
+    rig.info = *rig.real_info(device);
+    rig.info.has_link = true;
+    return &rig.info;
+}
+
+static void on_finished(struct sw_job *job, void *arg) {
+    (void)job, (void)arg;
+    rig.finished = true;
+}
+
+static void on_event(void *arg) {
+    (void)arg;
+}
+
+static void open_device(void) {
+    const struct sw_device_config config = {.scratch_bytes = 64 << 20, .n_slots = N_SLOTS, .chunk_bytes = CHUNK_BYTES};
+    struct sw_device *host;
+    ck_assert_int_eq(sw_device_host_open(&host, &config, NULL), 0);
+    ck_assert_int_eq(sw_device_faulty_open(&rig.device, host, NULL), 0);
+    rig.ops = *rig.device->ops;
+    rig.real_info = rig.ops.info;
+    rig.ops.info = linked_info;
+    rig.device->ops = &rig.ops;
+}
+
+/* nvme_bytes 0: no disk. */
+static void rig_open(uint64_t host_bytes, uint64_t nvme_bytes, uint64_t staging_bytes) {
+    const struct sw_pipeline_sink sink = {.finished = on_finished, .progress = on_event, .arrived = on_event};
+    memset(&rig, 0, sizeof rig);
+    open_device();
+    const struct sw_tier_host_config host = {
+        .capacity_bytes = host_bytes, .slab_bytes = 2 * MIB, .devices = &rig.device, .n_devices = 1};
+    ck_assert_int_eq(sw_tier_host_open(&rig.tier, &host, NULL), 0);
+    if (nvme_bytes) {
+        rig.folder = sw_nvme_folder_new();
+        const struct sw_tier_nvme_config nvme = {.directory = rig.folder.path,
+                                                 .capacity_bytes = nvme_bytes,
+                                                 .file_bytes = nvme_bytes,
+                                                 .queue_depth = 16,
+                                                 .method = SW_TIER_NVME_AUTO};
+        rig.nvme = sw_nvme_open(&nvme);
+    }
+    sw_placement_init(&rig.place, rig.tier, rig.nvme, staging_bytes);
+    ck_assert_int_eq(sw_pipeline_new(&rig.pipeline, rig.device, &rig.place, &sink, NULL), 0);
+}
+
+static uint64_t used_bytes(struct sw_tier *tier) {
+    struct sw_tier_stats stats;
+    tier->ops->stats(tier, &stats);
+    return stats.used_bytes;
+}
+
+static void rig_close(void) {
+    sw_pipeline_free(rig.pipeline);
+    ck_assert_uint_eq(used_bytes(rig.tier), 0);
+    rig.tier->ops->close(rig.tier);
+    if (rig.nvme) {
+        ck_assert_uint_eq(used_bytes(rig.nvme), 0);
+        rig.nvme->ops->close(rig.nvme);
+        sw_nvme_folder_free(&rig.folder);
+    }
+    rig.device->ops->close(rig.device);
+}
+
+static void setup(void) {
+    from = sw_memory_new(REGION_BYTES);
+    to = sw_memory_new(REGION_BYTES);
+    sw_content_fill(from.data, REGION_BYTES, SW_CONTENT_RANDOM, 7);
+}
+
+static void teardown(void) {
+    sw_memory_free(&from);
+    sw_memory_free(&to);
+}
+
+/* As if it had been measured beside a busy GPU; what the last job has measured is forgotten. */
+static void seem_busy(void) {
+    const struct sw_meter fast = {.bytes = 55e9, .us = 1e6}, slow = {.bytes = 1e9, .us = 1e6};
+    for (int class = 0; class < SW_COST_CLASSES; class ++)
+        rig.pipeline->costs[class] = (struct sw_cost_class){
+            .encode = {[SW_CODEC_RAW] = slow}, .restore = {[SW_CODEC_RAW] = slow}, .link_out = fast};
+}
+
+static void add(struct sw_job *job, const struct sw_memory *memory) {
+    seem_busy();
+    rig.finished = false;
+    rig.mem = (struct sw_job_mem){.desc = sw_memory_desc(memory)};
+    job->mem = &rig.mem;
+    job->bytes = REGION_BYTES;
+    job->session = 1;
+    job->unmap_after = true;
+    sw_pipeline_add(rig.pipeline, job);
+}
+
+static int finish(const struct sw_job *job) {
+    const struct timespec rest = {.tv_nsec = 100000};
+    while (!rig.finished)
+        if (!sw_pipeline_step(rig.pipeline, false) && !sw_pipeline_wait(rig.pipeline))
+            (void)nanosleep(&rest, NULL);
+    sw_mem_desc_fini(&rig.mem.desc);
+    return job->err.code;
+}
+
+static int spill(struct sw_job *ret) {
+    *ret = (struct sw_job){.kind = SW_JOB_SPILL};
+    add(ret, &from);
+    return finish(ret);
+}
+
+static int restore(struct sw_frames *frames) {
+    struct sw_job job = {.kind = SW_JOB_RESTORE, .frames = frames};
+    add(&job, &to);
+    return finish(&job);
+}
+
+static void check_restores(struct sw_frames *frames) {
+    memset(to.data, 0xEE, REGION_BYTES);
+    ck_assert_int_eq(restore(frames), 0);
+    ck_assert_int_eq(memcmp(to.data, from.data, REGION_BYTES), 0);
+}
+
+static const char *const fault_names[] = {"at once", "late", "done"};
+
+START_TEST(test_any_step_of_a_direct_spill_fails) {
+    struct sw_job job;
+    unsigned nth = 1;
+    rig_open(200 * MIB, 0, 0);
+    for (;; nth++) {
+        sw_device_faulty_arm(rig.device, "spill_raw", nth, -SW_EGPU, (enum sw_fault)_i);
+        if (spill(&job) == 0)
+            break;
+        ck_assert_msg(job.err.code == -SW_EGPU, "%s: %s", fault_names[_i], job.err.msg);
+        ck_assert_ptr_null(job.frames);
+        ck_assert_uint_eq(used_bytes(rig.tier), 0);
+    }
+    sw_device_faulty_arm(rig.device, "spill_raw", 0, 0, SW_FAULT_AT_ONCE);
+    ck_assert_uint_eq(nth, N_STEPS + 1);
+    ck_assert_uint_eq(job.codec_raw_bytes[SW_CODEC_RAW], REGION_BYTES);
+    check_restores(job.frames);
+    sw_frames_free(job.frames);
+    rig_close();
+}
+END_TEST
+
+START_TEST(test_any_step_of_a_direct_restore_fails) {
+    struct sw_job job;
+    unsigned nth = 1;
+    rig_open(200 * MIB, 0, 0);
+    ck_assert_int_eq(spill(&job), 0);
+    for (;; nth++) {
+        sw_device_faulty_arm(rig.device, "restore_raw", nth, -SW_EGPU, (enum sw_fault)_i);
+        const int rc = restore(job.frames);
+        if (rc == 0)
+            break;
+        ck_assert_int_eq(rc, -SW_EGPU);
+    }
+    sw_device_faulty_arm(rig.device, "restore_raw", 0, 0, SW_FAULT_AT_ONCE);
+    ck_assert_uint_eq(nth, N_STEPS + 1);
+    check_restores(job.frames);
+    sw_frames_free(job.frames);
+    rig_close();
+}
+END_TEST
+
+/* Any chunk of a step: the region is bad. */
+START_TEST(test_a_damaged_chunk_fails_the_region) {
+    static const size_t chunks[] = {0, 20, 61};
+    struct sw_job job;
+    rig_open(200 * MIB, 0, 0);
+    ck_assert_int_eq(spill(&job), 0);
+    for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
+        const struct sw_stored *stored = &job.frames->stored[chunks[i]];
+        uint8_t *byte = (uint8_t *)stored->extents[0].memory + job.frames->layouts[chunks[i]].data_offset + 100;
+        *byte ^= 1;
+        ck_assert_int_eq(restore(job.frames), -SW_ECHECKSUM);
+        *byte ^= 1;
+    }
+    check_restores(job.frames);
+    sw_frames_free(job.frames);
+    rig_close();
+}
+END_TEST
+
+START_TEST(test_a_full_tier_fails_a_spill_in_the_middle_of_a_step) {
+    struct sw_job job;
+    rig_open(70 * MIB, 0, 0);
+    ck_assert_int_eq(spill(&job), -SW_ENOSPACE);
+    ck_assert_ptr_null(job.frames);
+    rig_close();
+}
+END_TEST
+
+/* What finds no place at rest in host memory goes on to the disk, one by one; it comes back alone, too. */
+START_TEST(test_a_step_ends_where_the_disk_begins) {
+    struct sw_job job;
+    rig_open(96 * MIB, 160 * MIB, 48 * MIB);
+    ck_assert_int_eq(spill(&job), 0);
+    ck_assert_uint_gt(used_bytes(rig.nvme), 0);
+    ck_assert_uint_gt(used_bytes(rig.tier), 0);
+    check_restores(job.frames);
+    for (int fault = SW_FAULT_AT_ONCE; fault <= SW_FAULT_DONE; fault++) {
+        sw_device_faulty_arm(rig.device, "restore_raw", 3, -SW_EGPU, (enum sw_fault)fault);
+        ck_assert_int_eq(restore(job.frames), -SW_EGPU);
+    }
+    check_restores(job.frames);
+    sw_frames_free(job.frames);
+    rig_close();
+}
+END_TEST
+
+/* Takes what is under way to its end, and begins nothing else. */
+START_TEST(test_a_spill_is_canceled_in_the_middle_of_a_step) {
+    struct sw_job job = {.kind = SW_JOB_SPILL};
+    rig_open(200 * MIB, 0, 0);
+    add(&job, &from);
+    while (job.n_dealt == 0)
+        if (!sw_pipeline_step(rig.pipeline, false))
+            ck_assert(sw_pipeline_wait(rig.pipeline));
+    ck_assert_uint_gt(job.n_dealt, N_SLOTS);
+    atomic_store(&job.cancel, true);
+    ck_assert_int_eq(finish(&job), -SW_ECANCELED);
+    ck_assert_ptr_null(job.frames);
+    rig_close();
+}
+END_TEST
+
+START_TEST(test_a_restore_is_canceled_in_the_middle_of_a_step) {
+    struct sw_job spilled, job = {.kind = SW_JOB_RESTORE};
+    rig_open(200 * MIB, 0, 0);
+    ck_assert_int_eq(spill(&spilled), 0);
+    job.frames = spilled.frames;
+    add(&job, &to);
+    while (job.n_dealt == 0)
+        if (!sw_pipeline_step(rig.pipeline, false))
+            ck_assert(sw_pipeline_wait(rig.pipeline));
+    atomic_store(&job.cancel, true);
+    ck_assert_int_eq(finish(&job), -SW_ECANCELED);
+    check_restores(spilled.frames);
+    sw_frames_free(spilled.frames);
+    rig_close();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("direct");
+    TCase *tcase = tcase_create("direct");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_loop_test(tcase, test_any_step_of_a_direct_spill_fails, 0, 3);
+    tcase_add_loop_test(tcase, test_any_step_of_a_direct_restore_fails, 0, 3);
+    tcase_add_test(tcase, test_a_damaged_chunk_fails_the_region);
+    tcase_add_test(tcase, test_a_full_tier_fails_a_spill_in_the_middle_of_a_step);
+    tcase_add_test(tcase, test_a_step_ends_where_the_disk_begins);
+    tcase_add_test(tcase, test_a_spill_is_canceled_in_the_middle_of_a_step);
+    tcase_add_test(tcase, test_a_restore_is_canceled_in_the_middle_of_a_step);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}

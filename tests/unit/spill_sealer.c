@@ -1,0 +1,115 @@
+/* A slot's raw frames in host memory: the same bytes as the codec's, whoever hashes their tiles; damage is found. */
+#include "codec/codec.h"
+#include "spill/device/sealer.h"
+#include "tests/lib/content.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N = 5, MOST_TILES = 1000 };
+static const uint64_t lengths[N] = {1, 100000, 32768, 3000001, 70000};
+
+static struct {
+    uint8_t *wanted[N], *memory[N];
+    struct sw_extent extents[N][2];
+    struct sw_stored stored[N];
+    struct sw_raw_item items[N];
+    uint32_t hashes[MOST_TILES];
+} f;
+
+/* Frames of which only the content is there, each cut in its first tile's middle if it has one. */
+static void setup(void) {
+    struct sw_plan raw;
+    uint32_t n_tiles = 0;
+    sw_plan_init_raw(&raw);
+    for (unsigned i = 0; i < N; i++) {
+        struct sw_frame_layout *layout = &f.items[i].frame;
+        uint64_t frame_bytes = 0;
+        sw_frame_layout_init(layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, lengths[i], 0);
+        const uint64_t cap = sw_frame_bound_bytes(lengths[i]), cut = layout->frame_bytes > 20000 ? 16384 : 64;
+        uint8_t *content = malloc(lengths[i]);
+        f.wanted[i] = malloc(cap);
+        f.memory[i] = malloc(layout->frame_bytes);
+        ck_assert(content && f.wanted[i] && f.memory[i]);
+        sw_content_fill(content, lengths[i], SW_CONTENT_RANDOM, i);
+        ck_assert_int_eq(sw_codec_encode(&raw, content, lengths[i], f.wanted[i], cap, &frame_bytes, NULL), 0);
+        ck_assert_uint_eq(frame_bytes, layout->frame_bytes);
+        memset(f.memory[i], 0xA5, frame_bytes);
+        memcpy(f.memory[i] + layout->data_offset, content, lengths[i]);
+        f.extents[i][0] = (struct sw_extent){.memory = f.memory[i], .bytes = cut};
+        f.extents[i][1] = (struct sw_extent){.memory = f.memory[i] + cut, .bytes = frame_bytes - cut};
+        f.stored[i] = (struct sw_stored){.extents = f.extents[i], .n_extents = 2, .bytes = frame_bytes};
+        f.items[i].stored = &f.stored[i];
+        for (uint32_t tile = 0; tile < layout->n_tiles; tile++)
+            memcpy(&f.hashes[n_tiles++], f.wanted[i] + layout->records_offset + UINT64_C(8) * tile + 4, 4);
+        free(content);
+    }
+}
+
+static void teardown(void) {
+    for (unsigned i = 0; i < N; i++) {
+        free(f.wanted[i]);
+        free(f.memory[i]);
+    }
+}
+
+static struct sw_sealer *new_sealer(void) {
+    struct sw_sealer *sealer;
+    ck_assert_int_eq(sw_sealer_new(&sealer, 3, NULL), 0);
+    ck_assert(sw_sealer_ended(sealer));
+    return sealer;
+}
+
+/* Tiles that are found bad; the first _i frames are the device's to hash. */
+static uint32_t verify(struct sw_sealer *sealer, unsigned n_hashed) {
+    ck_assert_int_eq(sw_sealer_take(sealer, f.items, N, NULL), 0);
+    ck_assert_int_eq(sw_sealer_begin(sealer, SW_SEALER_VERIFY, n_hashed, NULL), 0);
+    const uint32_t n_bad = sw_sealer_verify_hashed(sealer, n_hashed, f.hashes);
+    sw_sealer_wait(sealer);
+    return n_bad + sw_sealer_bad_tiles(sealer);
+}
+
+START_TEST(test_frames_are_sealed_and_verified) {
+    const unsigned n_hashed = (unsigned)_i;
+    struct sw_sealer *sealer = new_sealer();
+    ck_assert_int_eq(sw_sealer_take(sealer, f.items, N, NULL), 0);
+    ck_assert_int_eq(sw_sealer_begin(sealer, SW_SEALER_SEAL, n_hashed, NULL), 0);
+    sw_sealer_seal_hashed(sealer, n_hashed, f.hashes);
+    sw_sealer_wait(sealer);
+    for (unsigned i = 0; i < N; i++)
+        ck_assert_mem_eq(f.memory[i], f.wanted[i], f.items[i].frame.frame_bytes);
+    ck_assert_uint_eq(verify(sealer, n_hashed), 0);
+    for (unsigned i = 0; i < N; i++) { /* one after the other, in its last record: hashed here or elsewhere */
+        uint8_t *record = f.memory[i] + f.items[i].frame.records_offset + UINT64_C(8) * (f.items[i].frame.n_tiles - 1);
+        record[5] ^= 1;
+        ck_assert_uint_eq(verify(sealer, n_hashed), i + 1);
+    }
+    sw_sealer_free(sealer);
+}
+END_TEST
+
+/* What a thread of the sealer has hashed is what lies there; what the device has is what it saw. */
+START_TEST(test_damaged_content_is_found_by_who_reads_it) {
+    struct sw_sealer *sealer = new_sealer();
+    ck_assert_int_eq(sw_sealer_take(sealer, f.items, N, NULL), 0);
+    sw_sealer_seal_hashed(sealer, N, f.hashes);
+    f.memory[3][f.items[3].frame.data_offset + 2000000] ^= 1;
+    ck_assert_uint_eq(verify(sealer, 4), 0);
+    ck_assert_uint_eq(verify(sealer, 3), 1);
+    f.hashes[0] ^= 1;
+    ck_assert_uint_eq(verify(sealer, 4), 1);
+    sw_sealer_free(sealer);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("sealer");
+    TCase *tcase = tcase_create("sealer");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_loop_test(tcase, test_frames_are_sealed_and_verified, 0, N + 1);
+    tcase_add_test(tcase, test_damaged_content_is_found_by_who_reads_it);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
