@@ -55,7 +55,7 @@ static void check_region(const struct sw_owner *owner, const struct sw_region *r
         break;
     case SW_REGION_IN:
     case SW_REGION_STATE_NR:
-        SW_ASSERT(!"a region at rest in its client's memory is forgotten");
+        SW_ASSERT(false && "a region at rest in its client's memory is forgotten");
     }
 }
 

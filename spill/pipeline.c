@@ -338,7 +338,7 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
             job->n_done++;
             break;
         default:
-            SW_ASSERT(!"a slot without a healthy job cannot end");
+            SW_ASSERT(false && "a slot without a healthy job cannot end");
         }
     }
     sw_slot_give(p, slot);
@@ -480,7 +480,8 @@ static bool store_waiting(struct sw_pipeline *p) {
 
 /* What the disk is to do next for the jobs. */
 static bool transfer(struct sw_pipeline *p) {
-    bool advanced = sw_transfer_collect(p) | store_waiting(p);
+    bool advanced = sw_transfer_collect(p);
+    advanced |= store_waiting(p);
     for (struct sw_list *node = p->jobs.next; node != &p->jobs; node = node->next) {
         struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
         if (job->stage != SW_STAGE_RUNNING)
