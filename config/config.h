@@ -11,7 +11,12 @@
 #include <stdio.h>
 
 #define SW_CONFIG_DIRECTORY_BYTES 512
+#define SW_CONFIG_MAX_IDS 64
 #define SW_CONFIG_PATH_BYTES 108 /* sun_path's length, the longest socket path */
+
+struct sw_config_ids {
+    uint32_t n, ids[SW_CONFIG_MAX_IDS]; /* those behind n are 0 */
+};
 
 struct sw_config {
     char data_socket[SW_CONFIG_PATH_BYTES];
@@ -31,6 +36,9 @@ struct sw_config {
     uint64_t max_sessions;
     uint64_t max_regions, max_session_regions;
     uint64_t max_session_operations, max_session_memories;
+    struct sw_config_ids allowed_uids, allowed_gids; /* both empty: everyone */
+    /* Of one tenant, in all its sessions; 0: no limit. */
+    uint64_t tenant_bytes, tenant_regions, tenant_sessions, tenant_operations;
 };
 
 /* The defaults of the table. */

@@ -210,6 +210,7 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no memory for the daemon");
     struct sw_service *service = &daemon->service;
     service->loop = loop;
+    sw_list_init(&service->tenants);
     service->config = config;
     service->device_lost = on_device_lost;
     service->device_lost_arg = daemon;

@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "daemon/listener.h"
 #include "daemon/session.h"
-#include "ipc/peer.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -45,15 +44,10 @@ static void on_session_closed(struct sw_session *session, void *arg) {
     end_if_done(server);
 }
 
-/* Tells a peer why it is not served. An error of seq 0 answers no request: it is about the connection. */
-static void refuse(int socket, const struct sw_err *err) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+static void log_refused(const struct sw_err *err) {
     char text[300];
-    struct sw_msg msg;
     sw_log(SW_LOG_WARNING, "session.refused", "name=%s text=%s", sw_err_name(err->code),
            sw_log_quote(text, sizeof text, err->msg));
-    sw_msg_from_err(&msg, 0, err);
-    (void)sw_packet_send(socket, packet, sw_msg_encode(&msg, packet), NULL, 0);
 }
 
 static void serve(struct sw_server *server, int socket) {
@@ -63,16 +57,14 @@ static void serve(struct sw_server *server, int socket) {
     if (service->n_sessions >= service->config->max_sessions) {
         (void)sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_SESSION, "%u sessions are open (max_sessions)",
                          service->n_sessions);
-        refuse(socket, &err);
-        sw_peer_hang_up(socket);
+        log_refused(&err);
+        sw_session_refuse(socket, &err);
         return;
     }
     if (++server->last_id == 0)
         server->last_id = 1;
     if (sw_session_open(&session, service, socket, server->last_id, on_session_closed, server, &err) < 0) {
-        char text[300];
-        sw_log(SW_LOG_WARNING, "session.refused", "name=%s text=%s", sw_err_name(err.code),
-               sw_log_quote(text, sizeof text, err.msg));
+        log_refused(&err);
         return;
     }
     sw_list_append(&server->sessions, &session->node);

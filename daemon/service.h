@@ -18,6 +18,7 @@ struct sw_service {
     unsigned n_devices, n_gpus;
     struct sw_fd_budget fds;
     unsigned n_sessions;
+    struct sw_list tenants; /* that have a session */
     /* Called when a device's context has died; may be called again. */
     void (*device_lost)(void *arg);
     void *device_lost_arg;

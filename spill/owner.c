@@ -23,6 +23,11 @@ int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err
     return 0;
 }
 
+void sw_owner_set_quota(struct sw_owner *owner, struct sw_quota *quota) {
+    SW_ASSERT(!owner->quota && owner->n_regions == 0);
+    owner->quota = quota;
+}
+
 void sw_owner_settle(struct sw_owner *owner) {
     struct sw_engine *engine = owner->engine;
     if (!owner->closing || owner->settled || owner->n_ops || owner->n_mems || owner->n_regions || owner->n_moves)
@@ -38,6 +43,10 @@ void sw_owner_forget(struct sw_owner *owner, struct sw_region *region) {
         sw_move_orphan(region);
     sw_frames_free(region->frames);
     region->frames = NULL;
+    if (owner->quota) {
+        sw_quota_give(owner->quota, region->charged_bytes);
+        owner->quota->n_regions--;
+    }
     owner->n_regions--;
     sw_region_release(&owner->engine->regions, region);
 }

@@ -186,7 +186,9 @@ static int queue_store(struct sw_pipeline *p, struct sw_slot *slot, struct sw_er
 
 int sw_slot_store(struct sw_pipeline *p, struct sw_slot *slot, uint64_t bytes, struct sw_err *err) {
     struct sw_tier *host = p->place->host;
-    int rc = host->ops->reserve(host, bytes, &slot->stored, err);
+    int rc = sw_job_charge(slot->job, bytes, err);
+    if (!rc)
+        rc = host->ops->reserve(host, bytes, &slot->stored, err);
     return rc ? rc : queue_store(p, slot, err);
 }
 
@@ -210,8 +212,11 @@ static bool begin_store(struct sw_pipeline *p, struct sw_slot *slot) {
     slot->state = SW_SLOT_STORING;
     slot->is_staged = sw_placement_goes_out(p->place, bytes);
     if (slot->is_staged) {
-        rc = sw_placement_stage(p->place, SW_TIER_WRITE, bytes, &slot->stored, &err);
+        rc = sw_job_charge(slot->job, bytes, &err);
+        if (!rc)
+            rc = sw_placement_stage(p->place, SW_TIER_WRITE, bytes, &slot->stored, &err);
         if (rc == -SW_EAGAIN) {
+            sw_job_uncharge(slot->job, bytes);
             slot->state = SW_SLOT_WAITING;
             return false;
         }

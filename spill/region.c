@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #define NO_SLOT UINT32_MAX
@@ -91,7 +92,9 @@ int sw_region_find(const struct sw_region_table *table, const struct sw_owner *o
     if (id.slot >= table->cap || id.gen == 0)
         return sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "no region %u:%u", id.slot, id.gen);
     struct sw_region *region = &table->regions[id.slot];
-    if (!region->owner || region->owner != owner || region->id.gen != id.gen)
+    /* Both are always compared: an id of somebody else's takes as long as one that never was. */
+    const bool is_owners = (region->owner == owner) & (region->id.gen == id.gen);
+    if (!is_owners)
         return sw_err_set(err, -SW_ESTALE, SW_SCOPE_REQUEST, "region %u:%u does not exist any more", id.slot, id.gen);
     *ret = region;
     return 0;
