@@ -1,4 +1,4 @@
-# Finds what the project stands on. Sets SW_HAVE_CUDA and the targets sw_uv, sw_uring, sw_jansson, sw_check (tests only).
+# Finds what the project stands on. Sets SW_HAVE_CUDA and the targets sw_uv, sw_uring, sw_jansson, sw_crypto, sw_check (tests only).
 
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
@@ -19,6 +19,7 @@ endfunction()
 sw_find_dependency(sw_uv libuv libuv_a.a)
 sw_find_dependency(sw_uring liburing liburing.a)
 sw_find_dependency(sw_jansson jansson libjansson.a)
+sw_find_dependency(sw_crypto libcrypto libcrypto.a)
 if(SW_BUILD_TESTS)
   sw_find_dependency(sw_check check libcheck_pic.a)
   if(SW_STATIC_DEPS)

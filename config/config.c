@@ -75,6 +75,9 @@ static const struct option options[] = {
              "write to it. What the host tier cannot hold goes there. none: there is no NVMe tier."},
     {FIELD(nvme_tier_bytes), .type = TYPE_BYTES, .min = 16 * MIB, .max = 16 * TIB, .multiple = 4 * KIB,
      .fallback = "64 GiB", .help = "Length of the NVMe tier, taken from the file system at start."},
+    {FIELD(nvme_encrypt), .type = TYPE_CHOICE, .choices = "off, on", .fallback = "off",
+     .help = "on: what the NVMe tier holds is encrypted (AES-256-XTS) with a key that is made at the start and never "
+             "written, so that a disk that is taken away reads nothing."},
     {FIELD(host_tier_high_pct), .type = TYPE_COUNT, .min = 1, .max = 100, .multiple = 1, .fallback = "90",
      .help = "With an NVMe tier: when more of the host tier than this is in use, regions that have not been used for "
              "longest are moved to the NVMe tier."},

@@ -32,6 +32,7 @@ struct sw_config {
     uint64_t host_tier_slab_bytes;
     char nvme_tier_directory[SW_CONFIG_DIRECTORY_BYTES]; /* "none": no such tier */
     uint64_t nvme_tier_bytes;
+    char nvme_encrypt[16];                          /* "off", "on" */
     uint64_t host_tier_high_pct, host_tier_low_pct; /* watermarks, where there is an NVMe tier */
     uint64_t max_sessions;
     uint64_t max_regions, max_session_regions;

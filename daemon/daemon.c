@@ -54,6 +54,7 @@ static void close_parts(struct sw_service *service) {
     if (service->nvme)
         service->nvme->ops->close(service->nvme);
     service->nvme = NULL;
+    sw_nvme_key_fini(&service->nvme_key);
     sw_devices_close(service);
 }
 
@@ -132,24 +133,30 @@ static bool take_nothing(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const 
 
 /* Regions end with their session, and sessions with the daemon: frames that an earlier one left are released. */
 static int open_nvme(struct sw_service *service, struct sw_err *err) {
+    const bool encrypt = strcmp(service->config->nvme_encrypt, "on") == 0;
     const uint64_t bytes = service->config->nvme_tier_bytes;
     const struct sw_tier_nvme_config config = {.directory = service->config->nvme_tier_directory,
                                                .capacity_bytes = bytes,
                                                .file_bytes = bytes < NVME_FILE_BYTES ? bytes : NVME_FILE_BYTES,
-                                               .queue_depth = NVME_QUEUE_DEPTH};
+                                               .queue_depth = NVME_QUEUE_DEPTH,
+                                               .key = encrypt ? &service->nvme_key : NULL};
     struct sw_tier_nvme_info info;
     unsigned n_left = 0;
     char directory[600];
-    const int rc = sw_tier_nvme_open(&service->nvme, &config, err);
+    int rc = encrypt ? sw_nvme_key_make(&service->nvme_key, err) : 0;
+    if (rc == 0)
+        rc = sw_tier_nvme_open(&service->nvme, &config, err);
     if (rc < 0) {
         sw_err_context(err, "nvme_tier_directory");
         return rc;
     }
     sw_tier_nvme_recover(service->nvme, take_nothing, &n_left);
     sw_tier_nvme_info(service->nvme, &info);
-    sw_log(SW_LOG_INFO, "tier.ready", "tier=nvme directory=%s bytes=%" PRIu64 " method=%s direct=%s released_frames=%u",
+    sw_log(SW_LOG_INFO, "tier.ready",
+           "tier=nvme directory=%s bytes=%" PRIu64 " method=%s direct=%s encrypted=%s released_frames=%u",
            sw_log_quote(directory, sizeof directory, config.directory), bytes,
-           info.method == SW_TIER_NVME_URING ? "io_uring" : "threads", info.direct ? "yes" : "no", n_left);
+           info.method == SW_TIER_NVME_URING ? "io_uring" : "threads", info.direct ? "yes" : "no",
+           encrypt ? "yes" : "no", n_left);
     return 0;
 }
 

@@ -5,6 +5,7 @@
 #include "config/config.h"
 #include "daemon/memtable.h"
 #include "spill/engine.h"
+#include "spill/tier/nvme_key.h"
 #include <uv.h>
 
 enum { SW_MAX_DEVICES = 65 }; /* 64 GPUs and the host */
@@ -14,6 +15,7 @@ struct sw_service {
     const struct sw_config *config;
     struct sw_engine *engine;
     struct sw_tier *tier, *nvme;               /* nvme: NULL if there is none */
+    struct sw_nvme_key nvme_key;               /* empty where nothing is encrypted */
     struct sw_device *devices[SW_MAX_DEVICES]; /* GPUs first, the host last */
     unsigned n_devices, n_gpus;
     struct sw_fd_budget fds;
