@@ -296,7 +296,9 @@ START_TEST(the_key_is_locked_and_left_out_of_dumps) {
         if (strstr(line, "-") && strstr(line, " r--s ") && strstr(line, "spillway-nvme-key"))
             is_keys = true;
         if (is_keys && strncmp(line, "VmFlags:", 8) == 0) {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* with these mlock() does nothing */
             ck_assert_ptr_nonnull(strstr(line, " lo"));
+#endif
             ck_assert_ptr_nonnull(strstr(line, " dd"));
             found = true;
             break;
