@@ -82,9 +82,10 @@ static int give_up(struct sw_session *session, int uv_error, struct sw_err *err)
     session->closing = true;
     session->poll_closed = true;
     session->closed = closed_unopened;
-    sw_peer_hang_up(session->socket);
+    (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "socket cannot be watched: %s", uv_strerror(uv_error));
+    sw_session_refuse(session->socket, err);
     sw_owner_close(session->owner, on_owner_closed, session);
-    return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "socket cannot be watched: %s", uv_strerror(uv_error));
+    return -SW_ENOMEM;
 }
 
 void sw_session_refuse(int socket, const struct sw_err *err) {

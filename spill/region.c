@@ -8,6 +8,8 @@
 #include <string.h>
 
 #define NO_SLOT UINT32_MAX
+/* So many others are released before a slot is used again: with 2^32 generations each, ids last for 2^44 regions. */
+#define REUSE_AFTER 4096u
 
 static const uint32_t allowed_moves[SW_REGION_STATE_NR] = {
     [SW_REGION_IN] = 1u << SW_REGION_STAGING,
@@ -42,8 +44,8 @@ void sw_region_table_fini(struct sw_region_table *table) {
 
 static struct sw_region *take_slot(struct sw_region_table *table) {
     struct sw_region *region;
-    /* A fresh slot first: reuse is put off as long as the table allows. */
-    if (table->n_touched < table->cap) {
+    /* A fresh slot first, until enough wait for reuse: each one that is touched takes memory for good. */
+    if (table->n_touched < table->cap && table->n_touched - table->n_used < REUSE_AFTER) {
         region = &table->regions[table->n_touched];
         region->id.slot = table->n_touched++;
         return region;

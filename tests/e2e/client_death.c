@@ -365,6 +365,7 @@ static void report(const unsigned times[N_STATES], const uint64_t slowest[N_STAT
            sw_test_daemon_logged(&daemon_process, "from=staging to=in"),
            sw_test_daemon_logged(&daemon_process, "from=restoring to=out"));
     printf("anonymous memory: %+ld KiB since cycle %d\n", grown_kib, WARM_CYCLES);
+    (void)fflush(stdout); /* what comes may fail */
 }
 
 START_TEST(clients_die_and_nothing_is_left) {
