@@ -152,7 +152,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!folder[0]) {
         sw_log_set_level(SW_LOG_ERROR);
         sw_test_scratch_begin();
-        sw_test_folder(folder);
+        sw_test_folder_in_memory(folder);
         (void)snprintf(path, sizeof path, "%s/manifest", folder);
         SW_ASSERT(atexit(sw_test_scratch_end) == 0);
     }
