@@ -2,13 +2,14 @@
 SIZE ?= 268435456
 FILE ?=
 export SIZE FILE
-.PHONY: help demo test build deb deps lint format clean
+.PHONY: help demo test soak build deb deps lint format clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo [SIZE=bytes]   spill and restore a TPC-H column and all paths in /usr, verify every byte'
 	@echo 'make demo FILE=path      the same with a file of yours'
 	@echo 'make test                build and run all tests that this machine can run, also under sanitizers'
+	@echo 'make soak                the long tests: fuzzing (with clang), thousands of client deaths; 20 minutes'
 	@echo 'make build               build everything in build/, with CUDA if nvcc is found'
 	@echo 'make deb                 build the package spillway_*.deb in build-deb/'
 	@echo 'make deps                install the packages that these need (Debian 12, Ubuntu 24.04)'
@@ -35,6 +36,9 @@ demo: build/build.ninja
 test: deps
 	@.ci/test default asan tsan
 
+soak: deps
+	@.ci/soak
+
 lint:
 	@.ci/lint
 
@@ -42,4 +46,4 @@ format:
 	@git ls-files -z '*.c' '*.h' '*.cu' '*.cuh' | xargs -0 clang-format -i
 
 clean:
-	rm -rf build build-asan build-tsan build-host build-deb
+	rm -rf build build-asan build-tsan build-host build-deb build-fuzz

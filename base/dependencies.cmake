@@ -1,4 +1,4 @@
-# Finds what the project stands on. Sets SW_HAVE_CUDA, SW_HAVE_HTTP and the targets sw_uv, sw_uring, sw_jansson,
+# Finds what the project stands on. Sets SW_HAVE_CUDA, SW_HAVE_HTTP and the targets sw_uv, sw_uring, sw_jansson, sw_crypto,
 # sw_microhttpd (if SW_HAVE_HTTP), sw_check (tests only).
 
 find_package(Threads REQUIRED)
@@ -20,6 +20,7 @@ endfunction()
 sw_find_dependency(sw_uv libuv libuv_a.a)
 sw_find_dependency(sw_uring liburing liburing.a)
 sw_find_dependency(sw_jansson jansson libjansson.a)
+sw_find_dependency(sw_crypto libcrypto libcrypto.a)
 # Metrics by HTTP are left out where there is no libmicrohttpd, and in static builds: Debian's archive of it needs
 # GnuTLS, of which there is none.
 set(SW_HAVE_HTTP OFF)

@@ -23,7 +23,8 @@ enum type {
     TYPE_BYTES,  /* JSON integer, or a string with a unit: "512 MiB" */
     TYPE_TEXT,   /* JSON string, 1 ... size - 1 bytes */
     TYPE_CHOICE, /* JSON string out of `choices` */
-    TYPE_MODE    /* JSON string of octal digits */
+    TYPE_MODE,   /* JSON string of octal digits */
+    TYPE_IDS     /* JSON array of user or group ids, or one of them alone */
 };
 
 struct option {
@@ -90,6 +91,9 @@ static const struct option options[] = {
              "write to it. What the host tier cannot hold goes there. none: there is no NVMe tier."},
     {FIELD(nvme_tier_bytes), .type = TYPE_BYTES, .min = 16 * MIB, .max = 16 * TIB, .multiple = 4 * KIB,
      .fallback = "64 GiB", .help = "Length of the NVMe tier, taken from the file system at start."},
+    {FIELD(nvme_encrypt), .type = TYPE_CHOICE, .choices = "off, on", .fallback = "off",
+     .help = "on: what the NVMe tier holds is encrypted (AES-256-XTS) with a key that is made at the start and never "
+             "written, so that a disk that is taken away reads nothing."},
     {FIELD(host_tier_high_pct), .type = TYPE_COUNT, .min = 1, .max = 100, .multiple = 1, .fallback = "90", .live = true,
      .help = "With an NVMe tier: when more of the host tier than this is in use, regions that have not been used for "
              "longest are moved to the NVMe tier."},
@@ -108,6 +112,20 @@ static const struct option options[] = {
      .help = "Spills and restores of one session that may be under way at once; a batch is one."},
     {FIELD(max_session_memories), .type = TYPE_COUNT, .min = 1, .max = 1u << 20, .multiple = 1, .fallback = "1024",
      .help = "Memories that one session may have handed over at once."},
+    {FIELD(allowed_uids), .type = TYPE_IDS, .fallback = "[]",
+     .help = "Users that are served, by number; with allowed_gids. Both empty: everyone who can open the socket."},
+    {FIELD(allowed_gids), .type = TYPE_IDS, .fallback = "[]",
+     .help = "Groups whose members are served, by number, supplementary groups included."},
+    {FIELD(tenant_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .fallback = "0",
+     .help = "Bytes that the regions of one tenant (uid) may occupy in all tiers; 0: no limit. A spill that stores "
+             "more is cut off with ETENANTBYTES, its memory untouched."},
+    {FIELD(tenant_regions), .type = TYPE_COUNT, .max = 1u << 30, .multiple = 1, .fallback = "0",
+     .help = "Regions of one tenant; one more is refused with ETENANTREGIONS. 0: no limit."},
+    {FIELD(tenant_sessions), .type = TYPE_COUNT, .max = 65536, .multiple = 1, .fallback = "0",
+     .help = "Sessions of one tenant at once; one more is refused with ETENANTSESSIONS. 0: no limit."},
+    {FIELD(tenant_operations), .type = TYPE_COUNT, .max = 1u << 20, .multiple = 1, .fallback = "0",
+     .help = "Spills and restores of one tenant that may be under way at once, a batch is one; one more is refused "
+             "with ETENANTOPS. 0: no limit."},
 };
 /* clang-format on */
 enum { OPTION_COUNT = sizeof options / sizeof options[0] };
@@ -192,6 +210,9 @@ static const char *describe(char *ret, size_t ret_bytes, const struct option *op
     case TYPE_CHOICE:
         (void)snprintf(ret, ret_bytes, "one of %s", option->choices);
         break;
+    case TYPE_IDS:
+        (void)snprintf(ret, ret_bytes, "a list of up to %d numbers, as [1000, 1001]", SW_CONFIG_MAX_IDS);
+        break;
     case TYPE_MODE:
         (void)snprintf(ret, ret_bytes, "a string of octal digits from \"0000\" to \"%04" PRIo64 "\"", option->max);
         break;
@@ -241,14 +262,33 @@ static bool store_string(struct sw_config *config, const struct option *option, 
     case TYPE_CHOICE:
         return store_text(config, option, text);
     case TYPE_COUNT:
+    case TYPE_IDS:
         break;
     }
     return false;
 }
 
+/* The greatest number stands for "none" wherever the system takes an id. */
+static bool store_ids(struct sw_config *config, const struct option *option, const json_t *value) {
+    struct sw_config_ids ids = {.n = 0};
+    const size_t n = json_is_array(value) ? json_array_size(value) : 1;
+    if (n > SW_CONFIG_MAX_IDS)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_is_array(value) ? json_array_get(value, i) : value;
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= UINT32_MAX)
+            return false;
+        ids.ids[ids.n++] = (uint32_t)json_integer_value(id);
+    }
+    memcpy((char *)config + option->offset, &ids, sizeof ids);
+    return true;
+}
+
 static int store_json(struct sw_config *config, const struct option *option, const json_t *value, struct sw_err *err) {
     bool good = false;
-    if (json_is_string(value))
+    if (option->type == TYPE_IDS)
+        good = store_ids(config, option, value);
+    else if (json_is_string(value))
         good = store_string(config, option, json_string_value(value));
     else if (json_is_integer(value) && json_integer_value(value) >= 0 &&
              (option->type == TYPE_COUNT || option->type == TYPE_BYTES))
@@ -267,6 +307,8 @@ void sw_config_init(struct sw_config *ret) {
     memset(ret, 0, sizeof *ret);
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         uint64_t number;
+        if (options[i].type == TYPE_IDS)
+            continue; /* empty */
         if (options[i].type != TYPE_COUNT)
             SW_ASSERT(store_string(ret, &options[i], options[i].fallback));
         else
@@ -370,9 +412,19 @@ int sw_config_store(struct sw_config *config, const char *name, const json_t *va
     return store_json(config, option, value, err);
 }
 
+static json_t *ids_to_json(const struct sw_config *config, const struct option *option) {
+    struct sw_config_ids ids;
+    memcpy(&ids, (const char *)config + option->offset, sizeof ids);
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < ids.n; i++)
+        (void)json_array_append_new(array, json_integer((json_int_t)ids.ids[i]));
+    return array;
+}
+
 static json_t *to_json(const struct sw_config *config, const struct option *option) {
     char text[32];
-    const uint64_t number = is_text(option) ? 0 : get_number(config, option);
+    const bool is_number = !is_text(option) && option->type != TYPE_IDS;
+    const uint64_t number = is_number ? get_number(config, option) : 0;
     switch (option->type) {
     case TYPE_COUNT:
         return json_integer((json_int_t)number);
@@ -381,6 +433,8 @@ static json_t *to_json(const struct sw_config *config, const struct option *opti
     case TYPE_MODE:
         (void)snprintf(text, sizeof text, "%04" PRIo64, number);
         return json_string(text);
+    case TYPE_IDS:
+        return ids_to_json(config, option);
     case TYPE_TEXT:
     case TYPE_CHOICE:
         break;

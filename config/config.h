@@ -12,10 +12,15 @@
 #include <stdio.h>
 
 #define SW_CONFIG_DIRECTORY_BYTES 512
+#define SW_CONFIG_MAX_IDS 64
 #define SW_CONFIG_PATH_BYTES 108 /* sun_path's length, the longest socket path */
 #define SW_CONFIG_GROUP_BYTES 64
 
 struct json_t; /* jansson.h */
+
+struct sw_config_ids {
+    uint32_t n, ids[SW_CONFIG_MAX_IDS]; /* those behind n are 0 */
+};
 
 struct sw_config {
     char data_socket[SW_CONFIG_PATH_BYTES];
@@ -35,11 +40,15 @@ struct sw_config {
     uint64_t host_tier_slab_bytes;
     char nvme_tier_directory[SW_CONFIG_DIRECTORY_BYTES]; /* "none": no such tier */
     uint64_t nvme_tier_bytes;
+    char nvme_encrypt[16];                          /* "off", "on" */
     uint64_t host_tier_high_pct, host_tier_low_pct; /* watermarks, where there is an NVMe tier */
     uint64_t reconnect_grace_s;                     /* for sessions to come back after a restart */
     uint64_t max_sessions;
     uint64_t max_regions, max_session_regions;
     uint64_t max_session_operations, max_session_memories;
+    struct sw_config_ids allowed_uids, allowed_gids; /* both empty: everyone */
+    /* Of one tenant, in all its sessions; 0: no limit. */
+    uint64_t tenant_bytes, tenant_regions, tenant_sessions, tenant_operations;
 };
 
 /* The defaults of the table. */

@@ -66,6 +66,7 @@ static void close_parts(struct sw_service *service) {
     if (service->nvme)
         service->nvme->ops->close(service->nvme);
     service->nvme = NULL;
+    sw_nvme_key_fini(&service->nvme_key);
     sw_devices_close(service);
     sw_catalogue_close(service->catalogue);
     service->catalogue = NULL;
@@ -152,6 +153,7 @@ static void on_tier_report(const struct sw_err *failure, uint64_t backed_bytes, 
 
 #define CATALOGUE_NAME "catalogue"
 #define SLAB_PREFIX "arena-"
+#define NVME_KEY_NAME "nvme-key"
 
 /* On the tier's thread. A slab that is not kept is used all the same: what lies in it is lost with this process, and
  * its regions say so then. */
@@ -221,23 +223,39 @@ static int open_tier(struct sw_service *service, struct sw_err *err) {
     return rc;
 }
 
+/* The predecessor's key, if it was kept: without it frames that were kept cannot be read. */
+static int take_key(struct sw_service *service, struct sw_err *err) {
+    const int fd = service->catalogue ? sw_fdstore_take(service->fdstore, NVME_KEY_NAME) : -1;
+    if (fd >= 0)
+        return sw_nvme_key_adopt(&service->nvme_key, fd, err);
+    const int rc = sw_nvme_key_make(&service->nvme_key, err);
+    if (!rc && service->catalogue)
+        (void)sw_fdstore_keep(NVME_KEY_NAME, service->nvme_key.fd);
+    return rc;
+}
+
 static int open_nvme(struct sw_service *service, struct sw_err *err) {
+    const bool encrypt = strcmp(service->config->nvme_encrypt, "on") == 0;
     const uint64_t bytes = service->config->nvme_tier_bytes;
     const struct sw_tier_nvme_config config = {.directory = service->config->nvme_tier_directory,
                                                .capacity_bytes = bytes,
                                                .file_bytes = bytes < NVME_FILE_BYTES ? bytes : NVME_FILE_BYTES,
-                                               .queue_depth = NVME_QUEUE_DEPTH};
+                                               .queue_depth = NVME_QUEUE_DEPTH,
+                                               .key = encrypt ? &service->nvme_key : NULL};
     struct sw_tier_nvme_info info;
     char directory[600];
-    const int rc = sw_tier_nvme_open(&service->nvme, &config, err);
+    int rc = encrypt ? take_key(service, err) : 0;
+    if (rc == 0)
+        rc = sw_tier_nvme_open(&service->nvme, &config, err);
     if (rc < 0) {
         sw_err_context(err, "nvme_tier_directory");
         return rc;
     }
     sw_tier_nvme_info(service->nvme, &info);
-    sw_log(SW_LOG_INFO, "tier.ready", "tier=nvme directory=%s bytes=%" PRIu64 " method=%s direct=%s",
+    sw_log(SW_LOG_INFO, "tier.ready", "tier=nvme directory=%s bytes=%" PRIu64 " method=%s direct=%s encrypted=%s",
            sw_log_quote(directory, sizeof directory, config.directory), bytes,
-           info.method == SW_TIER_NVME_URING ? "io_uring" : "threads", info.direct ? "yes" : "no");
+           info.method == SW_TIER_NVME_URING ? "io_uring" : "threads", info.direct ? "yes" : "no",
+           encrypt ? "yes" : "no");
     return 0;
 }
 
@@ -331,6 +349,7 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no memory for the daemon");
     struct sw_service *service = &daemon->service;
     service->loop = loop;
+    sw_list_init(&service->tenants);
     daemon->config = *config;
     service->config = &daemon->config;
     service->started_us = sw_clock_us();

@@ -12,8 +12,8 @@ struct sw_operation {
 };
 
 /* Checks the flags, promises a reply to `request`, finds the memory, and counts the operation until the promise has
- * ended. errors: -SW_EINVAL (flags), those of sw_session_promise() and sw_memtable_begin(), -SW_ELIMIT. A `once` memory
- * is used up also if the limit refuses its operation. */
+ * ended. errors: -SW_EINVAL (flags), those of sw_session_promise() and sw_memtable_begin(), -SW_ELIMIT,
+ * -SW_ETENANTOPS. A `once` memory is used up also if a limit refuses its operation. */
 int sw_operation_begin(struct sw_session *session, const struct sw_msg *request, const struct sw_operation *operation,
                        struct sw_promise **ret, struct sw_mem **ret_mem, struct sw_err *err);
 /* Takes it back: the request is refused with rc, which is returned. Ends the `once` memory. */

@@ -5,6 +5,9 @@
 #include "daemon/acceptor.h"
 #include "daemon/session.h"
 #include "ipc/peer.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
 #include <sys/socket.h>
 
 struct sw_server {
@@ -34,15 +37,10 @@ static void on_session_closed(struct sw_session *session, void *arg) {
     end_if_done(server);
 }
 
-/* Tells a peer why it is not served. An error of seq 0 answers no request: it is about the connection. */
-static void refuse(int socket, const struct sw_err *err) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+static void log_refused(const struct sw_err *err) {
     char text[300];
-    struct sw_msg msg;
     sw_log(SW_LOG_WARNING, "session.refused", "name=%s text=%s", sw_err_name(err->code),
            sw_log_quote(text, sizeof text, err->msg));
-    sw_msg_from_err(&msg, 0, err);
-    (void)sw_packet_send(socket, packet, sw_msg_encode(&msg, packet), NULL, 0);
 }
 
 static void serve(int socket, void *arg) {
@@ -54,17 +52,15 @@ static void serve(int socket, void *arg) {
         (void)sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_SESSION, "%u sessions are open (max_sessions)",
                          service->n_sessions);
         sw_service_count_error(service, err.code);
-        refuse(socket, &err);
-        sw_peer_hang_up(socket);
+        log_refused(&err);
+        sw_session_refuse(socket, &err);
         return;
     }
     if (++server->last_id == 0)
         server->last_id = 1;
     if (sw_session_open(&session, service, socket, server->last_id, on_session_closed, server, &err) < 0) {
-        char text[300];
         sw_service_count_error(service, err.code);
-        sw_log(SW_LOG_WARNING, "session.refused", "name=%s text=%s", sw_err_name(err.code),
-               sw_log_quote(text, sizeof text, err.msg));
+        log_refused(&err);
         return;
     }
     sw_list_append(&server->sessions, &session->node);

@@ -6,6 +6,7 @@
 #include "config/config.h"
 #include "daemon/memtable.h"
 #include "spill/engine.h"
+#include "spill/tier/nvme_key.h"
 #include <uv.h>
 
 enum { SW_MAX_DEVICES = 65 }; /* 64 GPUs and the host */
@@ -15,6 +16,7 @@ struct sw_service {
     struct sw_config *config; /* as in force; only reload.c changes it */
     struct sw_engine *engine;
     struct sw_tier *tier, *nvme;               /* nvme: NULL if there is none */
+    struct sw_nvme_key nvme_key;               /* empty where nothing is encrypted */
     struct sw_device *devices[SW_MAX_DEVICES]; /* GPUs first, the host last */
     unsigned n_devices, n_gpus;
     struct sw_fd_budget fds;
@@ -26,6 +28,7 @@ struct sw_service {
     uint64_t started_us;
     uint64_t n_errors[SW_ERR_COUNT]; /* requests and sessions that failed, by sw_err_index() */
     bool draining;                   /* no new spills */
+    struct sw_list tenants; /* that have a session */
     /* Called when a device's context has died; may be called again. */
     void (*device_lost)(void *arg);
     void *device_lost_arg;

@@ -29,6 +29,7 @@ static void end_if_done(struct sw_session *session) {
     if (!session->poll_closed || !session->owner_closed || session->promises.n)
         return;
     sw_memtable_fini(&session->mems);
+    sw_tenant_leave(session->tenant);
     session->closed(session, session->closed_arg);
     sw_free(session);
 }
@@ -73,6 +74,7 @@ void sw_session_resume(struct sw_session *session, struct sw_owner *owner) {
     sw_owner_close(session->owner, NULL, NULL); /* has nothing yet */
     session->owner = session->mems.owner = owner;
     sw_owner_set_tag(owner, session);
+    sw_owner_set_quota(owner, &session->tenant->quota);
     session->may_settle = true;
 }
 
@@ -92,25 +94,49 @@ static int give_up(struct sw_session *session, int uv_error, struct sw_err *err)
     session->closing = true;
     session->poll_closed = true;
     session->closed = closed_unopened;
-    sw_peer_hang_up(session->socket);
+    (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "socket cannot be watched: %s", uv_strerror(uv_error));
+    sw_session_refuse(session->socket, err);
     sw_owner_close(session->owner, on_owner_closed, session);
-    return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "socket cannot be watched: %s", uv_strerror(uv_error));
+    return -SW_ENOMEM;
+}
+
+void sw_session_refuse(int socket, const struct sw_err *err) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msg;
+    sw_msg_from_err(&msg, 0, err);
+    (void)sw_packet_send(socket, packet, sw_msg_encode(&msg, packet), NULL, 0);
+    sw_peer_hang_up(socket);
+}
+
+/* A session for whoever is at the other end, if it may have one. */
+static int session_new(struct sw_session **ret, struct sw_service *service, int socket, struct sw_err *err) {
+    struct sw_session *session = sw_alloc(sizeof *session);
+    if (!session)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "no memory for a session");
+    int rc = sw_peer_init(&session->peer, socket, err);
+    if (rc == 0)
+        rc = sw_tenant_allowed(service->config, &session->peer, socket, err);
+    if (rc == 0)
+        rc = sw_tenant_join(service, session->peer.uid, &session->tenant, err);
+    if (rc == 0)
+        rc = sw_owner_open(service->engine, &session->owner, err);
+    if (rc < 0) {
+        sw_tenant_leave(session->tenant);
+        sw_free(session);
+        return rc;
+    }
+    sw_owner_set_quota(session->owner, &session->tenant->quota);
+    *ret = session;
+    return 0;
 }
 
 int sw_session_open(struct sw_session **ret, struct sw_service *service, int socket, uint32_t id,
                     void (*closed)(struct sw_session *session, void *arg), void *arg, struct sw_err *err) {
-    struct sw_session *session = sw_alloc(sizeof *session);
-    if (!session) {
-        sw_peer_hang_up(socket);
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "no memory for a session");
-    }
-    int rc = sw_peer_init(&session->peer, socket, err);
-    if (rc == 0)
-        rc = sw_owner_open(service->engine, &session->owner, err);
-    if (rc < 0) {
-        sw_peer_hang_up(socket);
-        sw_free(session);
-        return rc;
+    struct sw_session *session = NULL;
+    const int rc_new = session_new(&session, service, socket, err);
+    if (rc_new < 0) {
+        sw_session_refuse(socket, err);
+        return rc_new;
     }
     sw_owner_set_tag(session->owner, session);
     session->service = service;
@@ -124,7 +150,7 @@ int sw_session_open(struct sw_session **ret, struct sw_service *service, int soc
     sw_idmap_init(&session->promises);
     sw_memtable_init(&session->mems, session->owner, &service->fds, (unsigned)service->config->max_session_memories);
     session->poll.data = session;
-    rc = uv_poll_init(service->loop, &session->poll, socket);
+    const int rc = uv_poll_init(service->loop, &session->poll, socket);
     if (rc < 0)
         return give_up(session, rc, err);
     watch(session);
@@ -221,6 +247,7 @@ void sw_session_unpromise(struct sw_promise *promise) {
     struct sw_session *session = promise->session;
     sw_idmap_remove(&session->promises, &promise->node);
     session->n_operations -= promise->is_operation;
+    session->tenant->n_operations -= promise->is_operation;
     session->n_pieces -= promise->n_pieces;
     sw_free(promise);
 }

@@ -9,6 +9,7 @@
 
 #include "daemon/memtable.h"
 #include "daemon/service.h"
+#include "daemon/tenant.h"
 #include "ipc/peer.h"
 #include "ipc/proto.h"
 
@@ -22,6 +23,7 @@ struct sw_session {
     struct sw_service *service;
     uint32_t id;
     struct sw_peer peer;
+    struct sw_tenant *tenant;
     char client[65]; /* name from HELLO; anything */
     bool greeted;
     bool may_settle; /* it has come back, and has not said yet that it has asked for all */
@@ -53,11 +55,15 @@ struct sw_promise {
 };
 
 /* Starts to serve a connected, non-blocking socket (owns: moved, also on error). closed: runs once, when nothing of the
- * session is left; the session's memory is gone after it. errors: -SW_ENOMEM, -SW_ECONN; `closed` then never runs. */
+ * session is left; the session's memory is gone after it. errors: -SW_EACCES, -SW_ETENANTSESSIONS, -SW_ENOMEM,
+ * -SW_ECONN: the peer was told and `closed` never runs. */
 int sw_session_open(struct sw_session **ret, struct sw_service *service, int socket, uint32_t id,
                     void (*closed)(struct sw_session *session, void *arg), void *arg, struct sw_err *err);
 /* Goes on with what an owner of a predecessor has; before the first memory. */
 void sw_session_resume(struct sw_session *session, struct sw_owner *owner);
+/* Tells a peer why it is not served, and hangs up (socket: moved). An error of seq 0 answers no request: it is about
+ * the connection. */
+void sw_session_refuse(int socket, const struct sw_err *err);
 /* Hangs up and releases what the session owns; `why` goes to the log. A second call is a no-op. */
 void sw_session_close(struct sw_session *session, const char *why);
 

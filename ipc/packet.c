@@ -2,6 +2,7 @@
 #include "ipc/proto.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -12,6 +13,11 @@ union control {
     struct cmsghdr align;
     char bytes[CMSG_SPACE(SW_PROTO_MAX_FDS * sizeof(int))];
 };
+
+/* The kernel has no memory for it now: no reason to give up a connection, and all that hangs on it. */
+static bool passes(int cause) {
+    return cause == EAGAIN || cause == EWOULDBLOCK || cause == ENOMEM || cause == ENOBUFS;
+}
 
 int sw_packet_send(int socket, const uint8_t *packet, size_t bytes, const int *fds, unsigned n_fds) {
     if (n_fds > SW_PROTO_MAX_FDS)
@@ -36,7 +42,7 @@ int sw_packet_send(int socket, const uint8_t *packet, size_t bytes, const int *f
     if (n >= 0)
         return 0;
     /* ETOOMANYREFS: as many descriptors as this user may have are on their way; it passes when the peer has read. */
-    return errno == EAGAIN || errno == EWOULDBLOCK || errno == ETOOMANYREFS ? -SW_EAGAIN : -SW_ECONN;
+    return passes(errno) || errno == ETOOMANYREFS ? -SW_EAGAIN : -SW_ECONN;
 }
 
 /* Collects the descriptors of a received message; the control buffer holds no more than fit. */
@@ -62,7 +68,7 @@ int sw_packet_receive(int socket, uint8_t *packet, size_t *ret_bytes, int *fds, 
         n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
     while (n < 0 && errno == EINTR);
     if (n < 0)
-        return errno == EAGAIN || errno == EWOULDBLOCK ? -SW_EAGAIN : -SW_ECONN;
+        return passes(errno) ? -SW_EAGAIN : -SW_ECONN;
 
     const unsigned n_fds = take_fds(&message, fds);
     int rc = 0;

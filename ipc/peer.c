@@ -1,5 +1,6 @@
 #include "ipc/peer.h"
 
+#include "base/alloc.h"
 #include "ipc/proto.h"
 #include <errno.h>
 #include <string.h>
@@ -16,6 +17,20 @@ int sw_peer_init(struct sw_peer *ret, int socket, struct sw_err *err) {
     }
     *ret = (struct sw_peer){.pid = credentials.pid, .uid = credentials.uid, .gid = credentials.gid};
     return 0;
+}
+
+bool sw_peer_in_group(int socket, gid_t group) {
+    socklen_t bytes = 0;
+    bool found = false;
+    /* Too short a buffer is told how long it should be. */
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, NULL, &bytes) == 0 || errno != ERANGE)
+        return false;
+    gid_t *groups = sw_alloc(bytes);
+    if (groups && getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups, &bytes) == 0)
+        for (size_t i = 0; i < bytes / sizeof groups[0]; i++)
+            found |= groups[i] == group;
+    sw_free(groups);
+    return found;
 }
 
 void sw_peer_hang_up(int socket) {

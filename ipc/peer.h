@@ -5,6 +5,7 @@
 #define SW_IPC_PEER_H
 
 #include "base/err.h"
+#include <stdbool.h>
 #include <sys/types.h>
 
 struct sw_peer {
@@ -15,6 +16,10 @@ struct sw_peer {
 
 /* Credentials of whoever connected. errors: -SW_ECONN. */
 int sw_peer_init(struct sw_peer *ret, int socket, struct sw_err *err);
+
+/* Whether the peer had a supplementary group when it connected. False also if the kernel does not say, or without
+ * memory. */
+bool sw_peer_in_group(int socket, gid_t group);
 
 /* Closes a socket so that what was sent to the peer still reaches it: a Unix socket that is closed over unread packets
  * resets the connection, and the peer then loses the error that would have told it why. Descriptors that travel with

@@ -90,8 +90,12 @@ static bool reserve_next(struct sw_pipeline *p, struct sw_slot *slot) {
     const struct sw_frame_layout frame = next_frame(slot->job);
     struct sw_stored *room = &slot->direct.more[slot->direct.n];
     struct sw_tier *host = p->place->host;
-    if (sw_placement_goes_out(p->place, frame.frame_bytes) || host->ops->reserve(host, frame.frame_bytes, room, NULL))
+    if (sw_placement_goes_out(p->place, frame.frame_bytes) || sw_job_charge(slot->job, frame.frame_bytes, NULL))
         return false;
+    if (host->ops->reserve(host, frame.frame_bytes, room, NULL)) {
+        sw_job_uncharge(slot->job, frame.frame_bytes);
+        return false;
+    }
     deal_next(p, slot, &frame, room);
     return true;
 }

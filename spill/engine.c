@@ -38,6 +38,7 @@ static bool record_spilled(struct sw_op *op) {
 static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_region *region = op->region;
     struct sw_job *job = &op->job;
+    region->charged_bytes = job->charged_bytes;
     if (job->err.code) {
         forget_failed(op);
         return;
@@ -382,6 +383,22 @@ static int admit(const struct sw_owner *owner, struct sw_err *err) {
     return 0;
 }
 
+/* A pack leaves its frames in its client's own memory: it may begin with a quota that is used up. */
+static int admit_region(const struct sw_owner *owner, bool in_place, struct sw_err *err) {
+    const struct sw_quota *quota = owner->quota;
+    const unsigned most = owner->engine->config.max_owner_regions;
+    if (owner->n_regions >= most)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the session has %u regions, the most allowed",
+                          owner->n_regions);
+    if (quota && quota->max_regions && quota->n_regions >= quota->max_regions)
+        return sw_err_set(err, -SW_ETENANTREGIONS, SW_SCOPE_REQUEST, "the tenant has %u regions, the most allowed",
+                          quota->n_regions);
+    if (quota && quota->max_bytes && !in_place && atomic_load(&quota->bytes) >= quota->max_bytes)
+        return sw_err_set(err, -SW_ETENANTBYTES, SW_SCOPE_REQUEST, "the tenant has %llu bytes stored, the most allowed",
+                          (unsigned long long)quota->max_bytes);
+    return 0;
+}
+
 static struct sw_op *op_new(struct sw_owner *owner, const struct sw_range *range, uint64_t bytes, sw_outcome_cb *done,
                             void *arg, struct sw_err *err) {
     struct sw_op *op = sw_alloc(sizeof *op);
@@ -399,6 +416,7 @@ static struct sw_op *op_new(struct sw_owner *owner, const struct sw_range *range
     op->job.bytes = bytes;
     op->job.unmap_after = range->mem->once;
     op->job.session = owner->number;
+    op->job.quota = owner->quota;
     op->job.has_event = range->event != NULL;
     if (range->event)
         memcpy(op->job.event, range->event, sizeof op->job.event);
@@ -430,11 +448,10 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_out
     int rc = admit(owner, err);
     if (!rc)
         rc = check_range(range, 0, err);
+    if (!rc)
+        rc = admit_region(owner, range->in_place, err);
     if (rc)
         return rc;
-    if (owner->n_regions >= engine->config.max_owner_regions)
-        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the session has %u regions, the most allowed",
-                          owner->n_regions);
     struct sw_op *op = op_new(owner, range, range->bytes, done, arg, err);
     if (!op)
         return -SW_ENOMEM;
@@ -451,6 +468,8 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_out
     region->piece = range->piece;
     sw_list_append(&owner->regions, &region->node);
     owner->n_regions++;
+    if (owner->quota)
+        owner->quota->n_regions++;
     sw_region_move(region, SW_REGION_STAGING);
     *ret_id = region->id;
     if (range->in_place)

@@ -16,6 +16,7 @@
 #include "spill/catalogue.h"
 #include "spill/cost.h"
 #include "spill/device/device.h"
+#include "spill/quota.h"
 #include "spill/tier/tier.h"
 #include <stdbool.h>
 #include <uv.h>
@@ -83,6 +84,9 @@ struct sw_owner *sw_owner_claim(struct sw_engine *engine, uint32_t uid, const ui
 unsigned sw_owners_close_unclaimed(struct sw_engine *engine, bool leave);
 
 int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err *err);
+/* Has what the owner stores count for a tenant. quota: borrowed until the owner is closed. Before its first operation; what
+ * an owner has from a predecessor of this process counts from now on, even beyond the bounds. */
+void sw_owner_set_quota(struct sw_owner *owner, struct sw_quota *quota);
 /* Cancels the owner's operations (their callbacks still run, with -SW_ECANCELED or their result), drops its regions and
  * memories, then calls `closed` once when nothing of it is left mapped or stored. */
 void sw_owner_close(struct sw_owner *owner, void (*closed)(void *arg), void *arg);
@@ -135,9 +139,10 @@ struct sw_range {
  * range->in_place: packs instead. The frames lie at the front of the range, the outcome's stored_bytes long (frames
  * that are longer than their chunk leave their first part in the tier); the rest of the range is the client's to reuse
  * until it unpacks. A pack that fails or is canceled is undone: the range has its bytes again. If that fails too, the
- * error is -SW_ELOST. errors: -SW_ERANGE, -SW_ELIMIT, -SW_ENOMEM, -SW_EINVAL, -SW_ESHUTDOWN; later in outcome: those of
- * map and of reserve
- * (-SW_ENOSPACE), -SW_EGPU, -SW_EGPULOST, -SW_ECANCELED; the region is then forgotten and the memory unchanged. */
+ * error is -SW_ELOST. errors: -SW_ERANGE, -SW_ELIMIT, -SW_ETENANTBYTES (nothing is left), -SW_ETENANTREGIONS,
+ * -SW_ENOMEM, -SW_EINVAL, -SW_ESHUTDOWN; later in outcome: those of map and of reserve
+ * (-SW_ENOSPACE), -SW_ETENANTBYTES, -SW_EGPU, -SW_EGPULOST, -SW_ECANCELED; the region is then forgotten and the memory
+ * unchanged. */
 int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_outcome_cb *done, void *arg,
                     struct sw_region_id *ret_id, struct sw_err *err);
 

@@ -30,6 +30,8 @@ static void check_frames(const struct sw_region *region, struct tally *tally) {
         tally->frames++;
     }
     SW_ASSERT(packed ? sw_frames_packed_bytes(region->frames) == region->stored_bytes : stored == region->stored_bytes);
+    /* An unpack that failed half-way has given some back. */
+    SW_ASSERT(!region->owner->quota || (packed ? stored <= region->charged_bytes : stored == region->charged_bytes));
 }
 
 static void check_region(const struct sw_owner *owner, const struct sw_region *region, struct tally *tally) {
@@ -102,6 +104,25 @@ static void check_tiers(const struct sw_engine *engine, const struct tally *tall
                                       host.committed_frames + nvme.committed_frames >= tally->frames));
 }
 
+/* What a tenant's sessions have, against what counts for it; operations in flight hold more than the regions know of.
+ */
+static void check_quota(const struct sw_engine *engine, const struct sw_quota *quota) {
+    uint64_t bytes = 0, regions = 0, ops = 0;
+    const struct sw_list *lists[] = {&engine->owners, &engine->settled};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        for (const struct sw_list *node = lists[i]->next; node != lists[i]; node = node->next) {
+            const struct sw_owner *owner = SW_CONTAINER_OF(node, const struct sw_owner, node);
+            if (owner->quota != quota)
+                continue;
+            ops += owner->n_ops;
+            regions += owner->n_regions;
+            for (const struct sw_list *at = owner->regions.next; at != &owner->regions; at = at->next)
+                bytes += SW_CONTAINER_OF(at, const struct sw_region, node)->charged_bytes;
+        }
+    const uint64_t had = atomic_load(&quota->bytes);
+    SW_ASSERT(regions == quota->n_regions && (ops > 0 ? bytes <= had : bytes == had));
+}
+
 void sw_engine_check(const struct sw_engine *engine) {
     struct tally tally = {0};
     for (const struct sw_list *node = engine->owners.next; node != &engine->owners; node = node->next)
@@ -115,4 +136,9 @@ void sw_engine_check(const struct sw_engine *engine) {
     SW_ASSERT(tally.mems == engine->n_mems);
     SW_ASSERT(tally.regions == engine->regions.n_used && tally.regions <= engine->config.max_regions);
     check_tiers(engine, &tally);
+    for (const struct sw_list *node = engine->owners.next; node != &engine->owners; node = node->next) {
+        const struct sw_quota *quota = SW_CONTAINER_OF(node, const struct sw_owner, node)->quota;
+        if (quota)
+            check_quota(engine, quota);
+    }
 }

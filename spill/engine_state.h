@@ -41,6 +41,7 @@ struct sw_owner {
     struct sw_list node; /* of engine->owners, then of engine->settled */
     struct sw_engine *engine;
     uint64_t number; /* from 1, never reused */
+    struct sw_quota *quota;
     struct sw_list ops, mems, regions;
     unsigned n_ops, n_mems, n_regions, n_moves;
     bool closing, settled;

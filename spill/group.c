@@ -327,7 +327,8 @@ static bool accept_frame(struct sw_pipeline *p, struct sw_group *g, unsigned i) 
         return false;
     }
     /* An uncommitted frame is released with the job's others, once no slot uses it. */
-    if (host->ops->reserve(host, frame->frame_bytes, &job->frames->stored[0], &err)) {
+    if (sw_job_charge(job, frame->frame_bytes, &err) ||
+        host->ops->reserve(host, frame->frame_bytes, &job->frames->stored[0], &err)) {
         sw_pipeline_fail(p, job, &err);
         return false;
     }

@@ -10,6 +10,7 @@
 #include "spill/cost.h"
 #include "spill/device/device.h"
 #include "spill/frames.h"
+#include "spill/quota.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -59,7 +60,8 @@ struct sw_job {
     struct sw_job_mem *mem;
     uint64_t offset, bytes; /* range in the memory */
     bool has_event, unmap_after;
-    uint64_t session; /* sw_owner.number */
+    uint64_t session;       /* sw_owner.number */
+    struct sw_quota *quota; /* of the owner's tenant; NULL: none */
     uint8_t event[SW_MEM_HANDLE_BYTES];
     /* Spill, pack: made by the worker, NULL after a failure; restore: the region's, read only; unpack: the region's. */
     struct sw_frames *frames;
@@ -72,6 +74,7 @@ struct sw_job {
     /* Results. */
     struct sw_err err; /* code 0: success */
     uint64_t stored_bytes, codec_raw_bytes[SW_CODEC_NR];
+    uint64_t charged_bytes;         /* taken from the quota; the loop's from then on, also after a failure */
     enum sw_cost_reason reason;     /* why it was compressed, or was not: of the last plan */
     uint64_t started_us;            /* when it was first dealt with, 0: never */
     uint64_t mapped_us, planned_us; /* when the memory was mapped, the first plan made; 0: never */

@@ -23,12 +23,35 @@ int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err
     return 0;
 }
 
+void sw_owner_set_quota(struct sw_owner *owner, struct sw_quota *quota) {
+    SW_ASSERT(!owner->quota && owner->n_ops == 0);
+    owner->quota = quota;
+    for (struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
+        struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
+        region->charged_bytes = region->stored_bytes;
+        quota->n_regions++;
+        (void)atomic_fetch_add(&quota->bytes, region->charged_bytes);
+    }
+}
+
+/* What an owner leaves to the next process counts no more in this one. */
+static void leave_quota(struct sw_owner *owner) {
+    for (struct sw_list *node = owner->regions.next; owner->quota && node != &owner->regions; node = node->next) {
+        struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
+        sw_quota_give(owner->quota, region->charged_bytes);
+        region->charged_bytes = 0;
+        owner->quota->n_regions--;
+    }
+    owner->quota = NULL;
+}
+
 void sw_owner_settle(struct sw_owner *owner) {
     struct sw_engine *engine = owner->engine;
     if (!owner->closing || owner->settled || owner->n_ops || owner->n_mems || owner->n_moves ||
         (owner->n_regions && !owner->leaving))
         return;
     owner->settled = true;
+    leave_quota(owner);
     if (!owner->leaving) /* regions are recorded under a name: it goes last */
         sw_catalogue_free(engine->config.catalogue, &owner->record);
     sw_list_remove(&owner->node);
@@ -45,6 +68,10 @@ static void forget(struct sw_owner *owner, struct sw_region *region) {
         sw_move_orphan(region);
     sw_frames_free(region->frames);
     region->frames = NULL;
+    if (owner->quota) {
+        sw_quota_give(owner->quota, region->charged_bytes);
+        owner->quota->n_regions--;
+    }
     owner->n_regions--;
     sw_region_release(&owner->engine->regions, region);
 }

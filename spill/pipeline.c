@@ -177,7 +177,9 @@ static int queue_store(struct sw_pipeline *p, struct sw_slot *slot, struct sw_er
 
 int sw_slot_store(struct sw_pipeline *p, struct sw_slot *slot, uint64_t bytes, struct sw_err *err) {
     struct sw_tier *host = p->place->host;
-    int rc = host->ops->reserve(host, bytes, &slot->stored, err);
+    int rc = sw_job_charge(slot->job, bytes, err);
+    if (!rc)
+        rc = host->ops->reserve(host, bytes, &slot->stored, err);
     return rc ? rc : queue_store(p, slot, err);
 }
 
@@ -201,8 +203,11 @@ static bool begin_store(struct sw_pipeline *p, struct sw_slot *slot) {
     slot->state = SW_SLOT_STORING;
     slot->is_staged = sw_placement_goes_out(p->place, bytes);
     if (slot->is_staged) {
-        rc = sw_placement_stage(p->place, SW_TIER_WRITE, bytes, &slot->stored, &err);
+        rc = sw_job_charge(slot->job, bytes, &err);
+        if (!rc)
+            rc = sw_placement_stage(p->place, SW_TIER_WRITE, bytes, &slot->stored, &err);
         if (rc == -SW_EAGAIN) {
+            sw_job_uncharge(slot->job, bytes);
             slot->state = SW_SLOT_WAITING;
             return false;
         }
@@ -316,7 +321,7 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
             job->n_done += slot->direct.n > 0 ? slot->direct.n : 1;
             break;
         default:
-            SW_ASSERT(!"a slot without a healthy job cannot end");
+            SW_ASSERT(false && "a slot without a healthy job cannot end");
         }
     }
     sw_slot_give(p, slot);
@@ -458,7 +463,8 @@ static bool store_waiting(struct sw_pipeline *p) {
 
 /* What the disk is to do next for the jobs. */
 static bool transfer(struct sw_pipeline *p) {
-    bool advanced = sw_transfer_collect(p) | store_waiting(p);
+    bool advanced = sw_transfer_collect(p);
+    advanced |= store_waiting(p);
     for (struct sw_list *node = p->jobs.next; node != &p->jobs; node = node->next) {
         struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
         if (job->stage != SW_STAGE_RUNNING)

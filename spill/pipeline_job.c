@@ -15,6 +15,20 @@ void sw_job_check_canceled(struct sw_job *job) {
         (void)sw_err_set(&job->err, -SW_ECANCELED, SW_SCOPE_REQUEST, "canceled");
 }
 
+int sw_job_charge(struct sw_job *job, uint64_t bytes, struct sw_err *err) {
+    const int rc = job->quota ? sw_quota_take(job->quota, bytes, err) : 0;
+    if (!rc && job->quota)
+        job->charged_bytes += bytes;
+    return rc;
+}
+
+void sw_job_uncharge(struct sw_job *job, uint64_t bytes) {
+    if (!job->quota)
+        return;
+    sw_quota_give(job->quota, bytes);
+    job->charged_bytes -= bytes;
+}
+
 void sw_job_set_phase(struct sw_pipeline *p, struct sw_job *job, enum sw_job_phase phase) {
     atomic_store(&job->phase, (int)phase);
     p->sink.progress(p->sink.arg);

@@ -102,6 +102,10 @@ int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct
 void sw_pipeline_fail(struct sw_pipeline *p, struct sw_job *job, const struct sw_err *cause);
 /* Fails it with -SW_ECANCELED if that was asked for. */
 void sw_job_check_canceled(struct sw_job *job);
+/* Takes a frame's bytes from the quota, before it gets a place in a tier, or gives them back because it got none. What
+ * is not given back is the loop's to give: with the region, or with the job's failure. errors: -SW_ETENANTBYTES. */
+int sw_job_charge(struct sw_job *job, uint64_t bytes, struct sw_err *err);
+void sw_job_uncharge(struct sw_job *job, uint64_t bytes);
 void sw_job_set_phase(struct sw_pipeline *p, struct sw_job *job, enum sw_job_phase phase);
 int sw_job_map(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err);
 void sw_job_unmap(struct sw_pipeline *p, struct sw_job *job);

@@ -4,9 +4,12 @@
 #include "base/assert.h"
 #include "base/log.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #define NO_SLOT UINT32_MAX
+/* So many others are released before a slot is used again: with 2^32 generations each, ids last for 2^44 regions. */
+#define REUSE_AFTER 4096u
 
 static const uint32_t allowed_moves[SW_REGION_STATE_NR] = {
     [SW_REGION_IN] = 1u << SW_REGION_STAGING,
@@ -42,8 +45,8 @@ void sw_region_table_fini(struct sw_region_table *table) {
 
 static struct sw_region *take_slot(struct sw_region_table *table) {
     struct sw_region *region;
-    /* A fresh slot first: reuse is put off as long as the table allows. */
-    if (table->n_touched < table->cap) {
+    /* A fresh slot first, until enough wait for reuse: each one that is touched takes memory for good. */
+    if (table->n_touched < table->cap && table->n_touched - table->n_used < REUSE_AFTER) {
         region = &table->regions[table->n_touched];
         region->id = (struct sw_region_id){table->n_touched++, table->first_gen};
         return region;
@@ -119,7 +122,9 @@ int sw_region_find(const struct sw_region_table *table, const struct sw_owner *o
     if (id.slot >= table->cap || id.gen == 0)
         return sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "no region %u:%u", id.slot, id.gen);
     struct sw_region *region = &table->regions[id.slot];
-    if (!region->owner || region->owner != owner || region->id.gen != id.gen)
+    /* Both are always compared: an id of somebody else's takes as long as one that never was. */
+    const bool is_owners = (region->owner == owner) & (region->id.gen == id.gen);
+    if (!is_owners)
         return sw_err_set(err, -SW_ESTALE, SW_SCOPE_REQUEST, "region %u:%u does not exist any more", id.slot, id.gen);
     *ret = region;
     return 0;

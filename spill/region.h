@@ -26,6 +26,7 @@ struct sw_region {
     bool pinned;            /* does not leave it */
     uint64_t used_us;       /* when it was spilled, or restored and kept */
     uint64_t raw_bytes, stored_bytes;
+    uint64_t charged_bytes; /* to the owner's quota */
     enum sw_codec_id codec;
     enum sw_cost_reason reason;
     struct sw_frames *frames; /* owned; NULL until OUT, and where a restart has found none */

@@ -40,6 +40,10 @@
     X(CONFIG,    1017, "invalid configuration") \
     X(SHUTDOWN,  1018, "service is stopping") \
     X(STATE,     1019, "region is not in the state that this needs") \
+    X(TENANTBYTES,    1020, "tenant has as many bytes stored as it may") \
+    X(TENANTREGIONS,  1021, "tenant has as many regions as it may") \
+    X(TENANTSESSIONS, 1022, "tenant has as many sessions as it may") \
+    X(TENANTOPS,      1023, "tenant has as many operations in flight as it may") \
     X(RESTARTED, 1030, "service was restarted meanwhile")
 /* clang-format on */
 

@@ -6,7 +6,7 @@ namespace {
 struct codec_for {
     static constexpr uint32_t KINDS = 1;
     static constexpr bool HAS_SIZES = false, IN_ORDER = false;
-    static constexpr uint32_t DECODE_BLOCKS = 8;
+    static constexpr uint32_t DECODE_BLOCKS = 6;
 
     template <unsigned BITS>
     __device__ static __forceinline__ sw_gpu_head measure(const uint32_t *x, const sw_gpu_content &content, uint32_t) {

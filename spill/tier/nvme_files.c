@@ -113,12 +113,21 @@ static int open_data(struct sw_nvme_files *files, unsigned index, uint64_t bytes
     return rc ? rc : allocate(file->fd, bytes, name, err);
 }
 
-static void remove_behind(const struct sw_nvme_files *files) {
+/* Data files from an index on. */
+static void remove_from(int directory, unsigned index) {
     file_name name;
-    unsigned index = files->n_data;
     do
         name_of(name, index++);
-    while (unlinkat(files->directory, name, 0) == 0);
+    while (unlinkat(directory, name, 0) == 0);
+}
+
+int sw_nvme_files_remove(int directory) {
+    static const char *const names[] = {"manifest", "manifest.new"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (unlinkat(directory, names[i], 0) < 0 && errno != ENOENT)
+            return -1;
+    remove_from(directory, 0);
+    return errno == ENOENT ? 0 : -1;
 }
 
 int sw_nvme_files_allocate(struct sw_nvme_files *files, uint64_t bytes, uint64_t file_bytes, struct sw_err *err) {
@@ -135,7 +144,7 @@ int sw_nvme_files_allocate(struct sw_nvme_files *files, uint64_t bytes, uint64_t
         files->n_data++;
     }
     if (!rc) {
-        remove_behind(files);
+        remove_from(files->directory, files->n_data);
         return 0;
     }
     for (unsigned i = 0; i < files->n_data; i++) {

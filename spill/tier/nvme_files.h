@@ -27,6 +27,9 @@ struct sw_nvme_files {
  * errors: -SW_EBUSY (locked by another process), -SW_EACCES (others may write to it, or own it), -SW_ENOENT, -SW_EIO.
  */
 int sw_nvme_files_open(struct sw_nvme_files *ret, const char *directory, struct sw_err *err);
+/* Removes manifests and data files of a directory that is locked: no frame of it is found any more. Returns 0, or -1
+ * with errno. */
+int sw_nvme_files_remove(int directory);
 /* Opens and makes data files for `bytes` bytes, takes their space from the file system, removes data files behind them.
  * Waits until transfers of a predecessor that was killed have ended. After an error files that it made are gone.
  * errors: -SW_ENOSPACE, -SW_EBUSY (such transfers do not end), -SW_EACCES, -SW_EIO, -SW_ENOMEM. */

@@ -12,8 +12,6 @@
 #include <string.h>
 
 #define BLOCK_BYTES ((uint64_t)SW_TIER_IO_ALIGN)
-/* Long enough for a disk's full rate, short enough that frames of some MiB keep several requests under way. */
-#define PIECE_BYTES ((uint64_t)1 << 20)
 
 struct sw_nvme_io {
     struct sw_nvme_io_config config;
@@ -83,6 +81,7 @@ static void piece_ended(struct sw_nvme_io *e, struct sw_nvme_piece *piece) {
             piece->memory += whole;
             piece->bytes -= whole;
             piece->offset += (off_t)whole;
+            piece->position += whole;
             method->ops->start(method, piece);
             return;
         }
@@ -100,7 +99,7 @@ static void cut_piece(const struct sw_nvme_io *e, struct sw_tier_io *io, struct 
     const uint64_t offset = extent->offset + io->tier.extent_at, in_file = offset % files->file_bytes;
     const uint64_t extent_left = round_up(extent->bytes) - io->tier.extent_at,
                    run_left = round_up(run->bytes) - io->tier.run_at;
-    uint64_t bytes = PIECE_BYTES;
+    uint64_t bytes = SW_NVME_PIECE_BYTES;
     bytes = bytes < extent_left ? bytes : extent_left;
     bytes = bytes < run_left ? bytes : run_left;
     bytes = bytes < files->file_bytes - in_file ? bytes : files->file_bytes - in_file;
@@ -110,6 +109,7 @@ static void cut_piece(const struct sw_nvme_io *e, struct sw_tier_io *io, struct 
     ret->memory = (char *)run->memory + io->tier.run_at;
     ret->bytes = (size_t)bytes;
     ret->offset = (off_t)in_file;
+    ret->position = offset;
     io->tier.left_bytes -= bytes;
     io->tier.extent_at += bytes;
     if (bytes == extent_left) {

@@ -8,8 +8,13 @@
 #include "base/list.h"
 #include "spill/tier/nvme_file_ops.h"
 #include <stdbool.h>
+#include <stdint.h>
 
 struct sw_tier_io;
+
+/* The longest request. Long enough for a disk's full rate, short enough that frames of some MiB keep several under way.
+ */
+#define SW_NVME_PIECE_BYTES ((size_t)1 << 20)
 
 /* One request. owns: the owner; the method's between start() and the wait() that returns it. */
 struct sw_nvme_piece {
@@ -20,7 +25,9 @@ struct sw_nvme_piece {
     char *memory;
     size_t bytes;
     off_t offset;
-    long result; /* bytes moved, or a negative errno value */
+    uint64_t position; /* of the same byte in the tier: `offset` is in the file */
+    char *plain;       /* a method's that encrypts */
+    long result;       /* bytes moved, or a negative errno value */
 };
 
 struct sw_nvme_method;

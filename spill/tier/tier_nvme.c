@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "spill/tier/extents.h"
 #include "spill/tier/manifest.h"
+#include "spill/tier/nvme_crypt.h"
 #include "spill/tier/nvme_io.h"
 
 #include <inttypes.h>
@@ -360,6 +361,12 @@ static int open_method(struct tier_nvme *t, struct sw_nvme_method **ret, struct 
 static int open_io(struct tier_nvme *t, struct sw_err *err) {
     struct sw_nvme_method *method = NULL;
     int rc = open_method(t, &method, err);
+    if (!rc && t->config.key) {
+        struct sw_nvme_method *inner = method;
+        rc = sw_nvme_crypt_open(&method, inner, t->config.queue_depth, t->config.key, err);
+        if (rc)
+            inner->ops->close(inner);
+    }
     if (rc)
         return rc;
     struct sw_nvme_io_config config = {.files = &t->files,
@@ -377,6 +384,8 @@ static int open_io(struct tier_nvme *t, struct sw_err *err) {
 static int open_all(struct tier_nvme *t, const char *directory, struct sw_err *err) {
     const struct sw_tier_nvme_config *config = &t->config;
     int rc = sw_nvme_files_open(&t->files, directory, err);
+    if (!rc)
+        rc = sw_nvme_key_settle(config->key, t->files.directory, err);
     if (rc)
         return rc;
     struct sw_manifest_config manifest = {.directory = t->files.directory,
@@ -423,6 +432,7 @@ int sw_tier_nvme_open(struct sw_tier **ret, const struct sw_tier_nvme_config *co
     sw_list_init(&t->held);
     sw_list_init(&t->released);
     int rc = open_all(t, config->directory, err);
+    t->config.key = NULL;
     t->info.direct = t->files.direct;
     sw_log(SW_LOG_DEBUG, "tier.nvme.open", "bytes=%" PRIu64 " frames=%" PRIu64 " direct=%d method=%s error=%s",
            capacity, t->committed_frames, t->info.direct, t->info.method == SW_TIER_NVME_URING ? "io_uring" : "threads",

@@ -12,6 +12,7 @@
 #define SW_SPILL_TIER_NVME_H
 
 #include "spill/tier/nvme_file_ops.h"
+#include "spill/tier/nvme_key.h"
 #include "spill/tier/tier.h"
 
 enum sw_tier_nvme_method {
@@ -26,6 +27,7 @@ struct sw_tier_nvme_config {
     uint64_t file_bytes;  /* length of a data file: multiple of 4096; at most 4096 files */
     unsigned queue_depth; /* requests of up to 1 MiB at the disk at once, 1 ... 1024 */
     enum sw_tier_nvme_method method;
+    const struct sw_nvme_key *key;        /* blocks are encrypted with it; NULL: they are not; borrowed for the call */
     const struct sw_nvme_file_ops *files; /* tests inject faults; NULL: the system's; borrowed for the tier's life */
 };
 
@@ -37,8 +39,8 @@ struct sw_tier_nvme_info {
 /* Takes all of its space from the file system; waits for it, and for transfers of a killed predecessor to end.
  * errors: -SW_EINVAL; -SW_EBUSY (another process has the directory); -SW_EACCES; -SW_ENOSPACE (the file system has no
  * room); -SW_ECONFIG (capacity_bytes or file_bytes do not go with the frames that are there); -SW_ECHECKSUM,
- * -SW_EFRAME, -SW_EVERSION (damaged or foreign manifest: nothing was changed); -SW_ENOTSUP (URING is not allowed here);
- * -SW_EIO, -SW_ENOMEM. thread: any. */
+ * -SW_EFRAME, -SW_EVERSION (damaged or foreign manifest, or frames of another key: nothing was changed); -SW_ENOTSUP
+ * (URING is not allowed here); -SW_EIO, -SW_ENOMEM. thread: any. */
 int sw_tier_nvme_open(struct sw_tier **ret, const struct sw_tier_nvme_config *config, struct sw_err *err);
 
 /* Hands over, once, each frame that the directory held when it was opened, oldest first. `take` returns whether the

@@ -1,9 +1,9 @@
 /* nvme.c - how fast the NVMe tier writes and reads frames, against plain O_DIRECT requests on the same disk.
  *
- * bench_nvme [-f FRAME_BYTES] [-n TOTAL_BYTES] [-j FRAMES_AT_ONCE] [-d DEPTH] [-r REPEATS] [-t] DIRECTORY
+ * bench_nvme [-f FRAME_BYTES] [-n TOTAL_BYTES] [-j FRAMES_AT_ONCE] [-d DEPTH] [-r REPEATS] [-t] [-e] DIRECTORY
  * DIRECTORY is made, or is one that the tier may have. Each repeat writes and reads TOTAL_BYTES plainly (DEPTH threads,
  * 1 MiB each, one file) and through the tier, one after the other; then every byte that the tier holds is verified. All
- * space has been written before the first repeat. -t: threads instead of io_uring. */
+ * space has been written before the first repeat. -t: threads instead of io_uring. -e: encrypted. */
 #include "base/clock.h"
 #include "spill/tier/tier_nvme.h"
 #include "tests/lib/content.h"
@@ -28,7 +28,7 @@ enum { MAX_REPEATS = 101, MAX_AT_ONCE = 256, MAX_DEPTH = 256 };
 struct options {
     uint64_t frame_bytes, total_bytes;
     unsigned at_once, depth, repeats;
-    bool threads;
+    bool threads, encrypted;
     const char *directory;
 };
 
@@ -193,11 +193,16 @@ static void tier_open(struct bench *b, const struct options *o) {
                                          .file_bytes = (uint64_t)1 << 30,
                                          .queue_depth = o->depth,
                                          .method = o->threads ? SW_TIER_NVME_THREADS : SW_TIER_NVME_AUTO};
+    struct sw_nvme_key key = {.fd = -1};
     struct sw_err err;
     if (b->n_frames == 0)
         fail("options", "no whole frame fits in the total");
+    if (o->encrypted && sw_nvme_key_make(&key, &err))
+        fail("key", err.msg);
+    config.key = o->encrypted ? &key : NULL;
     if (sw_tier_nvme_open(&b->tier, &config, &err))
         fail(o->directory, err.msg);
+    sw_nvme_key_fini(&key);
     b->frames = calloc(b->n_frames, sizeof b->frames[0]);
     b->content = new_memory(whole, 1);
     for (unsigned i = 0; i < b->at_once; i++)
@@ -224,7 +229,7 @@ static void print_rate(const char *what, double *rates, unsigned n) {
 static struct options parse(int argc, char **argv) {
     struct options o = {
         .frame_bytes = 9 << 20, .total_bytes = (uint64_t)2 << 30, .at_once = 8, .depth = 32, .repeats = 5};
-    for (int option; (option = getopt(argc, argv, "f:n:j:d:r:t")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "f:n:j:d:r:te")) != -1;) {
         const uint64_t value = optarg ? strtoull(optarg, NULL, 10) : 0;
         if (option == 'f')
             o.frame_bytes = value;
@@ -237,13 +242,14 @@ static struct options parse(int argc, char **argv) {
         else if (option == 'r')
             o.repeats = (unsigned)value;
         o.threads |= option == 't';
+        o.encrypted |= option == 'e';
         if (option == '?')
             o.repeats = 0;
     }
     if (optind + 1 != argc || o.frame_bytes == 0 || o.at_once - 1 >= MAX_AT_ONCE || o.depth - 1 >= MAX_DEPTH ||
         o.repeats - 1 >= MAX_REPEATS) {
         (void)fprintf(stderr, "usage: bench_nvme [-f FRAME_BYTES] [-n TOTAL_BYTES] [-j FRAMES_AT_ONCE] [-d DEPTH] "
-                              "[-r REPEATS] [-t] DIRECTORY\n");
+                              "[-r REPEATS] [-t] [-e] DIRECTORY\n");
         exit(2);
     }
     o.directory = argv[optind];
@@ -260,9 +266,9 @@ int main(int argc, char **argv) {
     plain_open(&plain, &o, path);
     tier_open(&b, &o);
     sw_tier_nvme_info(b.tier, &info);
-    printf("%u frames of %" PRIu64 " bytes, %u at once; %u requests at once; %s, %s\n", b.n_frames, o.frame_bytes,
+    printf("%u frames of %" PRIu64 " bytes, %u at once; %u requests at once; %s, %s%s\n", b.n_frames, o.frame_bytes,
            o.at_once, o.depth, info.method == SW_TIER_NVME_URING ? "io_uring" : "threads",
-           info.direct ? "O_DIRECT" : "page cache");
+           info.direct ? "O_DIRECT" : "page cache", o.encrypted ? ", encrypted" : "");
     (void)plain_rate(&plain, o.depth, true);
     (void)tier_rate(&b, SW_TIER_WRITE, false);
     for (unsigned i = 0; i < o.repeats; i++) {

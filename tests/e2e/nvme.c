@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /* Bytes that do not shrink: six regions of 8 MiB, a host tier of 32 MiB of which half is for the way. */
-enum { N = 6, WAIT_MS = 120000 };
+enum { N = 6, WAIT_MS = 120000, LOOKED_AT_BYTES = 40 << 20 };
 static const size_t region_bytes = (8 << 20) - 77;
 
 static struct sw_test_daemon daemon_process;
@@ -25,11 +25,18 @@ static struct spillway_region regions[N];
 static uint8_t *data, *expected;
 static struct sw_nvme_folder folder;
 static char directory[128];
+static const char *encrypt = "nvme_encrypt=off";
 
 static void start(void) {
-    const char *options[] = {
-        "chunk_bytes=1 MiB", "host_tier_bytes=32 MiB",  "host_tier_initial_bytes=0", "host_tier_slab_bytes=2 MiB",
-        directory,           "nvme_tier_bytes=128 MiB", "host_tier_high_pct=100",    NULL};
+    const char *options[] = {"chunk_bytes=1 MiB",
+                             "host_tier_bytes=32 MiB",
+                             "host_tier_initial_bytes=0",
+                             "host_tier_slab_bytes=2 MiB",
+                             directory,
+                             "nvme_tier_bytes=128 MiB",
+                             "host_tier_high_pct=100",
+                             encrypt,
+                             NULL};
     sw_test_daemon_start(&daemon_process, SW_SPILLWAYD_PATH, options);
     connection = sw_served_connect(&daemon_process);
 }
@@ -43,6 +50,11 @@ static void setup(void) {
     expected = malloc(region_bytes);
     ck_assert(data != MAP_FAILED && expected);
     start();
+}
+
+static void setup_encrypted(void) {
+    encrypt = "nvme_encrypt=on";
+    setup();
 }
 
 static void teardown(void) {
@@ -109,6 +121,27 @@ START_TEST(frames_of_a_killed_daemon_are_released) {
 }
 END_TEST
 
+START_TEST(the_disk_shows_nothing) {
+    char path[256];
+    uint8_t *disk = malloc(LOOKED_AT_BYTES);
+    ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "encrypted=yes"), 1);
+    ck_assert(spill(0) + spill(1) + spill(2) + spill(3) > 0);
+    (void)snprintf(path, sizeof path, "%s/data-0000", folder.path);
+    FILE *file = fopen(path, "re");
+    ck_assert(disk && file);
+    ck_assert_uint_eq(fread(disk, 1, LOOKED_AT_BYTES, file), LOOKED_AT_BYTES);
+    (void)fclose(file);
+    for (int i = 0; i < 4; i++) {
+        sw_content_fill(expected, region_bytes, SW_CONTENT_RANDOM, (uint64_t)i);
+        for (size_t at = 0; at + 16 <= region_bytes; at += 3 << 20)
+            ck_assert_ptr_null(memmem(disk, LOOKED_AT_BYTES, expected + at, 16));
+    }
+    free(disk);
+    for (int i = 0; i < 4; i++)
+        restore(i);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("nvme");
     TCase *tcase = tcase_create("nvme");
@@ -116,6 +149,12 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, goes_to_disk_and_comes_back);
     tcase_add_test(tcase, frames_of_a_killed_daemon_are_released);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("encrypted");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, setup_encrypted, teardown);
+    tcase_add_test(tcase, goes_to_disk_and_comes_back);
+    tcase_add_test(tcase, the_disk_shows_nothing);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -41,6 +41,7 @@ static void sweep(const char *folder) {
 
 void sw_test_scratch_end(void) {
     sweep("/tmp");
+    sweep("/dev/shm");
     sweep(".");
 }
 
@@ -51,6 +52,12 @@ static void name(char ret[SW_TEST_PATH_BYTES], const char *folder) {
 void sw_test_folder(char ret[SW_TEST_PATH_BYTES]) {
     name(ret, "/tmp/");
     SW_ASSERT(mkdtemp(ret));
+}
+
+void sw_test_folder_in_memory(char ret[SW_TEST_PATH_BYTES]) {
+    name(ret, "/dev/shm/");
+    if (!mkdtemp(ret))
+        sw_test_folder(ret);
 }
 
 void sw_test_folder_here(char ret[SW_TEST_PATH_BYTES]) {

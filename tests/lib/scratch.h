@@ -9,8 +9,10 @@
 
 #define SW_TEST_PATH_BYTES 48
 
-/* Makes an empty folder in /tmp (short enough for a socket in it), or where the program runs. */
+/* Makes an empty folder in /tmp (short enough for a socket in it), in memory if there is a file system of it, or where
+ * the program runs. */
 void sw_test_folder(char ret[SW_TEST_PATH_BYTES]);
+void sw_test_folder_in_memory(char ret[SW_TEST_PATH_BYTES]);
 void sw_test_folder_here(char ret[SW_TEST_PATH_BYTES]);
 /* Makes an empty file in /tmp. Returns a descriptor, owned by the caller. */
 int sw_test_file(char ret[SW_TEST_PATH_BYTES]);

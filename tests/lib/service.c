@@ -19,6 +19,7 @@ void sw_test_service_start(struct sw_test_service *ret) {
     SW_ASSERT(uv_loop_init(&ret->loop) == 0);
     *service = (struct sw_service){
         .loop = &ret->loop, .config = &ret->config, .fds = {.limit = 256}, .device_lost = on_device_lost};
+    sw_list_init(&service->tenants);
     SW_ASSERT(sw_device_host_open(&service->devices[0], &device, &err) == 0);
     service->n_devices = 1;
     const struct sw_tier_host_config tier = {.capacity_bytes = 4 << 20,

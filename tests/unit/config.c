@@ -56,6 +56,9 @@ START_TEST(defaults) {
     ck_assert_uint_eq(config.max_session_regions, 65536);
     ck_assert_uint_eq(config.max_session_operations, 256);
     ck_assert_uint_eq(config.max_session_memories, 1024);
+    ck_assert_uint_eq(config.allowed_uids.n + config.allowed_gids.n, 0);
+    ck_assert_uint_eq(config.tenant_bytes + config.tenant_regions, 0);
+    ck_assert_uint_eq(config.tenant_sessions + config.tenant_operations, 0);
     ck_assert_int_eq(sw_config_check(&config, &err), 0);
 }
 END_TEST
@@ -91,6 +94,12 @@ START_TEST(print_and_load_round_trip) {
         "max_session_regions=1",
         "max_session_operations=65536",
         "max_session_memories=\t7",
+        "allowed_uids=[0, 1000, 4294967294]",
+        "allowed_gids=1000",
+        "tenant_bytes=3 GiB",
+        "tenant_regions=1073741824",
+        "tenant_sessions=3",
+        "tenant_operations=4",
     };
     struct sw_config config, loaded;
     struct sw_err err;
@@ -101,6 +110,9 @@ START_TEST(print_and_load_round_trip) {
     ck_assert_uint_eq(config.data_socket_mode, 0777);
     ck_assert_uint_eq(config.scratch_bytes, 100000000);
     ck_assert_uint_eq(config.host_tier_bytes, UINT64_C(64) << 40);
+    ck_assert_uint_eq(config.allowed_uids.n, 3);
+    ck_assert_uint_eq(config.allowed_uids.ids[2], 4294967294);
+    ck_assert_uint_eq(config.allowed_gids.n, 1);
     print_to(printed, sizeof printed, &config);
     sw_config_init(&loaded);
     ck_assert_msg(load(&loaded, printed, &err) == 0, "%s", err.msg);
@@ -152,6 +164,15 @@ static const struct {
     {"{\"device\": \"\"}", "device: \"\" is not one of"},
     {"{\"device\": \"auto, cuda\"}", "is not one of"},
     {"{\"log_level\": 3}", "log_level: 3 is not one of"},
+    {"{\"allowed_uids\": \"1000\"}", "allowed_uids: \"1000\" is not a list of up to 64 numbers"},
+    {"{\"allowed_uids\": [1000, \"root\"]}", "is not a list"},
+    {"{\"allowed_uids\": [-1]}", "allowed_uids: [-1] is not a list"},
+    {"{\"allowed_gids\": [4294967295]}", "is not a list"},
+    {"{\"allowed_gids\": [[]]}", "is not a list"},
+    {"{\"allowed_gids\": "
+     "[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,"
+     "0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}",
+     "is not a list"},
     {"", ":1: "},
     {"{\n\"slots\": 1,\n}", ":3: "},
     {"{\n\n\"slots\"", ":3: "},

@@ -273,8 +273,13 @@ static void restored(struct sw_bench_session *s, struct slot *slot) {
 }
 
 /* A full service says so, and a client comes back later; whatever else fails must not. */
+static bool is_full(int rc) {
+    return rc == -SPILLWAY_ENOSPACE || rc == -SPILLWAY_ELIMIT || rc == -SPILLWAY_ETENANTBYTES ||
+           rc == -SPILLWAY_ETENANTREGIONS || rc == -SPILLWAY_ETENANTOPS;
+}
+
 static void failed(struct sw_bench_session *s, struct slot *slot) {
-    const bool full = slot->rc == -SPILLWAY_ENOSPACE || slot->rc == -SPILLWAY_ELIMIT;
+    const bool full = is_full(slot->rc);
     sw_bench_note_error(&s->figures, slot->error.name);
     s->full = s->full || full;
     if (full && slot->op == SW_BENCH_RESTORE)

@@ -1,0 +1,27 @@
+/* quota.h - what one tenant may have stored, in all of its sessions: a bound on bytes and one on regions.
+ *
+ * Bytes are those of frames that lie in tiers, or have a place there. A frame's length is known once it is encoded, and
+ * the worst case is several times that: to refuse by it would refuse most of what fits. So a spill is refused at its
+ * start only if nothing is left, else it is cut off by the frame that is too much: it fails like one that finds the
+ * tier full, and its client's memory is untouched. Invariant: no spill makes `bytes` exceed `max_bytes`, not for a moment. (What sessions bring along from before a
+ * restart counts in any case.)
+ *
+ * owns: whoever made it; outlives its owners. thread: bytes: any; regions: the loop. */
+#ifndef SW_SPILL_QUOTA_H
+#define SW_SPILL_QUOTA_H
+
+#include "base/err.h"
+#include <stdatomic.h>
+#include <stdint.h>
+
+struct sw_quota {
+    uint64_t max_bytes; /* 0: no bound */
+    unsigned max_regions, n_regions;
+    atomic_ullong bytes;
+};
+
+/* errors: -SW_ETENANTBYTES, nothing is taken. */
+int sw_quota_take(struct sw_quota *quota, uint64_t bytes, struct sw_err *err);
+void sw_quota_give(struct sw_quota *quota, uint64_t bytes);
+
+#endif

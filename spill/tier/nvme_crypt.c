@@ -1,0 +1,275 @@
+#include "spill/tier/nvme_crypt.h"
+
+#include "base/alloc.h"
+#include "base/thread.h"
+#include "spill/tier/tier.h"
+
+#include <errno.h>
+#include <openssl/evp.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A core encrypts 4 to 5 GB/s (AES-NI): four are enough for any disk. Buffers: as many requests as keep it busy. */
+enum { MAX_THREADS = 4, MAX_BUFFERS = 16, TWEAK_BYTES = 16, BLOCK_BYTES = SW_TIER_IO_ALIGN };
+#define NO_POSITION (UINT64_MAX - BLOCK_BYTES + 1)
+
+struct worker {
+    struct crypt *crypt;
+    pthread_t thread;
+    EVP_CIPHER_CTX *encrypts, *decrypts;
+};
+
+struct crypt {
+    struct sw_nvme_method method;
+    struct sw_nvme_method *inner;
+    pthread_mutex_t lock; /* guards the next four; held for list operations only */
+    pthread_cond_t work;
+    struct sw_list todo;      /* writes to encrypt, reads to decrypt */
+    struct sw_list encrypted; /* to go to the disk */
+    struct sw_list ended;     /* decrypted, or failed */
+    bool stop;
+    /* The owner's own. */
+    struct sw_list waiting; /* writes without a buffer */
+    char *buffers[MAX_BUFFERS];
+    unsigned n_free;
+    void *memory; /* of the buffers */
+    unsigned n_workers;
+    struct worker workers[MAX_THREADS];
+};
+
+static struct crypt *crypt_of(struct sw_nvme_method *method) {
+    return SW_CONTAINER_OF(method, struct crypt, method);
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
+
+static EVP_CIPHER_CTX *cipher_new(const uint8_t *key, bool encrypts) {
+    EVP_CIPHER_CTX *cipher = EVP_CIPHER_CTX_new();
+    if (cipher && EVP_CipherInit_ex(cipher, EVP_aes_256_xts(), NULL, key, NULL, encrypts) == 1)
+        return cipher;
+    EVP_CIPHER_CTX_free(cipher);
+    return NULL;
+}
+
+/* from and to: the same, or apart. bytes: whole blocks. */
+static bool run_cipher(EVP_CIPHER_CTX *cipher, const char *from, char *to, size_t bytes, uint64_t position) {
+    bool good = true;
+    for (size_t at = 0; good && at < bytes; at += BLOCK_BYTES) {
+        const uint64_t block = (position + at) / BLOCK_BYTES;
+        uint8_t tweak[TWEAK_BYTES] = {0};
+        int n = 0;
+        memcpy(tweak, &block, sizeof block);
+        good = EVP_CipherInit_ex(cipher, NULL, NULL, NULL, tweak, -1) == 1 &&
+               EVP_CipherUpdate(cipher, (uint8_t *)to + at, &n, (const uint8_t *)from + at, BLOCK_BYTES) == 1 &&
+               n == BLOCK_BYTES;
+    }
+    return good;
+}
+
+bool sw_nvme_crypt_mark(const struct sw_nvme_key *key, uint8_t ret[SW_NVME_MARK_BYTES]) {
+    char block[BLOCK_BYTES] = {0};
+    EVP_CIPHER_CTX *cipher = cipher_new(key->bytes, true);
+    const bool good = cipher && run_cipher(cipher, block, block, sizeof block, NO_POSITION);
+    memcpy(ret, block, SW_NVME_MARK_BYTES);
+    EVP_CIPHER_CTX_free(cipher);
+    return good;
+}
+
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
+
+/* Of a read that stopped short the whole blocks count: the owner reads the rest again. */
+static void run_piece(const struct worker *w, struct sw_nvme_piece *piece) {
+    const size_t bytes = piece->write ? piece->bytes : (size_t)piece->result / BLOCK_BYTES * BLOCK_BYTES;
+    const char *from = piece->write ? piece->plain : piece->memory;
+    if (!run_cipher(piece->write ? w->encrypts : w->decrypts, from, piece->memory, bytes, piece->position))
+        piece->result = -EIO;
+}
+
+static void *thread_main(void *arg) {
+    struct worker *w = arg;
+    struct crypt *c = w->crypt;
+    (void)pthread_mutex_lock(&c->lock);
+    for (;;) {
+        struct sw_list *node = sw_list_take_first(&c->todo);
+        if (node) {
+            struct sw_nvme_piece *piece = SW_CONTAINER_OF(node, struct sw_nvme_piece, node);
+            (void)pthread_mutex_unlock(&c->lock);
+            run_piece(w, piece);
+            (void)pthread_mutex_lock(&c->lock);
+            sw_list_append(piece->write && piece->result == 0 ? &c->encrypted : &c->ended, node);
+            /* Under the lock: the piece may be the last one, and the owner close. */
+            c->inner->ops->wake(c->inner);
+        } else if (c->stop) {
+            break;
+        } else {
+            (void)pthread_cond_wait(&c->work, &c->lock);
+        }
+    }
+    (void)pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+/* ---- the method -------------------------------------------------------------------------------------------------- */
+
+static void hand_over(struct crypt *c, struct sw_nvme_piece *piece) {
+    (void)pthread_mutex_lock(&c->lock);
+    sw_list_append(&c->todo, &piece->node);
+    (void)pthread_cond_signal(&c->work);
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+static void encrypt(struct crypt *c, struct sw_nvme_piece *piece) {
+    piece->plain = piece->memory;
+    piece->memory = c->buffers[--c->n_free];
+    piece->result = 0;
+    hand_over(c, piece);
+}
+
+static void crypt_start(struct sw_nvme_method *method, struct sw_nvme_piece *piece) {
+    struct crypt *c = crypt_of(method);
+    if (!piece->write)
+        c->inner->ops->start(c->inner, piece);
+    else if (c->n_free > 0)
+        encrypt(c, piece);
+    else
+        sw_list_append(&c->waiting, &piece->node);
+}
+
+static void end_piece(struct crypt *c, struct sw_nvme_piece *piece, struct sw_list *ret_ended) {
+    if (piece->write) {
+        c->buffers[c->n_free++] = piece->memory;
+        piece->memory = piece->plain;
+        struct sw_list *next = sw_list_take_first(&c->waiting);
+        if (next)
+            encrypt(c, SW_CONTAINER_OF(next, struct sw_nvme_piece, node));
+    }
+    sw_list_append(ret_ended, &piece->node);
+}
+
+/* What the threads are done with goes on to the disk, or back. */
+static void collect(struct crypt *c, struct sw_list *ret_ended) {
+    struct sw_list encrypted, ended, *node;
+    sw_list_init(&encrypted);
+    sw_list_init(&ended);
+    (void)pthread_mutex_lock(&c->lock);
+    while ((node = sw_list_take_first(&c->encrypted)))
+        sw_list_append(&encrypted, node);
+    while ((node = sw_list_take_first(&c->ended)))
+        sw_list_append(&ended, node);
+    (void)pthread_mutex_unlock(&c->lock);
+    while ((node = sw_list_take_first(&encrypted)))
+        c->inner->ops->start(c->inner, SW_CONTAINER_OF(node, struct sw_nvme_piece, node));
+    while ((node = sw_list_take_first(&ended)))
+        end_piece(c, SW_CONTAINER_OF(node, struct sw_nvme_piece, node), ret_ended);
+}
+
+/* Woken by a thread it returns without a piece, as if the owner had been: who then waits again. */
+static void crypt_wait(struct sw_nvme_method *method, struct sw_list *ret_ended) {
+    struct crypt *c = crypt_of(method);
+    struct sw_list moved, *node;
+    sw_list_init(&moved);
+    c->inner->ops->wait(c->inner, &moved);
+    while ((node = sw_list_take_first(&moved))) {
+        struct sw_nvme_piece *piece = SW_CONTAINER_OF(node, struct sw_nvme_piece, node);
+        if (!piece->write && piece->result >= BLOCK_BYTES)
+            hand_over(c, piece);
+        else
+            end_piece(c, piece, ret_ended);
+    }
+    collect(c, ret_ended);
+}
+
+static void crypt_wake(struct sw_nvme_method *method) {
+    struct crypt *c = crypt_of(method);
+    c->inner->ops->wake(c->inner);
+}
+
+/* Also a half-opened one; `inner` stays. */
+static void crypt_free(struct crypt *c) {
+    (void)pthread_mutex_lock(&c->lock);
+    c->stop = true;
+    (void)pthread_cond_broadcast(&c->work);
+    (void)pthread_mutex_unlock(&c->lock);
+    while (c->n_workers > 0) {
+        struct worker *w = &c->workers[--c->n_workers];
+        (void)pthread_join(w->thread, NULL);
+        EVP_CIPHER_CTX_free(w->encrypts); /* and clears the key's schedule */
+        EVP_CIPHER_CTX_free(w->decrypts);
+    }
+    (void)pthread_cond_destroy(&c->work);
+    (void)pthread_mutex_destroy(&c->lock);
+    sw_free(c->memory);
+    sw_free(c);
+}
+
+static void crypt_close(struct sw_nvme_method *method) {
+    struct crypt *c = crypt_of(method);
+    struct sw_nvme_method *inner = c->inner;
+    crypt_free(c);
+    inner->ops->close(inner);
+}
+
+static const struct sw_nvme_method_ops crypt_ops = {
+    .start = crypt_start,
+    .wait = crypt_wait,
+    .wake = crypt_wake,
+    .close = crypt_close,
+};
+
+static int start_worker(struct crypt *c, const struct sw_nvme_key *key, struct sw_err *err) {
+    struct worker *w = &c->workers[c->n_workers];
+    *w = (struct worker){.crypt = c};
+    w->encrypts = cipher_new(key->bytes, true);
+    w->decrypts = cipher_new(key->bytes, false);
+    int rc = 0;
+    if (!w->encrypts || !w->decrypts)
+        rc = sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DAEMON, "libcrypto has no AES-256-XTS");
+    else if (sw_thread_start(&w->thread, thread_main, w) != 0)
+        rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no thread for the NVMe tier");
+    if (!rc) {
+        c->n_workers++;
+        return 0;
+    }
+    EVP_CIPHER_CTX_free(w->encrypts);
+    EVP_CIPHER_CTX_free(w->decrypts);
+    return rc;
+}
+
+static unsigned wanted_workers(void) {
+    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    return cpus < 1 ? 1 : cpus < MAX_THREADS ? (unsigned)cpus : MAX_THREADS;
+}
+
+int sw_nvme_crypt_open(struct sw_nvme_method **ret, struct sw_nvme_method *inner, unsigned depth,
+                       const struct sw_nvme_key *key, struct sw_err *err) {
+    const unsigned n_buffers = depth < MAX_BUFFERS ? depth : MAX_BUFFERS;
+    struct crypt *c = sw_alloc(sizeof *c);
+    char *memory = sw_alloc(n_buffers * SW_NVME_PIECE_BYTES + BLOCK_BYTES);
+    if (!c || !memory) {
+        sw_free(c);
+        sw_free(memory);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
+    }
+    c->method.ops = &crypt_ops;
+    c->inner = inner;
+    c->memory = memory;
+    memory += BLOCK_BYTES - (uintptr_t)memory % BLOCK_BYTES; /* for transfers around the page cache */
+    for (; c->n_free < n_buffers; c->n_free++)
+        c->buffers[c->n_free] = memory + c->n_free * SW_NVME_PIECE_BYTES;
+    (void)pthread_mutex_init(&c->lock, NULL);
+    (void)pthread_cond_init(&c->work, NULL);
+    sw_list_init(&c->todo);
+    sw_list_init(&c->encrypted);
+    sw_list_init(&c->ended);
+    sw_list_init(&c->waiting);
+    for (unsigned i = 0, n = wanted_workers(); i < n; i++) {
+        const int rc = start_worker(c, key, err);
+        if (rc < 0) {
+            crypt_free(c);
+            return rc;
+        }
+    }
+    *ret = &c->method;
+    return 0;
+}

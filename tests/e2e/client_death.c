@@ -1,0 +1,413 @@
+/* Clients that are killed in every state they can be in: whatever they had is back within a second, what others have
+ * parked is whole, and after many of them the daemon holds what it held before.
+ *
+ * client_death [CYCLES]: so many deaths in a row, 200 by default; the states take turns. The last lines say how often
+ * each state was met, and how long the slowest return took. */
+#include "ipc/spillway.h"
+#include "tests/lib/content.h"
+#include "tests/lib/nvme_fixture.h"
+#include "tests/lib/run.h"
+#include "tests/lib/sound.h"
+#include "tests/lib/wire.h"
+#include <check.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A client's memory is 6 MiB of chunks of 1 MiB: half a dozen deaths fit into one operation. */
+enum {
+    BYTES = 6 << 20,
+    WITNESSES = 3,
+    WITNESS_BYTES = 3 << 20,
+    PIECES = 64,
+    PIECE_BYTES = 20000,
+    WARM_CYCLES = 60,
+    MAX_DELAY_US = 12000,
+    WITHIN_MS = 1000,
+    MAX_GROWN_KIB = 4096
+};
+
+static unsigned cycles = 200;
+static struct sw_test_daemon daemon_process;
+static struct sw_nvme_folder folder;
+static int text_fd; /* content that every client spills; nothing else is ever written to it */
+
+/* ---- clients ----------------------------------------------------------------------------------------------------- */
+
+struct client {
+    struct sw_wire wire;
+    int ready; /* a byte says: there now */
+};
+
+static void there(const struct client *c) {
+    (void)!write(c->ready, "x", 1);
+}
+
+static __attribute__((noreturn)) void wait_for_death(const struct client *c) {
+    there(c);
+    for (;;)
+        (void)pause();
+}
+
+static void send_spill(struct client *c, bool in_place) {
+    struct sw_msg msg = sw_wire_spill_msg(1, 0, BYTES);
+    msg.u.spill.flags = in_place ? SW_REQ_IN_PLACE : 0;
+    (void)sw_wire_send(&c->wire, &msg, NULL, 0);
+}
+
+static void send_restore(struct client *c, struct sw_region_id id, bool in_place) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_RESTORE}};
+    msg.u.restore = (struct sw_msg_restore){
+        .slot = id.slot, .gen = id.gen, .mem = 1, .bytes = BYTES, .flags = in_place ? SW_REQ_IN_PLACE : SW_REQ_KEEP};
+    (void)sw_wire_send(&c->wire, &msg, NULL, 0);
+}
+
+static struct sw_region_id result(struct client *c) {
+    struct sw_msg msg;
+    if (sw_wire_receive(&c->wire, &msg) != 1 || msg.header.type != SW_MSG_RESULT)
+        _exit(3);
+    return (struct sw_region_id){.slot = msg.u.result.slot, .gen = msg.u.result.gen};
+}
+
+static void connected(struct client *c) {
+    sw_wire_close(&c->wire);
+    (void)sw_wire_connect(&c->wire, daemon_process.socket);
+}
+
+static void greeted(struct client *c) {
+    (void)c;
+}
+
+static void half_announced(struct client *c) {
+    (void)sw_wire_mem_open(&c->wire, 1, SW_MEM_CUDA_VMM, 4, 0, 4 * 4096);
+    (void)sw_wire_mem_parts(&c->wire, 1, 0, 2, 4096, text_fd, 2);
+}
+
+static void register_own(struct client *c) {
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 2, F_SEAL_SHRINK);
+    (void)sw_wire_mem(&c->wire, 1, fd, BYTES, false);
+}
+
+static void registered(struct client *c) {
+    (void)sw_wire_mem(&c->wire, 1, text_fd, BYTES, false);
+}
+
+static void spilling(struct client *c) {
+    registered(c);
+    there(c);
+    for (;;) {
+        send_spill(c, false);
+        send_spill(c, false);
+        (void)result(c);
+        (void)result(c);
+    }
+}
+
+static void restoring(struct client *c) {
+    register_own(c);
+    send_spill(c, false);
+    const struct sw_region_id id = result(c);
+    there(c);
+    for (;;) {
+        send_restore(c, id, false);
+        (void)result(c);
+    }
+}
+
+/* Pack, unpack, without end: both are met. */
+static void packing(struct client *c) {
+    register_own(c);
+    there(c);
+    for (;;) {
+        send_spill(c, true);
+        const struct sw_region_id id = result(c);
+        send_restore(c, id, true);
+        (void)result(c);
+    }
+}
+
+static void packed(struct client *c) {
+    register_own(c);
+    send_spill(c, true);
+    (void)result(c);
+}
+
+static void batches(struct client *c) {
+    struct sw_region_id ids[PIECES];
+    register_own(c);
+    there(c);
+    for (;;) {
+        if (sw_wire_spill_batch(&c->wire, 1, PIECES, PIECE_BYTES, ids) < 0)
+            _exit(3);
+        struct sw_msg msg = sw_wire_restore_batch_msg(1, ids, PIECES, PIECE_BYTES);
+        if (sw_wire_call(&c->wire, &msg, NULL, 0) < 0)
+            _exit(3);
+    }
+}
+
+/* Memory that cannot be shared goes piece by piece through an arena of the library's. */
+static void staging(struct client *c) {
+    struct spillway_error error;
+    struct spillway *connection;
+    struct spillway_ticket *ticket;
+    struct spillway_result outcome;
+    char *data = malloc(BYTES);
+    if (!data || spillway_open(&connection, daemon_process.socket, &error) < 0)
+        _exit(3);
+    memset(data, 'x', BYTES);
+    there(c);
+    for (;;) {
+        if (spillway_spill(connection, data, BYTES, NULL, &ticket, &error) < 0 ||
+            spillway_wait(ticket, -1, &outcome, &error) < 0)
+            _exit(3);
+        spillway_ticket_free(ticket);
+        if (spillway_restore(connection, outcome.region, data, BYTES, NULL, 0, &ticket, &error) < 0 ||
+            spillway_wait(ticket, -1, NULL, &error) < 0)
+            _exit(3);
+        spillway_ticket_free(ticket);
+    }
+}
+
+static void unread_replies(struct client *c) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_STATUS}};
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    registered(c);
+    send_spill(c, false);
+    (void)fcntl(c->wire.socket, F_SETFL, O_NONBLOCK);
+    for (int refused = 0; refused < 3;) {
+        msg.header.seq = ++c->wire.seq;
+        const bool sent = sw_packet_send(c->wire.socket, packet, sw_msg_encode(&msg, packet), NULL, 0) == 0;
+        refused = sent ? 0 : refused + 1;
+        if (!sent)
+            (void)usleep(1000);
+    }
+}
+
+static void with_regions(struct client *c) {
+    registered(c);
+    for (int i = 0; i < 4; i++) {
+        send_spill(c, false);
+        (void)result(c);
+    }
+}
+
+static const struct {
+    const char *name;
+    void (*get_there)(struct client *c); /* returns, or goes on until it is killed */
+} states[] = {
+    {"connected", connected},
+    {"greeted", greeted},
+    {"memory half announced", half_announced},
+    {"memory registered", registered},
+    {"spilling", spilling},
+    {"restoring", restoring},
+    {"packing and unpacking", packing},
+    {"packed", packed},
+    {"batches", batches},
+    {"staging", staging},
+    {"replies unread", unread_replies},
+    {"with regions in both tiers", with_regions},
+};
+enum { N_STATES = sizeof states / sizeof states[0] };
+
+/* Starts a client, waits until it is there, kills it some time later. */
+static void live_and_die(unsigned state, uint64_t *random) {
+    int pipe_fds[2];
+    char byte;
+    ck_assert_int_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
+    const pid_t parent = getpid(), pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        struct client c = {.ready = pipe_fds[1]};
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent)
+            _exit(3);
+        sw_wire_open(&c.wire, daemon_process.socket);
+        states[state].get_there(&c);
+        wait_for_death(&c);
+    }
+    (void)close(pipe_fds[1]);
+    ck_assert_msg(read(pipe_fds[0], &byte, 1) == 1, "a client that is %s ended by itself", states[state].name);
+    (void)close(pipe_fds[0]);
+    (void)usleep((useconds_t)(sw_random(random) % MAX_DELAY_US));
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, WNOHANG), 0);
+    (void)kill(pid, SIGKILL);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+}
+
+/* ---- what they leave --------------------------------------------------------------------------------------------- */
+
+struct held {
+    unsigned fds, sessions, regions;
+    uint64_t tier_bytes, nvme_bytes, mapped;
+};
+
+static struct held look(struct sw_wire *wire) {
+    struct sw_msg_status_ok status;
+    ck_assert_int_eq(sw_wire_status(wire, &status), 0);
+    return (struct held){.fds = sw_test_daemon_fds(&daemon_process),
+                         .sessions = status.sessions,
+                         .regions = status.regions,
+                         .tier_bytes = status.tier_used_bytes,
+                         .nvme_bytes = status.nvme_used_bytes,
+                         .mapped = status.mapped_memories};
+}
+
+static bool is_same(const struct held *a, const struct held *b) {
+    /* The witnesses' regions may be moved between the tiers. */
+    return a->fds == b->fds && a->sessions == b->sessions && a->regions == b->regions && a->mapped == b->mapped &&
+           a->tier_bytes + a->nvme_bytes == b->tier_bytes + b->nvme_bytes;
+}
+
+static uint64_t now_ms(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Milliseconds until everything is back. Under a sanitizer, or beside other tests, a second is no measure: then it only
+ * has to come back. */
+static uint64_t await_return(struct sw_wire *wire, const struct held *before, const char *state) {
+    const uint64_t begun = now_ms();
+    struct held now;
+    while (now = look(wire), !is_same(&now, before)) {
+        ck_assert_msg(now_ms() - begun < 60000,
+                      "after a client that was %s: fds %u %u, sessions %u %u, regions %u %u, tier %" PRIu64 " %" PRIu64
+                      ", nvme %" PRIu64 " %" PRIu64 ", mapped %" PRIu64 " %" PRIu64,
+                      state, before->fds, now.fds, before->sessions, now.sessions, before->regions, now.regions,
+                      before->tier_bytes, now.tier_bytes, before->nvme_bytes, now.nvme_bytes, before->mapped,
+                      now.mapped);
+        (void)usleep(1000);
+    }
+    return now_ms() - begun;
+}
+
+/* Of the heap and the stacks; the arena is not in it. */
+static long anonymous_kib(void) {
+    char path[64], line[256];
+    long kib = -1;
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)daemon_process.pid);
+    FILE *file = fopen(path, "re");
+    ck_assert_ptr_nonnull(file);
+    while (fgets(line, sizeof line, file))
+        if (strncmp(line, "RssAnon:", 8) == 0)
+            kib = strtol(line + 8, NULL, 10);
+    (void)fclose(file);
+    ck_assert_int_ge(kib, 0);
+    return kib;
+}
+
+/* ---- another client, that lives ---------------------------------------------------------------------------------- */
+
+static struct sw_wire witness;
+static struct sw_region_id parked[WITNESSES];
+static int witness_fd;
+
+static void park(void) {
+    sw_wire_open(&witness, daemon_process.socket);
+    for (unsigned i = 0; i < WITNESSES; i++) {
+        const int fd = sw_wire_content_memfd(WITNESS_BYTES, SW_CONTENT_RANDOM, 10 + i, F_SEAL_SHRINK);
+        ck_assert_int_eq(sw_wire_mem(&witness, 100 + i, fd, WITNESS_BYTES, true), 0);
+        ck_assert_int_eq(sw_wire_spill(&witness, 100 + i, 0, WITNESS_BYTES, &parked[i]), 0);
+        (void)close(fd);
+    }
+    witness_fd = sw_wire_memfd(NULL, WITNESS_BYTES, F_SEAL_SHRINK);
+}
+
+static void check_parked(void) {
+    for (unsigned i = 0; i < WITNESSES; i++) {
+        struct sw_msg msg = {.header = {.type = SW_MSG_RESTORE}};
+        ck_assert_int_eq(sw_wire_mem(&witness, 200, witness_fd, WITNESS_BYTES, true), 0);
+        msg.u.restore = (struct sw_msg_restore){
+            .slot = parked[i].slot, .gen = parked[i].gen, .mem = 200, .bytes = WITNESS_BYTES, .flags = SW_REQ_KEEP};
+        ck_assert_int_eq(sw_wire_call(&witness, &msg, NULL, 0), 0);
+        ck_assert(sw_wire_memfd_holds(witness_fd, WITNESS_BYTES, SW_CONTENT_RANDOM, 10 + i));
+    }
+}
+
+/* ---- the test ---------------------------------------------------------------------------------------------------- */
+
+static void start(void) {
+    char directory[128];
+    const char *const options[] = {directory,
+                                   "nvme_tier_bytes=256 MiB",
+                                   "host_tier_bytes=24 MiB",
+                                   "host_tier_initial_bytes=24 MiB",
+                                   "chunk_bytes=1 MiB",
+                                   "log_level=debug", /* names the state in which an operation ended */
+                                   NULL};
+    folder = sw_nvme_folder_new();
+    (void)snprintf(directory, sizeof directory, "nvme_tier_directory=%s", folder.path);
+    sw_test_daemon_start(&daemon_process, SW_SPILLWAYD_PATH, options);
+    text_fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK);
+}
+
+static void stop(void) {
+    ck_assert_int_eq(sw_test_daemon_stop(&daemon_process, SIGTERM), 0);
+    sw_test_daemon_clean(&daemon_process);
+    sw_nvme_folder_free(&folder);
+    (void)close(text_fd);
+}
+
+static void report(const unsigned times[N_STATES], const uint64_t slowest[N_STATES], long grown_kib) {
+    for (unsigned i = 0; i < N_STATES; i++)
+        printf("row | client killed: %s | kill -9 | %u | all it had is back, slowest after %" PRIu64 " ms | 0\n",
+               states[i].name, times[i], slowest[i]);
+    printf("operations that were under way: %u spills, %u restores\n",
+           sw_test_daemon_logged(&daemon_process, "from=staging to=in"),
+           sw_test_daemon_logged(&daemon_process, "from=restoring to=out"));
+    printf("anonymous memory: %+ld KiB since cycle %d\n", grown_kib, WARM_CYCLES);
+    (void)fflush(stdout); /* what comes may fail */
+}
+
+START_TEST(clients_die_and_nothing_is_left) {
+    unsigned times[N_STATES] = {0};
+    uint64_t slowest[N_STATES] = {0}, random = 42;
+    long warm_kib = 0;
+    start();
+    park();
+    check_parked(); /* so that what a restore takes for good is taken */
+    const struct held before = look(&witness);
+    for (unsigned i = 0; i < cycles; i++) {
+        const unsigned state = i % N_STATES;
+        live_and_die(state, &random);
+        const uint64_t ms = await_return(&witness, &before, states[state].name);
+        times[state]++;
+        slowest[state] = ms > slowest[state] ? ms : slowest[state];
+        if (i % 40 == 39)
+            check_parked();
+        if (i == WARM_CYCLES)
+            warm_kib = anonymous_kib();
+    }
+    check_parked();
+    ck_assert(sw_wire_memfd_holds(text_fd, BYTES, SW_CONTENT_TEXT, 1));
+    const long grown_kib = cycles > WARM_CYCLES ? anonymous_kib() - warm_kib : 0;
+    report(times, slowest, grown_kib);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* these keep what was freed */
+    ck_assert_int_lt(grown_kib, MAX_GROWN_KIB);
+#endif
+    for (unsigned i = 0; cycles > 1000 && i < N_STATES; i++)
+        ck_assert_msg(slowest[i] <= WITHIN_MS, "%s: %" PRIu64 " ms", states[i].name, slowest[i]);
+    sw_wire_close(&witness);
+    (void)close(witness_fd);
+    stop();
+}
+END_TEST
+
+int main(int argc, char **argv) {
+    cycles = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : cycles;
+    TCase *tests = tcase_create("client_death");
+    tcase_set_timeout(tests, argc > 1 ? 36000 : 280);
+    tcase_add_test(tests, clients_die_and_nothing_is_left);
+    Suite *suite = suite_create("client_death");
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}

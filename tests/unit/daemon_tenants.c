@@ -1,0 +1,334 @@
+/* Tenants: what all sessions of one uid may have together, who is served at all, and that a session cannot tell a
+ * region of somebody else's from one that never was. */
+#include "base/alloc.h"
+#include "spill/engine_state.h"
+#include "tests/lib/run.h"
+#include "tests/lib/service.h"
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { MEMORY_BYTES = 8192, OTHERS_UID = 77777 };
+
+static struct sw_test_service service;
+
+struct client {
+    struct sw_session *session;
+    int peer;
+    bool closed;
+    uint32_t seq;
+};
+
+static void open_client(struct client *ret) {
+    memset(ret, 0, sizeof *ret);
+    ret->session = sw_test_service_session(&service, &ret->peer, &ret->closed);
+}
+
+static void setup(void) {
+    sw_test_service_start(&service);
+}
+
+static void close_clients(struct client *clients, unsigned n) {
+    for (unsigned i = 0; i < n; i++)
+        if (!clients[i].closed)
+            sw_session_close(clients[i].session, "test");
+    for (unsigned i = 0; i < n; i++) {
+        while (!clients[i].closed)
+            (void)uv_run(&service.loop, UV_RUN_ONCE);
+        (void)close(clients[i].peer);
+    }
+    sw_engine_check(service.service.engine);
+    ck_assert(sw_list_empty(&service.service.tenants));
+}
+
+static void send_msg(struct client *c, struct sw_msg *msg, int *fds, unsigned n_fds) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    msg->header.seq = ++c->seq;
+    sw_session_packet(c->session, packet, sw_msg_encode(msg, packet), fds, n_fds);
+}
+
+/* The next packet that the client finds, and its length. */
+static size_t receive(int peer, uint8_t packet[SW_PROTO_MAX_PACKET_BYTES]) {
+    int fds[SW_PROTO_MAX_FDS];
+    size_t bytes = 0;
+    unsigned n_fds = 0;
+    while (sw_packet_receive(peer, packet, &bytes, fds, &n_fds) == -SW_EAGAIN)
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
+    ck_assert_uint_gt(bytes, 0);
+    return bytes;
+}
+
+/* Code of the next reply, which stays in *ret. */
+static int await(const struct client *c, struct sw_msg *ret) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_err err;
+    ck_assert_int_eq(sw_msg_decode(ret, packet, receive(c->peer, packet), NULL), 0);
+    if (ret->header.type != SW_MSG_ERROR)
+        return 0;
+    sw_msg_to_err(&err, &ret->u.error);
+    return err.code;
+}
+
+/* Memory 1, to stay. */
+static void open_memory(struct client *c) {
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    struct sw_msg open = {.header = {.type = SW_MSG_MEM_OPEN}}, parts = {.header = {.type = SW_MSG_MEM_PARTS}};
+    ck_assert(ftruncate(fd, MEMORY_BYTES) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    open.u.mem_open = (struct sw_msg_mem_open){.mem = 1, .kind = SW_MEM_MEMFD, .n_parts = 1, .bytes = MEMORY_BYTES};
+    parts.u.mem_parts = (struct sw_msg_mem_parts){.mem = 1, .count = 1, .part_bytes = {MEMORY_BYTES}};
+    send_msg(c, &open, NULL, 0);
+    ck_assert_int_eq(await(c, &open), 0);
+    send_msg(c, &parts, &fd, 1);
+    ck_assert_int_eq(await(c, &parts), 0);
+}
+
+static void send_spill(struct client *c, uint64_t bytes) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_SPILL}};
+    msg.u.spill = (struct sw_msg_spill){.mem = 1, .bytes = bytes};
+    send_msg(c, &msg, NULL, 0);
+}
+
+static int spill(struct client *c, uint64_t bytes, struct sw_region_id *ret) {
+    struct sw_msg msg;
+    send_spill(c, bytes);
+    const int rc = await(c, &msg);
+    if (rc == 0)
+        *ret = (struct sw_region_id){.slot = msg.u.result.slot, .gen = msg.u.result.gen};
+    return rc;
+}
+
+/* ---- limits ------------------------------------------------------------------------------------------------------ */
+
+START_TEST(operations_of_all_sessions_are_counted) {
+    struct client clients[2];
+    struct sw_msg msg;
+    struct sw_region_id id;
+    service.config.tenant_operations = 3;
+    for (int i = 0; i < 2; i++) {
+        open_client(&clients[i]);
+        open_memory(&clients[i]);
+    }
+    /* All before the loop runs: none of them can end. */
+    send_spill(&clients[0], 100);
+    send_spill(&clients[0], 100);
+    send_spill(&clients[1], 100);
+    send_spill(&clients[1], 100);
+    ck_assert_int_eq(await(&clients[1], &msg), -SW_ETENANTOPS);
+    ck_assert_int_eq(await(&clients[1], &msg), 0);
+    ck_assert_int_eq(await(&clients[0], &msg), 0);
+    ck_assert_int_eq(await(&clients[0], &msg), 0);
+    ck_assert_uint_eq(clients[0].session->tenant->n_operations, 0);
+    ck_assert_int_eq(spill(&clients[1], 100, &id), 0);
+    close_clients(clients, 2);
+}
+END_TEST
+
+START_TEST(operations_of_another_tenant_are_not) {
+    struct client clients[2];
+    struct sw_tenant *other = NULL, *own;
+    struct sw_msg msg;
+    service.config.tenant_operations = 1;
+    for (int i = 0; i < 2; i++) {
+        open_client(&clients[i]);
+        open_memory(&clients[i]);
+    }
+    ck_assert_int_eq(sw_tenant_join(&service.service, OTHERS_UID, &other, NULL), 0);
+    own = clients[1].session->tenant;
+    clients[1].session->tenant = other;
+    send_spill(&clients[0], 100);
+    send_spill(&clients[1], 100);
+    ck_assert_int_eq(await(&clients[0], &msg), 0);
+    ck_assert_int_eq(await(&clients[1], &msg), 0);
+    clients[1].session->tenant = own;
+    sw_tenant_leave(other);
+    close_clients(clients, 2);
+}
+END_TEST
+
+START_TEST(regions_and_bytes_reach_the_client_by_name) {
+    struct client c;
+    struct sw_region_id id;
+    service.config.tenant_bytes = 3000; /* the memory is all zeros: some hundred bytes a frame */
+    service.config.tenant_regions = 4;
+    open_client(&c);
+    open_memory(&c);
+    int rc = 0;
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(spill(&c, 100, &id), 0);
+    ck_assert_int_eq(spill(&c, 100, &id), -SW_ETENANTREGIONS);
+    c.session->tenant->quota.max_regions = 0;
+    for (int i = 0; i < 100 && rc == 0; i++)
+        rc = spill(&c, 100, &id);
+    ck_assert_int_eq(rc, -SW_ETENANTBYTES);
+    close_clients(&c, 1);
+}
+END_TEST
+
+/* What a refused peer finds: an error of seq 0, then the end. */
+static int refusal(void) {
+    struct sw_session *session = NULL;
+    struct sw_err err = {0}, told;
+    struct sw_msg msg;
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    int pair[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+    const int rc = sw_session_open(&session, &service.service, pair[0], 1, NULL, NULL, &err);
+    ck_assert_int_lt(rc, 0);
+    ck_assert_int_eq(sw_msg_decode(&msg, packet, receive(pair[1], packet), NULL), 0);
+    ck_assert_uint_eq(msg.header.seq, 0);
+    sw_msg_to_err(&told, &msg.u.error);
+    ck_assert_int_eq(told.code, rc);
+    ck_assert_int_eq(recv(pair[1], packet, sizeof packet, 0), 0);
+    (void)close(pair[1]);
+    return rc;
+}
+
+START_TEST(sessions_are_counted) {
+    struct client clients[2];
+    service.config.tenant_sessions = 2;
+    for (int i = 0; i < 2; i++)
+        open_client(&clients[i]);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(refusal(), -SW_ETENANTSESSIONS);
+    close_clients(clients, 2);
+    open_client(&clients[0]);
+    close_clients(clients, 1);
+}
+END_TEST
+
+START_TEST(allocations_fail) {
+    const long live = sw_alloc_live();
+    for (unsigned long nth = 1; nth <= 3; nth++) {
+        sw_alloc_fail_nth(nth);
+        ck_assert_int_eq(refusal(), -SW_ENOMEM);
+        sw_alloc_fail_nth(0);
+        ck_assert_int_eq(sw_alloc_live(), live);
+    }
+    ck_assert(sw_list_empty(&service.service.tenants));
+}
+END_TEST
+
+START_TEST(lists_say_who_is_served) {
+    const uint32_t uid = getuid(), gid = getgid();
+    struct sw_config_ids *uids = &service.config.allowed_uids, *gids = &service.config.allowed_gids;
+    struct client c;
+    *uids = (struct sw_config_ids){.n = 1, .ids = {uid + 1}};
+    ck_assert_int_eq(refusal(), -SW_EACCES);
+    *gids = (struct sw_config_ids){.n = 1, .ids = {gid + 1000000}};
+    ck_assert_int_eq(refusal(), -SW_EACCES);
+    uids->n = 0;
+    ck_assert_int_eq(refusal(), -SW_EACCES);
+    *uids = (struct sw_config_ids){.n = 2, .ids = {uid + 1, uid}};
+    open_client(&c);
+    close_clients(&c, 1);
+    uids->n = 0;
+    *gids = (struct sw_config_ids){.n = 2, .ids = {gid + 1000000, gid}};
+    open_client(&c);
+    close_clients(&c, 1);
+    gid_t own[64];
+    const int n = getgroups(64, own);
+    for (int i = 0; i < n; i++) { /* supplementary ones, where this user has some */
+        *gids = (struct sw_config_ids){.n = 1, .ids = {own[i]}};
+        open_client(&c);
+        close_clients(&c, 1);
+    }
+}
+END_TEST
+
+/* ---- ids --------------------------------------------------------------------------------------------------------- */
+
+/* The reply without what the client itself said: its seq and the id. */
+static size_t reply_to(struct client *c, uint16_t type, struct sw_region_id id,
+                       uint8_t ret[SW_PROTO_MAX_PACKET_BYTES]) {
+    struct sw_msg msg = {.header = {.type = type}}, reply;
+    char named[32];
+    switch (type) {
+    case SW_MSG_RESTORE:
+        msg.u.restore = (struct sw_msg_restore){.slot = id.slot, .gen = id.gen, .mem = 1, .bytes = MEMORY_BYTES};
+        break;
+    case SW_MSG_DROP:
+        msg.u.drop = (struct sw_msg_drop){.slot = id.slot, .gen = id.gen};
+        break;
+    case SW_MSG_QUERY:
+        msg.u.query = (struct sw_msg_query){.slot = id.slot, .gen = id.gen};
+        break;
+    case SW_MSG_ADVISE:
+        msg.u.advise = (struct sw_msg_advise){.slot = id.slot, .gen = id.gen, .advice = SW_ADVICE_PIN, .value = 1};
+        break;
+    case SW_MSG_RESTORE_BATCH:
+        msg.u.restore_batch = (struct sw_msg_restore_batch){
+            .mem = 1, .count = 1, .slot = {id.slot}, .gen = {id.gen}, .bytes = {MEMORY_BYTES}};
+        break;
+    default:
+        msg.u.drop_batch = (struct sw_msg_drop_batch){.count = 1, .slot = {id.slot}, .gen = {id.gen}};
+        break;
+    }
+    send_msg(c, &msg, NULL, 0);
+    ck_assert_int_eq(await(c, &reply), -SW_ESTALE);
+    reply.header.seq = 0;
+    (void)snprintf(named, sizeof named, "%u:%u", id.slot, id.gen);
+    char *at = strstr((char *)reply.u.error.text, named);
+    ck_assert_ptr_nonnull(at);
+    const size_t length = strlen(named), rest = strlen(at + length) + 1;
+    memmove(at, at + length, rest);
+    memset(at + rest, 0, length); /* what followed was zeros */
+    return sw_msg_encode(&reply, ret);
+}
+
+START_TEST(ids_of_others_are_as_ids_that_never_were) {
+    static const uint16_t types[] = {SW_MSG_RESTORE, SW_MSG_DROP,          SW_MSG_QUERY,
+                                     SW_MSG_ADVISE,  SW_MSG_RESTORE_BATCH, SW_MSG_DROP_BATCH};
+    struct client clients[2], *owner = &clients[0], *stranger = &clients[1];
+    struct sw_region_id others, own;
+    for (int i = 0; i < 2; i++) {
+        open_client(&clients[i]);
+        open_memory(&clients[i]);
+    }
+    ck_assert_int_eq(spill(owner, MEMORY_BYTES, &others), 0);
+    ck_assert_int_eq(spill(stranger, MEMORY_BYTES, &own), 0);
+    struct sw_msg drop = {.header = {.type = SW_MSG_DROP}};
+    drop.u.drop = (struct sw_msg_drop){.slot = own.slot, .gen = own.gen};
+    send_msg(stranger, &drop, NULL, 0);
+    ck_assert_int_eq(await(stranger, &drop), 0);
+    const struct sw_region_id never[] = {
+        own,                           /* was, and is gone */
+        {others.slot, others.gen + 1}, /* will be */
+        {others.slot, 4000000000},
+        {own.slot + 1, 1}, /* a slot that nobody has used */
+        {63, 1},           /* the table's last */
+    };
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
+        uint8_t expected[SW_PROTO_MAX_PACKET_BYTES], found[SW_PROTO_MAX_PACKET_BYTES];
+        const size_t bytes = reply_to(stranger, types[t], others, expected);
+        for (size_t i = 0; i < sizeof never / sizeof never[0]; i++) {
+            ck_assert_uint_eq(reply_to(stranger, types[t], never[i], found), bytes);
+            ck_assert_mem_eq(found, expected, bytes);
+        }
+    }
+    /* Nothing of this has touched it. */
+    struct sw_region_info info;
+    ck_assert_int_eq(sw_engine_query(owner->session->owner, others, &info, NULL), 0);
+    ck_assert_int_eq(info.state, SW_REGION_OUT);
+    close_clients(clients, 2);
+}
+END_TEST
+
+int main(void) {
+    TCase *tests = tcase_create("tenants");
+    tcase_set_timeout(tests, 60);
+    tcase_add_checked_fixture(tests, setup, NULL);
+    tcase_add_test(tests, operations_of_all_sessions_are_counted);
+    tcase_add_test(tests, operations_of_another_tenant_are_not);
+    tcase_add_test(tests, regions_and_bytes_reach_the_client_by_name);
+    tcase_add_test(tests, sessions_are_counted);
+    tcase_add_test(tests, allocations_fail);
+    tcase_add_test(tests, lists_say_who_is_served);
+    tcase_add_test(tests, ids_of_others_are_as_ids_that_never_were);
+    Suite *suite = suite_create("tenants");
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}
