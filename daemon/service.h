@@ -28,7 +28,7 @@ struct sw_service {
     uint64_t started_us;
     uint64_t n_errors[SW_ERR_COUNT]; /* requests and sessions that failed, by sw_err_index() */
     bool draining;                   /* no new spills */
-    struct sw_list tenants; /* that have a session */
+    struct sw_list tenants;          /* that have a session */
     /* Called when a device's context has died; may be called again. */
     void (*device_lost)(void *arg);
     void *device_lost_arg;

@@ -76,8 +76,8 @@ int sw_session_promise(struct sw_session *session, const struct sw_msg *request,
 /* Keeps a promise: sends *reply (its seq is filled in; NULL: nothing), or the error if err is not NULL and has a code;
  * drops it if the peer is gone. Ends the promise and its `once` memory. */
 void sw_session_keep(struct sw_promise *promise, struct sw_msg *reply, const struct sw_err *err);
-/* Sends a promise's reply ahead of its end, for what can be done while the client goes on. sw_session_keep() must follow,
- * without a reply; seq is filled in. */
+/* Sends a promise's reply ahead of its end, for what can be done while the client goes on. sw_session_keep() must
+ * follow, without a reply; seq is filled in. */
 void sw_session_answer(struct sw_promise *promise, struct sw_msg *reply);
 /* Takes a promise back: the command fails now. */
 void sw_session_unpromise(struct sw_promise *promise);

@@ -84,8 +84,8 @@ struct sw_owner *sw_owner_claim(struct sw_engine *engine, uint32_t uid, const ui
 unsigned sw_owners_close_unclaimed(struct sw_engine *engine, bool leave);
 
 int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err *err);
-/* Has what the owner stores count for a tenant. quota: borrowed until the owner is closed. Before its first operation; what
- * an owner has from a predecessor of this process counts from now on, even beyond the bounds. */
+/* Has what the owner stores count for a tenant. quota: borrowed until the owner is closed. Before its first operation;
+ * what an owner has from a predecessor of this process counts from now on, even beyond the bounds. */
 void sw_owner_set_quota(struct sw_owner *owner, struct sw_quota *quota);
 /* Cancels the owner's operations (their callbacks still run, with -SW_ECANCELED or their result), drops its regions and
  * memories, then calls `closed` once when nothing of it is left mapped or stored. */

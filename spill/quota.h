@@ -3,8 +3,8 @@
  * Bytes are those of frames that lie in tiers, or have a place there. A frame's length is known once it is encoded, and
  * the worst case is several times that: to refuse by it would refuse most of what fits. So a spill is refused at its
  * start only if nothing is left, else it is cut off by the frame that is too much: it fails like one that finds the
- * tier full, and its client's memory is untouched. Invariant: no spill makes `bytes` exceed `max_bytes`, not for a moment. (What sessions bring along from before a
- * restart counts in any case.)
+ * tier full, and its client's memory is untouched. Invariant: no spill makes `bytes` exceed `max_bytes`, not for a
+ * moment. (What sessions bring along from before a restart counts in any case.)
  *
  * owns: whoever made it; outlives its owners. thread: bytes: any; regions: the loop. */
 #ifndef SW_SPILL_QUOTA_H

@@ -123,7 +123,7 @@ int sw_region_find(const struct sw_region_table *table, const struct sw_owner *o
         return sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "no region %u:%u", id.slot, id.gen);
     struct sw_region *region = &table->regions[id.slot];
     /* Both are always compared: an id of somebody else's takes as long as one that never was. */
-    const bool is_owners = (region->owner == owner) & (region->id.gen == id.gen);
+    const bool is_owners = (owner != NULL) & (region->owner == owner) & (region->id.gen == id.gen);
     if (!is_owners)
         return sw_err_set(err, -SW_ESTALE, SW_SCOPE_REQUEST, "region %u:%u does not exist any more", id.slot, id.gen);
     *ret = region;
