@@ -17,6 +17,7 @@
 enum {
     READ_BYTES = 16 << 10,         /* the buffer's first length */
     STOP_READING_BYTES = 64 << 10, /* answers that wait: a peer that does not read gets no more done */
+    LINES_PER_TURN = 8,            /* of a connection, then others get their turn: a line can take milliseconds */
 };
 
 struct sw_control {
@@ -26,7 +27,8 @@ struct sw_control {
     gid_t all, read;
     struct sw_list connections;
     unsigned n_connections;
-    unsigned n_open_parts; /* acceptor, HTTP, events: what has to be closed besides connections */
+    uv_idle_t turn;        /* active while lines wait for their connection's next turn */
+    unsigned n_open_parts; /* acceptor, HTTP, events, turn: what has to be closed besides connections */
     bool closing;
     void (*closed)(void *arg);
     void *closed_arg;
@@ -41,6 +43,7 @@ struct connection {
     char *in; /* what has arrived and is no whole line yet, or waits until answers have left */
     size_t in_bytes, in_cap;
     bool is_reading, is_ending; /* ending: hangs up once everything is written */
+    bool waits_for_turn;        /* with lines that have arrived */
     bool is_closed;
 };
 
@@ -195,17 +198,30 @@ static void answer_line(struct connection *c, const char *line, size_t bytes) {
         (void)send_text(c, sw_rpc_line(sw_control_handlers, &c->control->context, &c->caller, line, bytes));
 }
 
-/* Answers the whole lines that are there, as long as the peer takes the answers. */
+static void on_turn(uv_idle_t *turn) {
+    struct sw_control *control = turn->data;
+    (void)uv_idle_stop(turn); /* who has more still asks for another */
+    for (struct sw_list *node = control->connections.next; node != &control->connections; node = node->next) {
+        struct connection *c = SW_CONTAINER_OF(node, struct connection, node);
+        if (c->waits_for_turn && !c->is_closed)
+            take_lines(c);
+    }
+}
+
+/* Answers the whole lines that are there, as long as the peer takes the answers and it is its turn. */
 static void take_lines(struct connection *c) {
     size_t at = 0;
+    unsigned n = 0;
     bool is_full = false;
     struct sw_err err;
     if (c->is_ending)
         return;
+    c->waits_for_turn = false;
     for (char *end; !c->is_closed && at < c->in_bytes && (end = memchr(c->in + at, '\n', c->in_bytes - at));) {
         const size_t bytes = (size_t)(end - (c->in + at));
         is_full = unread_bytes(c) >= STOP_READING_BYTES;
-        if (is_full || bytes > SW_CONTROL_MAX_LINE_BYTES)
+        c->waits_for_turn = !is_full && n++ == LINES_PER_TURN;
+        if (is_full || c->waits_for_turn || bytes > SW_CONTROL_MAX_LINE_BYTES)
             break;
         answer_line(c, c->in + at, bytes);
         at = (size_t)(end - c->in) + 1;
@@ -213,12 +229,14 @@ static void take_lines(struct connection *c) {
     c->in_bytes -= at;
     if (c->in_bytes)
         memmove(c->in, c->in + at, c->in_bytes);
-    if (!is_full && c->in_bytes > SW_CONTROL_MAX_LINE_BYTES && !c->is_closed) {
+    if (!is_full && !c->waits_for_turn && c->in_bytes > SW_CONTROL_MAX_LINE_BYTES && !c->is_closed) {
         (void)sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_SESSION, "a line is longer than %u bytes",
                          (unsigned)SW_CONTROL_MAX_LINE_BYTES);
         refuse(c, &err);
     }
-    watch(c, !is_full);
+    if (c->waits_for_turn)
+        (void)uv_idle_start(&c->control->turn, on_turn);
+    watch(c, !is_full && !c->waits_for_turn);
 }
 
 /* ---- connections ------------------------------------------------------------------------------------------------- */
@@ -319,6 +337,9 @@ int sw_control_open(struct sw_control **ret, struct sw_service *service, struct 
     control->context.service = service;
     control->acceptor.listener.socket = -1;
     sw_list_init(&control->connections);
+    (void)uv_idle_init(service->loop, &control->turn);
+    control->turn.data = control;
+    control->n_open_parts++;
     int rc = sw_events_open(&control->context.events, service->loop, err);
     control->n_open_parts += rc == 0;
     if (rc == 0)
@@ -340,10 +361,15 @@ static void on_part_closed(void *arg) {
     end_if_done(control);
 }
 
+static void on_turn_closed(uv_handle_t *turn) {
+    on_part_closed(turn->data);
+}
+
 void sw_control_close(struct sw_control *control, void (*closed)(void *arg), void *arg) {
     control->closing = true;
     control->closed = closed;
     control->closed_arg = arg;
+    uv_close((uv_handle_t *)&control->turn, on_turn_closed);
     sw_events_close(control->context.events, on_part_closed, control);
     if (control->acceptor.open_handles)
         sw_acceptor_close(&control->acceptor, on_part_closed);
@@ -353,7 +379,6 @@ void sw_control_close(struct sw_control *control, void (*closed)(void *arg), voi
         next = node->next;
         hang_up(SW_CONTAINER_OF(node, struct connection, node));
     }
-    end_if_done(control); /* nothing was open */
 }
 
 void sw_control_abandon(struct sw_control *control) {

@@ -144,8 +144,14 @@ int sw_on_control_promote(void *context, struct sw_rpc_caller *caller, const str
 int sw_on_control_drop(void *context, struct sw_rpc_caller *caller, const struct sw_control_args *args,
                        json_t **ret_result, struct sw_err *err) {
     struct sw_owner *owner;
+    struct sw_region_info info;
     (void)caller;
     int rc = sw_engine_owner(service_of(context)->engine, id_of(args), &owner, err);
+    if (rc == 0)
+        rc = sw_engine_query(owner, id_of(args), &info, err);
+    if (rc == 0 && info.state == SW_REGION_IN)
+        rc = sw_err_set(err, -SW_ESTATE, SW_SCOPE_REQUEST,
+                        "it is restored: its client has yet to ask what became of it");
     if (rc == 0)
         rc = sw_engine_drop(owner, id_of(args), err);
     if (rc == 0)

@@ -223,19 +223,22 @@ static int open_tier(struct sw_service *service, struct sw_err *err) {
     return rc;
 }
 
-/* The predecessor's key, if it was kept: without it frames that were kept cannot be read. */
-static int take_key(struct sw_service *service, struct sw_err *err) {
+/* The predecessor's key, if it was kept: without it frames that were kept cannot be read, so they stay encrypted
+ * whatever the option says now. */
+static int take_key(struct sw_service *service, bool *ret_encrypt, struct sw_err *err) {
+    const bool encrypt = strcmp(service->config->nvme_encrypt, "on") == 0;
     const int fd = service->catalogue ? sw_fdstore_take(service->fdstore, NVME_KEY_NAME) : -1;
+    if (fd >= 0 && !encrypt)
+        sw_log(SW_LOG_WARNING, "nvme.encrypted", "then=\"the NVMe tier stays encrypted until the unit is stopped\"");
+    *ret_encrypt = encrypt || fd >= 0;
     if (fd >= 0)
         return sw_nvme_key_adopt(&service->nvme_key, fd, err);
-    const int rc = sw_nvme_key_make(&service->nvme_key, err);
-    if (!rc && service->catalogue)
-        (void)sw_fdstore_keep(NVME_KEY_NAME, service->nvme_key.fd);
-    return rc;
+    return encrypt ? sw_nvme_key_make(&service->nvme_key, err) : 0;
 }
 
 static int open_nvme(struct sw_service *service, struct sw_err *err) {
-    const bool encrypt = strcmp(service->config->nvme_encrypt, "on") == 0;
+    bool encrypt = false;
+    int rc = take_key(service, &encrypt, err);
     const uint64_t bytes = service->config->nvme_tier_bytes;
     const struct sw_tier_nvme_config config = {.directory = service->config->nvme_tier_directory,
                                                .capacity_bytes = bytes,
@@ -244,13 +247,14 @@ static int open_nvme(struct sw_service *service, struct sw_err *err) {
                                                .key = encrypt ? &service->nvme_key : NULL};
     struct sw_tier_nvme_info info;
     char directory[600];
-    int rc = encrypt ? take_key(service, err) : 0;
     if (rc == 0)
         rc = sw_tier_nvme_open(&service->nvme, &config, err);
     if (rc < 0) {
         sw_err_context(err, "nvme_tier_directory");
         return rc;
     }
+    if (encrypt && service->nvme_key.is_new && service->catalogue) /* not before the folder is in its encryption */
+        (void)sw_fdstore_keep(NVME_KEY_NAME, service->nvme_key.fd);
     sw_tier_nvme_info(service->nvme, &info);
     sw_log(SW_LOG_INFO, "tier.ready", "tier=nvme directory=%s bytes=%" PRIu64 " method=%s direct=%s encrypted=%s",
            sw_log_quote(directory, sizeof directory, config.directory), bytes,

@@ -107,10 +107,13 @@ static bool listens_at(int fd, int type, const char *path) {
            strncmp(address.sun_path, path, sizeof address.sun_path) == 0;
 }
 
-int sw_fdstore_take_listener(struct sw_fdstore *store, int type, const char *path) {
-    for (unsigned i = 0; i < store->n; i++)
-        if (store->kept[i].fd >= 0 && listens_at(store->kept[i].fd, type, path))
-            return hand_out(&store->kept[i]);
+int sw_fdstore_take_listener(struct sw_fdstore *store, int type, const char *path, const char **ret_name) {
+    for (unsigned i = 0; i < store->n; i++) {
+        if (store->kept[i].fd < 0 || !listens_at(store->kept[i].fd, type, path))
+            continue;
+        *ret_name = store->kept[i].name;
+        return hand_out(&store->kept[i]);
+    }
     return -1;
 }
 

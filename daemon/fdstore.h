@@ -23,8 +23,8 @@ void sw_fdstore_forget_rest(struct sw_fdstore *store);
 int sw_fdstore_take(struct sw_fdstore *store, const char *name);
 int sw_fdstore_take_any(struct sw_fdstore *store, const char *prefix, const char **ret_name);
 /* A listening Unix socket of that type (SOCK_SEQPACKET ...) that is bound to the path, where there still is a socket,
- * whatever its name; -1. */
-int sw_fdstore_take_listener(struct sw_fdstore *store, int type, const char *path);
+ * whatever its name (*ret_name, valid until close); -1. */
+int sw_fdstore_take_listener(struct sw_fdstore *store, int type, const char *path, const char **ret_name);
 
 /* Has the manager keep a descriptor (borrowed) under a name, and waits until it has it. False: it is not kept, which is
  * logged, unless there is no manager. thread: any. */

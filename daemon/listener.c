@@ -88,6 +88,26 @@ static void adopt(struct sw_listener *ret, int socket, const char *path) {
     (void)snprintf(ret->path, sizeof ret->path, "%s", path);
 }
 
+/* A predecessor has bound it, by its configuration: the file's permissions are those of ours from now on. */
+static int permit(struct sw_listener *listener, const struct sw_listener_config *config, struct sw_err *err) {
+    const gid_t gid = config->gid == SW_LISTENER_ANY_GROUP ? getegid() : config->gid;
+    if (lchown(listener->path, (uid_t)-1, gid) == 0 && chmod(listener->path, config->mode & 0777) == 0)
+        return 0;
+    const int code = failed(err, "chmod", listener->path);
+    (void)close(listener->socket);
+    listener->socket = -1;
+    return code;
+}
+
+/* One that is kept under the name is of another path: names are forgotten with all that is kept under them. */
+static void forget_old(const struct sw_listener_config *config) {
+    const int old = sw_fdstore_take(config->fdstore, config->keep_as);
+    if (old < 0)
+        return;
+    (void)close(old);
+    sw_fdstore_forget(config->keep_as);
+}
+
 int sw_listener_open(struct sw_listener *ret, const struct sw_listener_config *config, struct sw_err *err) {
     const char *path = config->path;
     struct sw_listener listener = {.socket = -1};
@@ -99,10 +119,11 @@ int sw_listener_open(struct sw_listener *ret, const struct sw_listener_config *c
     memcpy(address.sun_path, path, bytes + 1);
     memcpy(listener.path, path, bytes + 1);
 
-    const int kept = config->fdstore ? sw_fdstore_take_listener(config->fdstore, config->type, path) : -1;
+    const char *name = NULL;
+    const int kept = config->fdstore ? sw_fdstore_take_listener(config->fdstore, config->type, path, &name) : -1;
     if (kept >= 0) {
         adopt(ret, kept, path);
-        return 0;
+        return config->keep_as && strcmp(name, config->keep_as) == 0 ? permit(ret, config, err) : 0;
     }
     const int folder = open_folder(path, err);
     if (folder < 0)
@@ -122,6 +143,8 @@ int sw_listener_open(struct sw_listener *ret, const struct sw_listener_config *c
             (void)close(listener.socket);
         return rc;
     }
+    if (config->keep_as && config->fdstore)
+        forget_old(config);
     listener.is_kept = config->keep_as && sw_fdstore_keep(config->keep_as, listener.socket);
     *ret = listener;
     return 0;

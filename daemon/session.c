@@ -268,6 +268,8 @@ void sw_session_keep(struct sw_promise *promise, struct sw_msg *msg, const struc
     } else if (msg) {
         msg->header.seq = seq;
         reply(session, msg);
+    } else if (!session->closing && sw_list_empty(&session->queue)) {
+        sw_owner_told(session->owner); /* the answer has gone ahead: what came behind it is known, too */
     }
     end_if_done(session);
 }

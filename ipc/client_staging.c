@@ -770,8 +770,15 @@ static void reopen(struct spillway *c, struct sw_arena *arena) {
                        ? export_host(arena, &e, NULL)
                        : sw_export_find(&e, &c->cuda, sw_cuda_block_data(arena->block), ARENA_BYTES, NULL);
     struct spillway_ticket *t = rc ? NULL : sw_client_open_memory(c, arena->mem, &e, NULL);
-    if (t)
-        t->abandoned = true;
+    if (t) {
+        t->on_done = arena_opened;
+        t->owner = arena;
+    } else {
+        struct sw_err err = {0};
+        (void)sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "staging arena cannot be handed over again");
+        arena->open = false;
+        (void)sw_client_report(&arena->error, &err);
+    }
     sw_export_fini(&e);
 }
 

@@ -541,11 +541,13 @@ static int scan_cells(struct sw_catalogue *c, struct scan *scan, const struct sw
     return 0;
 }
 
+/* Of one slot the newest first: one that is only waiting to be told of may still be recorded when the slot has another
+ * region. */
 static int by_id(const void *a, const void *b) {
     const struct found *x = a, *y = b;
     if (x->slot_gen != y->slot_gen)
-        return x->slot_gen < y->slot_gen ? -1 : 1;
-    return x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
+        return x->slot_gen > y->slot_gen ? -1 : 1;
+    return x->sequence > y->sequence ? -1 : x->sequence < y->sequence;
 }
 
 static int visit_region(struct sw_catalogue *c, struct scan *scan, const struct sw_catalogue_visitor *visitor,
@@ -586,7 +588,7 @@ static int visit_regions(struct sw_catalogue *c, struct scan *scan, const struct
     int rc = 0;
     qsort(scan->regions, scan->n_regions, sizeof scan->regions[0], by_id);
     for (size_t i = 0; !rc && i < scan->n_regions; i++) {
-        const bool is_old = i + 1 < scan->n_regions && scan->regions[i].slot_gen == scan->regions[i + 1].slot_gen;
+        const bool is_old = i > 0 && scan->regions[i].slot_gen == scan->regions[i - 1].slot_gen;
         if (is_old) /* replaced, and its process was killed before it was freed */
             refuse(c, scan, scan->regions[i].at);
         else

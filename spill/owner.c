@@ -23,12 +23,21 @@ int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err
     return 0;
 }
 
+/* Of a packed region most lies in its client's memory; one that was found without frames has nothing anywhere. */
+static uint64_t bytes_to_charge(const struct sw_region *region) {
+    const struct sw_frames *frames = region->frames;
+    uint64_t bytes = frames && !frames->packed ? region->stored_bytes : 0; /* a move may be changing its chunks */
+    for (size_t i = 0; frames && frames->packed && i < frames->n_chunks; i++)
+        bytes += frames->stored[i].bytes;
+    return bytes;
+}
+
 void sw_owner_set_quota(struct sw_owner *owner, struct sw_quota *quota) {
     SW_ASSERT(!owner->quota && owner->n_ops == 0);
     owner->quota = quota;
     for (struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
         struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
-        region->charged_bytes = region->stored_bytes;
+        region->charged_bytes = bytes_to_charge(region);
         quota->n_regions++;
         (void)atomic_fetch_add(&quota->bytes, region->charged_bytes);
     }

@@ -121,7 +121,7 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
         found->frames = NULL;
     }
     if (!region) {
-        r->result->n_lost += owner != NULL; /* beyond max_regions */
+        r->result->n_lost += owner != NULL && !found->hints.is_in; /* beyond max_regions */
         return r->no_memory;
     }
     region->raw_bytes = found->raw_bytes;

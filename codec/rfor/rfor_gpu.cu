@@ -118,7 +118,10 @@ struct codec_rfor {
             return true;
         }
         const uint32_t *words = (const uint32_t *)from;
-        const uint32_t mask = __ldg(words), n_words = 4 * head.units;
+        const uint32_t n_words = 4 * head.units;
+        if (n_words == 0) /* the same for all lanes */
+            return false;
+        const uint32_t mask = __ldg(words);
         if (1 + __popc(mask) > n_words)
             return false;
         const starts s = count_starts(mask >> lane & 1 ? __ldg(words + 1 + lanes_before(mask, lane)) : 0, lane);

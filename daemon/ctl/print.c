@@ -36,12 +36,23 @@ static bool ends_with(const char *text, const char *end) {
     return n > m && strcmp(text + n - m, end) == 0;
 }
 
+/* Length of the control character there, in UTF-8; 0: it is another one. */
+static size_t control_bytes(const char *text) {
+    const unsigned char first = (unsigned char)text[0], second = first ? (unsigned char)text[1] : 0;
+    if (first == 0xc2 && second >= 0x80 && second < 0xa0)
+        return 2;
+    return first < 0x20 || first == 0x7f;
+}
+
 static const char *scalar(char *ret, const char *name, const json_t *value) {
     char number[32];
     if (json_is_string(value)) {
         size_t n = 0;
-        for (const char *at = json_string_value(value); *at && n + 1 < VALUE_BYTES; at++)
-            ret[n++] = (unsigned char)*at < 0x20 || *at == 0x7f ? '?' : *at; /* it goes to a terminal */
+        for (const char *at = json_string_value(value); *at && n + 1 < VALUE_BYTES; at++) {
+            const size_t bytes = control_bytes(at);
+            ret[n++] = bytes ? '?' : *at; /* it goes to a terminal */
+            at += bytes > 1;
+        }
         ret[n] = 0;
     } else if (json_is_boolean(value)) {
         (void)snprintf(ret, VALUE_BYTES, "%s", json_is_true(value) ? "yes" : "no");

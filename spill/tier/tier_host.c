@@ -330,26 +330,43 @@ static void host_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
 
 /* ---- what a predecessor left ---- */
 
-static void adopt_slab(struct tier_host *t, int fd, uint64_t offset) {
-    struct sw_err err = {0};
+/* What is no slab of ours is refused, its place left alone. What may go well another time is an error: the regions
+ * would be given up for good. */
+static int adopt_slab(struct tier_host *t, int fd, uint64_t offset, struct sw_err *err) {
+    const uint64_t first_block = offset / BLOCK_BYTES;
     struct slab *slab = sw_alloc(sizeof *slab);
     if (!slab) {
         (void)close(fd);
-        return;
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for an arena slab");
     }
-    slab->first_block = offset / BLOCK_BYTES;
-    if (offset % BLOCK_BYTES || slab->first_block < t->next_block || sw_fresh_adopt(&slab->memory, fd, &err) ||
-        slab_pin(t, slab, &err) || slab_add(t, slab, &err)) {
-        sw_log(SW_LOG_WARNING, "tier.slab_refused", "tier=host offset=%" PRIu64 " name=%s", offset,
-               sw_err_name(err.code ? err.code : -SW_EINVAL));
-        slab_free(t, slab);
+    int rc = 0;
+    if (offset % BLOCK_BYTES || first_block < t->next_block) {
+        (void)close(fd);
+        rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_DAEMON, "kept memory is for a place that is taken");
     }
+    slab->first_block = first_block;
+    if (!rc)
+        rc = sw_fresh_adopt(&slab->memory, fd, err);
+    if (!rc)
+        rc = slab_pin(t, slab, err);
+    if (!rc)
+        rc = slab_add(t, slab, err);
+    if (!rc)
+        return 0;
+    slab_free(t, slab);
+    if (rc != -SW_EINVAL)
+        return rc;
+    sw_log(SW_LOG_WARNING, "tier.slab_refused", "tier=host offset=%" PRIu64 " name=%s", offset, sw_err_name(rc));
+    const uint64_t behind = first_block + t->config.slab_bytes / BLOCK_BYTES;
+    t->next_block = behind > t->next_block ? behind : t->next_block;
+    return 0;
 }
 
 /* In order of address; there are few. */
-static void adopt(struct tier_host *t) {
+static int adopt(struct tier_host *t, struct sw_err *err) {
     uint64_t from = 0;
-    for (unsigned done = 0; done < t->config.n_kept; done++) {
+    int rc = 0;
+    for (unsigned done = 0; !rc && done < t->config.n_kept; done++) {
         const struct sw_tier_host_slab *next = NULL;
         for (unsigned i = 0; i < t->config.n_kept; i++) {
             const struct sw_tier_host_slab *kept = &t->config.kept[i];
@@ -359,11 +376,12 @@ static void adopt(struct tier_host *t) {
         if (!next)
             break;
         from = next->offset + 1;
-        adopt_slab(t, next->fd, next->offset);
+        rc = adopt_slab(t, next->fd, next->offset, err);
     }
     if (t->backed_bytes > t->config.capacity_bytes)
         t->config.capacity_bytes = t->backed_bytes; /* somebody's bytes are in it */
     t->config.kept = NULL;
+    return rc;
 }
 
 /* Makes a frame of the places of its extents, or gives them back. */
@@ -492,11 +510,15 @@ int sw_tier_host_open(struct sw_tier **ret, const struct sw_tier_host_config *co
     (void)pthread_cond_init(&t->changed, NULL);
     sw_list_init(&t->slabs);
     sw_extents_init(&t->extents);
-    adopt(t);
+    int rc = adopt(t, err);
+    if (rc) {
+        fini(t);
+        return rc;
+    }
     sigset_t all, before; /* signals are the loop's */
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&t->thread, NULL, growth_main, t);
+    rc = pthread_create(&t->thread, NULL, growth_main, t);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc) {
         fini(t);

@@ -177,9 +177,9 @@ START_TEST(what_was_recorded_is_found) {
     ck_assert_uint_eq(found.n_regions, 5);
     ck_assert_uint_eq(sw_catalogue_generation(c), 12);
     for (uint32_t i = 0; i < 5; i++) {
-        const struct sw_catalogue_region *r = &found.regions[i];
+        const struct sw_catalogue_region *r = &found.regions[4 - i]; /* the newest first */
         ck_assert(r->slot == i && r->gen == 3 && r->session == 7 && r->request == 100 + i && r->piece == i % 3);
-        ck_assert(r->stored_bytes == 77 && r->codec == 1 && r->reason == 2 && found.records[i] == records[i]);
+        ck_assert(r->stored_bytes == 77 && r->codec == 1 && r->reason == 2 && found.records[4 - i] == records[i]);
         ck_assert_uint_eq(r->hints.used_us, i == 1 ? 42 : 1234567890123);
         ck_assert_uint_eq(r->hints.priority, i == 1 ? 255 : 9);
         ck_assert(r->hints.broken == (i == 1) && r->hints.pinned == (i == 3) && !r->hints.is_in);
@@ -208,9 +208,9 @@ START_TEST(what_was_freed_or_replaced_is_not) {
 
     c = open_again(fcntl(fd, F_DUPFD_CLOEXEC, 0), &found);
     ck_assert_uint_eq(found.n_regions, 3);
-    ck_assert(found.regions[0].slot == 2 && found.regions[0].hints.is_in);
+    ck_assert(found.regions[0].slot == 4);
     ck_assert(found.regions[1].slot == 3 && found.regions[1].frames->n_chunks == 50);
-    ck_assert(found.regions[2].slot == 4);
+    ck_assert(found.regions[2].slot == 2 && found.regions[2].hints.is_in);
     found_end(&found);
     sw_catalogue_free_retired(c, &list);
     /* What it found, it can free and replace like its own. */

@@ -242,6 +242,42 @@ START_TEST(restored_ones_are_in_until_the_client_is_told) {
 }
 END_TEST
 
+/* A client that has not been told yet keeps the record of what it has restored; meanwhile another one's region gets the
+ * slot. */
+START_TEST(a_slot_belongs_to_its_newest_region) {
+    static const uint8_t other_token[SW_TOKEN_BYTES] = "another of 16 by";
+    struct sw_region_info info;
+    struct sw_owner *other;
+    bool closed = false;
+    open_life(&life, 0);
+    struct sw_owner *owner = new_owner(&life);
+    ck_assert_int_eq(sw_owner_open(life.engine, &other, NULL), 0);
+    ck_assert_int_eq(sw_owner_name(other, 1001, other_token, NULL), 0);
+    fill(memory.data, 0);
+    ck_assert_int_eq(run(&life, owner, 0, false, false), 0);
+    ck_assert_int_eq(run(&life, owner, 0, true, false), 0);
+    fill(memory.data, 1);
+    for (bool is_same = false; !is_same;) {
+        ck_assert_int_eq(run(&life, other, 1, false, false), 0);
+        is_same = ids[1].slot == ids[0].slot;
+        if (!is_same)
+            ck_assert_int_eq(sw_engine_drop(other, ids[1], NULL), 0);
+        sw_owner_told(other);
+    }
+    sw_owner_leave(owner, set_flag, &closed);
+    run_until(&life, &closed);
+    close_life(&life, other, true);
+    open_life(&life, 0);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_lost, 0);
+    other = sw_owner_claim(life.engine, 1001, other_token);
+    ck_assert_int_eq(sw_engine_query(other, ids[1], &info, NULL), 0);
+    ck_assert_int_eq(info.state, SW_REGION_OUT);
+    sw_engine_check(life.engine);
+    close_life(&life, other, false);
+}
+END_TEST
+
 /* A slab, or the disk, is gone: what lay there is lost and says so, the rest is not. */
 START_TEST(what_is_not_whole_is_lost) {
     unsigned n_lost = 0;
@@ -357,6 +393,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, regions_are_there_again, 0, 2);
     tcase_add_test(tcase, restored_ones_are_in_until_the_client_is_told);
+    tcase_add_test(tcase, a_slot_belongs_to_its_newest_region);
     tcase_add_loop_test(tcase, what_is_not_whole_is_lost, 0, 2);
     tcase_add_loop_test(tcase, nobody_claims_it, 0, 2);
     tcase_add_loop_test(tcase, memory_fails_at_the_start, 0, 2);
