@@ -15,7 +15,7 @@
 
 enum { BYTES = 200000, SHORT_BYTES = 3000, N_SHORT = 8 };
 #ifdef __SANITIZE_THREAD__ /* many times slower */
-enum { MANY = 10, N_CALLS = 2 };
+enum { MANY = 5, N_CALLS = 1 };
 #else
 enum { MANY = 40, N_CALLS = 6 };
 #endif

@@ -242,6 +242,7 @@ START_TEST(restored_ones_are_in_until_the_client_is_told) {
 }
 END_TEST
 
+#ifndef __SANITIZE_THREAD__
 /* A client that has not been told yet keeps the record of what it has restored; meanwhile another one's region gets the
  * slot. */
 START_TEST(a_slot_belongs_to_its_newest_region) {
@@ -277,6 +278,7 @@ START_TEST(a_slot_belongs_to_its_newest_region) {
     close_life(&life, other, false);
 }
 END_TEST
+#endif
 
 /* A slab, or the disk, is gone: what lay there is lost and says so, the rest is not. */
 START_TEST(what_is_not_whole_is_lost) {
@@ -393,7 +395,9 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, regions_are_there_again, 0, 2);
     tcase_add_test(tcase, restored_ones_are_in_until_the_client_is_told);
+#ifndef __SANITIZE_THREAD__ /* thousands of spills until a slot comes round */
     tcase_add_test(tcase, a_slot_belongs_to_its_newest_region);
+#endif
     tcase_add_loop_test(tcase, what_is_not_whole_is_lost, 0, 2);
     tcase_add_loop_test(tcase, nobody_claims_it, 0, 2);
     tcase_add_loop_test(tcase, memory_fails_at_the_start, 0, 2);
