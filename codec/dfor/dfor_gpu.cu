@@ -24,18 +24,6 @@ template <unsigned BITS> __device__ inline int64_t warp_min(int64_t v) {
     return __reduce_min_sync(0xFFFFFFFFu, (int)v);
 }
 
-template <unsigned BITS> __device__ inline uint64_t warp_exclusive_sum(uint64_t v, uint32_t lane) {
-    if constexpr (BITS < 64)
-        return sw_warp_exclusive_sum((uint32_t)v, lane);
-    uint64_t sum = v;
-#pragma unroll
-    for (int d = 1; d < SW_WARP; d *= 2) {
-        const uint64_t up = __shfl_up_sync(0xFFFFFFFFu, (unsigned long long)sum, d);
-        sum += lane >= (uint32_t)d ? up : 0;
-    }
-    return sum - v;
-}
-
 struct codec_dfor {
     static constexpr uint32_t KINDS = 2;
     static constexpr bool HAS_SIZES = false, IN_ORDER = true;
@@ -93,7 +81,8 @@ struct codec_dfor {
             sum += sw_get_value<AS>(sums, i) + head.step;
             sw_set_value<AS>(sums, i, sum);
         }
-        const uint64_t start = head.base + warp_exclusive_sum<BITS>(sum, lane);
+        using word = std::conditional_t<BITS == 64, uint64_t, uint32_t>;
+        const uint64_t start = head.base + sw_warp_exclusive_sum((word)sum, lane);
 #pragma unroll
         for (unsigned i = 0; i < 32; i++)
             sw_set_value<BITS>(x, i, start + sw_get_value<AS>(sums, i));

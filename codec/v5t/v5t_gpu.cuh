@@ -148,11 +148,12 @@ __device__ inline uint32_t sw_warp_sum(uint32_t v) {
     return __reduce_add_sync(0xFFFFFFFFu, v);
 }
 
-__device__ inline uint32_t sw_warp_exclusive_sum(uint32_t v, uint32_t lane) {
-    uint32_t sum = v;
+/* T: uint32_t or uint64_t. */
+template <class T> __device__ inline T sw_warp_exclusive_sum(T v, uint32_t lane) {
+    T sum = v;
 #pragma unroll
     for (int d = 1; d < SW_WARP; d *= 2) {
-        const uint32_t up = __shfl_up_sync(0xFFFFFFFFu, sum, d);
+        const T up = __shfl_up_sync(0xFFFFFFFFu, sum, d);
         if (lane >= (uint32_t)d)
             sum += up;
     }

@@ -677,16 +677,9 @@ START_TEST(runs_are_copied) {
 END_TEST
 
 int main(void) {
-    int devices = 0;
-    struct sw_err err;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-        (void)puts("skipped: no GPU");
-        return 77;
-    }
-    if (sw_gpu_codec_init(&err) < 0) {
-        (void)printf("sw_gpu_codec_init: %s\n", err.msg);
-        return 1;
-    }
+    const int rc = sw_gpu_codec_start();
+    if (rc)
+        return rc;
     TCase *cases = tcase_create("codec");
     tcase_add_loop_test(cases, every_content_and_size, 0, SW_CONTENT_NR);
     tcase_add_test(cases, every_alignment);

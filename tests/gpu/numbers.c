@@ -131,16 +131,9 @@ START_TEST(damaged_frames) {
 END_TEST
 
 int main(void) {
-    int devices = 0;
-    struct sw_err err;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-        (void)puts("skipped: no GPU");
-        return 77;
-    }
-    if (sw_gpu_codec_init(&err) < 0) {
-        (void)printf("sw_gpu_codec_init: %s\n", err.msg);
-        return 1;
-    }
+    const int rc = sw_gpu_codec_start();
+    if (rc)
+        return rc;
     TCase *cases = tcase_create("numbers");
     tcase_add_loop_test(cases, every_width, 1, SW_VALUE_NR);
     tcase_add_loop_test(cases, every_kind_and_count, 1, SW_VALUE_NR);

@@ -1,12 +1,27 @@
 #include "tests/lib/gpu_frames.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+int sw_gpu_codec_start(void) {
+    int devices = 0;
+    struct sw_err err;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        (void)puts("skipped: no GPU");
+        return 77;
+    }
+    if (sw_gpu_codec_init(&err) == 0)
+        return 0;
+    (void)printf("sw_gpu_codec_init: %s\n", err.msg);
+    return 1;
+}
 
 void sw_cuda_ok(cudaError_t e, const char *call) {
     ck_assert_msg(e == cudaSuccess, "%s: %s", call, cudaGetErrorString(e));
 }
+
 struct sw_gpu_guarded sw_gpu_guarded_new(size_t bytes, size_t shift) {
     struct sw_gpu_guarded g = {NULL, NULL, bytes};
     CUDA(cudaMalloc((void **)&g.base, bytes + shift + 2 * GUARD_BYTES));

@@ -9,6 +9,9 @@
 #define GUARD_BYTES ((size_t)4096)
 #define GUARD_VALUE 0xA5
 
+/* Sets up the codec. 0; or what the test is to exit with, having said why: 77 without a GPU, else 1. */
+int sw_gpu_codec_start(void);
+
 void sw_cuda_ok(cudaError_t e, const char *call);
 #define CUDA(call) sw_cuda_ok((call), #call)
 
