@@ -136,6 +136,34 @@ static void gather_candidates(struct trainer *t, uint32_t min_count) {
     }
 }
 
+/* The candidates of the first round are single bytes and their pairs: puts whole rows before all others, if the
+ * alphabet is small. */
+static void prefer_whole_rows(struct trainer *t) {
+    struct sw_v5t_row row[256] = {0};
+    bool is_whole[256];
+    uint32_t n_rows = 0;
+    for (uint32_t i = 0; i < t->n_candidates; i++) {
+        const struct candidate *c = &t->candidate[i];
+        if (c->length == 1) {
+            row[c->value].count = t->count1[LITERAL + c->value];
+            n_rows++;
+        } else {
+            row[c->value & 0xFF].n_pairs++;
+        }
+    }
+    if (n_rows > SW_V5T_ROWS)
+        return;
+    for (uint32_t a = 0; a < 256; a++)
+        is_whole[a] = sw_v5t_row_is_whole(row, a);
+    for (uint32_t i = 0; i < t->n_candidates; i++) {
+        struct candidate *c = &t->candidate[i];
+        if (is_whole[c->value & 0xFF] == (c->length == 2))
+            c->gain += SW_V5T_NEEDED_GAIN;
+        else if (c->length == 1)
+            c->gain = 0;
+    }
+}
+
 /* Total order, so that the result does not depend on how candidates are kept. */
 static bool is_better(const struct candidate *a, const struct candidate *b) {
     if (a->gain != b->gain)
@@ -208,6 +236,8 @@ void sw_v5t_table_train(struct sw_v5t_table *ret, const uint8_t *sample, size_t 
         if (round == ROUNDS)
             break;
         gather_candidates(t, 2 + 2 * round); /* what is rare in the sample may be chance */
+        if (round == 0)
+            prefer_whole_rows(t);
         select_symbols(t);
     }
     *ret = t->best;

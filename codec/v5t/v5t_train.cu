@@ -222,6 +222,7 @@ __device__ uint32_t block_rank(bool flag, uint32_t *warp_sums, uint32_t *ret_tot
 struct selection {
     scored sorted[SORTED];
     uint32_t histogram[BUCKETS], first[HASH3_SLOTS], warp_sums[SORTED / SW_WARP], n, lowest;
+    sw_v5t_row row[256];
 };
 
 /* Lowest bucket such that it and those above hold at most SORTED candidates. */
@@ -274,6 +275,29 @@ __device__ void take_best(state *s, selection &sel) {
         ((ulonglong2 *)s->key)[2 * q] = ((ulonglong2 *)s->key)[2 * q + 1] = make_ulonglong2(EMPTY, EMPTY);
     }
     __syncthreads();
+}
+
+static_assert(SW_V5T_ROWS * (SW_V5T_ROWS + 1) <= SORTED, "whole rows are chosen among all candidates");
+
+/* As in train.c: the candidates of the first round are single bytes and their pairs. */
+__device__ void prefer_whole_rows(const state *s, selection &sel) {
+    const uint32_t i = threadIdx.x, a = (uint32_t)sel.sorted[i].value & 0xFF;
+    const bool is_candidate = i < sel.n, is_pair = (sel.sorted[i].rank & 15) == 2;
+    uint32_t n_rows;
+    if (i < 256)
+        sel.row[i] = {0, 0};
+    __syncthreads();
+    if (is_candidate && is_pair)
+        atomicAdd(&sel.row[a].n_pairs, 1);
+    else if (is_candidate)
+        sel.row[a].count = s->count1[LITERAL + a];
+    block_rank(is_candidate && !is_pair, sel.warp_sums, &n_rows);
+    if (n_rows > SW_V5T_ROWS || !is_candidate)
+        return;
+    if (sw_v5t_row_is_whole(sel.row, a) == is_pair)
+        sel.sorted[i].rank += SW_V5T_NEEDED_GAIN << 4;
+    else if (!is_pair)
+        sel.sorted[i].rank = 1; /* no gain, length 1 */
 }
 
 /* Bitonic sort, the best first (K. Batcher, "Sorting networks and their applications", 1968). */
@@ -350,6 +374,9 @@ __global__ void __launch_bounds__(SORTED) select_symbols(state *s, uint32_t roun
         return;
     }
     take_best(s, sel);
+    if (round == 0)
+        prefer_whole_rows(s, sel);
+    __syncthreads();
     sort(sel.sorted);
     choose(&s->table, sel);
     if (threadIdx.x < IDS)

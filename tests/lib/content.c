@@ -20,6 +20,11 @@ static void fill_text(uint8_t *ret, size_t bytes, uint64_t *state) {
     }
 }
 
+static void fill_hex(uint8_t *ret, size_t bytes, uint64_t *state) {
+    for (size_t i = 0; i < bytes; i++)
+        ret[i] = i % 9 == 8 ? '\n' : (uint8_t) "0123456789ABCDEF"[sw_random(state) % 16];
+}
+
 static void fill_mixed(uint8_t *ret, size_t bytes, uint64_t *state) {
     for (size_t at = 0; at < bytes;) {
         size_t stretch = 1 + sw_random(state) % 3000;
@@ -36,6 +41,8 @@ void sw_content_fill(uint8_t *ret, size_t bytes, enum sw_content kind, uint64_t 
         fill_mixed(ret, bytes, &state);
         return;
     }
+    if (kind == SW_CONTENT_HEX)
+        fill_hex(ret, bytes, &state);
     if (kind == SW_CONTENT_TEXT || kind == SW_CONTENT_ALTERNATING)
         fill_text(ret, bytes, &state);
     for (size_t i = 0; i < bytes; i++) {

@@ -16,6 +16,7 @@ enum sw_content {
     SW_CONTENT_TEXT,        /* words of a small vocabulary */
     SW_CONTENT_ALTERNATING, /* text bytes and random ones in turn: every second one needs an escape */
     SW_CONTENT_MIXED,       /* stretches of all of these, shorter than a tile */
+    SW_CONTENT_HEX,         /* lines of eight hexadecimal digits: a small alphabet, all pairs alike */
     SW_CONTENT_NR
 };
 

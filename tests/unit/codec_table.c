@@ -145,6 +145,8 @@ START_TEST(test_plan) {
     ck_assert_double_lt(plan.expected_ratio, 1.05 * ratio);
     ratio = ratio_of(SW_CONTENT_ZEROS, 1 << 20, &plan);
     ck_assert_double_gt(ratio, 7.5);
+    ratio = ratio_of(SW_CONTENT_HEX, 1 << 20, &plan); /* 1.838 without whole rows */
+    ck_assert_double_gt(ratio, 1.86);
     ratio = ratio_of(SW_CONTENT_RANDOM, 1 << 20, &plan);
     ck_assert_int_eq(plan.codec, SW_CODEC_RAW);
     ck_assert_double_eq(plan.expected_ratio, 1);
