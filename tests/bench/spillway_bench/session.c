@@ -36,7 +36,7 @@ struct slot {
     enum slot_state state;
     enum sw_bench_op op;
     struct parked content;         /* of the operation */
-    bool is_filled;                /* the memory holds bytes of some column */
+    unsigned column;               /* that the memory holds from the start, and for good, if nothing is verified */
     struct spillway_piece *pieces; /* [n_regions()], where the regions lie */
     struct spillway_ticket *ticket;
     uint64_t not_before_us, start_us, end_us;
@@ -226,14 +226,14 @@ static void begin(struct sw_bench_session *s, struct slot *slot) {
     } else if (spill) {
         s->n_begun++;
         slot->content.restores = 0;
-        slot->content.column = (unsigned)(sw_random(&s->random) % s->run->options.n_columns);
+        const unsigned column = (unsigned)(sw_random(&s->random) % s->run->options.n_columns);
+        slot->content.column = s->run->options.verify ? column : slot->column;
         for (unsigned i = 0; i < n_regions(s); i++) {
             const uint64_t offset = sw_random(&s->random) % SW_BENCH_COLUMN_SLACK & ~(uint64_t)15; /* aligned */
             slot->content.regions[i] = (struct region){.offset = offset, .bytes = random_bytes(s)};
         }
-        if (s->run->options.verify || !slot->is_filled)
+        if (s->run->options.verify)
             (void)work_on(s, slot, FILL);
-        slot->is_filled = true;
         start(s, slot, SW_BENCH_SPILL);
     }
 }
@@ -360,6 +360,16 @@ static int take_error(struct sw_err *err, const struct spillway_error *error) {
     return sw_err_set(err, error->code, (enum sw_scope)error->scope, "%s", error->text);
 }
 
+/* Touches every page. Without verifying the session is never to disturb the device: its bytes are there before any
+ * begins. */
+static const char *fill_first(const struct sw_bench_session *s, const struct slot *slot, uint64_t bytes) {
+    const char *failed = s->run->device->set(slot->memory->data, 0, bytes);
+    for (unsigned i = 0; !failed && !s->run->options.verify && i < n_regions(s); i++)
+        failed =
+            s->run->device->copy(slot->pieces[i].data, s->run->columns[slot->column]->data, s->run->options.max_bytes);
+    return failed;
+}
+
 static int make_slot(struct sw_bench_session *s, struct slot *slot, struct sw_err *err) {
     const struct sw_bench_options *o = &s->run->options;
     const uint64_t bytes = o->batch ? o->batch * stride(s) : o->max_bytes;
@@ -369,7 +379,8 @@ static int make_slot(struct sw_bench_session *s, struct slot *slot, struct sw_er
         return rc;
     for (unsigned i = 0; i < n_regions(s); i++)
         slot->pieces[i].data = (uint8_t *)slot->memory->data + i * stride(s);
-    const char *failed = s->run->device->set(slot->memory->data, 0, bytes); /* every page is there */
+    slot->column = s->number % o->n_columns;
+    const char *failed = fill_first(s, slot, bytes);
     if (failed)
         return sw_err_set(err, -SW_EGPU, SW_SCOPE_REQUEST, "%s", failed);
     if (o->registered && spillway_register(s->connection, slot->memory->data, bytes, &error) < 0)
