@@ -79,11 +79,15 @@ static struct sw_cost_time direct_time_of(const struct sw_cost_question *q) {
     return time;
 }
 
+bool sw_cost_is_long(uint64_t region_bytes) {
+    return region_bytes > KERNEL_CPU_BYTES;
+}
+
 /* Raw, by the better way. What comes back chooses anew. */
 static struct sw_cost_time raw_time_of(const struct sw_cost_question *q, bool *ret_direct) {
     struct sw_cost_time time = time_of(q, SW_CODEC_RAW);
     const struct sw_cost_time direct = direct_time_of(q);
-    *ret_direct = q->rates.link_out > 0 && time.out_s > TOLERANCE * direct.out_s;
+    *ret_direct = sw_cost_is_long(q->raw_bytes) || (q->rates.link_out > 0 && time.out_s > TOLERANCE * direct.out_s);
     if (*ret_direct)
         time.out_s = direct.out_s;
     if (time.back_s > direct.back_s)
@@ -207,7 +211,7 @@ static size_t divide_up(size_t a, size_t b) {
 }
 
 static bool is_for_cpu(const struct sw_cost_direct *region) {
-    return region->raw_bytes <= (region->is_back ? KERNEL_LINK_BYTES : KERNEL_CPU_BYTES);
+    return region->is_back ? region->raw_bytes <= KERNEL_LINK_BYTES : !sw_cost_is_long(region->raw_bytes);
 }
 
 /* As many steps for each slot, of about one length: a short one at the end would wait for its kernel alone. What the

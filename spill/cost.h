@@ -63,6 +63,9 @@ void sw_cost_choose(const struct sw_cost_question *question, struct sw_cost_answ
 /* True if bytes that shrink as far as question->expected_ratio says could not make up for the time that the plan and
  * encoding take, and room is not short either: a plan is not worth making. */
 bool sw_cost_is_hopeless(const struct sw_cost_question *question, struct sw_cost_answer *ret);
+/* True of a raw region that goes directly whatever is known of rates: a kernel hashes its bytes while they cross, which
+ * takes no time of its own even beside a busy GPU. */
+bool sw_cost_is_long(uint64_t region_bytes);
 /* True if raw frames come back faster directly. */
 bool sw_cost_restores_directly(const struct sw_cost_rates *rates);
 

@@ -133,11 +133,13 @@ bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
     return true;
 }
 
-/* Raw bytes go directly, but now and then, to see how fast the kernels are. */
+/* Raw bytes go directly, but those of short regions now and then, to see how fast the kernels are. */
 bool sw_goes_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
     const int class = sw_cost_class(raw_bytes);
-    return job->kind == SW_JOB_SPILL && job->is_direct && job->plan.codec == SW_CODEC_RAW &&
-           !(class >= 0 && sw_cost_retry_kernels_out(&p->costs[class], raw_bytes, step_bytes));
+    if (job->kind != SW_JOB_SPILL || !job->is_direct || job->plan.codec != SW_CODEC_RAW)
+        return false;
+    return sw_cost_is_long(job->bytes) || class < 0 ||
+           !sw_cost_retry_kernels_out(&p->costs[class], raw_bytes, step_bytes);
 }
 
 bool sw_comes_directly(struct sw_pipeline *p, uint64_t raw_bytes, uint64_t step_bytes) {

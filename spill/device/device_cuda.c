@@ -92,6 +92,7 @@ static int cuda_wait_event(struct sw_device *device, unsigned s, uint64_t sessio
     if (e == cudaSuccess)
         return 0;
     d->slots[s].waits = true;
+    d->slots[s].is_marked = false;
     return check(cudaStreamWaitEvent(d->slots[s].stream, event, 0), err, "cudaStreamWaitEvent");
 }
 
@@ -194,6 +195,7 @@ static int copy_frame(struct device_cuda *d, unsigned s, void *to, const void *f
     if (rc < 0)
         return rc;
     SW_ASSERT(frame_offset + bytes <= d->frame_cap_bytes);
+    d->slots[s].is_marked = false;
     return check(cudaMemcpyAsync(to, from, bytes, kind, d->slots[s].stream), err, "cudaMemcpyAsync of a frame");
 }
 
@@ -390,6 +392,7 @@ static void end_work(struct slot *slot) {
 static int finish(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
     memset(ret, 0, sizeof *ret);
     const int rc = finish_work(d, slot, ret, err);
+    slot->is_marked = false; /* it may have queued more */
     if (rc == -SW_EAGAIN)
         return rc;
     if (rc < 0 && (slot->work == WORK_ENCODE || slot->work == WORK_ENCODE_GROUP))
@@ -409,6 +412,21 @@ static bool only_copies_run(const struct slot *slot) {
     return slot->copies_run && slot->n_items == 0 && !slot->waits;
 }
 
+/* Puts events behind what is queued, so that slot_wait can sleep on them. At the first look at it, right after
+ * queueing: an event that is recorded later is served after whatever other slots have queued meanwhile for the same
+ * copy engine. An event that nothing has to be waited for would have to wait itself, for its turn on a busy GPU. */
+static cudaError_t mark(struct slot *slot) {
+    cudaError_t e = cudaSuccess;
+    if (slot->is_marked)
+        return e;
+    if (slot->copies_run)
+        e = cudaEventRecord(slot->copied, slot->copies);
+    if (e == cudaSuccess && !only_copies_run(slot))
+        e = cudaEventRecord(slot->done, slot->stream);
+    slot->is_marked = e == cudaSuccess;
+    return e;
+}
+
 static cudaError_t query(const struct slot *slot) {
     const cudaError_t e = slot->copies_run ? cudaStreamQuery(slot->copies) : cudaSuccess;
     return e != cudaSuccess || only_copies_run(slot) ? e : cudaStreamQuery(slot->stream);
@@ -422,26 +440,29 @@ static int cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_r
         give_up(slot);
         return rc;
     }
-    const cudaError_t e = query(slot);
+    cudaError_t e = query(slot);
     if (e == cudaErrorNotReady) {
         (void)cudaGetLastError();
-        return -SW_EAGAIN;
-    }
-    if (e == cudaSuccess)
+        e = mark(slot);
+        if (e == cudaSuccess)
+            return -SW_EAGAIN;
+    } else if (e == cudaSuccess) {
         return finish(d, slot, ret, err);
+    }
     give_up(slot);
     return sw_cuda_fail(err, e, "cudaStreamQuery");
 }
 
-/* An event that nothing has to be waited for would have to wait itself, for its turn on a busy GPU. */
-static int sleep_on(const struct slot *slot, cudaStream_t stream, struct sw_err *err) {
-    cudaError_t e = cudaStreamQuery(stream);
-    if (e == cudaErrorNotReady) {
-        (void)cudaGetLastError();
-        e = cudaEventRecord(slot->done, stream);
-        if (e == cudaSuccess)
-            e = cudaEventSynchronize(slot->done);
-    }
+static int sleep_on(struct slot *slot, struct sw_err *err) {
+    cudaError_t e = query(slot);
+    if (e != cudaErrorNotReady)
+        return check(e, err, "cudaStreamQuery");
+    (void)cudaGetLastError();
+    e = mark(slot);
+    if (e == cudaSuccess && slot->copies_run)
+        e = cudaEventSynchronize(slot->copied);
+    if (e == cudaSuccess && !only_copies_run(slot))
+        e = cudaEventSynchronize(slot->done);
     return check(e, err, "cudaEventSynchronize");
 }
 
@@ -450,10 +471,7 @@ static int cuda_slot_wait(struct sw_device *device, unsigned s, struct sw_slot_r
     struct slot *slot = &d->slots[s];
     int rc = enter(d, err);
     while (rc == 0) {
-        if (slot->copies_run)
-            rc = sleep_on(slot, slot->copies, err);
-        if (rc == 0 && !only_copies_run(slot))
-            rc = sleep_on(slot, slot->stream, err);
+        rc = sleep_on(slot, err);
         if (rc < 0)
             break;
         sw_sealer_wait(slot->sealer);
@@ -481,6 +499,8 @@ static void slot_fini(struct slot *slot) {
         (void)cudaEventDestroy(slot->queued);
     if (slot->done)
         (void)cudaEventDestroy(slot->done);
+    if (slot->copied)
+        (void)cudaEventDestroy(slot->copied);
     if (slot->h)
         (void)cudaFreeHost(slot->h);
     sw_sealer_free(slot->sealer);
@@ -586,6 +606,8 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes,
         e = cudaEventCreateWithFlags(&slot->queued, cudaEventDisableTiming);
     if (e == cudaSuccess)
         e = cudaEventCreateWithFlags(&slot->done, cudaEventDisableTiming | cudaEventBlockingSync);
+    if (e == cudaSuccess)
+        e = cudaEventCreateWithFlags(&slot->copied, cudaEventDisableTiming | cudaEventBlockingSync);
     if (e == cudaSuccess)
         e = cudaHostAlloc((void **)&slot->h, sizeof *slot->h + most_hashes * sizeof slot->h->hashes[0],
                           cudaHostAllocPortable);

@@ -54,11 +54,12 @@ enum work {
 
 struct slot {
     cudaStream_t stream;
-    cudaStream_t copies; /* of spill_raw and restore_raw, whose kernels are on `stream` */
-    bool copies_run;     /* something was queued there since the last report */
-    bool waits;          /* since the last report `stream` was told to wait for a client's event */
-    cudaEvent_t queued;  /* orders the two streams */
-    cudaEvent_t done;    /* sleeps the worker in slot_wait */
+    cudaStream_t copies;      /* of spill_raw and restore_raw, whose kernels are on `stream` */
+    bool copies_run;          /* something was queued there since the last report */
+    bool waits;               /* since the last report `stream` was told to wait for a client's event */
+    cudaEvent_t queued;       /* orders the two streams */
+    bool is_marked;           /* `done` and `copied` are behind what is queued */
+    cudaEvent_t done, copied; /* of `stream` and `copies`: sleep the worker in slot_wait */
     struct exchange *h;
     struct parts parts;
     bool has_table;      /* the device's table is h->table */
@@ -104,6 +105,7 @@ static inline int enter(const struct device_cuda *d, struct sw_err *err) {
 static inline void set_work(struct slot *slot, enum work work) {
     SW_ASSERT(slot->work == WORK_NONE);
     slot->work = work;
+    slot->is_marked = false;
 }
 
 static inline struct sw_frame_layout raw_layout(uint64_t raw_bytes) {

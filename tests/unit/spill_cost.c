@@ -77,6 +77,7 @@ END_TEST
 START_TEST(test_beside_a_busy_gpu_raw_bytes_go_directly) {
     struct sw_cost_question q = question_of(3, 30 * GB, 40 * GB, 55 * GB);
     struct sw_cost_answer answer;
+    q.raw_bytes = 80000000;
     sw_cost_choose(&q, &answer);
     ck_assert(answer.codec == RAW && answer.reason == SW_COST_ENCODER && !answer.direct); /* raw kernels are fast */
     q.rates.encode[RAW] = 30 * GB;
@@ -90,6 +91,9 @@ START_TEST(test_beside_a_busy_gpu_raw_bytes_go_directly) {
     q.rates.direct_out = 29 * GB; /* the CPU is no faster */
     sw_cost_choose(&q, &answer);
     ck_assert(!answer.direct);
+    q.raw_bytes = 90000000; /* a kernel hashes it beside its copies */
+    sw_cost_choose(&q, &answer);
+    ck_assert(answer.direct);
 }
 END_TEST
 
