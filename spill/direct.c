@@ -15,7 +15,7 @@ static struct sw_cost_direct region_of(const struct sw_pipeline *p, const struct
                                    .n_chunks = job->frames->n_chunks,
                                    .n_slots = p->n_slots,
                                    .is_back = job->kind == SW_JOB_RESTORE,
-                                   .is_alone = p->jobs.next->next == &p->jobs};
+                                   .is_alone = sw_pipeline_has_one_job(p)};
 }
 
 /* Chunks of the job, from `first` on, that a step would take at most. */

@@ -135,7 +135,7 @@ bool sw_in_place_may_unpack(const struct sw_pipeline *p, struct sw_job *job) {
 static int fetch(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_err *err) {
     const struct sw_job *job = slot->job;
     const struct sw_packed_chunk *chunk = &job->frames->packed[slot->chunk];
-    int rc = sw_slot_load(p, slot, &job->frames->stored[slot->chunk], err);
+    int rc = sw_slot_load(p, slot, &job->frames->stored[slot->chunk], 0, err);
     return rc ? rc
               : p->device->ops->fetch(p->device, sw_slot_index(p, slot), job->mem->mapping, job->offset + chunk->offset,
                                       front_bytes(job, slot->chunk), chunk->bytes, err);
@@ -143,8 +143,9 @@ static int fetch(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_er
 
 static int decode(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_err *err) {
     const struct sw_job *job = slot->job;
-    return p->device->ops->decode(p->device, sw_slot_index(p, slot), &job->frames->layouts[slot->chunk],
-                                  job->mem->mapping, job->offset + slot->chunk * job->frames->chunk_bytes, err);
+    const struct sw_decode_item item = {.layout = &job->frames->layouts[slot->chunk],
+                                        .offset = job->offset + slot->chunk * job->frames->chunk_bytes};
+    return p->device->ops->decode(p->device, sw_slot_index(p, slot), job->mem->mapping, &item, 1, err);
 }
 
 /* The frame can be decoded where it lies, and left. */
@@ -156,7 +157,7 @@ static bool stays(const struct sw_job *job, size_t chunk) {
 static unsigned run_length(const struct sw_pipeline *p, const struct sw_job *job, size_t last) {
     const size_t share = (last + 1) / p->n_slots;
     unsigned n = 1;
-    while (n < SW_UNPACK_MAX && n < share && job->frames->packed[last - n].is_packed && stays(job, last - n) &&
+    while (n < SW_DECODE_MAX && n < share && job->frames->packed[last - n].is_packed && stays(job, last - n) &&
            !any_overlaps_raw(job->frames, last + 1 - n, n, last - n) && may_write(p, job, last - n))
         n++;
     return n;
@@ -164,10 +165,10 @@ static unsigned run_length(const struct sw_pipeline *p, const struct sw_job *job
 
 static int unpack_run(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_err *err) {
     const struct sw_job *job = slot->job;
-    struct sw_unpack_item items[SW_UNPACK_MAX];
+    struct sw_decode_item items[SW_DECODE_MAX];
     for (unsigned i = 0; i < slot->n_chunks; i++) {
         const size_t chunk = slot->chunk - i;
-        items[i] = (struct sw_unpack_item){.layout = &job->frames->layouts[chunk],
+        items[i] = (struct sw_decode_item){.layout = &job->frames->layouts[chunk],
                                            .frame_at = job->offset + job->frames->packed[chunk].offset,
                                            .offset = job->offset + chunk * job->frames->chunk_bytes};
     }

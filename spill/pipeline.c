@@ -183,9 +183,8 @@ int sw_slot_store(struct sw_pipeline *p, struct sw_slot *slot, uint64_t bytes, s
     return rc ? rc : queue_store(p, slot, err);
 }
 
-int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct sw_stored *stored,
+int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct sw_stored *stored, uint64_t at,
                  struct sw_err *err) {
-    uint64_t at = 0;
     int rc = 0;
     for (unsigned i = 0; !rc && i < stored->n_extents; i++) {
         rc = p->device->ops->load(p->device, sw_slot_index(p, slot), stored->extents[i].memory, at,
@@ -259,18 +258,64 @@ static void stored(struct sw_pipeline *p, struct sw_slot *slot) {
         sw_pipeline_fail(p, job, &err);
 }
 
-static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+/* Where a frame begins in the buffer behind one that ends at `end`. */
+static uint64_t next_frame_at(uint64_t end) {
+    return (end + SW_FRAME_DATA_ALIGN - 1) / SW_FRAME_DATA_ALIGN * SW_FRAME_DATA_ALIGN;
+}
+
+/* How many chunks, the slot's and those behind it, go in one step: as many compressed frames as its buffer holds, so
+ * that fewer launches wait for a busy GPU, but not so many that a slot would have nothing to do. One beside other jobs:
+ * with more in a turn than a spill's a restore would take its slots and its share of the link. */
+static unsigned run_length(const struct sw_pipeline *p, const struct sw_slot *slot) {
+    const struct sw_frames *frames = slot->job->frames;
+    const uint64_t buffer_bytes = p->device->ops->info(p->device)->buffer_bytes;
+    const size_t share = (frames->n_chunks - slot->chunk) / p->n_slots;
+    uint64_t end = slot->frame.frame_bytes;
+    unsigned n = 1;
+    if (slot->is_staged || !sw_pipeline_has_one_job(p))
+        return 1;
+    for (; n < SW_DECODE_MAX && n < share; n++) {
+        const struct sw_frame_layout *next = &frames->layouts[slot->chunk + n];
+        end = next_frame_at(end) + next->frame_bytes;
+        if (next->codec != slot->frame.codec || frames->stored[slot->chunk + n].tier->ops->submit || end > buffer_bytes)
+            break;
+    }
+    return n;
+}
+
+/* Loads and decodes the slot's chunks. */
+static int restore_run(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_err *err) {
     const struct sw_job *job = slot->job;
-    const struct sw_stored *frame = slot->is_staged ? &slot->stored : &job->frames->stored[slot->chunk];
-    const uint64_t offset = job->offset + slot->chunk * job->frames->chunk_bytes;
+    struct sw_decode_item items[SW_DECODE_MAX];
+    uint64_t at = 0;
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < slot->n_chunks; i++) {
+        const size_t chunk = slot->chunk + i;
+        items[i] = (struct sw_decode_item){.layout = &job->frames->layouts[chunk],
+                                           .frame_at = at,
+                                           .offset = job->offset + chunk * job->frames->chunk_bytes};
+        rc = sw_slot_load(p, slot, slot->is_staged ? &slot->stored : &job->frames->stored[chunk], at, err);
+        at = next_frame_at(at + items[i].layout->frame_bytes);
+    }
+    return rc ? rc
+              : p->device->ops->decode(p->device, sw_slot_index(p, slot), job->mem->mapping, items, slot->n_chunks,
+                                       err);
+}
+
+static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+    struct sw_job *job = slot->job;
     slot->frame = job->frames->layouts[slot->chunk];
+    slot->n_chunks = 1;
     if (sw_direct_restores(p, slot))
         return sw_direct_restore(p, slot, err);
+    slot->n_chunks = run_length(p, slot);
+    job->n_dealt += slot->n_chunks - 1;
+    uint64_t raw_bytes = 0;
+    for (unsigned i = 0; i < slot->n_chunks; i++)
+        raw_bytes += job->frames->layouts[slot->chunk + i].raw_bytes;
     if (!slot->waits_for_client)
-        sw_measure_begin(p, slot, SW_STAGE_RESTORE, slot->frame.codec, slot->frame.raw_bytes, slot->frame.raw_bytes);
-    const int rc = sw_slot_load(p, slot, frame, err);
-    return rc ? rc
-              : p->device->ops->decode(p->device, sw_slot_index(p, slot), &slot->frame, job->mem->mapping, offset, err);
+        sw_measure_begin(p, slot, SW_STAGE_RESTORE, slot->frame.codec, slot->frame.raw_bytes, raw_bytes);
+    return restore_run(p, slot, err);
 }
 
 static void restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
@@ -318,7 +363,7 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
             stored(p, slot);
             break;
         case SW_SLOT_RESTORING:
-            job->n_done += slot->direct.n > 0 ? slot->direct.n : 1;
+            job->n_done += slot->direct.n > 0 ? slot->direct.n : slot->n_chunks;
             break;
         default:
             SW_ASSERT(false && "a slot without a healthy job cannot end");

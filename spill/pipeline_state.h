@@ -47,7 +47,7 @@ struct sw_slot {
     struct sw_job *job; /* NULL: free, or a group's */
     struct sw_group group;
     size_t chunk;
-    unsigned n_chunks;     /* unpacking: as many, of which `chunk` is the last */
+    unsigned n_chunks;     /* unpacking: as many, of which `chunk` is the last; restoring: the first */
     bool waits_for_client; /* its first step is a client's event: no telling when it ends */
     bool is_staged;        /* `stored` is host memory of a frame on its way: out while STORING, in while RESTORING */
     bool unqueued;         /* a step could not be queued; those before it still run */
@@ -87,14 +87,21 @@ static inline unsigned sw_slot_index(const struct sw_pipeline *p, const struct s
     return (unsigned)(slot - p->slots);
 }
 
+/* While a job is being served: no other has to be. */
+static inline bool sw_pipeline_has_one_job(const struct sw_pipeline *p) {
+    return p->jobs.next->next == &p->jobs;
+}
+
 /* ---- pipeline.c ---- */
 
 void sw_slot_take(struct sw_pipeline *p, struct sw_slot *slot, enum sw_slot_state state, struct sw_job *job);
 void sw_slot_give(struct sw_pipeline *p, struct sw_slot *slot);
 
-/* Room in the tier for the first `bytes` of the slot's frame, and the steps that copy them there, or from there. */
+/* Room in the tier for the first `bytes` of the slot's frame, and the steps that copy them there; or from there to `at`
+ * of the slot's buffer. */
 int sw_slot_store(struct sw_pipeline *p, struct sw_slot *slot, uint64_t bytes, struct sw_err *err);
-int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct sw_stored *stored, struct sw_err *err);
+int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct sw_stored *stored, uint64_t at,
+                 struct sw_err *err);
 
 /* ---- pipeline_job.c ---- */
 

@@ -56,9 +56,9 @@ struct sw_group_item {
 /* What an item's frame takes of a slot's frame buffer, for info.group_bytes. */
 uint64_t sw_group_item_bytes(uint64_t raw_bytes);
 
-#define SW_UNPACK_MAX 4u
-/* A frame in a mapping, and where in it its raw bytes go. */
-struct sw_unpack_item {
+#define SW_DECODE_MAX 4u
+/* A frame in a slot's buffer or in a mapping, and where in the mapping its raw bytes go. */
+struct sw_decode_item {
     const struct sw_frame_layout *layout;
     uint64_t frame_at, offset;
 };
@@ -79,6 +79,7 @@ struct sw_device_info {
     uint64_t chunk_bytes;   /* most raw bytes of one chunk; a multiple of 32 KiB */
     uint64_t scratch_bytes; /* device memory taken at open, everything counted; never grows */
     uint32_t full_segments; /* segments of a frame that keep all of the device busy; 0: any number does */
+    uint64_t buffer_bytes;  /* length of a slot's frame buffer; at least the bound of a chunk's frame */
     /* Most items of a group, and the most that sw_group_item_bytes() of all of them may add up to. */
     unsigned group_items;
     uint64_t group_bytes;
@@ -133,15 +134,16 @@ struct sw_device_ops {
                  uint64_t frame_offset, uint64_t bytes, struct sw_err *err);
     int (*fetch)(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
                  uint64_t frame_offset, uint64_t bytes, struct sw_err *err);
-    /* Decodes slot s's frame into mapping[offset, offset + layout->raw_bytes) and verifies it: a bad tile makes the
-     * slot report -SW_ECHECKSUM. layout: of the same frame, from sw_frame_parse() on a host copy or from its encode.
-     * The frame buffer keeps the frame, whatever comes of it. */
-    int (*decode)(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
-                  struct sw_mapping *mapping, uint64_t offset, struct sw_err *err);
+    /* Decodes `n` frames (1 … SW_DECODE_MAX) in slot s's frame buffer, at multiples of SW_FRAME_ALIGN, into
+     * mapping[offset, offset + layout->raw_bytes) each, no two to the same bytes, and verifies them: a bad tile in any
+     * makes the slot report -SW_ECHECKSUM. layout: of the same frame, from sw_frame_parse() on a host copy or from its
+     * encode. The frame buffer keeps the frames, whatever comes of it. The items are copied before the call returns. */
+    int (*decode)(struct sw_device *device, unsigned s, struct sw_mapping *mapping, const struct sw_decode_item *items,
+                  unsigned n, struct sw_err *err);
 
-    /* The same for `n` frames (1 … SW_UNPACK_MAX) that lie in the mapping, which it leaves as they are; none of them
-     * may overlap any destination. The items are copied before the call returns. */
-    int (*unpack)(struct sw_device *device, unsigned s, struct sw_mapping *mapping, const struct sw_unpack_item *items,
+    /* The same for frames that lie in the mapping, which it leaves as they are; none of them may overlap any
+     * destination. */
+    int (*unpack)(struct sw_device *device, unsigned s, struct sw_mapping *mapping, const struct sw_decode_item *items,
                   unsigned n, struct sw_err *err);
 
     /* Work is about to come: has the device turn to this process now, which takes a GPU that was another one's 130 us.

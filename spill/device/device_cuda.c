@@ -242,65 +242,67 @@ static int end_decode(struct slot *slot, int rc, struct sw_err *err) {
     return sw_cuda_check_lost(rc, err);
 }
 
-static int queue_decode(struct device_cuda *d, struct slot *slot, const struct sw_frame_layout *layout,
-                        const uint8_t *d_frame, void *d_out, struct sw_err *err) {
+static int queue_one(struct device_cuda *d, struct slot *slot, const struct sw_frame_layout *layout,
+                     const uint8_t *d_frame, void *d_out, struct sw_err *err) {
     SW_ASSERT(layout->raw_bytes <= d->info.chunk_bytes && layout->frame_bytes <= d->frame_cap_bytes);
     return sw_gpu_decode_async(layout, d_frame, 0, layout->n_tiles, d_out, slot->h->results, slot->stream, err);
 }
 
-static int cuda_decode(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
-                       struct sw_mapping *mapping, uint64_t offset, struct sw_err *err) {
+/* Frames at d_base. One launch for all: a chunk alone leaves most of the GPU idle, and beside a busy one each launch
+ * waits for its turn. */
+static int queue_decode(struct device_cuda *d, struct slot *slot, uint8_t *d_base, struct sw_mapping *mapping,
+                        const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
+    if (n == 1)
+        return queue_one(d, slot, items->layout, d_base + items->frame_at, sw_cuda_at(mapping, items->offset), err);
+    for (unsigned i = 0; i < n; i++)
+        slot->h->items[i] = (struct sw_gpu_item){.layout = *items[i].layout,
+                                                 .d_raw = sw_cuda_at(mapping, items[i].offset),
+                                                 .d_frame = d_base + items[i].frame_at};
+    return sw_gpu_decode_batch_async(slot->h->items, n, slot->h->results, slot->parts.d_scratch, d->scratch_bytes,
+                                     slot->stream, err);
+}
+
+static int cuda_decode(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                       const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
     const int rc = enter(d, err);
     if (rc < 0)
         return rc;
-    begin_decode(slot, 1);
-    return end_decode(slot, queue_decode(d, slot, layout, slot->parts.d_frame, sw_cuda_at(mapping, offset), err), err);
+    SW_ASSERT(n > 0 && n <= SW_DECODE_MAX &&
+              items[n - 1].frame_at + items[n - 1].layout->frame_bytes <= d->frame_cap_bytes);
+    begin_decode(slot, n);
+    return end_decode(slot, queue_decode(d, slot, slot->parts.d_frame, mapping, items, n, err), err);
 }
 
 /* Frames that the codec cannot read in their place go by way of the slot's buffer, one after the other. */
 static int queue_unpack_fetched(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
-                                const struct sw_unpack_item *items, unsigned n, struct sw_err *err) {
+                                const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
     int rc = 0;
     for (unsigned i = 0; rc == 0 && i < n; i++) {
         rc = cuda_fetch(device, s, mapping, items[i].frame_at, 0, items[i].layout->frame_bytes, err);
         if (rc == 0)
-            rc = queue_decode(d, slot, items[i].layout, slot->parts.d_frame, sw_cuda_at(mapping, items[i].offset), err);
+            rc = queue_one(d, slot, items[i].layout, slot->parts.d_frame, sw_cuda_at(mapping, items[i].offset), err);
     }
     return rc;
 }
 
-/* One launch for all: a chunk alone leaves most of the GPU idle. */
-static int queue_unpack(struct device_cuda *d, struct slot *slot, struct sw_mapping *mapping,
-                        const struct sw_unpack_item *items, unsigned n, struct sw_err *err) {
-    if (n == 1)
-        return queue_decode(d, slot, items[0].layout, sw_cuda_at(mapping, items[0].frame_at),
-                            sw_cuda_at(mapping, items[0].offset), err);
-    for (unsigned i = 0; i < n; i++)
-        slot->h->items[i] = (struct sw_gpu_item){.layout = *items[i].layout,
-                                                 .d_raw = sw_cuda_at(mapping, items[i].offset),
-                                                 .d_frame = sw_cuda_at(mapping, items[i].frame_at)};
-    return sw_gpu_decode_batch_async(slot->h->items, n, slot->h->results, slot->parts.d_scratch, d->scratch_bytes,
-                                     slot->stream, err);
-}
-
 static int cuda_unpack(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
-                       const struct sw_unpack_item *items, unsigned n, struct sw_err *err) {
+                       const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
     uintptr_t addresses = 0;
     int rc = enter(d, err);
     if (rc < 0)
         return rc;
-    SW_ASSERT(n > 0 && n <= SW_UNPACK_MAX);
+    SW_ASSERT(n > 0 && n <= SW_DECODE_MAX);
     for (unsigned i = 0; i < n; i++)
         addresses |= (uintptr_t)sw_cuda_at(mapping, items[i].frame_at);
     begin_decode(slot, n);
     rc = addresses % SW_FRAME_ALIGN ? queue_unpack_fetched(device, s, mapping, items, n, err)
-                                    : queue_unpack(d, slot, mapping, items, n, err);
+                                    : queue_decode(d, slot, sw_cuda_at(mapping, 0), mapping, items, n, err);
     return end_decode(slot, rc, err);
 }
 
@@ -590,7 +592,7 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
     info->full_segments = sw_gpu_full_segments();
     info->chunk_bytes = chunk;
     info->group_items = group_items(chunk);
-    info->group_bytes = sw_group_item_bytes(chunk); /* the frame buffer */
+    info->buffer_bytes = info->group_bytes = sw_group_item_bytes(chunk);
     info->scratch_bytes = slots_bytes(chunk, n);
     return 0;
 }
@@ -699,7 +701,7 @@ static int warm_up_codec(struct device_cuda *d, const struct sw_plan *plan, uint
     if (rc == 0)
         rc = ops->load(&d->device, 0, h_frame, 0, result.frame.frame_bytes, err);
     if (rc == 0)
-        rc = ops->decode(&d->device, 0, &layout, &sample, 0, err);
+        rc = ops->decode(&d->device, 0, &sample, &(struct sw_decode_item){.layout = &layout}, 1, err);
     if (rc == 0)
         rc = ops->slot_wait(&d->device, 0, &result, err);
     return rc < 0 ? rc : warm_up_group(d, plan, &sample, h_frame, err);

@@ -142,13 +142,13 @@ static int faulty_fetch(struct sw_device *device, unsigned s, const struct sw_ma
     FORWARD(OP_FETCH, (int)s, fetch(inner, s, mapping, offset, frame_offset, bytes, err));
 }
 
-static int faulty_decode(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
-                         struct sw_mapping *mapping, uint64_t offset, struct sw_err *err) {
-    FORWARD(OP_DECODE, (int)s, decode(inner, s, layout, mapping, offset, err));
+static int faulty_decode(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                         const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
+    FORWARD(OP_DECODE, (int)s, decode(inner, s, mapping, items, n, err));
 }
 
 static int faulty_unpack(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
-                         const struct sw_unpack_item *items, unsigned n, struct sw_err *err) {
+                         const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
     FORWARD(OP_UNPACK, (int)s, unpack(inner, s, mapping, items, n, err));
 }
 

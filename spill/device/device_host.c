@@ -141,7 +141,8 @@ static int run_encode(struct slot *slot, const struct step *step, struct sw_slot
 
 static int run_decode(struct slot *slot, const struct step *step, struct sw_err *err) {
     uint64_t raw_bytes = 0;
-    int rc = sw_codec_decode(slot->frame, step->frame_bytes, slot->raw, step->bytes, &raw_bytes, err);
+    int rc =
+        sw_codec_decode(slot->frame + step->frame_offset, step->frame_bytes, slot->raw, step->bytes, &raw_bytes, err);
     if (rc)
         return rc;
     if (raw_bytes != step->bytes)
@@ -307,23 +308,37 @@ static int host_fetch(struct sw_device *device, unsigned s, const struct sw_mapp
     return queue_step(device, s, &step, err);
 }
 
-static int host_decode(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
-                       struct sw_mapping *mapping, uint64_t offset, struct sw_err *err) {
-    struct step step = {.kind = STEP_DECODE, .mapping = mapping, .offset = offset, .bytes = layout->raw_bytes};
-    step.frame_bytes = layout->frame_bytes;
+/* The frame is at frame_at of the frame buffer. */
+static int queue_decode(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout, uint64_t frame_at,
+                        struct sw_mapping *mapping, uint64_t offset, struct sw_err *err) {
+    const struct step step = {.kind = STEP_DECODE,
+                              .mapping = mapping,
+                              .offset = offset,
+                              .bytes = layout->raw_bytes,
+                              .frame_offset = frame_at,
+                              .frame_bytes = layout->frame_bytes};
     SW_ASSERT(layout->raw_bytes <= host_of(device)->slots[s].raw_cap_bytes);
-    SW_ASSERT(layout->frame_bytes <= host_of(device)->slots[s].frame_cap_bytes);
+    SW_ASSERT(frame_at + layout->frame_bytes <= host_of(device)->slots[s].frame_cap_bytes);
     return queue_step(device, s, &step, err);
 }
 
-static int host_unpack(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
-                       const struct sw_unpack_item *items, unsigned n, struct sw_err *err) {
+static int host_decode(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                       const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
     int rc = 0;
-    SW_ASSERT(n > 0 && n <= SW_UNPACK_MAX);
+    SW_ASSERT(n > 0 && n <= SW_DECODE_MAX);
+    for (unsigned i = 0; rc == 0 && i < n; i++)
+        rc = queue_decode(device, s, items[i].layout, items[i].frame_at, mapping, items[i].offset, err);
+    return rc;
+}
+
+static int host_unpack(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                       const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
+    int rc = 0;
+    SW_ASSERT(n > 0 && n <= SW_DECODE_MAX);
     for (unsigned i = 0; rc == 0 && i < n; i++) {
         rc = host_fetch(device, s, mapping, items[i].frame_at, 0, items[i].layout->frame_bytes, err);
         if (rc == 0)
-            rc = host_decode(device, s, items[i].layout, mapping, items[i].offset, err);
+            rc = queue_decode(device, s, items[i].layout, 0, mapping, items[i].offset, err);
     }
     return rc;
 }
@@ -513,6 +528,7 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
     info->chunk_bytes = chunk;
     info->scratch_bytes = n * slot_scratch_bytes(chunk);
     const uint64_t frame_bytes = sw_frame_bound_bytes(chunk);
+    info->buffer_bytes = frame_bytes;
     info->group_items = MAX_GROUP_ITEMS;
     info->group_bytes = frame_bytes < MAX_GROUP_BYTES ? frame_bytes : MAX_GROUP_BYTES;
     return 0;

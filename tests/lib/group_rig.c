@@ -40,10 +40,10 @@ static int rig_encode(struct sw_device *device, unsigned s, const struct sw_plan
     return rig_device.real->encode(device, s, plan, mapping, offset, bytes, err);
 }
 
-static int rig_decode(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
-                      struct sw_mapping *mapping, uint64_t offset, struct sw_err *err) {
+static int rig_decode(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                      const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
     (void)atomic_fetch_add(&rig_device.decodes, 1);
-    return rig_device.real->decode(device, s, layout, mapping, offset, err);
+    return rig_device.real->decode(device, s, mapping, items, n, err);
 }
 
 /* The host device has no events. */

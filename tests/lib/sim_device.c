@@ -159,14 +159,17 @@ static int sim_load(struct sw_device *device, unsigned s, const void *h_from, ui
     return 0;
 }
 
-static int sim_decode(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout,
-                      struct sw_mapping *mapping, uint64_t offset, struct sw_err *err) {
+static int sim_decode(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                      const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
     struct sim_device *d = sim_of(device);
+    double seconds = 0;
     (void)mapping;
-    (void)offset;
     (void)err;
-    d->counts.decodes[layout->codec]++;
-    compute(d, s, (double)layout->raw_bytes / d->speed.decode[layout->codec]);
+    SW_ASSERT(items[n - 1].frame_at + items[n - 1].layout->frame_bytes <= d->info.buffer_bytes);
+    for (unsigned i = 0; i < n; i++)
+        seconds += (double)items[i].layout->raw_bytes / d->speed.decode[items[i].layout->codec];
+    d->counts.decodes[items->layout->codec]++;
+    compute(d, s, seconds);
     return 0;
 }
 
@@ -291,8 +294,11 @@ struct sw_device *sw_sim_device_new(unsigned n_slots, uint64_t chunk_bytes, unsi
     struct sim_device *d = sw_alloc(sizeof *d);
     SW_ASSERT(d && n_slots <= MAX_SLOTS && !is_open);
     d->device.ops = &sim_ops;
-    d->info =
-        (struct sw_device_info){.n_slots = n_slots, .chunk_bytes = chunk_bytes, .has_link = true, .poll_us = poll_us};
+    d->info = (struct sw_device_info){.n_slots = n_slots,
+                                      .chunk_bytes = chunk_bytes,
+                                      .buffer_bytes = sw_frame_bound_bytes(chunk_bytes),
+                                      .has_link = true,
+                                      .poll_us = poll_us};
     (void)snprintf(d->info.name, sizeof d->info.name, "simulated");
     for (unsigned s = 0; s < n_slots; s++)
         d->slots[s].reported = true;

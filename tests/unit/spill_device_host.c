@@ -70,7 +70,8 @@ static int decode(unsigned s, const uint8_t *frame, uint64_t frame_bytes, struct
     struct sw_frame_layout layout;
     ck_assert_int_eq(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, &err), 0);
     ck_assert_int_eq(device->ops->load(device, s, frame, 0, frame_bytes, &err), 0);
-    ck_assert_int_eq(device->ops->decode(device, s, &layout, mapping, offset, &err), 0);
+    const struct sw_decode_item item = {.layout = &layout, .offset = offset};
+    ck_assert_int_eq(device->ops->decode(device, s, mapping, &item, 1, &err), 0);
     int rc;
     while ((rc = device->ops->slot_poll(device, s, &result, &err)) == -SW_EAGAIN)
         (void)usleep(100);
@@ -110,7 +111,7 @@ START_TEST(test_a_failed_step_skips_the_rest_and_leaves_the_slot_usable) {
     frame[bytes / 2] ^= 0x55;
     memset(untouched, 7, sizeof untouched);
     ck_assert_int_eq(device->ops->load(device, 0, frame, 0, bytes, &err), 0);
-    ck_assert_int_eq(device->ops->decode(device, 0, &layout, mapping, 0, &err), 0);
+    ck_assert_int_eq(device->ops->decode(device, 0, mapping, &(struct sw_decode_item){.layout = &layout}, 1, &err), 0);
     ck_assert_int_eq(device->ops->store(device, 0, untouched, 0, sizeof untouched, &err), 0);
     int rc = device->ops->slot_wait(device, 0, &result, &err);
     ck_assert(rc == -SW_ECHECKSUM || rc == -SW_EFRAME);

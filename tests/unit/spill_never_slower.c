@@ -358,10 +358,27 @@ START_TEST(test_steps_wait_for_their_slot_and_their_resource) {
 }
 END_TEST
 
+/* Beside a busy GPU every launch waits for its turn: a region that was compressed before comes back by few. */
+START_TEST(test_frames_come_back_several_by_a_launch) {
+    struct sw_sim_speed speed = idle_gpu;
+    struct sw_job spill = {.kind = SW_JOB_SPILL, .bytes = 2 * GIB};
+    struct rig r;
+    rig_open(&r, &speed, &datas[TEXT]);
+    (void)run(&r, &spill);
+    struct sw_job restore = {.kind = SW_JOB_RESTORE, .bytes = spill.bytes, .frames = spill.frames};
+    (void)run(&r, &restore);
+    const unsigned n_launches = sw_sim_counts(r.device).decodes[SW_CODEC_V5T];
+    ck_assert_uint_lt(2 * n_launches, spill.frames->n_chunks); /* three frames to a buffer, but for the last ones */
+    sw_frames_free(spill.frames);
+    rig_close(&r);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("never_slower");
     TCase *tcase = tcase_create("never_slower");
     tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, test_frames_come_back_several_by_a_launch);
     tcase_add_test(tcase, test_steps_wait_for_their_slot_and_their_resource);
     tcase_add_loop_test(tcase, test_spills_are_not_slower_on_an_idle_gpu, 0, N(idle_sizes));
     tcase_add_loop_test(tcase, test_spills_are_not_slower_on_a_busy_gpu, 0, N(busy_sizes));
