@@ -126,8 +126,10 @@ void sw_rig_hold(struct sw_rig *rig) {
         sw_engine_restore(rig->holder, rig->held_id, &range, true, sw_test_op_done, &rig->hold, &rig->hold.outcome.err),
         0);
     sw_mem_close(range.mem, NULL, NULL);
-    while (atomic_load(&rig_device.events) == events)
+    while (atomic_load(&rig_device.events) == events) {
+        (void)uv_run(&rig->f.loop, UV_RUN_NOWAIT); /* it may have to wait for a move to the disk to end */
         (void)usleep(100);
+    }
 }
 
 void sw_rig_release(struct sw_rig *rig) {
