@@ -48,7 +48,7 @@ const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
         "changed and which of the changed ones need a restart; if something is wrong, nothing changes.",
         {{.name = NULL}}},
     [SW_CONTROL_DRAIN] = {"drain", SW_CONTROL_ALL,
-        "on: no new spills are accepted (ESHUTDOWN), restores and drops go on; off: spills are accepted again. Without "
+        "on: no new spills are accepted (EDRAINING), restores and drops go on; off: spills are accepted again. Without "
         "it, whether the service drains, and what is still stored.",
         {{"mode", SW_PARAM_CHOICE, .choices = "on, off", .help = "What to do."}, {.name = NULL}}},
     [SW_CONTROL_SPILL] = {"spill", SW_CONTROL_ALL,

@@ -4,7 +4,7 @@
 
 static int admit(const struct sw_session *session, unsigned type, unsigned n_pieces, struct sw_err *err) {
     if (session->service->draining && (type == SW_MSG_SPILL || type == SW_MSG_SPILL_BATCH))
-        return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_REQUEST, "the service is being drained: no new spills");
+        return sw_err_set(err, -SW_EDRAINING, SW_SCOPE_REQUEST, "the service is being drained: no new spills");
     if (session->n_operations >= session->service->config->max_session_operations)
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
                           "the session has %u operations in flight, the most allowed", session->n_operations);

@@ -220,7 +220,7 @@ END_TEST
 START_TEST(drained_service_takes_no_spills) {
     struct spillway_region region = spill(data_bytes), other;
     json_decref(sw_control_ask(ctl, "drain", "[\"on\"]"));
-    ck_assert_int_eq(try_spill(1000, &other), -SPILLWAY_ESHUTDOWN);
+    ck_assert_int_eq(try_spill(1000, &other), -SPILLWAY_EDRAINING);
     json_t *status = sw_control_ask(ctl, "status", NULL);
     ck_assert_str_eq(text(status, "state"), "draining");
     json_decref(status);
