@@ -20,7 +20,8 @@ void sw_owner_stats(const struct sw_owner *owner, struct sw_owner_stats *ret);
 struct sw_region_view {
     struct sw_region_id id;
     struct sw_owner *owner;
-    void *tag; /* the owner's */
+    void *tag;    /* the owner's; NULL: its session has ended, or has yet to come back after a restart */
+    uint32_t uid; /* of the owner; UINT32_MAX: it has not been named */
     struct sw_region_info info;
     uint64_t used_us; /* when it was spilled, or restored and kept */
     unsigned priority;

@@ -14,6 +14,7 @@ int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "out of memory for a session");
     owner->engine = engine;
     owner->number = ++engine->last_owner;
+    owner->uid = UINT32_MAX;
     sw_list_init(&owner->ops);
     sw_list_init(&owner->mems);
     sw_list_init(&owner->regions);

@@ -246,6 +246,8 @@ int sw_engine_recover(struct sw_engine *engine, struct sw_recovered *ret, struct
     if (engine->config.nvme)
         sw_tier_nvme_recover(engine->config.nvme, take_frame, &r);
     each_region(&r, check_whole, NULL);
+    if (engine->config.catalogue)
+        engine->place.host_limit_bytes -= sw_tier_host_trim(engine->config.tier);
     return 0;
 }
 

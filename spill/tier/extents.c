@@ -134,6 +134,13 @@ int sw_extents_add(struct sw_extents *x, uint64_t first, uint64_t count, void *s
     return 0;
 }
 
+void sw_extents_remove(struct sw_extents *x, struct sw_run *run) {
+    SW_ASSERT(run->free && !run->below && !run->above);
+    remove_free(x, run);
+    x->total_blocks -= run->count;
+    sw_free(run);
+}
+
 /* Shortens a run that is in no treap to `count` blocks; `rest`, which is filled in, becomes a free run above it. */
 static void cut(struct sw_extents *x, struct sw_run *run, uint64_t count, struct sw_run *rest) {
     rest->first = run->first + count;

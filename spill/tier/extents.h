@@ -36,8 +36,11 @@ void sw_extents_init(struct sw_extents *ret);
 void sw_extents_fini(struct sw_extents *extents);
 
 /* Adds a slab of blocks [first, first + count), which no other slab has. ret_run: NULL, or gets the one free run that
- * it is, for sw_extents_take_places(). errors: -SW_ENOMEM, nothing changed. */
+ * it is: its lowest from then on, as long as there is the slab. errors: -SW_ENOMEM, nothing changed. */
 int sw_extents_add(struct sw_extents *extents, uint64_t first, uint64_t count, void *slab, struct sw_run **ret_run);
+
+/* Removes a slab of which nothing is taken: `run` is all of it. */
+void sw_extents_remove(struct sw_extents *extents, struct sw_run *run);
 
 /* Takes `count` blocks (at least 1) as a chain of runs. owns: caller, until sw_extents_give().
  * errors: -SW_ENOSPACE (fewer are free), -SW_ENOMEM; nothing changed. */

@@ -127,6 +127,8 @@ struct sw_tier_host_config {
     /* Optional: sees to it that a new slab outlives the process, before any of it is used. fd: borrowed for the call.
      * thread: the tier's own. */
     void (*keep)(int fd, uint64_t offset, void *arg);
+    /* Optional: the slab there is needed no more. thread: that of sw_tier_host_trim(). */
+    void (*forget)(uint64_t offset, void *arg);
     void *keep_arg;
     /* What a predecessor kept, with what is in it; it counts as made, also beyond the bound. The descriptors are moved,
      * also on error. What cannot be used is left out. */
@@ -143,5 +145,8 @@ int sw_tier_host_open(struct sw_tier **ret, const struct sw_tier_host_config *co
  * its own. One that lies outside of what was kept, or overlaps another, stays as it was (tier NULL), and its extents
  * the caller's. errors: -SW_ENOMEM: some may have been found all the same. */
 int sw_tier_host_claim(struct sw_tier *tier, struct sw_stored *const *frames, size_t n, struct sw_err *err);
+/* Then: gives back empty slabs of a predecessor that had a larger bound. Returns by how many bytes the capacity has
+ * fallen. */
+uint64_t sw_tier_host_trim(struct sw_tier *tier);
 
 #endif

@@ -28,7 +28,7 @@ struct slab {
     struct sw_list node;
     struct sw_fresh memory;
     uint64_t first_block;
-    struct sw_run *run; /* adopted: the one free run that it begins as */
+    struct sw_run *run; /* its lowest: all of the slab while nothing of it is taken */
     unsigned n_pinned;  /* devices[0 .. n_pinned) have it pinned */
 };
 
@@ -38,6 +38,7 @@ struct tier_host {
     struct sw_tier tier;
     struct sw_tier_host_config config;
     uint64_t ahead_blocks;
+    uint64_t bound_bytes; /* as configured; the capacity is more while a predecessor's slabs are */
     pthread_t thread;
     pthread_mutex_t lock;   /* guards all below */
     pthread_cond_t wanted;  /* for the thread: a slab is wanted, or it is to stop */
@@ -459,6 +460,40 @@ int sw_tier_host_claim(struct sw_tier *tier, struct sw_stored *const *frames, si
     return rc ? sw_err_set(err, rc, SW_SCOPE_DAEMON, "out of memory for the frames that were kept") : 0;
 }
 
+/* With the lock held. The last of the slabs that are empty, if one has to go; NULL. */
+static struct slab *take_surplus(struct tier_host *t) {
+    for (struct sw_list *node = t->slabs.prev; node != &t->slabs && t->backed_bytes > t->bound_bytes;
+         node = node->prev) {
+        struct slab *slab = SW_CONTAINER_OF(node, struct slab, node);
+        if (!slab->run->free || slab->run->count * BLOCK_BYTES != slab->memory.bytes)
+            continue;
+        sw_extents_remove(&t->extents, slab->run);
+        sw_list_remove(&slab->node);
+        t->n_slabs--;
+        t->backed_bytes -= slab->memory.bytes;
+        t->huge_bytes -= slab->memory.huge ? slab->memory.bytes : 0;
+        return slab;
+    }
+    return NULL;
+}
+
+uint64_t sw_tier_host_trim(struct sw_tier *tier) {
+    struct tier_host *t = host_of(tier);
+    const uint64_t before = t->config.capacity_bytes;
+    (void)pthread_mutex_lock(&t->lock);
+    for (struct slab *slab; (slab = take_surplus(t));) {
+        (void)pthread_mutex_unlock(&t->lock);
+        if (t->config.forget)
+            t->config.forget(slab->first_block * BLOCK_BYTES, t->config.keep_arg);
+        slab_free(t, slab);
+        (void)pthread_mutex_lock(&t->lock);
+    }
+    const uint64_t after = t->backed_bytes > t->bound_bytes ? t->backed_bytes : t->bound_bytes;
+    t->config.capacity_bytes = after;
+    (void)pthread_mutex_unlock(&t->lock);
+    return before - after;
+}
+
 /* The thread has ended, or was never started. */
 static void fini(struct tier_host *t) {
     struct sw_list *node;
@@ -504,6 +539,7 @@ int sw_tier_host_open(struct sw_tier **ret, const struct sw_tier_host_config *co
     t->tier = (struct sw_tier){.ops = &host_ops, .name = "host"};
     t->config = *config;
     t->config.capacity_bytes -= config->capacity_bytes % BLOCK_BYTES;
+    t->bound_bytes = t->config.capacity_bytes;
     t->ahead_blocks = config->ahead_bytes / BLOCK_BYTES + (config->ahead_bytes % BLOCK_BYTES != 0);
     (void)pthread_mutex_init(&t->lock, NULL);
     (void)pthread_cond_init(&t->wanted, NULL);

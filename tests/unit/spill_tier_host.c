@@ -8,6 +8,7 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -474,6 +475,73 @@ static void *crowd_main(void *arg) {
     return NULL;
 }
 
+/* ---- a successor with a smaller bound ---- */
+
+enum { MAX_KEPT = 8 };
+static struct sw_tier_host_slab kept[MAX_KEPT];
+static unsigned n_kept, n_forgotten;
+static uint64_t forgotten[MAX_KEPT];
+
+static void keep_slab(int fd, uint64_t offset, void *arg) {
+    (void)arg;
+    ck_assert_uint_lt(n_kept, MAX_KEPT);
+    kept[n_kept++] = (struct sw_tier_host_slab){fcntl(fd, F_DUPFD_CLOEXEC, 0), offset};
+}
+
+static void forget_slab(uint64_t offset, void *arg) {
+    (void)arg;
+    ck_assert_uint_lt(n_forgotten, MAX_KEPT);
+    forgotten[n_forgotten++] = offset;
+}
+
+static struct sw_tier *open_kept(uint64_t capacity) {
+    const struct sw_tier_host_config config = {.capacity_bytes = capacity,
+                                               .initial_bytes = capacity,
+                                               .slab_bytes = 2 * MIB,
+                                               .keep = keep_slab,
+                                               .forget = forget_slab,
+                                               .kept = kept,
+                                               .n_kept = n_kept};
+    struct sw_tier *tier = NULL;
+    ck_assert_int_eq(sw_tier_host_open(&tier, &config, NULL), 0);
+    return tier;
+}
+
+/* A frame of a predecessor, in the arena's block there. */
+static void claim_block(struct sw_tier *tier, uint64_t offset, struct sw_stored *ret) {
+    struct sw_extent *extent = sw_alloc(sizeof *extent);
+    *extent = (struct sw_extent){.offset = offset, .bytes = 4096};
+    *ret = (struct sw_stored){.extents = extent, .n_extents = 1, .bytes = 4096};
+    ck_assert_int_eq(sw_tier_host_claim(tier, &ret, 1, NULL), 0);
+    ck_assert_ptr_eq(ret->tier, tier);
+}
+
+/* What lies beyond the bound stays while something is in it, and only that. */
+START_TEST(test_empty_slabs_beyond_a_smaller_bound_are_given_back) {
+    struct sw_stored frame, more = {0};
+    struct sw_tier *tier = open_kept(8 * MIB);
+    UNTIL(tier, s.backed_bytes == 8 * MIB);
+    ck_assert_uint_eq(sw_tier_host_trim(tier), 0);
+    tier->ops->close(tier);
+    ck_assert_uint_eq(n_kept, 4);
+    const unsigned others = count_slabs();
+    tier = open_kept(4 * MIB);
+    ck_assert_uint_eq(stats_of(tier).capacity_bytes, 8 * MIB);
+    claim_block(tier, 6 * MIB + 4096, &frame);
+    ck_assert_uint_eq(sw_tier_host_trim(tier), 4 * MIB);
+    ck_assert_uint_eq(n_forgotten, 2);
+    ck_assert(forgotten[0] == 4 * MIB && forgotten[1] == 2 * MIB);
+    ck_assert_uint_eq(count_slabs(), others + 2);
+    ck_assert(stats_of(tier).capacity_bytes == 4 * MIB && stats_of(tier).backed_bytes == 4 * MIB);
+    ck_assert_int_eq(tier->ops->reserve(tier, 4 * MIB - 4096, &more, NULL), 0); /* all that is left */
+    ck_assert_int_eq(tier->ops->reserve(tier, 4096, &(struct sw_stored){0}, NULL), -SW_ENOSPACE);
+    tier->ops->release(tier, &more);
+    tier->ops->release(tier, &frame);
+    ck_assert_uint_eq(sw_tier_host_trim(tier), 0);
+    tier->ops->close(tier);
+}
+END_TEST
+
 START_TEST(test_threads_share_it_while_it_grows) {
     enum { N = 4 };
     struct crowd crowd[N];
@@ -517,6 +585,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_close_ends_a_growth_that_is_under_way, 0, 2);
     tcase_add_test(tcase, test_what_a_frame_leaves_of_its_last_block_is_zero_once_committed);
     tcase_add_test(tcase, test_slabs_are_not_dumped_and_huge_only_if_the_system_has_some);
+    tcase_add_test(tcase, test_empty_slabs_beyond_a_smaller_bound_are_given_back);
     tcase_add_test(tcase, test_threads_share_it_while_it_grows);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
