@@ -85,7 +85,8 @@ static const struct option options[] = {
              "not wait for it; 0: memory is taken only when a spill waits for it."},
     {FIELD(host_tier_slab_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = TIB, .multiple = 2 * MIB,
      .fallback = "256 MiB",
-     .help = "Piece by which the host tier grows: a spill that must wait for memory waits for a whole one."},
+     .help = "Piece by which the host tier grows: a spill that must wait for memory waits for a whole one. Larger where "
+             "the service manager keeps fewer descriptors than host_tier_bytes is pieces."},
     {FIELD(nvme_tier_directory), .type = TYPE_TEXT, .fallback = "none",
      .help = "Folder of the NVMe tier, on a local disk; its last part is made if it is missing, and nobody else may "
              "write to it. What the host tier cannot hold goes there. none: there is no NVMe tier."},

@@ -60,11 +60,16 @@ struct page {
 
 enum { ARG_SESSION, ARG_UID, ARG_TIER, ARG_STATE, ARG_LIMIT, ARG_CURSOR };
 
+static uint32_t uid_of(const struct sw_region_view *view) {
+    const struct sw_session *session = view->tag;
+    return session ? session->peer.uid : view->uid;
+}
+
 static bool fits(const struct page *page, const struct sw_region_view *view) {
     const struct sw_control_arg *arg = page->args->arg;
     const struct sw_session *session = view->tag;
     return (!arg[ARG_SESSION].given || (session && session->id == arg[ARG_SESSION].number)) &&
-           (!arg[ARG_UID].given || (session && session->peer.uid == arg[ARG_UID].number)) &&
+           (!arg[ARG_UID].given || uid_of(view) == arg[ARG_UID].number) &&
            (!arg[ARG_TIER].given || strcmp(view->info.tier, arg[ARG_TIER].text) == 0) &&
            (!arg[ARG_STATE].given || strcmp(sw_region_state_name(view->info.state), arg[ARG_STATE].text) == 0);
 }
@@ -79,18 +84,18 @@ static bool add_region(const struct sw_region_view *view, void *arg) {
     if (json_array_size(page->regions) >= page->limit)
         return false; /* the next page begins with this one */
     (void)snprintf(region, sizeof region, "%" PRIu32 ":%" PRIu32, view->id.slot, view->id.gen);
-    json_t *object = json_pack("{s:s, s:I, s:I, s:s, s:s, s:I, s:I, s:s, s:I, s:b, s:b, s:I}", //
-                               "region", region,                                               //
-                               "session", (json_int_t)(session ? session->id : 0),             //
-                               "uid", session ? (json_int_t)session->peer.uid : -1,            //
-                               "state", sw_region_state_name(view->info.state),                //
-                               "tier", view->info.tier,                                        //
-                               "raw_bytes", (json_int_t)view->info.raw_bytes,                  //
-                               "stored_bytes", (json_int_t)view->info.stored_bytes,            //
-                               "codec", is_stored ? sw_codec_name(view->info.codec) : "none",  //
-                               "priority", (json_int_t)view->priority,                         //
-                               "pinned", view->pinned,                                         //
-                               "moving", view->is_moving,                                      //
+    json_t *object = json_pack("{s:s, s:o, s:o, s:s, s:s, s:I, s:I, s:s, s:I, s:b, s:b, s:I}",               //
+                               "region", region,                                                             //
+                               "session", session ? json_integer((json_int_t)session->id) : json_null(),     //
+                               "uid", uid_of(view) != UINT32_MAX ? json_integer(uid_of(view)) : json_null(), //
+                               "state", sw_region_state_name(view->info.state),                              //
+                               "tier", view->info.tier,                                                      //
+                               "raw_bytes", (json_int_t)view->info.raw_bytes,                                //
+                               "stored_bytes", (json_int_t)view->info.stored_bytes,                          //
+                               "codec", is_stored ? sw_codec_name(view->info.codec) : "none",                //
+                               "priority", (json_int_t)view->priority,                                       //
+                               "pinned", view->pinned,                                                       //
+                               "moving", view->is_moving,                                                    //
                                "idle_us", (json_int_t)(view->used_us ? page->now_us - view->used_us : 0));
     (void)json_array_append_new(page->regions, object);
     return true;

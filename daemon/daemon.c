@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Descriptors that are not a session's memories: the daemon's own (standard streams, loop, driver) and those of a
@@ -28,6 +29,9 @@ enum { RESERVED_FDS = 256 + SW_PROTO_MAX_FDS, LEAST_FDS = 128 };
 /* Large enough that a disk of terabytes is few files; requests of 1 MiB that a disk needs to be busy. */
 #define NVME_FILE_BYTES ((uint64_t)4 << 30)
 enum { NVME_QUEUE_DEPTH = 64, STAGED_FRAMES = 16 };
+
+/* Slabs come in multiples of this. Besides them the manager keeps the catalogue, two sockets and the disk's key. */
+enum { SLAB_UNIT_BYTES = 2 << 20, OTHERS_KEPT = 8 };
 
 struct sw_daemon {
     struct sw_service service;
@@ -188,9 +192,18 @@ static int open_catalogue(struct sw_service *service, struct sw_err *err) {
     return rc;
 }
 
+/* On the loop, for slabs that a smaller bound has made needless. */
+static void forget_slab(uint64_t offset, void *arg) {
+    char name[48];
+    (void)arg;
+    (void)snprintf(name, sizeof name, SLAB_PREFIX "%" PRIx64, offset);
+    sw_fdstore_forget(name);
+}
+
 /* Slabs of a predecessor; at most so many are made, one allocation for all. NULL: there are none. */
-static struct sw_tier_host_slab *take_slabs(struct sw_service *service, unsigned *ret_n) {
+static struct sw_tier_host_slab *take_slabs(struct sw_service *service, unsigned *ret_n, uint64_t *ret_bytes) {
     struct sw_tier_host_slab *slabs = NULL;
+    struct stat memory;
     const char *offset;
     for (int fd; (fd = sw_fdstore_take_any(service->fdstore, SLAB_PREFIX, &offset)) >= 0;) {
         struct sw_tier_host_slab *more = sw_realloc(slabs, (*ret_n + 1) * sizeof *slabs);
@@ -200,24 +213,43 @@ static struct sw_tier_host_slab *take_slabs(struct sw_service *service, unsigned
         }
         slabs = more;
         slabs[(*ret_n)++] = (struct sw_tier_host_slab){.fd = fd, .offset = strtoull(offset, NULL, 16)};
+        *ret_bytes += fstat(fd, &memory) == 0 ? (uint64_t)memory.st_size : 0;
     }
     return slabs;
 }
 
+/* A slab that the manager has no room for would be lost with this process, and it would not say so: where the bound is
+ * more slabs than it keeps, those to come are larger than configured. */
+static uint64_t slab_bytes(const struct sw_config *config, unsigned n_kept, uint64_t kept_bytes) {
+    const unsigned limit = sw_fdstore_limit(), n_max = limit > OTHERS_KEPT ? limit - OTHERS_KEPT : 0;
+    const uint64_t n = n_kept < n_max ? n_max - n_kept : 1, /* OTHERS_KEPT has a few to spare */
+        left = config->host_tier_bytes > kept_bytes ? config->host_tier_bytes - kept_bytes : 0,
+                   units = (left + SLAB_UNIT_BYTES - 1) / SLAB_UNIT_BYTES,
+                   least = (units + n - 1) / n * SLAB_UNIT_BYTES;
+    if (least <= config->host_tier_slab_bytes)
+        return config->host_tier_slab_bytes;
+    sw_log(SW_LOG_INFO, "tier.larger_slabs",
+           "tier=host slab_bytes=%" PRIu64 " why=\"the manager keeps %u descriptors\"", least, limit);
+    return least;
+}
+
 static int open_tier(struct sw_service *service, struct sw_err *err) {
     unsigned n_kept = 0;
-    struct sw_tier_host_slab *kept = service->catalogue ? take_slabs(service, &n_kept) : NULL;
-    const struct sw_tier_host_config config = {.capacity_bytes = service->config->host_tier_bytes,
-                                               .initial_bytes = service->config->host_tier_initial_bytes,
-                                               .ahead_bytes = service->config->host_tier_bytes / 100 *
-                                                              service->config->host_tier_ahead_pct,
-                                               .slab_bytes = service->config->host_tier_slab_bytes,
-                                               .devices = service->devices,
-                                               .n_devices = service->n_devices,
-                                               .report = on_tier_report,
-                                               .keep = service->catalogue ? keep_slab : NULL,
-                                               .kept = kept,
-                                               .n_kept = n_kept};
+    uint64_t kept_bytes = 0;
+    struct sw_tier_host_slab *kept = service->catalogue ? take_slabs(service, &n_kept, &kept_bytes) : NULL;
+    const struct sw_tier_host_config config = {
+        .capacity_bytes = service->config->host_tier_bytes,
+        .initial_bytes = service->config->host_tier_initial_bytes,
+        .ahead_bytes = service->config->host_tier_bytes / 100 * service->config->host_tier_ahead_pct,
+        .slab_bytes = service->catalogue ? slab_bytes(service->config, n_kept, kept_bytes)
+                                         : service->config->host_tier_slab_bytes,
+        .devices = service->devices,
+        .n_devices = service->n_devices,
+        .report = on_tier_report,
+        .keep = service->catalogue ? keep_slab : NULL,
+        .forget = forget_slab,
+        .kept = kept,
+        .n_kept = n_kept};
     const int rc = sw_tier_host_open(&service->tier, &config, err);
     sw_free(kept);
     return rc;

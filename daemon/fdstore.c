@@ -13,7 +13,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { FIRST_FD = 3, MAX_FDS = 1 << 16, NAME_BYTES = 64, BARRIER_MS = 5000 };
+/* UNIT_LIMIT: FileDescriptorStoreMax= of spillwayd.service. */
+enum { FIRST_FD = 3, MAX_FDS = 1 << 16, NAME_BYTES = 64, BARRIER_MS = 5000, UNIT_LIMIT = 4104 };
 
 struct kept {
     int fd; /* -1: taken */
@@ -115,6 +116,12 @@ int sw_fdstore_take_listener(struct sw_fdstore *store, int type, const char *pat
         return hand_out(&store->kept[i]);
     }
     return -1;
+}
+
+unsigned sw_fdstore_limit(void) {
+    const char *told = getenv("FDSTORE");
+    const unsigned long limit = told ? strtoul(told, NULL, 10) : UNIT_LIMIT;
+    return limit <= MAX_FDS ? (unsigned)limit : MAX_FDS;
 }
 
 bool sw_fdstore_keep(const char *name, int fd) {

@@ -26,6 +26,9 @@ int sw_fdstore_take_any(struct sw_fdstore *store, const char *prefix, const char
  * whatever its name (*ret_name, valid until close); -1. */
 int sw_fdstore_take_listener(struct sw_fdstore *store, int type, const char *path, const char **ret_name);
 
+/* Most descriptors that the manager keeps; it does not tell of one that it did not take. As it says ($FDSTORE, systemd
+ * 254), else as FileDescriptorStoreMax= of our unit. thread: loop. */
+unsigned sw_fdstore_limit(void);
 /* Has the manager keep a descriptor (borrowed) under a name, and waits until it has it. False: it is not kept, which is
  * logged, unless there is no manager. thread: any. */
 bool sw_fdstore_keep(const char *name, int fd);

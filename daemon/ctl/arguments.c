@@ -8,7 +8,7 @@
 
 const char sw_ctl_summary[] = "Looks after a spillwayd that runs.";
 const char sw_ctl_exit_codes[] = "0 done, 1 the service refused or failed, 2 wrong use, 3 no service answers.";
-const char sw_ctl_top_help[] = "Shows rates, tiers and sessions, again and again.";
+const char sw_ctl_top_help[] = "Shows rates, tiers and sessions, again and again, also over a restart.";
 
 const struct sw_cli_option sw_ctl_options[] = {
     [SW_CTL_OPTION_SOCKET] = {"socket", 's', "PATH",
@@ -17,7 +17,7 @@ const struct sw_cli_option sw_ctl_options[] = {
     [SW_CTL_OPTION_JSON] = {"json", 'j', NULL, "print what the service answers as JSON"},
     [SW_CTL_OPTION_ONCE] = {"once", 0, NULL, "top: print one snapshot and exit"},
     [SW_CTL_OPTION_INTERVAL] = {"interval", 0, "SECONDS", "top: time between two looks, 1 if it is left out"},
-    [SW_CTL_OPTION_FOLLOW] = {"follow", 'f', NULL, "events: go on until interrupted"},
+    [SW_CTL_OPTION_FOLLOW] = {"follow", 'f', NULL, "events: go on until interrupted, also over a restart"},
     [SW_CTL_OPTION_COUNT] = {"count", 'n', "NUMBER", "events: exit after so many, 1 if it is left out"},
     [SW_CTL_OPTION_HELP] = {"help", 'h', NULL, "print this and exit"},
     [SW_CTL_OPTION_VERSION] = {"version", 'V', NULL, "print the version and exit"},

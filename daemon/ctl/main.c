@@ -121,18 +121,28 @@ static int check(const struct sw_ctl_arguments *arguments, struct sw_err *err) {
 
 static int run(const struct sw_ctl_arguments *arguments) {
     const char *from_environment = getenv("SPILLWAY_CONTROL_SOCKET"), *path = arguments->given[SW_CTL_OPTION_SOCKET];
+    /* What goes on until interrupted outlives a restart: who connects meanwhile waits in the service manager's socket.
+     */
+    const bool goes_on =
+        arguments->given[SW_CTL_OPTION_FOLLOW] || (arguments->is_top && !arguments->given[SW_CTL_OPTION_ONCE]);
     struct sw_ctl *ctl = NULL;
     struct sw_err err;
     if (check(arguments, &err) < 0)
         return usage_error(&err);
     path = path ? path : from_environment ? from_environment : SW_CTL_SOCKET;
-    if (sw_ctl_open(&ctl, path, &err) < 0)
-        return failed(&err, EXIT_UNREACHED);
-    const int rc = arguments->is_top ? run_top(ctl, arguments, &err) : run_method(ctl, arguments, &err);
-    sw_ctl_close(ctl);
-    if (rc == 0)
-        return EXIT_SUCCESS;
-    return failed(&err, rc == -SW_ECONN ? EXIT_UNREACHED : EXIT_REFUSED);
+    for (;;) {
+        if (sw_ctl_open(&ctl, path, &err) < 0)
+            return failed(&err, EXIT_UNREACHED);
+        const int rc = arguments->is_top ? run_top(ctl, arguments, &err) : run_method(ctl, arguments, &err);
+        sw_ctl_close(ctl);
+        if (rc == 0)
+            return EXIT_SUCCESS;
+        (void)failed(&err, rc);
+        if (rc != -SW_ECONN)
+            return EXIT_REFUSED;
+        if (!goes_on)
+            return EXIT_UNREACHED;
+    }
 }
 
 int main(int argc, char **argv) {

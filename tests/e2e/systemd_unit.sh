@@ -20,6 +20,9 @@ done
 # Paths of the socket unit are the defaults of the service.
 path=$("$program" --print-config | sed -n 's/.*"data_socket": "\(.*\)".*/\1/p')
 grep -qx "ListenSequentialPacket=$path" "$socket"
+# How many descriptors are kept, the service has to know: it is not told by all versions of systemd.
+kept=$(sed -n 's/^FileDescriptorStoreMax=//p' "$service")
+grep -q "UNIT_LIMIT = $kept " "$2/../daemon/fdstore.c"
 # In tenths: 4.0 is what systemd calls OK.
 systemd-analyze security --offline=yes --threshold=40 --no-pager "$folder/spillwayd.service" >"$folder/security" || {
     status=$?

@@ -38,6 +38,8 @@ static unsigned hand_over(const struct sw_test_handover *h) {
     set_number("LISTEN_FDS", h->n);
     if (h->watchdog_ms)
         set_number("WATCHDOG_USEC", h->watchdog_ms * 1000ul);
+    if (h->store_limit)
+        set_number("FDSTORE", h->store_limit);
     return h->n;
 }
 

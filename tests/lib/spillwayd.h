@@ -16,6 +16,7 @@ enum { SW_TEST_MAX_KEPT = 64 };
 struct sw_test_handover {
     char notify[SW_TEST_PATH_BYTES + 16]; /* $NOTIFY_SOCKET */
     unsigned watchdog_ms;                 /* 0: none */
+    unsigned store_limit;                 /* $FDSTORE; 0: not told */
     unsigned n;
     int fds[SW_TEST_MAX_KEPT]; /* borrowed */
     char names[SW_TEST_MAX_KEPT * 64];

@@ -1,0 +1,230 @@
+/* What operators meet of a service that a service manager keeps alive: regions whose session has yet to come back,
+ * memory that fits the manager's store and gets less when the bound does, and commands that outlive a restart. */
+#include "ipc/spillway.h"
+#include "tests/lib/content.h"
+#include "tests/lib/control.h"
+#include "tests/lib/run.h"
+#include "tests/lib/served.h"
+#include "tests/lib/supervisor.h"
+
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MIB = 1 << 20, DATA_BYTES = 300000 };
+static const char *const plain[] = {"log_level=info", NULL};
+static struct sw_supervisor s;
+static uint8_t *data;
+
+static void setup(void) {
+    const int fd = memfd_create("managed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert(fd >= 0 && ftruncate(fd, DATA_BYTES) == 0);
+    data = mmap(NULL, DATA_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(data, MAP_FAILED);
+}
+
+static void end(void) {
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+
+static void finish(struct spillway_ticket *ticket, struct spillway_result *ret) {
+    struct spillway_error error;
+    const int rc = spillway_wait(ticket, -1, ret, &error);
+    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
+    spillway_ticket_free(ticket);
+}
+
+static struct spillway_region spill(struct spillway *client) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result;
+    sw_content_fill(data, DATA_BYTES, SW_CONTENT_TEXT, 7);
+    ck_assert_int_eq(spillway_spill(client, data, DATA_BYTES, NULL, &ticket, NULL), 0);
+    finish(ticket, &result);
+    return result.region;
+}
+
+static void restore(struct spillway *client, struct spillway_region region) {
+    static uint8_t expected[DATA_BYTES];
+    struct spillway_ticket *ticket = NULL;
+    memset(data, 0, DATA_BYTES);
+    ck_assert_int_eq(spillway_restore(client, region, data, DATA_BYTES, NULL, 0, &ticket, NULL), 0);
+    finish(ticket, NULL);
+    sw_content_fill(expected, DATA_BYTES, SW_CONTENT_TEXT, 7);
+    ck_assert_mem_eq(data, expected, DATA_BYTES);
+}
+
+static long long tier_number(const char *name) {
+    struct sw_ctl *ctl = sw_control_connect(&s.daemon);
+    json_t *answer = sw_control_ask(ctl, "tiers", NULL);
+    const json_t *tier = json_array_get(json_object_get(answer, "tiers"), 0);
+    const long long number = json_integer_value(json_object_get(tier, name));
+    json_decref(answer);
+    sw_ctl_close(ctl);
+    return number;
+}
+
+static void await_number(const char *name, long long number) {
+    const struct timespec a_little = {.tv_nsec = 5000000};
+    while (tier_number(name) != number)
+        (void)nanosleep(&a_little, NULL);
+}
+
+/* They have no session yet, but belong to somebody. */
+START_TEST(regions_wait_for_their_session) {
+    char mine[64];
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, plain);
+    struct spillway *client = sw_served_connect(&s.daemon);
+    const struct spillway_region region = spill(client);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    ck_assert(sw_supervisor_spawn(&s)); /* nothing makes the client come back: it is in no call */
+    struct sw_ctl *ctl = sw_control_connect(&s.daemon);
+    (void)snprintf(mine, sizeof mine, "{\"uid\":%u}", getuid());
+    json_t *answer = sw_control_ask(ctl, "regions", mine);
+    const json_t *found = json_array_get(json_object_get(answer, "regions"), 0);
+    ck_assert_int_eq(json_integer_value(json_object_get(found, "uid")), getuid());
+    ck_assert(json_is_null(json_object_get(found, "session")));
+    json_decref(answer);
+    sw_ctl_close(ctl);
+    restore(client, region);
+    spillway_close(client);
+    end();
+}
+END_TEST
+
+/* The manager would not say that it has no room for another slab. */
+START_TEST(slabs_fit_the_store) {
+    enum { LIMIT = 12, OTHERS = 8 };
+    static const char *const options[] = {"log_level=info", "host_tier_slab_bytes=2MiB", NULL};
+    sw_supervisor_init(&s, SW_SPILLWAYD_PATH, options);
+    s.handover.store_limit = LIMIT;
+    ck_assert(sw_supervisor_spawn(&s));
+    await_number("backed_bytes", 64ll * MIB);
+    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=tier.larger_slabs tier=host slab_bytes=16777216"), 1);
+    const unsigned n_stored = sw_supervisor_n_stored(&s);
+    ck_assert_uint_le(n_stored, LIMIT);
+    ck_assert_uint_ge(n_stored, LIMIT - OTHERS);
+    /* A larger bound makes larger ones, of those that are still to come. */
+    static const char *const more[] = {"log_level=info", "host_tier_slab_bytes=2MiB", "host_tier_bytes=96MiB",
+                                       "host_tier_initial_bytes=96MiB", NULL};
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    s.options = more;
+    ck_assert(sw_supervisor_spawn(&s));
+    await_number("backed_bytes", 96ll * MIB);
+    ck_assert_uint_eq(sw_supervisor_n_stored(&s), n_stored + 1);
+    end();
+}
+END_TEST
+
+/* The memory that a predecessor took goes back to the machine, but for what regions lie in. */
+START_TEST(smaller_bound_gives_memory_back) {
+    static const char *const less[] = {"log_level=info", "host_tier_bytes=8MiB", "host_tier_initial_bytes=0", NULL};
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, plain);
+    await_number("backed_bytes", 64ll * MIB);
+    const unsigned n_stored = sw_supervisor_n_stored(&s);
+    struct spillway *client = sw_served_connect(&s.daemon);
+    const struct spillway_region region = spill(client);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    s.options = less;
+    ck_assert(sw_supervisor_spawn(&s));
+    ck_assert_int_eq(tier_number("backed_bytes"), 8ll * MIB);
+    ck_assert_int_eq(tier_number("capacity_bytes"), 8ll * MIB);
+    ck_assert_int_eq(tier_number("limit_bytes"), 8ll * MIB);
+    ck_assert_uint_eq(sw_supervisor_n_stored(&s), n_stored - 14);
+    restore(client, region);
+    spillway_close(client);
+    end();
+}
+END_TEST
+
+/* ---- spillwayctl ------------------------------------------------------------------------------------------------- */
+
+/* The control socket, as a socket unit makes it: who connects while the service is not there waits in it. */
+static void store_control_socket(void) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", s.daemon.control);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    ck_assert_int_eq(listen(fd, 8), 0);
+    sw_supervisor_store(&s, "spillwayd.socket", fd);
+}
+
+static FILE *begin(const char *arguments) {
+    char line[512];
+    (void)snprintf(line, sizeof line, "exec '%s' --socket '%s' %s 2>&1", SW_SPILLWAYCTL_PATH, s.daemon.control,
+                   arguments);
+    FILE *program = popen(line, "r");
+    ck_assert_ptr_nonnull(program);
+    return program;
+}
+
+static void await_line(FILE *program, const char *says) {
+    char line[512];
+    do
+        ck_assert_msg(fgets(line, sizeof line, program) != NULL, "it has ended before '%s'", says);
+    while (!strstr(line, says));
+}
+
+static int exit_code(FILE *program) {
+    char line[512];
+    while (fgets(line, sizeof line, program)) /* else it dies of a pipe that nobody reads */
+        ;
+    const int status = pclose(program);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void await_subscriber(void) {
+    const struct timespec a_little = {.tv_nsec = 5000000};
+    bool is_there = false;
+    while (!is_there) {
+        struct sw_ctl *ctl = sw_control_connect(&s.daemon);
+        json_t *answer = sw_control_ask(ctl, "metrics", NULL);
+        is_there = strstr(json_string_value(answer), "spillway_event_subscribers 1\n") != NULL;
+        json_decref(answer);
+        sw_ctl_close(ctl);
+        (void)nanosleep(&a_little, NULL);
+    }
+}
+
+START_TEST(events_are_followed_over_a_restart) {
+    sw_supervisor_init(&s, SW_SPILLWAYD_PATH, plain);
+    store_control_socket();
+    ck_assert(sw_supervisor_spawn(&s));
+    FILE *events = begin("events --follow session"), *top = begin("top --interval 0.05");
+    await_line(top, "serving");
+    await_subscriber();
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    await_line(events, "ECONN");
+    await_line(top, "ECONN");
+    ck_assert(sw_supervisor_spawn(&s));
+    await_line(top, "serving");
+    await_subscriber();
+    spillway_close(sw_served_connect(&s.daemon));
+    await_line(events, "session.open");
+    /* The socket is gone as well: there is nothing to wait for. */
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    sw_supervisor_end(&s);
+    ck_assert_int_eq(exit_code(events), 3);
+    ck_assert_int_eq(exit_code(top), 3);
+}
+END_TEST
+
+int main(void) {
+    TCase *tests = tcase_create("managed");
+    tcase_set_timeout(tests, 60);
+    tcase_add_checked_fixture(tests, setup, NULL);
+    tcase_add_test(tests, regions_wait_for_their_session);
+    tcase_add_test(tests, slabs_fit_the_store);
+    tcase_add_test(tests, smaller_bound_gives_memory_back);
+    tcase_add_test(tests, events_are_followed_over_a_restart);
+    Suite *suite = suite_create("managed");
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}
