@@ -254,7 +254,8 @@ static void admit(struct connection *c, int socket) {
     if (rc == 0)
         c->caller.right = sw_control_right(socket, peer.uid, peer.gid, control->all, control->read);
     if (rc == 0 && c->caller.right == SW_CONTROL_NOTHING)
-        rc = sw_err_set(&err, -SW_EACCES, SW_SCOPE_SESSION, "user %u may not use the control socket", c->caller.uid);
+        rc = sw_err_set(&err, -SW_EACCES, SW_SCOPE_SESSION,
+                        "user %u may not use the control socket: root and control_group may", c->caller.uid);
     if (rc < 0)
         refuse(c, &err);
     else

@@ -282,7 +282,7 @@ static int open_nvme(struct sw_service *service, struct sw_err *err) {
     if (rc == 0)
         rc = sw_tier_nvme_open(&service->nvme, &config, err);
     if (rc < 0) {
-        sw_err_context(err, "nvme_tier_directory");
+        sw_err_context(err, "nvme_tier_directory %.60s", config.directory);
         return rc;
     }
     if (encrypt && service->nvme_key.is_new && service->catalogue) /* not before the folder is in its encryption */

@@ -84,8 +84,9 @@ static int connect_socket(const char *path, int *ret, struct sw_err *err) {
         rc = connect(*ret, (const struct sockaddr *)&address, sizeof address);
     while (rc < 0 && errno == EINTR);
     if (rc < 0)
-        return sw_err_set(err, errno == EACCES ? -SW_EACCES : -SW_ECONN, SW_SCOPE_SESSION,
-                          "%s: %s; is spillwayd running?", path, strerror(errno));
+        return sw_err_set(err, errno == EACCES ? -SW_EACCES : -SW_ECONN, SW_SCOPE_SESSION, "%s: %s; %s", path,
+                          strerror(errno),
+                          errno == EACCES ? "is this user in the socket's group?" : "is spillwayd running?");
     if (fcntl(*ret, F_SETFL, O_NONBLOCK) < 0)
         return sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "fcntl: %s", strerror(errno));
     return 0;

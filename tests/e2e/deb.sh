@@ -36,7 +36,9 @@ as_root=
 dpkg --root="$root" --force-depends --force-script-chrootless $as_root --unpack "$package" >"$folder/unpack.log" 2>&1 ||
     { cat "$folder/unpack.log"; fail "dpkg cannot unpack it"; }
 for file in usr/sbin/spillwayd usr/lib/systemd/system/spillwayd.service usr/lib/systemd/system/spillwayd.socket \
-    usr/lib/sysusers.d/spillwayd.conf usr/lib/tmpfiles.d/spillwayd.conf usr/include/spillway/spillway.h; do
+    usr/lib/sysusers.d/spillwayd.conf usr/lib/tmpfiles.d/spillwayd.conf usr/include/spillway/spillway.h usr/bin/spillway-bench \
+    usr/share/doc/spillway/README.md usr/share/doc/spillway/OPERATING.md usr/share/doc/spillway/copyright \
+    usr/share/doc/spillway/examples/example.c; do
     [ -f "$root/$file" ] || fail "$file is not in it"
 done
 for name in libspillway.so.0 libspillway.so libspillway.a spillway.pc SpillwayConfig.cmake; do
@@ -44,6 +46,20 @@ for name in libspillway.so.0 libspillway.so libspillway.a spillway.pc SpillwayCo
 done
 grep -q '^ExecStart=/usr/sbin/spillwayd --config /etc/spillway/spillwayd.json$' \
     "$root/usr/lib/systemd/system/spillwayd.service" || fail "the unit starts something else"
+# What the units refer to is there.
+cat "$root"/usr/lib/systemd/system/spillwayd.* | sed -n 's/^Documentation=//p' | tr ' ' '\n' | while read -r reference; do
+    case $reference in
+    man:spillway*)
+        page=${reference#man:}
+        section=${page#*(}
+        section=${section%)}
+        file=usr/share/man/man$section/${page%(*}.$section
+        ;;
+    file:/*) file=${reference#file:/} ;;
+    *) continue ;;
+    esac
+    [ -f "$root/$file" ] || fail "a unit refers to $reference, which is not in it"
+done
 # An unpacked conffile waits for its configuration under another name.
 [ -f "$root/etc/spillway/spillwayd.json" ] || [ -f "$root/etc/spillway/spillwayd.json.dpkg-new" ] ||
     fail "there is no configuration"

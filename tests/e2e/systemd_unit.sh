@@ -6,9 +6,11 @@ command -v systemd-analyze >/dev/null || { echo "skipped: no systemd-analyze"; e
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 # Not installed while they are tested: the program is where it was built, the documentation nowhere.
-sed -e "s|^ExecStart=[^ ]*|ExecStart=$program|" -e '/^Documentation=/d' "$service" >"$folder/spillwayd.service"
+sed -e "s|^\(Exec[A-Za-z]*=\)[^ ]*/spillwayd |\1$program |" -e '/^Documentation=/d' "$service" >"$folder/spillwayd.service"
 sed -e '/^Documentation=/d' "$socket" >"$folder/spillwayd.socket"
 grep -q "^ExecStart=$program --config " "$folder/spillwayd.service"
+# A reload looks at the file first, that of the start.
+[ "$(sed -n 's/^ExecReload=\(.*\) --check-config$/\1/p' "$service")" = "$(sed -n 's/^ExecStart=//p' "$service")" ]
 for unit in service socket; do
     complaints=$(systemd-analyze verify "$folder/spillwayd.$unit" 2>&1 | grep -F "$folder/" || true)
     if [ -n "$complaints" ]; then
