@@ -1,5 +1,5 @@
 /* What operators meet of a service that a service manager keeps alive: regions whose session has yet to come back,
- * memory that fits the manager's store and gets less when the bound does, and commands that outlive a restart. */
+ * memory that fits the manager's store and gets less when the bound does, and programs that outlive a restart. */
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/control.h"
@@ -216,6 +216,33 @@ START_TEST(events_are_followed_over_a_restart) {
 }
 END_TEST
 
+/* ---- load over a restart ----------------------------------------------------------------------------------------- */
+
+/* What was cut short is repeated, and every byte is back. */
+START_TEST(bench_goes_on_over_a_restart) {
+    const struct timespec a_while = {.tv_nsec = 300000000};
+    char line[512];
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, plain);
+    (void)snprintf(
+        line, sizeof line,
+        "exec '%s' --socket '%s' --column l_comment --size 16K..64K --sessions 2 --parked 20 --duration 1 2>&1",
+        SW_BENCH_PATH, s.daemon.socket);
+    FILE *bench = popen(line, "r");
+    ck_assert_ptr_nonnull(bench);
+    while (tier_number("frames") < 20)
+        ;
+    for (unsigned i = 0; i < 2; i++) {
+        const int signal = i ? SIGKILL : SIGTERM;
+        ck_assert_int_eq(sw_supervisor_stop(&s, signal), i ? -SIGKILL : 0);
+        ck_assert(sw_supervisor_spawn(&s));
+        (void)nanosleep(&a_while, NULL);
+    }
+    await_line(bench, "verified  every byte of");
+    ck_assert_int_eq(exit_code(bench), 0);
+    end();
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("managed");
     tcase_set_timeout(tests, 60);
@@ -224,6 +251,7 @@ int main(void) {
     tcase_add_test(tests, slabs_fit_the_store);
     tcase_add_test(tests, smaller_bound_gives_memory_back);
     tcase_add_test(tests, events_are_followed_over_a_restart);
+    tcase_add_test(tests, bench_goes_on_over_a_restart);
     Suite *suite = suite_create("managed");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -272,19 +272,21 @@ static void restored(struct sw_bench_session *s, struct slot *slot) {
         park(s, slot);
 }
 
-/* A full service says so, and a client comes back later; whatever else fails must not. */
+/* A full service says so, and a client comes back later, as it repeats what a restart has cut short; whatever else
+ * fails must not. */
 static bool is_full(int rc) {
-    return rc == -SPILLWAY_ENOSPACE || rc == -SPILLWAY_ELIMIT || rc == -SPILLWAY_ETENANTBYTES ||
-           rc == -SPILLWAY_ETENANTREGIONS || rc == -SPILLWAY_ETENANTOPS;
+    return rc == -SPILLWAY_ENOSPACE || rc == -SPILLWAY_EDRAINING || rc == -SPILLWAY_ELIMIT ||
+           rc == -SPILLWAY_ETENANTBYTES || rc == -SPILLWAY_ETENANTREGIONS || rc == -SPILLWAY_ETENANTOPS;
 }
 
 static void failed(struct sw_bench_session *s, struct slot *slot) {
-    const bool full = is_full(slot->rc);
+    const bool full = is_full(slot->rc),
+               may_repeat = full || (slot->rc == -SPILLWAY_ERESTARTED && slot->error.scope == SPILLWAY_SCOPE_REQUEST);
     sw_bench_note_error(&s->figures, slot->error.name);
     s->full = s->full || full;
-    if (full && slot->op == SW_BENCH_RESTORE)
+    if (may_repeat && slot->op == SW_BENCH_RESTORE)
         park(s, slot);
-    if (full)
+    if (may_repeat)
         return;
     if (!s->failed)
         say(s, op_name(slot->op), slot->error.name, slot->error.text);
