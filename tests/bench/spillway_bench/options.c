@@ -38,9 +38,8 @@ static const char help[] =
     "  --json FILE        the figures as JSON; '-': to standard output, and the table to standard error\n"
     "  --help             print this and exit\n\n"
     "Memory taken: for each column SIZE, and SIZE for each region of each operation in flight.\n"
-    "Exit codes: 0 all is well (the answers of a service that is full or was restarted, as ENOSPACE, are counted), 1 "
-    "an error\n"
-    "or a difference, 2 wrong use.\n";
+    "Exit codes: 0 all is well (answers of a service that is full or was restarted, as ENOSPACE, are counted),\n"
+    "1 an error or a difference, 2 wrong use.\n";
 
 static const struct {
     const char *name;

@@ -1,0 +1,155 @@
+#!/bin/bash
+# What an operator does with the package, under a real systemd that systemd_boot.sh has booted: systemd_walk.sh FOLDER
+# with the package in it. Installs, spills, reloads, restarts, kills, hangs, upgrades and removes it.
+set -euo pipefail
+if [ "${2:-}" != booted ]; then
+    [ "$(id -u)" = 0 ] || { echo "skipped: not root"; exit 77; }
+    for tool in dpkg deb-systemd-invoke setpriv; do
+        command -v $tool >/dev/null || { echo "skipped: no $tool"; exit 77; }
+    done
+    if dpkg -s spillway >/dev/null 2>&1; then
+        echo "skipped: the package is installed on this machine"
+        exit 77
+    fi
+    exec "$(dirname "$0")/systemd_boot.sh" "$(realpath "$0")" "$(realpath "$1")" booted
+fi
+
+step() {
+    echo "-- $SECONDS s: $*"
+    what=$*
+}
+fail() {
+    echo "systemd_walk.sh: $what: $*" >&2
+    { cat /tmp/bench; journalctl -u spillwayd --no-pager -o cat -n 20; } >&2 || true
+    exit 1
+}
+trap 'fail "line $LINENO"' ERR
+load= # its process
+says() { # TEXT COMMAND...: whatever it exits with
+    local text=$1
+    shift
+    { "$@" 2>&1 || true; } | grep -q "$text" || fail "'$*' does not say '$text'"
+}
+service() { systemctl show -P "$1" spillwayd.service; }
+await() { # until the command says yes, for 20 s
+    for _ in $(seq 200); do
+        ! "$@" >/dev/null 2>&1 || return 0
+        sleep 0.1
+    done
+    fail "waited in vain for: $*"
+}
+stranger=(setpriv --reuid 65534 --regid 65534 --clear-groups --)
+# Load, of which always something is stored; until it is told to end, and every byte has been compared.
+begin_load() {
+    "${client[@]}" spillway-bench --column l_comment --size 16K..256K --sessions 2 --parked 20 --think-ms 2 \
+        --duration 3600 >/tmp/bench 2>&1 &
+    load=$!
+    await is_loaded
+}
+is_loaded() { spillwayctl regions --tier host | grep -q ' out '; }
+end_load() {
+    kill -INT "$load"
+    timeout 60 tail --pid="$load" -f /dev/null || fail "the load does not end"
+    wait "$load" || fail "the load failed: $(cat /tmp/bench)"
+    grep -q '^verified  every byte' /tmp/bench || fail "the load: $(cat /tmp/bench)"
+}
+# Whether it is up, and its client is back.
+is_back() { systemctl -q is-active spillwayd && spillwayctl sessions | grep -q spillway-bench; }
+is_restarted() { [ "$(service NRestarts)" -gt "$restarts" ] && is_back; }
+config=/etc/spillway/spillwayd.json
+
+step "install: the service is there, and starts"
+dpkg --no-triggers -i "$1"/spillway_*.deb >/dev/null
+[ "$(service ActiveState)" = active ] || fail "it is not started"
+[ "$(service User)" = spillway ]
+client=(setpriv --reuid 65534 --regid 65534 --groups "$(getent group spillway | cut -d : -f 3)" --)
+[ "$(stat -c %U:%G:%a /run/spillway/data.sock)" = spillway:spillway:660 ]
+[ "$(stat -c %U:%a /var/lib/spillway/nvme)" = spillway:700 ]
+spillwayd --config $config --check-config
+spillwayctl status | grep -q '^state  *serving'
+
+step "configure: less memory, a small disk, a watchdog that does not wait a minute"
+mkdir -p /etc/systemd/system/spillwayd.service.d
+printf '[Service]\nWatchdogSec=2s\n' >/etc/systemd/system/spillwayd.service.d/walk.conf
+systemctl daemon-reload
+sed -i -e 's|"host_tier_bytes": "8 GiB"|"host_tier_bytes": "64 MiB"|' -e 's|_slab_bytes": "256 MiB"|_slab_bytes": "8 MiB"|' \
+    -e 's|initial_bytes": "256 MiB"|initial_bytes": "0"|' -e 's|"metrics_port": 0|"metrics_port": 9464|' \
+    -e 's|"nvme_tier_directory": "none"|"nvme_tier_directory": "/var/lib/spillway/nvme"|' \
+    -e 's|"nvme_tier_bytes": "64 GiB"|"nvme_tier_bytes": "16 MiB"|' $config
+systemctl restart spillwayd
+spillwayctl tiers | grep -q '^nvme  *16.0 MiB' || fail "no NVMe tier: $(spillwayctl tiers)"
+
+step "reload: a good file is taken, a bad one fails the reload and changes nothing"
+sed -i 's/"log_level": "info"/"log_level": "debug"/' $config
+systemctl reload spillwayd
+await sh -c 'spillwayctl log level | grep -q debug'
+sed -i 's/"log_level": "debug"/"log_level": "loud"/' $config
+! systemctl reload spillwayd 2>/dev/null || fail "a bad file was taken"
+spillwayctl log level | grep -q debug
+[ "$(service ActiveState)" = active ]
+
+step "a restart with a bad file: clients wait, and find what they have stored when the file is mended"
+begin_load
+! systemctl restart spillwayd 2>/dev/null || fail "it has started"
+sed -i 's/"log_level": "loud"/"log_level": "info"/' $config
+await is_back
+
+step "restart, kill -9 and a hang under load"
+systemctl restart spillwayd
+await is_back
+for signal in KILL STOP; do
+    restarts=$(service NRestarts)
+    kill -$signal "$(service MainPID)"
+    await is_restarted
+done
+end_load
+
+step "tiers and disk full: refused by name, the rest goes on"
+"${client[@]}" spillway-bench --column random --size 1M --sessions 2 --parked 100 --duration 1 >/tmp/bench 2>&1 ||
+    fail "$(cat /tmp/bench)"
+grep -q '^errors    ENOSPACE' /tmp/bench || fail "it was not full: $(cat /tmp/bench)"
+grep -q '^verified  every byte' /tmp/bench
+
+step "who is not of the group is refused, and is told so"
+says EACCES "${stranger[@]}" spillwayctl status
+says "EACCES.*in the socket's group" "${stranger[@]}" spillway-bench --duration 1
+says 'EACCES: user 65534' "${client[@]}" spillwayctl status
+
+step "fields of the journal"
+journalctl EVENT=ready -o json --no-pager -n 1 | grep -q '"DEVICES"'
+[ "$(journalctl NAME=ENOSPACE --no-pager -o cat | grep -c request.failed)" -gt 0 ]
+
+step "metrics over HTTP"
+if command -v curl >/dev/null; then
+    curl -sf http://127.0.0.1:9464/metrics >/tmp/metrics
+    grep -q '^spillway_errors_total{name="ENOSPACE"} [1-9]' /tmp/metrics
+    ! command -v promtool >/dev/null || promtool check metrics </tmp/metrics
+fi
+
+step "a stopped service is started by the first who connects"
+systemctl stop spillwayd.service 2>/dev/null
+[ "$(service ActiveState)" = inactive ]
+"${client[@]}" spillway-bench --size 64K --parked 1 --count 3 >/dev/null
+[ "$(service ActiveState)" = active ]
+
+step "upgrade with regions held"
+begin_load
+pid=$(service MainPID)
+dpkg --no-triggers -i "$1"/spillway_*.deb >/dev/null
+[ "$(service MainPID)" != "$pid" ] || fail "it was not restarted"
+await is_back
+end_load
+
+step "remove: nothing runs, nothing of clients is left"
+dpkg --no-triggers -r spillway >/dev/null 2>&1
+! pgrep -x spillwayd >/dev/null || fail "it still runs"
+left=$(find /run/spillway /var/lib/spillway 2>/dev/null || true)
+[ -z "$left" ] || fail "left: $left"
+[ -f $config ] || fail "the configuration is gone"
+
+step "purge: only the user is left"
+dpkg --no-triggers -P spillway >/dev/null 2>&1
+rm -r /etc/systemd/system/spillwayd.service.d
+left=$(find /etc /usr /var /run -xdev -path /usr/src -prune -o -name '*spillway*' -print 2>/dev/null | grep -v '/local/' || true)
+[ -z "$left" ] || fail "left: $left"
+getent passwd spillway >/dev/null
