@@ -8,7 +8,8 @@ int sw_http_open(struct sw_http **ret, uv_loop_t *loop, unsigned port, char *(*m
     (void)loop;
     (void)make_text;
     (void)arg;
-    return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DAEMON, "metrics_port %u: built without libmicrohttpd", port);
+    return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DAEMON,
+                      "metrics_port %u: built without libmicrohttpd; spillwayctl metrics has the figures", port);
 }
 
 void sw_http_close(struct sw_http *http, void (*closed)(void *arg), void *arg) {

@@ -88,9 +88,11 @@ static void adopt(struct sw_listener *ret, int socket, const char *path) {
     (void)snprintf(ret->path, sizeof ret->path, "%s", path);
 }
 
-/* A predecessor has bound it, by its configuration: the file's permissions are those of ours from now on. */
-static int permit(struct sw_listener *listener, const struct sw_listener_config *config, struct sw_err *err) {
-    const gid_t gid = config->gid == SW_LISTENER_ANY_GROUP ? getegid() : config->gid;
+/* A predecessor has bound it, by its configuration, or a socket unit, by its own: the file's permissions are those of
+ * our configuration from now on. The unit says whose file it is, unless we do. */
+static int permit(struct sw_listener *listener, const struct sw_listener_config *config, bool is_units,
+                  struct sw_err *err) {
+    const gid_t gid = config->gid != SW_LISTENER_ANY_GROUP || is_units ? config->gid : getegid();
     if (lchown(listener->path, (uid_t)-1, gid) == 0 && chmod(listener->path, config->mode & 0777) == 0)
         return 0;
     const int code = failed(err, "chmod", listener->path);
@@ -123,7 +125,7 @@ int sw_listener_open(struct sw_listener *ret, const struct sw_listener_config *c
     const int kept = config->fdstore ? sw_fdstore_take_listener(config->fdstore, config->type, path, &name) : -1;
     if (kept >= 0) {
         adopt(ret, kept, path);
-        return config->keep_as && strcmp(name, config->keep_as) == 0 ? permit(ret, config, err) : 0;
+        return permit(ret, config, !config->keep_as || strcmp(name, config->keep_as) != 0, err);
     }
     const int folder = open_folder(path, err);
     if (folder < 0)

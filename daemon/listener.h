@@ -29,7 +29,8 @@ struct sw_listener {
     bool is_kept; /* the service manager has it, too: the file stays */
 };
 
-/* Takes the one that the service manager has kept or made, if there is one. Else makes the parent folder if it is
+/* Takes the one that the service manager has kept or made, if there is one, and gives its file the mode, and the group,
+ * if one is configured. Else makes the parent folder if it is
  * missing (one level), binds and listens. A socket file that nobody answers on is replaced. errors: -SW_EEXIST (a
  * daemon answers, or the path is no socket), -SW_EIO, -SW_EACCES and the like; nothing is changed then. */
 int sw_listener_open(struct sw_listener *ret, const struct sw_listener_config *config, struct sw_err *err);

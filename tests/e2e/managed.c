@@ -1,5 +1,6 @@
 /* What operators meet of a service that a service manager keeps alive: regions whose session has yet to come back,
- * memory that fits the manager's store and gets less when the bound does, and programs that outlive a restart. */
+ * memory that fits the manager's store and gets less when the bound does, whose the sockets are, and programs that
+ * outlive a restart. */
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/control.h"
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -156,6 +158,28 @@ static void store_control_socket(void) {
     sw_supervisor_store(&s, "spillwayd.socket", fd);
 }
 
+/* The file is made by the unit, but who may use it the configuration says. */
+START_TEST(socket_of_a_unit_is_permitted_by_the_configuration) {
+    enum { OPERATORS = 54321 };
+    static const char *const options[] = {"log_level=info", "control_socket_mode=0606", NULL},
+                             *const by_group[] = {"log_level=info", "control_group=54321", NULL};
+    struct stat file;
+    sw_supervisor_init(&s, SW_SPILLWAYD_PATH, options);
+    store_control_socket();
+    ck_assert_int_eq(stat(s.daemon.control, &file), 0);
+    const gid_t group = file.st_gid;
+    ck_assert(sw_supervisor_spawn(&s));
+    ck_assert(stat(s.daemon.control, &file) == 0 && (file.st_mode & 0777) == 0606 && file.st_gid == group);
+    if (getuid() == 0) { /* others can give it to their own groups only */
+        ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+        s.options = by_group;
+        ck_assert(sw_supervisor_spawn(&s));
+        ck_assert(stat(s.daemon.control, &file) == 0 && (file.st_mode & 0777) == 0660 && file.st_gid == OPERATORS);
+    }
+    end();
+}
+END_TEST
+
 static FILE *begin(const char *arguments) {
     char line[512];
     (void)snprintf(line, sizeof line, "exec '%s' --socket '%s' %s 2>&1", SW_SPILLWAYCTL_PATH, s.daemon.control,
@@ -250,6 +274,7 @@ int main(void) {
     tcase_add_test(tests, regions_wait_for_their_session);
     tcase_add_test(tests, slabs_fit_the_store);
     tcase_add_test(tests, smaller_bound_gives_memory_back);
+    tcase_add_test(tests, socket_of_a_unit_is_permitted_by_the_configuration);
     tcase_add_test(tests, events_are_followed_over_a_restart);
     tcase_add_test(tests, bench_goes_on_over_a_restart);
     Suite *suite = suite_create("managed");
