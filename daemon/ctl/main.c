@@ -131,8 +131,9 @@ static int run(const struct sw_ctl_arguments *arguments) {
         return usage_error(&err);
     path = path ? path : from_environment ? from_environment : SW_CTL_SOCKET;
     for (;;) {
-        if (sw_ctl_open(&ctl, path, &err) < 0)
-            return failed(&err, EXIT_UNREACHED);
+        const int opened = sw_ctl_open(&ctl, path, &err);
+        if (opened < 0)
+            return failed(&err, opened == -SW_EACCES ? EXIT_REFUSED : EXIT_UNREACHED);
         const int rc = arguments->is_top ? run_top(ctl, arguments, &err) : run_method(ctl, arguments, &err);
         sw_ctl_close(ctl);
         if (rc == 0)
