@@ -60,9 +60,10 @@ struct page {
 
 enum { ARG_SESSION, ARG_UID, ARG_TIER, ARG_STATE, ARG_LIMIT, ARG_CURSOR };
 
+/* Of regions without a session the engine knows it. */
 static uint32_t uid_of(const struct sw_region_view *view) {
     const struct sw_session *session = view->tag;
-    return session ? session->peer.uid : view->uid;
+    return session ? (uint32_t)session->peer.uid : view->uid;
 }
 
 static bool fits(const struct page *page, const struct sw_region_view *view) {

@@ -18,11 +18,11 @@ static void view_region(const struct sw_region *region, struct sw_region_view *r
     *ret = (struct sw_region_view){.id = region->id,
                                    .owner = region->owner,
                                    .tag = region->owner->tag,
-                                   .uid = region->owner->uid,
                                    .used_us = region->used_us,
                                    .priority = region->priority,
                                    .pinned = region->pinned,
-                                   .is_moving = region->move != NULL};
+                                   .is_moving = region->move != NULL,
+                                   .uid = region->owner->uid};
     (void)sw_engine_query(region->owner, region->id, &ret->info, NULL); /* cannot fail: it is there */
 }
 

@@ -20,12 +20,12 @@ void sw_owner_stats(const struct sw_owner *owner, struct sw_owner_stats *ret);
 struct sw_region_view {
     struct sw_region_id id;
     struct sw_owner *owner;
-    void *tag;    /* the owner's; NULL: its session has ended, or has yet to come back after a restart */
-    uint32_t uid; /* of the owner; UINT32_MAX: it has not been named */
+    void *tag; /* the owner's; NULL: its session has ended, or has yet to come back after a restart */
     struct sw_region_info info;
     uint64_t used_us; /* when it was spilled, or restored and kept */
     unsigned priority;
     bool pinned, is_moving; /* moving: between tiers */
+    uint32_t uid;           /* whose it is, where the owner has no tag; UINT32_MAX: it has no name */
 };
 /* Shows regions of slots from `from` on, in order, until `visit` returns false or max_slots have been looked at.
  * Returns the slot to go on from, UINT32_MAX behind the last. `visit` must not change the engine. */
