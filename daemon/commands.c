@@ -6,9 +6,13 @@
 #include "daemon/session.h"
 #include "daemon/settle.h"
 #include "daemon/stats.h"
+#include "ipc/spillway.h"
 #include <inttypes.h>
 #include <string.h>
 #include <sys/random.h>
+
+_Static_assert((int)SPILLWAY_BYTES == (int)SW_VALUE_NONE && (int)SPILLWAY_I64 == (int)SW_VALUE_I64,
+               "one list of value types");
 
 /* ---- outcomes ---------------------------------------------------------------------------------------------------- */
 
@@ -157,6 +161,7 @@ static int on_spill(void *arg, const struct sw_request *request, struct sw_msg *
                              .bytes = spill->bytes,
                              .event = spill->flags & SW_REQ_EVENT ? spill->event : NULL,
                              .in_place = (spill->flags & SW_REQ_IN_PLACE) != 0,
+                             .type = (enum sw_value_type)spill->value_type,
                              .request = request->msg->header.seq};
     (void)ret_reply;
     const struct sw_operation operation = {

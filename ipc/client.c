@@ -249,6 +249,8 @@ static int start_staged(struct spillway *c, const struct sw_msg *operation, uint
                                          .stream = stream};
     if (request.operation == SW_MSG_RESTORE)
         request.region = (struct spillway_region){operation->u.restore.slot, operation->u.restore.gen};
+    else
+        request.value_type = operation->u.spill.value_type;
     return sw_staging_start(c, &request, ret_ticket, error);
 }
 
@@ -295,8 +297,15 @@ static void restore_msg(struct sw_msg *ret, struct spillway_region region) {
 
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error) {
+    return spillway_spill_typed(connection, data, bytes, SPILLWAY_BYTES, stream, ret_ticket, error);
+}
+
+int spillway_spill_typed(struct spillway *connection, const void *data, uint64_t bytes, enum spillway_value_type type,
+                         struct CUstream_st *stream, struct spillway_ticket **ret_ticket,
+                         struct spillway_error *error) {
     struct sw_msg msg;
     sw_msg_init(&msg, SW_MSG_SPILL);
+    msg.u.spill.value_type = (uint32_t)type;
     return start(connection, &msg, 0, data, bytes, stream, ret_ticket, error);
 }
 

@@ -39,7 +39,7 @@
 #include <stdint.h>
 
 #define SW_PROTO_MAGIC 0x4C495053u /* "SPIL" */
-#define SW_PROTO_VERSION 4
+#define SW_PROTO_VERSION 5
 #define SW_PROTO_HEADER_BYTES 16
 #define SW_PROTO_MAX_BATCH 256 /* pieces of a batch */
 /* Header and body of the longest message, RESTORE_BATCH; a longer packet is refused, and not read whole. */
@@ -65,6 +65,8 @@ struct sw_msg_header {
 #define SW_REQ_IN_PLACE                                                                                                \
     4u /* pack, unpack: the frames lie at the front of the range itself, RESULT's stored_bytes long */
 
+/* value_type of SPILL, as in spillway.h, where the range holds whole numbers of that type; 0: bytes. */
+
 /* Of ADVISE, as in spillway.h. */
 enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
 
@@ -77,7 +79,8 @@ enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
                                                     BYTES(device_uuid, 16) BYTES(handle, 64)
 #define SW_FIELDS_MEM_PARTS(U32, U64, BYTES, U32S, U64S)  U32(mem) U32(first) U32(count) U64S(part_bytes, SW_PROTO_MAX_FDS)
 #define SW_FIELDS_MEM_CLOSE(U32, U64, BYTES, U32S, U64S)  U32(mem)
-#define SW_FIELDS_SPILL(U32, U64, BYTES, U32S, U64S)      U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, 64)
+#define SW_FIELDS_SPILL(U32, U64, BYTES, U32S, U64S)      U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, 64) \
+                                                    U32(value_type)
 #define SW_FIELDS_RESTORE(U32, U64, BYTES, U32S, U64S)    U32(slot) U32(gen) U32(mem) U32(flags) U64(offset) U64(bytes) \
                                                     BYTES(event, 64)
 #define SW_FIELDS_DROP(U32, U64, BYTES, U32S, U64S)       U32(slot) U32(gen)

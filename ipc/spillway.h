@@ -106,6 +106,24 @@ void spillway_close(struct spillway *connection);
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
+/* What memory holds. Numbers have codecs of their own, which store them in fewer bits, or as differences or runs. */
+enum spillway_value_type {
+    SPILLWAY_BYTES, /* anything, text first of all */
+    SPILLWAY_U8,
+    SPILLWAY_U16,
+    SPILLWAY_U32,
+    SPILLWAY_U64,
+    SPILLWAY_I8,
+    SPILLWAY_I16,
+    SPILLWAY_I32, /* dates are such */
+    SPILLWAY_I64  /* and decimals */
+};
+/* The same for numbers, little endian, one behind the other: the daemon chooses among the codecs of that type, and
+ * stores bytes as they are where none of them gains. data may have any alignment. errors: as above; by ticket also
+ * EINVAL (no such type, or a length that is no multiple of the type's). */
+int spillway_spill_typed(struct spillway *connection, const void *data, uint64_t bytes, enum spillway_value_type type,
+                         struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error);
+
 #define SPILLWAY_RESTORE_KEEP 1u /* the region stays stored and its id valid */
 
 /* Starts a restore of a region into data[0..bytes), bytes being at least the region's length. stream as above: when the
@@ -175,7 +193,7 @@ struct spillway_result {
     uint64_t raw_bytes, stored_bytes; /* packed: stored_bytes at the front of the data are in use */
     uint64_t
         service_us;  /* from the daemon's receipt to its reply; the sum over pieces; of a batch the longest message's */
-    char codec[16];  /* "v5t", "raw"; "mixed": not that of all pieces */
+    char codec[16];  /* "v5t", "for", ..., "raw"; "mixed": not that of all pieces */
     char tier[16];   /* "host", "nvme", "device" (packed) */
     char reason[32]; /* why it was spilled compressed, or was not: "pays", "does not shrink", ... */
 };

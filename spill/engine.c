@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "spill/plan_cache.h"
 
 #include <string.h>
 
@@ -35,6 +36,14 @@ static bool record_spilled(struct sw_op *op) {
     return !sw_region_record(op->region, &op->job.err) || op->job.kind == SW_JOB_PACK;
 }
 
+static enum sw_codec_id most_used_codec(const struct sw_job *job) {
+    enum sw_codec_id most = SW_CODEC_RAW;
+    for (int codec = 0; codec < SW_CODEC_NR; codec++)
+        if (job->codec_raw_bytes[codec] > job->codec_raw_bytes[most])
+            most = (enum sw_codec_id)codec;
+    return most;
+}
+
 static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_region *region = op->region;
     struct sw_job *job = &op->job;
@@ -51,8 +60,7 @@ static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
     region->used_us = sw_clock_us();
     op->tier = region->tier;
     region->stored_bytes = job->stored_bytes;
-    region->codec =
-        job->codec_raw_bytes[SW_CODEC_V5T] > job->codec_raw_bytes[SW_CODEC_RAW] ? SW_CODEC_V5T : SW_CODEC_RAW;
+    region->codec = most_used_codec(job);
     region->reason = job->reason;
     op->owner->raw_bytes += region->raw_bytes;
     op->owner->stored_bytes += region->stored_bytes;
@@ -399,6 +407,15 @@ static int admit_region(const struct sw_owner *owner, bool in_place, struct sw_e
     return 0;
 }
 
+static int check_type(const struct sw_range *range, struct sw_err *err) {
+    if ((unsigned)range->type >= SW_VALUE_NR)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "values of type %u are unknown", (unsigned)range->type);
+    if (range->bytes % sw_value_type_bytes(range->type))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%llu bytes are no whole values of type %s",
+                          (unsigned long long)range->bytes, sw_value_type_name(range->type));
+    return 0;
+}
+
 static struct sw_op *op_new(struct sw_owner *owner, const struct sw_range *range, uint64_t bytes, sw_outcome_cb *done,
                             void *arg, struct sw_err *err) {
     struct sw_op *op = sw_alloc(sizeof *op);
@@ -447,6 +464,8 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_out
     struct sw_engine *engine = owner->engine;
     int rc = admit(owner, err);
     if (!rc)
+        rc = check_type(range, err);
+    if (!rc)
         rc = check_range(range, 0, err);
     if (!rc)
         rc = admit_region(owner, range->in_place, err);
@@ -463,6 +482,8 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_out
     }
     sw_catalogue_note_generation(engine->config.catalogue, region->id.gen);
     op->job.kind = range->in_place ? SW_JOB_PACK : SW_JOB_SPILL;
+    op->job.value_type = range->type;
+    op->job.plan_key = sw_plan_key(owner->number, range->type, 0);
     region->raw_bytes = range->bytes;
     region->request = range->request;
     region->piece = range->piece;

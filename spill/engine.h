@@ -131,6 +131,7 @@ struct sw_range {
     uint64_t offset, bytes;
     const uint8_t *event;    /* cudaIpcEventHandle_t to wait for on the device, or NULL; copied */
     bool in_place;           /* pack and unpack: the frames lie in the range itself */
+    enum sw_value_type type; /* spill: of which the range holds whole numbers; SW_VALUE_NONE: bytes */
     uint32_t request, piece; /* spill: by what sw_engine_find_made() finds the region again */
 };
 
@@ -140,7 +141,8 @@ struct sw_range {
  * that are longer than their chunk leave their first part in the tier); the rest of the range is the client's to reuse
  * until it unpacks. A pack that fails or is canceled is undone: the range has its bytes again. If that fails too, the
  * error is -SW_ELOST. errors: -SW_ERANGE, -SW_ELIMIT, -SW_ETENANTBYTES (nothing is left), -SW_ETENANTREGIONS,
- * -SW_ENOMEM, -SW_EINVAL, -SW_ESHUTDOWN; later in outcome: those of map and of reserve
+ * -SW_ENOMEM, -SW_EINVAL (also: no type, or bytes that are no whole numbers), -SW_ESHUTDOWN; later in outcome: those of
+ * map and of reserve
  * (-SW_ENOSPACE), -SW_ETENANTBYTES, -SW_EGPU, -SW_EGPULOST, -SW_ECANCELED; the region is then forgotten and the memory
  * unchanged. */
 int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_outcome_cb *done, void *arg,

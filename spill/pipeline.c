@@ -53,7 +53,7 @@ static uint64_t rest_offset(const struct sw_job *job) {
 /* A region of one chunk is encoded by the plan of the one before it from the same place, if there is one. */
 static bool has_cached_plan(struct sw_pipeline *p, struct sw_job *job) {
     if (job->frames->n_chunks != 1 || job->bytes > MAX_CACHED_PLAN_BYTES ||
-        !sw_plan_cache_use(&p->plans, job->session, &job->plan, &job->data_ratio))
+        !sw_plan_cache_use(&p->plans, job->plan_key, &job->plan, &job->data_ratio))
         return false;
     sw_job_weigh(p, job);
     return true;
@@ -94,7 +94,7 @@ static void prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
         rc = ops->wait_event(p->device, s, job->session, job->event, &err);
     slot->planned_since_us = sw_clock_us();
     if (!rc && needs_plan(job))
-        rc = ops->make_plan(p->device, s, job->mem->mapping, rest_offset(job), rest_bytes(job), &err);
+        rc = ops->make_plan(p->device, s, job->value_type, job->mem->mapping, rest_offset(job), rest_bytes(job), &err);
     if (rc)
         slot_fail(p, slot, &err);
 }
@@ -105,7 +105,7 @@ static void prepared(struct sw_pipeline *p, const struct sw_slot *slot, bool wai
         job->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
         if (!waited_for_client)
             sw_measure_plan(p, sw_clock_us() - slot->planned_since_us);
-        sw_plan_cache_put(&p->plans, job->session, &job->plan, rest_bytes(job));
+        sw_plan_cache_put(&p->plans, job->plan_key, &job->plan, rest_bytes(job));
         sw_job_weigh(p, job);
         job->plan_number++;
         if (job->plan_number == 1 && atomic_load(&job->phase) == SW_PHASE_STAGING) {

@@ -131,7 +131,7 @@ bool sw_plan_is_stale(const struct sw_plan *plan, double data_ratio, const struc
 }
 
 void sw_job_replan(struct sw_pipeline *p, struct sw_job *job) {
-    sw_plan_cache_forget(&p->plans, job->session);
+    sw_plan_cache_forget(&p->plans, job->plan_key);
     job->plan_is_cached = false;
     if (job->frames->n_chunks == 1)
         job->n_dealt = 0; /* its frame is given up; those of longer jobs stand */

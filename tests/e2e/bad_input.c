@@ -458,7 +458,7 @@ START_TEST(restore_into_the_wrong_place) {
 }
 END_TEST
 
-START_TEST(unknown_flags_and_events) {
+START_TEST(unknown_flags_types_and_events) {
     const struct sw_region_id id = spilled(&wire, 9);
     const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK);
     ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
@@ -471,6 +471,15 @@ START_TEST(unknown_flags_and_events) {
     msg = sw_wire_spill_msg(1, 0, BYTES);
     msg.u.spill.flags = SW_REQ_EVENT; /* host memory knows no GPU events */
     ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_ENOTSUP);
+    static const uint32_t types[] = {SW_VALUE_NR, 255, 256 + SW_VALUE_I8, 0x80000000u, UINT32_MAX};
+    for (unsigned i = 0; i < sizeof types / sizeof types[0]; i++) {
+        msg = sw_wire_spill_msg(1, 0, BYTES);
+        msg.u.spill.value_type = types[i];
+        ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_EINVAL);
+    }
+    msg = sw_wire_spill_msg(1, 0, BYTES - 1); /* and no whole numbers */
+    msg.u.spill.value_type = SW_VALUE_U16;
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_EINVAL);
     msg = (struct sw_msg){.header = {.type = SW_MSG_RESTORE}};
     msg.u.restore = (struct sw_msg_restore){.slot = id.slot, .gen = id.gen, .mem = 1, .flags = 8, .bytes = BYTES};
     ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_EINVAL);
@@ -676,7 +685,7 @@ int main(void) {
     tcase_add_test(tests, ranges_beyond_the_memory);
     tcase_add_test(tests, ids_that_are_not_ours);
     tcase_add_test(tests, restore_into_the_wrong_place);
-    tcase_add_test(tests, unknown_flags_and_events);
+    tcase_add_test(tests, unknown_flags_types_and_events);
     tcase_add_test(tests, spill_batches_that_cannot_be);
     tcase_add_test(tests, restore_batches_that_cannot_be);
     tcase_add_test(tests, drop_batches_drop_what_they_can);
