@@ -401,14 +401,51 @@ static bool job_wants_slot(const struct sw_pipeline *p, struct sw_job *job) {
     return false;
 }
 
+/* It is known what its next chunk is, and how that is stored. */
+static bool can_be_ordered(const struct sw_job *job) {
+    const bool is_known = job->kind == SW_JOB_RESTORE || (job->stage == SW_STAGE_RUNNING && !job->resample);
+    return is_known && job->n_dealt < job->frames->n_chunks;
+}
+
+/* Of the buffers of one operation, `first` being the one whose turn it would be, that which should go before the
+ * others. The operation has one place in the line: all of its jobs go to the end. */
+static struct sw_job *next_of_family(struct sw_pipeline *p, struct sw_job *first) {
+    const bool is_ordered = can_be_ordered(first);
+    struct sw_policy_stages least = {0};
+    struct sw_job *best = first;
+    struct sw_list family;
+    sw_list_init(&family);
+    if (is_ordered)
+        least = sw_job_stages(p, first);
+    for (struct sw_list *node = p->jobs.next, *next; node != &p->jobs; node = next) {
+        struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
+        next = node->next;
+        if (job->family != first->family)
+            continue;
+        sw_list_remove(node);
+        sw_list_append(&family, node);
+        if (!is_ordered || !can_be_ordered(job) || !job_wants_slot(p, job))
+            continue;
+        const struct sw_policy_stages stages = sw_job_stages(p, job);
+        if (sw_policy_goes_before(&stages, &least)) {
+            least = stages;
+            best = job;
+        }
+    }
+    sw_list_append_all(&p->jobs, &family);
+    return best;
+}
+
 /* The job whose turn it is; it goes to the end of the line. */
 static struct sw_job *next_job(struct sw_pipeline *p) {
     for (struct sw_list *node = p->jobs.next; node != &p->jobs; node = node->next) {
         struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
         sw_job_check_canceled(job);
         if (job_wants_slot(p, job)) {
-            sw_list_remove(node);
-            sw_list_append(&p->jobs, node);
+            if (job->family)
+                job = next_of_family(p, job);
+            sw_list_remove(&job->node);
+            sw_list_append(&p->jobs, &job->node);
             return job;
         }
     }

@@ -154,6 +154,26 @@ bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
     return true;
 }
 
+struct sw_policy_stages sw_job_stages(struct sw_pipeline *p, const struct sw_job *job) {
+    const struct sw_frames *frames = job->frames;
+    const bool is_back = job->kind == SW_JOB_RESTORE;
+    const double raw = (double)sw_frames_chunk_bytes(frames, job->n_dealt),
+                 stored = is_back ? (double)frames->layouts[job->n_dealt].frame_bytes : raw / job->plan.expected_ratio;
+    const enum sw_codec_id codec = is_back ? frames->layouts[job->n_dealt].codec : job->plan.codec;
+    const int class = sw_cost_class((uint64_t)raw);
+    struct sw_cost_rates rates = {0};
+    if (class >= 0)
+        sw_cost_class_rates(&p->costs[class], &rates);
+    const double coder = is_back ? rates.restore[codec] : rates.encode[codec];
+    if (coder <= 0 || rates.link_out <= 0)
+        return (struct sw_policy_stages){0};
+    const double coder_s = raw / coder, link_s = stored / rates.link_out;
+    if (!is_back)
+        return (struct sw_policy_stages){coder_s, link_s};
+    /* Loading and decoding are measured as one; the link is as fast in both directions. */
+    return (struct sw_policy_stages){link_s, coder_s > link_s ? coder_s - link_s : 0};
+}
+
 /* Raw bytes go directly, but those of short regions now and then, to see how fast the kernels are. */
 bool sw_goes_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
     const int class = sw_cost_class(raw_bytes);

@@ -5,6 +5,7 @@
 
 #include "spill/pipeline.h"
 #include "spill/plan_cache.h"
+#include "spill/policy.h"
 #include <pthread.h>
 
 enum sw_slot_state {
@@ -173,6 +174,9 @@ void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job);
 /* Of a job that has no plan yet: true if making one could not pay, by what the session's last ones promised. It has got
  * one then: the session's last one, or one that stores bytes as they are. */
 bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job);
+/* What the job's next chunk will take: to be encoded and to cross the link, or to cross and be decoded. All 0: not
+ * known. */
+struct sw_policy_stages sw_job_stages(struct sw_pipeline *p, const struct sw_job *job);
 /* How long making a plan took. */
 void sw_measure_plan(struct sw_pipeline *p, uint64_t us);
 /* Whether the next step_bytes of raw chunks, the first one of raw_bytes, go directly: of a job that may, and on their

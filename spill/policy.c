@@ -80,3 +80,10 @@ size_t sw_policy_victims(const struct sw_policy_level *level, const struct sw_po
     }
     return n_chosen;
 }
+
+bool sw_policy_goes_before(const struct sw_policy_stages *a, const struct sw_policy_stages *b) {
+    const bool a_early = a->first_s < a->second_s, b_early = b->first_s < b->second_s;
+    if (a_early != b_early)
+        return a_early;
+    return a_early ? a->first_s < b->first_s : a->second_s > b->second_s;
+}
