@@ -385,6 +385,13 @@ static int check_range(const struct sw_range *range, uint64_t bytes, struct sw_e
     return 0;
 }
 
+/* Memory that is unmapped with the first job that used it would be gone from under the others. */
+static int check_stays(const struct sw_range *range, unsigned n, struct sw_err *err) {
+    if (n == 1 || !range->mem->once)
+        return 0;
+    return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory of several buffers must stay open");
+}
+
 static int admit(const struct sw_owner *owner, struct sw_err *err) {
     const struct sw_engine_config *config = &owner->engine->config;
     if (owner->closing || owner->engine->closing)
@@ -444,6 +451,8 @@ static int check_sources(const struct sw_range *ranges, unsigned n, uint64_t *re
     *ret_bytes = 0;
     for (unsigned i = 0; !rc && i < n; i++) {
         rc = check_type(&ranges[i], err);
+        if (!rc)
+            rc = check_stays(&ranges[i], n, err);
         if (!rc)
             rc = check_range(&ranges[i], 0, err);
         if (!rc && __builtin_add_overflow(*ret_bytes, ranges[i].bytes, ret_bytes))
@@ -523,7 +532,9 @@ static int check_destinations(const struct sw_region *region, const struct sw_ra
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u has %u buffers, %u were given",
                           region->id.slot, region->id.gen, n_buffers, n);
     for (unsigned i = 0; !rc && i < n; i++) {
-        rc = check_range(&ranges[i], sw_frames_part_bytes(region->frames, i), err);
+        rc = check_stays(&ranges[i], n, err);
+        if (!rc)
+            rc = check_range(&ranges[i], sw_frames_part_bytes(region->frames, i), err);
         if (rc && n > 1)
             sw_err_context(err, "buffer %u of %u", i + 1, n);
     }
