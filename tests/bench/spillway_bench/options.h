@@ -27,6 +27,8 @@ struct sw_bench_options {
     enum sw_buffer_kind kind;
     bool kind_given; /* else the best that daemon and machine have */
     bool registered, verify;
+    const char *table; /* "lineitem": a whole table at a time; NULL: regions */
+    double scale;
     const char *json; /* file, "-", or NULL */
     uint64_t seed;
 };
