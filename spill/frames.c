@@ -1,6 +1,7 @@
 #include "spill/frames.h"
 
 #include "base/alloc.h"
+#include "base/assert.h"
 
 #include <stdalign.h>
 #include <stdint.h>
@@ -9,6 +10,7 @@
 _Static_assert(alignof(struct sw_frame_layout) <= alignof(struct sw_stored), "one array may follow the other");
 
 static uint64_t chunks_of(uint64_t raw_bytes, uint64_t chunk_bytes) {
+    SW_ASSERT(chunk_bytes > 0);
     return raw_bytes / chunk_bytes + (raw_bytes % chunk_bytes != 0);
 }
 

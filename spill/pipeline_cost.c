@@ -108,16 +108,22 @@ void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
     job->may_retry = false;
 }
 
-/* Of the codecs of numbers, that which has lately encoded fastest; one that has not been measured goes first. */
-static enum sw_codec_id fastest_of_numbers(const struct sw_pipeline *p, const struct sw_weighed *what) {
+/* Of the codecs of that type, the one that has lately encoded fastest; one that has not been measured goes first. */
+static enum sw_codec_id fastest_codec(const struct sw_pipeline *p, const struct sw_weighed *what,
+                                      enum sw_value_type type) {
     const int class = sw_cost_class(what->chunk_bytes);
-    enum sw_codec_id best = SW_CODEC_FOR;
-    for (int codec = SW_CODEC_FOR; class >= 0 && codec < SW_CODEC_NR; codec++) {
-        const double rate = sw_meter_rate(&p->costs[class].encode[codec]);
+    enum sw_codec_id best = SW_CODEC_V5T;
+    double best_rate = 0;
+    for (int codec = 0; type != SW_VALUE_NONE && codec < SW_CODEC_NR; codec++) {
+        struct sw_plan plan;
+        if (!sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type))
+            continue;
+        const double rate = class < 0 ? 0 : sw_meter_rate(&p->costs[class].encode[codec]);
         if (rate <= 0)
             return (enum sw_codec_id)codec;
-        if (rate > sw_meter_rate(&p->costs[class].encode[best]))
+        if (rate > best_rate)
             best = (enum sw_codec_id)codec;
+        best_rate = rate > best_rate ? rate : best_rate;
     }
     return best;
 }
@@ -129,7 +135,7 @@ bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
         return false;
     const double promise = sw_plan_cache_promise(&p->plans, job->plan_key);
     const bool is_typed = job->value_type != SW_VALUE_NONE;
-    struct sw_cost_question question = ask(p, &rest, is_typed ? fastest_of_numbers(p, &rest) : SW_CODEC_V5T,
+    struct sw_cost_question question = ask(p, &rest, fastest_codec(p, &rest, job->value_type),
                                            promise > 0 ? promise
                                            : is_typed  ? MOST_NUMBERS_RATIO
                                                        : SW_V5T_MAX_SYMBOL_BYTES);

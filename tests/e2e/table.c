@@ -166,7 +166,7 @@ START_TEST(slices_and_empty_buffers) {
     int64_t *offsets = new_memory(1001 * sizeof *offsets, 0);
     char *characters = new_memory(20000, 0);
     for (int i = 0; i <= 1000; i++)
-        offsets[i] = INT64_C(5000000000) + i * 20;
+        offsets[i] = INT64_C(5000000000) + INT64_C(20) * i;
     sw_content_fill((uint8_t *)characters, 20000, SW_CONTENT_TEXT, 1);
     struct spillway_buffer buffers[] = {{NULL, 0, SPILLWAY_U8},
                                         {offsets, 1001 * sizeof *offsets, SPILLWAY_I64},
@@ -178,7 +178,7 @@ START_TEST(slices_and_empty_buffers) {
     memset(offsets, 0, 1001 * sizeof *offsets);
     ck_assert_int_eq(restore_n(result.region, buffers, 4, 0), 0);
     for (int i = 0; i <= 1000; i++)
-        ck_assert_int_eq(offsets[i], INT64_C(5000000000) + i * 20);
+        ck_assert_int_eq(offsets[i], INT64_C(5000000000) + INT64_C(20) * i);
     for (int i = 0; i < 4; i++)
         buffers[i].bytes = 0;
     ck_failed(spill_n(buffers, 4, &result), SPILLWAY_EINVAL);

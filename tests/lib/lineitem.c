@@ -12,11 +12,11 @@ enum { COLUMNS = SW_TPCH_COLUMNS - SW_TPCH_ORDERS_COLUMNS };
 /* A column being made by a thread. */
 struct making {
     const struct sw_tpch *tpch;
-    enum sw_tpch_column column;
     uint64_t rows;
     struct sw_lineitem_buffer *values, *offsets; /* offsets: NULL for numbers */
-    bool failed;
     pthread_t thread;
+    enum sw_tpch_column column;
+    bool failed;
 };
 
 static void *make(void *arg) {
