@@ -83,7 +83,6 @@ struct sw_frames *sw_frames_view(const struct sw_frames *frames, unsigned i) {
     if (!view)
         return NULL;
     view->part = i;
-    sw_frames_view_update(view, frames);
     return view;
 }
 

@@ -54,8 +54,8 @@ struct sw_frames *sw_frames_new_parts(const struct sw_frames_part *parts, unsign
 /* Joins the frames of several buffers, in order: they are moved into the new ones. NULL: out of memory, nothing has
  * changed. */
 struct sw_frames *sw_frames_join(struct sw_frames *const *parts, unsigned n_parts);
-/* One buffer's frames of several, for reading: the extents stay those of `frames`. To be freed by sw_free(). What it
- * shows is what `frames` was then, or at the last _update(). */
+/* Room for one buffer's frames of several, for reading; to be freed by sw_free(). _update() fills it, when nobody
+ * changes `frames`, whose extents it shows from then on. */
 struct sw_frames *sw_frames_view(const struct sw_frames *frames, unsigned part);
 void sw_frames_view_update(struct sw_frames *view, const struct sw_frames *frames);
 /* Raw bytes of a buffer, of one or of several. */

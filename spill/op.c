@@ -111,7 +111,7 @@ void sw_op_post(struct sw_op *op) {
         sw_worker_submit(op->mem->worker, &op->job);
     for (unsigned i = 0; i < op->n_parts; i++) {
         struct sw_op_part *part = &op->parts[i];
-        if (op->job.frames) /* to be read: a move may have changed where they are */
+        if (op->job.frames) /* to be read: until now a move may have been changing them */
             sw_frames_view_update(part->job.frames, op->job.frames);
         sw_worker_submit(part->mem->worker, &part->job);
     }

@@ -9,7 +9,7 @@
 #include <check.h>
 #include <string.h>
 
-enum { N = 5, MANY = SW_FRAMES_MAX_PARTS, BUFFER_BYTES = 1 << 20 };
+enum { N = 5, MANY = SW_FRAMES_MAX_PARTS, BUFFER_BYTES = 256 << 10 };
 
 static struct sw_fixture f;
 static struct sw_memory from, to;
@@ -20,8 +20,8 @@ static const struct {
     uint64_t bytes;
     enum sw_value_type type;
     enum sw_codec_id codec;
-} buffers[N] = {{700001, SW_VALUE_NONE, SW_CODEC_V5T},
-                {400000, SW_VALUE_I32, SW_CODEC_DFOR},
+} buffers[N] = {{200001, SW_VALUE_NONE, SW_CODEC_V5T},
+                {100000, SW_VALUE_I32, SW_CODEC_DFOR},
                 {12501, SW_VALUE_NONE, SW_CODEC_V5T},
                 {0, SW_VALUE_I64, SW_CODEC_RAW},
                 {BUFFER_BYTES, SW_VALUE_U16, SW_CODEC_FOR}};
