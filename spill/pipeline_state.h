@@ -88,9 +88,12 @@ static inline unsigned sw_slot_index(const struct sw_pipeline *p, const struct s
     return (unsigned)(slot - p->slots);
 }
 
-/* While a job is being served: no other has to be. */
+/* While a job is being served, the last one in the line: no other has to be, but those of the same operation, which
+ * stand side by side. */
 static inline bool sw_pipeline_has_one_job(const struct sw_pipeline *p) {
-    return p->jobs.next->next == &p->jobs;
+    const struct sw_job *first = SW_CONTAINER_OF(p->jobs.next, const struct sw_job, node),
+                        *last = SW_CONTAINER_OF(p->jobs.prev, const struct sw_job, node);
+    return first == last || (first->family && first->family == last->family);
 }
 
 /* ---- pipeline.c ---- */
