@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 enum { WAIT_MS = 120000, N = SW_LINEITEM_BUFFERS };
-static const double scale = 0.004;
+static const double scale = 0.002;
 
 static struct spillway *connection;
 static struct spillway_error error;
@@ -148,7 +148,7 @@ START_TEST(registered_memory_holds_a_table) {
                                               .bytes = table->buffers[i].bytes,
                                               .type = (enum spillway_value_type)table->buffers[i].type};
     ck_assert_int_eq(spillway_register(connection, block, bytes, &error), 0);
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < 2; round++) {
         fill(buffers);
         const struct spillway_region region = spilled(buffers);
         memset(block, 0, bytes);
@@ -258,7 +258,7 @@ START_TEST(a_freed_ticket_leaves_no_region) {
 END_TEST
 
 START_TEST(several_tables_at_once) {
-    enum { TABLES = 6 };
+    enum { TABLES = 4 };
     struct spillway_buffer from[TABLES][N];
     struct spillway_ticket *tickets[TABLES];
     struct spillway_result results[TABLES];
