@@ -88,6 +88,15 @@ void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void
     }
 }
 
+bool sw_plan_init_numbers(struct sw_plan *ret, enum sw_codec_id codec, enum sw_value_type type) {
+    const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)codec);
+    if (!ops || !ops->is_typed || type == SW_VALUE_NONE || (unsigned)type >= SW_VALUE_NR)
+        return false;
+    *ret = (struct sw_plan){
+        .codec = codec, .segment_log2 = ops->min_segment_log2, .value_type = type, .expected_ratio = 1};
+    return true;
+}
+
 void sw_plan_init_trained(struct sw_plan *ret, const struct sw_v5t_table *table, size_t coded_bytes,
                           size_t sample_bytes, uint64_t raw_bytes) {
     struct sw_plan plan = {.codec = SW_CODEC_V5T, .segment_log2 = SW_RAW_SEGMENT_LOG2, .table = *table};

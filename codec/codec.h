@@ -12,6 +12,7 @@
 
 #include "codec/frame.h"
 #include "codec/v5t/table.h"
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -46,6 +47,9 @@ void sw_plan_init_trained(struct sw_plan *ret, const struct sw_v5t_table *table,
 /* Decides among the codecs of numbers and raw, by the same; type: not SW_VALUE_NONE. */
 void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void *sample, size_t sample_bytes,
                         uint64_t raw_bytes);
+/* The plan of one codec of numbers, whatever they are; expected_ratio is 1. False: codec does not store numbers of that
+ * type. */
+bool sw_plan_init_numbers(struct sw_plan *ret, enum sw_codec_id codec, enum sw_value_type type);
 /* The plan that stores bytes as they are. */
 void sw_plan_init_raw(struct sw_plan *ret);
 

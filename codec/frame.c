@@ -1,5 +1,6 @@
 #include "codec/frame.h"
 
+#include "codec/bitpack/bitpack_core.h"
 #include "codec/checksum.h"
 #include "codec/codec_ops.h"
 
@@ -138,6 +139,10 @@ static const char *const value_types[SW_VALUE_NR] = {"none", "u8", "u16", "u32",
 
 const char *sw_value_type_name(enum sw_value_type type) {
     return type < SW_VALUE_NR ? value_types[type] : "unknown";
+}
+
+unsigned sw_value_type_bytes(enum sw_value_type type) {
+    return type == SW_VALUE_NONE ? 1 : sw_value_bits(type) / 8;
 }
 
 enum sw_value_type sw_value_type_find(const char *name) {

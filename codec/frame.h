@@ -87,6 +87,8 @@ int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_by
 /* "u8" ... "i64", "none". _find: SW_VALUE_NONE for a name that is no type. */
 const char *sw_value_type_name(enum sw_value_type type);
 enum sw_value_type sw_value_type_find(const char *name);
+/* Of one value; SW_VALUE_NONE: 1. */
+unsigned sw_value_type_bytes(enum sw_value_type type);
 
 /* "raw", "v5t", "for", "dfor", "rfor". */
 const char *sw_codec_name(enum sw_codec_id codec);

@@ -2,46 +2,20 @@
 
 #include "base/log.h"
 #include "daemon/batch.h"
+#include "daemon/buffers.h"
 #include "daemon/operation.h"
 #include "daemon/session.h"
 #include "daemon/settle.h"
 #include "daemon/stats.h"
+#include "ipc/spillway.h"
 #include <inttypes.h>
 #include <string.h>
 #include <sys/random.h>
 
-/* ---- outcomes ---------------------------------------------------------------------------------------------------- */
+_Static_assert((int)SPILLWAY_BYTES == (int)SW_VALUE_NONE && (int)SPILLWAY_I64 == (int)SW_VALUE_I64,
+               "one list of value types");
 
-static void log_outcome(const struct sw_session *session, const char *event, const struct sw_outcome *outcome) {
-    sw_log(SW_LOG_INFO, event,
-           "session=%" PRIu32 " region=%" PRIu32 ":%" PRIu32 " bytes=%" PRIu64 " stored=%" PRIu64 " us=%" PRIu64
-           " queued_us=%" PRIu64 " codec=%s tier=%s reason=\"%s\"",
-           session->id, outcome->region.slot, outcome->region.gen, outcome->raw_bytes, outcome->stored_bytes,
-           outcome->total_us, outcome->queued_us, sw_codec_name(outcome->codec), outcome->tier, outcome->reason);
-}
-
-static void on_outcome(const struct sw_outcome *outcome, void *arg) {
-    struct sw_promise *promise = arg;
-    struct sw_session *session = promise->session;
-    struct sw_service *service = session->service;
-    struct sw_msg msg;
-    struct sw_msg_result *result = &msg.u.result;
-    sw_msg_init(&msg, SW_MSG_RESULT);
-    if (outcome->err.code == 0) {
-        log_outcome(session, promise->request == SW_MSG_SPILL ? "spill.done" : "restore.done", outcome);
-        result->slot = outcome->region.slot;
-        result->gen = outcome->region.gen;
-        result->raw_bytes = outcome->raw_bytes;
-        result->stored_bytes = outcome->stored_bytes;
-        result->service_us = outcome->total_us;
-        sw_msg_set_text(result->codec, sizeof result->codec, sw_codec_name(outcome->codec));
-        sw_msg_set_text(result->tier, sizeof result->tier, outcome->tier);
-        sw_msg_set_text(result->reason, sizeof result->reason, outcome->reason);
-    }
-    sw_session_keep(promise, &msg, &outcome->err);
-    if (outcome->err.code != 0 && sw_engine_device_lost(service->engine))
-        service->device_lost(service->device_lost_arg);
-}
+/* ---- memories ---------------------------------------------------------------------------------------------------- */
 
 static void on_mem_mapped(const struct sw_err *err, void *arg) {
     struct sw_msg msg;
@@ -157,6 +131,7 @@ static int on_spill(void *arg, const struct sw_request *request, struct sw_msg *
                              .bytes = spill->bytes,
                              .event = spill->flags & SW_REQ_EVENT ? spill->event : NULL,
                              .in_place = (spill->flags & SW_REQ_IN_PLACE) != 0,
+                             .type = (enum sw_value_type)spill->value_type,
                              .request = request->msg->header.seq};
     (void)ret_reply;
     const struct sw_operation operation = {
@@ -164,7 +139,7 @@ static int on_spill(void *arg, const struct sw_request *request, struct sw_msg *
     int rc = sw_operation_begin(session, request->msg, &operation, &promise, &range.mem, err);
     if (rc < 0)
         return rc;
-    rc = sw_engine_spill(session->owner, &range, on_outcome, promise, &id, err);
+    rc = sw_engine_spill(session->owner, &range, sw_operation_ended, promise, &id, err);
     return rc < 0 ? sw_operation_refused(promise, rc) : SW_REPLY_LATER;
 }
 
@@ -183,7 +158,7 @@ static int on_restore(void *arg, const struct sw_request *request, struct sw_msg
     int rc = sw_operation_begin(session, request->msg, &operation, &promise, &range.mem, err);
     if (rc < 0)
         return rc;
-    rc = sw_engine_restore(session->owner, id, &range, restore->flags & SW_REQ_KEEP, on_outcome, promise, err);
+    rc = sw_engine_restore(session->owner, id, &range, restore->flags & SW_REQ_KEEP, sw_operation_ended, promise, err);
     return rc < 0 ? sw_operation_refused(promise, rc) : SW_REPLY_LATER;
 }
 
@@ -249,5 +224,8 @@ const struct sw_command sw_commands[] = {
     {sw_on_restore_batch, SW_MSG_RESTORE_BATCH, false},
     {sw_on_drop_batch, SW_MSG_DROP_BATCH, false},
     {sw_on_settle, SW_MSG_SETTLE, false},
+    {sw_on_spill_buffers, SW_MSG_SPILL_BUFFERS, false},
+    {sw_on_restore_buffers, SW_MSG_RESTORE_BUFFERS, false},
+    {sw_on_query_buffers, SW_MSG_QUERY_BUFFERS, false},
 };
 const size_t sw_commands_count = sizeof sw_commands / sizeof sw_commands[0];

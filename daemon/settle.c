@@ -18,7 +18,7 @@ struct settled {
 };
 
 static bool is_spill(const struct sw_msg_settle *ask) {
-    return ask->type == SW_MSG_SPILL || ask->type == SW_MSG_SPILL_BATCH;
+    return ask->type == SW_MSG_SPILL || ask->type == SW_MSG_SPILL_BATCH || ask->type == SW_MSG_SPILL_BUFFERS;
 }
 
 static bool is_batch(const struct sw_msg_settle *ask) {
@@ -103,7 +103,8 @@ int sw_on_settle(void *arg, const struct sw_request *request, struct sw_msg *ret
         sw_msg_init(ret_reply, SW_MSG_OK);
         return SW_REPLY_NOW;
     }
-    if (!is_spill(s.ask) && s.ask->type != SW_MSG_RESTORE && s.ask->type != SW_MSG_RESTORE_BATCH)
+    if (!is_spill(s.ask) && s.ask->type != SW_MSG_RESTORE && s.ask->type != SW_MSG_RESTORE_BATCH &&
+        s.ask->type != SW_MSG_RESTORE_BUFFERS)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "request of type %" PRIu32 " cannot be settled",
                           s.ask->type);
     if (count < 1 || count > most)

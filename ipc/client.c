@@ -1,5 +1,6 @@
 /* client.c - the calls of spillway.h. */
 #include "ipc/batch.h"
+#include "ipc/buffers.h"
 #include "ipc/staging.h"
 
 #include "base/alloc.h"
@@ -165,6 +166,7 @@ int spillway_open(struct spillway **ret, const char *socket_path, struct spillwa
     sw_list_init(&c->outbox);
     sw_list_init(&c->registered);
     sw_list_init(&c->batches);
+    sw_list_init(&c->buffers);
     int rc = connect_socket(socket_path, &c->socket, &err);
     if (!rc)
         rc = watch_socket(c, &err);
@@ -196,6 +198,7 @@ void spillway_close(struct spillway *connection) {
     sw_resume_free(connection);
     destroy_tickets(&connection->running);
     destroy_tickets(&connection->batches);
+    destroy_tickets(&connection->buffers);
     destroy_tickets(&connection->fresh);
     destroy_tickets(&connection->done);
     sw_staging_free(connection);
@@ -250,6 +253,8 @@ static int start_staged(struct spillway *c, const struct sw_msg *operation, uint
                                          .stream = stream};
     if (request.operation == SW_MSG_RESTORE)
         request.region = (struct spillway_region){operation->u.restore.slot, operation->u.restore.gen};
+    else
+        request.value_type = operation->u.spill.value_type;
     return sw_staging_start(c, &request, ret_ticket, error);
 }
 
@@ -296,8 +301,15 @@ static void restore_msg(struct sw_msg *ret, struct spillway_region region) {
 
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error) {
+    return spillway_spill_typed(connection, data, bytes, SPILLWAY_BYTES, stream, ret_ticket, error);
+}
+
+int spillway_spill_typed(struct spillway *connection, const void *data, uint64_t bytes, enum spillway_value_type type,
+                         struct CUstream_st *stream, struct spillway_ticket **ret_ticket,
+                         struct spillway_error *error) {
     struct sw_msg msg;
     sw_msg_init(&msg, SW_MSG_SPILL);
+    msg.u.spill.value_type = (uint32_t)type;
     return start(connection, &msg, 0, data, bytes, stream, ret_ticket, error);
 }
 
@@ -410,6 +422,32 @@ int spillway_query(struct spillway *connection, struct spillway_region region, s
         return rc;
     if (!rc)
         *ret = t->u.region;
+    sw_ticket_destroy(t);
+    return rc;
+}
+
+int spillway_query_buffers(struct spillway *connection, struct spillway_region region, struct spillway_buffer_info *ret,
+                           uint32_t *ret_n, struct spillway_error *error) {
+    struct sw_msg msg = {.header.type = SW_MSG_QUERY_BUFFERS,
+                         .u.query_buffers = {.slot = region.slot, .gen = region.generation}};
+    struct spillway_region_info info;
+    int rc;
+    if (sw_region_is_composite(region)) {
+        rc = spillway_query(connection, region, &info, error);
+        if (rc < 0)
+            return rc;
+        *ret = (struct spillway_buffer_info){.raw_bytes = info.raw_bytes, .stored_bytes = info.stored_bytes};
+        memcpy(ret->codec, info.codec, sizeof ret->codec);
+        *ret_n = 1;
+        return rc;
+    }
+    struct spillway_ticket *t = ask(connection, &msg, &rc, error);
+    if (!t)
+        return rc;
+    if (!rc) {
+        *ret_n = t->u.buffers.n;
+        memcpy(ret, t->u.buffers.info, t->u.buffers.n * sizeof *ret);
+    }
     sw_ticket_destroy(t);
     return rc;
 }

@@ -2,7 +2,8 @@
  *
  * A ticket stands for a group of packets with consecutive seqs, of which the last asks for the operation and those
  * before it hand over its memory. It is done when every packet of the group was answered, or the connection is lost. A
- * transfer in pieces (staging.h) and a batch (batch.h) are tickets without packets; their parts are tickets of the
+ * transfer in pieces (staging.h), a batch (batch.h) and a request on buffers (buffers.h) are tickets without packets;
+ * their parts are tickets of the
  * library's own. Every ticket is on one of the connection's lists until it is freed. Nothing here waits but
  * sw_client_wait*().
  * thread: any, one at a time per connection. */
@@ -28,12 +29,13 @@ struct sw_packet {
 };
 
 struct sw_batch;     /* a batch, to the end of its ticket */
+struct sw_buffers;   /* a request on several buffers, likewise */
 struct sw_staged;    /* a transfer in pieces that runs */
 struct sw_staging;   /* all of them, and the arenas */
 struct sw_composite; /* a region that the daemon has in pieces */
 
 struct spillway_ticket {
-    struct sw_list node; /* spillway.running, fresh or done; in pieces: sw_staging.running first; batch: .batches */
+    struct sw_list node; /* spillway.running, fresh or done; in pieces: sw_staging.running first; .batches, .buffers */
     struct spillway *connection;
     unsigned operation; /* enum sw_msg_type of the last packet */
     bool settling;      /* the connection was lost: it is asked what became of request settled_seq */
@@ -52,9 +54,10 @@ struct spillway_ticket {
     bool mem_open;  /* the daemon has accepted MEM_OPEN */
     uint64_t bytes; /* transfers: length of the caller's range */
     struct sw_cuda_event *event;
-    struct sw_staged *staged; /* NULL: not in pieces, or no longer running */
-    struct sw_batch *batch;   /* owned; NULL: none */
-    uint32_t n_pieces;        /* of a batch's packet */
+    struct sw_staged *staged;   /* NULL: not in pieces, or no longer running */
+    struct sw_batch *batch;     /* owned; NULL: none */
+    struct sw_buffers *buffers; /* the same */
+    uint32_t n_pieces;          /* of a batch's packet, or of one on buffers */
     /* Of the library's own: told when it is done, and destroyed then. Must not send anything. */
     void (*on_done)(struct spillway_ticket *t);
     void *owner; /* what on_done() is about */
@@ -65,6 +68,10 @@ struct spillway_ticket {
         struct spillway_result transfer;
         struct spillway_region_info region;
         struct spillway_status status;
+        struct {
+            uint32_t n;
+            struct spillway_buffer_info info[SPILLWAY_MAX_BUFFERS];
+        } buffers;
     } u;
 };
 
@@ -81,12 +88,13 @@ struct spillway {
     struct sw_resume *resume; /* what it takes to come back; NULL: a connection that is lost is lost for good */
     uint32_t next_seq, next_mem;
     uint32_t max_in_flight, n_in_flight; /* spills, restores and packets of batches */
-    uint32_t max_pieces, n_pieces;       /* of batches in flight */
+    uint32_t max_pieces, n_pieces;       /* of batches and buffers in flight */
     struct sw_list running, fresh, done; /* spillway_ticket.node; fresh: done, and the caller does not know yet */
     struct sw_list outbox;               /* sw_packet.node, in order */
     struct sw_list registered;           /* sw_registered.node */
     struct sw_cuda *cuda;
     struct sw_list batches; /* running; spillway_ticket.node, oldest first */
+    struct sw_list buffers; /* requests on several, running; the same */
     uint32_t n_batches;
     struct sw_staging *staging; /* NULL: never needed */
     struct sw_composites {      /* ids of regions in pieces, by slot */

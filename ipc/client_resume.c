@@ -88,7 +88,8 @@ static void fail(struct spillway *c, int code, const char *text) {
 
 static bool is_operation(const struct spillway_ticket *t) {
     return t->operation == SW_MSG_SPILL || t->operation == SW_MSG_RESTORE || t->operation == SW_MSG_SPILL_BATCH ||
-           t->operation == SW_MSG_RESTORE_BATCH;
+           t->operation == SW_MSG_RESTORE_BATCH || t->operation == SW_MSG_SPILL_BUFFERS ||
+           t->operation == SW_MSG_RESTORE_BUFFERS;
 }
 
 static void complete(struct spillway_ticket *t, int code) {
@@ -217,7 +218,7 @@ static void fill_settle(const struct spillway_ticket *t, struct sw_msg *ret) {
     settle->count = 1;
     settle->slot[0] = t->region.slot;
     settle->gen[0] = t->region.generation;
-    if (t->n_pieces)
+    if (t->operation == SW_MSG_SPILL_BATCH || t->operation == SW_MSG_RESTORE_BATCH)
         sw_batch_settle(t, settle);
 }
 

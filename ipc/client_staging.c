@@ -56,6 +56,7 @@ struct sw_staged {
     struct sw_composite *composite; /* NULL: there is none, see error; without an id: one region of the daemon */
     uint8_t *data;
     uint64_t bytes;
+    uint32_t value_type; /* spill */
     bool keep;
     enum stage stage;
     struct sw_cuda_event *event;             /* on the caller's stream; in the end behind the arena's last copy */
@@ -369,6 +370,8 @@ static int send_part(struct spillway *c, struct sw_staged *op, uint32_t mem, uns
     if (!is_spill(op)) {
         msg.u.restore.slot = region.slot;
         msg.u.restore.gen = region.generation;
+    } else {
+        msg.u.spill.value_type = op->value_type;
     }
     if (sw_client_transfer(t, &msg, is_spill(op) ? 0 : SW_REQ_KEEP, e, true, err) < 0) {
         sw_ticket_destroy(t);
@@ -732,7 +735,8 @@ static struct sw_staged *staged_new(struct spillway *c, const struct sw_staging_
         sw_free(t);
         return NULL;
     }
-    *op = (struct sw_staged){.ticket = t, .data = r->data, .bytes = r->bytes, .keep = r->keep};
+    *op = (struct sw_staged){
+        .ticket = t, .data = r->data, .bytes = r->bytes, .value_type = r->value_type, .keep = r->keep};
     t->bytes = r->bytes;
     t->staged = op;
     return op;

@@ -1,5 +1,6 @@
 /* client_wire.c - moves packets between the outbox, the socket and the tickets. */
 #include "ipc/batch.h"
+#include "ipc/buffers.h"
 #include "ipc/staging.h"
 
 #include "base/alloc.h"
@@ -13,7 +14,8 @@
 
 static bool is_transfer(const struct spillway_ticket *t) {
     return t->operation == SW_MSG_SPILL || t->operation == SW_MSG_RESTORE || t->operation == SW_MSG_SPILL_BATCH ||
-           t->operation == SW_MSG_RESTORE_BATCH;
+           t->operation == SW_MSG_RESTORE_BATCH || t->operation == SW_MSG_SPILL_BUFFERS ||
+           t->operation == SW_MSG_RESTORE_BUFFERS;
 }
 
 /* One that the daemon counts: not a transfer in pieces or a batch, which itself sends nothing. */
@@ -45,6 +47,7 @@ void sw_ticket_destroy(struct spillway_ticket *t) {
     sw_list_remove(&t->node);
     sw_cuda_event_release(t->event);
     sw_batch_free(t->batch);
+    sw_free(t->buffers);
     sw_free(t->repeat);
     sw_free(t);
 }
@@ -122,7 +125,7 @@ static void drop_unseen_regions(const struct spillway_ticket *t) {
         return;
     if (t->operation == SW_MSG_SPILL_BATCH)
         sw_batch_drop(t->batch);
-    else if (t->operation == SW_MSG_SPILL)
+    else if (t->operation == SW_MSG_SPILL || t->operation == SW_MSG_SPILL_BUFFERS)
         drop_region(t->connection, t->u.transfer.region);
 }
 
@@ -261,7 +264,8 @@ static bool take_result(struct spillway_ticket *t, const struct sw_msg_result *m
     COPY_TEXT(r->reason, m->reason);
     if (sw_region_is_composite(r->region)) /* none of the daemon's */
         return false;
-    return t->operation == SW_MSG_SPILL ? m->raw_bytes == t->bytes : m->raw_bytes <= t->bytes;
+    const bool is_spill = t->operation == SW_MSG_SPILL || t->operation == SW_MSG_SPILL_BUFFERS;
+    return is_spill ? m->raw_bytes == t->bytes : m->raw_bytes <= t->bytes;
 }
 
 static void take_region(struct spillway_region_info *ret, const struct sw_msg_region *m) {
@@ -305,7 +309,11 @@ static unsigned answer_type(const struct spillway_ticket *t, unsigned index) {
         return SW_MSG_HELLO_OK;
     case SW_MSG_SPILL:
     case SW_MSG_RESTORE:
+    case SW_MSG_SPILL_BUFFERS:
+    case SW_MSG_RESTORE_BUFFERS:
         return SW_MSG_RESULT;
+    case SW_MSG_QUERY_BUFFERS:
+        return SW_MSG_REGION_BUFFERS;
     case SW_MSG_SPILL_BATCH:
     case SW_MSG_RESTORE_BATCH:
         return SW_MSG_RESULT_BATCH;
@@ -337,6 +345,8 @@ static bool take_answer(struct spillway_ticket *t, unsigned index, const struct 
         return take_result(t, &msg->u.result);
     case SW_MSG_RESULT_BATCH:
         return sw_batch_take(t, &msg->u.result_batch);
+    case SW_MSG_REGION_BUFFERS:
+        return sw_buffers_take(t, &msg->u.region_buffers);
     case SW_MSG_REGION:
         take_region(&t->u.region, &msg->u.region);
         return true;
@@ -426,6 +436,7 @@ int sw_client_pump(struct spillway *c) {
         fail_text(c, -SW_ECONN, "the daemon closed the connection");
     sw_staging_advance(c, 1);
     sw_batches_advance(c);
+    sw_buffers_advance(c);
     return c->lost.code;
 }
 

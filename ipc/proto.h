@@ -20,14 +20,20 @@
  * damaged), while its destinations are undefined. Destinations must not overlap. DROP_BATCH drops what it can; its
  * ERROR is that of the first region that it could not.
  *
+ * SPILL_BUFFERS makes one region of up to SW_PROTO_MAX_BUFFERS buffers in memories that stay open, each with a type of
+ * values; its answer is a RESULT with the sums and the codec of most bytes, QUERY_BUFFERS tells of each. All or
+ * nothing: after an ERROR nothing is stored. RESTORE_BUFFERS names as many destinations, in the same order, of which no
+ * two may overlap; after an ERROR the region is still stored, unless it was found damaged. waits: 1: for the event,
+ * which is of that memory's GPU. Of such a region RESTORE and packing know nothing, and all else what they know of any.
+ *
  * A session whose daemon is restarted may be gone on with: HELLO_OK has a token, unless nothing survives this daemon,
  * and for how long (reconnect_ms) a successor waits for the session. A client that connects again says HELLO with that
  * token (all zero: a new session); `resumed` says that the session's regions are there. If not, it is a new session, of
  * another token, and ids of the old one mean nothing. Memories do not survive. SETTLE then asks what became of a
- * request whose reply has not come: SPILL, RESTORE or a batch of them. Its answer is that request's, if the request was
- * carried out; ERESTARTED if not (a spill has stored nothing, a restored region is still stored); ELOST if it was at
- * work in place. The last SETTLE, of type 0, says that all have been asked for; it is answered by OK. Who has not come
- * back has nothing to settle. A seq is not used twice by a session for this reason.
+ * request whose reply has not come: SPILL, RESTORE, a batch or one of buffers. Its answer is that request's, if the
+ * request was carried out; ERESTARTED if not (a spill has stored nothing, a restored region is still stored); ELOST if
+ * it was at work in place. The last SETTLE, of type 0, says that all have been asked for; it is answered by OK. Who has
+ * not come back has nothing to settle. A seq is not used twice by a session for this reason.
  *
  * sw_msg_decode() trusts nothing: a packet of the wrong length, magic or type is refused. Adding a field or a message
  * raises SW_PROTO_VERSION. */
@@ -39,7 +45,7 @@
 #include <stdint.h>
 
 #define SW_PROTO_MAGIC 0x4C495053u /* "SPIL" */
-#define SW_PROTO_VERSION 4
+#define SW_PROTO_VERSION 5
 #define SW_PROTO_HEADER_BYTES 16
 #define SW_PROTO_MAX_BATCH 256 /* pieces of a batch */
 /* Header and body of the longest message, RESTORE_BATCH; a longer packet is refused, and not read whole. */
@@ -47,6 +53,8 @@
 #define SW_PROTO_MAX_FDS 64     /* per packet, below the kernel's 253 */
 #define SW_PROTO_MAX_REASONS 16 /* why regions were compressed, or were not */
 #define SW_PROTO_REASON_BYTES 32
+#define SW_PROTO_MAX_BUFFERS 64 /* of a region that has several */
+#define SW_PROTO_CODEC_BYTES 16
 
 /* struct sw_msg_header on the wire: u32 magic, u16 version, u16 type, u32 seq, u32 body_bytes. */
 struct sw_msg_header {
@@ -65,6 +73,8 @@ struct sw_msg_header {
 #define SW_REQ_IN_PLACE                                                                                                \
     4u /* pack, unpack: the frames lie at the front of the range itself, RESULT's stored_bytes long */
 
+/* value_type of SPILL, as in spillway.h, where the range holds whole numbers of that type; 0: bytes. */
+
 /* Of ADVISE, as in spillway.h. */
 enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
 
@@ -77,7 +87,8 @@ enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
                                                     BYTES(device_uuid, 16) BYTES(handle, 64)
 #define SW_FIELDS_MEM_PARTS(U32, U64, BYTES, U32S, U64S)  U32(mem) U32(first) U32(count) U64S(part_bytes, SW_PROTO_MAX_FDS)
 #define SW_FIELDS_MEM_CLOSE(U32, U64, BYTES, U32S, U64S)  U32(mem)
-#define SW_FIELDS_SPILL(U32, U64, BYTES, U32S, U64S)      U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, 64)
+#define SW_FIELDS_SPILL(U32, U64, BYTES, U32S, U64S)      U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, 64) \
+                                                    U32(value_type)
 #define SW_FIELDS_RESTORE(U32, U64, BYTES, U32S, U64S)    U32(slot) U32(gen) U32(mem) U32(flags) U64(offset) U64(bytes) \
                                                     BYTES(event, 64)
 #define SW_FIELDS_DROP(U32, U64, BYTES, U32S, U64S)       U32(slot) U32(gen)
@@ -114,14 +125,28 @@ enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
 #define SW_FIELDS_SETTLE(U32, U64, BYTES, U32S, U64S) \
     U32(type) U32(seq) U32(count) U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH)
 
+#define SW_FIELDS_SPILL_BUFFERS(U32, U64, BYTES, U32S, U64S) \
+    U32(flags) U32(count) BYTES(event, 64) U32S(mem, SW_PROTO_MAX_BUFFERS) U32S(waits, SW_PROTO_MAX_BUFFERS) \
+    U32S(value_type, SW_PROTO_MAX_BUFFERS) U64S(offset, SW_PROTO_MAX_BUFFERS) U64S(bytes, SW_PROTO_MAX_BUFFERS)
+#define SW_FIELDS_RESTORE_BUFFERS(U32, U64, BYTES, U32S, U64S) \
+    U32(slot) U32(gen) U32(flags) U32(count) BYTES(event, 64) U32S(mem, SW_PROTO_MAX_BUFFERS) \
+    U32S(waits, SW_PROTO_MAX_BUFFERS) U64S(offset, SW_PROTO_MAX_BUFFERS) U64S(bytes, SW_PROTO_MAX_BUFFERS)
+#define SW_FIELDS_QUERY_BUFFERS(U32, U64, BYTES, U32S, U64S) U32(slot) U32(gen)
+#define SW_FIELDS_REGION_BUFFERS(U32, U64, BYTES, U32S, U64S) \
+    U32(count) U64S(raw_bytes, SW_PROTO_MAX_BUFFERS) U64S(stored_bytes, SW_PROTO_MAX_BUFFERS) \
+    BYTES(codecs, SW_PROTO_MAX_BUFFERS * SW_PROTO_CODEC_BYTES)
+
 /* X(NAME, name, type number): requests below 100, replies from 100. Numbers are never reused. */
 #define SW_MESSAGES(X) \
     X(HELLO, hello, 1) X(MEM_OPEN, mem_open, 2) X(MEM_PARTS, mem_parts, 3) X(MEM_CLOSE, mem_close, 4) \
     X(SPILL, spill, 5) X(RESTORE, restore, 6) X(DROP, drop, 7) X(QUERY, query, 8) X(STATUS, status, 9) \
     X(ADVISE, advise, 10) X(SPILL_BATCH, spill_batch, 11) X(RESTORE_BATCH, restore_batch, 12) \
     X(DROP_BATCH, drop_batch, 13) X(SETTLE, settle, 14) \
+    X(SPILL_BUFFERS, spill_buffers, 15) X(RESTORE_BUFFERS, restore_buffers, 16) \
+    X(QUERY_BUFFERS, query_buffers, 17) \
     X(HELLO_OK, hello_ok, 100) X(OK, ok, 101) X(RESULT, result, 102) X(REGION, region, 103) \
-    X(STATUS_OK, status_ok, 104) X(ERROR, error, 105) X(RESULT_BATCH, result_batch, 106)
+    X(STATUS_OK, status_ok, 104) X(ERROR, error, 105) X(RESULT_BATCH, result_batch, 106) \
+    X(REGION_BUFFERS, region_buffers, 107)
 /* clang-format on */
 
 enum sw_msg_type {

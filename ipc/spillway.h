@@ -106,6 +106,24 @@ void spillway_close(struct spillway *connection);
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
+/* What memory holds. Numbers have codecs of their own, which store them in fewer bits, or as differences or runs. */
+enum spillway_value_type {
+    SPILLWAY_BYTES, /* anything, text first of all */
+    SPILLWAY_U8,
+    SPILLWAY_U16,
+    SPILLWAY_U32,
+    SPILLWAY_U64,
+    SPILLWAY_I8,
+    SPILLWAY_I16,
+    SPILLWAY_I32, /* dates are such */
+    SPILLWAY_I64  /* and decimals */
+};
+/* The same for numbers, little endian, one behind the other: the daemon chooses among the codecs of that type, and
+ * stores bytes as they are where none of them gains. data may have any alignment. errors: as above; by ticket also
+ * EINVAL (no such type, or a length that is no multiple of the type's). */
+int spillway_spill_typed(struct spillway *connection, const void *data, uint64_t bytes, enum spillway_value_type type,
+                         struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error);
+
 #define SPILLWAY_RESTORE_KEEP 1u /* the region stays stored and its id valid */
 
 /* Starts a restore of a region into data[0..bytes), bytes being at least the region's length. stream as above: when the
@@ -169,13 +187,38 @@ int spillway_restore_batch(struct spillway *connection, struct spillway_piece *p
                            struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
                            struct spillway_error *error);
 
+/* One of several buffers that make a region together, as the columns of a table do, or a column's offsets, characters
+ * and validity. What its type should be: of Arrow's fixed width values and of a dictionary's indices their own; of
+ * offsets SPILLWAY_I32 or SPILLWAY_I64, wherever they begin; of characters and validity bitmaps SPILLWAY_BYTES. */
+struct spillway_buffer {
+    void *data; /* anything if there are no bytes */
+    uint64_t bytes;
+    enum spillway_value_type type; /* of a spill */
+};
+enum { SPILLWAY_MAX_BUFFERS = 64 };
+
+/* Starts to spill buffers[0..n) as one region, which is spilled, restored, kept and dropped as a whole, and whose
+ * buffers have codecs of their own. buffers[] is only read, and only by this call. Memory as of spillway_spill(), each
+ * buffer in any, but none that would have to be copied: EMEMKIND. stream: that on which all of them were filled. When
+ * the ticket completes with an error nothing is stored. errors: those of spillway_spill() and _spill_typed(), EINVAL
+ * (n, or no bytes in any). */
+int spillway_spill_buffers(struct spillway *connection, const struct spillway_buffer *buffers, uint32_t n,
+                           struct CUstream_st *stream, struct spillway_ticket **ret_ticket,
+                           struct spillway_error *error);
+/* Starts to restore such a region into as many buffers, in the same order, each at least as long as it was, none
+ * overlapping another. flags, and what holds after an error: as of spillway_restore(). A region of several buffers is
+ * restored by this call only. errors: those of spillway_restore(), EINVAL, EMEMKIND. */
+int spillway_restore_buffers(struct spillway *connection, struct spillway_region region,
+                             const struct spillway_buffer *buffers, uint32_t n, struct CUstream_st *stream,
+                             unsigned flags, struct spillway_ticket **ret_ticket, struct spillway_error *error);
+
 /* What a completed operation did. */
 struct spillway_result {
     struct spillway_region region;    /* all zero for a batch */
     uint64_t raw_bytes, stored_bytes; /* packed: stored_bytes at the front of the data are in use */
     uint64_t
         service_us;  /* from the daemon's receipt to its reply; the sum over pieces; of a batch the longest message's */
-    char codec[16];  /* "v5t", "raw"; "mixed": not that of all pieces */
+    char codec[16];  /* "v5t", "for", ..., "raw", of most bytes; "mixed": not that of all pieces */
     char tier[16];   /* "host", "nvme", "device" (packed) */
     char reason[32]; /* why it was spilled compressed, or was not: "pays", "does not shrink", ... */
 };
@@ -205,6 +248,15 @@ struct spillway_region_info {
 /* Asks about a region. Waits for the reply. errors: ENOENT, ESTALE, ECONN. */
 int spillway_query(struct spillway *connection, struct spillway_region region, struct spillway_region_info *ret,
                    struct spillway_error *error);
+
+/* The same of each buffer of a stored region, one if it was spilled as one. ret: room for SPILLWAY_MAX_BUFFERS. errors:
+ * as above, EBUSY (it is being spilled), ELOST. */
+struct spillway_buffer_info {
+    uint64_t raw_bytes, stored_bytes;
+    char codec[16];
+};
+int spillway_query_buffers(struct spillway *connection, struct spillway_region region, struct spillway_buffer_info *ret,
+                           uint32_t *ret_n, struct spillway_error *error);
 
 enum spillway_advice {
     SPILLWAY_ADVICE_PRIORITY, /* value 0 (as spilled) to 255: those of lower priority leave the host tier first */

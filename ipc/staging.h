@@ -20,6 +20,7 @@ enum { SW_ARENA_PIECES = 4 };
 struct sw_staging_request {
     unsigned operation;            /* SW_MSG_SPILL or SW_MSG_RESTORE */
     struct spillway_region region; /* restore: a composite, or the daemon's */
+    uint32_t value_type;           /* spill */
     bool keep;
     uint8_t *data;
     uint64_t bytes;

@@ -151,7 +151,7 @@ void sw_move_ended(struct sw_job *job) {
         if (job->kind == SW_JOB_PROMOTE)
             region->used_us = sw_clock_us(); /* not to be the first to leave again */
         if (region->op)
-            sw_worker_submit(region->op->mem->worker, &region->op->job); /* has waited for this */
+            sw_op_post(region->op); /* has waited for this */
     }
     sw_free(move);
     sw_owner_settle(owner);

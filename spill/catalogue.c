@@ -45,9 +45,13 @@ struct region_body {
     uint32_t slot, gen;
     uint64_t raw_bytes, chunk_bytes, stored_bytes;
     uint32_t n_chunks, request, piece;
-    uint8_t codec, reason, packed, has_frames;
+    uint8_t codec, reason;
+    uint8_t shape; /* SHAPE_PACKED, or how many buffers it has, if they are several */
+    uint8_t has_frames;
 };
 _Static_assert(sizeof(struct region_body) == 64, "with a chunk of one extent it fills a cell");
+
+enum { SHAPE_PLAIN, SHAPE_PACKED };
 
 _Static_assert(SW_CODEC_NR <= 16 && SW_VALUE_NR <= 16, "they have four bits each");
 enum place { PLACE_NONE, PLACE_HOST, PLACE_DISK };
@@ -57,6 +61,10 @@ struct chunk_body { /* behind it: extents; of a packed region then a range */
     uint16_t symbols_type; /* number of symbols, value type << 12 */
     uint8_t segment_log2;
     uint8_t codec_place; /* codec, place << 4, packed << 7 */
+};
+
+struct part_body { /* of a region of several buffers, before the chunks */
+    uint64_t raw_bytes, chunk_bytes;
 };
 
 struct range_body {
@@ -272,6 +280,21 @@ static int add_chunk(struct sw_catalogue *c, const struct sw_frames *frames, siz
     return rc;
 }
 
+static uint8_t shape_of(const struct sw_frames *frames) {
+    if (frames && frames->n_parts)
+        return (uint8_t)frames->n_parts;
+    return frames && frames->packed ? SHAPE_PACKED : SHAPE_PLAIN;
+}
+
+static int add_parts(struct sw_catalogue *c, const struct sw_frames *frames) {
+    int rc = 0;
+    for (unsigned i = 0; !rc && frames && i < frames->n_parts; i++) {
+        const struct part_body part = {frames->parts[i].raw_bytes, frames->parts[i].chunk_bytes};
+        rc = add(c, &part, sizeof part);
+    }
+    return rc;
+}
+
 static int add_region(struct sw_catalogue *c, const struct sw_catalogue_region *r) {
     const struct sw_frames *frames = r->frames;
     const struct region_body body = {.sequence = ++c->sequence,
@@ -286,10 +309,12 @@ static int add_region(struct sw_catalogue *c, const struct sw_catalogue_region *
                                      .piece = r->piece,
                                      .codec = r->codec,
                                      .reason = r->reason,
-                                     .packed = frames && frames->packed,
+                                     .shape = shape_of(frames),
                                      .has_frames = frames != NULL};
     c->scratch_bytes = 0;
     int rc = add(c, &body, sizeof body);
+    if (!rc)
+        rc = add_parts(c, frames);
     for (size_t i = 0; !rc && frames && i < frames->n_chunks; i++)
         rc = add_chunk(c, frames, i);
     return rc;
@@ -437,16 +462,36 @@ static int read_chunk(struct reader *r, struct sw_frames *frames, size_t i) {
     return 0;
 }
 
+static bool are_lengths(uint64_t raw_bytes, uint64_t chunk_bytes) {
+    return chunk_bytes > 0 && raw_bytes / chunk_bytes <= UINT32_MAX;
+}
+
+/* errors: -SW_EFRAME, -SW_ENOMEM. */
+static int new_frames(struct reader *r, const struct region_body *body, struct sw_frames **ret) {
+    struct sw_frames_part parts[SW_FRAMES_MAX_PARTS];
+    const unsigned n = body->shape > SHAPE_PACKED ? body->shape : 0;
+    bool good = n <= SW_FRAMES_MAX_PARTS && are_lengths(body->raw_bytes, body->chunk_bytes);
+    for (unsigned i = 0; good && i < n; i++) {
+        struct part_body part;
+        good = take(r, &part, sizeof part) && are_lengths(part.raw_bytes, part.chunk_bytes);
+        if (good)
+            parts[i] = (struct sw_frames_part){.raw_bytes = part.raw_bytes, .chunk_bytes = part.chunk_bytes};
+    }
+    if (!good)
+        return -SW_EFRAME;
+    *ret = n ? sw_frames_new_parts(parts, n)
+             : sw_frames_new(body->raw_bytes, body->chunk_bytes, body->shape == SHAPE_PACKED);
+    return *ret ? 0 : -SW_ENOMEM;
+}
+
 static int read_frames(struct reader *r, const struct region_body *body, struct sw_frames **ret) {
     struct sw_frames *frames = NULL;
     if (!body->has_frames)
         return 0;
-    if (body->chunk_bytes == 0 || body->raw_bytes / body->chunk_bytes > UINT32_MAX)
-        return -SW_EFRAME;
-    frames = sw_frames_new(body->raw_bytes, body->chunk_bytes, body->packed);
-    if (!frames)
-        return -SW_ENOMEM;
-    int rc = frames->n_chunks == body->n_chunks ? 0 : -SW_EFRAME;
+    int rc = new_frames(r, body, &frames);
+    if (rc)
+        return rc;
+    rc = frames->n_chunks == body->n_chunks && frames->raw_bytes == body->raw_bytes ? 0 : -SW_EFRAME;
     for (size_t i = 0; !rc && i < frames->n_chunks; i++)
         rc = read_chunk(r, frames, i);
     if (!rc && r->left)

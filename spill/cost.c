@@ -47,11 +47,11 @@ static double overlapped_s(double a, double b, double c, uint64_t n_chunks) {
 }
 
 static bool knows_out(const struct sw_cost_question *q) {
-    return q->rates.encode[SW_CODEC_V5T] > 0 && q->rates.link_out > 0 && (!q->to_disk || q->rates.disk_write > 0);
+    return q->rates.encode[q->codec] > 0 && q->rates.link_out > 0 && (!q->to_disk || q->rates.disk_write > 0);
 }
 
 static bool knows_back(const struct sw_cost_question *q) {
-    return q->rates.restore[SW_CODEC_V5T] > 0 && q->rates.restore[SW_CODEC_RAW] > 0 &&
+    return q->rates.restore[q->codec] > 0 && q->rates.restore[SW_CODEC_RAW] > 0 &&
            (!q->to_disk || q->rates.disk_read > 0);
 }
 
@@ -102,7 +102,7 @@ static double round_trip_s(const struct sw_cost_time *time) {
 /* ---- the choice ---- */
 
 static enum sw_cost_reason weigh(const struct sw_cost_question *q, struct sw_cost_answer *a) {
-    const struct sw_cost_time *raw = &a->times[SW_CODEC_RAW], *coded = &a->times[SW_CODEC_V5T];
+    const struct sw_cost_time *raw = &a->times[SW_CODEC_RAW], *coded = &a->times[q->codec];
     a->times[SW_CODEC_RAW] = raw_time_of(q, &a->direct);
     if (q->expected_ratio < MIN_RATIO)
         return SW_COST_NO_GAIN;
@@ -110,7 +110,7 @@ static enum sw_cost_reason weigh(const struct sw_cost_question *q, struct sw_cos
         return SW_COST_SHORT;
     if (!knows_out(q))
         return SW_COST_UNKNOWN;
-    a->times[SW_CODEC_V5T] = time_of(q, SW_CODEC_V5T);
+    a->times[q->codec] = time_of(q, q->codec);
     const bool slow_out = coded->out_s > TOLERANCE * raw->out_s;
     if (!slow_out && round_trip_s(coded) <= TOLERANCE * round_trip_s(raw))
         return SW_COST_PAYS;
@@ -126,7 +126,7 @@ static bool stays_raw(enum sw_cost_reason reason) {
 void sw_cost_choose(const struct sw_cost_question *question, struct sw_cost_answer *ret) {
     *ret = (struct sw_cost_answer){0};
     ret->reason = weigh(question, ret);
-    ret->codec = stays_raw(ret->reason) ? SW_CODEC_RAW : SW_CODEC_V5T;
+    ret->codec = stays_raw(ret->reason) ? SW_CODEC_RAW : question->codec;
 }
 
 bool sw_cost_is_hopeless(const struct sw_cost_question *q, struct sw_cost_answer *ret) {
@@ -134,7 +134,7 @@ bool sw_cost_is_hopeless(const struct sw_cost_question *q, struct sw_cost_answer
     if (q->room_is_short)
         return false;
     if (ret->reason == SW_COST_PAYS &&
-        ret->times[SW_CODEC_V5T].out_s + q->plan_s > TOLERANCE * ret->times[SW_CODEC_RAW].out_s) {
+        ret->times[q->codec].out_s + q->plan_s > TOLERANCE * ret->times[SW_CODEC_RAW].out_s) {
         ret->reason = SW_COST_ENCODER;
         ret->codec = SW_CODEC_RAW;
     }
@@ -167,7 +167,7 @@ void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *re
 }
 
 bool sw_cost_retry(struct sw_cost_class *c, const struct sw_cost_question *q, const struct sw_cost_answer *a) {
-    const double raw_s = round_trip_s(&a->times[SW_CODEC_RAW]), coded_s = round_trip_s(&a->times[SW_CODEC_V5T]);
+    const double raw_s = round_trip_s(&a->times[SW_CODEC_RAW]), coded_s = round_trip_s(&a->times[q->codec]);
     double extra_s = q->plan_s;
     if (coded_s > raw_s) /* one chunk's */
         extra_s += (coded_s - raw_s) / (double)(q->n_chunks ? q->n_chunks : 1);
@@ -175,8 +175,8 @@ bool sw_cost_retry(struct sw_cost_class *c, const struct sw_cost_question *q, co
     if (c->credit_s < extra_s)
         return false;
     c->credit_s = 0;
-    sw_meter_age(&c->encode[SW_CODEC_V5T]);
-    sw_meter_age(&c->restore[SW_CODEC_V5T]);
+    sw_meter_age(&c->encode[q->codec]);
+    sw_meter_age(&c->restore[q->codec]);
     return true;
 }
 

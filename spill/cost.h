@@ -40,6 +40,7 @@ struct sw_cost_rates {
 };
 
 struct sw_cost_question {
+    enum sw_codec_id codec; /* that would compress it */
     double expected_ratio;
     uint64_t raw_bytes, n_chunks;
     bool to_disk;       /* it goes on to the NVMe tier */

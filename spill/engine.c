@@ -18,7 +18,7 @@ static void follow_phase(struct sw_op *op) {
     struct sw_region *region = op->region;
     if (!sw_job_encodes(op->job.kind))
         return;
-    for (int phase = (int)(region->state - SW_REGION_STAGING); phase < atomic_load(&op->job.phase); phase++)
+    for (int phase = (int)(region->state - SW_REGION_STAGING); phase < sw_op_phase(op); phase++)
         sw_region_move(region, next[phase]);
 }
 
@@ -35,6 +35,14 @@ static bool record_spilled(struct sw_op *op) {
     return !sw_region_record(op->region, &op->job.err) || op->job.kind == SW_JOB_PACK;
 }
 
+static enum sw_codec_id most_used_codec(const struct sw_job *job) {
+    enum sw_codec_id most = SW_CODEC_RAW;
+    for (int codec = 0; codec < SW_CODEC_NR; codec++)
+        if (job->codec_raw_bytes[codec] > job->codec_raw_bytes[most])
+            most = (enum sw_codec_id)codec;
+    return most;
+}
+
 static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_region *region = op->region;
     struct sw_job *job = &op->job;
@@ -45,14 +53,15 @@ static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
     }
     /* A region without chunks has nothing to encode or store, and still takes every step. */
     atomic_store(&job->phase, SW_PHASE_STORING);
+    for (unsigned i = 0; i < op->n_parts; i++)
+        atomic_store(&op->parts[i].job.phase, SW_PHASE_STORING);
     follow_phase(op);
     region->frames = job->frames;
     region->tier = sw_frames_tier(job->frames);
     region->used_us = sw_clock_us();
     op->tier = region->tier;
     region->stored_bytes = job->stored_bytes;
-    region->codec =
-        job->codec_raw_bytes[SW_CODEC_V5T] > job->codec_raw_bytes[SW_CODEC_RAW] ? SW_CODEC_V5T : SW_CODEC_RAW;
+    region->codec = most_used_codec(job);
     region->reason = job->reason;
     op->owner->raw_bytes += region->raw_bytes;
     op->owner->stored_bytes += region->stored_bytes;
@@ -159,11 +168,11 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     sw_list_remove(&op->node);
     owner->n_ops--;
     engine->n_ops--;
-    sw_mem_op_ended(op->mem);
+    sw_op_end(op);
     sw_owner_settle(owner);
     sw_outcome_cb *done = op->done;
     void *arg = op->arg;
-    sw_free(op);
+    sw_op_free(op);
     if (code == 0)
         sw_engine_balance(engine);
     done(&outcome, arg);
@@ -177,6 +186,7 @@ static void canary_ended(struct sw_job *job) {
 }
 
 static void job_ended(struct sw_engine *engine, struct sw_job *job) {
+    struct sw_op *op;
     if (job->kind == SW_JOB_CANARY)
         canary_ended(job);
     else if (job->kind == SW_JOB_UNMAP)
@@ -185,8 +195,10 @@ static void job_ended(struct sw_engine *engine, struct sw_job *job) {
         sw_move_ended(job);
     else if (job->kind == SW_JOB_MAP)
         sw_mem_mapped(SW_CONTAINER_OF(job, struct sw_mem, job));
-    else
+    else if (!job->family)
         op_ended(engine, SW_CONTAINER_OF(job, struct sw_op, job));
+    else if ((op = sw_op_part_ended(job)))
+        op_ended(engine, op);
 }
 
 static void close_settled_owners(struct sw_engine *engine) {
@@ -354,7 +366,7 @@ void sw_engine_release(struct sw_engine *engine) {
 void sw_engine_cancel(struct sw_owner *owner, struct sw_region_id id) {
     struct sw_region *region;
     if (sw_region_find(&owner->engine->regions, owner, id, &region, NULL) == 0 && region->op)
-        atomic_store(&region->op->job.cancel, true);
+        sw_op_cancel(region->op);
 }
 
 static int check_range(const struct sw_range *range, uint64_t bytes, struct sw_err *err) {
@@ -371,6 +383,13 @@ static int check_range(const struct sw_range *range, uint64_t bytes, struct sw_e
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
                           "memory was handed over for one operation, which it has had");
     return 0;
+}
+
+/* Memory that is unmapped with the first job that used it would be gone from under the others. */
+static int check_stays(const struct sw_range *range, unsigned n, struct sw_err *err) {
+    if (n == 1 || !range->mem->once)
+        return 0;
+    return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory of several buffers must stay open");
 }
 
 static int admit(const struct sw_owner *owner, struct sw_err *err) {
@@ -399,84 +418,95 @@ static int admit_region(const struct sw_owner *owner, bool in_place, struct sw_e
     return 0;
 }
 
-static struct sw_op *op_new(struct sw_owner *owner, const struct sw_range *range, uint64_t bytes, sw_outcome_cb *done,
-                            void *arg, struct sw_err *err) {
-    struct sw_op *op = sw_alloc(sizeof *op);
-    if (!op) {
-        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
-        return NULL;
-    }
-    op->owner = owner;
-    op->mem = range->mem;
-    op->done = done;
-    op->arg = arg;
-    op->submitted_us = sw_clock_us();
-    op->job.mem = &range->mem->side;
-    op->job.offset = range->offset;
-    op->job.bytes = bytes;
-    op->job.unmap_after = range->mem->once;
-    op->job.session = owner->number;
-    op->job.quota = owner->quota;
-    op->job.has_event = range->event != NULL;
-    if (range->event)
-        memcpy(op->job.event, range->event, sizeof op->job.event);
-    return op;
+static int check_type(const struct sw_range *range, struct sw_err *err) {
+    if ((unsigned)range->type >= SW_VALUE_NR)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "values of type %u are unknown", (unsigned)range->type);
+    if (range->bytes % sw_value_type_bytes(range->type))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%llu bytes are no whole values of type %s",
+                          (unsigned long long)range->bytes, sw_value_type_name(range->type));
+    return 0;
 }
 
 /* From here on nothing can fail: the operation is accepted. */
 static void op_submit(struct sw_op *op, struct sw_region *region) {
     struct sw_owner *owner = op->owner;
     op->region = region;
-    op->job.region_slot = region->id.slot;
-    op->job.region_gen = region->id.gen;
     region->op = op;
-    op->mem->used = true;
-    op->mem->n_ops++;
+    sw_op_begin(op);
     sw_list_append(&owner->ops, &op->node);
     owner->n_ops++;
     owner->engine->n_ops++;
     if (region->move)
         sw_move_cancel(region->move); /* and goes on when that has ended */
     else
-        sw_worker_submit(op->mem->worker, &op->job);
+        sw_op_post(op);
     keep_awake(owner->engine);
 }
 
-int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_outcome_cb *done, void *arg,
-                    struct sw_region_id *ret_id, struct sw_err *err) {
+/* A spill's ranges; *ret_bytes: of all. */
+static int check_sources(const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes, struct sw_err *err) {
+    int rc = 0;
+    if (n < 1 || n > SW_FRAMES_MAX_PARTS)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers, must be 1 to %d", n, SW_FRAMES_MAX_PARTS);
+    *ret_bytes = 0;
+    for (unsigned i = 0; !rc && i < n; i++) {
+        rc = check_type(&ranges[i], err);
+        if (!rc)
+            rc = check_stays(&ranges[i], n, err);
+        if (!rc)
+            rc = check_range(&ranges[i], 0, err);
+        if (!rc && __builtin_add_overflow(*ret_bytes, ranges[i].bytes, ret_bytes))
+            rc = sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "lengths of buffers overflow");
+        if (rc && n > 1)
+            sw_err_context(err, "buffer %u of %u", i + 1, n);
+    }
+    return rc;
+}
+
+int sw_engine_spill_buffers(struct sw_owner *owner, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done,
+                            void *arg, struct sw_region_id *ret_id, struct sw_err *err) {
     struct sw_engine *engine = owner->engine;
+    const bool in_place = ranges[0].in_place;
+    uint64_t bytes = 0;
+    SW_ASSERT(!in_place || n == 1);
     int rc = admit(owner, err);
     if (!rc)
-        rc = check_range(range, 0, err);
+        rc = check_sources(ranges, n, &bytes, err);
     if (!rc)
-        rc = admit_region(owner, range->in_place, err);
+        rc = admit_region(owner, in_place, err);
     if (rc)
         return rc;
-    struct sw_op *op = op_new(owner, range, range->bytes, done, arg, err);
+    struct sw_op *op = sw_op_new(owner, in_place ? SW_JOB_PACK : SW_JOB_SPILL, ranges, n, err);
     if (!op)
         return -SW_ENOMEM;
     struct sw_region *region = sw_region_acquire(&engine->regions, owner);
     if (!region) {
-        sw_free(op);
+        sw_op_free(op);
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service holds %u regions, the most allowed",
                           engine->regions.n_used);
     }
     sw_catalogue_note_generation(engine->config.catalogue, region->id.gen);
-    op->job.kind = range->in_place ? SW_JOB_PACK : SW_JOB_SPILL;
-    region->raw_bytes = range->bytes;
-    region->request = range->request;
-    region->piece = range->piece;
+    op->done = done;
+    op->arg = arg;
+    region->raw_bytes = bytes;
+    region->request = ranges[0].request;
+    region->piece = ranges[0].piece;
     sw_list_append(&owner->regions, &region->node);
     owner->n_regions++;
     if (owner->quota)
         owner->quota->n_regions++;
     sw_region_move(region, SW_REGION_STAGING);
     *ret_id = region->id;
-    if (range->in_place)
+    if (in_place)
         (void)sw_region_record(region,
                                NULL); /* as broken: should the process die, its bytes are neither here nor there */
     op_submit(op, region);
     return 0;
+}
+
+int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_outcome_cb *done, void *arg,
+                    struct sw_region_id *ret_id, struct sw_err *err) {
+    return sw_engine_spill_buffers(owner, range, 1, done, arg, ret_id, err);
 }
 
 /* A packed region can only be undone where it is, any other one only by a copy. */
@@ -493,8 +523,27 @@ static int check_place(const struct sw_region *region, bool in_place, bool keep,
     return 0;
 }
 
-int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *range, bool keep,
-                      sw_outcome_cb *done, void *arg, struct sw_err *err) {
+/* As many destinations as the region has buffers, each with room for its own. */
+static int check_destinations(const struct sw_region *region, const struct sw_range *ranges, unsigned n,
+                              struct sw_err *err) {
+    const unsigned n_buffers = region->frames->n_parts ? region->frames->n_parts : 1;
+    int rc = 0;
+    if (n != n_buffers)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u has %u buffers, %u were given",
+                          region->id.slot, region->id.gen, n_buffers, n);
+    for (unsigned i = 0; !rc && i < n; i++) {
+        rc = check_stays(&ranges[i], n, err);
+        if (!rc)
+            rc = check_range(&ranges[i], sw_frames_part_bytes(region->frames, i), err);
+        if (rc && n > 1)
+            sw_err_context(err, "buffer %u of %u", i + 1, n);
+    }
+    return rc;
+}
+
+int sw_engine_restore_buffers(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
+                              bool keep, sw_outcome_cb *done, void *arg, struct sw_err *err) {
+    const bool in_place = ranges[0].in_place;
     struct sw_region *region;
     int rc = admit(owner, err);
     if (!rc)
@@ -506,23 +555,33 @@ int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const stru
     if (region->state != SW_REGION_OUT)
         return sw_err_set(err, region->state == SW_REGION_RESTORING ? -SW_EBUSY : -SW_ESTATE, SW_SCOPE_REQUEST,
                           "region %u:%u is %s", id.slot, id.gen, sw_region_state_name(region->state));
-    rc = check_place(region, range->in_place, keep, err);
+    rc = check_place(region, in_place, keep, err);
     if (!rc)
-        rc = check_range(range, region->raw_bytes, err);
+        rc = check_destinations(region, ranges, n, err);
     if (rc)
         return rc;
-    struct sw_op *op = op_new(owner, range, region->raw_bytes, done, arg, err);
+    struct sw_op *op = sw_op_new(owner, in_place ? SW_JOB_UNPACK : SW_JOB_RESTORE, ranges, n, err);
     if (!op)
         return -SW_ENOMEM;
-    op->job.kind = range->in_place ? SW_JOB_UNPACK : SW_JOB_RESTORE;
-    op->job.frames = region->frames;
+    rc = sw_op_set_frames(op, region->frames, err);
+    if (rc) {
+        sw_op_free(op);
+        return rc;
+    }
+    op->done = done;
+    op->arg = arg;
     op->keep = keep;
     sw_region_move(region, SW_REGION_RESTORING);
     region->op = op;
-    if (range->in_place)
+    if (in_place)
         sw_region_record_hints(region); /* broken, from before the first byte moves */
     op_submit(op, region);
     return 0;
+}
+
+int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *range, bool keep,
+                      sw_outcome_cb *done, void *arg, struct sw_err *err) {
+    return sw_engine_restore_buffers(owner, id, range, 1, keep, done, arg, err);
 }
 
 static int find_idle(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
@@ -592,6 +651,39 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
                                               : region->tier->name,
         .reason = sw_cost_reason_text(region->reason),
     };
+    return 0;
+}
+
+/* What a buffer's chunks came to. */
+static struct sw_buffer_info buffer_info(const struct sw_frames *frames, size_t first, size_t n_chunks) {
+    uint64_t of_codec[SW_CODEC_NR] = {0};
+    struct sw_buffer_info info = {.codec = SW_CODEC_RAW};
+    for (size_t i = first; i < first + n_chunks; i++) {
+        info.raw_bytes += frames->layouts[i].raw_bytes;
+        info.stored_bytes += frames->layouts[i].frame_bytes;
+        of_codec[frames->layouts[i].codec] += frames->layouts[i].raw_bytes;
+    }
+    for (int codec = 0; codec < SW_CODEC_NR; codec++)
+        if (of_codec[codec] > of_codec[info.codec])
+            info.codec = (enum sw_codec_id)codec;
+    return info;
+}
+
+int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,
+                            struct sw_buffer_info ret[SW_FRAMES_MAX_PARTS], unsigned *ret_n, struct sw_err *err) {
+    struct sw_region *region;
+    const int rc = sw_engine_find(owner, id, &region, err);
+    if (rc)
+        return rc;
+    const struct sw_frames *frames = region->frames;
+    if (!frames)
+        return sw_err_set(err, region->state == SW_REGION_LOST ? -SW_ELOST : -SW_EBUSY, SW_SCOPE_REQUEST,
+                          "region %u:%u is %s", id.slot, id.gen, sw_region_state_name(region->state));
+    *ret_n = frames->n_parts ? frames->n_parts : 1;
+    if (!frames->n_parts)
+        ret[0] = buffer_info(frames, 0, frames->n_chunks);
+    for (unsigned i = 0; i < frames->n_parts; i++)
+        ret[i] = buffer_info(frames, frames->parts[i].first, frames->parts[i].n_chunks);
     return 0;
 }
 

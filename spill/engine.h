@@ -131,6 +131,7 @@ struct sw_range {
     uint64_t offset, bytes;
     const uint8_t *event;    /* cudaIpcEventHandle_t to wait for on the device, or NULL; copied */
     bool in_place;           /* pack and unpack: the frames lie in the range itself */
+    enum sw_value_type type; /* spill: of which the range holds whole numbers; SW_VALUE_NONE: bytes */
     uint32_t request, piece; /* spill: by what sw_engine_find_made() finds the region again */
 };
 
@@ -140,7 +141,8 @@ struct sw_range {
  * that are longer than their chunk leave their first part in the tier); the rest of the range is the client's to reuse
  * until it unpacks. A pack that fails or is canceled is undone: the range has its bytes again. If that fails too, the
  * error is -SW_ELOST. errors: -SW_ERANGE, -SW_ELIMIT, -SW_ETENANTBYTES (nothing is left), -SW_ETENANTREGIONS,
- * -SW_ENOMEM, -SW_EINVAL, -SW_ESHUTDOWN; later in outcome: those of map and of reserve
+ * -SW_ENOMEM, -SW_EINVAL (also: no type, or bytes that are no whole numbers), -SW_ESHUTDOWN; later in outcome: those of
+ * map and of reserve
  * (-SW_ENOSPACE), -SW_ETENANTBYTES, -SW_EGPU, -SW_EGPULOST, -SW_ECANCELED; the region is then forgotten and the memory
  * unchanged. */
 int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_outcome_cb *done, void *arg,
@@ -157,6 +159,16 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_out
  * -SW_ELOST, -SW_ETOOSMALL, -SW_ERANGE, -SW_ELIMIT, -SW_ENOMEM, -SW_ESHUTDOWN. */
 int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *range, bool keep,
                       sw_outcome_cb *done, void *arg, struct sw_err *err);
+
+/* The same for n buffers (1 … SW_FRAMES_MAX_PARTS), in any memories of the owner, none of them `once` or in place,
+ * which make one region: one id, and all that there is to do with a region is done with all of them, or nothing. Each
+ * has its type, frames and codec. They are dealt so that encoding and the link, or the link and decoding, overlap best
+ * (sw_policy_goes_before()). request, piece: the first one's. A restore has as many ranges, in the same order, each
+ * with room for its buffer; no two may overlap. errors: as above, -SW_EINVAL (number of buffers), naming the buffer. */
+int sw_engine_spill_buffers(struct sw_owner *owner, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done,
+                            void *arg, struct sw_region_id *ret_id, struct sw_err *err);
+int sw_engine_restore_buffers(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
+                              bool keep, sw_outcome_cb *done, void *arg, struct sw_err *err);
 
 /* Between the two, operations are accepted as ever, but begin all at once with the release: what came in one message
  * reaches a device together, and finds it awake. Not nested. */
@@ -200,6 +212,15 @@ struct sw_region_info {
 };
 /* errors: -SW_ENOENT, -SW_ESTALE (also for ids of other owners: their existence is not confirmed). */
 int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err);
+
+/* Of one buffer; a region that was spilled as one has one. */
+struct sw_buffer_info {
+    uint64_t raw_bytes, stored_bytes;
+    enum sw_codec_id codec; /* of most of its bytes */
+};
+/* errors: as above, -SW_EBUSY (being spilled), -SW_ELOST. */
+int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,
+                            struct sw_buffer_info ret[SW_FRAMES_MAX_PARTS], unsigned *ret_n, struct sw_err *err);
 
 struct sw_engine_stats {
     unsigned n_devices, n_owners, n_regions, n_mems, n_mapped, n_ops;

@@ -64,10 +64,11 @@ static void check_region(const struct sw_owner *owner, const struct sw_region *r
 }
 
 static void check_owner(const struct sw_owner *owner, const struct sw_engine_config *config, struct tally *tally) {
-    uint64_t ops = 0, mem_ops = 0, mems = 0, regions = tally->regions, raw_bytes = 0, stored_bytes = 0;
+    uint64_t ops = 0, jobs = 0, mem_ops = 0, mems = 0, regions = tally->regions, raw_bytes = 0, stored_bytes = 0;
     for (const struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next, ops++) {
         const struct sw_op *op = SW_CONTAINER_OF(node, const struct sw_op, node);
         SW_ASSERT(op->owner == owner && op->mem->owner == owner && op->region->op == op);
+        jobs += op->n_parts ? op->n_parts : 1;
     }
     for (const struct sw_list *node = owner->mems.next; node != &owner->mems; node = node->next, mems++)
         mem_ops += SW_CONTAINER_OF(node, const struct sw_mem, node)->n_ops;
@@ -78,7 +79,7 @@ static void check_owner(const struct sw_owner *owner, const struct sw_engine_con
         stored_bytes += region->frames ? region->stored_bytes : 0;
     }
     regions = tally->regions - regions;
-    SW_ASSERT(ops == owner->n_ops && ops == mem_ops && ops <= config->max_owner_ops);
+    SW_ASSERT(ops == owner->n_ops && jobs == mem_ops && ops <= config->max_owner_ops);
     SW_ASSERT(mems == owner->n_mems && mems <= config->max_owner_mems);
     SW_ASSERT(regions == owner->n_regions); /* their bound may have been lowered since */
     SW_ASSERT(raw_bytes == owner->raw_bytes && stored_bytes == owner->stored_bytes);

@@ -8,12 +8,21 @@
 #include "spill/region.h"
 #include "spill/worker.h"
 
+/* One buffer of an operation on several. */
+struct sw_op_part {
+    struct sw_job job; /* first: comes back from the worker */
+    struct sw_op *op;
+    struct sw_mem *mem;
+};
+
 /* One spill or restore, from acceptance to its callback. */
 struct sw_op {
-    struct sw_job job;   /* first: comes back from the worker */
+    struct sw_job job;   /* first: comes back from the worker; of several buffers the sum of theirs, which do */
     struct sw_list node; /* of the owner's operations */
     struct sw_owner *owner;
-    struct sw_mem *mem;
+    struct sw_mem *mem;       /* of one buffer */
+    unsigned n_parts, n_left; /* of several: all, and those that have not come back */
+    struct sw_op_part *parts; /* [n_parts] */
     struct sw_region *region;
     bool keep;            /* restore */
     struct sw_tier *tier; /* ended well: where the region was or is; NULL: nowhere */
@@ -81,13 +90,32 @@ struct sw_engine {
     struct sw_list settled; /* owners that have nothing left; their `closed` is due */
     struct sw_list left;    /* owners whose regions are left to a successor, until the end */
     unsigned n_owners, n_mems, n_ops;
-    uint64_t last_owner; /* number of the newest */
+    uint64_t last_owner;  /* number of the newest */
+    uint64_t last_family; /* of an operation on several buffers */
     bool closing, stopping, stopped;
     void (*closed)(void *arg);
     void *arg;
     struct sw_engine_stats counters; /* only the totals are kept here */
     struct sw_figures figures;
 };
+
+/* op.c: an operation on n buffers (ranges), not submitted. errors: -SW_ENOMEM (NULL). */
+struct sw_op *sw_op_new(struct sw_owner *owner, enum sw_job_kind kind, const struct sw_range *ranges, unsigned n,
+                        struct sw_err *err);
+/* With what frames its jobs still have. */
+void sw_op_free(struct sw_op *op);
+/* Restore, unpack: what its jobs read. errors: -SW_ENOMEM. */
+int sw_op_set_frames(struct sw_op *op, struct sw_frames *frames, struct sw_err *err);
+/* It has a region now: its memories are in use until sw_op_end(). */
+void sw_op_begin(struct sw_op *op);
+void sw_op_end(struct sw_op *op);
+/* Hands its jobs to their workers. */
+void sw_op_post(struct sw_op *op);
+void sw_op_cancel(struct sw_op *op);
+/* That of the job that is least far. */
+int sw_op_phase(const struct sw_op *op);
+/* One of several jobs has come back. Returns the operation if it was the last: op->job says what became of all. */
+struct sw_op *sw_op_part_ended(struct sw_job *job);
 
 /* sw_region_find(), and the region's state is that of now. */
 int sw_engine_find(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err);

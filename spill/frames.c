@@ -1,14 +1,20 @@
 #include "spill/frames.h"
 
 #include "base/alloc.h"
+#include "base/assert.h"
 
 #include <stdalign.h>
 #include <stdint.h>
+#include <string.h>
 
 _Static_assert(alignof(struct sw_frame_layout) <= alignof(struct sw_stored), "one array may follow the other");
 
-struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes, bool packed) {
-    uint64_t n = raw_bytes / chunk_bytes + (raw_bytes % chunk_bytes != 0);
+static uint64_t chunks_of(uint64_t raw_bytes, uint64_t chunk_bytes) {
+    SW_ASSERT(chunk_bytes > 0);
+    return raw_bytes / chunk_bytes + (raw_bytes % chunk_bytes != 0);
+}
+
+static struct sw_frames *frames_alloc(uint64_t raw_bytes, uint64_t chunk_bytes, uint64_t n) {
     struct sw_frames *frames;
     if (n > (SIZE_MAX - sizeof *frames) / (sizeof frames->stored[0] + sizeof *frames->layouts))
         return NULL;
@@ -16,24 +22,114 @@ struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes, bool p
     if (!frames)
         return NULL;
     frames->layouts = (struct sw_frame_layout *)&frames->stored[n];
-    if (packed) {
-        frames->packed = sw_alloc_array(n ? n : 1, sizeof *frames->packed);
-        if (!frames->packed) {
-            sw_free(frames);
-            return NULL;
-        }
-    }
     frames->raw_bytes = raw_bytes;
     frames->chunk_bytes = chunk_bytes;
     frames->n_chunks = n;
     return frames;
 }
 
+struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes, bool packed) {
+    const uint64_t n = chunks_of(raw_bytes, chunk_bytes);
+    struct sw_frames *frames = frames_alloc(raw_bytes, chunk_bytes, n);
+    if (frames && packed && !(frames->packed = sw_alloc_array(n ? n : 1, sizeof *frames->packed))) {
+        sw_free(frames);
+        return NULL;
+    }
+    return frames;
+}
+
+struct sw_frames *sw_frames_new_parts(const struct sw_frames_part *parts, unsigned n_parts) {
+    uint64_t raw_bytes = 0, chunk_bytes = 0, n = 0;
+    for (unsigned i = 0; i < n_parts; i++) {
+        raw_bytes += parts[i].raw_bytes;
+        chunk_bytes = parts[i].chunk_bytes > chunk_bytes ? parts[i].chunk_bytes : chunk_bytes;
+        n += chunks_of(parts[i].raw_bytes, parts[i].chunk_bytes);
+    }
+    struct sw_frames *frames = frames_alloc(raw_bytes, chunk_bytes, n);
+    if (!frames)
+        return NULL;
+    frames->n_parts = n_parts;
+    frames->parts = sw_alloc_array(n_parts, sizeof *frames->parts);
+    if (!frames->parts) {
+        sw_free(frames);
+        return NULL;
+    }
+    size_t first = 0;
+    for (unsigned i = 0; i < n_parts; first += frames->parts[i++].n_chunks)
+        frames->parts[i] = (struct sw_frames_part){.raw_bytes = parts[i].raw_bytes,
+                                                   .chunk_bytes = parts[i].chunk_bytes,
+                                                   .first = first,
+                                                   .n_chunks = chunks_of(parts[i].raw_bytes, parts[i].chunk_bytes)};
+    return frames;
+}
+
+struct sw_frames *sw_frames_join(struct sw_frames *const *parts, unsigned n_parts) {
+    struct sw_frames_part table[SW_FRAMES_MAX_PARTS] = {0};
+    for (unsigned i = 0; i < n_parts; i++)
+        table[i] = (struct sw_frames_part){.raw_bytes = parts[i]->raw_bytes, .chunk_bytes = parts[i]->chunk_bytes};
+    struct sw_frames *all = sw_frames_new_parts(table, n_parts);
+    for (unsigned i = 0; all && i < n_parts; i++) {
+        const struct sw_frames_part *part = &all->parts[i];
+        memcpy(&all->stored[part->first], parts[i]->stored, part->n_chunks * sizeof all->stored[0]);
+        memcpy(&all->layouts[part->first], parts[i]->layouts, part->n_chunks * sizeof all->layouts[0]);
+        sw_free(parts[i]);
+    }
+    return all;
+}
+
+struct sw_frames *sw_frames_view(const struct sw_frames *frames, unsigned i) {
+    const struct sw_frames_part *part = &frames->parts[i];
+    struct sw_frames *view = frames_alloc(part->raw_bytes, part->chunk_bytes, part->n_chunks);
+    if (!view)
+        return NULL;
+    view->part = i;
+    return view;
+}
+
+void sw_frames_view_update(struct sw_frames *view, const struct sw_frames *frames) {
+    const struct sw_frames_part *part = &frames->parts[view->part];
+    memcpy(view->stored, &frames->stored[part->first], part->n_chunks * sizeof view->stored[0]);
+    memcpy(view->layouts, &frames->layouts[part->first], part->n_chunks * sizeof view->layouts[0]);
+}
+
+uint64_t sw_frames_part_bytes(const struct sw_frames *frames, unsigned part) {
+    return frames->n_parts ? frames->parts[part].raw_bytes : frames->raw_bytes;
+}
+
+/* The buffer that has a chunk of several. */
+static const struct sw_frames_part *part_of(const struct sw_frames *frames, size_t i) {
+    const struct sw_frames_part *part = frames->parts;
+    while (i >= part->first + part->n_chunks)
+        part++;
+    return part;
+}
+
+uint64_t sw_frames_key(const struct sw_frames *frames, size_t i) {
+    if (!frames->n_parts)
+        return (uint64_t)frames->part << 32 | i;
+    const struct sw_frames_part *part = part_of(frames, i);
+    return (uint64_t)(part - frames->parts) << 32 | (i - part->first);
+}
+
+bool sw_frames_find(const struct sw_frames *frames, uint64_t key, size_t *ret) {
+    const uint64_t part = key >> 32, i = key & UINT32_MAX;
+    if (!frames->n_parts) {
+        *ret = i;
+        return part == 0 && i < frames->n_chunks;
+    }
+    if (part >= frames->n_parts || i >= frames->parts[part].n_chunks)
+        return false;
+    *ret = frames->parts[part].first + i;
+    return true;
+}
+
 void sw_frames_free(struct sw_frames *frames) {
     for (size_t i = 0; frames && i < frames->n_chunks; i++)
         sw_stored_release(&frames->stored[i]);
-    if (frames)
+    if (frames) {
         sw_free(frames->packed);
+        sw_free(frames->parts);
+    }
     sw_free(frames);
 }
 
@@ -47,6 +143,11 @@ void sw_frames_leave(struct sw_frames *frames) {
 }
 
 uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i) {
+    if (frames->n_parts) {
+        const struct sw_frames_part *part = part_of(frames, i);
+        const uint64_t rest = part->raw_bytes - (i - part->first) * part->chunk_bytes;
+        return rest < part->chunk_bytes ? rest : part->chunk_bytes;
+    }
     uint64_t left = frames->raw_bytes - i * frames->chunk_bytes;
     return left < frames->chunk_bytes ? left : frames->chunk_bytes;
 }

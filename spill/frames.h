@@ -6,6 +6,10 @@
  * chunk would not fit: of such a one the data section alone lies in the client's memory, which is never longer than the
  * chunk, and what comes before it in the tier.
  *
+ * A region of several buffers has the chunks of all of them side by side, and a table that says whose are which. Each
+ * buffer is spilled by a job of its own, into frames of its own, which are joined when all have ended; it is restored
+ * by a job of its own, from a view. What else is done with stored frames (drop, move, record) does not look at buffers.
+ *
  * Made by a spill's job, then owned by the region. Either the worker (while a job is in flight) or the loop uses it,
  * never both at once; restoring only reads. */
 #ifndef SW_SPILL_FRAMES_H
@@ -23,9 +27,20 @@ struct sw_packed_chunk {
     bool is_packed;         /* else the chunk's raw bytes are in their own place */
 };
 
-struct sw_frames {
+enum { SW_FRAMES_MAX_PARTS = 64 };
+
+/* A buffer's share. All of its chunks but the last are of one length. */
+struct sw_frames_part {
     uint64_t raw_bytes, chunk_bytes;
+    size_t first, n_chunks;
+};
+
+struct sw_frames {
+    uint64_t raw_bytes, chunk_bytes; /* several buffers: of all of them, the longest */
     size_t n_chunks;
+    unsigned part;                  /* of one buffer alone: which one */
+    unsigned n_parts;               /* buffers; 0: not several */
+    struct sw_frames_part *parts;   /* [n_parts] */
     struct sw_packed_chunk *packed; /* [n_chunks], or NULL: all frames lie in the tier */
     /* [n_chunks], of frames that are complete: what their headers say. Those are read again by who has nothing else. */
     struct sw_frame_layout *layouts;
@@ -34,6 +49,21 @@ struct sw_frames {
 
 /* NULL: out of memory. chunk_bytes > 0. */
 struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes, bool packed);
+/* The same for several buffers, of which raw_bytes and chunk_bytes are read. */
+struct sw_frames *sw_frames_new_parts(const struct sw_frames_part *parts, unsigned n_parts);
+/* Joins the frames of several buffers, in order: they are moved into the new ones. NULL: out of memory, nothing has
+ * changed. */
+struct sw_frames *sw_frames_join(struct sw_frames *const *parts, unsigned n_parts);
+/* Room for one buffer's frames of several, for reading; to be freed by sw_free(). _update() fills it, when nobody
+ * changes `frames`, whose extents it shows from then on. */
+struct sw_frames *sw_frames_view(const struct sw_frames *frames, unsigned part);
+void sw_frames_view_update(struct sw_frames *view, const struct sw_frames *frames);
+/* Raw bytes of a buffer, of one or of several. */
+uint64_t sw_frames_part_bytes(const struct sw_frames *frames, unsigned part);
+/* By what the NVMe tier knows chunk i: the same while its buffer is alone and when it is among others; and back, false:
+ * there is none. */
+uint64_t sw_frames_key(const struct sw_frames *frames, size_t i);
+bool sw_frames_find(const struct sw_frames *frames, uint64_t key, size_t *ret);
 /* Releases every frame and the array. NULL is a no-op. */
 void sw_frames_free(struct sw_frames *frames);
 /* Frees the array, but leaves the frames where they are for a successor, whose they are from now on. Nothing may be

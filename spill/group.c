@@ -78,9 +78,9 @@ static bool may_join(const struct sw_group *g, const struct sw_job *job) {
     const struct sw_job *first = g->jobs[0];
     if (job->kind != g->kind || job->has_event != first->has_event)
         return false;
-    if (job->session != first->session && (job->has_event || g->kind == SW_JOB_SPILL))
-        return false; /* nobody waits for another client's event; a plan is for one session's bytes */
-    return g->kind == SW_JOB_SPILL || !overlaps_any(g, job);
+    if (job->session != first->session && job->has_event)
+        return false; /* nobody waits for another client's event */
+    return g->kind == SW_JOB_SPILL ? job->plan_key == first->plan_key : !overlaps_any(g, job);
 }
 
 /* False: does not fit any more, into the slot or into the host tier. */
@@ -226,16 +226,16 @@ static int make_plan(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err 
     const struct sw_job *first = slot->group.jobs[0];
     slot->group.jobs[0]->plan_is_cached = false;
     slot->state = SW_SLOT_PREPARING;
-    return p->device->ops->make_plan(p->device, sw_slot_index(p, slot), first->mem->mapping, first->offset,
-                                     first->bytes, err);
+    return p->device->ops->make_plan(p->device, sw_slot_index(p, slot), first->value_type, first->mem->mapping,
+                                     first->offset, first->bytes, err);
 }
 
 static int spill(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     struct sw_group *g = &slot->group;
     for (unsigned i = 0; i < g->n; i++)
         g->jobs[i]->plan_is_cached = true;
-    return sw_plan_cache_use(&p->plans, g->jobs[0]->session, &g->plan, &g->data_ratio) ? encode(p, slot, err)
-                                                                                       : make_plan(p, slot, err);
+    return sw_plan_cache_use(&p->plans, g->jobs[0]->plan_key, &g->plan, &g->data_ratio) ? encode(p, slot, err)
+                                                                                        : make_plan(p, slot, err);
 }
 
 /* A rate is known of one codec or the other. */
@@ -300,7 +300,7 @@ static void planned(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_err err = {0};
     g->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
     g->data_ratio = sw_plan_data_ratio(&g->plan, g->jobs[0]->bytes);
-    sw_plan_cache_put(&p->plans, g->jobs[0]->session, &g->plan, g->jobs[0]->bytes);
+    sw_plan_cache_put(&p->plans, g->jobs[0]->plan_key, &g->plan, g->jobs[0]->bytes);
     for (unsigned i = 0; i < g->n; i++)
         sw_job_check_canceled(g->jobs[i]);
     drop_failed(g);

@@ -109,7 +109,7 @@ static void close_owner(struct sw_owner *owner, bool leave, void (*closed)(void 
     if (!owner->leaving)
         sw_owner_told(owner);
     for (struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next)
-        atomic_store(&SW_CONTAINER_OF(node, struct sw_op, node)->job.cancel, true);
+        sw_op_cancel(SW_CONTAINER_OF(node, struct sw_op, node));
     for (struct sw_list *node = owner->regions.next, *next; node != &owner->regions; node = next) {
         struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
         next = node->next;

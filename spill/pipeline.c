@@ -53,7 +53,7 @@ static uint64_t rest_offset(const struct sw_job *job) {
 /* A region of one chunk is encoded by the plan of the one before it from the same place, if there is one. */
 static bool has_cached_plan(struct sw_pipeline *p, struct sw_job *job) {
     if (job->frames->n_chunks != 1 || job->bytes > MAX_CACHED_PLAN_BYTES ||
-        !sw_plan_cache_use(&p->plans, job->session, &job->plan, &job->data_ratio))
+        !sw_plan_cache_use(&p->plans, job->plan_key, &job->plan, &job->data_ratio))
         return false;
     sw_job_weigh(p, job);
     return true;
@@ -94,7 +94,7 @@ static void prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
         rc = ops->wait_event(p->device, s, job->session, job->event, &err);
     slot->planned_since_us = sw_clock_us();
     if (!rc && needs_plan(job))
-        rc = ops->make_plan(p->device, s, job->mem->mapping, rest_offset(job), rest_bytes(job), &err);
+        rc = ops->make_plan(p->device, s, job->value_type, job->mem->mapping, rest_offset(job), rest_bytes(job), &err);
     if (rc)
         slot_fail(p, slot, &err);
 }
@@ -105,7 +105,7 @@ static void prepared(struct sw_pipeline *p, const struct sw_slot *slot, bool wai
         job->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
         if (!waited_for_client)
             sw_measure_plan(p, sw_clock_us() - slot->planned_since_us);
-        sw_plan_cache_put(&p->plans, job->session, &job->plan, rest_bytes(job));
+        sw_plan_cache_put(&p->plans, job->plan_key, &job->plan, rest_bytes(job));
         sw_job_weigh(p, job);
         job->plan_number++;
         if (job->plan_number == 1 && atomic_load(&job->phase) == SW_PHASE_STAGING) {
@@ -401,14 +401,51 @@ static bool job_wants_slot(const struct sw_pipeline *p, struct sw_job *job) {
     return false;
 }
 
+/* It is known what its next chunk is, and how that is stored. */
+static bool can_be_ordered(const struct sw_job *job) {
+    const bool is_known = job->kind == SW_JOB_RESTORE || (job->stage == SW_STAGE_RUNNING && !job->resample);
+    return is_known && job->n_dealt < job->frames->n_chunks;
+}
+
+/* Of the buffers of one operation, `first` being the one whose turn it would be, that which should go before the
+ * others. The operation has one place in the line: all of its jobs go to the end. */
+static struct sw_job *next_of_family(struct sw_pipeline *p, struct sw_job *first) {
+    const bool is_ordered = can_be_ordered(first);
+    struct sw_policy_stages least = {0};
+    struct sw_job *best = first;
+    struct sw_list family;
+    sw_list_init(&family);
+    if (is_ordered)
+        least = sw_job_stages(p, first);
+    for (struct sw_list *node = p->jobs.next, *next; node != &p->jobs; node = next) {
+        struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
+        next = node->next;
+        if (job->family != first->family)
+            continue;
+        sw_list_remove(node);
+        sw_list_append(&family, node);
+        if (!is_ordered || !can_be_ordered(job) || !job_wants_slot(p, job))
+            continue;
+        const struct sw_policy_stages stages = sw_job_stages(p, job);
+        if (sw_policy_goes_before(&stages, &least)) {
+            least = stages;
+            best = job;
+        }
+    }
+    sw_list_append_all(&p->jobs, &family);
+    return best;
+}
+
 /* The job whose turn it is; it goes to the end of the line. */
 static struct sw_job *next_job(struct sw_pipeline *p) {
     for (struct sw_list *node = p->jobs.next; node != &p->jobs; node = node->next) {
         struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
         sw_job_check_canceled(job);
         if (job_wants_slot(p, job)) {
-            sw_list_remove(node);
-            sw_list_append(&p->jobs, node);
+            if (job->family)
+                job = next_of_family(p, job);
+            sw_list_remove(&job->node);
+            sw_list_append(&p->jobs, &job->node);
             return job;
         }
     }

@@ -3,6 +3,8 @@
 
 #include "base/clock.h"
 
+#define MOST_NUMBERS_RATIO 1000 /* of equal ones */
+
 static struct sw_meter *find_meter(struct sw_cost_class *c, enum sw_stage_kind stage, enum sw_codec_id codec) {
     switch (stage) {
     case SW_STAGE_ENCODE:
@@ -61,10 +63,11 @@ static bool has_link(const struct sw_pipeline *p) {
     return p->device->ops->info(p->device)->has_link;
 }
 
-static struct sw_cost_question ask(const struct sw_pipeline *p, const struct sw_weighed *what, double expected_ratio) {
+static struct sw_cost_question ask(const struct sw_pipeline *p, const struct sw_weighed *what, enum sw_codec_id codec,
+                                   double expected_ratio) {
     const int class = sw_cost_class(what->chunk_bytes);
     struct sw_cost_question question = {
-        .expected_ratio = expected_ratio, .raw_bytes = what->raw_bytes, .n_chunks = what->n_chunks};
+        .codec = codec, .expected_ratio = expected_ratio, .raw_bytes = what->raw_bytes, .n_chunks = what->n_chunks};
     if (class >= 0)
         sw_cost_class_rates(&p->costs[class], &question.rates);
     ask_placement(p->place, &question);
@@ -77,7 +80,7 @@ struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, co
     /* Packing, or without a link, it is done for the room: time does not count. */
     if (kind != SW_JOB_SPILL || !has_link(p))
         return (struct sw_verdict){.reason = plan->codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM};
-    const struct sw_cost_question question = ask(p, what, plan->expected_ratio);
+    const struct sw_cost_question question = ask(p, what, plan->codec, plan->expected_ratio);
     sw_cost_choose(&question, &answer);
     if (answer.codec != SW_CODEC_RAW)
         return (struct sw_verdict){.reason = answer.reason};
@@ -105,18 +108,42 @@ void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
     job->may_retry = false;
 }
 
+/* Of the codecs of that type, the one that has lately encoded fastest; one that has not been measured goes first. */
+static enum sw_codec_id fastest_codec(const struct sw_pipeline *p, const struct sw_weighed *what,
+                                      enum sw_value_type type) {
+    const int class = sw_cost_class(what->chunk_bytes);
+    enum sw_codec_id best = SW_CODEC_V5T;
+    double best_rate = 0;
+    for (int codec = 0; type != SW_VALUE_NONE && codec < SW_CODEC_NR; codec++) {
+        struct sw_plan plan;
+        if (!sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type))
+            continue;
+        const double rate = class < 0 ? 0 : sw_meter_rate(&p->costs[class].encode[codec]);
+        if (rate <= 0)
+            return (enum sw_codec_id)codec;
+        if (rate > best_rate)
+            best = (enum sw_codec_id)codec;
+        best_rate = rate > best_rate ? rate : best_rate;
+    }
+    return best;
+}
+
 bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
     const struct sw_weighed rest = rest_of(job);
     struct sw_cost_answer answer;
     if (job->kind != SW_JOB_SPILL || !has_link(p) || sw_cost_class(rest.chunk_bytes) < 0)
         return false;
-    const double promise = sw_plan_cache_promise(&p->plans, job->session);
-    struct sw_cost_question question = ask(p, &rest, promise > 0 ? promise : SW_V5T_MAX_SYMBOL_BYTES);
+    const double promise = sw_plan_cache_promise(&p->plans, job->plan_key);
+    const bool is_typed = job->value_type != SW_VALUE_NONE;
+    struct sw_cost_question question = ask(p, &rest, fastest_codec(p, &rest, job->value_type),
+                                           promise > 0 ? promise
+                                           : is_typed  ? MOST_NUMBERS_RATIO
+                                                       : SW_V5T_MAX_SYMBOL_BYTES);
     bool hopeless = sw_cost_is_hopeless(&question, &answer);
     question.plan_s = p->plan_s;
     if (!hopeless && promise > 0) {
         hopeless = sw_cost_is_hopeless(&question, &answer);
-        if (hopeless && sw_plan_cache_use(&p->plans, job->session, &job->plan, &job->data_ratio)) {
+        if (hopeless && sw_plan_cache_use(&p->plans, job->plan_key, &job->plan, &job->data_ratio)) {
             job->plan_is_cached = true;
             sw_job_weigh(p, job);
             return true;
@@ -131,6 +158,26 @@ bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
     job->reason = answer.reason;
     job->is_direct = answer.direct;
     return true;
+}
+
+struct sw_policy_stages sw_job_stages(struct sw_pipeline *p, const struct sw_job *job) {
+    const struct sw_frames *frames = job->frames;
+    const bool is_back = job->kind == SW_JOB_RESTORE;
+    const double raw = (double)sw_frames_chunk_bytes(frames, job->n_dealt),
+                 stored = is_back ? (double)frames->layouts[job->n_dealt].frame_bytes : raw / job->plan.expected_ratio;
+    const enum sw_codec_id codec = is_back ? frames->layouts[job->n_dealt].codec : job->plan.codec;
+    const int class = sw_cost_class((uint64_t)raw);
+    struct sw_cost_rates rates = {0};
+    if (class >= 0)
+        sw_cost_class_rates(&p->costs[class], &rates);
+    const double coder = is_back ? rates.restore[codec] : rates.encode[codec];
+    if (coder <= 0 || rates.link_out <= 0)
+        return (struct sw_policy_stages){0};
+    const double coder_s = raw / coder, link_s = stored / rates.link_out;
+    if (!is_back)
+        return (struct sw_policy_stages){coder_s, link_s};
+    /* Loading and decoding are measured as one; the link is as fast in both directions. */
+    return (struct sw_policy_stages){link_s, coder_s > link_s ? coder_s - link_s : 0};
 }
 
 /* Raw bytes go directly, but those of short regions now and then, to see how fast the kernels are. */

@@ -107,6 +107,7 @@ int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) 
         if (!job->frames)
             return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %llu bytes",
                               (unsigned long long)job->bytes);
+        job->frames->part = job->part;
     } else if (job->frames->chunk_bytes > device_chunk_bytes) {
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
                           "region has chunks of up to %llu bytes, this device takes %llu",
@@ -131,7 +132,7 @@ bool sw_plan_is_stale(const struct sw_plan *plan, double data_ratio, const struc
 }
 
 void sw_job_replan(struct sw_pipeline *p, struct sw_job *job) {
-    sw_plan_cache_forget(&p->plans, job->session);
+    sw_plan_cache_forget(&p->plans, job->plan_key);
     job->plan_is_cached = false;
     if (job->frames->n_chunks == 1)
         job->n_dealt = 0; /* its frame is given up; those of longer jobs stand */

@@ -5,6 +5,7 @@
 
 #include "spill/pipeline.h"
 #include "spill/plan_cache.h"
+#include "spill/policy.h"
 #include <pthread.h>
 
 enum sw_slot_state {
@@ -87,9 +88,12 @@ static inline unsigned sw_slot_index(const struct sw_pipeline *p, const struct s
     return (unsigned)(slot - p->slots);
 }
 
-/* While a job is being served: no other has to be. */
+/* While a job is being served, the last one in the line: no other has to be, but those of the same operation, which
+ * stand side by side. */
 static inline bool sw_pipeline_has_one_job(const struct sw_pipeline *p) {
-    return p->jobs.next->next == &p->jobs;
+    const struct sw_job *first = SW_CONTAINER_OF(p->jobs.next, const struct sw_job, node),
+                        *last = SW_CONTAINER_OF(p->jobs.prev, const struct sw_job, node);
+    return first == last || (first->family && first->family == last->family);
 }
 
 /* ---- pipeline.c ---- */
@@ -173,6 +177,9 @@ void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job);
 /* Of a job that has no plan yet: true if making one could not pay, by what the session's last ones promised. It has got
  * one then: the session's last one, or one that stores bytes as they are. */
 bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job);
+/* What the job's next chunk will take: to be encoded and to cross the link, or to cross and be decoded. All 0: not
+ * known. */
+struct sw_policy_stages sw_job_stages(struct sw_pipeline *p, const struct sw_job *job);
 /* How long making a plan took. */
 void sw_measure_plan(struct sw_pipeline *p, uint64_t us);
 /* Whether the next step_bytes of raw chunks, the first one of raw_bytes, go directly: of a job that may, and on their

@@ -2,11 +2,15 @@
 
 #include <stddef.h>
 
-static struct sw_plan_cache_entry *find(struct sw_plan_cache *cache, uint64_t session) {
+static struct sw_plan_cache_entry *find(struct sw_plan_cache *cache, uint64_t key) {
     for (int i = 0; i < SW_PLAN_CACHE_ENTRIES; i++)
-        if (cache->entries[i].session == session)
+        if (cache->entries[i].key == key)
             return &cache->entries[i];
     return NULL;
+}
+
+uint64_t sw_plan_key(uint64_t session, enum sw_value_type type, unsigned buffer) {
+    return session << 16 | (uint64_t)type << 8 | buffer;
 }
 
 double sw_plan_data_ratio(const struct sw_plan *plan, uint64_t raw_bytes) {
@@ -14,11 +18,12 @@ double sw_plan_data_ratio(const struct sw_plan *plan, uint64_t raw_bytes) {
     if (plan->codec == SW_CODEC_RAW)
         return 1;
     sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, raw_bytes, plan->table.n_symbols);
-    return 1 / (1 / plan->expected_ratio - (double)layout.data_offset / (double)raw_bytes);
+    const double data_per_byte = 1 / plan->expected_ratio - (double)layout.data_offset / (double)raw_bytes;
+    return data_per_byte > 0 ? 1 / data_per_byte : plan->expected_ratio; /* numbers that are all equal: rounding */
 }
 
-bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t session, struct sw_plan *ret, double *ret_data_ratio) {
-    struct sw_plan_cache_entry *entry = find(cache, session);
+bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan *ret, double *ret_data_ratio) {
+    struct sw_plan_cache_entry *entry = find(cache, key);
     if (!entry || !entry->is_usable || entry->n_uses >= SW_PLAN_MAX_USES)
         return false;
     entry->n_uses++;
@@ -28,8 +33,8 @@ bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t session, struct sw_
     return true;
 }
 
-double sw_plan_cache_promise(struct sw_plan_cache *cache, uint64_t session) {
-    const struct sw_plan_cache_entry *entry = find(cache, session);
+double sw_plan_cache_promise(struct sw_plan_cache *cache, uint64_t key) {
+    const struct sw_plan_cache_entry *entry = find(cache, key);
     double best = 0;
     if (!entry || entry->n_promises < SW_PLAN_PROMISES)
         return 0;
@@ -46,11 +51,11 @@ static struct sw_plan_cache_entry *oldest(struct sw_plan_cache *cache) {
     return entry;
 }
 
-void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t session, const struct sw_plan *plan, uint64_t raw_bytes) {
-    struct sw_plan_cache_entry *entry = find(cache, session);
+void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan *plan, uint64_t raw_bytes) {
+    struct sw_plan_cache_entry *entry = find(cache, key);
     if (!entry) {
         entry = oldest(cache);
-        entry->session = session;
+        entry->key = key;
         entry->n_promises = 0;
     }
     entry->n_uses = 0;
@@ -63,10 +68,10 @@ void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t session, const stru
     }
 }
 
-void sw_plan_cache_forget(struct sw_plan_cache *cache, uint64_t session) {
-    struct sw_plan_cache_entry *entry = find(cache, session);
+void sw_plan_cache_forget(struct sw_plan_cache *cache, uint64_t key) {
+    struct sw_plan_cache_entry *entry = find(cache, key);
     if (entry) {
-        entry->session = 0;
+        entry->key = 0;
         entry->age = 0;
     }
 }

@@ -1,4 +1,4 @@
-/* plan_cache.h - plans of the last regions, by the session they came from: its number, which is never reused.
+/* plan_cache.h - plans of the last regions, by what bytes they are likely to suit: sw_plan_key().
  *
  * Sampling a region and training its table takes as long as encoding half a gigabyte. Small regions from one session
  * mostly hold one column, so they are encoded by the plan of the one before; whether it still fits is seen from the
@@ -16,7 +16,7 @@ enum { SW_PLAN_CACHE_ENTRIES = 32, SW_PLAN_MAX_USES = 256, SW_PLAN_PROMISES = 4 
 
 struct sw_plan_cache {
     struct sw_plan_cache_entry {
-        uint64_t session; /* 0: free */
+        uint64_t key; /* 0: free */
         bool is_usable;
         unsigned n_uses, n_promises;
         double promises[SW_PLAN_PROMISES]; /* expected ratios of the last plans */
@@ -27,17 +27,21 @@ struct sw_plan_cache {
     uint64_t clock;
 };
 
+/* Of regions from one session (its number, from 1, never reused), of one type of values, and from the same place in
+ * requests that have several buffers. */
+uint64_t sw_plan_key(uint64_t session, enum sw_value_type type, unsigned buffer);
+
 /* What a plan made for raw_bytes promises of the data sections alone: the table and the header, which are part of
  * expected_ratio, weigh differently in regions of other lengths. */
 double sw_plan_data_ratio(const struct sw_plan *plan, uint64_t raw_bytes);
 
 /* True with *ret, and what it promises of data sections, filled if there is a plan worth trying. */
-bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t session, struct sw_plan *ret, double *ret_data_ratio);
-/* The best that the session's last SW_PLAN_PROMISES plans promised; 0: there have been fewer. */
-double sw_plan_cache_promise(struct sw_plan_cache *cache, uint64_t session);
-/* Takes a plan made for raw_bytes. Replaces the session's plan, or the one that has not been used for longest; if the
- * new one is not worth keeping, the session has none. */
-void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t session, const struct sw_plan *plan, uint64_t raw_bytes);
-void sw_plan_cache_forget(struct sw_plan_cache *cache, uint64_t session);
+bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan *ret, double *ret_data_ratio);
+/* The best that the last SW_PLAN_PROMISES plans of that key promised; 0: there have been fewer. */
+double sw_plan_cache_promise(struct sw_plan_cache *cache, uint64_t key);
+/* Takes a plan made for raw_bytes. Replaces the key's plan, or the one that has not been used for longest; if the
+ * new one is not worth keeping, there is none. */
+void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan *plan, uint64_t raw_bytes);
+void sw_plan_cache_forget(struct sw_plan_cache *cache, uint64_t key);
 
 #endif

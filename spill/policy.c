@@ -6,6 +6,7 @@
 #define DRIFT 0.85                 /* of the expected ratio; sampling noise stays well above */
 #define MIN_SEGMENT_LOG2 8
 #define MIN_JUDGED_BYTES 4096 /* of less, padding and chance decide how far it shrinks */
+#define MOST_JUDGED_RATIO 64  /* beyond it header and records decide: numbers that are all equal take no data */
 #define MIN_REST_CHUNKS 2
 #define MAX_RETRAINED 16 /* training takes milliseconds: data that defy sampling must not be sampled for ever */
 
@@ -24,10 +25,15 @@ unsigned sw_policy_segment_log2(uint64_t chunk_bytes, uint32_t full_segments, un
     return log2;
 }
 
+static double at_most(double a, double b) {
+    return a < b ? a : b;
+}
+
 bool sw_policy_plan_is_stale(double expected_ratio, uint64_t raw_bytes, uint64_t data_bytes) {
-    const double ratio = (double)raw_bytes / (double)data_bytes;
     if (raw_bytes < MIN_JUDGED_BYTES)
         return false;
+    const double ratio = at_most((double)raw_bytes / (double)data_bytes, MOST_JUDGED_RATIO);
+    expected_ratio = at_most(expected_ratio, MOST_JUDGED_RATIO);
     return ratio < DRIFT * expected_ratio || ratio * DRIFT > expected_ratio;
 }
 
@@ -73,4 +79,11 @@ size_t sw_policy_victims(const struct sw_policy_level *level, const struct sw_po
         ret[n_chosen++] = best;
     }
     return n_chosen;
+}
+
+bool sw_policy_goes_before(const struct sw_policy_stages *a, const struct sw_policy_stages *b) {
+    const bool a_early = a->first_s < a->second_s, b_early = b->first_s < b->second_s;
+    if (a_early != b_early)
+        return a_early;
+    return a_early ? a->first_s < b->first_s : a->second_s > b->second_s;
 }

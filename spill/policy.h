@@ -40,6 +40,16 @@ uint64_t sw_policy_excess_bytes(const struct sw_policy_level *level);
 size_t sw_policy_victims(const struct sw_policy_level *level, const struct sw_policy_candidate *all, size_t n,
                          size_t *ret, size_t max);
 
+/* What something takes in two stages that it has to go through, one after the other. */
+struct sw_policy_stages {
+    double first_s, second_s;
+};
+/* Of several of which each stage takes one at a time: true if a should go before b, so that the last one is through
+ * soonest. Johnson's rule for a flow shop of two machines (S. M. Johnson, Optimal two- and three-stage production
+ * schedules with setup times included, 1954): what is shorter in the first stage goes first, the shortest there before
+ * the others; then the rest, the longest in the second stage before the others. A strict order; equal: false. */
+bool sw_policy_goes_before(const struct sw_policy_stages *a, const struct sw_policy_stages *b);
+
 /* What became of the chunk that was just encoded. */
 struct sw_policy_drift {
     double expected_ratio;            /* of the plan it was encoded with; 1 for raw */

@@ -153,11 +153,13 @@ static bool take_frame(void *arg, const uint8_t bytes[SW_TIER_KEY_BYTES], const 
     struct sw_transfer_key key;
     memcpy(&key, bytes, sizeof key);
     const struct sw_region *region = key.slot < table->cap ? &table->regions[key.slot] : NULL;
+    size_t chunk = 0;
     const bool fits = region && region->owner && region->frames && region->id.gen == key.gen &&
-                      key.chunk < region->frames->n_chunks && awaits_frame(&region->frames->stored[key.chunk]) &&
-                      region->frames->stored[key.chunk].bytes == stored->bytes;
+                      sw_frames_find(region->frames, key.chunk, &chunk) &&
+                      awaits_frame(&region->frames->stored[chunk]) &&
+                      region->frames->stored[chunk].bytes == stored->bytes;
     if (fits)
-        region->frames->stored[key.chunk] = *stored;
+        region->frames->stored[chunk] = *stored;
     else
         r->result->n_released++;
     return fits;

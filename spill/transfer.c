@@ -46,7 +46,7 @@ static struct sw_transfer *transfer_new(struct sw_pipeline *p, struct sw_job *jo
 static void submit(struct sw_transfer *t, enum sw_tier_io_kind kind, struct sw_stored *in_tier) {
     const struct sw_transfer_key key = {.slot = t->job->region_slot,
                                         .gen = t->job->region_gen,
-                                        .chunk = t->chunk,
+                                        .chunk = sw_frames_key(t->job->frames, t->chunk),
                                         .raw_bytes = t->job->frames->raw_bytes};
     t->io.kind = kind;
     t->io.stored = in_tier;

@@ -14,7 +14,7 @@
 /* What finds a frame of the NVMe tier again: whose region, which chunk. In SW_TIER_KEY_BYTES, the rest is 0. */
 struct sw_transfer_key {
     uint32_t slot, gen;
-    uint64_t chunk, raw_bytes;
+    uint64_t chunk, raw_bytes; /* chunk: sw_frames_key() */
 };
 _Static_assert(sizeof(struct sw_transfer_key) <= SW_TIER_KEY_BYTES, "the tier keeps so many bytes");
 

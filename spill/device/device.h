@@ -113,10 +113,10 @@ struct sw_device_ops {
      * errors: -SW_EIMPORT; host device: -SW_ENOTSUP. */
     int (*wait_event)(struct sw_device *device, unsigned s, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],
                       struct sw_err *err);
-    /* Samples mapping[offset, offset + bytes), where bytes may exceed chunk_bytes, and makes a plan for it: trains a
-     * symbol table and chooses the codec. */
-    int (*make_plan)(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                     uint64_t bytes, struct sw_err *err);
+    /* Samples mapping[offset, offset + bytes), where bytes may exceed chunk_bytes, and makes a plan for it: of bytes
+     * (SW_VALUE_NONE) trains a symbol table; of either chooses the codec. */
+    int (*make_plan)(struct sw_device *device, unsigned s, enum sw_value_type type, const struct sw_mapping *mapping,
+                     uint64_t offset, uint64_t bytes, struct sw_err *err);
     /* The plan of slot s's last make_plan(), once slot_poll or slot_wait has reported success; valid until the next
      * step is queued on the slot. */
     const struct sw_plan *(*plan)(struct sw_device *device, unsigned s);

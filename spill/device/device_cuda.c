@@ -117,8 +117,21 @@ static int train(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
     return check(e, err, "cudaMemcpyAsync");
 }
 
-static int cuda_make_plan(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                          uint64_t bytes, struct sw_err *err) {
+/* Goes on with a sample of bytes: looks whether a table is worth training. */
+static int queue_probe(struct slot *slot, struct sw_err *err) {
+    return sw_gpu_probe_async(slot->parts.d_sample, sample_bytes(slot->in_bytes), &slot->h->hopeless, slot->stream,
+                              err);
+}
+
+/* And with one of numbers: there is nothing to train, the host chooses. */
+static int queue_sample(struct slot *slot, struct sw_err *err) {
+    return check(cudaMemcpyAsync(slot->h->sample, slot->parts.d_sample, sample_bytes(slot->in_bytes),
+                                 cudaMemcpyDeviceToHost, slot->stream),
+                 err, "cudaMemcpyAsync of a sample");
+}
+
+static int cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type,
+                          const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
     int rc = enter(d, err);
@@ -127,12 +140,13 @@ static int cuda_make_plan(struct sw_device *device, unsigned s, const struct sw_
     sw_plan_init_raw(&slot->plan);
     if (!bytes)
         return 0;
-    set_work(slot, WORK_PROBE);
+    set_work(slot, type == SW_VALUE_NONE ? WORK_PROBE : WORK_PLAN_TYPED);
     slot->d_in = sw_cuda_at(mapping, offset);
     slot->in_bytes = bytes;
+    slot->value_type = type;
     rc = sw_gpu_sample_async(slot->d_in, bytes, slot->parts.d_sample, slot->stream, err);
     if (rc == 0)
-        rc = sw_gpu_probe_async(slot->parts.d_sample, sample_bytes(bytes), &slot->h->hopeless, slot->stream, err);
+        rc = type == SW_VALUE_NONE ? queue_probe(slot, err) : queue_sample(slot, err);
     if (rc < 0)
         slot->work = WORK_NONE;
     return sw_cuda_check_lost(rc, err);
@@ -146,6 +160,7 @@ static const struct sw_plan *cuda_plan(struct sw_device *device, unsigned s) {
 static int queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err) {
     const struct parts *p = &slot->parts;
     sw_frame_layout_init(&slot->frame, plan->codec, plan->segment_log2, slot->in_bytes, plan->n_symbols);
+    slot->frame.value_type = plan->value_type;
     return sw_cuda_check_lost(sw_gpu_encode_async(plan, slot->d_in, slot->in_bytes, p->d_frame, d->frame_cap_bytes,
                                                   &slot->h->result, p->d_scratch, d->scratch_bytes, slot->stream, err),
                               err);
@@ -153,7 +168,8 @@ static int queue_encode(struct device_cuda *d, struct slot *slot, const struct s
 
 int sw_cuda_queue_plan(struct slot *slot, const struct sw_plan *plan, struct sw_gpu_plan *ret, struct sw_err *err) {
     const struct sw_v5t_table *table = &plan->table;
-    *ret = (struct sw_gpu_plan){.codec = plan->codec, .segment_log2 = plan->segment_log2};
+    *ret =
+        (struct sw_gpu_plan){.codec = plan->codec, .segment_log2 = plan->segment_log2, .value_type = plan->value_type};
     if (plan->codec != SW_CODEC_V5T)
         return 0;
     ret->n_symbols = table->n_symbols;
@@ -330,7 +346,7 @@ static void finish_plan(struct slot *slot) {
                          slot->in_bytes);
 }
 
-/* A v5t frame that is no smaller than the raw one is made anew as that: -SW_EAGAIN, the slot runs again. */
+/* A frame that is no smaller than the raw one is made anew as that: -SW_EAGAIN, the slot runs again. */
 static int finish_encode(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
     const struct sw_gpu_plan raw = {.codec = SW_CODEC_RAW, .segment_log2 = SW_RAW_SEGMENT_LOG2};
     const struct sw_gpu_result *result = &slot->h->result;
@@ -362,6 +378,10 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
         return finish_probe(d, slot, err);
     case WORK_PLAN:
         finish_plan(slot);
+        return 0;
+    case WORK_PLAN_TYPED:
+        sw_plan_init_typed(&slot->plan, slot->value_type, slot->h->sample, sample_bytes(slot->in_bytes),
+                           slot->in_bytes);
         return 0;
     case WORK_ENCODE:
         return finish_encode(d, slot, ret, err);
@@ -707,6 +727,18 @@ static int warm_up_codec(struct device_cuda *d, const struct sw_plan *plan, uint
     return rc < 0 ? rc : warm_up_group(d, plan, &sample, h_frame, err);
 }
 
+/* And as numbers of every type, by each codec of them. */
+static int warm_up_numbers(struct device_cuda *d, uint8_t *h_frame, struct sw_err *err) {
+    int rc = 0;
+    for (int codec = 0; rc == 0 && codec < SW_CODEC_NR; codec++)
+        for (int type = SW_VALUE_NONE + 1; rc == 0 && type < SW_VALUE_NR; type++) {
+            struct sw_plan plan;
+            if (sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, (enum sw_value_type)type))
+                rc = warm_up_codec(d, &plan, h_frame, err);
+        }
+    return rc;
+}
+
 /* The same bytes as a raw frame whose tiles are hashed by a kernel. */
 static int warm_up_raw(struct device_cuda *d, uint8_t *h_frame, struct sw_err *err) {
     const struct sw_device_ops *ops = d->device.ops;
@@ -736,13 +768,15 @@ static int warm_up(struct device_cuda *d, struct sw_err *err) {
     if (rc == 0)
         rc = check(cudaMemset(d->slots[0].parts.d_sample, ' ', WARM_UP_BYTES), err, "cudaMemset");
     if (rc == 0)
-        rc = ops->make_plan(&d->device, 0, &sample, 0, WARM_UP_BYTES, err);
+        rc = ops->make_plan(&d->device, 0, SW_VALUE_NONE, &sample, 0, WARM_UP_BYTES, err);
     if (rc == 0)
         rc = ops->slot_wait(&d->device, 0, &result, err);
     if (rc == 0)
         rc = warm_up_codec(d, ops->plan(&d->device, 0), h_frame, err);
     if (rc == 0)
         rc = warm_up_codec(d, &raw, h_frame, err);
+    if (rc == 0)
+        rc = warm_up_numbers(d, h_frame, err);
     if (rc == 0)
         rc = warm_up_raw(d, h_frame, err);
     if (h_frame)

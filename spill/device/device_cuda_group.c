@@ -69,7 +69,7 @@ int sw_cuda_encode_group(struct sw_device *device, unsigned s, const struct sw_p
     return end(slot, rc < 0 ? rc : queue_encode(d, slot, &gpu_plan, err));
 }
 
-/* Those v5t frames that are no smaller than raw ones are made anew as these. */
+/* Those frames that are no smaller than raw ones are made anew as these. */
 int sw_cuda_finish_encode_group(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
     const struct sw_gpu_plan raw = {.codec = SW_CODEC_RAW, .segment_log2 = SW_RAW_SEGMENT_LOG2};
     uint32_t k = 0, n_again = 0;

@@ -18,11 +18,12 @@ enum { MAX_SLOTS = 16, MAX_GROUP_ITEMS = 512, MAX_GROUP_RUNS = 2 * MAX_GROUP_ITE
 
 /* What a slot and its stream exchange; pinned. */
 struct exchange {
-    struct sw_gpu_result result;     /* of the encode, written by the kernels themselves */
-    uint32_t hopeless;               /* of make_plan: no table is worth training */
-    struct sw_gpu_training training; /* of make_plan */
-    struct sw_v5t_table trained;     /* of make_plan */
-    struct sw_v5t_table table;       /* of the plan in use, as it is on the device or on its way there */
+    struct sw_gpu_result result;         /* of the encode, written by the kernels themselves */
+    uint8_t sample[SW_SAMPLE_MAX_BYTES]; /* of make_plan, of numbers */
+    uint32_t hopeless;                   /* of make_plan: no table is worth training */
+    struct sw_gpu_training training;     /* of make_plan */
+    struct sw_v5t_table trained;         /* of make_plan */
+    struct sw_v5t_table table;           /* of the plan in use, as it is on the device or on its way there */
     /* Of a group, or of the frames to decode: what the kernels are to do, on its way to the device, and the outcome. */
     struct sw_gpu_result results[MAX_GROUP_ITEMS];
     struct sw_gpu_item items[MAX_GROUP_ITEMS];
@@ -42,6 +43,7 @@ enum work {
     WORK_NONE,
     WORK_PROBE, /* first part of make_plan */
     WORK_PLAN,
+    WORK_PLAN_TYPED, /* make_plan, of numbers */
     WORK_ENCODE,
     WORK_DECODE,
     WORK_ENCODE_GROUP,
@@ -62,10 +64,11 @@ struct slot {
     cudaEvent_t done, copied; /* of `stream` and `copies`: sleep the worker in slot_wait */
     struct exchange *h;
     struct parts parts;
-    bool has_table;      /* the device's table is h->table */
-    enum work work;      /* queued since the last report, beside copies */
-    struct sw_plan plan; /* the last one made */
-    /* WORK_PLAN: length of the sampled range. WORK_ENCODE: the source, for another go as raw bytes. */
+    bool has_table;                /* the device's table is h->table */
+    enum work work;                /* queued since the last report, beside copies */
+    struct sw_plan plan;           /* the last one made */
+    enum sw_value_type value_type; /* WORK_PLAN_TYPED */
+    /* WORK_PLAN, WORK_PLAN_TYPED: length of the sampled range. WORK_ENCODE: the source, for another go as raw bytes. */
     const uint8_t *d_in;
     uint64_t in_bytes;
     struct sw_frame_layout frame; /* WORK_ENCODE: of the frame that is being made; its length comes back */

@@ -112,9 +112,9 @@ static int faulty_wait_event(struct sw_device *device, unsigned s, uint64_t sess
     FORWARD(OP_WAIT_EVENT, (int)s, wait_event(inner, s, session, handle, err));
 }
 
-static int faulty_make_plan(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                            uint64_t bytes, struct sw_err *err) {
-    FORWARD(OP_MAKE_PLAN, (int)s, make_plan(inner, s, mapping, offset, bytes, err));
+static int faulty_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type,
+                            const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
+    FORWARD(OP_MAKE_PLAN, (int)s, make_plan(inner, s, type, mapping, offset, bytes, err));
 }
 
 static int faulty_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan,

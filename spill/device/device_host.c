@@ -44,12 +44,13 @@ enum step_kind {
 struct step {
     enum step_kind kind;
     const struct sw_mapping *mapping;
-    uint64_t offset, bytes; /* in the mapping */
-    uint64_t frame_offset;  /* store, load, place, fetch */
-    uint64_t frame_bytes;   /* decode */
-    struct sw_plan *plan;   /* encode, also of a group: a copy */
-    void *to;               /* store */
-    const void *from;       /* load */
+    uint64_t offset, bytes;  /* in the mapping */
+    uint64_t frame_offset;   /* store, load, place, fetch */
+    uint64_t frame_bytes;    /* decode */
+    enum sw_value_type type; /* make_plan */
+    struct sw_plan *plan;    /* encode, also of a group: a copy */
+    void *to;                /* store */
+    const void *from;        /* load */
     struct sw_group_item *items;
     const struct sw_raw_item *raw_items;
     unsigned n_items; /* of either */
@@ -126,8 +127,11 @@ static int run_make_plan(struct slot *slot, const struct step *step, struct sw_e
         if (rc)
             return rc;
     }
-    sw_plan_init(&slot->plan, slot->sample,
-                 step->bytes < SW_SAMPLE_MAX_BYTES ? (size_t)step->bytes : SW_SAMPLE_MAX_BYTES, step->bytes);
+    const size_t sample_bytes = step->bytes < SW_SAMPLE_MAX_BYTES ? (size_t)step->bytes : SW_SAMPLE_MAX_BYTES;
+    if (step->type == SW_VALUE_NONE)
+        sw_plan_init(&slot->plan, slot->sample, sample_bytes, step->bytes);
+    else
+        sw_plan_init_typed(&slot->plan, step->type, slot->sample, sample_bytes, step->bytes);
     return 0;
 }
 
@@ -251,9 +255,9 @@ static int host_wait_event(struct sw_device *device, unsigned s, uint64_t sessio
     return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "the host device has no events");
 }
 
-static int host_make_plan(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                          uint64_t bytes, struct sw_err *err) {
-    struct step step = {.kind = STEP_MAKE_PLAN, .mapping = mapping, .offset = offset, .bytes = bytes};
+static int host_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type,
+                          const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
+    struct step step = {.kind = STEP_MAKE_PLAN, .mapping = mapping, .offset = offset, .bytes = bytes, .type = type};
     return queue_step(device, s, &step, err);
 }
 

@@ -458,7 +458,7 @@ START_TEST(restore_into_the_wrong_place) {
 }
 END_TEST
 
-START_TEST(unknown_flags_and_events) {
+START_TEST(unknown_flags_types_and_events) {
     const struct sw_region_id id = spilled(&wire, 9);
     const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK);
     ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
@@ -471,6 +471,15 @@ START_TEST(unknown_flags_and_events) {
     msg = sw_wire_spill_msg(1, 0, BYTES);
     msg.u.spill.flags = SW_REQ_EVENT; /* host memory knows no GPU events */
     ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_ENOTSUP);
+    static const uint32_t types[] = {SW_VALUE_NR, 255, 256 + SW_VALUE_I8, 0x80000000u, UINT32_MAX};
+    for (unsigned i = 0; i < sizeof types / sizeof types[0]; i++) {
+        msg = sw_wire_spill_msg(1, 0, BYTES);
+        msg.u.spill.value_type = types[i];
+        ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_EINVAL);
+    }
+    msg = sw_wire_spill_msg(1, 0, BYTES - 1); /* and no whole numbers */
+    msg.u.spill.value_type = SW_VALUE_U16;
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_EINVAL);
     msg = (struct sw_msg){.header = {.type = SW_MSG_RESTORE}};
     msg.u.restore = (struct sw_msg_restore){.slot = id.slot, .gen = id.gen, .mem = 1, .flags = 8, .bytes = BYTES};
     ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_EINVAL);
@@ -566,6 +575,135 @@ START_TEST(restore_batches_that_cannot_be) {
     ck_assert(sw_wire_memfd_holds(fd, BYTES, SW_CONTENT_TEXT, 5));
     msg = good;
     ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_ESTALE);
+    (void)close(fd);
+    (void)close(sealed);
+}
+END_TEST
+
+/* ---- buffers ----------------------------------------------------------------------------------------------------- */
+
+enum { BUFFERS = 3 };
+
+static struct sw_msg spill_buffers_msg(uint32_t mem) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_SPILL_BUFFERS}};
+    struct sw_msg_spill_buffers *spill = &msg.u.spill_buffers;
+    spill->count = BUFFERS;
+    for (uint32_t i = 0; i < BUFFERS; i++) {
+        spill->mem[i] = mem;
+        spill->value_type[i] = i; /* bytes, u8, u16 */
+        spill->offset[i] = (uint64_t)i * 1000;
+        spill->bytes[i] = 1000;
+    }
+    return msg;
+}
+
+static struct sw_msg restore_buffers_msg(struct sw_region_id id, uint32_t mem) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_RESTORE_BUFFERS}};
+    struct sw_msg_restore_buffers *restore = &msg.u.restore_buffers;
+    restore->slot = id.slot;
+    restore->gen = id.gen;
+    restore->count = BUFFERS;
+    for (uint32_t i = 0; i < BUFFERS; i++) {
+        restore->mem[i] = mem;
+        restore->offset[i] = (uint64_t)i * 1000;
+        restore->bytes[i] = 1000;
+    }
+    return msg;
+}
+
+START_TEST(spills_of_buffers_that_cannot_be) {
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK);
+    struct sw_region_id id;
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
+    const struct sw_msg good = spill_buffers_msg(1);
+    static const uint32_t counts[] = {0, SW_PROTO_MAX_BUFFERS + 1, UINT32_MAX};
+    for (unsigned i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        struct sw_msg msg = good;
+        msg.u.spill_buffers.count = counts[i];
+        ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
+    }
+    static const uint32_t flags[] = {SW_REQ_EVENT, SW_REQ_KEEP, SW_REQ_IN_PLACE, 0x80000000u};
+    for (unsigned i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        struct sw_msg msg = good;
+        msg.u.spill_buffers.flags = flags[i];
+        ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
+    }
+    for (unsigned i = 0; i < BUFFERS; i++) {
+        struct sw_msg msg = good;
+        msg.u.spill_buffers.waits[i] = 2;
+        ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
+        msg = good;
+        msg.u.spill_buffers.waits[i] = 1; /* host memory knows no GPU events */
+        ck_assert_int_eq(spill_batch_code(msg), -SW_ENOTSUP);
+        msg = good;
+        msg.u.spill_buffers.value_type[i] = SW_VALUE_NR;
+        ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
+        msg.u.spill_buffers.value_type[i] = 0x80000000u;
+        ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
+        msg = good;
+        msg.u.spill_buffers.value_type[i] = SW_VALUE_U64;
+        msg.u.spill_buffers.bytes[i] = 999;
+        ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
+        msg = good;
+        msg.u.spill_buffers.bytes[i] = BYTES + 2;
+        ck_assert_int_eq(spill_batch_code(msg), -SW_ERANGE);
+        msg = good;
+        msg.u.spill_buffers.offset[i] = UINT64_MAX;
+        ck_assert_int_eq(spill_batch_code(msg), -SW_ERANGE);
+        msg = good;
+        msg.u.spill_buffers.mem[i] = 7;
+        ck_assert_int_eq(spill_batch_code(msg), -SW_ENOENT);
+    }
+    /* Memory for one operation: that was it. */
+    ck_assert_int_eq(sw_wire_mem(&wire, 2, fd, BYTES, true), 0);
+    struct sw_msg msg = good;
+    msg.u.spill_buffers.mem[1] = 2;
+    ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
+    ck_assert_int_eq(sw_wire_spill(&wire, 2, 0, BYTES, &id), -SW_ENOENT);
+    ck_assert_int_eq(spill_batch_code(good), 0);
+    (void)close(fd);
+}
+END_TEST
+
+START_TEST(restores_of_buffers_that_cannot_be) {
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK);
+    const int sealed = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK | F_SEAL_WRITE);
+    const struct sw_region_id single = spilled(&wire, 3);
+    struct sw_msg msg = spill_buffers_msg(1), bad[9];
+    struct sw_msg_region region;
+    struct sw_region_id id;
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
+    ck_assert_int_eq(sw_wire_mem(&wire, 2, sealed, BYTES, false), 0);
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), 0);
+    ck_assert_uint_eq(msg.u.result.raw_bytes, BUFFERS * 1000);
+    id = (struct sw_region_id){msg.u.result.slot, msg.u.result.gen};
+    static const int codes[9] = {-SW_EINVAL, -SW_EINVAL, -SW_EINVAL, -SW_EINVAL,   -SW_EINVAL,
+                                 -SW_ESTALE, -SW_ERANGE, -SW_EACCES, -SW_ETOOSMALL};
+    for (int i = 0; i < 9; i++)
+        bad[i] = restore_buffers_msg(id, 1);
+    bad[0].u.restore_buffers.count = BUFFERS - 1;
+    bad[1].u.restore_buffers.count = SW_PROTO_MAX_BUFFERS + 1;
+    bad[2].u.restore_buffers.flags = SW_REQ_IN_PLACE;
+    bad[3].u.restore_buffers.offset[2] = 1999; /* overlap */
+    bad[4] = restore_buffers_msg(single, 1);
+    bad[5].u.restore_buffers.gen++;
+    bad[6].u.restore_buffers.offset[2] = UINT64_MAX - 5;
+    bad[7].u.restore_buffers.mem[1] = 2; /* cannot be written: fails when it has begun */
+    bad[8].u.restore_buffers.bytes[0] = 999;
+    for (int i = 0; i < 9; i++) {
+        ck_assert_msg(sw_wire_call(&wire, &bad[i], NULL, 0) == codes[i], "request %d", i);
+        ck_assert_int_eq(sw_wire_query(&wire, id, &region), 0);
+        ck_assert_str_eq((const char *)region.state, "out");
+    }
+    ck_assert_int_eq(sw_wire_restore(&wire, id, 1, 0, BYTES), -SW_EINVAL);
+    msg = (struct sw_msg){.header = {.type = SW_MSG_QUERY_BUFFERS}, .u.query_buffers = {id.slot, id.gen + 1}};
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_ESTALE);
+    msg = (struct sw_msg){.header = {.type = SW_MSG_QUERY_BUFFERS}, .u.query_buffers = {single.slot, single.gen}};
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), 0);
+    ck_assert_uint_eq(msg.u.region_buffers.count, 1);
+    msg = restore_buffers_msg(id, 1);
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), 0);
+    ck_restores(&wire, single, 3);
     (void)close(fd);
     (void)close(sealed);
 }
@@ -676,9 +814,11 @@ int main(void) {
     tcase_add_test(tests, ranges_beyond_the_memory);
     tcase_add_test(tests, ids_that_are_not_ours);
     tcase_add_test(tests, restore_into_the_wrong_place);
-    tcase_add_test(tests, unknown_flags_and_events);
+    tcase_add_test(tests, unknown_flags_types_and_events);
     tcase_add_test(tests, spill_batches_that_cannot_be);
     tcase_add_test(tests, restore_batches_that_cannot_be);
+    tcase_add_test(tests, spills_of_buffers_that_cannot_be);
+    tcase_add_test(tests, restores_of_buffers_that_cannot_be);
     tcase_add_test(tests, drop_batches_drop_what_they_can);
     tcase_add_test(tests, nothing_is_settled_without_a_restart);
     tcase_add_test(tests, tokens_of_nobody_make_new_sessions);

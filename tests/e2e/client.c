@@ -252,6 +252,39 @@ START_TEST(closed_with_memory_registered) {
 }
 END_TEST
 
+/* From memory that is handed over, and from memory that is copied. */
+START_TEST(numbers_have_their_codecs) {
+    const size_t bytes = 3 * mib;
+    struct memory m = new_memory(bytes + 100);
+    uint8_t *heap = malloc(bytes);
+    ck_assert_ptr_nonnull(heap);
+    int64_t *dates = (int64_t *)(void *)m.data;
+    for (size_t i = 0; i < bytes / sizeof *dates; i++)
+        dates[i] = 8035 + (int64_t)(i * 2654435761u % 2526);
+    memcpy(heap, m.data, bytes);
+    const void *const sources[] = {m.data, heap};
+    for (int i = 0; i < 2; i++) {
+        struct spillway_ticket *ticket = NULL;
+        struct spillway_result result;
+        struct spillway_region_info info;
+        ck_assert_int_eq(spillway_spill_typed(connection, sources[i], bytes, SPILLWAY_I64, NULL, &ticket, &error), 0);
+        ck_assert_int_eq(finish(ticket, &result), 0);
+        ck_assert_str_eq(result.codec, "for");
+        ck_assert_uint_lt(result.stored_bytes, bytes / 4);
+        ck_assert_int_eq(spillway_query(connection, result.region, &info, &error), 0);
+        ck_assert_str_eq(info.codec, "for");
+        memset(m.data, 0, bytes);
+        ck_assert_int_eq(finish(restore(result.region, m.data, bytes, 0), NULL), 0);
+        ck_assert(memcmp(m.data, heap, bytes) == 0);
+    }
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_spill_typed(connection, m.data, bytes - 1, SPILLWAY_I64, NULL, &ticket, &error), 0);
+    ck_failed(finish(ticket, NULL), SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST);
+    free(heap);
+    free_memory(&m);
+}
+END_TEST
+
 START_TEST(keep_query_drop) {
     struct spillway_region_info info;
     struct spillway_status status;
@@ -449,6 +482,7 @@ int main(void) {
     tcase_add_test(served, packs_in_place);
     tcase_add_test(served, registered_memory_stays_mapped);
     tcase_add_test(served, closed_with_memory_registered);
+    tcase_add_test(served, numbers_have_their_codecs);
     tcase_add_test(served, keep_query_drop);
     tcase_add_test(served, reasons_are_told_and_counted);
     tcase_add_test(served, used_up_and_unknown_ids);

@@ -31,6 +31,7 @@ enum client_kind { HANDS_OVER, REGISTERED, COPIED, PACKS };
 struct slot {
     enum slot_state state;
     uint64_t bytes, seed;
+    bool in_halves; /* it has two buffers */
     struct spillway_region region;
 };
 
@@ -100,6 +101,7 @@ static void check(struct client *client, const struct slot *slot, const uint8_t 
 static void choose(struct client *client, struct slot *slot) {
     slot->seed = sw_random(&client->random);
     slot->bytes = slot->seed % 16 == 0 ? 0 : sw_random(&client->random) % MAX_BYTES;
+    slot->in_halves = client->kind <= REGISTERED && slot->seed % 3 == 0 && slot->bytes > 0;
     fill(place_of(client, slot), slot);
 }
 
@@ -118,6 +120,28 @@ static int await(struct client *client, struct spillway_ticket *ticket, struct s
     return rc;
 }
 
+static void halves(const struct slot *slot, uint8_t *data, struct spillway_buffer ret[2]) {
+    ret[0] = (struct spillway_buffer){data, slot->bytes / 2, SPILLWAY_U8};
+    ret[1] = (struct spillway_buffer){data + slot->bytes / 2, slot->bytes - slot->bytes / 2, SPILLWAY_BYTES};
+}
+
+static int begin_spill(struct client *client, const struct slot *slot, uint8_t *place, struct spillway_ticket **ret,
+                       struct spillway_error *error) {
+    struct spillway_buffer buffers[2];
+    halves(slot, place, buffers);
+    return slot->in_halves ? spillway_spill_buffers(client->connection, buffers, 2, NULL, ret, error)
+                           : spillway_spill(client->connection, place, slot->bytes, NULL, ret, error);
+}
+
+static int begin_restore(struct client *client, const struct slot *slot, uint8_t *to, unsigned flags,
+                         struct spillway_ticket **ret, struct spillway_error *error) {
+    struct spillway_buffer buffers[2];
+    halves(slot, to, buffers);
+    return slot->in_halves
+               ? spillway_restore_buffers(client->connection, slot->region, buffers, 2, NULL, flags, ret, error)
+               : spillway_restore(client->connection, slot->region, to, slot->bytes, NULL, flags, ret, error);
+}
+
 static void spill(struct client *client, struct slot *slot) {
     const bool pack = client->kind == PACKS && slot->seed % 2;
     uint8_t *place = place_of(client, slot);
@@ -125,7 +149,7 @@ static void spill(struct client *client, struct slot *slot) {
     struct spillway_result result;
     struct spillway_error error;
     int rc = pack ? spillway_pack(client->connection, place, slot->bytes, NULL, &ticket, &error)
-                  : spillway_spill(client->connection, place, slot->bytes, NULL, &ticket, &error);
+                  : begin_spill(client, slot, place, &ticket, &error);
     MUST(rc == 0, &error);
     rc = await(client, ticket, &result, &error);
     client->n_spills++;
@@ -154,6 +178,7 @@ static void spill_batch(struct client *client) {
         slots[n] = &client->slots[i];
         choose(client, slots[n]);
         slots[n]->bytes = slots[n]->bytes % 20000 + 1;
+        slots[n]->in_halves = false;
         pieces[n] = (struct spillway_piece){.data = place_of(client, slots[n]), .bytes = slots[n]->bytes};
         fill(place_of(client, slots[n]), slots[n]);
         n++;
@@ -178,7 +203,7 @@ static void restore_batch(struct client *client) {
     struct spillway_error error;
     uint32_t n = 0;
     for (int i = 0; i < N_SLOTS && n < BATCH; i++) {
-        if (client->slots[i].state != SPILLED)
+        if (client->slots[i].state != SPILLED || client->slots[i].in_halves)
             continue;
         slots[n] = &client->slots[i];
         pieces[n++] = (struct spillway_piece){place_of(client, &client->slots[i]), client->slots[i].bytes,
@@ -203,8 +228,7 @@ static void restore(struct client *client, struct slot *slot, uint8_t *to, unsig
     struct spillway_error error;
     int rc;
     do {
-        MUST(spillway_restore(client->connection, slot->region, to, slot->bytes, NULL, flags, &ticket, &error) == 0,
-             &error);
+        MUST(begin_restore(client, slot, to, flags, &ticket, &error) == 0, &error);
         rc = await(client, ticket, NULL, &error);
         client->n_restores++;
         client->n_restarted += rc != 0;

@@ -173,6 +173,33 @@ START_TEST(batches_add_up) {
 }
 END_TEST
 
+/* Each buffer of a table with what became of it, and numbers by their codecs. */
+START_TEST(tables_and_columns_of_numbers) {
+    json_t *json = run_for_json("--table lineitem --scale 0.002 --count 3");
+    const json_t *buffers = json_object_get(json, "buffers");
+    json_int_t bytes = 0;
+    ck_assert_int_eq((json_int_t)json_array_size(buffers), 22);
+    for (size_t i = 0; i < 22; i++)
+        bytes += integer_at(json_array_get(buffers, i), NULL, "raw_bytes");
+    ck_assert_int_eq(integer_at(json, NULL, "bytes"), bytes);
+    ck_assert_int_eq(integer_at(json, "spill", "count"), 3);
+    ck_assert_int_eq(integer_at(json, "restore", "count"), 3);
+    ck_assert_int_eq(integer_at(json, NULL, "compared"), 66);
+    ck_assert_int_eq(integer_at(json, NULL, "different"), 0);
+    json_decref(json);
+    ck_says("l_comment        characters bytes v5t");
+    ck_says("verified  every byte of 66 restored buffers of 66");
+    json = run_for_json("--table lineitem --scale 0.002 --duration 0 --registered --no-verify");
+    ck_assert_int_eq(integer_at(json, "spill", "count"), 1);
+    ck_assert_int_eq(integer_at(json, NULL, "compared"), 0);
+    json_decref(json);
+    json = run_for_json("--column l_quantity --column o_orderdate --size 100000..300000 --count 12");
+    ck_assert_int_eq(integer_at(json, NULL, "compared"), 12);
+    json_decref(json);
+    ck_says("stored    for in host");
+}
+END_TEST
+
 /* 64 MiB of tier, 5 MiB pieces that do not compress, of which more are to be parked than fit. */
 START_TEST(a_full_tier_is_counted) {
     json_t *json = run_for_json("--column random --size 5M --parked 20 --count 16 --in-flight 2");
@@ -197,7 +224,8 @@ static const struct {
     {"--mix 0:1", "--mix cannot be '0:1'"},       {"--mix 1", "--mix cannot be '1'"},
     {"--kind disk", "--kind cannot be 'disk'"},   {"--duration nan", "--duration cannot be 'nan'"},
     {"--think-ms", "requires an argument"},       {"--stagger-ms x", "--stagger-ms cannot be 'x'"},
-    {"--column ''", "--column cannot be ''"},
+    {"--column ''", "--column cannot be ''"},     {"--table orders", "--table cannot be 'orders'"},
+    {"--scale 0", "--scale cannot be '0'"},       {"--scale 12.5", "--scale cannot be '12.5'"},
 };
 
 START_TEST(mistakes_exit_with_2) {
@@ -320,6 +348,7 @@ int main(void) {
     tcase_add_loop_test(served, several_sessions_add_up, 0, 2);
     tcase_add_test(served, regions_are_restored_several_times);
     tcase_add_test(served, batches_add_up);
+    tcase_add_test(served, tables_and_columns_of_numbers);
     tcase_add_test(served, a_full_tier_is_counted);
     tcase_add_loop_test(served, mistakes_exit_with_2, 0, (int)(sizeof mistakes / sizeof mistakes[0]));
     tcase_add_test(served, help_and_what_is_not_there);

@@ -2,8 +2,8 @@
  *
  * Input: records of one type byte, one byte for descriptors (how many, of which kind), one for the length, and so many
  * bytes; each becomes the body of a well-formed request, so that handlers are reached and not just the decoder. Types
- * from 200 are batches, from 240 no requests, and 255 sends the bytes as they are. After each input the session ends
- * and everything must have been given back. */
+ * from 200 are batches, from 232 about buffers, from 240 no requests, and 255 sends the bytes as they are. After each
+ * input the session ends and everything must have been given back. */
 #include "base/assert.h"
 #include "base/log.h"
 #include "tests/lib/service.h"
@@ -15,7 +15,15 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MEMFD_BYTES = 4096, MAX_PACKETS = 64, HELLO_FIRST = 8, BATCHES = 200, NO_REQUESTS = 240, RAW_PACKET = 255 };
+enum {
+    MEMFD_BYTES = 4096,
+    MAX_PACKETS = 64,
+    HELLO_FIRST = 8,
+    BATCHES = 200,
+    BUFFERS = 232,
+    NO_REQUESTS = 240,
+    RAW_PACKET = 255
+};
 
 static struct sw_test_service service;
 static bool closed;
@@ -78,10 +86,28 @@ static void name_regions(struct sw_msg *msg) {
     }
 }
 
+/* Buffers the same; a memory's number says of what type its values are, too. */
+static void lay_out_buffers(struct sw_msg *msg) {
+    struct sw_msg_spill_buffers *spill = &msg->u.spill_buffers;
+    struct sw_msg_restore_buffers *restore = &msg->u.restore_buffers;
+    const bool is_spill = msg->header.type == SW_MSG_SPILL_BUFFERS;
+    const uint32_t count = is_spill ? spill->count : restore->count;
+    for (uint32_t i = 0; i < count && i < SW_PROTO_MAX_BUFFERS; i++) {
+        uint32_t *mem = is_spill ? &spill->mem[i] : &restore->mem[i];
+        (is_spill ? spill->offset : restore->offset)[i] = i * (MEMFD_BYTES / 16);
+        (is_spill ? spill->bytes : restore->bytes)[i] = MEMFD_BYTES / 16;
+        if (is_spill)
+            spill->value_type[i] = *mem >> 8 & 15;
+        *mem &= 0xFF;
+    }
+}
+
 static unsigned type_of(uint8_t byte) {
     if (byte < BATCHES)
         return 1 + (byte + 1u) % SW_MSG_STATUS;
-    return byte < NO_REQUESTS ? SW_MSG_SPILL_BATCH + byte % 3u : byte;
+    if (byte < BUFFERS)
+        return SW_MSG_SPILL_BATCH + byte % 3u;
+    return byte < NO_REQUESTS ? SW_MSG_SPILL_BUFFERS + byte % 3u : byte;
 }
 
 /* Feeds one record; returns the bytes it took, 0 at the end. */
@@ -103,11 +129,17 @@ static size_t feed(struct sw_session *session, const uint8_t *data, size_t size,
         msg.header.seq = seq;
         const size_t bytes = sw_msg_encode(&msg, packet), body = bytes - SW_PROTO_HEADER_BYTES;
         memcpy(packet + SW_PROTO_HEADER_BYTES, data + 3, n < body ? n : body);
-        if (msg.header.type >= SW_MSG_RESTORE && msg.header.type <= SW_MSG_QUERY)
+        if ((msg.header.type >= SW_MSG_RESTORE && msg.header.type <= SW_MSG_QUERY) ||
+            msg.header.type == SW_MSG_RESTORE_BUFFERS || msg.header.type == SW_MSG_QUERY_BUFFERS)
             name_region(packet + SW_PROTO_HEADER_BYTES);
         if (msg.header.type == SW_MSG_RESTORE_BATCH || msg.header.type == SW_MSG_DROP_BATCH) {
             SW_ASSERT(sw_msg_decode(&msg, packet, bytes, NULL) == 0);
             name_regions(&msg);
+            (void)sw_msg_encode(&msg, packet);
+        }
+        if (msg.header.type == SW_MSG_SPILL_BUFFERS || msg.header.type == SW_MSG_RESTORE_BUFFERS) {
+            SW_ASSERT(sw_msg_decode(&msg, packet, bytes, NULL) == 0);
+            lay_out_buffers(&msg);
             (void)sw_msg_encode(&msg, packet);
         }
         sw_session_packet(session, packet, bytes, fds, n_fds);

@@ -5,6 +5,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/buffer.h"
 #include "tests/lib/content.h"
+#include "tests/lib/lineitem.h"
 #include "tests/lib/run.h"
 #include "tests/lib/spillwayd.h"
 #include "tests/lib/wire.h"
@@ -161,6 +162,57 @@ START_TEST(many_in_flight) {
         sw_buffer_free(buffers[i]);
         free(content[i]);
     }
+}
+END_TEST
+
+/* All columns of a table as one region, each in memory of that kind, filled by work that is still queued; their frames
+ * are restored to the host, too. */
+START_TEST(tables_of_every_kind) {
+    enum { N = SW_LINEITEM_BUFFERS };
+    struct sw_lineitem *table = sw_lineitem_new(is_small ? 0.001 : 0.02, 1);
+    struct sw_buffer *memory[N];
+    struct spillway_buffer buffers[N];
+    struct spillway_buffer_info info[SPILLWAY_MAX_BUFFERS];
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result;
+    cudaStream_t stream;
+    uint32_t n;
+    CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    ck_assert_ptr_nonnull(table);
+    for (int i = 0; i < N; i++) {
+        memory[i] = buffer_new((enum sw_buffer_kind)_i, table->buffers[i].bytes, NULL);
+        if (_i == SW_BUFFER_MEMFD)
+            memcpy(memory[i]->data, table->buffers[i].data, table->buffers[i].bytes);
+        else
+            CUDA(cudaMemcpyAsync(memory[i]->data, table->buffers[i].data, table->buffers[i].bytes,
+                                 cudaMemcpyHostToDevice, stream));
+        buffers[i] = (struct spillway_buffer){memory[i]->data, table->buffers[i].bytes,
+                                              (enum spillway_value_type)table->buffers[i].type};
+    }
+    ok(spillway_spill_buffers(connection, buffers, N, stream, &ticket, &error));
+    ok(spillway_wait(ticket, -1, &result, &error));
+    spillway_ticket_free(ticket);
+    ok(spillway_query_buffers(connection, result.region, info, &n, &error));
+    ck_assert_uint_eq(n, N);
+    for (int i = 0; i < N; i++)
+        ck_assert_uint_eq(info[i].raw_bytes, table->buffers[i].bytes);
+    for (int to_host = 1; to_host >= 0; to_host--) { /* the second restore uses it up */
+        for (int i = 0; i < N; i++) {
+            sw_buffer_free(memory[i]);
+            memory[i] = buffer_new(to_host ? SW_BUFFER_MEMFD : (enum sw_buffer_kind)_i, buffers[i].bytes, NULL);
+            buffers[i].data = memory[i]->data;
+        }
+        ok(spillway_restore_buffers(connection, result.region, buffers, N, stream, to_host ? SPILLWAY_RESTORE_KEEP : 0,
+                                    &ticket, &error));
+        ok(spillway_wait(ticket, -1, NULL, &error));
+        spillway_ticket_free(ticket);
+        for (int i = 0; i < N; i++)
+            ck_content(memory[i], table->buffers[i].data);
+    }
+    for (int i = 0; i < N; i++)
+        sw_buffer_free(memory[i]);
+    CUDA(cudaStreamDestroy(stream));
+    sw_lineitem_free(table);
 }
 END_TEST
 
@@ -553,6 +605,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, between_gpu_and_host);
     tcase_add_test(cases, kept_and_dropped);
     tcase_add_test(cases, many_in_flight);
+    tcase_add_loop_test(cases, tables_of_every_kind, 0, SW_BUFFER_KIND_NR);
     tcase_add_test(cases, registered_block);
     tcase_add_loop_test(cases, packed_in_place, 0, SW_BUFFER_KIND_NR);
     tcase_add_test(cases, stream_order);

@@ -102,9 +102,10 @@ static struct sw_frame_layout frame_of(const struct sw_sim_data *data, enum sw_c
 
 /* ---- steps ---- */
 
-static int sim_make_plan(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                         uint64_t bytes, struct sw_err *err) {
+static int sim_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type,
+                         const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
     struct sim_device *d = sim_of(device);
+    (void)type;
     struct sw_plan *plan = &d->slots[s].plan;
     (void)mapping;
     (void)err;

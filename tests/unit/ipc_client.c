@@ -292,8 +292,8 @@ static const struct {
     const char *text;
 } refusals[] = {
     {refuse_version, SPILLWAY_EVERSION, "daemon speaks 2"},
-    {speak_another_version, SPILLWAY_EVERSION, "version 5 is not supported"},
-    {agree_on_another_version, SPILLWAY_EVERSION, "version 5"},
+    {speak_another_version, SPILLWAY_EVERSION, "is not supported"},
+    {agree_on_another_version, SPILLWAY_EVERSION, "the daemon speaks protocol version"},
     {refuse_connection, SPILLWAY_ELIMIT, "8 sessions are open"},
     {hang_up_at_hello, SPILLWAY_ECONN, "closed"},
 };
@@ -1417,6 +1417,143 @@ START_TEST(lies_about_batches_end_the_connection) {
 }
 END_TEST
 
+/* ---- buffers ----------------------------------------------------------------------------------------------------- */
+
+/* Two halves of one block of a GPU: it is opened and closed once, and one event stands for both. Returns the seq of the
+ * first packet. */
+static uint32_t take_buffers(int socket, unsigned type) {
+    struct sw_msg open, ask, close;
+    expect(socket, &open, SW_MSG_MEM_OPEN);
+    expect(socket, &ask, (uint16_t)type);
+    expect(socket, &close, SW_MSG_MEM_CLOSE);
+    const struct sw_msg_spill_buffers *m = &ask.u.spill_buffers;
+    SW_ASSERT(open.u.mem_open.once == 0 && close.u.mem_close.mem == open.u.mem_open.mem);
+    SW_ASSERT(ask.header.seq == open.header.seq + 1 && close.header.seq == open.header.seq + 2);
+    if (type == SW_MSG_SPILL_BUFFERS)
+        SW_ASSERT(m->count == 3 && m->mem[0] == open.u.mem_open.mem && m->mem[1] == m->mem[0] &&
+                  m->mem[2] == m->mem[0] && m->waits[0] && m->waits[1] && !m->waits[2] && m->bytes[1] == BYTES / 2 &&
+                  m->value_type[1] == SPILLWAY_I64 && strcmp((const char *)m->event, "first") == 0);
+    return open.header.seq;
+}
+
+static int start_spill_of_buffers(struct spillway_ticket **ret) {
+    const struct spillway_buffer buffers[] = {
+        {data, BYTES / 2, SPILLWAY_BYTES}, {(uint8_t *)data + BYTES / 2, BYTES / 2, SPILLWAY_I64}, {NULL, 0, 0}};
+    return spillway_spill_buffers(connection, buffers, 3, NULL, ret, &error);
+}
+
+static void serve_buffers(int socket) {
+    struct sw_msg msg;
+    greet_for_batches(socket, MAX_IN_FLIGHT, 512);
+    const uint32_t seq = take_buffers(socket, SW_MSG_SPILL_BUFFERS);
+    put_ok(socket, seq);
+    put_result(socket, seq + 1, 4, BYTES);
+    expect(socket, &msg, SW_MSG_STATUS); /* the client has looked, and does not believe that it is over */
+    put_ok(socket, seq + 2);
+    struct sw_msg status = {0};
+    put(socket, &status, SW_MSG_STATUS_OK, msg.header.seq);
+    expect_end(socket);
+}
+
+START_TEST(memory_of_buffers_is_closed_before_they_are_done) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result;
+    struct spillway_status status;
+    gpu.on = true;
+    open_to(serve_buffers);
+    ck_assert_int_eq(start_spill_of_buffers(&ticket), 0);
+    ck_assert_int_eq(spillway_wait(ticket, 50, &result, &error), -SPILLWAY_EAGAIN);
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, &result, &error), 0);
+    ck_assert_uint_eq(result.region.slot, 4);
+    ck_assert(!gpu.events[0].held && !gpu.events[1].held);
+    spillway_ticket_free(ticket);
+    close_all();
+}
+END_TEST
+
+static void fail_buffers(int socket, uint32_t seq) {
+    put_error(socket, seq, "ENOMEM", SW_SCOPE_REQUEST, "cannot be mapped");
+    put_error(socket, seq + 1, "ENOMEM", SW_SCOPE_REQUEST, "cannot be mapped");
+    put_ok(socket, seq + 2);
+}
+
+static void lie_about_all_bytes(int socket, uint32_t seq) {
+    put_result(socket, seq + 1, 1, BYTES - 1);
+}
+
+static void answer_with_a_batch(int socket, uint32_t seq) {
+    put_batch(socket, seq + 1, 1, 1, BYTES);
+}
+
+static const struct {
+    void (*answer)(int socket, uint32_t seq);
+    int code;
+} buffer_answers[] = {{fail_buffers, SPILLWAY_ENOMEM},
+                      {lie_about_all_bytes, SPILLWAY_EPROTO},
+                      {answer_with_a_batch, SPILLWAY_EPROTO},
+                      {hang_up, SPILLWAY_ECONN}};
+
+static void serve_bad_buffers(int socket) {
+    greet_for_batches(socket, MAX_IN_FLIGHT, 512);
+    lie(socket, take_buffers(socket, SW_MSG_SPILL_BUFFERS));
+    expect_end(socket);
+}
+
+START_TEST(buffers_that_fail) {
+    struct spillway_ticket *ticket = NULL;
+    lie = buffer_answers[_i].answer;
+    gpu.on = true;
+    open_to(serve_bad_buffers);
+    ck_assert_int_eq(start_spill_of_buffers(&ticket), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &error), -buffer_answers[_i].code);
+    spillway_ticket_free(ticket);
+    close_all();
+    ck_assert(!gpu.events[0].held && !gpu.events[1].held);
+}
+END_TEST
+
+static void serve_nothing_of_buffers(int socket) {
+    struct sw_msg msg;
+    greet_for_batches(socket, MAX_IN_FLIGHT, 512);
+    while (get(socket, &msg))
+        put_ok(socket, msg.header.seq);
+}
+
+/* Whatever allocation fails: refused, and nothing of it has begun that is not ended. */
+START_TEST(no_memory_for_buffers) {
+    gpu.on = true;
+    open_to(serve_nothing_of_buffers);
+    for (unsigned nth = 1; nth < 9; nth++) {
+        struct spillway_ticket *ticket = NULL;
+        sw_alloc_fail_nth(nth);
+        const int rc = start_spill_of_buffers(&ticket);
+        sw_alloc_fail_nth(0);
+        ck_assert_int_eq(rc, -SPILLWAY_ENOMEM);
+    }
+    close_all();
+    ck_assert(!gpu.events[0].held && !gpu.events[1].held);
+}
+END_TEST
+
+static void serve_bad_region(int socket) {
+    struct sw_msg msg, reply = {.u.region_buffers = {.count = SW_PROTO_MAX_BUFFERS + 1}};
+    greet(socket);
+    expect(socket, &msg, SW_MSG_QUERY_BUFFERS);
+    put(socket, &reply, SW_MSG_REGION_BUFFERS, msg.header.seq);
+    expect_end(socket);
+}
+
+START_TEST(a_region_of_too_many_buffers_ends_the_connection) {
+    struct spillway_buffer_info info[SPILLWAY_MAX_BUFFERS];
+    uint32_t n;
+    open_to(serve_bad_region);
+    ck_error(spillway_query_buffers(connection, (struct spillway_region){1, 1}, info, &n, &error), SPILLWAY_EPROTO,
+             SPILLWAY_SCOPE_SESSION, "");
+    close_all();
+}
+END_TEST
+
 static void serve_one_batch(int socket) {
     greet_for_batches(socket, MAX_IN_FLIGHT, 512);
     (void)register_it(socket);
@@ -1500,6 +1637,10 @@ int main(void) {
     tcase_add_test(tcase, batches_keep_to_the_daemons_limits);
     tcase_add_test(tcase, a_batch_has_one_event);
     tcase_add_test(tcase, freeing_a_batch_drops_what_nobody_can_name);
+    tcase_add_test(tcase, memory_of_buffers_is_closed_before_they_are_done);
+    tcase_add_loop_test(tcase, buffers_that_fail, 0, (int)(sizeof buffer_answers / sizeof buffer_answers[0]));
+    tcase_add_test(tcase, no_memory_for_buffers);
+    tcase_add_test(tcase, a_region_of_too_many_buffers_ends_the_connection);
     tcase_add_loop_test(tcase, lies_about_batches_end_the_connection, 0,
                         (int)(sizeof batch_lies / sizeof batch_lies[0]));
     tcase_add_test(tcase, a_heap_that_fails_costs_one_batch);

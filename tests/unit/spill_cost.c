@@ -15,7 +15,8 @@ static const enum sw_codec_id RAW = SW_CODEC_RAW, V5T = SW_CODEC_V5T;
 
 /* A long region; raw frames are made, and unmade, by a copy that is never what decides. */
 static struct sw_cost_question question_of(double ratio, double encode, double restore, double link) {
-    return (struct sw_cost_question){.expected_ratio = ratio,
+    return (struct sw_cost_question){.codec = SW_CODEC_V5T,
+                                     .expected_ratio = ratio,
                                      .raw_bytes = (uint64_t)1 << 30,
                                      .n_chunks = 40,
                                      .rates = {.encode = {2000 * GB, encode},
@@ -56,6 +57,24 @@ START_TEST(test_the_designs_numbers) {
         q.rates.disk_write = q.rates.disk_read = 3 * GB;
         ck_choice(&q, rows[i].codec, rows[i].reason);
     }
+}
+END_TEST
+
+/* The rates that count are those of the codec that would be used. */
+START_TEST(test_each_codec_has_its_rates) {
+    struct sw_cost_question q = question_of(3, 2 * GB, 165 * GB, 55 * GB);
+    struct sw_cost_answer answer;
+    ck_choice(&q, RAW, SW_COST_ENCODER);
+    q.codec = SW_CODEC_DFOR;
+    ck_choice(&q, SW_CODEC_DFOR, SW_COST_UNKNOWN);
+    q.rates.encode[SW_CODEC_DFOR] = 1500 * GB;
+    q.rates.restore[SW_CODEC_DFOR] = 165 * GB;
+    ck_choice(&q, SW_CODEC_DFOR, SW_COST_PAYS);
+    sw_cost_choose(&q, &answer);
+    ck_assert_double_lt(answer.times[SW_CODEC_DFOR].out_s, answer.times[RAW].out_s);
+    q.rates.encode[SW_CODEC_DFOR] = 2 * GB;
+    ck_choice(&q, RAW, SW_COST_ENCODER);
+    ck_assert(sw_cost_is_hopeless(&q, &answer));
 }
 END_TEST
 
@@ -482,6 +501,7 @@ int main(void) {
     TCase *tcase = tcase_create("cost");
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, test_the_designs_numbers);
+    tcase_add_test(tcase, test_each_codec_has_its_rates);
     tcase_add_test(tcase, test_times_are_those_of_the_slowest_stage);
     tcase_add_test(tcase, test_beside_a_busy_gpu_raw_bytes_go_directly);
     tcase_add_test(tcase, test_raw_bytes_come_back_directly_where_that_is_faster);

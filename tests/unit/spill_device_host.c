@@ -49,7 +49,7 @@ static struct sw_mapping *map(const struct sw_memory *memory) {
 static uint64_t encode(unsigned s, const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, uint8_t *frame) {
     struct sw_slot_result result;
     struct sw_plan plan;
-    ck_assert_int_eq(device->ops->make_plan(device, s, mapping, offset, bytes, &err), 0);
+    ck_assert_int_eq(device->ops->make_plan(device, s, SW_VALUE_NONE, mapping, offset, bytes, &err), 0);
     ck_assert_int_eq(device->ops->slot_wait(device, s, &result, &err), 0);
     plan = *device->ops->plan(device, s);
     ck_assert_int_eq(device->ops->encode(device, s, &plan, mapping, offset, bytes, &err), 0);
@@ -317,7 +317,7 @@ static void spill_group(struct sw_mapping *const mappings[2], struct sw_group_it
     static const struct sw_stored nowhere;
     struct sw_slot_result result;
     struct sw_plan plan;
-    ck_assert_int_eq(device->ops->make_plan(device, 0, mappings[1], 0, CHUNK, &err), 0);
+    ck_assert_int_eq(device->ops->make_plan(device, 0, SW_VALUE_NONE, mappings[1], 0, CHUNK, &err), 0);
     ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), 0);
     plan = *device->ops->plan(device, 0);
     for (uint64_t i = 0, at = 0; i < N_ITEMS; at += item_bytes[i++])
@@ -380,7 +380,7 @@ START_TEST(test_a_groups_frames_are_those_of_chunks) {
     struct sw_slot_result result;
     sw_content_fill(from[1].data, CHUNK, SW_CONTENT_TEXT, 2);
     spill_group(sources, items, places, N_ITEMS);
-    ck_assert_int_eq(device->ops->make_plan(device, 1, sources[1], 0, CHUNK, &err), 0);
+    ck_assert_int_eq(device->ops->make_plan(device, 1, SW_VALUE_NONE, sources[1], 0, CHUNK, &err), 0);
     ck_assert_int_eq(device->ops->slot_wait(device, 1, &result, &err), 0);
     const struct sw_plan plan = *device->ops->plan(device, 1);
     for (unsigned i = 0; i < N_ITEMS; i++) {

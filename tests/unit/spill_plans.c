@@ -92,6 +92,31 @@ START_TEST(test_the_last_promises_are_remembered) {
 }
 END_TEST
 
+START_TEST(test_each_type_and_buffer_has_a_plan_of_its_own) {
+    const uint64_t keys[] = {sw_plan_key(1, SW_VALUE_NONE, 0), sw_plan_key(2, SW_VALUE_NONE, 0),
+                             sw_plan_key(1, SW_VALUE_U8, 0),   sw_plan_key(1, SW_VALUE_I64, 0),
+                             sw_plan_key(1, SW_VALUE_NONE, 1), sw_plan_key(1, SW_VALUE_U8, 64)};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        ck_assert_uint_ne(keys[i], 0);
+        for (size_t k = 0; k < i; k++)
+            ck_assert_uint_ne(keys[i], keys[k]);
+    }
+}
+END_TEST
+
+/* They take no data: what their plan promises of it has no end, and still suits no other numbers. */
+START_TEST(test_equal_numbers_are_told_from_others) {
+    static uint64_t numbers[8192];
+    struct sw_plan plan;
+    sw_plan_init_typed(&plan, SW_VALUE_U64, numbers, SW_SAMPLE_MAX_BYTES, sizeof numbers);
+    ck_assert_int_ne(plan.codec, SW_CODEC_RAW);
+    const double promise = sw_plan_data_ratio(&plan, sizeof numbers);
+    ck_assert(!sw_policy_plan_is_stale(promise, sizeof numbers, 0));
+    ck_assert(!sw_policy_plan_is_stale(promise, sizeof numbers, sizeof numbers / 100));
+    ck_assert(sw_policy_plan_is_stale(promise, sizeof numbers, sizeof numbers / 4));
+}
+END_TEST
+
 /* A header and a table are much of a short region, and little of a long one. */
 START_TEST(test_what_is_promised_of_data_is_the_same_for_all_lengths) {
     enum { SHORT = 16 << 10, LONG = 1 << 20 };
@@ -169,6 +194,8 @@ int main(void) {
     tcase_add_test(tcase, test_every_plan_is_doubted_now_and_then);
     tcase_add_test(tcase, test_plans_that_promise_little_are_not_kept);
     tcase_add_test(tcase, test_the_last_promises_are_remembered);
+    tcase_add_test(tcase, test_each_type_and_buffer_has_a_plan_of_its_own);
+    tcase_add_test(tcase, test_equal_numbers_are_told_from_others);
     tcase_add_test(tcase, test_what_is_promised_of_data_is_the_same_for_all_lengths);
     tcase_add_test(tcase, test_segments_are_short_where_they_are_few);
     tcase_add_test(tcase, test_stale_is_clearly_other_than_promised);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { N = 8, REGION_BYTES = 10 * 65536 - 77, MAX_SLABS = 16, FAILURES = 400 };
+enum { N = 8, REGION_BYTES = 10 * 65536 - 77, MAX_SLABS = 16, FAILURES = 400, BUFFERS = 3, FIRST_BYTES = 200001 };
 
 /* What outlives an engine. */
 static struct {
@@ -118,11 +118,18 @@ static void fill(uint8_t *to, unsigned i) {
 static int run(struct life *l, struct sw_owner *owner, unsigned i, bool restore, bool keep_it) {
     struct sw_mem_desc desc = sw_memory_desc(&memory);
     struct sw_test_op op = {0};
-    struct sw_range range = {.bytes = REGION_BYTES, .request = 1000 + i};
-    ck_assert_int_eq(sw_mem_open(owner, &desc, true, &range.mem, NULL), 0);
-    const int rc = restore ? sw_engine_restore(owner, ids[i], &range, keep_it, sw_test_op_done, &op, NULL)
-                           : sw_engine_spill(owner, &range, sw_test_op_done, &op, &ids[i], NULL);
-    sw_mem_close(range.mem, NULL, NULL);
+    struct sw_mem *mem;
+    struct sw_range ranges[BUFFERS];
+    const unsigned n = i % 4 < 2 ? 1 : BUFFERS; /* some regions have several, one of them empty */
+    ck_assert_int_eq(sw_mem_open(owner, &desc, n == 1, &mem, NULL), 0);
+    for (unsigned k = 0; k < n; k++)
+        ranges[k] = (struct sw_range){.mem = mem, .request = 1000 + i};
+    ranges[0].bytes = n == 1 ? REGION_BYTES : FIRST_BYTES;
+    ranges[n - 1].offset = n == 1 ? 0 : FIRST_BYTES;
+    ranges[n - 1].bytes = n == 1 ? REGION_BYTES : REGION_BYTES - FIRST_BYTES;
+    const int rc = restore ? sw_engine_restore_buffers(owner, ids[i], ranges, n, keep_it, sw_test_op_done, &op, NULL)
+                           : sw_engine_spill_buffers(owner, ranges, n, sw_test_op_done, &op, &ids[i], NULL);
+    sw_mem_close(mem, NULL, NULL);
     if (rc)
         return rc;
     run_until(l, &op.done);

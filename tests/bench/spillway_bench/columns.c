@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "tests/lib/content.h"
 #include "tests/lib/parallel_fill.h"
+#include "tests/lib/tpch_tables.h"
 #include <string.h>
 
 enum { SEED = 1 };
@@ -15,6 +16,36 @@ static void fill_mixed(uint8_t *ret, uint64_t bytes) {
         memcpy(ret + have, ret, have < bytes - have ? have : bytes - have);
 }
 
+static enum sw_tpch_column find_tpch(const char *name) {
+    int column = 0;
+    while (column < SW_TPCH_COLUMNS && strcmp(name, sw_tpch_column_name((enum sw_tpch_column)column)) != 0)
+        column++;
+    return (enum sw_tpch_column)column;
+}
+
+_Static_assert((int)SPILLWAY_I64 == (int)SW_VALUE_I64, "one list of value types");
+
+enum spillway_value_type sw_bench_column_type(const char *name) {
+    const enum sw_tpch_column column = find_tpch(name);
+    return column == SW_TPCH_COLUMNS ? SPILLWAY_BYTES : (enum spillway_value_type)sw_tpch_column_type(column);
+}
+
+/* As many orders as it takes, generated in pieces. */
+static int fill_tpch(uint8_t *ret, uint64_t bytes, enum sw_tpch_column column) {
+    enum { ORDERS = 1 << 14, MOST_LINES = 7 };
+    struct sw_tpch *t = sw_tpch_new(1, SEED);
+    uint8_t *piece = sw_alloc(sw_tpch_bound_bytes(column, (uint64_t)ORDERS * MOST_LINES));
+    uint64_t at = 0;
+    for (uint64_t first = 0; t && piece && at < bytes; first += ORDERS) {
+        const uint64_t have = sw_tpch_fill(t, column, first, ORDERS, piece, NULL), left = bytes - at;
+        memcpy(ret + at, piece, have < left ? have : left);
+        at += have;
+    }
+    sw_free(piece);
+    sw_tpch_free(t);
+    return at < bytes ? -SW_ENOMEM : 0;
+}
+
 static int fill(uint8_t *ret, uint64_t bytes, const char *name) {
     if (strcmp(name, "zero") == 0) {
         memset(ret, 0, bytes);
@@ -24,6 +55,9 @@ static int fill(uint8_t *ret, uint64_t bytes, const char *name) {
         fill_mixed(ret, bytes);
         return 0;
     }
+    const enum sw_tpch_column column = find_tpch(name);
+    if (column < SW_TPCH_COLUMNS && column != SW_L_COMMENT) /* that one is had faster */
+        return fill_tpch(ret, bytes, column);
     return sw_parallel_fill(ret, bytes, strcmp(name, "l_comment") == 0 ? "tpch" : name);
 }
 

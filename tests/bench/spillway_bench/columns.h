@@ -2,11 +2,15 @@
 #ifndef SW_BENCH_COLUMNS_H
 #define SW_BENCH_COLUMNS_H
 
+#include "ipc/spillway.h"
 #include "tests/lib/buffer.h"
 #include <stdint.h>
 
 /* A region starts anywhere in the first of these bytes, so that not all are the same. */
 #define SW_BENCH_COLUMN_SLACK ((uint64_t)1 << 20)
+
+/* What a column of that name is spilled as. */
+enum spillway_value_type sw_bench_column_type(const char *name);
 
 /* Makes a column of `bytes` and the slack in *ret (owned by the caller), in memory of the host for SW_BUFFER_MEMFD,
  * else on the GPU. name: as in --column. errors: those of opening the file, -SW_EINVAL (empty), -SW_ENOMEM, -SW_EGPU.

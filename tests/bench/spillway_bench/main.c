@@ -3,6 +3,7 @@
 #include "tests/bench/spillway_bench/columns.h"
 #include "tests/bench/spillway_bench/report.h"
 #include "tests/bench/spillway_bench/session.h"
+#include "tests/bench/spillway_bench/table.h"
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -82,9 +83,9 @@ static int run_sessions(struct sw_bench_report *r) {
     return n == run.options.sessions ? 0 : failed("session", "ENOMEM", "no thread");
 }
 
-static int write_json(struct sw_bench_report *r) {
+/* Takes the figures. */
+static int write_json(json_t *json) {
     const char *path = run.options.json;
-    json_t *json = sw_bench_json(r);
     const size_t flags = JSON_INDENT(1) | JSON_REAL_PRECISION(6);
     int rc = -1;
     if (json && strcmp(path, "-") == 0)
@@ -95,6 +96,11 @@ static int write_json(struct sw_bench_report *r) {
     return rc < 0 ? failed("--json", path, "cannot be written") : 0;
 }
 
+static FILE *report_file(void) {
+    const char *json = run.options.json;
+    return json && strcmp(json, "-") == 0 ? stderr : stdout;
+}
+
 static int report(struct sw_bench_report *r) {
     const char *json = run.options.json;
     for (unsigned i = 0; i < run.options.sessions; i++) {
@@ -103,17 +109,38 @@ static int report(struct sw_bench_report *r) {
         session_bytes[i] = f->ops[SW_BENCH_SPILL].bytes + f->ops[SW_BENCH_RESTORE].bytes;
     }
     r->session_bytes = session_bytes;
-    sw_bench_print(json && strcmp(json, "-") == 0 ? stderr : stdout, r);
-    int rc = json ? write_json(r) : 0;
+    sw_bench_print(report_file(), r);
+    int rc = json ? write_json(sw_bench_json(r)) : 0;
     if (r->sum.out_of_memory)
         rc = failed("report", "ENOMEM", "some times are missing");
     return r->failed_sessions ? -1 : rc;
 }
 
+static int run_table(const struct spillway_status *status) {
+    struct sw_bench_table *table = NULL;
+    struct sw_bench_raw raw;
+    struct sw_err err;
+    const char *raw_failed = run.device->raw(&raw, max_raw_piece_bytes, 1);
+    if (raw_failed)
+        return failed("raw copy", sw_bench_kind_name(run.options.kind), raw_failed);
+    if (sw_bench_table_new(&table, &run.options, run.device, &err) < 0)
+        return failed_here("table", &err);
+    int rc = sw_bench_table_run(table);
+    sw_bench_table_print(report_file(), table, &raw, status);
+    if (run.options.json && write_json(sw_bench_table_json(table, &raw, status)) < 0)
+        rc = -1;
+    sw_bench_table_free(table);
+    return rc;
+}
+
 static int run_all(struct sw_bench_report *r) {
     const uint64_t piece_bytes =
         run.options.max_bytes < max_raw_piece_bytes ? run.options.max_bytes : max_raw_piece_bytes;
-    if (choose_memory(&r->status) < 0 || make_columns() < 0)
+    if (choose_memory(&r->status) < 0)
+        return -1;
+    if (run.options.table)
+        return run_table(&r->status);
+    if (make_columns() < 0)
         return -1;
     const char *raw_failed = run.device->raw(&r->raw, piece_bytes, run.options.sessions);
     if (raw_failed)

@@ -1,5 +1,6 @@
 #include "tests/bench/spillway_bench/options.h"
 
+#include "tests/lib/lineitem.h"
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
@@ -14,8 +15,10 @@ static const char help[] =
     "Loads a running spillwayd as query engines would: spills columns, restores them, compares every byte. Says how\n"
     "fast that was, next to a plain copy of the same memory, measured in the same run.\n\n"
     "  --socket PATH      spillwayd's data socket (default: $SPILLWAY_SOCKET, /run/spillway/data.sock)\n"
-    "  --column NAME      l_comment (TPC-H text; default), random, zero, mixed, or a file, repeated to the size;\n"
-    "                     several times: each region is of one of them\n"
+    "  --column NAME      l_comment (TPC-H text; default), random, zero, mixed, another column of TPC-H's lineitem or\n"
+    "                     orders, as l_quantity, or a file, repeated to the size; several times: each region is of "
+    "one\n"
+    "                     of them. Keys, decimals and dates are spilled as numbers, but for batches\n"
     "  --size SIZE        bytes of a region, or a range, log-uniform: 64K..4M (default: 64M); K, M, G are powers of "
     "1024\n"
     "  --batch N          an operation is a batch of N regions, all of one column, in registered memory: spills,\n"
@@ -34,10 +37,15 @@ static const char help[] =
     "  --no-verify        neither compare restored bytes nor fill and wipe memory in between, which takes the GPU "
     "from\n"
     "                     the service; what was restored is spilled again\n"
+    "  --table lineitem   a whole table of TPC-H as one region of many buffers, in place of all that is about "
+    "columns,\n"
+    "                     sizes and sessions: spilled and restored for --duration, or --count times\n"
+    "  --scale SF         of the table: 0.001 to 12 (default: 1); 1 has 6 million rows, 0.8 GB\n"
     "  --seed N           of sizes, columns and offsets (default: 1)\n"
     "  --json FILE        the figures as JSON; '-': to standard output, and the table to standard error\n"
     "  --help             print this and exit\n\n"
-    "Memory taken: for each column SIZE, and SIZE for each region of each operation in flight.\n"
+    "Memory taken: for a table twice its bytes, else for each column SIZE, and SIZE for each region of each operation "
+    "in flight.\n"
     "Exit codes: 0 all is well (answers of a service that is full or was restarted, as ENOSPACE, are counted),\n"
     "1 an error or a difference, 2 wrong use.\n";
 
@@ -157,6 +165,8 @@ enum option_id {
     KIND,
     REGISTERED,
     NO_VERIFY,
+    TABLE,
+    SCALE,
     SEED,
     JSON,
     HELP
@@ -207,6 +217,11 @@ static bool parse_one(enum option_id id, const char *text, struct sw_bench_optio
     case NO_VERIFY:
         o->verify = false;
         return true;
+    case TABLE:
+        o->table = text;
+        return strcmp(text, "lineitem") == 0;
+    case SCALE:
+        return parse_real(text, SW_LINEITEM_MAX_SCALE, &o->scale) && o->scale >= 0.001;
     case SEED:
         return parse_number(text, 0, UINT64_MAX, &o->seed);
     case JSON:
@@ -235,6 +250,8 @@ int sw_bench_parse(struct sw_bench_options *ret, int argc, char **argv) {
         {"kind", required_argument, NULL, KIND},
         {"registered", no_argument, NULL, REGISTERED},
         {"no-verify", no_argument, NULL, NO_VERIFY},
+        {"table", required_argument, NULL, TABLE},
+        {"scale", required_argument, NULL, SCALE},
         {"seed", required_argument, NULL, SEED},
         {"json", required_argument, NULL, JSON},
         {"help", no_argument, NULL, HELP},
@@ -248,6 +265,7 @@ int sw_bench_parse(struct sw_bench_options *ret, int argc, char **argv) {
                                      .in_flight = 1,
                                      .duration_s = 10,
                                      .verify = true,
+                                     .scale = 1,
                                      .seed = 1};
     for (int id, index = 0; (id = getopt_long(argc, argv, "", longs, &index)) != -1;) {
         if (id == HELP)

@@ -15,7 +15,7 @@ enum {
 
 struct sw_bench_options {
     const char *socket;                        /* NULL: the library's default */
-    const char *columns[SW_BENCH_MAX_COLUMNS]; /* "l_comment", "random", "zero", "mixed", or a file */
+    const char *columns[SW_BENCH_MAX_COLUMNS]; /* as --column takes them */
     unsigned n_columns;
     uint64_t min_bytes, max_bytes; /* of a region */
     unsigned batch;                /* regions of an operation; 0: one, without a batch */
@@ -27,6 +27,8 @@ struct sw_bench_options {
     enum sw_buffer_kind kind;
     bool kind_given; /* else the best that daemon and machine have */
     bool registered, verify;
+    const char *table; /* "lineitem": a whole table at a time; NULL: regions */
+    double scale;
     const char *json; /* file, "-", or NULL */
     uint64_t seed;
 };

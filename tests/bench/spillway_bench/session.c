@@ -171,12 +171,17 @@ static unsigned work_on(struct sw_bench_session *s, const struct slot *slot, enu
 
 /* ---- operations begin -------------------------------------------------------------------------------------------- */
 
+static enum spillway_value_type type_of(const struct sw_bench_session *s, const struct slot *slot) {
+    return sw_bench_column_type(s->run->options.columns[slot->content.column]);
+}
+
 static int call(struct sw_bench_session *s, struct slot *slot, enum sw_bench_op op) {
     struct spillway_piece *pieces = slot->pieces;
     struct CUstream_st *stream = s->run->device->stream();
     const unsigned flags = slot->content.restores > 1 ? SPILLWAY_RESTORE_KEEP : 0;
     if (!s->run->options.batch && op == SW_BENCH_SPILL)
-        return spillway_spill(s->connection, pieces->data, pieces->bytes, stream, &slot->ticket, &slot->error);
+        return spillway_spill_typed(s->connection, pieces->data, pieces->bytes, type_of(s, slot), stream, &slot->ticket,
+                                    &slot->error);
     if (!s->run->options.batch)
         return spillway_restore(s->connection, pieces->region, pieces->data, pieces->bytes, stream, flags,
                                 &slot->ticket, &slot->error);
@@ -228,9 +233,10 @@ static void begin(struct sw_bench_session *s, struct slot *slot) {
         slot->content.restores = 0;
         const unsigned column = (unsigned)(sw_random(&s->random) % s->run->options.n_columns);
         slot->content.column = s->run->options.verify ? column : slot->column;
+        const uint64_t whole_values = type_of(s, slot) == SPILLWAY_BYTES ? 0 : sizeof(uint64_t) - 1;
         for (unsigned i = 0; i < n_regions(s); i++) {
             const uint64_t offset = sw_random(&s->random) % SW_BENCH_COLUMN_SLACK & ~(uint64_t)15; /* aligned */
-            slot->content.regions[i] = (struct region){.offset = offset, .bytes = random_bytes(s)};
+            slot->content.regions[i] = (struct region){.offset = offset, .bytes = random_bytes(s) & ~whole_values};
         }
         if (s->run->options.verify)
             (void)work_on(s, slot, FILL);

@@ -1,0 +1,187 @@
+/* op.c - an operation's jobs: one, or one for each buffer of a region that has several.
+ *
+ * Of several, the operation's own job is never submitted: it sums up what became of theirs, and then ends the operation
+ * as if it had been the only one. So a region of several buffers is spilled, or restored, as a whole or not at all. */
+#include "spill/engine_state.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "spill/plan_cache.h"
+
+#include <string.h>
+
+static void fill_job(struct sw_job *job, const struct sw_op *op, const struct sw_range *range) {
+    job->mem = &range->mem->side;
+    job->offset = range->offset;
+    job->bytes = range->bytes;
+    job->unmap_after = range->mem->once;
+    job->session = op->owner->number;
+    job->quota = op->owner->quota;
+    job->value_type = range->type;
+    job->has_event = range->event != NULL;
+    if (range->event)
+        memcpy(job->event, range->event, sizeof job->event);
+}
+
+struct sw_op *sw_op_new(struct sw_owner *owner, enum sw_job_kind kind, const struct sw_range *ranges, unsigned n,
+                        struct sw_err *err) {
+    struct sw_op *op = sw_alloc(sizeof *op);
+    if (op && n > 1)
+        op->parts = sw_alloc_array(n, sizeof *op->parts);
+    if (!op || (n > 1 && !op->parts)) {
+        sw_free(op);
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
+        return NULL;
+    }
+    op->owner = owner;
+    op->mem = ranges[0].mem;
+    op->submitted_us = sw_clock_us();
+    op->job.kind = kind;
+    op->n_parts = op->n_left = n > 1 ? n : 0;
+    if (n == 1) {
+        fill_job(&op->job, op, &ranges[0]);
+        op->job.plan_key = sw_plan_key(owner->number, ranges[0].type, 0);
+    }
+    for (unsigned i = 0; i < op->n_parts; i++) {
+        struct sw_op_part *part = &op->parts[i];
+        part->op = op;
+        part->mem = ranges[i].mem;
+        fill_job(&part->job, op, &ranges[i]);
+        part->job.kind = kind;
+        part->job.part = i;
+        part->job.family = owner->engine->last_family + 1;
+        part->job.plan_key = sw_plan_key(owner->number, ranges[i].type, i + 1);
+    }
+    owner->engine->last_family += n > 1;
+    return op;
+}
+
+static void free_frames(struct sw_op *op) {
+    for (unsigned i = 0; i < op->n_parts; i++) {
+        if (sw_job_encodes(op->job.kind))
+            sw_frames_free(op->parts[i].job.frames);
+        else
+            sw_free(op->parts[i].job.frames); /* a view */
+        op->parts[i].job.frames = NULL;
+    }
+}
+
+void sw_op_free(struct sw_op *op) {
+    free_frames(op);
+    sw_free(op->parts);
+    sw_free(op);
+}
+
+int sw_op_set_frames(struct sw_op *op, struct sw_frames *frames, struct sw_err *err) {
+    op->job.frames = frames;
+    for (unsigned i = 0; i < op->n_parts; i++) {
+        op->parts[i].job.frames = sw_frames_view(frames, i);
+        op->parts[i].job.bytes = frames->parts[i].raw_bytes;
+        if (!op->parts[i].job.frames)
+            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
+    }
+    if (!op->n_parts)
+        op->job.bytes = frames->raw_bytes;
+    return 0;
+}
+
+static void begin(struct sw_mem *mem, struct sw_job *job, struct sw_region_id id) {
+    job->region_slot = id.slot;
+    job->region_gen = id.gen;
+    mem->used = true;
+    mem->n_ops++;
+}
+
+void sw_op_begin(struct sw_op *op) {
+    if (!op->n_parts)
+        begin(op->mem, &op->job, op->region->id);
+    for (unsigned i = 0; i < op->n_parts; i++)
+        begin(op->parts[i].mem, &op->parts[i].job, op->region->id);
+}
+
+void sw_op_end(struct sw_op *op) {
+    if (!op->n_parts)
+        sw_mem_op_ended(op->mem);
+    for (unsigned i = 0; i < op->n_parts; i++)
+        sw_mem_op_ended(op->parts[i].mem);
+}
+
+void sw_op_post(struct sw_op *op) {
+    if (!op->n_parts)
+        sw_worker_submit(op->mem->worker, &op->job);
+    for (unsigned i = 0; i < op->n_parts; i++) {
+        struct sw_op_part *part = &op->parts[i];
+        if (op->job.frames) /* to be read: until now a move may have been changing them */
+            sw_frames_view_update(part->job.frames, op->job.frames);
+        sw_worker_submit(part->mem->worker, &part->job);
+    }
+}
+
+void sw_op_cancel(struct sw_op *op) {
+    atomic_store(&op->job.cancel, true);
+    for (unsigned i = 0; i < op->n_parts; i++)
+        atomic_store(&op->parts[i].job.cancel, true);
+}
+
+int sw_op_phase(const struct sw_op *op) {
+    int phase = atomic_load(&op->job.phase);
+    for (unsigned i = 0; i < op->n_parts; i++) {
+        const int other = atomic_load(&op->parts[i].job.phase);
+        phase = i == 0 || other < phase ? other : phase;
+    }
+    return phase;
+}
+
+static uint64_t later(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+/* Adds what became of a buffer; the region's reason is that of the longest one. */
+static void add(struct sw_job *sum, const struct sw_job *part, uint64_t *longest) {
+    sum->stored_bytes += part->stored_bytes;
+    sum->charged_bytes += part->charged_bytes;
+    for (int codec = 0; codec < SW_CODEC_NR; codec++)
+        sum->codec_raw_bytes[codec] += part->codec_raw_bytes[codec];
+    if (part->bytes >= *longest) {
+        sum->reason = part->reason;
+        *longest = part->bytes;
+    }
+    if (!sum->started_us || (part->started_us && part->started_us < sum->started_us))
+        sum->started_us = part->started_us;
+    sum->mapped_us = later(sum->mapped_us, part->mapped_us);
+    sum->planned_us = later(sum->planned_us, part->planned_us);
+}
+
+/* The frames of all buffers are there: from now on they are the region's. */
+static void join_frames(struct sw_op *op) {
+    struct sw_frames *frames[SW_FRAMES_MAX_PARTS] = {NULL};
+    for (unsigned i = 0; i < op->n_parts; i++)
+        frames[i] = op->parts[i].job.frames;
+    op->job.frames = sw_frames_join(frames, op->n_parts);
+    if (!op->job.frames) {
+        (void)sw_err_set(&op->job.err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %u buffers",
+                         op->n_parts);
+        return;
+    }
+    for (unsigned i = 0; i < op->n_parts; i++)
+        op->parts[i].job.frames = NULL;
+}
+
+struct sw_op *sw_op_part_ended(struct sw_job *job) {
+    struct sw_op_part *part = SW_CONTAINER_OF(job, struct sw_op_part, job);
+    struct sw_op *op = part->op;
+    uint64_t longest = 0;
+    if (job->err.code && !op->job.err.code) {
+        op->job.err = job->err;
+        sw_err_context(&op->job.err, "buffer %u of %u", job->part + 1, op->n_parts);
+        sw_op_cancel(op); /* what another one is told then is no cause */
+    }
+    if (--op->n_left > 0)
+        return NULL;
+    for (unsigned i = 0; i < op->n_parts; i++)
+        add(&op->job, &op->parts[i].job, &longest);
+    if (sw_job_encodes(job->kind) && !op->job.err.code)
+        join_frames(op);
+    free_frames(op);
+    return op;
+}

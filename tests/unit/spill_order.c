@@ -1,0 +1,226 @@
+/* In which order the buffers of one request go through two stages: the rule against all permutations, and the pipeline
+ * in virtual time. */
+#include "spill/pipeline.h"
+#include "spill/policy.h"
+#include "tests/lib/content.h"
+#include "tests/lib/run.h"
+#include "tests/lib/sim_device.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+enum { MOST = 7, ROUNDS = 400 };
+
+static uint64_t state = 1;
+
+/* When the last one is through both stages, each of which takes one at a time. */
+static double makespan(const struct sw_policy_stages *all, const int *order, int n) {
+    double first = 0, second = 0;
+    for (int i = 0; i < n; i++) {
+        first += all[order[i]].first_s;
+        second = (second > first ? second : first) + all[order[i]].second_s;
+    }
+    return second;
+}
+
+static double best_of_all(const struct sw_policy_stages *all, int *order, int n, int k) {
+    double best = makespan(all, order, n);
+    for (int i = k; i < n; i++) {
+        int swapped = order[k];
+        order[k] = order[i];
+        order[i] = swapped;
+        const double other = best_of_all(all, order, n, k + 1);
+        best = other < best ? other : best;
+        swapped = order[k];
+        order[k] = order[i];
+        order[i] = swapped;
+    }
+    return best;
+}
+
+/* As the pipeline does: again and again the one that goes before all that are left. */
+static void by_the_rule(const struct sw_policy_stages *all, int *ret, int n) {
+    bool gone[MOST] = {false};
+    for (int at = 0; at < n; at++) {
+        int best = -1;
+        for (int i = 0; i < n; i++)
+            if (!gone[i] && (best < 0 || sw_policy_goes_before(&all[i], &all[best])))
+                best = i;
+        gone[best] = true;
+        ret[at] = best;
+    }
+}
+
+/* Few different times, so that many are equal, or any; 0 among them. */
+static double some_time(int round) {
+    return round % 2 ? (double)(sw_random(&state) % 4) : (double)(sw_random(&state) % 100000) / 1e5;
+}
+
+START_TEST(no_order_is_better) {
+    for (int round = 0; round < ROUNDS; round++) {
+        struct sw_policy_stages all[MOST];
+        int order[MOST], any[MOST];
+        const int n = 1 + round % MOST;
+        for (int i = 0; i < n; i++) {
+            all[i] = (struct sw_policy_stages){some_time(round), some_time(round)};
+            any[i] = i;
+        }
+        by_the_rule(all, order, n);
+        const double best = best_of_all(all, any, n, 0);
+        ck_assert_msg(makespan(all, order, n) <= best + 1e-9, "round %d: %g, not %g", round, makespan(all, order, n),
+                      best);
+    }
+}
+END_TEST
+
+START_TEST(it_is_an_order) {
+    for (int round = 0; round < 20000; round++) {
+        struct sw_policy_stages s[3];
+        for (int i = 0; i < 3; i++)
+            s[i] = (struct sw_policy_stages){some_time(round), some_time(round)};
+        ck_assert(!sw_policy_goes_before(&s[0], &s[0]));
+        ck_assert(!sw_policy_goes_before(&s[0], &s[1]) || !sw_policy_goes_before(&s[1], &s[0]));
+        if (sw_policy_goes_before(&s[0], &s[1]) && sw_policy_goes_before(&s[1], &s[2]))
+            ck_assert(sw_policy_goes_before(&s[0], &s[2]));
+        if (!sw_policy_goes_before(&s[0], &s[1]) && !sw_policy_goes_before(&s[1], &s[2]))
+            ck_assert(!sw_policy_goes_before(&s[0], &s[2]));
+    }
+}
+END_TEST
+
+/* Where nothing is known, nobody is preferred. */
+START_TEST(unknown_times_keep_the_order) {
+    const struct sw_policy_stages unknown[3] = {{0}};
+    int order[3];
+    by_the_rule(unknown, order, 3);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(order[i], i);
+}
+END_TEST
+
+/* ---- the pipeline ------------------------------------------------------------------------------------------------ */
+
+#define GB 1e9
+#define CHUNK_BYTES ((uint64_t)26 << 20)
+#define BUFFER_BYTES (20 * CHUNK_BYTES)
+enum { N_SLOTS = 4, POLL_US = 500, WARM = 4 };
+
+/* Between the encoder and the link: bytes that shrink to an eighth keep the encoder busy for longer, others the link.
+ */
+static const struct sw_sim_speed speed = {.encode = {[SW_CODEC_RAW] = 1500 * GB, [SW_CODEC_V5T] = 100 * GB},
+                                          .decode = {[SW_CODEC_RAW] = 1500 * GB, [SW_CODEC_V5T] = 300 * GB},
+                                          .hash = 3000 * GB,
+                                          .link_out = 55 * GB,
+                                          .link_back = 55 * GB,
+                                          .launch_us = 8,
+                                          .plan_us = 800,
+                                          .slowdown = 1,
+                                          .wake_us = 30};
+static const struct sw_sim_data data = {.ratios = {8, 1.2}, .stripe_bytes = BUFFER_BYTES};
+
+struct rig {
+    struct sw_device *device;
+    struct sw_tier *tier;
+    struct sw_placement place;
+    struct sw_pipeline *pipeline;
+    unsigned n_finished;
+};
+
+static void on_finished(struct sw_job *job, void *arg) {
+    ck_assert_int_eq(job->err.code, 0);
+    ((struct rig *)arg)->n_finished++;
+}
+
+static void on_event(void *arg) {
+    (void)arg;
+}
+
+static void step(struct rig *r) {
+    if (!sw_pipeline_step(r->pipeline, true))
+        sw_sim_advance(r->device, POLL_US * UINT64_C(1000));
+}
+
+/* Two buffers: one that shrinks to an eighth, and behind it one that hardly does. */
+struct pair {
+    struct sw_job jobs[2];
+    struct sw_job_mem mems[2];
+};
+
+static void add_pair(struct rig *r, struct pair *p, enum sw_job_kind kind, uint64_t family, const struct pair *stored) {
+    *p = (struct pair){.jobs = {{.kind = kind}, {.kind = kind}}};
+    for (unsigned i = 0; i < 2; i++) {
+        struct sw_job *job = &p->jobs[i];
+        job->bytes = BUFFER_BYTES;
+        job->offset = i * BUFFER_BYTES;
+        job->mem = &p->mems[i];
+        job->unmap_after = true;
+        job->session = 1;
+        job->plan_key = i + 1;
+        job->family = family;
+        job->part = i;
+        job->frames = stored ? stored->jobs[i].frames : NULL;
+        sw_pipeline_add(r->pipeline, job);
+    }
+}
+
+static void finish(struct rig *r) {
+    while (r->n_finished < 2)
+        step(r);
+    r->n_finished = 0;
+}
+
+/* Chunks of the other job that were dealt when all of `first` had been. */
+static size_t dealt_before(struct rig *r, struct pair *p, unsigned first) {
+    while (!p->jobs[first].frames || p->jobs[first].n_dealt < p->jobs[first].frames->n_chunks)
+        step(r);
+    return p->jobs[1 - first].n_dealt;
+}
+
+static void free_frames(struct pair *p) {
+    for (unsigned i = 0; i < 2; i++)
+        sw_frames_free(p->jobs[i].frames);
+}
+
+/* On its way out the buffer that the link keeps busy goes first, on its way back the one that the decoder does. Jobs of
+ * two operations go in turn. */
+START_TEST(buffers_are_dealt_by_the_rule) {
+    struct rig r = {.device = sw_sim_device_new(N_SLOTS, CHUNK_BYTES, POLL_US), .tier = sw_sim_tier_new()};
+    const struct sw_pipeline_sink sink = {
+        .finished = on_finished, .progress = on_event, .arrived = on_event, .arg = &r};
+    struct pair out, back;
+    sw_sim_set_speed(r.device, &speed);
+    sw_sim_set_data(r.device, &data);
+    sw_placement_init(&r.place, r.tier, NULL, 0);
+    ck_assert_int_eq(sw_pipeline_new(&r.pipeline, r.device, &r.place, &sink, NULL), 0);
+    for (int i = 0; i < WARM; i++) { /* rates have to be measured */
+        add_pair(&r, &out, SW_JOB_SPILL, 0, NULL);
+        ck_assert_uint_gt(dealt_before(&r, &out, 1), 12);
+        finish(&r);
+        add_pair(&r, &back, SW_JOB_RESTORE, 0, &out);
+        finish(&r);
+        free_frames(&out);
+    }
+    add_pair(&r, &out, SW_JOB_SPILL, 7, NULL);
+    ck_assert_uint_le(dealt_before(&r, &out, 1), N_SLOTS);
+    finish(&r);
+    add_pair(&r, &back, SW_JOB_RESTORE, 8, &out);
+    ck_assert_uint_le(dealt_before(&r, &back, 0), N_SLOTS);
+    finish(&r);
+    free_frames(&out);
+    sw_pipeline_free(r.pipeline);
+    r.tier->ops->close(r.tier);
+    r.device->ops->close(r.device);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("order");
+    TCase *tcase = tcase_create("all");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, no_order_is_better);
+    tcase_add_test(tcase, it_is_an_order);
+    tcase_add_test(tcase, unknown_times_keep_the_order);
+    tcase_add_test(tcase, buffers_are_dealt_by_the_rule);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}

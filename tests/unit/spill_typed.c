@@ -1,0 +1,145 @@
+/* Regions of numbers: every type is planned as what it is, comes back as it was, and is refused where it is none. */
+#include "base/alloc.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/numbers.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <string.h>
+
+static struct sw_fixture f;
+
+static void open_fixture(void) {
+    sw_fixture_open(&f, NULL);
+}
+
+static void close_fixture(void) {
+    sw_fixture_close(&f);
+}
+
+static int spill_typed(const struct sw_memory *from, uint64_t bytes, enum sw_value_type type, struct sw_test_op *op) {
+    struct sw_mem *mem = sw_fixture_mem(&f, f.owner, from, false);
+    const struct sw_range range = {.mem = mem, .bytes = bytes, .type = type};
+    *op = (struct sw_test_op){0};
+    int rc = sw_engine_spill(f.owner, &range, sw_test_op_done, op, &op->id, NULL);
+    if (!rc) {
+        sw_fixture_until(&f, &op->done);
+        rc = op->outcome.err.code;
+    }
+    sw_fixture_close_mem(&f, mem);
+    sw_engine_check(f.engine);
+    return rc;
+}
+
+static void ck_restores(const struct sw_memory *from, struct sw_test_op *op) {
+    struct sw_memory to = sw_memory_new(from->bytes);
+    ck_assert_int_eq(sw_fixture_restore(&f, op->id, &to, 0, from->bytes, false, op), 0);
+    ck_assert(memcmp(to.data, from->data, from->bytes) == 0);
+    sw_memory_free(&to);
+}
+
+START_TEST(test_every_type_has_its_codec) {
+    static const struct {
+        enum sw_numbers kind;
+        unsigned bits;
+        enum sw_codec_id codec;
+    } kinds[] = {{SW_NUMBERS_UNIFORM, 3, SW_CODEC_FOR}, {SW_NUMBERS_SORTED, 1, SW_CODEC_DFOR},
+                 {SW_NUMBERS_RUNS, 15, SW_CODEC_RFOR},  {SW_NUMBERS_UNIFORM, 64, SW_CODEC_RAW},
+                 {SW_NUMBERS_EQUAL, 0, SW_CODEC_FOR},   {SW_NUMBERS_EXTREMES, 0, SW_CODEC_NR},
+                 {SW_NUMBERS_MIXED, 4, SW_CODEC_NR}};
+    const enum sw_value_type type = (enum sw_value_type)_i;
+    const unsigned value_bytes = sw_value_type_bytes(type);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (value_bytes < 4 && (kinds[i].kind == SW_NUMBERS_SORTED || kinds[i].kind == SW_NUMBERS_RUNS))
+            continue; /* the type is too small to tell */
+        struct sw_memory from = sw_memory_new((size_t)250007 * value_bytes);
+        struct sw_test_op op;
+        const unsigned bits = kinds[i].bits < 8 * value_bytes ? kinds[i].bits : 8 * value_bytes;
+        sw_numbers_fill(from.data, 0, from.bytes, type, kinds[i].kind, bits, 5);
+        ck_assert_int_eq(spill_typed(&from, from.bytes, type, &op), 0);
+        ck_assert_msg(kinds[i].codec == SW_CODEC_NR || op.outcome.codec == kinds[i].codec, "%s, kind %d: %s",
+                      sw_value_type_name(type), (int)kinds[i].kind, sw_codec_name(op.outcome.codec));
+        ck_assert_uint_le(op.outcome.stored_bytes, sw_frame_bound_bytes(from.bytes));
+        ck_restores(&from, &op);
+        sw_memory_free(&from);
+    }
+}
+END_TEST
+
+START_TEST(test_what_is_no_column_of_numbers_is_refused) {
+    struct sw_memory from = sw_memory_new(8000);
+    struct sw_test_op op;
+    ck_assert_int_eq(spill_typed(&from, 8000, SW_VALUE_NR, &op), -SW_EINVAL);
+    ck_assert_int_eq(spill_typed(&from, 8000, (enum sw_value_type)UINT32_MAX, &op), -SW_EINVAL);
+    for (int type = SW_VALUE_U16; type < SW_VALUE_NR; type++)
+        if (type != SW_VALUE_I8)
+            ck_assert_int_eq(spill_typed(&from, 7999, (enum sw_value_type)type, &op), -SW_EINVAL);
+    ck_assert_int_eq(spill_typed(&from, 0, SW_VALUE_I64, &op), 0); /* no numbers at all are fine */
+    ck_assert_int_eq(spill_typed(&from, 7999, SW_VALUE_I8, &op), 0);
+    sw_memory_free(&from);
+}
+END_TEST
+
+/* Short ones of one session are encoded together, but only with others of their type. */
+START_TEST(test_types_do_not_meet_in_a_group) {
+    enum { N = 24, BYTES = 32 << 10 };
+    static const enum sw_value_type types[] = {SW_VALUE_U32, SW_VALUE_NONE, SW_VALUE_I64};
+    struct sw_memory from = sw_memory_new((size_t)N * BYTES), to = sw_memory_new((size_t)N * BYTES);
+    struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &from, false);
+    struct sw_test_op ops[N] = {0};
+    sw_numbers_fill(from.data, 0, from.bytes, SW_VALUE_U32, SW_NUMBERS_UNIFORM, 7, 1);
+    sw_engine_hold(f.engine);
+    for (int i = 0; i < N; i++) {
+        const struct sw_range range = {.mem = mem, .offset = (uint64_t)i * BYTES, .bytes = BYTES, .type = types[i % 3]};
+        ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
+    }
+    sw_engine_release(f.engine);
+    for (int i = 0; i < N; i++) {
+        sw_fixture_until(&f, &ops[i].done);
+        ck_assert_int_eq(ops[i].outcome.err.code, 0);
+        ck_assert_int_eq(ops[i].outcome.codec == SW_CODEC_V5T, types[i % 3] == SW_VALUE_NONE);
+    }
+    sw_engine_check(f.engine);
+    for (int i = 0; i < N; i++)
+        ck_assert_int_eq(
+            sw_fixture_restore(&f, ops[i].id, &to, (uint64_t)i * BYTES, BYTES, false, &(struct sw_test_op){0}), 0);
+    ck_assert(memcmp(to.data, from.data, from.bytes) == 0);
+    sw_fixture_close_mem(&f, mem);
+    sw_memory_free(&from);
+    sw_memory_free(&to);
+}
+END_TEST
+
+/* In its own memory, too. */
+START_TEST(test_numbers_are_packed) {
+    struct sw_memory memory = sw_memory_new(8 << 20), copy = sw_memory_new(8 << 20);
+    struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
+    const struct sw_range range = {.mem = mem, .bytes = memory.bytes, .in_place = true, .type = SW_VALUE_I32};
+    struct sw_test_op op = {0};
+    sw_numbers_fill(memory.data, 0, memory.bytes, SW_VALUE_I32, SW_NUMBERS_SORTED, 3, 1);
+    memcpy(copy.data, memory.data, memory.bytes);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &op, &op.id, NULL), 0);
+    sw_fixture_until(&f, &op.done);
+    ck_assert_int_eq(op.outcome.err.code, 0);
+    ck_assert_int_eq(op.outcome.codec, SW_CODEC_DFOR);
+    ck_assert_uint_lt(op.outcome.stored_bytes, memory.bytes / 4);
+    ck_assert_int_eq(sw_fixture_unpack(&f, op.id, &memory, 0, memory.bytes, &op), 0);
+    ck_assert(memcmp(memory.data, copy.data, memory.bytes) == 0);
+    sw_fixture_close_mem(&f, mem);
+    sw_memory_free(&memory);
+    sw_memory_free(&copy);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("typed");
+    TCase *tcase = tcase_create("all");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, open_fixture, close_fixture);
+    tcase_add_loop_test(tcase, test_every_type_has_its_codec, 1, SW_VALUE_NR);
+    tcase_add_test(tcase, test_what_is_no_column_of_numbers_is_refused);
+    tcase_add_test(tcase, test_types_do_not_meet_in_a_group);
+    tcase_add_test(tcase, test_numbers_are_packed);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
