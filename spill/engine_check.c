@@ -59,7 +59,7 @@ static void check_region(const struct sw_owner *owner, const struct sw_region *r
         SW_ASSERT(!region->op && !region->frames && region->record);
         break;
     case SW_REGION_STATE_NR:
-        SW_ASSERT(!"no state");
+        SW_ASSERT(false && "no state");
     }
 }
 
