@@ -122,6 +122,9 @@ static const struct option options[] = {
              "more is cut off with ETENANTBYTES, its memory untouched."},
     {FIELD(tenant_regions), .type = TYPE_COUNT, .max = 1u << 30, .multiple = 1, .fallback = "0",
      .help = "Regions of one tenant; one more is refused with ETENANTREGIONS. 0: no limit."},
+    {FIELD(tenant_durable_regions), .type = TYPE_COUNT, .max = 1u << 20, .multiple = 1, .fallback = "1024",
+     .help = "Regions of one tenant that stay when their client has gone (spillway_spill_durable()); one more is "
+             "refused with ETENANTREGIONS. 0: none."},
     {FIELD(tenant_sessions), .type = TYPE_COUNT, .max = 65536, .multiple = 1, .fallback = "0",
      .help = "Sessions of one tenant at once; one more is refused with ETENANTSESSIONS. 0: no limit."},
     {FIELD(tenant_operations), .type = TYPE_COUNT, .max = 1u << 20, .multiple = 1, .fallback = "0",

@@ -60,11 +60,17 @@ struct page {
 
 enum { ARG_SESSION, ARG_UID, ARG_TIER, ARG_STATE, ARG_LIMIT, ARG_CURSOR };
 
+/* Of regions without a session the engine knows it. */
+static uint32_t uid_of(const struct sw_region_view *view) {
+    const struct sw_session *session = view->tag;
+    return session ? (uint32_t)session->peer.uid : view->uid;
+}
+
 static bool fits(const struct page *page, const struct sw_region_view *view) {
     const struct sw_control_arg *arg = page->args->arg;
     const struct sw_session *session = view->tag;
     return (!arg[ARG_SESSION].given || (session && session->id == arg[ARG_SESSION].number)) &&
-           (!arg[ARG_UID].given || (session && session->peer.uid == arg[ARG_UID].number)) &&
+           (!arg[ARG_UID].given || uid_of(view) == arg[ARG_UID].number) &&
            (!arg[ARG_TIER].given || strcmp(view->info.tier, arg[ARG_TIER].text) == 0) &&
            (!arg[ARG_STATE].given || strcmp(sw_region_state_name(view->info.state), arg[ARG_STATE].text) == 0);
 }
@@ -82,7 +88,7 @@ static bool add_region(const struct sw_region_view *view, void *arg) {
     json_t *object = json_pack("{s:s, s:I, s:I, s:s, s:s, s:I, s:I, s:s, s:I, s:b, s:b, s:I}", //
                                "region", region,                                               //
                                "session", (json_int_t)(session ? session->id : 0),             //
-                               "uid", session ? (json_int_t)session->peer.uid : -1,            //
+                               "uid", (json_int_t)uid_of(view),                                //
                                "state", sw_region_state_name(view->info.state),                //
                                "tier", view->info.tier,                                        //
                                "raw_bytes", (json_int_t)view->info.raw_bytes,                  //
@@ -92,6 +98,8 @@ static bool add_region(const struct sw_region_view *view, void *arg) {
                                "pinned", view->pinned,                                         //
                                "moving", view->is_moving,                                      //
                                "idle_us", (json_int_t)(view->used_us ? page->now_us - view->used_us : 0));
+    if (view->name)
+        (void)json_object_set_new(object, "name", sw_rpc_text(view->name));
     (void)json_array_append_new(page->regions, object);
     return true;
 }
@@ -154,6 +162,7 @@ int sw_on_control_drop(void *context, struct sw_rpc_caller *caller, const struct
                         "it is restored: its client has yet to ask what became of it");
     if (rc == 0)
         rc = sw_engine_drop(owner, id_of(args), err);
+    sw_tenants_settle(service_of(context));
     if (rc == 0)
         *ret_result = json_pack("{s:s}", "region", args->arg[0].text);
     return rc;

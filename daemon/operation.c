@@ -3,7 +3,8 @@
 #include <inttypes.h>
 
 static int admit(const struct sw_session *session, unsigned type, unsigned n_pieces, struct sw_err *err) {
-    if (session->service->draining && (type == SW_MSG_SPILL || type == SW_MSG_SPILL_BATCH))
+    if (session->service->draining &&
+        (type == SW_MSG_SPILL || type == SW_MSG_SPILL_DURABLE || type == SW_MSG_SPILL_BATCH))
         return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_REQUEST, "the service is being drained: no new spills");
     if (session->n_operations >= session->service->config->max_session_operations)
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,

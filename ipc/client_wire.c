@@ -261,6 +261,8 @@ static bool take_result(struct spillway_ticket *t, const struct sw_msg_result *m
     COPY_TEXT(r->reason, m->reason);
     if (sw_region_is_composite(r->region)) /* none of the daemon's */
         return false;
+    if (t->operation == SW_MSG_ADOPT)
+        return true;
     return t->operation == SW_MSG_SPILL ? m->raw_bytes == t->bytes : m->raw_bytes <= t->bytes;
 }
 
@@ -305,6 +307,7 @@ static unsigned answer_type(const struct spillway_ticket *t, unsigned index) {
         return SW_MSG_HELLO_OK;
     case SW_MSG_SPILL:
     case SW_MSG_RESTORE:
+    case SW_MSG_ADOPT:
         return SW_MSG_RESULT;
     case SW_MSG_SPILL_BATCH:
     case SW_MSG_RESTORE_BATCH:

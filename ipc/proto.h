@@ -29,6 +29,11 @@
  * work in place. The last SETTLE, of type 0, says that all have been asked for; it is answered by OK. Who has not come
  * back has nothing to settle. A seq is not used twice by a session for this reason.
  *
+ * SPILL_DURABLE makes a region that outlives its session: it has a name, unique within the tenant (the uid), stays
+ * stored when it is restored, and ends by DROP only. ADOPT finds it by its name for a session of the same tenant, to
+ * which it belongs from then on, under the same id; its answer is a RESULT. A name of another tenant's is one that does
+ * not exist: ENOENT. A SPILL_DURABLE is settled as a SPILL.
+ *
  * sw_msg_decode() trusts nothing: a packet of the wrong length, magic or type is refused. Adding a field or a message
  * raises SW_PROTO_VERSION. */
 #ifndef SW_IPC_PROTO_H
@@ -39,7 +44,7 @@
 #include <stdint.h>
 
 #define SW_PROTO_MAGIC 0x4C495053u /* "SPIL" */
-#define SW_PROTO_VERSION 4
+#define SW_PROTO_VERSION 5
 #define SW_PROTO_HEADER_BYTES 16
 #define SW_PROTO_MAX_BATCH 256 /* pieces of a batch */
 /* Header and body of the longest message, RESTORE_BATCH; a longer packet is refused, and not read whole. */
@@ -47,6 +52,7 @@
 #define SW_PROTO_MAX_FDS 64     /* per packet, below the kernel's 253 */
 #define SW_PROTO_MAX_REASONS 16 /* why regions were compressed, or were not */
 #define SW_PROTO_REASON_BYTES 32
+#define SW_PROTO_NAME_BYTES 64 /* of a durable region's name, with the zero behind it */
 
 /* struct sw_msg_header on the wire: u32 magic, u16 version, u16 type, u32 seq, u32 body_bytes. */
 struct sw_msg_header {
@@ -114,12 +120,18 @@ enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
 #define SW_FIELDS_SETTLE(U32, U64, BYTES, U32S, U64S) \
     U32(type) U32(seq) U32(count) U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH)
 
+/* name: zero padded, its last byte is zero. SPILL_DURABLE begins like SPILL. */
+#define SW_FIELDS_SPILL_DURABLE(U32, U64, BYTES, U32S, U64S) \
+    U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, 64) BYTES(name, SW_PROTO_NAME_BYTES)
+#define SW_FIELDS_ADOPT(U32, U64, BYTES, U32S, U64S)      BYTES(name, SW_PROTO_NAME_BYTES)
+
 /* X(NAME, name, type number): requests below 100, replies from 100. Numbers are never reused. */
 #define SW_MESSAGES(X) \
     X(HELLO, hello, 1) X(MEM_OPEN, mem_open, 2) X(MEM_PARTS, mem_parts, 3) X(MEM_CLOSE, mem_close, 4) \
     X(SPILL, spill, 5) X(RESTORE, restore, 6) X(DROP, drop, 7) X(QUERY, query, 8) X(STATUS, status, 9) \
     X(ADVISE, advise, 10) X(SPILL_BATCH, spill_batch, 11) X(RESTORE_BATCH, restore_batch, 12) \
     X(DROP_BATCH, drop_batch, 13) X(SETTLE, settle, 14) \
+    X(SPILL_DURABLE, spill_durable, 23) X(ADOPT, adopt, 24) \
     X(HELLO_OK, hello_ok, 100) X(OK, ok, 101) X(RESULT, result, 102) X(REGION, region, 103) \
     X(STATUS_OK, status_ok, 104) X(ERROR, error, 105) X(RESULT_BATCH, result_batch, 106)
 /* clang-format on */

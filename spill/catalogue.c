@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -45,9 +46,15 @@ struct region_body {
     uint32_t slot, gen;
     uint64_t raw_bytes, chunk_bytes, stored_bytes;
     uint32_t n_chunks, request, piece;
-    uint8_t codec, reason, packed, has_frames;
+    uint8_t codec, reason, packed, has;
 };
 _Static_assert(sizeof(struct region_body) == 64, "with a chunk of one extent it fills a cell");
+enum { HAS_FRAMES = 1, HAS_NAME = 2 };
+
+struct name_body { /* before the chunks */
+    uint32_t uid;
+    char name[SW_REGION_NAME_BYTES];
+};
 
 _Static_assert(SW_CODEC_NR <= 16 && SW_VALUE_NR <= 16, "they have four bits each");
 enum place { PLACE_NONE, PLACE_HOST, PLACE_DISK };
@@ -287,9 +294,14 @@ static int add_region(struct sw_catalogue *c, const struct sw_catalogue_region *
                                      .codec = r->codec,
                                      .reason = r->reason,
                                      .packed = frames && frames->packed,
-                                     .has_frames = frames != NULL};
+                                     .has = (uint8_t)((frames ? HAS_FRAMES : 0) | (r->name ? HAS_NAME : 0))};
+    struct name_body name = {.uid = r->uid};
     c->scratch_bytes = 0;
     int rc = add(c, &body, sizeof body);
+    if (!rc && r->name) {
+        (void)snprintf(name.name, sizeof name.name, "%s", r->name);
+        rc = add(c, &name, sizeof name);
+    }
     for (size_t i = 0; !rc && frames && i < frames->n_chunks; i++)
         rc = add_chunk(c, frames, i);
     return rc;
@@ -439,7 +451,7 @@ static int read_chunk(struct reader *r, struct sw_frames *frames, size_t i) {
 
 static int read_frames(struct reader *r, const struct region_body *body, struct sw_frames **ret) {
     struct sw_frames *frames = NULL;
-    if (!body->has_frames)
+    if (!(body->has & HAS_FRAMES))
         return 0;
     if (body->chunk_bytes == 0 || body->raw_bytes / body->chunk_bytes > UINT32_MAX)
         return -SW_EFRAME;
@@ -557,9 +569,12 @@ static int visit_region(struct sw_catalogue *c, struct scan *scan, const struct 
     if (gather(c, NULL, at)) /* it was good a moment ago */
         return -SW_ENOMEM;
     struct reader reader = {c->scratch, c->scratch_bytes};
+    struct name_body name = {0};
     if (!take(&reader, &body, sizeof body))
         return -SW_ENOMEM;
-    const int rc = read_frames(&reader, &body, &frames);
+    const int rc = body.has & HAS_NAME && (!take(&reader, &name, sizeof name) || name.name[sizeof name.name - 1])
+                       ? -SW_EFRAME
+                       : read_frames(&reader, &body, &frames);
     if (rc == -SW_ENOMEM)
         return rc;
     const unsigned hints = atomic_load(&c->cells[at].hints);
@@ -577,6 +592,8 @@ static int visit_region(struct sw_catalogue *c, struct scan *scan, const struct 
                                                    .pinned = hints & HINT_PINNED,
                                                    .broken = hints & HINT_BROKEN,
                                                    .is_in = hints & HINT_IN},
+                                         .name = body.has & HAS_NAME ? name.name : NULL,
+                                         .uid = name.uid,
                                          .frames = frames};
     scan->damaged += rc != 0;
     if (rc || !visitor->found(visitor->arg, &region, at))

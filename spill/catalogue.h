@@ -20,7 +20,10 @@
 
 struct sw_catalogue;
 
-enum { SW_TOKEN_BYTES = 16 };
+enum {
+    SW_TOKEN_BYTES = 16,
+    SW_REGION_NAME_BYTES = 64, /* of a durable region, with the zero behind it */
+};
 
 struct sw_catalogue_session {
     uint64_t number;
@@ -44,6 +47,8 @@ struct sw_catalogue_region {
     uint64_t raw_bytes, stored_bytes;
     uint8_t codec, reason;
     struct sw_catalogue_hints hints;
+    const char *name; /* durable: it outlives its session; NULL: it does not. Found: borrowed for the call */
+    uint32_t uid;     /* whose it is then */
     /* put: all committed, or NULL while there are none. Found: owned by `found`; a frame of the host tier has extents
      * without memory, allocated one by one, and a frame on the disk has only its length; neither has a tier yet. */
     struct sw_frames *frames;

@@ -30,7 +30,7 @@ static void forget_failed(struct sw_op *op) {
 /* Before its client is told. False: it cannot be, and counts as not stored. A packed region could not be taken back: it
  * ends with this process. */
 static bool record_spilled(struct sw_op *op) {
-    if (op->owner->closing && !op->owner->leaving)
+    if (op->owner->closing && !op->owner->leaving && !op->region->name)
         return true; /* its end is near */
     return !sw_region_record(op->region, &op->job.err) || op->job.kind == SW_JOB_PACK;
 }
@@ -153,7 +153,7 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     outcome.region = id;
     note_figures(engine, op, &outcome);
     if (owner->closing && !owner->leaving && region->owner == owner && region->id.gen == id.gen)
-        sw_owner_forget(owner, region);
+        sw_region_let_go(region);
     engine->counters.canceled_ops += code == -SW_ECANCELED;
     engine->counters.failed_ops += code != 0 && code != -SW_ECANCELED;
     sw_list_remove(&op->node);
@@ -450,6 +450,8 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_out
         rc = check_range(range, 0, err);
     if (!rc)
         rc = admit_region(owner, range->in_place, err);
+    if (!rc && range->name)
+        rc = sw_region_check_name(owner, range, err);
     if (rc)
         return rc;
     struct sw_op *op = op_new(owner, range, range->bytes, done, arg, err);
@@ -460,6 +462,11 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_out
         sw_free(op);
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service holds %u regions, the most allowed",
                           engine->regions.n_used);
+    }
+    if (range->name && sw_region_set_name(region, range->name)) {
+        sw_region_release(&engine->regions, region);
+        sw_free(op);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region's name");
     }
     sw_catalogue_note_generation(engine->config.catalogue, region->id.gen);
     op->job.kind = range->in_place ? SW_JOB_PACK : SW_JOB_SPILL;
@@ -516,7 +523,7 @@ int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const stru
         return -SW_ENOMEM;
     op->job.kind = range->in_place ? SW_JOB_UNPACK : SW_JOB_RESTORE;
     op->job.frames = region->frames;
-    op->keep = keep;
+    op->keep = keep || region->name;
     sw_region_move(region, SW_REGION_RESTORING);
     region->op = op;
     if (range->in_place)
@@ -544,7 +551,7 @@ int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err
 int sw_engine_consume(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err) {
     struct sw_region *region;
     const int rc = find_idle(owner, id, &region, err);
-    if (!rc)
+    if (!rc && !region->name)
         sw_owner_consume(owner, region);
     return rc;
 }
@@ -552,7 +559,7 @@ int sw_engine_consume(struct sw_owner *owner, struct sw_region_id id, struct sw_
 void sw_engine_announce_consumed(struct sw_owner *owner, struct sw_region_id id) {
     const struct sw_catalogue_hints hints = {.is_in = true};
     struct sw_region *region;
-    if (find_idle(owner, id, &region, NULL) == 0)
+    if (find_idle(owner, id, &region, NULL) == 0 && !region->name)
         sw_catalogue_hint(owner->engine->config.catalogue, region->record, &hints);
 }
 

@@ -80,6 +80,12 @@ static void check_owner(const struct sw_owner *owner, const struct sw_engine_con
     regions = tally->regions - regions;
     SW_ASSERT(ops == owner->n_ops && ops == mem_ops && ops <= config->max_owner_ops);
     SW_ASSERT(mems == owner->n_mems && mems <= config->max_owner_mems);
+    uint64_t names = 0;
+    for (const struct sw_list *node = owner->names.next; node != &owner->names; node = node->next, names++) {
+        const struct sw_region *region = SW_CONTAINER_OF(node, const struct sw_region, named);
+        SW_ASSERT(region->name && (region->owner == owner || region->owner->heir == owner));
+    }
+    SW_ASSERT(names == owner->n_names && (names == 0 || owner->keeps));
     SW_ASSERT(regions == owner->n_regions); /* their bound may have been lowered since */
     SW_ASSERT(raw_bytes == owner->raw_bytes && stored_bytes == owner->stored_bytes);
     tally->ops += ops;

@@ -21,7 +21,9 @@ static void view_region(const struct sw_region *region, struct sw_region_view *r
                                    .used_us = region->used_us,
                                    .priority = region->priority,
                                    .pinned = region->pinned,
-                                   .is_moving = region->move != NULL};
+                                   .is_moving = region->move != NULL,
+                                   .name = region->name,
+                                   .uid = region->owner->uid};
     (void)sw_engine_query(region->owner, region->id, &ret->info, NULL); /* cannot fail: it is there */
 }
 

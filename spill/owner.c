@@ -17,6 +17,7 @@ int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err
     sw_list_init(&owner->ops);
     sw_list_init(&owner->mems);
     sw_list_init(&owner->regions);
+    sw_list_init(&owner->names);
     sw_list_append(&engine->owners, &owner->node);
     engine->n_owners++;
     *ret = owner;
@@ -77,6 +78,7 @@ static void forget(struct sw_owner *owner, struct sw_region *region) {
         sw_move_orphan(region);
     sw_frames_free(region->frames);
     region->frames = NULL;
+    sw_region_unname(region);
     if (owner->quota) {
         sw_quota_give(owner->quota, region->charged_bytes);
         owner->quota->n_regions--;
@@ -102,7 +104,7 @@ void sw_owner_told(struct sw_owner *owner) {
 static void close_owner(struct sw_owner *owner, bool leave, void (*closed)(void *arg), void *arg) {
     SW_ASSERT(!owner->closing);
     owner->closing = true;
-    owner->leaving = leave && owner->record;
+    owner->leaving = leave && (owner->record || (owner->keeps && owner->engine->config.catalogue));
     owner->closed = closed;
     owner->arg = arg;
     if (!owner->leaving)
@@ -115,7 +117,7 @@ static void close_owner(struct sw_owner *owner, bool leave, void (*closed)(void 
         if (owner->leaving && region->move)
             sw_move_cancel(region->move);
         else if (!owner->leaving && !region->op) /* the others go when their operation ends */
-            sw_owner_forget(owner, region);
+            sw_region_let_go(region);
     }
     for (struct sw_list *node = owner->mems.next, *next; node != &owner->mems; node = next) {
         struct sw_mem *mem = SW_CONTAINER_OF(node, struct sw_mem, node);

@@ -31,6 +31,8 @@ struct sw_region {
     enum sw_cost_reason reason;
     struct sw_frames *frames; /* owned; NULL until OUT, and where a restart has found none */
     uint32_t record;          /* in the catalogue, 0: none */
+    char *name;               /* durable: it outlives its session; NULL: it does not */
+    struct sw_list named;     /* durable: of its heir's names */
     uint32_t request, piece;  /* of its session's, that made it */
     uint32_t next_free;       /* slot */
 };

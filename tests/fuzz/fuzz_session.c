@@ -2,8 +2,8 @@
  *
  * Input: records of one type byte, one byte for descriptors (how many, of which kind), one for the length, and so many
  * bytes; each becomes the body of a well-formed request, so that handlers are reached and not just the decoder. Types
- * from 200 are batches, from 240 no requests, and 255 sends the bytes as they are. After each input the session ends
- * and everything must have been given back. */
+ * from 200 are batches, from 230 about durable regions, from 240 no requests, and 255 sends the bytes as they are.
+ * After each input the session ends and everything must have been given back. */
 #include "base/assert.h"
 #include "base/log.h"
 #include "tests/lib/service.h"
@@ -15,7 +15,15 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MEMFD_BYTES = 4096, MAX_PACKETS = 64, HELLO_FIRST = 8, BATCHES = 200, NO_REQUESTS = 240, RAW_PACKET = 255 };
+enum {
+    MEMFD_BYTES = 4096,
+    MAX_PACKETS = 64,
+    HELLO_FIRST = 8,
+    BATCHES = 200,
+    DURABLE = 230,
+    NO_REQUESTS = 240,
+    RAW_PACKET = 255
+};
 
 static struct sw_test_service service;
 static bool closed;
@@ -81,6 +89,8 @@ static void name_regions(struct sw_msg *msg) {
 static unsigned type_of(uint8_t byte) {
     if (byte < BATCHES)
         return 1 + (byte + 1u) % SW_MSG_STATUS;
+    if (byte >= DURABLE && byte < NO_REQUESTS)
+        return SW_MSG_SPILL_DURABLE + byte % 2u;
     return byte < NO_REQUESTS ? SW_MSG_SPILL_BATCH + byte % 3u : byte;
 }
 

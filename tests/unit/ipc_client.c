@@ -292,8 +292,8 @@ static const struct {
     const char *text;
 } refusals[] = {
     {refuse_version, SPILLWAY_EVERSION, "daemon speaks 2"},
-    {speak_another_version, SPILLWAY_EVERSION, "version 5 is not supported"},
-    {agree_on_another_version, SPILLWAY_EVERSION, "version 5"},
+    {speak_another_version, SPILLWAY_EVERSION, "version 6 is not supported"},
+    {agree_on_another_version, SPILLWAY_EVERSION, "version 6"},
     {refuse_connection, SPILLWAY_ELIMIT, "8 sessions are open"},
     {hang_up_at_hello, SPILLWAY_ECONN, "closed"},
 };

@@ -55,7 +55,7 @@ START_TEST(fields_lie_where_they_should) {
     uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_msg msg = {.header = {.type = SW_MSG_SPILL, .seq = 0x01020304}};
     msg.u.spill = (struct sw_msg_spill){.mem = 1, .flags = 2, .offset = 3, .bytes = 4, .event = {5}};
-    static const uint8_t expected[] = {'S', 'P', 'I', 'L', 4, 0, 5, 0, 4, 3, 2, 1, 88, 0, 0, 0, 1, 0, 0, 0, 2,
+    static const uint8_t expected[] = {'S', 'P', 'I', 'L', 5, 0, 5, 0, 4, 3, 2, 1, 88, 0, 0, 0, 1, 0, 0, 0, 2,
                                        0,   0,   0,   3,   0, 0, 0, 0, 0, 0, 0, 4, 0,  0, 0, 0, 0, 0, 0, 5, 0};
     ck_assert_uint_eq(sw_msg_encode(&msg, packet), SW_PROTO_HEADER_BYTES + 4 + 4 + 8 + 8 + 64);
     ck_assert_mem_eq(packet, expected, sizeof expected);
