@@ -37,7 +37,8 @@ struct header { /* in place of cell 0 */
     uint64_t magic;
     uint32_t version, cell_bytes;
     atomic_uint generation;
-    uint8_t zero[108];
+    atomic_uint n_slots; /* 0 of the first versions of the program: as many as max_regions */
+    uint8_t zero[104];
 };
 _Static_assert(sizeof(struct header) == sizeof(struct cell), "the header is a cell");
 
@@ -378,13 +379,24 @@ void sw_catalogue_free_retired(struct sw_catalogue *c, uint32_t *list) {
     }
 }
 
-void sw_catalogue_note_generation(struct sw_catalogue *c, uint32_t gen) {
-    if (c && gen > atomic_load_explicit(&header_of(c)->generation, memory_order_relaxed))
-        atomic_store_explicit(&header_of(c)->generation, gen, memory_order_release);
+static void raise(atomic_uint *to, uint32_t value) {
+    if (value > atomic_load_explicit(to, memory_order_relaxed))
+        atomic_store_explicit(to, value, memory_order_release);
+}
+
+void sw_catalogue_note_id(struct sw_catalogue *c, uint32_t slot, uint32_t gen) {
+    if (!c)
+        return;
+    raise(&header_of(c)->generation, gen);
+    raise(&header_of(c)->n_slots, slot + 1);
 }
 
 uint32_t sw_catalogue_generation(const struct sw_catalogue *c) {
     return c ? atomic_load(&header_of(c)->generation) : 0;
+}
+
+uint32_t sw_catalogue_n_slots(const struct sw_catalogue *c) {
+    return c ? atomic_load(&header_of(c)->n_slots) : 0;
 }
 
 /* ---- finding ---- */

@@ -78,9 +78,11 @@ void sw_catalogue_free(struct sw_catalogue *catalogue, uint32_t *record);
 void sw_catalogue_retire(struct sw_catalogue *catalogue, uint32_t *record, uint32_t *list);
 void sw_catalogue_free_retired(struct sw_catalogue *catalogue, uint32_t *list);
 
-/* No region's generation is beyond this one. It only rises, so that ids are not used again by a successor. */
-void sw_catalogue_note_generation(struct sw_catalogue *catalogue, uint32_t gen);
+/* No region's generation is beyond this one. It only rises, so that ids are not used again by a successor. And no
+ * region's slot is at or beyond n_slots, so that a successor has them all, however few regions it may have. */
+void sw_catalogue_note_id(struct sw_catalogue *catalogue, uint32_t slot, uint32_t gen);
 uint32_t sw_catalogue_generation(const struct sw_catalogue *catalogue);
+uint32_t sw_catalogue_n_slots(const struct sw_catalogue *catalogue);
 
 /* Called for each valid record, sessions before regions; of two records for one region the older one is freed. Each
  * returns false to have the record freed. */

@@ -296,7 +296,8 @@ int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engi
     for (unsigned i = 0; engine->canaries && i < config->n_devices; i++)
         engine->canaries[i].given_us = sw_clock_us();
     if (!engine->workers || !engine->canaries ||
-        sw_region_table_init(&engine->regions, config->max_regions, sw_catalogue_generation(config->catalogue)))
+        sw_region_table_init(&engine->regions, config->max_regions, sw_catalogue_n_slots(config->catalogue),
+                             sw_catalogue_generation(config->catalogue)))
         rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %u regions", config->max_regions);
     for (unsigned i = 0; !rc && i < config->n_devices; i++) {
         const unsigned poll_us = config->devices[i]->ops->info(config->devices[i])->poll_us;
@@ -335,6 +336,13 @@ void sw_engine_close(struct sw_engine *engine, void (*closed)(void *arg), void *
 /* ---- operations start ---- */
 
 int sw_engine_find(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
+    for (struct sw_list *node = owner->beside.next; node != &owner->beside; node = node->next) {
+        struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
+        if (region->id.slot == id.slot && region->id.gen == id.gen) {
+            *ret = region;
+            return 0;
+        }
+    }
     const int rc = sw_region_find(&owner->engine->regions, owner, id, ret, err);
     if (!rc && (*ret)->op)
         follow_phase((*ret)->op);
@@ -468,7 +476,7 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_out
         sw_free(op);
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region's name");
     }
-    sw_catalogue_note_generation(engine->config.catalogue, region->id.gen);
+    sw_catalogue_note_id(engine->config.catalogue, region->id.slot, region->id.gen);
     op->job.kind = range->in_place ? SW_JOB_PACK : SW_JOB_SPILL;
     region->raw_bytes = range->bytes;
     region->request = range->request;
@@ -570,6 +578,8 @@ void sw_engine_forget_in(struct sw_owner *owner) {
         if (region->state == SW_REGION_IN)
             sw_owner_forget(owner, region);
     }
+    while (!sw_list_empty(&owner->beside))
+        sw_owner_forget(owner, SW_CONTAINER_OF(owner->beside.next, struct sw_region, node));
 }
 
 void sw_engine_find_made(const struct sw_owner *owner, uint32_t request, struct sw_region_id *ret, uint32_t n_pieces) {

@@ -140,7 +140,7 @@ void sw_engine_check(const struct sw_engine *engine) {
         check_owner(SW_CONTAINER_OF(node, const struct sw_owner, node), &engine->config, &tally);
     SW_ASSERT(tally.ops == engine->n_ops);
     SW_ASSERT(tally.mems == engine->n_mems);
-    SW_ASSERT(tally.regions == engine->regions.n_used && tally.regions <= engine->config.max_regions);
+    SW_ASSERT(tally.regions == engine->regions.n_used && tally.regions <= engine->regions.cap);
     check_tiers(engine, &tally);
     for (const struct sw_list *node = engine->owners.next; node != &engine->owners; node = node->next) {
         const struct sw_quota *quota = SW_CONTAINER_OF(node, const struct sw_owner, node)->quota;

@@ -43,6 +43,7 @@ struct sw_owner {
     uint64_t number; /* from 1, never reused */
     struct sw_quota *quota;
     struct sw_list ops, mems, regions;
+    struct sw_list beside; /* regions that are IN and whose slots have newer regions; they count nowhere */
     unsigned n_ops, n_mems, n_regions, n_moves;
     bool closing, settled;
     bool leaving;      /* closing, but what is recorded stays */

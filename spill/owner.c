@@ -17,6 +17,7 @@ int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err
     sw_list_init(&owner->ops);
     sw_list_init(&owner->mems);
     sw_list_init(&owner->regions);
+    sw_list_init(&owner->beside);
     sw_list_init(&owner->names);
     sw_list_append(&engine->owners, &owner->node);
     engine->n_owners++;
@@ -70,6 +71,10 @@ void sw_owner_settle(struct sw_owner *owner) {
 }
 
 static void forget(struct sw_owner *owner, struct sw_region *region) {
+    if (region->is_beside) {
+        sw_region_free_beside(region);
+        return;
+    }
     if (region->frames) {
         owner->raw_bytes -= region->raw_bytes;
         owner->stored_bytes -= region->stored_bytes;
@@ -119,6 +124,8 @@ static void close_owner(struct sw_owner *owner, bool leave, void (*closed)(void 
         else if (!owner->leaving && !region->op) /* the others go when their operation ends */
             sw_region_let_go(region);
     }
+    if (!owner->leaving)
+        sw_engine_forget_in(owner);
     for (struct sw_list *node = owner->mems.next, *next; node != &owner->mems; node = next) {
         struct sw_mem *mem = SW_CONTAINER_OF(node, struct sw_mem, node);
         next = node->next;

@@ -69,6 +69,8 @@ void sw_engine_forget_left(struct sw_engine *engine) {
     unname_left(engine); /* while the heirs are there */
     while ((node = sw_list_take_first(&engine->left))) {
         struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
+        while (!sw_list_empty(&owner->beside))
+            sw_region_free_beside(SW_CONTAINER_OF(owner->beside.next, struct sw_region, node));
         while (!sw_list_empty(&owner->regions)) {
             at = owner->regions.next;
             struct sw_region *region = SW_CONTAINER_OF(at, struct sw_region, node);
@@ -150,6 +152,8 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
                                        : found->hints.broken || !found->frames ? SW_REGION_LOST
                                                                                : SW_REGION_OUT;
     struct sw_region *region = owner ? sw_region_adopt(&r->engine->regions, owner, id, state) : NULL;
+    if (!region && owner && state == SW_REGION_IN)
+        r->no_memory |= !(region = sw_region_new_beside(owner, id));
     if (!region || state != SW_REGION_OUT) { /* frames of others may be in their place by now */
         sw_catalogue_frames_free(found->frames);
         found->frames = NULL;
@@ -173,8 +177,8 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
         r->no_memory = true;
     if (found->session > r->engine->last_owner) /* of a session that is gone: not to be given out again */
         r->engine->last_owner = found->session;
-    sw_list_append(&owner->regions, &region->node);
-    owner->n_regions++;
+    sw_list_append(region->is_beside ? &owner->beside : &owner->regions, &region->node);
+    owner->n_regions += !region->is_beside;
     r->result->n_regions++;
     r->result->raw_bytes += region->raw_bytes;
     return true;

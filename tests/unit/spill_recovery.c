@@ -30,6 +30,7 @@ struct life {
     struct sw_recovered found;
 };
 
+static unsigned max_regions;
 static const uint8_t token[SW_TOKEN_BYTES] = "one of 16 bytes";
 static struct life life;
 static struct sw_memory memory;
@@ -67,7 +68,7 @@ static void open_life(struct life *l, uint64_t nvme_bytes) {
     ck_assert_int_eq(uv_loop_init(&l->loop), 0);
     ck_assert_int_eq(sw_device_host_open(&l->device, &device, NULL), 0);
     const int fd = world.catalogue < 0 ? -1 : fcntl(world.catalogue, F_DUPFD_CLOEXEC, 0);
-    ck_assert_int_eq(sw_catalogue_open(&l->catalogue, fd, 100, NULL), 0);
+    ck_assert_int_eq(sw_catalogue_open(&l->catalogue, fd, max_regions, NULL), 0);
     if (world.catalogue < 0)
         world.catalogue = fcntl(sw_catalogue_fd(l->catalogue), F_DUPFD_CLOEXEC, 0);
     open_tiers(l, nvme_bytes);
@@ -78,7 +79,7 @@ static void open_life(struct life *l, uint64_t nvme_bytes) {
                                             .staging_bytes = nvme_bytes ? 1 << 20 : 0,
                                             .high_pct = 60,
                                             .low_pct = 40,
-                                            .max_regions = 100,
+                                            .max_regions = max_regions,
                                             .max_owner_regions = 50,
                                             .max_owner_ops = 20,
                                             .max_owner_mems = 20,
@@ -164,6 +165,7 @@ static struct sw_owner *new_owner(struct life *l) {
 static void setup(void) {
     world.catalogue = -1;
     world.n_slabs = 0;
+    max_regions = 100;
     world.folder = sw_nvme_folder_new();
     memory = sw_memory_new(REGION_BYTES);
 }
@@ -280,11 +282,55 @@ START_TEST(a_slot_belongs_to_its_newest_region) {
     other = sw_owner_claim(life.engine, 1001, other_token);
     ck_assert_int_eq(sw_engine_query(other, ids[1], &info, NULL), 0);
     ck_assert_int_eq(info.state, SW_REGION_OUT);
+    ck_assert_int_eq(sw_engine_query(other, ids[0], &info, NULL), -SW_ESTALE);
+    /* The older one's client is still to be told, now or after another restart. */
+    owner = sw_owner_claim(life.engine, 1000, token);
+    ck_assert_int_eq(sw_engine_query(owner, ids[0], &info, NULL), 0);
+    ck_assert_int_eq(info.state, SW_REGION_IN);
+    ck_assert_uint_eq(info.raw_bytes, REGION_BYTES);
     sw_engine_check(life.engine);
-    close_life(&life, other, false);
+    closed = false;
+    sw_owner_leave(owner, set_flag, &closed);
+    run_until(&life, &closed);
+    close_life(&life, other, true);
+    open_life(&life, 0);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    owner = sw_owner_claim(life.engine, 1000, token);
+    ck_assert_int_eq(run(&life, owner, 0, true, false), -SW_ESTATE);
+    ck_assert_int_eq(sw_engine_consume(owner, ids[0], NULL), 0);
+    ck_assert_int_eq(sw_engine_query(owner, ids[0], &info, NULL), -SW_ESTALE);
+    sw_owner_told(owner);
+    close_life(&life, owner, false);
+    open_life(&life, 0);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_regions + life.found.n_sessions, 0);
+    close_life(&life, NULL, false);
 }
 END_TEST
 #endif
+
+/* Fewer regions are allowed than there were: those that are there stay, in whatever slot, and then there are no more.
+ */
+START_TEST(regions_beyond_the_bound_stay) {
+    open_life(&life, disks[_i]);
+    struct sw_owner *owner = new_owner(&life);
+    spill_all(&life, owner);
+    close_life(&life, owner, true);
+    max_regions = N / 2;
+    open_life(&life, disks[_i]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_regions, N);
+    ck_assert_uint_eq(life.found.n_lost + life.found.n_released, 0);
+    owner = sw_owner_claim(life.engine, 1000, token);
+    const struct sw_region_id first = ids[0];
+    ck_assert_int_eq(run(&life, owner, 0, false, false), -SW_ELIMIT);
+    ids[0] = first;
+    restore_all(&life, owner, false);
+    ck_assert_int_eq(run(&life, owner, 0, false, false), 0);
+    sw_engine_check(life.engine);
+    close_life(&life, owner, false);
+}
+END_TEST
 
 /* ---- durable regions --------------------------------------------------------------------------------------------- */
 
@@ -544,6 +590,7 @@ int main(void) {
 #endif
     tcase_add_loop_test(tcase, durable_regions_need_nobody_to_come_back, 0, 2);
     tcase_add_test(tcase, no_session_takes_anothers_durable_region);
+    tcase_add_loop_test(tcase, regions_beyond_the_bound_stay, 0, 2);
     tcase_add_loop_test(tcase, what_is_not_whole_is_lost, 0, 2);
     tcase_add_loop_test(tcase, nobody_claims_it, 0, 2);
     tcase_add_loop_test(tcase, memory_fails_at_the_start, 0, 2);
