@@ -250,7 +250,8 @@ static int open_nvme(struct sw_service *service, struct sw_err *err) {
                                                .capacity_bytes = bytes,
                                                .file_bytes = bytes < NVME_FILE_BYTES ? bytes : NVME_FILE_BYTES,
                                                .queue_depth = NVME_QUEUE_DEPTH,
-                                               .key = encrypt ? &service->nvme_key : NULL};
+                                               .key = encrypt ? &service->nvme_key : NULL,
+                                               .keep_plain = service->catalogue != NULL};
     struct sw_tier_nvme_info info;
     char directory[600];
     if (rc == 0)
