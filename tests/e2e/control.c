@@ -337,8 +337,10 @@ START_TEST(configuration_is_read_again) {
 END_TEST
 
 /* What is under way when options change goes on. */
+/* $SW_RELOAD_ROUNDS: so often, for long runs. */
 START_TEST(reloaded_under_load) {
-    for (int i = 0; i < 10; i++) {
+    const char *wanted = getenv("SW_RELOAD_ROUNDS");
+    for (int i = 0; i < (wanted ? atoi(wanted) : 10); i++) {
         struct spillway_ticket *ticket = NULL;
         struct spillway_result result = {.raw_bytes = 0};
         char params[64];

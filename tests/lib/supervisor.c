@@ -107,6 +107,7 @@ void sw_supervisor_init(struct sw_supervisor *ret, const char *program, const ch
     ret->options = options;
     sw_test_folder(ret->daemon.folder);
     (void)snprintf(ret->daemon.socket, sizeof ret->daemon.socket, "%s/data.sock", ret->daemon.folder);
+    (void)snprintf(ret->daemon.control, sizeof ret->daemon.control, "%s/control.sock", ret->daemon.folder);
     (void)snprintf(ret->daemon.log, sizeof ret->daemon.log, "%s/log", ret->daemon.folder);
     (void)snprintf(ret->handover.notify, sizeof ret->handover.notify, "%s/notify", ret->daemon.folder);
     (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", ret->handover.notify);
