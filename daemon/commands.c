@@ -250,6 +250,13 @@ static int on_drop(void *arg, const struct sw_request *request, struct sw_msg *r
     return sw_engine_drop(session->owner, (struct sw_region_id){.slot = drop->slot, .gen = drop->gen}, err);
 }
 
+static int on_consume(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const struct sw_msg_consume *consume = &request->msg->u.consume;
+    sw_msg_init(ret_reply, SW_MSG_OK);
+    return sw_engine_consume(session->owner, (struct sw_region_id){.slot = consume->slot, .gen = consume->gen}, err);
+}
+
 static int on_query(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_query *query = &request->msg->u.query;
@@ -307,5 +314,6 @@ const struct sw_command sw_commands[] = {
     {sw_on_settle, SW_MSG_SETTLE, false},
     {on_spill_durable, SW_MSG_SPILL_DURABLE, false},
     {on_adopt, SW_MSG_ADOPT, false},
+    {on_consume, SW_MSG_CONSUME, false},
 };
 const size_t sw_commands_count = sizeof sw_commands / sizeof sw_commands[0];

@@ -30,9 +30,10 @@
  * back has nothing to settle. A seq is not used twice by a session for this reason.
  *
  * SPILL_DURABLE makes a region that outlives its session: it has a name, unique within the tenant (the uid), stays
- * stored when it is restored, and ends by DROP only. ADOPT finds it by its name for a session of the same tenant, to
- * which it belongs from then on, under the same id; its answer is a RESULT. A name of another tenant's is one that does
- * not exist: ENOENT. A SPILL_DURABLE is settled as a SPILL.
+ * stored when it is restored, and ends by DROP only. (CONSUME is what a RESTORE that does not keep does in the end, for
+ * clients that restore in pieces: a DROP of what is not durable.) ADOPT finds it by its name for a session of the same
+ * tenant, to which it belongs from then on, under the same id; its answer is a RESULT. A name of another tenant's is
+ * one that does not exist: ENOENT. A SPILL_DURABLE is settled as a SPILL.
  *
  * sw_msg_decode() trusts nothing: a packet of the wrong length, magic or type is refused. Adding a field or a message
  * raises SW_PROTO_VERSION. */
@@ -123,6 +124,7 @@ enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
 /* name: zero padded, its last byte is zero. SPILL_DURABLE begins like SPILL. */
 #define SW_FIELDS_SPILL_DURABLE(U32, U64, BYTES, U32S, U64S) \
     U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, 64) BYTES(name, SW_PROTO_NAME_BYTES)
+#define SW_FIELDS_CONSUME(U32, U64, BYTES, U32S, U64S)    U32(slot) U32(gen)
 #define SW_FIELDS_ADOPT(U32, U64, BYTES, U32S, U64S)      BYTES(name, SW_PROTO_NAME_BYTES)
 
 /* X(NAME, name, type number): requests below 100, replies from 100. Numbers are never reused. */
@@ -132,6 +134,7 @@ enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
     X(ADVISE, advise, 10) X(SPILL_BATCH, spill_batch, 11) X(RESTORE_BATCH, restore_batch, 12) \
     X(DROP_BATCH, drop_batch, 13) X(SETTLE, settle, 14) \
     X(SPILL_DURABLE, spill_durable, 23) X(ADOPT, adopt, 24) \
+    X(CONSUME, consume, 25) \
     X(HELLO_OK, hello_ok, 100) X(OK, ok, 101) X(RESULT, result, 102) X(REGION, region, 103) \
     X(STATUS_OK, status_ok, 104) X(ERROR, error, 105) X(RESULT_BATCH, result_batch, 106)
 /* clang-format on */

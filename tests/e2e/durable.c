@@ -94,16 +94,24 @@ static struct spillway_region adopt(struct spillway *connection, const char *nam
     return region;
 }
 
-static void check_bytes(struct spillway *connection, struct spillway_region region) {
+static void restore(struct spillway *connection, struct spillway_region region, uint8_t *memory) {
     struct spillway_ticket *ticket = NULL;
-    uint8_t *memory = new_memory(), *expected = malloc(REGION_BYTES);
+    uint8_t *expected = malloc(REGION_BYTES);
     fill(expected);
     ck_assert_int_eq(spillway_restore(connection, region, memory, REGION_BYTES, NULL, 0, &ticket, &error), 0);
     ck_assert_msg(spillway_wait(ticket, -1, NULL, &error) == 0, "%s: %s", error.name, error.text);
     ck_assert_mem_eq(memory, expected, REGION_BYTES);
     spillway_ticket_free(ticket);
-    (void)munmap(memory, REGION_BYTES);
     free(expected);
+}
+
+/* Into memory that is handed over, and into such as the library copies to. */
+static void check_bytes(struct spillway *connection, struct spillway_region region) {
+    uint8_t *memory = new_memory(), *private = malloc(REGION_BYTES);
+    restore(connection, region, memory);
+    restore(connection, region, private);
+    (void)munmap(memory, REGION_BYTES);
+    free(private);
 }
 
 static void await_regions(struct spillway *connection, uint32_t n) {

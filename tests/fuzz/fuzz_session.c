@@ -57,7 +57,8 @@ static void read_replies(int socket) {
     }
 }
 
-/* No input can guess an id: gen 0 stands for the id of an earlier spill. RESTORE, DROP and QUERY begin with slot, gen.
+/* No input can guess an id: gen 0 stands for the id of an earlier spill. RESTORE, DROP, QUERY and CONSUME begin with
+ * slot, gen.
  */
 static void name_region(uint8_t *body) {
     struct sw_region_id id;
@@ -90,7 +91,7 @@ static unsigned type_of(uint8_t byte) {
     if (byte < BATCHES)
         return 1 + (byte + 1u) % SW_MSG_STATUS;
     if (byte >= DURABLE && byte < NO_REQUESTS)
-        return SW_MSG_SPILL_DURABLE + byte % 2u;
+        return SW_MSG_SPILL_DURABLE + (byte - DURABLE) % 3u;
     return byte < NO_REQUESTS ? SW_MSG_SPILL_BATCH + byte % 3u : byte;
 }
 
@@ -113,7 +114,7 @@ static size_t feed(struct sw_session *session, const uint8_t *data, size_t size,
         msg.header.seq = seq;
         const size_t bytes = sw_msg_encode(&msg, packet), body = bytes - SW_PROTO_HEADER_BYTES;
         memcpy(packet + SW_PROTO_HEADER_BYTES, data + 3, n < body ? n : body);
-        if (msg.header.type >= SW_MSG_RESTORE && msg.header.type <= SW_MSG_QUERY)
+        if ((msg.header.type >= SW_MSG_RESTORE && msg.header.type <= SW_MSG_QUERY) || msg.header.type == SW_MSG_CONSUME)
             name_region(packet + SW_PROTO_HEADER_BYTES);
         if (msg.header.type == SW_MSG_RESTORE_BATCH || msg.header.type == SW_MSG_DROP_BATCH) {
             SW_ASSERT(sw_msg_decode(&msg, packet, bytes, NULL) == 0);
