@@ -249,8 +249,13 @@ static void step(struct client *c) {
 
 /* From connecting to an end of some kind. */
 static void live(struct client *c) {
-    MUST(spillway_open(&c->connection, day->socket, &error) == 0);
-    MUST(spillway_register(c->connection, c->registered, MAX_BYTES, &error) == 0);
+    int rc;
+    while ((rc = spillway_open(&c->connection, day->socket, &error)) == -SPILLWAY_ECONN)
+        sleep_us(1000); /* killed before it had answered: there was no session to come back to */
+    MUST(rc == 0);
+    while ((rc = spillway_register(c->connection, c->registered, MAX_BYTES, &error)) == -SPILLWAY_ERESTARTED)
+        ;
+    MUST(rc == 0);
     inherit(c);
     for (uint64_t n = 3 + below(c, 40); n > 0 && !atomic_load(&day->pause); n--)
         step(c);

@@ -311,9 +311,16 @@ static __attribute__((noreturn)) void client_main(struct client *client, pid_t p
     client->expected = new_memory(PLACE_BYTES, false);
     while (!atomic_load(&load->started))
         sleep_us(1000);
-    MUST(spillway_open(&client->connection, load->socket, &error) == 0, &error);
-    if (client->kind == REGISTERED)
-        MUST(spillway_register(client->connection, client->area, (uint64_t)N_SLOTS * PLACE_BYTES, &error) == 0, &error);
+    int rc;
+    while ((rc = spillway_open(&client->connection, load->socket, &error)) == -SPILLWAY_ECONN)
+        sleep_us(1000); /* killed before it had answered: there was no session to come back to */
+    MUST(rc == 0, &error);
+    do
+        rc = client->kind != REGISTERED
+                 ? 0
+                 : spillway_register(client->connection, client->area, (uint64_t)N_SLOTS * PLACE_BYTES, &error);
+    while (rc == -SPILLWAY_ERESTARTED);
+    MUST(rc == 0, &error);
     run_load(client);
     finish(client);
     _exit(0);
