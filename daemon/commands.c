@@ -202,7 +202,7 @@ static int on_adopt(void *arg, const struct sw_request *request, struct sw_msg *
     struct sw_session *session = arg;
     const uint8_t *name = request->msg->u.adopt.name;
     struct sw_region_info info;
-    struct sw_region_id id;
+    struct sw_region_id id = {0};
     int rc = prepare_durable(session, name, err);
     if (rc == 0)
         rc = sw_engine_adopt(session->owner, (const char *)name, &id, err);

@@ -122,7 +122,8 @@ static void await_regions(struct spillway *connection, uint32_t n) {
     }
 }
 
-static const char *const plain[] = {"log_level=info", "reconnect_grace_s=1", NULL};
+static const char *const plain[] = {"log_level=info", NULL};
+static const char *const impatient[] = {"log_level=info", "tenant_regions=2", "reconnect_grace_s=1", NULL};
 
 START_TEST(a_client_dies_and_the_next_one_goes_on) {
     struct spillway_region_info info;
@@ -156,7 +157,7 @@ END_TEST
 
 /* Client and service die at once: the region is there when the time to come back is over. */
 START_TEST(both_die) {
-    start(plain);
+    start(impatient);
     struct spillway *connection = connect_to_it();
     uint8_t *memory = new_memory();
     fill(memory);
@@ -252,7 +253,7 @@ END_TEST
 
 /* After a restart, before its session is back. */
 START_TEST(parked_regions_count_before_their_session_is_back) {
-    static const char *const options[] = {"tenant_regions=2", "reconnect_grace_s=2", NULL};
+    static const char *const options[] = {"tenant_regions=2", NULL};
     start(options);
     struct spillway *connection = connect_to_it(), *next;
     uint8_t *memory = new_memory();
@@ -263,6 +264,11 @@ START_TEST(parked_regions_count_before_their_session_is_back) {
     ck_assert(sw_supervisor_spawn(&supervisor));
     next = connect_to_it();
     ck_assert_int_eq(spill(next, NULL, memory), -SPILLWAY_ETENANTREGIONS);
+    spillway_close(next);
+    supervisor.options = impatient;
+    ck_assert_int_eq(sw_supervisor_stop(&supervisor, SIGTERM), 0);
+    ck_assert(sw_supervisor_spawn(&supervisor));
+    next = connect_to_it();
     await_regions(next, 0); /* nobody came back */
     ck_assert_int_eq(spill(next, NULL, memory), 0);
     spillway_close(next);
