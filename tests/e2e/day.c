@@ -495,7 +495,9 @@ static double slope(const long *kib, unsigned n) {
     return n < 2 ? 0 : (n * xy - x * y) / (n * xx - x * x);
 }
 
-static void pass_an_hour(unsigned hour, uint64_t *random) {
+/* Returns the most that was seen in use meanwhile, of each by itself. */
+static struct held pass_an_hour(unsigned hour, uint64_t *random) {
+    struct held peak = {0};
     const bool again = is_long() ? hour < MORNING : hour == 0;
     atomic_store(&day->n_seats, load_at(is_long() ? hour : 12));
     for (unsigned task = 0; task < TASKS_AN_HOUR; task++) {
@@ -507,7 +509,12 @@ static void pass_an_hour(unsigned hour, uint64_t *random) {
             start_again(hour % 3 == 2 ? SIGTERM : SIGKILL);
         else
             operate(random);
+        const struct held now = look();
+        peak.regions = now.regions > peak.regions ? now.regions : peak.regions;
+        peak.host_bytes = now.host_bytes > peak.host_bytes ? now.host_bytes : peak.host_bytes;
+        peak.nvme_bytes = now.nvme_bytes > peak.nvme_bytes ? now.nvme_bytes : peak.nvme_bytes;
     }
+    return peak;
 }
 
 static void start(char *option, size_t option_bytes) {
@@ -534,13 +541,14 @@ static void start(char *option, size_t option_bytes) {
     (void)snprintf(day->socket, sizeof day->socket, "%s", supervisor.daemon.socket);
 }
 
-static void report(unsigned hour, const struct held *held) {
-    printf(
-        "hour %u: sessions %lu, spills %lu, restores %lu, repeated %lu, no room %lu, adopted %lu; anonymous KiB %ld, "
-        "descriptors %u, host bytes %lld, disk bytes %lld\n",
-        hour + 1, atomic_load(&day->n_sessions), atomic_load(&day->n_spills), atomic_load(&day->n_restores),
-        atomic_load(&day->n_again), atomic_load(&day->n_full), atomic_load(&day->n_adopted), held->anonymous_kib,
-        held->fds, held->host_bytes, held->nvme_bytes);
+static void report(unsigned hour, const struct held *peak, const struct held *held) {
+    printf("hour %u: sessions %lu, spills %lu, restores %lu, repeated %lu, refused %lu, adopted %lu; ", hour + 1,
+           atomic_load(&day->n_sessions), atomic_load(&day->n_spills), atomic_load(&day->n_restores),
+           atomic_load(&day->n_again), atomic_load(&day->n_full), atomic_load(&day->n_adopted));
+    printf("at most regions %lld, host bytes %lld, disk bytes %lld; ", peak->regions, peak->host_bytes,
+           peak->nvme_bytes);
+    printf("then anonymous KiB %ld, descriptors %u, host bytes %lld, disk bytes %lld\n", held->anonymous_kib, held->fds,
+           held->host_bytes, held->nvme_bytes);
     (void)fflush(stdout);
 }
 
@@ -551,9 +559,9 @@ START_TEST(memory_is_flat) {
     uint64_t random = 7;
     start(option, sizeof option);
     for (unsigned hour = 0; hour < hours; hour++) {
-        pass_an_hour(hour, &random);
+        const struct held peak = pass_an_hour(hour, &random);
         const struct held held = pause_and_look();
-        report(hour, &held);
+        report(hour, &peak, &held);
         kib[hour] = held.anonymous_kib;
         if (hour > 0 && (!is_long() || hour > MORNING)) /* since its last start, and once a device's files are open */
             ck_assert_uint_eq(held.fds, fds);
