@@ -201,7 +201,7 @@ static int on_spill_durable(void *arg, const struct sw_request *request, struct 
 static int on_adopt(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const uint8_t *name = request->msg->u.adopt.name;
-    struct sw_region_info info;
+    struct sw_region_info info = {0};
     struct sw_region_id id = {0};
     int rc = prepare_durable(session, name, err);
     if (rc == 0)
