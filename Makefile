@@ -9,7 +9,7 @@ help:
 	@echo 'make demo [SIZE=bytes]   spill and restore a TPC-H column and all paths in /usr, verify every byte'
 	@echo 'make demo FILE=path      the same with a file of yours'
 	@echo 'make test                build and run all tests that this machine can run, also under sanitizers'
-	@echo 'make soak                the long tests: fuzzing (with clang), thousands of client deaths; 20 minutes'
+	@echo 'make soak                the long tests: fuzzing (with clang), thousands of deaths, a day of load; an hour'
 	@echo 'make build               build everything in build/, with CUDA if nvcc is found'
 	@echo 'make deb                 build the package spillway_*.deb in build-deb/'
 	@echo 'make deps                install the packages that these need (Debian 12, Ubuntu 24.04)'

@@ -48,7 +48,7 @@ struct sw_config {
     uint64_t max_session_operations, max_session_memories;
     struct sw_config_ids allowed_uids, allowed_gids; /* both empty: everyone */
     /* Of one tenant, in all its sessions; 0: no limit. */
-    uint64_t tenant_bytes, tenant_regions, tenant_sessions, tenant_operations;
+    uint64_t tenant_bytes, tenant_regions, tenant_durable_regions, tenant_sessions, tenant_operations;
 };
 
 /* The defaults of the table. */

@@ -122,9 +122,23 @@ static int on_mem_close(void *arg, const struct sw_request *request, struct sw_m
     return rc;
 }
 
-static int on_spill(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
-    struct sw_session *session = arg;
-    const struct sw_msg_spill *spill = &request->msg->u.spill;
+_Static_assert(SW_PROTO_NAME_BYTES == SW_REGION_NAME_BYTES, "names are as long on the wire");
+
+static int check_name(const uint8_t name[SW_PROTO_NAME_BYTES], struct sw_err *err) {
+    if (name[SW_PROTO_NAME_BYTES - 1])
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a region's name must end in a zero");
+    return 0;
+}
+
+/* A durable region may outlive the session: somebody must have it then. */
+static int prepare_durable(struct sw_session *session, const uint8_t name[SW_PROTO_NAME_BYTES], struct sw_err *err) {
+    const int rc = check_name(name, err);
+    return rc < 0 ? rc : sw_tenant_inherit(session->service, session->tenant, session->owner, err);
+}
+
+/* name: of a durable region, or NULL. */
+static int spill(struct sw_session *session, const struct sw_request *request, const struct sw_msg_spill *spill,
+                 const uint8_t *name, struct sw_err *err) {
     struct sw_promise *promise = NULL;
     struct sw_region_id id;
     struct sw_range range = {.offset = spill->offset,
@@ -132,15 +146,60 @@ static int on_spill(void *arg, const struct sw_request *request, struct sw_msg *
                              .event = spill->flags & SW_REQ_EVENT ? spill->event : NULL,
                              .in_place = (spill->flags & SW_REQ_IN_PLACE) != 0,
                              .type = (enum sw_value_type)spill->value_type,
-                             .request = request->msg->header.seq};
-    (void)ret_reply;
+                             .request = request->msg->header.seq,
+                             .name = (const char *)name};
     const struct sw_operation operation = {
         .mem = spill->mem, .flags = spill->flags, .known_flags = SW_REQ_EVENT | SW_REQ_IN_PLACE};
     int rc = sw_operation_begin(session, request->msg, &operation, &promise, &range.mem, err);
     if (rc < 0)
         return rc;
-    rc = sw_engine_spill(session->owner, &range, sw_operation_ended, promise, &id, err);
+    rc = name ? prepare_durable(session, name, err) : 0;
+    if (rc == 0)
+        rc = sw_engine_spill(session->owner, &range, sw_operation_ended, promise, &id, err);
     return rc < 0 ? sw_operation_refused(promise, rc) : SW_REPLY_LATER;
+}
+
+static int on_spill(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    (void)ret_reply;
+    return spill(arg, request, &request->msg->u.spill, NULL, err);
+}
+
+static int on_spill_durable(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    const struct sw_msg_spill_durable *durable = &request->msg->u.spill_durable;
+    struct sw_msg_spill plain = {.mem = durable->mem,
+                                 .flags = durable->flags,
+                                 .offset = durable->offset,
+                                 .bytes = durable->bytes,
+                                 .value_type = durable->value_type};
+    (void)ret_reply;
+    memcpy(plain.event, durable->event, sizeof plain.event);
+    return spill(arg, request, &plain, durable->name, err);
+}
+
+static int on_adopt(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const uint8_t *name = request->msg->u.adopt.name;
+    struct sw_region_info info = {0};
+    struct sw_region_id id = {0};
+    int rc = prepare_durable(session, name, err);
+    if (rc == 0)
+        rc = sw_engine_adopt(session->owner, (const char *)name, &id, err);
+    if (rc == 0)
+        rc = sw_engine_query(session->owner, id, &info, err);
+    if (rc < 0)
+        return rc;
+    sw_log(SW_LOG_INFO, "region.adopted", "session=%" PRIu32 " region=%" PRIu32 ":%" PRIu32, session->id, id.slot,
+           id.gen);
+    struct sw_msg_result *result = &ret_reply->u.result;
+    sw_msg_init(ret_reply, SW_MSG_RESULT);
+    result->slot = id.slot;
+    result->gen = id.gen;
+    result->raw_bytes = info.raw_bytes;
+    result->stored_bytes = info.stored_bytes;
+    sw_msg_set_text(result->codec, sizeof result->codec, sw_codec_name(info.codec));
+    sw_msg_set_text(result->tier, sizeof result->tier, info.tier);
+    sw_msg_set_text(result->reason, sizeof result->reason, info.reason);
+    return SW_REPLY_NOW;
 }
 
 static int on_restore(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
@@ -167,6 +226,13 @@ static int on_drop(void *arg, const struct sw_request *request, struct sw_msg *r
     const struct sw_msg_drop *drop = &request->msg->u.drop;
     sw_msg_init(ret_reply, SW_MSG_OK);
     return sw_engine_drop(session->owner, (struct sw_region_id){.slot = drop->slot, .gen = drop->gen}, err);
+}
+
+static int on_consume(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const struct sw_msg_consume *consume = &request->msg->u.consume;
+    sw_msg_init(ret_reply, SW_MSG_OK);
+    return sw_engine_consume(session->owner, (struct sw_region_id){.slot = consume->slot, .gen = consume->gen}, err);
 }
 
 static int on_query(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
@@ -227,5 +293,8 @@ const struct sw_command sw_commands[] = {
     {sw_on_spill_buffers, SW_MSG_SPILL_BUFFERS, false},
     {sw_on_restore_buffers, SW_MSG_RESTORE_BUFFERS, false},
     {sw_on_query_buffers, SW_MSG_QUERY_BUFFERS, false},
+    {on_spill_durable, SW_MSG_SPILL_DURABLE, false},
+    {on_adopt, SW_MSG_ADOPT, false},
+    {on_consume, SW_MSG_CONSUME, false},
 };
 const size_t sw_commands_count = sizeof sw_commands / sizeof sw_commands[0];

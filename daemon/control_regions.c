@@ -98,6 +98,8 @@ static bool add_region(const struct sw_region_view *view, void *arg) {
                                "pinned", view->pinned,                                                       //
                                "moving", view->is_moving,                                                    //
                                "idle_us", (json_int_t)(view->used_us ? page->now_us - view->used_us : 0));
+    if (view->name)
+        (void)json_object_set_new(object, "name", sw_rpc_text(view->name));
     (void)json_array_append_new(page->regions, object);
     return true;
 }
@@ -160,6 +162,7 @@ int sw_on_control_drop(void *context, struct sw_rpc_caller *caller, const struct
                         "it is restored: its client has yet to ask what became of it");
     if (rc == 0)
         rc = sw_engine_drop(owner, id_of(args), err);
+    sw_tenants_settle(service_of(context));
     if (rc == 0)
         *ret_result = json_pack("{s:s}", "region", args->arg[0].text);
     return rc;

@@ -88,10 +88,16 @@ static void on_engine_closed(void *arg) {
     hooks.stopped(exit_code, hooks.arg);
 }
 
+/* That have no session; the next process finds what they have. */
+static void close_owners(struct sw_service *service) {
+    (void)sw_tenants_expire(service, true);
+    sw_tenants_close(service);
+}
+
 static void on_server_closed(void *arg) {
     struct sw_daemon *daemon = arg;
     daemon->server = NULL;
-    (void)sw_owners_close_unclaimed(daemon->service.engine, true);
+    close_owners(&daemon->service);
     sw_engine_close(daemon->service.engine, on_engine_closed, daemon);
 }
 
@@ -276,7 +282,8 @@ static int open_nvme(struct sw_service *service, struct sw_err *err) {
                                                .capacity_bytes = bytes,
                                                .file_bytes = bytes < NVME_FILE_BYTES ? bytes : NVME_FILE_BYTES,
                                                .queue_depth = NVME_QUEUE_DEPTH,
-                                               .key = encrypt ? &service->nvme_key : NULL};
+                                               .key = encrypt ? &service->nvme_key : NULL,
+                                               .keep_plain = service->catalogue != NULL};
     struct sw_tier_nvme_info info;
     char directory[600];
     if (rc == 0)
@@ -321,6 +328,7 @@ static int open_engine(struct sw_service *service, struct sw_err *err) {
                                             .max_owner_ops =
                                                 (unsigned)config->max_session_operations + SW_SESSION_MAX_PIECES,
                                             .max_owner_mems = (unsigned)config->max_session_memories,
+                                            .max_durable = (unsigned)config->tenant_durable_regions,
                                             .catalogue = service->catalogue};
     return sw_engine_open(&service->engine, service->loop, &engine, err);
 }
@@ -333,12 +341,12 @@ static int recover(struct sw_service *service, struct sw_err *err) {
         sw_log(found.n_lost || found.n_damaged ? SW_LOG_WARNING : SW_LOG_INFO, "recovered",
                "sessions=%u regions=%u bytes=%" PRIu64 " lost=%u damaged_records=%u released_frames=%u",
                found.n_sessions, found.n_regions, found.raw_bytes, found.n_lost, found.n_damaged, found.n_released);
-    return rc;
+    return rc ? rc : sw_tenants_recover(service, err);
 }
 
 static void on_grace_over(uv_timer_t *timer) {
     struct sw_daemon *daemon = timer->data;
-    const unsigned n = sw_owners_close_unclaimed(daemon->service.engine, false);
+    const unsigned n = sw_tenants_expire(&daemon->service, false);
     if (n)
         sw_log(SW_LOG_INFO, "sessions.expired", "sessions=%u why=\"nobody came back for them\"", n);
 }
@@ -365,7 +373,7 @@ static void forget_failed_start(void *arg) {
 }
 
 static void close_failed_engine(struct sw_daemon *daemon) {
-    (void)sw_owners_close_unclaimed(daemon->service.engine, true);
+    close_owners(&daemon->service);
     sw_engine_close(daemon->service.engine, forget_failed_start, daemon);
 }
 

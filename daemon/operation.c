@@ -5,7 +5,7 @@
 
 /* A batch logs and tells of its own end. */
 static bool is_spill(unsigned type) {
-    return type == SW_MSG_SPILL || type == SW_MSG_SPILL_BUFFERS;
+    return type == SW_MSG_SPILL || type == SW_MSG_SPILL_BUFFERS || type == SW_MSG_SPILL_DURABLE;
 }
 
 static int admit(const struct sw_session *session, unsigned type, unsigned n_pieces, struct sw_err *err) {

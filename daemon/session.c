@@ -74,7 +74,7 @@ void sw_session_resume(struct sw_session *session, struct sw_owner *owner) {
     sw_owner_close(session->owner, NULL, NULL); /* has nothing yet */
     session->owner = session->mems.owner = owner;
     sw_owner_set_tag(owner, session);
-    sw_owner_set_quota(owner, &session->tenant->quota);
+    sw_tenant_resume(session->tenant);
     session->may_settle = true;
 }
 

@@ -1,6 +1,8 @@
-/* tenant.h - who clients count for: the uid that the kernel names. Limits and use of all its sessions together.
+/* tenant.h - who clients count for: the uid that the kernel names. Limits and use of all its sessions together, and
+ * what stays when they have gone.
  *
- * A tenant is known while it has a session. thread: loop. */
+ * A tenant is known while it has a session, or one of a predecessor of this process that may come back, or durable
+ * regions. thread: loop. */
 #ifndef SW_DAEMON_TENANT_H
 #define SW_DAEMON_TENANT_H
 
@@ -11,7 +13,9 @@ struct sw_tenant {
     struct sw_list node; /* of the service's tenants */
     uid_t uid;
     unsigned n_sessions, n_operations;
+    unsigned n_owners;     /* of the engine, without a session, that still use the quota */
     struct sw_quota quota; /* bytes and regions */
+    struct sw_owner *heir; /* has durable regions that are no session's; NULL: none was ever asked for */
 };
 
 /* Whether allowed_uids or allowed_gids name the peer, or are empty both. errors: -SW_EACCES. */
@@ -21,5 +25,20 @@ int sw_tenant_allowed(const struct sw_config *config, const struct sw_peer *peer
 int sw_tenant_join(struct sw_service *service, uid_t uid, struct sw_tenant **ret, struct sw_err *err);
 /* The session has nothing left that counts. NULL is a no-op. */
 void sw_tenant_leave(struct sw_tenant *tenant);
+
+/* Has what a session of the tenant makes durable go to the tenant in the end. errors: -SW_ENOMEM, -SW_ESHUTDOWN. */
+int sw_tenant_inherit(struct sw_service *service, struct sw_tenant *tenant, struct sw_owner *owner, struct sw_err *err);
+
+/* Of the regions that a predecessor has left, all count from the start, also those of sessions that are not back yet.
+ * errors: -SW_ENOMEM. */
+int sw_tenants_recover(struct sw_service *service, struct sw_err *err);
+/* A session has come back for its owner. */
+void sw_tenant_resume(struct sw_tenant *tenant);
+/* Closes owners that no session has come back for, or leaves them to the next process. Returns how many. */
+unsigned sw_tenants_expire(struct sw_service *service, bool leave);
+/* Forgets tenants that have nothing left: after an operator has dropped a region. */
+void sw_tenants_settle(struct sw_service *service);
+/* The end, when no session is left: leaves durable regions to the next process, if anything survives this one. */
+void sw_tenants_close(struct sw_service *service);
 
 #endif

@@ -224,8 +224,10 @@ int sw_client_transfer(struct spillway_ticket *t, struct sw_msg *operation, uint
     struct sw_list group;
     int rc = 0;
     sw_list_init(&group);
-    if (t->operation == SW_MSG_SPILL)
+    if (operation->header.type == SW_MSG_SPILL)
         SET_RANGE(&operation->u.spill, t, e, flags);
+    else if (operation->header.type == SW_MSG_SPILL_DURABLE)
+        SET_RANGE(&operation->u.spill_durable, t, e, flags);
     else
         SET_RANGE(&operation->u.restore, t, e, flags);
     if (t->operation == SW_MSG_RESTORE)
@@ -264,21 +266,22 @@ static int start(struct spillway *c, struct sw_msg *operation, uint32_t flags, c
     struct sw_export export = {0};
     if (c->lost.code)
         return sw_client_copy_error(error, &c->lost);
-    const bool in_place = flags & SW_REQ_IN_PLACE;
+    const bool in_place = flags & SW_REQ_IN_PLACE, durable = operation->header.type == SW_MSG_SPILL_DURABLE;
     if (!in_place && operation->header.type == SW_MSG_RESTORE &&
         sw_region_is_composite((struct spillway_region){.slot = operation->u.restore.slot}))
         return start_staged(c, operation, flags, data, bytes, stream, ret_ticket, error);
     const struct sw_registered *registered = sw_registered_find(c, data, bytes, &export);
     int rc = registered ? 0 : sw_export_find(&export, &c->cuda, data, bytes, &err);
-    if (rc == -SW_EMEMKIND && !in_place)
+    if (rc == -SW_EMEMKIND && !in_place && !durable)
         return start_staged(c, operation, flags, data, bytes, stream, ret_ticket, error);
     if (!rc && c->n_in_flight >= c->max_in_flight)
         rc = sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_REQUEST, "%u operations are in flight, the daemon allows no more",
                         c->n_in_flight);
     if (!rc)
         rc = sw_export_order(&export, &c->cuda, data, stream, &err);
-    struct spillway_ticket *t = rc < 0 ? NULL : sw_ticket_new(c, operation->header.type, &err);
+    struct spillway_ticket *t = rc < 0 ? NULL : sw_ticket_new(c, durable ? SW_MSG_SPILL : operation->header.type, &err);
     if (t) {
+        t->durable = durable;
         t->mem = registered ? registered->mem : sw_client_new_mem(c);
         t->bytes = bytes;
         rc = sw_client_transfer(t, operation, flags, &export, registered != NULL, &err);
@@ -311,6 +314,26 @@ int spillway_spill_typed(struct spillway *connection, const void *data, uint64_t
     sw_msg_init(&msg, SW_MSG_SPILL);
     msg.u.spill.value_type = (uint32_t)type;
     return start(connection, &msg, 0, data, bytes, stream, ret_ticket, error);
+}
+
+static int set_name(uint8_t ret[SW_PROTO_NAME_BYTES], const char *name, struct spillway_error *error) {
+    struct sw_err err = {0};
+    const size_t bytes = strlen(name);
+    if (bytes == 0 || bytes >= SW_PROTO_NAME_BYTES)
+        (void)sw_err_set(&err, -SW_EINVAL, SW_SCOPE_REQUEST, "a region's name of %zu bytes, must be 1 to %d", bytes,
+                         SW_PROTO_NAME_BYTES - 1);
+    else
+        sw_msg_set_text(ret, SW_PROTO_NAME_BYTES, name);
+    return sw_client_report(error, &err);
+}
+
+int spillway_spill_durable(struct spillway *connection, const char *name, const void *data, uint64_t bytes,
+                           struct CUstream_st *stream, struct spillway_ticket **ret_ticket,
+                           struct spillway_error *error) {
+    struct sw_msg msg;
+    sw_msg_init(&msg, SW_MSG_SPILL_DURABLE);
+    const int rc = set_name(msg.u.spill_durable.name, name, error);
+    return rc < 0 ? rc : start(connection, &msg, 0, data, bytes, stream, ret_ticket, error);
 }
 
 int spillway_restore(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
@@ -357,7 +380,7 @@ int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillwa
     sw_ticket_known(ticket);
     if (!ticket->error.code && ret)
         *ret = ticket->u.transfer;
-    if (!ticket->error.code && (ret || ticket->batch)) /* a batch's ids are in its pieces */
+    if (!ticket->error.code && (ret || ticket->batch || ticket->durable)) /* a batch's ids are in its pieces */
         ticket->delivered = true;
     return sw_client_copy_error(error, &ticket->error);
 }
@@ -408,6 +431,20 @@ int spillway_drop(struct spillway *connection, struct spillway_region region, st
     struct spillway_ticket *t = ask(connection, &msg, &rc, error);
     if (t)
         sw_ticket_destroy(t);
+    return rc;
+}
+
+int spillway_adopt(struct spillway *connection, const char *name, struct spillway_region *ret,
+                   struct spillway_error *error) {
+    struct sw_msg msg;
+    sw_msg_init(&msg, SW_MSG_ADOPT);
+    int rc = set_name(msg.u.adopt.name, name, error);
+    struct spillway_ticket *t = rc < 0 ? NULL : ask(connection, &msg, &rc, error);
+    if (!t)
+        return rc;
+    if (!rc)
+        *ret = t->u.transfer.region;
+    sw_ticket_destroy(t);
     return rc;
 }
 

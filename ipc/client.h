@@ -44,7 +44,8 @@ struct spillway_ticket {
     struct sw_packet *repeat;      /* a request that may be sent twice; owned; NULL: none */
     struct spillway_region region; /* restore: the daemon's */
     bool done, abandoned;
-    bool delivered; /* the caller has seen the result, and with it the region's id */
+    bool durable;   /* a spill whose region is found by its name */
+    bool delivered; /* the caller has seen the result, and with it the region's id, where it needs that */
     uint32_t first_seq;
     unsigned n_packets, n_answered;
     bool answered[SW_CLIENT_MAX_GROUP];

@@ -81,13 +81,24 @@ static struct sw_msg drop_msg(struct spillway_region part) {
     return (struct sw_msg){.header.type = SW_MSG_DROP, .u.drop = {.slot = part.slot, .gen = part.generation}};
 }
 
-void sw_composite_discard(struct spillway *c, struct sw_composite *composite) {
+static void end_parts(struct spillway *c, struct sw_composite *composite, bool consume) {
     for (uint32_t i = 0; i < composite->n_parts && !c->lost.code; i++) {
-        const struct sw_msg msg = drop_msg(composite->parts[i]);
-        if (composite->parts[i].generation)
+        const struct spillway_region part = composite->parts[i];
+        struct sw_msg msg = drop_msg(part);
+        if (consume)
+            msg = (struct sw_msg){.header.type = SW_MSG_CONSUME, .u.consume = {part.slot, part.generation}};
+        if (part.generation)
             sw_client_submit_unattended(c, &msg);
     }
     forget(c, composite);
+}
+
+void sw_composite_discard(struct spillway *c, struct sw_composite *composite) {
+    end_parts(c, composite, false);
+}
+
+void sw_composite_consume(struct spillway *c, struct sw_composite *composite) {
+    end_parts(c, composite, true);
 }
 
 void sw_composites_free(struct spillway *c) {

@@ -560,7 +560,7 @@ static void finish(struct spillway *c, struct sw_staged *op) {
         t->u.transfer.region = sw_region_is_composite(composite->id) ? composite->id : composite->parts[0];
         composite->busy = false;
         if (is_spill(op) ? op->error.code != 0 : !op->error.code && !op->keep) {
-            sw_composite_discard(c, composite);
+            (is_spill(op) ? sw_composite_discard : sw_composite_consume)(c, composite);
             op->composite = NULL;
         }
     }
@@ -770,6 +770,7 @@ int sw_staging_start(struct spillway *c, const struct sw_staging_request *reques
 /* Handed over before whatever uses it: nobody waits for the answer, which its users get, too, if it is an error. */
 static void reopen(struct spillway *c, struct sw_arena *arena) {
     struct sw_export e = {0};
+    arena->error = (struct spillway_error){0};
     const int rc = arena->gpu == HOST
                        ? export_host(arena, &e, NULL)
                        : sw_export_find(&e, &c->cuda, sw_cuda_block_data(arena->block), ARENA_BYTES, NULL);
@@ -791,9 +792,12 @@ void sw_staging_reopen(struct spillway *c) {
     struct sw_err err = {0};
     if (!s)
         return;
-    for (struct sw_list *n = s->arenas.next; n != &s->arenas; n = n->next)
-        if (SW_CONTAINER_OF(n, struct sw_arena, node)->open)
-            reopen(c, SW_CONTAINER_OF(n, struct sw_arena, node));
+    for (struct sw_list *n = s->arenas.next; n != &s->arenas; n = n->next) {
+        struct sw_arena *arena = SW_CONTAINER_OF(n, struct sw_arena, node);
+        /* One that was being opened when the connection was lost, too: pieces in it may wait in the outbox. */
+        if (arena->open || arena->error.code == -SW_ERESTARTED)
+            reopen(c, arena);
+    }
     (void)sw_err_set(&err, -SW_ERESTARTED, SW_SCOPE_REQUEST, "restarted: still stored, repeat the restore");
     for (struct sw_list *n = s->running.next; n != &s->running; n = n->next)
         if (staged_of(n)->mem_own)

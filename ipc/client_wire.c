@@ -264,6 +264,8 @@ static bool take_result(struct spillway_ticket *t, const struct sw_msg_result *m
     COPY_TEXT(r->reason, m->reason);
     if (sw_region_is_composite(r->region)) /* none of the daemon's */
         return false;
+    if (t->operation == SW_MSG_ADOPT)
+        return true;
     const bool is_spill = t->operation == SW_MSG_SPILL || t->operation == SW_MSG_SPILL_BUFFERS;
     return is_spill ? m->raw_bytes == t->bytes : m->raw_bytes <= t->bytes;
 }
@@ -311,6 +313,7 @@ static unsigned answer_type(const struct spillway_ticket *t, unsigned index) {
     case SW_MSG_RESTORE:
     case SW_MSG_SPILL_BUFFERS:
     case SW_MSG_RESTORE_BUFFERS:
+    case SW_MSG_ADOPT:
         return SW_MSG_RESULT;
     case SW_MSG_QUERY_BUFFERS:
         return SW_MSG_REGION_BUFFERS;

@@ -35,6 +35,12 @@
  * it was at work in place. The last SETTLE, of type 0, says that all have been asked for; it is answered by OK. Who has
  * not come back has nothing to settle. A seq is not used twice by a session for this reason.
  *
+ * SPILL_DURABLE makes a region that outlives its session: it has a name, unique within the tenant (the uid), stays
+ * stored when it is restored, and ends by DROP only. (CONSUME is what a RESTORE that does not keep does in the end, for
+ * clients that restore in pieces: a DROP of what is not durable.) ADOPT finds it by its name for a session of the same
+ * tenant, to which it belongs from then on, under the same id; its answer is a RESULT. A name of another tenant's is
+ * one that does not exist: ENOENT. A SPILL_DURABLE is settled as a SPILL.
+ *
  * sw_msg_decode() trusts nothing: a packet of the wrong length, magic or type is refused. Adding a field or a message
  * raises SW_PROTO_VERSION. */
 #ifndef SW_IPC_PROTO_H
@@ -55,6 +61,7 @@
 #define SW_PROTO_REASON_BYTES 32
 #define SW_PROTO_MAX_BUFFERS 64 /* of a region that has several */
 #define SW_PROTO_CODEC_BYTES 16
+#define SW_PROTO_NAME_BYTES 64 /* of a durable region's name, with the zero behind it */
 
 /* struct sw_msg_header on the wire: u32 magic, u16 version, u16 type, u32 seq, u32 body_bytes. */
 struct sw_msg_header {
@@ -135,6 +142,12 @@ enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
 #define SW_FIELDS_REGION_BUFFERS(U32, U64, BYTES, U32S, U64S) \
     U32(count) U64S(raw_bytes, SW_PROTO_MAX_BUFFERS) U64S(stored_bytes, SW_PROTO_MAX_BUFFERS) \
     BYTES(codecs, SW_PROTO_MAX_BUFFERS * SW_PROTO_CODEC_BYTES)
+/* name: zero padded, its last byte is zero. */
+#define SW_FIELDS_SPILL_DURABLE(U32, U64, BYTES, U32S, U64S) \
+    U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, 64) BYTES(name, SW_PROTO_NAME_BYTES) \
+    U32(value_type)
+#define SW_FIELDS_CONSUME(U32, U64, BYTES, U32S, U64S)    U32(slot) U32(gen)
+#define SW_FIELDS_ADOPT(U32, U64, BYTES, U32S, U64S)      BYTES(name, SW_PROTO_NAME_BYTES)
 
 /* X(NAME, name, type number): requests below 100, replies from 100. Numbers are never reused. */
 #define SW_MESSAGES(X) \
@@ -144,6 +157,8 @@ enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
     X(DROP_BATCH, drop_batch, 13) X(SETTLE, settle, 14) \
     X(SPILL_BUFFERS, spill_buffers, 15) X(RESTORE_BUFFERS, restore_buffers, 16) \
     X(QUERY_BUFFERS, query_buffers, 17) \
+    X(SPILL_DURABLE, spill_durable, 23) X(ADOPT, adopt, 24) \
+    X(CONSUME, consume, 25) \
     X(HELLO_OK, hello_ok, 100) X(OK, ok, 101) X(RESULT, result, 102) X(REGION, region, 103) \
     X(STATUS_OK, status_ok, 104) X(ERROR, error, 105) X(RESULT_BATCH, result_batch, 106) \
     X(REGION_BUFFERS, region_buffers, 107)

@@ -9,7 +9,8 @@
  *   - use a connection from two threads at once without its own lock (different connections are independent);
  *   - use a connection after fork(): the child must open its own;
  *   - change or free the front of packed memory between spillway_pack() and the completion of spillway_unpack();
- *   - keep a region id across connections: a region lives as long as the connection that spilled it.
+ *   - keep a region id across connections: a region lives as long as the connection that spilled it; but see
+ *     spillway_spill_durable().
  *
  * A connection outlives a restart or a crash of the service where its service manager keeps the stored memory (systemd
  * does): the library connects again by itself, for up to as long as the service told (reconnect_grace_s there, or
@@ -123,6 +124,23 @@ enum spillway_value_type {
  * EINVAL (no such type, or a length that is no multiple of the type's). */
 int spillway_spill_typed(struct spillway *connection, const void *data, uint64_t bytes, enum spillway_value_type type,
                          struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error);
+
+/* The same, and the region is durable: it does not end with the connection but stays for other connections of the same
+ * user (uid), which find it by its name, of 1 to 63 bytes. It ends by spillway_drop() or by an operator only; a restore
+ * keeps it whatever its flags say; it counts for the user's limits. It survives a restart of the service as regions
+ * do, without anybody having to come back for it, but not the end of the machine. Memory that has to be copied cannot
+ * be spilled so (EMEMKIND). If the ticket is freed before spillway_wait() has told of its success, the region is
+ * dropped. errors: as spillway_spill(), EINVAL (name), EMEMKIND; by ticket also EEXIST (the user has a durable region
+ * of this name), ETENANTREGIONS. */
+int spillway_spill_durable(struct spillway *connection, const char *name, const void *data, uint64_t bytes,
+                           struct CUstream_st *stream, struct spillway_ticket **ret_ticket,
+                           struct spillway_error *error);
+/* Finds a durable region of this user by its name, and takes it over: from now on it is this connection's, as if it had
+ * spilled it, and when the connection ends it is there for the next one. spillway_query() tells its length. Waits for
+ * the reply. errors: EINVAL (name), ENOENT (this user has none of this name), EBUSY (another connection has it, or may
+ * come back for it after a restart, or it is being moved between tiers: later), ELIMIT, ENOMEM, ECONN. */
+int spillway_adopt(struct spillway *connection, const char *name, struct spillway_region *ret,
+                   struct spillway_error *error);
 
 #define SPILLWAY_RESTORE_KEEP 1u /* the region stays stored and its id valid */
 

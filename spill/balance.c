@@ -163,6 +163,12 @@ void sw_move_ended(struct sw_job *job) {
     }
 }
 
+void sw_move_follow(struct sw_move *move) {
+    move->owner->n_moves--;
+    move->owner = move->region->owner;
+    move->owner->n_moves++;
+}
+
 /* Stored bytes of a region that lie in the NVMe tier. */
 static uint64_t bytes_on_disk(const struct sw_region *region) {
     uint64_t bytes = 0;

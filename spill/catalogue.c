@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -36,7 +37,8 @@ struct header { /* in place of cell 0 */
     uint64_t magic;
     uint32_t version, cell_bytes;
     atomic_uint generation;
-    uint8_t zero[108];
+    atomic_uint n_slots; /* 0 of the first versions of the program: as many as max_regions */
+    uint8_t zero[104];
 };
 _Static_assert(sizeof(struct header) == sizeof(struct cell), "the header is a cell");
 
@@ -47,9 +49,15 @@ struct region_body {
     uint32_t n_chunks, request, piece;
     uint8_t codec, reason;
     uint8_t shape; /* SHAPE_PACKED, or how many buffers it has, if they are several */
-    uint8_t has_frames;
+    uint8_t has;
 };
 _Static_assert(sizeof(struct region_body) == 64, "with a chunk of one extent it fills a cell");
+enum { HAS_FRAMES = 1, HAS_NAME = 2 };
+
+struct name_body { /* before the chunks */
+    uint32_t uid;
+    char name[SW_REGION_NAME_BYTES];
+};
 
 enum { SHAPE_PLAIN, SHAPE_PACKED };
 
@@ -310,9 +318,14 @@ static int add_region(struct sw_catalogue *c, const struct sw_catalogue_region *
                                      .codec = r->codec,
                                      .reason = r->reason,
                                      .shape = shape_of(frames),
-                                     .has_frames = frames != NULL};
+                                     .has = (uint8_t)((frames ? HAS_FRAMES : 0) | (r->name ? HAS_NAME : 0))};
+    struct name_body name = {.uid = r->uid};
     c->scratch_bytes = 0;
     int rc = add(c, &body, sizeof body);
+    if (!rc && r->name) {
+        (void)snprintf(name.name, sizeof name.name, "%s", r->name);
+        rc = add(c, &name, sizeof name);
+    }
     if (!rc)
         rc = add_parts(c, frames);
     for (size_t i = 0; !rc && frames && i < frames->n_chunks; i++)
@@ -391,13 +404,24 @@ void sw_catalogue_free_retired(struct sw_catalogue *c, uint32_t *list) {
     }
 }
 
-void sw_catalogue_note_generation(struct sw_catalogue *c, uint32_t gen) {
-    if (c && gen > atomic_load_explicit(&header_of(c)->generation, memory_order_relaxed))
-        atomic_store_explicit(&header_of(c)->generation, gen, memory_order_release);
+static void raise(atomic_uint *to, uint32_t value) {
+    if (value > atomic_load_explicit(to, memory_order_relaxed))
+        atomic_store_explicit(to, value, memory_order_release);
+}
+
+void sw_catalogue_note_id(struct sw_catalogue *c, uint32_t slot, uint32_t gen) {
+    if (!c)
+        return;
+    raise(&header_of(c)->generation, gen);
+    raise(&header_of(c)->n_slots, slot + 1);
 }
 
 uint32_t sw_catalogue_generation(const struct sw_catalogue *c) {
     return c ? atomic_load(&header_of(c)->generation) : 0;
+}
+
+uint32_t sw_catalogue_n_slots(const struct sw_catalogue *c) {
+    return c ? atomic_load(&header_of(c)->n_slots) : 0;
 }
 
 /* ---- finding ---- */
@@ -486,7 +510,7 @@ static int new_frames(struct reader *r, const struct region_body *body, struct s
 
 static int read_frames(struct reader *r, const struct region_body *body, struct sw_frames **ret) {
     struct sw_frames *frames = NULL;
-    if (!body->has_frames)
+    if (!(body->has & HAS_FRAMES))
         return 0;
     int rc = new_frames(r, body, &frames);
     if (rc)
@@ -602,9 +626,12 @@ static int visit_region(struct sw_catalogue *c, struct scan *scan, const struct 
     if (gather(c, NULL, at)) /* it was good a moment ago */
         return -SW_ENOMEM;
     struct reader reader = {c->scratch, c->scratch_bytes};
+    struct name_body name = {0};
     if (!take(&reader, &body, sizeof body))
         return -SW_ENOMEM;
-    const int rc = read_frames(&reader, &body, &frames);
+    const int rc = body.has & HAS_NAME && (!take(&reader, &name, sizeof name) || name.name[sizeof name.name - 1])
+                       ? -SW_EFRAME
+                       : read_frames(&reader, &body, &frames);
     if (rc == -SW_ENOMEM)
         return rc;
     const unsigned hints = atomic_load(&c->cells[at].hints);
@@ -622,6 +649,8 @@ static int visit_region(struct sw_catalogue *c, struct scan *scan, const struct 
                                                    .pinned = hints & HINT_PINNED,
                                                    .broken = hints & HINT_BROKEN,
                                                    .is_in = hints & HINT_IN},
+                                         .name = body.has & HAS_NAME ? name.name : NULL,
+                                         .uid = name.uid,
                                          .frames = frames};
     scan->damaged += rc != 0;
     if (rc || !visitor->found(visitor->arg, &region, at))

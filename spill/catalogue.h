@@ -20,7 +20,10 @@
 
 struct sw_catalogue;
 
-enum { SW_TOKEN_BYTES = 16 };
+enum {
+    SW_TOKEN_BYTES = 16,
+    SW_REGION_NAME_BYTES = 64, /* of a durable region, with the zero behind it */
+};
 
 struct sw_catalogue_session {
     uint64_t number;
@@ -44,6 +47,8 @@ struct sw_catalogue_region {
     uint64_t raw_bytes, stored_bytes;
     uint8_t codec, reason;
     struct sw_catalogue_hints hints;
+    const char *name; /* durable: it outlives its session; NULL: it does not. Found: borrowed for the call */
+    uint32_t uid;     /* whose it is then */
     /* put: all committed, or NULL while there are none. Found: owned by `found`; a frame of the host tier has extents
      * without memory, allocated one by one, and a frame on the disk has only its length; neither has a tier yet. */
     struct sw_frames *frames;
@@ -73,9 +78,11 @@ void sw_catalogue_free(struct sw_catalogue *catalogue, uint32_t *record);
 void sw_catalogue_retire(struct sw_catalogue *catalogue, uint32_t *record, uint32_t *list);
 void sw_catalogue_free_retired(struct sw_catalogue *catalogue, uint32_t *list);
 
-/* No region's generation is beyond this one. It only rises, so that ids are not used again by a successor. */
-void sw_catalogue_note_generation(struct sw_catalogue *catalogue, uint32_t gen);
+/* No region's generation is beyond this one. It only rises, so that ids are not used again by a successor. And no
+ * region's slot is at or beyond n_slots, so that a successor has them all, however few regions it may have. */
+void sw_catalogue_note_id(struct sw_catalogue *catalogue, uint32_t slot, uint32_t gen);
 uint32_t sw_catalogue_generation(const struct sw_catalogue *catalogue);
+uint32_t sw_catalogue_n_slots(const struct sw_catalogue *catalogue);
 
 /* Called for each valid record, sessions before regions; of two records for one region the older one is freed. Each
  * returns false to have the record freed. */

@@ -30,7 +30,7 @@ static void forget_failed(struct sw_op *op) {
 /* Before its client is told. False: it cannot be, and counts as not stored. A packed region could not be taken back: it
  * ends with this process. */
 static bool record_spilled(struct sw_op *op) {
-    if (op->owner->closing && !op->owner->leaving)
+    if (op->owner->closing && !op->owner->leaving && !op->region->name)
         return true; /* its end is near */
     return !sw_region_record(op->region, &op->job.err) || op->job.kind == SW_JOB_PACK;
 }
@@ -162,7 +162,7 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     outcome.region = id;
     note_figures(engine, op, &outcome);
     if (owner->closing && !owner->leaving && region->owner == owner && region->id.gen == id.gen)
-        sw_owner_forget(owner, region);
+        sw_region_let_go(region);
     engine->counters.canceled_ops += code == -SW_ECANCELED;
     engine->counters.failed_ops += code != 0 && code != -SW_ECANCELED;
     sw_list_remove(&op->node);
@@ -308,7 +308,8 @@ int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engi
     for (unsigned i = 0; engine->canaries && i < config->n_devices; i++)
         engine->canaries[i].given_us = sw_clock_us();
     if (!engine->workers || !engine->canaries ||
-        sw_region_table_init(&engine->regions, config->max_regions, sw_catalogue_generation(config->catalogue)))
+        sw_region_table_init(&engine->regions, config->max_regions, sw_catalogue_n_slots(config->catalogue),
+                             sw_catalogue_generation(config->catalogue)))
         rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %u regions", config->max_regions);
     for (unsigned i = 0; !rc && i < config->n_devices; i++) {
         const unsigned poll_us = config->devices[i]->ops->info(config->devices[i])->poll_us;
@@ -347,6 +348,13 @@ void sw_engine_close(struct sw_engine *engine, void (*closed)(void *arg), void *
 /* ---- operations start ---- */
 
 int sw_engine_find(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
+    for (struct sw_list *node = owner->beside.next; node != &owner->beside; node = node->next) {
+        struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
+        if (region->id.slot == id.slot && region->id.gen == id.gen) {
+            *ret = region;
+            return 0;
+        }
+    }
     const int rc = sw_region_find(&owner->engine->regions, owner, id, ret, err);
     if (!rc && (*ret)->op)
         follow_phase((*ret)->op);
@@ -474,6 +482,8 @@ int sw_engine_spill_buffers(struct sw_owner *owner, const struct sw_range *range
         rc = check_sources(ranges, n, &bytes, err);
     if (!rc)
         rc = admit_region(owner, in_place, err);
+    if (!rc && ranges[0].name)
+        rc = sw_region_check_name(owner, &ranges[0], err);
     if (rc)
         return rc;
     struct sw_op *op = sw_op_new(owner, in_place ? SW_JOB_PACK : SW_JOB_SPILL, ranges, n, err);
@@ -485,7 +495,12 @@ int sw_engine_spill_buffers(struct sw_owner *owner, const struct sw_range *range
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service holds %u regions, the most allowed",
                           engine->regions.n_used);
     }
-    sw_catalogue_note_generation(engine->config.catalogue, region->id.gen);
+    if (ranges[0].name && sw_region_set_name(region, ranges[0].name)) {
+        sw_region_release(&engine->regions, region);
+        sw_op_free(op);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region's name");
+    }
+    sw_catalogue_note_id(engine->config.catalogue, region->id.slot, region->id.gen);
     op->done = done;
     op->arg = arg;
     region->raw_bytes = bytes;
@@ -570,7 +585,7 @@ int sw_engine_restore_buffers(struct sw_owner *owner, struct sw_region_id id, co
     }
     op->done = done;
     op->arg = arg;
-    op->keep = keep;
+    op->keep = keep || region->name;
     sw_region_move(region, SW_REGION_RESTORING);
     region->op = op;
     if (in_place)
@@ -603,7 +618,7 @@ int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err
 int sw_engine_consume(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err) {
     struct sw_region *region;
     const int rc = find_idle(owner, id, &region, err);
-    if (!rc)
+    if (!rc && !region->name)
         sw_owner_consume(owner, region);
     return rc;
 }
@@ -611,7 +626,7 @@ int sw_engine_consume(struct sw_owner *owner, struct sw_region_id id, struct sw_
 void sw_engine_announce_consumed(struct sw_owner *owner, struct sw_region_id id) {
     const struct sw_catalogue_hints hints = {.is_in = true};
     struct sw_region *region;
-    if (find_idle(owner, id, &region, NULL) == 0)
+    if (find_idle(owner, id, &region, NULL) == 0 && !region->name)
         sw_catalogue_hint(owner->engine->config.catalogue, region->record, &hints);
 }
 
@@ -622,6 +637,8 @@ void sw_engine_forget_in(struct sw_owner *owner) {
         if (region->state == SW_REGION_IN)
             sw_owner_forget(owner, region);
     }
+    while (!sw_list_empty(&owner->beside))
+        sw_owner_forget(owner, SW_CONTAINER_OF(owner->beside.next, struct sw_region, node));
 }
 
 void sw_engine_find_made(const struct sw_owner *owner, uint32_t request, struct sw_region_id *ret, uint32_t n_pieces) {

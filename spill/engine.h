@@ -57,6 +57,7 @@ struct sw_engine_config {
     unsigned max_owner_regions; /* per session */
     unsigned max_owner_ops;     /* operations of one session in flight */
     unsigned max_owner_mems;    /* memories of one session */
+    unsigned max_durable;       /* durable regions of one heir */
     struct sw_catalogue *catalogue; /* borrowed; NULL: nothing survives the process */
 };
 
@@ -80,8 +81,16 @@ int sw_engine_recover(struct sw_engine *engine, struct sw_recovered *ret, struct
 /* The owner that a predecessor recorded under this name, with its regions: the caller's from now on; NULL: there is
  * none, or somebody has it. */
 struct sw_owner *sw_owner_claim(struct sw_engine *engine, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES]);
-/* Closes those that nobody has claimed, or leaves them to the next process. Returns how many. */
-unsigned sw_owners_close_unclaimed(struct sw_engine *engine, bool leave);
+/* Shows those that nobody has claimed, so that they get a quota and an heir, and before them the heirs that were made
+ * for durable regions without a session, which are the caller's from then on. Ends early if visit() returns an error,
+ * which it returns. */
+int sw_owners_visit_found(struct sw_engine *engine,
+                          int (*visit)(struct sw_owner *owner, uint32_t uid, bool is_heir, void *arg,
+                                       struct sw_err *err),
+                          void *arg, struct sw_err *err);
+/* Closes those that nobody has claimed, or leaves them to the next process. Returns how many. closed (may be NULL) runs
+ * for each with its quota. */
+unsigned sw_owners_close_unclaimed(struct sw_engine *engine, bool leave, void (*closed)(void *quota));
 
 int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err *err);
 /* Has what the owner stores count for a tenant. quota: borrowed until the owner is closed. Before its first operation;
@@ -99,6 +108,20 @@ int sw_owner_name(struct sw_owner *owner, uint32_t uid, const uint8_t token[SW_T
 void sw_owner_leave(struct sw_owner *owner, void (*closed)(void *arg), void *arg);
 /* The client has been sent all that it is owed: it knows of every region that was made, restored or consumed. */
 void sw_owner_told(struct sw_owner *owner);
+
+/* Durable regions have a name and outlive their owner: they end by sw_engine_drop() only. When their owner is closed
+ * they go to its heir, an owner that has the same quota, is closed after it, and has no operations of its own; so a
+ * tenant has one heir for all its sessions. With a catalogue they survive the process like an owner with a name, and
+ * are found with their session, or with a new heir for their uid. */
+void sw_owner_become_heir(struct sw_owner *owner, uint32_t uid);
+/* For as long as the owner lives; a second time only the same. */
+void sw_owner_set_heir(struct sw_owner *owner, struct sw_owner *heir);
+/* Whether an heir has durable regions, its own or those of whose heir it is. */
+bool sw_owner_has_names(const struct sw_owner *heir);
+/* Takes the durable region of that name over from the owner's heir; its id stays. What the owner has already is found,
+ * too. errors: -SW_ENOENT, -SW_EBUSY (another owner has it, or it is on its way between tiers), -SW_ELIMIT, those of
+ * recording: it stays where it is. */
+int sw_engine_adopt(struct sw_owner *owner, const char *name, struct sw_region_id *ret, struct sw_err *err);
 
 /* Takes over a description (moved: *desc is emptied, also on error). `once`: unmapped as soon as the first operation
  * that uses it ends, and before its callback; a second operation is refused (-SW_EINVAL), the handle lives until
@@ -133,6 +156,7 @@ struct sw_range {
     bool in_place;           /* pack and unpack: the frames lie in the range itself */
     enum sw_value_type type; /* spill: of which the range holds whole numbers; SW_VALUE_NONE: bytes */
     uint32_t request, piece; /* spill: by what sw_engine_find_made() finds the region again */
+    const char *name;        /* spill: makes the region durable under this name; copied; NULL: it is not */
 };
 
 /* Copies range (any length, also 0) to the tier and makes a region of it: *ret_id is valid at once, in state STAGING.
@@ -140,7 +164,10 @@ struct sw_range {
  * range->in_place: packs instead. The frames lie at the front of the range, the outcome's stored_bytes long (frames
  * that are longer than their chunk leave their first part in the tier); the rest of the range is the client's to reuse
  * until it unpacks. A pack that fails or is canceled is undone: the range has its bytes again. If that fails too, the
- * error is -SW_ELOST. errors: -SW_ERANGE, -SW_ELIMIT, -SW_ETENANTBYTES (nothing is left), -SW_ETENANTREGIONS,
+ * error is -SW_ELOST.
+ * range->name: the region is durable, see sw_owner_set_heir(); not with in_place. errors then also: -SW_ENOTSUP (no
+ * heir), -SW_EEXIST, -SW_EINVAL (no bytes, or SW_REGION_NAME_BYTES or more).
+ * errors: -SW_ERANGE, -SW_ELIMIT, -SW_ETENANTBYTES (nothing is left), -SW_ETENANTREGIONS,
  * -SW_ENOMEM, -SW_EINVAL (also: no type, or bytes that are no whole numbers), -SW_ESHUTDOWN; later in outcome: those of
  * map and of reserve
  * (-SW_ENOSPACE), -SW_ETENANTBYTES, -SW_EGPU, -SW_EGPULOST, -SW_ECANCELED; the region is then forgotten and the memory
@@ -149,13 +176,13 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_out
                     struct sw_region_id *ret_id, struct sw_err *err);
 
 /* Puts a region's bytes into range, which must have room for all of them (range->bytes >= raw_bytes). On success the
- * stored copy is dropped and the id dies, unless `keep`: then the region stays OUT. When done runs with an error the
- * destination's content is undefined and the region is OUT (or LOST, on -SW_EFRAME, -SW_ECHECKSUM and -SW_EVERSION).
- * range->in_place: unpacks a packed region, and only such a one: the range starts with the frames as the pack left
- * them. If it fails the region is OUT and the range as a whole still belongs to it: some chunks are raw, the others
- * packed, and the next call goes on from there. Later in outcome also: -SW_EACCES (memory that cannot be written),
- * -SW_ENOTSUP (the region's chunks are longer than this device's: it was spilled on a device opened with a larger
- * chunk_bytes). errors: -SW_EINVAL, -SW_ENOENT, -SW_ESTALE, -SW_ESTATE (not OUT), -SW_EBUSY (being restored),
+ * stored copy is dropped and the id dies, unless `keep`, or the region is durable: then it stays OUT. When done runs
+ * with an error the destination's content is undefined and the region is OUT (or LOST, on -SW_EFRAME, -SW_ECHECKSUM and
+ * -SW_EVERSION). range->in_place: unpacks a packed region, and only such a one: the range starts with the frames as the
+ * pack left them. If it fails the region is OUT and the range as a whole still belongs to it: some chunks are raw, the
+ * others packed, and the next call goes on from there. Later in outcome also: -SW_EACCES (memory that cannot be
+ * written), -SW_ENOTSUP (the region's chunks are longer than this device's: it was spilled on a device opened with a
+ * larger chunk_bytes). errors: -SW_EINVAL, -SW_ENOENT, -SW_ESTALE, -SW_ESTATE (not OUT), -SW_EBUSY (being restored),
  * -SW_ELOST, -SW_ETOOSMALL, -SW_ERANGE, -SW_ELIMIT, -SW_ENOMEM, -SW_ESHUTDOWN. */
 int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *range, bool keep,
                       sw_outcome_cb *done, void *arg, struct sw_err *err);
@@ -180,7 +207,8 @@ void sw_engine_cancel(struct sw_owner *owner, struct sw_region_id id);
 
 /* Forgets a region that is OUT, LOST or IN and frees its space. errors: -SW_ENOENT, -SW_ESTALE, -SW_EBUSY. */
 int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err);
-/* The same, because its bytes are back in the client's memory: a successor finds it IN until sw_owner_told(). */
+/* The same, because its bytes are back in the client's memory: a successor finds it IN until sw_owner_told(). One that
+ * is durable stays. */
 int sw_engine_consume(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err);
 
 /* Says ahead that sw_engine_consume() will follow: from now on a successor finds the region IN. So the client can be

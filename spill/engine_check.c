@@ -59,7 +59,7 @@ static void check_region(const struct sw_owner *owner, const struct sw_region *r
         SW_ASSERT(!region->op && !region->frames && region->record);
         break;
     case SW_REGION_STATE_NR:
-        SW_ASSERT(!"no state");
+        SW_ASSERT(false && "no state");
     }
 }
 
@@ -81,6 +81,12 @@ static void check_owner(const struct sw_owner *owner, const struct sw_engine_con
     regions = tally->regions - regions;
     SW_ASSERT(ops == owner->n_ops && jobs == mem_ops && ops <= config->max_owner_ops);
     SW_ASSERT(mems == owner->n_mems && mems <= config->max_owner_mems);
+    uint64_t names = 0;
+    for (const struct sw_list *node = owner->names.next; node != &owner->names; node = node->next, names++) {
+        const struct sw_region *region = SW_CONTAINER_OF(node, const struct sw_region, named);
+        SW_ASSERT(region->name && (region->owner == owner || region->owner->heir == owner));
+    }
+    SW_ASSERT(names == owner->n_names && (names == 0 || owner->keeps));
     SW_ASSERT(regions == owner->n_regions); /* their bound may have been lowered since */
     SW_ASSERT(raw_bytes == owner->raw_bytes && stored_bytes == owner->stored_bytes);
     tally->ops += ops;
@@ -135,7 +141,7 @@ void sw_engine_check(const struct sw_engine *engine) {
         check_owner(SW_CONTAINER_OF(node, const struct sw_owner, node), &engine->config, &tally);
     SW_ASSERT(tally.ops == engine->n_ops);
     SW_ASSERT(tally.mems == engine->n_mems);
-    SW_ASSERT(tally.regions == engine->regions.n_used && tally.regions <= engine->config.max_regions);
+    SW_ASSERT(tally.regions == engine->regions.n_used && tally.regions <= engine->regions.cap);
     check_tiers(engine, &tally);
     for (const struct sw_list *node = engine->owners.next; node != &engine->owners; node = node->next) {
         const struct sw_quota *quota = SW_CONTAINER_OF(node, const struct sw_owner, node)->quota;

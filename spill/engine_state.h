@@ -52,6 +52,7 @@ struct sw_owner {
     uint64_t number; /* from 1, never reused */
     struct sw_quota *quota;
     struct sw_list ops, mems, regions;
+    struct sw_list beside; /* regions that are IN and whose slots have newer regions; they count nowhere */
     unsigned n_ops, n_mems, n_regions, n_moves;
     bool closing, settled;
     bool leaving;      /* closing, but what is recorded stays */
@@ -60,6 +61,10 @@ struct sw_owner {
     uint32_t consumed; /* list of records of regions that the client may not know to be restored */
     uint32_t uid;
     uint8_t token[SW_TOKEN_BYTES];
+    struct sw_owner *heir; /* of its durable regions; NULL: has none */
+    bool keeps;            /* is an heir */
+    struct sw_list names;  /* of an heir: durable regions, its own and those of whose heir it is */
+    unsigned n_names;
     void *tag;                        /* sw_owner_set_tag() */
     uint64_t raw_bytes, stored_bytes; /* of regions that have frames */
     void (*closed)(void *arg);
@@ -128,6 +133,8 @@ void sw_mem_unmapped(struct sw_mem *mem);
 /* balance.c: looks whether regions have to leave the host tier. */
 void sw_engine_balance(struct sw_engine *engine);
 void sw_move_cancel(struct sw_move *move);
+/* Its region has another owner now. */
+void sw_move_follow(struct sw_move *move);
 /* Its region is dropped: the move keeps the frames until it has ended, and frees them. */
 void sw_move_orphan(struct sw_region *region);
 /* Back from the worker. */
@@ -138,6 +145,13 @@ void sw_owner_settle(struct sw_owner *owner);
 void sw_owner_forget(struct sw_owner *owner, struct sw_region *region);
 /* The same of one whose bytes are back. */
 void sw_owner_consume(struct sw_owner *owner, struct sw_region *region);
+
+/* durable.c: gives a region a name; errors: -SW_EINVAL, -SW_ENOTSUP, -SW_EEXIST, -SW_ETENANTREGIONS, -SW_ENOMEM. */
+int sw_region_check_name(const struct sw_owner *owner, const struct sw_range *range, struct sw_err *err);
+int sw_region_set_name(struct sw_region *region, const char *name);
+void sw_region_unname(struct sw_region *region);
+/* Its owner is closed: to the heir, if it is durable, else it is forgotten. */
+void sw_region_let_go(struct sw_region *region);
 
 /* recovery.c: records a region as it is now, in place of what was recorded before; nothing if its owner has no name.
  * errors: -SW_ENOMEM, -SW_ELIMIT: the old record stands. */

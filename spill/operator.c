@@ -22,6 +22,7 @@ static void view_region(const struct sw_region *region, struct sw_region_view *r
                                    .priority = region->priority,
                                    .pinned = region->pinned,
                                    .is_moving = region->move != NULL,
+                                   .name = region->name,
                                    .uid = region->owner->uid};
     (void)sw_engine_query(region->owner, region->id, &ret->info, NULL); /* cannot fail: it is there */
 }

@@ -25,6 +25,7 @@ struct sw_region_view {
     uint64_t used_us; /* when it was spilled, or restored and kept */
     unsigned priority;
     bool pinned, is_moving; /* moving: between tiers */
+    const char *name;       /* durable: borrowed for the call; else NULL */
     uint32_t uid;           /* whose it is, where the owner has no tag; UINT32_MAX: it has no name */
 };
 /* Shows regions of slots from `from` on, in order, until `visit` returns false or max_slots have been looked at.

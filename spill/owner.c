@@ -18,6 +18,8 @@ int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err
     sw_list_init(&owner->ops);
     sw_list_init(&owner->mems);
     sw_list_init(&owner->regions);
+    sw_list_init(&owner->beside);
+    sw_list_init(&owner->names);
     sw_list_append(&engine->owners, &owner->node);
     engine->n_owners++;
     *ret = owner;
@@ -70,6 +72,10 @@ void sw_owner_settle(struct sw_owner *owner) {
 }
 
 static void forget(struct sw_owner *owner, struct sw_region *region) {
+    if (region->is_beside) {
+        sw_region_free_beside(region);
+        return;
+    }
     if (region->frames) {
         owner->raw_bytes -= region->raw_bytes;
         owner->stored_bytes -= region->stored_bytes;
@@ -78,6 +84,7 @@ static void forget(struct sw_owner *owner, struct sw_region *region) {
         sw_move_orphan(region);
     sw_frames_free(region->frames);
     region->frames = NULL;
+    sw_region_unname(region);
     if (owner->quota) {
         sw_quota_give(owner->quota, region->charged_bytes);
         owner->quota->n_regions--;
@@ -103,7 +110,7 @@ void sw_owner_told(struct sw_owner *owner) {
 static void close_owner(struct sw_owner *owner, bool leave, void (*closed)(void *arg), void *arg) {
     SW_ASSERT(!owner->closing);
     owner->closing = true;
-    owner->leaving = leave && owner->record;
+    owner->leaving = leave && (owner->record || (owner->keeps && owner->engine->config.catalogue));
     owner->closed = closed;
     owner->arg = arg;
     if (!owner->leaving)
@@ -116,8 +123,10 @@ static void close_owner(struct sw_owner *owner, bool leave, void (*closed)(void 
         if (owner->leaving && region->move)
             sw_move_cancel(region->move);
         else if (!owner->leaving && !region->op) /* the others go when their operation ends */
-            sw_owner_forget(owner, region);
+            sw_region_let_go(region);
     }
+    if (!owner->leaving)
+        sw_engine_forget_in(owner);
     for (struct sw_list *node = owner->mems.next, *next; node != &owner->mems; node = next) {
         struct sw_mem *mem = SW_CONTAINER_OF(node, struct sw_mem, node);
         next = node->next;

@@ -21,7 +21,7 @@ static struct sw_catalogue_hints hints_of(const struct sw_region *region) {
 
 int sw_region_record(struct sw_region *region, struct sw_err *err) {
     const struct sw_owner *owner = region->owner;
-    if (!owner->record)
+    if (!owner->record && !owner->keeps)
         return 0;
     const struct sw_catalogue_region what = {.session = owner->number,
                                              .slot = region->id.slot,
@@ -33,6 +33,8 @@ int sw_region_record(struct sw_region *region, struct sw_err *err) {
                                              .codec = (uint8_t)region->codec,
                                              .reason = (uint8_t)region->reason,
                                              .hints = hints_of(region),
+                                             .name = region->name,
+                                             .uid = owner->uid,
                                              .frames = region->frames};
     uint32_t record;
     const int rc = sw_catalogue_put_region(owner->engine->config.catalogue, &what, region->record, &record, err);
@@ -54,10 +56,21 @@ int sw_owner_name(struct sw_owner *owner, uint32_t uid, const uint8_t token[SW_T
     return sw_catalogue_put_session(owner->engine->config.catalogue, &session, &owner->record, err);
 }
 
+static void unname_left(struct sw_engine *engine) {
+    for (struct sw_list *o = engine->left.next; o != &engine->left; o = o->next) {
+        struct sw_owner *owner = SW_CONTAINER_OF(o, struct sw_owner, node);
+        for (struct sw_list *n = owner->regions.next; n != &owner->regions; n = n->next)
+            sw_region_unname(SW_CONTAINER_OF(n, struct sw_region, node));
+    }
+}
+
 void sw_engine_forget_left(struct sw_engine *engine) {
     struct sw_list *node, *at;
+    unname_left(engine); /* while the heirs are there */
     while ((node = sw_list_take_first(&engine->left))) {
         struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
+        while (!sw_list_empty(&owner->beside))
+            sw_region_free_beside(SW_CONTAINER_OF(owner->beside.next, struct sw_region, node));
         while (!sw_list_empty(&owner->regions)) {
             at = owner->regions.next;
             struct sw_region *region = SW_CONTAINER_OF(at, struct sw_region, node);
@@ -97,25 +110,50 @@ static bool on_session(void *arg, const struct sw_catalogue_session *session, ui
     return true;
 }
 
-static struct sw_owner *find_owner(struct recovery *r, uint64_t number) {
+/* An heir's number is of this process, and says nothing. */
+static struct sw_owner *find_session(struct recovery *r, uint64_t number) {
     if (r->last && r->last->number == number)
         return r->last;
     for (struct sw_list *node = r->engine->owners.next; node != &r->engine->owners; node = node->next) {
         r->last = SW_CONTAINER_OF(node, struct sw_owner, node);
-        if (r->last->number == number)
+        if (!r->last->keeps && r->last->number == number)
             return r->last;
     }
     return r->last = NULL;
 }
 
+/* Who has the durable regions of a uid whose sessions are gone; NULL: no memory. */
+static struct sw_owner *find_heir(struct recovery *r, uint32_t uid) {
+    struct sw_owner *owner = NULL;
+    for (struct sw_list *node = r->engine->owners.next; node != &r->engine->owners; node = node->next) {
+        owner = SW_CONTAINER_OF(node, struct sw_owner, node);
+        if (owner->keeps && owner->uid == uid)
+            return owner;
+    }
+    if (sw_owner_open(r->engine, &owner, NULL)) {
+        r->no_memory = true;
+        return NULL;
+    }
+    sw_owner_become_heir(owner, uid);
+    owner->unclaimed = true;
+    return owner;
+}
+
+static struct sw_owner *find_owner(struct recovery *r, const struct sw_catalogue_region *found) {
+    struct sw_owner *owner = find_session(r, found->session);
+    return owner || !found->name ? owner : find_heir(r, found->uid);
+}
+
 static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t record) {
     struct recovery *r = arg;
-    struct sw_owner *owner = find_owner(r, found->session);
+    struct sw_owner *owner = find_owner(r, found);
     const struct sw_region_id id = {.slot = found->slot, .gen = found->gen};
     const enum sw_region_state state = found->hints.is_in                      ? SW_REGION_IN
                                        : found->hints.broken || !found->frames ? SW_REGION_LOST
                                                                                : SW_REGION_OUT;
     struct sw_region *region = owner ? sw_region_adopt(&r->engine->regions, owner, id, state) : NULL;
+    if (!region && owner && state == SW_REGION_IN)
+        r->no_memory |= !(region = sw_region_new_beside(owner, id));
     if (!region || state != SW_REGION_OUT) { /* frames of others may be in their place by now */
         sw_catalogue_frames_free(found->frames);
         found->frames = NULL;
@@ -135,8 +173,12 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
     region->piece = found->piece;
     region->record = record;
     region->frames = found->frames;
-    sw_list_append(&owner->regions, &region->node);
-    owner->n_regions++;
+    if (found->name && sw_region_set_name(region, found->name))
+        r->no_memory = true;
+    if (found->session > r->engine->last_owner) /* of a session that is gone: not to be given out again */
+        r->engine->last_owner = found->session;
+    sw_list_append(region->is_beside ? &owner->beside : &owner->regions, &region->node);
+    owner->n_regions += !region->is_beside;
     r->result->n_regions++;
     r->result->raw_bytes += region->raw_bytes;
     return true;
@@ -256,7 +298,7 @@ int sw_engine_recover(struct sw_engine *engine, struct sw_recovered *ret, struct
 struct sw_owner *sw_owner_claim(struct sw_engine *engine, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES]) {
     for (struct sw_list *node = engine->owners.next; node != &engine->owners; node = node->next) {
         struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
-        if (owner->unclaimed && !owner->closing && owner->uid == uid &&
+        if (owner->unclaimed && !owner->keeps && !owner->closing && owner->uid == uid &&
             memcmp(owner->token, token, sizeof owner->token) == 0) {
             owner->unclaimed = false;
             return owner;
@@ -265,7 +307,25 @@ struct sw_owner *sw_owner_claim(struct sw_engine *engine, uint32_t uid, const ui
     return NULL;
 }
 
-unsigned sw_owners_close_unclaimed(struct sw_engine *engine, bool leave) {
+int sw_owners_visit_found(struct sw_engine *engine,
+                          int (*visit)(struct sw_owner *owner, uint32_t uid, bool is_heir, void *arg,
+                                       struct sw_err *err),
+                          void *arg, struct sw_err *err) {
+    for (int is_heir = 1; is_heir >= 0; is_heir--)
+        for (struct sw_list *node = engine->owners.next, *next; node != &engine->owners; node = next) {
+            struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
+            next = node->next;
+            if (owner->keeps != is_heir || owner->closing || !owner->unclaimed)
+                continue;
+            const int rc = visit(owner, owner->uid, is_heir, arg, err);
+            if (rc)
+                return rc;
+            owner->unclaimed = !is_heir;
+        }
+    return 0;
+}
+
+unsigned sw_owners_close_unclaimed(struct sw_engine *engine, bool leave, void (*closed)(void *quota)) {
     unsigned n = 0;
     for (struct sw_list *node = engine->owners.next, *next; node != &engine->owners; node = next) {
         struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
@@ -274,9 +334,9 @@ unsigned sw_owners_close_unclaimed(struct sw_engine *engine, bool leave) {
             continue;
         n++;
         if (leave)
-            sw_owner_leave(owner, NULL, NULL);
+            sw_owner_leave(owner, closed, owner->quota);
         else
-            sw_owner_close(owner, NULL, NULL);
+            sw_owner_close(owner, closed, owner->quota);
     }
     return n;
 }

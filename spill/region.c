@@ -26,12 +26,13 @@ const char *sw_region_state_name(enum sw_region_state state) {
     return (unsigned)state < SW_REGION_STATE_NR ? names[state] : "unknown";
 }
 
-int sw_region_table_init(struct sw_region_table *ret, unsigned max_regions, uint32_t first_gen) {
+int sw_region_table_init(struct sw_region_table *ret, unsigned max_regions, unsigned n_slots, uint32_t first_gen) {
     memset(ret, 0, sizeof *ret);
-    ret->regions = sw_alloc_array(max_regions, sizeof *ret->regions);
+    ret->max = max_regions;
+    ret->cap = n_slots > max_regions ? n_slots : max_regions;
+    ret->regions = sw_alloc_array(ret->cap, sizeof *ret->regions);
     if (!ret->regions)
         return -SW_ENOMEM;
-    ret->cap = max_regions;
     ret->first_gen = first_gen;
     ret->first_free = ret->last_free = NO_SLOT;
     return 0;
@@ -61,7 +62,7 @@ static struct sw_region *take_slot(struct sw_region_table *table) {
 }
 
 struct sw_region *sw_region_acquire(struct sw_region_table *table, struct sw_owner *owner) {
-    struct sw_region *region = take_slot(table);
+    struct sw_region *region = table->n_used < table->max ? take_slot(table) : NULL;
     if (!region)
         return NULL;
     struct sw_region_id id = {.slot = region->id.slot, .gen = region->id.gen + 1};
@@ -106,6 +107,21 @@ void sw_region_table_settle(struct sw_region_table *table) {
             table->regions[slot].id = (struct sw_region_id){slot, table->first_gen};
             add_free(table, &table->regions[slot]);
         }
+}
+
+struct sw_region *sw_region_new_beside(struct sw_owner *owner, struct sw_region_id id) {
+    struct sw_region *region = sw_alloc(sizeof *region);
+    if (!region)
+        return NULL;
+    *region = (struct sw_region){.id = id, .owner = owner, .state = SW_REGION_IN, .is_beside = true};
+    sw_list_init(&region->node);
+    return region;
+}
+
+void sw_region_free_beside(struct sw_region *region) {
+    SW_ASSERT(region->is_beside && region->state == SW_REGION_IN && !region->frames);
+    sw_list_remove(&region->node);
+    sw_free(region);
 }
 
 void sw_region_release(struct sw_region_table *table, struct sw_region *region) {

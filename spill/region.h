@@ -31,19 +31,23 @@ struct sw_region {
     enum sw_cost_reason reason;
     struct sw_frames *frames; /* owned; NULL until OUT, and where a restart has found none */
     uint32_t record;          /* in the catalogue, 0: none */
+    bool is_beside;           /* not in the table: IN, and its slot has a newer region */
+    char *name;               /* durable: it outlives its session; NULL: it does not */
+    struct sw_list named;     /* durable: of its heir's names */
     uint32_t request, piece;  /* of its session's, that made it */
     uint32_t next_free;       /* slot */
 };
 
 struct sw_region_table {
     struct sw_region *regions;
+    unsigned max;                    /* regions; more only where a predecessor has left them */
     unsigned cap, n_used, n_touched; /* slots from n_touched on were never used */
     uint32_t first_gen;              /* of slots that were never used: no id before had a higher one */
     uint32_t first_free, last_free;  /* queue of used slots, so that generations rise slowly */
 };
 
-/* errors: -SW_ENOMEM. */
-int sw_region_table_init(struct sw_region_table *ret, unsigned max_regions, uint32_t first_gen);
+/* n_slots: of a predecessor, which may have had more regions. errors: -SW_ENOMEM. */
+int sw_region_table_init(struct sw_region_table *ret, unsigned max_regions, unsigned n_slots, uint32_t first_gen);
 /* All regions must have been released. */
 void sw_region_table_fini(struct sw_region_table *table);
 
@@ -54,6 +58,9 @@ struct sw_region *sw_region_acquire(struct sw_region_table *table, struct sw_own
 struct sw_region *sw_region_adopt(struct sw_region_table *table, struct sw_owner *owner, struct sw_region_id id,
                                   enum sw_region_state state);
 void sw_region_table_settle(struct sw_region_table *table);
+/* Of one that is IN and whose slot is taken: beside the table, in memory of its own. NULL: there is none. */
+struct sw_region *sw_region_new_beside(struct sw_owner *owner, struct sw_region_id id);
+void sw_region_free_beside(struct sw_region *region);
 /* Ends an id. The region is IN, OUT or LOST, without an operation and without frames. */
 void sw_region_release(struct sw_region_table *table, struct sw_region *region);
 

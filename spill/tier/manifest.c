@@ -30,7 +30,7 @@ struct header {
 };
 _Static_assert(sizeof(struct header) == 64, "as MANIFEST.md has it");
 
-enum record_kind { RECORD_COMMIT = 1, RECORD_RELEASE = 2 };
+enum record_kind { RECORD_COMMIT = 1, RECORD_RELEASE = 2, RECORD_COMMIT_PLAIN = 3 };
 
 struct head {
     uint32_t hash, body_hash, body_bytes, kind;
@@ -127,14 +127,16 @@ static void encode_head(struct head *ret, enum record_kind kind, uint64_t sequen
 }
 
 /* `ret` has room for commit_bytes(entry) and is aligned. */
-static void encode_commit(void *ret, const struct sw_manifest_entry *entry, uint64_t sequence, uint64_t id) {
+static void encode_commit(const struct sw_manifest *m, void *ret, const struct sw_manifest_entry *entry,
+                          uint64_t sequence, uint64_t id) {
+    const enum record_kind kind = entry->encrypted == m->config.encrypted ? RECORD_COMMIT : RECORD_COMMIT_PLAIN;
     struct head *head = ret;
     struct commit_body *body = (void *)(head + 1);
     memcpy(body->key, entry->key, sizeof body->key);
     body->bytes = entry->bytes;
     for (unsigned i = 0; i < entry->n_extents; i++)
         body->extents[i] = (struct body_extent){entry->extents[i].offset, entry->extents[i].bytes};
-    encode_head(head, RECORD_COMMIT, sequence, id, body, commit_bytes(entry) - sizeof *head);
+    encode_head(head, kind, sequence, id, body, commit_bytes(entry) - sizeof *head);
 }
 
 /* Header and a commit for every frame, to a file without a name yet. */
@@ -158,7 +160,7 @@ static int write_compact(const struct sw_manifest *m, int fd, char *buffer, size
             end += used;
             used = 0;
         }
-        encode_commit(buffer + used, entry, sequence++, entry->id);
+        encode_commit(m, buffer + used, entry, sequence++, entry->id);
         used += bytes;
     }
     if (!rc)
@@ -218,6 +220,17 @@ static int rewrite(struct sw_manifest *m, struct sw_err *err) {
     return 0;
 }
 
+int sw_manifest_encrypt(struct sw_manifest *m, struct sw_err *err) {
+    const bool before = m->config.encrypted;
+    for (struct sw_list *node = m->live.next; node != &m->live; node = node->next)
+        SW_ASSERT(!SW_CONTAINER_OF(node, struct sw_manifest_entry, node)->encrypted);
+    m->config.encrypted = true;
+    const int rc = rewrite(m, err);
+    if (rc)
+        m->config.encrypted = before;
+    return rc;
+}
+
 static void compact_if_due(struct sw_manifest *m) {
     if (m->end < m->compact_at || m->end / 4 < m->live_bytes)
         return;
@@ -236,7 +249,7 @@ static int append_record(struct sw_manifest *m, enum record_kind kind, const str
         encode_head(ret, kind, m->next_sequence, entry->id, NULL, 0);
         return append(m, ret, sizeof(struct head), err);
     }
-    encode_commit(ret, entry, m->next_sequence, entry->id);
+    encode_commit(m, ret, entry, m->next_sequence, entry->id);
     return append(m, ret, commit_bytes(entry), err);
 }
 
@@ -285,7 +298,7 @@ struct found_commit {
     uint64_t id;
     const uint8_t *body;
     unsigned n_extents;
-    bool released;
+    bool released, plain;
 };
 
 struct replay {
@@ -327,12 +340,13 @@ static int replay_commit(struct replay *r, const struct head *head, const uint8_
         r->max_commits = max;
     }
     size_t n = (head->body_bytes - sizeof(struct commit_body)) / sizeof(struct body_extent);
-    r->commits[r->n_commits++] = (struct found_commit){.id = head->id, .body = body, .n_extents = (unsigned)n};
+    r->commits[r->n_commits++] = (struct found_commit){
+        .id = head->id, .body = body, .n_extents = (unsigned)n, .plain = head->kind == RECORD_COMMIT_PLAIN};
     return 0;
 }
 
 static int replay_record(struct replay *r, const struct head *head, const uint8_t *body, struct sw_err *err) {
-    if (head->kind == RECORD_COMMIT)
+    if (head->kind == RECORD_COMMIT || head->kind == RECORD_COMMIT_PLAIN)
         return replay_commit(r, head, body, err);
     struct found_commit *commit = find_commit(r, head->id);
     if (head->kind != RECORD_RELEASE || head->body_bytes || !commit || commit->released)
@@ -385,9 +399,10 @@ static int replay_records(struct sw_manifest *m, struct replay *r, struct sw_err
 static int adopt(struct sw_manifest *m, const struct replay *r, struct sw_err *err) {
     for (size_t i = 0; i < r->n_commits; i++) {
         const struct found_commit *commit = &r->commits[i];
-        if (commit->released)
+        if (commit->released || (m->config.lost && !commit->plain))
             continue;
-        struct sw_manifest_entry frame = {.id = commit->id, .n_extents = commit->n_extents};
+        struct sw_manifest_entry frame = {
+            .id = commit->id, .n_extents = commit->n_extents, .encrypted = m->config.encrypted && !commit->plain};
         struct sw_extent *extents = sw_alloc_array(frame.n_extents, sizeof *extents);
         struct sw_manifest_entry *entry = NULL;
         if (extents) {

@@ -19,6 +19,7 @@ struct sw_manifest_entry {
     uint64_t id;         /* the manifest's: never used twice in a directory */
     uint8_t key[SW_TIER_KEY_BYTES];
     uint64_t bytes; /* of the frame */
+    bool encrypted; /* its blocks are */
     const struct sw_extent *extents;
     unsigned n_extents;
 };
@@ -27,8 +28,10 @@ struct sw_manifest_config {
     int directory;       /* borrowed while open */
     uint64_t file_bytes; /* length of the data files; kept in the manifest */
     const struct sw_nvme_file_ops *files;
+    bool encrypted; /* frames are, but for those that were there before encryption was turned on */
+    bool lost; /* and those that are cannot be read: they are not found, and may be in the file until it is rewritten */
     /* Called for each frame found, oldest first, while the manifest is opened: returns an entry of the tier's own with
-     * the same key, bytes and extents, or NULL without memory. *frame ends with the call. */
+     * the same key, bytes, extents and encryption, or NULL without memory. *frame ends with the call. */
     struct sw_manifest_entry *(*found)(void *arg, const struct sw_manifest_entry *frame);
     void *arg;
 };
@@ -39,6 +42,10 @@ struct sw_manifest_config {
 int sw_manifest_open(struct sw_manifest **ret, const struct sw_manifest_config *config, struct sw_err *err);
 /* Entries that are still in it stay in the file. NULL is a no-op. */
 void sw_manifest_close(struct sw_manifest *manifest);
+
+/* Says of all frames that are in it that they are not encrypted, though from now on others are: in one step, whatever
+ * the mark of the directory says (nvme_key.h). errors: -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM. */
+int sw_manifest_encrypt(struct sw_manifest *manifest, struct sw_err *err);
 
 /* Cuts off what a killed process or a failed append may have left behind the last record. Nothing may be written into
  * the space of a frame that is not in the manifest before this has succeeded. errors: -SW_EIO, ... */

@@ -1,6 +1,7 @@
 #include "spill/tier/nvme_crypt.h"
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "base/thread.h"
 #include "spill/tier/tier.h"
 
@@ -128,6 +129,7 @@ static void encrypt(struct crypt *c, struct sw_nvme_piece *piece) {
 
 static void crypt_start(struct sw_nvme_method *method, struct sw_nvme_piece *piece) {
     struct crypt *c = crypt_of(method);
+    SW_ASSERT(!piece->write || !piece->is_plain);
     if (!piece->write)
         c->inner->ops->start(c->inner, piece);
     else if (c->n_free > 0)
@@ -172,7 +174,7 @@ static void crypt_wait(struct sw_nvme_method *method, struct sw_list *ret_ended)
     c->inner->ops->wait(c->inner, &moved);
     while ((node = sw_list_take_first(&moved))) {
         struct sw_nvme_piece *piece = SW_CONTAINER_OF(node, struct sw_nvme_piece, node);
-        if (!piece->write && piece->result >= BLOCK_BYTES)
+        if (!piece->write && !piece->is_plain && piece->result >= BLOCK_BYTES)
             hand_over(c, piece);
         else
             end_piece(c, piece, ret_ended);

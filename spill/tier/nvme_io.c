@@ -110,6 +110,7 @@ static void cut_piece(const struct sw_nvme_io *e, struct sw_tier_io *io, struct 
     ret->bytes = (size_t)bytes;
     ret->offset = (off_t)in_file;
     ret->position = offset;
+    ret->is_plain = io->tier.is_plain;
     io->tier.left_bytes -= bytes;
     io->tier.extent_at += bytes;
     if (bytes == extent_left) {
@@ -197,7 +198,7 @@ static void tell(struct sw_nvme_io *e, struct sw_tier_io *transfer, bool stop) {
     (void)pthread_mutex_unlock(&e->lock);
 }
 
-void sw_nvme_io_submit(struct sw_nvme_io *e, struct sw_tier_io *io) {
+void sw_nvme_io_submit(struct sw_nvme_io *e, struct sw_tier_io *io, bool is_plain) {
     uint64_t memory_bytes = 0;
     for (unsigned i = 0; i < io->n_memory; i++) {
         SW_ASSERT((uintptr_t)io->memory[i].memory % BLOCK_BYTES == 0);
@@ -208,6 +209,7 @@ void sw_nvme_io_submit(struct sw_nvme_io *e, struct sw_tier_io *io) {
     SW_ASSERT((io->kind == SW_TIER_READ) == (io->stored->committed != 0));
     memset(&io->err, 0, sizeof io->err);
     memset(&io->tier, 0, sizeof io->tier);
+    io->tier.is_plain = is_plain;
     io->tier.left_bytes = round_up(io->stored->bytes);
     tell(e, io, false);
 }

@@ -24,8 +24,8 @@ struct sw_nvme_io_config {
 
 /* errors: -SW_ENOMEM. */
 int sw_nvme_io_open(struct sw_nvme_io **ret, const struct sw_nvme_io_config *config, struct sw_err *err);
-/* thread: any. */
-void sw_nvme_io_submit(struct sw_nvme_io *io, struct sw_tier_io *transfer);
+/* is_plain: the frame is not encrypted, whatever the method does. thread: any. */
+void sw_nvme_io_submit(struct sw_nvme_io *io, struct sw_tier_io *transfer, bool is_plain);
 /* Has `settle` called soon. thread: any. */
 void sw_nvme_io_wake(struct sw_nvme_io *io);
 /* Bytes per second, 0: not known. thread: any. */

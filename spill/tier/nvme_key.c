@@ -132,15 +132,35 @@ static int start_over(const uint8_t *mark, int directory, struct sw_err *err) {
     return unlinkat(directory, MARK_FILE, 0) < 0 && errno != ENOENT ? failed(err, "unlinkat") : 0;
 }
 
-int sw_nvme_key_settle(const struct sw_nvme_key *key, int directory, struct sw_err *err) {
-    uint8_t found[SW_NVME_MARK_BYTES], mark[SW_NVME_MARK_BYTES] = {0};
-    const bool has_mark = read_mark(directory, found);
-    if (key && !sw_nvme_crypt_mark(key, mark))
+static int make_mark(const struct sw_nvme_key *key, uint8_t ret[SW_NVME_MARK_BYTES], struct sw_err *err) {
+    memset(ret, 0, SW_NVME_MARK_BYTES);
+    if (key && !sw_nvme_crypt_mark(key, ret))
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DAEMON, "libcrypto has no AES-256-XTS");
+    return 0;
+}
+
+int sw_nvme_key_mark(const struct sw_nvme_key *key, int directory, struct sw_err *err) {
+    uint8_t mark[SW_NVME_MARK_BYTES];
+    const int rc = make_mark(key, mark, err);
+    return rc ? rc : write_mark(directory, mark, err);
+}
+
+int sw_nvme_key_settle(const struct sw_nvme_key *key, bool keep_plain, int directory, enum sw_nvme_frames *ret,
+                       struct sw_err *err) {
+    uint8_t found[SW_NVME_MARK_BYTES], mark[SW_NVME_MARK_BYTES];
+    const bool has_mark = read_mark(directory, found);
+    const int rc = make_mark(key, mark, err);
+    *ret = SW_NVME_FRAMES_OURS;
+    if (rc)
+        return rc;
     if (has_mark == (key != NULL) && memcmp(found, mark, sizeof mark) == 0)
         return 0;
     if (key && !key->is_new && faccessat(directory, "manifest", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
         return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_DAEMON,
                           "frames in the NVMe tier are not of the key that was kept");
+    if (key && keep_plain) {
+        *ret = has_mark ? SW_NVME_FRAMES_LOST : SW_NVME_FRAMES_PLAIN;
+        return 0;
+    }
     return start_over(key ? mark : NULL, directory, err);
 }

@@ -26,6 +26,7 @@ struct sw_nvme_piece {
     size_t bytes;
     off_t offset;
     uint64_t position; /* of the same byte in the tier: `offset` is in the file */
+    bool is_plain;     /* not for a method that encrypts: only moved */
     char *plain;       /* a method's that encrypts */
     long result;       /* bytes moved, or a negative errno value */
 };

@@ -74,6 +74,7 @@ struct sw_tier_io {
         unsigned extent, run; /* where the next piece begins in the tier and in memory ... */
         uint64_t extent_at, run_at;
         unsigned in_flight;
+        bool is_plain; /* on the disk, though others are encrypted */
     } tier;
 };
 

@@ -31,6 +31,7 @@ struct tier_nvme {
     pthread_mutex_t lock;
     struct sw_extents extents;
     struct sw_run *all_space; /* the one free run that they begin as */
+    bool encrypts;
     uint64_t committed_frames;
     struct sw_list found;    /* committed by a predecessor, not handed over yet */
     struct sw_list held;     /* reserved or committed */
@@ -93,6 +94,7 @@ static int nvme_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *
     (void)pthread_mutex_unlock(&t->lock);
     if (!r)
         return rc ? rc : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a reservation");
+    r->entry.encrypted = t->encrypts;
     r->runs = runs; /* a taken run's place and length do not change */
     uint64_t left = bytes;
     unsigned i = 0;
@@ -170,7 +172,7 @@ static int commit(void *arg, struct sw_tier_io *io, struct sw_err *err) {
 }
 
 static void nvme_submit(struct sw_tier *tier, struct sw_tier_io *io) {
-    sw_nvme_io_submit(nvme_of(tier)->io, io);
+    sw_nvme_io_submit(nvme_of(tier)->io, io, !reservation_of(io->stored)->entry.encrypted);
 }
 
 /* --- frames of a predecessor --- */
@@ -182,6 +184,7 @@ static struct sw_manifest_entry *found(void *arg, const struct sw_manifest_entry
         return NULL;
     memcpy(r->entry.key, frame->key, sizeof r->entry.key);
     memcpy(r->extents, frame->extents, frame->n_extents * sizeof r->extents[0]);
+    r->entry.encrypted = frame->encrypted;
     r->committed = true;
     sw_list_append(&t->found, &r->node);
     t->committed_frames++;
@@ -381,19 +384,37 @@ static int open_io(struct tier_nvme *t, struct sw_err *err) {
     return rc;
 }
 
+/* Where encryption is new, the manifest says first which frames are not encrypted, and then the mark that others are.
+ */
+static int open_manifest(struct tier_nvme *t, struct sw_err *err) {
+    const struct sw_tier_nvme_config *config = &t->config;
+    const int directory = t->files.directory;
+    enum sw_nvme_frames frames;
+    int rc = sw_nvme_key_settle(config->key, config->keep_plain, directory, &frames, err);
+    if (rc)
+        return rc;
+    struct sw_manifest_config manifest = {.directory = directory,
+                                          .file_bytes = config->file_bytes,
+                                          .files = config->files,
+                                          .encrypted = config->key && frames != SW_NVME_FRAMES_PLAIN,
+                                          .lost = frames == SW_NVME_FRAMES_LOST,
+                                          .found = found,
+                                          .arg = t};
+    t->encrypts = config->key != NULL;
+    rc = sw_manifest_open(&t->manifest, &manifest, err);
+    if (!rc && frames != SW_NVME_FRAMES_OURS) {
+        rc = sw_manifest_encrypt(t->manifest, err);
+        if (!rc)
+            rc = sw_nvme_key_mark(config->key, directory, err);
+    }
+    return rc;
+}
+
 static int open_all(struct tier_nvme *t, const char *directory, struct sw_err *err) {
     const struct sw_tier_nvme_config *config = &t->config;
     int rc = sw_nvme_files_open(&t->files, directory, err);
     if (!rc)
-        rc = sw_nvme_key_settle(config->key, t->files.directory, err);
-    if (rc)
-        return rc;
-    struct sw_manifest_config manifest = {.directory = t->files.directory,
-                                          .file_bytes = config->file_bytes,
-                                          .files = config->files,
-                                          .found = found,
-                                          .arg = t};
-    rc = sw_manifest_open(&t->manifest, &manifest, err);
+        rc = open_manifest(t, err);
     if (rc)
         return rc;
     if (sw_extents_add(&t->extents, 0, config->capacity_bytes / BLOCK_BYTES, NULL, &t->all_space))

@@ -27,7 +27,8 @@ struct sw_tier_nvme_config {
     uint64_t file_bytes;  /* length of a data file: multiple of 4096; at most 4096 files */
     unsigned queue_depth; /* requests of up to 1 MiB at the disk at once, 1 ... 1024 */
     enum sw_tier_nvme_method method;
-    const struct sw_nvme_key *key;        /* blocks are encrypted with it; NULL: they are not; borrowed for the call */
+    const struct sw_nvme_key *key; /* blocks are encrypted with it; NULL: they are not; borrowed for the call */
+    bool keep_plain; /* with a new key: frames that are not encrypted stay, and stay so until they are released */
     const struct sw_nvme_file_ops *files; /* tests inject faults; NULL: the system's; borrowed for the tier's life */
 };
 

@@ -709,6 +709,25 @@ START_TEST(restores_of_buffers_that_cannot_be) {
 }
 END_TEST
 
+START_TEST(names_that_cannot_be) {
+    struct sw_msg msg;
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK);
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
+    for (int i = 0; i < 3; i++) { /* without an end, empty, of a region that is packed */
+        struct sw_msg spill = {.header = {.type = SW_MSG_SPILL_DURABLE}}, adopt = {.header = {.type = SW_MSG_ADOPT}};
+        spill.u.spill_durable = (struct sw_msg_spill_durable){.mem = 1, .bytes = BYTES};
+        memset(spill.u.spill_durable.name, 'x', i == 0 ? SW_PROTO_NAME_BYTES : i == 1 ? 0 : 1);
+        spill.u.spill_durable.flags = i == 2 ? SW_REQ_IN_PLACE : 0;
+        memcpy(adopt.u.adopt.name, spill.u.spill_durable.name, SW_PROTO_NAME_BYTES);
+        ck_assert_int_eq(sw_wire_await(&wire, sw_wire_send(&wire, &spill, NULL, 0), &msg), -SW_EINVAL);
+        ck_assert_int_eq(sw_wire_await(&wire, sw_wire_send(&wire, &adopt, NULL, 0), &msg),
+                         i == 0 ? -SW_EINVAL : -SW_ENOENT);
+    }
+    ck_assert_int_eq(sw_wire_mem_close(&wire, 1), 0);
+    (void)close(fd);
+}
+END_TEST
+
 START_TEST(nothing_is_settled_without_a_restart) {
     static const uint32_t types[] = {0, SW_MSG_SPILL, SW_MSG_RESTORE_BATCH, SW_MSG_STATUS, 0xFFFFFFFF};
     struct sw_msg msg;
@@ -820,6 +839,7 @@ int main(void) {
     tcase_add_test(tests, spills_of_buffers_that_cannot_be);
     tcase_add_test(tests, restores_of_buffers_that_cannot_be);
     tcase_add_test(tests, drop_batches_drop_what_they_can);
+    tcase_add_test(tests, names_that_cannot_be);
     tcase_add_test(tests, nothing_is_settled_without_a_restart);
     tcase_add_test(tests, tokens_of_nobody_make_new_sessions);
     tcase_add_test(tests, batches_beyond_the_limits);

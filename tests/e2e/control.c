@@ -215,6 +215,31 @@ START_TEST(dropped_regions_are_gone) {
 }
 END_TEST
 
+/* It has no session any more, but a name and a uid. */
+START_TEST(durable_regions_are_seen_and_dropped) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_region region;
+    char params[80];
+    ck_assert_int_eq(spillway_spill_durable(client, "orders", data, 1000, NULL, &ticket, &error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, WAIT_MS, NULL, &error), 0);
+    spillway_close(client);
+    while (sw_control_number(ctl, "status", NULL, "sessions") > 0)
+        ;
+    client = sw_served_connect(&served);
+    (void)snprintf(params, sizeof params, "{\"uid\":%u}", (unsigned)getuid());
+    json_t *page = sw_control_ask(ctl, "regions", params);
+    const json_t *found = json_array_get(json_object_get(page, "regions"), 0);
+    ck_assert_str_eq(text(found, "name"), "orders");
+    ck_assert_int_eq(number(found, "session"), 0);
+    ck_assert_int_eq(number(found, "uid"), getuid());
+    (void)snprintf(params, sizeof params, "[\"%s\"]", text(found, "region"));
+    json_decref(page);
+    json_decref(sw_control_ask(ctl, "drop", params));
+    ck_assert_int_eq(spillway_adopt(client, "orders", &region, &error), -SPILLWAY_ENOENT);
+    ck_assert_int_eq(sw_control_number(ctl, "status", NULL, "host_used_bytes"), 0);
+}
+END_TEST
+
 /* ---- changing ---------------------------------------------------------------------------------------------------- */
 
 START_TEST(drained_service_takes_no_spills) {
@@ -312,8 +337,10 @@ START_TEST(configuration_is_read_again) {
 END_TEST
 
 /* What is under way when options change goes on. */
+/* $SW_RELOAD_ROUNDS: so often, for long runs. */
 START_TEST(reloaded_under_load) {
-    for (int i = 0; i < 10; i++) {
+    const char *wanted = getenv("SW_RELOAD_ROUNDS");
+    for (int i = 0; i < (wanted ? atoi(wanted) : 10); i++) {
         struct spillway_ticket *ticket = NULL;
         struct spillway_result result = {.raw_bytes = 0};
         char params[64];
@@ -719,6 +746,7 @@ int main(void) {
     tcase_add_test(tests, stats_count);
     tcase_add_test(tests, regions_by_page_and_filter);
     tcase_add_test(tests, dropped_regions_are_gone);
+    tcase_add_test(tests, durable_regions_are_seen_and_dropped);
     tcase_add_test(tests, drained_service_takes_no_spills);
     tcase_add_test(tests, options_are_set_at_run_time);
     tcase_add_test(tests, configuration_is_read_again);

@@ -335,9 +335,16 @@ static __attribute__((noreturn)) void client_main(struct client *client, pid_t p
     client->expected = new_memory(PLACE_BYTES, false);
     while (!atomic_load(&load->started))
         sleep_us(1000);
-    MUST(spillway_open(&client->connection, load->socket, &error) == 0, &error);
-    if (client->kind == REGISTERED)
-        MUST(spillway_register(client->connection, client->area, (uint64_t)N_SLOTS * PLACE_BYTES, &error) == 0, &error);
+    int rc;
+    while ((rc = spillway_open(&client->connection, load->socket, &error)) == -SPILLWAY_ECONN)
+        sleep_us(1000); /* killed before it had answered: there was no session to come back to */
+    MUST(rc == 0, &error);
+    do
+        rc = client->kind != REGISTERED
+                 ? 0
+                 : spillway_register(client->connection, client->area, (uint64_t)N_SLOTS * PLACE_BYTES, &error);
+    while (rc == -SPILLWAY_ERESTARTED);
+    MUST(rc == 0, &error);
     run_load(client);
     finish(client);
     _exit(0);
@@ -595,6 +602,55 @@ START_TEST(failed_start_keeps_what_is_stored) {
 }
 END_TEST
 
+/* What lies on the disk as plain text stays, what comes is encrypted, and both survive. */
+START_TEST(encryption_is_turned_on) {
+    enum { N = 8, BYTES = 1000001 };
+    static struct sw_supervisor s;
+    static struct spillway_region regions[2 * N];
+    char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32];
+    struct spillway_result result;
+    struct spillway_status status;
+    struct spillway_ticket *ticket;
+    struct spillway_error error;
+    uint8_t *memory = new_memory(PLACE_BYTES, true), *expected = new_memory(PLACE_BYTES, false);
+    sw_test_folder_here(folder);
+    (void)snprintf(option, sizeof option, "nvme_tier_directory=%s/nvme", folder);
+    const char *options[] = {"log_level=warning",          option,
+                             "nvme_encrypt=off",           "nvme_tier_bytes=64 MiB",
+                             "host_tier_bytes=8 MiB",      "host_tier_initial_bytes=8 MiB",
+                             "host_tier_slab_bytes=2 MiB", NULL};
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, options);
+    struct spillway *connection = connect_to(&s);
+    for (unsigned i = 0; i < 2 * N; i++) {
+        if (i == N) {
+            options[2] = "nvme_encrypt=on";
+            ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+            ck_assert(sw_supervisor_spawn(&s));
+        }
+        sw_content_fill(memory, BYTES, SW_CONTENT_RANDOM, i);
+        MUST(spillway_spill(connection, memory, BYTES, NULL, &ticket, &error) == 0, &error);
+        MUST(spillway_wait(ticket, -1, &result, &error) == 0, &error);
+        spillway_ticket_free(ticket);
+        regions[i] = result.region;
+    }
+    MUST(spillway_status(connection, &status, &error) == 0, &error);
+    ck_assert_uint_gt(status.nvme_used_bytes, N * BYTES); /* of both */
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    ck_assert(sw_supervisor_spawn(&s));
+    for (unsigned i = 0; i < 2 * N; i++) {
+        sw_content_fill(expected, BYTES, SW_CONTENT_RANDOM, i);
+        MUST(spillway_restore(connection, regions[i], memory, BYTES, NULL, 0, &ticket, &error) == 0, &error);
+        MUST(spillway_wait(ticket, -1, NULL, &error) == 0, &error);
+        spillway_ticket_free(ticket);
+        ck_assert_mem_eq(memory, expected, BYTES);
+    }
+    free(expected);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
 static unsigned watchdogs(struct sw_supervisor *s) {
     (void)pthread_mutex_lock(&s->lock);
     const unsigned n = s->n_watchdog;
@@ -635,6 +691,7 @@ int main(void) {
     tcase_add_test(tcase, gives_up_in_time);
     tcase_add_test(tcase, socket_of_the_manager_is_used);
     tcase_add_test(tcase, failed_start_keeps_what_is_stored);
+    tcase_add_test(tcase, encryption_is_turned_on);
     tcase_add_test(tcase, watchdog_is_fed);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -2,8 +2,8 @@
  *
  * Input: records of one type byte, one byte for descriptors (how many, of which kind), one for the length, and so many
  * bytes; each becomes the body of a well-formed request, so that handlers are reached and not just the decoder. Types
- * from 200 are batches, from 232 about buffers, from 240 no requests, and 255 sends the bytes as they are. After each
- * input the session ends and everything must have been given back. */
+ * from 200 are batches, from 229 about durable regions, from 232 about buffers, from 240 no requests, and 255 sends the
+ * bytes as they are. After each input the session ends and everything must have been given back. */
 #include "base/assert.h"
 #include "base/log.h"
 #include "tests/lib/service.h"
@@ -20,6 +20,7 @@ enum {
     MAX_PACKETS = 64,
     HELLO_FIRST = 8,
     BATCHES = 200,
+    DURABLE = 229,
     BUFFERS = 232,
     NO_REQUESTS = 240,
     RAW_PACKET = 255
@@ -57,7 +58,8 @@ static void read_replies(int socket) {
     }
 }
 
-/* No input can guess an id: gen 0 stands for the id of an earlier spill. RESTORE, DROP and QUERY begin with slot, gen.
+/* No input can guess an id: gen 0 stands for the id of an earlier spill. RESTORE, DROP, QUERY and CONSUME begin with
+ * slot, gen.
  */
 static void name_region(uint8_t *body) {
     struct sw_region_id id;
@@ -105,8 +107,10 @@ static void lay_out_buffers(struct sw_msg *msg) {
 static unsigned type_of(uint8_t byte) {
     if (byte < BATCHES)
         return 1 + (byte + 1u) % SW_MSG_STATUS;
-    if (byte < BUFFERS)
+    if (byte < DURABLE)
         return SW_MSG_SPILL_BATCH + byte % 3u;
+    if (byte < BUFFERS)
+        return SW_MSG_SPILL_DURABLE + (byte - DURABLE);
     return byte < NO_REQUESTS ? SW_MSG_SPILL_BUFFERS + byte % 3u : byte;
 }
 
@@ -130,7 +134,8 @@ static size_t feed(struct sw_session *session, const uint8_t *data, size_t size,
         const size_t bytes = sw_msg_encode(&msg, packet), body = bytes - SW_PROTO_HEADER_BYTES;
         memcpy(packet + SW_PROTO_HEADER_BYTES, data + 3, n < body ? n : body);
         if ((msg.header.type >= SW_MSG_RESTORE && msg.header.type <= SW_MSG_QUERY) ||
-            msg.header.type == SW_MSG_RESTORE_BUFFERS || msg.header.type == SW_MSG_QUERY_BUFFERS)
+            msg.header.type == SW_MSG_RESTORE_BUFFERS || msg.header.type == SW_MSG_QUERY_BUFFERS ||
+            msg.header.type == SW_MSG_CONSUME)
             name_region(packet + SW_PROTO_HEADER_BYTES);
         if (msg.header.type == SW_MSG_RESTORE_BATCH || msg.header.type == SW_MSG_DROP_BATCH) {
             SW_ASSERT(sw_msg_decode(&msg, packet, bytes, NULL) == 0);

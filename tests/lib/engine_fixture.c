@@ -71,7 +71,8 @@ void sw_fixture_open(struct sw_fixture *f, const struct sw_fixture_config *confi
                                              .max_regions = config->max_regions,
                                              .max_owner_regions = config->max_owner_regions,
                                              .max_owner_ops = config->max_owner_ops,
-                                             .max_owner_mems = config->max_owner_mems};
+                                             .max_owner_mems = config->max_owner_mems,
+                                             .max_durable = SW_FIXTURE_MAX_DURABLE};
     ck_assert_msg(sw_engine_open(&f->engine, &f->loop, &engine_config, &err) == 0, "%s", err.msg);
     ck_assert_int_eq(sw_owner_open(f->engine, &f->owner, &err), 0);
 }

@@ -10,6 +10,8 @@
 #include "tests/lib/descriptors.h"
 #include "tests/lib/nvme_fixture.h"
 
+enum { SW_FIXTURE_MAX_DURABLE = 3 };
+
 struct sw_fixture_config {
     unsigned n_slots;
     uint64_t chunk_bytes;

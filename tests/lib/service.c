@@ -43,7 +43,8 @@ void sw_test_service_start(struct sw_test_service *ret) {
                                             .max_regions = 64,
                                             .max_owner_regions = 16,
                                             .max_owner_ops = 8,
-                                            .max_owner_mems = 8};
+                                            .max_owner_mems = 8,
+                                            .max_durable = 4};
     SW_ASSERT(sw_engine_open(&service->engine, &ret->loop, &engine, &err) == 0);
 }
 
@@ -72,6 +73,9 @@ void sw_test_service_end(struct sw_test_service *service, struct sw_session *ses
     while (!*closed)
         (void)uv_run(&service->loop, UV_RUN_ONCE);
     sw_engine_check(service->service.engine);
+    sw_tenants_close(&service->service);
+    while (!sw_list_empty(&service->service.tenants))
+        (void)uv_run(&service->loop, UV_RUN_ONCE);
     sw_engine_stats(service->service.engine, &stats);
     SW_ASSERT(stats.n_owners == 0 && stats.n_regions == 0 && stats.n_mems == 0 && stats.n_ops == 0);
     SW_ASSERT(stats.n_mapped == 0 && stats.tier.used_bytes == 0 && service->service.fds.used == 0);

@@ -26,8 +26,7 @@ static void set_number(const char *name, unsigned long value) {
     SW_ASSERT(setenv(name, text, 1) == 0);
 }
 
-/* Puts the kept descriptors where the protocol has them: from 3 on. Returns how many. */
-static unsigned hand_over(const struct sw_test_handover *h) {
+unsigned sw_test_hand_over(const struct sw_test_handover *h) {
     int high[SW_TEST_MAX_KEPT];
     for (unsigned i = 0; i < h->n; i++) /* out of the way of those that are to come there */
         SW_ASSERT((high[i] = fcntl(h->fds[i], F_DUPFD_CLOEXEC, 3 + SW_TEST_MAX_KEPT)) >= 0);
@@ -70,7 +69,7 @@ static __attribute__((noreturn)) void become_daemon(const struct sw_test_daemon 
     SW_ASSERT(log >= 0 && dup2(log, STDERR_FILENO) >= 0);
     SW_ASSERT(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent);
     /* Nothing of the test's may leak into the process whose descriptors are counted. */
-    const unsigned n_kept = daemon->handover ? hand_over(daemon->handover) : 0;
+    const unsigned n_kept = daemon->handover ? sw_test_hand_over(daemon->handover) : 0;
     for (int fd = 3 + (int)n_kept; fd < 512; fd++)
         (void)close(fd);
     (void)execv(program, arguments);

@@ -22,6 +22,10 @@ struct sw_test_handover {
     char names[SW_TEST_MAX_KEPT * 64];
 };
 
+/* In the process that is to be the service: puts the kept descriptors where the protocol has them, from 3 on, whatever
+ * is there, and sets the environment. Returns how many. */
+unsigned sw_test_hand_over(const struct sw_test_handover *handover);
+
 struct sw_test_daemon {
     pid_t pid;                               /* 0: not running */
     const struct sw_test_handover *handover; /* NULL: no service manager */

@@ -129,7 +129,7 @@ void sw_supervisor_store(struct sw_supervisor *s, const char *name, int fd) {
 }
 
 /* With the lock held. */
-static void prepare_handover(struct sw_supervisor *s) {
+static void prepare(struct sw_supervisor *s) {
     size_t used = 0;
     s->handover.n = s->n_stored;
     s->handover.names[0] = 0;
@@ -140,11 +140,17 @@ static void prepare_handover(struct sw_supervisor *s) {
     }
 }
 
+void sw_supervisor_prepare(struct sw_supervisor *s) {
+    (void)pthread_mutex_lock(&s->lock);
+    prepare(s);
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
 bool sw_supervisor_spawn(struct sw_supervisor *s) {
     const struct timespec step = {.tv_nsec = 2000000};
     (void)pthread_mutex_lock(&s->lock);
     const unsigned ready_before = s->n_ready;
-    prepare_handover(s);
+    prepare(s);
     (void)pthread_mutex_unlock(&s->lock);
     s->daemon.handover = &s->handover;
     sw_test_daemon_fork(&s->daemon, s->program, s->options);

@@ -33,6 +33,8 @@ void sw_supervisor_start(struct sw_supervisor *ret, const char *program, const c
 void sw_supervisor_init(struct sw_supervisor *ret, const char *program, const char *const *options);
 /* Adds a descriptor (moved) to what is handed over, as a socket unit does. */
 void sw_supervisor_store(struct sw_supervisor *s, const char *name, int fd);
+/* Makes `handover` what the next process gets, for a test that forks that one itself. */
+void sw_supervisor_prepare(struct sw_supervisor *s);
 /* Starts it (again), with all that it has stored. False: it did not become ready, and has ended. */
 bool sw_supervisor_spawn(struct sw_supervisor *s);
 /* Sends the signal and waits for the end; returns as sw_test_daemon_stop(). */

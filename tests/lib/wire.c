@@ -104,9 +104,21 @@ int sw_wire_hello(struct sw_wire *wire, uint32_t version) {
     struct sw_msg msg = {.header = {.type = SW_MSG_HELLO}};
     msg.u.hello.version = version;
     sw_msg_set_text(msg.u.hello.client, sizeof msg.u.hello.client, "test \"wire\"\n");
+    memcpy(msg.u.hello.token, wire->token, sizeof wire->token);
     const int rc = sw_wire_call(wire, &msg, NULL, 0);
     SW_ASSERT(rc != 0 || msg.header.type == SW_MSG_HELLO_OK);
+    if (rc == 0)
+        memcpy(wire->token, msg.u.hello_ok.token, sizeof wire->token);
     return rc;
+}
+
+bool sw_wire_resume(struct sw_wire *wire, const char *path) {
+    const struct sw_wire before = *wire;
+    SW_ASSERT(sw_wire_connect(wire, path));
+    wire->seq = before.seq;
+    memcpy(wire->token, before.token, sizeof wire->token);
+    SW_ASSERT(sw_wire_hello(wire, SW_PROTO_VERSION) == 0);
+    return memcmp(wire->token, before.token, sizeof wire->token) == 0;
 }
 
 int sw_wire_mem_open(struct sw_wire *wire, uint32_t mem, uint32_t kind, uint32_t n_parts, uint32_t once,

@@ -14,7 +14,8 @@ enum { SW_WIRE_TIMEOUT_MS = 60000 };
 
 struct sw_wire {
     int socket;
-    uint32_t seq; /* of the last request */
+    uint32_t seq;      /* of the last request */
+    uint8_t token[16]; /* of the session; all 0: none */
 };
 
 /* Connects, without HELLO; false if nobody listens. */
@@ -22,6 +23,8 @@ bool sw_wire_connect(struct sw_wire *ret, const char *path);
 /* Connects and says HELLO; must succeed. */
 void sw_wire_open(struct sw_wire *ret, const char *path);
 void sw_wire_close(struct sw_wire *wire);
+/* Connects again, to a successor, and goes on with the session; false if that does not know it. */
+bool sw_wire_resume(struct sw_wire *wire, const char *path);
 
 /* Sends bytes as they are, with any number of copies of a descriptor up to 253; false if the peer is gone. */
 bool sw_wire_send_raw(struct sw_wire *wire, const void *packet, size_t bytes, int fd, unsigned n_fds);

@@ -42,7 +42,9 @@ static void close_clients(struct client *clients, unsigned n) {
         (void)close(clients[i].peer);
     }
     sw_engine_check(service.service.engine);
-    ck_assert(sw_list_empty(&service.service.tenants));
+    sw_tenants_close(&service.service);
+    while (!sw_list_empty(&service.service.tenants))
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
 }
 
 static void send_msg(struct client *c, struct sw_msg *msg, int *fds, unsigned n_fds) {

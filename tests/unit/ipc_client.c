@@ -548,6 +548,13 @@ static void expect_drop(int socket, uint32_t slot) {
     put_ok(socket, msg.header.seq);
 }
 
+static void expect_consume(int socket, uint32_t slot) {
+    struct sw_msg msg;
+    expect(socket, &msg, SW_MSG_CONSUME);
+    SW_ASSERT(msg.u.consume.slot == slot && msg.u.consume.gen == 9);
+    put_ok(socket, msg.header.seq);
+}
+
 static void expect_drops_of_unseen_regions(int socket) {
     struct sw_msg status;
     greet(socket);
@@ -948,8 +955,8 @@ static void serve_failures_half_way(int socket) {
     put_error(socket, seq, "EBUSY", SW_SCOPE_REQUEST, "try later");
     put_result(socket, seq + 1, 2, 1000);
     put_parts(socket, take_parts(socket, SW_MSG_RESTORE, mem));
-    expect_drop(socket, 1);
-    expect_drop(socket, 2);
+    expect_consume(socket, 1);
+    expect_consume(socket, 2);
     expect(socket, &status, SW_MSG_STATUS);
     put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
     expect_end(socket);

@@ -165,8 +165,9 @@ START_TEST(what_was_recorded_is_found) {
     ck_assert_int_eq(sw_catalogue_put_session(c, &session, &record, NULL), 0);
     for (uint32_t i = 0; i < 5; i++)
         records[i] = put(c, i, 3, frames[i], 0);
-    sw_catalogue_note_generation(c, 12);
-    sw_catalogue_note_generation(c, 5);
+    sw_catalogue_note_id(c, 3, 12);
+    sw_catalogue_note_id(c, 8, 5);
+    sw_catalogue_note_id(c, 0, 1);
     sw_catalogue_hint(c, records[1], &(struct sw_catalogue_hints){.used_us = 42, .priority = 255, .broken = true});
     sw_catalogue_close(c);
 
@@ -176,6 +177,7 @@ START_TEST(what_was_recorded_is_found) {
     ck_assert_mem_eq(&found.sessions[0], &session, sizeof session);
     ck_assert_uint_eq(found.n_regions, 5);
     ck_assert_uint_eq(sw_catalogue_generation(c), 12);
+    ck_assert_uint_eq(sw_catalogue_n_slots(c), 9);
     for (uint32_t i = 0; i < 5; i++) {
         const struct sw_catalogue_region *r = &found.regions[4 - i]; /* the newest first */
         ck_assert(r->slot == i && r->gen == 3 && r->session == 7 && r->request == 100 + i && r->piece == i % 3);

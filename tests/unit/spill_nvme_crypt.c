@@ -234,6 +234,56 @@ START_TEST(a_new_key_starts_over) {
 }
 END_TEST
 
+/* Some bytes in the middle of a frame of that seed. */
+static bool disk_shows_frame(uint64_t bytes, uint64_t seed) {
+    uint8_t *disk = malloc(4 * MIB), *plain = sw_nvme_buffer(4 * MIB);
+    const size_t n = read_files(disk, 4 * MIB);
+    sw_nvme_fill(plain, bytes, seed);
+    const bool shows = memmem(disk, n, plain + bytes / 2, 16) != NULL;
+    free(disk);
+    free(plain);
+    return shows;
+}
+
+/* A service that is restarted with encryption turned on: what lies there stays readable, and what comes is encrypted.
+ */
+START_TEST(what_was_plain_stays_when_encryption_is_turned_on) {
+    if (!sw_nvme_allowed(sw_nvme_methods[_i]))
+        return;
+    enum { BEFORE = 2 << 20 | 5, AFTER = 1 << 20 | 7 };
+    struct sw_nvme_key key = make_key(), kept = adopt(&key), later = make_key();
+    struct sw_tier_nvme_config config = sw_nvme_config_of(4 * MIB, sw_nvme_methods[_i]);
+    struct sw_nvme_recovered r;
+    struct sw_stored stored;
+    struct sw_err err = {0};
+    config.keep_plain = true;
+    struct sw_tier *tier = sw_nvme_open(&config);
+    ck_assert_int_eq(sw_nvme_put(tier, BEFORE, 1, &stored, &err), 0);
+    tier->ops->close(tier);
+    config.key = &key;
+    tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1), &r);
+    ck_assert_int_eq(sw_nvme_put(tier, AFTER, 2, &stored, &err), 0);
+    tier->ops->close(tier);
+    ck_assert(disk_shows_frame(BEFORE, 1) && !disk_shows_frame(AFTER, 2));
+    /* Both kinds are found again, as often as one likes, and through the manifest that is written anew. */
+    config.key = &kept;
+    for (int i = 0; i < 2; i++) {
+        tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1, 2), &r);
+        tier->ops->close(tier);
+    }
+    /* The key is gone: so are its frames, and only these. */
+    config.key = &later;
+    tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1), &r);
+    ck_assert_int_eq(sw_nvme_put(tier, 50000, 3, &stored, &err), 0);
+    tier->ops->close(tier);
+    tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1, 3), &r);
+    tier->ops->close(tier);
+    sw_nvme_key_fini(&key);
+    sw_nvme_key_fini(&kept);
+    sw_nvme_key_fini(&later);
+}
+END_TEST
+
 /* ---- what is moved in part ---- */
 
 static atomic_int short_calls;
@@ -369,6 +419,7 @@ int main(void) {
     tcase_add_test(tcase, another_key_is_an_error_and_changes_nothing);
     tcase_add_test(tcase, what_a_wrong_key_reads_is_no_frame);
     tcase_add_test(tcase, a_new_key_starts_over);
+    tcase_add_loop_test(tcase, what_was_plain_stays_when_encryption_is_turned_on, 0, SW_NVME_N_METHODS);
     tcase_add_test(tcase, transfers_in_part_go_on);
     tcase_add_test(tcase, the_key_is_locked_and_left_out_of_dumps);
     tcase_add_test(tcase, not_every_descriptor_is_a_key);

@@ -30,6 +30,7 @@ struct life {
     struct sw_recovered found;
 };
 
+static unsigned max_regions;
 static const uint8_t token[SW_TOKEN_BYTES] = "one of 16 bytes";
 static struct life life;
 static struct sw_memory memory;
@@ -67,7 +68,7 @@ static void open_life(struct life *l, uint64_t nvme_bytes) {
     ck_assert_int_eq(uv_loop_init(&l->loop), 0);
     ck_assert_int_eq(sw_device_host_open(&l->device, &device, NULL), 0);
     const int fd = world.catalogue < 0 ? -1 : fcntl(world.catalogue, F_DUPFD_CLOEXEC, 0);
-    ck_assert_int_eq(sw_catalogue_open(&l->catalogue, fd, 100, NULL), 0);
+    ck_assert_int_eq(sw_catalogue_open(&l->catalogue, fd, max_regions, NULL), 0);
     if (world.catalogue < 0)
         world.catalogue = fcntl(sw_catalogue_fd(l->catalogue), F_DUPFD_CLOEXEC, 0);
     open_tiers(l, nvme_bytes);
@@ -78,10 +79,11 @@ static void open_life(struct life *l, uint64_t nvme_bytes) {
                                             .staging_bytes = nvme_bytes ? 1 << 20 : 0,
                                             .high_pct = 60,
                                             .low_pct = 40,
-                                            .max_regions = 100,
+                                            .max_regions = max_regions,
                                             .max_owner_regions = 50,
                                             .max_owner_ops = 20,
                                             .max_owner_mems = 20,
+                                            .max_durable = 10,
                                             .catalogue = l->catalogue};
     ck_assert_int_eq(sw_engine_open(&l->engine, &l->loop, &config, NULL), 0);
 }
@@ -100,7 +102,7 @@ static void close_life(struct life *l, struct sw_owner *owner, bool leave) {
     if (owner)
         (leave ? sw_owner_leave : sw_owner_close)(owner, set_flag, &owner_closed);
     run_until(l, &owner_closed);
-    (void)sw_owners_close_unclaimed(l->engine, leave);
+    (void)sw_owners_close_unclaimed(l->engine, leave, NULL);
     sw_engine_close(l->engine, set_flag, &closed);
     run_until(l, &closed);
     l->host->ops->close(l->host);
@@ -115,6 +117,8 @@ static void fill(uint8_t *to, unsigned i) {
     sw_content_fill(to, REGION_BYTES, i % 2 ? SW_CONTENT_RANDOM : SW_CONTENT_TEXT, i + 1);
 }
 
+static const char *spill_as; /* name of durable regions */
+
 static int run(struct life *l, struct sw_owner *owner, unsigned i, bool restore, bool keep_it) {
     struct sw_mem_desc desc = sw_memory_desc(&memory);
     struct sw_test_op op = {0};
@@ -124,6 +128,7 @@ static int run(struct life *l, struct sw_owner *owner, unsigned i, bool restore,
     ck_assert_int_eq(sw_mem_open(owner, &desc, n == 1, &mem, NULL), 0);
     for (unsigned k = 0; k < n; k++)
         ranges[k] = (struct sw_range){.mem = mem, .request = 1000 + i};
+    ranges[0].name = spill_as;
     ranges[0].bytes = n == 1 ? REGION_BYTES : FIRST_BYTES;
     ranges[n - 1].offset = n == 1 ? 0 : FIRST_BYTES;
     ranges[n - 1].bytes = n == 1 ? REGION_BYTES : REGION_BYTES - FIRST_BYTES;
@@ -143,15 +148,18 @@ static void spill_all(struct life *l, struct sw_owner *owner) {
     }
 }
 
-static void restore_all(struct life *l, struct sw_owner *owner, bool keep_it) {
+static void restore_and_compare(struct life *l, struct sw_owner *owner, unsigned i, bool keep_it) {
     uint8_t *expected = sw_alloc(REGION_BYTES);
-    for (unsigned i = 0; i < N; i++) {
-        memset(memory.data, 0, REGION_BYTES);
-        fill(expected, i);
-        ck_assert_int_eq(run(l, owner, i, true, keep_it), 0);
-        ck_assert_mem_eq(memory.data, expected, REGION_BYTES);
-    }
+    memset(memory.data, 0, REGION_BYTES);
+    fill(expected, i);
+    ck_assert_int_eq(run(l, owner, i, true, keep_it), 0);
+    ck_assert_mem_eq(memory.data, expected, REGION_BYTES);
     sw_free(expected);
+}
+
+static void restore_all(struct life *l, struct sw_owner *owner, bool keep_it) {
+    for (unsigned i = 0; i < N; i++)
+        restore_and_compare(l, owner, i, keep_it);
 }
 
 static struct sw_owner *new_owner(struct life *l) {
@@ -165,6 +173,7 @@ static struct sw_owner *new_owner(struct life *l) {
 static void setup(void) {
     world.catalogue = -1;
     world.n_slabs = 0;
+    max_regions = 100;
     world.folder = sw_nvme_folder_new();
     memory = sw_memory_new(REGION_BYTES);
 }
@@ -281,11 +290,193 @@ START_TEST(a_slot_belongs_to_its_newest_region) {
     other = sw_owner_claim(life.engine, 1001, other_token);
     ck_assert_int_eq(sw_engine_query(other, ids[1], &info, NULL), 0);
     ck_assert_int_eq(info.state, SW_REGION_OUT);
+    ck_assert_int_eq(sw_engine_query(other, ids[0], &info, NULL), -SW_ESTALE);
+    /* The older one's client is still to be told, now or after another restart. */
+    owner = sw_owner_claim(life.engine, 1000, token);
+    ck_assert_int_eq(sw_engine_query(owner, ids[0], &info, NULL), 0);
+    ck_assert_int_eq(info.state, SW_REGION_IN);
+    ck_assert_uint_eq(info.raw_bytes, REGION_BYTES);
     sw_engine_check(life.engine);
-    close_life(&life, other, false);
+    closed = false;
+    sw_owner_leave(owner, set_flag, &closed);
+    run_until(&life, &closed);
+    close_life(&life, other, true);
+    open_life(&life, 0);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    owner = sw_owner_claim(life.engine, 1000, token);
+    ck_assert_int_eq(run(&life, owner, 0, true, false), -SW_ESTATE);
+    ck_assert_int_eq(sw_engine_consume(owner, ids[0], NULL), 0);
+    ck_assert_int_eq(sw_engine_query(owner, ids[0], &info, NULL), -SW_ESTALE);
+    sw_owner_told(owner);
+    close_life(&life, owner, false);
+    open_life(&life, 0);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_regions + life.found.n_sessions, 0);
+    close_life(&life, NULL, false);
 }
 END_TEST
 #endif
+
+/* Fewer regions are allowed than there were: those that are there stay, in whatever slot, and then there are no more.
+ */
+START_TEST(regions_beyond_the_bound_stay) {
+    open_life(&life, disks[_i]);
+    struct sw_owner *owner = new_owner(&life);
+    spill_all(&life, owner);
+    close_life(&life, owner, true);
+    max_regions = N / 2;
+    open_life(&life, disks[_i]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_regions, N);
+    ck_assert_uint_eq(life.found.n_lost + life.found.n_released, 0);
+    owner = sw_owner_claim(life.engine, 1000, token);
+    const struct sw_region_id first = ids[0];
+    ck_assert_int_eq(run(&life, owner, 0, false, false), -SW_ELIMIT);
+    ids[0] = first;
+    restore_all(&life, owner, false);
+    ck_assert_int_eq(run(&life, owner, 0, false, false), 0);
+    sw_engine_check(life.engine);
+    close_life(&life, owner, false);
+}
+END_TEST
+
+/* ---- durable regions --------------------------------------------------------------------------------------------- */
+
+static struct sw_quota quotas[2]; /* of uid 1000 and 1001 */
+static struct sw_owner *heirs[2];
+
+/* As the service does: an heir for each uid, found or made. */
+static int on_found(struct sw_owner *owner, uint32_t uid, bool is_heir, void *arg, struct sw_err *err) {
+    unsigned *n_heirs = arg;
+    const uint32_t i = uid - 1000;
+    (void)err;
+    sw_owner_set_quota(owner, &quotas[i]);
+    *n_heirs += is_heir;
+    if (is_heir)
+        heirs[i] = owner;
+    if (!heirs[i]) {
+        ck_assert_int_eq(sw_owner_open(life.engine, &heirs[i], NULL), 0);
+        sw_owner_set_quota(heirs[i], &quotas[i]);
+        sw_owner_become_heir(heirs[i], uid);
+    }
+    if (!is_heir)
+        sw_owner_set_heir(owner, heirs[i]);
+    return 0;
+}
+
+static unsigned next_life(uint64_t nvme_bytes) {
+    unsigned n_heirs = 0;
+    memset(quotas, 0, sizeof quotas);
+    memset(heirs, 0, sizeof heirs);
+    open_life(&life, nvme_bytes);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_int_eq(sw_owners_visit_found(life.engine, on_found, &n_heirs, NULL), 0);
+    return n_heirs;
+}
+
+static struct sw_owner *named_owner(uint32_t uid, const uint8_t its_token[SW_TOKEN_BYTES]) {
+    unsigned n_heirs = 0;
+    struct sw_owner *owner = NULL;
+    ck_assert_int_eq(sw_owner_open(life.engine, &owner, NULL), 0);
+    ck_assert_int_eq(on_found(owner, uid, false, &n_heirs, NULL), 0);
+    ck_assert_int_eq(sw_owner_name(owner, uid, its_token, NULL), 0);
+    return owner;
+}
+
+static void close_owner(struct sw_owner *owner, bool leave) {
+    bool closed = false;
+    if (owner)
+        (leave ? sw_owner_leave : sw_owner_close)(owner, set_flag, &closed);
+    else
+        closed = true;
+    run_until(&life, &closed);
+}
+
+/* The session, which may be NULL, the heirs and the engine; what is left stays. */
+static void end_life(struct sw_owner *session) {
+    close_owner(session, true);
+    (void)sw_owners_close_unclaimed(life.engine, true, NULL);
+    for (unsigned i = 0; i < 2; i++)
+        close_owner(heirs[i], true);
+    close_life(&life, NULL, true);
+}
+
+START_TEST(durable_regions_need_nobody_to_come_back) {
+    static const uint8_t second[SW_TOKEN_BYTES] = "the second one..";
+    struct sw_region_id id;
+    (void)next_life(disks[_i]);
+    struct sw_owner *owner = named_owner(1000, token);
+    spill_as = "orders";
+    fill(memory.data, 0);
+    ck_assert_int_eq(run(&life, owner, 0, false, false), 0);
+    spill_as = NULL;
+    ck_assert_int_eq(run(&life, owner, 1, false, false), 0);
+    end_life(owner);
+
+    /* Its session may come back, and has it so long. */
+    ck_assert_uint_eq(next_life(disks[_i]), 0);
+    ck_assert_uint_eq(life.found.n_regions, 2);
+    ck_assert_uint_eq(quotas[0].n_regions, 2);
+    owner = named_owner(1000, second);
+    ck_assert_int_eq(sw_engine_adopt(owner, "orders", &id, NULL), -SW_EBUSY);
+    ck_assert_uint_eq(sw_owners_close_unclaimed(life.engine, false, NULL), 1);
+    ck_assert_int_eq(sw_engine_adopt(owner, "orders", &id, NULL), 0);
+    ck_assert_mem_eq(&id, &ids[0], sizeof id);
+    ck_assert_int_eq(run(&life, owner, 0, true, false), 0);
+    end_life(owner);
+
+    /* Who has adopted it finds it under its id. */
+    ck_assert_uint_eq(next_life(disks[_i]), 0);
+    owner = sw_owner_claim(life.engine, 1000, second);
+    ck_assert_ptr_nonnull(owner);
+    ck_assert_int_eq(run(&life, owner, 0, true, false), 0);
+    close_owner(owner, false);
+    ck_assert_uint_eq(quotas[0].n_regions, 1);
+    end_life(NULL);
+
+    /* No session at all. */
+    ck_assert_uint_eq(next_life(disks[_i]), 1);
+    ck_assert_uint_eq(life.found.n_sessions, 0);
+    ck_assert_uint_eq(life.found.n_regions, 1);
+    struct sw_owner *stranger = named_owner(1001, token);
+    ck_assert_int_eq(sw_engine_adopt(stranger, "orders", &id, NULL), -SW_ENOENT);
+    close_owner(stranger, false);
+    owner = named_owner(1000, token);
+    ck_assert_int_eq(sw_engine_adopt(owner, "orders", &id, NULL), 0);
+    restore_and_compare(&life, owner, 0, false);
+    sw_engine_check(life.engine);
+    ck_assert_int_eq(sw_engine_drop(owner, id, NULL), 0);
+    ck_assert_uint_eq(atomic_load(&quotas[0].bytes), 0);
+    end_life(owner);
+    (void)next_life(disks[_i]);
+    ck_assert_uint_eq(life.found.n_regions + life.found.n_released, 0);
+    end_life(NULL);
+}
+END_TEST
+
+/* Numbers of sessions that are gone are in their durable regions' records: no session of another tenant gets one. */
+START_TEST(no_session_takes_anothers_durable_region) {
+    static const uint8_t others_token[SW_TOKEN_BYTES] = "somebody else's.";
+    struct sw_region_id id;
+    (void)next_life(0);
+    struct sw_owner *stranger = named_owner(1001, others_token);
+    struct sw_owner *owner = named_owner(1000, token);
+    spill_as = "orders";
+    fill(memory.data, 0);
+    ck_assert_int_eq(run(&life, owner, 0, false, false), 0);
+    spill_as = NULL;
+    close_owner(owner, false);
+    end_life(stranger);
+    for (int i = 0; i < 3; i++) {
+        (void)next_life(0);
+        stranger = named_owner(1001, others_token); /* the numbers go on behind all that are recorded */
+        ck_assert_uint_eq(quotas[1].n_regions, 0);
+        ck_assert_uint_eq(quotas[0].n_regions, 1);
+        ck_assert_int_eq(sw_engine_adopt(stranger, "orders", &id, NULL), -SW_ENOENT);
+        end_life(stranger);
+    }
+}
+END_TEST
 
 /* A slab, or the disk, is gone: what lay there is lost and says so, the rest is not. */
 START_TEST(what_is_not_whole_is_lost) {
@@ -326,7 +517,7 @@ START_TEST(nobody_claims_it) {
     close_life(&life, owner, true);
     open_life(&life, disks[_i]);
     ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
-    ck_assert_uint_eq(sw_owners_close_unclaimed(life.engine, false), 1);
+    ck_assert_uint_eq(sw_owners_close_unclaimed(life.engine, false, NULL), 1);
     do {
         (void)uv_run(&life.loop, UV_RUN_NOWAIT);
         sw_engine_stats(life.engine, &stats);
@@ -405,6 +596,9 @@ int main(void) {
 #ifndef __SANITIZE_THREAD__ /* thousands of spills until a slot comes round */
     tcase_add_test(tcase, a_slot_belongs_to_its_newest_region);
 #endif
+    tcase_add_loop_test(tcase, durable_regions_need_nobody_to_come_back, 0, 2);
+    tcase_add_test(tcase, no_session_takes_anothers_durable_region);
+    tcase_add_loop_test(tcase, regions_beyond_the_bound_stay, 0, 2);
     tcase_add_loop_test(tcase, what_is_not_whole_is_lost, 0, 2);
     tcase_add_loop_test(tcase, nobody_claims_it, 0, 2);
     tcase_add_loop_test(tcase, memory_fails_at_the_start, 0, 2);

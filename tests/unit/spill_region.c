@@ -16,7 +16,7 @@ static struct sw_owner *const b = (struct sw_owner *)(void *)&owner_b;
 static struct sw_region_table table;
 
 static void setup(void) {
-    ck_assert_int_eq(sw_region_table_init(&table, 4, 0), 0);
+    ck_assert_int_eq(sw_region_table_init(&table, 4, 0, 0), 0);
 }
 
 START_TEST(test_ids_are_never_reused) {

@@ -1,0 +1,292 @@
+/* Durable regions of real processes: a client is killed, the service is killed, and the next client of the same user
+ * finds by name what was stored, every byte of it; nobody else does. And what a tenant has counts all along. */
+#include "base/assert.h"
+#include "ipc/spillway.h"
+#include "tests/lib/content.h"
+#include "tests/lib/run.h"
+#include "tests/lib/supervisor.h"
+
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { REGION_BYTES = 3000001, OTHERS_UID = 12345 };
+
+static struct sw_supervisor supervisor;
+static struct spillway_error error;
+
+static void start(const char *const *options) {
+    sw_supervisor_start(&supervisor, SW_SPILLWAYD_PATH, options);
+}
+
+static void stop(void) {
+    ck_assert_int_eq(sw_supervisor_stop(&supervisor, SIGTERM), 0);
+    sw_supervisor_end(&supervisor);
+}
+
+static void sleep_ms(long ms) {
+    const struct timespec time = {.tv_nsec = ms * 1000000};
+    (void)nanosleep(&time, NULL);
+}
+
+static struct spillway *connect_to_it(void) {
+    struct spillway *connection = NULL;
+    ck_assert_msg(spillway_open(&connection, supervisor.daemon.socket, &error) == 0, "%s: %s", error.name, error.text);
+    return connection;
+}
+
+static uint8_t *new_memory(void) {
+    const int fd = memfd_create("durable", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    SW_ASSERT(fd >= 0 && ftruncate(fd, REGION_BYTES) == 0);
+    uint8_t *memory = mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    SW_ASSERT(memory != MAP_FAILED);
+    return memory; /* the descriptor stays: another user could not open the mapping's file again */
+}
+
+static void fill(uint8_t *to) {
+    sw_content_fill(to, REGION_BYTES, SW_CONTENT_TEXT, 3);
+}
+
+static int spill(struct spillway *connection, const char *name, const void *memory) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result;
+    int rc = name ? spillway_spill_durable(connection, name, memory, REGION_BYTES, NULL, &ticket, &error)
+                  : spillway_spill(connection, memory, REGION_BYTES, NULL, &ticket, &error);
+    if (rc == 0)
+        rc = spillway_wait(ticket, -1, name ? NULL : &result, &error); /* a name is enough to know it by */
+    spillway_ticket_free(ticket);
+    return rc;
+}
+
+/* A process that stores a durable region, and an ordinary one, and is killed. */
+static void store_and_die(const char *name) {
+    int status = 0;
+    const pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        struct spillway *connection = NULL;
+        uint8_t *memory = new_memory();
+        SW_ASSERT(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+        SW_ASSERT(spillway_open(&connection, supervisor.daemon.socket, &error) == 0);
+        fill(memory);
+        SW_ASSERT(spill(connection, name, memory) == 0 && spill(connection, NULL, memory) == 0);
+        (void)raise(SIGKILL);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+/* The service may not have noticed yet that its client is gone. */
+static struct spillway_region adopt(struct spillway *connection, const char *name) {
+    struct spillway_region region = {0};
+    int rc;
+    while ((rc = spillway_adopt(connection, name, &region, &error)) == -SPILLWAY_EBUSY)
+        sleep_ms(5);
+    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
+    return region;
+}
+
+static void restore(struct spillway *connection, struct spillway_region region, uint8_t *memory) {
+    struct spillway_ticket *ticket = NULL;
+    uint8_t *expected = malloc(REGION_BYTES);
+    fill(expected);
+    ck_assert_int_eq(spillway_restore(connection, region, memory, REGION_BYTES, NULL, 0, &ticket, &error), 0);
+    ck_assert_msg(spillway_wait(ticket, -1, NULL, &error) == 0, "%s: %s", error.name, error.text);
+    ck_assert_mem_eq(memory, expected, REGION_BYTES);
+    spillway_ticket_free(ticket);
+    free(expected);
+}
+
+/* Into memory that is handed over, and into such as the library copies to. */
+static void check_bytes(struct spillway *connection, struct spillway_region region) {
+    uint8_t *memory = new_memory(), *private = malloc(REGION_BYTES);
+    restore(connection, region, memory);
+    restore(connection, region, private);
+    (void)munmap(memory, REGION_BYTES);
+    free(private);
+}
+
+static void await_regions(struct spillway *connection, uint32_t n) {
+    struct spillway_status status = {.regions = n + 1};
+    while (status.regions != n) { /* ends with the test's time limit, if not */
+        ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+        sleep_ms(5);
+    }
+}
+
+static const char *const plain[] = {"log_level=info", NULL};
+static const char *const impatient[] = {"log_level=info", "tenant_regions=2", "reconnect_grace_s=1", NULL};
+
+START_TEST(a_client_dies_and_the_next_one_goes_on) {
+    struct spillway_region_info info;
+    start(plain);
+    store_and_die("orders");
+    struct spillway *connection = connect_to_it();
+    struct spillway_region region = adopt(connection, "orders");
+    ck_assert_int_eq(spillway_query(connection, region, &info, &error), 0);
+    ck_assert_uint_eq(info.raw_bytes, REGION_BYTES);
+    check_bytes(connection, region);
+    await_regions(connection, 1);
+    /* The service dies, with the region in a session, and then without one. */
+    for (int has_session = 1; has_session >= 0; has_session--) {
+        if (!has_session)
+            spillway_close(connection);
+        ck_assert_int_eq(sw_supervisor_stop(&supervisor, SIGKILL), -SIGKILL);
+        ck_assert(sw_supervisor_spawn(&supervisor));
+        if (!has_session) {
+            connection = connect_to_it();
+            region = adopt(connection, "orders");
+        }
+        check_bytes(connection, region);
+    }
+    ck_assert_int_eq(spillway_drop(connection, region, &error), 0);
+    ck_assert_int_eq(spillway_adopt(connection, "orders", &region, &error), -SPILLWAY_ENOENT);
+    await_regions(connection, 0);
+    spillway_close(connection);
+    stop();
+}
+END_TEST
+
+/* Client and service die at once: the region is there when the time to come back is over. */
+START_TEST(both_die) {
+    start(impatient);
+    struct spillway *connection = connect_to_it();
+    uint8_t *memory = new_memory();
+    fill(memory);
+    ck_assert_int_eq(spill(connection, "orders", memory), 0);
+    spillway_set_reconnect(connection, 0);
+    ck_assert_int_eq(sw_supervisor_stop(&supervisor, SIGKILL), -SIGKILL);
+    ck_assert(sw_supervisor_spawn(&supervisor));
+    struct spillway *next = connect_to_it();
+    check_bytes(next, adopt(next, "orders"));
+    spillway_close(connection);
+    spillway_close(next);
+    stop();
+}
+END_TEST
+
+START_TEST(what_cannot_be_durable) {
+    start(plain);
+    struct spillway *connection = connect_to_it();
+    struct spillway_region region;
+    char name[65];
+    uint8_t *memory = new_memory(), *private = calloc(1, REGION_BYTES);
+    memset(name, 'x', sizeof name);
+    name[64] = 0;
+    ck_assert_int_eq(spill(connection, name, memory), -SPILLWAY_EINVAL);
+    ck_assert_int_eq(spill(connection, "", memory), -SPILLWAY_EINVAL);
+    ck_assert_int_eq(spillway_adopt(connection, "", &region, &error), -SPILLWAY_EINVAL);
+    ck_assert_int_eq(spill(connection, "copied", private), -SPILLWAY_EMEMKIND);
+    name[63] = 0;
+    ck_assert_int_eq(spill(connection, name, memory), 0);
+    ck_assert_int_eq(spill(connection, name, memory), -SPILLWAY_EEXIST);
+    ck_assert_int_eq(error.scope, SPILLWAY_SCOPE_REQUEST);
+    spillway_close(connection);
+    free(private);
+    stop();
+}
+END_TEST
+
+/* The answers to another user, as a process of its own: to the name, and to one that nobody has. */
+static void ask_as_another(struct spillway_error answers[2]) {
+    struct spillway *connection = NULL;
+    struct spillway_region region;
+    SW_ASSERT(setgid(OTHERS_UID) == 0 && setuid(OTHERS_UID) == 0);
+    SW_ASSERT(spillway_open(&connection, supervisor.daemon.socket, &error) == 0);
+    SW_ASSERT(spillway_adopt(connection, "orders", &region, &answers[0]) < 0);
+    SW_ASSERT(spillway_adopt(connection, "lineitem", &region, &answers[1]) < 0);
+    uint8_t *memory = new_memory();
+    SW_ASSERT(spill(connection, "orders", memory) == 0); /* the name is free for others */
+    spillway_close(connection);
+    _exit(0);
+}
+
+START_TEST(another_user_finds_nothing) {
+    static const char *const open_to_all[] = {"data_socket_mode=\"0666\"", NULL};
+    struct spillway_error *answers =
+        mmap(NULL, 2 * sizeof *answers, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int status = -1;
+    if (getuid() != 0)
+        return; /* only root can be two users */
+    start(open_to_all);
+    ck_assert_int_eq(chmod(supervisor.daemon.folder, 0755), 0);
+    store_and_die("orders");
+    struct spillway *connection = connect_to_it();
+    await_regions(connection, 1); /* it is its tenant's now */
+    const pid_t pid = fork();
+    if (pid == 0)
+        ask_as_another(answers);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    ck_assert_int_eq(answers[0].code, -SPILLWAY_ENOENT);
+    ck_assert_mem_eq(&answers[0], &answers[1], sizeof answers[0]);
+    check_bytes(connection, adopt(connection, "orders"));
+    spillway_close(connection);
+    stop();
+}
+END_TEST
+
+/* ---- what counts ------------------------------------------------------------------------------------------------- */
+
+START_TEST(durable_regions_count_without_a_session) {
+    static const char *const options[] = {"tenant_regions=2", "tenant_durable_regions=1", NULL};
+    start(options);
+    store_and_die("orders");
+    struct spillway *connection = connect_to_it();
+    uint8_t *memory = new_memory();
+    await_regions(connection, 1);
+    ck_assert_int_eq(spill(connection, "lineitem", memory), -SPILLWAY_ETENANTREGIONS);
+    ck_assert_int_eq(spill(connection, NULL, memory), 0);
+    ck_assert_int_eq(spill(connection, NULL, memory), -SPILLWAY_ETENANTREGIONS);
+    spillway_close(connection);
+    stop();
+}
+END_TEST
+
+/* After a restart, before its session is back. */
+START_TEST(parked_regions_count_before_their_session_is_back) {
+    static const char *const options[] = {"tenant_regions=2", NULL};
+    start(options);
+    struct spillway *connection = connect_to_it(), *next;
+    uint8_t *memory = new_memory();
+    ck_assert_int_eq(spill(connection, NULL, memory), 0);
+    ck_assert_int_eq(spill(connection, NULL, memory), 0);
+    spillway_set_reconnect(connection, 0);
+    ck_assert_int_eq(sw_supervisor_stop(&supervisor, SIGKILL), -SIGKILL);
+    ck_assert(sw_supervisor_spawn(&supervisor));
+    next = connect_to_it();
+    ck_assert_int_eq(spill(next, NULL, memory), -SPILLWAY_ETENANTREGIONS);
+    spillway_close(next);
+    supervisor.options = impatient;
+    ck_assert_int_eq(sw_supervisor_stop(&supervisor, SIGTERM), 0);
+    ck_assert(sw_supervisor_spawn(&supervisor));
+    next = connect_to_it();
+    await_regions(next, 0); /* nobody came back */
+    ck_assert_int_eq(spill(next, NULL, memory), 0);
+    spillway_close(next);
+    spillway_close(connection);
+    stop();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("durable");
+    TCase *tcase = tcase_create("durable");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, a_client_dies_and_the_next_one_goes_on);
+    tcase_add_test(tcase, both_die);
+    tcase_add_test(tcase, what_cannot_be_durable);
+    tcase_add_test(tcase, another_user_finds_nothing);
+    tcase_add_test(tcase, durable_regions_count_without_a_session);
+    tcase_add_test(tcase, parked_regions_count_before_their_session_is_back);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
