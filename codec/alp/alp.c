@@ -98,7 +98,7 @@ static struct trial try_out(const uint64_t value[VALUES], unsigned bits, unsigne
     const struct scale s = scale_of(choice);
     struct trial t = {0, INT64_MAX, INT64_MIN};
     for (unsigned lane = 0; lane < SW_ALP_SAMPLED; lane++) {
-        const unsigned unit = sw_alp_sampled_unit(bits, lane) * SW_VECTOR_LANES + lane;
+        const unsigned unit = lane % 4 * SW_ALP_SAMPLE_UNITS(bits) * SW_VECTOR_LANES + lane;
         int64_t number;
         if (digits_of(bits, value[unit * (SW_UNIT_BYTES * 8 / bits)], s, &number)) {
             t.least = number < t.least ? number : t.least;

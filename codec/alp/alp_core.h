@@ -20,6 +20,8 @@
 
 #define SW_ALP_CHOICE_SHIFT 11
 #define SW_ALP_SAMPLED 32 /* values of a vector that are looked at for the choice */
+/* Each lane has one of them, the first of its unit `lane % 4` times this: they are spread over the vector. */
+#define SW_ALP_SAMPLE_UNITS(bits) ((bits) / 16)
 
 SW_HOST_DEVICE static inline unsigned sw_alp_choices(unsigned bits) {
     return bits == 64 ? SW_ALP_F64_CHOICES : SW_ALP_F32_CHOICES;
@@ -84,11 +86,6 @@ SW_HOST_DEVICE static inline struct sw_alp_window sw_alp_window_of(struct sw_alp
 
 SW_HOST_DEVICE static inline int sw_alp_is_in(struct sw_alp_window w, int64_t number) {
     return (uint64_t)(number - w.from) >> w.width == 0;
-}
-
-/* The unit of its own that lane `lane` takes a sampled value from, the first there: spread over the vector. */
-SW_HOST_DEVICE static inline unsigned sw_alp_sampled_unit(unsigned bits, unsigned lane) {
-    return lane % 4 * (bits / 16);
 }
 
 #endif

@@ -136,12 +136,10 @@ __device__ inline float from_order(int i) {
 
 /* The choice that is cheapest for a value of each lane; lane c keeps the books of choice c. */
 template <unsigned BITS> __device__ __forceinline__ choice choose(const uint32_t *x, uint32_t lane) {
-    constexpr unsigned PER_UNIT = 128 / BITS;
-    uint64_t v = sw_get_value<BITS>(x, 0);
-#pragma unroll
-    for (unsigned i = 1; i < 4; i++)
-        if (lane % 4 == i)
-            v = sw_get_value<BITS>(x, sw_alp_sampled_unit(BITS, i) * PER_UNIT);
+    constexpr unsigned STEP = SW_ALP_SAMPLE_UNITS(BITS) * (128 / BITS);
+    const uint64_t of[4] = {sw_get_value<BITS>(x, 0), sw_get_value<BITS>(x, STEP), sw_get_value<BITS>(x, 2 * STEP),
+                            sw_get_value<BITS>(x, 3 * STEP)};
+    const uint64_t even = lane & 2 ? of[2] : of[0], odd = lane & 2 ? of[3] : of[1], v = lane & 1 ? odd : even;
     uint32_t exceptions = SW_WARP;
     int least = 0, most = 0;
     int64_t number;
@@ -210,19 +208,23 @@ struct codec_alp : sw_float_codec {
         return sw_alp_units(bits, head.width, head.tag);
     }
 
-    /* The head of a vector of which the numbers that is_in() accepts are packed. */
-    template <unsigned BITS, class F>
+    /* The head of a vector of which the numbers in a window are packed. */
+    template <unsigned BITS>
     __device__ static __forceinline__ sw_gpu_head head_of(const uint32_t *x, uint32_t choice, uint32_t n_values,
-                                                          sw_alp_window in, F is_in, uint32_t lane) {
+                                                          sw_alp_window in, uint32_t lane) {
         using integer = std::conditional_t<BITS == 64, int64_t, int32_t>;
+        constexpr integer GREATEST = BITS == 64 ? (integer)INT64_MAX : (integer)INT32_MAX;
         const scale<BITS> s(choice);
-        integer least = BITS == 64 ? (integer)INT64_MAX : (integer)INT32_MAX, most = ~least;
+        const int64_t end = in.from + (1ll << in.width) - 1;
+        const integer from = (integer)max(in.from, (int64_t)~GREATEST), to = (integer)min(end, (int64_t)GREATEST);
+        integer least = GREATEST, most = ~GREATEST;
         uint32_t n = 0;
 #pragma unroll
         for (unsigned i = 0; i < 32; i++) {
             int64_t number;
             const bool is_exact = s.number(sw_get_value<BITS>(x, i), &number);
-            const bool is_there = place_of<BITS>(i, lane) < n_values, is_kept = is_exact && is_in(number);
+            const bool is_there = place_of<BITS>(i, lane) < n_values,
+                       is_kept = is_exact && number >= from && number <= to;
             least = is_kept && is_there ? min(least, (integer)number) : least;
             most = is_kept && is_there ? max(most, (integer)number) : most;
             n += !is_kept && is_there;
@@ -239,16 +241,19 @@ struct codec_alp : sw_float_codec {
     __device__ static __forceinline__ sw_gpu_head measure(const uint32_t *x, const sw_gpu_content &content,
                                                           uint32_t lane) {
         const choice c = choose<BITS>(x, lane);
-        const sw_gpu_head head = head_of<BITS>(
-            x, c.number, content.n_values, sw_alp_window{-(1ll << 52), 54}, [](int64_t) { return true; }, lane);
-        if (c.least > c.most)
-            return head;
-        const sw_alp_window around = sw_alp_window_around(c.least, c.most);
-        if (head.width < around.width)
-            return head;
-        const sw_gpu_head narrow = head_of<BITS>(
-            x, c.number, content.n_values, around, [&](int64_t number) { return sw_alp_is_in(around, number); }, lane);
-        return narrow.units < head.units ? narrow : head;
+        sw_alp_window in = {-(1ll << 52), 54};
+        sw_gpu_head best = {0, 0, 0, ~0u, 0};
+#pragma unroll 1
+        for (int turn = 0; turn < 2; turn++) { /* all exact numbers, then those around the sampled ones */
+            const sw_gpu_head head = head_of<BITS>(x, c.number, content.n_values, in, lane);
+            best = turn == 0 || head.units < best.units ? head : best;
+            if (c.least > c.most)
+                break;
+            in = sw_alp_window_around(c.least, c.most);
+            if (best.width < in.width)
+                break;
+        }
+        return best;
     }
 
     template <unsigned BITS>
