@@ -15,12 +15,13 @@ template <class ITEMS> struct gpu_codec {
 };
 template <class ITEMS>
 const gpu_codec<ITEMS> codecs[SW_CODEC_NR] = {
-    {sw_raw_gpu_encode<ITEMS>, sw_raw_gpu_decode<ITEMS>},   /* SW_CODEC_RAW */
-    {sw_v5t_gpu_encode<ITEMS>, sw_gsst_gpu_decode<ITEMS>},  /* SW_CODEC_V5T */
-    {sw_for_gpu_encode<ITEMS>, sw_for_gpu_decode<ITEMS>},   /* SW_CODEC_FOR */
-    {sw_dfor_gpu_encode<ITEMS>, sw_dfor_gpu_decode<ITEMS>}, /* SW_CODEC_DFOR */
-    {sw_rfor_gpu_encode<ITEMS>, sw_rfor_gpu_decode<ITEMS>}, /* SW_CODEC_RFOR */
-    {sw_alp_gpu_encode<ITEMS>, sw_alp_gpu_decode<ITEMS>},   /* SW_CODEC_ALP */
+    {sw_raw_gpu_encode<ITEMS>, sw_raw_gpu_decode<ITEMS>},     /* SW_CODEC_RAW */
+    {sw_v5t_gpu_encode<ITEMS>, sw_gsst_gpu_decode<ITEMS>},    /* SW_CODEC_V5T */
+    {sw_for_gpu_encode<ITEMS>, sw_for_gpu_decode<ITEMS>},     /* SW_CODEC_FOR */
+    {sw_dfor_gpu_encode<ITEMS>, sw_dfor_gpu_decode<ITEMS>},   /* SW_CODEC_DFOR */
+    {sw_rfor_gpu_encode<ITEMS>, sw_rfor_gpu_decode<ITEMS>},   /* SW_CODEC_RFOR */
+    {sw_alp_gpu_encode<ITEMS>, sw_alp_gpu_decode<ITEMS>},     /* SW_CODEC_ALP */
+    {sw_alprd_gpu_encode<ITEMS>, sw_alprd_gpu_decode<ITEMS>}, /* SW_CODEC_ALPRD */
 };
 
 /* Byte i of the symbol table section. */
@@ -283,7 +284,7 @@ static int copy_items(sw_gpu_batch *ret, const struct sw_gpu_item *h_items, uint
 int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
                               struct sw_gpu_result *results, void *d_scratch, size_t scratch_bytes,
                               struct CUstream_st *stream, struct sw_err *err) {
-    static const uint32_t single_tiles[SW_CODEC_NR] = {1, 1, 1, 1, 1, 1};
+    static const uint32_t single_tiles[SW_CODEC_NR] = {1, 1, 1, 1, 1, 1, 1};
     uint32_t units[SW_CODEC_NR];
     uint64_t raw_bytes = 0;
     int rc = 0;

@@ -25,7 +25,16 @@ extern "C" {
 #define SW_TILE_SEGMENTS 32
 #define SW_RAW_SEGMENT_LOG2 10
 
-enum sw_codec_id { SW_CODEC_RAW, SW_CODEC_V5T, SW_CODEC_FOR, SW_CODEC_DFOR, SW_CODEC_RFOR, SW_CODEC_ALP, SW_CODEC_NR };
+enum sw_codec_id {
+    SW_CODEC_RAW,
+    SW_CODEC_V5T,
+    SW_CODEC_FOR,
+    SW_CODEC_DFOR,
+    SW_CODEC_RFOR,
+    SW_CODEC_ALP,
+    SW_CODEC_ALPRD,
+    SW_CODEC_NR
+};
 
 /* What a chunk's bytes are, for codecs of numbers. The numbers are stored. */
 enum sw_value_type {
@@ -91,7 +100,7 @@ int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_by
 const char *sw_value_type_name(enum sw_value_type type);
 enum sw_value_type sw_value_type_find(const char *name);
 
-/* "raw", "v5t", "for", "dfor", "rfor", "alp". */
+/* "raw", "v5t", "for", "dfor", "rfor", "alp", "alprd". */
 const char *sw_codec_name(enum sw_codec_id codec);
 
 /* Whether a codec's frames may have this value type; SW_VALUE_NONE: whether they have none. */

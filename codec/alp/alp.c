@@ -3,6 +3,7 @@
  * Compiled without contraction of multiplications and additions: the GPU rounds each of them, and so must this. */
 #include "base/alloc.h"
 #include "codec/alp/alp_core.h"
+#include "codec/alp/exceptions.h"
 #include "codec/bitpack/numbers.h"
 
 #include <string.h>
@@ -98,9 +99,9 @@ static struct trial try_out(const uint64_t value[VALUES], unsigned bits, unsigne
     const struct scale s = scale_of(choice);
     struct trial t = {0, INT64_MAX, INT64_MIN};
     for (unsigned lane = 0; lane < SW_ALP_SAMPLED; lane++) {
-        const unsigned unit = lane % 4 * SW_ALP_SAMPLE_UNITS(bits) * SW_VECTOR_LANES + lane;
+        const unsigned at = sw_alp_place(bits, sw_alp_sampled(bits, lane), lane);
         int64_t number;
-        if (digits_of(bits, value[unit * (SW_UNIT_BYTES * 8 / bits)], s, &number)) {
+        if (digits_of(bits, value[at], s, &number)) {
             t.least = number < t.least ? number : t.least;
             t.most = number > t.most ? number : t.most;
         } else {
@@ -171,23 +172,19 @@ static void store(const struct sw_vector *v, const struct sw_vector_head *head, 
     struct digits d;
     struct sw_rows rows;
     const struct sw_alp_window packed = {(int64_t)head->base[0], head->width};
-    const size_t value_bytes = v->bits / 8, n = sw_alp_exceptions(head->tag);
-    uint8_t *exception = out + (size_t)sw_packed_units(v->bits, head->width, 0) * SW_UNIT_BYTES;
-    uint8_t *position = exception + n * value_bytes, *end = out + (size_t)head->units * SW_UNIT_BYTES;
+    const size_t value_bytes = v->bits / 8;
+    struct sw_exceptions_writer rest =
+        sw_exceptions_begin(out + (size_t)sw_packed_units(v->bits, head->width, 0) * SW_UNIT_BYTES,
+                            sw_alp_exceptions(head->tag), value_bytes);
     sw_values_load(value, v->content, v->bits);
     make_digits(&d, value, v->bits, sw_alp_choice(head->tag));
     for (unsigned i = 0; i < VALUES; i++) {
         const bool is_kept = d.is_exact[i] && sw_alp_is_in(packed, d.number[i]);
         value[i] = is_kept && i < v->n_values ? (uint64_t)(d.number[i] - packed.from) : 0;
-        if (is_kept || i >= v->n_values)
-            continue;
-        const uint16_t at = (uint16_t)i;
-        memcpy(exception, v->content + i * value_bytes, value_bytes);
-        memcpy(position, &at, sizeof at);
-        exception += value_bytes;
-        position += sizeof at;
+        if (!is_kept && i < v->n_values)
+            sw_exceptions_put(&rest, v->content + i * value_bytes, i);
     }
-    memset(position, 0, (size_t)(end - position));
+    sw_exceptions_end(&rest, out + (size_t)head->units * SW_UNIT_BYTES);
     sw_values_store(value, room, v->bits);
     sw_rows_load(&rows, room, v->bits);
     sw_rows_pack(&rows, v->bits, head->width, out);
@@ -197,8 +194,9 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     uint64_t value[VALUES];
     struct sw_rows rows;
     const struct scale s = scale_of(sw_alp_choice(head->tag));
-    const size_t value_bytes = bits / 8, n = sw_alp_exceptions(head->tag);
-    const uint8_t *exception = from + (size_t)sw_packed_units(bits, head->width, 0) * SW_UNIT_BYTES;
+    const size_t value_bytes = bits / 8;
+    const unsigned n = sw_alp_exceptions(head->tag);
+    const uint8_t *rest = from + (size_t)sw_packed_units(bits, head->width, 0) * SW_UNIT_BYTES;
     sw_rows_unpack(&rows, bits, head->width, from);
     sw_rows_add(&rows, bits, head->base[0]);
     sw_rows_store(&rows, out, bits);
@@ -206,12 +204,11 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     for (unsigned i = 0; i < VALUES; i++)
         value[i] = bits == 64 ? value64((int64_t)value[i], s) : value32((int32_t)(uint32_t)value[i], s);
     sw_values_store(value, out, bits);
-    for (size_t i = 0; i < n; i++) {
-        uint16_t at;
-        memcpy(&at, exception + n * value_bytes + i * sizeof at, sizeof at);
-        if (at >= VALUES)
+    for (unsigned i = 0; i < n; i++) {
+        const unsigned place = sw_exceptions_place(rest, n, value_bytes, i);
+        if (place >= VALUES)
             return -SW_EFRAME;
-        memcpy(out + at * value_bytes, exception + i * value_bytes, value_bytes);
+        memcpy(out + place * value_bytes, rest + i * value_bytes, value_bytes);
     }
     return 0;
 }

@@ -20,8 +20,17 @@
 
 #define SW_ALP_CHOICE_SHIFT 11
 #define SW_ALP_SAMPLED 32 /* values of a vector that are looked at for the choice */
-/* Each lane has one of them, the first of its unit `lane % 4` times this: they are spread over the vector. */
-#define SW_ALP_SAMPLE_UNITS(bits) ((bits) / 16)
+
+/* Place in its vector of a lane's value i. */
+SW_HOST_DEVICE static inline unsigned sw_alp_place(unsigned bits, unsigned i, unsigned lane) {
+    const unsigned in_unit = SW_UNIT_BYTES * 8 / bits;
+    return (i / in_unit * SW_VECTOR_LANES + lane) * in_unit + i % in_unit;
+}
+
+/* Which of its values a lane has sampled: places are spread over the vector, and are not all odd or even. */
+SW_HOST_DEVICE static inline unsigned sw_alp_sampled(unsigned bits, unsigned lane) {
+    return lane % 4 * 8 + lane / 4 % (SW_UNIT_BYTES * 8 / bits);
+}
 
 SW_HOST_DEVICE static inline unsigned sw_alp_choices(unsigned bits) {
     return bits == 64 ? SW_ALP_F64_CHOICES : SW_ALP_F32_CHOICES;

@@ -9,7 +9,7 @@
  *
  * Exceptions are patched in shared memory, each lane its share of them. */
 #include "codec/alp/alp_core.h"
-#include "codec/bitpack/numbers_gpu.cuh"
+#include "codec/alp/exceptions_gpu.cuh"
 
 namespace {
 
@@ -112,12 +112,6 @@ template <> struct scale<32> {
     }
 };
 
-/* Place in its vector of a lane's value i, units by turns. */
-template <unsigned BITS> __device__ __forceinline__ uint32_t place_of(unsigned i, uint32_t lane) {
-    constexpr unsigned PER_UNIT = 128 / BITS;
-    return (i / PER_UNIT * SW_WARP + lane) * PER_UNIT + i % PER_UNIT;
-}
-
 /* A choice of decimal places, and the numbers that it makes of the sampled values, least and most of them; least > most
  * if it makes none. */
 struct choice {
@@ -136,10 +130,7 @@ __device__ inline float from_order(int i) {
 
 /* The choice that is cheapest for a value of each lane; lane c keeps the books of choice c. */
 template <unsigned BITS> __device__ __forceinline__ choice choose(const uint32_t *x, uint32_t lane) {
-    constexpr unsigned STEP = SW_ALP_SAMPLE_UNITS(BITS) * (128 / BITS);
-    const uint64_t of[4] = {sw_get_value<BITS>(x, 0), sw_get_value<BITS>(x, STEP), sw_get_value<BITS>(x, 2 * STEP),
-                            sw_get_value<BITS>(x, 3 * STEP)};
-    const uint64_t even = lane & 2 ? of[2] : of[0], odd = lane & 2 ? of[3] : of[1], v = lane & 1 ? odd : even;
+    const uint64_t v = sw_sampled_value<BITS>(x, lane);
     uint32_t exceptions = SW_WARP;
     int least = 0, most = 0;
     int64_t number;
@@ -164,42 +155,6 @@ template <unsigned BITS> __device__ __forceinline__ choice choose(const uint32_t
             ~sw_warp_min_signed<BITS>(is_exact ? ~number : none)};
 }
 
-/* Values and places of the exceptions, and zeros up to a unit. */
-template <unsigned BITS> struct exceptions {
-    static constexpr uint32_t VALUE_BYTES = BITS / 8;
-    uint8_t *value;
-    uint16_t *place;
-    uint32_t n, n_before; /* n_before: those of the units that have been put */
-
-    __device__ inline exceptions(uint8_t *to, const sw_gpu_head &head)
-        : value(to + head.width * SW_WARP * 4), n(sw_alp_exceptions(head.tag)), n_before(0) {
-        place = (uint16_t *)(value + n * VALUE_BYTES);
-    }
-
-    /* A lane's unit of values from value i on, those of mask `bad`. */
-    __device__ __forceinline__ void put(const uint32_t *x, unsigned i, uint32_t bad, uint32_t lane) {
-        uint32_t at = n_before;
-#pragma unroll
-        for (unsigned k = 0; k < 128 / BITS; k++) {
-            const uint32_t lanes = __ballot_sync(0xFFFFFFFFu, bad >> k & 1);
-            at += __popc(lanes & sw_low_bits(lane));
-            n_before += __popc(lanes);
-        }
-#pragma unroll
-        for (unsigned k = 0; k < 128 / BITS; k++)
-            if (bad >> k & 1) {
-                sw_store_value<BITS>(value, at, sw_get_value<BITS>(x, i + k));
-                place[at++] = (uint16_t)place_of<BITS>(i + k, lane);
-            }
-    }
-
-    __device__ inline void pad(const uint8_t *end, uint32_t lane) {
-        uint16_t *at = place + n + lane;
-        if ((const uint8_t *)at < end)
-            *at = 0;
-    }
-};
-
 struct codec_alp : sw_float_codec {
     static constexpr uint32_t KINDS = 1;
     static constexpr uint32_t DECODE_BLOCKS = 6;
@@ -223,7 +178,7 @@ struct codec_alp : sw_float_codec {
         for (unsigned i = 0; i < 32; i++) {
             int64_t number;
             const bool is_exact = s.number(sw_get_value<BITS>(x, i), &number);
-            const bool is_there = place_of<BITS>(i, lane) < n_values,
+            const bool is_there = sw_alp_place(BITS, i, lane) < n_values,
                        is_kept = is_exact && number >= from && number <= to;
             least = is_kept && is_there ? min(least, (integer)number) : least;
             most = is_kept && is_there ? max(most, (integer)number) : most;
@@ -262,7 +217,7 @@ struct codec_alp : sw_float_codec {
         constexpr unsigned PER_UNIT = 128 / BITS;
         const scale<BITS> s(sw_alp_choice(head.tag));
         const sw_alp_window packed = {(int64_t)head.base, head.width};
-        exceptions<BITS> rest(to, head);
+        sw_gpu_exceptions<BITS> rest(to + head.width * SW_WARP * 4, sw_alp_exceptions(head.tag));
 #pragma unroll
         for (unsigned i = 0; i < 32; i += PER_UNIT) {
             int64_t number[PER_UNIT];
@@ -271,12 +226,12 @@ struct codec_alp : sw_float_codec {
             for (unsigned k = 0; k < PER_UNIT; k++) {
                 const bool is_exact = s.number(sw_get_value<BITS>(x, i + k), &number[k]);
                 const bool is_kept = is_exact && sw_alp_is_in(packed, number[k]);
-                const bool is_there = place_of<BITS>(i + k, lane) < content.n_values;
+                const bool is_there = sw_alp_place(BITS, i + k, lane) < content.n_values;
                 bad |= (uint32_t)(!is_kept && is_there) << k;
                 kept |= (uint32_t)(is_kept && is_there) << k;
             }
             if (rest.n)
-                rest.put(x, i, bad, lane);
+                rest.template put<BITS>(i, bad, lane, [&](unsigned k) { return sw_get_value<BITS>(x, i + k); });
 #pragma unroll
             for (unsigned k = 0; k < PER_UNIT; k++)
                 sw_set_value<BITS>(x, i + k, kept >> k & 1 ? (uint64_t)number[k] - head.base : 0);
@@ -285,41 +240,16 @@ struct codec_alp : sw_float_codec {
         sw_pack_vector<BITS, BITS == 64 ? 52 : 31>(head.width, x, to, lane);
     }
 
-    /* Puts the exceptions where they belong; false if one does not belong to the vector. */
-    template <unsigned BITS>
-    __device__ static __forceinline__ bool patch(const exceptions<BITS> &rest, sw_stage<BITS> &stage, uint32_t lane,
-                                                 uint32_t *x) {
-        uint4 *unit = (uint4 *)&stage;
-        bool is_good = true;
-#pragma unroll
-        for (uint32_t u = 0; u < stage.LANE_UNITS; u++)
-            unit[u * SW_WARP + lane] = sw_unit_of(x + 4 * u);
-        __syncwarp();
-        for (uint32_t i = lane; i < rest.n; i += SW_WARP) {
-            const uint32_t place = rest.place[i];
-            if (place < SW_VECTOR_VALUES)
-                sw_store_value<BITS>((uint8_t *)unit, place, sw_load_value<BITS>(rest.value, i));
-            else
-                is_good = false;
-        }
-        is_good = __all_sync(0xFFFFFFFFu, is_good);
-#pragma unroll
-        for (uint32_t u = 0; u < stage.LANE_UNITS; u++)
-            sw_unit_to(x + 4 * u, unit[u * SW_WARP + lane]);
-        __syncwarp();
-        return is_good;
-    }
-
     template <unsigned BITS>
     __device__ static __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
                                                   uint32_t lane, uint32_t *x) {
         const scale<BITS> s(sw_alp_choice(head.tag));
-        const exceptions<BITS> rest((uint8_t *)from, head);
+        const sw_gpu_exceptions<BITS> rest((uint8_t *)from + head.width * SW_WARP * 4, sw_alp_exceptions(head.tag));
         sw_unpack_vector<BITS, BITS == 64 ? 52 : 31>(head.width, from, lane, x);
 #pragma unroll
         for (unsigned i = 0; i < 32; i++)
             sw_set_value<BITS>(x, i, s.value(sw_get_value<BITS>(x, i) + head.base));
-        return rest.n ? patch<BITS>(rest, stage, lane, x) : true;
+        return rest.template patch<BITS>(x, stage, lane, [](uint64_t, uint64_t value) { return value; });
     }
 };
 

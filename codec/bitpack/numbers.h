@@ -40,7 +40,7 @@ struct sw_numbers_codec {
     int (*decode)(const struct sw_vector_head *head, unsigned bits, const uint8_t *from, uint8_t *out);
 };
 
-extern const struct sw_numbers_codec sw_numbers_for, sw_numbers_dfor, sw_numbers_rfor, sw_numbers_alp;
+extern const struct sw_numbers_codec sw_numbers_for, sw_numbers_dfor, sw_numbers_rfor, sw_numbers_alp, sw_numbers_alprd;
 
 /* A vector's values, and back. */
 void sw_values_load(uint64_t ret[SW_VECTOR_VALUES], const uint8_t *content, unsigned bits);

@@ -1,6 +1,6 @@
 /* Floats as decimals, bit by bit: every number of places, special values, every number of exceptions, and vectors that
  * are none. What all codecs of numbers must do is in codec_numbers.c. */
-#include "codec/alp/alp_core.h"
+#include "codec/alprd/alprd_core.h"
 #include "codec/codec.h"
 #include "tests/lib/content.h"
 #include "tests/lib/frames.h"
@@ -116,6 +116,7 @@ START_TEST(test_special_values) {
                 else
                     put(c, (double)(sw_random(&state) % 1000) / 10);
             (void)round_trip(c, SW_CODEC_ALP);
+            (void)round_trip(c, SW_CODEC_ALPRD);
         }
     free(c);
 }
@@ -153,6 +154,31 @@ START_TEST(test_far_numbers) {
         else
             put(c, (double)(sw_random(&state) % 256) / 4);
     ck_assert_uint_le(round_trip(c, SW_CODEC_ALP), HEAD_BYTES + packed_bytes(c->type, 13, 5));
+    free(c);
+}
+END_TEST
+
+/* Numbers with fractions of all bits: of few exponents, alone, and with any others besides. */
+START_TEST(test_reals) {
+    struct column *c = column_new(_i % 2);
+    const unsigned bits = sw_value_bits(c->type), exponents = 1u << _i / 2;
+    uint64_t state = (uint64_t)_i;
+    for (unsigned others = 0; others < 300; others += 1 + others * 2) {
+        unsigned left = others;
+        for (c->n = 0; c->n < SW_VECTOR_VALUES;) {
+            const double fraction = 1 + (double)(sw_random(&state) >> 12) / 0x1p52;
+            if (sw_random(&state) % (SW_VECTOR_VALUES - c->n) >= left) {
+                put(c, ldexp(fraction, (int)(c->n % exponents)));
+            } else {
+                put_bits(c, sw_random(&state));
+                left--;
+            }
+        }
+        /* A bit for each value and for each doubling of the exponents, or exceptions. */
+        const unsigned width = bits - (bits == 64 ? 12 : 9);
+        const size_t most = sw_alprd_units(bits, width + 1, sw_alprd_tag((unsigned)_i / 2, others)) * (size_t)16;
+        ck_assert_uint_le(round_trip(c, SW_CODEC_ALPRD), HEAD_BYTES + most + 256 * (size_t)(others > 0));
+    }
     free(c);
 }
 END_TEST
@@ -210,6 +236,7 @@ int main(void) {
     tcase_add_loop_test(tests, test_special_values, 0, 2);
     tcase_add_loop_test(tests, test_every_count_of_exceptions, 0, 2);
     tcase_add_loop_test(tests, test_far_numbers, 0, 2);
+    tcase_add_loop_test(tests, test_reals, 0, 8);
     tcase_add_loop_test(tests, test_malformed, 0, 2);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

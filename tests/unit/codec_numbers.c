@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const enum sw_codec_id codecs[] = {SW_CODEC_FOR, SW_CODEC_DFOR, SW_CODEC_RFOR, SW_CODEC_ALP};
+static const enum sw_codec_id codecs[] = {SW_CODEC_FOR, SW_CODEC_DFOR, SW_CODEC_RFOR, SW_CODEC_ALP, SW_CODEC_ALPRD};
 #define N_CODECS (sizeof codecs / sizeof codecs[0])
 
 static struct sw_plan plan_of(enum sw_codec_id codec, enum sw_value_type type) {
