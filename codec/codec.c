@@ -10,8 +10,9 @@
 #define MIN_RATIO 1.05
 
 static const struct sw_codec_ops *const codecs[SW_CODEC_NR] = {
-    [SW_CODEC_RAW] = &sw_raw_ops,   [SW_CODEC_V5T] = &sw_v5t_ops,   [SW_CODEC_FOR] = &sw_for_ops,
-    [SW_CODEC_DFOR] = &sw_dfor_ops, [SW_CODEC_RFOR] = &sw_rfor_ops,
+    [SW_CODEC_RAW] = &sw_raw_ops,     [SW_CODEC_V5T] = &sw_v5t_ops,   [SW_CODEC_FOR] = &sw_for_ops,
+    [SW_CODEC_DFOR] = &sw_dfor_ops,   [SW_CODEC_RFOR] = &sw_rfor_ops, [SW_CODEC_ALP] = &sw_alp_ops,
+    [SW_CODEC_ALPRD] = &sw_alprd_ops,
 };
 
 const struct sw_codec_ops *sw_codec_ops_find(unsigned codec) {
@@ -75,7 +76,7 @@ void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void
     struct sw_frame_layout layout;
     sw_plan_init_raw(ret);
     for (unsigned codec = 0; sample_bytes && codec < SW_CODEC_NR; codec++) {
-        if (!codecs[codec]->is_typed)
+        if (type == SW_VALUE_NONE || !sw_codec_takes((enum sw_codec_id)codec, type))
             continue;
         sw_frame_layout_init(&layout, (enum sw_codec_id)codec, codecs[codec]->min_segment_log2, raw_bytes, 0);
         const double data_per_byte = codecs[codec]->estimate(type, sample, sample_bytes, raw_bytes);
@@ -90,7 +91,7 @@ void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void
 
 bool sw_plan_init_numbers(struct sw_plan *ret, enum sw_codec_id codec, enum sw_value_type type) {
     const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)codec);
-    if (!ops || !ops->is_typed || type == SW_VALUE_NONE || (unsigned)type >= SW_VALUE_NR)
+    if (!ops || type == SW_VALUE_NONE || !sw_codec_takes(codec, type))
         return false;
     *ret = (struct sw_plan){
         .codec = codec, .segment_log2 = ops->min_segment_log2, .value_type = type, .expected_ratio = 1};
@@ -170,8 +171,7 @@ int sw_codec_encode(const struct sw_plan *plan, const void *in, uint64_t in_byte
     uint64_t frame_bytes = 0;
     if (!sw_codec_ops_find((unsigned)plan->codec))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "plan names codec %d, which is unknown", (int)plan->codec);
-    if (sw_codec_ops_find((unsigned)plan->codec)->is_typed != (plan->value_type != SW_VALUE_NONE) ||
-        (unsigned)plan->value_type >= SW_VALUE_NR)
+    if (!sw_codec_takes(plan->codec, plan->value_type))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "plan of codec %s has values of type %d",
                           sw_codec_name(plan->codec), (int)plan->value_type);
     if (in_bytes > SW_FRAME_MAX_RAW_BYTES)

@@ -15,11 +15,13 @@ template <class ITEMS> struct gpu_codec {
 };
 template <class ITEMS>
 const gpu_codec<ITEMS> codecs[SW_CODEC_NR] = {
-    {sw_raw_gpu_encode<ITEMS>, sw_raw_gpu_decode<ITEMS>},   /* SW_CODEC_RAW */
-    {sw_v5t_gpu_encode<ITEMS>, sw_gsst_gpu_decode<ITEMS>},  /* SW_CODEC_V5T */
-    {sw_for_gpu_encode<ITEMS>, sw_for_gpu_decode<ITEMS>},   /* SW_CODEC_FOR */
-    {sw_dfor_gpu_encode<ITEMS>, sw_dfor_gpu_decode<ITEMS>}, /* SW_CODEC_DFOR */
-    {sw_rfor_gpu_encode<ITEMS>, sw_rfor_gpu_decode<ITEMS>}, /* SW_CODEC_RFOR */
+    {sw_raw_gpu_encode<ITEMS>, sw_raw_gpu_decode<ITEMS>},     /* SW_CODEC_RAW */
+    {sw_v5t_gpu_encode<ITEMS>, sw_gsst_gpu_decode<ITEMS>},    /* SW_CODEC_V5T */
+    {sw_for_gpu_encode<ITEMS>, sw_for_gpu_decode<ITEMS>},     /* SW_CODEC_FOR */
+    {sw_dfor_gpu_encode<ITEMS>, sw_dfor_gpu_decode<ITEMS>},   /* SW_CODEC_DFOR */
+    {sw_rfor_gpu_encode<ITEMS>, sw_rfor_gpu_decode<ITEMS>},   /* SW_CODEC_RFOR */
+    {sw_alp_gpu_encode<ITEMS>, sw_alp_gpu_decode<ITEMS>},     /* SW_CODEC_ALP */
+    {sw_alprd_gpu_encode<ITEMS>, sw_alprd_gpu_decode<ITEMS>}, /* SW_CODEC_ALPRD */
 };
 
 /* Byte i of the symbol table section. */
@@ -144,9 +146,7 @@ int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, void *d_sample
 }
 
 static int check_plan(const struct sw_gpu_plan *plan, uint64_t in_bytes, const void *d_frame, struct sw_err *err) {
-    const bool is_typed = plan->value_type > SW_VALUE_NONE && plan->value_type < SW_VALUE_NR;
-    if ((unsigned)plan->codec >= SW_CODEC_NR || is_typed != (plan->codec >= SW_CODEC_FOR) ||
-        in_bytes > SW_FRAME_MAX_RAW_BYTES)
+    if (!sw_codec_takes(plan->codec, plan->value_type) || in_bytes > SW_FRAME_MAX_RAW_BYTES)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "codec %d, values of type %d, %llu bytes",
                           (int)plan->codec, (int)plan->value_type, (unsigned long long)in_bytes);
     if ((uintptr_t)d_frame % SW_FRAME_ALIGN)
@@ -284,7 +284,7 @@ static int copy_items(sw_gpu_batch *ret, const struct sw_gpu_item *h_items, uint
 int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
                               struct sw_gpu_result *results, void *d_scratch, size_t scratch_bytes,
                               struct CUstream_st *stream, struct sw_err *err) {
-    static const uint32_t single_tiles[SW_CODEC_NR] = {1, 1, 1, 1, 1};
+    static const uint32_t single_tiles[SW_CODEC_NR] = {1, 1, 1, 1, 1, 1, 1};
     uint32_t units[SW_CODEC_NR];
     uint64_t raw_bytes = 0;
     int rc = 0;

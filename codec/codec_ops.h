@@ -36,6 +36,7 @@ struct sw_codec_ops {
     unsigned count_bytes; /* per tile, in the frame's counts section */
     bool is_fixed_size;   /* a frame's length follows from raw_bytes */
     bool is_typed;        /* stores numbers: its plans and frames have a value type */
+    bool is_of_floats;    /* only of 32 and 64 bits */
 
     /* The hash of a tile's content: sw_hash_tile(), or sw_hash_tile_rows() whatever segment_log2 is. */
     uint32_t (*hash_tile)(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile);
@@ -67,6 +68,6 @@ struct sw_codec_ops {
 /* NULL for a number that is no codec. */
 const struct sw_codec_ops *sw_codec_ops_find(unsigned codec);
 
-extern const struct sw_codec_ops sw_raw_ops, sw_v5t_ops, sw_for_ops, sw_dfor_ops, sw_rfor_ops;
+extern const struct sw_codec_ops sw_raw_ops, sw_v5t_ops, sw_for_ops, sw_dfor_ops, sw_rfor_ops, sw_alp_ops, sw_alprd_ops;
 
 #endif

@@ -4,7 +4,6 @@
 #include "codec/checksum.h"
 #include "codec/codec_ops.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 _Static_assert(sizeof(struct sw_frame_header) == SW_FRAME_HEADER_BYTES, "header layout is the format");
@@ -90,7 +89,7 @@ static int check_fields(const struct sw_frame_header *h, struct sw_err *err) {
                           (unsigned long long)h->raw_bytes);
     if (h->n_symbols > ops->max_symbols)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "%s frame has %u symbols", ops->name, h->n_symbols);
-    if (ops->is_typed ? h->value_type == SW_VALUE_NONE || h->value_type >= SW_VALUE_NR : h->value_type != SW_VALUE_NONE)
+    if (!sw_codec_takes((enum sw_codec_id)h->codec, (enum sw_value_type)h->value_type))
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "%s frame has values of type %u", ops->name,
                           h->value_type);
     if (memcmp(h->reserved, zeros, sizeof zeros) != 0)
@@ -135,7 +134,15 @@ int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_by
     return 0;
 }
 
-static const char *const value_types[SW_VALUE_NR] = {"none", "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"};
+static const char *const value_types[SW_VALUE_NR] = {"none", "u8",  "u16", "u32", "u64", "i8",
+                                                     "i16",  "i32", "i64", "f32", "f64"};
+
+bool sw_codec_takes(enum sw_codec_id codec, enum sw_value_type type) {
+    const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)codec);
+    if (!ops || type >= SW_VALUE_NR)
+        return false;
+    return ops->is_typed ? type >= (ops->is_of_floats ? SW_VALUE_F32 : SW_VALUE_U8) : type == SW_VALUE_NONE;
+}
 
 const char *sw_value_type_name(enum sw_value_type type) {
     return type < SW_VALUE_NR ? value_types[type] : "unknown";

@@ -6,6 +6,7 @@
 #define SW_CODEC_FRAME_H
 
 #include "base/err.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,7 +25,16 @@ extern "C" {
 #define SW_TILE_SEGMENTS 32
 #define SW_RAW_SEGMENT_LOG2 10
 
-enum sw_codec_id { SW_CODEC_RAW, SW_CODEC_V5T, SW_CODEC_FOR, SW_CODEC_DFOR, SW_CODEC_RFOR, SW_CODEC_NR };
+enum sw_codec_id {
+    SW_CODEC_RAW,
+    SW_CODEC_V5T,
+    SW_CODEC_FOR,
+    SW_CODEC_DFOR,
+    SW_CODEC_RFOR,
+    SW_CODEC_ALP,
+    SW_CODEC_ALPRD,
+    SW_CODEC_NR
+};
 
 /* What a chunk's bytes are, for codecs of numbers. The numbers are stored. */
 enum sw_value_type {
@@ -37,6 +47,8 @@ enum sw_value_type {
     SW_VALUE_I16,
     SW_VALUE_I32,
     SW_VALUE_I64,
+    SW_VALUE_F32, /* IEEE 754 */
+    SW_VALUE_F64,
     SW_VALUE_NR
 };
 
@@ -84,14 +96,17 @@ void sw_frame_header_init(struct sw_frame_header *ret, const struct sw_frame_lay
 int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_bytes, uint64_t frame_bytes,
                    struct sw_err *err);
 
-/* "u8" ... "i64", "none". _find: SW_VALUE_NONE for a name that is no type. */
+/* "u8" ... "f64", "none". _find: SW_VALUE_NONE for a name that is no type. */
 const char *sw_value_type_name(enum sw_value_type type);
 enum sw_value_type sw_value_type_find(const char *name);
 /* Of one value; SW_VALUE_NONE: 1. */
 unsigned sw_value_type_bytes(enum sw_value_type type);
 
-/* "raw", "v5t", "for", "dfor", "rfor". */
+/* "raw", "v5t", "for", "dfor", "rfor", "alp", "alprd". */
 const char *sw_codec_name(enum sw_codec_id codec);
+
+/* Whether a codec's frames may have this value type; SW_VALUE_NONE: whether they have none. */
+bool sw_codec_takes(enum sw_codec_id codec, enum sw_value_type type);
 
 #ifdef __cplusplus
 }

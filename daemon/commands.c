@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-_Static_assert((int)SPILLWAY_BYTES == (int)SW_VALUE_NONE && (int)SPILLWAY_I64 == (int)SW_VALUE_I64,
+_Static_assert((int)SPILLWAY_BYTES == (int)SW_VALUE_NONE && (int)SPILLWAY_F64 == (int)SW_VALUE_F64,
                "one list of value types");
 
 /* ---- memories ---------------------------------------------------------------------------------------------------- */

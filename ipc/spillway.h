@@ -117,7 +117,9 @@ enum spillway_value_type {
     SPILLWAY_I8,
     SPILLWAY_I16,
     SPILLWAY_I32, /* dates are such */
-    SPILLWAY_I64  /* and decimals */
+    SPILLWAY_I64, /* and decimals */
+    SPILLWAY_F32, /* IEEE 754 */
+    SPILLWAY_F64
 };
 /* The same for numbers, little endian, one behind the other: the daemon chooses among the codecs of that type, and
  * stores bytes as they are where none of them gains. data may have any alignment. errors: as above; by ticket also

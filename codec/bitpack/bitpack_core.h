@@ -20,17 +20,22 @@
 /* A tile's vectors: of 8-bit values the most. Each kind of base, one per vector, takes 32 bytes of any value type. */
 #define SW_TILE_MAX_VECTORS 32u
 #define SW_TILE_BASES_BYTES 32u
-/* A tile's entry of the counts section: bases, of one or two kinds, then a byte of width for each vector, then 16 bits
- * of size in units, where sizes do not follow from widths. */
-#define SW_NUMBERS_COUNT_BYTES(kinds, has_sizes)                                                                       \
-    ((kinds)*SW_TILE_BASES_BYTES + SW_TILE_MAX_VECTORS * ((has_sizes) ? 3u : 1u))
+/* The same of values of at least 32 bits. */
+#define SW_TILE_MAX_FLOAT_VECTORS 8u
+/* A tile's entry of the counts section: bases, of up to two kinds, then a byte of width for each of `vectors`, then 16
+ * bits for each, where sizes do not follow from widths. */
+#define SW_VECTORS_COUNT_BYTES(kinds, vectors, has_more)                                                               \
+    ((kinds)*SW_TILE_BASES_BYTES + (vectors) * ((has_more) ? 3u : 1u))
+#define SW_NUMBERS_COUNT_BYTES(kinds, has_sizes) SW_VECTORS_COUNT_BYTES(kinds, SW_TILE_MAX_VECTORS, has_sizes)
+#define SW_FLOATS_COUNT_BYTES(kinds) SW_VECTORS_COUNT_BYTES(kinds, SW_TILE_MAX_FLOAT_VECTORS, true)
 
 SW_HOST_DEVICE static inline unsigned sw_value_bits(unsigned type) {
-    return 8u << (type - SW_VALUE_U8) % 4;
+    return type >= SW_VALUE_F32 ? 32u << (type - SW_VALUE_F32) : 8u << (type - SW_VALUE_U8) % 4;
 }
 
+/* Bit patterns of floats are taken as unsigned numbers. */
 SW_HOST_DEVICE static inline unsigned sw_value_is_signed(unsigned type) {
-    return type >= SW_VALUE_I8;
+    return type >= SW_VALUE_I8 && type <= SW_VALUE_I64;
 }
 
 SW_HOST_DEVICE static inline unsigned sw_vector_bytes(unsigned value_bits) {

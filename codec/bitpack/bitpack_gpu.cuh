@@ -102,7 +102,7 @@ __device__ __forceinline__ void sw_unpack_vector(unsigned width, const uint8_t *
     } else {
         const unsigned low = min(width, 32u);
         sw_unpack_rows<32, 2, 32>(low, from, lane, x);
-        sw_unpack_rows<32, 2, 31>(width - low, from + low * SW_WARP * 4, lane, x + 1);
+        sw_unpack_rows<32, 2, MOST - 32>(width - low, from + low * SW_WARP * 4, lane, x + 1);
     }
 }
 
@@ -113,7 +113,7 @@ __device__ __forceinline__ void sw_pack_vector(unsigned width, const uint32_t *x
     } else {
         const unsigned low = min(width, 32u);
         sw_pack_rows<32, 2, 32>(low, x, to, lane);
-        sw_pack_rows<32, 2, 31>(width - low, x + 1, to + low * SW_WARP * 4, lane);
+        sw_pack_rows<32, 2, MOST - 32>(width - low, x + 1, to + low * SW_WARP * 4, lane);
     }
 }
 
@@ -224,6 +224,13 @@ __device__ inline uint64_t sw_warp_min64(uint64_t v) {
     for (int d = SW_WARP / 2; d; d /= 2)
         v = min(v, (uint64_t)__shfl_xor_sync(0xFFFFFFFFu, (unsigned long long)v, d));
     return v;
+}
+
+/* Least of the lanes' signed numbers, which fit into 32 bits if BITS is less than 64. */
+template <unsigned BITS> __device__ inline int64_t sw_warp_min_signed(int64_t v) {
+    if constexpr (BITS == 64)
+        return (int64_t)(sw_warp_min64((uint64_t)v ^ 1ull << 63) ^ 1ull << 63);
+    return __reduce_min_sync(0xFFFFFFFFu, (int)v);
 }
 
 struct sw_gpu_range {

@@ -64,22 +64,27 @@ static unsigned whole_units(unsigned bits, size_t bytes) {
     return sw_packed_units(bits, bits, (unsigned)bytes);
 }
 
+/* Whether there are 16 bits of each vector. */
+static bool has_more(const struct sw_numbers_codec *codec) {
+    return codec->has_sizes || codec->units;
+}
+
 static void write_head(const struct sw_numbers_codec *codec, const struct sw_vector_head *head, unsigned bits,
                        unsigned vector, uint8_t *counts) {
     const size_t value_bytes = bits / 8;
     for (unsigned i = 0; i < codec->n_bases; i++, counts += SW_TILE_BASES_BYTES)
         memcpy(counts + vector * value_bytes, &head->base[i], value_bytes);
     counts[vector] = (uint8_t)head->width;
-    const uint16_t units = (uint16_t)head->units;
-    if (codec->has_sizes)
-        memcpy(counts + SW_TILE_MAX_VECTORS + sizeof units * vector, &units, sizeof units);
+    const uint16_t more = (uint16_t)(codec->units ? head->tag : head->units);
+    if (has_more(codec))
+        memcpy(counts + codec->max_vectors + sizeof more * vector, &more, sizeof more);
 }
 
 /* bytes: of the vector's content. errors: -SW_EFRAME. */
 static int read_head(const struct sw_numbers_codec *codec, struct sw_vector_head *ret, unsigned bits, unsigned vector,
                      const uint8_t *counts, size_t bytes) {
     const size_t value_bytes = bits / 8;
-    uint16_t units;
+    uint16_t more = 0;
     *ret = (struct sw_vector_head){.units = 0};
     for (unsigned i = 0; i < codec->n_bases; i++, counts += SW_TILE_BASES_BYTES)
         memcpy(&ret->base[i], counts + vector * value_bytes, value_bytes);
@@ -87,12 +92,18 @@ static int read_head(const struct sw_numbers_codec *codec, struct sw_vector_head
     if (ret->width > bits)
         return -SW_EFRAME;
     ret->units = sw_packed_units(bits, ret->width, (unsigned)bytes);
-    if (!codec->has_sizes)
+    if (!has_more(codec))
         return 0;
-    memcpy(&units, counts + SW_TILE_MAX_VECTORS + sizeof units * vector, sizeof units);
-    if (units > ret->units)
-        return -SW_EFRAME;
-    ret->units = units;
+    memcpy(&more, counts + codec->max_vectors + sizeof more * vector, sizeof more);
+    if (!codec->units) {
+        if (more > ret->units)
+            return -SW_EFRAME;
+        ret->units = more;
+    } else if (ret->width < bits) {
+        ret->tag = more;
+        ret->units = codec->units(ret, bits);
+        return ret->units < whole_units(bits, bytes) ? 0 : -SW_EFRAME;
+    }
     return 0;
 }
 
@@ -106,7 +117,7 @@ size_t sw_numbers_encode_tile(const void *encoder, const uint8_t *in, size_t in_
     const unsigned bits = sw_value_bits(e->type), n = sw_tile_vectors(bits, in_bytes);
     size_t at = 0;
     (void)segment_log2;
-    memset(counts, 0, SW_NUMBERS_COUNT_BYTES(e->codec->n_bases, e->codec->has_sizes));
+    memset(counts, 0, SW_VECTORS_COUNT_BYTES(e->codec->n_bases, e->codec->max_vectors, has_more(e->codec)));
     for (unsigned i = 0; i < n; i++) {
         const uint8_t *from = in + (size_t)i * sw_vector_bytes(bits);
         const size_t bytes = sw_tile_vector_bytes(bits, in_bytes, i);
@@ -199,30 +210,43 @@ int sw_numbers_decode_segment(const union sw_codec_decoder *decoder, const struc
 /* What a piece stored as runs takes that a vector does not take for as many values: a mask, and padding, on average. */
 #define RUNS_PIECE_EXTRA_BYTES 10
 
-/* What a sample's pieces would take: those that a codec stores as runs, and the widths of the others and of their
- * halves. */
+/* What a sample's pieces would take: those that a codec stores as runs, and exceptions, and the widths of the others
+ * and of their halves. */
 struct pieces {
-    double runs_bytes, width, half_width;
+    double other_bytes, width, half_width;
     unsigned n_packed;
 };
 
+/* Codecs with exceptions take a piece for a vector that repeats it: how they choose depends on all of a vector. */
 static unsigned measure_piece(const struct sw_numbers_codec *codec, enum sw_value_type type, const uint8_t *from,
                               size_t bytes, struct sw_vector_head *ret) {
     uint8_t room[SW_VECTOR_MAX_BYTES];
-    const struct sw_vector v = vector_of(type, from, bytes, room);
+    const unsigned bits = sw_value_bits(type);
+    struct sw_vector v = {room, sw_vector_bytes(bits), SW_VECTOR_VALUES, bits, type};
+    if (codec->units)
+        for (size_t at = 0; at < v.bytes; at += bytes)
+            memcpy(room + at, from, bytes);
+    else
+        v = vector_of(type, from, bytes, room);
     codec->measure(&v, ret);
+    if (codec->units && ret->units >= whole_units(bits, v.bytes))
+        *ret = (struct sw_vector_head){.width = bits, .units = whole_units(bits, v.bytes)};
     return ret->width;
 }
 
 static void add_piece(struct pieces *sum, const struct sw_numbers_codec *codec, enum sw_value_type type,
                       const uint8_t *from, size_t bytes) {
     const size_t half = bytes / 2;
+    const unsigned bits = sw_value_bits(type), full = sw_vector_bytes(bits);
     struct sw_vector_head head, rest;
     const unsigned width = measure_piece(codec, type, from, bytes, &head);
-    if (codec->has_sizes && head.units < sw_packed_units(sw_value_bits(type), width, (unsigned)bytes)) {
-        sum->runs_bytes += head.units * SW_UNIT_BYTES - RUNS_PIECE_EXTRA_BYTES;
+    if (codec->has_sizes && head.units < sw_packed_units(bits, width, (unsigned)bytes)) {
+        sum->other_bytes += head.units * SW_UNIT_BYTES - RUNS_PIECE_EXTRA_BYTES;
         return;
     }
+    if (codec->units)
+        sum->other_bytes +=
+            (double)(head.units - sw_packed_units(bits, width, full)) * SW_UNIT_BYTES * (double)bytes / full;
     sum->width += width;
     sum->half_width += 0.5 * measure_piece(codec, type, from, half, &rest);
     sum->half_width += 0.5 * measure_piece(codec, type, from + half, half, &rest);
@@ -245,12 +269,13 @@ static double estimate_by_pieces(const struct sw_numbers_codec *codec, enum sw_v
             width += growth;
     }
     const double packed_bytes = sum.n_packed * (double)values * (width < bits ? width : bits) / 8;
-    return (sum.runs_bytes + packed_bytes) / (double)sample_bytes;
+    return (sum.other_bytes + packed_bytes) / (double)sample_bytes;
 }
 
 double sw_numbers_estimate(const struct sw_numbers_codec *codec, enum sw_value_type type, const uint8_t *sample,
                            size_t sample_bytes, uint64_t raw_bytes) {
     const size_t step = sw_vector_bytes(sw_value_bits(type));
+    uint8_t room[SW_VECTOR_MAX_BYTES];
     struct sw_vector_head head;
     double units = 0;
     if (raw_bytes > SW_SAMPLE_MAX_BYTES)
@@ -258,7 +283,8 @@ double sw_numbers_estimate(const struct sw_numbers_codec *codec, enum sw_value_t
     for (size_t at = 0; at < sample_bytes; at += step) { /* the sample is the region */
         const size_t bytes = sample_bytes - at < step ? sample_bytes - at : step;
         const unsigned whole = whole_units(sw_value_bits(type), bytes);
-        (void)measure_piece(codec, type, sample + at, bytes, &head);
+        const struct sw_vector v = vector_of(type, sample + at, bytes, room);
+        codec->measure(&v, &head);
         units += head.units < whole ? head.units : whole;
     }
     return units * SW_UNIT_BYTES / (double)sample_bytes;

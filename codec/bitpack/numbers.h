@@ -13,6 +13,7 @@
 struct sw_vector_head {
     uint64_t base[2];
     unsigned width, units; /* units: of 16 bytes, of the stored vector */
+    unsigned tag;          /* 16 bits of the codec's own */
 };
 
 /* A vector's content, with its first value in place of missing ones. */
@@ -25,8 +26,11 @@ struct sw_vector {
 };
 
 struct sw_numbers_codec {
-    unsigned n_bases;
-    bool has_sizes; /* vectors have sizes of their own; otherwise the size follows from the width */
+    unsigned n_bases, max_vectors; /* of a tile */
+    bool has_sizes;                /* vectors have sizes of their own; otherwise the size follows from the width */
+    /* Not NULL: vectors have tags instead, and this says what one takes by its width, below `bits`, and its tag; more
+     * than its content if there is no such vector. */
+    unsigned (*units)(const struct sw_vector_head *head, unsigned bits);
 
     /* What the vector would take; it is stored as it is if that is not less. */
     void (*measure)(const struct sw_vector *v, struct sw_vector_head *ret);
@@ -36,7 +40,7 @@ struct sw_numbers_codec {
     int (*decode)(const struct sw_vector_head *head, unsigned bits, const uint8_t *from, uint8_t *out);
 };
 
-extern const struct sw_numbers_codec sw_numbers_for, sw_numbers_dfor, sw_numbers_rfor;
+extern const struct sw_numbers_codec sw_numbers_for, sw_numbers_dfor, sw_numbers_rfor, sw_numbers_alp, sw_numbers_alprd;
 
 /* A vector's values, and back. */
 void sw_values_load(uint64_t ret[SW_VECTOR_VALUES], const uint8_t *content, unsigned bits);
@@ -53,7 +57,7 @@ int sw_numbers_decode_segment(const union sw_codec_decoder *decoder, const struc
                               uint8_t *out, size_t *ret_bytes);
 
 /* A codec's row: all but its name differs in what follows from the struct above. */
-#define SW_NUMBERS_OPS(id, counts)                                                                                     \
+#define SW_NUMBERS_OPS(id, counts, floats)                                                                             \
     static double estimate(enum sw_value_type type, const uint8_t *sample, size_t sample_bytes, uint64_t raw_bytes) {  \
         return sw_numbers_estimate(&sw_numbers_##id, type, sample, sample_bytes, raw_bytes);                           \
     }                                                                                                                  \
@@ -72,6 +76,7 @@ int sw_numbers_decode_segment(const union sw_codec_decoder *decoder, const struc
         .max_segment_log2 = SW_NUMBERS_SEGMENT_LOG2,                                                                   \
         .count_bytes = (counts),                                                                                       \
         .is_typed = true,                                                                                              \
+        .is_of_floats = (floats),                                                                                      \
         .hash_tile = sw_hash_tile_rows,                                                                                \
         .estimate = estimate,                                                                                          \
         .encoder_new = encoder_new,                                                                                    \

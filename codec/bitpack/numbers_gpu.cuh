@@ -2,14 +2,15 @@
  * threads per tile, a warp per 4 KiB of it (per vector of 64-bit values), whose values stay in registers from the load
  * to the store.
  *
- * A codec is a struct CODEC with
- *   KINDS, HAS_SIZES         what the counts section has (SW_NUMBERS_COUNT_BYTES)
+ * A codec is a struct CODEC, made from sw_integer_codec or sw_float_codec, with
+ *   KINDS, HAS_SIZES         what the counts section has (SW_VECTORS_COUNT_BYTES)
  *   IN_ORDER                 whether measure() and store() want lanes to hold 32 values in a row, not units by turns
  *   DECODE_BLOCKS            decoding blocks that are to fit a multiprocessor, of values of up to 32 bits
  *   measure<BITS>(x, ...)    the head of a vector: what it would take
  *   store<BITS>(x, ...)      writes it; may change x
  *   decode<BITS>(head, ...)  a vector into x, units by turns; false if it is malformed
- * `stage` is the warp's own. Internal to codec/. */
+ *   units(bits, head)        of sw_float_codec: what a vector takes by its width and tag, more than any if malformed
+ * `stage` is the warp's own, and there if HAS_STAGE. Internal to codec/. */
 #ifndef SW_NUMBERS_GPU_CUH
 #define SW_NUMBERS_GPU_CUH
 
@@ -18,10 +19,26 @@
 /* Warps of a decoding block: fewer than a tile has shares, so that each of them has more loads to wait for. */
 constexpr uint32_t SW_DECODE_WARPS = 4;
 
+/* Of values of any bits. */
+struct sw_integer_codec {
+    static constexpr uint32_t MAX_VECTORS = SW_TILE_MAX_VECTORS, LEAST_BITS = 8;
+    static constexpr bool HAS_TAGS = false;
+};
+
+/* Of 32 and 64 bits; vectors have a tag each, from which their size follows. */
+struct sw_float_codec {
+    static constexpr uint32_t MAX_VECTORS = SW_TILE_MAX_FLOAT_VECTORS, LEAST_BITS = 32;
+    static constexpr bool HAS_TAGS = true, HAS_SIZES = false, IN_ORDER = false, HAS_STAGE = true;
+};
+
+template <class CODEC> constexpr bool sw_has_more = CODEC::HAS_SIZES || CODEC::HAS_TAGS;
+template <class CODEC>
+constexpr uint32_t sw_count_bytes = SW_VECTORS_COUNT_BYTES(CODEC::KINDS, CODEC::MAX_VECTORS, sw_has_more<CODEC>);
+
 /* What the counts section says of a vector. */
 struct sw_gpu_head {
     uint64_t base, step; /* step: the second kind of base */
-    uint32_t width, units;
+    uint32_t width, units, tag;
 };
 
 /* What a warp needs to know of a vector's content. */
@@ -145,21 +162,22 @@ __device__ void sw_place_tile(sw_tile_state &state, const sw_gpu_place &place, s
     constexpr uint32_t VECTOR_BYTES = SW_VECTOR_VALUES / 8 * BITS;
     const sw_frame_layout &layout = place.item.layout;
     uint8_t *frame = (uint8_t *)place.item.d_frame;
-    uint8_t *counts =
-        frame + layout.counts_offset + (uint64_t)place.unit * SW_NUMBERS_COUNT_BYTES(CODEC::KINDS, CODEC::HAS_SIZES);
+    uint8_t *counts = frame + layout.counts_offset + (uint64_t)place.unit * sw_count_bytes<CODEC>;
     const bool is_there = lane * VECTOR_BYTES < tile_bytes;
     const sw_gpu_head head = is_there ? state.head[lane] : sw_gpu_head{};
     const uint32_t first = sw_warp_exclusive_sum(head.units, lane);
     state.first_unit[lane] = first;
-    if (lane < sw_share<BITS>::TILE_VECTORS) {
+    if (lane < sw_share<BITS>::TILE_VECTORS && CODEC::KINDS) {
         sw_store_value<BITS>(counts, lane, head.base);
         if (CODEC::KINDS == 2)
             sw_store_value<BITS>(counts + SW_TILE_BASES_BYTES, lane, head.step);
     }
     counts += CODEC::KINDS * SW_TILE_BASES_BYTES;
-    counts[lane] = (uint8_t)head.width;
-    if (CODEC::HAS_SIZES)
-        ((uint16_t *)(counts + SW_TILE_MAX_VECTORS))[lane] = (uint16_t)head.units;
+    if (lane < CODEC::MAX_VECTORS) {
+        counts[lane] = (uint8_t)head.width;
+        if (sw_has_more<CODEC>)
+            ((uint16_t *)(counts + CODEC::MAX_VECTORS))[lane] = (uint16_t)(CODEC::HAS_TAGS ? head.tag : head.units);
+    }
     const uint32_t hash = sw_warp_sum(lane < sw_share<BITS>::PER_TILE ? state.hash[lane] : 0);
     if (lane == SW_WARP - 1)
         state.unit = atomicAdd(&progress->data_units, (unsigned long long)(first + head.units));
@@ -186,7 +204,7 @@ __device__ __forceinline__ sw_gpu_head sw_measure_vector(uint32_t *x, const sw_g
         sw_put_in_order<BITS>(x, stage, lane);
     const sw_gpu_head head = CODEC::template measure<BITS>(x, content, lane);
     const uint32_t whole = sw_packed_units(BITS, BITS, content.bytes);
-    return head.units < whole ? head : sw_gpu_head{0, 0, BITS, whole};
+    return head.units < whole ? head : sw_gpu_head{0, 0, BITS, whole, 0};
 }
 
 template <class CODEC, unsigned BITS>
@@ -212,7 +230,7 @@ __global__ void __launch_bounds__(sw_share<BITS>::PER_TILE *SW_WARP)
     __shared__ sw_tile_state state;
     __shared__ sw_stage<BITS> stages[CODEC::IN_ORDER ? share::PER_TILE : 1];
     const uint32_t lane = threadIdx.x % SW_WARP, warp = threadIdx.x / SW_WARP;
-    sw_stage<BITS> &stage = stages[CODEC::IN_ORDER ? warp : 0];
+    sw_stage<BITS> &stage = stages[CODEC::IN_ORDER ? warp : 0]; /* only those need it to encode */
     const sw_gpu_place place = items.find(blockIdx.x, lane);
     const sw_frame_layout &layout = place.item.layout;
     const uint32_t tile_bytes = sw_tile_bytes(layout, place.unit);
@@ -261,13 +279,14 @@ struct sw_stored_vectors {
     uint32_t first_unit;
     bool are_good; /* all have a width and lie in the frame */
 
-    template <unsigned BITS> __device__ inline sw_gpu_head get(uint32_t vector) const {
+    template <class CODEC, unsigned BITS> __device__ inline sw_gpu_head get(uint32_t vector) const {
         const auto value = [&](uint64_t v) -> uint64_t {
             return BITS == 64 ? __shfl_sync(0xFFFFFFFFu, (unsigned long long)v, vector)
                               : __shfl_sync(0xFFFFFFFFu, (uint32_t)v, vector);
         };
-        return {value(head.base), value(head.step), __shfl_sync(0xFFFFFFFFu, head.width, vector),
-                __shfl_sync(0xFFFFFFFFu, head.units, vector)};
+        return {CODEC::KINDS ? value(head.base) : 0, CODEC::KINDS == 2 ? value(head.step) : 0,
+                __shfl_sync(0xFFFFFFFFu, head.width, vector), __shfl_sync(0xFFFFFFFFu, head.units, vector),
+                CODEC::HAS_TAGS ? __shfl_sync(0xFFFFFFFFu, head.tag, vector) : 0};
     }
 };
 
@@ -279,14 +298,22 @@ __device__ inline sw_stored_vectors sw_load_vectors(const uint8_t *counts, uint3
     sw_stored_vectors v = {};
     bool is_good = true;
     if (bytes) {
-        v.head.base = sw_load_value<BITS>(counts, lane);
+        if (CODEC::KINDS)
+            v.head.base = sw_load_value<BITS>(counts, lane);
         if (CODEC::KINDS == 2)
             v.head.step = sw_load_value<BITS>(counts + SW_TILE_BASES_BYTES, lane);
         counts += CODEC::KINDS * SW_TILE_BASES_BYTES;
         v.head.width = counts[lane];
         const uint32_t packed = sw_packed_units(BITS, v.head.width, bytes);
-        v.head.units = CODEC::HAS_SIZES ? ((const uint16_t *)(counts + SW_TILE_MAX_VECTORS))[lane] : packed;
-        is_good = v.head.width <= BITS && v.head.units <= packed;
+        const uint32_t more = sw_has_more<CODEC> ? ((const uint16_t *)(counts + CODEC::MAX_VECTORS))[lane] : packed;
+        if constexpr (CODEC::HAS_TAGS) {
+            v.head.tag = more;
+            v.head.units = v.head.width < BITS ? CODEC::units(BITS, v.head) : packed;
+            is_good = v.head.width < BITS ? v.head.units < sw_packed_units(BITS, BITS, bytes) : v.head.width == BITS;
+        } else {
+            v.head.units = more;
+            is_good = v.head.width <= BITS && v.head.units <= packed;
+        }
     }
     v.first_unit = sw_warp_exclusive_sum(v.head.units, lane);
     v.are_good = __all_sync(0xFFFFFFFFu, is_good && v.first_unit + v.head.units <= data_units);
@@ -298,7 +325,7 @@ template <class CODEC, unsigned BITS>
 __device__ __forceinline__ bool sw_decode_vector(const sw_stored_vectors &vectors, uint32_t vector, const uint8_t *data,
                                                  uint32_t bytes, sw_stage<BITS> &stage, uint32_t lane, uint32_t *x) {
     constexpr uint32_t WORDS = sw_share<BITS>::VECTOR_WORDS, VECTOR_BYTES = SW_VECTOR_VALUES / 8 * BITS;
-    const sw_gpu_head head = vectors.template get<BITS>(vector);
+    const sw_gpu_head head = vectors.template get<CODEC, BITS>(vector);
     const uint8_t *from = data + __shfl_sync(0xFFFFFFFFu, vectors.first_unit, vector) * SW_UNIT_BYTES;
     bool is_good = true;
     if (head.width < BITS || head.units < sw_packed_units(BITS, BITS, bytes))
@@ -316,7 +343,7 @@ __global__ void __launch_bounds__(SW_DECODE_WARPS *SW_WARP, BITS == 64 ? 4 : COD
     using share = sw_share<BITS>;
     constexpr uint32_t VECTOR_BYTES = share::BYTES / share::VECTORS;
     __shared__ uint32_t sums[SW_DECODE_WARPS];
-    __shared__ sw_stage<BITS> stages[CODEC::IN_ORDER ? SW_DECODE_WARPS : 1];
+    __shared__ sw_stage<BITS> stages[CODEC::HAS_STAGE ? SW_DECODE_WARPS : 1];
     const uint32_t lane = threadIdx.x % SW_WARP, warp = threadIdx.x / SW_WARP;
     const sw_gpu_place place = items.find(blockIdx.x, lane);
     const sw_frame_layout &layout = place.item.layout;
@@ -326,9 +353,9 @@ __global__ void __launch_bounds__(SW_DECODE_WARPS *SW_WARP, BITS == 64 ? 4 : COD
     const uint8_t *frame = (const uint8_t *)place.item.d_frame;
     const sw_tile_record record = ((const sw_tile_record *)(frame + layout.records_offset))[tile];
     const uint64_t data_units = (layout.frame_bytes - layout.data_offset) / SW_UNIT_BYTES;
-    const sw_stored_vectors vectors = sw_load_vectors<CODEC, BITS>(
-        frame + layout.counts_offset + (uint64_t)tile * SW_NUMBERS_COUNT_BYTES(CODEC::KINDS, CODEC::HAS_SIZES),
-        tile_bytes, record.offset16 < data_units ? data_units - record.offset16 : 0, lane);
+    const sw_stored_vectors vectors =
+        sw_load_vectors<CODEC, BITS>(frame + layout.counts_offset + (uint64_t)tile * sw_count_bytes<CODEC>, tile_bytes,
+                                     record.offset16 < data_units ? data_units - record.offset16 : 0, lane);
     const uint8_t *data = frame + layout.data_offset + (uint64_t)record.offset16 * SW_FRAME_ALIGN;
     uint8_t *out = (uint8_t *)place.item.d_raw + (uint64_t)place.unit * SW_NUMBERS_TILE_BYTES;
     uint32_t hash = 0;
@@ -341,7 +368,7 @@ __global__ void __launch_bounds__(SW_DECODE_WARPS *SW_WARP, BITS == 64 ? 4 : COD
             const uint32_t there = sw_bytes_left(bytes, v * VECTOR_BYTES, VECTOR_BYTES);
             if (there)
                 is_good &= sw_decode_vector<CODEC, BITS>(vectors, s * share::VECTORS + v, data, there,
-                                                         stages[CODEC::IN_ORDER ? warp : 0], lane,
+                                                         stages[CODEC::HAS_STAGE ? warp : 0], lane,
                                                          x + v * share::VECTOR_WORDS);
         }
         sw_store_content<share::UNITS>(out + s * share::BYTES, bytes, lane, x);
@@ -382,17 +409,20 @@ template <class CODEC, class ITEMS> void sw_launch_encode_numbers(const sw_gpu_e
     sw_with_bits(sw_value_bits(type), [&](auto b) {
         constexpr unsigned BITS = decltype(b)::value;
         const uint64_t flip = sw_value_is_signed(type) ? 1ull << (BITS - 1) : 0;
-        sw_encode_numbers<CODEC, BITS>
-            <<<job->items.n_units, sw_share<BITS>::PER_TILE * SW_WARP, 0, job->stream>>>(job->items, flip);
+        if constexpr (BITS >= CODEC::LEAST_BITS)
+            sw_encode_numbers<CODEC, BITS>
+                <<<job->items.n_units, sw_share<BITS>::PER_TILE * SW_WARP, 0, job->stream>>>(job->items, flip);
     });
 }
 
 template <class CODEC, class ITEMS> void sw_launch_decode_numbers(const sw_gpu_decode_job<ITEMS> *job) {
-    for (unsigned bits = 8; bits <= 64; bits *= 2)
+    for (unsigned bits = CODEC::LEAST_BITS; bits <= 64; bits *= 2)
         if (job->value_bits & bits)
             sw_with_bits(bits, [&](auto b) {
-                sw_decode_numbers<CODEC, decltype(b)::value>
-                    <<<job->items.n_units, SW_DECODE_WARPS * SW_WARP, 0, job->stream>>>(job->items, job->first_tile);
+                constexpr unsigned BITS = decltype(b)::value;
+                if constexpr (BITS >= CODEC::LEAST_BITS)
+                    sw_decode_numbers<CODEC, BITS><<<job->items.n_units, SW_DECODE_WARPS * SW_WARP, 0, job->stream>>>(
+                        job->items, job->first_tile);
             });
 }
 

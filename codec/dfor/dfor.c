@@ -25,7 +25,7 @@ static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
         least = most = 0;
     const unsigned width = sw_width_of((uint64_t)most - (uint64_t)least);
     *ret = (struct sw_vector_head){
-        {value[0] - (uint64_t)least, (uint64_t)least}, width, sw_packed_units(v->bits, width, (unsigned)v->bytes)};
+        {value[0] - (uint64_t)least, (uint64_t)least}, width, sw_packed_units(v->bits, width, (unsigned)v->bytes), 0};
 }
 
 /* Value i of lane l is number 32 l + i of the vector. */
@@ -63,5 +63,6 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     return 0;
 }
 
-const struct sw_numbers_codec sw_numbers_dfor = {.n_bases = 2, .measure = measure, .store = store, .decode = decode};
-SW_NUMBERS_OPS(dfor, SW_NUMBERS_COUNT_BYTES(2, false));
+const struct sw_numbers_codec sw_numbers_dfor = {
+    .n_bases = 2, .max_vectors = SW_TILE_MAX_VECTORS, .measure = measure, .store = store, .decode = decode};
+SW_NUMBERS_OPS(dfor, SW_NUMBERS_COUNT_BYTES(2, false), false);

@@ -17,16 +17,9 @@ template <unsigned BITS> __device__ inline uint64_t truncate(uint64_t v) {
     return BITS == 64 ? v : (uint32_t)v & sw_low_bits(BITS);
 }
 
-/* Least of the lanes' signed numbers. */
-template <unsigned BITS> __device__ inline int64_t warp_min(int64_t v) {
-    if constexpr (BITS == 64)
-        return (int64_t)(sw_warp_min64((uint64_t)v ^ 1ull << 63) ^ 1ull << 63);
-    return __reduce_min_sync(0xFFFFFFFFu, (int)v);
-}
-
-struct codec_dfor {
+struct codec_dfor : sw_integer_codec {
     static constexpr uint32_t KINDS = 2;
-    static constexpr bool HAS_SIZES = false, IN_ORDER = true;
+    static constexpr bool HAS_SIZES = false, IN_ORDER = true, HAS_STAGE = true;
     static constexpr uint32_t DECODE_BLOCKS = 6;
 
     template <unsigned BITS>
@@ -45,13 +38,13 @@ struct codec_dfor {
             }
             before = now;
         }
-        int64_t low = warp_min<BITS>(least), high = ~warp_min<BITS>(~(int64_t)most);
+        int64_t low = sw_warp_min_signed<BITS>(least), high = ~sw_warp_min_signed<BITS>(~(int64_t)most);
         if (content.n_values == 1)
             low = high = 0;
         const uint32_t width = sw_width_of((uint64_t)high - (uint64_t)low);
         const uint64_t first = BITS == 64 ? __shfl_sync(0xFFFFFFFFu, (unsigned long long)sw_get_value<BITS>(x, 0), 0)
                                           : __shfl_sync(0xFFFFFFFFu, (uint32_t)sw_get_value<BITS>(x, 0), 0);
-        return {first - (uint64_t)low, (uint64_t)low, width, sw_packed_units(BITS, width, content.bytes)};
+        return {first - (uint64_t)low, (uint64_t)low, width, sw_packed_units(BITS, width, content.bytes), 0};
     }
 
     template <unsigned BITS>

@@ -5,7 +5,7 @@
 static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
     const struct sw_range range = sw_vector_range(v->content, v->type);
     const unsigned width = sw_width_of(range.range);
-    *ret = (struct sw_vector_head){{range.base}, width, sw_packed_units(v->bits, width, (unsigned)v->bytes)};
+    *ret = (struct sw_vector_head){{range.base}, width, sw_packed_units(v->bits, width, (unsigned)v->bytes), 0};
 }
 
 static void store(const struct sw_vector *v, const struct sw_vector_head *head, uint8_t *out) {
@@ -23,5 +23,6 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     return 0;
 }
 
-const struct sw_numbers_codec sw_numbers_for = {.n_bases = 1, .measure = measure, .store = store, .decode = decode};
-SW_NUMBERS_OPS(for, SW_NUMBERS_COUNT_BYTES(1, false));
+const struct sw_numbers_codec sw_numbers_for = {
+    .n_bases = 1, .max_vectors = SW_TILE_MAX_VECTORS, .measure = measure, .store = store, .decode = decode};
+SW_NUMBERS_OPS(for, SW_NUMBERS_COUNT_BYTES(1, false), false);

@@ -3,9 +3,9 @@
 
 namespace {
 
-struct codec_for {
+struct codec_for : sw_integer_codec {
     static constexpr uint32_t KINDS = 1;
-    static constexpr bool HAS_SIZES = false, IN_ORDER = false;
+    static constexpr bool HAS_SIZES = false, IN_ORDER = false, HAS_STAGE = false;
     static constexpr uint32_t DECODE_BLOCKS = 6;
 
     template <unsigned BITS>

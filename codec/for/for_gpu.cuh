@@ -9,7 +9,7 @@ template <unsigned BITS>
 __device__ __forceinline__ sw_gpu_head sw_for_measure(const uint32_t *x, const sw_gpu_content &content) {
     const sw_gpu_range range = sw_vector_range<BITS>(x, content.flip);
     const uint32_t width = sw_width_of(range.range);
-    return {range.base, 0, width, sw_packed_units(BITS, width, content.bytes)};
+    return {range.base, 0, width, sw_packed_units(BITS, width, content.bytes), 0};
 }
 
 template <unsigned BITS>

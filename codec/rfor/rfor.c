@@ -115,6 +115,10 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     return decode_runs(head, bits, words, out);
 }
 
-const struct sw_numbers_codec sw_numbers_rfor = {
-    .n_bases = 1, .has_sizes = true, .measure = measure, .store = store, .decode = decode};
-SW_NUMBERS_OPS(rfor, SW_NUMBERS_COUNT_BYTES(1, true));
+const struct sw_numbers_codec sw_numbers_rfor = {.n_bases = 1,
+                                                 .max_vectors = SW_TILE_MAX_VECTORS,
+                                                 .has_sizes = true,
+                                                 .measure = measure,
+                                                 .store = store,
+                                                 .decode = decode};
+SW_NUMBERS_OPS(rfor, SW_NUMBERS_COUNT_BYTES(1, true), false);

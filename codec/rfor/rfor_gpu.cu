@@ -67,9 +67,9 @@ __device__ inline uint32_t make_word(const uint8_t *table, uint32_t n, uint32_t 
     return word;
 }
 
-struct codec_rfor {
+struct codec_rfor : sw_integer_codec {
     static constexpr uint32_t KINDS = 1;
-    static constexpr bool HAS_SIZES = true, IN_ORDER = true;
+    static constexpr bool HAS_SIZES = true, IN_ORDER = true, HAS_STAGE = true;
     static constexpr uint32_t DECODE_BLOCKS = 8;
 
     template <unsigned BITS>

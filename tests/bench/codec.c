@@ -7,7 +7,8 @@
  * process took by cudaMalloc, opened by its IPC handle, as the service sees that of a client: the driver maps it by
  * small pages, so what matters is in which order addresses are touched.
  *
- * Columns of numbers ("u32:sorted:4", tests/lib/numbers.h) are encoded and decoded by every codec of numbers, and raw.
+ * Columns of numbers ("u32:sorted:4", tests/lib/numbers.h) are encoded and decoded by every codec that takes their
+ * type, and raw.
  *
  * With --batch N a column is N inputs of --size each, encoded and decoded by the calls for batches; their frames are
  * also copied to pinned memory and back, rows "store" and "load", whose rate is that of the frames' bytes. What the
@@ -303,6 +304,8 @@ static void time_numbers(struct bench *b, const char *column, enum sw_value_type
         const struct sw_plan plan = {
             .codec = (enum sw_codec_id)codec, .segment_log2 = SW_RAW_SEGMENT_LOG2, .value_type = type};
         char encode[32], decode[32];
+        if (!sw_codec_takes(plan.codec, type))
+            continue;
         (void)snprintf(encode, sizeof encode, "%s encode", sw_codec_name(plan.codec));
         (void)snprintf(decode, sizeof decode, "%s decode", sw_codec_name(plan.codec));
         time_both(b, column, encode, decode, &plan);

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const enum sw_codec_id codecs[] = {SW_CODEC_FOR, SW_CODEC_DFOR, SW_CODEC_RFOR};
+static const enum sw_codec_id codecs[] = {SW_CODEC_FOR, SW_CODEC_DFOR, SW_CODEC_RFOR, SW_CODEC_ALP, SW_CODEC_ALPRD};
 #define N_CODECS (sizeof codecs / sizeof codecs[0])
 
 static bool small_run(void) {
@@ -38,6 +38,8 @@ static void round_trips(enum sw_value_type type, const uint8_t *data, size_t byt
     for (size_t c = 0; c < N_CODECS; c++) {
         const struct sw_plan plan = plan_of(codecs[c], type);
         uint64_t by_host;
+        if (!sw_codec_takes(codecs[c], type))
+            continue;
         sw_gpu_round_trip(&plan, data, bytes, shift);
         ck_assert_int_eq(sw_codec_encode(&plan, data, bytes, frame, sw_frame_bound_bytes(bytes), &by_host, NULL), 0);
         struct sw_frame_layout layout;
@@ -49,12 +51,13 @@ static void round_trips(enum sw_value_type type, const uint8_t *data, size_t byt
 }
 
 START_TEST(every_width) {
+    static const enum sw_numbers kinds[] = {SW_NUMBERS_UNIFORM, SW_NUMBERS_SORTED, SW_NUMBERS_OFTEN};
     const enum sw_value_type type = (enum sw_value_type)_i;
     const unsigned value_bits = sw_value_bits(type);
     for (unsigned bits = 0; bits <= value_bits; bits += small_run() ? 5 : 1) {
         const size_t bytes = (size_t)2 * SW_NUMBERS_TILE_BYTES + 3 * sw_vector_bytes(value_bits);
-        for (enum sw_numbers kind = SW_NUMBERS_UNIFORM; kind <= SW_NUMBERS_RUNS; kind += SW_NUMBERS_SORTED) {
-            uint8_t *data = new_column(type, kind, bits, bytes);
+        for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+            uint8_t *data = new_column(type, kinds[i], bits, bytes);
             round_trips(type, data, bytes, 0);
             free(data);
         }
@@ -109,6 +112,8 @@ START_TEST(damaged_frames) {
     ck_assert(frame && out);
     for (size_t c = 0; c < N_CODECS; c++) {
         const struct sw_plan plan = plan_of(codecs[c], type);
+        if (!sw_codec_takes(codecs[c], type))
+            continue;
         const uint64_t frame_bytes = sw_gpu_encode_frame(&plan, data, bytes, 0, frame);
         struct sw_frame_layout layout;
         uint64_t state = 77;

@@ -12,6 +12,7 @@
 /* A column in the making: its parameters and where it stands. */
 struct column {
     unsigned value_bits, bits;
+    bool is_float;
     uint64_t least, greatest, middle, seed, state, value;
 };
 
@@ -22,10 +23,11 @@ static uint64_t low_bits(uint64_t v, unsigned bits) {
 static struct column column_of(enum sw_value_type type, unsigned bits, uint64_t seed) {
     const unsigned value_bits = sw_value_bits(type);
     const uint64_t top = (uint64_t)1 << (value_bits - 1);
-    const bool is_signed = sw_value_is_signed(type);
+    const bool is_float = type >= SW_VALUE_F32, is_signed = is_float || sw_value_is_signed(type);
     return (struct column){
         .value_bits = value_bits,
         .bits = bits,
+        .is_float = is_float,
         .least = is_signed ? top : 0,
         .greatest = is_signed ? top - 1 : low_bits(~(uint64_t)0, value_bits),
         .middle = is_signed ? low_bits(-(uint64_t)(bits ? low_bits(seed, bits) / 2 : 3), value_bits) : top / 4,
@@ -56,14 +58,53 @@ static uint64_t next_value(struct column *c, enum sw_numbers kind, uint64_t i) {
     }
 }
 
+/* The bits of a float of hundredths. */
+static uint64_t hundredths(const struct column *c, uint64_t value) {
+    uint64_t bits = 0;
+    if (c->value_bits == 64) {
+        const double v = (double)(int64_t)value / 100;
+        memcpy(&bits, &v, sizeof v);
+    } else {
+        const float v = (float)((double)(int32_t)(uint32_t)value / 100);
+        memcpy(&bits, &v, sizeof v);
+    }
+    return bits;
+}
+
+/* Numbers with fractions of all their bits; one in 97 is special. */
+static uint64_t real(struct column *c, uint64_t i) {
+    static const uint64_t exponents[] = {0, 0, 0x7FF, 0x7FF, 0x800, 0xFFF, 0x7FE, 1}; /* sign first, then 11 bits */
+    const unsigned exponent_bits = c->value_bits == 64 ? 11 : 8, fraction_bits = c->value_bits - 1 - exponent_bits;
+    const uint64_t draw = sw_random(&c->state), bias = ((uint64_t)1 << (exponent_bits - 1)) - 1;
+    const uint64_t special = exponents[i / 97 % 8], sign = special >> 11;
+    const uint64_t least_bits = special & low_bits(~(uint64_t)0, exponent_bits);
+    if (i % 97)
+        return (bias + draw % (1 + c->bits % 16)) << fraction_bits | low_bits(draw >> 8, fraction_bits);
+    return sign << (c->value_bits - 1) | least_bits << fraction_bits | (i % 2 ? low_bits(draw, fraction_bits) : 0);
+}
+
+static uint64_t next_bits(struct column *c, enum sw_numbers kind, uint64_t i) {
+    if (kind == SW_NUMBERS_REALS)
+        return c->is_float ? real(c, i) : low_bits(sw_random(&c->state), c->value_bits);
+    if (kind == SW_NUMBERS_RARE || kind == SW_NUMBERS_OFTEN)
+        if (sw_random(&c->state) % (kind == SW_NUMBERS_RARE ? 100 : 20) == 0)
+            return low_bits(sw_random(&c->state), c->value_bits);
+    const uint64_t value = next_value(c, kind, i);
+    return c->is_float ? hundredths(c, value) : value;
+}
+
+/* The kind that value `i` of a mixed column has. */
+static enum sw_numbers mixed_kind(const struct column *c, uint64_t i) {
+    const unsigned n = c->is_float ? SW_NUMBERS_NR : SW_NUMBERS_MIXED;
+    return (enum sw_numbers)(i / STRETCH_VALUES % n);
+}
+
 static void fill_block(uint8_t *to, uint64_t block, uint64_t from, uint64_t n, struct column *c, enum sw_numbers kind) {
     const size_t value_bytes = c->value_bits / 8;
     c->state = c->seed ^ (block + 1) * 0x9E3779B97F4A7C15u;
     c->value = c->middle + low_bits(block * BLOCK_VALUES, c->value_bits) * (((uint64_t)1 << (c->bits & 63)) / 2);
     for (uint64_t i = 0; i < from + n; i++) {
-        const enum sw_numbers now =
-            kind == SW_NUMBERS_MIXED ? (enum sw_numbers)(i / STRETCH_VALUES % SW_NUMBERS_MIXED) : kind;
-        const uint64_t value = next_value(c, now, i);
+        const uint64_t value = next_bits(c, kind == SW_NUMBERS_MIXED ? mixed_kind(c, i) : kind, i);
         if (i >= from)
             memcpy(to + (i - from) * value_bytes, &value, value_bytes);
     }
@@ -84,8 +125,8 @@ void sw_numbers_fill(void *ret, uint64_t first, size_t bytes, enum sw_value_type
 }
 
 bool sw_numbers_parse(const char *name, enum sw_value_type *ret_type, enum sw_numbers *ret_kind, unsigned *ret_bits) {
-    static const char *const kinds[SW_NUMBERS_NR] = {"uniform", "equal",   "extremes", "outlier", "sorted",
-                                                     "nearly",  "falling", "runs",     "mixed"};
+    static const char *const kinds[SW_NUMBERS_NR] = {"uniform", "equal", "extremes", "outlier", "sorted", "nearly",
+                                                     "falling", "runs",  "mixed",    "rare",    "often",  "reals"};
     char type[8], kind[16], rest;
     if (sscanf(name, "%7[^:]:%15[^:]:%2u%c", type, kind, ret_bits, &rest) != 3)
         return false;

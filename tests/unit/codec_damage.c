@@ -59,19 +59,28 @@ enum {
     RFOR_U8,
     RFOR_I32,
     RFOR_U64,
+    ALP_F32,
+    ALP_F64,
+    ALPRD_F32,
+    ALPRD_F64,
     N_VICTIMS
 };
 
 static struct sw_plan numbers_plan(int kind) {
-    return (struct sw_plan){
-        .codec = kind == FOR_U8     ? SW_CODEC_FOR
-                 : kind == DFOR_I32 ? SW_CODEC_DFOR
-                                    : SW_CODEC_RFOR,
-        .segment_log2 = SW_RAW_SEGMENT_LOG2,
-        .value_type = kind == FOR_U8     ? SW_VALUE_U8
-                      : kind == RFOR_U64 ? SW_VALUE_U64
-                                         : SW_VALUE_I32,
+    static const struct {
+        enum sw_codec_id codec;
+        enum sw_value_type type;
+    } numbers[N_VICTIMS] = {
+        [FOR_U8] = {SW_CODEC_FOR, SW_VALUE_U8},       [FOR_I32] = {SW_CODEC_FOR, SW_VALUE_I32},
+        [FOR_U64] = {SW_CODEC_FOR, SW_VALUE_U64},     [DFOR_U8] = {SW_CODEC_DFOR, SW_VALUE_U8},
+        [DFOR_I32] = {SW_CODEC_DFOR, SW_VALUE_I32},   [DFOR_U64] = {SW_CODEC_DFOR, SW_VALUE_U64},
+        [RFOR_U8] = {SW_CODEC_RFOR, SW_VALUE_U8},     [RFOR_I32] = {SW_CODEC_RFOR, SW_VALUE_I32},
+        [RFOR_U64] = {SW_CODEC_RFOR, SW_VALUE_U64},   [ALP_F32] = {SW_CODEC_ALP, SW_VALUE_F32},
+        [ALP_F64] = {SW_CODEC_ALP, SW_VALUE_F64},     [ALPRD_F32] = {SW_CODEC_ALPRD, SW_VALUE_F32},
+        [ALPRD_F64] = {SW_CODEC_ALPRD, SW_VALUE_F64},
     };
+    return (struct sw_plan){
+        .codec = numbers[kind].codec, .segment_log2 = SW_RAW_SEGMENT_LOG2, .value_type = numbers[kind].type};
 }
 
 /* Frames of two tiles, the second one not full. */
@@ -183,8 +192,9 @@ START_TEST(test_every_data_bit) {
         ck_assert(r < 0 || memcmp(v.out.data, v.data, v.bytes) == 0);
         v.frame.data[at] = v.good[at];
     }
-    /* At most three padding bytes in each of up to 64 segments, a third of them tried. */
-    ck_assert_uint_le(silent, 90);
+    /* At most three padding bytes in each of up to 64 segments, a third of them tried. What floats have packed in the
+     * place of exceptions is not looked at. */
+    ck_assert_uint_le(silent, _i < ALP_F32 ? 90 : 400);
     victim_free(&v);
 }
 END_TEST

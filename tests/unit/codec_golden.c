@@ -35,6 +35,10 @@ static const struct golden {
     {"v1-rfor-u16.spwf", SW_CODEC_RFOR, 10, 0, 7001, SW_VALUE_U16, SW_NUMBERS_RUNS},
     {"v1-rfor-i32.spwf", SW_CODEC_RFOR, 10, 0, 42003, SW_VALUE_I32, SW_NUMBERS_MIXED},
     {"v1-rfor-i64.spwf", SW_CODEC_RFOR, 10, 0, 30000, SW_VALUE_I64, SW_NUMBERS_RUNS},
+    {"v1-alp-f32.spwf", SW_CODEC_ALP, 10, 0, 42003, SW_VALUE_F32, SW_NUMBERS_OFTEN},
+    {"v1-alp-f64.spwf", SW_CODEC_ALP, 10, 0, 90000, SW_VALUE_F64, SW_NUMBERS_MIXED},
+    {"v1-alprd-f32.spwf", SW_CODEC_ALPRD, 10, 0, 10003, SW_VALUE_F32, SW_NUMBERS_REALS},
+    {"v1-alprd-f64.spwf", SW_CODEC_ALPRD, 10, 0, 20000, SW_VALUE_F64, SW_NUMBERS_REALS},
 };
 #define N_GOLDENS ((int)(sizeof goldens / sizeof goldens[0]))
 

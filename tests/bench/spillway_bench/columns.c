@@ -23,7 +23,7 @@ static enum sw_tpch_column find_tpch(const char *name) {
     return (enum sw_tpch_column)column;
 }
 
-_Static_assert((int)SPILLWAY_I64 == (int)SW_VALUE_I64, "one list of value types");
+_Static_assert((int)SPILLWAY_F64 == (int)SW_VALUE_F64, "one list of value types");
 
 enum spillway_value_type sw_bench_column_type(const char *name) {
     const enum sw_tpch_column column = find_tpch(name);

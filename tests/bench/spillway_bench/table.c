@@ -9,7 +9,7 @@
 
 enum { SEED = 1, OTHER_BYTE = 0xdb, N = SW_LINEITEM_BUFFERS };
 
-_Static_assert((int)SPILLWAY_I64 == (int)SW_VALUE_I64, "one list of value types");
+_Static_assert((int)SPILLWAY_F64 == (int)SW_VALUE_F64, "one list of value types");
 
 struct sw_bench_table {
     const struct sw_bench_options *options;

@@ -1,0 +1,182 @@
+/* alprd_gpu.cu - floats that are no decimals, in two parts, on the GPU. */
+#include "codec/alp/exceptions_gpu.cuh"
+#include "codec/alprd/alprd_core.h"
+
+namespace {
+
+constexpr uint32_t DICTIONARY_BYTES = SW_ALPRD_ENTRIES * 2;
+
+/* Entry k of a dictionary is 16 bits of low, then of high. */
+struct dictionary {
+    uint64_t low, high;
+
+    __device__ inline uint32_t entry(uint32_t k) const {
+        return (uint32_t)((k < 4 ? low : high) >> k % 4 * 16) & 0xFFFF;
+    }
+    __device__ inline void set(uint32_t k, uint32_t left) {
+        (k < 4 ? low : high) |= (uint64_t)left << k % 4 * 16;
+    }
+    /* The first entry that is `left`; SW_ALPRD_ENTRIES if there is none. */
+    __device__ __forceinline__ uint32_t find(uint32_t left) const {
+        uint32_t code = SW_ALPRD_ENTRIES;
+#pragma unroll
+        for (int k = SW_ALPRD_ENTRIES - 1; k >= 0; k--)
+            code = left == entry((uint32_t)k) ? (uint32_t)k : code;
+        return code;
+    }
+};
+
+/* The most frequent left parts of the lanes' values; of several as frequent that of the lowest lane. */
+struct ranking {
+    uint32_t part, key; /* this lane's; key: its count and rank, 0 if another lane has it, too, or it has been taken */
+
+    __device__ inline ranking(uint32_t left, uint32_t lane) : part(left) {
+        const uint32_t same = __match_any_sync(0xFFFFFFFFu, part);
+        key = same & sw_low_bits(lane) ? 0 : __popc(same) << 5 | (SW_WARP - 1 - lane);
+    }
+    /* The next one's count. */
+    __device__ inline uint32_t take(uint32_t *ret_part) {
+        const uint32_t best = __reduce_max_sync(0xFFFFFFFFu, key);
+        *ret_part = __shfl_sync(0xFFFFFFFFu, part, SW_WARP - 1 - best % SW_WARP);
+        key = key == best ? 0 : key;
+        return best >> 5;
+    }
+};
+
+template <unsigned BITS>
+__device__ inline sw_alprd_cut choose(const uint32_t *x, uint32_t lane, dictionary *ret_entries) {
+    const uint64_t v = sw_sampled_value<BITS>(x, lane);
+    sw_alprd_cut c = {0, 0, ~0u};
+    uint32_t part, first = 0;
+#pragma unroll 1
+    for (uint32_t left = 1; left <= SW_ALPRD_MAX_LEFT; left++) {
+        ranking r((uint32_t)(v >> (BITS - left)), lane);
+        uint32_t exceptions = SW_WARP;
+#pragma unroll
+        for (uint32_t k = 0; k < SW_ALPRD_ENTRIES; k++) {
+            exceptions -= r.take(&part);
+            sw_alprd_consider(&c, BITS, left, k + 1, exceptions);
+        }
+    }
+    ranking r((uint32_t)(v >> (BITS - c.left)), lane);
+    *ret_entries = {0, 0};
+#pragma unroll
+    for (uint32_t k = 0; k < SW_ALPRD_ENTRIES; k++) { /* behind the last one of the dictionary its first one again */
+        (void)r.take(&part);
+        first = k ? first : part;
+        ret_entries->set(k, k >> c.code_width ? first : part);
+    }
+    return c;
+}
+
+template <unsigned BITS> __device__ __forceinline__ uint32_t left_of(const uint32_t *x, unsigned i, uint32_t width) {
+    return BITS == 64 ? x[2 * i + 1] >> (width - 32) : x[i] >> width;
+}
+
+/* Value i with another left part. */
+template <unsigned BITS>
+__device__ __forceinline__ void set_left(uint32_t *x, unsigned i, uint32_t width, uint32_t left) {
+    uint32_t &top = x[BITS == 64 ? 2 * i + 1 : i];
+    const uint32_t shift = BITS == 64 ? width - 32 : width;
+    top = (top & sw_low_bits(shift)) | left << shift;
+}
+
+/* Right parts; of 64 bits, all of the lower halves and what is left of the upper ones. */
+template <unsigned BITS>
+__device__ __forceinline__ void pack_right(uint32_t width, const uint32_t *x, uint8_t *to, uint32_t lane) {
+    if constexpr (BITS == 64) {
+        sw_pack_rows<32, 2, 32>(32, x, to, lane);
+        sw_pack_rows<32, 2, 31>(width - 32, x + 1, to + 32 * SW_WARP * 4, lane);
+    } else {
+        sw_pack_rows<32, 1, 31>(width, x, to, lane);
+    }
+}
+
+template <unsigned BITS>
+__device__ __forceinline__ void unpack_right(uint32_t width, const uint8_t *from, uint32_t lane, uint32_t *x) {
+    if constexpr (BITS == 64) {
+        sw_unpack_rows<32, 2, 32>(32, from, lane, x);
+        sw_unpack_rows<32, 2, 31>(width - 32, from + 32 * SW_WARP * 4, lane, x + 1);
+    } else {
+        sw_unpack_rows<32, 1, 31>(width, from, lane, x);
+    }
+}
+
+struct codec_alprd : sw_float_codec {
+    static constexpr uint32_t KINDS = 0;
+    static constexpr uint32_t DECODE_BLOCKS = 6;
+
+    __device__ static inline uint32_t units(unsigned bits, const sw_gpu_head &head) {
+        return sw_alprd_units(bits, head.width, head.tag);
+    }
+
+    /* The head carries the dictionary from here to store(), in place of bases. */
+    template <unsigned BITS>
+    __device__ static __forceinline__ sw_gpu_head measure(const uint32_t *x, const sw_gpu_content &content,
+                                                          uint32_t lane) {
+        dictionary entries;
+        const sw_alprd_cut c = choose<BITS>(x, lane, &entries);
+        const uint32_t width = BITS - c.left;
+        uint32_t n = 0;
+#pragma unroll
+        for (unsigned i = 0; i < 32; i++)
+            n += sw_alp_place(BITS, i, lane) < content.n_values &&
+                 entries.find(left_of<BITS>(x, i, width)) == SW_ALPRD_ENTRIES;
+        const uint32_t tag = sw_alprd_tag(c.code_width, sw_warp_sum(n));
+        return {entries.low, entries.high, width, sw_alprd_units(BITS, width, tag), tag};
+    }
+
+    template <unsigned BITS>
+    __device__ static __forceinline__ void store(uint32_t *x, const sw_gpu_head &head, const sw_gpu_content &content,
+                                                 uint8_t *to, sw_stage<BITS> &, uint32_t lane) {
+        constexpr unsigned PER_UNIT = 128 / BITS;
+        const uint32_t code_width = sw_alprd_code_width(head.tag);
+        const dictionary entries = {head.base, head.step};
+        uint8_t *codes_at = to + head.width * SW_WARP * 4, *entries_at = codes_at + code_width * SW_WARP * 4;
+        sw_gpu_exceptions<16> rest(entries_at + DICTIONARY_BYTES, sw_alp_exceptions(head.tag));
+        uint32_t codes[32];
+#pragma unroll
+        for (unsigned i = 0; i < 32; i += PER_UNIT) {
+            uint32_t left[PER_UNIT], which = 0;
+#pragma unroll
+            for (unsigned k = 0; k < PER_UNIT; k++) {
+                left[k] = left_of<BITS>(x, i + k, head.width);
+                const uint32_t code = entries.find(left[k]);
+                const bool is_there = sw_alp_place(BITS, i + k, lane) < content.n_values;
+                which |= (uint32_t)(is_there && code == SW_ALPRD_ENTRIES) << k;
+                codes[i + k] = code % SW_ALPRD_ENTRIES;
+                set_left<BITS>(x, i + k, head.width, 0);
+            }
+            if (rest.n)
+                rest.template put<BITS>(i, which, lane, [&](unsigned k) { return left[k]; });
+        }
+        rest.pad(to + head.units * SW_UNIT_BYTES, lane);
+        if (lane < 2)
+            ((uint64_t *)entries_at)[lane] = lane ? head.step : head.base;
+        pack_right<BITS>(head.width, x, to, lane);
+        sw_pack_rows<32, 1, SW_ALPRD_MAX_CODE_WIDTH>(code_width, codes, codes_at, lane);
+    }
+
+    template <unsigned BITS>
+    __device__ static __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
+                                                  uint32_t lane, uint32_t *x) {
+        const uint32_t code_width = sw_alprd_code_width(head.tag);
+        const uint8_t *codes_at = from + head.width * SW_WARP * 4, *entries_at = codes_at + code_width * SW_WARP * 4;
+        const uint64_t *entry = (const uint64_t *)entries_at;
+        const dictionary entries = {__ldg(entry), __ldg(entry + 1)};
+        const sw_gpu_exceptions<16> rest((uint8_t *)entries_at + DICTIONARY_BYTES, sw_alp_exceptions(head.tag));
+        uint32_t codes[32];
+        sw_unpack_rows<32, 1, SW_ALPRD_MAX_CODE_WIDTH>(code_width, codes_at, lane, codes);
+        unpack_right<BITS>(head.width, from, lane, x);
+#pragma unroll
+        for (unsigned i = 0; i < 32; i++)
+            set_left<BITS>(x, i, head.width, entries.entry(codes[i]));
+        const uint64_t right = (1ull << head.width) - 1;
+        return rest.template patch<BITS>(
+            x, stage, lane, [&](uint64_t value, uint64_t left) { return (value & right) | left << head.width; });
+    }
+};
+
+} // namespace
+
+SW_NUMBERS_LAUNCHERS(alprd, codec_alprd);

@@ -1,0 +1,53 @@
+#include "tests/lib/frames.h"
+
+#include "tests/lib/guard.h"
+
+#include <check.h>
+#include <string.h>
+
+static void check_parts(const struct sw_guard *frame, const uint8_t *data, size_t bytes) {
+    struct sw_frame_layout layout;
+    size_t got;
+    ck_assert_int_eq(sw_frame_parse(&layout, frame->data, frame->bytes, frame->bytes, NULL), 0);
+    for (int by_tiles = 0; by_tiles < 2; by_tiles++) {
+        const size_t part =
+            by_tiles ? (size_t)SW_TILE_SEGMENTS << layout.segment_log2 : (size_t)1 << layout.segment_log2;
+        struct sw_guard room = sw_guard_new(part, SW_GUARD_AT_END);
+        for (size_t i = 0; i * part < bytes; i++) {
+            const size_t want = bytes - i * part < part ? bytes - i * part : part;
+            uint8_t *out = room.data + part - want;
+            ck_assert_int_eq(by_tiles
+                                 ? sw_codec_decode_tile(frame->data, frame->bytes, (uint32_t)i, out, want, &got, NULL)
+                                 : sw_codec_decode_segment(frame->data, frame->bytes, i, out, want, &got, NULL),
+                             0);
+            ck_assert_uint_eq(got, want);
+            ck_assert(memcmp(out, data + i * part, want) == 0);
+        }
+        sw_guard_free(&room);
+    }
+}
+
+uint64_t sw_frame_round_trip(const struct sw_plan *plan, const uint8_t *data, size_t bytes) {
+    const uint64_t bound = sw_frame_bound_bytes(bytes);
+    uint64_t frame_bytes = 0, raw_bytes = 0;
+    struct sw_err err = {0};
+    struct sw_guard in = sw_guard_new(bytes, SW_GUARD_AT_END), out = sw_guard_new(bytes, SW_GUARD_AT_END);
+    struct sw_guard room = sw_guard_new(bound, SW_GUARD_AT_END);
+    if (bytes)
+        memcpy(in.data, data, bytes);
+    ck_assert_msg(sw_codec_encode(plan, in.data, bytes, room.data, bound, &frame_bytes, &err) == 0, "%s", err.msg);
+    ck_assert_uint_le(frame_bytes, bound);
+    struct sw_guard frame = sw_guard_new(frame_bytes, SW_GUARD_AT_END);
+    memcpy(frame.data, room.data, frame_bytes);
+    ck_assert_msg(sw_codec_decode(frame.data, frame_bytes, out.data, bytes, &raw_bytes, &err) == 0, "%zu bytes: %s",
+                  bytes, err.msg);
+    ck_assert_uint_eq(raw_bytes, bytes);
+    ck_assert_msg(bytes == 0 || memcmp(out.data, data, bytes) == 0, "%s, type %d, %zu bytes",
+                  sw_codec_name(plan->codec), (int)plan->value_type, bytes);
+    check_parts(&frame, data, bytes);
+    sw_guard_free(&frame);
+    sw_guard_free(&room);
+    sw_guard_free(&out);
+    sw_guard_free(&in);
+    return frame_bytes;
+}

@@ -1,0 +1,12 @@
+/* frames.h - chunks through the codec and back, in buffers that touch pages without access.
+ *
+ * The calls fail the running test (Check) where something is not as it should be. thread: any. */
+#ifndef SW_TEST_FRAMES_H
+#define SW_TEST_FRAMES_H
+
+#include "codec/codec.h"
+
+/* Encodes a chunk by a plan, and decodes it whole, by tiles and by segments. Returns the frame's bytes. */
+uint64_t sw_frame_round_trip(const struct sw_plan *plan, const uint8_t *data, size_t bytes);
+
+#endif
