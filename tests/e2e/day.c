@@ -104,9 +104,9 @@ static void check(struct client *c, const uint8_t *data, uint64_t bytes, uint64_
 static bool may_fail(int rc) {
     if (rc == -SPILLWAY_ERESTARTED)
         atomic_fetch_add(&day->n_again, 1);
-    if (rc == -SPILLWAY_ENOSPACE || rc == -SPILLWAY_ESHUTDOWN || rc == -SPILLWAY_ETENANTBYTES)
+    if (rc == -SPILLWAY_ENOSPACE || rc == -SPILLWAY_EDRAINING || rc == -SPILLWAY_ETENANTBYTES)
         atomic_fetch_add(&day->n_full, 1);
-    return rc == -SPILLWAY_ERESTARTED || rc == -SPILLWAY_ENOSPACE || rc == -SPILLWAY_ESHUTDOWN ||
+    return rc == -SPILLWAY_ERESTARTED || rc == -SPILLWAY_ENOSPACE || rc == -SPILLWAY_EDRAINING ||
            rc == -SPILLWAY_ETENANTBYTES;
 }
 

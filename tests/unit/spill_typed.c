@@ -57,8 +57,10 @@ START_TEST(test_every_type_has_its_codec) {
         const unsigned bits = kinds[i].bits < 8 * value_bytes ? kinds[i].bits : 8 * value_bytes;
         sw_numbers_fill(from.data, 0, from.bytes, type, kinds[i].kind, bits, 5);
         ck_assert_int_eq(spill_typed(&from, from.bytes, type, &op), 0);
-        ck_assert_msg(kinds[i].codec == SW_CODEC_NR || op.outcome.codec == kinds[i].codec, "%s, kind %d: %s",
-                      sw_value_type_name(type), (int)kinds[i].kind, sw_codec_name(op.outcome.codec));
+        /* Floats of every kind may be decimals; unit_codec_floats says of which codecs they are. */
+        const enum sw_codec_id codec = type < SW_VALUE_F32 ? kinds[i].codec : i == 0 ? SW_CODEC_ALP : SW_CODEC_NR;
+        ck_assert_msg(codec == SW_CODEC_NR || op.outcome.codec == codec, "%s, kind %d: %s", sw_value_type_name(type),
+                      (int)kinds[i].kind, sw_codec_name(op.outcome.codec));
         ck_assert_uint_le(op.outcome.stored_bytes, sw_frame_bound_bytes(from.bytes));
         ck_restores(&from, &op);
         sw_memory_free(&from);
