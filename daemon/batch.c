@@ -257,7 +257,9 @@ int sw_on_drop_batch(void *arg, const struct sw_request *request, struct sw_msg 
         return rc;
     for (uint32_t i = 0; i < drop->count; i++) {
         struct sw_err *cause = first.code ? NULL : &first;
-        if (sw_engine_drop(session->owner, (struct sw_region_id){drop->slot[i], drop->gen[i]}, cause) < 0 && cause)
+        const struct sw_region_id id = {drop->slot[i], drop->gen[i]};
+        rc = drop->consume ? sw_engine_consume(session->owner, id, cause) : sw_engine_drop(session->owner, id, cause);
+        if (rc < 0 && cause)
             sw_err_context(&first, "piece %" PRIu32 " of %" PRIu32, i + 1, drop->count);
     }
     sw_msg_init(ret_reply, SW_MSG_OK);

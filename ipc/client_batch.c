@@ -158,6 +158,7 @@ void sw_batch_drop(struct sw_batch *batch) {
     struct sw_msg msg;
     struct sw_msg_drop_batch *drop = &msg.u.drop_batch;
     sw_msg_init(&msg, SW_MSG_DROP_BATCH);
+    drop->consume = !is_spill(batch); /* as a restore in one packet does to its regions: durable ones stay */
     for (uint32_t i = 0; i < batch->n && !c->lost.code; i++) {
         struct spillway_region *region = &batch->parts[i].region;
         if (region->generation) {

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include <string.h>
+#include <unistd.h>
 
 _Static_assert((int)SPILLWAY_MAX_BUFFERS == SW_PROTO_MAX_BUFFERS, "as many as a request has room for");
 
@@ -117,8 +118,22 @@ static struct fields fields_of(struct sw_msg *msg) {
                : (struct fields){restore->mem, restore->waits, restore->offset, restore->bytes};
 }
 
-/* Names buffer i's memory and orders the request behind the stream. One event stands for all: another one would be on
- * the same stream. */
+/* Orders the request behind the event of a buffer, if there is one; *ret_waits: whether the buffer has to wait for the
+ * request's. That one stands for all on one GPU: another one would be on the same stream. But default streams are each
+ * GPU's own: those of a second GPU are waited for here. */
+static int order_request(struct request *r, struct sw_export *e, uint32_t *ret_waits, struct sw_err *err) {
+    int rc = 0;
+    *ret_waits = e->event && (!r->event || sw_cuda_event_is_beside(e->event, r->event));
+    if (!r->event) {
+        r->event = e->event;
+        e->event = NULL;
+    }
+    while (e->event && !*ret_waits && (rc = sw_cuda_event_reached(e->event, err)) == 0)
+        (void)usleep(50);
+    return rc < 0 ? rc : 0;
+}
+
+/* Names buffer i's memory and orders the request behind the stream. */
 static int add_buffer(struct request *r, uint32_t i, const struct spillway_buffer *buffer, struct CUstream_st *stream,
                       struct sw_err *err) {
     const struct fields f = fields_of(&r->msg);
@@ -130,11 +145,9 @@ static int add_buffer(struct request *r, uint32_t i, const struct spillway_buffe
     if (!rc) {
         f.offset[i] = e.offset;
         f.bytes[i] = buffer->bytes;
-        f.waits[i] = e.event != NULL;
-        if (!r->event) {
-            r->event = e.event;
-            e.event = NULL;
-        }
+        rc = order_request(r, &e, &f.waits[i], err);
+    }
+    if (!rc) {
         const struct opened *opened = registered ? NULL : find_opened(r, &e);
         if (registered || opened)
             f.mem[i] = registered ? registered->mem : opened->mem;

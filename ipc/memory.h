@@ -74,6 +74,8 @@ int sw_cuda_block_copy(struct sw_cuda_block *block, void *to, const void *from, 
 void sw_cuda_block_free(struct sw_cuda_block *block);
 /* 1: what the stream had been given when the event was recorded is done; 0: not yet. errors: -SW_EGPU. */
 int sw_cuda_event_reached(const struct sw_cuda_event *event, struct sw_err *err);
+/* Whether both are recorded on the same GPU. */
+bool sw_cuda_event_is_beside(const struct sw_cuda_event *event, const struct sw_cuda_event *other);
 /* Whether this build knows CUDA at all, for error texts. */
 int sw_cuda_built(void);
 /* The 64 bytes that the daemon opens; valid while the event is held, and the same whenever it is. */

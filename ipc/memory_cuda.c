@@ -624,6 +624,10 @@ void sw_cuda_block_free(struct sw_cuda_block *block) {
     sw_free(block);
 }
 
+bool sw_cuda_event_is_beside(const struct sw_cuda_event *event, const struct sw_cuda_event *other) {
+    return event->context == other->context;
+}
+
 int sw_cuda_event_reached(const struct sw_cuda_event *event, struct sw_err *err) {
     const struct sw_cuda *cuda = event->cuda;
     CUcontext popped;

@@ -18,7 +18,7 @@
  * the fields of the pieces from `count` on mean nothing. Each piece makes, or is, a region of its own. All or nothing:
  * after an ERROR no region of a SPILL_BATCH is stored, and each of a RESTORE_BATCH still is (but for one that was found
  * damaged), while its destinations are undefined. Destinations must not overlap. DROP_BATCH drops what it can; its
- * ERROR is that of the first region that it could not.
+ * ERROR is that of the first region that it could not. With `consume` it does what CONSUME does.
  *
  * SPILL_BUFFERS makes one region of up to SW_PROTO_MAX_BUFFERS buffers in memories that stay open, each with a type of
  * values; its answer is a RESULT with the sums and the codec of most bytes, QUERY_BUFFERS tells of each. All or
@@ -123,7 +123,7 @@ enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
     U32(mem) U32(flags) U32(count) BYTES(event, 64) U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH) \
     U64S(offset, SW_PROTO_MAX_BATCH) U64S(bytes, SW_PROTO_MAX_BATCH)
 #define SW_FIELDS_DROP_BATCH(U32, U64, BYTES, U32S, U64S) \
-    U32(count) U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH)
+    U32(count) U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH) U32(consume)
 /* Bytes are sums over the pieces; a text is "mixed" where it is not that of all. */
 #define SW_FIELDS_RESULT_BATCH(U32, U64, BYTES, U32S, U64S) \
     U32(count) U64(raw_bytes) U64(stored_bytes) U64(service_us) BYTES(codec, 16) BYTES(tier, 16) \

@@ -645,7 +645,7 @@ void sw_engine_find_made(const struct sw_owner *owner, uint32_t request, struct 
     memset(ret, 0, n_pieces * sizeof *ret);
     for (const struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
         const struct sw_region *region = SW_CONTAINER_OF(node, const struct sw_region, node);
-        if (region->request == request && region->piece < n_pieces && !region->op)
+        if (request && region->request == request && region->piece < n_pieces && !region->op)
             ret[region->piece] = region->id;
     }
 }

@@ -291,7 +291,7 @@ __device__ void prefer_whole_rows(const state *s, selection &sel) {
         atomicAdd(&sel.row[a].n_pairs, 1);
     else if (is_candidate)
         sel.row[a].count = s->count1[LITERAL + a];
-    block_rank(is_candidate && !is_pair, sel.warp_sums, &n_rows);
+    block_rank(i < 256 && s->count1[LITERAL + i % 256] >= 2, sel.warp_sums, &n_rows); /* not all may be candidates */
     if (n_rows > SW_V5T_ROWS || !is_candidate)
         return;
     if (sw_v5t_row_is_whole(sel.row, a) == is_pair)

@@ -173,6 +173,33 @@ START_TEST(both_die) {
 }
 END_TEST
 
+/* Of more than one packet, whose regions the library has kept until the last is back. */
+START_TEST(a_batch_restores_and_keeps_it) {
+    uint8_t *memory[] = {new_memory(), new_memory()};
+    struct spillway_piece pieces[2];
+    struct spillway_ticket *ticket = NULL;
+    start(plain);
+    struct spillway *connection = connect_to_it();
+    fill(memory[0]);
+    ck_assert_int_eq(spill(connection, "orders", memory[0]), 0);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(spillway_register(connection, memory[i], REGION_BYTES, &error), 0);
+        pieces[i] = (struct spillway_piece){.data = memory[i], .bytes = REGION_BYTES};
+    }
+    pieces[0].region = adopt(connection, "orders");
+    ck_assert_int_eq(spillway_spill_batch(connection, &pieces[1], 1, NULL, &ticket, &error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &error), 0);
+    spillway_ticket_free(ticket);
+    ck_assert_int_eq(spillway_restore_batch(connection, pieces, 2, NULL, 0, &ticket, &error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &error), 0);
+    spillway_ticket_free(ticket);
+    await_regions(connection, 1); /* the other one is used up */
+    check_bytes(connection, adopt(connection, "orders"));
+    spillway_close(connection);
+    stop();
+}
+END_TEST
+
 START_TEST(what_cannot_be_durable) {
     start(plain);
     struct spillway *connection = connect_to_it();
@@ -283,6 +310,7 @@ int main(void) {
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, a_client_dies_and_the_next_one_goes_on);
     tcase_add_test(tcase, both_die);
+    tcase_add_test(tcase, a_batch_restores_and_keeps_it);
     tcase_add_test(tcase, what_cannot_be_durable);
     tcase_add_test(tcase, another_user_finds_nothing);
     tcase_add_test(tcase, durable_regions_count_without_a_session);

@@ -49,9 +49,11 @@ static void teardown(void) {
     sw_fixture_close(&f);
 }
 
+enum { REQUEST = 7 };
+
 static int begin(const char *name, struct sw_test_op *op) {
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, true);
-    const struct sw_range range = {.mem = mem, .bytes = REGION_BYTES, .name = name};
+    const struct sw_range range = {.mem = mem, .bytes = REGION_BYTES, .name = name, .request = REQUEST};
     *op = (struct sw_test_op){0};
     const int rc = sw_engine_spill(f.owner, &range, sw_test_op_done, op, &op->id, &op->outcome.err);
     sw_mem_close(mem, NULL, NULL);
@@ -109,6 +111,22 @@ START_TEST(they_outlive_their_session) {
     ck_assert_int_eq(adopt("orders", &id), -SW_ENOENT);
     ck_assert_uint_eq(atomic_load(&quota.bytes) + quota.n_regions, 0);
     sw_engine_check(f.engine);
+}
+END_TEST
+
+/* Sessions count their requests from the same number: after a restart one's spill must not be taken for another's. */
+START_TEST(what_is_adopted_answers_for_no_request) {
+    struct sw_test_op op;
+    struct sw_region_id id, found;
+    ck_assert_int_eq(spill("orders", &op), 0);
+    sw_engine_find_made(f.owner, REQUEST, &found, 1);
+    ck_assert_mem_eq(&found, &op.id, sizeof found);
+    next_session();
+    ck_assert_int_eq(adopt("orders", &id), 0);
+    sw_engine_find_made(f.owner, REQUEST, &found, 1);
+    ck_assert_uint_eq(found.gen, 0);
+    sw_engine_find_made(f.owner, 0, &found, 1);
+    ck_assert_uint_eq(found.gen, 0);
 }
 END_TEST
 
@@ -279,6 +297,7 @@ int main(void) {
     tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, they_outlive_their_session);
+    tcase_add_test(tcase, what_is_adopted_answers_for_no_request);
     tcase_add_test(tcase, names_are_checked_and_bounded);
     tcase_add_test(tcase, a_session_without_an_heir_makes_none);
     tcase_add_test(tcase, another_tenant_finds_what_never_was);
