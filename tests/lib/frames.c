@@ -27,7 +27,7 @@ static void check_parts(const struct sw_guard *frame, const uint8_t *data, size_
     }
 }
 
-uint64_t sw_frame_round_trip(const struct sw_plan *plan, const uint8_t *data, size_t bytes) {
+struct sw_guard sw_frame_encode_decode(const struct sw_plan *plan, const uint8_t *data, size_t bytes) {
     const uint64_t bound = sw_frame_bound_bytes(bytes);
     uint64_t frame_bytes = 0, raw_bytes = 0;
     struct sw_err err = {0};
@@ -37,6 +37,7 @@ uint64_t sw_frame_round_trip(const struct sw_plan *plan, const uint8_t *data, si
         memcpy(in.data, data, bytes);
     ck_assert_msg(sw_codec_encode(plan, in.data, bytes, room.data, bound, &frame_bytes, &err) == 0, "%s", err.msg);
     ck_assert_uint_le(frame_bytes, bound);
+    ck_assert_uint_eq(frame_bytes % SW_FRAME_ALIGN, 0);
     struct sw_guard frame = sw_guard_new(frame_bytes, SW_GUARD_AT_END);
     memcpy(frame.data, room.data, frame_bytes);
     ck_assert_msg(sw_codec_decode(frame.data, frame_bytes, out.data, bytes, &raw_bytes, &err) == 0, "%zu bytes: %s",
@@ -44,10 +45,16 @@ uint64_t sw_frame_round_trip(const struct sw_plan *plan, const uint8_t *data, si
     ck_assert_uint_eq(raw_bytes, bytes);
     ck_assert_msg(bytes == 0 || memcmp(out.data, data, bytes) == 0, "%s, type %d, %zu bytes",
                   sw_codec_name(plan->codec), (int)plan->value_type, bytes);
-    check_parts(&frame, data, bytes);
-    sw_guard_free(&frame);
     sw_guard_free(&room);
     sw_guard_free(&out);
     sw_guard_free(&in);
+    return frame;
+}
+
+uint64_t sw_frame_round_trip(const struct sw_plan *plan, const uint8_t *data, size_t bytes) {
+    struct sw_guard frame = sw_frame_encode_decode(plan, data, bytes);
+    const uint64_t frame_bytes = frame.bytes;
+    check_parts(&frame, data, bytes);
+    sw_guard_free(&frame);
     return frame_bytes;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 enum { MAX_SLOTS = 16, N_SYMBOLS = 255 };
+#define GB 1e9
 #define MIN_RATIO 1.05 /* as in codec.c: plans that promise less are raw */
 
 struct sim_slot {
@@ -38,6 +39,16 @@ static bool is_open; /* the clock is the device's */
 static uint64_t now_us(void) {
     return now_ns / 1000;
 }
+
+const struct sw_sim_speed sw_sim_idle_gpu = {.encode = {[SW_CODEC_RAW] = 1500 * GB, [SW_CODEC_V5T] = 800 * GB},
+                                             .decode = {[SW_CODEC_RAW] = 1500 * GB, [SW_CODEC_V5T] = 1100 * GB},
+                                             .hash = 3000 * GB,
+                                             .link_out = 55 * GB,
+                                             .link_back = 55 * GB,
+                                             .launch_us = 8,
+                                             .plan_us = 800,
+                                             .slowdown = 1,
+                                             .wake_us = 30};
 
 static struct sim_device *sim_of(const struct sw_device *device) {
     return SW_CONTAINER_OF(device, struct sim_device, device);

@@ -22,6 +22,9 @@ struct sw_sim_speed {
     double wake_us;  /* slot_wait returns so much later than the slot has ended */
 };
 
+/* An H200 with nothing else to do, tests/bench/RESULTS.md. */
+extern const struct sw_sim_speed sw_sim_idle_gpu;
+
 /* Stripes of two kinds of bytes, by turns. */
 struct sw_sim_data {
     double ratios[2]; /* raw bytes per byte of codes */

@@ -2,6 +2,7 @@
  * a page without access. */
 #include "codec/codec.h"
 #include "tests/lib/content.h"
+#include "tests/lib/frames.h"
 #include "tests/lib/guard.h"
 #include "tests/lib/run.h"
 
@@ -51,31 +52,8 @@ static void check_parts(const struct sw_guard *frame, const uint8_t *data, size_
     ck_assert_int_eq(sw_codec_decode_tile(frame->data, frame->bytes, layout.n_tiles, NULL, 0, &got, NULL), -SW_ERANGE);
 }
 
-/* Encodes, decodes and compares; returns the frame, cut to its length. */
-static struct sw_guard encode_decode(const struct sw_plan *plan, const uint8_t *data, size_t bytes) {
-    struct sw_err err = {0};
-    uint64_t frame_bytes = 0, raw_bytes = 0, bound = sw_frame_bound_bytes(bytes);
-    struct sw_guard in = sw_guard_new(bytes, SW_GUARD_AT_END), out = sw_guard_new(bytes, SW_GUARD_AT_END);
-    struct sw_guard room = sw_guard_new(bound, SW_GUARD_AT_END);
-    if (bytes)
-        memcpy(in.data, data, bytes);
-    ck_assert_msg(sw_codec_encode(plan, in.data, bytes, room.data, bound, &frame_bytes, &err) == 0, "%s", err.msg);
-    ck_assert_uint_le(frame_bytes, bound);
-    ck_assert_uint_eq(frame_bytes % SW_FRAME_ALIGN, 0);
-    struct sw_guard frame = sw_guard_new(frame_bytes, SW_GUARD_AT_END);
-    memcpy(frame.data, room.data, frame_bytes);
-    ck_assert_msg(sw_codec_decode(frame.data, frame_bytes, out.data, bytes, &raw_bytes, &err) == 0, "%zu bytes: %s",
-                  bytes, err.msg);
-    ck_assert_uint_eq(raw_bytes, bytes);
-    ck_assert(bytes == 0 || memcmp(out.data, data, bytes) == 0);
-    sw_guard_free(&room);
-    sw_guard_free(&out);
-    sw_guard_free(&in);
-    return frame;
-}
-
 static void round_trip(const struct sw_plan *plan, const uint8_t *data, size_t bytes) {
-    struct sw_guard frame = encode_decode(plan, data, bytes);
+    struct sw_guard frame = sw_frame_encode_decode(plan, data, bytes);
     check_parts(&frame, data, bytes);
     sw_guard_free(&frame);
 }
@@ -107,7 +85,7 @@ START_TEST(test_every_short_length) {
     sw_content_fill(data, sizeof data, SW_CONTENT_TEXT, 3);
     struct sw_plan plan = trained_plan(data, sizeof data, 8);
     for (size_t bytes = 0; bytes <= sizeof data; bytes++) {
-        struct sw_guard frame = encode_decode(&plan, data, bytes);
+        struct sw_guard frame = sw_frame_encode_decode(&plan, data, bytes);
         sw_guard_free(&frame);
     }
 }
@@ -147,7 +125,7 @@ START_TEST(test_cut_symbols) {
     for (unsigned phase = 0; phase < length; phase++) {
         for (size_t i = 0; i < sizeof data; i++)
             data[i] = (uint8_t)('a' + (i + phase) % length);
-        struct sw_guard frame = encode_decode(&plan, data, sizeof data);
+        struct sw_guard frame = sw_frame_encode_decode(&plan, data, sizeof data);
         sw_guard_free(&frame);
     }
 }
@@ -202,7 +180,7 @@ START_TEST(test_large) {
     ck_assert_ptr_nonnull(data);
     sw_content_fill(data, bytes, _i ? SW_CONTENT_MIXED : SW_CONTENT_TEXT, 11);
     struct sw_plan plan = trained_plan(data, bytes, 10);
-    struct sw_guard frame = encode_decode(&plan, data, bytes);
+    struct sw_guard frame = sw_frame_encode_decode(&plan, data, bytes);
     if (_i == 0)
         ck_assert_uint_lt(frame.bytes, bytes / 3);
     sw_guard_free(&frame);
@@ -223,7 +201,7 @@ START_TEST(test_growth) {
             for (unsigned kind = 0; kind < SW_CONTENT_NR; kind++) {
                 struct sw_plan plan = v5t_plan(&table, 8 + kind % 3);
                 sw_content_fill(data, sizes[i], (enum sw_content)kind, kind);
-                struct sw_guard frame = encode_decode(&plan, data, sizes[i]);
+                struct sw_guard frame = sw_frame_encode_decode(&plan, data, sizes[i]);
                 struct sw_frame_layout raw;
                 sw_frame_layout_init(&raw, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, sizes[i], 0);
                 ck_assert_uint_le(frame.bytes, raw.frame_bytes);
@@ -253,7 +231,7 @@ START_TEST(test_bound_of_barely_shrinking) {
             for (unsigned b = 0; b < table.length[code] && i < segment; b++)
                 data[at + i++] = (uint8_t)(table.value[code] >> 8 * b);
         }
-    struct sw_guard frame = encode_decode(&plan, data, bytes);
+    struct sw_guard frame = sw_frame_encode_decode(&plan, data, bytes);
     sw_guard_free(&frame);
     free(data);
 }

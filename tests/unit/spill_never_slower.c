@@ -15,17 +15,6 @@
 enum { N_SLOTS = 4, POLL_US = 500 };
 #define CHUNK_BYTES (26 * MIB)
 
-/* An H200 with nothing else to do, tests/bench/RESULTS.md. */
-static const struct sw_sim_speed idle_gpu = {.encode = {[SW_CODEC_RAW] = 1500 * GB, [SW_CODEC_V5T] = 800 * GB},
-                                             .decode = {[SW_CODEC_RAW] = 1500 * GB, [SW_CODEC_V5T] = 1100 * GB},
-                                             .hash = 3000 * GB,
-                                             .link_out = 55 * GB,
-                                             .link_back = 55 * GB,
-                                             .launch_us = 8,
-                                             .plan_us = 800,
-                                             .slowdown = 1,
-                                             .wake_us = 30};
-
 /* Beside an engine that leaves a thirtieth of the computing units: the encoder makes 30 GB/s, raw kernels 56. */
 #define BUSY 26.7
 
@@ -131,7 +120,7 @@ struct scenario {
 
 /* All but the first ones: rates have to be measured. */
 static double stream_s(const struct scenario *scenario, uint64_t bytes, bool raw) {
-    struct sw_sim_speed speed = idle_gpu;
+    struct sw_sim_speed speed = sw_sim_idle_gpu;
     struct sw_sim_data data = datas[scenario->data];
     struct rig r;
     speed.slowdown = scenario->slowdown;
@@ -146,7 +135,7 @@ static double stream_s(const struct scenario *scenario, uint64_t bytes, bool raw
 
 /* By the copy engines alone, one region after the other. */
 static double copies_s(uint64_t bytes) {
-    return (n_regions(bytes) - N_WARM) * (idle_gpu.launch_us / 1e6 + (double)bytes / idle_gpu.link_out);
+    return (n_regions(bytes) - N_WARM) * (sw_sim_idle_gpu.launch_us / 1e6 + (double)bytes / sw_sim_idle_gpu.link_out);
 }
 
 static void ck_not_slower(const struct scenario *scenario, uint64_t bytes, double s, double raw_s) {
@@ -217,7 +206,7 @@ END_TEST
 /* As measured beside an engine that takes turns with everybody else's kernels: these begin late, but long ones are not
  * that slow. The CPU hashes 24 GB/s for each slot. */
 static struct sw_sim_speed speed_by_turns(void) {
-    struct sw_sim_speed speed = idle_gpu;
+    struct sw_sim_speed speed = sw_sim_idle_gpu;
     const double part = 1 / 7.0;
     speed.slowdown = 2100 / speed.launch_us;
     for (int codec = 0; codec < SW_CODEC_NR; codec++) {
@@ -250,7 +239,7 @@ END_TEST
 /* ---- a GPU that gets busy, and is free again ---- */
 
 static double phase_s(struct rig *r, uint64_t bytes, double slowdown, unsigned n_skipped) {
-    struct sw_sim_speed speed = idle_gpu;
+    struct sw_sim_speed speed = sw_sim_idle_gpu;
     speed.slowdown = slowdown;
     sw_sim_set_speed(r->device, &speed);
     (void)move_regions(r, bytes, false, n_skipped);
@@ -268,7 +257,7 @@ START_TEST(test_a_gpu_that_gets_busy_and_free_again_is_noticed) {
     const uint64_t bytes = notices[_i].bytes;
     const double raw_s = stream_s(&busy, bytes, true);
     struct rig r;
-    rig_open(&r, &idle_gpu, &datas[TEXT]);
+    rig_open(&r, &sw_sim_idle_gpu, &datas[TEXT]);
     const double at_first_s = phase_s(&r, bytes, 1, N_WARM);
     ck_not_slower(&busy, bytes, phase_s(&r, bytes, BUSY, notices[_i].n_until_busy), raw_s);
     ck_not_slower(&idle, bytes, phase_s(&r, bytes, 1, notices[_i].n_until_free), at_first_s);
@@ -289,7 +278,7 @@ static uint64_t compressed_bytes(struct rig *r, enum data data, uint64_t bytes) 
 
 START_TEST(test_one_column_in_four_is_compressed_all_the_same) {
     struct rig r;
-    rig_open(&r, &idle_gpu, &datas[TEXT]);
+    rig_open(&r, &sw_sim_idle_gpu, &datas[TEXT]);
     for (int i = 0; i < 40; i++)
         ck_assert_uint_eq(compressed_bytes(&r, i % 4 == 0 ? TEXT : RANDOM, 64 * MIB), i % 4 == 0 ? 64 * MIB : 0);
     rig_close(&r);
@@ -300,7 +289,7 @@ START_TEST(test_bytes_that_begin_to_shrink_are_compressed_again) {
     enum { MOST = 100 };
     struct rig r;
     int n = 0;
-    rig_open(&r, &idle_gpu, &datas[RANDOM]);
+    rig_open(&r, &sw_sim_idle_gpu, &datas[RANDOM]);
     (void)move_regions(&r, 64 * MIB, false, 20);
     const unsigned n_plans = sw_sim_counts(r.device).plans;
     (void)move_regions(&r, 64 * MIB, false, 20);
@@ -316,7 +305,7 @@ END_TEST
  */
 START_TEST(test_a_plan_that_is_dear_is_used_again) {
     struct rig r;
-    rig_open(&r, &idle_gpu, &datas[TEXT]);
+    rig_open(&r, &sw_sim_idle_gpu, &datas[TEXT]);
     (void)move_regions(&r, 16 * MIB, false, 20);
     const unsigned n_plans = sw_sim_counts(r.device).plans;
     ck_assert_uint_eq(compressed_bytes(&r, TEXT, 16 * MIB), 16 * MIB);
@@ -330,7 +319,7 @@ END_TEST
 /* ---- the simulation itself ---- */
 
 START_TEST(test_steps_wait_for_their_slot_and_their_resource) {
-    struct sw_sim_speed speed = idle_gpu;
+    struct sw_sim_speed speed = sw_sim_idle_gpu;
     struct sw_slot_result result;
     struct sw_plan plan;
     struct sw_device *device = sw_sim_device_new(2, CHUNK_BYTES, POLL_US);
@@ -360,7 +349,7 @@ END_TEST
 
 /* Beside a busy GPU every launch waits for its turn: a region that was compressed before comes back by few. */
 START_TEST(test_frames_come_back_several_by_a_launch) {
-    struct sw_sim_speed speed = idle_gpu;
+    struct sw_sim_speed speed = sw_sim_idle_gpu;
     struct sw_job spill = {.kind = SW_JOB_SPILL, .bytes = 2 * GIB};
     struct rig r;
     rig_open(&r, &speed, &datas[TEXT]);

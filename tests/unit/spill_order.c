@@ -100,22 +100,10 @@ END_TEST
 
 /* ---- the pipeline ------------------------------------------------------------------------------------------------ */
 
-#define GB 1e9
 #define CHUNK_BYTES ((uint64_t)26 << 20)
 #define BUFFER_BYTES (20 * CHUNK_BYTES)
 enum { N_SLOTS = 4, POLL_US = 500, WARM = 4 };
 
-/* Between the encoder and the link: bytes that shrink to an eighth keep the encoder busy for longer, others the link.
- */
-static const struct sw_sim_speed speed = {.encode = {[SW_CODEC_RAW] = 1500 * GB, [SW_CODEC_V5T] = 100 * GB},
-                                          .decode = {[SW_CODEC_RAW] = 1500 * GB, [SW_CODEC_V5T] = 300 * GB},
-                                          .hash = 3000 * GB,
-                                          .link_out = 55 * GB,
-                                          .link_back = 55 * GB,
-                                          .launch_us = 8,
-                                          .plan_us = 800,
-                                          .slowdown = 1,
-                                          .wake_us = 30};
 static const struct sw_sim_data data = {.ratios = {8, 1.2}, .stripe_bytes = BUFFER_BYTES};
 
 struct rig {
@@ -188,6 +176,11 @@ START_TEST(buffers_are_dealt_by_the_rule) {
     const struct sw_pipeline_sink sink = {
         .finished = on_finished, .progress = on_event, .arrived = on_event, .arg = &r};
     struct pair out, back;
+    struct sw_sim_speed speed = sw_sim_idle_gpu;
+    /* Between the encoder and the link: bytes that shrink to an eighth keep the encoder busy for longer, others the
+     * link. */
+    speed.encode[SW_CODEC_V5T] = 100e9;
+    speed.decode[SW_CODEC_V5T] = 300e9;
     sw_sim_set_speed(r.device, &speed);
     sw_sim_set_data(r.device, &data);
     sw_placement_init(&r.place, r.tier, NULL, 0);
