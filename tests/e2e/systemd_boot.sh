@@ -26,6 +26,13 @@ become_init() {
         mount -t tmpfs tmpfs "$folder" -o mode=755
     done
     chmod 1777 tmp
+    local tree
+    tree=$(realpath "$(dirname "$0")/../..")
+    if [ ! -e ".$tree" ]; then # it lies in one of those folders: show it there, too, but read-only
+        mkdir -p ".$tree"
+        mount --bind "$tree" ".$tree"
+        mount -o remount,bind,ro ".$tree"
+    fi
     mount -t tmpfs tmpfs etc/systemd/system -o mode=755 # no unit of the machine's but those that come with systemd
     mount -t tmpfs tmpfs usr/local -o mode=755          # nor a program that somebody has installed there
     rm -f usr/sbin/policy-rc.d                          # images for containers have it: it forbids to start services
