@@ -28,10 +28,15 @@ build: build/build.ninja
 deb: | deps
 	@.ci/deb build-deb
 
-demo: build/build.ninja
-	@cmake --build build --target spillwayd spillway-demo
+# For the GPU that is there, or none: kernels for every kind take many minutes to compile.
+build-demo/build.ninja: | deps
+	@if [ -e /dev/nvidiactl ]; then set -- -DCMAKE_CUDA_ARCHITECTURES=native; else set -- -DSW_WITH_CUDA=OFF; fi; \
+	cmake -G Ninja -S . -B build-demo "$$@"
+
+demo: build-demo/build.ninja
+	@cmake --build build-demo --target spillwayd spillway-demo
 	@set -- --tpch "$$SIZE" --usr-paths; [ -z "$$FILE" ] || set -- --file "$$FILE"; \
-	tests/demo/demo.sh build/daemon/spillwayd build/tests/demo/spillway-demo "$$@"
+	tests/demo/demo.sh build-demo/daemon/spillwayd build-demo/tests/demo/spillway-demo "$$@"
 
 test: deps
 	@.ci/test default asan tsan
@@ -46,4 +51,4 @@ format:
 	@git ls-files -z '*.c' '*.h' '*.cu' '*.cuh' | xargs -0 clang-format -i
 
 clean:
-	rm -rf build build-asan build-tsan build-host build-deb build-fuzz
+	rm -rf build build-demo build-asan build-tsan build-host build-deb build-fuzz
