@@ -120,30 +120,33 @@ static int find_vma(struct vma *ret, uint64_t *ret_end, uint64_t address, struct
     return 0;
 }
 
-static bool is_file_of(int fd, const struct vma *vma) {
-    struct stat st;
-    return fstat(fd, &st) == 0 && st.st_ino == vma->inode && st.st_dev == vma->device;
+static bool is_file_of(const struct stat *file, const struct vma *vma) {
+    return file->st_ino == vma->inode && file->st_dev == vma->device;
 }
 
 /* A new descriptor, if it really is one of the file behind the mapping; else it is closed. */
 static int verified(int fd, const struct vma *vma) {
-    if (fd < 0 || is_file_of(fd, vma))
+    struct stat file;
+    if (fd < 0 || (fstat(fd, &file) == 0 && is_file_of(&file, vma)))
         return fd;
     (void)close(fd);
     errno = ENOENT;
     return -1;
 }
 
-/* Number of a descriptor of the file that the process has open, or -1. */
+/* Number of a descriptor of the file that the process has open, or -1. Looks at them by name, not by fstat(): most are
+ * other threads' own, which a race detector would say that this one uses. */
 static int find_descriptor(const struct vma *vma) {
     DIR *dir = opendir("/proc/self/fd");
     if (!dir)
         return -1;
     int ret = -1;
     for (struct dirent *entry; ret < 0 && (entry = readdir(dir));) {
+        struct stat file;
         char *end;
         const long fd = strtol(entry->d_name, &end, 10);
-        if (end != entry->d_name && !*end && is_file_of((int)fd, vma))
+        if (end != entry->d_name && !*end && fstatat(dirfd(dir), entry->d_name, &file, 0) == 0 &&
+            is_file_of(&file, vma))
             ret = (int)fd;
     }
     (void)closedir(dir);
