@@ -1,52 +1,23 @@
 /* client_staging.c - transfers in pieces: through an arena, or from a composite straight into the caller's memory.
  *
- * An arena is one memfd for the host's memory and one block on each GPU: made when it is first needed, opened by the
- * daemon once, kept until the connection ends. Its pieces are given out in the order of the transfers, so that each
- * gets on. Memory of the host is copied by the caller's thread, inside the library's calls, one piece a call; by system
- * calls on the memfd, which return an error where the memory has gone. Memory of a GPU is copied on a stream of the
- * library's, which the daemon waits for by an event. Life of a transfer:
+ * The places of an arena are given out in the order of the transfers, so that each gets on. Memory of the host is
+ * copied inside the library's calls, one piece a call. Life of a transfer:
  *
  *   READY?  until the daemon has mapped the memory, and the caller's stream is where it was at the call
  *   MOVE    several pieces on their way at a time; the first error stops it once those are back
  *   END     until the last copies are made, or the daemon has closed the caller's memory; then the ticket is done
  */
+#include "ipc/arena.h"
 #include "ipc/staging.h"
 
 #include "base/alloc.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-enum { HOST = -1, POLL_GPU_NS = 100000, AT_ONCE_NS = 1 };
-
-#define ARENA_BYTES (SW_ARENA_PIECES * SW_PIECE_BYTES)
-
-/* A piece of an arena. */
-struct place {
-    struct sw_staged *user; /* NULL: free */
-    unsigned n;             /* first of so many that belong together; 0: not the first */
-    uint64_t offset;        /* of the piece in the caller's memory */
-    uint64_t arrived_bytes; /* restored, to be copied out */
-    bool arrived;
-};
-
-struct sw_arena {
-    struct sw_list node;
-    int gpu; /* ordinal, or HOST */
-    int fd;
-    struct sw_cuda_block *block;
-    uint32_t mem;
-    struct sw_export range;      /* kind, and offset of its first byte */
-    bool open;                   /* the daemon has mapped it */
-    struct spillway_error error; /* or could not */
-    unsigned n_users;
-    bool wanted; /* by a transfer that found too little of it free: those behind it wait */
-    struct place places[SW_ARENA_PIECES];
-};
+enum { POLL_GPU_NS = 100000, AT_ONCE_NS = 1 };
 
 enum stage { STAGE_READY, STAGE_MOVE, STAGE_END };
 
@@ -131,171 +102,17 @@ static void wake_after(struct sw_staging *s, long ns) {
     s->timer_set = ns != 0;
 }
 
-/* ---- arenas ------------------------------------------------------------------------------------------------------ */
+/* ---- pieces ------------------------------------------------------------------------------------------------------ */
 
-static void arena_free(struct sw_arena *arena) {
-    sw_list_remove(&arena->node);
-    sw_cuda_block_free(arena->block);
-    if (arena->fd >= 0)
-        (void)close(arena->fd);
-    sw_free(arena);
+/* Between a place and the caller's memory; on a GPU it is only queued. */
+static int copy(struct sw_staged *op, unsigned place, uint64_t bytes, struct sw_err *err) {
+    return sw_arena_copy(op->arena, place, op->data, bytes, is_spill(op), err);
 }
 
-static void arena_opened(struct spillway_ticket *t) {
-    struct sw_arena *arena = t->owner;
-    arena->open = !t->error.code;
-    arena->error = t->error;
-}
-
-static int export_host(const struct sw_arena *arena, struct sw_export *e, struct sw_err *err) {
-    const int rc = sw_export_reserve(e, 1, err);
-    if (rc < 0)
-        return rc;
-    e->fds[0] = fcntl(arena->fd, F_DUPFD_CLOEXEC, 0);
-    if (e->fds[0] < 0)
-        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "descriptor of the staging arena: %s", strerror(errno));
-    e->kind = SW_MEM_MEMFD;
-    e->bytes = e->part_bytes[0] = ARENA_BYTES;
-    return 0;
-}
-
-static int make_host(struct sw_arena *arena, struct sw_export *e, struct sw_err *err) {
-    arena->fd = memfd_create("spillway-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (arena->fd < 0 || ftruncate(arena->fd, (off_t)ARENA_BYTES) < 0 ||
-        fcntl(arena->fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
-        return sw_err_set(err, errno == EMFILE || errno == ENFILE ? -SW_ELIMIT : sw_err_from_errno(errno),
-                          SW_SCOPE_REQUEST, "staging arena: %s", strerror(errno));
-    return export_host(arena, e, err);
-}
-
-static int make_gpu(struct spillway *c, struct sw_arena *arena, const void *near, struct sw_export *e,
-                    struct sw_err *err) {
-    const int rc = sw_cuda_block_new(&arena->block, c->cuda, near, ARENA_BYTES, err);
-    if (rc < 0)
-        return rc;
-    return sw_export_find(e, &c->cuda, sw_cuda_block_data(arena->block), ARENA_BYTES, err);
-}
-
-/* Makes an arena for memory of that GPU, of which `near` is some, and hands it over. */
-static int arena_new(struct spillway *c, int gpu, const void *near, struct sw_arena **ret, struct sw_err *err) {
-    struct sw_export e = {0};
-    struct sw_arena *arena = sw_alloc(sizeof *arena);
-    struct spillway_ticket *t = NULL;
-    if (!arena)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a staging arena");
-    sw_list_init(&arena->node);
-    arena->gpu = gpu;
-    arena->fd = -1;
-    arena->mem = sw_client_new_mem(c);
-    const int rc = gpu == HOST ? make_host(arena, &e, err) : make_gpu(c, arena, near, &e, err);
-    if (!rc)
-        t = sw_client_open_memory(c, arena->mem, &e, err);
-    arena->range = (struct sw_export){.kind = e.kind, .offset = e.offset};
-    sw_export_fini(&e);
-    if (!t) {
-        arena_free(arena);
-        return rc < 0 ? rc : -SW_ENOMEM;
-    }
-    t->on_done = arena_opened;
-    t->owner = arena;
-    sw_list_append(&c->staging->arenas, &arena->node);
-    *ret = arena;
-    return 0;
-}
-
-static int find_arena(struct spillway *c, int gpu, const void *near, struct sw_arena **ret, struct sw_err *err) {
-    struct sw_list *arenas = &c->staging->arenas;
-    for (struct sw_list *n = arenas->next; n != arenas; n = n->next) {
-        struct sw_arena *arena = SW_CONTAINER_OF(n, struct sw_arena, node);
-        if (arena->gpu == gpu && !arena->error.code) {
-            *ret = arena;
-            return 0;
-        }
-    }
-    return arena_new(c, gpu, near, ret, err);
-}
-
-/* One that the daemon could not open is tried anew by the next transfer. */
-static void free_failed_arenas(struct spillway *c) {
-    struct sw_list *arenas = &c->staging->arenas;
-    for (struct sw_list *n = arenas->next, *next; n != arenas; n = next) {
-        struct sw_arena *arena = SW_CONTAINER_OF(n, struct sw_arena, node);
-        next = n->next;
-        if (!arena->error.code || arena->n_users)
-            continue;
-        sw_client_close_memory(c, arena->mem);
-        arena_free(arena);
-    }
-}
-
-/* The first of n free places side by side, or -1. */
-static int find_places(const struct sw_arena *arena, unsigned n) {
-    for (unsigned first = 0, i = 0; i < SW_ARENA_PIECES; i++) {
-        if (arena->places[i].user)
-            first = i + 1;
-        else if (i + 1 - first == n)
-            return (int)first;
-    }
-    return -1;
-}
-
-static void take_places(struct sw_staged *op, unsigned first, unsigned n, uint64_t offset) {
-    for (unsigned i = first; i < first + n; i++)
-        op->arena->places[i] = (struct place){.user = op};
-    op->arena->places[first].n = n;
-    op->arena->places[first].offset = offset;
-    op->n_held++;
-}
-
-static void free_places(struct sw_staged *op, unsigned first) {
-    const unsigned n = op->arena->places[first].n;
-    memset(&op->arena->places[first], 0, n * sizeof op->arena->places[0]);
+static void give_back(struct sw_staged *op, unsigned first) {
+    sw_arena_give_back(op->arena, first);
     op->n_held--;
 }
-
-/* ---- copies ------------------------------------------------------------------------------------------------------ */
-
-/* Copies between a place and the caller's memory, which is the host's. A page that is not there is an error. */
-static int copy_host(struct sw_staged *op, unsigned place, uint64_t bytes, struct sw_err *err) {
-    const uint64_t base = place * SW_PIECE_BYTES;
-    uint8_t *data = op->data + op->arena->places[place].offset;
-    for (uint64_t done = 0; done < bytes;) {
-        const off_t at = (off_t)(base + done);
-        const ssize_t n = is_spill(op) ? pwrite(op->arena->fd, data + done, bytes - done, at)
-                                       : pread(op->arena->fd, data + done, bytes - done, at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return sw_err_set(err, n < 0 && errno == ENOMEM ? -SW_ENOMEM : -SW_EIO, SW_SCOPE_REQUEST,
-                              "copy of %llu bytes at %p: %s", (unsigned long long)(bytes - done), (void *)(data + done),
-                              n < 0 ? strerror(errno) : "nothing is there");
-        done += (uint64_t)n;
-    }
-    return 0;
-}
-
-static int copy_gpu(struct sw_staged *op, unsigned place, uint64_t bytes, struct sw_err *err) {
-    uint8_t *data = op->data + op->arena->places[place].offset;
-    uint8_t *staged = sw_cuda_block_data(op->arena->block) + place * SW_PIECE_BYTES;
-    if (is_spill(op))
-        return sw_cuda_block_copy(op->arena->block, staged, data, bytes, err);
-    return sw_cuda_block_copy(op->arena->block, data, staged, bytes, err);
-}
-
-/* On a GPU it is only queued. */
-static int copy(struct sw_staged *op, unsigned place, uint64_t bytes, struct sw_err *err) {
-    return op->arena->gpu == HOST ? copy_host(op, place, bytes, err) : copy_gpu(op, place, bytes, err);
-}
-
-/* An event behind all that the arena's stream has been given, for the daemon or for us to wait for. */
-static int mark_copies(struct spillway *c, struct sw_arena *arena, struct sw_export *e, struct sw_err *err) {
-    *e = arena->range;
-    if (arena->gpu == HOST)
-        return 0;
-    return sw_export_order(e, &c->cuda, sw_cuda_block_data(arena->block), sw_cuda_block_stream(arena->block), err);
-}
-
-/* ---- pieces ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t part_bytes(const struct sw_staged *op, uint32_t part) {
     const uint64_t left = op->composite->raw_bytes - part * SW_PIECE_BYTES;
@@ -319,7 +136,7 @@ static void part_failed(struct sw_staged *op, const struct spillway_ticket *t) {
         (void)sw_err_set(
             &err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
             "region longer than the staging arena of %llu bytes: restore it into memory that can be shared",
-            (unsigned long long)ARENA_BYTES);
+            (unsigned long long)SW_ARENA_BYTES);
         note_err(op, &err);
     }
     note_error(op, &t->error);
@@ -345,11 +162,11 @@ static void part_done(struct spillway_ticket *t) {
     }
     if (!op->arena)
         return;
-    struct place *place = &op->arena->places[t->place];
+    struct sw_place *place = &op->arena->places[t->place];
     place->arrived = !op->error.code && !is_spill(op);
     place->arrived_bytes = t->u.transfer.raw_bytes;
     if (!place->arrived)
-        free_places(op, t->place);
+        give_back(op, t->place);
 }
 
 /* Asks the daemon to move one piece. e: the memory; its event moves on. */
@@ -424,7 +241,7 @@ static bool is_ready(struct sw_staged *op, struct round *round) {
 
 /* False: not now; there is a copy to make first. */
 static bool may_copy(const struct sw_staged *op, struct round *round) {
-    if (op->arena->gpu != HOST)
+    if (op->arena->gpu != SW_ARENA_HOST)
         return true;
     if (!round->copies) {
         come_back(round, AT_ONCE_NS);
@@ -438,14 +255,14 @@ static bool may_copy(const struct sw_staged *op, struct round *round) {
 static void copy_out(struct sw_staged *op, struct round *round) {
     struct sw_err err = {0};
     for (unsigned i = 0; op->arena && i < SW_ARENA_PIECES; i++) {
-        struct place *place = &op->arena->places[i];
+        const struct sw_place *place = &op->arena->places[i];
         if (place->user != op || !place->arrived)
             continue;
         if (!op->error.code && !may_copy(op, round))
             return;
         if (!op->error.code && copy(op, i, place->arrived_bytes, &err) < 0)
             note_err(op, &err);
-        free_places(op, i);
+        give_back(op, i);
     }
 }
 
@@ -454,7 +271,7 @@ static bool start_through_arena(struct spillway *c, struct sw_staged *op, struct
     const uint64_t bytes = part_bytes(op, op->n_started);
     const unsigned n = bytes ? (unsigned)((bytes + SW_PIECE_BYTES - 1) / SW_PIECE_BYTES) : 1;
     struct sw_arena *arena = op->arena;
-    const int first = arena->wanted ? -1 : find_places(arena, n);
+    const int first = arena->wanted ? -1 : sw_arena_find_places(arena, n);
     struct sw_export e = {0};
     struct sw_err err = {0};
     if (first < 0) {
@@ -464,16 +281,17 @@ static bool start_through_arena(struct spillway *c, struct sw_staged *op, struct
     if (is_spill(op) && !may_copy(op, round))
         return false;
     const unsigned place = (unsigned)first;
-    take_places(op, place, n, op->n_started * SW_PIECE_BYTES);
+    sw_arena_take(arena, place, n, op, op->n_started * SW_PIECE_BYTES);
+    op->n_held++;
     int rc = is_spill(op) ? copy(op, place, bytes, &err) : 0;
     if (!rc)
-        rc = mark_copies(c, arena, &e, &err); /* also those that still read what a restore will write to */
+        rc = sw_arena_mark(c, arena, &e, &err); /* also those that still read what a restore will write to */
     e.offset += place * SW_PIECE_BYTES;
     if (!rc)
         rc = send_part(c, op, arena->mem, place, &e, &err);
     sw_cuda_event_release(e.event);
     if (rc < 0) {
-        free_places(op, place);
+        give_back(op, place);
         note_err(op, &err);
     }
     return !rc;
@@ -537,7 +355,7 @@ static void begin_end(struct spillway *c, struct sw_staged *op) {
     op->event = NULL;
     if (!op->arena)
         return;
-    if (mark_copies(c, op->arena, &e, &err) < 0)
+    if (sw_arena_mark(c, op->arena, &e, &err) < 0)
         note_err(op, &err);
     op->event = e.event;
 }
@@ -586,13 +404,12 @@ void sw_staging_advance(struct spillway *c, unsigned copies) {
     struct round round = {.copies = copies};
     if (!s)
         return;
-    for (struct sw_list *n = s->arenas.next; n != &s->arenas; n = n->next)
-        SW_CONTAINER_OF(n, struct sw_arena, node)->wanted = false;
+    sw_arenas_begin_round(&s->arenas);
     for (struct sw_list *n = s->running.next, *next; n != &s->running; n = next) {
         next = n->next;
         advance(c, staged_of(n), &round);
     }
-    free_failed_arenas(c);
+    sw_arenas_free_failed(c, &s->arenas);
     wake_after(s, round.wake_ns);
 }
 
@@ -637,7 +454,7 @@ static void composite_to_restore(struct spillway *c, struct sw_staged *op, struc
 
 /* One region of the daemon, of a length that is not known: what is offered for it is all that there is. */
 static int single_to_restore(struct sw_staged *op, struct spillway_region region, struct sw_err *err) {
-    const int rc = sw_composite_new(&op->composite, op->bytes < ARENA_BYTES ? op->bytes : ARENA_BYTES, 1, err);
+    const int rc = sw_composite_new(&op->composite, op->bytes < SW_ARENA_BYTES ? op->bytes : SW_ARENA_BYTES, 1, err);
     if (!rc)
         op->composite->parts[0] = region;
     return rc;
@@ -681,18 +498,18 @@ static int go_straight(struct spillway *c, struct sw_staged *op, struct CUstream
 
 static int go_through_arena(struct spillway *c, struct sw_staged *op, struct CUstream_st *stream, struct sw_err *err) {
     struct sw_export e = {.kind = SW_MEM_CUDA_IPC};
-    int gpu = HOST;
+    int gpu = SW_ARENA_HOST;
     const int place = sw_cuda_locate(&c->cuda, op->data, op->bytes, &gpu, err);
     int rc = place < 0 ? place : 0;
     if (!rc && place != SW_CUDA_GPU) {
-        gpu = HOST;
+        gpu = SW_ARENA_HOST;
         rc = sw_host_check(op->data, op->bytes, !is_spill(op), err);
     }
     if (!rc && place != SW_CUDA_UNKNOWN)
         rc = sw_export_order(&e, &c->cuda, op->data, stream, err);
     op->event = e.event;
     if (!rc)
-        rc = find_arena(c, gpu, op->data, &op->arena, err);
+        rc = sw_arena_get(c, &c->staging->arenas, gpu, op->data, &op->arena, err);
     if (op->arena)
         op->arena->n_users++;
     return rc;
@@ -767,37 +584,12 @@ int sw_staging_start(struct spillway *c, const struct sw_staging_request *reques
     return sw_client_report(error, &err);
 }
 
-/* Handed over before whatever uses it: nobody waits for the answer, which its users get, too, if it is an error. */
-static void reopen(struct spillway *c, struct sw_arena *arena) {
-    struct sw_export e = {0};
-    arena->error = (struct spillway_error){0};
-    const int rc = arena->gpu == HOST
-                       ? export_host(arena, &e, NULL)
-                       : sw_export_find(&e, &c->cuda, sw_cuda_block_data(arena->block), ARENA_BYTES, NULL);
-    struct spillway_ticket *t = rc ? NULL : sw_client_open_memory(c, arena->mem, &e, NULL);
-    if (t) {
-        t->on_done = arena_opened;
-        t->owner = arena;
-    } else {
-        struct sw_err err = {0};
-        (void)sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "staging arena cannot be handed over again");
-        arena->open = false;
-        (void)sw_client_report(&arena->error, &err);
-    }
-    sw_export_fini(&e);
-}
-
 void sw_staging_reopen(struct spillway *c) {
     struct sw_staging *s = c->staging;
     struct sw_err err = {0};
     if (!s)
         return;
-    for (struct sw_list *n = s->arenas.next; n != &s->arenas; n = n->next) {
-        struct sw_arena *arena = SW_CONTAINER_OF(n, struct sw_arena, node);
-        /* One that was being opened when the connection was lost, too: pieces in it may wait in the outbox. */
-        if (arena->open || arena->error.code == -SW_ERESTARTED)
-            reopen(c, arena);
-    }
+    sw_arenas_reopen(c, &s->arenas);
     (void)sw_err_set(&err, -SW_ERESTARTED, SW_SCOPE_REQUEST, "restarted: still stored, repeat the restore");
     for (struct sw_list *n = s->running.next; n != &s->running; n = n->next)
         if (staged_of(n)->mem_own)
@@ -808,9 +600,8 @@ bool sw_staging_uses(const struct spillway *c, uint32_t mem) {
     const struct sw_staging *s = c->staging;
     if (!s)
         return false;
-    for (struct sw_list *n = s->arenas.next; n != &s->arenas; n = n->next)
-        if (SW_CONTAINER_OF(n, struct sw_arena, node)->mem == mem)
-            return true;
+    if (sw_arenas_use(&s->arenas, mem))
+        return true;
     for (struct sw_list *n = s->running.next; n != &s->running; n = n->next)
         if (!staged_of(n)->arena && staged_of(n)->mem == mem)
             return true;
@@ -826,8 +617,7 @@ void sw_staging_free(struct spillway *c) {
         staged_free(t->staged);
         sw_ticket_destroy(t);
     }
-    while (!sw_list_empty(&s->arenas))
-        arena_free(SW_CONTAINER_OF(s->arenas.next, struct sw_arena, node));
+    sw_arenas_free(&s->arenas);
     (void)close(s->timer);
     sw_free(s);
 }

@@ -1,0 +1,70 @@
+/* arena.h - inside of libspillway: memory of the library's own that the daemon keeps open, and through which goes what
+ * cannot be handed over.
+ *
+ * One memfd for the host's memory and one block on each GPU: made when it is first needed, opened by the daemon once,
+ * kept until the connection ends. It has SW_ARENA_PIECES places of a piece each. Memory of the host is copied by the
+ * caller's thread; memory of a GPU on a stream of the library's, which the daemon waits for by an event. Not installed.
+ * thread: that of the connection. */
+#ifndef SW_IPC_ARENA_H
+#define SW_IPC_ARENA_H
+
+#include "ipc/staging.h"
+
+enum { SW_ARENA_HOST = -1 };
+#define SW_ARENA_BYTES (SW_ARENA_PIECES * SW_PIECE_BYTES)
+
+struct sw_place {
+    const void *user;       /* NULL: free */
+    unsigned n;             /* first of so many that belong together; 0: not the first */
+    uint64_t offset;        /* of the piece in the user's memory */
+    uint64_t arrived_bytes; /* restored, to be copied out */
+    bool arrived;
+};
+
+struct sw_arena {
+    struct sw_list node;
+    int gpu; /* ordinal, or SW_ARENA_HOST */
+    int fd;
+    struct sw_cuda_block *block;
+    uint32_t mem;
+    struct sw_export range;      /* kind, and offset of its first byte */
+    bool open;                   /* the daemon has mapped it */
+    struct spillway_error error; /* or could not */
+    unsigned n_users;
+    bool wanted; /* by a transfer that found too little of it free: those behind it wait */
+    struct sw_place places[SW_ARENA_PIECES];
+};
+
+/* ---- those of a connection, a list of sw_arena.node -------------------------------------------------------------- */
+
+/* That for memory of a GPU, or the host's, of which `near` is some; makes it and hands it over if there is none.
+ * owns: the list. errors: -SW_ENOMEM, -SW_ELIMIT, those of CUDA. */
+int sw_arena_get(struct spillway *c, struct sw_list *arenas, int gpu, const void *near, struct sw_arena **ret,
+                 struct sw_err *err);
+/* Frees those that the daemon could not open and nobody uses: the next transfer tries anew. */
+void sw_arenas_free_failed(struct spillway *c, struct sw_list *arenas);
+/* Nobody wants any for now. */
+void sw_arenas_begin_round(struct sw_list *arenas);
+/* The connection has come back: hands them over again. */
+void sw_arenas_reopen(struct spillway *c, struct sw_list *arenas);
+/* Whether one goes by that number of a memory. */
+bool sw_arenas_use(const struct sw_list *arenas, uint32_t mem);
+void sw_arenas_free(struct sw_list *arenas);
+
+/* ---- places ------------------------------------------------------------------------------------------------------ */
+
+/* The first of n free places side by side, or -1. */
+int sw_arena_find_places(const struct sw_arena *arena, unsigned n);
+/* offset: of what they hold in the user's memory. */
+void sw_arena_take(struct sw_arena *arena, unsigned first, unsigned n, const void *user, uint64_t offset);
+/* first: as taken; all that were taken with it are free again. */
+void sw_arena_give_back(struct sw_arena *arena, unsigned first);
+/* Copies bytes between a taken place and the user's memory, in or out; on a GPU it is only queued. errors: -SW_EIO (the
+ * memory is not there), -SW_ENOMEM, those of CUDA. */
+int sw_arena_copy(const struct sw_arena *arena, unsigned place, uint8_t *memory, uint64_t bytes, bool in,
+                  struct sw_err *err);
+/* An event behind all that the arena's stream has been given, for the daemon or the library to wait for; none for the
+ * host's. owns ret->event: the caller. */
+int sw_arena_mark(struct spillway *c, const struct sw_arena *arena, struct sw_export *ret, struct sw_err *err);
+
+#endif

@@ -1,0 +1,211 @@
+#include "ipc/arena.h"
+
+#include "base/alloc.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static struct sw_arena *arena_of(const struct sw_list *node) {
+    return SW_CONTAINER_OF(node, struct sw_arena, node);
+}
+
+static void arena_free(struct sw_arena *arena) {
+    sw_list_remove(&arena->node);
+    sw_cuda_block_free(arena->block);
+    if (arena->fd >= 0)
+        (void)close(arena->fd);
+    sw_free(arena);
+}
+
+static void arena_opened(struct spillway_ticket *t) {
+    struct sw_arena *arena = t->owner;
+    arena->open = !t->error.code;
+    arena->error = t->error;
+}
+
+static int export_host(const struct sw_arena *arena, struct sw_export *e, struct sw_err *err) {
+    const int rc = sw_export_reserve(e, 1, err);
+    if (rc < 0)
+        return rc;
+    e->fds[0] = fcntl(arena->fd, F_DUPFD_CLOEXEC, 0);
+    if (e->fds[0] < 0)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "descriptor of the staging arena: %s", strerror(errno));
+    e->kind = SW_MEM_MEMFD;
+    e->bytes = e->part_bytes[0] = SW_ARENA_BYTES;
+    return 0;
+}
+
+static int make_host(struct sw_arena *arena, struct sw_export *e, struct sw_err *err) {
+    arena->fd = memfd_create("spillway-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (arena->fd < 0 || ftruncate(arena->fd, (off_t)SW_ARENA_BYTES) < 0 ||
+        fcntl(arena->fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
+        return sw_err_set(err, errno == EMFILE || errno == ENFILE ? -SW_ELIMIT : sw_err_from_errno(errno),
+                          SW_SCOPE_REQUEST, "staging arena: %s", strerror(errno));
+    return export_host(arena, e, err);
+}
+
+static int make_gpu(struct spillway *c, struct sw_arena *arena, const void *near, struct sw_export *e,
+                    struct sw_err *err) {
+    const int rc = sw_cuda_block_new(&arena->block, c->cuda, near, SW_ARENA_BYTES, err);
+    if (rc < 0)
+        return rc;
+    return sw_export_find(e, &c->cuda, sw_cuda_block_data(arena->block), SW_ARENA_BYTES, err);
+}
+
+/* Makes an arena for memory of that GPU, of which `near` is some, and hands it over. */
+static int arena_new(struct spillway *c, struct sw_list *arenas, int gpu, const void *near, struct sw_arena **ret,
+                     struct sw_err *err) {
+    struct sw_export e = {0};
+    struct sw_arena *arena = sw_alloc(sizeof *arena);
+    struct spillway_ticket *t = NULL;
+    if (!arena)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a staging arena");
+    sw_list_init(&arena->node);
+    arena->gpu = gpu;
+    arena->fd = -1;
+    arena->mem = sw_client_new_mem(c);
+    const int rc = gpu == SW_ARENA_HOST ? make_host(arena, &e, err) : make_gpu(c, arena, near, &e, err);
+    if (!rc)
+        t = sw_client_open_memory(c, arena->mem, &e, err);
+    arena->range = (struct sw_export){.kind = e.kind, .offset = e.offset};
+    sw_export_fini(&e);
+    if (!t) {
+        arena_free(arena);
+        return rc < 0 ? rc : -SW_ENOMEM;
+    }
+    t->on_done = arena_opened;
+    t->owner = arena;
+    sw_list_append(arenas, &arena->node);
+    *ret = arena;
+    return 0;
+}
+
+int sw_arena_get(struct spillway *c, struct sw_list *arenas, int gpu, const void *near, struct sw_arena **ret,
+                 struct sw_err *err) {
+    for (struct sw_list *n = arenas->next; n != arenas; n = n->next) {
+        struct sw_arena *arena = arena_of(n);
+        if (arena->gpu == gpu && !arena->error.code) {
+            *ret = arena;
+            return 0;
+        }
+    }
+    return arena_new(c, arenas, gpu, near, ret, err);
+}
+
+void sw_arenas_free_failed(struct spillway *c, struct sw_list *arenas) {
+    for (struct sw_list *n = arenas->next, *next; n != arenas; n = next) {
+        struct sw_arena *arena = arena_of(n);
+        next = n->next;
+        if (!arena->error.code || arena->n_users)
+            continue;
+        sw_client_close_memory(c, arena->mem);
+        arena_free(arena);
+    }
+}
+
+void sw_arenas_begin_round(struct sw_list *arenas) {
+    for (struct sw_list *n = arenas->next; n != arenas; n = n->next)
+        arena_of(n)->wanted = false;
+}
+
+bool sw_arenas_use(const struct sw_list *arenas, uint32_t mem) {
+    for (struct sw_list *n = arenas->next; n != arenas; n = n->next)
+        if (arena_of(n)->mem == mem)
+            return true;
+    return false;
+}
+
+void sw_arenas_free(struct sw_list *arenas) {
+    while (!sw_list_empty(arenas))
+        arena_free(arena_of(arenas->next));
+}
+
+/* Handed over before whatever uses it: nobody waits for the answer, which its users get, too, if it is an error. */
+static void reopen(struct spillway *c, struct sw_arena *arena) {
+    struct sw_export e = {0};
+    arena->error = (struct spillway_error){0};
+    const int rc = arena->gpu == SW_ARENA_HOST
+                       ? export_host(arena, &e, NULL)
+                       : sw_export_find(&e, &c->cuda, sw_cuda_block_data(arena->block), SW_ARENA_BYTES, NULL);
+    struct spillway_ticket *t = rc ? NULL : sw_client_open_memory(c, arena->mem, &e, NULL);
+    if (t) {
+        t->on_done = arena_opened;
+        t->owner = arena;
+    } else {
+        struct sw_err err = {0};
+        (void)sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "staging arena cannot be handed over again");
+        arena->open = false;
+        (void)sw_client_report(&arena->error, &err);
+    }
+    sw_export_fini(&e);
+}
+
+void sw_arenas_reopen(struct spillway *c, struct sw_list *arenas) {
+    for (struct sw_list *n = arenas->next; n != arenas; n = n->next) {
+        struct sw_arena *arena = arena_of(n);
+        /* One that was being opened when the connection was lost, too: pieces in it may wait in the outbox. */
+        if (arena->open || arena->error.code == -SW_ERESTARTED)
+            reopen(c, arena);
+    }
+}
+
+/* ---- places ------------------------------------------------------------------------------------------------------ */
+
+int sw_arena_find_places(const struct sw_arena *arena, unsigned n) {
+    for (unsigned first = 0, i = 0; i < SW_ARENA_PIECES; i++) {
+        if (arena->places[i].user)
+            first = i + 1;
+        else if (i + 1 - first == n)
+            return (int)first;
+    }
+    return -1;
+}
+
+void sw_arena_take(struct sw_arena *arena, unsigned first, unsigned n, const void *user, uint64_t offset) {
+    for (unsigned i = first; i < first + n; i++)
+        arena->places[i] = (struct sw_place){.user = user};
+    arena->places[first].n = n;
+    arena->places[first].offset = offset;
+}
+
+void sw_arena_give_back(struct sw_arena *arena, unsigned first) {
+    memset(&arena->places[first], 0, arena->places[first].n * sizeof arena->places[0]);
+}
+
+/* By system calls on the memfd, which return an error where the caller's memory has gone. */
+static int copy_host(const struct sw_arena *arena, unsigned place, uint8_t *data, uint64_t bytes, bool in,
+                     struct sw_err *err) {
+    const uint64_t base = place * SW_PIECE_BYTES;
+    for (uint64_t done = 0; done < bytes;) {
+        const off_t at = (off_t)(base + done);
+        const ssize_t n =
+            in ? pwrite(arena->fd, data + done, bytes - done, at) : pread(arena->fd, data + done, bytes - done, at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return sw_err_set(err, n < 0 && errno == ENOMEM ? -SW_ENOMEM : -SW_EIO, SW_SCOPE_REQUEST,
+                              "copy of %llu bytes at %p: %s", (unsigned long long)(bytes - done), (void *)(data + done),
+                              n < 0 ? strerror(errno) : "nothing is there");
+        done += (uint64_t)n;
+    }
+    return 0;
+}
+
+int sw_arena_copy(const struct sw_arena *arena, unsigned place, uint8_t *memory, uint64_t bytes, bool in,
+                  struct sw_err *err) {
+    uint8_t *data = memory + arena->places[place].offset;
+    if (arena->gpu == SW_ARENA_HOST)
+        return copy_host(arena, place, data, bytes, in, err);
+    uint8_t *staged = sw_cuda_block_data(arena->block) + place * SW_PIECE_BYTES;
+    return in ? sw_cuda_block_copy(arena->block, staged, data, bytes, err)
+              : sw_cuda_block_copy(arena->block, data, staged, bytes, err);
+}
+
+int sw_arena_mark(struct spillway *c, const struct sw_arena *arena, struct sw_export *ret, struct sw_err *err) {
+    *ret = arena->range;
+    if (arena->gpu == SW_ARENA_HOST)
+        return 0;
+    return sw_export_order(ret, &c->cuda, sw_cuda_block_data(arena->block), sw_cuda_block_stream(arena->block), err);
+}
