@@ -1,7 +1,6 @@
 /* device_cuda.c - a CUDA GPU: a slot is a stream with its share of one allocation that is made when the device opens.
  *
- * The worker asks whether a stream has ended (cudaStreamQuery) or sleeps until it has (an event with blocking
- * synchronisation). Results come back in a block of pinned memory per slot, which the host reads only after that. */
+ * Results come back in a block of pinned memory per slot, which the host reads only when the stream has ended. */
 #include "spill/device/device_cuda_state.h"
 
 #include "base/alloc.h"
@@ -17,7 +16,6 @@ enum { DEFAULT_SLOTS = 4 };
 #define DEVICE_PAGE_BYTES ((uint64_t)2 << 20) /* cudaMalloc takes whole ones */
 /* Left of the bound for what the driver takes itself while clients' memory is mapped: 4 MiB were seen (H200). */
 #define DRIVER_RESERVE_BYTES ((uint64_t)8 << 20)
-#define WARM_UP_BYTES CHUNK_ALIGN_BYTES
 /* Sleeping on an event wakes up late: with polling, the chunks of a pack of 2 GB took 4.8 ms instead of 5.9 (H100).
  * Long enough for a client to come with the next short operation. */
 #define POLL_US 500
@@ -96,17 +94,11 @@ static int cuda_wait_event(struct sw_device *device, unsigned s, uint64_t sessio
     return check(cudaStreamWaitEvent(d->slots[s].stream, event, 0), err, "cudaStreamWaitEvent");
 }
 
-static size_t sample_bytes(uint64_t bytes) {
-    const size_t most = (size_t)SW_SAMPLE_PIECES * SW_SAMPLE_PIECE_BYTES;
-    return bytes < most ? (size_t)bytes : most;
-}
-
-/* Trains on the slot's sample. */
-static int train(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
+int sw_cuda_train(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
     const struct parts *p = &slot->parts;
     slot->has_table = false;
-    const int rc = sw_gpu_train_async(p->d_sample, sample_bytes(slot->in_bytes), p->d_table, p->d_training,
-                                      p->d_scratch, d->scratch_bytes, slot->stream, err);
+    const int rc = sw_gpu_train_async(p->d_sample, sw_cuda_sample_bytes(slot), p->d_table, p->d_training, p->d_scratch,
+                                      d->scratch_bytes, slot->stream, err);
     if (rc < 0)
         return sw_cuda_check_lost(rc, err);
     cudaError_t e =
@@ -119,13 +111,12 @@ static int train(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
 
 /* Goes on with a sample of bytes: looks whether a table is worth training. */
 static int queue_probe(struct slot *slot, struct sw_err *err) {
-    return sw_gpu_probe_async(slot->parts.d_sample, sample_bytes(slot->in_bytes), &slot->h->hopeless, slot->stream,
-                              err);
+    return sw_gpu_probe_async(slot->parts.d_sample, sw_cuda_sample_bytes(slot), &slot->h->hopeless, slot->stream, err);
 }
 
 /* And with one of numbers: there is nothing to train, the host chooses. */
 static int queue_sample(struct slot *slot, struct sw_err *err) {
-    return check(cudaMemcpyAsync(slot->h->sample, slot->parts.d_sample, sample_bytes(slot->in_bytes),
+    return check(cudaMemcpyAsync(slot->h->sample, slot->parts.d_sample, sw_cuda_sample_bytes(slot),
                                  cudaMemcpyDeviceToHost, slot->stream),
                  err, "cudaMemcpyAsync of a sample");
 }
@@ -157,7 +148,7 @@ static const struct sw_plan *cuda_plan(struct sw_device *device, unsigned s) {
 }
 
 /* Encodes slot->d_in by a plan whose table, if any, is on the device. */
-static int queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err) {
+int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err) {
     const struct parts *p = &slot->parts;
     sw_frame_layout_init(&slot->frame, plan->codec, plan->segment_log2, slot->in_bytes, plan->n_symbols);
     slot->frame.value_type = plan->value_type;
@@ -198,7 +189,7 @@ static int cuda_encode(struct sw_device *device, unsigned s, const struct sw_pla
     slot->in_bytes = bytes;
     rc = sw_cuda_queue_plan(slot, plan, &gpu_plan, err);
     if (rc == 0)
-        rc = queue_encode(d, slot, &gpu_plan, err);
+        rc = sw_cuda_queue_encode(d, slot, &gpu_plan, err);
     if (rc < 0)
         slot->work = WORK_NONE;
     return rc;
@@ -328,184 +319,6 @@ static void cuda_rouse(struct sw_device *device) {
         (void)sw_gpu_rouse_async(d->slots[0].stream, NULL);
 }
 
-/* ---- reports ---- */
-
-/* Has a table trained unless that is in vain: -SW_EAGAIN, the slot runs again. */
-static int finish_probe(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
-    if (slot->h->hopeless)
-        return 0;
-    slot->work = WORK_PLAN;
-    const int rc = train(d, slot, err);
-    return rc < 0 ? rc : -SW_EAGAIN;
-}
-
-static void finish_plan(struct slot *slot) {
-    struct sw_v5t_table *table = &slot->h->trained;
-    table->n_symbols = slot->h->training.n_symbols;
-    sw_plan_init_trained(&slot->plan, table, slot->h->training.coded_bytes, sample_bytes(slot->in_bytes),
-                         slot->in_bytes);
-}
-
-/* A frame that is no smaller than the raw one is made anew as that: -SW_EAGAIN, the slot runs again. */
-static int finish_encode(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
-    const struct sw_gpu_plan raw = {.codec = SW_CODEC_RAW, .segment_log2 = SW_RAW_SEGMENT_LOG2};
-    const struct sw_gpu_result *result = &slot->h->result;
-    if (slot->frame.codec != SW_CODEC_RAW && result->frame_bytes >= raw_frame_bytes(slot->in_bytes)) {
-        const int rc = queue_encode(d, slot, &raw, err);
-        return rc < 0 ? rc : -SW_EAGAIN;
-    }
-    if (result->frame_bytes > d->frame_cap_bytes)
-        return sw_err_set(err, -SW_EGPU, SW_SCOPE_REQUEST, "encoder made a frame of %llu bytes, bound is %llu",
-                          (unsigned long long)result->frame_bytes, (unsigned long long)d->frame_cap_bytes);
-    SW_ASSERT(result->codec == (uint32_t)slot->frame.codec);
-    ret->frame = slot->frame;
-    ret->frame.frame_bytes = result->frame_bytes;
-    return 0;
-}
-
-static int finish_decode(const struct slot *slot, struct sw_err *err) {
-    uint32_t bad = 0;
-    for (unsigned i = 0; i < slot->n_items; i++)
-        bad += slot->h->results[i].bad_tiles;
-    if (bad)
-        return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "%u tiles of a stored frame are damaged", bad);
-    return 0;
-}
-
-static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
-    switch (slot->work) {
-    case WORK_PROBE:
-        return finish_probe(d, slot, err);
-    case WORK_PLAN:
-        finish_plan(slot);
-        return 0;
-    case WORK_PLAN_TYPED:
-        sw_plan_init_typed(&slot->plan, slot->value_type, slot->h->sample, sample_bytes(slot->in_bytes),
-                           slot->in_bytes);
-        return 0;
-    case WORK_ENCODE:
-        return finish_encode(d, slot, ret, err);
-    case WORK_DECODE:
-        return finish_decode(slot, err);
-    case WORK_ENCODE_GROUP:
-        return sw_cuda_finish_encode_group(d, slot, err);
-    case WORK_RESTORE_GROUP:
-        sw_cuda_finish_restore_group(slot);
-        return 0;
-    case WORK_SPILL_RAW:
-    case WORK_SEAL:
-    case WORK_RESTORE_RAW:
-        return sw_cuda_finish_raw(slot, err);
-    case WORK_NONE:
-    case WORK_STORE_GROUP:
-        return 0;
-    }
-    return 0;
-}
-
-/* Nothing of the slot's work goes on. */
-static void end_work(struct slot *slot) {
-    slot->work = WORK_NONE;
-    slot->copies_run = false;
-    slot->waits = false;
-}
-
-/* The streams have run dry: looks at what they left. */
-static int finish(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
-    memset(ret, 0, sizeof *ret);
-    const int rc = finish_work(d, slot, ret, err);
-    slot->is_marked = false; /* it may have queued more */
-    if (rc == -SW_EAGAIN)
-        return rc;
-    if (rc < 0 && (slot->work == WORK_ENCODE || slot->work == WORK_ENCODE_GROUP))
-        (void)cudaStreamSynchronize(slot->stream); /* a part of what was to be done anew may read the client's memory */
-    end_work(slot);
-    return rc;
-}
-
-/* A stream has failed. */
-static void give_up(struct slot *slot) {
-    sw_sealer_wait(slot->sealer);
-    end_work(slot);
-}
-
-/* What else is on `stream` then, such as the kernel that rouses the GPU, may take its time. */
-static bool only_copies_run(const struct slot *slot) {
-    return slot->copies_run && slot->n_items == 0 && !slot->waits;
-}
-
-/* Puts events behind what is queued, so that slot_wait can sleep on them. At the first look at it, right after
- * queueing: an event that is recorded later is served after whatever other slots have queued meanwhile for the same
- * copy engine. An event that nothing has to be waited for would have to wait itself, for its turn on a busy GPU. */
-static cudaError_t mark(struct slot *slot) {
-    cudaError_t e = cudaSuccess;
-    if (slot->is_marked)
-        return e;
-    if (slot->copies_run)
-        e = cudaEventRecord(slot->copied, slot->copies);
-    if (e == cudaSuccess && !only_copies_run(slot))
-        e = cudaEventRecord(slot->done, slot->stream);
-    slot->is_marked = e == cudaSuccess;
-    return e;
-}
-
-static cudaError_t query(const struct slot *slot) {
-    const cudaError_t e = slot->copies_run ? cudaStreamQuery(slot->copies) : cudaSuccess;
-    return e != cudaSuccess || only_copies_run(slot) ? e : cudaStreamQuery(slot->stream);
-}
-
-static int cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
-    struct device_cuda *d = cuda_of(device);
-    struct slot *slot = &d->slots[s];
-    const int rc = enter(d, err);
-    if (rc < 0) {
-        give_up(slot);
-        return rc;
-    }
-    cudaError_t e = query(slot);
-    if (e == cudaErrorNotReady) {
-        (void)cudaGetLastError();
-        e = mark(slot);
-        if (e == cudaSuccess)
-            return -SW_EAGAIN;
-    } else if (e == cudaSuccess) {
-        return finish(d, slot, ret, err);
-    }
-    give_up(slot);
-    return sw_cuda_fail(err, e, "cudaStreamQuery");
-}
-
-static int sleep_on(struct slot *slot, struct sw_err *err) {
-    cudaError_t e = query(slot);
-    if (e != cudaErrorNotReady)
-        return check(e, err, "cudaStreamQuery");
-    (void)cudaGetLastError();
-    e = mark(slot);
-    if (e == cudaSuccess && slot->copies_run)
-        e = cudaEventSynchronize(slot->copied);
-    if (e == cudaSuccess && !only_copies_run(slot))
-        e = cudaEventSynchronize(slot->done);
-    return check(e, err, "cudaEventSynchronize");
-}
-
-static int cuda_slot_wait(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
-    struct device_cuda *d = cuda_of(device);
-    struct slot *slot = &d->slots[s];
-    int rc = enter(d, err);
-    while (rc == 0) {
-        rc = sleep_on(slot, err);
-        if (rc < 0)
-            break;
-        sw_sealer_wait(slot->sealer);
-        rc = finish(d, slot, ret, err);
-        if (rc != -SW_EAGAIN)
-            return rc;
-        rc = 0;
-    }
-    give_up(slot);
-    return rc;
-}
-
 /* ---- life ---- */
 
 static const struct sw_device_info *cuda_info(const struct sw_device *device) {
@@ -568,7 +381,7 @@ static uint64_t lay_out(struct parts *ret, uint8_t *base, uint64_t chunk_bytes) 
     uint64_t at = 0;
     ret->d_frame = carve(base, &at, sw_group_item_bytes(chunk_bytes));
     ret->d_scratch = carve(base, &at, slot_scratch_bytes(chunk_bytes));
-    ret->d_sample = carve(base, &at, sample_bytes(UINT64_MAX));
+    ret->d_sample = carve(base, &at, SW_SAMPLE_MAX_BYTES);
     ret->d_table = carve(base, &at, sizeof *ret->d_table);
     ret->d_training = carve(base, &at, sizeof *ret->d_training);
     ret->d_runs = carve(base, &at, MAX_GROUP_RUNS * sizeof *ret->d_runs);
@@ -677,113 +490,6 @@ static int describe(struct device_cuda *d, struct sw_err *err) {
     return 0;
 }
 
-/* The same chunk as a group of one. */
-static int warm_up_group(struct device_cuda *d, const struct sw_plan *plan, struct sw_mapping *sample, uint8_t *h_frame,
-                         struct sw_err *err) {
-    const struct sw_device_ops *ops = d->device.ops;
-    struct sw_extent extent = {.memory = h_frame};
-    const struct sw_stored stored = {.extents = &extent, .n_extents = 1};
-    struct sw_group_item item = {.mapping = sample, .bytes = WARM_UP_BYTES, .stored = &stored};
-    struct sw_slot_result result;
-    int rc = ops->encode_group(&d->device, 0, plan, &item, 1, err);
-    if (rc == 0)
-        rc = ops->slot_wait(&d->device, 0, &result, err);
-    extent.bytes = item.frame.frame_bytes;
-    if (rc == 0)
-        rc = ops->store_group(&d->device, 0, &item, 1, err);
-    if (rc == 0)
-        rc = ops->slot_wait(&d->device, 0, &result, err);
-    if (rc == 0)
-        rc = ops->restore_group(&d->device, 0, &item, 1, err);
-    if (rc == 0)
-        rc = ops->slot_wait(&d->device, 0, &result, err);
-    if (rc == 0 && item.is_damaged)
-        rc = sw_err_set(err, -SW_EGPU, SW_SCOPE_DEVICE, "GPU %d damages frames", d->ordinal);
-    return rc;
-}
-
-/* One chunk through every step on slot 0: kernels are loaded and proved now, not when the GPU is full. Its bytes lie in
- * slot 0's sample, which make_plan overwrites with the same bytes. */
-static int warm_up_codec(struct device_cuda *d, const struct sw_plan *plan, uint8_t *h_frame, struct sw_err *err) {
-    const struct sw_device_ops *ops = d->device.ops;
-    struct sw_mapping sample = {.address = (uintptr_t)d->slots[0].parts.d_sample, .bytes = WARM_UP_BYTES};
-    struct sw_slot_result result;
-    struct sw_frame_layout layout;
-    int rc = ops->encode(&d->device, 0, plan, &sample, 0, WARM_UP_BYTES, err);
-    if (rc == 0)
-        rc = ops->slot_wait(&d->device, 0, &result, err);
-    if (rc == 0)
-        rc = ops->store(&d->device, 0, h_frame, 0, result.frame.frame_bytes, err);
-    if (rc == 0)
-        rc = ops->slot_wait(&d->device, 0, &(struct sw_slot_result){0}, err);
-    if (rc == 0)
-        rc = sw_frame_parse(&layout, h_frame, result.frame.frame_bytes, result.frame.frame_bytes, err);
-    if (rc == 0)
-        rc = ops->load(&d->device, 0, h_frame, 0, result.frame.frame_bytes, err);
-    if (rc == 0)
-        rc = ops->decode(&d->device, 0, &sample, &(struct sw_decode_item){.layout = &layout}, 1, err);
-    if (rc == 0)
-        rc = ops->slot_wait(&d->device, 0, &result, err);
-    return rc < 0 ? rc : warm_up_group(d, plan, &sample, h_frame, err);
-}
-
-/* And as numbers of every type, by each codec of them. */
-static int warm_up_numbers(struct device_cuda *d, uint8_t *h_frame, struct sw_err *err) {
-    int rc = 0;
-    for (int codec = 0; rc == 0 && codec < SW_CODEC_NR; codec++)
-        for (int type = SW_VALUE_NONE + 1; rc == 0 && type < SW_VALUE_NR; type++) {
-            struct sw_plan plan;
-            if (sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, (enum sw_value_type)type))
-                rc = warm_up_codec(d, &plan, h_frame, err);
-        }
-    return rc;
-}
-
-/* The same bytes as a raw frame whose tiles are hashed by a kernel. */
-static int warm_up_raw(struct device_cuda *d, uint8_t *h_frame, struct sw_err *err) {
-    const struct sw_device_ops *ops = d->device.ops;
-    struct sw_mapping sample = {.address = (uintptr_t)d->slots[0].parts.d_sample, .bytes = WARM_UP_BYTES};
-    const uint64_t frame_bytes = raw_frame_bytes(WARM_UP_BYTES);
-    struct sw_extent extent = {.memory = h_frame, .bytes = frame_bytes};
-    const struct sw_stored stored = {.extents = &extent, .n_extents = 1, .bytes = frame_bytes};
-    const struct sw_raw_item item = {.frame = raw_layout(WARM_UP_BYTES), .stored = &stored};
-    struct sw_slot_result result;
-    int rc = ops->spill_raw(&d->device, 0, &sample, &item, 1, 0, err);
-    if (rc == 0)
-        rc = ops->slot_wait(&d->device, 0, &result, err);
-    if (rc == 0)
-        rc = ops->restore_raw(&d->device, 0, &sample, &item, 1, 0, err);
-    return rc < 0 ? rc : ops->slot_wait(&d->device, 0, &result, err);
-}
-
-static int warm_up(struct device_cuda *d, struct sw_err *err) {
-    const struct sw_device_ops *ops = d->device.ops;
-    const struct sw_mapping sample = {.address = (uintptr_t)d->slots[0].parts.d_sample, .bytes = WARM_UP_BYTES};
-    struct sw_slot_result result;
-    struct sw_plan raw;
-    sw_plan_init_raw(&raw);
-    uint8_t *h_frame = NULL;
-    int rc = check(cudaHostAlloc((void **)&h_frame, sw_frame_bound_bytes(WARM_UP_BYTES), cudaHostAllocPortable), err,
-                   "pinned memory for the device's self-test");
-    if (rc == 0)
-        rc = check(cudaMemset(d->slots[0].parts.d_sample, ' ', WARM_UP_BYTES), err, "cudaMemset");
-    if (rc == 0)
-        rc = ops->make_plan(&d->device, 0, SW_VALUE_NONE, &sample, 0, WARM_UP_BYTES, err);
-    if (rc == 0)
-        rc = ops->slot_wait(&d->device, 0, &result, err);
-    if (rc == 0)
-        rc = warm_up_codec(d, ops->plan(&d->device, 0), h_frame, err);
-    if (rc == 0)
-        rc = warm_up_codec(d, &raw, h_frame, err);
-    if (rc == 0)
-        rc = warm_up_numbers(d, h_frame, err);
-    if (rc == 0)
-        rc = warm_up_raw(d, h_frame, err);
-    if (h_frame)
-        (void)cudaFreeHost(h_frame);
-    return rc;
-}
-
 /* Reads a word: of whatever, it is not looked at. */
 static int cuda_canary(struct sw_device *device, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
@@ -819,8 +525,8 @@ static const struct sw_device_ops cuda_ops = {
     .restore_group = sw_cuda_restore_group,
     .spill_raw = sw_cuda_spill_raw,
     .restore_raw = sw_cuda_restore_raw,
-    .slot_poll = cuda_slot_poll,
-    .slot_wait = cuda_slot_wait,
+    .slot_poll = sw_cuda_slot_poll,
+    .slot_wait = sw_cuda_slot_wait,
     .canary = cuda_canary,
     .close = cuda_close,
 };
@@ -850,7 +556,7 @@ static int open_steps(struct device_cuda *d, const struct sw_device_config *conf
         rc = take_memory(d, err);
     if (rc == 0)
         rc = check(cudaStreamCreateWithFlags(&d->canary, cudaStreamNonBlocking), err, "cudaStreamCreateWithFlags");
-    return rc < 0 ? rc : warm_up(d, err);
+    return rc < 0 ? rc : sw_cuda_warm_up(d, err);
 }
 
 int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_device_config *config,

@@ -121,8 +121,24 @@ static inline uint64_t raw_frame_bytes(uint64_t raw_bytes) {
     return raw_layout(raw_bytes).frame_bytes;
 }
 
-/* The plan as kernels want it; brings its table to the device, unless it is there. */
+/* Bytes of the sample of what the slot makes a plan of. */
+static inline size_t sw_cuda_sample_bytes(const struct slot *slot) {
+    return slot->in_bytes < SW_SAMPLE_MAX_BYTES ? (size_t)slot->in_bytes : SW_SAMPLE_MAX_BYTES;
+}
+
+/* device_cuda.c. The first trains on the slot's sample; the last gives the plan as kernels want it, and brings its
+ * table to the device, unless it is there. */
+int sw_cuda_train(struct device_cuda *d, struct slot *slot, struct sw_err *err);
+int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err);
 int sw_cuda_queue_plan(struct slot *slot, const struct sw_plan *plan, struct sw_gpu_plan *ret, struct sw_err *err);
+
+/* device_cuda_report.c: the operations of device.h. */
+int sw_cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err);
+int sw_cuda_slot_wait(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err);
+
+/* device_cuda_warm_up.c: every step on slot 0, which is idle: kernels are loaded and proved. errors: those of the
+ * steps, -SW_EGPU (a frame came back damaged). */
+int sw_cuda_warm_up(struct device_cuda *d, struct sw_err *err);
 
 /* device_cuda_group.c: the operations of device.h, and what is left to do when the stream has run dry. The first may
  * say -SW_EAGAIN: the slot runs again. */

@@ -1,0 +1,179 @@
+/* device_cuda_report.c - what a slot's streams left when they have run dry, and how the worker learns of it: it asks
+ * (cudaStreamQuery), or sleeps on an event with blocking synchronisation. */
+#include "spill/device/device_cuda_state.h"
+
+#include <string.h>
+
+/* Has a table trained unless that is in vain: -SW_EAGAIN, the slot runs again. */
+static int finish_probe(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
+    if (slot->h->hopeless)
+        return 0;
+    slot->work = WORK_PLAN;
+    const int rc = sw_cuda_train(d, slot, err);
+    return rc < 0 ? rc : -SW_EAGAIN;
+}
+
+static void finish_plan(struct slot *slot) {
+    struct sw_v5t_table *table = &slot->h->trained;
+    table->n_symbols = slot->h->training.n_symbols;
+    sw_plan_init_trained(&slot->plan, table, slot->h->training.coded_bytes, sw_cuda_sample_bytes(slot), slot->in_bytes);
+}
+
+/* A frame that is no smaller than the raw one is made anew as that: -SW_EAGAIN, the slot runs again. */
+static int finish_encode(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
+    const struct sw_gpu_plan raw = {.codec = SW_CODEC_RAW, .segment_log2 = SW_RAW_SEGMENT_LOG2};
+    const struct sw_gpu_result *result = &slot->h->result;
+    if (slot->frame.codec != SW_CODEC_RAW && result->frame_bytes >= raw_frame_bytes(slot->in_bytes)) {
+        const int rc = sw_cuda_queue_encode(d, slot, &raw, err);
+        return rc < 0 ? rc : -SW_EAGAIN;
+    }
+    if (result->frame_bytes > d->frame_cap_bytes)
+        return sw_err_set(err, -SW_EGPU, SW_SCOPE_REQUEST, "encoder made a frame of %llu bytes, bound is %llu",
+                          (unsigned long long)result->frame_bytes, (unsigned long long)d->frame_cap_bytes);
+    SW_ASSERT(result->codec == (uint32_t)slot->frame.codec);
+    ret->frame = slot->frame;
+    ret->frame.frame_bytes = result->frame_bytes;
+    return 0;
+}
+
+static int finish_decode(const struct slot *slot, struct sw_err *err) {
+    uint32_t bad = 0;
+    for (unsigned i = 0; i < slot->n_items; i++)
+        bad += slot->h->results[i].bad_tiles;
+    if (bad)
+        return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "%u tiles of a stored frame are damaged", bad);
+    return 0;
+}
+
+static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
+    switch (slot->work) {
+    case WORK_PROBE:
+        return finish_probe(d, slot, err);
+    case WORK_PLAN:
+        finish_plan(slot);
+        return 0;
+    case WORK_PLAN_TYPED:
+        sw_plan_init_typed(&slot->plan, slot->value_type, slot->h->sample, sw_cuda_sample_bytes(slot), slot->in_bytes);
+        return 0;
+    case WORK_ENCODE:
+        return finish_encode(d, slot, ret, err);
+    case WORK_DECODE:
+        return finish_decode(slot, err);
+    case WORK_ENCODE_GROUP:
+        return sw_cuda_finish_encode_group(d, slot, err);
+    case WORK_RESTORE_GROUP:
+        sw_cuda_finish_restore_group(slot);
+        return 0;
+    case WORK_SPILL_RAW:
+    case WORK_SEAL:
+    case WORK_RESTORE_RAW:
+        return sw_cuda_finish_raw(slot, err);
+    case WORK_NONE:
+    case WORK_STORE_GROUP:
+        return 0;
+    }
+    return 0;
+}
+
+/* Nothing of the slot's work goes on. */
+static void end_work(struct slot *slot) {
+    slot->work = WORK_NONE;
+    slot->copies_run = false;
+    slot->waits = false;
+}
+
+/* The streams have run dry: looks at what they left. */
+static int finish(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
+    memset(ret, 0, sizeof *ret);
+    const int rc = finish_work(d, slot, ret, err);
+    slot->is_marked = false; /* it may have queued more */
+    if (rc == -SW_EAGAIN)
+        return rc;
+    if (rc < 0 && (slot->work == WORK_ENCODE || slot->work == WORK_ENCODE_GROUP))
+        (void)cudaStreamSynchronize(slot->stream); /* a part of what was to be done anew may read the client's memory */
+    end_work(slot);
+    return rc;
+}
+
+/* A stream has failed. */
+static void give_up(struct slot *slot) {
+    sw_sealer_wait(slot->sealer);
+    end_work(slot);
+}
+
+/* What else is on `stream` then, such as the kernel that rouses the GPU, may take its time. */
+static bool only_copies_run(const struct slot *slot) {
+    return slot->copies_run && slot->n_items == 0 && !slot->waits;
+}
+
+/* Puts events behind what is queued, so that slot_wait can sleep on them. At the first look at it, right after
+ * queueing: an event that is recorded later is served after whatever other slots have queued meanwhile for the same
+ * copy engine. An event that nothing has to be waited for would have to wait itself, for its turn on a busy GPU. */
+static cudaError_t mark(struct slot *slot) {
+    cudaError_t e = cudaSuccess;
+    if (slot->is_marked)
+        return e;
+    if (slot->copies_run)
+        e = cudaEventRecord(slot->copied, slot->copies);
+    if (e == cudaSuccess && !only_copies_run(slot))
+        e = cudaEventRecord(slot->done, slot->stream);
+    slot->is_marked = e == cudaSuccess;
+    return e;
+}
+
+static cudaError_t query(const struct slot *slot) {
+    const cudaError_t e = slot->copies_run ? cudaStreamQuery(slot->copies) : cudaSuccess;
+    return e != cudaSuccess || only_copies_run(slot) ? e : cudaStreamQuery(slot->stream);
+}
+
+int sw_cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    const int rc = enter(d, err);
+    if (rc < 0) {
+        give_up(slot);
+        return rc;
+    }
+    cudaError_t e = query(slot);
+    if (e == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        e = mark(slot);
+        if (e == cudaSuccess)
+            return -SW_EAGAIN;
+    } else if (e == cudaSuccess) {
+        return finish(d, slot, ret, err);
+    }
+    give_up(slot);
+    return sw_cuda_fail(err, e, "cudaStreamQuery");
+}
+
+static int sleep_on(struct slot *slot, struct sw_err *err) {
+    cudaError_t e = query(slot);
+    if (e != cudaErrorNotReady)
+        return check(e, err, "cudaStreamQuery");
+    (void)cudaGetLastError();
+    e = mark(slot);
+    if (e == cudaSuccess && slot->copies_run)
+        e = cudaEventSynchronize(slot->copied);
+    if (e == cudaSuccess && !only_copies_run(slot))
+        e = cudaEventSynchronize(slot->done);
+    return check(e, err, "cudaEventSynchronize");
+}
+
+int sw_cuda_slot_wait(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    int rc = enter(d, err);
+    while (rc == 0) {
+        rc = sleep_on(slot, err);
+        if (rc < 0)
+            break;
+        sw_sealer_wait(slot->sealer);
+        rc = finish(d, slot, ret, err);
+        if (rc != -SW_EAGAIN)
+            return rc;
+        rc = 0;
+    }
+    give_up(slot);
+    return rc;
+}
