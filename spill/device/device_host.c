@@ -97,8 +97,8 @@ static int host_map(struct sw_device *device, const struct sw_mem_desc *desc, st
     struct sw_mapping *mapping = sw_alloc(sizeof *mapping);
     if (!mapping)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a mapping");
-    /* By dup(), which ThreadSanitizer follows (see tests/tsan.supp), as it does not F_DUPFD_CLOEXEC. Nothing here starts
-     * a program. */
+    /* By dup(), which ThreadSanitizer follows (see tests/tsan.supp), as it does not F_DUPFD_CLOEXEC. Nothing here
+     * starts a program. */
     mapping->fd = dup(desc->fds[0]);
     if (mapping->fd < 0) {
         int cause = errno;
