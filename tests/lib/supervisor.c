@@ -91,6 +91,7 @@ static bool is_stopping(struct sw_supervisor *s) {
 
 static void *listen_main(void *arg) {
     struct sw_supervisor *s = arg;
+    (void)sem_post(&s->listens);
     while (!is_stopping(s)) {
         struct pollfd readable = {.fd = s->socket, .events = POLLIN};
         (void)poll(&readable, 1, POLL_MS);
@@ -114,7 +115,11 @@ void sw_supervisor_init(struct sw_supervisor *ret, const char *program, const ch
     ret->socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     SW_ASSERT(ret->socket >= 0 && bind(ret->socket, (struct sockaddr *)&address, sizeof address) == 0);
     (void)pthread_mutex_init(&ret->lock, NULL);
-    SW_ASSERT(pthread_create(&ret->thread, NULL, listen_main, ret) == 0);
+    /* Waited for: a process that forks while a thread begins may leave its child with AddressSanitizer's locks taken.
+     */
+    SW_ASSERT(sem_init(&ret->listens, 0, 0) == 0 && pthread_create(&ret->thread, NULL, listen_main, ret) == 0);
+    while (sem_wait(&ret->listens) < 0)
+        ;
 }
 
 void sw_supervisor_start(struct sw_supervisor *ret, const char *program, const char *const *options) {
@@ -195,5 +200,6 @@ void sw_supervisor_end(struct sw_supervisor *s) {
     sw_supervisor_forget(s);
     (void)close(s->socket);
     (void)pthread_mutex_destroy(&s->lock);
+    (void)sem_destroy(&s->listens);
     sw_test_daemon_clean(&s->daemon);
 }

@@ -9,6 +9,7 @@
 #include "tests/lib/spillwayd.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 
 struct sw_supervisor {
     struct sw_test_daemon daemon;
@@ -17,6 +18,7 @@ struct sw_supervisor {
     const char *const *options;
     int socket;
     pthread_t thread;
+    sem_t listens;        /* the thread does */
     pthread_mutex_t lock; /* guards all below */
     bool stop;
     unsigned n_ready, n_stopping, n_watchdog, n_reloading;
