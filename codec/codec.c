@@ -65,6 +65,7 @@ void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, 
         if (!codecs[codec]->plan_init)
             continue;
         codecs[codec]->plan_init(&plan, sample, sample_bytes);
+        plan.raw_bytes = raw_bytes;
         plan.expected_ratio = estimate_ratio(&plan, sample, sample_bytes, raw_bytes);
         if (plan.expected_ratio >= MIN_RATIO && plan.expected_ratio > ret->expected_ratio)
             *ret = plan;
@@ -81,12 +82,20 @@ void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void
         sw_frame_layout_init(&layout, (enum sw_codec_id)codec, codecs[codec]->min_segment_log2, raw_bytes, 0);
         const double data_per_byte = codecs[codec]->estimate(type, sample, sample_bytes, raw_bytes);
         const double ratio = (double)raw_bytes / ((double)layout.data_offset + (double)raw_bytes * data_per_byte);
-        if (ratio >= MIN_RATIO && ratio > ret->expected_ratio)
-            *ret = (struct sw_plan){.codec = (enum sw_codec_id)codec,
-                                    .segment_log2 = layout.segment_log2,
-                                    .value_type = type,
-                                    .expected_ratio = ratio};
+        if (ratio < MIN_RATIO)
+            continue;
+        ret->value_type = type;
+        ret->raw_bytes = raw_bytes;
+        ret->ratios[codec] = ratio;
+        if (ratio > ret->expected_ratio)
+            sw_plan_switch(ret, (enum sw_codec_id)codec);
     }
+}
+
+void sw_plan_switch(struct sw_plan *plan, enum sw_codec_id codec) {
+    plan->codec = codec;
+    plan->segment_log2 = codecs[codec]->min_segment_log2;
+    plan->expected_ratio = plan->ratios[codec];
 }
 
 bool sw_plan_init_numbers(struct sw_plan *ret, enum sw_codec_id codec, enum sw_value_type type) {
@@ -100,7 +109,8 @@ bool sw_plan_init_numbers(struct sw_plan *ret, enum sw_codec_id codec, enum sw_v
 
 void sw_plan_init_trained(struct sw_plan *ret, const struct sw_v5t_table *table, size_t coded_bytes,
                           size_t sample_bytes, uint64_t raw_bytes) {
-    struct sw_plan plan = {.codec = SW_CODEC_V5T, .segment_log2 = SW_RAW_SEGMENT_LOG2, .table = *table};
+    struct sw_plan plan = {
+        .codec = SW_CODEC_V5T, .segment_log2 = SW_RAW_SEGMENT_LOG2, .raw_bytes = raw_bytes, .table = *table};
     struct sw_frame_layout layout;
     sw_plan_init_raw(ret);
     if (!coded_bytes)

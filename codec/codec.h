@@ -27,7 +27,9 @@ struct sw_plan {
     enum sw_codec_id codec;
     unsigned segment_log2;         /* segment length of the frames */
     enum sw_value_type value_type; /* codecs of numbers only */
-    double expected_ratio;         /* raw bytes per frame byte, estimated from the sample; 1 for raw */
+    uint64_t raw_bytes;            /* of the region that it was made for; 0: for none */
+    double expected_ratio;         /* raw bytes per frame byte of that one, estimated from the sample; 1 for raw */
+    double ratios[SW_CODEC_NR];    /* the same of each codec of numbers that would do; 0: it would not */
     struct sw_v5t_table table;     /* v5t only */
 };
 
@@ -44,9 +46,11 @@ void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, 
  * codes. */
 void sw_plan_init_trained(struct sw_plan *ret, const struct sw_v5t_table *table, size_t coded_bytes,
                           size_t sample_bytes, uint64_t raw_bytes);
-/* Decides among the codecs of numbers and raw, by the same; type: not SW_VALUE_NONE. */
+/* Takes that of the codecs of numbers which shrinks the sample most, or raw; type: not SW_VALUE_NONE. */
 void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void *sample, size_t sample_bytes,
                         uint64_t raw_bytes);
+/* Makes a plan of numbers that of another codec in its `ratios`: one that takes less time, say. */
+void sw_plan_switch(struct sw_plan *plan, enum sw_codec_id codec);
 /* The plan of one codec of numbers, whatever they are; expected_ratio is 1. False: codec does not store numbers of that
  * type. */
 bool sw_plan_init_numbers(struct sw_plan *ret, enum sw_codec_id codec, enum sw_value_type type);

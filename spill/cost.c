@@ -119,6 +119,15 @@ static enum sw_cost_reason weigh(const struct sw_cost_question *q, struct sw_cos
     return slow_out ? SW_COST_ENCODER : SW_COST_DECODER;
 }
 
+bool sw_cost_is_quicker(const struct sw_cost_question *other, const struct sw_cost_question *q) {
+    if (!knows_out(q))
+        return false;
+    struct sw_cost_time a = time_of(q, q->codec), b = time_of(other, other->codec);
+    if (!knows_back(q) || !knows_back(other))
+        a.back_s = b.back_s = 0;
+    return TOLERANCE * round_trip_s(&b) < round_trip_s(&a);
+}
+
 static bool stays_raw(enum sw_cost_reason reason) {
     return reason == SW_COST_NO_GAIN || reason == SW_COST_ENCODER || reason == SW_COST_DECODER;
 }

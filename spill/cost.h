@@ -60,6 +60,9 @@ struct sw_cost_answer {
     struct sw_cost_time times[SW_CODEC_NR]; /* raw: of the better way */
 };
 
+/* True if the codec of `other` takes less time than that of `question`, by more than noise. One that has not been
+ * measured is given its chance; nothing is quicker than one that has not. The two differ in codec and ratio alone. */
+bool sw_cost_is_quicker(const struct sw_cost_question *other, const struct sw_cost_question *question);
 void sw_cost_choose(const struct sw_cost_question *question, struct sw_cost_answer *ret);
 /* True if bytes that shrink as far as question->expected_ratio says could not make up for the time that the plan and
  * encoding take, and room is not short either: a plan is not worth making. */

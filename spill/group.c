@@ -234,8 +234,8 @@ static int spill(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err
     struct sw_group *g = &slot->group;
     for (unsigned i = 0; i < g->n; i++)
         g->jobs[i]->plan_is_cached = true;
-    return sw_plan_cache_use(&p->plans, g->jobs[0]->plan_key, &g->plan, &g->data_ratio) ? encode(p, slot, err)
-                                                                                        : make_plan(p, slot, err);
+    return sw_plan_cache_use(&p->plans, g->jobs[0]->plan_key, &g->plan) ? encode(p, slot, err)
+                                                                        : make_plan(p, slot, err);
 }
 
 /* A rate is known of one codec or the other. */
@@ -299,8 +299,7 @@ static void planned(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
     struct sw_err err = {0};
     g->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
-    g->data_ratio = sw_plan_data_ratio(&g->plan, g->jobs[0]->bytes);
-    sw_plan_cache_put(&p->plans, g->jobs[0]->plan_key, &g->plan, g->jobs[0]->bytes);
+    sw_plan_cache_put(&p->plans, g->jobs[0]->plan_key, &g->plan);
     for (unsigned i = 0; i < g->n; i++)
         sw_job_check_canceled(g->jobs[i]);
     drop_failed(g);
@@ -316,13 +315,12 @@ static bool accept_frame(struct sw_pipeline *p, struct sw_group *g, unsigned i) 
     struct sw_job *job = g->jobs[i];
     const struct sw_frame_layout *frame = &g->items[i].frame;
     struct sw_err err = {0};
-    if (job->plan_is_cached && sw_plan_is_stale(&g->plan, g->data_ratio, frame)) {
+    if (job->plan_is_cached && sw_plan_is_stale(&g->plan, frame)) {
         sw_job_replan(p, job);
         return false;
     }
     if (sw_placement_goes_out(p->place, frame->frame_bytes)) { /* the tier has filled up since; by the same plan */
         job->plan = g->plan;
-        job->data_ratio = g->data_ratio;
         job->n_dealt = 0;
         return false;
     }

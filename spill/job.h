@@ -96,7 +96,6 @@ struct sw_job {
     bool may_retry;      /* a plan is made although it does not pay, to be tried on one chunk */
     bool is_turned_away; /* no plan could pay: stored raw without a look at the bytes */
     bool is_direct;      /* raw chunks go directly (direct.c) */
-    double data_ratio;   /* of a cached plan: what it promised of data sections */
     struct sw_plan plan;
     /* Chunks on their way to or from the disk (transfer.h). */
     unsigned n_transfers, n_ahead; /* under way; read ahead, and those that are ready */

@@ -53,7 +53,7 @@ static uint64_t rest_offset(const struct sw_job *job) {
 /* A region of one chunk is encoded by the plan of the one before it from the same place, if there is one. */
 static bool has_cached_plan(struct sw_pipeline *p, struct sw_job *job) {
     if (job->frames->n_chunks != 1 || job->bytes > MAX_CACHED_PLAN_BYTES ||
-        !sw_plan_cache_use(&p->plans, job->plan_key, &job->plan, &job->data_ratio))
+        !sw_plan_cache_use(&p->plans, job->plan_key, &job->plan))
         return false;
     sw_job_weigh(p, job);
     return true;
@@ -105,7 +105,7 @@ static void prepared(struct sw_pipeline *p, const struct sw_slot *slot, bool wai
         job->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
         if (!waited_for_client)
             sw_measure_plan(p, sw_clock_us() - slot->planned_since_us);
-        sw_plan_cache_put(&p->plans, job->plan_key, &job->plan, rest_bytes(job));
+        sw_plan_cache_put(&p->plans, job->plan_key, &job->plan);
         sw_job_weigh(p, job);
         job->plan_number++;
         if (job->plan_number == 1 && atomic_load(&job->phase) == SW_PHASE_STAGING) {
@@ -229,7 +229,7 @@ static void spill_next(struct sw_pipeline *p, struct sw_slot *slot, struct sw_jo
 
 static void encoded(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_slot_result *result) {
     slot->frame = result->frame;
-    if (slot->job->plan_is_cached && sw_plan_is_stale(&slot->job->plan, slot->job->data_ratio, &slot->frame)) {
+    if (slot->job->plan_is_cached && sw_plan_is_stale(&slot->job->plan, &slot->frame)) {
         sw_job_replan(p, slot->job);
         if (slot->job->frames->n_chunks == 1) {
             sw_slot_give(p, slot);

@@ -74,13 +74,29 @@ static struct sw_cost_question ask(const struct sw_pipeline *p, const struct sw_
     return question;
 }
 
+/* Of the codecs that would do for numbers the sample's choice shrinks them most; another one may take less time. */
+static struct sw_cost_question ask_of_plan(const struct sw_pipeline *p, const struct sw_weighed *what,
+                                           struct sw_plan *plan) {
+    struct sw_cost_question best = ask(p, what, plan->codec, plan->expected_ratio);
+    for (int codec = 0; codec < SW_CODEC_NR; codec++) {
+        if (plan->ratios[codec] <= 0)
+            continue;
+        const struct sw_cost_question other = ask(p, what, (enum sw_codec_id)codec, plan->ratios[codec]);
+        if (sw_cost_is_quicker(&other, &best))
+            best = other;
+    }
+    if (best.codec != plan->codec)
+        sw_plan_switch(plan, best.codec);
+    return best;
+}
+
 struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
                                 bool may_retry, struct sw_plan *plan) {
     struct sw_cost_answer answer;
     /* Packing, or without a link, it is done for the room: time does not count. */
     if (kind != SW_JOB_SPILL || !has_link(p))
         return (struct sw_verdict){.reason = plan->codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM};
-    const struct sw_cost_question question = ask(p, what, plan->codec, plan->expected_ratio);
+    const struct sw_cost_question question = ask_of_plan(p, what, plan);
     sw_cost_choose(&question, &answer);
     if (answer.codec != SW_CODEC_RAW)
         return (struct sw_verdict){.reason = answer.reason};
@@ -143,7 +159,7 @@ bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
     question.plan_s = p->plan_s;
     if (!hopeless && promise > 0) {
         hopeless = sw_cost_is_hopeless(&question, &answer);
-        if (hopeless && sw_plan_cache_use(&p->plans, job->plan_key, &job->plan, &job->data_ratio)) {
+        if (hopeless && sw_plan_cache_use(&p->plans, job->plan_key, &job->plan)) {
             job->plan_is_cached = true;
             sw_job_weigh(p, job);
             return true;

@@ -126,9 +126,9 @@ void sw_job_note_frame(struct sw_job *job, size_t chunk, enum sw_codec_id planne
     job->n_encoded++;
 }
 
-bool sw_plan_is_stale(const struct sw_plan *plan, double data_ratio, const struct sw_frame_layout *frame) {
+bool sw_plan_is_stale(const struct sw_plan *plan, const struct sw_frame_layout *frame) {
     return plan->codec != SW_CODEC_RAW &&
-           sw_policy_plan_is_stale(data_ratio, frame->raw_bytes, frame->frame_bytes - frame->data_offset);
+           sw_policy_plan_is_stale(sw_plan_data_ratio(plan), frame->raw_bytes, frame->frame_bytes - frame->data_offset);
 }
 
 void sw_job_replan(struct sw_pipeline *p, struct sw_job *job) {

@@ -32,7 +32,6 @@ struct sw_group {
     bool is_ascending;           /* gathering: from one memory, each behind the one before */
     uint64_t raw_bytes, item_bytes;
     struct sw_plan plan; /* spill: by which all are encoded */
-    double data_ratio;   /* what it promised of data sections */
 };
 
 /* Raw chunks whose bytes a slot moves in one step without encoding them. */
@@ -126,7 +125,7 @@ int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err);
  * frame than raw is given up for that chunk. */
 void sw_job_note_frame(struct sw_job *job, size_t chunk, enum sw_codec_id planned, const struct sw_frame_layout *frame);
 /* True if a plan made for another region is not for the bytes of this frame. */
-bool sw_plan_is_stale(const struct sw_plan *plan, double data_ratio, const struct sw_frame_layout *frame);
+bool sw_plan_is_stale(const struct sw_plan *plan, const struct sw_frame_layout *frame);
 /* A cached plan does not suit a job: has one made, of a job of several chunks for the rest. */
 void sw_job_replan(struct sw_pipeline *p, struct sw_job *job);
 bool sw_job_complete(const struct sw_job *job);

@@ -13,23 +13,22 @@ uint64_t sw_plan_key(uint64_t session, enum sw_value_type type, unsigned buffer)
     return session << 16 | (uint64_t)type << 8 | buffer;
 }
 
-double sw_plan_data_ratio(const struct sw_plan *plan, uint64_t raw_bytes) {
+double sw_plan_data_ratio(const struct sw_plan *plan) {
     struct sw_frame_layout layout;
     if (plan->codec == SW_CODEC_RAW)
         return 1;
-    sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, raw_bytes, plan->table.n_symbols);
-    const double data_per_byte = 1 / plan->expected_ratio - (double)layout.data_offset / (double)raw_bytes;
+    sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, plan->raw_bytes, plan->table.n_symbols);
+    const double data_per_byte = 1 / plan->expected_ratio - (double)layout.data_offset / (double)plan->raw_bytes;
     return data_per_byte > 0 ? 1 / data_per_byte : plan->expected_ratio; /* numbers that are all equal: rounding */
 }
 
-bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan *ret, double *ret_data_ratio) {
+bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan *ret) {
     struct sw_plan_cache_entry *entry = find(cache, key);
     if (!entry || !entry->is_usable || entry->n_uses >= SW_PLAN_MAX_USES)
         return false;
     entry->n_uses++;
     entry->age = ++cache->clock;
     *ret = entry->plan;
-    *ret_data_ratio = entry->data_ratio;
     return true;
 }
 
@@ -51,7 +50,7 @@ static struct sw_plan_cache_entry *oldest(struct sw_plan_cache *cache) {
     return entry;
 }
 
-void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan *plan, uint64_t raw_bytes) {
+void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan *plan) {
     struct sw_plan_cache_entry *entry = find(cache, key);
     if (!entry) {
         entry = oldest(cache);
@@ -62,10 +61,8 @@ void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, const struct s
     entry->age = ++cache->clock;
     entry->promises[entry->n_promises++ % SW_PLAN_PROMISES] = plan->expected_ratio;
     entry->is_usable = plan->codec != SW_CODEC_RAW && plan->expected_ratio >= SW_PLAN_MIN_RATIO;
-    if (entry->is_usable) {
+    if (entry->is_usable)
         entry->plan = *plan;
-        entry->data_ratio = sw_plan_data_ratio(plan, raw_bytes);
-    }
 }
 
 void sw_plan_cache_forget(struct sw_plan_cache *cache, uint64_t key) {

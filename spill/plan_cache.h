@@ -22,7 +22,6 @@ struct sw_plan_cache {
         double promises[SW_PLAN_PROMISES]; /* expected ratios of the last plans */
         uint64_t age;                      /* when it was used last */
         struct sw_plan plan;
-        double data_ratio;
     } entries[SW_PLAN_CACHE_ENTRIES];
     uint64_t clock;
 };
@@ -31,17 +30,17 @@ struct sw_plan_cache {
  * requests that have several buffers. */
 uint64_t sw_plan_key(uint64_t session, enum sw_value_type type, unsigned buffer);
 
-/* What a plan made for raw_bytes promises of the data sections alone: the table and the header, which are part of
- * expected_ratio, weigh differently in regions of other lengths. */
-double sw_plan_data_ratio(const struct sw_plan *plan, uint64_t raw_bytes);
+/* What a plan promises of the data sections alone: the table and the header, which are part of expected_ratio, weigh
+ * differently in regions of other lengths. */
+double sw_plan_data_ratio(const struct sw_plan *plan);
 
-/* True with *ret, and what it promises of data sections, filled if there is a plan worth trying. */
-bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan *ret, double *ret_data_ratio);
+/* True with *ret filled if there is a plan worth trying. */
+bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan *ret);
 /* The best that the last SW_PLAN_PROMISES plans of that key promised; 0: there have been fewer. */
 double sw_plan_cache_promise(struct sw_plan_cache *cache, uint64_t key);
-/* Takes a plan made for raw_bytes. Replaces the key's plan, or the one that has not been used for longest; if the
- * new one is not worth keeping, there is none. */
-void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan *plan, uint64_t raw_bytes);
+/* Replaces the key's plan, or the one that has not been used for longest; if the new one is not worth keeping, there is
+ * none. */
+void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan *plan);
 void sw_plan_cache_forget(struct sw_plan_cache *cache, uint64_t key);
 
 #endif

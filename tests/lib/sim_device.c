@@ -106,17 +106,30 @@ static struct sw_frame_layout frame_of(const struct sw_sim_data *data, enum sw_c
     sw_frame_layout_init(&raw, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, bytes, 0);
     if (codec == SW_CODEC_RAW)
         return raw;
-    sw_frame_layout_init(&coded, SW_CODEC_V5T, SW_RAW_SEGMENT_LOG2, bytes, N_SYMBOLS);
-    coded.frame_bytes = coded.data_offset + (uint64_t)code_bytes(data, offset, bytes);
+    sw_frame_layout_init(&coded, codec, SW_RAW_SEGMENT_LOG2, bytes, codec == SW_CODEC_V5T ? N_SYMBOLS : 0);
+    const double codes =
+        codec == SW_CODEC_V5T ? code_bytes(data, offset, bytes) : (double)bytes / data->of_numbers[codec];
+    coded.frame_bytes = coded.data_offset + (uint64_t)codes;
     return coded.frame_bytes < raw.frame_bytes ? coded : raw;
 }
 
 /* ---- steps ---- */
 
+/* As sw_plan_init_typed() would. */
+static void plan_numbers(struct sw_plan *plan, const struct sw_sim_data *data, enum sw_value_type type,
+                         uint64_t bytes) {
+    plan->value_type = type;
+    plan->raw_bytes = bytes;
+    for (int codec = 0; codec < SW_CODEC_NR; codec++) {
+        plan->ratios[codec] = data->of_numbers[codec];
+        if (plan->ratios[codec] > plan->expected_ratio)
+            sw_plan_switch(plan, (enum sw_codec_id)codec);
+    }
+}
+
 static int sim_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type,
                          const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
     struct sim_device *d = sim_of(device);
-    (void)type;
     struct sw_plan *plan = &d->slots[s].plan;
     (void)mapping;
     (void)err;
@@ -126,12 +139,17 @@ static int sim_make_plan(struct sw_device *device, unsigned s, enum sw_value_typ
         return 0;
     /* Training takes a few of the computing units only: kernels go on beside it. */
     take(&d->slots[s], NULL, 0, d->speed.plan_us * d->speed.slowdown / 1e6);
+    if (type != SW_VALUE_NONE) {
+        plan_numbers(plan, &d->data, type, bytes);
+        return 0;
+    }
     const struct sw_frame_layout frame = frame_of(&d->data, SW_CODEC_V5T, offset, bytes);
     const double ratio = (double)bytes / (double)frame.frame_bytes;
     if (frame.codec == SW_CODEC_RAW || ratio < MIN_RATIO)
         return 0;
     plan->codec = SW_CODEC_V5T;
     plan->expected_ratio = ratio;
+    plan->raw_bytes = bytes;
     plan->table.n_symbols = N_SYMBOLS;
     return 0;
 }

@@ -30,6 +30,7 @@ struct sw_sim_data {
     double ratios[2]; /* raw bytes per byte of codes */
     uint64_t stripe_bytes;
     bool plans_raw; /* plans are raw, whatever the data, and take no time: what others are compared with */
+    double of_numbers[SW_CODEC_NR]; /* ratios of each codec of numbers, of typed regions; 0: it would not do */
 };
 
 struct sw_sim_counts {

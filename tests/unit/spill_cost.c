@@ -78,6 +78,28 @@ START_TEST(test_each_codec_has_its_rates) {
 }
 END_TEST
 
+/* A denser codec whose encoder cannot keep up gives way; not to one that saves no time, or only as much as noise. */
+START_TEST(test_a_quicker_codec_may_be_the_looser_one) {
+    struct sw_cost_question dense = question_of(4, 90 * GB, 165 * GB, 55 * GB), loose = dense;
+    loose.codec = SW_CODEC_DFOR;
+    loose.expected_ratio = 3;
+    ck_assert(sw_cost_is_quicker(&loose, &dense)); /* not measured yet: it is given its chance */
+    ck_assert(!sw_cost_is_quicker(&dense, &loose));
+    loose.rates.encode[SW_CODEC_DFOR] = 1500 * GB;
+    loose.rates.restore[SW_CODEC_DFOR] = 150 * GB;
+    dense.rates = loose.rates;
+    ck_assert(sw_cost_is_quicker(&loose, &dense));
+    ck_assert(!sw_cost_is_quicker(&dense, &loose));
+    dense.rates.restore[SW_CODEC_V5T] = loose.rates.restore[SW_CODEC_V5T] = 2000 * GB; /* made up for on the way back */
+    ck_assert(!sw_cost_is_quicker(&loose, &dense));
+    dense.rates.restore[SW_CODEC_V5T] = loose.rates.restore[SW_CODEC_V5T] = 165 * GB;
+    dense.rates.encode[SW_CODEC_V5T] = loose.rates.encode[SW_CODEC_V5T] = 164 * GB;
+    ck_assert(!sw_cost_is_quicker(&loose, &dense));
+    dense.rates.encode[SW_CODEC_V5T] = loose.rates.encode[SW_CODEC_V5T] = 0;
+    ck_assert(!sw_cost_is_quicker(&loose, &dense)); /* of the denser one nothing is known */
+}
+END_TEST
+
 START_TEST(test_times_are_those_of_the_slowest_stage) {
     struct sw_cost_question q = question_of(3, 700 * GB, 165 * GB, 55 * GB);
     struct sw_cost_answer answer;
@@ -502,6 +524,7 @@ int main(void) {
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, test_the_designs_numbers);
     tcase_add_test(tcase, test_each_codec_has_its_rates);
+    tcase_add_test(tcase, test_a_quicker_codec_may_be_the_looser_one);
     tcase_add_test(tcase, test_times_are_those_of_the_slowest_stage);
     tcase_add_test(tcase, test_beside_a_busy_gpu_raw_bytes_go_directly);
     tcase_add_test(tcase, test_raw_bytes_come_back_directly_where_that_is_faster);

@@ -301,6 +301,30 @@ START_TEST(test_bytes_that_begin_to_shrink_are_compressed_again) {
 }
 END_TEST
 
+/* The denser codec is tried, found too slow, and left; it would be taken again if it were quicker. */
+START_TEST(test_numbers_go_by_the_codec_that_takes_least_time) {
+    struct sw_sim_speed speed = sw_sim_idle_gpu;
+    struct sw_sim_data data = datas[RANDOM];
+    struct rig r;
+    struct sw_sim_counts counts;
+    data.of_numbers[SW_CODEC_RFOR] = 6;
+    data.of_numbers[SW_CODEC_FOR] = 3;
+    for (int codec = SW_CODEC_V5T + 1; codec < SW_CODEC_NR; codec++)
+        speed.encode[codec] = speed.decode[codec] = 2000 * GB;
+    speed.encode[SW_CODEC_RFOR] = speed.link_out; /* the other one is through in a third of that */
+    rig_open(&r, &speed, &data);
+    for (int i = 0; i < 20; i++) {
+        struct sw_job spill = {.kind = SW_JOB_SPILL, .bytes = 256 * MIB, .value_type = SW_VALUE_U32};
+        (void)run(&r, &spill);
+        sw_frames_free(spill.frames);
+        ck_assert_uint_eq(spill.codec_raw_bytes[i ? SW_CODEC_FOR : SW_CODEC_RFOR], 256 * MIB);
+    }
+    counts = sw_sim_counts(r.device);
+    ck_assert_uint_gt(counts.encodes[SW_CODEC_FOR], 0);
+    rig_close(&r);
+}
+END_TEST
+
 /* The plan of the last region, where a new one takes longer than the bytes; bytes that it does not suit get a new one.
  */
 START_TEST(test_a_plan_that_is_dear_is_used_again) {
@@ -377,6 +401,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_a_gpu_that_gets_busy_and_free_again_is_noticed, 0, N(notices));
     tcase_add_test(tcase, test_one_column_in_four_is_compressed_all_the_same);
     tcase_add_test(tcase, test_bytes_that_begin_to_shrink_are_compressed_again);
+    tcase_add_test(tcase, test_numbers_go_by_the_codec_that_takes_least_time);
     tcase_add_test(tcase, test_a_plan_that_is_dear_is_used_again);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

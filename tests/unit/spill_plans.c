@@ -10,10 +10,6 @@
 #include <check.h>
 #include <string.h>
 
-#define RAW_BYTES ((uint64_t)1 << 20)
-
-static double data_ratio;
-
 static struct sw_plan plan_of(enum sw_codec_id codec, double ratio) {
     struct sw_plan plan;
     sw_plan_init_raw(&plan);
@@ -27,14 +23,14 @@ START_TEST(test_the_oldest_plan_makes_room) {
     struct sw_plan plan;
     for (int i = 0; i < SW_PLAN_CACHE_ENTRIES; i++) {
         plan = plan_of(SW_CODEC_V5T, 2 + i);
-        sw_plan_cache_put(&cache, (uint64_t)i + 1, &plan, RAW_BYTES);
+        sw_plan_cache_put(&cache, (uint64_t)i + 1, &plan);
     }
-    ck_assert(sw_plan_cache_use(&cache, 1, &plan, &data_ratio)); /* now the second one is the oldest */
+    ck_assert(sw_plan_cache_use(&cache, 1, &plan)); /* now the second one is the oldest */
     plan = plan_of(SW_CODEC_V5T, 99);
-    sw_plan_cache_put(&cache, SW_PLAN_CACHE_ENTRIES + 1, &plan, RAW_BYTES);
-    ck_assert(!sw_plan_cache_use(&cache, 2, &plan, &data_ratio));
+    sw_plan_cache_put(&cache, SW_PLAN_CACHE_ENTRIES + 1, &plan);
+    ck_assert(!sw_plan_cache_use(&cache, 2, &plan));
     for (int i = 0; i <= SW_PLAN_CACHE_ENTRIES; i++)
-        ck_assert(i == 1 || sw_plan_cache_use(&cache, (uint64_t)i + 1, &plan, &data_ratio));
+        ck_assert(i == 1 || sw_plan_cache_use(&cache, (uint64_t)i + 1, &plan));
     ck_assert_double_eq(plan.expected_ratio, 99);
 }
 END_TEST
@@ -42,49 +38,49 @@ END_TEST
 START_TEST(test_a_plan_is_replaced_and_forgotten) {
     struct sw_plan_cache cache = {0};
     struct sw_plan plan = plan_of(SW_CODEC_V5T, 3);
-    ck_assert(!sw_plan_cache_use(&cache, 7, &plan, &data_ratio));
-    sw_plan_cache_put(&cache, 7, &plan, RAW_BYTES);
+    ck_assert(!sw_plan_cache_use(&cache, 7, &plan));
+    sw_plan_cache_put(&cache, 7, &plan);
     plan = plan_of(SW_CODEC_V5T, 2);
-    sw_plan_cache_put(&cache, 7, &plan, RAW_BYTES);
-    ck_assert(sw_plan_cache_use(&cache, 7, &plan, &data_ratio));
+    sw_plan_cache_put(&cache, 7, &plan);
+    ck_assert(sw_plan_cache_use(&cache, 7, &plan));
     ck_assert_double_eq(plan.expected_ratio, 2);
     sw_plan_cache_forget(&cache, 7);
     sw_plan_cache_forget(&cache, 7);
-    ck_assert(!sw_plan_cache_use(&cache, 7, &plan, &data_ratio));
+    ck_assert(!sw_plan_cache_use(&cache, 7, &plan));
 }
 END_TEST
 
 START_TEST(test_every_plan_is_doubted_now_and_then) {
     struct sw_plan_cache cache = {0};
     struct sw_plan plan = plan_of(SW_CODEC_V5T, 3);
-    sw_plan_cache_put(&cache, 7, &plan, RAW_BYTES);
+    sw_plan_cache_put(&cache, 7, &plan);
     for (int i = 0; i < SW_PLAN_MAX_USES; i++)
-        ck_assert(sw_plan_cache_use(&cache, 7, &plan, &data_ratio));
-    ck_assert(!sw_plan_cache_use(&cache, 7, &plan, &data_ratio));
+        ck_assert(sw_plan_cache_use(&cache, 7, &plan));
+    ck_assert(!sw_plan_cache_use(&cache, 7, &plan));
 }
 END_TEST
 
 START_TEST(test_plans_that_promise_little_are_not_kept) {
     struct sw_plan_cache cache = {0};
     struct sw_plan good = plan_of(SW_CODEC_V5T, 3), poor = plan_of(SW_CODEC_V5T, 1.2), raw = plan_of(SW_CODEC_RAW, 1);
-    sw_plan_cache_put(&cache, 7, &poor, RAW_BYTES);
-    ck_assert(!sw_plan_cache_use(&cache, 7, &poor, &data_ratio));
-    sw_plan_cache_put(&cache, 7, &good, RAW_BYTES);
-    sw_plan_cache_put(&cache, 7, &raw, RAW_BYTES);
-    ck_assert(!sw_plan_cache_use(&cache, 7, &good, &data_ratio));
+    sw_plan_cache_put(&cache, 7, &poor);
+    ck_assert(!sw_plan_cache_use(&cache, 7, &poor));
+    sw_plan_cache_put(&cache, 7, &good);
+    sw_plan_cache_put(&cache, 7, &raw);
+    ck_assert(!sw_plan_cache_use(&cache, 7, &good));
 }
 END_TEST
 
 START_TEST(test_the_last_promises_are_remembered) {
     struct sw_plan_cache cache = {0};
     struct sw_plan good = plan_of(SW_CODEC_V5T, 3), raw = plan_of(SW_CODEC_RAW, 1);
-    sw_plan_cache_put(&cache, 7, &good, RAW_BYTES);
+    sw_plan_cache_put(&cache, 7, &good);
     for (int i = 1; i < SW_PLAN_PROMISES; i++) {
         ck_assert_double_eq(sw_plan_cache_promise(&cache, 7), 0); /* too few to tell */
-        sw_plan_cache_put(&cache, 7, &raw, RAW_BYTES);
+        sw_plan_cache_put(&cache, 7, &raw);
     }
     ck_assert_double_eq(sw_plan_cache_promise(&cache, 7), 3); /* the best of them */
-    sw_plan_cache_put(&cache, 7, &raw, RAW_BYTES);
+    sw_plan_cache_put(&cache, 7, &raw);
     ck_assert_double_eq(sw_plan_cache_promise(&cache, 7), 1);
     ck_assert_double_eq(sw_plan_cache_promise(&cache, 8), 0);
     sw_plan_cache_forget(&cache, 7);
@@ -110,7 +106,7 @@ START_TEST(test_equal_numbers_are_told_from_others) {
     struct sw_plan plan;
     sw_plan_init_typed(&plan, SW_VALUE_U64, numbers, SW_SAMPLE_MAX_BYTES, sizeof numbers);
     ck_assert_int_ne(plan.codec, SW_CODEC_RAW);
-    const double promise = sw_plan_data_ratio(&plan, sizeof numbers);
+    const double promise = sw_plan_data_ratio(&plan);
     ck_assert(!sw_policy_plan_is_stale(promise, sizeof numbers, 0));
     ck_assert(!sw_policy_plan_is_stale(promise, sizeof numbers, sizeof numbers / 100));
     ck_assert(sw_policy_plan_is_stale(promise, sizeof numbers, sizeof numbers / 4));
@@ -127,8 +123,8 @@ START_TEST(test_what_is_promised_of_data_is_the_same_for_all_lengths) {
     sw_plan_init(&of_short, bytes, SHORT, SHORT);
     sw_plan_init(&of_long, bytes, SHORT, LONG);
     ck_assert_double_gt(of_long.expected_ratio, 1.2 * of_short.expected_ratio);
-    ck_assert_double_eq_tol(sw_plan_data_ratio(&of_short, SHORT) / sw_plan_data_ratio(&of_long, LONG), 1, 0.01);
-    ck_assert_double_eq(sw_plan_data_ratio(&raw, SHORT), 1);
+    ck_assert_double_eq_tol(sw_plan_data_ratio(&of_short) / sw_plan_data_ratio(&of_long), 1, 0.01);
+    ck_assert_double_eq(sw_plan_data_ratio(&raw), 1);
     sw_free(bytes);
 }
 END_TEST
