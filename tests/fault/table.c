@@ -230,6 +230,7 @@ static char folder[SW_TEST_PATH_BYTES], socket_path[SW_TEST_PATH_BYTES + 16];
 static struct sw_nvme_folder disk;
 static pid_t daemon_pid;
 static struct sw_supervisor *manager; /* NULL: nobody keeps descriptors */
+static unsigned start_ms;             /* that a start takes longer, as with a GPU, or much memory to pin */
 
 static void on_stopped(int exit_code, void *arg) {
     *(int *)arg = exit_code;
@@ -272,7 +273,9 @@ static __attribute__((noreturn)) void be_daemon(bool with_disk) {
     (void)snprintf(text, sizeof text, "nvme_tier_directory=%s", with_disk ? disk.path : "none");
     SW_ASSERT(sw_config_set(&config, text, &err) == 0);
     SW_ASSERT(sw_config_set(&config, "nvme_tier_bytes=32 MiB", &err) == 0);
+    SW_ASSERT(!start_ms || sw_config_set(&config, "reconnect_grace_s=1", &err) == 0);
     SW_ASSERT(uv_loop_init(&loop) == 0);
+    (void)usleep(start_ms * 1000);
     const struct sw_daemon_hooks hooks = {.stopped = on_stopped, .arg = &exit_code};
     SW_ASSERT(sw_daemon_start(&daemon, &loop, &config, &hooks, &err) == 0);
     SW_ASSERT(pthread_create(&thread, NULL, obey, NULL) == 0);
@@ -916,6 +919,26 @@ START_TEST(device_lost) {
 }
 END_TEST
 
+/* The time to come back begins when there is somebody to come back to. */
+START_TEST(slow_start) {
+    static struct sw_supervisor keeper;
+    sw_supervisor_init(&keeper, NULL, NULL);
+    manager = &keeper;
+    start(false);
+    park();
+    ck_assert_int_eq(kill(daemon_pid, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(daemon_pid, NULL, 0), daemon_pid);
+    sw_wire_close(&witness);
+    start_ms = 1500;
+    start(false);
+    (void)usleep(50000); /* it has looked at its timers */
+    ck_assert(sw_wire_resume(&witness, socket_path));
+    check_parked();
+    sw_wire_close(&witness);
+    sw_supervisor_end(&keeper);
+}
+END_TEST
+
 /* ---- limits ---------------------------------------------------------------------------------------------------------
  */
 
@@ -989,6 +1012,7 @@ int main(void) {
     tcase_add_loop_test(tcase, device_calls, 0, N_STEPS);
     tcase_add_loop_test(tcase, allocations, 0, 2);
     tcase_add_test(tcase, device_lost);
+    tcase_add_test(tcase, slow_start);
     tcase_add_test(tcase, full_queue);
     tcase_add_loop_test(tcase, full_tiers, 0, 2);
     suite_add_tcase(suite, tcase);
