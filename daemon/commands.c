@@ -43,7 +43,8 @@ static int name_session(struct sw_session *session, const struct sw_msg_hello *h
     const uint32_t uid = (uint32_t)session->peer.uid;
     if (!service->catalogue)
         return 0;
-    ret->reconnect_ms = (uint32_t)service->config->reconnect_grace_s * 1000;
+    /* A successor begins to count when it has started, which will take it about as long as it took this one. */
+    ret->reconnect_ms = (uint32_t)(service->config->reconnect_grace_s * 1000 + service->start_us / 1000);
     struct sw_owner *owner =
         memcmp(hello->token, none, sizeof none) ? sw_owner_claim(service->engine, uid, hello->token) : NULL;
     if (owner) {

@@ -435,6 +435,7 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
         sw_server_close(daemon->server, close_failed_start, daemon);
         return rc;
     }
+    service->start_us = sw_clock_us() - service->started_us;
     uv_update_time(loop); /* the start may have taken longer than the grace is */
     (void)uv_timer_start(&daemon->grace, on_grace_over, config->reconnect_grace_s * 1000, 0);
     sw_fdstore_forget_rest(service->fdstore); /* what nobody has taken is not ours */
