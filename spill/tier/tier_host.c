@@ -472,6 +472,7 @@ static struct slab *take_surplus(struct tier_host *t) {
         t->n_slabs--;
         t->backed_bytes -= slab->memory.bytes;
         t->huge_bytes -= slab->memory.huge ? slab->memory.bytes : 0;
+        t->config.capacity_bytes = t->backed_bytes > t->bound_bytes ? t->backed_bytes : t->bound_bytes;
         return slab;
     }
     return NULL;
@@ -488,8 +489,7 @@ uint64_t sw_tier_host_trim(struct sw_tier *tier) {
         slab_free(t, slab);
         (void)pthread_mutex_lock(&t->lock);
     }
-    const uint64_t after = t->backed_bytes > t->bound_bytes ? t->backed_bytes : t->bound_bytes;
-    t->config.capacity_bytes = after;
+    const uint64_t after = t->config.capacity_bytes;
     (void)pthread_mutex_unlock(&t->lock);
     return before - after;
 }

@@ -481,6 +481,7 @@ enum { MAX_KEPT = 8 };
 static struct sw_tier_host_slab kept[MAX_KEPT];
 static unsigned n_kept, n_forgotten;
 static uint64_t forgotten[MAX_KEPT];
+static struct sw_tier *trimmed; /* NULL: not yet */
 
 static void keep_slab(int fd, uint64_t offset, void *arg) {
     (void)arg;
@@ -492,6 +493,8 @@ static void forget_slab(uint64_t offset, void *arg) {
     (void)arg;
     ck_assert_uint_lt(n_forgotten, MAX_KEPT);
     forgotten[n_forgotten++] = offset;
+    if (trimmed) /* or its thread would grow it again */
+        ck_assert_uint_eq(stats_of(trimmed).capacity_bytes, stats_of(trimmed).backed_bytes);
 }
 
 static struct sw_tier *open_kept(uint64_t capacity) {
@@ -528,6 +531,7 @@ START_TEST(test_empty_slabs_beyond_a_smaller_bound_are_given_back) {
     tier = open_kept(4 * MIB);
     ck_assert_uint_eq(stats_of(tier).capacity_bytes, 8 * MIB);
     claim_block(tier, 6 * MIB + 4096, &frame);
+    trimmed = tier;
     ck_assert_uint_eq(sw_tier_host_trim(tier), 4 * MIB);
     ck_assert_uint_eq(n_forgotten, 2);
     ck_assert(forgotten[0] == 4 * MIB && forgotten[1] == 2 * MIB);
