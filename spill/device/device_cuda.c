@@ -152,7 +152,7 @@ int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct 
     const struct parts *p = &slot->parts;
     sw_frame_layout_init(&slot->frame, plan->codec, plan->segment_log2, slot->in_bytes, plan->n_symbols);
     slot->frame.value_type = plan->value_type;
-    return sw_cuda_check_lost(sw_gpu_encode_async(plan, slot->d_in, slot->in_bytes, p->d_frame, d->frame_cap_bytes,
+    return sw_cuda_check_lost(sw_gpu_encode_async(plan, slot->d_in, slot->in_bytes, p->d_frame, d->info.buffer_bytes,
                                                   &slot->h->result, p->d_scratch, d->scratch_bytes, slot->stream, err),
                               err);
 }
@@ -201,7 +201,7 @@ static int copy_frame(struct device_cuda *d, unsigned s, void *to, const void *f
     const int rc = enter(d, err);
     if (rc < 0)
         return rc;
-    SW_ASSERT(frame_offset + bytes <= d->frame_cap_bytes);
+    SW_ASSERT(frame_offset + bytes <= d->info.buffer_bytes);
     d->slots[s].is_marked = false;
     return check(cudaMemcpyAsync(to, from, bytes, kind, d->slots[s].stream), err, "cudaMemcpyAsync of a frame");
 }
@@ -251,7 +251,7 @@ static int end_decode(struct slot *slot, int rc, struct sw_err *err) {
 
 static int queue_one(struct device_cuda *d, struct slot *slot, const struct sw_frame_layout *layout,
                      const uint8_t *d_frame, void *d_out, struct sw_err *err) {
-    SW_ASSERT(layout->raw_bytes <= d->info.chunk_bytes && layout->frame_bytes <= d->frame_cap_bytes);
+    SW_ASSERT(layout->raw_bytes <= d->info.chunk_bytes && layout->frame_bytes <= d->info.buffer_bytes);
     return sw_gpu_decode_async(layout, d_frame, 0, layout->n_tiles, d_out, slot->h->results, slot->stream, err);
 }
 
@@ -277,7 +277,7 @@ static int cuda_decode(struct sw_device *device, unsigned s, struct sw_mapping *
     if (rc < 0)
         return rc;
     SW_ASSERT(n > 0 && n <= SW_DECODE_MAX &&
-              items[n - 1].frame_at + items[n - 1].layout->frame_bytes <= d->frame_cap_bytes);
+              items[n - 1].frame_at + items[n - 1].layout->frame_bytes <= d->info.buffer_bytes);
     begin_decode(slot, n);
     return end_decode(slot, queue_decode(d, slot, slot->parts.d_frame, mapping, items, n, err), err);
 }
@@ -461,7 +461,6 @@ static int take_memory(struct device_cuda *d, struct sw_err *err) {
     struct parts parts;
     int kernels_reach_host = 0;
     const uint64_t slot_bytes = lay_out(&parts, NULL, d->info.chunk_bytes);
-    d->frame_cap_bytes = sw_frame_bound_bytes(d->info.chunk_bytes);
     d->scratch_bytes = slot_scratch_bytes(d->info.chunk_bytes);
     int rc =
         check(cudaDeviceGetAttribute(&kernels_reach_host, cudaDevAttrCanUseHostPointerForRegisteredMem, d->ordinal),

@@ -27,9 +27,9 @@ static int finish_encode(struct device_cuda *d, struct slot *slot, struct sw_slo
         const int rc = sw_cuda_queue_encode(d, slot, &raw, err);
         return rc < 0 ? rc : -SW_EAGAIN;
     }
-    if (result->frame_bytes > d->frame_cap_bytes)
+    if (result->frame_bytes > d->info.buffer_bytes)
         return sw_err_set(err, -SW_EGPU, SW_SCOPE_REQUEST, "encoder made a frame of %llu bytes, bound is %llu",
-                          (unsigned long long)result->frame_bytes, (unsigned long long)d->frame_cap_bytes);
+                          (unsigned long long)result->frame_bytes, (unsigned long long)d->info.buffer_bytes);
     SW_ASSERT(result->codec == (uint32_t)slot->frame.codec);
     ret->frame = slot->frame;
     ret->frame.frame_bytes = result->frame_bytes;
@@ -95,8 +95,10 @@ static int finish(struct device_cuda *d, struct slot *slot, struct sw_slot_resul
     return rc;
 }
 
-/* A stream has failed. */
+/* A stream has failed, or a call has: then copies may still be under way to and from what the slot will let go of. */
 static void give_up(struct slot *slot) {
+    (void)cudaStreamSynchronize(slot->copies); /* at once if the context is dead */
+    (void)cudaStreamSynchronize(slot->stream);
     sw_sealer_wait(slot->sealer);
     end_work(slot);
 }
@@ -134,15 +136,15 @@ int sw_cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_resul
         give_up(slot);
         return rc;
     }
-    cudaError_t e = query(slot);
+    const cudaError_t e = query(slot);
     if (e == cudaErrorNotReady) {
         (void)cudaGetLastError();
-        e = mark(slot);
-        if (e == cudaSuccess)
-            return -SW_EAGAIN;
-    } else if (e == cudaSuccess) {
-        return finish(d, slot, ret, err);
+        if (mark(slot) != cudaSuccess)
+            (void)cudaGetLastError(); /* polling needs no event; a dead context is told by the next query */
+        return -SW_EAGAIN;
     }
+    if (e == cudaSuccess)
+        return finish(d, slot, ret, err);
     give_up(slot);
     return sw_cuda_fail(err, e, "cudaStreamQuery");
 }

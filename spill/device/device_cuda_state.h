@@ -84,10 +84,10 @@ struct device_cuda {
     int ordinal;
     struct sw_cuda_driver driver;
     struct sw_event_cache events;
-    uint64_t frame_cap_bytes, scratch_bytes; /* per slot */
-    unsigned group_runs;                     /* most runs of one copy kernel; 0: kernels cannot reach host memory */
-    void *d_memory;                          /* all slots' parts */
-    cudaStream_t canary;                     /* waits for no other */
+    uint64_t scratch_bytes; /* per slot */
+    unsigned group_runs;    /* most runs of one copy kernel; 0: kernels cannot reach host memory */
+    void *d_memory;         /* all slots' parts */
+    cudaStream_t canary;    /* waits for no other */
     struct slot slots[MAX_SLOTS];
 };
 
