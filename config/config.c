@@ -71,7 +71,7 @@ static const struct option options[] = {
      .help = "Most device memory, per GPU, that the service takes for its own work; taken at start, never more."},
     {FIELD(chunk_bytes), .type = TYPE_BYTES, .max = GIB, .multiple = 32 * KIB, .fallback = "0",
      .help = "Input bytes that are encoded and copied as one; 0: as many as scratch_bytes allows."},
-    {FIELD(slots), .type = TYPE_COUNT, .max = 64, .multiple = 1, .fallback = "0",
+    {FIELD(slots), .type = TYPE_COUNT, .max = 16, .multiple = 1, .fallback = "0",
      .help = "Chunks of one device that are worked on side by side; 0: the device's choice."},
     {FIELD(host_tier_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = 64 * TIB, .multiple = 2 * MIB,
      .fallback = "8 GiB",
@@ -94,8 +94,9 @@ static const struct option options[] = {
      .fallback = "64 GiB", .help = "Length of the NVMe tier, taken from the file system at start."},
     {FIELD(nvme_encrypt), .type = TYPE_CHOICE, .choices = "off, on", .fallback = "off",
      .help = "on: what the NVMe tier holds is encrypted (AES-256-XTS) with a key that is made at the start and never "
-             "written, so that a disk that is taken away reads nothing. Turned on in a restart it is for what comes "
-             "then: what the tier holds stays as it is until its place is used again. Turning it off waits until the unit is stopped."},
+             "written, so that a disk that is taken away reads nothing. If it is turned on by a restart, it applies to "
+             "what is stored from then on; what the tier holds stays as it is until its place is used again. Turning it "
+             "off waits until the unit is stopped."},
     {FIELD(host_tier_high_pct), .type = TYPE_COUNT, .min = 1, .max = 100, .multiple = 1, .fallback = "90", .live = true,
      .help = "With an NVMe tier: when more of the host tier than this is in use, regions that have not been used for "
              "longest are moved to the NVMe tier."},
@@ -125,7 +126,7 @@ static const struct option options[] = {
      .help = "Regions of one tenant; one more is refused with ETENANTREGIONS. 0: no limit."},
     {FIELD(tenant_durable_regions), .type = TYPE_COUNT, .max = 1u << 20, .multiple = 1, .fallback = "1024",
      .help = "Regions of one tenant that stay when their client has gone (spillway_spill_durable()); one more is "
-             "refused with ETENANTREGIONS. 0: none."},
+             "refused with ETENANTREGIONS. 0: no durable regions at all, unlike the other tenant_* options."},
     {FIELD(tenant_sessions), .type = TYPE_COUNT, .max = 65536, .multiple = 1, .fallback = "0",
      .help = "Sessions of one tenant at once; one more is refused with ETENANTSESSIONS. 0: no limit."},
     {FIELD(tenant_operations), .type = TYPE_COUNT, .max = 1u << 20, .multiple = 1, .fallback = "0",

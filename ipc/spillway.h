@@ -34,8 +34,8 @@
  *   - a region spilled from memory that can be shared goes into memory that cannot only if it fits the arena: EMEMKIND;
  *   - spillway_pack(), spillway_unpack() and spillway_register() refuse it with EMEMKIND.
  *
- * Units are bytes. Functions return 0 or a negative SPILLWAY_E... code; the last argument, if not NULL, says what
- * failed and what is unusable now. The header is plain C and needs no CUDA header; the library finds the CUDA driver at
+ * Units are bytes. Functions that can fail return a negative SPILLWAY_E... code, else 0 or what their comment says; the
+ * last argument, if not NULL, says what failed and what is unusable now. The header is plain C and needs no CUDA header; the library finds the CUDA driver at
  * run time and works without one for memory of the host. */
 #ifndef SPILLWAY_H
 #define SPILLWAY_H
@@ -84,7 +84,9 @@ struct spillway_region {
 };
 
 /* Connects and agrees on the protocol version. socket_path NULL: $SPILLWAY_SOCKET, else /run/spillway/data.sock.
- * owns: the caller, until spillway_close(). errors: EINVAL (path too long), ECONN, EACCES, EVERSION, ELIMIT, ENOMEM. */
+ * Waits up to 10 seconds for the
+ * service. owns: the caller, until spillway_close(). errors: EINVAL (path too long), ECONN, EACCES, EVERSION, ELIMIT,
+ * ETENANTSESSIONS, EPROTO, ENOMEM. */
 int spillway_open(struct spillway **ret, const char *socket_path, struct spillway_error *error);
 /* How long the library tries to come back after the connection was lost, in milliseconds; 0: it does not; -1, as at
  * first: as long as the service waits. No longer than that helps. Nothing changes where the service keeps nothing. */
@@ -103,7 +105,7 @@ void spillway_close(struct spillway *connection);
  * by the caller until spillway_ticket_free(). When it completes with success the memory is no longer mapped by the
  * daemon, unless it is registered, and may be freed; with an error it is untouched. errors: EINVAL (NULL; a stream that
  * is being captured), EMEMKIND (no accessible memory), EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket
- * also ENOSPACE, EIMPORT. */
+ * also ENOSPACE, EIMPORT, ETENANTBYTES, ETENANTREGIONS, ETENANTOPS, EDRAINING, ERESTARTED, ESHUTDOWN, EGPULOST. */
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
@@ -148,7 +150,7 @@ int spillway_adopt(struct spillway *connection, const char *name, struct spillwa
 
 /* Starts a restore of a region into data[0..bytes), bytes being at least the region's length. stream as above: when the
  * ticket completes, the bytes are visible to any work queued afterwards. errors: as spill; by ticket: ENOENT, ESTALE,
- * ESTATE, EBUSY, ETOOSMALL, ELOST, ECHECKSUM, EFRAME. */
+ * ESTATE, EBUSY, ETOOSMALL, ELOST, ECHECKSUM, EFRAME, ETENANTOPS, ERESTARTED, EGPULOST. */
 int spillway_restore(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
                      struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
                      struct spillway_error *error);
@@ -170,7 +172,7 @@ int spillway_unpack(struct spillway *connection, struct spillway_region region, 
                     struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
 /* Has the daemon open data[0..bytes) (at least 1) once and keep it open, instead of opening it for each operation,
- * which for memory from cudaMalloc costs 5 ms per GB of the whole allocation. From then on a spill or restore of any
+ * which for memory from cudaMalloc costs 7 ms per GB of the whole allocation. From then on a spill or restore of any
  * range that lies wholly inside it uses it; what it promises is the same, but that the memory may be freed. Waits until
  * the daemon has mapped it, so that memory that cannot be shared is told here. Ranges must not overlap. Ends with the
  * connection. errors: those of spillway_spill() on memory, EINVAL (no bytes), EEXIST (overlap), ELIMIT, EIMPORT. */

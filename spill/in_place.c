@@ -3,7 +3,7 @@
  * Pack encodes chunks side by side into the slots' buffers and places the frames one behind the other, in order. Frame
  * i ends at or before the end of chunk i's raw bytes, so placing it overwrites raw bytes of chunks up to i only, all of
  * which have been encoded. Unpack goes from the last chunk to the first: chunk i's raw bytes lie behind all frames
- * before i. (DESIGN: "In place".)
+ * before i. (README.md, "In place".)
  *
  * What is true at every moment: a chunk whose directory entry says `is_packed` has its frame in the range; one whose
  * entry does not has its raw bytes in their place, but for chunks whose step is under way: these have their frame in

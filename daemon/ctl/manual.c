@@ -68,7 +68,7 @@ static void spillwayd_page(void) {
     section("\"EXIT STATUS\"");
     paragraph(sw_spillwayd_exit_codes);
     section("FILES");
-    (void)printf(".TP\n/etc/spillway/spillwayd.json\nThe configuration, by the unit of systemd.\n"
+    (void)printf(".TP\n" SW_CONFIG_FILE "\nThe configuration, by the unit of systemd.\n"
                  ".TP\n/run/spillway/data.sock, /run/spillway/control.sock\nThe sockets of clients and operators.\n");
     section("\"SEE ALSO\"");
     (void)printf(".BR spillwayctl (1),\n.BR spillwayd.json (5),\n.BR libspillway (3)\n");

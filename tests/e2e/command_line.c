@@ -102,7 +102,7 @@ static const struct {
     {"--set", "requires an argument"},
     {"argument", "unexpected argument 'argument'"},
     {"--set slots", "slots: must be NAME=VALUE"},
-    {"--check-config --set slots=99", "slots: 99 is not a whole number from 0 to 64"},
+    {"--check-config --set slots=99", "slots: 99 is not a whole number from 0 to 16"},
     {"--check-config --set nonsense=1", "nonsense: unknown option"},
     {"--check-config --set host_tier_bytes=2MiB", "host_tier_initial_bytes: 268435456 exceeds host_tier_bytes"},
     {"--config /nonexistent/config.json", "/nonexistent/config.json: No such file or directory"},
