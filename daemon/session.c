@@ -28,6 +28,8 @@ static void on_poll(uv_poll_t *poll, int status, int events);
 static void end_if_done(struct sw_session *session) {
     if (!session->poll_closed || !session->owner_closed || session->promises.n)
         return;
+    /* Not before: a client whose connection has ended takes it that nothing reads or writes its memory any more. */
+    sw_peer_hang_up(session->socket);
     sw_memtable_fini(&session->mems);
     sw_tenant_leave(session->tenant);
     session->closed(session, session->closed_arg);
@@ -60,8 +62,6 @@ void sw_session_close(struct sw_session *session, const char *why) {
     sw_log(SW_LOG_INFO, "session.close", "session=%" PRIu32 " why=\"%s\" requests=%" PRIu64 " us=%" PRIu64, session->id,
            why, session->n_requests, sw_clock_us() - session->opened_us);
     uv_close((uv_handle_t *)&session->poll, on_poll_closed);
-    sw_peer_hang_up(session->socket);
-    session->socket = -1;
     drop_queue(session);
     session->mems.owner_closing = true;
     if (session->service->is_stopping)
@@ -96,6 +96,7 @@ static int give_up(struct sw_session *session, int uv_error, struct sw_err *err)
     session->closed = closed_unopened;
     (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "socket cannot be watched: %s", uv_strerror(uv_error));
     sw_session_refuse(session->socket, err);
+    session->socket = -1;
     sw_owner_close(session->owner, on_owner_closed, session);
     return -SW_ENOMEM;
 }

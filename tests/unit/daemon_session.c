@@ -5,6 +5,7 @@
 #include "tests/lib/service.h"
 #include <check.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -35,6 +36,11 @@ static int receive(struct sw_msg *ret) {
         return -1;
     ck_assert_int_eq(sw_msg_decode(ret, packet, bytes, NULL), 0);
     return 0;
+}
+
+static bool is_hung_up(void) {
+    struct pollfd end = {.fd = peer, .events = POLLRDHUP};
+    return poll(&end, 1, 0) == 1;
 }
 
 /* Promises and keeps `n` replies, from seq 1; the peer reads none. */
@@ -83,9 +89,9 @@ START_TEST(promise_outlives_the_peer) {
     sw_session_close(session, "test");
     for (int i = 0; i < 10; i++)
         (void)uv_run(&service.loop, UV_RUN_NOWAIT);
-    ck_assert(!closed); /* the session waits for its promise */
+    ck_assert(!closed && !is_hung_up()); /* the session waits for its promise, and so does the client */
     sw_session_keep(promise, &ok, NULL);
-    ck_assert(closed);
+    ck_assert(closed && is_hung_up());
 }
 END_TEST
 
