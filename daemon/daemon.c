@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/control.h"
+#include "daemon/descriptors.h"
 #include "daemon/devices.h"
 #include "daemon/fdstore.h"
 #include "daemon/notify.h"
@@ -18,16 +19,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Descriptors that are not a session's memories: the daemon's own (standard streams, loop, driver) and those of a
- * packet that is being looked at. */
-enum { RESERVED_FDS = 256 + SW_PROTO_MAX_FDS, LEAST_FDS = 128 };
-
-/* Large enough that a disk of terabytes is few files; requests of 1 MiB that a disk needs to be busy. */
-#define NVME_FILE_BYTES ((uint64_t)4 << 30)
+/* Requests of 1 MiB that a disk needs to be busy. */
 enum { NVME_QUEUE_DEPTH = 64, STAGED_FRAMES = 16 };
 
 /* Slabs come in multiples of this. Besides them the manager keeps the catalogue, two sockets and the disk's key. */
@@ -44,24 +39,6 @@ struct sw_daemon {
     int exit_code;
     struct sw_daemon_hooks hooks;
 };
-
-/* Every memory and every client costs descriptors: takes as many as may be had and shares them out. */
-static void take_descriptors(struct sw_service *service) {
-    struct rlimit limit = {.rlim_cur = 1024, .rlim_max = 1024};
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        const rlim_t soft = limit.rlim_cur;
-        limit.rlim_cur = limit.rlim_max;
-        if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
-            limit.rlim_cur = soft;
-    }
-    const uint64_t had = limit.rlim_cur < UINT32_MAX ? limit.rlim_cur : UINT32_MAX;
-    const uint64_t others = RESERVED_FDS + service->config->max_sessions;
-    service->fds.limit = (unsigned)(had > others + LEAST_FDS ? had - others : LEAST_FDS);
-    if (had <= others + LEAST_FDS)
-        sw_log(SW_LOG_WARNING, "descriptors.short",
-               "limit=%" PRIu64 " wanted=%" PRIu64 " then=\"clients may be refused before max_sessions is reached\"",
-               had, others + LEAST_FDS);
-}
 
 static void close_parts(struct sw_service *service) {
     if (service->tier)
@@ -280,7 +257,7 @@ static int open_nvme(struct sw_service *service, struct sw_err *err) {
     const uint64_t bytes = service->config->nvme_tier_bytes;
     const struct sw_tier_nvme_config config = {.directory = service->config->nvme_tier_directory,
                                                .capacity_bytes = bytes,
-                                               .file_bytes = bytes < NVME_FILE_BYTES ? bytes : NVME_FILE_BYTES,
+                                               .file_bytes = bytes < SW_NVME_FILE_BYTES ? bytes : SW_NVME_FILE_BYTES,
                                                .queue_depth = NVME_QUEUE_DEPTH,
                                                .key = encrypt ? &service->nvme_key : NULL,
                                                .keep_plain = service->catalogue != NULL};
@@ -402,7 +379,7 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
     service->device_lost = on_device_lost;
     service->device_lost_arg = daemon;
     daemon->hooks = *hooks;
-    take_descriptors(service);
+    sw_descriptors_take(service);
     int rc = open_catalogue(service, err);
     if (rc == 0)
         rc = sw_devices_open(service, err);

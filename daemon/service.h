@@ -19,13 +19,14 @@ struct sw_service {
     struct sw_nvme_key nvme_key;               /* empty where nothing is encrypted */
     struct sw_device *devices[SW_MAX_DEVICES]; /* GPUs first, the host last */
     unsigned n_devices, n_gpus;
+    unsigned n_descriptors; /* that the process may have */
     struct sw_fd_budget fds;
     unsigned n_sessions;
-    bool is_stopping;               /* what sessions have recorded is left to the next process */
-    struct sw_fdstore *fdstore;     /* until the start is complete */
-    struct sw_catalogue *catalogue; /* NULL: nothing survives this process */
-    const struct sw_list *sessions; /* struct sw_session, the server's list; NULL: no server */
-    uint64_t started_us, start_us; /* when it began to start; how long that took, 0 before it is over */
+    bool is_stopping;                /* what sessions have recorded is left to the next process */
+    struct sw_fdstore *fdstore;      /* until the start is complete */
+    struct sw_catalogue *catalogue;  /* NULL: nothing survives this process */
+    const struct sw_list *sessions;  /* struct sw_session, the server's list; NULL: no server */
+    uint64_t started_us, start_us;   /* when it began to start; how long that took, 0 before it is over */
     uint64_t n_errors[SW_ERR_COUNT]; /* requests and sessions that failed, by sw_err_index() */
     bool draining;                   /* no new spills */
     struct sw_list tenants;          /* that have a session */

@@ -1,11 +1,14 @@
 /* Tenants: what all sessions of one uid may have together, who is served at all, and that a session cannot tell a
  * region of somebody else's from one that never was. */
 #include "base/alloc.h"
+#include "daemon/descriptors.h"
+#include "daemon/reload.h"
 #include "spill/engine_state.h"
 #include "tests/lib/run.h"
 #include "tests/lib/service.h"
 #include <check.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -202,6 +205,25 @@ START_TEST(sessions_are_counted) {
 }
 END_TEST
 
+/* What clients' memories get is what nobody else can need, now or later: or one tenant's could cost another its
+ * session. */
+START_TEST(descriptors_of_memories_leave_room_for_all_else) {
+    struct sw_config config = service.config;
+    struct json_t *more = json_integer((json_int_t)config.max_sessions + 500);
+    service.service.n_descriptors = 20000;
+    sw_descriptors_share(&service.service);
+    const unsigned limit = service.service.fds.limit;
+    ck_assert_uint_lt(limit, 20000 - config.max_sessions);
+    ck_assert_int_eq(sw_reload_option(&service.service, "max_sessions", more, NULL), 0);
+    ck_assert_uint_eq(service.service.fds.limit, limit - 500);
+    ck_assert_int_eq(sw_config_set(&service.config, "nvme_tier_directory=/disk", NULL), 0);
+    ck_assert_int_eq(sw_config_set(&service.config, "nvme_tier_bytes=4TiB", NULL), 0);
+    sw_descriptors_share(&service.service);
+    ck_assert_uint_eq(service.service.fds.limit, limit - 500 - 1024);
+    json_decref(more);
+}
+END_TEST
+
 START_TEST(allocations_fail) {
     const long live = sw_alloc_live();
     for (unsigned long nth = 1; nth <= 3; nth++) {
@@ -327,6 +349,7 @@ int main(void) {
     tcase_add_test(tests, operations_of_another_tenant_are_not);
     tcase_add_test(tests, regions_and_bytes_reach_the_client_by_name);
     tcase_add_test(tests, sessions_are_counted);
+    tcase_add_test(tests, descriptors_of_memories_leave_room_for_all_else);
     tcase_add_test(tests, allocations_fail);
     tcase_add_test(tests, lists_say_who_is_served);
     tcase_add_test(tests, ids_of_others_are_as_ids_that_never_were);

@@ -1,0 +1,36 @@
+#include "daemon/descriptors.h"
+
+#include "base/log.h"
+#include <inttypes.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* The daemon's own (standard streams, loop, driver, a disk's lists) and those of a packet that is being looked at. */
+enum { RESERVED_FDS = 256 + SW_PROTO_MAX_FDS, LEAST_FDS = 128 };
+
+static uint64_t n_disk_files(const struct sw_config *config) {
+    const bool has_disk = strcmp(config->nvme_tier_directory, "none") != 0;
+    return has_disk ? (config->nvme_tier_bytes + SW_NVME_FILE_BYTES - 1) / SW_NVME_FILE_BYTES : 0;
+}
+
+void sw_descriptors_share(struct sw_service *service) {
+    const uint64_t had = service->n_descriptors,
+                   others = RESERVED_FDS + service->config->max_sessions + n_disk_files(service->config);
+    service->fds.limit = (unsigned)(had > others + LEAST_FDS ? had - others : LEAST_FDS);
+    if (had <= others + LEAST_FDS)
+        sw_log(SW_LOG_WARNING, "descriptors.short",
+               "limit=%" PRIu64 " wanted=%" PRIu64 " then=\"clients may be refused before max_sessions is reached\"",
+               had, others + LEAST_FDS);
+}
+
+void sw_descriptors_take(struct sw_service *service) {
+    struct rlimit limit = {.rlim_cur = 1024, .rlim_max = 1024};
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        const rlim_t soft = limit.rlim_cur;
+        limit.rlim_cur = limit.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+            limit.rlim_cur = soft;
+    }
+    service->n_descriptors = limit.rlim_cur < UINT32_MAX ? (unsigned)limit.rlim_cur : UINT32_MAX;
+    sw_descriptors_share(service);
+}

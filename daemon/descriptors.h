@@ -1,0 +1,16 @@
+/* descriptors.h - the process's descriptors: every memory and every client costs some, and without any left a packet
+ * loses those that travel with it. Clients' memories get what everything else cannot need. thread: loop. */
+#ifndef SW_DAEMON_DESCRIPTORS_H
+#define SW_DAEMON_DESCRIPTORS_H
+
+#include "daemon/service.h"
+
+/* Of the NVMe tier, each of which stays open: so long that a disk of terabytes is few files. */
+#define SW_NVME_FILE_BYTES ((uint64_t)4 << 30)
+
+/* Takes as many as may be had, and shares them out. */
+void sw_descriptors_take(struct sw_service *service);
+/* Shares them out by the configuration in force, which may have changed. */
+void sw_descriptors_share(struct sw_service *service);
+
+#endif
