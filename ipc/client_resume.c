@@ -13,9 +13,12 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum { FIRST_RETRY_US = 5000, LAST_RETRY_US = 500000 };
@@ -27,15 +30,24 @@ struct sw_resume {
     uint32_t reconnect_ms; /* the daemon's */
     uint64_t deadline_us, next_try_us, retry_us;
     uint32_t hello_seq;
-    char path[];
+    char path[sizeof((struct sockaddr_un *)0)->sun_path];
 };
+
+/* The path as it is found from anywhere: the program may change its directory. As given, if that would be too long. */
+static void keep_path(char *ret, size_t ret_bytes, const char *path) {
+    char folder[PATH_MAX];
+    const bool is_relative = path[0] != '/' && getcwd(folder, sizeof folder);
+    const int n = is_relative ? snprintf(ret, ret_bytes, "%s/%s", folder, path) : -1;
+    if (n < 0 || (size_t)n >= ret_bytes)
+        (void)snprintf(ret, ret_bytes, "%s", path);
+}
 
 int sw_resume_enable(struct spillway *c, const char *path, const struct sw_msg_hello_ok *hello, struct sw_err *err) {
     struct epoll_event event = {.events = EPOLLIN};
-    struct sw_resume *r = sw_alloc(sizeof *r + strlen(path) + 1);
+    struct sw_resume *r = sw_alloc(sizeof *r);
     if (!r)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a connection");
-    memcpy(r->path, path, strlen(path) + 1);
+    keep_path(r->path, sizeof r->path, path);
     memcpy(r->token, hello->token, sizeof r->token);
     r->reconnect_ms = hello->reconnect_ms;
     r->limit_ms = -1;
@@ -69,8 +81,10 @@ static void wake_at(const struct sw_resume *r, uint64_t us) {
 }
 
 static void hang_up(struct spillway *c) {
-    if (c->socket >= 0)
-        (void)close(c->socket); /* and out of the epoll */
+    if (c->socket >= 0) {
+        (void)epoll_ctl(c->epoll, EPOLL_CTL_DEL, c->socket, NULL); /* a forked child may have it open, too */
+        (void)close(c->socket);
+    }
     c->socket = -1;
     c->polls_room = false;
 }
@@ -86,10 +100,14 @@ static void fail(struct spillway *c, int code, const char *text) {
 
 /* ---- down -------------------------------------------------------------------------------------------------------- */
 
+/* Its memories were opened before it, by tickets of their own, and may have gone with the daemon. */
+static bool is_on_buffers(const struct spillway_ticket *t) {
+    return t->operation == SW_MSG_SPILL_BUFFERS || t->operation == SW_MSG_RESTORE_BUFFERS;
+}
+
 static bool is_operation(const struct spillway_ticket *t) {
     return t->operation == SW_MSG_SPILL || t->operation == SW_MSG_RESTORE || t->operation == SW_MSG_SPILL_BATCH ||
-           t->operation == SW_MSG_RESTORE_BATCH || t->operation == SW_MSG_SPILL_BUFFERS ||
-           t->operation == SW_MSG_RESTORE_BUFFERS;
+           t->operation == SW_MSG_RESTORE_BATCH || is_on_buffers(t);
 }
 
 static void complete(struct spillway_ticket *t, int code) {
@@ -114,7 +132,8 @@ static uint32_t seq_of(const struct sw_packet *p) {
 /* Nothing of it has left the outbox, and it can be sent as it is to any daemon that knows the session. */
 static bool can_wait(const struct spillway *c, const struct spillway_ticket *t) {
     return !sw_list_empty(&c->outbox) && (int32_t)(t->first_seq - seq_of(packet_of(c->outbox.next))) >= 0 &&
-           !t->settling && !t->repeated && (is_operation(t) || (t->repeat && t->operation != SW_MSG_SETTLE));
+           !t->settling && !t->repeated && !is_on_buffers(t) &&
+           (is_operation(t) || (t->repeat && t->operation != SW_MSG_SETTLE));
 }
 
 /* What becomes of those that run. Memory is closed by the daemon's end. A ticket that completes may have others freed

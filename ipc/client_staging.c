@@ -592,7 +592,7 @@ void sw_staging_reopen(struct spillway *c) {
     sw_arenas_reopen(c, &s->arenas);
     (void)sw_err_set(&err, -SW_ERESTARTED, SW_SCOPE_REQUEST, "restarted: still stored, repeat the restore");
     for (struct sw_list *n = s->running.next; n != &s->running; n = n->next)
-        if (staged_of(n)->mem_own)
+        if (staged_of(n)->mem_own && staged_of(n)->mem_open) /* else it is being opened, or that has failed by itself */
             note_err(staged_of(n), &err);
 }
 

@@ -134,7 +134,7 @@ int spillway_spill_typed(struct spillway *connection, const void *data, uint64_t
  * keeps it whatever its flags say; it counts for the user's limits. It survives a restart of the service as regions
  * do, without anybody having to come back for it, but not the end of the machine. Memory that has to be copied cannot
  * be spilled so (EMEMKIND). If the ticket is freed before spillway_wait() has told of its success, the region is
- * dropped. errors: as spillway_spill(), EINVAL (name), EMEMKIND; by ticket also EEXIST (the user has a durable region
+ * dropped, unless the connection ends first. errors: as spillway_spill(), EINVAL (name), EMEMKIND; by ticket also EEXIST (the user has a durable region
  * of this name), ETENANTREGIONS. */
 int spillway_spill_durable(struct spillway *connection, const char *name, const void *data, uint64_t bytes,
                            struct CUstream_st *stream, struct spillway_ticket **ret_ticket,
@@ -142,7 +142,7 @@ int spillway_spill_durable(struct spillway *connection, const char *name, const 
 /* Finds a durable region of this user by its name, and takes it over: from now on it is this connection's, as if it had
  * spilled it, and when the connection ends it is there for the next one. spillway_query() tells its length. Waits for
  * the reply. errors: EINVAL (name), ENOENT (this user has none of this name), EBUSY (another connection has it, or may
- * come back for it after a restart, or it is being moved between tiers: later), ELIMIT, ENOMEM, ECONN. */
+ * come back for it after a restart, or it is being spilled, or moved between tiers: later), ELIMIT, ENOMEM, ECONN. */
 int spillway_adopt(struct spillway *connection, const char *name, struct spillway_region *ret,
                    struct spillway_error *error);
 

@@ -45,23 +45,35 @@ static void finish(struct spillway_ticket *ticket, struct spillway_result *ret) 
     spillway_ticket_free(ticket);
 }
 
-static struct spillway_region spill(struct spillway *client) {
+static struct spillway_region spill_from(struct spillway *client, uint8_t *from) {
     struct spillway_ticket *ticket = NULL;
     struct spillway_result result;
-    sw_content_fill(data, DATA_BYTES, SW_CONTENT_TEXT, 7);
-    ck_assert_int_eq(spillway_spill(client, data, DATA_BYTES, NULL, &ticket, NULL), 0);
+    sw_content_fill(from, DATA_BYTES, SW_CONTENT_TEXT, 7);
+    ck_assert_int_eq(spillway_spill(client, from, DATA_BYTES, NULL, &ticket, NULL), 0);
     finish(ticket, &result);
     return result.region;
 }
 
-static void restore(struct spillway *client, struct spillway_region region) {
-    static uint8_t expected[DATA_BYTES];
+static struct spillway_region spill(struct spillway *client) {
+    return spill_from(client, data);
+}
+
+static struct spillway_ticket *begin_restore(struct spillway *client, struct spillway_region region) {
     struct spillway_ticket *ticket = NULL;
     memset(data, 0, DATA_BYTES);
     ck_assert_int_eq(spillway_restore(client, region, data, DATA_BYTES, NULL, 0, &ticket, NULL), 0);
+    return ticket;
+}
+
+static void end_restore(struct spillway_ticket *ticket) {
+    static uint8_t expected[DATA_BYTES];
     finish(ticket, NULL);
     sw_content_fill(expected, DATA_BYTES, SW_CONTENT_TEXT, 7);
     ck_assert_mem_eq(data, expected, DATA_BYTES);
+}
+
+static void restore(struct spillway *client, struct spillway_region region) {
+    end_restore(begin_restore(client, region));
 }
 
 static long long tier_number(const char *name) {
@@ -98,6 +110,26 @@ START_TEST(regions_wait_for_their_session) {
     sw_ctl_close(ctl);
     restore(client, region);
     spillway_close(client);
+    end();
+}
+END_TEST
+
+/* The service that comes back is found, wherever the program is by then; what was begun meanwhile has waited for it. */
+START_TEST(restore_begun_while_the_service_is_away) {
+    uint8_t *private = malloc(DATA_BYTES); /* copied on its way out, and handed over on its way back */
+    struct spillway *client = NULL;
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, plain);
+    ck_assert(private && chdir(s.daemon.folder) == 0);
+    ck_assert_int_eq(spillway_open(&client, "data.sock", NULL), 0);
+    ck_assert_int_eq(chdir("/"), 0);
+    const struct spillway_region region = spill_from(client, private);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    ck_assert_int_eq(spillway_dispatch(client, NULL), 0); /* the client knows */
+    struct spillway_ticket *ticket = begin_restore(client, region);
+    ck_assert(sw_supervisor_spawn(&s));
+    end_restore(ticket);
+    spillway_close(client);
+    free(private);
     end();
 }
 END_TEST
@@ -281,6 +313,7 @@ int main(void) {
     tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_test(tests, regions_wait_for_their_session);
+    tcase_add_test(tests, restore_begun_while_the_service_is_away);
     tcase_add_test(tests, slabs_fit_the_store);
     tcase_add_test(tests, smaller_bound_gives_memory_back);
     tcase_add_test(tests, socket_of_a_unit_is_permitted_by_the_configuration);

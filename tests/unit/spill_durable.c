@@ -115,6 +115,18 @@ START_TEST(they_outlive_their_session) {
 END_TEST
 
 /* Sessions count their requests from the same number: after a restart one's spill must not be taken for another's. */
+/* Its spill may still fail: nobody is told an id that would then be of nothing. */
+START_TEST(what_is_being_spilled_is_not_adopted) {
+    struct sw_test_op op;
+    struct sw_region_id id;
+    ck_assert_int_eq(begin("orders", &op), 0);
+    ck_assert_int_eq(adopt("orders", &id), -SW_EBUSY);
+    sw_fixture_until(&f, &op.done);
+    ck_assert_int_eq(op.outcome.err.code, 0);
+    ck_assert_int_eq(adopt("orders", &id), 0);
+}
+END_TEST
+
 START_TEST(what_is_adopted_answers_for_no_request) {
     struct sw_test_op op;
     struct sw_region_id id, found;
@@ -297,6 +309,7 @@ int main(void) {
     tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, they_outlive_their_session);
+    tcase_add_test(tcase, what_is_being_spilled_is_not_adopted);
     tcase_add_test(tcase, what_is_adopted_answers_for_no_request);
     tcase_add_test(tcase, names_are_checked_and_bounded);
     tcase_add_test(tcase, a_session_without_an_heir_makes_none);
