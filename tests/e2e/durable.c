@@ -122,7 +122,7 @@ static void await_regions(struct spillway *connection, uint32_t n) {
     }
 }
 
-static const char *const plain[] = {"log_level=info", "reconnect_grace_s=5", NULL};
+static const char *const plain[] = {"log_level=info", "reconnect_grace_s=30", NULL};
 static const char *const impatient[] = {"log_level=info", "tenant_regions=2", "reconnect_grace_s=1", NULL};
 
 START_TEST(a_client_dies_and_the_next_one_goes_on) {
