@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { READY_MS = 60000, POLL_MS = 20, MESSAGE_BYTES = 4096 };
+enum { READY_MS = 30000, POLL_MS = 20, MESSAGE_BYTES = 4096 };
 
 static void remove_stored(struct sw_supervisor *s, const char *name) {
     for (unsigned i = 0; i < s->n_stored;) {
@@ -122,9 +122,23 @@ void sw_supervisor_init(struct sw_supervisor *ret, const char *program, const ch
         ;
 }
 
+/* What it has logged, for whoever has to find out why it is not there. */
+static void show_log(const struct sw_test_daemon *daemon) {
+    char line[1100];
+    FILE *log = fopen(daemon->log, "re");
+    (void)fprintf(stderr, "%s says:\n", daemon->log);
+    while (log && fgets(line, sizeof line, log))
+        (void)fputs(line, stderr);
+    if (log)
+        (void)fclose(log);
+}
+
 void sw_supervisor_start(struct sw_supervisor *ret, const char *program, const char *const *options) {
     sw_supervisor_init(ret, program, options);
-    SW_ASSERT(sw_supervisor_spawn(ret) && "spillwayd did not become ready");
+    if (sw_supervisor_spawn(ret))
+        return;
+    show_log(&ret->daemon);
+    SW_ASSERT(false && "spillwayd did not become ready");
 }
 
 void sw_supervisor_store(struct sw_supervisor *s, const char *name, int fd) {
