@@ -30,6 +30,7 @@ struct sw_resume {
     uint32_t reconnect_ms; /* the daemon's */
     uint64_t deadline_us, next_try_us, retry_us;
     uint32_t hello_seq;
+    bool is_known; /* the daemon has said so */
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
 };
 
@@ -174,6 +175,7 @@ bool sw_resume_begin(struct spillway *c) {
     if (!r || c->lost.code || r->limit_ms == 0)
         return false;
     hang_up(c);
+    r->is_known = false;
     c->link = SW_LINK_DOWN;
     const uint64_t now_us = sw_clock_us();
     if (was_up) {
@@ -206,27 +208,6 @@ static int say_hello(struct spillway *c) {
     return sw_packet_send(c->socket, packet, sw_msg_encode(&msg, packet), NULL, 0);
 }
 
-void sw_resume_advance(struct spillway *c) {
-    struct sw_resume *r = c->resume;
-    struct sw_err err = {0};
-    if (!r || c->link == SW_LINK_UP || c->lost.code)
-        return;
-    const uint64_t now_us = sw_clock_us();
-    if (now_us >= r->deadline_us) {
-        hang_up(c);
-        fail(c, -SW_ECONN, "the daemon closed the connection and did not come back in time");
-        return;
-    }
-    if (c->link != SW_LINK_DOWN || now_us < r->next_try_us)
-        return;
-    if (sw_client_connect(r->path, &c->socket, &err) < 0 || say_hello(c) < 0) {
-        (void)sw_resume_begin(c); /* again a little later */
-        return;
-    }
-    c->link = SW_LINK_HELLO;
-    wake_at(r, r->deadline_us);
-}
-
 /* ---- up ---------------------------------------------------------------------------------------------------------- */
 
 static void fill_settle(const struct spillway_ticket *t, struct sw_msg *ret) {
@@ -241,33 +222,49 @@ static void fill_settle(const struct spillway_ticket *t, struct sw_msg *ret) {
         sw_batch_settle(t, settle);
 }
 
-/* Asks what became of a request, or sends it again. */
-static void ask_again(struct spillway *c, struct spillway_ticket *t) {
-    struct sw_list group;
+static bool make_ask(struct spillway *c, const struct spillway_ticket *t, struct sw_list *ret) {
     struct sw_msg msg;
-    struct sw_packet *copy;
-    bool asked;
-    sw_list_init(&group);
     if (t->settling) {
         fill_settle(t, &msg);
-        asked = sw_packet_new(&group, &msg, NULL);
-    } else {
-        copy = sw_packet_copy(c, &t->repeat->node);
-        asked = copy != NULL;
-        if (asked)
-            sw_list_append(&group, &copy->node);
+        return sw_packet_new(ret, &msg, NULL);
     }
-    if (asked)
-        sw_client_enqueue(t, &group);
-    else
-        complete(t, -SW_ENOMEM);
+    struct sw_packet *copy = sw_packet_copy(c, &t->repeat->node);
+    if (copy)
+        sw_list_append(ret, &copy->node);
+    return copy != NULL;
+}
+
+/* The packets that ask what became of requests, or repeat them, in the order of the tickets. All or none: the daemon
+ * forgets what it has not been asked about when that is over. */
+static bool make_asks(struct spillway *c, struct sw_list *ret) {
+    sw_list_init(ret);
+    for (struct sw_list *n = c->running.next; n != &c->running; n = n->next) {
+        const struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
+        if ((t->settling || t->repeated) && !make_ask(c, t, ret)) {
+            sw_packets_free(ret);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void ask(struct spillway_ticket *t, struct sw_list *asks) {
+    struct sw_list group;
+    sw_list_init(&group);
+    sw_list_append(&group, sw_list_take_first(asks));
+    sw_client_enqueue(t, &group);
 }
 
 /* The daemon knows the session. Tickets of memories that are handed over again are new ones behind those that run. */
 static void come_back(struct spillway *c) {
-    struct sw_list later;
+    struct sw_list later, asks;
     struct sw_msg all; /* that is to be asked */
     struct sw_list *last = c->running.prev;
+    if (!make_asks(c, &asks)) { /* until there is memory for it, or the deadline is over */
+        c->resume->next_try_us = sw_clock_us() + LAST_RETRY_US;
+        wake_at(c->resume, c->resume->next_try_us);
+        return;
+    }
     sw_list_init(&later);
     sw_list_append_all(&later, &c->outbox);
     sw_registered_reopen(c);
@@ -278,7 +275,7 @@ static void come_back(struct spillway *c) {
         next = n->next;
         more = n != last;
         if (t->settling || t->repeated)
-            ask_again(c, t);
+            ask(t, &asks);
     }
     sw_msg_init(&all, SW_MSG_SETTLE);
     sw_client_submit_unattended(c, &all);
@@ -301,7 +298,35 @@ bool sw_resume_take(struct spillway *c, const struct sw_msg *msg) {
         c->max_in_flight = ok->max_in_flight;
         c->max_pieces = ok->max_pieces;
         r->reconnect_ms = ok->reconnect_ms;
+        r->is_known = true;
         come_back(c);
     }
     return true;
+}
+
+/* ---- what is due ------------------------------------------------------------------------------------------------- */
+
+void sw_resume_advance(struct spillway *c) {
+    struct sw_resume *r = c->resume;
+    struct sw_err err = {0};
+    if (!r || c->link == SW_LINK_UP || c->lost.code)
+        return;
+    const uint64_t now_us = sw_clock_us();
+    if (now_us >= r->deadline_us) {
+        hang_up(c);
+        fail(c, -SW_ECONN, "the daemon closed the connection and did not come back in time");
+        return;
+    }
+    if ((c->link != SW_LINK_DOWN && !r->is_known) || now_us < r->next_try_us)
+        return;
+    if (r->is_known) {
+        come_back(c);
+        return;
+    }
+    if (sw_client_connect(r->path, &c->socket, &err) < 0 || say_hello(c) < 0) {
+        (void)sw_resume_begin(c); /* again a little later */
+        return;
+    }
+    c->link = SW_LINK_HELLO;
+    wake_at(r, r->deadline_us);
 }

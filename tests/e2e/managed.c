@@ -1,6 +1,7 @@
 /* What operators meet of a service that a service manager keeps alive: regions whose session has yet to come back,
  * memory that fits the manager's store and gets less when the bound does, whose the sockets are, and programs that
  * outlive a restart. */
+#include "base/alloc.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/control.h"
@@ -130,6 +131,28 @@ START_TEST(restore_begun_while_the_service_is_away) {
     end_restore(ticket);
     spillway_close(client);
     free(private);
+    end();
+}
+END_TEST
+
+/* A client without memory for the question asks later what became of its spill: unasked, the service would forget. */
+START_TEST(no_memory_to_ask_what_became_of_a_spill) {
+    struct spillway_error error;
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, plain);
+    struct spillway *client = sw_served_connect(&s.daemon);
+    for (unsigned long nth = 1; nth <= 4; nth++) {
+        struct spillway_ticket *ticket = NULL;
+        ck_assert_int_eq(kill(s.daemon.pid, SIGSTOP), 0);
+        ck_assert_int_eq(spillway_spill(client, data, DATA_BYTES, NULL, &ticket, NULL), 0);
+        ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+        ck_assert(sw_supervisor_spawn(&s));
+        sw_alloc_fail_nth(nth);
+        ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &error), -SPILLWAY_ERESTARTED);
+        sw_alloc_fail_nth(0);
+        spillway_ticket_free(ticket);
+        restore(client, spill(client));
+    }
+    spillway_close(client);
     end();
 }
 END_TEST
@@ -314,6 +337,7 @@ int main(void) {
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_test(tests, regions_wait_for_their_session);
     tcase_add_test(tests, restore_begun_while_the_service_is_away);
+    tcase_add_test(tests, no_memory_to_ask_what_became_of_a_spill);
     tcase_add_test(tests, slabs_fit_the_store);
     tcase_add_test(tests, smaller_bound_gives_memory_back);
     tcase_add_test(tests, socket_of_a_unit_is_permitted_by_the_configuration);
