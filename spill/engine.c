@@ -131,7 +131,8 @@ static void fill_outcome(const struct sw_op *op, struct sw_outcome *ret) {
 static void note_figures(struct sw_engine *engine, const struct sw_op *op, const struct sw_outcome *outcome) {
     const struct sw_job *job = &op->job;
     const uint64_t submitted_us = op->submitted_us, mapped_us = job->mapped_us ? job->mapped_us : submitted_us;
-    const uint64_t planned_us = job->planned_us ? job->planned_us : mapped_us;
+    /* Of several buffers, one without a plan of its own may be mapped after the last plan. */
+    const uint64_t planned_us = job->planned_us > mapped_us ? job->planned_us : mapped_us;
     if (outcome->err.code)
         return;
     sw_figures_note(&engine->figures,
@@ -152,7 +153,6 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_region *region = op->region;
     struct sw_region_id id = region->id;
     struct sw_outcome outcome;
-    int code = op->job.err.code;
     region->op = NULL;
     if (sw_job_encodes(op->job.kind))
         spill_ended(engine, op);
@@ -160,6 +160,7 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
         restore_ended(engine, op);
     fill_outcome(op, &outcome);
     outcome.region = id;
+    const int code = outcome.err.code;
     note_figures(engine, op, &outcome);
     if (owner->closing && !owner->leaving && region->owner == owner && region->id.gen == id.gen)
         sw_region_let_go(region);

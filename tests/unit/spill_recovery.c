@@ -509,6 +509,41 @@ START_TEST(what_is_not_whole_is_lost) {
 }
 END_TEST
 
+/* Started without its disk, or with another one, as by a mistake in the configuration. */
+START_TEST(a_disk_that_was_away_has_its_regions_again) {
+    const struct sw_nvme_folder right = world.folder, other = sw_nvme_folder_new();
+    unsigned n_lost = 0;
+    open_life(&life, disks[1]);
+    struct sw_owner *owner = new_owner(&life);
+    spill_all(&life, owner);
+    close_life(&life, owner, true);
+    world.folder = other;
+    open_life(&life, disks[_i]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_gt(life.found.n_lost, 0);
+    const unsigned n_away = life.found.n_lost;
+    sw_engine_check(life.engine);
+    close_life(&life, NULL, true);
+    world.folder = right;
+    open_life(&life, disks[1]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_regions, N);
+    ck_assert_uint_lt(life.found.n_lost, n_away); /* but what lay in host memory as well */
+    owner = sw_owner_claim(life.engine, 1000, token);
+    for (unsigned i = 0; i < N; i++) {
+        const int rc = run(&life, owner, i, true, true);
+        n_lost += rc == -SW_ELOST;
+        if (rc == 0)
+            restore_and_compare(&life, owner, i, false);
+    }
+    ck_assert_uint_eq(n_lost, life.found.n_lost);
+    close_life(&life, owner, false);
+    world.folder = other;
+    sw_nvme_folder_free(&world.folder);
+    world.folder = right;
+}
+END_TEST
+
 START_TEST(nobody_claims_it) {
     struct sw_engine_stats stats;
     open_life(&life, disks[_i]);
@@ -600,6 +635,7 @@ int main(void) {
     tcase_add_test(tcase, no_session_takes_anothers_durable_region);
     tcase_add_loop_test(tcase, regions_beyond_the_bound_stay, 0, 2);
     tcase_add_loop_test(tcase, what_is_not_whole_is_lost, 0, 2);
+    tcase_add_loop_test(tcase, a_disk_that_was_away_has_its_regions_again, 0, 2);
     tcase_add_loop_test(tcase, nobody_claims_it, 0, 2);
     tcase_add_loop_test(tcase, memory_fails_at_the_start, 0, 2);
     tcase_add_test(tcase, a_dead_device_is_silent);
