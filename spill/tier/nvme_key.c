@@ -123,13 +123,15 @@ static int write_mark(int directory, const uint8_t mark[SW_NVME_MARK_BYTES], str
     return rc;
 }
 
+static int remove_mark(int directory, struct sw_err *err) {
+    return unlinkat(directory, MARK_FILE, 0) < 0 && errno != ENOENT ? failed(err, "unlinkat") : 0;
+}
+
 /* The frames first: until the mark is right, whoever comes next finds the same difference and does the same again. */
 static int start_over(const uint8_t *mark, int directory, struct sw_err *err) {
     if (sw_nvme_files_remove(directory) < 0)
         return failed(err, "unlinkat");
-    if (mark)
-        return write_mark(directory, mark, err);
-    return unlinkat(directory, MARK_FILE, 0) < 0 && errno != ENOENT ? failed(err, "unlinkat") : 0;
+    return mark ? write_mark(directory, mark, err) : remove_mark(directory, err);
 }
 
 static int make_mark(const struct sw_nvme_key *key, uint8_t ret[SW_NVME_MARK_BYTES], struct sw_err *err) {
@@ -141,6 +143,8 @@ static int make_mark(const struct sw_nvme_key *key, uint8_t ret[SW_NVME_MARK_BYT
 
 int sw_nvme_key_mark(const struct sw_nvme_key *key, int directory, struct sw_err *err) {
     uint8_t mark[SW_NVME_MARK_BYTES];
+    if (!key)
+        return remove_mark(directory, err);
     const int rc = make_mark(key, mark, err);
     return rc ? rc : write_mark(directory, mark, err);
 }
@@ -158,7 +162,7 @@ int sw_nvme_key_settle(const struct sw_nvme_key *key, bool keep_plain, int direc
     if (key && !key->is_new && faccessat(directory, "manifest", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
         return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_DAEMON,
                           "frames in the NVMe tier are not of the key that was kept");
-    if (key && keep_plain) {
+    if (keep_plain) { /* without a key there is a mark, or there would be no difference */
         *ret = has_mark ? SW_NVME_FRAMES_LOST : SW_NVME_FRAMES_PLAIN;
         return 0;
     }

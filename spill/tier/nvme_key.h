@@ -30,14 +30,14 @@ void sw_nvme_key_fini(struct sw_nvme_key *key);
 enum sw_nvme_frames {
     SW_NVME_FRAMES_OURS,  /* encrypted with our key; without one not encrypted */
     SW_NVME_FRAMES_PLAIN, /* not encrypted, though we have a key now */
-    SW_NVME_FRAMES_LOST,  /* of a key that is gone */
+    SW_NVME_FRAMES_LOST,  /* of a key that is gone, whether we have one or not */
 };
 /* Settles whose encryption the folder is in, key NULL: nobody's; the file `key-check` says so by a mark from which the
  * key cannot be had. What a key that is gone has encrypted, or what lies there as plain text although it must not, is
- * removed, frames and all; but with keep_plain and a new key nothing is yet: *ret says what is there, and once the
- * manifest says so, too, sw_nvme_key_mark() makes the folder ours. With a key of a predecessor nothing is removed: its
- * frames may be wanted.
- * errors: -SW_ECHECKSUM (frames there are not of the predecessor's key), -SW_EIO. */
+ * removed, frames and all; but with keep_plain nothing is yet: *ret says what is there, and once the manifest says so,
+ * too, sw_nvme_key_mark() makes the folder ours: a start that failed, or was undone, must not cost what lay there
+ * before. With a key of a predecessor nothing is removed: its frames may be wanted. errors: -SW_ECHECKSUM (frames there
+ * are not of the predecessor's key), -SW_EIO. */
 int sw_nvme_key_settle(const struct sw_nvme_key *key, bool keep_plain, int directory, enum sw_nvme_frames *ret,
                        struct sw_err *err);
 int sw_nvme_key_mark(const struct sw_nvme_key *key, int directory, struct sw_err *err);

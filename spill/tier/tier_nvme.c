@@ -396,7 +396,8 @@ static int open_manifest(struct tier_nvme *t, struct sw_err *err) {
     struct sw_manifest_config manifest = {.directory = directory,
                                           .file_bytes = config->file_bytes,
                                           .files = config->files,
-                                          .encrypted = config->key && frames != SW_NVME_FRAMES_PLAIN,
+                                          .encrypted = frames == SW_NVME_FRAMES_LOST ||
+                                                       (config->key && frames != SW_NVME_FRAMES_PLAIN),
                                           .lost = frames == SW_NVME_FRAMES_LOST,
                                           .found = found,
                                           .arg = t};

@@ -278,6 +278,16 @@ START_TEST(what_was_plain_stays_when_encryption_is_turned_on) {
     tier->ops->close(tier);
     tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1, 3), &r);
     tier->ops->close(tier);
+    /* It is turned off again, or was never really on: what it had not encrypted is still there. */
+    config.key = NULL;
+    tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1), &r);
+    ck_assert_int_eq(sw_nvme_file_bytes("key-check"), -1);
+    ck_assert_int_eq(sw_nvme_put(tier, 50000, 4, &stored, &err), 0);
+    tier->ops->close(tier);
+    for (int i = 0; i < 2; i++) {
+        tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1, 4), &r);
+        tier->ops->close(tier);
+    }
     sw_nvme_key_fini(&key);
     sw_nvme_key_fini(&kept);
     sw_nvme_key_fini(&later);
