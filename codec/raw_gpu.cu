@@ -83,7 +83,7 @@ __device__ uint32_t copy_tile(const uint8_t *from, uint8_t *to, uint32_t tile, u
 
 template <int ALIGN, class ITEMS>
 __global__ void __launch_bounds__(THREADS) encode_tiles(const __grid_constant__ ITEMS items) {
-    const uint32_t lane = threadIdx.x % SW_WARP, index = (blockIdx.x * THREADS + threadIdx.x) / SW_WARP;
+    const uint32_t lane = threadIdx.x % SW_WARP, index = blockIdx.x * WARPS + threadIdx.x / SW_WARP;
     if (index >= items.n_units)
         return;
     const sw_gpu_place place = items.find(index, lane);
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(THREADS) encode_tiles(const __grid_constant__ 
 
 template <int ALIGN, class ITEMS>
 __global__ void __launch_bounds__(THREADS) decode_tiles(const __grid_constant__ ITEMS items, uint32_t first_tile) {
-    const uint32_t lane = threadIdx.x % SW_WARP, index = (blockIdx.x * THREADS + threadIdx.x) / SW_WARP;
+    const uint32_t lane = threadIdx.x % SW_WARP, index = blockIdx.x * WARPS + threadIdx.x / SW_WARP;
     if (index >= items.n_units)
         return;
     const sw_gpu_place place = items.find(index, lane);
@@ -128,7 +128,7 @@ struct hash_job {
 };
 
 template <int ALIGN> __global__ void __launch_bounds__(THREADS) hash_tiles(const __grid_constant__ hash_job job) {
-    const uint32_t lane = threadIdx.x % SW_WARP, index = (blockIdx.x * THREADS + threadIdx.x) / SW_WARP;
+    const uint32_t lane = threadIdx.x % SW_WARP, index = blockIdx.x * WARPS + threadIdx.x / SW_WARP;
     if (index >= job.n_tiles)
         return;
     /* The last range that begins at or before this tile: one without bytes is never the last. */

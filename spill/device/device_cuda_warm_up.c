@@ -92,7 +92,8 @@ int sw_cuda_warm_up(struct device_cuda *d, struct sw_err *err) {
     int rc = check(cudaHostAlloc((void **)&h_frame, sw_frame_bound_bytes(WARM_UP_BYTES), cudaHostAllocPortable), err,
                    "pinned memory for the device's self-test");
     if (rc == 0)
-        rc = check(cudaMemset(d->slots[0].parts.d_sample, ' ', WARM_UP_BYTES), err, "cudaMemset");
+        rc = check(cudaMemsetAsync(d->slots[0].parts.d_sample, ' ', WARM_UP_BYTES, d->slots[0].stream), err,
+                   "cudaMemsetAsync");
     if (rc == 0)
         rc = ops->make_plan(&d->device, 0, SW_VALUE_NONE, &sample, 0, WARM_UP_BYTES, err);
     if (rc == 0)
