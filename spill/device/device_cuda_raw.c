@@ -113,6 +113,22 @@ int sw_cuda_restore_raw(struct sw_device *device, unsigned s, struct sw_mapping 
     return end(slot, rc);
 }
 
+/* Hashes of what was restored say nothing of the stored frame if somebody else has written there meanwhile, or if the
+ * link has failed: a frame is called damaged only after it has been looked at itself. */
+static int judge(struct slot *slot, struct sw_err *err) {
+    const uint32_t bad = sw_sealer_bad_tiles(slot->sealer);
+    if (bad)
+        return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "%u tiles of a stored frame are damaged", bad);
+    if (slot->work == WORK_RECHECK)
+        return sw_err_set(err, -SW_EGPU, SW_SCOPE_REQUEST,
+                          "the stored bytes are good, but were changed on their way or where they arrived");
+    if (slot->work != WORK_RESTORE_RAW || sw_sealer_verify_hashed(slot->sealer, slot->n_items, slot->h->hashes) == 0)
+        return 0;
+    const int rc = sw_sealer_begin(slot->sealer, SW_SEALER_VERIFY, 0, err);
+    slot->work = WORK_RECHECK;
+    return rc < 0 ? rc : -SW_EAGAIN;
+}
+
 int sw_cuda_finish_raw(struct slot *slot, struct sw_err *err) {
     if (slot->work == WORK_SPILL_RAW) {
         sw_sealer_seal_hashed(slot->sealer, slot->n_items, slot->h->hashes);
@@ -123,8 +139,5 @@ int sw_cuda_finish_raw(struct slot *slot, struct sw_err *err) {
     }
     if (!sw_sealer_ended(slot->sealer))
         return -SW_EAGAIN;
-    uint32_t bad = sw_sealer_bad_tiles(slot->sealer);
-    if (slot->work == WORK_RESTORE_RAW)
-        bad += sw_sealer_verify_hashed(slot->sealer, slot->n_items, slot->h->hashes);
-    return bad ? sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "%u tiles of a stored frame are damaged", bad) : 0;
+    return judge(slot, err);
 }

@@ -67,6 +67,7 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
     case WORK_SPILL_RAW:
     case WORK_SEAL:
     case WORK_RESTORE_RAW:
+    case WORK_RECHECK:
         return sw_cuda_finish_raw(slot, err);
     case WORK_NONE:
     case WORK_STORE_GROUP:

@@ -51,7 +51,8 @@ enum work {
     WORK_RESTORE_GROUP,
     WORK_SPILL_RAW, /* bytes on their way; their frames are still to be made */
     WORK_SEAL,      /* and now are being made, the last ones by the sealer's threads */
-    WORK_RESTORE_RAW
+    WORK_RESTORE_RAW,
+    WORK_RECHECK /* what arrived is not what was stored: the stored frames are looked at */
 };
 
 struct slot {
@@ -151,7 +152,7 @@ int sw_cuda_restore_group(struct sw_device *device, unsigned s, struct sw_group_
 int sw_cuda_finish_encode_group(struct device_cuda *d, struct slot *slot, struct sw_err *err);
 void sw_cuda_finish_restore_group(struct slot *slot);
 
-/* device_cuda_raw.c: the same for WORK_SPILL_RAW, WORK_SEAL and WORK_RESTORE_RAW. */
+/* device_cuda_raw.c: the same for WORK_SPILL_RAW, WORK_SEAL, WORK_RESTORE_RAW and WORK_RECHECK. */
 int sw_cuda_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
                       const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err);
 int sw_cuda_restore_raw(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
