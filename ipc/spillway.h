@@ -35,8 +35,8 @@
  *   - spillway_pack(), spillway_unpack() and spillway_register() refuse it with EMEMKIND.
  *
  * Units are bytes. Functions that can fail return a negative SPILLWAY_E... code, else 0 or what their comment says; the
- * last argument, if not NULL, says what failed and what is unusable now. The header is plain C and needs no CUDA header; the library finds the CUDA driver at
- * run time and works without one for memory of the host. */
+ * last argument, if not NULL, says what failed and what is unusable now. The header is plain C and needs no CUDA
+ * header; the library finds the CUDA driver at run time and works without one for memory of the host. */
 #ifndef SPILLWAY_H
 #define SPILLWAY_H
 
@@ -134,8 +134,8 @@ int spillway_spill_typed(struct spillway *connection, const void *data, uint64_t
  * keeps it whatever its flags say; it counts for the user's limits. It survives a restart of the service as regions
  * do, without anybody having to come back for it, but not the end of the machine. Memory that has to be copied cannot
  * be spilled so (EMEMKIND). If the ticket is freed before spillway_wait() has told of its success, the region is
- * dropped, unless the connection ends first. errors: as spillway_spill(), EINVAL (name), EMEMKIND; by ticket also EEXIST (the user has a durable region
- * of this name), ETENANTREGIONS. */
+ * dropped, unless the connection ends first. errors: as spillway_spill(), EINVAL (name), EMEMKIND; by ticket also
+ * EEXIST (the user has a durable region of this name), ETENANTREGIONS. */
 int spillway_spill_durable(struct spillway *connection, const char *name, const void *data, uint64_t bytes,
                            struct CUstream_st *stream, struct spillway_ticket **ret_ticket,
                            struct spillway_error *error);
