@@ -29,7 +29,8 @@ cmake --install "$build" --prefix "$prefix" --component client >"$folder/install
 pc=$(dirname "$(find "$prefix" -name spillway.pc)")
 lib=$(dirname "$pc")
 for file in "$lib/libspillway.so.0" "$lib/libspillway.so" "$lib/libspillway.a" "$prefix/include/spillway/spillway.h" \
-    "$prefix/include/spillway/spillway_errors.h" "$lib/cmake/Spillway/SpillwayConfig.cmake"; do
+    "$prefix/include/spillway/spillway_errors.h" "$prefix/include/spillway/spillway_packed.h" \
+    "$lib/cmake/Spillway/SpillwayConfig.cmake"; do
     [ -e "$file" ] || fail "$file was not installed"
 done
 
