@@ -110,20 +110,6 @@ void spillway_close(struct spillway *connection);
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
-/* What memory holds. Numbers have codecs of their own, which store them in fewer bits, or as differences or runs. */
-enum spillway_value_type {
-    SPILLWAY_BYTES, /* anything, text first of all */
-    SPILLWAY_U8,
-    SPILLWAY_U16,
-    SPILLWAY_U32,
-    SPILLWAY_U64,
-    SPILLWAY_I8,
-    SPILLWAY_I16,
-    SPILLWAY_I32, /* dates are such */
-    SPILLWAY_I64, /* and decimals */
-    SPILLWAY_F32, /* IEEE 754 */
-    SPILLWAY_F64
-};
 /* The same for numbers, little endian, one behind the other: the daemon chooses among the codecs of that type, and
  * stores bytes as they are where none of them gains. data may have any alignment. errors: as above; by ticket also
  * EINVAL (no such type, or a length that is no multiple of the type's). */

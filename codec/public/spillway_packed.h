@@ -8,6 +8,21 @@
 
 #include <stdint.h>
 
+/* What memory holds. Numbers have codecs of their own, which store them in fewer bits, or as differences or runs. */
+enum spillway_value_type {
+    SPILLWAY_BYTES, /* anything, text first of all */
+    SPILLWAY_U8,
+    SPILLWAY_U16,
+    SPILLWAY_U32,
+    SPILLWAY_U64,
+    SPILLWAY_I8,
+    SPILLWAY_I16,
+    SPILLWAY_I32, /* dates are such */
+    SPILLWAY_I64, /* and decimals */
+    SPILLWAY_F32, /* IEEE 754 */
+    SPILLWAY_F64
+};
+
 /* How a chunk is encoded. There are more than these, and will be: what is not known here can only be unpacked. */
 enum spillway_codec {
     SPILLWAY_CODEC_RAW = 0,         /* as it was */
@@ -19,7 +34,7 @@ enum spillway_codec {
 };
 
 struct spillway_packed_chunk {
-    uint64_t offset; /* from the region's first byte; a multiple of 128 but for RAW */
+    uint64_t offset; /* from the region's first byte; a multiple of 128 */
     uint64_t bytes;  /* that it takes there */
     uint64_t raw_bytes;
     uint32_t codec; /* enum spillway_codec */
