@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum { WAIT_MS = 120000, MAX_CHUNKS = 64 };
-static const size_t bytes = (size_t)20 << 20; /* several chunks */
+static const size_t bytes = (size_t)10 << 20; /* several chunks */
 
 static struct spillway *connection;
 static struct spillway_error error;
