@@ -47,8 +47,8 @@ void sw_frame_layout_init(struct sw_frame_layout *ret, enum sw_codec_id codec, u
         .raw_bytes = raw_bytes,
     };
     ret->records_offset = SW_FRAME_HEADER_BYTES + table_bytes(n_symbols);
-    ret->counts_offset = ret->records_offset + align16(sizeof(struct sw_tile_record) * tiles);
-    ret->data_offset = align_to(ret->counts_offset + (uint64_t)ops->count_bytes * tiles, SW_FRAME_DATA_ALIGN);
+    ret->counts_offset = sw_frame_counts_offset(ret->records_offset, tiles);
+    ret->data_offset = sw_frame_data_offset(ret->counts_offset, ops->count_bytes, tiles);
     if (ops->is_fixed_size)
         ret->frame_bytes = ret->data_offset + align16(raw_bytes);
 }

@@ -6,6 +6,7 @@
 #define SW_CODEC_FRAME_H
 
 #include "base/err.h"
+#include "codec/public/spillway_device/bits.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,13 +17,9 @@ extern "C" {
 
 #define SW_FRAME_MAGIC 0x46575053u
 #define SW_FRAME_VERSION 1
-#define SW_FRAME_ALIGN 16
-#define SW_FRAME_DATA_ALIGN 128 /* a line of GPU memory, for the data section */
-#define SW_FRAME_HEADER_BYTES 64
 /* Header and the largest symbol table: what must be at hand to call sw_frame_parse(). */
 #define SW_FRAME_HEAD_MAX_BYTES (SW_FRAME_HEADER_BYTES + 2304)
 #define SW_FRAME_MAX_RAW_BYTES ((uint64_t)1 << 36)
-#define SW_TILE_SEGMENTS 32
 #define SW_RAW_SEGMENT_LOG2 10
 
 enum sw_codec_id {
@@ -61,10 +58,6 @@ struct sw_frame_header {
     uint8_t value_type; /* 0 but for codecs of numbers */
     uint8_t reserved[27];
     uint32_t header_hash;
-};
-
-struct sw_tile_record {
-    uint32_t offset16, hash;
 };
 
 /* A parsed header and the byte offsets of the sections in the frame. */

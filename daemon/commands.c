@@ -254,6 +254,30 @@ static int on_query(void *arg, const struct sw_request *request, struct sw_msg *
     return SW_REPLY_NOW;
 }
 
+static int on_query_packed(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const struct sw_msg_query_packed *query = &request->msg->u.query_packed;
+    const struct sw_region_id id = {.slot = query->slot, .gen = query->gen};
+    struct spillway_packed_chunk chunks[SW_PROTO_MAX_CHUNKS];
+    size_t n = 0, n_chunks = 0;
+    const int rc =
+        sw_engine_query_packed(session->owner, id, query->first, chunks, SW_PROTO_MAX_CHUNKS, &n, &n_chunks, err);
+    if (rc < 0)
+        return rc;
+    struct sw_msg_region_packed *reply = &ret_reply->u.region_packed;
+    sw_msg_init(ret_reply, SW_MSG_REGION_PACKED);
+    reply->n_chunks = (uint32_t)n_chunks;
+    reply->count = (uint32_t)n;
+    for (size_t i = 0; i < n; i++) {
+        reply->offset[i] = chunks[i].offset;
+        reply->bytes[i] = chunks[i].bytes;
+        reply->raw_bytes[i] = chunks[i].raw_bytes;
+        reply->codec[i] = chunks[i].codec;
+        reply->type[i] = chunks[i].type;
+    }
+    return SW_REPLY_NOW;
+}
+
 static int on_advise(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
     static const enum sw_advice known[] = {[SW_ADVICE_PRIORITY] = SW_ADVISE_PRIORITY,
                                            [SW_ADVICE_PIN] = SW_ADVISE_PIN,
@@ -297,5 +321,6 @@ const struct sw_command sw_commands[] = {
     {on_spill_durable, SW_MSG_SPILL_DURABLE, false},
     {on_adopt, SW_MSG_ADOPT, false},
     {on_consume, SW_MSG_CONSUME, false},
+    {on_query_packed, SW_MSG_QUERY_PACKED, false},
 };
 const size_t sw_commands_count = sizeof sw_commands / sizeof sw_commands[0];

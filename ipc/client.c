@@ -296,6 +296,14 @@ static int start(struct spillway *c, struct sw_msg *operation, uint32_t flags, c
     return sw_client_report(error, &err);
 }
 
+/* The daemon knows nothing of a region in pieces, and no such region is packed. */
+static int refuse_composite(struct spillway_region region, struct spillway_error *error) {
+    struct sw_err err = {0};
+    (void)sw_err_set(&err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u is not packed: restore it", region.slot,
+                     region.generation);
+    return sw_client_report(error, &err);
+}
+
 static void restore_msg(struct sw_msg *ret, struct spillway_region region) {
     sw_msg_init(ret, SW_MSG_RESTORE);
     ret->u.restore.slot = region.slot;
@@ -352,8 +360,14 @@ int spillway_restore(struct spillway *connection, struct spillway_region region,
 
 int spillway_pack(struct spillway *connection, void *data, uint64_t bytes, struct CUstream_st *stream,
                   struct spillway_ticket **ret_ticket, struct spillway_error *error) {
+    return spillway_pack_typed(connection, data, bytes, SPILLWAY_BYTES, stream, ret_ticket, error);
+}
+
+int spillway_pack_typed(struct spillway *connection, void *data, uint64_t bytes, enum spillway_value_type type,
+                        struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error) {
     struct sw_msg msg;
     sw_msg_init(&msg, SW_MSG_SPILL);
+    msg.u.spill.value_type = (uint32_t)type;
     return start(connection, &msg, SW_REQ_IN_PLACE, data, bytes, stream, ret_ticket, error);
 }
 
@@ -361,12 +375,8 @@ int spillway_unpack(struct spillway *connection, struct spillway_region region, 
                     struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error) {
     struct sw_msg msg;
     restore_msg(&msg, region);
-    if (sw_region_is_composite(region)) {
-        struct sw_err err = {0};
-        (void)sw_err_set(&err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u is not packed: restore it", region.slot,
-                         region.generation);
-        return sw_client_report(error, &err);
-    }
+    if (sw_region_is_composite(region))
+        return refuse_composite(region, error);
     return start(connection, &msg, SW_REQ_IN_PLACE, data, bytes, stream, ret_ticket, error);
 }
 
@@ -487,6 +497,29 @@ int spillway_query_buffers(struct spillway *connection, struct spillway_region r
     }
     sw_ticket_destroy(t);
     return rc;
+}
+
+int spillway_query_packed(struct spillway *connection, struct spillway_region region, struct spillway_packed_chunk *ret,
+                          uint32_t max, uint32_t *ret_n, struct spillway_error *error) {
+    uint32_t first = 0, n_chunks;
+    if (sw_region_is_composite(region))
+        return refuse_composite(region, error);
+    do {
+        struct sw_msg msg = {.header.type = SW_MSG_QUERY_PACKED,
+                             .u.query_packed = {.slot = region.slot, .gen = region.generation, .first = first}};
+        int rc;
+        struct spillway_ticket *t = ask(connection, &msg, &rc, error);
+        if (!t)
+            return rc;
+        n_chunks = t->u.packed.n_chunks;
+        for (uint32_t i = 0; !rc && i < t->u.packed.n && first < max; i++)
+            ret[first++] = t->u.packed.chunk[i];
+        sw_ticket_destroy(t);
+        if (rc < 0)
+            return rc;
+    } while (first < max && first < n_chunks);
+    *ret_n = n_chunks;
+    return 0;
 }
 
 int spillway_advise(struct spillway *connection, struct spillway_region region, enum spillway_advice advice,

@@ -70,6 +70,10 @@ struct spillway_ticket {
         struct spillway_region_info region;
         struct spillway_status status;
         struct {
+            uint32_t n, n_chunks;
+            struct spillway_packed_chunk chunk[SW_PROTO_MAX_CHUNKS];
+        } packed;
+        struct {
             uint32_t n;
             struct spillway_buffer_info info[SPILLWAY_MAX_BUFFERS];
         } buffers;

@@ -302,6 +302,21 @@ static void take_status(struct spillway_status *ret, const struct sw_msg_status_
     }
 }
 
+/* A region without chunks is the only one of which none are told. */
+static bool take_packed(struct spillway_ticket *t, const struct sw_msg_region_packed *m) {
+    if (m->count > SW_PROTO_MAX_CHUNKS || m->count > m->n_chunks || (m->n_chunks && !m->count))
+        return false;
+    t->u.packed.n = m->count;
+    t->u.packed.n_chunks = m->n_chunks;
+    for (uint32_t i = 0; i < m->count; i++)
+        t->u.packed.chunk[i] = (struct spillway_packed_chunk){.offset = m->offset[i],
+                                                              .bytes = m->bytes[i],
+                                                              .raw_bytes = m->raw_bytes[i],
+                                                              .codec = m->codec[i],
+                                                              .type = m->type[i]};
+    return true;
+}
+
 /* The one type, beside ERROR, that answers packet `index` of the ticket's group. */
 static unsigned answer_type(const struct spillway_ticket *t, unsigned index) {
     if (index + 1 < t->n_packets)
@@ -317,6 +332,8 @@ static unsigned answer_type(const struct spillway_ticket *t, unsigned index) {
         return SW_MSG_RESULT;
     case SW_MSG_QUERY_BUFFERS:
         return SW_MSG_REGION_BUFFERS;
+    case SW_MSG_QUERY_PACKED:
+        return SW_MSG_REGION_PACKED;
     case SW_MSG_SPILL_BATCH:
     case SW_MSG_RESTORE_BATCH:
         return SW_MSG_RESULT_BATCH;
@@ -350,6 +367,8 @@ static bool take_answer(struct spillway_ticket *t, unsigned index, const struct 
         return sw_batch_take(t, &msg->u.result_batch);
     case SW_MSG_REGION_BUFFERS:
         return sw_buffers_take(t, &msg->u.region_buffers);
+    case SW_MSG_REGION_PACKED:
+        return take_packed(t, &msg->u.region_packed);
     case SW_MSG_REGION:
         take_region(&t->u.region, &msg->u.region);
         return true;

@@ -51,7 +51,7 @@
 #include <stdint.h>
 
 #define SW_PROTO_MAGIC 0x4C495053u /* "SPIL" */
-#define SW_PROTO_VERSION 5
+#define SW_PROTO_VERSION 6
 #define SW_PROTO_HEADER_BYTES 16
 #define SW_PROTO_MAX_BATCH 256 /* pieces of a batch */
 /* Header and body of the longest message, RESTORE_BATCH; a longer packet is refused, and not read whole. */
@@ -61,6 +61,7 @@
 #define SW_PROTO_REASON_BYTES 32
 #define SW_PROTO_MAX_BUFFERS 64 /* of a region that has several */
 #define SW_PROTO_CODEC_BYTES 16
+#define SW_PROTO_MAX_CHUNKS 64 /* that a packed region tells of in one message */
 #define SW_PROTO_NAME_BYTES 64 /* of a durable region's name, with the zero behind it */
 
 /* struct sw_msg_header on the wire: u32 magic, u16 version, u16 type, u32 seq, u32 body_bytes. */
@@ -142,6 +143,12 @@ enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
 #define SW_FIELDS_REGION_BUFFERS(U32, U64, BYTES, U32S, U64S) \
     U32(count) U64S(raw_bytes, SW_PROTO_MAX_BUFFERS) U64S(stored_bytes, SW_PROTO_MAX_BUFFERS) \
     BYTES(codecs, SW_PROTO_MAX_BUFFERS * SW_PROTO_CODEC_BYTES)
+/* Of a packed region: chunks from `first` on, which must be there unless there are none. n_chunks: all of them; codec
+ * and type as in spillway_packed.h. */
+#define SW_FIELDS_QUERY_PACKED(U32, U64, BYTES, U32S, U64S) U32(slot) U32(gen) U32(first)
+#define SW_FIELDS_REGION_PACKED(U32, U64, BYTES, U32S, U64S) \
+    U32(n_chunks) U32(count) U64S(offset, SW_PROTO_MAX_CHUNKS) U64S(bytes, SW_PROTO_MAX_CHUNKS) \
+    U64S(raw_bytes, SW_PROTO_MAX_CHUNKS) U32S(codec, SW_PROTO_MAX_CHUNKS) U32S(type, SW_PROTO_MAX_CHUNKS)
 /* name: zero padded, its last byte is zero. */
 #define SW_FIELDS_SPILL_DURABLE(U32, U64, BYTES, U32S, U64S) \
     U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, 64) BYTES(name, SW_PROTO_NAME_BYTES) \
@@ -158,10 +165,10 @@ enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
     X(SPILL_BUFFERS, spill_buffers, 15) X(RESTORE_BUFFERS, restore_buffers, 16) \
     X(QUERY_BUFFERS, query_buffers, 17) \
     X(SPILL_DURABLE, spill_durable, 23) X(ADOPT, adopt, 24) \
-    X(CONSUME, consume, 25) \
+    X(CONSUME, consume, 25) X(QUERY_PACKED, query_packed, 26) \
     X(HELLO_OK, hello_ok, 100) X(OK, ok, 101) X(RESULT, result, 102) X(REGION, region, 103) \
     X(STATUS_OK, status_ok, 104) X(ERROR, error, 105) X(RESULT_BATCH, result_batch, 106) \
-    X(REGION_BUFFERS, region_buffers, 107)
+    X(REGION_BUFFERS, region_buffers, 107) X(REGION_PACKED, region_packed, 108)
 /* clang-format on */
 
 enum sw_msg_type {

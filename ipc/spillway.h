@@ -41,6 +41,7 @@
 #define SPILLWAY_H
 
 #include "spillway_errors.h"
+#include "spillway_packed.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -109,20 +110,6 @@ void spillway_close(struct spillway *connection);
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
-/* What memory holds. Numbers have codecs of their own, which store them in fewer bits, or as differences or runs. */
-enum spillway_value_type {
-    SPILLWAY_BYTES, /* anything, text first of all */
-    SPILLWAY_U8,
-    SPILLWAY_U16,
-    SPILLWAY_U32,
-    SPILLWAY_U64,
-    SPILLWAY_I8,
-    SPILLWAY_I16,
-    SPILLWAY_I32, /* dates are such */
-    SPILLWAY_I64, /* and decimals */
-    SPILLWAY_F32, /* IEEE 754 */
-    SPILLWAY_F64
-};
 /* The same for numbers, little endian, one behind the other: the daemon chooses among the codecs of that type, and
  * stores bytes as they are where none of them gains. data may have any alignment. errors: as above; by ticket also
  * EINVAL (no such type, or a length that is no multiple of the type's). */
@@ -163,6 +150,10 @@ int spillway_restore(struct spillway *connection, struct spillway_region region,
  * has completed, they cannot be unpacked any more. errors: as spill; by ticket also ELOST. */
 int spillway_pack(struct spillway *connection, void *data, uint64_t bytes, struct CUstream_st *stream,
                   struct spillway_ticket **ret_ticket, struct spillway_error *error);
+
+/* The same for numbers, as spillway_spill_typed(). */
+int spillway_pack_typed(struct spillway *connection, void *data, uint64_t bytes, enum spillway_value_type type,
+                        struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
 /* Starts to unpack a packed region, which uses its id up. data[0..bytes), at least the region's length, starts with the
  * packed bytes, in the memory where they were packed or in a copy. Packed bytes that have changed are found (ECHECKSUM,
@@ -279,6 +270,15 @@ struct spillway_buffer_info {
 };
 int spillway_query_buffers(struct spillway *connection, struct spillway_region region, struct spillway_buffer_info *ret,
                            uint32_t *ret_n, struct spillway_error *error);
+
+/* Tells where the chunks of a packed region lie in its memory (spillway_packed.h), so that kernels can read them there
+ * (spillway_device.cuh). ret: room for `max` chunks, of which the first ones are told; *ret_n: how many there are. It
+ * holds, for the memory or a copy of its front, until spillway_unpack() or spillway_drop() is called for the region:
+ * whoever reads has ended before. An unpack that failed half-way leaves the region as it is then: ask again. Waits for
+ * the replies, one for each 64 chunks. errors: as spillway_query(), EINVAL (not packed), EBUSY (being packed or
+ * unpacked), ELOST. */
+int spillway_query_packed(struct spillway *connection, struct spillway_region region, struct spillway_packed_chunk *ret,
+                          uint32_t max, uint32_t *ret_n, struct spillway_error *error);
 
 enum spillway_advice {
     SPILLWAY_ADVICE_PRIORITY, /* value 0 (as spilled) to 255: those of lower priority leave the host tier first */

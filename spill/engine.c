@@ -687,21 +687,52 @@ static struct sw_buffer_info buffer_info(const struct sw_frames *frames, size_t 
     return info;
 }
 
+/* A region whose frames nobody is making. */
+static int find_frames(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
+    const int rc = sw_engine_find(owner, id, ret, err);
+    if (rc)
+        return rc;
+    const struct sw_region *region = *ret;
+    if (!region->frames)
+        return sw_err_set(err, region->state == SW_REGION_LOST ? -SW_ELOST : -SW_EBUSY, SW_SCOPE_REQUEST,
+                          "region %u:%u is %s", id.slot, id.gen, sw_region_state_name(region->state));
+    return 0;
+}
+
 int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,
                             struct sw_buffer_info ret[SW_FRAMES_MAX_PARTS], unsigned *ret_n, struct sw_err *err) {
     struct sw_region *region;
-    const int rc = sw_engine_find(owner, id, &region, err);
+    const int rc = find_frames(owner, id, &region, err);
     if (rc)
         return rc;
     const struct sw_frames *frames = region->frames;
-    if (!frames)
-        return sw_err_set(err, region->state == SW_REGION_LOST ? -SW_ELOST : -SW_EBUSY, SW_SCOPE_REQUEST,
-                          "region %u:%u is %s", id.slot, id.gen, sw_region_state_name(region->state));
     *ret_n = frames->n_parts ? frames->n_parts : 1;
     if (!frames->n_parts)
         ret[0] = buffer_info(frames, 0, frames->n_chunks);
     for (unsigned i = 0; i < frames->n_parts; i++)
         ret[i] = buffer_info(frames, frames->parts[i].first, frames->parts[i].n_chunks);
+    return 0;
+}
+
+int sw_engine_query_packed(struct sw_owner *owner, struct sw_region_id id, size_t first,
+                           struct spillway_packed_chunk *ret, size_t max, size_t *ret_n, size_t *ret_n_chunks,
+                           struct sw_err *err) {
+    struct sw_region *region;
+    int rc = find_frames(owner, id, &region, err);
+    if (!rc)
+        rc = find_idle(owner, id, &region, err); /* an unpack changes what is asked for */
+    if (rc)
+        return rc;
+    const struct sw_frames *frames = region->frames;
+    if (!frames->packed)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u is not packed", id.slot, id.gen);
+    if (first > frames->n_chunks || (first == frames->n_chunks && first > 0))
+        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "region %u:%u has %zu chunks", id.slot, id.gen,
+                          frames->n_chunks);
+    *ret_n_chunks = frames->n_chunks;
+    *ret_n = frames->n_chunks - first < max ? frames->n_chunks - first : max;
+    for (size_t i = 0; i < *ret_n; i++)
+        ret[i] = sw_frames_packed_chunk(frames, first + i);
     return 0;
 }
 

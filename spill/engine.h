@@ -250,6 +250,12 @@ struct sw_buffer_info {
 int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,
                             struct sw_buffer_info ret[SW_FRAMES_MAX_PARTS], unsigned *ret_n, struct sw_err *err);
 
+/* Where the chunks of a packed region lie in its range: ret[0 ... *ret_n) are those from `first` on, at most `max`.
+ * errors: as above, -SW_EBUSY (being unpacked), -SW_EINVAL (not packed), -SW_ERANGE (no such chunk). */
+int sw_engine_query_packed(struct sw_owner *owner, struct sw_region_id id, size_t first,
+                           struct spillway_packed_chunk *ret, size_t max, size_t *ret_n, size_t *ret_n_chunks,
+                           struct sw_err *err);
+
 struct sw_engine_stats {
     unsigned n_devices, n_owners, n_regions, n_mems, n_mapped, n_ops;
     uint64_t spills, restores, failed_ops, canceled_ops;

@@ -168,3 +168,25 @@ uint64_t sw_frames_packed_bytes(const struct sw_frames *frames) {
     const struct sw_packed_chunk *last = frames->n_chunks ? &frames->packed[frames->n_chunks - 1] : NULL;
     return last ? last->offset + last->bytes : 0;
 }
+
+_Static_assert((int)SPILLWAY_CODEC_RAW == (int)SW_CODEC_RAW && (int)SPILLWAY_CODEC_FOR == (int)SW_CODEC_FOR &&
+                   (int)SPILLWAY_CODEC_DFOR == (int)SW_CODEC_DFOR && (int)SPILLWAY_CODEC_RFOR == (int)SW_CODEC_RFOR &&
+                   (int)SPILLWAY_CODEC_ALP == (int)SW_CODEC_ALP && SW_CODEC_NR <= (int)SPILLWAY_CODEC_ELSEWHERE,
+               "one list of codecs");
+
+struct spillway_packed_chunk sw_frames_packed_chunk(const struct sw_frames *frames, size_t i) {
+    const struct sw_frame_layout *layout = &frames->layouts[i];
+    const struct sw_packed_chunk *packed = &frames->packed[i];
+    const uint64_t raw_bytes = sw_frames_chunk_bytes(frames, i);
+    if (!packed->is_packed)
+        return (struct spillway_packed_chunk){
+            .offset = i * frames->chunk_bytes, .bytes = raw_bytes, .raw_bytes = raw_bytes, .codec = SPILLWAY_CODEC_RAW};
+    struct spillway_packed_chunk chunk = {.offset = packed->offset,
+                                          .bytes = packed->bytes,
+                                          .raw_bytes = raw_bytes,
+                                          .codec = (uint32_t)layout->codec,
+                                          .type = (uint32_t)layout->value_type};
+    if (frames->stored[i].bytes && layout->codec != SW_CODEC_RAW)
+        chunk.codec = SPILLWAY_CODEC_ELSEWHERE;
+    return chunk; /* a raw frame is longer than its chunk: all that is here of it is its content */
+}

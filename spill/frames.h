@@ -17,6 +17,7 @@
 
 #include "codec/frame.h"
 #include "spill/tier/tier.h"
+#include "spillway_packed.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -77,5 +78,7 @@ struct sw_tier *sw_frames_tier(const struct sw_frames *frames);
 
 /* Packed: bytes at the front of the range that hold frames. */
 uint64_t sw_frames_packed_bytes(const struct sw_frames *frames);
+/* Packed: where chunk i lies in the range, for who reads it there; a chunk that was unpacked already is raw. */
+struct spillway_packed_chunk sw_frames_packed_chunk(const struct sw_frames *frames, size_t i);
 
 #endif

@@ -99,7 +99,7 @@ static struct trial try_out(const uint64_t value[VALUES], unsigned bits, unsigne
     const struct scale s = scale_of(choice);
     struct trial t = {0, INT64_MAX, INT64_MIN};
     for (unsigned lane = 0; lane < SW_ALP_SAMPLED; lane++) {
-        const unsigned at = sw_alp_place(bits, sw_alp_sampled(bits, lane), lane);
+        const unsigned at = sw_value_place(bits, sw_alp_sampled(bits, lane), lane);
         int64_t number;
         if (digits_of(bits, value[at], s, &number)) {
             t.least = number < t.least ? number : t.least;

@@ -8,49 +8,17 @@
 
 #include "codec/bitpack/bitpack_core.h"
 
-/* Choice c of decimal places is SW_ALP_LEAST_PLACES + c. */
-#define SW_ALP_LEAST_PLACES (-6)
-#define SW_ALP_F64_CHOICES 25u
-#define SW_ALP_F32_CHOICES 16u
-
-/* Adding it to a float64 of less than 2^51 puts the nearest whole number into the lowest bits. */
-#define SW_ALP_ROUND 6755399441055744.0 /* 1.5 * 2^52 */
-#define SW_ALP_ROUND_BITS 0x4338000000000000u
 #define SW_ALP_ROUND_TOP (SW_ALP_ROUND_BITS >> 52) /* sign and exponent, as long as the number fits */
 
-#define SW_ALP_CHOICE_SHIFT 11
 #define SW_ALP_SAMPLED 32 /* values of a vector that are looked at for the choice */
-
-/* Place in its vector of a lane's value i. */
-SW_HOST_DEVICE static inline unsigned sw_alp_place(unsigned bits, unsigned i, unsigned lane) {
-    const unsigned in_unit = SW_UNIT_BYTES * 8 / bits;
-    return (i / in_unit * SW_VECTOR_LANES + lane) * in_unit + i % in_unit;
-}
 
 /* Which of its values a lane has sampled: places are spread over the vector, and are not all odd or even. */
 SW_HOST_DEVICE static inline unsigned sw_alp_sampled(unsigned bits, unsigned lane) {
     return lane % 4 * 8 + lane / 4 % (SW_UNIT_BYTES * 8 / bits);
 }
 
-SW_HOST_DEVICE static inline unsigned sw_alp_choices(unsigned bits) {
-    return bits == 64 ? SW_ALP_F64_CHOICES : SW_ALP_F32_CHOICES;
-}
-
 SW_HOST_DEVICE static inline unsigned sw_alp_tag(unsigned choice, unsigned n_exceptions) {
     return choice << SW_ALP_CHOICE_SHIFT | n_exceptions;
-}
-
-SW_HOST_DEVICE static inline unsigned sw_alp_choice(unsigned tag) {
-    return tag >> SW_ALP_CHOICE_SHIFT;
-}
-
-SW_HOST_DEVICE static inline unsigned sw_alp_exceptions(unsigned tag) {
-    return tag & sw_low_bits(SW_ALP_CHOICE_SHIFT);
-}
-
-/* Of a packed vector's numbers, at most. */
-SW_HOST_DEVICE static inline unsigned sw_alp_max_width(unsigned bits) {
-    return bits == 64 ? 52 : 31;
 }
 
 /* Bits that a vector would take if all of it were like the sampled values: those that are no exceptions have numbers
@@ -58,14 +26,6 @@ SW_HOST_DEVICE static inline unsigned sw_alp_max_width(unsigned bits) {
 SW_HOST_DEVICE static inline unsigned sw_alp_cost(unsigned bits, unsigned n_exceptions, uint32_t range) {
     const unsigned width = range ? (range >> 23) - 126 : 0;
     return SW_VECTOR_VALUES * width + SW_VECTOR_VALUES / SW_ALP_SAMPLED * n_exceptions * (bits + 16);
-}
-
-/* What a packed vector takes; more than any content if there is none such. */
-SW_HOST_DEVICE static inline unsigned sw_alp_units(unsigned bits, unsigned width, unsigned tag) {
-    const unsigned n = sw_alp_exceptions(tag), bytes = n * (bits / 8 + 2);
-    if (width > sw_alp_max_width(bits) || sw_alp_choice(tag) >= sw_alp_choices(bits) || n > SW_VECTOR_VALUES)
-        return ~0u;
-    return sw_packed_units(bits, width, 0) + (bytes + SW_UNIT_BYTES - 1) / SW_UNIT_BYTES;
 }
 
 /* Numbers from `from` on, 2^width of them. */

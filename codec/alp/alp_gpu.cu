@@ -13,75 +13,16 @@
 
 namespace {
 
-struct inverse64 {
-    double high, low;
-};
-struct inverse32 {
-    float high, low;
-};
-
 /* By choice of decimal places. */
 __constant__ const double powers[SW_ALP_F64_CHOICES] = {1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1e0, 1e1,  1e2,
                                                         1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9, 1e10, 1e11,
                                                         1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18};
-__constant__ const inverse64 inverses64[SW_ALP_F64_CHOICES] = {
-    {1e6, 0},
-    {1e5, 0},
-    {1e4, 0},
-    {1e3, 0},
-    {1e2, 0},
-    {1e1, 0},
-    {1e0, 0},
-    {1e-1, -0x1.999999999999ap-58},
-    {1e-2, -0x1.eb851eb851eb8p-63},
-    {1e-3, -0x1.89374bc6a7efap-66},
-    {1e-4, -0x1.6a161e4f765fep-68},
-    {1e-5, -0x1.ee78183f91e64p-71},
-    {1e-6, 0x1.b5a63f9a49c2cp-75},
-    {1e-7, 0x1.5e1e99483b023p-78},
-    {1e-8, -0x1.03023df2d4c94p-82},
-    {1e-9, -0x1.34674bfabb83bp-84},
-    {1e-10, -0x1.20a5465df8d2cp-88},
-    {1e-11, 0x1.7f7bc7b4d28aap-91},
-    {1e-12, 0x1.97f27f0f6e886p-96},
-    {1e-13, -0x1.ecd79a5a0df95p-99},
-    {1e-14, 0x1.ea70909833de7p-107},
-    {1e-15, -0x1.937831647f5a0p-104},
-    {1e-16, 0x1.5b4c2ebe68799p-109},
-    {1e-17, -0x1.db7b2080a3029p-111},
-    {1e-18, -0x1.7c628066e8ceep-114},
-};
-__constant__ const inverse32 inverses32[SW_ALP_F32_CHOICES] = {
-    {1e6f, 0},
-    {1e5f, 0},
-    {1e4f, 0},
-    {1e3f, 0},
-    {1e2f, 0},
-    {1e1f, 0},
-    {1e0f, 0},
-    {1e-1f, -0x1.99999ap-30f},
-    {1e-2f, 0x1.eb851ep-33f},
-    {1e-3f, -0x1.a1cac0p-35f},
-    {1e-4f, 0x1.638866p-39f},
-    {1e-5f, 0x1.1c6d1ep-42f},
-    {1e-6f, 0x1.6bdb1ap-49f},
-    {1e-7f, -0x1.50d42ep-50f},
-    {1e-8f, 0x1.18461cp-54f},
-    {1e-9f, 0x1.04dad2p-55f},
-};
-
 template <unsigned BITS> struct scale;
 
-template <> struct scale<64> {
+template <> struct scale<64> : sw_alp_down<64> {
     double up;
-    inverse64 down;
 
-    __device__ inline explicit scale(uint32_t choice) : up(powers[choice]), down(inverses64[choice]) {}
-
-    __device__ inline uint64_t value(uint64_t number) const {
-        const double n = __dadd_rn(__longlong_as_double((long long)(number + SW_ALP_ROUND_BITS)), -SW_ALP_ROUND);
-        return (uint64_t)__double_as_longlong(__fma_rn(n, down.high, __dmul_rn(n, down.low)));
-    }
+    __device__ inline explicit scale(uint32_t choice) : sw_alp_down<64>(choice), up(powers[choice]) {}
 
     /* Whether the value is a number's. */
     __device__ inline bool number(uint64_t value_bits, int64_t *ret) const {
@@ -92,16 +33,10 @@ template <> struct scale<64> {
     }
 };
 
-template <> struct scale<32> {
+template <> struct scale<32> : sw_alp_down<32> {
     double up;
-    inverse32 down;
 
-    __device__ inline explicit scale(uint32_t choice) : up(powers[choice]), down(inverses32[choice]) {}
-
-    __device__ inline uint64_t value(uint64_t number) const {
-        const float n = __int2float_rn((int)(uint32_t)number);
-        return __float_as_uint(__fmaf_rn(n, down.high, __fmul_rn(n, down.low)));
-    }
+    __device__ inline explicit scale(uint32_t choice) : sw_alp_down<32>(choice), up(powers[choice]) {}
 
     __device__ inline bool number(uint64_t value_bits, int64_t *ret) const {
         const double v = (double)__uint_as_float((uint32_t)value_bits);
@@ -155,14 +90,7 @@ template <unsigned BITS> __device__ __forceinline__ choice choose(const uint32_t
             ~sw_warp_min_signed<BITS>(is_exact ? ~number : none)};
 }
 
-struct codec_alp : sw_float_codec {
-    static constexpr uint32_t KINDS = 1;
-    static constexpr uint32_t DECODE_BLOCKS = 6;
-
-    __device__ static inline uint32_t units(unsigned bits, const sw_gpu_head &head) {
-        return sw_alp_units(bits, head.width, head.tag);
-    }
-
+struct codec_alp : sw_alp_decoder {
     /* The head of a vector of which the numbers in a window are packed. */
     template <unsigned BITS>
     __device__ static __forceinline__ sw_gpu_head head_of(const uint32_t *x, uint32_t choice, uint32_t n_values,
@@ -178,7 +106,7 @@ struct codec_alp : sw_float_codec {
         for (unsigned i = 0; i < 32; i++) {
             int64_t number;
             const bool is_exact = s.number(sw_get_value<BITS>(x, i), &number);
-            const bool is_there = sw_alp_place(BITS, i, lane) < n_values,
+            const bool is_there = sw_value_place(BITS, i, lane) < n_values,
                        is_kept = is_exact && number >= from && number <= to;
             least = is_kept && is_there ? min(least, (integer)number) : least;
             most = is_kept && is_there ? max(most, (integer)number) : most;
@@ -226,7 +154,7 @@ struct codec_alp : sw_float_codec {
             for (unsigned k = 0; k < PER_UNIT; k++) {
                 const bool is_exact = s.number(sw_get_value<BITS>(x, i + k), &number[k]);
                 const bool is_kept = is_exact && sw_alp_is_in(packed, number[k]);
-                const bool is_there = sw_alp_place(BITS, i + k, lane) < content.n_values;
+                const bool is_there = sw_value_place(BITS, i + k, lane) < content.n_values;
                 bad |= (uint32_t)(!is_kept && is_there) << k;
                 kept |= (uint32_t)(is_kept && is_there) << k;
             }
@@ -238,18 +166,6 @@ struct codec_alp : sw_float_codec {
         }
         rest.pad(to + head.units * SW_UNIT_BYTES, lane);
         sw_pack_vector<BITS, BITS == 64 ? 52 : 31>(head.width, x, to, lane);
-    }
-
-    template <unsigned BITS>
-    __device__ static __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
-                                                  uint32_t lane, uint32_t *x) {
-        const scale<BITS> s(sw_alp_choice(head.tag));
-        const sw_gpu_exceptions<BITS> rest((uint8_t *)from + head.width * SW_WARP * 4, sw_alp_exceptions(head.tag));
-        sw_unpack_vector<BITS, BITS == 64 ? 52 : 31>(head.width, from, lane, x);
-#pragma unroll
-        for (unsigned i = 0; i < 32; i++)
-            sw_set_value<BITS>(x, i, s.value(sw_get_value<BITS>(x, i) + head.base));
-        return rest.template patch<BITS>(x, stage, lane, [](uint64_t, uint64_t value) { return value; });
     }
 };
 

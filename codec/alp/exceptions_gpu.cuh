@@ -19,7 +19,7 @@ template <unsigned BITS> __device__ __forceinline__ uint64_t sw_sampled_value(co
     return v;
 }
 
-/* n of them, of STORED bits each, for the whole warp. */
+/* n of them that are being written. */
 template <unsigned STORED> struct sw_gpu_exceptions {
     uint8_t *value;
     uint16_t *place;
@@ -43,7 +43,7 @@ template <unsigned STORED> struct sw_gpu_exceptions {
         for (unsigned k = 0; k < 128 / BITS; k++)
             if (which >> k & 1) {
                 sw_store_value<STORED>(value, at, get(k));
-                place[at++] = (uint16_t)sw_alp_place(BITS, i + k, lane);
+                place[at++] = (uint16_t)sw_value_place(BITS, i + k, lane);
             }
     }
 
@@ -52,34 +52,6 @@ template <unsigned STORED> struct sw_gpu_exceptions {
         uint16_t *at = place + n + lane;
         if ((const uint8_t *)at < end)
             *at = 0;
-    }
-
-    /* Values of x become merge(value, what is stored of it); false if one does not belong to the vector. */
-    template <unsigned BITS, class F>
-    __device__ __forceinline__ bool patch(uint32_t *x, sw_stage<BITS> &stage, uint32_t lane, F merge) const {
-        uint4 *unit = (uint4 *)&stage;
-        bool is_good = true;
-        if (!n)
-            return true;
-#pragma unroll
-        for (uint32_t u = 0; u < stage.LANE_UNITS; u++)
-            unit[u * SW_WARP + lane] = sw_unit_of(x + 4 * u);
-        __syncwarp();
-        for (uint32_t i = lane; i < n; i += SW_WARP) {
-            const uint32_t at = place[i];
-            if (at < SW_VECTOR_VALUES)
-                sw_store_value<BITS>((uint8_t *)unit, at,
-                                     merge(sw_load_value<BITS>((uint8_t *)unit, at), sw_load_value<STORED>(value, i)));
-            else
-                is_good = false;
-        }
-        is_good = __all_sync(0xFFFFFFFFu, is_good);
-        __syncwarp();
-#pragma unroll
-        for (uint32_t u = 0; u < stage.LANE_UNITS; u++)
-            sw_unit_to(x + 4 * u, unit[u * SW_WARP + lane]);
-        __syncwarp();
-        return is_good;
     }
 };
 

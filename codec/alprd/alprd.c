@@ -38,7 +38,7 @@ static struct sw_alprd_cut choose(const uint64_t value[VALUES], unsigned bits, u
     uint64_t sampled[SW_ALP_SAMPLED];
     struct sw_alprd_cut c = {.cost = ~0u};
     for (unsigned lane = 0; lane < SW_ALP_SAMPLED; lane++)
-        sampled[lane] = value[sw_alp_place(bits, sw_alp_sampled(bits, lane), lane)];
+        sampled[lane] = value[sw_value_place(bits, sw_alp_sampled(bits, lane), lane)];
     for (unsigned left = 1; left <= SW_ALPRD_MAX_LEFT; left++) {
         const struct ranking r = rank(sampled, bits - left);
         unsigned exceptions = SW_ALP_SAMPLED;

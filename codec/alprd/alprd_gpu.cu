@@ -120,7 +120,7 @@ struct codec_alprd : sw_float_codec {
         uint32_t n = 0;
 #pragma unroll
         for (unsigned i = 0; i < 32; i++)
-            n += sw_alp_place(BITS, i, lane) < content.n_values &&
+            n += sw_value_place(BITS, i, lane) < content.n_values &&
                  entries.find(left_of<BITS>(x, i, width)) == SW_ALPRD_ENTRIES;
         const uint32_t tag = sw_alprd_tag(c.code_width, sw_warp_sum(n));
         return {entries.low, entries.high, width, sw_alprd_units(BITS, width, tag), tag};
@@ -142,7 +142,7 @@ struct codec_alprd : sw_float_codec {
             for (unsigned k = 0; k < PER_UNIT; k++) {
                 left[k] = left_of<BITS>(x, i + k, head.width);
                 const uint32_t code = entries.find(left[k]);
-                const bool is_there = sw_alp_place(BITS, i + k, lane) < content.n_values;
+                const bool is_there = sw_value_place(BITS, i + k, lane) < content.n_values;
                 which |= (uint32_t)(is_there && code == SW_ALPRD_ENTRIES) << k;
                 codes[i + k] = code % SW_ALPRD_ENTRIES;
                 set_left<BITS>(x, i + k, head.width, 0);
@@ -164,7 +164,7 @@ struct codec_alprd : sw_float_codec {
         const uint8_t *codes_at = from + head.width * SW_WARP * 4, *entries_at = codes_at + code_width * SW_WARP * 4;
         const uint64_t *entry = (const uint64_t *)entries_at;
         const dictionary entries = {__ldg(entry), __ldg(entry + 1)};
-        const sw_gpu_exceptions<16> rest((uint8_t *)entries_at + DICTIONARY_BYTES, sw_alp_exceptions(head.tag));
+        const sw_stored_exceptions<16> rest(entries_at + DICTIONARY_BYTES, sw_alp_exceptions(head.tag));
         uint32_t codes[32];
         sw_unpack_rows<32, 1, SW_ALPRD_MAX_CODE_WIDTH>(code_width, codes_at, lane, codes);
         unpack_right<BITS>(head.width, from, lane, x);

@@ -1,54 +1,10 @@
-/* bitpack_gpu.cuh - vectors of numbers in a warp's registers: read, hashed, packed, and back. See bitpack_core.h.
- *
- * x[i] is word i of the lane. A *block* is 4 KiB of a tile, the unit of the hash by rows: four vectors of 8-bit values,
- * two of 16, one of 32; a vector of 64-bit values is two blocks, whose lower halves are the even words. All functions
- * but those that say otherwise are for a whole warp. Widths are the same in all lanes; code for each of them is
- * unrolled, so that every shift is a constant and every word stays in a register. Internal to codec/. */
+/* bitpack_gpu.cuh - vectors of numbers in a warp's registers: what they need, and how they are packed. See
+ * bitpack_core.h, and spillway_device/decode.cuh for the way back. Internal to codec/. */
 #ifndef SW_BITPACK_GPU_CUH
 #define SW_BITPACK_GPU_CUH
 
 #include "codec/bitpack/bitpack_core.h"
 #include "codec/v5t/v5t_gpu.cuh"
-
-/* A warp's share of a tile: a block, or a vector of 64-bit values. */
-template <unsigned BITS> struct sw_share {
-    static constexpr uint32_t BLOCKS = BITS == 64 ? 2 : 1;
-    static constexpr uint32_t BYTES = BLOCKS * SW_HASH_BLOCK_BYTES;
-    static constexpr uint32_t WORDS = BYTES / 4 / SW_WARP; /* of a lane */
-    static constexpr uint32_t UNITS = WORDS / SW_UNIT_WORDS;
-    static constexpr uint32_t VECTORS = BYTES / (SW_VECTOR_VALUES / 8 * BITS);
-    static constexpr uint32_t VECTOR_WORDS = WORDS / VECTORS;
-    static constexpr uint32_t PER_TILE = SW_NUMBERS_TILE_BYTES / BYTES;
-    static constexpr uint32_t TILE_VECTORS = PER_TILE * VECTORS;
-};
-
-/* Calls use(integral_constant) with FROM <= width <= TO. */
-template <unsigned FROM, unsigned TO, class F> __device__ __forceinline__ void sw_with_width(unsigned width, F use) {
-    if constexpr (FROM == TO) {
-        use(std::integral_constant<unsigned, FROM>());
-    } else {
-        constexpr unsigned MIDDLE = (FROM + TO) / 2;
-        if (width <= MIDDLE)
-            sw_with_width<FROM, MIDDLE>(width, use);
-        else
-            sw_with_width<MIDDLE + 1, TO>(width, use);
-    }
-}
-
-/* W rows of packed words: units of 16 bytes, then one of 8, then one of 4. */
-template <unsigned W> __device__ __forceinline__ void sw_load_rows(const uint8_t *from, uint32_t lane, uint32_t *p) {
-#pragma unroll
-    for (unsigned i = 0; i + 4 <= W; i += 4) {
-        const uint4 v = __ldg((const uint4 *)(from + i * SW_WARP * 4) + lane);
-        p[i] = v.x, p[i + 1] = v.y, p[i + 2] = v.z, p[i + 3] = v.w;
-    }
-    if constexpr (W % 4 >= 2) {
-        const uint2 v = __ldg((const uint2 *)(from + W / 4 * 4 * SW_WARP * 4) + lane);
-        p[W / 4 * 4] = v.x, p[W / 4 * 4 + 1] = v.y;
-    }
-    if constexpr (W % 2)
-        p[W - 1] = __ldg((const uint32_t *)(from + (W - 1) * SW_WARP * 4) + lane);
-}
 
 template <unsigned W> __device__ __forceinline__ void sw_store_rows(uint8_t *to, uint32_t lane, const uint32_t *p) {
 #pragma unroll
@@ -58,23 +14,6 @@ template <unsigned W> __device__ __forceinline__ void sw_store_rows(uint8_t *to,
         ((uint2 *)(to + W / 4 * 4 * SW_WARP * 4))[lane] = make_uint2(p[W / 4 * 4], p[W / 4 * 4 + 1]);
     if constexpr (W % 2)
         ((uint32_t *)(to + (W - 1) * SW_WARP * 4))[lane] = p[W - 1];
-}
-
-/* Rows of fields of BITS, as many as a field has bits, to and from x[0], x[STEP], ....
- * MOST: the greatest width. */
-template <unsigned BITS, unsigned STEP, unsigned MOST>
-__device__ __forceinline__ void sw_unpack_rows(unsigned width, const uint8_t *from, uint32_t lane, uint32_t *x) {
-    sw_with_width<0, MOST>(width, [&](auto w) {
-        constexpr unsigned W = decltype(w)::value;
-        uint32_t p[W + 2];
-        sw_load_rows<W>(from, lane, p);
-        p[W] = p[W + 1] = 0; /* behind the last row nothing is needed */
-#pragma unroll
-        for (unsigned i = 0; i < BITS; i++) {
-            const unsigned at = sw_row_word(BITS, W, i);
-            x[i * STEP] = sw_unpack_row(BITS, W, i, p[at], p[at + 1]);
-        }
-    });
 }
 
 template <unsigned BITS, unsigned STEP, unsigned MOST>
@@ -93,19 +32,6 @@ __device__ __forceinline__ void sw_pack_rows(unsigned width, const uint32_t *x, 
     });
 }
 
-/* One vector in x[0 ... VECTOR_WORDS), whose values keep `width` bits. Of 64 bits: the lower halves, and behind them
- * what is left of the upper ones. All of a vector that keeps all its bits is stored as it is (sw_load_content). */
-template <unsigned BITS, unsigned MOST = BITS - 1>
-__device__ __forceinline__ void sw_unpack_vector(unsigned width, const uint8_t *from, uint32_t lane, uint32_t *x) {
-    if constexpr (BITS < 64) {
-        sw_unpack_rows<BITS, 1, MOST>(width, from, lane, x);
-    } else {
-        const unsigned low = min(width, 32u);
-        sw_unpack_rows<32, 2, 32>(low, from, lane, x);
-        sw_unpack_rows<32, 2, MOST - 32>(width - low, from + low * SW_WARP * 4, lane, x + 1);
-    }
-}
-
 template <unsigned BITS, unsigned MOST = BITS - 1>
 __device__ __forceinline__ void sw_pack_vector(unsigned width, const uint32_t *x, uint8_t *to, uint32_t lane) {
     if constexpr (BITS < 64) {
@@ -114,20 +40,6 @@ __device__ __forceinline__ void sw_pack_vector(unsigned width, const uint32_t *x
         const unsigned low = min(width, 32u);
         sw_pack_rows<32, 2, 32>(low, x, to, lane);
         sw_pack_rows<32, 2, MOST - 32>(width - low, x + 1, to + low * SW_WARP * 4, lane);
-    }
-}
-
-template <unsigned BITS, unsigned WORDS> __device__ __forceinline__ void sw_add_base(uint32_t *x, uint64_t base) {
-    const uint32_t fields = BITS < 64 ? sw_spread(BITS, (uint32_t)base) : 0;
-#pragma unroll
-    for (unsigned i = 0; i < WORDS; i += BITS == 64 ? 2 : 1) {
-        if constexpr (BITS < 64) {
-            x[i] = sw_add_fields(BITS, x[i], fields);
-        } else {
-            const uint64_t v = ((uint64_t)x[i + 1] << 32 | x[i]) + base;
-            x[i] = (uint32_t)v;
-            x[i + 1] = (uint32_t)(v >> 32);
-        }
     }
 }
 
@@ -140,81 +52,6 @@ template <unsigned BITS, unsigned WORDS> __device__ __forceinline__ void sw_subt
         for (unsigned i = 0; i < WORDS; i++)
             x[i] = sw_subtract_fields(BITS, x[i], fields);
     }
-}
-
-/* ---- content ---- */
-
-/* UNITS rows of content, of which `bytes` are there; zeros behind them. */
-template <int ALIGN, unsigned UNITS>
-__device__ __forceinline__ void sw_load_units(const uint8_t *from, uint32_t bytes, uint32_t lane, uint32_t *x) {
-#pragma unroll
-    for (unsigned u = 0; u < UNITS; u++) {
-        const uint32_t at = u * SW_HASH_ROW_BYTES + lane * SW_UNIT_BYTES;
-        const uint4 v = sw_load_unit<ALIGN>(from, at, bytes);
-        x[4 * u] = v.x, x[4 * u + 1] = v.y, x[4 * u + 2] = v.z, x[4 * u + 3] = v.w;
-    }
-}
-
-/* Any alignment. */
-template <unsigned UNITS>
-__device__ __forceinline__ void sw_load_content(const uint8_t *from, uint32_t bytes, uint32_t lane, uint32_t *x) {
-    const uintptr_t address = (uintptr_t)from;
-    if (address % 16 == 0 && bytes == UNITS * SW_HASH_ROW_BYTES) {
-#pragma unroll
-        for (unsigned u = 0; u < UNITS; u++) {
-            const uint4 v = __ldg((const uint4 *)from + u * SW_WARP + lane);
-            x[4 * u] = v.x, x[4 * u + 1] = v.y, x[4 * u + 2] = v.z, x[4 * u + 3] = v.w;
-        }
-    } else if (address % 4 == 0) {
-        sw_load_units<4, UNITS>(from, bytes, lane, x);
-    } else {
-        sw_load_units<1, UNITS>(from, bytes, lane, x);
-    }
-}
-
-template <unsigned UNITS>
-__device__ __forceinline__ void sw_store_content(uint8_t *to, uint32_t bytes, uint32_t lane, const uint32_t *x) {
-    const bool is_aligned = (uintptr_t)to % 16 == 0;
-#pragma unroll
-    for (unsigned u = 0; u < UNITS; u++) {
-        const uint4 v = make_uint4(x[4 * u], x[4 * u + 1], x[4 * u + 2], x[4 * u + 3]);
-        const uint32_t at = u * SW_HASH_ROW_BYTES + lane * SW_UNIT_BYTES;
-        if (is_aligned && at + SW_UNIT_BYTES <= bytes)
-            *(uint4 *)(to + at) = v;
-        else if (at + SW_UNIT_BYTES <= bytes)
-            sw_store_unit<1>(to + at, v);
-        else if (at < bytes)
-            sw_store_tail(to + at, v, bytes - at);
-    }
-}
-
-/* Puts `fill`, a value as words, where the content has no more values: from byte `bytes` of x on. */
-template <unsigned BITS, unsigned WORDS>
-__device__ __forceinline__ void sw_fill_tail(uint32_t *x, uint32_t bytes, uint32_t lane, uint64_t fill) {
-#pragma unroll
-    for (unsigned i = 0; i < WORDS; i++) {
-        const uint32_t at = i / 4 * SW_HASH_ROW_BYTES + lane * SW_UNIT_BYTES + i % 4 * 4;
-        const uint32_t word = BITS == 64 ? (uint32_t)(i % 2 ? fill >> 32 : fill) : sw_spread(BITS, (uint32_t)fill);
-        const uint32_t kept = at >= bytes ? 0 : min(4u, bytes - at);
-        x[i] = (x[i] & sw_low_bits(8 * kept)) | (word & ~sw_low_bits(8 * kept));
-    }
-}
-
-/* Sum over lanes of the hashes of blocks [block, block + BLOCKS), of which `bytes` are there; zeros are in x behind
- * them. */
-template <unsigned BLOCKS>
-__device__ __forceinline__ uint32_t sw_hash_blocks(const uint32_t *x, uint32_t block, uint32_t bytes, uint32_t lane) {
-    constexpr unsigned WORDS = SW_HASH_BLOCK_BYTES / 4 / SW_WARP;
-    uint32_t sum = 0;
-#pragma unroll
-    for (unsigned b = 0; b < BLOCKS; b++) {
-        uint32_t h = sw_hash_segment_seed(block + b, lane);
-#pragma unroll
-        for (unsigned i = 0; i < WORDS; i++)
-            h = sw_hash_word(h, x[b * WORDS + i]);
-        sum += b * SW_HASH_BLOCK_BYTES < bytes ? sw_hash_finish(h) : 0;
-    }
-    return sw_warp_sum(sum);
 }
 
 /* ---- what a vector needs ---- */

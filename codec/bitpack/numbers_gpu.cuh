@@ -19,78 +19,15 @@
 /* Warps of a decoding block: fewer than a tile has shares, so that each of them has more loads to wait for. */
 constexpr uint32_t SW_DECODE_WARPS = 4;
 
-/* Of values of any bits. */
-struct sw_integer_codec {
-    static constexpr uint32_t MAX_VECTORS = SW_TILE_MAX_VECTORS, LEAST_BITS = 8;
-    static constexpr bool HAS_TAGS = false;
-};
-
-/* Of 32 and 64 bits; vectors have a tag each, from which their size follows. */
-struct sw_float_codec {
-    static constexpr uint32_t MAX_VECTORS = SW_TILE_MAX_FLOAT_VECTORS, LEAST_BITS = 32;
-    static constexpr bool HAS_TAGS = true, HAS_SIZES = false, IN_ORDER = false, HAS_STAGE = true;
-};
-
-template <class CODEC> constexpr bool sw_has_more = CODEC::HAS_SIZES || CODEC::HAS_TAGS;
-template <class CODEC>
-constexpr uint32_t sw_count_bytes = SW_VECTORS_COUNT_BYTES(CODEC::KINDS, CODEC::MAX_VECTORS, sw_has_more<CODEC>);
-
-/* What the counts section says of a vector. */
-struct sw_gpu_head {
-    uint64_t base, step; /* step: the second kind of base */
-    uint32_t width, units, tag;
-};
-
 /* What a warp needs to know of a vector's content. */
 struct sw_gpu_content {
     uint32_t bytes, n_values; /* that are there; of the values the last may be a part */
     uint64_t flip;            /* the sign bit of signed types */
 };
 
-__device__ inline uint32_t sw_bytes_left(uint32_t bytes, uint32_t at, uint32_t most) {
-    return at >= bytes ? 0 : min(most, bytes - at);
-}
+/* ---- values in a row ---- */
 
-template <unsigned BITS> __device__ inline uint64_t sw_load_value(const uint8_t *values, uint32_t i) {
-    return BITS == 8    ? values[i]
-           : BITS == 16 ? ((const uint16_t *)values)[i]
-           : BITS == 32 ? ((const uint32_t *)values)[i]
-                        : ((const uint64_t *)values)[i];
-}
-
-template <unsigned BITS> __device__ inline void sw_store_value(uint8_t *values, uint32_t i, uint64_t v) {
-    if (BITS == 8)
-        values[i] = (uint8_t)v;
-    else if (BITS == 16)
-        ((uint16_t *)values)[i] = (uint16_t)v;
-    else if (BITS == 32)
-        ((uint32_t *)values)[i] = (uint32_t)v;
-    else
-        ((uint64_t *)values)[i] = v;
-}
-
-/* ---- units by turns, or values in a row ---- */
-
-/* A vector in shared memory; the odd stride keeps lanes off each other's banks. */
-template <unsigned BITS> struct sw_stage {
-    static constexpr uint32_t LANE_UNITS = sw_share<BITS>::VECTOR_WORDS / SW_UNIT_WORDS;
-    uint4 unit[SW_WARP][LANE_UNITS + 1];
-
-    __device__ inline uint4 &by_turns(uint32_t u, uint32_t lane) {
-        const uint32_t i = u * SW_WARP + lane;
-        return unit[i / LANE_UNITS][i % LANE_UNITS];
-    }
-};
-
-__device__ inline uint4 sw_unit_of(const uint32_t *x) {
-    return make_uint4(x[0], x[1], x[2], x[3]);
-}
-
-__device__ inline void sw_unit_to(uint32_t *x, uint4 v) {
-    x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
-}
-
-/* From units by turns to 32 values in a row, and back. */
+/* From units by turns to 32 values in a row; sw_put_by_turns() is the way back. */
 template <unsigned BITS>
 __device__ __forceinline__ void sw_put_in_order(uint32_t *x, sw_stage<BITS> &stage, uint32_t lane) {
 #pragma unroll
@@ -101,36 +38,6 @@ __device__ __forceinline__ void sw_put_in_order(uint32_t *x, sw_stage<BITS> &sta
     for (uint32_t u = 0; u < stage.LANE_UNITS; u++)
         sw_unit_to(x + 4 * u, stage.unit[lane][u]);
     __syncwarp();
-}
-
-template <unsigned BITS>
-__device__ __forceinline__ void sw_put_by_turns(uint32_t *x, sw_stage<BITS> &stage, uint32_t lane) {
-#pragma unroll
-    for (uint32_t u = 0; u < stage.LANE_UNITS; u++)
-        stage.unit[lane][u] = sw_unit_of(x + 4 * u);
-    __syncwarp();
-#pragma unroll
-    for (uint32_t u = 0; u < stage.LANE_UNITS; u++)
-        sw_unit_to(x + 4 * u, stage.by_turns(u, lane));
-    __syncwarp();
-}
-
-/* Value i of a lane's 32 in a row. */
-template <unsigned BITS> __device__ __forceinline__ uint64_t sw_get_value(const uint32_t *x, unsigned i) {
-    if constexpr (BITS == 64)
-        return (uint64_t)x[2 * i + 1] << 32 | x[2 * i];
-    return x[i * BITS / 32] >> i * BITS % 32 & sw_low_bits(BITS);
-}
-
-/* Value i; those before it are there already. */
-template <unsigned BITS> __device__ __forceinline__ void sw_set_value(uint32_t *x, unsigned i, uint64_t v) {
-    if constexpr (BITS == 64) {
-        x[2 * i] = (uint32_t)v;
-        x[2 * i + 1] = (uint32_t)(v >> 32);
-    } else {
-        const uint32_t field = ((uint32_t)v & sw_low_bits(BITS)) << i * BITS % 32;
-        x[i * BITS / 32] = i * BITS % 32 ? x[i * BITS / 32] | field : field;
-    }
 }
 
 /* The value before this lane's first one; any in lane 0. */
@@ -272,70 +179,6 @@ __global__ void __launch_bounds__(sw_share<BITS>::PER_TILE *SW_WARP)
 }
 
 /* ---- decoding ---- */
-
-/* The vectors of a tile as they are stored, each in the lane of its number. */
-struct sw_stored_vectors {
-    sw_gpu_head head;
-    uint32_t first_unit;
-    bool are_good; /* all have a width and lie in the frame */
-
-    template <class CODEC, unsigned BITS> __device__ inline sw_gpu_head get(uint32_t vector) const {
-        const auto value = [&](uint64_t v) -> uint64_t {
-            return BITS == 64 ? __shfl_sync(0xFFFFFFFFu, (unsigned long long)v, vector)
-                              : __shfl_sync(0xFFFFFFFFu, (uint32_t)v, vector);
-        };
-        return {CODEC::KINDS ? value(head.base) : 0, CODEC::KINDS == 2 ? value(head.step) : 0,
-                __shfl_sync(0xFFFFFFFFu, head.width, vector), __shfl_sync(0xFFFFFFFFu, head.units, vector),
-                CODEC::HAS_TAGS ? __shfl_sync(0xFFFFFFFFu, head.tag, vector) : 0};
-    }
-};
-
-template <class CODEC, unsigned BITS>
-__device__ inline sw_stored_vectors sw_load_vectors(const uint8_t *counts, uint32_t tile_bytes, uint64_t data_units,
-                                                    uint32_t lane) {
-    constexpr uint32_t VECTOR_BYTES = SW_VECTOR_VALUES / 8 * BITS;
-    const uint32_t bytes = sw_bytes_left(tile_bytes, lane * VECTOR_BYTES, VECTOR_BYTES);
-    sw_stored_vectors v = {};
-    bool is_good = true;
-    if (bytes) {
-        if (CODEC::KINDS)
-            v.head.base = sw_load_value<BITS>(counts, lane);
-        if (CODEC::KINDS == 2)
-            v.head.step = sw_load_value<BITS>(counts + SW_TILE_BASES_BYTES, lane);
-        counts += CODEC::KINDS * SW_TILE_BASES_BYTES;
-        v.head.width = counts[lane];
-        const uint32_t packed = sw_packed_units(BITS, v.head.width, bytes);
-        const uint32_t more = sw_has_more<CODEC> ? ((const uint16_t *)(counts + CODEC::MAX_VECTORS))[lane] : packed;
-        if constexpr (CODEC::HAS_TAGS) {
-            v.head.tag = more;
-            v.head.units = v.head.width < BITS ? CODEC::units(BITS, v.head) : packed;
-            is_good = v.head.width < BITS ? v.head.units < sw_packed_units(BITS, BITS, bytes) : v.head.width == BITS;
-        } else {
-            v.head.units = more;
-            is_good = v.head.width <= BITS && v.head.units <= packed;
-        }
-    }
-    v.first_unit = sw_warp_exclusive_sum(v.head.units, lane);
-    v.are_good = __all_sync(0xFFFFFFFFu, is_good && v.first_unit + v.head.units <= data_units);
-    return v;
-}
-
-/* Decodes one vector into x, of which `bytes` are there; zeros behind them. */
-template <class CODEC, unsigned BITS>
-__device__ __forceinline__ bool sw_decode_vector(const sw_stored_vectors &vectors, uint32_t vector, const uint8_t *data,
-                                                 uint32_t bytes, sw_stage<BITS> &stage, uint32_t lane, uint32_t *x) {
-    constexpr uint32_t WORDS = sw_share<BITS>::VECTOR_WORDS, VECTOR_BYTES = SW_VECTOR_VALUES / 8 * BITS;
-    const sw_gpu_head head = vectors.template get<CODEC, BITS>(vector);
-    const uint8_t *from = data + __shfl_sync(0xFFFFFFFFu, vectors.first_unit, vector) * SW_UNIT_BYTES;
-    bool is_good = true;
-    if (head.width < BITS || head.units < sw_packed_units(BITS, BITS, bytes))
-        is_good = CODEC::template decode<BITS>(head, from, stage, lane, x);
-    else
-        sw_load_content<WORDS / SW_UNIT_WORDS>(from, bytes, lane, x);
-    if (bytes < VECTOR_BYTES)
-        sw_fill_tail<BITS, WORDS>(x, bytes, lane, 0);
-    return is_good;
-}
 
 template <class CODEC, unsigned BITS, class ITEMS>
 __global__ void __launch_bounds__(SW_DECODE_WARPS *SW_WARP, BITS == 64 ? 4 : CODEC::DECODE_BLOCKS)

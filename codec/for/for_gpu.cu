@@ -3,11 +3,7 @@
 
 namespace {
 
-struct codec_for : sw_integer_codec {
-    static constexpr uint32_t KINDS = 1;
-    static constexpr bool HAS_SIZES = false, IN_ORDER = false, HAS_STAGE = false;
-    static constexpr uint32_t DECODE_BLOCKS = 6;
-
+struct codec_for : sw_for_decoder {
     template <unsigned BITS>
     __device__ static __forceinline__ sw_gpu_head measure(const uint32_t *x, const sw_gpu_content &content, uint32_t) {
         return sw_for_measure<BITS>(x, content);
@@ -17,13 +13,6 @@ struct codec_for : sw_integer_codec {
     __device__ static __forceinline__ void store(uint32_t *x, const sw_gpu_head &head, const sw_gpu_content &,
                                                  uint8_t *to, sw_stage<BITS> &, uint32_t lane) {
         sw_for_store<BITS>(x, head, to, lane);
-    }
-
-    template <unsigned BITS>
-    __device__ static __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &,
-                                                  uint32_t lane, uint32_t *x) {
-        sw_for_decode<BITS>(head, from, lane, x);
-        return true;
     }
 };
 

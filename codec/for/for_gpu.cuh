@@ -18,11 +18,4 @@ __device__ __forceinline__ void sw_for_store(uint32_t *x, const sw_gpu_head &hea
     sw_pack_vector<BITS>(head.width, x, to, lane);
 }
 
-template <unsigned BITS>
-__device__ __forceinline__ void sw_for_decode(const sw_gpu_head &head, const uint8_t *from, uint32_t lane,
-                                              uint32_t *x) {
-    sw_unpack_vector<BITS>(head.width, from, lane, x);
-    sw_add_base<BITS, sw_share<BITS>::VECTOR_WORDS>(x, head.base);
-}
-
 #endif

@@ -4,10 +4,7 @@
 #define SW_V5T_GPU_CUH
 
 #include "codec/gpu.h"
-#include <cuda_runtime.h>
-#include <type_traits>
-
-constexpr int SW_WARP = 32;
+#include "codec/public/spillway_device/decode.cuh"
 
 static inline int sw_gpu_check(cudaError_t cuda, struct sw_err *err, const char *call) {
     if (cuda == cudaSuccess)
@@ -53,83 +50,6 @@ template <class F> static inline void sw_gpu_with_alignment(uintptr_t address, F
     }
 }
 
-/* The little-endian word at p of which `bytes` (1 ... 4) are there, the rest zero. */
-__device__ inline uint32_t sw_load_tail(const uint8_t *p, uint32_t bytes) {
-    uint32_t w = 0;
-    for (uint32_t i = 0; i < bytes; i++)
-        w |= (uint32_t)p[i] << 8 * i;
-    return w;
-}
-
-/* 16 bytes of memory that nobody writes to. Has L2 fetch the 256 bytes around them: a lane reads its segment through.
- */
-__device__ inline uint4 sw_load_ahead(const uint4 *p) {
-    uint4 v;
-    asm("ld.global.nc.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-    return v;
-}
-
-/* 16 bytes at p + at, zero from `end` on. ALIGN: what p and `at` guarantee. Only aligned words that hold at least one
- * byte of [p + at, p + end) are touched, so a misaligned buffer is read without leaving its allocation. */
-template <int ALIGN> __device__ inline uint4 sw_load_unit(const uint8_t *p, uint32_t at, uint32_t end) {
-    if (at + 16 <= end) {
-        if (ALIGN == 16)
-            return sw_load_ahead((const uint4 *)(p + at));
-        const uint32_t shift = ALIGN == 4 ? 0 : (uint32_t)((uintptr_t)(p + at) % 4 * 8);
-        const uint32_t *w = (const uint32_t *)(p + at - shift / 8);
-        const uint32_t a = __ldg(w), b = __ldg(w + 1), c = __ldg(w + 2), d = __ldg(w + 3);
-        if (ALIGN == 4)
-            return make_uint4(a, b, c, d);
-        const uint32_t e = shift ? __ldg(w + 4) : 0; /* an aligned one among others: the word behind is not its own */
-        return make_uint4(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift), __funnelshift_r(c, d, shift),
-                          __funnelshift_r(d, e, shift));
-    }
-    uint32_t w[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const uint32_t from = at + 4 * i;
-        w[i] = from >= end ? 0 : sw_load_tail(p + from, end - from < 4 ? end - from : 4);
-    }
-    return make_uint4(w[0], w[1], w[2], w[3]);
-}
-
-/* 16 bytes to p, which is aligned to ALIGN. Without alignment: the words that are aligned, and the bytes around them.
- */
-template <int ALIGN> __device__ inline void sw_store_unit(uint8_t *p, uint4 v) {
-    if (ALIGN == 16) {
-        *(uint4 *)p = v;
-        return;
-    }
-    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-    if (ALIGN == 4) {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            ((uint32_t *)p)[i] = w[i];
-        return;
-    }
-    const uint32_t head = 4 - (uint32_t)((uintptr_t)p % 4); /* 1 ... 3, or 4 if p happens to be aligned */
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++)
-        if (i < head)
-            p[i] = (uint8_t)(w[0] >> 8 * i);
-#pragma unroll
-    for (int i = 0; i < 3; i++)
-        *(uint32_t *)(p + head + 4 * i) = __funnelshift_rc(w[i], w[i + 1], 8 * head);
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++)
-        if (i >= head)
-            p[12 + i] = (uint8_t)(w[3] >> 8 * i);
-}
-
-/* The first `bytes` (0 ... 16) of a unit. */
-__device__ inline void sw_store_tail(uint8_t *p, uint4 v, uint32_t bytes) {
-    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-    for (int i = 0; i < 16; i++)
-        if ((uint32_t)i < bytes)
-            p[i] = (uint8_t)(w[i / 4] >> 8 * (i % 4));
-}
-
 __device__ inline uint32_t sw_hash_unit(uint32_t h, uint4 v) {
     return sw_hash_word(sw_hash_word(sw_hash_word(sw_hash_word(h, v.x), v.y), v.z), v.w);
 }
@@ -142,22 +62,6 @@ __device__ inline uint32_t sw_hash_partial_unit(uint32_t h, uint4 v, uint32_t by
         if (4u * i < bytes)
             h = sw_hash_word(h, w[i]);
     return h;
-}
-
-__device__ inline uint32_t sw_warp_sum(uint32_t v) {
-    return __reduce_add_sync(0xFFFFFFFFu, v);
-}
-
-/* T: uint32_t or uint64_t. */
-template <class T> __device__ inline T sw_warp_exclusive_sum(T v, uint32_t lane) {
-    T sum = v;
-#pragma unroll
-    for (int d = 1; d < SW_WARP; d *= 2) {
-        const T up = __shfl_up_sync(0xFFFFFFFFu, sum, d);
-        if (lane >= (uint32_t)d)
-            sum += up;
-    }
-    return sum - v;
 }
 
 /* Of n > 0 ascending numbers, of which the first is at most `at`: the index of the last one that is. All lanes of a

@@ -701,6 +701,10 @@ START_TEST(restores_of_buffers_that_cannot_be) {
     msg = (struct sw_msg){.header = {.type = SW_MSG_QUERY_BUFFERS}, .u.query_buffers = {single.slot, single.gen}};
     ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), 0);
     ck_assert_uint_eq(msg.u.region_buffers.count, 1);
+    msg = (struct sw_msg){.header = {.type = SW_MSG_QUERY_PACKED}, .u.query_packed = {id.slot, id.gen, 0}};
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_EINVAL);
+    msg = (struct sw_msg){.header = {.type = SW_MSG_QUERY_PACKED}, .u.query_packed = {id.slot, id.gen + 1, 0}};
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_ESTALE);
     msg = restore_buffers_msg(id, 1);
     ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), 0);
     ck_restores(&wire, single, 3);

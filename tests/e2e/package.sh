@@ -29,7 +29,8 @@ cmake --install "$build" --prefix "$prefix" --component client >"$folder/install
 pc=$(dirname "$(find "$prefix" -name spillway.pc)")
 lib=$(dirname "$pc")
 for file in "$lib/libspillway.so.0" "$lib/libspillway.so" "$lib/libspillway.a" "$prefix/include/spillway/spillway.h" \
-    "$prefix/include/spillway/spillway_errors.h" "$lib/cmake/Spillway/SpillwayConfig.cmake"; do
+    "$prefix/include/spillway/spillway_errors.h" "$prefix/include/spillway/spillway_packed.h" \
+    "$prefix/include/spillway/spillway_device.cuh" "$lib/cmake/Spillway/SpillwayConfig.cmake"; do
     [ -e "$file" ] || fail "$file was not installed"
 done
 
@@ -45,6 +46,11 @@ echo '#include <spillway.h>' >"$folder/header.c"
 export PKG_CONFIG_PATH="$pc"
 $cc -std=c99 $strict $(pkg-config --cflags spillway) -fsyntax-only "$folder/header.c" || fail "spillway.h is not C99"
 $cc -xc++ $strict $(pkg-config --cflags spillway) -fsyntax-only "$folder/header.c" || fail "spillway.h is not C++"
+if command -v nvcc >/dev/null; then # needs nothing but what lies beside it
+    echo '#include <spillway_device.cuh>' >"$folder/header.cu"
+    nvcc -std=c++17 -arch=sm_90 -Werror all-warnings $(pkg-config --cflags spillway) -c "$folder/header.cu" \
+        -o "$folder/header.o" || fail "spillway_device.cuh does not compile"
+fi
 $cc $flags -Wall -Wextra -Werror "$source/tests/example/example.c" $(pkg-config --cflags --libs spillway) \
     -o "$folder/by_pkg_config" || fail "the example does not compile by pkg-config"
 

@@ -3,6 +3,7 @@
 #include "spill/engine_state.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
+#include "tests/lib/frames.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -86,6 +87,16 @@ static void reuse_tail(const struct sw_test_op *packed) {
     ck_assert_int_eq(memcmp(memory.data + OFFSET + REGION_BYTES, original + OFFSET + REGION_BYTES, BEHIND), 0);
 }
 
+/* What of the region is packed and what is not, as it is said to be. Returns the bytes that can be read in place. */
+static uint64_t check_directory(struct sw_region_id id) {
+    enum { MOST = REGION_BYTES / 65536 + 1 };
+    struct spillway_packed_chunk chunks[MOST + 1];
+    size_t n = 0, n_chunks = 0;
+    ck_assert_int_eq(sw_engine_query_packed(f.owner, id, 0, chunks, MOST + 1, &n, &n_chunks, NULL), 0);
+    ck_assert(n == MOST && n_chunks == MOST);
+    return sw_packed_ck(memory.data + OFFSET, REGION_BYTES, chunks, n, original + OFFSET, REGION_BYTES);
+}
+
 START_TEST(test_pack_frees_the_tail_and_unpack_brings_it_back) {
     struct sw_test_op op, back;
     struct sw_region_info info;
@@ -98,6 +109,7 @@ START_TEST(test_pack_frees_the_tail_and_unpack_brings_it_back) {
     ck_assert_int_eq(info.state, SW_REGION_OUT);
     check_nothing_in_use(1);
     reuse_tail(&op);
+    ck_assert_uint_eq(check_directory(op.id), REGION_BYTES);
     ck_assert_int_eq(unpack(op.id, &back), 0);
     check_whole();
     ck_assert_int_eq(sw_fixture_state(&f, op.id), -SW_ESTALE);
@@ -177,6 +189,7 @@ START_TEST(test_an_unpack_that_fails_anywhere_can_be_repeated) {
             ck_assert_int_eq(rc, -SW_EGPU);
             ck_assert_int_eq(sw_fixture_state(&f, op.id), SW_REGION_OUT);
             check_nothing_in_use(1);
+            ck_assert_uint_eq(check_directory(op.id), REGION_BYTES);
             ck_assert_int_eq(unpack(op.id, &back), 0);
         }
         check_whole();

@@ -58,9 +58,8 @@ static void read_replies(int socket) {
     }
 }
 
-/* No input can guess an id: gen 0 stands for the id of an earlier spill. RESTORE, DROP, QUERY and CONSUME begin with
- * slot, gen.
- */
+/* No input can guess an id: gen 0 stands for the id of an earlier spill. RESTORE, DROP, CONSUME and questions begin
+ * with slot, gen. */
 static void name_region(uint8_t *body) {
     struct sw_region_id id;
     memcpy(&id, body, sizeof id);
@@ -135,7 +134,7 @@ static size_t feed(struct sw_session *session, const uint8_t *data, size_t size,
         memcpy(packet + SW_PROTO_HEADER_BYTES, data + 3, n < body ? n : body);
         if ((msg.header.type >= SW_MSG_RESTORE && msg.header.type <= SW_MSG_QUERY) ||
             msg.header.type == SW_MSG_RESTORE_BUFFERS || msg.header.type == SW_MSG_QUERY_BUFFERS ||
-            msg.header.type == SW_MSG_CONSUME)
+            msg.header.type == SW_MSG_CONSUME || msg.header.type == SW_MSG_QUERY_PACKED)
             name_region(packet + SW_PROTO_HEADER_BYTES);
         if (msg.header.type == SW_MSG_RESTORE_BATCH || msg.header.type == SW_MSG_DROP_BATCH) {
             SW_ASSERT(sw_msg_decode(&msg, packet, bytes, NULL) == 0);

@@ -38,6 +38,7 @@ wants() { [[ " $parts " == *" $1 "* ]]; }
 if wants test; then
     step gpu_codec "$build/tests/gpu_codec"
     step gpu_numbers "$build/tests/gpu_numbers"
+    step gpu_packed "$build/tests/gpu_packed" "$daemon"
     step gpu_device "$build/tests/gpu_device"
     step gpu_roundtrip "$build/tests/gpu_roundtrip" "$daemon"
 fi
@@ -49,6 +50,7 @@ if wants sanitize; then
         sanitizer=(compute-sanitizer --error-exitcode 9 --target-processes all --tool $tool)
         step "codec_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_codec"
         step "numbers_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_numbers"
+        step "packed_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_packed" "$daemon"
         step "device_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_device"
         step "roundtrip_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_roundtrip" "$daemon"
     done

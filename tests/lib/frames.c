@@ -3,6 +3,7 @@
 #include "tests/lib/guard.h"
 
 #include <check.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void check_parts(const struct sw_guard *frame, const uint8_t *data, size_t bytes) {
@@ -57,4 +58,43 @@ uint64_t sw_frame_round_trip(const struct sw_plan *plan, const uint8_t *data, si
     check_parts(&frame, data, bytes);
     sw_guard_free(&frame);
     return frame_bytes;
+}
+
+static void ck_chunk(const uint8_t *at, const struct spillway_packed_chunk *chunk, const uint8_t *original) {
+    uint8_t *room = malloc(chunk->raw_bytes + 1);
+    uint64_t raw_bytes = 0;
+    struct sw_err err = {0};
+    ck_assert_ptr_nonnull(room);
+    if (chunk->codec == SPILLWAY_CODEC_RAW) {
+        ck_assert_uint_eq(chunk->bytes, chunk->raw_bytes);
+        memcpy(room, at, chunk->bytes);
+    } else {
+        struct sw_frame_layout layout;
+        const size_t head = chunk->bytes < SW_FRAME_HEAD_MAX_BYTES ? chunk->bytes : SW_FRAME_HEAD_MAX_BYTES;
+        ck_assert_uint_eq(chunk->offset % SW_FRAME_DATA_ALIGN, 0);
+        ck_assert_int_eq(sw_frame_parse(&layout, at, head, chunk->bytes, &err), 0);
+        ck_assert(layout.codec == (enum sw_codec_id)chunk->codec && layout.value_type == chunk->type);
+        ck_assert_int_eq(sw_codec_decode(at, chunk->bytes, room, chunk->raw_bytes, &raw_bytes, &err), 0);
+        ck_assert_uint_eq(raw_bytes, chunk->raw_bytes);
+    }
+    ck_assert(memcmp(room, original, chunk->raw_bytes) == 0);
+    free(room);
+}
+
+uint64_t sw_packed_ck(const uint8_t *region, uint64_t packed_bytes, const struct spillway_packed_chunk *chunks,
+                      size_t n_chunks, const uint8_t *original, uint64_t bytes) {
+    uint64_t at = 0, decoded = 0;
+    for (size_t i = 0; i < n_chunks; i++) {
+        const struct spillway_packed_chunk *chunk = &chunks[i];
+        ck_assert(chunk->offset + chunk->bytes <= packed_bytes && chunk->bytes <= chunk->raw_bytes);
+        ck_assert_uint_le(at + chunk->raw_bytes, bytes);
+        ck_assert(i + 1 == n_chunks || chunk->raw_bytes == chunks[0].raw_bytes);
+        if (chunk->codec != SPILLWAY_CODEC_ELSEWHERE) {
+            ck_chunk(region + chunk->offset, chunk, original + at);
+            decoded += chunk->raw_bytes;
+        }
+        at += chunk->raw_bytes;
+    }
+    ck_assert_uint_eq(at, bytes);
+    return decoded;
 }

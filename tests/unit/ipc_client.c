@@ -1561,6 +1561,60 @@ START_TEST(a_region_of_too_many_buffers_ends_the_connection) {
 }
 END_TEST
 
+/* 64 chunks, then 6. */
+static void serve_a_directory(int socket) {
+    greet(socket);
+    for (uint32_t first = 0, n; first < 70; first += n) {
+        struct sw_msg msg, reply = {.u.region_packed = {.n_chunks = 70}};
+        n = first ? 6 : SW_PROTO_MAX_CHUNKS;
+        expect(socket, &msg, SW_MSG_QUERY_PACKED);
+        SW_ASSERT(msg.u.query_packed.slot == 1 && msg.u.query_packed.gen == 2 && msg.u.query_packed.first == first);
+        reply.u.region_packed.count = n;
+        for (uint32_t i = 0; i < n; i++)
+            reply.u.region_packed.offset[i] = 128 * (first + i);
+        put(socket, &reply, SW_MSG_REGION_PACKED, msg.header.seq);
+    }
+    expect_end(socket);
+}
+
+START_TEST(a_directory_comes_in_parts) {
+    struct spillway_packed_chunk chunks[80];
+    uint32_t n = 0;
+    open_to(serve_a_directory);
+    ck_assert_int_eq(spillway_query_packed(connection, (struct spillway_region){1, 2}, chunks, 80, &n, &error), 0);
+    ck_assert_uint_eq(n, 70);
+    for (uint32_t i = 0; i < n; i++)
+        ck_assert_uint_eq(chunks[i].offset, 128 * i);
+    close_all();
+}
+END_TEST
+
+/* More than a message has room for, more than there are, and none of some. */
+static const struct {
+    uint32_t n_chunks, count;
+} bad_directories[] = {{100, SW_PROTO_MAX_CHUNKS + 1}, {3, 4}, {3, 0}, {UINT32_MAX, UINT32_MAX}};
+static int bad_directory;
+
+static void serve_a_bad_directory(int socket) {
+    struct sw_msg msg, reply = {.u.region_packed = {.n_chunks = bad_directories[bad_directory].n_chunks,
+                                                    .count = bad_directories[bad_directory].count}};
+    greet(socket);
+    expect(socket, &msg, SW_MSG_QUERY_PACKED);
+    put(socket, &reply, SW_MSG_REGION_PACKED, msg.header.seq);
+    expect_end(socket);
+}
+
+START_TEST(a_directory_that_cannot_be_ends_the_connection) {
+    struct spillway_packed_chunk chunks[200];
+    uint32_t n;
+    bad_directory = _i;
+    open_to(serve_a_bad_directory);
+    ck_error(spillway_query_packed(connection, (struct spillway_region){1, 1}, chunks, 200, &n, &error),
+             SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
+    close_all();
+}
+END_TEST
+
 static void serve_one_batch(int socket) {
     greet_for_batches(socket, MAX_IN_FLIGHT, 512);
     (void)register_it(socket);
@@ -1648,6 +1702,8 @@ int main(void) {
     tcase_add_loop_test(tcase, buffers_that_fail, 0, (int)(sizeof buffer_answers / sizeof buffer_answers[0]));
     tcase_add_test(tcase, no_memory_for_buffers);
     tcase_add_test(tcase, a_region_of_too_many_buffers_ends_the_connection);
+    tcase_add_test(tcase, a_directory_comes_in_parts);
+    tcase_add_loop_test(tcase, a_directory_that_cannot_be_ends_the_connection, 0, 4);
     tcase_add_loop_test(tcase, lies_about_batches_end_the_connection, 0,
                         (int)(sizeof batch_lies / sizeof batch_lies[0]));
     tcase_add_test(tcase, a_heap_that_fails_costs_one_batch);

@@ -1,6 +1,7 @@
 /* Regions of numbers: every type is planned as what it is, comes back as it was, and is refused where it is none. */
 #include "base/alloc.h"
 #include "tests/lib/engine_fixture.h"
+#include "tests/lib/frames.h"
 #include "tests/lib/numbers.h"
 #include "tests/lib/run.h"
 
@@ -133,6 +134,51 @@ START_TEST(test_numbers_are_packed) {
 }
 END_TEST
 
+enum { CHUNKS = 7, CHUNK_BYTES = 65536 }; /* of the fixture */
+
+/* Numbers of any bits, but for what makes their frame a little shorter than the raw one. */
+static void fill_reluctant(uint32_t *values, enum spillway_codec codec) {
+    sw_numbers_fill(values, 0, CHUNK_BYTES, SW_VALUE_I32, SW_NUMBERS_UNIFORM, 32, 1);
+    if (codec == SPILLWAY_CODEC_FOR)
+        memset(values, 0, 4096); /* a vector that takes nothing */
+    for (int i = 1; i <= 110 && codec == SPILLWAY_CODEC_ELSEWHERE; i++)
+        values[9 * i] = values[9 * i - 1]; /* still longer than the chunk */
+}
+
+/* One chunk in the middle does not shrink as the others do. */
+START_TEST(test_where_packed_chunks_are) {
+    static const enum spillway_codec codecs[] = {SPILLWAY_CODEC_RAW, SPILLWAY_CODEC_FOR, SPILLWAY_CODEC_ELSEWHERE};
+    const bool has_runs = codecs[_i] == SPILLWAY_CODEC_ELSEWHERE;
+    struct sw_memory memory = sw_memory_new((size_t)CHUNKS * CHUNK_BYTES - 4), copy = sw_memory_new(memory.bytes);
+    struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
+    const struct sw_range range = {.mem = mem, .bytes = memory.bytes, .in_place = true, .type = SW_VALUE_I32};
+    struct spillway_packed_chunk chunks[CHUNKS + 1] = {{0}};
+    struct sw_test_op op = {0};
+    size_t n, n_chunks;
+    sw_numbers_fill(copy.data, 0, copy.bytes, SW_VALUE_I32, has_runs ? SW_NUMBERS_RUNS : SW_NUMBERS_UNIFORM, 9, 1);
+    fill_reluctant((uint32_t *)(void *)(copy.data + 2 * CHUNK_BYTES), codecs[_i]);
+    memcpy(memory.data, copy.data, memory.bytes);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &op, &op.id, NULL), 0);
+    ck_assert_int_eq(sw_engine_query_packed(f.owner, op.id, 0, chunks, 1, &n, &n_chunks, NULL), -SW_EBUSY);
+    sw_fixture_until(&f, &op.done);
+    ck_assert_int_eq(op.outcome.err.code, 0);
+    for (size_t first = 0; first < CHUNKS; first += n) { /* a few at a time */
+        ck_assert_int_eq(sw_engine_query_packed(f.owner, op.id, first, chunks + first, 3, &n, &n_chunks, NULL), 0);
+        ck_assert_uint_eq(n_chunks, CHUNKS);
+        ck_assert_uint_eq(n, first + 3 <= CHUNKS ? 3 : CHUNKS - first);
+    }
+    ck_assert_int_eq(sw_engine_query_packed(f.owner, op.id, CHUNKS, chunks, 3, &n, &n_chunks, NULL), -SW_ERANGE);
+    ck_assert_uint_eq(sw_packed_ck(memory.data, op.outcome.stored_bytes, chunks, CHUNKS, copy.data, copy.bytes),
+                      has_runs ? copy.bytes - CHUNK_BYTES : copy.bytes);
+    ck_assert_int_eq(chunks[1].codec, has_runs ? SPILLWAY_CODEC_RFOR : SPILLWAY_CODEC_FOR);
+    ck_assert_int_eq(chunks[2].codec, codecs[_i]);
+    ck_assert_int_eq(sw_fixture_unpack(&f, op.id, &memory, 0, memory.bytes, &op), 0);
+    sw_fixture_close_mem(&f, mem);
+    sw_memory_free(&memory);
+    sw_memory_free(&copy);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("typed");
     TCase *tcase = tcase_create("all");
@@ -142,6 +188,7 @@ int main(void) {
     tcase_add_test(tcase, test_what_is_no_column_of_numbers_is_refused);
     tcase_add_test(tcase, test_types_do_not_meet_in_a_group);
     tcase_add_test(tcase, test_numbers_are_packed);
+    tcase_add_loop_test(tcase, test_where_packed_chunks_are, 0, 3);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -1,0 +1,372 @@
+/* spillway_device.cuh - packed regions read where they lie, by an engine's own kernels.
+ *
+ * spillway_pack_typed() leaves a column of numbers compressed at the front of its memory. What is here decodes it
+ * there, a value, a vector or a tile at a time, into registers or shared memory; nothing is unpacked, nothing is
+ * written.
+ *
+ *   host     spillway_query_packed() tells where the chunks lie; spillway_column_init() makes of it what a kernel takes
+ *            by value.
+ *   vector   1024 values, by a warp: each lane has 32 of them in registers. The vector's value spillway_place<T>(i) is
+ *            value i of the calling lane. Types of one length have the same places, so that columns of such a length
+ *            meet in a lane; spillway_regroup() carries a selection from one length to another.
+ *   tile     32 KiB of values, by a block, in order into shared or global memory, its checksum verified.
+ *   value    one, by a thread: chunks of the codecs RAW and FOR only.
+ *
+ * Rules: the region's address is a multiple of 16 bytes (cudaMalloc's are). From the first read to the last the region
+ * must not be unpacked or dropped, nor its front be written to; any number of kernels may read it at once. A kernel
+ * that reads runs behind whatever packed the region: spillway_wait() has told of success before it is launched.
+ *
+ * What is checked: a read never leaves the chunk that the directory names, whatever is stored there; what is malformed,
+ * not there, of another type's length, or of a codec that is not read here gives 0 or false. The directory is believed.
+ * Checksums are verified by tiles only, and of RAW chunks there are none in the region's memory.
+ *
+ * CODECS, a set of SPILLWAY_READS(codec): those that the kernel is compiled for. Naming the ones that a column has
+ * makes it smaller, and SPILLWAY_READS_PLAIN needs no shared memory. Needs CUDA, compute capability 8.0 or above,
+ * C++17, and of Spillway the files beside it only. The values of signed and floating types are as they were, bit by
+ * bit. */
+#ifndef SPILLWAY_DEVICE_CUH
+#define SPILLWAY_DEVICE_CUH
+
+#include "spillway_device/decode.cuh"
+#include "spillway_packed.h"
+
+#define SPILLWAY_READS(codec) (1u << (codec))
+#define SPILLWAY_READS_PLAIN (SPILLWAY_READS(SPILLWAY_CODEC_RAW) | SPILLWAY_READS(SPILLWAY_CODEC_FOR))
+#define SPILLWAY_READS_ALL                                                                                             \
+    (SPILLWAY_READS_PLAIN | SPILLWAY_READS(SPILLWAY_CODEC_DFOR) | SPILLWAY_READS(SPILLWAY_CODEC_RFOR) |                \
+     SPILLWAY_READS(SPILLWAY_CODEC_ALP))
+
+/* A packed region, for kernels. */
+struct spillway_column {
+    const uint8_t *data;                        /* the region */
+    const struct spillway_packed_chunk *chunks; /* its directory, in memory that the kernel can read */
+    uint64_t raw_bytes;                         /* of all values */
+    uint32_t n_chunks, chunk_tiles;             /* chunk_tiles: of all chunks but the last */
+};
+
+/* chunks[0 ... n): the directory in the host's memory; d_chunks: a copy of it for the kernel, which the column goes on
+ * using. False: data is not aligned, or a chunk is not of these codecs or of values of value_bytes: unpack the region.
+ * thread: any. */
+static inline bool spillway_column_init(struct spillway_column *ret, const void *data,
+                                        const struct spillway_packed_chunk *chunks, uint32_t n,
+                                        const struct spillway_packed_chunk *d_chunks, unsigned value_bytes,
+                                        uint32_t codecs = SPILLWAY_READS_ALL) {
+    struct spillway_column column = {(const uint8_t *)data, d_chunks, 0, n, 0xFFFFFFFFu};
+    for (uint32_t i = 0; i < n; i++) {
+        const struct spillway_packed_chunk *chunk = &chunks[i];
+        const bool is_read = chunk->codec < 32 && codecs >> chunk->codec & 1;
+        if (!is_read || (chunk->codec != SPILLWAY_CODEC_RAW && sw_value_bits(chunk->type) != 8 * value_bytes))
+            return false;
+        column.raw_bytes += chunk->raw_bytes;
+    }
+    if (n > 1)
+        column.chunk_tiles = (uint32_t)(chunks[0].raw_bytes / SW_NUMBERS_TILE_BYTES);
+    if ((uintptr_t)data % SW_UNIT_BYTES || column.chunk_tiles == 0)
+        return false;
+    *ret = column;
+    return true;
+}
+
+template <class T> struct spillway_of {
+    static constexpr unsigned BITS = 8 * sizeof(T);
+    static constexpr uint32_t VECTOR_BYTES = sizeof(T) * SW_VECTOR_VALUES;
+    static constexpr uint32_t TILE_VECTORS = SW_NUMBERS_TILE_BYTES / VECTOR_BYTES;
+    static constexpr uint32_t TILE_VALUES = TILE_VECTORS * SW_VECTOR_VALUES;
+    static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8, "a type of numbers");
+};
+
+/* Vectors and tiles of the column, the last one perhaps not full. */
+template <class T> __host__ __device__ inline uint64_t spillway_vectors(const spillway_column &column) {
+    return (column.raw_bytes + spillway_of<T>::VECTOR_BYTES - 1) / spillway_of<T>::VECTOR_BYTES;
+}
+__host__ __device__ static inline uint32_t spillway_tiles(const spillway_column &column) {
+    return (uint32_t)((column.raw_bytes + SW_NUMBERS_TILE_BYTES - 1) / SW_NUMBERS_TILE_BYTES);
+}
+
+/* Room in shared memory that a warp needs to read vectors: 4.5 KiB of 32-bit values, 8.5 KiB of 64-bit ones. */
+template <class T> using spillway_stage = sw_stage<8 * sizeof(T)>;
+
+__device__ static inline uint32_t spillway_lane() {
+    return threadIdx.x % SW_WARP;
+}
+
+/* Where in its vector the lane's value i (0 ... 31) is. */
+template <class T> __device__ __forceinline__ uint32_t spillway_place(unsigned i) {
+    return sw_value_place(8 * sizeof(T), i, spillway_lane());
+}
+
+/* ---- inside ---- */
+
+/* A tile where it lies. thread: any; nothing here is a warp's. */
+struct spillway_tile_place {
+    const uint8_t *counts, *data; /* of the tile; RAW: no counts */
+    uint64_t data_units;          /* that are there from `data` on, at most */
+    uint32_t bytes;               /* of content; 0: it is not there, or cannot be read */
+    uint32_t codec, number, hash; /* number: in its chunk */
+};
+
+__device__ static inline uint32_t spillway_count_bytes(uint32_t codec) {
+    return codec == SPILLWAY_CODEC_FOR    ? sw_count_bytes<sw_for_decoder>
+           : codec == SPILLWAY_CODEC_DFOR ? sw_count_bytes<sw_dfor_decoder>
+           : codec == SPILLWAY_CODEC_RFOR ? sw_count_bytes<sw_rfor_decoder>
+                                          : sw_count_bytes<sw_alp_decoder>;
+}
+
+__device__ static inline spillway_tile_place spillway_find_tile(const spillway_column &column, uint32_t tile,
+                                                                uint32_t codecs, unsigned value_bits) {
+    spillway_tile_place place = {};
+    const uint32_t at = tile / column.chunk_tiles;
+    if (at >= column.n_chunks)
+        return place;
+    const spillway_packed_chunk chunk = column.chunks[at];
+    const uint64_t start = (uint64_t)(tile - at * column.chunk_tiles) * SW_NUMBERS_TILE_BYTES;
+    const bool is_read = chunk.codec < 32 && (codecs & SPILLWAY_READS_ALL) >> chunk.codec & 1;
+    if (!is_read || start >= chunk.raw_bytes)
+        return place;
+    const uint8_t *frame = column.data + chunk.offset;
+    const uint32_t bytes = (uint32_t)min((uint64_t)SW_NUMBERS_TILE_BYTES, chunk.raw_bytes - start);
+    place.codec = chunk.codec;
+    place.number = tile - at * column.chunk_tiles;
+    if (chunk.codec == SPILLWAY_CODEC_RAW) {
+        place.data = frame + start;
+        place.bytes = start + bytes <= chunk.bytes ? bytes : 0;
+        return place;
+    }
+    const uint64_t n_tiles = (chunk.raw_bytes + SW_NUMBERS_TILE_BYTES - 1) / SW_NUMBERS_TILE_BYTES;
+    const uint32_t count_bytes = spillway_count_bytes(chunk.codec);
+    const uint64_t counts_offset = sw_frame_counts_offset(SW_FRAME_HEADER_BYTES, n_tiles),
+                   data_offset = sw_frame_data_offset(counts_offset, count_bytes, n_tiles);
+    if (sw_value_bits(chunk.type) != value_bits || chunk.bytes < data_offset)
+        return place;
+    const sw_tile_record record = ((const sw_tile_record *)(frame + SW_FRAME_HEADER_BYTES))[place.number];
+    const uint64_t data_units = (chunk.bytes - data_offset) / SW_UNIT_BYTES;
+    place.counts = frame + counts_offset + (uint64_t)place.number * count_bytes;
+    place.data = frame + data_offset + (uint64_t)record.offset16 * SW_FRAME_ALIGN;
+    place.data_units = record.offset16 < data_units ? data_units - record.offset16 : 0;
+    place.hash = record.hash;
+    place.bytes = bytes;
+    return place;
+}
+
+template <class T> __device__ __forceinline__ T spillway_value_of(uint64_t bits) {
+    T value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* ---- vectors ---- */
+
+/* A tile that a warp reads vectors of: what they have in common is looked up once. All lanes of a warp together, with
+ * the same arguments. */
+template <class T, uint32_t CODECS = SPILLWAY_READS_ALL> class spillway_tile {
+  public:
+    /* tile: its number in the column. One that cannot be read has no values. */
+    __device__ inline spillway_tile(const spillway_column &column, uint32_t tile)
+        : place(spillway_find_tile(column, tile, CODECS, BITS)), vectors() {
+        const bool is_good = !place.bytes || place.codec == SPILLWAY_CODEC_RAW || with_codec([&](auto codec) {
+            vectors =
+                sw_load_vectors<decltype(codec), BITS>(place.counts, place.bytes, place.data_units, spillway_lane());
+            return vectors.are_good;
+        });
+        place.bytes = is_good ? place.bytes : 0;
+    }
+
+    __device__ inline uint32_t values() const {
+        return place.bytes / (uint32_t)sizeof(T);
+    }
+
+    /* Reads vector `vector` of the tile, 0 ... spillway_of<T>::TILE_VECTORS - 1, into the lanes' registers. Returns how
+     * many values it has, which are at places below that; those behind them are 0. Returns 0, and nothing is known of
+     * ret, if there is none or it is malformed. stage: the warp's own; SPILLWAY_READS_PLAIN: may be NULL. */
+    __device__ __forceinline__ uint32_t read(uint32_t vector, spillway_stage<T> *stage, T (&ret)[32]) const {
+        uint32_t x[sw_share<BITS>::VECTOR_WORDS];
+        const uint32_t bytes = read_words(vector, stage, x);
+#pragma unroll
+        for (unsigned i = 0; i < 32; i++)
+            ret[i] = spillway_value_of<T>(sw_get_value<BITS>(x, i));
+        return bytes / (uint32_t)sizeof(T);
+    }
+
+    /* The same as the words that the values are in; returns bytes. */
+    __device__ __forceinline__ uint32_t read_words(uint32_t vector, spillway_stage<T> *stage, uint32_t *x) const {
+        const uint32_t bytes = sw_bytes_left(place.bytes, vector * VECTOR_BYTES, VECTOR_BYTES);
+        if (!bytes)
+            return 0;
+        if (place.codec == SPILLWAY_CODEC_RAW && CODECS & SPILLWAY_READS(SPILLWAY_CODEC_RAW)) {
+            sw_load_content<sw_share<BITS>::VECTOR_WORDS / SW_UNIT_WORDS>(place.data + vector * VECTOR_BYTES, bytes,
+                                                                          spillway_lane(), x);
+            return bytes;
+        }
+        const bool is_good = with_codec([&](auto codec) {
+            return sw_decode_vector<decltype(codec), BITS>(vectors, vector, place.data, bytes, *stage, spillway_lane(),
+                                                           x);
+        });
+        return is_good ? bytes : 0;
+    }
+
+    __device__ inline const spillway_tile_place &where() const {
+        return place;
+    }
+
+  private:
+    static constexpr unsigned BITS = spillway_of<T>::BITS;
+    static constexpr uint32_t VECTOR_BYTES = spillway_of<T>::VECTOR_BYTES;
+    spillway_tile_place place;
+    sw_stored_vectors vectors;
+
+    /* What use() of the tile's codec returns; only those of CODECS are compiled. */
+    template <class F> __device__ __forceinline__ bool with_codec(F use) const {
+        if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_FOR))
+            if (place.codec == SPILLWAY_CODEC_FOR)
+                return use(sw_for_decoder());
+        if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_DFOR))
+            if (place.codec == SPILLWAY_CODEC_DFOR)
+                return use(sw_dfor_decoder());
+        if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_RFOR))
+            if (place.codec == SPILLWAY_CODEC_RFOR)
+                return use(sw_rfor_decoder());
+        if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_ALP) && BITS >= sw_float_codec::LEAST_BITS)
+            if (place.codec == SPILLWAY_CODEC_ALP)
+                return use(sw_alp_decoder());
+        return false;
+    }
+};
+
+/* One vector, by its number in the column. */
+template <class T, uint32_t CODECS = SPILLWAY_READS_ALL>
+__device__ __forceinline__ uint32_t spillway_read_vector(const spillway_column &column, uint64_t vector,
+                                                         spillway_stage<T> *stage, T (&ret)[32]) {
+    constexpr uint32_t IN_TILE = spillway_of<T>::TILE_VECTORS;
+    const spillway_tile<T, CODECS> tile(column, (uint32_t)(vector / IN_TILE));
+    return vector < spillway_vectors<T>(column) ? tile.read((uint32_t)(vector % IN_TILE), stage, ret) : 0;
+}
+
+/* Bit i of a lane's selection is about the lane's value i of type FROM; of what is returned, about that of type TO. For
+ * a whole warp. */
+template <class FROM, class TO> __device__ __forceinline__ uint32_t spillway_regroup(uint32_t selection) {
+    constexpr uint32_t A = SW_UNIT_BYTES / sizeof(FROM), B = SW_UNIT_BYTES / sizeof(TO); /* values of a unit */
+    constexpr uint32_t N = A > B ? A / B : B / A;                                        /* lanes to ask */
+    const uint32_t lane = spillway_lane();
+    uint32_t from[N], ret = 0;
+    if constexpr (A == B)
+        return selection;
+#pragma unroll
+    for (uint32_t n = 0; n < N; n++)
+        from[n] = __shfl_sync(0xFFFFFFFFu, selection, A > B ? n * (SW_WARP / N) + lane / N : lane * N % SW_WARP + n);
+#pragma unroll
+    for (uint32_t row = 0; row < 32 / B; row++) {
+        if constexpr (A > B) {
+            ret |= (from[row % N] >> (row / N * A + lane % N * B) & sw_low_bits(B)) << row * B;
+        } else {
+#pragma unroll
+            for (uint32_t n = 0; n < N; n++)
+                ret |= (from[n] >> (row * N + lane * N / SW_WARP) * A & sw_low_bits(A)) << (row * B + n * A);
+        }
+    }
+    return ret;
+}
+
+/* ---- tiles ---- */
+
+/* Reads a tile into to[0 ... spillway_of<T>::TILE_VALUES), in order; `to` is a multiple of 16 bytes, in shared or
+ * global memory. By all threads of a block of whole warps, which are through with `to` when it is called, and see all
+ * of it when it returns. stages: one for each warp; check: a word of shared memory. Returns how many values there are;
+ * 0, and nothing is known of `to`, if the tile is not there, malformed, or not what was packed. */
+template <class T, uint32_t CODECS = SPILLWAY_READS_ALL>
+__device__ __forceinline__ uint32_t spillway_read_tile(const spillway_column &column, uint32_t tile,
+                                                       spillway_stage<T> *stages, uint32_t *check, T *to) {
+    using share = sw_share<8 * sizeof(T)>;
+    const uint32_t lane = spillway_lane(), warp = threadIdx.x / SW_WARP;
+    const spillway_tile<T, CODECS> t(column, tile);
+    const spillway_tile_place &place = t.where();
+    bool is_good = place.bytes > 0;
+    uint32_t hash = 0;
+    if (threadIdx.x == 0)
+        *check = 0;
+    __syncthreads();
+    for (uint32_t s = warp; s * share::BYTES < place.bytes; s += blockDim.x / SW_WARP) {
+        const uint32_t bytes = sw_bytes_left(place.bytes, s * share::BYTES, share::BYTES);
+        uint32_t x[share::WORDS] = {};
+#pragma unroll
+        for (uint32_t v = 0; v < share::VECTORS; v++)
+            if (v * spillway_of<T>::VECTOR_BYTES < bytes)
+                is_good &= t.read_words(s * share::VECTORS + v, stages + warp, x + v * share::VECTOR_WORDS) > 0;
+        sw_store_content<share::UNITS>((uint8_t *)to + s * share::BYTES, bytes, lane, x);
+        hash += sw_hash_blocks<share::BLOCKS>(x, place.number * SW_HASH_TILE_BLOCKS + s * share::BLOCKS, bytes, lane);
+    }
+    if (lane == 0)
+        atomicAdd(check, hash);
+    const bool is_bad = __syncthreads_or(!is_good);
+    const bool is_proved = place.codec == SPILLWAY_CODEC_RAW || *check == place.hash;
+    __syncthreads(); /* before the next call */
+    return is_bad || !is_proved ? 0 : t.values();
+}
+
+/* ---- values ---- */
+
+/* Where a lane's packed word `row` of a vector of `width` bits begins (sw_load_rows). */
+__device__ static inline uint32_t spillway_packed_word(uint32_t width, uint32_t row, uint32_t lane) {
+    const uint32_t fours = width / 4 * 4;
+    if (row < fours)
+        return row / 4 * 4 * SW_WARP * 4 + lane * 16 + row % 4 * 4;
+    if (width % 4 >= 2 && row < fours + 2)
+        return fours * SW_WARP * 4 + lane * 8 + (row - fours) * 4;
+    return (width - 1) * SW_WARP * 4 + lane * 4;
+}
+
+/* Row `row` of a lane's words, out of the two words that may hold it. */
+template <unsigned BITS>
+__device__ inline uint32_t spillway_packed_row(const uint8_t *packed, uint32_t width, uint32_t row, uint32_t lane) {
+    if (width == 0)
+        return 0;
+    const uint32_t at = sw_row_word(BITS, width, row);
+    const uint32_t word = *(const uint32_t *)(packed + spillway_packed_word(width, at, lane));
+    const uint32_t next =
+        sw_row_is_split(BITS, width, row) ? *(const uint32_t *)(packed + spillway_packed_word(width, at + 1, lane)) : 0;
+    return sw_unpack_row(BITS, width, row, word, next);
+}
+
+/* Value n of a vector whose differences of `width` bits, below all that it has, begin at `packed`. */
+template <unsigned BITS>
+__device__ inline uint64_t spillway_packed_value(const uint8_t *packed, uint32_t width, uint32_t n) {
+    constexpr uint32_t IN_UNIT = 128 / BITS;
+    const uint32_t lane = n / IN_UNIT % SW_WARP, i = n / IN_UNIT / SW_WARP * IN_UNIT + n % IN_UNIT;
+    if constexpr (BITS == 64) {
+        const uint32_t low = min(width, 32u);
+        return (uint64_t)spillway_packed_row<32>(packed + low * SW_WARP * 4, width - low, i, lane) << 32 |
+               spillway_packed_row<32>(packed, low, i, lane);
+    } else {
+        return spillway_packed_row<BITS>(packed, width, i * BITS / 32, lane) >> i * BITS % 32 & sw_low_bits(BITS);
+    }
+}
+
+/* Reads value n of the column, in steps that do not grow with it. False: it is not there, its chunk is neither RAW nor
+ * FOR, or it is malformed. Any thread alone. */
+template <class T> __device__ inline bool spillway_read_value(const spillway_column &column, uint64_t n, T *ret) {
+    using of = spillway_of<T>;
+    const spillway_tile_place place =
+        spillway_find_tile(column, (uint32_t)(n / of::TILE_VALUES), SPILLWAY_READS_PLAIN, of::BITS);
+    const uint32_t at = (uint32_t)(n % of::TILE_VALUES), vector = at / SW_VECTOR_VALUES;
+    if (n >= column.raw_bytes / sizeof(T) || (at + 1) * sizeof(T) > place.bytes)
+        return false;
+    if (place.codec == SPILLWAY_CODEC_RAW) {
+        *ret = ((const T *)place.data)[at];
+        return true;
+    }
+    const uint8_t *widths = place.counts + SW_TILE_BASES_BYTES;
+    const uint32_t width = widths[vector],
+                   bytes = sw_bytes_left(place.bytes, vector * of::VECTOR_BYTES, of::VECTOR_BYTES);
+    uint32_t units = 0;
+    for (uint32_t v = 0; v < vector; v++)
+        units += sw_packed_units(of::BITS, widths[v], of::VECTOR_BYTES);
+    if (width > of::BITS || units + sw_packed_units(of::BITS, width, bytes) > place.data_units)
+        return false;
+    const uint8_t *packed = place.data + units * SW_UNIT_BYTES;
+    const uint64_t base = sw_load_value<of::BITS>(place.counts, vector);
+    *ret = width == of::BITS
+               ? ((const T *)packed)[at % SW_VECTOR_VALUES]
+               : spillway_value_of<T>(base + spillway_packed_value<of::BITS>(packed, width, at % SW_VECTOR_VALUES));
+    return true;
+}
+
+#endif

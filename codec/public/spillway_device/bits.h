@@ -1,0 +1,188 @@
+/* spillway_device/bits.h - how packed chunks are laid out (codec/FORMAT.md, codec/bitpack/FORMAT.md,
+ * codec/alp/FORMAT.md), for host and device alike: what a reader needs. Shared by the codecs and spillway_device.cuh;
+ * no part of the API. */
+#ifndef SPILLWAY_DEVICE_BITS_H
+#define SPILLWAY_DEVICE_BITS_H
+
+#include "../spillway_packed.h"
+
+#ifdef __CUDACC__
+#define SW_HOST_DEVICE __host__ __device__
+#else
+#define SW_HOST_DEVICE
+#endif
+
+/* ---- frames ---- */
+
+#define SW_FRAME_ALIGN 16
+#define SW_FRAME_DATA_ALIGN 128 /* a line of GPU memory, for the data section */
+#define SW_FRAME_HEADER_BYTES 64
+#define SW_TILE_SEGMENTS 32
+
+struct sw_tile_record {
+    uint32_t offset16, hash;
+};
+
+/* Where the sections begin that follow the records of a frame's tiles, and their counts. */
+SW_HOST_DEVICE static inline uint64_t sw_frame_counts_offset(uint64_t records_offset, uint64_t n_tiles) {
+    return records_offset +
+           (n_tiles * sizeof(struct sw_tile_record) + SW_FRAME_ALIGN - 1) / SW_FRAME_ALIGN * SW_FRAME_ALIGN;
+}
+
+SW_HOST_DEVICE static inline uint64_t sw_frame_data_offset(uint64_t counts_offset, uint32_t count_bytes,
+                                                           uint64_t n_tiles) {
+    return (counts_offset + count_bytes * n_tiles + SW_FRAME_DATA_ALIGN - 1) / SW_FRAME_DATA_ALIGN *
+           SW_FRAME_DATA_ALIGN;
+}
+
+/* ---- the hash ---- */
+
+/* Seed of segment `segment` (0 … 31) of tile `tile`; by rows: of lane `segment` of block `tile`. */
+SW_HOST_DEVICE static inline uint32_t sw_hash_segment_seed(uint32_t tile, uint32_t segment) {
+    return (32u * tile + segment + 1u) * 0x27D4EB2Fu;
+}
+
+/* One 32-bit word. */
+SW_HOST_DEVICE static inline uint32_t sw_hash_word(uint32_t h, uint32_t word) {
+    return (h << 13 | h >> 19) * 0x9E3779B1u + word;
+}
+
+/* The closing mix: XXH32's avalanche (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md). */
+SW_HOST_DEVICE static inline uint32_t sw_hash_finish(uint32_t h) {
+    h ^= h >> 15;
+    h *= 0x85EBCA77u;
+    h ^= h >> 13;
+    h *= 0xC2B2AE3Du;
+    return h ^ h >> 16;
+}
+
+/* Hash by rows, for codecs of numbers: lane l reads unit l of 16 bytes of each row, 8 rows are a block. */
+#define SW_HASH_ROW_BYTES 512
+#define SW_HASH_BLOCK_BYTES 4096
+#define SW_HASH_TILE_BLOCKS 8
+#define SW_HASH_BLOCK_ROWS (SW_HASH_BLOCK_BYTES / SW_HASH_ROW_BYTES)
+
+/* ---- vectors of numbers ---- */
+
+#define SW_VECTOR_VALUES 1024
+#define SW_VECTOR_LANES 32
+#define SW_UNIT_BYTES 16
+#define SW_UNIT_WORDS 4
+/* Of a numeric codec's frame. */
+#define SW_NUMBERS_SEGMENT_LOG2 10
+#define SW_NUMBERS_TILE_BYTES (SW_TILE_SEGMENTS << SW_NUMBERS_SEGMENT_LOG2)
+/* A tile's vectors: of 8-bit values the most. Each kind of base, one per vector, takes 32 bytes of any value type. */
+#define SW_TILE_MAX_VECTORS 32u
+#define SW_TILE_BASES_BYTES 32u
+/* The same of values of at least 32 bits. */
+#define SW_TILE_MAX_FLOAT_VECTORS 8u
+/* A tile's entry of the counts section: bases, of up to two kinds, then a byte of width for each of `vectors`, then 16
+ * bits for each, where sizes do not follow from widths. */
+#define SW_VECTORS_COUNT_BYTES(kinds, vectors, has_more)                                                               \
+    ((kinds)*SW_TILE_BASES_BYTES + (vectors) * ((has_more) ? 3u : 1u))
+#define SW_NUMBERS_COUNT_BYTES(kinds, has_sizes) SW_VECTORS_COUNT_BYTES(kinds, SW_TILE_MAX_VECTORS, has_sizes)
+#define SW_FLOATS_COUNT_BYTES(kinds) SW_VECTORS_COUNT_BYTES(kinds, SW_TILE_MAX_FLOAT_VECTORS, true)
+
+SW_HOST_DEVICE static inline unsigned sw_value_bits(unsigned type) {
+    return type >= SPILLWAY_F32 ? 32u << (type - SPILLWAY_F32) : 8u << (type - SPILLWAY_U8) % 4;
+}
+
+/* Place in its vector of a lane's value i. */
+SW_HOST_DEVICE static inline unsigned sw_value_place(unsigned bits, unsigned i, unsigned lane) {
+    const unsigned in_unit = SW_UNIT_BYTES * 8 / bits;
+    return (i / in_unit * SW_VECTOR_LANES + lane) * in_unit + i % in_unit;
+}
+
+SW_HOST_DEVICE static inline unsigned sw_vector_bytes(unsigned value_bits) {
+    return SW_VECTOR_VALUES / 8 * value_bits;
+}
+
+/* What a vector takes whose values keep `width` bits: a word per lane and bit. One that keeps all of them is stored as
+ * it is, as long as it is; of the others a vector that is not full takes as much as a full one. */
+SW_HOST_DEVICE static inline unsigned sw_packed_units(unsigned value_bits, unsigned width, unsigned content_bytes) {
+    return width < value_bits ? width * (SW_VECTOR_LANES * 4 / SW_UNIT_BYTES)
+                              : (content_bytes + SW_UNIT_BYTES - 1) / SW_UNIT_BYTES;
+}
+
+SW_HOST_DEVICE static inline uint32_t sw_low_bits(unsigned n) {
+    return n >= 32 ? ~0u : (1u << n) - 1;
+}
+
+/* The same in every field of a word. */
+SW_HOST_DEVICE static inline uint32_t sw_spread(unsigned bits, uint32_t v) {
+    return bits == 8 ? v * 0x01010101u : bits == 16 ? v * 0x00010001u : v;
+}
+
+/* Row i of a lane's words begins in its packed word i * width / bits and may end in the next one. */
+SW_HOST_DEVICE static inline unsigned sw_row_word(unsigned bits, unsigned width, unsigned i) {
+    return i * width / bits;
+}
+
+SW_HOST_DEVICE static inline unsigned sw_row_shift(unsigned bits, unsigned width, unsigned i) {
+    return i * width % bits;
+}
+
+SW_HOST_DEVICE static inline unsigned sw_row_is_split(unsigned bits, unsigned width, unsigned i) {
+    return sw_row_shift(bits, width, i) + width > bits;
+}
+
+/* Row i out of its packed word and the one after it (any value if the row is not split). */
+SW_HOST_DEVICE static inline uint32_t sw_unpack_row(unsigned bits, unsigned width, unsigned i, uint32_t word,
+                                                    uint32_t next) {
+    const unsigned shift = sw_row_shift(bits, width, i);
+    if (!sw_row_is_split(bits, width, i))
+        return word >> shift & sw_spread(bits, sw_low_bits(width));
+    if (bits == 32)
+        return (word >> shift | next << (32 - shift)) & sw_low_bits(width);
+    const uint32_t low = sw_low_bits(bits - shift);
+    return (word >> shift & sw_spread(bits, low)) |
+           (next << (bits - shift) & sw_spread(bits, sw_low_bits(width) & ~low));
+}
+
+/* Field by field, modulo 2^bits. */
+SW_HOST_DEVICE static inline uint32_t sw_add_fields(unsigned bits, uint32_t a, uint32_t b) {
+    if (bits == 32)
+        return a + b;
+    const uint32_t top = sw_spread(bits, 1u << (bits - 1));
+    return ((a & ~top) + (b & ~top)) ^ ((a ^ b) & top);
+}
+
+/* ---- floats as decimals ---- */
+
+/* Choice c of decimal places is SW_ALP_LEAST_PLACES + c. */
+#define SW_ALP_LEAST_PLACES (-6)
+#define SW_ALP_F64_CHOICES 25u
+#define SW_ALP_F32_CHOICES 16u
+
+/* Adding it to a float64 of less than 2^51 puts the nearest whole number into the lowest bits. */
+#define SW_ALP_ROUND 6755399441055744.0 /* 1.5 * 2^52 */
+#define SW_ALP_ROUND_BITS 0x4338000000000000u
+
+#define SW_ALP_CHOICE_SHIFT 11
+
+SW_HOST_DEVICE static inline unsigned sw_alp_choices(unsigned bits) {
+    return bits == 64 ? SW_ALP_F64_CHOICES : SW_ALP_F32_CHOICES;
+}
+
+SW_HOST_DEVICE static inline unsigned sw_alp_choice(unsigned tag) {
+    return tag >> SW_ALP_CHOICE_SHIFT;
+}
+
+SW_HOST_DEVICE static inline unsigned sw_alp_exceptions(unsigned tag) {
+    return tag & sw_low_bits(SW_ALP_CHOICE_SHIFT);
+}
+
+/* Of a packed vector's numbers, at most. */
+SW_HOST_DEVICE static inline unsigned sw_alp_max_width(unsigned bits) {
+    return bits == 64 ? 52 : 31;
+}
+
+/* What a packed vector takes; more than any content if there is none such. */
+SW_HOST_DEVICE static inline unsigned sw_alp_units(unsigned bits, unsigned width, unsigned tag) {
+    const unsigned n = sw_alp_exceptions(tag), bytes = n * (bits / 8 + 2);
+    if (width > sw_alp_max_width(bits) || sw_alp_choice(tag) >= sw_alp_choices(bits) || n > SW_VECTOR_VALUES)
+        return ~0u;
+    return sw_packed_units(bits, width, 0) + (bytes + SW_UNIT_BYTES - 1) / SW_UNIT_BYTES;
+}
+
+#endif

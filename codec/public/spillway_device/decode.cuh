@@ -1,0 +1,717 @@
+/* spillway_device/decode.cuh - vectors of numbers out of packed chunks into a warp's registers
+ * (codec/bitpack/FORMAT.md): what the codecs' own kernels and those of a query have in common. Shared by the codecs and
+ * spillway_device.cuh; no part of the API. */
+#ifndef SPILLWAY_DEVICE_DECODE_CUH
+#define SPILLWAY_DEVICE_DECODE_CUH
+
+#include "bits.h"
+#include <cuda_runtime.h>
+#include <type_traits>
+
+constexpr int SW_WARP = 32;
+
+/* ---- memory of any alignment ---- */
+
+/* The little-endian word at p of which `bytes` (1 ... 4) are there, the rest zero. */
+__device__ inline uint32_t sw_load_tail(const uint8_t *p, uint32_t bytes) {
+    uint32_t w = 0;
+    for (uint32_t i = 0; i < bytes; i++)
+        w |= (uint32_t)p[i] << 8 * i;
+    return w;
+}
+
+/* 16 bytes of memory that nobody writes to. Has L2 fetch the 256 bytes around them: a lane reads its segment through.
+ */
+__device__ inline uint4 sw_load_ahead(const uint4 *p) {
+    uint4 v;
+    asm("ld.global.nc.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
+
+/* 16 bytes at p + at, zero from `end` on. ALIGN: what p and `at` guarantee. Only aligned words that hold at least one
+ * byte of [p + at, p + end) are touched, so a misaligned buffer is read without leaving its allocation. */
+template <int ALIGN> __device__ inline uint4 sw_load_unit(const uint8_t *p, uint32_t at, uint32_t end) {
+    if (at + 16 <= end) {
+        if (ALIGN == 16)
+            return sw_load_ahead((const uint4 *)(p + at));
+        const uint32_t shift = ALIGN == 4 ? 0 : (uint32_t)((uintptr_t)(p + at) % 4 * 8);
+        const uint32_t *w = (const uint32_t *)(p + at - shift / 8);
+        const uint32_t a = __ldg(w), b = __ldg(w + 1), c = __ldg(w + 2), d = __ldg(w + 3);
+        if (ALIGN == 4)
+            return make_uint4(a, b, c, d);
+        const uint32_t e = shift ? __ldg(w + 4) : 0; /* an aligned one among others: the word behind is not its own */
+        return make_uint4(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift), __funnelshift_r(c, d, shift),
+                          __funnelshift_r(d, e, shift));
+    }
+    uint32_t w[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const uint32_t from = at + 4 * i;
+        w[i] = from >= end ? 0 : sw_load_tail(p + from, end - from < 4 ? end - from : 4);
+    }
+    return make_uint4(w[0], w[1], w[2], w[3]);
+}
+
+/* 16 bytes to p, which is aligned to ALIGN. Without alignment: the words that are aligned, and the bytes around them.
+ */
+template <int ALIGN> __device__ inline void sw_store_unit(uint8_t *p, uint4 v) {
+    if (ALIGN == 16) {
+        *(uint4 *)p = v;
+        return;
+    }
+    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+    if (ALIGN == 4) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            ((uint32_t *)p)[i] = w[i];
+        return;
+    }
+    const uint32_t head = 4 - (uint32_t)((uintptr_t)p % 4); /* 1 ... 3, or 4 if p happens to be aligned */
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        if (i < head)
+            p[i] = (uint8_t)(w[0] >> 8 * i);
+#pragma unroll
+    for (int i = 0; i < 3; i++)
+        *(uint32_t *)(p + head + 4 * i) = __funnelshift_rc(w[i], w[i + 1], 8 * head);
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        if (i >= head)
+            p[12 + i] = (uint8_t)(w[3] >> 8 * i);
+}
+
+/* The first `bytes` (0 ... 16) of a unit. */
+__device__ inline void sw_store_tail(uint8_t *p, uint4 v, uint32_t bytes) {
+    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        if ((uint32_t)i < bytes)
+            p[i] = (uint8_t)(w[i / 4] >> 8 * (i % 4));
+}
+
+/* ---- warps ---- */
+
+__device__ inline uint32_t sw_warp_sum(uint32_t v) {
+    return __reduce_add_sync(0xFFFFFFFFu, v);
+}
+
+/* T: uint32_t or uint64_t. */
+template <class T> __device__ inline T sw_warp_exclusive_sum(T v, uint32_t lane) {
+    T sum = v;
+#pragma unroll
+    for (int d = 1; d < SW_WARP; d *= 2) {
+        const T up = __shfl_up_sync(0xFFFFFFFFu, sum, d);
+        if (lane >= (uint32_t)d)
+            sum += up;
+    }
+    return sum - v;
+}
+
+/* ---- vectors in registers ---- */
+
+/* x[i] is word i of the lane. A *block* is 4 KiB of a tile, the unit of the hash by rows: four vectors of 8-bit values,
+ * two of 16, one of 32; a vector of 64-bit values is two blocks, whose lower halves are the even words. All functions
+ * but those that say otherwise are for a whole warp. Widths are the same in all lanes; code for each of them is
+ * unrolled, so that every shift is a constant and every word stays in a register. */
+
+/* A warp's share of a tile: a block, or a vector of 64-bit values. */
+template <unsigned BITS> struct sw_share {
+    static constexpr uint32_t BLOCKS = BITS == 64 ? 2 : 1;
+    static constexpr uint32_t BYTES = BLOCKS * SW_HASH_BLOCK_BYTES;
+    static constexpr uint32_t WORDS = BYTES / 4 / SW_WARP; /* of a lane */
+    static constexpr uint32_t UNITS = WORDS / SW_UNIT_WORDS;
+    static constexpr uint32_t VECTORS = BYTES / (SW_VECTOR_VALUES / 8 * BITS);
+    static constexpr uint32_t VECTOR_WORDS = WORDS / VECTORS;
+    static constexpr uint32_t PER_TILE = SW_NUMBERS_TILE_BYTES / BYTES;
+    static constexpr uint32_t TILE_VECTORS = PER_TILE * VECTORS;
+};
+
+/* Calls use(integral_constant) with FROM <= width <= TO. */
+template <unsigned FROM, unsigned TO, class F> __device__ __forceinline__ void sw_with_width(unsigned width, F use) {
+    if constexpr (FROM == TO) {
+        use(std::integral_constant<unsigned, FROM>());
+    } else {
+        constexpr unsigned MIDDLE = (FROM + TO) / 2;
+        if (width <= MIDDLE)
+            sw_with_width<FROM, MIDDLE>(width, use);
+        else
+            sw_with_width<MIDDLE + 1, TO>(width, use);
+    }
+}
+
+/* W rows of packed words: units of 16 bytes, then one of 8, then one of 4. */
+template <unsigned W> __device__ __forceinline__ void sw_load_rows(const uint8_t *from, uint32_t lane, uint32_t *p) {
+#pragma unroll
+    for (unsigned i = 0; i + 4 <= W; i += 4) {
+        const uint4 v = __ldg((const uint4 *)(from + i * SW_WARP * 4) + lane);
+        p[i] = v.x, p[i + 1] = v.y, p[i + 2] = v.z, p[i + 3] = v.w;
+    }
+    if constexpr (W % 4 >= 2) {
+        const uint2 v = __ldg((const uint2 *)(from + W / 4 * 4 * SW_WARP * 4) + lane);
+        p[W / 4 * 4] = v.x, p[W / 4 * 4 + 1] = v.y;
+    }
+    if constexpr (W % 2)
+        p[W - 1] = __ldg((const uint32_t *)(from + (W - 1) * SW_WARP * 4) + lane);
+}
+
+/* Rows of fields of BITS, as many as a field has bits, to and from x[0], x[STEP], ....
+ * MOST: the greatest width. */
+template <unsigned BITS, unsigned STEP, unsigned MOST>
+__device__ __forceinline__ void sw_unpack_rows(unsigned width, const uint8_t *from, uint32_t lane, uint32_t *x) {
+    sw_with_width<0, MOST>(width, [&](auto w) {
+        constexpr unsigned W = decltype(w)::value;
+        uint32_t p[W + 2];
+        sw_load_rows<W>(from, lane, p);
+        p[W] = p[W + 1] = 0; /* behind the last row nothing is needed */
+#pragma unroll
+        for (unsigned i = 0; i < BITS; i++) {
+            const unsigned at = sw_row_word(BITS, W, i);
+            x[i * STEP] = sw_unpack_row(BITS, W, i, p[at], p[at + 1]);
+        }
+    });
+}
+
+/* One vector in x[0 ... VECTOR_WORDS), whose values keep `width` bits. Of 64 bits: the lower halves, and behind them
+ * what is left of the upper ones. All of a vector that keeps all its bits is stored as it is (sw_load_content). */
+template <unsigned BITS, unsigned MOST = BITS - 1>
+__device__ __forceinline__ void sw_unpack_vector(unsigned width, const uint8_t *from, uint32_t lane, uint32_t *x) {
+    if constexpr (BITS < 64) {
+        sw_unpack_rows<BITS, 1, MOST>(width, from, lane, x);
+    } else {
+        const unsigned low = min(width, 32u);
+        sw_unpack_rows<32, 2, 32>(low, from, lane, x);
+        sw_unpack_rows<32, 2, MOST - 32>(width - low, from + low * SW_WARP * 4, lane, x + 1);
+    }
+}
+
+template <unsigned BITS, unsigned WORDS> __device__ __forceinline__ void sw_add_base(uint32_t *x, uint64_t base) {
+    const uint32_t fields = BITS < 64 ? sw_spread(BITS, (uint32_t)base) : 0;
+#pragma unroll
+    for (unsigned i = 0; i < WORDS; i += BITS == 64 ? 2 : 1) {
+        if constexpr (BITS < 64) {
+            x[i] = sw_add_fields(BITS, x[i], fields);
+        } else {
+            const uint64_t v = ((uint64_t)x[i + 1] << 32 | x[i]) + base;
+            x[i] = (uint32_t)v;
+            x[i + 1] = (uint32_t)(v >> 32);
+        }
+    }
+}
+
+/* ---- content ---- */
+
+/* UNITS rows of content, of which `bytes` are there; zeros behind them. */
+template <int ALIGN, unsigned UNITS>
+__device__ __forceinline__ void sw_load_units(const uint8_t *from, uint32_t bytes, uint32_t lane, uint32_t *x) {
+#pragma unroll
+    for (unsigned u = 0; u < UNITS; u++) {
+        const uint32_t at = u * SW_HASH_ROW_BYTES + lane * SW_UNIT_BYTES;
+        const uint4 v = sw_load_unit<ALIGN>(from, at, bytes);
+        x[4 * u] = v.x, x[4 * u + 1] = v.y, x[4 * u + 2] = v.z, x[4 * u + 3] = v.w;
+    }
+}
+
+/* Any alignment. */
+template <unsigned UNITS>
+__device__ __forceinline__ void sw_load_content(const uint8_t *from, uint32_t bytes, uint32_t lane, uint32_t *x) {
+    const uintptr_t address = (uintptr_t)from;
+    if (address % 16 == 0 && bytes == UNITS * SW_HASH_ROW_BYTES) {
+#pragma unroll
+        for (unsigned u = 0; u < UNITS; u++) {
+            const uint4 v = __ldg((const uint4 *)from + u * SW_WARP + lane);
+            x[4 * u] = v.x, x[4 * u + 1] = v.y, x[4 * u + 2] = v.z, x[4 * u + 3] = v.w;
+        }
+    } else if (address % 4 == 0) {
+        sw_load_units<4, UNITS>(from, bytes, lane, x);
+    } else {
+        sw_load_units<1, UNITS>(from, bytes, lane, x);
+    }
+}
+
+template <unsigned UNITS>
+__device__ __forceinline__ void sw_store_content(uint8_t *to, uint32_t bytes, uint32_t lane, const uint32_t *x) {
+    const bool is_aligned = (uintptr_t)to % 16 == 0;
+#pragma unroll
+    for (unsigned u = 0; u < UNITS; u++) {
+        const uint4 v = make_uint4(x[4 * u], x[4 * u + 1], x[4 * u + 2], x[4 * u + 3]);
+        const uint32_t at = u * SW_HASH_ROW_BYTES + lane * SW_UNIT_BYTES;
+        if (is_aligned && at + SW_UNIT_BYTES <= bytes)
+            *(uint4 *)(to + at) = v;
+        else if (at + SW_UNIT_BYTES <= bytes)
+            sw_store_unit<1>(to + at, v);
+        else if (at < bytes)
+            sw_store_tail(to + at, v, bytes - at);
+    }
+}
+
+/* Puts `fill`, a value as words, where the content has no more values: from byte `bytes` of x on. */
+template <unsigned BITS, unsigned WORDS>
+__device__ __forceinline__ void sw_fill_tail(uint32_t *x, uint32_t bytes, uint32_t lane, uint64_t fill) {
+#pragma unroll
+    for (unsigned i = 0; i < WORDS; i++) {
+        const uint32_t at = i / 4 * SW_HASH_ROW_BYTES + lane * SW_UNIT_BYTES + i % 4 * 4;
+        const uint32_t word = BITS == 64 ? (uint32_t)(i % 2 ? fill >> 32 : fill) : sw_spread(BITS, (uint32_t)fill);
+        const uint32_t kept = at >= bytes ? 0 : min(4u, bytes - at);
+        x[i] = (x[i] & sw_low_bits(8 * kept)) | (word & ~sw_low_bits(8 * kept));
+    }
+}
+
+/* Sum over lanes of the hashes of blocks [block, block + BLOCKS), of which `bytes` are there; zeros are in x behind
+ * them. */
+template <unsigned BLOCKS>
+__device__ __forceinline__ uint32_t sw_hash_blocks(const uint32_t *x, uint32_t block, uint32_t bytes, uint32_t lane) {
+    constexpr unsigned WORDS = SW_HASH_BLOCK_BYTES / 4 / SW_WARP;
+    uint32_t sum = 0;
+#pragma unroll
+    for (unsigned b = 0; b < BLOCKS; b++) {
+        uint32_t h = sw_hash_segment_seed(block + b, lane);
+#pragma unroll
+        for (unsigned i = 0; i < WORDS; i++)
+            h = sw_hash_word(h, x[b * WORDS + i]);
+        sum += b * SW_HASH_BLOCK_BYTES < bytes ? sw_hash_finish(h) : 0;
+    }
+    return sw_warp_sum(sum);
+}
+
+/* ---- vectors of a tile ---- */
+
+/* Of values of any bits. */
+struct sw_integer_codec {
+    static constexpr uint32_t MAX_VECTORS = SW_TILE_MAX_VECTORS, LEAST_BITS = 8;
+    static constexpr bool HAS_TAGS = false;
+};
+
+/* Of 32 and 64 bits; vectors have a tag each, from which their size follows. */
+struct sw_float_codec {
+    static constexpr uint32_t MAX_VECTORS = SW_TILE_MAX_FLOAT_VECTORS, LEAST_BITS = 32;
+    static constexpr bool HAS_TAGS = true, HAS_SIZES = false, IN_ORDER = false, HAS_STAGE = true;
+};
+
+template <class CODEC> constexpr bool sw_has_more = CODEC::HAS_SIZES || CODEC::HAS_TAGS;
+template <class CODEC>
+constexpr uint32_t sw_count_bytes = SW_VECTORS_COUNT_BYTES(CODEC::KINDS, CODEC::MAX_VECTORS, sw_has_more<CODEC>);
+
+/* What the counts section says of a vector. */
+struct sw_gpu_head {
+    uint64_t base, step; /* step: the second kind of base */
+    uint32_t width, units, tag;
+};
+
+__device__ inline uint32_t sw_bytes_left(uint32_t bytes, uint32_t at, uint32_t most) {
+    return at >= bytes ? 0 : min(most, bytes - at);
+}
+
+template <unsigned BITS> __device__ inline uint64_t sw_load_value(const uint8_t *values, uint32_t i) {
+    return BITS == 8    ? values[i]
+           : BITS == 16 ? ((const uint16_t *)values)[i]
+           : BITS == 32 ? ((const uint32_t *)values)[i]
+                        : ((const uint64_t *)values)[i];
+}
+
+template <unsigned BITS> __device__ inline void sw_store_value(uint8_t *values, uint32_t i, uint64_t v) {
+    if (BITS == 8)
+        values[i] = (uint8_t)v;
+    else if (BITS == 16)
+        ((uint16_t *)values)[i] = (uint16_t)v;
+    else if (BITS == 32)
+        ((uint32_t *)values)[i] = (uint32_t)v;
+    else
+        ((uint64_t *)values)[i] = v;
+}
+
+/* ---- units by turns, or values in a row ---- */
+
+/* A vector in shared memory; the odd stride keeps lanes off each other's banks. */
+template <unsigned BITS> struct sw_stage {
+    static constexpr uint32_t LANE_UNITS = sw_share<BITS>::VECTOR_WORDS / SW_UNIT_WORDS;
+    uint4 unit[SW_WARP][LANE_UNITS + 1];
+
+    __device__ inline uint4 &by_turns(uint32_t u, uint32_t lane) {
+        const uint32_t i = u * SW_WARP + lane;
+        return unit[i / LANE_UNITS][i % LANE_UNITS];
+    }
+};
+
+__device__ inline uint4 sw_unit_of(const uint32_t *x) {
+    return make_uint4(x[0], x[1], x[2], x[3]);
+}
+
+__device__ inline void sw_unit_to(uint32_t *x, uint4 v) {
+    x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+}
+
+/* From 32 values in a row to units by turns. */
+template <unsigned BITS>
+__device__ __forceinline__ void sw_put_by_turns(uint32_t *x, sw_stage<BITS> &stage, uint32_t lane) {
+#pragma unroll
+    for (uint32_t u = 0; u < stage.LANE_UNITS; u++)
+        stage.unit[lane][u] = sw_unit_of(x + 4 * u);
+    __syncwarp();
+#pragma unroll
+    for (uint32_t u = 0; u < stage.LANE_UNITS; u++)
+        sw_unit_to(x + 4 * u, stage.by_turns(u, lane));
+    __syncwarp();
+}
+
+/* Value i of a lane's 32 in a row. */
+template <unsigned BITS> __device__ __forceinline__ uint64_t sw_get_value(const uint32_t *x, unsigned i) {
+    if constexpr (BITS == 64)
+        return (uint64_t)x[2 * i + 1] << 32 | x[2 * i];
+    return x[i * BITS / 32] >> i * BITS % 32 & sw_low_bits(BITS);
+}
+
+/* Value i; those before it are there already. */
+template <unsigned BITS> __device__ __forceinline__ void sw_set_value(uint32_t *x, unsigned i, uint64_t v) {
+    if constexpr (BITS == 64) {
+        x[2 * i] = (uint32_t)v;
+        x[2 * i + 1] = (uint32_t)(v >> 32);
+    } else {
+        const uint32_t field = ((uint32_t)v & sw_low_bits(BITS)) << i * BITS % 32;
+        x[i * BITS / 32] = i * BITS % 32 ? x[i * BITS / 32] | field : field;
+    }
+}
+
+/* The vectors of a tile as they are stored, each in the lane of its number. */
+struct sw_stored_vectors {
+    sw_gpu_head head;
+    uint32_t first_unit;
+    bool are_good; /* all have a width and lie in the frame */
+
+    template <class CODEC, unsigned BITS> __device__ inline sw_gpu_head get(uint32_t vector) const {
+        const auto value = [&](uint64_t v) -> uint64_t {
+            return BITS == 64 ? __shfl_sync(0xFFFFFFFFu, (unsigned long long)v, vector)
+                              : __shfl_sync(0xFFFFFFFFu, (uint32_t)v, vector);
+        };
+        return {CODEC::KINDS ? value(head.base) : 0, CODEC::KINDS == 2 ? value(head.step) : 0,
+                __shfl_sync(0xFFFFFFFFu, head.width, vector), __shfl_sync(0xFFFFFFFFu, head.units, vector),
+                CODEC::HAS_TAGS ? __shfl_sync(0xFFFFFFFFu, head.tag, vector) : 0};
+    }
+};
+
+template <class CODEC, unsigned BITS>
+__device__ inline sw_stored_vectors sw_load_vectors(const uint8_t *counts, uint32_t tile_bytes, uint64_t data_units,
+                                                    uint32_t lane) {
+    constexpr uint32_t VECTOR_BYTES = SW_VECTOR_VALUES / 8 * BITS;
+    const uint32_t bytes = sw_bytes_left(tile_bytes, lane * VECTOR_BYTES, VECTOR_BYTES);
+    sw_stored_vectors v = {};
+    bool is_good = true;
+    if (bytes) {
+        if (CODEC::KINDS)
+            v.head.base = sw_load_value<BITS>(counts, lane);
+        if (CODEC::KINDS == 2)
+            v.head.step = sw_load_value<BITS>(counts + SW_TILE_BASES_BYTES, lane);
+        counts += CODEC::KINDS * SW_TILE_BASES_BYTES;
+        v.head.width = counts[lane];
+        const uint32_t packed = sw_packed_units(BITS, v.head.width, bytes);
+        const uint32_t more = sw_has_more<CODEC> ? ((const uint16_t *)(counts + CODEC::MAX_VECTORS))[lane] : packed;
+        if constexpr (CODEC::HAS_TAGS) {
+            v.head.tag = more;
+            v.head.units = v.head.width < BITS ? CODEC::units(BITS, v.head) : packed;
+            is_good = v.head.width < BITS ? v.head.units < sw_packed_units(BITS, BITS, bytes) : v.head.width == BITS;
+        } else {
+            v.head.units = more;
+            is_good = v.head.width <= BITS && v.head.units <= packed;
+        }
+    }
+    v.first_unit = sw_warp_exclusive_sum(v.head.units, lane);
+    v.are_good = __all_sync(0xFFFFFFFFu, is_good && v.first_unit + v.head.units <= data_units);
+    return v;
+}
+
+/* Decodes one vector into x, of which `bytes` are there; zeros behind them. */
+template <class CODEC, unsigned BITS>
+__device__ __forceinline__ bool sw_decode_vector(const sw_stored_vectors &vectors, uint32_t vector, const uint8_t *data,
+                                                 uint32_t bytes, sw_stage<BITS> &stage, uint32_t lane, uint32_t *x) {
+    constexpr uint32_t WORDS = sw_share<BITS>::VECTOR_WORDS, VECTOR_BYTES = SW_VECTOR_VALUES / 8 * BITS;
+    const sw_gpu_head head = vectors.template get<CODEC, BITS>(vector);
+    const uint8_t *from = data + __shfl_sync(0xFFFFFFFFu, vectors.first_unit, vector) * SW_UNIT_BYTES;
+    bool is_good = true;
+    if (head.width < BITS || head.units < sw_packed_units(BITS, BITS, bytes))
+        is_good = CODEC::template decode<BITS>(head, from, stage, lane, x);
+    else
+        sw_load_content<WORDS / SW_UNIT_WORDS>(from, bytes, lane, x);
+    if (bytes < VECTOR_BYTES)
+        sw_fill_tail<BITS, WORDS>(x, bytes, lane, 0);
+    return is_good;
+}
+
+/* ---- codec for ---- */
+
+template <unsigned BITS>
+__device__ __forceinline__ void sw_for_decode(const sw_gpu_head &head, const uint8_t *from, uint32_t lane,
+                                              uint32_t *x) {
+    sw_unpack_vector<BITS>(head.width, from, lane, x);
+    sw_add_base<BITS, sw_share<BITS>::VECTOR_WORDS>(x, head.base);
+}
+
+struct sw_for_decoder : sw_integer_codec {
+    static constexpr uint32_t KINDS = 1;
+    static constexpr bool HAS_SIZES = false, IN_ORDER = false, HAS_STAGE = false;
+    static constexpr uint32_t DECODE_BLOCKS = 6;
+
+    template <unsigned BITS>
+    __device__ static __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &,
+                                                  uint32_t lane, uint32_t *x) {
+        sw_for_decode<BITS>(head, from, lane, x);
+        return true;
+    }
+};
+
+/* ---- codec dfor ---- */
+
+/* Differences as they are packed: of values up to 32 bits in a word each. */
+template <unsigned BITS> struct sw_dfor_packed {
+    static constexpr unsigned AS = BITS == 64 ? 64 : 32;
+    static constexpr unsigned WORDS = AS;
+};
+
+struct sw_dfor_decoder : sw_integer_codec {
+    static constexpr uint32_t KINDS = 2;
+    static constexpr bool HAS_SIZES = false, IN_ORDER = true, HAS_STAGE = true;
+    static constexpr uint32_t DECODE_BLOCKS = 6;
+
+    template <unsigned BITS>
+    __device__ static __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
+                                                  uint32_t lane, uint32_t *x) {
+        constexpr unsigned AS = sw_dfor_packed<BITS>::AS;
+        uint32_t sums[sw_dfor_packed<BITS>::WORDS];
+        uint64_t sum = 0;
+        sw_unpack_vector<AS, BITS - 1>(head.width, from, lane, sums);
+#pragma unroll
+        for (unsigned i = 0; i < 32; i++) {
+            sum += sw_get_value<AS>(sums, i) + head.step;
+            sw_set_value<AS>(sums, i, sum);
+        }
+        using word = std::conditional_t<BITS == 64, uint64_t, uint32_t>;
+        const uint64_t start = head.base + sw_warp_exclusive_sum((word)sum, lane);
+#pragma unroll
+        for (unsigned i = 0; i < 32; i++)
+            sw_set_value<BITS>(x, i, start + sw_get_value<AS>(sums, i));
+        sw_put_by_turns<BITS>(x, stage, lane);
+        return true;
+    }
+};
+
+/* ---- codec rfor ---- */
+
+/* Where the runs of a lane's 32 values in a row begin, and how many begin in lanes before it. */
+struct sw_run_starts {
+    uint32_t bits, first_run;
+    uint32_t mask;   /* of the lanes in which runs begin */
+    uint32_t n_runs; /* of the vector */
+};
+
+__device__ inline sw_run_starts sw_count_starts(uint32_t bits, uint32_t lane) {
+    const uint32_t n = __popc(bits);
+    return {bits, sw_warp_exclusive_sum(n, lane), __ballot_sync(0xFFFFFFFFu, bits != 0), sw_warp_sum(n)};
+}
+
+__device__ inline uint32_t sw_run_value_words(uint32_t n_runs, uint32_t width) {
+    return (n_runs * width + 31) / 32;
+}
+
+__device__ inline uint32_t sw_lanes_before(uint32_t mask, uint32_t lane) {
+    return __popc(mask & sw_low_bits(lane));
+}
+
+/* Number `run` of a stream of numbers of `width` bits. */
+template <unsigned BITS> __device__ inline uint64_t sw_load_bits(const uint32_t *words, uint32_t run, uint32_t width) {
+    const uint32_t at = run * width, shift = at % 32;
+    const uint32_t *from = words + at / 32;
+    const uint32_t a = __ldg(from), b = shift + width > 32 ? __ldg(from + 1) : 0;
+    const uint32_t low = __funnelshift_r(a, b, shift);
+    if constexpr (BITS < 64)
+        return low & sw_low_bits(width);
+    const uint32_t c = shift + width > 64 ? __ldg(from + 2) : 0;
+    const uint64_t v = (uint64_t)__funnelshift_r(b, c, shift) << 32 | low;
+    return width < 64 ? v & ((1ull << width) - 1) : v;
+}
+
+struct sw_rfor_decoder : sw_integer_codec {
+    static constexpr uint32_t KINDS = 1;
+    static constexpr bool HAS_SIZES = true, IN_ORDER = true, HAS_STAGE = true;
+    static constexpr uint32_t DECODE_BLOCKS = 8;
+
+    /* As on the host: whatever takes less than packed by `for`, or than all bits. */
+    template <unsigned BITS> __device__ static inline bool is_runs(const sw_gpu_head &head) {
+        return head.width == BITS || head.units < sw_packed_units(BITS, head.width, 0);
+    }
+
+    template <unsigned BITS>
+    __device__ static __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
+                                                  uint32_t lane, uint32_t *x) {
+        if (!is_runs<BITS>(head)) {
+            sw_for_decode<BITS>(head, from, lane, x);
+            return true;
+        }
+        const uint32_t *words = (const uint32_t *)from;
+        const uint32_t n_words = 4 * head.units;
+        if (n_words == 0) /* the same for all lanes */
+            return false;
+        const uint32_t mask = __ldg(words);
+        if (1 + __popc(mask) > n_words)
+            return false;
+        const sw_run_starts s =
+            sw_count_starts(mask >> lane & 1 ? __ldg(words + 1 + sw_lanes_before(mask, lane)) : 0, lane);
+        if (1 + __popc(mask) + sw_run_value_words(s.n_runs, head.width) > n_words ||
+            !__shfl_sync(0xFFFFFFFFu, s.bits & 1, 0))
+            return false;
+        uint8_t *table = (uint8_t *)&stage;
+        for (uint32_t run = lane; run < s.n_runs; run += SW_WARP)
+            sw_store_value<BITS>(table, run, head.base + sw_load_bits<BITS>(words + 1 + __popc(mask), run, head.width));
+        __syncwarp();
+        uint32_t next = s.first_run; /* only the first lane's first value has none before it, and it begins one */
+#pragma unroll
+        for (unsigned i = 0; i < 32; i++) {
+            next += s.bits >> i & 1;
+            sw_set_value<BITS>(x, i, sw_load_value<BITS>(table, next - 1));
+        }
+        __syncwarp();
+        sw_put_by_turns<BITS>(x, stage, lane);
+        return true;
+    }
+};
+
+/* ---- codec alp ---- */
+
+/* number / 10^p is fma(number, high, number * low), where high is 1 / 10^p, rounded, and low what is left of it:
+ * alp_gpu.cu says why that is exact. Nothing of it may be contracted, hence the intrinsics. */
+struct sw_alp_inverse64 {
+    double high, low;
+};
+struct sw_alp_inverse32 {
+    float high, low;
+};
+
+/* By choice of decimal places. */
+[[maybe_unused]] static __constant__ const sw_alp_inverse64 sw_alp_inverses64[SW_ALP_F64_CHOICES] = {
+    {1e6, 0},
+    {1e5, 0},
+    {1e4, 0},
+    {1e3, 0},
+    {1e2, 0},
+    {1e1, 0},
+    {1e0, 0},
+    {1e-1, -0x1.999999999999ap-58},
+    {1e-2, -0x1.eb851eb851eb8p-63},
+    {1e-3, -0x1.89374bc6a7efap-66},
+    {1e-4, -0x1.6a161e4f765fep-68},
+    {1e-5, -0x1.ee78183f91e64p-71},
+    {1e-6, 0x1.b5a63f9a49c2cp-75},
+    {1e-7, 0x1.5e1e99483b023p-78},
+    {1e-8, -0x1.03023df2d4c94p-82},
+    {1e-9, -0x1.34674bfabb83bp-84},
+    {1e-10, -0x1.20a5465df8d2cp-88},
+    {1e-11, 0x1.7f7bc7b4d28aap-91},
+    {1e-12, 0x1.97f27f0f6e886p-96},
+    {1e-13, -0x1.ecd79a5a0df95p-99},
+    {1e-14, 0x1.ea70909833de7p-107},
+    {1e-15, -0x1.937831647f5a0p-104},
+    {1e-16, 0x1.5b4c2ebe68799p-109},
+    {1e-17, -0x1.db7b2080a3029p-111},
+    {1e-18, -0x1.7c628066e8ceep-114},
+};
+[[maybe_unused]] static __constant__ const sw_alp_inverse32 sw_alp_inverses32[SW_ALP_F32_CHOICES] = {
+    {1e6f, 0},
+    {1e5f, 0},
+    {1e4f, 0},
+    {1e3f, 0},
+    {1e2f, 0},
+    {1e1f, 0},
+    {1e0f, 0},
+    {1e-1f, -0x1.99999ap-30f},
+    {1e-2f, 0x1.eb851ep-33f},
+    {1e-3f, -0x1.a1cac0p-35f},
+    {1e-4f, 0x1.638866p-39f},
+    {1e-5f, 0x1.1c6d1ep-42f},
+    {1e-6f, 0x1.6bdb1ap-49f},
+    {1e-7f, -0x1.50d42ep-50f},
+    {1e-8f, 0x1.18461cp-54f},
+    {1e-9f, 0x1.04dad2p-55f},
+};
+
+template <unsigned BITS> struct sw_alp_down;
+
+template <> struct sw_alp_down<64> {
+    sw_alp_inverse64 down;
+
+    __device__ inline explicit sw_alp_down(uint32_t choice) : down(sw_alp_inverses64[choice]) {}
+
+    __device__ inline uint64_t value(uint64_t number) const {
+        const double n = __dadd_rn(__longlong_as_double((long long)(number + SW_ALP_ROUND_BITS)), -SW_ALP_ROUND);
+        return (uint64_t)__double_as_longlong(__fma_rn(n, down.high, __dmul_rn(n, down.low)));
+    }
+};
+
+template <> struct sw_alp_down<32> {
+    sw_alp_inverse32 down;
+
+    __device__ inline explicit sw_alp_down(uint32_t choice) : down(sw_alp_inverses32[choice]) {}
+
+    __device__ inline uint64_t value(uint64_t number) const {
+        const float n = __int2float_rn((int)(uint32_t)number);
+        return __float_as_uint(__fmaf_rn(n, down.high, __fmul_rn(n, down.low)));
+    }
+};
+
+/* What a packed vector has besides numbers: n values of STORED bits each, then their places; for the whole warp. Lanes
+ * hold values as units by turns; no lane looks at another's. */
+template <unsigned STORED> struct sw_stored_exceptions {
+    const uint8_t *value;
+    const uint16_t *place;
+    uint32_t n;
+
+    __device__ inline sw_stored_exceptions(const uint8_t *at, uint32_t number)
+        : value(at), place((const uint16_t *)(at + number * (STORED / 8))), n(number) {}
+
+    /* Values of x become merge(value, what is stored of it); false if one does not belong to the vector. */
+    template <unsigned BITS, class F>
+    __device__ __forceinline__ bool patch(uint32_t *x, sw_stage<BITS> &stage, uint32_t lane, F merge) const {
+        uint4 *unit = (uint4 *)&stage;
+        bool is_good = true;
+        if (!n)
+            return true;
+#pragma unroll
+        for (uint32_t u = 0; u < stage.LANE_UNITS; u++)
+            unit[u * SW_WARP + lane] = sw_unit_of(x + 4 * u);
+        __syncwarp();
+        for (uint32_t i = lane; i < n; i += SW_WARP) {
+            const uint32_t at = place[i];
+            if (at < SW_VECTOR_VALUES)
+                sw_store_value<BITS>((uint8_t *)unit, at,
+                                     merge(sw_load_value<BITS>((uint8_t *)unit, at), sw_load_value<STORED>(value, i)));
+            else
+                is_good = false;
+        }
+        is_good = __all_sync(0xFFFFFFFFu, is_good);
+        __syncwarp();
+#pragma unroll
+        for (uint32_t u = 0; u < stage.LANE_UNITS; u++)
+            sw_unit_to(x + 4 * u, unit[u * SW_WARP + lane]);
+        __syncwarp();
+        return is_good;
+    }
+};
+
+struct sw_alp_decoder : sw_float_codec {
+    static constexpr uint32_t KINDS = 1;
+    static constexpr uint32_t DECODE_BLOCKS = 6;
+
+    __device__ static inline uint32_t units(unsigned bits, const sw_gpu_head &head) {
+        return sw_alp_units(bits, head.width, head.tag);
+    }
+
+    template <unsigned BITS>
+    __device__ static __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
+                                                  uint32_t lane, uint32_t *x) {
+        const sw_alp_down<BITS> s(sw_alp_choice(head.tag));
+        const sw_stored_exceptions<BITS> rest(from + head.width * SW_WARP * 4, sw_alp_exceptions(head.tag));
+        sw_unpack_vector<BITS, BITS == 64 ? 52 : 31>(head.width, from, lane, x);
+#pragma unroll
+        for (unsigned i = 0; i < 32; i++)
+            sw_set_value<BITS>(x, i, s.value(sw_get_value<BITS>(x, i) + head.base));
+        return rest.template patch<BITS>(x, stage, lane, [](uint64_t, uint64_t value) { return value; });
+    }
+};
+
+#endif

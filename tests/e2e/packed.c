@@ -1,0 +1,153 @@
+/* Where a packed region's chunks lie, by a real spillwayd: what is there decodes to what was packed. */
+#include "codec/frame.h"
+#include "ipc/spillway.h"
+#include "tests/lib/content.h"
+#include "tests/lib/frames.h"
+#include "tests/lib/numbers.h"
+#include "tests/lib/run.h"
+#include "tests/lib/served.h"
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { WAIT_MS = 120000, MAX_CHUNKS = 64 };
+static const size_t bytes = (size_t)10 << 20; /* several chunks */
+
+static struct spillway *connection;
+static struct spillway_error error;
+static uint8_t *data, *original;
+
+static void before_each(void) {
+    connection = sw_served_connect(&sw_served_daemon);
+    const int fd = memfd_create("e2e", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
+    data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(data, MAP_FAILED);
+    (void)close(fd);
+    original = malloc(bytes);
+    ck_assert_ptr_nonnull(original);
+}
+
+static void after_each(void) {
+    (void)munmap(data, bytes);
+    free(original);
+    sw_served_close(connection);
+}
+
+static int finish(struct spillway_ticket *ticket, struct spillway_result *ret) {
+    const int rc = spillway_wait(ticket, WAIT_MS, ret, &error);
+    spillway_ticket_free(ticket);
+    return rc;
+}
+
+static struct spillway_result packed(uint64_t n, enum spillway_value_type type) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result = {0};
+    memcpy(data, original, bytes);
+    ck_assert_int_eq(spillway_pack_typed(connection, data, n, type, NULL, &ticket, &error), 0);
+    const int rc = finish(ticket, &result);
+    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
+    memset(data + result.stored_bytes, 0xDB, n - result.stored_bytes);
+    return result;
+}
+
+static void unpacked(struct spillway_region region, uint64_t n) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_unpack(connection, region, data, n, NULL, &ticket, &error), 0);
+    ck_assert_int_eq(finish(ticket, NULL), 0);
+    ck_assert_int_eq(memcmp(data, original, n), 0);
+}
+
+/* A column that its codec is chosen for. */
+static const struct {
+    enum spillway_value_type type;
+    enum sw_numbers kind;
+    unsigned bits;
+    enum spillway_codec codec;
+} columns[] = {{SPILLWAY_U8, SW_NUMBERS_UNIFORM, 3, SPILLWAY_CODEC_FOR},
+               {SPILLWAY_I16, SW_NUMBERS_UNIFORM, 9, SPILLWAY_CODEC_FOR},
+               {SPILLWAY_I32, SW_NUMBERS_UNIFORM, 11, SPILLWAY_CODEC_FOR},
+               {SPILLWAY_I64, SW_NUMBERS_UNIFORM, 37, SPILLWAY_CODEC_FOR},
+               {SPILLWAY_U32, SW_NUMBERS_SORTED, 2, SPILLWAY_CODEC_DFOR},
+               {SPILLWAY_I64, SW_NUMBERS_SORTED, 3, SPILLWAY_CODEC_DFOR},
+               {SPILLWAY_U32, SW_NUMBERS_RUNS, 15, SPILLWAY_CODEC_RFOR},
+               {SPILLWAY_I64, SW_NUMBERS_RUNS, 15, SPILLWAY_CODEC_RFOR},
+               {SPILLWAY_F32, SW_NUMBERS_UNIFORM, 11, SPILLWAY_CODEC_ALP},
+               {SPILLWAY_F64, SW_NUMBERS_RARE, 12, SPILLWAY_CODEC_ALP},
+               {SPILLWAY_I64, SW_NUMBERS_UNIFORM, 64, SPILLWAY_CODEC_RAW}};
+enum { N_COLUMNS = sizeof columns / sizeof columns[0] };
+
+START_TEST(chunks_are_where_they_are_said_to_be) {
+    struct spillway_packed_chunk chunks[MAX_CHUNKS];
+    uint32_t n = 0, again = 0;
+    sw_numbers_fill(original, 0, bytes, (enum sw_value_type)columns[_i].type, columns[_i].kind, columns[_i].bits, 7);
+    const struct spillway_result result = packed(bytes, columns[_i].type);
+    ck_assert_int_eq(spillway_query_packed(connection, result.region, chunks, MAX_CHUNKS, &n, &error), 0);
+    ck_assert_uint_gt(n, 1);
+    ck_assert_uint_eq(sw_packed_ck(data, result.stored_bytes, chunks, n, original, bytes), bytes);
+    for (uint32_t i = 0; i < n; i++) {
+        ck_assert_uint_eq(chunks[i].codec, columns[_i].codec);
+        ck_assert_uint_eq(chunks[i].type, columns[_i].codec == SPILLWAY_CODEC_RAW ? 0 : columns[_i].type);
+    }
+    memset(chunks, 0, sizeof chunks);
+    ck_assert_int_eq(spillway_query_packed(connection, result.region, chunks, 1, &again, &error), 0);
+    ck_assert(again == n && chunks[0].raw_bytes && !chunks[1].raw_bytes);
+    ck_assert_int_eq(spillway_query_packed(connection, result.region, NULL, 0, &again, &error), 0);
+    ck_assert_uint_eq(again, n);
+    unpacked(result.region, bytes);
+    ck_assert_int_eq(spillway_query_packed(connection, result.region, chunks, 1, &n, &error), -SPILLWAY_ESTALE);
+}
+END_TEST
+
+/* Of bytes, too, though no kernel here reads strings; and of next to none. */
+START_TEST(any_region_has_a_directory) {
+    static const uint64_t lengths[] = {0, 1, 100, 32768, 100001};
+    struct spillway_packed_chunk chunks[MAX_CHUNKS];
+    uint32_t n;
+    sw_content_fill(original, bytes, SW_CONTENT_TEXT, 3);
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        const struct spillway_result result = packed(lengths[i], SPILLWAY_BYTES);
+        ck_assert_int_eq(spillway_query_packed(connection, result.region, chunks, MAX_CHUNKS, &n, &error), 0);
+        ck_assert_uint_eq(n, lengths[i] > 0);
+        ck_assert_uint_eq(sw_packed_ck(data, result.stored_bytes, chunks, n, original, lengths[i]), lengths[i]);
+        unpacked(result.region, lengths[i]);
+    }
+}
+END_TEST
+
+START_TEST(what_is_not_packed_has_none) {
+    struct spillway_packed_chunk chunk;
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result;
+    uint32_t n = 77;
+    sw_content_fill(original, bytes, SW_CONTENT_TEXT, 3);
+    memcpy(data, original, bytes);
+    ck_assert_int_eq(spillway_spill(connection, data, 100001, NULL, &ticket, &error), 0);
+    ck_assert_int_eq(finish(ticket, &result), 0);
+    ck_assert_int_eq(spillway_query_packed(connection, result.region, &chunk, 1, &n, &error), -SPILLWAY_EINVAL);
+    ck_assert_int_eq(spillway_drop(connection, result.region, &error), 0);
+    ck_assert_int_eq(spillway_query_packed(connection, result.region, &chunk, 1, &n, &error), -SPILLWAY_ESTALE);
+    ck_assert_int_eq(spillway_spill(connection, original, 100001, NULL, &ticket, &error), 0); /* in pieces */
+    ck_assert_int_eq(finish(ticket, &result), 0);
+    ck_assert_int_eq(spillway_query_packed(connection, result.region, &chunk, 1, &n, &error), -SPILLWAY_EINVAL);
+    ck_assert_int_eq(spillway_drop(connection, result.region, &error), 0);
+    ck_assert_int_eq(spillway_pack_typed(connection, data, 7, SPILLWAY_I64, NULL, &ticket, &error), 0);
+    ck_assert_int_eq(finish(ticket, &result), -SPILLWAY_EINVAL);
+    ck_assert_uint_eq(n, 77);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("packed");
+    TCase *served = tcase_create("served");
+    tcase_set_timeout(served, 120);
+    tcase_add_unchecked_fixture(served, sw_served_start, sw_served_stop);
+    tcase_add_checked_fixture(served, before_each, after_each);
+    tcase_add_loop_test(served, chunks_are_where_they_are_said_to_be, 0, N_COLUMNS);
+    tcase_add_test(served, any_region_has_a_directory);
+    tcase_add_test(served, what_is_not_packed_has_none);
+    suite_add_tcase(suite, served);
+    return sw_test_run(suite, CK_FORK);
+}
