@@ -61,10 +61,9 @@ static void bench_buffer(const struct bench *b, const char *column, const char *
     if (type == SW_VALUE_NONE)
         sw_plan_init(&plan, sample, sample_bytes, bytes);
     else
-        sw_plan_init_typed(&plan, type, sample, sample_bytes, bytes);
+        sw_plan_init_typed(&plan, type, SW_CODECS_ALL, sample, sample_bytes, bytes);
     for (uint64_t at = 0; at < bytes; at += CHUNK_BYTES)
-        frames_bytes +=
-            encode_chunk(b, &plan, data + at, bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES, column);
+        frames_bytes += encode_chunk(b, &plan, data + at, bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES, column);
     printf("%s\t%s\t%s\t%s\t%" PRIu64 "\t%" PRIu64 "\n", column, role, sw_value_type_name(type),
            sw_codec_name(plan.codec), bytes, frames_bytes);
     fflush(stdout);
