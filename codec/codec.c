@@ -12,7 +12,7 @@
 static const struct sw_codec_ops *const codecs[SW_CODEC_NR] = {
     [SW_CODEC_RAW] = &sw_raw_ops,     [SW_CODEC_V5T] = &sw_v5t_ops,   [SW_CODEC_FOR] = &sw_for_ops,
     [SW_CODEC_DFOR] = &sw_dfor_ops,   [SW_CODEC_RFOR] = &sw_rfor_ops, [SW_CODEC_ALP] = &sw_alp_ops,
-    [SW_CODEC_ALPRD] = &sw_alprd_ops, [SW_CODEC_DICT] = &sw_dict_ops,
+    [SW_CODEC_ALPRD] = &sw_alprd_ops, [SW_CODEC_DICT] = &sw_dict_ops, [SW_CODEC_SFOR] = &sw_sfor_ops,
 };
 
 const struct sw_codec_ops *sw_codec_ops_find(unsigned codec) {

@@ -26,7 +26,7 @@ extern "C" {
 /* Sets of codecs, a bit `1 << id` each. SW_CODECS_ON_GPU: those that a GPU's service chooses from; the others have a
  * CUDA implementation that has not run on a GPU yet. */
 #define SW_CODECS_ALL (~0u)
-#define SW_CODECS_ON_GPU (SW_CODECS_ALL & ~(1u << SW_CODEC_DICT))
+#define SW_CODECS_ON_GPU (SW_CODECS_ALL & ~(1u << SW_CODEC_DICT | 1u << SW_CODEC_SFOR))
 
 struct sw_plan {
     enum sw_codec_id codec;

@@ -72,6 +72,6 @@ struct sw_codec_ops {
 const struct sw_codec_ops *sw_codec_ops_find(unsigned codec);
 
 extern const struct sw_codec_ops sw_raw_ops, sw_v5t_ops, sw_for_ops, sw_dfor_ops, sw_rfor_ops, sw_alp_ops, sw_alprd_ops,
-    sw_dict_ops;
+    sw_dict_ops, sw_sfor_ops;
 
 #endif

@@ -237,7 +237,7 @@ static unsigned measure_piece(const struct encoder *e, const uint8_t *from, size
     uint8_t room[SW_VECTOR_MAX_BYTES];
     const unsigned bits = sw_value_bits(e->type);
     struct sw_vector v = {room, sw_vector_bytes(bits), SW_VECTOR_VALUES, bits, e->type, &e->dictionary};
-    if (e->codec->units)
+    if (e->codec->units && !e->codec->has_runs)
         for (size_t at = 0; at < v.bytes; at += bytes)
             memcpy(room + at, from, bytes);
     else
@@ -253,7 +253,8 @@ static void add_piece(struct pieces *sum, const struct encoder *e, const uint8_t
     const unsigned bits = sw_value_bits(e->type), full = sw_vector_bytes(bits);
     struct sw_vector_head head, rest;
     const unsigned width = measure_piece(e, from, bytes, &head);
-    if (e->codec->has_sizes && head.units < sw_packed_units(bits, width, (unsigned)bytes)) {
+    const unsigned otherwise = sw_packed_units(bits, e->codec->units ? bits : width, (unsigned)bytes);
+    if (e->codec->has_runs && head.units < otherwise) {
         sum->other_bytes += head.units * SW_UNIT_BYTES - RUNS_PIECE_EXTRA_BYTES;
         return;
     }

@@ -30,6 +30,7 @@ struct sw_vector {
 struct sw_numbers_codec {
     unsigned n_bases, max_vectors; /* of a tile */
     bool has_sizes;                /* vectors have sizes of their own; otherwise the size follows from the width */
+    bool has_runs; /* vectors may be runs, of which a part is about as much shorter as it has fewer values */
     /* Not NULL: vectors have tags instead, and this says what one takes by its width, below `bits`, and its tag; more
      * than its content if there is no such vector. */
     unsigned (*units)(const struct sw_vector_head *head, unsigned bits);
@@ -43,7 +44,7 @@ struct sw_numbers_codec {
 };
 
 extern const struct sw_numbers_codec sw_numbers_for, sw_numbers_dfor, sw_numbers_rfor, sw_numbers_alp, sw_numbers_alprd,
-    sw_numbers_dict;
+    sw_numbers_dict, sw_numbers_sfor;
 
 /* A vector's values, and back. */
 void sw_values_load(uint64_t ret[SW_VECTOR_VALUES], const uint8_t *content, unsigned bits);

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const enum sw_codec_id codecs[] = {SW_CODEC_FOR, SW_CODEC_DFOR,  SW_CODEC_RFOR,
-                                          SW_CODEC_ALP, SW_CODEC_ALPRD, SW_CODEC_DICT};
+static const enum sw_codec_id codecs[] = {SW_CODEC_FOR,   SW_CODEC_DFOR, SW_CODEC_RFOR, SW_CODEC_ALP,
+                                          SW_CODEC_ALPRD, SW_CODEC_DICT, SW_CODEC_SFOR};
 #define N_CODECS (sizeof codecs / sizeof codecs[0])
 
 static bool small_run(void) {
@@ -55,7 +55,8 @@ static void round_trips(enum sw_value_type type, const uint8_t *data, size_t byt
 }
 
 START_TEST(every_width) {
-    static const enum sw_numbers kinds[] = {SW_NUMBERS_UNIFORM, SW_NUMBERS_SORTED, SW_NUMBERS_OFTEN, SW_NUMBERS_FEW};
+    static const enum sw_numbers kinds[] = {SW_NUMBERS_UNIFORM, SW_NUMBERS_SORTED, SW_NUMBERS_OFTEN, SW_NUMBERS_FEW,
+                                            SW_NUMBERS_STEPS};
     const enum sw_value_type type = (enum sw_value_type)_i;
     const unsigned value_bits = sw_value_bits(type);
     for (unsigned bits = 0; bits <= value_bits; bits += small_run() ? 5 : 1) {

@@ -42,6 +42,9 @@ static const struct golden {
     {"v1-dict-u8.spwf", SW_CODEC_DICT, 10, 0, 5001, SW_VALUE_U8, SW_NUMBERS_FEW},
     {"v1-dict-i32.spwf", SW_CODEC_DICT, 10, 0, 42003, SW_VALUE_I32, SW_NUMBERS_FEW},
     {"v1-dict-f64.spwf", SW_CODEC_DICT, 10, 0, 90000, SW_VALUE_F64, SW_NUMBERS_FEW},
+    {"v1-sfor-u8.spwf", SW_CODEC_SFOR, 10, 0, 5001, SW_VALUE_U8, SW_NUMBERS_STEPS},
+    {"v1-sfor-i32.spwf", SW_CODEC_SFOR, 10, 0, 42003, SW_VALUE_I32, SW_NUMBERS_STEPS},
+    {"v1-sfor-u64.spwf", SW_CODEC_SFOR, 10, 0, 30000, SW_VALUE_U64, SW_NUMBERS_NEARLY},
 };
 #define N_GOLDENS ((int)(sizeof goldens / sizeof goldens[0]))
 

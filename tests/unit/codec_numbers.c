@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const enum sw_codec_id codecs[] = {SW_CODEC_FOR, SW_CODEC_DFOR,  SW_CODEC_RFOR,
-                                          SW_CODEC_ALP, SW_CODEC_ALPRD, SW_CODEC_DICT};
+static const enum sw_codec_id codecs[] = {SW_CODEC_FOR,   SW_CODEC_DFOR, SW_CODEC_RFOR, SW_CODEC_ALP,
+                                          SW_CODEC_ALPRD, SW_CODEC_DICT, SW_CODEC_SFOR};
 #define N_CODECS (sizeof codecs / sizeof codecs[0])
 
 static struct sw_plan plan_of(enum sw_codec_id codec, enum sw_value_type type) {
@@ -140,6 +140,7 @@ START_TEST(test_choice) {
         {SW_VALUE_F64, SW_NUMBERS_OFTEN, 20, SW_CODEC_ALP},   {SW_VALUE_F64, SW_NUMBERS_RUNS, 15, SW_CODEC_RFOR},
         {SW_VALUE_I64, SW_NUMBERS_FEW, 6, SW_CODEC_DICT},     {SW_VALUE_U32, SW_NUMBERS_FEW, 7, SW_CODEC_DICT},
         {SW_VALUE_I16, SW_NUMBERS_FEW, 2, SW_CODEC_DICT},     {SW_VALUE_U8, SW_NUMBERS_FEW, 1, SW_CODEC_DICT},
+        {SW_VALUE_I32, SW_NUMBERS_STEPS, 12, SW_CODEC_SFOR},  {SW_VALUE_U64, SW_NUMBERS_STEPS, 15, SW_CODEC_SFOR},
         {SW_VALUE_F64, SW_NUMBERS_FEW, 5, SW_CODEC_DICT},     {SW_VALUE_U32, SW_NUMBERS_FEW, 12, SW_CODEC_RAW},
     };
     const size_t bytes[] = {65536, 4 << 20};
@@ -154,7 +155,8 @@ START_TEST(test_choice) {
         if (plan.codec != SW_CODEC_RAW) {
             const double ratio = (double)bytes[i] / (double)round_trip(plan.codec, plan.value_type, data, bytes[i]);
             ck_assert_double_ge(ratio, 0.9 * plan.expected_ratio);
-            ck_assert_double_le(ratio, (plan.codec == SW_CODEC_RFOR ? 1.75 : 1.15) * plan.expected_ratio);
+            ck_assert_double_le(ratio, (plan.codec == SW_CODEC_RFOR || plan.codec == SW_CODEC_SFOR ? 1.75 : 1.15) *
+                                           plan.expected_ratio);
         }
         free(data);
     }
@@ -185,7 +187,7 @@ int main(void) {
     tcase_add_loop_test(tests, test_any_content, 1, SW_VALUE_NR);
     tcase_add_test(tests, test_outliers_cost_their_vector);
     tcase_add_test(tests, test_alignment);
-    tcase_add_loop_test(tests, test_choice, 0, 20);
+    tcase_add_loop_test(tests, test_choice, 0, 22);
     tcase_add_test(tests, test_refused_types);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
