@@ -229,7 +229,7 @@ int sw_numbers_decode_segment(const union sw_codec_decoder *decoder, const struc
  * and of their halves. */
 struct pieces {
     double other_bytes, width, half_width;
-    unsigned n_packed;
+    unsigned n_packed, widest;
 };
 
 /* Codecs with exceptions take a piece for a vector that repeats it: how they choose depends on all of a vector. */
@@ -264,6 +264,7 @@ static void add_piece(struct pieces *sum, const struct encoder *e, const uint8_t
     sum->width += width;
     sum->half_width += 0.5 * measure_piece(e, from, half, &rest);
     sum->half_width += 0.5 * measure_piece(e, from + half, half, &rest);
+    sum->widest = width > sum->widest ? width : sum->widest;
     sum->n_packed++;
 }
 
@@ -272,7 +273,9 @@ static void add_piece(struct pieces *sum, const struct encoder *e, const uint8_t
 #define EVERY_PIECE 4
 
 /* A vector is longer than a piece, and its range greater where values drift: as much more for each doubling as from a
- * half to a piece, which is a bit where they are sorted and nothing where they are not. */
+ * half to a piece, which is a bit where they are sorted and next to nothing where they are not. In the latter case the
+ * widest piece has about all of the range that there is. */
+#define DRIFT_BITS 0.25
 static double estimate_by_pieces(const struct encoder *e, const uint8_t *sample, size_t sample_bytes) {
     const unsigned bits = sw_value_bits(e->type), values = SW_SAMPLE_PIECE_BYTES * 8 / bits;
     struct pieces sum = {.n_packed = 0};
@@ -287,6 +290,7 @@ static double estimate_by_pieces(const struct encoder *e, const uint8_t *sample,
         width = sum.width / sum.n_packed;
         for (unsigned n = values; n < SW_VECTOR_VALUES; n *= 2)
             width += growth;
+        width = growth < DRIFT_BITS && width > sum.widest ? sum.widest : width;
     }
     const double packed_bytes = sum.n_packed * (double)values * (width < bits ? width : bits) / 8;
     return (sum.other_bytes + packed_bytes) / (double)seen_bytes;

@@ -23,7 +23,7 @@ __device__ inline uint32_t begun_before(const sw_gpu_starts &s, uint32_t lane) {
 struct codec_sfor : sw_integer_codec {
     static constexpr uint32_t KINDS = 1;
     static constexpr bool HAS_TAGS = true, HAS_SIZES = false, IN_ORDER = true, HAS_STAGE = true;
-    static constexpr uint32_t DECODE_BLOCKS = 8;
+    static constexpr uint32_t DECODE_BLOCKS = 6; /* with 8 some registers would not fit */
 
     /* A vector says itself how long it is. */
     __device__ static inline uint32_t units(unsigned, const sw_gpu_head &head) {
