@@ -270,7 +270,7 @@ static void add_piece(struct pieces *sum, const struct encoder *e, const uint8_t
 
 /* Of the pieces every fourth is looked at, which tells a codec from the others as well: with all of them a plan takes
  * milliseconds, of which the device's worker has none to give away. */
-#define EVERY_PIECE 4
+#define EVERY_PIECE ((size_t)4)
 
 /* A vector is longer than a piece, and its range greater where values drift: as much more for each doubling as from a
  * half to a piece, which is a bit where they are sorted and next to nothing where they are not. In the latter case the

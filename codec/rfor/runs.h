@@ -3,6 +3,7 @@
 #ifndef SW_RUNS_H
 #define SW_RUNS_H
 
+#include "base/assert.h"
 #include "codec/bitpack/numbers.h"
 
 #define SW_START_WORDS (SW_VECTOR_VALUES / 32)
@@ -73,7 +74,9 @@ static inline unsigned sw_bits_words(unsigned n, unsigned width) {
     return (n * width + 31) / 32;
 }
 
+/* width: at most 64. */
 static inline void sw_bits_put(uint32_t *words, unsigned at, unsigned width, uint64_t v) {
+    SW_ASSERT(width <= 64);
     for (unsigned done = 0; done < width;) {
         const unsigned shift = (at + done) % 32;
         words[(at + done) / 32] |= (uint32_t)(v >> done) << shift;

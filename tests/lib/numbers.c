@@ -99,7 +99,7 @@ static uint64_t next_bits(struct column *c, enum sw_numbers kind, uint64_t i) {
 
 /* The kind that value `i` of a mixed column has. */
 static enum sw_numbers mixed_kind(const struct column *c, uint64_t i) {
-    const unsigned n = c->is_float ? SW_NUMBERS_FEW : SW_NUMBERS_MIXED;
+    const unsigned n = c->is_float ? SW_NUMBERS_REALS + 1 : SW_NUMBERS_MIXED;
     return (enum sw_numbers)(i / STRETCH_VALUES % n);
 }
 
