@@ -12,7 +12,7 @@
 static const struct sw_codec_ops *const codecs[SW_CODEC_NR] = {
     [SW_CODEC_RAW] = &sw_raw_ops,     [SW_CODEC_V5T] = &sw_v5t_ops,   [SW_CODEC_FOR] = &sw_for_ops,
     [SW_CODEC_DFOR] = &sw_dfor_ops,   [SW_CODEC_RFOR] = &sw_rfor_ops, [SW_CODEC_ALP] = &sw_alp_ops,
-    [SW_CODEC_ALPRD] = &sw_alprd_ops,
+    [SW_CODEC_ALPRD] = &sw_alprd_ops, [SW_CODEC_DICT] = &sw_dict_ops, [SW_CODEC_SFOR] = &sw_sfor_ops,
 };
 
 const struct sw_codec_ops *sw_codec_ops_find(unsigned codec) {
@@ -36,7 +36,7 @@ void sw_plan_init_raw(struct sw_plan *ret) {
 }
 
 static uint32_t plan_symbols(const struct sw_plan *plan) {
-    return sw_codec_ops_find((unsigned)plan->codec)->max_symbols ? plan->table.n_symbols : 0;
+    return sw_codec_has_symbols(plan->codec) ? plan->table.n_symbols : 0;
 }
 
 /* Ratio of a frame of raw_bytes that shrinks as the sample does; 0 without memory. */
@@ -62,9 +62,9 @@ void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, 
     sw_plan_init_raw(ret);
     for (unsigned codec = 0; sample_bytes && codec < SW_CODEC_NR; codec++) {
         struct sw_plan plan = {.codec = (enum sw_codec_id)codec};
-        if (!codecs[codec]->plan_init)
+        if (!sw_codec_takes(plan.codec, SW_VALUE_NONE) || !codecs[codec]->plan_init)
             continue;
-        codecs[codec]->plan_init(&plan, sample, sample_bytes);
+        sw_plan_learn(&plan, sample, sample_bytes);
         plan.raw_bytes = raw_bytes;
         plan.expected_ratio = estimate_ratio(&plan, sample, sample_bytes, raw_bytes);
         if (plan.expected_ratio >= MIN_RATIO && plan.expected_ratio > ret->expected_ratio)
@@ -72,23 +72,32 @@ void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, 
     }
 }
 
-void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void *sample, size_t sample_bytes,
-                        uint64_t raw_bytes) {
+void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, uint32_t codec_set, const void *sample,
+                        size_t sample_bytes, uint64_t raw_bytes) {
     struct sw_frame_layout layout;
     sw_plan_init_raw(ret);
     for (unsigned codec = 0; sample_bytes && codec < SW_CODEC_NR; codec++) {
-        if (type == SW_VALUE_NONE || !sw_codec_takes((enum sw_codec_id)codec, type))
+        struct sw_plan plan;
+        if (!(codec_set >> codec & 1) || !sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type))
             continue;
-        sw_frame_layout_init(&layout, (enum sw_codec_id)codec, codecs[codec]->min_segment_log2, raw_bytes, 0);
-        const double data_per_byte = codecs[codec]->estimate(type, sample, sample_bytes, raw_bytes);
+        sw_plan_learn(&plan, sample, sample_bytes);
+        const bool has_symbols = sw_codec_has_symbols(plan.codec);
+        if (has_symbols && !plan.table.n_symbols)
+            continue; /* there was nothing to learn */
+        sw_frame_layout_init(&layout, plan.codec, plan.segment_log2, raw_bytes, plan.table.n_symbols);
+        const double data_per_byte = codecs[codec]->estimate(&plan, sample, sample_bytes, raw_bytes);
         const double ratio = (double)raw_bytes / ((double)layout.data_offset + (double)raw_bytes * data_per_byte);
         if (ratio < MIN_RATIO)
             continue;
         ret->value_type = type;
         ret->raw_bytes = raw_bytes;
         ret->ratios[codec] = ratio;
-        if (ratio > ret->expected_ratio)
-            sw_plan_switch(ret, (enum sw_codec_id)codec);
+        if (has_symbols)
+            ret->table = plan.table;
+        /* Looking values up takes longer than what other codecs of numbers do: it must gain something over them. */
+        const bool is_slow = has_symbols && ret->codec != SW_CODEC_RAW;
+        if (ratio > (is_slow ? MIN_RATIO : 1) * ret->expected_ratio)
+            sw_plan_switch(ret, plan.codec);
     }
 }
 
@@ -96,6 +105,12 @@ void sw_plan_switch(struct sw_plan *plan, enum sw_codec_id codec) {
     plan->codec = codec;
     plan->segment_log2 = codecs[codec]->min_segment_log2;
     plan->expected_ratio = plan->ratios[codec];
+}
+
+void sw_plan_learn(struct sw_plan *plan, const void *sample, size_t sample_bytes) {
+    const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)plan->codec);
+    if (ops && ops->plan_init)
+        ops->plan_init(plan, sample, sample_bytes);
 }
 
 bool sw_plan_init_numbers(struct sw_plan *ret, enum sw_codec_id codec, enum sw_value_type type) {

@@ -23,6 +23,11 @@ extern "C" {
 #define SW_SAMPLE_PIECE_BYTES 512
 #define SW_SAMPLE_MAX_BYTES ((size_t)SW_SAMPLE_PIECES * SW_SAMPLE_PIECE_BYTES)
 
+/* Sets of codecs, a bit `1 << id` each. SW_CODECS_ON_GPU: those that a GPU's service chooses from; the others have a
+ * CUDA implementation that has not run on a GPU yet. */
+#define SW_CODECS_ALL (~0u)
+#define SW_CODECS_ON_GPU (SW_CODECS_ALL & ~(1u << SW_CODEC_DICT | 1u << SW_CODEC_SFOR))
+
 struct sw_plan {
     enum sw_codec_id codec;
     unsigned segment_log2;         /* segment length of the frames */
@@ -30,7 +35,7 @@ struct sw_plan {
     uint64_t raw_bytes;            /* of the region that it was made for; 0: for none */
     double expected_ratio;         /* raw bytes per frame byte of that one, estimated from the sample; 1 for raw */
     double ratios[SW_CODEC_NR];    /* the same of each codec of numbers that would do; 0: it would not */
-    struct sw_v5t_table table;     /* v5t only */
+    struct sw_v5t_table table;     /* v5t; dict, if it would do: its dictionary, of values by their length, ascending */
 };
 
 /* Number of pieces and the byte offset of piece i in a region of raw_bytes; regions up to SW_SAMPLE_MAX_BYTES are one
@@ -46,14 +51,16 @@ void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, 
  * codes. */
 void sw_plan_init_trained(struct sw_plan *ret, const struct sw_v5t_table *table, size_t coded_bytes,
                           size_t sample_bytes, uint64_t raw_bytes);
-/* Takes that of the codecs of numbers which shrinks the sample most, or raw; type: not SW_VALUE_NONE. */
-void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void *sample, size_t sample_bytes,
-                        uint64_t raw_bytes);
+/* Takes that of a set's codecs of numbers which shrinks the sample most, or raw; type: not SW_VALUE_NONE. */
+void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, uint32_t codecs, const void *sample,
+                        size_t sample_bytes, uint64_t raw_bytes);
 /* Makes a plan of numbers that of another codec in its `ratios`: one that takes less time, say. */
 void sw_plan_switch(struct sw_plan *plan, enum sw_codec_id codec);
-/* The plan of one codec of numbers, whatever they are; expected_ratio is 1. False: codec does not store numbers of that
- * type. */
+/* The plan of one codec of numbers, whatever they are; expected_ratio is 1, and nothing has been learnt. False: codec
+ * does not store numbers of that type. */
 bool sw_plan_init_numbers(struct sw_plan *ret, enum sw_codec_id codec, enum sw_value_type type);
+/* Has the plan's codec learn from a sample what it can: symbols, a dictionary. */
+void sw_plan_learn(struct sw_plan *plan, const void *sample, size_t sample_bytes);
 /* The plan that stores bytes as they are. */
 void sw_plan_init_raw(struct sw_plan *ret);
 

@@ -22,6 +22,9 @@ const gpu_codec<ITEMS> codecs[SW_CODEC_NR] = {
     {sw_rfor_gpu_encode<ITEMS>, sw_rfor_gpu_decode<ITEMS>},   /* SW_CODEC_RFOR */
     {sw_alp_gpu_encode<ITEMS>, sw_alp_gpu_decode<ITEMS>},     /* SW_CODEC_ALP */
     {sw_alprd_gpu_encode<ITEMS>, sw_alprd_gpu_decode<ITEMS>}, /* SW_CODEC_ALPRD */
+    {},
+    {sw_dict_gpu_encode<ITEMS>, sw_dict_gpu_decode<ITEMS>}, /* SW_CODEC_DICT */
+    {sw_sfor_gpu_encode<ITEMS>, sw_sfor_gpu_decode<ITEMS>}, /* SW_CODEC_SFOR */
 };
 
 /* Byte i of the symbol table section. */
@@ -168,9 +171,8 @@ static unsigned layout_value_bits(const struct sw_frame_layout &layout) {
 }
 
 static void init_layout(struct sw_frame_layout *ret, const struct sw_gpu_plan *plan, uint64_t raw_bytes) {
-    const bool has_table = plan->codec == SW_CODEC_V5T;
-    sw_frame_layout_init(ret, plan->codec, has_table ? plan->segment_log2 : SW_RAW_SEGMENT_LOG2, raw_bytes,
-                         has_table ? plan->n_symbols : 0);
+    sw_frame_layout_init(ret, plan->codec, plan->codec == SW_CODEC_V5T ? plan->segment_log2 : SW_RAW_SEGMENT_LOG2,
+                         raw_bytes, sw_codec_has_symbols(plan->codec) ? plan->n_symbols : 0);
     ret->value_type = plan->value_type;
 }
 
@@ -284,7 +286,7 @@ static int copy_items(sw_gpu_batch *ret, const struct sw_gpu_item *h_items, uint
 int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
                               struct sw_gpu_result *results, void *d_scratch, size_t scratch_bytes,
                               struct CUstream_st *stream, struct sw_err *err) {
-    static const uint32_t single_tiles[SW_CODEC_NR] = {1, 1, 1, 1, 1, 1, 1};
+    static const uint32_t single_tiles[SW_CODEC_NR] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     uint32_t units[SW_CODEC_NR];
     uint64_t raw_bytes = 0;
     int rc = 0;

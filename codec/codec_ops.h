@@ -7,6 +7,7 @@
 #define SW_CODEC_OPS_H
 
 #include "codec/codec.h"
+#include "codec/dict/dictionary.h"
 #include "codec/v5t/v5t_host.h"
 #include <stdbool.h>
 
@@ -26,6 +27,7 @@ union sw_codec_decoder {
     struct {
         const struct sw_numbers_codec *codec;
         enum sw_value_type type;
+        struct sw_dictionary dictionary; /* empty but for dict */
     } numbers;
 };
 
@@ -41,12 +43,13 @@ struct sw_codec_ops {
     /* The hash of a tile's content: sw_hash_tile(), or sw_hash_tile_rows() whatever segment_log2 is. */
     uint32_t (*hash_tile)(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile);
 
-    /* Fills what the codec learns from a sample: segment_log2 and its own part of the plan. NULL: it is never chosen.
-     */
+    /* Fills what the codec learns from a sample: segment_log2, if it has a choice, and its own part of the plan, whose
+     * codec and value type are there. NULL: codecs of numbers learn nothing, others are never chosen. */
     void (*plan_init)(struct sw_plan *ret, const void *sample, size_t sample_bytes);
 
-    /* Codecs of numbers: bytes of data per byte of content, estimated from the sample of a region of raw_bytes. */
-    double (*estimate)(enum sw_value_type type, const uint8_t *sample, size_t sample_bytes, uint64_t raw_bytes);
+    /* Codecs of numbers: bytes of data per byte of content by a plan, estimated from the sample of a region of
+     * raw_bytes. */
+    double (*estimate)(const struct sw_plan *plan, const uint8_t *sample, size_t sample_bytes, uint64_t raw_bytes);
 
     /* Encoder of a plan, or NULL without memory; encoder_free takes NULL. */
     void *(*encoder_new)(const struct sw_plan *plan);
@@ -68,6 +71,7 @@ struct sw_codec_ops {
 /* NULL for a number that is no codec. */
 const struct sw_codec_ops *sw_codec_ops_find(unsigned codec);
 
-extern const struct sw_codec_ops sw_raw_ops, sw_v5t_ops, sw_for_ops, sw_dfor_ops, sw_rfor_ops, sw_alp_ops, sw_alprd_ops;
+extern const struct sw_codec_ops sw_raw_ops, sw_v5t_ops, sw_for_ops, sw_dfor_ops, sw_rfor_ops, sw_alp_ops, sw_alprd_ops,
+    sw_dict_ops, sw_sfor_ops;
 
 #endif

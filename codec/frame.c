@@ -26,10 +26,14 @@ static uint64_t table_bytes(uint32_t n_symbols) {
     return align16((uint64_t)9 * n_symbols);
 }
 
+/* What a tile of 32 KiB or less with a dictionary has more in its counts than v5t. */
+#define FIRST_TILE_EXTRA_BYTES (SW_NUMBERS_COUNT_BYTES(0, true) - SW_TILE_SEGMENTS)
+
 uint64_t sw_frame_bound_bytes(uint64_t raw_bytes) {
     /* The shortest segments have the most metadata; stored segments are as long as their content. */
     uint64_t tiles = tiles_of(raw_bytes, SW_V5T_MIN_SEGMENT_LOG2);
-    return align_to(SW_FRAME_HEAD_MAX_BYTES + align16(sizeof(struct sw_tile_record) * tiles) + SW_TILE_SEGMENTS * tiles,
+    return align_to(SW_FRAME_HEAD_MAX_BYTES + align16(sizeof(struct sw_tile_record) * tiles) +
+                        SW_TILE_SEGMENTS * tiles + FIRST_TILE_EXTRA_BYTES,
                     SW_FRAME_DATA_ALIGN) +
            align16(raw_bytes);
 }
@@ -142,6 +146,11 @@ bool sw_codec_takes(enum sw_codec_id codec, enum sw_value_type type) {
     if (!ops || type >= SW_VALUE_NR)
         return false;
     return ops->is_typed ? type >= (ops->is_of_floats ? SW_VALUE_F32 : SW_VALUE_U8) : type == SW_VALUE_NONE;
+}
+
+bool sw_codec_has_symbols(enum sw_codec_id codec) {
+    const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)codec);
+    return ops && ops->max_symbols;
 }
 
 const char *sw_value_type_name(enum sw_value_type type) {

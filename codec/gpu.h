@@ -31,7 +31,7 @@ struct sw_gpu_result {
 };
 
 /* What a device needs to know about a plan; d_table: device copy of plan->table, made by the caller, which must live
- * until the stream has passed the last call that uses it. */
+ * until the stream has passed the last call that uses it; NULL for codecs without symbols. */
 struct sw_gpu_plan {
     enum sw_codec_id codec;
     unsigned segment_log2;

@@ -90,7 +90,7 @@ static int encode_work(void *arg, struct sw_chunk *chunk, struct sw_err *err) {
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a chunk of %zu bytes", chunk->in.bytes);
     size_t sample_bytes = sw_sample_gather(sample, chunk->in.data, chunk->in.bytes);
     if (type)
-        sw_plan_init_typed(&plan, type, sample, sample_bytes, chunk->in.bytes);
+        sw_plan_init_typed(&plan, type, SW_CODECS_ALL, sample, sample_bytes, chunk->in.bytes);
     else
         sw_plan_init(&plan, sample, sample_bytes, chunk->in.bytes);
     sw_free(sample);

@@ -17,7 +17,8 @@ double sw_plan_data_ratio(const struct sw_plan *plan) {
     struct sw_frame_layout layout;
     if (plan->codec == SW_CODEC_RAW)
         return 1;
-    sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, plan->raw_bytes, plan->table.n_symbols);
+    sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, plan->raw_bytes,
+                         sw_codec_has_symbols(plan->codec) ? plan->table.n_symbols : 0);
     const double data_per_byte = 1 / plan->expected_ratio - (double)layout.data_offset / (double)plan->raw_bytes;
     return data_per_byte > 0 ? 1 / data_per_byte : plan->expected_ratio; /* numbers that are all equal: rounding */
 }

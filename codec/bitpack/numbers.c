@@ -8,13 +8,27 @@
 struct encoder {
     const struct sw_numbers_codec *codec;
     enum sw_value_type type;
+    struct sw_dictionary dictionary;
 };
+
+static void encoder_init(struct encoder *ret, const struct sw_numbers_codec *codec, const struct sw_plan *plan) {
+    ret->codec = codec;
+    ret->type = plan->value_type;
+    sw_dictionary_init(&ret->dictionary, &plan->table, sw_value_bits(plan->value_type));
+}
 
 void *sw_numbers_encoder_new(const struct sw_numbers_codec *codec, const struct sw_plan *plan) {
     struct encoder *e = sw_alloc(sizeof *e);
     if (e)
-        *e = (struct encoder){codec, plan->value_type};
+        encoder_init(e, codec, plan);
     return e;
+}
+
+int sw_numbers_decoder_init(const struct sw_numbers_codec *codec, union sw_codec_decoder *ret,
+                            const struct sw_frame_layout *layout, const void *section) {
+    ret->numbers.codec = codec;
+    ret->numbers.type = layout->value_type;
+    return sw_dictionary_read(&ret->numbers.dictionary, section, layout->n_symbols, sw_value_bits(layout->value_type));
 }
 
 #define DEFINE_COPIES(type)                                                                                            \
@@ -47,9 +61,9 @@ void sw_values_store(const uint64_t values[SW_VECTOR_VALUES], uint8_t *content, 
 }
 
 /* The vector as it is packed; room is for one that is not full. */
-static struct sw_vector vector_of(enum sw_value_type type, const uint8_t *in, size_t bytes,
+static struct sw_vector vector_of(const struct encoder *e, const uint8_t *in, size_t bytes,
                                   uint8_t room[SW_VECTOR_MAX_BYTES]) {
-    const unsigned bits = sw_value_bits(type), value_bytes = bits / 8, full = sw_vector_bytes(bits);
+    const unsigned bits = sw_value_bits(e->type), value_bytes = bits / 8, full = sw_vector_bytes(bits);
     const unsigned n = (unsigned)((bytes + value_bytes - 1) / value_bytes);
     if (bytes < full) {
         memset(room, 0, (size_t)n * value_bytes);
@@ -57,7 +71,7 @@ static struct sw_vector vector_of(enum sw_value_type type, const uint8_t *in, si
         for (unsigned i = n; i < SW_VECTOR_VALUES; i++)
             memcpy(room + (size_t)i * value_bytes, room, value_bytes);
     }
-    return (struct sw_vector){bytes < full ? room : in, bytes, n, bits, type};
+    return (struct sw_vector){bytes < full ? room : in, bytes, n, bits, e->type, &e->dictionary};
 }
 
 static unsigned whole_units(unsigned bits, size_t bytes) {
@@ -123,7 +137,7 @@ size_t sw_numbers_encode_tile(const void *encoder, const uint8_t *in, size_t in_
         const size_t bytes = sw_tile_vector_bytes(bits, in_bytes, i);
         uint8_t room[SW_VECTOR_MAX_BYTES];
         struct sw_vector_head head;
-        const struct sw_vector v = vector_of(e->type, from, bytes, room);
+        const struct sw_vector v = vector_of(e, from, bytes, room);
         e->codec->measure(&v, &head);
         if (head.units < whole_units(bits, bytes)) {
             e->codec->store(&v, &head, out + at);
@@ -146,6 +160,7 @@ static int next_vector(const union sw_codec_decoder *d, const struct sw_tile_vie
                       sw_tile_vector_bytes(bits, tile->tile_bytes, vector));
     if (r < 0 || (size_t)ret->units * SW_UNIT_BYTES > tile->data_bytes - *at)
         return -SW_EFRAME;
+    ret->dictionary = &d->numbers.dictionary;
     *ret_from = tile->data + *at;
     *at += (size_t)ret->units * SW_UNIT_BYTES;
     return 0;
@@ -214,58 +229,59 @@ int sw_numbers_decode_segment(const union sw_codec_decoder *decoder, const struc
  * and of their halves. */
 struct pieces {
     double other_bytes, width, half_width;
-    unsigned n_packed;
+    unsigned n_packed, widest;
 };
 
 /* Codecs with exceptions take a piece for a vector that repeats it: how they choose depends on all of a vector. */
-static unsigned measure_piece(const struct sw_numbers_codec *codec, enum sw_value_type type, const uint8_t *from,
-                              size_t bytes, struct sw_vector_head *ret) {
+static unsigned measure_piece(const struct encoder *e, const uint8_t *from, size_t bytes, struct sw_vector_head *ret) {
     uint8_t room[SW_VECTOR_MAX_BYTES];
-    const unsigned bits = sw_value_bits(type);
-    struct sw_vector v = {room, sw_vector_bytes(bits), SW_VECTOR_VALUES, bits, type};
-    if (codec->units)
+    const unsigned bits = sw_value_bits(e->type);
+    struct sw_vector v = {room, sw_vector_bytes(bits), SW_VECTOR_VALUES, bits, e->type, &e->dictionary};
+    if (e->codec->units && !e->codec->has_runs)
         for (size_t at = 0; at < v.bytes; at += bytes)
             memcpy(room + at, from, bytes);
     else
-        v = vector_of(type, from, bytes, room);
-    codec->measure(&v, ret);
-    if (codec->units && ret->units >= whole_units(bits, v.bytes))
+        v = vector_of(e, from, bytes, room);
+    e->codec->measure(&v, ret);
+    if (e->codec->units && ret->units >= whole_units(bits, v.bytes))
         *ret = (struct sw_vector_head){.width = bits, .units = whole_units(bits, v.bytes)};
     return ret->width;
 }
 
-static void add_piece(struct pieces *sum, const struct sw_numbers_codec *codec, enum sw_value_type type,
-                      const uint8_t *from, size_t bytes) {
+static void add_piece(struct pieces *sum, const struct encoder *e, const uint8_t *from, size_t bytes) {
     const size_t half = bytes / 2;
-    const unsigned bits = sw_value_bits(type), full = sw_vector_bytes(bits);
+    const unsigned bits = sw_value_bits(e->type), full = sw_vector_bytes(bits);
     struct sw_vector_head head, rest;
-    const unsigned width = measure_piece(codec, type, from, bytes, &head);
-    if (codec->has_sizes && head.units < sw_packed_units(bits, width, (unsigned)bytes)) {
+    const unsigned width = measure_piece(e, from, bytes, &head);
+    const unsigned otherwise = sw_packed_units(bits, e->codec->units ? bits : width, (unsigned)bytes);
+    if (e->codec->has_runs && head.units < otherwise) {
         sum->other_bytes += head.units * SW_UNIT_BYTES - RUNS_PIECE_EXTRA_BYTES;
         return;
     }
-    if (codec->units)
+    if (e->codec->units)
         sum->other_bytes +=
             (double)(head.units - sw_packed_units(bits, width, full)) * SW_UNIT_BYTES * (double)bytes / full;
     sum->width += width;
-    sum->half_width += 0.5 * measure_piece(codec, type, from, half, &rest);
-    sum->half_width += 0.5 * measure_piece(codec, type, from + half, half, &rest);
+    sum->half_width += 0.5 * measure_piece(e, from, half, &rest);
+    sum->half_width += 0.5 * measure_piece(e, from + half, half, &rest);
+    sum->widest = width > sum->widest ? width : sum->widest;
     sum->n_packed++;
 }
 
 /* Of the pieces every fourth is looked at, which tells a codec from the others as well: with all of them a plan takes
  * milliseconds, of which the device's worker has none to give away. */
-#define EVERY_PIECE 4
+#define EVERY_PIECE ((size_t)4)
 
 /* A vector is longer than a piece, and its range greater where values drift: as much more for each doubling as from a
- * half to a piece, which is a bit where they are sorted and nothing where they are not. */
-static double estimate_by_pieces(const struct sw_numbers_codec *codec, enum sw_value_type type, const uint8_t *sample,
-                                 size_t sample_bytes) {
-    const unsigned bits = sw_value_bits(type), values = SW_SAMPLE_PIECE_BYTES * 8 / bits;
+ * half to a piece, which is a bit where they are sorted and next to nothing where they are not. In the latter case the
+ * widest piece has about all of the range that there is. */
+#define DRIFT_BITS 0.25
+static double estimate_by_pieces(const struct encoder *e, const uint8_t *sample, size_t sample_bytes) {
+    const unsigned bits = sw_value_bits(e->type), values = SW_SAMPLE_PIECE_BYTES * 8 / bits;
     struct pieces sum = {.n_packed = 0};
     size_t seen_bytes = 0;
     for (size_t at = 0; at + SW_SAMPLE_PIECE_BYTES <= sample_bytes; at += EVERY_PIECE * SW_SAMPLE_PIECE_BYTES) {
-        add_piece(&sum, codec, type, sample + at, SW_SAMPLE_PIECE_BYTES);
+        add_piece(&sum, e, sample + at, SW_SAMPLE_PIECE_BYTES);
         seen_bytes += SW_SAMPLE_PIECE_BYTES;
     }
     double width = 0;
@@ -274,23 +290,27 @@ static double estimate_by_pieces(const struct sw_numbers_codec *codec, enum sw_v
         width = sum.width / sum.n_packed;
         for (unsigned n = values; n < SW_VECTOR_VALUES; n *= 2)
             width += growth;
+        width = growth < DRIFT_BITS && width > sum.widest ? sum.widest : width;
     }
     const double packed_bytes = sum.n_packed * (double)values * (width < bits ? width : bits) / 8;
     return (sum.other_bytes + packed_bytes) / (double)seen_bytes;
 }
 
-double sw_numbers_estimate(const struct sw_numbers_codec *codec, enum sw_value_type type, const uint8_t *sample,
+double sw_numbers_estimate(const struct sw_numbers_codec *codec, const struct sw_plan *plan, const uint8_t *sample,
                            size_t sample_bytes, uint64_t raw_bytes) {
-    const size_t step = sw_vector_bytes(sw_value_bits(type));
+    const unsigned bits = sw_value_bits(plan->value_type);
+    const size_t step = sw_vector_bytes(bits);
+    struct encoder e;
     uint8_t room[SW_VECTOR_MAX_BYTES];
     struct sw_vector_head head;
     double units = 0;
+    encoder_init(&e, codec, plan);
     if (raw_bytes > SW_SAMPLE_MAX_BYTES)
-        return estimate_by_pieces(codec, type, sample, sample_bytes);
+        return estimate_by_pieces(&e, sample, sample_bytes);
     for (size_t at = 0; at < sample_bytes; at += step) { /* the sample is the region */
         const size_t bytes = sample_bytes - at < step ? sample_bytes - at : step;
-        const unsigned whole = whole_units(sw_value_bits(type), bytes);
-        const struct sw_vector v = vector_of(type, sample + at, bytes, room);
+        const unsigned whole = whole_units(bits, bytes);
+        const struct sw_vector v = vector_of(&e, sample + at, bytes, room);
         codec->measure(&v, &head);
         units += head.units < whole ? head.units : whole;
     }

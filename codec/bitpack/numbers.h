@@ -12,8 +12,9 @@
 /* What the counts section says of a vector. */
 struct sw_vector_head {
     uint64_t base[2];
-    unsigned width, units; /* units: of 16 bytes, of the stored vector */
-    unsigned tag;          /* 16 bits of the codec's own */
+    unsigned width, units;                  /* units: of 16 bytes, of the stored vector */
+    unsigned tag;                           /* 16 bits of the codec's own */
+    const struct sw_dictionary *dictionary; /* of the frame */
 };
 
 /* A vector's content, with its first value in place of missing ones. */
@@ -23,11 +24,13 @@ struct sw_vector {
     unsigned n_values; /* whole or in part */
     unsigned bits;
     enum sw_value_type type;
+    const struct sw_dictionary *dictionary; /* of the plan */
 };
 
 struct sw_numbers_codec {
     unsigned n_bases, max_vectors; /* of a tile */
     bool has_sizes;                /* vectors have sizes of their own; otherwise the size follows from the width */
+    bool has_runs; /* vectors may be runs, of which a part is about as much shorter as it has fewer values */
     /* Not NULL: vectors have tags instead, and this says what one takes by its width, below `bits`, and its tag; more
      * than its content if there is no such vector. */
     unsigned (*units)(const struct sw_vector_head *head, unsigned bits);
@@ -40,51 +43,52 @@ struct sw_numbers_codec {
     int (*decode)(const struct sw_vector_head *head, unsigned bits, const uint8_t *from, uint8_t *out);
 };
 
-extern const struct sw_numbers_codec sw_numbers_for, sw_numbers_dfor, sw_numbers_rfor, sw_numbers_alp, sw_numbers_alprd;
+extern const struct sw_numbers_codec sw_numbers_for, sw_numbers_dfor, sw_numbers_rfor, sw_numbers_alp, sw_numbers_alprd,
+    sw_numbers_dict, sw_numbers_sfor;
 
 /* A vector's values, and back. */
 void sw_values_load(uint64_t ret[SW_VECTOR_VALUES], const uint8_t *content, unsigned bits);
 void sw_values_store(const uint64_t values[SW_VECTOR_VALUES], uint8_t *content, unsigned bits);
 
 /* Functions for the row in codec.c; encoder_new needs one that names the codec. */
-double sw_numbers_estimate(const struct sw_numbers_codec *codec, enum sw_value_type type, const uint8_t *sample,
+double sw_numbers_estimate(const struct sw_numbers_codec *codec, const struct sw_plan *plan, const uint8_t *sample,
                            size_t sample_bytes, uint64_t raw_bytes);
 void *sw_numbers_encoder_new(const struct sw_numbers_codec *codec, const struct sw_plan *plan);
 size_t sw_numbers_encode_tile(const void *encoder, const uint8_t *in, size_t in_bytes, unsigned segment_log2,
                               uint8_t *out, uint8_t *counts);
+int sw_numbers_decoder_init(const struct sw_numbers_codec *codec, union sw_codec_decoder *ret,
+                            const struct sw_frame_layout *layout, const void *section);
 int sw_numbers_decode_tile(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, uint8_t *out);
 int sw_numbers_decode_segment(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, unsigned segment,
                               uint8_t *out, size_t *ret_bytes);
 
-/* A codec's row: all but its name differs in what follows from the struct above. */
-#define SW_NUMBERS_OPS(id, counts, floats)                                                                             \
-    static double estimate(enum sw_value_type type, const uint8_t *sample, size_t sample_bytes, uint64_t raw_bytes) {  \
-        return sw_numbers_estimate(&sw_numbers_##id, type, sample, sample_bytes, raw_bytes);                           \
+/* A codec's row: all but its name differs in what follows from the struct above, and in what comes last: members of the
+ * row that other codecs of numbers do not have. */
+#define SW_NUMBERS_OPS(id, counts, floats, ...)                                                                        \
+    static double estimate(const struct sw_plan *plan, const uint8_t *sample, size_t sample_bytes,                     \
+                           uint64_t raw_bytes) {                                                                       \
+        return sw_numbers_estimate(&sw_numbers_##id, plan, sample, sample_bytes, raw_bytes);                           \
     }                                                                                                                  \
     static void *encoder_new(const struct sw_plan *plan) {                                                             \
         return sw_numbers_encoder_new(&sw_numbers_##id, plan);                                                         \
     }                                                                                                                  \
     static int decoder_init(union sw_codec_decoder *ret, const struct sw_frame_layout *layout, const void *section) {  \
-        (void)section;                                                                                                 \
-        ret->numbers.codec = &sw_numbers_##id;                                                                         \
-        ret->numbers.type = layout->value_type;                                                                        \
-        return 0;                                                                                                      \
+        return sw_numbers_decoder_init(&sw_numbers_##id, ret, layout, section);                                        \
     }                                                                                                                  \
-    const struct sw_codec_ops sw_##id##_ops = {                                                                        \
-        .name = #id,                                                                                                   \
-        .min_segment_log2 = SW_NUMBERS_SEGMENT_LOG2,                                                                   \
-        .max_segment_log2 = SW_NUMBERS_SEGMENT_LOG2,                                                                   \
-        .count_bytes = (counts),                                                                                       \
-        .is_typed = true,                                                                                              \
-        .is_of_floats = (floats),                                                                                      \
-        .hash_tile = sw_hash_tile_rows,                                                                                \
-        .estimate = estimate,                                                                                          \
-        .encoder_new = encoder_new,                                                                                    \
-        .encoder_free = sw_free,                                                                                       \
-        .encode_tile = sw_numbers_encode_tile,                                                                         \
-        .decoder_init = decoder_init,                                                                                  \
-        .decode_tile = sw_numbers_decode_tile,                                                                         \
-        .decode_segment = sw_numbers_decode_segment,                                                                   \
-    }
+    const struct sw_codec_ops sw_##id##_ops = {.name = #id,                                                            \
+                                               .min_segment_log2 = SW_NUMBERS_SEGMENT_LOG2,                            \
+                                               .max_segment_log2 = SW_NUMBERS_SEGMENT_LOG2,                            \
+                                               .count_bytes = (counts),                                                \
+                                               .is_typed = true,                                                       \
+                                               .is_of_floats = (floats),                                               \
+                                               .hash_tile = sw_hash_tile_rows,                                         \
+                                               .estimate = estimate,                                                   \
+                                               .encoder_new = encoder_new,                                             \
+                                               .encoder_free = sw_free,                                                \
+                                               .encode_tile = sw_numbers_encode_tile,                                  \
+                                               .decoder_init = decoder_init,                                           \
+                                               .decode_tile = sw_numbers_decode_tile,                                  \
+                                               .decode_segment = sw_numbers_decode_segment,                            \
+                                               __VA_ARGS__}
 
 #endif

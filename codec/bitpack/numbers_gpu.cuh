@@ -9,7 +9,9 @@
  *   measure<BITS>(x, ...)    the head of a vector: what it would take
  *   store<BITS>(x, ...)      writes it; may change x
  *   decode<BITS>(head, ...)  a vector into x, units by turns; false if it is malformed
- *   units(bits, head)        of sw_float_codec: what a vector takes by its width and tag, more than any if malformed
+ *   units(bits, head)        if HAS_TAGS: what a vector takes by its width and tag, more than any if malformed
+ *   begin_encode<BITS>(...)  what a block does first with the values of the plan's symbol table
+ *   begin_decode<BITS>(...)  the same with those of the frame's
  * `stage` is the warp's own, and there if HAS_STAGE. Internal to codec/. */
 #ifndef SW_NUMBERS_GPU_CUH
 #define SW_NUMBERS_GPU_CUH
@@ -22,6 +24,7 @@ constexpr uint32_t SW_DECODE_WARPS = 4;
 /* What a warp needs to know of a vector's content. */
 struct sw_gpu_content {
     uint32_t bytes, n_values; /* that are there; of the values the last may be a part */
+    uint32_t vector;          /* its number in the tile */
     uint64_t flip;            /* the sign bit of signed types */
 };
 
@@ -131,7 +134,7 @@ __device__ __forceinline__ void sw_store_vector(uint32_t *x, const sw_gpu_head &
 
 template <class CODEC, unsigned BITS, class ITEMS>
 __global__ void __launch_bounds__(sw_share<BITS>::PER_TILE *SW_WARP)
-    sw_encode_numbers(const __grid_constant__ ITEMS items, uint64_t flip) {
+    sw_encode_numbers(const __grid_constant__ ITEMS items, uint64_t flip, const uint64_t *symbols) {
     using share = sw_share<BITS>;
     constexpr uint32_t VECTOR_BYTES = share::BYTES / share::VECTORS;
     __shared__ sw_tile_state state;
@@ -140,6 +143,7 @@ __global__ void __launch_bounds__(sw_share<BITS>::PER_TILE *SW_WARP)
     sw_stage<BITS> &stage = stages[CODEC::IN_ORDER ? warp : 0]; /* only those need it to encode */
     const sw_gpu_place place = items.find(blockIdx.x, lane);
     const sw_frame_layout &layout = place.item.layout;
+    CODEC::template begin_encode<BITS>(symbols, layout.n_symbols);
     const uint32_t tile_bytes = sw_tile_bytes(layout, place.unit);
     const uint32_t bytes = sw_bytes_left(tile_bytes, warp * share::BYTES, share::BYTES);
     const uint64_t at = (uint64_t)place.unit * SW_NUMBERS_TILE_BYTES + warp * share::BYTES;
@@ -152,7 +156,7 @@ __global__ void __launch_bounds__(sw_share<BITS>::PER_TILE *SW_WARP)
         state.hash[warp] = hash;
     const auto content_of = [&](uint32_t v) {
         const uint32_t there = sw_bytes_left(bytes, v * VECTOR_BYTES, VECTOR_BYTES);
-        return sw_gpu_content{there, (there + BITS / 8 - 1) / (BITS / 8), flip};
+        return sw_gpu_content{there, (there + BITS / 8 - 1) / (BITS / 8), warp * share::VECTORS + v, flip};
     };
 #pragma unroll
     for (uint32_t v = 0; v < share::VECTORS; v++) {
@@ -194,6 +198,7 @@ __global__ void __launch_bounds__(SW_DECODE_WARPS *SW_WARP, BITS == 64 ? 4 : COD
         return; /* of a batch: there is a launch for those */
     const uint32_t tile = first_tile + place.unit, tile_bytes = sw_tile_bytes(layout, tile);
     const uint8_t *frame = (const uint8_t *)place.item.d_frame;
+    CODEC::template begin_decode<BITS>((const uint64_t *)(frame + SW_FRAME_HEADER_BYTES), layout.n_symbols);
     const sw_tile_record record = ((const sw_tile_record *)(frame + layout.records_offset))[tile];
     const uint64_t data_units = (layout.frame_bytes - layout.data_offset) / SW_UNIT_BYTES;
     const sw_stored_vectors vectors =
@@ -252,9 +257,10 @@ template <class CODEC, class ITEMS> void sw_launch_encode_numbers(const sw_gpu_e
     sw_with_bits(sw_value_bits(type), [&](auto b) {
         constexpr unsigned BITS = decltype(b)::value;
         const uint64_t flip = sw_value_is_signed(type) ? 1ull << (BITS - 1) : 0;
+        const uint64_t *symbols = job->plan->d_table ? job->plan->d_table->value : nullptr;
         if constexpr (BITS >= CODEC::LEAST_BITS)
             sw_encode_numbers<CODEC, BITS>
-                <<<job->items.n_units, sw_share<BITS>::PER_TILE * SW_WARP, 0, job->stream>>>(job->items, flip);
+                <<<job->items.n_units, sw_share<BITS>::PER_TILE * SW_WARP, 0, job->stream>>>(job->items, flip, symbols);
     });
 }
 

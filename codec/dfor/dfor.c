@@ -24,8 +24,9 @@ static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
     if (v->n_values == 1)
         least = most = 0;
     const unsigned width = sw_width_of((uint64_t)most - (uint64_t)least);
-    *ret = (struct sw_vector_head){
-        {value[0] - (uint64_t)least, (uint64_t)least}, width, sw_packed_units(v->bits, width, (unsigned)v->bytes), 0};
+    *ret = (struct sw_vector_head){.base = {value[0] - (uint64_t)least, (uint64_t)least},
+                                   .width = width,
+                                   .units = sw_packed_units(v->bits, width, (unsigned)v->bytes)};
 }
 
 /* Value i of lane l is number 32 l + i of the vector. */

@@ -5,7 +5,8 @@
 static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
     const struct sw_range range = sw_vector_range(v->content, v->type);
     const unsigned width = sw_width_of(range.range);
-    *ret = (struct sw_vector_head){{range.base}, width, sw_packed_units(v->bits, width, (unsigned)v->bytes), 0};
+    *ret = (struct sw_vector_head){
+        .base = {range.base}, .width = width, .units = sw_packed_units(v->bits, width, (unsigned)v->bytes)};
 }
 
 static void store(const struct sw_vector *v, const struct sw_vector_head *head, uint8_t *out) {

@@ -1,45 +1,16 @@
 /* rfor_gpu.cu - run lengths and frame of reference on the GPU: the values of a vector's runs in a table in shared
  * memory, from which each lane picks 32 values in a row. */
 #include "codec/for/for_gpu.cuh"
+#include "codec/rfor/runs_gpu.cuh"
 
 namespace {
-
-template <unsigned BITS>
-__device__ __forceinline__ sw_run_starts find_starts(const uint32_t *x, uint32_t n_values, uint32_t lane) {
-    uint64_t before = sw_value_before<BITS>(x);
-    uint32_t bits = 0;
-#pragma unroll
-    for (unsigned i = 0; i < 32; i++) {
-        const uint64_t now = sw_get_value<BITS>(x, i);
-        bits |= (uint32_t)(now != before) << i;
-        before = now;
-    }
-    const uint32_t there = n_values > lane * 32 ? sw_low_bits(min(32u, n_values - lane * 32)) : 0;
-    return sw_count_starts(lane ? bits & there : (bits & there) | 1, lane);
-}
-
-__device__ inline uint32_t run_words(const sw_run_starts &s, uint32_t width) {
-    return 1 + __popc(s.mask) + sw_run_value_words(s.n_runs, width);
-}
-
-/* Word `i` of a stream of n numbers of `width` bits. */
-template <unsigned BITS>
-__device__ inline uint32_t make_word(const uint8_t *table, uint32_t n, uint32_t width, uint32_t i) {
-    uint32_t word = 0;
-    for (uint32_t run = 32 * i / width; run < n && run * width < 32 * i + 32; run++) {
-        const uint64_t v = sw_load_value<BITS>(table, run);
-        const int shift = (int)(run * width) - (int)(32 * i);
-        word |= (uint32_t)(shift < 0 ? v >> -shift : v << shift);
-    }
-    return word;
-}
 
 struct codec_rfor : sw_rfor_decoder {
     template <unsigned BITS>
     __device__ static __forceinline__ sw_gpu_head measure(const uint32_t *x, const sw_gpu_content &content,
                                                           uint32_t lane) {
         sw_gpu_head head = sw_for_measure<BITS>(x, content);
-        const uint32_t words = run_words(find_starts<BITS>(x, content.n_values, lane), head.width);
+        const uint32_t words = sw_run_words(sw_find_starts<BITS, 0>(x, content.n_values, lane), head.width);
         head.units = min(head.units, (words + 3) / 4);
         return head;
     }
@@ -53,7 +24,7 @@ struct codec_rfor : sw_rfor_decoder {
             return;
         }
         uint8_t *table = (uint8_t *)&stage;
-        const sw_run_starts s = find_starts<BITS>(x, content.n_values, lane);
+        const sw_run_starts s = sw_find_starts<BITS, 0>(x, content.n_values, lane);
         uint32_t run = s.first_run;
 #pragma unroll
         for (unsigned i = 0; i < 32; i++)
@@ -66,8 +37,8 @@ struct codec_rfor : sw_rfor_decoder {
         if (s.bits)
             out[1 + sw_lanes_before(s.mask, lane)] = s.bits;
         for (uint32_t i = lane; i < sw_run_value_words(s.n_runs, head.width); i += SW_WARP)
-            values[i] = make_word<BITS>(table, s.n_runs, head.width, i);
-        const uint32_t end = run_words(s, head.width);
+            values[i] = sw_make_word<BITS>(table, s.n_runs, head.width, i);
+        const uint32_t end = sw_run_words(s, head.width);
         if (lane < (0u - end) % 4)
             out[end + lane] = 0; /* padding to 16 bytes */
         __syncwarp();

@@ -161,7 +161,7 @@ int sw_cuda_queue_plan(struct slot *slot, const struct sw_plan *plan, struct sw_
     const struct sw_v5t_table *table = &plan->table;
     *ret =
         (struct sw_gpu_plan){.codec = plan->codec, .segment_log2 = plan->segment_log2, .value_type = plan->value_type};
-    if (plan->codec != SW_CODEC_V5T)
+    if (!sw_codec_has_symbols(plan->codec))
         return 0;
     ret->n_symbols = table->n_symbols;
     ret->d_table = slot->parts.d_table;

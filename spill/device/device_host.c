@@ -133,7 +133,7 @@ static int run_make_plan(struct slot *slot, const struct step *step, struct sw_e
     if (step->type == SW_VALUE_NONE)
         sw_plan_init(&slot->plan, slot->sample, sample_bytes, step->bytes);
     else
-        sw_plan_init_typed(&slot->plan, step->type, slot->sample, sample_bytes, step->bytes);
+        sw_plan_init_typed(&slot->plan, step->type, SW_CODECS_ALL, slot->sample, sample_bytes, step->bytes);
     return 0;
 }
 

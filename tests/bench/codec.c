@@ -300,12 +300,15 @@ static void time_both(struct bench *b, const char *column, const char *encode, c
 }
 
 static void time_numbers(struct bench *b, const char *column, enum sw_value_type type) {
+    static uint8_t sample[SW_SAMPLE_MAX_BYTES];
+    const size_t sample_bytes = sw_sample_gather(sample, b->h_in, b->n);
     for (int codec = SW_CODEC_FOR; codec < SW_CODEC_NR; codec++) {
-        const struct sw_plan plan = {
-            .codec = (enum sw_codec_id)codec, .segment_log2 = SW_RAW_SEGMENT_LOG2, .value_type = type};
+        struct sw_plan plan;
         char encode[32], decode[32];
-        if (!sw_codec_takes(plan.codec, type))
+        if (!sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type))
             continue;
+        sw_plan_learn(&plan, sample, sample_bytes);
+        CUDA(cudaMemcpy(b->d_table, &plan.table, sizeof plan.table, cudaMemcpyHostToDevice));
         (void)snprintf(encode, sizeof encode, "%s encode", sw_codec_name(plan.codec));
         (void)snprintf(decode, sizeof decode, "%s decode", sw_codec_name(plan.codec));
         time_both(b, column, encode, decode, &plan);

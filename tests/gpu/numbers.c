@@ -13,15 +13,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const enum sw_codec_id codecs[] = {SW_CODEC_FOR, SW_CODEC_DFOR, SW_CODEC_RFOR, SW_CODEC_ALP, SW_CODEC_ALPRD};
+static const enum sw_codec_id codecs[] = {SW_CODEC_FOR,   SW_CODEC_DFOR, SW_CODEC_RFOR, SW_CODEC_ALP,
+                                          SW_CODEC_ALPRD, SW_CODEC_DICT, SW_CODEC_SFOR};
 #define N_CODECS (sizeof codecs / sizeof codecs[0])
 
 static bool small_run(void) {
     return getenv("SW_TEST_SMALL") != NULL;
 }
 
-static struct sw_plan plan_of(enum sw_codec_id codec, enum sw_value_type type) {
-    return (struct sw_plan){.codec = codec, .segment_log2 = SW_NUMBERS_SEGMENT_LOG2, .value_type = type};
+/* By the first half of a column: what the other one has besides is not known. */
+static struct sw_plan plan_of(enum sw_codec_id codec, enum sw_value_type type, const uint8_t *data, size_t bytes) {
+    struct sw_plan plan = {.codec = codec, .segment_log2 = SW_NUMBERS_SEGMENT_LOG2, .value_type = type};
+    sw_plan_learn(&plan, data, bytes / 2);
+    return plan;
 }
 
 static uint8_t *new_column(enum sw_value_type type, enum sw_numbers kind, unsigned bits, size_t bytes) {
@@ -36,7 +40,7 @@ static void round_trips(enum sw_value_type type, const uint8_t *data, size_t byt
     uint8_t *frame = aligned_alloc(16, (sw_frame_bound_bytes(bytes) + 15) / 16 * 16);
     ck_assert_ptr_nonnull(frame);
     for (size_t c = 0; c < N_CODECS; c++) {
-        const struct sw_plan plan = plan_of(codecs[c], type);
+        const struct sw_plan plan = plan_of(codecs[c], type, data, bytes);
         uint64_t by_host;
         if (!sw_codec_takes(codecs[c], type))
             continue;
@@ -51,7 +55,8 @@ static void round_trips(enum sw_value_type type, const uint8_t *data, size_t byt
 }
 
 START_TEST(every_width) {
-    static const enum sw_numbers kinds[] = {SW_NUMBERS_UNIFORM, SW_NUMBERS_SORTED, SW_NUMBERS_OFTEN};
+    static const enum sw_numbers kinds[] = {SW_NUMBERS_UNIFORM, SW_NUMBERS_SORTED, SW_NUMBERS_OFTEN, SW_NUMBERS_FEW,
+                                            SW_NUMBERS_STEPS};
     const enum sw_value_type type = (enum sw_value_type)_i;
     const unsigned value_bits = sw_value_bits(type);
     for (unsigned bits = 0; bits <= value_bits; bits += small_run() ? 5 : 1) {
@@ -111,7 +116,7 @@ START_TEST(damaged_frames) {
     uint8_t *frame = aligned_alloc(16, (sw_frame_bound_bytes(bytes) + 15) / 16 * 16);
     ck_assert(frame && out);
     for (size_t c = 0; c < N_CODECS; c++) {
-        const struct sw_plan plan = plan_of(codecs[c], type);
+        const struct sw_plan plan = plan_of(codecs[c], type, data, bytes);
         if (!sw_codec_takes(codecs[c], type))
             continue;
         const uint64_t frame_bytes = sw_gpu_encode_frame(&plan, data, bytes, 0, frame);

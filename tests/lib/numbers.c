@@ -51,6 +51,10 @@ static uint64_t next_value(struct column *c, enum sw_numbers kind, uint64_t i) {
         return c->value += i % 37 ? draw : -(draw / 2);
     case SW_NUMBERS_FALLING:
         return c->value -= draw;
+    case SW_NUMBERS_FEW:
+        return low_bits((draw + 1) * 0x9E3779B97F4A7C15u, c->value_bits);
+    case SW_NUMBERS_STEPS:
+        return c->value = i % (1u << c->bits / 3) ? c->value + 1 : c->middle + draw;
     case SW_NUMBERS_RUNS:
         return c->value = i % (1u << c->bits / 3) ? c->value : c->middle + draw;
     default:
@@ -95,7 +99,7 @@ static uint64_t next_bits(struct column *c, enum sw_numbers kind, uint64_t i) {
 
 /* The kind that value `i` of a mixed column has. */
 static enum sw_numbers mixed_kind(const struct column *c, uint64_t i) {
-    const unsigned n = c->is_float ? SW_NUMBERS_NR : SW_NUMBERS_MIXED;
+    const unsigned n = c->is_float ? SW_NUMBERS_REALS + 1 : SW_NUMBERS_MIXED;
     return (enum sw_numbers)(i / STRETCH_VALUES % n);
 }
 
@@ -125,8 +129,9 @@ void sw_numbers_fill(void *ret, uint64_t first, size_t bytes, enum sw_value_type
 }
 
 bool sw_numbers_parse(const char *name, enum sw_value_type *ret_type, enum sw_numbers *ret_kind, unsigned *ret_bits) {
-    static const char *const kinds[SW_NUMBERS_NR] = {"uniform", "equal", "extremes", "outlier", "sorted", "nearly",
-                                                     "falling", "runs",  "mixed",    "rare",    "often",  "reals"};
+    static const char *const kinds[SW_NUMBERS_NR] = {"uniform", "equal",   "extremes", "outlier", "sorted",
+                                                     "nearly",  "falling", "runs",     "mixed",   "rare",
+                                                     "often",   "reals",   "few",      "steps"};
     char type[8], kind[16], rest;
     if (sscanf(name, "%7[^:]:%15[^:]:%2u%c", type, kind, ret_bits, &rest) != 3)
         return false;

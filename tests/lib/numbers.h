@@ -22,10 +22,12 @@ enum sw_numbers {
     SW_NUMBERS_NEARLY,   /* the same, a step back in between */
     SW_NUMBERS_FALLING,  /* descending, past the type's least value */
     SW_NUMBERS_RUNS,     /* uniform values, each of them 1 << gap times, gap being a third of `bits` */
-    SW_NUMBERS_MIXED,    /* a vector or so of each of these; of floats also of the next ones */
+    SW_NUMBERS_MIXED,    /* a vector or so of each of these; of floats also of the next three */
     SW_NUMBERS_RARE,     /* uniform, but for any bits once in 100, at random */
     SW_NUMBERS_OFTEN,    /* the same once in 20 */
     SW_NUMBERS_REALS,    /* any bits; floats: any fraction of numbers from 1 to 1 << bits % 16, and special values */
+    SW_NUMBERS_FEW,      /* 1 << bits values that lie all over the type's range */
+    SW_NUMBERS_STEPS,    /* ascending by one, from a new value wherever runs have one */
     SW_NUMBERS_NR
 };
 

@@ -19,15 +19,20 @@ struct victim {
     struct sw_guard frame, out;
 };
 
-/* Content of a kind, or mixed numbers for a plan of those. */
-static void victim_new(struct victim *v, const struct sw_plan *plan, size_t bytes, enum sw_content kind) {
+static enum sw_numbers numbers_of(enum sw_codec_id codec) {
+    return codec == SW_CODEC_DICT ? SW_NUMBERS_FEW : codec == SW_CODEC_SFOR ? SW_NUMBERS_STEPS : SW_NUMBERS_MIXED;
+}
+
+/* Content of a kind, or numbers for a plan of those. */
+static void victim_new(struct victim *v, struct sw_plan *plan, size_t bytes, enum sw_content kind) {
     uint64_t bound = sw_frame_bound_bytes(bytes), frame_bytes;
     v->data = malloc(bytes + 1);
     v->good = malloc(bound);
     ck_assert(v->data && v->good);
-    if (plan->value_type)
-        sw_numbers_fill(v->data, 0, bytes, plan->value_type, SW_NUMBERS_MIXED, 7, 21);
-    else
+    if (plan->value_type) {
+        sw_numbers_fill(v->data, 0, bytes, plan->value_type, numbers_of(plan->codec), 7, 21);
+        sw_plan_learn(plan, v->data, 200); /* which leaves exceptions */
+    } else
         sw_content_fill(v->data, bytes, kind, 21);
     ck_assert_int_eq(sw_codec_encode(plan, v->data, bytes, v->good, bound, &frame_bytes, NULL), 0);
     v->bytes = bytes;
@@ -63,6 +68,12 @@ enum {
     ALP_F64,
     ALPRD_F32,
     ALPRD_F64,
+    DICT_U8,
+    DICT_I32,
+    DICT_F64,
+    SFOR_U8,
+    SFOR_I32,
+    SFOR_U64,
     N_VICTIMS
 };
 
@@ -77,7 +88,10 @@ static struct sw_plan numbers_plan(int kind) {
         [RFOR_U8] = {SW_CODEC_RFOR, SW_VALUE_U8},     [RFOR_I32] = {SW_CODEC_RFOR, SW_VALUE_I32},
         [RFOR_U64] = {SW_CODEC_RFOR, SW_VALUE_U64},   [ALP_F32] = {SW_CODEC_ALP, SW_VALUE_F32},
         [ALP_F64] = {SW_CODEC_ALP, SW_VALUE_F64},     [ALPRD_F32] = {SW_CODEC_ALPRD, SW_VALUE_F32},
-        [ALPRD_F64] = {SW_CODEC_ALPRD, SW_VALUE_F64},
+        [ALPRD_F64] = {SW_CODEC_ALPRD, SW_VALUE_F64}, [DICT_U8] = {SW_CODEC_DICT, SW_VALUE_U8},
+        [DICT_I32] = {SW_CODEC_DICT, SW_VALUE_I32},   [DICT_F64] = {SW_CODEC_DICT, SW_VALUE_F64},
+        [SFOR_U8] = {SW_CODEC_SFOR, SW_VALUE_U8},     [SFOR_I32] = {SW_CODEC_SFOR, SW_VALUE_I32},
+        [SFOR_U64] = {SW_CODEC_SFOR, SW_VALUE_U64},
     };
     return (struct sw_plan){
         .codec = numbers[kind].codec, .segment_log2 = SW_RAW_SEGMENT_LOG2, .value_type = numbers[kind].type};

@@ -104,7 +104,7 @@ END_TEST
 START_TEST(test_equal_numbers_are_told_from_others) {
     static uint64_t numbers[8192];
     struct sw_plan plan;
-    sw_plan_init_typed(&plan, SW_VALUE_U64, numbers, SW_SAMPLE_MAX_BYTES, sizeof numbers);
+    sw_plan_init_typed(&plan, SW_VALUE_U64, SW_CODECS_ALL, numbers, SW_SAMPLE_MAX_BYTES, sizeof numbers);
     ck_assert_int_ne(plan.codec, SW_CODEC_RAW);
     const double promise = sw_plan_data_ratio(&plan);
     ck_assert(!sw_policy_plan_is_stale(promise, sizeof numbers, 0));

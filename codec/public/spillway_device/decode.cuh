@@ -275,14 +275,20 @@ __device__ __forceinline__ uint32_t sw_hash_blocks(const uint32_t *x, uint32_t b
 
 /* ---- vectors of a tile ---- */
 
+/* Without symbols: a block has nothing to do first. */
+struct sw_plain_codec {
+    template <unsigned BITS> __device__ static inline void begin_encode(const uint64_t *, uint32_t) {}
+    template <unsigned BITS> __device__ static inline void begin_decode(const uint64_t *, uint32_t) {}
+};
+
 /* Of values of any bits. */
-struct sw_integer_codec {
+struct sw_integer_codec : sw_plain_codec {
     static constexpr uint32_t MAX_VECTORS = SW_TILE_MAX_VECTORS, LEAST_BITS = 8;
     static constexpr bool HAS_TAGS = false;
 };
 
 /* Of 32 and 64 bits; vectors have a tag each, from which their size follows. */
-struct sw_float_codec {
+struct sw_float_codec : sw_plain_codec {
     static constexpr uint32_t MAX_VECTORS = SW_TILE_MAX_FLOAT_VECTORS, LEAST_BITS = 32;
     static constexpr bool HAS_TAGS = true, HAS_SIZES = false, IN_ORDER = false, HAS_STAGE = true;
 };
@@ -516,6 +522,8 @@ __device__ inline uint32_t sw_lanes_before(uint32_t mask, uint32_t lane) {
 
 /* Number `run` of a stream of numbers of `width` bits. */
 template <unsigned BITS> __device__ inline uint64_t sw_load_bits(const uint32_t *words, uint32_t run, uint32_t width) {
+    if (!width)
+        return 0; /* there may be nothing to read */
     const uint32_t at = run * width, shift = at % 32;
     const uint32_t *from = words + at / 32;
     const uint32_t a = __ldg(from), b = shift + width > 32 ? __ldg(from + 1) : 0;

@@ -1,0 +1,131 @@
+#include "codec/dict/dictionary.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t load_value(const uint8_t *from, unsigned bits) {
+    uint64_t v = 0;
+    memcpy(&v, from, bits / 8);
+    return v;
+}
+
+/* ---- use ---- */
+
+static unsigned least_of(unsigned a, unsigned b) {
+    return a < b ? a : b;
+}
+
+void sw_dictionary_init(struct sw_dictionary *ret, const struct sw_v5t_table *table, unsigned bits) {
+    memset(ret, 0xFF, sizeof *ret);
+    ret->n = least_of(table->n_symbols, least_of(1u << sw_dict_max_width(bits), SW_DICT_MAX_VALUES));
+    memcpy(ret->value, table->value, ret->n * sizeof ret->value[0]);
+}
+
+int sw_dictionary_read(struct sw_dictionary *ret, const void *section, uint32_t n_symbols, unsigned bits) {
+    struct sw_v5t_table table;
+    const int r = sw_v5t_table_read(&table, section, n_symbols);
+    for (uint32_t i = 0; r == 0 && i < n_symbols; i++)
+        if (table.length[i] != bits / 8)
+            return -SW_EFRAME;
+    if (r == 0)
+        sw_dictionary_init(ret, &table, bits);
+    return r;
+}
+
+unsigned sw_dictionary_find(const struct sw_dictionary *d, uint64_t value) {
+    unsigned at = 0; /* values before it are less */
+    for (unsigned step = 128; step; step /= 2)
+        at += d->value[at + step - 1] < value ? step : 0;
+    return at < d->n && d->value[at] == value ? at : d->n;
+}
+
+/* ---- learning ---- */
+
+/* More different values than this in a sample are no dictionary. */
+#define MAX_CANDIDATES 1024
+#define SLOTS (4 * MAX_CANDIDATES)
+
+struct candidate {
+    uint64_t value;
+    uint32_t count;
+};
+
+struct counting {
+    uint16_t slot[SLOTS]; /* 1 + candidate's number, or 0 */
+    struct candidate candidate[MAX_CANDIDATES];
+    unsigned n;
+};
+
+/* False if there is no room for it. */
+static bool count_value(struct counting *c, uint64_t value) {
+    unsigned at = (unsigned)(value * 0x9E3779B97F4A7C15u >> 52) % SLOTS;
+    while (c->slot[at] && c->candidate[c->slot[at] - 1].value != value)
+        at = (at + 1) % SLOTS;
+    if (!c->slot[at]) {
+        if (c->n == MAX_CANDIDATES)
+            return false;
+        c->candidate[c->n++] = (struct candidate){value, 0};
+        c->slot[at] = (uint16_t)c->n;
+    }
+    c->candidate[c->slot[at] - 1].count++;
+    return true;
+}
+
+static bool count_sample(struct counting *c, const uint8_t *sample, size_t sample_bytes, unsigned bits) {
+    bool good = true;
+    for (size_t at = 0; good && at + bits / 8 <= sample_bytes; at += bits / 8)
+        good = count_value(c, load_value(sample + at, bits));
+    return good;
+}
+
+/* The most frequent first; of equals the least. */
+static int by_count(const void *a, const void *b) {
+    const struct candidate *x = a, *y = b;
+    return x->count != y->count ? (x->count < y->count) - (x->count > y->count)
+                                : (x->value > y->value) - (x->value < y->value);
+}
+
+static int by_value(const void *a, const void *b) {
+    const struct candidate *x = a, *y = b;
+    return (x->value > y->value) - (x->value < y->value);
+}
+
+/* Of the candidates in the order of their frequency the first ones that make the sample shortest. */
+static unsigned choose(const struct counting *c, unsigned bits) {
+    const uint64_t exception_bits = sw_dict_stored_bits(bits) + 16;
+    uint64_t total = 0, covered = 0, best_bits;
+    unsigned best = 0, done = 0;
+    for (unsigned i = 0; i < c->n; i++)
+        total += c->candidate[i].count;
+    best_bits = total * bits;
+    for (unsigned width = 0; width <= sw_dict_max_width(bits); width++) {
+        const unsigned n = least_of(c->n, least_of(1u << width, SW_DICT_MAX_VALUES));
+        while (done < n)
+            covered += c->candidate[done++].count;
+        const uint64_t takes = total * width + (total - covered) * exception_bits;
+        best = takes < best_bits ? n : best;
+        best_bits = takes < best_bits ? takes : best_bits;
+    }
+    return best;
+}
+
+void sw_dictionary_learn(struct sw_v5t_table *ret, const uint8_t *sample, size_t sample_bytes, unsigned bits) {
+    struct counting *c = sw_alloc(sizeof *c);
+    memset(ret, 0, sizeof *ret);
+    if (!c)
+        return;
+    memset(c, 0, sizeof *c);
+    if (count_sample(c, sample, sample_bytes, bits)) {
+        qsort(c->candidate, c->n, sizeof c->candidate[0], by_count);
+        ret->n_symbols = choose(c, bits);
+        qsort(c->candidate, ret->n_symbols, sizeof c->candidate[0], by_value);
+    }
+    for (uint32_t i = 0; i < ret->n_symbols; i++) {
+        ret->value[i] = c->candidate[i].value;
+        ret->length[i] = (uint8_t)(bits / 8);
+    }
+    sw_free(c);
+}
