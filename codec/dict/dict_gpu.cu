@@ -105,7 +105,7 @@ struct codec_dict : sw_integer_codec {
 #pragma unroll
             for (unsigned k = 0; k < 4; k++) {
                 const unsigned i = 4 * w + k;
-                const bool is_there = sw_alp_place(BITS, i, lane) < content.n_values;
+                const bool is_there = sw_value_place(BITS, i, lane) < content.n_values;
                 const uint32_t code = is_there ? f.code(sw_get_value<BITS>(x, i)) : 0;
                 all |= code < NO_CODE ? code : 0;
                 n += code == NO_CODE;
@@ -145,7 +145,7 @@ struct codec_dict : sw_integer_codec {
     __device__ static __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
                                                   uint32_t lane, uint32_t *x) {
         constexpr unsigned PER_UNIT = shape<BITS>::PER_UNIT;
-        const sw_gpu_exceptions<shape<BITS>::STORED> rest((uint8_t *)from + head.width * SW_WARP * 4, head.tag);
+        const sw_stored_exceptions<shape<BITS>::STORED> rest(from + head.width * SW_WARP * 4, head.tag);
         const value_of<BITS> *values = shared_values<BITS>();
         sw_unpack_rows<shape<BITS>::FIELD, shape<BITS>::STEP, shape<BITS>::MAX_WIDTH>(head.width, from, lane, x);
 #pragma unroll
