@@ -161,7 +161,10 @@ static void open_all(enum sw_mem_kind kind) {
     to = sw_memory_new(MEMORY_BYTES);
     original = sw_alloc(MEMORY_BYTES);
     ck_assert_ptr_nonnull(original);
-    sw_content_fill(original, MEMORY_BYTES, SW_CONTENT_MIXED, 42);
+    /* A chunk and some pieces do not shrink: they are encoded anew, as raw ones. */
+    sw_content_fill(original, MEMORY_BYTES, SW_CONTENT_TEXT, 42);
+    sw_content_fill(original + 2 * PIECE_BYTES, PIECE_BYTES, SW_CONTENT_RANDOM, 43);
+    sw_content_fill(original + 128000, 80000, SW_CONTENT_RANDOM, 44);
     memcpy(from.data, original, MEMORY_BYTES);
 }
 
