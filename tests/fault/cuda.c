@@ -163,7 +163,7 @@ static void open_all(enum sw_mem_kind kind) {
     ck_assert_ptr_nonnull(original);
     /* A chunk and some pieces do not shrink: they are encoded anew, as raw ones. */
     sw_content_fill(original, MEMORY_BYTES, SW_CONTENT_TEXT, 42);
-    sw_content_fill(original + 2 * PIECE_BYTES, PIECE_BYTES, SW_CONTENT_RANDOM, 43);
+    sw_content_fill(original + (size_t)2 * PIECE_BYTES, PIECE_BYTES, SW_CONTENT_RANDOM, 43);
     sw_content_fill(original + 128000, 80000, SW_CONTENT_RANDOM, 44);
     memcpy(from.data, original, MEMORY_BYTES);
 }
@@ -251,10 +251,11 @@ static void lay_out(struct together *t) {
     static uint8_t event[SW_MEM_HANDLE_BYTES] = {1};
     event[1]++; /* one that is not open */
     for (unsigned i = 0; i < PIECES; i++)
-        t->ranges[i] = (struct sw_range){.mem = t->mem, .offset = OFFSET + i * PIECE_BYTES, .bytes = PIECE_BYTES};
+        t->ranges[i] =
+            (struct sw_range){.mem = t->mem, .offset = OFFSET + (uint64_t)i * PIECE_BYTES, .bytes = PIECE_BYTES};
     t->ranges[1].event = event;
     t->ranges[2].type = SW_VALUE_I32;
-    t->ranges[2].bytes = PIECE_BYTES / 4 * 4;
+    t->ranges[2].bytes = (uint64_t)PIECE_BYTES / 4 * 4;
 }
 
 static int await_all(struct sw_test_op *ops) {
