@@ -11,6 +11,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/control.h"
+#include "tests/lib/must.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/supervisor.h"
@@ -24,7 +25,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -51,19 +51,6 @@ static struct day {
 } * day;
 static struct sw_supervisor supervisor;
 static struct spillway_error error;
-
-#define MUST(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            (void)fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #condition, error.name, error.text);      \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
-static void sleep_us(uint64_t us) {
-    const struct timespec time = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
-    (void)nanosleep(&time, NULL);
-}
 
 /* ---- a client ---------------------------------------------------------------------------------------------------- */
 
@@ -123,9 +110,9 @@ static void spill(struct client *c, struct place *place) {
     place->bytes = any_length(c);
     place->seed = sw_random(&c->random);
     fill(from, place->bytes, place->seed);
-    MUST(spillway_spill(c->connection, from, place->bytes, NULL, &ticket, &error) == 0);
+    MUST(spillway_spill(c->connection, from, place->bytes, NULL, &ticket, &error) == 0, &error);
     const int rc = await(ticket, &result);
-    MUST(rc == 0 || may_fail(rc));
+    MUST(rc == 0 || may_fail(rc), &error);
     place->is_used = rc == 0;
     place->region = result.region;
     atomic_fetch_add(&day->n_spills, 1);
@@ -136,9 +123,9 @@ static void restore(struct client *c, struct place *place, unsigned flags) {
     uint8_t *to = below(c, 5) == 0 ? c->private : c->shared;
     int rc;
     do {
-        MUST(spillway_restore(c->connection, place->region, to, MAX_BYTES, NULL, flags, &ticket, &error) == 0);
+        MUST(spillway_restore(c->connection, place->region, to, MAX_BYTES, NULL, flags, &ticket, &error) == 0, &error);
         rc = await(ticket, NULL);
-        MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED);
+        MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     } while (rc && may_fail(rc));
     check(c, to, place->bytes, place->seed);
     place->is_used = flags & SPILLWAY_RESTORE_KEEP;
@@ -151,20 +138,20 @@ static void pack(struct client *c) {
     struct spillway_result result;
     const uint64_t bytes = any_length(c), seed = sw_random(&c->random);
     fill(c->shared, bytes, seed);
-    MUST(spillway_pack(c->connection, c->shared, bytes, NULL, &ticket, &error) == 0);
+    MUST(spillway_pack(c->connection, c->shared, bytes, NULL, &ticket, &error) == 0, &error);
     int rc = await(ticket, &result);
-    MUST(rc == 0 || rc == -SPILLWAY_ELOST || may_fail(rc));
+    MUST(rc == 0 || rc == -SPILLWAY_ELOST || may_fail(rc), &error);
     while (rc == 0) {
-        MUST(spillway_unpack(c->connection, result.region, c->shared, bytes, NULL, &ticket, &error) == 0);
+        MUST(spillway_unpack(c->connection, result.region, c->shared, bytes, NULL, &ticket, &error) == 0, &error);
         const int back = await(ticket, NULL);
         if (back == 0) {
             check(c, c->shared, bytes, seed);
             return;
         }
-        MUST(back == -SPILLWAY_ERESTARTED || back == -SPILLWAY_ELOST);
+        MUST(back == -SPILLWAY_ERESTARTED || back == -SPILLWAY_ELOST, &error);
         rc = back == -SPILLWAY_ELOST ? back : 0;
         if (rc)
-            MUST(spillway_drop(c->connection, result.region, &error) == 0);
+            MUST(spillway_drop(c->connection, result.region, &error) == 0, &error);
     }
 }
 
@@ -176,16 +163,16 @@ static void batch(struct client *c) {
         pieces[i] = (struct spillway_piece){.data = c->registered + i * each, .bytes = each};
         fill(pieces[i].data, each, seed + i);
     }
-    MUST(spillway_spill_batch(c->connection, pieces, PIECES, NULL, &ticket, &error) == 0);
+    MUST(spillway_spill_batch(c->connection, pieces, PIECES, NULL, &ticket, &error) == 0, &error);
     int rc = await(ticket, NULL);
-    MUST(rc == 0 || may_fail(rc));
+    MUST(rc == 0 || may_fail(rc), &error);
     if (rc)
         return;
     memset(c->registered, 0xEE, PIECES * each);
     do {
-        MUST(spillway_restore_batch(c->connection, pieces, PIECES, NULL, 0, &ticket, &error) == 0);
+        MUST(spillway_restore_batch(c->connection, pieces, PIECES, NULL, 0, &ticket, &error) == 0, &error);
         rc = await(ticket, NULL);
-        MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED);
+        MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     } while (rc && may_fail(rc));
     for (unsigned i = 0; i < PIECES; i++)
         check(c, pieces[i].data, each, seed + i);
@@ -202,13 +189,13 @@ static void inherit(struct client *c) {
     struct place place = {.is_used = true};
     struct spillway_region_info info;
     const int rc = spillway_adopt(c->connection, name_of(c), &place.region, &error);
-    MUST(rc == 0 || rc == -SPILLWAY_ENOENT || rc == -SPILLWAY_EBUSY);
+    MUST(rc == 0 || rc == -SPILLWAY_ENOENT || rc == -SPILLWAY_EBUSY, &error);
     if (rc)
         return;
-    MUST(spillway_query(c->connection, place.region, &info, &error) == 0);
+    MUST(spillway_query(c->connection, place.region, &info, &error) == 0, &error);
     place.bytes = place.seed = info.raw_bytes;
     restore(c, &place, 0);
-    MUST(spillway_drop(c->connection, place.region, &error) == 0);
+    MUST(spillway_drop(c->connection, place.region, &error) == 0, &error);
     atomic_fetch_add(&day->n_adopted, 1);
 }
 
@@ -216,16 +203,16 @@ static void bequeath(struct client *c) {
     struct spillway_ticket *ticket;
     const uint64_t bytes = any_length(c);
     fill(c->shared, bytes, bytes);
-    MUST(spillway_spill_durable(c->connection, name_of(c), c->shared, bytes, NULL, &ticket, &error) == 0);
+    MUST(spillway_spill_durable(c->connection, name_of(c), c->shared, bytes, NULL, &ticket, &error) == 0, &error);
     const int rc = await(ticket, NULL);
-    MUST(rc == 0 || rc == -SPILLWAY_EEXIST || may_fail(rc));
+    MUST(rc == 0 || rc == -SPILLWAY_EEXIST || may_fail(rc), &error);
 }
 
 static void advise(struct client *c, const struct place *place) {
     static const unsigned most[] = {256, 2, 1};
     const enum spillway_advice advice = (enum spillway_advice)below(c, 3);
     const int rc = spillway_advise(c->connection, place->region, advice, (unsigned)below(c, most[advice]), &error);
-    MUST(rc == 0 || rc == -SPILLWAY_EBUSY || rc == -SPILLWAY_ENOSPACE);
+    MUST(rc == 0 || rc == -SPILLWAY_EBUSY || rc == -SPILLWAY_ENOSPACE, &error);
 }
 
 static void step(struct client *c) {
@@ -252,10 +239,10 @@ static void live(struct client *c) {
     int rc;
     while ((rc = spillway_open(&c->connection, day->socket, &error)) == -SPILLWAY_ECONN)
         sleep_us(1000); /* killed before it had answered: there was no session to come back to */
-    MUST(rc == 0);
+    MUST(rc == 0, &error);
     while ((rc = spillway_register(c->connection, c->registered, MAX_BYTES, &error)) == -SPILLWAY_ERESTARTED)
         ;
-    MUST(rc == 0);
+    MUST(rc == 0, &error);
     inherit(c);
     for (uint64_t n = 3 + below(c, 40); n > 0 && !atomic_load(&day->pause); n--)
         step(c);
@@ -440,13 +427,13 @@ static void drop_durable(void) {
     struct spillway *connection = NULL;
     struct spillway_region region;
     struct client c = {.seat = 0};
-    MUST(spillway_open(&connection, day->socket, &error) == 0);
+    MUST(spillway_open(&connection, day->socket, &error) == 0, &error);
     for (; c.seat < SEATS; c.seat++) {
         int rc;
         while ((rc = spillway_adopt(connection, name_of(&c), &region, &error)) == -SPILLWAY_EBUSY)
             sleep_us(1000);
-        MUST(rc == 0 || rc == -SPILLWAY_ENOENT);
-        MUST(rc || spillway_drop(connection, region, &error) == 0);
+        MUST(rc == 0 || rc == -SPILLWAY_ENOENT, &error);
+        MUST(rc || spillway_drop(connection, region, &error) == 0, &error);
     }
     spillway_close(connection);
 }

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
+#include "tests/lib/must.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/supervisor.h"
@@ -21,7 +22,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { N_CLIENTS = 4, N_SLOTS = 10, MAX_BYTES = 600000, PLACE_BYTES = 1 << 20, BATCH = 4, ROUNDS = 12 };
@@ -57,20 +57,6 @@ static struct load {
     struct client clients[N_CLIENTS];
 } * load;
 static struct sw_supervisor supervisor;
-
-#define MUST(condition, error)                                                                                         \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            (void)fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #condition, (error)->name,                \
-                          (error)->text);                                                                              \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
-static void sleep_us(uint64_t us) {
-    const struct timespec time = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
-    (void)nanosleep(&time, NULL);
-}
 
 /* ---- one client -------------------------------------------------------------------------------------------------- */
 

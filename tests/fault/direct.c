@@ -48,9 +48,9 @@ static void on_event(void *arg) {
 
 static void open_device(void) {
     const struct sw_device_config config = {.scratch_bytes = 64 << 20, .n_slots = N_SLOTS, .chunk_bytes = CHUNK_BYTES};
-    struct sw_device *host;
-    ck_assert_int_eq(sw_device_host_open(&host, &config, NULL), 0);
-    ck_assert_int_eq(sw_device_faulty_open(&rig.device, host, NULL), 0);
+    struct sw_device *inner;
+    ck_assert_int_eq(sw_fixture_open_device(&inner, &config, NULL), 0);
+    ck_assert_int_eq(sw_device_faulty_open(&rig.device, inner, NULL), 0);
     rig.ops = *rig.device->ops;
     rig.real_info = rig.ops.info;
     rig.ops.info = linked_info;

@@ -175,7 +175,7 @@ START_TEST(test_every_allocation_of_a_group_fails_in_turn) {
         check_spilled_and_drop();
         ck_assert_uint_lt(nth, 1000);
     }
-    ck_assert_uint_gt(n_failed, n); /* mapping alone has as many */
+    ck_assert_uint_gt(n_failed, n / 2); /* mapping alone has as many on the host device */
 }
 END_TEST
 

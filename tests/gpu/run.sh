@@ -3,6 +3,21 @@
 #
 #   tests/gpu/run.sh BUILD OUT [PART...]    PART: test sanitize demo codec roundtrip (default: all); columns: the files in $COLUMNS_DIR
 #
+# PART       what is run
+# test       gpu_codec          frames of every codec: host and GPU read each other's, damaged ones are refused
+#            gpu_numbers        the same of codecs of numbers and tables
+#            gpu_device         the CUDA device by its contract: groups, raw frames, damage
+#            gpu_faults         the same while calls of the CUDA runtime fail: named, and no device memory stays
+#            gpu_roundtrip      every kind of memory through a real spillwayd, and back
+#            gpu_restart        the same memory over kills and orderly stops of spillwayd, which a manager starts again
+#            gpu_client_death   clients with GPU memory killed in all they do; $DEATHS of them (default: 96)
+# sanitize   gpu_codec, gpu_numbers, gpu_device, gpu_roundtrip under memcheck and racecheck, on small inputs
+# demo       what `make demo` shows
+# codec      bench_codec: rates of 2 GB, of batches, of $COLUMNS_DIR
+# roundtrip  bench_roundtrip: rates of spill and restore, 2 GB to 60 GB
+#
+# What needs no GPU is not here: fault_cuda, in which each call into CUDA fails in turn, for good, too, runs on a fake.
+#
 # BUILD is a build folder (cmake --preset gpu-portable), possibly copied from another machine. Logs and tables go to OUT.
 set -uo pipefail
 
@@ -40,7 +55,10 @@ if wants test; then
     step gpu_numbers "$build/tests/gpu_numbers"
     step gpu_packed "$build/tests/gpu_packed" "$daemon"
     step gpu_device "$build/tests/gpu_device"
+    step gpu_faults "$build/tests/gpu_faults"
     step gpu_roundtrip "$build/tests/gpu_roundtrip" "$daemon"
+    step gpu_restart "$build/tests/gpu_restart" "$daemon"
+    step gpu_client_death "$build/tests/gpu_client_death" "${DEATHS:-96}" "$daemon"
 fi
 if wants sanitize; then
     export SW_TEST_SMALL=1

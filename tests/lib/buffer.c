@@ -35,6 +35,10 @@ unsigned sw_buffer_usable_kinds(const char **ret_reason) {
     return reason ? SW_BUFFER_MEMFD + 1 : SW_BUFFER_KIND_NR;
 }
 
+uint64_t sw_buffer_free_bytes(void) {
+    return sw_buffer_cuda_free_bytes();
+}
+
 /* A mapping of no bytes does not exist, so an empty buffer has one that is not used. */
 static uint64_t mapped_bytes(const struct sw_buffer *buffer) {
     return buffer->bytes ? buffer->bytes : 1;

@@ -66,6 +66,13 @@ const char *sw_buffer_cuda_absent(void) {
     return NULL;
 }
 
+uint64_t sw_buffer_cuda_free_bytes(void) {
+    size_t available = 0, total = 0;
+    if (sw_buffer_cuda_absent() || cudaMemGetInfo(&available, &total) != cudaSuccess)
+        (void)cudaGetLastError();
+    return available;
+}
+
 static int malloc_new(struct gpu_memory *m, uint64_t bytes, uint64_t offset, struct sw_err *err) {
     const cudaError_t e = cudaMalloc(&m->block, bytes + 2 * offset + 1);
     if (e != cudaSuccess)

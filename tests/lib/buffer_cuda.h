@@ -8,6 +8,7 @@
 
 /* NULL if GPU 0 can be used, else why not, static. */
 const char *sw_buffer_cuda_absent(void);
+uint64_t sw_buffer_cuda_free_bytes(void);
 /* Fills in data for buffer->kind and buffer->bytes; frees what it found. */
 int sw_buffer_cuda_new(struct sw_buffer *buffer, struct sw_err *err);
 void sw_buffer_cuda_free(struct sw_buffer *buffer);

@@ -9,6 +9,10 @@ const char *sw_buffer_cuda_absent(void) {
     return "this build has no CUDA";
 }
 
+uint64_t sw_buffer_cuda_free_bytes(void) {
+    return 0;
+}
+
 int sw_buffer_cuda_new(struct sw_buffer *buffer, struct sw_err *err) {
     (void)buffer;
     return refuse(err);

@@ -19,6 +19,10 @@ const struct sw_fixture_config sw_fixture_defaults = {
     .max_owner_mems = 200,
 };
 
+int (*sw_fixture_open_device)(struct sw_device **ret, const struct sw_device_config *config,
+                              struct sw_err *err) = sw_device_host_open;
+struct sw_mem_desc (*sw_fixture_describe)(const struct sw_memory *memory) = sw_memory_memfd_desc;
+
 static void open_nvme(struct sw_fixture *f, const struct sw_fixture_config *config) {
     f->folder = sw_nvme_folder_new();
     const struct sw_tier_nvme_config nvme_config = {.directory = f->folder.path,
@@ -51,7 +55,7 @@ void sw_fixture_open(struct sw_fixture *f, const struct sw_fixture_config *confi
     ck_assert_int_eq(uv_loop_init(&f->loop), 0);
     struct sw_device_config device_config = {
         .scratch_bytes = 64 << 20, .n_slots = config->n_slots, .chunk_bytes = config->chunk_bytes};
-    ck_assert_msg(sw_device_host_open(&host, &device_config, &err) == 0, "%s", err.msg);
+    ck_assert_msg(sw_fixture_open_device(&host, &device_config, &err) == 0, "%s", err.msg);
     ck_assert_int_eq(sw_device_faulty_open(&f->device, host, &err), 0);
     struct sw_tier_host_config tier_config = {.capacity_bytes = config->capacity_bytes,
                                               .initial_bytes = config->initial_bytes,
@@ -136,7 +140,7 @@ void sw_memory_free(struct sw_memory *m) {
     (void)close(m->fd);
 }
 
-struct sw_mem_desc sw_memory_desc(const struct sw_memory *m) {
+struct sw_mem_desc sw_memory_memfd_desc(const struct sw_memory *m) {
     struct sw_mem_desc desc = {.kind = SW_MEM_MEMFD, .bytes = m->bytes, .n_parts = 1};
     desc.fds = sw_alloc_array(1, sizeof *desc.fds);
     desc.part_bytes = sw_alloc_array(1, sizeof *desc.part_bytes);
@@ -144,6 +148,10 @@ struct sw_mem_desc sw_memory_desc(const struct sw_memory *m) {
     desc.fds[0] = fcntl(m->fd, F_DUPFD_CLOEXEC, 0);
     desc.part_bytes[0] = m->bytes;
     return desc;
+}
+
+struct sw_mem_desc sw_memory_desc(const struct sw_memory *m) {
+    return sw_fixture_describe(m);
 }
 
 struct sw_mem *sw_fixture_mem(struct sw_fixture *f, struct sw_owner *owner, const struct sw_memory *memory, bool once) {

@@ -34,6 +34,12 @@ struct sw_fixture {
     unsigned fds_before;
 };
 
+/* What the fixture opens, and how it describes a client's memory to it: the host device and memfds, unless a test that
+ * brings another device has set them before. */
+extern int (*sw_fixture_open_device)(struct sw_device **ret, const struct sw_device_config *config, struct sw_err *err);
+struct sw_memory;
+extern struct sw_mem_desc (*sw_fixture_describe)(const struct sw_memory *memory);
+
 /* Config NULL: the defaults. */
 void sw_fixture_open(struct sw_fixture *ret, const struct sw_fixture_config *config);
 /* Closes the owner (if still there) and the engine. */
@@ -51,7 +57,8 @@ struct sw_memory {
 };
 struct sw_memory sw_memory_new(size_t bytes);
 void sw_memory_free(struct sw_memory *memory);
-/* A description of it with a descriptor of its own. */
+/* A description of it with a descriptor of its own; as a memfd, and as sw_fixture_describe() has it. */
+struct sw_mem_desc sw_memory_memfd_desc(const struct sw_memory *memory);
 struct sw_mem_desc sw_memory_desc(const struct sw_memory *memory);
 /* Hands it to the engine. */
 struct sw_mem *sw_fixture_mem(struct sw_fixture *fixture, struct sw_owner *owner, const struct sw_memory *memory,

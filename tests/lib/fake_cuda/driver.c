@@ -1,0 +1,291 @@
+/* driver.c - the driver's calls on memory of other processes: memfds, mapped into this one. */
+#include "tests/lib/fake_cuda/state.h"
+
+#include "base/assert.h"
+#include <cudaTypedefs.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+const uint8_t sw_fake_uuid[SW_DEVICE_UUID_BYTES] = "fake GPU number";
+
+struct CUmemPoolHandle_st {
+    int fd;
+};
+
+/* In a handle of either kind. */
+struct memory_handle {
+    int pid, fd;
+    uint64_t bytes;
+};
+
+void sw_fake_ipc_handle(uint8_t ret[SW_MEM_HANDLE_BYTES], int fd, uint64_t bytes) {
+    const struct memory_handle handle = {.pid = (int)getpid(), .fd = fd, .bytes = bytes};
+    memset(ret, 0, SW_MEM_HANDLE_BYTES);
+    memcpy(ret, &handle, sizeof handle);
+}
+
+void sw_fake_pool_handle(uint8_t ret[SW_MEM_HANDLE_BYTES], uint64_t bytes) {
+    sw_fake_ipc_handle(ret, -1, bytes);
+}
+
+/* The two enums share their numbers. */
+static CUresult enter(enum sw_fake_call call) {
+    return (CUresult)sw_fake_enter(call);
+}
+
+static CUresult leave(CUresult result) {
+    (void)sw_fake_leave(cudaSuccess);
+    return result;
+}
+
+/* NOLINTBEGIN(performance-no-int-to-ptr): the driver's integers */
+static void *at(CUdeviceptr address) {
+    return (void *)(uintptr_t)address;
+}
+
+static int fd_of(void *handle) {
+    return (int)(intptr_t)handle;
+}
+/* NOLINTEND(performance-no-int-to-ptr) */
+
+static CUresult map_file(CUdeviceptr *ret, int fd, uint64_t bytes, enum sw_fake_thing thing) {
+    void *memory = fd < 0 ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return CUDA_ERROR_INVALID_VALUE;
+    sw_fake_range_add(thing, memory, bytes);
+    *ret = (uintptr_t)memory;
+    return CUDA_SUCCESS;
+}
+
+static void unmap_file(CUdeviceptr address, enum sw_fake_thing thing) {
+    const size_t bytes = sw_fake_range_remove(thing, at(address));
+    SW_ASSERT(bytes > 0 && munmap(at(address), bytes) == 0);
+}
+
+static CUresult get_error_name(CUresult result, const char **ret) {
+    *ret = cudaGetErrorName((cudaError_t)result);
+    return CUDA_SUCCESS;
+}
+
+static CUresult device_get(CUdevice *ret, int ordinal) {
+    *ret = ordinal;
+    return leave(enter(SW_FAKE_cuDeviceGet));
+}
+
+static CUresult device_uuid(CUuuid *ret, CUdevice device) {
+    (void)device;
+    memcpy(ret, sw_fake_uuid, sizeof *ret);
+    return leave(enter(SW_FAKE_cuDeviceGetUuid));
+}
+
+/* As the driver: pool memory is known by its attributes only. */
+static CUresult address_range(CUdeviceptr *ret_base, size_t *ret_bytes, CUdeviceptr address) {
+    const CUresult result = enter(SW_FAKE_cuMemGetAddressRange);
+    const struct sw_fake_range *range = sw_fake_range_find(at(address), 1);
+    if (result != CUDA_SUCCESS)
+        return leave(result);
+    if (!range || range->thing == SW_FAKE_POOL_MEMORY)
+        return leave(CUDA_ERROR_INVALID_VALUE);
+    *ret_base = (uintptr_t)range->from;
+    *ret_bytes = range->bytes;
+    return leave(result);
+}
+
+static CUresult pointer_attribute(void *ret, CUpointer_attribute attribute, CUdeviceptr address) {
+    const CUresult result = enter(SW_FAKE_cuPointerGetAttribute);
+    const struct sw_fake_range *range = sw_fake_range_find(at(address), 1);
+    if (result != CUDA_SUCCESS)
+        return leave(result);
+    if (!range)
+        return leave(CUDA_ERROR_INVALID_VALUE);
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+        *(CUdeviceptr *)ret = (uintptr_t)range->from;
+    else
+        *(size_t *)ret = range->bytes;
+    return leave(result);
+}
+
+static CUresult ipc_open(CUdeviceptr *ret, CUipcMemHandle wire, unsigned flags) {
+    struct memory_handle handle;
+    char path[64];
+    CUresult result = enter(SW_FAKE_cuIpcOpenMemHandle);
+    (void)flags;
+    if (result != CUDA_SUCCESS)
+        return leave(result);
+    memcpy(&handle, &wire, sizeof handle);
+    (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.pid, handle.fd);
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    result = map_file(ret, fd, handle.bytes, SW_FAKE_IPC_MEMORY);
+    if (fd >= 0)
+        (void)close(fd);
+    return leave(result);
+}
+
+static CUresult ipc_close(CUdeviceptr address) {
+    const CUresult result = enter(SW_FAKE_cuIpcCloseMemHandle);
+    unmap_file(address, SW_FAKE_IPC_MEMORY);
+    return leave(result);
+}
+
+static CUresult import_allocation(CUmemGenericAllocationHandle *ret, void *handle, CUmemAllocationHandleType type) {
+    const CUresult result = enter(SW_FAKE_cuMemImportFromShareableHandle);
+    SW_ASSERT(type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (result != CUDA_SUCCESS)
+        return leave(result);
+    const int fd = fcntl(fd_of(handle), F_DUPFD_CLOEXEC, 0);
+    SW_ASSERT(fd >= 0);
+    sw_fake_hold(SW_FAKE_HANDLE, 1);
+    *ret = (CUmemGenericAllocationHandle)fd;
+    return leave(result);
+}
+
+static CUresult release_allocation(CUmemGenericAllocationHandle handle) {
+    const CUresult result = enter(SW_FAKE_cuMemRelease);
+    SW_ASSERT(close((int)handle) == 0);
+    sw_fake_hold(SW_FAKE_HANDLE, -1);
+    return leave(result);
+}
+
+static CUresult granularity(size_t *ret, const CUmemAllocationProp *properties,
+                            CUmemAllocationGranularity_flags flags) {
+    (void)properties;
+    (void)flags;
+    *ret = SW_FAKE_PAGE_BYTES;
+    return leave(enter(SW_FAKE_cuMemGetAllocationGranularity));
+}
+
+/* Addresses that nothing can be reached at, so they are no range. */
+static CUresult reserve(CUdeviceptr *ret, size_t bytes, size_t alignment, CUdeviceptr wanted,
+                        unsigned long long flags) {
+    const CUresult result = enter(SW_FAKE_cuMemAddressReserve);
+    (void)alignment;
+    (void)wanted;
+    (void)flags;
+    if (result != CUDA_SUCCESS)
+        return leave(result);
+    void *memory = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    SW_ASSERT(memory != MAP_FAILED);
+    sw_fake_hold(SW_FAKE_RESERVED, 1);
+    *ret = (uintptr_t)memory;
+    return leave(result);
+}
+
+static CUresult unreserve(CUdeviceptr address, size_t bytes) {
+    const CUresult result = enter(SW_FAKE_cuMemAddressFree);
+    SW_ASSERT(munmap(at(address), bytes) == 0);
+    sw_fake_hold(SW_FAKE_RESERVED, -1);
+    return leave(result);
+}
+
+static CUresult map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                    unsigned long long flags) {
+    const CUresult result = enter(SW_FAKE_cuMemMap);
+    const off_t begin = lseek((int)handle, 0, SEEK_CUR); /* where the allocation is in its file */
+    (void)flags;
+    if (result != CUDA_SUCCESS)
+        return leave(result);
+    if (mmap(at(address), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)handle, begin + (off_t)offset) ==
+        MAP_FAILED)
+        return leave(CUDA_ERROR_INVALID_VALUE);
+    sw_fake_range_add(SW_FAKE_PART, at(address), bytes);
+    return leave(result);
+}
+
+static CUresult unmap(CUdeviceptr address, size_t bytes) {
+    const CUresult result = enter(SW_FAKE_cuMemUnmap);
+    SW_ASSERT(sw_fake_range_remove(SW_FAKE_PART, at(address)) == bytes);
+    SW_ASSERT(mmap(at(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) !=
+              MAP_FAILED);
+    return leave(result);
+}
+
+static CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t n) {
+    const CUresult result = enter(SW_FAKE_cuMemSetAccess);
+    SW_ASSERT(address && bytes && n == 1 && access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    return leave(result);
+}
+
+static CUresult import_pool(CUmemoryPool *ret, void *handle, CUmemAllocationHandleType type, unsigned long long flags) {
+    const CUresult result = enter(SW_FAKE_cuMemPoolImportFromShareableHandle);
+    (void)flags;
+    SW_ASSERT(type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (result != CUDA_SUCCESS)
+        return leave(result);
+    struct CUmemPoolHandle_st *pool = malloc(sizeof *pool);
+    SW_ASSERT(pool);
+    pool->fd = fcntl(fd_of(handle), F_DUPFD_CLOEXEC, 0);
+    SW_ASSERT(pool->fd >= 0);
+    sw_fake_hold(SW_FAKE_POOL, 1);
+    *ret = pool;
+    return leave(result);
+}
+
+static CUresult import_pointer(CUdeviceptr *ret, CUmemoryPool pool, CUmemPoolPtrExportData *data) {
+    struct memory_handle handle;
+    const CUresult result = enter(SW_FAKE_cuMemPoolImportPointer);
+    memcpy(&handle, data, sizeof handle);
+    return leave(result != CUDA_SUCCESS ? result : map_file(ret, pool->fd, handle.bytes, SW_FAKE_POOL_MEMORY));
+}
+
+static CUresult destroy_pool(CUmemoryPool pool) {
+    const CUresult result = enter(SW_FAKE_cuMemPoolDestroy);
+    (void)close(pool->fd);
+    free(pool);
+    sw_fake_hold(SW_FAKE_POOL, -1);
+    return leave(result);
+}
+
+static CUresult pool_access(CUmemAccess_flags *ret, CUmemoryPool pool, CUmemLocation *location) {
+    (void)pool;
+    (void)location;
+    *ret = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return leave(enter(SW_FAKE_cuMemPoolGetAccess));
+}
+
+static CUresult set_pool_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_t n) {
+    const CUresult result = enter(SW_FAKE_cuMemPoolSetAccess);
+    SW_ASSERT(pool && n == 1 && access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    return leave(result);
+}
+
+static CUresult free_async(CUdeviceptr address, CUstream stream) {
+    const CUresult result = enter(SW_FAKE_cuMemFreeAsync);
+    (void)stream;
+    unmap_file(address, SW_FAKE_POOL_MEMORY);
+    return leave(result);
+}
+
+static CUresult stream_synchronize(CUstream stream) {
+    const CUresult result = enter(SW_FAKE_cuStreamSynchronize);
+    return leave(result != CUDA_SUCCESS ? result : (CUresult)sw_fake_run(stream));
+}
+
+/* clang-format off */
+#define DRIVER(X) \
+    X(cuGetErrorName, 6000, get_error_name) X(cuDeviceGet, 2000, device_get) X(cuDeviceGetUuid, 11040, device_uuid) \
+    X(cuMemGetAddressRange, 3020, address_range) X(cuPointerGetAttribute, 4000, pointer_attribute) \
+    X(cuIpcOpenMemHandle, 11000, ipc_open) X(cuIpcCloseMemHandle, 4010, ipc_close) \
+    X(cuMemImportFromShareableHandle, 10020, import_allocation) X(cuMemRelease, 10020, release_allocation) \
+    X(cuMemGetAllocationGranularity, 10020, granularity) X(cuMemAddressReserve, 10020, reserve) \
+    X(cuMemAddressFree, 10020, unreserve) X(cuMemMap, 10020, map) X(cuMemUnmap, 10020, unmap) \
+    X(cuMemSetAccess, 10020, set_access) X(cuMemPoolImportFromShareableHandle, 11020, import_pool) \
+    X(cuMemPoolImportPointer, 11020, import_pointer) X(cuMemPoolDestroy, 11020, destroy_pool) \
+    X(cuMemPoolGetAccess, 11020, pool_access) X(cuMemPoolSetAccess, 11020, set_pool_access) \
+    X(cuMemFreeAsync, 11020, free_async) X(cuStreamSynchronize, 2000, stream_synchronize)
+/* clang-format on */
+
+void *sw_fake_driver_entry(const char *name) {
+    void *entry = NULL;
+#define FIND(function, version, fake)                                                                                  \
+    if (strcmp(name, #function) == 0) {                                                                                \
+        const PFN_##function##_v##version typed = fake;                                                                \
+        memcpy(&entry, &typed, sizeof entry); /* ISO C has no cast from function to object pointers */                 \
+    }
+    DRIVER(FIND)
+#undef FIND
+    return entry;
+}

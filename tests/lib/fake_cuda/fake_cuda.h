@@ -1,0 +1,98 @@
+/* fake_cuda.h - a GPU that is none: the CUDA runtime, the driver and the kernels of codec/gpu.h, done by the CPU, so
+ * that the device in spill/device/device_cuda*.c runs, and can be made to fail, where there is no GPU.
+ *
+ * It is strict where a GPU is: what is queued on a stream is done later, in order, a piece with each look at the
+ * stream; work that reaches memory that is not there (freed, unmapped, unpinned) kills the context, as it does on a
+ * GPU; a dead context refuses every call. Client memory is memfds: imported ones for VMM and pools, a process and its
+ * descriptor for IPC handles. It says nothing of speed, of kernels, or of what the driver takes for itself.
+ *
+ * Each call can be made to fail: the control block may lie in memory that processes share, so that a test can arm a
+ * daemon that it has forked, and count what that holds. thread: any. */
+#ifndef SW_TEST_FAKE_CUDA_H
+#define SW_TEST_FAKE_CUDA_H
+
+#include "base/mem_kind.h"
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* clang-format off */
+/* Calls that take or do something. Those that give back (R) do it even when they are made to fail. */
+#define SW_FAKE_CUDA_CALLS(X, R) \
+    X(cudaGetDeviceCount) X(cudaSetDevice) X(cudaGetDeviceProperties) X(cudaDeviceGetAttribute) \
+    X(cudaGetDriverEntryPointByVersion) X(cudaMalloc) R(cudaFree) X(cudaHostAlloc) R(cudaFreeHost) \
+    X(cudaHostRegister) R(cudaHostUnregister) X(cudaMemset) X(cudaMemcpyAsync) X(cudaStreamCreateWithFlags) \
+    R(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) X(cudaStreamWaitEvent) \
+    X(cudaEventCreateWithFlags) R(cudaEventDestroy) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) \
+    X(cudaIpcOpenEventHandle) \
+    X(cuDeviceGet) X(cuDeviceGetUuid) X(cuMemGetAddressRange) X(cuPointerGetAttribute) X(cuIpcOpenMemHandle) \
+    R(cuIpcCloseMemHandle) X(cuMemImportFromShareableHandle) R(cuMemRelease) X(cuMemGetAllocationGranularity) \
+    X(cuMemAddressReserve) R(cuMemAddressFree) X(cuMemMap) R(cuMemUnmap) X(cuMemSetAccess) \
+    X(cuMemPoolImportFromShareableHandle) X(cuMemPoolImportPointer) R(cuMemPoolDestroy) X(cuMemPoolGetAccess) \
+    X(cuMemPoolSetAccess) R(cuMemFreeAsync) X(cuStreamSynchronize) \
+    X(sw_gpu_codec_init) X(sw_gpu_rouse_async) X(sw_gpu_sample_async) X(sw_gpu_probe_async) X(sw_gpu_train_async) \
+    X(sw_gpu_encode_async) X(sw_gpu_decode_async) X(sw_gpu_encode_batch_async) X(sw_gpu_decode_batch_async) \
+    X(sw_gpu_hash_async) X(sw_gpu_copy_async)
+/* clang-format on */
+
+enum sw_fake_call {
+#define SW_FAKE_ENUM(name) SW_FAKE_##name,
+    SW_FAKE_CUDA_CALLS(SW_FAKE_ENUM, SW_FAKE_ENUM)
+#undef SW_FAKE_ENUM
+        SW_FAKE_CALL_NR,
+    SW_FAKE_ANY_CALL = SW_FAKE_CALL_NR,
+    SW_FAKE_NO_CALL
+};
+
+/* What a process holds of the GPU. */
+enum sw_fake_thing {
+    SW_FAKE_DEVICE_MEMORY,
+    SW_FAKE_PINNED,
+    SW_FAKE_REGISTERED,
+    SW_FAKE_STREAM,
+    SW_FAKE_EVENT,
+    SW_FAKE_IPC_EVENT,
+    SW_FAKE_IPC_MEMORY,
+    SW_FAKE_HANDLE,
+    SW_FAKE_RESERVED,
+    SW_FAKE_PART,
+    SW_FAKE_POOL,
+    SW_FAKE_POOL_MEMORY,
+    SW_FAKE_THING_NR
+};
+
+enum sw_fake_way {
+    SW_FAKE_ONCE, /* the call returns the error and has done nothing, but given back */
+    SW_FAKE_DEAD, /* and so does every call from then on: the context is dead */
+    SW_FAKE_LATER /* the call goes well, and what it has queued kills the context; of others: as SW_FAKE_DEAD */
+};
+
+struct sw_fake_cuda {
+    atomic_int armed;      /* enum sw_fake_call; set last */
+    atomic_int nth;        /* the nth call of that kind from now on fails */
+    atomic_int fired;      /* calls that failed by it */
+    atomic_int dead;       /* the error that killed the context, or 0 */
+    atomic_int violations; /* times that work reached memory that was not there */
+    int error;             /* cudaError_t */
+    enum sw_fake_way way;
+    atomic_int calls[SW_FAKE_CALL_NR]; /* made so far */
+    atomic_int held[SW_FAKE_THING_NR];
+};
+
+/* The one in use; to be replaced before the first call. */
+extern struct sw_fake_cuda *sw_fake_cuda;
+
+const char *sw_fake_call_name(enum sw_fake_call call);
+const char *sw_fake_thing_name(enum sw_fake_thing thing);
+void sw_fake_arm(enum sw_fake_call call, int nth, int error, enum sw_fake_way way);
+void sw_fake_disarm(void);
+/* As if the process had ended: everything of the context is gone. For a test that opens devices one after the other. */
+void sw_fake_revive(void);
+
+/* What a client would send for memory that is a memfd of its own: see SW_MEM_HANDLE_BYTES. The GPU's UUID; what memory
+ * is a multiple of. */
+enum { SW_FAKE_PAGE_BYTES = 64 << 10 };
+extern const uint8_t sw_fake_uuid[SW_DEVICE_UUID_BYTES];
+void sw_fake_ipc_handle(uint8_t ret[SW_MEM_HANDLE_BYTES], int fd, uint64_t bytes);
+void sw_fake_pool_handle(uint8_t ret[SW_MEM_HANDLE_BYTES], uint64_t bytes);
+
+#endif

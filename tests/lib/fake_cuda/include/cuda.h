@@ -1,0 +1,49 @@
+/* cuda.h - what the CUDA device needs of the driver's header, for builds without the CUDA Toolkit.
+ *
+ * Only for the tests on the fake: names and numbers are NVIDIA's, so that the same sources compile against either
+ * header; there is nothing behind them but fake_cuda. With the Toolkit its own headers are used in place of these. */
+#ifndef SW_FAKE_CUDA_CUDA_H
+#define SW_FAKE_CUDA_CUDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_OUT_OF_MEMORY = 2 } CUresult;
+
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr;
+typedef unsigned long long CUmemGenericAllocationHandle;
+typedef struct CUstream_st *CUstream;
+typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef struct {
+    char bytes[16];
+} CUuuid;
+typedef struct {
+    char reserved[64];
+} CUipcMemHandle;
+typedef struct {
+    unsigned char reserved[64];
+} CUmemPoolPtrExportData;
+
+typedef enum { CU_MEM_LOCATION_TYPE_DEVICE = 1 } CUmemLocationType;
+typedef struct {
+    CUmemLocationType type;
+    int id;
+} CUmemLocation;
+typedef enum { CU_MEM_ALLOCATION_TYPE_PINNED = 1 } CUmemAllocationType;
+typedef enum { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1 } CUmemAllocationHandleType;
+typedef enum { CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0 } CUmemAllocationGranularity_flags;
+typedef enum { CU_MEM_ACCESS_FLAGS_PROT_NONE = 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 } CUmemAccess_flags;
+typedef enum { CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11, CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12 } CUpointer_attribute;
+enum { CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1 };
+typedef struct {
+    CUmemAllocationType type;
+    CUmemAllocationHandleType requestedHandleTypes;
+    CUmemLocation location;
+} CUmemAllocationProp;
+typedef struct {
+    CUmemLocation location;
+    CUmemAccess_flags flags;
+} CUmemAccessDesc;
+
+#endif

@@ -1,0 +1,33 @@
+/* cudaTypedefs.h - types of the driver's entry points; see cuda.h beside it. */
+#ifndef SW_FAKE_CUDA_TYPEDEFS_H
+#define SW_FAKE_CUDA_TYPEDEFS_H
+
+#include <cuda.h>
+
+typedef CUresult (*PFN_cuGetErrorName_v6000)(CUresult, const char **);
+typedef CUresult (*PFN_cuDeviceGet_v2000)(CUdevice *, int);
+typedef CUresult (*PFN_cuDeviceGetUuid_v11040)(CUuuid *, CUdevice);
+typedef CUresult (*PFN_cuMemGetAddressRange_v3020)(CUdeviceptr *, size_t *, CUdeviceptr);
+typedef CUresult (*PFN_cuPointerGetAttribute_v4000)(void *, CUpointer_attribute, CUdeviceptr);
+typedef CUresult (*PFN_cuIpcOpenMemHandle_v11000)(CUdeviceptr *, CUipcMemHandle, unsigned);
+typedef CUresult (*PFN_cuIpcCloseMemHandle_v4010)(CUdeviceptr);
+typedef CUresult (*PFN_cuMemImportFromShareableHandle_v10020)(CUmemGenericAllocationHandle *, void *,
+                                                              CUmemAllocationHandleType);
+typedef CUresult (*PFN_cuMemRelease_v10020)(CUmemGenericAllocationHandle);
+typedef CUresult (*PFN_cuMemGetAllocationGranularity_v10020)(size_t *, const CUmemAllocationProp *,
+                                                             CUmemAllocationGranularity_flags);
+typedef CUresult (*PFN_cuMemAddressReserve_v10020)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
+typedef CUresult (*PFN_cuMemAddressFree_v10020)(CUdeviceptr, size_t);
+typedef CUresult (*PFN_cuMemMap_v10020)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+typedef CUresult (*PFN_cuMemUnmap_v10020)(CUdeviceptr, size_t);
+typedef CUresult (*PFN_cuMemSetAccess_v10020)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+typedef CUresult (*PFN_cuMemPoolImportFromShareableHandle_v11020)(CUmemoryPool *, void *, CUmemAllocationHandleType,
+                                                                  unsigned long long);
+typedef CUresult (*PFN_cuMemPoolImportPointer_v11020)(CUdeviceptr *, CUmemoryPool, CUmemPoolPtrExportData *);
+typedef CUresult (*PFN_cuMemPoolDestroy_v11020)(CUmemoryPool);
+typedef CUresult (*PFN_cuMemPoolGetAccess_v11020)(CUmemAccess_flags *, CUmemoryPool, CUmemLocation *);
+typedef CUresult (*PFN_cuMemPoolSetAccess_v11020)(CUmemoryPool, const CUmemAccessDesc *, size_t);
+typedef CUresult (*PFN_cuMemFreeAsync_v11020)(CUdeviceptr, CUstream);
+typedef CUresult (*PFN_cuStreamSynchronize_v2000)(CUstream);
+
+#endif

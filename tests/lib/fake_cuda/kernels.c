@@ -1,0 +1,331 @@
+/* kernels.c - the calls of codec/gpu.h, done by the codecs of the host when the stream comes to them. */
+#include "base/assert.h"
+#include "codec/checksum.h"
+#include "codec/gpu.h"
+#include "tests/lib/fake_cuda/state.h"
+
+#include <string.h>
+
+#define SCRATCH_BYTES ((size_t)64 << 10)
+
+/* Begins a call; the error is that of a launch. */
+static int begin(enum sw_fake_call call, struct sw_err *err) {
+    const cudaError_t e = sw_fake_enter(call);
+    if (e == cudaSuccess)
+        return 0;
+    (void)sw_err_set(err, -SW_EGPU, SW_SCOPE_DEVICE, "%s", cudaGetErrorString(e));
+    (void)sw_err_detail(err, "%s", sw_fake_call_name(call));
+    if (err)
+        err->cuda = (int)e;
+    return -SW_EGPU;
+}
+
+static int end(int rc) {
+    (void)sw_fake_leave(cudaSuccess);
+    return rc;
+}
+
+/* Ends one that queues work. A call that fails may have launched some of its kernels: taken for all of them. */
+static int queue(int rc, cudaStream_t stream, void (*work)(const void *args), const void *args, size_t bytes) {
+    (void)sw_fake_queue(stream, work, args, bytes);
+    return end(rc);
+}
+
+int sw_gpu_codec_init(struct sw_err *err) {
+    return end(begin(SW_FAKE_sw_gpu_codec_init, err));
+}
+
+uint32_t sw_gpu_full_segments(void) {
+    return 64;
+}
+
+size_t sw_gpu_encode_scratch_bytes(uint64_t in_bytes) {
+    (void)in_bytes;
+    return SCRATCH_BYTES;
+}
+
+size_t sw_gpu_train_scratch_bytes(void) {
+    return SCRATCH_BYTES;
+}
+
+size_t sw_gpu_batch_scratch_bytes(uint32_t n, uint64_t raw_bytes) {
+    (void)raw_bytes;
+    return SCRATCH_BYTES + n * sizeof(struct sw_gpu_item);
+}
+
+static void do_nothing(const void *args) {
+    (void)args;
+}
+
+int sw_gpu_rouse_async(struct CUstream_st *stream, struct sw_err *err) {
+    return queue(begin(SW_FAKE_sw_gpu_rouse_async, err), stream, do_nothing, NULL, 0);
+}
+
+/* ---- plans ---- */
+
+struct sample {
+    const void *d_region;
+    uint64_t raw_bytes;
+    void *d_sample;
+};
+
+static void do_sample(const void *args) {
+    const struct sample *s = args;
+    if (sw_fake_reach(s->d_region, s->raw_bytes) && sw_fake_reach(s->d_sample, SW_SAMPLE_MAX_BYTES))
+        (void)sw_sample_gather(s->d_sample, s->d_region, s->raw_bytes);
+}
+
+int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, void *d_sample, struct CUstream_st *stream,
+                        struct sw_err *err) {
+    const struct sample s = {.d_region = d_region, .raw_bytes = raw_bytes, .d_sample = d_sample};
+    return queue(begin(SW_FAKE_sw_gpu_sample_async, err), stream, do_sample, &s, sizeof s);
+}
+
+struct training {
+    const void *d_sample;
+    size_t sample_bytes;
+    uint32_t *d_hopeless;
+    struct sw_v5t_table *d_table;
+    struct sw_gpu_training *d_training;
+};
+
+/* The plan for a sample. Training takes milliseconds, and tests bring the same bytes again and again. */
+static const struct sw_plan *plan_for(const void *sample, size_t bytes) {
+    static struct {
+        uint32_t hash;
+        size_t bytes;
+        struct sw_plan plan;
+    } known[8];
+    static unsigned next;
+    const uint32_t hash = sw_hash_update(0, sample, bytes);
+    for (unsigned i = 0; i < 8; i++)
+        if (known[i].bytes == bytes && known[i].hash == hash)
+            return &known[i].plan;
+    const unsigned i = next++ % 8;
+    sw_plan_init(&known[i].plan, sample, bytes, bytes);
+    known[i].hash = hash;
+    known[i].bytes = bytes;
+    return &known[i].plan;
+}
+
+static void do_probe(const void *args) {
+    const struct training *t = args;
+    if (!sw_fake_reach(t->d_sample, t->sample_bytes) || !sw_fake_reach(t->d_hopeless, sizeof *t->d_hopeless))
+        return;
+    *t->d_hopeless = plan_for(t->d_sample, t->sample_bytes)->codec == SW_CODEC_RAW;
+}
+
+int sw_gpu_probe_async(const void *d_sample, size_t sample_bytes, uint32_t *d_hopeless, struct CUstream_st *stream,
+                       struct sw_err *err) {
+    const struct training t = {.d_sample = d_sample, .sample_bytes = sample_bytes, .d_hopeless = d_hopeless};
+    return queue(begin(SW_FAKE_sw_gpu_probe_async, err), stream, do_probe, &t, sizeof t);
+}
+
+static void do_train(const void *args) {
+    const struct training *t = args;
+    if (!sw_fake_reach(t->d_sample, t->sample_bytes) || !sw_fake_reach(t->d_table, sizeof *t->d_table) ||
+        !sw_fake_reach(t->d_training, sizeof *t->d_training))
+        return;
+    const struct sw_plan *plan = plan_for(t->d_sample, t->sample_bytes);
+    *t->d_table = plan->table;
+    t->d_training->n_symbols = plan->table.n_symbols;
+    t->d_training->coded_bytes = (uint32_t)((double)t->sample_bytes / plan->expected_ratio);
+}
+
+int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_v5t_table *d_table,
+                       struct sw_gpu_training *d_training, void *d_scratch, size_t scratch_bytes,
+                       struct CUstream_st *stream, struct sw_err *err) {
+    const struct training t = {
+        .d_sample = d_sample, .sample_bytes = sample_bytes, .d_table = d_table, .d_training = d_training};
+    (void)d_scratch;
+    SW_ASSERT(scratch_bytes >= sw_gpu_train_scratch_bytes());
+    return queue(begin(SW_FAKE_sw_gpu_train_async, err), stream, do_train, &t, sizeof t);
+}
+
+/* ---- frames ---- */
+
+struct encode {
+    struct sw_gpu_plan plan;
+    const void *d_in;
+    uint64_t in_bytes;
+    void *d_frame;
+    struct sw_gpu_result *d_result;
+};
+
+/* The host's codec makes a raw frame of what does not shrink; that of a GPU never does, but says how long it got. */
+static void do_encode(const void *args) {
+    const struct encode *e = args;
+    struct sw_plan plan = {
+        .codec = e->plan.codec, .segment_log2 = e->plan.segment_log2, .value_type = e->plan.value_type};
+    const uint64_t cap_bytes = sw_frame_bound_bytes(e->in_bytes);
+    struct sw_frame_layout made;
+    uint64_t frame_bytes = 0;
+    if (!sw_fake_reach(e->d_in, e->in_bytes) || !sw_fake_reach(e->d_frame, cap_bytes) ||
+        !sw_fake_reach(e->d_result, sizeof *e->d_result))
+        return;
+    if (e->plan.d_table && sw_fake_reach(e->plan.d_table, sizeof plan.table))
+        plan.table = *e->plan.d_table;
+    int rc;
+    do /* a GPU does without the memory that a test may make short */
+        rc = sw_codec_encode(&plan, e->d_in, e->in_bytes, e->d_frame, cap_bytes, &frame_bytes, NULL);
+    while (rc == -SW_ENOMEM);
+    SW_ASSERT(rc == 0);
+    SW_ASSERT(sw_frame_parse(&made, e->d_frame, frame_bytes, frame_bytes, NULL) == 0);
+    *e->d_result = (struct sw_gpu_result){.frame_bytes = made.codec == plan.codec ? frame_bytes : cap_bytes,
+                                          .codec = (uint32_t)plan.codec};
+}
+
+int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,
+                        uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, void *d_scratch, size_t scratch_bytes,
+                        struct CUstream_st *stream, struct sw_err *err) {
+    const struct encode e = {
+        .plan = *plan, .d_in = d_in, .in_bytes = in_bytes, .d_frame = d_frame, .d_result = d_result};
+    (void)d_scratch;
+    SW_ASSERT(frame_cap_bytes >= sw_frame_bound_bytes(in_bytes) &&
+              scratch_bytes >= sw_gpu_encode_scratch_bytes(in_bytes));
+    return queue(begin(SW_FAKE_sw_gpu_encode_async, err), stream, do_encode, &e, sizeof e);
+}
+
+struct decode {
+    uint64_t frame_bytes, raw_bytes;
+    uint32_t n_tiles;
+    const void *d_frame;
+    void *d_out;
+    struct sw_gpu_result *d_result;
+};
+
+static void do_decode(const void *args) {
+    const struct decode *d = args;
+    uint64_t raw_bytes = 0;
+    if (!sw_fake_reach(d->d_frame, d->frame_bytes) || !sw_fake_reach(d->d_out, d->raw_bytes) ||
+        !sw_fake_reach(d->d_result, sizeof *d->d_result))
+        return;
+    if (sw_codec_decode(d->d_frame, d->frame_bytes, d->d_out, d->raw_bytes, &raw_bytes, NULL) < 0)
+        d->d_result->bad_tiles += d->n_tiles;
+}
+
+static struct decode decode_of(const struct sw_frame_layout *layout, const void *d_frame, void *d_out,
+                               struct sw_gpu_result *d_result) {
+    return (struct decode){.frame_bytes = layout->frame_bytes,
+                           .raw_bytes = layout->raw_bytes,
+                           .n_tiles = layout->n_tiles,
+                           .d_frame = d_frame,
+                           .d_out = d_out,
+                           .d_result = d_result};
+}
+
+int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_frame, uint32_t first_tile,
+                        uint32_t n_tiles, void *d_out, struct sw_gpu_result *d_result, struct CUstream_st *stream,
+                        struct sw_err *err) {
+    const struct decode d = decode_of(layout, d_frame, d_out, d_result);
+    SW_ASSERT(first_tile == 0 && n_tiles == layout->n_tiles); /* the device decodes whole frames */
+    return queue(begin(SW_FAKE_sw_gpu_decode_async, err), stream, do_decode, &d, sizeof d);
+}
+
+/* ---- batches, whose descriptors are read when the stream comes to them ---- */
+
+struct batch {
+    struct sw_gpu_plan plan;
+    const struct sw_gpu_item *h_items;
+    uint32_t n;
+    struct sw_gpu_result *results;
+};
+
+static void do_encode_batch(const void *args) {
+    const struct batch *b = args;
+    for (uint32_t i = 0; i < b->n; i++) {
+        const struct sw_gpu_item *item = &b->h_items[i];
+        do_encode(&(struct encode){.plan = b->plan,
+                                   .d_in = item->d_raw,
+                                   .in_bytes = item->layout.raw_bytes,
+                                   .d_frame = item->d_frame,
+                                   .d_result = &b->results[i]});
+    }
+}
+
+int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
+                              struct sw_gpu_result *results, void *d_scratch, size_t scratch_bytes,
+                              struct CUstream_st *stream, struct sw_err *err) {
+    const struct batch b = {.plan = *plan, .h_items = h_items, .n = n, .results = results};
+    (void)d_scratch;
+    SW_ASSERT(scratch_bytes >= n * sizeof *h_items);
+    for (uint32_t i = 0; i < n; i++) {
+        sw_frame_layout_init(&h_items[i].layout, plan->codec, plan->segment_log2, h_items[i].layout.raw_bytes,
+                             plan->d_table ? plan->n_symbols : 0);
+        h_items[i].layout.value_type = plan->value_type;
+    }
+    return queue(begin(SW_FAKE_sw_gpu_encode_batch_async, err), stream, do_encode_batch, &b, sizeof b);
+}
+
+static void do_decode_batch(const void *args) {
+    const struct batch *b = args;
+    for (uint32_t i = 0; i < b->n; i++) {
+        const struct decode d =
+            decode_of(&b->h_items[i].layout, b->h_items[i].d_frame, b->h_items[i].d_raw, &b->results[i]);
+        do_decode(&d);
+    }
+}
+
+int sw_gpu_decode_batch_async(struct sw_gpu_item *h_items, uint32_t n, struct sw_gpu_result *results, void *d_scratch,
+                              size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err) {
+    const struct batch b = {.h_items = h_items, .n = n, .results = results};
+    (void)d_scratch;
+    SW_ASSERT(scratch_bytes >= n * sizeof *h_items);
+    return queue(begin(SW_FAKE_sw_gpu_decode_batch_async, err), stream, do_decode_batch, &b, sizeof b);
+}
+
+struct hashes {
+    struct sw_gpu_source ranges[SW_GPU_HASH_MAX];
+    uint32_t n;
+    uint32_t *hashes;
+};
+
+static void do_hash(const void *args) {
+    const struct hashes *h = args;
+    const uint64_t tile_bytes = (uint64_t)SW_TILE_SEGMENTS << SW_RAW_SEGMENT_LOG2;
+    uint32_t *to = h->hashes;
+    for (uint32_t i = 0; i < h->n; i++) {
+        const struct sw_gpu_source *range = &h->ranges[i];
+        if (!sw_fake_reach(range->d_raw, range->bytes))
+            return;
+        for (uint64_t at = 0; at < range->bytes; at += tile_bytes) {
+            const uint64_t left = range->bytes - at;
+            if (!sw_fake_reach(to, sizeof *to))
+                return;
+            *to++ = sw_hash_tile((const uint8_t *)range->d_raw + at, left < tile_bytes ? left : tile_bytes,
+                                 SW_RAW_SEGMENT_LOG2, (uint32_t)(at / tile_bytes));
+        }
+    }
+}
+
+int sw_gpu_hash_async(const struct sw_gpu_source *ranges, uint32_t n, uint32_t *hashes, struct CUstream_st *stream,
+                      struct sw_err *err) {
+    struct hashes h = {.n = n, .hashes = hashes};
+    const int rc = begin(SW_FAKE_sw_gpu_hash_async, err);
+    SW_ASSERT(n <= SW_GPU_HASH_MAX);
+    memcpy(h.ranges, ranges, n * sizeof *ranges);
+    return n ? queue(rc, stream, do_hash, &h, sizeof h) : end(rc);
+}
+
+struct runs {
+    const struct sw_gpu_run *h_runs;
+    uint32_t n;
+};
+
+static void do_copies(const void *args) {
+    const struct runs *r = args;
+    for (uint32_t i = 0; i < r->n; i++) {
+        const struct sw_gpu_run *run = &r->h_runs[i];
+        SW_ASSERT(((uintptr_t)run->from | (uintptr_t)run->to | run->bytes) % 16 == 0);
+        if (sw_fake_reach(run->from, run->bytes) && sw_fake_reach(run->to, run->bytes))
+            memcpy(run->to, run->from, run->bytes);
+    }
+}
+
+int sw_gpu_copy_async(struct sw_gpu_run *h_runs, uint32_t n, void *d_scratch, size_t scratch_bytes,
+                      struct CUstream_st *stream, struct sw_err *err) {
+    const struct runs r = {.h_runs = h_runs, .n = n};
+    (void)d_scratch;
+    SW_ASSERT(scratch_bytes >= n * sizeof *h_runs);
+    return queue(begin(SW_FAKE_sw_gpu_copy_async, err), stream, do_copies, &r, sizeof r);
+}
