@@ -40,7 +40,6 @@ FAILS(cudaSetDevice, (int device), (device))
 FAILS(cudaMalloc, (void **ret, size_t bytes), (ret, bytes))
 FAILS(cudaHostAlloc, (void **ret, size_t bytes, unsigned flags), (ret, bytes, flags))
 FAILS(cudaHostRegister, (void *memory, size_t bytes, unsigned flags), (memory, bytes, flags))
-FAILS(cudaMemset, (void *memory, int value, size_t bytes), (memory, value, bytes))
 FAILS(cudaMemsetAsync, (void *memory, int value, size_t bytes, cudaStream_t stream), (memory, value, bytes, stream))
 FAILS(cudaMemcpyAsync, (void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream),
       (to, from, bytes, kind, stream))

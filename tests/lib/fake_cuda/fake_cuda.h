@@ -20,7 +20,7 @@
 #define SW_FAKE_CUDA_CALLS(X, R) \
     X(cudaGetDeviceCount) X(cudaSetDevice) X(cudaGetDeviceProperties) X(cudaDeviceGetAttribute) \
     X(cudaGetDriverEntryPointByVersion) X(cudaMalloc) R(cudaFree) X(cudaHostAlloc) R(cudaFreeHost) \
-    X(cudaHostRegister) R(cudaHostUnregister) X(cudaMemset) X(cudaMemcpyAsync) X(cudaStreamCreateWithFlags) \
+    X(cudaHostRegister) R(cudaHostUnregister) X(cudaMemsetAsync) X(cudaMemcpyAsync) X(cudaStreamCreateWithFlags) \
     R(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) X(cudaStreamWaitEvent) \
     X(cudaEventCreateWithFlags) R(cudaEventDestroy) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) \
     X(cudaIpcOpenEventHandle) \

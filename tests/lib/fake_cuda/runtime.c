@@ -113,11 +113,22 @@ cudaError_t cudaHostUnregister(void *memory) {
     return sw_fake_leave(e != cudaSuccess || was ? e : cudaErrorHostMemoryNotRegistered);
 }
 
-cudaError_t cudaMemset(void *memory, int value, size_t bytes) {
-    const cudaError_t e = sw_fake_enter(SW_FAKE_cudaMemset);
-    if (e == cudaSuccess && sw_fake_reach(memory, bytes))
-        memset(memory, value, bytes);
-    return sw_fake_leave(e);
+struct fill {
+    void *memory;
+    int value;
+    size_t bytes;
+};
+
+static void do_fill(const void *args) {
+    const struct fill *fill = args;
+    if (sw_fake_reach(fill->memory, fill->bytes))
+        memset(fill->memory, fill->value, fill->bytes);
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream) {
+    const struct fill fill = {.memory = memory, .value = value, .bytes = bytes};
+    const cudaError_t e = sw_fake_enter(SW_FAKE_cudaMemsetAsync);
+    return sw_fake_leave(e != cudaSuccess ? e : sw_fake_queue(stream, do_fill, &fill, sizeof fill));
 }
 
 struct copy {
