@@ -27,6 +27,9 @@ union sw_codec_decoder {
         const struct sw_numbers_codec *codec;
         enum sw_value_type type;
     } numbers;
+    struct {
+        unsigned symbol_bytes;
+    } lz;
 };
 
 struct sw_codec_ops {
@@ -45,7 +48,8 @@ struct sw_codec_ops {
      */
     void (*plan_init)(struct sw_plan *ret, const void *sample, size_t sample_bytes);
 
-    /* Codecs of numbers: bytes of data per byte of content, estimated from the sample of a region of raw_bytes. */
+    /* Codecs of numbers: bytes of data per byte of content, estimated from the sample of a region of raw_bytes. NULL:
+     * it is never chosen. */
     double (*estimate)(enum sw_value_type type, const uint8_t *sample, size_t sample_bytes, uint64_t raw_bytes);
 
     /* Encoder of a plan, or NULL without memory; encoder_free takes NULL. */
@@ -68,6 +72,7 @@ struct sw_codec_ops {
 /* NULL for a number that is no codec. */
 const struct sw_codec_ops *sw_codec_ops_find(unsigned codec);
 
-extern const struct sw_codec_ops sw_raw_ops, sw_v5t_ops, sw_for_ops, sw_dfor_ops, sw_rfor_ops, sw_alp_ops, sw_alprd_ops;
+extern const struct sw_codec_ops sw_raw_ops, sw_v5t_ops, sw_for_ops, sw_dfor_ops, sw_rfor_ops, sw_alp_ops, sw_alprd_ops,
+    sw_lz_ops;
 
 #endif

@@ -30,6 +30,7 @@ enum sw_codec_id {
     SW_CODEC_RFOR,
     SW_CODEC_ALP,
     SW_CODEC_ALPRD,
+    SW_CODEC_LZ,
     SW_CODEC_NR
 };
 
@@ -95,7 +96,7 @@ enum sw_value_type sw_value_type_find(const char *name);
 /* Of one value; SW_VALUE_NONE: 1. */
 unsigned sw_value_type_bytes(enum sw_value_type type);
 
-/* "raw", "v5t", "for", "dfor", "rfor", "alp", "alprd". */
+/* "raw", "v5t", "for", "dfor", "rfor", "alp", "alprd", "lz". */
 const char *sw_codec_name(enum sw_codec_id codec);
 
 /* Whether a codec's frames may have this value type; SW_VALUE_NONE: whether they have none. */

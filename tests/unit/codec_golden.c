@@ -39,6 +39,10 @@ static const struct golden {
     {"v1-alp-f64.spwf", SW_CODEC_ALP, 10, 0, 90000, SW_VALUE_F64, SW_NUMBERS_MIXED},
     {"v1-alprd-f32.spwf", SW_CODEC_ALPRD, 10, 0, 10003, SW_VALUE_F32, SW_NUMBERS_REALS},
     {"v1-alprd-f64.spwf", SW_CODEC_ALPRD, 10, 0, 20000, SW_VALUE_F64, SW_NUMBERS_REALS},
+    {"v1-lz-u8.spwf", SW_CODEC_LZ, 10, 0, 9001, SW_VALUE_U8, SW_NUMBERS_MIXED},
+    {"v1-lz-i16.spwf", SW_CODEC_LZ, 10, 0, 14003, SW_VALUE_I16, SW_NUMBERS_RUNS},
+    {"v1-lz-u32.spwf", SW_CODEC_LZ, 10, 0, 42003, SW_VALUE_U32, SW_NUMBERS_MIXED},
+    {"v1-lz-f64.spwf", SW_CODEC_LZ, 10, 0, 30001, SW_VALUE_F64, SW_NUMBERS_RUNS},
 };
 #define N_GOLDENS ((int)(sizeof goldens / sizeof goldens[0]))
 
