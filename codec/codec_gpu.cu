@@ -22,6 +22,7 @@ const gpu_codec<ITEMS> codecs[SW_CODEC_NR] = {
     {sw_rfor_gpu_encode<ITEMS>, sw_rfor_gpu_decode<ITEMS>},   /* SW_CODEC_RFOR */
     {sw_alp_gpu_encode<ITEMS>, sw_alp_gpu_decode<ITEMS>},     /* SW_CODEC_ALP */
     {sw_alprd_gpu_encode<ITEMS>, sw_alprd_gpu_decode<ITEMS>}, /* SW_CODEC_ALPRD */
+    {sw_lz_gpu_encode<ITEMS>, sw_lz_gpu_decode<ITEMS>},       /* SW_CODEC_LZ */
 };
 
 /* Byte i of the symbol table section. */
@@ -284,7 +285,7 @@ static int copy_items(sw_gpu_batch *ret, const struct sw_gpu_item *h_items, uint
 int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
                               struct sw_gpu_result *results, void *d_scratch, size_t scratch_bytes,
                               struct CUstream_st *stream, struct sw_err *err) {
-    static const uint32_t single_tiles[SW_CODEC_NR] = {1, 1, 1, 1, 1, 1, 1};
+    static const uint32_t single_tiles[SW_CODEC_NR] = {1, 1, 1, 1, 1, 1, 1, 1};
     uint32_t units[SW_CODEC_NR];
     uint64_t raw_bytes = 0;
     int rc = 0;

@@ -130,7 +130,7 @@ static unsigned encode_block(const struct encoder *e, const uint8_t *in, size_t 
     const unsigned whole = sw_lz_units((unsigned)bytes);
     load_symbols(&symbols, in, bytes, e->symbol_bytes);
     find_tokens(&tokens, &symbols, e->window);
-    const struct sw_lz_parts parts = sw_lz_parts(e->symbol_bytes, count_masks(&tokens), tokens.n, tokens.n_matches);
+    const struct sw_lz_parts parts = sw_lz_parts_of(e->symbol_bytes, count_masks(&tokens), tokens.n, tokens.n_matches);
     const unsigned units = sw_lz_units(parts.end);
     memset(out, 0, (size_t)(units < whole ? units : whole) * SW_UNIT_BYTES);
     if (units >= whole) {
@@ -196,12 +196,12 @@ static int open_block(struct stored *ret, const uint8_t *from, unsigned bytes, u
         ret->begins[i] = is_there ? ret->words[groups + n_masks++] : 0;
         n_tokens += (unsigned)__builtin_popcount(ret->begins[i]);
     }
-    ret->parts = sw_lz_parts(symbol_bytes, n_masks, n_tokens, 0);
+    ret->parts = sw_lz_parts_of(symbol_bytes, n_masks, n_tokens, 0);
     if (!(ret->begins[0] & 1) || ret->parts.distances > bytes)
         return -SW_EFRAME;
     for (unsigned i = 0; i < n_tokens; i += 32)
         n_matches += (unsigned)__builtin_popcount(kind_word(ret, i, n_tokens));
-    ret->parts = sw_lz_parts(symbol_bytes, n_masks, n_tokens, n_matches);
+    ret->parts = sw_lz_parts_of(symbol_bytes, n_masks, n_tokens, n_matches);
     return ret->parts.end <= bytes ? 0 : -SW_EFRAME;
 }
 

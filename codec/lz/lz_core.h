@@ -45,8 +45,8 @@ struct sw_lz_parts {
     unsigned kinds, distances, literals, end;
 };
 
-SW_HOST_DEVICE static inline struct sw_lz_parts sw_lz_parts(unsigned symbol_bytes, unsigned n_masks, unsigned n_tokens,
-                                                            unsigned n_matches) {
+SW_HOST_DEVICE static inline struct sw_lz_parts sw_lz_parts_of(unsigned symbol_bytes, unsigned n_masks,
+                                                               unsigned n_tokens, unsigned n_matches) {
     struct sw_lz_parts p;
     p.kinds = 4 * (sw_lz_groups(symbol_bytes) + n_masks);
     p.distances = p.kinds + 4 * ((n_tokens + 31) / 32);

@@ -154,10 +154,12 @@ template <class ITEMS> void sw_alp_gpu_encode(const sw_gpu_encode_job<ITEMS> *jo
 template <class ITEMS> void sw_alp_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
 template <class ITEMS> void sw_alprd_gpu_encode(const sw_gpu_encode_job<ITEMS> *job);
 template <class ITEMS> void sw_alprd_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
+template <class ITEMS> void sw_lz_gpu_encode(const sw_gpu_encode_job<ITEMS> *job);
+template <class ITEMS> void sw_lz_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
 template <class ITEMS> void sw_raw_gpu_encode(const sw_gpu_encode_job<ITEMS> *job);
 template <class ITEMS> void sw_raw_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
 
 /* Tiles of a unit when a batch is decoded: v5t's blocks have one item's table. A single item's units are tiles. */
-constexpr uint32_t sw_gpu_unit_tiles[SW_CODEC_NR] = {1, 4, 1, 1, 1, 1, 1};
+constexpr uint32_t sw_gpu_unit_tiles[SW_CODEC_NR] = {1, 4, 1, 1, 1, 1, 1, 1};
 
 #endif

@@ -26,6 +26,7 @@ enum sw_numbers {
     SW_NUMBERS_RARE,     /* uniform, but for any bits once in 100, at random */
     SW_NUMBERS_OFTEN,    /* the same once in 20 */
     SW_NUMBERS_REALS,    /* any bits; floats: any fraction of numbers from 1 to 1 << bits % 16, and special values */
+    SW_NUMBERS_ORDERS,   /* keys of orders by their rows: ascending, eight of 32 numbers, each of them 1 to 7 times */
     SW_NUMBERS_NR
 };
 
