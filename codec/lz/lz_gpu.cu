@@ -45,9 +45,9 @@ __device__ inline uint32_t lanes_up_to(uint32_t lane) {
     return ALL >> (SW_WARP - 1 - lane);
 }
 
-/* The bits of symbols from `at` (0 ... 32) on. */
+/* The bits of symbols from `at` on; none from 32 on. */
 __device__ inline uint32_t symbols_from(uint32_t at) {
-    return at < CHUNK ? ALL >> at : 0;
+    return __funnelshift_rc(ALL, 0, at);
 }
 
 /* ---- encoding ---- */
@@ -79,19 +79,21 @@ template <unsigned BYTES> __device__ inline uint32_t nonzero_symbols(uint32_t v)
     return (((v & LOW) + LOW) | v) & ~LOW;
 }
 
-/* Appends to a chunk's mask which symbols of word w are unequal. Of bytes: to the upper bits of `sum`, and to the mask
- * after every second word. */
+/* Puts into a chunk's mask which symbols of word w are unequal. Of bytes: to `sum`, which goes to the mask after every
+ * fourth word. */
 template <unsigned BYTES>
-__device__ __forceinline__ void append_unequal(uint32_t &mask, uint32_t &sum, unsigned w, uint32_t a, uint32_t b) {
+__device__ __forceinline__ void add_unequal(uint32_t &mask, uint32_t &sum, unsigned w, uint32_t a, uint32_t b) {
     if constexpr (BYTES == 4) {
-        mask = mask * 2 + (a != b);
+        if (a != b)
+            mask |= 0x80000000u >> w;
     } else if constexpr (BYTES == 2) {
         const uint32_t bits = nonzero_symbols<2>(a ^ b);
         mask = mask << 2 | (bits >> 14 & 2) | bits >> 31;
-    } else {
-        sum = __dp4a(nonzero_symbols<1>(a ^ b), w % 2 ? 0x01020408u : 0x10204080u, w % 2 ? sum : 0u);
-        if (w % 2)
-            mask = mask << 8 | sum >> 7;
+    } else { /* a bit of 128 each, times where it belongs */
+        sum = w % 4 == 0 ? 0 : w % 4 == 2 ? sum * 256 : sum;
+        sum = __dp4a(nonzero_symbols<1>(a ^ b), w % 2 ? 0x01020408u : 0x10204080u, sum);
+        if (w % 4 == 3)
+            mask |= w == 3 ? sum << 9 : sum >> 7;
     }
 }
 
@@ -120,19 +122,24 @@ __device__ __forceinline__ void compare_chunk(const encode_stage<BYTES, WORDS_BA
             for (uint32_t r = 1; r <= PER_WORD; r++) {
                 const uint32_t i = g * PER_WORD + r - 1;
                 const uint32_t b = r == PER_WORD ? low[g] : __funnelshift_r(low[g], high, 32 - 8 * BYTES * r);
-                append_unequal<BYTES>(unequal[i], sum[i], w, a, b);
+                add_unequal<BYTES>(unequal[i], sum[i], w, a, b);
             }
             low[g] = high;
         }
     }
-    if (first <= SW_LZ_MAX_DISTANCE || first + CHUNK > n || window < distances::DISTANCES * SW_WARP)
+    if (first < distances::DISTANCES * SW_WARP || first + CHUNK > n)
 #pragma unroll
         for (uint32_t i = 0; i < distances::DISTANCES; i++) {
             const uint32_t d = distances::distance(i, lane);
-            unequal[i] |= ~symbols_from(d > first ? d - first : 0);
-            unequal[i] |= symbols_from(n > first ? n - first : 0);
-            unequal[i] = d > window ? ALL : unequal[i];
+            unequal[i] |= ~symbols_from(d > first ? d - first : 0) | symbols_from(n - first);
         }
+    /* Of the distances that the lanes have there is one too many, or all of some lanes are. */
+    if (window == SW_LZ_MAX_DISTANCE)
+        unequal[distances::DISTANCES - 1] |= lane == SW_WARP - 1 ? ALL : 0;
+    else if (lane * PER_WORD >= window)
+#pragma unroll
+        for (uint32_t i = 0; i < distances::DISTANCES; i++)
+            unequal[i] = ALL;
 }
 
 /* What is known when the tokens of a chunk are read: masks of it and of the next one. */
@@ -168,20 +175,23 @@ __device__ inline uint32_t run_of(const masks<DISTANCES> &m, uint32_t at, uint32
 /* The distance that holds for most symbols from `at` on, the least of several. */
 template <unsigned BYTES, unsigned WORDS_BACK, unsigned DISTANCES>
 __device__ inline uint32_t best_distance(const masks<DISTANCES> &m, uint32_t at, uint32_t lane, uint32_t *ret_run) {
-    uint32_t least = ALL, nearest = ALL;
+    uint32_t word[DISTANCES], least = ALL, nearest = ALL;
 #pragma unroll
-    for (uint32_t i = 0; i < DISTANCES; i++)
-        least = min(least, m.from(i, at));
+    for (uint32_t i = 0; i < DISTANCES; i++) {
+        word[i] = m.from(i, at);
+        least = min(least, word[i]);
+    }
     const uint32_t run = __clz(__reduce_min_sync(ALL, least));
+    const uint32_t most = symbols_from(run); /* of words that begin with as many zeros */
 #pragma unroll
-    for (uint32_t i = 0; i < DISTANCES; i++)
-        if (m.from(i, at) <= symbols_from(run))
-            nearest = min(nearest, window_shape<BYTES, WORDS_BACK>::distance(i, lane));
+    for (uint32_t i = DISTANCES; i-- > 0;) /* a lane's distances ascend */
+        nearest = word[i] <= most ? window_shape<BYTES, WORDS_BACK>::distance(i, lane) : nearest;
     *ret_run = run;
     return __reduce_min_sync(ALL, nearest);
 }
 
-/* Where the reading of tokens is: `at` symbols into the chunk; `open`: the distance of a match that may go on, or 0. */
+/* Where the reading of tokens is: the chunk's first `at` symbols are a match's; `open`: its distance if it may go on,
+ * or 0. */
 struct reading {
     uint32_t at, open;
 };
@@ -195,28 +205,24 @@ template <unsigned BYTES, unsigned WORDS_BACK, unsigned DISTANCES>
 __device__ __forceinline__ chunk_tokens read_tokens(const masks<DISTANCES> &m, reading &r, uint32_t there,
                                                     uint32_t lane) {
     chunk_tokens t = {0, 0, 0};
+    uint32_t run = 0, distance = r.open;
     if (r.open) {
-        const uint32_t run = run_of<BYTES, WORDS_BACK>(m, r.at, r.open, lane);
+        run = run_of<BYTES, WORDS_BACK>(m, r.at, distance, lane);
         r.at += run;
-        r.open = run < CHUNK ? 0 : r.open;
     }
+    uint32_t covered = ~symbols_from(r.at); /* symbols of matches that are not their first */
     const uint32_t may_begin = find_matches<BYTES>(m);
-    while (r.at < there) {
-        const uint32_t match = min((uint32_t)__clz(may_begin & symbols_from(r.at)), there);
-        t.begins |= symbols_from(r.at) & ~symbols_from(match);
-        r.at = match;
-        if (match == there)
-            break;
-        uint32_t run;
-        const uint32_t distance = best_distance<BYTES, WORDS_BACK>(m, match, lane, &run);
-        const uint32_t bit = 0x80000000u >> match;
-        t.begins |= bit;
-        t.matches |= bit;
+    for (uint32_t rest; (rest = may_begin & symbols_from(r.at)) != 0;) {
+        const uint32_t match = __clz(rest);
+        distance = best_distance<BYTES, WORDS_BACK>(m, match, lane, &run);
+        t.matches |= 0x80000000u >> match;
         t.distance = lane == match ? distance : t.distance;
-        r.at += run;
-        r.open = run < CHUNK ? 0 : distance;
+        r.at = match + run;
+        covered |= symbols_from(match + 1) & ~symbols_from(r.at);
     }
-    r.at -= CHUNK; /* of the next chunk; behind the last one it is not looked at */
+    t.begins = ~covered & ~symbols_from(there);
+    r.open = run == CHUNK ? distance : 0;
+    r.at = r.at > CHUNK ? r.at - CHUNK : 0;
     return t;
 }
 

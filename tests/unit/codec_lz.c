@@ -92,7 +92,7 @@ START_TEST(test_extremes) {
     static uint8_t data[32768];
     const unsigned symbol_bytes = sw_lz_symbol_bytes(types[_i]);
     memset(data, 0xC3, sizeof data);
-    ck_assert_uint_le(data_bytes(types[_i], 0, data, sizeof data), 8 * (4 * sw_lz_groups(symbol_bytes) + 28));
+    ck_assert_uint_le(data_bytes(types[_i], 0, data, sizeof data), 8 * (4 * (uint64_t)sw_lz_groups(symbol_bytes) + 28));
     sw_content_fill(data, sizeof data, SW_CONTENT_RANDOM, 9);
     ck_assert_uint_le(data_bytes(types[_i], 0, data, sizeof data), sizeof data);
 }
