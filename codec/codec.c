@@ -12,7 +12,8 @@
 static const struct sw_codec_ops *const codecs[SW_CODEC_NR] = {
     [SW_CODEC_RAW] = &sw_raw_ops,     [SW_CODEC_V5T] = &sw_v5t_ops,   [SW_CODEC_FOR] = &sw_for_ops,
     [SW_CODEC_DFOR] = &sw_dfor_ops,   [SW_CODEC_RFOR] = &sw_rfor_ops, [SW_CODEC_ALP] = &sw_alp_ops,
-    [SW_CODEC_ALPRD] = &sw_alprd_ops, [SW_CODEC_DICT] = &sw_dict_ops, [SW_CODEC_SFOR] = &sw_sfor_ops,
+    [SW_CODEC_ALPRD] = &sw_alprd_ops, [SW_CODEC_LZ] = &sw_lz_ops,     [SW_CODEC_DICT] = &sw_dict_ops,
+    [SW_CODEC_SFOR] = &sw_sfor_ops,
 };
 
 const struct sw_codec_ops *sw_codec_ops_find(unsigned codec) {
@@ -115,11 +116,19 @@ void sw_plan_learn(struct sw_plan *plan, const void *sample, size_t sample_bytes
 
 bool sw_plan_init_numbers(struct sw_plan *ret, enum sw_codec_id codec, enum sw_value_type type) {
     const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)codec);
-    if (!ops || type == SW_VALUE_NONE || !sw_codec_takes(codec, type))
+    if (!ops || !ops->estimate || type == SW_VALUE_NONE || !sw_codec_takes(codec, type))
         return false;
     *ret = (struct sw_plan){
         .codec = codec, .segment_log2 = ops->min_segment_log2, .value_type = type, .expected_ratio = 1};
     return true;
+}
+
+void sw_plan_init_lz(struct sw_plan *ret, enum sw_value_type type, unsigned window) {
+    *ret = (struct sw_plan){.codec = SW_CODEC_LZ,
+                            .segment_log2 = sw_lz_ops.min_segment_log2,
+                            .value_type = type,
+                            .lz_window = window,
+                            .expected_ratio = 1};
 }
 
 void sw_plan_init_trained(struct sw_plan *ret, const struct sw_v5t_table *table, size_t coded_bytes,

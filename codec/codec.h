@@ -32,6 +32,7 @@ struct sw_plan {
     enum sw_codec_id codec;
     unsigned segment_log2;         /* segment length of the frames */
     enum sw_value_type value_type; /* codecs of numbers only */
+    unsigned lz_window;            /* lz only: symbols back, 32, 64, 128 or 255; 0: 255 for bytes, 32 for others */
     uint64_t raw_bytes;            /* of the region that it was made for; 0: for none */
     double expected_ratio;         /* raw bytes per frame byte of that one, estimated from the sample; 1 for raw */
     double ratios[SW_CODEC_NR];    /* the same of each codec of numbers that would do; 0: it would not */
@@ -56,11 +57,14 @@ void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, uint32_t c
                         size_t sample_bytes, uint64_t raw_bytes);
 /* Makes a plan of numbers that of another codec in its `ratios`: one that takes less time, say. */
 void sw_plan_switch(struct sw_plan *plan, enum sw_codec_id codec);
-/* The plan of one codec of numbers, whatever they are; expected_ratio is 1, and nothing has been learnt. False: codec
- * does not store numbers of that type. */
+/* The plan of one codec of numbers among those that are chosen from, whatever they are; expected_ratio is 1, and
+ * nothing has been learnt. False: codec does not store numbers of that type. */
 bool sw_plan_init_numbers(struct sw_plan *ret, enum sw_codec_id codec, enum sw_value_type type);
 /* Has the plan's codec learn from a sample what it can: symbols, a dictionary. */
 void sw_plan_learn(struct sw_plan *plan, const void *sample, size_t sample_bytes);
+/* The plan of lz, with matches that reach `window` symbols back (lz_window); expected_ratio is 1. type: not
+ * SW_VALUE_NONE. */
+void sw_plan_init_lz(struct sw_plan *ret, enum sw_value_type type, unsigned window);
 /* The plan that stores bytes as they are. */
 void sw_plan_init_raw(struct sw_plan *ret);
 

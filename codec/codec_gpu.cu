@@ -22,9 +22,9 @@ const gpu_codec<ITEMS> codecs[SW_CODEC_NR] = {
     {sw_rfor_gpu_encode<ITEMS>, sw_rfor_gpu_decode<ITEMS>},   /* SW_CODEC_RFOR */
     {sw_alp_gpu_encode<ITEMS>, sw_alp_gpu_decode<ITEMS>},     /* SW_CODEC_ALP */
     {sw_alprd_gpu_encode<ITEMS>, sw_alprd_gpu_decode<ITEMS>}, /* SW_CODEC_ALPRD */
-    {},
-    {sw_dict_gpu_encode<ITEMS>, sw_dict_gpu_decode<ITEMS>}, /* SW_CODEC_DICT */
-    {sw_sfor_gpu_encode<ITEMS>, sw_sfor_gpu_decode<ITEMS>}, /* SW_CODEC_SFOR */
+    {sw_lz_gpu_encode<ITEMS>, sw_lz_gpu_decode<ITEMS>},       /* SW_CODEC_LZ */
+    {sw_dict_gpu_encode<ITEMS>, sw_dict_gpu_decode<ITEMS>},   /* SW_CODEC_DICT */
+    {sw_sfor_gpu_encode<ITEMS>, sw_sfor_gpu_decode<ITEMS>},   /* SW_CODEC_SFOR */
 };
 
 /* Byte i of the symbol table section. */

@@ -29,6 +29,9 @@ union sw_codec_decoder {
         enum sw_value_type type;
         struct sw_dictionary dictionary; /* empty but for dict */
     } numbers;
+    struct {
+        unsigned symbol_bytes;
+    } lz;
 };
 
 struct sw_codec_ops {
@@ -48,7 +51,7 @@ struct sw_codec_ops {
     void (*plan_init)(struct sw_plan *ret, const void *sample, size_t sample_bytes);
 
     /* Codecs of numbers: bytes of data per byte of content by a plan, estimated from the sample of a region of
-     * raw_bytes. */
+     * raw_bytes. NULL: it is never chosen. */
     double (*estimate)(const struct sw_plan *plan, const uint8_t *sample, size_t sample_bytes, uint64_t raw_bytes);
 
     /* Encoder of a plan, or NULL without memory; encoder_free takes NULL. */
@@ -72,6 +75,6 @@ struct sw_codec_ops {
 const struct sw_codec_ops *sw_codec_ops_find(unsigned codec);
 
 extern const struct sw_codec_ops sw_raw_ops, sw_v5t_ops, sw_for_ops, sw_dfor_ops, sw_rfor_ops, sw_alp_ops, sw_alprd_ops,
-    sw_dict_ops, sw_sfor_ops;
+    sw_lz_ops, sw_dict_ops, sw_sfor_ops;
 
 #endif

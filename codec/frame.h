@@ -30,7 +30,8 @@ enum sw_codec_id {
     SW_CODEC_RFOR,
     SW_CODEC_ALP,
     SW_CODEC_ALPRD,
-    SW_CODEC_DICT = 8,
+    SW_CODEC_LZ,
+    SW_CODEC_DICT,
     SW_CODEC_SFOR,
     SW_CODEC_NR
 };
@@ -97,7 +98,7 @@ enum sw_value_type sw_value_type_find(const char *name);
 /* Of one value; SW_VALUE_NONE: 1. */
 unsigned sw_value_type_bytes(enum sw_value_type type);
 
-/* "raw", "v5t", "for", "dfor", "rfor", "alp", "alprd", "dict", "sfor". */
+/* "raw", "v5t", "for", "dfor", "rfor", "alp", "alprd", "lz", "dict", "sfor". */
 const char *sw_codec_name(enum sw_codec_id codec);
 
 /* Whether its frames may have a symbol table. */

@@ -38,6 +38,7 @@ struct sw_gpu_plan {
     uint32_t n_symbols;
     const struct sw_v5t_table *d_table;
     enum sw_value_type value_type;
+    unsigned lz_window; /* of lz, as in struct sw_plan */
 };
 
 /* One-time set-up of kernel attributes for the current device. errors: -SW_ENOTSUP if its shared memory is too small

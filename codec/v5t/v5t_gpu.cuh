@@ -158,6 +158,8 @@ template <class ITEMS> void sw_dict_gpu_encode(const sw_gpu_encode_job<ITEMS> *j
 template <class ITEMS> void sw_dict_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
 template <class ITEMS> void sw_sfor_gpu_encode(const sw_gpu_encode_job<ITEMS> *job);
 template <class ITEMS> void sw_sfor_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
+template <class ITEMS> void sw_lz_gpu_encode(const sw_gpu_encode_job<ITEMS> *job);
+template <class ITEMS> void sw_lz_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
 template <class ITEMS> void sw_raw_gpu_encode(const sw_gpu_encode_job<ITEMS> *job);
 template <class ITEMS> void sw_raw_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
 

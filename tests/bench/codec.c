@@ -8,7 +8,8 @@
  * small pages, so what matters is in which order addresses are touched.
  *
  * Columns of numbers ("u32:sorted:4", tests/lib/numbers.h) are encoded and decoded by every codec that takes their
- * type, and raw.
+ * type, and raw. Any column with "lz:4:32:" in front of it is encoded and decoded by lz alone, with symbols of 4 bytes
+ * and a window of 32.
  *
  * With --batch N a column is N inputs of --size each, encoded and decoded by the calls for batches; their frames are
  * also copied to pinned memory and back, rows "store" and "load", whose rate is that of the frames' bytes. What the
@@ -193,7 +194,8 @@ static void measure_copy(struct bench *b) {
 
 static void queue_encode(struct bench *b, const struct sw_plan *plan, const uint8_t *d_in) {
     struct sw_err err;
-    const struct sw_gpu_plan p = {plan->codec, plan->segment_log2, plan->table.n_symbols, b->d_table, plan->value_type};
+    const struct sw_gpu_plan p = {plan->codec, plan->segment_log2, plan->table.n_symbols,
+                                  b->d_table,  plan->value_type,   plan->lz_window};
     sw_ok(sw_gpu_encode_async(&p, d_in, b->n, b->d_frame, b->frame_cap, b->d_result, b->d_scratch, b->scratch_bytes,
                               b->stream, &err),
           &err);
@@ -315,12 +317,28 @@ static void time_numbers(struct bench *b, const char *column, enum sw_value_type
     }
 }
 
+/* What follows "lz:SYMBOL_BYTES:WINDOW:" in a column's name; the name itself if that is not in front. */
+static const char *parse_lz(const char *column, unsigned *ret_bytes, unsigned *ret_window) {
+    int n = 0;
+    if (sscanf(column, "lz:%1u:%3u:%n", ret_bytes, ret_window, &n) != 2 || !n)
+        return column;
+    return column + n;
+}
+
+static void time_lz(struct bench *b, const char *column, unsigned symbol_bytes, unsigned window) {
+    struct sw_plan plan;
+    sw_plan_init_lz(&plan, symbol_bytes == 1 ? SW_VALUE_U8 : symbol_bytes == 2 ? SW_VALUE_U16 : SW_VALUE_U32, window);
+    time_both(b, column, "lz encode", "lz decode", &plan);
+}
+
 static void measure_column(struct bench *b, const char *column) {
     struct sw_plan plan = {0}, raw;
     enum sw_value_type type;
     enum sw_numbers kind;
-    unsigned bits;
-    if (sw_numbers_parse(column, &type, &kind, &bits))
+    unsigned bits, symbol_bytes, window;
+    if (parse_lz(column, &symbol_bytes, &window) != column)
+        time_lz(b, column, symbol_bytes, window);
+    else if (sw_numbers_parse(column, &type, &kind, &bits))
         time_numbers(b, column, type);
     else
         time_cold(b, column, &plan);
@@ -334,7 +352,8 @@ static void measure_column(struct bench *b, const char *column) {
 
 static void queue_batch_encode(struct bench *b, const struct sw_plan *plan, uint8_t *d_in) {
     struct sw_err err;
-    const struct sw_gpu_plan p = {plan->codec, plan->segment_log2, plan->table.n_symbols, b->d_table, plan->value_type};
+    const struct sw_gpu_plan p = {plan->codec, plan->segment_log2, plan->table.n_symbols,
+                                  b->d_table,  plan->value_type,   plan->lz_window};
     for (uint32_t i = 0; i < b->options.batch; i++)
         b->items[i] = (struct sw_gpu_item){.layout.raw_bytes = b->options.size,
                                            .d_raw = d_in + i * b->options.size,
@@ -457,7 +476,8 @@ static void measure_batch(struct bench *b, const char *column) {
 }
 
 static void fill_column(struct bench *b, const char *column) {
-    const int rc = sw_parallel_fill(b->h_in, b->n, column);
+    unsigned symbol_bytes, window;
+    const int rc = sw_parallel_fill(b->h_in, b->n, parse_lz(column, &symbol_bytes, &window));
     if (rc == 0)
         return;
     (void)fprintf(stderr, "bench_codec: %s: %s\n", column, sw_err_text(rc));
@@ -490,7 +510,8 @@ static void run_column(struct bench *b, const char *column) {
     CUDA(cudaMalloc((void **)&b->d_table, sizeof *b->d_table));
     CUDA(cudaMalloc((void **)&b->d_result, sizeof *b->d_result));
     CUDA(cudaMalloc((void **)&b->d_training, sizeof *b->d_training));
-    const char *name = strrchr(column, '/');
+    unsigned symbol_bytes, window;
+    const char *name = parse_lz(column, &symbol_bytes, &window) == column ? strrchr(column, '/') : NULL;
     (batch ? measure_batch : measure_column)(b, name ? name + 1 : column);
     column_free(b, b->d_frame);
     column_free(b, b->d_out);
@@ -504,18 +525,20 @@ static void run_column(struct bench *b, const char *column) {
 }
 
 static void usage(FILE *out) {
-    (void)fprintf(out,
-                  "usage: bench_codec [OPTION]... COLUMN...\n"
-                  "COLUMN: a file, tiled to the size; tpch: generated l_comment; random; numbers, as TYPE:KIND:BITS:\n"
-                  "  u8 to i64, uniform, equal, extremes, outlier, sorted, nearly, falling, runs or mixed, 0 to 64\n"
-                  "  -s, --size BYTES        bytes of each column (default 1000000000)\n"
-                  "  -b, --batch N           N inputs of --size bytes each in one batch\n"
-                  "  -r, --repeat N          measured runs, 1 to 101 (default 11)\n"
-                  "  -w, --warmup N          runs before them (default 2)\n"
-                  "  -g, --segment-log2 N    8, 9 or 10 (default 10)\n"
-                  "  -i, --imported          columns and frames in memory of another process's cudaMalloc\n"
-                  "  -j, --json FILE         write the rows as JSON too\n"
-                  "  -h, --help\n");
+    (void)fprintf(
+        out,
+        "usage: bench_codec [OPTION]... COLUMN...\n"
+        "COLUMN: a file, tiled to the size; tpch: generated l_comment; random; numbers, as TYPE:KIND:BITS:\n"
+        "  u8 to i64, uniform, equal, extremes, outlier, sorted, nearly, falling, runs, mixed or orders, 0 to 64;\n"
+        "  lz:SYMBOL_BYTES:WINDOW: and any of these: by lz alone\n"
+        "  -s, --size BYTES        bytes of each column (default 1000000000)\n"
+        "  -b, --batch N           N inputs of --size bytes each in one batch\n"
+        "  -r, --repeat N          measured runs, 1 to 101 (default 11)\n"
+        "  -w, --warmup N          runs before them (default 2)\n"
+        "  -g, --segment-log2 N    8, 9 or 10 (default 10)\n"
+        "  -i, --imported          columns and frames in memory of another process's cudaMalloc\n"
+        "  -j, --json FILE         write the rows as JSON too\n"
+        "  -h, --help\n");
 }
 
 static void parse(struct options *o, int argc, char **argv) {

@@ -14,7 +14,7 @@
 #include <string.h>
 
 static const enum sw_codec_id codecs[] = {SW_CODEC_FOR,   SW_CODEC_DFOR, SW_CODEC_RFOR, SW_CODEC_ALP,
-                                          SW_CODEC_ALPRD, SW_CODEC_DICT, SW_CODEC_SFOR};
+                                          SW_CODEC_ALPRD, SW_CODEC_LZ,   SW_CODEC_DICT, SW_CODEC_SFOR};
 #define N_CODECS (sizeof codecs / sizeof codecs[0])
 
 static bool small_run(void) {
@@ -36,22 +36,25 @@ static uint8_t *new_column(enum sw_value_type type, enum sw_numbers kind, unsign
 }
 
 /* The host's frame and the GPU's, too, are of one length: they differ in nothing but the order of tiles. */
-static void round_trips(enum sw_value_type type, const uint8_t *data, size_t bytes, size_t shift) {
+static void round_trip(const struct sw_plan *plan, const uint8_t *data, size_t bytes, size_t shift) {
     uint8_t *frame = aligned_alloc(16, (sw_frame_bound_bytes(bytes) + 15) / 16 * 16);
+    struct sw_frame_layout layout;
+    uint64_t by_host;
     ck_assert_ptr_nonnull(frame);
+    sw_gpu_round_trip(plan, data, bytes, shift);
+    ck_assert_int_eq(sw_codec_encode(plan, data, bytes, frame, sw_frame_bound_bytes(bytes), &by_host, NULL), 0);
+    ck_assert_int_eq(sw_frame_parse(&layout, frame, by_host, by_host, NULL), 0);
+    if (layout.codec == plan->codec)
+        ck_assert_uint_eq(sw_gpu_encode_frame(plan, data, bytes, shift, frame), by_host);
+    free(frame);
+}
+
+static void round_trips(enum sw_value_type type, const uint8_t *data, size_t bytes, size_t shift) {
     for (size_t c = 0; c < N_CODECS; c++) {
         const struct sw_plan plan = plan_of(codecs[c], type, data, bytes);
-        uint64_t by_host;
-        if (!sw_codec_takes(codecs[c], type))
-            continue;
-        sw_gpu_round_trip(&plan, data, bytes, shift);
-        ck_assert_int_eq(sw_codec_encode(&plan, data, bytes, frame, sw_frame_bound_bytes(bytes), &by_host, NULL), 0);
-        struct sw_frame_layout layout;
-        ck_assert_int_eq(sw_frame_parse(&layout, frame, by_host, by_host, NULL), 0);
-        if (layout.codec == codecs[c])
-            ck_assert_uint_eq(sw_gpu_encode_frame(&plan, data, bytes, shift, frame), by_host);
+        if (sw_codec_takes(codecs[c], type))
+            round_trip(&plan, data, bytes, shift);
     }
-    free(frame);
 }
 
 START_TEST(every_width) {
@@ -108,6 +111,28 @@ START_TEST(any_content) {
 }
 END_TEST
 
+/* Matches of every window, as far back as it reaches and farther, and longer than what the search looks at. */
+START_TEST(every_window_of_lz) {
+    static const unsigned windows[] = {32, 64, 128, 255};
+    const enum sw_value_type type = (enum sw_value_type)_i;
+    const size_t bytes = 2 * SW_NUMBERS_TILE_BYTES + 4099, value_bytes = sw_value_bits(type) / 8;
+    uint8_t *data = malloc(bytes);
+    ck_assert_ptr_nonnull(data);
+    for (unsigned period = 1; period < 300; period += small_run() ? 47 : period < 70 ? 1 : 7) {
+        uint64_t state = period;
+        for (size_t i = 0; i < bytes; i++)
+            data[i] = i < period * value_bytes || i % 211 == period ? (uint8_t)sw_random(&state)
+                                                                    : data[i - period * value_bytes];
+        for (size_t w = 0; w < sizeof windows / sizeof windows[0]; w++) {
+            struct sw_plan plan;
+            sw_plan_init_lz(&plan, type, windows[w]);
+            round_trip(&plan, data, bytes, period % 16);
+        }
+    }
+    free(data);
+}
+END_TEST
+
 /* Damage anywhere behind the header is found, and nothing outside the buffers is touched (guards; memcheck). */
 START_TEST(damaged_frames) {
     const enum sw_value_type type = (enum sw_value_type)_i;
@@ -149,6 +174,7 @@ int main(void) {
     tcase_add_loop_test(cases, every_kind_and_count, 1, SW_VALUE_NR);
     tcase_add_loop_test(cases, every_alignment, 1, SW_VALUE_NR);
     tcase_add_loop_test(cases, any_content, 1, SW_VALUE_NR);
+    tcase_add_loop_test(cases, every_window_of_lz, 1, SW_VALUE_NR);
     tcase_add_loop_test(cases, damaged_frames, 1, SW_VALUE_NR);
     Suite *suite = suite_create("gpu numbers");
     suite_add_tcase(suite, cases);

@@ -44,7 +44,8 @@ struct sw_gpu_uploaded_plan sw_gpu_plan_upload(const struct sw_plan *plan) {
     struct sw_gpu_uploaded_plan d;
     CUDA(cudaMalloc((void **)&d.d_table, sizeof plan->table));
     CUDA(cudaMemcpy(d.d_table, &plan->table, sizeof plan->table, cudaMemcpyHostToDevice));
-    d.gpu = (struct sw_gpu_plan){plan->codec, plan->segment_log2, plan->table.n_symbols, d.d_table, plan->value_type};
+    d.gpu = (struct sw_gpu_plan){plan->codec, plan->segment_log2, plan->table.n_symbols,
+                                 d.d_table,   plan->value_type,   plan->lz_window};
     return d;
 }
 

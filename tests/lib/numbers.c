@@ -13,7 +13,7 @@
 struct column {
     unsigned value_bits, bits;
     bool is_float;
-    uint64_t least, greatest, middle, seed, state, value;
+    uint64_t least, greatest, middle, seed, state, value, rows_left;
 };
 
 static uint64_t low_bits(uint64_t v, unsigned bits) {
@@ -57,6 +57,13 @@ static uint64_t next_value(struct column *c, enum sw_numbers kind, uint64_t i) {
         return c->value = i % (1u << c->bits / 3) ? c->value + 1 : c->middle + draw;
     case SW_NUMBERS_RUNS:
         return c->value = i % (1u << c->bits / 3) ? c->value : c->middle + draw;
+    case SW_NUMBERS_ORDERS:
+        if (!c->rows_left) {
+            c->rows_left = 1 + sw_random(&c->state) % 7;
+            c->value += c->value % 8 == 7 ? 25 : 1;
+        }
+        c->rows_left--;
+        return c->value;
     default:
         return c->middle + draw;
     }
@@ -107,6 +114,7 @@ static void fill_block(uint8_t *to, uint64_t block, uint64_t from, uint64_t n, s
     const size_t value_bytes = c->value_bits / 8;
     c->state = c->seed ^ (block + 1) * 0x9E3779B97F4A7C15u;
     c->value = c->middle + low_bits(block * BLOCK_VALUES, c->value_bits) * (((uint64_t)1 << (c->bits & 63)) / 2);
+    c->rows_left = 0;
     for (uint64_t i = 0; i < from + n; i++) {
         const uint64_t value = next_bits(c, kind == SW_NUMBERS_MIXED ? mixed_kind(c, i) : kind, i);
         if (i >= from)
@@ -131,7 +139,7 @@ void sw_numbers_fill(void *ret, uint64_t first, size_t bytes, enum sw_value_type
 bool sw_numbers_parse(const char *name, enum sw_value_type *ret_type, enum sw_numbers *ret_kind, unsigned *ret_bits) {
     static const char *const kinds[SW_NUMBERS_NR] = {"uniform", "equal",   "extremes", "outlier", "sorted",
                                                      "nearly",  "falling", "runs",     "mixed",   "rare",
-                                                     "often",   "reals",   "few",      "steps"};
+                                                     "often",   "reals",   "few",      "steps",   "orders"};
     char type[8], kind[16], rest;
     if (sscanf(name, "%7[^:]:%15[^:]:%2u%c", type, kind, ret_bits, &rest) != 3)
         return false;

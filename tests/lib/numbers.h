@@ -28,6 +28,7 @@ enum sw_numbers {
     SW_NUMBERS_REALS,    /* any bits; floats: any fraction of numbers from 1 to 1 << bits % 16, and special values */
     SW_NUMBERS_FEW,      /* 1 << bits values that lie all over the type's range */
     SW_NUMBERS_STEPS,    /* ascending by one, from a new value wherever runs have one */
+    SW_NUMBERS_ORDERS,   /* keys of orders by their rows: ascending, eight of 32 numbers, each of them 1 to 7 times */
     SW_NUMBERS_NR
 };
 

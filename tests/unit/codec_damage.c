@@ -68,6 +68,9 @@ enum {
     ALP_F64,
     ALPRD_F32,
     ALPRD_F64,
+    LZ_U8,
+    LZ_I16,
+    LZ_F64,
     DICT_U8,
     DICT_I32,
     DICT_F64,
@@ -88,10 +91,11 @@ static struct sw_plan numbers_plan(int kind) {
         [RFOR_U8] = {SW_CODEC_RFOR, SW_VALUE_U8},     [RFOR_I32] = {SW_CODEC_RFOR, SW_VALUE_I32},
         [RFOR_U64] = {SW_CODEC_RFOR, SW_VALUE_U64},   [ALP_F32] = {SW_CODEC_ALP, SW_VALUE_F32},
         [ALP_F64] = {SW_CODEC_ALP, SW_VALUE_F64},     [ALPRD_F32] = {SW_CODEC_ALPRD, SW_VALUE_F32},
-        [ALPRD_F64] = {SW_CODEC_ALPRD, SW_VALUE_F64}, [DICT_U8] = {SW_CODEC_DICT, SW_VALUE_U8},
-        [DICT_I32] = {SW_CODEC_DICT, SW_VALUE_I32},   [DICT_F64] = {SW_CODEC_DICT, SW_VALUE_F64},
-        [SFOR_U8] = {SW_CODEC_SFOR, SW_VALUE_U8},     [SFOR_I32] = {SW_CODEC_SFOR, SW_VALUE_I32},
-        [SFOR_U64] = {SW_CODEC_SFOR, SW_VALUE_U64},
+        [ALPRD_F64] = {SW_CODEC_ALPRD, SW_VALUE_F64}, [LZ_U8] = {SW_CODEC_LZ, SW_VALUE_U8},
+        [LZ_I16] = {SW_CODEC_LZ, SW_VALUE_I16},       [LZ_F64] = {SW_CODEC_LZ, SW_VALUE_F64},
+        [DICT_U8] = {SW_CODEC_DICT, SW_VALUE_U8},     [DICT_I32] = {SW_CODEC_DICT, SW_VALUE_I32},
+        [DICT_F64] = {SW_CODEC_DICT, SW_VALUE_F64},   [SFOR_U8] = {SW_CODEC_SFOR, SW_VALUE_U8},
+        [SFOR_I32] = {SW_CODEC_SFOR, SW_VALUE_I32},   [SFOR_U64] = {SW_CODEC_SFOR, SW_VALUE_U64},
     };
     return (struct sw_plan){
         .codec = numbers[kind].codec, .segment_log2 = SW_RAW_SEGMENT_LOG2, .value_type = numbers[kind].type};
