@@ -4,7 +4,8 @@
 #   tests/gpu/run.sh BUILD OUT [PART...]    PART: test sanitize demo codec roundtrip (default: all); columns: the files in $COLUMNS_DIR
 #
 # PART       what is run
-# test       gpu_codec          frames of every codec: host and GPU read each other's, damaged ones are refused
+# test       gpu_packed         a query's kernels on packed regions
+#            gpu_codec          frames of every codec: host and GPU read each other's, damaged ones are refused
 #            gpu_numbers        the same of codecs of numbers and tables
 #            gpu_device         the CUDA device by its contract: groups, raw frames, damage
 #            gpu_faults         the same while calls of the CUDA runtime fail: named, and no device memory stays
@@ -13,7 +14,7 @@
 #            gpu_client_death   clients with GPU memory killed in all they do; $DEATHS of them (default: 96)
 # sanitize   gpu_codec, gpu_numbers, gpu_device, gpu_roundtrip under memcheck and racecheck, on small inputs
 # demo       what `make demo` shows
-# codec      bench_codec: rates of 2 GB, of batches, of $COLUMNS_DIR
+# codec      bench_codec: rates of 2 GB, of numbers, of lz, of batches, of $COLUMNS_DIR; bench_packed_query
 # roundtrip  bench_roundtrip: rates of spill and restore, 2 GB to 60 GB
 #
 # What needs no GPU is not here: fault_cuda, in which each call into CUDA fails in turn, for good, too, runs on a fake.
@@ -80,6 +81,11 @@ fi
 if wants codec; then
     LINES_SHOWN=100
     step codec_2gb "$build/tests/bench/bench_codec" -s 2000000000 -r 11 -j "$out/codec_2gb.json" tpch random
+    step codec_numbers "$build/tests/bench/bench_codec" -s 2000000000 -r 7 -j "$out/codec_numbers.json" u32:uniform:16 \
+        u32:uniform:8 u32:sorted:4 u32:runs:12 f64:rare:16 f64:often:16 f32:rare:16 f64:reals:16 u32:few:6 u32:steps:8
+    step codec_lz "$build/tests/bench/bench_codec" -s 2000000000 -r 7 -j "$out/codec_lz.json" lz:4:32:u32:orders:1 \
+        lz:1:255:u32:orders:1 lz:1:255:tpch
+    step packed_query "$build/tests/bench/bench_packed_query" 10
     step codec_batch "$build/tests/bench/bench_codec" -b 256 -s 65536 -g 8 -r 51 -j "$out/codec_batch.json" tpch
     # shellcheck disable=SC2086 # one word per column
     [[ -z $columns ]] || step codec_columns "$build/tests/bench/bench_codec" -s 500000000 -r 11 \
