@@ -98,12 +98,17 @@ static int check_shape(const struct sw_msg_mem_open *message, struct sw_err *err
     return 0;
 }
 
+/* A limit may have been lowered since. */
+static unsigned left_of(unsigned limit, unsigned used) {
+    return used < limit ? limit - used : 0;
+}
+
 static int stage(struct sw_table_mem *entry, const struct sw_msg_mem_open *message, struct sw_err *err) {
     struct sw_memtable *table = entry->table;
     struct sw_mem_desc *desc = &entry->desc;
     const unsigned session_limit = table->budget->limit / 2;
-    if (message->n_parts > session_limit - table->n_fds ||
-        message->n_parts > table->budget->limit - table->budget->used)
+    if (message->n_parts > left_of(session_limit, table->n_fds) ||
+        message->n_parts > left_of(table->budget->limit, table->budget->used))
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
                           "memory %" PRIu32 ": %" PRIu32 " descriptors more than the %u held; limit %u (all: %u of %u)",
                           message->mem, message->n_parts, table->n_fds, session_limit, table->budget->used,

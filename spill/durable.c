@@ -132,7 +132,9 @@ int sw_engine_adopt(struct sw_owner *owner, const char *name, struct sw_region_i
             return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the session has %u regions, the most allowed",
                               owner->n_regions);
         give(region, owner);
-        rc = sw_region_record(region, err);
+        /* One that is lost may be on a disk that is not there: its record, which is its tenant's, still has its chunks.
+         */
+        rc = region->state == SW_REGION_LOST ? 0 : sw_region_record(region, err);
         if (rc)
             give(region, heir);
     }

@@ -78,7 +78,8 @@ static struct sw_cost_question ask(const struct sw_pipeline *p, const struct sw_
 static struct sw_cost_question ask_of_plan(const struct sw_pipeline *p, const struct sw_weighed *what,
                                            struct sw_plan *plan) {
     struct sw_cost_question best = ask(p, what, plan->codec, plan->expected_ratio);
-    for (int codec = 0; codec < SW_CODEC_NR; codec++) {
+    /* Where room is short the densest one stands: a looser one might find none. */
+    for (int codec = 0; !best.room_is_short && codec < SW_CODEC_NR; codec++) {
         if (plan->ratios[codec] <= 0)
             continue;
         const struct sw_cost_question other = ask(p, what, (enum sw_codec_id)codec, plan->ratios[codec]);

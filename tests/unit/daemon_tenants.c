@@ -221,6 +221,18 @@ START_TEST(descriptors_of_memories_leave_room_for_all_else) {
     sw_descriptors_share(&service.service);
     ck_assert_uint_eq(service.service.fds.limit, limit - 500 - 1024);
     json_decref(more);
+    /* Less than are held already: nobody gets another one. */
+    struct client client;
+    struct sw_msg msg = {.header.type = SW_MSG_MEM_OPEN};
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    open_client(&client);
+    service.service.fds = (struct sw_fd_budget){.limit = 4, .used = 10};
+    msg.u.mem_open = (struct sw_msg_mem_open){.mem = 1, .kind = SW_MEM_MEMFD, .n_parts = 1, .bytes = MEMORY_BYTES};
+    send_msg(&client, &msg, NULL, 0);
+    ck_assert_int_eq(sw_msg_decode(&msg, packet, receive(client.peer, packet), NULL), 0);
+    ck_assert_uint_eq(msg.header.type, SW_MSG_ERROR);
+    service.service.fds.used = 0;
+    close_clients(&client, 1);
 }
 END_TEST
 

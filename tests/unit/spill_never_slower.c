@@ -301,7 +301,7 @@ START_TEST(test_bytes_that_begin_to_shrink_are_compressed_again) {
 }
 END_TEST
 
-/* The denser codec is tried, found too slow, and left; it would be taken again if it were quicker. */
+/* The denser codec is tried, found too slow, and left; but not where only its frames find room. */
 START_TEST(test_numbers_go_by_the_codec_that_takes_least_time) {
     struct sw_sim_speed speed = sw_sim_idle_gpu;
     struct sw_sim_data data = datas[RANDOM];
@@ -313,14 +313,16 @@ START_TEST(test_numbers_go_by_the_codec_that_takes_least_time) {
         speed.encode[codec] = speed.decode[codec] = 2000 * GB;
     speed.encode[SW_CODEC_RFOR] = speed.link_out; /* the other one is through in a third of that */
     rig_open(&r, &speed, &data);
+    if (_i)
+        r.place.host_limit_bytes = 64 * MIB; /* a sixth of the region fits, a third does not */
     for (int i = 0; i < 20; i++) {
         struct sw_job spill = {.kind = SW_JOB_SPILL, .bytes = 256 * MIB, .value_type = SW_VALUE_U32};
         (void)run(&r, &spill);
         sw_frames_free(spill.frames);
-        ck_assert_uint_eq(spill.codec_raw_bytes[i ? SW_CODEC_FOR : SW_CODEC_RFOR], 256 * MIB);
+        ck_assert_uint_eq(spill.codec_raw_bytes[i && !_i ? SW_CODEC_FOR : SW_CODEC_RFOR], 256 * MIB);
     }
     counts = sw_sim_counts(r.device);
-    ck_assert_uint_gt(counts.encodes[SW_CODEC_FOR], 0);
+    ck_assert(_i || counts.encodes[SW_CODEC_FOR] > 0);
     rig_close(&r);
 }
 END_TEST
@@ -401,7 +403,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_a_gpu_that_gets_busy_and_free_again_is_noticed, 0, N(notices));
     tcase_add_test(tcase, test_one_column_in_four_is_compressed_all_the_same);
     tcase_add_test(tcase, test_bytes_that_begin_to_shrink_are_compressed_again);
-    tcase_add_test(tcase, test_numbers_go_by_the_codec_that_takes_least_time);
+    tcase_add_loop_test(tcase, test_numbers_go_by_the_codec_that_takes_least_time, 0, 2);
     tcase_add_test(tcase, test_a_plan_that_is_dear_is_used_again);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -8,6 +8,7 @@
 
 #include <check.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -544,6 +545,40 @@ START_TEST(a_disk_that_was_away_has_its_regions_again) {
 }
 END_TEST
 
+/* Adopted meanwhile, a durable one is lost only for as long, too. */
+START_TEST(a_durable_region_whose_disk_was_away_is_there_again) {
+    static const uint8_t second[SW_TOKEN_BYTES] = "the second one..";
+    const struct sw_nvme_folder right = world.folder, other = sw_nvme_folder_new();
+    char names[N][8];
+    (void)next_life(disks[1]);
+    struct sw_owner *owner = named_owner(1000, token);
+    for (unsigned i = 0; i < N; i++) {
+        (void)snprintf(names[i], sizeof names[i], "part-%u", i);
+        spill_as = names[i];
+        fill(memory.data, i);
+        ck_assert_int_eq(run(&life, owner, i, false, false), 0);
+    }
+    spill_as = NULL;
+    end_life(owner);
+    world.folder = other;
+    (void)next_life(disks[1]);
+    const unsigned n_away = life.found.n_lost;
+    ck_assert_uint_eq(sw_owners_close_unclaimed(life.engine, false, NULL), 1);
+    owner = named_owner(1000, second);
+    for (unsigned i = 0; i < N; i++)
+        ck_assert_int_eq(sw_engine_adopt(owner, names[i], &ids[i], NULL), 0);
+    end_life(owner);
+    world.folder = right;
+    (void)next_life(disks[1]);
+    ck_assert_uint_eq(life.found.n_regions, N);
+    ck_assert_uint_lt(life.found.n_lost, n_away);
+    end_life(NULL);
+    world.folder = other;
+    sw_nvme_folder_free(&world.folder);
+    world.folder = right;
+}
+END_TEST
+
 START_TEST(nobody_claims_it) {
     struct sw_engine_stats stats;
     open_life(&life, disks[_i]);
@@ -636,6 +671,7 @@ int main(void) {
     tcase_add_loop_test(tcase, regions_beyond_the_bound_stay, 0, 2);
     tcase_add_loop_test(tcase, what_is_not_whole_is_lost, 0, 2);
     tcase_add_loop_test(tcase, a_disk_that_was_away_has_its_regions_again, 0, 2);
+    tcase_add_test(tcase, a_durable_region_whose_disk_was_away_is_there_again);
     tcase_add_loop_test(tcase, nobody_claims_it, 0, 2);
     tcase_add_loop_test(tcase, memory_fails_at_the_start, 0, 2);
     tcase_add_test(tcase, a_dead_device_is_silent);
