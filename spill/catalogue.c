@@ -461,13 +461,14 @@ static int read_chunk(struct reader *r, struct sw_frames *frames, size_t i) {
     struct range_body range;
     if (!take(r, &body, sizeof body))
         return -SW_EFRAME;
-    const unsigned codec = body.codec_place & 15u, place = body.codec_place >> 4 & 7u;
-    if (codec >= SW_CODEC_NR || body.symbols_type >> 12 >= SW_VALUE_NR || place > PLACE_DISK ||
+    const unsigned codec = body.codec_place & 15u, place = body.codec_place >> 4 & 7u, type = body.symbols_type >> 12;
+    if (codec >= SW_CODEC_NR || type >= SW_VALUE_NR ||
+        !sw_codec_takes((enum sw_codec_id)codec, (enum sw_value_type)type) || place > PLACE_DISK ||
         (place == PLACE_HOST) != (body.n_extents > 0) || body.n_extents > r->left / sizeof range)
         return -SW_EFRAME;
     sw_frame_layout_init(&frames->layouts[i], (enum sw_codec_id)codec, body.segment_log2,
                          sw_frames_chunk_bytes(frames, i), body.symbols_type & 0xFFFu);
-    frames->layouts[i].value_type = (enum sw_value_type)(body.symbols_type >> 12);
+    frames->layouts[i].value_type = (enum sw_value_type)type;
     frames->layouts[i].frame_bytes = body.frame_bytes;
     if (place == PLACE_HOST && !(stored->extents = sw_alloc_array(body.n_extents, sizeof stored->extents[0])))
         return -SW_ENOMEM;

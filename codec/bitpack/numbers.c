@@ -258,7 +258,7 @@ static void add_piece(struct pieces *sum, const struct encoder *e, const uint8_t
         sum->other_bytes += head.units * SW_UNIT_BYTES - RUNS_PIECE_EXTRA_BYTES;
         return;
     }
-    if (e->codec->units)
+    if (e->codec->units && !e->codec->has_runs) /* what is not runs is content, all of which is packed */
         sum->other_bytes +=
             (double)(head.units - sw_packed_units(bits, width, full)) * SW_UNIT_BYTES * (double)bytes / full;
     sum->width += width;

@@ -54,7 +54,7 @@ static inline bool spillway_column_init(struct spillway_column *ret, const void 
     struct spillway_column column = {(const uint8_t *)data, d_chunks, 0, n, 0xFFFFFFFFu};
     for (uint32_t i = 0; i < n; i++) {
         const struct spillway_packed_chunk *chunk = &chunks[i];
-        const bool is_read = chunk->codec < 32 && codecs >> chunk->codec & 1;
+        const bool is_read = chunk->codec < 32 && (codecs & SPILLWAY_READS_ALL) >> chunk->codec & 1;
         if (!is_read || (chunk->codec != SPILLWAY_CODEC_RAW && sw_value_bits(chunk->type) != 8 * value_bytes))
             return false;
         column.raw_bytes += chunk->raw_bytes;

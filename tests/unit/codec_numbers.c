@@ -164,6 +164,25 @@ START_TEST(test_choice) {
 }
 END_TEST
 
+/* Noise in one piece of the sample is an exception, not the rule. */
+START_TEST(test_choice_with_an_odd_piece) {
+    static const struct {
+        enum sw_numbers kind;
+        enum sw_codec_id codec;
+    } columns[] = {{SW_NUMBERS_STEPS, SW_CODEC_SFOR}, {SW_NUMBERS_RUNS, SW_CODEC_RFOR}};
+    enum { BYTES = 4 << 20 };
+    uint8_t *data = new_column(SW_VALUE_I32, columns[_i].kind, 12, BYTES), *sample = malloc(SW_SAMPLE_MAX_BYTES);
+    struct sw_plan plan;
+    ck_assert_ptr_nonnull(sample);
+    sw_numbers_fill(data + sw_sample_offset(BYTES, 4), 0, SW_SAMPLE_PIECE_BYTES, SW_VALUE_I32, SW_NUMBERS_UNIFORM, 32,
+                    1);
+    sw_plan_init_typed(&plan, SW_VALUE_I32, SW_CODECS_ALL, sample, sw_sample_gather(sample, data, BYTES), BYTES);
+    ck_assert_msg(plan.codec == columns[_i].codec, "%s", sw_codec_name(plan.codec));
+    free(data);
+    free(sample);
+}
+END_TEST
+
 START_TEST(test_refused_types) {
     uint8_t data[100] = {0}, frame[8192];
     uint64_t frame_bytes;
@@ -188,6 +207,7 @@ int main(void) {
     tcase_add_test(tests, test_outliers_cost_their_vector);
     tcase_add_test(tests, test_alignment);
     tcase_add_loop_test(tests, test_choice, 0, 22);
+    tcase_add_loop_test(tests, test_choice_with_an_odd_piece, 0, 2);
     tcase_add_test(tests, test_refused_types);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
