@@ -4,6 +4,13 @@
 
 #include <check.h>
 
+/* A sanitizer makes everything several times slower: of very many cases that are alike every third is enough there. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SW_TEST_EVERY 3
+#else
+#define SW_TEST_EVERY 1
+#endif
+
 /* Runs and frees the suite. fork: CK_FORK (a process per test; $CK_FORK may say otherwise), or CK_NOFORK for tests that
  * share a CUDA context. $CK_VERBOSITY holds. Returns the program's exit code. */
 int sw_test_run(Suite *suite, enum fork_status fork);

@@ -181,7 +181,7 @@ START_TEST(test_random_bytes) {
     struct victim v;
     uint64_t state = (uint64_t)_i + 100;
     victim_of_kind(&v, _i);
-    for (unsigned trial = 0; trial < 2000; trial++) {
+    for (unsigned trial = 0; trial < 2000 / SW_TEST_EVERY; trial++) {
         unsigned changes = 1 + (unsigned)(sw_random(&state) % 4);
         /* Metadata are a small part of the frame and deserve half of the hits. */
         size_t span = trial % 2 ? v.frame_bytes : v.frame_bytes / 4;
@@ -203,7 +203,7 @@ START_TEST(test_every_data_bit) {
     victim_of_kind(&v, _i);
     ck_assert_int_eq(sw_frame_parse(&layout, v.good, v.frame_bytes, v.frame_bytes, NULL), 0);
     unsigned silent = 0;
-    for (size_t at = layout.data_offset; at < v.frame_bytes; at += 3) {
+    for (size_t at = layout.data_offset; at < v.frame_bytes; at += 3 * SW_TEST_EVERY) {
         v.frame.data[at] ^= (uint8_t)(1u << at % 8);
         int r = sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, NULL);
         silent += r == 0;
@@ -221,7 +221,7 @@ START_TEST(test_cut) {
     struct victim v;
     uint64_t raw_bytes;
     victim_of_kind(&v, _i);
-    for (size_t bytes = 0; bytes < v.frame_bytes; bytes += bytes < 3000 ? 1 : 61) {
+    for (size_t bytes = 0; bytes < v.frame_bytes; bytes += bytes < 3000 ? SW_TEST_EVERY : 61) {
         struct sw_guard cut = sw_guard_new(bytes, SW_GUARD_AT_END);
         struct sw_err err = {0};
         struct sw_frame_header h;
@@ -249,7 +249,7 @@ START_TEST(test_noise) {
     uint64_t state = 5, raw_bytes;
     victim_of_kind(&v, _i);
     ck_assert_int_eq(sw_frame_parse(&layout, v.good, v.frame_bytes, v.frame_bytes, NULL), 0);
-    for (unsigned trial = 0; trial < 500; trial++) {
+    for (unsigned trial = 0; trial < 500 / SW_TEST_EVERY; trial++) {
         /* Every other time the records stay good, so that the counts and data are looked at. */
         size_t from = trial % 2 ? layout.counts_offset : layout.records_offset;
         for (size_t i = from; i < v.frame_bytes; i++)
