@@ -60,7 +60,8 @@ START_TEST(test_every_kind_and_count) {
     const enum sw_value_type type = (enum sw_value_type)(1 + _i / SW_NUMBERS_NR);
     const enum sw_numbers kind = (enum sw_numbers)(_i % SW_NUMBERS_NR);
     const size_t value_bytes = sw_value_bits(type) / 8;
-    for (size_t i = (size_t)(_i + _i / SW_NUMBERS_NR) % SW_TEST_EVERY; i < sizeof counts / sizeof counts[0]; i += SW_TEST_EVERY)
+    for (size_t i = (size_t)(_i + _i / SW_NUMBERS_NR) % SW_TEST_EVERY; i < sizeof counts / sizeof counts[0];
+         i += SW_TEST_EVERY)
         for (size_t tail = 0; tail < value_bytes; tail += 1 + tail) { /* bytes that are no whole value */
             const size_t bytes = counts[i] * value_bytes + tail;
             uint8_t *data = new_column(type, kind, 4 + (unsigned)(counts[i] % 4), bytes);
