@@ -3,7 +3,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/frames.h"
-#include "tests/lib/numbers.h"
+#include "tests/lib/packed_columns.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 #include <check.h>
@@ -60,36 +60,19 @@ static void unpacked(struct spillway_region region, uint64_t n) {
     ck_assert_int_eq(memcmp(data, original, n), 0);
 }
 
-/* A column that its codec is chosen for. */
-static const struct {
-    enum spillway_value_type type;
-    enum sw_numbers kind;
-    unsigned bits;
-    enum spillway_codec codec;
-} columns[] = {{SPILLWAY_U8, SW_NUMBERS_UNIFORM, 3, SPILLWAY_CODEC_FOR},
-               {SPILLWAY_I16, SW_NUMBERS_UNIFORM, 9, SPILLWAY_CODEC_FOR},
-               {SPILLWAY_I32, SW_NUMBERS_UNIFORM, 11, SPILLWAY_CODEC_FOR},
-               {SPILLWAY_I64, SW_NUMBERS_UNIFORM, 37, SPILLWAY_CODEC_FOR},
-               {SPILLWAY_U32, SW_NUMBERS_SORTED, 2, SPILLWAY_CODEC_DFOR},
-               {SPILLWAY_I64, SW_NUMBERS_SORTED, 3, SPILLWAY_CODEC_DFOR},
-               {SPILLWAY_U32, SW_NUMBERS_RUNS, 15, SPILLWAY_CODEC_RFOR},
-               {SPILLWAY_I64, SW_NUMBERS_RUNS, 15, SPILLWAY_CODEC_RFOR},
-               {SPILLWAY_F32, SW_NUMBERS_UNIFORM, 11, SPILLWAY_CODEC_ALP},
-               {SPILLWAY_F64, SW_NUMBERS_RARE, 12, SPILLWAY_CODEC_ALP},
-               {SPILLWAY_I64, SW_NUMBERS_UNIFORM, 64, SPILLWAY_CODEC_RAW}};
-enum { N_COLUMNS = sizeof columns / sizeof columns[0] };
-
 START_TEST(chunks_are_where_they_are_said_to_be) {
     struct spillway_packed_chunk chunks[MAX_CHUNKS];
     uint32_t n = 0, again = 0;
-    sw_numbers_fill(original, 0, bytes, (enum sw_value_type)columns[_i].type, columns[_i].kind, columns[_i].bits, 7);
-    const struct spillway_result result = packed(bytes, columns[_i].type);
+    sw_numbers_fill(original, 0, bytes, sw_packed_columns[_i].type, sw_packed_columns[_i].kind,
+                    sw_packed_columns[_i].bits, 7);
+    const struct spillway_result result = packed(bytes, (enum spillway_value_type)sw_packed_columns[_i].type);
     ck_assert_int_eq(spillway_query_packed(connection, result.region, chunks, MAX_CHUNKS, &n, &error), 0);
     ck_assert_uint_gt(n, 1);
     ck_assert_uint_eq(sw_packed_ck(data, result.stored_bytes, chunks, n, original, bytes), bytes);
     for (uint32_t i = 0; i < n; i++) {
-        ck_assert_uint_eq(chunks[i].codec, columns[_i].codec);
-        ck_assert_uint_eq(chunks[i].type, columns[_i].codec == SPILLWAY_CODEC_RAW ? 0 : columns[_i].type);
+        ck_assert_uint_eq(chunks[i].codec, sw_packed_columns[_i].codec);
+        ck_assert_uint_eq(chunks[i].type,
+                          sw_packed_columns[_i].codec == SPILLWAY_CODEC_RAW ? 0 : sw_packed_columns[_i].type);
     }
     memset(chunks, 0, sizeof chunks);
     ck_assert_int_eq(spillway_query_packed(connection, result.region, chunks, 1, &again, &error), 0);
@@ -145,7 +128,7 @@ int main(void) {
     tcase_set_timeout(served, 120);
     tcase_add_unchecked_fixture(served, sw_served_start, sw_served_stop);
     tcase_add_checked_fixture(served, before_each, after_each);
-    tcase_add_loop_test(served, chunks_are_where_they_are_said_to_be, 0, N_COLUMNS);
+    tcase_add_loop_test(served, chunks_are_where_they_are_said_to_be, 0, SW_N_PACKED_COLUMNS);
     tcase_add_test(served, any_region_has_a_directory);
     tcase_add_test(served, what_is_not_packed_has_none);
     suite_add_tcase(suite, served);

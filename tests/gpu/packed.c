@@ -9,7 +9,7 @@
 #include "tests/gpu/packed_kernels.h"
 #include "tests/lib/buffer.h"
 #include "tests/lib/content.h"
-#include "tests/lib/numbers.h"
+#include "tests/lib/packed_columns.h"
 #include "tests/lib/run.h"
 #include "tests/lib/spillwayd.h"
 #include "tests/lib/tpch_tables.h"
@@ -85,41 +85,25 @@ static uint64_t read_back(const struct column *c, enum sw_value_type type, enum 
     return n;
 }
 
-static const struct {
-    enum sw_value_type type;
-    enum sw_numbers kind;
-    unsigned bits;
-    enum spillway_codec codec;
-} columns[] = {{SW_VALUE_U8, SW_NUMBERS_UNIFORM, 3, SPILLWAY_CODEC_FOR},
-               {SW_VALUE_I16, SW_NUMBERS_UNIFORM, 9, SPILLWAY_CODEC_FOR},
-               {SW_VALUE_I32, SW_NUMBERS_UNIFORM, 11, SPILLWAY_CODEC_FOR},
-               {SW_VALUE_I64, SW_NUMBERS_UNIFORM, 37, SPILLWAY_CODEC_FOR},
-               {SW_VALUE_U32, SW_NUMBERS_SORTED, 2, SPILLWAY_CODEC_DFOR},
-               {SW_VALUE_I64, SW_NUMBERS_SORTED, 3, SPILLWAY_CODEC_DFOR},
-               {SW_VALUE_U32, SW_NUMBERS_RUNS, 15, SPILLWAY_CODEC_RFOR},
-               {SW_VALUE_I64, SW_NUMBERS_RUNS, 15, SPILLWAY_CODEC_RFOR},
-               {SW_VALUE_F32, SW_NUMBERS_UNIFORM, 11, SPILLWAY_CODEC_ALP},
-               {SW_VALUE_F64, SW_NUMBERS_RARE, 12, SPILLWAY_CODEC_ALP},
-               {SW_VALUE_I64, SW_NUMBERS_UNIFORM, 64, SPILLWAY_CODEC_RAW}};
-enum { N_COLUMNS = sizeof columns / sizeof columns[0] };
-
 static void pack_column(struct column *ret, int i, enum sw_buffer_kind kind) {
-    const uint64_t bytes = (is_small ? 40001 : 3000001) * (uint64_t)sw_value_type_bytes(columns[i].type);
+    const uint64_t bytes = (is_small ? 40001 : 3000001) * (uint64_t)sw_value_type_bytes(sw_packed_columns[i].type);
     uint8_t *content = malloc(bytes);
     ck_assert_ptr_nonnull(content);
-    sw_numbers_fill(content, 0, bytes, columns[i].type, columns[i].kind, columns[i].bits, 5);
-    pack(ret, content, bytes, columns[i].type, kind);
+    sw_numbers_fill(content, 0, bytes, sw_packed_columns[i].type, sw_packed_columns[i].kind, sw_packed_columns[i].bits,
+                    5);
+    pack(ret, content, bytes, sw_packed_columns[i].type, kind);
 }
 
 START_TEST(every_codec_is_read_in_place) {
-    const enum sw_value_type type = columns[_i].type;
+    const enum sw_value_type type = sw_packed_columns[_i].type;
     struct column c;
     pack_column(&c, _i, SW_BUFFER_CUDA_MALLOC);
     uint8_t *got = malloc(c.bytes);
     ck_assert_ptr_nonnull(got);
     for (uint32_t i = 0; i < c.n; i++)
-        ck_assert_uint_eq(c.chunks[i].codec, columns[_i].codec);
-    const bool is_plain = columns[_i].codec == SPILLWAY_CODEC_FOR || columns[_i].codec == SPILLWAY_CODEC_RAW;
+        ck_assert_uint_eq(c.chunks[i].codec, sw_packed_columns[_i].codec);
+    const bool is_plain =
+        sw_packed_columns[_i].codec == SPILLWAY_CODEC_FOR || sw_packed_columns[_i].codec == SPILLWAY_CODEC_RAW;
     for (int way = 0; way < (is_plain ? SW_PACKED_WAYS : SW_PACKED_VALUES); way++) {
         if (!can_read(type, (enum sw_packed_way)way))
             continue;
@@ -134,12 +118,12 @@ END_TEST
 
 /* A tile whose checksum does not fit gives nothing, the others what they have. Of raw chunks there is none. */
 START_TEST(tiles_are_verified) {
-    const enum sw_value_type type = columns[_i].type;
+    const enum sw_value_type type = sw_packed_columns[_i].type;
     const uint64_t in_tile = SW_NUMBERS_TILE_BYTES / sw_value_type_bytes(type);
     struct column c;
     pack_column(&c, _i, SW_BUFFER_CUDA_MALLOC);
     const uint64_t all = c.bytes / sw_value_type_bytes(type);
-    const bool is_raw = columns[_i].codec == SPILLWAY_CODEC_RAW;
+    const bool is_raw = sw_packed_columns[_i].codec == SPILLWAY_CODEC_RAW;
     const uint64_t at = c.chunks[0].offset + SW_FRAME_HEADER_BYTES + offsetof(struct sw_tile_record, hash);
     uint8_t *got = malloc(c.bytes), byte;
     ck_assert_ptr_nonnull(got);
@@ -160,7 +144,7 @@ END_TEST
 
 /* Whatever stands there, nothing is read outside: compute-sanitizer would see it. */
 START_TEST(damage_stays_in_bounds) {
-    const enum sw_value_type type = columns[_i].type;
+    const enum sw_value_type type = sw_packed_columns[_i].type;
     struct column c;
     pack_column(&c, _i, SW_BUFFER_CUDA_MALLOC);
     uint8_t *got = malloc(c.bytes), *noise = malloc(c.chunks[0].bytes), *kept = malloc(c.chunks[0].bytes);
@@ -248,9 +232,9 @@ static Suite *make_suite(void) {
     Suite *suite = suite_create("packed");
     TCase *cases = tcase_create("all");
     tcase_set_timeout(cases, 600);
-    tcase_add_loop_test(cases, every_codec_is_read_in_place, 0, N_COLUMNS);
-    tcase_add_loop_test(cases, tiles_are_verified, 0, N_COLUMNS);
-    tcase_add_loop_test(cases, damage_stays_in_bounds, 0, N_COLUMNS);
+    tcase_add_loop_test(cases, every_codec_is_read_in_place, 0, SW_N_PACKED_COLUMNS);
+    tcase_add_loop_test(cases, tiles_are_verified, 0, SW_N_PACKED_COLUMNS);
+    tcase_add_loop_test(cases, damage_stays_in_bounds, 0, SW_N_PACKED_COLUMNS);
     tcase_add_test(cases, what_cannot_be_read_is_refused);
     tcase_add_test(cases, a_query_on_packed_columns);
     suite_add_tcase(suite, cases);
