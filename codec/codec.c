@@ -73,13 +73,20 @@ void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, 
     }
 }
 
+/* False: a plan saves as much of the bits already as the codec could. */
+static bool may_win(const struct sw_codec_ops *ops, enum sw_value_type type, const struct sw_plan *plan) {
+    const unsigned bits = sw_value_bits(type);
+    return !ops->saved_bits || plan->expected_ratio * (bits - ops->saved_bits) < bits;
+}
+
 void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, uint32_t codec_set, const void *sample,
                         size_t sample_bytes, uint64_t raw_bytes) {
     struct sw_frame_layout layout;
     sw_plan_init_raw(ret);
     for (unsigned codec = 0; sample_bytes && codec < SW_CODEC_NR; codec++) {
         struct sw_plan plan;
-        if (!(codec_set >> codec & 1) || !sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type))
+        if (!(codec_set >> codec & 1) || !sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type) ||
+            !may_win(codecs[codec], type, ret))
             continue;
         sw_plan_learn(&plan, sample, sample_bytes);
         const bool has_symbols = sw_codec_has_symbols(plan.codec);

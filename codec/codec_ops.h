@@ -42,6 +42,7 @@ struct sw_codec_ops {
     bool is_fixed_size;   /* a frame's length follows from raw_bytes */
     bool is_typed;        /* stores numbers: its plans and frames have a value type */
     bool is_of_floats;    /* only of 32 and 64 bits */
+    unsigned saved_bits;  /* of a value that it saves at most; 0: all. It is not tried where another saves as much */
 
     /* The hash of a tile's content: sw_hash_tile(), or sw_hash_tile_rows() whatever segment_log2 is. */
     uint32_t (*hash_tile)(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile);

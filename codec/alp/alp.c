@@ -154,7 +154,7 @@ static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
     static const struct sw_alp_window all = {-((int64_t)1 << 52), 54};
     uint64_t value[VALUES];
     struct digits d;
-    sw_values_load(value, v->content, v->bits);
+    sw_values_load(value, v->content, v->bits, SW_VECTOR_VALUES);
     const unsigned choice = choose(value, v->bits);
     const struct trial t = try_out(value, v->bits, choice);
     make_digits(&d, value, v->bits, choice);
@@ -176,7 +176,7 @@ static void store(const struct sw_vector *v, const struct sw_vector_head *head, 
     struct sw_exceptions_writer rest =
         sw_exceptions_begin(out + (size_t)sw_packed_units(v->bits, head->width, 0) * SW_UNIT_BYTES,
                             sw_alp_exceptions(head->tag), value_bytes);
-    sw_values_load(value, v->content, v->bits);
+    sw_values_load(value, v->content, v->bits, SW_VECTOR_VALUES);
     make_digits(&d, value, v->bits, sw_alp_choice(head->tag));
     for (unsigned i = 0; i < VALUES; i++) {
         const bool is_kept = d.is_exact[i] && sw_alp_is_in(packed, d.number[i]);
@@ -200,7 +200,7 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     sw_rows_unpack(&rows, bits, head->width, from);
     sw_rows_add(&rows, bits, head->base[0]);
     sw_rows_store(&rows, out, bits);
-    sw_values_load(value, out, bits);
+    sw_values_load(value, out, bits, SW_VECTOR_VALUES);
     for (unsigned i = 0; i < VALUES; i++)
         value[i] = bits == 64 ? value64((int64_t)value[i], s) : value32((int32_t)(uint32_t)value[i], s);
     sw_values_store(value, out, bits);
@@ -216,6 +216,7 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
 const struct sw_numbers_codec sw_numbers_alp = {.n_bases = 1,
                                                 .max_vectors = SW_TILE_MAX_FLOAT_VECTORS,
                                                 .units = units,
+                                                .chooses_by_vector = true,
                                                 .measure = measure,
                                                 .store = store,
                                                 .decode = decode};

@@ -70,7 +70,7 @@ static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
     uint64_t value[VALUES];
     uint16_t entry[SW_ALPRD_ENTRIES];
     unsigned exceptions = 0;
-    sw_values_load(value, v->content, v->bits);
+    sw_values_load(value, v->content, v->bits, SW_VECTOR_VALUES);
     const struct sw_alprd_cut c = choose(value, v->bits, entry);
     for (unsigned i = 0; i < v->n_values; i++)
         exceptions += find(entry, value[i] >> (v->bits - c.left)) == SW_ALPRD_ENTRIES;
@@ -100,7 +100,7 @@ static void store(const struct sw_vector *v, const struct sw_vector_head *head, 
         sw_exceptions_begin(dictionary + DICTIONARY_BYTES, sw_alp_exceptions(head->tag), sizeof entry[0]);
     memcpy(entry, head->base, sizeof entry);
     memcpy(dictionary, entry, sizeof entry);
-    sw_values_load(value, v->content, v->bits);
+    sw_values_load(value, v->content, v->bits, SW_VECTOR_VALUES);
     for (unsigned i = 0; i < VALUES; i++) {
         const uint16_t left = (uint16_t)(value[i] >> head->width);
         const unsigned code = find(entry, left);
@@ -127,7 +127,7 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     sw_rows_unpack(&rows, bits, head->width, from);
     sw_rows_unpack(&codes, 32, code_width, from + rows_bytes(head->width));
     sw_rows_store(&rows, out, bits);
-    sw_values_load(value, out, bits);
+    sw_values_load(value, out, bits, SW_VECTOR_VALUES);
     for (unsigned i = 0; i < VALUES; i++)
         value[i] |= (uint64_t)entry[*code_at(&codes, bits, i)] << head->width;
     for (unsigned i = 0; i < n; i++) {
@@ -141,6 +141,10 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     return 0;
 }
 
-const struct sw_numbers_codec sw_numbers_alprd = {
-    .max_vectors = SW_TILE_MAX_FLOAT_VECTORS, .units = units, .measure = measure, .store = store, .decode = decode};
-SW_NUMBERS_OPS(alprd, SW_FLOATS_COUNT_BYTES(0), true);
+const struct sw_numbers_codec sw_numbers_alprd = {.max_vectors = SW_TILE_MAX_FLOAT_VECTORS,
+                                                  .units = units,
+                                                  .chooses_by_vector = true,
+                                                  .measure = measure,
+                                                  .store = store,
+                                                  .decode = decode};
+SW_NUMBERS_OPS(alprd, SW_FLOATS_COUNT_BYTES(0), true, .saved_bits = SW_ALPRD_MAX_LEFT);

@@ -144,11 +144,11 @@ void sw_rows_unpack(struct sw_rows *ret, unsigned value_bits, unsigned width, co
 
 /* A function for each type, since the types differ in nothing else. */
 #define DEFINE_RANGE(type, unsigned_type)                                                                              \
-    static struct sw_range range_##type(const uint8_t *content) {                                                      \
+    static struct sw_range range_##type(const uint8_t *content, unsigned n) {                                          \
         type value[SW_VECTOR_VALUES], least, most;                                                                     \
-        memcpy(value, content, sizeof value);                                                                          \
+        memcpy(value, content, n * sizeof value[0]);                                                                   \
         least = most = value[0];                                                                                       \
-        for (unsigned i = 0; i < SW_VECTOR_VALUES; i++) {                                                              \
+        for (unsigned i = 0; i < n; i++) {                                                                             \
             least = value[i] < least ? value[i] : least;                                                               \
             most = value[i] > most ? value[i] : most;                                                                  \
         }                                                                                                              \
@@ -163,13 +163,13 @@ DEFINE_RANGE(int16_t, uint16_t)
 DEFINE_RANGE(int32_t, uint32_t)
 DEFINE_RANGE(int64_t, uint64_t)
 
-struct sw_range sw_vector_range(const uint8_t *content, enum sw_value_type type) {
-    static struct sw_range (*const range[SW_VALUE_NR])(const uint8_t *) = {
+struct sw_range sw_vector_range(const uint8_t *content, unsigned n, enum sw_value_type type) {
+    static struct sw_range (*const range[SW_VALUE_NR])(const uint8_t *, unsigned) = {
         [SW_VALUE_U8] = range_uint8_t,   [SW_VALUE_U16] = range_uint16_t, [SW_VALUE_U32] = range_uint32_t,
         [SW_VALUE_U64] = range_uint64_t, [SW_VALUE_I8] = range_int8_t,    [SW_VALUE_I16] = range_int16_t,
         [SW_VALUE_I32] = range_int32_t,  [SW_VALUE_I64] = range_int64_t,  [SW_VALUE_F32] = range_uint32_t,
         [SW_VALUE_F64] = range_uint64_t,
     };
     SW_ASSERT(type > SW_VALUE_NONE && type < SW_VALUE_NR);
-    return range[type](content);
+    return range[type](content, n);
 }

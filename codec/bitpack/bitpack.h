@@ -30,10 +30,11 @@ void sw_rows_add(struct sw_rows *rows, unsigned value_bits, uint64_t base);
 void sw_rows_pack(const struct sw_rows *rows, unsigned value_bits, unsigned width, uint8_t *packed);
 void sw_rows_unpack(struct sw_rows *ret, unsigned value_bits, unsigned width, const uint8_t *packed);
 
-/* Least value of a full vector's content, and the greatest less the least, as the type orders them. */
+/* Least of the first n (1 … SW_VECTOR_VALUES) values of a vector's content, and the greatest less the least, as the
+ * type orders them. */
 struct sw_range {
     uint64_t base, range;
 };
-struct sw_range sw_vector_range(const uint8_t *content, enum sw_value_type type);
+struct sw_range sw_vector_range(const uint8_t *content, unsigned n, enum sw_value_type type);
 
 #endif

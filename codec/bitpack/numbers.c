@@ -32,10 +32,10 @@ int sw_numbers_decoder_init(const struct sw_numbers_codec *codec, union sw_codec
 }
 
 #define DEFINE_COPIES(type)                                                                                            \
-    static void load_##type(uint64_t *ret, const uint8_t *content) {                                                   \
+    static void load_##type(uint64_t *ret, const uint8_t *content, unsigned n) {                                       \
         type value[SW_VECTOR_VALUES];                                                                                  \
-        memcpy(value, content, sizeof value);                                                                          \
-        for (unsigned i = 0; i < SW_VECTOR_VALUES; i++)                                                                \
+        memcpy(value, content, n * sizeof value[0]);                                                                   \
+        for (unsigned i = 0; i < n; i++)                                                                               \
             ret[i] = value[i];                                                                                         \
     }                                                                                                                  \
     static void store_##type(const uint64_t *values, uint8_t *content) {                                               \
@@ -49,8 +49,11 @@ DEFINE_COPIES(uint16_t)
 DEFINE_COPIES(uint32_t)
 DEFINE_COPIES(uint64_t)
 
-void sw_values_load(uint64_t ret[SW_VECTOR_VALUES], const uint8_t *content, unsigned bits) {
-    (bits == 8 ? load_uint8_t : bits == 16 ? load_uint16_t : bits == 32 ? load_uint32_t : load_uint64_t)(ret, content);
+void sw_values_load(uint64_t ret[SW_VECTOR_VALUES], const uint8_t *content, unsigned bits, unsigned n) {
+    (bits == 8    ? load_uint8_t
+     : bits == 16 ? load_uint16_t
+     : bits == 32 ? load_uint32_t
+                  : load_uint64_t)(ret, content, n);
 }
 
 void sw_values_store(const uint64_t values[SW_VECTOR_VALUES], uint8_t *content, unsigned bits) {
@@ -232,19 +235,28 @@ struct pieces {
     unsigned n_packed, widest;
 };
 
-/* Codecs with exceptions take a piece for a vector that repeats it: how they choose depends on all of a vector. */
+static bool has_exceptions(const struct encoder *e) {
+    return e->codec->units && !e->codec->has_runs;
+}
+
+/* Codecs with exceptions take a piece for a vector that repeats it. */
 static unsigned measure_piece(const struct encoder *e, const uint8_t *from, size_t bytes, struct sw_vector_head *ret) {
     uint8_t room[SW_VECTOR_MAX_BYTES];
-    const unsigned bits = sw_value_bits(e->type);
-    struct sw_vector v = {room, sw_vector_bytes(bits), SW_VECTOR_VALUES, bits, e->type, &e->dictionary};
-    if (e->codec->units && !e->codec->has_runs)
-        for (size_t at = 0; at < v.bytes; at += bytes)
+    const unsigned bits = sw_value_bits(e->type), n = (unsigned)bytes * 8 / bits, full = sw_vector_bytes(bits);
+    struct sw_vector v = {from, bytes, n, bits, e->type, &e->dictionary};
+    if (e->codec->chooses_by_vector) {
+        for (size_t at = 0; at < full; at += bytes)
             memcpy(room + at, from, bytes);
-    else
-        v = vector_of(e, from, bytes, room);
+        v = (struct sw_vector){room, full, SW_VECTOR_VALUES, bits, e->type, &e->dictionary};
+    }
     e->codec->measure(&v, ret);
-    if (e->codec->units && ret->units >= whole_units(bits, v.bytes))
-        *ret = (struct sw_vector_head){.width = bits, .units = whole_units(bits, v.bytes)};
+    if (has_exceptions(e) && !e->codec->chooses_by_vector) {
+        ret->tag *= SW_VECTOR_VALUES / n;
+        ret->units = e->codec->units(ret, bits);
+    }
+    const unsigned whole = whole_units(bits, has_exceptions(e) ? full : bytes);
+    if (e->codec->units && ret->units >= whole)
+        *ret = (struct sw_vector_head){.width = bits, .units = whole};
     return ret->width;
 }
 
@@ -258,7 +270,7 @@ static void add_piece(struct pieces *sum, const struct encoder *e, const uint8_t
         sum->other_bytes += head.units * SW_UNIT_BYTES - RUNS_PIECE_EXTRA_BYTES;
         return;
     }
-    if (e->codec->units && !e->codec->has_runs) /* what is not runs is content, all of which is packed */
+    if (has_exceptions(e)) /* what is not runs is content, all of which is packed */
         sum->other_bytes +=
             (double)(head.units - sw_packed_units(bits, width, full)) * SW_UNIT_BYTES * (double)bytes / full;
     sum->width += width;
@@ -268,9 +280,12 @@ static void add_piece(struct pieces *sum, const struct encoder *e, const uint8_t
     sum->n_packed++;
 }
 
-/* Of the pieces every fourth is looked at, which tells a codec from the others as well: with all of them a plan takes
- * milliseconds, of which the device's worker has none to give away. */
-#define EVERY_PIECE ((size_t)4)
+/* Of the pieces every fourth is looked at, or every eighth if it is taken for a whole vector, which tells a codec from
+ * the others as well: with all of them a plan takes milliseconds, of which the device's worker has none to give away.
+ */
+static size_t pieces_apart(const struct encoder *e) {
+    return e->codec->chooses_by_vector ? 8 : 4;
+}
 
 /* A vector is longer than a piece, and its range greater where values drift: as much more for each doubling as from a
  * half to a piece, which is a bit where they are sorted and next to nothing where they are not. In the latter case the
@@ -280,7 +295,7 @@ static double estimate_by_pieces(const struct encoder *e, const uint8_t *sample,
     const unsigned bits = sw_value_bits(e->type), values = SW_SAMPLE_PIECE_BYTES * 8 / bits;
     struct pieces sum = {.n_packed = 0};
     size_t seen_bytes = 0;
-    for (size_t at = 0; at + SW_SAMPLE_PIECE_BYTES <= sample_bytes; at += EVERY_PIECE * SW_SAMPLE_PIECE_BYTES) {
+    for (size_t at = 0; at + SW_SAMPLE_PIECE_BYTES <= sample_bytes; at += pieces_apart(e) * SW_SAMPLE_PIECE_BYTES) {
         add_piece(&sum, e, sample + at, SW_SAMPLE_PIECE_BYTES);
         seen_bytes += SW_SAMPLE_PIECE_BYTES;
     }

@@ -34,6 +34,8 @@ struct sw_numbers_codec {
     /* Not NULL: vectors have tags instead, and this says what one takes by its width, below `bits`, and its tag; more
      * than its content if there is no such vector. */
     unsigned (*units)(const struct sw_vector_head *head, unsigned bits);
+    bool chooses_by_vector; /* measure() looks for what suits all 1024 values best; otherwise the tag is how many of the
+                             * values are exceptions, or of a codec with runs */
 
     /* What the vector would take; it is stored as it is if that is not less. */
     void (*measure)(const struct sw_vector *v, struct sw_vector_head *ret);
@@ -46,8 +48,8 @@ struct sw_numbers_codec {
 extern const struct sw_numbers_codec sw_numbers_for, sw_numbers_dfor, sw_numbers_rfor, sw_numbers_alp, sw_numbers_alprd,
     sw_numbers_dict, sw_numbers_sfor;
 
-/* A vector's values, and back. */
-void sw_values_load(uint64_t ret[SW_VECTOR_VALUES], const uint8_t *content, unsigned bits);
+/* The first n of a vector's values, and all of them back. */
+void sw_values_load(uint64_t ret[SW_VECTOR_VALUES], const uint8_t *content, unsigned bits, unsigned n);
 void sw_values_store(const uint64_t values[SW_VECTOR_VALUES], uint8_t *content, unsigned bits);
 
 /* Functions for the row in codec.c; encoder_new needs one that names the codec. */

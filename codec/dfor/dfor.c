@@ -15,7 +15,7 @@ static int64_t sign_extend(uint64_t v, unsigned bits) {
 static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
     uint64_t value[SW_VECTOR_VALUES];
     int64_t least = INT64_MAX, most = INT64_MIN;
-    sw_values_load(value, v->content, v->bits);
+    sw_values_load(value, v->content, v->bits, v->n_values);
     for (unsigned i = 1; i < v->n_values; i++) {
         const int64_t delta = sign_extend(value[i] - value[i - 1], v->bits);
         least = delta < least ? delta : least;
@@ -34,7 +34,7 @@ static void store(const struct sw_vector *v, const struct sw_vector_head *head, 
     uint64_t value[SW_VECTOR_VALUES];
     struct sw_rows rows;
     const uint64_t mask = v->bits == 64 ? ~(uint64_t)0 : ((uint64_t)1 << v->bits) - 1;
-    sw_values_load(value, v->content, v->bits);
+    sw_values_load(value, v->content, v->bits, SW_VECTOR_VALUES);
     for (unsigned at = 0; at < SW_VECTOR_VALUES; at++) {
         const size_t lane = at / 32, i = at % 32;
         const bool is_there = at > 0 && at < v->n_values;

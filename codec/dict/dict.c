@@ -13,7 +13,7 @@ static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
     const struct sw_dictionary *d = v->dictionary;
     uint64_t value[VALUES];
     unsigned all = 0;
-    sw_values_load(value, v->content, v->bits);
+    sw_values_load(value, v->content, v->bits, v->n_values);
     *ret = (struct sw_vector_head){.units = 0};
     for (unsigned i = 0; i < v->n_values; i++) {
         const unsigned code = sw_dictionary_find(d, value[i]);
@@ -32,7 +32,7 @@ static void store(const struct sw_vector *v, const struct sw_vector_head *head, 
     struct sw_rows rows;
     struct sw_exceptions_writer rest = sw_exceptions_begin(
         out + (size_t)sw_packed_units(v->bits, head->width, 0) * SW_UNIT_BYTES, head->tag, stored_bytes);
-    sw_values_load(value, v->content, v->bits);
+    sw_values_load(value, v->content, v->bits, SW_VECTOR_VALUES);
     for (unsigned i = 0; i < VALUES; i++) {
         const unsigned code = sw_dictionary_find(d, value[i]);
         if (code == d->n && i < v->n_values)
@@ -53,7 +53,7 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     struct sw_rows rows;
     sw_rows_unpack(&rows, bits, head->width, from);
     sw_rows_store(&rows, out, bits);
-    sw_values_load(value, out, bits);
+    sw_values_load(value, out, bits, SW_VECTOR_VALUES);
     for (unsigned i = 0; i < VALUES; i++)
         value[i] = d->value[value[i]]; /* below 256, as no code has more than 8 bits */
     for (unsigned i = 0; i < head->tag; i++) {

@@ -3,7 +3,7 @@
 #include "codec/bitpack/numbers.h"
 
 static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
-    const struct sw_range range = sw_vector_range(v->content, v->type);
+    const struct sw_range range = sw_vector_range(v->content, v->n_values, v->type);
     const unsigned width = sw_width_of(range.range);
     *ret = (struct sw_vector_head){
         .base = {range.base}, .width = width, .units = sw_packed_units(v->bits, width, (unsigned)v->bytes)};

@@ -10,7 +10,7 @@ static unsigned run_units(const struct sw_starts *s, unsigned width) {
 
 static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
     uint64_t value[SW_VECTOR_VALUES];
-    sw_values_load(value, v->content, v->bits);
+    sw_values_load(value, v->content, v->bits, v->n_values);
     const struct sw_starts s = sw_starts_find(v, value, 0);
     sw_numbers_for.measure(v, ret);
     const unsigned units = run_units(&s, ret->width);
@@ -30,7 +30,7 @@ static void store(const struct sw_vector *v, const struct sw_vector_head *head, 
         sw_numbers_for.store(v, head, out);
         return;
     }
-    sw_values_load(value, v->content, v->bits);
+    sw_values_load(value, v->content, v->bits, SW_VECTOR_VALUES);
     const struct sw_starts s = sw_starts_find(v, value, 0);
     sw_starts_write(&s, words);
     for (unsigned i = 0; i < SW_VECTOR_VALUES; i++)

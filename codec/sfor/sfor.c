@@ -21,7 +21,7 @@ static unsigned units(const struct sw_vector_head *head, unsigned bits) {
 static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
     const uint64_t flip = sw_value_is_signed(v->type) ? (uint64_t)1 << (v->bits - 1) : 0;
     uint64_t value[SW_VECTOR_VALUES], least = ~(uint64_t)0, most = 0;
-    sw_values_load(value, v->content, v->bits);
+    sw_values_load(value, v->content, v->bits, v->n_values);
     const struct sw_starts s = sw_starts_find(v, value, 1);
     for (unsigned i = 1; i < v->n_values; i++)
         if (sw_starts_has(&s, i)) {
@@ -43,7 +43,7 @@ static void store(const struct sw_vector *v, const struct sw_vector_head *head, 
     uint64_t value[SW_VECTOR_VALUES];
     uint32_t words[SW_VECTOR_MAX_BYTES / 4] = {0};
     unsigned run = 0;
-    sw_values_load(value, v->content, v->bits);
+    sw_values_load(value, v->content, v->bits, SW_VECTOR_VALUES);
     const struct sw_starts s = sw_starts_find(v, value, 1);
     uint32_t *const first = words + sw_starts_words(&s), *const rest = first + first_words(v->bits);
     sw_starts_write(&s, words);
