@@ -23,10 +23,8 @@ extern "C" {
 #define SW_SAMPLE_PIECE_BYTES 512
 #define SW_SAMPLE_MAX_BYTES ((size_t)SW_SAMPLE_PIECES * SW_SAMPLE_PIECE_BYTES)
 
-/* Sets of codecs, a bit `1 << id` each. SW_CODECS_ON_GPU: those that a GPU's service chooses from; the others have a
- * CUDA implementation that has not run on a GPU yet. */
+/* Sets of codecs, a bit `1 << id` each. */
 #define SW_CODECS_ALL (~0u)
-#define SW_CODECS_ON_GPU (SW_CODECS_ALL & ~(1u << SW_CODEC_DICT | 1u << SW_CODEC_SFOR))
 
 struct sw_plan {
     enum sw_codec_id codec;

@@ -133,7 +133,7 @@ static enum sw_codec_id fastest_codec(const struct sw_pipeline *p, const struct 
     double best_rate = 0;
     for (int codec = 0; type != SW_VALUE_NONE && codec < SW_CODEC_NR; codec++) {
         struct sw_plan plan;
-        if (!(SW_CODECS_ON_GPU >> codec & 1) || !sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type))
+        if (!sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type))
             continue;
         const double rate = class < 0 ? 0 : sw_meter_rate(&p->costs[class].encode[codec]);
         if (rate <= 0)

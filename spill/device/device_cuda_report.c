@@ -53,7 +53,7 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
         finish_plan(slot);
         return 0;
     case WORK_PLAN_TYPED:
-        sw_plan_init_typed(&slot->plan, slot->value_type, SW_CODECS_ON_GPU, slot->h->sample, sw_cuda_sample_bytes(slot),
+        sw_plan_init_typed(&slot->plan, slot->value_type, SW_CODECS_ALL, slot->h->sample, sw_cuda_sample_bytes(slot),
                            slot->in_bytes);
         return 0;
     case WORK_ENCODE:

@@ -59,8 +59,7 @@ static int warm_up_numbers(struct device_cuda *d, uint8_t *h_frame, struct sw_er
     for (int codec = 0; rc == 0 && codec < SW_CODEC_NR; codec++)
         for (int type = SW_VALUE_NONE + 1; rc == 0 && type < SW_VALUE_NR; type++) {
             struct sw_plan plan;
-            if (SW_CODECS_ON_GPU >> codec & 1 &&
-                sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, (enum sw_value_type)type))
+            if (sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, (enum sw_value_type)type))
                 rc = warm_up_codec(d, &plan, h_frame, err);
         }
     return rc;
