@@ -407,16 +407,23 @@ static bool can_be_ordered(const struct sw_job *job) {
     return is_known && job->n_dealt < job->frames->n_chunks;
 }
 
+/* Chunks go before a buffer that has no plan yet while another one is being planned: with a plan at a time beside them
+ * the link does not wait until there are all. */
+static bool goes_by_order(const struct sw_pipeline *p, const struct sw_job *first) {
+    bool is_planning = false;
+    for (unsigned s = 0; s < p->n_slots; s++)
+        is_planning |= p->slots[s].state == SW_SLOT_PREPARING && p->slots[s].job->family == first->family;
+    return is_planning || can_be_ordered(first);
+}
+
 /* Of the buffers of one operation, `first` being the one whose turn it would be, that which should go before the
  * others. The operation has one place in the line: all of its jobs go to the end. */
 static struct sw_job *next_of_family(struct sw_pipeline *p, struct sw_job *first) {
-    const bool is_ordered = can_be_ordered(first);
+    const bool is_ordered = goes_by_order(p, first);
     struct sw_policy_stages least = {0};
-    struct sw_job *best = first;
+    struct sw_job *best = NULL;
     struct sw_list family;
     sw_list_init(&family);
-    if (is_ordered)
-        least = sw_job_stages(p, first);
     for (struct sw_list *node = p->jobs.next, *next; node != &p->jobs; node = next) {
         struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
         next = node->next;
@@ -427,13 +434,13 @@ static struct sw_job *next_of_family(struct sw_pipeline *p, struct sw_job *first
         if (!is_ordered || !can_be_ordered(job) || !job_wants_slot(p, job))
             continue;
         const struct sw_policy_stages stages = sw_job_stages(p, job);
-        if (sw_policy_goes_before(&stages, &least)) {
+        if (!best || sw_policy_goes_before(&stages, &least)) {
             least = stages;
             best = job;
         }
     }
     sw_list_append_all(&p->jobs, &family);
-    return best;
+    return best ? best : first;
 }
 
 /* The job whose turn it is; it goes to the end of the line. */

@@ -102,7 +102,7 @@ END_TEST
 
 #define CHUNK_BYTES ((uint64_t)26 << 20)
 #define BUFFER_BYTES (20 * CHUNK_BYTES)
-enum { N_SLOTS = 4, POLL_US = 500, WARM = 4 };
+enum { N_SLOTS = 4, POLL_US = 500, WARM = 4, MANY = 12 };
 
 static const struct sw_sim_data data = {.ratios = {8, 1.2}, .stripe_bytes = BUFFER_BYTES};
 
@@ -123,9 +123,36 @@ static void on_event(void *arg) {
     (void)arg;
 }
 
+static void rig_init(struct rig *r, const struct sw_sim_speed *speed) {
+    const struct sw_pipeline_sink sink = {.finished = on_finished, .progress = on_event, .arrived = on_event, .arg = r};
+    *r = (struct rig){.device = sw_sim_device_new(N_SLOTS, CHUNK_BYTES, POLL_US), .tier = sw_sim_tier_new()};
+    sw_sim_set_speed(r->device, speed);
+    sw_sim_set_data(r->device, &data);
+    sw_placement_init(&r->place, r->tier, NULL, 0);
+    ck_assert_int_eq(sw_pipeline_new(&r->pipeline, r->device, &r->place, &sink, NULL), 0);
+}
+
+static void rig_fini(struct rig *r) {
+    sw_pipeline_free(r->pipeline);
+    r->tier->ops->close(r->tier);
+    r->device->ops->close(r->device);
+}
+
 static void step(struct rig *r) {
     if (!sw_pipeline_step(r->pipeline, true))
         sw_sim_advance(r->device, POLL_US * UINT64_C(1000));
+}
+
+static void add_buffer(struct rig *r, struct sw_job *job, struct sw_job_mem *mem, unsigned part, uint64_t family) {
+    job->bytes = BUFFER_BYTES;
+    job->offset = part * BUFFER_BYTES;
+    job->mem = mem;
+    job->unmap_after = true;
+    job->session = 1;
+    job->plan_key = part + 1;
+    job->family = family;
+    job->part = part;
+    sw_pipeline_add(r->pipeline, job);
 }
 
 /* Two buffers: one that shrinks to an eighth, and behind it one that hardly does. */
@@ -137,22 +164,13 @@ struct pair {
 static void add_pair(struct rig *r, struct pair *p, enum sw_job_kind kind, uint64_t family, const struct pair *stored) {
     *p = (struct pair){.jobs = {{.kind = kind}, {.kind = kind}}};
     for (unsigned i = 0; i < 2; i++) {
-        struct sw_job *job = &p->jobs[i];
-        job->bytes = BUFFER_BYTES;
-        job->offset = i * BUFFER_BYTES;
-        job->mem = &p->mems[i];
-        job->unmap_after = true;
-        job->session = 1;
-        job->plan_key = i + 1;
-        job->family = family;
-        job->part = i;
-        job->frames = stored ? stored->jobs[i].frames : NULL;
-        sw_pipeline_add(r->pipeline, job);
+        p->jobs[i].frames = stored ? stored->jobs[i].frames : NULL;
+        add_buffer(r, &p->jobs[i], &p->mems[i], i, family);
     }
 }
 
-static void finish(struct rig *r) {
-    while (r->n_finished < 2)
+static void finish(struct rig *r, unsigned n_jobs) {
+    while (r->n_finished < n_jobs)
         step(r);
     r->n_finished = 0;
 }
@@ -172,37 +190,52 @@ static void free_frames(struct pair *p) {
 /* On its way out the buffer that the link keeps busy goes first, on its way back the one that the decoder does. Jobs of
  * two operations go in turn. */
 START_TEST(buffers_are_dealt_by_the_rule) {
-    struct rig r = {.device = sw_sim_device_new(N_SLOTS, CHUNK_BYTES, POLL_US), .tier = sw_sim_tier_new()};
-    const struct sw_pipeline_sink sink = {
-        .finished = on_finished, .progress = on_event, .arrived = on_event, .arg = &r};
+    struct rig r;
     struct pair out, back;
     struct sw_sim_speed speed = sw_sim_idle_gpu;
     /* Between the encoder and the link: bytes that shrink to an eighth keep the encoder busy for longer, others the
      * link. */
     speed.encode[SW_CODEC_V5T] = 100e9;
     speed.decode[SW_CODEC_V5T] = 300e9;
-    sw_sim_set_speed(r.device, &speed);
-    sw_sim_set_data(r.device, &data);
-    sw_placement_init(&r.place, r.tier, NULL, 0);
-    ck_assert_int_eq(sw_pipeline_new(&r.pipeline, r.device, &r.place, &sink, NULL), 0);
+    rig_init(&r, &speed);
     for (int i = 0; i < WARM; i++) { /* rates have to be measured */
         add_pair(&r, &out, SW_JOB_SPILL, 0, NULL);
         ck_assert_uint_gt(dealt_before(&r, &out, 1), 12);
-        finish(&r);
+        finish(&r, 2);
         add_pair(&r, &back, SW_JOB_RESTORE, 0, &out);
-        finish(&r);
+        finish(&r, 2);
         free_frames(&out);
     }
     add_pair(&r, &out, SW_JOB_SPILL, 7, NULL);
     ck_assert_uint_le(dealt_before(&r, &out, 1), N_SLOTS);
-    finish(&r);
+    finish(&r, 2);
     add_pair(&r, &back, SW_JOB_RESTORE, 8, &out);
     ck_assert_uint_le(dealt_before(&r, &back, 0), N_SLOTS);
-    finish(&r);
+    finish(&r, 2);
     free_frames(&out);
-    sw_pipeline_free(r.pipeline);
-    r.tier->ops->close(r.tier);
-    r.device->ops->close(r.device);
+    rig_fini(&r);
+}
+END_TEST
+
+/* The link does not wait for the plans of all buffers. */
+START_TEST(chunks_go_beside_plans) {
+    struct rig r;
+    struct sw_job jobs[MANY];
+    struct sw_job_mem mems[MANY] = {{.mapping = NULL}};
+    struct sw_sim_speed speed = sw_sim_idle_gpu;
+    speed.plan_us = 2000;
+    rig_init(&r, &speed);
+    for (unsigned i = 0; i < MANY; i++) {
+        jobs[i] = (struct sw_job){.kind = SW_JOB_SPILL};
+        add_buffer(&r, &jobs[i], &mems[i], i, 7);
+    }
+    while (sw_sim_counts(r.device).plans < MANY)
+        step(&r);
+    ck_assert_uint_gt(sw_sim_counts(r.device).encodes[SW_CODEC_V5T], MANY);
+    finish(&r, MANY);
+    for (unsigned i = 0; i < MANY; i++)
+        sw_frames_free(jobs[i].frames);
+    rig_fini(&r);
 }
 END_TEST
 
@@ -214,6 +247,7 @@ int main(void) {
     tcase_add_test(tcase, it_is_an_order);
     tcase_add_test(tcase, unknown_times_keep_the_order);
     tcase_add_test(tcase, buffers_are_dealt_by_the_rule);
+    tcase_add_test(tcase, chunks_go_beside_plans);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
