@@ -5,6 +5,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Thousands of frames take a dozen allocations each: cudaMalloc() and cudaFree() would be most of the time. */
+static void keep_freed_memory(void) {
+    uint64_t threshold = UINT64_MAX;
+    cudaMemPool_t pool;
+    CUDA(cudaDeviceGetDefaultMemPool(&pool, 0));
+    CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+}
+
+static void *gpu_alloc(size_t bytes) {
+    void *memory;
+    CUDA(cudaMallocAsync(&memory, bytes, NULL));
+    return memory;
+}
+
+static void gpu_free(void *memory) {
+    CUDA(cudaFreeAsync(memory, NULL));
+}
+
 int sw_gpu_codec_start(void) {
     int devices = 0;
     struct sw_err err;
@@ -12,10 +30,12 @@ int sw_gpu_codec_start(void) {
         (void)puts("skipped: no GPU");
         return 77;
     }
-    if (sw_gpu_codec_init(&err) == 0)
-        return 0;
-    (void)printf("sw_gpu_codec_init: %s\n", err.msg);
-    return 1;
+    if (sw_gpu_codec_init(&err)) {
+        (void)printf("sw_gpu_codec_init: %s\n", err.msg);
+        return 1;
+    }
+    keep_freed_memory();
+    return 0;
 }
 
 void sw_cuda_ok(cudaError_t e, const char *call) {
@@ -24,7 +44,7 @@ void sw_cuda_ok(cudaError_t e, const char *call) {
 
 struct sw_gpu_guarded sw_gpu_guarded_new(size_t bytes, size_t shift) {
     struct sw_gpu_guarded g = {NULL, NULL, bytes};
-    CUDA(cudaMalloc((void **)&g.base, bytes + shift + 2 * GUARD_BYTES));
+    g.base = gpu_alloc(bytes + shift + 2 * GUARD_BYTES);
     g.data = g.base + GUARD_BYTES + shift;
     CUDA(cudaMemset(g.base, GUARD_VALUE, bytes + shift + 2 * GUARD_BYTES));
     return g;
@@ -37,12 +57,12 @@ void sw_gpu_guarded_free(struct sw_gpu_guarded *g) {
         for (size_t i = 0; i < GUARD_BYTES; i++)
             ck_assert_msg(guard[i] == GUARD_VALUE, "byte %zu %s the buffer was written", i, side ? "after" : "before");
     }
-    CUDA(cudaFree(g->base));
+    gpu_free(g->base);
 }
 
 struct sw_gpu_uploaded_plan sw_gpu_plan_upload(const struct sw_plan *plan) {
     struct sw_gpu_uploaded_plan d;
-    CUDA(cudaMalloc((void **)&d.d_table, sizeof plan->table));
+    d.d_table = gpu_alloc(sizeof plan->table);
     CUDA(cudaMemcpy(d.d_table, &plan->table, sizeof plan->table, cudaMemcpyHostToDevice));
     d.gpu = (struct sw_gpu_plan){plan->codec, plan->segment_log2, plan->table.n_symbols,
                                  d.d_table,   plan->value_type,   plan->lz_window};
@@ -53,9 +73,8 @@ uint64_t sw_gpu_encode_frame(const struct sw_plan *plan, const uint8_t *in, size
     struct sw_gpu_uploaded_plan p = sw_gpu_plan_upload(plan);
     struct sw_gpu_guarded d_in = sw_gpu_guarded_new(n, shift), d_frame = sw_gpu_guarded_new(sw_frame_bound_bytes(n), 0);
     struct sw_gpu_guarded d_scratch = sw_gpu_guarded_new(sw_gpu_encode_scratch_bytes(n), 0);
-    struct sw_gpu_result result, *d_result;
+    struct sw_gpu_result result, *const d_result = gpu_alloc(sizeof *d_result);
     struct sw_err err;
-    CUDA(cudaMalloc((void **)&d_result, sizeof *d_result));
     CUDA(cudaMemcpy(d_in.data, in, n, cudaMemcpyHostToDevice));
     ck_assert_msg(!sw_gpu_encode_async(&p.gpu, d_in.data, n, d_frame.data, d_frame.bytes, d_result, d_scratch.data,
                                        d_scratch.bytes, NULL, &err),
@@ -68,8 +87,8 @@ uint64_t sw_gpu_encode_frame(const struct sw_plan *plan, const uint8_t *in, size
     sw_gpu_guarded_free(&d_in);
     sw_gpu_guarded_free(&d_frame);
     sw_gpu_guarded_free(&d_scratch);
-    CUDA(cudaFree(d_result));
-    CUDA(cudaFree(p.d_table));
+    gpu_free(d_result);
+    gpu_free(p.d_table);
     return result.frame_bytes;
 }
 
@@ -79,8 +98,7 @@ uint32_t sw_gpu_decode_frame(const uint8_t *frame, uint64_t frame_bytes, uint32_
     struct sw_err err;
     ck_assert_msg(!sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, &err), "%s", err.msg);
     struct sw_gpu_guarded d_frame = sw_gpu_guarded_new(frame_bytes, 0), d_out = sw_gpu_guarded_new(out_bytes, shift);
-    struct sw_gpu_result result, *d_result;
-    CUDA(cudaMalloc((void **)&d_result, sizeof *d_result));
+    struct sw_gpu_result result, *const d_result = gpu_alloc(sizeof *d_result);
     CUDA(cudaMemset(d_result, 0, sizeof *d_result));
     CUDA(cudaMemcpy(d_frame.data, frame, frame_bytes, cudaMemcpyHostToDevice));
     ck_assert_msg(!sw_gpu_decode_async(&layout, d_frame.data, first, count, d_out.data, d_result, NULL, &err), "%s",
@@ -90,7 +108,7 @@ uint32_t sw_gpu_decode_frame(const uint8_t *frame, uint64_t frame_bytes, uint32_
     CUDA(cudaMemcpy(out, d_out.data, out_bytes, cudaMemcpyDeviceToHost));
     sw_gpu_guarded_free(&d_frame);
     sw_gpu_guarded_free(&d_out);
-    CUDA(cudaFree(d_result));
+    gpu_free(d_result);
     return result.bad_tiles;
 }
 
