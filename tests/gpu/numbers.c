@@ -165,18 +165,23 @@ START_TEST(damaged_frames) {
 }
 END_TEST
 
+/* For every type, as a case of its own: CK_RUN_CASE=NAME runs it alone. */
+static void add(Suite *suite, const char *name, const TTest *test) {
+    TCase *tcase = tcase_create(name);
+    tcase_add_loop_test(tcase, test, 1, SW_VALUE_NR);
+    suite_add_tcase(suite, tcase);
+}
+
 int main(void) {
     const int rc = sw_gpu_codec_start();
     if (rc)
         return rc;
-    TCase *cases = tcase_create("numbers");
-    tcase_add_loop_test(cases, every_width, 1, SW_VALUE_NR);
-    tcase_add_loop_test(cases, every_kind_and_count, 1, SW_VALUE_NR);
-    tcase_add_loop_test(cases, every_alignment, 1, SW_VALUE_NR);
-    tcase_add_loop_test(cases, any_content, 1, SW_VALUE_NR);
-    tcase_add_loop_test(cases, every_window_of_lz, 1, SW_VALUE_NR);
-    tcase_add_loop_test(cases, damaged_frames, 1, SW_VALUE_NR);
     Suite *suite = suite_create("gpu numbers");
-    suite_add_tcase(suite, cases);
+    add(suite, "widths", every_width);
+    add(suite, "counts", every_kind_and_count);
+    add(suite, "alignments", every_alignment);
+    add(suite, "content", any_content);
+    add(suite, "windows", every_window_of_lz);
+    add(suite, "damage", damaged_frames);
     return sw_test_run(suite, CK_NOFORK); /* one CUDA context for all tests */
 }

@@ -6,11 +6,11 @@
 #include <string.h>
 
 /* Thousands of frames take a dozen allocations each: cudaMalloc() and cudaFree() would be most of the time. */
-static void keep_freed_memory(void) {
+static cudaError_t keep_freed_memory(void) {
     uint64_t threshold = UINT64_MAX;
     cudaMemPool_t pool;
-    CUDA(cudaDeviceGetDefaultMemPool(&pool, 0));
-    CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+    const cudaError_t e = cudaDeviceGetDefaultMemPool(&pool, 0);
+    return e == cudaSuccess ? cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold) : e;
 }
 
 static void *gpu_alloc(size_t bytes) {
@@ -34,8 +34,10 @@ int sw_gpu_codec_start(void) {
         (void)printf("sw_gpu_codec_init: %s\n", err.msg);
         return 1;
     }
-    keep_freed_memory();
-    return 0;
+    const cudaError_t e = keep_freed_memory();
+    if (e != cudaSuccess)
+        (void)printf("no memory pool: %s\n", cudaGetErrorString(e));
+    return e != cudaSuccess;
 }
 
 void sw_cuda_ok(cudaError_t e, const char *call) {
