@@ -407,13 +407,19 @@ static bool can_be_ordered(const struct sw_job *job) {
     return is_known && job->n_dealt < job->frames->n_chunks;
 }
 
+/* Whether a slot makes a plan for buffers of that operation. */
+static bool is_planning(const struct sw_slot *slot, uint64_t family) {
+    const bool is_group = slot->group.n > 0;
+    return slot->state == SW_SLOT_PREPARING && (is_group ? slot->group.jobs[0] : slot->job)->family == family;
+}
+
 /* Chunks go before a buffer that has no plan yet while another one is being planned: with a plan at a time beside them
  * the link does not wait until there are all. */
 static bool goes_by_order(const struct sw_pipeline *p, const struct sw_job *first) {
-    bool is_planning = false;
+    bool plans = false;
     for (unsigned s = 0; s < p->n_slots; s++)
-        is_planning |= p->slots[s].state == SW_SLOT_PREPARING && p->slots[s].job->family == first->family;
-    return is_planning || can_be_ordered(first);
+        plans |= is_planning(&p->slots[s], first->family);
+    return plans || can_be_ordered(first);
 }
 
 /* Of the buffers of one operation, `first` being the one whose turn it would be, that which should go before the

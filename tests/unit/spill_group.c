@@ -631,6 +631,33 @@ START_TEST(test_a_flood_of_short_regions_starves_nobody) {
 }
 END_TEST
 
+/* Two operations of two short buffers each, without a plan: the first buffers are a group, beside which the turn of the
+ * second ones comes. */
+START_TEST(test_buffers_of_an_operation_beside_a_group_that_is_planned) {
+    struct sw_fixture_config config = sw_fixture_defaults;
+    struct sw_test_op ops[2] = {{0}};
+    struct sw_memory memory = sw_memory_new((size_t)4 * STRIDE);
+    struct sw_fixture f;
+    config.n_slots = 4;
+    sw_content_fill(memory.data, memory.bytes, SW_CONTENT_TEXT, 7);
+    sw_fixture_open(&f, &config);
+    struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
+    sw_engine_hold(f.engine);
+    for (unsigned k = 0; k < 2; k++) {
+        const struct sw_range ranges[2] = {{.mem = mem, .offset = (uint64_t)k * 2 * STRIDE, .bytes = BYTES},
+                                           {.mem = mem, .offset = ((uint64_t)k * 2 + 1) * STRIDE, .bytes = BYTES}};
+        ck_assert_int_eq(sw_engine_spill_buffers(f.owner, ranges, 2, sw_test_op_done, &ops[k], &ops[k].id, NULL), 0);
+    }
+    sw_engine_release(f.engine);
+    for (unsigned k = 0; k < 2; k++) {
+        sw_fixture_until(&f, &ops[k].done);
+        ck_assert_int_eq(ops[k].outcome.err.code, 0);
+    }
+    sw_fixture_close(&f);
+    sw_memory_free(&memory);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("group");
     TCase *tcase = tcase_create("group");
@@ -655,5 +682,8 @@ int main(void) {
     tcase_add_loop_test(tcase, test_a_client_that_leaves_in_the_middle_of_a_step, 0, sizeof gates / sizeof gates[0]);
     tcase_add_test(tcase, test_a_flood_of_short_regions_starves_nobody);
     suite_add_tcase(suite, tcase);
+    TCase *slots = tcase_create("several slots");
+    tcase_add_test(slots, test_buffers_of_an_operation_beside_a_group_that_is_planned);
+    suite_add_tcase(suite, slots);
     return sw_test_run(suite, CK_FORK);
 }
