@@ -125,7 +125,8 @@ void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
     job->may_retry = false;
 }
 
-/* Of the codecs of that type, the one that has lately encoded fastest; one that has not been measured goes first. */
+/* Of the codecs of that type, the one that has lately encoded fastest. Those that have not been measured do not count
+ * beside others: which suit no column never will be. */
 static enum sw_codec_id fastest_codec(const struct sw_pipeline *p, const struct sw_weighed *what,
                                       enum sw_value_type type) {
     const int class = sw_cost_class(what->chunk_bytes);
@@ -136,9 +137,7 @@ static enum sw_codec_id fastest_codec(const struct sw_pipeline *p, const struct 
         if (!sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type))
             continue;
         const double rate = class < 0 ? 0 : sw_meter_rate(&p->costs[class].encode[codec]);
-        if (rate <= 0)
-            return (enum sw_codec_id)codec;
-        if (rate > best_rate)
+        if (rate > best_rate || best == SW_CODEC_V5T)
             best = (enum sw_codec_id)codec;
         best_rate = rate > best_rate ? rate : best_rate;
     }

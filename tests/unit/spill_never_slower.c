@@ -327,6 +327,27 @@ START_TEST(test_numbers_go_by_the_codec_that_takes_least_time) {
 }
 END_TEST
 
+/* Codecs that never suit a column, and so are never measured, do not keep it from being turned away. */
+START_TEST(test_numbers_that_never_pay_get_no_plans) {
+    struct sw_sim_speed speed = sw_sim_idle_gpu;
+    struct sw_sim_data data = datas[RANDOM];
+    struct rig r;
+    unsigned n_plans = 0;
+    data.of_numbers[SW_CODEC_FOR] = 1.4;
+    for (int codec = SW_CODEC_V5T + 1; codec < SW_CODEC_NR; codec++)
+        speed.encode[codec] = speed.decode[codec] = 20 * GB;
+    rig_open(&r, &speed, &data);
+    for (int i = 0; i < 300; i++) {
+        struct sw_job spill = {.kind = SW_JOB_SPILL, .bytes = 16 * MIB, .value_type = SW_VALUE_U32};
+        n_plans = i < 200 ? sw_sim_counts(r.device).plans : n_plans;
+        (void)run(&r, &spill);
+        sw_frames_free(spill.frames);
+    }
+    ck_assert_uint_le(sw_sim_counts(r.device).plans - n_plans, 10);
+    rig_close(&r);
+}
+END_TEST
+
 /* The plan of the last region, where a new one takes longer than the bytes; bytes that it does not suit get a new one.
  */
 START_TEST(test_a_plan_that_is_dear_is_used_again) {
@@ -404,6 +425,7 @@ int main(void) {
     tcase_add_test(tcase, test_one_column_in_four_is_compressed_all_the_same);
     tcase_add_test(tcase, test_bytes_that_begin_to_shrink_are_compressed_again);
     tcase_add_loop_test(tcase, test_numbers_go_by_the_codec_that_takes_least_time, 0, 2);
+    tcase_add_test(tcase, test_numbers_that_never_pay_get_no_plans);
     tcase_add_test(tcase, test_a_plan_that_is_dear_is_used_again);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
