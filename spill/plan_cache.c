@@ -20,7 +20,7 @@ double sw_plan_data_ratio(const struct sw_plan *plan) {
     sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, plan->raw_bytes,
                          sw_codec_has_symbols(plan->codec) ? plan->table.n_symbols : 0);
     const double data_per_byte = 1 / plan->expected_ratio - (double)layout.data_offset / (double)plan->raw_bytes;
-    return data_per_byte > 0 ? 1 / data_per_byte : plan->expected_ratio; /* numbers that are all equal: rounding */
+    return data_per_byte > 0 ? 1 / data_per_byte : (double)plan->raw_bytes; /* numbers that are all equal: rounding */
 }
 
 bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan *ret) {

@@ -110,6 +110,9 @@ START_TEST(test_equal_numbers_are_told_from_others) {
     ck_assert(!sw_policy_plan_is_stale(promise, sizeof numbers, 0));
     ck_assert(!sw_policy_plan_is_stale(promise, sizeof numbers, sizeof numbers / 100));
     ck_assert(sw_policy_plan_is_stale(promise, sizeof numbers, sizeof numbers / 4));
+    sw_plan_init_typed(&plan, SW_VALUE_U8, SW_CODECS_ALL, numbers, 5001, 5001); /* mostly a header */
+    ck_assert_int_ne(plan.codec, SW_CODEC_RAW);
+    ck_assert(!sw_policy_plan_is_stale(sw_plan_data_ratio(&plan), 5001, 0));
 }
 END_TEST
 
