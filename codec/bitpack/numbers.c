@@ -301,7 +301,8 @@ static double estimate_by_pieces(const struct encoder *e, const uint8_t *sample,
     }
     double width = 0;
     if (sum.n_packed) {
-        const double growth = (sum.width - sum.half_width) / sum.n_packed;
+        /* Halves that would not pay count as content, and may so be wider than their pieces. */
+        const double growth = sum.width > sum.half_width ? (sum.width - sum.half_width) / sum.n_packed : 0;
         width = sum.width / sum.n_packed;
         for (unsigned n = values; n < SW_VECTOR_VALUES; n *= 2)
             width += growth;

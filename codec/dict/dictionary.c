@@ -75,18 +75,25 @@ static bool count_value(struct counting *c, uint64_t value) {
     return true;
 }
 
-/* Of a sample of more values every second piece, or third ..., is counted: of those that are worth a code there are
- * plenty. */
-#define COUNTED 8192
+/* Of a whole sample every second piece is counted, of short values every fourth or eighth: 8192 values at most. From
+ * the second one on, so that none of them is what the estimate looks at (numbers.c): values that were counted often by
+ * chance would make it too good. */
+static size_t pieces_apart(size_t sample_bytes, size_t value_bytes) {
+    return sample_bytes < SW_SAMPLE_MAX_BYTES ? 1 : value_bytes < 4 ? 8 / value_bytes : 2;
+}
+
+static bool count_piece(struct counting *c, const uint8_t *from, size_t bytes, unsigned bits) {
+    bool good = true;
+    for (size_t at = 0; good && at + bits / 8 <= bytes; at += bits / 8)
+        good = count_value(c, load_value(from + at, bits));
+    return good;
+}
 
 static bool count_sample(struct counting *c, const uint8_t *sample, size_t sample_bytes, unsigned bits) {
-    const size_t value_bytes = bits / 8, n = sample_bytes / value_bytes, skipped = n > COUNTED ? (n - 1) / COUNTED : 0;
+    const size_t step = pieces_apart(sample_bytes, bits / 8) * SW_SAMPLE_PIECE_BYTES;
     bool good = true;
-    for (size_t at = 0; good && at + value_bytes <= sample_bytes; at += value_bytes) {
-        good = count_value(c, load_value(sample + at, bits));
-        if ((at + value_bytes) % SW_SAMPLE_PIECE_BYTES == 0)
-            at += skipped * SW_SAMPLE_PIECE_BYTES;
-    }
+    for (size_t at = step > SW_SAMPLE_PIECE_BYTES ? SW_SAMPLE_PIECE_BYTES : 0; good && at < sample_bytes; at += step)
+        good = count_piece(c, sample + at, least_of((unsigned)(sample_bytes - at), SW_SAMPLE_PIECE_BYTES), bits);
     return good;
 }
 

@@ -143,6 +143,7 @@ START_TEST(test_choice) {
         {SW_VALUE_I16, SW_NUMBERS_FEW, 2, SW_CODEC_DICT},     {SW_VALUE_U8, SW_NUMBERS_FEW, 1, SW_CODEC_DICT},
         {SW_VALUE_I32, SW_NUMBERS_STEPS, 12, SW_CODEC_SFOR},  {SW_VALUE_U64, SW_NUMBERS_STEPS, 15, SW_CODEC_SFOR},
         {SW_VALUE_F64, SW_NUMBERS_FEW, 5, SW_CODEC_DICT},     {SW_VALUE_U32, SW_NUMBERS_FEW, 12, SW_CODEC_RAW},
+        {SW_VALUE_I64, SW_NUMBERS_FEW, 9, SW_CODEC_DICT},     {SW_VALUE_U16, SW_NUMBERS_FEW, 5, SW_CODEC_DICT},
     };
     const size_t bytes[] = {65536, 4 << 20};
     uint8_t *sample = malloc(SW_SAMPLE_MAX_BYTES);
@@ -207,7 +208,7 @@ int main(void) {
     tcase_add_loop_test(tests, test_any_content, 1, SW_VALUE_NR);
     tcase_add_test(tests, test_outliers_cost_their_vector);
     tcase_add_test(tests, test_alignment);
-    tcase_add_loop_test(tests, test_choice, 0, 22);
+    tcase_add_loop_test(tests, test_choice, 0, 24);
     tcase_add_loop_test(tests, test_choice_with_an_odd_piece, 0, 2);
     tcase_add_test(tests, test_refused_types);
     suite_add_tcase(suite, tests);
