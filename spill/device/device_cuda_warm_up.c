@@ -1,6 +1,8 @@
 /* device_cuda_warm_up.c - a chunk through every step and codec, before the device serves anybody. */
 #include "spill/device/device_cuda_state.h"
 
+#include <string.h>
+
 #define WARM_UP_BYTES ((uint64_t)32 << 10)
 
 /* The same chunk as a group of one. */
@@ -53,14 +55,18 @@ static int warm_up_codec(struct device_cuda *d, const struct sw_plan *plan, uint
     return rc < 0 ? rc : warm_up_group(d, plan, &sample, h_frame, err);
 }
 
-/* And as numbers of every type, by each codec of them. */
+/* And as numbers of every type, by each codec of them. What they learn is learnt from the same bytes. */
 static int warm_up_numbers(struct device_cuda *d, uint8_t *h_frame, struct sw_err *err) {
+    uint8_t spaces[SW_SAMPLE_PIECE_BYTES];
     int rc = 0;
+    memset(spaces, ' ', sizeof spaces);
     for (int codec = 0; rc == 0 && codec < SW_CODEC_NR; codec++)
         for (int type = SW_VALUE_NONE + 1; rc == 0 && type < SW_VALUE_NR; type++) {
             struct sw_plan plan;
-            if (sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, (enum sw_value_type)type))
-                rc = warm_up_codec(d, &plan, h_frame, err);
+            if (!sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, (enum sw_value_type)type))
+                continue;
+            sw_plan_learn(&plan, spaces, sizeof spaces);
+            rc = warm_up_codec(d, &plan, h_frame, err);
         }
     return rc;
 }
