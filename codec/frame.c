@@ -22,10 +22,6 @@ static uint64_t tiles_of(uint64_t raw_bytes, unsigned segment_log2) {
     return raw_bytes / tile_bytes + (raw_bytes % tile_bytes != 0);
 }
 
-static uint64_t table_bytes(uint32_t n_symbols) {
-    return align16((uint64_t)9 * n_symbols);
-}
-
 /* What a tile of 32 KiB or less with a dictionary has more in its counts than v5t. */
 #define FIRST_TILE_EXTRA_BYTES (SW_NUMBERS_COUNT_BYTES(0, true) - SW_TILE_SEGMENTS)
 
@@ -50,7 +46,7 @@ void sw_frame_layout_init(struct sw_frame_layout *ret, enum sw_codec_id codec, u
         .count_bytes = ops->count_bytes,
         .raw_bytes = raw_bytes,
     };
-    ret->records_offset = SW_FRAME_HEADER_BYTES + table_bytes(n_symbols);
+    ret->records_offset = sw_frame_records_offset(n_symbols);
     ret->counts_offset = sw_frame_counts_offset(ret->records_offset, tiles);
     ret->data_offset = sw_frame_data_offset(ret->counts_offset, ops->count_bytes, tiles);
     if (ops->is_fixed_size)
@@ -59,7 +55,7 @@ void sw_frame_layout_init(struct sw_frame_layout *ret, enum sw_codec_id codec, u
 
 static uint32_t header_hash(const void *header, const void *table, uint32_t n_symbols) {
     uint32_t h = sw_hash_update(0, header, offsetof(struct sw_frame_header, header_hash));
-    return sw_hash_finish(sw_hash_update(h, table, table_bytes(n_symbols)));
+    return sw_hash_finish(sw_hash_update(h, table, sw_frame_table_bytes(n_symbols)));
 }
 
 void sw_frame_header_init(struct sw_frame_header *ret, const struct sw_frame_layout *layout, const void *table) {
@@ -114,7 +110,7 @@ int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_by
                           SW_FRAME_VERSION);
     if (h.n_symbols > SW_V5T_MAX_SYMBOLS)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame has %u symbols", h.n_symbols);
-    uint64_t table_end = SW_FRAME_HEADER_BYTES + table_bytes(h.n_symbols);
+    uint64_t table_end = sw_frame_records_offset(h.n_symbols);
     if (table_end > head_bytes || table_end > frame_bytes)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame is cut in its symbol table");
     if (header_hash(head, (const uint8_t *)head + SW_FRAME_HEADER_BYTES, h.n_symbols) != h.header_hash)

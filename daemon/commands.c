@@ -274,6 +274,7 @@ static int on_query_packed(void *arg, const struct sw_request *request, struct s
         reply->raw_bytes[i] = chunks[i].raw_bytes;
         reply->codec[i] = chunks[i].codec;
         reply->type[i] = chunks[i].type;
+        reply->n_symbols[i] = chunks[i].n_symbols;
     }
     return SW_REPLY_NOW;
 }

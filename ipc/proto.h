@@ -51,7 +51,7 @@
 #include <stdint.h>
 
 #define SW_PROTO_MAGIC 0x4C495053u /* "SPIL" */
-#define SW_PROTO_VERSION 6
+#define SW_PROTO_VERSION 7
 #define SW_PROTO_HEADER_BYTES 16
 #define SW_PROTO_MAX_BATCH 256 /* pieces of a batch */
 /* Header and body of the longest message, RESTORE_BATCH; a longer packet is refused, and not read whole. */
@@ -143,12 +143,13 @@ enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
 #define SW_FIELDS_REGION_BUFFERS(U32, U64, BYTES, U32S, U64S) \
     U32(count) U64S(raw_bytes, SW_PROTO_MAX_BUFFERS) U64S(stored_bytes, SW_PROTO_MAX_BUFFERS) \
     BYTES(codecs, SW_PROTO_MAX_BUFFERS * SW_PROTO_CODEC_BYTES)
-/* Of a packed region: chunks from `first` on, which must be there unless there are none. n_chunks: all of them; codec
- * and type as in spillway_packed.h. */
+/* Of a packed region: chunks from `first` on, which must be there unless there are none. n_chunks: all of them; codec,
+ * type and n_symbols as in spillway_packed.h. */
 #define SW_FIELDS_QUERY_PACKED(U32, U64, BYTES, U32S, U64S) U32(slot) U32(gen) U32(first)
 #define SW_FIELDS_REGION_PACKED(U32, U64, BYTES, U32S, U64S) \
     U32(n_chunks) U32(count) U64S(offset, SW_PROTO_MAX_CHUNKS) U64S(bytes, SW_PROTO_MAX_CHUNKS) \
-    U64S(raw_bytes, SW_PROTO_MAX_CHUNKS) U32S(codec, SW_PROTO_MAX_CHUNKS) U32S(type, SW_PROTO_MAX_CHUNKS)
+    U64S(raw_bytes, SW_PROTO_MAX_CHUNKS) U32S(codec, SW_PROTO_MAX_CHUNKS) U32S(type, SW_PROTO_MAX_CHUNKS) \
+    U32S(n_symbols, SW_PROTO_MAX_CHUNKS)
 /* name: zero padded, its last byte is zero. */
 #define SW_FIELDS_SPILL_DURABLE(U32, U64, BYTES, U32S, U64S) \
     U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, 64) BYTES(name, SW_PROTO_NAME_BYTES) \

@@ -171,7 +171,8 @@ uint64_t sw_frames_packed_bytes(const struct sw_frames *frames) {
 
 _Static_assert((int)SPILLWAY_CODEC_RAW == (int)SW_CODEC_RAW && (int)SPILLWAY_CODEC_FOR == (int)SW_CODEC_FOR &&
                    (int)SPILLWAY_CODEC_DFOR == (int)SW_CODEC_DFOR && (int)SPILLWAY_CODEC_RFOR == (int)SW_CODEC_RFOR &&
-                   (int)SPILLWAY_CODEC_ALP == (int)SW_CODEC_ALP && SW_CODEC_NR <= (int)SPILLWAY_CODEC_ELSEWHERE,
+                   (int)SPILLWAY_CODEC_ALP == (int)SW_CODEC_ALP && (int)SPILLWAY_CODEC_DICT == (int)SW_CODEC_DICT &&
+                   (int)SPILLWAY_CODEC_SFOR == (int)SW_CODEC_SFOR && SW_CODEC_NR <= (int)SPILLWAY_CODEC_ELSEWHERE,
                "one list of codecs");
 
 struct spillway_packed_chunk sw_frames_packed_chunk(const struct sw_frames *frames, size_t i) {
@@ -185,7 +186,8 @@ struct spillway_packed_chunk sw_frames_packed_chunk(const struct sw_frames *fram
                                           .bytes = packed->bytes,
                                           .raw_bytes = raw_bytes,
                                           .codec = (uint32_t)layout->codec,
-                                          .type = (uint32_t)layout->value_type};
+                                          .type = (uint16_t)layout->value_type,
+                                          .n_symbols = (uint16_t)layout->n_symbols}; /* 255 at most */
     if (frames->stored[i].bytes && layout->codec != SW_CODEC_RAW)
         chunk.codec = SPILLWAY_CODEC_ELSEWHERE;
     return chunk; /* a raw frame is longer than its chunk: all that is here of it is its content */

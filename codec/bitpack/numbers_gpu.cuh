@@ -215,9 +215,9 @@ __global__ void __launch_bounds__(SW_DECODE_WARPS *SW_WARP, BITS == 64 ? 4 : COD
         for (uint32_t v = 0; v < share::VECTORS; v++) {
             const uint32_t there = sw_bytes_left(bytes, v * VECTOR_BYTES, VECTOR_BYTES);
             if (there)
-                is_good &= sw_decode_vector<CODEC, BITS>(vectors, s * share::VECTORS + v, data, there,
-                                                         stages[CODEC::HAS_STAGE ? warp : 0], lane,
-                                                         x + v * share::VECTOR_WORDS);
+                is_good &=
+                    sw_decode_vector<BITS>(CODEC(), vectors, s * share::VECTORS + v, data, there,
+                                           stages[CODEC::HAS_STAGE ? warp : 0], lane, x + v * share::VECTOR_WORDS);
         }
         sw_store_content<share::UNITS>(out + s * share::BYTES, bytes, lane, x);
         hash += sw_hash_blocks<share::BLOCKS>(x, tile * SW_HASH_TILE_BLOCKS + s * share::BLOCKS, bytes, lane);

@@ -7,7 +7,7 @@
  * have 158 for a value of 64 bits at 1500 GB/s, and 79 for one of 32. It is done once: measure() keeps the codes in
  * shared memory, a byte each, 255 for those that have none, until store().
  *
- * Decoding: a load from shared memory for each value. Exceptions are patched as those of floats are. */
+ * Decoding (decode.cuh): a load from shared memory for each value. Exceptions are patched as those of floats are. */
 #include "codec/alp/exceptions_gpu.cuh"
 #include "codec/dict/dict_core.h"
 
@@ -15,21 +15,9 @@ namespace {
 
 constexpr uint32_t NO_CODE = SW_DICT_MAX_VALUES;
 
-/* How codes are packed and exceptions stored. Of 64-bit values the upper halves are zero, and are not packed. */
-template <unsigned BITS> struct shape {
-    static constexpr unsigned FIELD = BITS == 64 ? 32 : BITS, STEP = BITS / FIELD;
-    static constexpr unsigned MAX_WIDTH = BITS == 8 ? 7 : 8, STORED = BITS == 8 ? 16 : BITS;
-    static constexpr unsigned PER_UNIT = 128 / BITS;
-};
-
-template <unsigned BITS>
-using value_of =
-    std::conditional_t<BITS == 64, uint64_t,
-                       std::conditional_t<BITS == 32, uint32_t, std::conditional_t<BITS == 16, uint16_t, uint8_t>>>;
-
 /* The dictionary of a frame that is being encoded, and its tile's codes. */
 template <unsigned BITS> struct finder {
-    value_of<BITS> node[256]; /* from 1 on: the children of k are 2k and 2k + 1 */
+    sw_value_of<BITS> node[256]; /* from 1 on: the children of k are 2k and 2k + 1 */
     uint32_t n, levels;
     uint32_t codes[SW_NUMBERS_TILE_BYTES / BITS * 8 / 4]; /* of each vector: words of four of a lane, by turns */
 
@@ -44,12 +32,12 @@ template <unsigned BITS> struct finder {
         for (uint32_t k = 1 + threadIdx.x; k >> n_levels == 0; k += sw_share<BITS>::PER_TILE * SW_WARP) {
             const uint32_t depth = 31 - __clz((int)k), above = 1u << depth;
             const uint32_t rank = ((2 * (k - above) + 1) << (n_levels - 1 - depth)) - 1;
-            node[k] = rank < n_codes ? (value_of<BITS>)values[rank] : (value_of<BITS>)~0ull;
+            node[k] = rank < n_codes ? (sw_value_of<BITS>)values[rank] : (sw_value_of<BITS>)~0ull;
         }
     }
 
     __device__ inline uint32_t code(uint64_t value) const {
-        const value_of<BITS> v = (value_of<BITS>)value;
+        const sw_value_of<BITS> v = (sw_value_of<BITS>)value;
         uint32_t k = 1;
         for (uint32_t level = 0; level < levels; level++)
             k = 2 * k + (node[k] < v);
@@ -64,20 +52,22 @@ template <unsigned BITS> __device__ inline finder<BITS> &shared_finder() {
     __shared__ finder<BITS> f;
     return f;
 }
-template <unsigned BITS> __device__ inline value_of<BITS> *shared_values() {
-    __shared__ value_of<BITS> values[256];
+
+/* The values of the frame that is being decoded. */
+template <unsigned BITS> __device__ inline sw_value_of<BITS> *shared_values() {
+    __shared__ sw_value_of<BITS> values[256];
     return values;
 }
+struct shared_dictionary {
+    static constexpr bool IS_STAGED = false;
 
-struct codec_dict : sw_integer_codec {
-    static constexpr uint32_t KINDS = 0;
-    static constexpr bool HAS_TAGS = true, HAS_SIZES = false, IN_ORDER = false, HAS_STAGE = true;
-    static constexpr uint32_t DECODE_BLOCKS = 6;
-
-    __device__ static inline uint32_t units(unsigned bits, const sw_gpu_head &head) {
-        return sw_dict_units(bits, head.width, head.tag);
+    template <unsigned BITS>
+    __device__ static inline const sw_value_of<BITS> *by_code(sw_stage<BITS> &, uint32_t, uint32_t) {
+        return shared_values<BITS>();
     }
+};
 
+struct codec_dict : sw_dict_codec {
     template <unsigned BITS> __device__ static inline void begin_encode(const uint64_t *values, uint32_t n_values) {
         shared_finder<BITS>().init(values, n_values);
         __syncthreads();
@@ -85,7 +75,7 @@ struct codec_dict : sw_integer_codec {
 
     template <unsigned BITS> __device__ static inline void begin_decode(const uint64_t *values, uint32_t n_values) {
         for (uint32_t i = threadIdx.x; i < 256; i += SW_DECODE_WARPS * SW_WARP)
-            shared_values<BITS>()[i] = i < n_values ? (value_of<BITS>)values[i] : (value_of<BITS>)~0ull;
+            shared_values<BITS>()[i] = i < n_values ? (sw_value_of<BITS>)values[i] : (sw_value_of<BITS>)~0ull;
         __syncthreads();
     }
 
@@ -144,21 +134,7 @@ struct codec_dict : sw_integer_codec {
     template <unsigned BITS>
     __device__ static __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
                                                   uint32_t lane, uint32_t *x) {
-        constexpr unsigned PER_UNIT = shape<BITS>::PER_UNIT;
-        const sw_stored_exceptions<shape<BITS>::STORED> rest(from + head.width * SW_WARP * 4, head.tag);
-        const value_of<BITS> *values = shared_values<BITS>();
-        sw_unpack_rows<shape<BITS>::FIELD, shape<BITS>::STEP, shape<BITS>::MAX_WIDTH>(head.width, from, lane, x);
-#pragma unroll
-        for (unsigned i = 0; i < 32; i += PER_UNIT) {
-            uint32_t code[PER_UNIT];
-#pragma unroll
-            for (unsigned k = 0; k < PER_UNIT; k++) /* before the first value takes a code's place */
-                code[k] = x[(i + k) * BITS / 32] >> (i + k) * BITS % 32 & 0xFF;
-#pragma unroll
-            for (unsigned k = 0; k < PER_UNIT; k++)
-                sw_set_value<BITS>(x, i + k, values[code[k]]);
-        }
-        return rest.template patch<BITS>(x, stage, lane, [](uint64_t, uint64_t value) { return value; });
+        return decode_by<BITS>(shared_dictionary(), head, from, stage, lane, x);
     }
 };
 

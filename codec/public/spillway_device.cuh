@@ -10,15 +10,16 @@
  *            value i of the calling lane. Types of one length have the same places, so that columns of such a length
  *            meet in a lane; spillway_regroup() carries a selection from one length to another.
  *   tile     32 KiB of values, by a block, in order into shared or global memory, its checksum verified.
- *   value    one, by a thread: chunks of the codecs RAW and FOR only.
+ *   value    one, by a thread: chunks of SPILLWAY_READS_VALUES only.
  *
  * Rules: the region's address is a multiple of 16 bytes (cudaMalloc's are). From the first read to the last the region
  * must not be unpacked or dropped, nor its front be written to; any number of kernels may read it at once. A kernel
  * that reads runs behind whatever packed the region: spillway_wait() has told of success before it is launched.
  *
  * What is checked: a read never leaves the chunk that the directory names, whatever is stored there; what is malformed,
- * not there, of another type's length, or of a codec that is not read here gives 0 or false. The directory is believed.
- * Checksums are verified by tiles only, and of RAW chunks there are none in the region's memory.
+ * not there, of another type's length, or of a codec that is not read here gives 0 or false. A code beyond its
+ * dictionary is a value of all bits. The directory is believed. Checksums are verified by tiles only, and of RAW chunks
+ * there are none in the region's memory.
  *
  * CODECS, a set of SPILLWAY_READS(codec): those that the kernel is compiled for. Naming the ones that a column has
  * makes it smaller, and SPILLWAY_READS_PLAIN needs no shared memory. Needs CUDA, compute capability 8.0 or above,
@@ -32,8 +33,11 @@
 
 #define SPILLWAY_READS(codec) (1u << (codec))
 #define SPILLWAY_READS_PLAIN (SPILLWAY_READS(SPILLWAY_CODEC_RAW) | SPILLWAY_READS(SPILLWAY_CODEC_FOR))
+/* In which a value is found without those before it. */
+#define SPILLWAY_READS_VALUES                                                                                          \
+    (SPILLWAY_READS_PLAIN | SPILLWAY_READS(SPILLWAY_CODEC_SFOR) | SPILLWAY_READS(SPILLWAY_CODEC_DICT))
 #define SPILLWAY_READS_ALL                                                                                             \
-    (SPILLWAY_READS_PLAIN | SPILLWAY_READS(SPILLWAY_CODEC_DFOR) | SPILLWAY_READS(SPILLWAY_CODEC_RFOR) |                \
+    (SPILLWAY_READS_VALUES | SPILLWAY_READS(SPILLWAY_CODEC_DFOR) | SPILLWAY_READS(SPILLWAY_CODEC_RFOR) |               \
      SPILLWAY_READS(SPILLWAY_CODEC_ALP))
 
 /* A packed region, for kernels. */
@@ -103,12 +107,39 @@ struct spillway_tile_place {
     uint64_t data_units;          /* that are there from `data` on, at most */
     uint32_t bytes;               /* of content; 0: it is not there, or cannot be read */
     uint32_t codec, number, hash; /* number: in its chunk */
+    sw_stored_dictionary dictionary;
 };
+
+/* What use() of a codec's decoder returns, for codecs of CODECS that values of BITS have; false for others. */
+template <uint32_t CODECS, unsigned BITS, class F>
+__device__ __forceinline__ bool spillway_with_codec(const spillway_tile_place &place, F use) {
+    if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_FOR))
+        if (place.codec == SPILLWAY_CODEC_FOR)
+            return use(sw_for_decoder());
+    if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_DFOR))
+        if (place.codec == SPILLWAY_CODEC_DFOR)
+            return use(sw_dfor_decoder());
+    if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_RFOR))
+        if (place.codec == SPILLWAY_CODEC_RFOR)
+            return use(sw_rfor_decoder());
+    if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_SFOR))
+        if (place.codec == SPILLWAY_CODEC_SFOR)
+            return use(sw_sfor_decoder());
+    if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_DICT))
+        if (place.codec == SPILLWAY_CODEC_DICT)
+            return use(sw_dict_decoder(place.dictionary));
+    if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_ALP) && BITS >= sw_float_codec::LEAST_BITS)
+        if (place.codec == SPILLWAY_CODEC_ALP)
+            return use(sw_alp_decoder());
+    return false;
+}
 
 __device__ static inline uint32_t spillway_count_bytes(uint32_t codec) {
     return codec == SPILLWAY_CODEC_FOR    ? sw_count_bytes<sw_for_decoder>
            : codec == SPILLWAY_CODEC_DFOR ? sw_count_bytes<sw_dfor_decoder>
            : codec == SPILLWAY_CODEC_RFOR ? sw_count_bytes<sw_rfor_decoder>
+           : codec == SPILLWAY_CODEC_SFOR ? sw_count_bytes<sw_sfor_decoder>
+           : codec == SPILLWAY_CODEC_DICT ? sw_count_bytes<sw_dict_codec>
                                           : sw_count_bytes<sw_alp_decoder>;
 }
 
@@ -134,16 +165,18 @@ __device__ static inline spillway_tile_place spillway_find_tile(const spillway_c
     }
     const uint64_t n_tiles = (chunk.raw_bytes + SW_NUMBERS_TILE_BYTES - 1) / SW_NUMBERS_TILE_BYTES;
     const uint32_t count_bytes = spillway_count_bytes(chunk.codec);
-    const uint64_t counts_offset = sw_frame_counts_offset(SW_FRAME_HEADER_BYTES, n_tiles),
+    const uint64_t records_offset = sw_frame_records_offset(chunk.n_symbols),
+                   counts_offset = sw_frame_counts_offset(records_offset, n_tiles),
                    data_offset = sw_frame_data_offset(counts_offset, count_bytes, n_tiles);
     if (sw_value_bits(chunk.type) != value_bits || chunk.bytes < data_offset)
         return place;
-    const sw_tile_record record = ((const sw_tile_record *)(frame + SW_FRAME_HEADER_BYTES))[place.number];
+    const sw_tile_record record = ((const sw_tile_record *)(frame + records_offset))[place.number];
     const uint64_t data_units = (chunk.bytes - data_offset) / SW_UNIT_BYTES;
     place.counts = frame + counts_offset + (uint64_t)place.number * count_bytes;
     place.data = frame + data_offset + (uint64_t)record.offset16 * SW_FRAME_ALIGN;
     place.data_units = record.offset16 < data_units ? data_units - record.offset16 : 0;
     place.hash = record.hash;
+    place.dictionary = {(const uint64_t *)(frame + SW_FRAME_HEADER_BYTES), chunk.n_symbols};
     place.bytes = bytes;
     return place;
 }
@@ -163,12 +196,13 @@ template <class T, uint32_t CODECS = SPILLWAY_READS_ALL> class spillway_tile {
     /* tile: its number in the column. One that cannot be read has no values. */
     __device__ inline spillway_tile(const spillway_column &column, uint32_t tile)
         : place(spillway_find_tile(column, tile, CODECS, BITS)), vectors() {
-        const bool is_good = !place.bytes || place.codec == SPILLWAY_CODEC_RAW || with_codec([&](auto codec) {
+        const auto load = [&](auto codec) {
             vectors =
                 sw_load_vectors<decltype(codec), BITS>(place.counts, place.bytes, place.data_units, spillway_lane());
             return vectors.are_good;
-        });
-        place.bytes = is_good ? place.bytes : 0;
+        };
+        if (place.codec != SPILLWAY_CODEC_RAW && place.bytes && !spillway_with_codec<CODECS, BITS>(place, load))
+            place.bytes = 0;
     }
 
     __device__ inline uint32_t values() const {
@@ -197,9 +231,8 @@ template <class T, uint32_t CODECS = SPILLWAY_READS_ALL> class spillway_tile {
                                                                           spillway_lane(), x);
             return bytes;
         }
-        const bool is_good = with_codec([&](auto codec) {
-            return sw_decode_vector<decltype(codec), BITS>(vectors, vector, place.data, bytes, *stage, spillway_lane(),
-                                                           x);
+        const bool is_good = spillway_with_codec<CODECS, BITS>(place, [&](auto codec) {
+            return sw_decode_vector<BITS>(codec, vectors, vector, place.data, bytes, *stage, spillway_lane(), x);
         });
         return is_good ? bytes : 0;
     }
@@ -213,23 +246,6 @@ template <class T, uint32_t CODECS = SPILLWAY_READS_ALL> class spillway_tile {
     static constexpr uint32_t VECTOR_BYTES = spillway_of<T>::VECTOR_BYTES;
     spillway_tile_place place;
     sw_stored_vectors vectors;
-
-    /* What use() of the tile's codec returns; only those of CODECS are compiled. */
-    template <class F> __device__ __forceinline__ bool with_codec(F use) const {
-        if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_FOR))
-            if (place.codec == SPILLWAY_CODEC_FOR)
-                return use(sw_for_decoder());
-        if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_DFOR))
-            if (place.codec == SPILLWAY_CODEC_DFOR)
-                return use(sw_dfor_decoder());
-        if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_RFOR))
-            if (place.codec == SPILLWAY_CODEC_RFOR)
-                return use(sw_rfor_decoder());
-        if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_ALP) && BITS >= sw_float_codec::LEAST_BITS)
-            if (place.codec == SPILLWAY_CODEC_ALP)
-                return use(sw_alp_decoder());
-        return false;
-    }
 };
 
 /* One vector, by its number in the column. */
@@ -340,33 +356,106 @@ __device__ inline uint64_t spillway_packed_value(const uint8_t *packed, uint32_t
     }
 }
 
-/* Reads value n of the column, in steps that do not grow with it. False: it is not there, its chunk is neither RAW nor
- * FOR, or it is malformed. Any thread alone. */
-template <class T> __device__ inline bool spillway_read_value(const spillway_column &column, uint64_t n, T *ret) {
+/* Value n of an encoded vector, of any bits above those of the type, by the rules of its codec's decode(). */
+template <unsigned BITS>
+__device__ inline bool spillway_encoded_value(const sw_for_decoder &, const sw_gpu_head &head, const uint8_t *from,
+                                              uint32_t n, uint64_t *ret) {
+    *ret = head.base + spillway_packed_value<BITS>(from, head.width, n);
+    return true;
+}
+
+/* Where value n of a vector of runs is. */
+struct spillway_run {
+    uint32_t number, since;    /* of its run; how many values of that come before it */
+    uint32_t n_starts, n_runs; /* of the vector: words of where runs begin, which follow the mask */
+};
+
+/* False: cut, or the first value begins no run. */
+__device__ static inline bool spillway_find_run(spillway_run *ret, const uint32_t *words, uint32_t n_words,
+                                                uint32_t n) {
+    const uint32_t mask = n_words ? __ldg(words) : 0;
+    uint32_t begun = 0;
+    *ret = {0, 0, 0, 0};
+    if (1 + __popc(mask) > n_words || !(mask & __ldg(words + 1) & 1))
+        return false;
+    for (uint32_t lanes = mask; lanes; lanes &= lanes - 1) {
+        const uint32_t lane = __ffs((int)lanes) - 1, starts = __ldg(words + ++ret->n_starts);
+        const uint32_t before = lane == n / 32 ? starts & sw_low_bits(n % 32 + 1) : lane < n / 32 ? starts : 0;
+        ret->n_runs += __popc(starts);
+        ret->number += __popc(before);
+        begun = before ? 32 * lane + 31 - (uint32_t)__clz((int)before) : begun;
+    }
+    ret->number--; /* the first value begins one */
+    ret->since = n - begun;
+    return true;
+}
+
+template <unsigned BITS>
+__device__ inline bool spillway_encoded_value(const sw_sfor_decoder &, const sw_gpu_head &head, const uint8_t *from,
+                                              uint32_t n, uint64_t *ret) {
+    const uint32_t *words = (const uint32_t *)from;
+    spillway_run run;
+    if (!spillway_find_run(&run, words, 4 * head.units, n) ||
+        sw_sfor_decoder::words<BITS>(run.n_starts, run.n_runs, head.width) > 4 * head.units)
+        return false;
+    *ret = sw_sfor_decoder::start<BITS>(head, words + 1 + run.n_starts, run.number) + run.since;
+    return true;
+}
+
+template <unsigned BITS>
+__device__ inline bool spillway_encoded_value(const sw_dict_decoder &codec, const sw_gpu_head &head,
+                                              const uint8_t *from, uint32_t n, uint64_t *ret) {
+    const sw_stored_exceptions<sw_dict_codec::shape<BITS>::STORED> rest(from + head.width * SW_WARP * 4, head.tag);
+    if (!rest.find(n, ret))
+        *ret = codec.dictionary.get<BITS>((uint32_t)spillway_packed_value<BITS>(from, head.width, n));
+    return true;
+}
+
+/* Value n of vector `vector` of a tile of any codec but RAW. */
+template <class CODEC, unsigned BITS>
+__device__ inline bool spillway_stored_value(const CODEC &codec, const spillway_tile_place &place, uint32_t vector,
+                                             uint32_t n, uint64_t *ret) {
+    constexpr uint32_t VECTOR_BYTES = SW_VECTOR_VALUES / 8 * BITS;
+    const auto bytes_of = [&](uint32_t v) { return sw_bytes_left(place.bytes, v * VECTOR_BYTES, VECTOR_BYTES); };
+    uint32_t first_unit = 0;
+    sw_gpu_head head;
+    bool is_good = true;
+    for (uint32_t v = 0; v < vector; v++) {
+        is_good &= sw_load_head<CODEC, BITS>(&head, place.counts, v, bytes_of(v));
+        first_unit += head.units;
+    }
+    is_good &= sw_load_head<CODEC, BITS>(&head, place.counts, vector, bytes_of(vector));
+    if (!is_good || first_unit + head.units > place.data_units)
+        return false;
+    const uint8_t *from = place.data + first_unit * SW_UNIT_BYTES;
+    if (sw_is_encoded<BITS>(head, bytes_of(vector)))
+        return spillway_encoded_value<BITS>(codec, head, from, n, ret);
+    *ret = sw_load_value<BITS>(from, n);
+    return true;
+}
+
+/* Reads value n of the column, in steps that do not grow with it. False: it is not there, its chunk is not of CODECS
+ * and SPILLWAY_READS_VALUES, or it is malformed. Any thread alone. */
+template <class T, uint32_t CODECS = SPILLWAY_READS_VALUES>
+__device__ inline bool spillway_read_value(const spillway_column &column, uint64_t n, T *ret) {
     using of = spillway_of<T>;
-    const spillway_tile_place place =
-        spillway_find_tile(column, (uint32_t)(n / of::TILE_VALUES), SPILLWAY_READS_PLAIN, of::BITS);
-    const uint32_t at = (uint32_t)(n % of::TILE_VALUES), vector = at / SW_VECTOR_VALUES;
+    constexpr uint32_t READ = CODECS & SPILLWAY_READS_VALUES;
+    const spillway_tile_place place = spillway_find_tile(column, (uint32_t)(n / of::TILE_VALUES), READ, of::BITS);
+    const uint32_t at = (uint32_t)(n % of::TILE_VALUES);
     if (n >= column.raw_bytes / sizeof(T) || (at + 1) * sizeof(T) > place.bytes)
         return false;
     if (place.codec == SPILLWAY_CODEC_RAW) {
         *ret = ((const T *)place.data)[at];
         return true;
     }
-    const uint8_t *widths = place.counts + SW_TILE_BASES_BYTES;
-    const uint32_t width = widths[vector],
-                   bytes = sw_bytes_left(place.bytes, vector * of::VECTOR_BYTES, of::VECTOR_BYTES);
-    uint32_t units = 0;
-    for (uint32_t v = 0; v < vector; v++)
-        units += sw_packed_units(of::BITS, widths[v], of::VECTOR_BYTES);
-    if (width > of::BITS || units + sw_packed_units(of::BITS, width, bytes) > place.data_units)
-        return false;
-    const uint8_t *packed = place.data + units * SW_UNIT_BYTES;
-    const uint64_t base = sw_load_value<of::BITS>(place.counts, vector);
-    *ret = width == of::BITS
-               ? ((const T *)packed)[at % SW_VECTOR_VALUES]
-               : spillway_value_of<T>(base + spillway_packed_value<of::BITS>(packed, width, at % SW_VECTOR_VALUES));
-    return true;
+    uint64_t bits = 0;
+    const bool is_good = spillway_with_codec<READ, of::BITS>(place, [&](auto codec) {
+        return spillway_stored_value<decltype(codec), of::BITS>(codec, place, at / SW_VECTOR_VALUES,
+                                                                at % SW_VECTOR_VALUES, &bits);
+    });
+    if (is_good)
+        *ret = spillway_value_of<T>(bits);
+    return is_good;
 }
 
 #endif

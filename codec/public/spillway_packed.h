@@ -30,6 +30,8 @@ enum spillway_codec {
     SPILLWAY_CODEC_DFOR = 3,        /* differences */
     SPILLWAY_CODEC_RFOR = 4,        /* runs */
     SPILLWAY_CODEC_ALP = 5,         /* floats as decimals */
+    SPILLWAY_CODEC_DICT = 8,        /* codes for the values of a dictionary */
+    SPILLWAY_CODEC_SFOR = 9,        /* sequences that ascend by one */
     SPILLWAY_CODEC_ELSEWHERE = 0xFF /* a part of it is not in the region's memory: it would not have fitted */
 };
 
@@ -37,8 +39,9 @@ struct spillway_packed_chunk {
     uint64_t offset; /* from the region's first byte; a multiple of 128 */
     uint64_t bytes;  /* that it takes there */
     uint64_t raw_bytes;
-    uint32_t codec; /* enum spillway_codec */
-    uint32_t type;  /* enum spillway_value_type; RAW: 0 */
+    uint32_t codec;     /* enum spillway_codec */
+    uint16_t type;      /* enum spillway_value_type; RAW: 0 */
+    uint16_t n_symbols; /* that stand before its tiles; DICT: values of its dictionary */
 };
 
 #endif

@@ -9,7 +9,7 @@
 #include <vector>
 
 static constexpr uint32_t DAY_CODECS = SPILLWAY_READS_PLAIN | SPILLWAY_READS(SPILLWAY_CODEC_RFOR),
-                          QUANTITY_CODECS = SPILLWAY_READS_PLAIN;
+                          QUANTITY_CODECS = SPILLWAY_READS_PLAIN | SPILLWAY_READS(SPILLWAY_CODEC_DICT);
 static constexpr unsigned THREADS = 128, WARPS = THREADS / 32;
 
 struct packed_column {
@@ -77,12 +77,19 @@ __device__ static void add_up(packed_filter_result *ret, const packed_filter_res
     }
 }
 
+/* A warp's: it reads one vector after the other. */
+union stage {
+    spillway_stage<int32_t> days;
+    spillway_stage<int64_t> quantities;
+};
+
 /* A warp takes 4096 rows at a time: a tile of quantities, and half a tile of days. Days are half as long, so that a
  * lane has those of other rows: spillway_regroup() tells each which of its quantities count. Quantities are read only
  * where a row of a vector is selected. */
 __global__ void __launch_bounds__(THREADS) sum_packed(const spillway_column shipdate, const spillway_column quantity,
                                                       int32_t before, packed_filter_result *ret) {
-    __shared__ spillway_stage<int32_t> stages[WARPS];
+    __shared__ stage stages[WARPS];
+    stage &room = stages[threadIdx.x / 32];
     constexpr uint32_t VECTORS = spillway_of<int64_t>::TILE_VECTORS;
     constexpr uint32_t HALVES = spillway_of<int32_t>::TILE_VECTORS / VECTORS;
     packed_filter_result mine = {0, 0, 0};
@@ -92,7 +99,7 @@ __global__ void __launch_bounds__(THREADS) sum_packed(const spillway_column ship
 #pragma unroll 1
         for (uint32_t v = 0; v < VECTORS; v++) {
             int32_t day[32];
-            const uint32_t n = days.read(t % HALVES * VECTORS + v, &stages[threadIdx.x / 32], day);
+            const uint32_t n = days.read(t % HALVES * VECTORS + v, &room.days, day);
             uint32_t selected = 0;
 #pragma unroll
             for (unsigned i = 0; i < 32; i++)
@@ -103,7 +110,7 @@ __global__ void __launch_bounds__(THREADS) sum_packed(const spillway_column ship
                 continue;
             selected = spillway_regroup<int32_t, int64_t>(selected);
             int64_t value[32];
-            if (quantities.read(v, NULL, value) != n)
+            if (quantities.read(v, &room.quantities, value) != n)
                 mine.rows = 0; /* malformed: the caller sees that rows are missing */
 #pragma unroll
             for (unsigned i = 0; i < 32; i++)

@@ -84,13 +84,17 @@ static void launch_for(unsigned value_bytes, const spillway_column &column, sw_p
         launch<uint64_t>(column, way, d_to, bytes, d_n_read);
 }
 
+uint32_t sw_packed_values_codecs(void) {
+    return SPILLWAY_READS_VALUES;
+}
+
 bool sw_packed_read(const void *d_data, const spillway_packed_chunk *chunks, uint32_t n, unsigned value_bytes,
                     sw_packed_way way, void *ret, size_t bytes, uint64_t *ret_values) {
     spillway_packed_chunk *d_chunks;
     unsigned long long *d_n_read, n_read = 0;
     spillway_column column;
     void *d_to;
-    const uint32_t codecs = way == SW_PACKED_VALUES ? SPILLWAY_READS_PLAIN : SPILLWAY_READS_ALL;
+    const uint32_t codecs = way == SW_PACKED_VALUES ? SPILLWAY_READS_VALUES : SPILLWAY_READS_ALL;
     CUDA(cudaMalloc(&d_chunks, n * sizeof *chunks));
     CUDA(cudaMalloc(&d_n_read, sizeof *d_n_read));
     CUDA(cudaMalloc(&d_to, bytes));

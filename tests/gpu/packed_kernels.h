@@ -18,6 +18,9 @@ enum sw_packed_way {
     SW_PACKED_WAYS
 };
 
+/* Of which single values are read: a bit for each codec. */
+uint32_t sw_packed_values_codecs(void);
+
 /* Reads all values of value_bytes each into ret, which has room for `bytes`; *ret_values: how many could be read.
  * False: the column is refused. */
 bool sw_packed_read(const void *d_data, const struct spillway_packed_chunk *chunks, uint32_t n, unsigned value_bytes,

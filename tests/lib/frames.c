@@ -74,6 +74,7 @@ static void ck_chunk(const uint8_t *at, const struct spillway_packed_chunk *chun
         ck_assert_uint_eq(chunk->offset % SW_FRAME_DATA_ALIGN, 0);
         ck_assert_int_eq(sw_frame_parse(&layout, at, head, chunk->bytes, &err), 0);
         ck_assert(layout.codec == (enum sw_codec_id)chunk->codec && layout.value_type == chunk->type);
+        ck_assert_uint_eq(layout.n_symbols, chunk->n_symbols);
         ck_assert_int_eq(sw_codec_decode(at, chunk->bytes, room, chunk->raw_bytes, &raw_bytes, &err), 0);
         ck_assert_uint_eq(raw_bytes, chunk->raw_bytes);
     }

@@ -1570,8 +1570,11 @@ static void serve_a_directory(int socket) {
         expect(socket, &msg, SW_MSG_QUERY_PACKED);
         SW_ASSERT(msg.u.query_packed.slot == 1 && msg.u.query_packed.gen == 2 && msg.u.query_packed.first == first);
         reply.u.region_packed.count = n;
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++) {
             reply.u.region_packed.offset[i] = 128 * (first + i);
+            reply.u.region_packed.type[i] = SPILLWAY_F64;
+            reply.u.region_packed.n_symbols[i] = first + i;
+        }
         put(socket, &reply, SW_MSG_REGION_PACKED, msg.header.seq);
     }
     expect_end(socket);
@@ -1583,21 +1586,30 @@ START_TEST(a_directory_comes_in_parts) {
     open_to(serve_a_directory);
     ck_assert_int_eq(spillway_query_packed(connection, (struct spillway_region){1, 2}, chunks, 80, &n, &error), 0);
     ck_assert_uint_eq(n, 70);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         ck_assert_uint_eq(chunks[i].offset, 128 * i);
+        ck_assert(chunks[i].type == SPILLWAY_F64 && chunks[i].n_symbols == i);
+    }
     close_all();
 }
 END_TEST
 
-/* More than a message has room for, more than there are, and none of some. */
+/* More than a message has room for, more than there are, none of some, and a type and symbols that no chunk has. */
 static const struct {
-    uint32_t n_chunks, count;
-} bad_directories[] = {{100, SW_PROTO_MAX_CHUNKS + 1}, {3, 4}, {3, 0}, {UINT32_MAX, UINT32_MAX}};
+    uint32_t n_chunks, count, type, n_symbols;
+} bad_directories[] = {{100, SW_PROTO_MAX_CHUNKS + 1, 0, 0},
+                       {3, 4, 0, 0},
+                       {3, 0, 0, 0},
+                       {UINT32_MAX, UINT32_MAX, 0, 0},
+                       {3, 3, UINT16_MAX + 1, 0},
+                       {3, 3, 0, UINT32_MAX}};
 static int bad_directory;
 
 static void serve_a_bad_directory(int socket) {
     struct sw_msg msg, reply = {.u.region_packed = {.n_chunks = bad_directories[bad_directory].n_chunks,
-                                                    .count = bad_directories[bad_directory].count}};
+                                                    .count = bad_directories[bad_directory].count,
+                                                    .type = {0, bad_directories[bad_directory].type},
+                                                    .n_symbols = {0, bad_directories[bad_directory].n_symbols}}};
     greet(socket);
     expect(socket, &msg, SW_MSG_QUERY_PACKED);
     put(socket, &reply, SW_MSG_REGION_PACKED, msg.header.seq);
@@ -1703,7 +1715,7 @@ int main(void) {
     tcase_add_test(tcase, no_memory_for_buffers);
     tcase_add_test(tcase, a_region_of_too_many_buffers_ends_the_connection);
     tcase_add_test(tcase, a_directory_comes_in_parts);
-    tcase_add_loop_test(tcase, a_directory_that_cannot_be_ends_the_connection, 0, 4);
+    tcase_add_loop_test(tcase, a_directory_that_cannot_be_ends_the_connection, 0, 6);
     tcase_add_loop_test(tcase, lies_about_batches_end_the_connection, 0,
                         (int)(sizeof batch_lies / sizeof batch_lies[0]));
     tcase_add_test(tcase, a_heap_that_fails_costs_one_batch);

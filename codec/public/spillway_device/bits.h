@@ -1,6 +1,6 @@
 /* spillway_device/bits.h - how packed chunks are laid out (codec/FORMAT.md, codec/bitpack/FORMAT.md,
- * codec/alp/FORMAT.md), for host and device alike: what a reader needs. Shared by the codecs and spillway_device.cuh;
- * no part of the API. */
+ * codec/alp/FORMAT.md, codec/dict/FORMAT.md), for host and device alike: what a reader needs. Shared by the codecs and
+ * spillway_device.cuh; no part of the API. */
 #ifndef SPILLWAY_DEVICE_BITS_H
 #define SPILLWAY_DEVICE_BITS_H
 
@@ -22,6 +22,15 @@
 struct sw_tile_record {
     uint32_t offset16, hash;
 };
+
+/* Of the symbol table's section: values of 8 bytes, then as many lengths. */
+SW_HOST_DEVICE static inline uint64_t sw_frame_table_bytes(uint32_t n_symbols) {
+    return (9 * (uint64_t)n_symbols + SW_FRAME_ALIGN - 1) / SW_FRAME_ALIGN * SW_FRAME_ALIGN;
+}
+
+SW_HOST_DEVICE static inline uint64_t sw_frame_records_offset(uint32_t n_symbols) {
+    return SW_FRAME_HEADER_BYTES + sw_frame_table_bytes(n_symbols);
+}
 
 /* Where the sections begin that follow the records of a frame's tiles, and their counts. */
 SW_HOST_DEVICE static inline uint64_t sw_frame_counts_offset(uint64_t records_offset, uint64_t n_tiles) {
@@ -181,6 +190,26 @@ SW_HOST_DEVICE static inline unsigned sw_alp_max_width(unsigned bits) {
 SW_HOST_DEVICE static inline unsigned sw_alp_units(unsigned bits, unsigned width, unsigned tag) {
     const unsigned n = sw_alp_exceptions(tag), bytes = n * (bits / 8 + 2);
     if (width > sw_alp_max_width(bits) || sw_alp_choice(tag) >= sw_alp_choices(bits) || n > SW_VECTOR_VALUES)
+        return ~0u;
+    return sw_packed_units(bits, width, 0) + (bytes + SW_UNIT_BYTES - 1) / SW_UNIT_BYTES;
+}
+
+/* ---- dictionaries ---- */
+
+/* Codes of a packed vector have so many bits at most; of 8-bit values only the first 128 have codes. */
+SW_HOST_DEVICE static inline unsigned sw_dict_max_width(unsigned bits) {
+    return bits == 8 ? 7 : 8;
+}
+
+/* What an exception's value is stored in: places behind them are aligned to 16 bits. */
+SW_HOST_DEVICE static inline unsigned sw_dict_stored_bits(unsigned bits) {
+    return bits == 8 ? 16 : bits;
+}
+
+/* What a packed vector takes, by its tag; more than any content if there is none such. */
+SW_HOST_DEVICE static inline unsigned sw_dict_units(unsigned bits, unsigned width, unsigned n_exceptions) {
+    const unsigned bytes = n_exceptions * (sw_dict_stored_bits(bits) / 8 + 2);
+    if (width > sw_dict_max_width(bits) || n_exceptions > SW_VECTOR_VALUES)
         return ~0u;
     return sw_packed_units(bits, width, 0) + (bytes + SW_UNIT_BYTES - 1) / SW_UNIT_BYTES;
 }

@@ -394,46 +394,60 @@ struct sw_stored_vectors {
     }
 };
 
+/* What counts say of vector i of a tile, of which `bytes` are there. False: it has no such width or size. */
+template <class CODEC, unsigned BITS>
+__device__ __forceinline__ bool sw_load_head(sw_gpu_head *ret, const uint8_t *counts, uint32_t i, uint32_t bytes) {
+    sw_gpu_head head = {};
+    if (CODEC::KINDS)
+        head.base = sw_load_value<BITS>(counts, i);
+    if (CODEC::KINDS == 2)
+        head.step = sw_load_value<BITS>(counts + SW_TILE_BASES_BYTES, i);
+    counts += CODEC::KINDS * SW_TILE_BASES_BYTES;
+    head.width = counts[i];
+    const uint32_t packed = sw_packed_units(BITS, head.width, bytes);
+    const uint32_t more = sw_has_more<CODEC> ? ((const uint16_t *)(counts + CODEC::MAX_VECTORS))[i] : packed;
+    bool is_good;
+    if constexpr (CODEC::HAS_TAGS) {
+        head.tag = more;
+        head.units = head.width < BITS ? CODEC::units(BITS, head) : packed;
+        is_good = head.width < BITS ? head.units < sw_packed_units(BITS, BITS, bytes) : head.width == BITS;
+    } else {
+        head.units = more;
+        is_good = head.width <= BITS && head.units <= packed;
+    }
+    *ret = head;
+    return is_good;
+}
+
+/* Whether a vector of which `bytes` are there is for its codec to decode; another one is stored as it is. */
+template <unsigned BITS> __device__ inline bool sw_is_encoded(const sw_gpu_head &head, uint32_t bytes) {
+    return head.width < BITS || head.units < sw_packed_units(BITS, BITS, bytes);
+}
+
 template <class CODEC, unsigned BITS>
 __device__ inline sw_stored_vectors sw_load_vectors(const uint8_t *counts, uint32_t tile_bytes, uint64_t data_units,
                                                     uint32_t lane) {
     constexpr uint32_t VECTOR_BYTES = SW_VECTOR_VALUES / 8 * BITS;
     const uint32_t bytes = sw_bytes_left(tile_bytes, lane * VECTOR_BYTES, VECTOR_BYTES);
     sw_stored_vectors v = {};
-    bool is_good = true;
-    if (bytes) {
-        if (CODEC::KINDS)
-            v.head.base = sw_load_value<BITS>(counts, lane);
-        if (CODEC::KINDS == 2)
-            v.head.step = sw_load_value<BITS>(counts + SW_TILE_BASES_BYTES, lane);
-        counts += CODEC::KINDS * SW_TILE_BASES_BYTES;
-        v.head.width = counts[lane];
-        const uint32_t packed = sw_packed_units(BITS, v.head.width, bytes);
-        const uint32_t more = sw_has_more<CODEC> ? ((const uint16_t *)(counts + CODEC::MAX_VECTORS))[lane] : packed;
-        if constexpr (CODEC::HAS_TAGS) {
-            v.head.tag = more;
-            v.head.units = v.head.width < BITS ? CODEC::units(BITS, v.head) : packed;
-            is_good = v.head.width < BITS ? v.head.units < sw_packed_units(BITS, BITS, bytes) : v.head.width == BITS;
-        } else {
-            v.head.units = more;
-            is_good = v.head.width <= BITS && v.head.units <= packed;
-        }
-    }
+    const bool is_good = !bytes || sw_load_head<CODEC, BITS>(&v.head, counts, lane, bytes);
     v.first_unit = sw_warp_exclusive_sum(v.head.units, lane);
     v.are_good = __all_sync(0xFFFFFFFFu, is_good && v.first_unit + v.head.units <= data_units);
     return v;
 }
 
-/* Decodes one vector into x, of which `bytes` are there; zeros behind them. */
-template <class CODEC, unsigned BITS>
-__device__ __forceinline__ bool sw_decode_vector(const sw_stored_vectors &vectors, uint32_t vector, const uint8_t *data,
-                                                 uint32_t bytes, sw_stage<BITS> &stage, uint32_t lane, uint32_t *x) {
+/* Decodes one vector into x, of which `bytes` are there; zeros behind them. codec: has the frame's dictionary, if there
+ * is one. */
+template <unsigned BITS, class CODEC>
+__device__ __forceinline__ bool sw_decode_vector(const CODEC &codec, const sw_stored_vectors &vectors, uint32_t vector,
+                                                 const uint8_t *data, uint32_t bytes, sw_stage<BITS> &stage,
+                                                 uint32_t lane, uint32_t *x) {
     constexpr uint32_t WORDS = sw_share<BITS>::VECTOR_WORDS, VECTOR_BYTES = SW_VECTOR_VALUES / 8 * BITS;
     const sw_gpu_head head = vectors.template get<CODEC, BITS>(vector);
     const uint8_t *from = data + __shfl_sync(0xFFFFFFFFu, vectors.first_unit, vector) * SW_UNIT_BYTES;
     bool is_good = true;
-    if (head.width < BITS || head.units < sw_packed_units(BITS, BITS, bytes))
-        is_good = CODEC::template decode<BITS>(head, from, stage, lane, x);
+    if (sw_is_encoded<BITS>(head, bytes))
+        is_good = codec.template decode<BITS>(head, from, stage, lane, x);
     else
         sw_load_content<WORDS / SW_UNIT_WORDS>(from, bytes, lane, x);
     if (bytes < VECTOR_BYTES)
@@ -580,6 +594,78 @@ struct sw_rfor_decoder : sw_integer_codec {
     }
 };
 
+/* ---- codec sfor ---- */
+
+/* What the sequences of a vector begin with stands in a table in shared memory, to which each lane adds how far its 32
+ * values in a row are from there. */
+struct sw_sfor_decoder : sw_integer_codec {
+    static constexpr uint32_t KINDS = 1;
+    static constexpr bool HAS_TAGS = true, HAS_SIZES = false, IN_ORDER = true, HAS_STAGE = true;
+    static constexpr uint32_t DECODE_BLOCKS = 6; /* with 8 some registers would not fit */
+
+    /* Words of a vector's first value. */
+    template <unsigned BITS> static constexpr uint32_t FIRST_WORDS = BITS == 64 ? 2 : 1;
+
+    /* A vector says itself how long it is. */
+    __device__ static inline uint32_t units(unsigned, const sw_gpu_head &head) {
+        return head.tag;
+    }
+
+    /* n_starts: words of where sequences begin. */
+    template <unsigned BITS>
+    __device__ static inline uint32_t words(uint32_t n_starts, uint32_t n_runs, uint32_t width) {
+        return 1 + n_starts + FIRST_WORDS<BITS> + sw_run_value_words(n_runs - 1, width);
+    }
+
+    /* What sequence `run` begins with; first: where the first one's value is. */
+    template <unsigned BITS>
+    __device__ static inline uint64_t start(const sw_gpu_head &head, const uint32_t *first, uint32_t run) {
+        return run ? head.base + sw_load_bits<BITS>(first + FIRST_WORDS<BITS>, run - 1, head.width)
+                   : sw_load_bits<BITS>(first, 0, BITS);
+    }
+
+    template <unsigned BITS>
+    __device__ static __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
+                                                  uint32_t lane, uint32_t *x) {
+        const uint32_t *starts = (const uint32_t *)from;
+        const uint32_t n_words = 4 * head.units;
+        if (n_words == 0) /* the same for all lanes */
+            return false;
+        const uint32_t mask = __ldg(starts), *first = starts + 1 + __popc(mask);
+        if (1 + __popc(mask) > n_words)
+            return false;
+        const sw_run_starts s =
+            sw_count_starts(mask >> lane & 1 ? __ldg(starts + 1 + sw_lanes_before(mask, lane)) : 0, lane);
+        if (!__shfl_sync(0xFFFFFFFFu, s.bits & 1, 0) || words<BITS>(__popc(mask), s.n_runs, head.width) > n_words)
+            return false;
+        uint8_t *table = (uint8_t *)&stage;
+        for (uint32_t run = lane; run < s.n_runs; run += SW_WARP)
+            sw_store_value<BITS>(table, run, start<BITS>(head, first, run));
+        __syncwarp();
+        uint32_t next = s.first_run, begun = begun_before(s, lane);
+#pragma unroll
+        for (unsigned i = 0; i < 32; i++) {
+            const uint32_t at = 32 * lane + i, begins = s.bits >> i & 1;
+            next += begins;
+            begun = begins ? at : begun;
+            sw_set_value<BITS>(x, i, sw_load_value<BITS>(table, next - 1) + (at - begun));
+        }
+        __syncwarp();
+        sw_put_by_turns<BITS>(x, stage, lane);
+        return true;
+    }
+
+  private:
+    /* Where in its vector the sequence begins that a lane's first value is in, unless it begins one. */
+    __device__ static inline uint32_t begun_before(const sw_run_starts &s, uint32_t lane) {
+        uint32_t last = s.bits ? 32 * lane + 31 - (uint32_t)__clz((int)s.bits) : 0;
+#pragma unroll
+        for (uint32_t d = 1; d < SW_WARP; d *= 2)
+            last = max(last, __shfl_up_sync(0xFFFFFFFFu, last, d)); /* lanes that have none before them get their own */
+        return __shfl_up_sync(0xFFFFFFFFu, last, 1);
+    }
+};
+
 /* ---- codec alp ---- */
 
 /* number / 10^p is fma(number, high, number * low), where high is 1 / 10^p, rounded, and low what is left of it:
@@ -672,6 +758,21 @@ template <unsigned STORED> struct sw_stored_exceptions {
     __device__ inline sw_stored_exceptions(const uint8_t *at, uint32_t number)
         : value(at), place((const uint16_t *)(at + number * (STORED / 8))), n(number) {}
 
+    /* What is stored of the value at `at`; false if nothing is. By one thread. */
+    __device__ inline bool find(uint32_t at, uint64_t *ret) const {
+        uint32_t i = 0; /* those before it have lower places */
+        for (uint32_t left = n; left;) {
+            const uint32_t half = left / 2;
+            const bool is_lower = place[i + half] < at;
+            i += is_lower ? half + 1 : 0;
+            left = is_lower ? left - half - 1 : half;
+        }
+        const bool is_stored = i < n && place[i] == at;
+        if (is_stored)
+            *ret = sw_load_value<STORED>(value, i);
+        return is_stored;
+    }
+
     /* Values of x become merge(value, what is stored of it); false if one does not belong to the vector. */
     template <unsigned BITS, class F>
     __device__ __forceinline__ bool patch(uint32_t *x, sw_stage<BITS> &stage, uint32_t lane, F merge) const {
@@ -719,6 +820,88 @@ struct sw_alp_decoder : sw_float_codec {
         for (unsigned i = 0; i < 32; i++)
             sw_set_value<BITS>(x, i, s.value(sw_get_value<BITS>(x, i) + head.base));
         return rest.template patch<BITS>(x, stage, lane, [](uint64_t, uint64_t value) { return value; });
+    }
+};
+
+/* ---- codec dict ---- */
+
+template <unsigned BITS>
+using sw_value_of =
+    std::conditional_t<BITS == 64, uint64_t,
+                       std::conditional_t<BITS == 32, uint32_t, std::conditional_t<BITS == 16, uint16_t, uint8_t>>>;
+
+/* The values of a frame, where they lie. */
+struct sw_stored_dictionary {
+    static constexpr bool IS_STAGED = true;
+    const uint64_t *values;
+    uint32_t n;
+
+    /* What a code stands for; all bits, if nothing. */
+    template <unsigned BITS> __device__ inline sw_value_of<BITS> get(uint32_t code) const {
+        return code < n ? __ldg((const sw_value_of<BITS> *)(values + code)) : (sw_value_of<BITS>)~0ull;
+    }
+
+    /* The same by code, for codes of `width` bits, in shared memory: a lane has no registers for 32 addresses. */
+    template <unsigned BITS>
+    __device__ inline const sw_value_of<BITS> *by_code(sw_stage<BITS> &stage, uint32_t width, uint32_t lane) const {
+        sw_value_of<BITS> *table = (sw_value_of<BITS> *)&stage;
+        for (uint32_t code = lane; code >> width == 0; code += SW_WARP)
+            table[code] = get<BITS>(code);
+        __syncwarp();
+        return table;
+    }
+};
+
+/* What vectors of codes are; made from it with the dictionary that is at hand. */
+struct sw_dict_codec : sw_integer_codec {
+    static constexpr uint32_t KINDS = 0;
+    static constexpr bool HAS_TAGS = true, HAS_SIZES = false, IN_ORDER = false, HAS_STAGE = true;
+    static constexpr uint32_t DECODE_BLOCKS = 6;
+
+    /* How codes are packed and exceptions stored. Of 64-bit values the upper halves are zero, and are not packed. */
+    template <unsigned BITS> struct shape {
+        static constexpr unsigned FIELD = BITS == 64 ? 32 : BITS, STEP = BITS / FIELD;
+        static constexpr unsigned MAX_WIDTH = BITS == 8 ? 7 : 8, STORED = BITS == 8 ? 16 : BITS;
+        static constexpr unsigned PER_UNIT = 128 / BITS;
+    };
+
+    __device__ static inline uint32_t units(unsigned bits, const sw_gpu_head &head) {
+        return sw_dict_units(bits, head.width, head.tag);
+    }
+
+    template <unsigned BITS, class DICTIONARY>
+    __device__ static __forceinline__ bool decode_by(const DICTIONARY &dictionary, const sw_gpu_head &head,
+                                                     const uint8_t *from, sw_stage<BITS> &stage, uint32_t lane,
+                                                     uint32_t *x) {
+        constexpr unsigned PER_UNIT = shape<BITS>::PER_UNIT;
+        const sw_stored_exceptions<shape<BITS>::STORED> rest(from + head.width * SW_WARP * 4, head.tag);
+        const sw_value_of<BITS> *values = dictionary.template by_code<BITS>(stage, head.width, lane);
+        sw_unpack_rows<shape<BITS>::FIELD, shape<BITS>::STEP, shape<BITS>::MAX_WIDTH>(head.width, from, lane, x);
+#pragma unroll
+        for (unsigned i = 0; i < 32; i += PER_UNIT) {
+            uint32_t code[PER_UNIT];
+#pragma unroll
+            for (unsigned k = 0; k < PER_UNIT; k++) /* before the first value takes a code's place */
+                code[k] = x[(i + k) * BITS / 32] >> (i + k) * BITS % 32 & 0xFF;
+#pragma unroll
+            for (unsigned k = 0; k < PER_UNIT; k++)
+                sw_set_value<BITS>(x, i + k, values[code[k]]);
+        }
+        if (DICTIONARY::IS_STAGED)
+            __syncwarp();
+        return rest.template patch<BITS>(x, stage, lane, [](uint64_t, uint64_t value) { return value; });
+    }
+};
+
+struct sw_dict_decoder : sw_dict_codec {
+    sw_stored_dictionary dictionary;
+
+    __device__ inline explicit sw_dict_decoder(const sw_stored_dictionary &of_frame) : dictionary(of_frame) {}
+
+    template <unsigned BITS>
+    __device__ __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
+                                           uint32_t lane, uint32_t *x) const {
+        return decode_by<BITS>(dictionary, head, from, stage, lane, x);
     }
 };
 
