@@ -171,8 +171,9 @@ uint64_t sw_frames_packed_bytes(const struct sw_frames *frames) {
 
 _Static_assert((int)SPILLWAY_CODEC_RAW == (int)SW_CODEC_RAW && (int)SPILLWAY_CODEC_FOR == (int)SW_CODEC_FOR &&
                    (int)SPILLWAY_CODEC_DFOR == (int)SW_CODEC_DFOR && (int)SPILLWAY_CODEC_RFOR == (int)SW_CODEC_RFOR &&
-                   (int)SPILLWAY_CODEC_ALP == (int)SW_CODEC_ALP && (int)SPILLWAY_CODEC_DICT == (int)SW_CODEC_DICT &&
-                   (int)SPILLWAY_CODEC_SFOR == (int)SW_CODEC_SFOR && SW_CODEC_NR <= (int)SPILLWAY_CODEC_ELSEWHERE,
+                   (int)SPILLWAY_CODEC_ALP == (int)SW_CODEC_ALP && (int)SPILLWAY_CODEC_ALPRD == (int)SW_CODEC_ALPRD &&
+                   (int)SPILLWAY_CODEC_DICT == (int)SW_CODEC_DICT && (int)SPILLWAY_CODEC_SFOR == (int)SW_CODEC_SFOR &&
+                   SW_CODEC_NR <= (int)SPILLWAY_CODEC_ELSEWHERE,
                "one list of codecs");
 
 struct spillway_packed_chunk sw_frames_packed_chunk(const struct sw_frames *frames, size_t i) {

@@ -1,29 +1,12 @@
-/* alprd_core.h - floats in two parts (alprd/FORMAT.md), for host and device alike: what a vector's tag says, and how it
- * is cut. thread: any. */
+/* alprd_core.h - floats in two parts (alprd/FORMAT.md), for host and device alike: a vector's tag, and how it is cut.
+ * thread: any. */
 #ifndef SW_ALPRD_CORE_H
 #define SW_ALPRD_CORE_H
 
 #include "codec/alp/alp_core.h"
 
-#define SW_ALPRD_MAX_LEFT 16u /* bits */
-#define SW_ALPRD_ENTRIES 8u   /* of the dictionary of left parts, 16 bits each */
-#define SW_ALPRD_MAX_CODE_WIDTH 3u
-#define SW_ALPRD_ROW_UNITS (SW_VECTOR_LANES * 4u / SW_UNIT_BYTES)
-
 SW_HOST_DEVICE static inline unsigned sw_alprd_tag(unsigned code_width, unsigned n_exceptions) {
     return code_width << SW_ALP_CHOICE_SHIFT | n_exceptions;
-}
-
-SW_HOST_DEVICE static inline unsigned sw_alprd_code_width(unsigned tag) {
-    return tag >> SW_ALP_CHOICE_SHIFT;
-}
-
-/* What a packed vector takes; more than any content if there is none such. width: of the right part. */
-SW_HOST_DEVICE static inline unsigned sw_alprd_units(unsigned bits, unsigned width, unsigned tag) {
-    const unsigned n = sw_alp_exceptions(tag), codes = sw_alprd_code_width(tag);
-    if (width + SW_ALPRD_MAX_LEFT < bits || codes > SW_ALPRD_MAX_CODE_WIDTH || n > SW_VECTOR_VALUES)
-        return ~0u;
-    return SW_ALPRD_ROW_UNITS * (width + codes) + 1 + (4 * n + SW_UNIT_BYTES - 1) / SW_UNIT_BYTES;
 }
 
 /* How a vector is cut: `left` upper bits of its values come from a dictionary with codes of code_width bits. cost: bits

@@ -4,15 +4,8 @@
 
 namespace {
 
-constexpr uint32_t DICTIONARY_BYTES = SW_ALPRD_ENTRIES * 2;
-
-/* Entry k of a dictionary is 16 bits of low, then of high. */
-struct dictionary {
-    uint64_t low, high;
-
-    __device__ inline uint32_t entry(uint32_t k) const {
-        return (uint32_t)((k < 4 ? low : high) >> k % 4 * 16) & 0xFFFF;
-    }
+/* One that is being made. */
+struct dictionary : sw_alprd_entries {
     __device__ inline void set(uint32_t k, uint32_t left) {
         (k < 4 ? low : high) |= (uint64_t)left << k % 4 * 16;
     }
@@ -73,14 +66,6 @@ template <unsigned BITS> __device__ __forceinline__ uint32_t left_of(const uint3
     return BITS == 64 ? x[2 * i + 1] >> (width - 32) : x[i] >> width;
 }
 
-/* Value i with another left part. */
-template <unsigned BITS>
-__device__ __forceinline__ void set_left(uint32_t *x, unsigned i, uint32_t width, uint32_t left) {
-    uint32_t &top = x[BITS == 64 ? 2 * i + 1 : i];
-    const uint32_t shift = BITS == 64 ? width - 32 : width;
-    top = (top & sw_low_bits(shift)) | left << shift;
-}
-
 /* Right parts; of 64 bits, all of the lower halves and what is left of the upper ones. */
 template <unsigned BITS>
 __device__ __forceinline__ void pack_right(uint32_t width, const uint32_t *x, uint8_t *to, uint32_t lane) {
@@ -92,24 +77,7 @@ __device__ __forceinline__ void pack_right(uint32_t width, const uint32_t *x, ui
     }
 }
 
-template <unsigned BITS>
-__device__ __forceinline__ void unpack_right(uint32_t width, const uint8_t *from, uint32_t lane, uint32_t *x) {
-    if constexpr (BITS == 64) {
-        sw_unpack_rows<32, 2, 32>(32, from, lane, x);
-        sw_unpack_rows<32, 2, 31>(width - 32, from + 32 * SW_WARP * 4, lane, x + 1);
-    } else {
-        sw_unpack_rows<32, 1, 31>(width, from, lane, x);
-    }
-}
-
-struct codec_alprd : sw_float_codec {
-    static constexpr uint32_t KINDS = 0;
-    static constexpr uint32_t DECODE_BLOCKS = 6;
-
-    __device__ static inline uint32_t units(unsigned bits, const sw_gpu_head &head) {
-        return sw_alprd_units(bits, head.width, head.tag);
-    }
-
+struct codec_alprd : sw_alprd_decoder {
     /* The head carries the dictionary from here to store(), in place of bases. */
     template <unsigned BITS>
     __device__ static __forceinline__ sw_gpu_head measure(const uint32_t *x, const sw_gpu_content &content,
@@ -133,7 +101,7 @@ struct codec_alprd : sw_float_codec {
         const uint32_t code_width = sw_alprd_code_width(head.tag);
         const dictionary entries = {head.base, head.step};
         uint8_t *codes_at = to + head.width * SW_WARP * 4, *entries_at = codes_at + code_width * SW_WARP * 4;
-        sw_gpu_exceptions<16> rest(entries_at + DICTIONARY_BYTES, sw_alp_exceptions(head.tag));
+        sw_gpu_exceptions<16> rest(entries_at + sw_alprd_entries::BYTES, sw_alp_exceptions(head.tag));
         uint32_t codes[32];
 #pragma unroll
         for (unsigned i = 0; i < 32; i += PER_UNIT) {
@@ -155,25 +123,6 @@ struct codec_alprd : sw_float_codec {
             ((uint64_t *)entries_at)[lane] = lane ? head.step : head.base;
         pack_right<BITS>(head.width, x, to, lane);
         sw_pack_rows<32, 1, SW_ALPRD_MAX_CODE_WIDTH>(code_width, codes, codes_at, lane);
-    }
-
-    template <unsigned BITS>
-    __device__ static __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
-                                                  uint32_t lane, uint32_t *x) {
-        const uint32_t code_width = sw_alprd_code_width(head.tag);
-        const uint8_t *codes_at = from + head.width * SW_WARP * 4, *entries_at = codes_at + code_width * SW_WARP * 4;
-        const uint64_t *entry = (const uint64_t *)entries_at;
-        const dictionary entries = {__ldg(entry), __ldg(entry + 1)};
-        const sw_stored_exceptions<16> rest(entries_at + DICTIONARY_BYTES, sw_alp_exceptions(head.tag));
-        uint32_t codes[32];
-        sw_unpack_rows<32, 1, SW_ALPRD_MAX_CODE_WIDTH>(code_width, codes_at, lane, codes);
-        unpack_right<BITS>(head.width, from, lane, x);
-#pragma unroll
-        for (unsigned i = 0; i < 32; i++)
-            set_left<BITS>(x, i, head.width, entries.entry(codes[i]));
-        const uint64_t right = (1ull << head.width) - 1;
-        return rest.template patch<BITS>(
-            x, stage, lane, [&](uint64_t value, uint64_t left) { return (value & right) | left << head.width; });
     }
 };
 

@@ -35,10 +35,9 @@
 #define SPILLWAY_READS_PLAIN (SPILLWAY_READS(SPILLWAY_CODEC_RAW) | SPILLWAY_READS(SPILLWAY_CODEC_FOR))
 /* In which a value is found without those before it. */
 #define SPILLWAY_READS_VALUES                                                                                          \
-    (SPILLWAY_READS_PLAIN | SPILLWAY_READS(SPILLWAY_CODEC_SFOR) | SPILLWAY_READS(SPILLWAY_CODEC_DICT))
-#define SPILLWAY_READS_ALL                                                                                             \
-    (SPILLWAY_READS_VALUES | SPILLWAY_READS(SPILLWAY_CODEC_DFOR) | SPILLWAY_READS(SPILLWAY_CODEC_RFOR) |               \
-     SPILLWAY_READS(SPILLWAY_CODEC_ALP))
+    (SPILLWAY_READS_PLAIN | SPILLWAY_READS(SPILLWAY_CODEC_RFOR) | SPILLWAY_READS(SPILLWAY_CODEC_SFOR) |                \
+     SPILLWAY_READS(SPILLWAY_CODEC_DICT) | SPILLWAY_READS(SPILLWAY_CODEC_ALP) | SPILLWAY_READS(SPILLWAY_CODEC_ALPRD))
+#define SPILLWAY_READS_ALL (SPILLWAY_READS_VALUES | SPILLWAY_READS(SPILLWAY_CODEC_DFOR))
 
 /* A packed region, for kernels. */
 struct spillway_column {
@@ -131,6 +130,9 @@ __device__ __forceinline__ bool spillway_with_codec(const spillway_tile_place &p
     if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_ALP) && BITS >= sw_float_codec::LEAST_BITS)
         if (place.codec == SPILLWAY_CODEC_ALP)
             return use(sw_alp_decoder());
+    if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_ALPRD) && BITS >= sw_float_codec::LEAST_BITS)
+        if (place.codec == SPILLWAY_CODEC_ALPRD)
+            return use(sw_alprd_decoder());
     return false;
 }
 
@@ -140,7 +142,8 @@ __device__ static inline uint32_t spillway_count_bytes(uint32_t codec) {
            : codec == SPILLWAY_CODEC_RFOR ? sw_count_bytes<sw_rfor_decoder>
            : codec == SPILLWAY_CODEC_SFOR ? sw_count_bytes<sw_sfor_decoder>
            : codec == SPILLWAY_CODEC_DICT ? sw_count_bytes<sw_dict_codec>
-                                          : sw_count_bytes<sw_alp_decoder>;
+           : codec == SPILLWAY_CODEC_ALP  ? sw_count_bytes<sw_alp_decoder>
+                                          : sw_count_bytes<sw_alprd_decoder>;
 }
 
 __device__ static inline spillway_tile_place spillway_find_tile(const spillway_column &column, uint32_t tile,
@@ -342,11 +345,19 @@ __device__ inline uint32_t spillway_packed_row(const uint8_t *packed, uint32_t w
     return sw_unpack_row(BITS, width, row, word, next);
 }
 
+/* Which of its values, and which lane, has value n of a vector. */
+struct spillway_owner {
+    uint32_t lane, i;
+};
+template <unsigned BITS> __device__ inline spillway_owner spillway_owner_of(uint32_t n) {
+    constexpr uint32_t IN_UNIT = 128 / BITS;
+    return {n / IN_UNIT % SW_WARP, n / IN_UNIT / SW_WARP * IN_UNIT + n % IN_UNIT};
+}
+
 /* Value n of a vector whose differences of `width` bits, below all that it has, begin at `packed`. */
 template <unsigned BITS>
 __device__ inline uint64_t spillway_packed_value(const uint8_t *packed, uint32_t width, uint32_t n) {
-    constexpr uint32_t IN_UNIT = 128 / BITS;
-    const uint32_t lane = n / IN_UNIT % SW_WARP, i = n / IN_UNIT / SW_WARP * IN_UNIT + n % IN_UNIT;
+    const auto [lane, i] = spillway_owner_of<BITS>(n);
     if constexpr (BITS == 64) {
         const uint32_t low = min(width, 32u);
         return (uint64_t)spillway_packed_row<32>(packed + low * SW_WARP * 4, width - low, i, lane) << 32 |
@@ -391,6 +402,20 @@ __device__ static inline bool spillway_find_run(spillway_run *ret, const uint32_
 }
 
 template <unsigned BITS>
+__device__ inline bool spillway_encoded_value(const sw_rfor_decoder &, const sw_gpu_head &head, const uint8_t *from,
+                                              uint32_t n, uint64_t *ret) {
+    if (!sw_rfor_decoder::is_runs<BITS>(head))
+        return spillway_encoded_value<BITS>(sw_for_decoder(), head, from, n, ret);
+    const uint32_t *words = (const uint32_t *)from;
+    spillway_run run;
+    if (!spillway_find_run(&run, words, 4 * head.units, n) ||
+        1 + run.n_starts + sw_run_value_words(run.n_runs, head.width) > 4 * head.units)
+        return false;
+    *ret = head.base + sw_load_bits<BITS>(words + 1 + run.n_starts, run.number, head.width);
+    return true;
+}
+
+template <unsigned BITS>
 __device__ inline bool spillway_encoded_value(const sw_sfor_decoder &, const sw_gpu_head &head, const uint8_t *from,
                                               uint32_t n, uint64_t *ret) {
     const uint32_t *words = (const uint32_t *)from;
@@ -408,6 +433,29 @@ __device__ inline bool spillway_encoded_value(const sw_dict_decoder &codec, cons
     const sw_stored_exceptions<sw_dict_codec::shape<BITS>::STORED> rest(from + head.width * SW_WARP * 4, head.tag);
     if (!rest.find(n, ret))
         *ret = codec.dictionary.get<BITS>((uint32_t)spillway_packed_value<BITS>(from, head.width, n));
+    return true;
+}
+
+template <unsigned BITS>
+__device__ inline bool spillway_encoded_value(const sw_alp_decoder &, const sw_gpu_head &head, const uint8_t *from,
+                                              uint32_t n, uint64_t *ret) {
+    const sw_stored_exceptions<BITS> rest(from + head.width * SW_WARP * 4, sw_alp_exceptions(head.tag));
+    const sw_alp_down<BITS> s(sw_alp_choice(head.tag));
+    if (!rest.find(n, ret))
+        *ret = s.value(spillway_packed_value<BITS>(from, head.width, n) + head.base);
+    return true;
+}
+
+template <unsigned BITS>
+__device__ inline bool spillway_encoded_value(const sw_alprd_decoder &, const sw_gpu_head &head, const uint8_t *from,
+                                              uint32_t n, uint64_t *ret) {
+    const sw_alprd_left left(head, from);
+    const spillway_owner owner = spillway_owner_of<BITS>(n);
+    uint64_t part;
+    if (!left.rest.find(n, &part))
+        part =
+            left.entries.entry(spillway_packed_row<32>(left.codes, sw_alprd_code_width(head.tag), owner.i, owner.lane));
+    *ret = spillway_packed_value<BITS>(from, head.width, n) | part << head.width;
     return true;
 }
 

@@ -30,6 +30,7 @@ enum spillway_codec {
     SPILLWAY_CODEC_DFOR = 3,        /* differences */
     SPILLWAY_CODEC_RFOR = 4,        /* runs */
     SPILLWAY_CODEC_ALP = 5,         /* floats as decimals */
+    SPILLWAY_CODEC_ALPRD = 6,       /* floats in two parts, the left ones by a dictionary */
     SPILLWAY_CODEC_DICT = 8,        /* codes for the values of a dictionary */
     SPILLWAY_CODEC_SFOR = 9,        /* sequences that ascend by one */
     SPILLWAY_CODEC_ELSEWHERE = 0xFF /* a part of it is not in the region's memory: it would not have fitted */

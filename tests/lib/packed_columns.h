@@ -21,6 +21,8 @@ static const struct {
                          {SW_VALUE_I64, SW_NUMBERS_RUNS, 15, SPILLWAY_CODEC_RFOR},
                          {SW_VALUE_F32, SW_NUMBERS_UNIFORM, 11, SPILLWAY_CODEC_ALP},
                          {SW_VALUE_F64, SW_NUMBERS_RARE, 12, SPILLWAY_CODEC_ALP},
+                         {SW_VALUE_F32, SW_NUMBERS_REALS, 3, SPILLWAY_CODEC_ALPRD},
+                         {SW_VALUE_F64, SW_NUMBERS_REALS, 3, SPILLWAY_CODEC_ALPRD},
                          {SW_VALUE_U8, SW_NUMBERS_FEW, 1, SPILLWAY_CODEC_DICT},
                          {SW_VALUE_I16, SW_NUMBERS_FEW, 2, SPILLWAY_CODEC_DICT},
                          {SW_VALUE_U32, SW_NUMBERS_FEW, 7, SPILLWAY_CODEC_DICT},

@@ -1,6 +1,6 @@
 /* spillway_device/bits.h - how packed chunks are laid out (codec/FORMAT.md, codec/bitpack/FORMAT.md,
- * codec/alp/FORMAT.md, codec/dict/FORMAT.md), for host and device alike: what a reader needs. Shared by the codecs and
- * spillway_device.cuh; no part of the API. */
+ * codec/alp/FORMAT.md, codec/alprd/FORMAT.md, codec/dict/FORMAT.md), for host and device alike: what a reader needs.
+ * Shared by the codecs and spillway_device.cuh; no part of the API. */
 #ifndef SPILLWAY_DEVICE_BITS_H
 #define SPILLWAY_DEVICE_BITS_H
 
@@ -192,6 +192,25 @@ SW_HOST_DEVICE static inline unsigned sw_alp_units(unsigned bits, unsigned width
     if (width > sw_alp_max_width(bits) || sw_alp_choice(tag) >= sw_alp_choices(bits) || n > SW_VECTOR_VALUES)
         return ~0u;
     return sw_packed_units(bits, width, 0) + (bytes + SW_UNIT_BYTES - 1) / SW_UNIT_BYTES;
+}
+
+/* ---- floats in two parts ---- */
+
+#define SW_ALPRD_MAX_LEFT 16u /* bits */
+#define SW_ALPRD_ENTRIES 8u   /* of the dictionary of left parts, 16 bits each */
+#define SW_ALPRD_MAX_CODE_WIDTH 3u
+#define SW_ALPRD_ROW_UNITS (SW_VECTOR_LANES * 4u / SW_UNIT_BYTES)
+
+SW_HOST_DEVICE static inline unsigned sw_alprd_code_width(unsigned tag) {
+    return tag >> SW_ALP_CHOICE_SHIFT;
+}
+
+/* What a packed vector takes; more than any content if there is none such. width: of the right part. */
+SW_HOST_DEVICE static inline unsigned sw_alprd_units(unsigned bits, unsigned width, unsigned tag) {
+    const unsigned n = sw_alp_exceptions(tag), codes = sw_alprd_code_width(tag);
+    if (width + SW_ALPRD_MAX_LEFT < bits || codes > SW_ALPRD_MAX_CODE_WIDTH || n > SW_VECTOR_VALUES)
+        return ~0u;
+    return SW_ALPRD_ROW_UNITS * (width + codes) + 1 + (4 * n + SW_UNIT_BYTES - 1) / SW_UNIT_BYTES;
 }
 
 /* ---- dictionaries ---- */

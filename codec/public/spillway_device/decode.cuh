@@ -823,6 +823,76 @@ struct sw_alp_decoder : sw_float_codec {
     }
 };
 
+/* ---- codec alprd ---- */
+
+/* A vector's dictionary: entry k is 16 bits of low, then of high. */
+struct sw_alprd_entries {
+    static constexpr uint32_t BYTES = SW_ALPRD_ENTRIES * 2;
+    uint64_t low, high;
+
+    __device__ inline uint32_t entry(uint32_t k) const {
+        return (uint32_t)((k < 4 ? low : high) >> k % 4 * 16) & 0xFFFF;
+    }
+};
+
+/* What follows a vector's right parts. */
+struct sw_alprd_left {
+    const uint8_t *codes, *at; /* at: of the entries */
+    sw_alprd_entries entries;
+    sw_stored_exceptions<16> rest;
+
+    __device__ inline sw_alprd_left(const sw_gpu_head &head, const uint8_t *from)
+        : codes(from + head.width * SW_WARP * 4),
+          at(codes + sw_alprd_code_width(head.tag) * SW_WARP * 4), entries{__ldg((const uint64_t *)at),
+                                                                           __ldg((const uint64_t *)at + 1)},
+          rest(at + sw_alprd_entries::BYTES, sw_alp_exceptions(head.tag)) {}
+};
+
+struct sw_alprd_decoder : sw_float_codec {
+    static constexpr uint32_t KINDS = 0;
+    static constexpr uint32_t DECODE_BLOCKS = 6;
+
+    __device__ static inline uint32_t units(unsigned bits, const sw_gpu_head &head) {
+        return sw_alprd_units(bits, head.width, head.tag);
+    }
+
+    template <unsigned BITS>
+    __device__ static __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
+                                                  uint32_t lane, uint32_t *x) {
+        const sw_alprd_left left(head, from);
+        uint32_t codes[32];
+        sw_unpack_rows<32, 1, SW_ALPRD_MAX_CODE_WIDTH>(sw_alprd_code_width(head.tag), left.codes, lane, codes);
+        unpack_right<BITS>(head.width, from, lane, x);
+#pragma unroll
+        for (unsigned i = 0; i < 32; i++)
+            set_left<BITS>(x, i, head.width, left.entries.entry(codes[i]));
+        const uint64_t right = (1ull << head.width) - 1;
+        return left.rest.template patch<BITS>(
+            x, stage, lane, [&](uint64_t value, uint64_t part) { return (value & right) | part << head.width; });
+    }
+
+    /* Value i with another left part. */
+    template <unsigned BITS>
+    __device__ static __forceinline__ void set_left(uint32_t *x, unsigned i, uint32_t width, uint32_t left) {
+        uint32_t &top = x[BITS == 64 ? 2 * i + 1 : i];
+        const uint32_t shift = BITS == 64 ? width - 32 : width;
+        top = (top & sw_low_bits(shift)) | left << shift;
+    }
+
+  private:
+    /* Right parts; of 64 bits, all of the lower halves and what is left of the upper ones. */
+    template <unsigned BITS>
+    __device__ static __forceinline__ void unpack_right(uint32_t width, const uint8_t *from, uint32_t lane,
+                                                        uint32_t *x) {
+        if constexpr (BITS == 64) {
+            sw_unpack_rows<32, 2, 32>(32, from, lane, x);
+            sw_unpack_rows<32, 2, 31>(width - 32, from + 32 * SW_WARP * 4, lane, x + 1);
+        } else {
+            sw_unpack_rows<32, 1, 31>(width, from, lane, x);
+        }
+    }
+};
+
 /* ---- codec dict ---- */
 
 template <unsigned BITS>
