@@ -16,7 +16,7 @@ struct packed_filter_result {
 
 enum packed_filter_role {
     PACKED_SHIPDATE, /* int32, days; of the codecs raw, for and rfor */
-    PACKED_QUANTITY  /* int64; of the codecs raw and for */
+    PACKED_QUANTITY  /* int64; of the codecs raw, for and dict */
 };
 
 /* A packed region of numbers on the current GPU, for kernels. It may be neither unpacked nor dropped while one runs.
