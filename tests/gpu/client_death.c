@@ -3,8 +3,8 @@
  * memory; what another client has parked is whole.
  *
  * client_death [CYCLES [SPILLWAYD]]: so many deaths, 96 by default; several clients at a time, since it takes each a
- * third of a second to begin with CUDA. The clients alone touch it. Nobody else may use the GPU. $SW_TEST_HOST=1: on
- * the host device with memfds, to try the test itself. */
+ * third of a second to begin with CUDA: one for each core. The clients alone touch it. Nobody else may use the GPU.
+ * $SW_TEST_HOST=1: on the host device with memfds, to try the test itself. */
 #include "base/assert.h"
 #include "base/clock.h"
 #include "tests/lib/content.h"
@@ -28,14 +28,14 @@ enum {
     BYTES = (6 << 20) + 321,
     PIECES = 64,
     PIECE_BYTES = 20011,
-    AT_ONCE = 4,
+    MOST_AT_ONCE = 16,
     MAX_DELAY_US = 12000,
     SETTLE_MS = 30000
 };
 /* What the driver may take for itself; a single client's memory that stayed would be as much. */
 #define TOLERANCE_BYTES ((uint64_t)4 << 20)
 
-static unsigned cycles = 96;
+static unsigned cycles = 96, at_once = 4;
 static const char *program = SW_SPILLWAYD_PATH;
 static bool on_host;
 static struct sw_test_daemon daemon_process;
@@ -146,10 +146,10 @@ static void end(const struct life *life, unsigned i, uint64_t *random) {
 }
 
 static void live_and_die(unsigned from, unsigned n, uint64_t *random) {
-    struct life lives[AT_ONCE];
+    struct life lives[MOST_AT_ONCE];
     for (unsigned done = 0; done < n;) {
         unsigned k = 0;
-        for (; k < AT_ONCE && done + k < n; k++)
+        for (; k < at_once && done + k < n; k++)
             lives[k] = begin(from + done + k);
         for (unsigned i = 0; i < k; i++)
             end(&lives[i], from + done + i, random);
@@ -266,6 +266,8 @@ int main(int argc, char **argv) {
         (void)puts("skipped: no GPU that can be used");
         return 77;
     }
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    at_once = cores > MOST_AT_ONCE ? MOST_AT_ONCE : cores > at_once ? (unsigned)cores : at_once;
     Suite *suite = suite_create("gpu client_death");
     TCase *tcase = tcase_create("client_death");
     tcase_set_timeout(tcase, argc > 1 ? 36000 : 280);
