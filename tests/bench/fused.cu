@@ -156,7 +156,7 @@ void report(const char *name, const thrust::device_vector<uint32_t> &values, thr
     const double ms = timed(work);
     if (!column.is_whole() || !thrust::equal(values.begin(), values.end(), out.begin()))
         fail(name, "what came back is not what went in");
-    (void)printf("%-32s %8.1f GB/s\n", name, (double)(values.size() * sizeof values[0]) / ms / 1e6);
+    (void)printf("%-32s %8.1f GB/s\n", name, (double)(values.size() * sizeof(uint32_t)) / ms / 1e6);
 }
 
 void dictionaries(thrust::device_vector<uint32_t> &values, thrust::device_vector<uint8_t> &small,
