@@ -12,10 +12,11 @@
 #            gpu_roundtrip      every kind of memory through a real spillwayd, and back
 #            gpu_restart        the same memory over kills and orderly stops of spillwayd, which a manager starts again
 #            gpu_client_death   clients with GPU memory killed in all they do; $DEATHS of them (default: 96)
-# sanitize   gpu_codec, gpu_numbers, gpu_device, gpu_roundtrip under memcheck and racecheck, on small inputs
+# sanitize   gpu_codec, gpu_numbers (each codec and type), gpu_packed, gpu_device, gpu_roundtrip under memcheck and
+#            racecheck, on small inputs
 # demo       what `make demo` shows
-# codec      bench_codec: rates of 2 GB, of numbers, of lz, of batches, of $COLUMNS_DIR; bench_packed_query
-# roundtrip  bench_roundtrip: rates of spill and restore, 2 GB to 60 GB
+# codec      bench_codec: rates of 2 GB, of numbers, of lz, of batches, of $COLUMNS_DIR; bench_fused, bench_packed_query
+# roundtrip  bench_roundtrip: rates of spill and restore, 2 GB to 60 GB; spillway-bench: all of lineitem
 #
 # What needs no GPU is not here: fault_cuda, in which each call into CUDA fails in turn, for good, too, runs on a fake.
 #
@@ -49,6 +50,19 @@ step() {
     esac
 }
 
+# served NAME COMMAND...: the same beside a service, which $SPILLWAY_SOCKET names.
+served() {
+    local folder pid
+    folder=$(mktemp -d)
+    "$daemon" -s "data_socket=$folder/data.sock" -s "host_tier_bytes=24 GiB" >"$out/$1.spillwayd.log" 2>&1 &
+    pid=$!
+    until [[ -S $folder/data.sock ]] || ! kill -0 $pid 2>/dev/null; do sleep 0.2; done
+    SPILLWAY_SOCKET=$folder/data.sock step "$@"
+    kill $pid
+    wait $pid
+    rm -rf "$folder"
+}
+
 wants() { [[ " $parts " == *" $1 "* ]]; }
 
 if wants test; then
@@ -68,7 +82,7 @@ if wants sanitize; then
         # shellcheck disable=SC2206 # the options of the tool are words
         sanitizer=(compute-sanitizer --error-exitcode 9 --target-processes all --tool $tool)
         step "codec_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_codec"
-        step "numbers_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_numbers"
+        CK_RUN_CASE=alignments step "numbers_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_numbers"
         step "packed_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_packed" "$daemon"
         step "device_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_device"
         step "roundtrip_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_roundtrip" "$daemon"
@@ -85,7 +99,8 @@ if wants codec; then
         u32:uniform:8 u32:sorted:4 u32:runs:12 f64:rare:16 f64:often:16 f32:rare:16 f64:reals:16 u32:few:6 u32:steps:8
     step codec_lz "$build/tests/bench/bench_codec" -s 2000000000 -r 7 -j "$out/codec_lz.json" lz:4:32:u32:orders:1 \
         lz:1:255:u32:orders:1 lz:1:255:tpch
-    step packed_query "$build/tests/bench/bench_packed_query" 10
+    step fused "$build/tests/bench/bench_fused"
+    served packed_query "$build/tests/bench/bench_packed_query" 10
     step codec_batch "$build/tests/bench/bench_codec" -b 256 -s 65536 -g 8 -r 51 -j "$out/codec_batch.json" tpch
     # shellcheck disable=SC2086 # one word per column
     [[ -z $columns ]] || step codec_columns "$build/tests/bench/bench_codec" -s 500000000 -r 11 \
@@ -93,6 +108,7 @@ if wants codec; then
 fi
 if wants roundtrip; then
     LINES_SHOWN=100
+    served table "$build/tests/bench/spillway-bench" --table lineitem --scale 10 --registered --count 6
     bench=("$build/tests/bench/bench_roundtrip" -d "$daemon")
     step roundtrip_2gb "${bench[@]}" -s 2000000000 -r 7 -j "$out/roundtrip_2gb.json"
     step roundtrip_vmm "${bench[@]}" -s 2000000000 -r 5 -k VMM -j "$out/roundtrip_vmm.json"
