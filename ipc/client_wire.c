@@ -309,7 +309,7 @@ static bool take_packed(struct spillway_ticket *t, const struct sw_msg_region_pa
     t->u.packed.n = m->count;
     t->u.packed.n_chunks = m->n_chunks;
     for (uint32_t i = 0; i < m->count; i++) {
-        if (m->type[i] > UINT16_MAX || m->n_symbols[i] > UINT16_MAX)
+        if (m->type[i] > SPILLWAY_F64 || m->n_symbols[i] > UINT16_MAX)
             return false;
         t->u.packed.chunk[i] = (struct spillway_packed_chunk){.offset = m->offset[i],
                                                               .bytes = m->bytes[i],
