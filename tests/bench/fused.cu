@@ -159,6 +159,18 @@ void report(const char *name, const thrust::device_vector<uint32_t> &values, thr
     (void)printf("%-32s %8.1f GB/s\n", name, (double)(values.size() * sizeof(uint32_t)) / ms / 1e6);
 }
 
+/* A column of small numbers. */
+void fill(thrust::device_vector<uint8_t> &small, unsigned below) {
+    thrust::transform(thrust::counting_iterator<size_t>(0), thrust::counting_iterator<size_t>(small.size()),
+                      small.begin(), small_number{below});
+}
+
+template <class T>
+packed_column packed(enum sw_codec_id codec, enum sw_value_type type, const thrust::device_vector<T> &values) {
+    const T *d_values = values.data().get();
+    return packed_column(plan_of(codec, type, d_values), d_values, values.size() * sizeof(T));
+}
+
 void dictionaries(thrust::device_vector<uint32_t> &values, thrust::device_vector<uint8_t> &small,
                   thrust::device_vector<uint32_t> &out) {
     std::vector<uint32_t> entries(CODES);
@@ -166,11 +178,9 @@ void dictionaries(thrust::device_vector<uint32_t> &values, thrust::device_vector
         entries[i] = mixed(1000 + i);
     const thrust::device_vector<uint32_t> dictionary(entries);
     const looked_up entry = {dictionary.data().get()};
-    thrust::transform(thrust::counting_iterator<size_t>(0), thrust::counting_iterator<size_t>(VALUES), small.begin(),
-                      small_number{CODES});
+    fill(small, CODES);
     thrust::transform(small.begin(), small.end(), values.begin(), entry);
-    packed_column fused(plan_of(SW_CODEC_DICT, SW_VALUE_U32, values.data().get()), values.data().get(), VALUES * 4);
-    packed_column codes(plan_of(SW_CODEC_FOR, SW_VALUE_U8, small.data().get()), small.data().get(), VALUES);
+    packed_column fused = packed(SW_CODEC_DICT, SW_VALUE_U32, values), codes = packed(SW_CODEC_FOR, SW_VALUE_U8, small);
     (void)printf("dictionary, packed codes: ratio %.3f, of the codes alone %.3f\n", fused.ratio(), codes.ratio());
     report("fused (dict)", values, out, fused, [&] { fused.decode(out.data().get()); });
     report("unfused (for, look-up)", values, out, codes, [&] {
@@ -184,17 +194,15 @@ void differences(thrust::device_vector<uint32_t> &values, thrust::device_vector<
                  thrust::device_vector<uint32_t> &out) {
     size_t temporary_bytes = 0;
     const auto gaps = thrust::make_transform_iterator(small.data().get(), widened());
-    thrust::transform(thrust::counting_iterator<size_t>(0), thrust::counting_iterator<size_t>(VALUES), small.begin(),
-                      small_number{1u << GAP_BITS});
+    fill(small, 1u << GAP_BITS);
     thrust::inclusive_scan(thrust::device, gaps, gaps + VALUES, values.begin());
     CUDA(cub::DeviceScan::InclusiveSum(nullptr, temporary_bytes, gaps, out.data().get(), (int64_t)VALUES));
     thrust::device_vector<uint8_t> temporary(temporary_bytes);
-    packed_column fused(plan_of(SW_CODEC_DFOR, SW_VALUE_U32, values.data().get()), values.data().get(), VALUES * 4);
-    packed_column packed(plan_of(SW_CODEC_FOR, SW_VALUE_U8, small.data().get()), small.data().get(), VALUES);
-    (void)printf("differences, packed: ratio %.3f, of the differences alone %.3f\n", fused.ratio(), packed.ratio());
+    packed_column fused = packed(SW_CODEC_DFOR, SW_VALUE_U32, values), steps = packed(SW_CODEC_FOR, SW_VALUE_U8, small);
+    (void)printf("differences, packed: ratio %.3f, of the differences alone %.3f\n", fused.ratio(), steps.ratio());
     report("fused (dfor)", values, out, fused, [&] { fused.decode(out.data().get()); });
-    report("unfused (for, scan)", values, out, packed, [&] {
-        packed.decode(small.data().get());
+    report("unfused (for, scan)", values, out, steps, [&] {
+        steps.decode(small.data().get());
         CUDA(cub::DeviceScan::InclusiveSum(temporary.data().get(), temporary_bytes, gaps, out.data().get(),
                                            (int64_t)VALUES));
     });

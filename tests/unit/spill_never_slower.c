@@ -301,26 +301,36 @@ START_TEST(test_bytes_that_begin_to_shrink_are_compressed_again) {
 }
 END_TEST
 
+/* The same rate for each codec of numbers, both ways. */
+static struct sw_sim_speed speed_of_numbers(double rate) {
+    struct sw_sim_speed speed = sw_sim_idle_gpu;
+    for (int codec = SW_CODEC_V5T + 1; codec < SW_CODEC_NR; codec++)
+        speed.encode[codec] = speed.decode[codec] = rate;
+    return speed;
+}
+
+/* Uncompressed bytes of a region of numbers that were stored by a codec. */
+static uint64_t bytes_of_numbers(struct rig *r, uint64_t bytes, enum sw_codec_id codec) {
+    struct sw_job spill = {.kind = SW_JOB_SPILL, .bytes = bytes, .value_type = SW_VALUE_U32};
+    (void)run(r, &spill);
+    sw_frames_free(spill.frames);
+    return spill.codec_raw_bytes[codec];
+}
+
 /* The denser codec is tried, found too slow, and left; but not where only its frames find room. */
 START_TEST(test_numbers_go_by_the_codec_that_takes_least_time) {
-    struct sw_sim_speed speed = sw_sim_idle_gpu;
+    struct sw_sim_speed speed = speed_of_numbers(2000 * GB);
     struct sw_sim_data data = datas[RANDOM];
     struct rig r;
     struct sw_sim_counts counts;
     data.of_numbers[SW_CODEC_RFOR] = 6;
     data.of_numbers[SW_CODEC_FOR] = 3;
-    for (int codec = SW_CODEC_V5T + 1; codec < SW_CODEC_NR; codec++)
-        speed.encode[codec] = speed.decode[codec] = 2000 * GB;
     speed.encode[SW_CODEC_RFOR] = speed.link_out; /* the other one is through in a third of that */
     rig_open(&r, &speed, &data);
     if (_i)
         r.place.host_limit_bytes = 64 * MIB; /* a sixth of the region fits, a third does not */
-    for (int i = 0; i < 20; i++) {
-        struct sw_job spill = {.kind = SW_JOB_SPILL, .bytes = 256 * MIB, .value_type = SW_VALUE_U32};
-        (void)run(&r, &spill);
-        sw_frames_free(spill.frames);
-        ck_assert_uint_eq(spill.codec_raw_bytes[i && !_i ? SW_CODEC_FOR : SW_CODEC_RFOR], 256 * MIB);
-    }
+    for (int i = 0; i < 20; i++)
+        ck_assert_uint_eq(bytes_of_numbers(&r, 256 * MIB, i && !_i ? SW_CODEC_FOR : SW_CODEC_RFOR), 256 * MIB);
     counts = sw_sim_counts(r.device);
     ck_assert(_i || counts.encodes[SW_CODEC_FOR] > 0);
     rig_close(&r);
@@ -329,19 +339,15 @@ END_TEST
 
 /* Codecs that never suit a column, and so are never measured, do not keep it from being turned away. */
 START_TEST(test_numbers_that_never_pay_get_no_plans) {
-    struct sw_sim_speed speed = sw_sim_idle_gpu;
+    const struct sw_sim_speed speed = speed_of_numbers(20 * GB);
     struct sw_sim_data data = datas[RANDOM];
     struct rig r;
     unsigned n_plans = 0;
     data.of_numbers[SW_CODEC_FOR] = 1.4;
-    for (int codec = SW_CODEC_V5T + 1; codec < SW_CODEC_NR; codec++)
-        speed.encode[codec] = speed.decode[codec] = 20 * GB;
     rig_open(&r, &speed, &data);
     for (int i = 0; i < 300; i++) {
-        struct sw_job spill = {.kind = SW_JOB_SPILL, .bytes = 16 * MIB, .value_type = SW_VALUE_U32};
         n_plans = i < 200 ? sw_sim_counts(r.device).plans : n_plans;
-        (void)run(&r, &spill);
-        sw_frames_free(spill.frames);
+        (void)bytes_of_numbers(&r, 16 * MIB, SW_CODEC_FOR);
     }
     ck_assert_uint_le(sw_sim_counts(r.device).plans - n_plans, 10);
     rig_close(&r);
