@@ -192,13 +192,16 @@ static bool is_waited_for(const struct sw_group *g, unsigned i) {
 /* Waits for each event once; all are of one session. */
 static int wait_for_events(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_group *g = &slot->group;
-    slot->waits_for_client = g->jobs[0]->has_event;
-    int rc = 0;
-    for (unsigned i = 0; !rc && slot->waits_for_client && i < g->n; i++)
-        if (!is_waited_for(g, i))
-            rc = p->device->ops->wait_event(p->device, sw_slot_index(p, slot), g->jobs[i]->session, g->jobs[i]->event,
-                                            err);
-    return rc;
+    for (unsigned i = 0; g->jobs[0]->has_event && i < g->n; i++) {
+        if (is_waited_for(g, i))
+            continue;
+        const int rc =
+            p->device->ops->wait_event(p->device, sw_slot_index(p, slot), g->jobs[i]->session, g->jobs[i]->event, err);
+        if (rc < 0)
+            return rc;
+        slot->waits_for_client |= rc > 0;
+    }
+    return 0;
 }
 
 /* By the group's plan, which has just been made or found. */

@@ -87,15 +87,15 @@ static void prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
     struct sw_err err = {0};
     int rc = 0;
     sw_slot_take(p, slot, SW_SLOT_PREPARING, job);
-    slot->waits_for_client = job->stage == SW_STAGE_WAITING && job->has_event;
+    if (job->stage == SW_STAGE_WAITING && job->has_event)
+        rc = ops->wait_event(p->device, s, job->session, job->event, &err);
+    slot->waits_for_client = rc > 0;
     job->stage = SW_STAGE_PREPARING;
     job->resample = false;
-    if (slot->waits_for_client)
-        rc = ops->wait_event(p->device, s, job->session, job->event, &err);
     slot->planned_since_us = sw_clock_us();
-    if (!rc && needs_plan(job))
+    if (rc >= 0 && needs_plan(job))
         rc = ops->make_plan(p->device, s, job->value_type, job->mem->mapping, rest_offset(job), rest_bytes(job), &err);
-    if (rc)
+    if (rc < 0)
         slot_fail(p, slot, &err);
 }
 
@@ -474,8 +474,9 @@ static bool serve_at_once(struct sw_pipeline *p, struct sw_slot *slot, struct sw
           (job->kind == SW_JOB_RESTORE && sw_transfer_is_at_hand(job, 0))))
         return false;
     job->stage = SW_STAGE_RUNNING;
-    slot->waits_for_client = true;
-    if (p->device->ops->wait_event(p->device, sw_slot_index(p, slot), job->session, job->event, &err)) {
+    const int rc = p->device->ops->wait_event(p->device, sw_slot_index(p, slot), job->session, job->event, &err);
+    slot->waits_for_client = rc > 0;
+    if (rc < 0) {
         sw_slot_take(p, slot, SW_SLOT_DRAINING, job);
         slot_fail(p, slot, &err);
     } else if (job->kind == SW_JOB_RESTORE) {

@@ -108,8 +108,9 @@ struct sw_device_ops {
      * offset + bytes <= desc->bytes and bytes <= chunk_bytes, and queues at most one make_plan, encode, decode,
      * unpack, spill_raw, restore_raw, encode_group, store_group or restore_group between two reports of a slot. Return
      * 0 or an error of the queueing itself; what goes wrong later is reported by slot_poll / slot_wait. */
-    /* Waits, on the device, for what the client's event (cudaIpcEventHandle_t) recorded last before this call. The
-     * event stays open for the session's later calls; session: a number that this device has seen for no other one.
+    /* Waits, on the device, for what the client's event (cudaIpcEventHandle_t) recorded last before this call. Returns
+     * 1, or 0 if that has been reached: then the slot waits for nothing. The event stays open for the session's later
+     * calls; session: a number that this device has seen for no other one.
      * errors: -SW_EIMPORT; host device: -SW_ENOTSUP. */
     int (*wait_event)(struct sw_device *device, unsigned s, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],
                       struct sw_err *err);

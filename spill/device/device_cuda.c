@@ -91,7 +91,8 @@ static int cuda_wait_event(struct sw_device *device, unsigned s, uint64_t sessio
         return 0;
     d->slots[s].waits = true;
     d->slots[s].is_marked = false;
-    return check(cudaStreamWaitEvent(d->slots[s].stream, event, 0), err, "cudaStreamWaitEvent");
+    rc = check(cudaStreamWaitEvent(d->slots[s].stream, event, 0), err, "cudaStreamWaitEvent");
+    return rc < 0 ? rc : 1;
 }
 
 int sw_cuda_train(struct device_cuda *d, struct slot *slot, struct sw_err *err) {

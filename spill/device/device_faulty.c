@@ -109,7 +109,11 @@ static int faulty_pin(struct sw_device *device, void *slab, size_t bytes, struct
 
 static int faulty_wait_event(struct sw_device *device, unsigned s, uint64_t session,
                              const uint8_t handle[SW_MEM_HANDLE_BYTES], struct sw_err *err) {
-    FORWARD(OP_WAIT_EVENT, (int)s, wait_event(inner, s, session, handle, err));
+    const int verdict = fate(faulty_of(device), OP_WAIT_EVENT, (int)s, err);
+    if (verdict)
+        return verdict; /* what comes late is an event that is waited for */
+    struct sw_device *inner = faulty_of(device)->inner;
+    return inner->ops->wait_event(inner, s, session, handle, err);
 }
 
 static int faulty_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type,

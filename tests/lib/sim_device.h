@@ -4,7 +4,7 @@
  * units, copies the link, out and back each for itself, first queued first served. A kernel's or copy's launch takes a
  * fixed time, which others use. Frames are as long as the test's data would make them. The clock (base/clock.h) stands
  * still but for what waits for the device, so that the same test always gets the same times. One device at a time, one
- * thread. Without groups, events and packing. */
+ * thread. Clients' events have always been reached. Without groups and packing. */
 #ifndef SW_TEST_SIM_DEVICE_H
 #define SW_TEST_SIM_DEVICE_H
 

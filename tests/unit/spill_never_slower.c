@@ -34,6 +34,7 @@ struct rig {
     struct sw_placement place;
     struct sw_pipeline *pipeline;
     struct sw_job_mem mem;
+    bool has_events; /* with each job comes one */
     bool finished;
 };
 
@@ -69,6 +70,7 @@ static double run(struct rig *r, struct sw_job *job) {
     job->mem = &r->mem;
     job->session = 1;
     job->unmap_after = true;
+    job->has_event = r->has_events;
     sw_pipeline_add(r->pipeline, job);
     while (!r->finished) {
         const uint64_t idle_ns = sw_sim_now_ns() - advanced_ns;
@@ -115,6 +117,7 @@ struct scenario {
     enum data data;
     double slowdown;
     bool plans_are_free; /* it is the choice alone that is looked at */
+    bool has_events;     /* with each request comes an event of the client's, which has been reached */
     bool returns;        /* every region comes back before the next one goes out */
 };
 
@@ -127,6 +130,7 @@ static double stream_s(const struct scenario *scenario, uint64_t bytes, bool raw
     speed.plan_us = scenario->plans_are_free ? 0 : speed.plan_us;
     data.plans_raw = raw;
     rig_open(&r, &speed, &data);
+    r.has_events = scenario->has_events;
     (void)move_regions(&r, bytes, scenario->returns, N_WARM);
     const double s = move_regions(&r, bytes, scenario->returns, n_regions(bytes) - N_WARM);
     rig_close(&r);
@@ -181,6 +185,7 @@ END_TEST
 START_TEST(test_spills_are_not_slower_on_a_busy_gpu) {
     ck_sizes(&busy_sizes[_i], (struct scenario){.slowdown = BUSY});
     ck_sizes(&busy_sizes[_i], (struct scenario){.slowdown = BUSY, .returns = true});
+    ck_sizes(&busy_sizes[_i], (struct scenario){.slowdown = BUSY, .has_events = true});
 }
 END_TEST
 
