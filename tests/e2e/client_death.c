@@ -4,6 +4,7 @@
  * client_death [CYCLES]: so many deaths in a row, 200 by default; the states take turns. The last lines say how often
  * each state was met, and how long the slowest return took. */
 #include "ipc/spillway.h"
+#include "tests/lib/child.h"
 #include "tests/lib/content.h"
 #include "tests/lib/nvme_fixture.h"
 #include "tests/lib/run.h"
@@ -16,8 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,7 +28,6 @@ enum {
     PIECES = 64,
     PIECE_BYTES = 20000,
     WARM_CYCLES = 60,
-    MAX_DELAY_US = 12000,
     WITHIN_MS = 1000,
     MAX_GROWN_KIB = 4096
 };
@@ -43,11 +41,11 @@ static int text_fd; /* content that every client spills; nothing else is ever wr
 
 struct client {
     struct sw_wire wire;
-    int ready; /* a byte says: there now */
+    int socket; /* to the test */
 };
 
 static void there(const struct client *c) {
-    (void)!write(c->ready, "x", 1);
+    sw_mortal_is_there(c->socket);
 }
 
 static __attribute__((noreturn)) void wait_for_death(const struct client *c) {
@@ -217,30 +215,15 @@ static const struct {
 };
 enum { N_STATES = sizeof states / sizeof states[0] };
 
-/* Starts a client, waits until it is there, kills it some time later. */
-static void live_and_die(unsigned state, uint64_t *random) {
-    int pipe_fds[2];
-    char byte;
-    ck_assert_int_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
-    const pid_t parent = getpid(), pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (pid == 0) {
-        struct client c = {.ready = pipe_fds[1]};
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent)
-            _exit(3);
-        sw_wire_open(&c.wire, daemon_process.socket);
-        states[state].get_there(&c);
-        wait_for_death(&c);
-    }
-    (void)close(pipe_fds[1]);
-    ck_assert_msg(read(pipe_fds[0], &byte, 1) == 1, "a client that is %s ended by itself", states[state].name);
-    (void)close(pipe_fds[0]);
-    (void)usleep((useconds_t)(sw_random(random) % MAX_DELAY_US));
-    int status;
-    ck_assert_int_eq(waitpid(pid, &status, WNOHANG), 0);
-    (void)kill(pid, SIGKILL);
-    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+static void live(unsigned i, int socket) {
+    struct client c = {.socket = socket};
+    sw_wire_open(&c.wire, daemon_process.socket);
+    states[i % N_STATES].get_there(&c);
+    wait_for_death(&c);
+}
+
+static const char *doing(unsigned i) {
+    return states[i % N_STATES].name;
 }
 
 /* ---- what they leave --------------------------------------------------------------------------------------------- */
@@ -368,6 +351,8 @@ static void report(const unsigned times[N_STATES], const uint64_t slowest[N_STAT
     (void)fflush(stdout); /* what comes may fail */
 }
 
+static const struct sw_mortals mortals = {.live = live, .doing = doing, .at_once = 1, .max_delay_us = 12000};
+
 START_TEST(clients_die_and_nothing_is_left) {
     unsigned times[N_STATES] = {0};
     uint64_t slowest[N_STATES] = {0}, random = 42;
@@ -378,7 +363,7 @@ START_TEST(clients_die_and_nothing_is_left) {
     const struct held before = look(&witness);
     for (unsigned i = 0; i < cycles; i++) {
         const unsigned state = i % N_STATES;
-        live_and_die(state, &random);
+        sw_mortals_die(&mortals, i, 1, &random);
         const uint64_t ms = await_return(&witness, &before, states[state].name);
         times[state]++;
         slowest[state] = ms > slowest[state] ? ms : slowest[state];
