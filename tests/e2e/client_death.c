@@ -61,9 +61,8 @@ static void send_spill(struct client *c, bool in_place) {
 }
 
 static void send_restore(struct client *c, struct sw_region_id id, bool in_place) {
-    struct sw_msg msg = {.header = {.type = SW_MSG_RESTORE}};
-    msg.u.restore = (struct sw_msg_restore){
-        .slot = id.slot, .gen = id.gen, .mem = 1, .bytes = BYTES, .flags = in_place ? SW_REQ_IN_PLACE : SW_REQ_KEEP};
+    struct sw_msg msg = sw_wire_restore_msg(id, 1, 0, BYTES);
+    msg.u.restore.flags = in_place ? SW_REQ_IN_PLACE : SW_REQ_KEEP;
     (void)sw_wire_send(&c->wire, &msg, NULL, 0);
 }
 
@@ -84,7 +83,7 @@ static void greeted(struct client *c) {
 }
 
 static void half_announced(struct client *c) {
-    (void)sw_wire_mem_open(&c->wire, 1, SW_MEM_CUDA_VMM, 4, 0, 4 * 4096);
+    (void)sw_wire_mem_open(&c->wire, 1, SW_MEM_CUDA_VMM, 4, 0, (uint64_t)4 * 4096);
     (void)sw_wire_mem_parts(&c->wire, 1, 0, 2, 4096, text_fd, 2);
 }
 
@@ -307,10 +306,9 @@ static void park(void) {
 
 static void check_parked(void) {
     for (unsigned i = 0; i < WITNESSES; i++) {
-        struct sw_msg msg = {.header = {.type = SW_MSG_RESTORE}};
+        struct sw_msg msg = sw_wire_restore_msg(parked[i], 200, 0, WITNESS_BYTES);
+        msg.u.restore.flags = SW_REQ_KEEP;
         ck_assert_int_eq(sw_wire_mem(&witness, 200, witness_fd, WITNESS_BYTES, true), 0);
-        msg.u.restore = (struct sw_msg_restore){
-            .slot = parked[i].slot, .gen = parked[i].gen, .mem = 200, .bytes = WITNESS_BYTES, .flags = SW_REQ_KEEP};
         ck_assert_int_eq(sw_wire_call(&witness, &msg, NULL, 0), 0);
         ck_assert(sw_wire_memfd_holds(witness_fd, WITNESS_BYTES, SW_CONTENT_RANDOM, 10 + i));
     }

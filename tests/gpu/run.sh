@@ -12,6 +12,7 @@
 #            gpu_roundtrip      every kind of memory through a real spillwayd, and back
 #            gpu_restart        the same memory over kills and orderly stops of spillwayd, which a manager starts again
 #            gpu_client_death   clients with GPU memory killed in all they do; $DEATHS of them (default: 96)
+#            gpu_worker_death   the same of processes without CUDA, in memory of one that lives; $WORKER_DEATHS (default: 10000)
 # sanitize   gpu_codec, gpu_numbers (each codec and type), gpu_packed, gpu_device, gpu_roundtrip under memcheck and
 #            racecheck, on small inputs
 # demo       what `make demo` shows
@@ -74,6 +75,7 @@ if wants test; then
     step gpu_roundtrip "$build/tests/gpu_roundtrip" "$daemon"
     step gpu_restart "$build/tests/gpu_restart" "$daemon"
     step gpu_client_death "$build/tests/gpu_client_death" "${DEATHS:-96}" "$daemon"
+    step gpu_worker_death "$build/tests/gpu_worker_death" "${WORKER_DEATHS:-10000}" "$daemon"
 fi
 if wants sanitize; then
     export SW_TEST_SMALL=1

@@ -58,11 +58,11 @@ void sw_sound_take(const struct sw_test_daemon *daemon, struct sw_sound *ret) {
 const char *sw_sound_check(const struct sw_test_daemon *daemon, const struct sw_sound *before) {
     static char text[256];
     struct sw_sound now;
-    const struct timespec pause = {.tv_nsec = 10000000};
+    const struct timespec pause = {.tv_nsec = 1000000};
     const char *wrong = sw_sound_round_trip(daemon, 300 * 1000 + 7, 1);
     if (wrong)
         return wrong;
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < 10000; i++) {
         sw_sound_take(daemon, &now);
         /* "Before" may have seen a session that was still closing: less than that is no leak. */
         if (now.fds <= before->fds && now.sessions <= before->sessions && now.regions <= before->regions &&

@@ -167,10 +167,15 @@ int sw_wire_spill(struct sw_wire *wire, uint32_t mem, uint64_t offset, uint64_t 
     return rc;
 }
 
-int sw_wire_restore(struct sw_wire *wire, struct sw_region_id id, uint32_t mem, uint64_t offset, uint64_t bytes) {
+struct sw_msg sw_wire_restore_msg(struct sw_region_id id, uint32_t mem, uint64_t offset, uint64_t bytes) {
     struct sw_msg msg = {.header = {.type = SW_MSG_RESTORE}};
     msg.u.restore =
         (struct sw_msg_restore){.slot = id.slot, .gen = id.gen, .mem = mem, .offset = offset, .bytes = bytes};
+    return msg;
+}
+
+int sw_wire_restore(struct sw_wire *wire, struct sw_region_id id, uint32_t mem, uint64_t offset, uint64_t bytes) {
+    struct sw_msg msg = sw_wire_restore_msg(id, mem, offset, bytes);
     const int rc = sw_wire_call(wire, &msg, NULL, 0);
     SW_ASSERT(rc != 0 || msg.header.type == SW_MSG_RESULT);
     return rc;

@@ -51,6 +51,7 @@ int sw_wire_mem_close(struct sw_wire *wire, uint32_t mem);
 int sw_wire_mem(struct sw_wire *wire, uint32_t mem, int fd, uint64_t bytes, bool once);
 struct sw_msg sw_wire_spill_msg(uint32_t mem, uint64_t offset, uint64_t bytes);
 int sw_wire_spill(struct sw_wire *wire, uint32_t mem, uint64_t offset, uint64_t bytes, struct sw_region_id *ret);
+struct sw_msg sw_wire_restore_msg(struct sw_region_id id, uint32_t mem, uint64_t offset, uint64_t bytes);
 int sw_wire_restore(struct sw_wire *wire, struct sw_region_id id, uint32_t mem, uint64_t offset, uint64_t bytes);
 /* Batches of n pieces of so many bytes each, side by side from offset 0. */
 struct sw_msg sw_wire_spill_batch_msg(uint32_t mem, uint32_t n, uint64_t bytes);
