@@ -1,0 +1,243 @@
+#include "tests/lib/play.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct sw_play sw_play = {.gpu = {.events = {{.handle = "first"}, {.handle = "second"}}}};
+
+/* ---- the played daemon ------------------------------------------------------------------------------------------- */
+
+static void *run(void *arg) {
+    (void)arg;
+    const int socket = accept(sw_play.listener, NULL, NULL);
+    SW_ASSERT(socket >= 0);
+    sw_play.serve(socket);
+    (void)close(socket);
+    return NULL;
+}
+
+void sw_play_start(void (*serve)(int socket)) {
+    sw_test_folder(sw_play.folder);
+    sw_play.address.sun_family = AF_UNIX;
+    (void)snprintf(sw_play.address.sun_path, sizeof sw_play.address.sun_path, "%s/s", sw_play.folder);
+    sw_play.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(sw_play.listener, (const struct sockaddr *)&sw_play.address, sizeof sw_play.address), 0);
+    ck_assert_int_eq(listen(sw_play.listener, 1), 0);
+    ck_assert_int_eq(sem_init(&sw_play.go, 0, 0), 0);
+    sw_play.serve = serve;
+    ck_assert_int_eq(pthread_create(&sw_play.thread, NULL, run, NULL), 0);
+}
+
+void sw_play_stop(void) {
+    ck_assert_int_eq(pthread_join(sw_play.thread, NULL), 0);
+    (void)close(sw_play.listener);
+    (void)unlink(sw_play.address.sun_path);
+    (void)rmdir(sw_play.folder);
+}
+
+bool sw_play_get(int socket, struct sw_msg *ret) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    int fds[SW_PROTO_MAX_FDS];
+    size_t bytes;
+    unsigned n_fds = 0;
+    if (sw_packet_receive(socket, packet, &bytes, fds, &n_fds) < 0 || !bytes)
+        return false;
+    while (n_fds)
+        (void)close(fds[--n_fds]);
+    SW_ASSERT(sw_msg_decode(ret, packet, bytes, NULL) == 0);
+    return true;
+}
+
+void sw_play_expect(int socket, struct sw_msg *ret, unsigned type) {
+    SW_ASSERT(sw_play_get(socket, ret) && ret->header.type == type);
+}
+
+void sw_play_put(int socket, struct sw_msg *msg, unsigned type, uint32_t seq) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    msg->header.type = (uint16_t)type;
+    msg->header.seq = seq;
+    const size_t bytes = sw_msg_encode(msg, packet);
+    (void)sw_packet_send(socket, packet, bytes, NULL, 0);
+}
+
+void sw_play_put_ok(int socket, uint32_t seq) {
+    struct sw_msg msg = {0};
+    sw_play_put(socket, &msg, SW_MSG_OK, seq);
+}
+
+void sw_play_put_error(int socket, uint32_t seq, const char *name, enum sw_scope scope, const char *text) {
+    struct sw_msg msg = {.u.error = {.scope = (uint32_t)scope, .cuda = 700}};
+    sw_msg_set_text(msg.u.error.name, sizeof msg.u.error.name, name);
+    sw_msg_set_text(msg.u.error.text, sizeof msg.u.error.text, text);
+    sw_play_put(socket, &msg, SW_MSG_ERROR, seq);
+}
+
+void sw_play_put_result(int socket, uint32_t seq, uint32_t slot, uint64_t raw_bytes) {
+    struct sw_msg msg = {
+        .u.result = {.slot = slot, .gen = 9, .raw_bytes = raw_bytes, .stored_bytes = 5, .service_us = 7}};
+    sw_msg_set_text(msg.u.result.codec, sizeof msg.u.result.codec, "sixteen letters!");
+    sw_msg_set_text(msg.u.result.tier, sizeof msg.u.result.tier, "host");
+    sw_msg_set_text(msg.u.result.reason, sizeof msg.u.result.reason, "pays");
+    sw_play_put(socket, &msg, SW_MSG_RESULT, seq);
+}
+
+void sw_play_greet_with(int socket, uint32_t max_in_flight, uint32_t max_pieces) {
+    struct sw_msg msg,
+        reply = {.u.hello_ok = {.version = SW_PROTO_VERSION, .max_in_flight = max_in_flight, .max_pieces = max_pieces}};
+    sw_play_expect(socket, &msg, SW_MSG_HELLO);
+    SW_ASSERT(msg.u.hello.version == SW_PROTO_VERSION && msg.header.seq != 0);
+    sw_play_put(socket, &reply, SW_MSG_HELLO_OK, msg.header.seq);
+}
+
+void sw_play_greet(int socket) {
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 0);
+}
+
+uint32_t sw_play_take_spill(int socket) {
+    struct sw_msg open, parts, spill;
+    sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
+    sw_play_expect(socket, &parts, SW_MSG_MEM_PARTS);
+    sw_play_expect(socket, &spill, SW_MSG_SPILL);
+    SW_ASSERT(open.u.mem_open.once == 1 && open.u.mem_open.mem == spill.u.spill.mem);
+    SW_ASSERT(parts.header.seq == open.header.seq + 1 && spill.header.seq == open.header.seq + 2);
+    SW_ASSERT(spill.u.spill.bytes == SW_PLAY_BYTES && spill.u.spill.flags == 0);
+    return open.header.seq;
+}
+
+void sw_play_put_spilled(int socket, uint32_t first_seq, uint32_t slot) {
+    sw_play_put_ok(socket, first_seq);
+    sw_play_put_ok(socket, first_seq + 1);
+    sw_play_put_result(socket, first_seq + 2, slot, SW_PLAY_BYTES);
+}
+
+void sw_play_expect_end(int socket) {
+    struct sw_msg msg;
+    SW_ASSERT(!sw_play_get(socket, &msg));
+}
+
+void sw_play_expect_drop(int socket, uint32_t slot) {
+    struct sw_msg msg;
+    sw_play_expect(socket, &msg, SW_MSG_DROP);
+    SW_ASSERT(msg.u.drop.slot == slot && msg.u.drop.gen == 9);
+    sw_play_put_ok(socket, msg.header.seq);
+}
+
+uint32_t sw_play_take_registration(int socket, uint32_t *ret_mem) {
+    struct sw_msg open, parts;
+    sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
+    sw_play_expect(socket, &parts, SW_MSG_MEM_PARTS);
+    SW_ASSERT(open.u.mem_open.once == 0 && open.u.mem_open.mem == parts.u.mem_parts.mem);
+    SW_ASSERT(parts.header.seq == open.header.seq + 1);
+    *ret_mem = open.u.mem_open.mem;
+    return open.header.seq;
+}
+
+uint32_t sw_play_register(int socket) {
+    uint32_t mem;
+    const uint32_t seq = sw_play_take_registration(socket, &mem);
+    sw_play_put_ok(socket, seq);
+    sw_play_put_ok(socket, seq + 1);
+    return mem;
+}
+
+void sw_play_put_batch(int socket, uint32_t seq, uint32_t count, uint32_t first_slot, uint64_t raw_bytes) {
+    struct sw_msg msg;
+    sw_msg_init(&msg, SW_MSG_RESULT_BATCH);
+    msg.u.result_batch =
+        (struct sw_msg_result_batch){.count = count, .raw_bytes = raw_bytes, .stored_bytes = count, .service_us = 5};
+    sw_msg_set_text(msg.u.result_batch.codec, sizeof msg.u.result_batch.codec, first_slot > 1 ? "raw" : "v5t");
+    sw_msg_set_text(msg.u.result_batch.tier, sizeof msg.u.result_batch.tier, "host");
+    for (uint32_t i = 0; i < count; i++) {
+        msg.u.result_batch.slot[i] = first_slot + i;
+        msg.u.result_batch.gen[i] = 9;
+    }
+    sw_play_put(socket, &msg, SW_MSG_RESULT_BATCH, seq);
+}
+
+void sw_play_hang_up(int socket, uint32_t seq) {
+    (void)seq;
+    (void)shutdown(socket, SHUT_RDWR);
+}
+
+/* ---- the played GPU ---------------------------------------------------------------------------------------------- */
+
+int __wrap_sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *memory, uint64_t bytes,
+                          struct sw_err *err);
+int __wrap_sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const void *memory, struct CUstream_st *stream,
+                         struct sw_err *err);
+const uint8_t *__wrap_sw_cuda_event_handle(const struct sw_cuda_event *event);
+void __wrap_sw_cuda_event_release(struct sw_cuda_event *event);
+
+int __wrap_sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *memory, uint64_t bytes,
+                          struct sw_err *err) {
+    (void)cuda, (void)memory, (void)err;
+    ret->kind = SW_MEM_CUDA_IPC;
+    ret->bytes = bytes;
+    return sw_play.gpu.on;
+}
+
+int __wrap_sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const void *memory, struct CUstream_st *stream,
+                         struct sw_err *err) {
+    (void)cuda, (void)memory, (void)stream, (void)err;
+    e->event = &sw_play.gpu.events[sw_play.gpu.events[0].held];
+    ck_assert(!e->event->held);
+    e->event->held = true;
+    return 0;
+}
+
+const uint8_t *__wrap_sw_cuda_event_handle(const struct sw_cuda_event *event) {
+    ck_assert(event->held);
+    return event->handle;
+}
+
+void __wrap_sw_cuda_event_release(struct sw_cuda_event *event) {
+    if (!event)
+        return;
+    ck_assert(event->held);
+    event->held = false;
+}
+
+/* ---- the client's side ------------------------------------------------------------------------------------------- */
+
+static void make_data(void) {
+    const int fd = memfd_create("client", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert(fd >= 0 && ftruncate(fd, SW_PLAY_BYTES) == 0);
+    sw_play.data = mmap(NULL, SW_PLAY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(sw_play.data, MAP_FAILED);
+}
+
+void sw_play_open(void (*serve)(int socket)) {
+    make_data();
+    sw_play_start(serve);
+    ck_assert_int_eq(spillway_open(&sw_play.connection, sw_play.address.sun_path, &sw_play.error), 0);
+    ck_assert_int_eq(sw_play.error.code, 0);
+}
+
+void sw_play_close(void) {
+    spillway_close(sw_play.connection);
+    sw_play.connection = NULL;
+    sw_play_stop();
+    ck_assert_int_eq(sw_alloc_live(), 0);
+}
+
+struct spillway_ticket *sw_play_spill(void) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, &ticket, &sw_play.error), 0);
+    ck_assert_ptr_nonnull(ticket);
+    return ticket;
+}
+
+void sw_play_ck_error(int rc, int code, enum spillway_scope scope, const char *text) {
+    ck_assert_int_eq(rc, -code);
+    ck_assert_int_eq(sw_play.error.code, rc);
+    ck_assert_int_eq(sw_play.error.scope, scope);
+    ck_assert_str_eq(sw_play.error.name, spillway_error_name(code));
+    ck_assert_msg(strstr(sw_play.error.text, text), "'%s' is not in '%s'", text, sw_play.error.text);
+}

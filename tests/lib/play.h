@@ -1,0 +1,92 @@
+/* play.h - a daemon that a thread of the test plays, packet by packet, for the client library; and a GPU that the test
+ * plays.
+ *
+ * What the daemon does not expect ends the process; on the client's side a failure fails the test. One play at a time.
+ * thread: functions that take a socket are the daemon's, all others the test's. */
+#ifndef SW_TEST_PLAY_H
+#define SW_TEST_PLAY_H
+
+#include "ipc/memory.h"
+#include "ipc/proto.h"
+#include "ipc/spillway.h"
+#include "tests/lib/scratch.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdbool.h>
+#include <sys/un.h>
+
+enum { SW_PLAY_BYTES = 10000, SW_PLAY_MAX_IN_FLIGHT = 400 };
+
+struct sw_cuda_event {
+    bool held;
+    uint8_t handle[SW_MEM_HANDLE_BYTES];
+};
+
+extern struct sw_play {
+    /* The client's side. */
+    struct spillway *connection;
+    struct spillway_error error;
+    void *data; /* a memfd's, SW_PLAY_BYTES long */
+    /* While `on`, all memory is the GPU's, and every operation comes with an event. The linker puts functions of play.c
+     * in the place of memory_cuda.c's (--wrap). */
+    struct {
+        bool on;
+        struct sw_cuda_event events[2]; /* by the names "first" and "second" */
+    } gpu;
+    sem_t go; /* the test lets the daemon go on */
+    /* play.c's own, but for the address. */
+    struct sockaddr_un address;
+    char folder[SW_TEST_PATH_BYTES];
+    int listener;
+    pthread_t thread;
+    void (*serve)(int socket);
+} sw_play;
+
+/* ---- the daemon -------------------------------------------------------------------------------------------------- */
+
+/* serve: one connection's part; the socket is closed after it. */
+void sw_play_start(void (*serve)(int socket));
+/* The daemon's part must have come to its end. */
+void sw_play_stop(void);
+
+/* Next request; false if the client is gone. */
+bool sw_play_get(int socket, struct sw_msg *ret);
+/* The next request must be of that type. */
+void sw_play_expect(int socket, struct sw_msg *ret, unsigned type);
+/* Until the client hangs up: what it still says must be nothing. */
+void sw_play_expect_end(int socket);
+/* A DROP of that slot, which goes well. */
+void sw_play_expect_drop(int socket, uint32_t slot);
+
+void sw_play_put(int socket, struct sw_msg *msg, unsigned type, uint32_t seq);
+void sw_play_put_ok(int socket, uint32_t seq);
+void sw_play_put_error(int socket, uint32_t seq, const char *name, enum sw_scope scope, const char *text);
+void sw_play_put_result(int socket, uint32_t seq, uint32_t slot, uint64_t raw_bytes);
+/* RESULT_BATCH of regions first_slot, first_slot + 1, ... */
+void sw_play_put_batch(int socket, uint32_t seq, uint32_t count, uint32_t first_slot, uint64_t raw_bytes);
+/* Instead of an answer. */
+void sw_play_hang_up(int socket, uint32_t seq);
+
+/* Takes HELLO in and answers it; max_pieces: 0: no batches. */
+void sw_play_greet(int socket);
+void sw_play_greet_with(int socket, uint32_t max_in_flight, uint32_t max_pieces);
+/* Takes the three packets of a spill of all data in; returns the seq of the first. And answers them. */
+uint32_t sw_play_take_spill(int socket);
+void sw_play_put_spilled(int socket, uint32_t first_seq, uint32_t slot);
+/* Takes in what hands memory over to stay; returns the seq of the first packet, its number in *ret_mem. */
+uint32_t sw_play_take_registration(int socket, uint32_t *ret_mem);
+/* The same, which goes well; returns the memory's number. */
+uint32_t sw_play_register(int socket);
+
+/* ---- the client -------------------------------------------------------------------------------------------------- */
+
+/* Makes the data, starts the daemon and connects; and the end of both, in which nothing of the library may be left. */
+void sw_play_open(void (*serve)(int socket));
+void sw_play_close(void);
+/* Starts a spill of all data. */
+struct spillway_ticket *sw_play_spill(void);
+/* rc, and what is in sw_play.error, are that error; its text contains `text`. */
+void sw_play_ck_error(int rc, int code, enum spillway_scope scope, const char *text);
+
+#endif

@@ -1,0 +1,332 @@
+/* Batches of the client library against a played daemon. */
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "ipc/proto.h"
+#include "ipc/spillway.h"
+#include "ipc/staging.h"
+#include "tests/lib/play.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <stdbool.h>
+#include <string.h>
+
+enum { PIECES = 300 };
+#define PIECE_BYTES UINT64_C(30)
+static struct spillway_piece pieces[PIECES];
+
+static void lay_out_pieces(void) {
+    for (uint32_t i = 0; i < PIECES; i++)
+        pieces[i] = (struct spillway_piece){
+            .data = (uint8_t *)sw_play.data + i * PIECE_BYTES, .bytes = PIECE_BYTES, .region = {i + 1, 9}};
+}
+
+/* The next packet of a spill of `count` pieces from `first` on; returns its seq. */
+static uint32_t take_spill_batch(int socket, uint32_t mem, uint32_t first, uint32_t count) {
+    struct sw_msg msg;
+    sw_play_expect(socket, &msg, SW_MSG_SPILL_BATCH);
+    const struct sw_msg_spill_batch *m = &msg.u.spill_batch;
+    SW_ASSERT(m->mem == mem && m->count == count && m->offset[0] == first * PIECE_BYTES);
+    SW_ASSERT(m->offset[count - 1] == (first + count - 1) * PIECE_BYTES && m->bytes[count - 1] == PIECE_BYTES);
+    SW_ASSERT(m->flags == (sw_play.gpu.on ? SW_REQ_EVENT : 0));
+    SW_ASSERT(!sw_play.gpu.on || strcmp((const char *)m->event, "first") == 0);
+    return msg.header.seq;
+}
+
+static uint32_t take_restore_batch(int socket, uint32_t first, uint32_t count, uint32_t flags) {
+    struct sw_msg msg;
+    sw_play_expect(socket, &msg, SW_MSG_RESTORE_BATCH);
+    const struct sw_msg_restore_batch *m = &msg.u.restore_batch;
+    SW_ASSERT(m->count == count && m->flags == flags && m->slot[0] == first + 1 && m->slot[count - 1] == first + count);
+    SW_ASSERT(m->gen[count - 1] == 9 && m->offset[0] == first * PIECE_BYTES && m->bytes[count - 1] == PIECE_BYTES);
+    return msg.header.seq;
+}
+
+static void expect_drop_batch(int socket, uint32_t count, uint32_t first_slot) {
+    struct sw_msg msg;
+    sw_play_expect(socket, &msg, SW_MSG_DROP_BATCH);
+    const struct sw_msg_drop_batch *m = &msg.u.drop_batch;
+    SW_ASSERT(m->count == count && m->slot[0] == first_slot && m->slot[count - 1] == first_slot + count - 1);
+    SW_ASSERT(m->gen[count - 1] == 9);
+    sw_play_put_ok(socket, msg.header.seq);
+}
+
+static void start_batches(void (*serve)(int socket)) {
+    sw_play_open(serve);
+    ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
+    lay_out_pieces();
+}
+
+static struct spillway_ticket *spill_batch(uint32_t n) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_spill_batch(sw_play.connection, pieces, n, NULL, &ticket, &sw_play.error), 0);
+    return ticket;
+}
+
+static struct spillway_ticket *restore_batch(uint32_t n, unsigned flags) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_restore_batch(sw_play.connection, pieces, n, NULL, flags, &ticket, &sw_play.error), 0);
+    return ticket;
+}
+
+static void serve_two_packets(int socket) {
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
+    const uint32_t mem = sw_play_register(socket);
+    const uint32_t first = take_spill_batch(socket, mem, 0, 256), second = take_spill_batch(socket, mem, 256, 44);
+    sw_play_put_batch(socket, second, 44, 257, 44 * PIECE_BYTES);
+    (void)sem_wait(&sw_play.go);
+    sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
+    /* Kept until both are back. */
+    sw_play_put_batch(socket, take_restore_batch(socket, 0, 256, SW_REQ_KEEP), 256, 1, 256 * PIECE_BYTES);
+    sw_play_put_batch(socket, take_restore_batch(socket, 256, 44, SW_REQ_KEEP), 44, 257, 44 * PIECE_BYTES);
+    expect_drop_batch(socket, 256, 1);
+    expect_drop_batch(socket, 44, 257);
+    /* One packet is all or nothing by itself. */
+    sw_play_put_batch(socket, take_restore_batch(socket, 0, 2, 0), 2, 1, 2 * PIECE_BYTES);
+    sw_play_put_batch(socket, take_restore_batch(socket, 0, 2, SW_REQ_KEEP), 2, 1, 2 * PIECE_BYTES);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(a_batch_of_two_packets_is_one) {
+    struct spillway_result result;
+    start_batches(serve_two_packets);
+    memset(&pieces[0].region, 0, sizeof pieces[0].region);
+    struct spillway_ticket *ticket = spill_batch(PIECES);
+    sw_play_ck_error(spillway_wait(ticket, 20, &result, &sw_play.error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST, "");
+    ck_assert_uint_eq(pieces[0].region.generation, 0);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, &result, &sw_play.error), 0);
+    spillway_ticket_free(ticket);
+    for (uint32_t i = 0; i < PIECES; i++)
+        ck_assert(pieces[i].region.slot == i + 1 && pieces[i].region.generation == 9);
+    ck_assert_uint_eq(result.raw_bytes, PIECES * PIECE_BYTES);
+    ck_assert_uint_eq(result.stored_bytes, PIECES);
+    ck_assert_uint_eq(result.service_us, 5);
+    ck_assert_uint_eq(result.region.generation, 0);
+    ck_assert_str_eq(result.codec, "mixed");
+    ck_assert_str_eq(result.tier, "host");
+    ck_assert_int_eq(spillway_wait(restore_batch(PIECES, 0), -1, &result, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(restore_batch(2, 0), -1, &result, &sw_play.error), 0);
+    ck_assert_str_eq(result.codec, "v5t");
+    ck_assert_int_eq(spillway_wait(restore_batch(2, SPILLWAY_RESTORE_KEEP), -1, &result, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
+static void fail_second_packets(int socket) {
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
+    const uint32_t mem = sw_play_register(socket);
+    uint32_t first = take_spill_batch(socket, mem, 0, 256);
+    sw_play_put_error(socket, take_spill_batch(socket, mem, 256, 44), "ENOSPACE", SW_SCOPE_REQUEST, "tier is full");
+    sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
+    expect_drop_batch(socket, 256, 1);
+    first = take_restore_batch(socket, 0, 256, SW_REQ_KEEP);
+    sw_play_put_error(socket, take_restore_batch(socket, 256, 44, SW_REQ_KEEP), "ECHECKSUM", SW_SCOPE_REGION,
+                      "bad frame");
+    sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
+    sw_play_expect_end(socket); /* nothing is dropped */
+}
+
+START_TEST(a_batch_fails_as_one) {
+    start_batches(fail_second_packets);
+    memset(&pieces[0].region, 0, sizeof pieces[0].region);
+    sw_play_ck_error(spillway_wait(spill_batch(PIECES), -1, NULL, &sw_play.error), SPILLWAY_ENOSPACE,
+                     SPILLWAY_SCOPE_REQUEST, "full");
+    ck_assert_uint_eq(pieces[0].region.generation, 0);
+    lay_out_pieces();
+    sw_play_ck_error(spillway_wait(restore_batch(PIECES, 0), -1, NULL, &sw_play.error), SPILLWAY_ECHECKSUM,
+                     SPILLWAY_SCOPE_REGION, "bad frame");
+    sw_play_close();
+}
+END_TEST
+
+/* No more pieces at a time than the daemon allows, and no more packets. */
+static void allow_few_pieces(int socket) {
+    sw_play_greet_with(socket, 2, 100);
+    const uint32_t mem = sw_play_register(socket);
+    for (uint32_t first = 0; first < PIECES; first += 100)
+        sw_play_put_batch(socket, take_spill_batch(socket, mem, first, 100), 100, first + 1, 100 * PIECE_BYTES);
+    const uint32_t one = take_spill_batch(socket, mem, 0, 1), other = take_spill_batch(socket, mem, 0, 2);
+    struct sw_msg status;
+    sw_play_expect(socket, &status, SW_MSG_STATUS); /* and not the third */
+    sw_play_put_batch(socket, one, 1, 1, PIECE_BYTES);
+    sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    const uint32_t third = take_spill_batch(socket, mem, 0, 3);
+    sw_play_put_batch(socket, third, 3, 4, 3 * PIECE_BYTES);
+    sw_play_put_batch(socket, other, 2, 2, 2 * PIECE_BYTES);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(batches_keep_to_the_daemons_limits) {
+    struct spillway_status status;
+    struct spillway_ticket *none = NULL;
+    start_batches(allow_few_pieces);
+    ck_assert_int_eq(spillway_wait(spill_batch(PIECES), -1, NULL, &sw_play.error), 0);
+    ck_assert_uint_eq(pieces[PIECES - 1].region.slot, PIECES);
+    struct spillway_ticket *one = spill_batch(1), *other = spill_batch(2);
+    sw_play_ck_error(spillway_spill_batch(sw_play.connection, pieces, 3, NULL, &none, &sw_play.error), SPILLWAY_ELIMIT,
+                     SPILLWAY_SCOPE_REQUEST, "2 batches");
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(one, -1, NULL, &sw_play.error), 0);
+    struct spillway_ticket *third = spill_batch(3);
+    ck_assert_int_eq(spillway_wait(third, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(other, -1, NULL, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
+static void serve_gpu_batch(int socket) {
+    struct sw_msg open;
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
+    sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
+    sw_play_put_ok(socket, open.header.seq);
+    const uint32_t first = take_spill_batch(socket, open.u.mem_open.mem, 0, 256);
+    const uint32_t second = take_spill_batch(socket, open.u.mem_open.mem, 256, 44);
+    sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
+    struct sw_msg status;
+    sw_play_expect(socket, &status, SW_MSG_STATUS);
+    sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    (void)sem_wait(&sw_play.go);
+    sw_play_put_batch(socket, second, 44, 257, 44 * PIECE_BYTES);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(a_batch_has_one_event) {
+    struct spillway_status status;
+    sw_play.gpu.on = true;
+    start_batches(serve_gpu_batch);
+    struct spillway_ticket *ticket = spill_batch(PIECES);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert(sw_play.gpu.events[0].held && !sw_play.gpu.events[1].held); /* one packet is not answered yet */
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert(!sw_play.gpu.events[0].held);
+    sw_play_close();
+}
+END_TEST
+
+static void drop_what_nobody_saw(int socket) {
+    struct sw_msg status;
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 256);
+    const uint32_t mem = sw_play_register(socket);
+    sw_play_put_batch(socket, take_spill_batch(socket, mem, 0, 10), 10, 1, 10 * PIECE_BYTES);
+    sw_play_expect(socket, &status, SW_MSG_STATUS);
+    sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    expect_drop_batch(socket, 10, 1);
+    const uint32_t first = take_spill_batch(socket, mem, 0, 256);
+    (void)sem_wait(&sw_play.go);
+    sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
+    sw_play_expect(socket, &status, SW_MSG_STATUS);
+    sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    expect_drop_batch(socket, 256, 1); /* and no second packet */
+    sw_play_expect(socket, &status, SW_MSG_STATUS);
+    sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(freeing_a_batch_drops_what_nobody_can_name) {
+    struct spillway_status status;
+    start_batches(drop_what_nobody_saw);
+    struct spillway_ticket *done = spill_batch(10);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    spillway_ticket_free(done); /* is done, but was not waited for */
+    struct spillway_ticket *running = spill_batch(PIECES);
+    spillway_ticket_free(running);
+    memset(pieces, 0xee, sizeof pieces); /* not looked at any more */
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_uint_eq(pieces[0].region.slot, 0xeeeeeeeeu);
+    sw_play_close();
+}
+END_TEST
+
+static void lie_about_the_count(int socket, uint32_t seq) {
+    sw_play_put_batch(socket, seq, 3, 1, 2 * PIECE_BYTES);
+}
+
+static void lie_about_the_bytes(int socket, uint32_t seq) {
+    sw_play_put_batch(socket, seq, 2, 1, 2 * PIECE_BYTES - 1);
+}
+
+static void name_our_regions(int socket, uint32_t seq) {
+    sw_play_put_batch(socket, seq, 2, SW_COMPOSITE_SLOT - 1, 2 * PIECE_BYTES);
+}
+
+static void answer_with_one(int socket, uint32_t seq) {
+    sw_play_put_result(socket, seq, 1, 2 * PIECE_BYTES);
+}
+
+static const struct {
+    void (*lie)(int socket, uint32_t seq);
+    int code;
+} batch_lies[] = {
+    {lie_about_the_count, SPILLWAY_EPROTO}, {lie_about_the_bytes, SPILLWAY_EPROTO}, {name_our_regions, SPILLWAY_EPROTO},
+    {answer_with_one, SPILLWAY_EPROTO},     {sw_play_hang_up, SPILLWAY_ECONN},
+};
+
+static void (*lie)(int socket, uint32_t seq);
+
+static void serve_a_batch_lie(int socket) {
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
+    lie(socket, take_spill_batch(socket, sw_play_register(socket), 0, 2));
+    sw_play_expect_end(socket);
+}
+
+START_TEST(lies_about_batches_end_the_connection) {
+    struct spillway_ticket *none = NULL;
+    lie = batch_lies[_i].lie;
+    start_batches(serve_a_batch_lie);
+    sw_play_ck_error(spillway_wait(spill_batch(2), -1, NULL, &sw_play.error), batch_lies[_i].code,
+                     SPILLWAY_SCOPE_SESSION, "");
+    sw_play_ck_error(spillway_spill_batch(sw_play.connection, pieces, 2, NULL, &none, &sw_play.error),
+                     batch_lies[_i].code, SPILLWAY_SCOPE_SESSION, "");
+    sw_play_close();
+}
+END_TEST
+
+static void serve_one_batch(int socket) {
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
+    (void)sw_play_register(socket);
+    sw_play_put_batch(socket, take_restore_batch(socket, 0, 2, 0), 2, 1, 2 * PIECE_BYTES);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(a_heap_that_fails_costs_one_batch) {
+    struct spillway_ticket *ticket = NULL;
+    int rc = -1;
+    start_batches(serve_one_batch);
+    const long live = sw_alloc_live();
+    for (unsigned long n = 1; rc < 0; n++) {
+        sw_alloc_fail_nth(n);
+        rc = spillway_restore_batch(sw_play.connection, pieces, 2, NULL, 0, &ticket, &sw_play.error);
+        sw_alloc_fail_nth(0);
+        if (rc == 0 && spillway_wait(ticket, 0, NULL, &sw_play.error) == -SPILLWAY_ENOMEM) { /* of its packet */
+            spillway_ticket_free(ticket);
+            rc = -SPILLWAY_ENOMEM;
+        }
+        if (rc < 0) {
+            sw_play_ck_error(rc, SPILLWAY_ENOMEM, SPILLWAY_SCOPE_REQUEST, "");
+            ck_assert_int_eq(sw_alloc_live(), live);
+        }
+    }
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ipc_client_batch");
+    TCase *tcase = tcase_create("batch");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_test(tcase, a_batch_of_two_packets_is_one);
+    tcase_add_test(tcase, a_batch_fails_as_one);
+    tcase_add_test(tcase, batches_keep_to_the_daemons_limits);
+    tcase_add_test(tcase, a_batch_has_one_event);
+    tcase_add_test(tcase, freeing_a_batch_drops_what_nobody_can_name);
+    tcase_add_loop_test(tcase, lies_about_batches_end_the_connection, 0,
+                        (int)(sizeof batch_lies / sizeof batch_lies[0]));
+    tcase_add_test(tcase, a_heap_that_fails_costs_one_batch);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}

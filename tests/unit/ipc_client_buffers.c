@@ -1,0 +1,235 @@
+/* Regions of several buffers, and directories of packed ones, against a played daemon. */
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "ipc/proto.h"
+#include "ipc/spillway.h"
+#include "tests/lib/play.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* ---- buffers ----------------------------------------------------------------------------------------------------- */
+
+/* Two halves of one block of a GPU: it is opened and closed once, and one event stands for both. Returns the seq of the
+ * first packet. */
+static uint32_t take_buffers(int socket, unsigned type) {
+    struct sw_msg open, ask, close;
+    sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
+    sw_play_expect(socket, &ask, (uint16_t)type);
+    sw_play_expect(socket, &close, SW_MSG_MEM_CLOSE);
+    const struct sw_msg_spill_buffers *m = &ask.u.spill_buffers;
+    SW_ASSERT(open.u.mem_open.once == 0 && close.u.mem_close.mem == open.u.mem_open.mem);
+    SW_ASSERT(ask.header.seq == open.header.seq + 1 && close.header.seq == open.header.seq + 2);
+    if (type == SW_MSG_SPILL_BUFFERS)
+        SW_ASSERT(m->count == 3 && m->mem[0] == open.u.mem_open.mem && m->mem[1] == m->mem[0] &&
+                  m->mem[2] == m->mem[0] && m->waits[0] && m->waits[1] && !m->waits[2] &&
+                  m->bytes[1] == SW_PLAY_BYTES / 2 && m->value_type[1] == SPILLWAY_I64 &&
+                  strcmp((const char *)m->event, "first") == 0);
+    return open.header.seq;
+}
+
+static int start_spill_of_buffers(struct spillway_ticket **ret) {
+    const struct spillway_buffer buffers[] = {
+        {sw_play.data, SW_PLAY_BYTES / 2, SPILLWAY_BYTES},
+        {(uint8_t *)sw_play.data + SW_PLAY_BYTES / 2, SW_PLAY_BYTES / 2, SPILLWAY_I64},
+        {NULL, 0, 0}};
+    return spillway_spill_buffers(sw_play.connection, buffers, 3, NULL, ret, &sw_play.error);
+}
+
+static void serve_buffers(int socket) {
+    struct sw_msg msg;
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
+    const uint32_t seq = take_buffers(socket, SW_MSG_SPILL_BUFFERS);
+    sw_play_put_ok(socket, seq);
+    sw_play_put_result(socket, seq + 1, 4, SW_PLAY_BYTES);
+    sw_play_expect(socket, &msg, SW_MSG_STATUS); /* the client has looked, and does not believe that it is over */
+    sw_play_put_ok(socket, seq + 2);
+    struct sw_msg status = {0};
+    sw_play_put(socket, &status, SW_MSG_STATUS_OK, msg.header.seq);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(memory_of_buffers_is_closed_before_they_are_done) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result;
+    struct spillway_status status;
+    sw_play.gpu.on = true;
+    sw_play_open(serve_buffers);
+    ck_assert_int_eq(start_spill_of_buffers(&ticket), 0);
+    ck_assert_int_eq(spillway_wait(ticket, 50, &result, &sw_play.error), -SPILLWAY_EAGAIN);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, &result, &sw_play.error), 0);
+    ck_assert_uint_eq(result.region.slot, 4);
+    ck_assert(!sw_play.gpu.events[0].held && !sw_play.gpu.events[1].held);
+    spillway_ticket_free(ticket);
+    sw_play_close();
+}
+END_TEST
+
+static void fail_buffers(int socket, uint32_t seq) {
+    sw_play_put_error(socket, seq, "ENOMEM", SW_SCOPE_REQUEST, "cannot be mapped");
+    sw_play_put_error(socket, seq + 1, "ENOMEM", SW_SCOPE_REQUEST, "cannot be mapped");
+    sw_play_put_ok(socket, seq + 2);
+}
+
+static void lie_about_all_bytes(int socket, uint32_t seq) {
+    sw_play_put_result(socket, seq + 1, 1, SW_PLAY_BYTES - 1);
+}
+
+static void answer_with_a_batch(int socket, uint32_t seq) {
+    sw_play_put_batch(socket, seq + 1, 1, 1, SW_PLAY_BYTES);
+}
+
+static const struct {
+    void (*answer)(int socket, uint32_t seq);
+    int code;
+} buffer_answers[] = {{fail_buffers, SPILLWAY_ENOMEM},
+                      {lie_about_all_bytes, SPILLWAY_EPROTO},
+                      {answer_with_a_batch, SPILLWAY_EPROTO},
+                      {sw_play_hang_up, SPILLWAY_ECONN}};
+
+static void (*answer)(int socket, uint32_t seq);
+
+static void serve_bad_buffers(int socket) {
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
+    answer(socket, take_buffers(socket, SW_MSG_SPILL_BUFFERS));
+    sw_play_expect_end(socket);
+}
+
+START_TEST(buffers_that_fail) {
+    struct spillway_ticket *ticket = NULL;
+    answer = buffer_answers[_i].answer;
+    sw_play.gpu.on = true;
+    sw_play_open(serve_bad_buffers);
+    ck_assert_int_eq(start_spill_of_buffers(&ticket), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), -buffer_answers[_i].code);
+    spillway_ticket_free(ticket);
+    sw_play_close();
+    ck_assert(!sw_play.gpu.events[0].held && !sw_play.gpu.events[1].held);
+}
+END_TEST
+
+static void serve_nothing_of_buffers(int socket) {
+    struct sw_msg msg;
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
+    while (sw_play_get(socket, &msg))
+        sw_play_put_ok(socket, msg.header.seq);
+}
+
+/* Whatever allocation fails: refused, and nothing of it has begun that is not ended. */
+START_TEST(no_memory_for_buffers) {
+    sw_play.gpu.on = true;
+    sw_play_open(serve_nothing_of_buffers);
+    for (unsigned nth = 1; nth < 9; nth++) {
+        struct spillway_ticket *ticket = NULL;
+        sw_alloc_fail_nth(nth);
+        const int rc = start_spill_of_buffers(&ticket);
+        sw_alloc_fail_nth(0);
+        ck_assert_int_eq(rc, -SPILLWAY_ENOMEM);
+    }
+    sw_play_close();
+    ck_assert(!sw_play.gpu.events[0].held && !sw_play.gpu.events[1].held);
+}
+END_TEST
+
+static void serve_bad_region(int socket) {
+    struct sw_msg msg, reply = {.u.region_buffers = {.count = SW_PROTO_MAX_BUFFERS + 1}};
+    sw_play_greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_QUERY_BUFFERS);
+    sw_play_put(socket, &reply, SW_MSG_REGION_BUFFERS, msg.header.seq);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(a_region_of_too_many_buffers_ends_the_connection) {
+    struct spillway_buffer_info info[SPILLWAY_MAX_BUFFERS];
+    uint32_t n;
+    sw_play_open(serve_bad_region);
+    sw_play_ck_error(
+        spillway_query_buffers(sw_play.connection, (struct spillway_region){1, 1}, info, &n, &sw_play.error),
+        SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
+    sw_play_close();
+}
+END_TEST
+
+/* ---- directories of packed regions ------------------------------------------------------------------------------- */
+
+/* 64 chunks, then 6. */
+static void serve_a_directory(int socket) {
+    sw_play_greet(socket);
+    for (uint32_t first = 0, n; first < 70; first += n) {
+        struct sw_msg msg, reply = {.u.region_packed = {.n_chunks = 70}};
+        n = first ? 6 : SW_PROTO_MAX_CHUNKS;
+        sw_play_expect(socket, &msg, SW_MSG_QUERY_PACKED);
+        SW_ASSERT(msg.u.query_packed.slot == 1 && msg.u.query_packed.gen == 2 && msg.u.query_packed.first == first);
+        reply.u.region_packed.count = n;
+        for (uint32_t i = 0; i < n; i++) {
+            reply.u.region_packed.offset[i] = UINT64_C(128) * (first + i);
+            reply.u.region_packed.type[i] = SPILLWAY_F64;
+            reply.u.region_packed.n_symbols[i] = first + i;
+        }
+        sw_play_put(socket, &reply, SW_MSG_REGION_PACKED, msg.header.seq);
+    }
+    sw_play_expect_end(socket);
+}
+
+START_TEST(a_directory_comes_in_parts) {
+    struct spillway_packed_chunk chunks[80];
+    uint32_t n = 0;
+    sw_play_open(serve_a_directory);
+    ck_assert_int_eq(
+        spillway_query_packed(sw_play.connection, (struct spillway_region){1, 2}, chunks, 80, &n, &sw_play.error), 0);
+    ck_assert_uint_eq(n, 70);
+    for (uint32_t i = 0; i < n; i++) {
+        ck_assert_uint_eq(chunks[i].offset, UINT64_C(128) * i);
+        ck_assert(chunks[i].type == SPILLWAY_F64 && chunks[i].n_symbols == i);
+    }
+    sw_play_close();
+}
+END_TEST
+
+/* More than a message has room for, more than there are, none of some, and a type and symbols that no chunk has. */
+static const struct {
+    uint32_t n_chunks, count, type, n_symbols;
+} bad_directories[] = {
+    {100, SW_PROTO_MAX_CHUNKS + 1, 0, 0}, {3, 4, 0, 0},         {3, 0, 0, 0}, {UINT32_MAX, UINT32_MAX, 0, 0},
+    {3, 3, SPILLWAY_F64 + 1, 0},          {3, 3, 0, UINT32_MAX}};
+static int bad_directory;
+
+static void serve_a_bad_directory(int socket) {
+    struct sw_msg msg, reply = {.u.region_packed = {.n_chunks = bad_directories[bad_directory].n_chunks,
+                                                    .count = bad_directories[bad_directory].count,
+                                                    .type = {0, bad_directories[bad_directory].type},
+                                                    .n_symbols = {0, bad_directories[bad_directory].n_symbols}}};
+    sw_play_greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_QUERY_PACKED);
+    sw_play_put(socket, &reply, SW_MSG_REGION_PACKED, msg.header.seq);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(a_directory_that_cannot_be_ends_the_connection) {
+    struct spillway_packed_chunk chunks[200];
+    uint32_t n;
+    bad_directory = _i;
+    sw_play_open(serve_a_bad_directory);
+    sw_play_ck_error(
+        spillway_query_packed(sw_play.connection, (struct spillway_region){1, 1}, chunks, 200, &n, &sw_play.error),
+        SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
+    sw_play_close();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ipc_client_buffers");
+    TCase *tcase = tcase_create("buffers");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_test(tcase, memory_of_buffers_is_closed_before_they_are_done);
+    tcase_add_loop_test(tcase, buffers_that_fail, 0, (int)(sizeof buffer_answers / sizeof buffer_answers[0]));
+    tcase_add_test(tcase, no_memory_for_buffers);
+    tcase_add_test(tcase, a_region_of_too_many_buffers_ends_the_connection);
+    tcase_add_test(tcase, a_directory_comes_in_parts);
+    tcase_add_loop_test(tcase, a_directory_that_cannot_be_ends_the_connection, 0, 6);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}

@@ -1,0 +1,392 @@
+/* What the client library says of memory, to a played daemon: events, registered memory, memory that is copied in
+ * pieces. */
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "ipc/proto.h"
+#include "ipc/spillway.h"
+#include "ipc/staging.h"
+#include "tests/lib/descriptors.h"
+#include "tests/lib/play.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- events ------------------------------------------------------------------------------------------------------ */
+
+/* Takes the two packets of a spill that waits for the event of that name; returns the seq of the first. */
+static uint32_t take_gpu_spill(int socket, const char *event) {
+    struct sw_msg open, spill;
+    sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
+    sw_play_expect(socket, &spill, SW_MSG_SPILL);
+    SW_ASSERT(open.u.mem_open.kind == SW_MEM_CUDA_IPC && open.u.mem_open.mem == spill.u.spill.mem);
+    SW_ASSERT(spill.u.spill.flags == SW_REQ_EVENT && strcmp((const char *)spill.u.spill.event, event) == 0);
+    return open.header.seq;
+}
+
+static void answer_gpu_spills(int socket) {
+    struct sw_msg status;
+    sw_play_greet(socket);
+    const uint32_t first = take_gpu_spill(socket, "first"), second = take_gpu_spill(socket, "second");
+    sw_play_expect(socket, &status, SW_MSG_STATUS);
+    sw_play_put_ok(socket, second);
+    sw_play_put_result(socket, first + 1, 1, SW_PLAY_BYTES); /* the rest of the group is due */
+    sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    sw_play_expect(socket, &status, SW_MSG_STATUS);
+    sw_play_put_error(socket, second + 1, "EIMPORT", SW_SCOPE_REQUEST, "no such event");
+    sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    sw_play_put_ok(socket, take_gpu_spill(socket, "second"));
+    sw_play_expect(socket, &status, SW_MSG_STATUS);
+    sw_play_put_ok(socket, first);
+    sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    (void)take_gpu_spill(socket, "first");
+}
+
+static void ck_held_after_status(bool first, bool second) {
+    struct spillway_status status;
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error),
+                     0); /* takes in all that comes before its reply */
+    ck_assert_int_eq(sw_play.gpu.events[0].held, first);
+    ck_assert_int_eq(sw_play.gpu.events[1].held, second);
+}
+
+/* An event is free as soon as its operation's whole group is answered, and no sooner, whether somebody waits or not. */
+START_TEST(events_are_held_until_they_are_answered) {
+    sw_play_open(answer_gpu_spills);
+    sw_play.gpu.on = true;
+    struct spillway_ticket *first = sw_play_spill(), *second = sw_play_spill();
+    spillway_ticket_free(second);
+    ck_held_after_status(true, true);
+    ck_held_after_status(true, false);
+    struct spillway_ticket *third = sw_play_spill();
+    ck_held_after_status(false, true);
+    ck_assert_int_eq(spillway_wait(first, 0, NULL, &sw_play.error), 0);
+    struct spillway_ticket *fourth = sw_play_spill();
+    ck_assert_int_eq(spillway_wait(fourth, -1, NULL, &sw_play.error), -SPILLWAY_ECONN);
+    ck_assert_int_eq(spillway_wait(third, 0, NULL, &sw_play.error), -SPILLWAY_ECONN);
+    ck_assert(!sw_play.gpu.events[0].held && !sw_play.gpu.events[1].held);
+    sw_play_close();
+}
+END_TEST
+
+static void take_gpu_spill_only(int socket) {
+    sw_play_greet(socket);
+    (void)take_gpu_spill(socket, "first");
+    sw_play_expect_end(socket);
+}
+
+START_TEST(no_event_is_lost_where_nothing_is_answered) {
+    struct spillway_ticket *ticket = NULL;
+    int rc = -1;
+    sw_play_open(take_gpu_spill_only);
+    sw_play.gpu.on = true;
+    for (unsigned long n = 1; rc < 0; n++) {
+        sw_alloc_fail_nth(n);
+        rc = spillway_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, &ticket, &sw_play.error);
+        sw_alloc_fail_nth(0);
+        ck_assert_int_eq(sw_play.gpu.events[0].held, rc == 0);
+    }
+    sw_play_close();
+    ck_assert(!sw_play.gpu.events[0].held && !sw_play.gpu.events[1].held);
+}
+END_TEST
+
+/* ---- registered memory ------------------------------------------------------------------------------------------- */
+
+static void expect_mem_close(int socket, uint32_t mem) {
+    struct sw_msg msg;
+    sw_play_expect(socket, &msg, SW_MSG_MEM_CLOSE);
+    SW_ASSERT(msg.u.mem_close.mem == mem);
+    sw_play_put_ok(socket, msg.header.seq);
+}
+
+static void serve_registered(int socket) {
+    struct sw_msg msg;
+    sw_play_greet(socket);
+    const uint32_t mem = sw_play_register(socket);
+    sw_play_expect(socket, &msg, SW_MSG_SPILL);
+    SW_ASSERT(msg.u.spill.mem == mem && msg.u.spill.offset == 1100 && msg.u.spill.bytes == 3900);
+    sw_play_put_result(socket, msg.header.seq, 1, 3900);
+    sw_play_expect(socket, &msg, SW_MSG_RESTORE);
+    SW_ASSERT(msg.u.restore.mem == mem && msg.u.restore.offset == 1000 && msg.u.restore.bytes == 4000);
+    sw_play_put_error(socket, msg.header.seq, "ENOMEM", SW_SCOPE_REQUEST, "closes nothing that is registered");
+    sw_play_put_spilled(socket, sw_play_take_spill(socket), 2); /* not inside: handed over for itself */
+    expect_mem_close(socket, mem);
+    sw_play_put_spilled(socket, sw_play_take_spill(socket), 3);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(registered_memory_is_handed_over_once) {
+    struct spillway_ticket *inside = NULL, *all = NULL;
+    sw_play_open(serve_registered);
+    uint8_t *first = (uint8_t *)sw_play.data + 1000;
+    ck_assert_int_eq(spillway_register(sw_play.connection, first, 4000, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_spill(sw_play.connection, first + 100, 3900, NULL, &inside, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(inside, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_restore(sw_play.connection, (struct spillway_region){1, 9}, first, 4000, NULL, 0, &all,
+                                      &sw_play.error),
+                     0);
+    ck_assert_int_eq(spillway_wait(all, -1, NULL, &sw_play.error), -SPILLWAY_ENOMEM);
+    ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_unregister(sw_play.connection, first, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, NULL, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
+static void serve_two_registrations(int socket) {
+    sw_play_greet(socket);
+    const uint32_t first = sw_play_register(socket), second = sw_play_register(socket);
+    SW_ASSERT(first != second);
+    expect_mem_close(socket, first);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(registered_ranges_are_kept_apart) {
+    int local = 0;
+    sw_play_open(serve_two_registrations);
+    uint8_t *bytes = sw_play.data;
+    ck_assert_int_eq(spillway_register(sw_play.connection, bytes + 1000, 1000, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_register(sw_play.connection, bytes + 2000, 1000, &sw_play.error), 0); /* side by side */
+    sw_play_ck_error(spillway_register(sw_play.connection, bytes + 1000, 1000, &sw_play.error), SPILLWAY_EEXIST,
+                     SPILLWAY_SCOPE_REQUEST, "overlap");
+    sw_play_ck_error(spillway_register(sw_play.connection, bytes, 1001, &sw_play.error), SPILLWAY_EEXIST,
+                     SPILLWAY_SCOPE_REQUEST, "overlap");
+    sw_play_ck_error(spillway_register(sw_play.connection, bytes, SW_PLAY_BYTES, &sw_play.error), SPILLWAY_EEXIST,
+                     SPILLWAY_SCOPE_REQUEST, "overlap");
+    sw_play_ck_error(spillway_register(sw_play.connection, bytes + 2999, 1, &sw_play.error), SPILLWAY_EEXIST,
+                     SPILLWAY_SCOPE_REQUEST, "overlap");
+    sw_play_ck_error(spillway_register(sw_play.connection, bytes, 0, &sw_play.error), SPILLWAY_EINVAL,
+                     SPILLWAY_SCOPE_REQUEST, "no bytes");
+    sw_play_ck_error(spillway_register(sw_play.connection, NULL, 1, &sw_play.error), SPILLWAY_EINVAL,
+                     SPILLWAY_SCOPE_REQUEST, "NULL");
+    sw_play_ck_error(spillway_register(sw_play.connection, &local, 1, &sw_play.error), SPILLWAY_EMEMKIND,
+                     SPILLWAY_SCOPE_REQUEST, "neither");
+    sw_play_ck_error(spillway_unregister(sw_play.connection, bytes, &sw_play.error), SPILLWAY_ENOENT,
+                     SPILLWAY_SCOPE_REQUEST, "starts at");
+    sw_play_ck_error(spillway_unregister(sw_play.connection, bytes + 1001, &sw_play.error), SPILLWAY_ENOENT,
+                     SPILLWAY_SCOPE_REQUEST, "");
+    ck_assert_int_eq(spillway_unregister(sw_play.connection, bytes + 1000, &sw_play.error), 0);
+    sw_play_ck_error(spillway_unregister(sw_play.connection, bytes + 1000, &sw_play.error), SPILLWAY_ENOENT,
+                     SPILLWAY_SCOPE_REQUEST, "");
+    sw_play_close(); /* with one still registered */
+}
+END_TEST
+
+static void refuse_registration(int socket) {
+    uint32_t mem;
+    sw_play_greet(socket);
+    const uint32_t seq = sw_play_take_registration(socket, &mem);
+    sw_play_put_ok(socket, seq);
+    sw_play_put_error(socket, seq + 1, "EIMPORT", SW_SCOPE_REQUEST, "cannot be opened");
+    expect_mem_close(socket, mem);
+    sw_play_put_spilled(socket, sw_play_take_spill(socket), 1);
+    (void)sw_play_register(socket);
+}
+
+START_TEST(registering_tells_what_is_wrong_with_the_memory) {
+    sw_play_open(refuse_registration);
+    sw_play_ck_error(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error),
+                     SPILLWAY_EIMPORT, SPILLWAY_SCOPE_REQUEST, "cannot be opened");
+    ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, NULL, &sw_play.error), 0);
+    /* The daemon goes: so does what was registered, whatever the answer. */
+    ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
+    sw_play_ck_error(spillway_unregister(sw_play.connection, sw_play.data, &sw_play.error), SPILLWAY_ECONN,
+                     SPILLWAY_SCOPE_SESSION, "");
+    sw_play_ck_error(spillway_unregister(sw_play.connection, sw_play.data, &sw_play.error), SPILLWAY_ENOENT,
+                     SPILLWAY_SCOPE_REQUEST, "");
+    sw_play_ck_error(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), SPILLWAY_ECONN,
+                     SPILLWAY_SCOPE_SESSION, "");
+    sw_play_close();
+}
+END_TEST
+
+static void register_and_leave(int socket) {
+    sw_play_greet(socket);
+    (void)sw_play_register(socket);
+    (void)usleep(50000); /* not so early that the registration sees it */
+}
+
+/* The first that a call sees of the connection is that it is gone. */
+START_TEST(unregistering_ends_with_a_connection_that_is_lost) {
+    sw_play_open(register_and_leave);
+    ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
+    struct pollfd gone = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
+    ck_assert_int_eq(poll(&gone, 1, 3000), 1);
+    sw_play_ck_error(spillway_unregister(sw_play.connection, sw_play.data, &sw_play.error), SPILLWAY_ECONN,
+                     SPILLWAY_SCOPE_SESSION, "");
+    sw_play_ck_error(spillway_unregister(sw_play.connection, sw_play.data, &sw_play.error), SPILLWAY_ENOENT,
+                     SPILLWAY_SCOPE_REQUEST, "");
+    sw_play_close();
+}
+END_TEST
+
+static void serve_registration(int socket) {
+    sw_play_greet(socket);
+    expect_mem_close(socket, sw_play_register(socket));
+    sw_play_expect_end(socket);
+}
+
+START_TEST(a_heap_that_fails_registers_nothing) {
+    int rc = -1;
+    sw_play_open(serve_registration);
+    const long live = sw_alloc_live();
+    const unsigned before = sw_count_fds();
+    unsigned long n = 1;
+    for (; rc < 0; n++) {
+        sw_alloc_fail_nth(n);
+        rc = spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error);
+        sw_alloc_fail_nth(0);
+        ck_assert(rc == 0 || rc == -SPILLWAY_ENOMEM);
+        ck_assert_int_eq(sw_alloc_live(), rc ? live : live + 1);
+        ck_assert_uint_eq(sw_count_fds(), before);
+    }
+    ck_assert_uint_ge(n, 6);
+    sw_alloc_fail_nth(1);
+    ck_assert_int_eq(spillway_unregister(sw_play.connection, sw_play.data, &sw_play.error), -SPILLWAY_ENOMEM);
+    sw_alloc_fail_nth(0);
+    ck_assert_int_eq(spillway_unregister(sw_play.connection, sw_play.data, &sw_play.error),
+                     0); /* nothing had changed */
+    sw_play_close();
+}
+END_TEST
+
+/* ---- transfers in pieces ----------------------------------------------------------------------------------------- */
+
+enum { STAGED_BYTES = (int)SW_PIECE_BYTES + 1000 };
+
+static void expect_consume(int socket, uint32_t slot) {
+    struct sw_msg msg;
+    sw_play_expect(socket, &msg, SW_MSG_CONSUME);
+    SW_ASSERT(msg.u.consume.slot == slot && msg.u.consume.gen == 9);
+    sw_play_put_ok(socket, msg.header.seq);
+}
+
+static uint32_t take_part(int socket, unsigned type, uint32_t mem, uint64_t offset, uint64_t bytes) {
+    struct sw_msg msg;
+    sw_play_expect(socket, &msg, type);
+    if (type == SW_MSG_SPILL)
+        SW_ASSERT(msg.u.spill.mem == mem && msg.u.spill.offset == offset && msg.u.spill.bytes == bytes);
+    else
+        SW_ASSERT(msg.u.restore.mem == mem && msg.u.restore.offset == offset && msg.u.restore.bytes == bytes &&
+                  msg.u.restore.flags == SW_REQ_KEEP);
+    return msg.header.seq;
+}
+
+/* Both pieces of STAGED_BYTES, side by side in the arena; returns the seq of the first, the other's is the next. */
+static uint32_t take_parts(int socket, unsigned type, uint32_t mem) {
+    const uint32_t seq = take_part(socket, type, mem, 0, SW_PIECE_BYTES);
+    SW_ASSERT(take_part(socket, type, mem, SW_PIECE_BYTES, 1000) == seq + 1);
+    return seq;
+}
+
+static void put_parts(int socket, uint32_t seq) {
+    sw_play_put_result(socket, seq + 1, 2, 1000);
+    sw_play_put_result(socket, seq, 1, SW_PIECE_BYTES);
+}
+
+static void serve_failures_half_way(int socket) {
+    sw_play_greet(socket);
+    const uint32_t mem = sw_play_register(socket);
+    struct sw_msg status;
+    uint32_t seq = take_parts(socket, SW_MSG_SPILL, mem);
+    sw_play_put_result(socket, seq, 7, SW_PIECE_BYTES);
+    sw_play_put_error(socket, seq + 1, "ENOSPACE", SW_SCOPE_REQUEST, "tier is full");
+    sw_play_expect_drop(socket, 7);
+    put_parts(socket, take_parts(socket, SW_MSG_SPILL, mem));
+    seq = take_parts(socket, SW_MSG_RESTORE, mem);
+    sw_play_put_error(socket, seq, "EBUSY", SW_SCOPE_REQUEST, "try later");
+    sw_play_put_result(socket, seq + 1, 2, 1000);
+    put_parts(socket, take_parts(socket, SW_MSG_RESTORE, mem));
+    expect_consume(socket, 1);
+    expect_consume(socket, 2);
+    sw_play_expect(socket, &status, SW_MSG_STATUS);
+    sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    sw_play_expect_end(socket);
+}
+
+static struct spillway_ticket *spill_staged(void *heap) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_spill(sw_play.connection, heap, STAGED_BYTES, NULL, &ticket, &sw_play.error), 0);
+    return ticket;
+}
+
+static struct spillway_ticket *restore_staged(struct spillway_region region, void *heap) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_restore(sw_play.connection, region, heap, STAGED_BYTES, NULL, 0, &ticket, &sw_play.error),
+                     0);
+    return ticket;
+}
+
+START_TEST(pieces_fail_and_succeed_as_one) {
+    struct spillway_result result;
+    struct spillway_status status;
+    void *heap = calloc(1, STAGED_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(serve_failures_half_way);
+    sw_play_ck_error(spillway_wait(spill_staged(heap), -1, &result, &sw_play.error), SPILLWAY_ENOSPACE,
+                     SPILLWAY_SCOPE_REQUEST, "tier is full");
+    ck_assert_int_eq(spillway_wait(spill_staged(heap), -1, &result, &sw_play.error), 0);
+    ck_assert_uint_eq(result.raw_bytes, STAGED_BYTES);
+    ck_assert_uint_eq(result.stored_bytes, 10);
+    ck_assert_uint_eq(result.service_us, 14);
+    sw_play_ck_error(spillway_wait(restore_staged(result.region, heap), -1, NULL, &sw_play.error), SPILLWAY_EBUSY,
+                     SPILLWAY_SCOPE_REQUEST, "try later");
+    ck_assert_int_eq(spillway_wait(restore_staged(result.region, heap), -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error),
+                     0); /* takes in what else is answered */
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
+static void refuse_the_arena(int socket) {
+    uint32_t mem;
+    sw_play_greet(socket);
+    const uint32_t seq = sw_play_take_registration(socket, &mem);
+    sw_play_put_ok(socket, seq);
+    sw_play_put_error(socket, seq + 1, "EIMPORT", SW_SCOPE_REQUEST, "cannot be opened");
+    expect_mem_close(socket, mem);
+    mem = sw_play_register(socket); /* tried anew */
+    put_parts(socket, take_parts(socket, SW_MSG_SPILL, mem));
+    const uint32_t lie = take_parts(socket, SW_MSG_RESTORE, mem);
+    sw_play_put_result(socket, lie, 1, SW_PIECE_BYTES);
+    sw_play_put_result(socket, lie + 1, 2, 999);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(an_arena_may_be_refused) {
+    struct spillway_result result;
+    void *heap = calloc(1, STAGED_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(refuse_the_arena);
+    sw_play_ck_error(spillway_wait(spill_staged(heap), -1, NULL, &sw_play.error), SPILLWAY_EIMPORT,
+                     SPILLWAY_SCOPE_REQUEST, "cannot be opened");
+    ck_assert_int_eq(spillway_wait(spill_staged(heap), -1, &result, &sw_play.error), 0);
+    sw_play_ck_error(spillway_wait(restore_staged(result.region, heap), -1, NULL, &sw_play.error), SPILLWAY_EPROTO,
+                     SPILLWAY_SCOPE_REGION, "another length");
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ipc_client_memory");
+    TCase *tcase = tcase_create("memory");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_test(tcase, events_are_held_until_they_are_answered);
+    tcase_add_test(tcase, no_event_is_lost_where_nothing_is_answered);
+    tcase_add_test(tcase, registered_memory_is_handed_over_once);
+    tcase_add_test(tcase, registered_ranges_are_kept_apart);
+    tcase_add_test(tcase, registering_tells_what_is_wrong_with_the_memory);
+    tcase_add_test(tcase, unregistering_ends_with_a_connection_that_is_lost);
+    tcase_add_test(tcase, a_heap_that_fails_registers_nothing);
+    tcase_add_test(tcase, pieces_fail_and_succeed_as_one);
+    tcase_add_test(tcase, an_arena_may_be_refused);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
