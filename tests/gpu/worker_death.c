@@ -3,10 +3,10 @@
  * batches or have regions. Afterwards the service holds what it held, and the GPU has as much free memory; what another
  * client has parked is whole, and so is memory that a worker only spilled.
  *
- * worker_death [CYCLES [SPILLWAYD]]: so many deaths, 144 by default; as many workers at a time as there are cores, each
- * in memory of its own. Ten thousand take a minute or two, where clients that begin with CUDA (client_death.c) would
- * take half an hour. Nobody else may use the GPU. $SW_TEST_HOST=1: on the host device with memfds, to try the test
- * itself. */
+ * worker_death [CYCLES [SPILLWAYD]]: so many deaths, 480 by default, 192 at least; as many workers at a time as there
+ * are cores, each in memory of its own. Ten thousand take a minute or two, where clients that begin with CUDA
+ * (client_death.c) would take half an hour. Nobody else may use the GPU. $SW_TEST_HOST=1: on the host device with
+ * memfds, to try the test itself. */
 #include "base/assert.h"
 #include "base/clock.h"
 #include "ipc/memory.h"
@@ -37,7 +37,7 @@ enum {
     CHECK_EVERY = 192 /* deaths: for what takes longer */
 };
 
-static unsigned cycles = 144, kinds = GPU_KINDS;
+static unsigned cycles = 480, kinds = GPU_KINDS;
 static const char *program = SW_SPILLWAYD_PATH;
 static bool on_host;
 static struct sw_test_daemon daemon_process;
@@ -183,12 +183,14 @@ static unsigned seat_of(unsigned i) {
     return i % mortals.at_once;
 }
 
+/* Each time round it begins with another kind, or a seat would never have some of them. */
 static unsigned kind_of(unsigned i) {
-    return i / N_STATES % kinds;
+    return (i / N_STATES + i / EVERY_WAY) % kinds;
 }
 
 static void live(unsigned i, int socket) {
-    struct worker w = {.socket = socket, .memory = &memories[seat_of(i)][kind_of(i)], .once = i / N_STATES / kinds % 2};
+    struct worker w = {
+        .socket = socket, .memory = &memories[seat_of(i)][kind_of(i)], .once = i / N_STATES / GPU_KINDS % 2};
     sw_wire_open(&w.wire, daemon_process.socket);
     states[i % N_STATES].live(&w);
 }
@@ -323,18 +325,20 @@ static void die(unsigned from, unsigned to, const struct sw_sound *before, uint6
 START_TEST(workers_die_and_no_memory_stays) {
     uint64_t random = 42;
     struct sw_sound before;
+    const unsigned once = EVERY_WAY * kinds; /* in all memory */
+    cycles = cycles < once ? once : cycles;
     start();
     sw_sound_take(&daemon_process, &before);
     before.fds = UINT_MAX; /* what is opened for good is opened now */
-    die(0, EVERY_WAY, &before, &random);
+    die(0, once, &before, &random);
     sw_sound_take(&daemon_process, &before);
     const uint64_t free_bytes = sw_witness_ask(&witness), begun_us = sw_clock_us();
-    for (unsigned done = EVERY_WAY; done < cycles; done += CHECK_EVERY) {
+    for (unsigned done = once; done < cycles; done += CHECK_EVERY) {
         die(done, cycles - done < CHECK_EVERY ? cycles : done + CHECK_EVERY, &before, &random);
         sw_witness_check_free(&witness, free_bytes);
     }
     printf("%u workers with %s memory killed, the last %u in %.1f s; %lld bytes of the GPU less are free\n", cycles,
-           on_host ? "memfd" : "GPU", cycles - EVERY_WAY, (double)(sw_clock_us() - begun_us) / 1e6,
+           on_host ? "memfd" : "GPU", cycles - once, (double)(sw_clock_us() - begun_us) / 1e6,
            (long long)(free_bytes - sw_witness_ask(&witness)));
     (void)fflush(stdout);
     stop();
