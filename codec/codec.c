@@ -9,11 +9,18 @@
 /* A codec that gains less is not worth its time. */
 #define MIN_RATIO 1.05
 
+/* Where longer phrases are looked for: v5t's symbols are nearly as long as they can be, or it has found no use for all
+ * codes, since of symbols that begin alike it has few. They are taken if they save a fifth: looking them up is slower.
+ */
+#define LENGTHEN_RATIO 4.3
+#define LENGTHEN_SYMBOLS 128
+#define LENGTHEN_GAIN 1.25
+
 static const struct sw_codec_ops *const codecs[SW_CODEC_NR] = {
-    [SW_CODEC_RAW] = &sw_raw_ops,     [SW_CODEC_V5T] = &sw_v5t_ops,   [SW_CODEC_FOR] = &sw_for_ops,
-    [SW_CODEC_DFOR] = &sw_dfor_ops,   [SW_CODEC_RFOR] = &sw_rfor_ops, [SW_CODEC_ALP] = &sw_alp_ops,
-    [SW_CODEC_ALPRD] = &sw_alprd_ops, [SW_CODEC_LZ] = &sw_lz_ops,     [SW_CODEC_DICT] = &sw_dict_ops,
-    [SW_CODEC_SFOR] = &sw_sfor_ops,
+    [SW_CODEC_RAW] = &sw_raw_ops,     [SW_CODEC_V5T] = &sw_v5t_ops,       [SW_CODEC_FOR] = &sw_for_ops,
+    [SW_CODEC_DFOR] = &sw_dfor_ops,   [SW_CODEC_RFOR] = &sw_rfor_ops,     [SW_CODEC_ALP] = &sw_alp_ops,
+    [SW_CODEC_ALPRD] = &sw_alprd_ops, [SW_CODEC_LZ] = &sw_lz_ops,         [SW_CODEC_DICT] = &sw_dict_ops,
+    [SW_CODEC_SFOR] = &sw_sfor_ops,   [SW_CODEC_PHRASE] = &sw_phrase_ops,
 };
 
 const struct sw_codec_ops *sw_codec_ops_find(unsigned codec) {
@@ -71,6 +78,22 @@ void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, 
         if (plan.expected_ratio >= MIN_RATIO && plan.expected_ratio > ret->expected_ratio)
             *ret = plan;
     }
+    if (sw_plan_may_lengthen(ret))
+        sw_plan_lengthen(ret, sample, sample_bytes);
+}
+
+bool sw_plan_may_lengthen(const struct sw_plan *plan) {
+    return plan->codec == SW_CODEC_V5T &&
+           (plan->expected_ratio >= LENGTHEN_RATIO || plan->table.n_symbols <= LENGTHEN_SYMBOLS);
+}
+
+void sw_plan_lengthen(struct sw_plan *plan, const void *sample, size_t sample_bytes) {
+    struct sw_plan longer = {
+        .codec = SW_CODEC_PHRASE, .segment_log2 = plan->segment_log2, .raw_bytes = plan->raw_bytes};
+    sw_phrase_learn(&longer.table, &plan->table, sample, sample_bytes, SW_SAMPLE_PIECE_BYTES);
+    longer.expected_ratio = estimate_ratio(&longer, sample, sample_bytes, plan->raw_bytes);
+    if (longer.expected_ratio >= LENGTHEN_GAIN * plan->expected_ratio)
+        *plan = longer;
 }
 
 /* False: a plan saves as much of the bits already as the codec could. */

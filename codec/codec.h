@@ -34,7 +34,8 @@ struct sw_plan {
     uint64_t raw_bytes;            /* of the region that it was made for; 0: for none */
     double expected_ratio;         /* raw bytes per frame byte of that one, estimated from the sample; 1 for raw */
     double ratios[SW_CODEC_NR];    /* the same of each codec of numbers that would do; 0: it would not */
-    struct sw_v5t_table table;     /* v5t; dict, if it would do: its dictionary, of values by their length, ascending */
+    struct sw_v5t_table
+        table; /* v5t, phrase; dict, if it would do: its dictionary, of values by their length, ascending */
 };
 
 /* Number of pieces and the byte offset of piece i in a region of raw_bytes; regions up to SW_SAMPLE_MAX_BYTES are one
@@ -50,6 +51,10 @@ void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, 
  * codes. */
 void sw_plan_init_trained(struct sw_plan *ret, const struct sw_v5t_table *table, size_t coded_bytes,
                           size_t sample_bytes, uint64_t raw_bytes);
+/* Whether a plan of bytes may gain by longer phrases, and makes it one of the codec `phrase` if it does, by the sample
+ * that it is from. sw_plan_init() has done so; of a table that was trained elsewhere the caller does. */
+bool sw_plan_may_lengthen(const struct sw_plan *plan);
+void sw_plan_lengthen(struct sw_plan *plan, const void *sample, size_t sample_bytes);
 /* Takes that of a set's codecs of numbers which shrinks the sample most, or raw; type: not SW_VALUE_NONE. */
 void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, uint32_t codecs, const void *sample,
                         size_t sample_bytes, uint64_t raw_bytes);

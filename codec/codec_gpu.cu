@@ -171,7 +171,7 @@ static unsigned layout_value_bits(const struct sw_frame_layout &layout) {
 }
 
 static void init_layout(struct sw_frame_layout *ret, const struct sw_gpu_plan *plan, uint64_t raw_bytes) {
-    sw_frame_layout_init(ret, plan->codec, plan->codec == SW_CODEC_V5T ? plan->segment_log2 : SW_RAW_SEGMENT_LOG2,
+    sw_frame_layout_init(ret, plan->codec, sw_codec_has_segments(plan->codec) ? plan->segment_log2 : SW_RAW_SEGMENT_LOG2,
                          raw_bytes, sw_codec_has_symbols(plan->codec) ? plan->n_symbols : 0);
     ret->value_type = plan->value_type;
 }

@@ -8,6 +8,7 @@
 
 #include "codec/codec.h"
 #include "codec/dict/dictionary.h"
+#include "codec/phrase/phrase.h"
 #include "codec/v5t/v5t_host.h"
 #include <stdbool.h>
 
@@ -24,6 +25,7 @@ struct sw_tile_view {
 /* What a frame's symbol table and its type turn into for decoding. */
 union sw_codec_decoder {
     struct sw_v5t_decoder v5t;
+    struct sw_phrase_book phrase;
     struct {
         const struct sw_numbers_codec *codec;
         enum sw_value_type type;
@@ -76,6 +78,6 @@ struct sw_codec_ops {
 const struct sw_codec_ops *sw_codec_ops_find(unsigned codec);
 
 extern const struct sw_codec_ops sw_raw_ops, sw_v5t_ops, sw_for_ops, sw_dfor_ops, sw_rfor_ops, sw_alp_ops, sw_alprd_ops,
-    sw_lz_ops, sw_dict_ops, sw_sfor_ops;
+    sw_lz_ops, sw_dict_ops, sw_sfor_ops, sw_phrase_ops;
 
 #endif

@@ -149,6 +149,11 @@ bool sw_codec_has_symbols(enum sw_codec_id codec) {
     return ops && ops->max_symbols;
 }
 
+bool sw_codec_has_segments(enum sw_codec_id codec) {
+    const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)codec);
+    return ops && ops->min_segment_log2 < ops->max_segment_log2;
+}
+
 const char *sw_value_type_name(enum sw_value_type type) {
     return type < SW_VALUE_NR ? value_types[type] : "unknown";
 }

@@ -33,6 +33,7 @@ enum sw_codec_id {
     SW_CODEC_LZ,
     SW_CODEC_DICT,
     SW_CODEC_SFOR,
+    SW_CODEC_PHRASE,
     SW_CODEC_NR
 };
 
@@ -98,11 +99,14 @@ enum sw_value_type sw_value_type_find(const char *name);
 /* Of one value; SW_VALUE_NONE: 1. */
 unsigned sw_value_type_bytes(enum sw_value_type type);
 
-/* "raw", "v5t", "for", "dfor", "rfor", "alp", "alprd", "lz", "dict", "sfor". */
+/* "raw", "v5t", "for", "dfor", "rfor", "alp", "alprd", "lz", "dict", "sfor", "phrase". */
 const char *sw_codec_name(enum sw_codec_id codec);
 
 /* Whether its frames may have a symbol table. */
 bool sw_codec_has_symbols(enum sw_codec_id codec);
+
+/* Whether its frames' segments may have one of several lengths: short ones for inputs that have few. */
+bool sw_codec_has_segments(enum sw_codec_id codec);
 
 /* Whether a codec's frames may have this value type; SW_VALUE_NONE: whether they have none. */
 bool sw_codec_takes(enum sw_codec_id codec, enum sw_value_type type);

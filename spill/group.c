@@ -216,7 +216,7 @@ static int encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *er
         g->jobs[i]->planned_us = now_us;
     }
     set_phases(p, g, SW_PHASE_ENCODING);
-    if (g->plan.codec == SW_CODEC_V5T)
+    if (sw_codec_has_segments(g->plan.codec))
         g->plan.segment_log2 = sw_policy_segment_log2(g->raw_bytes, info->full_segments, g->plan.segment_log2);
     slot->state = SW_SLOT_ENCODING;
     if (!slot->waits_for_client)

@@ -125,7 +125,7 @@ static void encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *j
     const uint64_t raw_bytes = sw_frames_chunk_bytes(job->frames, slot->chunk);
     if (!slot->waits_for_client)
         sw_measure_begin(p, slot, SW_STAGE_ENCODE, job->plan.codec, raw_bytes, raw_bytes);
-    if (job->plan.codec == SW_CODEC_V5T)
+    if (sw_codec_has_segments(job->plan.codec))
         job->plan.segment_log2 =
             sw_policy_segment_log2(job->frames->n_chunks > 1 ? job->frames->chunk_bytes : job->bytes,
                                    p->device->ops->info(p->device)->full_segments, job->plan.segment_log2);

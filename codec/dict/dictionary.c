@@ -27,7 +27,7 @@ void sw_dictionary_init(struct sw_dictionary *ret, const struct sw_v5t_table *ta
 
 int sw_dictionary_read(struct sw_dictionary *ret, const void *section, uint32_t n_symbols, unsigned bits) {
     struct sw_v5t_table table;
-    const int r = sw_v5t_table_read(&table, section, n_symbols);
+    const int r = sw_v5t_table_read(&table, section, n_symbols, SW_V5T_MAX_SYMBOL_BYTES);
     for (uint32_t i = 0; r == 0 && i < n_symbols; i++)
         if (table.length[i] != bits / 8)
             return -SW_EFRAME;

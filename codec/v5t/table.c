@@ -12,12 +12,12 @@ void sw_v5t_table_write(const struct sw_v5t_table *table, void *section) {
     memset(p + used, 0, (used + 15) / 16 * 16 - used);
 }
 
-int sw_v5t_table_read(struct sw_v5t_table *ret, const void *section, uint32_t n_symbols) {
+int sw_v5t_table_read(struct sw_v5t_table *ret, const void *section, uint32_t n_symbols, unsigned max_bytes) {
     const uint8_t *values = section, *lengths = values + (size_t)8 * n_symbols;
     if (n_symbols > SW_V5T_MAX_SYMBOLS)
         return -SW_EFRAME;
     for (uint32_t c = 0; c < n_symbols; c++)
-        if (lengths[c] < 1 || lengths[c] > SW_V5T_MAX_SYMBOL_BYTES)
+        if (lengths[c] < 1 || lengths[c] > max_bytes)
             return -SW_EFRAME;
 
     memset(ret, 0, sizeof *ret);

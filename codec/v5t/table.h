@@ -74,10 +74,10 @@ SW_HOST_DEVICE static inline int sw_v5t_row_is_whole(const struct sw_v5t_row *ro
 void sw_v5t_table_train(struct sw_v5t_table *ret, const uint8_t *sample, size_t sample_bytes, size_t piece_bytes);
 
 /* The frame's symbol table section and back. bytes: align16(9 * n_symbols).
- * sw_v5t_table_read returns 0, or -SW_EFRAME if a length is not 1 … 8. A table read from a frame serves for decoding
- * only: n1, n2 and the two rules above hold just for trained ones. */
+ * sw_v5t_table_read returns 0, or -SW_EFRAME if a length is not 1 … max_bytes, which is 8 but for the codec `phrase`. A
+ * table read from a frame serves for decoding only: n1, n2 and the two rules above hold just for trained ones. */
 void sw_v5t_table_write(const struct sw_v5t_table *table, void *section);
-int sw_v5t_table_read(struct sw_v5t_table *ret, const void *section, uint32_t n_symbols);
+int sw_v5t_table_read(struct sw_v5t_table *ret, const void *section, uint32_t n_symbols, unsigned max_bytes);
 
 #ifdef __cplusplus
 }

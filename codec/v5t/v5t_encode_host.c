@@ -4,15 +4,13 @@
  * its work. Segments are independent, so LANES of them are stepped in turn, and the branch predictor has nothing to
  * guess: every step is the same straight code. */
 #include "base/alloc.h"
+#include "codec/v5t/streams.h"
 #include "codec/v5t/v5t_host.h"
 
 #include <stdbool.h>
 #include <string.h>
 
 #define LANES 4
-#define MAX_SEGMENT_BYTES (1u << SW_V5T_MAX_SEGMENT_LOG2)
-/* A code stream of nothing but escapes, its padding, and the two bytes that a step always writes. */
-#define STREAM_BYTES (2 * MAX_SEGMENT_BYTES + 16)
 #define HASH3_SLOTS (1u << SW_V5T_HASH_LOG2)
 
 /* What a step needs to know of a match: code in bits 0-7, bytes taken in 8-11, bytes written in 12-15. */
@@ -135,38 +133,19 @@ static void finish_lane(const struct sw_v5t_encoder *e, struct lane *lane) {
     lane->to = to0;
 }
 
-/* A tile's content and the code streams of its segments. */
-struct tile {
-    const uint8_t *in;
-    size_t in_bytes;
-    unsigned segment_log2;
-    uint32_t words[SW_TILE_SEGMENTS]; /* of each segment as it will be stored */
-    uint8_t *counts;
-    uint8_t stream[SW_TILE_SEGMENTS + 1][STREAM_BYTES]; /* the last one is for lanes that have run out of segments */
-};
-
-static struct lane start_lane(struct tile *t, unsigned segment) {
-    const size_t at = (size_t)segment << t->segment_log2, segment_bytes = (size_t)1 << t->segment_log2;
-    size_t bytes = t->in_bytes - at < segment_bytes ? t->in_bytes - at : segment_bytes;
-    return (struct lane){t->in + at, t->in + at + bytes, t->stream[segment], segment};
+static struct lane start_lane(struct sw_streams *t, unsigned segment) {
+    const uint8_t *from = t->in + ((size_t)segment << t->segment_log2);
+    const size_t bytes = sw_streams_segment_bytes(t->in_bytes, t->segment_log2, segment);
+    return (struct lane){from, from + bytes, t->stream[segment], segment};
 }
 
-/* Closes the stream of a lane that is near its segment's end, replacing it by the content if it is not shorter. */
-static void close_lane(const struct sw_v5t_encoder *e, struct tile *t, struct lane *lane) {
-    const uint8_t *start = t->in + ((size_t)lane->segment << t->segment_log2);
-    uint8_t *stream = t->stream[lane->segment];
+/* Closes the stream of a lane that is near its segment's end. */
+static void close_lane(const struct sw_v5t_encoder *e, struct sw_streams *t, struct lane *lane) {
     finish_lane(e, lane);
-    size_t raw_bytes = (size_t)(lane->end - start), coded_bytes = (size_t)(lane->to - stream);
-    uint32_t raw_words = (uint32_t)((raw_bytes + 3) / 4), coded_words = (uint32_t)((coded_bytes + 3) / 4);
-    bool is_raw = coded_words >= raw_words;
-    if (is_raw)
-        memcpy(stream, start, raw_bytes);
-    memset(stream + (is_raw ? raw_bytes : coded_bytes), 0, 3);
-    t->words[lane->segment] = is_raw ? raw_words : coded_words;
-    t->counts[lane->segment] = (uint8_t)(is_raw ? 0 : coded_words);
+    sw_streams_close(t, lane->segment, (size_t)(lane->to - t->stream[lane->segment]));
 }
 
-static void encode_segments(const struct sw_v5t_encoder *e, struct tile *t) {
+static void encode_segments(const struct sw_v5t_encoder *e, struct sw_streams *t) {
     const unsigned full = (unsigned)(t->in_bytes >> t->segment_log2);
     unsigned next = 0, busy = 0;
     struct lane lane[LANES];
@@ -196,36 +175,12 @@ static void encode_segments(const struct sw_v5t_encoder *e, struct tile *t) {
         lane[0] = start_lane(t, next);
         close_lane(e, t, &lane[0]);
     }
-    memset(t->counts + next, 0, SW_TILE_SEGMENTS - next);
-}
-
-/* Writes the streams as rows and tails. */
-static size_t put_tile(const struct tile *t, uint8_t *out) {
-    const unsigned segments = (unsigned)((t->in_bytes - 1) >> t->segment_log2) + 1;
-    uint8_t *to = out;
-    uint32_t rows = t->words[0];
-    for (unsigned s = 1; s < segments; s++)
-        rows = t->words[s] < rows ? t->words[s] : rows;
-    for (uint32_t r = 0; r < rows; r++)
-        for (unsigned s = 0; s < segments; s++, to += 4)
-            memcpy(to, t->stream[s] + (size_t)4 * r, 4);
-    for (unsigned s = 0; s < segments; s++) {
-        size_t tail_bytes = (size_t)4 * (t->words[s] - rows);
-        memcpy(to, t->stream[s] + (size_t)4 * rows, tail_bytes);
-        to += tail_bytes;
-    }
-    size_t used = (size_t)(to - out), padding = -used % SW_FRAME_ALIGN;
-    memset(to, 0, padding);
-    return used + padding;
 }
 
 size_t sw_v5t_encode_tile(const struct sw_v5t_encoder *encoder, const uint8_t *in, size_t in_bytes,
                           unsigned segment_log2, uint8_t *out, uint8_t counts[SW_TILE_SEGMENTS]) {
-    struct tile t;
-    t.in = in;
-    t.in_bytes = in_bytes;
-    t.segment_log2 = segment_log2;
-    t.counts = counts;
-    encode_segments(encoder, &t);
-    return put_tile(&t, out);
+    struct sw_streams streams;
+    sw_streams_init(&streams, in, in_bytes, segment_log2, counts);
+    encode_segments(encoder, &streams);
+    return sw_streams_put(&streams, out);
 }

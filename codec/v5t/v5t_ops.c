@@ -25,7 +25,7 @@ static size_t encode_tile(const void *encoder, const uint8_t *in, size_t in_byte
 
 static int decoder_init(union sw_codec_decoder *ret, const struct sw_frame_layout *layout, const void *section) {
     struct sw_v5t_table table;
-    int r = sw_v5t_table_read(&table, section, layout->n_symbols);
+    int r = sw_v5t_table_read(&table, section, layout->n_symbols, SW_V5T_MAX_SYMBOL_BYTES);
     if (r == 0)
         sw_v5t_decoder_init(&ret->v5t, &table);
     return r;

@@ -2,6 +2,7 @@
  * touch pages without access. Headers get a fresh hash after the change, so that what lies behind it is reached. */
 #include "base/alloc.h"
 #include "codec/codec.h"
+#include "codec/phrase/phrase.h"
 #include "tests/lib/content.h"
 #include "tests/lib/guard.h"
 #include "tests/lib/numbers.h"
@@ -54,6 +55,8 @@ enum {
     V5T_1024,
     V5T_FEW_SYMBOLS,
     V5T_FOREIGN,
+    PHRASE,
+    PHRASE_FOREIGN,
     RAW,
     FOR_U8,
     FOR_I32,
@@ -110,12 +113,18 @@ static void victim_of_kind(struct victim *v, int kind) {
         plan = numbers_plan(kind);
     else if (kind == RAW)
         sw_plan_init_raw(&plan);
-    else if (kind == V5T_FOREIGN) /* mixed content: stored and coded segments side by side */
+    else if (kind == V5T_FOREIGN || kind == PHRASE_FOREIGN) /* mixed: stored and coded segments side by side */
         sw_content_fill(sample, sizeof sample, SW_CONTENT_MIXED, 21);
     if (plan.codec == SW_CODEC_V5T)
         sw_v5t_table_train(&plan.table, sample, kind == V5T_FEW_SYMBOLS ? 300 : sizeof sample, SW_SAMPLE_PIECE_BYTES);
+    if (kind == PHRASE || kind == PHRASE_FOREIGN) {
+        const struct sw_v5t_table symbols = plan.table;
+        plan.codec = SW_CODEC_PHRASE;
+        sw_phrase_learn(&plan.table, &symbols, sample, sizeof sample, SW_SAMPLE_PIECE_BYTES);
+    }
     size_t tile = (size_t)SW_TILE_SEGMENTS << plan.segment_log2;
-    victim_new(v, &plan, tile + tile / 2 + 333, kind == V5T_FOREIGN ? SW_CONTENT_MIXED : SW_CONTENT_TEXT);
+    victim_new(v, &plan, tile + tile / 2 + 333,
+               kind == V5T_FOREIGN || kind == PHRASE_FOREIGN ? SW_CONTENT_MIXED : SW_CONTENT_TEXT);
 }
 
 static void rehash(uint8_t *frame, size_t frame_bytes) {
@@ -338,8 +347,15 @@ START_TEST(test_no_memory) {
         ck_assert_int_eq(plan.codec, SW_CODEC_RAW);
         ck_assert_int_eq(sw_alloc_live(), live);
     }
+    for (unsigned long nth = 4; nth <= 7; nth++) { /* learner, sample, encoder, scratch: it falls back to v5t */
+        sw_alloc_fail_nth(nth);
+        sw_plan_init(&plan, data, sizeof data, 1 << 20);
+        sw_alloc_fail_nth(0);
+        ck_assert_int_eq(plan.codec, SW_CODEC_V5T);
+        ck_assert_int_eq(sw_alloc_live(), live);
+    }
     sw_plan_init(&plan, data, sizeof data, 1 << 20);
-    ck_assert_int_eq(plan.codec, SW_CODEC_V5T);
+    ck_assert_int_eq(plan.codec, SW_CODEC_PHRASE);
     sw_alloc_fail_nth(1);
     ck_assert_int_eq(sw_codec_encode(&plan, data, sizeof data, frame, sizeof frame, &frame_bytes, &err), -SW_ENOMEM);
     ck_assert_int_eq(err.code, -SW_ENOMEM);

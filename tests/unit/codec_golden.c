@@ -1,6 +1,7 @@
 /* Frames that earlier versions wrote decode for ever. The files in tests/golden/ are never rewritten; a new format
  * version adds files. `unit_codec_golden --write DIR` makes those of this version. */
 #include "codec/codec.h"
+#include "codec/phrase/phrase.h"
 #include "tests/lib/content.h"
 #include "tests/lib/numbers.h"
 #include "tests/lib/run.h"
@@ -25,6 +26,8 @@ static const struct golden {
     {"v1-v5t-256.spwf", SW_CODEC_V5T, 8, SW_CONTENT_TEXT, 10007, SW_VALUE_NONE, 0},
     {"v1-v5t-512.spwf", SW_CODEC_V5T, 9, SW_CONTENT_TEXT, 16384, SW_VALUE_NONE, 0},
     {"v1-v5t-1024.spwf", SW_CODEC_V5T, 10, SW_CONTENT_MIXED, 35003, SW_VALUE_NONE, 0},
+    {"v1-phrase-256.spwf", SW_CODEC_PHRASE, 8, SW_CONTENT_MIXED, 10007, SW_VALUE_NONE, 0},
+    {"v1-phrase-1024.spwf", SW_CODEC_PHRASE, 10, SW_CONTENT_TEXT, 70003, SW_VALUE_NONE, 0},
     {"v1-for-u8.spwf", SW_CODEC_FOR, 10, 0, 5001, SW_VALUE_U8, SW_NUMBERS_MIXED},
     {"v1-for-i16.spwf", SW_CODEC_FOR, 10, 0, 6002, SW_VALUE_I16, SW_NUMBERS_OUTLIER},
     {"v1-for-i32.spwf", SW_CODEC_FOR, 10, 0, 41003, SW_VALUE_I32, SW_NUMBERS_UNIFORM},
@@ -100,8 +103,13 @@ static int write_golden(const char *dir, const struct golden *g) {
     sw_plan_init_raw(&plan);
     plan.codec = g->codec;
     plan.value_type = g->type;
-    if (data) /* of numbers a small part, which leaves exceptions */
+    if (data && g->codec == SW_CODEC_PHRASE) {
+        struct sw_v5t_table symbols;
+        sw_v5t_table_train(&symbols, data, g->bytes, SW_SAMPLE_PIECE_BYTES);
+        sw_phrase_learn(&plan.table, &symbols, data, g->bytes, SW_SAMPLE_PIECE_BYTES);
+    } else if (data) { /* of numbers a small part, which leaves exceptions */
         sw_plan_learn(&plan, data, g->type ? 400 : g->bytes);
+    }
     plan.segment_log2 = g->segment_log2;
     bool done = frame && data && file &&
                 sw_codec_encode(&plan, data, g->bytes, frame, bound, &frame_bytes, NULL) == 0 &&

@@ -59,7 +59,7 @@ START_TEST(test_section) {
         table.n_symbols = n;
         memset(section.data, 0xAA, bytes);
         sw_v5t_table_write(&table, section.data);
-        ck_assert_int_eq(sw_v5t_table_read(&copy, section.data, n), 0);
+        ck_assert_int_eq(sw_v5t_table_read(&copy, section.data, n, SW_V5T_MAX_SYMBOL_BYTES), 0);
         ck_assert_uint_eq(copy.n_symbols, n);
         for (uint32_t c = 0; c < 256; c++) {
             ck_assert_uint_eq(copy.value[c], c < n ? table.value[c] : 0);
@@ -70,7 +70,7 @@ START_TEST(test_section) {
         for (uint32_t c = 0; c < n; c++) {
             uint8_t *length = &section.data[8 * (size_t)n + c], good = *length;
             *length = c % 2 ? 0 : 9;
-            ck_assert_int_eq(sw_v5t_table_read(&copy, section.data, n), -SW_EFRAME);
+            ck_assert_int_eq(sw_v5t_table_read(&copy, section.data, n, SW_V5T_MAX_SYMBOL_BYTES), -SW_EFRAME);
             *length = good;
         }
         sw_guard_free(&section);
@@ -139,14 +139,15 @@ static double ratio_of(enum sw_content kind, size_t bytes, struct sw_plan *ret_p
 START_TEST(test_plan) {
     struct sw_plan plan;
     double ratio = ratio_of(SW_CONTENT_TEXT, 1 << 20, &plan);
-    ck_assert_int_eq(plan.codec, SW_CODEC_V5T);
-    ck_assert_double_gt(ratio, 3.5);
+    ck_assert_int_eq(plan.codec, SW_CODEC_PHRASE); /* of few words */
+    ck_assert_double_gt(ratio, 10);
     ck_assert_double_gt(plan.expected_ratio, 0.95 * ratio);
     ck_assert_double_lt(plan.expected_ratio, 1.05 * ratio);
     ratio = ratio_of(SW_CONTENT_ZEROS, 1 << 20, &plan);
-    ck_assert_double_gt(ratio, 7.5);
+    ck_assert_double_gt(ratio, 50);
     ratio = ratio_of(SW_CONTENT_HEX, 1 << 20, &plan); /* 1.838 without whole rows */
     ck_assert_double_gt(ratio, 1.86);
+    ck_assert_int_eq(plan.codec, SW_CODEC_V5T);
     ratio = ratio_of(SW_CONTENT_RANDOM, 1 << 20, &plan);
     ck_assert_int_eq(plan.codec, SW_CODEC_RAW);
     ck_assert_double_eq(plan.expected_ratio, 1);

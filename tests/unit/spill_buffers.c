@@ -20,7 +20,7 @@ static const struct {
     uint64_t bytes;
     enum sw_value_type type;
     enum sw_codec_id codec;
-} buffers[N] = {{200001, SW_VALUE_NONE, SW_CODEC_V5T},
+} buffers[N] = {{200001, SW_VALUE_NONE, SW_CODEC_PHRASE},
                 {100000, SW_VALUE_I32, SW_CODEC_DFOR},
                 {12501, SW_VALUE_NONE, SW_CODEC_V5T},
                 {0, SW_VALUE_I64, SW_CODEC_RAW},

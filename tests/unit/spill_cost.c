@@ -377,7 +377,7 @@ END_TEST
 
 /* ---- the engine -------------------------------------------------------------------------------------------------- */
 
-/* What a test adds to the fixture's device: a link of a rate, and time for each v5t chunk. Changed only while the
+/* What a test adds to the fixture's device: a link of a rate, and time for each coded chunk. Changed only while the
  * device's worker rests. */
 static struct {
     const struct sw_device_ops *real;
@@ -398,7 +398,7 @@ static const struct sw_device_info *slow_info(const struct sw_device *device) {
 
 static int slow_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan,
                        const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
-    if (plan->codec == SW_CODEC_V5T)
+    if (plan->codec != SW_CODEC_RAW)
         sleep_us(slow.encode_us);
     return slow.real->encode(device, s, plan, mapping, offset, bytes, err);
 }
@@ -480,7 +480,7 @@ START_TEST(test_a_slow_encoder_is_left_out) {
     open_slow(&config, 100000);
     outcome = round_trip(SW_CONTENT_ZEROS, 0);
     ck_assert_str_eq(outcome.reason, sw_cost_reason_text(SW_COST_UNKNOWN));
-    ck_assert_int_eq(outcome.codec, SW_CODEC_V5T);
+    ck_assert_int_eq(outcome.codec, SW_CODEC_PHRASE);
     (void)until_reason(SW_COST_ENCODER, 20, &outcome);
     ck_assert_int_eq(outcome.codec, SW_CODEC_RAW);
     ck_assert_uint_ge(outcome.stored_bytes, BYTES);

@@ -58,7 +58,7 @@ START_TEST(test_text_shrinks_and_the_books_say_so) {
     struct sw_test_op op;
     fill(&from, SW_CONTENT_TEXT, 1);
     ck_assert_int_eq(sw_fixture_spill(&f, &from, 0, from.bytes, &op), 0);
-    ck_assert_int_eq(op.outcome.codec, SW_CODEC_V5T);
+    ck_assert_int_eq(op.outcome.codec, SW_CODEC_PHRASE);
     ck_assert_uint_lt(op.outcome.stored_bytes, from.bytes / 2);
     ck_assert_uint_le(op.outcome.queued_us, op.outcome.total_us);
     ck_assert_int_eq(sw_engine_query(f.owner, op.id, &info, NULL), 0);

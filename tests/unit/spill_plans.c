@@ -122,7 +122,7 @@ START_TEST(test_what_is_promised_of_data_is_the_same_for_all_lengths) {
     uint8_t *bytes = sw_alloc(LONG);
     struct sw_plan of_short, of_long, raw = plan_of(SW_CODEC_RAW, 1);
     ck_assert_ptr_nonnull(bytes);
-    sw_content_fill(bytes, LONG, SW_CONTENT_TEXT, 1);
+    sw_content_fill(bytes, LONG, SW_CONTENT_HEX, 1);
     sw_plan_init(&of_short, bytes, SHORT, SHORT);
     sw_plan_init(&of_long, bytes, SHORT, LONG);
     ck_assert_double_gt(of_long.expected_ratio, 1.2 * of_short.expected_ratio);

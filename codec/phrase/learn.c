@@ -1,0 +1,327 @@
+/* learn.c - which phrases a sample is best made up of.
+ *
+ * Rounds as in FSST (Boncz, Neumann, Leis, PVLDB 13(11), 2020, section 4.3): a greedy parse with the phrases of the
+ * round before, which counts them and what follows them; then the best become the next phrases. What differs:
+ *   - gain is what a phrase saves in codes: a pair, a code whenever it occurs; a phrase that is there, what it would
+ * take to make it up of others. So pairs push out what they are made of once that has become rare, and the phrases
+ *     approach those of a variable-to-fixed code (B. P. Tunstall, Synthesis of noiseless compression codes, 1967) for a
+ *     column whose values are its letters, which have not to be known;
+ *   - what follows may be cut: with B also those phrases that B begins with extend A. Without this, phrases of two
+ * values would only ever become phrases of four. */
+#include "base/alloc.h"
+#include "codec/phrase/phrase.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUNDS 8
+/* The first rounds, whose codes are short and many, look at every fourth piece, then at every second one. */
+#define ROUNDS_OF_FOURTH 4
+#define ROUNDS_OF_HALF 6
+#define LONG_SAMPLE_BYTES 32768
+/* A later round that gains less than a 128th is the last one. */
+#define LEAST_GAIN(bytes) ((bytes) / 128)
+#define NONE SW_PHRASE_MAX
+#define MAP_LOG2 14
+#define MAP_SLOTS (1u << MAP_LOG2)
+#define MAX_CANDIDATES (MAP_SLOTS / 2)
+/* Gain of one code; a part of it counts for a phrase that is cut. */
+#define CODE_GAIN 64u
+#define GAIN_SLOTS 4096u
+
+struct phrase {
+    uint8_t text[SW_PHRASE_MAX_BYTES];
+    uint32_t length, gain;
+};
+
+struct learner {
+    struct sw_phrase_book book;
+    struct phrase best[SW_PHRASE_MAX]; /* those of the best round, by gain */
+    uint32_t n_best;
+    uint32_t count1[256], literals[256]; /* phrases taken, and bytes that had none */
+    uint16_t count2[256][256];
+    uint32_t n_candidates;
+    struct phrase candidates[MAX_CANDIDATES];
+    uint16_t map[MAP_SLOTS]; /* 1 + index into candidates, or 0 */
+    uint32_t of_gain[GAIN_SLOTS];
+};
+
+static int by_text(const void *left, const void *right) {
+    const struct phrase *a = left, *b = right;
+    const int order = memcmp(a->text, b->text, sizeof a->text);
+    return order ? order : (a->length > b->length) - (a->length < b->length);
+}
+
+static void make_book(struct sw_phrase_book *ret, struct phrase *phrases, uint32_t n) {
+    qsort(phrases, n, sizeof *phrases, by_text);
+    memset(ret->length, 0, sizeof ret->length);
+    ret->n = n;
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(ret->text[i], phrases[i].text, sizeof ret->text[i]);
+        ret->length[i] = (uint8_t)phrases[i].length;
+    }
+    sw_phrase_book_index(ret);
+}
+
+/* ---- a round ---- */
+
+/* in: SW_PHRASE_MAX_BYTES more than `bytes` can be read. Returns the bytes of its codes. */
+static size_t count_piece(struct learner *l, const uint8_t *in, size_t bytes) {
+    const struct sw_phrase_book *book = &l->book;
+    uint32_t previous = NONE;
+    size_t coded = 0;
+    for (size_t at = 0; at < bytes;) {
+        const uint32_t c = sw_phrase_find(book, in + at, bytes - at);
+        if (c == NONE) {
+            l->literals[in[at++]]++;
+            coded += 2;
+        } else {
+            l->count1[c]++;
+            if (previous != NONE)
+                l->count2[previous][c]++;
+            at += book->length[c];
+            coded++;
+        }
+        previous = c;
+    }
+    return coded;
+}
+
+static size_t count_sample(struct learner *l, const uint8_t *sample, size_t sample_bytes, size_t piece_bytes,
+                           unsigned one_in) {
+    size_t coded = 0;
+    memset(l->count1, 0, sizeof l->count1);
+    memset(l->literals, 0, sizeof l->literals);
+    memset(l->count2, 0, sizeof l->count2);
+    for (size_t at = 0; at < sample_bytes; at += one_in * piece_bytes)
+        coded += count_piece(l, sample + at, sample_bytes - at < piece_bytes ? sample_bytes - at : piece_bytes);
+    return coded;
+}
+
+/* What a phrase has saved, over making it up of others. */
+static uint32_t own_gain(const struct learner *l, uint32_t phrase) {
+    const struct sw_phrase_book *book = &l->book;
+    const uint32_t length = book->length[phrase];
+    uint8_t text[2 * SW_PHRASE_MAX_BYTES] = {0};
+    uint32_t codes = 0, at = 0, c = book->parent[phrase];
+    memcpy(text, book->text[phrase], SW_PHRASE_MAX_BYTES);
+    for (;; c = sw_phrase_find(book, text + at, length - at)) {
+        codes += c == NONE ? 2 : 1;
+        at += c == NONE ? 1 : book->length[c];
+        if (at >= length)
+            return l->count1[phrase] * (codes - 1) * CODE_GAIN;
+    }
+}
+
+/* text: zero above the length. A new candidate is dropped when there is no room. */
+static void add_candidate(struct learner *l, const uint8_t text[SW_PHRASE_MAX_BYTES], uint32_t length, uint32_t gain) {
+    uint64_t key = length;
+    for (unsigned i = 0; i < SW_PHRASE_MAX_BYTES; i += 8) {
+        uint64_t word;
+        memcpy(&word, text + i, 8);
+        key = (key ^ word) * 0x9E3779B97F4A7C15u;
+        key ^= key >> 29;
+    }
+    for (uint32_t slot = (uint32_t)(key % MAP_SLOTS);; slot = (slot + 1) % MAP_SLOTS) {
+        struct phrase *c = l->map[slot] ? &l->candidates[l->map[slot] - 1] : NULL;
+        if (c && (c->length != length || memcmp(c->text, text, SW_PHRASE_MAX_BYTES) != 0))
+            continue;
+        if (c) {
+            c->gain += gain;
+        } else if (l->n_candidates < MAX_CANDIDATES) {
+            c = &l->candidates[l->n_candidates++];
+            memcpy(c->text, text, SW_PHRASE_MAX_BYTES);
+            c->length = length;
+            c->gain = gain;
+            l->map[slot] = (uint16_t)l->n_candidates;
+        }
+        return;
+    }
+}
+
+/* Phrase `a` before phrase `b`, and before what `b` begins with. */
+static void add_pairs(struct learner *l, uint32_t a, uint32_t b) {
+    const struct sw_phrase_book *book = &l->book;
+    const uint32_t a_bytes = book->length[a], b_bytes = book->length[b];
+    for (uint32_t end = b; end != NONE; end = book->parent[end]) {
+        const uint32_t end_bytes = book->length[end];
+        uint8_t text[2 * SW_PHRASE_MAX_BYTES] = {0};
+        if (a_bytes + end_bytes > SW_PHRASE_MAX_BYTES)
+            continue;
+        memcpy(text, book->text[a], SW_PHRASE_MAX_BYTES);
+        memcpy(text + a_bytes, book->text[end], SW_PHRASE_MAX_BYTES);
+        add_candidate(l, text, a_bytes + end_bytes, l->count2[a][b] * (CODE_GAIN * end_bytes / b_bytes));
+    }
+}
+
+/* What has been found once may be chance. */
+static void gather_candidates(struct learner *l) {
+    const uint32_t n = l->book.n;
+    l->n_candidates = 0;
+    memset(l->map, 0, sizeof l->map);
+    for (uint32_t c = 0; c < n; c++)
+        if (l->count1[c])
+            add_candidate(l, l->book.text[c], l->book.length[c], own_gain(l, c));
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        const uint8_t text[SW_PHRASE_MAX_BYTES] = {(uint8_t)byte};
+        if (l->literals[byte] > 1)
+            add_candidate(l, text, 1, l->literals[byte] * CODE_GAIN);
+    }
+    for (uint32_t a = 0; a < n; a++)
+        for (uint32_t b = 0; b < n && l->count1[a] > 1; b++)
+            if (l->count2[a][b] > 1)
+                add_pairs(l, a, b);
+}
+
+static uint32_t gain_slot(uint32_t gain) {
+    return gain / (CODE_GAIN / 4) < GAIN_SLOTS ? gain / (CODE_GAIN / 4) : GAIN_SLOTS - 1;
+}
+
+/* Moves the best candidates, up to n, to the front; returns how many. Of equal ones those that came first. */
+static uint32_t choose(struct learner *l, uint32_t n) {
+    uint32_t chosen = 0, above = 0, slot = GAIN_SLOTS;
+    memset(l->of_gain, 0, sizeof l->of_gain);
+    for (uint32_t i = 0; i < l->n_candidates; i++)
+        l->of_gain[gain_slot(l->candidates[i].gain)]++;
+    while (slot > 0 && above + l->of_gain[slot - 1] <= n)
+        above += l->of_gain[--slot];
+    for (uint32_t i = 0, spare = n - above; i < l->n_candidates; i++) {
+        const uint32_t s = gain_slot(l->candidates[i].gain);
+        if (s < slot && (s + 1 != slot || spare == 0))
+            continue;
+        spare -= s < slot;
+        l->candidates[chosen++] = l->candidates[i];
+    }
+    return chosen;
+}
+
+/* ---- the table ---- */
+
+static void keep_best(struct learner *l) {
+    l->n_best = l->book.n;
+    for (uint32_t c = 0; c < l->book.n; c++) {
+        struct phrase *p = &l->best[c];
+        memcpy(p->text, l->book.text[c], sizeof p->text);
+        p->length = l->book.length[c];
+        p->gain = own_gain(l, c);
+    }
+}
+
+/* Fewest phrases of the book that make up one of them, at least two; their codes, the first one lowest, to *ret. */
+static uint32_t find_parts(const struct sw_phrase_book *book, uint32_t phrase, uint64_t *ret) {
+    const uint32_t length = book->length[phrase];
+    uint32_t parts[SW_PHRASE_MAX_BYTES + 1] = {0}, last[SW_PHRASE_MAX_BYTES + 1] = {0};
+    uint8_t text[2 * SW_PHRASE_MAX_BYTES] = {0};
+    memcpy(text, book->text[phrase], SW_PHRASE_MAX_BYTES);
+    for (uint32_t i = 1; i <= length; i++)
+        parts[i] = UINT32_MAX;
+    for (uint32_t at = 0; at < length; at++) {
+        if (parts[at] == UINT32_MAX)
+            continue;
+        uint32_t c = at ? sw_phrase_find(book, text + at, length - at) : book->parent[phrase];
+        for (; c != NONE; c = book->parent[c])
+            if (parts[at] + 1 < parts[at + book->length[c]]) {
+                parts[at + book->length[c]] = parts[at] + 1;
+                last[at + book->length[c]] = c;
+            }
+    }
+    *ret = 0;
+    for (uint32_t at = length; parts[length] <= SW_PHRASE_MAX_PARTS && at > 0; at -= book->length[last[at]])
+        *ret = *ret << 8 | last[at];
+    return parts[length];
+}
+
+/* Adds what a phrase can be made up of in any case: its bytes by eight. */
+static uint32_t add_pieces(const struct sw_phrase_book *book, uint32_t phrase, struct phrase *pieces, uint32_t n) {
+    for (uint32_t at = 0; at < book->length[phrase]; at += 8) {
+        struct phrase piece = {.length = book->length[phrase] - at < 8 ? book->length[phrase] - at : 8u};
+        bool is_there = false;
+        memcpy(piece.text, book->text[phrase] + at, piece.length);
+        for (uint32_t i = 0; i < book->n && !is_there; i++)
+            is_there = book->length[i] == piece.length && memcmp(book->text[i], piece.text, piece.length) == 0;
+        for (uint32_t i = 0; i < n && !is_there; i++)
+            is_there = by_text(&pieces[i], &piece) == 0;
+        if (!is_there && n < SW_PHRASE_MAX)
+            pieces[n++] = piece;
+    }
+    return n;
+}
+
+static void drop_worst(struct learner *l) {
+    uint32_t worst = 0;
+    for (uint32_t i = 1; i < l->n_best; i++)
+        if (l->best[i].gain < l->best[worst].gain)
+            worst = i;
+    l->best[worst] = l->best[--l->n_best];
+}
+
+/* Phrases that the others do not make up, in few enough parts, are given their pieces, for which the worst make room.
+ * Leaves the result in the book. */
+static void make_storable(struct learner *l) {
+    struct phrase pieces[SW_PHRASE_MAX], all[SW_PHRASE_MAX];
+    uint32_t n_pieces = 0, n_before;
+    uint64_t parts;
+    do {
+        while (l->n_best + n_pieces > SW_PHRASE_MAX)
+            drop_worst(l);
+        memcpy(all, l->best, l->n_best * sizeof *all);
+        memcpy(all + l->n_best, pieces, n_pieces * sizeof *all);
+        make_book(&l->book, all, l->n_best + n_pieces);
+        n_before = n_pieces;
+        for (uint32_t c = 0; c < l->book.n; c++)
+            if (l->book.length[c] > 8 && find_parts(&l->book, c, &parts) > SW_PHRASE_MAX_PARTS)
+                n_pieces = add_pieces(&l->book, c, pieces, n_pieces);
+    } while (n_pieces > n_before);
+}
+
+static void write_table(const struct sw_phrase_book *book, struct sw_v5t_table *ret) {
+    ret->n_symbols = book->n;
+    for (uint32_t c = 0; c < book->n; c++) {
+        ret->length[c] = book->length[c];
+        if (book->length[c] <= 8)
+            memcpy(&ret->value[c], book->text[c], 8);
+        else
+            (void)find_parts(book, c, &ret->value[c]);
+    }
+}
+
+static void learn(struct learner *l, const struct sw_v5t_table *symbols, const uint8_t *sample, size_t sample_bytes,
+                  size_t piece_bytes) {
+    size_t best_bytes = SIZE_MAX;
+    for (uint32_t c = 0; c < symbols->n_symbols; c++) {
+        l->candidates[c] = (struct phrase){.length = symbols->length[c]};
+        memcpy(l->candidates[c].text, &symbols->value[c], 8);
+    }
+    make_book(&l->book, l->candidates, symbols->n_symbols);
+    for (uint32_t round = 0;; round++) {
+        const bool is_long = sample_bytes >= LONG_SAMPLE_BYTES;
+        const unsigned one_in = is_long && round < ROUNDS_OF_FOURTH ? 4 : is_long && round < ROUNDS_OF_HALF ? 2 : 1;
+        const size_t coded = count_sample(l, sample, sample_bytes, piece_bytes, one_in);
+        const bool is_last = round == ROUNDS || (one_in == 1 && coded > best_bytes - LEAST_GAIN(best_bytes));
+        if (one_in == 1 && coded < best_bytes) {
+            best_bytes = coded;
+            keep_best(l);
+        }
+        if (is_last)
+            return;
+        gather_candidates(l);
+        make_book(&l->book, l->candidates, choose(l, SW_PHRASE_MAX));
+    }
+}
+
+void sw_phrase_learn(struct sw_v5t_table *ret, const struct sw_v5t_table *symbols, const uint8_t *sample,
+                     size_t sample_bytes, size_t piece_bytes) {
+    memset(ret, 0, sizeof *ret);
+    struct learner *l = sw_alloc(sizeof *l);
+    uint8_t *padded = sw_alloc(sample_bytes + SW_PHRASE_MAX_BYTES);
+    if (l && padded) {
+        memcpy(padded, sample, sample_bytes);
+        memset(padded + sample_bytes, 0, SW_PHRASE_MAX_BYTES);
+        learn(l, symbols, padded, sample_bytes, piece_bytes);
+        make_storable(l);
+        write_table(&l->book, ret);
+    }
+    sw_free(padded);
+    sw_free(l);
+}

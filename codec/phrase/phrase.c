@@ -1,0 +1,136 @@
+/* phrase.c - the codec's row: tiles of phrases, on the host. */
+#include "base/alloc.h"
+#include "base/err.h"
+#include "codec/checksum.h"
+#include "codec/codec_ops.h"
+#include "codec/v5t/streams.h"
+
+#include <string.h>
+
+static void *encoder_new(const struct sw_plan *plan) {
+    struct sw_phrase_book *book = sw_alloc(sizeof *book);
+    if (book && sw_phrase_book_read(book, &plan->table) < 0)
+        book->n = 0; /* no table that was learnt: only escapes */
+    if (book)
+        sw_phrase_book_index(book);
+    return book;
+}
+
+static void encoder_free(void *encoder) {
+    sw_free(encoder);
+}
+
+/* Adds the code of what is at `in`; returns its end. */
+static inline const uint8_t *put_code(const struct sw_phrase_book *book, const uint8_t *in, size_t left, uint8_t **to) {
+    const uint32_t c = sw_phrase_find(book, in, left);
+    *(*to)++ = (uint8_t)c;
+    if (c != SW_PHRASE_MAX)
+        return in + book->length[c];
+    *(*to)++ = *in; /* it is the escape's code, too */
+    return in + 1;
+}
+
+/* Returns the bytes of a segment's codes. */
+static size_t encode_segment(const struct sw_phrase_book *book, const uint8_t *in, size_t bytes, uint8_t *out) {
+    uint8_t tail[2 * SW_PHRASE_MAX_BYTES] = {0}, *to = out;
+    const uint8_t *end = in + bytes;
+    while (end - in >= SW_PHRASE_MAX_BYTES)
+        in = put_code(book, in, SW_PHRASE_MAX_BYTES, &to);
+    const size_t left = (size_t)(end - in);
+    memcpy(tail, in, left);
+    for (in = tail, end = tail + left; in < end;)
+        in = put_code(book, in, (size_t)(end - in), &to);
+    return (size_t)(to - out);
+}
+
+static size_t encode_tile(const void *encoder, const uint8_t *in, size_t in_bytes, unsigned segment_log2, uint8_t *out,
+                          uint8_t *counts) {
+    struct sw_streams streams;
+    sw_streams_init(&streams, in, in_bytes, segment_log2, counts);
+    for (unsigned s = 0; (size_t)s << segment_log2 < in_bytes; s++) {
+        const size_t bytes = sw_streams_segment_bytes(in_bytes, segment_log2, s);
+        sw_streams_close(&streams, s,
+                         encode_segment(encoder, in + ((size_t)s << segment_log2), bytes, streams.stream[s]));
+    }
+    return sw_streams_put(&streams, out);
+}
+
+static int decoder_init(union sw_codec_decoder *ret, const struct sw_frame_layout *layout, const void *section) {
+    struct sw_v5t_table table;
+    const int r = sw_v5t_table_read(&table, section, layout->n_symbols, SW_PHRASE_MAX_BYTES);
+    return r < 0 ? r : sw_phrase_book_read(&ret->phrase, &table);
+}
+
+static inline bool has_escape(uint32_t word) {
+    return (~word - 0x01010101u) & word & 0x80808080u;
+}
+
+/* Four codes, none an escape, with room for four of the longest; false: a code is not in the table. */
+static inline bool put_word(const struct sw_phrase_book *book, uint8_t **to, uint32_t word) {
+    bool are_known = true;
+    for (unsigned i = 0; i < 4; i++) {
+        const uint8_t code = (uint8_t)(word >> 8 * i), length = book->length[code];
+        const uint8_t *text = book->text[code];
+        memcpy(*to, text, 16);
+        if (length > 16)
+            memcpy(*to + 16, text + 16, SW_PHRASE_MAX_BYTES - 16);
+        *to += length;
+        are_known &= length > 0;
+    }
+    return are_known;
+}
+
+/* One code byte, with all checks. */
+static void put_byte(const struct sw_phrase_book *book, struct sw_sink *sink, uint8_t code) {
+    if (sink->in_escape) {
+        *sink->to++ = code;
+        sink->in_escape = false;
+    } else if (code == SW_V5T_ESCAPE) {
+        sink->in_escape = true;
+    } else if (book->length[code] == 0 || book->length[code] > sink->end - sink->to) {
+        sink->is_bad = true;
+    } else {
+        memcpy(sink->to, book->text[code], book->length[code]);
+        sink->to += book->length[code];
+    }
+}
+
+static void put_run(const void *decoder, struct sw_sink *sink, struct sw_run run) {
+    const struct sw_phrase_book *book = decoder;
+    for (; run.n && !sink->is_bad; run.n--, run.words += run.stride) {
+        uint32_t word;
+        memcpy(&word, run.words, 4);
+        if (!sink->in_escape && sink->end - sink->to >= 4 * SW_PHRASE_MAX_BYTES && !has_escape(word))
+            sink->is_bad = !put_word(book, &sink->to, word);
+        else
+            for (unsigned i = 0; i < 4 && sink->to < sink->end && !sink->is_bad; i++)
+                put_byte(book, sink, run.words[i]);
+    }
+}
+
+static int decode_tile(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, uint8_t *out) {
+    return sw_streams_decode_tile(put_run, &decoder->phrase, tile->data, tile->data_bytes, tile->counts,
+                                  tile->segment_log2, out, tile->tile_bytes);
+}
+
+static int decode_segment(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, unsigned segment,
+                          uint8_t *out, size_t *ret_bytes) {
+    return sw_streams_decode_segment(put_run, &decoder->phrase, tile->data, tile->data_bytes, tile->counts,
+                                     tile->segment_log2, tile->tile_bytes, segment, out, ret_bytes);
+}
+
+/* Learnt from what v5t has learnt, so not by plan_init: sw_plan_lengthen(). */
+const struct sw_codec_ops sw_phrase_ops = {
+    .name = "phrase",
+    .min_segment_log2 = SW_V5T_MIN_SEGMENT_LOG2,
+    .max_segment_log2 = SW_V5T_MAX_SEGMENT_LOG2,
+    .max_symbols = SW_PHRASE_MAX,
+    .count_bytes = SW_TILE_SEGMENTS,
+    .hash_tile = sw_hash_tile,
+    .encoder_new = encoder_new,
+    .encoder_free = encoder_free,
+    .encode_tile = encode_tile,
+    .decoder_init = decoder_init,
+    .decode_tile = decode_tile,
+    .decode_segment = decode_segment,
+};

@@ -1,0 +1,42 @@
+/* phrase.h - phrases: up to 255 texts of 1 to 64 bytes, how they are learnt, stored and found.
+ *
+ * They travel in the same table as v5t's symbols (plan, frame, device memory): a phrase of up to 8 bytes as its bytes,
+ * a longer one as the codes of shorter ones that make it up. So the table needs no more room than v5t's, whatever the
+ * phrases' length. A *book* is the table with all texts written out. Plain data. thread: any. */
+#ifndef SW_PHRASE_H
+#define SW_PHRASE_H
+
+#include "codec/v5t/table.h"
+
+#define SW_PHRASE_MAX 255 /* phrases; as a code the escape, in a book: no phrase */
+#define SW_PHRASE_MAX_BYTES 64
+#define SW_PHRASE_MAX_PARTS 8
+
+/* Phrases that were learnt ascend by their bytes, padded with zeros, and then by their length. So all those that a text
+ * begins with are found from the last one that is not greater than the text: it, its parent, the parent's parent ... */
+struct sw_phrase_book {
+    uint8_t text[256][SW_PHRASE_MAX_BYTES]; /* zero above the length */
+    uint8_t length[256];                    /* 0: no phrase */
+    uint32_t n;
+    /* For encoders. */
+    uint64_t head[256];  /* first eight bytes, the first one highest; all bits set if there is no phrase */
+    uint8_t group[256];  /* the first phrase with the same head */
+    uint8_t parent[256]; /* the longest other phrase that it begins with, or none */
+};
+
+/* Writes out the texts of a table that was learnt or read, and no more: the rest is for encoders. errors: -SW_EFRAME: a
+ * phrase is not made up of shorter ones. */
+int sw_phrase_book_read(struct sw_phrase_book *ret, const struct sw_v5t_table *table);
+/* Fills what is for encoders; the texts must ascend. */
+void sw_phrase_book_index(struct sw_phrase_book *book);
+
+/* The longest phrase that `in` begins with and that is not longer than `left`, or SW_PHRASE_MAX. SW_PHRASE_MAX_BYTES of
+ * `in` are looked at; what they are behind `left` makes no difference. */
+uint32_t sw_phrase_find(const struct sw_phrase_book *book, const uint8_t *in, size_t left);
+
+/* Learns phrases from a sample whose pieces of piece_bytes are not adjacent in the column, beginning with the symbols
+ * that v5t has learnt from it. Deterministic; without memory the table is empty. */
+void sw_phrase_learn(struct sw_v5t_table *ret, const struct sw_v5t_table *symbols, const uint8_t *sample,
+                     size_t sample_bytes, size_t piece_bytes);
+
+#endif

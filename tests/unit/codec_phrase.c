@@ -1,0 +1,179 @@
+/* Phrases: what is learnt obeys the rules of phrase.h, the longest one is found, and whatever goes in comes out. */
+#include "codec/codec.h"
+#include "tests/lib/content.h"
+#include "tests/lib/frames.h"
+#include "tests/lib/phrases.h"
+#include "tests/lib/run.h"
+#include "tests/lib/tpch_tables.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct sw_plan phrase_plan(const struct sw_v5t_table *table, unsigned segment_log2) {
+    return (struct sw_plan){.codec = SW_CODEC_PHRASE, .segment_log2 = segment_log2, .table = *table};
+}
+
+static void check_rules(const struct sw_v5t_table *table) {
+    struct sw_phrase_book book;
+    ck_assert_uint_le(table->n_symbols, SW_PHRASE_MAX);
+    ck_assert_int_eq(sw_phrase_book_read(&book, table), 0);
+    for (uint32_t c = 1; c < book.n; c++) {
+        const int order = memcmp(book.text[c - 1], book.text[c], SW_PHRASE_MAX_BYTES);
+        ck_assert(order < 0 || (order == 0 && book.length[c - 1] < book.length[c]));
+    }
+}
+
+START_TEST(what_is_learnt_obeys_the_rules) {
+    static const size_t sizes[] = {0, 1, 2, 3, 100, 511, 513, 5000, 32768, SW_SAMPLE_MAX_BYTES};
+    uint8_t *data = malloc(SW_SAMPLE_MAX_BYTES);
+    ck_assert_ptr_nonnull(data);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct sw_v5t_table table, again;
+        sw_content_fill(data, sizes[i], (enum sw_content)_i, i);
+        sw_phrases_learn(&table, data, sizes[i]);
+        check_rules(&table);
+        sw_phrases_learn(&again, data, sizes[i]);
+        ck_assert_mem_eq(&table, &again, sizeof table);
+    }
+    free(data);
+}
+END_TEST
+
+static uint32_t find_slowly(const struct sw_phrase_book *book, const uint8_t *in, size_t left) {
+    uint32_t best = SW_PHRASE_MAX;
+    for (uint32_t c = 0; c < book->n; c++)
+        if (book->length[c] <= left && memcmp(book->text[c], in, book->length[c]) == 0 &&
+            (best == SW_PHRASE_MAX || book->length[c] > book->length[best]))
+            best = c;
+    return best;
+}
+
+static const unsigned letters[] = {1, 2, 3, 26, 256};
+
+START_TEST(the_longest_is_found) {
+    enum { BYTES = 5000 };
+    uint8_t data[BYTES + SW_PHRASE_MAX_BYTES] = {0};
+    for (unsigned n = 0; n <= SW_PHRASE_MAX; n += n < 4 ? 1 : 83) {
+        struct sw_v5t_table table;
+        struct sw_phrase_book book;
+        sw_phrases_table(&table, n, letters[_i], n);
+        check_rules(&table);
+        ck_assert_int_eq(sw_phrase_book_read(&book, &table), 0);
+        sw_phrase_book_index(&book);
+        if (book.n)
+            sw_phrases_fill(data, BYTES, &table, n);
+        for (size_t at = 0; at < BYTES; at++) {
+            const size_t left = at % 3 ? BYTES - at : at % 70;
+            ck_assert_uint_eq(sw_phrase_find(&book, data + at, left), find_slowly(&book, data + at, left));
+        }
+        memset(data, 0xFF, BYTES);
+        ck_assert_uint_eq(sw_phrase_find(&book, data, BYTES), find_slowly(&book, data, BYTES));
+    }
+}
+END_TEST
+
+START_TEST(contents_come_back) {
+    static const size_t lengths[] = {0, 1, 7, 8, 63, 64, 65, 255, 257, 1023, 1025, 8193, 32768, 32769, 100003};
+    const enum sw_content kind = (enum sw_content)_i;
+    uint8_t *data = malloc(100003);
+    struct sw_v5t_table table;
+    ck_assert_ptr_nonnull(data);
+    sw_content_fill(data, 100003, kind, 7);
+    sw_phrases_learn(&table, data, 100003);
+    for (unsigned segment_log2 = 8; segment_log2 <= 10; segment_log2++)
+        for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+            const struct sw_plan plan = phrase_plan(&table, segment_log2);
+            (void)sw_frame_round_trip(&plan, data, lengths[i]);
+        }
+    free(data);
+}
+END_TEST
+
+START_TEST(phrases_of_all_lengths_come_back) {
+    enum { BYTES = 3 * 32768 + 77 };
+    uint8_t *data = malloc(BYTES);
+    ck_assert_ptr_nonnull(data);
+    for (unsigned n = 1; n <= SW_PHRASE_MAX; n += 127) {
+        struct sw_v5t_table table;
+        sw_phrases_table(&table, n, letters[_i], n);
+        const struct sw_plan plan = phrase_plan(&table, 8 + n % 3);
+        sw_phrases_fill(data, BYTES, &table, n);
+        (void)sw_frame_round_trip(&plan, data, BYTES);
+        sw_content_fill(data, BYTES, SW_CONTENT_MIXED, n);
+        (void)sw_frame_round_trip(&plan, data, BYTES);
+    }
+    free(data);
+}
+END_TEST
+
+/* Columns of few values shrink well below what symbols of eight bytes can make; others keep their symbols. */
+START_TEST(columns_of_few_values) {
+    static const struct {
+        enum sw_tpch_column column;
+        enum sw_codec_id codec;
+        double ratio;
+    } columns[] = {{SW_L_SHIPINSTRUCT, SW_CODEC_PHRASE, 18},  {SW_L_SHIPMODE, SW_CODEC_PHRASE, 9},
+                   {SW_O_ORDERPRIORITY, SW_CODEC_PHRASE, 17}, {SW_O_ORDERSTATUS, SW_CODEC_PHRASE, 4.5},
+                   {SW_O_CLERK, SW_CODEC_PHRASE, 7.5},        {SW_L_RETURNFLAG, SW_CODEC_PHRASE, 5.5},
+                   {SW_L_LINESTATUS, SW_CODEC_PHRASE, 9},     {SW_L_COMMENT, SW_CODEC_V5T, 2.9},
+                   {SW_O_COMMENT, SW_CODEC_V5T, 3.3}};
+    enum { ORDERS = 60000 };
+    struct sw_tpch *tpch = sw_tpch_new(0.1, 1);
+    const enum sw_tpch_column column = columns[_i].column;
+    const uint64_t rows = sw_tpch_rows(tpch, column, 0, ORDERS);
+    uint8_t *data = malloc(sw_tpch_bound_bytes(column, rows)), *sample = malloc(SW_SAMPLE_MAX_BYTES);
+    int32_t *offsets = malloc((rows + 1) * sizeof *offsets);
+    struct sw_plan plan;
+    ck_assert(tpch && data && sample && offsets);
+    const uint64_t bytes = sw_tpch_fill(tpch, column, 0, ORDERS, data, offsets);
+    sw_plan_init(&plan, sample, sw_sample_gather(sample, data, bytes), bytes);
+    ck_assert_int_eq(plan.codec, columns[_i].codec);
+    const double ratio = (double)bytes / (double)sw_frame_round_trip(&plan, data, bytes);
+    ck_assert_double_gt(ratio, columns[_i].ratio);
+    ck_assert_double_eq_tol(plan.expected_ratio / ratio, 1, 0.06);
+    free(offsets);
+    free(sample);
+    free(data);
+    sw_tpch_free(tpch);
+}
+END_TEST
+
+/* What a phrase is made up of must be shorter phrases that are there, and as long as it, all together. */
+START_TEST(made_up_tables_are_refused) {
+    static const struct {
+        uint64_t value;
+        uint8_t length;
+        int rc;
+    } phrases[] = {
+        {0, 16, 0},           {1, 9, 0},  {0x010101, 10, -SW_EFRAME}, {2, 9, -SW_EFRAME},   {3, 9, -SW_EFRAME},
+        {0, 17, -SW_EFRAME},  {0, 64, 0}, {0, 65, -SW_EFRAME},        {0, 255, -SW_EFRAME}, {0, 0, -SW_EFRAME},
+        {0xFF, 9, -SW_EFRAME}};
+    const struct sw_v5t_table table = {
+        .value = {0x3132333435363738, 'a', phrases[_i].value}, .length = {8, 1, phrases[_i].length}, .n_symbols = 3};
+    struct sw_v5t_table copy;
+    struct sw_phrase_book book;
+    uint8_t section[32];
+    sw_v5t_table_write(&table, section);
+    int rc = sw_v5t_table_read(&copy, section, 3, SW_PHRASE_MAX_BYTES);
+    if (rc == 0)
+        rc = sw_phrase_book_read(&book, &copy);
+    ck_assert_int_eq(rc, phrases[_i].rc);
+    if (rc == 0)
+        ck_assert_uint_eq(book.text[2][phrases[_i].length - 1], '1');
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("codec_phrase");
+    TCase *tests = tcase_create("all");
+    tcase_set_timeout(tests, 60);
+    tcase_add_loop_test(tests, what_is_learnt_obeys_the_rules, 0, SW_CONTENT_NR);
+    tcase_add_loop_test(tests, the_longest_is_found, 0, 5);
+    tcase_add_loop_test(tests, contents_come_back, 0, SW_CONTENT_NR);
+    tcase_add_loop_test(tests, phrases_of_all_lengths_come_back, 0, 5);
+    tcase_add_loop_test(tests, columns_of_few_values, 0, 9);
+    tcase_add_loop_test(tests, made_up_tables_are_refused, 0, 11);
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}
