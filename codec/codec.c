@@ -90,7 +90,7 @@ bool sw_plan_may_lengthen(const struct sw_plan *plan) {
 void sw_plan_lengthen(struct sw_plan *plan, const void *sample, size_t sample_bytes) {
     struct sw_plan longer = {
         .codec = SW_CODEC_PHRASE, .segment_log2 = plan->segment_log2, .raw_bytes = plan->raw_bytes};
-    sw_phrase_learn(&longer.table, &plan->table, sample, sample_bytes, SW_SAMPLE_PIECE_BYTES);
+    sw_phrase_learn(&longer.table, &plan->table, sample, sample_bytes, SW_SAMPLE_PIECE_BYTES, plan->raw_bytes);
     longer.expected_ratio = estimate_ratio(&longer, sample, sample_bytes, plan->raw_bytes);
     if (longer.expected_ratio >= LENGTHEN_GAIN * plan->expected_ratio)
         *plan = longer;

@@ -15,16 +15,17 @@ template <class ITEMS> struct gpu_codec {
 };
 template <class ITEMS>
 const gpu_codec<ITEMS> codecs[SW_CODEC_NR] = {
-    {sw_raw_gpu_encode<ITEMS>, sw_raw_gpu_decode<ITEMS>},     /* SW_CODEC_RAW */
-    {sw_v5t_gpu_encode<ITEMS>, sw_gsst_gpu_decode<ITEMS>},    /* SW_CODEC_V5T */
-    {sw_for_gpu_encode<ITEMS>, sw_for_gpu_decode<ITEMS>},     /* SW_CODEC_FOR */
-    {sw_dfor_gpu_encode<ITEMS>, sw_dfor_gpu_decode<ITEMS>},   /* SW_CODEC_DFOR */
-    {sw_rfor_gpu_encode<ITEMS>, sw_rfor_gpu_decode<ITEMS>},   /* SW_CODEC_RFOR */
-    {sw_alp_gpu_encode<ITEMS>, sw_alp_gpu_decode<ITEMS>},     /* SW_CODEC_ALP */
-    {sw_alprd_gpu_encode<ITEMS>, sw_alprd_gpu_decode<ITEMS>}, /* SW_CODEC_ALPRD */
-    {sw_lz_gpu_encode<ITEMS>, sw_lz_gpu_decode<ITEMS>},       /* SW_CODEC_LZ */
-    {sw_dict_gpu_encode<ITEMS>, sw_dict_gpu_decode<ITEMS>},   /* SW_CODEC_DICT */
-    {sw_sfor_gpu_encode<ITEMS>, sw_sfor_gpu_decode<ITEMS>},   /* SW_CODEC_SFOR */
+    {sw_raw_gpu_encode<ITEMS>, sw_raw_gpu_decode<ITEMS>},       /* SW_CODEC_RAW */
+    {sw_v5t_gpu_encode<ITEMS>, sw_gsst_gpu_decode<ITEMS>},      /* SW_CODEC_V5T */
+    {sw_for_gpu_encode<ITEMS>, sw_for_gpu_decode<ITEMS>},       /* SW_CODEC_FOR */
+    {sw_dfor_gpu_encode<ITEMS>, sw_dfor_gpu_decode<ITEMS>},     /* SW_CODEC_DFOR */
+    {sw_rfor_gpu_encode<ITEMS>, sw_rfor_gpu_decode<ITEMS>},     /* SW_CODEC_RFOR */
+    {sw_alp_gpu_encode<ITEMS>, sw_alp_gpu_decode<ITEMS>},       /* SW_CODEC_ALP */
+    {sw_alprd_gpu_encode<ITEMS>, sw_alprd_gpu_decode<ITEMS>},   /* SW_CODEC_ALPRD */
+    {sw_lz_gpu_encode<ITEMS>, sw_lz_gpu_decode<ITEMS>},         /* SW_CODEC_LZ */
+    {sw_dict_gpu_encode<ITEMS>, sw_dict_gpu_decode<ITEMS>},     /* SW_CODEC_DICT */
+    {sw_sfor_gpu_encode<ITEMS>, sw_sfor_gpu_decode<ITEMS>},     /* SW_CODEC_SFOR */
+    {sw_phrase_gpu_encode<ITEMS>, sw_phrase_gpu_decode<ITEMS>}, /* SW_CODEC_PHRASE */
 };
 
 /* Byte i of the symbol table section. */
@@ -120,10 +121,11 @@ int sw_gpu_codec_init(struct sw_err *err) {
     if (e == cudaErrorNotSupported)
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DEVICE, "device has less than 99 KiB of shared memory per block");
     int rc = sw_gpu_check(e, err, "cudaFuncSetAttribute");
-    if (rc == 0)
-        rc = sw_gpu_check(sw_gsst_gpu_init(), err, "cudaFuncSetAttribute");
-    if (rc == 0)
-        rc = sw_gpu_check(sw_v5t_train_gpu_init(), err, "cudaFuncSetAttribute");
+    static cudaError_t (*const others[])() = {sw_gsst_gpu_init, sw_v5t_train_gpu_init, sw_phrase_encode_gpu_init,
+                                              sw_phrase_decode_gpu_init};
+    for (auto init : others)
+        if (rc == 0)
+            rc = sw_gpu_check(init(), err, "cudaFuncSetAttribute");
     return rc;
 }
 
@@ -171,8 +173,9 @@ static unsigned layout_value_bits(const struct sw_frame_layout &layout) {
 }
 
 static void init_layout(struct sw_frame_layout *ret, const struct sw_gpu_plan *plan, uint64_t raw_bytes) {
-    sw_frame_layout_init(ret, plan->codec, sw_codec_has_segments(plan->codec) ? plan->segment_log2 : SW_RAW_SEGMENT_LOG2,
-                         raw_bytes, sw_codec_has_symbols(plan->codec) ? plan->n_symbols : 0);
+    sw_frame_layout_init(ret, plan->codec,
+                         sw_codec_has_segments(plan->codec) ? plan->segment_log2 : SW_RAW_SEGMENT_LOG2, raw_bytes,
+                         sw_codec_has_symbols(plan->codec) ? plan->n_symbols : 0);
     ret->value_type = plan->value_type;
 }
 
@@ -286,7 +289,7 @@ static int copy_items(sw_gpu_batch *ret, const struct sw_gpu_item *h_items, uint
 int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
                               struct sw_gpu_result *results, void *d_scratch, size_t scratch_bytes,
                               struct CUstream_st *stream, struct sw_err *err) {
-    static const uint32_t single_tiles[SW_CODEC_NR] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const uint32_t single_tiles[SW_CODEC_NR] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     uint32_t units[SW_CODEC_NR];
     uint64_t raw_bytes = 0;
     int rc = 0;

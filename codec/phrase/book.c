@@ -1,11 +1,8 @@
-/* book.c - a table's phrases, written out, and the search for the longest at a place. */
+/* book.c - a table's phrases, written out and indexed. */
 #include "base/err.h"
-#include "codec/phrase/phrase.h"
+#include "codec/phrase/phrase_core.h"
 
 #include <string.h>
-
-#define WORDS (SW_PHRASE_MAX_BYTES / 8)
-#define NONE SW_PHRASE_MAX
 
 /* Writes out a phrase whose parts, which are shorter, have been. */
 static int join_parts(struct sw_phrase_book *book, const struct sw_v5t_table *table, uint32_t phrase) {
@@ -38,79 +35,23 @@ int sw_phrase_book_read(struct sw_phrase_book *ret, const struct sw_v5t_table *t
 }
 
 /* Compares as the bytes do. */
-static inline uint64_t word_at(const uint8_t *p) {
+static inline uint64_t word_at(const void *p, uint32_t i) {
     uint64_t v;
-    memcpy(&v, p, 8);
+    memcpy(&v, (const uint8_t *)p + (size_t)8 * i, 8);
     return __builtin_bswap64(v);
 }
 
-void sw_phrase_book_index(struct sw_phrase_book *book) {
+void sw_phrase_index_init(struct sw_phrase_index *ret, const struct sw_phrase_book *book) {
+    ret->n = book->n;
     for (uint32_t c = 0; c < 256; c++) {
-        uint32_t parent = c ? c - 1 : NONE;
-        book->head[c] = UINT64_MAX;
-        if (c >= book->n)
-            continue;
-        while (parent != NONE && memcmp(book->text[parent], book->text[c], book->length[parent]) != 0)
-            parent = book->parent[parent];
-        book->parent[c] = (uint8_t)parent;
-        book->head[c] = word_at(book->text[c]);
-        book->group[c] = c && book->head[c - 1] == book->head[c] ? book->group[c - 1] : (uint8_t)c;
+        ret->length[c] = book->length[c];
+        for (uint32_t i = 0; i < SW_PHRASE_WORDS; i++)
+            ret->word[c][i] = c < book->n ? word_at(book->text[c], i) : UINT64_MAX;
     }
+    for (uint32_t c = 0; c < book->n; c++)
+        sw_phrase_index_one(ret, c);
 }
 
-/* The last phrase whose first eight bytes are not greater than `word`, or NONE. Without a branch: which way it goes is
- * as good as random. */
-static inline uint32_t find_head(const struct sw_phrase_book *book, uint64_t word) {
-    uint32_t n = 0;
-#pragma GCC unroll 8
-    for (uint32_t step = 128; step > 0; step /= 2)
-        n += -(uint32_t)(book->head[n + step - 1] <= word) & step;
-    return (n < book->n ? n : book->n) - 1;
-}
-
-/* Of the phrases from `low` to before `high`, which all begin as `in` does with eight bytes: the last one that is not
- * greater, or low - 1. ret: words that it has in common with `in`, if it is one of them. */
-static uint32_t find_in_group(const struct sw_phrase_book *book, uint32_t low, uint32_t high, const uint8_t *in,
-                              uint32_t *ret) {
-    /* Of the last one before `low` and of that at `high`; all between have the fewer of them, too. */
-    uint32_t low_words = 1, high_words = 1;
-    while (low < high) {
-        const uint32_t middle = (low + high) / 2;
-        uint32_t words = low_words < high_words ? low_words : high_words;
-        uint64_t phrase_word = 0, word = 0;
-        for (; words < WORDS && phrase_word == word; words++) {
-            phrase_word = word_at(book->text[middle] + 8 * words);
-            word = word_at(in + 8 * words);
-        }
-        words -= phrase_word != word;
-        if (phrase_word <= word) {
-            low = middle + 1;
-            low_words = words;
-        } else {
-            high = middle;
-            high_words = words;
-        }
-    }
-    *ret = low_words;
-    return low - 1;
-}
-
-uint32_t sw_phrase_find(const struct sw_phrase_book *book, const uint8_t *in, size_t left) {
-    const uint64_t word = word_at(in);
-    uint32_t phrase = find_head(book, word), words = 0;
-    if (phrase < book->n && book->head[phrase] == word) {
-        const uint32_t begin = book->group[phrase];
-        phrase = find_in_group(book, begin, phrase + 1, in, &words);
-        if (phrase + 1 == begin)
-            words = 0;
-    }
-    if (phrase >= book->n)
-        return NONE;
-    size_t same = (size_t)8 * words;
-    if (words < WORDS) /* they differ there */
-        same += (size_t)__builtin_clzll(word_at(book->text[phrase] + same) ^ word_at(in + same)) / 8;
-    same = same < left ? same : left;
-    while (phrase != NONE && book->length[phrase] > same)
-        phrase = book->parent[phrase];
-    return phrase;
+uint32_t sw_phrase_find_at(const struct sw_phrase_index *index, const uint8_t *in, size_t left) {
+    return sw_phrase_find(index, word_at, in, left < SW_PHRASE_MAX_BYTES ? (uint32_t)left : SW_PHRASE_MAX_BYTES);
 }

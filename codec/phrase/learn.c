@@ -9,7 +9,7 @@
  *   - what follows may be cut: with B also those phrases that B begins with extend A. Without this, phrases of two
  * values would only ever become phrases of four. */
 #include "base/alloc.h"
-#include "codec/phrase/phrase.h"
+#include "codec/phrase/phrase_core.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -21,7 +21,9 @@
 #define ROUNDS_OF_HALF 6
 #define LONG_SAMPLE_BYTES 32768
 /* A later round that gains less than a 128th is the last one. */
-#define LEAST_GAIN(bytes) ((bytes) / 128)
+#define LEAST_GAIN 0.992
+/* Of the table, for each phrase: what it must gain, in the region. */
+#define SYMBOL_BYTES 9
 #define NONE SW_PHRASE_MAX
 #define MAP_LOG2 14
 #define MAP_SLOTS (1u << MAP_LOG2)
@@ -36,7 +38,8 @@ struct phrase {
 };
 
 struct learner {
-    struct sw_phrase_book book;
+    struct sw_phrase_book book; /* those that the sample is parsed by, or that are to be the table's */
+    struct sw_phrase_index index;
     struct phrase best[SW_PHRASE_MAX]; /* those of the best round, by gain */
     uint32_t n_best;
     uint32_t count1[256], literals[256]; /* phrases taken, and bytes that had none */
@@ -53,7 +56,8 @@ static int by_text(const void *left, const void *right) {
     return order ? order : (a->length > b->length) - (a->length < b->length);
 }
 
-static void make_book(struct sw_phrase_book *ret, struct phrase *phrases, uint32_t n) {
+static void make_book(struct learner *l, struct phrase *phrases, uint32_t n) {
+    struct sw_phrase_book *ret = &l->book;
     qsort(phrases, n, sizeof *phrases, by_text);
     memset(ret->length, 0, sizeof ret->length);
     ret->n = n;
@@ -61,7 +65,7 @@ static void make_book(struct sw_phrase_book *ret, struct phrase *phrases, uint32
         memcpy(ret->text[i], phrases[i].text, sizeof ret->text[i]);
         ret->length[i] = (uint8_t)phrases[i].length;
     }
-    sw_phrase_book_index(ret);
+    sw_phrase_index_init(&l->index, ret);
 }
 
 /* ---- a round ---- */
@@ -72,7 +76,7 @@ static size_t count_piece(struct learner *l, const uint8_t *in, size_t bytes) {
     uint32_t previous = NONE;
     size_t coded = 0;
     for (size_t at = 0; at < bytes;) {
-        const uint32_t c = sw_phrase_find(book, in + at, bytes - at);
+        const uint32_t c = sw_phrase_find_at(&l->index, in + at, bytes - at);
         if (c == NONE) {
             l->literals[in[at++]]++;
             coded += 2;
@@ -104,9 +108,9 @@ static uint32_t own_gain(const struct learner *l, uint32_t phrase) {
     const struct sw_phrase_book *book = &l->book;
     const uint32_t length = book->length[phrase];
     uint8_t text[2 * SW_PHRASE_MAX_BYTES] = {0};
-    uint32_t codes = 0, at = 0, c = book->parent[phrase];
+    uint32_t codes = 0, at = 0, c = l->index.parent[phrase];
     memcpy(text, book->text[phrase], SW_PHRASE_MAX_BYTES);
-    for (;; c = sw_phrase_find(book, text + at, length - at)) {
+    for (;; c = sw_phrase_find_at(&l->index, text + at, length - at)) {
         codes += c == NONE ? 2 : 1;
         at += c == NONE ? 1 : book->length[c];
         if (at >= length)
@@ -144,7 +148,7 @@ static void add_candidate(struct learner *l, const uint8_t text[SW_PHRASE_MAX_BY
 static void add_pairs(struct learner *l, uint32_t a, uint32_t b) {
     const struct sw_phrase_book *book = &l->book;
     const uint32_t a_bytes = book->length[a], b_bytes = book->length[b];
-    for (uint32_t end = b; end != NONE; end = book->parent[end]) {
+    for (uint32_t end = b; end != NONE; end = l->index.parent[end]) {
         const uint32_t end_bytes = book->length[end];
         uint8_t text[2 * SW_PHRASE_MAX_BYTES] = {0};
         if (a_bytes + end_bytes > SW_PHRASE_MAX_BYTES)
@@ -178,17 +182,18 @@ static uint32_t gain_slot(uint32_t gain) {
     return gain / (CODE_GAIN / 4) < GAIN_SLOTS ? gain / (CODE_GAIN / 4) : GAIN_SLOTS - 1;
 }
 
-/* Moves the best candidates, up to n, to the front; returns how many. Of equal ones those that came first. */
-static uint32_t choose(struct learner *l, uint32_t n) {
+/* Moves the best candidates, up to n of those that gain enough, to the front; returns how many. Of equal ones those
+ * that came first. */
+static uint32_t choose(struct learner *l, uint32_t n, uint32_t least_gain) {
     uint32_t chosen = 0, above = 0, slot = GAIN_SLOTS;
     memset(l->of_gain, 0, sizeof l->of_gain);
     for (uint32_t i = 0; i < l->n_candidates; i++)
-        l->of_gain[gain_slot(l->candidates[i].gain)]++;
+        l->of_gain[gain_slot(l->candidates[i].gain)] += l->candidates[i].gain >= least_gain;
     while (slot > 0 && above + l->of_gain[slot - 1] <= n)
         above += l->of_gain[--slot];
     for (uint32_t i = 0, spare = n - above; i < l->n_candidates; i++) {
         const uint32_t s = gain_slot(l->candidates[i].gain);
-        if (s < slot && (s + 1 != slot || spare == 0))
+        if (l->candidates[i].gain < least_gain || (s < slot && (s + 1 != slot || spare == 0)))
             continue;
         spare -= s < slot;
         l->candidates[chosen++] = l->candidates[i];
@@ -209,7 +214,8 @@ static void keep_best(struct learner *l) {
 }
 
 /* Fewest phrases of the book that make up one of them, at least two; their codes, the first one lowest, to *ret. */
-static uint32_t find_parts(const struct sw_phrase_book *book, uint32_t phrase, uint64_t *ret) {
+static uint32_t find_parts(const struct learner *l, uint32_t phrase, uint64_t *ret) {
+    const struct sw_phrase_book *book = &l->book;
     const uint32_t length = book->length[phrase];
     uint32_t parts[SW_PHRASE_MAX_BYTES + 1] = {0}, last[SW_PHRASE_MAX_BYTES + 1] = {0};
     uint8_t text[2 * SW_PHRASE_MAX_BYTES] = {0};
@@ -219,8 +225,8 @@ static uint32_t find_parts(const struct sw_phrase_book *book, uint32_t phrase, u
     for (uint32_t at = 0; at < length; at++) {
         if (parts[at] == UINT32_MAX)
             continue;
-        uint32_t c = at ? sw_phrase_find(book, text + at, length - at) : book->parent[phrase];
-        for (; c != NONE; c = book->parent[c])
+        uint32_t c = at ? sw_phrase_find_at(&l->index, text + at, length - at) : l->index.parent[phrase];
+        for (; c != NONE; c = l->index.parent[c])
             if (parts[at] + 1 < parts[at + book->length[c]]) {
                 parts[at + book->length[c]] = parts[at] + 1;
                 last[at + book->length[c]] = c;
@@ -267,60 +273,63 @@ static void make_storable(struct learner *l) {
             drop_worst(l);
         memcpy(all, l->best, l->n_best * sizeof *all);
         memcpy(all + l->n_best, pieces, n_pieces * sizeof *all);
-        make_book(&l->book, all, l->n_best + n_pieces);
+        make_book(l, all, l->n_best + n_pieces);
         n_before = n_pieces;
         for (uint32_t c = 0; c < l->book.n; c++)
-            if (l->book.length[c] > 8 && find_parts(&l->book, c, &parts) > SW_PHRASE_MAX_PARTS)
+            if (l->book.length[c] > 8 && find_parts(l, c, &parts) > SW_PHRASE_MAX_PARTS)
                 n_pieces = add_pieces(&l->book, c, pieces, n_pieces);
     } while (n_pieces > n_before);
 }
 
-static void write_table(const struct sw_phrase_book *book, struct sw_v5t_table *ret) {
+static void write_table(const struct learner *l, struct sw_v5t_table *ret) {
+    const struct sw_phrase_book *book = &l->book;
     ret->n_symbols = book->n;
     for (uint32_t c = 0; c < book->n; c++) {
         ret->length[c] = book->length[c];
         if (book->length[c] <= 8)
             memcpy(&ret->value[c], book->text[c], 8);
         else
-            (void)find_parts(book, c, &ret->value[c]);
+            (void)find_parts(l, c, &ret->value[c]);
     }
 }
 
 static void learn(struct learner *l, const struct sw_v5t_table *symbols, const uint8_t *sample, size_t sample_bytes,
-                  size_t piece_bytes) {
-    size_t best_bytes = SIZE_MAX;
+                  size_t piece_bytes, uint64_t raw_bytes) {
+    const double samples = raw_bytes > sample_bytes ? (double)raw_bytes / (double)sample_bytes : 1;
+    double best_bytes = 0;
     for (uint32_t c = 0; c < symbols->n_symbols; c++) {
         l->candidates[c] = (struct phrase){.length = symbols->length[c]};
         memcpy(l->candidates[c].text, &symbols->value[c], 8);
     }
-    make_book(&l->book, l->candidates, symbols->n_symbols);
+    make_book(l, l->candidates, symbols->n_symbols);
     for (uint32_t round = 0;; round++) {
         const bool is_long = sample_bytes >= LONG_SAMPLE_BYTES;
         const unsigned one_in = is_long && round < ROUNDS_OF_FOURTH ? 4 : is_long && round < ROUNDS_OF_HALF ? 2 : 1;
         const size_t coded = count_sample(l, sample, sample_bytes, piece_bytes, one_in);
-        const bool is_last = round == ROUNDS || (one_in == 1 && coded > best_bytes - LEAST_GAIN(best_bytes));
-        if (one_in == 1 && coded < best_bytes) {
-            best_bytes = coded;
+        const double bytes = (double)coded * samples + SYMBOL_BYTES * (double)l->book.n;
+        const bool gains = best_bytes == 0 || bytes < LEAST_GAIN * best_bytes, is_last = one_in == 1 && !gains;
+        if (one_in == 1 && (gains || bytes < best_bytes)) {
+            best_bytes = bytes;
             keep_best(l);
         }
-        if (is_last)
+        if (is_last || round == ROUNDS)
             return;
         gather_candidates(l);
-        make_book(&l->book, l->candidates, choose(l, SW_PHRASE_MAX));
+        make_book(l, l->candidates, choose(l, SW_PHRASE_MAX, (uint32_t)(SYMBOL_BYTES * CODE_GAIN / samples / one_in)));
     }
 }
 
 void sw_phrase_learn(struct sw_v5t_table *ret, const struct sw_v5t_table *symbols, const uint8_t *sample,
-                     size_t sample_bytes, size_t piece_bytes) {
+                     size_t sample_bytes, size_t piece_bytes, uint64_t raw_bytes) {
     memset(ret, 0, sizeof *ret);
     struct learner *l = sw_alloc(sizeof *l);
     uint8_t *padded = sw_alloc(sample_bytes + SW_PHRASE_MAX_BYTES);
     if (l && padded) {
         memcpy(padded, sample, sample_bytes);
         memset(padded + sample_bytes, 0, SW_PHRASE_MAX_BYTES);
-        learn(l, symbols, padded, sample_bytes, piece_bytes);
+        learn(l, symbols, padded, sample_bytes, piece_bytes, raw_bytes);
         make_storable(l);
-        write_table(&l->book, ret);
+        write_table(l, ret);
     }
     sw_free(padded);
     sw_free(l);

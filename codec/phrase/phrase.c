@@ -3,17 +3,20 @@
 #include "base/err.h"
 #include "codec/checksum.h"
 #include "codec/codec_ops.h"
+#include "codec/phrase/phrase_core.h"
 #include "codec/v5t/streams.h"
 
 #include <string.h>
 
 static void *encoder_new(const struct sw_plan *plan) {
-    struct sw_phrase_book *book = sw_alloc(sizeof *book);
-    if (book && sw_phrase_book_read(book, &plan->table) < 0)
-        book->n = 0; /* no table that was learnt: only escapes */
-    if (book)
-        sw_phrase_book_index(book);
-    return book;
+    struct sw_phrase_index *index = sw_alloc(sizeof *index);
+    struct sw_phrase_book book;
+    if (index) {
+        if (sw_phrase_book_read(&book, &plan->table) < 0)
+            memset(&book, 0, sizeof book); /* no table that was learnt: all bytes are escaped */
+        sw_phrase_index_init(index, &book);
+    }
+    return index;
 }
 
 static void encoder_free(void *encoder) {
@@ -21,25 +24,26 @@ static void encoder_free(void *encoder) {
 }
 
 /* Adds the code of what is at `in`; returns its end. */
-static inline const uint8_t *put_code(const struct sw_phrase_book *book, const uint8_t *in, size_t left, uint8_t **to) {
-    const uint32_t c = sw_phrase_find(book, in, left);
+static inline const uint8_t *put_code(const struct sw_phrase_index *index, const uint8_t *in, size_t left,
+                                      uint8_t **to) {
+    const uint32_t c = sw_phrase_find_at(index, in, left);
     *(*to)++ = (uint8_t)c;
     if (c != SW_PHRASE_MAX)
-        return in + book->length[c];
+        return in + index->length[c];
     *(*to)++ = *in; /* it is the escape's code, too */
     return in + 1;
 }
 
 /* Returns the bytes of a segment's codes. */
-static size_t encode_segment(const struct sw_phrase_book *book, const uint8_t *in, size_t bytes, uint8_t *out) {
+static size_t encode_segment(const struct sw_phrase_index *index, const uint8_t *in, size_t bytes, uint8_t *out) {
     uint8_t tail[2 * SW_PHRASE_MAX_BYTES] = {0}, *to = out;
     const uint8_t *end = in + bytes;
     while (end - in >= SW_PHRASE_MAX_BYTES)
-        in = put_code(book, in, SW_PHRASE_MAX_BYTES, &to);
+        in = put_code(index, in, SW_PHRASE_MAX_BYTES, &to);
     const size_t left = (size_t)(end - in);
     memcpy(tail, in, left);
     for (in = tail, end = tail + left; in < end;)
-        in = put_code(book, in, (size_t)(end - in), &to);
+        in = put_code(index, in, (size_t)(end - in), &to);
     return (size_t)(to - out);
 }
 
@@ -100,7 +104,7 @@ static void put_run(const void *decoder, struct sw_sink *sink, struct sw_run run
     for (; run.n && !sink->is_bad; run.n--, run.words += run.stride) {
         uint32_t word;
         memcpy(&word, run.words, 4);
-        if (!sink->in_escape && sink->end - sink->to >= 4 * SW_PHRASE_MAX_BYTES && !has_escape(word))
+        if (!sink->in_escape && sink->end - sink->to >= (ptrdiff_t)4 * SW_PHRASE_MAX_BYTES && !has_escape(word))
             sink->is_bad = !put_word(book, &sink->to, word);
         else
             for (unsigned i = 0; i < 4 && sink->to < sink->end && !sink->is_bad; i++)

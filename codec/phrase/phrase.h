@@ -12,31 +12,29 @@
 #define SW_PHRASE_MAX_BYTES 64
 #define SW_PHRASE_MAX_PARTS 8
 
-/* Phrases that were learnt ascend by their bytes, padded with zeros, and then by their length. So all those that a text
- * begins with are found from the last one that is not greater than the text: it, its parent, the parent's parent ... */
 struct sw_phrase_book {
     uint8_t text[256][SW_PHRASE_MAX_BYTES]; /* zero above the length */
     uint8_t length[256];                    /* 0: no phrase */
     uint32_t n;
-    /* For encoders. */
-    uint64_t head[256];  /* first eight bytes, the first one highest; all bits set if there is no phrase */
-    uint8_t group[256];  /* the first phrase with the same head */
-    uint8_t parent[256]; /* the longest other phrase that it begins with, or none */
 };
 
-/* Writes out the texts of a table that was learnt or read, and no more: the rest is for encoders. errors: -SW_EFRAME: a
- * phrase is not made up of shorter ones. */
+/* Writes out the texts of a table. errors: -SW_EFRAME: a phrase is not made up of shorter ones. */
 int sw_phrase_book_read(struct sw_phrase_book *ret, const struct sw_v5t_table *table);
-/* Fills what is for encoders; the texts must ascend. */
-void sw_phrase_book_index(struct sw_phrase_book *book);
+
+/* For encoders (phrase_core.h). Phrases that were learnt ascend by their bytes, padded with zeros, and then by their
+ * length. So all those that a text begins with are found from the last one that is not greater than the text: it, its
+ * parent, the parent's parent ... */
+struct sw_phrase_index;
+void sw_phrase_index_init(struct sw_phrase_index *ret, const struct sw_phrase_book *book);
 
 /* The longest phrase that `in` begins with and that is not longer than `left`, or SW_PHRASE_MAX. SW_PHRASE_MAX_BYTES of
  * `in` are looked at; what they are behind `left` makes no difference. */
-uint32_t sw_phrase_find(const struct sw_phrase_book *book, const uint8_t *in, size_t left);
+uint32_t sw_phrase_find_at(const struct sw_phrase_index *index, const uint8_t *in, size_t left);
 
 /* Learns phrases from a sample whose pieces of piece_bytes are not adjacent in the column, beginning with the symbols
- * that v5t has learnt from it. Deterministic; without memory the table is empty. */
+ * that v5t has learnt from it. raw_bytes: of the region, of which short ones are given
+ * small tables. Deterministic; without memory the table is empty. */
 void sw_phrase_learn(struct sw_v5t_table *ret, const struct sw_v5t_table *symbols, const uint8_t *sample,
-                     size_t sample_bytes, size_t piece_bytes);
+                     size_t sample_bytes, size_t piece_bytes, uint64_t raw_bytes);
 
 #endif

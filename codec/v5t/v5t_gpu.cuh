@@ -141,9 +141,13 @@ template <class ITEMS> struct sw_gpu_decode_job {
 cudaError_t sw_v5t_gpu_init();
 cudaError_t sw_gsst_gpu_init();
 cudaError_t sw_v5t_train_gpu_init();
+cudaError_t sw_phrase_encode_gpu_init();
+cudaError_t sw_phrase_decode_gpu_init();
 size_t sw_v5t_gpu_slots_bytes(uint64_t n_tiles, unsigned segment_log2);
 template <class ITEMS> void sw_v5t_gpu_encode(const sw_gpu_encode_job<ITEMS> *job);
 template <class ITEMS> void sw_gsst_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
+template <class ITEMS> void sw_phrase_gpu_encode(const sw_gpu_encode_job<ITEMS> *job);
+template <class ITEMS> void sw_phrase_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
 template <class ITEMS> void sw_for_gpu_encode(const sw_gpu_encode_job<ITEMS> *job);
 template <class ITEMS> void sw_for_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
 template <class ITEMS> void sw_dfor_gpu_encode(const sw_gpu_encode_job<ITEMS> *job);
@@ -163,7 +167,8 @@ template <class ITEMS> void sw_lz_gpu_decode(const sw_gpu_decode_job<ITEMS> *job
 template <class ITEMS> void sw_raw_gpu_encode(const sw_gpu_encode_job<ITEMS> *job);
 template <class ITEMS> void sw_raw_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
 
-/* Tiles of a unit when a batch is decoded: v5t's blocks have one item's table. A single item's units are tiles. */
-constexpr uint32_t sw_gpu_unit_tiles[SW_CODEC_NR] = {1, 4, 1, 1, 1, 1, 1, 1, 1, 1};
+/* Tiles of a unit when a batch is decoded: blocks of v5t and phrase have one item's table. A single item's units are
+ * tiles. */
+constexpr uint32_t sw_gpu_unit_tiles[SW_CODEC_NR] = {1, 4, 1, 1, 1, 1, 1, 1, 1, 1, 4};
 
 #endif

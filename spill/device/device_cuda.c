@@ -115,8 +115,8 @@ static int queue_probe(struct slot *slot, struct sw_err *err) {
     return sw_gpu_probe_async(slot->parts.d_sample, sw_cuda_sample_bytes(slot), &slot->h->hopeless, slot->stream, err);
 }
 
-/* And with one of numbers: there is nothing to train, the host chooses. */
-static int queue_sample(struct slot *slot, struct sw_err *err) {
+/* And with one of numbers: there is nothing to train, the host chooses. Also where the host is to look for phrases. */
+int sw_cuda_queue_sample(struct slot *slot, struct sw_err *err) {
     return check(cudaMemcpyAsync(slot->h->sample, slot->parts.d_sample, sw_cuda_sample_bytes(slot),
                                  cudaMemcpyDeviceToHost, slot->stream),
                  err, "cudaMemcpyAsync of a sample");
@@ -138,7 +138,7 @@ static int cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_ty
     slot->value_type = type;
     rc = sw_gpu_sample_async(slot->d_in, bytes, slot->parts.d_sample, slot->stream, err);
     if (rc == 0)
-        rc = type == SW_VALUE_NONE ? queue_probe(slot, err) : queue_sample(slot, err);
+        rc = type == SW_VALUE_NONE ? queue_probe(slot, err) : sw_cuda_queue_sample(slot, err);
     if (rc < 0)
         slot->work = WORK_NONE;
     return sw_cuda_check_lost(rc, err);

@@ -13,10 +13,17 @@ static int finish_probe(struct device_cuda *d, struct slot *slot, struct sw_err 
     return rc < 0 ? rc : -SW_EAGAIN;
 }
 
-static void finish_plan(struct slot *slot) {
+/* Longer phrases are learnt by the host, where the table promises that they may gain: -SW_EAGAIN, the slot runs again
+ * to bring the sample. */
+static int finish_plan(struct slot *slot, struct sw_err *err) {
     struct sw_v5t_table *table = &slot->h->trained;
     table->n_symbols = slot->h->training.n_symbols;
     sw_plan_init_trained(&slot->plan, table, slot->h->training.coded_bytes, sw_cuda_sample_bytes(slot), slot->in_bytes);
+    if (!sw_plan_may_lengthen(&slot->plan))
+        return 0;
+    slot->work = WORK_LENGTHEN;
+    const int rc = sw_cuda_queue_sample(slot, err);
+    return rc < 0 ? rc : -SW_EAGAIN;
 }
 
 /* A frame that is no smaller than the raw one is made anew as that: -SW_EAGAIN, the slot runs again. */
@@ -50,7 +57,9 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
     case WORK_PROBE:
         return finish_probe(d, slot, err);
     case WORK_PLAN:
-        finish_plan(slot);
+        return finish_plan(slot, err);
+    case WORK_LENGTHEN:
+        sw_plan_lengthen(&slot->plan, slot->h->sample, sw_cuda_sample_bytes(slot));
         return 0;
     case WORK_PLAN_TYPED:
         sw_plan_init_typed(&slot->plan, slot->value_type, SW_CODECS_ALL, slot->h->sample, sw_cuda_sample_bytes(slot),

@@ -19,7 +19,7 @@ enum { MAX_SLOTS = 16, MAX_GROUP_ITEMS = 512, MAX_GROUP_RUNS = 2 * MAX_GROUP_ITE
 /* What a slot and its stream exchange; pinned. */
 struct exchange {
     struct sw_gpu_result result;         /* of the encode, written by the kernels themselves */
-    uint8_t sample[SW_SAMPLE_MAX_BYTES]; /* of make_plan, of numbers */
+    uint8_t sample[SW_SAMPLE_MAX_BYTES]; /* of make_plan, of numbers; WORK_LENGTHEN */
     uint32_t hopeless;                   /* of make_plan: no table is worth training */
     struct sw_gpu_training training;     /* of make_plan */
     struct sw_v5t_table trained;         /* of make_plan */
@@ -43,6 +43,7 @@ enum work {
     WORK_NONE,
     WORK_PROBE, /* first part of make_plan */
     WORK_PLAN,
+    WORK_LENGTHEN,   /* and its last, if longer phrases may gain */
     WORK_PLAN_TYPED, /* make_plan, of numbers */
     WORK_ENCODE,
     WORK_DECODE,
@@ -127,9 +128,10 @@ static inline size_t sw_cuda_sample_bytes(const struct slot *slot) {
     return slot->in_bytes < SW_SAMPLE_MAX_BYTES ? (size_t)slot->in_bytes : SW_SAMPLE_MAX_BYTES;
 }
 
-/* device_cuda.c. The first trains on the slot's sample; the last gives the plan as kernels want it, and brings its
- * table to the device, unless it is there. */
+/* device_cuda.c. The first trains on the slot's sample, the second brings it to the host; the last gives the plan as
+ * kernels want it, and brings its table to the device, unless it is there. */
 int sw_cuda_train(struct device_cuda *d, struct slot *slot, struct sw_err *err);
+int sw_cuda_queue_sample(struct slot *slot, struct sw_err *err);
 int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err);
 int sw_cuda_queue_plan(struct slot *slot, const struct sw_plan *plan, struct sw_gpu_plan *ret, struct sw_err *err);
 

@@ -1,11 +1,12 @@
 /* codec.c - speed of the codec on the GPU, device to device, every output verified.
  *
- * A column is a file (tiled to --size), "tpch" (generated l_comment) or "random". Rows per column: encode warm (symbol
- * table at hand), encode cold (sample, copy to the host, training and upload counted, by the host's clock), decode, and
- * the raw codec both ways. Everything that makes the frame complete is inside the timed span. Inputs smaller than four
- * times the L2 cache are rotated over several copies. With --imported columns and frames lie in memory that another
- * process took by cudaMalloc, opened by its IPC handle, as the service sees that of a client: the driver maps it by
- * small pages, so what matters is in which order addresses are touched.
+ * A column is a file (tiled to --size), "tpch" (generated l_comment), another string column of TPC-H's ("l_shipmode")
+ * or "random". Rows per column: encode warm (symbol table at hand), encode cold (sample, copy to the host, training and
+ * upload counted, by the host's clock), decode, both by phrases if the service would choose those, and the raw codec
+ * both ways. Everything that makes the frame complete is inside the timed span. Inputs smaller than four times the L2
+ * cache are rotated over several copies. With --imported columns and frames lie in memory that another process took by
+ * cudaMalloc, opened by its IPC handle, as the service sees that of a client: the driver maps it by small pages, so
+ * what matters is in which order addresses are touched.
  *
  * Columns of numbers ("u32:sorted:4", tests/lib/numbers.h) are encoded and decoded by every codec that takes their
  * type, and raw. Any column with "lz:4:32:" in front of it is encoded and decoded by lz alone, with symbols of 4 bytes
@@ -331,8 +332,19 @@ static void time_lz(struct bench *b, const char *column, unsigned symbol_bytes, 
     time_both(b, column, "lz encode", "lz decode", &plan);
 }
 
+/* The plan of phrases that the service would make after one of v5t; false: it would keep that. Its table lies on the
+ * device then. */
+static bool make_phrase_plan(struct bench *b, struct sw_plan *ret) {
+    static uint8_t sample[SW_SAMPLE_MAX_BYTES];
+    sw_plan_init(ret, sample, sw_sample_gather(sample, b->h_in, b->n), b->n);
+    ret->segment_log2 = b->options.segment_log2;
+    if (ret->codec == SW_CODEC_PHRASE)
+        CUDA(cudaMemcpy(b->d_table, &ret->table, sizeof ret->table, cudaMemcpyHostToDevice));
+    return ret->codec == SW_CODEC_PHRASE;
+}
+
 static void measure_column(struct bench *b, const char *column) {
-    struct sw_plan plan = {0}, raw;
+    struct sw_plan plan = {0}, phrase, raw;
     enum sw_value_type type;
     enum sw_numbers kind;
     unsigned bits, symbol_bytes, window;
@@ -344,6 +356,8 @@ static void measure_column(struct bench *b, const char *column) {
         time_cold(b, column, &plan);
     if (plan.codec == SW_CODEC_V5T)
         time_both(b, column, "encode warm", "decode", &plan);
+    if (plan.codec == SW_CODEC_V5T && make_phrase_plan(b, &phrase))
+        time_both(b, column, "phrase encode", "phrase decode", &phrase);
     sw_plan_init_raw(&raw);
     time_both(b, column, "raw encode", "raw decode", &raw);
 }
@@ -447,16 +461,17 @@ static void time_batch_step(struct bench *b, const char *column, const char *wha
 }
 
 static void time_batch(struct bench *b, const char *column, const struct sw_plan *plan) {
-    const bool is_raw = plan->codec == SW_CODEC_RAW;
-    time_batch_step(b, column, is_raw ? "raw encode" : "encode", BATCH_ENCODE, plan);
-    time_batch_step(b, column, is_raw ? "raw store" : "store", BATCH_STORE, NULL);
-    time_batch_step(b, column, is_raw ? "raw load" : "load", BATCH_LOAD, NULL);
-    time_batch_step(b, column, is_raw ? "raw decode" : "decode", BATCH_DECODE, NULL);
+    static const char *const steps[] = {"encode", "store", "load", "decode"};
+    for (int step = BATCH_ENCODE; step <= BATCH_DECODE; step++) {
+        char what[32];
+        (void)snprintf(what, sizeof what, "%s %s", sw_codec_name(plan->codec), steps[step]);
+        time_batch_step(b, column, what, (enum batch_step)step, plan);
+    }
 }
 
 static void measure_batch(struct bench *b, const char *column) {
     const uint32_t n = b->options.batch;
-    struct sw_plan plan = {0}, raw;
+    struct sw_plan plan = {0}, phrase, raw;
     struct sw_gpu_training *h_training;
     CUDA(cudaMallocHost((void **)&h_training, sizeof *h_training));
     CUDA(cudaMallocHost((void **)&b->items, n * sizeof *b->items));
@@ -467,6 +482,8 @@ static void measure_batch(struct bench *b, const char *column) {
     make_plan(b, &plan, b->d_in[0], h_training);
     if (plan.codec == SW_CODEC_V5T)
         time_batch(b, column, &plan);
+    if (plan.codec == SW_CODEC_V5T && make_phrase_plan(b, &phrase))
+        time_batch(b, column, &phrase);
     sw_plan_init_raw(&raw);
     time_batch(b, column, &raw);
     void *const pinned[] = {h_training, b->items, b->results, b->runs, b->h_frames};
@@ -528,7 +545,9 @@ static void usage(FILE *out) {
     (void)fprintf(
         out,
         "usage: bench_codec [OPTION]... COLUMN...\n"
-        "COLUMN: a file, tiled to the size; tpch: generated l_comment; random; numbers, as TYPE:KIND:BITS:\n"
+        "COLUMN: a file, tiled to the size; tpch: generated l_comment; characters of a string column of lineitem or "
+        "orders by\n"
+        "  its name; random; numbers, as TYPE:KIND:BITS:\n"
         "  u8 to i64, uniform, equal, extremes, outlier, sorted, nearly, falling, runs, mixed or orders, 0 to 64;\n"
         "  lz:SYMBOL_BYTES:WINDOW: and any of these: by lz alone\n"
         "  -s, --size BYTES        bytes of each column (default 1000000000)\n"

@@ -5,6 +5,7 @@
 #include "codec/gpu.h"
 #include "tests/lib/content.h"
 #include "tests/lib/gpu_frames.h"
+#include "tests/lib/phrases.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -14,17 +15,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A v5t plan even where sw_plan_init would choose raw: the worst case must work as well. */
-static void force_v5t(struct sw_plan *plan, const uint8_t *in, size_t n, unsigned segment_log2) {
+/* A plan of a codec even where sw_plan_init would choose another: the worst case must work as well. */
+static void force_codec(struct sw_plan *plan, enum sw_codec_id codec, const uint8_t *in, size_t n,
+                        unsigned segment_log2) {
     uint8_t *sample = sw_alloc(SW_SAMPLE_MAX_BYTES);
     ck_assert_ptr_nonnull(sample);
     const size_t sample_bytes = sw_sample_gather(sample, in, n);
-    sw_plan_init(plan, sample, sample_bytes, n);
-    plan->codec = SW_CODEC_V5T;
-    plan->segment_log2 = segment_log2;
-    sw_v5t_table_train(&plan->table, sample, sample_bytes, SW_SAMPLE_PIECE_BYTES);
+    *plan = (struct sw_plan){.codec = codec, .segment_log2 = segment_log2, .raw_bytes = n, .expected_ratio = 1};
+    if (codec == SW_CODEC_V5T)
+        sw_v5t_table_train(&plan->table, sample, sample_bytes, SW_SAMPLE_PIECE_BYTES);
+    else
+        sw_phrases_learn(&plan->table, sample, sample_bytes);
     sw_free(sample);
 }
+
+static const enum sw_codec_id of_bytes[] = {SW_CODEC_V5T, SW_CODEC_PHRASE};
+#define N_OF_BYTES (sizeof of_bytes / sizeof of_bytes[0])
 
 static bool small_run(void) {
     return getenv("SW_TEST_SMALL") != NULL;
@@ -44,9 +50,11 @@ START_TEST(every_content_and_size) {
         ck_assert_ptr_nonnull(in);
         sw_content_fill(in, n, content, n + 1);
         for (unsigned log2 = 8; log2 <= 10; log2++) {
-            struct sw_plan plan;
-            force_v5t(&plan, in, n, log2);
-            sw_gpu_round_trip(&plan, in, n, 0);
+            for (size_t k = 0; k < N_OF_BYTES; k++) {
+                struct sw_plan plan;
+                force_codec(&plan, of_bytes[k], in, n, log2);
+                sw_gpu_round_trip(&plan, in, n, 0);
+            }
             if (n > 1100000)
                 break;
         }
@@ -63,11 +71,13 @@ START_TEST(every_alignment) {
     uint8_t *in = malloc(n);
     ck_assert_ptr_nonnull(in);
     sw_content_fill(in, n, SW_CONTENT_MIXED, 5);
-    struct sw_plan plan, raw;
-    force_v5t(&plan, in, n, 10);
+    struct sw_plan plans[N_OF_BYTES], raw;
+    for (size_t k = 0; k < N_OF_BYTES; k++)
+        force_codec(&plans[k], of_bytes[k], in, n, 10);
     sw_plan_init_raw(&raw);
     for (size_t shift = 0; shift < 16; shift++) {
-        sw_gpu_round_trip(&plan, in, n, shift);
+        for (size_t k = 0; k < N_OF_BYTES; k++)
+            sw_gpu_round_trip(&plans[k], in, n, shift);
         sw_gpu_round_trip(&raw, in, n, shift);
     }
     free(in);
@@ -90,13 +100,58 @@ START_TEST(every_symbol_length) {
 }
 END_TEST
 
+/* Tables that no training would make, of one phrase and of many. */
+START_TEST(every_phrase_length) {
+    const size_t n = 100003;
+    uint8_t *in = malloc(n);
+    ck_assert_ptr_nonnull(in);
+    for (unsigned letters = 1; letters <= 250; letters += letters < 3 ? 1 : 82)
+        for (unsigned phrases = 1; phrases <= SW_PHRASE_MAX; phrases += 127) {
+            struct sw_plan plan = {.codec = SW_CODEC_PHRASE, .segment_log2 = 8 + letters % 3};
+            sw_phrases_table(&plan.table, phrases, letters, letters);
+            sw_phrases_fill(in, n, &plan.table, letters);
+            sw_gpu_round_trip(&plan, in, n, 0);
+            sw_gpu_round_trip(&plan, in + 3, n - 3, 3);
+            sw_content_fill(in, n, SW_CONTENT_MIXED, phrases);
+            sw_gpu_round_trip(&plan, in, n, 0);
+        }
+    free(in);
+}
+END_TEST
+
+/* Of a table that is not valid no code is believed, and what phrases refer to each other in rings has an end. */
+START_TEST(made_up_tables) {
+    const size_t n = 100001;
+    uint8_t *in = malloc(n), *frame = aligned_alloc(16, (sw_frame_bound_bytes(n) + 15) / 16 * 16), *out = malloc(n);
+    uint64_t state = 3;
+    ck_assert(in && frame && out);
+    sw_content_fill(in, n, SW_CONTENT_TEXT, 2);
+    struct sw_plan plan;
+    force_codec(&plan, SW_CODEC_PHRASE, in, n, 10);
+    const uint64_t frame_bytes = sw_gpu_encode_frame(&plan, in, n, 0, frame);
+    struct sw_frame_layout layout;
+    ck_assert_int_eq(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, NULL), 0);
+    for (int round = 0; round < (small_run() ? 20 : 200); round++) {
+        const size_t section = 9 * (size_t)layout.n_symbols;
+        for (unsigned hits = 0; hits < 1 + sw_random(&state) % 20; hits++)
+            frame[SW_FRAME_HEADER_BYTES + sw_random(&state) % section] = (uint8_t)(sw_random(&state) >> 32);
+        /* The header's hash is not looked at by the kernel, nor by what is called here: the layout is there. */
+        const uint32_t bad = sw_gpu_decode_layout(&layout, frame, 0, layout.n_tiles, 0, out, n);
+        ck_assert(bad > 0 || !memcmp(in, out, n));
+    }
+    free(in);
+    free(frame);
+    free(out);
+}
+END_TEST
+
 START_TEST(ranges_of_tiles) {
     const size_t n = 300000;
     uint8_t *in = malloc(n), *frame = aligned_alloc(16, (sw_frame_bound_bytes(n) + 15) / 16 * 16), *out = malloc(n);
     ck_assert(in && frame && out);
     sw_content_fill(in, n, SW_CONTENT_TEXT, 9);
     struct sw_plan plan;
-    force_v5t(&plan, in, n, 10);
+    force_codec(&plan, of_bytes[_i], in, n, 10);
     const uint64_t frame_bytes = sw_gpu_encode_frame(&plan, in, n, 0, frame);
     for (uint32_t first = 0; first < 10; first++)
         for (uint32_t count = 1; first + count <= 10; count++) {
@@ -116,13 +171,13 @@ START_TEST(damaged_frames) {
     const size_t n = 100001;
     uint8_t *in = malloc(n), *frame = aligned_alloc(16, (sw_frame_bound_bytes(n) + 15) / 16 * 16), *out = malloc(n);
     ck_assert(in && frame && out);
-    for (int kind = 0; kind < 2; kind++) {
-        sw_content_fill(in, n, kind ? SW_CONTENT_RANDOM : SW_CONTENT_MIXED, 11);
+    for (size_t kind = 0; kind <= N_OF_BYTES; kind++) {
+        sw_content_fill(in, n, kind == N_OF_BYTES ? SW_CONTENT_RANDOM : SW_CONTENT_MIXED, 11);
         struct sw_plan plan;
-        if (kind)
+        if (kind == N_OF_BYTES)
             sw_plan_init_raw(&plan);
         else
-            force_v5t(&plan, in, n, 10);
+            force_codec(&plan, of_bytes[kind], in, n, 10);
         const uint64_t frame_bytes = sw_gpu_encode_frame(&plan, in, n, 0, frame);
         struct sw_frame_layout layout;
         ck_assert_int_eq(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, NULL), 0);
@@ -230,7 +285,7 @@ START_TEST(refusals) {
     struct sw_err err;
     void *d;
     const uint64_t n = 1 << 20;
-    force_v5t(&plan, (const uint8_t *)"abcabcabc", 9, 10);
+    force_codec(&plan, SW_CODEC_V5T, (const uint8_t *)"abcabcabc", 9, 10);
     struct sw_gpu_uploaded_plan p = sw_gpu_plan_upload(&plan);
     CUDA(cudaMalloc(&d, 1 << 22));
     const size_t scratch = sw_gpu_encode_scratch_bytes(n);
@@ -419,10 +474,10 @@ static unsigned batch_sizes(size_t ret[MOST_ITEMS]) {
 }
 
 /* A table of the first few contents, which the others are encoded with, too. */
-static void common_plan(struct sw_plan *plan, unsigned segment_log2) {
+static void common_plan(struct sw_plan *plan, enum sw_codec_id codec, unsigned segment_log2) {
     uint8_t *in = must_calloc(1, 100000);
     sw_content_fill(in, 100000, SW_CONTENT_MIXED, 1);
-    force_v5t(plan, in, 100000, segment_log2);
+    force_codec(plan, codec, in, 100000, segment_log2);
     free(in);
 }
 
@@ -432,12 +487,13 @@ START_TEST(batches_of_every_size) {
     const unsigned n = batch_sizes(bytes);
     struct batch b = batch_new(n, bytes, aligns[_i]);
     struct sw_plan plan;
-    for (unsigned log2 = 8; log2 <= 10; log2++) {
-        common_plan(&plan, log2);
-        batch_encode(&b, &plan);
-        batch_decode_on_host(&b);
-        batch_decode(&b);
-    }
+    for (unsigned log2 = 8; log2 <= 10; log2++)
+        for (size_t k = 0; k < N_OF_BYTES; k++) {
+            common_plan(&plan, of_bytes[k], log2);
+            batch_encode(&b, &plan);
+            batch_decode_on_host(&b);
+            batch_decode(&b);
+        }
     sw_plan_init_raw(&plan);
     batch_encode(&b, &plan);
     batch_decode_on_host(&b);
@@ -455,10 +511,12 @@ START_TEST(batches_of_many_and_of_one) {
     for (unsigned n = 1; n <= MANY; n = n == 1 ? 33 : n == 33 ? MANY : MANY + 1) {
         struct batch b = batch_new(n, bytes + (n == 1), 1);
         struct sw_plan plan;
-        common_plan(&plan, 8);
-        batch_encode(&b, &plan);
-        batch_decode_on_host(&b);
-        batch_decode(&b);
+        for (size_t k = 0; k < N_OF_BYTES; k++) {
+            common_plan(&plan, of_bytes[k], 8);
+            batch_encode(&b, &plan);
+            batch_decode_on_host(&b);
+            batch_decode(&b);
+        }
         sw_plan_init_raw(&plan);
         batch_encode(&b, &plan);
         batch_decode(&b);
@@ -478,7 +536,7 @@ static void encode_on_host(struct batch *b) {
         if (i % 3 == 0)
             sw_plan_init_raw(&plan);
         else
-            force_v5t(&plan, in, b->bytes[i], 8 + i % 4 % 3);
+            force_codec(&plan, of_bytes[i % 2], in, b->bytes[i], 8 + i % 4 % 3);
         ck_assert_int_eq(sw_codec_encode(&plan, in, b->bytes[i], b->frames + b->frame_at[i],
                                          sw_frame_bound_bytes(b->bytes[i]), &frame_bytes, &err),
                          0);
@@ -523,7 +581,7 @@ START_TEST(batches_refused) {
     struct sw_err err;
     uint8_t *d;
     const size_t scratch = sw_gpu_batch_scratch_bytes(3, b.raw_total);
-    common_plan(&plan, 10);
+    common_plan(&plan, SW_CODEC_PHRASE, 10);
     struct sw_gpu_uploaded_plan p = sw_gpu_plan_upload(&plan);
     CUDA(cudaMalloc((void **)&d, (1 << 20) + scratch));
     uint8_t *d_scratch = d + (1 << 20);
@@ -684,7 +742,9 @@ int main(void) {
     tcase_add_loop_test(cases, every_content_and_size, 0, SW_CONTENT_NR);
     tcase_add_test(cases, every_alignment);
     tcase_add_test(cases, every_symbol_length);
-    tcase_add_test(cases, ranges_of_tiles);
+    tcase_add_test(cases, every_phrase_length);
+    tcase_add_test(cases, made_up_tables);
+    tcase_add_loop_test(cases, ranges_of_tiles, 0, N_OF_BYTES);
     tcase_add_test(cases, damaged_frames);
     tcase_add_loop_test(cases, trained_tables, 0, SW_CONTENT_NR);
     tcase_add_loop_test(cases, probed_samples, 0, SW_CONTENT_NR);

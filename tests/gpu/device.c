@@ -195,13 +195,13 @@ START_TEST(groups_go_out_and_come_back) {
     }
     struct group g = group_new(N, bytes, content);
     struct sw_plan plan = plan_for(&g, 0), raw;
-    ck_assert_int_eq(plan.codec, SW_CODEC_V5T);
+    ck_assert_int_eq(plan.codec, SW_CODEC_PHRASE);
     sw_plan_init_raw(&raw);
     for (unsigned s = 0; s < 2; s++) {
         encode(&g, s, &plan);
-        ck_assert_int_eq(g.items[0].frame.codec, SW_CODEC_V5T);
+        ck_assert_int_eq(g.items[0].frame.codec, SW_CODEC_PHRASE);
         for (unsigned i = 0; i < N; i++)
-            ck_assert(g.items[i].frame.codec == SW_CODEC_V5T || content[i] != SW_CONTENT_TEXT || bytes[i] < 5000);
+            ck_assert(g.items[i].frame.codec == SW_CODEC_PHRASE || content[i] != SW_CONTENT_TEXT || bytes[i] < 5000);
         ck_assert_int_eq(g.items[SW_CONTENT_NR].frame.codec, SW_CODEC_RAW); /* random */
         reserve(&g, s ? 1 : 3);
         ok(device->ops->store_group(device, s, g.items, N, &err));

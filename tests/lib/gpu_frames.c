@@ -102,11 +102,18 @@ uint32_t sw_gpu_decode_frame(const uint8_t *frame, uint64_t frame_bytes, uint32_
     struct sw_frame_layout layout;
     struct sw_err err;
     ck_assert_msg(!sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, &err), "%s", err.msg);
+    return sw_gpu_decode_layout(&layout, frame, first, count, shift, out, out_bytes);
+}
+
+uint32_t sw_gpu_decode_layout(const struct sw_frame_layout *layout, const uint8_t *frame, uint32_t first,
+                              uint32_t count, size_t shift, uint8_t *out, size_t out_bytes) {
+    const uint64_t frame_bytes = layout->frame_bytes;
+    struct sw_err err;
     struct sw_gpu_guarded d_frame = sw_gpu_guarded_new(frame_bytes, 0), d_out = sw_gpu_guarded_new(out_bytes, shift);
     struct sw_gpu_result result, *const d_result = gpu_alloc(sizeof *d_result);
     CUDA(cudaMemset(d_result, 0, sizeof *d_result));
     CUDA(cudaMemcpy(d_frame.data, frame, frame_bytes, cudaMemcpyHostToDevice));
-    ck_assert_msg(!sw_gpu_decode_async(&layout, d_frame.data, first, count, d_out.data, d_result, NULL, &err), "%s",
+    ck_assert_msg(!sw_gpu_decode_async(layout, d_frame.data, first, count, d_out.data, d_result, NULL, &err), "%s",
                   err.msg);
     CUDA(cudaDeviceSynchronize());
     CUDA(cudaMemcpy(&result, d_result, sizeof result, cudaMemcpyDeviceToHost));

@@ -37,6 +37,10 @@ uint64_t sw_gpu_encode_frame(const struct sw_plan *plan, const uint8_t *in, size
 uint32_t sw_gpu_decode_frame(const uint8_t *frame, uint64_t frame_bytes, uint32_t first, uint32_t count, size_t shift,
                              uint8_t *out, size_t out_bytes);
 
+/* The same of a frame whose header was looked at before its sections changed. */
+uint32_t sw_gpu_decode_layout(const struct sw_frame_layout *layout, const uint8_t *frame, uint32_t first,
+                              uint32_t count, size_t shift, uint8_t *out, size_t out_bytes);
+
 /* Each side decodes the other's frames, and the GPU its own. */
 void sw_gpu_round_trip(const struct sw_plan *plan, const uint8_t *in, size_t n, size_t shift);
 

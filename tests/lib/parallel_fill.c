@@ -1,8 +1,10 @@
 #include "tests/lib/parallel_fill.h"
 
+#include "base/alloc.h"
 #include "codec/bitpack/bitpack_core.h"
 #include "tests/lib/content.h"
 #include "tests/lib/numbers.h"
+#include "tests/lib/tpch_tables.h"
 #include "tests/lib/tpch_text.h"
 #include <errno.h>
 #include <pthread.h>
@@ -11,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 64, SEED = 1 };
+enum { MAX_THREADS = 64, SEED = 1, TABLE_ORDERS = 100000 };
 
 struct part {
     uint8_t *to;
@@ -63,6 +65,38 @@ static int fill_in_parts(uint8_t *ret, uint64_t bytes, const struct part *model)
     return started == n ? 0 : -SW_ENOMEM;
 }
 
+/* Repeats what is there. */
+static void fill_by_repeating(uint8_t *ret, uint64_t have, uint64_t bytes) {
+    for (uint64_t at = have; at < bytes;) {
+        const uint64_t n = at < bytes - at ? at : bytes - at;
+        memcpy(ret + at, ret, n);
+        at += n;
+    }
+}
+
+static int fill_from_table(uint8_t *ret, uint64_t bytes, enum sw_tpch_column column) {
+    struct sw_tpch *tpch = sw_tpch_new(1, SEED);
+    uint64_t have = 0;
+    int rc = tpch ? 0 : -SW_ENOMEM;
+    for (uint64_t first = 0; rc == 0 && have < bytes && first < sw_tpch_orders(tpch); first += TABLE_ORDERS) {
+        const uint64_t rows = sw_tpch_rows(tpch, column, first, TABLE_ORDERS);
+        uint8_t *data = sw_alloc(sw_tpch_bound_bytes(column, rows));
+        int32_t *offsets = sw_alloc((rows + 1) * sizeof *offsets);
+        rc = data && offsets ? 0 : -SW_ENOMEM;
+        const uint64_t made = rc == 0 ? sw_tpch_fill(tpch, column, first, TABLE_ORDERS, data, offsets) : 0;
+        const uint64_t used = made < bytes - have ? made : bytes - have;
+        if (used)
+            memcpy(ret + have, data, used);
+        have += used;
+        sw_free(offsets);
+        sw_free(data);
+    }
+    sw_tpch_free(tpch);
+    if (rc == 0)
+        fill_by_repeating(ret, have, bytes);
+    return rc;
+}
+
 static int fill_from_file(uint8_t *ret, uint64_t bytes, const char *path) {
     struct stat st;
     FILE *file = fopen(path, "rbe");
@@ -73,11 +107,8 @@ static int fill_from_file(uint8_t *ret, uint64_t bytes, const char *path) {
     if (rc == 0 && fread(ret, 1, have, file) != have)
         rc = -SW_EIO;
     (void)fclose(file);
-    for (uint64_t at = have; rc == 0 && at < bytes;) {
-        const uint64_t n = at < bytes - at ? at : bytes - at;
-        memcpy(ret + at, ret, n);
-        at += n;
-    }
+    if (rc == 0)
+        fill_by_repeating(ret, have, bytes);
     return rc;
 }
 
@@ -91,5 +122,9 @@ int sw_parallel_fill(uint8_t *ret, uint64_t bytes, const char *column) {
         model.fill = fill_numbers;
     if (model.fill)
         return fill_in_parts(ret, bytes, &model);
+    for (int i = 0; i < SW_TPCH_COLUMNS; i++)
+        if (sw_tpch_column_type((enum sw_tpch_column)i) == SW_VALUE_NONE &&
+            strcmp(column, sw_tpch_column_name((enum sw_tpch_column)i)) == 0)
+            return fill_from_table(ret, bytes, (enum sw_tpch_column)i);
     return fill_from_file(ret, bytes, column);
 }

@@ -120,7 +120,7 @@ static void victim_of_kind(struct victim *v, int kind) {
     if (kind == PHRASE || kind == PHRASE_FOREIGN) {
         const struct sw_v5t_table symbols = plan.table;
         plan.codec = SW_CODEC_PHRASE;
-        sw_phrase_learn(&plan.table, &symbols, sample, sizeof sample, SW_SAMPLE_PIECE_BYTES);
+        sw_phrase_learn(&plan.table, &symbols, sample, sizeof sample, SW_SAMPLE_PIECE_BYTES, 1 << 20);
     }
     size_t tile = (size_t)SW_TILE_SEGMENTS << plan.segment_log2;
     victim_new(v, &plan, tile + tile / 2 + 333,

@@ -22,7 +22,7 @@ static const struct {
     enum sw_codec_id codec;
 } buffers[N] = {{200001, SW_VALUE_NONE, SW_CODEC_PHRASE},
                 {100000, SW_VALUE_I32, SW_CODEC_DFOR},
-                {12501, SW_VALUE_NONE, SW_CODEC_V5T},
+                {12501, SW_VALUE_NONE, SW_CODEC_PHRASE},
                 {0, SW_VALUE_I64, SW_CODEC_RAW},
                 {BUFFER_BYTES, SW_VALUE_U16, SW_CODEC_FOR}};
 

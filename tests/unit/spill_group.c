@@ -134,7 +134,7 @@ START_TEST(test_what_waits_together_shares_its_steps) {
     ck_assert_uint_eq(counts.make_plans, 1);
     ck_assert_uint_eq(counts.encodes, 0);
     for (unsigned i = 0; i < c.n; i++) {
-        ck_assert_int_eq(c.spills[i].outcome.codec, SW_CODEC_V5T);
+        ck_assert_int_eq(c.spills[i].outcome.codec, SW_CODEC_PHRASE);
         ck_assert_str_eq(c.spills[i].outcome.reason, sw_cost_reason_text(SW_COST_ROOM));
         ck_assert_uint_eq(c.spills[i].outcome.stored_bytes, stored_frame(&c, i)->bytes);
     }
@@ -436,7 +436,7 @@ START_TEST(test_what_does_not_shrink_says_so) {
     spill_held(&c);
     ck_assert_uint_eq(sw_rig_counts().encodes, 0);
     for (unsigned i = 0; i < c.n; i++) {
-        ck_assert_int_eq(c.spills[i].outcome.codec, i == ODD ? SW_CODEC_RAW : SW_CODEC_V5T);
+        ck_assert_int_eq(c.spills[i].outcome.codec, i == ODD ? SW_CODEC_RAW : SW_CODEC_PHRASE);
         ck_assert_str_eq(c.spills[i].outcome.reason, sw_cost_reason_text(i == ODD ? SW_COST_NO_GAIN : SW_COST_ROOM));
     }
     restore_held(&c);

@@ -1,0 +1,60 @@
+/* phrase_decode.cu - codes to phrases: the part of streams_decode.cuh that is this codec's own. */
+#include "codec/phrase/phrase_gpu.cuh"
+#include "codec/v5t/streams_decode.cuh"
+
+namespace {
+
+/* What the stage and acc hold at most before a phrase for which there is no room: then FLUSH_BYTES can go. */
+static_assert(8 * STAGE_PAIRS - 8 - SW_PHRASE_MAX_BYTES >= FLUSH_BYTES - 8,
+              "else nothing could go, and it had no room");
+
+struct phrase_code {
+    struct lookup {
+        uint64_t word[256][SW_PHRASE_STRIDE];
+        uint8_t length[256]; /* 0: not a phrase */
+    };
+
+    template <uint32_t THREADS>
+    static __device__ inline void build(lookup &shared, const uint8_t *section, uint32_t n_symbols) {
+        sw_phrase_write_out<THREADS>(shared.word, shared.length, (const uint64_t *)section, section + 8 * n_symbols,
+                                     n_symbols);
+    }
+
+    /* Decodes a coded segment of out_bytes; true if exactly that many came out. */
+    template <int ALIGN>
+    static __device__ inline bool decode_segment(const lookup &shared, const words &in, writer &w, uint32_t out_bytes) {
+        uint32_t next = in.get(0), left = out_bytes;
+        bool escaped = false;
+        for (uint32_t i = 0; i < in.count && left; i++) {
+            const uint32_t word = next;
+            next = in.get(i + 1);
+            for (uint32_t b = 0; b < 32 && left; b += 8) {
+                const uint32_t code = word >> b & 0xFF;
+                const bool escapes = code == SW_V5T_ESCAPE && !escaped;
+                const uint32_t length = escapes ? 0 : escaped ? 1 : shared.length[code];
+                if (!escapes && length - 1 >= left) /* not a phrase, or too long */
+                    return false;
+                /* Lanes that still have room, but enough to go, go along with the one that has none. */
+                if (__any_sync(__activemask(), w.done - w.flushed + length + 8 > 8 * STAGE_PAIRS))
+                    flush<ALIGN>(w);
+                for (uint32_t at = 0; at < length; at += 8)
+                    append(w, escaped ? code : shared.word[code][at / 8], min(8u, length - at));
+                left -= length;
+                escaped = escapes;
+            }
+        }
+        return left == 0;
+    }
+};
+
+} // namespace
+
+cudaError_t sw_phrase_decode_gpu_init() {
+    return init_decoder<phrase_code>();
+}
+
+template <class ITEMS> void sw_phrase_gpu_decode(const sw_gpu_decode_job<ITEMS> *job) {
+    decode<phrase_code>(job);
+}
+template void sw_phrase_gpu_decode(const sw_gpu_decode_job<sw_gpu_single> *job);
+template void sw_phrase_gpu_decode(const sw_gpu_decode_job<sw_gpu_batch> *job);

@@ -1,0 +1,116 @@
+/* phrase_encode.cu - phrases to codes: the part of streams_encode.cuh that is this codec's own.
+ *
+ * The index of phrase_core.h lies in shared memory, and the search of it takes eight steps that are the same in all
+ * lanes, and a few more where phrases begin alike. From the ring of 32 words it can look at 64 bytes from any position
+ * on; a code takes at most those, and then four units of 16 bytes take their place, which have been loaded a code
+ * earlier. */
+#include "codec/phrase/phrase_gpu.cuh"
+#include "codec/v5t/streams_encode.cuh"
+
+namespace {
+
+constexpr uint32_t UNITS = SW_PHRASE_MAX_BYTES / 16; /* that are loaded at a time */
+
+/* What is in a lane's ring from a position on. */
+struct window {
+    const uint32_t *ring;
+    uint32_t threads, at, ring_words; /* at: in bits */
+
+    __device__ inline uint32_t get(uint32_t i) const {
+        return ring[(at / 32 + i) % ring_words * threads];
+    }
+};
+
+__device__ inline uint64_t window_word(const void *p, uint32_t i) {
+    const window *w = (const window *)p;
+    const uint32_t a = w->get(2 * i), b = w->get(2 * i + 1), c = w->get(2 * i + 2);
+    const uint32_t low = __funnelshift_r(a, b, w->at), high = __funnelshift_r(b, c, w->at);
+    return (uint64_t)__byte_perm(low, 0, 0x0123) << 32 | __byte_perm(high, 0, 0x0123);
+}
+
+struct phrase_code {
+    using lookup = sw_phrase_index;
+    static constexpr uint32_t RING_WORDS = 2 * SW_PHRASE_MAX_BYTES / 4, RING_COPIES = 0;
+    const lookup &index;
+
+    /* Text is written out as it lies in memory; then its words become numbers that compare as it does. */
+    template <uint32_t THREADS> static __device__ inline void build(lookup &index, const sw_v5t_table &table) {
+        sw_phrase_write_out<THREADS>(index.word, index.length, table.value, table.length, table.n_symbols);
+        __syncthreads();
+        for (uint32_t c = threadIdx.x; c < 256; c += THREADS)
+            for (uint32_t i = 0; i < SW_PHRASE_WORDS; i++) {
+                const uint64_t v = index.word[c][i];
+                const uint64_t swapped =
+                    (uint64_t)__byte_perm((uint32_t)v, 0, 0x0123) << 32 | __byte_perm((uint32_t)(v >> 32), 0, 0x0123);
+                index.word[c][i] = c < table.n_symbols ? swapped : ~0ull;
+            }
+        if (threadIdx.x == 0)
+            index.n = table.n_symbols;
+        __syncthreads();
+        for (uint32_t c = threadIdx.x; c < table.n_symbols; c += THREADS)
+            sw_phrase_index_one(&index, c);
+    }
+
+    __device__ inline phrase_code(const lookup &index, const sw_v5t_table &) : index(index) {}
+
+    /* Puts as many units into the ring as there is room for. Nothing of what is still to be coded is overwritten. */
+    template <int ALIGN>
+    static __device__ inline void refill(cursor &c, uint32_t *ring, uint32_t threads, const uint8_t *in,
+                                         uint32_t in_bytes) {
+        const uint32_t n = (c.at / 32 * 4 + 4 * RING_WORDS - c.loaded) / 16;
+        uint4 v[UNITS];
+#pragma unroll
+        for (uint32_t u = 0; u < UNITS; u++)
+            if (u < n)
+                v[u] = sw_load_unit<ALIGN>(in, c.loaded + 16 * u, in_bytes);
+#pragma unroll
+        for (uint32_t u = 0; u < UNITS; u++) {
+            if (u >= n)
+                continue;
+            put_unit<RING_WORDS, RING_COPIES>(ring, threads, c.loaded, v[u]);
+            if (c.loaded < in_bytes)
+                c.hash = sw_hash_partial_unit(c.hash, v[u], min(16u, in_bytes - c.loaded));
+            c.loaded += 16;
+        }
+    }
+
+    template <int ALIGN>
+    __device__ inline uint32_t encode_segment(uint32_t *ring, uint32_t threads, const uint8_t *in, uint32_t in_bytes,
+                                              uint32_t seed, uint32_t *slot, uint32_t *ret_hash) const {
+        const uint32_t n_raw_words = (in_bytes + 3) / 4;
+        cursor c = {0, 8 * in_bytes, 0, 0, 0, 0, seed};
+        refill<ALIGN>(c, ring, threads, in, in_bytes);
+        while (c.at < c.end && c.row < n_raw_words) {
+            /* Lanes that have the time wait for the one that has not: together it costs them no more than that one. */
+            const bool must = c.loaded - c.at / 8 < SW_PHRASE_MAX_BYTES && c.loaded < in_bytes;
+            if (__any_sync(__activemask(), must))
+                refill<ALIGN>(c, ring, threads, in, in_bytes);
+            const window w = {ring, threads, c.at, RING_WORDS};
+            const uint32_t left = min((c.end - c.at) / 8, (uint32_t)SW_PHRASE_MAX_BYTES);
+            const uint32_t code = sw_phrase_find(&index, window_word, &w, left);
+            const bool escape = code == SW_PHRASE_MAX;
+            const uint32_t literal = w.get(0) >> (c.at % 32) & 0xFF;
+            append(c, slot, escape ? SW_V5T_ESCAPE | literal << 8 : code, escape ? 16 : 8);
+            c.at += escape ? 8 : 8 * index.length[code];
+        }
+        for (; c.loaded < in_bytes; c.loaded += 16) /* only after giving up early: the hash needs the rest */
+            c.hash = sw_hash_partial_unit(c.hash, sw_load_unit<ALIGN>(in, c.loaded, in_bytes),
+                                          min(16u, in_bytes - c.loaded));
+        if (c.acc_bits)
+            slot[c.row++ * SW_WARP] = c.acc;
+        *ret_hash = sw_hash_finish(c.hash);
+        return c.at < c.end || c.row >= n_raw_words ? n_raw_words : c.row;
+    }
+};
+
+} // namespace
+
+cudaError_t sw_phrase_encode_gpu_init() {
+    return init_encoder<phrase_code>();
+}
+
+template <class ITEMS> void sw_phrase_gpu_encode(const sw_gpu_encode_job<ITEMS> *job) {
+    encode<phrase_code>(job);
+}
+template void sw_phrase_gpu_encode(const sw_gpu_encode_job<sw_gpu_single> *job);
+template void sw_phrase_gpu_encode(const sw_gpu_encode_job<sw_gpu_batch> *job);

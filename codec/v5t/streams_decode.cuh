@@ -1,0 +1,203 @@
+/* streams_decode.cuh - decodes tiles: a warp per tile, a thread per segment, straight to the destination. What codes
+ * stand for is the codec's own: CODE below.
+ *
+ * After GSST (R. Vonk, J. Hoozemans, Z. Al-Ars, "GSST: Parallel string decompression at 191 GB/s on GPU", 2025): one
+ * thread per split of constant uncompressed size. Ours stores a tile's code words in rows (v5t/FORMAT.md): all lanes
+ * load one row in one coalesced access and then decode four codes each, in step.
+ *
+ * The frame is not trusted. A lane never leaves its segment's bytes, never reads past the data section, and a tile that
+ * is malformed or fails its hash is counted in the result.
+ *
+ * struct CODE {
+ *     struct lookup;                                          in shared memory; 16-byte aligned
+ *     build<THREADS>(lookup &, section, n_symbols)            all threads of the block; the caller synchronises
+ *     decode_segment<ALIGN>(lookup &, words &, writer &, out_bytes)
+ *         decodes a coded segment; true if exactly out_bytes came out, of which what append() left is still to be
+ * written
+ * }
+ * Included by a codec's decoder, in which all this is local. */
+#ifndef SW_V5T_STREAMS_DECODE_CUH
+#define SW_V5T_STREAMS_DECODE_CUH
+
+#include "codec/v5t/v5t_gpu.cuh"
+
+namespace {
+
+/* Warps of a block: 3 blocks of 16 fill the shared memory of an sm_90; an input too short for a few such blocks on
+ * every multiprocessor is spread by smaller ones. */
+constexpr uint32_t MANY_WARPS = 16, FEW_WARPS = sw_gpu_unit_tiles[SW_CODEC_V5T];
+static_assert(sw_gpu_unit_tiles[SW_CODEC_PHRASE] == FEW_WARPS, "a batch is dealt to such blocks");
+/* Output waits here until a lane has 64 bytes of it: two full sectors, stored at once. With single 16-byte stores the
+ * 200,000 half-written lines of all lanes together exceed the L2 cache (measured: 377 GB/s). */
+constexpr uint32_t FLUSH_BYTES = 64;
+constexpr uint32_t STAGE_PAIRS = 16; /* of 8 bytes */
+
+template <class CODE, uint32_t WARPS> struct shared_state {
+    typename CODE::lookup tables;
+    uint64_t stage[WARPS * STAGE_PAIRS * SW_WARP]; /* [warp][pair][lane]: a lane never meets another lane's bank */
+};
+
+/* Bytes of one segment on their way out: from acc, eight at a time, to the stage, and from there to memory. */
+struct writer {
+    uint8_t *to;
+    uint64_t *stage;    /* this lane's column */
+    uint32_t done;      /* bytes that left acc, a multiple of 8 */
+    uint32_t flushed;   /* bytes in memory, a multiple of FLUSH_BYTES */
+    uint32_t acc_bytes; /* 0 ... 7 while the segment is good */
+    uint64_t acc;
+    uint32_t hash;
+};
+
+__device__ inline void append(writer &w, uint64_t value, uint32_t length) {
+    const uint32_t shift = 8 * w.acc_bytes;
+    w.acc |= value << shift;
+    w.acc_bytes += length;
+    if (w.acc_bytes >= 8) {
+        w.hash = sw_hash_word(sw_hash_word(w.hash, (uint32_t)w.acc), (uint32_t)(w.acc >> 32));
+        w.stage[w.done / 8 % STAGE_PAIRS * SW_WARP] = w.acc;
+        w.done += 8;
+        w.acc = shift ? value >> (64 - shift) : 0;
+        w.acc_bytes -= 8;
+    }
+}
+
+__device__ inline uint4 staged_unit(const writer &w, uint32_t at) {
+    const uint64_t a = w.stage[at / 8 % STAGE_PAIRS * SW_WARP], b = w.stage[(at / 8 + 1) % STAGE_PAIRS * SW_WARP];
+    return make_uint4((uint32_t)a, (uint32_t)(a >> 32), (uint32_t)b, (uint32_t)(b >> 32));
+}
+
+/* To be called before more than STAGE_PAIRS * 8 bytes wait. */
+template <int ALIGN> __device__ inline void flush(writer &w) {
+    if (w.done - w.flushed >= FLUSH_BYTES) {
+#pragma unroll
+        for (uint32_t i = 0; i < FLUSH_BYTES; i += 16)
+            sw_store_unit<ALIGN>(w.to + w.flushed + i, staged_unit(w, w.flushed + i));
+        w.flushed += FLUSH_BYTES;
+    }
+}
+
+/* Writes what is left; the segment is complete. */
+template <int ALIGN> __device__ inline void finish(writer &w) {
+    flush<ALIGN>(w);
+    for (; w.flushed < w.done; w.flushed += 16)
+        sw_store_tail(w.to + w.flushed, staged_unit(w, w.flushed), min(16u, w.done - w.flushed));
+    sw_store_tail(w.to + w.done, make_uint4((uint32_t)w.acc, (uint32_t)(w.acc >> 32), 0, 0), w.acc_bytes);
+    if (w.acc_bytes > 0)
+        w.hash = sw_hash_word(w.hash, (uint32_t)w.acc);
+    if (w.acc_bytes > 4)
+        w.hash = sw_hash_word(w.hash, (uint32_t)(w.acc >> 32));
+}
+
+/* A segment's words: rows shared with the other lanes, then its own tail. */
+struct words {
+    const uint32_t *base;
+    uint32_t count, rows, row_words, lane, tail_at;
+
+    __device__ inline uint32_t get(uint32_t i) const {
+        return i >= count ? 0 : __ldg(base + (i < rows ? i * row_words + lane : tail_at + i - rows));
+    }
+};
+
+template <int ALIGN> __device__ void copy_segment(const words &in, writer &w, uint32_t out_bytes) {
+    for (uint32_t i = 0; i < in.count; i++) {
+        const uint32_t left = out_bytes - 4 * i;
+        const uint32_t word = in.get(i);
+        append(w, left < 4 ? word & (0xFFFFFFFFu >> (32 - 8 * left)) : word, min(left, 4u));
+        flush<ALIGN>(w);
+    }
+}
+
+/* A block decodes WARPS tiles of one item. */
+template <class CODE, int ALIGN, uint32_t WARPS, class ITEMS>
+__global__ void __launch_bounds__(WARPS *SW_WARP)
+    decode_tiles(const __grid_constant__ ITEMS items, uint32_t first_tile) {
+    extern __shared__ __align__(16) uint8_t shared_bytes[];
+    shared_state<CODE, WARPS> &shared = *(shared_state<CODE, WARPS> *)shared_bytes;
+    const uint32_t lane = threadIdx.x % SW_WARP;
+    const sw_gpu_place place = items.find(blockIdx.x, lane);
+    const sw_frame_layout &layout = place.item.layout;
+    const uint8_t *frame = (const uint8_t *)place.item.d_frame;
+    CODE::template build<WARPS * SW_WARP>(shared.tables, frame + SW_FRAME_HEADER_BYTES, layout.n_symbols);
+    __syncthreads();
+    const uint32_t index = place.unit * WARPS + threadIdx.x / SW_WARP, tile = first_tile + index;
+    if (tile >= layout.n_tiles)
+        return;
+    const uint32_t segment_bytes = 1u << layout.segment_log2;
+    const uint64_t at = ((uint64_t)tile * SW_TILE_SEGMENTS + lane) << layout.segment_log2;
+    const uint32_t out_bytes =
+        at >= layout.raw_bytes ? 0 : (uint32_t)min((uint64_t)segment_bytes, layout.raw_bytes - at);
+    const sw_tile_record record = ((const sw_tile_record *)(frame + layout.records_offset))[tile];
+    const uint32_t count = frame[layout.counts_offset + (uint64_t)tile * SW_TILE_SEGMENTS + lane];
+    const uint32_t n_raw_words = (out_bytes + 3) / 4;
+    const uint32_t n_words = count ? count : n_raw_words;
+    words in;
+    in.count = n_words;
+    in.lane = lane;
+    in.row_words = __popc(__ballot_sync(0xFFFFFFFFu, out_bytes > 0));
+    in.rows = __reduce_min_sync(0xFFFFFFFFu, out_bytes ? n_words : 0xFFFFFFFFu);
+    in.tail_at = in.rows * in.row_words + sw_warp_exclusive_sum(out_bytes ? n_words - in.rows : 0, lane);
+    in.base = (const uint32_t *)(frame + layout.data_offset + (uint64_t)record.offset16 * SW_FRAME_ALIGN);
+    const uint64_t end = (uint64_t)record.offset16 * SW_FRAME_ALIGN + 4ull * sw_warp_sum(out_bytes ? n_words : 0);
+    /* Nothing is read from a tile whose words do not lie in the data section. */
+    bool good = end <= layout.frame_bytes - layout.data_offset;
+    good = good && (out_bytes ? count < n_raw_words || count == 0 : count == 0);
+    good = __all_sync(0xFFFFFFFFu, good);
+    writer w = {};
+    w.to = (uint8_t *)place.item.d_raw + (((uint64_t)index * SW_TILE_SEGMENTS + lane) << layout.segment_log2);
+    w.stage = shared.stage + threadIdx.x / SW_WARP * STAGE_PAIRS * SW_WARP + lane;
+    w.hash = sw_hash_segment_seed(tile, lane);
+    if (good && out_bytes) {
+        if (count)
+            good = CODE::template decode_segment<ALIGN>(shared.tables, in, w, out_bytes);
+        else
+            copy_segment<ALIGN>(in, w, out_bytes);
+        if (good)
+            finish<ALIGN>(w);
+    }
+    const uint32_t sum = sw_warp_sum(good && out_bytes ? sw_hash_finish(w.hash) : 0);
+    good = __all_sync(0xFFFFFFFFu, good);
+    if (lane == 0 && (!good || sum != record.hash))
+        atomicAdd(&items.results[place.index].bad_tiles, 1);
+}
+
+template <class CODE, int ALIGN, uint32_t WARPS, class ITEMS> cudaError_t allow_shared() {
+    return cudaFuncSetAttribute(decode_tiles<CODE, ALIGN, WARPS, ITEMS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                (int)sizeof(shared_state<CODE, WARPS>));
+}
+
+template <class CODE, uint32_t WARPS, class ITEMS> cudaError_t allow_shared_all() {
+    cudaError_t e = allow_shared<CODE, 16, WARPS, ITEMS>();
+    if (e == cudaSuccess)
+        e = allow_shared<CODE, 4, WARPS, ITEMS>();
+    return e == cudaSuccess ? allow_shared<CODE, 1, WARPS, ITEMS>() : e;
+}
+
+template <class CODE, uint32_t WARPS, class ITEMS> void launch(const sw_gpu_decode_job<ITEMS> *job, uint32_t blocks) {
+    sw_gpu_with_alignment(job->raw_address, [&](auto align) {
+        decode_tiles<CODE, align.value, WARPS>
+            <<<blocks, WARPS * SW_WARP, sizeof(shared_state<CODE, WARPS>), job->stream>>>(job->items, job->first_tile);
+    });
+}
+
+template <class CODE> void decode(const sw_gpu_decode_job<sw_gpu_single> *job) {
+    const uint32_t n_tiles = job->items.n_units;
+    if (n_tiles >= 3 * MANY_WARPS * sw_gpu_processors())
+        launch<CODE, MANY_WARPS>(job, (n_tiles + MANY_WARPS - 1) / MANY_WARPS);
+    else
+        launch<CODE, FEW_WARPS>(job, (n_tiles + FEW_WARPS - 1) / FEW_WARPS);
+}
+
+template <class CODE> void decode(const sw_gpu_decode_job<sw_gpu_batch> *job) {
+    launch<CODE, FEW_WARPS>(job, job->items.n_units);
+}
+
+template <class CODE> cudaError_t init_decoder() {
+    cudaError_t e = allow_shared_all<CODE, MANY_WARPS, sw_gpu_single>();
+    if (e == cudaSuccess)
+        e = allow_shared_all<CODE, FEW_WARPS, sw_gpu_single>();
+    return e == cudaSuccess ? allow_shared_all<CODE, FEW_WARPS, sw_gpu_batch>() : e;
+}
+
+} // namespace
+
+#endif
