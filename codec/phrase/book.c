@@ -52,6 +52,21 @@ void sw_phrase_index_init(struct sw_phrase_index *ret, const struct sw_phrase_bo
         sw_phrase_index_one(ret, c);
 }
 
+/* The steps of a search wait for each other, those of four do not. */
+void sw_phrase_find_four(const struct sw_phrase_index *index, const uint8_t *const in[4], const size_t left[4],
+                         uint32_t ret[4]) {
+    uint64_t word[4];
+    uint32_t n[4] = {0};
+    for (unsigned i = 0; i < 4; i++)
+        word[i] = word_at(in[i], 0);
+    for (uint32_t step = 128; step > 0; step /= 2)
+        for (unsigned i = 0; i < 4; i++)
+            n[i] += -(uint32_t)(index->word[n[i] + step - 1][0] <= word[i]) & step;
+    for (unsigned i = 0; i < 4; i++)
+        ret[i] = sw_phrase_settle(index, (n[i] < index->n ? n[i] : index->n) - 1, word[i], word_at, in[i],
+                                  left[i] < SW_PHRASE_MAX_BYTES ? (uint32_t)left[i] : SW_PHRASE_MAX_BYTES);
+}
+
 uint32_t sw_phrase_find_at(const struct sw_phrase_index *index, const uint8_t *in, size_t left) {
     return sw_phrase_find(index, word_at, in, left < SW_PHRASE_MAX_BYTES ? (uint32_t)left : SW_PHRASE_MAX_BYTES);
 }

@@ -43,12 +43,16 @@ struct learner {
     struct phrase best[SW_PHRASE_MAX]; /* those of the best round, by gain */
     uint32_t n_best;
     uint32_t count1[256], literals[256]; /* phrases taken, and bytes that had none */
-    uint16_t count2[256][256];
+    uint16_t count2[256][256]; /* row NONE: of what comes first in a piece, or after a byte that has no phrase */
     uint32_t n_candidates;
     struct phrase candidates[MAX_CANDIDATES];
     uint16_t map[MAP_SLOTS]; /* 1 + index into candidates, or 0 */
     uint32_t of_gain[GAIN_SLOTS];
 };
+
+static size_t least(size_t a, size_t b) {
+    return a < b ? a : b;
+}
 
 static int by_text(const void *left, const void *right) {
     const struct phrase *a = left, *b = right;
@@ -70,36 +74,59 @@ static void make_book(struct learner *l, struct phrase *phrases, uint32_t n) {
 
 /* ---- a round ---- */
 
-/* in: SW_PHRASE_MAX_BYTES more than `bytes` can be read. Returns the bytes of its codes. */
-static size_t count_piece(struct learner *l, const uint8_t *in, size_t bytes) {
-    const struct sw_phrase_book *book = &l->book;
-    uint32_t previous = NONE;
-    size_t coded = 0;
-    for (size_t at = 0; at < bytes;) {
-        const uint32_t c = sw_phrase_find_at(&l->index, in + at, bytes - at);
-        if (c == NONE) {
-            l->literals[in[at++]]++;
-            coded += 2;
-        } else {
-            l->count1[c]++;
-            if (previous != NONE)
-                l->count2[previous][c]++;
-            at += book->length[c];
-            coded++;
-        }
-        previous = c;
+/* A piece that is being parsed; SW_PHRASE_MAX_BYTES more than are left can be read. */
+struct lane {
+    const uint8_t *in;
+    size_t left;
+    uint32_t previous;
+};
+
+/* Counts a phrase, or none, at a lane's place and moves on; returns the bytes of its code. */
+static inline size_t count_one(struct learner *l, struct lane *lane, uint32_t phrase) {
+    const size_t length = phrase == NONE ? 1 : l->book.length[phrase];
+    if (phrase == NONE) {
+        l->literals[*lane->in]++;
+    } else {
+        l->count1[phrase]++;
+        l->count2[lane->previous][phrase]++;
     }
-    return coded;
+    lane->in += length;
+    lane->left -= length;
+    lane->previous = phrase;
+    return phrase == NONE ? 2 : 1;
 }
 
+/* Every one_in-th piece, four at a time. Returns the bytes of their codes. */
 static size_t count_sample(struct learner *l, const uint8_t *sample, size_t sample_bytes, size_t piece_bytes,
                            unsigned one_in) {
-    size_t coded = 0;
+    struct lane lanes[4] = {{0}};
+    size_t coded = 0, at = 0;
     memset(l->count1, 0, sizeof l->count1);
     memset(l->literals, 0, sizeof l->literals);
     memset(l->count2, 0, sizeof l->count2);
-    for (size_t at = 0; at < sample_bytes; at += one_in * piece_bytes)
-        coded += count_piece(l, sample + at, sample_bytes - at < piece_bytes ? sample_bytes - at : piece_bytes);
+    for (;;) {
+        unsigned busy = 0;
+        for (unsigned i = 0; i < 4; i++) {
+            if (!lanes[i].left && at < sample_bytes) {
+                lanes[i] = (struct lane){sample + at, least(sample_bytes - at, piece_bytes), NONE};
+                at += one_in * piece_bytes;
+            }
+            busy += lanes[i].left > 0;
+        }
+        if (busy < 4)
+            break;
+        while (lanes[0].left && lanes[1].left && lanes[2].left && lanes[3].left) {
+            const uint8_t *const in[4] = {lanes[0].in, lanes[1].in, lanes[2].in, lanes[3].in};
+            const size_t left[4] = {lanes[0].left, lanes[1].left, lanes[2].left, lanes[3].left};
+            uint32_t phrase[4];
+            sw_phrase_find_four(&l->index, in, left, phrase);
+            for (unsigned i = 0; i < 4; i++)
+                coded += count_one(l, &lanes[i], phrase[i]);
+        }
+    }
+    for (unsigned i = 0; i < 4; i++)
+        while (lanes[i].left)
+            coded += count_one(l, &lanes[i], sw_phrase_find_at(&l->index, lanes[i].in, lanes[i].left));
     return coded;
 }
 

@@ -23,39 +23,64 @@ static void encoder_free(void *encoder) {
     sw_free(encoder);
 }
 
-/* Adds the code of what is at `in`; returns its end. */
-static inline const uint8_t *put_code(const struct sw_phrase_index *index, const uint8_t *in, size_t left,
-                                      uint8_t **to) {
-    const uint32_t c = sw_phrase_find_at(index, in, left);
-    *(*to)++ = (uint8_t)c;
-    if (c != SW_PHRASE_MAX)
-        return in + index->length[c];
-    *(*to)++ = *in; /* it is the escape's code, too */
-    return in + 1;
+/* A segment on its way: the next byte to read, its end, the next byte to write. */
+struct lane {
+    const uint8_t *in, *end;
+    uint8_t *to;
+};
+
+static inline void put_code(const struct sw_phrase_index *index, struct lane *lane, uint32_t code) {
+    *lane->to++ = (uint8_t)code;
+    if (code == SW_PHRASE_MAX) /* it is the escape's code, too */
+        *lane->to++ = *lane->in++;
+    else
+        lane->in += index->length[code];
 }
 
-/* Returns the bytes of a segment's codes. */
-static size_t encode_segment(const struct sw_phrase_index *index, const uint8_t *in, size_t bytes, uint8_t *out) {
-    uint8_t tail[2 * SW_PHRASE_MAX_BYTES] = {0}, *to = out;
-    const uint8_t *end = in + bytes;
-    while (end - in >= SW_PHRASE_MAX_BYTES)
-        in = put_code(index, in, SW_PHRASE_MAX_BYTES, &to);
-    const size_t left = (size_t)(end - in);
-    memcpy(tail, in, left);
-    for (in = tail, end = tail + left; in < end;)
-        in = put_code(index, in, (size_t)(end - in), &to);
-    return (size_t)(to - out);
+static inline bool is_far(const struct lane *lane) {
+    return lane->end - lane->in >= SW_PHRASE_MAX_BYTES;
+}
+
+/* As long as none is near its segment's end. */
+static void encode_four(const struct sw_phrase_index *index, struct lane lanes[4]) {
+    static const size_t left[4] = {SW_PHRASE_MAX_BYTES, SW_PHRASE_MAX_BYTES, SW_PHRASE_MAX_BYTES, SW_PHRASE_MAX_BYTES};
+    while (is_far(&lanes[0]) && is_far(&lanes[1]) && is_far(&lanes[2]) && is_far(&lanes[3])) {
+        const uint8_t *const in[4] = {lanes[0].in, lanes[1].in, lanes[2].in, lanes[3].in};
+        uint32_t codes[4];
+        sw_phrase_find_four(index, in, left, codes);
+        for (unsigned i = 0; i < 4; i++)
+            put_code(index, &lanes[i], codes[i]);
+    }
+}
+
+/* To its segment's end; returns that of its codes. */
+static const uint8_t *encode_rest(const struct sw_phrase_index *index, struct lane lane) {
+    uint8_t tail[2 * SW_PHRASE_MAX_BYTES] = {0};
+    while (is_far(&lane))
+        put_code(index, &lane, sw_phrase_find_at(index, lane.in, SW_PHRASE_MAX_BYTES));
+    const size_t left = (size_t)(lane.end - lane.in);
+    memcpy(tail, lane.in, left);
+    lane.in = tail;
+    lane.end = tail + left;
+    while (lane.in < lane.end)
+        put_code(index, &lane, sw_phrase_find_at(index, lane.in, (size_t)(lane.end - lane.in)));
+    return lane.to;
 }
 
 static size_t encode_tile(const void *encoder, const uint8_t *in, size_t in_bytes, unsigned segment_log2, uint8_t *out,
                           uint8_t *counts) {
+    const unsigned n = (unsigned)((in_bytes - 1) >> segment_log2) + 1;
     struct sw_streams streams;
+    struct lane lanes[SW_TILE_SEGMENTS];
     sw_streams_init(&streams, in, in_bytes, segment_log2, counts);
-    for (unsigned s = 0; (size_t)s << segment_log2 < in_bytes; s++) {
-        const size_t bytes = sw_streams_segment_bytes(in_bytes, segment_log2, s);
-        sw_streams_close(&streams, s,
-                         encode_segment(encoder, in + ((size_t)s << segment_log2), bytes, streams.stream[s]));
+    for (unsigned s = 0; s < n; s++) {
+        const uint8_t *from = in + ((size_t)s << segment_log2);
+        lanes[s] = (struct lane){from, from + sw_streams_segment_bytes(in_bytes, segment_log2, s), streams.stream[s]};
     }
+    for (unsigned s = 0; s + 4 <= n; s += 4)
+        encode_four(encoder, lanes + s);
+    for (unsigned s = 0; s < n; s++)
+        sw_streams_close(&streams, s, (size_t)(encode_rest(encoder, lanes[s]) - streams.stream[s]));
     return sw_streams_put(&streams, out);
 }
 

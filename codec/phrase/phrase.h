@@ -30,6 +30,9 @@ void sw_phrase_index_init(struct sw_phrase_index *ret, const struct sw_phrase_bo
 /* The longest phrase that `in` begins with and that is not longer than `left`, or SW_PHRASE_MAX. SW_PHRASE_MAX_BYTES of
  * `in` are looked at; what they are behind `left` makes no difference. */
 uint32_t sw_phrase_find_at(const struct sw_phrase_index *index, const uint8_t *in, size_t left);
+/* The same at four places, in less time than one after the other. */
+void sw_phrase_find_four(const struct sw_phrase_index *index, const uint8_t *const in[4], const size_t left[4],
+                         uint32_t ret[4]);
 
 /* Learns phrases from a sample whose pieces of piece_bytes are not adjacent in the column, beginning with the symbols
  * that v5t has learnt from it. raw_bytes: of the region, of which short ones are given

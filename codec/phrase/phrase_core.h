@@ -92,12 +92,13 @@ SW_HOST_DEVICE static inline uint32_t sw_phrase_leading_zeros(uint64_t v) {
 #endif
 }
 
-/* The longest phrase that the window begins with and that is not longer than `left`, or SW_PHRASE_MAX. What the window
- * holds behind `left` makes no difference. */
-SW_HOST_DEVICE static inline uint32_t sw_phrase_find(const struct sw_phrase_index *index, sw_phrase_window *word_at,
-                                                     const void *window, uint32_t left) {
-    uint64_t word = word_at(window, 0);
-    uint32_t phrase = sw_phrase_find_word(index, word), words = 0;
+/* What follows sw_phrase_find_word(): from the phrase that it found for `word`, the window's first, to the longest that
+ * the window begins with and that is not longer than `left`, or SW_PHRASE_MAX. What the window holds behind `left`
+ * makes no difference. */
+SW_HOST_DEVICE static inline uint32_t sw_phrase_settle(const struct sw_phrase_index *index, uint32_t phrase,
+                                                       uint64_t word, sw_phrase_window *word_at, const void *window,
+                                                       uint32_t left) {
+    uint32_t words = 0;
     if (phrase < index->n && index->word[phrase][0] == word) {
         const uint32_t begin = index->group[phrase];
         phrase = sw_phrase_find_in_group(index, begin, phrase + 1, word_at, window, &words);
@@ -116,6 +117,12 @@ SW_HOST_DEVICE static inline uint32_t sw_phrase_find(const struct sw_phrase_inde
     while (phrase != SW_PHRASE_MAX && index->length[phrase] > same)
         phrase = index->parent[phrase];
     return phrase;
+}
+
+SW_HOST_DEVICE static inline uint32_t sw_phrase_find(const struct sw_phrase_index *index, sw_phrase_window *word_at,
+                                                     const void *window, uint32_t left) {
+    const uint64_t word = word_at(window, 0);
+    return sw_phrase_settle(index, sw_phrase_find_word(index, word), word, word_at, window, left);
 }
 
 #endif
