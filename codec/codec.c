@@ -82,9 +82,18 @@ void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, 
         sw_plan_lengthen(ret, sample, sample_bytes);
 }
 
+double sw_plan_data_ratio(const struct sw_plan *plan) {
+    struct sw_frame_layout layout;
+    if (plan->codec == SW_CODEC_RAW)
+        return 1;
+    sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, plan->raw_bytes, plan_symbols(plan));
+    const double data_per_byte = 1 / plan->expected_ratio - (double)layout.data_offset / (double)plan->raw_bytes;
+    return data_per_byte > 0 ? 1 / data_per_byte : (double)plan->raw_bytes; /* numbers that are all equal: rounding */
+}
+
 bool sw_plan_may_lengthen(const struct sw_plan *plan) {
     return plan->codec == SW_CODEC_V5T &&
-           (plan->expected_ratio >= LENGTHEN_RATIO || plan->table.n_symbols <= LENGTHEN_SYMBOLS);
+           (sw_plan_data_ratio(plan) >= LENGTHEN_RATIO || plan->table.n_symbols <= LENGTHEN_SYMBOLS);
 }
 
 void sw_plan_lengthen(struct sw_plan *plan, const void *sample, size_t sample_bytes) {

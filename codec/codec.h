@@ -51,6 +51,9 @@ void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, 
  * codes. */
 void sw_plan_init_trained(struct sw_plan *ret, const struct sw_v5t_table *table, size_t coded_bytes,
                           size_t sample_bytes, uint64_t raw_bytes);
+/* What a plan promises of the data sections alone: the table and the header, which are part of expected_ratio, weigh
+ * differently in regions of other lengths. */
+double sw_plan_data_ratio(const struct sw_plan *plan);
 /* Whether a plan of bytes may gain by longer phrases, and makes it one of the codec `phrase` if it does, by the sample
  * that it is from. sw_plan_init() has done so; of a table that was trained elsewhere the caller does. */
 bool sw_plan_may_lengthen(const struct sw_plan *plan);

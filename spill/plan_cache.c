@@ -13,16 +13,6 @@ uint64_t sw_plan_key(uint64_t session, enum sw_value_type type, unsigned buffer)
     return session << 16 | (uint64_t)type << 8 | buffer;
 }
 
-double sw_plan_data_ratio(const struct sw_plan *plan) {
-    struct sw_frame_layout layout;
-    if (plan->codec == SW_CODEC_RAW)
-        return 1;
-    sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, plan->raw_bytes,
-                         sw_codec_has_symbols(plan->codec) ? plan->table.n_symbols : 0);
-    const double data_per_byte = 1 / plan->expected_ratio - (double)layout.data_offset / (double)plan->raw_bytes;
-    return data_per_byte > 0 ? 1 / data_per_byte : (double)plan->raw_bytes; /* numbers that are all equal: rounding */
-}
-
 bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan *ret) {
     struct sw_plan_cache_entry *entry = find(cache, key);
     if (!entry || !entry->is_usable || entry->n_uses >= SW_PLAN_MAX_USES)

@@ -30,10 +30,6 @@ struct sw_plan_cache {
  * requests that have several buffers. */
 uint64_t sw_plan_key(uint64_t session, enum sw_value_type type, unsigned buffer);
 
-/* What a plan promises of the data sections alone: the table and the header, which are part of expected_ratio, weigh
- * differently in regions of other lengths. */
-double sw_plan_data_ratio(const struct sw_plan *plan);
-
 /* True with *ret filled if there is a plan worth trying. */
 bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan *ret);
 /* The best that the last SW_PLAN_PROMISES plans of that key promised; 0: there have been fewer. */
