@@ -26,6 +26,18 @@ static int finish_plan(struct slot *slot, struct sw_err *err) {
     return rc < 0 ? rc : -SW_EAGAIN;
 }
 
+static void lengthen(void *arg) {
+    struct slot *slot = arg;
+    sw_plan_lengthen(&slot->plan, slot->h->sample, sw_cuda_sample_bytes(slot));
+}
+
+/* The sample has come. It takes milliseconds, in which other slots' chunks are to move: not on this thread. */
+static int begin_lengthen(struct slot *slot, struct sw_err *err) {
+    slot->work = WORK_LENGTHENING;
+    const int rc = sw_sealer_run(slot->sealer, lengthen, slot, err);
+    return rc < 0 ? rc : -SW_EAGAIN;
+}
+
 /* A frame that is no smaller than the raw one is made anew as that: -SW_EAGAIN, the slot runs again. */
 static int finish_encode(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
     const struct sw_gpu_plan raw = {.codec = SW_CODEC_RAW, .segment_log2 = SW_RAW_SEGMENT_LOG2};
@@ -59,8 +71,9 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
     case WORK_PLAN:
         return finish_plan(slot, err);
     case WORK_LENGTHEN:
-        sw_plan_lengthen(&slot->plan, slot->h->sample, sw_cuda_sample_bytes(slot));
-        return 0;
+        return begin_lengthen(slot, err);
+    case WORK_LENGTHENING:
+        return sw_sealer_ended(slot->sealer) ? 0 : -SW_EAGAIN;
     case WORK_PLAN_TYPED:
         sw_plan_init_typed(&slot->plan, slot->value_type, SW_CODECS_ALL, slot->h->sample, sw_cuda_sample_bytes(slot),
                            slot->in_bytes);

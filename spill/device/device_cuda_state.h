@@ -43,7 +43,8 @@ enum work {
     WORK_NONE,
     WORK_PROBE, /* first part of make_plan */
     WORK_PLAN,
-    WORK_LENGTHEN,   /* and its last, if longer phrases may gain */
+    WORK_LENGTHEN, /* and its last two, if longer phrases may gain */
+    WORK_LENGTHENING,
     WORK_PLAN_TYPED, /* make_plan, of numbers */
     WORK_ENCODE,
     WORK_DECODE,

@@ -19,6 +19,8 @@ struct sw_sealer {
     unsigned n_busy;
     uint32_t n_bad;
     enum sw_sealer_work work;
+    void (*run)(void *arg); /* NULL: `work` */
+    void *arg;
     struct sw_run *runs; /* of all frames, one behind the other */
     unsigned cap_runs;
     struct frame {
@@ -43,6 +45,10 @@ static struct sw_tile_range tiles_of(const struct part *part, const struct frame
 static uint32_t work_on(const struct part *part) {
     const struct sw_sealer *s = part->sealer;
     uint32_t n_bad = 0;
+    if (s->run) {
+        s->run(s->arg);
+        return 0;
+    }
     for (unsigned i = s->first; i < s->n_frames; i++) {
         const struct frame *frame = &s->frames[i];
         if (s->work == SW_SEALER_SEAL)
@@ -156,6 +162,7 @@ int sw_sealer_begin(struct sw_sealer *s, enum sw_sealer_work work, unsigned firs
     SW_ASSERT(s->n_busy == 0);
     const int rc = first < s->n_frames ? start_threads(s) : 0;
     if (rc == 0 && first < s->n_frames) {
+        s->run = NULL;
         s->work = work;
         s->first = first;
         s->n_busy = s->n_parts;
@@ -165,6 +172,21 @@ int sw_sealer_begin(struct sw_sealer *s, enum sw_sealer_work work, unsigned firs
     }
     (void)pthread_mutex_unlock(&s->lock);
     return rc ? sw_err_set(err, rc, SW_SCOPE_REQUEST, "no thread for a frame's hashes") : 0;
+}
+
+int sw_sealer_run(struct sw_sealer *s, void (*run)(void *arg), void *arg, struct sw_err *err) {
+    (void)pthread_mutex_lock(&s->lock);
+    SW_ASSERT(s->n_busy == 0);
+    const int rc = start_threads(s);
+    if (rc == 0) {
+        s->run = run;
+        s->arg = arg;
+        s->n_busy = 1;
+        s->parts[0].busy = true;
+        (void)pthread_cond_broadcast(&s->changed);
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    return rc ? sw_err_set(err, rc, SW_SCOPE_REQUEST, "no thread to run something on") : 0;
 }
 
 void sw_sealer_seal_hashed(const struct sw_sealer *s, unsigned end, const uint32_t *hashes) {

@@ -1,7 +1,7 @@
 /* sealer.h - makes and verifies the raw frames in host memory (codec/raw_runs.h) whose content copy engines move.
  *
  * For a slot of a GPU. Hashes of tiles come from the device, or are made by threads of the sealer: too much work for
- * the worker, on which all slots wait. thread: the device's worker. */
+ * the worker, on which all slots wait. What else would keep it for long they do, too. thread: the device's worker. */
 #ifndef SW_SPILL_DEVICE_SEALER_H
 #define SW_SPILL_DEVICE_SEALER_H
 
@@ -27,6 +27,8 @@ enum sw_sealer_work { SW_SEALER_SEAL, SW_SEALER_VERIFY };
 /* Has the threads begin with frames [first, n) of those taken, if there are any; none may be at work.
  * errors: -SW_ENOMEM. */
 int sw_sealer_begin(struct sw_sealer *sealer, enum sw_sealer_work work, unsigned first, struct sw_err *err);
+/* Has one of the threads call run(arg); none may be at work. errors: -SW_ENOMEM. */
+int sw_sealer_run(struct sw_sealer *sealer, void (*run)(void *arg), void *arg, struct sw_err *err);
 /* True if no thread is at work. */
 bool sw_sealer_ended(struct sw_sealer *sealer);
 /* Waits until none is. */

@@ -5,6 +5,8 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,12 +106,42 @@ START_TEST(test_damaged_content_is_found_by_who_reads_it) {
 }
 END_TEST
 
+static struct {
+    pthread_t thread;
+    sem_t may_end;
+} other;
+
+static void note_thread(void *arg) {
+    *(pthread_t *)arg = pthread_self();
+    (void)sem_wait(&other.may_end);
+}
+
+/* Nobody waits for what runs there who does not ask to; then the threads are there for frames again. */
+START_TEST(test_something_else_runs_beside_the_caller) {
+    struct sw_sealer *sealer = new_sealer();
+    ck_assert_int_eq(sem_init(&other.may_end, 0, 0), 0);
+    ck_assert_int_eq(sw_sealer_run(sealer, note_thread, &other.thread, NULL), 0);
+    ck_assert(!sw_sealer_ended(sealer));
+    ck_assert_int_eq(sem_post(&other.may_end), 0);
+    sw_sealer_wait(sealer);
+    ck_assert(sw_sealer_ended(sealer));
+    ck_assert(!pthread_equal(other.thread, pthread_self()));
+    ck_assert_int_eq(sw_sealer_take(sealer, f.items, N, NULL), 0);
+    ck_assert_int_eq(sw_sealer_begin(sealer, SW_SEALER_SEAL, 0, NULL), 0);
+    sw_sealer_wait(sealer);
+    ck_assert_uint_eq(verify(sealer, 0), 0);
+    sw_sealer_free(sealer);
+    (void)sem_destroy(&other.may_end);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("sealer");
     TCase *tcase = tcase_create("sealer");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, test_frames_are_sealed_and_verified, 0, N + 1);
     tcase_add_test(tcase, test_damaged_content_is_found_by_who_reads_it);
+    tcase_add_test(tcase, test_something_else_runs_beside_the_caller);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
