@@ -158,6 +158,7 @@ int spillway_open(struct spillway **ret, const char *socket_path, struct spillwa
         (void)sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a connection");
         return sw_client_report(error, &err);
     }
+    c->process = getpid();
     c->socket = c->epoll = c->wake = -1;
     c->next_seq = c->next_mem = 1;
     sw_list_init(&c->running);
@@ -187,7 +188,10 @@ static void destroy_tickets(struct sw_list *list) {
 void spillway_close(struct spillway *connection) {
     if (!connection)
         return;
-    /* The daemon first: what it still reads of our memory is let go before events and contexts are. */
+    /* The daemon first: what it still reads of our memory is let go before events and contexts are. A forked child
+     * that has the socket open, too, must neither keep the session alive nor, if it closes its copy, end it. */
+    if (connection->socket >= 0 && connection->process == getpid())
+        (void)shutdown(connection->socket, SHUT_RDWR);
     if (connection->socket >= 0)
         (void)close(connection->socket);
     if (connection->epoll >= 0)

@@ -15,6 +15,7 @@
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
 #include <stdbool.h>
+#include <sys/types.h>
 
 /* MEM_OPEN, one MEM_PARTS for each 64 descriptors, and the operation. */
 enum { SW_CLIENT_MAX_GROUP = 2 + (SW_MEM_MAX_PARTS + SW_PROTO_MAX_FDS - 1) / SW_PROTO_MAX_FDS };
@@ -83,9 +84,10 @@ struct spillway_ticket {
 enum sw_link { SW_LINK_UP, SW_LINK_DOWN, SW_LINK_HELLO };
 
 struct spillway {
-    int socket; /* -1: none, the link is down */
-    int wake;   /* eventfd, written when a ticket becomes fresh, read by dispatch */
-    int epoll;  /* watches wake, the socket, and for room in that only while packets wait */
+    pid_t process; /* that opened it; a forked child has the socket open as well */
+    int socket;    /* -1: none, the link is down */
+    int wake;      /* eventfd, written when a ticket becomes fresh, read by dispatch */
+    int epoll;     /* watches wake, the socket, and for room in that only while packets wait */
     bool woken;
     bool polls_room;
     struct spillway_error lost; /* code 0: alive; else what ended the connection */

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -84,6 +85,7 @@ static void wake_at(const struct sw_resume *r, uint64_t us) {
 static void hang_up(struct spillway *c) {
     if (c->socket >= 0) {
         (void)epoll_ctl(c->epoll, EPOLL_CTL_DEL, c->socket, NULL); /* a forked child may have it open, too */
+        (void)shutdown(c->socket, SHUT_RDWR);                      /* for the same reason */
         (void)close(c->socket);
     }
     c->socket = -1;

@@ -4,12 +4,15 @@
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 #include <check.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { WAIT_MS = 120000 };
@@ -252,6 +255,60 @@ START_TEST(closed_with_memory_registered) {
 }
 END_TEST
 
+/* A process that got everything of this one's by fork(); it closes the connection that is not its own, or leaves it
+ * open, and lives until it is killed. */
+static pid_t fork_idle(struct spillway *not_its_own) {
+    int ready[2];
+    char byte = 0;
+    ck_assert_int_eq(pipe2(ready, O_CLOEXEC), 0);
+    const pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        spillway_close(not_its_own);
+        if (write(ready[1], &byte, 1) == 1)
+            (void)pause();
+        _exit(0);
+    }
+    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    (void)close(ready[0]);
+    (void)close(ready[1]);
+    return pid;
+}
+
+static void end_child(pid_t pid) {
+    ck_assert_int_eq(kill(pid, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+}
+
+START_TEST(a_forked_child_keeps_no_session_alive) {
+    struct memory m = new_memory(200000);
+    fill(m.data, m.bytes, 13);
+    ck_assert_int_eq(spillway_register(connection, m.data, m.bytes, &error), 0);
+    (void)spilled(m.data, m.bytes);
+    const pid_t child = fork_idle(NULL);
+    struct spillway *other = sw_served_connect(&sw_served_daemon);
+    spillway_close(connection);
+    connection = other;
+    sw_served_ck_empty(connection, 0); /* the child is still there */
+    end_child(child);
+    free_memory(&m);
+}
+END_TEST
+
+START_TEST(a_forked_child_ends_no_session) {
+    struct memory m = new_memory(200000);
+    fill(m.data, m.bytes, 14);
+    const struct spillway_region region = spilled(m.data, m.bytes);
+    const pid_t child = fork_idle(connection);
+    memset(m.data, 0, m.bytes);
+    ck_assert_int_eq(finish(restore(region, m.data, m.bytes, 0), NULL), 0);
+    ck_assert(holds(m.data, m.bytes, 14));
+    end_child(child);
+    free_memory(&m);
+}
+END_TEST
+
 /* From memory that is handed over, and from memory that is copied. */
 START_TEST(numbers_have_their_codecs) {
     const size_t bytes = 3 * mib;
@@ -482,6 +539,8 @@ int main(void) {
     tcase_add_test(served, packs_in_place);
     tcase_add_test(served, registered_memory_stays_mapped);
     tcase_add_test(served, closed_with_memory_registered);
+    tcase_add_test(served, a_forked_child_keeps_no_session_alive);
+    tcase_add_test(served, a_forked_child_ends_no_session);
     tcase_add_test(served, numbers_have_their_codecs);
     tcase_add_test(served, keep_query_drop);
     tcase_add_test(served, reasons_are_told_and_counted);
