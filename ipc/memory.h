@@ -47,7 +47,7 @@ int sw_export_reserve(struct sw_export *e, uint32_t n_parts, struct sw_err *err)
 /* memory_memfd.c: all of data[0..bytes) is memory of this process that can be read (and written to). errors:
  * -SW_EMEMKIND, -SW_ERANGE (the front only), -SW_ELIMIT. */
 int sw_host_check(const void *data, uint64_t bytes, bool writable, struct sw_err *err);
-/* memory_memfd.c: data lies in a shared mapping of a memfd; seals it against shrinking. */
+/* memory_memfd.c: data lies in a shared mapping of a memfd, not one of huge pages; seals it against shrinking. */
 int sw_memfd_export(struct sw_export *ret, const void *data, uint64_t bytes, struct sw_err *err);
 
 /* memory_cuda.c, or memory_nocuda.c in a build without CUDA. Returns 1 if the pointer is GPU memory and was exported, 0

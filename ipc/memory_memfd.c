@@ -10,12 +10,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /* The mappings that hold a range, seen as one; start and end are those of the first, as map_files names it. */
@@ -180,6 +182,17 @@ static int open_file(const struct vma *vma, int *ret_fd, struct sw_err *err) {
                       strerror(errno));
 }
 
+/* Nobody can write() to a file in pages of the hugetlb pool, so the daemon takes none. */
+static int check_pages(int fd, struct sw_err *err) {
+    struct statfs fs;
+    if (fstatfs(fd, &fs) < 0)
+        return sw_err_set(err, sw_err_from_errno(errno), SW_SCOPE_REQUEST, "fstatfs of the memfd: %s", strerror(errno));
+    return fs.f_type != HUGETLBFS_MAGIC
+               ? 0
+               : sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
+                            "memfd of huge pages (MFD_HUGETLB) cannot be handed over, only copied");
+}
+
 static int seal(int fd, struct sw_err *err) {
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0)
@@ -204,7 +217,7 @@ int sw_memfd_export(struct sw_export *ret, const void *data, uint64_t bytes, str
                           "%" PRIu64 " bytes at 0x%" PRIx64 ", but the mapping ends after %" PRIu64, bytes, address,
                           mapped_end - address);
     if ((rc = sw_export_reserve(ret, 1, err)) < 0 || (rc = open_file(&vma, &ret->fds[0], err)) < 0 ||
-        (rc = seal(ret->fds[0], err)) < 0)
+        (rc = check_pages(ret->fds[0], err)) < 0 || (rc = seal(ret->fds[0], err)) < 0)
         return rc;
     struct stat st;
     if (fstat(ret->fds[0], &st) < 0)

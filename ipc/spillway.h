@@ -24,9 +24,10 @@
  * least the same length -> ticket completes -> the same bytes are there, and the id is used up (unless kept).
  *
  * Memory that the daemon cannot open (the default pool of cudaMallocAsync, VMM memory without exportable handles,
- * managed memory; of the host's all but memfds: malloc, mmap, page-locked memory) is copied. The library has a staging
- * arena of 64 MiB for the host's memory and one on each GPU, made when it is first needed and kept until the connection
- * ends; data goes through it in pieces of 16 MiB, several at a time. The calls and promises are the same, but:
+ * managed memory; of the host's all but memfds: malloc, mmap, page-locked memory; and memfds of huge pages,
+ * MFD_HUGETLB) is copied. The library has a staging arena of 64 MiB for the host's memory and one on each GPU, made
+ * when it is first needed and kept until the connection ends; data goes through it in pieces of 16 MiB, several at a
+ * time. The calls and promises are the same, but:
  *   - pieces are moved on by spillway_wait(), spillway_dispatch() and whatever else takes replies in; the host's memory
  *     is copied in there, by the calling thread, a piece at a time. spillway_fd() tells when there is something to do;
  *   - the pieces count as operations of their own against the daemon's limits, of which ELIMIT tells;

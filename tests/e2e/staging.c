@@ -7,6 +7,7 @@
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 #include <check.h>
+#include <linux/memfd.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -249,6 +250,30 @@ START_TEST(keep_query_drop) {
 }
 END_TEST
 
+/* Such a memfd cannot be handed over. Where the machine has no such page to spare, the region has no bytes. */
+START_TEST(a_memfd_of_huge_pages_is_copied) {
+    const size_t page = 2 << 20;
+    const int fd = memfd_create("e2e", MFD_HUGETLB | MFD_HUGE_2MB | MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) /* the kernel has none of that size */
+        return;
+    fds_before++;
+    ck_assert_int_eq(ftruncate(fd, (off_t)page), 0);
+    uint8_t *data = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    const size_t bytes = data == MAP_FAILED ? 0 : page;
+    if (!bytes)
+        data = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    ck_assert_ptr_ne(data, MAP_FAILED);
+    uint8_t *expected = filled(bytes, SW_CONTENT_TEXT, 8);
+    memcpy(data, expected, bytes);
+    const struct spillway_region region = spilled(data, bytes);
+    memset(data, 0, bytes);
+    restored(region, data, bytes, 0);
+    ck_assert(memcmp(data, expected, bytes) == 0);
+    ck_failed(spillway_register(connection, data, page, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
+    free(expected);
+}
+END_TEST
+
 /* In place there is nothing to copy, and what is registered is not copied. */
 START_TEST(what_stays_refused) {
     struct spillway_ticket *ticket = NULL;
@@ -444,6 +469,7 @@ int main(void) {
     tcase_add_test(served, a_region_longer_than_the_arena);
     tcase_add_test(served, many_at_once);
     tcase_add_test(served, keep_query_drop);
+    tcase_add_test(served, a_memfd_of_huge_pages_is_copied);
     tcase_add_test(served, what_stays_refused);
     tcase_add_test(served, a_failed_restore_can_be_tried_again);
     tcase_add_test(served, a_freed_ticket_leaves_no_region);

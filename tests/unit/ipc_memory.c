@@ -7,6 +7,7 @@
 #include "tests/lib/scratch.h"
 #include <check.h>
 #include <fcntl.h>
+#include <linux/memfd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,6 +175,18 @@ START_TEST(refuses_what_is_no_shared_memfd) {
 }
 END_TEST
 
+/* The daemon cannot write to it: not handed over, so that it is copied, and not sealed for nothing. */
+START_TEST(refuses_a_memfd_of_huge_pages) {
+    const size_t bytes = 2 << 20;
+    const int fd = memfd_create("huge", MFD_HUGETLB | MFD_HUGE_2MB | MFD_ALLOW_SEALING | MFD_CLOEXEC);
+    if (fd < 0) /* the kernel has none of that size */
+        return;
+    ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
+    ck_refused(map_at(NULL, fd, bytes, 0, MAP_SHARED | MAP_NORESERVE), bytes, -SW_EMEMKIND);
+    ck_assert_int_eq(fcntl(fd, F_GET_SEALS), 0);
+}
+END_TEST
+
 START_TEST(seals_or_refuses) {
     const int never = new_memfd(BYTES, 0), already = new_memfd(BYTES, MFD_ALLOW_SEALING);
     ck_refused(map_at(NULL, never, BYTES, 0, MAP_SHARED), 1, -SW_EUNSEALED);
@@ -234,6 +247,7 @@ int main(void) {
     tcase_add_test(tcase, opens_a_read_only_descriptor_for_writing);
     tcase_add_test(tcase, manages_without_a_descriptor_or_says_so);
     tcase_add_test(tcase, refuses_what_is_no_shared_memfd);
+    tcase_add_test(tcase, refuses_a_memfd_of_huge_pages);
     tcase_add_test(tcase, seals_or_refuses);
     tcase_add_test(tcase, refuses_a_range_beyond_mapping_or_file);
     tcase_add_test(tcase, says_when_descriptors_run_out);
