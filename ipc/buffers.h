@@ -11,6 +11,8 @@
 
 /* Completes what has ended. */
 void sw_buffers_advance(struct spillway *c);
+/* Whether the ticket is that of a request's packet that names the memory of that number. */
+bool sw_buffers_use(const struct spillway_ticket *t, uint32_t mem);
 /* Takes the answer to QUERY_BUFFERS; false if it is none. */
 bool sw_buffers_take(struct spillway_ticket *t, const struct sw_msg_region_buffers *message);
 

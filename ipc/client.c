@@ -226,8 +226,10 @@ void spillway_close(struct spillway *connection) {
 int sw_client_transfer(struct spillway_ticket *t, struct sw_msg *operation, uint32_t flags, struct sw_export *e,
                        bool registered, struct sw_err *err) {
     struct sw_list group;
-    int rc = 0;
+    int rc = registered ? sw_registered_ready(t->connection, t->mem, err) : 0;
     sw_list_init(&group);
+    if (rc < 0)
+        return rc;
     if (operation->header.type == SW_MSG_SPILL)
         SET_RANGE(&operation->u.spill, t, e, flags);
     else if (operation->header.type == SW_MSG_SPILL_DURABLE)

@@ -121,7 +121,8 @@ struct sw_registered {
     uint64_t bytes;
     uint32_t mem; /* its name in the session */
     enum sw_mem_kind kind;
-    uint64_t offset; /* of `address` in the exported memory */
+    uint64_t offset;     /* of `address` in the exported memory */
+    struct sw_err error; /* why it could not be handed over again after a restart; code 0: it was */
 };
 
 /* Fills the caller's error record, if there is one, from the project's own. Returns err->code. */
@@ -138,8 +139,8 @@ void sw_client_combine(char *ret, size_t ret_bytes, const char *part);
 struct spillway_ticket *sw_client_call(struct spillway *c, struct sw_msg *msg, int timeout_ms, struct sw_err *err);
 
 /* Sends an operation, after what hands over its memory unless that is registered; `operation` comes with its own
- * fields, the ticket with mem and bytes; e's event moves into it. errors: -SW_ENOMEM; the ticket is then on no list
- * yet. */
+ * fields, the ticket with mem and bytes; e's event moves into it. errors: -SW_ENOMEM, those of sw_registered_ready();
+ * the ticket is then on no list yet. */
 int sw_client_transfer(struct spillway_ticket *t, struct sw_msg *operation, uint32_t flags, struct sw_export *e,
                        bool registered, struct sw_err *err);
 
@@ -159,7 +160,11 @@ bool sw_registered_holds(const struct sw_registered *r, const void *data, uint64
 /* The registered memory that holds all of data[0..bytes), with kind and offset of the range put into *ret; or NULL. */
 const struct sw_registered *sw_registered_find(const struct spillway *c, const void *data, uint64_t bytes,
                                                struct sw_export *ret);
-/* The connection has come back: hands over again what is registered. */
+/* To be called before memory is named to the daemon: what is registered and could not be handed over again after a
+ * restart is tried anew. Any other memory is ready. errors: those of sw_export_find(). */
+int sw_registered_ready(struct spillway *c, uint32_t mem, struct sw_err *err);
+/* The connection has come back: hands over again what is registered; where that fails, what waits in the outbox to use
+ * it has the error. */
 void sw_registered_reopen(struct spillway *c);
 /* Forgets what is registered; the daemon unmaps it with the end of the session. */
 void sw_registered_free(struct spillway *c);

@@ -135,12 +135,15 @@ static bool send_packet(struct spillway *c, struct sw_batch *batch) {
         return false;
     sw_list_init(&group);
     fill_message(batch, count, &msg);
-    struct spillway_ticket *t = sw_ticket_new(c, batch->ticket->operation, &err);
+    const uint32_t mem = batch->sections[batch->section].mem;
+    const int rc = sw_registered_ready(c, mem, &err);
+    struct spillway_ticket *t = rc < 0 ? NULL : sw_ticket_new(c, batch->ticket->operation, &err);
     if (!t || !sw_packet_new(&group, &msg, &err)) {
         sw_free(t);
         note_err(batch, &err);
         return false;
     }
+    t->mem = mem;
     t->on_done = packet_done;
     t->owner = batch;
     t->part = batch->n_sent;

@@ -13,6 +13,7 @@ struct sw_buffers {
     unsigned n_left;                  /* packets' tickets that run */
     struct spillway_error open_error; /* the first memory that could not be opened */
     struct spillway_error error;      /* the request's */
+    uint32_t n, mem[SPILLWAY_MAX_BUFFERS];
 };
 
 /* A memory that is opened for the request, and what closes it. */
@@ -57,6 +58,15 @@ void sw_buffers_advance(struct spillway *c) {
         t->error = b->error.code == -SW_ENOENT && b->open_error.code ? b->open_error : b->error;
         sw_ticket_complete(t);
     }
+}
+
+bool sw_buffers_use(const struct spillway_ticket *t, uint32_t mem) {
+    const bool is_request = t->operation == SW_MSG_SPILL_BUFFERS || t->operation == SW_MSG_RESTORE_BUFFERS;
+    const struct sw_buffers *b = is_request ? t->owner : NULL;
+    for (uint32_t i = 0; b && i < b->n; i++)
+        if (b->mem[i] == mem)
+            return true;
+    return false;
 }
 
 bool sw_buffers_take(struct spillway_ticket *t, const struct sw_msg_region_buffers *m) {
@@ -139,7 +149,8 @@ static int add_buffer(struct request *r, uint32_t i, const struct spillway_buffe
     const struct fields f = fields_of(&r->msg);
     struct sw_export e = {0};
     const struct sw_registered *registered = sw_registered_find(r->c, buffer->data, buffer->bytes, &e);
-    int rc = registered ? 0 : sw_export_find(&e, &r->c->cuda, buffer->data, buffer->bytes, err);
+    int rc = registered ? sw_registered_ready(r->c, registered->mem, err)
+                        : sw_export_find(&e, &r->c->cuda, buffer->data, buffer->bytes, err);
     if (!rc)
         rc = sw_export_order(&e, &r->c->cuda, buffer->data, stream, err);
     if (!rc) {
@@ -177,6 +188,8 @@ static int add_buffers(struct request *r, const struct spillway_buffer *buffers,
     for (uint32_t i = 0; !rc && i < n; i++)
         if (!buffers[i].bytes)
             f.mem[i] = f.mem[some];
+    r->buffers->n = n;
+    memcpy(r->buffers->mem, f.mem, n * sizeof *f.mem);
     return rc;
 }
 

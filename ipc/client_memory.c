@@ -2,6 +2,7 @@
  *
  * Registered ranges do not overlap, so that an address belongs to one at most. */
 #include "ipc/batch.h"
+#include "ipc/buffers.h"
 #include "ipc/staging.h"
 
 #include "base/alloc.h"
@@ -86,17 +87,51 @@ void sw_registered_free(struct spillway *c) {
         forget(SW_CONTAINER_OF(c->registered.next, struct sw_registered, node));
 }
 
-/* What cannot be handed over any more, or is refused, makes operations in it fail. */
+/* If the daemon then refuses it, operations in it fail as the daemon says. */
+static void hand_over_again(struct spillway *c, struct sw_registered *r) {
+    struct sw_export export = {0};
+    struct sw_err err = {0};
+    struct spillway_ticket *t = NULL;
+    if (sw_export_find(&export, &c->cuda, r->data, r->bytes, &err) == 0)
+        t = sw_client_open_memory(c, r->mem, &export, &err);
+    if (t)
+        t->abandoned = true;
+    else
+        sw_err_context(&err, "registered memory, after a restart");
+    r->error = t ? (struct sw_err){0} : err;
+    sw_export_fini(&export);
+}
+
+int sw_registered_ready(struct spillway *c, uint32_t mem, struct sw_err *err) {
+    for (struct sw_list *n = c->registered.next; n != &c->registered; n = n->next) {
+        struct sw_registered *r = SW_CONTAINER_OF(n, struct sw_registered, node);
+        if (r->mem != mem || !r->error.code)
+            continue;
+        if (c->link == SW_LINK_UP) /* else it is tried when that has come back */
+            hand_over_again(c, r);
+        if (c->link == SW_LINK_UP && r->error.code) {
+            *err = r->error;
+            return err->code;
+        }
+    }
+    return 0;
+}
+
+/* The daemon's own answer to what waits would be that it knows no such memory. What was told when the connection came
+ * back before is no longer true. */
+static void tell_waiting(struct spillway *c, const struct sw_registered *r) {
+    for (struct sw_list *n = c->running.next; n != &c->running; n = n->next) {
+        struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
+        if (!t->settling && (t->mem == r->mem || (r->error.code && sw_buffers_use(t, r->mem))))
+            (void)sw_client_report(&t->error, &r->error);
+    }
+}
+
 void sw_registered_reopen(struct spillway *c) {
     for (struct sw_list *n = c->registered.next; n != &c->registered; n = n->next) {
-        const struct sw_registered *r = SW_CONTAINER_OF(n, struct sw_registered, node);
-        struct sw_export export = {0};
-        struct spillway_ticket *t = NULL;
-        if (sw_export_find(&export, &c->cuda, r->data, r->bytes, NULL) == 0)
-            t = sw_client_open_memory(c, r->mem, &export, NULL);
-        if (t)
-            t->abandoned = true;
-        sw_export_fini(&export);
+        struct sw_registered *r = SW_CONTAINER_OF(n, struct sw_registered, node);
+        hand_over_again(c, r);
+        tell_waiting(c, r);
     }
 }
 
@@ -219,6 +254,8 @@ int spillway_unregister(struct spillway *connection, void *data, struct spillway
     if (!t)
         return sw_client_report(error, &err);
     forget(r);
+    if (t->error.code == -SW_ENOENT) /* it could not be handed over again: nothing of it is mapped */
+        t->error = (struct spillway_error){0};
     const int rc = sw_client_copy_error(error, &t->error);
     sw_ticket_destroy(t);
     return rc;

@@ -1,0 +1,186 @@
+/* The client library when its connection is lost and comes back, to a played daemon that has kept the session. */
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "ipc/proto.h"
+#include "ipc/spillway.h"
+#include "tests/lib/play.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const uint8_t token[16] = "of this session";
+static atomic_bool is_back;
+
+/* ---- the daemon -------------------------------------------------------------------------------------------------- */
+
+static void greet(int socket, bool resumed) {
+    struct sw_msg msg, reply = {.u.hello_ok = {.version = SW_PROTO_VERSION,
+                                               .max_in_flight = SW_PLAY_MAX_IN_FLIGHT,
+                                               .max_pieces = 100,
+                                               .resumed = resumed,
+                                               .reconnect_ms = 600000}};
+    sw_play_expect(socket, &msg, SW_MSG_HELLO);
+    SW_ASSERT(!resumed || memcmp(msg.u.hello.token, token, sizeof token) == 0);
+    memcpy(reply.u.hello_ok.token, token, sizeof token);
+    sw_play_put(socket, &reply, SW_MSG_HELLO_OK, msg.header.seq);
+}
+
+/* When the test says so. */
+static void leave(int socket) {
+    (void)sem_wait(&sw_play.go);
+    (void)shutdown(socket, SHUT_RDWR);
+}
+
+/* The next process of the service, which has the session; returns its socket. */
+static int come_back(void) {
+    const int again = accept(sw_play.listener, NULL, NULL);
+    SW_ASSERT(again >= 0);
+    greet(again, true);
+    return again;
+}
+
+/* Nothing is left to be asked about. */
+static void expect_settled(int socket) {
+    struct sw_msg msg;
+    sw_play_expect(socket, &msg, SW_MSG_SETTLE);
+    SW_ASSERT(msg.u.settle.count == 0);
+    atomic_store(&is_back, true); /* before the client can have taken in all that comes */
+    sw_play_put_ok(socket, msg.header.seq);
+}
+
+/* ---- the client -------------------------------------------------------------------------------------------------- */
+
+static void dispatch(void) {
+    struct pollfd p = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
+    ck_assert_int_eq(poll(&p, 1, 60000), 1);
+    ck_assert_int_ge(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+}
+
+/* The library notices, and has not tried to come back yet. */
+static void lose_connection(void) {
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    dispatch();
+}
+
+static int spill(struct spillway_ticket **ret) {
+    return spillway_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, ret, &sw_play.error);
+}
+
+static int spill_batch(struct spillway_ticket **ret) {
+    static struct spillway_piece piece;
+    piece = (struct spillway_piece){.data = sw_play.data, .bytes = SW_PLAY_BYTES};
+    return spillway_spill_batch(sw_play.connection, &piece, 1, NULL, ret, &sw_play.error);
+}
+
+static int spill_buffers(struct spillway_ticket **ret) {
+    const struct spillway_buffer buffer = {sw_play.data, SW_PLAY_BYTES, SPILLWAY_BYTES};
+    return spillway_spill_buffers(sw_play.connection, &buffer, 1, NULL, ret, &sw_play.error);
+}
+
+static const struct {
+    int (*start)(struct spillway_ticket **ret);
+    unsigned type;
+} requests[] = {{spill, SW_MSG_SPILL}, {spill_batch, SW_MSG_SPILL_BATCH}, {spill_buffers, SW_MSG_SPILL_BUFFERS}};
+enum { N_REQUESTS = sizeof requests / sizeof requests[0] };
+
+/* ---- registered memory ------------------------------------------------------------------------------------------- */
+
+static void serve_a_late_registration(int socket) {
+    struct sw_msg msg;
+    uint32_t mem;
+    greet(socket, false);
+    const uint32_t before = sw_play_register(socket);
+    leave(socket);
+    const int again = come_back();
+    expect_settled(again);
+    const uint32_t seq = sw_play_take_registration(again, &mem);
+    SW_ASSERT(mem == before);
+    sw_play_put_ok(again, seq);
+    sw_play_put_ok(again, seq + 1);
+    for (unsigned i = 0; i < 2; i++) {
+        sw_play_expect(again, &msg, SW_MSG_SPILL);
+        SW_ASSERT(msg.u.spill.mem == mem);
+        sw_play_put_result(again, msg.header.seq, 1, SW_PLAY_BYTES);
+    }
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+/* Whatever of it the heap has no room for: the next operation in the memory hands it over. */
+START_TEST(memory_that_could_not_be_handed_over_is_tried_again) {
+    struct spillway_ticket *ticket = NULL;
+    sw_play_open(serve_a_late_registration);
+    ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
+    lose_connection();
+    sw_alloc_fail_nth((unsigned long)_i);
+    while (!atomic_load(&is_back))
+        dispatch();
+    sw_alloc_fail_nth(0);
+    for (unsigned i = 0; i < 2; i++) {
+        ck_assert_int_eq(spill(&ticket), 0);
+        ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), 0);
+    }
+    sw_play_close();
+}
+END_TEST
+
+static unsigned request_type;
+
+static void serve_without_the_memory(int socket) {
+    struct sw_msg msg;
+    greet(socket, false);
+    (void)sw_play_register(socket);
+    leave(socket);
+    (void)sem_wait(&sw_play.go);
+    const int again = come_back();
+    expect_settled(again);
+    sw_play_expect(again, &msg, request_type);
+    sw_play_put_error(again, msg.header.seq, "ENOENT", SW_SCOPE_REQUEST, "memory 1 is not open");
+    sw_play_expect(again, &msg, SW_MSG_MEM_CLOSE);
+    sw_play_put_error(again, msg.header.seq, "ENOENT", SW_SCOPE_REQUEST, "memory 1 is not open");
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+static void ck_not_handed_over(int rc, struct spillway_ticket *ticket) {
+    if (!rc)
+        rc = spillway_wait(ticket, -1, NULL, &sw_play.error);
+    sw_play_ck_error(rc, SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST, "after a restart");
+}
+
+/* ENOENT would say that the region is gone. */
+START_TEST(memory_that_cannot_be_handed_over_is_the_error) {
+    struct spillway_ticket *ticket = NULL;
+    request_type = requests[_i].type;
+    sw_play_open(serve_without_the_memory);
+    ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
+    lose_connection();
+    ck_assert_int_eq(requests[_i].start(&ticket), 0); /* waits */
+    ck_assert_int_eq(munmap(sw_play.data, SW_PLAY_BYTES), 0);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    ck_not_handed_over(0, ticket);
+    for (unsigned i = 0; i < N_REQUESTS; i++) {
+        const int rc = requests[i].start(&ticket);
+        ck_not_handed_over(rc, ticket);
+    }
+    ck_assert_int_eq(spillway_unregister(sw_play.connection, sw_play.data, &sw_play.error), 0);
+    ck_assert_int_eq(sw_play.error.code, 0);
+    sw_play_close();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ipc_client_resume");
+    TCase *tcase = tcase_create("resume");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, memory_that_could_not_be_handed_over_is_tried_again, 1, 6);
+    tcase_add_loop_test(tcase, memory_that_cannot_be_handed_over_is_the_error, 0, N_REQUESTS);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
