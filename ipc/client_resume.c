@@ -29,7 +29,7 @@ struct sw_resume {
     int timer;
     int limit_ms;          /* the caller's; -1: none */
     uint32_t reconnect_ms; /* the daemon's */
-    uint64_t deadline_us, next_try_us, retry_us;
+    uint64_t lost_us, deadline_us, next_try_us, retry_us;
     uint32_t hello_seq;
     bool is_known; /* the daemon has said so */
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
@@ -71,15 +71,31 @@ int sw_resume_fd(const struct spillway *c) {
     return c->resume && c->link != SW_LINK_UP ? c->resume->timer : -1;
 }
 
-void spillway_set_reconnect(struct spillway *connection, int timeout_ms) {
-    if (connection->resume)
-        connection->resume->limit_ms = timeout_ms;
-}
-
 static void wake_at(const struct sw_resume *r, uint64_t us) {
     const struct itimerspec time = {
         .it_value = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000}};
     (void)timerfd_settime(r->timer, TFD_TIMER_ABSTIME, &time, NULL); /* also makes it unreadable again */
+}
+
+/* Has sw_resume_advance() called at its next step, and in any case when the time is over. */
+static void wake_for(const struct sw_resume *r, uint64_t step_us) {
+    wake_at(r, step_us < r->deadline_us ? step_us : r->deadline_us);
+}
+
+static void set_deadline(struct sw_resume *r) {
+    const uint64_t limit_ms = r->limit_ms < 0 ? r->reconnect_ms : (uint64_t)r->limit_ms;
+    r->deadline_us = r->lost_us + limit_ms * 1000;
+}
+
+void spillway_set_reconnect(struct spillway *connection, int timeout_ms) {
+    struct sw_resume *r = connection->resume;
+    if (!r)
+        return;
+    r->limit_ms = timeout_ms;
+    if (connection->link == SW_LINK_UP)
+        return;
+    set_deadline(r);
+    wake_for(r, connection->link == SW_LINK_DOWN || r->is_known ? r->next_try_us : r->deadline_us);
 }
 
 static void hang_up(struct spillway *c) {
@@ -174,22 +190,22 @@ static void purge_outbox(struct spillway *c) {
 bool sw_resume_begin(struct spillway *c) {
     struct sw_resume *r = c->resume;
     const bool was_up = c->link == SW_LINK_UP;
-    if (!r || c->lost.code || r->limit_ms == 0)
+    if (!r || c->lost.code || (was_up && r->limit_ms == 0))
         return false;
     hang_up(c);
     r->is_known = false;
     c->link = SW_LINK_DOWN;
     const uint64_t now_us = sw_clock_us();
     if (was_up) {
-        const uint64_t limit_ms = r->limit_ms < 0 ? r->reconnect_ms : (uint64_t)r->limit_ms;
-        r->deadline_us = now_us + limit_ms * 1000;
+        r->lost_us = now_us;
+        set_deadline(r);
         r->retry_us = FIRST_RETRY_US;
         mark_running(c);
         purge_outbox(c);
     }
     r->next_try_us = now_us + r->retry_us;
     r->retry_us = 2 * r->retry_us < LAST_RETRY_US ? 2 * r->retry_us : LAST_RETRY_US;
-    wake_at(r, r->next_try_us);
+    wake_for(r, r->next_try_us);
     return true;
 }
 
@@ -264,7 +280,7 @@ static void come_back(struct spillway *c) {
     struct sw_list *last = c->running.prev;
     if (!make_asks(c, &asks)) { /* until there is memory for it, or the deadline is over */
         c->resume->next_try_us = sw_clock_us() + LAST_RETRY_US;
-        wake_at(c->resume, c->resume->next_try_us);
+        wake_for(c->resume, c->resume->next_try_us);
         return;
     }
     sw_list_init(&later);

@@ -92,7 +92,8 @@ struct spillway_region {
  * ETENANTSESSIONS, EPROTO, ENOMEM. */
 int spillway_open(struct spillway **ret, const char *socket_path, struct spillway_error *error);
 /* How long the library tries to come back after the connection was lost, in milliseconds; 0: it does not; -1, as at
- * first: as long as the service waits. No longer than that helps. Nothing changes where the service keeps nothing. */
+ * first: as long as the service waits. No longer than that helps. Called while it tries, it counts from the loss: 0
+ * ends it. Nothing changes where the service keeps nothing. */
 void spillway_set_reconnect(struct spillway *connection, int timeout_ms);
 /* Ends the session: running operations are canceled, regions dropped, tickets freed. Does not wait for the daemon: wait
  * for the tickets of running operations first if their memory is to be used again (memory that is copied is not touched

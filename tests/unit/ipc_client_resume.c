@@ -175,12 +175,72 @@ START_TEST(memory_that_cannot_be_handed_over_is_the_error) {
 }
 END_TEST
 
+/* ---- how long it is tried ---------------------------------------------------------------------------------------- */
+
+static void serve_no_more(int socket) {
+    greet(socket, false);
+    leave(socket);
+}
+
+/* The service would wait for ten minutes. */
+static const struct {
+    int limit_ms;
+    bool listens; /* it can be connected to, but does not answer */
+    bool hello;   /* it has been, already */
+} ends[] = {{0, true, false},  {0, true, true},  {0, false, false},
+            {50, true, false}, {50, true, true}, {50, false, false}};
+
+START_TEST(coming_back_is_given_up_while_it_is_tried) {
+    int rc = 0;
+    sw_play_open(serve_no_more);
+    lose_connection();
+    if (!ends[_i].listens)
+        ck_assert_int_eq(unlink(sw_play.address.sun_path), 0);
+    if (ends[_i].hello)
+        dispatch();
+    spillway_set_reconnect(sw_play.connection, ends[_i].limit_ms);
+    while (rc == 0) {
+        struct pollfd p = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
+        ck_assert_int_eq(poll(&p, 1, 30000), 1);
+        rc = spillway_dispatch(sw_play.connection, &sw_play.error);
+    }
+    sw_play_ck_error(rc, SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "in time");
+    sw_play_close();
+}
+END_TEST
+
+static void serve_late(int socket) {
+    struct sw_msg msg;
+    greet(socket, false);
+    leave(socket);
+    const int again = come_back();
+    expect_settled(again);
+    sw_play_expect(again, &msg, SW_MSG_STATUS);
+    sw_play_put(again, &msg, SW_MSG_STATUS_OK, msg.header.seq);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+START_TEST(more_time_is_given_while_it_is_tried) {
+    struct spillway_status status;
+    sw_play_open(serve_late);
+    spillway_set_reconnect(sw_play.connection, 50);
+    lose_connection();
+    spillway_set_reconnect(sw_play.connection, -1);
+    (void)usleep(100000);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_client_resume");
     TCase *tcase = tcase_create("resume");
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, memory_that_could_not_be_handed_over_is_tried_again, 1, 6);
     tcase_add_loop_test(tcase, memory_that_cannot_be_handed_over_is_the_error, 0, N_REQUESTS);
+    tcase_add_loop_test(tcase, coming_back_is_given_up_while_it_is_tried, 0, (int)(sizeof ends / sizeof ends[0]));
+    tcase_add_test(tcase, more_time_is_given_while_it_is_tried);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
