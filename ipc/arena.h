@@ -28,6 +28,7 @@ struct sw_arena {
     struct sw_cuda_block *block;
     uint32_t mem;
     struct sw_export range;      /* kind, and offset of its first byte */
+    uint64_t made;               /* host: a bit for each 64th of it that has all its pages */
     bool open;                   /* the daemon has mapped it */
     struct spillway_error error; /* or could not */
     unsigned n_users;
@@ -59,6 +60,9 @@ int sw_arena_find_places(const struct sw_arena *arena, unsigned n);
 void sw_arena_take(struct sw_arena *arena, unsigned first, unsigned n, const void *user, uint64_t offset);
 /* first: as taken; all that were taken with it are free again. */
 void sw_arena_give_back(struct sw_arena *arena, unsigned first);
+/* Has the first bytes of a taken place made of this process's memory: the kernel charges a memfd's page to who writes
+ * to it first, which of a restore would be the daemon. errors: -SW_ENOMEM, -SW_EIO. */
+int sw_arena_make(struct sw_arena *arena, unsigned place, uint64_t bytes, struct sw_err *err);
 /* Copies bytes between a taken place and the user's memory, in or out; on a GPU it is only queued. errors: -SW_EIO (the
  * memory is not there), -SW_ENOMEM, those of CUDA. */
 int sw_arena_copy(const struct sw_arena *arena, unsigned place, uint8_t *memory, uint64_t bytes, bool in,

@@ -174,6 +174,24 @@ void sw_arena_give_back(struct sw_arena *arena, unsigned first) {
     memset(&arena->places[first], 0, arena->places[first].n * sizeof arena->places[0]);
 }
 
+/* In small steps: a signal undoes all of one that it interrupts. */
+int sw_arena_make(struct sw_arena *arena, unsigned place, uint64_t bytes, struct sw_err *err) {
+    const uint64_t step = SW_ARENA_BYTES / 64, begin = place * SW_PIECE_BYTES;
+    for (uint64_t i = begin / step; arena->gpu == SW_ARENA_HOST && i * step < begin + bytes; i++) {
+        int rc;
+        if (arena->made >> i & 1)
+            continue;
+        do
+            rc = fallocate(arena->fd, 0, (off_t)(i * step), (off_t)step);
+        while (rc < 0 && errno == EINTR);
+        if (rc < 0)
+            return sw_err_set(err, errno == ENOSPC || errno == ENOMEM ? -SW_ENOMEM : -SW_EIO, SW_SCOPE_REQUEST,
+                              "%llu bytes of the staging arena: %s", (unsigned long long)bytes, strerror(errno));
+        arena->made |= (uint64_t)1 << i;
+    }
+    return 0;
+}
+
 /* By system calls on the memfd, which return an error where the caller's memory has gone. */
 static int copy_host(const struct sw_arena *arena, unsigned place, uint8_t *data, uint64_t bytes, bool in,
                      struct sw_err *err) {

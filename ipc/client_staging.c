@@ -284,7 +284,7 @@ static bool start_through_arena(struct spillway *c, struct sw_staged *op, struct
     const unsigned place = (unsigned)first;
     sw_arena_take(arena, place, n, op, op->n_started * SW_PIECE_BYTES);
     op->n_held++;
-    int rc = is_spill(op) ? copy(op, place, bytes, &err) : 0;
+    int rc = is_spill(op) ? copy(op, place, bytes, &err) : sw_arena_make(arena, place, bytes, &err);
     if (!rc)
         rc = sw_arena_mark(c, arena, &e, &err); /* also those that still read what a restore will write to */
     e.offset += place * SW_PIECE_BYTES;

@@ -139,8 +139,10 @@ int spillway_adopt(struct spillway *connection, const char *name, struct spillwa
 #define SPILLWAY_RESTORE_KEEP 1u /* the region stays stored and its id valid */
 
 /* Starts a restore of a region into data[0..bytes), bytes being at least the region's length. stream as above: when the
- * ticket completes, the bytes are visible to any work queued afterwards. errors: as spill; by ticket: ENOENT, ESTALE,
- * ESTATE, EBUSY, ETOOSMALL, ELOST, ECHECKSUM, EFRAME, ETENANTOPS, ERESTARTED, EGPULOST. */
+ * ticket completes, the bytes are visible to any work queued afterwards. Pages that a memfd does not have yet are made
+ * by the service and charged to its control group: have them made before (fallocate()) where that one is limited.
+ * errors: as spill; by ticket: ENOENT, ESTALE, ESTATE, EBUSY, ETOOSMALL, ELOST, ECHECKSUM, EFRAME, ETENANTOPS,
+ * ERESTARTED, EGPULOST. */
 int spillway_restore(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
                      struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
                      struct spillway_error *error);

@@ -12,8 +12,10 @@
 #include <check.h>
 #include <poll.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
@@ -344,6 +346,42 @@ START_TEST(pieces_fail_and_succeed_as_one) {
 }
 END_TEST
 
+static void serve_a_restore(int socket) {
+    sw_play_greet(socket);
+    const uint32_t mem = sw_play_register(socket);
+    sw_play_put_result(socket, take_part(socket, SW_MSG_RESTORE, mem, 0, STAGED_BYTES), 1, STAGED_BYTES);
+    expect_consume(socket, 1);
+    sw_play_expect_end(socket);
+}
+
+/* Of the library's arena, the one memfd of that name that the process has open. */
+static uint64_t arena_allocated_bytes(void) {
+    char path[32], name[64];
+    struct stat st = {0};
+    for (int fd = 0; fd < 100; fd++) {
+        (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        const ssize_t n = readlink(path, name, sizeof name - 1);
+        name[n < 0 ? 0 : n] = 0;
+        if (strstr(name, "spillway-staging"))
+            ck_assert_int_eq(stat(path, &st), 0);
+    }
+    return (uint64_t)st.st_blocks * 512;
+}
+
+/* Who makes a page pays for it: not the daemon, which would write first. No more is made than is restored. */
+START_TEST(what_is_restored_has_pages_of_the_client) {
+    void *heap = malloc(STAGED_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(serve_a_restore);
+    struct spillway_ticket *ticket = restore_staged((struct spillway_region){1, 9}, heap);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert_uint_ge(arena_allocated_bytes(), STAGED_BYTES);
+    ck_assert_uint_le(arena_allocated_bytes(), STAGED_BYTES + (2 << 20));
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
 static void refuse_the_arena(int socket) {
     uint32_t mem;
     sw_play_greet(socket);
@@ -386,6 +424,7 @@ int main(void) {
     tcase_add_test(tcase, unregistering_ends_with_a_connection_that_is_lost);
     tcase_add_test(tcase, a_heap_that_fails_registers_nothing);
     tcase_add_test(tcase, pieces_fail_and_succeed_as_one);
+    tcase_add_test(tcase, what_is_restored_has_pages_of_the_client);
     tcase_add_test(tcase, an_arena_may_be_refused);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
