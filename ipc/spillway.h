@@ -7,7 +7,9 @@
  *   - free, unmap or remap registered memory before spillway_unregister() has returned: the daemon keeps it open, and
  *     would go on with what it was;
  *   - use a connection from two threads at once without its own lock (different connections are independent);
- *   - use a connection after fork(): the child must open its own;
+ *   - use a connection after fork(): the child must open its own, and leave the inherited one alone, not close it
+ *     either, since CUDA cannot be called there. If the parent dies, its session lasts until such a child has ended or
+ *     called exec();
  *   - change or free the front of packed memory between spillway_pack() and the completion of spillway_unpack();
  *   - keep a region id across connections: a region lives as long as the connection that spilled it; but see
  *     spillway_spill_durable().
@@ -37,8 +39,9 @@
  *   - spillway_pack(), spillway_unpack() and spillway_register() refuse it with EMEMKIND.
  *
  * Units are bytes. Functions that can fail return a negative SPILLWAY_E... code, else 0 or what their comment says; the
- * last argument, if not NULL, says what failed and what is unusable now. The header is plain C and needs no CUDA
- * header; the library finds the CUDA driver at run time and works without one for memory of the host. */
+ * last argument, if not NULL, says what failed and what is unusable now. Other pointers must not be NULL but where it
+ * is said what that means; NULL as memory, pieces or buffers is EINVAL. The header is plain C and needs no CUDA header;
+ * the library finds the CUDA driver at run time and works without one for memory of the host. */
 #ifndef SPILLWAY_H
 #define SPILLWAY_H
 
@@ -87,17 +90,17 @@ struct spillway_region {
 };
 
 /* Connects and agrees on the protocol version. socket_path NULL: $SPILLWAY_SOCKET, else /run/spillway/data.sock.
- * Waits up to 10 seconds for the
- * service. owns: the caller, until spillway_close(). errors: EINVAL (path too long), ECONN, EACCES, EVERSION, ELIMIT,
- * ETENANTSESSIONS, EPROTO, ENOMEM. */
+ * Waits for the service, up to 10 seconds to be connected and 10 more for its answer. owns: the caller, until
+ * spillway_close(). errors: EINVAL (path too long), ECONN, EACCES, EVERSION, ELIMIT, ETENANTSESSIONS, EPROTO,
+ * ENOMEM. */
 int spillway_open(struct spillway **ret, const char *socket_path, struct spillway_error *error);
 /* How long the library tries to come back after the connection was lost, in milliseconds; 0: it does not; -1, as at
  * first: as long as the service waits. No longer than that helps. Called while it tries, it counts from the loss: 0
  * ends it. Nothing changes where the service keeps nothing. */
 void spillway_set_reconnect(struct spillway *connection, int timeout_ms);
-/* Ends the session: running operations are canceled, regions dropped, tickets freed. Does not wait for the daemon: wait
- * for the tickets of running operations first if their memory is to be used again (memory that is copied is not touched
- * any more). NULL is a no-op. */
+/* Ends the session, also if a forked child has a copy of the connection: running operations are canceled, regions
+ * dropped, tickets freed. Does not wait for the daemon: wait for the tickets of running operations first if their
+ * memory is to be used again (memory that is copied is not touched any more). NULL is a no-op. */
 void spillway_close(struct spillway *connection);
 
 /* Starts a spill of data[0..bytes) and returns at once. The kind of memory is found from the pointer: cudaMalloc (also
@@ -242,11 +245,13 @@ struct spillway_result {
 };
 
 /* Waits for one ticket (others complete meanwhile). timeout_ms -1: no limit; 0: only looks.
- * Returns 0 (success, *ret filled), -SPILLWAY_EAGAIN (not yet), or the operation's error. May be called again. */
+ * Returns 0 (success, *ret filled), -SPILLWAY_EAGAIN (not yet), or the operation's error. May be called again. ret
+ * NULL: the result is not wanted; a region that was spilled then has no id that anybody knows, see below. */
 int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillway_result *ret,
                   struct spillway_error *error);
-/* Forgets a ticket; an operation that still runs goes on, a region it makes is dropped (a spill of memory that is
- * copied, or of a batch, stops). NULL is a no-op. */
+/* Forgets a ticket; an operation that still runs goes on (a spill of memory that is copied, or of a batch, stops). A
+ * region whose id spillway_wait() has not put into a *ret is dropped, also if its spill had completed; of a batch, and
+ * of a durable region, it is enough that it has reported success. NULL is a no-op. */
 void spillway_ticket_free(struct spillway_ticket *ticket);
 
 /* For event loops: a descriptor that becomes readable when spillway_dispatch() has something to do (owned by the
