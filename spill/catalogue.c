@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,7 +39,8 @@ struct header { /* in place of cell 0 */
     uint32_t version, cell_bytes;
     atomic_uint generation;
     atomic_uint n_slots; /* 0 of the first versions of the program: as many as max_regions */
-    uint8_t zero[104];
+    uint64_t epoch;      /* the same: 0 */
+    uint8_t zero[96];
 };
 _Static_assert(sizeof(struct header) == sizeof(struct cell), "the header is a cell");
 
@@ -132,6 +134,8 @@ static int make(struct sw_catalogue *c, struct sw_err *err) {
     if (rc)
         return rc;
     struct header *header = header_of(c);
+    if (getrandom(&header->epoch, sizeof header->epoch, 0) != (ssize_t)sizeof header->epoch)
+        return sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "no random bytes for the catalogue");
     header->version = VERSION;
     header->cell_bytes = sizeof(struct cell);
     header->magic = MAGIC;
@@ -422,6 +426,10 @@ uint32_t sw_catalogue_generation(const struct sw_catalogue *c) {
 
 uint32_t sw_catalogue_n_slots(const struct sw_catalogue *c) {
     return c ? atomic_load(&header_of(c)->n_slots) : 0;
+}
+
+uint64_t sw_catalogue_epoch(const struct sw_catalogue *c) {
+    return c ? header_of(c)->epoch : 0;
 }
 
 /* ---- finding ---- */

@@ -56,7 +56,7 @@ struct sw_catalogue_region {
 
 /* Opens the catalogue in `fd` (moved, also on error), or makes one if it is -1. max_regions bounds its length: a cell
  * of 128 bytes holds a region of one chunk, and there are four for each and 65536 more. errors: -SW_ENOMEM,
- * -SW_EVERSION, -SW_EFRAME (not a catalogue). */
+ * -SW_EVERSION, -SW_EFRAME (not a catalogue), -SW_EIO (no random bytes for a new one). */
 int sw_catalogue_open(struct sw_catalogue **ret, int fd, unsigned max_regions, struct sw_err *err);
 /* The memory, for whoever keeps it; borrowed. */
 int sw_catalogue_fd(const struct sw_catalogue *catalogue);
@@ -83,6 +83,10 @@ void sw_catalogue_free_retired(struct sw_catalogue *catalogue, uint32_t *list);
 void sw_catalogue_note_id(struct sw_catalogue *catalogue, uint32_t slot, uint32_t gen);
 uint32_t sw_catalogue_generation(const struct sw_catalogue *catalogue);
 uint32_t sw_catalogue_n_slots(const struct sw_catalogue *catalogue);
+/* Ids are those of one catalogue, and the next one begins with the same. Of what lies where more than one may have left
+ * something, this number, random and made with the catalogue, tells whose it is. 0: there is none, or an earlier
+ * version of the program has made it. */
+uint64_t sw_catalogue_epoch(const struct sw_catalogue *catalogue);
 
 /* Called for each valid record, sessions before regions; of two records for one region the older one is freed. Each
  * returns false to have the record freed. */

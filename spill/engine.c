@@ -301,6 +301,7 @@ int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engi
     int rc = 0;
     engine->config = *config;
     sw_placement_init(&engine->place, config->tier, config->nvme, config->nvme ? config->staging_bytes : 0);
+    engine->place.epoch = sw_catalogue_epoch(config->catalogue);
     sw_list_init(&engine->owners);
     sw_list_init(&engine->settled);
     sw_list_init(&engine->left);

@@ -9,6 +9,7 @@ void sw_placement_init(struct sw_placement *ret, struct sw_tier *host, struct sw
     ret->way_bytes = staging_bytes / 2;
     atomic_init(&ret->out_bytes, 0);
     atomic_init(&ret->in_bytes, 0);
+    ret->epoch = 0;
 }
 
 bool sw_placement_goes_out(struct sw_placement *place, uint64_t bytes) {

@@ -15,6 +15,7 @@ struct sw_placement {
     uint64_t host_limit_bytes;         /* frames at rest */
     uint64_t way_bytes;                /* frames on their way, in each direction */
     atomic_ullong out_bytes, in_bytes; /* on their way now */
+    uint64_t epoch;                    /* in the keys of frames in the NVMe tier (transfer.h); 0 until it is set */
 };
 
 /* staging_bytes: of the host tier, for frames on their way; 0 without an NVMe tier. */

@@ -197,8 +197,8 @@ static bool take_frame(void *arg, const uint8_t bytes[SW_TIER_KEY_BYTES], const 
     memcpy(&key, bytes, sizeof key);
     const struct sw_region *region = key.slot < table->cap ? &table->regions[key.slot] : NULL;
     size_t chunk = 0;
-    const bool fits = region && region->owner && region->frames && region->id.gen == key.gen &&
-                      sw_frames_find(region->frames, key.chunk, &chunk) &&
+    const bool fits = key.epoch == r->engine->place.epoch && region && region->owner && region->frames &&
+                      region->id.gen == key.gen && sw_frames_find(region->frames, key.chunk, &chunk) &&
                       awaits_frame(&region->frames->stored[chunk]) &&
                       region->frames->stored[chunk].bytes == stored->bytes;
     r->n_disk_frames++;

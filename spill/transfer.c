@@ -47,7 +47,8 @@ static void submit(struct sw_transfer *t, enum sw_tier_io_kind kind, struct sw_s
     const struct sw_transfer_key key = {.slot = t->job->region_slot,
                                         .gen = t->job->region_gen,
                                         .chunk = sw_frames_key(t->job->frames, t->chunk),
-                                        .raw_bytes = t->job->frames->raw_bytes};
+                                        .raw_bytes = t->job->frames->raw_bytes,
+                                        .epoch = t->pipeline->place->epoch};
     t->io.kind = kind;
     t->io.stored = in_tier;
     t->io.memory = t->staged.extents;

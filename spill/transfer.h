@@ -11,12 +11,14 @@
 
 #include "spill/pipeline_state.h"
 
-/* What finds a frame of the NVMe tier again: whose region, which chunk. In SW_TIER_KEY_BYTES, the rest is 0. */
+/* What finds a frame of the NVMe tier again: whose region, which chunk. The disk outlives the catalogue that ids are
+ * unique in, so the key also says which one that is. */
 struct sw_transfer_key {
     uint32_t slot, gen;
     uint64_t chunk, raw_bytes; /* chunk: sw_frames_key() */
+    uint64_t epoch;            /* sw_catalogue_epoch() */
 };
-_Static_assert(sizeof(struct sw_transfer_key) <= SW_TIER_KEY_BYTES, "the tier keeps so many bytes");
+_Static_assert(sizeof(struct sw_transfer_key) == SW_TIER_KEY_BYTES, "the tier keeps so many bytes");
 
 /* Sends the frame that slot->stored holds in host memory to the disk; the slot is given back. */
 void sw_transfer_out(struct sw_pipeline *p, struct sw_slot *slot);

@@ -286,6 +286,27 @@ START_TEST(a_foreign_one_is_refused) {
 }
 END_TEST
 
+/* It goes with the memory; one that an earlier version has made has none. */
+START_TEST(each_has_an_epoch_of_its_own) {
+    static const uint8_t none[sizeof(uint64_t)];
+    struct sw_catalogue *c = open_new(), *other = open_new();
+    const uint64_t epoch = sw_catalogue_epoch(c);
+    ck_assert_uint_ne(epoch, 0);
+    ck_assert_uint_ne(epoch, sw_catalogue_epoch(other));
+    ck_assert_uint_eq(sw_catalogue_epoch(NULL), 0);
+    sw_catalogue_close(other);
+    const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
+    sw_catalogue_close(c);
+    c = open_again(fcntl(fd, F_DUPFD_CLOEXEC, 0), &found);
+    ck_assert_uint_eq(sw_catalogue_epoch(c), epoch);
+    sw_catalogue_close(c);
+    ck_assert_int_eq(pwrite(fd, none, sizeof none, 24), sizeof none);
+    c = open_again(fd, &found);
+    ck_assert_uint_eq(sw_catalogue_epoch(c), 0);
+    sw_catalogue_close(c);
+}
+END_TEST
+
 START_TEST(a_full_one_says_so) {
     struct sw_frames *frames = frames_new(2200, false, 1);
     struct sw_catalogue_region region = {.slot = 1, .gen = 1, .frames = frames};
@@ -390,6 +411,7 @@ int main(void) {
     tcase_add_test(tcase, the_later_of_two_counts);
     tcase_add_test(tcase, damage_is_found);
     tcase_add_test(tcase, a_foreign_one_is_refused);
+    tcase_add_test(tcase, each_has_an_epoch_of_its_own);
     tcase_add_test(tcase, a_full_one_says_so);
     tcase_add_test(tcase, killed_at_any_moment);
     suite_add_tcase(suite, tcase);

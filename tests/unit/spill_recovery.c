@@ -13,7 +13,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { N = 8, REGION_BYTES = 10 * 65536 - 77, MAX_SLABS = 16, FAILURES = 400, BUFFERS = 3, FIRST_BYTES = 200001 };
+enum {
+    N = 8,
+    REGION_BYTES = 10 * 65536 - 77,
+    MAX_SLABS = 16,
+    FAILURES = 400,
+    BUFFERS = 3,
+    FIRST_BYTES = 200001,
+    EPOCH_AT = 24
+};
 
 /* What outlives an engine. */
 static struct {
@@ -521,16 +529,27 @@ START_TEST(what_is_not_whole_is_lost) {
 }
 END_TEST
 
+/* The machine is started again: what was in memory is gone, and ids begin anew. */
+static void restart_machine(void) {
+    (void)close(world.catalogue);
+    world.catalogue = -1;
+    while (world.n_slabs)
+        (void)close(world.slabs[--world.n_slabs].fd);
+}
+
+static void spill_to_the_disk(struct sw_owner *owner, unsigned i) {
+    fill(memory.data, i);
+    ck_assert_int_eq(run(&life, owner, i, false, false), 0);
+    move_to_the_disk(&life);
+}
+
 /* Started without its disk, or with another one, as by a mistake in the configuration. */
 START_TEST(a_disk_that_was_away_has_its_regions_again) {
     const struct sw_nvme_folder right = world.folder, other = sw_nvme_folder_new();
     open_life(&life, disks[1]);
     struct sw_owner *owner = new_owner(&life);
-    for (unsigned i = 0; i < N; i++) {
-        fill(memory.data, i);
-        ck_assert_int_eq(run(&life, owner, i, false, false), 0);
-        move_to_the_disk(&life);
-    }
+    for (unsigned i = 0; i < N; i++)
+        spill_to_the_disk(owner, i);
     close_life(&life, owner, true);
     world.folder = other;
     open_life(&life, disks[_i]);
@@ -550,6 +569,57 @@ START_TEST(a_disk_that_was_away_has_its_regions_again) {
     world.folder = other;
     sw_nvme_folder_free(&world.folder);
     world.folder = right;
+}
+END_TEST
+
+/* A disk that was not mounted after the machine was started comes back while the service runs: on it lie frames of
+ * regions with the same ids, chunks and lengths, of somebody who has ended long since. */
+START_TEST(frames_of_an_earlier_boot_are_nobodys) {
+    const struct sw_nvme_folder right = world.folder, other = sw_nvme_folder_new();
+    open_life(&life, disks[1]);
+    struct sw_owner *owner = new_owner(&life);
+    spill_to_the_disk(owner, 1);
+    close_life(&life, owner, true);
+    restart_machine();
+    world.folder = other;
+    open_life(&life, disks[1]);
+    owner = new_owner(&life);
+    spill_to_the_disk(owner, 5);
+    ck_assert_mem_eq(&ids[5], &ids[1], sizeof ids[1]);
+    close_life(&life, owner, true);
+    world.folder = right;
+    open_life(&life, disks[1]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_regions, 1);
+    ck_assert_uint_eq(life.found.n_lost, 1);
+    ck_assert_uint_gt(life.found.n_released, 0);
+    sw_engine_check(life.engine);
+    owner = sw_owner_claim(life.engine, 1000, token);
+    ck_assert_int_eq(run(&life, owner, 5, true, true), -SW_ELOST);
+    close_life(&life, owner, false);
+    world.folder = other;
+    sw_nvme_folder_free(&world.folder);
+    world.folder = right;
+}
+END_TEST
+
+/* As an earlier version of the program has made it, and what it has stored on the disk. */
+START_TEST(a_catalogue_without_an_epoch_has_its_frames) {
+    static const uint8_t none[sizeof(uint64_t)];
+    open_life(&life, disks[1]);
+    close_life(&life, NULL, false);
+    ck_assert_int_eq(pwrite(world.catalogue, none, sizeof none, EPOCH_AT), sizeof none);
+    open_life(&life, disks[1]);
+    struct sw_owner *owner = new_owner(&life);
+    spill_all(&life, owner);
+    close_life(&life, owner, true);
+    open_life(&life, disks[1]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_regions, N);
+    ck_assert_uint_eq(life.found.n_lost + life.found.n_released, 0);
+    owner = sw_owner_claim(life.engine, 1000, token);
+    restore_all(&life, owner, false);
+    close_life(&life, owner, false);
 }
 END_TEST
 
@@ -680,6 +750,8 @@ int main(void) {
     tcase_add_loop_test(tcase, regions_beyond_the_bound_stay, 0, 2);
     tcase_add_loop_test(tcase, what_is_not_whole_is_lost, 0, 2);
     tcase_add_loop_test(tcase, a_disk_that_was_away_has_its_regions_again, 0, 2);
+    tcase_add_test(tcase, frames_of_an_earlier_boot_are_nobodys);
+    tcase_add_test(tcase, a_catalogue_without_an_epoch_has_its_frames);
     tcase_add_test(tcase, a_durable_region_whose_disk_was_away_is_there_again);
     tcase_add_loop_test(tcase, nobody_claims_it, 0, 2);
     tcase_add_loop_test(tcase, memory_fails_at_the_start, 0, 2);
