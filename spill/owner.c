@@ -26,12 +26,15 @@ int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err
     return 0;
 }
 
-/* Of a packed region most lies in its client's memory; one that was found without frames has nothing anywhere. */
+/* Of a packed region most lies in its client's memory, of a lost one perhaps on a disk that is not there; one that was
+ * found without frames has nothing anywhere. */
 static uint64_t bytes_to_charge(const struct sw_region *region) {
     const struct sw_frames *frames = region->frames;
-    uint64_t bytes = frames && !frames->packed ? region->stored_bytes : 0; /* a move may be changing its chunks */
-    for (size_t i = 0; frames && frames->packed && i < frames->n_chunks; i++)
-        bytes += frames->stored[i].bytes;
+    if (frames && !frames->packed && region->state != SW_REGION_LOST)
+        return region->stored_bytes; /* a move may be changing its chunks */
+    uint64_t bytes = 0;
+    for (size_t i = 0; frames && i < frames->n_chunks; i++)
+        bytes += frames->stored[i].tier ? frames->stored[i].bytes : 0;
     return bytes;
 }
 

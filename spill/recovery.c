@@ -90,7 +90,6 @@ struct recovery {
     struct sw_recovered *result;
     struct sw_owner *last; /* found */
     bool no_memory;
-    uint64_t n_disk_frames; /* that the NVMe tier has from before */
 };
 
 static bool on_session(void *arg, const struct sw_catalogue_session *session, uint32_t record) {
@@ -201,7 +200,6 @@ static bool take_frame(void *arg, const uint8_t bytes[SW_TIER_KEY_BYTES], const 
                       region->id.gen == key.gen && sw_frames_find(region->frames, key.chunk, &chunk) &&
                       awaits_frame(&region->frames->stored[chunk]) &&
                       region->frames->stored[chunk].bytes == stored->bytes;
-    r->n_disk_frames++;
     if (fits)
         region->frames->stored[chunk] = *stored;
     else
@@ -251,29 +249,26 @@ static int claim_host_frames(struct recovery *r, struct sw_err *err) {
     return rc;
 }
 
-/* On a disk that is not there: none is configured, or another one. Its record stands, for a start with the right one;
- * not so if host memory has some of it, which others may be given. */
-static bool is_elsewhere(const struct recovery *r, const struct sw_frames *frames) {
-    bool on_disk = r->n_disk_frames == 0;
-    for (size_t i = 0; on_disk && i < frames->n_chunks; i++)
-        on_disk = awaits_frame(&frames->stored[i]);
-    return on_disk;
-}
-
-/* What is recorded and not there is lost, and says so. */
+/* What is recorded and not there is lost, and says so. What awaits frames of a disk lies on one that is not there, none
+ * being configured, or another one: its record stands, and what of it is in memory stays, for a start with the right
+ * one. */
 static void check_whole(struct recovery *r, struct sw_region *region, void *arg) {
     struct sw_frames *frames = region->frames;
-    bool whole = true;
+    size_t n_here = 0, n_away = 0, n_gone = 0;
     (void)arg;
-    for (size_t i = 0; frames && i < frames->n_chunks; i++)
-        whole &= frames->stored[i].tier || (frames->packed && frames->stored[i].bytes == 0);
-    if (!whole) {
-        const bool may_return = is_elsewhere(r, frames);
-        sw_catalogue_frames_free(frames);
-        region->frames = NULL;
+    for (size_t i = 0; frames && i < frames->n_chunks; i++) {
+        const struct sw_stored *stored = &frames->stored[i];
+        const bool is_here = stored->tier || (frames->packed && stored->bytes == 0);
+        *(is_here ? &n_here : awaits_frame(stored) ? &n_away : &n_gone) += 1;
+    }
+    if (n_away + n_gone > 0) {
+        if (n_here == 0 || n_gone > 0) {
+            sw_catalogue_frames_free(frames);
+            region->frames = NULL;
+        }
         sw_region_move(region, SW_REGION_RESTORING); /* as if a restore had shown it */
         sw_region_move(region, SW_REGION_LOST);
-        if (!may_return)
+        if (n_gone > 0)
             sw_region_record_hints(region);
     }
     if (region->frames && !region->frames->packed)

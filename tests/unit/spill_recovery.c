@@ -537,6 +537,15 @@ static void restart_machine(void) {
         (void)close(world.slabs[--world.n_slabs].fd);
 }
 
+/* Neither all in memory nor all on the disk. */
+static bool is_parted(struct sw_region_id id) {
+    const struct sw_frames *frames = life.engine->regions.regions[id.slot].frames;
+    size_t n_on_disk = 0;
+    for (size_t i = 0; i < frames->n_chunks; i++)
+        n_on_disk += frames->stored[i].tier == life.nvme;
+    return n_on_disk > 0 && n_on_disk < frames->n_chunks;
+}
+
 static void spill_to_the_disk(struct sw_owner *owner, unsigned i) {
     fill(memory.data, i);
     ck_assert_int_eq(run(&life, owner, i, false, false), 0);
@@ -572,6 +581,84 @@ START_TEST(a_disk_that_was_away_has_its_regions_again) {
 }
 END_TEST
 
+/* Meanwhile work goes on, on another disk, and the service is started with that more than once. What was stored there
+ * waits in its turn. */
+START_TEST(regions_wait_for_their_disk_as_long_as_it_takes) {
+    const struct sw_nvme_folder right = world.folder, other = sw_nvme_folder_new();
+    const struct sw_nvme_folder *const folders[] = {&other, &other, &other, &right, &other};
+    enum { FIRST = 4 };
+    open_life(&life, disks[1]);
+    struct sw_owner *owner = new_owner(&life);
+    for (unsigned i = 0; i < FIRST; i++)
+        spill_to_the_disk(owner, i);
+    close_life(&life, owner, true);
+    for (unsigned k = 0; k < sizeof folders / sizeof folders[0]; k++) {
+        const bool is_right = folders[k] == &right;
+        const unsigned n = k == 0 ? FIRST : FIRST + 1;
+        world.folder = *folders[k];
+        open_life(&life, disks[1]);
+        ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+        ck_assert_uint_eq(life.found.n_regions, n);
+        ck_assert_uint_eq(life.found.n_lost, is_right ? 1 : FIRST);
+        ck_assert_uint_eq(life.found.n_released, 0);
+        sw_engine_check(life.engine);
+        owner = sw_owner_claim(life.engine, 1000, token);
+        for (unsigned i = 0; i < n; i++) {
+            if (is_right == (i < FIRST))
+                restore_and_compare(&life, owner, i, true);
+            else
+                ck_assert_int_eq(run(&life, owner, i, true, true), -SW_ELOST);
+        }
+        if (k == 0)
+            spill_to_the_disk(owner, FIRST);
+        close_life(&life, owner, true);
+    }
+    sw_nvme_folder_free(&world.folder);
+    world.folder = right;
+}
+END_TEST
+
+/* Of some a part lies in memory, which nobody else gets meanwhile. */
+START_TEST(a_region_waits_for_the_part_that_is_on_its_disk) {
+    const struct sw_nvme_folder right = world.folder, other = sw_nvme_folder_new();
+    struct sw_engine_stats before, after;
+    unsigned n_parted = 0;
+    (void)next_life(disks[1]);
+    sw_engine_set_limits(life.engine, 100, 100, 50); /* nothing moves: only what finds no room goes to the disk */
+    struct sw_owner *owner = named_owner(1000, token);
+    spill_all(&life, owner);
+    for (unsigned i = 0; i < N; i++)
+        n_parted += is_parted(ids[i]);
+    ck_assert_uint_gt(n_parted, 0);
+    end_life(owner);
+    world.folder = other;
+    for (int k = 0; k < 2; k++) {
+        (void)next_life(disks[_i]);
+        ck_assert_uint_eq(life.found.n_regions, N);
+        ck_assert_uint_ge(life.found.n_lost, n_parted);
+        ck_assert_uint_lt(life.found.n_lost, N);
+        sw_engine_check(life.engine);
+        sw_engine_stats(life.engine, k ? &after : &before);
+        owner = sw_owner_claim(life.engine, 1000, token);
+        end_life(owner);
+    }
+    ck_assert_uint_eq(before.tier.used_bytes, after.tier.used_bytes);
+    world.folder = right;
+    (void)next_life(disks[1]);
+    ck_assert_uint_eq(life.found.n_regions, N);
+    ck_assert_uint_eq(life.found.n_lost + life.found.n_released, 0);
+    sw_engine_check(life.engine);
+    owner = sw_owner_claim(life.engine, 1000, token);
+    restore_all(&life, owner, false);
+    close_owner(owner, false);
+    ck_assert_uint_eq(atomic_load(&quotas[0].bytes), 0);
+    end_life(NULL);
+    world.folder = other;
+    sw_nvme_folder_free(&world.folder);
+    world.folder = right;
+}
+END_TEST
+
 /* A disk that was not mounted after the machine was started comes back while the service runs: on it lie frames of
  * regions with the same ids, chunks and lengths, of somebody who has ended long since. */
 START_TEST(frames_of_an_earlier_boot_are_nobodys) {
@@ -596,8 +683,13 @@ START_TEST(frames_of_an_earlier_boot_are_nobodys) {
     sw_engine_check(life.engine);
     owner = sw_owner_claim(life.engine, 1000, token);
     ck_assert_int_eq(run(&life, owner, 5, true, true), -SW_ELOST);
-    close_life(&life, owner, false);
+    close_life(&life, owner, true);
     world.folder = other;
+    open_life(&life, disks[1]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    owner = sw_owner_claim(life.engine, 1000, token);
+    restore_and_compare(&life, owner, 5, false);
+    close_life(&life, owner, false);
     sw_nvme_folder_free(&world.folder);
     world.folder = right;
 }
@@ -750,6 +842,8 @@ int main(void) {
     tcase_add_loop_test(tcase, regions_beyond_the_bound_stay, 0, 2);
     tcase_add_loop_test(tcase, what_is_not_whole_is_lost, 0, 2);
     tcase_add_loop_test(tcase, a_disk_that_was_away_has_its_regions_again, 0, 2);
+    tcase_add_test(tcase, regions_wait_for_their_disk_as_long_as_it_takes);
+    tcase_add_loop_test(tcase, a_region_waits_for_the_part_that_is_on_its_disk, 0, 2);
     tcase_add_test(tcase, frames_of_an_earlier_boot_are_nobodys);
     tcase_add_test(tcase, a_catalogue_without_an_epoch_has_its_frames);
     tcase_add_test(tcase, a_durable_region_whose_disk_was_away_is_there_again);
