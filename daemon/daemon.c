@@ -251,8 +251,19 @@ static int take_key(struct sw_service *service, bool *ret_encrypt, struct sw_err
     return encrypt ? sw_nvme_key_make(&service->nvme_key, err) : 0;
 }
 
+/* Started without its disk, for which regions wait: the manager goes on keeping what was encrypted with. */
+static void leave_key(struct sw_service *service) {
+    const int fd = service->catalogue ? sw_fdstore_take(service->fdstore, NVME_KEY_NAME) : -1;
+    if (fd >= 0)
+        (void)close(fd);
+}
+
 static int open_nvme(struct sw_service *service, struct sw_err *err) {
     bool encrypt = false;
+    if (strcmp(service->config->nvme_tier_directory, "none") == 0) {
+        leave_key(service);
+        return 0;
+    }
     int rc = take_key(service, &encrypt, err);
     const uint64_t bytes = service->config->nvme_tier_bytes;
     const struct sw_tier_nvme_config config = {.directory = service->config->nvme_tier_directory,
@@ -385,7 +396,7 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
         rc = sw_devices_open(service, err);
     if (rc == 0)
         rc = open_tier(service, err);
-    if (rc == 0 && strcmp(config->nvme_tier_directory, "none") != 0)
+    if (rc == 0)
         rc = open_nvme(service, err);
     if (rc == 0)
         rc = open_engine(service, err);

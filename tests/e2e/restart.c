@@ -588,17 +588,46 @@ START_TEST(failed_start_keeps_what_is_stored) {
 }
 END_TEST
 
+/* Bytes that do not shrink; region i's. */
+enum { RANDOM_BYTES = 1000001 };
+
+static struct spillway_region spill_random(struct spillway *connection, uint8_t *memory, unsigned i) {
+    struct spillway_ticket *ticket;
+    struct spillway_result result;
+    struct spillway_error error;
+    sw_content_fill(memory, RANDOM_BYTES, SW_CONTENT_RANDOM, i);
+    MUST(spillway_spill(connection, memory, RANDOM_BYTES, NULL, &ticket, &error) == 0, &error);
+    MUST(spillway_wait(ticket, -1, &result, &error) == 0, &error);
+    spillway_ticket_free(ticket);
+    return result.region;
+}
+
+/* 0: these are its bytes; or why it has none. */
+static int restore_random(struct spillway *connection, uint8_t *memory, struct spillway_region region, unsigned i) {
+    struct spillway_ticket *ticket;
+    struct spillway_error error;
+    uint8_t *expected = new_memory(PLACE_BYTES, false);
+    sw_content_fill(expected, RANDOM_BYTES, SW_CONTENT_RANDOM, i);
+    memset(memory, 0, RANDOM_BYTES);
+    MUST(spillway_restore(connection, region, memory, RANDOM_BYTES, NULL, SPILLWAY_RESTORE_KEEP, &ticket, &error) == 0,
+         &error);
+    const int rc = spillway_wait(ticket, -1, NULL, &error);
+    spillway_ticket_free(ticket);
+    if (!rc)
+        ck_assert_mem_eq(memory, expected, RANDOM_BYTES);
+    free(expected);
+    return rc;
+}
+
 /* What lies on the disk as plain text stays, what comes is encrypted, and both survive. */
 START_TEST(encryption_is_turned_on) {
-    enum { N = 8, BYTES = 1000001 };
+    enum { N = 8 };
     static struct sw_supervisor s;
     static struct spillway_region regions[2 * N];
     char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32];
-    struct spillway_result result;
     struct spillway_status status;
-    struct spillway_ticket *ticket;
     struct spillway_error error;
-    uint8_t *memory = new_memory(PLACE_BYTES, true), *expected = new_memory(PLACE_BYTES, false);
+    uint8_t *memory = new_memory(PLACE_BYTES, true);
     sw_test_folder_here(folder);
     (void)snprintf(option, sizeof option, "nvme_tier_directory=%s/nvme", folder);
     const char *options[] = {"log_level=warning",          option,
@@ -613,24 +642,56 @@ START_TEST(encryption_is_turned_on) {
             ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
             ck_assert(sw_supervisor_spawn(&s));
         }
-        sw_content_fill(memory, BYTES, SW_CONTENT_RANDOM, i);
-        MUST(spillway_spill(connection, memory, BYTES, NULL, &ticket, &error) == 0, &error);
-        MUST(spillway_wait(ticket, -1, &result, &error) == 0, &error);
-        spillway_ticket_free(ticket);
-        regions[i] = result.region;
+        regions[i] = spill_random(connection, memory, i);
     }
     MUST(spillway_status(connection, &status, &error) == 0, &error);
-    ck_assert_uint_gt(status.nvme_used_bytes, N * BYTES); /* of both */
+    ck_assert_uint_gt(status.nvme_used_bytes, (uint64_t)N * RANDOM_BYTES); /* of both */
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
     ck_assert(sw_supervisor_spawn(&s));
-    for (unsigned i = 0; i < 2 * N; i++) {
-        sw_content_fill(expected, BYTES, SW_CONTENT_RANDOM, i);
-        MUST(spillway_restore(connection, regions[i], memory, BYTES, NULL, 0, &ticket, &error) == 0, &error);
-        MUST(spillway_wait(ticket, -1, NULL, &error) == 0, &error);
-        spillway_ticket_free(ticket);
-        ck_assert_mem_eq(memory, expected, BYTES);
+    for (unsigned i = 0; i < 2 * N; i++)
+        ck_assert_int_eq(restore_random(connection, memory, regions[i], i), 0);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+/* Plain or encrypted: what lies on the disk is there again when the disk is. */
+START_TEST(a_start_without_the_disk_keeps_what_is_on_it) {
+    enum { N = 8 };
+    static struct sw_supervisor s;
+    static struct spillway_region regions[N];
+    char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32];
+    unsigned n_lost = 0;
+    uint8_t *memory = new_memory(PLACE_BYTES, true);
+    sw_test_folder_here(folder);
+    (void)snprintf(option, sizeof option, "nvme_tier_directory=%s/nvme", folder);
+    const char *options[] = {_i ? "nvme_encrypt=on" : "nvme_encrypt=off",
+                             option,
+                             "log_level=warning",
+                             "nvme_tier_bytes=64 MiB",
+                             "host_tier_bytes=8 MiB",
+                             "host_tier_initial_bytes=8 MiB",
+                             "host_tier_slab_bytes=2 MiB",
+                             NULL};
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, options);
+    struct spillway *connection = connect_to(&s);
+    for (unsigned i = 0; i < N; i++)
+        regions[i] = spill_random(connection, memory, i);
+    options[1] = "nvme_tier_directory=none";
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    ck_assert(sw_supervisor_spawn(&s));
+    for (unsigned i = 0; i < N; i++) {
+        const int rc = restore_random(connection, memory, regions[i], i);
+        ck_assert(rc == 0 || rc == -SPILLWAY_ELOST);
+        n_lost += rc != 0;
     }
-    free(expected);
+    ck_assert_uint_gt(n_lost, 0);
+    options[1] = option;
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    ck_assert(sw_supervisor_spawn(&s));
+    for (unsigned i = 0; i < N; i++)
+        ck_assert_int_eq(restore_random(connection, memory, regions[i], i), 0);
     spillway_close(connection);
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
     sw_supervisor_end(&s);
@@ -678,6 +739,7 @@ int main(void) {
     tcase_add_test(tcase, socket_of_the_manager_is_used);
     tcase_add_test(tcase, failed_start_keeps_what_is_stored);
     tcase_add_test(tcase, encryption_is_turned_on);
+    tcase_add_loop_test(tcase, a_start_without_the_disk_keeps_what_is_on_it, 0, 2);
     tcase_add_test(tcase, watchdog_is_fed);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
