@@ -473,9 +473,34 @@ static int check_sources(const struct sw_range *ranges, unsigned n, uint64_t *re
     return rc;
 }
 
+/* A slot and what is known from the start. That of a pack is recorded before its first byte moves, as broken: should
+ * the process die, its bytes are neither here nor there. Without the record a successor would take them for untouched.
+ */
+static int make_region(struct sw_owner *owner, const struct sw_range *first, uint64_t bytes, struct sw_region **ret,
+                       struct sw_err *err) {
+    struct sw_engine *engine = owner->engine;
+    struct sw_region *region = sw_region_acquire(&engine->regions, owner);
+    int rc = 0;
+    if (!region)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service holds %u regions, the most allowed",
+                          engine->regions.n_used);
+    sw_catalogue_note_id(engine->config.catalogue, region->id.slot, region->id.gen);
+    region->raw_bytes = bytes;
+    region->request = first->request;
+    region->piece = first->piece;
+    if (first->name && sw_region_set_name(region, first->name))
+        rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region's name");
+    if (!rc && first->in_place)
+        rc = sw_region_record(region, err);
+    if (rc)
+        sw_region_release(&engine->regions, region);
+    else
+        *ret = region;
+    return rc;
+}
+
 int sw_engine_spill_buffers(struct sw_owner *owner, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done,
                             void *arg, struct sw_region_id *ret_id, struct sw_err *err) {
-    struct sw_engine *engine = owner->engine;
     const bool in_place = ranges[0].in_place;
     uint64_t bytes = 0;
     SW_ASSERT(!in_place || n == 1);
@@ -491,32 +516,20 @@ int sw_engine_spill_buffers(struct sw_owner *owner, const struct sw_range *range
     struct sw_op *op = sw_op_new(owner, in_place ? SW_JOB_PACK : SW_JOB_SPILL, ranges, n, err);
     if (!op)
         return -SW_ENOMEM;
-    struct sw_region *region = sw_region_acquire(&engine->regions, owner);
-    if (!region) {
+    struct sw_region *region = NULL;
+    rc = make_region(owner, &ranges[0], bytes, &region, err);
+    if (rc) {
         sw_op_free(op);
-        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service holds %u regions, the most allowed",
-                          engine->regions.n_used);
+        return rc;
     }
-    if (ranges[0].name && sw_region_set_name(region, ranges[0].name)) {
-        sw_region_release(&engine->regions, region);
-        sw_op_free(op);
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region's name");
-    }
-    sw_catalogue_note_id(engine->config.catalogue, region->id.slot, region->id.gen);
     op->done = done;
     op->arg = arg;
-    region->raw_bytes = bytes;
-    region->request = ranges[0].request;
-    region->piece = ranges[0].piece;
     sw_list_append(&owner->regions, &region->node);
     owner->n_regions++;
     if (owner->quota)
         owner->quota->n_regions++;
     sw_region_move(region, SW_REGION_STAGING);
     *ret_id = region->id;
-    if (in_place)
-        (void)sw_region_record(region,
-                               NULL); /* as broken: should the process die, its bytes are neither here nor there */
     op_submit(op, region);
     return 0;
 }

@@ -498,6 +498,33 @@ START_TEST(no_session_takes_anothers_durable_region) {
 }
 END_TEST
 
+/* A successor could not tell its client that packing was under way, and would have it pack torn bytes again. */
+START_TEST(a_pack_that_cannot_be_recorded_does_not_begin) {
+    const struct sw_catalogue_session other = {.number = 1000000, .uid = 1001};
+    struct sw_mem_desc desc = sw_memory_desc(&memory);
+    struct sw_engine_stats stats;
+    struct sw_test_op op = {0};
+    struct sw_mem *mem;
+    uint32_t record, last = 0;
+    open_life(&life, 0);
+    struct sw_owner *owner = new_owner(&life);
+    while (sw_catalogue_put_session(life.catalogue, &other, &record, NULL) == 0) /* until it is full */
+        last = record;
+    ck_assert_int_eq(sw_mem_open(owner, &desc, false, &mem, NULL), 0);
+    const struct sw_range range = {.mem = mem, .bytes = REGION_BYTES, .in_place = true};
+    ck_assert_int_eq(sw_engine_spill(owner, &range, sw_test_op_done, &op, &op.id, NULL), -SW_ELIMIT);
+    sw_engine_stats(life.engine, &stats);
+    ck_assert_uint_eq(stats.n_regions + stats.n_ops, 0);
+    sw_engine_check(life.engine);
+    sw_catalogue_free(life.catalogue, &last); /* room for one that is marked broken, not for its chunks, too */
+    ck_assert_int_eq(sw_engine_spill(owner, &range, sw_test_op_done, &op, &op.id, NULL), 0);
+    ck_assert_uint_ne(life.engine->regions.regions[op.id.slot].record, 0);
+    run_until(&life, &op.done);
+    ck_assert_int_eq(op.outcome.err.code, 0);
+    close_life(&life, owner, false);
+}
+END_TEST
+
 /* A slab, or the disk, is gone: what lay there is lost and says so, the rest is not. */
 START_TEST(what_is_not_whole_is_lost) {
     unsigned n_lost = 0;
@@ -840,6 +867,7 @@ int main(void) {
     tcase_add_loop_test(tcase, durable_regions_need_nobody_to_come_back, 0, 2);
     tcase_add_test(tcase, no_session_takes_anothers_durable_region);
     tcase_add_loop_test(tcase, regions_beyond_the_bound_stay, 0, 2);
+    tcase_add_test(tcase, a_pack_that_cannot_be_recorded_does_not_begin);
     tcase_add_loop_test(tcase, what_is_not_whole_is_lost, 0, 2);
     tcase_add_loop_test(tcase, a_disk_that_was_away_has_its_regions_again, 0, 2);
     tcase_add_test(tcase, regions_wait_for_their_disk_as_long_as_it_takes);
