@@ -69,7 +69,7 @@ struct sw_pipeline {
     struct sw_placement *place;
     struct sw_pipeline_sink sink;
     unsigned n_slots, n_mapped, n_transfers;
-    pthread_mutex_t arrived_lock; /* guards the list alone */
+    pthread_mutex_t arrived_lock; /* guards the list; the sink is told of an arrival under it */
     struct sw_list arrived;       /* struct sw_transfer: the disk is done with them */
     atomic_bool has_arrived;      /* there may be some */
     bool is_settled;              /* since nothing could be moved on no slot has reported and no job has come */

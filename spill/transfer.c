@@ -18,7 +18,9 @@ struct sw_transfer {
     struct sw_stored target; /* out, move: in the NVMe tier */
 };
 
-/* On the tier's thread. */
+/* On the tier's thread, which outlives the pipeline. Once the lock is open the worker may take the transfer, and if
+ * that was the last one of a service that stops, the pipeline and the sink are freed: nothing of them is touched then.
+ */
 static void on_done(struct sw_tier_io *io, void *arg) {
     struct sw_transfer *t = arg;
     struct sw_pipeline *p = t->pipeline;
@@ -26,8 +28,8 @@ static void on_done(struct sw_tier_io *io, void *arg) {
     (void)pthread_mutex_lock(&p->arrived_lock);
     sw_list_append(&p->arrived, &t->node);
     atomic_store(&p->has_arrived, true);
-    (void)pthread_mutex_unlock(&p->arrived_lock);
     p->sink.arrived(p->sink.arg);
+    (void)pthread_mutex_unlock(&p->arrived_lock);
 }
 
 static struct sw_transfer *transfer_new(struct sw_pipeline *p, struct sw_job *job, size_t chunk, struct sw_err *err) {
