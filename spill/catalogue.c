@@ -109,7 +109,11 @@ static int grow(struct sw_catalogue *c, struct sw_err *err) {
     if (more == 0)
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "catalogue is full: %u cells", c->n_cells);
     const uint64_t bytes = (uint64_t)(c->n_cells + more) * sizeof(struct cell);
-    if (fallocate(c->fd, 0, 0, (off_t)bytes) < 0)
+    int rc;
+    do /* the loop's thread gets the signals */
+        rc = fallocate(c->fd, 0, 0, (off_t)bytes);
+    while (rc && errno == EINTR);
+    if (rc)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "catalogue cannot grow: %s", strerror(errno));
     c->n_cells += more;
     return 0;

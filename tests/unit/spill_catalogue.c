@@ -5,6 +5,7 @@
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -325,6 +326,31 @@ START_TEST(a_full_one_says_so) {
 }
 END_TEST
 
+/* Signals are the loop's, which is the thread that records: a reload or a stop may come while the catalogue grows. */
+static unsigned n_interrupted;
+
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes);
+int __real_fallocate(int fd, int mode, off_t offset, off_t bytes);
+
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes) {
+    if (n_interrupted == 0)
+        return __real_fallocate(fd, mode, offset, bytes);
+    n_interrupted--;
+    errno = EINTR;
+    return -1;
+}
+
+START_TEST(a_signal_while_it_grows_costs_nothing) {
+    struct sw_frames *frames = frames_new(2200, false, 1);
+    struct sw_catalogue *c = open_new();
+    n_interrupted = 3;
+    for (uint32_t i = 0; n_interrupted; i++)
+        (void)put(c, i, 1, frames, 0);
+    sw_catalogue_close(c);
+    frames_end(frames);
+}
+END_TEST
+
 /* ---- killed ---- */
 
 enum state { EMPTY, WRITING, STORED, FREEING };
@@ -413,6 +439,7 @@ int main(void) {
     tcase_add_test(tcase, a_foreign_one_is_refused);
     tcase_add_test(tcase, each_has_an_epoch_of_its_own);
     tcase_add_test(tcase, a_full_one_says_so);
+    tcase_add_test(tcase, a_signal_while_it_grows_costs_nothing);
     tcase_add_test(tcase, killed_at_any_moment);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
