@@ -10,7 +10,7 @@
 struct settled {
     struct sw_session *session;
     const struct sw_msg_settle *ask;
-    unsigned n_there, n_in, n_lost;
+    unsigned n_there, n_in, n_lost, n_torn;
     struct sw_region_id ids[SW_PROTO_MAX_BATCH];
     bool there[SW_PROTO_MAX_BATCH];
     uint64_t raw_bytes, stored_bytes;
@@ -35,6 +35,7 @@ static void look(struct settled *s, uint32_t i) {
     s->n_there++;
     s->n_in += s->info.state == SW_REGION_IN;
     s->n_lost += s->info.state == SW_REGION_LOST;
+    s->n_torn += s->info.state == SW_REGION_LOST && s->info.in_place;
     s->raw_bytes += s->info.raw_bytes;
     s->stored_bytes += s->info.stored_bytes;
 }
@@ -45,12 +46,13 @@ static void drop_all(struct settled *s) {
             (void)sw_engine_drop(s->session->owner, s->ids[i], NULL);
 }
 
+/* A spill whose reply has not come is taken back where it was not carried out as a whole, or where a restart has lost
+ * what it stored: its client still has the bytes, but for those of a pack. */
 static int not_done(struct settled *s, struct sw_err *err) {
     const struct sw_msg_settle *ask = s->ask;
     if (is_spill(ask)) {
-        const bool lost = s->n_lost > 0; /* packing was under way */
         drop_all(s);
-        if (lost)
+        if (s->n_torn)
             return sw_err_set(err, -SW_ELOST, SW_SCOPE_REGION, "restarted while packing: the memory's bytes are lost");
         return sw_err_set(err, -SW_ERESTARTED, SW_SCOPE_REQUEST, "restarted: nothing was stored, repeat the spill");
     }

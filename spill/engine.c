@@ -488,6 +488,7 @@ static int make_region(struct sw_owner *owner, const struct sw_range *first, uin
     region->raw_bytes = bytes;
     region->request = first->request;
     region->piece = first->piece;
+    region->in_place = first->in_place;
     if (first->name && sw_region_set_name(region, first->name))
         rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region's name");
     if (!rc && first->in_place)
@@ -672,16 +673,16 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
     int rc = sw_engine_find(owner, id, &region, err);
     if (rc)
         return rc;
-    const bool packed = region->op ? in_place(region->op) : region->frames && region->frames->packed;
     *ret = (struct sw_region_info){
         .state = region->state,
         .raw_bytes = region->raw_bytes,
         .stored_bytes = region->stored_bytes,
         .codec = region->codec,
-        .tier = packed                        ? "device"
+        .tier = region->in_place              ? "device"
                 : region->op || !region->tier ? owner->engine->config.tier->name
                                               : region->tier->name,
         .reason = sw_cost_reason_text(region->reason),
+        .in_place = region->in_place,
     };
     return 0;
 }

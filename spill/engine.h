@@ -237,6 +237,7 @@ struct sw_region_info {
     enum sw_codec_id codec;
     const char *tier;
     const char *reason; /* as in struct sw_outcome */
+    bool in_place;      /* it was packed: if it is LOST, its client's memory has not its bytes either */
 };
 /* errors: -SW_ENOENT, -SW_ESTALE (also for ids of other owners: their existence is not confirmed). */
 int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err);

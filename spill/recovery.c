@@ -151,6 +151,7 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
     const enum sw_region_state state = found->hints.is_in                      ? SW_REGION_IN
                                        : found->hints.broken || !found->frames ? SW_REGION_LOST
                                                                                : SW_REGION_OUT;
+    const bool in_place = !found->frames || found->frames->packed; /* packing was under way, or had ended */
     struct sw_region *region = owner ? sw_region_adopt(&r->engine->regions, owner, id, state) : NULL;
     if (!region && owner && state == SW_REGION_IN)
         r->no_memory |= !(region = sw_region_new_beside(owner, id));
@@ -172,6 +173,7 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
     region->request = found->request;
     region->piece = found->piece;
     region->record = record;
+    region->in_place = in_place;
     region->frames = found->frames;
     if (found->name && sw_region_set_name(region, found->name))
         r->no_memory = true;

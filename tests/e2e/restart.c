@@ -10,7 +10,9 @@
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/supervisor.h"
+#include "tests/lib/wire.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -698,6 +700,53 @@ START_TEST(a_start_without_the_disk_keeps_what_is_on_it) {
 }
 END_TEST
 
+/* A spill has come to the disk, its reply to nobody; then the disk is away. Its client has the bytes, and may repeat
+ * it.
+ */
+START_TEST(spill_that_nobody_has_heard_of) {
+    enum { BYTES = 1000001 };
+    static struct sw_supervisor s;
+    char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32];
+    struct sw_msg msg = {.header = {.type = SW_MSG_SETTLE}};
+    struct sw_msg_region info;
+    struct sw_region_id id;
+    struct sw_wire wire;
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_RANDOM, 1, F_SEAL_SHRINK);
+    sw_test_folder_here(folder);
+    (void)snprintf(option, sizeof option, "nvme_tier_directory=%s/nvme", folder);
+    const char *options[] = {"log_level=error",
+                             option,
+                             "nvme_tier_bytes=16MiB",
+                             "host_tier_bytes=8MiB",
+                             "host_tier_high_pct=1",
+                             "host_tier_low_pct=0",
+                             "host_tier_slab_bytes=2MiB",
+                             "host_tier_initial_bytes=0",
+                             NULL};
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, options);
+    sw_wire_open(&wire, s.daemon.socket);
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
+    ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &id), 0);
+    msg.u.settle = (struct sw_msg_settle){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
+    do
+        ck_assert_int_eq(sw_wire_query(&wire, id, &info), 0);
+    while (strcmp((char *)info.tier, "nvme") != 0); /* ends with the test's time limit, if not */
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    options[1] = "nvme_tier_directory=none";
+    ck_assert(sw_supervisor_spawn(&s));
+    sw_wire_close(&wire);
+    ck_assert(sw_wire_resume(&wire, s.daemon.socket));
+    ck_assert_int_eq(sw_wire_query(&wire, id, &info), 0);
+    ck_assert_str_eq((char *)info.state, "lost");
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_ERESTARTED);
+    ck_assert_int_eq(sw_wire_query(&wire, id, &info), -SW_ESTALE); /* or it would stay for ever */
+    sw_wire_close(&wire);
+    (void)close(fd);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
 static unsigned watchdogs(struct sw_supervisor *s) {
     (void)pthread_mutex_lock(&s->lock);
     const unsigned n = s->n_watchdog;
@@ -740,6 +789,7 @@ int main(void) {
     tcase_add_test(tcase, failed_start_keeps_what_is_stored);
     tcase_add_test(tcase, encryption_is_turned_on);
     tcase_add_loop_test(tcase, a_start_without_the_disk_keeps_what_is_on_it, 0, 2);
+    tcase_add_test(tcase, spill_that_nobody_has_heard_of);
     tcase_add_test(tcase, watchdog_is_fed);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

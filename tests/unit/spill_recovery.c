@@ -525,6 +525,44 @@ START_TEST(a_pack_that_cannot_be_recorded_does_not_begin) {
 }
 END_TEST
 
+/* Of a region that is lost its client may have the bytes still, unless it was being packed, or was packed. */
+START_TEST(what_was_in_place_is_known_to_be) {
+    struct sw_catalogue_hints broken = {.broken = true};
+    struct sw_region_info info;
+    struct sw_test_op op = {0};
+    struct sw_mem_desc desc = sw_memory_desc(&memory);
+    struct sw_mem *mem;
+    open_life(&life, 0);
+    struct sw_owner *owner = new_owner(&life);
+    fill(memory.data, 0);
+    ck_assert_int_eq(run(&life, owner, 0, false, false), 0);
+    ck_assert_int_eq(sw_mem_open(owner, &desc, false, &mem, NULL), 0);
+    const struct sw_range range = {.mem = mem, .bytes = REGION_BYTES, .in_place = true};
+    ck_assert_int_eq(sw_engine_spill(owner, &range, sw_test_op_done, &op, &op.id, NULL), 0);
+    run_until(&life, &op.done);
+    ids[1] = op.id;
+    /* As the beginning of another pack leaves it. */
+    ids[2] = (struct sw_region_id){.slot = 2, .gen = 1};
+    const struct sw_catalogue_region begun = {
+        .session = owner->number, .slot = ids[2].slot, .gen = ids[2].gen, .raw_bytes = REGION_BYTES, .hints = broken};
+    uint32_t record;
+    ck_assert_int_eq(sw_catalogue_put_region(life.catalogue, &begun, 0, &record, NULL), 0);
+    for (unsigned i = 0; i < 2; i++)
+        sw_catalogue_hint(life.catalogue, life.engine->regions.regions[ids[i].slot].record, &broken);
+    close_life(&life, owner, true);
+    open_life(&life, 0);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_lost, 3);
+    owner = sw_owner_claim(life.engine, 1000, token);
+    for (unsigned i = 0; i < 3; i++) {
+        ck_assert_int_eq(sw_engine_query(owner, ids[i], &info, NULL), 0);
+        ck_assert_int_eq(info.state, SW_REGION_LOST);
+        ck_assert_int_eq(info.in_place, i > 0);
+    }
+    close_life(&life, owner, false);
+}
+END_TEST
+
 /* A slab, or the disk, is gone: what lay there is lost and says so, the rest is not. */
 START_TEST(what_is_not_whole_is_lost) {
     unsigned n_lost = 0;
@@ -868,6 +906,7 @@ int main(void) {
     tcase_add_test(tcase, no_session_takes_anothers_durable_region);
     tcase_add_loop_test(tcase, regions_beyond_the_bound_stay, 0, 2);
     tcase_add_test(tcase, a_pack_that_cannot_be_recorded_does_not_begin);
+    tcase_add_test(tcase, what_was_in_place_is_known_to_be);
     tcase_add_loop_test(tcase, what_is_not_whole_is_lost, 0, 2);
     tcase_add_loop_test(tcase, a_disk_that_was_away_has_its_regions_again, 0, 2);
     tcase_add_test(tcase, regions_wait_for_their_disk_as_long_as_it_takes);
