@@ -363,22 +363,27 @@ static int adopt_slab(struct tier_host *t, int fd, uint64_t offset, struct sw_er
     return 0;
 }
 
+/* The one behind `last` in order of address, of two at one place in that of their listing; NULL: there is none. */
+static const struct sw_tier_host_slab *next_kept(const struct tier_host *t, const struct sw_tier_host_slab *last) {
+    const struct sw_tier_host_slab *next = NULL;
+    for (unsigned i = 0; i < t->config.n_kept; i++) {
+        const struct sw_tier_host_slab *kept = &t->config.kept[i];
+        if (last && (kept->offset < last->offset || (kept->offset == last->offset && kept <= last)))
+            continue;
+        if (!next || kept->offset < next->offset)
+            next = kept;
+    }
+    return next;
+}
+
 /* In order of address; there are few. */
 static int adopt(struct tier_host *t, struct sw_err *err) {
-    uint64_t from = 0;
     int rc = 0;
-    for (unsigned done = 0; !rc && done < t->config.n_kept; done++) {
-        const struct sw_tier_host_slab *next = NULL;
-        for (unsigned i = 0; i < t->config.n_kept; i++) {
-            const struct sw_tier_host_slab *kept = &t->config.kept[i];
-            if (kept->offset >= from && (!next || kept->offset < next->offset))
-                next = kept;
-        }
-        if (!next)
-            break;
-        from = next->offset + 1;
-        rc = adopt_slab(t, next->fd, next->offset, err);
-    }
+    for (const struct sw_tier_host_slab *kept = next_kept(t, NULL); kept; kept = next_kept(t, kept))
+        if (!rc)
+            rc = adopt_slab(t, kept->fd, kept->offset, err);
+        else
+            (void)close(kept->fd);
     if (t->backed_bytes > t->config.capacity_bytes)
         t->config.capacity_bytes = t->backed_bytes; /* somebody's bytes are in it */
     t->config.kept = NULL;

@@ -546,6 +546,24 @@ START_TEST(test_empty_slabs_beyond_a_smaller_bound_are_given_back) {
 }
 END_TEST
 
+/* Every descriptor that was handed over is closed once it has served, whether it was of use or not. */
+START_TEST(test_two_kept_slabs_for_one_place) {
+    struct sw_stored frame;
+    struct sw_tier *tier = open_kept(4 * MIB);
+    UNTIL(tier, s.backed_bytes == 4 * MIB);
+    tier->ops->close(tier);
+    ck_assert_uint_eq(n_kept, 2);
+    keep_slab(sw_memory_new(2 * MIB).fd, kept[0].offset, NULL);
+    const unsigned fds = sw_count_fds();
+    tier = open_kept(4 * MIB);
+    ck_assert_uint_eq(sw_count_fds(), fds - 3);
+    ck_assert_uint_eq(stats_of(tier).backed_bytes, 4 * MIB);
+    claim_block(tier, 2 * MIB, &frame);
+    tier->ops->release(tier, &frame);
+    tier->ops->close(tier);
+}
+END_TEST
+
 START_TEST(test_threads_share_it_while_it_grows) {
     enum { N = 4 };
     struct crowd crowd[N];
@@ -590,6 +608,7 @@ int main(void) {
     tcase_add_test(tcase, test_what_a_frame_leaves_of_its_last_block_is_zero_once_committed);
     tcase_add_test(tcase, test_slabs_are_not_dumped_and_huge_only_if_the_system_has_some);
     tcase_add_test(tcase, test_empty_slabs_beyond_a_smaller_bound_are_given_back);
+    tcase_add_test(tcase, test_two_kept_slabs_for_one_place);
     tcase_add_test(tcase, test_threads_share_it_while_it_grows);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
