@@ -175,7 +175,7 @@ static int open_catalogue(struct sw_service *service, struct sw_err *err) {
     return rc;
 }
 
-/* On the loop, for slabs that a smaller bound has made needless. */
+/* On the loop, for slabs that a smaller bound has made needless; on the tier's thread for one that came to nothing. */
 static void forget_slab(uint64_t offset, void *arg) {
     char name[48];
     (void)arg;
@@ -230,7 +230,7 @@ static int open_tier(struct sw_service *service, struct sw_err *err) {
         .n_devices = service->n_devices,
         .report = on_tier_report,
         .keep = service->catalogue ? keep_slab : NULL,
-        .forget = forget_slab,
+        .forget = service->catalogue ? forget_slab : NULL,
         .kept = kept,
         .n_kept = n_kept};
     const int rc = sw_tier_host_open(&service->tier, &config, err);

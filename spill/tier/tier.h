@@ -128,7 +128,8 @@ struct sw_tier_host_config {
     /* Optional: sees to it that a new slab outlives the process, before any of it is used. fd: borrowed for the call.
      * thread: the tier's own. */
     void (*keep)(int fd, uint64_t offset, void *arg);
-    /* Optional: the slab there is needed no more. thread: that of sw_tier_host_trim(). */
+    /* Optional: the slab there is needed no more, or could not be used. thread: that of sw_tier_host_trim(), or the
+     * tier's own. */
     void (*forget)(uint64_t offset, void *arg);
     void *keep_arg;
     /* What a predecessor kept, with what is in it; it counts as made, also beyond the bound. The descriptors are moved,

@@ -77,6 +77,13 @@ static void slab_free(struct tier_host *t, struct slab *slab) {
     sw_free(slab);
 }
 
+/* One that is kept, and needed no more. */
+static void slab_give(struct tier_host *t, struct slab *slab) {
+    if (t->config.forget)
+        t->config.forget(slab->first_block * BLOCK_BYTES, t->config.keep_arg);
+    slab_free(t, slab);
+}
+
 static bool is_stopping(struct tier_host *t) {
     (void)pthread_mutex_lock(&t->lock);
     bool stop = t->stop;
@@ -109,7 +116,7 @@ static struct slab *slab_new(struct tier_host *t, size_t bytes, struct sw_err *e
         rc = slab_pin(t, slab, err);
     if (!rc && t->config.keep) {
         t->config.keep(fd, slab->first_block * BLOCK_BYTES, t->config.keep_arg);
-        t->next_block += bytes / BLOCK_BYTES; /* kept once, whatever becomes of this one */
+        t->next_block += bytes / BLOCK_BYTES; /* a name is used once, whatever becomes of this one */
     }
     if (fd >= 0)
         (void)close(fd);
@@ -165,7 +172,7 @@ static void grow(struct tier_host *t) {
     (void)pthread_mutex_lock(&t->lock);
     if (slab && slab_add(t, slab, &err)) {
         (void)pthread_mutex_unlock(&t->lock);
-        slab_free(t, slab);
+        slab_give(t, slab);
         (void)pthread_mutex_lock(&t->lock);
         slab = NULL;
     }
@@ -489,9 +496,7 @@ uint64_t sw_tier_host_trim(struct sw_tier *tier) {
     (void)pthread_mutex_lock(&t->lock);
     for (struct slab *slab; (slab = take_surplus(t));) {
         (void)pthread_mutex_unlock(&t->lock);
-        if (t->config.forget)
-            t->config.forget(slab->first_block * BLOCK_BYTES, t->config.keep_arg);
-        slab_free(t, slab);
+        slab_give(t, slab);
         (void)pthread_mutex_lock(&t->lock);
     }
     const uint64_t after = t->config.capacity_bytes;

@@ -546,6 +546,26 @@ START_TEST(test_empty_slabs_beyond_a_smaller_bound_are_given_back) {
 }
 END_TEST
 
+/* There is no memory for the books of a slab that is kept already: it must not stay with the manager, uncounted. */
+START_TEST(test_a_kept_slab_that_cannot_be_used_is_given_back) {
+    const struct sw_tier_host_config config = {
+        .capacity_bytes = 4 * MIB, .slab_bytes = 2 * MIB, .keep = keep_slab, .forget = forget_slab};
+    struct sw_stored frame;
+    struct sw_tier *tier = NULL;
+    ck_assert_int_eq(sw_tier_host_open(&tier, &config, NULL), 0);
+    sw_alloc_fail_nth(2); /* after the slab's own */
+    ck_assert_int_eq(tier->ops->reserve(tier, 4096, &frame, NULL), -SW_ENOMEM);
+    ck_assert_uint_eq(n_kept, 1);
+    ck_assert_uint_eq(n_forgotten, 1);
+    ck_assert_uint_eq(forgotten[0], kept[0].offset);
+    ck_assert_int_eq(tier->ops->reserve(tier, 4096, &frame, NULL), 0);
+    ck_assert_uint_ne(kept[1].offset, kept[0].offset);
+    tier->ops->release(tier, &frame);
+    tier->ops->close(tier);
+    ck_assert_uint_eq(n_forgotten, 1);
+}
+END_TEST
+
 /* Every descriptor that was handed over is closed once it has served, whether it was of use or not. */
 START_TEST(test_two_kept_slabs_for_one_place) {
     struct sw_stored frame;
@@ -608,6 +628,7 @@ int main(void) {
     tcase_add_test(tcase, test_what_a_frame_leaves_of_its_last_block_is_zero_once_committed);
     tcase_add_test(tcase, test_slabs_are_not_dumped_and_huge_only_if_the_system_has_some);
     tcase_add_test(tcase, test_empty_slabs_beyond_a_smaller_bound_are_given_back);
+    tcase_add_test(tcase, test_a_kept_slab_that_cannot_be_used_is_given_back);
     tcase_add_test(tcase, test_two_kept_slabs_for_one_place);
     tcase_add_test(tcase, test_threads_share_it_while_it_grows);
     suite_add_tcase(suite, tcase);
