@@ -37,6 +37,8 @@ static int start_move(struct sw_engine *engine, struct sw_region *region, enum s
         return -SW_ENOMEM;
     }
     region->move = move;
+    if (kind == SW_JOB_DEMOTE)
+        sw_placement_demotion_begins(&engine->place);
     engine->n_moves++;
     move->owner->n_moves++;
     sw_worker_submit(engine->workers[engine->config.n_devices - 1], &move->job);
@@ -134,7 +136,7 @@ void sw_move_ended(struct sw_job *job) {
     struct sw_owner *owner = move->owner;
     struct sw_engine *engine = owner->engine;
     struct sw_region *region = move->region;
-    const bool failed = job->err.code && job->err.code != -SW_ECANCELED;
+    const bool failed = job->err.code && job->err.code != -SW_ECANCELED, is_demotion = job->kind == SW_JOB_DEMOTE;
     engine->n_moves--;
     owner->n_moves--;
     if (!job->err.code)
@@ -161,6 +163,8 @@ void sw_move_ended(struct sw_job *job) {
     } else {
         sw_engine_balance(engine);
     }
+    if (is_demotion) /* not before the next has begun: who waits for room waits on */
+        sw_placement_demotion_ended(&engine->place);
 }
 
 void sw_move_follow(struct sw_move *move) {

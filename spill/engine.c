@@ -174,7 +174,7 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     sw_outcome_cb *done = op->done;
     void *arg = op->arg;
     sw_op_free(op);
-    if (code == 0)
+    if (code == 0 || code == -SW_ENOSPACE) /* for what rests in the host tier, perhaps, and could leave */
         sw_engine_balance(engine);
     done(&outcome, arg);
 }

@@ -302,6 +302,7 @@ int sw_engine_recover(struct sw_engine *engine, struct sw_recovered *ret, struct
     each_region(&r, check_whole, NULL);
     if (engine->config.catalogue)
         engine->place.host_limit_bytes -= sw_tier_host_trim(engine->config.tier);
+    sw_engine_balance(engine); /* the bound may be lower now, or there was no disk before */
     return 0;
 }
 

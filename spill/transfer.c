@@ -102,8 +102,10 @@ static void arrived_out(struct sw_transfer *t) {
         sw_pipeline_fail(p, job, &t->io.err);
         sw_stored_release(&t->target);
     } else {
-        if (moves)
+        if (moves) {
             replace(job, t->chunk);
+            sw_placement_demotion_gets_on(p->place);
+        }
         *stored = t->target;
         job->n_done++;
     }

@@ -1,6 +1,7 @@
 /* Regions that do not fit into the host tier: they go to the NVMe tier, at once or later, and come back from there;
  * whatever fails on the way, the memory or the stored copy is whole. */
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "spill/engine_state.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
@@ -10,6 +11,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Regions of 10 chunks that do not shrink: 640 KiB each in a host tier of 4 MiB, of which 1 MiB is for the way. */
@@ -19,14 +21,21 @@ static struct sw_fixture f;
 static struct sw_memory memory;
 static struct sw_region_id ids[N];
 
-static struct { atomic_int reads, writes; /* the n-th data request fails; 0: none */ } fault;
+static struct sw_stored fills; /* what is free of the host tier */
+
+static struct {
+    atomic_int reads, writes; /* the n-th data request fails; 0: none */
+    atomic_bool all, hangs;   /* every write fails; does not end */
+} fault;
 
 static bool is_hit(atomic_int *countdown, size_t bytes) {
     return bytes % 4096 == 0 && atomic_load(countdown) > 0 && atomic_fetch_sub(countdown, 1) == 1;
 }
 
 static ssize_t faulty_pwrite(int fd, const void *data, size_t bytes, off_t offset) {
-    if (!is_hit(&fault.writes, bytes))
+    while (atomic_load(&fault.hangs))
+        (void)usleep(1000);
+    if (!is_hit(&fault.writes, bytes) && !(bytes % 4096 == 0 && atomic_load(&fault.all)))
         return pwrite(fd, data, bytes, offset);
     errno = EIO;
     return -1;
@@ -37,6 +46,13 @@ static ssize_t faulty_pread(int fd, void *ret, size_t bytes, off_t offset) {
         return pread(fd, ret, bytes, offset);
     errno = EIO;
     return -1;
+}
+
+/* A minute ahead of the time that it is. */
+static uint64_t a_minute_later_us(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return ((uint64_t)now.tv_sec + 60) * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
 static const struct sw_nvme_file_ops faulty_files = {.pwrite = faulty_pwrite, .pread = faulty_pread};
@@ -95,10 +111,14 @@ static const char *tier_of(int i) {
     return info.tier;
 }
 
-static struct sw_engine_stats settled_stats(void) {
-    struct sw_engine_stats stats;
+static void await_moves(void) {
     while (f.engine->n_moves > 0)
         (void)uv_run(&f.loop, UV_RUN_ONCE);
+}
+
+static struct sw_engine_stats settled_stats(void) {
+    struct sw_engine_stats stats;
+    await_moves();
     sw_engine_check(f.engine);
     sw_engine_stats(f.engine, &stats);
     return stats;
@@ -298,6 +318,56 @@ START_TEST(test_a_move_that_fails_leaves_the_region_where_it_is) {
 }
 END_TEST
 
+/* As where a predecessor had more memory: what rests leaves no room for frames on their way. */
+static void rest_above_the_limit(void) {
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(spill(i), 0);
+    const struct sw_engine_stats stats = settled_stats();
+    const uint64_t free_bytes = stats.tier.capacity_bytes - stats.tier.used_bytes;
+    ck_assert_int_eq(f.tier->ops->reserve(f.tier, free_bytes - free_bytes % 4096, &fills, NULL), 0);
+}
+
+/* No room comes from a demotion that fails: the error is that of a full tier, for every spill, and at once. */
+START_TEST(test_a_demotion_that_fails_makes_nobody_wait) {
+    open_fixture(32 << 20, 100, 50, true);
+    rest_above_the_limit();
+    atomic_store(&fault.all, true);
+    for (int i = 0; i < 6; i++) /* every other one waits for what the one before has begun */
+        ck_assert_int_eq(spill(4), -SW_ENOSPACE);
+    await_moves();
+    atomic_store(&fault.all, false);
+    ck_assert_int_eq(spill(4), -SW_ENOSPACE); /* begins a demotion, */
+    ck_assert_int_eq(spill(4), 0);            /* which is waited for */
+    await_moves();
+    sw_stored_release(&fills);
+    ck_assert_uint_gt(settled_stats().moves, 0);
+    for (int i = 0; i < 5; i++)
+        ck_assert_int_eq(restore(i, false), 0);
+    close_fixture();
+}
+END_TEST
+
+/* Nor is one waited for that does not get on. */
+START_TEST(test_a_disk_that_hangs_makes_nobody_wait) {
+    open_fixture(32 << 20, 100, 50, true);
+    rest_above_the_limit();
+    atomic_store(&fault.hangs, true);
+    ck_assert_int_eq(spill(4), -SW_ENOSPACE);
+    ck_assert_uint_gt(f.engine->n_moves, 0);
+    sw_clock_set(a_minute_later_us);
+    ck_assert_int_eq(spill(4), -SW_ENOSPACE);
+    ck_assert_uint_gt(f.engine->n_moves, 0);
+    atomic_store(&fault.hangs, false);
+    await_moves();
+    ck_assert_int_eq(spill(4), 0);
+    await_moves();
+    sw_stored_release(&fills);
+    for (int i = 0; i < 5; i++)
+        ck_assert_int_eq(restore(i, false), 0);
+    close_fixture();
+}
+END_TEST
+
 START_TEST(test_damage_on_the_disk_is_found) {
     struct sw_region *region;
     open_fixture(32 << 20, 100, 100, false);
@@ -352,6 +422,8 @@ int main(void) {
     tcase_add_test(tcase, test_both_tiers_full);
     tcase_add_test(tcase, test_a_disk_that_fails_costs_that_operation_only);
     tcase_add_test(tcase, test_a_move_that_fails_leaves_the_region_where_it_is);
+    tcase_add_test(tcase, test_a_demotion_that_fails_makes_nobody_wait);
+    tcase_add_test(tcase, test_a_disk_that_hangs_makes_nobody_wait);
     tcase_add_test(tcase, test_damage_on_the_disk_is_found);
     tcase_add_test(tcase, test_sessions_that_end_in_the_middle);
     suite_add_tcase(suite, tcase);

@@ -40,7 +40,8 @@ struct life {
     struct sw_recovered found;
 };
 
-static unsigned max_regions;
+static unsigned max_regions, high_pct;
+static uint64_t host_bytes;
 static const uint8_t token[SW_TOKEN_BYTES] = "one of 16 bytes";
 static struct life life;
 static struct sw_memory memory;
@@ -57,8 +58,8 @@ static void open_tiers(struct life *l, uint64_t nvme_bytes) {
     for (unsigned i = 0; i < world.n_slabs; i++) /* the last made first: the order does not matter */
         kept[world.n_slabs - 1 - i] =
             (struct sw_tier_host_slab){fcntl(world.slabs[i].fd, F_DUPFD_CLOEXEC, 0), world.slabs[i].offset};
-    const struct sw_tier_host_config host = {.capacity_bytes = 4 << 20,
-                                             .initial_bytes = 4 << 20,
+    const struct sw_tier_host_config host = {.capacity_bytes = host_bytes,
+                                             .initial_bytes = host_bytes,
                                              .slab_bytes = 2 << 20,
                                              .devices = &l->device,
                                              .n_devices = 1,
@@ -87,7 +88,7 @@ static void open_life(struct life *l, uint64_t nvme_bytes) {
                                             .tier = l->host,
                                             .nvme = l->nvme,
                                             .staging_bytes = nvme_bytes ? 1 << 20 : 0,
-                                            .high_pct = 60,
+                                            .high_pct = high_pct,
                                             .low_pct = 40,
                                             .max_regions = max_regions,
                                             .max_owner_regions = 50,
@@ -194,6 +195,8 @@ static void setup(void) {
     world.catalogue = -1;
     world.n_slabs = 0;
     max_regions = 100;
+    high_pct = 60;
+    host_bytes = 4 << 20;
     world.folder = sw_nvme_folder_new();
     memory = sw_memory_new(REGION_BYTES);
 }
@@ -688,8 +691,8 @@ START_TEST(a_region_waits_for_the_part_that_is_on_its_disk) {
     const struct sw_nvme_folder right = world.folder, other = sw_nvme_folder_new();
     struct sw_engine_stats before, after;
     unsigned n_parted = 0;
+    high_pct = 100; /* nothing moves: only what finds no room goes to the disk */
     (void)next_life(disks[1]);
-    sw_engine_set_limits(life.engine, 100, 100, 50); /* nothing moves: only what finds no room goes to the disk */
     struct sw_owner *owner = named_owner(1000, token);
     spill_all(&life, owner);
     for (unsigned i = 0; i < N; i++)
@@ -815,6 +818,56 @@ START_TEST(a_durable_region_whose_disk_was_away_is_there_again) {
 }
 END_TEST
 
+/* The host tier is full, and that is why the operator has added a disk: nobody has to wait for room to be made by hand.
+ */
+START_TEST(a_disk_is_added_to_a_full_host_tier) {
+    struct sw_region_id first;
+    unsigned n = 0;
+    open_life(&life, 0);
+    struct sw_owner *owner = new_owner(&life);
+    fill(memory.data, 1);
+    for (; run(&life, owner, 1, false, false) == 0; n++)
+        first = n ? first : ids[1];
+    ck_assert_uint_gt(n, 3);
+    close_life(&life, owner, true);
+    open_life(&life, disks[1]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert(life.found.n_regions == n && life.found.n_lost == 0);
+    owner = sw_owner_claim(life.engine, 1000, token);
+    for (unsigned i = 0; i < n; i++)
+        ck_assert_int_eq(run(&life, owner, 1, false, false), 0);
+    ids[1] = first;
+    restore_and_compare(&life, owner, 1, true);
+    close_life(&life, owner, false);
+}
+END_TEST
+
+/* The same where its bound has become smaller than what is in it; what is on the disk can be had, too. */
+START_TEST(the_host_tier_is_made_smaller) {
+    struct sw_region_id on_disk;
+    host_bytes = 8 << 20;
+    high_pct = 100;
+    open_life(&life, disks[1]);
+    struct sw_owner *owner = new_owner(&life);
+    fill(memory.data, 1);
+    ck_assert_int_eq(run(&life, owner, 1, false, false), 0);
+    on_disk = ids[1];
+    move_to_the_disk(&life);
+    for (int i = 0; i < 9; i++)
+        ck_assert_int_eq(run(&life, owner, 1, false, false), 0);
+    close_life(&life, owner, true);
+    host_bytes = 4 << 20;
+    open_life(&life, disks[1]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    owner = sw_owner_claim(life.engine, 1000, token);
+    ids[1] = on_disk;
+    restore_and_compare(&life, owner, 1, true);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(run(&life, owner, 1, false, false), 0);
+    close_life(&life, owner, false);
+}
+END_TEST
+
 START_TEST(nobody_claims_it) {
     struct sw_engine_stats stats;
     open_life(&life, disks[_i]);
@@ -914,6 +967,8 @@ int main(void) {
     tcase_add_test(tcase, frames_of_an_earlier_boot_are_nobodys);
     tcase_add_test(tcase, a_catalogue_without_an_epoch_has_its_frames);
     tcase_add_test(tcase, a_durable_region_whose_disk_was_away_is_there_again);
+    tcase_add_test(tcase, a_disk_is_added_to_a_full_host_tier);
+    tcase_add_test(tcase, the_host_tier_is_made_smaller);
     tcase_add_loop_test(tcase, nobody_claims_it, 0, 2);
     tcase_add_loop_test(tcase, memory_fails_at_the_start, 0, 2);
     tcase_add_test(tcase, a_dead_device_is_silent);
