@@ -70,7 +70,8 @@ static const struct option options[] = {
     {FIELD(scratch_bytes), .type = TYPE_BYTES, .min = 64 * MIB, .max = 16 * GIB, .multiple = 1, .fallback = "256 MiB",
      .help = "Most device memory, per GPU, that the service takes for its own work; taken at start, never more."},
     {FIELD(chunk_bytes), .type = TYPE_BYTES, .max = GIB, .multiple = 32 * KIB, .fallback = "0",
-     .help = "Input bytes that are encoded and copied as one; 0: as many as scratch_bytes allows."},
+     .help = "Input bytes that are encoded and copied as one; 0: as many as scratch_bytes allows. With an NVMe tier a region "
+             "gets shorter ones where they would not fit into a quarter of host_tier_bytes."},
     {FIELD(slots), .type = TYPE_COUNT, .max = 16, .multiple = 1, .fallback = "0",
      .help = "Chunks of one device that are worked on side by side; 0: the device's choice."},
     {FIELD(host_tier_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = 64 * TIB, .multiple = 2 * MIB,

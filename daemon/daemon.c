@@ -302,6 +302,19 @@ static uint64_t staging_bytes(const struct sw_service *service) {
     return wanted < half ? wanted : half;
 }
 
+/* A frame that fits into no half of it could wait for ever for its room. */
+static void log_chunks(const struct sw_service *service) {
+    const uint64_t most = sw_engine_chunk_bytes(service->engine);
+    for (unsigned i = 0; i < service->n_devices; i++) {
+        const struct sw_device_info *info = service->devices[i]->ops->info(service->devices[i]);
+        if (most < info->chunk_bytes)
+            sw_log(SW_LOG_INFO, "tier.smaller_chunks",
+                   "device=%s chunk_bytes=%" PRIu64 " then=\"spilled in chunks of %" PRIu64
+                   ", of which a quarter of host_tier_bytes holds a frame\"",
+                   info->name, info->chunk_bytes, most);
+    }
+}
+
 static int open_engine(struct sw_service *service, struct sw_err *err) {
     const struct sw_config *config = service->config;
     const struct sw_engine_config engine = {.devices = service->devices,
@@ -318,7 +331,10 @@ static int open_engine(struct sw_service *service, struct sw_err *err) {
                                             .max_owner_mems = (unsigned)config->max_session_memories,
                                             .max_durable = (unsigned)config->tenant_durable_regions,
                                             .catalogue = service->catalogue};
-    return sw_engine_open(&service->engine, service->loop, &engine, err);
+    const int rc = sw_engine_open(&service->engine, service->loop, &engine, err);
+    if (!rc)
+        log_chunks(service);
+    return rc;
 }
 
 /* Regions of a predecessor; frames in the NVMe tier that no region claims are released. */

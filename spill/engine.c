@@ -335,6 +335,10 @@ int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engi
     return 0;
 }
 
+uint64_t sw_engine_chunk_bytes(const struct sw_engine *engine) {
+    return engine->place.chunk_bytes;
+}
+
 void sw_engine_close(struct sw_engine *engine, void (*closed)(void *arg), void *arg) {
     if (!engine)
         return;

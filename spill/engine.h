@@ -67,6 +67,10 @@ int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engi
  * or closing. NULL engine: no-op. */
 void sw_engine_close(struct sw_engine *engine, void (*closed)(void *arg), void *arg);
 
+/* The longest chunk that has room on its way to the disk and back: regions get no longer ones, whatever their device
+ * takes. */
+uint64_t sw_engine_chunk_bytes(const struct sw_engine *engine);
+
 /* What a predecessor left, found by sw_engine_recover(). */
 struct sw_recovered {
     unsigned n_sessions, n_regions; /* all that are there again, those below included */

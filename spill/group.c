@@ -48,11 +48,10 @@ void sw_group_fini(struct sw_group *group) {
 
 /* One chunk, all of whose steps are those of a group: from device to host memory or back. */
 static bool is_eligible(const struct sw_pipeline *p, const struct sw_job *job) {
-    const uint64_t device_chunk_bytes = p->device->ops->info(p->device)->chunk_bytes;
     if (job->stage != SW_STAGE_WAITING || job->err.code || job->bytes == 0 || job->bytes > MAX_JOB_BYTES)
         return false;
     if (job->kind == SW_JOB_SPILL)
-        return job->bytes <= sw_policy_chunk_bytes(job->bytes, device_chunk_bytes, p->n_slots);
+        return job->bytes <= sw_job_chunk_bytes(p, job);
     return job->kind == SW_JOB_RESTORE && job->frames->n_chunks == 1 && !job->frames->stored[0].tier->ops->submit;
 }
 

@@ -93,6 +93,12 @@ void sw_pipeline_fail(struct sw_pipeline *p, struct sw_job *job, const struct sw
         job_fail(SW_CONTAINER_OF(node, struct sw_job, node), cause);
 }
 
+uint64_t sw_job_chunk_bytes(const struct sw_pipeline *p, const struct sw_job *job) {
+    const uint64_t device_bytes = p->device->ops->info(p->device)->chunk_bytes, way_bytes = p->place->chunk_bytes;
+    const uint64_t most = job->kind == SW_JOB_SPILL && way_bytes < device_bytes ? way_bytes : device_bytes;
+    return sw_policy_chunk_bytes(job->bytes, most, p->n_slots);
+}
+
 int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) {
     uint64_t device_chunk_bytes = p->device->ops->info(p->device)->chunk_bytes;
     const bool was_mapped = job->mem->mapping != NULL;
@@ -102,8 +108,7 @@ int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) 
         return rc;
     job->mapped_us = was_mapped ? job->started_us : sw_clock_us();
     if (sw_job_encodes(job->kind)) {
-        job->frames = sw_frames_new(job->bytes, sw_policy_chunk_bytes(job->bytes, device_chunk_bytes, p->n_slots),
-                                    job->kind == SW_JOB_PACK);
+        job->frames = sw_frames_new(job->bytes, sw_job_chunk_bytes(p, job), job->kind == SW_JOB_PACK);
         if (!job->frames)
             return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %llu bytes",
                               (unsigned long long)job->bytes);

@@ -119,6 +119,8 @@ void sw_job_uncharge(struct sw_job *job, uint64_t bytes);
 void sw_job_set_phase(struct sw_pipeline *p, struct sw_job *job, enum sw_job_phase phase);
 int sw_job_map(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err);
 void sw_job_unmap(struct sw_pipeline *p, struct sw_job *job);
+/* Length of a spill's or a pack's chunks: as the device can, and as the way to the disk has room for a frame. */
+uint64_t sw_job_chunk_bytes(const struct sw_pipeline *p, const struct sw_job *job);
 /* Maps the memory and lays out the chunks. */
 int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err);
 /* The frame of one of its chunks is complete on the device: keeps the books. planned: a codec that makes no shorter

@@ -16,6 +16,7 @@ struct sw_placement {
     struct sw_tier *nvme;              /* NULL: there is none, and all of the host tier is for frames at rest */
     uint64_t host_limit_bytes;         /* frames at rest */
     uint64_t way_bytes;                /* frames on their way, in each direction */
+    uint64_t chunk_bytes;              /* longest chunk of which a frame fits there whatever it holds */
     atomic_ullong out_bytes, in_bytes; /* on their way now */
     uint64_t epoch;                    /* in the keys of frames in the NVMe tier (transfer.h); 0 until it is set */
     atomic_uint n_demotions;           /* that are under way */
@@ -35,7 +36,8 @@ enum sw_placement_room { SW_ROOM_NONE, SW_ROOM_HOST, SW_ROOM_DISK };
 enum sw_placement_room sw_placement_room(const struct sw_placement *place, uint64_t bytes);
 
 /* Host memory for a frame on its way. -SW_EAGAIN: others on their way have it, try again when one of them has arrived;
- * or demotions, which get on, are making room.
+ * or demotions, which get on, are making room. A frame on its way out does not wait for those that come in: they wait
+ * for slots, and it may have the last one.
  * errors: those of reserve. sw_placement_arrived() gives it back. thread: any. */
 int sw_placement_stage(struct sw_placement *place, enum sw_tier_io_kind kind, uint64_t bytes, struct sw_stored *ret,
                        struct sw_err *err);

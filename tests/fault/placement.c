@@ -368,6 +368,44 @@ START_TEST(test_a_disk_that_hangs_makes_nobody_wait) {
 }
 END_TEST
 
+/* A host tier that is just large enough for its chunks: one that restores has read the next chunk, one that spills has
+ * all slots, and each waits for what the other has. A third one would wait with them. */
+START_TEST(test_long_chunks_on_their_way_in_a_small_host_tier) {
+    enum { MIB = 1 << 20, LEAST = 8192 };
+    struct sw_fixture_config config = sw_fixture_defaults;
+    struct sw_test_op on_disk, back = {0}, out = {0}, small;
+    config.n_slots = 2;
+    config.chunk_bytes = MIB;
+    config.capacity_bytes = config.initial_bytes = 4 * MIB;
+    config.staging_bytes = 2 * MIB;
+    config.nvme_bytes = 64 * MIB;
+    config.high_pct = config.low_pct = 100;
+    config.max_regions = config.max_owner_regions = 1000;
+    sw_fixture_open(&f, &config);
+    memory = sw_memory_new(16 * MIB);
+    fill(1);
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 3 * MIB, &on_disk), 0);
+    (void)settled_stats();
+    ck_assert_int_eq(sw_engine_advise(f.owner, on_disk.id, SW_ADVISE_DEMOTE, 0, NULL), 0);
+    for (uint64_t left; (left = 2 * MIB - settled_stats().tier.used_bytes) >= LEAST;)
+        ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, left > 10 * LEAST ? 7 * LEAST : LEAST / 2, &small), 0);
+    struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
+    const struct sw_range to = {.mem = mem, .bytes = 3 * MIB},
+                          from = {.mem = mem, .offset = 4 * MIB, .bytes = 12 * MIB};
+    sw_engine_hold(f.engine);
+    ck_assert_int_eq(sw_engine_restore(f.owner, on_disk.id, &to, true, sw_test_op_done, &back, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &from, sw_test_op_done, &out, &out.id, NULL), 0);
+    sw_engine_release(f.engine);
+    sw_fixture_until(&f, &back.done);
+    sw_fixture_until(&f, &out.done);
+    ck_assert_int_eq(back.outcome.err.code, 0);
+    ck_assert_int_eq(out.outcome.err.code, 0);
+    sw_fixture_close_mem(&f, mem);
+    ck_assert_int_eq(sw_fixture_restore(&f, out.id, &memory, 4 * MIB, 12 * MIB, false, &out), 0);
+    close_fixture();
+}
+END_TEST
+
 START_TEST(test_damage_on_the_disk_is_found) {
     struct sw_region *region;
     open_fixture(32 << 20, 100, 100, false);
@@ -424,6 +462,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_move_that_fails_leaves_the_region_where_it_is);
     tcase_add_test(tcase, test_a_demotion_that_fails_makes_nobody_wait);
     tcase_add_test(tcase, test_a_disk_that_hangs_makes_nobody_wait);
+    tcase_add_test(tcase, test_long_chunks_on_their_way_in_a_small_host_tier);
     tcase_add_test(tcase, test_damage_on_the_disk_is_found);
     tcase_add_test(tcase, test_sessions_that_end_in_the_middle);
     suite_add_tcase(suite, tcase);
