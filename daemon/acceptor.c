@@ -18,11 +18,21 @@ static void on_retry(uv_timer_t *timer) {
     SW_ASSERT(uv_poll_start(&acceptor->poll, UV_READABLE, on_connection) == 0);
 }
 
+/* The connection stays in the backlog, so the socket stays readable: look away, or the loop would spin. */
+static void pause_accepting(struct sw_acceptor *acceptor) {
+    (void)uv_poll_stop(&acceptor->poll);
+    (void)uv_timer_start(&acceptor->retry, on_retry, RETRY_MS, 0);
+}
+
 static void on_connection(uv_poll_t *poll, int status, int events) {
     struct sw_acceptor *acceptor = poll->data;
     (void)status;
     (void)events;
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+        if (acceptor->is_full && acceptor->is_full(acceptor->arg)) {
+            pause_accepting(acceptor);
+            return;
+        }
         const int socket = accept4(acceptor->listener.socket, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (socket >= 0) {
             acceptor->accepted(socket, acceptor->arg);
@@ -32,10 +42,8 @@ static void on_connection(uv_poll_t *poll, int status, int events) {
             return;
         if (errno == EINTR || errno == ECONNABORTED)
             continue;
-        /* The connection stays in the backlog, so the socket stays readable: look away, or the loop would spin. */
         sw_log(SW_LOG_WARNING, "accept.failed", "cause=\"%s\" next_try_ms=%d", strerror(errno), RETRY_MS);
-        (void)uv_poll_stop(&acceptor->poll);
-        (void)uv_timer_start(&acceptor->retry, on_retry, RETRY_MS, 0);
+        pause_accepting(acceptor);
         return;
     }
 }

@@ -13,6 +13,7 @@ struct sw_acceptor {
     uv_timer_t retry;
     unsigned open_handles; /* closed() has not run */
     void (*accepted)(int socket, void *arg);
+    bool (*is_full)(void *arg); /* while it says so nobody is accepted, but stays in the backlog; NULL: never */
     void (*closed)(void *arg);
     void *arg;
 };

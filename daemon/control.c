@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/closer.h"
 #include "base/log.h"
 #include "daemon/acceptor.h"
 #include "daemon/control_handlers.h"
@@ -18,6 +19,7 @@ enum {
     READ_BYTES = 16 << 10,         /* the buffer's first length */
     STOP_READING_BYTES = 64 << 10, /* answers that wait: a peer that does not read gets no more done */
     LINES_PER_TURN = 8,            /* of a connection, then others get their turn: a line can take milliseconds */
+    SPARE_FDS = 64,                /* for operators, while clients' descriptors that wait to be closed are too many */
 };
 
 struct sw_control {
@@ -76,11 +78,19 @@ static void on_pipe_closed(uv_handle_t *handle) {
     end_if_done(control);
 }
 
+/* The loop's close() is not to be the last: that one lets go of what the peer has sent, which may take long. */
+static void hang_up_softly(const uv_pipe_t *pipe) {
+    uv_os_fd_t socket;
+    if (uv_fileno((const uv_handle_t *)pipe, &socket) == 0)
+        sw_peer_hang_up(dup(socket)); /* as in device_host.c */
+}
+
 static void hang_up(struct connection *c) {
     if (c->is_closed)
         return;
     c->is_closed = true;
     sw_unsubscribe(&c->subscriber);
+    hang_up_softly(&c->pipe);
     uv_close((uv_handle_t *)&c->pipe, on_pipe_closed);
 }
 
@@ -262,11 +272,16 @@ static void admit(struct connection *c, int socket) {
         watch(c, true);
 }
 
+static bool is_full(void *arg) {
+    const struct sw_control *control = arg;
+    return sw_closer_waiting_all() > control->context.service->fds.max_closing + SPARE_FDS;
+}
+
 static void on_accepted(int socket, void *arg) {
     struct sw_control *control = arg;
     struct connection *c = sw_alloc(sizeof *c);
     if (!c) {
-        (void)close(socket);
+        sw_peer_hang_up(socket);
         return;
     }
     c->control = control;
@@ -277,7 +292,7 @@ static void on_accepted(int socket, void *arg) {
     control->n_connections++;
     SW_ASSERT(uv_pipe_init(control->context.service->loop, &c->pipe, 0) == 0);
     if (uv_pipe_open(&c->pipe, socket) < 0) {
-        (void)close(socket);
+        sw_peer_hang_up(socket);
         hang_up(c);
         return;
     }
@@ -320,6 +335,7 @@ static int open_socket(struct sw_control *control, struct sw_err *err) {
     if (rc == 0)
         rc = sw_acceptor_open(&control->acceptor, service->loop, &listener, on_accepted, control, err);
     control->n_open_parts += rc == 0;
+    control->acceptor.is_full = is_full;
     return rc;
 }
 

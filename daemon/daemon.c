@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/closer.h"
 #include "base/log.h"
 #include "daemon/control.h"
 #include "daemon/descriptors.h"
@@ -53,6 +54,7 @@ static void close_parts(struct sw_service *service) {
     service->catalogue = NULL;
     sw_fdstore_close(service->fdstore);
     service->fdstore = NULL;
+    sw_closer_stop();
 }
 
 static void on_engine_closed(void *arg) {
@@ -407,7 +409,9 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
     service->device_lost_arg = daemon;
     daemon->hooks = *hooks;
     sw_descriptors_take(service);
-    int rc = open_catalogue(service, err);
+    int rc = sw_closer_start(service->n_descriptors, err);
+    if (rc == 0)
+        rc = open_catalogue(service, err);
     if (rc == 0)
         rc = sw_devices_open(service, err);
     if (rc == 0)

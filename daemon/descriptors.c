@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 
 /* The daemon's own (standard streams, loop, driver, a disk's lists) and those of a packet that is being looked at. */
-enum { RESERVED_FDS = 256 + SW_PROTO_MAX_FDS, LEAST_FDS = 128 };
+enum { RESERVED_FDS = 256 + SW_PROTO_MAX_FDS, LEAST_FDS = 128, MOST_FDS = 1 << 20 };
 
 static uint64_t n_disk_files(const struct sw_config *config) {
     const bool has_disk = strcmp(config->nvme_tier_directory, "none") != 0;
@@ -16,7 +16,9 @@ static uint64_t n_disk_files(const struct sw_config *config) {
 void sw_descriptors_share(struct sw_service *service) {
     const uint64_t had = service->n_descriptors,
                    others = RESERVED_FDS + service->config->max_sessions + n_disk_files(service->config);
-    service->fds.limit = (unsigned)(had > others + LEAST_FDS ? had - others : LEAST_FDS);
+    const unsigned clients = (unsigned)(had > others + LEAST_FDS ? had - others : LEAST_FDS);
+    service->fds.max_closing = clients / 4;
+    service->fds.limit = clients - clients / 4;
     if (had <= others + LEAST_FDS)
         sw_log(SW_LOG_WARNING, "descriptors.short",
                "limit=%" PRIu64 " wanted=%" PRIu64 " then=\"clients may be refused before max_sessions is reached\"",
@@ -25,12 +27,12 @@ void sw_descriptors_share(struct sw_service *service) {
 
 void sw_descriptors_take(struct sw_service *service) {
     struct rlimit limit = {.rlim_cur = 1024, .rlim_max = 1024};
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max && limit.rlim_cur < MOST_FDS) {
         const rlim_t soft = limit.rlim_cur;
-        limit.rlim_cur = limit.rlim_max;
+        limit.rlim_cur = limit.rlim_max < MOST_FDS ? limit.rlim_max : MOST_FDS;
         if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
             limit.rlim_cur = soft;
     }
-    service->n_descriptors = limit.rlim_cur < UINT32_MAX ? (unsigned)limit.rlim_cur : UINT32_MAX;
+    service->n_descriptors = limit.rlim_cur < MOST_FDS ? (unsigned)limit.rlim_cur : MOST_FDS;
     sw_descriptors_share(service);
 }

@@ -20,10 +20,12 @@ struct sw_table_mem {
     void *closed_arg;
 };
 
-void sw_memtable_init(struct sw_memtable *ret, struct sw_owner *owner, struct sw_fd_budget *budget, unsigned max_mems) {
+void sw_memtable_init(struct sw_memtable *ret, struct sw_owner *owner, uint32_t uid, struct sw_fd_budget *budget,
+                      unsigned max_mems) {
     memset(ret, 0, sizeof *ret);
     sw_idmap_init(&ret->mems);
     ret->owner = owner;
+    ret->uid = uid;
     ret->budget = budget;
     ret->max_mems = max_mems;
 }
@@ -115,6 +117,7 @@ static int stage(struct sw_table_mem *entry, const struct sw_msg_mem_open *messa
                           table->budget->limit);
     desc->kind = (enum sw_mem_kind)message->kind;
     desc->bytes = message->bytes;
+    desc->uid = table->uid;
     memcpy(desc->device_uuid, message->device_uuid, sizeof desc->device_uuid);
     memcpy(desc->handle, message->handle, sizeof desc->handle);
     if (message->n_parts) {

@@ -17,12 +17,14 @@
 
 struct sw_fd_budget {
     unsigned limit, used; /* descriptors of all sessions' memories */
+    unsigned max_closing; /* that may wait to be closed (base/closer.h), and half of it of one uid */
 };
 
 struct sw_memtable {
     struct sw_idmap mems;
     struct sw_owner *owner;      /* borrowed */
     struct sw_fd_budget *budget; /* borrowed */
+    uint32_t uid;                /* the session's */
     unsigned max_mems, n_fds;
     bool owner_closing; /* set before sw_owner_close(), which closes the engine's memories itself */
     uint32_t refused;   /* number of the last memory that could not even be entered */
@@ -32,7 +34,8 @@ struct sw_memtable {
 /* One entry; opaque. */
 struct sw_table_mem;
 
-void sw_memtable_init(struct sw_memtable *ret, struct sw_owner *owner, struct sw_fd_budget *budget, unsigned max_mems);
+void sw_memtable_init(struct sw_memtable *ret, struct sw_owner *owner, uint32_t uid, struct sw_fd_budget *budget,
+                      unsigned max_mems);
 /* Frees what is left; the engine's memories must be gone already. */
 void sw_memtable_fini(struct sw_memtable *table);
 

@@ -1,6 +1,7 @@
 #include "daemon/server.h"
 
 #include "base/alloc.h"
+#include "base/closer.h"
 #include "base/log.h"
 #include "daemon/acceptor.h"
 #include "daemon/session.h"
@@ -43,6 +44,13 @@ static void log_refused(const struct sw_err *err) {
            sw_log_quote(text, sizeof text, err->msg));
 }
 
+/* Hung up on, a peer still takes a descriptor until its socket is closed, which it can delay: the last bound on them,
+ * since who connects is known only when the socket is there. */
+static bool is_full(void *arg) {
+    const struct sw_server *server = arg;
+    return sw_closer_waiting_all() > server->service->fds.max_closing;
+}
+
 static void serve(int socket, void *arg) {
     struct sw_server *server = arg;
     struct sw_service *service = server->service;
@@ -83,6 +91,7 @@ int sw_server_open(struct sw_server **ret, struct sw_service *service, struct sw
         sw_free(server);
         return rc;
     }
+    server->acceptor.is_full = is_full;
     server->service = service;
     sw_list_init(&server->sessions);
     service->sessions = &server->sessions;

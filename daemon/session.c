@@ -3,15 +3,18 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/closer.h"
 #include "base/log.h"
 #include "daemon/commands.h"
 #include "spill/operator.h"
 #include <inttypes.h>
 #include <string.h>
-#include <unistd.h>
 
-/* Packets that one session may have handled before the others get their turn. */
-enum { PACKETS_PER_TURN = 32 };
+enum {
+    PACKETS_PER_TURN = 32, /* that one session may have handled before the others get their turn */
+    HANDLES = 2,           /* of the loop, that each session has: poll and timer */
+    CLOSING_MS = 10,       /* pause of reading while too many descriptors of the peer's uid wait to be closed */
+};
 
 /* A reply that waits for room in the socket. */
 struct queued {
@@ -26,7 +29,7 @@ static void on_poll(uv_poll_t *poll, int status, int events);
 
 /* Frees the session once nothing can call back into it any more. */
 static void end_if_done(struct sw_session *session) {
-    if (!session->poll_closed || !session->owner_closed || session->promises.n)
+    if (session->open_handles || !session->owner_closed || session->promises.n)
         return;
     /* Not before: a client whose connection has ended takes it that nothing reads or writes its memory any more. */
     sw_peer_hang_up(session->socket);
@@ -36,9 +39,9 @@ static void end_if_done(struct sw_session *session) {
     sw_free(session);
 }
 
-static void on_poll_closed(uv_handle_t *handle) {
+static void on_handle_closed(uv_handle_t *handle) {
     struct sw_session *session = handle->data;
-    session->poll_closed = true;
+    session->open_handles--;
     end_if_done(session);
 }
 
@@ -61,7 +64,8 @@ void sw_session_close(struct sw_session *session, const char *why) {
     session->closing = true;
     sw_log(SW_LOG_INFO, "session.close", "session=%" PRIu32 " why=\"%s\" requests=%" PRIu64 " us=%" PRIu64, session->id,
            why, session->n_requests, sw_clock_us() - session->opened_us);
-    uv_close((uv_handle_t *)&session->poll, on_poll_closed);
+    uv_close((uv_handle_t *)&session->poll, on_handle_closed);
+    uv_close((uv_handle_t *)&session->timer, on_handle_closed);
     drop_queue(session);
     session->mems.owner_closing = true;
     if (session->service->is_stopping)
@@ -80,8 +84,26 @@ void sw_session_resume(struct sw_session *session, struct sw_owner *owner) {
 
 /* Reading stops while replies wait: a peer that does not read gets nothing more done. */
 static void watch(struct sw_session *session) {
-    const int events = sw_list_empty(&session->queue) ? UV_READABLE : UV_WRITABLE;
+    const int reading = uv_is_active((uv_handle_t *)&session->timer) ? 0 : UV_READABLE;
+    const int events = sw_list_empty(&session->queue) ? reading : UV_WRITABLE;
     SW_ASSERT(uv_poll_start(&session->poll, events | UV_DISCONNECT, on_poll) == 0);
+}
+
+static void on_pause_over(uv_timer_t *timer) {
+    watch(timer->data);
+}
+
+/* What a uid has sent, and what is not closed yet, has its bounds: more of it is not taken in. Those of whom nothing
+ * waits do not feel it. */
+static bool is_closing_too_many(const struct sw_session *session) {
+    const struct sw_fd_budget *budget = &session->service->fds;
+    const unsigned waiting = sw_closer_waiting((uint32_t)session->peer.uid);
+    return waiting > budget->max_closing / 2 || (waiting && sw_closer_waiting_all() > budget->max_closing);
+}
+
+static void close_fds(const struct sw_session *session, const int *fds, unsigned n_fds) {
+    for (unsigned i = 0; i < n_fds; i++)
+        sw_closer_close(fds[i], (uint32_t)session->peer.uid);
 }
 
 static void closed_unopened(struct sw_session *session, void *arg) {
@@ -92,7 +114,6 @@ static void closed_unopened(struct sw_session *session, void *arg) {
 /* libuv has no room for the socket: what was made so far goes the way of every session, but nobody is told. */
 static int give_up(struct sw_session *session, int uv_error, struct sw_err *err) {
     session->closing = true;
-    session->poll_closed = true;
     session->closed = closed_unopened;
     (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "socket cannot be watched: %s", uv_strerror(uv_error));
     sw_session_refuse(session->socket, err);
@@ -149,11 +170,14 @@ int sw_session_open(struct sw_session **ret, struct sw_service *service, int soc
     sw_list_init(&session->node);
     sw_list_init(&session->queue);
     sw_idmap_init(&session->promises);
-    sw_memtable_init(&session->mems, session->owner, &service->fds, (unsigned)service->config->max_session_memories);
-    session->poll.data = session;
+    sw_memtable_init(&session->mems, session->owner, (uint32_t)session->peer.uid, &service->fds,
+                     (unsigned)service->config->max_session_memories);
+    session->poll.data = session->timer.data = session;
     const int rc = uv_poll_init(service->loop, &session->poll, socket);
     if (rc < 0)
         return give_up(session, rc, err);
+    SW_ASSERT(uv_timer_init(service->loop, &session->timer) == 0);
+    session->open_handles = HANDLES;
     watch(session);
     *ret = session;
     return 0;
@@ -288,13 +312,13 @@ void sw_session_packet(struct sw_session *session, const uint8_t *packet, size_t
     struct sw_err err = {0};
     session->n_requests++;
     if (sw_msg_decode(&request, packet, bytes, &err) < 0) {
-        while (n_fds)
-            (void)close(fds[--n_fds]);
+        close_fds(session, fds, n_fds);
         refuse_packet(session, &request.header, &err);
         return;
     }
     const struct sw_request with_fds = {.msg = &request, .fds = fds, .n_fds = n_fds};
     const int rc = sw_dispatch(sw_commands, sw_commands_count, session, session->greeted, &with_fds, &msg, &err);
+    close_fds(session, fds, n_fds); /* that no command has taken */
     if (rc == SW_REPLY_NOW)
         reply(session, &msg);
     if (rc >= 0)
@@ -305,9 +329,11 @@ void sw_session_packet(struct sw_session *session, const uint8_t *packet, size_t
 }
 
 /* A packet that was refused on its way in: too long, or with too many descriptors. Its beginning is there. */
-static void refuse_arrival(struct sw_session *session, const uint8_t *packet, int code) {
+static void refuse_arrival(struct sw_session *session, const uint8_t *packet, int code, const int *fds,
+                           unsigned n_fds) {
     struct sw_msg start;
     struct sw_err err;
+    close_fds(session, fds, n_fds);
     (void)sw_msg_decode(&start, packet, SW_PROTO_HEADER_BYTES, NULL);
     if (code == -SW_EFDS)
         (void)sw_err_set(&err, code, SW_SCOPE_SESSION, "more descriptors than %u in one packet, or than can be open",
@@ -324,12 +350,17 @@ static void read_packets(struct sw_session *session) {
     for (int i = 0; i < PACKETS_PER_TURN && !session->closing && sw_list_empty(&session->queue); i++) {
         size_t bytes = 0;
         unsigned n_fds = 0;
+        if (is_closing_too_many(session)) {
+            (void)uv_timer_start(&session->timer, on_pause_over, CLOSING_MS, 0);
+            watch(session);
+            return;
+        }
         memset(packet, 0, SW_PROTO_HEADER_BYTES);
         const int rc = sw_packet_receive(session->socket, packet, &bytes, fds, &n_fds);
         if (rc == -SW_EAGAIN)
             return;
         if (rc == -SW_EPROTO || rc == -SW_EFDS)
-            refuse_arrival(session, packet, rc);
+            refuse_arrival(session, packet, rc, fds, n_fds);
         else if (rc < 0 || bytes == 0)
             sw_session_close(session, rc < 0 ? "connection reset" : "peer closed");
         else

@@ -36,9 +36,11 @@ struct sw_session {
     /* Connection; session.c's own. */
     int socket;
     uv_poll_t poll;
+    uv_timer_t timer; /* of a pause of reading */
+    unsigned open_handles;
     struct sw_list queue; /* replies that the socket had no room for */
     size_t queued_bytes;
-    bool closing, poll_closed, owner_closed;
+    bool closing, owner_closed;
     uint64_t opened_us, n_requests;
     void (*closed)(struct sw_session *session, void *arg);
     void *closed_arg;

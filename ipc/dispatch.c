@@ -1,7 +1,5 @@
 #include "ipc/dispatch.h"
 
-#include <unistd.h>
-
 static const struct sw_command *find(const struct sw_command *table, size_t n_commands, unsigned type) {
     for (size_t i = 0; i < n_commands; i++)
         if (table[i].type == type)
@@ -30,8 +28,5 @@ int sw_dispatch(const struct sw_command *table, size_t n_commands, void *session
     if (rc == 0)
         rc = command->run(session, request, ret_reply, err);
     ret_reply->header.seq = request->msg->header.seq;
-    for (unsigned i = 0; i < request->n_fds; i++)
-        if (request->fds[i] >= 0)
-            (void)close(request->fds[i]);
     return rc;
 }

@@ -9,7 +9,7 @@
 #include "ipc/proto.h"
 #include <stdbool.h>
 
-/* One received message. fds: a command that keeps a descriptor puts -1 in its place; the others are closed. */
+/* One received message. fds: a command that keeps a descriptor puts -1 in its place; the others stay the caller's. */
 struct sw_request {
     const struct sw_msg *msg;
     int *fds;
@@ -29,8 +29,8 @@ struct sw_command {
     bool takes_fds;
 };
 
-/* Runs one request of a session that has (`greeted`) or has not yet said HELLO. All descriptors of the request are
- * taken by the command or closed. Returns as a command does; ret_reply->header.seq is filled in.
+/* Runs one request of a session that has (`greeted`) or has not yet said HELLO. Returns as a command does;
+ * ret_reply->header.seq is filled in. Descriptors that no command took are the caller's to close, also after an error.
  * errors: those of the command, -SW_EPROTO (not a request, or not in this place), -SW_EFDS. */
 int sw_dispatch(const struct sw_command *table, size_t n_commands, void *session, bool greeted,
                 const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err);

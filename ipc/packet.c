@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 /* Aligned as the kernel wants control messages, with room for the most descriptors that a packet may carry. */
 union control {
@@ -64,24 +63,18 @@ int sw_packet_receive(int socket, uint8_t *packet, size_t *ret_bytes, int *fds, 
     struct msghdr message = {
         .msg_iov = &io, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
     ssize_t n;
+    *ret_n_fds = 0;
     do
         n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
     while (n < 0 && errno == EINTR);
     if (n < 0)
         return passes(errno) ? -SW_EAGAIN : -SW_ECONN;
 
-    const unsigned n_fds = take_fds(&message, fds);
-    int rc = 0;
+    *ret_n_fds = take_fds(&message, fds);
     if (message.msg_flags & MSG_CTRUNC)
-        rc = -SW_EFDS; /* more than fit, or our descriptor table is full: some did not arrive */
-    else if (message.msg_flags & MSG_TRUNC || (n == 0 && n_fds))
-        rc = -SW_EPROTO; /* longer than any message; or empty, with descriptors, which is not the end of the stream */
-    if (rc < 0) {
-        for (unsigned i = 0; i < n_fds; i++)
-            (void)close(fds[i]);
-        return rc;
-    }
+        return -SW_EFDS; /* more than fit, or our descriptor table is full: some did not arrive */
+    if (message.msg_flags & MSG_TRUNC || (n == 0 && *ret_n_fds))
+        return -SW_EPROTO; /* longer than any message; or empty, with descriptors, which is not the end of the stream */
     *ret_bytes = (size_t)n;
-    *ret_n_fds = n_fds;
     return 0;
 }

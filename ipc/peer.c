@@ -1,6 +1,7 @@
 #include "ipc/peer.h"
 
 #include "base/alloc.h"
+#include "base/closer.h"
 #include "ipc/proto.h"
 #include <errno.h>
 #include <string.h>
@@ -33,23 +34,26 @@ bool sw_peer_in_group(int socket, gid_t group) {
     return found;
 }
 
-void sw_peer_hang_up(int socket) {
+/* Nothing arrives any more, so that the loop ends. */
+static void drain_and_close(int socket) {
     uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS];
     size_t bytes;
     unsigned n_fds;
-    if (socket < 0)
-        return;
-    /* Nothing arrives after this, so that the loop ends. */
-    (void)shutdown(socket, SHUT_RD);
-    for (;;) {
-        const int rc = sw_packet_receive(socket, packet, &bytes, fds, &n_fds);
-        if (rc == -SW_EPROTO || rc == -SW_EFDS)
-            continue;
-        if (rc < 0 || bytes == 0)
-            break;
+    int rc;
+    do {
+        rc = sw_packet_receive(socket, packet, &bytes, fds, &n_fds);
         while (n_fds)
             (void)close(fds[--n_fds]);
-    }
+    } while (rc == -SW_EPROTO || rc == -SW_EFDS || (rc == 0 && bytes));
     (void)close(socket);
+}
+
+void sw_peer_hang_up(int socket) {
+    struct sw_peer peer = {.uid = (uid_t)-1};
+    if (socket < 0)
+        return;
+    (void)sw_peer_init(&peer, socket, NULL);
+    (void)shutdown(socket, SHUT_RDWR);
+    sw_closer_end(socket, peer.uid, drain_and_close);
 }

@@ -22,8 +22,9 @@ int sw_peer_init(struct sw_peer *ret, int socket, struct sw_err *err);
 bool sw_peer_in_group(int socket, gid_t group);
 
 /* Closes a socket so that what was sent to the peer still reaches it: a Unix socket that is closed over unread packets
- * resets the connection, and the peer then loses the error that would have told it why. Descriptors that travel with
- * the unread packets are closed. Does not wait. owns: takes the socket; -1 is a no-op. */
+ * resets the connection, and the peer then loses the error that would have told it why. The peer sees
+ * the end at once; the descriptors that travel with the unread packets, and the socket, are closed by a thread for that
+ * (base/closer.h). Does not wait. owns: takes the socket; -1 is a no-op. */
 void sw_peer_hang_up(int socket);
 
 #endif

@@ -238,8 +238,9 @@ void sw_msg_to_err(struct sw_err *ret, const struct sw_msg_error *message);
  * sw_packet_send: 0, or -SW_EAGAIN (socket full), -SW_ECONN.
  * sw_packet_receive: *ret_bytes is the packet's length (0: peer closed), *ret_n_fds descriptors in fds
  * (SW_PROTO_MAX_FDS), owned by the caller. errors: -SW_EAGAIN, -SW_ECONN, -SW_EPROTO (packet longer than
- * SW_PROTO_MAX_PACKET_BYTES: consumed), -SW_EFDS (more descriptors than allowed: all closed). After an error no
- * descriptor is left open. thread: any. */
+ * SW_PROTO_MAX_PACKET_BYTES: consumed), -SW_EFDS (more descriptors than allowed: some are lost). Descriptors
+ * may have come with a packet that is refused, too: close() of one can take as long as the peer likes, so it is for the
+ * caller to do. thread: any. */
 int sw_packet_send(int socket, const uint8_t *packet, size_t bytes, const int *fds, unsigned n_fds);
 int sw_packet_receive(int socket, uint8_t *packet, size_t *ret_bytes, int *fds, unsigned *ret_n_fds);
 

@@ -27,10 +27,11 @@ struct sw_mem_desc {
     uint8_t handle[SW_MEM_HANDLE_BYTES];       /* CUDA_IPC: cudaIpcMemHandle_t; CUDA_POOL: cudaMemPoolPtrExportData */
     uint64_t bytes;                            /* length of the allocation, all parts together */
     uint32_t n_parts;                          /* MEMFD, CUDA_POOL: 1; CUDA_VMM: 1 … SW_MEM_MAX_PARTS; CUDA_IPC: 0 */
+    uint32_t uid;                              /* who has sent the descriptors, for base/closer.h */
     int *fds;                                  /* [n_parts], owned by the description; -1: taken */
     uint64_t *part_bytes;                      /* [n_parts] */
 };
-/* Closes the descriptors and frees the arrays; an empty or half-built description is fine. */
+/* Has the descriptors closed (base/closer.h) and frees the arrays; an empty or half-built description is fine. */
 void sw_mem_desc_fini(struct sw_mem_desc *desc);
 
 struct sw_device;

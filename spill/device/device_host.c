@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/closer.h"
 #include "base/list.h"
 #include "spill/device/device_host_group.h"
 #include "spill/device/device_host_raw.h"
@@ -107,6 +108,7 @@ static int host_map(struct sw_device *device, const struct sw_mem_desc *desc, st
         (void)sw_err_detail(err, "dup: %s", strerror(cause));
         return rc;
     }
+    mapping->uid = desc->uid;
     *ret = mapping;
     return 0;
 }
@@ -114,7 +116,7 @@ static int host_map(struct sw_device *device, const struct sw_mem_desc *desc, st
 static void host_unmap(struct sw_device *device, struct sw_mapping *mapping) {
     (void)device;
     if (mapping)
-        (void)close(mapping->fd);
+        sw_closer_close(mapping->fd, mapping->uid); /* the last one of much memory takes long */
     sw_free(mapping);
 }
 

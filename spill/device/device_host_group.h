@@ -9,6 +9,7 @@
 
 struct sw_mapping {
     int fd;
+    uint32_t uid; /* who has sent it */
 };
 
 /* Reads and encodes each item and fills in its layout. raw: room for the longest item; frames: for all of them. */

@@ -1,9 +1,9 @@
 #include "spill/device/device.h"
 
 #include "base/alloc.h"
+#include "base/closer.h"
 
 #include <string.h>
-#include <unistd.h>
 
 const char *sw_mem_kind_name(enum sw_mem_kind kind) {
     static const char *const names[SW_MEM_KIND_NR] = {"memfd", "cuda_ipc", "cuda_vmm", "cuda_pool"};
@@ -12,8 +12,7 @@ const char *sw_mem_kind_name(enum sw_mem_kind kind) {
 
 void sw_mem_desc_fini(struct sw_mem_desc *desc) {
     for (uint32_t i = 0; desc->fds && i < desc->n_parts; i++)
-        if (desc->fds[i] >= 0)
-            (void)close(desc->fds[i]);
+        sw_closer_close(desc->fds[i], desc->uid);
     sw_free(desc->fds);
     sw_free(desc->part_bytes);
     memset(desc, 0, sizeof *desc);

@@ -12,12 +12,13 @@
 int sw_memfd_check(int fd, uint64_t bytes, struct sw_err *err) {
     struct stat st;
     struct statfs fs;
-    if (fstat(fd, &st) != 0 || fstatfs(fd, &fs) != 0)
-        return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "memfd: not an open descriptor");
-    if (!S_ISREG(st.st_mode) || fs.f_type == HUGETLBFS_SUPER)
+    /* First of all: only files in memory have seals. Of others anything else may be a question to a file system whose
+     * server is the client, and which is not obliged to answer. */
+    const int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || fstat(fd, &st) != 0 || fstatfs(fd, &fs) != 0 || !S_ISREG(st.st_mode) ||
+        fs.f_type == HUGETLBFS_SUPER)
         return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "memfd: not a regular file in shared memory");
-    int seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0 || !(seals & F_SEAL_SHRINK))
+    if (!(seals & F_SEAL_SHRINK))
         return sw_err_set(err, -SW_EUNSEALED, SW_SCOPE_REQUEST, "memfd lacks F_SEAL_SHRINK");
     /* Read after the seal was seen: from now on the size can only grow. */
     if (fstat(fd, &st) != 0 || (uint64_t)st.st_size < bytes)

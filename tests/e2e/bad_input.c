@@ -1,15 +1,18 @@
 /* Requests that no client should make, to a real daemon: each gets its named error, the daemon goes on serving, and
  * descriptors, mappings, regions and tier bytes are as before. */
+#include "base/clock.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sound.h"
 #include "tests/lib/wire.h"
 #include <check.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum { BYTES = 200000 };
@@ -217,6 +220,88 @@ START_TEST(memfds_that_cannot_be_trusted) {
     ck_assert_int_eq(spill_code(sw_wire_content_memfd(1, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK), UINT64_C(1) << 40),
                      -SW_ERANGE);
     ck_assert_int_eq(spill_code(sw_wire_content_memfd(1, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK), UINT64_MAX), -SW_ERANGE);
+}
+END_TEST
+
+/* A connection that lingers: whoever closes the last descriptor of it waits until *ret_peer is closed, or half a
+ * minute. This one is closed once it is sent. */
+static int lingering(int *ret_peer) {
+    static const struct linger linger = {.l_onoff = 1, .l_linger = 30};
+    static const uint8_t zeros[65536];
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, bytes), 0);
+    ck_assert_int_eq(listen(listener, 1), 0);
+    ck_assert_int_eq(getsockname(listener, (struct sockaddr *)&address, &bytes), 0);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&address, bytes), 0);
+    *ret_peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    ck_assert_int_ge(*ret_peer, 0);
+    while (send(fd, zeros, sizeof zeros, MSG_DONTWAIT) > 0)
+        continue;
+    ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger), 0);
+    (void)close(listener);
+    return fd;
+}
+
+enum { IN_STATUS, IN_MEMORY, IN_GARBAGE, IN_TOO_LONG, BEHIND_THE_END, WAYS };
+
+/* Sends a descriptor, to a daemon that stands still meanwhile, so that it is the daemon who closes it last, in each of
+ * the places where it does. */
+static void send_last(struct sw_wire *by, const struct sw_test_daemon *to, int way, int fd) {
+    static const uint8_t garbage[SW_PROTO_MAX_PACKET_BYTES + 1];
+    struct sw_msg status = {.header = {.type = SW_MSG_STATUS}};
+    struct sw_region_id id;
+    uint32_t seq = 0;
+    if (way == IN_MEMORY)
+        ck_assert_int_eq(sw_wire_mem(by, 1, fd, BYTES, true), 0);
+    ck_assert_int_eq(kill(to->pid, SIGSTOP), 0);
+    if (way == IN_STATUS)
+        seq = sw_wire_send(by, &status, &fd, 1);
+    if (way == BEHIND_THE_END)
+        ck_assert(sw_wire_send_raw(by, garbage, 20, -1, 0));
+    if (way >= IN_GARBAGE)
+        ck_assert(sw_wire_send_raw(by, garbage, way == IN_TOO_LONG ? sizeof garbage : 20, fd, 1));
+    (void)close(fd);
+    ck_assert_int_eq(kill(to->pid, SIGCONT), 0);
+    if (way == IN_MEMORY)
+        ck_assert_int_eq(sw_wire_spill(by, 1, 0, BYTES, &id), -SW_EFDS);
+    else
+        ck_assert_int_eq(sw_wire_await(by, seq, &status), way == IN_STATUS ? -SW_EFDS : -SW_EPROTO);
+}
+
+/* Nobody waits for a descriptor that its sender does not let the daemon close: not in a request, not in a spill, and
+ * not at the stop. */
+START_TEST(descriptors_that_do_not_close) {
+    struct sw_wire other;
+    int peer;
+    const int fd = lingering(&peer);
+    const uint64_t before_us = sw_clock_us();
+    sw_wire_open(&other, daemon_process.socket);
+    send_last(&other, &daemon_process, _i, fd);
+    ck_assert_ptr_null(sw_sound_round_trip(&daemon_process, BYTES, 3));
+    sw_wire_close(&other);
+    ck_assert_ptr_null(sw_sound_round_trip(&daemon_process, BYTES, 4));
+    ck_assert_uint_lt(sw_clock_us() - before_us, 10000000);
+    (void)close(peer);
+}
+END_TEST
+
+START_TEST(a_stop_waits_for_no_close) {
+    struct sw_test_daemon mine = {0};
+    struct sw_wire other;
+    int peer;
+    const int fd = lingering(&peer);
+    sw_test_daemon_start(&mine, SW_SPILLWAYD_PATH, NULL);
+    sw_wire_open(&other, mine.socket);
+    send_last(&other, &mine, IN_STATUS, fd);
+    const uint64_t before_us = sw_clock_us();
+    ck_assert_int_eq(sw_test_daemon_stop(&mine, SIGTERM), 0);
+    ck_assert_uint_lt(sw_clock_us() - before_us, 15000000);
+    sw_wire_close(&other);
+    sw_test_daemon_clean(&mine);
+    (void)close(peer);
 }
 END_TEST
 
@@ -828,6 +913,8 @@ int main(void) {
     tcase_add_loop_test(tests, more_descriptors_than_a_packet_may_carry, 65, 67);
     tcase_add_test(tests, descriptors_of_the_wrong_kind);
     tcase_add_test(tests, memfds_that_cannot_be_trusted);
+    tcase_add_loop_test(tests, descriptors_that_do_not_close, 0, WAYS);
+    tcase_add_test(tests, a_stop_waits_for_no_close);
     tcase_add_test(tests, memories_of_the_wrong_shape);
     tcase_add_test(tests, parts_that_do_not_add_up);
     tcase_add_test(tests, parts_in_the_wrong_order);

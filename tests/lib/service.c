@@ -25,8 +25,10 @@ void sw_test_service_start(struct sw_test_service *ret) {
     sw_config_init(&ret->config);
     ret->config.max_session_memories = 8;
     SW_ASSERT(uv_loop_init(&ret->loop) == 0);
-    *service = (struct sw_service){
-        .loop = &ret->loop, .config = &ret->config, .fds = {.limit = 256}, .device_lost = on_device_lost};
+    *service = (struct sw_service){.loop = &ret->loop,
+                                   .config = &ret->config,
+                                   .fds = {.limit = 256, .max_closing = 64},
+                                   .device_lost = on_device_lost};
     sw_list_init(&service->tenants);
     SW_ASSERT(sw_device_host_open(&service->devices[0], &device, &err) == 0);
     service->n_devices = 1;

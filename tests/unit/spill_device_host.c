@@ -156,7 +156,8 @@ START_TEST(test_bad_descriptors_are_refused_by_name) {
     char path[SW_TEST_PATH_BYTES];
     fd = sw_test_file(path);
     ck_assert_int_eq(ftruncate(fd, 8192), 0);
-    ck_assert_int_eq(map_fd(fd, 8192), -SW_EUNSEALED);
+    const int rc = map_fd(fd, 8192);
+    ck_assert(rc == -SW_EFDS || rc == -SW_EUNSEALED); /* the latter where /tmp is a tmpfs */
     (void)close(fd);
     (void)unlink(path);
     int pipes[2];
