@@ -20,18 +20,18 @@ struct sw_table_mem {
     void *closed_arg;
 };
 
-void sw_memtable_init(struct sw_memtable *ret, struct sw_owner *owner, uint32_t uid, struct sw_fd_budget *budget,
-                      unsigned max_mems) {
+void sw_memtable_init(struct sw_memtable *ret, struct sw_owner *owner, struct sw_fd_share *share,
+                      struct sw_fd_budget *budget, unsigned max_mems) {
     memset(ret, 0, sizeof *ret);
     sw_idmap_init(&ret->mems);
     ret->owner = owner;
-    ret->uid = uid;
+    ret->share = share;
     ret->budget = budget;
     ret->max_mems = max_mems;
 }
 
 static void give_back_fds(struct sw_table_mem *entry) {
-    entry->table->n_fds -= entry->n_fds;
+    entry->table->share->used -= entry->n_fds;
     entry->table->budget->used -= entry->n_fds;
     entry->n_fds = 0;
 }
@@ -105,19 +105,25 @@ static unsigned left_of(unsigned limit, unsigned used) {
     return used < limit ? limit - used : 0;
 }
 
+static int check_budget(const struct sw_table_mem *entry, uint32_t n_fds, struct sw_err *err) {
+    const struct sw_fd_budget *budget = entry->table->budget;
+    const struct sw_fd_share *share = entry->table->share;
+    if (n_fds <= left_of(budget->limit / 2, share->used) && n_fds <= left_of(budget->limit, budget->used))
+        return 0;
+    return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+                      "memory %" PRIu32 ": %" PRIu32 " descriptors more than the %u that uid %" PRIu32
+                      " has; limit %u (all: %u of %u)",
+                      entry->node.id, n_fds, share->used, share->uid, budget->limit / 2, budget->used, budget->limit);
+}
+
+/* Refuses at once what has no room now; each part counts when it comes. */
 static int stage(struct sw_table_mem *entry, const struct sw_msg_mem_open *message, struct sw_err *err) {
-    struct sw_memtable *table = entry->table;
     struct sw_mem_desc *desc = &entry->desc;
-    const unsigned session_limit = table->budget->limit / 2;
-    if (message->n_parts > left_of(session_limit, table->n_fds) ||
-        message->n_parts > left_of(table->budget->limit, table->budget->used))
-        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
-                          "memory %" PRIu32 ": %" PRIu32 " descriptors more than the %u held; limit %u (all: %u of %u)",
-                          message->mem, message->n_parts, table->n_fds, session_limit, table->budget->used,
-                          table->budget->limit);
+    if (check_budget(entry, message->n_parts, err) < 0)
+        return err->code;
     desc->kind = (enum sw_mem_kind)message->kind;
     desc->bytes = message->bytes;
-    desc->uid = table->uid;
+    desc->uid = entry->table->share->uid;
     memcpy(desc->device_uuid, message->device_uuid, sizeof desc->device_uuid);
     memcpy(desc->handle, message->handle, sizeof desc->handle);
     if (message->n_parts) {
@@ -128,9 +134,6 @@ static int stage(struct sw_table_mem *entry, const struct sw_msg_mem_open *messa
         memset(desc->fds, -1, message->n_parts * sizeof *desc->fds);
     }
     desc->n_parts = message->n_parts;
-    entry->n_fds = message->n_parts;
-    table->n_fds += message->n_parts;
-    table->budget->used += message->n_parts;
     return 0;
 }
 
@@ -207,8 +210,11 @@ int sw_memtable_parts(struct sw_memtable *table, const struct sw_msg_mem_parts *
     }
     if (entry->state == LIVE)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory %" PRIu32 " has all its parts", message->mem);
-    if (check_parts(entry, message, n_fds, err) < 0)
+    if (check_parts(entry, message, n_fds, err) < 0 || check_budget(entry, message->count, err) < 0)
         return fail(entry, err);
+    entry->n_fds += message->count;
+    table->share->used += message->count;
+    table->budget->used += message->count;
     for (uint32_t i = 0; i < message->count; i++) {
         entry->desc.fds[message->first + i] = fds[i];
         entry->desc.part_bytes[message->first + i] = message->part_bytes[i];

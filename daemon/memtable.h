@@ -5,7 +5,8 @@
  * A `once` memory leaves the table with the first operation that names it; the operation owns it from there.
  *
  * Descriptors are what a daemon runs out of first: those that a session's memories hold, staged or live, are counted
- * against a budget of all sessions, of which one session gets at most half.
+ * against a budget of all sessions, of which the sessions of one uid get at most half. They count from when they come:
+ * what was only announced takes nothing from anybody.
  *
  * Only shapes are checked here; the device checks the truth when it maps. thread: loop. */
 #ifndef SW_DAEMON_MEMTABLE_H
@@ -20,12 +21,18 @@ struct sw_fd_budget {
     unsigned max_closing; /* that may wait to be closed (base/closer.h), and half of it of one uid */
 };
 
+/* One uid's part of it. */
+struct sw_fd_share {
+    uint32_t uid;
+    unsigned used;
+};
+
 struct sw_memtable {
     struct sw_idmap mems;
     struct sw_owner *owner;      /* borrowed */
     struct sw_fd_budget *budget; /* borrowed */
-    uint32_t uid;                /* the session's */
-    unsigned max_mems, n_fds;
+    struct sw_fd_share *share;   /* borrowed */
+    unsigned max_mems;
     bool owner_closing; /* set before sw_owner_close(), which closes the engine's memories itself */
     uint32_t refused;   /* number of the last memory that could not even be entered */
     struct sw_err refused_err;
@@ -34,8 +41,8 @@ struct sw_memtable {
 /* One entry; opaque. */
 struct sw_table_mem;
 
-void sw_memtable_init(struct sw_memtable *ret, struct sw_owner *owner, uint32_t uid, struct sw_fd_budget *budget,
-                      unsigned max_mems);
+void sw_memtable_init(struct sw_memtable *ret, struct sw_owner *owner, struct sw_fd_share *share,
+                      struct sw_fd_budget *budget, unsigned max_mems);
 /* Frees what is left; the engine's memories must be gone already. */
 void sw_memtable_fini(struct sw_memtable *table);
 
@@ -45,8 +52,9 @@ void sw_memtable_fini(struct sw_memtable *table);
 int sw_memtable_open(struct sw_memtable *table, const struct sw_msg_mem_open *message, struct sw_err *err);
 /* Adds parts; descriptors taken are replaced by -1 in fds. The last one hands the memory to the engine. Returns as
  * sw_memtable_open() does.
- * errors: -SW_ENOENT, -SW_EINVAL (order, too many), -SW_EFDS (count), -SW_ERANGE (lengths), sw_mem_open()'s, or that of
- * an earlier failure. Any of them but ENOENT fails the memory, unless it is live. */
+ * errors: -SW_ENOENT, -SW_EINVAL (order, too many), -SW_EFDS (count), -SW_ERANGE (lengths), -SW_ELIMIT
+ * (descriptors), sw_mem_open()'s, or that of an earlier failure. Any of them but ENOENT fails the memory, unless it is
+ * live. */
 int sw_memtable_parts(struct sw_memtable *table, const struct sw_msg_mem_parts *message, int *fds, unsigned n_fds,
                       struct sw_err *err);
 /* Has the engine map a memory that has just become live and is to stay; `mapped` runs later. The memory stays in the

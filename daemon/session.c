@@ -170,7 +170,7 @@ int sw_session_open(struct sw_session **ret, struct sw_service *service, int soc
     sw_list_init(&session->node);
     sw_list_init(&session->queue);
     sw_idmap_init(&session->promises);
-    sw_memtable_init(&session->mems, session->owner, (uint32_t)session->peer.uid, &service->fds,
+    sw_memtable_init(&session->mems, session->owner, &session->tenant->fds, &service->fds,
                      (unsigned)service->config->max_session_memories);
     session->poll.data = session->timer.data = session;
     const int rc = uv_poll_init(service->loop, &session->poll, socket);

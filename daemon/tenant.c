@@ -36,6 +36,7 @@ static struct sw_tenant *tenant_new(struct sw_service *service, uid_t uid) {
     if (!tenant)
         return NULL;
     tenant->uid = uid;
+    tenant->fds.uid = (uint32_t)uid;
     tenant->quota.max_bytes = service->config->tenant_bytes;
     tenant->quota.max_regions = (unsigned)service->config->tenant_regions;
     sw_list_append(&service->tenants, &tenant->node);
@@ -64,7 +65,8 @@ int sw_tenant_join(struct sw_service *service, uid_t uid, struct sw_tenant **ret
 }
 
 static void forget(struct sw_tenant *tenant) {
-    SW_ASSERT(tenant->n_operations == 0 && tenant->quota.n_regions == 0 && atomic_load(&tenant->quota.bytes) == 0);
+    SW_ASSERT(tenant->n_operations == 0 && tenant->fds.used == 0 && tenant->quota.n_regions == 0 &&
+              atomic_load(&tenant->quota.bytes) == 0);
     sw_list_remove(&tenant->node);
     sw_free(tenant);
 }

@@ -15,6 +15,7 @@ struct sw_tenant {
     unsigned n_sessions, n_operations;
     unsigned n_owners;     /* of the engine, without a session, that still use the quota */
     struct sw_quota quota; /* bytes and regions */
+    struct sw_fd_share fds;
     struct sw_owner *heir; /* has durable regions that are no session's; NULL: none was ever asked for */
 };
 

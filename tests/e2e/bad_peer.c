@@ -227,21 +227,63 @@ START_TEST(no_descriptor_left_to_accept_with) {
 }
 END_TEST
 
-START_TEST(descriptors_are_shared_out) {
-    static const char *const options[] = {"max_session_memories=4096", NULL};
-    struct sw_sound before;
-    struct sw_wire wire;
-    start(options);
-    sw_sound_take(&daemon_process, &before);
-    sw_wire_open(&wire, daemon_process.socket);
-    /* Announcing is enough: room for the descriptors is set aside, and one session does not get all of it. */
-    int rc = 0;
+/* Announces memories of `parts` parts each until one is refused or `most` are there; returns how many are. */
+static uint32_t announce(struct sw_wire *wire, uint32_t parts, uint32_t most) {
     uint32_t n = 0;
-    while (rc == 0 && n < 4096)
-        rc = sw_wire_mem_open(&wire, ++n, SW_MEM_CUDA_VMM, SW_MEM_MAX_PARTS, 0, SW_MEM_MAX_PARTS);
+    while (n < most && sw_wire_mem_open(wire, n + 1, SW_MEM_CUDA_VMM, parts, 0, parts) == 0)
+        n++;
+    return n;
+}
+
+/* Sends descriptors for memories that are never complete, and then for small ones, until there is no room for one. */
+static void hog(struct sw_wire *wire, int fd) {
+    uint32_t mem = 1;
+    int rc = 0;
+    for (; rc == 0; mem++) {
+        rc = sw_wire_mem_open(wire, mem, SW_MEM_CUDA_VMM, SW_PROTO_MAX_FDS + 1, 0, 1);
+        if (rc == 0)
+            rc = sw_wire_mem_parts(wire, mem, 0, SW_PROTO_MAX_FDS, 1, fd, SW_PROTO_MAX_FDS);
+    }
     ck_assert_int_eq(rc, -SW_ELIMIT);
+    while ((rc = sw_wire_mem_open(wire, mem, SW_MEM_MEMFD, 1, 0, 1)) == 0)
+        ck_assert_int_eq(sw_wire_mem_parts(wire, mem++, 0, 1, 1, fd, 1), 0);
+    ck_assert_int_eq(rc, -SW_ELIMIT);
+}
+
+/* Two sessions of one uid take what one may have, and another uid is served; announcing alone takes nothing. */
+START_TEST(descriptors_are_shared_out) {
+    static const char *const options[] = {"max_session_memories=4096", "max_sessions=16", "data_socket_mode=0666",
+                                          NULL};
+    static const struct rlimit few = {.rlim_cur = 2048, .rlim_max = 2048};
+    enum { ANNOUNCED = 300, OTHERS_UID = 65534 };
+    struct sw_sound before;
+    struct sw_wire wires[2];
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    start(options);
+    ck_assert_int_eq(chmod(daemon_process.folder, 0755), 0);
+    sw_sound_take(&daemon_process, &before);
+    const int fd = sw_wire_content_memfd(300000, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK);
+    for (int i = 0; i < 2; i++) {
+        sw_wire_open(&wires[i], daemon_process.socket);
+        ck_assert_uint_eq(announce(&wires[i], 500, ANNOUNCED), ANNOUNCED);
+    }
+    ck_assert_int_eq(sw_wire_mem_open(&wires[0], 4097, SW_MEM_CUDA_VMM, 2000, 0, 2000), -SW_ELIMIT);
     ck_assert_ptr_null(sw_sound_round_trip(&daemon_process, 300000, 8));
-    sw_wire_close(&wire);
+    for (int i = 0; i < 2; i++) {
+        sw_wire_close(&wires[i]);
+        sw_wire_open(&wires[i], daemon_process.socket);
+    }
+    hog(&wires[0], fd);
+    hog(&wires[1], fd);
+    ck_assert_ptr_nonnull(sw_sound_round_trip(&daemon_process, 300000, 8));
+    if (geteuid() == 0) { /* who else could be somebody else */
+        ck_assert_int_eq(seteuid(OTHERS_UID), 0);
+        ck_assert_ptr_null(sw_sound_round_trip(&daemon_process, 300000, 8));
+        ck_assert_int_eq(seteuid(0), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        sw_wire_close(&wires[i]);
+    (void)close(fd);
     ck_sound(&before);
     ck_stops();
 }
