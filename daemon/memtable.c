@@ -8,6 +8,7 @@ enum state { STAGED, LIVE, FAILED };
 
 struct sw_table_mem {
     struct sw_idnode node;
+    struct sw_list ending; /* `once`, after its operation: of those that the table waits for */
     struct sw_memtable *table;
     enum state state;
     bool once;
@@ -24,6 +25,7 @@ void sw_memtable_init(struct sw_memtable *ret, struct sw_owner *owner, struct sw
                       struct sw_fd_budget *budget, unsigned max_mems) {
     memset(ret, 0, sizeof *ret);
     sw_idmap_init(&ret->mems);
+    sw_list_init(&ret->ending);
     ret->owner = owner;
     ret->share = share;
     ret->budget = budget;
@@ -46,6 +48,9 @@ void sw_memtable_fini(struct sw_memtable *table) {
     struct sw_idnode *node;
     while ((node = sw_idmap_take_any(&table->mems)))
         free_entry(SW_CONTAINER_OF(node, struct sw_table_mem, node));
+    struct sw_list *ending;
+    while ((ending = sw_list_take_first(&table->ending)))
+        free_entry(SW_CONTAINER_OF(ending, struct sw_table_mem, ending));
 }
 
 static struct sw_table_mem *find(const struct sw_memtable *table, uint32_t number) {
@@ -231,6 +236,12 @@ void sw_memtable_map(struct sw_memtable *table, uint32_t number, void (*mapped)(
     sw_mem_map(find(table, number)->mem, mapped, arg);
 }
 
+static void on_once_closed(void *arg) {
+    struct sw_table_mem *entry = arg;
+    sw_list_remove(&entry->ending);
+    free_entry(entry);
+}
+
 static void on_mem_closed(void *arg) {
     struct sw_table_mem *entry = arg;
     void (*closed)(void *) = entry->closed;
@@ -280,7 +291,7 @@ int sw_memtable_begin(struct sw_memtable *table, uint32_t number, struct sw_mem 
 void sw_memtable_end(struct sw_table_mem *once) {
     if (!once)
         return;
+    sw_list_append(&once->table->ending, &once->ending);
     if (!once->table->owner_closing)
-        sw_mem_close(once->mem, NULL, NULL);
-    free_entry(once);
+        sw_mem_close(once->mem, on_once_closed, once);
 }

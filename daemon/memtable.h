@@ -29,6 +29,7 @@ struct sw_fd_share {
 
 struct sw_memtable {
     struct sw_idmap mems;
+    struct sw_list ending;       /* of no number any more, but with descriptors that count */
     struct sw_owner *owner;      /* borrowed */
     struct sw_fd_budget *budget; /* borrowed */
     struct sw_fd_share *share;   /* borrowed */
@@ -71,7 +72,8 @@ int sw_memtable_close(struct sw_memtable *table, uint32_t number, void (*closed)
  * failure of the memory itself. */
 int sw_memtable_begin(struct sw_memtable *table, uint32_t number, struct sw_mem **ret, struct sw_table_mem **ret_once,
                       struct sw_err *err);
-/* The operation has ended, or was refused by the engine: a `once` memory is closed. NULL (it stays) is a no-op. */
+/* The operation has ended, or was refused by the engine: a `once` memory is closed. Its descriptors count until
+ * the engine has closed it, which for one that was refused may be after others. NULL (it stays) is a no-op. */
 void sw_memtable_end(struct sw_table_mem *once);
 
 #endif

@@ -95,8 +95,8 @@ START_TEST(promise_outlives_the_peer) {
 }
 END_TEST
 
-/* Hands over a memfd and spills it; every request is answered, or the session has ended. */
-static void spill_once(uint32_t mem) {
+/* Hands over a memfd for one operation and asks for a spill of it. */
+static void hand_over_and_spill(uint32_t mem) {
     uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_msg msgs[3] = {{.header = {.type = SW_MSG_MEM_OPEN, .seq = 1}},
                              {.header = {.type = SW_MSG_MEM_PARTS, .seq = 2}},
@@ -113,6 +113,11 @@ static void spill_once(uint32_t mem) {
             (void)close(fd);
         sw_session_packet(session, packet, sw_msg_encode(&msgs[i], packet), &fd, i == 1);
     }
+}
+
+/* The same; every request is answered, or the session has ended. */
+static void spill_once(uint32_t mem) {
+    hand_over_and_spill(mem);
     for (int replies = 0; replies < 3 && !session->closing;) {
         struct sw_msg msg;
         if (receive(&msg) == 0)
@@ -148,6 +153,31 @@ START_TEST(every_allocation_may_fail) {
         sw_alloc_fail_nth(0);
         settle((uint32_t)n);
     }
+}
+END_TEST
+
+/* A spill that is refused gives its memory back to the worker, which may be busy: until it has closed the descriptor
+ * that counts, or a client that goes on like this fills the table. */
+START_TEST(descriptors_of_refused_memories_count_until_closed) {
+    const struct sw_fd_budget *budget = &service.service.fds;
+    const uint64_t most = service.config.max_session_operations;
+    service.config.max_session_operations = 0;
+    for (uint32_t mem = 1; mem <= 2; mem++) {
+        hand_over_and_spill(mem);
+        ck_assert_uint_eq(budget->used, mem);
+        ck_assert_uint_eq(session->tenant->fds.used, mem);
+    }
+    settle(1);
+    ck_assert_uint_eq(budget->used, 0);
+    ck_assert_uint_eq(session->tenant->fds.used, 0);
+    /* Also when the session ends before. */
+    hand_over_and_spill(3);
+    sw_session_close(session, "test");
+    ck_assert_uint_eq(budget->used, 1);
+    while (!closed)
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
+    ck_assert_uint_eq(budget->used, 0);
+    service.config.max_session_operations = most;
 }
 END_TEST
 
@@ -305,6 +335,7 @@ int main(void) {
     tcase_add_test(tests, queue_has_a_bound);
     tcase_add_test(tests, promise_outlives_the_peer);
     tcase_add_test(tests, every_allocation_may_fail);
+    tcase_add_test(tests, descriptors_of_refused_memories_count_until_closed);
     tcase_add_test(tests, a_piece_that_is_refused_undoes_the_batch);
     tcase_add_test(tests, pieces_in_flight_have_a_bound);
     tcase_add_test(tests, a_damaged_piece_costs_its_region_only);
