@@ -923,8 +923,16 @@ static int dead_canary(struct sw_device *device, struct sw_err *err) {
     return sw_err_set(err, -SW_EGPULOST, SW_SCOPE_DEVICE, "dead");
 }
 
+/* Nobody but the worker uses the device then. */
+static void wait_for_the_arena(struct life *l) {
+    struct sw_tier_stats stats = {0};
+    while (stats.backed_bytes < host_bytes)
+        l->host->ops->stats(l->host, &stats);
+}
+
 START_TEST(a_dead_device_is_silent) {
     open_life(&life, 0);
+    wait_for_the_arena(&life);
     sw_engine_ask_life(life.engine);
     const uint64_t given_us = life.engine->canaries[0].given_us;
     while (life.engine->canaries[0].given_us == given_us || life.engine->canaries[0].is_out)
