@@ -17,6 +17,7 @@
 #include "tests/lib/supervisor.h"
 
 #include <check.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -439,8 +440,18 @@ static void drop_durable(void) {
     spillway_close(connection);
 }
 
+/* Descriptors, when they are no more than `most`, or after a while: clients' are closed by threads for that. */
+static unsigned settled_fds(unsigned most) {
+    unsigned n = sw_test_daemon_fds(&supervisor.daemon);
+    for (int i = 0; n > most && i < FDS_SETTLE_MS; i++) {
+        sleep_us(1000);
+        n = sw_test_daemon_fds(&supervisor.daemon);
+    }
+    return n;
+}
+
 /* All clients hang up; what is left then nobody has. */
-static struct held pause_and_look(void) {
+static struct held pause_and_look(unsigned most_fds) {
     const uint64_t begun_us = sw_clock_us();
     struct held held;
     atomic_store(&day->pause, true);
@@ -455,6 +466,7 @@ static struct held pause_and_look(void) {
                       held.sessions, held.regions, held.operations, held.mapped, held.host_bytes, held.nvme_bytes);
         sleep_us(2000);
     }
+    held.fds = settled_fds(most_fds);
     atomic_store(&day->pause, false);
     return held;
 }
@@ -529,16 +541,6 @@ static void start(char *option, size_t option_bytes) {
     (void)snprintf(day->socket, sizeof day->socket, "%s", supervisor.daemon.socket);
 }
 
-/* Descriptors, when they are no more than `most`, or after a while: clients' are closed by threads for that. */
-static unsigned settled_fds(unsigned most) {
-    unsigned n = sw_test_daemon_fds(&supervisor.daemon);
-    for (int i = 0; n > most && i < FDS_SETTLE_MS; i++) {
-        sleep_us(1000);
-        n = sw_test_daemon_fds(&supervisor.daemon);
-    }
-    return n;
-}
-
 static void report(unsigned hour, const struct held *peak, const struct held *held) {
     printf("hour %u: sessions %lu, spills %lu, restores %lu, repeated %lu, refused %lu, adopted %lu; ", hour + 1,
            atomic_load(&day->n_sessions), atomic_load(&day->n_spills), atomic_load(&day->n_restores),
@@ -558,12 +560,14 @@ START_TEST(memory_is_flat) {
     start(option, sizeof option);
     for (unsigned hour = 0; hour < hours; hour++) {
         const struct held peak = pass_an_hour(hour, &random);
-        const struct held held = pause_and_look();
+        /* Since its last start, and once a device's files are open. */
+        const bool is_flat = hour > 0 && (!is_long() || hour > MORNING);
+        const struct held held = pause_and_look(is_flat ? fds : UINT_MAX);
         report(hour, &peak, &held);
         kib[hour] = held.anonymous_kib;
-        if (hour > 0 && (!is_long() || hour > MORNING)) /* since its last start, and once a device's files are open */
-            ck_assert_uint_le(settled_fds(fds), fds);
-        fds = sw_test_daemon_fds(&supervisor.daemon);
+        if (is_flat)
+            ck_assert_uint_le(held.fds, fds);
+        fds = held.fds;
     }
     end_seats();
     ck_assert_uint_gt(atomic_load(&day->n_spills), 0);
