@@ -106,7 +106,7 @@ static const char *doing(unsigned i) {
     return states[i % N_STATES].name;
 }
 
-static struct sw_mortals mortals = {.live = live, .doing = doing, .at_once = 4, .max_delay_us = 12000};
+static struct sw_mortals mortals = {.live = live, .doing = doing, .max_delay_us = 12000};
 
 /* ---- the test ---------------------------------------------------------------------------------------------------- */
 
@@ -154,9 +154,7 @@ int main(int argc, char **argv) {
         (void)puts("skipped: no GPU that can be used");
         return 77;
     }
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (cores > mortals.at_once)
-        mortals.at_once = cores > SW_MORTALS_AT_ONCE ? SW_MORTALS_AT_ONCE : (unsigned)cores;
+    mortals.at_once = sw_mortals_for_cores(4);
     Suite *suite = suite_create("gpu client_death");
     TCase *tcase = tcase_create("client_death");
     tcase_set_timeout(tcase, argc > 1 ? 36000 : 280);

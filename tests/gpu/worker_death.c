@@ -176,7 +176,7 @@ static const char *doing(unsigned i) {
     return states[i % N_STATES].name;
 }
 
-static struct sw_mortals mortals = {.live = live, .doing = doing, .at_once = 4};
+static struct sw_mortals mortals = {.live = live, .doing = doing};
 
 /* Whose memory is whose: those that live at a time are at_once in a row. */
 static unsigned seat_of(unsigned i) {
@@ -354,9 +354,7 @@ int main(int argc, char **argv) {
         (void)puts("skipped: no GPU that can be used");
         return 77;
     }
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (cores > mortals.at_once)
-        mortals.at_once = cores > SW_MORTALS_AT_ONCE ? SW_MORTALS_AT_ONCE : (unsigned)cores;
+    mortals.at_once = sw_mortals_for_cores(4);
     mortals.max_delay_us = 24000 / mortals.at_once; /* these add up */
     Suite *suite = suite_create("gpu worker_death");
     TCase *tcase = tcase_create("worker_death");

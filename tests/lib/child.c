@@ -62,6 +62,13 @@ static void die(const struct sw_child *child, const char *doing, uint64_t delay_
     (void)close(child->socket);
 }
 
+unsigned sw_mortals_for_cores(unsigned least) {
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (cores <= (long)least)
+        return least;
+    return cores > SW_MORTALS_AT_ONCE ? SW_MORTALS_AT_ONCE : (unsigned)cores;
+}
+
 void sw_mortals_die(const struct sw_mortals *how, unsigned from, unsigned n, uint64_t *random) {
     struct sw_child children[SW_MORTALS_AT_ONCE];
     for (unsigned done = 0; done < n;) {
