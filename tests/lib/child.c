@@ -6,6 +6,7 @@
 
 #include <check.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -21,7 +22,7 @@ struct sw_child sw_child_begin(void (*live)(unsigned i, int socket), unsigned i)
         (void)close(ends[0]);
         SW_ASSERT(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent);
         live(i, ends[1]);
-        SW_ASSERT(!"a child's life returns");
+        SW_ASSERT(false && "a child's life returns");
     }
     (void)close(ends[1]);
     return child;
