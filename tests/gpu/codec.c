@@ -738,26 +738,35 @@ int main(void) {
     const int rc = sw_gpu_codec_start();
     if (rc)
         return rc;
-    TCase *cases = tcase_create("codec");
-    tcase_add_loop_test(cases, every_content_and_size, 0, SW_CONTENT_NR);
-    tcase_add_test(cases, every_alignment);
-    tcase_add_test(cases, every_symbol_length);
-    tcase_add_test(cases, every_phrase_length);
-    tcase_add_test(cases, made_up_tables);
-    tcase_add_loop_test(cases, ranges_of_tiles, 0, N_OF_BYTES);
-    tcase_add_test(cases, damaged_frames);
-    tcase_add_loop_test(cases, trained_tables, 0, SW_CONTENT_NR);
-    tcase_add_loop_test(cases, probed_samples, 0, SW_CONTENT_NR);
-    tcase_add_test(cases, refusals);
-    tcase_add_test(cases, scratch_is_bounded);
-    tcase_add_loop_test(cases, batches_of_every_size, 0, 3);
-    tcase_add_test(cases, batches_of_many_and_of_one);
-    tcase_add_test(cases, batches_of_different_frames);
-    tcase_add_test(cases, batches_refused);
-    tcase_add_test(cases, hashes_of_every_size);
-    tcase_add_test(cases, hashes_of_many_ranges);
-    tcase_add_test(cases, runs_are_copied);
+    /* Apart, so that a sanitizer can run them beside each other (CK_RUN_CASE). */
     Suite *suite = suite_create("gpu codec");
-    suite_add_tcase(suite, cases);
+    TCase *content = tcase_create("content");
+    tcase_add_loop_test(content, every_content_and_size, 0, SW_CONTENT_NR);
+    TCase *shapes = tcase_create("shapes");
+    tcase_add_test(shapes, every_alignment);
+    tcase_add_test(shapes, every_symbol_length);
+    tcase_add_test(shapes, every_phrase_length);
+    tcase_add_loop_test(shapes, ranges_of_tiles, 0, N_OF_BYTES);
+    TCase *damage = tcase_create("damage");
+    tcase_add_test(damage, made_up_tables);
+    tcase_add_test(damage, damaged_frames);
+    tcase_add_test(damage, refusals);
+    tcase_add_test(damage, scratch_is_bounded);
+    TCase *training = tcase_create("training");
+    tcase_add_loop_test(training, trained_tables, 0, SW_CONTENT_NR);
+    tcase_add_loop_test(training, probed_samples, 0, SW_CONTENT_NR);
+    TCase *batches = tcase_create("batches");
+    tcase_add_loop_test(batches, batches_of_every_size, 0, 3);
+    tcase_add_test(batches, batches_of_many_and_of_one);
+    tcase_add_test(batches, batches_of_different_frames);
+    tcase_add_test(batches, batches_refused);
+    tcase_add_test(batches, hashes_of_every_size);
+    tcase_add_test(batches, hashes_of_many_ranges);
+    tcase_add_test(batches, runs_are_copied);
+    suite_add_tcase(suite, content);
+    suite_add_tcase(suite, shapes);
+    suite_add_tcase(suite, damage);
+    suite_add_tcase(suite, training);
+    suite_add_tcase(suite, batches);
     return sw_test_run(suite, CK_NOFORK); /* one CUDA context for all tests */
 }

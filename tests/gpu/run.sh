@@ -83,7 +83,9 @@ if wants sanitize; then
     for tool in "memcheck --report-api-errors no" racecheck; do
         # shellcheck disable=SC2206 # the options of the tool are words
         sanitizer=(compute-sanitizer --error-exitcode 9 --target-processes all --tool $tool)
-        step "codec_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_codec"
+        for part in content shapes damage training batches; do
+            CK_RUN_CASE=$part step "codec_${part}_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_codec"
+        done
         CK_RUN_CASE=alignments step "numbers_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_numbers"
         step "packed_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_packed" "$daemon"
         step "device_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_device"
