@@ -14,6 +14,11 @@
 /* A step keeps its slot, and the link, for longer than others would like to wait: 16 chunks of 26 MiB are 8 ms. */
 #define MOST_CHUNKS 16
 #define MOST_CHUNKS_SHARED 4
+/* A region that is compressed in part. A slot encodes about half of the time: its frame waits in line among the raw
+ * chunks on the link. At the end some chunks that are being encoded are waited for. */
+#define MIXED_LEAST_CHUNKS 16
+#define MIXED_ENCODING 0.5
+#define MIXED_LAST_CHUNKS 1
 
 const char *sw_cost_reason_text(enum sw_cost_reason reason) {
     static const char *const texts[SW_COST_REASON_NR] = {
@@ -25,6 +30,7 @@ const char *sw_cost_reason_text(enum sw_cost_reason reason) {
         [SW_COST_SHORT] = "too short to tell",
         [SW_COST_ROOM] = "saves room",
         [SW_COST_RETRY] = "tried again",
+        [SW_COST_IN_PART] = "pays in part",
     };
     return texts[reason];
 }
@@ -95,22 +101,48 @@ static struct sw_cost_time raw_time_of(const struct sw_cost_question *q, bool *r
     return time;
 }
 
+/* Of a region of which the encoder takes what it can, while the link never stands still. False: it can take all. */
+static bool mixed_time_of(const struct sw_cost_question *q, struct sw_cost_time *ret) {
+    const struct sw_cost_rates *r = &q->rates;
+    const double raw = (double)q->raw_bytes, saved = 1 - 1 / q->expected_ratio,
+                 encode = MIXED_ENCODING * r->encode[q->codec], out = r->direct_out > 0 ? r->direct_out : r->link_out,
+                 back = r->direct_back > 0 ? r->direct_back : r->link_out;
+    ret->out_s = raw / (out + encode * saved);
+    const double coded = encode * ret->out_s;
+    ret->out_s += MIXED_LAST_CHUNKS * raw / (double)q->n_chunks / r->encode[q->codec];
+    ret->back_s = knows_back(q) ? larger(coded / r->restore[q->codec], (raw - coded * saved) / back) : 0;
+    return coded < raw;
+}
+
 static double round_trip_s(const struct sw_cost_time *time) {
     return time->out_s + time->back_s;
 }
 
 /* ---- the choice ---- */
 
+/* In part it saves time, as a whole less. */
+static bool pays_in_part(const struct sw_cost_question *q, const struct sw_cost_time *raw,
+                         const struct sw_cost_time *coded, struct sw_cost_time *mixed) {
+    return sw_cost_is_long(q->raw_bytes) && q->n_chunks >= MIXED_LEAST_CHUNKS && !q->to_disk && !q->room_is_short &&
+           mixed_time_of(q, mixed) && TOLERANCE * mixed->out_s < raw->out_s && mixed->out_s < coded->out_s &&
+           round_trip_s(mixed) < round_trip_s(raw);
+}
+
 static enum sw_cost_reason weigh(const struct sw_cost_question *q, struct sw_cost_answer *a) {
-    const struct sw_cost_time *raw = &a->times[SW_CODEC_RAW], *coded = &a->times[q->codec];
-    a->times[SW_CODEC_RAW] = raw_time_of(q, &a->direct);
+    struct sw_cost_time *raw = &a->times[SW_CODEC_RAW], *coded = &a->times[q->codec];
+    *raw = raw_time_of(q, &a->direct);
     if (q->expected_ratio < MIN_RATIO)
         return SW_COST_NO_GAIN;
     if (q->raw_bytes < SW_COST_MIN_BYTES)
         return SW_COST_SHORT;
     if (!knows_out(q))
         return SW_COST_UNKNOWN;
-    a->times[q->codec] = time_of(q, q->codec);
+    *coded = time_of(q, q->codec);
+    struct sw_cost_time mixed;
+    if (pays_in_part(q, raw, coded, &mixed)) {
+        *coded = mixed;
+        return SW_COST_IN_PART;
+    }
     const bool slow_out = coded->out_s > TOLERANCE * raw->out_s;
     if (!slow_out && round_trip_s(coded) <= TOLERANCE * round_trip_s(raw))
         return SW_COST_PAYS;
@@ -142,8 +174,10 @@ bool sw_cost_is_hopeless(const struct sw_cost_question *q, struct sw_cost_answer
     sw_cost_choose(q, ret);
     if (q->room_is_short)
         return false;
-    if (ret->reason == SW_COST_PAYS &&
-        ret->times[q->codec].out_s + q->plan_s > TOLERANCE * ret->times[SW_CODEC_RAW].out_s) {
+    const double raw_s = ret->times[SW_CODEC_RAW].out_s;
+    const double tolerance = ret->reason == SW_COST_PAYS ? TOLERANCE : 1; /* in part it is done for the time alone */
+    if ((ret->reason == SW_COST_PAYS || ret->reason == SW_COST_IN_PART) &&
+        ret->times[q->codec].out_s + q->plan_s > tolerance * raw_s) {
         ret->reason = SW_COST_ENCODER;
         ret->codec = SW_CODEC_RAW;
     }
@@ -227,6 +261,10 @@ static bool is_for_cpu(const struct sw_cost_direct *region) {
  * CPU hashes goes chunk by chunk: it seals one while the next is on its way. */
 unsigned sw_cost_direct_chunks(const struct sw_cost_direct *region) {
     const size_t most = region->is_alone ? MOST_CHUNKS : MOST_CHUNKS_SHARED;
+    if (region->is_mixed) { /* a kernel's time; with more of them frames would wait too long for the link */
+        const size_t n = divide_up(region->n_chunks * KERNEL_LINK_BYTES, region->raw_bytes);
+        return (unsigned)(n < most ? n : most);
+    }
     if (is_for_cpu(region))
         return 1;
     const size_t n_rounds = divide_up(region->n_chunks, most * region->n_slots);

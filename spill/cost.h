@@ -8,6 +8,10 @@
  * some of it costs the CPU cores. Stages overlap but for the first chunk,
  * so that a long region takes as long as its slowest stage, and a region of one chunk as long as all together.
  *
+ * Where the encoder cannot keep up with the link a long region may be compressed in part: the encoder takes what it
+ * can, and the link, which would stand still in between, the rest as it is. That takes less time than raw however slow
+ * the encoder is.
+ *
  * Compressed frames are preferred while the way out, and out and back together, take at most 3 % longer than raw: less
  * than that cannot be told from noise, and they need less room. Nothing is decided on rates that have not been
  * measured: then the plan that the sample suggested stands. Pure: no clock, no lock, no allocation. */
@@ -26,6 +30,7 @@ enum sw_cost_reason {
     SW_COST_SHORT,   /* fixed costs decide */
     SW_COST_ROOM,    /* time does not count, or is less scarce than room */
     SW_COST_RETRY,   /* it does not pay; the first chunk is compressed to see whether that still holds */
+    SW_COST_IN_PART, /* encoding all of it would not pay; other chunks go directly meanwhile */
     SW_COST_REASON_NR
 };
 /* "pays" ...; at most 31 characters. */
@@ -56,7 +61,7 @@ struct sw_cost_time {
 struct sw_cost_answer {
     enum sw_codec_id codec;
     enum sw_cost_reason reason;
-    bool direct;                            /* raw: directly */
+    bool direct;                            /* raw chunks: directly */
     struct sw_cost_time times[SW_CODEC_NR]; /* raw: of the better way */
 };
 
@@ -105,6 +110,7 @@ struct sw_cost_direct {
     unsigned n_slots;
     bool is_back;
     bool is_alone; /* nobody else wants the device */
+    bool is_mixed; /* out: other chunks are compressed meanwhile */
 };
 /* How many chunks a slot takes in one step, at most. */
 unsigned sw_cost_direct_chunks(const struct sw_cost_direct *region);

@@ -15,7 +15,8 @@ static struct sw_cost_direct region_of(const struct sw_pipeline *p, const struct
                                    .n_chunks = job->frames->n_chunks,
                                    .n_slots = p->n_slots,
                                    .is_back = job->kind == SW_JOB_RESTORE,
-                                   .is_alone = sw_pipeline_has_one_job(p)};
+                                   .is_alone = sw_pipeline_has_one_job(p),
+                                   .is_mixed = job->kind == SW_JOB_SPILL && job->is_mixed};
 }
 
 /* Chunks of the job, from `first` on, that a step would take at most. */
@@ -43,12 +44,13 @@ static void add(struct sw_slot *slot, size_t chunk, const struct sw_frame_layout
         .frame = *frame, .offset = job->offset + chunk * job->frames->chunk_bytes, .stored = stored};
 }
 
-/* What a step measures: a stage of its own, as the chunks that it has. */
+/* What a step measures: a stage of its own, as the chunks that it has. Not beside compressed ones: with them it shares
+ * the link. */
 static void measure(struct sw_pipeline *p, struct sw_slot *slot, enum sw_stage_kind stage) {
     uint64_t bytes = 0;
     for (unsigned i = 0; i < slot->direct.n; i++)
         bytes += slot->direct.items[i].frame.raw_bytes;
-    if (!slot->waits_for_client)
+    if (!slot->waits_for_client && !slot->job->is_mixed)
         sw_measure_begin(p, slot, stage, SW_CODEC_RAW, slot->direct.items[0].frame.raw_bytes, bytes);
 }
 

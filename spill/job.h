@@ -96,6 +96,9 @@ struct sw_job {
     bool may_retry;      /* a plan is made although it does not pay, to be tried on one chunk */
     bool is_turned_away; /* no plan could pay: stored raw without a look at the bytes */
     bool is_direct;      /* raw chunks go directly (direct.c) */
+    /* Spill: some chunks are compressed, others go directly meanwhile; restore: there are frames of both. What shares
+     * the link with others is not measured. */
+    bool is_mixed;
     struct sw_plan plan;
     /* Chunks on their way to or from the disk (transfer.h). */
     unsigned n_transfers, n_ahead; /* under way; read ahead, and those that are ready */

@@ -92,8 +92,8 @@ static void prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
     slot->waits_for_client = rc > 0;
     job->stage = SW_STAGE_PREPARING;
     job->resample = false;
-    slot->planned_since_us = sw_clock_us();
-    if (rc >= 0 && needs_plan(job))
+    slot->planned_since_us = needs_plan(job) ? sw_clock_us() : 0;
+    if (rc >= 0 && slot->planned_since_us)
         rc = ops->make_plan(p->device, s, job->value_type, job->mem->mapping, rest_offset(job), rest_bytes(job), &err);
     if (rc < 0)
         slot_fail(p, slot, &err);
@@ -101,12 +101,13 @@ static void prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
 
 static void prepared(struct sw_pipeline *p, const struct sw_slot *slot, bool waited_for_client) {
     struct sw_job *job = slot->job;
-    if (needs_plan(job)) {
+    if (slot->planned_since_us) {
         job->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
         if (!waited_for_client)
             sw_measure_plan(p, sw_clock_us() - slot->planned_since_us);
         sw_plan_cache_put(&p->plans, job->plan_key, &job->plan);
-        sw_job_weigh(p, job);
+        if (rest_bytes(job) > 0) /* else it came too late for this one */
+            sw_job_weigh(p, job);
         job->plan_number++;
         if (job->plan_number == 1 && atomic_load(&job->phase) == SW_PHASE_STAGING) {
             job->planned_us = sw_clock_us();
@@ -165,7 +166,7 @@ static int queue_store(struct sw_pipeline *p, struct sw_slot *slot, struct sw_er
     int rc = 0;
     if (slot->direct.n > 0)
         return sw_direct_queue(p, slot, err);
-    if (slot->state == SW_SLOT_STORING)
+    if (slot->state == SW_SLOT_STORING && !slot->job->is_mixed)
         sw_measure_begin(p, slot, SW_STAGE_LINK_OUT, slot->frame.codec, slot->frame.raw_bytes, slot->stored.bytes);
     for (unsigned i = 0; !rc && i < slot->stored.n_extents; i++) {
         const struct sw_extent *extent = &slot->stored.extents[i];
@@ -313,7 +314,8 @@ static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_
     uint64_t raw_bytes = 0;
     for (unsigned i = 0; i < slot->n_chunks; i++)
         raw_bytes += job->frames->layouts[slot->chunk + i].raw_bytes;
-    if (!slot->waits_for_client)
+    /* How slow kernels are for raw frames is known only so. */
+    if (!slot->waits_for_client && (!job->is_mixed || slot->frame.codec == SW_CODEC_RAW))
         sw_measure_begin(p, slot, SW_STAGE_RESTORE, slot->frame.codec, slot->frame.raw_bytes, raw_bytes);
     return restore_run(p, slot, err);
 }
@@ -381,6 +383,15 @@ static unsigned client_waits(const struct sw_pipeline *p) {
     return n;
 }
 
+/* Of a mixed job chunks go directly while a plan is being made, once its client's event has been reached. */
+static bool goes_on_unplanned(const struct sw_pipeline *p, const struct sw_job *job) {
+    for (unsigned s = 0; s < p->n_slots; s++)
+        if (p->slots[s].job == job && p->slots[s].waits_for_client)
+            return false;
+    return job->is_mixed && job->kind == SW_JOB_SPILL && job->n_dealt < job->frames->n_chunks &&
+           !sw_moves_directly(p, job);
+}
+
 static bool job_wants_slot(const struct sw_pipeline *p, struct sw_job *job) {
     if (job->err.code)
         return false;
@@ -388,7 +399,7 @@ static bool job_wants_slot(const struct sw_pipeline *p, struct sw_job *job) {
     case SW_STAGE_WAITING: /* clients that are late with their events get at most half of the slots */
         return !job->has_event || client_waits(p) < (p->n_slots + 1) / 2;
     case SW_STAGE_PREPARING:
-        return false;
+        return goes_on_unplanned(p, job);
     case SW_STAGE_RUNNING:
         if (job->kind == SW_JOB_UNPACK)
             return sw_in_place_may_unpack(p, job);
@@ -707,6 +718,13 @@ bool sw_pipeline_wait(struct sw_pipeline *p) {
     p->is_settled = false;
     p->woke_us = woke_us;
     return true;
+}
+
+bool sw_pipeline_is_mixed(const struct sw_pipeline *p) {
+    for (unsigned s = 0; s < p->n_slots; s++)
+        if (p->slots[s].job && p->slots[s].job->is_mixed)
+            return true;
+    return false;
 }
 
 bool sw_pipeline_busy(const struct sw_pipeline *p) {

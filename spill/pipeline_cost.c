@@ -100,7 +100,7 @@ struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, co
     const struct sw_cost_question question = ask_of_plan(p, what, plan);
     sw_cost_choose(&question, &answer);
     if (answer.codec != SW_CODEC_RAW)
-        return (struct sw_verdict){.reason = answer.reason};
+        return (struct sw_verdict){.reason = answer.reason, .is_mixed = answer.reason == SW_COST_IN_PART};
     if (answer.reason != SW_COST_NO_GAIN &&
         (may_retry || sw_cost_retry(&p->costs[sw_cost_class(what->chunk_bytes)], &question, &answer)))
         return (struct sw_verdict){.reason = SW_COST_RETRY, .is_direct = answer.direct};
@@ -121,6 +121,7 @@ void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
     const struct sw_verdict verdict = sw_plan_weigh(p, job->kind, &rest, job->may_retry, &job->plan);
     job->reason = verdict.reason;
     job->is_direct = verdict.is_direct;
+    job->is_mixed = verdict.is_mixed;
     job->is_retry = verdict.reason == SW_COST_RETRY;
     job->may_retry = false;
 }
@@ -156,6 +157,7 @@ bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
                                            : is_typed  ? MOST_NUMBERS_RATIO
                                                        : SW_V5T_MAX_SYMBOL_BYTES);
     bool hopeless = sw_cost_is_hopeless(&question, &answer);
+    job->is_mixed = answer.reason == SW_COST_IN_PART;
     question.plan_s = p->plan_s;
     if (!hopeless && promise > 0) {
         hopeless = sw_cost_is_hopeless(&question, &answer);
@@ -164,9 +166,12 @@ bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
             sw_job_weigh(p, job);
             return true;
         }
+        if (job->is_mixed) /* chunks go directly while a plan is being made: there only have to be some left */
+            hopeless = 2 * question.plan_s > answer.times[SW_CODEC_RAW].out_s;
     }
     if (!hopeless)
         return false;
+    job->is_mixed = false;
     job->may_retry = sw_cost_retry(&p->costs[sw_cost_class(rest.chunk_bytes)], &question, &answer);
     if (job->may_retry)
         return false;
@@ -196,9 +201,18 @@ struct sw_policy_stages sw_job_stages(struct sw_pipeline *p, const struct sw_job
     return (struct sw_policy_stages){link_s, coder_s > link_s ? coder_s - link_s : 0};
 }
 
+bool sw_moves_directly(const struct sw_pipeline *p, const struct sw_job *job) {
+    for (unsigned s = 0; s < p->n_slots; s++)
+        if (p->slots[s].job == job && p->slots[s].direct.n > 0)
+            return true;
+    return false;
+}
+
 /* Raw bytes go directly, but those of short regions now and then, to see how fast the kernels are. */
 bool sw_goes_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
     const int class = sw_cost_class(raw_bytes);
+    if (job->kind == SW_JOB_SPILL && job->is_mixed)
+        return !sw_moves_directly(p, job); /* one slot does, all others encode */
     if (job->kind != SW_JOB_SPILL || !job->is_direct || job->plan.codec != SW_CODEC_RAW)
         return false;
     return sw_cost_is_long(job->bytes) || class < 0 ||

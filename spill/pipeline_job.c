@@ -99,6 +99,14 @@ uint64_t sw_job_chunk_bytes(const struct sw_pipeline *p, const struct sw_job *jo
     return sw_policy_chunk_bytes(job->bytes, most, p->n_slots);
 }
 
+/* Not so few raw ones as drifting data leave. */
+static bool has_raw_and_others(const struct sw_frames *frames) {
+    size_t n_raw = 0;
+    for (size_t i = 0; i < frames->n_chunks; i++)
+        n_raw += frames->layouts[i].codec == SW_CODEC_RAW;
+    return n_raw > frames->n_chunks / 8 && n_raw < frames->n_chunks;
+}
+
 int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) {
     uint64_t device_chunk_bytes = p->device->ops->info(p->device)->chunk_bytes;
     const bool was_mapped = job->mem->mapping != NULL;
@@ -117,6 +125,8 @@ int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) 
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
                           "region has chunks of up to %llu bytes, this device takes %llu",
                           (unsigned long long)job->frames->chunk_bytes, (unsigned long long)device_chunk_bytes);
+    } else {
+        job->is_mixed = has_raw_and_others(job->frames);
     }
     return 0;
 }

@@ -54,7 +54,7 @@ struct sw_slot {
     bool frame_stays;      /* unpacking: the frame is also in the client's memory, where nothing is written to */
     unsigned plan_number;  /* encoding: of the plan in use */
     uint64_t age;          /* order in which slots became busy */
-    uint64_t planned_since_us; /* preparing: when that began */
+    uint64_t planned_since_us; /* preparing: when it began to make a plan; 0: it makes none */
     struct sw_slot_measure {
         struct sw_meter *meter; /* of the stage that the queued steps are; NULL: not measured */
         uint64_t begun_us, bytes;
@@ -169,7 +169,8 @@ struct sw_weighed {
  * one chunk, should it not pay. */
 struct sw_verdict {
     enum sw_cost_reason reason;
-    bool is_direct; /* raw: directly */
+    bool is_direct; /* raw chunks: directly */
+    bool is_mixed;  /* some chunks as the plan says, some directly */
 };
 struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
                                 bool may_retry, struct sw_plan *plan);
@@ -187,6 +188,8 @@ void sw_measure_plan(struct sw_pipeline *p, uint64_t us);
  * way back. */
 bool sw_goes_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes);
 bool sw_comes_directly(struct sw_pipeline *p, uint64_t raw_bytes, uint64_t step_bytes);
+/* True while a slot moves chunks of the job directly. */
+bool sw_moves_directly(const struct sw_pipeline *p, const struct sw_job *job);
 
 /* ---- direct.c ---- */
 

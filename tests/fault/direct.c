@@ -1,6 +1,6 @@
-/* Raw chunks that go directly, several in a step: whatever fails in the middle of one, the memory or the stored frames
- * are whole and no room is lost. On the host device, said to have a link, by a pipeline that takes its kernels for
- * slow.
+/* Raw chunks that go directly, several in a step, also beside others that are compressed: whatever fails in the middle
+ * of one, the memory or the stored frames are whole and no room is lost. On the host device, said to have a link, by a
+ * pipeline that takes its kernels for slow.
  */
 #include "spill/pipeline_state.h"
 #include "tests/lib/content.h"
@@ -96,10 +96,18 @@ static void rig_close(void) {
     rig.device->ops->close(rig.device);
 }
 
-static void setup(void) {
+static void setup_content(enum sw_content content) {
     from = sw_memory_new(REGION_BYTES);
     to = sw_memory_new(REGION_BYTES);
-    sw_content_fill(from.data, REGION_BYTES, SW_CONTENT_RANDOM, 7);
+    sw_content_fill(from.data, REGION_BYTES, content, 7);
+}
+
+static void setup(void) {
+    setup_content(SW_CONTENT_RANDOM);
+}
+
+static void setup_text(void) {
+    setup_content(SW_CONTENT_TEXT);
 }
 
 static void teardown(void) {
@@ -109,10 +117,14 @@ static void teardown(void) {
 
 /* As if it had been measured beside a busy GPU; what the last job has measured is forgotten. */
 static void seem_busy(void) {
-    const struct sw_meter fast = {.bytes = 55e9, .us = 1e6}, slow = {.bytes = 1e9, .us = 1e6};
-    for (int class = 0; class < SW_COST_CLASSES; class ++)
-        rig.pipeline->costs[class] = (struct sw_cost_class){
-            .encode = {[SW_CODEC_RAW] = slow}, .restore = {[SW_CODEC_RAW] = slow}, .link_out = fast};
+    const struct sw_meter fast = {.bytes = 55e9, .us = 1e6}, slow = {.bytes = 1e9, .us = 1e6},
+                          late = {.bytes = 48e9, .us = 1e6};
+    for (int class = 0; class < SW_COST_CLASSES; class ++) {
+        struct sw_cost_class *c = &rig.pipeline->costs[class];
+        *c = (struct sw_cost_class){.link_out = fast};
+        for (int codec = 0; codec < SW_CODEC_NR; codec++)
+            c->encode[codec] = c->restore[codec] = codec == SW_CODEC_RAW ? slow : late;
+    }
 }
 
 static void add(struct sw_job *job, const struct sw_memory *memory) {
@@ -275,6 +287,98 @@ START_TEST(test_a_restore_is_canceled_in_the_middle_of_a_step) {
 }
 END_TEST
 
+/* ---- beside chunks that are compressed ---- */
+
+static const char *const mixed_steps[] = {"make_plan", "spill_raw", "encode", "store", "restore_raw", "load", "decode"};
+enum { N_SPILL_STEPS = 4, N_MIXED_STEPS = sizeof mixed_steps / sizeof mixed_steps[0] };
+
+static void ck_is_mixed(const struct sw_job *job) {
+    const uint64_t raw_bytes = job->codec_raw_bytes[SW_CODEC_RAW], coded_bytes = job->codec_raw_bytes[job->plan.codec];
+    ck_assert_int_eq(job->reason, SW_COST_IN_PART);
+    ck_assert_int_ne(job->plan.codec, SW_CODEC_RAW);
+    ck_assert_uint_gt(raw_bytes, 0);
+    ck_assert_uint_gt(coded_bytes, 0);
+    ck_assert_uint_eq(raw_bytes + coded_bytes, REGION_BYTES);
+}
+
+START_TEST(test_any_step_of_a_mixed_spill_fails) {
+    for (int fault = SW_FAULT_AT_ONCE; fault <= SW_FAULT_DONE; fault++) {
+        struct sw_job job;
+        unsigned nth = 1;
+        rig_open(200 * MIB, 0, 0);
+        for (;; nth++) {
+            sw_device_faulty_arm(rig.device, mixed_steps[_i], nth, -SW_EGPU, (enum sw_fault)fault);
+            if (spill(&job) == 0)
+                break;
+            ck_assert_msg(job.err.code == -SW_EGPU, "%s: %s", fault_names[fault], job.err.msg);
+            ck_assert_ptr_null(job.frames);
+            ck_assert_uint_eq(used_bytes(rig.tier), 0);
+        }
+        sw_device_faulty_arm(rig.device, mixed_steps[_i], 0, 0, SW_FAULT_AT_ONCE);
+        ck_assert_uint_gt(nth, 1);
+        ck_is_mixed(&job);
+        check_restores(job.frames);
+        sw_frames_free(job.frames);
+        rig_close();
+    }
+}
+END_TEST
+
+START_TEST(test_any_step_of_a_mixed_restore_fails) {
+    struct sw_job job;
+    rig_open(200 * MIB, 0, 0);
+    ck_assert_int_eq(spill(&job), 0);
+    ck_is_mixed(&job);
+    for (int fault = SW_FAULT_AT_ONCE; fault <= SW_FAULT_DONE; fault++)
+        for (unsigned nth = 1;; nth++) {
+            sw_device_faulty_arm(rig.device, mixed_steps[_i], nth, -SW_EGPU, (enum sw_fault)fault);
+            const int rc = restore(job.frames);
+            sw_device_faulty_arm(rig.device, mixed_steps[_i], 0, 0, SW_FAULT_AT_ONCE);
+            ck_assert(rc == -SW_EGPU || (rc == 0 && nth > 1));
+            if (rc == 0)
+                break;
+        }
+    check_restores(job.frames);
+    sw_frames_free(job.frames);
+    rig_close();
+}
+END_TEST
+
+/* While it is being planned, too: chunks are under way then. */
+START_TEST(test_a_mixed_spill_is_canceled) {
+    rig_open(200 * MIB, 0, 0);
+    for (size_t n_dealt = 1; n_dealt < 60; n_dealt += 6) {
+        struct sw_job job = {.kind = SW_JOB_SPILL};
+        add(&job, &from);
+        while (job.n_dealt < n_dealt)
+            if (!sw_pipeline_step(rig.pipeline, false))
+                ck_assert(sw_pipeline_wait(rig.pipeline));
+        atomic_store(&job.cancel, true);
+        ck_assert_int_eq(finish(&job), -SW_ECANCELED);
+        ck_assert_ptr_null(job.frames);
+        ck_assert_uint_eq(used_bytes(rig.tier), 0);
+    }
+    rig_close();
+}
+END_TEST
+
+/* Where there is no room for raw chunks all are compressed, and where there is none for that either nothing stays. */
+START_TEST(test_no_room_for_a_mixed_spill) {
+    struct sw_job job;
+    rig_open(30 * MIB, 0, 0);
+    ck_assert_int_eq(spill(&job), 0);
+    ck_assert_int_eq(job.reason, SW_COST_ROOM);
+    ck_assert_uint_eq(job.codec_raw_bytes[SW_CODEC_RAW], 0);
+    check_restores(job.frames);
+    sw_frames_free(job.frames);
+    rig_close();
+    rig_open(6 * MIB, 0, 0);
+    ck_assert_int_eq(spill(&job), -SW_ENOSPACE);
+    ck_assert_ptr_null(job.frames);
+    rig_close();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("direct");
     TCase *tcase = tcase_create("direct");
@@ -288,5 +392,13 @@ int main(void) {
     tcase_add_test(tcase, test_a_spill_is_canceled_in_the_middle_of_a_step);
     tcase_add_test(tcase, test_a_restore_is_canceled_in_the_middle_of_a_step);
     suite_add_tcase(suite, tcase);
+    TCase *mixed = tcase_create("mixed");
+    tcase_set_timeout(mixed, 120);
+    tcase_add_checked_fixture(mixed, setup_text, teardown);
+    tcase_add_loop_test(mixed, test_any_step_of_a_mixed_spill_fails, 0, N_SPILL_STEPS);
+    tcase_add_loop_test(mixed, test_any_step_of_a_mixed_restore_fails, N_SPILL_STEPS, N_MIXED_STEPS);
+    tcase_add_test(mixed, test_a_mixed_spill_is_canceled);
+    tcase_add_test(mixed, test_no_room_for_a_mixed_spill);
+    suite_add_tcase(suite, mixed);
     return sw_test_run(suite, CK_FORK);
 }

@@ -41,11 +41,14 @@ START_TEST(test_the_designs_numbers) {
     } rows[] = {
         {3.00, 700, 165, false, false, V5T, SW_COST_PAYS},   {3.00, 700, 165, true, false, V5T, SW_COST_PAYS},
         {1.02, 700, 56, false, false, RAW, SW_COST_NO_GAIN}, {1.02, 700, 56, false, true, RAW, SW_COST_NO_GAIN},
-        {3.00, 40, 165, false, false, RAW, SW_COST_ENCODER}, /* a busy GPU: slower than the link */
+        {3.00, 40, 165, false, false, V5T, SW_COST_IN_PART}, /* a busy GPU: slower than the link, which takes the rest
+                                                              */
+        {3.00, 5, 165, false, false, RAW, SW_COST_ENCODER},  /* too slow even for that */
+        {3.00, 40, 3, false, false, RAW, SW_COST_ENCODER},   /* nor would it be made up for on the way back */
         {3.00, 40, 165, false, true, V5T, SW_COST_PAYS},     /* but not than a disk */
-        {3.00, 60, 165, false, false, V5T, SW_COST_PAYS},    /* the link is no bottleneck any more */
+        {3.00, 110, 165, false, false, V5T, SW_COST_PAYS},   /* the link is no bottleneck any more */
         {3.00, 60, 165, true, false, RAW, SW_COST_ENCODER},  /* one chunk: nothing overlaps */
-        {3.00, 54, 165, false, false, V5T, SW_COST_PAYS},    /* as slow as raw, but for noise: stores less */
+        {3.00, 54, 165, false, false, V5T, SW_COST_IN_PART}, /* as slow as raw: in part it is faster */
         {3.00, 2, 165, false, true, RAW, SW_COST_ENCODER},   {3.00, 700, 20, false, false, RAW, SW_COST_DECODER},
         {3.00, 700, 50, false, false, V5T, SW_COST_PAYS}, /* what was won on the way out makes up for it */
     };
@@ -138,6 +141,47 @@ START_TEST(test_beside_a_busy_gpu_raw_bytes_go_directly) {
 }
 END_TEST
 
+/* A long region that would lose time as a whole gains some in part: what the encoder takes leaves the link less. */
+START_TEST(test_what_the_encoder_gets_through_is_won) {
+    const struct sw_cost_question part = question_of(3, 40 * GB, 165 * GB, 55 * GB);
+    struct sw_cost_answer answer;
+    struct sw_cost_question q = part;
+    sw_cost_choose(&q, &answer);
+    ck_assert(answer.codec == V5T && answer.reason == SW_COST_IN_PART && answer.direct);
+    ck_assert_double_lt(answer.times[V5T].out_s, answer.times[RAW].out_s / 1.1);
+    ck_assert_double_gt(answer.times[V5T].out_s, answer.times[RAW].out_s / 1.4);
+    ck_assert_double_lt(answer.times[V5T].back_s, answer.times[RAW].back_s);
+    q.plan_s = 0.9 * (answer.times[RAW].out_s - answer.times[V5T].out_s);
+    ck_assert(!sw_cost_is_hopeless(&q, &answer));
+    q.plan_s *= 1.2; /* more than is won */
+    ck_assert(sw_cost_is_hopeless(&q, &answer));
+    q = part;
+    q.n_chunks = 8;
+    ck_choice(&q, RAW, SW_COST_ENCODER);
+    q = part;
+    q.raw_bytes = 80000000;
+    ck_choice(&q, RAW, SW_COST_ENCODER);
+    q = part;
+    q.room_is_short = true;
+    ck_choice(&q, V5T, SW_COST_ROOM);
+    q = part;
+    q.rates.encode[V5T] = 400 * GB; /* all of it saves more */
+    ck_choice(&q, V5T, SW_COST_PAYS);
+}
+END_TEST
+
+/* For as long as one kernel hashes, whatever the length of the region. */
+START_TEST(test_steps_beside_compressed_chunks_are_short) {
+    struct sw_cost_direct region = {
+        .raw_bytes = (uint64_t)4 << 30, .n_chunks = 160, .n_slots = 4, .is_alone = true, .is_mixed = true};
+    ck_assert_uint_eq(sw_cost_direct_chunks(&region), 5);
+    region.n_chunks = 4000;
+    ck_assert_uint_eq(sw_cost_direct_chunks(&region), 16);
+    region.is_alone = false;
+    ck_assert_uint_eq(sw_cost_direct_chunks(&region), 4);
+}
+END_TEST
+
 START_TEST(test_raw_bytes_come_back_directly_where_that_is_faster) {
     struct sw_cost_rates rates = {.link_out = 55 * GB};
     ck_assert(!sw_cost_restores_directly(&rates)); /* nothing is known of the kernels */
@@ -151,7 +195,7 @@ START_TEST(test_raw_bytes_come_back_directly_where_that_is_faster) {
 END_TEST
 
 START_TEST(test_a_plan_that_cannot_pay_is_not_made) {
-    struct sw_cost_question q = question_of(8, 30 * GB, 165 * GB, 55 * GB);
+    struct sw_cost_question q = question_of(8, 8 * GB, 165 * GB, 55 * GB);
     struct sw_cost_answer answer;
     ck_assert(sw_cost_is_hopeless(&q, &answer));
     ck_assert_int_eq(answer.codec, RAW);
@@ -281,7 +325,7 @@ START_TEST(test_looking_again_is_rare) {
         double encode;
         uint64_t n_chunks;
         int after;
-    } rows[] = {{40 * GB, 40, 1}, {25 * GB, 1, 78}, {5 * GB, 1, 558}};
+    } rows[] = {{40 * GB, 15, 2}, {25 * GB, 1, 78}, {5 * GB, 1, 558}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct sw_cost_question q = question_of(3, rows[i].encode, 165 * GB, 55 * GB);
         struct sw_cost_class class = {0};
@@ -527,6 +571,8 @@ int main(void) {
     tcase_add_test(tcase, test_a_quicker_codec_may_be_the_looser_one);
     tcase_add_test(tcase, test_times_are_those_of_the_slowest_stage);
     tcase_add_test(tcase, test_beside_a_busy_gpu_raw_bytes_go_directly);
+    tcase_add_test(tcase, test_what_the_encoder_gets_through_is_won);
+    tcase_add_test(tcase, test_steps_beside_compressed_chunks_are_short);
     tcase_add_test(tcase, test_raw_bytes_come_back_directly_where_that_is_faster);
     tcase_add_test(tcase, test_a_plan_that_cannot_pay_is_not_made);
     tcase_add_test(tcase, test_kernels_are_tried_again_now_and_then);
