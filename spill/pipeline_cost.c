@@ -26,8 +26,10 @@ void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_stage
     const int class = sw_cost_class(raw_bytes);
     if (class < 0)
         return;
-    slot->measure = (struct sw_slot_measure){
-        .meter = find_meter(&p->costs[class], stage, codec), .begun_us = sw_clock_us(), .bytes = bytes};
+    slot->measure = (struct sw_slot_measure){.meter = find_meter(&p->costs[class], stage, codec),
+                                             .is_coder = stage == SW_STAGE_ENCODE && codec != SW_CODEC_RAW,
+                                             .begun_us = sw_clock_us(),
+                                             .bytes = bytes};
     sw_meter_begin(slot->measure.meter, slot->measure.begun_us);
 }
 
@@ -35,8 +37,9 @@ void sw_measure_end(struct sw_pipeline *p, struct sw_slot *slot, bool counts) {
     struct sw_slot_measure *measure = &slot->measure;
     if (!measure->meter)
         return;
-    /* While the worker slept on another slot this one may have ended long ago; not so a long step, among others. */
-    counts = counts && (measure->begun_us >= p->woke_us || slot->direct.n > 0);
+    /* While the worker slept on another slot this one may have ended long ago; not so a long step, among others, and
+     * not a coder beside another one: of a GPU that takes turns all end with the same turn. */
+    counts = counts && (measure->begun_us >= p->woke_us || slot->direct.n > 0 || measure->meter == p->coder);
     sw_meter_end(measure->meter, sw_clock_us(), counts ? measure->bytes : 0);
     measure->meter = NULL;
 }

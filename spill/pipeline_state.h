@@ -57,6 +57,7 @@ struct sw_slot {
     uint64_t planned_since_us; /* preparing: when it began to make a plan; 0: it makes none */
     struct sw_slot_measure {
         struct sw_meter *meter; /* of the stage that the queued steps are; NULL: not measured */
+        bool is_coder;          /* the stage compresses */
         uint64_t begun_us, bytes;
     } measure;
     struct sw_stored stored;
@@ -78,8 +79,9 @@ struct sw_pipeline {
     struct sw_err lost;  /* code 0: the device works */
     struct sw_plan_cache plans;
     struct sw_cost_class costs[SW_COST_CLASSES];
-    double plan_s;    /* what making a plan has lately taken; 0: not known */
-    uint64_t woke_us; /* since then not every slot has been looked at; 0: all have */
+    double plan_s;                /* what making a plan has lately taken; 0: not known */
+    uint64_t woke_us;             /* since then not every slot has been looked at; 0: all have */
+    const struct sw_meter *coder; /* of the slot that was slept on, if that compressed */
     struct sw_slot slots[];
 };
 
