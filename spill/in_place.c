@@ -127,16 +127,9 @@ static bool may_write(const struct sw_pipeline *p, const struct sw_job *job, siz
     return true;
 }
 
-/* The frame can be decoded where it lies, and left. */
-static bool stays(const struct sw_job *job, size_t chunk) {
-    return !overlaps_raw(job->frames, chunk, chunk) && front_bytes(job, chunk) == 0;
-}
-
-/* A frame that has to be fetched is, while those before it are still being decoded. */
 bool sw_in_place_may_unpack(const struct sw_pipeline *p, struct sw_job *job) {
     skip_raw(job);
-    const size_t next = job->frames->n_chunks - 1 - job->n_dealt;
-    return job->n_dealt < job->frames->n_chunks && (!stays(job, next) || may_write(p, job, next));
+    return job->n_dealt < job->frames->n_chunks && may_write(p, job, job->frames->n_chunks - 1 - job->n_dealt);
 }
 
 static int fetch(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_err *err) {
@@ -153,6 +146,11 @@ static int decode(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_e
     const struct sw_decode_item item = {.layout = &job->frames->layouts[slot->chunk],
                                         .offset = job->offset + slot->chunk * job->frames->chunk_bytes};
     return p->device->ops->decode(p->device, sw_slot_index(p, slot), job->mem->mapping, &item, 1, err);
+}
+
+/* The frame can be decoded where it lies, and left. */
+static bool stays(const struct sw_job *job, size_t chunk) {
+    return !overlaps_raw(job->frames, chunk, chunk) && front_bytes(job, chunk) == 0;
 }
 
 /* How many chunks, `last` and those before it, go in one step. Not so many that a slot would have nothing to do. */
@@ -215,21 +213,6 @@ static void placed(struct sw_pipeline *p, struct sw_slot *slot) {
     sw_slot_give(p, slot);
 }
 
-/* Decodes a frame from the slot's buffer, unless its chunk's bytes would fall on frames that are still needed. */
-static void decode_fetched(struct sw_pipeline *p, struct sw_slot *slot) {
-    struct sw_err err = {0};
-    slot->state = SW_SLOT_HOLDING;
-    if (!may_write(p, slot->job, slot->chunk))
-        return;
-    slot->state = SW_SLOT_UNPACKING;
-    slot->frame_stays = false;
-    slot->n_chunks = 1;
-    if (decode(p, slot, &err)) {
-        note_failure(p, slot->job, &err);
-        slot->unqueued = true;
-    }
-}
-
 static void unpacked(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_job *job = slot->job;
     for (unsigned i = 0; i < slot->n_chunks; i++) {
@@ -239,17 +222,21 @@ static void unpacked(struct sw_pipeline *p, struct sw_slot *slot) {
     if (job->kind == SW_JOB_UNPACK)
         job->n_done += slot->n_chunks;
     sw_slot_give(p, slot);
-    for (unsigned s = 0; s < p->n_slots && !job->err.code; s++)
-        if (p->slots[s].job == job && p->slots[s].state == SW_SLOT_HOLDING)
-            decode_fetched(p, &p->slots[s]);
 }
 
 static void fetched(struct sw_pipeline *p, struct sw_slot *slot) {
+    struct sw_err err = {0};
     if (slot->job->in_place.lost || (slot->job->err.code && slot->job->kind == SW_JOB_UNPACK)) {
         sw_slot_give(p, slot); /* nothing has been written */
         return;
     }
-    decode_fetched(p, slot);
+    slot->state = SW_SLOT_UNPACKING;
+    slot->frame_stays = false;
+    slot->n_chunks = 1;
+    if (decode(p, slot, &err)) {
+        note_failure(p, slot->job, &err);
+        slot->unqueued = true;
+    }
 }
 
 static void failed(struct sw_pipeline *p, struct sw_slot *slot) {

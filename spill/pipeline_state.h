@@ -16,7 +16,7 @@ enum sw_slot_state {
     SW_SLOT_RESTORING,
     SW_SLOT_DRAINING,
     SW_SLOT_WAITING,   /* waits for host memory on its way to the disk; at most a client's event is queued */
-    SW_SLOT_HOLDING,   /* pack: frame made, unpack: frame fetched; waits for its turn, nothing queued */
+    SW_SLOT_HOLDING,   /* pack: frame made, waits for its turn; nothing queued */
     SW_SLOT_PLACING,   /* frame on its way into the client's memory */
     SW_SLOT_FETCHING,  /* frame on its way out of it */
     SW_SLOT_UNPACKING, /* frame being decoded */
