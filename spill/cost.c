@@ -2,7 +2,8 @@
 
 #define MIN_RATIO 1.05 /* as for plans: less is not worth a decoder's work */
 #define TOLERANCE 1.03
-#define RETRY_PART 0.01 /* of the time, for looking again: well within TOLERANCE */
+#define RETRY_PART 0.01        /* of the time, for looking again: well within TOLERANCE */
+#define LINK_RETRY_PART 0.0025 /* the same for the link, whose rate seldom changes */
 #define MIN_BYTES_LOG2 18
 /* Beside a busy GPU a kernel takes 2.1 ms from its launch to its end, however little it hashes (H200). In that time the
  * link brings 115 MB, and copies whose bytes the CPU hashes 84. */
@@ -120,12 +121,20 @@ static double round_trip_s(const struct sw_cost_time *time) {
 
 /* ---- the choice ---- */
 
-/* In part it saves time, as a whole less. */
+/* The way out, and out and back together, take hardly longer than raw. */
+static bool pays(const struct sw_cost_time *raw, const struct sw_cost_time *coded) {
+    return coded->out_s <= TOLERANCE * raw->out_s && round_trip_s(coded) <= TOLERANCE * round_trip_s(raw);
+}
+
+/* In part it saves time over raw, and on the way out over all of it, if that pays: by more than noise, since it takes
+ * more room. What is won on the way back by compressing all does not count: the encoder that is hardly faster than the
+ * link is a busy GPU's, whose slots have their turns together and then the link, so that all takes longer than it
+ * seems. */
 static bool pays_in_part(const struct sw_cost_question *q, const struct sw_cost_time *raw,
                          const struct sw_cost_time *coded, struct sw_cost_time *mixed) {
-    return sw_cost_is_long(q->raw_bytes) && q->n_chunks >= MIXED_LEAST_CHUNKS && !q->to_disk && !q->room_is_short &&
-           mixed_time_of(q, mixed) && TOLERANCE * mixed->out_s < raw->out_s && mixed->out_s < coded->out_s &&
-           round_trip_s(mixed) < round_trip_s(raw);
+    return sw_cost_is_long(q->raw_bytes) && q->n_chunks >= MIXED_LEAST_CHUNKS && q->n_slots > 1 && !q->to_disk &&
+           !q->room_is_short && mixed_time_of(q, mixed) && TOLERANCE * mixed->out_s < raw->out_s &&
+           round_trip_s(mixed) < round_trip_s(raw) && (!pays(raw, coded) || TOLERANCE * mixed->out_s < coded->out_s);
 }
 
 static enum sw_cost_reason weigh(const struct sw_cost_question *q, struct sw_cost_answer *a) {
@@ -143,12 +152,11 @@ static enum sw_cost_reason weigh(const struct sw_cost_question *q, struct sw_cos
         *coded = mixed;
         return SW_COST_IN_PART;
     }
-    const bool slow_out = coded->out_s > TOLERANCE * raw->out_s;
-    if (!slow_out && round_trip_s(coded) <= TOLERANCE * round_trip_s(raw))
+    if (pays(raw, coded))
         return SW_COST_PAYS;
     if (q->room_is_short)
         return SW_COST_ROOM;
-    return slow_out ? SW_COST_ENCODER : SW_COST_DECODER;
+    return coded->out_s > TOLERANCE * raw->out_s ? SW_COST_ENCODER : SW_COST_DECODER;
 }
 
 bool sw_cost_is_quicker(const struct sw_cost_question *other, const struct sw_cost_question *q) {
@@ -220,6 +228,16 @@ bool sw_cost_retry(struct sw_cost_class *c, const struct sw_cost_question *q, co
     c->credit_s = 0;
     sw_meter_age(&c->encode[q->codec]);
     sw_meter_age(&c->restore[q->codec]);
+    return true;
+}
+
+bool sw_cost_retry_link(struct sw_cost_class *c, enum sw_codec_id codec, const struct sw_cost_answer *a) {
+    const double mixed_s = a->times[codec].out_s;
+    c->link_credit_s += LINK_RETRY_PART * mixed_s;
+    if (c->link_credit_s < a->times[SW_CODEC_RAW].out_s - mixed_s)
+        return false;
+    c->link_credit_s = 0;
+    sw_meter_age(&c->direct_out);
     return true;
 }
 

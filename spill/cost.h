@@ -9,8 +9,8 @@
  * so that a long region takes as long as its slowest stage, and a region of one chunk as long as all together.
  *
  * Where the encoder cannot keep up with the link a long region may be compressed in part: the encoder takes what it
- * can, and the link, which would stand still in between, the rest as it is. That takes less time than raw however slow
- * the encoder is.
+ * can, and the link, which would stand still in between, the rest as it is. That takes less time than raw also where
+ * compressing all of it would take more, but for what is still being encoded at the end.
  *
  * Compressed frames are preferred while the way out, and out and back together, take at most 3 % longer than raw: less
  * than that cannot be told from noise, and they need less room. Nothing is decided on rates that have not been
@@ -30,7 +30,7 @@ enum sw_cost_reason {
     SW_COST_SHORT,   /* fixed costs decide */
     SW_COST_ROOM,    /* time does not count, or is less scarce than room */
     SW_COST_RETRY,   /* it does not pay; the first chunk is compressed to see whether that still holds */
-    SW_COST_IN_PART, /* encoding all of it would not pay; other chunks go directly meanwhile */
+    SW_COST_IN_PART, /* encoding all of it would take longer; other chunks go directly meanwhile */
     SW_COST_REASON_NR
 };
 /* "pays" ...; at most 31 characters. */
@@ -48,6 +48,7 @@ struct sw_cost_question {
     enum sw_codec_id codec; /* that would compress it */
     double expected_ratio;
     uint64_t raw_bytes, n_chunks;
+    unsigned n_slots;
     bool to_disk;       /* it goes on to the NVMe tier */
     bool room_is_short; /* raw, it may find no room where it would find some compressed */
     double plan_s;      /* what making a plan takes, if that is still to be done */
@@ -87,6 +88,7 @@ struct sw_cost_class {
     struct sw_meter encode[SW_CODEC_NR], link_out, restore[SW_CODEC_NR], direct_out, direct_back;
     double credit_s;         /* time that may be spent on seeing whether compressing pays again */
     double kernels_credit_s; /* the same for raw frames that are made by kernels */
+    double link_credit_s;    /* the same for how fast raw chunks go that have the link for themselves */
 };
 
 /* Index of the class, or -1: too short for rates to matter. */
@@ -97,6 +99,9 @@ void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *re
  * rates stay current. Such chunks take at most 1 % of the time that regions took which were turned away. */
 bool sw_cost_retry(struct sw_cost_class *c, const struct sw_cost_question *question,
                    const struct sw_cost_answer *answer);
+/* Of a region that pays in part: true if it should go directly as a whole all the same, so that what that takes stays
+ * known: beside compressed chunks it cannot be measured. Costs at most 0.25 % of the time, by the rates known. */
+bool sw_cost_retry_link(struct sw_cost_class *c, enum sw_codec_id codec, const struct sw_cost_answer *answer);
 /* Of a step of direct_bytes that is to go directly, and one that is to come back so: true if its first chunk should
  * take the way of the kernels all the same, so that their rate stays current. Such chunks take at most 1 % of the time.
  */

@@ -207,7 +207,8 @@ static int wait_for_events(struct sw_pipeline *p, struct sw_slot *slot, struct s
 static int encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     struct sw_group *g = &slot->group;
     const struct sw_device_info *info = p->device->ops->info(p->device);
-    const struct sw_weighed all = {.raw_bytes = g->raw_bytes, .chunk_bytes = g->raw_bytes, .n_chunks = 1};
+    const struct sw_weighed all = {
+        .raw_bytes = g->raw_bytes, .chunk_bytes = g->raw_bytes, .n_chunks = 1, .quota = g->jobs[0]->quota};
     const enum sw_cost_reason reason = sw_plan_weigh(p, SW_JOB_SPILL, &all, false, &g->plan).reason;
     const uint64_t now_us = sw_clock_us();
     for (unsigned i = 0; i < g->n; i++) {

@@ -109,10 +109,10 @@ static void prepared(struct sw_pipeline *p, const struct sw_slot *slot, bool wai
         if (rest_bytes(job) > 0) /* else it came too late for this one */
             sw_job_weigh(p, job);
         job->plan_number++;
-        if (job->plan_number == 1 && atomic_load(&job->phase) == SW_PHASE_STAGING) {
+        if (!job->planned_us)
             job->planned_us = sw_clock_us();
+        if (atomic_load(&job->phase) == SW_PHASE_STAGING)
             sw_job_set_phase(p, job, SW_PHASE_ENCODING);
-        }
     }
     job->stage = SW_STAGE_RUNNING;
 }
@@ -314,7 +314,8 @@ static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_
     uint64_t raw_bytes = 0;
     for (unsigned i = 0; i < slot->n_chunks; i++)
         raw_bytes += job->frames->layouts[slot->chunk + i].raw_bytes;
-    /* How slow kernels are for raw frames is known only so. */
+    /* Beside chunks that come directly there is only a part of the link. How slow kernels are for raw frames is known
+     * only so. */
     if (!slot->waits_for_client && (!job->is_mixed || slot->frame.codec == SW_CODEC_RAW))
         sw_measure_begin(p, slot, SW_STAGE_RESTORE, slot->frame.codec, slot->frame.raw_bytes, raw_bytes);
     return restore_run(p, slot, err);
@@ -723,9 +724,11 @@ bool sw_pipeline_wait(struct sw_pipeline *p) {
 }
 
 bool sw_pipeline_is_mixed(const struct sw_pipeline *p) {
-    for (unsigned s = 0; s < p->n_slots; s++)
-        if (p->slots[s].job && p->slots[s].job->is_mixed)
+    for (unsigned s = 0; s < p->n_slots; s++) {
+        const struct sw_slot *slot = &p->slots[s];
+        if (slot->job && slot->job->is_mixed && slot_runs(slot) && !slot->waits_for_client)
             return true;
+    }
     return false;
 }
 

@@ -66,14 +66,23 @@ static bool has_link(const struct sw_pipeline *p) {
     return p->device->ops->info(p->device)->has_link;
 }
 
+/* Raw, they would exceed what the tenant may have. */
+static bool is_too_much(struct sw_quota *quota, uint64_t raw_bytes) {
+    return quota && quota->max_bytes && atomic_load(&quota->bytes) + raw_bytes > quota->max_bytes;
+}
+
 static struct sw_cost_question ask(const struct sw_pipeline *p, const struct sw_weighed *what, enum sw_codec_id codec,
                                    double expected_ratio) {
     const int class = sw_cost_class(what->chunk_bytes);
-    struct sw_cost_question question = {
-        .codec = codec, .expected_ratio = expected_ratio, .raw_bytes = what->raw_bytes, .n_chunks = what->n_chunks};
+    struct sw_cost_question question = {.codec = codec,
+                                        .expected_ratio = expected_ratio,
+                                        .raw_bytes = what->raw_bytes,
+                                        .n_chunks = what->n_chunks,
+                                        .n_slots = p->n_slots};
     if (class >= 0)
         sw_cost_class_rates(&p->costs[class], &question.rates);
     ask_placement(p->place, &question);
+    question.room_is_short |= is_too_much(what->quota, what->raw_bytes);
     return question;
 }
 
@@ -102,6 +111,11 @@ struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, co
         return (struct sw_verdict){.reason = plan->codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM};
     const struct sw_cost_question question = ask_of_plan(p, what, plan);
     sw_cost_choose(&question, &answer);
+    if (answer.reason == SW_COST_IN_PART &&
+        sw_cost_retry_link(&p->costs[sw_cost_class(what->chunk_bytes)], question.codec, &answer)) {
+        sw_plan_init_raw(plan);
+        return (struct sw_verdict){.reason = SW_COST_RETRY, .is_direct = true};
+    }
     if (answer.codec != SW_CODEC_RAW)
         return (struct sw_verdict){.reason = answer.reason, .is_mixed = answer.reason == SW_COST_IN_PART};
     if (answer.reason != SW_COST_NO_GAIN &&
@@ -116,7 +130,8 @@ static struct sw_weighed rest_of(const struct sw_job *job) {
     const struct sw_frames *frames = job->frames;
     return (struct sw_weighed){.raw_bytes = job->bytes - job->n_dealt * frames->chunk_bytes,
                                .chunk_bytes = frames->n_chunks > 1 ? frames->chunk_bytes : job->bytes,
-                               .n_chunks = frames->n_chunks - job->n_dealt};
+                               .n_chunks = frames->n_chunks - job->n_dealt,
+                               .quota = job->quota};
 }
 
 void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
@@ -125,7 +140,7 @@ void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
     job->reason = verdict.reason;
     job->is_direct = verdict.is_direct;
     job->is_mixed = verdict.is_mixed;
-    job->is_retry = verdict.reason == SW_COST_RETRY;
+    job->is_retry = verdict.reason == SW_COST_RETRY && job->plan.codec != SW_CODEC_RAW;
     job->may_retry = false;
 }
 
@@ -161,6 +176,7 @@ bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
                                                        : SW_V5T_MAX_SYMBOL_BYTES);
     bool hopeless = sw_cost_is_hopeless(&question, &answer);
     job->is_mixed = answer.reason == SW_COST_IN_PART;
+    job->reason = SW_COST_ENCODER; /* should all chunks have gone before there is a plan */
     question.plan_s = p->plan_s;
     if (!hopeless && promise > 0) {
         hopeless = sw_cost_is_hopeless(&question, &answer);

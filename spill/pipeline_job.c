@@ -99,7 +99,7 @@ uint64_t sw_job_chunk_bytes(const struct sw_pipeline *p, const struct sw_job *jo
     return sw_policy_chunk_bytes(job->bytes, most, p->n_slots);
 }
 
-/* Not so few raw ones as drifting data leave. */
+/* Not so few raw ones as bytes leave that shrink but for some places. */
 static bool has_raw_and_others(const struct sw_frames *frames) {
     size_t n_raw = 0;
     for (size_t i = 0; i < frames->n_chunks; i++)
@@ -125,7 +125,7 @@ int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) 
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
                           "region has chunks of up to %llu bytes, this device takes %llu",
                           (unsigned long long)job->frames->chunk_bytes, (unsigned long long)device_chunk_bytes);
-    } else {
+    } else if (job->kind == SW_JOB_RESTORE) {
         job->is_mixed = has_raw_and_others(job->frames);
     }
     return 0;

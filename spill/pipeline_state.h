@@ -166,6 +166,7 @@ void sw_measure_end(struct sw_pipeline *p, struct sw_slot *slot, bool counts);
 /* What is to be encoded by a plan: the rest of a region, or a group, which counts as one chunk. */
 struct sw_weighed {
     uint64_t raw_bytes, chunk_bytes, n_chunks;
+    struct sw_quota *quota; /* NULL: none */
 };
 /* Keeps a plan, or turns it into one that stores bytes as they are, and says why. may_retry: it was made to be tried on
  * one chunk, should it not pay. */

@@ -108,8 +108,9 @@ static void *worker_main(void *arg) {
         const uint64_t now_us = sw_clock_us();
         if (advanced)
             advanced_us = now_us;
-        idle = now_us - advanced_us >= poll_us && !sw_pipeline_is_mixed(w->pipeline);
-        if (idle && !advanced && sw_pipeline_busy(w->pipeline) && !sw_pipeline_wait(w->pipeline))
+        idle = now_us - advanced_us >= poll_us;
+        if (idle && !advanced && sw_pipeline_busy(w->pipeline) && !sw_pipeline_is_mixed(w->pipeline) &&
+            !sw_pipeline_wait(w->pipeline))
             nap(w);
     }
     hand_back(w);

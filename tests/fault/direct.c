@@ -362,6 +362,88 @@ START_TEST(test_a_mixed_spill_is_canceled) {
 }
 END_TEST
 
+static void step_until_settled(void) {
+    for (int i = 0; i < 1000; i++)
+        if (!sw_pipeline_step(rig.pipeline, false) && sw_pipeline_is_mixed(rig.pipeline))
+            ck_assert(sw_pipeline_wait(rig.pipeline));
+}
+
+/* A worker polls for steps that run, not for a client that is late with its event. */
+START_TEST(test_nobody_polls_for_a_client) {
+    struct sw_job job = {.kind = SW_JOB_SPILL, .has_event = true};
+    rig_open(200 * MIB, 0, 0);
+    sw_device_faulty_arm(rig.device, "wait_event", 1, -SW_EAGAIN, SW_FAULT_LATE);
+    add(&job, &from);
+    step_until_settled();
+    ck_assert(job.is_mixed && job.n_dealt == 0);
+    ck_assert(!sw_pipeline_is_mixed(rig.pipeline));
+    sw_device_faulty_release(rig.device);
+    ck_assert_int_eq(finish(&job), 0);
+    ck_is_mixed(&job);
+    check_restores(job.frames);
+    sw_frames_free(job.frames);
+    rig_close();
+}
+END_TEST
+
+/* Nor for room in host memory, which others take and give back. */
+START_TEST(test_nobody_polls_for_room) {
+    struct sw_job job = {.kind = SW_JOB_SPILL};
+    struct sw_stored taken = {0};
+    rig_open(300 * MIB, 400 * MIB, 48 * MIB);
+    add(&job, &from);
+    while (job.reason != SW_COST_IN_PART)
+        if (!sw_pipeline_step(rig.pipeline, false))
+            ck_assert(sw_pipeline_wait(rig.pipeline));
+    const uint64_t bytes = (rig.place.host_limit_bytes - used_bytes(rig.tier)) / 4096 * 4096;
+    ck_assert_int_eq(rig.tier->ops->reserve(rig.tier, bytes, &taken, NULL), 0);
+    atomic_fetch_add(&rig.place.out_bytes, rig.place.way_bytes); /* another device's frames are on their way */
+    step_until_settled();
+    ck_assert(job.is_mixed && job.n_done < job.frames->n_chunks);
+    ck_assert(!sw_pipeline_is_mixed(rig.pipeline));
+    atomic_fetch_sub(&rig.place.out_bytes, rig.place.way_bytes);
+    ck_assert_int_eq(finish(&job), 0);
+    sw_stored_release(&taken);
+    check_restores(job.frames);
+    sw_frames_free(job.frames);
+    rig_close();
+}
+END_TEST
+
+/* What a tenant may have is room, too. */
+START_TEST(test_a_quota_has_room_for_compressed_chunks_only) {
+    struct sw_quota quota = {.max_bytes = REGION_BYTES / 2};
+    struct sw_job job = {.kind = SW_JOB_SPILL, .quota = &quota};
+    rig_open(200 * MIB, 0, 0);
+    add(&job, &from);
+    ck_assert_int_eq(finish(&job), 0);
+    ck_assert_int_eq(job.reason, SW_COST_ROOM);
+    ck_assert_uint_eq(job.codec_raw_bytes[SW_CODEC_RAW], 0);
+    check_restores(job.frames);
+    sw_frames_free(job.frames);
+    rig_close();
+}
+END_TEST
+
+/* All chunks have gone before the plan is there: the outcome says why they went as they are. */
+START_TEST(test_a_plan_that_comes_too_late) {
+    struct sw_job job = {.kind = SW_JOB_SPILL};
+    rig_open(200 * MIB, 0, 0);
+    sw_device_faulty_arm(rig.device, "make_plan", 1, -SW_EAGAIN, SW_FAULT_LATE);
+    add(&job, &from);
+    while (!job.frames || job.n_done < job.frames->n_chunks)
+        (void)sw_pipeline_step(rig.pipeline, false);
+    sw_device_faulty_release(rig.device);
+    ck_assert_int_eq(finish(&job), 0);
+    ck_assert_int_eq(job.reason, SW_COST_ENCODER);
+    ck_assert_uint_eq(job.codec_raw_bytes[SW_CODEC_RAW], REGION_BYTES);
+    ck_assert_uint_gt(job.planned_us, 0);
+    check_restores(job.frames);
+    sw_frames_free(job.frames);
+    rig_close();
+}
+END_TEST
+
 /* Where there is no room for raw chunks all are compressed, and where there is none for that either nothing stays. */
 START_TEST(test_no_room_for_a_mixed_spill) {
     struct sw_job job;
@@ -398,6 +480,10 @@ int main(void) {
     tcase_add_loop_test(mixed, test_any_step_of_a_mixed_spill_fails, 0, N_SPILL_STEPS);
     tcase_add_loop_test(mixed, test_any_step_of_a_mixed_restore_fails, N_SPILL_STEPS, N_MIXED_STEPS);
     tcase_add_test(mixed, test_a_mixed_spill_is_canceled);
+    tcase_add_test(mixed, test_nobody_polls_for_a_client);
+    tcase_add_test(mixed, test_nobody_polls_for_room);
+    tcase_add_test(mixed, test_a_quota_has_room_for_compressed_chunks_only);
+    tcase_add_test(mixed, test_a_plan_that_comes_too_late);
     tcase_add_test(mixed, test_no_room_for_a_mixed_spill);
     suite_add_tcase(suite, mixed);
     return sw_test_run(suite, CK_FORK);

@@ -19,6 +19,7 @@ static struct sw_cost_question question_of(double ratio, double encode, double r
                                      .expected_ratio = ratio,
                                      .raw_bytes = (uint64_t)1 << 30,
                                      .n_chunks = 40,
+                                     .n_slots = 4,
                                      .rates = {.encode = {2000 * GB, encode},
                                                .link_out = link,
                                                .restore = {link < 2000 * GB ? link : 2000 * GB, restore}}};

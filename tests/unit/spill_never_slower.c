@@ -75,7 +75,7 @@ static double run(struct rig *r, struct sw_job *job) {
     while (!r->finished) {
         const uint64_t idle_ns = sw_sim_now_ns() - advanced_ns;
         const bool polls = idle_ns < poll_ns || sw_pipeline_is_mixed(r->pipeline);
-        if (sw_pipeline_step(r->pipeline, polls))
+        if (sw_pipeline_step(r->pipeline, idle_ns < poll_ns))
             advanced_ns = sw_sim_now_ns();
         else if (polls)
             sw_sim_advance(r->device, poll_ns - idle_ns % poll_ns);
@@ -256,6 +256,31 @@ START_TEST(test_what_shrinks_goes_faster_than_copies_beside_turns) {
     const double out_s = move_regions(&r, bytes, false, N_MOVED), both_s = move_regions(&r, bytes, true, N_MOVED);
     ck_assert_msg(out_s <= 0.9 * copies_s, "%.3f of copies out", out_s / copies_s);
     ck_assert_msg(both_s - out_s <= 0.98 * copies_s, "%.3f of copies back", (both_s - out_s) / copies_s);
+    rig_close(&r);
+}
+END_TEST
+
+static enum sw_cost_reason reason_of_text(struct rig *r) {
+    struct sw_job spill = {.kind = SW_JOB_SPILL, .bytes = GIB};
+    (void)run(r, &spill);
+    sw_frames_free(spill.frames);
+    return spill.reason;
+}
+
+/* Beside compressed chunks the link cannot be measured; now and then it is without. */
+START_TEST(test_a_link_that_gets_slower_is_noticed) {
+    enum { MOST = 200 };
+    struct sw_sim_speed speed = speed_by_turns();
+    struct rig r;
+    int n = 0, n_in_part = 0;
+    rig_open(&r, &speed, &datas[TEXT]);
+    for (int i = 0; i < 20; i++)
+        n_in_part += reason_of_text(&r) == SW_COST_IN_PART;
+    ck_assert_int_ge(n_in_part, 15);
+    speed.link_out = speed.link_back = 12 * GB; /* to which the encoder can keep up */
+    sw_sim_set_speed(r.device, &speed);
+    while (reason_of_text(&r) != SW_COST_PAYS)
+        ck_assert_int_lt(++n, MOST);
     rig_close(&r);
 }
 END_TEST
@@ -452,6 +477,7 @@ int main(void) {
     tcase_add_test(tcase, test_beside_a_busy_gpu_bytes_go_as_fast_as_copies);
     tcase_add_loop_test(tcase, test_nobody_waits_for_kernels_that_begin_late, 0, 3);
     tcase_add_loop_test(tcase, test_what_shrinks_goes_faster_than_copies_beside_turns, 0, 4);
+    tcase_add_test(tcase, test_a_link_that_gets_slower_is_noticed);
     tcase_add_loop_test(tcase, test_a_gpu_that_gets_busy_and_free_again_is_noticed, 0, N(notices));
     tcase_add_test(tcase, test_one_column_in_four_is_compressed_all_the_same);
     tcase_add_test(tcase, test_bytes_that_begin_to_shrink_are_compressed_again);
