@@ -1,5 +1,7 @@
 #include "tests/lib/group_rig.h"
 
+#include "spill/engine_state.h"
+
 #include <check.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -132,7 +134,17 @@ void sw_rig_hold(struct sw_rig *rig) {
     }
 }
 
+/* The worker takes what is posted in order: all that was before a sign of life has been taken when that is back. */
+static void await_inbox(struct sw_rig *rig) {
+    sw_engine_ask_life(rig->f.engine);
+    while (rig->f.engine->canaries[0].is_out) {
+        (void)uv_run(&rig->f.loop, UV_RUN_NOWAIT);
+        (void)usleep(100);
+    }
+}
+
 void sw_rig_release(struct sw_rig *rig) {
+    await_inbox(rig);
     sw_device_faulty_release(rig->f.device);
     sw_fixture_until(&rig->f, &rig->hold.done);
     ck_assert_int_eq(rig->hold.outcome.err.code, 0);
