@@ -166,21 +166,57 @@ static void check_restores(struct sw_frames *frames) {
 }
 
 static const char *const fault_names[] = {"at once", "late", "done"};
+enum { BY_TURNS = -1 };
+
+/* One after the other in one way; or each in one of the three, the first ones one by one, of the others, which are
+ * alike, some. Returns which of them it was. */
+static enum sw_fault arm(const char *step, unsigned nth, int fault) {
+    const enum sw_fault way = (enum sw_fault)(fault == BY_TURNS ? (int)(nth % 3) : fault);
+    sw_device_faulty_arm(rig.device, step, nth, -SW_EGPU, way);
+    return way;
+}
+
+static unsigned next_step(unsigned nth, int fault) {
+    return fault == BY_TURNS && nth >= 6 ? nth + 5 : nth + 1;
+}
+
+static void disarm(const char *step) {
+    sw_device_faulty_arm(rig.device, step, 0, 0, SW_FAULT_AT_ONCE);
+}
+
+/* Until a spill has no nth step of that name, and succeeds: `ret`. Returns nth. */
+static unsigned fail_spills(const char *step, int fault, struct sw_job *ret) {
+    unsigned nth = 1;
+    for (;; nth = next_step(nth, fault)) {
+        const enum sw_fault way = arm(step, nth, fault);
+        if (spill(ret) == 0)
+            break;
+        ck_assert_msg(ret->err.code == -SW_EGPU, "%s: %s", fault_names[way], ret->err.msg);
+        ck_assert_ptr_null(ret->frames);
+        ck_assert_uint_eq(used_bytes(rig.tier), 0);
+    }
+    disarm(step);
+    return nth;
+}
+
+static unsigned fail_restores(const char *step, int fault, struct sw_frames *frames) {
+    unsigned nth = 1;
+    int rc;
+    for (;; nth = next_step(nth, fault)) {
+        (void)arm(step, nth, fault);
+        rc = restore(frames);
+        if (rc == 0)
+            break;
+        ck_assert_int_eq(rc, -SW_EGPU);
+    }
+    disarm(step);
+    return nth;
+}
 
 START_TEST(test_any_step_of_a_direct_spill_fails) {
     struct sw_job job;
-    unsigned nth = 1;
     rig_open(200 * MIB, 0, 0);
-    for (;; nth++) {
-        sw_device_faulty_arm(rig.device, "spill_raw", nth, -SW_EGPU, (enum sw_fault)_i);
-        if (spill(&job) == 0)
-            break;
-        ck_assert_msg(job.err.code == -SW_EGPU, "%s: %s", fault_names[_i], job.err.msg);
-        ck_assert_ptr_null(job.frames);
-        ck_assert_uint_eq(used_bytes(rig.tier), 0);
-    }
-    sw_device_faulty_arm(rig.device, "spill_raw", 0, 0, SW_FAULT_AT_ONCE);
-    ck_assert_uint_eq(nth, N_STEPS + 1);
+    ck_assert_uint_eq(fail_spills("spill_raw", _i, &job), N_STEPS + 1);
     ck_assert_uint_eq(job.codec_raw_bytes[SW_CODEC_RAW], REGION_BYTES);
     check_restores(job.frames);
     sw_frames_free(job.frames);
@@ -190,18 +226,9 @@ END_TEST
 
 START_TEST(test_any_step_of_a_direct_restore_fails) {
     struct sw_job job;
-    unsigned nth = 1;
     rig_open(200 * MIB, 0, 0);
     ck_assert_int_eq(spill(&job), 0);
-    for (;; nth++) {
-        sw_device_faulty_arm(rig.device, "restore_raw", nth, -SW_EGPU, (enum sw_fault)_i);
-        const int rc = restore(job.frames);
-        if (rc == 0)
-            break;
-        ck_assert_int_eq(rc, -SW_EGPU);
-    }
-    sw_device_faulty_arm(rig.device, "restore_raw", 0, 0, SW_FAULT_AT_ONCE);
-    ck_assert_uint_eq(nth, N_STEPS + 1);
+    ck_assert_uint_eq(fail_restores("restore_raw", _i, job.frames), N_STEPS + 1);
     check_restores(job.frames);
     sw_frames_free(job.frames);
     rig_close();
@@ -301,30 +328,10 @@ static void ck_is_mixed(const struct sw_job *job) {
     ck_assert_uint_eq(raw_bytes + coded_bytes, REGION_BYTES);
 }
 
-/* The first ones one by one, of the others, which are alike, some. */
-static unsigned next_step(unsigned nth) {
-    return nth < 6 ? nth + 1 : nth + 5;
-}
-
-/* Each in one of the three ways, by turns. */
-static void arm_mixed(const char *step, unsigned nth) {
-    sw_device_faulty_arm(rig.device, step, nth, -SW_EGPU, (enum sw_fault)(nth % 3));
-}
-
 START_TEST(test_any_step_of_a_mixed_spill_fails) {
     struct sw_job job;
-    unsigned nth = 1;
     rig_open(200 * MIB, 0, 0);
-    for (;; nth = next_step(nth)) {
-        arm_mixed(mixed_steps[_i], nth);
-        if (spill(&job) == 0)
-            break;
-        ck_assert_msg(job.err.code == -SW_EGPU, "%s: %s", fault_names[nth % 3], job.err.msg);
-        ck_assert_ptr_null(job.frames);
-        ck_assert_uint_eq(used_bytes(rig.tier), 0);
-    }
-    sw_device_faulty_arm(rig.device, mixed_steps[_i], 0, 0, SW_FAULT_AT_ONCE);
-    ck_assert_uint_gt(nth, 1);
+    ck_assert_uint_gt(fail_spills(mixed_steps[_i], BY_TURNS, &job), 1);
     ck_is_mixed(&job);
     check_restores(job.frames);
     sw_frames_free(job.frames);
@@ -334,19 +341,10 @@ END_TEST
 
 START_TEST(test_any_step_of_a_mixed_restore_fails) {
     struct sw_job job;
-    unsigned nth = 1;
     rig_open(200 * MIB, 0, 0);
     ck_assert_int_eq(spill(&job), 0);
     ck_is_mixed(&job);
-    for (;; nth = next_step(nth)) {
-        arm_mixed(mixed_steps[_i], nth);
-        const int rc = restore(job.frames);
-        if (rc == 0)
-            break;
-        ck_assert_int_eq(rc, -SW_EGPU);
-    }
-    sw_device_faulty_arm(rig.device, mixed_steps[_i], 0, 0, SW_FAULT_AT_ONCE);
-    ck_assert_uint_gt(nth, 1);
+    ck_assert_uint_gt(fail_restores(mixed_steps[_i], BY_TURNS, job.frames), 1);
     check_restores(job.frames);
     sw_frames_free(job.frames);
     rig_close();
