@@ -165,6 +165,18 @@ static void check_restores(struct sw_frames *frames) {
     ck_assert_int_eq(memcmp(to.data, from.data, REGION_BYTES), 0);
 }
 
+/* The region is whole, and is the last thing that the rig holds. */
+static void end(struct sw_frames *frames) {
+    check_restores(frames);
+    sw_frames_free(frames);
+    rig_close();
+}
+
+static void advance(void) {
+    if (!sw_pipeline_step(rig.pipeline, false))
+        ck_assert(sw_pipeline_wait(rig.pipeline));
+}
+
 static const char *const fault_names[] = {"at once", "late", "done"};
 enum { BY_TURNS = -1 };
 
@@ -218,9 +230,7 @@ START_TEST(test_any_step_of_a_direct_spill_fails) {
     rig_open(200 * MIB, 0, 0);
     ck_assert_uint_eq(fail_spills("spill_raw", _i, &job), N_STEPS + 1);
     ck_assert_uint_eq(job.codec_raw_bytes[SW_CODEC_RAW], REGION_BYTES);
-    check_restores(job.frames);
-    sw_frames_free(job.frames);
-    rig_close();
+    end(job.frames);
 }
 END_TEST
 
@@ -229,9 +239,7 @@ START_TEST(test_any_step_of_a_direct_restore_fails) {
     rig_open(200 * MIB, 0, 0);
     ck_assert_int_eq(spill(&job), 0);
     ck_assert_uint_eq(fail_restores("restore_raw", _i, job.frames), N_STEPS + 1);
-    check_restores(job.frames);
-    sw_frames_free(job.frames);
-    rig_close();
+    end(job.frames);
 }
 END_TEST
 
@@ -248,9 +256,7 @@ START_TEST(test_a_damaged_chunk_fails_the_region) {
         ck_assert_int_eq(restore(job.frames), -SW_ECHECKSUM);
         *byte ^= 1;
     }
-    check_restores(job.frames);
-    sw_frames_free(job.frames);
-    rig_close();
+    end(job.frames);
 }
 END_TEST
 
@@ -275,9 +281,7 @@ START_TEST(test_a_step_ends_where_the_disk_begins) {
         sw_device_faulty_arm(rig.device, "restore_raw", 3, -SW_EGPU, (enum sw_fault)fault);
         ck_assert_int_eq(restore(job.frames), -SW_EGPU);
     }
-    check_restores(job.frames);
-    sw_frames_free(job.frames);
-    rig_close();
+    end(job.frames);
 }
 END_TEST
 
@@ -287,8 +291,7 @@ START_TEST(test_a_spill_is_canceled_in_the_middle_of_a_step) {
     rig_open(200 * MIB, 0, 0);
     add(&job, &from);
     while (job.n_dealt == 0)
-        if (!sw_pipeline_step(rig.pipeline, false))
-            ck_assert(sw_pipeline_wait(rig.pipeline));
+        advance();
     ck_assert_uint_gt(job.n_dealt, N_SLOTS);
     atomic_store(&job.cancel, true);
     ck_assert_int_eq(finish(&job), -SW_ECANCELED);
@@ -304,13 +307,10 @@ START_TEST(test_a_restore_is_canceled_in_the_middle_of_a_step) {
     job.frames = spilled.frames;
     add(&job, &to);
     while (job.n_dealt == 0)
-        if (!sw_pipeline_step(rig.pipeline, false))
-            ck_assert(sw_pipeline_wait(rig.pipeline));
+        advance();
     atomic_store(&job.cancel, true);
     ck_assert_int_eq(finish(&job), -SW_ECANCELED);
-    check_restores(spilled.frames);
-    sw_frames_free(spilled.frames);
-    rig_close();
+    end(spilled.frames);
 }
 END_TEST
 
@@ -333,9 +333,7 @@ START_TEST(test_any_step_of_a_mixed_spill_fails) {
     rig_open(200 * MIB, 0, 0);
     ck_assert_uint_gt(fail_spills(mixed_steps[_i], BY_TURNS, &job), 1);
     ck_is_mixed(&job);
-    check_restores(job.frames);
-    sw_frames_free(job.frames);
-    rig_close();
+    end(job.frames);
 }
 END_TEST
 
@@ -345,9 +343,7 @@ START_TEST(test_any_step_of_a_mixed_restore_fails) {
     ck_assert_int_eq(spill(&job), 0);
     ck_is_mixed(&job);
     ck_assert_uint_gt(fail_restores(mixed_steps[_i], BY_TURNS, job.frames), 1);
-    check_restores(job.frames);
-    sw_frames_free(job.frames);
-    rig_close();
+    end(job.frames);
 }
 END_TEST
 
@@ -358,8 +354,7 @@ START_TEST(test_a_mixed_spill_is_canceled) {
         struct sw_job job = {.kind = SW_JOB_SPILL};
         add(&job, &from);
         while (job.n_dealt < n_dealt)
-            if (!sw_pipeline_step(rig.pipeline, false))
-                ck_assert(sw_pipeline_wait(rig.pipeline));
+            advance();
         atomic_store(&job.cancel, true);
         ck_assert_int_eq(finish(&job), -SW_ECANCELED);
         ck_assert_ptr_null(job.frames);
@@ -387,9 +382,7 @@ START_TEST(test_nobody_polls_for_a_client) {
     sw_device_faulty_release(rig.device);
     ck_assert_int_eq(finish(&job), 0);
     ck_is_mixed(&job);
-    check_restores(job.frames);
-    sw_frames_free(job.frames);
-    rig_close();
+    end(job.frames);
 }
 END_TEST
 
@@ -400,8 +393,7 @@ START_TEST(test_nobody_polls_for_room) {
     rig_open(300 * MIB, 400 * MIB, 48 * MIB);
     add(&job, &from);
     while (job.reason != SW_COST_IN_PART)
-        if (!sw_pipeline_step(rig.pipeline, false))
-            ck_assert(sw_pipeline_wait(rig.pipeline));
+        advance();
     const uint64_t bytes = (rig.place.host_limit_bytes - used_bytes(rig.tier)) / 4096 * 4096;
     ck_assert_int_eq(rig.tier->ops->reserve(rig.tier, bytes, &taken, NULL), 0);
     atomic_fetch_add(&rig.place.out_bytes, rig.place.way_bytes); /* another device's frames are on their way */
@@ -411,9 +403,7 @@ START_TEST(test_nobody_polls_for_room) {
     atomic_fetch_sub(&rig.place.out_bytes, rig.place.way_bytes);
     ck_assert_int_eq(finish(&job), 0);
     sw_stored_release(&taken);
-    check_restores(job.frames);
-    sw_frames_free(job.frames);
-    rig_close();
+    end(job.frames);
 }
 END_TEST
 
@@ -426,9 +416,7 @@ START_TEST(test_a_quota_has_room_for_compressed_chunks_only) {
     ck_assert_int_eq(finish(&job), 0);
     ck_assert_int_eq(job.reason, SW_COST_ROOM);
     ck_assert_uint_eq(job.codec_raw_bytes[SW_CODEC_RAW], 0);
-    check_restores(job.frames);
-    sw_frames_free(job.frames);
-    rig_close();
+    end(job.frames);
 }
 END_TEST
 
@@ -445,9 +433,7 @@ START_TEST(test_a_plan_that_comes_too_late) {
     ck_assert_int_eq(job.reason, SW_COST_ENCODER);
     ck_assert_uint_eq(job.codec_raw_bytes[SW_CODEC_RAW], REGION_BYTES);
     ck_assert_uint_gt(job.planned_us, 0);
-    check_restores(job.frames);
-    sw_frames_free(job.frames);
-    rig_close();
+    end(job.frames);
 }
 END_TEST
 
@@ -458,9 +444,7 @@ START_TEST(test_no_room_for_a_mixed_spill) {
     ck_assert_int_eq(spill(&job), 0);
     ck_assert_int_eq(job.reason, SW_COST_ROOM);
     ck_assert_uint_eq(job.codec_raw_bytes[SW_CODEC_RAW], 0);
-    check_restores(job.frames);
-    sw_frames_free(job.frames);
-    rig_close();
+    end(job.frames);
     rig_open(6 * MIB, 0, 0);
     ck_assert_int_eq(spill(&job), -SW_ENOSPACE);
     ck_assert_ptr_null(job.frames);
