@@ -90,10 +90,6 @@ static int decoder_init(union sw_codec_decoder *ret, const struct sw_frame_layou
     return r < 0 ? r : sw_phrase_book_read(&ret->phrase, &table);
 }
 
-static inline bool has_escape(uint32_t word) {
-    return (~word - 0x01010101u) & word & 0x80808080u;
-}
-
 /* Four codes, none an escape, with room for four of the longest; false: a code is not in the table. */
 static inline bool put_word(const struct sw_phrase_book *book, uint8_t **to, uint32_t word) {
     bool are_known = true;
@@ -124,27 +120,28 @@ static void put_byte(const struct sw_phrase_book *book, struct sw_sink *sink, ui
     }
 }
 
-static void put_run(const void *decoder, struct sw_sink *sink, struct sw_run run) {
+static void put_stream(const void *decoder, struct sw_sink *sink, const uint8_t *words, uint32_t n) {
     const struct sw_phrase_book *book = decoder;
-    for (; run.n && !sink->is_bad; run.n--, run.words += run.stride) {
+    for (; n && !sink->is_bad; n--, words += 4) {
         uint32_t word;
-        memcpy(&word, run.words, 4);
-        if (!sink->in_escape && sink->end - sink->to >= (ptrdiff_t)4 * SW_PHRASE_MAX_BYTES && !has_escape(word))
+        memcpy(&word, words, 4);
+        if (!sink->in_escape && sink->end - sink->to >= (ptrdiff_t)4 * SW_PHRASE_MAX_BYTES &&
+            !sw_streams_has_escape(word))
             sink->is_bad = !put_word(book, &sink->to, word);
         else
             for (unsigned i = 0; i < 4 && sink->to < sink->end && !sink->is_bad; i++)
-                put_byte(book, sink, run.words[i]);
+                put_byte(book, sink, words[i]);
     }
 }
 
 static int decode_tile(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, uint8_t *out) {
-    return sw_streams_decode_tile(put_run, &decoder->phrase, tile->data, tile->data_bytes, tile->counts,
+    return sw_streams_decode_tile(put_stream, &decoder->phrase, tile->data, tile->data_bytes, tile->counts,
                                   tile->segment_log2, out, tile->tile_bytes);
 }
 
 static int decode_segment(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, unsigned segment,
                           uint8_t *out, size_t *ret_bytes) {
-    return sw_streams_decode_segment(put_run, &decoder->phrase, tile->data, tile->data_bytes, tile->counts,
+    return sw_streams_decode_segment(put_stream, &decoder->phrase, tile->data, tile->data_bytes, tile->counts,
                                      tile->segment_log2, tile->tile_bytes, segment, out, ret_bytes);
 }
 

@@ -32,15 +32,46 @@ void sw_streams_close(struct sw_streams *s, unsigned segment, size_t coded_bytes
     s->counts[segment] = (uint8_t)(is_raw ? 0 : coded_words);
 }
 
+/* Rows and streams are turned into each other by squares: four words of four streams. */
+enum { SQUARE = 4 };
+typedef uint32_t vector __attribute__((vector_size(4 * SQUARE)));
+
+/* Between SQUARE runs of SQUARE words, from_bytes apart, and as many that have their columns, to_bytes apart. */
+static inline void transpose(uint8_t *to, size_t to_bytes, const uint8_t *from, size_t from_bytes) {
+    vector row[SQUARE], column[SQUARE];
+    for (size_t i = 0; i < SQUARE; i++)
+        memcpy(&row[i], from + i * from_bytes, sizeof row[i]);
+    const vector low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5),
+                 low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5),
+                 high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7),
+                 high23 = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+    column[0] = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
+    column[1] = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
+    column[2] = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+    column[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
+    for (size_t i = 0; i < SQUARE; i++)
+        memcpy(to + i * to_bytes, &column[i], sizeof column[i]);
+}
+
+/* Rows first … first + n - 1 of all segments. */
+static void put_rows(const struct sw_streams *s, unsigned segments, uint8_t *to, uint32_t first, uint32_t n) {
+    for (unsigned i = 0; i < segments; i++)
+        for (uint32_t r = 0; r < n; r++)
+            memcpy(to + (size_t)4 * (r * segments + i), s->stream[i] + (size_t)4 * (first + r), 4);
+}
+
 size_t sw_streams_put(const struct sw_streams *s, uint8_t *out) {
     const unsigned segments = (unsigned)((s->in_bytes - 1) >> s->segment_log2) + 1;
+    const size_t row_bytes = (size_t)4 * segments;
     uint8_t *to = out;
-    uint32_t rows = s->words[0];
+    uint32_t rows = s->words[0], r = 0;
     for (unsigned i = 1; i < segments; i++)
         rows = s->words[i] < rows ? s->words[i] : rows;
-    for (uint32_t r = 0; r < rows; r++)
-        for (unsigned i = 0; i < segments; i++, to += 4)
-            memcpy(to, s->stream[i] + (size_t)4 * r, 4);
+    for (; segments == SW_TILE_SEGMENTS && rows - r >= SQUARE; r += SQUARE, to += SQUARE * row_bytes)
+        for (unsigned i = 0; i < segments; i += SQUARE)
+            transpose(to + (size_t)4 * i, row_bytes, s->stream[i] + (size_t)4 * r, sizeof s->stream[0]);
+    put_rows(s, segments, to, r, rows - r);
+    to += (rows - r) * row_bytes;
     for (unsigned i = 0; i < segments; i++) {
         size_t tail_bytes = (size_t)4 * (s->words[i] - rows);
         memcpy(to, s->stream[i] + (size_t)4 * rows, tail_bytes);
@@ -49,14 +80,6 @@ size_t sw_streams_put(const struct sw_streams *s, uint8_t *out) {
     size_t used = (size_t)(to - out), padding = -used % SW_FRAME_ALIGN;
     memset(to, 0, padding);
     return used + padding;
-}
-
-static void copy_run(struct sw_sink *s, struct sw_run run) {
-    for (; run.n; run.n--, run.words += run.stride) {
-        size_t left = (size_t)(s->end - s->to), bytes = left < 4 ? left : 4;
-        memcpy(s->to, run.words, bytes);
-        s->to += bytes;
-    }
 }
 
 /* Where a tile's words are; made from counts that nobody vouches for. */
@@ -81,60 +104,89 @@ static int shape_init(struct shape *ret, const uint8_t *counts, unsigned segment
     return 0;
 }
 
-/* How a codec's streams are decoded. */
+/* A tile that is being decoded, and where its segments are, up to the one that comes next. */
 struct reader {
-    sw_put_run *put;
-    const void *decoder;
+    struct shape shape;
+    const uint8_t *rows, *tail; /* tail: of the next segment */
+    const uint8_t *counts;
 };
 
-/* tail: the segment's words after the rows. */
-static int decode_one(struct reader reader, const struct shape *shape, const uint8_t *data, const uint8_t *tail,
-                      unsigned segment, bool is_raw, uint8_t *out, size_t out_bytes) {
-    struct sw_sink sink = {.to = out, .end = out + out_bytes};
-    struct sw_run row_run = {data + (size_t)4 * segment, (size_t)4 * shape->segments, shape->rows};
-    struct sw_run tail_run = {tail, 4, shape->words[segment] - shape->rows};
-    if (is_raw) {
-        copy_run(&sink, row_run);
-        copy_run(&sink, tail_run);
-    } else {
-        reader.put(reader.decoder, &sink, row_run);
-        reader.put(reader.decoder, &sink, tail_run);
-    }
-    return sink.is_bad || sink.in_escape || sink.to != sink.end ? -SW_EFRAME : 0;
-}
-
-int sw_streams_decode_tile(sw_put_run *put, const void *decoder, const uint8_t *data, size_t data_bytes,
-                           const uint8_t counts[SW_TILE_SEGMENTS], unsigned segment_log2, uint8_t *out,
-                           size_t out_bytes) {
-    struct shape shape;
-    int r = shape_init(&shape, counts, segment_log2, out_bytes);
-    if (r < 0 || (size_t)4 * shape.total_words > data_bytes)
+/* errors: -SW_EFRAME: its words are not all there. */
+static int reader_init(struct reader *ret, const uint8_t *data, size_t data_bytes, const uint8_t *counts,
+                       unsigned segment_log2, size_t tile_bytes) {
+    const int r = shape_init(&ret->shape, counts, segment_log2, tile_bytes);
+    if (r < 0 || (size_t)4 * ret->shape.total_words > data_bytes)
         return -SW_EFRAME;
-    const uint8_t *tail = data + (size_t)4 * shape.rows * shape.segments;
-    for (unsigned s = 0; s < shape.segments; s++) {
-        r = decode_one((struct reader){put, decoder}, &shape, data, tail, s, counts[s] == 0,
-                       out + ((size_t)s << segment_log2), sw_streams_segment_bytes(out_bytes, segment_log2, s));
-        if (r < 0)
-            return r;
-        tail += (size_t)4 * (shape.words[s] - shape.rows);
-    }
+    ret->rows = data;
+    ret->tail = data + (size_t)4 * ret->shape.rows * ret->shape.segments;
+    ret->counts = counts;
     return 0;
 }
 
-int sw_streams_decode_segment(sw_put_run *put, const void *decoder, const uint8_t *data, size_t data_bytes,
+/* The streams of some segments, their words side by side. */
+typedef uint8_t square_streams[SQUARE][(1u << SW_STREAMS_MAX_SEGMENT_LOG2) + 16];
+
+/* Brings together the streams of `n` segments, at most SQUARE. */
+static void gather(struct reader *r, unsigned first, unsigned n, square_streams ret) {
+    const size_t row_bytes = (size_t)4 * r->shape.segments;
+    const uint8_t *from = r->rows + (size_t)4 * first;
+    uint32_t row = 0;
+    for (; n == SQUARE && r->shape.rows - row >= SQUARE; row += SQUARE)
+        transpose(ret[0] + (size_t)4 * row, sizeof ret[0], from + row * row_bytes, row_bytes);
+    for (unsigned i = 0; i < n; i++) {
+        for (uint32_t k = row; k < r->shape.rows; k++)
+            memcpy(ret[i] + (size_t)4 * k, from + k * row_bytes + (size_t)4 * i, 4);
+        const size_t tail_bytes = (size_t)4 * (r->shape.words[first + i] - r->shape.rows);
+        memcpy(ret[i] + (size_t)4 * r->shape.rows, r->tail, tail_bytes);
+        r->tail += tail_bytes;
+    }
+}
+
+static int decode_one(sw_put_stream *put, const void *decoder, const struct reader *r, unsigned segment,
+                      const uint8_t *stream, struct sw_sink sink) {
+    if (r->counts[segment] == 0) {
+        memcpy(sink.to, stream, (size_t)(sink.end - sink.to));
+        return 0;
+    }
+    put(decoder, &sink, stream, r->shape.words[segment]);
+    return sink.is_bad || sink.in_escape || sink.to != sink.end ? -SW_EFRAME : 0;
+}
+
+int sw_streams_decode_tile(sw_put_stream *put, const void *decoder, const uint8_t *data, size_t data_bytes,
+                           const uint8_t counts[SW_TILE_SEGMENTS], unsigned segment_log2, uint8_t *out,
+                           size_t out_bytes) {
+    struct reader reader;
+    square_streams words;
+    int r = reader_init(&reader, data, data_bytes, counts, segment_log2, out_bytes);
+    for (unsigned s = 0; r == 0 && s < reader.shape.segments; s++) {
+        const unsigned left = reader.shape.segments - s;
+        if (s % SQUARE == 0)
+            gather(&reader, s, left < SQUARE ? left : SQUARE, words);
+        uint8_t *to = out + ((size_t)s << segment_log2);
+        r = decode_one(put, decoder, &reader, s, words[s % SQUARE],
+                       (struct sw_sink){.to = to,
+                                        .end = to + sw_streams_segment_bytes(out_bytes, segment_log2, s),
+                                        .limit = out + out_bytes});
+    }
+    return r;
+}
+
+int sw_streams_decode_segment(sw_put_stream *put, const void *decoder, const uint8_t *data, size_t data_bytes,
                               const uint8_t counts[SW_TILE_SEGMENTS], unsigned segment_log2, size_t tile_bytes,
                               unsigned segment, uint8_t *out, size_t *ret_bytes) {
-    struct shape shape;
-    size_t bytes = segment < SW_TILE_SEGMENTS ? sw_streams_segment_bytes(tile_bytes, segment_log2, segment) : 0;
+    struct reader reader;
+    square_streams words;
+    const size_t bytes = segment < SW_TILE_SEGMENTS ? sw_streams_segment_bytes(tile_bytes, segment_log2, segment) : 0;
     if (bytes == 0)
         return -SW_ERANGE;
-    int r = shape_init(&shape, counts, segment_log2, tile_bytes);
-    if (r < 0 || (size_t)4 * shape.total_words > data_bytes)
-        return -SW_EFRAME;
-    const uint8_t *tail = data + (size_t)4 * shape.rows * shape.segments;
+    int r = reader_init(&reader, data, data_bytes, counts, segment_log2, tile_bytes);
+    if (r < 0)
+        return r;
     for (unsigned s = 0; s < segment; s++)
-        tail += (size_t)4 * (shape.words[s] - shape.rows);
-    r = decode_one((struct reader){put, decoder}, &shape, data, tail, segment, counts[segment] == 0, out, bytes);
+        reader.tail += (size_t)4 * (reader.shape.words[s] - reader.shape.rows);
+    gather(&reader, segment, 1, words);
+    r = decode_one(put, decoder, &reader, segment, words[0],
+                   (struct sw_sink){.to = out, .end = out + bytes, .limit = out + bytes});
     if (r == 0)
         *ret_bytes = bytes;
     return r;

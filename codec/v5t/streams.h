@@ -34,32 +34,33 @@ void sw_streams_close(struct sw_streams *s, unsigned segment, size_t coded_bytes
  * align16(in_bytes). */
 size_t sw_streams_put(const struct sw_streams *s, uint8_t *out);
 
-/* A segment that is being decoded: the room that is left of its length. */
+/* A segment that is being decoded: the room that is left of its length. From its end to the limit may be written what
+ * is decoded later. */
 struct sw_sink {
     uint8_t *to, *end;
+    const uint8_t *limit;
     bool in_escape; /* the next code byte is a literal */
     bool is_bad;
 };
 
-/* A run of words that are `stride` bytes apart. */
-struct sw_run {
-    const uint8_t *words;
-    size_t stride;
-    uint32_t n;
-};
+/* Is one of eight code bytes, or of fewer, 255, the escape of all codecs that have one? */
+static inline bool sw_streams_has_escape(uint64_t codes) {
+    const uint64_t each_byte = UINT64_MAX / 255;
+    return (~codes - each_byte) & codes & each_byte << 7;
+}
 
-/* Decodes the run's words to the sink until it is full or bad. */
-typedef void sw_put_run(const void *decoder, struct sw_sink *sink, struct sw_run run);
+/* Decodes a segment's code stream of n words to the sink until that is full or bad. */
+typedef void sw_put_stream(const void *decoder, struct sw_sink *sink, const uint8_t *words, uint32_t n);
 
 /* Decodes a tile of out_bytes from data[0..data_bytes), data_bytes being what is left of the frame.
  * errors: -SW_EFRAME. */
-int sw_streams_decode_tile(sw_put_run *put, const void *decoder, const uint8_t *data, size_t data_bytes,
+int sw_streams_decode_tile(sw_put_stream *put, const void *decoder, const uint8_t *data, size_t data_bytes,
                            const uint8_t counts[SW_TILE_SEGMENTS], unsigned segment_log2, uint8_t *out,
                            size_t out_bytes);
 
 /* Decodes segment `segment` (0 … 31) of a tile of tile_bytes alone; writes its min(1 << segment_log2, rest) bytes.
  * errors: -SW_EFRAME, -SW_ERANGE. */
-int sw_streams_decode_segment(sw_put_run *put, const void *decoder, const uint8_t *data, size_t data_bytes,
+int sw_streams_decode_segment(sw_put_stream *put, const void *decoder, const uint8_t *data, size_t data_bytes,
                               const uint8_t counts[SW_TILE_SEGMENTS], unsigned segment_log2, size_t tile_bytes,
                               unsigned segment, uint8_t *out, size_t *ret_bytes);
 

@@ -9,97 +9,102 @@
 #include <string.h>
 
 void sw_v5t_decoder_init(struct sw_v5t_decoder *ret, const struct sw_v5t_table *table) {
-    memcpy(ret->value, table->value, sizeof ret->value);
-    memcpy(ret->length, table->length, sizeof ret->length);
+    memcpy(ret->value, table->value, sizeof table->value);
+    memcpy(ret->length, table->length, sizeof table->length);
+    for (unsigned literal = 0; literal < 256; literal++) {
+        ret->value[SW_V5T_LITERALS + literal] = literal;
+        ret->length[SW_V5T_LITERALS + literal] = 1;
+    }
     ret->has_all_codes = table->n_symbols == SW_V5T_MAX_SYMBOLS;
 }
 
-static inline uint32_t load32(const uint8_t *p) {
-    uint32_t word;
-    memcpy(&word, p, 4);
-    return word;
+enum { STEP = 8, STEP_BYTES = STEP * SW_V5T_MAX_SYMBOL_BYTES }; /* code bytes that are loaded as one word, their room */
+
+static inline uint64_t load_step(const uint8_t *codes) {
+    uint64_t step;
+    memcpy(&step, codes, STEP);
+    return step;
 }
 
-static inline bool has_escape(uint32_t word) {
-    return (~word - 0x01010101u) & word & 0x80808080u;
+/* Any step, up to the sink's end: without a branch, which would be taken as often as not. Needs a step's room. */
+static __attribute__((noinline)) void put_any(const struct sw_v5t_decoder *d, struct sw_sink *s, const uint8_t *codes) {
+    const uint8_t *const end = s->end;
+    uint8_t *to = s->to;
+    uint32_t in_escape = s->in_escape, are_known = true;
+#pragma GCC unroll 8
+    for (unsigned i = 0; i < STEP; i++) {
+        const uint32_t row = in_escape * SW_V5T_LITERALS + codes[i], is_wanted = to < end;
+        memcpy(to, &d->value[row], 8);
+        in_escape = is_wanted & (row == SW_V5T_ESCAPE);
+        are_known &= (is_wanted ^ 1) | in_escape | (d->length[row] != 0);
+        to += is_wanted * d->length[row];
+    }
+    s->to = to;
+    s->in_escape = in_escape;
+    s->is_bad = !are_known;
+}
+
+/* Steps without an escape that are followed by others; returns the first code that is left. */
+static inline __attribute__((always_inline)) const uint8_t *put_plain(const struct sw_v5t_decoder *d, struct sw_sink *s,
+                                                                      const uint8_t *codes, const uint8_t *codes_end,
+                                                                      bool has_all_codes) {
+    const uint8_t *const end = s->end;
+    uint8_t *to = s->to;
+    for (; codes_end - codes > STEP && s->limit - to >= STEP_BYTES; codes += STEP) {
+        const uint64_t step = load_step(codes);
+        uint8_t *next = to;
+        bool are_known = true;
+        if (sw_streams_has_escape(step))
+            break;
+#pragma GCC unroll 8
+        for (unsigned i = 0; i < STEP; i++) {
+            const uint8_t code = (uint8_t)(step >> 8 * i);
+            memcpy(next, &d->value[code], 8);
+            next += d->length[code];
+            are_known &= has_all_codes || d->length[code] != 0;
+        }
+        if (next > end || !are_known) /* some of it is padding, or worse: put_any() finds out */
+            break;
+        to = next;
+    }
+    s->to = to;
+    return codes;
 }
 
 /* One code byte, with all checks. */
 static inline void put_code(const struct sw_v5t_decoder *d, struct sw_sink *s, uint8_t code) {
-    size_t left = (size_t)(s->end - s->to), length = d->length[code];
-    if (s->in_escape) {
-        s->in_escape = false;
-        *s->to++ = code;
-    } else if (code == SW_V5T_ESCAPE) {
-        s->in_escape = true;
-    } else if (length == 0 || length > left) {
-        s->is_bad = true;
-    } else {
-        memcpy(s->to, &d->value[code], left >= 8 ? 8 : length);
-        s->to += length;
-    }
+    const uint32_t row = s->in_escape * SW_V5T_LITERALS + code;
+    const size_t length = d->length[row];
+    s->in_escape = row == SW_V5T_ESCAPE;
+    s->is_bad = length > (size_t)(s->end - s->to) || (length == 0 && !s->in_escape);
+    if (s->is_bad)
+        return;
+    memcpy(s->to, &d->value[row], length);
+    s->to += length;
 }
 
-/* Four codes, none an escape, with room for four times 8 bytes; returns false for a code that is not in the table. */
-static inline bool put_word(const struct sw_v5t_decoder *d, uint8_t **to, uint32_t word, bool has_all_codes) {
-    bool are_known = true;
-#pragma GCC unroll 4
-    for (unsigned i = 0; i < 4; i++) {
-        uint8_t code = (uint8_t)(word >> 8 * i);
-        memcpy(*to, &d->value[code], 8);
-        *to += d->length[code];
-        are_known &= has_all_codes || d->length[code] != 0;
-    }
-    return are_known;
-}
-
-/* Words as long as they can be decoded by put_word(); moves `run` on. */
-static inline __attribute__((always_inline)) void put_plain_words(const struct sw_v5t_decoder *d, struct sw_sink *s,
-                                                                  struct sw_run *run, bool has_all_codes) {
-    const uint8_t *words = run->words;
-    uint8_t *to = s->to;
-    uint32_t n = run->n;
-    for (; n && s->end - to >= 32; n--, words += run->stride) {
-        uint32_t word = load32(words);
-        if (has_escape(word))
-            break;
-        if (!put_word(d, &to, word, has_all_codes)) {
-            s->is_bad = true;
-            break;
-        }
-    }
-    s->to = to;
-    run->words = words;
-    run->n = n;
-}
-
-static void put_run(const void *decoder, struct sw_sink *s, struct sw_run run) {
+static void put_stream(const void *decoder, struct sw_sink *s, const uint8_t *codes, uint32_t n_words) {
     const struct sw_v5t_decoder *d = decoder;
-    while (run.n && s->to < s->end && !s->is_bad) {
-        if (!s->in_escape) {
-            if (d->has_all_codes)
-                put_plain_words(d, s, &run, true);
-            else
-                put_plain_words(d, s, &run, false);
-            if (!run.n)
-                return;
-        }
-        uint32_t word = load32(run.words);
-        for (unsigned i = 0; i < 4 && s->to < s->end && !s->is_bad; i++)
-            put_code(d, s, (uint8_t)(word >> 8 * i));
-        run.words += run.stride;
-        run.n--;
+    const uint8_t *const end = codes + (size_t)4 * n_words;
+    for (;; codes += STEP) {
+        if (!s->in_escape)
+            codes = d->has_all_codes ? put_plain(d, s, codes, end, true) : put_plain(d, s, codes, end, false);
+        if (end - codes < STEP || s->limit - s->to < STEP_BYTES || s->to >= s->end || s->is_bad)
+            break;
+        put_any(d, s, codes);
     }
+    for (; codes < end && s->to < s->end && !s->is_bad; codes++)
+        put_code(d, s, *codes);
 }
 
 int sw_v5t_decode_tile(const struct sw_v5t_decoder *decoder, const uint8_t *data, size_t data_bytes,
                        const uint8_t counts[SW_TILE_SEGMENTS], unsigned segment_log2, uint8_t *out, size_t out_bytes) {
-    return sw_streams_decode_tile(put_run, decoder, data, data_bytes, counts, segment_log2, out, out_bytes);
+    return sw_streams_decode_tile(put_stream, decoder, data, data_bytes, counts, segment_log2, out, out_bytes);
 }
 
 int sw_v5t_decode_segment(const struct sw_v5t_decoder *decoder, const uint8_t *data, size_t data_bytes,
                           const uint8_t counts[SW_TILE_SEGMENTS], unsigned segment_log2, size_t tile_bytes,
                           unsigned segment, uint8_t *out, size_t *ret_bytes) {
-    return sw_streams_decode_segment(put_run, decoder, data, data_bytes, counts, segment_log2, tile_bytes, segment, out,
-                                     ret_bytes);
+    return sw_streams_decode_segment(put_stream, decoder, data, data_bytes, counts, segment_log2, tile_bytes, segment,
+                                     out, ret_bytes);
 }

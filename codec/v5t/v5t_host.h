@@ -25,11 +25,13 @@ size_t sw_v5t_tile_bound_bytes(size_t in_bytes);
 size_t sw_v5t_encode_tile(const struct sw_v5t_encoder *encoder, const uint8_t *in, size_t in_bytes,
                           unsigned segment_log2, uint8_t *out, uint8_t counts[SW_TILE_SEGMENTS]);
 
-/* Lookup table for decoding. Codes that are not in the table decode to an error. */
+/* Lookup table for decoding: a row for each code, and one for each byte behind an escape. Codes that are not in the
+ * table decode to an error. */
+#define SW_V5T_LITERALS 256u
 struct sw_v5t_decoder {
-    uint64_t value[256];
-    uint8_t length[256]; /* 0: not a symbol */
-    bool has_all_codes;  /* no code byte is invalid, so none has to be checked */
+    uint64_t value[SW_V5T_LITERALS + 256];
+    uint8_t length[SW_V5T_LITERALS + 256]; /* 0: not a symbol */
+    bool has_all_codes;                    /* no code byte is invalid, so none has to be checked */
 };
 void sw_v5t_decoder_init(struct sw_v5t_decoder *ret, const struct sw_v5t_table *table);
 
