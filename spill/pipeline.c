@@ -159,6 +159,7 @@ static void note_encoded(struct sw_pipeline *p, const struct sw_slot *slot) {
         job->plan_is_cached = false;
         job->n_retrained++;
     }
+    sw_job_weigh_again(p, job);
 }
 
 static int queue_store(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {

@@ -144,6 +144,29 @@ void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
     job->may_retry = false;
 }
 
+void sw_job_weigh_again(struct sw_pipeline *p, struct sw_job *job) {
+    const struct sw_frames *frames = job->frames;
+    /* As if it began: what is left alone would have the slots to fill once more. */
+    const struct sw_weighed all = {job->bytes, frames->n_chunks > 1 ? frames->chunk_bytes : job->bytes,
+                                   frames->n_chunks, job->quota};
+    struct sw_cost_answer answer;
+    if (job->kind != SW_JOB_SPILL || (job->reason != SW_COST_PAYS && job->reason != SW_COST_UNKNOWN) ||
+        job->n_dealt == frames->n_chunks || !has_link(p))
+        return;
+    const struct sw_cost_question question = ask(p, &all, job->plan.codec, job->plan.expected_ratio);
+    sw_cost_choose(&question, &answer);
+    if (answer.reason == SW_COST_IN_PART) {
+        job->is_mixed = true;
+    } else if (answer.codec == SW_CODEC_RAW) {
+        sw_plan_init_raw(&job->plan);
+        job->plan_number++; /* what is under way says nothing about this one */
+        job->is_direct = answer.direct;
+    } else {
+        return;
+    }
+    job->reason = answer.reason;
+}
+
 /* Of the codecs of that type, the one that has lately encoded fastest. Those that have not been measured do not count
  * beside others: which suit no column never will be. */
 static enum sw_codec_id fastest_codec(const struct sw_pipeline *p, const struct sw_weighed *what,

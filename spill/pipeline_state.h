@@ -179,6 +179,9 @@ struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, co
                                 bool may_retry, struct sw_plan *plan);
 /* The same for a job that has got a plan. */
 void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job);
+/* Of a job under way, a spill that is being compressed: looks whether that still pays by what has been measured since
+ * it was weighed. If not, what is left goes in part, or raw. */
+void sw_job_weigh_again(struct sw_pipeline *p, struct sw_job *job);
 /* Of a job that has no plan yet: true if making one could not pay, by what the session's last ones promised. It has got
  * one then: the session's last one, or one that stores bytes as they are. */
 bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job);

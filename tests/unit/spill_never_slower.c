@@ -299,7 +299,7 @@ static double phase_s(struct rig *r, uint64_t bytes, double slowdown, unsigned n
 static const struct {
     uint64_t bytes;
     unsigned n_until_busy, n_until_free;
-} notices[] = {{64 * MIB, 2, 700}, {256 * MIB, 2, 250}, {GIB, 2, 80}};
+} notices[] = {{64 * MIB, 1, 700}, {256 * MIB, 1, 250}, {GIB, 1, 80}};
 
 START_TEST(test_a_gpu_that_gets_busy_and_free_again_is_noticed) {
     const struct scenario busy = {.data = TEXT, .slowdown = BUSY}, idle = {.data = TEXT, .slowdown = 1};
@@ -310,6 +310,23 @@ START_TEST(test_a_gpu_that_gets_busy_and_free_again_is_noticed) {
     const double at_first_s = phase_s(&r, bytes, 1, N_WARM);
     ck_not_slower(&busy, bytes, phase_s(&r, bytes, BUSY, notices[_i].n_until_busy), raw_s);
     ck_not_slower(&idle, bytes, phase_s(&r, bytes, 1, notices[_i].n_until_free), at_first_s);
+    rig_close(&r);
+}
+END_TEST
+
+/* An engine begins to compute: already of the first region after that only a part is compressed. */
+START_TEST(test_a_gpu_that_gets_busy_is_noticed_within_a_region) {
+    struct sw_sim_speed speed = speed_by_turns();
+    const uint64_t bytes = (_i & 1 ? 4 : 1) * GIB;
+    const double copies_s = (double)bytes / speed.link_out;
+    struct rig r;
+    rig_open(&r, &sw_sim_idle_gpu, &datas[TEXT]);
+    (void)move_regions(&r, bytes, true, N_WARM);
+    speed.wake_us = _i & 2 ? 1500 : 0; /* all encoders have ended when the worker wakes */
+    sw_sim_set_speed(r.device, &speed);
+    const double s = move_region(&r, bytes, false);
+    ck_assert_msg(s <= (_i & 1 ? 1 : 1.5) * copies_s, "%llu GiB: %.3f of copies", (unsigned long long)(bytes / GIB),
+                  s / copies_s);
     rig_close(&r);
 }
 END_TEST
@@ -478,6 +495,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_nobody_waits_for_kernels_that_begin_late, 0, 3);
     tcase_add_loop_test(tcase, test_what_shrinks_goes_faster_than_copies_beside_turns, 0, 4);
     tcase_add_test(tcase, test_a_link_that_gets_slower_is_noticed);
+    tcase_add_loop_test(tcase, test_a_gpu_that_gets_busy_is_noticed_within_a_region, 0, 4);
     tcase_add_loop_test(tcase, test_a_gpu_that_gets_busy_and_free_again_is_noticed, 0, N(notices));
     tcase_add_test(tcase, test_one_column_in_four_is_compressed_all_the_same);
     tcase_add_test(tcase, test_bytes_that_begin_to_shrink_are_compressed_again);
