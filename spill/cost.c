@@ -126,20 +126,26 @@ static bool pays(const struct sw_cost_time *raw, const struct sw_cost_time *code
     return coded->out_s <= TOLERANCE * raw->out_s && round_trip_s(coded) <= TOLERANCE * round_trip_s(raw);
 }
 
+static bool can_mix(const struct sw_cost_question *q) {
+    return sw_cost_is_long(q->raw_bytes) && q->n_chunks > q->n_slots && q->n_slots > 1 && !q->to_disk &&
+           !q->room_is_short;
+}
+
 /* In part it saves time over raw, and on the way out over all of it, if that pays: by more than noise, since it takes
  * more room. What is won on the way back by compressing all does not count: the encoder that is hardly faster than the
  * link is a busy GPU's, whose slots have their turns together and then the link, so that all takes longer than it
  * seems. */
 static bool pays_in_part(const struct sw_cost_question *q, const struct sw_cost_time *raw,
                          const struct sw_cost_time *coded, struct sw_cost_time *mixed) {
-    return sw_cost_is_long(q->raw_bytes) && q->n_chunks >= MIXED_LEAST_CHUNKS && q->n_slots > 1 && !q->to_disk &&
-           !q->room_is_short && mixed_time_of(q, mixed) && TOLERANCE * mixed->out_s < raw->out_s &&
-           round_trip_s(mixed) < round_trip_s(raw) && (!pays(raw, coded) || TOLERANCE * mixed->out_s < coded->out_s);
+    return can_mix(q) && q->n_chunks >= MIXED_LEAST_CHUNKS && mixed_time_of(q, mixed) &&
+           TOLERANCE * mixed->out_s < raw->out_s && round_trip_s(mixed) < round_trip_s(raw) &&
+           (!pays(raw, coded) || TOLERANCE * mixed->out_s < coded->out_s);
 }
 
 static enum sw_cost_reason weigh(const struct sw_cost_question *q, struct sw_cost_answer *a) {
     struct sw_cost_time *raw = &a->times[SW_CODEC_RAW], *coded = &a->times[q->codec];
     *raw = raw_time_of(q, &a->direct);
+    a->can_mix = can_mix(q);
     if (q->expected_ratio < MIN_RATIO)
         return SW_COST_NO_GAIN;
     if (q->raw_bytes < SW_COST_MIN_BYTES)

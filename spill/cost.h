@@ -63,6 +63,7 @@ struct sw_cost_answer {
     enum sw_codec_id codec;
     enum sw_cost_reason reason;
     bool direct;                            /* raw chunks: directly */
+    bool can_mix;                           /* some chunks could be compressed, others go directly meanwhile */
     struct sw_cost_time times[SW_CODEC_NR]; /* raw: of the better way */
 };
 

@@ -120,7 +120,7 @@ struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, co
         return (struct sw_verdict){.reason = answer.reason, .is_mixed = answer.reason == SW_COST_IN_PART};
     if (answer.reason != SW_COST_NO_GAIN &&
         (may_retry || sw_cost_retry(&p->costs[sw_cost_class(what->chunk_bytes)], &question, &answer)))
-        return (struct sw_verdict){.reason = SW_COST_RETRY, .is_direct = answer.direct};
+        return (struct sw_verdict){.reason = SW_COST_RETRY, .is_direct = answer.direct, .is_mixed = answer.can_mix};
     sw_plan_init_raw(plan);
     return (struct sw_verdict){.reason = answer.reason, .is_direct = answer.direct};
 }
@@ -140,7 +140,7 @@ void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
     job->reason = verdict.reason;
     job->is_direct = verdict.is_direct;
     job->is_mixed = verdict.is_mixed;
-    job->is_retry = verdict.reason == SW_COST_RETRY && job->plan.codec != SW_CODEC_RAW;
+    job->is_retry = verdict.reason == SW_COST_RETRY && job->plan.codec != SW_CODEC_RAW && !verdict.is_mixed;
     job->may_retry = false;
 }
 
@@ -186,6 +186,11 @@ static enum sw_codec_id fastest_codec(const struct sw_pipeline *p, const struct 
     return best;
 }
 
+/* Chunks of a region in part go directly while its plan is being made: there have to be some left. */
+static bool outlasts_plan(const struct sw_pipeline *p, const struct sw_cost_answer *answer) {
+    return 2 * p->plan_s <= answer->times[SW_CODEC_RAW].out_s;
+}
+
 bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
     const struct sw_weighed rest = rest_of(job);
     struct sw_cost_answer answer;
@@ -208,13 +213,13 @@ bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
             sw_job_weigh(p, job);
             return true;
         }
-        if (job->is_mixed) /* chunks go directly while a plan is being made: there only have to be some left */
-            hopeless = 2 * question.plan_s > answer.times[SW_CODEC_RAW].out_s;
+        if (job->is_mixed)
+            hopeless = !outlasts_plan(p, &answer);
     }
     if (!hopeless)
         return false;
-    job->is_mixed = false;
     job->may_retry = sw_cost_retry(&p->costs[sw_cost_class(rest.chunk_bytes)], &question, &answer);
+    job->is_mixed = job->may_retry && answer.can_mix && outlasts_plan(p, &answer);
     if (job->may_retry)
         return false;
     sw_plan_init_raw(&job->plan);

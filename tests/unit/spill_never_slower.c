@@ -331,6 +331,22 @@ START_TEST(test_a_gpu_that_gets_busy_is_noticed_within_a_region) {
 }
 END_TEST
 
+/* Shorter regions do not pay beside turns; what trying them shows does not keep long ones from going in part. */
+START_TEST(test_long_regions_go_in_part_beside_short_ones) {
+    enum { N_SHORT = 300, N_LONG = 30 };
+    const struct sw_sim_speed speed = speed_by_turns();
+    struct rig r;
+    int n_in_part = 0;
+    rig_open(&r, &speed, &datas[TEXT]);
+    (void)move_regions(&r, GIB, true, N_WARM);
+    (void)move_regions(&r, 256 * MIB, true, N_SHORT);
+    for (int i = 0; i < N_LONG; i++)
+        n_in_part += reason_of_text(&r) == SW_COST_IN_PART;
+    ck_assert_int_ge(n_in_part, N_LONG - 5);
+    rig_close(&r);
+}
+END_TEST
+
 /* ---- bytes that become others ---- */
 
 /* Uncompressed bytes of a region of that data which were compressed. */
@@ -496,6 +512,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_what_shrinks_goes_faster_than_copies_beside_turns, 0, 4);
     tcase_add_test(tcase, test_a_link_that_gets_slower_is_noticed);
     tcase_add_loop_test(tcase, test_a_gpu_that_gets_busy_is_noticed_within_a_region, 0, 4);
+    tcase_add_test(tcase, test_long_regions_go_in_part_beside_short_ones);
     tcase_add_loop_test(tcase, test_a_gpu_that_gets_busy_and_free_again_is_noticed, 0, N(notices));
     tcase_add_test(tcase, test_one_column_in_four_is_compressed_all_the_same);
     tcase_add_test(tcase, test_bytes_that_begin_to_shrink_are_compressed_again);
