@@ -2,6 +2,7 @@
 
 #define MIN_RATIO 1.05 /* as for plans: less is not worth a decoder's work */
 #define TOLERANCE 1.03
+#define CLEARLY 1.25
 #define RETRY_PART 0.01        /* of the time, for looking again: well within TOLERANCE */
 #define LINK_RETRY_PART 0.0025 /* the same for the link, whose rate seldom changes */
 #define MIN_BYTES_LOG2 18
@@ -182,6 +183,14 @@ void sw_cost_choose(const struct sw_cost_question *question, struct sw_cost_answ
     *ret = (struct sw_cost_answer){0};
     ret->reason = weigh(question, ret);
     ret->codec = stays_raw(ret->reason) ? SW_CODEC_RAW : question->codec;
+}
+
+bool sw_cost_stops_paying(const struct sw_cost_question *q, struct sw_cost_answer *ret) {
+    sw_cost_choose(q, ret);
+    if (ret->reason != SW_COST_IN_PART && ret->reason != SW_COST_ENCODER)
+        return false;
+    const double other_s = ret->times[ret->reason == SW_COST_IN_PART ? q->codec : SW_CODEC_RAW].out_s;
+    return time_of(q, q->codec).out_s > CLEARLY * other_s;
 }
 
 bool sw_cost_is_hopeless(const struct sw_cost_question *q, struct sw_cost_answer *ret) {

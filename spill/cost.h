@@ -71,6 +71,9 @@ struct sw_cost_answer {
  * measured is given its chance; nothing is quicker than one that has not. The two differ in codec and ratio alone. */
 bool sw_cost_is_quicker(const struct sw_cost_question *other, const struct sw_cost_question *question);
 void sw_cost_choose(const struct sw_cost_question *question, struct sw_cost_answer *ret);
+/* Of a region that is being compressed: true if what is left of it had better go as *ret says, in part or raw. What has
+ * been measured meanwhile is of a few chunks, so only a clear gain counts. */
+bool sw_cost_stops_paying(const struct sw_cost_question *question, struct sw_cost_answer *ret);
 /* True if bytes that shrink as far as question->expected_ratio says could not make up for the time that the plan and
  * encoding take, and room is not short either: a plan is not worth making. */
 bool sw_cost_is_hopeless(const struct sw_cost_question *question, struct sw_cost_answer *ret);

@@ -154,17 +154,15 @@ void sw_job_weigh_again(struct sw_pipeline *p, struct sw_job *job) {
         job->n_dealt == frames->n_chunks || !has_link(p))
         return;
     const struct sw_cost_question question = ask(p, &all, job->plan.codec, job->plan.expected_ratio);
-    sw_cost_choose(&question, &answer);
-    if (answer.reason == SW_COST_IN_PART) {
-        job->is_mixed = true;
-    } else if (answer.codec == SW_CODEC_RAW) {
-        sw_plan_init_raw(&job->plan);
-        job->plan_number++; /* what is under way says nothing about this one */
-        job->is_direct = answer.direct;
-    } else {
+    if (!sw_cost_stops_paying(&question, &answer))
         return;
-    }
     job->reason = answer.reason;
+    job->is_mixed = answer.reason == SW_COST_IN_PART;
+    if (job->is_mixed)
+        return;
+    sw_plan_init_raw(&job->plan);
+    job->plan_number++; /* what is under way says nothing about this one */
+    job->is_direct = answer.direct;
 }
 
 /* Of the codecs of that type, the one that has lately encoded fastest. Those that have not been measured do not count
