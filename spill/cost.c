@@ -48,6 +48,10 @@ static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
+static size_t divide_up(size_t a, size_t b) {
+    return (a + b - 1) / b;
+}
+
 /* The slowest stage, and of the others what the first chunk takes. */
 static double overlapped_s(double a, double b, double c, uint64_t n_chunks) {
     const double slowest = larger(a, larger(b, c));
@@ -127,9 +131,16 @@ static bool pays(const struct sw_cost_time *raw, const struct sw_cost_time *code
     return coded->out_s <= TOLERANCE * raw->out_s && round_trip_s(coded) <= TOLERANCE * round_trip_s(raw);
 }
 
+/* Those of a direct step: a kernel's time; with more of them frames would wait too long for the link. */
+static size_t mixed_step_chunks(size_t n_chunks, uint64_t raw_bytes, size_t most) {
+    const size_t n = divide_up(n_chunks * KERNEL_LINK_BYTES, raw_bytes);
+    return n < most ? n : most;
+}
+
+/* There are chunks for all slots. */
 static bool can_mix(const struct sw_cost_question *q) {
-    return sw_cost_is_long(q->raw_bytes) && q->n_chunks > q->n_slots && q->n_slots > 1 && !q->to_disk &&
-           !q->room_is_short;
+    return sw_cost_is_long(q->raw_bytes) && q->n_slots > 1 && !q->to_disk && !q->room_is_short &&
+           q->n_chunks >= mixed_step_chunks(q->n_chunks, q->raw_bytes, MOST_CHUNKS) + q->n_slots - 1;
 }
 
 /* In part it saves time over raw, and on the way out over all of it, if that pays: by more than noise, since it takes
@@ -146,7 +157,6 @@ static bool pays_in_part(const struct sw_cost_question *q, const struct sw_cost_
 static enum sw_cost_reason weigh(const struct sw_cost_question *q, struct sw_cost_answer *a) {
     struct sw_cost_time *raw = &a->times[SW_CODEC_RAW], *coded = &a->times[q->codec];
     *raw = raw_time_of(q, &a->direct);
-    a->can_mix = can_mix(q);
     if (q->expected_ratio < MIN_RATIO)
         return SW_COST_NO_GAIN;
     if (q->raw_bytes < SW_COST_MIN_BYTES)
@@ -232,11 +242,16 @@ void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *re
     }
 }
 
+bool sw_cost_retries_in_part(const struct sw_cost_question *q, const struct sw_cost_answer *a) {
+    return a->reason == SW_COST_ENCODER && can_mix(q);
+}
+
 bool sw_cost_retry(struct sw_cost_class *c, const struct sw_cost_question *q, const struct sw_cost_answer *a) {
     const double raw_s = round_trip_s(&a->times[SW_CODEC_RAW]), coded_s = round_trip_s(&a->times[q->codec]);
     double extra_s = q->plan_s;
-    if (coded_s > raw_s) /* one chunk's */
-        extra_s += (coded_s - raw_s) / (double)(q->n_chunks ? q->n_chunks : 1);
+    const double n_tried = sw_cost_retries_in_part(q, a) ? q->n_slots - 1 : 1;
+    if (coded_s > raw_s)
+        extra_s += n_tried * (coded_s - raw_s) / (double)(q->n_chunks ? q->n_chunks : 1);
     c->credit_s += RETRY_PART * raw_s;
     if (c->credit_s < extra_s)
         return false;
@@ -282,10 +297,6 @@ bool sw_cost_retry_kernels_back(struct sw_cost_class *c, uint64_t raw_bytes, uin
 
 /* ---- the direct way ---- */
 
-static size_t divide_up(size_t a, size_t b) {
-    return (a + b - 1) / b;
-}
-
 static bool is_for_cpu(const struct sw_cost_direct *region) {
     return region->is_back ? region->raw_bytes <= KERNEL_LINK_BYTES : !sw_cost_is_long(region->raw_bytes);
 }
@@ -294,10 +305,8 @@ static bool is_for_cpu(const struct sw_cost_direct *region) {
  * CPU hashes goes chunk by chunk: it seals one while the next is on its way. */
 unsigned sw_cost_direct_chunks(const struct sw_cost_direct *region) {
     const size_t most = region->is_alone ? MOST_CHUNKS : MOST_CHUNKS_SHARED;
-    if (region->is_mixed) { /* a kernel's time; with more of them frames would wait too long for the link */
-        const size_t n = divide_up(region->n_chunks * KERNEL_LINK_BYTES, region->raw_bytes);
-        return (unsigned)(n < most ? n : most);
-    }
+    if (region->is_mixed)
+        return (unsigned)mixed_step_chunks(region->n_chunks, region->raw_bytes, most);
     if (is_for_cpu(region))
         return 1;
     const size_t n_rounds = divide_up(region->n_chunks, most * region->n_slots);

@@ -63,7 +63,6 @@ struct sw_cost_answer {
     enum sw_codec_id codec;
     enum sw_cost_reason reason;
     bool direct;                            /* raw chunks: directly */
-    bool can_mix;                           /* some chunks could be compressed, others go directly meanwhile */
     struct sw_cost_time times[SW_CODEC_NR]; /* raw: of the better way */
 };
 
@@ -99,10 +98,14 @@ struct sw_cost_class {
 int sw_cost_class(uint64_t chunk_bytes);
 /* Rates but for the disk's. */
 void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *ret);
-/* Of a region that was turned away by its rates: true if one chunk of it should be compressed all the same, so that the
- * rates stay current. Such chunks take at most 1 % of the time that regions took which were turned away. */
+/* Of a region that was turned away by its rates: true if one chunk of it, or in part one for all slots but one, should
+ * be compressed all the same, so that the rates stay current. Such chunks take at most 1 % of the time that regions
+ * took which were turned away. */
 bool sw_cost_retry(struct sw_cost_class *c, const struct sw_cost_question *question,
                    const struct sw_cost_answer *answer);
+/* True if that is done in part, so that several encoders at once show their rate: one alone beside a busy GPU shows how
+ * long a turn takes. Only if it is the encoder that was too slow, and enough chunks are left beside the direct ones. */
+bool sw_cost_retries_in_part(const struct sw_cost_question *question, const struct sw_cost_answer *answer);
 /* Of a region that pays in part: true if it should go directly as a whole all the same, so that what that takes stays
  * known: beside compressed chunks it cannot be measured. Costs at most 0.25 % of the time, by the rates known. */
 bool sw_cost_retry_link(struct sw_cost_class *c, enum sw_codec_id codec, const struct sw_cost_answer *answer);

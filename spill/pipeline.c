@@ -167,7 +167,7 @@ static int queue_store(struct sw_pipeline *p, struct sw_slot *slot, struct sw_er
     int rc = 0;
     if (slot->direct.n > 0)
         return sw_direct_queue(p, slot, err);
-    if (slot->state == SW_SLOT_STORING && !slot->job->is_mixed)
+    if (slot->state == SW_SLOT_STORING && !sw_shares_link(p, slot))
         sw_measure_begin(p, slot, SW_STAGE_LINK_OUT, slot->frame.codec, slot->frame.raw_bytes, slot->stored.bytes);
     for (unsigned i = 0; !rc && i < slot->stored.n_extents; i++) {
         const struct sw_extent *extent = &slot->stored.extents[i];

@@ -33,6 +33,26 @@ void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_stage
     sw_meter_begin(slot->measure.meter, slot->measure.begun_us);
 }
 
+/* Its chunk is compressed, and will have the link, or has it. */
+static bool is_compressing(const struct sw_slot *slot) {
+    return (slot->state == SW_SLOT_ENCODING && slot->measure.is_coder) ||
+           (slot->state == SW_SLOT_STORING && slot->frame.codec != SW_CODEC_RAW);
+}
+
+bool sw_shares_link(const struct sw_pipeline *p, const struct sw_slot *slot) {
+    const bool is_direct = slot->direct.n > 0;
+    if (slot->job->is_mixed)
+        return true;
+    for (unsigned s = 0; s < p->n_slots; s++) {
+        const struct sw_slot *other = &p->slots[s];
+        if (other == slot || other->job != slot->job)
+            continue;
+        if (is_direct ? is_compressing(other) || (other->direct.n > 0 && !other->measure.meter) : other->direct.n > 0)
+            return true;
+    }
+    return false;
+}
+
 void sw_measure_end(struct sw_pipeline *p, struct sw_slot *slot, bool counts) {
     struct sw_slot_measure *measure = &slot->measure;
     if (!measure->meter)
@@ -120,7 +140,9 @@ struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, co
         return (struct sw_verdict){.reason = answer.reason, .is_mixed = answer.reason == SW_COST_IN_PART};
     if (answer.reason != SW_COST_NO_GAIN &&
         (may_retry || sw_cost_retry(&p->costs[sw_cost_class(what->chunk_bytes)], &question, &answer)))
-        return (struct sw_verdict){.reason = SW_COST_RETRY, .is_direct = answer.direct, .is_mixed = answer.can_mix};
+        return (struct sw_verdict){.reason = SW_COST_RETRY,
+                                   .is_direct = answer.direct,
+                                   .is_mixed = sw_cost_retries_in_part(&question, &answer)};
     sw_plan_init_raw(plan);
     return (struct sw_verdict){.reason = answer.reason, .is_direct = answer.direct};
 }
@@ -151,7 +173,7 @@ void sw_job_weigh_again(struct sw_pipeline *p, struct sw_job *job) {
                                    frames->n_chunks, job->quota};
     struct sw_cost_answer answer;
     if (job->kind != SW_JOB_SPILL || (job->reason != SW_COST_PAYS && job->reason != SW_COST_UNKNOWN) ||
-        job->n_dealt == frames->n_chunks || !has_link(p))
+        job->stage != SW_STAGE_RUNNING || job->resample || job->n_dealt == frames->n_chunks || !has_link(p))
         return;
     const struct sw_cost_question question = ask(p, &all, job->plan.codec, job->plan.expected_ratio);
     if (!sw_cost_stops_paying(&question, &answer))
@@ -217,11 +239,11 @@ bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
     if (!hopeless)
         return false;
     job->may_retry = sw_cost_retry(&p->costs[sw_cost_class(rest.chunk_bytes)], &question, &answer);
-    job->is_mixed = job->may_retry && answer.can_mix && outlasts_plan(p, &answer);
+    job->is_mixed = job->may_retry && sw_cost_retries_in_part(&question, &answer) && outlasts_plan(p, &answer);
     if (job->may_retry)
         return false;
     sw_plan_init_raw(&job->plan);
-    job->reason = answer.reason;
+    job->reason = answer.reason == SW_COST_IN_PART ? SW_COST_ENCODER : answer.reason; /* with its plan */
     job->is_direct = answer.direct;
     return true;
 }

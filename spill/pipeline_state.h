@@ -161,6 +161,9 @@ enum sw_stage_kind {
  * or of the frame. raw_bytes: length of the chunk, or of all of a group. */
 void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_stage_kind stage, enum sw_codec_id codec,
                       uint64_t raw_bytes, uint64_t bytes);
+/* True if what the slot is about to move has only a part of the link, since other chunks of its job, compressed or not,
+ * cross meanwhile that are not measured with it: it is not measured then. */
+bool sw_shares_link(const struct sw_pipeline *p, const struct sw_slot *slot);
 /* The slot has reported. counts: that the steps have done what was measured. */
 void sw_measure_end(struct sw_pipeline *p, struct sw_slot *slot, bool counts);
 /* What is to be encoded by a plan: the rest of a region, or a group, which counts as one chunk. */

@@ -299,7 +299,7 @@ static double phase_s(struct rig *r, uint64_t bytes, double slowdown, unsigned n
 static const struct {
     uint64_t bytes;
     unsigned n_until_busy, n_until_free;
-} notices[] = {{64 * MIB, 1, 700}, {256 * MIB, 1, 250}, {GIB, 1, 80}};
+} notices[] = {{64 * MIB, 1, 700}, {96 * MIB, 1, 400}, {256 * MIB, 1, 250}, {GIB, 1, 80}};
 
 START_TEST(test_a_gpu_that_gets_busy_and_free_again_is_noticed) {
     const struct scenario busy = {.data = TEXT, .slowdown = BUSY}, idle = {.data = TEXT, .slowdown = 1};
