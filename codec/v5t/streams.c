@@ -85,18 +85,22 @@ size_t sw_streams_put(const struct sw_streams *s, uint8_t *out) {
 /* Where a tile's words are; made from counts that nobody vouches for. */
 struct shape {
     uint32_t words[SW_TILE_SEGMENTS];
+    bool is_raw[SW_TILE_SEGMENTS];
     uint32_t segments, rows, total_words;
 };
 
 static int shape_init(struct shape *ret, const uint8_t *counts, unsigned segment_log2, size_t tile_bytes) {
     *ret = (struct shape){.rows = UINT32_MAX};
+    if (segment_log2 > SW_STREAMS_MAX_SEGMENT_LOG2)
+        return -SW_EFRAME;
     for (unsigned s = 0; s < SW_TILE_SEGMENTS; s++) {
         uint32_t raw_words = (uint32_t)((sw_streams_segment_bytes(tile_bytes, segment_log2, s) + 3) / 4);
         if (counts[s] && counts[s] >= raw_words) /* also: a count for a segment that is not there */
             return -SW_EFRAME;
         if (raw_words == 0)
             continue;
-        ret->words[s] = counts[s] ? counts[s] : raw_words;
+        ret->is_raw[s] = counts[s] == 0;
+        ret->words[s] = ret->is_raw[s] ? raw_words : counts[s];
         ret->total_words += ret->words[s];
         ret->rows = ret->words[s] < ret->rows ? ret->words[s] : ret->rows;
         ret->segments++;
@@ -108,7 +112,6 @@ static int shape_init(struct shape *ret, const uint8_t *counts, unsigned segment
 struct reader {
     struct shape shape;
     const uint8_t *rows, *tail; /* tail: of the next segment */
-    const uint8_t *counts;
 };
 
 /* errors: -SW_EFRAME: its words are not all there. */
@@ -119,7 +122,6 @@ static int reader_init(struct reader *ret, const uint8_t *data, size_t data_byte
         return -SW_EFRAME;
     ret->rows = data;
     ret->tail = data + (size_t)4 * ret->shape.rows * ret->shape.segments;
-    ret->counts = counts;
     return 0;
 }
 
@@ -144,7 +146,7 @@ static void gather(struct reader *r, unsigned first, unsigned n, square_streams 
 
 static int decode_one(sw_put_stream *put, const void *decoder, const struct reader *r, unsigned segment,
                       const uint8_t *stream, struct sw_sink sink) {
-    if (r->counts[segment] == 0) {
+    if (r->shape.is_raw[segment]) {
         memcpy(sink.to, stream, (size_t)(sink.end - sink.to));
         return 0;
     }

@@ -348,6 +348,36 @@ START_TEST(test_looking_again_is_rare) {
 }
 END_TEST
 
+/* In part that is several chunks, and they are paid for; not where only the decoder is slow, nor where a direct step
+ * takes all chunks. */
+START_TEST(test_looking_again_in_part) {
+    const struct {
+        double encode, restore;
+        uint64_t raw_bytes, n_chunks;
+        bool in_part;
+    } rows[] = {{5 * GB, 165 * GB, (uint64_t)1 << 30, 40, true},
+                {5 * GB, 165 * GB, (uint64_t)1 << 28, 10, true},
+                {5 * GB, 165 * GB, (uint64_t)96 << 20, 8, false},
+                {700 * GB, 20 * GB, (uint64_t)1 << 30, 40, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct sw_cost_question q = question_of(3, rows[i].encode, rows[i].restore, 55 * GB);
+        struct sw_cost_class class = {0};
+        struct sw_cost_answer answer;
+        double n = 1;
+        q.raw_bytes = rows[i].raw_bytes;
+        q.n_chunks = rows[i].n_chunks;
+        sw_cost_choose(&q, &answer);
+        ck_assert_int_eq(answer.codec, RAW);
+        ck_assert_int_eq(sw_cost_retries_in_part(&q, &answer), rows[i].in_part);
+        while (!sw_cost_retry(&class, &q, &answer))
+            n++;
+        const double raw_s = answer.times[RAW].out_s + answer.times[RAW].back_s,
+                     extra_s = answer.times[V5T].out_s + answer.times[V5T].back_s - raw_s;
+        ck_assert_double_ge(0.01 * n * raw_s * 1.0001, (rows[i].in_part ? 3 : 1) * extra_s / (double)q.n_chunks);
+    }
+}
+END_TEST
+
 /* ---- the rates --------------------------------------------------------------------------------------------------- */
 
 /* One at a time, the first of which is let pass. Returns the clock. */
@@ -585,6 +615,7 @@ int main(void) {
     tcase_add_test(tcase, test_short_regions_and_short_room);
     tcase_add_test(tcase, test_reasons_fit_into_their_field);
     tcase_add_test(tcase, test_looking_again_is_rare);
+    tcase_add_test(tcase, test_looking_again_in_part);
     tcase_add_test(tcase, test_a_meter_follows);
     tcase_add_test(tcase, test_a_meter_counts_time_once);
     tcase_add_test(tcase, test_a_meter_takes_what_ends_at_once_together);
