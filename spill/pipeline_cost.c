@@ -147,17 +147,17 @@ struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, co
     return (struct sw_verdict){.reason = answer.reason, .is_direct = answer.direct};
 }
 
-/* What is left of a job. */
-static struct sw_weighed rest_of(const struct sw_job *job) {
+/* A job from its chunk `first` on. */
+static struct sw_weighed part_of(const struct sw_job *job, size_t first) {
     const struct sw_frames *frames = job->frames;
-    return (struct sw_weighed){.raw_bytes = job->bytes - job->n_dealt * frames->chunk_bytes,
+    return (struct sw_weighed){.raw_bytes = job->bytes - first * frames->chunk_bytes,
                                .chunk_bytes = frames->n_chunks > 1 ? frames->chunk_bytes : job->bytes,
-                               .n_chunks = frames->n_chunks - job->n_dealt,
+                               .n_chunks = frames->n_chunks - first,
                                .quota = job->quota};
 }
 
 void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
-    const struct sw_weighed rest = rest_of(job);
+    const struct sw_weighed rest = part_of(job, job->n_dealt);
     const struct sw_verdict verdict = sw_plan_weigh(p, job->kind, &rest, job->may_retry, &job->plan);
     job->reason = verdict.reason;
     job->is_direct = verdict.is_direct;
@@ -167,13 +167,11 @@ void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job) {
 }
 
 void sw_job_weigh_again(struct sw_pipeline *p, struct sw_job *job) {
-    const struct sw_frames *frames = job->frames;
     /* As if it began: what is left alone would have the slots to fill once more. */
-    const struct sw_weighed all = {job->bytes, frames->n_chunks > 1 ? frames->chunk_bytes : job->bytes,
-                                   frames->n_chunks, job->quota};
+    const struct sw_weighed all = part_of(job, 0);
     struct sw_cost_answer answer;
     if (job->kind != SW_JOB_SPILL || (job->reason != SW_COST_PAYS && job->reason != SW_COST_UNKNOWN) ||
-        job->stage != SW_STAGE_RUNNING || job->resample || job->n_dealt == frames->n_chunks || !has_link(p))
+        job->stage != SW_STAGE_RUNNING || job->resample || job->n_dealt == job->frames->n_chunks || !has_link(p))
         return;
     const struct sw_cost_question question = ask(p, &all, job->plan.codec, job->plan.expected_ratio);
     if (!sw_cost_stops_paying(&question, &answer))
@@ -212,7 +210,7 @@ static bool outlasts_plan(const struct sw_pipeline *p, const struct sw_cost_answ
 }
 
 bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
-    const struct sw_weighed rest = rest_of(job);
+    const struct sw_weighed rest = part_of(job, job->n_dealt);
     struct sw_cost_answer answer;
     if (job->kind != SW_JOB_SPILL || !has_link(p) || sw_cost_class(rest.chunk_bytes) < 0)
         return false;
