@@ -5,9 +5,11 @@
 
 namespace {
 
-/* Length of a code that stands for nothing: longer than any segment's rest allows, so the segment is found bad. */
-constexpr uint32_t UNKNOWN_CODE_BYTES = 64;
 constexpr uint32_t ROWS_AHEAD = 4;
+/* Length of a code that stands for nothing. It stays in acc_bytes, which each code after it lessens by 7 at most, so
+ * that a look there finds it a whole round of rows later. */
+constexpr uint32_t UNKNOWN_CODE_BYTES = 255;
+static_assert(UNKNOWN_CODE_BYTES >= 8 + 8 + 7 * (4 * ROWS_AHEAD - 1), "else codes of one byte could make up for it");
 /* Added to a code that follows an escape: the second half of the tables holds every byte as itself. */
 constexpr uint32_t LITERAL = 256;
 
@@ -75,7 +77,10 @@ struct v5t_code {
                 if (k % ROWS_PER_FLUSH == ROWS_PER_FLUSH - 1)
                     flush<ALIGN>(w);
             }
+            room = room && w.acc_bytes < 8;
         }
+        if (w.acc_bytes >= 8)
+            return false;
         while (i < in.count && w.done + w.acc_bytes < out_bytes) {
             const uint32_t word = in.get(i++);
             for (int b = 0; b < 4 && w.done + w.acc_bytes < out_bytes; b++) {

@@ -2,6 +2,7 @@
  *
  * SW_TEST_SMALL=1 leaves out the larger sizes, for runs under compute-sanitizer. */
 #include "base/alloc.h"
+#include "codec/checksum.h"
 #include "codec/gpu.h"
 #include "tests/lib/content.h"
 #include "tests/lib/gpu_frames.h"
@@ -142,6 +143,47 @@ START_TEST(made_up_tables) {
     free(in);
     free(frame);
     free(out);
+}
+END_TEST
+
+/* One tile of zeros, of codes for one zero and for two: whatever is decoded, its bytes and so its hash are right, and
+ * only a look at the codes themselves can find one that stands for nothing. 1,020 codes make each segment. */
+enum { ZEROS_SYMBOLS = 2, ZEROS_BYTES = SW_TILE_SEGMENTS << 10, ZEROS_WORDS = 255 };
+
+static uint8_t *zeros_frame(enum sw_codec_id codec, struct sw_frame_layout *layout) {
+    static const uint8_t zeros[ZEROS_BYTES], lengths[ZEROS_SYMBOLS] = {1, 2};
+    sw_frame_layout_init(layout, codec, 10, ZEROS_BYTES, ZEROS_SYMBOLS);
+    layout->frame_bytes = layout->data_offset + (uint64_t)SW_TILE_SEGMENTS * 4 * ZEROS_WORDS;
+    uint8_t *frame = calloc(1, layout->frame_bytes), *table = frame + SW_FRAME_HEADER_BYTES;
+    ck_assert_ptr_nonnull(frame);
+    memcpy(table + sizeof(uint64_t) * ZEROS_SYMBOLS, lengths, sizeof lengths);
+    struct sw_frame_header header;
+    sw_frame_header_init(&header, layout, table);
+    memcpy(frame, &header, sizeof header);
+    *(struct sw_tile_record *)(frame + layout->records_offset) =
+        (struct sw_tile_record){0, sw_hash_tile(zeros, sizeof zeros, 10, 0)};
+    memset(frame + layout->counts_offset, ZEROS_WORDS, SW_TILE_SEGMENTS);
+    memset(frame + layout->data_offset, 1, (size_t)SW_TILE_SEGMENTS * 4);
+    return frame;
+}
+
+START_TEST(codes_that_stand_for_nothing) {
+    static uint8_t out[ZEROS_BYTES];
+    struct sw_frame_layout layout;
+    uint8_t *frame = zeros_frame(of_bytes[_i], &layout), *codes = frame + layout.data_offset;
+    const size_t row = (size_t)SW_TILE_SEGMENTS * 4;
+    uint64_t state = 9, decoded;
+    ck_assert_int_eq(sw_codec_decode(frame, layout.frame_bytes, out, sizeof out, &decoded, NULL), 0);
+    ck_assert_uint_eq(sw_gpu_decode_layout(&layout, frame, 0, 1, 0, out, sizeof out), 0);
+    for (int round = 0; round < (small_run() ? 20 : 200); round++) {
+        /* Anywhere but in the first row, where it is a code's second zero that would be missing. */
+        const size_t at = row + sw_random(&state) % ((ZEROS_WORDS - 1) * row);
+        codes[at] = (uint8_t)(ZEROS_SYMBOLS + sw_random(&state) % (SW_V5T_ESCAPE - ZEROS_SYMBOLS));
+        ck_assert_int_eq(sw_codec_decode(frame, layout.frame_bytes, out, sizeof out, &decoded, NULL), -SW_EFRAME);
+        ck_assert_uint_eq(sw_gpu_decode_layout(&layout, frame, 0, 1, 0, out, sizeof out), 1);
+        codes[at] = 0;
+    }
+    free(frame);
 }
 END_TEST
 
@@ -749,6 +791,7 @@ int main(void) {
     tcase_add_loop_test(shapes, ranges_of_tiles, 0, N_OF_BYTES);
     TCase *damage = tcase_create("damage");
     tcase_add_test(damage, made_up_tables);
+    tcase_add_loop_test(damage, codes_that_stand_for_nothing, 0, N_OF_BYTES);
     tcase_add_test(damage, damaged_frames);
     tcase_add_test(damage, refusals);
     tcase_add_test(damage, scratch_is_bounded);
