@@ -692,7 +692,6 @@ bool sw_pipeline_step(struct sw_pipeline *p, bool is_polling) {
         }
     }
     p->woke_us = 0;
-    p->coder = NULL;
     /* With hundreds of short jobs a look at all of them takes longer than one at the slots. */
     if (is_polling && p->is_settled && !advanced && !atomic_load(&p->has_arrived))
         return false;
@@ -717,19 +716,16 @@ bool sw_pipeline_wait(struct sw_pipeline *p) {
     struct sw_err err = {0};
     int rc = p->device->ops->slot_wait(p->device, sw_slot_index(p, oldest), &result, &err);
     const uint64_t woke_us = sw_clock_us();
-    p->coder = oldest->measure.is_coder ? oldest->measure.meter : NULL;
     slot_ended(p, oldest, rc, &result, &err);
     p->is_settled = false;
     p->woke_us = woke_us;
     return true;
 }
 
-bool sw_pipeline_is_mixed(const struct sw_pipeline *p) {
-    for (unsigned s = 0; s < p->n_slots; s++) {
-        const struct sw_slot *slot = &p->slots[s];
-        if (slot->job && slot->job->is_mixed && slot_runs(slot) && !slot->waits_for_client)
+bool sw_pipeline_has_steps(const struct sw_pipeline *p) {
+    for (unsigned s = 0; s < p->n_slots; s++)
+        if (slot_runs(&p->slots[s]) && !p->slots[s].waits_for_client)
             return true;
-    }
     return false;
 }
 

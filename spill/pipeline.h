@@ -46,9 +46,9 @@ void sw_pipeline_add(struct sw_pipeline *pipeline, struct sw_job *job);
 bool sw_pipeline_step(struct sw_pipeline *pipeline, bool is_polling);
 /* Waits for the slot that has been at work longest; false, at once, if the only busy slots wait for clients' events. */
 bool sw_pipeline_wait(struct sw_pipeline *pipeline);
-/* True while steps run of a job that moves chunks both compressed and directly: they are of different lengths, the one
- * that has been at work longest need not be the next to end, so that who waited for it would come late to others. */
-bool sw_pipeline_is_mixed(const struct sw_pipeline *pipeline);
+/* True while steps run that nobody but the device can keep waiting. Who sleeps until one of them ends comes late to it,
+ * and later to others that end before. */
+bool sw_pipeline_has_steps(const struct sw_pipeline *pipeline);
 /* True while a job is active. */
 bool sw_pipeline_busy(const struct sw_pipeline *pipeline);
 /* True once the device's context died; jobs then fail with -SW_EGPULOST. */

@@ -57,9 +57,8 @@ void sw_measure_end(struct sw_pipeline *p, struct sw_slot *slot, bool counts) {
     struct sw_slot_measure *measure = &slot->measure;
     if (!measure->meter)
         return;
-    /* While the worker slept on another slot this one may have ended long ago; not so a long step, among others, and
-     * not a coder beside another one: of a GPU that takes turns all end with the same turn. */
-    counts = counts && (measure->begun_us >= p->woke_us || slot->direct.n > 0 || measure->meter == p->coder);
+    /* While the worker slept on another slot this one may have ended long ago. */
+    counts = counts && measure->begun_us >= p->woke_us;
     sw_meter_end(measure->meter, sw_clock_us(), counts ? measure->bytes : 0);
     measure->meter = NULL;
 }

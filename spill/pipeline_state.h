@@ -79,9 +79,8 @@ struct sw_pipeline {
     struct sw_err lost;  /* code 0: the device works */
     struct sw_plan_cache plans;
     struct sw_cost_class costs[SW_COST_CLASSES];
-    double plan_s;                /* what making a plan has lately taken; 0: not known */
-    uint64_t woke_us;             /* since then not every slot has been looked at; 0: all have */
-    const struct sw_meter *coder; /* of the slot that was slept on, if that compressed */
+    double plan_s;    /* what making a plan has lately taken; 0: not known */
+    uint64_t woke_us; /* since then not every slot has been looked at; 0: all have */
     struct sw_slot slots[];
 };
 

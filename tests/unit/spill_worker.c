@@ -1,0 +1,123 @@
+/* The worker's thread: when it asks its device again and again, and when it sleeps. On the host device, whose slots
+ * seem to be at work for some milliseconds after each step. */
+#include "spill/worker.h"
+
+#include "base/clock.h"
+#include "tests/lib/content.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <semaphore.h>
+#include <string.h>
+
+#define MIB ((uint64_t)1 << 20)
+enum { STEP_US = 5000 };
+
+static struct {
+    struct sw_device *device;
+    struct sw_device_ops ops, real;
+    struct sw_device_info info;
+    uint64_t busy_until_us; /* of the slot; 0: it has not been looked at since its last step ended */
+    unsigned n_waits;
+} rig;
+
+static const struct sw_device_info *info(const struct sw_device *device) {
+    (void)device;
+    return &rig.info;
+}
+
+static int slot_poll(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
+    const uint64_t now_us = sw_clock_us();
+    if (!rig.busy_until_us)
+        rig.busy_until_us = now_us + STEP_US;
+    if (now_us < rig.busy_until_us)
+        return -SW_EAGAIN;
+    rig.busy_until_us = 0;
+    return rig.real.slot_poll(device, s, ret, err);
+}
+
+static int slot_wait(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
+    rig.n_waits++;
+    rig.busy_until_us = 0;
+    return rig.real.slot_wait(device, s, ret, err);
+}
+
+static void wake(void *arg) {
+    (void)sem_post(arg);
+}
+
+/* A region goes out and comes back; returns how often the worker slept until a step was done. */
+static unsigned count_waits(unsigned poll_us) {
+    const struct sw_device_config config = {.scratch_bytes = 16 * MIB, .n_slots = 1, .chunk_bytes = MIB};
+    struct sw_memory memory = sw_memory_new(3 * MIB);
+    struct sw_placement place;
+    struct sw_worker *worker;
+    struct sw_tier *tier;
+    sem_t ended;
+    ck_assert_int_eq(sem_init(&ended, 0, 0), 0);
+    sw_content_fill(memory.data, memory.bytes, SW_CONTENT_TEXT, 3);
+    memset(&rig, 0, sizeof rig);
+    ck_assert_int_eq(sw_fixture_open_device(&rig.device, &config, NULL), 0);
+    rig.ops = rig.real = *rig.device->ops;
+    rig.info = *rig.device->ops->info(rig.device);
+    rig.info.poll_us = poll_us;
+    rig.ops.info = info;
+    rig.ops.slot_poll = slot_poll;
+    rig.ops.slot_wait = slot_wait;
+    rig.device->ops = &rig.ops;
+    const struct sw_tier_host_config host = {
+        .capacity_bytes = 16 * MIB, .slab_bytes = 2 * MIB, .devices = &rig.device, .n_devices = 1};
+    ck_assert_int_eq(sw_tier_host_open(&tier, &host, NULL), 0);
+    sw_placement_init(&place, tier, NULL, 0);
+    ck_assert_int_eq(sw_worker_new(&worker, rig.device, &place, wake, &ended, NULL), 0);
+    struct sw_frames *frames = NULL;
+    for (int back = 0; back < 2; back++) {
+        struct sw_job_mem mem = {.desc = sw_memory_desc(&memory)};
+        struct sw_job job = {.kind = back ? SW_JOB_RESTORE : SW_JOB_SPILL,
+                             .mem = &mem,
+                             .bytes = memory.bytes,
+                             .session = 1,
+                             .unmap_after = true,
+                             .frames = frames};
+        struct sw_list taken;
+        sw_list_init(&taken);
+        sw_worker_submit(worker, &job);
+        while (sem_wait(&ended) != 0)
+            continue;
+        sw_worker_take(worker, &taken);
+        ck_assert(!sw_list_empty(&taken));
+        ck_assert_msg(!job.err.code, "%s", job.err.msg);
+        sw_mem_desc_fini(&mem.desc);
+        frames = job.frames;
+    }
+    sw_worker_free(worker);
+    sw_frames_free(frames);
+    tier->ops->close(tier);
+    rig.device->ops->close(rig.device);
+    sw_memory_free(&memory);
+    (void)sem_destroy(&ended);
+    return rig.n_waits;
+}
+
+/* Sleeping until an event wakes up late, so a step that takes longer than poll_us is asked for all the same. */
+START_TEST(test_the_end_of_a_step_is_not_slept_through) {
+    ck_assert_uint_eq(count_waits(500), 0);
+}
+END_TEST
+
+/* A device without a link has nobody to be quick for. */
+START_TEST(test_a_device_that_is_not_polled_is_slept_on) {
+    ck_assert_uint_gt(count_waits(0), 0);
+}
+END_TEST
+
+int main(void) {
+    TCase *tests = tcase_create("worker");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, test_the_end_of_a_step_is_not_slept_through);
+    tcase_add_test(tests, test_a_device_that_is_not_polled_is_slept_on);
+    Suite *suite = suite_create("worker");
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}
