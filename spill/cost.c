@@ -10,9 +10,6 @@
  * link brings 115 MB, and copies whose bytes the CPU hashes 84. */
 #define KERNEL_LINK_BYTES ((uint64_t)115000000)
 #define KERNEL_CPU_BYTES ((uint64_t)84000000)
-/* Of each step on its way back, at least: what the link brings meanwhile if all slots share it. Not much more: the 16
- * CPUs of that host read 92 GB/s together, of which the copies take 55. */
-#define BACK_BY_CPU_PART 5
 /* A step keeps its slot, and the link, for longer than others would like to wait: 16 chunks of 26 MiB are 8 ms. */
 #define MOST_CHUNKS 16
 #define MOST_CHUNKS_SHARED 4
@@ -314,17 +311,15 @@ unsigned sw_cost_direct_chunks(const struct sw_cost_direct *region) {
 }
 
 /* On its way back what a kernel hashes must have arrived. So that nobody waits for it the CPU hashes what arrives after
- * that, where it comes from: the end of each step, in case that slots share the link, and the end of the region, in
- * case that they have it one after the other. */
+ * that, where it comes from. No more: the 16 CPUs of that host read 92 GB/s together, of which the copies take 55. */
 unsigned sw_cost_chunks_by_cpu(const struct sw_cost_direct *region, size_t first, unsigned n) {
     if (is_for_cpu(region))
         return n;
     if (!region->is_back)
         return 0;
-    const unsigned of_step = (unsigned)divide_up(n, BACK_BY_CPU_PART);
     const size_t behind = region->n_chunks - first - n,
                  at_end = divide_up(region->n_chunks * KERNEL_LINK_BYTES, region->raw_bytes);
-    if (at_end <= behind + of_step)
-        return of_step;
+    if (at_end <= behind)
+        return 0;
     return at_end - behind < n ? (unsigned)(at_end - behind) : n;
 }

@@ -326,11 +326,17 @@ static const struct sw_device_info *cuda_info(const struct sw_device *device) {
     return &SW_CONTAINER_OF(device, const struct device_cuda, device)->info;
 }
 
+static cudaError_t stream_new(cudaStream_t *ret) {
+    return cudaStreamCreateWithFlags(ret, cudaStreamNonBlocking);
+}
+
+static void stream_free(cudaStream_t stream) {
+    if (stream)
+        (void)cudaStreamDestroy(stream);
+}
+
 static void slot_fini(struct slot *slot) {
-    if (slot->stream)
-        (void)cudaStreamDestroy(slot->stream);
-    if (slot->copies)
-        (void)cudaStreamDestroy(slot->copies);
+    stream_free(slot->stream);
     if (slot->queued)
         (void)cudaEventDestroy(slot->queued);
     if (slot->done)
@@ -348,8 +354,9 @@ static void cuda_close(struct sw_device *device) {
     sw_event_cache_fini(&d->events);
     for (unsigned s = 0; s < MAX_SLOTS; s++)
         slot_fini(&d->slots[s]);
-    if (d->canary)
-        (void)cudaStreamDestroy(d->canary);
+    stream_free(d->copies_out);
+    stream_free(d->copies_back);
+    stream_free(d->canary);
     if (d->d_memory)
         (void)cudaFree(d->d_memory);
     sw_cuda_driver_fini(&d->driver);
@@ -435,9 +442,7 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes,
                      struct sw_err *err) {
     (void)lay_out(&slot->parts, d_memory, chunk_bytes);
     const uint64_t most_hashes = (uint64_t)SW_RAW_MAX * raw_layout(chunk_bytes).n_tiles;
-    cudaError_t e = cudaStreamCreateWithFlags(&slot->stream, cudaStreamNonBlocking);
-    if (e == cudaSuccess)
-        e = cudaStreamCreateWithFlags(&slot->copies, cudaStreamNonBlocking);
+    cudaError_t e = stream_new(&slot->stream);
     if (e == cudaSuccess)
         e = cudaEventCreateWithFlags(&slot->queued, cudaEventDisableTiming);
     if (e == cudaSuccess)
@@ -542,6 +547,15 @@ int sw_device_cuda_count(void) {
     return n;
 }
 
+static int make_streams(struct device_cuda *d, struct sw_err *err) {
+    cudaError_t e = stream_new(&d->copies_out);
+    if (e == cudaSuccess)
+        e = stream_new(&d->copies_back);
+    if (e == cudaSuccess)
+        e = stream_new(&d->canary);
+    return check(e, err, "cudaStreamCreateWithFlags");
+}
+
 static int open_steps(struct device_cuda *d, const struct sw_device_config *config, struct sw_err *err) {
     int rc = enter(d, err);
     if (rc == 0)
@@ -555,7 +569,7 @@ static int open_steps(struct device_cuda *d, const struct sw_device_config *conf
     if (rc == 0)
         rc = take_memory(d, err);
     if (rc == 0)
-        rc = check(cudaStreamCreateWithFlags(&d->canary, cudaStreamNonBlocking), err, "cudaStreamCreateWithFlags");
+        rc = make_streams(d, err);
     return rc < 0 ? rc : sw_cuda_warm_up(d, err);
 }
 

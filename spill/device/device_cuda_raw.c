@@ -1,9 +1,12 @@
 /* device_cuda_raw.c - raw frames whose bytes are moved by copy engines, beside one kernel that hashes them.
  *
- * The copies have a stream of their own, so that none of them waits for the kernel, which beside a busy GPU begins two
- * milliseconds late. It hashes what is spilled while that is on its way, and what is restored once it has arrived. The
- * chunks that come last are hashed by the CPU, what is spilled when it has arrived, what is restored meanwhile. Kernel
- * and copies are asked for by themselves: a wait of one stream for the other would be another one for the GPU. */
+ * The copies of all slots have a stream for each direction, so that none of them waits for the kernel, which beside a
+ * busy GPU begins two milliseconds late, and so that they take the link in the order in which they are asked for. With
+ * streams of their own slots took it in an order that depended on the driver. The kernel hashes what is spilled while
+ * that is on its way, and what is restored once it has arrived. The chunks that come last are hashed by the CPU, what
+ * is spilled when it has arrived, what is restored meanwhile. Kernel and copies are asked for by themselves: a wait of
+ * one stream for the other would be another one for the GPU. Behind a client's event all go on the slot's stream:
+ * nobody else is to wait for that. */
 #include "spill/device/device_cuda_state.h"
 
 _Static_assert(SW_RAW_MAX <= SW_GPU_HASH_MAX, "one launch hashes all chunks of a step");
@@ -46,12 +49,12 @@ static int queue_hashes(const struct slot *slot, const struct sw_mapping *mappin
     return sw_cuda_check_lost(sw_gpu_hash_async(ranges, slot->n_items, slot->h->hashes, slot->stream, err), err);
 }
 
-/* Has a stream wait for what is queued on the other one. */
-static int follow(const struct slot *slot, cudaStream_t stream, cudaStream_t other, struct sw_err *err) {
-    cudaError_t e = cudaEventRecord(slot->queued, other);
+/* Has the kernel wait for the copies that are queued. */
+static int follow_copies(const struct slot *slot, struct sw_err *err) {
+    cudaError_t e = cudaEventRecord(slot->queued, slot->copies);
     if (e == cudaSuccess)
-        e = cudaStreamWaitEvent(stream, slot->queued, 0);
-    return check(e, err, "cudaStreamWaitEvent between a slot's streams");
+        e = cudaStreamWaitEvent(slot->stream, slot->queued, 0);
+    return check(e, err, "cudaStreamWaitEvent of a slot's copies");
 }
 
 /* Begins a step; slot->n_items of its chunks are hashed by the kernel. */
@@ -69,12 +72,18 @@ static int begin(struct device_cuda *d, unsigned s, enum work work, const struct
         return rc;
     set_work(slot, work);
     slot->n_items = n - n_by_cpu;
-    slot->copies_run = true;
-    return slot->waits ? follow(slot, slot->copies, slot->stream, err) : 0;
+    slot->copies = slot->waits ? slot->stream : work == WORK_SPILL_RAW ? d->copies_out : d->copies_back;
+    return 0;
 }
 
 /* Ends the queueing of a step: nothing is reported of one that could not be queued. */
-static int end(struct slot *slot, int rc) {
+static int end(struct slot *slot, int rc, struct sw_err *err) {
+    if (slot->copies && cudaEventRecord(slot->copied, slot->copies) != cudaSuccess) {
+        (void)cudaStreamSynchronize(slot->copies); /* what was queued must not go on unnoticed */
+        slot->copies = NULL;
+        if (rc == 0)
+            rc = check(cudaGetLastError(), err, "cudaEventRecord behind copies");
+    }
     if (rc < 0) {
         sw_sealer_wait(slot->sealer);
         slot->work = WORK_NONE;
@@ -91,7 +100,7 @@ int sw_cuda_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapp
         rc = queue_copies(slot, mapping, items, n, true, err);
     if (rc == 0)
         rc = queue_hashes(slot, mapping, items, err);
-    return end(slot, rc);
+    return end(slot, rc, err);
 }
 
 int sw_cuda_restore_raw(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
@@ -105,12 +114,12 @@ int sw_cuda_restore_raw(struct sw_device *device, unsigned s, struct sw_mapping 
     if (rc == 0)
         rc = queue_copies(slot, mapping, items, n_hashed, false, err);
     if (rc == 0 && n_hashed > 0)
-        rc = follow(slot, slot->stream, slot->copies, err);
+        rc = follow_copies(slot, err);
     if (rc == 0)
         rc = queue_hashes(slot, mapping, items, err);
     if (rc == 0)
         rc = queue_copies(slot, mapping, items + n_hashed, n_by_cpu, false, err);
-    return end(slot, rc);
+    return end(slot, rc, err);
 }
 
 /* Hashes of what was restored say nothing of the stored frame if somebody else has written there meanwhile, or if the

@@ -102,7 +102,7 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
 /* Nothing of the slot's work goes on. */
 static void end_work(struct slot *slot) {
     slot->work = WORK_NONE;
-    slot->copies_run = false;
+    slot->copies = NULL;
     slot->waits = false;
 }
 
@@ -121,7 +121,8 @@ static int finish(struct device_cuda *d, struct slot *slot, struct sw_slot_resul
 
 /* A stream has failed, or a call has: then copies may still be under way to and from what the slot will let go of. */
 static void give_up(struct slot *slot) {
-    (void)cudaStreamSynchronize(slot->copies); /* at once if the context is dead */
+    if (slot->copies)
+        (void)cudaStreamSynchronize(slot->copies); /* at once if the context is dead */
     (void)cudaStreamSynchronize(slot->stream);
     sw_sealer_wait(slot->sealer);
     end_work(slot);
@@ -129,26 +130,21 @@ static void give_up(struct slot *slot) {
 
 /* What else is on `stream` then, such as the kernel that rouses the GPU, may take its time. */
 static bool only_copies_run(const struct slot *slot) {
-    return slot->copies_run && slot->n_items == 0 && !slot->waits;
+    return slot->copies && slot->n_items == 0;
 }
 
-/* Puts events behind what is queued, so that slot_wait can sleep on them. At the first look at it, right after
- * queueing: an event that is recorded later is served after whatever other slots have queued meanwhile for the same
- * copy engine. An event that nothing has to be waited for would have to wait itself, for its turn on a busy GPU. */
+/* Puts an event behind what is queued, so that slot_wait can sleep on it. One that nothing has to be waited for would
+ * have to wait itself, for its turn on a busy GPU. */
 static cudaError_t mark(struct slot *slot) {
-    cudaError_t e = cudaSuccess;
-    if (slot->is_marked)
-        return e;
-    if (slot->copies_run)
-        e = cudaEventRecord(slot->copied, slot->copies);
-    if (e == cudaSuccess && !only_copies_run(slot))
-        e = cudaEventRecord(slot->done, slot->stream);
+    if (slot->is_marked || only_copies_run(slot))
+        return cudaSuccess;
+    const cudaError_t e = cudaEventRecord(slot->done, slot->stream);
     slot->is_marked = e == cudaSuccess;
     return e;
 }
 
 static cudaError_t query(const struct slot *slot) {
-    const cudaError_t e = slot->copies_run ? cudaStreamQuery(slot->copies) : cudaSuccess;
+    const cudaError_t e = slot->copies ? cudaEventQuery(slot->copied) : cudaSuccess;
     return e != cudaSuccess || only_copies_run(slot) ? e : cudaStreamQuery(slot->stream);
 }
 
@@ -179,7 +175,7 @@ static int sleep_on(struct slot *slot, struct sw_err *err) {
         return check(e, err, "cudaStreamQuery");
     (void)cudaGetLastError();
     e = mark(slot);
-    if (e == cudaSuccess && slot->copies_run)
+    if (e == cudaSuccess && slot->copies)
         e = cudaEventSynchronize(slot->copied);
     if (e == cudaSuccess && !only_copies_run(slot))
         e = cudaEventSynchronize(slot->done);

@@ -59,11 +59,11 @@ enum work {
 
 struct slot {
     cudaStream_t stream;
-    cudaStream_t copies;      /* of spill_raw and restore_raw, whose kernels are on `stream` */
-    bool copies_run;          /* something was queued there since the last report */
-    bool waits;               /* since the last report `stream` was told to wait for a client's event */
-    cudaEvent_t queued;       /* orders the two streams */
-    bool is_marked;           /* `done` and `copied` are behind what is queued */
+    cudaStream_t
+        copies; /* of spill_raw and restore_raw, whose kernels are on `stream`; NULL: none since the last report */
+    bool waits; /* since the last report `stream` was told to wait for a client's event */
+    cudaEvent_t queued;       /* the kernel waits for it */
+    bool is_marked;           /* `done` is behind what is queued */
     cudaEvent_t done, copied; /* of `stream` and `copies`: sleep the worker in slot_wait */
     struct exchange *h;
     struct parts parts;
@@ -87,10 +87,11 @@ struct device_cuda {
     int ordinal;
     struct sw_cuda_driver driver;
     struct sw_event_cache events;
-    uint64_t scratch_bytes; /* per slot */
-    unsigned group_runs;    /* most runs of one copy kernel; 0: kernels cannot reach host memory */
-    void *d_memory;         /* all slots' parts */
-    cudaStream_t canary;    /* waits for no other */
+    uint64_t scratch_bytes;               /* per slot */
+    unsigned group_runs;                  /* most runs of one copy kernel; 0: kernels cannot reach host memory */
+    void *d_memory;                       /* all slots' parts */
+    cudaStream_t canary;                  /* waits for no other */
+    cudaStream_t copies_out, copies_back; /* of all slots, in the order in which they ask for them */
     struct slot slots[MAX_SLOTS];
 };
 

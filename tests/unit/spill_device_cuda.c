@@ -41,48 +41,94 @@ START_TEST(a_slots_buffer_is_as_long_as_told) {
 }
 END_TEST
 
-/* Restores the frame; while that goes on, somebody else may write to where its bytes arrive. */
-static int restore(struct sw_mapping *mapping, const struct sw_raw_item *item, struct sw_memory *to, bool disturbed) {
+/* Raw frames, one for each slot, and the memories that they are of and go back to. */
+enum { N = 2 };
+static struct {
+    struct sw_memory from, to;
+    struct sw_mapping *source, *target;
+    uint8_t *arena;
+    struct sw_raw_item items[N];
+    struct sw_extent extents[N];
+    struct sw_stored stored[N];
+} raw;
+
+static void raw_open(void) {
+    raw.from = sw_memory_new(N * BYTES);
+    raw.to = sw_memory_new(N * BYTES);
+    raw.arena = aligned_alloc(4096, N * ARENA_BYTES);
+    sw_content_fill(raw.from.data, N * BYTES, SW_CONTENT_RANDOM, 1);
+    open_device(512 * KIB);
+    struct sw_mem_desc descs[] = {sw_fixture_describe(&raw.from), sw_fixture_describe(&raw.to)};
+    ok(device->ops->map(device, &descs[0], &raw.source, &err));
+    ok(device->ops->map(device, &descs[1], &raw.target, &err));
+    ok(device->ops->pin(device, raw.arena, N * ARENA_BYTES, &err));
+    for (unsigned s = 0; s < N; s++) {
+        raw.items[s] = (struct sw_raw_item){.offset = (uint64_t)s * BYTES, .stored = &raw.stored[s]};
+        sw_frame_layout_init(&raw.items[s].frame, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, BYTES, 0);
+        raw.extents[s] =
+            (struct sw_extent){.memory = raw.arena + s * ARENA_BYTES, .bytes = raw.items[s].frame.frame_bytes};
+        raw.stored[s] = (struct sw_stored){.extents = &raw.extents[s], .n_extents = 1, .bytes = raw.extents[s].bytes};
+    }
+}
+
+static void raw_close(void) {
+    device->ops->unmap(device, raw.source);
+    device->ops->unmap(device, raw.target);
+    device->ops->unpin(device, raw.arena, N * ARENA_BYTES);
+    device->ops->close(device);
+    free(raw.arena);
+    sw_memory_free(&raw.from);
+    sw_memory_free(&raw.to);
+}
+
+static int poll_until_ended(unsigned slot) {
     struct sw_slot_result result;
     int rc;
-    ok(device->ops->restore_raw(device, 0, mapping, item, 1, 0, &err));
+    while ((rc = device->ops->slot_poll(device, slot, &result, &err)) == -SW_EAGAIN)
+        continue;
+    return rc;
+}
+
+/* Restores the first frame; while that goes on, somebody else may write to where its bytes arrive. */
+static int restore(bool disturbed) {
+    struct sw_slot_result result;
+    int rc;
+    ok(device->ops->restore_raw(device, 0, raw.target, raw.items, 1, 0, &err));
     while ((rc = device->ops->slot_poll(device, 0, &result, &err)) == -SW_EAGAIN)
         if (disturbed)
-            memset(to->data, 0xA5, BYTES);
+            memset(raw.to.data, 0xA5, BYTES);
     return rc;
 }
 
 START_TEST(a_stored_frame_is_not_judged_by_what_arrives) {
-    struct sw_memory from = sw_memory_new(BYTES), to = sw_memory_new(BYTES);
-    struct sw_mapping *source = NULL, *target = NULL;
-    struct sw_slot_result result;
-    uint8_t *arena = aligned_alloc(4096, ARENA_BYTES);
-    open_device(512 * KIB);
-    sw_content_fill(from.data, BYTES, SW_CONTENT_RANDOM, 1);
-    struct sw_mem_desc descs[] = {sw_fixture_describe(&from), sw_fixture_describe(&to)};
-    ok(device->ops->map(device, &descs[0], &source, &err));
-    ok(device->ops->map(device, &descs[1], &target, &err));
-    ok(device->ops->pin(device, arena, ARENA_BYTES, &err));
-    struct sw_raw_item item = {.offset = 0};
-    sw_frame_layout_init(&item.frame, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, BYTES, 0);
-    struct sw_extent extent = {.memory = arena, .bytes = item.frame.frame_bytes};
-    const struct sw_stored stored = {.extents = &extent, .n_extents = 1, .bytes = item.frame.frame_bytes};
-    item.stored = &stored;
-    ok(device->ops->spill_raw(device, 0, source, &item, 1, 0, &err));
-    ok(device->ops->slot_wait(device, 0, &result, &err));
-    ck_assert_int_eq(restore(target, &item, &to, true), -SW_EGPU);
+    raw_open();
+    ok(device->ops->spill_raw(device, 0, raw.source, raw.items, 1, 0, &err));
+    ok(poll_until_ended(0));
+    ck_assert_int_eq(restore(true), -SW_EGPU);
     ck_assert_int_eq(err.scope, SW_SCOPE_REQUEST);
-    ck_assert_int_eq(restore(target, &item, &to, false), 0);
-    ck_assert_mem_eq(to.data, from.data, BYTES);
-    arena[item.frame.data_offset + BYTES / 2] ^= 1;
-    ck_assert_int_eq(restore(target, &item, &to, false), -SW_ECHECKSUM);
-    device->ops->unmap(device, source);
-    device->ops->unmap(device, target);
-    device->ops->unpin(device, arena, ARENA_BYTES);
-    device->ops->close(device);
-    free(arena);
-    sw_memory_free(&from);
-    sw_memory_free(&to);
+    ck_assert_int_eq(restore(false), 0);
+    ck_assert_mem_eq(raw.to.data, raw.from.data, BYTES);
+    raw.arena[raw.items[0].frame.data_offset + BYTES / 2] ^= 1;
+    ck_assert_int_eq(restore(false), -SW_ECHECKSUM);
+    raw_close();
+}
+END_TEST
+
+/* Copies of all slots take the link in the order in which they are asked for: with the last one's all others are done,
+ * though nobody has looked. */
+START_TEST(copies_of_all_slots_keep_their_order) {
+    raw_open();
+    for (unsigned s = 0; s < N; s++)
+        ok(device->ops->spill_raw(device, s, raw.source, &raw.items[s], 1, 1, &err));
+    ok(poll_until_ended(1));
+    ck_assert_mem_eq(raw.arena + raw.items[0].frame.data_offset, raw.from.data, BYTES);
+    ok(poll_until_ended(0));
+    for (unsigned s = 0; s < N; s++)
+        ok(device->ops->restore_raw(device, s, raw.target, &raw.items[s], 1, 1, &err));
+    ok(poll_until_ended(1));
+    ck_assert_mem_eq(raw.to.data, raw.from.data, N * BYTES);
+    ok(poll_until_ended(0));
+    raw_close();
 }
 END_TEST
 
@@ -91,6 +137,7 @@ int main(void) {
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_slots_buffer_is_as_long_as_told);
     tcase_add_test(tests, a_stored_frame_is_not_judged_by_what_arrives);
+    tcase_add_test(tests, copies_of_all_slots_keep_their_order);
     Suite *suite = suite_create("device_cuda");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

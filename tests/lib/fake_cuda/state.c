@@ -324,7 +324,10 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
         return sw_fake_leave(e);
     if (event->is_ipc)
         return sw_fake_leave(event->looks-- > 0 ? cudaErrorNotReady : cudaSuccess);
-    return sw_fake_leave(event->stream && event->stream->n_done < event->at ? cudaErrorNotReady : cudaSuccess);
+    if (!event->stream || event->stream->n_done >= event->at)
+        return sw_fake_leave(cudaSuccess);
+    run_to(event->stream, event->stream->n_done + 1);
+    return sw_fake_leave(dead() ? dead() : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
