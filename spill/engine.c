@@ -265,7 +265,7 @@ static void on_spin(uv_idle_t *spin) {
 }
 
 /* Something has begun or ended. Waking a thread that sleeps can take longer than a short operation itself (50 to 80 us
- * in a virtual machine), so for as long as workers poll their devices the loop polls its descriptors. */
+ * in a virtual machine), so for as long as workers poll idle devices the loop polls its descriptors. */
 static void keep_awake(struct sw_engine *engine) {
     if (engine->poll_us == 0)
         return;

@@ -41,8 +41,8 @@ void sw_pipeline_free(struct sw_pipeline *pipeline);
 /* Takes a job over until finished() gives it back. */
 void sw_pipeline_add(struct sw_pipeline *pipeline, struct sw_job *job);
 /* Moves everything on that can move without waiting; false if nothing did. is_polling: it is called again and again,
- * and will soon be called without: as long as no slot reports and nothing new has come, cancellations are not looked
- * for. */
+ * and will soon be called without: as long as no slot reports and nothing new has come, it is not looked for
+ * cancellations, nor for room that others have given back. */
 bool sw_pipeline_step(struct sw_pipeline *pipeline, bool is_polling);
 /* Waits for the slot that has been at work longest; false, at once, if the only busy slots wait for clients' events. */
 bool sw_pipeline_wait(struct sw_pipeline *pipeline);

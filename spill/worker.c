@@ -118,7 +118,11 @@ static void *worker_main(void *arg) {
         if (advanced)
             advanced_us = now_us;
         polls = keeps_polling(w, now_us - advanced_us);
-        if (!polls && !advanced && sw_pipeline_busy(w->pipeline) && !sw_pipeline_wait(w->pipeline))
+        if (polls || advanced || !sw_pipeline_busy(w->pipeline))
+            continue;
+        if (sw_pipeline_wait(w->pipeline))
+            advanced_us = sw_clock_us();
+        else
             nap(w);
     }
     hand_back(w);

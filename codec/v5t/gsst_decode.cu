@@ -6,10 +6,10 @@
 namespace {
 
 constexpr uint32_t ROWS_AHEAD = 4;
-/* Length of a code that stands for nothing. It stays in acc_bytes, which each code after it lessens by 7 at most, so
- * that a look there finds it a whole round of rows later. */
+/* Length of a code that stands for nothing. It stays in acc_bytes, which it and each code after it lessen by 8 at most,
+ * so that a look there finds it a whole round of rows later. */
 constexpr uint32_t UNKNOWN_CODE_BYTES = 255;
-static_assert(UNKNOWN_CODE_BYTES >= 8 + 8 + 7 * (4 * ROWS_AHEAD - 1), "else codes of one byte could make up for it");
+static_assert(UNKNOWN_CODE_BYTES >= 8 + 8 * 4 * ROWS_AHEAD, "else other codes could make up for it");
 /* Added to a code that follows an escape: the second half of the tables holds every byte as itself. */
 constexpr uint32_t LITERAL = 256;
 

@@ -85,8 +85,8 @@ struct sw_device_info {
     unsigned group_items;
     uint64_t group_bytes;
     bool has_link; /* frames cross a link to host memory, which compressing relieves; else it saves room only */
-    /* How long after the last progress to look for more again and again, before a slot_wait or a sleep, which wake up
-     * late. 0: not at all. */
+    /* How long after the last progress to look for more again and again, before a sleep, which wakes up late; while
+     * steps run, longer (worker.c). 0: not at all. */
     unsigned poll_us;
 };
 

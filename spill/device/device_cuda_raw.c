@@ -78,11 +78,14 @@ static int begin(struct device_cuda *d, unsigned s, enum work work, const struct
 
 /* Ends the queueing of a step: nothing is reported of one that could not be queued. */
 static int end(struct slot *slot, int rc, struct sw_err *err) {
-    if (slot->copies && cudaEventRecord(slot->copied, slot->copies) != cudaSuccess) {
-        (void)cudaStreamSynchronize(slot->copies); /* what was queued must not go on unnoticed */
+    const cudaError_t e = slot->copies ? cudaEventRecord(slot->copied, slot->copies) : cudaSuccess;
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        /* What was queued must not go on unnoticed. Of the slot's own stream the next look takes note. */
+        if (slot->copies != slot->stream)
+            (void)cudaStreamSynchronize(slot->copies);
         slot->copies = NULL;
-        if (rc == 0)
-            rc = check(cudaGetLastError(), err, "cudaEventRecord behind copies");
+        rc = rc < 0 ? rc : check(e, err, "cudaEventRecord behind copies");
     }
     if (rc < 0) {
         sw_sealer_wait(slot->sealer);

@@ -1,5 +1,5 @@
 /* device_cuda_report.c - what a slot's streams left when they have run dry, and how the worker learns of it: it asks
- * (cudaStreamQuery), or sleeps on an event with blocking synchronisation. */
+ * (cudaStreamQuery, cudaEventQuery), or sleeps on an event with blocking synchronisation. */
 #include "spill/device/device_cuda_state.h"
 
 #include <string.h>
@@ -166,13 +166,13 @@ int sw_cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_resul
     if (e == cudaSuccess)
         return finish(d, slot, ret, err);
     give_up(slot);
-    return sw_cuda_fail(err, e, "cudaStreamQuery");
+    return sw_cuda_fail(err, e, "cudaStreamQuery or cudaEventQuery");
 }
 
 static int sleep_on(struct slot *slot, struct sw_err *err) {
     cudaError_t e = query(slot);
     if (e != cudaErrorNotReady)
-        return check(e, err, "cudaStreamQuery");
+        return check(e, err, "cudaStreamQuery or cudaEventQuery");
     (void)cudaGetLastError();
     e = mark(slot);
     if (e == cudaSuccess && slot->copies)
