@@ -456,10 +456,11 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes,
     return rc < 0 ? rc : sw_sealer_new(&slot->sealer, n_sealers, err);
 }
 
-/* Threads for the checksums of a slot's raw frames: as many as give each processor something to do. */
-static unsigned sealers(unsigned n_slots) {
+/* Threads for the checksums of a slot's raw frames. Slots share the link, so that hardly more than two of them have
+ * something to hash at a time. */
+static unsigned sealers(void) {
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    const unsigned n = (unsigned)(processors > 0 ? processors : 1) / n_slots + 1;
+    const unsigned n = (unsigned)(processors > 2 ? processors : 2) / 2;
     return n < SW_SEALER_MAX_THREADS ? n : SW_SEALER_MAX_THREADS;
 }
 
@@ -475,8 +476,7 @@ static int take_memory(struct device_cuda *d, struct sw_err *err) {
     if (rc == 0)
         rc = check(cudaMalloc(&d->d_memory, d->info.scratch_bytes), err, "cudaMalloc of the scratch");
     for (unsigned s = 0; rc == 0 && s < d->info.n_slots; s++)
-        rc = slot_init(&d->slots[s], (uint8_t *)d->d_memory + s * slot_bytes, d->info.chunk_bytes,
-                       sealers(d->info.n_slots), err);
+        rc = slot_init(&d->slots[s], (uint8_t *)d->d_memory + s * slot_bytes, d->info.chunk_bytes, sealers(), err);
     return rc;
 }
 

@@ -9,7 +9,7 @@
 #include "spill/device/device.h"
 #include "spill/tier/tier.h"
 
-enum { SW_SEALER_MAX_THREADS = 4 };
+enum { SW_SEALER_MAX_THREADS = 8 };
 
 struct sw_sealer;
 
