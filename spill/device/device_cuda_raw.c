@@ -4,9 +4,8 @@
  * busy GPU begins two milliseconds late, and so that they take the link in the order in which they are asked for. With
  * streams of their own slots took it in an order that depended on the driver. The kernel hashes what is spilled while
  * that is on its way, and what is restored once it has arrived. The chunks that come last are hashed by the CPU, what
- * is spilled when it has arrived, what is restored meanwhile. Kernel and copies are asked for by themselves: a wait of
- * one stream for the other would be another one for the GPU. Behind a client's event all go on the slot's stream:
- * nobody else is to wait for that. */
+ * is spilled when it has arrived, what is restored meanwhile. No copy waits for a kernel: that would be another wait
+ * for the GPU. Behind a client's event all go on the slot's stream: nobody else is to wait for that. */
 #include "spill/device/device_cuda_state.h"
 
 _Static_assert(SW_RAW_MAX <= SW_GPU_HASH_MAX, "one launch hashes all chunks of a step");

@@ -75,7 +75,7 @@ static double run(struct rig *r, struct sw_job *job) {
     while (!r->finished) {
         const uint64_t idle_ns = sw_sim_now_ns() - advanced_ns;
         const bool polls = idle_ns < poll_ns || sw_pipeline_has_steps(r->pipeline);
-        if (sw_pipeline_step(r->pipeline, idle_ns < poll_ns))
+        if (sw_pipeline_step(r->pipeline, polls))
             advanced_ns = sw_sim_now_ns();
         else if (polls)
             sw_sim_advance(r->device, poll_ns - idle_ns % poll_ns);
