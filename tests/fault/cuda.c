@@ -18,9 +18,8 @@ enum { OUT_OF_MEMORY = 2, INVALID_VALUE = 1, LAUNCH_FAILURE = 719 };
 /* Chunks of 64 KiB; whole pages, as VMM memory has, and a range at an odd place in them. */
 enum { MEMORY_BYTES = 5 * SW_FAKE_PAGE_BYTES, OFFSET = 77, REGION_BYTES = 250001, PIECES = 5, PIECE_BYTES = 9001 };
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) /* slower: the first calls of each kind have to do   \
-                                                                   */
-enum { MAX_RUNS = 3 };
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) /* slower: the first calls have to do */
+enum { MAX_RUNS = 2 };
 #else
 enum { MAX_RUNS = 12 };
 #endif

@@ -18,7 +18,7 @@
 #include <sys/types.h>
 
 enum { SW_FAULTED_BYTES = (1 << 20) + 77, SW_FAULTED_PIECE_BYTES = 20000 };
-#ifdef __SANITIZE_THREAD__ /* many times slower: the first calls have to do */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) /* slower: the first calls have to do */
 enum { SW_FAULTED_MAX_RUNS = 2 };
 #else
 enum { SW_FAULTED_MAX_RUNS = 10 };

@@ -4,9 +4,9 @@
 
 #include <check.h>
 
-/* A sanitizer makes everything several times slower: of very many cases that are alike every fifth is enough there. */
+/* A sanitizer makes everything several times slower: of very many cases that are alike every tenth is enough there. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SW_TEST_EVERY 5
+#define SW_TEST_EVERY 10
 #else
 #define SW_TEST_EVERY 1
 #endif
