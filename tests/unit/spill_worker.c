@@ -12,14 +12,15 @@
 #include <string.h>
 
 #define MIB ((uint64_t)1 << 20)
-enum { STEP_US = 5000 };
+/* SOON_US: less than what a worker polls for; a thread that had no processor for so long may sleep then. */
+enum { STEP_US = 5000, SOON_US = 40000 };
 
 static struct {
     struct sw_device *device;
     struct sw_device_ops ops, real;
     struct sw_device_info info;
-    uint64_t busy_until_us; /* of the slot; 0: it has not been looked at since its last step ended */
-    unsigned n_waits;
+    uint64_t busy_since_us; /* of the slot; 0: it has not been looked at since its last step ended */
+    unsigned n_waits;       /* soon after that */
 } rig;
 
 static const struct sw_device_info *info(const struct sw_device *device) {
@@ -29,17 +30,19 @@ static const struct sw_device_info *info(const struct sw_device *device) {
 
 static int slot_poll(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
     const uint64_t now_us = sw_clock_us();
-    if (!rig.busy_until_us)
-        rig.busy_until_us = now_us + STEP_US;
-    if (now_us < rig.busy_until_us)
+    if (!rig.busy_since_us)
+        rig.busy_since_us = now_us;
+    if (now_us - rig.busy_since_us < STEP_US)
         return -SW_EAGAIN;
-    rig.busy_until_us = 0;
-    return rig.real.slot_poll(device, s, ret, err);
+    const int rc = rig.real.slot_poll(device, s, ret, err);
+    if (rc != -SW_EAGAIN)
+        rig.busy_since_us = 0;
+    return rc;
 }
 
 static int slot_wait(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
-    rig.n_waits++;
-    rig.busy_until_us = 0;
+    rig.n_waits += rig.busy_since_us && sw_clock_us() - rig.busy_since_us < SOON_US;
+    rig.busy_since_us = 0;
     return rig.real.slot_wait(device, s, ret, err);
 }
 
@@ -47,10 +50,10 @@ static void wake(void *arg) {
     (void)sem_post(arg);
 }
 
-/* A region goes out and comes back; returns how often the worker slept until a step was done. */
+/* A region goes out and comes back; returns how often the worker soon slept until a step was done. */
 static unsigned count_waits(unsigned poll_us) {
-    const struct sw_device_config config = {.scratch_bytes = 16 * MIB, .n_slots = 1, .chunk_bytes = MIB};
-    struct sw_memory memory = sw_memory_new(3 * MIB);
+    const struct sw_device_config config = {.scratch_bytes = 16 * MIB, .n_slots = 1, .chunk_bytes = MIB / 8};
+    struct sw_memory memory = sw_memory_new(MIB / 2);
     struct sw_placement place;
     struct sw_worker *worker;
     struct sw_tier *tier;
