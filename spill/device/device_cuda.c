@@ -456,8 +456,8 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes,
     return rc < 0 ? rc : sw_sealer_new(&slot->sealer, n_sealers, err);
 }
 
-/* Threads for the checksums of a slot's raw frames. Slots share the link, so that hardly more than two of them have
- * something to hash at a time. */
+/* Threads for the checksums of a slot's raw frames. On their way out slots share the link, so that hardly more than two
+ * of them have something to hash at a time. */
 static unsigned sealers(void) {
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
     const unsigned n = (unsigned)(processors > 2 ? processors : 2) / 2;

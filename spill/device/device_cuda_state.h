@@ -59,10 +59,9 @@ enum work {
 
 struct slot {
     cudaStream_t stream;
-    cudaStream_t
-        copies; /* of spill_raw and restore_raw, whose kernels are on `stream`; NULL: none since the last report */
-    bool waits; /* since the last report `stream` was told to wait for a client's event */
-    cudaEvent_t queued;       /* the kernel waits for it */
+    cudaStream_t copies;      /* where those of spill_raw and restore_raw are; NULL: none since the last report */
+    bool waits;               /* since the last report `stream` was told to wait for a client's event */
+    cudaEvent_t queued;       /* behind copies that the kernel on `stream` waits for */
     bool is_marked;           /* `done` is behind what is queued */
     cudaEvent_t done, copied; /* of `stream` and `copies`: sleep the worker in slot_wait */
     struct exchange *h;

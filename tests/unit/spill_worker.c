@@ -19,6 +19,10 @@ static struct {
     struct sw_device *device;
     struct sw_device_ops ops, real;
     struct sw_device_info info;
+    struct sw_tier *tier;
+    struct sw_placement place;
+    struct sw_worker *worker;
+    sem_t ended;            /* a job has */
     uint64_t busy_since_us; /* of the slot; 0: it has not been looked at since its last step ended */
     unsigned n_waits;       /* soon after that */
 } rig;
@@ -50,17 +54,10 @@ static void wake(void *arg) {
     (void)sem_post(arg);
 }
 
-/* A region goes out and comes back; returns how often the worker soon slept until a step was done. */
-static unsigned count_waits(unsigned poll_us) {
+static void rig_open(unsigned poll_us) {
     const struct sw_device_config config = {.scratch_bytes = 16 * MIB, .n_slots = 1, .chunk_bytes = MIB / 8};
-    struct sw_memory memory = sw_memory_new(MIB / 2);
-    struct sw_placement place;
-    struct sw_worker *worker;
-    struct sw_tier *tier;
-    sem_t ended;
-    ck_assert_int_eq(sem_init(&ended, 0, 0), 0);
-    sw_content_fill(memory.data, memory.bytes, SW_CONTENT_TEXT, 3);
     memset(&rig, 0, sizeof rig);
+    ck_assert_int_eq(sem_init(&rig.ended, 0, 0), 0);
     ck_assert_int_eq(sw_fixture_open_device(&rig.device, &config, NULL), 0);
     rig.ops = rig.real = *rig.device->ops;
     rig.info = *rig.device->ops->info(rig.device);
@@ -71,35 +68,49 @@ static unsigned count_waits(unsigned poll_us) {
     rig.device->ops = &rig.ops;
     const struct sw_tier_host_config host = {
         .capacity_bytes = 16 * MIB, .slab_bytes = 2 * MIB, .devices = &rig.device, .n_devices = 1};
-    ck_assert_int_eq(sw_tier_host_open(&tier, &host, NULL), 0);
-    sw_placement_init(&place, tier, NULL, 0);
-    ck_assert_int_eq(sw_worker_new(&worker, rig.device, &place, wake, &ended, NULL), 0);
-    struct sw_frames *frames = NULL;
-    for (int back = 0; back < 2; back++) {
-        struct sw_job_mem mem = {.desc = sw_memory_desc(&memory)};
-        struct sw_job job = {.kind = back ? SW_JOB_RESTORE : SW_JOB_SPILL,
-                             .mem = &mem,
-                             .bytes = memory.bytes,
-                             .session = 1,
-                             .unmap_after = true,
-                             .frames = frames};
-        struct sw_list taken;
-        sw_list_init(&taken);
-        sw_worker_submit(worker, &job);
-        while (sem_wait(&ended) != 0)
-            continue;
-        sw_worker_take(worker, &taken);
-        ck_assert(!sw_list_empty(&taken));
-        ck_assert_msg(!job.err.code, "%s", job.err.msg);
-        sw_mem_desc_fini(&mem.desc);
-        frames = job.frames;
-    }
-    sw_worker_free(worker);
-    sw_frames_free(frames);
-    tier->ops->close(tier);
+    ck_assert_int_eq(sw_tier_host_open(&rig.tier, &host, NULL), 0);
+    sw_placement_init(&rig.place, rig.tier, NULL, 0);
+    ck_assert_int_eq(sw_worker_new(&rig.worker, rig.device, &rig.place, wake, &rig.ended, NULL), 0);
+}
+
+static void rig_close(void) {
+    sw_worker_free(rig.worker);
+    rig.tier->ops->close(rig.tier);
     rig.device->ops->close(rig.device);
+    (void)sem_destroy(&rig.ended);
+}
+
+/* Spills the memory, or restores it from frames; returns its frames. */
+static struct sw_frames *move(const struct sw_memory *memory, struct sw_frames *frames) {
+    struct sw_job_mem mem = {.desc = sw_memory_desc(memory)};
+    struct sw_job job = {.kind = frames ? SW_JOB_RESTORE : SW_JOB_SPILL,
+                         .mem = &mem,
+                         .bytes = memory->bytes,
+                         .session = 1,
+                         .unmap_after = true,
+                         .frames = frames};
+    struct sw_list taken;
+    sw_list_init(&taken);
+    sw_worker_submit(rig.worker, &job);
+    while (sem_wait(&rig.ended) != 0)
+        continue;
+    sw_worker_take(rig.worker, &taken);
+    ck_assert(!sw_list_empty(&taken));
+    ck_assert_msg(!job.err.code, "%s", job.err.msg);
+    sw_mem_desc_fini(&mem.desc);
+    return job.frames;
+}
+
+/* A region goes out and comes back; returns how often the worker soon slept until a step was done. */
+static unsigned count_waits(unsigned poll_us) {
+    struct sw_memory memory = sw_memory_new(MIB / 2);
+    sw_content_fill(memory.data, memory.bytes, SW_CONTENT_TEXT, 3);
+    rig_open(poll_us);
+    struct sw_frames *frames = move(&memory, NULL);
+    (void)move(&memory, frames);
+    sw_frames_free(frames);
+    rig_close();
     sw_memory_free(&memory);
-    (void)sem_destroy(&ended);
     return rig.n_waits;
 }
 
