@@ -17,7 +17,8 @@
 #define STEP_POLL_US 50000
 
 struct sw_worker {
-    struct sw_device *device;
+    struct sw_device *device;     /* asked for nothing by the thread between the end of its jobs and the next one */
+    unsigned poll_us;             /* the device's */
     struct sw_pipeline *pipeline; /* the thread's */
     void (*wake)(void *arg);
     void *arg;
@@ -100,8 +101,7 @@ static void nap(struct sw_worker *w) {
 
 /* Whether to ask the device again, rather than to sleep until it is done, after idle_us in which nothing has moved. */
 static bool keeps_polling(const struct sw_worker *w, uint64_t idle_us) {
-    const uint64_t poll_us = w->device->ops->info(w->device)->poll_us;
-    return idle_us < poll_us || (poll_us > 0 && idle_us < STEP_POLL_US && sw_pipeline_has_steps(w->pipeline));
+    return idle_us < w->poll_us || (w->poll_us > 0 && idle_us < STEP_POLL_US && sw_pipeline_has_steps(w->pipeline));
 }
 
 static void *worker_main(void *arg) {
@@ -156,6 +156,7 @@ int sw_worker_new(struct sw_worker **ret, struct sw_device *device, struct sw_pl
     if (!w)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for a worker");
     w->device = device;
+    w->poll_us = device->ops->info(device)->poll_us;
     w->wake = wake;
     w->arg = arg;
     sw_list_init(&w->inbox);
