@@ -324,7 +324,7 @@ static struct sw_slot *last_torn(struct sw_pipeline *p, const struct sw_job *job
 /* Undoes the last chunk that is not raw. */
 static bool recover_pack(struct sw_pipeline *p, struct sw_job *job) {
     struct sw_slot *torn = last_torn(p, job), *free_slot = NULL;
-    size_t n = job->frames->n_chunks;
+    size_t n = job->frames ? job->frames->n_chunks : 0; /* none: it had not begun */
     while (n > 0 && !job->frames->packed[n - 1].is_packed && !(torn && torn->chunk == n - 1))
         n--;
     if (n == 0)

@@ -238,6 +238,38 @@ START_TEST(test_a_dead_context_leaves_a_named_loss) {
 }
 END_TEST
 
+static struct sw_mem *begin_pack(uint64_t offset, uint64_t bytes, struct sw_test_op *op) {
+    struct sw_range range = {
+        .mem = sw_fixture_mem(&f, f.owner, &memory, true), .offset = offset, .bytes = bytes, .in_place = true};
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, op, &op->id, NULL), 0);
+    return range.mem;
+}
+
+/* Those that have not begun when the context dies, and those that come after, end like everything else of the device.
+ */
+START_TEST(test_packs_that_a_dead_context_finds_waiting_fail_untouched) {
+    enum { PACKS = 6, HALF = REGION_BYTES / 2, PIECE_BYTES = REGION_BYTES / 16 };
+    struct sw_test_op ops[PACKS] = {0};
+    struct sw_mem *mems[PACKS];
+    fill(SW_CONTENT_TEXT);
+    sw_device_faulty_arm(f.device, "encode", 2, -SW_EGPULOST, SW_FAULT_LATE);
+    mems[0] = begin_pack(OFFSET, HALF, &ops[0]);
+    for (uint64_t i = 1; i < PACKS; i++) {
+        mems[i] = begin_pack(OFFSET + HALF + i * PIECE_BYTES, PIECE_BYTES, &ops[i]);
+        if (i == PACKS - 2) /* the last one comes after */
+            sw_fixture_until(&f, &ops[0].done);
+    }
+    for (size_t i = 0; i < PACKS; i++) {
+        sw_fixture_until(&f, &ops[i].done);
+        sw_fixture_close_mem(&f, mems[i]);
+        ck_assert(ops[i].outcome.err.code == -SW_EGPULOST || (i == 0 && ops[i].outcome.err.code == -SW_ELOST));
+    }
+    ck_assert_int_eq(memcmp(memory.data + OFFSET + HALF, original + OFFSET + HALF, HALF), 0);
+    check_nothing_in_use(0);
+    ck_assert(sw_engine_device_lost(f.engine));
+}
+END_TEST
+
 /* A session that ends in the middle gives its client the bytes back, or has packed all of them; never a mixture. */
 START_TEST(test_a_pack_that_is_canceled_is_undone) {
     enum { ROUNDS = 60, MOST_ROUNDS = 4000, ENOUGH = 6 };
@@ -330,6 +362,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_an_unpack_that_fails_anywhere_can_be_repeated, 0, N_UNPACK_FAULTS * N_CONTENTS);
     tcase_add_loop_test(tcase, test_damage_in_the_packed_bytes_is_found, 0, N_CONTENTS);
     tcase_add_test(tcase, test_a_dead_context_leaves_a_named_loss);
+    tcase_add_test(tcase, test_packs_that_a_dead_context_finds_waiting_fail_untouched);
     tcase_add_test(tcase, test_a_pack_that_is_canceled_is_undone);
     tcase_add_test(tcase, test_every_allocation_fails_in_turn);
     tcase_add_test(tcase, test_the_wrong_way_back_is_refused);
