@@ -77,7 +77,7 @@ static const struct option options[] = {
     {FIELD(host_tier_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = 64 * TIB, .multiple = 2 * MIB,
      .fallback = "8 GiB",
      .help = "Bound of the host memory that spilled regions may occupy. It is pinned: leave the rest of the host "
-             "enough to live on."},
+             "enough to live on. Below 256 MiB host_tier_initial_bytes and host_tier_slab_bytes have to be set, too."},
     {FIELD(host_tier_initial_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .fallback = "256 MiB",
      .help = "Part of host_tier_bytes that is taken and pinned from the start, in the background: the service answers "
              "meanwhile. The rest follows when it is needed, and stays."},
@@ -86,8 +86,9 @@ static const struct option options[] = {
              "not wait for it; 0: memory is taken only when a spill waits for it."},
     {FIELD(host_tier_slab_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = TIB, .multiple = 2 * MIB,
      .fallback = "256 MiB",
-     .help = "Piece by which the host tier grows: a spill that must wait for memory waits for a whole one. Larger where "
-             "the service manager keeps fewer descriptors than host_tier_bytes is pieces."},
+     .help = "Piece by which the host tier grows: a spill that must wait for memory waits for a whole one. Made larger "
+             "where host_tier_bytes would be more slabs than the service manager keeps descriptors "
+             "(FileDescriptorStoreMax=)."},
     {FIELD(nvme_tier_directory), .type = TYPE_TEXT, .fallback = "none",
      .help = "Folder of the NVMe tier, on a local disk; its last part is made if it is missing, and nobody else may "
              "write to it. What the host tier cannot hold goes there. none: there is no NVMe tier."},
@@ -109,7 +110,7 @@ static const struct option options[] = {
     {FIELD(max_sessions), .type = TYPE_COUNT, .min = 1, .max = 65536, .multiple = 1, .fallback = "256", .live = true,
      .help = "Clients connected at once; one more is refused with ELIMIT."},
     {FIELD(max_regions), .type = TYPE_COUNT, .min = 1, .max = 1u << 30, .multiple = 1, .fallback = "1048576",
-     .help = "Regions of all sessions together."},
+     .help = "Regions of all sessions together. Below 65536 max_session_regions has to be set, too."},
     {FIELD(max_session_regions), .type = TYPE_COUNT, .min = 1, .max = 1u << 30, .multiple = 1, .fallback = "65536", .live = true,
      .help = "Regions of one session."},
     {FIELD(max_session_operations), .type = TYPE_COUNT, .min = 1, .max = 65536, .multiple = 1, .fallback = "256",

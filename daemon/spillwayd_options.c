@@ -12,7 +12,7 @@ const struct sw_cli_option sw_spillwayd_options[] = {
     [SW_SPILLWAYD_PRINT] = {"print-config", 0, NULL, "print the configuration as a file that can be loaded, and exit"},
     [SW_SPILLWAYD_DRY_RUN] = {"dry-run", 0, "SNAPSHOT",
                               "print which regions of a snapshot would be moved to the NVMe tier, and exit; a JSON "
-                              "file, described in daemon/README.md, or -"},
+                              "file, described in OPERATING.md, or -"},
     [SW_SPILLWAYD_HELP] = {"help", 'h', NULL, "print this and exit"},
     [SW_SPILLWAYD_VERSION] = {"version", 'V', NULL, "print the version and exit"},
     [SW_SPILLWAYD_NR] = {.name = NULL},

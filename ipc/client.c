@@ -281,7 +281,7 @@ static int start(struct spillway *c, struct sw_msg *operation, uint32_t flags, c
     if (rc == -SW_EMEMKIND && !in_place && !durable)
         return start_staged(c, operation, flags, data, bytes, stream, ret_ticket, error);
     if (!rc && c->n_in_flight >= c->max_in_flight)
-        rc = sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_REQUEST, "%u operations are in flight, the daemon allows no more",
+        rc = sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_REQUEST, "%u operations are in flight, the most that max_session_operations allows",
                         c->n_in_flight);
     if (!rc)
         rc = sw_export_order(&export, &c->cuda, data, stream, &err);

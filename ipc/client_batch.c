@@ -251,11 +251,11 @@ static int take_pieces(struct spillway *c, struct sw_batch *batch, struct sw_err
             r = sw_registered_find(c, piece->data, piece->bytes, &range);
         if (!r)
             return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
-                              "piece %u, %p and %llu bytes, is not in registered memory: spillway_register() it", i,
+                              "piece %u, %p and %llu bytes, is not in registered memory: spillway_register() it", i + 1,
                               piece->data, (unsigned long long)piece->bytes);
         if (!is_spill(batch) && sw_region_is_composite(piece->region))
             return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
-                              "piece %u: region %u:%u was copied in pieces: restore it by itself", i,
+                              "piece %u: region %u:%u was copied in pieces: restore it by itself", i + 1,
                               piece->region.slot, piece->region.generation);
         batch->parts[i] = (struct part){.piece = i,
                                         .mem = r->mem,

@@ -36,12 +36,14 @@
  *   - the pieces count as operations of their own against the daemon's limits, of which ELIMIT tells;
  *   - a GPU without room for the arena: ENOMEM. Who fills a GPU to the last byte spills something of the kind early;
  *   - a region spilled from memory that can be shared goes into memory that cannot only if it fits the arena: EMEMKIND;
- *   - spillway_pack(), spillway_unpack() and spillway_register() refuse it with EMEMKIND.
+ *   - spillway_pack(), spillway_unpack(), spillway_register(), spillway_spill_durable() and the calls of several buffers
+ *     refuse it with EMEMKIND; batches refuse all memory that is not registered.
  *
  * Units are bytes. Functions that can fail return a negative SPILLWAY_E... code, else 0 or what their comment says; the
  * last argument, if not NULL, says what failed and what is unusable now. Other pointers must not be NULL but where it
  * is said what that means; NULL as memory, pieces or buffers is EINVAL. The header is plain C and needs no CUDA header;
- * the library finds the CUDA driver at run time and works without one for memory of the host. */
+ * the library, if it was built where nvcc was, finds the CUDA driver at run time, and works without one for memory of
+ * the host. Built without nvcc it takes a GPU's memory for none (EMEMKIND). */
 #ifndef SPILLWAY_H
 #define SPILLWAY_H
 
@@ -94,9 +96,9 @@ struct spillway_region {
  * spillway_close(). errors: EINVAL (path too long), ECONN, EACCES, EVERSION, ELIMIT, ETENANTSESSIONS, EPROTO,
  * ENOMEM. */
 int spillway_open(struct spillway **ret, const char *socket_path, struct spillway_error *error);
-/* How long the library tries to come back after the connection was lost, in milliseconds; 0: it does not; -1, as at
- * first: as long as the service waits. No longer than that helps. Called while it tries, it counts from the loss: 0
- * ends it. Nothing changes where the service keeps nothing. */
+/* How long the library tries to come back after the connection was lost, in milliseconds from the loss. -1, the default:
+ * as long as the service waits (reconnect_grace_s); longer is of no use. 0: not at all, and an attempt under way ends.
+ * Without effect where the service keeps nothing over a restart. */
 void spillway_set_reconnect(struct spillway *connection, int timeout_ms);
 /* Ends the session, also if a forked child has a copy of the connection: running operations are canceled, regions
  * dropped, tickets freed. Does not wait for the daemon: wait for the tickets of running operations first if their
@@ -112,7 +114,8 @@ void spillway_close(struct spillway *connection);
  * by the caller until spillway_ticket_free(). When it completes with success the memory is no longer mapped by the
  * daemon, unless it is registered, and may be freed; with an error it is untouched. errors: EINVAL (NULL; a stream that
  * is being captured), EMEMKIND (no accessible memory), EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket
- * also ENOSPACE, EIMPORT, ETENANTBYTES, ETENANTREGIONS, ETENANTOPS, EDRAINING, ERESTARTED, ESHUTDOWN, EGPULOST. */
+ * also EDEVICE (the service does not use the GPU of this memory), ENOSPACE, EIMPORT, ETENANTBYTES, ETENANTREGIONS,
+ * ETENANTOPS, EDRAINING, ERESTARTED, ESHUTDOWN, EGPULOST. */
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
@@ -124,8 +127,9 @@ int spillway_spill_typed(struct spillway *connection, const void *data, uint64_t
 
 /* The same, and the region is durable: it does not end with the connection but stays for other connections of the same
  * user (uid), which find it by its name, of 1 to 63 bytes. It ends by spillway_drop() or by an operator only; a restore
- * keeps it whatever its flags say; it counts for the user's limits. It survives a restart of the service as regions
- * do, without anybody having to come back for it, but not the end of the machine. Memory that has to be copied cannot
+ * keeps it whatever its flags say; it counts for the user's limits. It survives a restart or a crash of the service under systemd as
+ * regions do, without anybody having to come back for it, but not `systemctl stop`, the end of the machine, or that of a
+ * service in the foreground. Memory that has to be copied cannot
  * be spilled so (EMEMKIND). If the ticket is freed before spillway_wait() has told of its success, the region is
  * dropped, unless the connection ends first. errors: as spillway_spill(), EINVAL (name), EMEMKIND; by ticket also
  * EEXIST (the user has a durable region of this name), ETENANTREGIONS. */
@@ -174,7 +178,8 @@ int spillway_unpack(struct spillway *connection, struct spillway_region region, 
  * which for memory from cudaMalloc costs 7 ms per GB of the whole allocation. From then on a spill or restore of any
  * range that lies wholly inside it uses it; what it promises is the same, but that the memory may be freed. Waits until
  * the daemon has mapped it, so that memory that cannot be shared is told here. Ranges must not overlap. Ends with the
- * connection. errors: those of spillway_spill() on memory, EINVAL (no bytes), EEXIST (overlap), ELIMIT, EIMPORT. */
+ * connection. errors: those of spillway_spill() on memory, EDEVICE, EINVAL (no bytes), EEXIST (overlap), ELIMIT,
+ * EIMPORT. */
 int spillway_register(struct spillway *connection, void *data, uint64_t bytes, struct spillway_error *error);
 /* Ends it; `data` is the pointer that was registered. Waits until the operations in it have ended and the daemon has
  * unmapped it: the memory then may be freed. errors: ENOENT (no registered memory starts there), ECONN (no longer
@@ -194,7 +199,7 @@ struct spillway_piece {
  * ticket completes or is freed. The regions are the caller's once spillway_wait() has reported success; if the ticket
  * is freed before, they are dropped. The result says what became of all: sums of bytes, no region. More than 256
  * pieces, or pieces in several registered memories, are several messages, each an operation that counts against the
- * daemon's limits; texts of errors count the pieces of a message from 1. stream: as in spillway_spill(), for the batch
+ * daemon's limits; texts of errors count pieces from 1, the library's those of the batch, the service's those of a message. stream: as in spillway_spill(), for the batch
  * as a whole. errors: those of spillway_spill(), EINVAL (no pieces), EMEMKIND (not registered). */
 int spillway_spill_batch(struct spillway *connection, struct spillway_piece *pieces, uint32_t n,
                          struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error);

@@ -18,8 +18,8 @@
  *
  * What is checked: a read never leaves the chunk that the directory names, whatever is stored there; what is malformed,
  * not there, of another type's length, or of a codec that is not read here gives 0 or false. A code beyond its
- * dictionary is a value of all bits. The directory is believed. Checksums are verified by tiles only, and of RAW chunks
- * there are none in the region's memory.
+ * dictionary is a value of all bits. The directory is believed. Only reading a tile verifies its
+ * checksum; a RAW chunk has none in the region's memory.
  *
  * CODECS, a set of SPILLWAY_READS(codec): those that the kernel is compiled for. Naming the ones that a column has
  * makes it smaller, and SPILLWAY_READS_PLAIN needs no shared memory. Needs CUDA, compute capability 8.0 or above,

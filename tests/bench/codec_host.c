@@ -98,7 +98,7 @@ int main(int argc, char **argv) {
     for (int option; (option = getopt(argc, argv, "r:")) != -1;) {
         b.repeats = option == 'r' ? (unsigned)strtoul(optarg, NULL, 10) : 0;
         if (b.repeats < 1 || b.repeats > MAX_REPEATS) {
-            fprintf(stderr, "usage: codec_host [-r REPEATS] FILE...\n");
+            fprintf(stderr, "usage: bench_codec_host [-r REPEATS] FILE...\n");
             return 2;
         }
     }

@@ -95,7 +95,7 @@ int main(int argc, char **argv) {
         else if (option == 'd')
             b.directory = optarg;
         if (option == '?' || !(scale > 0 && scale <= 12)) {
-            fprintf(stderr, "usage: ratios [-s SCALE] [-d DIRECTORY]\n");
+            fprintf(stderr, "usage: bench_ratios [-s SCALE] [-d DIRECTORY]\n");
             return 2;
         }
     }
