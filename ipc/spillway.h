@@ -36,8 +36,8 @@
  *   - the pieces count as operations of their own against the daemon's limits, of which ELIMIT tells;
  *   - a GPU without room for the arena: ENOMEM. Who fills a GPU to the last byte spills something of the kind early;
  *   - a region spilled from memory that can be shared goes into memory that cannot only if it fits the arena: EMEMKIND;
- *   - spillway_pack(), spillway_unpack(), spillway_register(), spillway_spill_durable() and the calls of several buffers
- *     refuse it with EMEMKIND; batches refuse all memory that is not registered.
+ *   - spillway_pack(), spillway_unpack(), spillway_register(), spillway_spill_durable() and the calls of several
+ * buffers refuse it with EMEMKIND; batches refuse all memory that is not registered.
  *
  * Units are bytes. Functions that can fail return a negative SPILLWAY_E... code, else 0 or what their comment says; the
  * last argument, if not NULL, says what failed and what is unusable now. Other pointers must not be NULL but where it
@@ -96,9 +96,9 @@ struct spillway_region {
  * spillway_close(). errors: EINVAL (path too long), ECONN, EACCES, EVERSION, ELIMIT, ETENANTSESSIONS, EPROTO,
  * ENOMEM. */
 int spillway_open(struct spillway **ret, const char *socket_path, struct spillway_error *error);
-/* How long the library tries to come back after the connection was lost, in milliseconds from the loss. -1, the default:
- * as long as the service waits (reconnect_grace_s); longer is of no use. 0: not at all, and an attempt under way ends.
- * Without effect where the service keeps nothing over a restart. */
+/* How long the library tries to come back after the connection was lost, in milliseconds from the loss. -1, the
+ * default: as long as the service waits (reconnect_grace_s); longer is of no use. 0: not at all, and an attempt under
+ * way ends. Without effect where the service keeps nothing over a restart. */
 void spillway_set_reconnect(struct spillway *connection, int timeout_ms);
 /* Ends the session, also if a forked child has a copy of the connection: running operations are canceled, regions
  * dropped, tickets freed. Does not wait for the daemon: wait for the tickets of running operations first if their
@@ -127,12 +127,12 @@ int spillway_spill_typed(struct spillway *connection, const void *data, uint64_t
 
 /* The same, and the region is durable: it does not end with the connection but stays for other connections of the same
  * user (uid), which find it by its name, of 1 to 63 bytes. It ends by spillway_drop() or by an operator only; a restore
- * keeps it whatever its flags say; it counts for the user's limits. It survives a restart or a crash of the service under systemd as
- * regions do, without anybody having to come back for it, but not `systemctl stop`, the end of the machine, or that of a
- * service in the foreground. Memory that has to be copied cannot
- * be spilled so (EMEMKIND). If the ticket is freed before spillway_wait() has told of its success, the region is
- * dropped, unless the connection ends first. errors: as spillway_spill(), EINVAL (name), EMEMKIND; by ticket also
- * EEXIST (the user has a durable region of this name), ETENANTREGIONS. */
+ * keeps it whatever its flags say; it counts for the user's limits. It survives a restart or a crash of the service
+ * under systemd as regions do, without anybody having to come back for it, but not `systemctl stop`, the end of the
+ * machine, or that of a service in the foreground. Memory that has to be copied cannot be spilled so (EMEMKIND). If the
+ * ticket is freed before spillway_wait() has told of its success, the region is dropped, unless the connection ends
+ * first. errors: as spillway_spill(), EINVAL (name), EMEMKIND; by ticket also EEXIST (the user has a durable region of
+ * this name), ETENANTREGIONS. */
 int spillway_spill_durable(struct spillway *connection, const char *name, const void *data, uint64_t bytes,
                            struct CUstream_st *stream, struct spillway_ticket **ret_ticket,
                            struct spillway_error *error);
@@ -199,8 +199,9 @@ struct spillway_piece {
  * ticket completes or is freed. The regions are the caller's once spillway_wait() has reported success; if the ticket
  * is freed before, they are dropped. The result says what became of all: sums of bytes, no region. More than 256
  * pieces, or pieces in several registered memories, are several messages, each an operation that counts against the
- * daemon's limits; texts of errors count pieces from 1, the library's those of the batch, the service's those of a message. stream: as in spillway_spill(), for the batch
- * as a whole. errors: those of spillway_spill(), EINVAL (no pieces), EMEMKIND (not registered). */
+ * daemon's limits; texts of errors count pieces from 1, the library's those of the batch, the service's those of a
+ * message. stream: as in spillway_spill(), for the batch as a whole. errors: those of spillway_spill(), EINVAL (no
+ * pieces), EMEMKIND (not registered). */
 int spillway_spill_batch(struct spillway *connection, struct spillway_piece *pieces, uint32_t n,
                          struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
