@@ -13,11 +13,13 @@ static int admit(const struct sw_session *session, unsigned type, unsigned n_pie
         return sw_err_set(err, -SW_EDRAINING, SW_SCOPE_REQUEST, "the service is being drained: no new spills");
     if (session->n_operations >= session->service->config->max_session_operations)
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
-                          "the session has %u operations in flight, the most that max_session_operations allows", session->n_operations);
+                          "the session has %u operations in flight, the most that max_session_operations allows",
+                          session->n_operations);
     const uint64_t tenants = session->service->config->tenant_operations;
     if (tenants && session->tenant->n_operations >= tenants)
         return sw_err_set(err, -SW_ETENANTOPS, SW_SCOPE_REQUEST,
-                          "the tenant has %u operations in flight, the most that tenant_operations allows", session->tenant->n_operations);
+                          "the tenant has %u operations in flight, the most that tenant_operations allows",
+                          session->tenant->n_operations);
     if (n_pieces && n_pieces > SW_SESSION_MAX_PIECES - session->n_pieces)
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
                           "the session has %u pieces of batches in flight, %u more would exceed %u", session->n_pieces,

@@ -281,8 +281,8 @@ static int start(struct spillway *c, struct sw_msg *operation, uint32_t flags, c
     if (rc == -SW_EMEMKIND && !in_place && !durable)
         return start_staged(c, operation, flags, data, bytes, stream, ret_ticket, error);
     if (!rc && c->n_in_flight >= c->max_in_flight)
-        rc = sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_REQUEST, "%u operations are in flight, the most that max_session_operations allows",
-                        c->n_in_flight);
+        rc = sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+                        "%u operations are in flight, the most that max_session_operations allows", c->n_in_flight);
     if (!rc)
         rc = sw_export_order(&export, &c->cuda, data, stream, &err);
     struct spillway_ticket *t = rc < 0 ? NULL : sw_ticket_new(c, durable ? SW_MSG_SPILL : operation->header.type, &err);
