@@ -26,35 +26,50 @@ __device__ void sw_phrase_write_out(uint64_t (*word)[SW_PHRASE_STRIDE], uint8_t 
                                     const uint8_t *length, uint32_t n) {
     constexpr uint32_t EACH = (256 + THREADS - 1) / THREADS;
     static_assert(EACH <= 32, "a bit for each phrase of a thread");
-    for (uint32_t c = threadIdx.x; c < 256; c += THREADS) {
-        const uint32_t bytes = c < n ? length[c] : 0;
-        const bool is_text = bytes - 1 < 8; /* 1 … 8 */
+    /* This thread's. Read once, which `volatile` is for: a packed frame lies in memory that its client can still write
+     * to, and what has been checked must be what is used. */
+    uint64_t own_value[EACH];
+    uint32_t own_length[EACH];
+#pragma unroll
+    for (uint32_t k = 0; k < EACH; k++) {
+        const uint32_t c = threadIdx.x + k * THREADS;
+        const bool is_there = c < n && c < 256;
+        own_value[k] = is_there ? ((const volatile uint64_t *)value)[c] : 0;
+        own_length[k] = is_there ? ((const volatile uint8_t *)length)[c] : 0;
+        if (c >= 256)
+            continue;
+        const bool is_text = own_length[k] - 1 < 8; /* 1 … 8 */
         for (uint32_t i = 0; i < SW_PHRASE_WORDS; i++)
             word[c][i] = 0;
         if (is_text)
-            word[c][0] = value[c] & ~0ull >> (64 - 8 * bytes);
-        written[c] = is_text ? (uint8_t)bytes : 0;
+            word[c][0] = own_value[k] & ~0ull >> (64 - 8 * own_length[k]);
+        written[c] = is_text ? (uint8_t)own_length[k] : 0;
     }
     __syncthreads();
     uint32_t ready; /* a bit for each phrase of this thread */
     do {
         ready = 0;
-        for (uint32_t k = 0, c = threadIdx.x; k < EACH && c < n; k++, c += THREADS)
-            if (!written[c] && length[c] > 8 && length[c] <= SW_PHRASE_MAX_BYTES &&
-                sw_phrase_has_parts(written, value[c], length[c]))
+#pragma unroll
+        for (uint32_t k = 0; k < EACH; k++) {
+            const uint32_t c = threadIdx.x + k * THREADS;
+            if (own_length[k] > 8 && own_length[k] <= SW_PHRASE_MAX_BYTES && !written[c] &&
+                sw_phrase_has_parts(written, own_value[k], own_length[k]))
                 ready |= 1u << k;
+        }
         __syncthreads();
-        for (uint32_t k = 0, c = threadIdx.x; k < EACH && c < n; k++, c += THREADS) {
+#pragma unroll
+        for (uint32_t k = 0; k < EACH; k++) {
+            const uint32_t c = threadIdx.x + k * THREADS;
             if (!(ready >> k & 1))
                 continue;
             uint8_t *to = (uint8_t *)word[c];
-            for (uint32_t i = 0, at = 0; at < length[c]; i++) {
-                const uint32_t part = value[c] >> 8 * i & 0xFF, bytes = written[part];
+            for (uint32_t i = 0, at = 0; at < own_length[k]; i++) {
+                const uint32_t part = own_value[k] >> 8 * i & 0xFF, bytes = written[part];
                 for (uint32_t b = 0; b < bytes; b++)
                     to[at + b] = ((const uint8_t *)word[part])[b];
                 at += bytes;
             }
-            written[c] = length[c];
+            written[c] = own_length[k];
         }
     } while (__syncthreads_or(ready));
 }
