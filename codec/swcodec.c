@@ -124,11 +124,13 @@ static const struct sw_pipeline_ops encode_ops = {encode_read, encode_work, enco
 /* The frame of nothing that ends a stream. */
 static int write_end(struct job *job, struct sw_err *err) {
     struct sw_frame_layout layout;
-    struct sw_frame_header end;
+    struct sw_frame_header header;
+    uint8_t end[SW_FRAME_HEAD_MAX_BYTES] = {0}; /* padding included */
     sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, 0, 0);
-    sw_frame_header_init(&end, &layout, NULL);
-    job->stored_bytes += sizeof end;
-    return sw_output_write(&job->output, &end, sizeof end, err);
+    sw_frame_header_init(&header, &layout, NULL);
+    memcpy(end, &header, sizeof header);
+    job->stored_bytes += layout.frame_bytes;
+    return sw_output_write(&job->output, end, layout.frame_bytes, err);
 }
 
 /* ---- decode ---- */
@@ -183,8 +185,6 @@ static int decode_read(void *arg, struct sw_chunk *chunk, int stop_fd, struct sw
     int r = read_head(job, chunk, stop_fd, &layout, err);
     if (r < 0)
         return r;
-    if (layout.raw_bytes == 0)
-        return read_end(job, stop_fd, err);
     if (layout.raw_bytes > (uint64_t)MAX_CHUNK_MIB << 20 || layout.frame_bytes > sw_frame_bound_bytes(layout.raw_bytes))
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "a chunk of %" PRIu64 " bytes is above the stream's limit",
                           layout.raw_bytes);
@@ -197,7 +197,9 @@ static int decode_read(void *arg, struct sw_chunk *chunk, int stop_fd, struct sw
     r = sw_input_read(&job->input, chunk->in.data + head_bytes, chunk->in.bytes - head_bytes, stop_fd, &got, err);
     if (r == 0 && got < chunk->in.bytes - head_bytes)
         return cut_stream(err, "in a frame");
-    return r < 0 ? r : 1;
+    if (r < 0)
+        return r;
+    return layout.raw_bytes ? 1 : read_end(job, stop_fd, err);
 }
 
 static int decode_work(void *arg, struct sw_chunk *chunk, struct sw_err *err) {

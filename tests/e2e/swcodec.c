@@ -102,6 +102,7 @@ START_TEST(test_existing_output) {
 END_TEST
 
 START_TEST(test_cut_stream) {
+    enum { END_BYTES = 128 };
     make_file("in", SW_CONTENT_TEXT, (3 << 20) + 5);
     expect(0, "$SWCODEC encode -c 1 in stored");
     size_t bytes = file_bytes("stored");
@@ -113,9 +114,15 @@ START_TEST(test_cut_stream) {
         expect_message("swcodec: standard input: stream is cut");
     }
     /* At a frame's border: all that is missing is the end frame. */
-    (void)snprintf(command, sizeof command, "head -c %zu stored > cut; $SWCODEC decode cut out", bytes - 64);
+    (void)snprintf(command, sizeof command, "head -c %zu stored > cut; $SWCODEC decode cut out", bytes - END_BYTES);
     expect(1, command);
     expect_message("swcodec: cut: stream is cut before its end");
+    /* The end frame is a frame as any other. */
+    (void)snprintf(command, sizeof command, "tail -c %d stored | $SWCODEC decode - - | cmp - /dev/null", END_BYTES);
+    expect(0, command);
+    (void)snprintf(command, sizeof command, "head -c %zu stored > cut; $SWCODEC decode cut out", bytes - 1);
+    expect(1, command);
+    expect_message("swcodec: cut: stream is cut in a frame");
     expect(0, "test $(ls | wc -l) = 4"); /* in, stored, cut, err: no output, whole or part */
     expect(1, "cat stored stored | $SWCODEC decode - out");
     expect_message("more after the end");
