@@ -9,6 +9,7 @@
 static inline int sw_gpu_check(cudaError_t cuda, struct sw_err *err, const char *call) {
     if (cuda == cudaSuccess)
         return 0;
+    (void)cudaGetLastError(); /* else this thread's next launch would take it for its own */
     int rc = sw_err_set(err, -SW_EGPU, SW_SCOPE_DEVICE, "%s", cudaGetErrorString(cuda));
     sw_err_detail(err, "%s", call);
     if (err)

@@ -84,11 +84,9 @@ static int cuda_wait_event(struct sw_device *device, unsigned s, uint64_t sessio
     if (rc < 0)
         return rc;
     /* An event that has been reached needs no wait on the device. */
-    const cudaError_t e = cudaEventQuery(event);
-    if (e == cudaErrorNotReady)
-        (void)cudaGetLastError();
-    if (e == cudaSuccess)
+    if (cudaEventQuery(event) == cudaSuccess)
         return 0;
+    (void)cudaGetLastError(); /* not ready, mostly; of anything else the stream's wait tells */
     d->slots[s].waits = true;
     d->slots[s].is_marked = false;
     rc = check(cudaStreamWaitEvent(d->slots[s].stream, event, 0), err, "cudaStreamWaitEvent");

@@ -1,5 +1,6 @@
 /* The CUDA device by its own contract, on a GPU that is none (tests/lib/fake_cuda): what gpu_device cannot arrange. */
 #include "tests/lib/content.h"
+#include "tests/lib/fake_cuda/fake_cuda.h"
 #include "tests/lib/fake_cuda/fixture.h"
 #include "tests/lib/run.h"
 
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KIB = 1 << 10, BYTES = 300001, ARENA_BYTES = 1 << 20 };
+enum { CUDA_ERROR_UNKNOWN = 999, KIB = 1 << 10, BYTES = 300001, ARENA_BYTES = 1 << 20 };
 
 static struct sw_device *device;
 static struct sw_err err;
@@ -114,6 +115,19 @@ START_TEST(a_stored_frame_is_not_judged_by_what_arrives) {
 }
 END_TEST
 
+/* A call that fails and is got over leaves nothing that the next kernel could be blamed for. */
+START_TEST(an_event_that_cannot_be_asked_is_waited_for) {
+    static const uint8_t handle[SW_MEM_HANDLE_BYTES] = {1};
+    raw_open();
+    sw_fake_arm(SW_FAKE_cudaEventQuery, 1, CUDA_ERROR_UNKNOWN, SW_FAKE_ONCE);
+    ck_assert_int_eq(device->ops->wait_event(device, 0, 1, handle, &err), 1);
+    ck_assert_int_eq(atomic_load(&sw_fake_cuda->fired), 1);
+    ok(device->ops->spill_raw(device, 0, raw.source, raw.items, 1, 0, &err));
+    ok(poll_until_ended(0));
+    raw_close();
+}
+END_TEST
+
 /* Copies of all slots take the link in the order in which they are asked for: with the last one's all others are done,
  * though nobody has looked. */
 START_TEST(copies_of_all_slots_keep_their_order) {
@@ -137,6 +151,7 @@ int main(void) {
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_slots_buffer_is_as_long_as_told);
     tcase_add_test(tests, a_stored_frame_is_not_judged_by_what_arrives);
+    tcase_add_test(tests, an_event_that_cannot_be_asked_is_waited_for);
     tcase_add_test(tests, copies_of_all_slots_keep_their_order);
     Suite *suite = suite_create("device_cuda");
     suite_add_tcase(suite, tests);

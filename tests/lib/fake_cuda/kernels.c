@@ -11,7 +11,9 @@
 
 /* Begins a call; the error is that of a launch. */
 static int begin(enum sw_fake_call call, struct sw_err *err) {
-    const cudaError_t e = sw_fake_enter(call);
+    cudaError_t e = sw_fake_enter(call);
+    if (e == cudaSuccess)
+        e = sw_fake_take_last_error();
     if (e == cudaSuccess)
         return 0;
     (void)sw_err_set(err, -SW_EGPU, SW_SCOPE_DEVICE, "%s", cudaGetErrorString(e));

@@ -45,7 +45,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **ret, unsig
 }
 
 cudaError_t cudaGetLastError(void) {
-    return (cudaError_t)atomic_load(&sw_fake_cuda->dead);
+    const cudaError_t dead = (cudaError_t)atomic_load(&sw_fake_cuda->dead), last = sw_fake_take_last_error();
+    return dead != cudaSuccess ? dead : last;
 }
 
 const char *cudaGetErrorName(cudaError_t error) {

@@ -37,6 +37,7 @@ static unsigned n_ranges;
 static struct CUstream_st *streams;
 static struct CUevent_st *events;
 static bool kills_next; /* SW_FAKE_LATER: what this call queues */
+static _Thread_local cudaError_t last_error;
 
 /* ---- faults ---- */
 
@@ -107,7 +108,15 @@ cudaError_t sw_fake_enter(enum sw_fake_call call) {
 
 cudaError_t sw_fake_leave(cudaError_t result) {
     (void)pthread_mutex_unlock(&lock);
+    if (result != cudaSuccess)
+        last_error = result;
     return result;
+}
+
+cudaError_t sw_fake_take_last_error(void) {
+    const cudaError_t e = last_error;
+    last_error = cudaSuccess;
+    return e;
 }
 
 /* ---- memory ---- */
