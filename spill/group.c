@@ -166,9 +166,22 @@ static void fail_all(struct sw_pipeline *p, struct sw_group *g, const struct sw_
             sw_pipeline_fail(p, g->jobs[i], err);
 }
 
+static bool is_of_one_session(const struct sw_group *g) {
+    for (unsigned i = 1; i < g->n; i++)
+        if (g->jobs[i]->session != g->jobs[0]->session)
+            return false;
+    return true;
+}
+
+/* Whose fault a step's failure was cannot be told. Restores of several sessions stay, to be done again one by one. */
+static void step_failed(struct sw_pipeline *p, struct sw_group *g, const struct sw_err *err) {
+    if (g->kind == SW_JOB_SPILL || err->code == -SW_EGPULOST || is_of_one_session(g))
+        fail_all(p, g, err);
+}
+
 /* A step could not be queued: what is already queued on the slot must end. */
 static void fail_slot(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_err *err) {
-    fail_all(p, &slot->group, err);
+    step_failed(p, &slot->group, err);
     slot->state = SW_SLOT_DRAINING;
 }
 
@@ -389,28 +402,20 @@ static void restored(struct sw_pipeline *p, struct sw_group *g) {
     }
 }
 
-static bool is_of_one_session(const struct sw_group *g) {
-    for (unsigned i = 1; i < g->n; i++)
-        if (g->jobs[i]->session != g->jobs[0]->session)
-            return false;
-    return true;
-}
-
-/* Whose fault it was cannot be told. */
-static void failed(struct sw_pipeline *p, struct sw_group *g, const struct sw_err *err) {
-    if (g->kind == SW_JOB_SPILL || err->code == -SW_EGPULOST || is_of_one_session(g)) {
-        fail_all(p, g, err);
-        return;
-    }
-    for (unsigned i = 0; i < g->n; i++)
-        g->jobs[i]->n_dealt = 0; /* again, and alone: nobody gathers a job that has begun */
+/* A step has come to nothing: who has not failed with it is served again, alone, since nobody gathers a job that has
+ * begun. */
+static void give_unserved(struct sw_slot *slot) {
+    for (unsigned i = 0; i < slot->group.n; i++)
+        if (slot->group.jobs[i] && !slot->group.jobs[i]->err.code)
+            slot->group.jobs[i]->n_dealt = 0;
+    give(slot);
 }
 
 void sw_group_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const struct sw_err *err) {
     struct sw_group *g = &slot->group;
     if (rc) {
-        failed(p, g, err);
-        give(slot);
+        step_failed(p, g, err);
+        give_unserved(slot);
         return;
     }
     switch (slot->state) {
@@ -428,6 +433,8 @@ void sw_group_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const s
         break;
     default:
         SW_ASSERT(slot->state == SW_SLOT_DRAINING);
+        give_unserved(slot);
+        return;
     }
     give(slot);
 }

@@ -259,6 +259,30 @@ START_TEST(test_a_client_harms_only_itself) {
 }
 END_TEST
 
+/* Nor is a step that could not be begun, or has failed, held against all whom it was for. */
+START_TEST(test_restores_of_several_clients_are_tried_alone) {
+    struct client a, b;
+    client_open(&a, 3, BYTES);
+    client_open(&b, 3, BYTES);
+    spill_held(&a);
+    spill_held(&b);
+    sw_rig_reset_counts();
+    sw_rig_hold(&rig);
+    client_restore(&a, NULL);
+    client_restore(&b, NULL);
+    sw_device_faulty_arm(rig.f.device, "restore_group", 1, -SW_EGPU, (enum sw_fault)_i);
+    sw_rig_release(&rig);
+    await_success(&a, a.restores);
+    await_success(&b, b.restores);
+    check_bytes(&a);
+    check_bytes(&b);
+    ck_assert_uint_eq(sw_rig_counts().restore_groups, 1);
+    ck_assert_uint_eq(sw_rig_counts().decodes, 1 + 6);
+    client_close(&a);
+    client_close(&b);
+}
+END_TEST
+
 START_TEST(test_each_event_is_waited_for_once) {
     static const uint8_t events[N] = {1, 2, 1, 1, 2, 2, 1, 1};
     struct client a, b;
@@ -668,6 +692,7 @@ int main(void) {
     tcase_add_test(tcase, test_long_and_empty_regions_go_their_own_way);
     tcase_add_test(tcase, test_sessions_share_restores_but_no_table);
     tcase_add_test(tcase, test_a_client_harms_only_itself);
+    tcase_add_loop_test(tcase, test_restores_of_several_clients_are_tried_alone, 0, 3);
     tcase_add_test(tcase, test_each_event_is_waited_for_once);
     tcase_add_test(tcase, test_an_event_that_cannot_be_waited_for_fails_its_clients_group);
     tcase_add_test(tcase, test_those_with_events_and_those_without_do_not_meet);
