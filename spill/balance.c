@@ -52,9 +52,9 @@ static size_t candidates(struct sw_engine *engine, struct sw_policy_candidate *r
         for (struct sw_list *node = owner->regions.next; node != &owner->regions && n < max; node = node->next) {
             const struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
             const bool rests = region->state == SW_REGION_OUT && !region->op && !region->move &&
-                               region->frames->packed == NULL && region->tier == engine->place.host && !owner->closing;
+                               region->frames->packed == NULL && region->host_bytes > 0 && !owner->closing;
             ret[n++] = (struct sw_policy_candidate){.index = region->id.slot,
-                                                    .stored_bytes = region->stored_bytes,
+                                                    .stored_bytes = region->host_bytes,
                                                     .used_us = region->used_us,
                                                     .priority = region->priority,
                                                     .pinned = region->pinned,
@@ -149,7 +149,7 @@ void sw_move_ended(struct sw_job *job) {
         sw_frames_free(job->frames);
     } else {
         region->move = NULL;
-        region->tier = sw_frames_tier(region->frames);
+        region->tier = sw_frames_tier(region->frames, &region->host_bytes);
         if (job->kind == SW_JOB_PROMOTE)
             region->used_us = sw_clock_us(); /* not to be the first to leave again */
         if (region->op)

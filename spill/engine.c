@@ -57,7 +57,7 @@ static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
         atomic_store(&op->parts[i].job.phase, SW_PHASE_STORING);
     follow_phase(op);
     region->frames = job->frames;
-    region->tier = sw_frames_tier(job->frames);
+    region->tier = sw_frames_tier(job->frames, &region->host_bytes);
     region->used_us = sw_clock_us();
     op->tier = region->tier;
     region->stored_bytes = job->stored_bytes;

@@ -152,7 +152,7 @@ uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i) {
     return left < frames->chunk_bytes ? left : frames->chunk_bytes;
 }
 
-struct sw_tier *sw_frames_tier(const struct sw_frames *frames) {
+struct sw_tier *sw_frames_tier(const struct sw_frames *frames, uint64_t *ret_host_bytes) {
     struct sw_tier *tiers[2] = {NULL, NULL}; /* there are two kinds */
     uint64_t bytes[2] = {0, 0};
     for (size_t i = 0; i < frames->n_chunks; i++) {
@@ -161,6 +161,7 @@ struct sw_tier *sw_frames_tier(const struct sw_frames *frames) {
         tiers[t] = stored->tier ? stored->tier : tiers[t];
         bytes[t] += stored->bytes;
     }
+    *ret_host_bytes = bytes[0];
     return bytes[1] > bytes[0] ? tiers[1] : tiers[0];
 }
 

@@ -73,8 +73,8 @@ void sw_frames_leave(struct sw_frames *frames);
 /* Raw bytes of chunk i. */
 uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i);
 
-/* The tier that has most of the stored bytes; NULL if no tier has any. */
-struct sw_tier *sw_frames_tier(const struct sw_frames *frames);
+/* The tier that has most of the stored bytes; NULL if no tier has any. *ret_host_bytes: those in the host tier. */
+struct sw_tier *sw_frames_tier(const struct sw_frames *frames, uint64_t *ret_host_bytes);
 
 /* Packed: bytes at the front of the range that hold frames. */
 uint64_t sw_frames_packed_bytes(const struct sw_frames *frames);

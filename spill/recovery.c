@@ -274,7 +274,7 @@ static void check_whole(struct recovery *r, struct sw_region *region, void *arg)
             sw_region_record_hints(region);
     }
     if (region->frames && !region->frames->packed)
-        region->tier = sw_frames_tier(region->frames);
+        region->tier = sw_frames_tier(region->frames, &region->host_bytes);
     if (region->frames) {
         region->owner->raw_bytes += region->raw_bytes;
         region->owner->stored_bytes += region->stored_bytes;

@@ -27,6 +27,7 @@ struct sw_region {
     bool in_place;          /* packed, or being packed: its bytes are in its client's memory */
     uint64_t used_us;       /* when it was spilled, or restored and kept */
     uint64_t raw_bytes, stored_bytes;
+    uint64_t host_bytes;    /* of stored_bytes, those in the host tier when it last came to rest */
     uint64_t charged_bytes; /* to the owner's quota */
     enum sw_codec_id codec;
     enum sw_cost_reason reason;

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "spill/engine_state.h"
+#include "spill/operator.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
@@ -318,6 +319,21 @@ START_TEST(test_a_move_that_fails_leaves_the_region_where_it_is) {
 }
 END_TEST
 
+/* What such a move leaves in the host tier can leave it later, though most of the region is on the disk. */
+START_TEST(test_the_rest_of_a_region_follows) {
+    open_fixture(32 << 20, 100, 90, true);
+    ck_assert_int_eq(spill(0), 0);
+    atomic_store(&fault.writes, 8);
+    ck_assert_int_eq(sw_engine_make_room(f.engine, UINT64_MAX, NULL), 0);
+    ck_assert_uint_gt(settled_stats().tier.used_bytes, 0);
+    ck_assert_str_eq(tier_of(0), "nvme");
+    ck_assert_int_eq(sw_engine_make_room(f.engine, UINT64_MAX, NULL), 0);
+    ck_assert_uint_eq(settled_stats().tier.used_bytes, 0);
+    ck_assert_int_eq(restore(0, false), 0);
+    close_fixture();
+}
+END_TEST
+
 /* As where a predecessor had more memory: what rests leaves no room for frames on their way. */
 static void rest_above_the_limit(void) {
     for (int i = 0; i < 4; i++)
@@ -460,6 +476,7 @@ int main(void) {
     tcase_add_test(tcase, test_both_tiers_full);
     tcase_add_test(tcase, test_a_disk_that_fails_costs_that_operation_only);
     tcase_add_test(tcase, test_a_move_that_fails_leaves_the_region_where_it_is);
+    tcase_add_test(tcase, test_the_rest_of_a_region_follows);
     tcase_add_test(tcase, test_a_demotion_that_fails_makes_nobody_wait);
     tcase_add_test(tcase, test_a_disk_that_hangs_makes_nobody_wait);
     tcase_add_test(tcase, test_long_chunks_on_their_way_in_a_small_host_tier);
