@@ -250,7 +250,7 @@ START_TEST(calls_that_cannot_be) {
     ck_failed(spillway_spill_batch(connection, pieces, 0, NULL, &none, &error), SPILLWAY_EINVAL, "without pieces");
     ck_failed(spillway_spill_batch(connection, NULL, 1, NULL, &none, &error), SPILLWAY_EINVAL, "without pieces");
     pieces[7].data = other;
-    ck_failed(spill(N, NULL), SPILLWAY_EMEMKIND, "piece 7");
+    ck_failed(spill(N, NULL), SPILLWAY_EMEMKIND, "piece 8, ");
     pieces[7].data = data + (size_t)N * 100 - 99; /* one byte too many */
     ck_failed(spill(N, NULL), SPILLWAY_EMEMKIND, "spillway_register()");
     pieces[7].data = data + 5; /* may overlap while it is only read */
