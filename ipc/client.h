@@ -123,6 +123,7 @@ struct sw_registered {
     enum sw_mem_kind kind;
     uint64_t offset;     /* of `address` in the exported memory */
     struct sw_err error; /* why it could not be handed over again after a restart; code 0: it was */
+    bool refused;        /* it was, but the daemon has it as one that failed, until it is told to close it */
 };
 
 /* Fills the caller's error record, if there is one, from the project's own. Returns err->code. */
@@ -161,7 +162,7 @@ bool sw_registered_holds(const struct sw_registered *r, const void *data, uint64
 const struct sw_registered *sw_registered_find(const struct spillway *c, const void *data, uint64_t bytes,
                                                struct sw_export *ret);
 /* To be called before memory is named to the daemon: what is registered and could not be handed over again after a
- * restart is tried anew. Any other memory is ready. errors: those of sw_export_find(). */
+ * restart, or was refused then, is tried anew. Any other memory is ready. errors: those of sw_export_find(). */
 int sw_registered_ready(struct spillway *c, uint32_t mem, struct sw_err *err);
 /* The connection has come back: hands over again what is registered; where that fails, what waits in the outbox to use
  * it has the error. */

@@ -41,13 +41,19 @@ int sw_client_add_memory(struct sw_list *group, uint32_t mem, bool once, struct 
     return sw_packet_new(group, &msg, err) ? add_parts(group, mem, e, err) : -SW_ENOMEM;
 }
 
+static struct sw_registered *find_number(const struct spillway *c, uint32_t mem) {
+    for (struct sw_list *n = c->registered.next; n != &c->registered; n = n->next) {
+        struct sw_registered *r = SW_CONTAINER_OF(n, struct sw_registered, node);
+        if (r->mem == mem)
+            return r;
+    }
+    return NULL;
+}
+
 /* A name that no memory has that stays open; one that is handed over once is used up before the numbers come round. */
 uint32_t sw_client_new_mem(struct spillway *c) {
     const uint32_t mem = c->next_mem++;
-    for (struct sw_list *n = c->registered.next; n != &c->registered; n = n->next)
-        if (SW_CONTAINER_OF(n, struct sw_registered, node)->mem == mem)
-            return sw_client_new_mem(c);
-    return sw_staging_uses(c, mem) ? sw_client_new_mem(c) : mem;
+    return find_number(c, mem) || sw_staging_uses(c, mem) ? sw_client_new_mem(c) : mem;
 }
 
 /* ---- what is registered ------------------------------------------------------------------------------------------ */
@@ -87,34 +93,41 @@ void sw_registered_free(struct spillway *c) {
         forget(SW_CONTAINER_OF(c->registered.next, struct sw_registered, node));
 }
 
-/* If the daemon then refuses it, operations in it fail as the daemon says. */
+/* What went out behind it has the daemon's error from the daemon; what comes later tries again. It is found by its
+ * number, for it may have been unregistered meanwhile. */
+static void handed_over(struct spillway_ticket *t) {
+    struct sw_registered *r = find_number(t->connection, t->mem);
+    if (r && t->error.code)
+        r->refused = true;
+}
+
 static void hand_over_again(struct spillway *c, struct sw_registered *r) {
     struct sw_export export = {0};
     struct sw_err err = {0};
     struct spillway_ticket *t = NULL;
+    r->refused = false;
     if (sw_export_find(&export, &c->cuda, r->data, r->bytes, &err) == 0)
         t = sw_client_open_memory(c, r->mem, &export, &err);
-    if (t)
-        t->abandoned = true;
-    else
+    if (t) {
+        t->mem = r->mem;
+        t->on_done = handed_over;
+    } else {
         sw_err_context(&err, "registered memory, after a restart");
+    }
     r->error = t ? (struct sw_err){0} : err;
     sw_export_fini(&export);
 }
 
 int sw_registered_ready(struct spillway *c, uint32_t mem, struct sw_err *err) {
-    for (struct sw_list *n = c->registered.next; n != &c->registered; n = n->next) {
-        struct sw_registered *r = SW_CONTAINER_OF(n, struct sw_registered, node);
-        if (r->mem != mem || !r->error.code)
-            continue;
-        if (c->link == SW_LINK_UP) /* else it is tried when that has come back */
-            hand_over_again(c, r);
-        if (c->link == SW_LINK_UP && r->error.code) {
-            *err = r->error;
-            return err->code;
-        }
-    }
-    return 0;
+    struct sw_registered *r = find_number(c, mem);
+    if (!r || !(r->error.code || r->refused) || c->link != SW_LINK_UP) /* down: tried when that has come back */
+        return 0;
+    if (r->refused)
+        sw_client_close_memory(c, mem);
+    hand_over_again(c, r);
+    if (r->error.code)
+        *err = r->error;
+    return r->error.code;
 }
 
 /* The daemon's own answer to what waits would be that it knows no such memory. What was told when the connection came
@@ -253,9 +266,9 @@ int spillway_unregister(struct spillway *connection, void *data, struct spillway
     struct spillway_ticket *t = sw_client_call(connection, &msg, -1, &err);
     if (!t)
         return sw_client_report(error, &err);
+    if (t->error.code == -SW_ENOENT || (r->refused && !connection->lost.code))
+        t->error = (struct spillway_error){0}; /* it could not be handed over again: nothing of it is mapped */
     forget(r);
-    if (t->error.code == -SW_ENOENT) /* it could not be handed over again: nothing of it is mapped */
-        t->error = (struct spillway_error){0};
     const int rc = sw_client_copy_error(error, &t->error);
     sw_ticket_destroy(t);
     return rc;

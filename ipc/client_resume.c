@@ -148,11 +148,12 @@ static uint32_t seq_of(const struct sw_packet *p) {
     return seq;
 }
 
-/* Nothing of it has left the outbox, and it can be sent as it is to any daemon that knows the session. */
+/* Nothing of it has left the outbox, and it can be sent as it is to any daemon that knows the session. What closes
+ * memory is not: by then that may have been handed over again. */
 static bool can_wait(const struct spillway *c, const struct spillway_ticket *t) {
     return !sw_list_empty(&c->outbox) && (int32_t)(t->first_seq - seq_of(packet_of(c->outbox.next))) >= 0 &&
            !t->settling && !t->repeated && !is_on_buffers(t) &&
-           (is_operation(t) || (t->repeat && t->operation != SW_MSG_SETTLE));
+           (is_operation(t) || (t->repeat && t->operation != SW_MSG_SETTLE && t->operation != SW_MSG_MEM_CLOSE));
 }
 
 /* What becomes of those that run. Memory is closed by the daemon's end. A ticket that completes may have others freed

@@ -175,6 +175,163 @@ START_TEST(memory_that_cannot_be_handed_over_is_the_error) {
 }
 END_TEST
 
+static void refuse_the_memory(int socket, const char *name) {
+    uint32_t mem;
+    const uint32_t seq = sw_play_take_registration(socket, &mem);
+    sw_play_put_error(socket, seq, name, SW_SCOPE_REQUEST, "not now");
+    sw_play_put_error(socket, seq + 1, name, SW_SCOPE_REQUEST, "not now");
+}
+
+static void expect_close(int socket) {
+    struct sw_msg msg;
+    sw_play_expect(socket, &msg, SW_MSG_MEM_CLOSE);
+    sw_play_put_ok(socket, msg.header.seq);
+}
+
+static void refuse_the_request(int socket) {
+    struct sw_msg msg;
+    sw_play_expect(socket, &msg, request_type);
+    sw_play_put_error(socket, msg.header.seq, "ELIMIT", SW_SCOPE_REQUEST, "not now");
+}
+
+static void serve_the_request(int socket) {
+    struct sw_msg msg;
+    sw_play_expect(socket, &msg, request_type);
+    if (request_type == SW_MSG_SPILL_BATCH)
+        sw_play_put_batch(socket, msg.header.seq, 1, 1, SW_PLAY_BYTES);
+    else
+        sw_play_put_result(socket, msg.header.seq, 1, SW_PLAY_BYTES);
+}
+
+/* The service has no room for the memory, at first. */
+static void serve_without_room(int socket) {
+    greet(socket, false);
+    (void)sw_play_register(socket);
+    leave(socket);
+    (void)sem_wait(&sw_play.go);
+    const int again = come_back();
+    refuse_the_memory(again, "ELIMIT");
+    expect_settled(again);
+    refuse_the_request(again);
+    expect_close(again);
+    refuse_the_memory(again, "ELIMIT");
+    refuse_the_request(again);
+    expect_close(again);
+    (void)sw_play_register(again);
+    serve_the_request(again);
+    serve_the_request(again);
+    expect_close(again);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+START_TEST(memory_that_the_daemon_refused_is_tried_again) {
+    struct spillway_ticket *ticket = NULL;
+    request_type = requests[_i].type;
+    sw_play_open(serve_without_room);
+    ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
+    lose_connection();
+    for (unsigned i = 0; i < 4; i++) { /* the first one waits until it is back */
+        ck_assert_int_eq(requests[_i].start(&ticket), 0);
+        if (i == 0)
+            ck_assert_int_eq(sem_post(&sw_play.go), 0);
+        const int rc = spillway_wait(ticket, -1, NULL, &sw_play.error);
+        if (i < 2)
+            sw_play_ck_error(rc, SPILLWAY_ELIMIT, SPILLWAY_SCOPE_REQUEST, "not now");
+        else
+            ck_assert_int_eq(rc, 0);
+    }
+    ck_assert_int_eq(spillway_unregister(sw_play.connection, sw_play.data, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
+/* A daemon that has no more room for entries either does not know what it is to close. */
+static void serve_without_an_entry(int socket) {
+    struct sw_msg msg;
+    greet(socket, false);
+    (void)sw_play_register(socket);
+    leave(socket);
+    const int again = come_back();
+    refuse_the_memory(again, "ELIMIT");
+    expect_settled(again);
+    sw_play_expect(again, &msg, SW_MSG_MEM_CLOSE);
+    sw_play_put_error(again, msg.header.seq, "ELIMIT", SW_SCOPE_REQUEST, "not now");
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+START_TEST(memory_that_the_daemon_refused_can_be_unregistered) {
+    sw_play_open(serve_without_an_entry);
+    ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
+    lose_connection();
+    ck_assert_int_eq(spillway_unregister(sw_play.connection, sw_play.data, &sw_play.error), 0);
+    ck_assert_int_eq(sw_play.error.code, 0);
+    sw_play_close();
+}
+END_TEST
+
+/* Answers all that comes, and is not told to close the memory that it has just been given. */
+static void serve_all(int socket) {
+    struct sw_msg msg;
+    while (sw_play_get(socket, &msg)) {
+        SW_ASSERT(msg.header.type != SW_MSG_MEM_CLOSE);
+        if (msg.header.type == SW_MSG_SPILL)
+            sw_play_put_result(socket, msg.header.seq, 1, SW_PLAY_BYTES);
+        else if (msg.header.type == SW_MSG_SETTLE && msg.u.settle.count)
+            sw_play_put_error(socket, msg.header.seq, "ERESTARTED", SW_SCOPE_REQUEST, "restarted");
+        else
+            sw_play_put_ok(socket, msg.header.seq);
+    }
+}
+
+static void serve_without_reading(int socket) {
+    greet(socket, false);
+    (void)sw_play_register(socket);
+    leave(socket);
+    const int second = come_back();
+    refuse_the_memory(second, "ELIMIT");
+    expect_settled(second);
+    leave(second);
+    const int third = come_back();
+    serve_all(third);
+    (void)close(second);
+    (void)close(third);
+}
+
+static void *more_memory(void) {
+    const int fd = memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert(fd >= 0 && ftruncate(fd, SW_PLAY_BYTES) == 0);
+    void *memory = mmap(NULL, SW_PLAY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(memory, MAP_FAILED);
+    return memory;
+}
+
+/* What closes it waits in the outbox, behind more than the socket has room for, when the connection is lost again. */
+START_TEST(memory_that_was_being_tried_again_stays_open) {
+    enum { MANY = SW_PLAY_MAX_IN_FLIGHT - 1 };
+    struct spillway_ticket *tickets[MANY], *ticket = NULL;
+    sw_play_open(serve_without_reading);
+    void *registered = sw_play.data, *other = more_memory();
+    ck_assert_int_eq(spillway_register(sw_play.connection, registered, SW_PLAY_BYTES, &sw_play.error), 0);
+    lose_connection();
+    while (!atomic_load(&is_back))
+        dispatch();
+    sw_play.data = other;
+    for (unsigned i = 0; i < MANY; i++)
+        tickets[i] = sw_play_spill();
+    ck_assert_int_eq(spillway_wait(tickets[0], 0, NULL, &sw_play.error), -SPILLWAY_EAGAIN); /* takes the refusal in */
+    sw_play.data = registered;
+    ck_assert_int_eq(spill(&ticket), 0);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), 0);
+    for (unsigned i = 0; i < MANY; i++)
+        spillway_ticket_free(tickets[i]);
+    spillway_ticket_free(ticket);
+    sw_play_close();
+}
+END_TEST
+
 /* ---- how long it is tried ---------------------------------------------------------------------------------------- */
 
 static void serve_no_more(int socket) {
@@ -239,6 +396,9 @@ int main(void) {
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, memory_that_could_not_be_handed_over_is_tried_again, 1, 6);
     tcase_add_loop_test(tcase, memory_that_cannot_be_handed_over_is_the_error, 0, N_REQUESTS);
+    tcase_add_loop_test(tcase, memory_that_the_daemon_refused_is_tried_again, 0, N_REQUESTS);
+    tcase_add_test(tcase, memory_that_the_daemon_refused_can_be_unregistered);
+    tcase_add_test(tcase, memory_that_was_being_tried_again_stays_open);
     tcase_add_loop_test(tcase, coming_back_is_given_up_while_it_is_tried, 0, (int)(sizeof ends / sizeof ends[0]));
     tcase_add_test(tcase, more_time_is_given_while_it_is_tried);
     suite_add_tcase(suite, tcase);
