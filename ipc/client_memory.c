@@ -131,7 +131,7 @@ int sw_registered_ready(struct spillway *c, uint32_t mem, struct sw_err *err) {
 }
 
 /* The daemon's own answer to what waits would be that it knows no such memory. What was told when the connection came
- * back before is no longer true. */
+ * back before is no longer true; a request on buffers was not told before, for it does not wait for a second time. */
 static void tell_waiting(struct spillway *c, const struct sw_registered *r) {
     for (struct sw_list *n = c->running.next; n != &c->running; n = n->next) {
         struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
