@@ -69,6 +69,7 @@ static int on_hello(void *arg, const struct sw_request *request, struct sw_msg *
     if (rc < 0)
         return rc;
     session->greeted = true;
+    sw_session_age(session, request->msg->header.seq); /* it has gone on counting while there was no service */
     sw_msg_text(session->client, sizeof session->client, hello->client, sizeof hello->client);
     sw_log(SW_LOG_INFO, "session.open", "session=%" PRIu32 " pid=%d uid=%u client=%s resumed=%s", session->id,
            (int)session->peer.pid, (unsigned)session->peer.uid, sw_log_quote(client, sizeof client, session->client),

@@ -14,6 +14,7 @@ enum {
     PACKETS_PER_TURN = 32, /* that one session may have handled before the others get their turn */
     HANDLES = 2,           /* of the loop, that each session has: poll and timer */
     CLOSING_MS = 10,       /* pause of reading while too many descriptors of the peer's uid wait to be closed */
+    AGE_SEQS = 1 << 30,    /* a quarter of all: half of them are forgotten at a time, so the next ones are free */
 };
 
 /* A reply that waits for room in the socket. */
@@ -307,6 +308,11 @@ static void refuse_packet(struct sw_session *session, const struct sw_msg_header
     sw_session_close(session, "malformed packet");
 }
 
+void sw_session_age(struct sw_session *session, uint32_t seq) {
+    session->aged_seq = seq;
+    sw_owner_forget_requests(session->owner, seq);
+}
+
 void sw_session_packet(struct sw_session *session, const uint8_t *packet, size_t bytes, int *fds, unsigned n_fds) {
     struct sw_msg request, msg;
     struct sw_err err = {0};
@@ -316,6 +322,8 @@ void sw_session_packet(struct sw_session *session, const uint8_t *packet, size_t
         refuse_packet(session, &request.header, &err);
         return;
     }
+    if ((int32_t)(request.header.seq - session->aged_seq) >= AGE_SEQS) /* below 0: has waited for the service */
+        sw_session_age(session, request.header.seq);
     const struct sw_request with_fds = {.msg = &request, .fds = fds, .n_fds = n_fds};
     const int rc = sw_dispatch(sw_commands, sw_commands_count, session, session->greeted, &with_fds, &msg, &err);
     close_fds(session, fds, n_fds); /* that no command has taken */

@@ -26,7 +26,8 @@ struct sw_session {
     struct sw_tenant *tenant;
     char client[65]; /* name from HELLO; anything */
     bool greeted;
-    bool may_settle; /* it has come back, and has not said yet that it has asked for all */
+    bool may_settle;   /* it has come back, and has not said yet that it has asked for all */
+    uint32_t aged_seq; /* of the request at which older ones' seqs were last forgotten */
     struct sw_owner *owner;
     struct sw_memtable mems;
     struct sw_idmap promises; /* replies due, by seq */
@@ -68,6 +69,9 @@ void sw_session_resume(struct sw_session *session, struct sw_owner *owner);
 void sw_session_refuse(int socket, const struct sw_err *err);
 /* Hangs up and releases what the session owns; `why` goes to the log. A second call is a no-op. */
 void sw_session_close(struct sw_session *session, const char *why);
+
+/* Has the seqs forgotten that regions were spilled with in the round before this one, seen from `seq`. */
+void sw_session_age(struct sw_session *session, uint32_t seq);
 
 /* Takes in one packet as if it had arrived: replies, or ends the session. Descriptors are taken or closed. */
 void sw_session_packet(struct sw_session *session, const uint8_t *packet, size_t bytes, int *fds, unsigned n_fds);

@@ -21,6 +21,7 @@ enum { CELL_BODY_BYTES = 96, GROW_CELLS = 8192, SPARE_CELLS = 65536, CELLS_A_REG
 
 enum kind { KIND_SESSION = 1, KIND_REGION = 2 };
 enum { HINT_PINNED = 1u << 8, HINT_BROKEN = 1u << 9, HINT_IN = 1u << 10 }; /* below: the priority */
+enum { NO_REQUEST = 1u << 11 };                                            /* beside the hints: once set, it stays */
 
 /* A record is a chain of cells; only the first one has a commit word. */
 struct cell {
@@ -265,6 +266,7 @@ static int put(struct sw_catalogue *c, enum kind kind, const struct sw_catalogue
         last = at;
     }
     c->cells[first].bytes = (uint32_t)c->scratch_bytes;
+    atomic_store_explicit(&c->cells[first].hints, 0, memory_order_relaxed);
     if (hints)
         sw_catalogue_hint(c, first, hints);
     atomic_store_explicit(&c->cells[first].commit, commit_word(c->scratch, c->scratch_bytes, kind),
@@ -373,15 +375,23 @@ int sw_catalogue_put_session(struct sw_catalogue *c, const struct sw_catalogue_s
     return rc;
 }
 
+static void store_hints(struct cell *cell, unsigned hints) {
+    const unsigned kept = atomic_load_explicit(&cell->hints, memory_order_relaxed) & NO_REQUEST;
+    atomic_store_explicit(&cell->hints, hints | kept, memory_order_release);
+}
+
 void sw_catalogue_hint(struct sw_catalogue *c, uint32_t record, const struct sw_catalogue_hints *hints) {
     if (!c || !record)
         return;
     struct cell *cell = &c->cells[record];
     atomic_store_explicit(&cell->used_us, hints->used_us, memory_order_relaxed);
-    atomic_store_explicit(&cell->hints,
-                          hints->priority | (hints->pinned ? HINT_PINNED : 0u) | (hints->broken ? HINT_BROKEN : 0u) |
-                              (hints->is_in ? HINT_IN : 0u),
-                          memory_order_release);
+    store_hints(cell, hints->priority | (hints->pinned ? HINT_PINNED : 0u) | (hints->broken ? HINT_BROKEN : 0u) |
+                          (hints->is_in ? HINT_IN : 0u));
+}
+
+void sw_catalogue_forget_request(struct sw_catalogue *c, uint32_t record) {
+    if (c && record)
+        (void)atomic_fetch_or_explicit(&c->cells[record].hints, NO_REQUEST, memory_order_release);
 }
 
 void sw_catalogue_free(struct sw_catalogue *c, uint32_t *record) {
@@ -397,7 +407,7 @@ void sw_catalogue_retire(struct sw_catalogue *c, uint32_t *record, uint32_t *lis
     if (!c || !*record)
         return;
     struct cell *cell = &c->cells[*record];
-    atomic_store_explicit(&cell->hints, HINT_IN, memory_order_release);
+    store_hints(cell, HINT_IN);
     keep_order();
     cell->retired = *list;
     *list = *record;
@@ -651,7 +661,7 @@ static int visit_region(struct sw_catalogue *c, struct scan *scan, const struct 
     struct sw_catalogue_region region = {.session = body.session,
                                          .slot = body.slot,
                                          .gen = body.gen,
-                                         .request = body.request,
+                                         .request = hints & NO_REQUEST ? 0 : body.request,
                                          .piece = body.piece,
                                          .raw_bytes = body.raw_bytes,
                                          .stored_bytes = body.stored_bytes,

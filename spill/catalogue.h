@@ -43,7 +43,7 @@ struct sw_catalogue_hints {
 struct sw_catalogue_region {
     uint64_t session;        /* its number */
     uint32_t slot, gen;      /* the region's id */
-    uint32_t request, piece; /* of the session's that made it */
+    uint32_t request, piece; /* of the session's that made it; request 0: not known, or forgotten */
     uint64_t raw_bytes, stored_bytes;
     uint8_t codec, reason;
     struct sw_catalogue_hints hints;
@@ -70,6 +70,8 @@ int sw_catalogue_put_session(struct sw_catalogue *catalogue, const struct sw_cat
 int sw_catalogue_put_region(struct sw_catalogue *catalogue, const struct sw_catalogue_region *region, uint32_t replaced,
                             uint32_t *ret, struct sw_err *err);
 void sw_catalogue_hint(struct sw_catalogue *catalogue, uint32_t record, const struct sw_catalogue_hints *hints);
+/* From now on the region is found with request 0. */
+void sw_catalogue_forget_request(struct sw_catalogue *catalogue, uint32_t record);
 /* Frees a record and forgets its number. */
 void sw_catalogue_free(struct sw_catalogue *catalogue, uint32_t *record);
 

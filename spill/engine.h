@@ -222,8 +222,12 @@ void sw_engine_announce_consumed(struct sw_owner *owner, struct sw_region_id id)
 void sw_engine_forget_in(struct sw_owner *owner);
 
 /* The regions that a request of this owner has made, perhaps in a process before this one: ret[piece], of generation 0
- * where there is none. Looks at all of the owner's regions, once. */
+ * where there is none. Looks at all of the owner's regions, once. Request 0 is none. */
 void sw_engine_find_made(const struct sw_owner *owner, uint32_t request, struct sw_region_id *ret, uint32_t n_pieces);
+/* The numbers of requests come round. Those of the owner's regions that lie ahead of the newest one, rather than behind
+ * it, are of the round before: they are forgotten, so that nothing is found by them when they are used again. Looks at
+ * all of the owner's regions, once. */
+void sw_owner_forget_requests(struct sw_owner *owner, uint32_t newest);
 
 enum sw_advice { SW_ADVISE_PRIORITY, SW_ADVISE_PIN, SW_ADVISE_PREFETCH, SW_ADVISE_DEMOTE };
 /* What is known about the future of a region that is OUT. PRIORITY, 0 to 255: those of lower priority leave the host

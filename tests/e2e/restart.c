@@ -747,6 +747,46 @@ START_TEST(spill_that_nobody_has_heard_of) {
 }
 END_TEST
 
+/* A client that has used up all seqs, before the service is killed or while there is none, and begins again: what was
+ * spilled with a seq the last time is not what is spilled with it now. */
+START_TEST(seqs_come_round) {
+    enum { BYTES = 100000, QUARTERS = 4 };
+    static struct sw_supervisor s;
+    struct sw_msg_status_ok status;
+    struct sw_msg_region info;
+    struct sw_region_id old, new;
+    struct sw_wire wire;
+    struct sw_msg msg = {.header = {.type = SW_MSG_SETTLE}}, newer = msg;
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_RANDOM, 1, F_SEAL_SHRINK);
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, in_memory);
+    sw_wire_open(&wire, s.daemon.socket);
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
+    ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &old), 0);
+    msg.u.settle = (struct sw_msg_settle){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
+    for (int i = 0; _i && i < QUARTERS; i++) {
+        wire.seq += (UINT32_C(1) << 30) - 1;
+        ck_assert_int_eq(sw_wire_status(&wire, &status), 0);
+    }
+    ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &new), 0);
+    newer.u.settle = (struct sw_msg_settle){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    ck_assert(sw_supervisor_spawn(&s));
+    sw_wire_close(&wire);
+    if (!_i)
+        wire.seq = msg.u.settle.seq - 3;
+    ck_assert(sw_wire_resume(&wire, s.daemon.socket));
+    ck_assert_int_eq(sw_wire_query(&wire, old, &info), 0);
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_ERESTARTED);
+    ck_assert_int_eq(sw_wire_query(&wire, old, &info), 0);
+    ck_assert_int_eq(sw_wire_call(&wire, &newer, NULL, 0), _i ? 0 : -SW_ERESTARTED);
+    ck_assert(!_i || newer.u.result.slot == new.slot);
+    sw_wire_close(&wire);
+    (void)close(fd);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
 static unsigned watchdogs(struct sw_supervisor *s) {
     (void)pthread_mutex_lock(&s->lock);
     const unsigned n = s->n_watchdog;
@@ -790,6 +830,7 @@ int main(void) {
     tcase_add_test(tcase, encryption_is_turned_on);
     tcase_add_loop_test(tcase, a_start_without_the_disk_keeps_what_is_on_it, 0, 2);
     tcase_add_test(tcase, spill_that_nobody_has_heard_of);
+    tcase_add_loop_test(tcase, seqs_come_round, 0, 2);
     tcase_add_test(tcase, watchdog_is_fed);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

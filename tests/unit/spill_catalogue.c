@@ -196,6 +196,34 @@ START_TEST(what_was_recorded_is_found) {
 }
 END_TEST
 
+/* Whatever else becomes of the record; in its cells the next one is as any other. */
+START_TEST(a_forgotten_request_is_not_found) {
+    struct sw_catalogue *c = open_new();
+    const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
+    uint32_t records[4], list = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        records[i] = put(c, i, 1, NULL, 0);
+        sw_catalogue_forget_request(c, records[i]);
+    }
+    sw_catalogue_hint(c, records[1], &(struct sw_catalogue_hints){.priority = 8});
+    sw_catalogue_retire(c, &records[2], &list);
+    sw_catalogue_free(c, &records[3]);
+    (void)put(c, 3, 2, NULL, 0);
+    sw_catalogue_forget_request(c, 0);
+    sw_catalogue_forget_request(NULL, 1);
+    sw_catalogue_close(c);
+
+    c = open_again(fd, &found);
+    ck_assert_uint_eq(found.n_regions, 4);
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct sw_catalogue_region *r = &found.regions[3 - i];
+        ck_assert(r->slot == i && r->request == (i == 3 ? 103 : 0) && r->hints.is_in == (i == 2));
+        ck_assert_uint_eq(r->hints.priority, i == 1 ? 8 : i == 2 ? 0 : 9);
+    }
+    sw_catalogue_close(c);
+}
+END_TEST
+
 START_TEST(what_was_freed_or_replaced_is_not) {
     struct sw_frames *one = frames_new(1, false, 1), *many = frames_new(50, false, 2);
     struct sw_catalogue *c = open_new();
@@ -433,6 +461,7 @@ int main(void) {
     TCase *tcase = tcase_create("catalogue");
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, what_was_recorded_is_found);
+    tcase_add_test(tcase, a_forgotten_request_is_not_found);
     tcase_add_test(tcase, what_was_freed_or_replaced_is_not);
     tcase_add_test(tcase, the_later_of_two_counts);
     tcase_add_test(tcase, damage_is_found);

@@ -259,6 +259,47 @@ START_TEST(regions_are_there_again) {
 }
 END_TEST
 
+/* Requests 1000, 1001 ... have made the regions. Half of all numbers are behind the newest, the others ahead of it. */
+static const struct {
+    uint32_t newest;
+    unsigned first, end; /* of the regions that are found */
+} rounds[] = {{1003, 0, 4}, {1003 + (UINT32_C(1) << 31), 4, N}, {999, 0, 0}, {999 + (UINT32_C(1) << 31), 0, N}};
+
+static void ck_found_made(struct sw_owner *owner, int round) {
+    struct sw_region_id made;
+    for (unsigned i = 0; i < N; i++) {
+        const bool is_found = i >= rounds[round].first && i < rounds[round].end;
+        sw_engine_find_made(owner, 1000 + i, &made, 1);
+        ck_assert_uint_eq(made.gen, is_found ? ids[i].gen : 0);
+    }
+}
+
+START_TEST(requests_of_the_round_before_are_forgotten) {
+    open_life(&life, disks[1]);
+    struct sw_owner *owner = new_owner(&life);
+    spill_all(&life, owner);
+    sw_owner_forget_requests(owner, rounds[_i].newest);
+    ck_found_made(owner, _i);
+    for (unsigned i = 0; i < N; i += 2)
+        ck_assert_int_eq(sw_engine_advise(owner, ids[i], SW_ADVISE_PRIORITY, 200, NULL), 0);
+    close_life(&life, owner, true);
+
+    open_life(&life, disks[1]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    owner = sw_owner_claim(life.engine, 1000, token);
+    ck_found_made(owner, _i);
+    move_to_the_disk(&life);
+    close_life(&life, owner, true);
+
+    open_life(&life, disks[1]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    owner = sw_owner_claim(life.engine, 1000, token);
+    ck_found_made(owner, _i);
+    restore_all(&life, owner, false);
+    close_life(&life, owner, false);
+}
+END_TEST
+
 START_TEST(restored_ones_are_in_until_the_client_is_told) {
     struct sw_region_info info;
     open_life(&life, 0);
@@ -960,6 +1001,7 @@ int main(void) {
     tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, regions_are_there_again, 0, 2);
+    tcase_add_loop_test(tcase, requests_of_the_round_before_are_forgotten, 0, (int)(sizeof rounds / sizeof rounds[0]));
     tcase_add_test(tcase, restored_ones_are_in_until_the_client_is_told);
 #ifndef __SANITIZE_THREAD__ /* thousands of spills until a slot comes round */
     tcase_add_test(tcase, a_slot_belongs_to_its_newest_region);
