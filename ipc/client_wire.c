@@ -212,8 +212,8 @@ static int flush(struct spillway *c) {
 
 void sw_client_enqueue(struct spillway_ticket *t, struct sw_list *group) {
     struct spillway *c = t->connection;
-    if (c->next_seq > UINT32_MAX - SW_CLIENT_MAX_GROUP)
-        c->next_seq = 1; /* 0 is no request's */
+    if (c->next_seq - 1 >= UINT32_MAX - SW_CLIENT_MAX_GROUP)
+        c->next_seq = 1; /* 0, to which HELLOs may have come, is no request's */
     t->first_seq = c->next_seq;
     t->n_packets = t->n_answered = 0;
     memset(t->answered, 0, sizeof t->answered);
