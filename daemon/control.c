@@ -18,7 +18,6 @@
 enum {
     READ_BYTES = 16 << 10,         /* the buffer's first length */
     STOP_READING_BYTES = 64 << 10, /* answers that wait: a peer that does not read gets no more done */
-    LINES_PER_TURN = 8,            /* of a connection, then others get their turn: a line can take milliseconds */
     SPARE_FDS = 64,                /* for operators, while clients' descriptors that wait to be closed are too many */
 };
 
@@ -27,9 +26,9 @@ struct sw_control {
     struct sw_acceptor acceptor;
     struct sw_http *http;
     gid_t all, read;
-    struct sw_list connections;
+    struct sw_list connections; /* whoever was served goes to the end */
     unsigned n_connections;
-    uv_idle_t turn;        /* active while lines wait for their connection's next turn */
+    uv_idle_t turn;        /* active while requests wait; a poll for all else goes before each turn */
     unsigned n_open_parts; /* acceptor, HTTP, events, turn: what has to be closed besides connections */
     bool closing;
     void (*closed)(void *arg);
@@ -42,10 +41,11 @@ struct connection {
     struct sw_rpc_caller caller;
     struct sw_subscriber subscriber;
     uv_pipe_t pipe;
-    char *in; /* what has arrived and is no whole line yet, or waits until answers have left */
-    size_t in_bytes, in_cap;
+    char *in; /* what has arrived: what is no whole line yet, or waits */
+    size_t in_bytes, in_cap, n_taken;
+    struct sw_rpc_work work;    /* a line under way */
     bool is_reading, is_ending; /* ending: hangs up once everything is written */
-    bool waits_for_turn;        /* with lines that have arrived */
+    bool waits_for_turn;        /* with requests that have arrived */
     bool is_closed;
 };
 
@@ -55,7 +55,7 @@ struct answer {
     char *text;
 };
 
-static void take_lines(struct connection *c);
+static void look(struct connection *c);
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
@@ -73,6 +73,7 @@ static void on_pipe_closed(uv_handle_t *handle) {
     struct sw_control *control = c->control;
     sw_list_remove(&c->node);
     control->n_connections--;
+    free(sw_rpc_end(&c->work));
     sw_free(c->in);
     sw_free(c);
     end_if_done(control);
@@ -109,7 +110,7 @@ static void on_written(uv_write_t *request, int status) {
         hang_up(c);
     } else if (!c->is_closed && unread_bytes(c) < STOP_READING_BYTES) {
         sw_subscriber_resume(&c->subscriber);
-        take_lines(c);
+        look(c);
     }
 }
 
@@ -176,6 +177,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret) {
 }
 
 static void watch(struct connection *c, bool on);
+static void on_turn(uv_idle_t *turn);
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer) {
     struct connection *c = stream->data;
@@ -188,11 +190,23 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer) {
         return;
     }
     c->in_bytes += (size_t)n;
-    take_lines(c);
+    look(c);
+}
+
+/* Only before more is read: once for all the lines there were. */
+static void make_room(struct connection *c) {
+    c->in_bytes -= c->n_taken;
+    if (c->n_taken && c->in_bytes)
+        memmove(c->in, c->in + c->n_taken, c->in_bytes);
+    c->n_taken = 0;
 }
 
 static void watch(struct connection *c, bool on) {
-    if (c->is_closed || c->is_ending || c->is_reading == on)
+    if (c->is_closed || c->is_ending)
+        return;
+    if (on)
+        make_room(c);
+    if (c->is_reading == on)
         return;
     c->is_reading = on;
     if (on)
@@ -201,52 +215,74 @@ static void watch(struct connection *c, bool on) {
         (void)uv_read_stop((uv_stream_t *)&c->pipe);
 }
 
-static void answer_line(struct connection *c, const char *line, size_t bytes) {
-    if (bytes && line[bytes - 1] == '\r')
-        bytes--;
-    if (bytes)
-        (void)send_text(c, sw_rpc_line(sw_control_handlers, &c->control->context, &c->caller, line, bytes));
+/* The next line there is: returns false if none is whole. Empty ones are passed over. */
+static bool next_line(struct connection *c, const char **ret, size_t *ret_bytes) {
+    while (c->n_taken < c->in_bytes && (c->in[c->n_taken] == '\n' || c->in[c->n_taken] == '\r'))
+        c->n_taken++;
+    *ret = c->in + c->n_taken;
+    const char *end = c->n_taken < c->in_bytes ? memchr(*ret, '\n', c->in_bytes - c->n_taken) : NULL;
+    *ret_bytes = end ? (size_t)(end - *ret) : c->in_bytes - c->n_taken;
+    return end != NULL;
+}
+
+/* Finds out what to wait for: its turn, if a request is there and its answer can be taken; else that answers leave, or
+ * more arrives. */
+static void look(struct connection *c) {
+    const char *line;
+    size_t bytes = 0;
+    struct sw_err err;
+    c->waits_for_turn = false;
+    if (c->is_ending || c->is_closed)
+        return;
+    const bool is_full = unread_bytes(c) >= STOP_READING_BYTES, is_there = c->work.line || next_line(c, &line, &bytes);
+    if (!is_full && bytes > SW_CONTROL_MAX_LINE_BYTES) {
+        (void)sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_SESSION, "a line is longer than %u bytes",
+                         (unsigned)SW_CONTROL_MAX_LINE_BYTES);
+        refuse(c, &err);
+        return;
+    }
+    if (!is_full && is_there) {
+        c->waits_for_turn = true;
+        (void)uv_idle_start(&c->control->turn, on_turn);
+    }
+    watch(c, !is_full && !is_there);
+}
+
+/* Of a batch one request, and the answer when all are done, or when it has become more than a peer may leave unread. */
+static void take_request(struct connection *c) {
+    const char *line;
+    size_t bytes;
+    if (!c->work.line && next_line(c, &line, &bytes)) {
+        sw_rpc_begin(&c->work, line, bytes);
+        c->n_taken += bytes + 1;
+    }
+    if (sw_rpc_step(&c->work, sw_control_handlers, &c->control->context, &c->caller) &&
+        unread_bytes(c) + c->work.bytes <= SW_CONTROL_MAX_ANSWER_BYTES)
+        return;
+    (void)send_text(c, sw_rpc_end(&c->work));
+}
+
+static struct connection *next_waiting(const struct sw_control *control) {
+    for (struct sw_list *node = control->connections.next; node != &control->connections; node = node->next) {
+        struct connection *c = SW_CONTAINER_OF(node, struct connection, node);
+        if (c->waits_for_turn && !c->is_closed)
+            return c;
+    }
+    return NULL;
 }
 
 static void on_turn(uv_idle_t *turn) {
     struct sw_control *control = turn->data;
-    (void)uv_idle_stop(turn); /* who has more still asks for another */
-    for (struct sw_list *node = control->connections.next; node != &control->connections; node = node->next) {
-        struct connection *c = SW_CONTAINER_OF(node, struct connection, node);
-        if (c->waits_for_turn && !c->is_closed)
-            take_lines(c);
+    struct connection *c = next_waiting(control);
+    for (unsigned i = 0; c && i < SW_CONTROL_REQUESTS_PER_TURN; i++) {
+        sw_list_remove(&c->node);
+        sw_list_append(&control->connections, &c->node);
+        take_request(c);
+        look(c);
+        c = next_waiting(control);
     }
-}
-
-/* Answers the whole lines that are there, as long as the peer takes the answers and it is its turn. */
-static void take_lines(struct connection *c) {
-    size_t at = 0;
-    unsigned n = 0;
-    bool is_full = false;
-    struct sw_err err;
-    if (c->is_ending)
-        return;
-    c->waits_for_turn = false;
-    for (char *end; !c->is_closed && at < c->in_bytes && (end = memchr(c->in + at, '\n', c->in_bytes - at));) {
-        const size_t bytes = (size_t)(end - (c->in + at));
-        is_full = unread_bytes(c) >= STOP_READING_BYTES;
-        c->waits_for_turn = !is_full && n++ == LINES_PER_TURN;
-        if (is_full || c->waits_for_turn || bytes > SW_CONTROL_MAX_LINE_BYTES)
-            break;
-        answer_line(c, c->in + at, bytes);
-        at = (size_t)(end - c->in) + 1;
-    }
-    c->in_bytes -= at;
-    if (c->in_bytes)
-        memmove(c->in, c->in + at, c->in_bytes);
-    if (!is_full && !c->waits_for_turn && c->in_bytes > SW_CONTROL_MAX_LINE_BYTES && !c->is_closed) {
-        (void)sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_SESSION, "a line is longer than %u bytes",
-                         (unsigned)SW_CONTROL_MAX_LINE_BYTES);
-        refuse(c, &err);
-    }
-    if (c->waits_for_turn)
-        (void)uv_idle_start(&c->control->turn, on_turn);
-    watch(c, !is_full && !c->waits_for_turn);
+    if (!c)
+        (void)uv_idle_stop(turn);
 }
 
 /* ---- connections ------------------------------------------------------------------------------------------------- */

@@ -1,8 +1,9 @@
 /* control.h - the control socket: who may connect, lines in, lines out.
  *
  * Serves operators beside the data socket, on the same loop. Everything a peer can pile up has a bound: connections,
- * the length of a line, answers that it does not read, events. Whatever it sends is answered or ends its connection;
- * nothing it sends ends the service. thread: loop. */
+ * the length of a line, answers that it does not read, events; and so has what all of them together have done before
+ * clients get their turn. Whatever a peer sends is answered or ends its connection; nothing it sends ends the service.
+ * thread: loop. */
 #ifndef SW_DAEMON_CONTROL_H
 #define SW_DAEMON_CONTROL_H
 
@@ -12,6 +13,7 @@ struct sw_control;
 
 enum {
     SW_CONTROL_MAX_CONNECTIONS = 32,
+    SW_CONTROL_REQUESTS_PER_TURN = 4, /* of the loop, for all connections: one can take milliseconds */
     SW_CONTROL_MAX_LINE_BYTES = 256 << 10,
     SW_CONTROL_MAX_ANSWER_BYTES = 8 << 20,  /* not read yet, of one connection: then it ends */
     SW_CONTROL_MAX_EVENT_BYTES = 256 << 10, /* of these, for events: what comes then is left out */

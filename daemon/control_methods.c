@@ -75,7 +75,8 @@ const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
           .help = "Only events of these names, separated by commas; a name's beginning up to a dot will do: "
                   "session,spill.done"},
          {"mode", SW_PARAM_CHOICE, .choices = "on, off", .help = "on, if it is left out; off: no more."},
-         {.name = NULL}}},
+         {.name = NULL}},
+        .sets_up = true},
     [SW_CONTROL_METRICS] = {"metrics", SW_CONTROL_READ,
         "All figures in Prometheus' text format, as one string.",
         {{.name = NULL}}},

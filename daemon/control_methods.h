@@ -61,6 +61,7 @@ struct sw_control_row {
     enum sw_control_right right; /* the least that is needed */
     const char *help;            /* what it does, sentences */
     struct sw_param params[SW_CONTROL_MAX_PARAMS + 1];
+    bool sets_up; /* it changes what its own connection gets, for which SW_CONTROL_READ is enough */
 };
 extern const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR];
 

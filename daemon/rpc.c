@@ -90,6 +90,11 @@ static json_t *carry_out(const struct call *call, const struct sw_control_row *r
     return json_pack("{s:s, s:o, s:O}", "jsonrpc", "2.0", "result", result, "id", id ? id : json_null());
 }
 
+/* It does nothing but answer: what for, if nobody gets the answer? */
+static bool is_question(const struct sw_control_row *row) {
+    return row->right == SW_CONTROL_READ && !row->sets_up;
+}
+
 static bool is_id(const json_t *id) {
     return !id || json_is_string(id) || json_is_number(id) || json_is_null(id);
 }
@@ -110,6 +115,8 @@ static json_t *answer_request(const struct call *call, const json_t *request) {
         return refuse(id, SW_RPC_INVALID_REQUEST, -SW_EPROTO, "method must be a string");
     const struct sw_control_row *row = sw_control_find(method);
     json_t *answer = NULL;
+    if (!id && row && is_question(row))
+        return NULL;
     if (row) {
         answer = carry_out(call, row, id, params);
     } else {
@@ -122,36 +129,57 @@ static json_t *answer_request(const struct call *call, const json_t *request) {
     return NULL;
 }
 
-static json_t *answer_batch(const struct call *call, const json_t *batch) {
-    const size_t n = json_array_size(batch);
-    if (n == 0)
-        return refuse(NULL, SW_RPC_INVALID_REQUEST, -SW_EPROTO, "a batch must have at least one request");
-    if (n > SW_RPC_MAX_BATCH)
-        return refuse(NULL, SW_RPC_INVALID_REQUEST, -SW_ELIMIT, "a batch must have at most 64 requests");
-    json_t *answers = json_array();
-    for (size_t i = 0; i < n; i++) {
-        json_t *answer = answer_request(call, json_array_get(batch, i));
-        if (answer)
-            (void)json_array_append_new(answers, answer);
+/* A bracket or a comma goes before each answer. One that there is no memory for is left out. */
+static void add_answer(struct sw_rpc_work *work, json_t *answer) {
+    char *line = to_line(answer);
+    const size_t bytes = line ? strlen(line) - 1 : 0;
+    char *text = line ? realloc(work->text, work->bytes + 1 + bytes + sizeof "]\n") : NULL;
+    if (text) {
+        text[work->bytes] = work->text ? ',' : '[';
+        memcpy(text + work->bytes + 1, line, bytes);
+        work->bytes += 1 + bytes;
+        memcpy(text + work->bytes, "]\n", sizeof "]\n");
+        work->text = text;
     }
-    if (json_array_size(answers) > 0)
-        return answers;
-    json_decref(answers);
-    return NULL;
+    free(line);
 }
 
-char *sw_rpc_line(sw_control_fn *const fn[SW_CONTROL_METHOD_NR], void *context, struct sw_rpc_caller *caller,
-                  const char *line, size_t bytes) {
-    const struct call call = {.fn = fn, .context = context, .caller = caller};
+static void refuse_line(struct sw_rpc_work *work, int rpc_code, int code, const char *what) {
+    json_decref(work->line);
+    work->line = NULL;
+    work->text = to_line(refuse(NULL, rpc_code, code, what));
+}
+
+void sw_rpc_begin(struct sw_rpc_work *ret, const char *line, size_t bytes) {
     json_error_t where;
-    json_t *request = json_loadb(line, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
-    json_t *answer;
-    if (!request)
-        answer = refuse(NULL, SW_RPC_PARSE_ERROR, -SW_EPROTO, where.text);
-    else
-        answer = json_is_array(request) ? answer_batch(&call, request) : answer_request(&call, request);
-    json_decref(request);
-    return answer ? to_line(answer) : NULL;
+    *ret = (struct sw_rpc_work){.line = json_loadb(line, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where)};
+    const size_t n = json_array_size(ret->line);
+    if (!ret->line)
+        refuse_line(ret, SW_RPC_PARSE_ERROR, -SW_EPROTO, where.text);
+    else if (json_is_array(ret->line) && n == 0)
+        refuse_line(ret, SW_RPC_INVALID_REQUEST, -SW_EPROTO, "a batch must have at least one request");
+    else if (n > SW_RPC_MAX_BATCH)
+        refuse_line(ret, SW_RPC_INVALID_REQUEST, -SW_ELIMIT, "a batch must have at most 64 requests");
+}
+
+bool sw_rpc_step(struct sw_rpc_work *work, sw_control_fn *const fn[SW_CONTROL_METHOD_NR], void *context,
+                 struct sw_rpc_caller *caller) {
+    const struct call call = {.fn = fn, .context = context, .caller = caller};
+    if (!work->line)
+        return false;
+    if (!json_is_array(work->line)) {
+        work->text = to_line(answer_request(&call, work->line));
+        return false;
+    }
+    add_answer(work, answer_request(&call, json_array_get(work->line, work->n_done++)));
+    return work->n_done < json_array_size(work->line);
+}
+
+char *sw_rpc_end(struct sw_rpc_work *work) {
+    char *text = work->text;
+    json_decref(work->line);
+    *work = (struct sw_rpc_work){.line = NULL};
+    return text;
 }
 
 char *sw_rpc_error_line(int rpc_code, const struct sw_err *err) {

@@ -2,8 +2,8 @@
  *
  * Knows the specification and the table of methods; nothing of sockets, so that tests and fuzzers call it with lines of
  * their own. Whatever the line holds it is answered as the specification says, or needs no answer: a request without an
- * id (a notification) is carried out and not answered. Errors carry ours in `data`: {"name": "EINVAL", "scope":
- * "request"}. thread: loop. */
+ * id (a notification) is not answered, and carried out only if it does more than to ask. Errors carry ours in `data`:
+ * {"name": "EINVAL", "scope": "request"}. thread: loop. */
 #ifndef SW_DAEMON_RPC_H
 #define SW_DAEMON_RPC_H
 
@@ -28,10 +28,21 @@ struct sw_rpc_caller {
 typedef int sw_control_fn(void *context, struct sw_rpc_caller *caller, const struct sw_control_args *args,
                           struct json_t **ret_result, struct sw_err *err);
 
-/* Answers one line (without its newline): returns the answer with its newline, to be freed by free(), or NULL if none
- * is due or there is no memory for it. fn: by method. */
-char *sw_rpc_line(sw_control_fn *const fn[SW_CONTROL_METHOD_NR], void *context, struct sw_rpc_caller *caller,
-                  const char *line, size_t bytes);
+/* A line under way: whoever has a loop to keep going carries out one request of a batch, and then others'. */
+struct sw_rpc_work {
+    struct json_t *line; /* NULL: nothing is to be carried out */
+    size_t n_done;       /* of a batch */
+    char *text;          /* the answer so far, complete at any time; NULL: none yet */
+    size_t bytes;        /* of a batch's text, without its end */
+};
+/* Reads a line (without its newline, borrowed until the return). owns: *ret, until sw_rpc_end(). */
+void sw_rpc_begin(struct sw_rpc_work *ret, const char *line, size_t bytes);
+/* Carries out the next request; fn: by method. Returns whether there is another one. */
+bool sw_rpc_step(struct sw_rpc_work *work, sw_control_fn *const fn[SW_CONTROL_METHOD_NR], void *context,
+                 struct sw_rpc_caller *caller);
+/* Returns the answer with its newline, to be freed by free(), or NULL if none is due or there is no memory for it. What
+ * has not been carried out is not. Of work that is all zero, or has ended: no-op. */
+char *sw_rpc_end(struct sw_rpc_work *work);
 /* An answer to no request in particular, as above. */
 char *sw_rpc_error_line(int rpc_code, const struct sw_err *err);
 /* A notification: {"jsonrpc": "2.0", "method": method, "params": params}, as above. params: moved. */

@@ -100,5 +100,9 @@ void sw_test_control_start(struct sw_test_control *ret, struct sw_test_service *
 }
 
 char *sw_test_control_line(struct sw_test_control *control, const char *line, size_t bytes) {
-    return sw_rpc_line(sw_control_handlers, &control->context, &control->caller, line, bytes);
+    struct sw_rpc_work work;
+    sw_rpc_begin(&work, line, bytes);
+    while (sw_rpc_step(&work, sw_control_handlers, &control->context, &control->caller))
+        ;
+    return sw_rpc_end(&work);
 }

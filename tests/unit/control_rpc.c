@@ -41,7 +41,11 @@ static void setup(void) {
 static const char *answer_as(enum sw_control_right right, const char *line, size_t bytes) {
     static char text[32 << 10];
     struct sw_rpc_caller caller = {.right = right};
-    char *answer = sw_rpc_line(handlers, (void *)"done", &caller, line, bytes);
+    struct sw_rpc_work work;
+    sw_rpc_begin(&work, line, bytes);
+    while (sw_rpc_step(&work, handlers, (void *)"done", &caller))
+        ;
+    char *answer = sw_rpc_end(&work);
     if (!answer)
         return NULL;
     (void)snprintf(text, sizeof text, "%s", answer);
@@ -150,6 +154,39 @@ START_TEST(batches_have_a_bound) {
     ck_assert_int_eq(answer(batch_of(SW_RPC_MAX_BATCH))[0], '[');
     ck_assert_str_eq(answer(batch_of(SW_RPC_MAX_BATCH + 1)),
                      ERROR("-32600", "a batch must have at most 64 requests", "ELIMIT", "null"));
+}
+END_TEST
+
+/* Questions that nobody gets the answer to are not even looked at; what does something is done all the same. */
+START_TEST(notifications_that_only_ask_are_not_carried_out) {
+    ck_assert_ptr_null(answer("{\"jsonrpc\":\"2.0\",\"method\":\"regions\"}"));
+    ck_assert_ptr_null(answer("{\"jsonrpc\":\"2.0\",\"method\":\"metrics\"}"));
+    ck_assert_uint_eq(n_calls, 0);
+    ck_assert_ptr_null(answer("{\"jsonrpc\":\"2.0\",\"method\":\"events\"}"));
+    ck_assert_ptr_null(answer("{\"jsonrpc\":\"2.0\",\"method\":\"drain\",\"params\":[\"on\"]}"));
+    ck_assert_uint_eq(n_calls, 2);
+    ck_assert_ptr_nonnull(answer("{\"jsonrpc\":\"2.0\",\"method\":\"regions\",\"id\":null}"));
+    ck_assert_uint_eq(n_calls, 3);
+}
+END_TEST
+
+/* A step is one request, and what is left over is never done. */
+START_TEST(batches_are_done_a_request_at_a_time) {
+    static const char line[] = "[" REQUEST("status", "") "," REQUEST("status", "") "," REQUEST("status", "") "]";
+    struct sw_rpc_caller caller = {.right = SW_CONTROL_READ};
+    struct sw_rpc_work work;
+    sw_rpc_begin(&work, line, strlen(line));
+    ck_assert_uint_eq(n_calls, 0);
+    ck_assert(sw_rpc_step(&work, handlers, (void *)"done", &caller));
+    ck_assert_uint_eq(n_calls, 1);
+    ck_assert(sw_rpc_step(&work, handlers, (void *)"done", &caller));
+    ck_assert_uint_eq(n_calls, 2);
+    char *text = sw_rpc_end(&work);
+    ck_assert_str_eq(text, "[" DONE("7") "," DONE("7") "]\n");
+    free(text);
+    ck_assert(!sw_rpc_step(&work, handlers, (void *)"done", &caller));
+    ck_assert_ptr_null(sw_rpc_end(&work));
+    ck_assert_uint_eq(n_calls, 2);
 }
 END_TEST
 
@@ -265,6 +302,8 @@ int main(void) {
     tcase_add_loop_test(tests, what_is_no_json_is_a_parse_error, 0, COUNT(broken));
     tcase_add_test(tests, deep_nesting_is_refused);
     tcase_add_test(tests, batches_have_a_bound);
+    tcase_add_test(tests, notifications_that_only_ask_are_not_carried_out);
+    tcase_add_test(tests, batches_are_done_a_request_at_a_time);
     tcase_add_test(tests, errors_carry_ours);
     tcase_add_test(tests, rights_are_looked_at);
     tcase_add_loop_test(tests, parameters_are_checked, 0, COUNT(checks));

@@ -1,12 +1,18 @@
-/* The control methods on a service without sockets: whatever a line holds, the service is as sound as before. */
+/* The control methods on a service without its sockets: whatever a line holds, the service is as sound as before. And
+ * the control socket, turn by turn of the loop. */
 #include "base/log.h"
+#include "daemon/control.h"
 #include "tests/lib/run.h"
+#include "tests/lib/scratch.h"
 #include "tests/lib/service.h"
 
 #include <check.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 static struct sw_test_service service;
 static struct sw_test_control control;
@@ -104,6 +110,138 @@ START_TEST(mutated_lines) {
 }
 END_TEST
 
+/* ---- turns ------------------------------------------------------------------------------------------------------- */
+
+static struct sw_control *listen_in(const char *folder) {
+    struct sw_control *ret = NULL;
+    struct sw_err err;
+    (void)snprintf(service.config.control_socket, sizeof service.config.control_socket, "%s/control.sock", folder);
+    ck_assert_msg(sw_control_open(&ret, &service.service, &err) == 0, "%s", err.msg);
+    return ret;
+}
+
+static void turn(void) {
+    (void)uv_run(&service.loop, UV_RUN_NOWAIT);
+}
+
+/* A peer that has sent its lines by the loop's next turn. */
+static int peer_with(const char *lines) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", service.config.control_socket);
+    ck_assert(fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) == 0);
+    turn(); /* accepted */
+    ck_assert_int_eq(send(fd, lines, strlen(lines), 0), (ssize_t)strlen(lines));
+    return fd;
+}
+
+/* Lines that have come from there by now. */
+static unsigned answers_to(int fd) {
+    char in[4096];
+    unsigned n_lines = 0;
+    for (ssize_t n; (n = recv(fd, in, sizeof in, 0)) > 0;)
+        for (ssize_t i = 0; i < n; i++)
+            n_lines += in[i] == '\n';
+    return n_lines;
+}
+
+/* As many requests as a batch may have, in one or in a line each. They leave a trace: each sets the option to its own
+ * number, from 1. */
+static const char *settings(bool is_batch) {
+    static char lines[16384];
+    size_t at = 0;
+    for (unsigned i = 1; i <= SW_RPC_MAX_BATCH; i++) {
+        const char *before = !is_batch ? "\n" : i == 1 ? "[" : ",";
+        at += (size_t)snprintf(lines + at, sizeof lines - at,
+                               "%s{\"jsonrpc\":\"2.0\",\"method\":\"config.set\","
+                               "\"params\":[\"max_session_regions\",%u]}",
+                               before, i);
+    }
+    (void)snprintf(lines + at, sizeof lines - at, "%s\n", is_batch ? "]" : "");
+    return lines;
+}
+
+/* Whoever asks for much, in one line or in many, has a few of it done in a turn, and others are answered meanwhile. */
+START_TEST(much_is_done_a_few_requests_a_turn) {
+    char folder[SW_TEST_PATH_BYTES];
+    sw_test_folder(folder);
+    (void)listen_in(folder);
+    service.config.max_session_regions = 0;
+    const int busy = peer_with(settings(_i));
+    const uint64_t *n_done = &service.config.max_session_regions;
+    unsigned n_turns = 0, n_answers = 0;
+    int other = -1;
+    while (*n_done < SW_RPC_MAX_BATCH) {
+        const uint64_t n_before = *n_done;
+        turn();
+        ck_assert_uint_le(*n_done, n_before + SW_CONTROL_REQUESTS_PER_TURN);
+        if (*n_done < SW_RPC_MAX_BATCH / 2 && other >= 0)
+            n_answers += answers_to(other);
+        if (*n_done && other < 0)
+            other = peer_with("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"status\"}\n");
+        ck_assert_uint_lt(n_turns++, 100);
+    }
+    ck_assert_uint_eq(n_answers, 1);
+    (void)close(busy);
+    (void)close(other);
+}
+END_TEST
+
+/* Many peers get no more done in a turn than one, and it is each one's turn. */
+START_TEST(a_turn_is_for_all_peers_together) {
+    enum { PEERS = 3 * SW_CONTROL_REQUESTS_PER_TURN };
+    static const char lines[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"status\"}\n"
+                                "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"status\"}\n";
+    char folder[SW_TEST_PATH_BYTES];
+    unsigned answers[PEERS] = {0};
+    int peers[PEERS];
+    sw_test_folder(folder);
+    (void)listen_in(folder);
+    for (unsigned i = 0; i < PEERS; i++)
+        peers[i] = peer_with("");
+    for (unsigned i = 0; i < PEERS; i++)
+        ck_assert_int_eq(send(peers[i], lines, sizeof lines - 1, 0), (ssize_t)sizeof lines - 1);
+    for (unsigned n_turns = 0, n_all = 0; n_all < 2 * PEERS; n_turns++) {
+        const unsigned n_before = n_all;
+        turn();
+        for (unsigned i = 0; i < PEERS; i++) {
+            const unsigned n = answers_to(peers[i]);
+            answers[i] += n;
+            n_all += n;
+        }
+        ck_assert_uint_le(n_all, n_before + SW_CONTROL_REQUESTS_PER_TURN);
+        for (unsigned i = 0; n_all < PEERS && i < PEERS; i++)
+            ck_assert_uint_le(answers[i], 1);
+        ck_assert_uint_lt(n_turns, 100);
+    }
+    for (unsigned i = 0; i < PEERS; i++)
+        (void)close(peers[i]);
+}
+END_TEST
+
+static void on_closed(void *arg) {
+    *(bool *)arg = true;
+}
+
+/* The service ends in the middle of a batch, its peer being there or gone. */
+START_TEST(batches_may_stay_half_done) {
+    char folder[SW_TEST_PATH_BYTES];
+    sw_test_folder(folder);
+    struct sw_control *control_socket = listen_in(folder);
+    service.config.max_session_regions = 0;
+    const int busy = peer_with(settings(true));
+    while (service.config.max_session_regions == 0)
+        turn();
+    if (_i)
+        (void)close(busy);
+    bool closed = false;
+    sw_control_close(control_socket, on_closed, &closed);
+    while (!closed)
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
+    ck_assert_uint_lt(service.config.max_session_regions, SW_RPC_MAX_BATCH);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("daemon_control");
     tcase_set_timeout(tests, 120);
@@ -111,6 +249,9 @@ int main(void) {
     tcase_add_test(tests, every_method_answers);
     tcase_add_test(tests, what_subscribers_have_no_room_for_is_counted);
     tcase_add_test(tests, mutated_lines);
+    tcase_add_loop_test(tests, much_is_done_a_few_requests_a_turn, 0, 2);
+    tcase_add_test(tests, a_turn_is_for_all_peers_together);
+    tcase_add_loop_test(tests, batches_may_stay_half_done, 0, 2);
     Suite *suite = suite_create("daemon_control");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
