@@ -378,6 +378,17 @@ int sw_config_set(struct sw_config *config, const char *assignment, struct sw_er
     return rc;
 }
 
+/* Where "auto" puts the control socket: cut short it would be somewhere else, or another file. */
+static int check_control_socket(const struct sw_config *config, struct sw_err *err) {
+    const char *slash = strrchr(config->data_socket, '/');
+    const size_t bytes = (slash ? (size_t)(slash - config->data_socket) + 1 : 0) + strlen(SW_CONFIG_CONTROL_NAME);
+    if (strcmp(config->control_socket, "auto") != 0 || bytes < SW_CONFIG_PATH_BYTES)
+        return 0;
+    return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
+                      "control_socket: auto, in the folder of data_socket, is a path of %zu bytes, more than %u", bytes,
+                      SW_CONFIG_PATH_BYTES - 1);
+}
+
 /* Options that bound each other: the first must not exceed the second. */
 int sw_config_check(const struct sw_config *config, struct sw_err *err) {
     static const char *const pairs[][2] = {
@@ -392,7 +403,7 @@ int sw_config_check(const struct sw_config *config, struct sw_err *err) {
             return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: %" PRIu64 " exceeds %s, which is %" PRIu64,
                               pairs[i][0], small, pairs[i][1], large);
     }
-    return 0;
+    return check_control_socket(config, err);
 }
 
 bool sw_config_describe(unsigned i, struct sw_config_option *ret) {

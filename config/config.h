@@ -15,6 +15,7 @@
 #define SW_CONFIG_MAX_IDS 64
 #define SW_CONFIG_PATH_BYTES 108 /* sun_path's length, the longest socket path */
 #define SW_CONFIG_GROUP_BYTES 64
+#define SW_CONFIG_CONTROL_NAME "control.sock" /* of control_socket, in data_socket's folder, if it is "auto" */
 
 struct json_t; /* jansson.h */
 
@@ -57,7 +58,7 @@ void sw_config_init(struct sw_config *ret);
 int sw_config_load(struct sw_config *config, const char *path, struct sw_err *err);
 /* Sets one option from "name=value" (as JSON, or a bare word for strings). errors: -SW_ECONFIG. */
 int sw_config_set(struct sw_config *config, const char *assignment, struct sw_err *err);
-/* Bounds between options (initial <= total ...). errors: -SW_ECONFIG. */
+/* Bounds between options (initial <= total, the length of a path made from another ...). errors: -SW_ECONFIG. */
 int sw_config_check(const struct sw_config *config, struct sw_err *err);
 /* Writes a complete, loadable JSON file. */
 void sw_config_print(const struct sw_config *config, FILE *out);

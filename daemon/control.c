@@ -340,7 +340,7 @@ static void on_accepted(int socket, void *arg) {
 const char *sw_control_path(char ret[SW_CONFIG_PATH_BYTES], const struct sw_config *config) {
     const char *path = config->control_socket, *slash = strrchr(config->data_socket, '/');
     if (strcmp(path, "auto") == 0)
-        (void)snprintf(ret, SW_CONFIG_PATH_BYTES, "%.*scontrol.sock",
+        (void)snprintf(ret, SW_CONFIG_PATH_BYTES, "%.*s" SW_CONFIG_CONTROL_NAME, /* fits: sw_config_check() */
                        slash ? (int)(slash - config->data_socket) + 1 : 0, config->data_socket);
     else
         (void)snprintf(ret, SW_CONFIG_PATH_BYTES, "%s", path);

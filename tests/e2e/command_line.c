@@ -95,6 +95,9 @@ START_TEST(dry_run_says_who_would_be_moved) {
 }
 END_TEST
 
+#define FIVE "12345"
+#define FOLDER_OF_95 FIVE FIVE FIVE FIVE FIVE FIVE FIVE FIVE FIVE FIVE FIVE FIVE FIVE FIVE FIVE FIVE FIVE FIVE FIVE
+
 static const struct {
     const char *arguments, *says;
 } mistakes[] = {
@@ -105,6 +108,8 @@ static const struct {
     {"--check-config --set slots=99", "slots: 99 is not a whole number from 0 to 16"},
     {"--check-config --set nonsense=1", "nonsense: unknown option"},
     {"--check-config --set host_tier_bytes=2MiB", "host_tier_initial_bytes: 268435456 exceeds host_tier_bytes"},
+    {"--check-config --set data_socket=/" FOLDER_OF_95 "/d",
+     "control_socket: auto, in the folder of data_socket, is a path of 109 bytes, more than 107"},
     {"--config /nonexistent/config.json", "/nonexistent/config.json: No such file or directory"},
     {"--config /dev/null", "/dev/null:1: "},
     {"--dry-run", "requires an argument"},

@@ -287,6 +287,28 @@ START_TEST(options_bound_each_other) {
 }
 END_TEST
 
+/* A path that is made from another one must fit, too: 107 bytes, as given ones. */
+START_TEST(control_socket_beside_data_socket) {
+    static const struct {
+        unsigned folder_bytes; /* of data_socket, with its slashes */
+        const char *control_socket;
+        int rc;
+    } cases[] = {
+        {95, "auto", 0}, {96, "auto", -SW_ECONFIG}, {105, "auto", -SW_ECONFIG}, {105, "none", 0}, {105, "/c", 0},
+        {0, "auto", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct sw_config config;
+        struct sw_err err = {0};
+        sw_config_init(&config);
+        memset(config.data_socket, '/', cases[i].folder_bytes);
+        (void)strcpy(config.data_socket + cases[i].folder_bytes, "d");
+        (void)strcpy(config.control_socket, cases[i].control_socket);
+        ck_assert_int_eq(sw_config_check(&config, &err), cases[i].rc);
+        ck_assert(cases[i].rc == 0 || strstr(err.msg, "control_socket: auto, in the folder of data_socket"));
+    }
+}
+END_TEST
+
 START_TEST(help_names_every_option) {
     char help[16384] = "", printed[4096] = "";
     struct sw_config config;
@@ -320,6 +342,7 @@ int main(void) {
     tcase_add_loop_test(tests, bad_assignment_is_refused, 0, (int)(sizeof bad_assignments / sizeof bad_assignments[0]));
     tcase_add_test(tests, assignments_take_json_and_bare_words);
     tcase_add_test(tests, options_bound_each_other);
+    tcase_add_test(tests, control_socket_beside_data_socket);
     tcase_add_test(tests, help_names_every_option);
     Suite *suite = suite_create("config");
     suite_add_tcase(suite, tests);
