@@ -651,6 +651,7 @@ void sw_engine_announce_consumed(struct sw_owner *owner, struct sw_region_id id)
 }
 
 void sw_engine_forget_in(struct sw_owner *owner) {
+    sw_owner_forget_made(owner);
     for (struct sw_list *node = owner->regions.next, *next; node != &owner->regions; node = next) {
         struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
         next = node->next;
@@ -659,15 +660,6 @@ void sw_engine_forget_in(struct sw_owner *owner) {
     }
     while (!sw_list_empty(&owner->beside))
         sw_owner_forget(owner, SW_CONTAINER_OF(owner->beside.next, struct sw_region, node));
-}
-
-void sw_engine_find_made(const struct sw_owner *owner, uint32_t request, struct sw_region_id *ret, uint32_t n_pieces) {
-    memset(ret, 0, n_pieces * sizeof *ret);
-    for (const struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
-        const struct sw_region *region = SW_CONTAINER_OF(node, const struct sw_region, node);
-        if (request && region->request == request && region->piece < n_pieces && !region->op)
-            ret[region->piece] = region->id;
-    }
 }
 
 /* ---- questions ---- */

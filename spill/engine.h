@@ -218,12 +218,13 @@ int sw_engine_consume(struct sw_owner *owner, struct sw_region_id id, struct sw_
 /* Says ahead that sw_engine_consume() will follow: from now on a successor finds the region IN. So the client can be
  * told before. */
 void sw_engine_announce_consumed(struct sw_owner *owner, struct sw_region_id id);
-/* Forgets regions that are IN: the client knows of them. */
+/* Forgets regions that are IN: the client knows of them, and asks for none that it has made any more. */
 void sw_engine_forget_in(struct sw_owner *owner);
 
 /* The regions that a request of this owner has made, perhaps in a process before this one: ret[piece], of generation 0
- * where there is none. Looks at all of the owner's regions, once. Request 0 is none. */
-void sw_engine_find_made(const struct sw_owner *owner, uint32_t request, struct sw_region_id *ret, uint32_t n_pieces);
+ * where there is none. The first question looks at all of the owner's regions; from then on those that are made later
+ * are not found, until sw_engine_forget_in(). Request 0 is none. */
+void sw_engine_find_made(struct sw_owner *owner, uint32_t request, struct sw_region_id *ret, uint32_t n_pieces);
 /* The numbers of requests come round. Those of the owner's regions that lie ahead of the newest one, rather than behind
  * it, are of the round before: they are forgotten, so that nothing is found by them when they are used again. Looks at
  * all of the owner's regions, once. */

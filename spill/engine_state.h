@@ -65,6 +65,8 @@ struct sw_owner {
     bool keeps;            /* is an heir */
     struct sw_list names;  /* of an heir: durable regions, its own and those of whose heir it is */
     unsigned n_names;
+    struct sw_made *made; /* its regions by request, from the first question about one on; NULL: nobody has asked */
+    size_t n_made;
     void *tag;                        /* sw_owner_set_tag() */
     uint64_t raw_bytes, stored_bytes; /* of regions that have frames */
     void (*closed)(void *arg);
@@ -141,6 +143,8 @@ void sw_move_orphan(struct sw_region *region);
 void sw_move_ended(struct sw_job *job);
 /* If a closing owner has nothing left, its `closed` becomes due. */
 void sw_owner_settle(struct sw_owner *owner);
+/* No client asks any more what its requests have made (made.c). */
+void sw_owner_forget_made(struct sw_owner *owner);
 /* Frees the region's frames and ends its id. */
 void sw_owner_forget(struct sw_owner *owner, struct sw_region *region);
 /* The same of one whose bytes are back. */

@@ -116,6 +116,7 @@ static void close_owner(struct sw_owner *owner, bool leave, void (*closed)(void 
     owner->leaving = leave && (owner->record || (owner->keeps && owner->engine->config.catalogue));
     owner->closed = closed;
     owner->arg = arg;
+    sw_owner_forget_made(owner);
     if (!owner->leaving)
         sw_owner_told(owner);
     for (struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next)

@@ -1,0 +1,98 @@
+/* Which regions a request has made: found whatever their order, and by one look at all of them. */
+#include "base/alloc.h"
+#include "spill/engine_state.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+
+enum { REGIONS = 1000, PIECES = 3 };
+
+static struct sw_fixture f;
+
+static void setup(void) {
+    struct sw_fixture_config config = sw_fixture_defaults;
+    config.max_regions = config.max_owner_regions = REGIONS + PIECES;
+    sw_fixture_open(&f, &config);
+}
+
+static void teardown(void) {
+    sw_engine_forget_in(f.owner);
+    sw_fixture_close(&f);
+}
+
+/* As recovery does it. They are IN: nothing has to be stored for them. */
+static struct sw_region_id add_region(uint32_t request, uint32_t piece) {
+    struct sw_region *region = sw_region_acquire(&f.engine->regions, f.owner);
+    ck_assert_ptr_nonnull(region);
+    region->request = request;
+    region->piece = piece;
+    sw_list_append(&f.owner->regions, &region->node);
+    f.owner->n_regions++;
+    return region->id;
+}
+
+static void ck_found(uint32_t request, uint32_t piece, struct sw_region_id id) {
+    struct sw_region_id found[PIECES];
+    sw_engine_find_made(f.owner, request, found, PIECES);
+    ck_assert_mem_eq(&found[piece], &id, sizeof id);
+}
+
+/* With and without memory to put them in order. */
+START_TEST(pieces_are_found) {
+    static const uint32_t requests[] = {7, 4000000000, 1, 0, 8};
+    const struct sw_region_id none = {0};
+    struct sw_region_id ids[5][PIECES], alone[PIECES];
+    for (unsigned i = 0; i < 5; i++)
+        for (uint32_t k = PIECES; k-- > 0;)
+            ids[i][k] = add_region(requests[i], k);
+    for (unsigned i = 0; i < 5; i++)
+        for (uint32_t k = 0; k < PIECES; k++) {
+            if (_i)
+                sw_alloc_fail_nth(1);
+            ck_found(requests[i], k, requests[i] ? ids[i][k] : none);
+        }
+    sw_alloc_fail_nth(0);
+    ck_found(2, 0, none);
+    sw_engine_find_made(f.owner, 8, alone, 1);
+    ck_assert_mem_eq(&alone[0], &ids[4][0], sizeof alone[0]);
+    ck_assert_int_eq(sw_engine_drop(f.owner, ids[0][1], NULL), 0);
+    ck_found(7, 1, none);
+    ck_found(7, 2, ids[0][2]);
+    (void)add_region(1000, 0); /* in the same slot, and nobody's answer */
+    ck_found(7, 1, none);
+    sw_engine_forget_in(f.owner);
+    ck_found(7, 2, none);
+    ck_found(9, 0, none);
+}
+END_TEST
+
+/* A session that asks without end must not have all of its regions looked at for each question: what is made after the
+ * first one is not found. */
+START_TEST(all_are_looked_at_once) {
+    const struct sw_region_id none = {0};
+    for (uint32_t i = 1; i <= REGIONS; i++)
+        (void)add_region(i, 0);
+    const struct sw_region_id second = add_region(REGIONS, 1);
+    ck_found(REGIONS, 1, second);
+    const struct sw_region_id late = add_region(REGIONS, 2);
+    ck_found(REGIONS, 2, none);
+    sw_owner_forget_made(f.owner);
+    ck_found(REGIONS, 2, late);
+    sw_owner_forget_requests(f.owner, REGIONS - 1); /* the last ones are of the round before, then */
+    ck_found(REGIONS, 1, none);
+    sw_owner_forget_made(f.owner);
+    ck_found(REGIONS, 1, none);
+}
+END_TEST
+
+int main(void) {
+    TCase *tests = tcase_create("made");
+    tcase_set_timeout(tests, 120);
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_loop_test(tests, pieces_are_found, 0, 2);
+    tcase_add_test(tests, all_are_looked_at_once);
+    Suite *suite = suite_create("spill_made");
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}
