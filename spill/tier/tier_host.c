@@ -30,6 +30,7 @@ struct slab {
     uint64_t first_block;
     struct sw_run *run; /* its lowest: all of the slab while nothing of it is taken */
     unsigned n_pinned;  /* devices[0 .. n_pinned) have it pinned */
+    bool was_kept;      /* a predecessor's */
 };
 
 enum reported { REPORTED_NOTHING, REPORTED_READY, REPORTED_FAILURE };
@@ -353,6 +354,7 @@ static int adopt_slab(struct tier_host *t, int fd, uint64_t offset, struct sw_er
         rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_DAEMON, "kept memory is for a place that is taken");
     }
     slab->first_block = first_block;
+    slab->was_kept = true;
     if (!rc)
         rc = sw_fresh_adopt(&slab->memory, fd, err);
     if (!rc)
@@ -436,12 +438,16 @@ static struct sw_place *list_places(struct sw_stored *const *frames, size_t n, s
     return places;
 }
 
-/* With the lock held. */
+/* With the lock held. Not in slabs that were made since, behind the kept ones: one may be where another was that is
+ * gone. */
 static int take_places(struct tier_host *t, struct sw_place *places, size_t n) {
     int rc = 0;
     for (struct sw_list *node = t->slabs.next; !rc && node != &t->slabs; node = node->next) {
+        const struct slab *slab = SW_CONTAINER_OF(node, struct slab, node);
         size_t n_seen = 0;
-        rc = sw_extents_take_places(&t->extents, SW_CONTAINER_OF(node, struct slab, node)->run, places, n, &n_seen);
+        if (!slab->was_kept)
+            break;
+        rc = sw_extents_take_places(&t->extents, slab->run, places, n, &n_seen);
         places += n_seen;
         n -= n_seen;
     }
