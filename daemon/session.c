@@ -15,6 +15,7 @@ enum {
     HANDLES = 2,           /* of the loop, that each session has: poll and timer */
     CLOSING_MS = 10,       /* pause of reading while too many descriptors of the peer's uid wait to be closed */
     AGE_SEQS = 1 << 30,    /* a quarter of all: half of them are forgotten at a time, so the next ones are free */
+    MAX_SEQ_STEP = 1 << 20 /* so that nobody has a thousand packets cost that look at all that he has */
 };
 
 /* A reply that waits for room in the socket. */
@@ -309,21 +310,33 @@ static void refuse_packet(struct sw_session *session, const struct sw_msg_header
 }
 
 void sw_session_age(struct sw_session *session, uint32_t seq) {
-    session->aged_seq = seq;
+    session->newest_seq = session->aged_seq = seq;
     sw_owner_forget_requests(session->owner, seq);
+}
+
+/* Seqs rise, by one mostly; those that have waited for the service are behind that of its HELLO. */
+static int take_seq(struct sw_session *session, uint32_t seq, struct sw_err *err) {
+    const int32_t step = (int32_t)(seq - session->newest_seq);
+    if (!session->greeted || step < 0)
+        return 0;
+    if (step > MAX_SEQ_STEP)
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "seq %" PRIu32 " comes after %" PRIu32, seq,
+                          session->newest_seq);
+    session->newest_seq = seq;
+    if (seq - session->aged_seq >= AGE_SEQS)
+        sw_session_age(session, seq);
+    return 0;
 }
 
 void sw_session_packet(struct sw_session *session, const uint8_t *packet, size_t bytes, int *fds, unsigned n_fds) {
     struct sw_msg request, msg;
     struct sw_err err = {0};
     session->n_requests++;
-    if (sw_msg_decode(&request, packet, bytes, &err) < 0) {
+    if (sw_msg_decode(&request, packet, bytes, &err) < 0 || take_seq(session, request.header.seq, &err) < 0) {
         close_fds(session, fds, n_fds);
         refuse_packet(session, &request.header, &err);
         return;
     }
-    if ((int32_t)(request.header.seq - session->aged_seq) >= AGE_SEQS) /* below 0: has waited for the service */
-        sw_session_age(session, request.header.seq);
     const struct sw_request with_fds = {.msg = &request, .fds = fds, .n_fds = n_fds};
     const int rc = sw_dispatch(sw_commands, sw_commands_count, session, session->greeted, &with_fds, &msg, &err);
     close_fds(session, fds, n_fds); /* that no command has taken */

@@ -26,8 +26,8 @@ struct sw_session {
     struct sw_tenant *tenant;
     char client[65]; /* name from HELLO; anything */
     bool greeted;
-    bool may_settle;   /* it has come back, and has not said yet that it has asked for all */
-    uint32_t aged_seq; /* of the request at which older ones' seqs were last forgotten */
+    bool may_settle;               /* it has come back, and has not said yet that it has asked for all */
+    uint32_t newest_seq, aged_seq; /* aged: of the request at which older ones' seqs were last forgotten */
     struct sw_owner *owner;
     struct sw_memtable mems;
     struct sw_idmap promises; /* replies due, by seq */

@@ -33,9 +33,9 @@
  * request whose reply has not come: SPILL, RESTORE, a batch or one of buffers. Its answer is that request's, if the
  * request was carried out; ERESTARTED if not (a spill has stored nothing, a restored region is still stored); ELOST if
  * it was at work in place. The last SETTLE, of type 0, says that all have been asked for; it is answered by OK. Who has
- * not come back has nothing to settle. A spill is found by its seq: for this reason a session's seqs rise, by a few at
- * most, also from one connection to the next, and begin again when they are used up. The daemon has then forgotten what
- * was spilled with them.
+ * not come back has nothing to settle. A spill is found by its seq: for this reason a session's seqs rise, also
+ * from one connection to the next, by one mostly and within a connection never by more than 2^20 (EPROTO), and begin
+ * again when they are used up. The daemon has then forgotten what was spilled with them.
  *
  * SPILL_DURABLE makes a region that outlives its session: it has a name, unique within the tenant (the uid), stays
  * stored when it is restored, and ends by DROP only. (CONSUME is what a RESTORE that does not keep does in the end, for

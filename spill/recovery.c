@@ -51,7 +51,7 @@ void sw_region_record_hints(const struct sw_region *region) {
 void sw_owner_forget_requests(struct sw_owner *owner, uint32_t newest) {
     for (struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
         struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
-        if (newest - region->request < UINT32_C(1) << 31)
+        if (!region->request || newest - region->request < UINT32_C(1) << 31)
             continue;
         region->request = 0;
         sw_catalogue_forget_request(owner->engine->config.catalogue, region->record);
