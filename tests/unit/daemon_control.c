@@ -223,6 +223,35 @@ static void on_closed(void *arg) {
     *(bool *)arg = true;
 }
 
+/* Lines, or one batch, from a peer that then has nothing more to say: it gets every answer before the end. */
+START_TEST(a_peer_that_has_said_all_is_answered) {
+    char folder[SW_TEST_PATH_BYTES], lines[8192], c;
+    size_t at = 0;
+    unsigned n_answers = 0;
+    sw_test_folder(folder);
+    struct sw_control *control_socket = listen_in(folder);
+    for (unsigned i = 0; i < SW_RPC_MAX_BATCH; i++)
+        at += (size_t)snprintf(lines + at, sizeof lines - at, "%s{\"jsonrpc\":\"2.0\",\"id\":%u,\"method\":\"status\"}",
+                               !_i ? "\n"
+                               : i ? ","
+                                   : "[",
+                               i);
+    (void)snprintf(lines + at, sizeof lines - at, "%s\n", _i ? "]" : "");
+    const int fd = peer_with(lines);
+    ck_assert_int_eq(shutdown(fd, SHUT_WR), 0);
+    do {
+        turn();
+        n_answers += answers_to(fd);
+    } while (recv(fd, &c, 1, MSG_PEEK) != 0);
+    ck_assert_uint_eq(n_answers, _i ? 1 : SW_RPC_MAX_BATCH);
+    (void)close(fd);
+    bool closed = false;
+    sw_control_close(control_socket, on_closed, &closed);
+    while (!closed)
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
+}
+END_TEST
+
 /* The service ends in the middle of a batch, its peer being there or gone. */
 START_TEST(batches_may_stay_half_done) {
     char folder[SW_TEST_PATH_BYTES];
@@ -251,6 +280,7 @@ int main(void) {
     tcase_add_test(tests, mutated_lines);
     tcase_add_loop_test(tests, much_is_done_a_few_requests_a_turn, 0, 2);
     tcase_add_test(tests, a_turn_is_for_all_peers_together);
+    tcase_add_loop_test(tests, a_peer_that_has_said_all_is_answered, 0, 2);
     tcase_add_loop_test(tests, batches_may_stay_half_done, 0, 2);
     Suite *suite = suite_create("daemon_control");
     suite_add_tcase(suite, tests);
