@@ -27,10 +27,10 @@ struct ranking {
         const uint32_t same = __match_any_sync(0xFFFFFFFFu, part);
         key = same & sw_low_bits(lane) ? 0 : __popc(same) << 5 | (SW_WARP - 1 - lane);
     }
-    /* The next one's count. */
+    /* The next one's count. When all have been taken: 0, and the part of the first lane, as on the host. */
     __device__ inline uint32_t take(uint32_t *ret_part) {
         const uint32_t best = __reduce_max_sync(0xFFFFFFFFu, key);
-        *ret_part = __shfl_sync(0xFFFFFFFFu, part, SW_WARP - 1 - best % SW_WARP);
+        *ret_part = __shfl_sync(0xFFFFFFFFu, part, best ? SW_WARP - 1 - best % SW_WARP : 0);
         key = key == best ? 0 : key;
         return best >> 5;
     }

@@ -537,7 +537,8 @@ __device__ __forceinline__ bool decode_tokens(decode_stage &stage, uint32_t stor
     return !__any_sync(ALL, is_bad);
 }
 
-/* A block's content into x, of which `bytes` are there; zeros behind them. */
+/* A block's content into x, of which `bytes` are there; zeros behind them. Of a bad block zeros only: what lies in the
+ * stage then may be an earlier kernel's, of another client. */
 template <unsigned BYTES>
 __device__ __forceinline__ bool decode_block(decode_stage &stage, const uint8_t *from, uint32_t units, uint32_t bytes,
                                              uint32_t lane, uint32_t *x) {
@@ -552,7 +553,7 @@ __device__ __forceinline__ bool decode_block(decode_stage &stage, const uint8_t 
     const bool is_good = decode_tokens<BYTES>(stage, units * SW_UNIT_BYTES, block_symbols(bytes, BYTES), lane);
 #pragma unroll
     for (uint32_t u = 0; u < share::UNITS; u++)
-        sw_unit_to(x + 4 * u, ((const uint4 *)stage.word)[u * SW_WARP + lane]);
+        sw_unit_to(x + 4 * u, is_good ? ((const uint4 *)stage.word)[u * SW_WARP + lane] : make_uint4(0, 0, 0, 0));
     if (bytes < SW_LZ_BLOCK_BYTES)
         sw_fill_tail<8, share::WORDS>(x, bytes, lane, 0);
     __syncwarp();

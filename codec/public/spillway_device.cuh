@@ -396,9 +396,8 @@ __device__ static inline bool spillway_find_run(spillway_run *ret, const uint32_
         ret->number += __popc(before);
         begun = before ? 32 * lane + 31 - (uint32_t)__clz((int)before) : begun;
     }
-    ret->number--; /* the first value begins one */
     ret->since = n - begun;
-    return true;
+    return ret->number-- > 0; /* the first value begins one, unless that has changed by now */
 }
 
 template <unsigned BITS>
