@@ -110,18 +110,25 @@ void sw_move_orphan(struct sw_region *region) {
     region->frames = NULL;
 }
 
+static bool has_failed(const struct sw_job *job) {
+    return job->err.code && job->err.code != -SW_ECANCELED;
+}
+
 /* The frames that were replaced can go once the record names those in their place; where it cannot be written, these go
- * instead. */
+ * instead, and the move has failed. */
 static void settle_replaced(struct sw_region *region, struct sw_job *job) {
-    bool recorded = true, any = false;
+    struct sw_err err = {0};
+    bool any = false;
     for (size_t i = 0; job->replaced && i < job->frames->n_chunks; i++)
         any |= job->replaced[i].tier != NULL;
     if (any && region)
-        recorded = sw_region_record(region, NULL) == 0;
+        (void)sw_region_record(region, &err);
+    if (err.code && !has_failed(job))
+        job->err = err;
     for (size_t i = 0; any && i < job->frames->n_chunks; i++) {
         if (!job->replaced[i].tier)
             continue;
-        if (!recorded) {
+        if (err.code) {
             const struct sw_stored moved = job->frames->stored[i];
             job->frames->stored[i] = job->replaced[i];
             job->replaced[i] = moved;
@@ -136,15 +143,16 @@ void sw_move_ended(struct sw_job *job) {
     struct sw_owner *owner = move->owner;
     struct sw_engine *engine = owner->engine;
     struct sw_region *region = move->region;
-    const bool failed = job->err.code && job->err.code != -SW_ECANCELED, is_demotion = job->kind == SW_JOB_DEMOTE;
+    const bool is_demotion = job->kind == SW_JOB_DEMOTE;
     engine->n_moves--;
     owner->n_moves--;
+    settle_replaced(region, job);
+    const bool failed = has_failed(job);
     if (!job->err.code)
-        ++*(job->kind == SW_JOB_DEMOTE ? &engine->counters.moves : &engine->counters.fetches);
+        ++*(is_demotion ? &engine->counters.moves : &engine->counters.fetches);
     if (failed)
         sw_log(SW_LOG_DEBUG, "region.move_failed", "region=%u:%u name=%s text=\"%s\"", job->region_slot,
                job->region_gen, sw_err_name(job->err.code), job->err.msg);
-    settle_replaced(region, job);
     if (!region) {
         sw_frames_free(job->frames);
     } else {

@@ -549,6 +549,37 @@ START_TEST(no_session_takes_anothers_durable_region) {
 }
 END_TEST
 
+/* A move that the catalogue has no room for has failed: the frames stay where they were, and it is not tried again and
+ * again. */
+START_TEST(a_move_that_cannot_be_recorded_fails) {
+    const struct sw_catalogue_session other = {.number = 1000000, .uid = 1001};
+    struct sw_engine_stats stats;
+    uint32_t record;
+    high_pct = 100;
+    open_life(&life, disks[1]);
+    struct sw_owner *owner = new_owner(&life);
+    for (unsigned i = 0; i < 3; i++) {
+        fill(memory.data, i);
+        ck_assert_int_eq(run(&life, owner, i, false, false), 0);
+    }
+    sw_engine_stats(life.engine, &stats);
+    const uint64_t used_bytes = stats.tier.used_bytes;
+    while (sw_catalogue_put_session(life.catalogue, &other, &record, NULL) == 0) /* until it is full */
+        continue;
+    ck_assert_int_eq(sw_engine_make_room(life.engine, UINT64_MAX, NULL), 0);
+    ck_assert_uint_gt(life.engine->n_moves, 0);
+    while (life.engine->n_moves > 0) {
+        (void)uv_run(&life.loop, UV_RUN_ONCE);
+        sw_engine_stats(life.engine, &stats);
+        ck_assert_uint_eq(stats.moves, 0);
+    }
+    ck_assert_uint_eq(stats.tier.used_bytes, used_bytes);
+    for (unsigned i = 0; i < 3; i++)
+        restore_and_compare(&life, owner, i, false);
+    close_life(&life, owner, false);
+}
+END_TEST
+
 /* A successor could not tell its client that packing was under way, and would have it pack torn bytes again. */
 START_TEST(a_pack_that_cannot_be_recorded_does_not_begin) {
     const struct sw_catalogue_session other = {.number = 1000000, .uid = 1001};
@@ -1010,6 +1041,7 @@ int main(void) {
     tcase_add_loop_test(tcase, durable_regions_need_nobody_to_come_back, 0, 2);
     tcase_add_test(tcase, no_session_takes_anothers_durable_region);
     tcase_add_loop_test(tcase, regions_beyond_the_bound_stay, 0, 2);
+    tcase_add_test(tcase, a_move_that_cannot_be_recorded_fails);
     tcase_add_test(tcase, a_pack_that_cannot_be_recorded_does_not_begin);
     tcase_add_test(tcase, what_was_in_place_is_known_to_be);
     tcase_add_loop_test(tcase, what_is_not_whole_is_lost, 0, 2);
