@@ -159,9 +159,13 @@ int sw_nvme_key_settle(const struct sw_nvme_key *key, bool keep_plain, int direc
         return rc;
     if (has_mark == (key != NULL) && memcmp(found, mark, sizeof mark) == 0)
         return 0;
-    if (key && !key->is_new && faccessat(directory, "manifest", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-        return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_DAEMON,
-                          "frames in the NVMe tier are not of the key that was kept");
+    if (key && !key->is_new) {
+        if (faccessat(directory, "manifest", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+            return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_DAEMON,
+                              "frames in the NVMe tier are not of the key that was kept");
+        if (!has_mark) /* nothing is there: made ours first, or a start that ends half-way would look like another's */
+            return write_mark(directory, mark, err);
+    }
     if (keep_plain) { /* without a key there is a mark, or there would be no difference */
         *ret = has_mark ? SW_NVME_FRAMES_LOST : SW_NVME_FRAMES_PLAIN;
         return 0;

@@ -346,6 +346,46 @@ END_TEST
 
 /* ---- the key ---- */
 
+static atomic_int good_writes;
+
+static ssize_t failing_pwrite(int fd, const void *data, size_t bytes, off_t offset) {
+    if (atomic_fetch_sub(&good_writes, 1) > 0)
+        return pwrite(fd, data, bytes, offset);
+    errno = EIO;
+    return -1;
+}
+
+/* A start on an empty folder, with the key that a predecessor kept, ends anywhere: the next one finds nothing there
+ * that could be another key's. */
+START_TEST(a_start_with_a_kept_key_may_be_cut_short) {
+    static const struct sw_nvme_file_ops files = {.pwrite = failing_pwrite, .pread = pread};
+    struct sw_nvme_key key = make_key(), kept = adopt(&key);
+    struct sw_tier_nvme_config config = sw_nvme_config_of(MIB, SW_TIER_NVME_THREADS);
+    char path[96];
+    int n = 0;
+    config.key = &kept;
+    config.keep_plain = true;
+    for (int rc = -1; rc < 0; n++) {
+        struct sw_tier *tier;
+        config.files = &files;
+        atomic_store(&good_writes, n);
+        rc = sw_tier_nvme_open(&tier, &config, NULL);
+        if (rc == 0)
+            tier->ops->close(tier);
+        config.files = NULL;
+        tier = sw_nvme_open(&config);
+        tier->ops->close(tier);
+        ck_assert_int_eq(sw_nvme_file_bytes("key-check"), SW_NVME_MARK_BYTES);
+        ck_assert_int_eq(unlink(sw_nvme_path(path, "key-check")), 0);
+        ck_assert_int_eq(unlink(sw_nvme_path(path, "manifest")), 0);
+        ck_assert_int_eq(unlink(sw_nvme_path(path, "data-0000")), 0);
+    }
+    ck_assert_int_gt(n, 1);
+    sw_nvme_key_fini(&key);
+    sw_nvme_key_fini(&kept);
+}
+END_TEST
+
 START_TEST(the_key_is_locked_and_left_out_of_dumps) {
     struct sw_nvme_key key = make_key();
     char line[512];
@@ -431,6 +471,7 @@ int main(void) {
     tcase_add_test(tcase, a_new_key_starts_over);
     tcase_add_loop_test(tcase, what_was_plain_stays_when_encryption_is_turned_on, 0, SW_NVME_N_METHODS);
     tcase_add_test(tcase, transfers_in_part_go_on);
+    tcase_add_test(tcase, a_start_with_a_kept_key_may_be_cut_short);
     tcase_add_test(tcase, the_key_is_locked_and_left_out_of_dumps);
     tcase_add_test(tcase, not_every_descriptor_is_a_key);
     tcase_add_test(tcase, memory_runs_out);
