@@ -32,7 +32,8 @@ struct sw_arena {
     bool open;                   /* the daemon has mapped it */
     struct spillway_error error; /* or could not */
     unsigned n_users;
-    bool wanted; /* by a transfer that found too little of it free: those behind it wait */
+    bool wanted; /* by a transfer that found too little of it free, or may not copy now: those behind it wait */
+    bool freed;  /* of what is wanted, since the round began */
     struct sw_place places[SW_ARENA_PIECES];
 };
 
@@ -46,6 +47,8 @@ int sw_arena_get(struct spillway *c, struct sw_list *arenas, int gpu, const void
 void sw_arenas_free_failed(struct spillway *c, struct sw_list *arenas);
 /* Nobody wants any for now. */
 void sw_arenas_begin_round(struct sw_list *arenas);
+/* Whether who found too little of one in this round may find more now. */
+bool sw_arenas_freed(const struct sw_list *arenas);
 /* The connection has come back: hands them over again. */
 void sw_arenas_reopen(struct spillway *c, struct sw_list *arenas);
 /* Whether one goes by that number of a memory. */

@@ -107,7 +107,14 @@ void sw_arenas_free_failed(struct spillway *c, struct sw_list *arenas) {
 
 void sw_arenas_begin_round(struct sw_list *arenas) {
     for (struct sw_list *n = arenas->next; n != arenas; n = n->next)
-        arena_of(n)->wanted = false;
+        arena_of(n)->wanted = arena_of(n)->freed = false;
+}
+
+bool sw_arenas_freed(const struct sw_list *arenas) {
+    for (const struct sw_list *n = arenas->next; n != arenas; n = n->next)
+        if (arena_of(n)->freed)
+            return true;
+    return false;
 }
 
 bool sw_arenas_use(const struct sw_list *arenas, uint32_t mem) {
@@ -172,6 +179,7 @@ void sw_arena_take(struct sw_arena *arena, unsigned first, unsigned n, const voi
 
 void sw_arena_give_back(struct sw_arena *arena, unsigned first) {
     memset(&arena->places[first], 0, arena->places[first].n * sizeof arena->places[0]);
+    arena->freed |= arena->wanted;
 }
 
 /* In small steps: a signal undoes all of one that it interrupts. */

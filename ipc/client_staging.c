@@ -279,8 +279,10 @@ static bool start_through_arena(struct spillway *c, struct sw_staged *op, struct
         arena->wanted = true;
         return false;
     }
-    if (is_spill(op) && !may_copy(op, round))
+    if (is_spill(op) && !may_copy(op, round)) {
+        arena->wanted = true;
         return false;
+    }
     const unsigned place = (unsigned)first;
     sw_arena_take(arena, place, n, op, op->n_started * SW_PIECE_BYTES);
     op->n_held++;
@@ -410,6 +412,8 @@ void sw_staging_advance(struct spillway *c, unsigned copies) {
         next = n->next;
         advance(c, staged_of(n), &round);
     }
+    if (sw_arenas_freed(&s->arenas)) /* and no packet may follow that tells when to go on */
+        come_back(&round, AT_ONCE_NS);
     sw_arenas_free_failed(c, &s->arenas);
     wake_after(s, round.wake_ns);
 }

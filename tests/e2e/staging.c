@@ -211,6 +211,29 @@ START_TEST(many_at_once) {
 }
 END_TEST
 
+/* Who has found no place goes on when a later one gives its places back, though the service has nothing more to say. */
+START_TEST(nobody_waits_for_places_that_are_free) {
+    const size_t small_bytes = 1 << 20, bytes = ARENA - 5;
+    uint8_t *memfd = shared(bytes), *small = filled(small_bytes, SW_CONTENT_TEXT, 2), *data = heap(bytes);
+    struct spillway_region region;
+    struct spillway_result result;
+    fill(memfd, bytes, SW_CONTENT_TEXT, 1);
+    region = spilled(memfd, bytes);
+    restored(region, data, bytes, SPILLWAY_RESTORE_KEEP); /* the arena is there now */
+    struct spillway_ticket *first = spill(small, small_bytes),
+                           *second = restore(region, data, bytes, SPILLWAY_RESTORE_KEEP);
+    ok(spillway_wait(first, -1, &result, &error)); /* without end, which the test's time limit has */
+    spillway_ticket_free(first);
+    ok(finish(second, NULL));
+    ck_assert_int_eq(memcmp(data, memfd, bytes), 0);
+    ok(spillway_drop(connection, region, &error));
+    restored(result.region, data, small_bytes, 0);
+    ck_assert_int_eq(memcmp(data, small, small_bytes), 0);
+    free(small);
+    free(data);
+}
+END_TEST
+
 START_TEST(keep_query_drop) {
     const size_t bytes = (size_t)PIECE + 300000;
     struct spillway_region_info info;
@@ -468,6 +491,7 @@ int main(void) {
     tcase_add_test(served, into_other_memory);
     tcase_add_test(served, a_region_longer_than_the_arena);
     tcase_add_test(served, many_at_once);
+    tcase_add_test(served, nobody_waits_for_places_that_are_free);
     tcase_add_test(served, keep_query_drop);
     tcase_add_test(served, a_memfd_of_huge_pages_is_copied);
     tcase_add_test(served, what_stays_refused);
