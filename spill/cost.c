@@ -211,7 +211,7 @@ bool sw_cost_is_hopeless(const struct sw_cost_question *q, struct sw_cost_answer
         ret->reason = SW_COST_ENCODER;
         ret->codec = SW_CODEC_RAW;
     }
-    return ret->reason == SW_COST_ENCODER || ret->reason == SW_COST_NO_GAIN;
+    return ret->reason == SW_COST_ENCODER || ret->reason == SW_COST_DECODER || ret->reason == SW_COST_NO_GAIN;
 }
 
 bool sw_cost_restores_directly(const struct sw_cost_rates *rates) {

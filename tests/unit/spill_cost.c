@@ -215,6 +215,9 @@ START_TEST(test_a_plan_that_cannot_pay_is_not_made) {
     q = question_of(1, 100 * GB, 165 * GB, 55 * GB);
     ck_assert(sw_cost_is_hopeless(&q, &answer));
     ck_assert_int_eq(answer.reason, SW_COST_NO_GAIN);
+    q = question_of(8, 700 * GB, 20 * GB, 55 * GB);
+    ck_assert(sw_cost_is_hopeless(&q, &answer));
+    ck_assert_int_eq(answer.reason, SW_COST_DECODER);
 }
 END_TEST
 
