@@ -3,6 +3,7 @@
 #include "daemon/ctl/connection.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/top.h"
+#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,12 @@ static void print_json(const json_t *value) {
     (void)fputc('\n', stdout);
 }
 
+static int flush(struct sw_err *err) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    return sw_err_set(err, -SW_EIO, SW_SCOPE_REQUEST, "standard output: %s", strerror(errno));
+}
+
 /* Notifications, until `left` of them were printed; negative: without end. */
 static int follow(struct sw_ctl *ctl, long left, bool as_json, struct sw_err *err) {
     int rc = 0;
@@ -41,7 +48,7 @@ static int follow(struct sw_ctl *ctl, long left, bool as_json, struct sw_err *er
             sw_ctl_print_event(stdout, params);
         else if (method)
             (void)printf("%.0f events were left out\n", json_number_value(json_object_get(params, "events")));
-        (void)fflush(stdout);
+        rc = rc ? rc : flush(err);
         left -= method && left > 0;
         json_decref(message);
     }
@@ -68,7 +75,7 @@ static int run_method(struct sw_ctl *ctl, const struct sw_ctl_arguments *argumen
     else if (!is_events)
         sw_ctl_print(stdout, result);
     json_decref(result);
-    return is_events ? run_events(ctl, arguments, err) : 0;
+    return is_events ? run_events(ctl, arguments, err) : flush(err);
 }
 
 static int run_top(struct sw_ctl *ctl, const struct sw_ctl_arguments *arguments, struct sw_err *err) {
@@ -85,7 +92,7 @@ static int run_top(struct sw_ctl *ctl, const struct sw_ctl_arguments *arguments,
         if (isatty(STDOUT_FILENO) && !arguments->given[SW_CTL_OPTION_ONCE])
             (void)fputs("\033[H\033[J", stdout);
         sw_top_print(stdout, &now, before.status ? &before : NULL);
-        (void)fflush(stdout);
+        rc = flush(err);
         sw_top_fini(&before);
         before = now;
         if (arguments->given[SW_CTL_OPTION_ONCE])
@@ -110,7 +117,7 @@ static int check(const struct sw_ctl_arguments *arguments, struct sw_err *err) {
     }
     if (arguments->given[SW_CTL_OPTION_JSON] && arguments->is_top)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--json is not for top: stats has the figures");
-    if (interval && (strtod(interval, &end) < 0.05 || strtod(interval, &end) > 3600 || *end))
+    if (interval && (!(strtod(interval, &end) >= 0.05 && strtod(interval, &end) <= 3600) || *end)) /* NaN is neither */
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--interval: '%.24s' is not 0.05 to 3600", interval);
     if (count && (strtol(count, &end, 10) < 1 || *end))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--count: '%.24s' is not a number from 1", count);

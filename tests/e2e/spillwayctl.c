@@ -97,6 +97,7 @@ static const struct {
     {"status --once", 2, "--once is for top only"},
     {"top --once --json", 2, "--json is not for top"},
     {"top --follow", 2, "--follow is for events only"},
+    {"top --interval nan", 2, "--interval: 'nan' is not 0.05 to 3600"},
     {"top --interval 0", 2, "--interval: '0' is not 0.05 to 3600"},
     {"events --count x", 2, "--count: 'x' is not a number from 1"},
     {"regions --limit", 2, "needs a value: '--limit'"},
@@ -119,6 +120,15 @@ START_TEST(help_tells_every_method) {
                 *at = ' ';
         ck_assert_msg(strstr(output, command) != NULL, "no help on %s", command);
     }
+}
+END_TEST
+
+START_TEST(output_that_cannot_be_written) {
+    char line[512];
+    (void)snprintf(line, sizeof line, "'%s' --socket '%s' status 2>&1 >/dev/full", SW_SPILLWAYCTL_PATH,
+                   sw_served_daemon.control);
+    ck_assert_int_eq(finish(popen(line, "r")), 1);
+    ck_assert_ptr_nonnull(strstr(output, "EIO: standard output: No space left on device"));
 }
 END_TEST
 
@@ -204,6 +214,7 @@ int main(void) {
     tcase_add_unchecked_fixture(tests, sw_served_start, sw_served_stop);
     tcase_add_loop_test(tests, commands_and_mistakes, 0, (int)(sizeof commands / sizeof commands[0]));
     tcase_add_test(tests, help_tells_every_method);
+    tcase_add_test(tests, output_that_cannot_be_written);
     tcase_add_test(tests, socket_by_environment);
     tcase_add_test(tests, sessions_and_regions_as_tables);
     tcase_add_checked_fixture(alone, sw_served_start, sw_served_stop);

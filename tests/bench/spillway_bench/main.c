@@ -6,6 +6,7 @@
 #include "tests/bench/spillway_bench/table.h"
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 static const uint64_t max_raw_piece_bytes = 256u << 20;
@@ -159,7 +160,9 @@ int main(int argc, char **argv) {
     (void)pthread_mutex_init(&run.busy.lock, NULL);
     interrupt.sa_flags |= (int)SA_RESETHAND; /* a second one ends it */
     (void)sigaction(SIGINT, &interrupt, NULL);
-    const int rc = run_all(&r);
+    int rc = run_all(&r);
+    if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)))
+        rc = failed("report", "EIO", strerror(errno));
     for (unsigned i = 0; i < run.options.sessions; i++)
         sw_bench_session_free(sessions[i]);
     for (unsigned i = 0; i < run.options.n_columns; i++)
