@@ -222,7 +222,7 @@ bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job) {
     bool hopeless = sw_cost_is_hopeless(&question, &answer);
     job->is_mixed = answer.reason == SW_COST_IN_PART;
     job->reason = SW_COST_ENCODER; /* should all chunks have gone before there is a plan */
-    question.plan_s = p->plan_s;
+    question.plan_s = p->plan_s / (sw_plan_cache_is_used_up(&p->plans, job->plan_key) ? SW_PLAN_MAX_USES : 1);
     if (!hopeless && promise > 0) {
         hopeless = sw_cost_is_hopeless(&question, &answer);
         if (hopeless && sw_plan_cache_use(&p->plans, job->plan_key, &job->plan)) {

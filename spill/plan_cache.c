@@ -23,6 +23,11 @@ bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan
     return true;
 }
 
+bool sw_plan_cache_is_used_up(struct sw_plan_cache *cache, uint64_t key) {
+    const struct sw_plan_cache_entry *entry = find(cache, key);
+    return entry && entry->is_usable && entry->n_uses >= SW_PLAN_MAX_USES;
+}
+
 double sw_plan_cache_promise(struct sw_plan_cache *cache, uint64_t key) {
     const struct sw_plan_cache_entry *entry = find(cache, key);
     double best = 0;

@@ -32,6 +32,8 @@ uint64_t sw_plan_key(uint64_t session, enum sw_value_type type, unsigned buffer)
 
 /* True with *ret filled if there is a plan worth trying. */
 bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan *ret);
+/* There is one that was used as often as any may be: so will the next one be, presumably. */
+bool sw_plan_cache_is_used_up(struct sw_plan_cache *cache, uint64_t key);
 /* The best that the last SW_PLAN_PROMISES plans of that key promised; 0: there have been fewer. */
 double sw_plan_cache_promise(struct sw_plan_cache *cache, uint64_t key);
 /* Replaces the key's plan, or the one that has not been used for longest; if the new one is not worth keeping, there is

@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "spill/pipeline.h"
+#include "spill/plan_cache.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sim_device.h"
 
@@ -449,6 +450,21 @@ START_TEST(test_a_plan_that_is_dear_is_used_again) {
 }
 END_TEST
 
+/* One that was used as often as it may be is made anew at once: its price is shared out among as many regions. */
+START_TEST(test_a_plan_that_is_used_up_is_made_anew) {
+    enum { ROUNDS = 4 };
+    const uint64_t bytes = 16 * MIB;
+    struct rig r;
+    rig_open(&r, &sw_sim_idle_gpu, &datas[TEXT]);
+    (void)move_regions(&r, bytes, false, 20);
+    const unsigned n_plans = sw_sim_counts(r.device).plans;
+    for (int i = 0; i < ROUNDS * SW_PLAN_MAX_USES; i++)
+        ck_assert_uint_eq(compressed_bytes(&r, TEXT, bytes), bytes);
+    ck_assert_uint_le(sw_sim_counts(r.device).plans, n_plans + ROUNDS);
+    rig_close(&r);
+}
+END_TEST
+
 /* ---- the simulation itself ---- */
 
 START_TEST(test_steps_wait_for_their_slot_and_their_resource) {
@@ -517,6 +533,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_numbers_go_by_the_codec_that_takes_least_time, 0, 2);
     tcase_add_test(tcase, test_numbers_that_never_pay_get_no_plans);
     tcase_add_test(tcase, test_a_plan_that_is_dear_is_used_again);
+    tcase_add_test(tcase, test_a_plan_that_is_used_up_is_made_anew);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
