@@ -131,7 +131,8 @@ static bool send_packet(struct spillway *c, struct sw_batch *batch) {
     struct sw_list group;
     struct sw_msg msg;
     struct sw_err err = {0};
-    if (c->n_in_flight >= c->max_in_flight || count > c->max_pieces - c->n_pieces)
+    if (c->n_in_flight >= c->max_in_flight ||
+        c->n_pieces + count > c->max_pieces) /* which may be fewer after a restart */
         return false;
     sw_list_init(&group);
     fill_message(batch, count, &msg);

@@ -125,8 +125,8 @@ static void add_result(struct sw_staged *op, const struct spillway_result *part)
     sum->stored_bytes += part->stored_bytes;
     sum->service_us += part->service_us;
     sw_client_combine(sum->codec, sizeof sum->codec, part->codec);
-    memcpy(sum->tier, part->tier, sizeof sum->tier);
-    memcpy(sum->reason, part->reason, sizeof sum->reason);
+    sw_client_combine(sum->tier, sizeof sum->tier, part->tier);
+    sw_client_combine(sum->reason, sizeof sum->reason, part->reason);
 }
 
 static void part_failed(struct sw_staged *op, const struct spillway_ticket *t) {

@@ -109,7 +109,8 @@ void spillway_close(struct spillway *connection);
  * the middle of a block), VMM allocations with exportable handles, cudaMallocAsync from a pool made with POSIX
  * descriptor export, or a memfd mapped MAP_SHARED in this process (sealed against shrinking by the library); any other
  * is copied, see above. stream: work queued on it before this call is waited for without blocking the caller; NULL:
- * the default stream; ignored for memory of the host that is not page-locked. A non-blocking stream that has run dry
+ * the default stream; ignored for memory of the host that is not page-locked, and for memfds even if they are: wait for
+ * the stream first if it copies from or to one. A non-blocking stream that has run dry
  * costs least: nothing has to be waited for, and the GPU need not switch to this process and back. *ret_ticket: owned
  * by the caller until spillway_ticket_free(). When it completes with success the memory is no longer mapped by the
  * daemon, unless it is registered, and may be freed; with an error it is untouched. errors: EINVAL (NULL; a stream that
