@@ -43,6 +43,11 @@ int sw_client_copy_error(struct spillway_error *ret, const struct spillway_error
     return from->code;
 }
 
+int sw_client_too_many(unsigned n_in_flight, struct sw_err *err) {
+    return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+                      "%u operations are in flight, the most that max_session_operations allows", n_in_flight);
+}
+
 void sw_client_combine(char *ret, size_t ret_bytes, const char *part) {
     if (strcmp(ret, part) != 0)
         (void)snprintf(ret, ret_bytes, "%s", *ret ? "mixed" : part);
@@ -281,8 +286,7 @@ static int start(struct spillway *c, struct sw_msg *operation, uint32_t flags, c
     if (rc == -SW_EMEMKIND && !in_place && !durable)
         return start_staged(c, operation, flags, data, bytes, stream, ret_ticket, error);
     if (!rc && c->n_in_flight >= c->max_in_flight)
-        rc = sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_REQUEST,
-                        "%u operations are in flight, the most that max_session_operations allows", c->n_in_flight);
+        rc = sw_client_too_many(c->n_in_flight, &err);
     if (!rc)
         rc = sw_export_order(&export, &c->cuda, data, stream, &err);
     struct spillway_ticket *t = rc < 0 ? NULL : sw_ticket_new(c, durable ? SW_MSG_SPILL : operation->header.type, &err);

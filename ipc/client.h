@@ -132,6 +132,8 @@ int sw_client_report(struct spillway_error *ret, const struct sw_err *err);
 /* Hands on an error that is already the caller's kind; ret may be NULL. Returns its code. */
 int sw_client_copy_error(struct spillway_error *ret, const struct spillway_error *from);
 
+/* No more fits the daemon's limit: returns -SW_ELIMIT. */
+int sw_client_too_many(unsigned n_in_flight, struct sw_err *err);
 /* Adds a part's text to that of all: the same, or "mixed". */
 void sw_client_combine(char *ret, size_t ret_bytes, const char *part);
 

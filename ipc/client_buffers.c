@@ -200,8 +200,7 @@ static int check_call(const struct spillway *c, const struct spillway_buffer *bu
     if (flags & ~SPILLWAY_RESTORE_KEEP)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "restore: unknown flags 0x%x", flags);
     if (c->n_in_flight >= c->max_in_flight || c->n_pieces + n > c->max_pieces)
-        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
-                          "%u operations are in flight, the most that max_session_operations allows", c->n_in_flight);
+        return sw_client_too_many(c->n_in_flight, err);
     return 0;
 }
 

@@ -570,9 +570,7 @@ int sw_staging_start(struct spillway *c, const struct sw_staging_request *reques
     if (!c->staging)
         (void)staging_new(c, &err);
     if (c->staging && c->staging->n_running >= c->max_in_flight)
-        (void)sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_REQUEST,
-                         "%u operations are in flight, the most that max_session_operations allows",
-                         c->staging->n_running);
+        (void)sw_client_too_many(c->staging->n_running, &err);
     struct sw_staged *op = err.code ? NULL : staged_new(c, request, &err);
     if (!op || !c->staging)
         return sw_client_report(error, &err);

@@ -223,17 +223,22 @@ START_TEST(test_sessions_share_restores_but_no_table) {
 }
 END_TEST
 
+/* Two clients with three regions each, all of them out. */
+static void open_spilled(struct client *a, struct client *b) {
+    client_open(a, 3, BYTES);
+    client_open(b, 3, BYTES);
+    spill_held(a);
+    spill_held(b);
+    sw_rig_reset_counts();
+}
+
 /* A client whose memory must not be written fails alone. */
 START_TEST(test_a_client_harms_only_itself) {
     struct client good, bad;
-    client_open(&good, 3, BYTES);
-    client_open(&bad, 3, BYTES);
-    spill_held(&good);
-    spill_held(&bad);
+    open_spilled(&good, &bad);
     (void)munmap(bad.to.data, bad.to.bytes);
     bad.to.data = NULL;
     ck_assert_int_eq(fcntl(bad.to.fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
-    sw_rig_reset_counts();
     sw_rig_hold(&rig);
     client_restore(&bad, NULL);
     client_restore(&good, NULL);
@@ -262,11 +267,7 @@ END_TEST
 /* Nor is a step that could not be begun, or has failed, held against all whom it was for. */
 START_TEST(test_restores_of_several_clients_are_tried_alone) {
     struct client a, b;
-    client_open(&a, 3, BYTES);
-    client_open(&b, 3, BYTES);
-    spill_held(&a);
-    spill_held(&b);
-    sw_rig_reset_counts();
+    open_spilled(&a, &b);
     sw_rig_hold(&rig);
     client_restore(&a, NULL);
     client_restore(&b, NULL);
