@@ -48,7 +48,8 @@ void sw_group_fini(struct sw_group *group) {
 
 /* One chunk, all of whose steps are those of a group: from device to host memory or back. */
 static bool is_eligible(const struct sw_pipeline *p, const struct sw_job *job) {
-    if (job->stage != SW_STAGE_WAITING || job->err.code || job->bytes == 0 || job->bytes > MAX_JOB_BYTES)
+    if ((job->stage != SW_STAGE_WAITING && !job->regroups) || job->err.code || job->bytes == 0 ||
+        job->bytes > MAX_JOB_BYTES)
         return false;
     if (job->kind == SW_JOB_SPILL)
         return job->bytes <= sw_job_chunk_bytes(p, job);
@@ -73,13 +74,19 @@ static bool overlaps_any(const struct sw_group *g, const struct sw_job *job) {
     return false;
 }
 
+/* Those that have left a group go by the plan that was found for them then. */
+static bool has_same_plan(const struct sw_job *a, const struct sw_job *b) {
+    return a->plan_key == b->plan_key && a->regroups == b->regroups && a->resample == b->resample &&
+           a->plan_choice.tried == b->plan_choice.tried && a->plan_choice.number == b->plan_choice.number;
+}
+
 static bool may_join(const struct sw_group *g, const struct sw_job *job) {
     const struct sw_job *first = g->jobs[0];
     if (job->kind != g->kind || job->has_event != first->has_event)
         return false;
     if (job->session != first->session && job->has_event)
         return false; /* nobody waits for another client's event */
-    return g->kind == SW_JOB_SPILL ? job->plan_key == first->plan_key : !overlaps_any(g, job);
+    return g->kind == SW_JOB_SPILL ? has_same_plan(first, job) : !overlaps_any(g, job);
 }
 
 /* False: does not fit any more, into the slot or into the host tier. */
@@ -216,12 +223,16 @@ static int wait_for_events(struct sw_pipeline *p, struct sw_slot *slot, struct s
     return 0;
 }
 
+static struct sw_weighed weighed(const struct sw_group *g) {
+    return (struct sw_weighed){
+        .raw_bytes = g->raw_bytes, .chunk_bytes = g->raw_bytes, .n_chunks = 1, .quota = g->jobs[0]->quota};
+}
+
 /* By the group's plan, which has just been made or found. */
 static int encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     struct sw_group *g = &slot->group;
     const struct sw_device_info *info = p->device->ops->info(p->device);
-    const struct sw_weighed all = {
-        .raw_bytes = g->raw_bytes, .chunk_bytes = g->raw_bytes, .n_chunks = 1, .quota = g->jobs[0]->quota};
+    const struct sw_weighed all = weighed(g);
     const enum sw_cost_reason reason = sw_plan_weigh(p, SW_JOB_SPILL, &all, false, &g->plan).reason;
     const uint64_t now_us = sw_clock_us();
     for (unsigned i = 0; i < g->n; i++) {
@@ -246,12 +257,27 @@ static int make_plan(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err 
                                      first->offset, first->bytes, err);
 }
 
+static bool find_plan(struct sw_pipeline *p, struct sw_group *g) {
+    struct sw_job *first = g->jobs[0];
+    const struct sw_weighed all = weighed(g);
+    if (first->resample)
+        return false;
+    if (!first->regroups)
+        return sw_plan_find(p, SW_JOB_SPILL, &all, first->plan_key, &first->plan_choice, &g->plan) == SW_PLAN_USABLE;
+    g->plan = first->plan;
+    return true;
+}
+
 static int spill(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     struct sw_group *g = &slot->group;
-    for (unsigned i = 0; i < g->n; i++)
-        g->jobs[i]->plan_is_cached = true;
-    return sw_plan_cache_use(&p->plans, g->jobs[0]->plan_key, &g->plan) ? encode(p, slot, err)
-                                                                        : make_plan(p, slot, err);
+    const bool is_found = find_plan(p, g);
+    for (unsigned i = 0; i < g->n; i++) {
+        struct sw_job *job = g->jobs[i];
+        job->plan_choice = g->jobs[0]->plan_choice;
+        job->plan_is_cached = true;
+        job->resample = job->regroups = false;
+    }
+    return is_found ? encode(p, slot, err) : make_plan(p, slot, err);
 }
 
 /* A rate is known of one codec or the other. */
@@ -272,7 +298,7 @@ static int restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *e
 
 /* Maps the memory. */
 static int begin(struct sw_pipeline *p, struct sw_job *job, struct sw_group_item *ret, struct sw_err *err) {
-    int rc = sw_job_start(p, job, err);
+    const int rc = job->regroups ? 0 : sw_job_start(p, job, err);
     if (rc)
         return rc;
     job->stage = SW_STAGE_RUNNING;
@@ -315,9 +341,11 @@ static void planned(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
     struct sw_err err = {0};
     g->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
-    sw_plan_cache_put(&p->plans, g->jobs[0]->plan_key, &g->plan);
-    for (unsigned i = 0; i < g->n; i++)
+    sw_plan_cache_put(&p->plans, g->jobs[0]->plan_key, &g->jobs[0]->plan_choice, &g->plan);
+    for (unsigned i = 0; i < g->n; i++) {
+        g->jobs[i]->plan_choice = g->jobs[0]->plan_choice;
         sw_job_check_canceled(g->jobs[i]);
+    }
     drop_failed(g);
     if (g->n == 0)
         give(slot);
@@ -325,14 +353,52 @@ static void planned(struct sw_pipeline *p, struct sw_slot *slot) {
         fail_slot(p, slot, &err);
 }
 
+/* What is to be done about the first member of a group that its plan does not suit, and so about the others. */
+struct misfits {
+    const struct sw_job *first; /* NULL: there is none yet */
+    enum sw_misfit answer;
+};
+
+static enum sw_misfit judge(struct sw_pipeline *p, const struct sw_group *g, unsigned i, struct misfits *misfits) {
+    struct sw_job *job = g->jobs[i];
+    const struct sw_frame_layout *frame = &g->items[i].frame;
+    const struct sw_weighed what = {
+        .raw_bytes = job->bytes, .chunk_bytes = g->raw_bytes, .n_chunks = 1, .quota = job->quota, .shares_step = true};
+    if (!job->plan_is_cached)
+        return SW_MISFIT_ACCEPT;
+    if (!sw_plan_is_stale(&g->plan, frame)) {
+        sw_plan_cache_suits(&p->plans, job->plan_key, &job->plan_choice);
+        return SW_MISFIT_ACCEPT;
+    }
+    if (misfits->first && misfits->answer != SW_MISFIT_ACCEPT) {
+        job->plan = misfits->first->plan;
+        job->plan_choice = misfits->first->plan_choice;
+        return misfits->answer;
+    }
+    job->plan = g->plan;
+    misfits->first = job;
+    misfits->answer = sw_plan_misfits(p, SW_JOB_SPILL, &what, job->plan_key, &job->plan_choice, frame, &job->plan);
+    return misfits->answer;
+}
+
+/* Leaves the group for another plan, with the others that do; the event has been reached. */
+static void regroup(struct sw_job *job, enum sw_misfit why) {
+    job->n_dealt = 0;
+    job->regroups = true;
+    job->resample = why == SW_MISFIT_PLAN;
+    job->plan_is_cached = !job->resample;
+    job->has_event = false;
+}
+
 /* Room for a member's frame. False: it has to leave, to be served alone or because it has failed. */
-static bool accept_frame(struct sw_pipeline *p, struct sw_group *g, unsigned i) {
+static bool accept_frame(struct sw_pipeline *p, struct sw_group *g, unsigned i, struct misfits *misfits) {
     struct sw_tier *host = p->place->host;
     struct sw_job *job = g->jobs[i];
     const struct sw_frame_layout *frame = &g->items[i].frame;
     struct sw_err err = {0};
-    if (job->plan_is_cached && sw_plan_is_stale(&g->plan, frame)) {
-        sw_job_replan(p, job);
+    const enum sw_misfit misfit = judge(p, g, i, &misfits[frame->codec == SW_CODEC_RAW]);
+    if (misfit != SW_MISFIT_ACCEPT) {
+        regroup(job, misfit);
         return false;
     }
     if (sw_placement_goes_out(p->place, frame->frame_bytes)) { /* the tier has filled up since; by the same plan */
@@ -352,12 +418,13 @@ static bool accept_frame(struct sw_pipeline *p, struct sw_group *g, unsigned i) 
 
 static void encoded(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
+    struct misfits misfits[2] = {0}; /* of frames that shrank, and of those that did not */
     struct sw_err err = {0};
     uint64_t bytes = 0;
     for (unsigned i = 0; i < g->n; i++) {
         struct sw_job *job = g->jobs[i];
         sw_job_check_canceled(job);
-        if (!job->err.code && accept_frame(p, g, i)) {
+        if (!job->err.code && accept_frame(p, g, i, misfits)) {
             g->items[i].stored = &job->frames->stored[0];
             bytes += g->items[i].frame.frame_bytes;
         } else {

@@ -10,6 +10,7 @@
 #include "spill/cost.h"
 #include "spill/device/device.h"
 #include "spill/frames.h"
+#include "spill/plan_cache.h"
 #include "spill/quota.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -91,7 +92,7 @@ struct sw_job {
     size_t n_dealt, n_encoded, n_done;
     unsigned plan_number, n_retrained;
     bool resample;
-    bool plan_is_cached; /* the plan was made for another region, or without a look at this one */
+    bool plan_is_cached; /* the plan was made for another region; no frame has shown yet whether it suits this one */
     bool is_retry;       /* the plan is for the next chunk only, raw for those behind it */
     bool may_retry;      /* a plan is made although it does not pay, to be tried on one chunk */
     bool is_turned_away; /* no plan could pay: stored raw without a look at the bytes */
@@ -99,7 +100,9 @@ struct sw_job {
     /* Spill: some chunks are compressed, others go directly meanwhile; restore: there are frames of both. What shares
      * the link with others is not measured. */
     bool is_mixed;
+    bool regroups; /* has left a group, to be served with others that have left it for the same reason (group.c) */
     struct sw_plan plan;
+    struct sw_plan_choice plan_choice;
     /* Chunks on their way to or from the disk (transfer.h). */
     unsigned n_transfers, n_ahead; /* under way; read ahead, and those that are ready */
     size_t n_read;                 /* looked at for reading, the first ones */

@@ -8,10 +8,6 @@
 
 #include <string.h>
 
-/* Longer regions have a table of their own, unless the cost model finds that too dear (sw_job_turn_away): another's
- * would cost them more room. */
-#define MAX_CACHED_PLAN_BYTES ((uint64_t)4 << 20)
-
 /* ---- slots ---- */
 
 void sw_slot_take(struct sw_pipeline *p, struct sw_slot *slot, enum sw_slot_state state, struct sw_job *job) {
@@ -29,7 +25,7 @@ void sw_slot_give(struct sw_pipeline *p, struct sw_slot *slot) {
     slot->is_staged = false;
     slot->job->n_slots--;
     slot->job = NULL;
-    slot->waits_for_client = false;
+    slot->waits_for_client = slot->has_chunk = false;
     slot->state = SW_SLOT_FREE;
 }
 
@@ -50,32 +46,14 @@ static uint64_t rest_offset(const struct sw_job *job) {
     return job->offset + (job->bytes - rest_bytes(job));
 }
 
-/* A region of one chunk is encoded by the plan of the one before it from the same place, if there is one. */
-static bool has_cached_plan(struct sw_pipeline *p, struct sw_job *job) {
-    if (job->frames->n_chunks != 1 || job->bytes > MAX_CACHED_PLAN_BYTES ||
-        !sw_plan_cache_use(&p->plans, job->plan_key, &job->plan))
-        return false;
-    sw_job_weigh(p, job);
-    return true;
-}
-
-static void try_cached_plan(struct sw_pipeline *p, struct sw_job *job) {
-    if (!sw_job_encodes(job->kind) || !has_cached_plan(p, job))
-        return;
-    job->plan_is_cached = true;
-    job->planned_us = sw_clock_us();
-    sw_job_set_phase(p, job, SW_PHASE_ENCODING);
-}
-
 /* A plan is still to be made. */
 static bool needs_plan(const struct sw_job *job) {
     return sw_job_encodes(job->kind) && rest_bytes(job) > 0 && !job->plan_is_cached && !job->is_turned_away;
 }
 
-static void turn_away(struct sw_pipeline *p, struct sw_job *job) {
-    if (!needs_plan(job) || !sw_job_turn_away(p, job))
+static void find_plan(struct sw_pipeline *p, struct sw_job *job) {
+    if (!needs_plan(job) || !sw_job_find_plan(p, job))
         return;
-    job->is_turned_away = !job->plan_is_cached;
     job->planned_us = sw_clock_us();
     sw_job_set_phase(p, job, SW_PHASE_ENCODING);
 }
@@ -105,9 +83,10 @@ static void prepared(struct sw_pipeline *p, const struct sw_slot *slot, bool wai
         job->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
         if (!waited_for_client)
             sw_measure_plan(p, sw_clock_us() - slot->planned_since_us);
-        sw_plan_cache_put(&p->plans, job->plan_key, &job->plan);
-        if (rest_bytes(job) > 0) /* else it came too late for this one */
-            sw_job_weigh(p, job);
+        sw_plan_cache_put(&p->plans, job->plan_key, &job->plan_choice, &job->plan);
+        const size_t first = slot->has_chunk ? slot->chunk : job->n_dealt;
+        if (first < job->frames->n_chunks) /* else it came too late for this one */
+            sw_job_weigh(p, job, first);
         job->plan_number++;
         if (!job->planned_us)
             job->planned_us = sw_clock_us();
@@ -117,13 +96,13 @@ static void prepared(struct sw_pipeline *p, const struct sw_slot *slot, bool wai
     job->stage = SW_STAGE_RUNNING;
 }
 
-static void encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
+/* Queues the slot's chunk, by the job's plan. */
+static void encode_chunk(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_err err = {0};
-    uint64_t offset = rest_offset(job);
-    sw_slot_take(p, slot, SW_SLOT_ENCODING, job);
-    slot->chunk = job->n_dealt++;
+    struct sw_job *job = slot->job;
+    const uint64_t offset = job->offset + slot->chunk * job->frames->chunk_bytes,
+                   raw_bytes = sw_frames_chunk_bytes(job->frames, slot->chunk);
     slot->plan_number = job->plan_number;
-    const uint64_t raw_bytes = sw_frames_chunk_bytes(job->frames, slot->chunk);
     if (!slot->waits_for_client)
         sw_measure_begin(p, slot, SW_STAGE_ENCODE, job->plan.codec, raw_bytes, raw_bytes);
     if (sw_codec_has_segments(job->plan.codec))
@@ -133,6 +112,12 @@ static void encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *j
     if (p->device->ops->encode(p->device, sw_slot_index(p, slot), &job->plan, job->mem->mapping, offset, raw_bytes,
                                &err))
         slot_fail(p, slot, &err);
+}
+
+static void encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
+    sw_slot_take(p, slot, SW_SLOT_ENCODING, job);
+    slot->chunk = job->n_dealt++;
+    encode_chunk(p, slot);
     if (job->is_retry && job->n_dealt < job->frames->n_chunks)
         sw_plan_init_raw(&job->plan);
     job->is_retry = false;
@@ -145,20 +130,17 @@ static void note_encoded(struct sw_pipeline *p, const struct sw_slot *slot) {
     if (job->n_encoded == job->frames->n_chunks)
         sw_job_set_phase(p, job, SW_PHASE_STORING);
     struct sw_policy_drift drift = {
-        .expected_ratio = job->plan.expected_ratio,
+        .expected_ratio = sw_plan_data_ratio(&job->plan),
         .raw_bytes = slot->frame.raw_bytes,
-        .frame_bytes = slot->frame.frame_bytes,
+        .data_bytes = slot->frame.frame_bytes - slot->frame.data_offset,
         .rest_bytes = rest_bytes(job),
         .chunk_bytes = job->frames->chunk_bytes,
         .n_retrained = job->n_retrained,
     };
     /* Chunks that were under way with the plan before this one say nothing about this one. */
     if (job->stage == SW_STAGE_RUNNING && !job->resample && slot->plan_number == job->plan_number &&
-        sw_policy_retrain(&drift)) {
-        job->resample = true;
-        job->plan_is_cached = false;
-        job->n_retrained++;
-    }
+        sw_policy_retrain(&drift))
+        sw_job_drifts(p, job, &slot->frame);
     sw_job_weigh_again(p, job);
 }
 
@@ -229,14 +211,32 @@ static void spill_next(struct sw_pipeline *p, struct sw_slot *slot, struct sw_jo
         encode(p, slot, job);
 }
 
+/* Has a plan made for the slot's chunk, whose frame is given up, and those behind it. */
+static void plan_again(struct sw_pipeline *p, struct sw_slot *slot) {
+    struct sw_job *job = slot->job;
+    const uint64_t begin = slot->chunk * job->frames->chunk_bytes;
+    struct sw_err err = {0};
+    slot->state = SW_SLOT_PREPARING;
+    slot->has_chunk = true;
+    job->stage = SW_STAGE_PREPARING;
+    job->plan_is_cached = false;
+    slot->planned_since_us = sw_clock_us();
+    if (p->device->ops->make_plan(p->device, sw_slot_index(p, slot), job->value_type, job->mem->mapping,
+                                  job->offset + begin, job->bytes - begin, &err) < 0)
+        slot_fail(p, slot, &err);
+}
+
 static void encoded(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_slot_result *result) {
     slot->frame = result->frame;
-    if (slot->job->plan_is_cached && sw_plan_is_stale(&slot->job->plan, &slot->frame)) {
-        sw_job_replan(p, slot->job);
-        if (slot->job->frames->n_chunks == 1) {
-            sw_slot_give(p, slot);
-            return;
-        }
+    switch (sw_job_judge_plan(p, slot->job, slot->plan_number, &slot->frame)) {
+    case SW_MISFIT_AGAIN:
+        encode_chunk(p, slot);
+        return;
+    case SW_MISFIT_PLAN:
+        plan_again(p, slot);
+        return;
+    case SW_MISFIT_ACCEPT:
+        break;
     }
     note_encoded(p, slot);
     if (slot->job->kind == SW_JOB_PACK) {
@@ -355,7 +355,12 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
         switch (slot->state) {
         case SW_SLOT_PREPARING:
             prepared(p, slot, waited_for_client);
-            break;
+            if (!slot->has_chunk)
+                break;
+            slot->has_chunk = false;
+            slot->state = SW_SLOT_ENCODING;
+            encode_chunk(p, slot);
+            return;
         case SW_SLOT_ENCODING:
             encoded(p, slot, result);
             return; /* still busy */
@@ -426,21 +431,20 @@ static bool is_planning(const struct sw_slot *slot, uint64_t family) {
     return slot->state == SW_SLOT_PREPARING && (is_group ? slot->group.jobs[0] : slot->job)->family == family;
 }
 
-/* Chunks go before a buffer that has no plan yet while another one is being planned: with a plan at a time beside them
- * the link does not wait until there are all. */
-static bool goes_by_order(const struct sw_pipeline *p, const struct sw_job *first) {
-    bool plans = false;
+static bool plans_family(const struct sw_pipeline *p, uint64_t family) {
     for (unsigned s = 0; s < p->n_slots; s++)
-        plans |= is_planning(&p->slots[s], first->family);
-    return plans || can_be_ordered(first);
+        if (is_planning(&p->slots[s], family))
+            return true;
+    return false;
 }
 
 /* Of the buffers of one operation, `first` being the one whose turn it would be, that which should go before the
- * others. The operation has one place in the line: all of its jobs go to the end. */
+ * others. Those that have no plan yet go before chunks, but one at a time: beside a plan that is being made chunks go,
+ * so that the link does not wait until there are all. The operation has one place in the line: all of its jobs go to
+ * the end. */
 static struct sw_job *next_of_family(struct sw_pipeline *p, struct sw_job *first) {
-    const bool is_ordered = goes_by_order(p, first);
     struct sw_policy_stages least = {0};
-    struct sw_job *best = NULL;
+    struct sw_job *best = NULL, *unplanned = NULL;
     struct sw_list family;
     sw_list_init(&family);
     for (struct sw_list *node = p->jobs.next, *next; node != &p->jobs; node = next) {
@@ -450,8 +454,12 @@ static struct sw_job *next_of_family(struct sw_pipeline *p, struct sw_job *first
             continue;
         sw_list_remove(node);
         sw_list_append(&family, node);
-        if (!is_ordered || !can_be_ordered(job) || !job_wants_slot(p, job))
+        if (!job_wants_slot(p, job))
             continue;
+        if (!can_be_ordered(job)) {
+            unplanned = unplanned ? unplanned : job;
+            continue;
+        }
         const struct sw_policy_stages stages = sw_job_stages(p, job);
         if (!best || sw_policy_goes_before(&stages, &least)) {
             least = stages;
@@ -459,7 +467,7 @@ static struct sw_job *next_of_family(struct sw_pipeline *p, struct sw_job *first
         }
     }
     sw_list_append_all(&p->jobs, &family);
-    return best ? best : first;
+    return best && (!unplanned || plans_family(p, first->family)) ? best : unplanned;
 }
 
 /* The job whose turn it is; it goes to the end of the line. */
@@ -502,15 +510,15 @@ static bool serve_at_once(struct sw_pipeline *p, struct sw_slot *slot, struct sw
 
 static void serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
     struct sw_err err = {0};
+    if (sw_group_serve(p, slot, job))
+        return;
+    job->regroups = false;
     if (job->stage == SW_STAGE_WAITING) {
-        if (sw_group_serve(p, slot, job))
-            return;
         if (sw_job_start(p, job, &err)) {
             sw_pipeline_fail(p, job, &err);
             return;
         }
-        try_cached_plan(p, job);
-        turn_away(p, job);
+        find_plan(p, job);
         if (serve_at_once(p, slot, job))
             return;
         if (job->has_event || needs_plan(job)) {

@@ -143,13 +143,6 @@ void sw_job_note_frame(struct sw_job *job, size_t chunk, enum sw_codec_id planne
 
 bool sw_plan_is_stale(const struct sw_plan *plan, const struct sw_frame_layout *frame) {
     return plan->codec != SW_CODEC_RAW &&
-           sw_policy_plan_is_stale(sw_plan_data_ratio(plan), frame->raw_bytes, frame->frame_bytes - frame->data_offset);
-}
-
-void sw_job_replan(struct sw_pipeline *p, struct sw_job *job) {
-    sw_plan_cache_forget(&p->plans, job->plan_key);
-    job->plan_is_cached = false;
-    if (job->frames->n_chunks == 1)
-        job->n_dealt = 0; /* its frame is given up; those of longer jobs stand */
-    job->resample = job->n_dealt < job->frames->n_chunks;
+           sw_policy_plan_is_stale(sw_plan_data_ratio(plan), frame->raw_bytes, frame->frame_bytes - frame->data_offset,
+                                   plan->value_type != SW_VALUE_NONE);
 }

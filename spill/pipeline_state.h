@@ -1,5 +1,5 @@
-/* pipeline_state.h - what pipeline.c, pipeline_job.c, pipeline_cost.c, direct.c, group.c, in_place.c and transfer.c
- * share. All of it belongs to the device's worker. Not for others. */
+/* pipeline_state.h - what pipeline.c, pipeline_job.c, pipeline_cost.c, pipeline_plan.c, direct.c, group.c, in_place.c
+ * and transfer.c share. All of it belongs to the device's worker. Not for others. */
 #ifndef SW_SPILL_PIPELINE_STATE_H
 #define SW_SPILL_PIPELINE_STATE_H
 
@@ -53,6 +53,7 @@ struct sw_slot {
     bool unqueued;         /* a step could not be queued; those before it still run */
     bool frame_stays;      /* unpacking: the frame is also in the client's memory, where nothing is written to */
     unsigned plan_number;  /* encoding: of the plan in use */
+    bool has_chunk;        /* preparing: the plan is for `chunk`, among others, which is to be encoded again then */
     uint64_t age;          /* order in which slots became busy */
     uint64_t planned_since_us; /* preparing: when it began to make a plan; 0: it makes none */
     struct sw_slot_measure {
@@ -129,8 +130,6 @@ int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err);
 void sw_job_note_frame(struct sw_job *job, size_t chunk, enum sw_codec_id planned, const struct sw_frame_layout *frame);
 /* True if a plan made for another region is not for the bytes of this frame. */
 bool sw_plan_is_stale(const struct sw_plan *plan, const struct sw_frame_layout *frame);
-/* A cached plan does not suit a job: has one made, of a job of several chunks for the rest. */
-void sw_job_replan(struct sw_pipeline *p, struct sw_job *job);
 bool sw_job_complete(const struct sw_job *job);
 /* The worker's side of a job is over. */
 void sw_job_finish(struct sw_pipeline *p, struct sw_job *job);
@@ -165,28 +164,17 @@ void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_stage
 bool sw_shares_link(const struct sw_pipeline *p, const struct sw_slot *slot);
 /* The slot has reported. counts: that the steps have done what was measured. */
 void sw_measure_end(struct sw_pipeline *p, struct sw_slot *slot, bool counts);
+/* False of a device that works in host memory. */
+bool sw_has_link(const struct sw_pipeline *p);
 /* What is to be encoded by a plan: the rest of a region, or a group, which counts as one chunk. */
 struct sw_weighed {
     uint64_t raw_bytes, chunk_bytes, n_chunks;
     struct sw_quota *quota; /* NULL: none */
+    bool shares_step;       /* a member of a group of chunk_bytes in all */
 };
-/* Keeps a plan, or turns it into one that stores bytes as they are, and says why. may_retry: it was made to be tried on
- * one chunk, should it not pay. */
-struct sw_verdict {
-    enum sw_cost_reason reason;
-    bool is_direct; /* raw chunks: directly */
-    bool is_mixed;  /* some chunks as the plan says, some directly */
-};
-struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
-                                bool may_retry, struct sw_plan *plan);
-/* The same for a job that has got a plan. */
-void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job);
-/* Of a job under way, a spill that is being compressed: looks whether that still pays by what has been measured since
- * it was weighed. If not, what is left goes in part, or raw. */
-void sw_job_weigh_again(struct sw_pipeline *p, struct sw_job *job);
-/* Of a job that has no plan yet: true if making one could not pay, by what the session's last ones promised. It has got
- * one then: the session's last one, or one that stores bytes as they are. */
-bool sw_job_turn_away(struct sw_pipeline *p, struct sw_job *job);
+/* What cost.h is to be asked about it, by the rates measured. */
+struct sw_cost_question sw_ask(const struct sw_pipeline *p, const struct sw_weighed *what, enum sw_codec_id codec,
+                               double expected_ratio);
 /* What the job's next chunk will take: to be encoded and to cross the link, or to cross and be decoded. All 0: not
  * known. */
 struct sw_policy_stages sw_job_stages(struct sw_pipeline *p, const struct sw_job *job);
@@ -198,6 +186,50 @@ bool sw_goes_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t 
 bool sw_comes_directly(struct sw_pipeline *p, uint64_t raw_bytes, uint64_t step_bytes);
 /* True while a slot moves chunks of the job directly. */
 bool sw_moves_directly(const struct sw_pipeline *p, const struct sw_job *job);
+
+/* ---- pipeline_plan.c ---- */
+
+/* Keeps a plan, or turns it into one that stores bytes as they are, and says why. may_retry: it was made to be tried on
+ * one chunk, should it not pay. */
+struct sw_verdict {
+    enum sw_cost_reason reason;
+    bool is_direct; /* raw chunks: directly */
+    bool is_mixed;  /* some chunks as the plan says, some directly */
+};
+struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
+                                bool may_retry, struct sw_plan *plan);
+/* The same for a job that has got a plan, from its chunk `first` on. */
+void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job, size_t first);
+/* Of a job under way, a spill that is being compressed: looks whether that still pays by what has been measured since
+ * it was weighed. If not, what is left goes in part, or raw. */
+void sw_job_weigh_again(struct sw_pipeline *p, struct sw_job *job);
+enum sw_plan_found {
+    SW_PLAN_NONE,
+    SW_PLAN_DUE, /* *ret was worth what a new one costs, which should be made if there is need of one */
+    SW_PLAN_USABLE
+};
+/* The kept plan that should be tried (next) for what has that key. */
+enum sw_plan_found sw_plan_find(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
+                                uint64_t key, struct sw_plan_choice *choice, struct sw_plan *ret);
+enum sw_misfit {
+    SW_MISFIT_ACCEPT, /* the frame will do */
+    SW_MISFIT_AGAIN,  /* it is to be made again, by another kept plan */
+    SW_MISFIT_PLAN    /* a plan is to be made */
+};
+/* What to do with a frame that shows that the plan it is by, a kept one, does not suit. AGAIN: *plan is the other one.
+ */
+enum sw_misfit sw_plan_misfits(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
+                               uint64_t key, struct sw_plan_choice *choice, const struct sw_frame_layout *frame,
+                               struct sw_plan *plan);
+/* Of a job that begins: true if it needs no plan of its own, since it has got a kept one, or one that stores bytes as
+ * they are: making one could not pay, by what the session's last ones promised. */
+bool sw_job_find_plan(struct sw_pipeline *p, struct sw_job *job);
+/* Looks at a frame of the job, made by its plan of that number. */
+enum sw_misfit sw_job_judge_plan(struct sw_pipeline *p, struct sw_job *job, unsigned plan_number,
+                                 const struct sw_frame_layout *frame);
+/* A frame shows that the bytes are others than those that the job's plan was made for: has a new one made for the rest,
+ * if that may pay. */
+void sw_job_drifts(struct sw_pipeline *p, struct sw_job *job, const struct sw_frame_layout *frame);
 
 /* ---- direct.c ---- */
 

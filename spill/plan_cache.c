@@ -1,70 +1,147 @@
 #include "spill/plan_cache.h"
 
 #include <stddef.h>
+#include <string.h>
+
+#define ALIKE 0.9      /* of plans of one column what they promise differs by less */
+#define LITTLE 0.1     /* of the price of a plan */
+#define MOST_WASTED 6u /* so that the next plan has to be worth 64 of them */
+
+static int index_of(const struct sw_plan_cache *cache, uint64_t key) {
+    for (int i = 0; i < SW_PLAN_CACHE_KEYS; i++)
+        if (cache->keys[i] == key)
+            return i;
+    return -1;
+}
 
 static struct sw_plan_cache_entry *find(struct sw_plan_cache *cache, uint64_t key) {
-    for (int i = 0; i < SW_PLAN_CACHE_ENTRIES; i++)
-        if (cache->entries[i].key == key)
-            return &cache->entries[i];
-    return NULL;
+    const int i = index_of(cache, key);
+    return i < 0 ? NULL : &cache->entries[i];
 }
 
 uint64_t sw_plan_key(uint64_t session, enum sw_value_type type, unsigned buffer) {
     return session << 16 | (uint64_t)type << 8 | buffer;
 }
 
-bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan *ret) {
+/* After the one that is expected those behind it: columns mostly come in the order in which they came first. */
+const struct sw_plan *sw_plan_cache_find(const struct sw_plan_cache *cache, uint64_t key,
+                                         struct sw_plan_choice *choice) {
+    const int at = index_of(cache, key);
+    if (at < 0 || cache->entries[at].n_kept == 0)
+        return NULL;
+    const struct sw_plan_cache_entry *entry = &cache->entries[at];
+    if (choice->tried == 0)
+        choice->before = entry->last;
+    for (unsigned i = 0; i < entry->n_kept; i++) {
+        choice->number = (entry->kept[choice->before].next + i) % entry->n_kept;
+        if (!(choice->tried & 1u << choice->number))
+            return &entry->kept[choice->number].plan;
+    }
+    return NULL;
+}
+
+bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice, double part) {
     struct sw_plan_cache_entry *entry = find(cache, key);
-    if (!entry || !entry->is_usable || entry->n_uses >= SW_PLAN_MAX_USES)
+    struct sw_kept_plan *kept = &entry->kept[choice->number];
+    entry->age = kept->age = ++cache->clock;
+    kept->paid += part;
+    if (kept->paid >= 1)
         return false;
-    entry->n_uses++;
-    entry->age = ++cache->clock;
-    *ret = entry->plan;
+    entry->last = choice->number; /* presumably: another region may begin before it is known */
     return true;
 }
 
-bool sw_plan_cache_is_used_up(struct sw_plan_cache *cache, uint64_t key) {
-    const struct sw_plan_cache_entry *entry = find(cache, key);
-    return entry && entry->is_usable && entry->n_uses >= SW_PLAN_MAX_USES;
+void sw_plan_cache_suits(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice) {
+    struct sw_plan_cache_entry *entry = find(cache, key);
+    if (!entry || choice->tried == 0)
+        return;
+    entry->kept[choice->before].next = choice->number;
+    entry->last = choice->number;
 }
 
-double sw_plan_cache_promise(struct sw_plan_cache *cache, uint64_t key) {
-    const struct sw_plan_cache_entry *entry = find(cache, key);
+void sw_plan_cache_misfits(struct sw_plan_choice *choice) {
+    choice->tried |= 1u << choice->number;
+}
+
+bool sw_plan_cache_forgo(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice, bool pays,
+                         double part) {
+    struct sw_plan_cache_entry *entry = find(cache, key);
+    if (!entry)
+        return true;
+    entry->last = choice->before;
+    if (pays && entry->n_doubts < SW_PLANS_KEPT) {
+        entry->n_doubts++;
+        return true;
+    }
+    entry->forgone += part;
+    return entry->forgone >= (double)(1u << entry->n_wasted);
+}
+
+double sw_plan_cache_promise(const struct sw_plan_cache *cache, uint64_t key) {
+    const int at = index_of(cache, key);
     double best = 0;
-    if (!entry || entry->n_promises < SW_PLAN_PROMISES)
+    if (at < 0 || cache->entries[at].n_promises < SW_PLAN_PROMISES)
         return 0;
     for (int i = 0; i < SW_PLAN_PROMISES; i++)
-        best = best > entry->promises[i] ? best : entry->promises[i];
+        best = best > cache->entries[at].promises[i] ? best : cache->entries[at].promises[i];
     return best;
 }
 
-static struct sw_plan_cache_entry *oldest(struct sw_plan_cache *cache) {
-    struct sw_plan_cache_entry *entry = &cache->entries[0];
-    for (int i = 1; i < SW_PLAN_CACHE_ENTRIES; i++)
-        if (cache->entries[i].age < entry->age)
-            entry = &cache->entries[i];
-    return entry;
+/* The key's, or in place of the one that has not been used for longest a new one. */
+static struct sw_plan_cache_entry *make_entry(struct sw_plan_cache *cache, uint64_t key) {
+    int oldest = index_of(cache, key);
+    if (oldest >= 0)
+        return &cache->entries[oldest];
+    oldest = 0;
+    for (int i = 1; i < SW_PLAN_CACHE_KEYS; i++)
+        if (cache->entries[i].age < cache->entries[oldest].age)
+            oldest = i;
+    cache->keys[oldest] = key;
+    memset(&cache->entries[oldest], 0, sizeof cache->entries[oldest]);
+    return &cache->entries[oldest];
 }
 
-void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan *plan) {
-    struct sw_plan_cache_entry *entry = find(cache, key);
-    if (!entry) {
-        entry = oldest(cache);
-        entry->key = key;
-        entry->n_promises = 0;
+static bool is_alike(double a, double b) {
+    return a > ALIKE * b && b > ALIKE * a;
+}
+
+/* Where a new plan goes. One that has been paid for and is not replaced gets another term: it was not its column. */
+static unsigned place_for(struct sw_plan_cache_entry *entry, double promise) {
+    unsigned oldest = 0;
+    for (unsigned i = 0; i < entry->n_kept; i++) {
+        struct sw_kept_plan *kept = &entry->kept[i];
+        if (kept->paid >= 1) {
+            entry->n_wasted = 0;
+            if (is_alike(kept->plan.expected_ratio, promise))
+                return i;
+            kept->paid = 0;
+        }
+        if (kept->age < entry->kept[oldest].age)
+            oldest = i;
     }
-    entry->n_uses = 0;
+    if (entry->n_kept < SW_PLANS_KEPT)
+        return entry->n_kept++;
+    if (entry->kept[oldest].paid < LITTLE && entry->n_wasted < MOST_WASTED)
+        entry->n_wasted++;
+    return oldest;
+}
+
+void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, struct sw_plan_choice *choice,
+                       const struct sw_plan *plan) {
+    struct sw_plan_cache_entry *entry = make_entry(cache, key);
     entry->age = ++cache->clock;
+    entry->forgone = 0;
     entry->promises[entry->n_promises++ % SW_PLAN_PROMISES] = plan->expected_ratio;
-    entry->is_usable = plan->codec != SW_CODEC_RAW && plan->expected_ratio >= SW_PLAN_MIN_RATIO;
-    if (entry->is_usable)
-        entry->plan = *plan;
-}
-
-void sw_plan_cache_forget(struct sw_plan_cache *cache, uint64_t key) {
-    struct sw_plan_cache_entry *entry = find(cache, key);
-    if (entry) {
-        entry->key = 0;
-        entry->age = 0;
-    }
+    if (plan->codec == SW_CODEC_RAW || plan->expected_ratio < SW_PLAN_MIN_RATIO)
+        return;
+    const unsigned n_before = entry->n_kept, number = place_for(entry, plan->expected_ratio);
+    struct sw_kept_plan *kept = &entry->kept[number];
+    if (number == n_before)
+        kept->next = number + 1;
+    kept->paid = 0;
+    kept->age = entry->age;
+    kept->plan = *plan;
+    if (choice->before < n_before)
+        entry->kept[choice->before].next = number;
+    entry->last = choice->number = number;
 }

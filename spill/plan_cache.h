@@ -1,8 +1,9 @@
 /* plan_cache.h - plans of the last regions, by what bytes they are likely to suit: sw_plan_key().
  *
- * Sampling a region and training its table takes as long as encoding half a gigabyte. Small regions from one session
- * mostly hold one column, so they are encoded by the plan of the one before; whether it still fits is seen from the
- * frame it makes (sw_policy_plan_is_stale), and now and then a new one is made in any case. Of plans that promise
+ * Sampling a region and training its table takes as long as encoding half a gigabyte. Regions from one session mostly
+ * hold a few columns, often in turn, so a plan is used again until its regions have taken so long that a new one costs
+ * little beside them. Whether it suits a region is seen from the frame it makes (sw_policy_plan_is_stale). If it does
+ * not, another one of the session's may; which one suited after which tells where to begin. Of plans that promise
  * little, or nothing, only the promise is kept: from their frames it could not be seen that the bytes have become
  * others. Not thread safe. */
 #ifndef SW_SPILL_PLAN_CACHE_H
@@ -11,34 +12,60 @@
 #include "codec/codec.h"
 #include <stdbool.h>
 
-enum { SW_PLAN_CACHE_ENTRIES = 32, SW_PLAN_MAX_USES = 256, SW_PLAN_PROMISES = 4 };
+/* Keys, plans of a key, promises of a key. */
+enum { SW_PLAN_CACHE_KEYS = 128, SW_PLANS_KEPT = 16, SW_PLAN_PROMISES = 4 };
 #define SW_PLAN_MIN_RATIO 1.5
 
 struct sw_plan_cache {
+    uint64_t keys[SW_PLAN_CACHE_KEYS]; /* 0: free */
     struct sw_plan_cache_entry {
-        uint64_t key; /* 0: free */
-        bool is_usable;
-        unsigned n_uses, n_promises;
+        uint64_t age; /* when it was used last */
+        unsigned n_promises;
         double promises[SW_PLAN_PROMISES]; /* expected ratios of the last plans */
-        uint64_t age;                      /* when it was used last */
-        struct sw_plan plan;
-    } entries[SW_PLAN_CACHE_ENTRIES];
+        unsigned n_doubts;                 /* regions that no plan suited, up to SW_PLANS_KEPT */
+        double forgone;                    /* what they have lost since the last plan was made, in prices of one */
+        unsigned n_wasted;                 /* plans that have lately gone before they were worth anything */
+        unsigned n_kept, last;             /* last: was used last */
+        struct sw_kept_plan {
+            uint64_t age;
+            double paid;   /* part of its price that its regions have been worth */
+            unsigned next; /* expected to suit after it, modulo n_kept */
+            struct sw_plan plan;
+        } kept[SW_PLANS_KEPT];
+    } entries[SW_PLAN_CACHE_KEYS];
     uint64_t clock;
+};
+
+/* What a region, or a group, has had of the plans of its key. All zero at its beginning. */
+struct sw_plan_choice {
+    unsigned tried;  /* bits: of those that do not suit, or would not */
+    unsigned number; /* of the last one found, below SW_PLANS_KEPT */
+    unsigned before; /* of the one that was used by the region before */
 };
 
 /* Of regions from one session (its number, from 1, never reused), of one type of values, and from the same place in
  * requests that have several buffers. */
 uint64_t sw_plan_key(uint64_t session, enum sw_value_type type, unsigned buffer);
 
-/* True with *ret filled if there is a plan worth trying. */
-bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan *ret);
-/* There is one that was used as often as any may be: so will the next one be, presumably. */
-bool sw_plan_cache_is_used_up(struct sw_plan_cache *cache, uint64_t key);
+/* The plan to try next for a region of that key. NULL: there is none. Valid until the next put. */
+const struct sw_plan *sw_plan_cache_find(const struct sw_plan_cache *cache, uint64_t key,
+                                         struct sw_plan_choice *choice);
+/* Uses the plan that was found for a region that is worth `part` of a plan's price. False: its regions are worth a new
+ * one by now, which is to be made. */
+bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice, double part);
+/* It suits the region; or does not. */
+void sw_plan_cache_suits(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice);
+void sw_plan_cache_misfits(struct sw_plan_choice *choice);
+/* No plan suits a region, which loses `part` of a plan's price by that. True: one is to be made, since as much as that
+ * has been lost (more, if the last ones were soon in the way of others), or, if compressing pays, the key has been in
+ * doubt but a few times. */
+bool sw_plan_cache_forgo(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice, bool pays,
+                         double part);
 /* The best that the last SW_PLAN_PROMISES plans of that key promised; 0: there have been fewer. */
-double sw_plan_cache_promise(struct sw_plan_cache *cache, uint64_t key);
-/* Replaces the key's plan, or the one that has not been used for longest; if the new one is not worth keeping, there is
- * none. */
-void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan *plan);
-void sw_plan_cache_forget(struct sw_plan_cache *cache, uint64_t key);
+double sw_plan_cache_promise(const struct sw_plan_cache *cache, uint64_t key);
+/* Keeps a plan that has just been made, if it is worth keeping: in place of one whose price had been paid and that
+ * promised as much, else of that which has not been used for longest. It counts as found. The same for keys. */
+void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, struct sw_plan_choice *choice,
+                       const struct sw_plan *plan);
 
 #endif

@@ -29,18 +29,18 @@ static double at_most(double a, double b) {
     return a < b ? a : b;
 }
 
-bool sw_policy_plan_is_stale(double expected_ratio, uint64_t raw_bytes, uint64_t data_bytes) {
+bool sw_policy_plan_is_stale(double expected_ratio, uint64_t raw_bytes, uint64_t data_bytes, bool has_others) {
     if (raw_bytes < MIN_JUDGED_BYTES)
         return false;
     const double ratio = at_most((double)raw_bytes / (double)data_bytes, MOST_JUDGED_RATIO);
     expected_ratio = at_most(expected_ratio, MOST_JUDGED_RATIO);
-    return ratio < DRIFT * expected_ratio || ratio * DRIFT > expected_ratio;
+    return ratio < DRIFT * expected_ratio || (has_others && ratio * DRIFT > expected_ratio);
 }
 
 bool sw_policy_retrain(const struct sw_policy_drift *drift) {
     if (drift->rest_bytes < MIN_REST_CHUNKS * drift->chunk_bytes || drift->n_retrained >= MAX_RETRAINED)
         return false;
-    return (double)drift->raw_bytes < DRIFT * drift->expected_ratio * (double)drift->frame_bytes;
+    return sw_policy_plan_is_stale(drift->expected_ratio, drift->raw_bytes, drift->data_bytes, false);
 }
 
 uint64_t sw_policy_excess_bytes(const struct sw_policy_level *level) {

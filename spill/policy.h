@@ -15,9 +15,10 @@ uint64_t sw_policy_chunk_bytes(uint64_t raw_bytes, uint64_t device_chunk_bytes, 
  * max_log2 is what a long region gets. */
 unsigned sw_policy_segment_log2(uint64_t chunk_bytes, uint32_t full_segments, unsigned max_log2);
 
-/* True if a plan that promised expected_ratio of data sections made one of raw_bytes so long, or so short, that the
- * plan is not for these bytes. Of a few bytes that cannot be told. */
-bool sw_policy_plan_is_stale(double expected_ratio, uint64_t raw_bytes, uint64_t data_bytes);
+/* True if a plan that promised expected_ratio of data sections made one of raw_bytes so long that the plan is not for
+ * these bytes, or, if there are other codecs for them (numbers), so short that another one may make it shorter still.
+ * Of a few bytes that cannot be told. */
+bool sw_policy_plan_is_stale(double expected_ratio, uint64_t raw_bytes, uint64_t data_bytes, bool has_others);
 
 /* A region, as far as it matters for who has to leave the host tier. */
 struct sw_policy_candidate {
@@ -52,8 +53,8 @@ bool sw_policy_goes_before(const struct sw_policy_stages *a, const struct sw_pol
 
 /* What became of the chunk that was just encoded. */
 struct sw_policy_drift {
-    double expected_ratio;            /* of the plan it was encoded with; 1 for raw */
-    uint64_t raw_bytes, frame_bytes;  /* of the chunk */
+    double expected_ratio;            /* of data sections by the plan it was encoded with; 1 for raw */
+    uint64_t raw_bytes, data_bytes;   /* of the chunk */
     uint64_t rest_bytes, chunk_bytes; /* not yet dealt; chunk length of the region */
     unsigned n_retrained;             /* times this region has been sampled anew */
 };

@@ -99,16 +99,23 @@ static double code_bytes(const struct sw_sim_data *data, uint64_t offset, uint64
     return codes;
 }
 
-/* The frame that a plan of that codec makes. */
-static struct sw_frame_layout frame_of(const struct sw_sim_data *data, enum sw_codec_id codec, uint64_t offset,
+/* The column that a plan is for is noted as its number of symbols. */
+static bool suits(const struct sw_sim_data *data, const struct sw_plan *plan) {
+    return data->by_others <= 0 || plan->table.n_symbols == N_SYMBOLS - data->column;
+}
+
+/* The frame that a plan makes. */
+static struct sw_frame_layout frame_of(const struct sw_sim_data *data, const struct sw_plan *plan, uint64_t offset,
                                        uint64_t bytes) {
+    const enum sw_codec_id codec = plan->codec;
     struct sw_frame_layout raw, coded;
     sw_frame_layout_init(&raw, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, bytes, 0);
     if (codec == SW_CODEC_RAW)
         return raw;
     sw_frame_layout_init(&coded, codec, SW_RAW_SEGMENT_LOG2, bytes, codec == SW_CODEC_V5T ? N_SYMBOLS : 0);
-    const double codes =
-        codec == SW_CODEC_V5T ? code_bytes(data, offset, bytes) : (double)bytes / data->of_numbers[codec];
+    const double codes = codec != SW_CODEC_V5T ? (double)bytes / data->of_numbers[codec]
+                         : suits(data, plan)   ? code_bytes(data, offset, bytes)
+                                               : (double)bytes / data->by_others;
     coded.frame_bytes = coded.data_offset + (uint64_t)codes;
     return coded.frame_bytes < raw.frame_bytes ? coded : raw;
 }
@@ -154,14 +161,14 @@ static int sim_make_plan(struct sw_device *device, unsigned s, enum sw_value_typ
         plan_numbers(plan, &d->data, type, bytes);
         return 0;
     }
-    const struct sw_frame_layout frame = frame_of(&d->data, SW_CODEC_V5T, offset, bytes);
-    const double ratio = (double)bytes / (double)frame.frame_bytes;
-    if (frame.codec == SW_CODEC_RAW || ratio < MIN_RATIO)
-        return 0;
-    plan->codec = SW_CODEC_V5T;
-    plan->expected_ratio = ratio;
-    plan->raw_bytes = bytes;
-    plan->table.n_symbols = N_SYMBOLS;
+    struct sw_plan trained = *plan;
+    trained.codec = SW_CODEC_V5T;
+    trained.raw_bytes = bytes;
+    trained.table.n_symbols = N_SYMBOLS - d->data.column;
+    const struct sw_frame_layout frame = frame_of(&d->data, &trained, offset, bytes);
+    trained.expected_ratio = (double)bytes / (double)frame.frame_bytes;
+    if (frame.codec != SW_CODEC_RAW && trained.expected_ratio >= MIN_RATIO)
+        *plan = trained;
     return 0;
 }
 
@@ -176,7 +183,7 @@ static int sim_encode(struct sw_device *device, unsigned s, const struct sw_plan
     (void)err;
     d->counts.encodes[plan->codec]++;
     compute(d, s, (double)bytes / d->speed.encode[plan->codec]);
-    d->slots[s].result.frame = frame_of(&d->data, plan->codec, offset, bytes);
+    d->slots[s].result.frame = frame_of(&d->data, plan, offset, bytes);
     if (d->slots[s].result.frame.codec != plan->codec) /* made again, raw */
         compute(d, s, (double)bytes / d->speed.encode[SW_CODEC_RAW]);
     return 0;

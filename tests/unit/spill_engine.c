@@ -161,7 +161,7 @@ START_TEST(test_drifting_content_is_retrained) {
         words[i] = sw_random(&seed);
     for (size_t i = 0; i < HEAD; i += 8)
         memcpy(from.data + i, &words[sw_random(&seed) % 40], 8);
-    sw_content_fill(from.data + HEAD, TAIL, SW_CONTENT_TEXT, 1);
+    sw_content_fill(from.data + HEAD, TAIL, SW_CONTENT_HEX, 1);
     ck_assert_int_eq(sw_fixture_spill(&f, &from, HEAD, TAIL, &tail), 0);
     ck_assert_int_eq(sw_fixture_spill(&f, &from, 0, from.bytes, &whole), 0);
     ck_assert_uint_lt(last_frames(whole.id) * 100, last_frames(tail.id) * 110);

@@ -70,6 +70,7 @@ static double run(struct rig *r, struct sw_job *job) {
     r->finished = false;
     job->mem = &r->mem;
     job->session = 1;
+    job->plan_key = sw_plan_key(1, job->value_type, 0);
     job->unmap_after = true;
     job->has_event = r->has_events;
     sw_pipeline_add(r->pipeline, job);
@@ -299,7 +300,7 @@ static double phase_s(struct rig *r, uint64_t bytes, double slowdown, unsigned n
 static const struct {
     uint64_t bytes;
     unsigned n_until_busy, n_until_free;
-} notices[] = {{64 * MIB, 1, 700}, {96 * MIB, 1, 400}, {256 * MIB, 1, 250}, {GIB, 1, 80}};
+} notices[] = {{64 * MIB, 2, 700}, {96 * MIB, 2, 400}, {256 * MIB, 2, 250}, {GIB, 2, 80}};
 
 START_TEST(test_a_gpu_that_gets_busy_and_free_again_is_noticed) {
     const struct scenario busy = {.data = TEXT, .slowdown = BUSY}, idle = {.data = TEXT, .slowdown = 1};
@@ -347,6 +348,91 @@ START_TEST(test_long_regions_go_in_part_beside_short_ones) {
 END_TEST
 
 /* ---- bytes that become others ---- */
+
+/* ---- columns in turn ---- */
+
+struct turns {
+    unsigned n_columns;
+    bool between; /* behind each region of text comes one of bytes that do not shrink */
+};
+
+/* Regions of columns of text in turn, a table for one of which does little for another, after enough to know them all.
+ */
+static double turns_s(const struct turns *turns, const struct scenario *scenario, uint64_t bytes, bool raw,
+                      double *ret_ratio) {
+    enum { N_KNOWN = 80, N_MOVED = 200 };
+    struct sw_sim_speed speed = sw_sim_idle_gpu;
+    uint64_t stored = 0;
+    struct rig r;
+    double s = 0;
+    speed.slowdown = scenario->slowdown;
+    rig_open(&r, &speed, &datas[TEXT]);
+    for (unsigned i = 0; i < N_KNOWN + N_MOVED; i++) {
+        const bool shrinks = !turns->between || i % 2 == 0;
+        struct sw_sim_data data = datas[shrinks ? TEXT : RANDOM];
+        data.column = (turns->between ? i / 2 : i) % turns->n_columns;
+        data.by_others = shrinks ? 1.3 : 1;
+        data.plans_raw = raw;
+        sw_sim_set_data(r.device, &data);
+        struct sw_job spill = {.kind = SW_JOB_SPILL, .bytes = bytes};
+        const double one_s = run(&r, &spill);
+        sw_frames_free(spill.frames);
+        s += i < N_KNOWN ? 0 : one_s;
+        stored += i < N_KNOWN ? 0 : spill.stored_bytes;
+    }
+    *ret_ratio = N_MOVED * (double)bytes / (double)stored;
+    rig_close(&r);
+    return s;
+}
+
+static const unsigned turn_mib[] = {1, 4, 16, 64, 96, 256, 1024};
+
+/* As many as plans are kept: each region goes by its own column's, as fast as if there were one column. */
+START_TEST(test_columns_in_turn_have_a_plan_each) {
+    static const unsigned n_columns[] = {2, 3, SW_PLANS_KEPT};
+    const struct scenario idle = {.data = TEXT, .slowdown = 1};
+    const uint64_t bytes = turn_mib[_i] * MIB;
+    const struct turns one = {.n_columns = 1};
+    double ratio;
+    const double one_s = turns_s(&one, &idle, bytes, false, &ratio);
+    for (int i = 0; i < N(n_columns); i++) {
+        const struct turns turns = {.n_columns = n_columns[i]};
+        const double s = turns_s(&turns, &idle, bytes, false, &ratio);
+        ck_assert_msg(s <= MOST_SLOWER * one_s, "%u columns, %u MiB: %.3f of one", n_columns[i], turn_mib[_i],
+                      s / one_s);
+        ck_assert_double_gt(ratio, 2.9);
+    }
+}
+END_TEST
+
+/* More columns than plans, and bytes between them that no plan suits. Shorter regions take up to a launch longer then.
+ */
+START_TEST(test_columns_in_turn_are_not_slower_than_raw) {
+    static const struct turns cases[] = {{SW_PLANS_KEPT + 1, false}, {40, false}, {1, true}, {2, true},
+                                         {SW_PLANS_KEPT, true},      {40, true}};
+    for (int busy = 0; busy < 2; busy++)
+        for (int i = 0; i < N(cases); i++) {
+            const struct scenario scenario = {.data = TEXT, .slowdown = busy ? BUSY : 1};
+            const uint64_t bytes = turn_mib[_i] * MIB;
+            double ratio;
+            const double raw_s = turns_s(&cases[i], &scenario, bytes, true, &ratio),
+                         s = turns_s(&cases[i], &scenario, bytes, false, &ratio);
+            ck_assert_msg(s <= 1.05 * raw_s, "%u columns, %u MiB%s%s: %.3f of raw", cases[i].n_columns, turn_mib[_i],
+                          cases[i].between ? ", others between" : "", busy ? ", busy" : "", s / raw_s);
+        }
+}
+END_TEST
+
+/* A plan costs next to nothing beside the regions that it is used for. */
+START_TEST(test_plans_take_little_of_the_time) {
+    const struct scenario idle = {.data = TEXT, .slowdown = 1},
+                          free_plans = {.data = TEXT, .slowdown = 1, .plans_are_free = true};
+    for (int i = 0; i < N(turn_mib); i++) {
+        const uint64_t bytes = turn_mib[i] * MIB;
+        ck_not_slower(&idle, bytes, stream_s(&idle, bytes, false), 1.01 * stream_s(&free_plans, bytes, false));
+    }
+}
+END_TEST
 
 /* Uncompressed bytes of a region of that data which were compressed. */
 static uint64_t compressed_bytes(struct rig *r, enum data data, uint64_t bytes) {
@@ -458,7 +544,7 @@ START_TEST(test_a_plan_that_is_used_up_is_made_anew) {
     rig_open(&r, &sw_sim_idle_gpu, &datas[TEXT]);
     (void)move_regions(&r, bytes, false, 20);
     const unsigned n_plans = sw_sim_counts(r.device).plans;
-    for (int i = 0; i < ROUNDS * SW_PLAN_MAX_USES; i++)
+    for (int i = 0; i < ROUNDS * 256; i++)
         ck_assert_uint_eq(compressed_bytes(&r, TEXT, bytes), bytes);
     ck_assert_uint_le(sw_sim_counts(r.device).plans, n_plans + ROUNDS);
     rig_close(&r);
@@ -532,6 +618,9 @@ int main(void) {
     tcase_add_test(tcase, test_bytes_that_begin_to_shrink_are_compressed_again);
     tcase_add_loop_test(tcase, test_numbers_go_by_the_codec_that_takes_least_time, 0, 2);
     tcase_add_test(tcase, test_numbers_that_never_pay_get_no_plans);
+    tcase_add_loop_test(tcase, test_columns_in_turn_have_a_plan_each, 0, N(turn_mib));
+    tcase_add_loop_test(tcase, test_columns_in_turn_are_not_slower_than_raw, 2, N(turn_mib));
+    tcase_add_test(tcase, test_plans_take_little_of_the_time);
     tcase_add_test(tcase, test_a_plan_that_is_dear_is_used_again);
     tcase_add_test(tcase, test_a_plan_that_is_used_up_is_made_anew);
     suite_add_tcase(suite, tcase);

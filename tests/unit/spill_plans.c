@@ -18,73 +18,145 @@ static struct sw_plan plan_of(enum sw_codec_id codec, double ratio) {
     return plan;
 }
 
-START_TEST(test_the_oldest_plan_makes_room) {
-    struct sw_plan_cache cache = {0};
-    struct sw_plan plan;
-    for (int i = 0; i < SW_PLAN_CACHE_ENTRIES; i++) {
-        plan = plan_of(SW_CODEC_V5T, 2 + i);
-        sw_plan_cache_put(&cache, (uint64_t)i + 1, &plan);
+enum { KEY = 7 };
+
+/* What a region that begins would be encoded by; 0: nothing. */
+static double expected(const struct sw_plan_cache *cache, uint64_t key) {
+    struct sw_plan_choice choice = {0};
+    const struct sw_plan *plan = sw_plan_cache_find(cache, key, &choice);
+    return plan ? plan->expected_ratio : 0;
+}
+
+static void put(struct sw_plan_cache *cache, uint64_t key, enum sw_codec_id codec, double ratio) {
+    struct sw_plan_choice choice = {0};
+    const struct sw_plan plan = plan_of(codec, ratio);
+    (void)sw_plan_cache_find(cache, key, &choice);
+    sw_plan_cache_put(cache, key, &choice, &plan);
+}
+
+/* A region to which the plan of that ratio alone is suited. False: there is none. */
+static bool spill(struct sw_plan_cache *cache, double ratio, unsigned *n_tried) {
+    struct sw_plan_choice choice = {0};
+    const struct sw_plan *plan;
+    *n_tried = 0;
+    while ((plan = sw_plan_cache_find(cache, KEY, &choice)) != NULL) {
+        ck_assert(sw_plan_cache_use(cache, KEY, &choice, 0));
+        if (plan->expected_ratio == ratio) {
+            sw_plan_cache_suits(cache, KEY, &choice);
+            return true;
+        }
+        sw_plan_cache_misfits(&choice);
+        ++*n_tried;
     }
-    ck_assert(sw_plan_cache_use(&cache, 1, &plan)); /* now the second one is the oldest */
-    plan = plan_of(SW_CODEC_V5T, 99);
-    sw_plan_cache_put(&cache, SW_PLAN_CACHE_ENTRIES + 1, &plan);
-    ck_assert(!sw_plan_cache_use(&cache, 2, &plan));
-    for (int i = 0; i <= SW_PLAN_CACHE_ENTRIES; i++)
-        ck_assert(i == 1 || sw_plan_cache_use(&cache, (uint64_t)i + 1, &plan));
-    ck_assert_double_eq(plan.expected_ratio, 99);
+    return false;
+}
+
+START_TEST(test_the_key_that_was_not_used_for_longest_makes_room) {
+    struct sw_plan_cache *cache = sw_alloc(sizeof *cache);
+    struct sw_plan_choice choice = {0};
+    ck_assert_ptr_nonnull(cache);
+    for (uint64_t key = 1; key <= SW_PLAN_CACHE_KEYS; key++)
+        put(cache, key, SW_CODEC_V5T, 1 + (double)key);
+    ck_assert_ptr_nonnull(sw_plan_cache_find(cache, 1, &choice));
+    ck_assert(sw_plan_cache_use(cache, 1, &choice, 0)); /* now the second one is the oldest */
+    put(cache, SW_PLAN_CACHE_KEYS + 1, SW_CODEC_V5T, 99);
+    for (uint64_t key = 1; key <= SW_PLAN_CACHE_KEYS; key++)
+        ck_assert_double_eq(expected(cache, key), key == 2 ? 0 : 1 + (double)key);
+    ck_assert_double_eq(expected(cache, SW_PLAN_CACHE_KEYS + 1), 99);
+    sw_free(cache);
 }
 END_TEST
 
-START_TEST(test_a_plan_is_replaced_and_forgotten) {
+/* From the second round on it is known which comes next. */
+START_TEST(test_plans_in_turn_are_found_at_once) {
     struct sw_plan_cache cache = {0};
-    struct sw_plan plan = plan_of(SW_CODEC_V5T, 3);
-    ck_assert(!sw_plan_cache_use(&cache, 7, &plan));
-    sw_plan_cache_put(&cache, 7, &plan);
-    plan = plan_of(SW_CODEC_V5T, 2);
-    sw_plan_cache_put(&cache, 7, &plan);
-    ck_assert(sw_plan_cache_use(&cache, 7, &plan));
-    ck_assert_double_eq(plan.expected_ratio, 2);
-    sw_plan_cache_forget(&cache, 7);
-    sw_plan_cache_forget(&cache, 7);
-    ck_assert(!sw_plan_cache_use(&cache, 7, &plan));
+    unsigned n_tried;
+    for (int i = 0; i < SW_PLANS_KEPT; i++) {
+        ck_assert(!spill(&cache, 2 + i, &n_tried));
+        put(&cache, KEY, SW_CODEC_V5T, 2 + i);
+    }
+    for (int i = 0; i < 3 * SW_PLANS_KEPT; i++) {
+        ck_assert(spill(&cache, 2 + i % SW_PLANS_KEPT, &n_tried));
+        ck_assert_uint_eq(n_tried, 0);
+    }
+    for (int i = 0; i < 20; i++) { /* in an order of their own */
+        ck_assert(spill(&cache, i % 2 ? 2 : 9, &n_tried));
+        ck_assert(i < 3 || n_tried == 0);
+    }
 }
 END_TEST
 
-START_TEST(test_every_plan_is_doubted_now_and_then) {
+START_TEST(test_a_plan_that_was_not_used_for_longest_makes_room) {
     struct sw_plan_cache cache = {0};
-    struct sw_plan plan = plan_of(SW_CODEC_V5T, 3);
-    sw_plan_cache_put(&cache, 7, &plan);
-    for (int i = 0; i < SW_PLAN_MAX_USES; i++)
-        ck_assert(sw_plan_cache_use(&cache, 7, &plan));
-    ck_assert(!sw_plan_cache_use(&cache, 7, &plan));
+    unsigned n_tried;
+    for (int i = 0; i < SW_PLANS_KEPT; i++)
+        put(&cache, KEY, SW_CODEC_V5T, 2 + i);
+    ck_assert(spill(&cache, 2, &n_tried));
+    put(&cache, KEY, SW_CODEC_V5T, 99);
+    for (int i = 0; i < SW_PLANS_KEPT; i++)
+        ck_assert_int_eq(spill(&cache, 2 + i, &n_tried), i != 1);
+    ck_assert(spill(&cache, 99, &n_tried));
+}
+END_TEST
+
+/* A tenth of the price a region: the new one takes the old one's place, but not that of another column's. */
+START_TEST(test_a_plan_is_made_anew_when_its_price_has_been_paid) {
+    for (int alike = 0; alike < 2; alike++) {
+        struct sw_plan_cache cache = {0};
+        struct sw_plan_choice choice = {0};
+        struct sw_plan plan = plan_of(SW_CODEC_V5T, alike ? 3.1 : 6);
+        unsigned n_tried;
+        put(&cache, KEY, SW_CODEC_V5T, 3);
+        for (int i = 0; i < 10; i++) {
+            ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, &choice));
+            ck_assert_int_eq(sw_plan_cache_use(&cache, KEY, &choice, 0.101), i < 9);
+        }
+        sw_plan_cache_put(&cache, KEY, &choice, &plan);
+        ck_assert_int_eq(spill(&cache, 3, &n_tried), !alike);
+        ck_assert(spill(&cache, plan.expected_ratio, &n_tried));
+    }
+}
+END_TEST
+
+/* A few plans are made for nothing; then one for as much as has been lost without, and more if that was for nothing. */
+START_TEST(test_a_plan_is_made_when_its_price_has_been_lost) {
+    struct sw_plan_cache cache = {0};
+    const struct sw_plan_choice choice = {0};
+    put(&cache, KEY, SW_CODEC_V5T, 3);
+    for (int i = 0; i < 10; i++)
+        ck_assert(!sw_plan_cache_forgo(&cache, KEY, &choice, false, 0)); /* it would not pay */
+    for (int i = 0; i < SW_PLANS_KEPT; i++)
+        ck_assert(sw_plan_cache_forgo(&cache, KEY, &choice, true, 0));
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(sw_plan_cache_forgo(&cache, KEY, &choice, true, 0.251), i == 3);
+    for (int i = 0; i < 2 * SW_PLANS_KEPT; i++)
+        put(&cache, KEY, SW_CODEC_V5T, 4 + i);
+    ck_assert(!sw_plan_cache_forgo(&cache, KEY, &choice, true, 1.5));
+    ck_assert(sw_plan_cache_forgo(&cache, KEY + 1, &choice, true, 0)); /* it has been forgotten meanwhile */
 }
 END_TEST
 
 START_TEST(test_plans_that_promise_little_are_not_kept) {
     struct sw_plan_cache cache = {0};
-    struct sw_plan good = plan_of(SW_CODEC_V5T, 3), poor = plan_of(SW_CODEC_V5T, 1.2), raw = plan_of(SW_CODEC_RAW, 1);
-    sw_plan_cache_put(&cache, 7, &poor);
-    ck_assert(!sw_plan_cache_use(&cache, 7, &poor));
-    sw_plan_cache_put(&cache, 7, &good);
-    sw_plan_cache_put(&cache, 7, &raw);
-    ck_assert(!sw_plan_cache_use(&cache, 7, &good));
+    put(&cache, KEY, SW_CODEC_V5T, 1.2);
+    ck_assert_double_eq(expected(&cache, KEY), 0);
+    put(&cache, KEY, SW_CODEC_V5T, 3);
+    put(&cache, KEY, SW_CODEC_RAW, 1);
+    ck_assert_double_eq(expected(&cache, KEY), 3);
 }
 END_TEST
 
 START_TEST(test_the_last_promises_are_remembered) {
     struct sw_plan_cache cache = {0};
-    struct sw_plan good = plan_of(SW_CODEC_V5T, 3), raw = plan_of(SW_CODEC_RAW, 1);
-    sw_plan_cache_put(&cache, 7, &good);
+    put(&cache, KEY, SW_CODEC_V5T, 3);
     for (int i = 1; i < SW_PLAN_PROMISES; i++) {
-        ck_assert_double_eq(sw_plan_cache_promise(&cache, 7), 0); /* too few to tell */
-        sw_plan_cache_put(&cache, 7, &raw);
+        ck_assert_double_eq(sw_plan_cache_promise(&cache, KEY), 0); /* too few to tell */
+        put(&cache, KEY, SW_CODEC_RAW, 1);
     }
-    ck_assert_double_eq(sw_plan_cache_promise(&cache, 7), 3); /* the best of them */
-    sw_plan_cache_put(&cache, 7, &raw);
-    ck_assert_double_eq(sw_plan_cache_promise(&cache, 7), 1);
-    ck_assert_double_eq(sw_plan_cache_promise(&cache, 8), 0);
-    sw_plan_cache_forget(&cache, 7);
-    ck_assert_double_eq(sw_plan_cache_promise(&cache, 7), 0);
+    ck_assert_double_eq(sw_plan_cache_promise(&cache, KEY), 3); /* the best of them */
+    put(&cache, KEY, SW_CODEC_RAW, 1);
+    ck_assert_double_eq(sw_plan_cache_promise(&cache, KEY), 1);
+    ck_assert_double_eq(sw_plan_cache_promise(&cache, KEY + 1), 0);
 }
 END_TEST
 
@@ -107,12 +179,12 @@ START_TEST(test_equal_numbers_are_told_from_others) {
     sw_plan_init_typed(&plan, SW_VALUE_U64, SW_CODECS_ALL, numbers, SW_SAMPLE_MAX_BYTES, sizeof numbers);
     ck_assert_int_ne(plan.codec, SW_CODEC_RAW);
     const double promise = sw_plan_data_ratio(&plan);
-    ck_assert(!sw_policy_plan_is_stale(promise, sizeof numbers, 0));
-    ck_assert(!sw_policy_plan_is_stale(promise, sizeof numbers, sizeof numbers / 100));
-    ck_assert(sw_policy_plan_is_stale(promise, sizeof numbers, sizeof numbers / 4));
+    ck_assert(!sw_policy_plan_is_stale(promise, sizeof numbers, 0, true));
+    ck_assert(!sw_policy_plan_is_stale(promise, sizeof numbers, sizeof numbers / 100, true));
+    ck_assert(sw_policy_plan_is_stale(promise, sizeof numbers, sizeof numbers / 4, true));
     sw_plan_init_typed(&plan, SW_VALUE_U8, SW_CODECS_ALL, numbers, 5001, 5001); /* mostly a header */
     ck_assert_int_ne(plan.codec, SW_CODEC_RAW);
-    ck_assert(!sw_policy_plan_is_stale(sw_plan_data_ratio(&plan), 5001, 0));
+    ck_assert(!sw_policy_plan_is_stale(sw_plan_data_ratio(&plan), 5001, 0, true));
 }
 END_TEST
 
@@ -142,12 +214,13 @@ START_TEST(test_segments_are_short_where_they_are_few) {
 END_TEST
 
 START_TEST(test_stale_is_clearly_other_than_promised) {
-    ck_assert(!sw_policy_plan_is_stale(3.0, 30000, 10000));
-    ck_assert(!sw_policy_plan_is_stale(3.0, 30000, 11500));
-    ck_assert(sw_policy_plan_is_stale(3.0, 30000, 12000));
-    ck_assert(sw_policy_plan_is_stale(2.0, 30000, 10000));
-    ck_assert(!sw_policy_plan_is_stale(1.0, 30000, 30150));
-    ck_assert(!sw_policy_plan_is_stale(3.0, 16, 16));
+    ck_assert(!sw_policy_plan_is_stale(3.0, 30000, 10000, false));
+    ck_assert(!sw_policy_plan_is_stale(3.0, 30000, 11500, false));
+    ck_assert(sw_policy_plan_is_stale(3.0, 30000, 12000, false));
+    ck_assert(!sw_policy_plan_is_stale(2.0, 30000, 10000, false)); /* shrinks better than promised */
+    ck_assert(sw_policy_plan_is_stale(2.0, 30000, 10000, true));
+    ck_assert(!sw_policy_plan_is_stale(1.0, 30000, 30150, false));
+    ck_assert(!sw_policy_plan_is_stale(3.0, 16, 16, false));
 }
 END_TEST
 
@@ -188,9 +261,11 @@ int main(void) {
     Suite *suite = suite_create("plans");
     TCase *tcase = tcase_create("plans");
     tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, test_the_oldest_plan_makes_room);
-    tcase_add_test(tcase, test_a_plan_is_replaced_and_forgotten);
-    tcase_add_test(tcase, test_every_plan_is_doubted_now_and_then);
+    tcase_add_test(tcase, test_the_key_that_was_not_used_for_longest_makes_room);
+    tcase_add_test(tcase, test_plans_in_turn_are_found_at_once);
+    tcase_add_test(tcase, test_a_plan_that_was_not_used_for_longest_makes_room);
+    tcase_add_test(tcase, test_a_plan_is_made_anew_when_its_price_has_been_paid);
+    tcase_add_test(tcase, test_a_plan_is_made_when_its_price_has_been_lost);
     tcase_add_test(tcase, test_plans_that_promise_little_are_not_kept);
     tcase_add_test(tcase, test_the_last_promises_are_remembered);
     tcase_add_test(tcase, test_each_type_and_buffer_has_a_plan_of_its_own);

@@ -118,20 +118,20 @@ END_TEST
 
 START_TEST(test_drift_calls_for_a_new_table_only_where_it_pays) {
     struct sw_policy_drift drift = {
-        .expected_ratio = 3.0, .raw_bytes = 3000, .frame_bytes = 1000, .rest_bytes = 30000, .chunk_bytes = 3000};
+        .expected_ratio = 3.0, .raw_bytes = 30000, .data_bytes = 10000, .rest_bytes = 300000, .chunk_bytes = 30000};
     ck_assert(!sw_policy_retrain(&drift));
-    drift.frame_bytes = 1150; /* 2.61: noise */
+    drift.data_bytes = 11500; /* 2.61: noise */
     ck_assert(!sw_policy_retrain(&drift));
-    drift.frame_bytes = 1200; /* 2.5 */
+    drift.data_bytes = 12000; /* 2.5 */
     ck_assert(sw_policy_retrain(&drift));
-    drift.rest_bytes = 5999; /* less than two chunks to gain on */
+    drift.rest_bytes = 59999; /* less than two chunks to gain on */
     ck_assert(!sw_policy_retrain(&drift));
-    drift.rest_bytes = 6000;
+    drift.rest_bytes = 60000;
     ck_assert(sw_policy_retrain(&drift));
     drift.n_retrained = 16; /* hopeless */
     ck_assert(!sw_policy_retrain(&drift));
     drift = (struct sw_policy_drift){
-        .expected_ratio = 1.0, .raw_bytes = 3000, .frame_bytes = 3015, .rest_bytes = 30000, .chunk_bytes = 3000};
+        .expected_ratio = 1.0, .raw_bytes = 30000, .data_bytes = 30150, .rest_bytes = 300000, .chunk_bytes = 30000};
     ck_assert(!sw_policy_retrain(&drift)); /* raw is as expected */
 }
 END_TEST

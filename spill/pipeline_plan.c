@@ -1,0 +1,329 @@
+/* pipeline_plan.c - by which plan a job goes: one of its session's that are kept, a new one, or none.
+ *
+ * A plan that is kept is used as long as a new one would cost more than a small part of the time that its regions have
+ * taken since. The first frame that it makes of a region tells whether it suits the bytes. If it does not, the
+ * session's other plans are tried, where that costs less than it may win; then the frame is accepted as it is, and what
+ * was lost by that is noted, until as much has been lost as a new plan costs. So neither new columns nor columns in
+ * turn make spills slower than raw ones by more than a part of what they win. */
+#include "spill/pipeline_state.h"
+
+#include "base/clock.h"
+
+#define MOST_NUMBERS_RATIO 1000 /* of equal ones */
+#define PLAN_PART 0.03          /* of the time that its regions take: a new plan may cost as much */
+/* While rates are not known: regions up to here go by a kept plan, which is made anew after so many. */
+#define SHORT_BYTES ((uint64_t)4 << 20)
+#define SHORT_USES 256
+/* A frame by another column's table that shrinks less than this is hardly of text: what is lost by leaving it counts
+ * for a small part only, since most likely no plan would shrink it. */
+#define LEAST_RATIO 1.05
+#define DOUBT_PART 0.01
+#define BETTER_PART 0.25 /* of the bytes left: numbers that shrink better than promised may by another codec */
+/* Of what another plan may win: trying it costs less. The second where nothing may be won at all. */
+#define TRY_PART 0.25
+#define TRY_RAW_PART 0.01
+
+/* ---- is it worth it ---- */
+
+/* Of the codecs that would do for numbers the sample's choice shrinks them most; another one may take less time. */
+static struct sw_cost_question ask_of_plan(const struct sw_pipeline *p, const struct sw_weighed *what,
+                                           struct sw_plan *plan) {
+    struct sw_cost_question best = sw_ask(p, what, plan->codec, plan->expected_ratio);
+    /* Where room is short the densest one stands: a looser one might find none. */
+    for (int codec = 0; !best.room_is_short && codec < SW_CODEC_NR; codec++) {
+        if (plan->ratios[codec] <= 0)
+            continue;
+        const struct sw_cost_question other = sw_ask(p, what, (enum sw_codec_id)codec, plan->ratios[codec]);
+        if (sw_cost_is_quicker(&other, &best))
+            best = other;
+    }
+    if (best.codec != plan->codec)
+        sw_plan_switch(plan, best.codec);
+    return best;
+}
+
+struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
+                                bool may_retry, struct sw_plan *plan) {
+    struct sw_cost_answer answer;
+    /* Packing, or without a link, it is done for the room: time does not count. */
+    if (kind != SW_JOB_SPILL || !sw_has_link(p))
+        return (struct sw_verdict){.reason = plan->codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM};
+    const struct sw_cost_question question = ask_of_plan(p, what, plan);
+    sw_cost_choose(&question, &answer);
+    if (answer.reason == SW_COST_IN_PART &&
+        sw_cost_retry_link(&p->costs[sw_cost_class(what->chunk_bytes)], question.codec, &answer)) {
+        sw_plan_init_raw(plan);
+        return (struct sw_verdict){.reason = SW_COST_RETRY, .is_direct = true};
+    }
+    if (answer.codec != SW_CODEC_RAW)
+        return (struct sw_verdict){.reason = answer.reason, .is_mixed = answer.reason == SW_COST_IN_PART};
+    if (answer.reason != SW_COST_NO_GAIN &&
+        (may_retry || sw_cost_retry(&p->costs[sw_cost_class(what->chunk_bytes)], &question, &answer)))
+        return (struct sw_verdict){.reason = SW_COST_RETRY,
+                                   .is_direct = answer.direct,
+                                   .is_mixed = sw_cost_retries_in_part(&question, &answer)};
+    sw_plan_init_raw(plan);
+    return (struct sw_verdict){.reason = answer.reason, .is_direct = answer.direct};
+}
+
+/* A job from its chunk `first` on. */
+static struct sw_weighed part_of(const struct sw_job *job, size_t first) {
+    const struct sw_frames *frames = job->frames;
+    return (struct sw_weighed){.raw_bytes = job->bytes - first * frames->chunk_bytes,
+                               .chunk_bytes = frames->n_chunks > 1 ? frames->chunk_bytes : job->bytes,
+                               .n_chunks = frames->n_chunks - first,
+                               .quota = job->quota};
+}
+
+void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job, size_t first) {
+    const struct sw_weighed rest = part_of(job, first);
+    const struct sw_verdict verdict = sw_plan_weigh(p, job->kind, &rest, job->may_retry, &job->plan);
+    job->reason = verdict.reason;
+    job->is_direct = verdict.is_direct;
+    job->is_mixed = verdict.is_mixed;
+    job->is_retry = verdict.reason == SW_COST_RETRY && job->plan.codec != SW_CODEC_RAW && !verdict.is_mixed;
+    job->may_retry = false;
+}
+
+void sw_job_weigh_again(struct sw_pipeline *p, struct sw_job *job) {
+    /* As if it began: what is left alone would have the slots to fill once more. */
+    const struct sw_weighed all = part_of(job, 0);
+    struct sw_cost_answer answer;
+    if (job->kind != SW_JOB_SPILL || (job->reason != SW_COST_PAYS && job->reason != SW_COST_UNKNOWN) ||
+        job->stage != SW_STAGE_RUNNING || job->resample || job->n_dealt == job->frames->n_chunks || !sw_has_link(p))
+        return;
+    const struct sw_cost_question question = sw_ask(p, &all, job->plan.codec, job->plan.expected_ratio);
+    if (!sw_cost_stops_paying(&question, &answer))
+        return;
+    job->reason = answer.reason;
+    job->is_mixed = answer.reason == SW_COST_IN_PART;
+    if (job->is_mixed)
+        return;
+    sw_plan_init_raw(&job->plan);
+    job->plan_number++; /* what is under way says nothing about this one */
+    job->is_direct = answer.direct;
+}
+
+/* ---- plans that are kept ---- */
+
+static bool counts_time(const struct sw_pipeline *p, enum sw_job_kind kind) {
+    return kind == SW_JOB_SPILL && sw_has_link(p);
+}
+
+/* A time in prices of a plan. While either is not known: of short regions a little, of others one. */
+static double in_plans(const struct sw_pipeline *p, double part, double s, uint64_t raw_bytes) {
+    if (s > 0 && p->plan_s > 0)
+        return part * s / p->plan_s;
+    return raw_bytes <= SHORT_BYTES ? 1.0 / SHORT_USES : 1;
+}
+
+enum sw_plan_found sw_plan_find(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
+                                uint64_t key, struct sw_plan_choice *choice, struct sw_plan *ret) {
+    const struct sw_plan *plan = sw_plan_cache_find(&p->plans, key, choice);
+    struct sw_cost_answer answer;
+    if (!plan)
+        return SW_PLAN_NONE;
+    *ret = *plan;
+    const struct sw_cost_question question = sw_ask(p, what, plan->codec, plan->expected_ratio);
+    const double rate = question.rates.encode[plan->codec];
+    double s = rate > 0 ? (double)what->raw_bytes / rate : 0; /* where only the room counts */
+    if (counts_time(p, kind)) {
+        sw_cost_choose(&question, &answer);
+        if (answer.codec == SW_CODEC_RAW)
+            return SW_PLAN_USABLE; /* it would not pay now, whoever's it is */
+        s = answer.times[plan->codec].out_s;
+    }
+    return sw_plan_cache_use(&p->plans, key, choice, in_plans(p, PLAN_PART, s, what->raw_bytes)) ? SW_PLAN_USABLE
+                                                                                                 : SW_PLAN_DUE;
+}
+
+static double ratio_of(const struct sw_frame_layout *frame) {
+    return (double)frame->raw_bytes / (double)frame->frame_bytes;
+}
+
+/* What bytes take longer on the link if they shrink like that and not as promised; if they shrink better than that, a
+ * part of all that they take. */
+static double lost_s(const struct sw_cost_question *q, double ratio) {
+    const double part = ratio < q->expected_ratio ? 1 / ratio - 1 / q->expected_ratio : BETTER_PART / ratio;
+    return q->rates.link_out > 0 ? (double)q->raw_bytes * part / q->rates.link_out : 0;
+}
+
+/* Another plan is tried if that costs little beside what it may win. One is in any case for short regions, but for
+ * those that look as if nothing shrank them, and for members of a group, who share the step. */
+static bool may_try(const struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
+                    const struct sw_cost_question *q, const struct sw_plan_choice *choice,
+                    const struct sw_frame_layout *frame) {
+    const bool looks_raw = ratio_of(frame) < LEAST_RATIO;
+    const int n_tried = __builtin_popcount(choice->tried);
+    const double rate = q->rates.encode[q->codec],
+                 gain_s = counts_time(p, kind) ? lost_s(q, ratio_of(frame)) : p->plan_s;
+    if (n_tried == 1 && (what->shares_step || (what->raw_bytes <= SHORT_BYTES && !looks_raw)))
+        return true;
+    return rate <= 0 || n_tried * (double)frame->raw_bytes / rate < gain_s * (looks_raw ? TRY_RAW_PART : TRY_PART);
+}
+
+/* One that promises more than the bytes have shrunk. */
+static bool find_other(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what, uint64_t key,
+                       struct sw_plan_choice *choice, double ratio, struct sw_plan *ret) {
+    const struct sw_plan *other;
+    while ((other = sw_plan_cache_find(&p->plans, key, choice)) != NULL) {
+        if (other->expected_ratio > ratio)
+            return sw_plan_find(p, kind, what, key, choice, ret) == SW_PLAN_USABLE;
+        sw_plan_cache_misfits(choice);
+    }
+    return false;
+}
+
+enum sw_misfit sw_plan_misfits(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
+                               uint64_t key, struct sw_plan_choice *choice, const struct sw_frame_layout *frame,
+                               struct sw_plan *plan) {
+    const struct sw_cost_question question = sw_ask(p, what, plan->codec, plan->expected_ratio);
+    const double ratio = ratio_of(frame);
+    struct sw_cost_answer answer;
+    struct sw_plan other;
+    sw_plan_cache_misfits(choice);
+    if (may_try(p, kind, what, &question, choice, frame) && find_other(p, kind, what, key, choice, ratio, &other)) {
+        *plan = other;
+        return SW_MISFIT_AGAIN;
+    }
+    if (!counts_time(p, kind) || question.room_is_short)
+        return SW_MISFIT_PLAN;
+    sw_cost_choose(&question, &answer);
+    const double lost = in_plans(p, ratio < LEAST_RATIO ? DOUBT_PART : 1, lost_s(&question, ratio), what->raw_bytes);
+    return sw_plan_cache_forgo(&p->plans, key, choice, answer.codec != SW_CODEC_RAW, lost) ? SW_MISFIT_PLAN
+                                                                                           : SW_MISFIT_ACCEPT;
+}
+
+/* Of the codecs of that type, the one that has lately encoded fastest. Those that have not been measured do not count
+ * beside others: which suit no column never will be. */
+static enum sw_codec_id fastest_codec(const struct sw_pipeline *p, const struct sw_weighed *what,
+                                      enum sw_value_type type) {
+    const int class = sw_cost_class(what->chunk_bytes);
+    enum sw_codec_id best = SW_CODEC_V5T;
+    double best_rate = 0;
+    for (int codec = 0; type != SW_VALUE_NONE && codec < SW_CODEC_NR; codec++) {
+        struct sw_plan plan;
+        if (!sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type))
+            continue;
+        const double rate = class < 0 ? 0 : sw_meter_rate(&p->costs[class].encode[codec]);
+        if (rate > best_rate || best == SW_CODEC_V5T)
+            best = (enum sw_codec_id)codec;
+        best_rate = rate > best_rate ? rate : best_rate;
+    }
+    return best;
+}
+
+/* Chunks of a region in part go directly while its plan is being made: there have to be some left. */
+static bool outlasts_plan(const struct sw_pipeline *p, const struct sw_cost_answer *answer) {
+    return 2 * p->plan_s <= answer->times[SW_CODEC_RAW].out_s;
+}
+
+/* ---- at a job's beginning ---- */
+
+/* True if making a plan could not pay, by what the session's last ones promised. */
+static bool turn_away(struct sw_pipeline *p, struct sw_job *job) {
+    const struct sw_weighed rest = part_of(job, job->n_dealt);
+    struct sw_cost_answer answer;
+    if (!counts_time(p, job->kind) || sw_cost_class(rest.chunk_bytes) < 0)
+        return false;
+    const double promise = sw_plan_cache_promise(&p->plans, job->plan_key);
+    const bool is_typed = job->value_type != SW_VALUE_NONE;
+    struct sw_cost_question question = sw_ask(p, &rest, fastest_codec(p, &rest, job->value_type),
+                                              promise > 0 ? promise
+                                              : is_typed  ? MOST_NUMBERS_RATIO
+                                                          : SW_V5T_MAX_SYMBOL_BYTES);
+    bool hopeless = sw_cost_is_hopeless(&question, &answer);
+    job->is_mixed = answer.reason == SW_COST_IN_PART;
+    job->reason = SW_COST_ENCODER; /* should all chunks have gone before there is a plan */
+    question.plan_s = p->plan_s;
+    if (!hopeless && promise > 0) {
+        hopeless = sw_cost_is_hopeless(&question, &answer);
+        if (job->is_mixed)
+            hopeless = !outlasts_plan(p, &answer);
+    }
+    if (!hopeless)
+        return false;
+    job->may_retry = sw_cost_retry(&p->costs[sw_cost_class(rest.chunk_bytes)], &question, &answer);
+    job->is_mixed = job->may_retry && sw_cost_retries_in_part(&question, &answer) && outlasts_plan(p, &answer);
+    if (job->may_retry)
+        return false;
+    sw_plan_init_raw(&job->plan);
+    job->reason = answer.reason == SW_COST_IN_PART ? SW_COST_ENCODER : answer.reason; /* with its plan */
+    job->is_direct = answer.direct;
+    return true;
+}
+
+/* Of a job whose kept plan is due. */
+static void goes_in_part_meanwhile(const struct sw_pipeline *p, struct sw_job *job, const struct sw_weighed *rest) {
+    const struct sw_cost_question question = sw_ask(p, rest, job->plan.codec, job->plan.expected_ratio);
+    struct sw_cost_answer answer;
+    sw_cost_choose(&question, &answer);
+    job->is_mixed = answer.reason == SW_COST_IN_PART && outlasts_plan(p, &answer);
+    job->reason = SW_COST_ENCODER; /* should all chunks have gone before there is a plan */
+}
+
+bool sw_job_find_plan(struct sw_pipeline *p, struct sw_job *job) {
+    const struct sw_weighed rest = part_of(job, job->n_dealt);
+    switch (sw_plan_find(p, job->kind, &rest, job->plan_key, &job->plan_choice, &job->plan)) {
+    case SW_PLAN_USABLE:
+        job->plan_is_cached = true;
+        sw_job_weigh(p, job, job->n_dealt);
+        return true;
+    case SW_PLAN_DUE:
+        goes_in_part_meanwhile(p, job, &rest);
+        return false;
+    case SW_PLAN_NONE:
+        job->is_turned_away = turn_away(p, job);
+        return job->is_turned_away;
+    }
+    return false;
+}
+
+/* ---- at its first frame ---- */
+
+/* Goes on by a plan that does not suit, as far as that shrinks. */
+static void accept(struct sw_pipeline *p, struct sw_job *job, const struct sw_frame_layout *frame) {
+    job->plan_is_cached = false;
+    job->plan.expected_ratio = ratio_of(frame);
+    if (job->n_dealt < job->frames->n_chunks) {
+        job->plan_number++; /* what is under way was promised more */
+        sw_job_weigh(p, job, job->n_dealt);
+    } else if (frame->codec == SW_CODEC_RAW) {
+        job->reason = SW_COST_NO_GAIN;
+    }
+}
+
+enum sw_misfit sw_job_judge_plan(struct sw_pipeline *p, struct sw_job *job, unsigned plan_number,
+                                 const struct sw_frame_layout *frame) {
+    if (!job->plan_is_cached || !sw_plan_is_stale(&job->plan, frame)) {
+        if (job->plan_is_cached && plan_number == job->plan_number && job->plan.codec != SW_CODEC_RAW) {
+            sw_plan_cache_suits(&p->plans, job->plan_key, &job->plan_choice);
+            job->plan_is_cached = false;
+        }
+        return SW_MISFIT_ACCEPT;
+    }
+    if (plan_number != job->plan_number) /* another plan is being tried since */
+        return SW_MISFIT_AGAIN;
+    const struct sw_weighed rest = part_of(job, job->n_encoded); /* what is under way by that plan, too */
+    const enum sw_misfit misfit =
+        sw_plan_misfits(p, job->kind, &rest, job->plan_key, &job->plan_choice, frame, &job->plan);
+    if (misfit == SW_MISFIT_AGAIN)
+        job->plan_number++;
+    else if (misfit == SW_MISFIT_ACCEPT)
+        accept(p, job, frame);
+    return misfit;
+}
+
+void sw_job_drifts(struct sw_pipeline *p, struct sw_job *job, const struct sw_frame_layout *frame) {
+    const struct sw_weighed rest = part_of(job, job->n_dealt);
+    struct sw_cost_answer answer;
+    struct sw_cost_question question = sw_ask(p, &rest, job->plan.codec, job->plan.expected_ratio);
+    question.plan_s = p->plan_s;
+    if (counts_time(p, job->kind) && sw_cost_is_hopeless(&question, &answer)) {
+        accept(p, job, frame);
+        return;
+    }
+    job->resample = true;
+    job->plan_is_cached = false;
+    job->n_retrained++;
+}
