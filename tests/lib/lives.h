@@ -1,0 +1,82 @@
+/* lives.h - engines that live one after the other in the same world: what one leaves in the catalogue, in memory and on
+ * the disk, the next one finds.
+ *
+ * One world at a time, a test's own, and one life in it. Every call checks what it does with ck_assert. */
+#ifndef SW_TEST_LIVES_H
+#define SW_TEST_LIVES_H
+
+#include "spill/engine.h"
+#include "spill/quota.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/nvme_fixture.h"
+
+enum { SW_WORLD_REGIONS = 8, SW_WORLD_REGION_BYTES = 10 * 65536 - 77, SW_WORLD_MAX_SLABS = 16, SW_LIFE_TENANTS = 2 };
+
+/* What outlives an engine, and what a test tells the lives to come. */
+struct sw_world {
+    int catalogue; /* -1: the next life makes it */
+    struct sw_tier_host_slab slabs[SW_WORLD_MAX_SLABS];
+    unsigned n_slabs;
+    struct sw_nvme_folder folder;
+    unsigned max_regions, high_pct;
+    uint64_t host_bytes;
+    struct sw_memory memory; /* the client's, of one region */
+    struct sw_region_id ids[SW_WORLD_REGIONS];
+    const char *spill_as; /* name of regions that are spilled now; NULL: they are not durable */
+};
+extern struct sw_world sw_world;
+
+/* Checked fixture. */
+void sw_world_setup(void);
+void sw_world_teardown(void);
+/* Bytes of region i. */
+void sw_world_fill(uint8_t to[SW_WORLD_REGION_BYTES], unsigned i);
+
+extern const uint8_t sw_life_token[SW_TOKEN_BYTES];
+/* Bytes of the disk, for loop tests: without one, with one. */
+extern const uint64_t sw_life_disks[2];
+
+struct sw_life {
+    uv_loop_t loop;
+    struct sw_device *device;
+    struct sw_tier *host, *nvme;
+    struct sw_catalogue *catalogue;
+    struct sw_engine *engine;
+    struct sw_recovered found;
+    struct sw_quota quotas[SW_LIFE_TENANTS]; /* of uid 1000 and 1001 */
+    struct sw_owner *heirs[SW_LIFE_TENANTS];
+};
+
+/* Opens all but recovers nothing yet. nvme_bytes 0: no disk. */
+void sw_life_open(struct sw_life *ret, uint64_t nvme_bytes);
+/* Closes the owner, which may be NULL, and those that nobody has claimed, then the engine. leave: what is recorded
+ * stays. */
+void sw_life_close(struct sw_life *life, struct sw_owner *owner, bool leave);
+/* Runs the loop until *flag. */
+void sw_life_until(struct sw_life *life, const bool *flag);
+/* Waits until nobody but the worker uses the device, and frames lie one behind the other. */
+void sw_life_await_arena(struct sw_life *life);
+/* Recovers, and opens an owner of uid 1000 with sw_life_token. */
+struct sw_owner *sw_life_new_owner(struct sw_life *life);
+
+/* Spills region i from the world's memory, or restores it to that; some regions have several buffers. Returns the
+ * operation's error, also one at its start. */
+int sw_life_run(struct sw_life *life, struct sw_owner *owner, unsigned i, bool restore, bool keep);
+void sw_life_spill_all(struct sw_life *life, struct sw_owner *owner);
+void sw_life_restore_and_compare(struct sw_life *life, struct sw_owner *owner, unsigned i, bool keep);
+void sw_life_restore_all(struct sw_life *life, struct sw_owner *owner, bool keep);
+/* After each spill, so that none finds the host tier full: a region that is partly there ends with a life without its
+ * disk. */
+void sw_life_move_to_the_disk(struct sw_life *life);
+
+/* --- with quotas, and heirs of durable regions, as the service has them --- */
+
+/* Opens and recovers, with an heir for each tenant that has something. Returns how many heirs were found. */
+unsigned sw_life_next(struct sw_life *ret, uint64_t nvme_bytes);
+struct sw_owner *sw_life_named_owner(struct sw_life *life, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES]);
+/* NULL is a no-op. */
+void sw_life_close_owner(struct sw_life *life, struct sw_owner *owner, bool leave);
+/* The session, which may be NULL, the heirs and the engine; what is left stays. */
+void sw_life_end(struct sw_life *life, struct sw_owner *session);
+
+#endif

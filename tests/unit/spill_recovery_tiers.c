@@ -1,0 +1,339 @@
+/* Recovery where the tiers are others than before: a slab or the disk is gone, away for a while, or another one; or a
+ * tier was added or made smaller. Nothing is lost but what lay there, and that no longer than it is away. */
+#include "spill/engine_state.h"
+#include "spill/operator.h"
+#include "tests/lib/lives.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EPOCH_AT = 24 }; /* in a catalogue */
+
+static struct sw_life life;
+static struct sw_region_id *const ids = sw_world.ids;
+
+/* The machine is started again: what was in memory is gone, and ids begin anew. */
+static void restart_machine(void) {
+    (void)close(sw_world.catalogue);
+    sw_world.catalogue = -1;
+    while (sw_world.n_slabs)
+        (void)close(sw_world.slabs[--sw_world.n_slabs].fd);
+}
+
+static void spill_to_the_disk(struct sw_owner *owner, unsigned i) {
+    sw_world_fill(sw_world.memory.data, i);
+    ck_assert_int_eq(sw_life_run(&life, owner, i, false, false), 0);
+    sw_life_move_to_the_disk(&life);
+}
+
+/* Neither all in memory nor all on the disk. */
+static bool is_parted(struct sw_region_id id) {
+    const struct sw_frames *frames = life.engine->regions.regions[id.slot].frames;
+    size_t n_on_disk = 0;
+    for (size_t i = 0; i < frames->n_chunks; i++)
+        n_on_disk += frames->stored[i].tier == life.nvme;
+    return n_on_disk > 0 && n_on_disk < frames->n_chunks;
+}
+
+/* A slab, or the disk, is gone: what lay there is lost and says so, the rest is not. */
+START_TEST(what_is_not_whole_is_lost) {
+    unsigned n_lost = 0;
+    sw_life_open(&life, sw_life_disks[_i]);
+    sw_life_await_arena(&life); /* so that the first slab is filled before the second */
+    struct sw_owner *owner = sw_life_new_owner(&life);
+    sw_life_spill_all(&life, owner);
+    sw_life_close(&life, owner, true);
+    if (_i == 0) {
+        ck_assert_uint_eq(sw_world.n_slabs, 2);
+        /* The second: of the first one every region may have a piece, by what is left of it. */
+        (void)close(sw_world.slabs[--sw_world.n_slabs].fd);
+    } else {
+        sw_nvme_folder_free(&sw_world.folder);
+        sw_world.folder = sw_nvme_folder_new();
+    }
+    sw_life_open(&life, sw_life_disks[_i]);
+    sw_life_await_arena(&life); /* a new slab in the place of the old one holds nothing of it */
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_regions, SW_WORLD_REGIONS);
+    ck_assert_uint_gt(life.found.n_lost, 0);
+    ck_assert_uint_lt(life.found.n_lost, SW_WORLD_REGIONS);
+    sw_engine_check(life.engine);
+    owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+    for (unsigned i = 0; i < SW_WORLD_REGIONS; i++) {
+        const int rc = sw_life_run(&life, owner, i, true, false);
+        ck_assert(rc == 0 || rc == -SW_ELOST);
+        n_lost += rc != 0;
+    }
+    ck_assert_uint_eq(n_lost, life.found.n_lost);
+    sw_life_close(&life, owner, false);
+}
+END_TEST
+
+/* Started without its disk, or with another one, as by a mistake in the configuration. */
+START_TEST(a_disk_that_was_away_has_its_regions_again) {
+    const struct sw_nvme_folder right = sw_world.folder, other = sw_nvme_folder_new();
+    sw_life_open(&life, sw_life_disks[1]);
+    struct sw_owner *owner = sw_life_new_owner(&life);
+    for (unsigned i = 0; i < SW_WORLD_REGIONS; i++)
+        spill_to_the_disk(owner, i);
+    sw_life_close(&life, owner, true);
+    sw_world.folder = other;
+    sw_life_open(&life, sw_life_disks[_i]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_lost, SW_WORLD_REGIONS);
+    sw_engine_check(life.engine);
+    sw_life_close(&life, NULL, true);
+    sw_world.folder = right;
+    sw_life_open(&life, sw_life_disks[1]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_regions, SW_WORLD_REGIONS);
+    ck_assert_uint_eq(life.found.n_lost, 0);
+    owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+    for (unsigned i = 0; i < SW_WORLD_REGIONS; i++)
+        sw_life_restore_and_compare(&life, owner, i, false);
+    sw_life_close(&life, owner, false);
+    sw_world.folder = other;
+    sw_nvme_folder_free(&sw_world.folder);
+    sw_world.folder = right;
+}
+END_TEST
+
+/* Meanwhile work goes on, on another disk, and the service is started with that more than once. What was stored there
+ * waits in its turn. */
+START_TEST(regions_wait_for_their_disk_as_long_as_it_takes) {
+    const struct sw_nvme_folder right = sw_world.folder, other = sw_nvme_folder_new();
+    const struct sw_nvme_folder *const folders[] = {&other, &other, &other, &right, &other};
+    enum { FIRST = 4 };
+    sw_life_open(&life, sw_life_disks[1]);
+    struct sw_owner *owner = sw_life_new_owner(&life);
+    for (unsigned i = 0; i < FIRST; i++)
+        spill_to_the_disk(owner, i);
+    sw_life_close(&life, owner, true);
+    for (unsigned k = 0; k < sizeof folders / sizeof folders[0]; k++) {
+        const bool is_right = folders[k] == &right;
+        const unsigned n = k == 0 ? FIRST : FIRST + 1;
+        sw_world.folder = *folders[k];
+        sw_life_open(&life, sw_life_disks[1]);
+        ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+        ck_assert_uint_eq(life.found.n_regions, n);
+        ck_assert_uint_eq(life.found.n_lost, is_right ? 1 : FIRST);
+        ck_assert_uint_eq(life.found.n_released, 0);
+        sw_engine_check(life.engine);
+        owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+        for (unsigned i = 0; i < n; i++) {
+            if (is_right == (i < FIRST))
+                sw_life_restore_and_compare(&life, owner, i, true);
+            else
+                ck_assert_int_eq(sw_life_run(&life, owner, i, true, true), -SW_ELOST);
+        }
+        if (k == 0)
+            spill_to_the_disk(owner, FIRST);
+        sw_life_close(&life, owner, true);
+    }
+    sw_nvme_folder_free(&sw_world.folder);
+    sw_world.folder = right;
+}
+END_TEST
+
+/* Of some a part lies in memory, which nobody else gets meanwhile. */
+START_TEST(a_region_waits_for_the_part_that_is_on_its_disk) {
+    const struct sw_nvme_folder right = sw_world.folder, other = sw_nvme_folder_new();
+    struct sw_engine_stats before, after;
+    unsigned n_parted = 0;
+    sw_world.high_pct = 100; /* nothing moves: only what finds no room goes to the disk */
+    (void)sw_life_next(&life, sw_life_disks[1]);
+    struct sw_owner *owner = sw_life_named_owner(&life, 1000, sw_life_token);
+    sw_life_spill_all(&life, owner);
+    for (unsigned i = 0; i < SW_WORLD_REGIONS; i++)
+        n_parted += is_parted(ids[i]);
+    ck_assert_uint_gt(n_parted, 0);
+    sw_life_end(&life, owner);
+    sw_world.folder = other;
+    for (int k = 0; k < 2; k++) {
+        (void)sw_life_next(&life, sw_life_disks[_i]);
+        ck_assert_uint_eq(life.found.n_regions, SW_WORLD_REGIONS);
+        ck_assert_uint_ge(life.found.n_lost, n_parted);
+        ck_assert_uint_lt(life.found.n_lost, SW_WORLD_REGIONS);
+        sw_engine_check(life.engine);
+        sw_engine_stats(life.engine, k ? &after : &before);
+        owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+        sw_life_end(&life, owner);
+    }
+    ck_assert_uint_eq(before.tier.used_bytes, after.tier.used_bytes);
+    sw_world.folder = right;
+    (void)sw_life_next(&life, sw_life_disks[1]);
+    ck_assert_uint_eq(life.found.n_regions, SW_WORLD_REGIONS);
+    ck_assert_uint_eq(life.found.n_lost + life.found.n_released, 0);
+    sw_engine_check(life.engine);
+    owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+    sw_life_restore_all(&life, owner, false);
+    sw_life_close_owner(&life, owner, false);
+    ck_assert_uint_eq(atomic_load(&life.quotas[0].bytes), 0);
+    sw_life_end(&life, NULL);
+    sw_world.folder = other;
+    sw_nvme_folder_free(&sw_world.folder);
+    sw_world.folder = right;
+}
+END_TEST
+
+/* A disk that was not mounted after the machine was started comes back while the service runs: on it lie frames of
+ * regions with the same ids, chunks and lengths, of somebody who has ended long since. */
+START_TEST(frames_of_an_earlier_boot_are_nobodys) {
+    const struct sw_nvme_folder right = sw_world.folder, other = sw_nvme_folder_new();
+    sw_life_open(&life, sw_life_disks[1]);
+    struct sw_owner *owner = sw_life_new_owner(&life);
+    spill_to_the_disk(owner, 1);
+    sw_life_close(&life, owner, true);
+    restart_machine();
+    sw_world.folder = other;
+    sw_life_open(&life, sw_life_disks[1]);
+    owner = sw_life_new_owner(&life);
+    spill_to_the_disk(owner, 5);
+    ck_assert_mem_eq(&ids[5], &ids[1], sizeof ids[1]);
+    sw_life_close(&life, owner, true);
+    sw_world.folder = right;
+    sw_life_open(&life, sw_life_disks[1]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_regions, 1);
+    ck_assert_uint_eq(life.found.n_lost, 1);
+    ck_assert_uint_gt(life.found.n_released, 0);
+    sw_engine_check(life.engine);
+    owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+    ck_assert_int_eq(sw_life_run(&life, owner, 5, true, true), -SW_ELOST);
+    sw_life_close(&life, owner, true);
+    sw_world.folder = other;
+    sw_life_open(&life, sw_life_disks[1]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+    sw_life_restore_and_compare(&life, owner, 5, false);
+    sw_life_close(&life, owner, false);
+    sw_nvme_folder_free(&sw_world.folder);
+    sw_world.folder = right;
+}
+END_TEST
+
+/* As an earlier version of the program has made it, and what it has stored on the disk. */
+START_TEST(a_catalogue_without_an_epoch_has_its_frames) {
+    static const uint8_t none[sizeof(uint64_t)];
+    sw_life_open(&life, sw_life_disks[1]);
+    sw_life_close(&life, NULL, false);
+    ck_assert_int_eq(pwrite(sw_world.catalogue, none, sizeof none, EPOCH_AT), sizeof none);
+    sw_life_open(&life, sw_life_disks[1]);
+    struct sw_owner *owner = sw_life_new_owner(&life);
+    sw_life_spill_all(&life, owner);
+    sw_life_close(&life, owner, true);
+    sw_life_open(&life, sw_life_disks[1]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_regions, SW_WORLD_REGIONS);
+    ck_assert_uint_eq(life.found.n_lost + life.found.n_released, 0);
+    owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+    sw_life_restore_all(&life, owner, false);
+    sw_life_close(&life, owner, false);
+}
+END_TEST
+
+/* Adopted meanwhile, a durable one is lost only for as long, too. */
+START_TEST(a_durable_region_whose_disk_was_away_is_there_again) {
+    static const uint8_t second[SW_TOKEN_BYTES] = "the second one..";
+    const struct sw_nvme_folder right = sw_world.folder, other = sw_nvme_folder_new();
+    char names[SW_WORLD_REGIONS][8];
+    (void)sw_life_next(&life, sw_life_disks[1]);
+    struct sw_owner *owner = sw_life_named_owner(&life, 1000, sw_life_token);
+    for (unsigned i = 0; i < SW_WORLD_REGIONS; i++) {
+        (void)snprintf(names[i], sizeof names[i], "part-%u", i);
+        sw_world.spill_as = names[i];
+        sw_world_fill(sw_world.memory.data, i);
+        ck_assert_int_eq(sw_life_run(&life, owner, i, false, false), 0);
+        sw_life_move_to_the_disk(&life);
+    }
+    sw_world.spill_as = NULL;
+    sw_life_end(&life, owner);
+    sw_world.folder = other;
+    (void)sw_life_next(&life, sw_life_disks[1]);
+    ck_assert_uint_eq(life.found.n_lost, SW_WORLD_REGIONS);
+    ck_assert_uint_eq(sw_owners_close_unclaimed(life.engine, false, NULL), 1);
+    owner = sw_life_named_owner(&life, 1000, second);
+    for (unsigned i = 0; i < SW_WORLD_REGIONS; i++)
+        ck_assert_int_eq(sw_engine_adopt(owner, names[i], &ids[i], NULL), 0);
+    sw_life_end(&life, owner);
+    sw_world.folder = right;
+    (void)sw_life_next(&life, sw_life_disks[1]);
+    ck_assert_uint_eq(life.found.n_regions, SW_WORLD_REGIONS);
+    ck_assert_uint_eq(life.found.n_lost, 0);
+    sw_life_end(&life, NULL);
+    sw_world.folder = other;
+    sw_nvme_folder_free(&sw_world.folder);
+    sw_world.folder = right;
+}
+END_TEST
+
+/* The host tier is full, and that is why the operator has added a disk: nobody has to wait for room to be made by hand.
+ */
+START_TEST(a_disk_is_added_to_a_full_host_tier) {
+    struct sw_region_id first;
+    unsigned n = 0;
+    sw_life_open(&life, 0);
+    struct sw_owner *owner = sw_life_new_owner(&life);
+    sw_world_fill(sw_world.memory.data, 1);
+    for (; sw_life_run(&life, owner, 1, false, false) == 0; n++)
+        first = n ? first : ids[1];
+    ck_assert_uint_gt(n, 3);
+    sw_life_close(&life, owner, true);
+    sw_life_open(&life, sw_life_disks[1]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert(life.found.n_regions == n && life.found.n_lost == 0);
+    owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+    for (unsigned i = 0; i < n; i++)
+        ck_assert_int_eq(sw_life_run(&life, owner, 1, false, false), 0);
+    ids[1] = first;
+    sw_life_restore_and_compare(&life, owner, 1, true);
+    sw_life_close(&life, owner, false);
+}
+END_TEST
+
+/* The same where its bound has become smaller than what is in it; what is on the disk can be had, too. */
+START_TEST(the_host_tier_is_made_smaller) {
+    struct sw_region_id on_disk;
+    sw_world.host_bytes = 8 << 20;
+    sw_world.high_pct = 100;
+    sw_life_open(&life, sw_life_disks[1]);
+    struct sw_owner *owner = sw_life_new_owner(&life);
+    sw_world_fill(sw_world.memory.data, 1);
+    ck_assert_int_eq(sw_life_run(&life, owner, 1, false, false), 0);
+    on_disk = ids[1];
+    sw_life_move_to_the_disk(&life);
+    for (int i = 0; i < 9; i++)
+        ck_assert_int_eq(sw_life_run(&life, owner, 1, false, false), 0);
+    sw_life_close(&life, owner, true);
+    sw_world.host_bytes = 4 << 20;
+    sw_life_open(&life, sw_life_disks[1]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+    ids[1] = on_disk;
+    sw_life_restore_and_compare(&life, owner, 1, true);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(sw_life_run(&life, owner, 1, false, false), 0);
+    sw_life_close(&life, owner, false);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("recovery_tiers");
+    TCase *tcase = tcase_create("recovery_tiers");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, sw_world_setup, sw_world_teardown);
+    tcase_add_loop_test(tcase, what_is_not_whole_is_lost, 0, 2);
+    tcase_add_loop_test(tcase, a_disk_that_was_away_has_its_regions_again, 0, 2);
+    tcase_add_test(tcase, regions_wait_for_their_disk_as_long_as_it_takes);
+    tcase_add_loop_test(tcase, a_region_waits_for_the_part_that_is_on_its_disk, 0, 2);
+    tcase_add_test(tcase, frames_of_an_earlier_boot_are_nobodys);
+    tcase_add_test(tcase, a_catalogue_without_an_epoch_has_its_frames);
+    tcase_add_test(tcase, a_durable_region_whose_disk_was_away_is_there_again);
+    tcase_add_test(tcase, a_disk_is_added_to_a_full_host_tier);
+    tcase_add_test(tcase, the_host_tier_is_made_smaller);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
