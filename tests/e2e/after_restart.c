@@ -1,0 +1,420 @@
+/* What a client and a service manager find when the service is there again, or is not: one thing at a time, without
+ * load (that is restart.c). */
+#include "base/clock.h"
+#include "ipc/spillway.h"
+#include "tests/lib/content.h"
+#include "tests/lib/must.h"
+#include "tests/lib/run.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/supervisor.h"
+#include "tests/lib/wire.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { PLACE_BYTES = 1 << 20 };
+
+static const char *const in_memory[] = {"log_level=warning", NULL};
+
+static uint8_t *new_memory(void) {
+    const int fd = sw_wire_memfd(NULL, PLACE_BYTES, 0);
+    uint8_t *memory = mmap(NULL, PLACE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(memory, MAP_FAILED);
+    (void)close(fd);
+    return memory;
+}
+
+static struct spillway *connect_to(const struct sw_supervisor *s) {
+    struct spillway *connection = NULL;
+    struct spillway_error error;
+    MUST(spillway_open(&connection, s->daemon.socket, &error) == 0, &error);
+    return connection;
+}
+
+static struct spillway_region spill_some(struct spillway *connection, uint8_t *memory, uint64_t bytes) {
+    struct spillway_ticket *ticket;
+    struct spillway_result result;
+    struct spillway_error error;
+    sw_content_fill(memory, bytes, SW_CONTENT_TEXT, 7);
+    MUST(spillway_spill(connection, memory, bytes, NULL, &ticket, &error) == 0, &error);
+    MUST(spillway_wait(ticket, -1, &result, &error) == 0, &error);
+    spillway_ticket_free(ticket);
+    return result.region;
+}
+
+/* The store is gone: the client is told, and no id of before means anything. */
+START_TEST(lost_store_ends_the_connection) {
+    static struct sw_supervisor s;
+    struct spillway_region_info info;
+    struct spillway_error error;
+    uint8_t *memory = new_memory();
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, in_memory);
+    struct spillway *connection = connect_to(&s);
+    const struct spillway_region region = spill_some(connection, memory, 100000);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    sw_supervisor_forget(&s);
+    ck_assert(sw_supervisor_spawn(&s));
+    ck_assert_int_eq(spillway_query(connection, region, &info, &error), -SPILLWAY_ERESTARTED);
+    ck_assert_int_eq(error.scope, SPILLWAY_SCOPE_SESSION);
+    spillway_close(connection);
+    connection = connect_to(&s);
+    ck_assert_int_lt(spillway_query(connection, region, &info, &error), 0);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+/* A client that does not come back loses its regions after the grace period; one that is not asked to, at once. */
+START_TEST(nobody_comes_back) {
+    static const char *const options[] = {"log_level=info", "reconnect_grace_s=1", NULL};
+    static struct sw_supervisor s;
+    struct spillway_status status = {.regions = 1};
+    struct spillway_region_info info;
+    struct spillway_error error;
+    uint8_t *memory = new_memory();
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, options);
+    struct spillway *connection = connect_to(&s);
+    const struct spillway_region region = spill_some(connection, memory, 100000);
+    spillway_set_reconnect(connection, 0);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    ck_assert_int_eq(spillway_query(connection, region, &info, &error), -SPILLWAY_ECONN);
+    ck_assert(sw_supervisor_spawn(&s));
+    struct spillway *other = connect_to(&s);
+    while (status.regions) { /* ends with the test's time limit, if not */
+        MUST(spillway_status(other, &status, &error) == 0, &error);
+        sleep_us(10000);
+    }
+    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired sessions=1"), 1);
+    ck_assert_uint_eq(status.tier_used_bytes, 0);
+    (void)spill_some(other, memory, 100000);
+    spillway_close(other);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+/* The service does not come back: the library gives up in time, and says so. */
+START_TEST(gives_up_in_time) {
+    static struct sw_supervisor s;
+    struct spillway_status status;
+    struct spillway_error error;
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, in_memory);
+    struct spillway *connection = connect_to(&s);
+    spillway_set_reconnect(connection, 50);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    const uint64_t begun_us = sw_clock_us();
+    ck_assert_int_eq(spillway_status(connection, &status, &error), -SPILLWAY_ECONN);
+    ck_assert_uint_ge(sw_clock_us() - begun_us, 40000);
+    spillway_close(connection);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+/* The socket that clients wait in is there while the service is not; one that a socket unit made is used, too. */
+START_TEST(socket_of_the_manager_is_used) {
+    static struct sw_supervisor s;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    sw_supervisor_init(&s, SW_SPILLWAYD_PATH, in_memory);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", s.daemon.socket);
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    ck_assert_int_eq(listen(fd, 8), 0);
+    sw_supervisor_store(&s, "spillwayd.socket", fd);
+    ck_assert(sw_supervisor_spawn(&s));
+    struct spillway *connection = connect_to(&s);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    ck_assert_int_eq(access(s.daemon.socket, F_OK), 0); /* the manager's to remove */
+    ck_assert(sw_supervisor_spawn(&s));
+    connection = connect_to(&s);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+/* A start that fails has taken nothing from the store: the next one finds all of it. */
+START_TEST(failed_start_keeps_what_is_stored) {
+    static const char *const no_such_device[] = {"device=cuda", NULL};
+    static struct sw_supervisor s;
+    struct spillway_ticket *ticket;
+    struct spillway_error error;
+    uint8_t *memory = new_memory();
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, in_memory);
+    struct spillway *connection = connect_to(&s);
+    const struct spillway_region region = spill_some(connection, memory, 100000);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    const unsigned n_stored = sw_supervisor_n_stored(&s);
+    s.options = no_such_device;
+    if (sw_supervisor_spawn(&s)) /* there is one here */
+        ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    ck_assert_uint_eq(sw_supervisor_n_stored(&s), n_stored);
+    s.options = in_memory;
+    ck_assert(sw_supervisor_spawn(&s));
+    memset(memory, 0, PLACE_BYTES);
+    MUST(spillway_restore(connection, region, memory, PLACE_BYTES, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(spillway_wait(ticket, -1, NULL, &error) == 0, &error);
+    spillway_ticket_free(ticket);
+    uint8_t *expected = calloc(1, PLACE_BYTES);
+    sw_content_fill(expected, 100000, SW_CONTENT_TEXT, 7);
+    ck_assert_mem_eq(memory, expected, 100000);
+    free(expected);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+/* Bytes that do not shrink; region i's. */
+enum { RANDOM_BYTES = 1000001 };
+
+static struct spillway_region spill_random(struct spillway *connection, uint8_t *memory, unsigned i) {
+    struct spillway_ticket *ticket;
+    struct spillway_result result;
+    struct spillway_error error;
+    sw_content_fill(memory, RANDOM_BYTES, SW_CONTENT_RANDOM, i);
+    MUST(spillway_spill(connection, memory, RANDOM_BYTES, NULL, &ticket, &error) == 0, &error);
+    MUST(spillway_wait(ticket, -1, &result, &error) == 0, &error);
+    spillway_ticket_free(ticket);
+    return result.region;
+}
+
+/* 0: these are its bytes; or why it has none. */
+static int restore_random(struct spillway *connection, uint8_t *memory, struct spillway_region region, unsigned i) {
+    struct spillway_ticket *ticket;
+    struct spillway_error error;
+    uint8_t *expected = calloc(1, PLACE_BYTES);
+    sw_content_fill(expected, RANDOM_BYTES, SW_CONTENT_RANDOM, i);
+    memset(memory, 0, RANDOM_BYTES);
+    MUST(spillway_restore(connection, region, memory, RANDOM_BYTES, NULL, SPILLWAY_RESTORE_KEEP, &ticket, &error) == 0,
+         &error);
+    const int rc = spillway_wait(ticket, -1, NULL, &error);
+    spillway_ticket_free(ticket);
+    if (!rc)
+        ck_assert_mem_eq(memory, expected, RANDOM_BYTES);
+    free(expected);
+    return rc;
+}
+
+/* What lies on the disk as plain text stays, what comes is encrypted, and both survive. */
+START_TEST(encryption_is_turned_on) {
+    enum { N = 8 };
+    static struct sw_supervisor s;
+    static struct spillway_region regions[2 * N];
+    char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32];
+    struct spillway_status status;
+    struct spillway_error error;
+    uint8_t *memory = new_memory();
+    sw_test_folder_here(folder);
+    (void)snprintf(option, sizeof option, "nvme_tier_directory=%s/nvme", folder);
+    const char *options[] = {"log_level=warning",          option,
+                             "nvme_encrypt=off",           "nvme_tier_bytes=64 MiB",
+                             "host_tier_bytes=8 MiB",      "host_tier_initial_bytes=8 MiB",
+                             "host_tier_slab_bytes=2 MiB", NULL};
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, options);
+    struct spillway *connection = connect_to(&s);
+    for (unsigned i = 0; i < 2 * N; i++) {
+        if (i == N) {
+            options[2] = "nvme_encrypt=on";
+            ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+            ck_assert(sw_supervisor_spawn(&s));
+        }
+        regions[i] = spill_random(connection, memory, i);
+    }
+    MUST(spillway_status(connection, &status, &error) == 0, &error);
+    ck_assert_uint_gt(status.nvme_used_bytes, (uint64_t)N * RANDOM_BYTES); /* of both */
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    ck_assert(sw_supervisor_spawn(&s));
+    for (unsigned i = 0; i < 2 * N; i++)
+        ck_assert_int_eq(restore_random(connection, memory, regions[i], i), 0);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+/* Plain or encrypted: what lies on the disk is there again when the disk is. */
+START_TEST(a_start_without_the_disk_keeps_what_is_on_it) {
+    enum { N = 8 };
+    static struct sw_supervisor s;
+    static struct spillway_region regions[N];
+    char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32];
+    unsigned n_lost = 0;
+    uint8_t *memory = new_memory();
+    sw_test_folder_here(folder);
+    (void)snprintf(option, sizeof option, "nvme_tier_directory=%s/nvme", folder);
+    const char *options[] = {_i ? "nvme_encrypt=on" : "nvme_encrypt=off",
+                             option,
+                             "log_level=warning",
+                             "nvme_tier_bytes=64 MiB",
+                             "host_tier_bytes=8 MiB",
+                             "host_tier_initial_bytes=8 MiB",
+                             "host_tier_slab_bytes=2 MiB",
+                             NULL};
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, options);
+    struct spillway *connection = connect_to(&s);
+    for (unsigned i = 0; i < N; i++)
+        regions[i] = spill_random(connection, memory, i);
+    options[1] = "nvme_tier_directory=none";
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    ck_assert(sw_supervisor_spawn(&s));
+    for (unsigned i = 0; i < N; i++) {
+        const int rc = restore_random(connection, memory, regions[i], i);
+        ck_assert(rc == 0 || rc == -SPILLWAY_ELOST);
+        n_lost += rc != 0;
+    }
+    ck_assert_uint_gt(n_lost, 0);
+    options[1] = option;
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    ck_assert(sw_supervisor_spawn(&s));
+    for (unsigned i = 0; i < N; i++)
+        ck_assert_int_eq(restore_random(connection, memory, regions[i], i), 0);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+/* A spill has come to the disk, its reply to nobody; then the disk is away. Its client has the bytes, and may repeat
+ * it.
+ */
+START_TEST(spill_that_nobody_has_heard_of) {
+    enum { BYTES = 1000001 };
+    static struct sw_supervisor s;
+    char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32];
+    struct sw_msg msg = {.header = {.type = SW_MSG_SETTLE}};
+    struct sw_msg_region info;
+    struct sw_region_id id;
+    struct sw_wire wire;
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_RANDOM, 1, F_SEAL_SHRINK);
+    sw_test_folder_here(folder);
+    (void)snprintf(option, sizeof option, "nvme_tier_directory=%s/nvme", folder);
+    const char *options[] = {"log_level=error",
+                             option,
+                             "nvme_tier_bytes=16MiB",
+                             "host_tier_bytes=8MiB",
+                             "host_tier_high_pct=1",
+                             "host_tier_low_pct=0",
+                             "host_tier_slab_bytes=2MiB",
+                             "host_tier_initial_bytes=0",
+                             NULL};
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, options);
+    sw_wire_open(&wire, s.daemon.socket);
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
+    ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &id), 0);
+    msg.u.settle = (struct sw_msg_settle){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
+    do
+        ck_assert_int_eq(sw_wire_query(&wire, id, &info), 0);
+    while (strcmp((char *)info.tier, "nvme") != 0); /* ends with the test's time limit, if not */
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    options[1] = "nvme_tier_directory=none";
+    ck_assert(sw_supervisor_spawn(&s));
+    sw_wire_close(&wire);
+    ck_assert(sw_wire_resume(&wire, s.daemon.socket));
+    ck_assert_int_eq(sw_wire_query(&wire, id, &info), 0);
+    ck_assert_str_eq((char *)info.state, "lost");
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_ERESTARTED);
+    ck_assert_int_eq(sw_wire_query(&wire, id, &info), -SW_ESTALE); /* or it would stay for ever */
+    sw_wire_close(&wire);
+    (void)close(fd);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+/* A client that has used up all seqs, before the service is killed or while there is none, and begins again: what was
+ * spilled with a seq the last time is not what is spilled with it now. */
+START_TEST(seqs_come_round) {
+    enum { BYTES = 100000, STEP = 1 << 20, STEPS = 4096 };
+    static struct sw_supervisor s;
+    struct sw_msg_status_ok status;
+    struct sw_msg_region info;
+    struct sw_region_id old, new;
+    struct sw_wire wire;
+    struct sw_msg msg = {.header = {.type = SW_MSG_SETTLE}}, newer = msg;
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_RANDOM, 1, F_SEAL_SHRINK);
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, in_memory);
+    sw_wire_open(&wire, s.daemon.socket);
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
+    ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &old), 0);
+    msg.u.settle = (struct sw_msg_settle){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
+    for (int i = 0; _i && i < STEPS; i++) {
+        wire.seq += STEP - 1;
+        ck_assert_int_eq(sw_wire_status(&wire, &status), 0);
+    }
+    ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &new), 0);
+    newer.u.settle = (struct sw_msg_settle){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    ck_assert(sw_supervisor_spawn(&s));
+    sw_wire_close(&wire);
+    if (!_i)
+        wire.seq = msg.u.settle.seq - 3;
+    ck_assert(sw_wire_resume(&wire, s.daemon.socket)); /* its first one may be any */
+    ck_assert_int_eq(sw_wire_query(&wire, old, &info), 0);
+    ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_ERESTARTED);
+    ck_assert_int_eq(sw_wire_query(&wire, old, &info), 0);
+    ck_assert_int_eq(sw_wire_call(&wire, &newer, NULL, 0), _i ? 0 : -SW_ERESTARTED);
+    ck_assert(!_i || newer.u.result.slot == new.slot);
+    wire.seq += STEP;
+    ck_assert_int_eq(sw_wire_status(&wire, &status), -SW_EPROTO); /* not on the way */
+    sw_wire_close(&wire);
+    (void)close(fd);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+static unsigned watchdogs(struct sw_supervisor *s) {
+    (void)pthread_mutex_lock(&s->lock);
+    const unsigned n = s->n_watchdog;
+    (void)pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+/* It is fed while the service is well, and not while it hangs. */
+START_TEST(watchdog_is_fed) {
+    static struct sw_supervisor s;
+    sw_supervisor_init(&s, SW_SPILLWAYD_PATH, in_memory);
+    s.handover.watchdog_ms = 2000;
+    ck_assert(sw_supervisor_spawn(&s));
+    while (watchdogs(&s) < 3)
+        sleep_us(10000);
+    ck_assert_int_eq(kill(s.daemon.pid, SIGSTOP), 0);
+    sleep_us(100000);
+    const unsigned before = watchdogs(&s);
+    sleep_us(1200000);
+    ck_assert_uint_eq(watchdogs(&s), before);
+    ck_assert_int_eq(kill(s.daemon.pid, SIGCONT), 0);
+    while (watchdogs(&s) == before)
+        sleep_us(10000);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("after_restart");
+    TCase *tcase = tcase_create("after_restart");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_test(tcase, lost_store_ends_the_connection);
+    tcase_add_test(tcase, nobody_comes_back);
+    tcase_add_test(tcase, gives_up_in_time);
+    tcase_add_test(tcase, socket_of_the_manager_is_used);
+    tcase_add_test(tcase, failed_start_keeps_what_is_stored);
+    tcase_add_test(tcase, encryption_is_turned_on);
+    tcase_add_loop_test(tcase, a_start_without_the_disk_keeps_what_is_on_it, 0, 2);
+    tcase_add_test(tcase, spill_that_nobody_has_heard_of);
+    tcase_add_loop_test(tcase, seqs_come_round, 0, 2);
+    tcase_add_test(tcase, watchdog_is_fed);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
