@@ -383,64 +383,6 @@ void sw_engine_cancel(struct sw_owner *owner, struct sw_region_id id) {
         sw_op_cancel(region->op);
 }
 
-static int check_range(const struct sw_range *range, uint64_t bytes, struct sw_err *err) {
-    const struct sw_mem *mem = range->mem;
-    SW_ASSERT(!mem->closing);
-    if (range->offset > mem->bytes || range->bytes > mem->bytes - range->offset)
-        return sw_err_set(
-            err, -SW_ERANGE, SW_SCOPE_REQUEST, "offset %llu and length %llu exceed the memory's %llu bytes",
-            (unsigned long long)range->offset, (unsigned long long)range->bytes, (unsigned long long)mem->bytes);
-    if (range->bytes < bytes)
-        return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "region has %llu bytes, the buffer %llu",
-                          (unsigned long long)bytes, (unsigned long long)range->bytes);
-    if (mem->once && mem->used)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
-                          "memory was handed over for one operation, which it has had");
-    return 0;
-}
-
-/* Memory that is unmapped with the first job that used it would be gone from under the others. */
-static int check_stays(const struct sw_range *range, unsigned n, struct sw_err *err) {
-    if (n == 1 || !range->mem->once)
-        return 0;
-    return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory of several buffers must stay open");
-}
-
-static int admit(const struct sw_owner *owner, struct sw_err *err) {
-    const struct sw_engine_config *config = &owner->engine->config;
-    if (owner->closing || owner->engine->closing)
-        return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_SESSION, "the session is closing");
-    if (owner->n_ops >= config->max_owner_ops)
-        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
-                          "the session has %u operations in flight, the most allowed", owner->n_ops);
-    return 0;
-}
-
-/* A pack leaves its frames in its client's own memory: it may begin with a quota that is used up. */
-static int admit_region(const struct sw_owner *owner, bool in_place, struct sw_err *err) {
-    const struct sw_quota *quota = owner->quota;
-    const unsigned most = owner->engine->config.max_owner_regions;
-    if (owner->n_regions >= most)
-        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the session has %u regions, the most allowed",
-                          owner->n_regions);
-    if (quota && quota->max_regions && quota->n_regions >= quota->max_regions)
-        return sw_err_set(err, -SW_ETENANTREGIONS, SW_SCOPE_REQUEST, "the tenant has %u regions, the most allowed",
-                          quota->n_regions);
-    if (quota && quota->max_bytes && !in_place && atomic_load(&quota->bytes) >= quota->max_bytes)
-        return sw_err_set(err, -SW_ETENANTBYTES, SW_SCOPE_REQUEST, "the tenant has %llu bytes stored, the most allowed",
-                          (unsigned long long)quota->max_bytes);
-    return 0;
-}
-
-static int check_type(const struct sw_range *range, struct sw_err *err) {
-    if ((unsigned)range->type >= SW_VALUE_NR)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "values of type %u are unknown", (unsigned)range->type);
-    if (range->bytes % sw_value_type_bytes(range->type))
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%llu bytes are no whole values of type %s",
-                          (unsigned long long)range->bytes, sw_value_type_name(range->type));
-    return 0;
-}
-
 /* From here on nothing can fail: the operation is accepted. */
 static void op_submit(struct sw_op *op, struct sw_region *region) {
     struct sw_owner *owner = op->owner;
@@ -455,26 +397,6 @@ static void op_submit(struct sw_op *op, struct sw_region *region) {
     else
         sw_op_post(op);
     keep_awake(owner->engine);
-}
-
-/* A spill's ranges; *ret_bytes: of all. */
-static int check_sources(const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes, struct sw_err *err) {
-    int rc = 0;
-    if (n < 1 || n > SW_FRAMES_MAX_PARTS)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers, must be 1 to %d", n, SW_FRAMES_MAX_PARTS);
-    *ret_bytes = 0;
-    for (unsigned i = 0; !rc && i < n; i++) {
-        rc = check_type(&ranges[i], err);
-        if (!rc)
-            rc = check_stays(&ranges[i], n, err);
-        if (!rc)
-            rc = check_range(&ranges[i], 0, err);
-        if (!rc && __builtin_add_overflow(*ret_bytes, ranges[i].bytes, ret_bytes))
-            rc = sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "lengths of buffers overflow");
-        if (rc && n > 1)
-            sw_err_context(err, "buffer %u of %u", i + 1, n);
-    }
-    return rc;
 }
 
 /* A slot and what is known from the start. That of a pack is recorded before its first byte moves, as broken: should
@@ -509,13 +431,7 @@ int sw_engine_spill_buffers(struct sw_owner *owner, const struct sw_range *range
     const bool in_place = ranges[0].in_place;
     uint64_t bytes = 0;
     SW_ASSERT(!in_place || n == 1);
-    int rc = admit(owner, err);
-    if (!rc)
-        rc = check_sources(ranges, n, &bytes, err);
-    if (!rc)
-        rc = admit_region(owner, in_place, err);
-    if (!rc && ranges[0].name)
-        rc = sw_region_check_name(owner, &ranges[0], err);
+    int rc = sw_admit_spill(owner, ranges, n, &bytes, err);
     if (rc)
         return rc;
     struct sw_op *op = sw_op_new(owner, in_place ? SW_JOB_PACK : SW_JOB_SPILL, ranges, n, err);
@@ -544,55 +460,11 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_out
     return sw_engine_spill_buffers(owner, range, 1, done, arg, ret_id, err);
 }
 
-/* A packed region can only be undone where it is, any other one only by a copy. */
-static int check_place(const struct sw_region *region, bool in_place, bool keep, struct sw_err *err) {
-    const bool packed = region->frames->packed != NULL;
-    if (packed != in_place)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
-                          packed ? "region %u:%u is packed in its own memory: unpack it there"
-                                 : "region %u:%u is not packed in its memory: restore it",
-                          region->id.slot, region->id.gen);
-    if (packed && keep)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "unpacking region %u:%u overwrites it: it cannot be kept",
-                          region->id.slot, region->id.gen);
-    return 0;
-}
-
-/* As many destinations as the region has buffers, each with room for its own. */
-static int check_destinations(const struct sw_region *region, const struct sw_range *ranges, unsigned n,
-                              struct sw_err *err) {
-    const unsigned n_buffers = region->frames->n_parts ? region->frames->n_parts : 1;
-    int rc = 0;
-    if (n != n_buffers)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u has %u buffers, %u were given",
-                          region->id.slot, region->id.gen, n_buffers, n);
-    for (unsigned i = 0; !rc && i < n; i++) {
-        rc = check_stays(&ranges[i], n, err);
-        if (!rc)
-            rc = check_range(&ranges[i], sw_frames_part_bytes(region->frames, i), err);
-        if (rc && n > 1)
-            sw_err_context(err, "buffer %u of %u", i + 1, n);
-    }
-    return rc;
-}
-
 int sw_engine_restore_buffers(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
                               bool keep, sw_outcome_cb *done, void *arg, struct sw_err *err) {
     const bool in_place = ranges[0].in_place;
     struct sw_region *region;
-    int rc = admit(owner, err);
-    if (!rc)
-        rc = sw_engine_find(owner, id, &region, err);
-    if (rc)
-        return rc;
-    if (region->state == SW_REGION_LOST)
-        return sw_err_set(err, -SW_ELOST, SW_SCOPE_REGION, "region %u:%u was found damaged", id.slot, id.gen);
-    if (region->state != SW_REGION_OUT)
-        return sw_err_set(err, region->state == SW_REGION_RESTORING ? -SW_EBUSY : -SW_ESTATE, SW_SCOPE_REQUEST,
-                          "region %u:%u is %s", id.slot, id.gen, sw_region_state_name(region->state));
-    rc = check_place(region, in_place, keep, err);
-    if (!rc)
-        rc = check_destinations(region, ranges, n, err);
+    int rc = sw_admit_restore(owner, id, ranges, n, keep, &region, err);
     if (rc)
         return rc;
     struct sw_op *op = sw_op_new(owner, in_place ? SW_JOB_UNPACK : SW_JOB_RESTORE, ranges, n, err);
@@ -619,7 +491,7 @@ int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const stru
     return sw_engine_restore_buffers(owner, id, range, 1, keep, done, arg, err);
 }
 
-static int find_idle(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
+int sw_engine_find_idle(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
     int rc = sw_engine_find(owner, id, ret, err);
     if (!rc && (*ret)->op)
         rc = sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is %s", id.slot, id.gen,
@@ -629,7 +501,7 @@ static int find_idle(struct sw_owner *owner, struct sw_region_id id, struct sw_r
 
 int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err) {
     struct sw_region *region;
-    const int rc = find_idle(owner, id, &region, err);
+    const int rc = sw_engine_find_idle(owner, id, &region, err);
     if (!rc)
         sw_owner_forget(owner, region);
     return rc;
@@ -637,7 +509,7 @@ int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err
 
 int sw_engine_consume(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err) {
     struct sw_region *region;
-    const int rc = find_idle(owner, id, &region, err);
+    const int rc = sw_engine_find_idle(owner, id, &region, err);
     if (!rc && !region->name)
         sw_owner_consume(owner, region);
     return rc;
@@ -646,7 +518,7 @@ int sw_engine_consume(struct sw_owner *owner, struct sw_region_id id, struct sw_
 void sw_engine_announce_consumed(struct sw_owner *owner, struct sw_region_id id) {
     const struct sw_catalogue_hints hints = {.is_in = true};
     struct sw_region *region;
-    if (find_idle(owner, id, &region, NULL) == 0 && !region->name)
+    if (sw_engine_find_idle(owner, id, &region, NULL) == 0 && !region->name)
         sw_catalogue_hint(owner->engine->config.catalogue, region->record, &hints);
 }
 
@@ -662,110 +534,7 @@ void sw_engine_forget_in(struct sw_owner *owner) {
         sw_owner_forget(owner, SW_CONTAINER_OF(owner->beside.next, struct sw_region, node));
 }
 
-/* ---- questions ---- */
-
-int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err) {
-    struct sw_region *region;
-    int rc = sw_engine_find(owner, id, &region, err);
-    if (rc)
-        return rc;
-    *ret = (struct sw_region_info){
-        .state = region->state,
-        .raw_bytes = region->raw_bytes,
-        .stored_bytes = region->stored_bytes,
-        .codec = region->codec,
-        .tier = region->in_place              ? "device"
-                : region->op || !region->tier ? owner->engine->config.tier->name
-                                              : region->tier->name,
-        .reason = sw_cost_reason_text(region->reason),
-        .in_place = region->in_place,
-    };
-    return 0;
-}
-
-/* What a buffer's chunks came to. */
-static struct sw_buffer_info buffer_info(const struct sw_frames *frames, size_t first, size_t n_chunks) {
-    uint64_t of_codec[SW_CODEC_NR] = {0};
-    struct sw_buffer_info info = {.codec = SW_CODEC_RAW};
-    for (size_t i = first; i < first + n_chunks; i++) {
-        info.raw_bytes += frames->layouts[i].raw_bytes;
-        info.stored_bytes += frames->layouts[i].frame_bytes;
-        of_codec[frames->layouts[i].codec] += frames->layouts[i].raw_bytes;
-    }
-    for (int codec = 0; codec < SW_CODEC_NR; codec++)
-        if (of_codec[codec] > of_codec[info.codec])
-            info.codec = (enum sw_codec_id)codec;
-    return info;
-}
-
-/* A region whose frames nobody is making. */
-static int find_frames(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
-    const int rc = sw_engine_find(owner, id, ret, err);
-    if (rc)
-        return rc;
-    const struct sw_region *region = *ret;
-    if (!region->frames)
-        return sw_err_set(err, region->state == SW_REGION_LOST ? -SW_ELOST : -SW_EBUSY, SW_SCOPE_REQUEST,
-                          "region %u:%u is %s", id.slot, id.gen, sw_region_state_name(region->state));
-    return 0;
-}
-
-int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,
-                            struct sw_buffer_info ret[SW_FRAMES_MAX_PARTS], unsigned *ret_n, struct sw_err *err) {
-    struct sw_region *region;
-    const int rc = find_frames(owner, id, &region, err);
-    if (rc)
-        return rc;
-    const struct sw_frames *frames = region->frames;
-    *ret_n = frames->n_parts ? frames->n_parts : 1;
-    if (!frames->n_parts)
-        ret[0] = buffer_info(frames, 0, frames->n_chunks);
-    for (unsigned i = 0; i < frames->n_parts; i++)
-        ret[i] = buffer_info(frames, frames->parts[i].first, frames->parts[i].n_chunks);
-    return 0;
-}
-
-int sw_engine_query_packed(struct sw_owner *owner, struct sw_region_id id, size_t first,
-                           struct spillway_packed_chunk *ret, size_t max, size_t *ret_n, size_t *ret_n_chunks,
-                           struct sw_err *err) {
-    struct sw_region *region;
-    int rc = find_frames(owner, id, &region, err);
-    if (!rc)
-        rc = find_idle(owner, id, &region, err); /* an unpack changes what is asked for */
-    if (rc)
-        return rc;
-    const struct sw_frames *frames = region->frames;
-    if (!frames->packed)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u is not packed", id.slot, id.gen);
-    if (first > frames->n_chunks || (first == frames->n_chunks && first > 0))
-        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "region %u:%u has %zu chunks", id.slot, id.gen,
-                          frames->n_chunks);
-    *ret_n_chunks = frames->n_chunks;
-    *ret_n = frames->n_chunks - first < max ? frames->n_chunks - first : max;
-    for (size_t i = 0; i < *ret_n; i++)
-        ret[i] = sw_frames_packed_chunk(frames, first + i);
-    return 0;
-}
-
-void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret) {
-    static const uint8_t host_uuid[SW_DEVICE_UUID_BYTES];
-    struct sw_tier *tier = engine->config.tier;
-    *ret = engine->counters;
-    ret->n_devices = engine->config.n_devices;
-    ret->n_owners = engine->n_owners;
-    ret->n_regions = engine->regions.n_used;
-    ret->n_mems = engine->n_mems;
-    ret->n_ops = engine->n_ops;
-    for (unsigned i = 0; i < engine->config.n_devices; i++) {
-        const struct sw_device_info *info = sw_worker_device_info(engine->workers[i]);
-        ret->n_mapped += sw_worker_mapped(engine->workers[i]);
-        if (memcmp(info->uuid, host_uuid, sizeof host_uuid) != 0)
-            ret->scratch_bytes += info->scratch_bytes;
-    }
-    tier->ops->stats(tier, &ret->tier);
-    if (engine->config.nvme)
-        engine->config.nvme->ops->stats(engine->config.nvme, &ret->nvme);
-}
+/* ---- signs of life ---- */
 
 void sw_engine_ask_life(struct sw_engine *engine) {
     for (unsigned i = 0; i < engine->config.n_devices && !engine->closing; i++) {

@@ -126,6 +126,14 @@ struct sw_op *sw_op_part_ended(struct sw_job *job);
 
 /* sw_region_find(), and the region's state is that of now. */
 int sw_engine_find(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err);
+/* The same of a region that no operation is on. errors: also -SW_EBUSY. */
+int sw_engine_find_idle(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err);
+/* admission.c: whether a spill of these ranges may begin; *ret_bytes: of all. errors: those of the spill. */
+int sw_admit_spill(const struct sw_owner *owner, const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes,
+                   struct sw_err *err);
+/* The same of a restore or an unpack; and the region. errors: those of the restore. */
+int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
+                     bool keep, struct sw_region **ret, struct sw_err *err);
 /* An operation on mem has ended; unmaps it if it is closing and this was the last. */
 void sw_mem_op_ended(struct sw_mem *mem);
 /* The worker has mapped it, or could not: calls back. */

@@ -1,0 +1,148 @@
+/* admission.c - whether a spill or a restore may begin: its session, limits and quotas, its ranges, its region. It
+ * refuses, and does nothing else. */
+#include "spill/engine_state.h"
+
+#include "base/assert.h"
+
+static int check_range(const struct sw_range *range, uint64_t bytes, struct sw_err *err) {
+    const struct sw_mem *mem = range->mem;
+    SW_ASSERT(!mem->closing);
+    if (range->offset > mem->bytes || range->bytes > mem->bytes - range->offset)
+        return sw_err_set(
+            err, -SW_ERANGE, SW_SCOPE_REQUEST, "offset %llu and length %llu exceed the memory's %llu bytes",
+            (unsigned long long)range->offset, (unsigned long long)range->bytes, (unsigned long long)mem->bytes);
+    if (range->bytes < bytes)
+        return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "region has %llu bytes, the buffer %llu",
+                          (unsigned long long)bytes, (unsigned long long)range->bytes);
+    if (mem->once && mem->used)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          "memory was handed over for one operation, which it has had");
+    return 0;
+}
+
+/* Memory that is unmapped with the first job that used it would be gone from under the others. */
+static int check_stays(const struct sw_range *range, unsigned n, struct sw_err *err) {
+    if (n == 1 || !range->mem->once)
+        return 0;
+    return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory of several buffers must stay open");
+}
+
+static int admit(const struct sw_owner *owner, struct sw_err *err) {
+    const struct sw_engine_config *config = &owner->engine->config;
+    if (owner->closing || owner->engine->closing)
+        return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_SESSION, "the session is closing");
+    if (owner->n_ops >= config->max_owner_ops)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+                          "the session has %u operations in flight, the most allowed", owner->n_ops);
+    return 0;
+}
+
+/* A pack leaves its frames in its client's own memory: it may begin with a quota that is used up. */
+static int admit_region(const struct sw_owner *owner, bool in_place, struct sw_err *err) {
+    const struct sw_quota *quota = owner->quota;
+    const unsigned most = owner->engine->config.max_owner_regions;
+    if (owner->n_regions >= most)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the session has %u regions, the most allowed",
+                          owner->n_regions);
+    if (quota && quota->max_regions && quota->n_regions >= quota->max_regions)
+        return sw_err_set(err, -SW_ETENANTREGIONS, SW_SCOPE_REQUEST, "the tenant has %u regions, the most allowed",
+                          quota->n_regions);
+    if (quota && quota->max_bytes && !in_place && atomic_load(&quota->bytes) >= quota->max_bytes)
+        return sw_err_set(err, -SW_ETENANTBYTES, SW_SCOPE_REQUEST, "the tenant has %llu bytes stored, the most allowed",
+                          (unsigned long long)quota->max_bytes);
+    return 0;
+}
+
+static int check_type(const struct sw_range *range, struct sw_err *err) {
+    if ((unsigned)range->type >= SW_VALUE_NR)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "values of type %u are unknown", (unsigned)range->type);
+    if (range->bytes % sw_value_type_bytes(range->type))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%llu bytes are no whole values of type %s",
+                          (unsigned long long)range->bytes, sw_value_type_name(range->type));
+    return 0;
+}
+
+/* A spill's ranges; *ret_bytes: of all. */
+static int check_sources(const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes, struct sw_err *err) {
+    int rc = 0;
+    if (n < 1 || n > SW_FRAMES_MAX_PARTS)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers, must be 1 to %d", n, SW_FRAMES_MAX_PARTS);
+    *ret_bytes = 0;
+    for (unsigned i = 0; !rc && i < n; i++) {
+        rc = check_type(&ranges[i], err);
+        if (!rc)
+            rc = check_stays(&ranges[i], n, err);
+        if (!rc)
+            rc = check_range(&ranges[i], 0, err);
+        if (!rc && __builtin_add_overflow(*ret_bytes, ranges[i].bytes, ret_bytes))
+            rc = sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "lengths of buffers overflow");
+        if (rc && n > 1)
+            sw_err_context(err, "buffer %u of %u", i + 1, n);
+    }
+    return rc;
+}
+
+int sw_admit_spill(const struct sw_owner *owner, const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes,
+                   struct sw_err *err) {
+    int rc = admit(owner, err);
+    if (!rc)
+        rc = check_sources(ranges, n, ret_bytes, err);
+    if (!rc)
+        rc = admit_region(owner, ranges[0].in_place, err);
+    if (!rc && ranges[0].name)
+        rc = sw_region_check_name(owner, &ranges[0], err);
+    return rc;
+}
+
+/* A packed region can only be undone where it is, any other one only by a copy. */
+static int check_place(const struct sw_region *region, bool in_place, bool keep, struct sw_err *err) {
+    const bool packed = region->frames->packed != NULL;
+    if (packed != in_place)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          packed ? "region %u:%u is packed in its own memory: unpack it there"
+                                 : "region %u:%u is not packed in its memory: restore it",
+                          region->id.slot, region->id.gen);
+    if (packed && keep)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "unpacking region %u:%u overwrites it: it cannot be kept",
+                          region->id.slot, region->id.gen);
+    return 0;
+}
+
+/* As many destinations as the region has buffers, each with room for its own. */
+static int check_destinations(const struct sw_region *region, const struct sw_range *ranges, unsigned n,
+                              struct sw_err *err) {
+    const unsigned n_buffers = region->frames->n_parts ? region->frames->n_parts : 1;
+    int rc = 0;
+    if (n != n_buffers)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u has %u buffers, %u were given",
+                          region->id.slot, region->id.gen, n_buffers, n);
+    for (unsigned i = 0; !rc && i < n; i++) {
+        rc = check_stays(&ranges[i], n, err);
+        if (!rc)
+            rc = check_range(&ranges[i], sw_frames_part_bytes(region->frames, i), err);
+        if (rc && n > 1)
+            sw_err_context(err, "buffer %u of %u", i + 1, n);
+    }
+    return rc;
+}
+
+int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
+                     bool keep, struct sw_region **ret, struct sw_err *err) {
+    struct sw_region *region;
+    int rc = admit(owner, err);
+    if (!rc)
+        rc = sw_engine_find(owner, id, &region, err);
+    if (rc)
+        return rc;
+    if (region->state == SW_REGION_LOST)
+        return sw_err_set(err, -SW_ELOST, SW_SCOPE_REGION, "region %u:%u was found damaged", id.slot, id.gen);
+    if (region->state != SW_REGION_OUT)
+        return sw_err_set(err, region->state == SW_REGION_RESTORING ? -SW_EBUSY : -SW_ESTATE, SW_SCOPE_REQUEST,
+                          "region %u:%u is %s", id.slot, id.gen, sw_region_state_name(region->state));
+    rc = check_place(region, ranges[0].in_place, keep, err);
+    if (!rc)
+        rc = check_destinations(region, ranges, n, err);
+    if (!rc)
+        *ret = region;
+    return rc;
+}

@@ -1,0 +1,108 @@
+/* query.c - what may be asked about a region, its buffers and its packed chunks, and about the whole. Nothing begins or
+ * ends here. */
+#include "spill/engine_state.h"
+
+#include <string.h>
+
+int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err) {
+    struct sw_region *region;
+    int rc = sw_engine_find(owner, id, &region, err);
+    if (rc)
+        return rc;
+    *ret = (struct sw_region_info){
+        .state = region->state,
+        .raw_bytes = region->raw_bytes,
+        .stored_bytes = region->stored_bytes,
+        .codec = region->codec,
+        .tier = region->in_place              ? "device"
+                : region->op || !region->tier ? owner->engine->config.tier->name
+                                              : region->tier->name,
+        .reason = sw_cost_reason_text(region->reason),
+        .in_place = region->in_place,
+    };
+    return 0;
+}
+
+/* What a buffer's chunks came to. */
+static struct sw_buffer_info buffer_info(const struct sw_frames *frames, size_t first, size_t n_chunks) {
+    uint64_t of_codec[SW_CODEC_NR] = {0};
+    struct sw_buffer_info info = {.codec = SW_CODEC_RAW};
+    for (size_t i = first; i < first + n_chunks; i++) {
+        info.raw_bytes += frames->layouts[i].raw_bytes;
+        info.stored_bytes += frames->layouts[i].frame_bytes;
+        of_codec[frames->layouts[i].codec] += frames->layouts[i].raw_bytes;
+    }
+    for (int codec = 0; codec < SW_CODEC_NR; codec++)
+        if (of_codec[codec] > of_codec[info.codec])
+            info.codec = (enum sw_codec_id)codec;
+    return info;
+}
+
+/* A region whose frames nobody is making. */
+static int find_frames(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
+    const int rc = sw_engine_find(owner, id, ret, err);
+    if (rc)
+        return rc;
+    const struct sw_region *region = *ret;
+    if (!region->frames)
+        return sw_err_set(err, region->state == SW_REGION_LOST ? -SW_ELOST : -SW_EBUSY, SW_SCOPE_REQUEST,
+                          "region %u:%u is %s", id.slot, id.gen, sw_region_state_name(region->state));
+    return 0;
+}
+
+int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,
+                            struct sw_buffer_info ret[SW_FRAMES_MAX_PARTS], unsigned *ret_n, struct sw_err *err) {
+    struct sw_region *region;
+    const int rc = find_frames(owner, id, &region, err);
+    if (rc)
+        return rc;
+    const struct sw_frames *frames = region->frames;
+    *ret_n = frames->n_parts ? frames->n_parts : 1;
+    if (!frames->n_parts)
+        ret[0] = buffer_info(frames, 0, frames->n_chunks);
+    for (unsigned i = 0; i < frames->n_parts; i++)
+        ret[i] = buffer_info(frames, frames->parts[i].first, frames->parts[i].n_chunks);
+    return 0;
+}
+
+int sw_engine_query_packed(struct sw_owner *owner, struct sw_region_id id, size_t first,
+                           struct spillway_packed_chunk *ret, size_t max, size_t *ret_n, size_t *ret_n_chunks,
+                           struct sw_err *err) {
+    struct sw_region *region;
+    int rc = find_frames(owner, id, &region, err);
+    if (!rc)
+        rc = sw_engine_find_idle(owner, id, &region, err); /* an unpack changes what is asked for */
+    if (rc)
+        return rc;
+    const struct sw_frames *frames = region->frames;
+    if (!frames->packed)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u is not packed", id.slot, id.gen);
+    if (first > frames->n_chunks || (first == frames->n_chunks && first > 0))
+        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "region %u:%u has %zu chunks", id.slot, id.gen,
+                          frames->n_chunks);
+    *ret_n_chunks = frames->n_chunks;
+    *ret_n = frames->n_chunks - first < max ? frames->n_chunks - first : max;
+    for (size_t i = 0; i < *ret_n; i++)
+        ret[i] = sw_frames_packed_chunk(frames, first + i);
+    return 0;
+}
+
+void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret) {
+    static const uint8_t host_uuid[SW_DEVICE_UUID_BYTES];
+    struct sw_tier *tier = engine->config.tier;
+    *ret = engine->counters;
+    ret->n_devices = engine->config.n_devices;
+    ret->n_owners = engine->n_owners;
+    ret->n_regions = engine->regions.n_used;
+    ret->n_mems = engine->n_mems;
+    ret->n_ops = engine->n_ops;
+    for (unsigned i = 0; i < engine->config.n_devices; i++) {
+        const struct sw_device_info *info = sw_worker_device_info(engine->workers[i]);
+        ret->n_mapped += sw_worker_mapped(engine->workers[i]);
+        if (memcmp(info->uuid, host_uuid, sizeof host_uuid) != 0)
+            ret->scratch_bytes += info->scratch_bytes;
+    }
+    tier->ops->stats(tier, &ret->tier);
+    if (engine->config.nvme)
+        engine->config.nvme->ops->stats(engine->config.nvme, &ret->nvme);
+}
