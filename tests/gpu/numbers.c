@@ -17,10 +17,6 @@ static const enum sw_codec_id codecs[] = {SW_CODEC_FOR,   SW_CODEC_DFOR, SW_CODE
                                           SW_CODEC_ALPRD, SW_CODEC_LZ,   SW_CODEC_DICT, SW_CODEC_SFOR};
 #define N_CODECS (sizeof codecs / sizeof codecs[0])
 
-static bool small_run(void) {
-    return getenv("SW_TEST_SMALL") != NULL;
-}
-
 /* By the first half of a column: what the other one has besides is not known. */
 static struct sw_plan plan_of(enum sw_codec_id codec, enum sw_value_type type, const uint8_t *data, size_t bytes) {
     struct sw_plan plan = {.codec = codec, .segment_log2 = SW_NUMBERS_SEGMENT_LOG2, .value_type = type};
@@ -62,7 +58,7 @@ START_TEST(every_width) {
                                             SW_NUMBERS_STEPS};
     const enum sw_value_type type = (enum sw_value_type)_i;
     const unsigned value_bits = sw_value_bits(type);
-    for (unsigned bits = 0; bits <= value_bits; bits += small_run() ? 5 : 1) {
+    for (unsigned bits = 0; bits <= value_bits; bits += sw_gpu_small_run() ? 5 : 1) {
         const size_t bytes = (size_t)2 * SW_NUMBERS_TILE_BYTES + 3 * sw_vector_bytes(value_bits);
         for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
             uint8_t *data = new_column(type, kinds[i], bits, bytes);
@@ -81,7 +77,7 @@ START_TEST(every_kind_and_count) {
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         for (enum sw_numbers kind = SW_NUMBERS_UNIFORM; kind < SW_NUMBERS_NR; kind++) {
             const size_t bytes = counts[i] * value_bytes + i % value_bytes;
-            if (counts[i] > (small_run() ? 20000 : 100000) && (small_run() || kind != SW_NUMBERS_MIXED))
+            if (counts[i] > (sw_gpu_small_run() ? 20000 : 100000) && (sw_gpu_small_run() || kind != SW_NUMBERS_MIXED))
                 continue;
             uint8_t *data = new_column(type, kind, 4 + (unsigned)i % 4, bytes);
             round_trips(type, data, bytes, 0);
@@ -94,7 +90,7 @@ START_TEST(every_alignment) {
     const enum sw_value_type type = (enum sw_value_type)_i;
     const size_t bytes = 100003;
     uint8_t *data = new_column(type, SW_NUMBERS_MIXED, 6, bytes);
-    for (size_t shift = 0; shift < 16; shift += small_run() ? 7 : 1)
+    for (size_t shift = 0; shift < 16; shift += sw_gpu_small_run() ? 7 : 1)
         round_trips(type, data, bytes, shift);
     free(data);
 }
@@ -118,7 +114,7 @@ START_TEST(every_window_of_lz) {
     const size_t bytes = 2 * SW_NUMBERS_TILE_BYTES + 4099, value_bytes = sw_value_bits(type) / 8;
     uint8_t *data = malloc(bytes);
     ck_assert_ptr_nonnull(data);
-    for (unsigned period = 1; period < 300; period += small_run() ? 47 : period < 70 ? 1 : 7) {
+    for (unsigned period = 1; period < 300; period += sw_gpu_small_run() ? 47 : period < 70 ? 1 : 7) {
         uint64_t state = period;
         for (size_t i = 0; i < bytes; i++)
             data[i] = i < period * value_bytes || i % 211 == period ? (uint8_t)sw_random(&state)
@@ -148,7 +144,7 @@ START_TEST(damaged_frames) {
         struct sw_frame_layout layout;
         uint64_t state = 77;
         ck_assert_int_eq(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, NULL), 0);
-        for (int round = 0; round < (small_run() ? 40 : 300); round++) {
+        for (int round = 0; round < (sw_gpu_small_run() ? 40 : 300); round++) {
             const uint64_t r = sw_random(&state), meta = layout.data_offset - layout.records_offset;
             const uint64_t span = r & 1 ? meta : frame_bytes - layout.records_offset;
             const uint64_t at = layout.records_offset + (r >> 8) % span;

@@ -6,15 +6,16 @@
 # PART       what is run
 # test       gpu_packed         a query's kernels on packed regions
 #            gpu_codec          frames of every codec: host and GPU read each other's, damaged ones are refused
-#            gpu_numbers        the same of codecs of numbers and tables
+#            gpu_batch          the same of many frames in one launch; hashes of ranges, copies of runs
+#            gpu_numbers        frames of codecs of numbers and tables
 #            gpu_device         the CUDA device by its contract: groups, raw frames, damage
 #            gpu_faults         the same while calls of the CUDA runtime fail: named, and no device memory stays
 #            gpu_roundtrip      every kind of memory through a real spillwayd, and back
 #            gpu_restart        the same memory over kills and orderly stops of spillwayd, which a manager starts again
 #            gpu_client_death   clients with GPU memory killed in all they do; $DEATHS of them (default: 96)
 #            gpu_worker_death   the same of processes without CUDA, in memory of one that lives; $WORKER_DEATHS (default: 10000)
-# sanitize   gpu_codec, gpu_numbers (each codec and type), gpu_packed, gpu_device, gpu_roundtrip under memcheck and
-#            racecheck, on small inputs
+# sanitize   gpu_codec, gpu_batch, gpu_numbers (each codec and type), gpu_packed, gpu_device, gpu_roundtrip under
+#            memcheck and racecheck, on small inputs
 # demo       what `make demo` shows
 # codec      bench_codec: rates of 2 GB, of numbers, of lz, of batches, of $COLUMNS_DIR; bench_fused, bench_packed_query
 # roundtrip  bench_roundtrip: rates of spill and restore, 2 GB to 60 GB; spillway-bench: all of lineitem
@@ -68,6 +69,7 @@ wants() { [[ " $parts " == *" $1 "* ]]; }
 
 if wants test; then
     step gpu_codec "$build/tests/gpu_codec"
+    step gpu_batch "$build/tests/gpu_batch"
     step gpu_numbers "$build/tests/gpu_numbers"
     step gpu_packed "$build/tests/gpu_packed" "$daemon"
     step gpu_device "$build/tests/gpu_device"
@@ -83,9 +85,10 @@ if wants sanitize; then
     for tool in "memcheck --report-api-errors no" racecheck; do
         # shellcheck disable=SC2206 # the options of the tool are words
         sanitizer=(compute-sanitizer --error-exitcode 9 --target-processes all --tool $tool)
-        for part in content shapes damage training batches; do
+        for part in content shapes damage training; do
             CK_RUN_CASE=$part step "codec_${part}_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_codec"
         done
+        step "batch_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_batch"
         CK_RUN_CASE=alignments step "numbers_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_numbers"
         step "packed_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_packed" "$daemon"
         step "device_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_device"

@@ -1,5 +1,8 @@
 #include "tests/lib/gpu_frames.h"
 
+#include "base/alloc.h"
+#include "tests/lib/phrases.h"
+
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +41,27 @@ int sw_gpu_codec_start(void) {
     if (e != cudaSuccess)
         (void)printf("no memory pool: %s\n", cudaGetErrorString(e));
     return e != cudaSuccess;
+}
+
+const size_t sw_gpu_sizes[SW_GPU_N_SIZES] = {
+    0,   1,    2,    3,    4,     7,     8,    9,    15,   16,    17,    63,    255,    256,     257,     511,
+    512, 1023, 1024, 1025, 32767, 32768, 8191, 8193, 5000, 32769, 65537, 99991, 262144, 1000003, 8388607, 40000001};
+const enum sw_codec_id sw_gpu_of_bytes[SW_GPU_N_OF_BYTES] = {SW_CODEC_V5T, SW_CODEC_PHRASE};
+
+bool sw_gpu_small_run(void) {
+    return getenv("SW_TEST_SMALL") != NULL;
+}
+
+void sw_gpu_plan_of(struct sw_plan *ret, enum sw_codec_id codec, const uint8_t *in, size_t n, unsigned segment_log2) {
+    uint8_t *sample = sw_alloc(SW_SAMPLE_MAX_BYTES);
+    ck_assert_ptr_nonnull(sample);
+    const size_t sample_bytes = sw_sample_gather(sample, in, n);
+    *ret = (struct sw_plan){.codec = codec, .segment_log2 = segment_log2, .raw_bytes = n, .expected_ratio = 1};
+    if (codec == SW_CODEC_V5T)
+        sw_v5t_table_train(&ret->table, sample, sample_bytes, SW_SAMPLE_PIECE_BYTES);
+    else
+        sw_phrases_learn(&ret->table, sample, sample_bytes);
+    sw_free(sample);
 }
 
 void sw_cuda_ok(cudaError_t e, const char *call) {
