@@ -281,9 +281,9 @@ static int on_query_packed(void *arg, const struct sw_request *request, struct s
 }
 
 static int on_advise(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
-    static const enum sw_advice known[] = {[SW_ADVICE_PRIORITY] = SW_ADVISE_PRIORITY,
-                                           [SW_ADVICE_PIN] = SW_ADVISE_PIN,
-                                           [SW_ADVICE_PREFETCH] = SW_ADVISE_PREFETCH};
+    static const enum sw_advice known[] = {[SPILLWAY_ADVICE_PRIORITY] = SW_ADVISE_PRIORITY,
+                                           [SPILLWAY_ADVICE_PIN] = SW_ADVISE_PIN,
+                                           [SPILLWAY_ADVICE_PREFETCH] = SW_ADVISE_PREFETCH};
     struct sw_session *session = arg;
     const struct sw_msg_advise *advise = &request->msg->u.advise;
     sw_msg_init(ret_reply, SW_MSG_OK);

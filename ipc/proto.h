@@ -85,8 +85,7 @@ struct sw_msg_header {
 
 /* value_type of SPILL, as in spillway.h, where the range holds whole numbers of that type; 0: bytes. */
 
-/* Of ADVISE, as in spillway.h. */
-enum { SW_ADVICE_PRIORITY, SW_ADVICE_PIN, SW_ADVICE_PREFETCH };
+/* advice of ADVISE: enum spillway_advice of spillway.h. */
 
 /* clang-format off */
 /* Field kinds: U32(name) U64(name) BYTES(name, n) U32S(name, n) U64S(name, n) */

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "daemon/descriptors.h"
 #include "daemon/reload.h"
+#include "ipc/spillway.h"
 #include "spill/engine_state.h"
 #include "tests/lib/run.h"
 #include "tests/lib/service.h"
@@ -293,7 +294,8 @@ static size_t reply_to(struct client *c, uint16_t type, struct sw_region_id id,
         msg.u.query = (struct sw_msg_query){.slot = id.slot, .gen = id.gen};
         break;
     case SW_MSG_ADVISE:
-        msg.u.advise = (struct sw_msg_advise){.slot = id.slot, .gen = id.gen, .advice = SW_ADVICE_PIN, .value = 1};
+        msg.u.advise =
+            (struct sw_msg_advise){.slot = id.slot, .gen = id.gen, .advice = SPILLWAY_ADVICE_PIN, .value = 1};
         break;
     case SW_MSG_RESTORE_BATCH:
         msg.u.restore_batch = (struct sw_msg_restore_batch){
