@@ -29,6 +29,8 @@ static void on_mem_closed(void *arg) {
 
 /* ---- handlers ---------------------------------------------------------------------------------------------------- */
 
+_Static_assert(SW_PROTO_TOKEN_BYTES == SW_TOKEN_BYTES, "tokens are as long on the wire");
+
 static int new_token(uint8_t ret[SW_TOKEN_BYTES], struct sw_err *err) {
     if (getrandom(ret, SW_TOKEN_BYTES, 0) == SW_TOKEN_BYTES)
         return 0;

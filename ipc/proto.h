@@ -49,6 +49,7 @@
 #define SW_IPC_PROTO_H
 
 #include "base/err.h"
+#include "base/mem_kind.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -57,12 +58,15 @@
 #define SW_PROTO_HEADER_BYTES 16
 #define SW_PROTO_MAX_BATCH 256 /* pieces of a batch */
 /* Header and body of the longest message, RESTORE_BATCH; a longer packet is refused, and not read whole. */
-#define SW_PROTO_MAX_PACKET_BYTES (SW_PROTO_HEADER_BYTES + 12 + 64 + SW_PROTO_MAX_BATCH * (4 + 4 + 8 + 8))
+#define SW_PROTO_MAX_PACKET_BYTES                                                                                      \
+    (SW_PROTO_HEADER_BYTES + 12 + SW_MEM_HANDLE_BYTES + SW_PROTO_MAX_BATCH * (4 + 4 + 8 + 8))
 #define SW_PROTO_MAX_FDS 64     /* per packet, below the kernel's 253 */
 #define SW_PROTO_MAX_REASONS 16 /* why regions were compressed, or were not */
 #define SW_PROTO_REASON_BYTES 32
 #define SW_PROTO_MAX_BUFFERS 64 /* of a region that has several */
 #define SW_PROTO_CODEC_BYTES 16
+#define SW_PROTO_TIER_BYTES 16
+#define SW_PROTO_TOKEN_BYTES 16
 #define SW_PROTO_MAX_CHUNKS 64 /* that a packed region tells of in one message */
 #define SW_PROTO_NAME_BYTES 64 /* of a durable region's name, with the zero behind it */
 
@@ -89,56 +93,63 @@ struct sw_msg_header {
 
 /* clang-format off */
 /* Field kinds: U32(name) U64(name) BYTES(name, n) U32S(name, n) U64S(name, n) */
-#define SW_FIELDS_HELLO(U32, U64, BYTES, U32S, U64S)      U32(version) BYTES(client, 64) BYTES(token, 16)
-#define SW_FIELDS_HELLO_OK(U32, U64, BYTES, U32S, U64S)   U32(version) U32(session) U32(max_in_flight) U32(max_pieces) \
-                                                    BYTES(server, 32) U32(resumed) U32(reconnect_ms) BYTES(token, 16)
-#define SW_FIELDS_MEM_OPEN(U32, U64, BYTES, U32S, U64S)   U32(mem) U32(kind) U32(n_parts) U32(once) U64(bytes) \
-                                                    BYTES(device_uuid, 16) BYTES(handle, 64)
-#define SW_FIELDS_MEM_PARTS(U32, U64, BYTES, U32S, U64S)  U32(mem) U32(first) U32(count) U64S(part_bytes, SW_PROTO_MAX_FDS)
+#define SW_FIELDS_HELLO(U32, U64, BYTES, U32S, U64S) \
+    U32(version) BYTES(client, 64) BYTES(token, SW_PROTO_TOKEN_BYTES)
+#define SW_FIELDS_HELLO_OK(U32, U64, BYTES, U32S, U64S) \
+    U32(version) U32(session) U32(max_in_flight) U32(max_pieces) BYTES(server, 32) U32(resumed) U32(reconnect_ms) \
+    BYTES(token, SW_PROTO_TOKEN_BYTES)
+#define SW_FIELDS_MEM_OPEN(U32, U64, BYTES, U32S, U64S) \
+    U32(mem) U32(kind) U32(n_parts) U32(once) U64(bytes) BYTES(device_uuid, SW_DEVICE_UUID_BYTES) \
+    BYTES(handle, SW_MEM_HANDLE_BYTES)
+#define SW_FIELDS_MEM_PARTS(U32, U64, BYTES, U32S, U64S) \
+    U32(mem) U32(first) U32(count) U64S(part_bytes, SW_PROTO_MAX_FDS)
 #define SW_FIELDS_MEM_CLOSE(U32, U64, BYTES, U32S, U64S)  U32(mem)
-#define SW_FIELDS_SPILL(U32, U64, BYTES, U32S, U64S)      U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, 64) \
-                                                    U32(value_type)
-#define SW_FIELDS_RESTORE(U32, U64, BYTES, U32S, U64S)    U32(slot) U32(gen) U32(mem) U32(flags) U64(offset) U64(bytes) \
-                                                    BYTES(event, 64)
+#define SW_FIELDS_SPILL(U32, U64, BYTES, U32S, U64S) \
+    U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, SW_MEM_HANDLE_BYTES) U32(value_type)
+#define SW_FIELDS_RESTORE(U32, U64, BYTES, U32S, U64S) \
+    U32(slot) U32(gen) U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, SW_MEM_HANDLE_BYTES)
 #define SW_FIELDS_DROP(U32, U64, BYTES, U32S, U64S)       U32(slot) U32(gen)
 #define SW_FIELDS_QUERY(U32, U64, BYTES, U32S, U64S)      U32(slot) U32(gen)
 #define SW_FIELDS_ADVISE(U32, U64, BYTES, U32S, U64S)     U32(slot) U32(gen) U32(advice) U32(value)
 #define SW_FIELDS_STATUS(U32, U64, BYTES, U32S, U64S)     U32(reserved)
 #define SW_FIELDS_OK(U32, U64, BYTES, U32S, U64S)         U32(reserved)
-#define SW_FIELDS_RESULT(U32, U64, BYTES, U32S, U64S)     U32(slot) U32(gen) U64(raw_bytes) U64(stored_bytes) U64(service_us) \
-                                                    BYTES(codec, 16) BYTES(tier, 16) BYTES(reason, SW_PROTO_REASON_BYTES)
-#define SW_FIELDS_REGION(U32, U64, BYTES, U32S, U64S)     U64(raw_bytes) U64(stored_bytes) BYTES(state, 16) BYTES(codec, 16) \
-                                                    BYTES(tier, 16)
+#define SW_FIELDS_RESULT(U32, U64, BYTES, U32S, U64S) \
+    U32(slot) U32(gen) U64(raw_bytes) U64(stored_bytes) U64(service_us) BYTES(codec, SW_PROTO_CODEC_BYTES) \
+    BYTES(tier, SW_PROTO_TIER_BYTES) BYTES(reason, SW_PROTO_REASON_BYTES)
+#define SW_FIELDS_REGION(U32, U64, BYTES, U32S, U64S) \
+    U64(raw_bytes) U64(stored_bytes) BYTES(state, 16) BYTES(codec, SW_PROTO_CODEC_BYTES) \
+    BYTES(tier, SW_PROTO_TIER_BYTES)
 /* reasons: the texts of RESULT's reason, n_reasons of them, each in a field of its own; reason_spills: how often. */
-#define SW_FIELDS_STATUS_OK(U32, U64, BYTES, U32S, U64S)  BYTES(version, 32) BYTES(device, 64) U32(n_gpus) U32(sessions) \
-                                                    U32(regions) U64(scratch_bytes) U64(scratch_limit_bytes) \
-                                                    U64(tier_capacity_bytes) U64(tier_backed_bytes) \
-                                                    U64(tier_used_bytes) U64(nvme_capacity_bytes) \
-                                                    U64(nvme_used_bytes) U64(mapped_memories) U32(n_reasons) \
-                                                    BYTES(reasons, SW_PROTO_MAX_REASONS * SW_PROTO_REASON_BYTES) \
-                                                    U64S(reason_spills, SW_PROTO_MAX_REASONS)
+#define SW_FIELDS_STATUS_OK(U32, U64, BYTES, U32S, U64S) \
+    BYTES(version, 32) BYTES(device, 64) U32(n_gpus) U32(sessions) U32(regions) U64(scratch_bytes) \
+    U64(scratch_limit_bytes) U64(tier_capacity_bytes) U64(tier_backed_bytes) U64(tier_used_bytes) \
+    U64(nvme_capacity_bytes) U64(nvme_used_bytes) U64(mapped_memories) U32(n_reasons) \
+    BYTES(reasons, SW_PROTO_MAX_REASONS * SW_PROTO_REASON_BYTES) U64S(reason_spills, SW_PROTO_MAX_REASONS)
 #define SW_FIELDS_ERROR(U32, U64, BYTES, U32S, U64S)      U32(scope) U32(cuda) BYTES(name, 16) BYTES(text, 256)
 
 #define SW_FIELDS_SPILL_BATCH(U32, U64, BYTES, U32S, U64S) \
-    U32(mem) U32(flags) U32(count) BYTES(event, 64) U64S(offset, SW_PROTO_MAX_BATCH) U64S(bytes, SW_PROTO_MAX_BATCH)
+    U32(mem) U32(flags) U32(count) BYTES(event, SW_MEM_HANDLE_BYTES) U64S(offset, SW_PROTO_MAX_BATCH) \
+    U64S(bytes, SW_PROTO_MAX_BATCH)
 #define SW_FIELDS_RESTORE_BATCH(U32, U64, BYTES, U32S, U64S) \
-    U32(mem) U32(flags) U32(count) BYTES(event, 64) U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH) \
-    U64S(offset, SW_PROTO_MAX_BATCH) U64S(bytes, SW_PROTO_MAX_BATCH)
+    U32(mem) U32(flags) U32(count) BYTES(event, SW_MEM_HANDLE_BYTES) U32S(slot, SW_PROTO_MAX_BATCH) \
+    U32S(gen, SW_PROTO_MAX_BATCH) U64S(offset, SW_PROTO_MAX_BATCH) U64S(bytes, SW_PROTO_MAX_BATCH)
 #define SW_FIELDS_DROP_BATCH(U32, U64, BYTES, U32S, U64S) \
     U32(count) U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH) U32(consume)
 /* Bytes are sums over the pieces; a text is "mixed" where it is not that of all. */
 #define SW_FIELDS_RESULT_BATCH(U32, U64, BYTES, U32S, U64S) \
-    U32(count) U64(raw_bytes) U64(stored_bytes) U64(service_us) BYTES(codec, 16) BYTES(tier, 16) \
-    BYTES(reason, SW_PROTO_REASON_BYTES) U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH)
+    U32(count) U64(raw_bytes) U64(stored_bytes) U64(service_us) BYTES(codec, SW_PROTO_CODEC_BYTES) \
+    BYTES(tier, SW_PROTO_TIER_BYTES) BYTES(reason, SW_PROTO_REASON_BYTES) U32S(slot, SW_PROTO_MAX_BATCH) \
+    U32S(gen, SW_PROTO_MAX_BATCH)
 /* type and seq of the request; count: regions of a restore, or pieces of a batch; slot, gen: of a restore's. */
 #define SW_FIELDS_SETTLE(U32, U64, BYTES, U32S, U64S) \
     U32(type) U32(seq) U32(count) U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH)
 
 #define SW_FIELDS_SPILL_BUFFERS(U32, U64, BYTES, U32S, U64S) \
-    U32(flags) U32(count) BYTES(event, 64) U32S(mem, SW_PROTO_MAX_BUFFERS) U32S(waits, SW_PROTO_MAX_BUFFERS) \
-    U32S(value_type, SW_PROTO_MAX_BUFFERS) U64S(offset, SW_PROTO_MAX_BUFFERS) U64S(bytes, SW_PROTO_MAX_BUFFERS)
+    U32(flags) U32(count) BYTES(event, SW_MEM_HANDLE_BYTES) U32S(mem, SW_PROTO_MAX_BUFFERS) \
+    U32S(waits, SW_PROTO_MAX_BUFFERS) U32S(value_type, SW_PROTO_MAX_BUFFERS) U64S(offset, SW_PROTO_MAX_BUFFERS) \
+    U64S(bytes, SW_PROTO_MAX_BUFFERS)
 #define SW_FIELDS_RESTORE_BUFFERS(U32, U64, BYTES, U32S, U64S) \
-    U32(slot) U32(gen) U32(flags) U32(count) BYTES(event, 64) U32S(mem, SW_PROTO_MAX_BUFFERS) \
+    U32(slot) U32(gen) U32(flags) U32(count) BYTES(event, SW_MEM_HANDLE_BYTES) U32S(mem, SW_PROTO_MAX_BUFFERS) \
     U32S(waits, SW_PROTO_MAX_BUFFERS) U64S(offset, SW_PROTO_MAX_BUFFERS) U64S(bytes, SW_PROTO_MAX_BUFFERS)
 #define SW_FIELDS_QUERY_BUFFERS(U32, U64, BYTES, U32S, U64S) U32(slot) U32(gen)
 #define SW_FIELDS_REGION_BUFFERS(U32, U64, BYTES, U32S, U64S) \
@@ -153,7 +164,7 @@ struct sw_msg_header {
     U32S(n_symbols, SW_PROTO_MAX_CHUNKS)
 /* name: zero padded, its last byte is zero. */
 #define SW_FIELDS_SPILL_DURABLE(U32, U64, BYTES, U32S, U64S) \
-    U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, 64) BYTES(name, SW_PROTO_NAME_BYTES) \
+    U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, SW_MEM_HANDLE_BYTES) BYTES(name, SW_PROTO_NAME_BYTES) \
     U32(value_type)
 #define SW_FIELDS_CONSUME(U32, U64, BYTES, U32S, U64S)    U32(slot) U32(gen)
 #define SW_FIELDS_ADOPT(U32, U64, BYTES, U32S, U64S)      BYTES(name, SW_PROTO_NAME_BYTES)
