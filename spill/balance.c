@@ -185,7 +185,7 @@ void sw_move_follow(struct sw_move *move) {
 static uint64_t bytes_on_disk(const struct sw_region *region) {
     uint64_t bytes = 0;
     for (size_t i = 0; !region->frames->packed && i < region->frames->n_chunks; i++)
-        bytes += region->frames->stored[i].tier->ops->submit ? region->frames->stored[i].bytes : 0;
+        bytes += sw_stored_is_on_disk(&region->frames->stored[i]) ? region->frames->stored[i].bytes : 0;
     return bytes;
 }
 

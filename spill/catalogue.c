@@ -279,7 +279,7 @@ static int add_chunk(struct sw_catalogue *c, const struct sw_frames *frames, siz
     const struct sw_stored *stored = &frames->stored[i];
     const struct sw_frame_layout *layout = &frames->layouts[i];
     const struct sw_packed_chunk *packed = frames->packed ? &frames->packed[i] : NULL;
-    const enum place place = !stored->tier ? PLACE_NONE : stored->tier->ops->submit ? PLACE_DISK : PLACE_HOST;
+    const enum place place = !stored->tier ? PLACE_NONE : sw_stored_is_on_disk(stored) ? PLACE_DISK : PLACE_HOST;
     const struct chunk_body body = {.frame_bytes = layout->frame_bytes,
                                     .n_extents = place == PLACE_HOST ? stored->n_extents : 0,
                                     .symbols_type = (uint16_t)(layout->n_symbols | (unsigned)layout->value_type << 12),

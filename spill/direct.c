@@ -137,7 +137,7 @@ static unsigned count_raw(const struct sw_job *job, size_t first, unsigned most)
     const struct sw_frames *frames = job->frames;
     unsigned n = 0;
     while (n < most && first + n < frames->n_chunks && frames->layouts[first + n].codec == SW_CODEC_RAW &&
-           !frames->stored[first + n].tier->ops->submit)
+           !sw_stored_is_on_disk(&frames->stored[first + n]))
         n++;
     return n;
 }

@@ -30,7 +30,7 @@ static void check_frames(const struct sw_region *region, struct tally *tally) {
             bytes += frame->extents[e].bytes;
         SW_ASSERT(bytes == frame->bytes);
         stored += bytes;
-        tally->nvme_frames += frame->tier->ops->submit != NULL;
+        tally->nvme_frames += sw_stored_is_on_disk(frame);
         tally->frame_bytes += (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
         tally->frames++;
     }

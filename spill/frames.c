@@ -136,7 +136,7 @@ void sw_frames_free(struct sw_frames *frames) {
 void sw_frames_leave(struct sw_frames *frames) {
     for (size_t i = 0; frames && i < frames->n_chunks; i++) {
         struct sw_stored *stored = &frames->stored[i];
-        if (stored->tier && stored->tier->ops->submit)
+        if (sw_stored_is_on_disk(stored))
             *stored = (struct sw_stored){0}; /* its tier keeps what is not released */
     }
     sw_frames_free(frames); /* in memory: only the books */
@@ -157,7 +157,7 @@ struct sw_tier *sw_frames_tier(const struct sw_frames *frames, uint64_t *ret_hos
     uint64_t bytes[2] = {0, 0};
     for (size_t i = 0; i < frames->n_chunks; i++) {
         const struct sw_stored *stored = &frames->stored[i];
-        const int t = stored->tier && stored->tier->ops->submit ? 1 : 0;
+        const int t = sw_stored_is_on_disk(stored) ? 1 : 0;
         tiers[t] = stored->tier ? stored->tier : tiers[t];
         bytes[t] += stored->bytes;
     }

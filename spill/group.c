@@ -53,7 +53,7 @@ static bool is_eligible(const struct sw_pipeline *p, const struct sw_job *job) {
         return false;
     if (job->kind == SW_JOB_SPILL)
         return job->bytes <= sw_job_chunk_bytes(p, job);
-    return job->kind == SW_JOB_RESTORE && job->frames->n_chunks == 1 && !job->frames->stored[0].tier->ops->submit;
+    return job->kind == SW_JOB_RESTORE && job->frames->n_chunks == 1 && !sw_stored_is_on_disk(&job->frames->stored[0]);
 }
 
 static bool overlaps(const struct sw_job *a, const struct sw_job *b) {

@@ -121,7 +121,7 @@ bool sw_transfer_read_ahead(struct sw_pipeline *p, struct sw_job *job) {
     while (!job->err.code && job->n_read < job->frames->n_chunks && job->n_ahead < MAX_READ_AHEAD) {
         struct sw_stored *stored = &job->frames->stored[job->n_read];
         struct sw_err err = {0};
-        if (!stored->tier->ops->submit) {
+        if (!sw_stored_is_on_disk(stored)) {
             job->n_read++;
             continue;
         }
@@ -151,7 +151,7 @@ static struct sw_transfer *find_ready(const struct sw_job *job, size_t chunk) {
 }
 
 bool sw_transfer_is_at_hand(const struct sw_job *job, size_t chunk) {
-    return !job->frames->stored[chunk].tier->ops->submit || find_ready(job, chunk);
+    return !sw_stored_is_on_disk(&job->frames->stored[chunk]) || find_ready(job, chunk);
 }
 
 void sw_transfer_take(struct sw_job *job, struct sw_slot *slot) {
@@ -228,7 +228,7 @@ bool sw_transfer_move(struct sw_pipeline *p, struct sw_job *job) {
         const struct sw_stored *stored = &job->frames->stored[job->n_dealt];
         struct sw_err err = {0};
         advanced = true;
-        if (down == (stored->tier->ops->submit != NULL)) { /* is there already */
+        if (down == sw_stored_is_on_disk(stored)) { /* is there already */
             job->n_dealt++;
             job->n_done++;
             continue;

@@ -102,6 +102,11 @@ struct sw_tier {
     const char *name; /* "host", "nvme" */
 };
 
+/* Whether the frame is reached by `submit` only; an empty one is nowhere. thread: any. */
+static inline bool sw_stored_is_on_disk(const struct sw_stored *stored) {
+    return stored->tier && stored->tier->ops->submit;
+}
+
 /* Of any tier; an empty one is a no-op. thread: any. */
 static inline void sw_stored_release(struct sw_stored *stored) {
     if (stored->tier)
