@@ -267,7 +267,7 @@ int sw_engine_query_packed(struct sw_owner *owner, struct sw_region_id id, size_
                            struct sw_err *err);
 
 struct sw_engine_stats {
-    unsigned n_devices, n_owners, n_regions, n_mems, n_mapped, n_ops;
+    unsigned n_owners, n_regions, n_mems, n_mapped, n_ops;
     uint64_t spills, restores, failed_ops, canceled_ops;
     uint64_t packs;          /* of the spills */
     uint64_t moves, fetches; /* regions taken from the host tier to the NVMe tier to make room, and back on advice */

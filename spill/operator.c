@@ -16,7 +16,6 @@ void sw_owner_stats(const struct sw_owner *owner, struct sw_owner_stats *ret) {
 
 static void view_region(const struct sw_region *region, struct sw_region_view *ret) {
     *ret = (struct sw_region_view){.id = region->id,
-                                   .owner = region->owner,
                                    .tag = region->owner->tag,
                                    .used_us = region->used_us,
                                    .priority = region->priority,

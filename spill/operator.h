@@ -19,8 +19,7 @@ void sw_owner_stats(const struct sw_owner *owner, struct sw_owner_stats *ret);
 
 struct sw_region_view {
     struct sw_region_id id;
-    struct sw_owner *owner;
-    void *tag; /* the owner's; NULL: its session has ended, or has yet to come back after a restart */
+    void *tag; /* its owner's; NULL: its session has ended, or has yet to come back after a restart */
     struct sw_region_info info;
     uint64_t used_us; /* when it was spilled, or restored and kept */
     unsigned priority;

@@ -91,7 +91,6 @@ void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret
     static const uint8_t host_uuid[SW_DEVICE_UUID_BYTES];
     struct sw_tier *tier = engine->config.tier;
     *ret = engine->counters;
-    ret->n_devices = engine->config.n_devices;
     ret->n_owners = engine->n_owners;
     ret->n_regions = engine->regions.n_used;
     ret->n_mems = engine->n_mems;
