@@ -1,7 +1,7 @@
 /* engine.c - drives regions through their states; see engine.h and spill/README.md.
  *
  * A job is made here, carried out by a worker, and comes back through on_wake(). Only this file decides what a
- * region's state becomes. */
+ * region's state becomes, but for what a restart finds (recovery.c). */
 #include "spill/engine_state.h"
 
 #include "base/alloc.h"

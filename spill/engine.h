@@ -31,9 +31,9 @@ struct sw_region_id {
 };
 
 /*   IN -> STAGING -> ENCODING -> STORING -> OUT -> RESTORING -> IN     a failed spill falls back to IN, a failed
- * restore to OUT; RESTORING -> LOST when the stored copy is proved bad. IN regions of a finished, failed or restored
- * spill are forgotten: their slot is free. But a region that was restored shortly before a predecessor died is found
- * IN: its client may not have been told. */
+ * restore to OUT; RESTORING -> LOST when the stored copy is proved bad, OUT -> LOST when a restart finds that not all
+ * of it is there. IN regions of a finished, failed or restored spill are forgotten: their slot is free. But a region
+ * that was restored shortly before a predecessor died is found IN: its client may not have been told. */
 enum sw_region_state {
     SW_REGION_IN,
     SW_REGION_STAGING,  /* queued, memory not yet mapped, or sample and plan being made */

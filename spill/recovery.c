@@ -278,7 +278,6 @@ static void check_whole(struct recovery *r, struct sw_region *region, void *arg)
             sw_catalogue_frames_free(frames);
             region->frames = NULL;
         }
-        sw_region_move(region, SW_REGION_RESTORING); /* as if a restore had shown it */
         sw_region_move(region, SW_REGION_LOST);
         if (n_gone > 0)
             sw_region_record_hints(region);
