@@ -1,6 +1,7 @@
 /* control_figures.c - totals and tiers, as JSON. */
 #include "daemon/control_handlers.h"
 #include "spill/operator.h"
+#include "spill/policy.h"
 #include <jansson.h>
 
 static json_t *flows_to_json(const struct sw_figures *figures) {
@@ -98,8 +99,8 @@ int sw_on_control_tiers(void *context, struct sw_rpc_caller *caller, const struc
                         json_t **ret_result, struct sw_err *err) {
     const struct sw_service *service = ((struct sw_control_context *)context)->service;
     const uint64_t limit = sw_engine_host_limit_bytes(service->engine);
-    const uint64_t high = limit / 100 * service->config->host_tier_high_pct;
-    const uint64_t low = limit / 100 * service->config->host_tier_low_pct;
+    const uint64_t high = sw_policy_mark_bytes(limit, (unsigned)service->config->host_tier_high_pct);
+    const uint64_t low = sw_policy_mark_bytes(limit, (unsigned)service->config->host_tier_low_pct);
     struct sw_engine_stats stats;
     (void)caller;
     (void)args;

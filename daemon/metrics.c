@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "spill/operator.h"
+#include "spill/policy.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,7 +95,8 @@ static void put_tiers(FILE *out, const struct sw_service *service, const struct 
     (void)fprintf(out,
                   "spillway_tier_watermark_bytes{mark=\"high\"} %" PRIu64
                   "\nspillway_tier_watermark_bytes{mark=\"low\"} %" PRIu64 "\n",
-                  limit / 100 * service->config->host_tier_high_pct, limit / 100 * service->config->host_tier_low_pct);
+                  sw_policy_mark_bytes(limit, (unsigned)service->config->host_tier_high_pct),
+                  sw_policy_mark_bytes(limit, (unsigned)service->config->host_tier_low_pct));
 }
 
 static void put_flow(FILE *out, const struct sw_figures *figures, const char *name, const char *help, size_t offset) {

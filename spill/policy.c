@@ -43,9 +43,13 @@ bool sw_policy_retrain(const struct sw_policy_drift *drift) {
     return sw_policy_plan_is_stale(drift->expected_ratio, drift->raw_bytes, drift->data_bytes, false);
 }
 
+uint64_t sw_policy_mark_bytes(uint64_t limit_bytes, unsigned pct) {
+    return limit_bytes / 100 * pct;
+}
+
 uint64_t sw_policy_excess_bytes(const struct sw_policy_level *level) {
-    const uint64_t low_bytes = level->limit_bytes / 100 * level->low_pct;
-    const uint64_t high_bytes = level->limit_bytes / 100 * level->high_pct;
+    const uint64_t low_bytes = sw_policy_mark_bytes(level->limit_bytes, level->low_pct);
+    const uint64_t high_bytes = sw_policy_mark_bytes(level->limit_bytes, level->high_pct);
     if (level->used_bytes <= (level->moving ? low_bytes : high_bytes))
         return 0;
     return level->used_bytes - low_bytes;

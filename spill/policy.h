@@ -34,6 +34,8 @@ struct sw_policy_level {
     unsigned high_pct, low_pct;
     bool moving; /* it has been above high and not yet down at low */
 };
+/* A watermark: so much of a limit, to 100 bytes, so that nothing overflows. */
+uint64_t sw_policy_mark_bytes(uint64_t limit_bytes, unsigned pct);
 /* Bytes that have to leave it now; 0: none. */
 uint64_t sw_policy_excess_bytes(const struct sw_policy_level *level);
 /* Positions of those to be moved, of the lowest priority first and among them the least recently used, until they hold
