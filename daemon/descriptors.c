@@ -1,6 +1,8 @@
 #include "daemon/descriptors.h"
 
 #include "base/log.h"
+#include "daemon/service.h"
+#include "ipc/proto.h"
 #include <inttypes.h>
 #include <string.h>
 #include <sys/resource.h>

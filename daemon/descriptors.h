@@ -3,10 +3,23 @@
 #ifndef SW_DAEMON_DESCRIPTORS_H
 #define SW_DAEMON_DESCRIPTORS_H
 
-#include "daemon/service.h"
+#include <stdint.h>
+
+struct sw_service;
 
 /* Of the NVMe tier, each of which stays open: so long that a disk of terabytes is few files. */
 #define SW_NVME_FILE_BYTES ((uint64_t)4 << 30)
+
+struct sw_fd_budget {
+    unsigned limit, used; /* descriptors of all sessions' memories */
+    unsigned max_closing; /* that may wait to be closed (base/closer.h), and half of it of one uid */
+};
+
+/* One uid's part of it. */
+struct sw_fd_share {
+    uint32_t uid;
+    unsigned used;
+};
 
 /* Takes as many as may be had, and shares them out. */
 void sw_descriptors_take(struct sw_service *service);

@@ -12,20 +12,10 @@
 #ifndef SW_DAEMON_MEMTABLE_H
 #define SW_DAEMON_MEMTABLE_H
 
+#include "daemon/descriptors.h"
 #include "daemon/idmap.h"
 #include "ipc/proto.h"
 #include "spill/engine.h"
-
-struct sw_fd_budget {
-    unsigned limit, used; /* descriptors of all sessions' memories */
-    unsigned max_closing; /* that may wait to be closed (base/closer.h), and half of it of one uid */
-};
-
-/* One uid's part of it. */
-struct sw_fd_share {
-    uint32_t uid;
-    unsigned used;
-};
 
 struct sw_memtable {
     struct sw_idmap mems;

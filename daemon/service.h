@@ -4,7 +4,7 @@
 
 #include "base/list.h"
 #include "config/config.h"
-#include "daemon/memtable.h"
+#include "daemon/descriptors.h"
 #include "spill/engine.h"
 #include "spill/tier/nvme_key.h"
 #include <uv.h>

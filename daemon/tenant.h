@@ -6,6 +6,7 @@
 #ifndef SW_DAEMON_TENANT_H
 #define SW_DAEMON_TENANT_H
 
+#include "daemon/descriptors.h"
 #include "daemon/service.h"
 #include "ipc/peer.h"
 
