@@ -208,19 +208,4 @@ int sw_device_cuda_count(void);
  * on the calling thread only while needed: the worker calls ops->info first and may be another thread. */
 int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_device_config *config, struct sw_err *err);
 
-/* Wraps a device so that tests can fail a step: the n-th call (1 = next) of the named operation ("map", "pin",
- * "encode", "store", "load", "place", "fetch", "decode", "unpack", "make_plan", "wait_event", "encode_group",
- * "store_group", "restore_group", "spill_raw", "restore_raw"; "unmap" is never failed) fails in the given way. nth 0
- * disarms. With `code` -SW_EAGAIN and SW_FAULT_LATE the slot hangs instead (and the named step itself is left out)
- * until sw_device_faulty_release(); a "pin" with -SW_EAGAIN waits for it, too, and then takes place. Owns the inner
- * device. thread: any. */
-enum sw_fault {
-    SW_FAULT_AT_ONCE, /* the call returns `code` */
-    SW_FAULT_LATE,    /* the step is left out, slot_poll / slot_wait report `code` */
-    SW_FAULT_DONE     /* the step does all its work, then slot_poll / slot_wait report `code` */
-};
-int sw_device_faulty_open(struct sw_device **ret, struct sw_device *inner, struct sw_err *err);
-void sw_device_faulty_arm(struct sw_device *faulty, const char *operation, unsigned nth, int code, enum sw_fault fault);
-void sw_device_faulty_release(struct sw_device *faulty);
-
 #endif

@@ -8,6 +8,7 @@
 
 #include "spill/engine.h"
 #include "tests/lib/descriptors.h"
+#include "tests/lib/device_faulty.h"
 #include "tests/lib/nvme_fixture.h"
 
 enum { SW_FIXTURE_MAX_DURABLE = 3 };

@@ -8,7 +8,7 @@
 #ifndef SW_TEST_FAULTED_H
 #define SW_TEST_FAULTED_H
 
-#include "spill/device/device.h"
+#include "tests/lib/device_faulty.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/supervisor.h"
 #include "tests/lib/wire.h"

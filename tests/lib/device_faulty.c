@@ -1,10 +1,8 @@
-/* device_faulty.c - a device whose n-th map, pin, encode, ... fails on request; everything else is the inner device.
- *
- * A late failure is not queued on the inner device: like a real one, it makes its slot skip what follows until it is
+/* A late failure is not queued on the inner device: like a real one, it makes its slot skip what follows until it is
  * reported. After -SW_EGPULOST every queued step and every report fails, as with a dead context. A slot that "fails"
  * with -SW_EAGAIN hangs until released, like one that waits for a client's event that does not come; so does a pin,
  * which then goes on as if nothing had been. */
-#include "spill/device/device.h"
+#include "tests/lib/device_faulty.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"
