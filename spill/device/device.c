@@ -5,6 +5,10 @@
 
 #include <string.h>
 
+/* Frames of a group begin where memory of their own would: what cudaMalloc gives. Kernels need no more than 16 bytes
+ * (codec/gpu.h). */
+#define GROUP_ALIGN_BYTES ((uint64_t)256)
+
 const char *sw_mem_kind_name(enum sw_mem_kind kind) {
     static const char *const names[SW_MEM_KIND_NR] = {"memfd", "cuda_ipc", "cuda_vmm", "cuda_pool"};
     return (unsigned)kind < SW_MEM_KIND_NR ? names[kind] : "unknown";
@@ -16,4 +20,8 @@ void sw_mem_desc_fini(struct sw_mem_desc *desc) {
     sw_free(desc->fds);
     sw_free(desc->part_bytes);
     memset(desc, 0, sizeof *desc);
+}
+
+uint64_t sw_group_item_bytes(uint64_t raw_bytes) {
+    return (sw_frame_bound_bytes(raw_bytes) + GROUP_ALIGN_BYTES - 1) / GROUP_ALIGN_BYTES * GROUP_ALIGN_BYTES;
 }
