@@ -1,0 +1,226 @@
+#include "daemon/tiers.h"
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "daemon/descriptors.h"
+#include "daemon/fdstore.h"
+#include "daemon/notify.h"
+#include "daemon/service.h"
+#include "spill/tier/tier_nvme.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Requests of 1 MiB that a disk needs to be busy. */
+enum { NVME_QUEUE_DEPTH = 64, STAGED_FRAMES = 16 };
+
+/* Slabs come in multiples of this. Besides them the manager keeps the catalogue, two sockets and the disk's key. */
+enum { SLAB_UNIT_BYTES = 2 << 20, OTHERS_KEPT = 8 };
+
+/* What the manager keeps them as. */
+#define CATALOGUE_NAME "catalogue"
+#define SLAB_PREFIX "arena-"
+#define NVME_KEY_NAME "nvme-key"
+
+/* ---- catalogue ---- */
+
+/* One that cannot be read is of another version, or damaged: what it names is given up, loudly. */
+int sw_tiers_open_catalogue(struct sw_service *service, struct sw_err *err) {
+    const unsigned max_regions = (unsigned)service->config->max_regions;
+    int rc;
+    if (!sw_notify_is_heard())
+        return 0;
+    const int fd = sw_fdstore_take(service->fdstore, CATALOGUE_NAME);
+    if (fd >= 0) {
+        rc = sw_catalogue_open(&service->catalogue, fd, max_regions, err);
+        if (!rc || rc == -SW_ENOMEM)
+            return rc;
+        sw_log(SW_LOG_ERROR, "catalogue.refused", "name=%s text=\"%s\" then=\"regions of before are lost\"",
+               sw_err_name(rc), err->msg);
+        sw_fdstore_forget(CATALOGUE_NAME);
+        service->catalogue = NULL;
+    }
+    rc = sw_catalogue_open(&service->catalogue, -1, max_regions, err);
+    if (!rc && !sw_fdstore_keep(CATALOGUE_NAME, sw_catalogue_fd(service->catalogue))) {
+        sw_catalogue_close(service->catalogue);
+        service->catalogue = NULL;
+    }
+    return rc;
+}
+
+void sw_tiers_close_catalogue(struct sw_service *service) {
+    sw_catalogue_close(service->catalogue);
+    service->catalogue = NULL;
+}
+
+/* ---- host memory ---- */
+
+/* On the tier's thread: only the log. */
+static void on_tier_report(const struct sw_err *failure, uint64_t backed_bytes, void *arg) {
+    char text[300], detail[300];
+    (void)arg;
+    if (failure)
+        sw_log(SW_LOG_WARNING, "tier.grow_failed",
+               "name=%s text=%s detail=%s backed_bytes=%" PRIu64
+               " then=\"tried again for each spill that finds too little memory\"",
+               sw_err_name(failure->code), sw_log_quote(text, sizeof text, failure->msg),
+               sw_log_quote(detail, sizeof detail, failure->detail), backed_bytes);
+    else
+        sw_log(SW_LOG_INFO, "tier.ready", "tier=host backed_bytes=%" PRIu64, backed_bytes);
+}
+
+/* On the tier's thread. A slab that is not kept is used all the same: what lies in it is lost with this process, and
+ * its regions say so then. */
+static void keep_slab(int fd, uint64_t offset, void *arg) {
+    char name[48];
+    (void)arg;
+    (void)snprintf(name, sizeof name, SLAB_PREFIX "%" PRIx64, offset);
+    (void)sw_fdstore_keep(name, fd);
+}
+
+/* On the loop, for slabs that a smaller bound has made needless; on the tier's thread for one that came to nothing. */
+static void forget_slab(uint64_t offset, void *arg) {
+    char name[48];
+    (void)arg;
+    (void)snprintf(name, sizeof name, SLAB_PREFIX "%" PRIx64, offset);
+    sw_fdstore_forget(name);
+}
+
+/* Slabs of a predecessor; at most so many are made, one allocation for all. NULL: there are none. */
+static struct sw_tier_host_slab *take_slabs(struct sw_service *service, unsigned *ret_n, uint64_t *ret_bytes) {
+    struct sw_tier_host_slab *slabs = NULL;
+    struct stat memory;
+    const char *offset;
+    for (int fd; (fd = sw_fdstore_take_any(service->fdstore, SLAB_PREFIX, &offset)) >= 0;) {
+        struct sw_tier_host_slab *more = sw_realloc(slabs, (*ret_n + 1) * sizeof *slabs);
+        if (!more) { /* its regions will be found lost */
+            (void)close(fd);
+            break;
+        }
+        slabs = more;
+        slabs[(*ret_n)++] = (struct sw_tier_host_slab){.fd = fd, .offset = strtoull(offset, NULL, 16)};
+        *ret_bytes += fstat(fd, &memory) == 0 ? (uint64_t)memory.st_size : 0;
+    }
+    return slabs;
+}
+
+/* A slab that the manager has no room for would be lost with this process, and it would not say so: where the bound is
+ * more slabs than it keeps, those to come are larger than configured. */
+static uint64_t slab_bytes(const struct sw_config *config, unsigned n_kept, uint64_t kept_bytes) {
+    const unsigned limit = sw_fdstore_limit(), n_max = limit > OTHERS_KEPT ? limit - OTHERS_KEPT : 0;
+    const uint64_t n = n_kept < n_max ? n_max - n_kept : 1, /* OTHERS_KEPT has a few to spare */
+        left = config->host_tier_bytes > kept_bytes ? config->host_tier_bytes - kept_bytes : 0,
+                   units = (left + SLAB_UNIT_BYTES - 1) / SLAB_UNIT_BYTES,
+                   least = (units + n - 1) / n * SLAB_UNIT_BYTES;
+    if (least <= config->host_tier_slab_bytes)
+        return config->host_tier_slab_bytes;
+    sw_log(SW_LOG_INFO, "tier.larger_slabs",
+           "tier=host slab_bytes=%" PRIu64 " why=\"the manager keeps %u descriptors\"", least, limit);
+    return least;
+}
+
+static int open_host(struct sw_service *service, struct sw_err *err) {
+    unsigned n_kept = 0;
+    uint64_t kept_bytes = 0;
+    struct sw_tier_host_slab *kept = service->catalogue ? take_slabs(service, &n_kept, &kept_bytes) : NULL;
+    const struct sw_tier_host_config config = {
+        .capacity_bytes = service->config->host_tier_bytes,
+        .initial_bytes = service->config->host_tier_initial_bytes,
+        .ahead_bytes = service->config->host_tier_bytes / 100 * service->config->host_tier_ahead_pct,
+        .slab_bytes = service->catalogue ? slab_bytes(service->config, n_kept, kept_bytes)
+                                         : service->config->host_tier_slab_bytes,
+        .devices = service->devices,
+        .n_devices = service->n_devices,
+        .report = on_tier_report,
+        .keep = service->catalogue ? keep_slab : NULL,
+        .forget = service->catalogue ? forget_slab : NULL,
+        .kept = kept,
+        .n_kept = n_kept};
+    const int rc = sw_tier_host_open(&service->tier, &config, err);
+    sw_free(kept);
+    return rc;
+}
+
+/* ---- disk ---- */
+
+/* The predecessor's key, if it was kept: without it frames that were kept cannot be read, so they stay encrypted
+ * whatever the option says now. */
+static int take_key(struct sw_service *service, bool *ret_encrypt, struct sw_err *err) {
+    const bool encrypt = strcmp(service->config->nvme_encrypt, "on") == 0;
+    const int fd = service->catalogue ? sw_fdstore_take(service->fdstore, NVME_KEY_NAME) : -1;
+    if (fd >= 0 && !encrypt)
+        sw_log(SW_LOG_WARNING, "nvme.encrypted", "then=\"the NVMe tier stays encrypted until the unit is stopped\"");
+    *ret_encrypt = encrypt || fd >= 0;
+    if (fd >= 0)
+        return sw_nvme_key_adopt(&service->nvme_key, fd, err);
+    return encrypt ? sw_nvme_key_make(&service->nvme_key, err) : 0;
+}
+
+/* Started without its disk, for which regions wait: the manager goes on keeping what was encrypted with. */
+static void leave_key(struct sw_service *service) {
+    const int fd = service->catalogue ? sw_fdstore_take(service->fdstore, NVME_KEY_NAME) : -1;
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+static int open_nvme(struct sw_service *service, struct sw_err *err) {
+    bool encrypt = false;
+    if (strcmp(service->config->nvme_tier_directory, "none") == 0) {
+        leave_key(service);
+        return 0;
+    }
+    int rc = take_key(service, &encrypt, err);
+    const uint64_t bytes = service->config->nvme_tier_bytes;
+    const struct sw_tier_nvme_config config = {.directory = service->config->nvme_tier_directory,
+                                               .capacity_bytes = bytes,
+                                               .file_bytes = bytes < SW_NVME_FILE_BYTES ? bytes : SW_NVME_FILE_BYTES,
+                                               .queue_depth = NVME_QUEUE_DEPTH,
+                                               .key = encrypt ? &service->nvme_key : NULL,
+                                               .keep_plain = service->catalogue != NULL};
+    struct sw_tier_nvme_info info;
+    char directory[600];
+    if (rc == 0)
+        rc = sw_tier_nvme_open(&service->nvme, &config, err);
+    if (rc < 0) {
+        sw_err_context(err, "nvme_tier_directory %.60s", config.directory);
+        return rc;
+    }
+    if (encrypt && service->nvme_key.is_new && service->catalogue) /* not before the folder is in its encryption */
+        (void)sw_fdstore_keep(NVME_KEY_NAME, service->nvme_key.fd);
+    sw_tier_nvme_info(service->nvme, &info);
+    sw_log(SW_LOG_INFO, "tier.ready", "tier=nvme directory=%s bytes=%" PRIu64 " method=%s direct=%s encrypted=%s",
+           sw_log_quote(directory, sizeof directory, config.directory), bytes,
+           info.method == SW_TIER_NVME_URING ? "io_uring" : "threads", info.direct ? "yes" : "no",
+           encrypt ? "yes" : "no");
+    return 0;
+}
+
+/* ---- both ---- */
+
+int sw_tiers_open(struct sw_service *service, struct sw_err *err) {
+    const int rc = open_host(service, err);
+    return rc ? rc : open_nvme(service, err);
+}
+
+void sw_tiers_close(struct sw_service *service) {
+    if (service->tier)
+        service->tier->ops->close(service->tier);
+    service->tier = NULL;
+    if (service->nvme)
+        service->nvme->ops->close(service->nvme);
+    service->nvme = NULL;
+    sw_nvme_key_fini(&service->nvme_key);
+}
+
+uint64_t sw_tiers_staging_bytes(const struct sw_service *service) {
+    if (!service->nvme)
+        return 0;
+    const struct sw_device_info *info = service->devices[0]->ops->info(service->devices[0]);
+    const uint64_t n_frames = (uint64_t)STAGED_FRAMES * (service->n_gpus ? service->n_gpus : 1);
+    const uint64_t wanted = n_frames * sw_frame_bound_bytes(info->chunk_bytes),
+                   half = service->config->host_tier_bytes / 2;
+    return wanted < half ? wanted : half;
+}
