@@ -1,4 +1,4 @@
-#include "codec/swcodec_files.h"
+#include "codec/swcodec/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

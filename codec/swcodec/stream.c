@@ -1,4 +1,4 @@
-#include "codec/swcodec_pipeline.h"
+#include "codec/swcodec/stream.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -18,8 +18,8 @@ struct slot {
 };
 
 /* Chunk number n is in slot n % n_slots. One lock guards the states; a chunk belongs to whom its state names. */
-struct pipeline {
-    const struct sw_pipeline_ops *ops;
+struct stream {
+    const struct sw_stream_ops *ops;
     void *arg;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -43,130 +43,130 @@ int sw_buffer_resize(struct sw_buffer *buffer, size_t bytes, struct sw_err *err)
     return 0;
 }
 
-static void set_state(struct pipeline *p, struct slot *slot, enum slot_state state) {
-    pthread_mutex_lock(&p->lock);
+static void set_state(struct stream *s, struct slot *slot, enum slot_state state) {
+    pthread_mutex_lock(&s->lock);
     slot->state = state;
-    pthread_cond_broadcast(&p->changed);
-    pthread_mutex_unlock(&p->lock);
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* Waits until chunk `number` is in a state; NULL when the run is being stopped. */
-static struct slot *await(struct pipeline *p, uint64_t number, enum slot_state state) {
-    struct slot *slot = &p->slots[number % p->n_slots];
-    pthread_mutex_lock(&p->lock);
-    while (slot->state != state && !p->is_stopping)
-        pthread_cond_wait(&p->changed, &p->lock);
-    if (p->is_stopping)
+static struct slot *await(struct stream *s, uint64_t number, enum slot_state state) {
+    struct slot *slot = &s->slots[number % s->n_slots];
+    pthread_mutex_lock(&s->lock);
+    while (slot->state != state && !s->is_stopping)
+        pthread_cond_wait(&s->changed, &s->lock);
+    if (s->is_stopping)
         slot = NULL;
-    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_unlock(&s->lock);
     return slot;
 }
 
 static void *read_all(void *arg) {
-    struct pipeline *p = arg;
+    struct stream *s = arg;
     struct slot *slot;
-    for (uint64_t number = 0; (slot = await(p, number, SLOT_FREE)); number++) {
+    for (uint64_t number = 0; (slot = await(s, number, SLOT_FREE)); number++) {
         struct sw_chunk *chunk = &slot->chunk;
         chunk->err = (struct sw_err){0};
-        chunk->status = p->ops->read(p->arg, chunk, p->stop_fd, &chunk->err);
+        chunk->status = s->ops->read(s->arg, chunk, s->stop_fd, &chunk->err);
         bool is_last = chunk->status <= 0; /* the slot may be another's once its state is set */
-        set_state(p, slot, is_last ? SLOT_DONE : SLOT_READY);
+        set_state(s, slot, is_last ? SLOT_DONE : SLOT_READY);
         if (is_last)
             break;
     }
     return NULL;
 }
 
-static struct slot *take_work(struct pipeline *p) {
+static struct slot *take_work(struct stream *s) {
     struct slot *slot;
-    pthread_mutex_lock(&p->lock);
-    while (slot = &p->slots[p->next_work % p->n_slots], slot->state != SLOT_READY && !p->is_stopping)
-        pthread_cond_wait(&p->changed, &p->lock);
-    if (p->is_stopping) {
+    pthread_mutex_lock(&s->lock);
+    while (slot = &s->slots[s->next_work % s->n_slots], slot->state != SLOT_READY && !s->is_stopping)
+        pthread_cond_wait(&s->changed, &s->lock);
+    if (s->is_stopping) {
         slot = NULL;
     } else {
         slot->state = SLOT_BUSY;
-        p->next_work++;
+        s->next_work++;
     }
-    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_unlock(&s->lock);
     return slot;
 }
 
 static void *work_all(void *arg) {
-    struct pipeline *p = arg;
+    struct stream *s = arg;
     struct slot *slot;
-    while ((slot = take_work(p))) {
+    while ((slot = take_work(s))) {
         struct sw_chunk *chunk = &slot->chunk;
         uint64_t start = sw_clock_us();
-        int r = p->ops->work(p->arg, chunk, &chunk->err);
+        int r = s->ops->work(s->arg, chunk, &chunk->err);
         chunk->work_us = sw_clock_us() - start;
         if (r < 0)
             chunk->status = r;
-        set_state(p, slot, SLOT_DONE);
+        set_state(s, slot, SLOT_DONE);
     }
     return NULL;
 }
 
 /* Returns the run's result. */
-static int write_all(struct pipeline *p, struct sw_err *err) {
+static int write_all(struct stream *s, struct sw_err *err) {
     for (uint64_t number = 0;; number++) {
-        struct slot *slot = await(p, number, SLOT_DONE);
+        struct slot *slot = await(s, number, SLOT_DONE);
         if (slot->chunk.status <= 0) {
             if (err && slot->chunk.status < 0)
                 *err = slot->chunk.err;
             return slot->chunk.status;
         }
-        int r = p->ops->write(p->arg, &slot->chunk, err);
+        int r = s->ops->write(s->arg, &slot->chunk, err);
         if (r < 0)
             return r;
-        set_state(p, slot, SLOT_FREE);
+        set_state(s, slot, SLOT_FREE);
     }
 }
 
-static void stop(struct pipeline *p) {
+static void stop(struct stream *s) {
     const uint64_t one = 1;
-    pthread_mutex_lock(&p->lock);
-    p->is_stopping = true;
-    pthread_cond_broadcast(&p->changed);
-    pthread_mutex_unlock(&p->lock);
-    (void)!write(p->stop_fd, &one, sizeof one); /* cannot fail: the counter is 0 */
+    pthread_mutex_lock(&s->lock);
+    s->is_stopping = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    (void)!write(s->stop_fd, &one, sizeof one); /* cannot fail: the counter is 0 */
 }
 
-static int run_threads(struct pipeline *p, pthread_t *threads, unsigned workers, struct sw_err *err) {
+static int run_threads(struct stream *s, pthread_t *threads, unsigned workers, struct sw_err *err) {
     unsigned started = 0;
     int r = 0;
     while (started < workers + 1 && r == 0) {
-        r = pthread_create(&threads[started], NULL, started ? work_all : read_all, p);
+        r = pthread_create(&threads[started], NULL, started ? work_all : read_all, s);
         started += r == 0;
     }
     r = r ? sw_err_set(err, -SW_EIO, SW_SCOPE_REQUEST, "threads cannot be started: %s", strerror(r))
-          : write_all(p, err);
-    stop(p);
+          : write_all(s, err);
+    stop(s);
     while (started)
         pthread_join(threads[--started], NULL);
     return r;
 }
 
-int sw_pipeline_run(const struct sw_pipeline_ops *ops, void *arg, unsigned threads, struct sw_err *err) {
-    struct pipeline p = {.ops = ops, .arg = arg, .n_slots = threads + 2};
+int sw_stream_run(const struct sw_stream_ops *ops, void *arg, unsigned threads, struct sw_err *err) {
+    struct stream s = {.ops = ops, .arg = arg, .n_slots = threads + 2};
     int r = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for %u threads", threads);
     pthread_t *ids = sw_alloc_array(threads + 1, sizeof *ids);
-    p.slots = sw_alloc_array(p.n_slots, sizeof *p.slots);
-    p.stop_fd = eventfd(0, EFD_CLOEXEC);
-    if (ids && p.slots && p.stop_fd >= 0) {
-        pthread_mutex_init(&p.lock, NULL);
-        pthread_cond_init(&p.changed, NULL);
-        r = run_threads(&p, ids, threads, err);
-        pthread_cond_destroy(&p.changed);
-        pthread_mutex_destroy(&p.lock);
+    s.slots = sw_alloc_array(s.n_slots, sizeof *s.slots);
+    s.stop_fd = eventfd(0, EFD_CLOEXEC);
+    if (ids && s.slots && s.stop_fd >= 0) {
+        pthread_mutex_init(&s.lock, NULL);
+        pthread_cond_init(&s.changed, NULL);
+        r = run_threads(&s, ids, threads, err);
+        pthread_cond_destroy(&s.changed);
+        pthread_mutex_destroy(&s.lock);
     }
-    for (size_t i = 0; p.slots && i < p.n_slots; i++) {
-        sw_free(p.slots[i].chunk.in.data);
-        sw_free(p.slots[i].chunk.out.data);
+    for (size_t i = 0; s.slots && i < s.n_slots; i++) {
+        sw_free(s.slots[i].chunk.in.data);
+        sw_free(s.slots[i].chunk.out.data);
     }
-    if (p.stop_fd >= 0)
-        close(p.stop_fd);
-    sw_free(p.slots);
+    if (s.stop_fd >= 0)
+        close(s.stop_fd);
+    sw_free(s.slots);
     sw_free(ids);
     return r;
 }

@@ -1,4 +1,4 @@
-/* swcodec_files.h - the command swcodec's input and output: files or pipes, "-" for the standard ones.
+/* files.h - the command swcodec's input and output: files or pipes, "-" for the standard ones.
  *
  * A regular output file appears under its name only when it is complete: until sw_output_commit() the bytes are in a
  * temporary file beside it, which is removed on errors and on signals that end the process. One output at a time.

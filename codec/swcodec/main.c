@@ -3,8 +3,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "codec/codec.h"
-#include "codec/swcodec_files.h"
-#include "codec/swcodec_pipeline.h"
+#include "codec/swcodec/files.h"
+#include "codec/swcodec/stream.h"
 
 #include <getopt.h>
 #include <inttypes.h>
@@ -31,7 +31,7 @@ struct options {
     enum sw_value_type type; /* of what the input's bytes are */
 };
 
-/* One run of a command, shared by the pipeline's functions. */
+/* One run of a command, shared by the stream's functions. */
 struct job {
     const struct options *options;
     struct sw_input input;
@@ -119,7 +119,7 @@ static int encode_write(void *arg, struct sw_chunk *chunk, struct sw_err *err) {
     return r;
 }
 
-static const struct sw_pipeline_ops encode_ops = {encode_read, encode_work, encode_write};
+static const struct sw_stream_ops encode_ops = {encode_read, encode_work, encode_write};
 
 /* The frame of nothing that ends a stream. */
 static int write_end(struct job *job, struct sw_err *err) {
@@ -225,7 +225,7 @@ static int decode_write(void *arg, struct sw_chunk *chunk, struct sw_err *err) {
     return r;
 }
 
-static const struct sw_pipeline_ops decode_ops = {decode_read, decode_work, decode_write};
+static const struct sw_stream_ops decode_ops = {decode_read, decode_work, decode_write};
 
 /* ---- commands ---- */
 
@@ -255,7 +255,7 @@ static int convert(const struct options *options, char **paths, bool is_encoding
         return report(job.output.name, &err);
     }
     job.failed_name = job.input.name;
-    int r = sw_pipeline_run(is_encoding ? &encode_ops : &decode_ops, &job, options->threads, &err);
+    int r = sw_stream_run(is_encoding ? &encode_ops : &decode_ops, &job, options->threads, &err);
     clear_progress(&job);
     if (r == 0) {
         job.failed_name = job.output.name;
@@ -307,7 +307,7 @@ static int run_probe(const struct options *options, char **paths) {
     job_init(&job, options);
     if (sw_input_open(&job.input, paths[0], &err) < 0)
         return report(paths[0], &err);
-    int r = sw_pipeline_run(&encode_ops, &job, options->threads, &err);
+    int r = sw_stream_run(&encode_ops, &job, options->threads, &err);
     clear_progress(&job);
     sw_input_close(&job.input);
     if (r < 0)

@@ -1,10 +1,10 @@
-/* swcodec_pipeline.h - reads, works on and writes chunks of a stream: one reader, several workers, one writer.
+/* stream.h - reads, works on and writes chunks of a stream: one reader, several workers, one writer.
  *
  * Chunks are written in the order in which they were read, whoever finishes first. Memory is bounded: there are
  * threads + 2 chunks, and their buffers are reused. The first error in stream order ends the run; what came before it
  * has been written. The writer is the calling thread. Part of the command swcodec, not of the library. */
-#ifndef SW_CODEC_SWCODEC_PIPELINE_H
-#define SW_CODEC_SWCODEC_PIPELINE_H
+#ifndef SW_CODEC_SWCODEC_STREAM_H
+#define SW_CODEC_SWCODEC_STREAM_H
 
 #include "base/err.h"
 #include <stddef.h>
@@ -26,7 +26,7 @@ struct sw_chunk {
 /* Makes room for `bytes` and sets the length to it; the content is lost. errors: -SW_ENOMEM. */
 int sw_buffer_resize(struct sw_buffer *buffer, size_t bytes, struct sw_err *err);
 
-struct sw_pipeline_ops {
+struct sw_stream_ops {
     /* Fills chunk->in. Returns 1, 0 at the end of the stream, or an error. When stop_fd becomes readable, the result no
      * longer matters: return. thread: the reader's. */
     int (*read)(void *arg, struct sw_chunk *chunk, int stop_fd, struct sw_err *err);
@@ -37,6 +37,6 @@ struct sw_pipeline_ops {
 };
 
 /* errors: what the functions return, -SW_ENOMEM, -SW_EIO (no threads). */
-int sw_pipeline_run(const struct sw_pipeline_ops *ops, void *arg, unsigned threads, struct sw_err *err);
+int sw_stream_run(const struct sw_stream_ops *ops, void *arg, unsigned threads, struct sw_err *err);
 
 #endif
