@@ -35,14 +35,6 @@ static bool record_spilled(struct sw_op *op) {
     return !sw_region_record(op->region, &op->job.err) || op->job.kind == SW_JOB_PACK;
 }
 
-static enum sw_codec_id most_used_codec(const struct sw_job *job) {
-    enum sw_codec_id most = SW_CODEC_RAW;
-    for (int codec = 0; codec < SW_CODEC_NR; codec++)
-        if (job->codec_raw_bytes[codec] > job->codec_raw_bytes[most])
-            most = (enum sw_codec_id)codec;
-    return most;
-}
-
 static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_region *region = op->region;
     struct sw_job *job = &op->job;
@@ -61,7 +53,7 @@ static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
     region->used_us = sw_clock_us();
     op->tier = region->tier;
     region->stored_bytes = job->stored_bytes;
-    region->codec = most_used_codec(job);
+    region->codec = sw_frames_most_used(job->codec_raw_bytes);
     region->reason = job->reason;
     op->owner->raw_bytes += region->raw_bytes;
     op->owner->stored_bytes += region->stored_bytes;

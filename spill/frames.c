@@ -152,6 +152,14 @@ uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i) {
     return left < frames->chunk_bytes ? left : frames->chunk_bytes;
 }
 
+enum sw_codec_id sw_frames_most_used(const uint64_t bytes[SW_CODEC_NR]) {
+    enum sw_codec_id most = SW_CODEC_RAW;
+    for (int codec = 0; codec < SW_CODEC_NR; codec++)
+        if (bytes[codec] > bytes[most])
+            most = (enum sw_codec_id)codec;
+    return most;
+}
+
 struct sw_tier *sw_frames_tier(const struct sw_frames *frames, uint64_t *ret_host_bytes) {
     struct sw_tier *tiers[2] = {NULL, NULL}; /* there are two kinds */
     uint64_t bytes[2] = {0, 0};

@@ -72,6 +72,8 @@ void sw_frames_free(struct sw_frames *frames);
 void sw_frames_leave(struct sw_frames *frames);
 /* Raw bytes of chunk i. */
 uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i);
+/* The codec of most bytes, of so many of each. */
+enum sw_codec_id sw_frames_most_used(const uint64_t bytes[SW_CODEC_NR]);
 
 /* The tier that has most of the stored bytes; NULL if no tier has any. *ret_host_bytes: those in the host tier. */
 struct sw_tier *sw_frames_tier(const struct sw_frames *frames, uint64_t *ret_host_bytes);

@@ -26,15 +26,13 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
 /* What a buffer's chunks came to. */
 static struct sw_buffer_info buffer_info(const struct sw_frames *frames, size_t first, size_t n_chunks) {
     uint64_t of_codec[SW_CODEC_NR] = {0};
-    struct sw_buffer_info info = {.codec = SW_CODEC_RAW};
+    struct sw_buffer_info info = {0};
     for (size_t i = first; i < first + n_chunks; i++) {
         info.raw_bytes += frames->layouts[i].raw_bytes;
         info.stored_bytes += frames->layouts[i].frame_bytes;
         of_codec[frames->layouts[i].codec] += frames->layouts[i].raw_bytes;
     }
-    for (int codec = 0; codec < SW_CODEC_NR; codec++)
-        if (of_codec[codec] > of_codec[info.codec])
-            info.codec = (enum sw_codec_id)codec;
+    info.codec = sw_frames_most_used(of_codec);
     return info;
 }
 
