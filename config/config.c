@@ -68,7 +68,9 @@ static const struct option options[] = {
     {FIELD(log_level), .type = TYPE_CHOICE, .choices = "error, warning, info, debug", .fallback = "info", .live = true,
      .help = "The least important lines that are still logged."},
     {FIELD(scratch_bytes), .type = TYPE_BYTES, .min = 64 * MIB, .max = 16 * GIB, .multiple = 1, .fallback = "256 MiB",
-     .help = "Most device memory, per GPU, that the service takes for its own work; taken at start, never more."},
+     .help = "Most device memory per GPU, or host memory for the host device, that the service takes for its own work; "
+             "taken at start, never more. This is the bound; spillwayctl status shows under this name what is held "
+             "now, on all GPUs together."},
     {FIELD(chunk_bytes), .type = TYPE_BYTES, .max = GIB, .multiple = 32 * KIB, .fallback = "0",
      .help = "Input bytes that are encoded and copied as one; 0: as many as scratch_bytes allows. With an NVMe tier a region "
              "gets shorter ones where they would not fit into a quarter of host_tier_bytes."},
@@ -76,8 +78,10 @@ static const struct option options[] = {
      .help = "Chunks of one device that are worked on side by side; 0: the device's choice."},
     {FIELD(host_tier_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = 64 * TIB, .multiple = 2 * MIB,
      .fallback = "8 GiB",
-     .help = "Bound of the host memory that spilled regions may occupy. It is pinned: leave the rest of the host "
-             "enough to live on. Below 256 MiB host_tier_initial_bytes and host_tier_slab_bytes have to be set, too."},
+     .help = "Bound of the host memory that the service takes for spilled regions. It is pinned: leave the rest of the "
+             "host enough to live on. With an NVMe tier up to half of it is reserved for transfers to the disk and "
+             "back (staging_bytes in the log line event=ready), and regions occupy the rest. Below 256 MiB "
+             "host_tier_initial_bytes and host_tier_slab_bytes have to be set, too."},
     {FIELD(host_tier_initial_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .fallback = "256 MiB",
      .help = "Part of host_tier_bytes that is taken and pinned from the start, in the background: the service answers "
              "meanwhile. The rest follows when it is needed, and stays."},
@@ -100,10 +104,12 @@ static const struct option options[] = {
              "what is stored from then on; what the tier holds stays as it is until its place is used again. Turning it "
              "off waits until the unit is stopped."},
     {FIELD(host_tier_high_pct), .type = TYPE_COUNT, .min = 1, .max = 100, .multiple = 1, .fallback = "90", .live = true,
-     .help = "With an NVMe tier: when more of the host tier than this is in use, regions that have not been used for "
-             "longest are moved to the NVMe tier."},
+     .help = "With an NVMe tier: when more than this percentage of the host tier, without what is reserved for "
+             "transfers (host_tier_bytes), is in use, regions that have not been used for longest are moved to the "
+             "NVMe tier."},
     {FIELD(host_tier_low_pct), .type = TYPE_COUNT, .max = 100, .multiple = 1, .fallback = "80", .live = true,
-     .help = "With an NVMe tier: how much of the host tier is in use when moving ends."},
+     .help = "With an NVMe tier: percentage of the host tier, without what is reserved for transfers, that is in use "
+             "when moving ends."},
     {FIELD(reconnect_grace_s), .type = TYPE_COUNT, .min = 1, .max = 86400, .multiple = 1, .fallback = "30",
      .help = "Under a service manager that keeps descriptors: seconds that sessions have after a restart to come back "
              "for their regions, and that clients try."},
@@ -292,6 +298,15 @@ static bool store_ids(struct sw_config *config, const struct option *option, con
     return true;
 }
 
+/* What is wrong with a value: is it no size at all, or one out of bounds? */
+static const char *describe_for(char *ret, size_t ret_bytes, const struct option *option, const json_t *value) {
+    uint64_t number;
+    const bool is_size = json_is_string(value) ? parse_bytes(json_string_value(value), &number)
+                                               : json_is_integer(value) && json_integer_value(value) >= 0;
+    return option->type != TYPE_BYTES || is_size ? describe(ret, ret_bytes, option)
+                                                 : "a size: bytes, or a number with B, KiB, MiB, GiB or TiB";
+}
+
 static int store_json(struct sw_config *config, const struct option *option, const json_t *value, struct sw_err *err) {
     bool good = false;
     if (option->type == TYPE_IDS)
@@ -306,7 +321,7 @@ static int store_json(struct sw_config *config, const struct option *option, con
     char expected[128];
     char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     int rc = sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: %.24s is not %s", option->name, shown ? shown : "value",
-                        describe(expected, sizeof expected, option));
+                        describe_for(expected, sizeof expected, option, value));
     free(shown);
     return rc;
 }

@@ -2,7 +2,7 @@
  *
  * Parser, --help, --print-config and error texts all come from the table in config.c. A file is one JSON object whose
  * keys are option names; an unknown key, a wrong type or a value out of its bounds is refused with an error that names
- * key, value and bounds, and the config is then unchanged. thread: any, no state. */
+ * key, value and what would do, and the config is then unchanged. thread: any, no state. */
 #ifndef SW_CONFIG_CONFIG_H
 #define SW_CONFIG_CONFIG_H
 
@@ -15,6 +15,7 @@
 #define SW_CONFIG_MAX_IDS 64
 #define SW_CONFIG_PATH_BYTES 108 /* sun_path's length, the longest socket path */
 #define SW_CONFIG_GROUP_BYTES 64
+#define SW_CONFIG_SIZES "A size is a number of bytes, or a number with B, KiB, MiB, GiB or TiB, as 4GiB."
 #define SW_CONFIG_CONTROL_NAME "control.sock" /* of control_socket, in data_socket's folder, if it is "auto" */
 
 struct json_t; /* jansson.h */

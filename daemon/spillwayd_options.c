@@ -1,3 +1,4 @@
+#include "config/config.h"
 #include "daemon/cli.h"
 
 const char sw_spillwayd_summary[] =
@@ -7,9 +8,12 @@ const char sw_spillwayd_exit_codes[] =
 
 const struct sw_cli_option sw_spillwayd_options[] = {
     [SW_SPILLWAYD_CONFIG] = {"config", 'c', "FILE", "read options from a JSON file; SIGHUP reads it again"},
-    [SW_SPILLWAYD_SET] = {"set", 's', "NAME=VALUE", "set one option, after the files; may be repeated"},
+    [SW_SPILLWAYD_SET] = {"set", 's', "NAME=VALUE",
+                          "set one option, after the files; may be repeated. " SW_CONFIG_SIZES},
     [SW_SPILLWAYD_CHECK] = {"check-config", 0, NULL, "check the configuration and exit"},
-    [SW_SPILLWAYD_PRINT] = {"print-config", 0, NULL, "print the configuration as a file that can be loaded, and exit"},
+    [SW_SPILLWAYD_PRINT] = {"print-config", 0, NULL,
+                            "print to standard output, as a file that can be loaded, every option with its default or "
+                            "the value given, and exit"},
     [SW_SPILLWAYD_DRY_RUN] = {"dry-run", 0, "SNAPSHOT",
                               "print which regions of a snapshot would be moved to the NVMe tier, and exit; a JSON "
                               "file, described in OPERATING.md, or -"},

@@ -79,8 +79,8 @@ static void config_page(void) {
     title("SPILLWAYD.JSON", "5", "configuration of spillwayd");
     section("DESCRIPTION");
     paragraph("One JSON object whose keys are the options below; what is left out has its default. An unknown or "
-              "repeated key, a wrong type or a value out of bounds is refused with an error that names it. Sizes are "
-              "numbers of bytes, or strings with a unit: \"256 MiB\".");
+              "repeated key, a wrong type or a value out of bounds is refused with an error that names it. A size is a "
+              "number of bytes, or a string of a number with B, KiB, MiB, GiB or TiB: \"256 MiB\".");
     section("OPTIONS");
     for (unsigned i = 0; sw_config_describe(i, &option); i++) {
         (void)printf(".TP\n\\fB");

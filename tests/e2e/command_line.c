@@ -29,6 +29,7 @@ START_TEST(information) {
     ck_assert_int_eq(run("--help"), 0);
     ck_assert_ptr_nonnull(strstr(output, "Usage: spillwayd"));
     ck_assert_ptr_nonnull(strstr(output, "max_session_memories: a whole number from 1 to"));
+    ck_assert_ptr_nonnull(strstr(output, "a number with B, KiB, MiB, GiB or TiB"));
     ck_assert_int_eq(run("--check-config"), 0);
     ck_assert_str_eq(output, "");
 }

@@ -136,7 +136,7 @@ static const struct {
     {"{\"scratch_bytes\": 67108863}", "scratch_bytes: 67108863 is not a size from 64 MiB to 16 GiB"},
     {"{\"scratch_bytes\": 17179869185}", "17179869185 is not a size"},
     {"{\"scratch_bytes\": -268435456}", "-268435456 is not a size"},
-    {"{\"scratch_bytes\": \"256 MB\"}", "\"256 MB\" is not a size"},
+    {"{\"scratch_bytes\": \"256 MB\"}", "\"256 MB\" is not a size: bytes, or a number with B, KiB, MiB, GiB or TiB"},
     {"{\"scratch_bytes\": \"\"}", "\"\" is not a size"},
     {"{\"scratch_bytes\": \"MiB\"}", "\"MiB\" is not a size"},
     {"{\"scratch_bytes\": \" 256 MiB\"}", "is not a size"},
