@@ -11,7 +11,9 @@
 
 const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
     [SW_CONTROL_STATUS] = {"status", SW_CONTROL_READ,
-        "What the service is and does: version, state, devices, sessions, regions, use of the tiers.",
+        "What the service is and does: version, state, devices, sessions, regions, use of the tiers. `scratch_bytes` "
+        "is the device memory that it holds for its work now, on all GPUs together, 0 without a GPU; the option of "
+        "this name, like the log line event=ready, tells the bound for each GPU.",
         {{.name = NULL}}},
     [SW_CONTROL_STATS] = {"stats", SW_CONTROL_READ,
         "Totals since the start: operations and bytes by tier and codec, why regions were compressed or not, errors by "
@@ -44,12 +46,13 @@ const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
          {"value", SW_PARAM_VALUE, .required = true, .help = "Its value, as in the configuration file."},
          {.name = NULL}}},
     [SW_CONTROL_CONFIG_RELOAD] = {"config.reload", SW_CONTROL_ALL,
-        "Reads the configuration files and the command line's options again, as SIGHUP does. Tells which options have "
-        "changed and which of the changed ones need a restart; if something is wrong, nothing changes.",
+        "Reads the configuration files and the command line's options again, as SIGHUP does. Reports `changed`, the "
+        "options whose new values are now in force, and `needs_restart`, the options that differ but keep their old "
+        "value until a restart. If anything is wrong, nothing changes.",
         {{.name = NULL}}},
     [SW_CONTROL_DRAIN] = {"drain", SW_CONTROL_ALL,
-        "on: no new spills are accepted (EDRAINING), restores and drops go on; off: spills are accepted again. Without "
-        "it, whether the service drains, and what is still stored.",
+        "on: no new spills are accepted (EDRAINING), restores and drops go on; off: spills are accepted again. With no "
+        "mode: shows whether the service is draining, and what is still stored.",
         {{"mode", SW_PARAM_CHOICE, .choices = "on, off", .help = "What to do."}, {.name = NULL}}},
     [SW_CONTROL_SPILL] = {"spill", SW_CONTROL_ALL,
         "Makes room in the host tier: begins to move regions to the NVMe tier, those first that would leave by "

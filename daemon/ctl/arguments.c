@@ -7,18 +7,21 @@
 #include <string.h>
 
 const char sw_ctl_summary[] = "Looks after a spillwayd that runs.";
-const char sw_ctl_exit_codes[] = "0 done, 1 the service refused or failed, 2 wrong use, 3 no service answers.";
-const char sw_ctl_top_help[] = "Shows rates, tiers and sessions, again and again, also over a restart.";
+const char sw_ctl_exit_codes[] = "0 done, 1 the service refused (also a wrong parameter of a command) or failed, "
+                                 "2 wrong use of the command line, 3 no service answers.";
+const char sw_ctl_top_help[] = "Shows rates, tiers and sessions, again and again, also over a restart. It takes no "
+                               "--json: use stats, tiers and sessions for that.";
 
 const struct sw_cli_option sw_ctl_options[] = {
     [SW_CTL_OPTION_SOCKET] = {"socket", 's', "PATH",
                               "the service's control socket; $SPILLWAY_CONTROL_SOCKET, or " SW_CTL_SOCKET
                               ", if it is left out"},
-    [SW_CTL_OPTION_JSON] = {"json", 'j', NULL, "print what the service answers as JSON"},
+    [SW_CTL_OPTION_JSON] = {"json", 'j', NULL, "print what the service answers as JSON; not for top"},
     [SW_CTL_OPTION_ONCE] = {"once", 0, NULL, "top: print one snapshot and exit"},
-    [SW_CTL_OPTION_INTERVAL] = {"interval", 0, "SECONDS", "top: time between two looks, 1 if it is left out"},
+    [SW_CTL_OPTION_INTERVAL] = {"interval", 0, "SECONDS",
+                                "top: time between two looks, 0.05 to 3600; 1 if it is left out"},
     [SW_CTL_OPTION_FOLLOW] = {"follow", 'f', NULL, "events: go on until interrupted, also over a restart"},
-    [SW_CTL_OPTION_COUNT] = {"count", 'n', "NUMBER", "events: exit after so many, 1 if it is left out"},
+    [SW_CTL_OPTION_COUNT] = {"count", 'n', "NUMBER", "events: exit after so many, at least 1; 1 if it is left out"},
     [SW_CTL_OPTION_HELP] = {"help", 'h', NULL, "print this and exit"},
     [SW_CTL_OPTION_VERSION] = {"version", 'V', NULL, "print the version and exit"},
     [SW_CTL_OPTION_NR] = {.name = NULL},
@@ -176,7 +179,9 @@ void sw_ctl_help(FILE *out) {
     char command[48];
     (void)fprintf(out, "Usage: spillwayctl [OPTION]... COMMAND [ARGUMENT]...\n%s\n\n", sw_ctl_summary);
     sw_cli_help(out, sw_ctl_options);
-    (void)fprintf(out, "\nExit codes: %s\n\nCommands, with parameters by name or in this order:\n", sw_ctl_exit_codes);
+    (void)fprintf(out, "\nExit codes: ");
+    sw_cli_wrap(out, sw_ctl_exit_codes, 0, 12);
+    (void)fprintf(out, "\nCommands, with parameters by name or in this order:\n");
     for (size_t i = 0; i < SW_CONTROL_METHOD_NR; i++) {
         const struct sw_control_row *row = &sw_control_rows[i];
         (void)fprintf(out, "  %s\n      ", sw_ctl_command(command, sizeof command, row));
@@ -184,5 +189,6 @@ void sw_ctl_help(FILE *out) {
         for (const struct sw_param *param = row->params; param->name; param++)
             help_param(out, param);
     }
-    (void)fprintf(out, "  top\n      %s\n", sw_ctl_top_help);
+    (void)fprintf(out, "  top\n      ");
+    sw_cli_wrap(out, sw_ctl_top_help, 6, 6);
 }
