@@ -7,8 +7,8 @@
 
 enum { BYTES = 8 << 20 };
 
-/* Memory that can be handed over. On a GPU this is cudaMalloc(&data, BYTES), and cudaFree(data) later; nothing else
- * changes but the stream, which is then the one that you filled the buffer on. */
+/* Memory that can be handed over; on a GPU, cudaMalloc(&data, BYTES) and cudaFree(data). The Spillway calls stay the
+ * same there, with the stream that fills the buffer; fill and check it by a kernel or cudaMemcpy(), not by the CPU. */
 static char *new_buffer(int *ret_fd) {
     *ret_fd = memfd_create("column", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (*ret_fd < 0 || ftruncate(*ret_fd, BYTES) < 0)
