@@ -1,6 +1,6 @@
 /* packed_filter.cu - see packed_filter.h. Kernels are compiled for the codecs that such columns are packed by; of
  * another one a column is refused, and would have to be unpacked. */
-#include "tests/example/packed_filter.h"
+#include "packed_filter.h"
 
 #include <cuda_runtime.h>
 #include <new>
