@@ -299,12 +299,10 @@ END_TEST
 /* ---- load over a restart ----------------------------------------------------------------------------------------- */
 
 /* The program's number comes first: it is to be ended when the restarts are over, however long they take. */
-static pid_t begin_bench(FILE **ret) {
+static pid_t begin_bench(FILE **ret, const char *load) {
     char line[512];
-    (void)snprintf(line, sizeof line,
-                   "echo $$; exec '%s' --socket '%s' --column l_comment --size 16K..64K --sessions 2 --parked 20 "
-                   "--duration 300 2>&1",
-                   SW_BENCH_PATH, s.daemon.socket);
+    (void)snprintf(line, sizeof line, "echo $$; exec '%s' --socket '%s' %s --duration 300 2>&1", SW_BENCH_PATH,
+                   s.daemon.socket, load);
     *ret = popen(line, "r");
     ck_assert(*ret && fgets(line, sizeof line, *ret));
     return (pid_t)strtol(line, NULL, 10);
@@ -312,10 +310,12 @@ static pid_t begin_bench(FILE **ret) {
 
 /* What was cut short is repeated, and every byte is back. */
 START_TEST(bench_goes_on_over_a_restart) {
+    static const char *const loads[] = {"--column l_comment --size 16K..64K --sessions 2 --parked 20",
+                                        "--table lineitem --scale 0.02"};
     const struct timespec a_while = {.tv_nsec = 300000000};
     FILE *bench;
     sw_supervisor_start(&s, SW_SPILLWAYD_PATH, plain);
-    const pid_t pid = begin_bench(&bench);
+    const pid_t pid = begin_bench(&bench, loads[_i]);
     for (unsigned i = 0; i < 2; i++) {
         const int signal = i ? SIGKILL : SIGTERM;
         while (tier_number("frames") < 20)
@@ -342,7 +342,7 @@ int main(void) {
     tcase_add_test(tests, smaller_bound_gives_memory_back);
     tcase_add_test(tests, socket_of_a_unit_is_permitted_by_the_configuration);
     tcase_add_test(tests, events_are_followed_over_a_restart);
-    tcase_add_test(tests, bench_goes_on_over_a_restart);
+    tcase_add_loop_test(tests, bench_goes_on_over_a_restart, 0, 2);
     Suite *suite = suite_create("managed");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

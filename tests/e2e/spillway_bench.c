@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 static struct sw_test_daemon daemon_process;
+static pid_t program_pid;
 static char output[32768];
 
 static void start(void) {
@@ -33,10 +34,11 @@ static void stop(void) {
 /* Starts it as an ordinary user's: without capabilities. What it says on both streams goes to `output` at its end(). */
 static FILE *begin(const char *socket, const char *arguments) {
     char line[1024];
-    (void)snprintf(line, sizeof line, "exec %s '%s' --socket '%s' %s 2>&1",
+    (void)snprintf(line, sizeof line, "echo $$; exec %s '%s' --socket '%s' %s 2>&1",
                    geteuid() == 0 ? "setpriv --bounding-set=-all" : "", SW_BENCH_PATH, socket, arguments);
     FILE *program = popen(line, "r");
-    ck_assert_ptr_nonnull(program);
+    ck_assert(program && fgets(line, sizeof line, program));
+    program_pid = (pid_t)strtol(line, NULL, 10);
     return program;
 }
 
@@ -246,6 +248,22 @@ START_TEST(help_and_what_is_not_there) {
 }
 END_TEST
 
+/* ---- Ctrl-C ------------------------------------------------------------------------------------------------------ */
+
+/* What has begun is finished, and all is reported. */
+START_TEST(an_interrupt_ends_it) {
+    static const char *const arguments[] = {"--size 100K --sessions 2 --duration 200",
+                                            "--table lineitem --scale 0.002 --duration 200"};
+    const unsigned before = sw_test_daemon_logged(&daemon_process, "event=restore.done");
+    FILE *program = begin(daemon_process.socket, arguments[_i]);
+    while (sw_test_daemon_logged(&daemon_process, "event=restore.done") < before + 4)
+        (void)usleep(10000);
+    ck_assert_int_eq(kill(program_pid, SIGINT), 0);
+    ck_assert_int_eq(end(program), 0);
+    ck_says("verified  every byte of ");
+}
+END_TEST
+
 /* ---- a daemon that goes, and one that lies ----------------------------------------------------------------------- */
 
 START_TEST(a_killed_daemon_ends_it) {
@@ -271,25 +289,65 @@ START_TEST(a_killed_daemon_ends_it) {
 }
 END_TEST
 
-/* Answers everything with success and does nothing. */
+/* A daemon that a thread of the test plays: it refuses its first spills, and answers all else with success and does
+ * nothing. */
+static struct liar {
+    const char *refusal; /* name of an error */
+    unsigned n_refusals; /* still to come */
+    char folder[SW_TEST_PATH_BYTES];
+    struct sockaddr_un address;
+    int listener;
+    pthread_t thread;
+} liar;
+
+static void set_result(struct sw_msg *reply, const struct sw_msg *request) {
+    const unsigned type = request->header.type;
+    uint64_t bytes = type == SW_MSG_SPILL ? request->u.spill.bytes : request->u.restore.bytes;
+    if (type == SW_MSG_SPILL_BUFFERS || type == SW_MSG_RESTORE_BUFFERS) {
+        const bool spill = type == SW_MSG_SPILL_BUFFERS;
+        const uint64_t *lengths = spill ? request->u.spill_buffers.bytes : request->u.restore_buffers.bytes;
+        const uint32_t n = spill ? request->u.spill_buffers.count : request->u.restore_buffers.count;
+        bytes = 0;
+        for (uint32_t i = 0; i < n; i++)
+            bytes += lengths[i];
+    }
+    reply->header.type = SW_MSG_RESULT;
+    reply->u.result = (struct sw_msg_result){.slot = 1, .gen = 1, .raw_bytes = bytes};
+}
+
+static bool is_spill(const struct sw_msg *request) {
+    return request->header.type == SW_MSG_SPILL || request->header.type == SW_MSG_SPILL_BUFFERS;
+}
+
 static void answer(int socket, const struct sw_msg *request) {
     struct sw_msg reply = {.header = {.type = SW_MSG_OK, .seq = request->header.seq}};
     uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
-    switch (request->header.type) {
+    const bool refuses = is_spill(request) && liar.n_refusals;
+    switch (refuses ? SW_MSG_ERROR : request->header.type) {
+    case SW_MSG_ERROR:
+        liar.n_refusals--;
+        reply.header.type = SW_MSG_ERROR;
+        reply.u.error.scope = SW_SCOPE_REQUEST;
+        sw_msg_set_text(reply.u.error.name, sizeof reply.u.error.name, liar.refusal);
+        sw_msg_set_text(reply.u.error.text, sizeof reply.u.error.text, "refused by the test");
+        break;
     case SW_MSG_HELLO:
         reply.header.type = SW_MSG_HELLO_OK;
-        reply.u.hello_ok = (struct sw_msg_hello_ok){.version = SW_PROTO_VERSION, .max_in_flight = 8};
+        reply.u.hello_ok =
+            (struct sw_msg_hello_ok){.version = SW_PROTO_VERSION, .max_in_flight = 64, .max_pieces = 512};
         break;
     case SW_MSG_STATUS:
         reply.header.type = SW_MSG_STATUS_OK;
         break;
     case SW_MSG_SPILL:
-        reply.header.type = SW_MSG_RESULT;
-        reply.u.result = (struct sw_msg_result){.slot = 1, .gen = 1, .raw_bytes = request->u.spill.bytes};
-        break;
     case SW_MSG_RESTORE:
-        reply.header.type = SW_MSG_RESULT;
-        reply.u.result = (struct sw_msg_result){.slot = 1, .gen = 1, .raw_bytes = request->u.restore.bytes};
+    case SW_MSG_SPILL_BUFFERS:
+    case SW_MSG_RESTORE_BUFFERS:
+        set_result(&reply, request);
+        break;
+    case SW_MSG_QUERY_BUFFERS:
+        reply.header.type = SW_MSG_REGION_BUFFERS;
+        reply.u.region_buffers.count = 1;
         break;
     default:
         break;
@@ -300,8 +358,8 @@ static void answer(int socket, const struct sw_msg *request) {
 
 /* One connection after the other, until the listener is shut down. */
 static void *lie(void *arg) {
-    const int listener = *(const int *)arg;
-    for (int socket; (socket = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0;) {
+    (void)arg;
+    for (int socket; (socket = accept4(liar.listener, NULL, NULL, SOCK_CLOEXEC)) >= 0;) {
         uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
         int fds[SW_PROTO_MAX_FDS];
         struct sw_msg request;
@@ -318,24 +376,41 @@ static void *lie(void *arg) {
     return NULL;
 }
 
+/* Runs the benchmark against it. */
+static int run_against_liar(unsigned n_refusals, const char *refusal, const char *arguments) {
+    liar = (struct liar){.refusal = refusal, .n_refusals = n_refusals, .address.sun_family = AF_UNIX};
+    sw_test_folder(liar.folder);
+    (void)snprintf(liar.address.sun_path, sizeof liar.address.sun_path, "%s/s", liar.folder);
+    liar.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(liar.listener, (const struct sockaddr *)&liar.address, sizeof liar.address), 0);
+    ck_assert_int_eq(listen(liar.listener, 4), 0);
+    ck_assert_int_eq(pthread_create(&liar.thread, NULL, lie, NULL), 0);
+    const int exit_code = end(begin(liar.address.sun_path, arguments));
+    ck_assert_int_eq(shutdown(liar.listener, SHUT_RDWR), 0);
+    ck_assert_int_eq(pthread_join(liar.thread, NULL), 0);
+    (void)close(liar.listener);
+    (void)unlink(liar.address.sun_path);
+    (void)rmdir(liar.folder);
+    return exit_code;
+}
+
 START_TEST(wrong_bytes_are_noticed) {
-    char folder[SW_TEST_PATH_BYTES];
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    pthread_t thread;
-    sw_test_folder(folder);
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s/s", folder);
-    int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    ck_assert_int_eq(bind(listener, (const struct sockaddr *)&address, sizeof address), 0);
-    ck_assert_int_eq(listen(listener, 4), 0);
-    ck_assert_int_eq(pthread_create(&thread, NULL, lie, &listener), 0);
-    ck_assert_int_eq(end(begin(address.sun_path, "--count 3 --size 10000")), 1);
+    ck_assert_int_eq(run_against_liar(0, "", "--count 3 --size 10000"), 1);
     ck_says("MISMATCH");
     ck_says("DIFFERENT 1 of 1 restored regions"); /* the first is enough */
-    ck_assert_int_eq(shutdown(listener, SHUT_RDWR), 0);
-    ck_assert_int_eq(pthread_join(thread, NULL), 0);
-    (void)close(listener);
-    (void)unlink(address.sun_path);
-    (void)rmdir(folder);
+}
+END_TEST
+
+/* A table's spill that a restart has cut short, or that a full service refuses, is repeated; one that fails is not. */
+START_TEST(a_table_is_spilled_again) {
+    static const char arguments[] = "--table lineitem --scale 0.001 --count 2 --no-verify";
+    ck_assert_int_eq(run_against_liar(3, "ERESTARTED", arguments), 0);
+    ck_says("errors    ERESTARTED: 3");
+    ck_says("spill           2 ");
+    ck_assert_int_eq(run_against_liar(1, "ENOSPACE", arguments), 0);
+    ck_says("errors    ENOSPACE: 1");
+    ck_assert_int_eq(run_against_liar(1, "EIMPORT", arguments), 1);
+    ck_says("spill: EIMPORT: refused by the test");
 }
 END_TEST
 
@@ -352,8 +427,10 @@ int main(void) {
     tcase_add_test(served, a_full_tier_is_counted);
     tcase_add_loop_test(served, mistakes_exit_with_2, 0, (int)(sizeof mistakes / sizeof mistakes[0]));
     tcase_add_test(served, help_and_what_is_not_there);
+    tcase_add_loop_test(served, an_interrupt_ends_it, 0, 2);
     tcase_add_test(left, a_killed_daemon_ends_it);
     tcase_add_test(left, wrong_bytes_are_noticed);
+    tcase_add_test(left, a_table_is_spilled_again);
     suite_add_tcase(suite, served);
     suite_add_tcase(suite, left);
     return sw_test_run(suite, CK_FORK);

@@ -71,7 +71,7 @@ static int make_sessions(void) {
 static int run_sessions(struct sw_bench_report *r) {
     const uint64_t start_us = sw_clock_us();
     unsigned n = 0;
-    run.deadline_us = start_us + (uint64_t)(run.options.duration_s * 1e6);
+    sw_bench_run_begin(&run);
     while (n < run.options.sessions && sw_bench_session_start(sessions[n]) == 0)
         n++;
     if (n < run.options.sessions)
@@ -124,8 +124,9 @@ static int run_table(const struct spillway_status *status) {
     const char *raw_failed = run.device->raw(&raw, max_raw_piece_bytes, 1);
     if (raw_failed)
         return failed("raw copy", sw_bench_kind_name(run.options.kind), raw_failed);
-    if (sw_bench_table_new(&table, &run.options, run.device, &err) < 0)
+    if (sw_bench_table_new(&table, &run, &err) < 0)
         return failed_here("table", &err);
+    sw_bench_run_begin(&run);
     int rc = sw_bench_table_run(table);
     sw_bench_table_print(report_file(), table, &raw, status);
     if (run.options.json && write_json(sw_bench_table_json(table, &raw, status)) < 0)

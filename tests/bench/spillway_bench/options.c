@@ -44,6 +44,7 @@ static const char help[] =
     "  --seed N           of sizes, columns and offsets (default: 1)\n"
     "  --json FILE        the figures as JSON; '-': to standard output, and the table to standard error\n"
     "  --help             print this and exit\n\n"
+    "Ctrl-C ends the spills: what is parked is then restored, and the figures are told. A second one ends it at once.\n"
     "Memory taken: for a table twice its bytes, else for each column SIZE, and SIZE for each region of each operation "
     "in flight.\n"
     "Exit codes: 0 all is well (answers of a service that is full or was restarted, as ENOSPACE, are counted),\n"

@@ -97,12 +97,16 @@ static void print_stored(FILE *to, const struct sw_bench_report *r) {
                       r->sum.stored[i].raw_bytes, r->sum.stored[i].stored_bytes);
 }
 
+void sw_bench_print_errors(FILE *to, const struct sw_bench_figures *f) {
+    for (int i = 0; i < SW_BENCH_MAX_NAMES && f->errors[i].n; i++)
+        (void)fprintf(to, "errors    %s: %" PRIu64 "\n", f->errors[i].codec, f->errors[i].n);
+}
+
 static void print_outcome(FILE *to, const struct sw_bench_report *r) {
     if (r->options->sessions > 1)
         (void)fprintf(to, "sessions  the slowest got %.2f of the mean, which is %.2f GB/s\n", fairness(r),
                       rate(total_bytes(r) / r->options->sessions, r->wall_s));
-    for (int i = 0; i < SW_BENCH_MAX_NAMES && r->sum.errors[i].n; i++)
-        (void)fprintf(to, "errors    %s: %" PRIu64 "\n", r->sum.errors[i].codec, r->sum.errors[i].n);
+    sw_bench_print_errors(to, &r->sum);
     if (r->failed_sessions)
         (void)fprintf(to, "FAILED    %u sessions\n", r->failed_sessions);
     if (r->sum.n_different)
@@ -180,10 +184,10 @@ static json_t *json_stored(const struct sw_bench_report *r) {
     return list;
 }
 
-static json_t *json_errors(const struct sw_bench_report *r) {
+json_t *sw_bench_json_errors(const struct sw_bench_figures *f) {
     json_t *errors = json_object();
-    for (int i = 0; i < SW_BENCH_MAX_NAMES && r->sum.errors[i].n; i++)
-        (void)json_object_set_new(errors, r->sum.errors[i].codec, integer(r->sum.errors[i].n));
+    for (int i = 0; i < SW_BENCH_MAX_NAMES && f->errors[i].n; i++)
+        (void)json_object_set_new(errors, f->errors[i].codec, integer(f->errors[i].n));
     return errors;
 }
 
@@ -208,5 +212,5 @@ json_t *sw_bench_json(struct sw_bench_report *r) {
                      json_op(r, SW_BENCH_RESTORE), "total", total, "columns", json_columns(r), "stored", json_stored(r),
                      "sessions", json_sessions(r), "fairness", fairness(r), "compared", integer(r->sum.n_compared),
                      "different", integer(r->sum.n_different), "dropped", integer(r->sum.n_dropped), "errors",
-                     json_errors(r), "failed_sessions", (int)r->failed_sessions);
+                     sw_bench_json_errors(&r->sum), "failed_sessions", (int)r->failed_sessions);
 }

@@ -18,6 +18,11 @@ struct sw_bench_report {
     unsigned failed_sessions;
 };
 
+/* A line for each name of an error. */
+void sw_bench_print_errors(FILE *to, const struct sw_bench_figures *f);
+/* How often, by name; the caller's. */
+json_t *sw_bench_json_errors(const struct sw_bench_figures *f);
+
 /* Sorts the samples. */
 void sw_bench_print(FILE *to, struct sw_bench_report *r);
 /* NULL without memory; the caller's to json_decref(). Sorts the samples. */

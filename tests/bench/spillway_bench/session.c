@@ -11,8 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { OTHER_BYTE = 0xdb }; /* so that memory that still holds the old bytes proves nothing */
-enum { BACKOFF_US = 10000 };
+enum { OTHER_BYTE = 0xdb };                     /* so that memory that still holds the old bytes proves nothing */
 static const uint64_t longest_wait_us = 200000; /* then looks whether it is to stop */
 static const uint64_t piece_bytes = 4 << 20;    /* filled or compared between two looks at the connection */
 
@@ -214,10 +213,7 @@ static uint64_t random_bytes(struct sw_bench_session *s) {
 }
 
 static bool may_spill(const struct sw_bench_session *s) {
-    const struct sw_bench_run *run = s->run;
-    if (s->failed || atomic_load(&run->stop))
-        return false;
-    return run->options.count ? s->n_begun < run->options.count : sw_clock_us() < run->deadline_us;
+    return !s->failed && !sw_bench_is_over(s->run, s->n_begun);
 }
 
 /* Gives an idle slot something to do, if there is anything. */
@@ -278,18 +274,10 @@ static void restored(struct sw_bench_session *s, struct slot *slot) {
         park(s, slot);
 }
 
-/* A full service says so, and a client comes back later, as it repeats what a restart has cut short; whatever else
- * fails must not. */
-static bool is_full(int rc) {
-    return rc == -SPILLWAY_ENOSPACE || rc == -SPILLWAY_EDRAINING || rc == -SPILLWAY_ELIMIT ||
-           rc == -SPILLWAY_ETENANTBYTES || rc == -SPILLWAY_ETENANTREGIONS || rc == -SPILLWAY_ETENANTOPS;
-}
-
 static void failed(struct sw_bench_session *s, struct slot *slot) {
-    const bool full = is_full(slot->rc),
-               may_repeat = full || (slot->rc == -SPILLWAY_ERESTARTED && slot->error.scope == SPILLWAY_SCOPE_REQUEST);
+    const bool may_repeat = sw_bench_may_repeat(&slot->error);
     sw_bench_note_error(&s->figures, slot->error.name);
-    s->full = s->full || full;
+    s->full = s->full || sw_bench_is_full(&slot->error);
     if (may_repeat && slot->op == SW_BENCH_RESTORE)
         park(s, slot);
     if (may_repeat)
@@ -304,7 +292,7 @@ static void finish(struct sw_bench_session *s, struct slot *slot) {
     slot->state = SLOT_IDLE;
     if (slot->rc < 0) {
         failed(s, slot);
-        slot->not_before_us = sw_clock_us() + BACKOFF_US;
+        slot->not_before_us = sw_clock_us() + SW_BENCH_BACKOFF_US;
         return;
     }
     sw_bench_note(&s->figures, slot->op, &slot->result, n_regions(s), slot->end_us - slot->start_us,

@@ -6,19 +6,7 @@
 #ifndef SW_BENCH_SESSION_H
 #define SW_BENCH_SESSION_H
 
-#include "tests/bench/spillway_bench/device.h"
-#include "tests/bench/spillway_bench/figures.h"
-#include <stdatomic.h>
-
-/* What the sessions share. */
-struct sw_bench_run {
-    struct sw_bench_options options;
-    const struct sw_bench_device *device;
-    struct sw_buffer *columns[SW_BENCH_MAX_COLUMNS];
-    struct sw_bench_busy busy;
-    uint64_t deadline_us; /* no spill begins after it */
-    atomic_bool stop;     /* nor after this was set */
-};
+#include "tests/bench/spillway_bench/run.h"
 
 struct sw_bench_session;
 

@@ -2,17 +2,20 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "tests/bench/spillway_bench/report.h"
 #include "tests/lib/lineitem.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SEED = 1, OTHER_BYTE = 0xdb, N = SW_LINEITEM_BUFFERS };
 
 _Static_assert((int)SPILLWAY_F64 == (int)SW_VALUE_F64, "one list of value types");
 
 struct sw_bench_table {
-    const struct sw_bench_options *options;
+    const struct sw_bench_run *run;
+    const struct sw_bench_options *options; /* the run's, as is the device */
     const struct sw_bench_device *device;
     struct sw_lineitem *content;                /* after the start without its bytes */
     struct sw_buffer *originals[N], *memory[N]; /* what is spilled is a copy */
@@ -55,8 +58,8 @@ static int make_buffer(struct sw_bench_table *t, int i, struct sw_err *err) {
     return 0;
 }
 
-int sw_bench_table_new(struct sw_bench_table **ret, const struct sw_bench_options *options,
-                       const struct sw_bench_device *device, struct sw_err *err) {
+int sw_bench_table_new(struct sw_bench_table **ret, const struct sw_bench_run *run, struct sw_err *err) {
+    const struct sw_bench_options *options = &run->options;
     struct spillway_error error;
     struct sw_bench_table *t = sw_alloc(sizeof *t);
     if (t)
@@ -65,8 +68,9 @@ int sw_bench_table_new(struct sw_bench_table **ret, const struct sw_bench_option
         sw_free(t);
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a table of scale %g", options->scale);
     }
+    t->run = run;
     t->options = options;
-    t->device = device;
+    t->device = run->device;
     int rc = spillway_open(&t->connection, options->socket, &error) < 0 ? take_error(err, &error) : 0;
     for (int i = 0; !rc && i < N; i++)
         rc = make_buffer(t, i, err);
@@ -121,23 +125,39 @@ static int compare(struct sw_bench_table *t) {
 }
 
 /* Spills the buffers, or restores *region, and notes how long that took. */
-static int move(struct sw_bench_table *t, enum sw_bench_op op, struct spillway_region *region) {
+static int try_move(struct sw_bench_table *t, enum sw_bench_op op, struct spillway_region *region,
+                    struct spillway_error *error) {
     struct CUstream_st *stream = t->device->stream();
     struct spillway_ticket *ticket = NULL;
     struct spillway_result result;
-    struct spillway_error error;
     const uint64_t begun_us = sw_clock_us();
     int rc = op == SW_BENCH_SPILL
-                 ? spillway_spill_buffers(t->connection, t->buffers, N, stream, &ticket, &error)
-                 : spillway_restore_buffers(t->connection, *region, t->buffers, N, stream, 0, &ticket, &error);
+                 ? spillway_spill_buffers(t->connection, t->buffers, N, stream, &ticket, error)
+                 : spillway_restore_buffers(t->connection, *region, t->buffers, N, stream, 0, &ticket, error);
     if (!rc)
-        rc = spillway_wait(ticket, -1, &result, &error);
+        rc = spillway_wait(ticket, -1, &result, error);
     const uint64_t us = sw_clock_us() - begun_us;
     spillway_ticket_free(ticket);
-    if (rc)
-        return say(op == SW_BENCH_SPILL ? "spill" : "restore", error.name, error.text);
+    if (rc) {
+        sw_bench_note_error(&t->figures, error->name);
+        return rc;
+    }
     *region = result.region;
     sw_bench_note(&t->figures, op, &result, 1, us, 0);
+    return 0;
+}
+
+/* Again and again, as a session does it, but for a spill when the run is over: IS_OVER. Else 0, or -1. */
+enum { IS_OVER = 1 };
+static int move(struct sw_bench_table *t, enum sw_bench_op op, struct spillway_region *region) {
+    struct spillway_error error;
+    while (try_move(t, op, region, &error)) {
+        if (!sw_bench_may_repeat(&error))
+            return say(op == SW_BENCH_SPILL ? "spill" : "restore", error.name, error.text);
+        if (op == SW_BENCH_SPILL && sw_bench_is_over(t->run, t->figures.ops[op].n))
+            return IS_OVER;
+        (void)usleep(SW_BENCH_BACKOFF_US);
+    }
     return 0;
 }
 
@@ -146,8 +166,11 @@ static int go_round(struct sw_bench_table *t, bool is_first) {
     struct spillway_error error;
     uint32_t n;
     const bool verify = t->options->verify;
-    if (((verify || is_first) && fill(t)) || move(t, SW_BENCH_SPILL, &region))
+    if ((verify || is_first) && fill(t))
         return -1;
+    const int rc = move(t, SW_BENCH_SPILL, &region);
+    if (rc)
+        return rc;
     if (spillway_query_buffers(t->connection, region, t->stored, &n, &error) < 0)
         return say("query", error.name, error.text);
     if ((verify && wipe(t)) || move(t, SW_BENCH_RESTORE, &region))
@@ -156,11 +179,10 @@ static int go_round(struct sw_bench_table *t, bool is_first) {
 }
 
 int sw_bench_table_run(struct sw_bench_table *t) {
-    const uint64_t end_us = sw_clock_us() + (uint64_t)(t->options->duration_s * 1e6);
     int rc = 0;
-    for (uint64_t i = 0; !rc && (t->options->count ? i < t->options->count : i == 0 || sw_clock_us() < end_us); i++)
+    for (uint64_t i = 0; !rc && (i ? !sw_bench_is_over(t->run, i) : !atomic_load(&t->run->stop)); i++)
         rc = go_round(t, i == 0);
-    return rc;
+    return rc < 0 ? rc : 0;
 }
 
 /* ---- report ------------------------------------------------------------------------------------------------------ */
@@ -220,11 +242,13 @@ void sw_bench_table_print(FILE *to, struct sw_bench_table *t, const struct sw_be
     (void)fprintf(to, "\nraw copy  %.2f GB/s out, %.2f back; pieces of %" PRIu64 " bytes\n", raw->out_gbps,
                   raw->back_gbps, raw->piece_bytes);
     print_buffers(to, t);
+    (void)fputs("\n", to);
+    sw_bench_print_errors(to, &t->figures);
     if (t->figures.n_different)
-        (void)fprintf(to, "\nDIFFERENT %" PRIu64 " of %" PRIu64 " restored buffers\n", t->figures.n_different,
+        (void)fprintf(to, "DIFFERENT %" PRIu64 " of %" PRIu64 " restored buffers\n", t->figures.n_different,
                       t->figures.n_compared);
     else
-        (void)fprintf(to, "\nverified  every byte of %" PRIu64 " restored buffers of %" PRIu64 "\n",
+        (void)fprintf(to, "verified  every byte of %" PRIu64 " restored buffers of %" PRIu64 "\n",
                       t->figures.n_compared, t->figures.ops[SW_BENCH_RESTORE].n * N);
     (void)fflush(to);
 }
@@ -253,12 +277,12 @@ static json_t *json_buffers(const struct sw_bench_table *t) {
 
 json_t *sw_bench_table_json(struct sw_bench_table *t, const struct sw_bench_raw *raw,
                             const struct spillway_status *status) {
-    return json_pack("{s:s,s:s,s:s,s:b,s:s,s:f,s:I,s:I,s:{s:I,s:f,s:f},s:o,s:o,s:o,s:I,s:I}", "version",
-                     status->version, "device", status->device, "kind", sw_bench_kind_name(t->options->kind),
-                     "registered", t->options->registered, "table", t->options->table, "scale", t->options->scale,
-                     "rows", (json_int_t)t->content->rows, "bytes", (json_int_t)t->content->bytes, "raw_copy",
-                     "piece_bytes", (json_int_t)raw->piece_bytes, "out_gbps", raw->out_gbps, "back_gbps",
-                     raw->back_gbps, "spill", json_op(t, raw, SW_BENCH_SPILL), "restore",
-                     json_op(t, raw, SW_BENCH_RESTORE), "buffers", json_buffers(t), "compared",
-                     (json_int_t)t->figures.n_compared, "different", (json_int_t)t->figures.n_different);
+    return json_pack(
+        "{s:s,s:s,s:s,s:b,s:s,s:f,s:I,s:I,s:{s:I,s:f,s:f},s:o,s:o,s:o,s:I,s:I,s:o}", "version", status->version,
+        "device", status->device, "kind", sw_bench_kind_name(t->options->kind), "registered", t->options->registered,
+        "table", t->options->table, "scale", t->options->scale, "rows", (json_int_t)t->content->rows, "bytes",
+        (json_int_t)t->content->bytes, "raw_copy", "piece_bytes", (json_int_t)raw->piece_bytes, "out_gbps",
+        raw->out_gbps, "back_gbps", raw->back_gbps, "spill", json_op(t, raw, SW_BENCH_SPILL), "restore",
+        json_op(t, raw, SW_BENCH_RESTORE), "buffers", json_buffers(t), "compared", (json_int_t)t->figures.n_compared,
+        "different", (json_int_t)t->figures.n_different, "errors", sw_bench_json_errors(&t->figures));
 }

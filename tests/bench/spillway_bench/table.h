@@ -5,21 +5,19 @@
 #ifndef SW_BENCH_TABLE_H
 #define SW_BENCH_TABLE_H
 
-#include "tests/bench/spillway_bench/device.h"
-#include "tests/bench/spillway_bench/figures.h"
+#include "tests/bench/spillway_bench/run.h"
 #include <jansson.h>
 #include <stdio.h>
 
 struct sw_bench_table;
 
-/* Makes the table of options->table and options->scale, in memory of options->kind. options, device: borrowed. errors:
- * -SW_ENOMEM, sw_buffer_new()'s, and the daemon's. */
-int sw_bench_table_new(struct sw_bench_table **ret, const struct sw_bench_options *options,
-                       const struct sw_bench_device *device, struct sw_err *err);
+/* Makes the table of --table and --scale, in memory of the run's kind. run: borrowed until sw_bench_table_free().
+ * errors: -SW_ENOMEM, sw_buffer_new()'s, and the daemon's. */
+int sw_bench_table_new(struct sw_bench_table **ret, const struct sw_bench_run *run, struct sw_err *err);
 /* NULL is a no-op. */
 void sw_bench_table_free(struct sw_bench_table *t);
-/* Rounds until options->count, or options->duration_s and at least one. What went wrong has been said on standard
- * error: -1. */
+/* Rounds until the run is over, and at least one unless it was stopped; a round that has spilled restores, too. What
+ * went wrong has been said on standard error: -1. */
 int sw_bench_table_run(struct sw_bench_table *t);
 
 /* Sorts the samples. */
