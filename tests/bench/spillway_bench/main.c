@@ -84,6 +84,13 @@ static int run_sessions(struct sw_bench_report *r) {
     return n == run.options.sessions ? 0 : failed("session", "ENOMEM", "no thread");
 }
 
+/* A run in which each spill was refused has shown nothing. */
+static int check_spilled(const struct sw_bench_figures *f) {
+    if (f->ops[SW_BENCH_SPILL].n || !f->errors[0].n || atomic_load(&run.stop))
+        return 0;
+    return failed("spill", f->errors[0].codec, "none succeeded");
+}
+
 /* Takes the figures. */
 static int write_json(json_t *json) {
     const char *path = run.options.json;
@@ -114,7 +121,7 @@ static int report(struct sw_bench_report *r) {
     int rc = json ? write_json(sw_bench_json(r)) : 0;
     if (r->sum.out_of_memory)
         rc = failed("report", "ENOMEM", "some times are missing");
-    return r->failed_sessions ? -1 : rc;
+    return r->failed_sessions || check_spilled(&r->sum) < 0 ? -1 : rc;
 }
 
 static int run_table(const struct spillway_status *status) {
@@ -131,6 +138,8 @@ static int run_table(const struct spillway_status *status) {
     sw_bench_table_print(report_file(), table, &raw, status);
     if (run.options.json && write_json(sw_bench_table_json(table, &raw, status)) < 0)
         rc = -1;
+    if (rc == 0)
+        rc = check_spilled(sw_bench_table_figures(table));
     sw_bench_table_free(table);
     return rc;
 }

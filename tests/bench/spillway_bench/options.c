@@ -29,7 +29,9 @@ static const char help[] =
     "                     more a region is restored several times\n"
     "  --parked N         regions that a session leaves parked before it restores the oldest (default: 0)\n"
     "  --duration S       seconds in which spills begin (default: 10); what is parked is then restored\n"
-    "  --count N          spills per session, in place of --duration\n"
+    "  --count N          spills per session that succeed, in place of --duration. A session that is refused by a "
+    "full\n"
+    "                     service for 10 s, with nothing parked by any, gives up\n"
     "  --think-ms MS      pause after each operation (default: 0)\n"
     "  --stagger-ms MS    each session begins so much later than the one before (default: 0)\n"
     "  --kind KIND        memory: memfd, cudamalloc, vmm, pool (default: cudamalloc if there is a GPU, else memfd)\n"
@@ -48,7 +50,7 @@ static const char help[] =
     "Memory taken: for a table twice its bytes, else for each column SIZE, and SIZE for each region of each operation "
     "in flight.\n"
     "Exit codes: 0 all is well (answers of a service that is full or was restarted, as ENOSPACE, are counted),\n"
-    "1 an error or a difference, 2 wrong use.\n";
+    "1 an error, a difference, or not one spill that succeeded, 2 wrong use.\n";
 
 static const struct {
     const char *name;

@@ -55,7 +55,9 @@ struct sw_bench_session {
     struct region *regions;        /* of all that is parked, and of the slots */
     struct spillway_piece *pieces; /* of the slots */
     uint64_t random;
-    uint64_t n_begun, n_spilled;
+    uint64_t n_begun, n_spilled; /* spills that succeeded or may yet; that did */
+    unsigned n_held;             /* this session's share of the run's */
+    struct sw_bench_refused refused;
     bool full;   /* the tier was: restores first */
     bool failed; /* something went wrong that must not: no more spills */
     bool lost;   /* nothing more can be done */
@@ -242,12 +244,23 @@ static void begin(struct sw_bench_session *s, struct slot *slot) {
 
 /* ---- what follows from an end ------------------------------------------------------------------------------------ */
 
+static void hold(struct sw_bench_session *s, unsigned n) {
+    s->n_held += n;
+    (void)atomic_fetch_add(&s->run->n_held, n);
+}
+
+static void let_go(struct sw_bench_session *s, unsigned n) {
+    s->n_held -= n;
+    (void)atomic_fetch_sub(&s->run->n_held, n);
+}
+
 static void spilled(struct sw_bench_session *s, struct slot *slot) {
     struct spillway_error error;
     for (unsigned i = 0; i < n_regions(s); i++)
         slot->content.regions[i].id = s->run->options.batch ? slot->pieces[i].region : slot->result.region;
     slot->content.restores = restores_due(s);
     if (slot->content.restores) {
+        hold(s, 1);
         park(s, slot);
         return;
     }
@@ -272,6 +285,18 @@ static void restored(struct sw_bench_session *s, struct slot *slot) {
     }
     if (--slot->content.restores)
         park(s, slot);
+    else
+        let_go(s, 1);
+}
+
+/* One that may be repeated: it does not count for --count, another one takes its place. */
+static void refused(struct sw_bench_session *s, const struct slot *slot) {
+    char text[SW_BENCH_TEXT_BYTES];
+    s->n_begun--;
+    if (s->failed || !sw_bench_is_full(&slot->error) || !sw_bench_is_hopeless(s->run, &s->refused))
+        return;
+    s->failed = true;
+    say(s, "spill", slot->error.name, sw_bench_give_up_text(text, s->run, &slot->error, s->n_spilled));
 }
 
 static void failed(struct sw_bench_session *s, struct slot *slot) {
@@ -280,6 +305,10 @@ static void failed(struct sw_bench_session *s, struct slot *slot) {
     s->full = s->full || sw_bench_is_full(&slot->error);
     if (may_repeat && slot->op == SW_BENCH_RESTORE)
         park(s, slot);
+    else if (may_repeat)
+        refused(s, slot);
+    else if (slot->op == SW_BENCH_RESTORE)
+        let_go(s, 1);
     if (may_repeat)
         return;
     if (!s->failed)
@@ -295,6 +324,7 @@ static void finish(struct sw_bench_session *s, struct slot *slot) {
         slot->not_before_us = sw_clock_us() + SW_BENCH_BACKOFF_US;
         return;
     }
+    (void)atomic_fetch_add(&s->run->n_done, 1);
     sw_bench_note(&s->figures, slot->op, &slot->result, n_regions(s), slot->end_us - slot->start_us,
                   slot->content.column);
     if (slot->op == SW_BENCH_SPILL)
@@ -347,6 +377,7 @@ static void *run_session(void *arg) {
                 begin(s, slot);
         }
     }
+    let_go(s, s->n_held); /* of a lost connection */
     return NULL;
 }
 

@@ -150,12 +150,17 @@ static int try_move(struct sw_bench_table *t, enum sw_bench_op op, struct spillw
 /* Again and again, as a session does it, but for a spill when the run is over: IS_OVER. Else 0, or -1. */
 enum { IS_OVER = 1 };
 static int move(struct sw_bench_table *t, enum sw_bench_op op, struct spillway_region *region) {
+    struct sw_bench_refused refused = {0};
     struct spillway_error error;
+    char text[SW_BENCH_TEXT_BYTES];
+    const uint64_t n = t->figures.ops[op].n;
     while (try_move(t, op, region, &error)) {
         if (!sw_bench_may_repeat(&error))
             return say(op == SW_BENCH_SPILL ? "spill" : "restore", error.name, error.text);
-        if (op == SW_BENCH_SPILL && sw_bench_is_over(t->run, t->figures.ops[op].n))
+        if (op == SW_BENCH_SPILL && sw_bench_is_over(t->run, n))
             return IS_OVER;
+        if (op == SW_BENCH_SPILL && sw_bench_is_full(&error) && sw_bench_is_hopeless(t->run, &refused))
+            return say("spill", error.name, sw_bench_give_up_text(text, t->run, &error, n));
         (void)usleep(SW_BENCH_BACKOFF_US);
     }
     return 0;
@@ -183,6 +188,10 @@ int sw_bench_table_run(struct sw_bench_table *t) {
     for (uint64_t i = 0; !rc && (i ? !sw_bench_is_over(t->run, i) : !atomic_load(&t->run->stop)); i++)
         rc = go_round(t, i == 0);
     return rc < 0 ? rc : 0;
+}
+
+const struct sw_bench_figures *sw_bench_table_figures(const struct sw_bench_table *t) {
+    return &t->figures;
 }
 
 /* ---- report ------------------------------------------------------------------------------------------------------ */
