@@ -167,11 +167,13 @@ START_TEST(batches_add_up) {
     ck_assert_int_eq(integer_at(json, NULL, "compared"), 16 * 300);
     ck_assert_int_eq(integer_at(json, NULL, "different"), 0);
     ck_assert_int_eq(integer_at(json, "setting", "batch"), 300);
+    ck_assert_int_eq(integer_at(json, "raw_copy", "copies_per_sync"), 2 * 300); /* as an engine would copy them */
     json_decref(json);
     ck_says(", in batches of 300");
     ck_says("verified  every byte of 4800 restored regions of 4800");
     json = run_for_json("--batch 10 --size 1000 --count 4 --mix 2:1");
     ck_assert_int_eq(integer_at(json, NULL, "dropped"), 20);
+    ck_assert_int_eq(integer_at(json, "raw_copy", "copies_per_sync"), 10);
     json_decref(json);
 }
 END_TEST

@@ -16,6 +16,7 @@ extern "C" {
 struct sw_bench_raw {
     uint64_t piece_bytes; /* of one copy */
     unsigned threads;     /* host only; 0 on a GPU, which copies by itself */
+    unsigned per_sync; /* copies between two synchronisations, as an engine has under way; host: looks at the clock */
     double out_gbps, back_gbps;
     double both_gbps; /* both ways at once (GPU), or in turn (host): the sum */
 };
@@ -28,7 +29,8 @@ struct sw_bench_device {
     const char *(*set)(void *to, uint8_t value, uint64_t bytes);
     /* a and b are aligned to 16 bytes. */
     const char *(*equal)(const void *a, const void *b, uint64_t bytes, bool *ret);
-    const char *(*raw)(struct sw_bench_raw *ret, uint64_t piece_bytes, unsigned threads);
+    /* per_sync: at least 1; the host may do with fewer. */
+    const char *(*raw)(struct sw_bench_raw *ret, uint64_t piece_bytes, unsigned per_sync, unsigned threads);
 };
 
 extern const struct sw_bench_device sw_bench_host;

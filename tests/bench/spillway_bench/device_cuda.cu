@@ -8,7 +8,8 @@
 #define BLOCKS 1024
 #define THREADS 256
 #define RAW_S 0.3
-#define COPIES_AT_ONCE 8
+#define PIECE_ALIGNMENT 256                     /* cudaMalloc()'s, which an engine's buffers have */
+#define LEAST_MEMORY_BYTES ((uint64_t)64 << 20) /* more than caches hold, if there are as many pieces */
 
 #define TRY(call)                                                                                                      \
     do {                                                                                                               \
@@ -86,7 +87,9 @@ static const char *equal(const void *a, const void *b, uint64_t bytes, bool *ret
 /* ---- the plain copy ---------------------------------------------------------------------------------------------- */
 
 struct copier {
-    void *d_memory, *h_memory;
+    uint8_t *d_memory, *h_memory; /* `places` pieces side by side */
+    uint64_t piece_bytes, stride;
+    unsigned places, per_sync;
     cudaStream_t stream;
 };
 
@@ -96,36 +99,45 @@ static double now_s(void) {
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static const char *queue_copies(const struct copier *c, uint64_t bytes, bool out) {
-    for (int i = 0; i < COPIES_AT_ONCE; i++)
-        TRY(out ? cudaMemcpyAsync(c->h_memory, c->d_memory, bytes, cudaMemcpyDeviceToHost, c->stream)
-                : cudaMemcpyAsync(c->d_memory, c->h_memory, bytes, cudaMemcpyHostToDevice, c->stream));
+static const char *queue_copies(const struct copier *c, bool out) {
+    for (unsigned i = 0; i < c->per_sync; i++) {
+        uint8_t *device = c->d_memory + i % c->places * c->stride, *host = c->h_memory + i % c->places * c->stride;
+        TRY(out ? cudaMemcpyAsync(host, device, c->piece_bytes, cudaMemcpyDeviceToHost, c->stream)
+                : cudaMemcpyAsync(device, host, c->piece_bytes, cudaMemcpyHostToDevice, c->stream));
+    }
     return NULL;
 }
 
 /* out, back: whether each direction is used. */
-static const char *measure(const struct copier copiers[2], uint64_t bytes, bool out, bool back, double *ret_gbps) {
+static const char *measure(const struct copier copiers[2], bool out, bool back, double *ret_gbps) {
+    const double round_bytes = (double)copiers[0].piece_bytes * copiers[0].per_sync * ((out ? 1 : 0) + (back ? 1 : 0));
     const double start_s = now_s();
     double s = 0, copied_bytes = 0;
     while (s < RAW_S) {
-        const char *failed = out ? queue_copies(&copiers[0], bytes, true) : NULL;
+        const char *failed = out ? queue_copies(&copiers[0], true) : NULL;
         if (!failed && back)
-            failed = queue_copies(&copiers[1], bytes, false);
+            failed = queue_copies(&copiers[1], false);
         if (failed)
             return failed;
         TRY(cudaStreamSynchronize(copiers[0].stream));
         TRY(cudaStreamSynchronize(copiers[1].stream));
-        copied_bytes += (double)bytes * COPIES_AT_ONCE * ((out ? 1 : 0) + (back ? 1 : 0));
+        copied_bytes += round_bytes;
         s = now_s() - start_s;
     }
     *ret_gbps = copied_bytes / s / 1e9;
     return NULL;
 }
 
-static const char *prepare(struct copier *c, uint64_t bytes) {
+static const char *prepare(struct copier *c, uint64_t piece_bytes, unsigned per_sync) {
+    c->piece_bytes = piece_bytes;
+    c->stride = (piece_bytes + PIECE_ALIGNMENT - 1) / PIECE_ALIGNMENT * PIECE_ALIGNMENT;
+    c->per_sync = per_sync;
+    const uint64_t most_places = (LEAST_MEMORY_BYTES + c->stride - 1) / c->stride;
+    c->places = most_places < per_sync ? (unsigned)most_places : per_sync;
+    const uint64_t bytes = c->places * c->stride;
     TRY(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
-    TRY(cudaMalloc(&c->d_memory, bytes));
-    TRY(cudaMallocHost(&c->h_memory, bytes));
+    TRY(cudaMalloc((void **)&c->d_memory, bytes));
+    TRY(cudaMallocHost((void **)&c->h_memory, bytes));
     memset(c->h_memory, 1, bytes);
     return NULL;
 }
@@ -137,21 +149,22 @@ static void release(struct copier *c) {
         (void)cudaStreamDestroy(c->stream);
 }
 
-static const char *raw(struct sw_bench_raw *ret, uint64_t piece_bytes, unsigned threads) {
+static const char *raw(struct sw_bench_raw *ret, uint64_t piece_bytes, unsigned per_sync, unsigned threads) {
     struct copier copiers[2];
     (void)threads;
     memset(copiers, 0, sizeof copiers);
     memset(ret, 0, sizeof *ret);
     ret->piece_bytes = piece_bytes;
-    const char *failed = prepare(&copiers[0], piece_bytes);
+    ret->per_sync = per_sync;
+    const char *failed = prepare(&copiers[0], piece_bytes, per_sync);
     if (!failed)
-        failed = prepare(&copiers[1], piece_bytes);
+        failed = prepare(&copiers[1], piece_bytes, per_sync);
     if (!failed)
-        failed = measure(copiers, piece_bytes, true, false, &ret->out_gbps);
+        failed = measure(copiers, true, false, &ret->out_gbps);
     if (!failed)
-        failed = measure(copiers, piece_bytes, false, true, &ret->back_gbps);
+        failed = measure(copiers, false, true, &ret->back_gbps);
     if (!failed)
-        failed = measure(copiers, piece_bytes, true, true, &ret->both_gbps);
+        failed = measure(copiers, true, true, &ret->both_gbps);
     release(&copiers[0]);
     release(&copiers[1]);
     return failed;

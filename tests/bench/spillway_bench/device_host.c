@@ -32,22 +32,28 @@ struct copier {
     struct sw_buffer *memory; /* as a client's */
     uint8_t *other;
     uint64_t piece_bytes, n_pieces, copied_bytes, us;
+    unsigned per_sync;
     enum direction direction;
 };
 
+static void copy_piece(const struct copier *c, uint64_t i) {
+    const uint64_t at = i % c->n_pieces * c->piece_bytes;
+    uint8_t *memory = (uint8_t *)c->memory->data + at;
+    if (c->direction == OUT || (c->direction == IN_TURN && i % 2))
+        memcpy(c->other + at, memory, c->piece_bytes);
+    else
+        memcpy(memory, c->other + at, c->piece_bytes);
+}
+
+/* Of a small piece a look at the clock takes longer than the copy. */
 static void *run_copier(void *arg) {
     struct copier *c = arg;
-    c->copied_bytes = 0;
+    uint64_t n = 0;
     const uint64_t start_us = sw_clock_us();
-    for (uint64_t i = 0; (c->us = sw_clock_us() - start_us) < RAW_US; i++) {
-        const uint64_t at = i % c->n_pieces * c->piece_bytes;
-        uint8_t *memory = (uint8_t *)c->memory->data + at;
-        if (c->direction == OUT || (c->direction == IN_TURN && i % 2))
-            memcpy(c->other + at, memory, c->piece_bytes);
-        else
-            memcpy(memory, c->other + at, c->piece_bytes);
-        c->copied_bytes += c->piece_bytes;
-    }
+    while ((c->us = sw_clock_us() - start_us) < RAW_US)
+        for (unsigned i = 0; i < c->per_sync; i++)
+            copy_piece(c, n++);
+    c->copied_bytes = n * c->piece_bytes;
     return NULL;
 }
 
@@ -66,11 +72,12 @@ static const char *measure(struct copier *copiers, unsigned n, enum direction di
     return started == n ? NULL : "no thread for the plain copy";
 }
 
-static const char *prepare(struct copier *copiers, unsigned n, uint64_t piece_bytes) {
+static const char *prepare(struct copier *copiers, unsigned n, uint64_t piece_bytes, unsigned per_sync) {
     struct sw_err err;
     for (unsigned i = 0; i < n; i++) {
         struct copier *c = &copiers[i];
         c->piece_bytes = piece_bytes;
+        c->per_sync = per_sync;
         c->n_pieces = (least_memory_bytes + piece_bytes - 1) / piece_bytes;
         const uint64_t bytes = c->n_pieces * piece_bytes;
         c->other = sw_alloc(bytes);
@@ -82,14 +89,16 @@ static const char *prepare(struct copier *copiers, unsigned n, uint64_t piece_by
     return NULL;
 }
 
-static const char *raw(struct sw_bench_raw *ret, uint64_t piece_bytes, unsigned threads) {
+static const char *raw(struct sw_bench_raw *ret, uint64_t piece_bytes, unsigned per_sync, unsigned threads) {
     struct copier copiers[MAX_THREADS];
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     const unsigned most = online > 0 && online < MAX_THREADS ? (unsigned)online : MAX_THREADS;
     const unsigned n = threads < most ? threads : most;
     memset(copiers, 0, sizeof copiers);
-    *ret = (struct sw_bench_raw){.piece_bytes = piece_bytes, .threads = n};
-    const char *failed = prepare(copiers, n, piece_bytes);
+    const uint64_t most_per_sync = (least_memory_bytes + piece_bytes - 1) / piece_bytes; /* all its memory */
+    per_sync = most_per_sync < per_sync ? (unsigned)most_per_sync : per_sync;
+    *ret = (struct sw_bench_raw){.piece_bytes = piece_bytes, .threads = n, .per_sync = per_sync};
+    const char *failed = prepare(copiers, n, piece_bytes, per_sync);
     if (!failed)
         failed = measure(copiers, n, OUT, &ret->out_gbps);
     if (!failed)

@@ -10,6 +10,9 @@
 #include <string.h>
 
 static const uint64_t max_raw_piece_bytes = 256u << 20;
+/* That many always, since an engine need not wait for each; no more bytes, next to which one wait is nothing. */
+enum { LEAST_COPIES_PER_SYNC = 8 };
+static const uint64_t max_bytes_per_sync = 1u << 30;
 
 static struct sw_bench_run run;
 static struct sw_bench_session *sessions[SW_BENCH_MAX_SESSIONS];
@@ -124,11 +127,19 @@ static int report(struct sw_bench_report *r) {
     return r->failed_sessions || check_spilled(&r->sum) < 0 ? -1 : rc;
 }
 
+/* An engine queues all copies of what a session has under way, then waits once. */
+static unsigned copies_per_sync(const struct sw_bench_options *o, uint64_t piece_bytes) {
+    const uint64_t most = max_bytes_per_sync / piece_bytes,
+                   under_way = (uint64_t)(o->batch ? o->batch : 1) * o->in_flight;
+    const uint64_t n = under_way < most ? under_way : most;
+    return n > LEAST_COPIES_PER_SYNC ? (unsigned)n : LEAST_COPIES_PER_SYNC;
+}
+
 static int run_table(const struct spillway_status *status) {
     struct sw_bench_table *table = NULL;
     struct sw_bench_raw raw;
     struct sw_err err;
-    const char *raw_failed = run.device->raw(&raw, max_raw_piece_bytes, 1);
+    const char *raw_failed = run.device->raw(&raw, max_raw_piece_bytes, LEAST_COPIES_PER_SYNC, 1);
     if (raw_failed)
         return failed("raw copy", sw_bench_kind_name(run.options.kind), raw_failed);
     if (sw_bench_table_new(&table, &run, &err) < 0)
@@ -153,7 +164,8 @@ static int run_all(struct sw_bench_report *r) {
         return run_table(&r->status);
     if (make_columns() < 0)
         return -1;
-    const char *raw_failed = run.device->raw(&r->raw, piece_bytes, run.options.sessions);
+    const char *raw_failed =
+        run.device->raw(&r->raw, piece_bytes, copies_per_sync(&run.options, piece_bytes), run.options.sessions);
     if (raw_failed)
         return failed("raw copy", sw_bench_kind_name(run.options.kind), raw_failed);
     if (make_sessions() < 0 || run_sessions(r) < 0)

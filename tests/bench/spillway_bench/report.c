@@ -84,7 +84,7 @@ static void print_raw(FILE *to, const struct sw_bench_report *r) {
     if (r->raw.threads)
         (void)fprintf(to, "memcpy, threads: %u, both: in turn\n", r->raw.threads);
     else
-        (void)fputs("page-locked, both: at once\n", to);
+        (void)fprintf(to, "page-locked, %u queued at a time, both: at once\n", r->raw.per_sync);
 }
 
 static void print_stored(FILE *to, const struct sw_bench_report *r) {
@@ -201,9 +201,9 @@ static json_t *json_sessions(const struct sw_bench_report *r) {
 
 json_t *sw_bench_json(struct sw_bench_report *r) {
     const uint64_t n = r->sum.ops[SW_BENCH_SPILL].n + r->sum.ops[SW_BENCH_RESTORE].n;
-    json_t *raw =
-        json_pack("{s:o,s:i,s:f,s:f,s:f}", "piece_bytes", integer(r->raw.piece_bytes), "threads", (int)r->raw.threads,
-                  "out_gbps", r->raw.out_gbps, "back_gbps", r->raw.back_gbps, "both_gbps", r->raw.both_gbps);
+    json_t *raw = json_pack("{s:o,s:i,s:i,s:f,s:f,s:f}", "piece_bytes", integer(r->raw.piece_bytes), "threads",
+                            (int)r->raw.threads, "copies_per_sync", (int)r->raw.per_sync, "out_gbps", r->raw.out_gbps,
+                            "back_gbps", r->raw.back_gbps, "both_gbps", r->raw.both_gbps);
     json_t *total =
         json_pack("{s:o,s:o,s:f,s:f,s:f}", "count", integer(n), "bytes", integer(total_bytes(r)), "busy_s",
                   r->busy_s[SW_BENCH_OP_NR], "gbps", total_gbps(r), "x_raw", quotient(total_gbps(r), r->raw.both_gbps));
