@@ -276,6 +276,20 @@ START_TEST(an_interrupt_ends_it) {
 }
 END_TEST
 
+/* Neither a session that has yet to begin nor one that thinks, with something parked, is waited for: each would take
+ * longer than this test may. */
+START_TEST(an_interrupt_waits_for_no_pause) {
+    const unsigned before = sw_test_daemon_logged(&daemon_process, "event=spill.done");
+    FILE *program = begin(daemon_process.socket, "--size 10K --sessions 2 --in-flight 2 --parked 5 --duration 3000 "
+                                                 "--think-ms 1000000 --stagger-ms 1000000");
+    while (sw_test_daemon_logged(&daemon_process, "event=spill.done") < before + 2)
+        (void)usleep(10000);
+    ck_assert_int_eq(kill(program_pid, SIGINT), 0);
+    ck_assert_int_eq(end(program), 0);
+    ck_says("verified  every byte of 2 restored regions of 2");
+}
+END_TEST
+
 /* ---- a daemon that goes, and one that lies ----------------------------------------------------------------------- */
 
 START_TEST(a_killed_daemon_ends_it) {
@@ -443,6 +457,7 @@ int main(void) {
     tcase_add_loop_test(served, mistakes_exit_with_2, 0, (int)(sizeof mistakes / sizeof mistakes[0]));
     tcase_add_test(served, help_and_what_is_not_there);
     tcase_add_loop_test(served, an_interrupt_ends_it, 0, 2);
+    tcase_add_test(served, an_interrupt_waits_for_no_pause);
     tcase_add_test(left, a_killed_daemon_ends_it);
     tcase_add_test(left, wrong_bytes_are_noticed);
     tcase_add_test(left, a_table_is_spilled_again);

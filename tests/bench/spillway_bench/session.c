@@ -9,7 +9,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { OTHER_BYTE = 0xdb };                     /* so that memory that still holds the old bytes proves nothing */
 static const uint64_t longest_wait_us = 200000; /* then looks whether it is to stop */
@@ -57,6 +56,7 @@ struct sw_bench_session {
     uint64_t random;
     uint64_t n_begun, n_spilled; /* spills that succeeded or may yet; that did */
     unsigned n_held;             /* this session's share of the run's */
+    bool is_stopped;             /* has seen that the run was */
     struct sw_bench_refused refused;
     bool full;   /* the tier was: restores first */
     bool failed; /* something went wrong that must not: no more spills */
@@ -331,7 +331,7 @@ static void finish(struct sw_bench_session *s, struct slot *slot) {
         spilled(s, slot);
     else
         restored(s, slot);
-    slot->not_before_us = sw_clock_us() + s->run->options.think_us;
+    slot->not_before_us = s->is_stopped ? 0 : sw_clock_us() + s->run->options.think_us;
 }
 
 /* ---- the thread -------------------------------------------------------------------------------------------------- */
@@ -357,10 +357,20 @@ static int time_to_wait(const struct sw_bench_session *s) {
     return (int)(((wait_us < longest_wait_us ? wait_us : longest_wait_us) + 999) / 1000);
 }
 
+/* Who has stopped the run does not want to wait for thoughts that users would have. */
+static void heed_stop(struct sw_bench_session *s) {
+    if (s->is_stopped || !atomic_load(&s->run->stop))
+        return;
+    s->is_stopped = true;
+    for (unsigned i = 0; i < s->run->options.in_flight; i++)
+        s->slots[i].not_before_us = 0;
+}
+
 static void *run_session(void *arg) {
     struct sw_bench_session *s = arg;
-    if (s->run->options.stagger_us)
-        (void)usleep((useconds_t)(s->number * s->run->options.stagger_us));
+    const uint64_t begin_us = sw_clock_us() + s->number * s->run->options.stagger_us;
+    for (unsigned i = 0; i < s->run->options.in_flight; i++)
+        s->slots[i].not_before_us = begin_us;
     for (int wait_ms; !s->lost && (wait_ms = time_to_wait(s)) >= 0;) {
         struct pollfd fd = {.fd = spillway_fd(s->connection), .events = POLLIN};
         if (wait_ms > 0 && s->run->options.in_flight == 1 && s->slots->state == SLOT_RUNNING)
@@ -369,6 +379,7 @@ static void *run_session(void *arg) {
         else if (wait_ms > 0)
             (void)poll(&fd, 1, wait_ms);
         look(s);
+        heed_stop(s);
         for (unsigned i = 0; i < s->run->options.in_flight && !s->lost; i++) {
             struct slot *slot = &s->slots[i];
             if (slot->state == SLOT_ENDED)
