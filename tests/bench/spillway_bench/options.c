@@ -39,9 +39,10 @@ static const char help[] =
     "  --no-verify        neither compare restored bytes nor fill and wipe memory in between, which takes the GPU "
     "from\n"
     "                     the service; what was restored is spilled again\n"
-    "  --table lineitem   a whole table of TPC-H as one region of many buffers, in place of all that is about "
-    "columns,\n"
-    "                     sizes and sessions: spilled and restored for --duration, or --count times\n"
+    "  --table lineitem   a whole table of TPC-H as one region of many buffers: spilled and restored by one session, "
+    "one\n"
+    "                     operation at a time, for --duration, or --count times. Without --column, --size, --batch,\n"
+    "                     --sessions, --in-flight, --mix, --parked, --think-ms, --stagger-ms and --seed\n"
     "  --scale SF         of the table: 0.001 to 12 (default: 1); 1 has 6 million rows, 0.8 GB\n"
     "  --seed N           of sizes, columns and offsets (default: 1)\n"
     "  --json FILE        the figures as JSON; '-': to standard output, and the table to standard error\n"
@@ -236,6 +237,24 @@ static bool parse_one(enum option_id id, const char *text, struct sw_bench_optio
     return false;
 }
 
+/* Options that would be ignored would let the figures be taken for something else. given: one bit for each option. */
+static bool fit_together(const struct sw_bench_options *o, uint32_t given, const struct option *longs) {
+    static const enum option_id of_regions[] = {COLUMN, SIZE,     BATCH,      SESSIONS, IN_FLIGHT,
+                                                MIX,    THINK_MS, STAGGER_MS, PARKED,   SEED};
+    uint32_t ignored = 0;
+    for (size_t i = 0; o->table && i < sizeof of_regions / sizeof of_regions[0]; i++)
+        ignored |= 1u << (of_regions[i] - SOCKET);
+    if (!o->table)
+        ignored = 1u << (SCALE - SOCKET);
+    for (; longs->name; longs++)
+        if (given & ignored & 1u << (longs->val - SOCKET)) {
+            (void)fprintf(stderr, "spillway-bench: --%s means nothing %s --table; see --help\n", longs->name,
+                          o->table ? "with" : "without");
+            return false;
+        }
+    return true;
+}
+
 int sw_bench_parse(struct sw_bench_options *ret, int argc, char **argv) {
     static const struct option longs[] = {
         {"socket", required_argument, NULL, SOCKET},
@@ -270,11 +289,13 @@ int sw_bench_parse(struct sw_bench_options *ret, int argc, char **argv) {
                                      .verify = true,
                                      .scale = 1,
                                      .seed = 1};
+    uint32_t given = 0;
     for (int id, index = 0; (id = getopt_long(argc, argv, "", longs, &index)) != -1;) {
         if (id == HELP)
             return fputs(help, stdout) < 0 || fflush(stdout) != 0;
         if (id == '?')
             return EXIT_USAGE;
+        given |= 1u << (id - SOCKET);
         if (!parse_one((enum option_id)id, optarg, ret)) {
             (void)fprintf(stderr, "spillway-bench: --%s cannot be '%s'; see --help\n", longs[index].name, optarg);
             return EXIT_USAGE;
@@ -284,6 +305,8 @@ int sw_bench_parse(struct sw_bench_options *ret, int argc, char **argv) {
         (void)fprintf(stderr, "spillway-bench: unexpected argument '%s'\n", argv[optind]);
         return EXIT_USAGE;
     }
+    if (!fit_together(ret, given, longs))
+        return EXIT_USAGE;
     if (!ret->n_columns)
         ret->columns[ret->n_columns++] = "l_comment";
     return -1;
