@@ -102,6 +102,15 @@ void sw_bench_print_errors(FILE *to, const struct sw_bench_figures *f) {
         (void)fprintf(to, "errors    %s: %" PRIu64 "\n", f->errors[i].codec, f->errors[i].n);
 }
 
+void sw_bench_print_verdict(FILE *to, const struct sw_bench_figures *f, bool verify, uint64_t n, const char *what) {
+    if (f->n_different)
+        (void)fprintf(to, "DIFFERENT %" PRIu64 " of %" PRIu64 " restored %s\n", f->n_different, f->n_compared, what);
+    else if (verify)
+        (void)fprintf(to, "verified  every byte of %" PRIu64 " restored %s of %" PRIu64 "\n", f->n_compared, what, n);
+    else
+        (void)fprintf(to, "verified  nothing: none of %" PRIu64 " restored %s\n", n, what);
+}
+
 static void print_outcome(FILE *to, const struct sw_bench_report *r) {
     if (r->options->sessions > 1)
         (void)fprintf(to, "sessions  the slowest got %.2f of the mean, which is %.2f GB/s\n", fairness(r),
@@ -109,12 +118,7 @@ static void print_outcome(FILE *to, const struct sw_bench_report *r) {
     sw_bench_print_errors(to, &r->sum);
     if (r->failed_sessions)
         (void)fprintf(to, "FAILED    %u sessions\n", r->failed_sessions);
-    if (r->sum.n_different)
-        (void)fprintf(to, "DIFFERENT %" PRIu64 " of %" PRIu64 " restored regions\n", r->sum.n_different,
-                      r->sum.n_compared);
-    else
-        (void)fprintf(to, "verified  every byte of %" PRIu64 " restored regions of %" PRIu64 "\n", r->sum.n_compared,
-                      r->sum.ops[SW_BENCH_RESTORE].n_regions);
+    sw_bench_print_verdict(to, &r->sum, r->options->verify, r->sum.ops[SW_BENCH_RESTORE].n_regions, "regions");
 }
 
 void sw_bench_print(FILE *to, struct sw_bench_report *r) {

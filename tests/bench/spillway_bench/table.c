@@ -253,12 +253,7 @@ void sw_bench_table_print(FILE *to, struct sw_bench_table *t, const struct sw_be
     print_buffers(to, t);
     (void)fputs("\n", to);
     sw_bench_print_errors(to, &t->figures);
-    if (t->figures.n_different)
-        (void)fprintf(to, "DIFFERENT %" PRIu64 " of %" PRIu64 " restored buffers\n", t->figures.n_different,
-                      t->figures.n_compared);
-    else
-        (void)fprintf(to, "verified  every byte of %" PRIu64 " restored buffers of %" PRIu64 "\n",
-                      t->figures.n_compared, t->figures.ops[SW_BENCH_RESTORE].n * N);
+    sw_bench_print_verdict(to, &t->figures, t->options->verify, t->figures.ops[SW_BENCH_RESTORE].n * N, "buffers");
     (void)fflush(to);
 }
 
