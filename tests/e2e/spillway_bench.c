@@ -8,6 +8,7 @@
 #include <check.h>
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -101,6 +102,22 @@ static json_t *first_column(json_t *json) {
     return json_array_get(json_object_get(json, "columns"), 0);
 }
 
+/* Each session's rate is that of its own time, and the slowest one's share is told. */
+static double slowest_share(json_t *json) {
+    json_t *sessions = json_object_get(json, "sessions");
+    const size_t n = json_array_size(sessions);
+    double slowest = INFINITY, sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        json_t *session = json_array_get(sessions, i);
+        const double gbps = json_real_value(json_object_get(session, "gbps")),
+                     s = json_real_value(json_object_get(session, "s"));
+        ck_assert_double_eq_tol(gbps * s * 1e9 / (double)integer_at(session, NULL, "bytes"), 1, 1e-3);
+        slowest = gbps < slowest ? gbps : slowest;
+        sum += gbps;
+    }
+    return slowest / (sum / (double)n);
+}
+
 START_TEST(several_sessions_add_up) {
     char arguments[400];
     struct sw_sound before;
@@ -122,6 +139,7 @@ START_TEST(several_sessions_add_up) {
     ck_assert(json_real_value(json_object_get(first_column(json), "ratio")) > 2);
     const double fairness = json_real_value(json_object_get(json, "fairness"));
     ck_assert(fairness > 0 && fairness <= 1);
+    ck_assert_double_eq_tol(fairness, slowest_share(json), 1e-3);
     ck_assert(json_real_value(json_object_get(json_object_get(json, "raw_copy"), "both_gbps")) > 0);
     json_int_t stored = 0;
     for (size_t i = 0; i < json_array_size(json_object_get(json, "stored")); i++) {

@@ -17,6 +17,7 @@ static const uint64_t max_bytes_per_sync = 1u << 30;
 static struct sw_bench_run run;
 static struct sw_bench_session *sessions[SW_BENCH_MAX_SESSIONS];
 static uint64_t session_bytes[SW_BENCH_MAX_SESSIONS];
+static double session_s[SW_BENCH_MAX_SESSIONS];
 
 static void on_interrupt(int signal) {
     (void)signal;
@@ -117,9 +118,11 @@ static int report(struct sw_bench_report *r) {
     for (unsigned i = 0; i < run.options.sessions; i++) {
         const struct sw_bench_figures *f = sw_bench_session_figures(sessions[i]);
         sw_bench_figures_add(&r->sum, f);
+        session_s[i] = sw_bench_session_s(sessions[i]);
         session_bytes[i] = f->ops[SW_BENCH_SPILL].bytes + f->ops[SW_BENCH_RESTORE].bytes;
     }
     r->session_bytes = session_bytes;
+    r->session_s = session_s;
     sw_bench_print(report_file(), r);
     int rc = json ? write_json(sw_bench_json(r)) : 0;
     if (r->sum.out_of_memory)

@@ -32,12 +32,24 @@ static double total_gbps(const struct sw_bench_report *r) {
     return rate(total_bytes(r), r->busy_s[SW_BENCH_OP_NR]);
 }
 
+/* By its own time: with --count all sessions get the same bytes, but the slowest takes longer. */
+static double session_gbps(const struct sw_bench_report *r, unsigned i) {
+    return rate(r->session_bytes[i], r->session_s[i]);
+}
+
+static double mean_session_gbps(const struct sw_bench_report *r) {
+    double sum = 0;
+    for (unsigned i = 0; i < r->options->sessions; i++)
+        sum += session_gbps(r, i);
+    return sum / r->options->sessions;
+}
+
 /* The slowest session's share, 1 being the mean of all. */
 static double fairness(const struct sw_bench_report *r) {
-    uint64_t slowest = UINT64_MAX;
-    for (unsigned i = 0; i < r->options->sessions; i++)
-        slowest = r->session_bytes[i] < slowest ? r->session_bytes[i] : slowest;
-    return quotient((double)slowest, (double)total_bytes(r) / r->options->sessions);
+    double slowest = session_gbps(r, 0);
+    for (unsigned i = 1; i < r->options->sessions; i++)
+        slowest = session_gbps(r, i) < slowest ? session_gbps(r, i) : slowest;
+    return quotient(slowest, mean_session_gbps(r));
 }
 
 /* ---- table ------------------------------------------------------------------------------------------------------- */
@@ -114,7 +126,7 @@ void sw_bench_print_verdict(FILE *to, const struct sw_bench_figures *f, bool ver
 static void print_outcome(FILE *to, const struct sw_bench_report *r) {
     if (r->options->sessions > 1)
         (void)fprintf(to, "sessions  the slowest got %.2f of the mean, which is %.2f GB/s\n", fairness(r),
-                      rate(total_bytes(r) / r->options->sessions, r->wall_s));
+                      mean_session_gbps(r));
     sw_bench_print_errors(to, &r->sum);
     if (r->failed_sessions)
         (void)fprintf(to, "FAILED    %u sessions\n", r->failed_sessions);
@@ -198,8 +210,8 @@ json_t *sw_bench_json_errors(const struct sw_bench_figures *f) {
 static json_t *json_sessions(const struct sw_bench_report *r) {
     json_t *list = json_array();
     for (unsigned i = 0; i < r->options->sessions; i++)
-        (void)json_array_append_new(list, json_pack("{s:o,s:f}", "bytes", integer(r->session_bytes[i]), "gbps",
-                                                    rate(r->session_bytes[i], r->wall_s)));
+        (void)json_array_append_new(list, json_pack("{s:o,s:f,s:f}", "bytes", integer(r->session_bytes[i]), "s",
+                                                    r->session_s[i], "gbps", session_gbps(r, i)));
     return list;
 }
 

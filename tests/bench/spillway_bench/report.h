@@ -15,6 +15,7 @@ struct sw_bench_report {
     double busy_s[SW_BENCH_OP_NR + 1];
     struct sw_bench_figures sum;
     const uint64_t *session_bytes; /* [options->sessions], spilled and restored */
+    const double *session_s;       /* [options->sessions], in which that was */
     unsigned failed_sessions;
 };
 

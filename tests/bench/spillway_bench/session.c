@@ -57,6 +57,7 @@ struct sw_bench_session {
     uint64_t n_begun, n_spilled; /* spills that succeeded or may yet; that did */
     unsigned n_held;             /* this session's share of the run's */
     bool is_stopped;             /* has seen that the run was */
+    double own_s;                /* from its first moment, after the stagger, to its last */
     struct sw_bench_refused refused;
     bool full;   /* the tier was: restores first */
     bool failed; /* something went wrong that must not: no more spills */
@@ -389,6 +390,8 @@ static void *run_session(void *arg) {
         }
     }
     let_go(s, s->n_held); /* of a lost connection */
+    const uint64_t end_us = sw_clock_us();
+    s->own_s = end_us > begin_us ? (double)(end_us - begin_us) / 1e6 : 0;
     return NULL;
 }
 
@@ -481,6 +484,10 @@ int sw_bench_session_join(struct sw_bench_session *s) {
 
 const struct sw_bench_figures *sw_bench_session_figures(const struct sw_bench_session *s) {
     return &s->figures;
+}
+
+double sw_bench_session_s(const struct sw_bench_session *s) {
+    return s->own_s;
 }
 
 void sw_bench_session_free(struct sw_bench_session *s) {
