@@ -42,11 +42,15 @@ static bool parse_vma(struct vma *ret, const char *line) {
     return true;
 }
 
+static bool is_table_full(int cause) {
+    return cause == EMFILE || cause == ENFILE;
+}
+
 static int open_maps(FILE **ret, struct sw_err *err) {
     *ret = fopen("/proc/self/maps", "re");
     if (*ret)
         return 0;
-    return sw_err_set(err, errno == EMFILE || errno == ENFILE ? -SW_ELIMIT : sw_err_from_errno(errno), SW_SCOPE_REQUEST,
+    return sw_err_set(err, is_table_full(errno) ? -SW_ELIMIT : sw_err_from_errno(errno), SW_SCOPE_REQUEST,
                       "/proc/self/maps: %s", strerror(errno));
 }
 
@@ -136,32 +140,47 @@ static int verified(int fd, const struct vma *vma) {
     return -1;
 }
 
-/* Number of a descriptor of the file that the process has open, or -1. Looks at them by name, not by fstat(): most are
- * other threads' own, which a race detector would say that this one uses. */
-static int find_descriptor(const struct vma *vma) {
-    DIR *dir = opendir("/proc/self/fd");
-    if (!dir)
-        return -1;
-    int ret = -1;
-    for (struct dirent *entry; ret < 0 && (entry = readdir(dir));) {
-        struct stat file;
-        char *end;
-        const long fd = strtol(entry->d_name, &end, 10);
-        if (end != entry->d_name && !*end && fstatat(dirfd(dir), entry->d_name, &file, 0) == 0 &&
-            is_file_of(&file, vma))
-            ret = (int)fd;
-    }
-    (void)closedir(dir);
-    return ret;
-}
-
 /* A copy of it; one that is open for reading only is opened again for writing. */
 static int copy_descriptor(int fd, const struct vma *vma) {
     char path[32];
-    if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR)
+    const int flags = fcntl(fd, F_GETFL);
+    if (flags < 0)
+        return -1;
+    if ((flags & O_ACCMODE) == O_RDWR)
         return verified(fcntl(fd, F_DUPFD_CLOEXEC, 0), vma);
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     return verified(open(path, O_RDWR | O_CLOEXEC), vma);
+}
+
+/* Number of the descriptor that an entry of /proc/self/fd stands for, if it is one of the file; else -1. Looks at it by
+ * name, not by fstat(): most are other threads' own, which a race detector would say that this one uses. */
+static int number_of(int dir, const char *name, const struct vma *vma) {
+    struct stat file;
+    char *end;
+    const long fd = strtol(name, &end, 10);
+    return end != name && !*end && fstatat(dir, name, &file, 0) == 0 && is_file_of(&file, vma) ? (int)fd : -1;
+}
+
+/* A copy of the first descriptor of the file that can be copied. One that was found may be gone by then, or be of
+ * another file: other connections' threads have copies of their own for a moment, and other threads close what they
+ * like. */
+static int copy_any(const struct vma *vma) {
+    DIR *dir = opendir("/proc/self/fd");
+    if (!dir)
+        return -1;
+    int ret = -1, last = -1, cause = ENOENT;
+    for (struct dirent *entry; ret < 0 && !is_table_full(cause) && (entry = readdir(dir));) {
+        const int fd = number_of(dirfd(dir), entry->d_name, vma);
+        if (fd < 0)
+            continue;
+        ret = copy_descriptor(last = fd, vma);
+        cause = ret < 0 ? errno : 0;
+    }
+    (void)closedir(dir);
+    if (is_table_full(cause)) /* by the directory's own descriptor, perhaps */
+        ret = copy_descriptor(last, vma);
+    errno = cause;
+    return ret;
 }
 
 static int open_by_mapping(const struct vma *vma) {
@@ -171,11 +190,12 @@ static int open_by_mapping(const struct vma *vma) {
 }
 
 static int open_file(const struct vma *vma, int *ret_fd, struct sw_err *err) {
-    const int open_one = find_descriptor(vma);
-    *ret_fd = open_one < 0 ? open_by_mapping(vma) : copy_descriptor(open_one, vma);
+    *ret_fd = copy_any(vma);
+    if (*ret_fd < 0 && !is_table_full(errno))
+        *ret_fd = open_by_mapping(vma);
     if (*ret_fd >= 0)
         return 0;
-    if (errno == EMFILE || errno == ENFILE)
+    if (is_table_full(errno))
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "descriptor of the memfd: %s", strerror(errno));
     return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
                       "memfd of the mapping has no open descriptor and cannot be opened (%s); keep it open",

@@ -237,6 +237,89 @@ START_TEST(survives_a_heap_that_fails) {
 }
 END_TEST
 
+/* ---- descriptors that go while they are looked for ----------------------------------------------------------------
+ */
+
+/* What another thread does to the descriptor `going` as soon as the library has seen that it is one of the file. */
+static int going = -1, becomes;
+
+int __wrap_fstatat(int dir, const char *path, struct stat *ret, int flags);
+int __real_fstatat(int dir, const char *path, struct stat *ret, int flags);
+
+int __wrap_fstatat(int dir, const char *path, struct stat *ret, int flags) {
+    char name[16];
+    const int rc = __real_fstatat(dir, path, ret, flags);
+    (void)snprintf(name, sizeof name, "%d", going);
+    if (going >= 0 && strcmp(path, name) == 0) {
+        if (becomes >= 0)
+            ck_assert_int_eq(dup2(becomes, going), going);
+        else
+            ck_assert_int_eq(close(going), 0);
+        going = -1;
+    }
+    return rc;
+}
+
+/* A memfd's mapping; the library finds `going`, which goes, before *ret_other, which stays. */
+static const uint8_t *map_with_two(int *ret_other) {
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
+    *ret_other = dup(fd);
+    ck_assert_int_gt(*ret_other, fd);
+    going = fd;
+    return data;
+}
+
+static void ck_found_beside(const uint8_t *data, int other, const struct sw_export *e) {
+    struct stat st;
+    ck_assert_int_eq(going, -1); /* it has gone */
+    ck_assert(e->kind == SW_MEM_MEMFD && fstat(e->fds[0], &st) == 0);
+    ck_assert_uint_eq(st.st_ino, inode_of(other));
+    ck_found(data, BYTES, 0, BYTES, inode_of(other));
+}
+
+START_TEST(another_descriptor_does_if_the_first_has_been_closed) {
+    struct sw_cuda *cuda = NULL;
+    struct sw_export e;
+    struct sw_err err = {0};
+    int other;
+    const uint8_t *data = map_with_two(&other);
+    becomes = -1;
+    ck_assert_msg(sw_export_find(&e, &cuda, data, BYTES, &err) == 0, "%s", err.msg);
+    ck_found_beside(data, other, &e);
+    sw_export_fini(&e);
+}
+END_TEST
+
+START_TEST(another_descriptor_does_if_the_number_is_of_another_file) {
+    struct sw_cuda *cuda = NULL;
+    struct sw_export e;
+    struct sw_err err = {0};
+    int other;
+    const uint8_t *data = map_with_two(&other);
+    becomes = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    ck_assert_msg(sw_export_find(&e, &cuda, data, BYTES, &err) == 0, "%s", err.msg);
+    ck_found_beside(data, other, &e);
+    sw_export_fini(&e);
+}
+END_TEST
+
+/* As without any: it depends on privileges what comes of it, but a descriptor is not left. */
+START_TEST(the_only_descriptor_may_have_gone) {
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
+    struct sw_cuda *cuda = NULL;
+    struct sw_export e;
+    const unsigned before = sw_count_fds();
+    going = fd;
+    becomes = -1;
+    const int rc = sw_export_find(&e, &cuda, data, BYTES, NULL);
+    ck_assert(rc == 0 || rc == -SW_EMEMKIND);
+    ck_assert_uint_eq(sw_count_fds(), before - (rc ? 1 : 0));
+    sw_export_fini(&e);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_memory");
     TCase *tcase = tcase_create("memfd");
@@ -252,6 +335,11 @@ int main(void) {
     tcase_add_test(tcase, refuses_a_range_beyond_mapping_or_file);
     tcase_add_test(tcase, says_when_descriptors_run_out);
     tcase_add_test(tcase, survives_a_heap_that_fails);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("descriptors that go");
+    tcase_add_test(tcase, another_descriptor_does_if_the_first_has_been_closed);
+    tcase_add_test(tcase, another_descriptor_does_if_the_number_is_of_another_file);
+    tcase_add_test(tcase, the_only_descriptor_may_have_gone);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
