@@ -108,7 +108,8 @@ static int on_mem_open(void *arg, const struct sw_request *request, struct sw_ms
 static int on_mem_parts(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_mem_parts *parts = &request->msg->u.mem_parts;
-    const int rc = sw_memtable_parts(&session->mems, parts, request->fds, request->n_fds, err);
+    const int rc = request->fds_lost ? sw_memtable_parts_lost(&session->mems, parts, err)
+                                     : sw_memtable_parts(&session->mems, parts, request->fds, request->n_fds, err);
     return memory_taken(session, request->msg, parts->mem, rc, ret_reply, err);
 }
 

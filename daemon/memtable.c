@@ -204,17 +204,36 @@ static int check_lengths(const struct sw_table_mem *entry, struct sw_err *err) {
     return 0;
 }
 
-int sw_memtable_parts(struct sw_memtable *table, const struct sw_msg_mem_parts *message, int *fds, unsigned n_fds,
-                      struct sw_err *err) {
-    struct sw_table_mem *entry = find(table, message->mem);
+/* Finds the memory that parts are due of. */
+static int find_staged(const struct sw_memtable *table, uint32_t number, struct sw_table_mem **ret,
+                       struct sw_err *err) {
+    struct sw_table_mem *entry = find(table, number);
     if (!entry)
-        return not_open(table, message->mem, err);
+        return not_open(table, number, err);
     if (entry->state == FAILED) {
         *err = entry->err;
         return err->code;
     }
     if (entry->state == LIVE)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory %" PRIu32 " has all its parts", message->mem);
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory %" PRIu32 " has all its parts", number);
+    *ret = entry;
+    return 0;
+}
+
+int sw_memtable_parts_lost(struct sw_memtable *table, const struct sw_msg_mem_parts *message, struct sw_err *err) {
+    struct sw_table_mem *entry = NULL;
+    if (find_staged(table, message->mem, &entry, err) < 0)
+        return err->code;
+    (void)sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+                     "memory %" PRIu32 ": the service has no descriptors left to receive it with", message->mem);
+    return fail(entry, err);
+}
+
+int sw_memtable_parts(struct sw_memtable *table, const struct sw_msg_mem_parts *message, int *fds, unsigned n_fds,
+                      struct sw_err *err) {
+    struct sw_table_mem *entry = NULL;
+    if (find_staged(table, message->mem, &entry, err) < 0)
+        return err->code;
     if (check_parts(entry, message, n_fds, err) < 0 || check_budget(entry, message->count, err) < 0)
         return fail(entry, err);
     entry->n_fds += message->count;

@@ -48,6 +48,9 @@ int sw_memtable_open(struct sw_memtable *table, const struct sw_msg_mem_open *me
  * live. */
 int sw_memtable_parts(struct sw_memtable *table, const struct sw_msg_mem_parts *message, int *fds, unsigned n_fds,
                       struct sw_err *err);
+/* In its place, if not all of the descriptors could be received: fails the memory. errors: -SW_ELIMIT, -SW_ENOENT, or
+ * that of an earlier failure; -SW_EINVAL (live: it stays so). */
+int sw_memtable_parts_lost(struct sw_memtable *table, const struct sw_msg_mem_parts *message, struct sw_err *err);
 /* Has the engine map a memory that has just become live and is to stay; `mapped` runs later. The memory stays in the
  * table also if it could not be mapped: what names it is then refused by the engine. */
 void sw_memtable_map(struct sw_memtable *table, uint32_t number, void (*mapped)(const struct sw_err *err, void *arg),

@@ -328,7 +328,8 @@ static int take_seq(struct sw_session *session, uint32_t seq, struct sw_err *err
     return 0;
 }
 
-void sw_session_packet(struct sw_session *session, const uint8_t *packet, size_t bytes, int *fds, unsigned n_fds) {
+static void take_packet(struct sw_session *session, const uint8_t *packet, size_t bytes, int *fds, unsigned n_fds,
+                        bool fds_lost) {
     struct sw_msg request, msg;
     struct sw_err err = {0};
     session->n_requests++;
@@ -337,7 +338,7 @@ void sw_session_packet(struct sw_session *session, const uint8_t *packet, size_t
         refuse_packet(session, &request.header, &err);
         return;
     }
-    const struct sw_request with_fds = {.msg = &request, .fds = fds, .n_fds = n_fds};
+    const struct sw_request with_fds = {.msg = &request, .fds = fds, .n_fds = n_fds, .fds_lost = fds_lost};
     const int rc = sw_dispatch(sw_commands, sw_commands_count, session, session->greeted, &with_fds, &msg, &err);
     close_fds(session, fds, n_fds); /* that no command has taken */
     if (rc == SW_REPLY_NOW)
@@ -349,6 +350,10 @@ void sw_session_packet(struct sw_session *session, const uint8_t *packet, size_t
         sw_session_close(session, "protocol error");
 }
 
+void sw_session_packet(struct sw_session *session, const uint8_t *packet, size_t bytes, int *fds, unsigned n_fds) {
+    take_packet(session, packet, bytes, fds, n_fds, false);
+}
+
 /* A packet that was refused on its way in: too long, or with too many descriptors. Its beginning is there. */
 static void refuse_arrival(struct sw_session *session, const uint8_t *packet, int code, const int *fds,
                            unsigned n_fds) {
@@ -357,7 +362,7 @@ static void refuse_arrival(struct sw_session *session, const uint8_t *packet, in
     close_fds(session, fds, n_fds);
     (void)sw_msg_decode(&start, packet, SW_PROTO_HEADER_BYTES, NULL);
     if (code == -SW_EFDS)
-        (void)sw_err_set(&err, code, SW_SCOPE_SESSION, "more descriptors than %u in one packet, or than can be open",
+        (void)sw_err_set(&err, code, SW_SCOPE_SESSION, "more descriptors than %u in one packet",
                          (unsigned)SW_PROTO_MAX_FDS);
     else
         (void)sw_err_set(&err, code, SW_SCOPE_SESSION, "packet is longer than %u bytes",
@@ -382,6 +387,8 @@ static void read_packets(struct sw_session *session) {
             return;
         if (rc == -SW_EPROTO || rc == -SW_EFDS)
             refuse_arrival(session, packet, rc, fds, n_fds);
+        else if (rc == -SW_ELIMIT) /* this process's: no reason to end a session that has done nothing wrong */
+            take_packet(session, packet, bytes, fds, n_fds, true);
         else if (rc < 0 || bytes == 0)
             sw_session_close(session, rc < 0 ? "connection reset" : "peer closed");
         else

@@ -441,9 +441,9 @@ static bool receive(struct spillway *c) {
         return false;
     if (rc == -SW_ECONN || (!rc && !bytes))
         fail_text(c, -SW_ECONN, "the daemon closed the connection");
-    else if (rc < 0)
+    else if (rc < 0 && rc != -SW_ELIMIT)
         fail_text(c, rc, "the daemon sent a packet that is none");
-    else if (n_fds)
+    else if (n_fds || rc < 0)
         fail_text(c, -SW_EPROTO, "the daemon sent descriptors, which the protocol does not know");
     else
         take_packet(c, packet, bytes);

@@ -15,7 +15,7 @@ static int check(const struct sw_command *command, bool greeted, const struct sw
         return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "%s before hello", sw_msg_name(type));
     if (greeted && type == SW_MSG_HELLO)
         return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "hello twice");
-    if (request->n_fds && !command->takes_fds)
+    if ((request->n_fds || request->fds_lost) && !command->takes_fds)
         return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "%s takes no descriptors, %u came with it",
                           sw_msg_name(type), request->n_fds);
     return 0;

@@ -14,6 +14,7 @@ struct sw_request {
     const struct sw_msg *msg;
     int *fds;
     unsigned n_fds;
+    bool fds_lost; /* there were more, for which this process had no room */
 };
 
 enum { SW_REPLY_NOW = 0, SW_REPLY_LATER = 1 };

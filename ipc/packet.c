@@ -71,10 +71,11 @@ int sw_packet_receive(int socket, uint8_t *packet, size_t *ret_bytes, int *fds, 
         return passes(errno) ? -SW_EAGAIN : -SW_ECONN;
 
     *ret_n_fds = take_fds(&message, fds);
-    if (message.msg_flags & MSG_CTRUNC)
-        return -SW_EFDS; /* more than fit, or our descriptor table is full: some did not arrive */
-    if (message.msg_flags & MSG_TRUNC || (n == 0 && *ret_n_fds))
+    const bool some_lost = message.msg_flags & MSG_CTRUNC;
+    if (some_lost && *ret_n_fds == SW_PROTO_MAX_FDS)
+        return -SW_EFDS;
+    if (message.msg_flags & MSG_TRUNC || (n == 0 && (*ret_n_fds || some_lost)))
         return -SW_EPROTO; /* longer than any message; or empty, with descriptors, which is not the end of the stream */
     *ret_bytes = (size_t)n;
-    return 0;
+    return some_lost ? -SW_ELIMIT : 0; /* they would have fitted: it is our own table that is full */
 }

@@ -45,7 +45,7 @@ static void drain_and_close(int socket) {
         rc = sw_packet_receive(socket, packet, &bytes, fds, &n_fds);
         while (n_fds)
             (void)close(fds[--n_fds]);
-    } while (rc == -SW_EPROTO || rc == -SW_EFDS || (rc == 0 && bytes));
+    } while (rc == -SW_EPROTO || rc == -SW_EFDS || rc == -SW_ELIMIT || (rc == 0 && bytes));
     (void)close(socket);
 }
 

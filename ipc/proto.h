@@ -250,7 +250,8 @@ void sw_msg_to_err(struct sw_err *ret, const struct sw_msg_error *message);
  * sw_packet_send: 0, or -SW_EAGAIN (socket full), -SW_ECONN.
  * sw_packet_receive: *ret_bytes is the packet's length (0: peer closed), *ret_n_fds descriptors in fds
  * (SW_PROTO_MAX_FDS), owned by the caller. errors: -SW_EAGAIN, -SW_ECONN, -SW_EPROTO (packet longer than
- * SW_PROTO_MAX_PACKET_BYTES: consumed), -SW_EFDS (more descriptors than allowed: some are lost). Descriptors
+ * SW_PROTO_MAX_PACKET_BYTES: consumed), -SW_EFDS (more descriptors than allowed: some are lost), -SW_ELIMIT (this
+ * process may have no more: some are lost; the packet is whole, *ret_bytes long). Descriptors
  * may have come with a packet that is refused, too: close() of one can take as long as the peer likes, so it is for the
  * caller to do. thread: any. */
 int sw_packet_send(int socket, const uint8_t *packet, size_t bytes, const int *fds, unsigned n_fds);

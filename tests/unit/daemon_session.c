@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static struct sw_test_service service;
@@ -181,6 +182,72 @@ START_TEST(descriptors_of_refused_memories_count_until_closed) {
 }
 END_TEST
 
+/* What the peer really sends: the message, with copies of a memfd. */
+static void send_from_peer(struct sw_msg *msg, uint32_t seq, int fd, unsigned n_fds) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    int fds[SW_PROTO_MAX_FDS];
+    for (unsigned i = 0; i < n_fds; i++)
+        fds[i] = fd;
+    msg->header.seq = seq;
+    ck_assert_int_eq(sw_packet_send(peer, packet, sw_msg_encode(msg, packet), fds, n_fds), 0);
+}
+
+static void ck_answer(uint32_t seq, int code, enum sw_scope scope) {
+    struct sw_msg msg;
+    struct sw_err err = {0};
+    while (receive(&msg) < 0)
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
+    if (msg.header.type == SW_MSG_ERROR)
+        sw_msg_to_err(&err, &msg.u.error);
+    ck_assert_uint_eq(msg.header.seq, seq);
+    ck_assert_int_eq(err.code, code);
+    ck_assert_int_eq(err.scope, scope);
+}
+
+/* A limit at the lowest number that is free. */
+static struct rlimit no_room(void) {
+    struct rlimit ret;
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &ret), 0);
+    const int free_one = fcntl(peer, F_DUPFD_CLOEXEC, 0);
+    (void)close(free_one);
+    ret.rlim_cur = (rlim_t)free_one;
+    return ret;
+}
+
+/* Whoever has filled the table: who sends descriptors then has that request refused, and keeps session and regions. */
+START_TEST(a_full_table_fails_the_request_alone) {
+    struct sw_msg open = {.header = {.type = SW_MSG_MEM_OPEN}}, parts = {.header = {.type = SW_MSG_MEM_PARTS}},
+                  spill = {.header = {.type = SW_MSG_SPILL}}, status = {.header = {.type = SW_MSG_STATUS}};
+    struct rlimit before;
+    const int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert(ftruncate(fd, 4096) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    const struct rlimit full = no_room();
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    open.u.mem_open = (struct sw_msg_mem_open){.mem = 1, .kind = SW_MEM_MEMFD, .n_parts = 1, .once = 1, .bytes = 4096};
+    parts.u.mem_parts = (struct sw_msg_mem_parts){.mem = 1, .count = 1, .part_bytes = {4096}};
+    spill.u.spill = (struct sw_msg_spill){.mem = 1, .bytes = 4096};
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &full), 0);
+    send_from_peer(&open, 1, -1, 0);
+    send_from_peer(&parts, 2, fd, 1);
+    send_from_peer(&spill, 3, -1, 0); /* without waiting, as the library does */
+    ck_answer(1, 0, SW_SCOPE_REQUEST);
+    ck_answer(2, -SW_ELIMIT, SW_SCOPE_REQUEST);
+    ck_answer(3, -SW_ELIMIT, SW_SCOPE_REQUEST);
+    send_from_peer(&status, 4, fd, 1); /* which takes none */
+    ck_answer(4, -SW_EFDS, SW_SCOPE_REQUEST);
+    ck_assert(!session->closing && session->mems.mems.n == 0 && service.service.fds.used == 0);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+    send_from_peer(&open, 5, -1, 0);
+    send_from_peer(&parts, 6, fd, 1);
+    send_from_peer(&spill, 7, -1, 0);
+    for (uint32_t seq = 5; seq <= 7; seq++)
+        ck_answer(seq, 0, SW_SCOPE_REQUEST);
+    send_from_peer(&parts, 8, fd, SW_PROTO_MAX_FDS); /* as many as may be: they are of no memory, that is all */
+    ck_answer(8, -SW_ENOENT, SW_SCOPE_REQUEST);
+    (void)close(fd);
+}
+END_TEST
+
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
 static void send_msg(struct sw_msg *msg, uint32_t seq, int *fds, unsigned n_fds) {
@@ -336,6 +403,7 @@ int main(void) {
     tcase_add_test(tests, promise_outlives_the_peer);
     tcase_add_test(tests, every_allocation_may_fail);
     tcase_add_test(tests, descriptors_of_refused_memories_count_until_closed);
+    tcase_add_test(tests, a_full_table_fails_the_request_alone);
     tcase_add_test(tests, a_piece_that_is_refused_undoes_the_batch);
     tcase_add_test(tests, pieces_in_flight_have_a_bound);
     tcase_add_test(tests, a_damaged_piece_costs_its_region_only);
