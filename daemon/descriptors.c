@@ -10,21 +10,26 @@
 /* The daemon's own (standard streams, loop, driver, a disk's lists) and those of a packet that is being looked at. */
 enum { RESERVED_FDS = 256 + SW_PROTO_MAX_FDS, LEAST_FDS = 128, MOST_FDS = 1 << 20 };
 
+/* One in so many is a session's even where all are reserved: few of those are in use at a time. */
+enum { SESSIONS_DIVISOR = 8 };
+
 static uint64_t n_disk_files(const struct sw_config *config) {
     const bool has_disk = strcmp(config->nvme_tier_directory, "none") != 0;
     return has_disk ? (config->nvme_tier_bytes + SW_NVME_FILE_BYTES - 1) / SW_NVME_FILE_BYTES : 0;
 }
 
 void sw_descriptors_share(struct sw_service *service) {
-    const uint64_t had = service->n_descriptors,
-                   others = RESERVED_FDS + service->config->max_sessions + n_disk_files(service->config);
+    const uint64_t had = service->n_descriptors, own = RESERVED_FDS + n_disk_files(service->config),
+                   others = own + service->config->max_sessions, least = had / SESSIONS_DIVISOR;
     const unsigned clients = (unsigned)(had > others + LEAST_FDS ? had - others : LEAST_FDS);
     service->fds.max_closing = clients / 4;
     service->fds.limit = clients - clients / 4;
+    const uint64_t room = had > own + LEAST_FDS ? had - own - LEAST_FDS : 0;
+    service->fds.max_sessions = (unsigned)(room > least ? room : least);
     if (had <= others + LEAST_FDS)
         sw_log(SW_LOG_WARNING, "descriptors.short",
-               "limit=%" PRIu64 " wanted=%" PRIu64 " then=\"clients may be refused before max_sessions is reached\"",
-               had, others + LEAST_FDS);
+               "limit=%" PRIu64 " wanted=%" PRIu64 " sessions=%u then=\"more clients than that are refused\"", had,
+               others + LEAST_FDS, service->fds.max_sessions);
 }
 
 void sw_descriptors_take(struct sw_service *service) {

@@ -11,8 +11,9 @@ struct sw_service;
 #define SW_NVME_FILE_BYTES ((uint64_t)4 << 30)
 
 struct sw_fd_budget {
-    unsigned limit, used; /* descriptors of all sessions' memories */
-    unsigned max_closing; /* that may wait to be closed (base/closer.h), and half of it of one uid */
+    unsigned limit, used;  /* descriptors of all sessions' memories */
+    unsigned max_closing;  /* that may wait to be closed (base/closer.h), and half of it of one uid */
+    unsigned max_sessions; /* that leave all of these their room */
 };
 
 /* One uid's part of it. */

@@ -51,14 +51,23 @@ static bool is_full(void *arg) {
     return sw_closer_waiting_all() > server->service->fds.max_closing;
 }
 
+static int check_room(const struct sw_service *service, struct sw_err *err) {
+    if (service->n_sessions >= service->config->max_sessions)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_SESSION, "%u sessions are open (max_sessions)",
+                          service->n_sessions);
+    if (service->n_sessions >= service->fds.max_sessions)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_SESSION,
+                          "%u sessions are open, for more the service has too few descriptors (LimitNOFILE=)",
+                          service->n_sessions);
+    return 0;
+}
+
 static void serve(int socket, void *arg) {
     struct sw_server *server = arg;
     struct sw_service *service = server->service;
     struct sw_session *session = NULL;
     struct sw_err err;
-    if (service->n_sessions >= service->config->max_sessions) {
-        (void)sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_SESSION, "%u sessions are open (max_sessions)",
-                         service->n_sessions);
+    if (check_room(service, &err) < 0) {
         sw_service_count_error(service, err.code);
         log_refused(&err);
         sw_session_refuse(socket, &err);

@@ -227,6 +227,50 @@ START_TEST(no_descriptor_left_to_accept_with) {
 }
 END_TEST
 
+/* Clients in a crowd take no more than leaves those that are there what they need for their memories. */
+START_TEST(a_crowd_leaves_descriptors_for_memories) {
+    static const struct rlimit few = {.rlim_cur = 256, .rlim_max = 256};
+    enum { CROWD = 200, BYTES = 100000 };
+    struct sw_sound before;
+    struct sw_wire wire, wires[CROWD];
+    struct sw_msg hello = {.header = {.type = SW_MSG_HELLO}}, reply = {.header = {.type = SW_MSG_HELLO_OK}};
+    struct sw_region_id ids[2];
+    unsigned n = 0;
+    hello.u.hello.version = SW_PROTO_VERSION;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    start(NULL);
+    ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "event=descriptors.short"), 1);
+    sw_sound_take(&daemon_process, &before);
+    const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK);
+    sw_wire_open(&wire, daemon_process.socket);
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, true), 0);
+    ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &ids[0]), 0);
+    for (; n < CROWD && reply.header.type == SW_MSG_HELLO_OK; n++) {
+        ck_assert(sw_wire_connect(&wires[n], daemon_process.socket));
+        (void)sw_wire_send(&wires[n], &hello, NULL, 0); /* refused, it has hung up, perhaps */
+        ck_assert_int_eq(sw_wire_receive(&wires[n], &reply), 1);
+    }
+    ck_assert_uint_gt(n, 16);
+    struct sw_err err;
+    ck_assert_msg(reply.header.type == SW_MSG_ERROR, "%u sessions, and none was refused", n);
+    sw_msg_to_err(&err, &reply.u.error);
+    ck_assert_int_eq(err.code, -SW_ELIMIT);
+    for (uint32_t mem = 2; mem < 12; mem++) /* more than one, which might just have found room */
+        ck_assert_int_eq(sw_wire_mem(&wire, mem, fd, BYTES, false), 0);
+    ck_assert_int_eq(sw_wire_spill(&wire, 2, 0, BYTES, &ids[1]), 0);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(sw_wire_restore(&wire, ids[i], 3, 0, BYTES), 0);
+    while (n)
+        sw_wire_close(&wires[--n]);
+    sw_wire_close(&wire);
+    (void)close(fd);
+    for (int i = 0; i < 10000 && sw_test_daemon_fds(&daemon_process) > before.fds; i++)
+        sleep_us(1000); /* until there is room for the session that counts */
+    ck_sound(&before);
+    ck_stops();
+}
+END_TEST
+
 /* Announces memories of `parts` parts each until one is refused or `most` are there; returns how many are. */
 static uint32_t announce(struct sw_wire *wire, uint32_t parts, uint32_t most) {
     uint32_t n = 0;
@@ -497,6 +541,7 @@ int main(void) {
     tcase_add_test(tests, peer_that_never_reads);
     tcase_add_test(tests, too_many_sessions);
     tcase_add_test(tests, no_descriptor_left_to_accept_with);
+    tcase_add_test(tests, a_crowd_leaves_descriptors_for_memories);
     tcase_add_test(tests, descriptors_are_shared_out);
     tcase_add_test(tests, arena_full);
     tcase_add_test(tests, arena_that_cannot_grow_for_a_while);
