@@ -95,7 +95,7 @@ struct sw_device_ops {
 
     /* Maps a client's memory and checks desc->bytes against the real allocation. The descriptors stay desc's.
      * errors: -SW_EIMPORT, -SW_ERANGE (shorter than claimed), -SW_EUNSEALED, -SW_EFDS, -SW_ENOTSUP (kind), -SW_EGPU,
-     * -SW_ENOMEM; nothing stays mapped after an error. */
+     * -SW_ENOMEM, -SW_ELIMIT (no descriptor is left); nothing stays mapped after an error. */
     int (*map)(struct sw_device *device, const struct sw_mem_desc *desc, struct sw_mapping **ret, struct sw_err *err);
     /* Waits for nothing: the caller has waited for every slot that used the mapping. NULL mapping: no-op. */
     void (*unmap)(struct sw_device *device, struct sw_mapping *mapping);

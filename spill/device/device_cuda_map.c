@@ -1,8 +1,11 @@
 #include "spill/device/device_cuda_map.h"
 
 #include "base/alloc.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 _Static_assert(sizeof(CUipcMemHandle) == SW_MEM_HANDLE_BYTES, "the wire's handle is the driver's");
 _Static_assert(sizeof(CUmemPoolPtrExportData) == SW_MEM_HANDLE_BYTES, "the wire's handle is the driver's");
@@ -60,6 +63,14 @@ int sw_cuda_check_lost(int rc, struct sw_err *err) {
     return rc;
 }
 
+/* The driver does not say so when an import failed for want of a descriptor. */
+static bool out_of_descriptors(void) {
+    const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0)
+        (void)close(fd);
+    return fd < 0 && (errno == EMFILE || errno == ENFILE);
+}
+
 int sw_cuda_import_fail(const struct sw_cuda_driver *driver, struct sw_err *err, CUresult result, const char *call) {
     const char *name = NULL;
     /* Bad handles may yield any error: only the context itself can tell that it is dead. */
@@ -68,7 +79,7 @@ int sw_cuda_import_fail(const struct sw_cuda_driver *driver, struct sw_err *err,
         return sw_cuda_fail(err, health, call);
     (void)cudaGetLastError();
     (void)driver->error_name(result, &name);
-    const int code = result == CUDA_ERROR_OUT_OF_MEMORY ? -SW_ENOMEM : -SW_EIMPORT;
+    const int code = result == CUDA_ERROR_OUT_OF_MEMORY ? -SW_ENOMEM : out_of_descriptors() ? -SW_ELIMIT : -SW_EIMPORT;
     (void)sw_err_set(err, code, SW_SCOPE_REQUEST, "GPU memory could not be opened: %s", name ? name : "unknown error");
     (void)sw_err_detail(err, "%s", call);
     if (err)

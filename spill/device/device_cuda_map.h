@@ -66,7 +66,7 @@ void sw_cuda_unmap(const struct sw_cuda_driver *driver, struct sw_mapping *mappi
  * -SW_ENOMEM, else -SW_EGPU. Clears the runtime's last error. Returns the code. */
 int sw_cuda_fail(struct sw_err *err, cudaError_t error, const char *call);
 /* Records a driver call that failed over something a client handed over: -SW_EIMPORT or -SW_ENOMEM, but -SW_EGPULOST if
- * the context turns out to be dead. Returns the code. */
+ * the context turns out to be dead, and -SW_ELIMIT if this process has no descriptor left. Returns the code. */
 int sw_cuda_import_fail(const struct sw_cuda_driver *driver, struct sw_err *err, CUresult result, const char *call);
 /* A code that came with err->cuda from elsewhere: turns into -SW_EGPULOST where that error means so. */
 int sw_cuda_check_lost(int rc, struct sw_err *err);

@@ -104,8 +104,9 @@ static int host_map(struct sw_device *device, const struct sw_mem_desc *desc, st
     if (mapping->fd < 0) {
         int cause = errno;
         sw_free(mapping);
-        rc = sw_err_set(err, -SW_EIMPORT, SW_SCOPE_REQUEST, "memfd could not be taken over");
-        (void)sw_err_detail(err, "dup: %s", strerror(cause));
+        rc = sw_err_set(err, cause == EMFILE || cause == ENFILE ? -SW_ELIMIT : -SW_EIMPORT, SW_SCOPE_REQUEST,
+                        "memfd could not be taken over: %s", strerror(cause));
+        (void)sw_err_detail(err, "dup");
         return rc;
     }
     mapping->uid = desc->uid;

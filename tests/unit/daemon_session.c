@@ -1,6 +1,7 @@
 /* A session from the inside: promises, the queue of replies and its bound, the failure of every allocation. */
 #include "base/alloc.h"
 #include "spill/engine_state.h"
+#include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
 #include "tests/lib/service.h"
 #include <check.h>
@@ -8,7 +9,6 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 static struct sw_test_service service;
@@ -204,29 +204,16 @@ static void ck_answer(uint32_t seq, int code, enum sw_scope scope) {
     ck_assert_int_eq(err.scope, scope);
 }
 
-/* A limit at the lowest number that is free. */
-static struct rlimit no_room(void) {
-    struct rlimit ret;
-    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &ret), 0);
-    const int free_one = fcntl(peer, F_DUPFD_CLOEXEC, 0);
-    (void)close(free_one);
-    ret.rlim_cur = (rlim_t)free_one;
-    return ret;
-}
-
 /* Whoever has filled the table: who sends descriptors then has that request refused, and keeps session and regions. */
 START_TEST(a_full_table_fails_the_request_alone) {
     struct sw_msg open = {.header = {.type = SW_MSG_MEM_OPEN}}, parts = {.header = {.type = SW_MSG_MEM_PARTS}},
                   spill = {.header = {.type = SW_MSG_SPILL}}, status = {.header = {.type = SW_MSG_STATUS}};
-    struct rlimit before;
     const int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ck_assert(ftruncate(fd, 4096) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
-    const struct rlimit full = no_room();
-    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
     open.u.mem_open = (struct sw_msg_mem_open){.mem = 1, .kind = SW_MEM_MEMFD, .n_parts = 1, .once = 1, .bytes = 4096};
     parts.u.mem_parts = (struct sw_msg_mem_parts){.mem = 1, .count = 1, .part_bytes = {4096}};
     spill.u.spill = (struct sw_msg_spill){.mem = 1, .bytes = 4096};
-    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &full), 0);
+    sw_leave_fds(0);
     send_from_peer(&open, 1, -1, 0);
     send_from_peer(&parts, 2, fd, 1);
     send_from_peer(&spill, 3, -1, 0); /* without waiting, as the library does */
@@ -236,7 +223,7 @@ START_TEST(a_full_table_fails_the_request_alone) {
     send_from_peer(&status, 4, fd, 1); /* which takes none */
     ck_answer(4, -SW_EFDS, SW_SCOPE_REQUEST);
     ck_assert(!session->closing && session->mems.mems.n == 0 && service.service.fds.used == 0);
-    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+    sw_leave_all_fds();
     send_from_peer(&open, 5, -1, 0);
     send_from_peer(&parts, 6, fd, 1);
     send_from_peer(&spill, 7, -1, 0);

@@ -1,5 +1,6 @@
 /* The CUDA device by its own contract, on a GPU that is none (tests/lib/fake_cuda): what gpu_device cannot arrange. */
 #include "tests/lib/content.h"
+#include "tests/lib/descriptors.h"
 #include "tests/lib/fake_cuda/fake_cuda.h"
 #include "tests/lib/fake_cuda/fixture.h"
 #include "tests/lib/run.h"
@@ -146,12 +147,31 @@ START_TEST(copies_of_all_slots_keep_their_order) {
 }
 END_TEST
 
+START_TEST(a_full_table_is_told_as_such) {
+    struct sw_memory memory = sw_memory_new(BYTES);
+    struct sw_mapping *mapping = NULL;
+    open_device(512 * KIB);
+    struct sw_mem_desc desc = sw_fixture_describe(&memory);
+    sw_fake_arm(SW_FAKE_cuIpcOpenMemHandle, 1, CUDA_ERROR_UNKNOWN, SW_FAKE_ONCE);
+    sw_leave_fds(0);
+    ck_assert_int_eq(device->ops->map(device, &desc, &mapping, &err), -SW_ELIMIT);
+    sw_leave_all_fds();
+    sw_fake_arm(SW_FAKE_cuIpcOpenMemHandle, 1, CUDA_ERROR_UNKNOWN, SW_FAKE_ONCE);
+    ck_assert_int_eq(device->ops->map(device, &desc, &mapping, &err), -SW_EIMPORT);
+    ok(device->ops->map(device, &desc, &mapping, &err));
+    device->ops->unmap(device, mapping);
+    device->ops->close(device);
+    sw_memory_free(&memory);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("device_cuda");
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_slots_buffer_is_as_long_as_told);
     tcase_add_test(tests, a_stored_frame_is_not_judged_by_what_arrives);
     tcase_add_test(tests, an_event_that_cannot_be_asked_is_waited_for);
+    tcase_add_test(tests, a_full_table_is_told_as_such);
     tcase_add_test(tests, copies_of_all_slots_keep_their_order);
     Suite *suite = suite_create("device_cuda");
     suite_add_tcase(suite, tests);

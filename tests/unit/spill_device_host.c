@@ -3,6 +3,7 @@
 #include "spill/device/device.h"
 #include "spill/tier/tier.h"
 #include "tests/lib/content.h"
+#include "tests/lib/descriptors.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
@@ -183,6 +184,21 @@ START_TEST(test_bad_descriptors_are_refused_by_name) {
     ck_assert_int_eq(device->ops->map(device, &desc, &mapping, &err), -SW_ENOTSUP);
     desc.kind = SW_MEM_MEMFD;
     ck_assert_int_eq(device->ops->map(device, &desc, &mapping, &err), -SW_EFDS);
+}
+END_TEST
+
+START_TEST(test_a_full_table_is_told_as_such) {
+    struct sw_memory memory = sw_memory_new(8192);
+    struct sw_mem_desc desc = sw_memory_desc(&memory);
+    struct sw_mapping *mapping = NULL;
+    sw_leave_fds(0);
+    ck_assert_int_eq(device->ops->map(device, &desc, &mapping, &err), -SW_ELIMIT);
+    ck_assert_ptr_null(mapping);
+    sw_leave_all_fds();
+    ck_assert_int_eq(device->ops->map(device, &desc, &mapping, &err), 0);
+    device->ops->unmap(device, mapping);
+    sw_mem_desc_fini(&desc);
+    sw_memory_free(&memory);
 }
 END_TEST
 
@@ -624,6 +640,7 @@ int main(void) {
     tcase_add_test(tcase, test_frames_go_out_and_come_back_on_any_slot);
     tcase_add_test(tcase, test_a_failed_step_skips_the_rest_and_leaves_the_slot_usable);
     tcase_add_test(tcase, test_bad_descriptors_are_refused_by_name);
+    tcase_add_test(tcase, test_a_full_table_is_told_as_such);
     tcase_add_test(tcase, test_memory_that_must_not_be_written_is_only_read);
     tcase_add_test(tcase, test_sparse_memory_reads_as_zeros_and_is_filled_by_a_restore);
     tcase_add_test(tcase, test_memory_that_changes_while_it_is_read_makes_valid_frames);
