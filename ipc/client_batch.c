@@ -242,14 +242,22 @@ void sw_batch_free(struct sw_batch *batch) {
 
 /* ---- beginning --------------------------------------------------------------------------------------------------- */
 
+/* The registered memory of a piece. One of no bytes may lie where a memory ends, as for a spill by itself. */
+static const struct sw_registered *memory_of(const struct spillway *c, const struct spillway_piece *piece) {
+    struct sw_export range;
+    const struct sw_registered *r = sw_registered_find(c, piece->data, piece->bytes, &range);
+    return r || piece->bytes ? r : sw_registered_find(c, (const uint8_t *)piece->data - 1, 1, &range);
+}
+
 /* Finds the memory of each piece. */
 static int take_pieces(struct spillway *c, struct sw_batch *batch, struct sw_err *err) {
     const struct sw_registered *r = NULL;
     for (uint32_t i = 0; i < batch->n; i++) {
         const struct spillway_piece *piece = &batch->pieces[i];
-        struct sw_export range;
+        if (!piece->data)
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "piece %u: memory is NULL", i + 1);
         if (!r || !sw_registered_holds(r, piece->data, piece->bytes))
-            r = sw_registered_find(c, piece->data, piece->bytes, &range);
+            r = memory_of(c, piece);
         if (!r)
             return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
                               "piece %u, %p and %llu bytes, is not in registered memory: spillway_register() it", i + 1,
@@ -299,12 +307,12 @@ static int make_sections(struct spillway *c, struct sw_batch *batch, struct CUst
     for (uint32_t first = 0; first < batch->n; first = batch->sections[batch->n_sections++].end) {
         const struct spillway_piece *piece = &batch->pieces[batch->parts[first].piece];
         struct section *section = &batch->sections[batch->n_sections];
-        struct sw_export range = {0};
+        const struct sw_registered *r = memory_of(c, piece);
+        struct sw_export range = {.kind = r->kind};
         section->mem = batch->parts[first].mem;
         for (section->end = first; section->end < batch->n && batch->parts[section->end].mem == section->mem;)
             section->end++;
-        (void)sw_registered_find(c, piece->data, piece->bytes, &range);
-        const int rc = sw_export_order(&range, &c->cuda, piece->data, stream, err);
+        const int rc = sw_export_order(&range, &c->cuda, r->data, stream, err);
         if (rc < 0) {
             sw_cuda_event_release(range.event);
             return rc;

@@ -167,6 +167,27 @@ START_TEST(pieces_of_several_memories) {
 }
 END_TEST
 
+/* At the end of the memory, or where the next one begins, also as the first piece of all. */
+START_TEST(pieces_of_no_bytes) {
+    enum { N = 8 };
+    uint8_t *data = new_memory(2 * 8192);
+    for (int m = 0; m < 2; m++)
+        ck_good(spillway_register(connection, data + (size_t)m * 8192, 8192, &error));
+    lay_out(data, N, 2048, 2048);
+    pieces[0] = (struct spillway_piece){.data = data + (size_t)2 * 8192};
+    pieces[3] = (struct spillway_piece){.data = data + 8192};
+    fill(N, SW_CONTENT_TEXT);
+    ck_good(spill(N, NULL));
+    wipe(N);
+    ck_good(restore(N, 0, NULL));
+    ck_content(N, SW_CONTENT_TEXT);
+    pieces[0].data = data + (size_t)2 * 8192 + 1;
+    ck_failed(spill(N, NULL), SPILLWAY_EMEMKIND, "piece 1, ");
+    for (int m = 0; m < 2; m++)
+        ck_good(spillway_unregister(connection, data + (size_t)m * 8192, &error));
+}
+END_TEST
+
 START_TEST(regions_are_the_same_as_others) {
     enum { N = 20 };
     struct spillway_ticket *ticket = NULL;
@@ -251,6 +272,8 @@ START_TEST(calls_that_cannot_be) {
     ck_failed(spillway_spill_batch(connection, NULL, 1, NULL, &none, &error), SPILLWAY_EINVAL, "without pieces");
     pieces[7].data = other;
     ck_failed(spill(N, NULL), SPILLWAY_EMEMKIND, "piece 8, ");
+    pieces[7].data = NULL;
+    ck_failed(spill(N, NULL), SPILLWAY_EINVAL, "piece 8: memory is NULL");
     pieces[7].data = data + (size_t)N * 100 - 99; /* one byte too many */
     ck_failed(spill(N, NULL), SPILLWAY_EMEMKIND, "spillway_register()");
     pieces[7].data = data + 5; /* may overlap while it is only read */
@@ -380,6 +403,7 @@ int main(void) {
     tcase_add_checked_fixture(served, before_each, after_each);
     tcase_add_loop_test(served, every_count_comes_back, 0, (int)(sizeof counts / sizeof counts[0]));
     tcase_add_test(served, pieces_of_several_memories);
+    tcase_add_test(served, pieces_of_no_bytes);
     tcase_add_test(served, regions_are_the_same_as_others);
     tcase_add_test(served, batches_at_once_and_event_loops);
     tcase_add_loop_test(served, a_freed_ticket_leaves_no_region, 0, 3);

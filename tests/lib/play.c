@@ -185,7 +185,8 @@ int __wrap_sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const vo
 
 int __wrap_sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const void *memory, struct CUstream_st *stream,
                          struct sw_err *err) {
-    (void)cuda, (void)memory, (void)stream, (void)err;
+    (void)cuda, (void)stream, (void)err;
+    sw_play.gpu.memory = memory;
     e->event = &sw_play.gpu.events[sw_play.gpu.events[0].held];
     ck_assert(!e->event->held);
     e->event->held = true;

@@ -33,6 +33,7 @@ extern struct sw_play {
     struct {
         bool on;
         struct sw_cuda_event events[2]; /* by the names "first" and "second" */
+        const void *memory;             /* of the last one */
     } gpu;
     sem_t go; /* the test lets the daemon go on */
     /* play.c's own, but for the address. */

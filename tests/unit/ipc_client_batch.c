@@ -205,6 +205,30 @@ START_TEST(a_batch_has_one_event) {
 }
 END_TEST
 
+static void serve_no_bytes(int socket) {
+    struct sw_msg msg;
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
+    sw_play_expect(socket, &msg, SW_MSG_MEM_OPEN);
+    sw_play_put_ok(socket, msg.header.seq);
+    sw_play_expect(socket, &msg, SW_MSG_SPILL_BATCH);
+    SW_ASSERT(msg.u.spill_batch.count == 2 && msg.u.spill_batch.offset[0] == SW_PLAY_BYTES);
+    SW_ASSERT(msg.u.spill_batch.bytes[0] == 0 && msg.u.spill_batch.offset[1] == PIECE_BYTES);
+    sw_play_put_batch(socket, msg.header.seq, 2, 1, PIECE_BYTES);
+    sw_play_expect_end(socket);
+}
+
+/* Nothing is at the memory's end that the driver could be asked about: the event is of the memory itself. */
+START_TEST(a_piece_of_no_bytes_may_lie_at_the_end) {
+    sw_play.gpu.on = true;
+    start_batches(serve_no_bytes);
+    pieces[0].data = (uint8_t *)sw_play.data + SW_PLAY_BYTES;
+    pieces[0].bytes = 0;
+    ck_assert_int_eq(spillway_wait(spill_batch(2), -1, NULL, &sw_play.error), 0);
+    ck_assert_ptr_eq(sw_play.gpu.memory, sw_play.data);
+    sw_play_close();
+}
+END_TEST
+
 static void drop_what_nobody_saw(int socket) {
     struct sw_msg status;
     sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 256);
@@ -323,6 +347,7 @@ int main(void) {
     tcase_add_test(tcase, a_batch_fails_as_one);
     tcase_add_test(tcase, batches_keep_to_the_daemons_limits);
     tcase_add_test(tcase, a_batch_has_one_event);
+    tcase_add_test(tcase, a_piece_of_no_bytes_may_lie_at_the_end);
     tcase_add_test(tcase, freeing_a_batch_drops_what_nobody_can_name);
     tcase_add_loop_test(tcase, lies_about_batches_end_the_connection, 0,
                         (int)(sizeof batch_lies / sizeof batch_lies[0]));
