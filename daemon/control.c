@@ -46,6 +46,7 @@ struct connection {
     struct sw_rpc_work work;    /* a line under way */
     bool is_reading, is_ending; /* ending: hangs up once everything is written */
     bool waits_for_turn;        /* with requests that have arrived */
+    bool said_all;              /* the peer: it may still be reading */
     bool is_closed;
 };
 
@@ -182,14 +183,18 @@ static void on_turn(uv_idle_t *turn);
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer) {
     struct connection *c = stream->data;
     (void)buffer;
-    if (n < 0) { /* whoever has said all may still be reading */
+    if (n < 0 && n != UV_EOF) {
         watch(c, false);
-        c->is_ending = n == UV_EOF;
-        if (!c->is_ending || unread_bytes(c) == 0)
-            hang_up(c);
+        hang_up(c);
         return;
     }
-    c->in_bytes += (size_t)n;
+    if (n == UV_EOF) {
+        c->said_all = true;
+        if (c->in_bytes > c->n_taken) /* the last line may go without its end; there was room to read into */
+            c->in[c->in_bytes++] = '\n';
+    } else {
+        c->in_bytes += (size_t)n;
+    }
     look(c);
 }
 
@@ -225,6 +230,13 @@ static bool next_line(struct connection *c, const char **ret, size_t *ret_bytes)
     return end != NULL;
 }
 
+/* Nothing more is to be asked: hangs up, when all answers have left. */
+static void end(struct connection *c) {
+    c->is_ending = true;
+    if (unread_bytes(c) == 0)
+        hang_up(c);
+}
+
 /* Finds out what to wait for: its turn, if a request is there and its answer can be taken; else that answers leave, or
  * more arrives. */
 static void look(struct connection *c) {
@@ -245,7 +257,9 @@ static void look(struct connection *c) {
         c->waits_for_turn = true;
         (void)uv_idle_start(&c->control->turn, on_turn);
     }
-    watch(c, !is_full && !is_there);
+    watch(c, !is_full && !is_there && !c->said_all);
+    if (c->said_all && !is_there)
+        end(c);
 }
 
 /* Of a batch one request, and the answer when all are done, or when it has become more than a peer may leave unread. */

@@ -560,11 +560,16 @@ START_TEST(gone_in_the_middle) {
 }
 END_TEST
 
-START_TEST(whoever_says_all_at_once_gets_all_answers) {
+static int connect_raw(void) {
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", served.control);
     ck_assert(fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) == 0);
+    return fd;
+}
+
+START_TEST(whoever_says_all_at_once_gets_all_answers) {
+    const int fd = connect_raw();
     const char *line = "{\"jsonrpc\":\"2.0\",\"method\":\"metrics\",\"id\":1}\n";
     for (int i = 0; i < 20; i++)
         ck_assert_int_eq(send(fd, line, strlen(line), 0), (ssize_t)strlen(line));
@@ -576,6 +581,42 @@ START_TEST(whoever_says_all_at_once_gets_all_answers) {
             n_lines += in[i] == '\n';
     ck_assert_uint_eq(n_lines, 20);
     (void)close(fd);
+}
+END_TEST
+
+/* Lines that end with the stream, as `printf | nc -N` sends them, and the lines that come back. */
+static const struct {
+    const char *said;
+    unsigned n_answers;
+    const char *last;
+} last_lines[] = {
+    {"{\"jsonrpc\":\"2.0\",\"method\":\"status\",\"id\":7}", 1, "\"id\":7}"},
+    {"\n{\"jsonrpc\":\"2.0\",\"method\":\"status\",\"id\":7}\r", 1, "\"id\":7}"},
+    {"{\"jsonrpc\":\"2.0\",\"method\":\"status\",\"id\":7}\n{\"jsonrpc\":\"2.0\",\"method\":\"metrics\",\"id\":8}", 2,
+     "\"id\":8"},
+    {"[{\"jsonrpc\":\"2.0\",\"method\":\"status\",\"id\":7},{\"jsonrpc\":\"2.0\",\"method\":\"status\",\"id\":9}]", 1,
+     "\"id\":9"},
+    {"{\"jsonrpc\":\"2.0\",\"met", 1, "-32700"},
+    {"\r\n", 0, ""},
+    {"", 0, ""},
+};
+
+START_TEST(the_last_line_needs_no_newline) {
+    static char in[1 << 16];
+    const char *said = last_lines[_i].said;
+    const int fd = connect_raw();
+    size_t bytes = 0;
+    unsigned n_lines = 0;
+    ck_assert_int_eq(send(fd, said, strlen(said), 0), (ssize_t)strlen(said));
+    ck_assert_int_eq(shutdown(fd, SHUT_WR), 0);
+    for (ssize_t n; (n = recv(fd, in + bytes, sizeof in - 1 - bytes, 0)) > 0;)
+        bytes += (size_t)n;
+    for (size_t i = 0; i < bytes; i++)
+        n_lines += in[i] == '\n';
+    ck_assert_uint_eq(n_lines, last_lines[_i].n_answers);
+    ck_assert_msg(strstr(in, last_lines[_i].last) != NULL, "%s", in);
+    (void)close(fd);
+    ck_sound();
 }
 END_TEST
 
@@ -760,6 +801,7 @@ int main(void) {
     tcase_add_test(tests, answers_that_are_not_read);
     tcase_add_test(tests, gone_in_the_middle);
     tcase_add_test(tests, whoever_says_all_at_once_gets_all_answers);
+    tcase_add_loop_test(tests, the_last_line_needs_no_newline, 0, (int)(sizeof last_lines / sizeof last_lines[0]));
     tcase_add_test(tests, stale_socket_is_replaced);
     tcase_add_test(tests, others_are_refused);
     tcase_add_test(tests, groups_have_their_rights);
