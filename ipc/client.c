@@ -53,6 +53,10 @@ void sw_client_combine(char *ret, size_t ret_bytes, const char *part) {
         (void)snprintf(ret, ret_bytes, "%s", *ret ? "mixed" : part);
 }
 
+int sw_client_open_failed(int cause) {
+    return cause == EMFILE || cause == ENFILE ? -SW_ELIMIT : -SW_ECONN;
+}
+
 static int new_socket(const char *path, int flags, struct sockaddr_un *ret_address, int *ret, struct sw_err *err) {
     const size_t path_bytes = strlen(path);
     if (path_bytes >= sizeof ret_address->sun_path)
@@ -61,7 +65,9 @@ static int new_socket(const char *path, int flags, struct sockaddr_un *ret_addre
     *ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
     memcpy(ret_address->sun_path, path, path_bytes);
     *ret = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0);
-    return *ret < 0 ? sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "socket: %s", strerror(errno)) : 0;
+    if (*ret >= 0)
+        return 0;
+    return sw_err_set(err, sw_client_open_failed(errno), SW_SCOPE_SESSION, "socket: %s", strerror(errno));
 }
 
 int sw_client_connect(const char *path, int *ret, struct sw_err *err) {
@@ -104,7 +110,7 @@ static int watch_socket(struct spillway *c, struct sw_err *err) {
     c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (c->epoll < 0 || c->wake < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->socket, &event) < 0 ||
         epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->wake, &event) < 0)
-        return sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "epoll: %s", strerror(errno));
+        return sw_err_set(err, sw_client_open_failed(errno), SW_SCOPE_SESSION, "epoll: %s", strerror(errno));
     return 0;
 }
 

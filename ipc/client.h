@@ -207,11 +207,15 @@ int sw_client_pump(struct spillway *c);
 int sw_client_wait(struct spillway_ticket *t, int timeout_ms);
 /* The same until ended(arg). */
 int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms);
-/* client.c: connects without waiting. Returns 0 with a socket that does not block. errors: -SW_ECONN, -SW_EACCES. */
+/* client.c: the code for an errno of a call that makes what a connection needs: -SW_ELIMIT if there is no descriptor
+ * for it, else -SW_ECONN. */
+int sw_client_open_failed(int cause);
+/* client.c: connects without waiting. Returns 0 with a socket that does not block. errors: -SW_ECONN, -SW_EACCES,
+ * -SW_ELIMIT. */
 int sw_client_connect(const char *path, int *ret, struct sw_err *err);
 
 /* client_resume.c: the connection may come back by this token, for so long after it was lost. errors: -SW_ENOMEM,
- * -SW_ECONN (no timer). */
+ * -SW_ELIMIT, -SW_ECONN (no timer). */
 int sw_resume_enable(struct spillway *c, const char *path, const struct sw_msg_hello_ok *hello, struct sw_err *err);
 /* The connection is lost. True: it is tried to come back; what was running is settled then. */
 bool sw_resume_begin(struct spillway *c);

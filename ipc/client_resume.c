@@ -56,7 +56,7 @@ int sw_resume_enable(struct spillway *c, const char *path, const struct sw_msg_h
     r->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     c->resume = r;
     if (r->timer < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, r->timer, &event) < 0)
-        return sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "timer: %s", strerror(errno));
+        return sw_err_set(err, sw_client_open_failed(errno), SW_SCOPE_SESSION, "timer: %s", strerror(errno));
     return 0;
 }
 

@@ -93,8 +93,8 @@ struct spillway_region {
 
 /* Connects and agrees on the protocol version. socket_path NULL: $SPILLWAY_SOCKET, else /run/spillway/data.sock.
  * Waits for the service, up to 10 seconds to be connected and 10 more for its answer. owns: the caller, until
- * spillway_close(). errors: EINVAL (path too long), ECONN, EACCES, EVERSION, ELIMIT, ETENANTSESSIONS, EPROTO,
- * ENOMEM. */
+ * spillway_close(). errors: EINVAL (path too long), ECONN, EACCES, EVERSION, ELIMIT (of the service, or no descriptor
+ * is left), ETENANTSESSIONS, EPROTO, ENOMEM. */
 int spillway_open(struct spillway **ret, const char *socket_path, struct spillway_error *error);
 /* How long the library tries to come back after the connection was lost, in milliseconds from the loss. -1, the
  * default: as long as the service waits (reconnect_grace_s); longer is of no use. 0: not at all, and an attempt under
@@ -149,8 +149,9 @@ int spillway_adopt(struct spillway *connection, const char *name, struct spillwa
 /* Starts a restore of a region into data[0..bytes), bytes being at least the region's length. stream as above: when the
  * ticket completes, the bytes are visible to any work queued afterwards. Pages that a memfd does not have yet are made
  * by the service and charged to its control group: have them made before (fallocate()) where that one is limited.
- * errors: as spill; by ticket: ENOENT, ESTALE, ESTATE, EBUSY, ETOOSMALL, ELOST, ECHECKSUM, EFRAME, ETENANTOPS,
- * ERESTARTED, EGPULOST. */
+ * errors: as spill; by ticket: EACCES (a memfd that is sealed against writing, or opened for appending; the region is
+ * still stored), ENOENT, ESTALE, ESTATE, EBUSY, ETOOSMALL, ELOST, ECHECKSUM, EFRAME, ETENANTOPS, ERESTARTED,
+ * EGPULOST. */
 int spillway_restore(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
                      struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
                      struct spillway_error *error);
@@ -160,7 +161,7 @@ int spillway_restore(struct spillway *connection, struct spillway_region region,
  * must not be touched; what comes behind them is free for any use, and for VMM memory whole granules there may be
  * unmapped and released. With an error the bytes are as they were, except after ELOST: then they are lost. The region's
  * id is the only key to the packed bytes: if it is dropped, if the connection ends, or if the ticket is freed before it
- * has completed, they cannot be unpacked any more. errors: as spill; by ticket also ELOST. */
+ * has completed, they cannot be unpacked any more. errors: as spill; by ticket also EACCES (as restore), ELOST. */
 int spillway_pack(struct spillway *connection, void *data, uint64_t bytes, struct CUstream_st *stream,
                   struct spillway_ticket **ret_ticket, struct spillway_error *error);
 

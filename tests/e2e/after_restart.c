@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
+#include "tests/lib/descriptors.h"
 #include "tests/lib/must.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
@@ -67,6 +68,29 @@ START_TEST(lost_store_ends_the_connection) {
     connection = connect_to(&s);
     ck_assert_int_lt(spillway_query(connection, region, &info, &error), 0);
     spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
+/* Four descriptors, one of them for coming back: with fewer left, it is the program's limit that is told, and none of
+ * them stays. */
+START_TEST(too_few_descriptors_for_a_connection) {
+    enum { NEEDED = 4 };
+    static struct sw_supervisor s;
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, in_memory);
+    const unsigned before = sw_count_fds();
+    for (unsigned n = 0; n <= NEEDED; n++) {
+        struct spillway *connection = NULL;
+        struct spillway_error error;
+        sw_leave_fds(n);
+        const int rc = spillway_open(&connection, s.daemon.socket, &error);
+        sw_leave_all_fds();
+        ck_assert_msg(rc == (n < NEEDED ? -SPILLWAY_ELIMIT : 0), "%u left: %s: %s", n, error.name, error.text);
+        ck_assert_int_eq(error.scope, rc < 0 ? SPILLWAY_SCOPE_SESSION : SPILLWAY_SCOPE_REQUEST);
+        ck_assert_uint_eq(sw_count_fds(), before + (rc < 0 ? 0 : NEEDED));
+        spillway_close(connection);
+    }
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
     sw_supervisor_end(&s);
 }
@@ -406,6 +430,7 @@ int main(void) {
     TCase *tcase = tcase_create("after_restart");
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, lost_store_ends_the_connection);
+    tcase_add_test(tcase, too_few_descriptors_for_a_connection);
     tcase_add_test(tcase, nobody_comes_back);
     tcase_add_test(tcase, gives_up_in_time);
     tcase_add_test(tcase, socket_of_the_manager_is_used);

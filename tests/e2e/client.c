@@ -438,6 +438,28 @@ START_TEST(too_small_a_buffer_is_left_alone) {
 }
 END_TEST
 
+/* Sealed, or its descriptor opened for appending: it is read, but a restore to it fails, and costs nothing. */
+START_TEST(memory_that_may_not_be_written) {
+    struct memory sealed = new_memory(8192), appended = new_memory(8192);
+    fill(appended.data, appended.bytes, 9);
+    (void)munmap(sealed.data, sealed.bytes); /* none that is writable may be there */
+    ck_assert_int_eq(fcntl(sealed.fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
+    sealed.data = mmap(NULL, sealed.bytes, PROT_READ, MAP_SHARED, sealed.fd, 0);
+    ck_assert_ptr_ne(sealed.data, MAP_FAILED);
+    ck_assert_int_eq(spillway_drop(connection, spilled(sealed.data, sealed.bytes), &error), 0);
+    ck_assert_int_eq(fcntl(appended.fd, F_SETFL, O_APPEND), 0);
+    const struct spillway_region region = spilled(appended.data, appended.bytes);
+    ck_failed(finish(restore(region, sealed.data, sealed.bytes, 0), NULL), SPILLWAY_EACCES, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(finish(restore(region, appended.data, appended.bytes, 0), NULL), SPILLWAY_EACCES, SPILLWAY_SCOPE_REQUEST);
+    ck_assert_int_eq(fcntl(appended.fd, F_SETFL, 0), 0);
+    memset(appended.data, 0, appended.bytes);
+    ck_assert_int_eq(finish(restore(region, appended.data, appended.bytes, 0), NULL), 0);
+    ck_assert(holds(appended.data, appended.bytes, 9));
+    free_memory(&sealed);
+    free_memory(&appended);
+}
+END_TEST
+
 START_TEST(a_freed_ticket_leaves_no_region) {
     struct memory m = new_memory(4 * mib);
     fill(m.data, m.bytes, 7);
@@ -546,6 +568,7 @@ int main(void) {
     tcase_add_test(served, reasons_are_told_and_counted);
     tcase_add_test(served, used_up_and_unknown_ids);
     tcase_add_test(served, too_small_a_buffer_is_left_alone);
+    tcase_add_test(served, memory_that_may_not_be_written);
     tcase_add_test(served, a_freed_ticket_leaves_no_region);
     tcase_add_test(served, a_full_arena_costs_one_spill);
     tcase_add_loop_test(left, killed_in_mid_spill, 0, 4);
