@@ -120,6 +120,54 @@ START_TEST(made_up_tables) {
 }
 END_TEST
 
+/* As a client may do to a packed region's frames: the table changes while kernels read it. Whatever they decode, they
+ * end, and write to no other bytes. */
+START_TEST(tables_that_change) {
+    enum { ROUNDS = 20, DECODES = 10, CHANGES = 200 };
+    const size_t n = 2000003;
+    const enum sw_codec_id codec = sw_gpu_of_bytes[_i];
+    uint8_t *in = malloc(n), *frame = aligned_alloc(16, (sw_frame_bound_bytes(n) + 15) / 16 * 16), *tables;
+    ck_assert(in && frame);
+    sw_content_fill(in, n, SW_CONTENT_TEXT, 2);
+    struct sw_plan plan;
+    struct sw_frame_layout layout;
+    sw_gpu_plan_of(&plan, codec, in, n, 10);
+    const uint64_t frame_bytes = sw_gpu_encode_frame(&plan, in, n, 0, frame);
+    ck_assert_int_eq(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, NULL), 0);
+    const size_t section = 9 * (size_t)layout.n_symbols;
+    struct sw_gpu_guarded d_frame = sw_gpu_guarded_new(frame_bytes, 0), d_out = sw_gpu_guarded_new(n, 0),
+                          d_result = sw_gpu_guarded_new(sizeof(struct sw_gpu_result), 0);
+    cudaStream_t decodes, changes;
+    uint64_t state = 3;
+    CUDA(cudaMallocHost((void **)&tables, 2 * section)); /* the frame's, and another */
+    memcpy(tables, frame + SW_FRAME_HEADER_BYTES, section);
+    CUDA(cudaStreamCreateWithFlags(&decodes, cudaStreamNonBlocking));
+    CUDA(cudaStreamCreateWithFlags(&changes, cudaStreamNonBlocking));
+    CUDA(cudaMemcpy(d_frame.data, frame, frame_bytes, cudaMemcpyHostToDevice));
+    for (int round = 0; round < (sw_gpu_small_run() ? 2 : ROUNDS); round++) {
+        for (size_t i = 0; i < section; i++)
+            tables[section + i] = (uint8_t)(sw_random(&state) >> 32);
+        for (int i = 0; i < DECODES; i++)
+            ck_assert_int_eq(sw_gpu_decode_async(&layout, d_frame.data, 0, layout.n_tiles, d_out.data,
+                                                 (struct sw_gpu_result *)d_result.data, decodes, NULL),
+                             0);
+        for (int i = 0; i < CHANGES; i++)
+            CUDA(cudaMemcpyAsync(d_frame.data + SW_FRAME_HEADER_BYTES, tables + (i % 2 ? section : 0), section,
+                                 cudaMemcpyHostToDevice, changes));
+        CUDA(cudaStreamSynchronize(decodes));
+        CUDA(cudaStreamSynchronize(changes));
+    }
+    CUDA(cudaStreamDestroy(decodes));
+    CUDA(cudaStreamDestroy(changes));
+    CUDA(cudaFreeHost(tables));
+    sw_gpu_guarded_free(&d_frame);
+    sw_gpu_guarded_free(&d_out);
+    sw_gpu_guarded_free(&d_result);
+    free(in);
+    free(frame);
+}
+END_TEST
+
 /* One tile of zeros, of codes for one zero and for two: whatever is decoded, its bytes and so its hash are right, and
  * only a look at the codes themselves can find one that stands for nothing. 1,020 codes make each segment. */
 enum { ZEROS_SYMBOLS = 2, ZEROS_BYTES = SW_TILE_SEGMENTS << 10, ZEROS_WORDS = 255 };
@@ -343,6 +391,7 @@ int main(void) {
     tcase_add_loop_test(shapes, ranges_of_tiles, 0, SW_GPU_N_OF_BYTES);
     TCase *damage = tcase_create("damage");
     tcase_add_test(damage, made_up_tables);
+    tcase_add_loop_test(damage, tables_that_change, 0, SW_GPU_N_OF_BYTES);
     tcase_add_loop_test(damage, codes_that_stand_for_nothing, 0, SW_GPU_N_OF_BYTES);
     tcase_add_test(damage, damaged_frames);
     tcase_add_test(damage, refusals);
