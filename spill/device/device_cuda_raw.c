@@ -112,8 +112,6 @@ int sw_cuda_restore_raw(struct sw_device *device, unsigned s, struct sw_mapping 
     int rc = begin(d, s, WORK_RESTORE_RAW, items, n, n_by_cpu, err);
     const unsigned n_hashed = n - n_by_cpu;
     if (rc == 0)
-        rc = sw_sealer_begin(slot->sealer, SW_SEALER_VERIFY, n_hashed, err);
-    if (rc == 0)
         rc = queue_copies(slot, mapping, items, n_hashed, false, err);
     if (rc == 0 && n_hashed > 0)
         rc = follow_copies(slot, err);
@@ -121,6 +119,8 @@ int sw_cuda_restore_raw(struct sw_device *device, unsigned s, struct sw_mapping 
         rc = queue_hashes(slot, mapping, items, err);
     if (rc == 0)
         rc = queue_copies(slot, mapping, items + n_hashed, n_by_cpu, false, err);
+    if (rc == 0) /* threads take a while to wake, the link need not wait for that */
+        rc = sw_sealer_begin(slot->sealer, SW_SEALER_VERIFY, n_hashed, err);
     return end(slot, rc, err);
 }
 

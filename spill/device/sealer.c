@@ -5,6 +5,7 @@
 #include "base/thread.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct part {
     struct sw_sealer *sealer;
@@ -13,10 +14,10 @@ struct part {
 };
 
 struct sw_sealer {
-    pthread_mutex_t lock; /* guards all below; the work and its frames belong to the threads while any is busy */
-    pthread_cond_t changed;
+    pthread_mutex_t lock;        /* guards all below; the work and its frames belong to the threads while any is busy */
+    pthread_cond_t begun, ended; /* for the threads, for who waits for them: those that have ended sleep on */
     bool stop;
-    unsigned n_busy;
+    atomic_uint n_busy; /* changed under the lock */
     uint32_t n_bad;
     enum sw_sealer_work work;
     void (*run)(void *arg); /* NULL: `work` */
@@ -65,7 +66,7 @@ static void *part_main(void *arg) {
     (void)pthread_mutex_lock(&s->lock);
     for (;;) {
         while (!part->busy && !s->stop)
-            (void)pthread_cond_wait(&s->changed, &s->lock);
+            (void)pthread_cond_wait(&s->begun, &s->lock);
         if (!part->busy)
             break;
         (void)pthread_mutex_unlock(&s->lock);
@@ -73,8 +74,8 @@ static void *part_main(void *arg) {
         (void)pthread_mutex_lock(&s->lock);
         part->busy = false;
         s->n_bad += n_bad;
-        if (--s->n_busy == 0)
-            (void)pthread_cond_broadcast(&s->changed);
+        if (atomic_fetch_sub(&s->n_busy, 1) == 1)
+            (void)pthread_cond_signal(&s->ended);
     }
     (void)pthread_mutex_unlock(&s->lock);
     return NULL;
@@ -86,7 +87,8 @@ int sw_sealer_new(struct sw_sealer **ret, unsigned n_threads, struct sw_err *err
     if (!s)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for a slot");
     (void)pthread_mutex_init(&s->lock, NULL);
-    (void)pthread_cond_init(&s->changed, NULL);
+    (void)pthread_cond_init(&s->begun, NULL);
+    (void)pthread_cond_init(&s->ended, NULL);
     s->n_parts = n_threads;
     for (unsigned i = 0; i < n_threads; i++)
         s->parts[i].sealer = s;
@@ -99,12 +101,13 @@ void sw_sealer_free(struct sw_sealer *s) {
         return;
     (void)pthread_mutex_lock(&s->lock);
     s->stop = true;
-    (void)pthread_cond_broadcast(&s->changed);
+    (void)pthread_cond_broadcast(&s->begun);
     (void)pthread_mutex_unlock(&s->lock);
     for (unsigned i = 0; i < s->n_parts; i++)
         if (s->parts[i].started)
             (void)pthread_join(s->parts[i].thread, NULL);
-    (void)pthread_cond_destroy(&s->changed);
+    (void)pthread_cond_destroy(&s->begun);
+    (void)pthread_cond_destroy(&s->ended);
     (void)pthread_mutex_destroy(&s->lock);
     sw_free(s->runs);
     sw_free(s);
@@ -165,10 +168,10 @@ int sw_sealer_begin(struct sw_sealer *s, enum sw_sealer_work work, unsigned firs
         s->run = NULL;
         s->work = work;
         s->first = first;
-        s->n_busy = s->n_parts;
+        atomic_store(&s->n_busy, s->n_parts);
         for (unsigned i = 0; i < s->n_parts; i++)
             s->parts[i].busy = true;
-        (void)pthread_cond_broadcast(&s->changed);
+        (void)pthread_cond_broadcast(&s->begun);
     }
     (void)pthread_mutex_unlock(&s->lock);
     return rc ? sw_err_set(err, rc, SW_SCOPE_REQUEST, "no thread for a frame's hashes") : 0;
@@ -181,9 +184,9 @@ int sw_sealer_run(struct sw_sealer *s, void (*run)(void *arg), void *arg, struct
     if (rc == 0) {
         s->run = run;
         s->arg = arg;
-        s->n_busy = 1;
+        atomic_store(&s->n_busy, 1);
         s->parts[0].busy = true;
-        (void)pthread_cond_broadcast(&s->changed);
+        (void)pthread_cond_broadcast(&s->begun);
     }
     (void)pthread_mutex_unlock(&s->lock);
     return rc ? sw_err_set(err, rc, SW_SCOPE_REQUEST, "no thread to run something on") : 0;
@@ -208,16 +211,13 @@ uint32_t sw_sealer_verify_hashed(const struct sw_sealer *s, unsigned end, const 
 }
 
 bool sw_sealer_ended(struct sw_sealer *s) {
-    (void)pthread_mutex_lock(&s->lock);
-    const bool ended = s->n_busy == 0;
-    (void)pthread_mutex_unlock(&s->lock);
-    return ended;
+    return atomic_load(&s->n_busy) == 0;
 }
 
 void sw_sealer_wait(struct sw_sealer *s) {
     (void)pthread_mutex_lock(&s->lock);
     while (s->n_busy > 0)
-        (void)pthread_cond_wait(&s->changed, &s->lock);
+        (void)pthread_cond_wait(&s->ended, &s->lock);
     (void)pthread_mutex_unlock(&s->lock);
 }
 
