@@ -72,11 +72,11 @@ int sw_operation_refused(struct sw_promise *promise, int rc) {
     return rc;
 }
 
-static void log_outcome(const struct sw_session *session, const char *event, const struct sw_outcome *outcome) {
+static void log_outcome(uint32_t session, const char *event, const struct sw_outcome *outcome) {
     sw_log(SW_LOG_INFO, event,
            "session=%" PRIu32 " region=%" PRIu32 ":%" PRIu32 " bytes=%" PRIu64 " stored=%" PRIu64 " us=%" PRIu64
            " queued_us=%" PRIu64 " codec=%s tier=%s reason=\"%s\"",
-           session->id, outcome->region.slot, outcome->region.gen, outcome->raw_bytes, outcome->stored_bytes,
+           session, outcome->region.slot, outcome->region.gen, outcome->raw_bytes, outcome->stored_bytes,
            outcome->total_us, outcome->queued_us, sw_codec_name(outcome->codec), outcome->tier, outcome->reason);
 }
 
@@ -84,11 +84,12 @@ void sw_operation_ended(const struct sw_outcome *outcome, void *arg) {
     struct sw_promise *promise = arg;
     struct sw_session *session = promise->session;
     struct sw_service *service = session->service;
+    const char *const event = is_spill(promise->request) ? "spill.done" : "restore.done";
+    const uint32_t session_id = session->id;
     struct sw_msg msg;
     struct sw_msg_result *result = &msg.u.result;
     sw_msg_init(&msg, SW_MSG_RESULT);
     if (outcome->err.code == 0) {
-        log_outcome(session, is_spill(promise->request) ? "spill.done" : "restore.done", outcome);
         result->slot = outcome->region.slot;
         result->gen = outcome->region.gen;
         result->raw_bytes = outcome->raw_bytes;
@@ -99,6 +100,8 @@ void sw_operation_ended(const struct sw_outcome *outcome, void *arg) {
         sw_msg_set_text(result->reason, sizeof result->reason, outcome->reason);
     }
     sw_session_keep(promise, &msg, &outcome->err);
+    if (outcome->err.code == 0)
+        log_outcome(session_id, event, outcome); /* the client need not wait for the log */
     if (outcome->err.code != 0 && sw_engine_device_lost(service->engine))
         service->device_lost(service->device_lost_arg);
 }
