@@ -231,7 +231,6 @@ static struct sw_weighed weighed(const struct sw_group *g) {
 /* By the group's plan, which has just been made or found. */
 static int encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     struct sw_group *g = &slot->group;
-    const struct sw_device_info *info = p->device->ops->info(p->device);
     const struct sw_weighed all = weighed(g);
     const enum sw_cost_reason reason = sw_plan_weigh(p, SW_JOB_SPILL, &all, false, &g->plan).reason;
     const uint64_t now_us = sw_clock_us();
@@ -240,8 +239,7 @@ static int encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *er
         g->jobs[i]->planned_us = now_us;
     }
     set_phases(p, g, SW_PHASE_ENCODING);
-    if (sw_codec_has_segments(g->plan.codec))
-        g->plan.segment_log2 = sw_policy_segment_log2(g->raw_bytes, info->full_segments, g->plan.segment_log2);
+    sw_plan_set_segments(p, &g->plan, g->raw_bytes);
     slot->state = SW_SLOT_ENCODING;
     if (!slot->waits_for_client)
         sw_measure_begin(p, slot, SW_STAGE_ENCODE, g->plan.codec, g->raw_bytes, g->raw_bytes);

@@ -7,7 +7,7 @@
  * turn make spills slower than raw ones by more than a part of what they win. */
 #include "spill/pipeline_state.h"
 
-#include "base/clock.h"
+#include "spill/policy.h"
 
 #define MOST_NUMBERS_RATIO 1000 /* of equal ones */
 #define PLAN_PART 0.03          /* of the time that its regions take: a new plan may cost as much */
@@ -22,6 +22,12 @@
 /* Of what another plan may win: trying it costs less. The second where nothing may be won at all. */
 #define TRY_PART 0.25
 #define TRY_RAW_PART 0.01
+
+void sw_plan_set_segments(const struct sw_pipeline *p, struct sw_plan *plan, uint64_t chunk_bytes) {
+    if (sw_codec_has_segments(plan->codec))
+        plan->segment_log2 =
+            sw_policy_segment_log2(chunk_bytes, p->device->ops->info(p->device)->full_segments, plan->segment_log2);
+}
 
 /* ---- is it worth it ---- */
 

@@ -1,5 +1,5 @@
-/* pipeline_state.h - what pipeline.c, pipeline_job.c, pipeline_cost.c, pipeline_plan.c, direct.c, group.c, in_place.c
- * and transfer.c share. All of it belongs to the device's worker. Not for others. */
+/* pipeline_state.h - what pipeline*.c, direct.c, group.c, in_place.c and transfer.c share. All of it belongs to the
+ * device's worker. Not for others. */
 #ifndef SW_SPILL_PIPELINE_STATE_H
 #define SW_SPILL_PIPELINE_STATE_H
 
@@ -108,6 +108,11 @@ int sw_slot_store(struct sw_pipeline *p, struct sw_slot *slot, uint64_t bytes, s
 int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct sw_stored *stored, uint64_t at,
                  struct sw_err *err);
 
+/* ---- pipeline_turn.c ---- */
+
+/* The job that a free slot is to serve; it goes to the end of the line. NULL: none wants one. */
+struct sw_job *sw_pipeline_next_job(struct sw_pipeline *p);
+
 /* ---- pipeline_job.c ---- */
 
 /* The first failure is the job's. A context that died takes every job of the device with it. */
@@ -189,6 +194,8 @@ bool sw_moves_directly(const struct sw_pipeline *p, const struct sw_job *job);
 
 /* ---- pipeline_plan.c ---- */
 
+/* Segments as long as they may be for chunks of that length, if the plan's frames have any. */
+void sw_plan_set_segments(const struct sw_pipeline *p, struct sw_plan *plan, uint64_t chunk_bytes);
 /* Keeps a plan, or turns it into one that stores bytes as they are, and says why. may_retry: it was made to be tried on
  * one chunk, should it not pay. */
 struct sw_verdict {

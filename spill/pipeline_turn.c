@@ -1,0 +1,108 @@
+/* pipeline_turn.c - whose turn it is to get a free slot: jobs one after the other, so that a long one does not starve a
+ * short one, the buffers of one operation by Johnson's rule (policy.h). */
+#include "spill/pipeline_state.h"
+
+#include "spill/policy.h"
+#include "spill/transfer.h"
+
+static unsigned client_waits(const struct sw_pipeline *p) {
+    unsigned n = 0;
+    for (unsigned s = 0; s < p->n_slots; s++)
+        n += p->slots[s].waits_for_client;
+    return n;
+}
+
+/* Of a mixed job chunks go directly while a plan is being made, once its client's event has been reached. */
+static bool goes_on_unplanned(const struct sw_pipeline *p, const struct sw_job *job) {
+    for (unsigned s = 0; s < p->n_slots; s++)
+        if (p->slots[s].job == job && p->slots[s].waits_for_client)
+            return false;
+    return job->is_mixed && job->kind == SW_JOB_SPILL && job->n_dealt < job->frames->n_chunks &&
+           !sw_moves_directly(p, job);
+}
+
+static bool job_wants_slot(const struct sw_pipeline *p, struct sw_job *job) {
+    if (job->err.code)
+        return false;
+    switch (job->stage) {
+    case SW_STAGE_WAITING: /* clients that are late with their events get at most half of the slots */
+        return !job->has_event || client_waits(p) < (p->n_slots + 1) / 2;
+    case SW_STAGE_PREPARING:
+        return goes_on_unplanned(p, job);
+    case SW_STAGE_RUNNING:
+        if (job->kind == SW_JOB_UNPACK)
+            return sw_in_place_may_unpack(p, job);
+        if (job->kind == SW_JOB_RESTORE)
+            return job->n_dealt < job->frames->n_chunks && sw_transfer_is_at_hand(job, job->n_dealt);
+        if (sw_job_moves(job->kind))
+            return false;
+        return job->resample || job->n_dealt < job->frames->n_chunks;
+    }
+    return false;
+}
+
+/* It is known what its next chunk is, and how that is stored. */
+static bool can_be_ordered(const struct sw_job *job) {
+    const bool is_known = job->kind == SW_JOB_RESTORE || (job->stage == SW_STAGE_RUNNING && !job->resample);
+    return is_known && job->n_dealt < job->frames->n_chunks;
+}
+
+/* Whether a slot makes a plan for buffers of that operation. */
+static bool is_planning(const struct sw_slot *slot, uint64_t family) {
+    const bool is_group = slot->group.n > 0;
+    return slot->state == SW_SLOT_PREPARING && (is_group ? slot->group.jobs[0] : slot->job)->family == family;
+}
+
+static bool plans_family(const struct sw_pipeline *p, uint64_t family) {
+    for (unsigned s = 0; s < p->n_slots; s++)
+        if (is_planning(&p->slots[s], family))
+            return true;
+    return false;
+}
+
+/* Of the buffers of one operation, `first` being the one whose turn it would be, that which should go before the
+ * others. Those that have no plan yet go before chunks, but one at a time: beside a plan that is being made chunks go,
+ * so that the link does not wait until there are all. The operation has one place in the line: all of its jobs go to
+ * the end. */
+static struct sw_job *next_of_family(struct sw_pipeline *p, struct sw_job *first) {
+    struct sw_policy_stages least = {0};
+    struct sw_job *best = NULL, *unplanned = NULL;
+    struct sw_list family;
+    sw_list_init(&family);
+    for (struct sw_list *node = p->jobs.next, *next; node != &p->jobs; node = next) {
+        struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
+        next = node->next;
+        if (job->family != first->family)
+            continue;
+        sw_list_remove(node);
+        sw_list_append(&family, node);
+        if (!job_wants_slot(p, job))
+            continue;
+        if (!can_be_ordered(job)) {
+            unplanned = unplanned ? unplanned : job;
+            continue;
+        }
+        const struct sw_policy_stages stages = sw_job_stages(p, job);
+        if (!best || sw_policy_goes_before(&stages, &least)) {
+            least = stages;
+            best = job;
+        }
+    }
+    sw_list_append_all(&p->jobs, &family);
+    return best && (!unplanned || plans_family(p, first->family)) ? best : unplanned;
+}
+
+struct sw_job *sw_pipeline_next_job(struct sw_pipeline *p) {
+    for (struct sw_list *node = p->jobs.next; node != &p->jobs; node = node->next) {
+        struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
+        sw_job_check_canceled(job);
+        if (job_wants_slot(p, job)) {
+            if (job->family)
+                job = next_of_family(p, job);
+            sw_list_remove(&job->node);
+            sw_list_append(&p->jobs, &job->node);
+            return job;
+        }
+    }
+    return NULL;
+}
