@@ -17,7 +17,6 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
-#include "spill/policy.h"
 
 #include <string.h>
 
