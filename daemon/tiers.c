@@ -179,6 +179,7 @@ static int open_nvme(struct sw_service *service, struct sw_err *err) {
                                                .file_bytes = bytes < SW_NVME_FILE_BYTES ? bytes : SW_NVME_FILE_BYTES,
                                                .queue_depth = NVME_QUEUE_DEPTH,
                                                .key = encrypt ? &service->nvme_key : NULL,
+                                               .unwanted = !sw_catalogue_is_adopted(service->catalogue),
                                                .keep_plain = service->catalogue != NULL};
     struct sw_tier_nvme_info info;
     char directory[600];
@@ -191,6 +192,10 @@ static int open_nvme(struct sw_service *service, struct sw_err *err) {
     if (encrypt && service->nvme_key.is_new && service->catalogue) /* not before the folder is in its encryption */
         (void)sw_fdstore_keep(NVME_KEY_NAME, service->nvme_key.fd);
     sw_tier_nvme_info(service->nvme, &info);
+    if (info.emptied.code)
+        sw_log(SW_LOG_WARNING, "tier.emptied",
+               "tier=nvme name=%s text=\"%s\" then=\"its files are removed: frames of before are nobody's\"",
+               sw_err_name(info.emptied.code), info.emptied.msg);
     sw_log(SW_LOG_INFO, "tier.ready", "tier=nvme directory=%s bytes=%" PRIu64 " method=%s direct=%s encrypted=%s",
            sw_log_quote(directory, sizeof directory, config.directory), bytes,
            info.method == SW_TIER_NVME_URING ? "io_uring" : "threads", info.direct ? "yes" : "no",

@@ -84,6 +84,7 @@ struct range_body {
 
 struct sw_catalogue {
     int fd;
+    bool adopted;
     struct cell *cells; /* max_cells are mapped, n_cells are there */
     uint32_t n_cells, max_cells;
     uint32_t n_touched;  /* from here on none was ever used */
@@ -175,6 +176,7 @@ int sw_catalogue_open(struct sw_catalogue **ret, int fd, unsigned max_regions, s
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the catalogue");
     }
     c->fd = fd;
+    c->adopted = fd >= 0;
     c->max_cells = cells < UINT32_MAX ? (uint32_t)cells : UINT32_MAX;
     c->n_touched = 1;
     const int rc = fd < 0 ? make(c, err) : load(c, err);
@@ -184,6 +186,10 @@ int sw_catalogue_open(struct sw_catalogue **ret, int fd, unsigned max_regions, s
     }
     *ret = c;
     return 0;
+}
+
+bool sw_catalogue_is_adopted(const struct sw_catalogue *c) {
+    return c && c->adopted;
 }
 
 int sw_catalogue_fd(const struct sw_catalogue *c) {

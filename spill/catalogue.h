@@ -58,6 +58,8 @@ struct sw_catalogue_region {
  * of 128 bytes holds a region of one chunk, and there are four for each and 65536 more. errors: -SW_ENOMEM,
  * -SW_EVERSION, -SW_EFRAME (not a catalogue), -SW_EIO (no random bytes for a new one). */
 int sw_catalogue_open(struct sw_catalogue **ret, int fd, unsigned max_regions, struct sw_err *err);
+/* False: this process has made it, or there is none, and so there is nothing that it could know of. */
+bool sw_catalogue_is_adopted(const struct sw_catalogue *catalogue);
 /* The memory, for whoever keeps it; borrowed. */
 int sw_catalogue_fd(const struct sw_catalogue *catalogue);
 /* Valid records stay in the memory. NULL is a no-op. */

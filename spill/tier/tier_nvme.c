@@ -12,6 +12,7 @@
 #include "spill/tier/nvme_crypt.h"
 #include "spill/tier/nvme_io.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -384,8 +385,8 @@ static int open_io(struct tier_nvme *t, struct sw_err *err) {
     return rc;
 }
 
-/* Where encryption is new, the manifest says first which frames are not encrypted, and then the mark that others are.
- */
+/* Takes in what the directory holds. Where encryption is new, the manifest says first which frames are not encrypted,
+ * and then the mark that others are. */
 static int open_manifest(struct tier_nvme *t, struct sw_err *err) {
     const struct sw_tier_nvme_config *config = &t->config;
     const int directory = t->files.directory;
@@ -408,19 +409,42 @@ static int open_manifest(struct tier_nvme *t, struct sw_err *err) {
         if (!rc)
             rc = sw_nvme_key_mark(config->key, directory, err);
     }
-    return rc;
+    return rc ? rc : place_found(t, err);
+}
+
+/* Whether it is what lies in the directory that is at fault, not the system. */
+static bool is_of_content(int rc) {
+    return rc == -SW_ECHECKSUM || rc == -SW_EFRAME || rc == -SW_EVERSION || rc == -SW_ECONFIG;
+}
+
+/* Makes an empty directory of one that cannot be taken as it is. */
+static int start_over(struct tier_nvme *t, struct sw_err *err) {
+    sw_manifest_close(t->manifest);
+    t->manifest = NULL;
+    forget(t, &t->found);
+    t->committed_frames = 0;
+    if (sw_nvme_files_remove(t->files.directory) == 0)
+        return open_manifest(t, err);
+    const int cause = errno;
+    (void)sw_err_set(err, sw_nvme_error(cause), SW_SCOPE_DAEMON, "files cannot be removed: %s", strerror(cause));
+    return sw_nvme_error(cause);
 }
 
 static int open_all(struct tier_nvme *t, const char *directory, struct sw_err *err) {
     const struct sw_tier_nvme_config *config = &t->config;
+    struct sw_err cause = {0};
     int rc = sw_nvme_files_open(&t->files, directory, err);
-    if (!rc)
-        rc = open_manifest(t, err);
     if (rc)
         return rc;
     if (sw_extents_add(&t->extents, 0, config->capacity_bytes / BLOCK_BYTES, NULL, &t->all_space))
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
-    rc = place_found(t, err);
+    rc = open_manifest(t, &cause);
+    if (rc && config->unwanted && is_of_content(rc)) {
+        t->info.emptied = cause;
+        rc = start_over(t, &cause);
+    }
+    if (rc && err)
+        *err = cause;
     if (!rc)
         rc = sw_nvme_files_allocate(&t->files, config->capacity_bytes, config->file_bytes, err);
     if (!rc)

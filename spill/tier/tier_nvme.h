@@ -2,8 +2,9 @@
  *
  * Invariant: a frame whose write was reported done, and whose release has not begun, is found with the same bytes by
  * whoever opens the directory next, whenever and however this process ends: kill -9 at any moment included. A frame
- * that is found was written completely. Not covered is the end of the machine: nothing is synced to the disk, so after
- * a power cut the directory may hold anything. MANIFEST.md describes the files and why this holds.
+ * that is found was written completely. Not covered is the end of the machine: frames are not synced to the disk, so
+ * after a power cut the directory may hold anything, and nothing in it can be wanted. MANIFEST.md describes the files
+ * and why this holds.
  *
  * Writing and reading go by submit() only and copy around the page cache where the file system allows it (O_DIRECT).
  * A failing disk or a full file system is the error of that one transfer. Released space is reusable at once: release a
@@ -28,6 +29,9 @@ struct sw_tier_nvme_config {
     unsigned queue_depth; /* requests of up to 1 MiB at the disk at once, 1 ... 1024 */
     enum sw_tier_nvme_method method;
     const struct sw_nvme_key *key; /* blocks are encrypted with it; NULL: they are not; borrowed for the call */
+    /* Nobody knows the frames that are there: a directory that cannot be taken as it is (damaged, of another version,
+     * of another key, of other sizes) is emptied, which the info says, instead of being refused. */
+    bool unwanted;
     bool keep_plain; /* with a new key: frames that are not encrypted stay, and stay so until they are released */
     const struct sw_nvme_file_ops *files; /* tests inject faults; NULL: the system's; borrowed for the tier's life */
 };
@@ -35,12 +39,14 @@ struct sw_tier_nvme_config {
 struct sw_tier_nvme_info {
     enum sw_tier_nvme_method method; /* URING or THREADS */
     bool direct;                     /* false: the file system refused O_DIRECT, transfers go through the page cache */
+    struct sw_err emptied;           /* code 0; else why all that was there has been removed */
 };
 
 /* Takes all of its space from the file system; waits for it, and for transfers of a killed predecessor to end.
  * errors: -SW_EINVAL; -SW_EBUSY (another process has the directory); -SW_EACCES; -SW_ENOSPACE (the file system has no
  * room); -SW_ECONFIG (capacity_bytes or file_bytes do not go with the frames that are there); -SW_ECHECKSUM,
- * -SW_EFRAME, -SW_EVERSION (damaged or foreign manifest, or frames of another key: nothing was changed); -SW_ENOTSUP
+ * -SW_EFRAME, -SW_EVERSION (damaged or foreign manifest, or frames of another key: nothing was changed; these and
+ * -SW_ECONFIG not with `unwanted`); -SW_ENOTSUP
  * (URING is not allowed here); -SW_EIO, -SW_ENOMEM. thread: any. */
 int sw_tier_nvme_open(struct sw_tier **ret, const struct sw_tier_nvme_config *config, struct sw_err *err);
 

@@ -308,6 +308,58 @@ START_TEST(a_start_without_the_disk_keeps_what_is_on_it) {
 }
 END_TEST
 
+/* Zeros where the manifest has its last records, as a power cut may leave it. */
+static void damage_manifest(const char *folder) {
+    char path[SW_TEST_PATH_BYTES + 32];
+    (void)snprintf(path, sizeof path, "%s/nvme/manifest", folder);
+    const int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    const char zeros[100] = {0};
+    ck_assert_int_eq(write(fd, zeros, sizeof zeros), sizeof zeros);
+    (void)close(fd);
+}
+
+/* While somebody may want what lies on the disk, a manifest that cannot be read is a reason not to start; after the end
+ * of the unit, or of the machine, it is none. */
+START_TEST(a_manifest_that_cannot_be_read) {
+    static struct sw_supervisor s;
+    char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32];
+    uint8_t *memory = new_memory();
+    sw_test_folder_here(folder);
+    (void)snprintf(option, sizeof option, "nvme_tier_directory=%s/nvme", folder);
+    const char *options[] = {option,
+                             "log_level=warning",
+                             "nvme_tier_bytes=64 MiB",
+                             "host_tier_bytes=8 MiB",
+                             "host_tier_initial_bytes=8 MiB",
+                             "host_tier_slab_bytes=2 MiB",
+                             _i ? "nvme_encrypt=on" : "nvme_encrypt=off",
+                             NULL};
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, options);
+    struct spillway *connection = connect_to(&s);
+    for (unsigned i = 0; i < 8; i++)
+        (void)spill_random(connection, memory, i);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    damage_manifest(folder);
+    ck_assert(!sw_supervisor_spawn(&s));
+    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "manifest is damaged"), 1);
+    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "start.failed"), 1);
+    spillway_close(connection);
+
+    sw_supervisor_forget(&s);
+    ck_assert(sw_supervisor_spawn(&s));
+    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "tier.emptied"), 1);
+    connection = connect_to(&s);
+    struct spillway_region regions[8];
+    for (unsigned i = 0; i < 8; i++)
+        regions[i] = spill_random(connection, memory, i);
+    for (unsigned i = 0; i < 8; i++)
+        ck_assert_int_eq(restore_random(connection, memory, regions[i], i), 0);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
 /* A spill has come to the disk, its reply to nobody; then the disk is away. Its client has the bytes, and may repeat
  * it.
  */
@@ -437,6 +489,7 @@ int main(void) {
     tcase_add_test(tcase, failed_start_keeps_what_is_stored);
     tcase_add_test(tcase, encryption_is_turned_on);
     tcase_add_loop_test(tcase, a_start_without_the_disk_keeps_what_is_on_it, 0, 2);
+    tcase_add_loop_test(tcase, a_manifest_that_cannot_be_read, 0, 2);
     tcase_add_test(tcase, spill_that_nobody_has_heard_of);
     tcase_add_loop_test(tcase, seqs_come_round, 0, 2);
     tcase_add_test(tcase, watchdog_is_fed);

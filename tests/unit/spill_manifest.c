@@ -74,6 +74,47 @@ START_TEST(test_damage_anywhere_is_found_and_nothing_is_changed) {
 }
 END_TEST
 
+/* What a power cut may leave, where nobody knows the frames: zeros for records, nothing at all, any damage. The rest of
+ * another kind of tier is none better. */
+START_TEST(test_what_nobody_wants_is_removed_instead) {
+    struct image image, damaged;
+    struct sw_tier_nvme_config config = write_small_manifest(&image), other = config;
+    struct sw_tier_nvme_info info;
+    struct sw_nvme_recovered r;
+    struct sw_stored stored;
+    struct sw_err err = {0};
+    config.unwanted = true;
+    for (unsigned way = 0; way < 5; way++) {
+        damaged = image;
+        if (way == 0)
+            damaged.bytes = 0;
+        else if (way == 1)
+            memset(damaged.data + 64, 0, damaged.bytes - 64);
+        else if (way == 2)
+            memset(damaged.data + damaged.bytes, 0, 1000), damaged.bytes += 1000;
+        else if (way == 3)
+            damaged.data[8]++; /* the version, under a wrong hash */
+        image_write(&damaged);
+        const int code = way == 4 ? -SW_ECONFIG : -SW_ECHECKSUM;
+        config.file_bytes = way == 4 ? 2 * other.file_bytes : other.file_bytes;
+        struct sw_tier *tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(0), &r);
+        sw_tier_nvme_info(tier, &info);
+        ck_assert_msg(info.emptied.code == code, "way %u: %s", way, info.emptied.msg);
+        ck_assert_uint_gt(strlen(info.emptied.msg), 0);
+        ck_assert_int_eq(sw_nvme_put(tier, 9000, 5, &stored, &err), 0);
+        tier->ops->close(tier);
+        config.unwanted = false;
+        tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(5), &r);
+        sw_tier_nvme_info(tier, &info);
+        ck_assert_int_eq(info.emptied.code, 0);
+        tier->ops->close(tier);
+        config.unwanted = true;
+    }
+    struct sw_tier *tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(5), &r); /* nothing is wrong with it */
+    tier->ops->close(tier);
+}
+END_TEST
+
 /* What a kill leaves: any prefix. Header 64, commits 32 + 40 + 16, release 32. */
 START_TEST(test_a_torn_tail_is_cut_off) {
     static const uint64_t none[SW_NVME_MAX_WANT] = {0}, first[SW_NVME_MAX_WANT] = {1}, both[SW_NVME_MAX_WANT] = {1, 2},
@@ -226,6 +267,7 @@ int main(void) {
     tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, sw_nvme_setup, sw_nvme_teardown);
     tcase_add_test(tcase, test_damage_anywhere_is_found_and_nothing_is_changed);
+    tcase_add_test(tcase, test_what_nobody_wants_is_removed_instead);
     tcase_add_test(tcase, test_a_torn_tail_is_cut_off);
     tcase_add_test(tcase, test_frames_that_lie_where_they_cannot_are_found);
     tcase_add_test(tcase, test_nonsense_under_right_hashes_is_refused_or_possible);
