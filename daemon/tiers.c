@@ -6,6 +6,7 @@
 #include "daemon/fdstore.h"
 #include "daemon/notify.h"
 #include "daemon/service.h"
+#include "daemon/witness.h"
 #include "spill/tier/tier_nvme.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +18,8 @@
 /* Requests of 1 MiB that a disk needs to be busy. */
 enum { NVME_QUEUE_DEPTH = 64, STAGED_FRAMES = 16 };
 
-/* Slabs come in multiples of this. Besides them the manager keeps the catalogue, two sockets and the disk's key. */
+/* Slabs come in multiples of this. Besides them the manager keeps the catalogue, two sockets, the disk's key, and
+ * a witness for each process whose requests at the disk have not ended. */
 enum { SLAB_UNIT_BYTES = 2 << 20, OTHERS_KEPT = 8 };
 
 /* What the manager keeps them as. */
@@ -125,6 +127,11 @@ static uint64_t slab_bytes(const struct sw_config *config, unsigned n_kept, uint
 static int open_host(struct sw_service *service, struct sw_err *err) {
     unsigned n_kept = 0;
     uint64_t kept_bytes = 0;
+    unsigned n_witnesses = 0;
+    int *witnesses = NULL;
+    int rc = service->catalogue ? sw_witness_take(service, &witnesses, &n_witnesses, err) : 0;
+    if (rc)
+        return rc;
     struct sw_tier_host_slab *kept = service->catalogue ? take_slabs(service, &n_kept, &kept_bytes) : NULL;
     const struct sw_tier_host_config config = {
         .capacity_bytes = service->config->host_tier_bytes,
@@ -138,9 +145,12 @@ static int open_host(struct sw_service *service, struct sw_err *err) {
         .keep = service->catalogue ? keep_slab : NULL,
         .forget = service->catalogue ? forget_slab : NULL,
         .kept = kept,
-        .n_kept = n_kept};
-    const int rc = sw_tier_host_open(&service->tier, &config, err);
+        .n_kept = n_kept,
+        .witnesses = witnesses,
+        .n_witnesses = n_witnesses};
+    rc = sw_tier_host_open(&service->tier, &config, err);
     sw_free(kept);
+    sw_free(witnesses);
     return rc;
 }
 
@@ -174,10 +184,15 @@ static int open_nvme(struct sw_service *service, struct sw_err *err) {
     }
     int rc = take_key(service, &encrypt, err);
     const uint64_t bytes = service->config->nvme_tier_bytes;
+    const int witness = rc == 0 ? sw_witness_make(service) : -1;
     const struct sw_tier_nvme_config config = {.directory = service->config->nvme_tier_directory,
                                                .capacity_bytes = bytes,
                                                .file_bytes = bytes < SW_NVME_FILE_BYTES ? bytes : SW_NVME_FILE_BYTES,
                                                .queue_depth = NVME_QUEUE_DEPTH,
+                                               /* Without one none of its requests may outlive the process. */
+                                               .method = service->catalogue && witness < 0 ? SW_TIER_NVME_THREADS
+                                                                                           : SW_TIER_NVME_AUTO,
+                                               .witness = witness < 0 ? NULL : &witness,
                                                .key = encrypt ? &service->nvme_key : NULL,
                                                .unwanted = !sw_catalogue_is_adopted(service->catalogue),
                                                .keep_plain = service->catalogue != NULL};
@@ -185,6 +200,8 @@ static int open_nvme(struct sw_service *service, struct sw_err *err) {
     char directory[600];
     if (rc == 0)
         rc = sw_tier_nvme_open(&service->nvme, &config, err);
+    if (witness >= 0)
+        (void)close(witness);
     if (rc < 0) {
         sw_err_context(err, "nvme_tier_directory %.60s", config.directory);
         return rc;
@@ -217,6 +234,7 @@ void sw_tiers_close(struct sw_service *service) {
     if (service->nvme)
         service->nvme->ops->close(service->nvme);
     service->nvme = NULL;
+    sw_witness_forget(service);
     sw_nvme_key_fini(&service->nvme_key);
 }
 

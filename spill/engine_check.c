@@ -110,6 +110,7 @@ static void check_tiers(const struct sw_engine *engine, const struct tally *tall
     SW_ASSERT(host.used_bytes <= host.backed_bytes && host.backed_bytes <= host.capacity_bytes);
     SW_ASSERT(host.largest_free_bytes <= host.backed_bytes - host.used_bytes && host.huge_bytes <= host.backed_bytes);
     SW_ASSERT(nvme.used_bytes <= nvme.backed_bytes && nvme.backed_bytes <= nvme.capacity_bytes);
+    host.used_bytes -= host.held_bytes;
     SW_ASSERT(!still || (host.used_bytes + nvme.used_bytes == tally->frame_bytes &&
                          host.committed_frames + nvme.committed_frames == tally->frames &&
                          nvme.committed_frames == tally->nvme_frames));

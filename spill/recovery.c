@@ -250,7 +250,7 @@ static int claim_host_frames(struct recovery *r, struct sw_err *err) {
     struct claims claims = {0};
     each_region(r, list_host_frames, &claims);
     if (claims.n == 0)
-        return 0;
+        return r->engine->config.catalogue ? sw_tier_host_claim(r->engine->config.tier, NULL, 0, err) : 0;
     claims.frames = sw_alloc_array(claims.n, sizeof(void *));
     if (!claims.frames)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %zu frames", claims.n);

@@ -244,6 +244,18 @@ int sw_extents_take_places(struct sw_extents *x, struct sw_run *slab_run, struct
     return 0;
 }
 
+struct sw_run *sw_extents_take_free(struct sw_extents *x, struct sw_run *slab_run) {
+    struct sw_run *taken = NULL, **tail = &taken;
+    for (struct sw_run *run = slab_run; run; run = run->above)
+        if (run->free) {
+            remove_free(x, run);
+            *tail = run;
+            tail = &run->next;
+        }
+    *tail = NULL;
+    return taken;
+}
+
 /* Joins `run` and its upper neighbour, neither of which is in the treap; the neighbour is freed. */
 static void merge_above(struct sw_run *run) {
     struct sw_run *above = run->above;

@@ -60,6 +60,8 @@ void sw_places_sort(struct sw_place *places, size_t n, bool by_order);
  * or begins before the slab, is left alone: its run is NULL. errors: -SW_ENOMEM: what was taken stays taken. */
 int sw_extents_take_places(struct sw_extents *extents, struct sw_run *slab_run, struct sw_place *places, size_t n,
                            size_t *ret_n_looked_at);
+/* Takes all that is free of a slab, of which `slab_run` is the lowest run, as a chain; NULL: nothing is. */
+struct sw_run *sw_extents_take_free(struct sw_extents *extents, struct sw_run *slab_run);
 /* Takes blocks [first, first + count) out of the free run `from`, which holds them. The free rest behind it is
  * (*ret)->above. errors: -SW_ENOMEM, nothing changed. */
 int sw_extents_take_at(struct sw_extents *extents, struct sw_run *from, uint64_t first, uint64_t count,

@@ -47,9 +47,11 @@ struct sw_nvme_method {
     const struct sw_nvme_method_ops *ops;
 };
 
-/* errors: -SW_ENOTSUP (not allowed or too old a kernel), -SW_ENOMEM. */
-int sw_nvme_uring_open(struct sw_nvme_method **ret, unsigned depth, struct sw_err *err);
-/* files: borrowed until close. errors: -SW_ENOMEM. */
+/* Its requests outlive the process, if it is killed. witness: a descriptor, borrowed for the call, of which the kernel
+ * keeps a copy until the last of them has ended; -1: none. errors: -SW_ENOTSUP (not allowed or too old a kernel),
+ * -SW_ENOMEM. */
+int sw_nvme_uring_open(struct sw_nvme_method **ret, unsigned depth, int witness, struct sw_err *err);
+/* Its requests keep the process from ending. files: borrowed until close. errors: -SW_ENOMEM. */
 int sw_nvme_threads_open(struct sw_nvme_method **ret, unsigned depth, const struct sw_nvme_file_ops *files,
                          struct sw_err *err);
 

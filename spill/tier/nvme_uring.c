@@ -106,7 +106,12 @@ static bool has_operations(struct io_uring *ring) {
     return has;
 }
 
-int sw_nvme_uring_open(struct sw_nvme_method **ret, unsigned depth, struct sw_err *err) {
+/* What is registered with a ring stays open until the ring is gone, and that waits for its last request. */
+static bool keeps(struct io_uring *ring, int witness) {
+    return witness < 0 || io_uring_register_files(ring, &witness, 1) == 0;
+}
+
+int sw_nvme_uring_open(struct sw_nvme_method **ret, unsigned depth, int witness, struct sw_err *err) {
     struct uring *u = sw_alloc(sizeof *u);
     if (!u)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
@@ -118,7 +123,7 @@ int sw_nvme_uring_open(struct sw_nvme_method **ret, unsigned depth, struct sw_er
         return rc;
     }
     u->event = eventfd(0, EFD_CLOEXEC);
-    if (u->event < 0 || !has_operations(&u->ring)) {
+    if (u->event < 0 || !has_operations(&u->ring) || !keeps(&u->ring, witness)) {
         if (u->event >= 0)
             (void)close(u->event);
         io_uring_queue_exit(&u->ring);

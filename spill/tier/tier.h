@@ -37,7 +37,8 @@ struct sw_stored {
 struct sw_tier_stats {
     uint64_t capacity_bytes;     /* configured bound */
     uint64_t backed_bytes;       /* taken from the system so far */
-    uint64_t used_bytes;         /* reserved and committed, rounded to blocks */
+    uint64_t used_bytes;         /* reserved and committed, rounded to blocks, and held */
+    uint64_t held_bytes;         /* host: free, but of a predecessor for which the kernel may still write there */
     uint64_t largest_free_bytes; /* longest free run: a longer frame lies in several pieces */
     uint64_t huge_bytes;         /* of backed_bytes: in pages of the system's hugetlb pool */
     uint64_t committed_frames;
@@ -141,13 +142,20 @@ struct sw_tier_host_config {
      * also on error. What cannot be used is left out. */
     const struct sw_tier_host_slab *kept;
     unsigned n_kept;
+    /* Reading ends of pipes, moved, also on error. While one of them has a writer, the kernel may be about to write
+     * into what was kept, where no frame lies: that is not reserved before all have none. */
+    const int *witnesses;
+    unsigned n_witnesses;
 };
+/* Whether a pipe has no writer any more. thread: any. */
+bool sw_tier_has_ended(int witness);
 
 /* Host memory: memfd slabs, mapped, touched and pinned by a thread of the tier's own, so that this returns at once,
  * with nothing backed yet. errors: -SW_ENOMEM, -SW_EINVAL. */
 int sw_tier_host_open(struct sw_tier **ret, const struct sw_tier_host_config *config, struct sw_err *err);
 
-/* Takes the places of a predecessor's frames, once, before anything is reserved. A frame comes with extents of offset
+/* Takes the places of a predecessor's frames, once, before anything is reserved, also if there are none: what is free
+ * of its memory is known, and may have to be held, from then on. A frame comes with extents of offset
  * and length alone, allocated by sw_alloc(); one that is found becomes a committed frame of the tier with extents of
  * its own. One that lies outside of what was kept, or overlaps another, stays as it was (tier NULL), and its extents
  * the caller's. errors: -SW_ENOMEM: some may have been found all the same. */

@@ -3,7 +3,11 @@
  * One thread makes slabs, touches and pins them, with the lock open: at the start until `initial_bytes` are backed,
  * then whenever less than `ahead_bytes` is free or a reservation waits, up to the bound. The lock guards the extents
  * and the fields that the two sides share. A growth that fails fails the reservations that wait for it, and the thread
- * then rests until the next one has to wait: memory that is not there is not asked for in a loop. */
+ * then rests until the next one has to wait: memory that is not there is not asked for in a loop.
+ *
+ * The kernel may write for a process that was killed, into space that this one had reserved, until its last request has
+ * ended. So what no frame of a predecessor lies in is held, taken by nobody, while a witness has a writer; that is
+ * looked at when room is asked for. Space of a frame that was found is no such space, also once it is released. */
 #include "spill/tier/tier.h"
 
 #include "base/alloc.h"
@@ -15,6 +19,7 @@
 #include "spill/tier/fresh.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -55,6 +60,10 @@ struct tier_host {
     unsigned n_slabs;
     uint64_t next_block; /* of the next slab: behind all others */
     uint64_t backed_bytes, huge_bytes, committed_frames;
+    struct sw_run *held;
+    uint64_t held_blocks;
+    int *witnesses;
+    unsigned n_witnesses;
 };
 
 /* What sw_stored.extents points into: the runs stay with the reservation. */
@@ -130,6 +139,56 @@ static struct slab *slab_new(struct tier_host *t, size_t bytes, struct sw_err *e
     return slab;
 }
 
+/* ---- what a predecessor's requests may still write to; with the lock held ---- */
+
+bool sw_tier_has_ended(int witness) {
+    struct pollfd end = {.fd = witness, .events = POLLIN};
+    return poll(&end, 1, 0) > 0 && (end.revents & POLLHUP);
+}
+
+/* Drops those that have ended. */
+static void ask_witnesses(struct tier_host *t) {
+    for (unsigned i = 0; i < t->n_witnesses;)
+        if (sw_tier_has_ended(t->witnesses[i])) {
+            (void)close(t->witnesses[i]);
+            t->witnesses[i] = t->witnesses[--t->n_witnesses];
+        } else {
+            i++;
+        }
+}
+
+static void hold(struct tier_host *t) {
+    struct sw_run **tail = &t->held;
+    const uint64_t before = t->extents.free_blocks;
+    ask_witnesses(t);
+    for (struct sw_list *node = t->slabs.next; t->n_witnesses && node != &t->slabs; node = node->next) {
+        const struct slab *slab = SW_CONTAINER_OF(node, struct slab, node);
+        if (!slab->was_kept)
+            break;
+        *tail = sw_extents_take_free(&t->extents, slab->run);
+        while (*tail)
+            tail = &(*tail)->next;
+    }
+    t->held_blocks = before - t->extents.free_blocks;
+}
+
+static void give_held(struct tier_host *t) {
+    sw_extents_give(&t->extents, t->held);
+    t->held = NULL;
+    t->held_blocks = 0;
+}
+
+static void look_after_held(struct tier_host *t) {
+    if (!t->held_blocks)
+        return;
+    ask_witnesses(t);
+    if (t->n_witnesses)
+        return;
+    sw_log(SW_LOG_DEBUG, "tier.held_no_more", "tier=host bytes=%" PRIu64, t->held_blocks * BLOCK_BYTES);
+    give_held(t);
+    (void)pthread_cond_broadcast(&t->changed);
+}
+
 /* ---- growth; all of it with the lock held unless said otherwise ---- */
 
 static bool wants_slab(const struct tier_host *t) {
@@ -192,6 +251,7 @@ static void *growth_main(void *arg) {
     struct tier_host *t = arg;
     (void)pthread_mutex_lock(&t->lock);
     while (!t->stop) {
+        look_after_held(t);
         if (wants_slab(t))
             grow(t);
         else if (!t->resting && t->reported != REPORTED_READY)
@@ -210,6 +270,7 @@ static int await_room(struct tier_host *t, uint64_t n_blocks, struct sw_err *err
     const unsigned failures = t->n_failures;
     int rc = 0;
     t->demand_blocks += n_blocks;
+    look_after_held(t);
     while (!rc && t->extents.free_blocks < n_blocks) {
         const uint64_t unbacked = (t->config.capacity_bytes - t->backed_bytes) / BLOCK_BYTES,
                        possible = t->extents.free_blocks + unbacked;
@@ -228,6 +289,7 @@ static int await_room(struct tier_host *t, uint64_t n_blocks, struct sw_err *err
             (void)pthread_cond_wait(&t->changed, &t->lock);
             t->n_waiting--;
         }
+        look_after_held(t);
     }
     t->demand_blocks -= n_blocks;
     return rc;
@@ -323,10 +385,12 @@ static void host_release(struct sw_tier *tier, struct sw_stored *stored) {
 static void host_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
     struct tier_host *t = host_of(tier);
     (void)pthread_mutex_lock(&t->lock);
+    look_after_held(t);
     *ret = (struct sw_tier_stats){
         .capacity_bytes = t->config.capacity_bytes,
         .backed_bytes = t->backed_bytes,
         .used_bytes = (t->extents.total_blocks - t->extents.free_blocks) * BLOCK_BYTES,
+        .held_bytes = t->held_blocks * BLOCK_BYTES,
         .largest_free_bytes = sw_extents_longest(&t->extents) * BLOCK_BYTES,
         .huge_bytes = t->huge_bytes,
         .committed_frames = t->committed_frames,
@@ -399,6 +463,20 @@ static int adopt(struct tier_host *t, struct sw_err *err) {
     return rc;
 }
 
+/* rc: that of what came before; after an error they are only closed. */
+static int take_witnesses(struct tier_host *t, int rc, struct sw_err *err) {
+    const unsigned n = t->config.n_witnesses;
+    t->witnesses = !rc && n ? sw_alloc_array(n, sizeof t->witnesses[0]) : NULL;
+    for (unsigned i = 0; i < n; i++)
+        if (t->witnesses)
+            t->witnesses[t->n_witnesses++] = t->config.witnesses[i];
+        else
+            (void)close(t->config.witnesses[i]);
+    t->config.witnesses = NULL;
+    return rc || !n || t->witnesses ? rc
+                                    : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the host tier");
+}
+
 /* Makes a frame of the places of its extents, or gives them back. */
 static int claim_frame(struct tier_host *t, struct sw_stored *frame, const struct sw_place *places) {
     struct sw_run *runs = NULL, **tail = &runs;
@@ -454,8 +532,7 @@ static int take_places(struct tier_host *t, struct sw_place *places, size_t n) {
     return rc;
 }
 
-int sw_tier_host_claim(struct sw_tier *tier, struct sw_stored *const *frames, size_t n, struct sw_err *err) {
-    struct tier_host *t = host_of(tier);
+static int claim(struct tier_host *t, struct sw_stored *const *frames, size_t n, struct sw_err *err) {
     size_t n_places = 0;
     for (size_t i = 0; i < n; i++)
         n_places += frames[i]->n_extents;
@@ -476,6 +553,15 @@ int sw_tier_host_claim(struct sw_tier *tier, struct sw_stored *const *frames, si
     (void)pthread_mutex_unlock(&t->lock);
     sw_free(places);
     return rc ? sw_err_set(err, rc, SW_SCOPE_DAEMON, "out of memory for the frames that were kept") : 0;
+}
+
+int sw_tier_host_claim(struct sw_tier *tier, struct sw_stored *const *frames, size_t n, struct sw_err *err) {
+    struct tier_host *t = host_of(tier);
+    const int rc = claim(t, frames, n, err);
+    (void)pthread_mutex_lock(&t->lock);
+    hold(t);
+    (void)pthread_mutex_unlock(&t->lock);
+    return rc;
 }
 
 /* With the lock held. The last of the slabs that are empty, if one has to go; NULL. */
@@ -513,6 +599,10 @@ uint64_t sw_tier_host_trim(struct sw_tier *tier) {
 /* The thread has ended, or was never started. */
 static void fini(struct tier_host *t) {
     struct sw_list *node;
+    give_held(t);
+    while (t->n_witnesses)
+        (void)close(t->witnesses[--t->n_witnesses]);
+    sw_free(t->witnesses);
     sw_extents_fini(&t->extents);
     while ((node = sw_list_take_first(&t->slabs)))
         slab_free(t, SW_CONTAINER_OF(node, struct slab, node));
@@ -562,7 +652,7 @@ int sw_tier_host_open(struct sw_tier **ret, const struct sw_tier_host_config *co
     (void)pthread_cond_init(&t->changed, NULL);
     sw_list_init(&t->slabs);
     sw_extents_init(&t->extents);
-    int rc = adopt(t, err);
+    int rc = take_witnesses(t, adopt(t, err), err);
     if (rc) {
         fini(t);
         return rc;

@@ -13,6 +13,7 @@
 #include "spill/tier/nvme_io.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -29,6 +30,7 @@ struct tier_nvme {
     struct sw_nvme_files files;
     struct sw_manifest *manifest; /* the thread's once there is `io` */
     struct sw_nvme_io *io;
+    int witness; /* -1: none */
     pthread_mutex_t lock;
     struct sw_extents extents;
     struct sw_run *all_space; /* the one free run that they begin as */
@@ -337,6 +339,8 @@ static void nvme_close(struct sw_tier *tier) {
     forget(t, &t->released);
     sw_extents_fini(&t->extents);
     sw_nvme_files_close(&t->files);
+    if (t->witness >= 0)
+        (void)close(t->witness);
     (void)pthread_mutex_destroy(&t->lock);
     sw_free(t);
 }
@@ -354,7 +358,7 @@ static int open_method(struct tier_nvme *t, struct sw_nvme_method **ret, struct 
     int rc = -SW_ENOTSUP;
     t->info.method = SW_TIER_NVME_URING;
     if (config->method != SW_TIER_NVME_THREADS)
-        rc = sw_nvme_uring_open(ret, config->queue_depth, err);
+        rc = sw_nvme_uring_open(ret, config->queue_depth, t->witness, err);
     if (rc == -SW_ENOTSUP && config->method != SW_TIER_NVME_URING) {
         t->info.method = SW_TIER_NVME_THREADS;
         rc = sw_nvme_threads_open(ret, config->queue_depth, config->files, err);
@@ -477,8 +481,12 @@ int sw_tier_nvme_open(struct sw_tier **ret, const struct sw_tier_nvme_config *co
     sw_list_init(&t->found);
     sw_list_init(&t->held);
     sw_list_init(&t->released);
-    int rc = open_all(t, config->directory, err);
+    t->witness = config->witness ? fcntl(*config->witness, F_DUPFD_CLOEXEC, 0) : -1;
+    int rc = config->witness && t->witness < 0
+                 ? sw_err_set(err, sw_err_from_errno(errno), SW_SCOPE_DAEMON, "no descriptor for the NVMe tier")
+                 : open_all(t, config->directory, err);
     t->config.key = NULL;
+    t->config.witness = NULL;
     t->info.direct = t->files.direct;
     sw_log(SW_LOG_DEBUG, "tier.nvme.open", "bytes=%" PRIu64 " frames=%" PRIu64 " direct=%d method=%s error=%s",
            capacity, t->committed_frames, t->info.direct, t->info.method == SW_TIER_NVME_URING ? "io_uring" : "threads",

@@ -33,6 +33,9 @@ struct sw_tier_nvme_config {
      * of another key, of other sizes) is emptied, which the info says, instead of being refused. */
     bool unwanted;
     bool keep_plain; /* with a new key: frames that are not encrypted stay, and stay so until they are released */
+    /* Writing end of a pipe, borrowed for the call; NULL: none. The tier's copy of it is closed when the last request
+     * has ended: those that the kernel is at work on when the process is killed go on. */
+    const int *witness;
     const struct sw_nvme_file_ops *files; /* tests inject faults; NULL: the system's; borrowed for the tier's life */
 };
 

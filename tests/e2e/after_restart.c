@@ -308,6 +308,56 @@ START_TEST(a_start_without_the_disk_keeps_what_is_on_it) {
 }
 END_TEST
 
+/* What a disk reads for a process that was killed arrives in memory that its successor has, with or without that disk:
+ * there is nothing of the successor's in its way. */
+START_TEST(a_killed_process_has_requests_at_the_disk) {
+    static struct sw_supervisor s;
+    char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32];
+    struct spillway_error error;
+    struct spillway_ticket *ticket;
+    uint8_t *memory = new_memory();
+    int ends[2];
+    sw_test_folder_here(folder);
+    (void)snprintf(option, sizeof option, "nvme_tier_directory=%s/nvme", folder);
+    const char *options[] = {option,
+                             "log_level=info",
+                             "nvme_tier_bytes=64 MiB",
+                             "host_tier_bytes=4 MiB",
+                             "host_tier_initial_bytes=0",
+                             "host_tier_slab_bytes=4 MiB",
+                             NULL};
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, options);
+    struct spillway *connection = connect_to(&s);
+    const struct spillway_region region = spill_random(connection, memory, 1);
+    const unsigned n_stored = sw_supervisor_n_stored(&s);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    ck_assert(sw_supervisor_spawn(&s)); /* they have ended by then */
+    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "tier.held"), 0);
+    ck_assert_uint_eq(sw_supervisor_n_stored(&s), n_stored);
+
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    sw_supervisor_store(&s, "transfers-that-hang", ends[0]);
+    options[0] = "nvme_tier_directory=none";
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    ck_assert(sw_supervisor_spawn(&s));
+    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "tier.held"), 1);
+    ck_assert_int_eq(restore_random(connection, memory, region, 1), 0);
+    MUST(spillway_spill(connection, memory, RANDOM_BYTES, NULL, &ticket, &error) == 0, &error);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &error), -SPILLWAY_ENOSPACE);
+    spillway_ticket_free(ticket);
+    (void)close(ends[1]);
+    const struct spillway_region other = spill_random(connection, memory, 2);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    ck_assert(sw_supervisor_spawn(&s));
+    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "tier.held"), 1);
+    ck_assert_int_eq(restore_random(connection, memory, region, 1), 0);
+    ck_assert_int_eq(restore_random(connection, memory, other, 2), 0);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
 /* Zeros where the manifest has its last records, as a power cut may leave it. */
 static void damage_manifest(const char *folder) {
     char path[SW_TEST_PATH_BYTES + 32];
@@ -489,6 +539,7 @@ int main(void) {
     tcase_add_test(tcase, failed_start_keeps_what_is_stored);
     tcase_add_test(tcase, encryption_is_turned_on);
     tcase_add_loop_test(tcase, a_start_without_the_disk_keeps_what_is_on_it, 0, 2);
+    tcase_add_test(tcase, a_killed_process_has_requests_at_the_disk);
     tcase_add_loop_test(tcase, a_manifest_that_cannot_be_read, 0, 2);
     tcase_add_test(tcase, spill_that_nobody_has_heard_of);
     tcase_add_loop_test(tcase, seqs_come_round, 0, 2);

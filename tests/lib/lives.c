@@ -21,6 +21,7 @@ const uint64_t sw_life_disks[2] = {0, 16 << 20};
 void sw_world_setup(void) {
     sw_world.catalogue = -1;
     sw_world.n_slabs = 0;
+    sw_world.witness = -1;
     sw_world.max_regions = 100;
     sw_world.high_pct = 60;
     sw_world.host_bytes = 4 << 20;
@@ -53,6 +54,7 @@ static void open_tiers(struct sw_life *life, uint64_t nvme_bytes) {
     for (unsigned i = 0; i < sw_world.n_slabs; i++) /* the last made first: the order does not matter */
         kept[sw_world.n_slabs - 1 - i] =
             (struct sw_tier_host_slab){fcntl(sw_world.slabs[i].fd, F_DUPFD_CLOEXEC, 0), sw_world.slabs[i].offset};
+    const int witness = fcntl(sw_world.witness, F_DUPFD_CLOEXEC, 0); /* of -1: none */
     const struct sw_tier_host_config host = {.capacity_bytes = sw_world.host_bytes,
                                              .initial_bytes = sw_world.host_bytes,
                                              .slab_bytes = 2 << 20,
@@ -60,7 +62,9 @@ static void open_tiers(struct sw_life *life, uint64_t nvme_bytes) {
                                              .n_devices = 1,
                                              .keep = keep_slab,
                                              .kept = kept,
-                                             .n_kept = sw_world.n_slabs};
+                                             .n_kept = sw_world.n_slabs,
+                                             .witnesses = &witness,
+                                             .n_witnesses = witness >= 0};
     ck_assert_int_eq(sw_tier_host_open(&life->host, &host, NULL), 0);
     const struct sw_tier_nvme_config nvme = {
         .directory = sw_world.folder.path, .capacity_bytes = nvme_bytes, .file_bytes = nvme_bytes, .queue_depth = 16};

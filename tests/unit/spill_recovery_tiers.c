@@ -6,6 +6,7 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -320,6 +321,62 @@ START_TEST(the_host_tier_is_made_smaller) {
 }
 END_TEST
 
+/* Writes wherever the frames that are there do not lie, as the kernel may for a process that was killed while it read:
+ * what it read, and how much of it, is another tenant's. */
+static void write_late(const struct sw_region *region, uint8_t byte) {
+    static uint8_t noise[4096];
+    memset(noise, byte, sizeof noise);
+    for (unsigned i = 0; i < sw_world.n_slabs && sw_world.slabs[i].offset < sw_world.host_bytes; i++)
+        for (uint64_t at = 0; at < 2 << 20; at += sizeof noise) {
+            bool is_frame = false;
+            for (size_t c = 0; c < region->frames->n_chunks; c++)
+                for (unsigned e = 0; e < region->frames->stored[c].n_extents; e++) {
+                    const struct sw_extent *x = &region->frames->stored[c].extents[e];
+                    const uint64_t block = sw_world.slabs[i].offset + at;
+                    is_frame |= block >= x->offset && block < x->offset + x->bytes;
+                }
+            if (!is_frame)
+                ck_assert_int_eq(pwrite(sw_world.slabs[i].fd, noise, sizeof noise, (off_t)at), sizeof noise);
+        }
+}
+
+/* A process is killed while the disk reads for it; the next one starts without that disk. What arrives late hits
+ * nobody, and what was there is there. */
+START_TEST(the_disk_is_still_at_work_for_a_predecessor) {
+    struct sw_tier_stats stats;
+    int ends[2];
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    sw_life_open(&life, 0);
+    sw_life_await_arena(&life);
+    struct sw_owner *owner = sw_life_new_owner(&life);
+    sw_world_fill(sw_world.memory.data, 1);
+    ck_assert_int_eq(sw_life_run(&life, owner, 1, false, false), 0);
+    sw_life_close(&life, owner, true);
+    sw_world.witness = ends[0];
+    sw_world.host_bytes += 2 << 20;
+    sw_life_open(&life, 0);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    sw_engine_check(life.engine);
+    owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+    ck_assert_ptr_nonnull(owner);
+    sw_world_fill(sw_world.memory.data, 3);
+    ck_assert_int_eq(sw_life_run(&life, owner, 3, false, false), 0);
+    sw_engine_check(life.engine);
+    sw_world.host_bytes -= 2 << 20; /* what was there before */
+    write_late(&life.engine->regions.regions[ids[1].slot], 0xA5);
+    sw_life_restore_and_compare(&life, owner, 1, true);
+    sw_life_restore_and_compare(&life, owner, 3, true);
+    life.host->ops->stats(life.host, &stats);
+    ck_assert_uint_gt(stats.held_bytes, 2 << 20);
+    (void)close(ends[1]);
+    sw_engine_check(life.engine);
+    life.host->ops->stats(life.host, &stats);
+    ck_assert_uint_eq(stats.held_bytes, 0);
+    (void)close(ends[0]);
+    sw_life_close(&life, owner, false);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("recovery_tiers");
     TCase *tcase = tcase_create("recovery_tiers");
@@ -334,6 +391,7 @@ int main(void) {
     tcase_add_test(tcase, a_durable_region_whose_disk_was_away_is_there_again);
     tcase_add_test(tcase, a_disk_is_added_to_a_full_host_tier);
     tcase_add_test(tcase, the_host_tier_is_made_smaller);
+    tcase_add_test(tcase, the_disk_is_still_at_work_for_a_predecessor);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

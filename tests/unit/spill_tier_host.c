@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -584,6 +585,91 @@ START_TEST(test_two_kept_slabs_for_one_place) {
 }
 END_TEST
 
+static struct sw_tier *open_witnessed(uint64_t capacity, const int *witnesses, unsigned n) {
+    const struct sw_tier_host_config config = {.capacity_bytes = capacity,
+                                               .slab_bytes = 2 * MIB,
+                                               .keep = keep_slab,
+                                               .forget = forget_slab,
+                                               .kept = kept,
+                                               .n_kept = n_kept,
+                                               .witnesses = witnesses,
+                                               .n_witnesses = n};
+    struct sw_tier *tier = NULL;
+    ck_assert_int_eq(sw_tier_host_open(&tier, &config, NULL), 0);
+    return tier;
+}
+
+/* What is free of a predecessor's memory may still be written to; new memory and the frames that were found may not. */
+START_TEST(test_what_the_kernel_may_write_to_is_not_used) {
+    enum { N = 2 };
+    struct sw_stored frame, stored[3] = {0}, rest = {0};
+    struct sw_err err = {0};
+    int reads[N], writes[N];
+    struct sw_tier *tier = open_kept(4 * MIB);
+    UNTIL(tier, s.backed_bytes == 4 * MIB);
+    tier->ops->close(tier);
+    for (int i = 0; i < N; i++) {
+        int ends[2];
+        ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+        reads[i] = ends[0];
+        writes[i] = ends[1];
+    }
+    tier = open_witnessed(6 * MIB, reads, N);
+    claim_block(tier, 2 * MIB + 4096, &frame);
+    ck_assert_uint_eq(stats_of(tier).held_bytes, 4 * MIB - 4096);
+    ck_assert_uint_eq(stats_of(tier).used_bytes, 4 * MIB);
+    ck_assert_uint_eq(sw_tier_host_trim(tier), 0);
+    ck_assert_int_eq(tier->ops->reserve(tier, MIB, &stored[0], &err), 0); /* waits for a slab */
+    ck_assert_uint_ge(stored[0].extents[0].offset, 4 * MIB);
+    tier->ops->release(tier, &frame);
+    ck_assert_int_eq(tier->ops->reserve(tier, MIB, &stored[1], &err), 0);
+    ck_assert_int_eq(tier->ops->reserve(tier, 4096, &stored[2], &err), 0);
+    ck_assert_uint_eq(stored[2].extents[0].offset, 2 * MIB + 4096); /* where a frame lay nothing else is on its way */
+    ck_assert_int_eq(tier->ops->reserve(tier, 4096, &rest, &err), -SW_ENOSPACE);
+    (void)close(writes[1]);
+    ck_assert_int_eq(tier->ops->reserve(tier, 4096, &rest, &err), -SW_ENOSPACE);
+    ck_assert_uint_eq(stats_of(tier).held_bytes, 4 * MIB - 4096);
+    (void)close(writes[0]);
+    ck_assert_int_eq(tier->ops->reserve(tier, 4 * MIB - 4096, &rest, &err), 0);
+    ck_assert_uint_eq(stats_of(tier).held_bytes, 0);
+    for (int i = 0; i < 3; i++)
+        tier->ops->release(tier, &stored[i]);
+    tier->ops->release(tier, &rest);
+    tier->ops->close(tier);
+}
+END_TEST
+
+/* Nothing was found, or it is closed with what it holds; its witnesses are closed in any case. */
+START_TEST(test_witnesses_are_closed) {
+    struct sw_stored stored;
+    int ends[2];
+    struct sw_tier *tier = open_kept(2 * MIB);
+    UNTIL(tier, s.backed_bytes == 2 * MIB);
+    tier->ops->close(tier);
+    for (unsigned i = 0; i < 3; i++) {
+        ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+        if (i == 1)
+            (void)close(ends[1]);
+        tier = open_witnessed(2 * MIB, &ends[0], 1);
+        if (i < 2)
+            ck_assert_int_eq(sw_tier_host_claim(tier, NULL, 0, NULL), 0);
+        if (i == 0)
+            ck_assert_int_eq(tier->ops->reserve(tier, 4096, &stored, NULL), -SW_ENOSPACE);
+        if (i == 1) {
+            ck_assert_int_eq(tier->ops->reserve(tier, 2 * MIB, &stored, NULL), 0);
+            tier->ops->release(tier, &stored);
+        }
+        tier->ops->close(tier);
+        ck_assert_int_eq(fcntl(ends[0], F_GETFD), -1);
+        if (i != 1)
+            (void)close(ends[1]);
+        keep_slab(sw_memory_new(2 * MIB).fd, 0, NULL); /* the one before was moved */
+        kept[0] = kept[--n_kept];
+    }
+    (void)close(kept[0].fd);
+}
+END_TEST
+
 START_TEST(test_threads_share_it_while_it_grows) {
     enum { N = 4 };
     struct crowd crowd[N];
@@ -630,6 +716,8 @@ int main(void) {
     tcase_add_test(tcase, test_empty_slabs_beyond_a_smaller_bound_are_given_back);
     tcase_add_test(tcase, test_a_kept_slab_that_cannot_be_used_is_given_back);
     tcase_add_test(tcase, test_two_kept_slabs_for_one_place);
+    tcase_add_test(tcase, test_what_the_kernel_may_write_to_is_not_used);
+    tcase_add_test(tcase, test_witnesses_are_closed);
     tcase_add_test(tcase, test_threads_share_it_while_it_grows);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

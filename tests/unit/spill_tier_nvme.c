@@ -8,7 +8,9 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -18,6 +20,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define KIB ((uint64_t)1 << 10)
@@ -401,6 +404,56 @@ START_TEST(test_opening_waits_for_transfers_of_a_killed_predecessor) {
 }
 END_TEST
 
+static bool has_ended(int witness, unsigned ms) {
+    struct pollfd end = {.fd = witness, .events = POLLIN};
+    return poll(&end, 1, (int)ms) == 1 && (end.revents & POLLHUP);
+}
+
+/* Whoever has the other end of the pipe sees when nothing more can come of the tier: that it was closed, or that its
+ * process is gone and the kernel has done what it was asked. */
+START_TEST(test_a_witness_sees_the_last_request_end) {
+    struct sw_tier_nvme_config config = sw_nvme_config_of(2 * MIB, sw_nvme_methods[_i]);
+    struct sw_stored stored;
+    struct sw_err err = {0};
+    int ends[2], said[2];
+    char byte = 0;
+    if (!sw_nvme_allowed(config.method))
+        return;
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    config.witness = &ends[1];
+    struct sw_tier *tier = sw_nvme_open(&config);
+    (void)close(ends[1]);
+    ck_assert_int_eq(sw_nvme_put(tier, 100000, 1, &stored, &err), 0);
+    ck_assert(!has_ended(ends[0], 20));
+    tier->ops->close(tier);
+    ck_assert(has_ended(ends[0], 10000));
+    (void)close(ends[0]);
+
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    ck_assert_int_eq(pipe2(said, O_CLOEXEC), 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        (void)close(ends[0]);
+        tier = sw_nvme_open(&config);
+        (void)close(ends[1]);
+        if (sw_nvme_put(tier, 100000, 2, &stored, &err) || write(said[1], &byte, 1) != 1)
+            _exit(1);
+        for (;;)
+            (void)sw_nvme_holds(tier, &stored, 2);
+    }
+    ck_assert_int_gt(pid, 0);
+    (void)close(ends[1]);
+    ck_assert_int_eq(read(said[0], &byte, 1), 1);
+    ck_assert(!has_ended(ends[0], 20));
+    ck_assert_int_eq(kill(pid, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    ck_assert(has_ended(ends[0], 10000));
+    (void)close(ends[0]);
+    (void)close(said[0]);
+    (void)close(said[1]);
+}
+END_TEST
+
 START_TEST(test_impossible_configurations_are_refused) {
     static const struct {
         uint64_t capacity, file;
@@ -435,6 +488,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_change_of_size_goes_with_the_frames_or_is_refused);
     tcase_add_test(tcase, test_a_second_process_and_open_folders_are_refused);
     tcase_add_test(tcase, test_opening_waits_for_transfers_of_a_killed_predecessor);
+    tcase_add_loop_test(tcase, test_a_witness_sees_the_last_request_end, 0, SW_NVME_N_METHODS);
     tcase_add_test(tcase, test_impossible_configurations_are_refused);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -1,0 +1,79 @@
+#include "daemon/witness.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/fdstore.h"
+#include "spill/tier/tier.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PREFIX "transfers-"
+
+/* For all of them: longer than a disk takes for what it has been asked, unless something is wrong with it. */
+enum { WAIT_US = 1000000, POLL_US = 1000 };
+
+int sw_witness_make(struct sw_service *service) {
+    int ends[2];
+    if (!service->catalogue || pipe2(ends, O_CLOEXEC) < 0)
+        return -1;
+    (void)snprintf(service->witness, sizeof service->witness, PREFIX "%" PRIx64, sw_clock_us()); /* used once */
+    const bool is_kept = sw_fdstore_keep(service->witness, ends[0]);
+    (void)close(ends[0]);
+    if (is_kept)
+        return ends[1];
+    (void)close(ends[1]);
+    service->witness[0] = 0;
+    return -1;
+}
+
+void sw_witness_forget(struct sw_service *service) {
+    if (service->witness[0])
+        sw_fdstore_forget(service->witness);
+    service->witness[0] = 0;
+}
+
+static bool ends_before(int fd, uint64_t deadline_us) {
+    while (!sw_tier_has_ended(fd)) {
+        if (sw_clock_us() >= deadline_us)
+            return false;
+        (void)usleep(POLL_US);
+    }
+    return true;
+}
+
+int sw_witness_take(struct sw_service *service, int **ret, unsigned *ret_n, struct sw_err *err) {
+    const uint64_t deadline_us = sw_clock_us() + WAIT_US;
+    char name[sizeof service->witness];
+    const char *rest;
+    *ret = NULL;
+    *ret_n = 0;
+    for (int fd; (fd = sw_fdstore_take_any(service->fdstore, PREFIX, &rest)) >= 0;) {
+        if (ends_before(fd, deadline_us)) {
+            (void)close(fd);
+            (void)snprintf(name, sizeof name, PREFIX "%s", rest);
+            sw_fdstore_forget(name);
+            continue;
+        }
+        int *more = sw_realloc(*ret, (*ret_n + 1) * sizeof **ret);
+        if (!more) {
+            (void)close(fd);
+            while (*ret_n)
+                (void)close((*ret)[--*ret_n]);
+            sw_free(*ret);
+            *ret = NULL;
+            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no memory for what a predecessor has left");
+        }
+        *ret = more;
+        more[(*ret_n)++] = fd;
+    }
+    if (*ret_n)
+        sw_log(SW_LOG_WARNING, "tier.held",
+               "tier=host why=\"the disk is still at work for a process that was killed\" then=\"what is free of the "
+               "memory that it left is not used until that has ended\"");
+    return 0;
+}
