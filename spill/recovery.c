@@ -21,7 +21,7 @@ static struct sw_catalogue_hints hints_of(const struct sw_region *region) {
 
 int sw_region_record(struct sw_region *region, struct sw_err *err) {
     const struct sw_owner *owner = region->owner;
-    if (!owner->record && !owner->keeps)
+    if (!owner->record && !owner->keeps && !region->record)
         return 0;
     const struct sw_catalogue_region what = {.session = owner->number,
                                              .slot = region->id.slot,

@@ -321,6 +321,28 @@ START_TEST(the_host_tier_is_made_smaller) {
 }
 END_TEST
 
+/* A move goes by the region's record, whatever has become of its owner's: frames go once no valid record names them. */
+START_TEST(a_move_is_recorded_where_the_region_is) {
+    sw_world.high_pct = 100;
+    sw_life_open(&life, sw_life_disks[1]);
+    struct sw_owner *owner = sw_life_new_owner(&life);
+    sw_world_fill(sw_world.memory.data, 1);
+    ck_assert_int_eq(sw_life_run(&life, owner, 1, false, false), 0);
+    const uint32_t record = owner->record;
+    owner->record = 0;
+    sw_life_move_to_the_disk(&life);
+    owner->record = record;
+    sw_life_close(&life, owner, true);
+    sw_life_open(&life, sw_life_disks[1]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_released, 0);
+    owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+    ck_assert_ptr_eq(life.engine->regions.regions[ids[1].slot].tier, life.nvme);
+    sw_life_restore_and_compare(&life, owner, 1, false);
+    sw_life_close(&life, owner, false);
+}
+END_TEST
+
 /* Writes wherever the frames that are there do not lie, as the kernel may for a process that was killed while it read:
  * what it read, and how much of it, is another tenant's. */
 static void write_late(const struct sw_region *region, uint8_t byte) {
@@ -391,6 +413,7 @@ int main(void) {
     tcase_add_test(tcase, a_durable_region_whose_disk_was_away_is_there_again);
     tcase_add_test(tcase, a_disk_is_added_to_a_full_host_tier);
     tcase_add_test(tcase, the_host_tier_is_made_smaller);
+    tcase_add_test(tcase, a_move_is_recorded_where_the_region_is);
     tcase_add_test(tcase, the_disk_is_still_at_work_for_a_predecessor);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
