@@ -2,8 +2,12 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "codec/checksum.h"
 
 #include <string.h>
+
+#define IS_CHECK (UINT64_C(1) << 63)
+#define MOST_CHECKED_BYTES ((UINT64_C(1) << 31) - 1)
 
 /* Chunks of one job that are read or written at once: with 1 MiB requests enough for any disk's queue. */
 enum { MAX_READ_AHEAD = 6, MAX_MOVES = 4 };
@@ -17,6 +21,40 @@ struct sw_transfer {
     struct sw_stored staged; /* in host memory */
     struct sw_stored target; /* out, move: in the NVMe tier */
 };
+
+/* ---- what tells frames apart ---- */
+
+static uint32_t hash_beginning(const struct sw_stored *in_memory, uint64_t bytes) {
+    uint32_t hash = 1;
+    for (unsigned i = 0; i < in_memory->n_extents && bytes > 0; i++) { /* all but the last are whole blocks */
+        const struct sw_extent *extent = &in_memory->extents[i];
+        const uint64_t n = extent->bytes < bytes ? extent->bytes : bytes;
+        hash = sw_hash_update(hash, extent->memory, (size_t)n);
+        bytes -= n;
+    }
+    return sw_hash_finish(hash);
+}
+
+uint64_t sw_transfer_check(const struct sw_stored *in_memory, const struct sw_frame_layout *layout) {
+    uint64_t bytes = layout->counts_offset < in_memory->bytes ? layout->counts_offset : in_memory->bytes;
+    bytes = bytes < MOST_CHECKED_BYTES ? bytes : MOST_CHECKED_BYTES;
+    return IS_CHECK | bytes << 32 | hash_beginning(in_memory, bytes);
+}
+
+bool sw_transfer_is_frame(const struct sw_stored *in_memory, uint64_t check) {
+    const uint64_t bytes = check >> 32 & MOST_CHECKED_BYTES;
+    return !(check & IS_CHECK) || (bytes <= in_memory->bytes && hash_beginning(in_memory, bytes) == (uint32_t)check);
+}
+
+/* After a read. */
+static void check_frame(struct sw_transfer *t) {
+    struct sw_transfer_key key;
+    memcpy(&key, t->io.key, sizeof key);
+    if (!t->io.err.code && !sw_transfer_is_frame(&t->staged, key.check))
+        (void)sw_err_set(&t->io.err, -SW_ECHECKSUM, SW_SCOPE_REGION,
+                         "chunk %zu is not in its place in the NVMe tier: a write of it was lost, or one of another",
+                         t->chunk);
+}
 
 /* On the tier's thread, which outlives the pipeline. Once the lock is open the worker may take the transfer, and if
  * that was the last one of a service that stops, the pipeline and the sink are freed: nothing of them is touched then.
@@ -45,11 +83,15 @@ static struct sw_transfer *transfer_new(struct sw_pipeline *p, struct sw_job *jo
     return t;
 }
 
+static uint64_t check_of(const struct sw_transfer *t) {
+    return sw_transfer_check(&t->staged, &t->job->frames->layouts[t->chunk]);
+}
+
 static void submit(struct sw_transfer *t, enum sw_tier_io_kind kind, struct sw_stored *in_tier) {
     const struct sw_transfer_key key = {.slot = t->job->region_slot,
                                         .gen = t->job->region_gen,
                                         .chunk = sw_frames_key(t->job->frames, t->chunk),
-                                        .raw_bytes = t->job->frames->raw_bytes,
+                                        .check = kind == SW_TIER_WRITE ? check_of(t) : 0, /* a read brings it */
                                         .epoch = t->pipeline->place->epoch};
     t->io.kind = kind;
     t->io.stored = in_tier;
@@ -166,6 +208,7 @@ void sw_transfer_take(struct sw_job *job, struct sw_slot *slot) {
 }
 
 static void arrived_in(struct sw_transfer *t) {
+    check_frame(t);
     if (t->io.err.code)
         sw_pipeline_fail(t->pipeline, t->job, &t->io.err);
     sw_list_append(&t->job->ready, &t->node);
@@ -210,6 +253,7 @@ static int promote(struct sw_pipeline *p, struct sw_job *job, struct sw_transfer
 static void arrived_promoted(struct sw_transfer *t) {
     struct sw_job *job = t->job;
     struct sw_stored *stored = &job->frames->stored[t->chunk];
+    check_frame(t);
     if (t->io.err.code || t->staged.tier->ops->commit(t->staged.tier, &t->staged, &t->io.err)) {
         sw_pipeline_fail(t->pipeline, job, &t->io.err);
         sw_stored_release(&t->staged);

@@ -15,10 +15,20 @@
  * unique in, so the key also says which one that is. */
 struct sw_transfer_key {
     uint32_t slot, gen;
-    uint64_t chunk, raw_bytes; /* chunk: sw_frames_key() */
-    uint64_t epoch;            /* sw_catalogue_epoch() */
+    uint64_t chunk; /* sw_frames_key() */
+    uint64_t check; /* below */
+    uint64_t epoch; /* sw_catalogue_epoch() */
 };
 _Static_assert(sizeof(struct sw_transfer_key) == SW_TIER_KEY_BYTES, "the tier keeps so many bytes");
+
+/* Tells a frame from any other that may lie in its place on the disk, because a write was lost or went elsewhere: a
+ * hash of its beginning, where the hashes of all its content are. Bit 63 is set, below it is the hashed length, and in
+ * the lower half the hash. An earlier version of the program has the region's length there, with which nothing is
+ * checked.
+ */
+uint64_t sw_transfer_check(const struct sw_stored *in_memory, const struct sw_frame_layout *layout);
+/* Whether that frame, with this check, is what lies in memory. */
+bool sw_transfer_is_frame(const struct sw_stored *in_memory, uint64_t check);
 
 /* Sends the frame that slot->stored holds in host memory to the disk; the slot is given back. */
 void sw_transfer_out(struct sw_pipeline *p, struct sw_slot *slot);

@@ -62,7 +62,8 @@ struct sw_tier_io {
      * it is read. */
     const struct sw_extent *memory;
     unsigned n_memory;
-    uint8_t key[SW_TIER_KEY_BYTES]; /* WRITE: the caller's name for the frame, kept with it; opaque to the tier */
+    /* WRITE: the caller's name for the frame, kept with it; opaque to the tier. READ: the tier puts it there. */
+    uint8_t key[SW_TIER_KEY_BYTES];
     /* On the tier's own thread, which must not be kept waiting, once; it may call anything of the tier but close. */
     void (*done)(struct sw_tier_io *io, void *arg);
     void *arg;

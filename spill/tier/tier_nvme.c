@@ -175,7 +175,10 @@ static int commit(void *arg, struct sw_tier_io *io, struct sw_err *err) {
 }
 
 static void nvme_submit(struct sw_tier *tier, struct sw_tier_io *io) {
-    sw_nvme_io_submit(nvme_of(tier)->io, io, !reservation_of(io->stored)->entry.encrypted);
+    const struct reservation *r = reservation_of(io->stored);
+    if (io->kind == SW_TIER_READ)
+        memcpy(io->key, r->entry.key, sizeof io->key);
+    sw_nvme_io_submit(nvme_of(tier)->io, io, !r->entry.encrypted);
 }
 
 /* --- frames of a predecessor --- */

@@ -264,6 +264,17 @@ static const struct {
      true,
      false,
      {-SW_ECHECKSUM, -SW_EFRAME}},
+    {"write lost",
+     "pwrite of a frame",
+     "no other frame is given back (nothing noticed: the same one lay there), the copy counts as bad (ELOST), service "
+     "up",
+     SW_CALL_DISK_WRITE,
+     0,
+     SW_WAY_NOTHING,
+     1,
+     true,
+     false,
+     {-SW_ECHECKSUM}},
 };
 enum { N_FAULTS = sizeof faults / sizeof faults[0] };
 

@@ -137,6 +137,8 @@ ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t offset) {
         return __real_pwrite(fd, data, bytes, offset);
     if (sw_faulted.control->way == SW_WAY_ERROR)
         return -1;
+    if (sw_faulted.control->way == SW_WAY_NOTHING)
+        return (ssize_t)bytes;
     if (sw_faulted.control->way == SW_WAY_SLOW)
         be_slow();
     return __real_pwrite(fd, data, sw_faulted.control->way == SW_WAY_SHORT ? SW_TIER_IO_ALIGN : bytes, offset);

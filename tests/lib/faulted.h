@@ -42,7 +42,7 @@ enum sw_call {
     SW_CALL_MANIFEST_WRITE,
     SW_CALL_URING,
 };
-enum sw_way { SW_WAY_ERROR, SW_WAY_SHORT, SW_WAY_FLIP, SW_WAY_SLOW };
+enum sw_way { SW_WAY_ERROR, SW_WAY_SHORT, SW_WAY_FLIP, SW_WAY_SLOW, SW_WAY_NOTHING };
 
 extern struct sw_faulted {
     /* Shared with the daemon: the nth call of a kind and `count` - 1 after it fail. */

@@ -1,7 +1,9 @@
 /* Recovery where the tiers are others than before: a slab or the disk is gone, away for a while, or another one; or a
  * tier was added or made smaller. Nothing is lost but what lay there, and that no longer than it is away. */
+#include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "spill/operator.h"
+#include "spill/transfer.h"
 #include "tests/lib/lives.h"
 #include "tests/lib/run.h"
 
@@ -321,6 +323,86 @@ START_TEST(the_host_tier_is_made_smaller) {
 }
 END_TEST
 
+/* All of the disk; back to what it was, if `image` says so: every write since was lost. */
+static void copy_disk(uint8_t *image, bool back) {
+    char path[SW_TEST_PATH_BYTES + 16];
+    (void)snprintf(path, sizeof path, "%s/data-0000", sw_world.folder.path);
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    const size_t bytes = sw_life_disks[1];
+    ck_assert_int_eq(back ? pwrite(fd, image, bytes, 0) : pread(fd, image, bytes, 0), (ssize_t)bytes);
+    (void)close(fd);
+}
+
+/* A disk says that it has written, and has not; in its place lies a whole frame of the same length, another tenant's of
+ * before. It is not given out: not at once, not when it is fetched ahead, not after a restart. */
+START_TEST(a_write_that_was_lost_is_noticed) {
+    enum { AT_ONCE, FETCHED, AFTER_RESTART };
+    uint8_t *image = sw_alloc(sw_life_disks[1]), *expected = sw_alloc(SW_WORLD_REGION_BYTES);
+    sw_world.high_pct = 100;
+    sw_life_open(&life, sw_life_disks[1]);
+    struct sw_owner *owner = sw_life_new_owner(&life), *other = NULL;
+    ck_assert_int_eq(sw_owner_open(life.engine, &other, NULL), 0);
+    spill_to_the_disk(other, 1);
+    copy_disk(image, false);
+    ck_assert_int_eq(sw_engine_drop(other, ids[1], NULL), 0);
+    sw_life_close_owner(&life, other, false);
+    spill_to_the_disk(owner, 5);
+    spill_to_the_disk(owner, 7);
+    if (_i == AFTER_RESTART) {
+        sw_life_close(&life, owner, true);
+        sw_life_open(&life, sw_life_disks[1]);
+        ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+        ck_assert_uint_eq(life.found.n_lost, 0);
+        owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+    }
+    sw_life_restore_and_compare(&life, owner, 5, true); /* so far nothing is wrong with it */
+    copy_disk(image, true);
+    if (_i == FETCHED) {
+        ck_assert_int_eq(sw_engine_advise(owner, ids[5], SW_ADVISE_PREFETCH, 0, NULL), 0);
+        while (life.engine->n_moves)
+            (void)uv_run(&life.loop, UV_RUN_ONCE);
+    }
+    sw_world_fill(expected, 1);
+    memset(sw_world.memory.data, 0, SW_WORLD_REGION_BYTES);
+    ck_assert_int_eq(sw_life_run(&life, owner, 5, true, true), -SW_ECHECKSUM);
+    ck_assert_int_ne(memcmp(sw_world.memory.data, expected, 65536), 0);
+    ck_assert_int_eq(life.engine->regions.regions[ids[5].slot].state, SW_REGION_LOST);
+    ck_assert_int_eq(sw_life_run(&life, owner, 5, true, true), -SW_ELOST);
+    sw_engine_check(life.engine);
+    sw_life_close(&life, owner, false);
+    sw_free(expected);
+    sw_free(image);
+}
+END_TEST
+
+/* It is of the frame's beginning, in however many pieces that lies; what an earlier version has left there says
+ * nothing.
+ */
+START_TEST(a_check_is_of_one_frame) {
+    static uint8_t bytes[3 * 4096];
+    struct sw_extent one = {.memory = bytes, .bytes = sizeof bytes},
+                     two[] = {{.memory = bytes, .bytes = 4096}, {.memory = bytes + 4096, .bytes = 2 * 4096}};
+    const struct sw_stored whole = {.extents = &one, .n_extents = 1, .bytes = sizeof bytes},
+                           parted = {.extents = two, .n_extents = 2, .bytes = sizeof bytes},
+                           shorter = {.extents = &one, .n_extents = 1, .bytes = 4096};
+    struct sw_frame_layout layout = {.counts_offset = 5000};
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(i * 7 + i / 256);
+    const uint64_t check = sw_transfer_check(&whole, &layout);
+    ck_assert_uint_eq(check, sw_transfer_check(&parted, &layout));
+    ck_assert(sw_transfer_is_frame(&whole, check) && sw_transfer_is_frame(&parted, check));
+    ck_assert(!sw_transfer_is_frame(&shorter, check));
+    for (size_t i = 0; i < 5100; i++) {
+        bytes[i] ^= 1;
+        ck_assert(sw_transfer_is_frame(&parted, check) == (i >= 5000));
+        bytes[i] ^= 1;
+    }
+    layout.counts_offset = 1 << 20; /* never beyond the frame */
+    ck_assert(sw_transfer_is_frame(&shorter, sw_transfer_check(&shorter, &layout)));
+    ck_assert(sw_transfer_is_frame(&whole, 0) && sw_transfer_is_frame(&whole, UINT64_MAX >> 1));
+}
+END_TEST
+
 /* A move goes by the region's record, whatever has become of its owner's: frames go once no valid record names them. */
 START_TEST(a_move_is_recorded_where_the_region_is) {
     sw_world.high_pct = 100;
@@ -413,6 +495,8 @@ int main(void) {
     tcase_add_test(tcase, a_durable_region_whose_disk_was_away_is_there_again);
     tcase_add_test(tcase, a_disk_is_added_to_a_full_host_tier);
     tcase_add_test(tcase, the_host_tier_is_made_smaller);
+    tcase_add_loop_test(tcase, a_write_that_was_lost_is_noticed, 0, 3);
+    tcase_add_test(tcase, a_check_is_of_one_frame);
     tcase_add_test(tcase, a_move_is_recorded_where_the_region_is);
     tcase_add_test(tcase, the_disk_is_still_at_work_for_a_predecessor);
     suite_add_tcase(suite, tcase);
