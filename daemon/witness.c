@@ -15,7 +15,7 @@
 #define PREFIX "transfers-"
 
 /* For all of them: longer than a disk takes for what it has been asked, unless something is wrong with it. */
-enum { WAIT_US = 1000000, POLL_US = 1000 };
+enum { WAIT_US = 10000000, POLL_US = 1000 };
 
 int sw_witness_make(struct sw_service *service) {
     int ends[2];

@@ -192,7 +192,6 @@ START_TEST(events_are_followed) {
     ck_assert_msg(strstr(line, "\"event\":\"drain\"") != NULL, "%s", line);
     sw_served_stop(); /* ends it */
     ck_assert_int_eq(finish(watch), 3);
-    sw_served_start();
 }
 END_TEST
 
@@ -203,7 +202,6 @@ START_TEST(top_goes_on_until_the_service_ends) {
         looks += fgets(line, sizeof line, watch) && strncmp(line, "spillwayd ", 10) == 0;
     sw_served_stop();
     ck_assert_int_eq(finish(watch), 3);
-    sw_served_start();
 }
 END_TEST
 

@@ -9,11 +9,17 @@ enum { TURNS = 1000 }; /* of 10 ms */
 
 struct sw_test_daemon sw_served_daemon;
 
+static bool is_running;
+
 void sw_served_start(void) {
     sw_test_daemon_start(&sw_served_daemon, SW_SPILLWAYD_PATH, NULL);
+    is_running = true;
 }
 
 void sw_served_stop(void) {
+    if (!is_running)
+        return;
+    is_running = false;
     SW_ASSERT(sw_test_daemon_stop(&sw_served_daemon, SIGTERM) == 0);
     sw_test_daemon_clean(&sw_served_daemon);
 }

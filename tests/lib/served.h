@@ -8,7 +8,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/spillwayd.h"
 
-/* The case's daemon, of the two functions below: its unchecked fixture. */
+/* The case's daemon, of the two functions below: its unchecked fixture. A test of a checked one may stop it itself. */
 extern struct sw_test_daemon sw_served_daemon;
 void sw_served_start(void);
 void sw_served_stop(void);
