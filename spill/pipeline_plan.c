@@ -138,6 +138,8 @@ enum sw_plan_found sw_plan_find(struct sw_pipeline *p, enum sw_job_kind kind, co
         if (answer.codec == SW_CODEC_RAW)
             return SW_PLAN_USABLE; /* it would not pay now, whoever's it is */
         s = answer.times[plan->codec].out_s;
+        if (s <= 0) /* that codec has not been measured yet */
+            s = answer.times[SW_CODEC_RAW].out_s;
     }
     return sw_plan_cache_use(&p->plans, key, choice, in_plans(p, PLAN_PART, s, what->raw_bytes)) ? SW_PLAN_USABLE
                                                                                                  : SW_PLAN_DUE;
@@ -161,11 +163,14 @@ static bool may_try(const struct sw_pipeline *p, enum sw_job_kind kind, const st
                     const struct sw_frame_layout *frame) {
     const bool looks_raw = ratio_of(frame) < LEAST_RATIO;
     const int n_tried = __builtin_popcount(choice->tried);
+    /* What is under way is encoded again, too. */
+    const double n_chunks = (double)(what->n_chunks < p->n_slots ? what->n_chunks : p->n_slots);
     const double rate = q->rates.encode[q->codec],
                  gain_s = counts_time(p, kind) ? lost_s(q, ratio_of(frame)) : p->plan_s;
     if (n_tried == 1 && (what->shares_step || (what->raw_bytes <= SHORT_BYTES && !looks_raw)))
         return true;
-    return rate <= 0 || n_tried * (double)frame->raw_bytes / rate < gain_s * (looks_raw ? TRY_RAW_PART : TRY_PART);
+    return rate <= 0 ||
+           n_tried * n_chunks * (double)frame->raw_bytes / rate < gain_s * (looks_raw ? TRY_RAW_PART : TRY_PART);
 }
 
 /* One that promises more than the bytes have shrunk. */
@@ -174,7 +179,7 @@ static bool find_other(struct sw_pipeline *p, enum sw_job_kind kind, const struc
     const struct sw_plan *other;
     while ((other = sw_plan_cache_find(&p->plans, key, choice)) != NULL) {
         if (other->expected_ratio > ratio)
-            return sw_plan_find(p, kind, what, key, choice, ret) == SW_PLAN_USABLE;
+            return sw_plan_find(p, kind, what, key, choice, ret) != SW_PLAN_NONE;
         sw_plan_cache_misfits(choice);
     }
     return false;
@@ -313,10 +318,12 @@ enum sw_misfit sw_job_judge_plan(struct sw_pipeline *p, struct sw_job *job, unsi
     const struct sw_weighed rest = part_of(job, job->n_encoded); /* what is under way by that plan, too */
     const enum sw_misfit misfit =
         sw_plan_misfits(p, job->kind, &rest, job->plan_key, &job->plan_choice, frame, &job->plan);
-    if (misfit == SW_MISFIT_AGAIN)
+    if (misfit == SW_MISFIT_AGAIN) {
         job->plan_number++;
-    else if (misfit == SW_MISFIT_ACCEPT)
+        sw_job_weigh(p, job, job->n_encoded);
+    } else if (misfit == SW_MISFIT_ACCEPT) {
         accept(p, job, frame);
+    }
     return misfit;
 }
 

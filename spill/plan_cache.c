@@ -32,6 +32,7 @@ const struct sw_plan *sw_plan_cache_find(const struct sw_plan_cache *cache, uint
     const struct sw_plan_cache_entry *entry = &cache->entries[at];
     if (choice->tried == 0)
         choice->before = entry->last;
+    choice->is_due = false;
     for (unsigned i = 0; i < entry->n_kept; i++) {
         choice->number = (entry->kept[choice->before].next + i) % entry->n_kept;
         if (!(choice->tried & 1u << choice->number))
@@ -40,20 +41,27 @@ const struct sw_plan *sw_plan_cache_find(const struct sw_plan_cache *cache, uint
     return NULL;
 }
 
-bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice, double part) {
+bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan_choice *choice, double part) {
     struct sw_plan_cache_entry *entry = find(cache, key);
     struct sw_kept_plan *kept = &entry->kept[choice->number];
     entry->age = kept->age = ++cache->clock;
     kept->paid += part;
-    if (kept->paid >= 1)
+    if (kept->paid >= 1) {
+        kept->paid = 0;
+        entry->n_wasted = 0;
+        choice->is_due = true;
         return false;
+    }
     entry->last = choice->number; /* presumably: another region may begin before it is known */
     return true;
 }
 
 void sw_plan_cache_suits(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice) {
     struct sw_plan_cache_entry *entry = find(cache, key);
-    if (!entry || choice->tried == 0)
+    if (!entry)
+        return;
+    entry->n_in_row = 0;
+    if (choice->tried == 0)
         return;
     entry->kept[choice->before].next = choice->number;
     entry->last = choice->number;
@@ -69,6 +77,8 @@ bool sw_plan_cache_forgo(struct sw_plan_cache *cache, uint64_t key, const struct
     if (!entry)
         return true;
     entry->last = choice->before;
+    if (++entry->n_in_row > 1) /* it is another column's turn, for longer: the next region tries another plan */
+        entry->kept[choice->before].next = (choice->number + 1) % (entry->n_kept ? entry->n_kept : 1);
     if (pays && entry->n_doubts < SW_PLANS_KEPT) {
         entry->n_doubts++;
         return true;
@@ -105,22 +115,15 @@ static bool is_alike(double a, double b) {
     return a > ALIKE * b && b > ALIKE * a;
 }
 
-/* Where a new plan goes. One that has been paid for and is not replaced gets another term: it was not its column. */
-static unsigned place_for(struct sw_plan_cache_entry *entry, double promise) {
+static unsigned place_for(struct sw_plan_cache_entry *entry, const struct sw_plan_choice *choice, double promise) {
     unsigned oldest = 0;
-    for (unsigned i = 0; i < entry->n_kept; i++) {
-        struct sw_kept_plan *kept = &entry->kept[i];
-        if (kept->paid >= 1) {
-            entry->n_wasted = 0;
-            if (is_alike(kept->plan.expected_ratio, promise))
-                return i;
-            kept->paid = 0;
-        }
-        if (kept->age < entry->kept[oldest].age)
-            oldest = i;
-    }
+    if (choice->is_due && is_alike(entry->kept[choice->number].plan.expected_ratio, promise))
+        return choice->number;
     if (entry->n_kept < SW_PLANS_KEPT)
         return entry->n_kept++;
+    for (unsigned i = 1; i < entry->n_kept; i++)
+        if (entry->kept[i].age < entry->kept[oldest].age)
+            oldest = i;
     if (entry->kept[oldest].paid < LITTLE && entry->n_wasted < MOST_WASTED)
         entry->n_wasted++;
     return oldest;
@@ -134,14 +137,16 @@ void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, struct sw_plan
     entry->promises[entry->n_promises++ % SW_PLAN_PROMISES] = plan->expected_ratio;
     if (plan->codec == SW_CODEC_RAW || plan->expected_ratio < SW_PLAN_MIN_RATIO)
         return;
-    const unsigned n_before = entry->n_kept, number = place_for(entry, plan->expected_ratio);
+    const unsigned n_before = entry->n_kept, number = place_for(entry, choice, plan->expected_ratio);
     struct sw_kept_plan *kept = &entry->kept[number];
     if (number == n_before)
-        kept->next = number + 1;
+        kept->next = number;
     kept->paid = 0;
     kept->age = entry->age;
     kept->plan = *plan;
     if (choice->before < n_before)
         entry->kept[choice->before].next = number;
     entry->last = choice->number = number;
+    entry->n_in_row = 0;
+    choice->is_due = false;
 }

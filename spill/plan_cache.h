@@ -23,13 +23,14 @@ struct sw_plan_cache {
         unsigned n_promises;
         double promises[SW_PLAN_PROMISES]; /* expected ratios of the last plans */
         unsigned n_doubts;                 /* regions that no plan suited, up to SW_PLANS_KEPT */
+        unsigned n_in_row;                 /* the same of the last ones, since one was suited */
         double forgone;                    /* what they have lost since the last plan was made, in prices of one */
         unsigned n_wasted;                 /* plans that have lately gone before they were worth anything */
         unsigned n_kept, last;             /* last: was used last */
         struct sw_kept_plan {
             uint64_t age;
             double paid;   /* part of its price that its regions have been worth */
-            unsigned next; /* expected to suit after it, modulo n_kept */
+            unsigned next; /* expected to suit after it */
             struct sw_plan plan;
         } kept[SW_PLANS_KEPT];
     } entries[SW_PLAN_CACHE_KEYS];
@@ -41,6 +42,7 @@ struct sw_plan_choice {
     unsigned tried;  /* bits: of those that do not suit, or would not */
     unsigned number; /* of the last one found, below SW_PLANS_KEPT */
     unsigned before; /* of the one that was used by the region before */
+    bool is_due;     /* that one is to be made anew */
 };
 
 /* Of regions from one session (its number, from 1, never reused), of one type of values, and from the same place in
@@ -51,8 +53,8 @@ uint64_t sw_plan_key(uint64_t session, enum sw_value_type type, unsigned buffer)
 const struct sw_plan *sw_plan_cache_find(const struct sw_plan_cache *cache, uint64_t key,
                                          struct sw_plan_choice *choice);
 /* Uses the plan that was found for a region that is worth `part` of a plan's price. False: its regions are worth a new
- * one by now, which is to be made. */
-bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice, double part);
+ * one by now, which is to be made; others go on by this one meanwhile. */
+bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan_choice *choice, double part);
 /* It suits the region; or does not. */
 void sw_plan_cache_suits(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice);
 void sw_plan_cache_misfits(struct sw_plan_choice *choice);
@@ -63,8 +65,8 @@ bool sw_plan_cache_forgo(struct sw_plan_cache *cache, uint64_t key, const struct
                          double part);
 /* The best that the last SW_PLAN_PROMISES plans of that key promised; 0: there have been fewer. */
 double sw_plan_cache_promise(const struct sw_plan_cache *cache, uint64_t key);
-/* Keeps a plan that has just been made, if it is worth keeping: in place of one whose price had been paid and that
- * promised as much, else of that which has not been used for longest. It counts as found. The same for keys. */
+/* Keeps a plan that has just been made, if it is worth keeping: in place of the one that was due, if that promised as
+ * much, else of that which has not been used for longest. It counts as found. The same for keys. */
 void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, struct sw_plan_choice *choice,
                        const struct sw_plan *plan);
 

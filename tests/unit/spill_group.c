@@ -434,8 +434,9 @@ START_TEST(test_a_region_that_the_table_does_not_suit_leaves) {
         memset(c.spills, 0, sizeof c.spills);
         sw_rig_reset_counts();
         spill_held(&c);
-        ck_assert_uint_eq(sw_rig_counts().encode_groups, 1);
-        ck_assert_uint_eq(sw_rig_counts().encodes, 1);
+        /* The plan made last is expected to go on: then it is the others that leave, together. */
+        ck_assert_uint_eq(sw_rig_counts().encode_groups, round == 0 ? 1 : 2);
+        ck_assert_uint_eq(sw_rig_counts().encodes, round == 0 ? 1 : 0);
         ck_assert_uint_eq(sw_rig_counts().make_plans, round == 0 ? 2 : 0);
         ck_assert_uint_le(c.spills[ODD].outcome.stored_bytes * 100, other.spills[0].outcome.stored_bytes * 118);
         for (unsigned i = 0; i < c.n; i++)

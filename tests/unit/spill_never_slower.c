@@ -347,8 +347,6 @@ START_TEST(test_long_regions_go_in_part_beside_short_ones) {
 }
 END_TEST
 
-/* ---- bytes that become others ---- */
-
 /* ---- columns in turn ---- */
 
 struct turns {
@@ -433,6 +431,8 @@ START_TEST(test_plans_take_little_of_the_time) {
     }
 }
 END_TEST
+
+/* ---- bytes that become others ---- */
 
 /* Uncompressed bytes of a region of that data which were compressed. */
 static uint64_t compressed_bytes(struct rig *r, enum data data, uint64_t bytes) {
