@@ -19,9 +19,7 @@
 #define LEAST_RATIO 1.05
 #define DOUBT_PART 0.01
 #define BETTER_PART 0.25 /* of the bytes left: numbers that shrink better than promised may by another codec */
-/* Of what another plan may win: trying it costs less. The second where nothing may be won at all. */
-#define TRY_PART 0.25
-#define TRY_RAW_PART 0.01
+#define TRY_PART 0.25    /* of what another plan may win: trying it costs less */
 
 void sw_plan_set_segments(const struct sw_pipeline *p, struct sw_plan *plan, uint64_t chunk_bytes) {
     if (sw_codec_has_segments(plan->codec))
@@ -158,19 +156,19 @@ static double lost_s(const struct sw_cost_question *q, double ratio) {
 
 /* Another plan is tried if that costs little beside what it may win. One is in any case for short regions, but for
  * those that look as if nothing shrank them, and for members of a group, who share the step. */
-static bool may_try(const struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
-                    const struct sw_cost_question *q, const struct sw_plan_choice *choice,
+static bool may_try(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what, uint64_t key,
+                    const struct sw_cost_question *q, struct sw_plan_choice *choice,
                     const struct sw_frame_layout *frame) {
     const bool looks_raw = ratio_of(frame) < LEAST_RATIO;
     const int n_tried = __builtin_popcount(choice->tried);
     /* What is under way is encoded again, too. */
-    const double n_chunks = (double)(what->n_chunks < p->n_slots ? what->n_chunks : p->n_slots);
-    const double rate = q->rates.encode[q->codec],
+    const double n_chunks = (double)(what->n_chunks < p->n_slots ? what->n_chunks : p->n_slots),
+                 rate = q->rates.encode[q->codec], cost_s = rate > 0 ? n_chunks * (double)frame->raw_bytes / rate : 0,
                  gain_s = counts_time(p, kind) ? lost_s(q, ratio_of(frame)) : p->plan_s;
     if (n_tried == 1 && (what->shares_step || (what->raw_bytes <= SHORT_BYTES && !looks_raw)))
         return true;
-    return rate <= 0 ||
-           n_tried * n_chunks * (double)frame->raw_bytes / rate < gain_s * (looks_raw ? TRY_RAW_PART : TRY_PART);
+    return looks_raw ? sw_plan_cache_stakes(&p->plans, key, choice, cost_s, gain_s)
+                     : n_tried * cost_s < gain_s * TRY_PART || cost_s <= 0;
 }
 
 /* One that promises more than the bytes have shrunk. */
@@ -193,7 +191,8 @@ enum sw_misfit sw_plan_misfits(struct sw_pipeline *p, enum sw_job_kind kind, con
     struct sw_cost_answer answer;
     struct sw_plan other;
     sw_plan_cache_misfits(choice);
-    if (may_try(p, kind, what, &question, choice, frame) && find_other(p, kind, what, key, choice, ratio, &other)) {
+    if (may_try(p, kind, what, key, &question, choice, frame) &&
+        find_other(p, kind, what, key, choice, ratio, &other)) {
         *plan = other;
         return SW_MISFIT_AGAIN;
     }

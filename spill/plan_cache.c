@@ -3,8 +3,9 @@
 #include <stddef.h>
 #include <string.h>
 
-#define ALIKE 0.9      /* of plans of one column what they promise differs by less */
-#define LITTLE 0.1     /* of the price of a plan */
+#define ALIKE 0.9  /* of plans of one column what they promise differs by less */
+#define LITTLE 0.1 /* of the price of a plan */
+#define STAKE_PART 0.01
 #define MOST_WASTED 6u /* so that the next plan has to be worth 64 of them */
 
 static int index_of(const struct sw_plan_cache *cache, uint64_t key) {
@@ -63,12 +64,26 @@ void sw_plan_cache_suits(struct sw_plan_cache *cache, uint64_t key, const struct
     entry->n_in_row = 0;
     if (choice->tried == 0)
         return;
+    entry->stakes_s = choice->prize_s > entry->stakes_s ? choice->prize_s : entry->stakes_s;
     entry->kept[choice->before].next = choice->number;
     entry->last = choice->number;
 }
 
 void sw_plan_cache_misfits(struct sw_plan_choice *choice) {
     choice->tried |= 1u << choice->number;
+}
+
+bool sw_plan_cache_stakes(struct sw_plan_cache *cache, uint64_t key, struct sw_plan_choice *choice, double cost_s,
+                          double prize_s) {
+    struct sw_plan_cache_entry *entry = find(cache, key);
+    if (!entry)
+        return false;
+    entry->stakes_s += STAKE_PART * prize_s;
+    if (entry->stakes_s < cost_s)
+        return false;
+    entry->stakes_s -= cost_s;
+    choice->prize_s = prize_s;
+    return true;
 }
 
 bool sw_plan_cache_forgo(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice, bool pays,

@@ -26,6 +26,7 @@ struct sw_plan_cache {
         unsigned n_in_row;                 /* the same of the last ones, since one was suited */
         double forgone;                    /* what they have lost since the last plan was made, in prices of one */
         unsigned n_wasted;                 /* plans that have lately gone before they were worth anything */
+        double stakes_s;                   /* time that may be lost by tries that hardly ever win anything */
         unsigned n_kept, last;             /* last: was used last */
         struct sw_kept_plan {
             uint64_t age;
@@ -43,6 +44,7 @@ struct sw_plan_choice {
     unsigned number; /* of the last one found, below SW_PLANS_KEPT */
     unsigned before; /* of the one that was used by the region before */
     bool is_due;     /* that one is to be made anew */
+    double prize_s;  /* what such a try wins, if it does */
 };
 
 /* Of regions from one session (its number, from 1, never reused), of one type of values, and from the same place in
@@ -58,6 +60,10 @@ bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan
 /* It suits the region; or does not. */
 void sw_plan_cache_suits(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice);
 void sw_plan_cache_misfits(struct sw_plan_choice *choice);
+/* Whether to try another plan for bytes that look as if nothing shrank them, which costs cost_s and wins prize_s if
+ * they are another column's: for a hundredth of what could be won, and for what has been won. */
+bool sw_plan_cache_stakes(struct sw_plan_cache *cache, uint64_t key, struct sw_plan_choice *choice, double cost_s,
+                          double prize_s);
 /* No plan suits a region, which loses `part` of a plan's price by that. True: one is to be made, since as much as that
  * has been lost (more, if the last ones were soon in the way of others), or, if compressing pays, the key has been in
  * doubt but a few times. */

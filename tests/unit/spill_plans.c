@@ -169,6 +169,25 @@ START_TEST(test_a_plan_is_made_when_its_price_has_been_lost) {
 }
 END_TEST
 
+/* Tries that hardly ever win have a hundredth of what could be won; one that has won pays for others. */
+START_TEST(test_what_tries_win_pays_for_more) {
+    struct sw_plan_cache cache = {0};
+    struct sw_plan_choice choice = {0};
+    put(&cache, KEY, SW_CODEC_V5T, 3);
+    put(&cache, KEY, SW_CODEC_V5T, 5);
+    for (int i = 0; i < 10; i++)
+        ck_assert_int_eq(sw_plan_cache_stakes(&cache, KEY, &choice, 0.0999, 1), i == 9);
+    ck_assert(!sw_plan_cache_stakes(&cache, KEY, &choice, 0.0999, 1));
+    ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, &choice));
+    sw_plan_cache_misfits(&choice);
+    ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, &choice));
+    sw_plan_cache_suits(&cache, KEY, &choice);
+    for (int i = 0; i < 10; i++)
+        ck_assert(sw_plan_cache_stakes(&cache, KEY, &choice, 0.0999, 1));
+    ck_assert(!sw_plan_cache_stakes(&cache, KEY + 1, &choice, 0, 1));
+}
+END_TEST
+
 START_TEST(test_plans_that_promise_little_are_not_kept) {
     struct sw_plan_cache cache = {0};
     put(&cache, KEY, SW_CODEC_V5T, 1.2);
@@ -301,6 +320,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_plan_that_was_not_used_for_longest_makes_room);
     tcase_add_test(tcase, test_a_plan_is_made_anew_when_its_price_has_been_paid);
     tcase_add_test(tcase, test_a_plan_is_made_when_its_price_has_been_lost);
+    tcase_add_test(tcase, test_what_tries_win_pays_for_more);
     tcase_add_test(tcase, test_plans_that_promise_little_are_not_kept);
     tcase_add_test(tcase, test_the_last_promises_are_remembered);
     tcase_add_test(tcase, test_each_type_and_buffer_has_a_plan_of_its_own);
