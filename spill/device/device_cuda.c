@@ -352,6 +352,7 @@ static void cuda_close(struct sw_device *device) {
     sw_event_cache_fini(&d->events);
     for (unsigned s = 0; s < MAX_SLOTS; s++)
         slot_fini(&d->slots[s]);
+    sw_sealer_pool_free(d->sealers);
     stream_free(d->copies_out);
     stream_free(d->copies_back);
     stream_free(d->canary);
@@ -436,7 +437,7 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
     return 0;
 }
 
-static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes, unsigned n_sealers,
+static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes, struct sw_sealer_pool *sealers,
                      struct sw_err *err) {
     (void)lay_out(&slot->parts, d_memory, chunk_bytes);
     const uint64_t most_hashes = (uint64_t)SW_RAW_MAX * raw_layout(chunk_bytes).n_tiles;
@@ -451,14 +452,13 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes,
         e = cudaHostAlloc((void **)&slot->h, sizeof *slot->h + most_hashes * sizeof slot->h->hashes[0],
                           cudaHostAllocPortable);
     const int rc = check(e, err, "stream, event or pinned memory of a slot");
-    return rc < 0 ? rc : sw_sealer_new(&slot->sealer, n_sealers, err);
+    return rc < 0 ? rc : sw_sealer_new(&slot->sealer, sealers, err);
 }
 
-/* Threads for the checksums of a slot's raw frames. On their way out slots share the link, so that hardly more than two
- * of them have something to hash at a time. */
+/* Threads for the checksums of raw frames: a processor each, but for the worker and the client. */
 static unsigned sealers(void) {
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    const unsigned n = (unsigned)(processors > 2 ? processors : 2) / 2;
+    const unsigned n = processors > 3 ? (unsigned)processors - 2 : 1;
     return n < SW_SEALER_MAX_THREADS ? n : SW_SEALER_MAX_THREADS;
 }
 
@@ -473,8 +473,10 @@ static int take_memory(struct device_cuda *d, struct sw_err *err) {
     d->group_runs = kernels_reach_host ? MAX_GROUP_RUNS : 0;
     if (rc == 0)
         rc = check(cudaMalloc(&d->d_memory, d->info.scratch_bytes), err, "cudaMalloc of the scratch");
+    if (rc == 0)
+        rc = sw_sealer_pool_new(&d->sealers, sealers(), err);
     for (unsigned s = 0; rc == 0 && s < d->info.n_slots; s++)
-        rc = slot_init(&d->slots[s], (uint8_t *)d->d_memory + s * slot_bytes, d->info.chunk_bytes, sealers(), err);
+        rc = slot_init(&d->slots[s], (uint8_t *)d->d_memory + s * slot_bytes, d->info.chunk_bytes, d->sealers, err);
     return rc;
 }
 

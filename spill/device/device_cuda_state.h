@@ -91,6 +91,7 @@ struct device_cuda {
     void *d_memory;                       /* all slots' parts */
     cudaStream_t canary;                  /* waits for no other */
     cudaStream_t copies_out, copies_back; /* of all slots, in the order in which they ask for them */
+    struct sw_sealer_pool *sealers;       /* of all slots */
     struct slot slots[MAX_SLOTS];
 };
 

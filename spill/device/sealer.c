@@ -2,23 +2,33 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/list.h"
 #include "base/thread.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-struct part {
-    struct sw_sealer *sealer;
-    pthread_t thread;
-    bool started, busy;
+/* Tiles of one frame that a thread takes at a time: 512 KiB, a tenth of a millisecond. */
+enum { PIECE_TILES = 16 };
+
+struct sw_sealer_pool {
+    pthread_mutex_t lock;  /* guards all below, and what sealers say that it guards */
+    pthread_cond_t is_due; /* for the threads */
+    struct sw_list due;    /* sealers of which pieces are left to take: the first is served first */
+    bool stop;
+    unsigned n_threads, n_started;
+    pthread_t threads[SW_SEALER_MAX_THREADS];
 };
 
 struct sw_sealer {
-    pthread_mutex_t lock;        /* guards all below; the work and its frames belong to the threads while any is busy */
-    pthread_cond_t begun, ended; /* for the threads, for who waits for them: those that have ended sleep on */
-    bool stop;
-    atomic_uint n_busy; /* changed under the lock */
+    struct sw_sealer_pool *pool;
+    struct sw_list due;   /* node of pool->due; the lock guards it, and what comes next */
+    pthread_cond_t ended; /* for who waits */
+    atomic_uint n_left;   /* pieces that have not ended; read without the lock, too */
     uint32_t n_bad;
+    unsigned frame;     /* of the next piece */
+    uint32_t next_tile; /* in that frame */
+    /* What pieces are: as it is while any is left. */
     enum sw_sealer_work work;
     void (*run)(void *arg); /* NULL: `work` */
     void *arg;
@@ -29,69 +39,117 @@ struct sw_sealer {
         const struct sw_run *runs;
         unsigned n_runs;
     } frames[SW_RAW_MAX];
-    unsigned n_frames, first; /* first: that the threads work on */
-    unsigned n_parts;
-    struct part parts[SW_SEALER_MAX_THREADS];
+    unsigned n_frames;
 };
 
-/* A share of each frame, so that all threads end together however many frames there are. */
-static struct sw_tile_range tiles_of(const struct part *part, const struct frame *frame) {
-    const struct sw_sealer *s = part->sealer;
-    const uint64_t n_tiles = frame->layout->n_tiles, index = (uint64_t)(part - s->parts);
-    return (struct sw_tile_range){.first = (uint32_t)(n_tiles * index / s->n_parts),
-                                  .end = (uint32_t)(n_tiles * (index + 1) / s->n_parts)};
+/* What a thread does without the lock. */
+struct piece {
+    struct sw_sealer *sealer;
+    const struct frame *frame;
+    struct sw_tile_range tiles;
+};
+
+static unsigned count_pieces(const struct frame *frame) {
+    return (frame->layout->n_tiles + PIECE_TILES - 1) / PIECE_TILES;
+}
+
+/* ---- threads ---- */
+
+static struct piece take_piece(struct sw_sealer_pool *pool) {
+    struct sw_sealer *s = SW_CONTAINER_OF(pool->due.next, struct sw_sealer, due);
+    struct piece piece = {.sealer = s, .frame = &s->frames[s->frame], .tiles.first = s->next_tile};
+    if (s->run) {
+        sw_list_remove(&s->due);
+        return piece;
+    }
+    const uint32_t left = piece.frame->layout->n_tiles - s->next_tile;
+    s->next_tile += left < PIECE_TILES ? left : PIECE_TILES;
+    piece.tiles.end = s->next_tile;
+    if (piece.tiles.end == piece.frame->layout->n_tiles) {
+        s->next_tile = 0;
+        if (++s->frame == s->n_frames)
+            sw_list_remove(&s->due);
+    }
+    return piece;
 }
 
 /* Returns how many tiles are bad. */
-static uint32_t work_on(const struct part *part) {
-    const struct sw_sealer *s = part->sealer;
-    uint32_t n_bad = 0;
-    if (s->run) {
+static uint32_t work_on(const struct piece *piece) {
+    const struct sw_sealer *s = piece->sealer;
+    const struct frame *frame = piece->frame;
+    if (s->run)
         s->run(s->arg);
-        return 0;
-    }
-    for (unsigned i = s->first; i < s->n_frames; i++) {
-        const struct frame *frame = &s->frames[i];
-        if (s->work == SW_SEALER_SEAL)
-            sw_raw_runs_seal(frame->layout, frame->runs, frame->n_runs, tiles_of(part, frame));
-        else
-            n_bad += sw_raw_runs_verify(frame->layout, frame->runs, frame->n_runs, tiles_of(part, frame));
-    }
-    return n_bad;
+    else if (s->work == SW_SEALER_VERIFY)
+        return sw_raw_runs_verify(frame->layout, frame->runs, frame->n_runs, piece->tiles);
+    else
+        sw_raw_runs_seal(frame->layout, frame->runs, frame->n_runs, piece->tiles);
+    return 0;
 }
 
-static void *part_main(void *arg) {
-    struct part *part = arg;
-    struct sw_sealer *s = part->sealer;
-    (void)pthread_mutex_lock(&s->lock);
+static void *thread_main(void *arg) {
+    struct sw_sealer_pool *pool = arg;
+    (void)pthread_mutex_lock(&pool->lock);
     for (;;) {
-        while (!part->busy && !s->stop)
-            (void)pthread_cond_wait(&s->begun, &s->lock);
-        if (!part->busy)
+        while (sw_list_empty(&pool->due) && !pool->stop)
+            (void)pthread_cond_wait(&pool->is_due, &pool->lock);
+        if (sw_list_empty(&pool->due))
             break;
-        (void)pthread_mutex_unlock(&s->lock);
-        const uint32_t n_bad = work_on(part);
-        (void)pthread_mutex_lock(&s->lock);
-        part->busy = false;
-        s->n_bad += n_bad;
-        if (atomic_fetch_sub(&s->n_busy, 1) == 1)
-            (void)pthread_cond_signal(&s->ended);
+        const struct piece piece = take_piece(pool);
+        (void)pthread_mutex_unlock(&pool->lock);
+        const uint32_t n_bad = work_on(&piece);
+        (void)pthread_mutex_lock(&pool->lock);
+        piece.sealer->n_bad += n_bad;
+        if (atomic_fetch_sub(&piece.sealer->n_left, 1) == 1)
+            (void)pthread_cond_signal(&piece.sealer->ended);
     }
-    (void)pthread_mutex_unlock(&s->lock);
+    (void)pthread_mutex_unlock(&pool->lock);
     return NULL;
 }
 
-int sw_sealer_new(struct sw_sealer **ret, unsigned n_threads, struct sw_err *err) {
+int sw_sealer_pool_new(struct sw_sealer_pool **ret, unsigned n_threads, struct sw_err *err) {
     SW_ASSERT(n_threads >= 1 && n_threads <= SW_SEALER_MAX_THREADS);
+    struct sw_sealer_pool *pool = sw_alloc(sizeof *pool);
+    if (!pool)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for the threads of a GPU");
+    (void)pthread_mutex_init(&pool->lock, NULL);
+    (void)pthread_cond_init(&pool->is_due, NULL);
+    sw_list_init(&pool->due);
+    pool->n_threads = n_threads;
+    *ret = pool;
+    return 0;
+}
+
+void sw_sealer_pool_free(struct sw_sealer_pool *pool) {
+    if (!pool)
+        return;
+    (void)pthread_mutex_lock(&pool->lock);
+    SW_ASSERT(sw_list_empty(&pool->due));
+    pool->stop = true;
+    (void)pthread_cond_broadcast(&pool->is_due);
+    (void)pthread_mutex_unlock(&pool->lock);
+    for (unsigned i = 0; i < pool->n_started; i++)
+        (void)pthread_join(pool->threads[i], NULL);
+    (void)pthread_cond_destroy(&pool->is_due);
+    (void)pthread_mutex_destroy(&pool->lock);
+    sw_free(pool);
+}
+
+/* Fewer threads than there should be are enough. */
+static int start_threads(struct sw_sealer_pool *pool) {
+    while (pool->n_started < pool->n_threads && !sw_thread_start(&pool->threads[pool->n_started], thread_main, pool))
+        pool->n_started++;
+    return pool->n_started > 0 ? 0 : -SW_ENOMEM;
+}
+
+/* ---- a slot's ---- */
+
+int sw_sealer_new(struct sw_sealer **ret, struct sw_sealer_pool *pool, struct sw_err *err) {
     struct sw_sealer *s = sw_alloc(sizeof *s);
     if (!s)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for a slot");
-    (void)pthread_mutex_init(&s->lock, NULL);
-    (void)pthread_cond_init(&s->begun, NULL);
     (void)pthread_cond_init(&s->ended, NULL);
-    s->n_parts = n_threads;
-    for (unsigned i = 0; i < n_threads; i++)
-        s->parts[i].sealer = s;
+    sw_list_init(&s->due);
+    s->pool = pool;
     *ret = s;
     return 0;
 }
@@ -99,16 +157,8 @@ int sw_sealer_new(struct sw_sealer **ret, unsigned n_threads, struct sw_err *err
 void sw_sealer_free(struct sw_sealer *s) {
     if (!s)
         return;
-    (void)pthread_mutex_lock(&s->lock);
-    s->stop = true;
-    (void)pthread_cond_broadcast(&s->begun);
-    (void)pthread_mutex_unlock(&s->lock);
-    for (unsigned i = 0; i < s->n_parts; i++)
-        if (s->parts[i].started)
-            (void)pthread_join(s->parts[i].thread, NULL);
-    (void)pthread_cond_destroy(&s->begun);
+    sw_sealer_wait(s);
     (void)pthread_cond_destroy(&s->ended);
-    (void)pthread_mutex_destroy(&s->lock);
     sw_free(s->runs);
     sw_free(s);
 }
@@ -132,11 +182,9 @@ static int make_room(struct sw_sealer *s, unsigned n_runs) {
 
 int sw_sealer_take(struct sw_sealer *s, const struct sw_raw_item *items, unsigned n, struct sw_err *err) {
     unsigned n_runs = 0;
-    SW_ASSERT(n <= SW_RAW_MAX);
+    SW_ASSERT(n <= SW_RAW_MAX && sw_sealer_ended(s));
     for (unsigned i = 0; i < n; i++)
         n_runs += items[i].stored->n_extents;
-    (void)pthread_mutex_lock(&s->lock);
-    SW_ASSERT(s->n_busy == 0);
     const int rc = make_room(s, n_runs);
     struct sw_run *runs = s->runs;
     for (unsigned i = 0; !rc && i < n; i++) {
@@ -147,49 +195,46 @@ int sw_sealer_take(struct sw_sealer *s, const struct sw_raw_item *items, unsigne
     }
     s->n_frames = rc ? 0 : n;
     s->n_bad = 0;
-    (void)pthread_mutex_unlock(&s->lock);
     return rc ? sw_err_set(err, rc, SW_SCOPE_REQUEST, "out of memory for the places of a frame") : 0;
 }
 
-static int start_threads(struct sw_sealer *s) {
-    for (unsigned i = 0; i < s->n_parts; i++) {
-        if (!s->parts[i].started && sw_thread_start(&s->parts[i].thread, part_main, &s->parts[i]))
-            return -SW_ENOMEM;
-        s->parts[i].started = true;
+/* Has the threads begin with n pieces of what the sealer says. */
+static int begin(struct sw_sealer *s, unsigned n, struct sw_err *err) {
+    struct sw_sealer_pool *pool = s->pool;
+    (void)pthread_mutex_lock(&pool->lock);
+    const int rc = start_threads(pool);
+    if (rc == 0) {
+        atomic_store(&s->n_left, n);
+        if (s->run) /* not hashes, of which there may be many: what a plan waits for */
+            sw_list_prepend(&pool->due, &s->due);
+        else
+            sw_list_append(&pool->due, &s->due);
+        if (n > 1)
+            (void)pthread_cond_broadcast(&pool->is_due);
+        else
+            (void)pthread_cond_signal(&pool->is_due);
     }
-    return 0;
+    (void)pthread_mutex_unlock(&pool->lock);
+    return rc ? sw_err_set(err, rc, SW_SCOPE_REQUEST, "no thread for the work of a slot") : 0;
 }
 
 int sw_sealer_begin(struct sw_sealer *s, enum sw_sealer_work work, unsigned first, struct sw_err *err) {
-    (void)pthread_mutex_lock(&s->lock);
-    SW_ASSERT(s->n_busy == 0);
-    const int rc = first < s->n_frames ? start_threads(s) : 0;
-    if (rc == 0 && first < s->n_frames) {
-        s->run = NULL;
-        s->work = work;
-        s->first = first;
-        atomic_store(&s->n_busy, s->n_parts);
-        for (unsigned i = 0; i < s->n_parts; i++)
-            s->parts[i].busy = true;
-        (void)pthread_cond_broadcast(&s->begun);
-    }
-    (void)pthread_mutex_unlock(&s->lock);
-    return rc ? sw_err_set(err, rc, SW_SCOPE_REQUEST, "no thread for a frame's hashes") : 0;
+    unsigned n = 0;
+    SW_ASSERT(sw_sealer_ended(s));
+    for (unsigned i = first; i < s->n_frames; i++)
+        n += count_pieces(&s->frames[i]);
+    s->run = NULL;
+    s->work = work;
+    s->frame = first;
+    s->next_tile = 0;
+    return n > 0 ? begin(s, n, err) : 0;
 }
 
 int sw_sealer_run(struct sw_sealer *s, void (*run)(void *arg), void *arg, struct sw_err *err) {
-    (void)pthread_mutex_lock(&s->lock);
-    SW_ASSERT(s->n_busy == 0);
-    const int rc = start_threads(s);
-    if (rc == 0) {
-        s->run = run;
-        s->arg = arg;
-        atomic_store(&s->n_busy, 1);
-        s->parts[0].busy = true;
-        (void)pthread_cond_broadcast(&s->begun);
-    }
-    (void)pthread_mutex_unlock(&s->lock);
-    return rc ? sw_err_set(err, rc, SW_SCOPE_REQUEST, "no thread to run something on") : 0;
+    SW_ASSERT(sw_sealer_ended(s));
+    s->run = run;
+    s->arg = arg;
+    return begin(s, 1, err);
 }
 
 void sw_sealer_seal_hashed(const struct sw_sealer *s, unsigned end, const uint32_t *hashes) {
@@ -211,20 +256,17 @@ uint32_t sw_sealer_verify_hashed(const struct sw_sealer *s, unsigned end, const 
 }
 
 bool sw_sealer_ended(struct sw_sealer *s) {
-    return atomic_load(&s->n_busy) == 0;
+    return atomic_load(&s->n_left) == 0;
 }
 
 void sw_sealer_wait(struct sw_sealer *s) {
-    (void)pthread_mutex_lock(&s->lock);
-    while (s->n_busy > 0)
-        (void)pthread_cond_wait(&s->ended, &s->lock);
-    (void)pthread_mutex_unlock(&s->lock);
+    (void)pthread_mutex_lock(&s->pool->lock);
+    while (s->n_left > 0)
+        (void)pthread_cond_wait(&s->ended, &s->pool->lock);
+    (void)pthread_mutex_unlock(&s->pool->lock);
 }
 
 uint32_t sw_sealer_bad_tiles(struct sw_sealer *s) {
-    (void)pthread_mutex_lock(&s->lock);
-    SW_ASSERT(s->n_busy == 0);
-    const uint32_t n_bad = s->n_bad;
-    (void)pthread_mutex_unlock(&s->lock);
-    return n_bad;
+    SW_ASSERT(sw_sealer_ended(s));
+    return s->n_bad;
 }

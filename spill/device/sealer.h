@@ -1,7 +1,10 @@
 /* sealer.h - makes and verifies the raw frames in host memory (codec/raw_runs.h) whose content copy engines move.
  *
- * For a slot of a GPU. Hashes of tiles come from the device, or are made by threads of the sealer: too much work for
- * the worker, on which all slots wait. What else would keep it for long they do, too. thread: the device's worker. */
+ * Hashes of tiles come from the device, or are made by threads, which the slots of a GPU share: too much work for the
+ * worker, on which all slots wait. Threads take pieces of what slots have for them, in the order in which slots had it,
+ * which is that of the copies: on its way back a chunk's bytes are hashed about when the link reads them, and what a
+ * step waits for is never the share of one thread that got no processor. What else would keep the worker for long the
+ * threads do, too. thread: the device's worker. */
 #ifndef SW_SPILL_DEVICE_SEALER_H
 #define SW_SPILL_DEVICE_SEALER_H
 
@@ -9,12 +12,18 @@
 #include "spill/device/device.h"
 #include "spill/tier/tier.h"
 
-enum { SW_SEALER_MAX_THREADS = 8 };
+enum { SW_SEALER_MAX_THREADS = 16 };
 
+struct sw_sealer_pool;
 struct sw_sealer;
 
-/* Makes the sealer of n_threads (1 … SW_SEALER_MAX_THREADS), which start with the first frame. errors: -SW_ENOMEM. */
-int sw_sealer_new(struct sw_sealer **ret, unsigned n_threads, struct sw_err *err);
+/* The threads of a GPU (1 … SW_SEALER_MAX_THREADS), which start with the first work. errors: -SW_ENOMEM. */
+int sw_sealer_pool_new(struct sw_sealer_pool **ret, unsigned n_threads, struct sw_err *err);
+/* After its sealers. NULL is a no-op. */
+void sw_sealer_pool_free(struct sw_sealer_pool *pool);
+
+/* The sealer of a slot. errors: -SW_ENOMEM. */
+int sw_sealer_new(struct sw_sealer **ret, struct sw_sealer_pool *pool, struct sw_err *err);
 /* Waits for what was begun. NULL is a no-op. */
 void sw_sealer_free(struct sw_sealer *sealer);
 
@@ -27,9 +36,9 @@ enum sw_sealer_work { SW_SEALER_SEAL, SW_SEALER_VERIFY };
 /* Has the threads begin with frames [first, n) of those taken, if there are any; none may be at work.
  * errors: -SW_ENOMEM. */
 int sw_sealer_begin(struct sw_sealer *sealer, enum sw_sealer_work work, unsigned first, struct sw_err *err);
-/* Has one of the threads call run(arg); none may be at work. errors: -SW_ENOMEM. */
+/* Has one of the threads call run(arg), before other slots' hashes; none may be at work. errors: -SW_ENOMEM. */
 int sw_sealer_run(struct sw_sealer *sealer, void (*run)(void *arg), void *arg, struct sw_err *err);
-/* True if no thread is at work. */
+/* True if no thread is at work for this slot. */
 bool sw_sealer_ended(struct sw_sealer *sealer);
 /* Waits until none is. */
 void sw_sealer_wait(struct sw_sealer *sealer);

@@ -14,6 +14,7 @@ enum { N = 5, MOST_TILES = 1000 };
 static const uint64_t lengths[N] = {1, 100000, 32768, 3000001, 70000};
 
 static struct {
+    struct sw_sealer_pool *pool;
     uint8_t *wanted[N], *memory[N];
     struct sw_extent extents[N][2];
     struct sw_stored stored[N];
@@ -26,6 +27,7 @@ static void setup(void) {
     struct sw_plan raw;
     uint32_t n_tiles = 0;
     sw_plan_init_raw(&raw);
+    ck_assert_int_eq(sw_sealer_pool_new(&f.pool, 3, NULL), 0);
     for (unsigned i = 0; i < N; i++) {
         struct sw_frame_layout *layout = &f.items[i].frame;
         uint64_t frame_bytes = 0;
@@ -51,6 +53,7 @@ static void setup(void) {
 }
 
 static void teardown(void) {
+    sw_sealer_pool_free(f.pool);
     for (unsigned i = 0; i < N; i++) {
         free(f.wanted[i]);
         free(f.memory[i]);
@@ -59,7 +62,7 @@ static void teardown(void) {
 
 static struct sw_sealer *new_sealer(void) {
     struct sw_sealer *sealer;
-    ck_assert_int_eq(sw_sealer_new(&sealer, 3, NULL), 0);
+    ck_assert_int_eq(sw_sealer_new(&sealer, f.pool, NULL), 0);
     ck_assert(sw_sealer_ended(sealer));
     return sealer;
 }
@@ -106,6 +109,23 @@ START_TEST(test_damaged_content_is_found_by_who_reads_it) {
 }
 END_TEST
 
+/* As slots do, which come and go. */
+START_TEST(test_sealers_share_threads) {
+    struct sw_sealer *sealers[2] = {new_sealer(), new_sealer()};
+    for (unsigned i = 0; i < 2; i++) {
+        ck_assert_int_eq(sw_sealer_take(sealers[i], f.items + 2 * i, 2, NULL), 0);
+        ck_assert_int_eq(sw_sealer_begin(sealers[i], SW_SEALER_SEAL, 0, NULL), 0);
+    }
+    sw_sealer_free(sealers[1]); /* waits for its own */
+    for (unsigned i = 2; i < 4; i++)
+        ck_assert_mem_eq(f.memory[i], f.wanted[i], f.items[i].frame.frame_bytes);
+    sw_sealer_wait(sealers[0]);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_mem_eq(f.memory[i], f.wanted[i], f.items[i].frame.frame_bytes);
+    sw_sealer_free(sealers[0]);
+}
+END_TEST
+
 static struct {
     pthread_t thread;
     sem_t may_end;
@@ -141,6 +161,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, test_frames_are_sealed_and_verified, 0, N + 1);
     tcase_add_test(tcase, test_damaged_content_is_found_by_who_reads_it);
+    tcase_add_test(tcase, test_sealers_share_threads);
     tcase_add_test(tcase, test_something_else_runs_beside_the_caller);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
