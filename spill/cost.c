@@ -4,6 +4,7 @@
 #define TOLERANCE 1.03
 #define CLEARLY 1.25
 #define RETRY_PART 0.01        /* of the time, for looking again: well within TOLERANCE */
+#define SELDOM 0.1             /* of a region's time: what costs nothing is not done for more than one in ten either */
 #define LINK_RETRY_PART 0.0025 /* the same for the link, whose rate seldom changes */
 #define MIN_BYTES_LOG2 18
 /* Beside a busy GPU a kernel takes 2.1 ms from its launch to its end, however little it hashes (H200). In that time the
@@ -60,8 +61,9 @@ static bool knows_out(const struct sw_cost_question *q) {
 }
 
 static bool knows_back(const struct sw_cost_question *q) {
-    return q->rates.restore[q->codec] > 0 && q->rates.restore[SW_CODEC_RAW] > 0 &&
-           (!q->to_disk || q->rates.disk_read > 0);
+    const struct sw_cost_rates *r = &q->rates;
+    return r->restore[q->codec] > 0 && (r->restore[SW_CODEC_RAW] > 0 || r->direct_back > 0) &&
+           (!q->to_disk || r->disk_read > 0);
 }
 
 static struct sw_cost_time time_of(const struct sw_cost_question *q, enum sw_codec_id codec) {
@@ -99,7 +101,7 @@ static struct sw_cost_time raw_time_of(const struct sw_cost_question *q, bool *r
     *ret_direct = sw_cost_is_long(q->raw_bytes) || (q->rates.link_out > 0 && time.out_s > TOLERANCE * direct.out_s);
     if (*ret_direct)
         time.out_s = direct.out_s;
-    if (time.back_s > direct.back_s)
+    if (q->rates.restore[SW_CODEC_RAW] <= 0 || time.back_s > direct.back_s)
         time.back_s = direct.back_s;
     return time;
 }
@@ -214,9 +216,12 @@ bool sw_cost_is_hopeless(const struct sw_cost_question *q, struct sw_cost_answer
     return ret->reason == SW_COST_ENCODER || ret->reason == SW_COST_DECODER || ret->reason == SW_COST_NO_GAIN;
 }
 
+static double direct_back_rate(const struct sw_cost_rates *rates) {
+    return rates->direct_back > 0 ? rates->direct_back : rates->link_out;
+}
+
 bool sw_cost_restores_directly(const struct sw_cost_rates *rates) {
-    const double direct = rates->direct_back > 0 ? rates->direct_back : rates->link_out;
-    return rates->restore[SW_CODEC_RAW] > 0 && direct > TOLERANCE * rates->restore[SW_CODEC_RAW];
+    return rates->restore[SW_CODEC_RAW] > 0 && direct_back_rate(rates) > TOLERANCE * rates->restore[SW_CODEC_RAW];
 }
 
 /* ---- classes ---- */
@@ -292,6 +297,19 @@ bool sw_cost_retry_kernels_back(struct sw_cost_class *c, uint64_t raw_bytes, uin
                          stage_s((double)direct_bytes, r.direct_back > 0 ? r.direct_back : r.link_out));
 }
 
+bool sw_cost_retry_direct_back(struct sw_cost_class *c, uint64_t region_bytes) {
+    const double bytes = (double)region_bytes;
+    struct sw_cost_rates r;
+    sw_cost_class_rates(c, &r);
+    const double kernels_s = stage_s(bytes, r.restore[SW_CODEC_RAW]), direct_s = stage_s(bytes, direct_back_rate(&r));
+    c->direct_credit_s += RETRY_PART * kernels_s;
+    if (c->direct_credit_s < larger(direct_s - kernels_s, SELDOM * kernels_s))
+        return false;
+    c->direct_credit_s = 0;
+    sw_meter_age(&c->direct_back);
+    return true;
+}
+
 /* ---- the direct way ---- */
 
 static bool is_for_cpu(const struct sw_cost_direct *region) {
@@ -299,12 +317,12 @@ static bool is_for_cpu(const struct sw_cost_direct *region) {
 }
 
 /* As many steps for each slot, of about one length: a short one at the end would wait for its kernel alone. What the
- * CPU hashes goes chunk by chunk: it seals one while the next is on its way. */
+ * CPU hashes goes out chunk by chunk: it seals one while the next is on its way. Back it hashes them meanwhile. */
 unsigned sw_cost_direct_chunks(const struct sw_cost_direct *region) {
     const size_t most = region->is_alone ? MOST_CHUNKS : MOST_CHUNKS_SHARED;
     if (region->is_mixed)
         return (unsigned)mixed_step_chunks(region->n_chunks, region->raw_bytes, most);
-    if (is_for_cpu(region))
+    if (is_for_cpu(region) && !region->is_back)
         return 1;
     const size_t n_rounds = divide_up(region->n_chunks, most * region->n_slots);
     return (unsigned)divide_up(region->n_chunks, n_rounds * region->n_slots);

@@ -91,6 +91,7 @@ struct sw_cost_class {
     struct sw_meter encode[SW_CODEC_NR], link_out, restore[SW_CODEC_NR], direct_out, direct_back;
     double credit_s;         /* time that may be spent on seeing whether compressing pays again */
     double kernels_credit_s; /* the same for raw frames that are made by kernels */
+    double direct_credit_s;  /* the same for short regions that come back by kernels, whether they do so directly */
     double link_credit_s;    /* the same for how fast raw chunks go that have the link for themselves */
 };
 
@@ -114,6 +115,10 @@ bool sw_cost_retry_link(struct sw_cost_class *c, enum sw_codec_id codec, const s
  */
 bool sw_cost_retry_kernels_out(struct sw_cost_class *c, uint64_t raw_bytes, uint64_t direct_bytes);
 bool sw_cost_retry_kernels_back(struct sw_cost_class *c, uint64_t raw_bytes, uint64_t direct_bytes);
+
+/* Of a region that comes back by kernels: true if it should come directly all the same. The first time that it did may
+ * have been a bad one: without this nobody would know. Costs at most 1 % of the time, by the rates known. */
+bool sw_cost_retry_direct_back(struct sw_cost_class *c, uint64_t region_bytes);
 
 /* A region whose raw chunks go directly. */
 struct sw_cost_direct {

@@ -149,7 +149,7 @@ bool sw_direct_restores(struct sw_pipeline *p, struct sw_slot *slot) {
         return false;
     /* One that was read from the disk goes alone. */
     const unsigned n = slot->is_staged ? 1 : count_raw(job, slot->chunk, step_chunks(p, job, slot->chunk));
-    if (!sw_comes_directly(p, frames->layouts[slot->chunk].raw_bytes, step_bytes(job, slot->chunk, n)))
+    if (!sw_comes_directly(p, job, frames->layouts[slot->chunk].raw_bytes, step_bytes(job, slot->chunk, n)))
         return false;
     for (unsigned i = 0; i < n; i++) {
         const size_t chunk = slot->chunk + i;

@@ -55,6 +55,9 @@ struct sw_job_mem {
     struct sw_mapping *mapping;
 };
 
+/* Raw frames of a region: chosen once, so that its steps do not share the link with steps of the other way. */
+enum sw_job_way_back { SW_WAY_BACK_OPEN, SW_WAY_BACK_DIRECT, SW_WAY_BACK_KERNELS };
+
 struct sw_job {
     struct sw_list node; /* of whatever queue or list its holder keeps it in */
     enum sw_job_kind kind;
@@ -97,6 +100,7 @@ struct sw_job {
     bool may_retry;      /* a plan is made although it does not pay, to be tried on one chunk */
     bool is_turned_away; /* no plan could pay: stored raw without a look at the bytes */
     bool is_direct;      /* raw chunks go directly (direct.c) */
+    enum sw_job_way_back way_back;
     /* Spill: some chunks are compressed, others go directly meanwhile; restore: there are frames of both. What shares
      * the link with others is not measured. */
     bool is_mixed;

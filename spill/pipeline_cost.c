@@ -141,11 +141,27 @@ bool sw_goes_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t 
            !sw_cost_retry_kernels_out(&p->costs[class], raw_bytes, step_bytes);
 }
 
-bool sw_comes_directly(struct sw_pipeline *p, uint64_t raw_bytes, uint64_t step_bytes) {
+static enum sw_job_way_back choose_way_back(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes) {
     const int class = sw_cost_class(raw_bytes);
     struct sw_cost_rates rates = {0};
-    if (class < 0 || !sw_has_link(p))
-        return false;
+    if (!sw_has_link(p))
+        return SW_WAY_BACK_KERNELS;
+    if (sw_cost_is_long(job->bytes))
+        return SW_WAY_BACK_DIRECT;
+    if (class < 0)
+        return SW_WAY_BACK_KERNELS;
     sw_cost_class_rates(&p->costs[class], &rates);
-    return sw_cost_restores_directly(&rates) && !sw_cost_retry_kernels_back(&p->costs[class], raw_bytes, step_bytes);
+    if (sw_cost_restores_directly(&rates) || sw_cost_retry_direct_back(&p->costs[class], job->bytes))
+        return SW_WAY_BACK_DIRECT;
+    return SW_WAY_BACK_KERNELS;
+}
+
+bool sw_comes_directly(struct sw_pipeline *p, struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
+    const int class = sw_cost_class(raw_bytes);
+    if (job->way_back == SW_WAY_BACK_OPEN)
+        job->way_back = choose_way_back(p, job, raw_bytes);
+    if (job->way_back == SW_WAY_BACK_KERNELS)
+        return false;
+    return sw_cost_is_long(job->bytes) || class < 0 ||
+           !sw_cost_retry_kernels_back(&p->costs[class], raw_bytes, step_bytes);
 }

@@ -188,7 +188,7 @@ void sw_measure_plan(struct sw_pipeline *p, uint64_t us);
 /* Whether the next step_bytes of raw chunks, the first one of raw_bytes, go directly: of a job that may, and on their
  * way back. */
 bool sw_goes_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes);
-bool sw_comes_directly(struct sw_pipeline *p, uint64_t raw_bytes, uint64_t step_bytes);
+bool sw_comes_directly(struct sw_pipeline *p, struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes);
 /* True while a slot moves chunks of the job directly. */
 bool sw_moves_directly(const struct sw_pipeline *p, const struct sw_job *job);
 

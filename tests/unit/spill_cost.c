@@ -238,6 +238,33 @@ START_TEST(test_kernels_are_tried_again_now_and_then) {
 }
 END_TEST
 
+/* What it costs to look is 1 % of the time; where it costs nothing it is one region in ten. */
+START_TEST(test_the_direct_way_is_tried_again_now_and_then) {
+    struct sw_cost_class slow = {.restore = {[RAW] = {.bytes = 50, .us = 1}}, .direct_back = {.bytes = 25, .us = 1}},
+                         like = {.restore = {[RAW] = {.bytes = 50, .us = 1}}, .direct_back = {.bytes = 50, .us = 1}};
+    unsigned n_slow = 0, n_like = 0;
+    for (int i = 0; i < 1000; i++) {
+        n_slow += sw_cost_retry_direct_back(&slow, 64 << 20);
+        slow.direct_back.is_old = false;
+        n_like += sw_cost_retry_direct_back(&like, 64 << 20);
+    }
+    ck_assert_uint_ge(n_slow, 9);
+    ck_assert_uint_le(n_slow, 10);
+    ck_assert_uint_ge(n_like, 90);
+    ck_assert_uint_le(n_like, 100);
+    ck_assert(like.direct_back.is_old);
+}
+END_TEST
+
+/* Long regions' frames never come back by kernels: what compressing saves on the way back is known all the same. */
+START_TEST(test_the_direct_rate_is_enough_to_know_the_way_back) {
+    struct sw_cost_question q = question_of(8, 700 * GB, 20 * GB, 55 * GB);
+    q.rates.restore[RAW] = 0;
+    q.rates.direct_back = 55 * GB;
+    ck_choice(&q, RAW, SW_COST_DECODER);
+}
+END_TEST
+
 static struct sw_cost_direct direct_of(uint64_t raw_bytes, size_t n_chunks, bool is_back) {
     return (struct sw_cost_direct){
         .raw_bytes = raw_bytes, .n_chunks = n_chunks, .n_slots = 4, .is_back = is_back, .is_alone = true};
@@ -254,6 +281,8 @@ START_TEST(test_direct_steps_are_long_and_alike) {
     ck_assert_uint_le(sw_cost_direct_chunks(&region), 4);
     region = direct_of(50000000, 8, false); /* the CPU's */
     ck_assert_uint_eq(sw_cost_direct_chunks(&region), 1);
+    region.is_back = true;
+    ck_assert_uint_eq(sw_cost_direct_chunks(&region), 2);
 }
 END_TEST
 
@@ -611,6 +640,8 @@ int main(void) {
     tcase_add_test(tcase, test_raw_bytes_come_back_directly_where_that_is_faster);
     tcase_add_test(tcase, test_a_plan_that_cannot_pay_is_not_made);
     tcase_add_test(tcase, test_kernels_are_tried_again_now_and_then);
+    tcase_add_test(tcase, test_the_direct_way_is_tried_again_now_and_then);
+    tcase_add_test(tcase, test_the_direct_rate_is_enough_to_know_the_way_back);
     tcase_add_test(tcase, test_direct_steps_are_long_and_alike);
     tcase_add_test(tcase, test_the_cpu_hashes_what_no_kernel_is_in_time_for);
     tcase_add_test(tcase, test_the_link_is_no_slower_than_what_goes_directly);

@@ -244,6 +244,37 @@ START_TEST(test_nobody_waits_for_kernels_that_begin_late) {
 }
 END_TEST
 
+/* Also on an idle GPU, whose kernels are no slower: it may be busy with the next region, which nobody knows before. */
+START_TEST(test_long_raw_regions_come_back_without_kernels) {
+    struct sw_sim_speed speed = sw_sim_idle_gpu;
+    struct rig r;
+    rig_open(&r, &speed, &datas[RANDOM]);
+    (void)move_regions(&r, 256 * MIB, true, 5);
+    ck_assert_uint_eq(sw_sim_counts(r.device).decodes[SW_CODEC_RAW], 0);
+    ck_assert_uint_ge(sw_sim_counts(r.device).restores_raw, 5 * N_SLOTS);
+    rig_close(&r);
+}
+END_TEST
+
+/* While CPUs had something else to do the direct way was the slower one. */
+START_TEST(test_a_bad_time_of_the_direct_way_is_got_over) {
+    enum { N_MOVED = 200 };
+    struct sw_sim_speed speed = speed_by_turns();
+    const uint64_t bytes = 64 * MIB;
+    struct rig r;
+    speed.seal = 2 * GB;
+    rig_open(&r, &speed, &datas[RANDOM]);
+    (void)move_regions(&r, bytes, true, N_MOVED);
+    const unsigned n_bad = sw_sim_counts(r.device).restores_raw;
+    ck_assert_uint_le(n_bad, N_MOVED * N_SLOTS / 4);
+    speed.seal = 24 * GB;
+    sw_sim_set_speed(r.device, &speed);
+    (void)move_regions(&r, bytes, true, N_MOVED);
+    ck_assert_uint_ge(sw_sim_counts(r.device).restores_raw - n_bad, N_MOVED * N_SLOTS / 2);
+    rig_close(&r);
+}
+END_TEST
+
 /* What the encoder gets through beside raw chunks is won, on the way out and, since there are fewer bytes, on the way
  * back. Plans are made meanwhile. */
 START_TEST(test_what_shrinks_goes_faster_than_copies_beside_turns) {
@@ -609,6 +640,8 @@ int main(void) {
     tcase_add_loop_test(tcase, test_the_choice_alone_costs_no_time, 0, N(idle_sizes));
     tcase_add_test(tcase, test_beside_a_busy_gpu_bytes_go_as_fast_as_copies);
     tcase_add_loop_test(tcase, test_nobody_waits_for_kernels_that_begin_late, 0, 3);
+    tcase_add_test(tcase, test_long_raw_regions_come_back_without_kernels);
+    tcase_add_test(tcase, test_a_bad_time_of_the_direct_way_is_got_over);
     tcase_add_loop_test(tcase, test_what_shrinks_goes_faster_than_copies_beside_turns, 0, 2);
     tcase_add_test(tcase, test_a_link_that_gets_slower_is_noticed);
     tcase_add_loop_test(tcase, test_a_gpu_that_gets_busy_is_noticed_within_a_region, 0, 2);
