@@ -10,6 +10,7 @@
 #ifndef SW_IPC_CLIENT_H
 #define SW_IPC_CLIENT_H
 
+#include "base/forecast.h"
 #include "base/list.h"
 #include "ipc/memory.h"
 #include "ipc/proto.h"
@@ -103,8 +104,9 @@ struct spillway {
     struct sw_list batches; /* running; spillway_ticket.node, oldest first */
     struct sw_list buffers; /* requests on several, running; the same */
     uint32_t n_batches;
-    struct sw_staging *staging; /* NULL: never needed */
-    struct sw_composites {      /* ids of regions in pieces, by slot */
+    struct sw_staging *staging;      /* NULL: never needed */
+    struct sw_forecast forecasts[2]; /* of waits for spills, for restores */
+    struct sw_composites {           /* ids of regions in pieces, by slot */
         struct sw_composite_slot {
             struct sw_composite *composite; /* NULL: free */
             uint32_t generation, next_free;
@@ -205,8 +207,9 @@ void sw_client_submit(struct spillway_ticket *t, struct sw_list *group);
 int sw_client_pump(struct spillway *c);
 /* Pumps until the ticket is done. timeout_ms: -1 no limit. errors: -SW_EAGAIN; the ticket's own are not looked at. */
 int sw_client_wait(struct spillway_ticket *t, int timeout_ms);
-/* The same until ended(arg). */
-int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms);
+/* The same until ended(arg); expected_us: how long that will take, 0: not known. */
+int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms,
+                         uint64_t expected_us);
 /* client.c: the code for an errno of a call that makes what a connection needs: -SW_ELIMIT if there is no descriptor
  * for it, else -SW_ECONN. */
 int sw_client_open_failed(int cause);

@@ -258,7 +258,7 @@ int spillway_unregister(struct spillway *connection, void *data, struct spillway
     /* The daemon waits for the operations that it has, not for those that a transfer in pieces or a batch still has to
      * ask for. */
     const struct use use = {connection, r->mem};
-    (void)sw_client_wait_until(connection, is_unused, &use, -1);
+    (void)sw_client_wait_until(connection, is_unused, &use, -1, 0);
     if (connection->lost.code) {
         forget(r);
         return sw_client_copy_error(error, &connection->lost);

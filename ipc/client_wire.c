@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 static bool is_transfer(const struct spillway_ticket *t) {
@@ -467,37 +468,50 @@ int sw_client_pump(struct spillway *c) {
 }
 
 /* Waits until the socket has something, or room for what waits, or a transfer in pieces can go on; true if it claims to
- * have room. A socket that claimed so and took nothing (too many descriptors are on their way to its peer) is `stuck`:
- * tried again a little later. */
-static bool wait_socket(struct spillway *c, int timeout_ms, bool stuck) {
+ * have room. timeout_us: negative: none. A socket that claimed so and took nothing (too many descriptors are on their
+ * way to its peer) is `stuck`: tried again a little later. */
+static bool wait_socket(struct spillway *c, int64_t timeout_us, bool stuck) {
     struct pollfd fds[] = {{.fd = c->socket, .events = POLLIN},
                            {.fd = sw_staging_fd(c), .events = POLLIN},
                            {.fd = sw_resume_fd(c), .events = POLLIN}};
     if (!stuck && c->link == SW_LINK_UP && !sw_list_empty(&c->outbox))
         fds[0].events |= POLLOUT;
-    (void)poll(fds, 3, stuck ? 1 : timeout_ms);
+    if (stuck)
+        timeout_us = 1000;
+    const struct timespec timeout = {.tv_sec = timeout_us / 1000000, .tv_nsec = timeout_us % 1000000 * 1000};
+    (void)ppoll(fds, 3, timeout_us < 0 ? NULL : &timeout, NULL);
     return fds[0].revents & POLLOUT;
 }
 
-/* Who sleeps wakes up late, by 50 to 80 us in a virtual machine: what may be a short operation is polled for first. */
+/* Who sleeps wakes up late, by 50 to 250 us in a virtual machine: what may be a short operation is polled for first,
+ * and a longer one towards the end that is forecast. */
 #define POLL_US 200
 
-int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms) {
-    const uint64_t begun_us = sw_clock_us();
-    const uint64_t deadline_us = begun_us + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * 1000u;
+/* For how long to sleep: 0 to poll, -1 until something comes. expected_us: how long it will take, 0: not known. */
+static int64_t sleep_us(uint64_t elapsed_us, uint64_t expected_us) {
+    if (elapsed_us < POLL_US)
+        return 0;
+    if (elapsed_us + SW_FORECAST_EARLY_US < expected_us)
+        return (int64_t)(expected_us - SW_FORECAST_EARLY_US - elapsed_us);
+    return expected_us > 0 && elapsed_us < expected_us + SW_FORECAST_LATE_US ? 0 : -1;
+}
+
+int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms,
+                         uint64_t expected_us) {
+    const uint64_t begun_us = sw_clock_us(), timeout_us = (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * 1000u;
     bool room = false;
     for (;;) {
         const struct sw_list *first = c->outbox.next;
         (void)sw_client_pump(c);
         if (ended(arg))
             return 0;
-        const uint64_t now_us = sw_clock_us();
-        if (timeout_ms >= 0 && now_us >= deadline_us)
+        const uint64_t elapsed_us = sw_clock_us() - begun_us;
+        if (timeout_ms >= 0 && elapsed_us >= timeout_us)
             return -SW_EAGAIN;
-        const int left_ms = now_us - begun_us < POLL_US ? 0
-                            : timeout_ms < 0            ? -1
-                                                        : (int)((deadline_us - now_us + 999) / 1000);
-        room = wait_socket(c, left_ms, room && first == c->outbox.next);
+        int64_t left_us = sleep_us(elapsed_us, expected_us);
+        if (timeout_ms >= 0 && (left_us < 0 || elapsed_us + (uint64_t)left_us > timeout_us))
+            left_us = (int64_t)(timeout_us - elapsed_us);
+        room = wait_socket(c, left_us, room && first == c->outbox.next);
     }
 }
 
@@ -506,6 +520,27 @@ static bool is_done(const void *arg) {
     return t->done;
 }
 
+static struct sw_forecast *forecast_of(struct spillway_ticket *t) {
+    switch (t->operation) {
+    case SW_MSG_SPILL:
+    case SW_MSG_SPILL_BATCH:
+    case SW_MSG_SPILL_BUFFERS:
+        return &t->connection->forecasts[0];
+    case SW_MSG_RESTORE:
+    case SW_MSG_RESTORE_BATCH:
+    case SW_MSG_RESTORE_BUFFERS:
+        return &t->connection->forecasts[1];
+    default:
+        return NULL;
+    }
+}
+
 int sw_client_wait(struct spillway_ticket *t, int timeout_ms) {
-    return sw_client_wait_until(t->connection, is_done, t, timeout_ms);
+    struct sw_forecast *forecast = t->done ? NULL : forecast_of(t);
+    const uint64_t begun_us = sw_clock_us();
+    const int rc =
+        sw_client_wait_until(t->connection, is_done, t, timeout_ms, forecast ? sw_forecast_us(forecast, t->bytes) : 0);
+    if (forecast && !rc)
+        sw_forecast_note(forecast, t->bytes, sw_clock_us() - begun_us);
+    return rc;
 }

@@ -256,8 +256,9 @@ static void on_spin(uv_idle_t *spin) {
         (void)uv_idle_stop(spin);
 }
 
-/* Something has begun or ended. Waking a thread that sleeps can take longer than a short operation itself (50 to 80 us
- * in a virtual machine), so for as long as workers poll idle devices the loop polls its descriptors. */
+/* Something has begun or ended, or will end soon. Waking a thread that sleeps can take longer than a short operation
+ * itself (50 to 80 us in a virtual machine), so for as long as workers poll idle devices the loop polls its
+ * descriptors. */
 static void keep_awake(struct sw_engine *engine) {
     if (engine->poll_us == 0)
         return;
@@ -268,10 +269,13 @@ static void keep_awake(struct sw_engine *engine) {
 static void on_wake(uv_async_t *async) {
     struct sw_engine *engine = async->data;
     struct sw_list ended, *node;
+    bool ends_soon = false;
     sw_list_init(&ended);
-    for (unsigned i = 0; i < engine->config.n_devices; i++)
+    for (unsigned i = 0; i < engine->config.n_devices; i++) {
         sw_worker_take(engine->workers[i], &ended);
-    if (!sw_list_empty(&ended))
+        ends_soon |= sw_worker_ends_soon(engine->workers[i]);
+    }
+    if (ends_soon || !sw_list_empty(&ended))
         keep_awake(engine);
     while ((node = sw_list_take_first(&ended)))
         job_ended(engine, SW_CONTAINER_OF(node, struct sw_job, node));

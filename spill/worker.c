@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/forecast.h"
 #include "spill/pipeline.h"
 
 #include <pthread.h>
@@ -15,6 +16,14 @@
  * others before it on the link. Sleeping on an event wakes 0.1 to 0.5 ms late (H200, virtual machine), which each
  * region would pay at its end. */
 #define STEP_POLL_US 50000
+
+/* From where a worker has something to do to where it has not: the thread's. */
+struct spell {
+    enum sw_job_kind kind; /* of its first job */
+    uint64_t bytes, begun_us;
+    uint64_t announce_us; /* when to tell the loop that it ends soon; 0: not */
+    bool is_whole;        /* no job has come later, and all move bytes of clients */
+};
 
 struct sw_worker {
     struct sw_device *device;     /* asked for nothing by the thread between the end of its jobs and the next one */
@@ -31,6 +40,9 @@ struct sw_worker {
     struct sw_list inbox, outbox;
     bool stop, ended, silent;
     bool expects; /* jobs are about to be posted */
+    struct spell spell;
+    struct sw_forecast forecasts[SW_JOB_UNPACK + 1]; /* of spells, by kind */
+    atomic_bool ends_soon;
     atomic_bool lost;
     atomic_uint n_mapped;
 };
@@ -46,6 +58,14 @@ static void on_progress(void *arg) {
     atomic_store(&w->n_mapped, sw_pipeline_mapped(w->pipeline));
 }
 
+static void wake_loop(struct sw_worker *w) {
+    (void)pthread_mutex_lock(&w->lock);
+    const bool silent = w->silent;
+    (void)pthread_mutex_unlock(&w->lock);
+    if (!silent)
+        w->wake(w->arg);
+}
+
 static void hand_back(struct sw_worker *w) {
     if (sw_list_empty(&w->finished))
         return;
@@ -54,10 +74,8 @@ static void hand_back(struct sw_worker *w) {
     atomic_store(&w->n_mapped, sw_pipeline_mapped(w->pipeline));
     (void)pthread_mutex_lock(&w->lock);
     sw_list_append_all(&w->outbox, &w->finished);
-    const bool silent = w->silent;
     (void)pthread_mutex_unlock(&w->lock);
-    if (!silent)
-        w->wake(w->arg);
+    wake_loop(w);
 }
 
 /* On a tier's thread: cuts a nap short. */
@@ -66,6 +84,47 @@ static void on_arrived(void *arg) {
     (void)pthread_mutex_lock(&w->lock);
     (void)pthread_cond_signal(&w->posted);
     (void)pthread_mutex_unlock(&w->lock);
+}
+
+static bool moves_clients_bytes(enum sw_job_kind kind) {
+    return kind <= SW_JOB_UNPACK;
+}
+
+/* Jobs are about to join those that the pipeline has, if it has any. */
+static void note_jobs(struct sw_worker *w, const struct sw_list *posted) {
+    struct spell *spell = &w->spell;
+    if (sw_list_empty(posted))
+        return;
+    if (sw_pipeline_busy(w->pipeline)) {
+        spell->is_whole = false;
+        spell->announce_us = 0;
+        return;
+    }
+    *spell = (struct spell){.kind = SW_CONTAINER_OF(posted->next, struct sw_job, node)->kind,
+                            .begun_us = sw_clock_us(),
+                            .is_whole = w->poll_us > 0};
+    for (const struct sw_list *node = posted->next; node != posted; node = node->next) {
+        const struct sw_job *job = SW_CONTAINER_OF(node, const struct sw_job, node);
+        spell->bytes += job->bytes;
+        spell->is_whole &= moves_clients_bytes(job->kind);
+    }
+    const uint64_t expected_us = spell->is_whole ? sw_forecast_us(&w->forecasts[spell->kind], spell->bytes) : 0;
+    if (expected_us > w->poll_us) /* for so long the loop is awake anyway */
+        spell->announce_us = spell->begun_us + expected_us - SW_FORECAST_EARLY_US;
+}
+
+/* Tells the loop that a spell ends soon, and notes how long it was. */
+static void look_at_spell(struct sw_worker *w, uint64_t now_us) {
+    struct spell *spell = &w->spell;
+    if (!sw_pipeline_busy(w->pipeline)) {
+        if (spell->is_whole)
+            sw_forecast_note(&w->forecasts[spell->kind], spell->bytes, now_us - spell->begun_us);
+        *spell = (struct spell){0};
+    } else if (spell->announce_us > 0 && now_us >= spell->announce_us) {
+        spell->announce_us = 0;
+        atomic_store(&w->ends_soon, true);
+        wake_loop(w);
+    }
 }
 
 /* Moves what has been posted into the pipeline; with nothing else to do waits for a post, if it `may_wait`. False: time
@@ -81,6 +140,7 @@ static bool take_inbox(struct sw_worker *w, bool may_wait, bool *ret_expects) {
     sw_list_append_all(&posted, &w->inbox);
     const bool stop = w->stop;
     (void)pthread_mutex_unlock(&w->lock);
+    note_jobs(w, &posted);
     while ((node = sw_list_take_first(&posted)))
         sw_pipeline_add(w->pipeline, SW_CONTAINER_OF(node, struct sw_job, node));
     return !stop || sw_pipeline_busy(w->pipeline);
@@ -115,6 +175,7 @@ static void *worker_main(void *arg) {
         const bool advanced = sw_pipeline_step(w->pipeline, polls) || expects;
         hand_back(w);
         const uint64_t now_us = sw_clock_us();
+        look_at_spell(w, now_us);
         if (advanced)
             advanced_us = now_us;
         polls = keeps_polling(w, now_us - advanced_us);
@@ -246,6 +307,10 @@ bool sw_worker_ended(struct sw_worker *w) {
 
 const struct sw_device_info *sw_worker_device_info(const struct sw_worker *w) {
     return w->device->ops->info(w->device);
+}
+
+bool sw_worker_ends_soon(struct sw_worker *w) {
+    return atomic_exchange(&w->ends_soon, false);
 }
 
 bool sw_worker_lost(const struct sw_worker *w) {

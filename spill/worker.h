@@ -2,7 +2,7 @@
  *
  * The queue's lock is the first of the two locks of spill/README.md: held for list operations only. wake() is called on
  * the worker's thread whenever the loop has something to look at: finished jobs, handed back together at the end of
- * each of the pipeline's steps, or the thread's end. */
+ * each of the pipeline's steps, the end of jobs that is forecast, or the thread's end. */
 #ifndef SW_SPILL_WORKER_H
 #define SW_SPILL_WORKER_H
 
@@ -27,6 +27,10 @@ void sw_worker_hold(struct sw_worker *worker);
 void sw_worker_release(struct sw_worker *worker);
 /* Appends to *ret the jobs that are done, failed or canceled. thread: loop. */
 void sw_worker_take(struct sw_worker *worker, struct sw_list *ret);
+
+/* True once if jobs will end within SW_FORECAST_EARLY_US, by how long the last ones took: time to stay awake. thread:
+ * loop. */
+bool sw_worker_ends_soon(struct sw_worker *worker);
 
 /* Asks the thread to end when its jobs are done; sw_worker_ended() tells, after a wake(), that a join will not wait.
  * thread: loop. */

@@ -22,7 +22,8 @@ static struct {
     struct sw_tier *tier;
     struct sw_placement place;
     struct sw_worker *worker;
-    sem_t ended;            /* a job has */
+    sem_t woken;
+    unsigned n_announced;   /* jobs that were said to end soon */
     uint64_t busy_since_us; /* of the slot; 0: it has not been looked at since its last step ended */
     unsigned n_waits;       /* soon after that */
 } rig;
@@ -57,7 +58,7 @@ static void wake(void *arg) {
 static void rig_open(unsigned poll_us) {
     const struct sw_device_config config = {.scratch_bytes = 16 * MIB, .n_slots = 1, .chunk_bytes = MIB / 8};
     memset(&rig, 0, sizeof rig);
-    ck_assert_int_eq(sem_init(&rig.ended, 0, 0), 0);
+    ck_assert_int_eq(sem_init(&rig.woken, 0, 0), 0);
     ck_assert_int_eq(sw_fixture_open_device(&rig.device, &config, NULL), 0);
     rig.ops = rig.real = *rig.device->ops;
     rig.info = *rig.device->ops->info(rig.device);
@@ -70,14 +71,14 @@ static void rig_open(unsigned poll_us) {
         .capacity_bytes = 16 * MIB, .slab_bytes = 2 * MIB, .devices = &rig.device, .n_devices = 1};
     ck_assert_int_eq(sw_tier_host_open(&rig.tier, &host, NULL), 0);
     sw_placement_init(&rig.place, rig.tier, NULL, 0);
-    ck_assert_int_eq(sw_worker_new(&rig.worker, rig.device, &rig.place, wake, &rig.ended, NULL), 0);
+    ck_assert_int_eq(sw_worker_new(&rig.worker, rig.device, &rig.place, wake, &rig.woken, NULL), 0);
 }
 
 static void rig_close(void) {
     sw_worker_free(rig.worker);
     rig.tier->ops->close(rig.tier);
     rig.device->ops->close(rig.device);
-    (void)sem_destroy(&rig.ended);
+    (void)sem_destroy(&rig.woken);
 }
 
 /* Spills the memory, or restores it from frames; returns its frames. */
@@ -92,10 +93,12 @@ static struct sw_frames *move(const struct sw_memory *memory, struct sw_frames *
     struct sw_list taken;
     sw_list_init(&taken);
     sw_worker_submit(rig.worker, &job);
-    while (sem_wait(&rig.ended) != 0)
-        continue;
-    sw_worker_take(rig.worker, &taken);
-    ck_assert(!sw_list_empty(&taken));
+    while (sw_list_empty(&taken)) {
+        while (sem_wait(&rig.woken) != 0)
+            continue;
+        rig.n_announced += sw_worker_ends_soon(rig.worker);
+        sw_worker_take(rig.worker, &taken);
+    }
     ck_assert_msg(!job.err.code, "%s", job.err.msg);
     sw_mem_desc_fini(&mem.desc);
     return job.frames;
@@ -126,11 +129,28 @@ START_TEST(test_a_device_that_is_not_polled_is_slept_on) {
 }
 END_TEST
 
+/* One that takes as long as the two before it, or about that, or its end comes as a surprise. */
+START_TEST(test_the_end_of_what_is_steady_is_announced) {
+    struct sw_memory memory = sw_memory_new(MIB / 2);
+    rig_open(_i ? 500 : 0);
+    for (int i = 0; i < 12; i++)
+        sw_frames_free(move(&memory, NULL));
+    if (_i)
+        ck_assert_uint_gt(rig.n_announced, 0);
+    else
+        ck_assert_uint_eq(rig.n_announced, 0); /* the loop does not stay awake for such a device */
+    ck_assert_uint_le(rig.n_announced, 10);
+    rig_close();
+    sw_memory_free(&memory);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("worker");
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, test_the_end_of_a_step_is_not_slept_through);
     tcase_add_test(tests, test_a_device_that_is_not_polled_is_slept_on);
+    tcase_add_loop_test(tests, test_the_end_of_what_is_steady_is_announced, 0, 2);
     Suite *suite = suite_create("worker");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -1,0 +1,54 @@
+/* How long an operation will take: known of what has become steady, for about as many bytes. */
+#include "base/forecast.h"
+
+#include "tests/lib/run.h"
+#include <check.h>
+
+START_TEST(test_nothing_is_known_before_two_were_alike) {
+    struct sw_forecast f = {0};
+    ck_assert_uint_eq(sw_forecast_us(&f, 1000), 0);
+    sw_forecast_note(&f, 1000000, 20000);
+    ck_assert_uint_eq(sw_forecast_us(&f, 1000000), 0);
+    sw_forecast_note(&f, 1000000, 20400);
+    ck_assert_uint_eq(sw_forecast_us(&f, 1000000), 20400);
+    ck_assert_uint_eq(sw_forecast_us(&f, 1500000), 30600); /* more bytes take longer */
+    ck_assert_uint_eq(sw_forecast_us(&f, 500000), 10200);
+}
+END_TEST
+
+START_TEST(test_other_lengths_say_nothing) {
+    struct sw_forecast f = {0};
+    for (int i = 0; i < 2; i++)
+        sw_forecast_note(&f, 1000000, 20000);
+    ck_assert_uint_eq(sw_forecast_us(&f, 499999), 0);
+    ck_assert_uint_eq(sw_forecast_us(&f, 2000002), 0);
+    ck_assert_uint_eq(sw_forecast_us(&f, 0), 0);
+    ck_assert_uint_eq(sw_forecast_us(&f, UINT64_MAX), 0);
+    sw_forecast_note(&f, 10000, 200);
+    ck_assert_uint_eq(sw_forecast_us(&f, 10000), 0);
+    sw_forecast_note(&f, 0, 200);
+    ck_assert_uint_eq(sw_forecast_us(&f, 0), 0);
+}
+END_TEST
+
+/* Under a load that makes times vary nobody is to poll. */
+START_TEST(test_what_varies_is_not_forecast) {
+    static const uint64_t us[] = {20000, 21200, 18000, 30000, 30100, 15000};
+    static const bool is_steady[] = {false, true, false, false, true, false};
+    struct sw_forecast f = {0};
+    for (int i = 0; i < 6; i++) {
+        sw_forecast_note(&f, 1000000, us[i]);
+        ck_assert_uint_eq(sw_forecast_us(&f, 1000000), is_steady[i] ? us[i] : 0);
+    }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("forecast");
+    TCase *tcase = tcase_create("forecast");
+    tcase_add_test(tcase, test_nothing_is_known_before_two_were_alike);
+    tcase_add_test(tcase, test_other_lengths_say_nothing);
+    tcase_add_test(tcase, test_what_varies_is_not_forecast);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
