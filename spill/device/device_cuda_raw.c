@@ -8,6 +8,10 @@
  * for the GPU. Behind a client's event all go on the slot's stream: nobody else is to wait for that. */
 #include "spill/device/device_cuda_state.h"
 
+/* The threads that hash what has arrived wake up meanwhile, which takes them 50 to 250 us in a virtual machine; a chunk
+ * takes 20 to 500, and those of other slots are before it. */
+#define ROUSE_US 500
+
 _Static_assert(SW_RAW_MAX <= SW_GPU_HASH_MAX, "one launch hashes all chunks of a step");
 
 /* Queues the copies between raw bytes on the device and their place in the frame. */
@@ -102,6 +106,8 @@ int sw_cuda_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapp
         rc = queue_copies(slot, mapping, items, n, true, err);
     if (rc == 0)
         rc = queue_hashes(slot, mapping, items, err);
+    if (rc == 0 && n_by_cpu > 0)
+        sw_sealer_rouse(slot->sealer, ROUSE_US);
     return end(slot, rc, err);
 }
 

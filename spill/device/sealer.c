@@ -2,32 +2,44 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/thread.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 
 /* Tiles of one frame that a thread takes at a time: 512 KiB, a tenth of a millisecond. */
 enum { PIECE_TILES = 16 };
 
+/* A thread that has run out of pieces looks for more for so long before it sleeps: chunks come one after the other. */
+#define SPIN_US 100
+
 struct sw_sealer_pool {
-    pthread_mutex_t lock;  /* guards all below, and what sealers say that it guards */
-    pthread_cond_t is_due; /* for the threads */
-    struct sw_list due;    /* sealers of which pieces are left to take: the first is served first */
-    bool stop;
+    /* Threads that were woken together must not queue for a mutex, where each would sleep and wake up late once more.
+     */
+    pthread_spinlock_t lock; /* guards `due`, and of sealers what they say that it guards */
+    struct sw_list due;      /* sealers of which pieces are left to take: the first is served first */
+    atomic_uint n_due;       /* of these; looked at without the lock */
+    sem_t wake;
+    atomic_uint n_asleep; /* threads that wait for `wake`, for which nobody has posted it */
+    atomic_uint_least64_t awake_until_us;
+    atomic_bool stop;
+    pthread_mutex_t end_lock; /* for who waits until a sealer has nothing left */
+    pthread_cond_t ended;
     unsigned n_threads, n_started;
     pthread_t threads[SW_SEALER_MAX_THREADS];
 };
 
 struct sw_sealer {
     struct sw_sealer_pool *pool;
-    struct sw_list due;   /* node of pool->due; the lock guards it, and what comes next */
-    pthread_cond_t ended; /* for who waits */
-    atomic_uint n_left;   /* pieces that have not ended; read without the lock, too */
-    uint32_t n_bad;
+    struct sw_list due; /* node of pool->due; the pool's lock guards it, and what comes next */
     unsigned frame;     /* of the next piece */
     uint32_t next_tile; /* in that frame */
+    atomic_uint n_left; /* pieces that have not ended: the last thing that a thread touches of a sealer */
+    atomic_uint n_bad;
     /* What pieces are: as it is while any is left. */
     enum sw_sealer_work work;
     void (*run)(void *arg); /* NULL: `work` */
@@ -55,11 +67,26 @@ static unsigned count_pieces(const struct frame *frame) {
 
 /* ---- threads ---- */
 
-static struct piece take_piece(struct sw_sealer_pool *pool) {
+static void put_due(struct sw_sealer_pool *pool, struct sw_sealer *s) {
+    (void)pthread_spin_lock(&pool->lock);
+    if (s->run) /* not hashes, of which there may be many: what a plan waits for */
+        sw_list_prepend(&pool->due, &s->due);
+    else
+        sw_list_append(&pool->due, &s->due);
+    atomic_fetch_add(&pool->n_due, 1);
+    (void)pthread_spin_unlock(&pool->lock);
+}
+
+static void remove_due(struct sw_sealer_pool *pool, struct sw_sealer *s) {
+    sw_list_remove(&s->due);
+    atomic_fetch_sub(&pool->n_due, 1);
+}
+
+static struct piece next_piece(struct sw_sealer_pool *pool) {
     struct sw_sealer *s = SW_CONTAINER_OF(pool->due.next, struct sw_sealer, due);
     struct piece piece = {.sealer = s, .frame = &s->frames[s->frame], .tiles.first = s->next_tile};
     if (s->run) {
-        sw_list_remove(&s->due);
+        remove_due(pool, s);
         return piece;
     }
     const uint32_t left = piece.frame->layout->n_tiles - s->next_tile;
@@ -68,41 +95,78 @@ static struct piece take_piece(struct sw_sealer_pool *pool) {
     if (piece.tiles.end == piece.frame->layout->n_tiles) {
         s->next_tile = 0;
         if (++s->frame == s->n_frames)
-            sw_list_remove(&s->due);
+            remove_due(pool, s);
     }
     return piece;
 }
 
-/* Returns how many tiles are bad. */
-static uint32_t work_on(const struct piece *piece) {
-    const struct sw_sealer *s = piece->sealer;
+static bool take_piece(struct sw_sealer_pool *pool, struct piece *ret) {
+    if (atomic_load(&pool->n_due) == 0)
+        return false;
+    (void)pthread_spin_lock(&pool->lock);
+    const bool is_there = !sw_list_empty(&pool->due);
+    if (is_there)
+        *ret = next_piece(pool);
+    (void)pthread_spin_unlock(&pool->lock);
+    return is_there;
+}
+
+static void work_on(const struct piece *piece) {
+    struct sw_sealer *s = piece->sealer;
     const struct frame *frame = piece->frame;
     if (s->run)
         s->run(s->arg);
-    else if (s->work == SW_SEALER_VERIFY)
-        return sw_raw_runs_verify(frame->layout, frame->runs, frame->n_runs, piece->tiles);
-    else
+    else if (s->work == SW_SEALER_SEAL)
         sw_raw_runs_seal(frame->layout, frame->runs, frame->n_runs, piece->tiles);
-    return 0;
+    else
+        atomic_fetch_add(&s->n_bad, sw_raw_runs_verify(frame->layout, frame->runs, frame->n_runs, piece->tiles));
+}
+
+static void end_piece(struct sw_sealer_pool *pool, const struct piece *piece) {
+    if (atomic_fetch_sub(&piece->sealer->n_left, 1) > 1)
+        return;
+    (void)pthread_mutex_lock(&pool->end_lock);
+    (void)pthread_cond_broadcast(&pool->ended);
+    (void)pthread_mutex_unlock(&pool->end_lock);
+}
+
+/* Of threads that sleep wakes up to n. */
+static void wake(struct sw_sealer_pool *pool, unsigned n) {
+    unsigned n_asleep = atomic_load(&pool->n_asleep);
+    while (n > 0 && n_asleep > 0)
+        if (atomic_compare_exchange_weak(&pool->n_asleep, &n_asleep, n_asleep - 1)) {
+            (void)sem_post(&pool->wake);
+            n_asleep--;
+            n--;
+        }
+}
+
+/* What became due before the thread counted as asleep is not posted for: it wakes itself, or another one. */
+static void sleep_until_woken(struct sw_sealer_pool *pool) {
+    atomic_fetch_add(&pool->n_asleep, 1);
+    if (atomic_load(&pool->n_due) > 0 || atomic_load(&pool->stop))
+        wake(pool, 1);
+    while (sem_wait(&pool->wake) != 0)
+        continue;
 }
 
 static void *thread_main(void *arg) {
     struct sw_sealer_pool *pool = arg;
-    (void)pthread_mutex_lock(&pool->lock);
-    for (;;) {
-        while (sw_list_empty(&pool->due) && !pool->stop)
-            (void)pthread_cond_wait(&pool->is_due, &pool->lock);
-        if (sw_list_empty(&pool->due))
-            break;
-        const struct piece piece = take_piece(pool);
-        (void)pthread_mutex_unlock(&pool->lock);
-        const uint32_t n_bad = work_on(&piece);
-        (void)pthread_mutex_lock(&pool->lock);
-        piece.sealer->n_bad += n_bad;
-        if (atomic_fetch_sub(&piece.sealer->n_left, 1) == 1)
-            (void)pthread_cond_signal(&piece.sealer->ended);
+    uint64_t worked_us = 0;
+    while (!atomic_load(&pool->stop)) {
+        struct piece piece;
+        if (take_piece(pool, &piece)) {
+            work_on(&piece);
+            end_piece(pool, &piece);
+            worked_us = sw_clock_us();
+            continue;
+        }
+        const uint64_t now_us = sw_clock_us();
+        if (now_us < worked_us + SPIN_US || now_us < atomic_load(&pool->awake_until_us))
+            (void)sched_yield();
+        else
+            sleep_until_woken(pool);
     }
-    (void)pthread_mutex_unlock(&pool->lock);
     return NULL;
 }
 
@@ -111,8 +175,10 @@ int sw_sealer_pool_new(struct sw_sealer_pool **ret, unsigned n_threads, struct s
     struct sw_sealer_pool *pool = sw_alloc(sizeof *pool);
     if (!pool)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for the threads of a GPU");
-    (void)pthread_mutex_init(&pool->lock, NULL);
-    (void)pthread_cond_init(&pool->is_due, NULL);
+    (void)pthread_spin_init(&pool->lock, PTHREAD_PROCESS_PRIVATE);
+    (void)pthread_mutex_init(&pool->end_lock, NULL);
+    (void)pthread_cond_init(&pool->ended, NULL);
+    (void)sem_init(&pool->wake, 0, 0);
     sw_list_init(&pool->due);
     pool->n_threads = n_threads;
     *ret = pool;
@@ -122,15 +188,15 @@ int sw_sealer_pool_new(struct sw_sealer_pool **ret, unsigned n_threads, struct s
 void sw_sealer_pool_free(struct sw_sealer_pool *pool) {
     if (!pool)
         return;
-    (void)pthread_mutex_lock(&pool->lock);
-    SW_ASSERT(sw_list_empty(&pool->due));
-    pool->stop = true;
-    (void)pthread_cond_broadcast(&pool->is_due);
-    (void)pthread_mutex_unlock(&pool->lock);
+    SW_ASSERT(atomic_load(&pool->n_due) == 0);
+    atomic_store(&pool->stop, true);
+    wake(pool, pool->n_started);
     for (unsigned i = 0; i < pool->n_started; i++)
         (void)pthread_join(pool->threads[i], NULL);
-    (void)pthread_cond_destroy(&pool->is_due);
-    (void)pthread_mutex_destroy(&pool->lock);
+    (void)sem_destroy(&pool->wake);
+    (void)pthread_cond_destroy(&pool->ended);
+    (void)pthread_mutex_destroy(&pool->end_lock);
+    (void)pthread_spin_destroy(&pool->lock);
     sw_free(pool);
 }
 
@@ -147,7 +213,6 @@ int sw_sealer_new(struct sw_sealer **ret, struct sw_sealer_pool *pool, struct sw
     struct sw_sealer *s = sw_alloc(sizeof *s);
     if (!s)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for a slot");
-    (void)pthread_cond_init(&s->ended, NULL);
     sw_list_init(&s->due);
     s->pool = pool;
     *ret = s;
@@ -158,7 +223,6 @@ void sw_sealer_free(struct sw_sealer *s) {
     if (!s)
         return;
     sw_sealer_wait(s);
-    (void)pthread_cond_destroy(&s->ended);
     sw_free(s->runs);
     sw_free(s);
 }
@@ -201,21 +265,19 @@ int sw_sealer_take(struct sw_sealer *s, const struct sw_raw_item *items, unsigne
 /* Has the threads begin with n pieces of what the sealer says. */
 static int begin(struct sw_sealer *s, unsigned n, struct sw_err *err) {
     struct sw_sealer_pool *pool = s->pool;
-    (void)pthread_mutex_lock(&pool->lock);
     const int rc = start_threads(pool);
-    if (rc == 0) {
-        atomic_store(&s->n_left, n);
-        if (s->run) /* not hashes, of which there may be many: what a plan waits for */
-            sw_list_prepend(&pool->due, &s->due);
-        else
-            sw_list_append(&pool->due, &s->due);
-        if (n > 1)
-            (void)pthread_cond_broadcast(&pool->is_due);
-        else
-            (void)pthread_cond_signal(&pool->is_due);
-    }
-    (void)pthread_mutex_unlock(&pool->lock);
-    return rc ? sw_err_set(err, rc, SW_SCOPE_REQUEST, "no thread for the work of a slot") : 0;
+    if (rc < 0)
+        return sw_err_set(err, rc, SW_SCOPE_REQUEST, "no thread for the work of a slot");
+    atomic_store(&s->n_left, n);
+    put_due(pool, s);
+    wake(pool, n);
+    return 0;
+}
+
+void sw_sealer_rouse(struct sw_sealer *s, uint64_t us) {
+    struct sw_sealer_pool *pool = s->pool;
+    atomic_store(&pool->awake_until_us, sw_clock_us() + us);
+    wake(pool, pool->n_started);
 }
 
 int sw_sealer_begin(struct sw_sealer *s, enum sw_sealer_work work, unsigned first, struct sw_err *err) {
@@ -260,10 +322,10 @@ bool sw_sealer_ended(struct sw_sealer *s) {
 }
 
 void sw_sealer_wait(struct sw_sealer *s) {
-    (void)pthread_mutex_lock(&s->pool->lock);
-    while (s->n_left > 0)
-        (void)pthread_cond_wait(&s->ended, &s->pool->lock);
-    (void)pthread_mutex_unlock(&s->pool->lock);
+    (void)pthread_mutex_lock(&s->pool->end_lock);
+    while (!sw_sealer_ended(s))
+        (void)pthread_cond_wait(&s->pool->ended, &s->pool->end_lock);
+    (void)pthread_mutex_unlock(&s->pool->end_lock);
 }
 
 uint32_t sw_sealer_bad_tiles(struct sw_sealer *s) {

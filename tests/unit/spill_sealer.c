@@ -9,6 +9,7 @@
 #include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { N = 5, MOST_TILES = 1000 };
 static const uint64_t lengths[N] = {1, 100000, 32768, 3000001, 70000};
@@ -126,6 +127,24 @@ START_TEST(test_sealers_share_threads) {
 }
 END_TEST
 
+/* Also threads that sleep by then, and those that are about to. */
+START_TEST(test_nobody_waits_for_threads_that_sleep) {
+    struct sw_sealer *sealer = new_sealer();
+    for (unsigned i = 0; i < 400; i++) {
+        ck_assert_int_eq(sw_sealer_take(sealer, f.items, N, NULL), 0);
+        if (i % 3 == 0)
+            sw_sealer_rouse(sealer, 50);
+        const struct timespec pause = {.tv_nsec = 1000 * (i % 200)};
+        (void)nanosleep(&pause, NULL);
+        ck_assert_int_eq(sw_sealer_begin(sealer, SW_SEALER_SEAL, i % N, NULL), 0);
+        sw_sealer_wait(sealer);
+    }
+    sw_sealer_free(sealer);
+    for (unsigned i = 0; i < N; i++)
+        ck_assert_mem_eq(f.memory[i], f.wanted[i], f.items[i].frame.frame_bytes);
+}
+END_TEST
+
 static struct {
     pthread_t thread;
     sem_t may_end;
@@ -162,6 +181,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_frames_are_sealed_and_verified, 0, N + 1);
     tcase_add_test(tcase, test_damaged_content_is_found_by_who_reads_it);
     tcase_add_test(tcase, test_sealers_share_threads);
+    tcase_add_test(tcase, test_nobody_waits_for_threads_that_sleep);
     tcase_add_test(tcase, test_something_else_runs_beside_the_caller);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
