@@ -16,12 +16,13 @@ enum { PIECE_TILES = 16 };
 
 /* A thread that has run out of pieces looks for more for so long before it sleeps: chunks come one after the other. */
 #define SPIN_US 100
+#define MOST_WAIT_US 2000
 
 struct sw_sealer_pool {
     /* Threads that were woken together must not queue for a mutex, where each would sleep and wake up late once more.
      */
     pthread_spinlock_t lock; /* guards `due`, and of sealers what they say that it guards */
-    struct sw_list due;      /* sealers of which pieces are left to take: the first is served first */
+    struct sw_list due;      /* sealers of which pieces are left to take, in the order in which they began */
     atomic_uint n_due;       /* of these; looked at without the lock */
     sem_t wake;
     atomic_uint n_asleep; /* threads that wait for `wake`, for which nobody has posted it */
@@ -36,9 +37,10 @@ struct sw_sealer_pool {
 struct sw_sealer {
     struct sw_sealer_pool *pool;
     struct sw_list due; /* node of pool->due; the pool's lock guards it, and what comes next */
-    unsigned frame;     /* of the next piece */
-    uint32_t next_tile; /* in that frame */
-    atomic_uint n_left; /* pieces that have not ended: the last thing that a thread touches of a sealer */
+    uint64_t begun_us;
+    unsigned first, n_frames_left; /* from `first` on, the last of which is being taken */
+    uint32_t n_tiles_left;         /* of that one */
+    atomic_uint n_left;            /* pieces that have not ended: the last thing that a thread touches of a sealer */
     atomic_uint n_bad;
     /* What pieces are: as it is while any is left. */
     enum sw_sealer_work work;
@@ -82,21 +84,31 @@ static void remove_due(struct sw_sealer_pool *pool, struct sw_sealer *s) {
     atomic_fetch_sub(&pool->n_due, 1);
 }
 
+/* Bytes that a copy engine reads and a processor hashes at the same time make both slow: of frames that are on their
+ * way back the last are hashed first, while the first are copied. Nobody waits for that without end. */
+static struct sw_sealer *choose_due(const struct sw_sealer_pool *pool) {
+    struct sw_sealer *oldest = SW_CONTAINER_OF(pool->due.next, struct sw_sealer, due);
+    if (oldest->run || oldest->work == SW_SEALER_SEAL || sw_clock_us() > oldest->begun_us + MOST_WAIT_US)
+        return oldest;
+    return SW_CONTAINER_OF(pool->due.prev, struct sw_sealer, due);
+}
+
+/* From the last tile of the last frame to the first. */
 static struct piece next_piece(struct sw_sealer_pool *pool) {
-    struct sw_sealer *s = SW_CONTAINER_OF(pool->due.next, struct sw_sealer, due);
-    struct piece piece = {.sealer = s, .frame = &s->frames[s->frame], .tiles.first = s->next_tile};
+    struct sw_sealer *s = choose_due(pool);
+    struct piece piece = {.sealer = s};
     if (s->run) {
         remove_due(pool, s);
         return piece;
     }
-    const uint32_t left = piece.frame->layout->n_tiles - s->next_tile;
-    s->next_tile += left < PIECE_TILES ? left : PIECE_TILES;
-    piece.tiles.end = s->next_tile;
-    if (piece.tiles.end == piece.frame->layout->n_tiles) {
-        s->next_tile = 0;
-        if (++s->frame == s->n_frames)
-            remove_due(pool, s);
-    }
+    piece.frame = &s->frames[s->first + s->n_frames_left - 1];
+    piece.tiles.end = s->n_tiles_left;
+    s->n_tiles_left -= s->n_tiles_left < PIECE_TILES ? s->n_tiles_left : PIECE_TILES;
+    piece.tiles.first = s->n_tiles_left;
+    if (s->n_tiles_left == 0 && --s->n_frames_left == 0)
+        remove_due(pool, s);
+    else if (s->n_tiles_left == 0)
+        s->n_tiles_left = piece.frame[-1].layout->n_tiles;
     return piece;
 }
 
@@ -268,6 +280,7 @@ static int begin(struct sw_sealer *s, unsigned n, struct sw_err *err) {
     const int rc = start_threads(pool);
     if (rc < 0)
         return sw_err_set(err, rc, SW_SCOPE_REQUEST, "no thread for the work of a slot");
+    s->begun_us = sw_clock_us();
     atomic_store(&s->n_left, n);
     put_due(pool, s);
     wake(pool, n);
@@ -287,9 +300,12 @@ int sw_sealer_begin(struct sw_sealer *s, enum sw_sealer_work work, unsigned firs
         n += count_pieces(&s->frames[i]);
     s->run = NULL;
     s->work = work;
-    s->frame = first;
-    s->next_tile = 0;
-    return n > 0 ? begin(s, n, err) : 0;
+    if (n == 0)
+        return 0;
+    s->first = first;
+    s->n_frames_left = s->n_frames - first;
+    s->n_tiles_left = s->frames[s->n_frames - 1].layout->n_tiles;
+    return begin(s, n, err);
 }
 
 int sw_sealer_run(struct sw_sealer *s, void (*run)(void *arg), void *arg, struct sw_err *err) {

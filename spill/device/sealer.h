@@ -1,10 +1,9 @@
 /* sealer.h - makes and verifies the raw frames in host memory (codec/raw_runs.h) whose content copy engines move.
  *
  * Hashes of tiles come from the device, or are made by threads, which the slots of a GPU share: too much work for the
- * worker, on which all slots wait. Threads take pieces of what slots have for them, in the order in which slots had it,
- * which is that of the copies: on its way back a chunk's bytes are hashed about when the link reads them, and what a
- * step waits for is never the share of one thread that got no processor. What else would keep the worker for long the
- * threads do, too. thread: the device's worker. */
+ * worker, on which all slots wait. Threads take pieces of what slots have for them, so that what a step waits for is
+ * never the share of one thread that got no processor. What else would keep the worker for long the threads do, too.
+ * thread: the device's worker. */
 #ifndef SW_SPILL_DEVICE_SEALER_H
 #define SW_SPILL_DEVICE_SEALER_H
 
