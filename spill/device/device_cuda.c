@@ -4,6 +4,7 @@
 #include "spill/device/device_cuda_state.h"
 
 #include "base/alloc.h"
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -341,9 +342,9 @@ static void slot_fini(struct slot *slot) {
         (void)cudaEventDestroy(slot->done);
     if (slot->copied)
         (void)cudaEventDestroy(slot->copied);
+    sw_sealer_free(slot->sealer); /* its thread may work on *h */
     if (slot->h)
         (void)cudaFreeHost(slot->h);
-    sw_sealer_free(slot->sealer);
 }
 
 static void cuda_close(struct sw_device *device) {
@@ -455,9 +456,11 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes,
     return rc < 0 ? rc : sw_sealer_new(&slot->sealer, sealers, err);
 }
 
-/* Threads for the checksums of raw frames: a processor each, but for the worker and the client. */
+/* Threads for the checksums of raw frames: for each processor that the service may use, but for two, the worker's and
+ * the client's. */
 static unsigned sealers(void) {
-    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t set;
+    const long processors = sched_getaffinity(0, sizeof set, &set) ? sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
     const unsigned n = processors > 3 ? (unsigned)processors - 2 : 1;
     return n < SW_SEALER_MAX_THREADS ? n : SW_SEALER_MAX_THREADS;
 }

@@ -107,7 +107,7 @@ int sw_cuda_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapp
     if (rc == 0)
         rc = queue_hashes(slot, mapping, items, err);
     if (rc == 0 && n_by_cpu > 0)
-        sw_sealer_rouse(slot->sealer, ROUSE_US);
+        sw_sealer_rouse(slot->sealer, n - n_by_cpu, ROUSE_US);
     return end(slot, rc, err);
 }
 

@@ -63,14 +63,17 @@ struct piece {
     struct sw_tile_range tiles;
 };
 
-static unsigned count_pieces(const struct frame *frame) {
-    return (frame->layout->n_tiles + PIECE_TILES - 1) / PIECE_TILES;
-}
-
 /* ---- threads ---- */
 
+/* Who holds the lock may have lost its processor: it gets one. */
+static void lock_due(struct sw_sealer_pool *pool) {
+    for (unsigned n = 1; pthread_spin_trylock(&pool->lock); n++)
+        if (n % 64 == 0)
+            (void)sched_yield();
+}
+
 static void put_due(struct sw_sealer_pool *pool, struct sw_sealer *s) {
-    (void)pthread_spin_lock(&pool->lock);
+    lock_due(pool);
     if (s->run) /* not hashes, of which there may be many: what a plan waits for */
         sw_list_prepend(&pool->due, &s->due);
     else
@@ -115,7 +118,7 @@ static struct piece next_piece(struct sw_sealer_pool *pool) {
 static bool take_piece(struct sw_sealer_pool *pool, struct piece *ret) {
     if (atomic_load(&pool->n_due) == 0)
         return false;
-    (void)pthread_spin_lock(&pool->lock);
+    lock_due(pool);
     const bool is_there = !sw_list_empty(&pool->due);
     if (is_there)
         *ret = next_piece(pool);
@@ -265,6 +268,7 @@ int sw_sealer_take(struct sw_sealer *s, const struct sw_raw_item *items, unsigne
     struct sw_run *runs = s->runs;
     for (unsigned i = 0; !rc && i < n; i++) {
         const struct sw_stored *stored = items[i].stored;
+        SW_ASSERT(items[i].frame.n_tiles > 0);
         s->frames[i] = (struct frame){.layout = &items[i].frame, .runs = runs, .n_runs = stored->n_extents};
         sw_sealer_runs(runs, stored);
         runs += stored->n_extents;
@@ -287,17 +291,21 @@ static int begin(struct sw_sealer *s, unsigned n, struct sw_err *err) {
     return 0;
 }
 
-void sw_sealer_rouse(struct sw_sealer *s, uint64_t us) {
-    struct sw_sealer_pool *pool = s->pool;
-    atomic_store(&pool->awake_until_us, sw_clock_us() + us);
-    wake(pool, pool->n_started);
+static unsigned count_pieces(const struct sw_sealer *s, unsigned first) {
+    unsigned n = 0;
+    for (unsigned i = first; i < s->n_frames; i++)
+        n += (s->frames[i].layout->n_tiles + PIECE_TILES - 1) / PIECE_TILES;
+    return n;
+}
+
+void sw_sealer_rouse(struct sw_sealer *s, unsigned first, uint64_t us) {
+    atomic_store(&s->pool->awake_until_us, sw_clock_us() + us);
+    wake(s->pool, count_pieces(s, first));
 }
 
 int sw_sealer_begin(struct sw_sealer *s, enum sw_sealer_work work, unsigned first, struct sw_err *err) {
-    unsigned n = 0;
+    const unsigned n = count_pieces(s, first);
     SW_ASSERT(sw_sealer_ended(s));
-    for (unsigned i = first; i < s->n_frames; i++)
-        n += count_pieces(&s->frames[i]);
     s->run = NULL;
     s->work = work;
     if (n == 0)

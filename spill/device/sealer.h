@@ -35,8 +35,9 @@ enum sw_sealer_work { SW_SEALER_SEAL, SW_SEALER_VERIFY };
 /* Has the threads begin with frames [first, n) of those taken, if there are any; none may be at work.
  * errors: -SW_ENOMEM. */
 int sw_sealer_begin(struct sw_sealer *sealer, enum sw_sealer_work work, unsigned first, struct sw_err *err);
-/* Work for the threads comes within us: they wake up, and stay awake for so long. */
-void sw_sealer_rouse(struct sw_sealer *sealer, uint64_t us);
+/* Within us they will begin with frames [first, n): as many as have something to do then wake up, and stay awake for so
+ * long. */
+void sw_sealer_rouse(struct sw_sealer *sealer, unsigned first, uint64_t us);
 /* Has one of the threads call run(arg), before other slots' hashes; none may be at work. errors: -SW_ENOMEM. */
 int sw_sealer_run(struct sw_sealer *sealer, void (*run)(void *arg), void *arg, struct sw_err *err);
 /* True if no thread is at work for this slot. */
