@@ -55,7 +55,7 @@ struct spillway_ticket {
     struct spillway_error error;
     uint32_t mem;   /* transfers: the memory's name in the session */
     bool mem_open;  /* the daemon has accepted MEM_OPEN */
-    uint64_t bytes; /* transfers: length of the caller's range */
+    uint64_t bytes; /* transfers: length of the caller's range, or of all pieces or buffers */
     struct sw_cuda_event *event;
     struct sw_staged *staged;   /* NULL: not in pieces, or no longer running */
     struct sw_batch *batch;     /* owned; NULL: none */
@@ -105,7 +105,7 @@ struct spillway {
     struct sw_list buffers; /* requests on several, running; the same */
     uint32_t n_batches;
     struct sw_staging *staging;      /* NULL: never needed */
-    struct sw_forecast forecasts[2]; /* of waits for spills, for restores */
+    struct sw_forecast forecasts[2]; /* of waits: for what goes out, for what comes back */
     struct sw_composites {           /* ids of regions in pieces, by slot */
         struct sw_composite_slot {
             struct sw_composite *composite; /* NULL: free */

@@ -386,6 +386,8 @@ static int start(struct spillway *c, unsigned operation, struct spillway_piece *
         sw_ticket_destroy(t);
         return sw_client_report(error, &err);
     }
+    for (uint32_t i = 0; i < n; i++)
+        t->bytes += t->batch->parts[i].bytes;
     sw_list_append(&c->batches, &t->node);
     c->n_batches++;
     *ret_ticket = t;

@@ -315,6 +315,7 @@ static int start(struct request *r, const struct spillway_buffer *buffers, uint3
     } else if (rc < 0) {
         sw_ticket_destroy(t);
     } else {
+        t->bytes = operation->bytes;
         sw_list_append(&c->buffers, &t->node);
         *ret_ticket = t;
         sw_buffers_advance(c); /* a connection that is gone */

@@ -540,7 +540,7 @@ int sw_client_wait(struct spillway_ticket *t, int timeout_ms) {
     const uint64_t begun_us = sw_clock_us();
     const int rc =
         sw_client_wait_until(t->connection, is_done, t, timeout_ms, forecast ? sw_forecast_us(forecast, t->bytes) : 0);
-    if (forecast && !rc)
+    if (forecast && !rc && !t->error.code)
         sw_forecast_note(forecast, t->bytes, sw_clock_us() - begun_us);
     return rc;
 }

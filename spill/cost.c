@@ -101,7 +101,7 @@ static struct sw_cost_time raw_time_of(const struct sw_cost_question *q, bool *r
     *ret_direct = sw_cost_is_long(q->raw_bytes) || (q->rates.link_out > 0 && time.out_s > TOLERANCE * direct.out_s);
     if (*ret_direct)
         time.out_s = direct.out_s;
-    if (q->rates.restore[SW_CODEC_RAW] <= 0 || time.back_s > direct.back_s)
+    if (sw_cost_is_long(q->raw_bytes) || q->rates.restore[SW_CODEC_RAW] <= 0 || time.back_s > direct.back_s)
         time.back_s = direct.back_s;
     return time;
 }
@@ -303,7 +303,7 @@ bool sw_cost_retry_direct_back(struct sw_cost_class *c, uint64_t region_bytes) {
     sw_cost_class_rates(c, &r);
     const double kernels_s = stage_s(bytes, r.restore[SW_CODEC_RAW]), direct_s = stage_s(bytes, direct_back_rate(&r));
     c->direct_credit_s += RETRY_PART * kernels_s;
-    if (c->direct_credit_s < larger(direct_s - kernels_s, SELDOM * kernels_s))
+    if (kernels_s <= 0 || c->direct_credit_s < larger(direct_s - kernels_s, SELDOM * kernels_s))
         return false;
     c->direct_credit_s = 0;
     sw_meter_age(&c->direct_back);

@@ -55,7 +55,8 @@ struct sw_job_mem {
     struct sw_mapping *mapping;
 };
 
-/* Raw frames of a region: chosen once, so that its steps do not share the link with steps of the other way. */
+/* Raw frames of a region: chosen once, so that its steps do not share the link with steps of the other way, but for the
+ * single one that shows how fast kernels are. */
 enum sw_job_way_back { SW_WAY_BACK_OPEN, SW_WAY_BACK_DIRECT, SW_WAY_BACK_KERNELS };
 
 struct sw_job {

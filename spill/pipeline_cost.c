@@ -151,7 +151,9 @@ static enum sw_job_way_back choose_way_back(struct sw_pipeline *p, const struct 
     if (class < 0)
         return SW_WAY_BACK_KERNELS;
     sw_cost_class_rates(&p->costs[class], &rates);
-    if (sw_cost_restores_directly(&rates) || sw_cost_retry_direct_back(&p->costs[class], job->bytes))
+    /* Beside frames of other codecs nothing is measured. */
+    if (sw_cost_restores_directly(&rates) ||
+        (!job->is_mixed && sw_cost_retry_direct_back(&p->costs[class], job->bytes)))
         return SW_WAY_BACK_DIRECT;
     return SW_WAY_BACK_KERNELS;
 }

@@ -32,16 +32,16 @@ struct sw_worker {
     void (*wake)(void *arg);
     void *arg;
     pthread_t thread;
-    struct sw_list finished; /* the thread's: jobs of the present step */
-    struct sw_list held;     /* the loop's: jobs that wait for sw_worker_release() */
-    bool holds;              /* the loop's */
-    pthread_mutex_t lock;    /* guards the lists and flags below */
+    struct sw_list finished;                         /* the thread's: jobs of the present step */
+    struct sw_list held;                             /* the loop's: jobs that wait for sw_worker_release() */
+    bool holds;                                      /* the loop's */
+    struct spell spell;                              /* the thread's, and so are forecasts */
+    struct sw_forecast forecasts[SW_JOB_UNPACK + 1]; /* of spells, by kind */
+    pthread_mutex_t lock;                            /* guards the lists and flags below */
     pthread_cond_t posted;
     struct sw_list inbox, outbox;
     bool stop, ended, silent;
     bool expects; /* jobs are about to be posted */
-    struct spell spell;
-    struct sw_forecast forecasts[SW_JOB_UNPACK + 1]; /* of spells, by kind */
     atomic_bool ends_soon;
     atomic_bool lost;
     atomic_uint n_mapped;

@@ -253,6 +253,8 @@ START_TEST(test_the_direct_way_is_tried_again_now_and_then) {
     ck_assert_uint_ge(n_like, 90);
     ck_assert_uint_le(n_like, 100);
     ck_assert(like.direct_back.is_old);
+    struct sw_cost_class unknown = {0}; /* kernels come first */
+    ck_assert(!sw_cost_retry_direct_back(&unknown, 64 << 20));
 }
 END_TEST
 
@@ -262,6 +264,9 @@ START_TEST(test_the_direct_rate_is_enough_to_know_the_way_back) {
     q.rates.restore[RAW] = 0;
     q.rates.direct_back = 55 * GB;
     ck_choice(&q, RAW, SW_COST_DECODER);
+    q.rates.direct_back = 25 * GB;
+    q.rates.restore[RAW] = 55 * GB; /* of short regions */
+    ck_choice(&q, V5T, SW_COST_PAYS);
 }
 END_TEST
 

@@ -129,17 +129,26 @@ START_TEST(test_a_device_that_is_not_polled_is_slept_on) {
 }
 END_TEST
 
-/* One that takes as long as the two before it, or about that, or its end comes as a surprise. */
+/* Of one that takes about as long as the last two, which it does sooner or later, whatever else the machine does. */
 START_TEST(test_the_end_of_what_is_steady_is_announced) {
     struct sw_memory memory = sw_memory_new(MIB / 2);
-    rig_open(_i ? 500 : 0);
+    rig_open(500);
+    for (int i = 0; rig.n_announced == 0; i++) {
+        sw_frames_free(move(&memory, NULL));
+        ck_assert(i > 1 || rig.n_announced == 0); /* nothing is known of the first two */
+    }
+    rig_close();
+    sw_memory_free(&memory);
+}
+END_TEST
+
+/* The loop does not stay awake for it. */
+START_TEST(test_a_device_that_is_not_polled_announces_nothing) {
+    struct sw_memory memory = sw_memory_new(MIB / 2);
+    rig_open(0);
     for (int i = 0; i < 12; i++)
         sw_frames_free(move(&memory, NULL));
-    if (_i)
-        ck_assert_uint_gt(rig.n_announced, 0);
-    else
-        ck_assert_uint_eq(rig.n_announced, 0); /* the loop does not stay awake for such a device */
-    ck_assert_uint_le(rig.n_announced, 10);
+    ck_assert_uint_eq(rig.n_announced, 0);
     rig_close();
     sw_memory_free(&memory);
 }
@@ -150,7 +159,8 @@ int main(void) {
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, test_the_end_of_a_step_is_not_slept_through);
     tcase_add_test(tests, test_a_device_that_is_not_polled_is_slept_on);
-    tcase_add_loop_test(tests, test_the_end_of_what_is_steady_is_announced, 0, 2);
+    tcase_add_test(tests, test_the_end_of_what_is_steady_is_announced);
+    tcase_add_test(tests, test_a_device_that_is_not_polled_announces_nothing);
     Suite *suite = suite_create("worker");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
