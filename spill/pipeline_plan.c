@@ -19,6 +19,7 @@
 #define LEAST_RATIO 1.05
 #define DOUBT_PART 0.01
 #define BETTER_PART 0.25 /* of the bytes left: numbers that shrink better than promised may by another codec */
+#define ALIKE_PART 0.03  /* of a frame's ratio: of one column's frames it differs by less */
 #define TRY_PART 0.25    /* of what another plan may win: trying it costs less */
 
 void sw_plan_set_segments(const struct sw_pipeline *p, struct sw_plan *plan, uint64_t chunk_bytes) {
@@ -145,6 +146,10 @@ enum sw_plan_found sw_plan_find(struct sw_pipeline *p, enum sw_job_kind kind, co
 
 static double ratio_of(const struct sw_frame_layout *frame) {
     return (double)frame->raw_bytes / (double)frame->frame_bytes;
+}
+
+static double data_ratio_of(const struct sw_frame_layout *frame) {
+    return (double)frame->raw_bytes / (double)(frame->frame_bytes - frame->data_offset);
 }
 
 /* What bytes take longer on the link if they shrink like that and not as promised; if they shrink better than that, a
@@ -303,9 +308,20 @@ static void accept(struct sw_pipeline *p, struct sw_job *job, const struct sw_fr
     }
 }
 
+/* For packing room counts, and a plan that is only good enough for time may leave much of it: the region's bytes have
+ * to be as the plan's own. */
+static bool suits(const struct sw_pipeline *p, const struct sw_job *job, const struct sw_frame_layout *frame) {
+    if (job->kind != SW_JOB_PACK)
+        return !sw_plan_is_stale(&job->plan, frame);
+    const double seen = sw_plan_cache_seen(&p->plans, job->plan_key, &job->plan_choice), ratio = data_ratio_of(frame);
+    return ratio > (1 - ALIKE_PART) * seen && ratio < (1 + ALIKE_PART) * seen;
+}
+
 enum sw_misfit sw_job_judge_plan(struct sw_pipeline *p, struct sw_job *job, unsigned plan_number,
                                  const struct sw_frame_layout *frame) {
-    if (!job->plan_is_cached || !sw_plan_is_stale(&job->plan, frame)) {
+    if (!job->plan_is_cached && plan_number == job->plan_number)
+        sw_plan_cache_saw(&p->plans, job->plan_key, &job->plan_choice, &job->plan, data_ratio_of(frame));
+    if (!job->plan_is_cached || suits(p, job, frame)) {
         if (job->plan_is_cached && plan_number == job->plan_number && job->plan.codec != SW_CODEC_RAW) {
             sw_plan_cache_suits(&p->plans, job->plan_key, &job->plan_choice);
             job->plan_is_cached = false;

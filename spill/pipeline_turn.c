@@ -36,6 +36,9 @@ static bool job_wants_slot(const struct sw_pipeline *p, struct sw_job *job) {
             return job->n_dealt < job->frames->n_chunks && sw_transfer_is_at_hand(job, job->n_dealt);
         if (sw_job_moves(job->kind))
             return false;
+        /* Whether a kept plan will do is seen from a first frame. Those behind it could not be taken back. */
+        if (job->kind == SW_JOB_PACK && job->plan_is_cached && job->n_dealt > 0)
+            return job->resample;
         return job->resample || job->n_dealt < job->frames->n_chunks;
     }
     return false;

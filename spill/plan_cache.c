@@ -102,6 +102,21 @@ bool sw_plan_cache_forgo(struct sw_plan_cache *cache, uint64_t key, const struct
     return entry->forgone >= (double)(1u << entry->n_wasted);
 }
 
+void sw_plan_cache_saw(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice,
+                       const struct sw_plan *plan, double ratio) {
+    struct sw_plan_cache_entry *entry = find(cache, key);
+    struct sw_kept_plan *kept = entry && choice->number < entry->n_kept ? &entry->kept[choice->number] : NULL;
+    if (kept && kept->seen_ratio <= 0 && kept->plan.codec == plan->codec &&
+        kept->plan.expected_ratio == plan->expected_ratio) /* what is not worth keeping has no place */
+        kept->seen_ratio = ratio;
+}
+
+double sw_plan_cache_seen(const struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice) {
+    const int at = index_of(cache, key);
+    return at < 0 || choice->number >= cache->entries[at].n_kept ? 0
+                                                                 : cache->entries[at].kept[choice->number].seen_ratio;
+}
+
 double sw_plan_cache_promise(const struct sw_plan_cache *cache, uint64_t key) {
     const int at = index_of(cache, key);
     double best = 0;
@@ -156,7 +171,7 @@ void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, struct sw_plan
     struct sw_kept_plan *kept = &entry->kept[number];
     if (number == n_before)
         kept->next = number;
-    kept->paid = 0;
+    kept->paid = kept->seen_ratio = 0;
     kept->age = entry->age;
     kept->plan = *plan;
     if (choice->before < n_before)

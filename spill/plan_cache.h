@@ -30,8 +30,9 @@ struct sw_plan_cache {
         unsigned n_kept, last;             /* last: was used last */
         struct sw_kept_plan {
             uint64_t age;
-            double paid;   /* part of its price that its regions have been worth */
-            unsigned next; /* expected to suit after it */
+            double paid;       /* part of its price that its regions have been worth */
+            unsigned next;     /* expected to suit after it */
+            double seen_ratio; /* of the first frame that was made by it; 0: there is none yet */
             struct sw_plan plan;
         } kept[SW_PLANS_KEPT];
     } entries[SW_PLAN_CACHE_KEYS];
@@ -69,6 +70,11 @@ bool sw_plan_cache_stakes(struct sw_plan_cache *cache, uint64_t key, struct sw_p
  * doubt but a few times. */
 bool sw_plan_cache_forgo(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice, bool pays,
                          double part);
+/* Notes the ratio of a frame that was made by a plan when it was new, if that has been kept; says what has been noted
+ * of the one that was found, 0: nothing. */
+void sw_plan_cache_saw(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice,
+                       const struct sw_plan *plan, double ratio);
+double sw_plan_cache_seen(const struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice);
 /* The best that the last SW_PLAN_PROMISES plans of that key promised; 0: there have been fewer. */
 double sw_plan_cache_promise(const struct sw_plan_cache *cache, uint64_t key);
 /* Keeps a plan that has just been made, if it is worth keeping: in place of the one that was due, if that promised as

@@ -309,6 +309,52 @@ START_TEST(test_small_regions_of_changing_content) {
 }
 END_TEST
 
+/* What a plan's own bytes shrink to is that of its first frame, until it is made anew. */
+START_TEST(test_a_kept_plan_remembers_its_own_frame) {
+    struct sw_plan_cache *cache = sw_alloc(sizeof *cache);
+    struct sw_plan_choice choice = {0};
+    const struct sw_plan plan = plan_of(SW_CODEC_V5T, 3), other = plan_of(SW_CODEC_V5T, 1.2);
+    ck_assert_ptr_nonnull(cache);
+    ck_assert(sw_plan_cache_seen(cache, KEY, &choice) == 0);
+    sw_plan_cache_put(cache, KEY, &choice, &plan);
+    ck_assert(sw_plan_cache_seen(cache, KEY, &choice) == 0);
+    sw_plan_cache_saw(cache, KEY, &choice, &other, 1.2); /* is not kept: it has no place */
+    ck_assert(sw_plan_cache_seen(cache, KEY, &choice) == 0);
+    sw_plan_cache_saw(cache, KEY, &choice, &plan, 3.1);
+    sw_plan_cache_saw(cache, KEY, &choice, &plan, 2.9);
+    ck_assert(sw_plan_cache_seen(cache, KEY, &choice) == 3.1);
+    choice.is_due = true;
+    sw_plan_cache_put(cache, KEY, &choice, &plan);
+    ck_assert(sw_plan_cache_seen(cache, KEY, &choice) == 0);
+    sw_free(cache);
+}
+END_TEST
+
+/* Packing is for the room: a region's bytes take no more of it for what was packed before. */
+START_TEST(test_packs_of_changing_content) {
+    enum { BYTES = 2 << 20, N = 6 };
+    static const enum sw_content contents[] = {SW_CONTENT_TEXT, SW_CONTENT_HEX};
+    struct sw_memory memory = sw_memory_new(BYTES);
+    uint64_t alone[2] = {0};
+    for (int i = 0; i < 2 + N; i++) { /* each alone first */
+        static struct sw_fixture f;
+        struct sw_test_op op, unpack;
+        const int which = i % 2;
+        if (i < 3)
+            sw_fixture_open(&f, NULL);
+        sw_content_fill(memory.data, BYTES, contents[which], 1);
+        ck_assert_int_eq(sw_fixture_pack(&f, &memory, 0, BYTES, &op), 0);
+        if (i < 2)
+            alone[which] = op.outcome.stored_bytes;
+        ck_assert_uint_le(op.outcome.stored_bytes * 100, alone[which] * 103);
+        ck_assert_int_eq(sw_fixture_unpack(&f, op.id, &memory, 0, BYTES, &unpack), 0);
+        if (i < 2 || i == 1 + N)
+            sw_fixture_close(&f);
+    }
+    sw_memory_free(&memory);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("plans");
     TCase *tcase = tcase_create("plans");
@@ -329,6 +375,8 @@ int main(void) {
     tcase_add_test(tcase, test_segments_are_short_where_they_are_few);
     tcase_add_test(tcase, test_stale_is_clearly_other_than_promised);
     tcase_add_test(tcase, test_small_regions_of_changing_content);
+    tcase_add_test(tcase, test_a_kept_plan_remembers_its_own_frame);
+    tcase_add_test(tcase, test_packs_of_changing_content);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
