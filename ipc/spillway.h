@@ -252,7 +252,8 @@ struct spillway_result {
     char reason[32]; /* why it was spilled compressed, or was not: "pays", "does not shrink", ... */
 };
 
-/* Waits for one ticket (others complete meanwhile). timeout_ms -1: no limit; 0: only looks.
+/* Waits for one ticket (others complete meanwhile): polls for 0.2 ms, and for 0.5 around the time when it should be
+ * done by what the last ones of its kind took, if that is steady; else sleeps. timeout_ms -1: no limit; 0: only looks.
  * Returns 0 (success, *ret filled), -SPILLWAY_EAGAIN (not yet), or the operation's error. May be called again. ret
  * NULL: the result is not wanted; a region that was spilled then has no id that anybody knows, see below. */
 int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillway_result *ret,

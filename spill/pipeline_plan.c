@@ -20,6 +20,7 @@
 #define DOUBT_PART 0.01
 #define BETTER_PART 0.25 /* of the bytes left: numbers that shrink better than promised may by another codec */
 #define ALIKE_PART 0.03  /* of a frame's ratio: of one column's frames it differs by less */
+#define MOST_RATIO 100   /* of a frame's data: beyond that it makes no difference */
 #define TRY_PART 0.25    /* of what another plan may win: trying it costs less */
 
 void sw_plan_set_segments(const struct sw_pipeline *p, struct sw_plan *plan, uint64_t chunk_bytes) {
@@ -148,8 +149,10 @@ static double ratio_of(const struct sw_frame_layout *frame) {
     return (double)frame->raw_bytes / (double)frame->frame_bytes;
 }
 
+/* Equal numbers take no data at all. */
 static double data_ratio_of(const struct sw_frame_layout *frame) {
-    return (double)frame->raw_bytes / (double)(frame->frame_bytes - frame->data_offset);
+    const double raw = (double)frame->raw_bytes, data = (double)(frame->frame_bytes - frame->data_offset);
+    return raw < MOST_RATIO * data ? raw / data : MOST_RATIO;
 }
 
 /* What bytes take longer on the link if they shrink like that and not as promised; if they shrink better than that, a

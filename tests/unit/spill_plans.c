@@ -332,23 +332,23 @@ END_TEST
 
 /* Packing is for the room: a region's bytes take no more of it for what was packed before. */
 START_TEST(test_packs_of_changing_content) {
-    enum { BYTES = 2 << 20, N = 6 };
-    static const enum sw_content contents[] = {SW_CONTENT_TEXT, SW_CONTENT_HEX};
+    static const enum sw_content contents[] = {SW_CONTENT_TEXT, SW_CONTENT_HEX, SW_CONTENT_ZEROS};
+    enum { BYTES = 2 << 20, N_CONTENTS = 3, N = 9 };
     struct sw_memory memory = sw_memory_new(BYTES);
-    uint64_t alone[2] = {0};
-    for (int i = 0; i < 2 + N; i++) { /* each alone first */
+    uint64_t alone[N_CONTENTS] = {0};
+    for (int i = 0; i < N_CONTENTS + N; i++) { /* each alone first */
         static struct sw_fixture f;
         struct sw_test_op op, unpack;
-        const int which = i % 2;
-        if (i < 3)
+        const int which = i % N_CONTENTS;
+        if (i <= N_CONTENTS)
             sw_fixture_open(&f, NULL);
         sw_content_fill(memory.data, BYTES, contents[which], 1);
         ck_assert_int_eq(sw_fixture_pack(&f, &memory, 0, BYTES, &op), 0);
-        if (i < 2)
+        if (i < N_CONTENTS)
             alone[which] = op.outcome.stored_bytes;
         ck_assert_uint_le(op.outcome.stored_bytes * 100, alone[which] * 103);
         ck_assert_int_eq(sw_fixture_unpack(&f, op.id, &memory, 0, BYTES, &unpack), 0);
-        if (i < 2 || i == 1 + N)
+        if (i < N_CONTENTS || i == N_CONTENTS + N - 1)
             sw_fixture_close(&f);
     }
     sw_memory_free(&memory);
