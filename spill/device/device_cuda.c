@@ -457,11 +457,11 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes,
 }
 
 /* Threads for the checksums of raw frames: for each processor that the service may use, but for two, the worker's and
- * the client's. */
+ * the client's. Not a single one, which a plan would keep from them for milliseconds. */
 static unsigned sealers(void) {
     cpu_set_t set;
     const long processors = sched_getaffinity(0, sizeof set, &set) ? sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
-    const unsigned n = processors > 3 ? (unsigned)processors - 2 : 1;
+    const unsigned n = processors > 4 ? (unsigned)processors - 2 : 2;
     return n < SW_SEALER_MAX_THREADS ? n : SW_SEALER_MAX_THREADS;
 }
 
