@@ -75,7 +75,7 @@ static bool overlaps_any(const struct sw_group *g, const struct sw_job *job) {
 
 /* Those that have left a group go by the plan that was found for them then. */
 static bool has_same_plan(const struct sw_job *a, const struct sw_job *b) {
-    return a->plan_key == b->plan_key && a->regroups == b->regroups && a->resample == b->resample &&
+    return a->plan_key == b->plan_key && a->regroups == b->regroups && a->plan_state == b->plan_state &&
            a->plan_choice.tried == b->plan_choice.tried && a->plan_choice.number == b->plan_choice.number;
 }
 
@@ -248,7 +248,7 @@ static int encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *er
 /* Has a plan made on the first one, which is then the others', too. */
 static int make_plan(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_job *first = slot->group.jobs[0];
-    slot->group.jobs[0]->plan_is_cached = false;
+    slot->group.jobs[0]->plan_state = SW_JOB_PLAN_SETTLED;
     slot->state = SW_SLOT_PREPARING;
     return p->device->ops->make_plan(p->device, sw_slot_index(p, slot), first->value_type, first->mem->mapping,
                                      first->offset, first->bytes, err);
@@ -257,12 +257,10 @@ static int make_plan(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err 
 static bool find_plan(struct sw_pipeline *p, struct sw_group *g) {
     struct sw_job *first = g->jobs[0];
     const struct sw_weighed all = weighed(g);
-    if (first->resample)
-        return false;
     if (!first->regroups)
         return sw_plan_find(p, SW_JOB_SPILL, &all, first->plan_key, &first->plan_choice, &g->plan) == SW_PLAN_USABLE;
     g->plan = first->plan;
-    return true;
+    return first->plan_state != SW_JOB_PLAN_MISSING;
 }
 
 static int spill(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
@@ -271,8 +269,8 @@ static int spill(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err
     for (unsigned i = 0; i < g->n; i++) {
         struct sw_job *job = g->jobs[i];
         job->plan_choice = g->jobs[0]->plan_choice;
-        job->plan_is_cached = true;
-        job->resample = job->regroups = false;
+        job->plan_state = SW_JOB_PLAN_UNPROVEN;
+        job->regroups = false;
     }
     return is_found ? encode(p, slot, err) : make_plan(p, slot, err);
 }
@@ -361,7 +359,7 @@ static enum sw_misfit judge(struct sw_pipeline *p, const struct sw_group *g, uns
     const struct sw_frame_layout *frame = &g->items[i].frame;
     const struct sw_weighed what = {
         .raw_bytes = job->bytes, .chunk_bytes = g->raw_bytes, .n_chunks = 1, .quota = job->quota, .shares_step = true};
-    if (!job->plan_is_cached)
+    if (job->plan_state != SW_JOB_PLAN_UNPROVEN)
         return SW_MISFIT_ACCEPT;
     if (!sw_plan_is_stale(&g->plan, frame)) {
         sw_plan_cache_suits(&p->plans, job->plan_key, &job->plan_choice);
@@ -382,8 +380,7 @@ static enum sw_misfit judge(struct sw_pipeline *p, const struct sw_group *g, uns
 static void regroup(struct sw_job *job, enum sw_misfit why) {
     job->n_dealt = 0;
     job->regroups = true;
-    job->resample = why == SW_MISFIT_PLAN;
-    job->plan_is_cached = !job->resample;
+    job->plan_state = why == SW_MISFIT_PLAN ? SW_JOB_PLAN_MISSING : SW_JOB_PLAN_UNPROVEN;
     job->has_event = false;
 }
 

@@ -50,6 +50,20 @@ enum sw_job_stage {
     SW_STAGE_RUNNING    /* chunks may be dealt */
 };
 
+/* Of a spill or pack. */
+enum sw_job_plan_state {
+    SW_JOB_PLAN_MISSING,  /* to be found among those that are kept, or made, or it is being made */
+    SW_JOB_PLAN_UNPROVEN, /* made for another region; no frame has shown yet whether it suits this one */
+    SW_JOB_PLAN_SETTLED   /* what is left goes by it; also the one that stores bytes as they are */
+};
+
+/* Compressing does not pay, but is tried on one chunk, to see whether that is still so. */
+enum sw_job_trial {
+    SW_TRIAL_NONE,
+    SW_TRIAL_WANTED,    /* once there is a plan, which is made for this */
+    SW_TRIAL_NEXT_CHUNK /* the plan is for that; those behind it go raw */
+};
+
 struct sw_job_mem {
     struct sw_mem_desc desc; /* until mapped */
     struct sw_mapping *mapping;
@@ -94,18 +108,16 @@ struct sw_job {
     enum sw_job_stage stage;
     unsigned n_slots; /* working on it now */
     size_t n_dealt, n_encoded, n_done;
-    unsigned plan_number, n_retrained;
-    bool resample;
-    bool plan_is_cached; /* the plan was made for another region; no frame has shown yet whether it suits this one */
-    bool is_retry;       /* the plan is for the next chunk only, raw for those behind it */
-    bool may_retry;      /* a plan is made although it does not pay, to be tried on one chunk */
-    bool is_turned_away; /* no plan could pay: stored raw without a look at the bytes */
-    bool is_direct;      /* raw chunks go directly (direct.c) */
+    bool is_direct; /* raw chunks go directly (direct.c) */
     enum sw_job_way_back way_back;
     /* Spill: some chunks are compressed, others go directly meanwhile; restore: there are frames of both. What shares
      * the link with others is not measured. */
     bool is_mixed;
     bool regroups; /* has left a group, to be served with others that have left it for the same reason (group.c) */
+    /* Spill, pack: its plan (pipeline_plan.c). */
+    enum sw_job_plan_state plan_state;
+    enum sw_job_trial trial;
+    unsigned plan_number, n_retrained;
     struct sw_plan plan;
     struct sw_plan_choice plan_choice;
     /* Chunks on their way to or from the disk (transfer.h). */

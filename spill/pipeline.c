@@ -48,7 +48,7 @@ static uint64_t rest_offset(const struct sw_job *job) {
 
 /* A plan is still to be made. */
 static bool needs_plan(const struct sw_job *job) {
-    return sw_job_encodes(job->kind) && rest_bytes(job) > 0 && !job->plan_is_cached && !job->is_turned_away;
+    return sw_job_encodes(job->kind) && rest_bytes(job) > 0 && job->plan_state == SW_JOB_PLAN_MISSING;
 }
 
 static void find_plan(struct sw_pipeline *p, struct sw_job *job) {
@@ -69,7 +69,6 @@ static void prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
         rc = ops->wait_event(p->device, s, job->session, job->event, &err);
     slot->waits_for_client = rc > 0;
     job->stage = SW_STAGE_PREPARING;
-    job->resample = false;
     slot->planned_since_us = needs_plan(job) ? sw_clock_us() : 0;
     if (rc >= 0 && slot->planned_since_us)
         rc = ops->make_plan(p->device, s, job->value_type, job->mem->mapping, rest_offset(job), rest_bytes(job), &err);
@@ -81,6 +80,7 @@ static void prepared(struct sw_pipeline *p, const struct sw_slot *slot, bool wai
     struct sw_job *job = slot->job;
     if (slot->planned_since_us) {
         job->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
+        job->plan_state = SW_JOB_PLAN_SETTLED;
         if (!waited_for_client)
             sw_measure_plan(p, sw_clock_us() - slot->planned_since_us);
         sw_plan_cache_put(&p->plans, job->plan_key, &job->plan_choice, &job->plan);
@@ -115,9 +115,9 @@ static void encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *j
     sw_slot_take(p, slot, SW_SLOT_ENCODING, job);
     slot->chunk = job->n_dealt++;
     encode_chunk(p, slot);
-    if (job->is_retry && job->n_dealt < job->frames->n_chunks)
+    if (job->trial == SW_TRIAL_NEXT_CHUNK && job->n_dealt < job->frames->n_chunks)
         sw_plan_init_raw(&job->plan);
-    job->is_retry = false;
+    job->trial = SW_TRIAL_NONE;
 }
 
 /* A chunk's frame is complete on the device: keeps the books and looks whether the data have drifted. */
@@ -135,8 +135,8 @@ static void note_encoded(struct sw_pipeline *p, const struct sw_slot *slot) {
         .n_retrained = job->n_retrained,
     };
     /* Chunks that were under way with the plan before this one say nothing about this one. */
-    if (job->stage == SW_STAGE_RUNNING && !job->resample && slot->plan_number == job->plan_number &&
-        sw_policy_retrain(&drift))
+    if (job->stage == SW_STAGE_RUNNING && job->plan_state != SW_JOB_PLAN_MISSING &&
+        slot->plan_number == job->plan_number && sw_policy_retrain(&drift))
         sw_job_drifts(p, job, &slot->frame);
     sw_job_weigh_again(p, job);
 }
@@ -216,7 +216,7 @@ static void plan_again(struct sw_pipeline *p, struct sw_slot *slot) {
     slot->state = SW_SLOT_PREPARING;
     slot->has_chunk = true;
     job->stage = SW_STAGE_PREPARING;
-    job->plan_is_cached = false;
+    job->plan_state = SW_JOB_PLAN_MISSING;
     slot->planned_since_us = sw_clock_us();
     if (p->device->ops->make_plan(p->device, sw_slot_index(p, slot), job->value_type, job->mem->mapping,
                                   job->offset + begin, job->bytes - begin, &err) < 0)
@@ -386,8 +386,7 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
 static bool serve_at_once(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
     struct sw_err err = {0};
     if (!job->has_event || job->frames->n_chunks != 1 ||
-        !(job->plan_is_cached || job->is_turned_away ||
-          (job->kind == SW_JOB_RESTORE && sw_transfer_is_at_hand(job, 0))))
+        !(job->plan_state != SW_JOB_PLAN_MISSING || (job->kind == SW_JOB_RESTORE && sw_transfer_is_at_hand(job, 0))))
         return false;
     job->stage = SW_STAGE_RUNNING;
     const int rc = p->device->ops->wait_event(p->device, sw_slot_index(p, slot), job->session, job->event, &err);
@@ -422,7 +421,7 @@ static void serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *jo
         }
         job->stage = SW_STAGE_RUNNING;
     }
-    if (job->resample)
+    if (job->stage == SW_STAGE_RUNNING && needs_plan(job))
         prepare(p, slot, job);
     else if (job->kind == SW_JOB_UNPACK && sw_in_place_may_unpack(p, job))
         sw_in_place_unpack(p, slot, job);

@@ -83,12 +83,13 @@ static struct sw_weighed part_of(const struct sw_job *job, size_t first) {
 
 void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job, size_t first) {
     const struct sw_weighed rest = part_of(job, first);
-    const struct sw_verdict verdict = sw_plan_weigh(p, job->kind, &rest, job->may_retry, &job->plan);
+    const struct sw_verdict verdict = sw_plan_weigh(p, job->kind, &rest, job->trial == SW_TRIAL_WANTED, &job->plan);
     job->reason = verdict.reason;
     job->is_direct = verdict.is_direct;
     job->is_mixed = verdict.is_mixed;
-    job->is_retry = verdict.reason == SW_COST_RETRY && job->plan.codec != SW_CODEC_RAW && !verdict.is_mixed;
-    job->may_retry = false;
+    job->trial = verdict.reason == SW_COST_RETRY && job->plan.codec != SW_CODEC_RAW && !verdict.is_mixed
+                     ? SW_TRIAL_NEXT_CHUNK
+                     : SW_TRIAL_NONE;
 }
 
 void sw_job_weigh_again(struct sw_pipeline *p, struct sw_job *job) {
@@ -96,7 +97,8 @@ void sw_job_weigh_again(struct sw_pipeline *p, struct sw_job *job) {
     const struct sw_weighed all = part_of(job, 0);
     struct sw_cost_answer answer;
     if (job->kind != SW_JOB_SPILL || (job->reason != SW_COST_PAYS && job->reason != SW_COST_UNKNOWN) ||
-        job->stage != SW_STAGE_RUNNING || job->resample || job->n_dealt == job->frames->n_chunks || !sw_has_link(p))
+        job->stage != SW_STAGE_RUNNING || job->plan_state == SW_JOB_PLAN_MISSING ||
+        job->n_dealt == job->frames->n_chunks || !sw_has_link(p))
         return;
     const struct sw_cost_question question = sw_ask(p, &all, job->plan.codec, job->plan.expected_ratio);
     if (!sw_cost_stops_paying(&question, &answer))
@@ -261,11 +263,14 @@ static bool turn_away(struct sw_pipeline *p, struct sw_job *job) {
     }
     if (!hopeless)
         return false;
-    job->may_retry = sw_cost_retry(&p->costs[sw_cost_class(rest.chunk_bytes)], &question, &answer);
-    job->is_mixed = job->may_retry && sw_cost_retries_in_part(&question, &answer) && outlasts_plan(p, &answer);
-    if (job->may_retry)
+    job->is_mixed = false;
+    if (sw_cost_retry(&p->costs[sw_cost_class(rest.chunk_bytes)], &question, &answer)) {
+        job->trial = SW_TRIAL_WANTED;
+        job->is_mixed = sw_cost_retries_in_part(&question, &answer) && outlasts_plan(p, &answer);
         return false;
+    }
     sw_plan_init_raw(&job->plan);
+    job->plan_state = SW_JOB_PLAN_SETTLED;
     job->reason = answer.reason == SW_COST_IN_PART ? SW_COST_ENCODER : answer.reason; /* with its plan */
     job->is_direct = answer.direct;
     return true;
@@ -284,15 +289,14 @@ bool sw_job_find_plan(struct sw_pipeline *p, struct sw_job *job) {
     const struct sw_weighed rest = part_of(job, job->n_dealt);
     switch (sw_plan_find(p, job->kind, &rest, job->plan_key, &job->plan_choice, &job->plan)) {
     case SW_PLAN_USABLE:
-        job->plan_is_cached = true;
+        job->plan_state = SW_JOB_PLAN_UNPROVEN;
         sw_job_weigh(p, job, job->n_dealt);
         return true;
     case SW_PLAN_DUE:
         goes_in_part_meanwhile(p, job, &rest);
         return false;
     case SW_PLAN_NONE:
-        job->is_turned_away = turn_away(p, job);
-        return job->is_turned_away;
+        return turn_away(p, job);
     }
     return false;
 }
@@ -301,7 +305,7 @@ bool sw_job_find_plan(struct sw_pipeline *p, struct sw_job *job) {
 
 /* Goes on by a plan that does not suit, as far as that shrinks. */
 static void accept(struct sw_pipeline *p, struct sw_job *job, const struct sw_frame_layout *frame) {
-    job->plan_is_cached = false;
+    job->plan_state = SW_JOB_PLAN_SETTLED;
     job->plan.expected_ratio = ratio_of(frame);
     if (job->n_dealt < job->frames->n_chunks) {
         job->plan_number++; /* what is under way was promised more */
@@ -322,16 +326,20 @@ static bool suits(const struct sw_pipeline *p, const struct sw_job *job, const s
 
 enum sw_misfit sw_job_judge_plan(struct sw_pipeline *p, struct sw_job *job, unsigned plan_number,
                                  const struct sw_frame_layout *frame) {
-    if (!job->plan_is_cached && plan_number == job->plan_number)
-        sw_plan_cache_saw(&p->plans, job->plan_key, &job->plan_choice, &job->plan, data_ratio_of(frame));
-    if (!job->plan_is_cached || suits(p, job, frame)) {
-        if (job->plan_is_cached && plan_number == job->plan_number && job->plan.codec != SW_CODEC_RAW) {
+    const bool is_by_current = plan_number == job->plan_number;
+    if (job->plan_state != SW_JOB_PLAN_UNPROVEN) {
+        if (is_by_current)
+            sw_plan_cache_saw(&p->plans, job->plan_key, &job->plan_choice, &job->plan, data_ratio_of(frame));
+        return SW_MISFIT_ACCEPT;
+    }
+    if (suits(p, job, frame)) {
+        if (is_by_current && job->plan.codec != SW_CODEC_RAW) {
             sw_plan_cache_suits(&p->plans, job->plan_key, &job->plan_choice);
-            job->plan_is_cached = false;
+            job->plan_state = SW_JOB_PLAN_SETTLED;
         }
         return SW_MISFIT_ACCEPT;
     }
-    if (plan_number != job->plan_number) /* another plan is being tried since */
+    if (!is_by_current) /* another plan is being tried since */
         return SW_MISFIT_AGAIN;
     const struct sw_weighed rest = part_of(job, job->n_encoded); /* what is under way by that plan, too */
     const enum sw_misfit misfit =
@@ -354,7 +362,6 @@ void sw_job_drifts(struct sw_pipeline *p, struct sw_job *job, const struct sw_fr
         accept(p, job, frame);
         return;
     }
-    job->resample = true;
-    job->plan_is_cached = false;
+    job->plan_state = SW_JOB_PLAN_MISSING;
     job->n_retrained++;
 }

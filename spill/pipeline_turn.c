@@ -37,16 +37,17 @@ static bool job_wants_slot(const struct sw_pipeline *p, struct sw_job *job) {
         if (sw_job_moves(job->kind))
             return false;
         /* Whether a kept plan will do is seen from a first frame. Those behind it could not be taken back. */
-        if (job->kind == SW_JOB_PACK && job->plan_is_cached && job->n_dealt > 0)
-            return job->resample;
-        return job->resample || job->n_dealt < job->frames->n_chunks;
+        if (job->kind == SW_JOB_PACK && job->plan_state == SW_JOB_PLAN_UNPROVEN && job->n_dealt > 0)
+            return false;
+        return job->n_dealt < job->frames->n_chunks;
     }
     return false;
 }
 
 /* It is known what its next chunk is, and how that is stored. */
 static bool can_be_ordered(const struct sw_job *job) {
-    const bool is_known = job->kind == SW_JOB_RESTORE || (job->stage == SW_STAGE_RUNNING && !job->resample);
+    const bool is_known =
+        job->kind == SW_JOB_RESTORE || (job->stage == SW_STAGE_RUNNING && job->plan_state != SW_JOB_PLAN_MISSING);
     return is_known && job->n_dealt < job->frames->n_chunks;
 }
 
