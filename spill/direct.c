@@ -46,12 +46,12 @@ static void add(struct sw_slot *slot, size_t chunk, const struct sw_frame_layout
 
 /* What a step measures: a stage of its own, as the chunks that it has. Not beside compressed ones: with them it shares
  * the link. */
-static void measure(struct sw_pipeline *p, struct sw_slot *slot, enum sw_stage_kind stage) {
+static void measure(struct sw_pipeline *p, struct sw_slot *slot, enum sw_measure_kind kind) {
     uint64_t bytes = 0;
     for (unsigned i = 0; i < slot->direct.n; i++)
         bytes += slot->direct.items[i].frame.raw_bytes;
     if (!slot->waits_for_client && !sw_shares_link(p, slot))
-        sw_measure_begin(p, slot, stage, SW_CODEC_RAW, slot->direct.items[0].frame.raw_bytes, bytes);
+        sw_measure_begin(p, slot, kind, SW_CODEC_RAW, slot->direct.items[0].frame.raw_bytes, bytes);
 }
 
 /* ---- out ---- */
@@ -109,7 +109,7 @@ int sw_direct_queue(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *
     const unsigned most = slot->is_staged ? 1 : sw_cost_direct_chunks(&region);
     while (d->n < most && job->n_dealt < job->frames->n_chunks && reserve_next(p, slot))
         continue;
-    measure(p, slot, SW_STAGE_DIRECT_OUT);
+    measure(p, slot, SW_MEASURE_DIRECT_OUT);
     return p->device->ops->spill_raw(p->device, sw_slot_index(p, slot), job->mem->mapping, d->items, d->n,
                                      sw_cost_chunks_by_cpu(&region, slot->chunk, d->n), err);
 }
@@ -162,7 +162,7 @@ bool sw_direct_restores(struct sw_pipeline *p, struct sw_slot *slot) {
 int sw_direct_restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_direct *d = &slot->direct;
     const struct sw_cost_direct region = region_of(p, slot->job);
-    measure(p, slot, SW_STAGE_DIRECT_BACK);
+    measure(p, slot, SW_MEASURE_DIRECT_BACK);
     return p->device->ops->restore_raw(p->device, sw_slot_index(p, slot), slot->job->mem->mapping, d->items, d->n,
                                        sw_cost_chunks_by_cpu(&region, slot->chunk, d->n), err);
 }

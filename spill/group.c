@@ -241,7 +241,7 @@ static int encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *er
     sw_plan_set_segments(p, &g->plan, g->raw_bytes);
     slot->state = SW_SLOT_ENCODING;
     if (!slot->waits_for_client)
-        sw_measure_begin(p, slot, SW_STAGE_ENCODE, g->plan.codec, g->raw_bytes, g->raw_bytes);
+        sw_measure_begin(p, slot, SW_MEASURE_ENCODE, g->plan.codec, g->raw_bytes, g->raw_bytes);
     return p->device->ops->encode_group(p->device, sw_slot_index(p, slot), &g->plan, g->items, g->n, err);
 }
 
@@ -287,7 +287,7 @@ static int restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *e
     struct sw_group *g = &slot->group;
     slot->state = SW_SLOT_RESTORING;
     if (!slot->waits_for_client && is_of_one_codec(g))
-        sw_measure_begin(p, slot, SW_STAGE_RESTORE, g->items[0].frame.codec, g->raw_bytes, g->raw_bytes);
+        sw_measure_begin(p, slot, SW_MEASURE_RESTORE, g->items[0].frame.codec, g->raw_bytes, g->raw_bytes);
     return p->device->ops->restore_group(p->device, sw_slot_index(p, slot), g->items, g->n, err);
 }
 
@@ -432,7 +432,7 @@ static void encoded(struct sw_pipeline *p, struct sw_slot *slot) {
     }
     set_phases(p, g, SW_PHASE_STORING);
     slot->state = SW_SLOT_STORING;
-    sw_measure_begin(p, slot, SW_STAGE_LINK_OUT, g->plan.codec, g->raw_bytes, bytes);
+    sw_measure_begin(p, slot, SW_MEASURE_LINK_OUT, g->plan.codec, g->raw_bytes, bytes);
     if (p->device->ops->store_group(p->device, sw_slot_index(p, slot), g->items, g->n, &err))
         fail_slot(p, slot, &err);
 }

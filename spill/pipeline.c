@@ -104,7 +104,7 @@ static void encode_chunk(struct sw_pipeline *p, struct sw_slot *slot) {
                    raw_bytes = sw_frames_chunk_bytes(job->frames, slot->chunk);
     slot->plan_number = job->plan_number;
     if (!slot->waits_for_client)
-        sw_measure_begin(p, slot, SW_STAGE_ENCODE, job->plan.codec, raw_bytes, raw_bytes);
+        sw_measure_begin(p, slot, SW_MEASURE_ENCODE, job->plan.codec, raw_bytes, raw_bytes);
     sw_plan_set_segments(p, &job->plan, job->frames->n_chunks > 1 ? job->frames->chunk_bytes : job->bytes);
     if (p->device->ops->encode(p->device, sw_slot_index(p, slot), &job->plan, job->mem->mapping, offset, raw_bytes,
                                &err))
@@ -147,7 +147,7 @@ static int queue_store(struct sw_pipeline *p, struct sw_slot *slot, struct sw_er
     if (slot->direct.n > 0)
         return sw_direct_queue(p, slot, err);
     if (slot->state == SW_SLOT_STORING && !sw_shares_link(p, slot))
-        sw_measure_begin(p, slot, SW_STAGE_LINK_OUT, slot->frame.codec, slot->frame.raw_bytes, slot->stored.bytes);
+        sw_measure_begin(p, slot, SW_MEASURE_LINK_OUT, slot->frame.codec, slot->frame.raw_bytes, slot->stored.bytes);
     for (unsigned i = 0; !rc && i < slot->stored.n_extents; i++) {
         const struct sw_extent *extent = &slot->stored.extents[i];
         rc = p->device->ops->store(p->device, sw_slot_index(p, slot), extent->memory, at, extent->bytes, err);
@@ -316,7 +316,7 @@ static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_
     /* Beside chunks that come directly there is only a part of the link. How slow kernels are for raw frames is known
      * only so. */
     if (!slot->waits_for_client && (!job->is_mixed || slot->frame.codec == SW_CODEC_RAW))
-        sw_measure_begin(p, slot, SW_STAGE_RESTORE, slot->frame.codec, slot->frame.raw_bytes, raw_bytes);
+        sw_measure_begin(p, slot, SW_MEASURE_RESTORE, slot->frame.codec, slot->frame.raw_bytes, raw_bytes);
     return restore_run(p, slot, err);
 }
 

@@ -3,29 +3,29 @@
 
 #include "base/clock.h"
 
-static struct sw_meter *find_meter(struct sw_cost_class *c, enum sw_stage_kind stage, enum sw_codec_id codec) {
-    switch (stage) {
-    case SW_STAGE_ENCODE:
+static struct sw_meter *find_meter(struct sw_cost_class *c, enum sw_measure_kind kind, enum sw_codec_id codec) {
+    switch (kind) {
+    case SW_MEASURE_ENCODE:
         return &c->encode[codec];
-    case SW_STAGE_LINK_OUT:
+    case SW_MEASURE_LINK_OUT:
         return &c->link_out;
-    case SW_STAGE_RESTORE:
+    case SW_MEASURE_RESTORE:
         return &c->restore[codec];
-    case SW_STAGE_DIRECT_OUT:
+    case SW_MEASURE_DIRECT_OUT:
         return &c->direct_out;
-    case SW_STAGE_DIRECT_BACK:
+    case SW_MEASURE_DIRECT_BACK:
         return &c->direct_back;
     }
     return NULL;
 }
 
-void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_stage_kind stage, enum sw_codec_id codec,
+void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_measure_kind kind, enum sw_codec_id codec,
                       uint64_t raw_bytes, uint64_t bytes) {
     const int class = sw_cost_class(raw_bytes);
     if (class < 0)
         return;
-    slot->measure = (struct sw_slot_measure){.meter = find_meter(&p->costs[class], stage, codec),
-                                             .is_coder = stage == SW_STAGE_ENCODE && codec != SW_CODEC_RAW,
+    slot->measure = (struct sw_slot_measure){.meter = find_meter(&p->costs[class], kind, codec),
+                                             .is_coder = kind == SW_MEASURE_ENCODE && codec != SW_CODEC_RAW,
                                              .begun_us = sw_clock_us(),
                                              .bytes = bytes};
     sw_meter_begin(slot->measure.meter, slot->measure.begun_us);

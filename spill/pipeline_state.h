@@ -152,17 +152,17 @@ void sw_group_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const s
 
 /* ---- pipeline_cost.c ---- */
 
-enum sw_stage_kind {
-    SW_STAGE_ENCODE,
-    SW_STAGE_LINK_OUT,
-    SW_STAGE_RESTORE,
-    SW_STAGE_DIRECT_OUT, /* without kernels for each chunk */
-    SW_STAGE_DIRECT_BACK
+enum sw_measure_kind {
+    SW_MEASURE_ENCODE,
+    SW_MEASURE_LINK_OUT,
+    SW_MEASURE_RESTORE,
+    SW_MEASURE_DIRECT_OUT, /* without kernels for each chunk */
+    SW_MEASURE_DIRECT_BACK
 };
 
 /* Measures the steps that are about to be queued on a slot until it reports, as `bytes` of a stage. codec: of the plan,
  * or of the frame. raw_bytes: length of the chunk, or of all of a group. */
-void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_stage_kind stage, enum sw_codec_id codec,
+void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_measure_kind kind, enum sw_codec_id codec,
                       uint64_t raw_bytes, uint64_t bytes);
 /* True if what the slot is about to move has only a part of the link, since other chunks of its job, compressed or not,
  * cross meanwhile that are not measured with it: it is not measured then. */
