@@ -6,7 +6,7 @@
 #define SW_CTL_ARGUMENTS_H
 
 #include "daemon/cli.h"
-#include "daemon/control_methods.h"
+#include "daemon/control/control_methods.h"
 
 /* Of any command; and of the two that stay. Rows by number. */
 enum {

@@ -1,5 +1,5 @@
 /* spillwayctl against a real spillwayd: what it prints, and with which exit code. */
-#include "daemon/control_methods.h"
+#include "daemon/control/control_methods.h"
 #include "ipc/spillway.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"

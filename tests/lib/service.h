@@ -4,8 +4,8 @@
 #ifndef SW_TEST_SERVICE_H
 #define SW_TEST_SERVICE_H
 
-#include "daemon/control_handlers.h"
-#include "daemon/session.h"
+#include "daemon/control/control_handlers.h"
+#include "daemon/session/session.h"
 
 struct sw_test_service {
     uv_loop_t loop;

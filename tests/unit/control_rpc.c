@@ -1,5 +1,5 @@
 /* JSON-RPC of the control socket without a socket: what is answered to which line, with handlers of the test's own. */
-#include "daemon/rpc.h"
+#include "daemon/control/rpc.h"
 #include "tests/lib/run.h"
 
 #include <check.h>

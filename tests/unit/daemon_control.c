@@ -1,7 +1,7 @@
 /* The control methods on a service without its sockets: whatever a line holds, the service is as sound as before. And
  * the control socket, turn by turn of the loop. */
 #include "base/log.h"
-#include "daemon/control.h"
+#include "daemon/control/control.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/service.h"

@@ -1,0 +1,124 @@
+/* control_figures.c - totals and tiers, as JSON. */
+#include "daemon/control/control_handlers.h"
+#include "spill/operator.h"
+#include "spill/policy.h"
+#include <jansson.h>
+
+static json_t *flows_to_json(const struct sw_figures *figures) {
+    json_t *array = json_array();
+    for (unsigned kind = 0; kind < SW_FIGURES_KIND_NR; kind++)
+        for (unsigned tier = 0; tier < SW_FIGURES_TIER_NR; tier++)
+            for (unsigned codec = 0; codec < SW_CODEC_NR; codec++) {
+                const struct sw_flow *flow = &figures->flows[kind][tier][codec];
+                if (!flow->operations)
+                    continue;
+                (void)json_array_append_new(
+                    array, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}", "kind", sw_figures_kind_name(kind), "tier",
+                                     sw_figures_tier_name(tier), "codec", sw_codec_name(codec), "operations",
+                                     (json_int_t)flow->operations, "raw_bytes", (json_int_t)flow->raw_bytes,
+                                     "stored_bytes", (json_int_t)flow->stored_bytes));
+            }
+    return array;
+}
+
+/* The last bucket has no bound: told as null. */
+static json_t *percentile(const struct sw_histogram *histogram, unsigned pct) {
+    const uint64_t us = sw_histogram_percentile_us(histogram, pct);
+    return us == UINT64_MAX ? json_null() : json_integer((json_int_t)us);
+}
+
+static json_t *latency_to_json(const struct sw_figures *figures) {
+    json_t *array = json_array();
+    for (unsigned kind = 0; kind < SW_FIGURES_KIND_NR; kind++)
+        for (unsigned stage = 0; stage < SW_FIGURES_STAGE_NR; stage++) {
+            const struct sw_histogram *histogram = &figures->latency[kind][stage];
+            (void)json_array_append_new(
+                array, json_pack("{s:s, s:s, s:I, s:I, s:o, s:o}", "kind", sw_figures_kind_name(kind), "stage",
+                                 sw_figures_stage_name(stage), "operations", (json_int_t)histogram->count, "mean_us",
+                                 (json_int_t)(histogram->count ? histogram->sum_us / histogram->count : 0), "p50_us",
+                                 percentile(histogram, 50), "p99_us", percentile(histogram, 99)));
+        }
+    return array;
+}
+
+static json_t *errors_to_json(const struct sw_service *service) {
+    json_t *object = json_object();
+    for (int i = 0; i < SW_ERR_COUNT; i++)
+        if (service->n_errors[i])
+            (void)json_object_set_new(object, sw_err_name_at(i), json_integer((json_int_t)service->n_errors[i]));
+    return object;
+}
+
+static json_t *reasons_to_json(const struct sw_engine_stats *stats) {
+    json_t *object = json_object();
+    for (int i = 0; i < SW_COST_REASON_NR; i++)
+        (void)json_object_set_new(object, sw_cost_reason_text((enum sw_cost_reason)i),
+                                  json_integer((json_int_t)stats->reasons[i]));
+    return object;
+}
+
+int sw_on_control_stats(void *context, struct sw_rpc_caller *caller, const struct sw_control_args *args,
+                        json_t **ret_result, struct sw_err *err) {
+    const struct sw_service *service = ((struct sw_control_context *)context)->service;
+    const struct sw_figures *figures = sw_engine_figures(service->engine);
+    struct sw_engine_stats stats;
+    (void)caller;
+    (void)args;
+    (void)err;
+    sw_engine_stats(service->engine, &stats);
+    *ret_result = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", //
+                            "spills", (json_int_t)stats.spills,                                            //
+                            "restores", (json_int_t)stats.restores,                                        //
+                            "packs", (json_int_t)stats.packs,                                              //
+                            "failed", (json_int_t)stats.failed_ops,                                        //
+                            "canceled", (json_int_t)stats.canceled_ops,                                    //
+                            "demotions", (json_int_t)stats.moves,                                          //
+                            "promotions", (json_int_t)stats.fetches,                                       //
+                            "spilled_raw_bytes", (json_int_t)stats.spilled_raw_bytes,                      //
+                            "spilled_stored_bytes", (json_int_t)stats.spilled_stored_bytes,                //
+                            "restored_raw_bytes", (json_int_t)stats.restored_raw_bytes,                    //
+                            "operations", (json_int_t)stats.n_ops,                                         //
+                            "reasons", reasons_to_json(&stats),                                            //
+                            "errors", errors_to_json(service),                                             //
+                            "flows", flows_to_json(figures),                                               //
+                            "latency", latency_to_json(figures));
+    return 0;
+}
+
+static json_t *tier_to_json(const char *name, const struct sw_tier_stats *stats) {
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}",                            //
+                     "tier", name,                                                //
+                     "capacity_bytes", (json_int_t)stats->capacity_bytes,         //
+                     "backed_bytes", (json_int_t)stats->backed_bytes,             //
+                     "used_bytes", (json_int_t)stats->used_bytes,                 //
+                     "largest_free_bytes", (json_int_t)stats->largest_free_bytes, //
+                     "frames", (json_int_t)stats->committed_frames);
+}
+
+int sw_on_control_tiers(void *context, struct sw_rpc_caller *caller, const struct sw_control_args *args,
+                        json_t **ret_result, struct sw_err *err) {
+    const struct sw_service *service = ((struct sw_control_context *)context)->service;
+    const uint64_t limit = sw_engine_host_limit_bytes(service->engine);
+    const uint64_t high = sw_policy_mark_bytes(limit, (unsigned)service->config->host_tier_high_pct);
+    const uint64_t low = sw_policy_mark_bytes(limit, (unsigned)service->config->host_tier_low_pct);
+    struct sw_engine_stats stats;
+    (void)caller;
+    (void)args;
+    (void)err;
+    sw_engine_stats(service->engine, &stats);
+    json_t *array = json_array(), *host = tier_to_json("host", &stats.tier);
+    (void)json_object_set_new(host, "limit_bytes", json_integer((json_int_t)limit));
+    (void)json_object_set_new(host, "high_bytes", json_integer((json_int_t)high));
+    (void)json_object_set_new(host, "low_bytes", json_integer((json_int_t)low));
+    (void)json_object_set_new(host, "waiting", json_integer(stats.tier.n_waiting));
+    (void)json_object_set_new(host, "growing", json_boolean(stats.tier.growing));
+    (void)json_array_append_new(array, host);
+    if (service->nvme) {
+        json_t *nvme = tier_to_json("nvme", &stats.nvme);
+        (void)json_object_set_new(nvme, "write_bytes_per_s", json_integer((json_int_t)stats.nvme.write_bytes_per_s));
+        (void)json_object_set_new(nvme, "read_bytes_per_s", json_integer((json_int_t)stats.nvme.read_bytes_per_s));
+        (void)json_array_append_new(array, nvme);
+    }
+    *ret_result = json_pack("{s:o}", "tiers", array);
+    return 0;
+}

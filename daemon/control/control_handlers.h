@@ -1,0 +1,24 @@
+/* control_handlers.h - what the control methods do: one call into the service each. thread: loop. */
+#ifndef SW_DAEMON_CONTROL_HANDLERS_H
+#define SW_DAEMON_CONTROL_HANDLERS_H
+
+#include "daemon/control/events.h"
+#include "daemon/control/rpc.h"
+#include "daemon/service.h"
+
+/* The context of the handlers; borrowed by each call. */
+struct sw_control_context {
+    struct sw_service *service;
+    struct sw_events *events;
+};
+
+/* By method. Their context is a struct sw_control_context; the caller's arg is its struct sw_subscriber. */
+extern sw_control_fn *const sw_control_handlers[SW_CONTROL_METHOD_NR];
+
+/* control_regions.c */
+sw_control_fn sw_on_control_sessions, sw_on_control_regions, sw_on_control_spill, sw_on_control_demote,
+    sw_on_control_promote, sw_on_control_drop;
+/* control_figures.c */
+sw_control_fn sw_on_control_stats, sw_on_control_tiers;
+
+#endif

@@ -1,0 +1,46 @@
+#include "daemon/control/control_rights.h"
+
+#include "base/alloc.h"
+#include <errno.h>
+#include <grp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int sw_control_group(gid_t *ret, const char *option, const char *group, struct sw_err *err) {
+    char *end;
+    *ret = SW_CONTROL_NO_GROUP;
+    if (strcmp(group, "none") == 0)
+        return 0;
+    const struct group *found = getgrnam(group);
+    const unsigned long number = strtoul(group, &end, 10);
+    if (!found && (*end || group[0] < '0' || group[0] > '9' || number >= UINT32_MAX))
+        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: there is no group %.48s", option, group);
+    *ret = found ? found->gr_gid : (gid_t)number;
+    return 0;
+}
+
+/* Whether the peer's process had the group when it connected. */
+static bool is_member(int socket, gid_t own, gid_t group) {
+    if (group == SW_CONTROL_NO_GROUP)
+        return false;
+    if (own == group)
+        return true;
+    socklen_t bytes = 0;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, NULL, &bytes) == 0 || errno != ERANGE)
+        return false; /* none */
+    gid_t *groups = sw_alloc(bytes);
+    bool found = false;
+    if (groups && getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups, &bytes) == 0)
+        for (size_t i = 0; i < bytes / sizeof *groups; i++)
+            found |= groups[i] == group;
+    sw_free(groups);
+    return found;
+}
+
+enum sw_control_right sw_control_right(int socket, uid_t uid, gid_t gid, gid_t all, gid_t read) {
+    if (uid == 0 || uid == geteuid() || is_member(socket, gid, all))
+        return SW_CONTROL_ALL;
+    return is_member(socket, gid, read) ? SW_CONTROL_READ : SW_CONTROL_NOTHING;
+}

@@ -1,0 +1,162 @@
+#include "daemon/control/metrics.h"
+
+#include "base/clock.h"
+#include "spill/operator.h"
+#include "spill/policy.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum kind { GAUGE, COUNTER, HISTOGRAM };
+
+static void begin(FILE *out, const char *name, enum kind kind, const char *help) {
+    static const char *const kinds[] = {"gauge", "counter", "histogram"};
+    (void)fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kinds[kind]);
+}
+
+/* A metric without labels. */
+static void put(FILE *out, const char *name, enum kind kind, const char *help, uint64_t value) {
+    begin(out, name, kind, help);
+    (void)fprintf(out, "%s %" PRIu64 "\n", name, value);
+}
+
+static void put_service(FILE *out, const struct sw_service *service, const struct sw_events *events) {
+    begin(out, "spillway_build_info", GAUGE, "Always 1; the labels tell the build.");
+    (void)fprintf(out, "spillway_build_info{version=\"%s\"} 1\n", SW_VERSION);
+    begin(out, "spillway_uptime_seconds", GAUGE, "Time since the service started.");
+    (void)fprintf(out, "spillway_uptime_seconds %.6f\n", (double)(sw_clock_us() - service->started_us) / 1e6);
+    put(out, "spillway_draining", GAUGE, "1 while no new spills are accepted.", service->draining);
+    put(out, "spillway_sessions", GAUGE, "Clients that are connected.", service->n_sessions);
+    put(out, "spillway_sessions_limit", GAUGE, "Most clients at once.", service->config->max_sessions);
+    put(out, "spillway_gpus", GAUGE, "GPUs in use.", service->n_gpus);
+    put(out, "spillway_event_subscribers", GAUGE, "Connections that are told of events.",
+        sw_events_subscribers(events));
+    put(out, "spillway_events_dropped_total", COUNTER, "Events left out because they were not read in time.",
+        sw_events_dropped(events));
+    begin(out, "spillway_errors_total", COUNTER, "Requests and sessions that failed, by name of the error.");
+    for (int i = 0; i < SW_ERR_COUNT; i++)
+        (void)fprintf(out, "spillway_errors_total{name=\"%s\"} %" PRIu64 "\n", sw_err_name_at(i), service->n_errors[i]);
+}
+
+static void put_engine(FILE *out, const struct sw_engine_stats *stats, uint64_t scratch_limit_bytes) {
+    put(out, "spillway_regions", GAUGE, "Regions of all sessions.", stats->n_regions);
+    put(out, "spillway_memories", GAUGE, "Client memories that are handed over.", stats->n_mems);
+    put(out, "spillway_mapped_memories", GAUGE, "Client memories that are mapped.", stats->n_mapped);
+    put(out, "spillway_operations_in_flight", GAUGE, "Spills and restores that wait or run: the depth of the queue.",
+        stats->n_ops);
+    put(out, "spillway_operations_failed_total", COUNTER, "Spills and restores that failed.", stats->failed_ops);
+    put(out, "spillway_operations_canceled_total", COUNTER, "Spills and restores that were canceled.",
+        stats->canceled_ops);
+    put(out, "spillway_packs_total", COUNTER, "Spills that were packed in place.", stats->packs);
+    put(out, "spillway_demotions_total", COUNTER, "Regions moved from the host tier to the NVMe tier.", stats->moves);
+    put(out, "spillway_promotions_total", COUNTER, "Regions moved from the NVMe tier to the host tier.",
+        stats->fetches);
+    put(out, "spillway_scratch_bytes", GAUGE, "Device memory that the service holds for its work, all GPUs.",
+        stats->scratch_bytes);
+    put(out, "spillway_scratch_limit_bytes", GAUGE, "Bound of spillway_scratch_bytes.", scratch_limit_bytes);
+    begin(out, "spillway_compression_ratio", GAUGE, "Raw bytes by stored bytes of all spills; 1 before the first.");
+    (void)fprintf(out, "spillway_compression_ratio %.6f\n",
+                  stats->spilled_stored_bytes ? (double)stats->spilled_raw_bytes / (double)stats->spilled_stored_bytes
+                                              : 1.0);
+    begin(out, "spillway_spill_reasons_total", COUNTER, "Spills by why they were compressed, or were not.");
+    for (int i = 0; i < SW_COST_REASON_NR; i++)
+        (void)fprintf(out, "spillway_spill_reasons_total{reason=\"%s\"} %" PRIu64 "\n",
+                      sw_cost_reason_text((enum sw_cost_reason)i), stats->reasons[i]);
+}
+
+static void put_tiers(FILE *out, const struct sw_service *service, const struct sw_engine_stats *stats) {
+    static const struct {
+        const char *name, *help;
+        size_t offset;
+    } rows[] = {
+        {"spillway_tier_capacity_bytes", "Configured bound of a tier; 0: there is none.",
+         offsetof(struct sw_tier_stats, capacity_bytes)},
+        {"spillway_tier_backed_bytes", "Taken from the system so far.", offsetof(struct sw_tier_stats, backed_bytes)},
+        {"spillway_tier_used_bytes", "Occupied by frames.", offsetof(struct sw_tier_stats, used_bytes)},
+        {"spillway_tier_largest_free_bytes", "Longest free run.", offsetof(struct sw_tier_stats, largest_free_bytes)},
+        {"spillway_tier_frames", "Frames that are stored.", offsetof(struct sw_tier_stats, committed_frames)},
+        {"spillway_tier_write_bytes_per_second", "Rate of late while writing; 0: not known.",
+         offsetof(struct sw_tier_stats, write_bytes_per_s)},
+        {"spillway_tier_read_bytes_per_second", "Rate of late while reading; 0: not known.",
+         offsetof(struct sw_tier_stats, read_bytes_per_s)},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        begin(out, rows[i].name, GAUGE, rows[i].help);
+        (void)fprintf(out, "%s{tier=\"host\"} %" PRIu64 "\n%s{tier=\"nvme\"} %" PRIu64 "\n", rows[i].name,
+                      *(const uint64_t *)(const void *)((const char *)&stats->tier + rows[i].offset), rows[i].name,
+                      *(const uint64_t *)(const void *)((const char *)&stats->nvme + rows[i].offset));
+    }
+    const uint64_t limit = sw_engine_host_limit_bytes(service->engine);
+    put(out, "spillway_tier_waiting", GAUGE, "Reservations that wait for the host tier to grow.",
+        stats->tier.n_waiting);
+    put(out, "spillway_tier_limit_bytes", GAUGE,
+        "Of the host tier, for frames at rest: the watermarks are parts of it.", limit);
+    begin(out, "spillway_tier_watermark_bytes", GAUGE, "Above high, regions leave the host tier until low is reached.");
+    (void)fprintf(out,
+                  "spillway_tier_watermark_bytes{mark=\"high\"} %" PRIu64
+                  "\nspillway_tier_watermark_bytes{mark=\"low\"} %" PRIu64 "\n",
+                  sw_policy_mark_bytes(limit, (unsigned)service->config->host_tier_high_pct),
+                  sw_policy_mark_bytes(limit, (unsigned)service->config->host_tier_low_pct));
+}
+
+static void put_flow(FILE *out, const struct sw_figures *figures, const char *name, const char *help, size_t offset) {
+    begin(out, name, COUNTER, help);
+    for (unsigned kind = 0; kind < SW_FIGURES_KIND_NR; kind++)
+        for (unsigned tier = 0; tier < SW_FIGURES_TIER_NR; tier++)
+            for (unsigned codec = 0; codec < SW_CODEC_NR; codec++)
+                (void)fprintf(
+                    out, "%s{kind=\"%s\",tier=\"%s\",codec=\"%s\"} %" PRIu64 "\n", name, sw_figures_kind_name(kind),
+                    sw_figures_tier_name(tier), sw_codec_name(codec),
+                    *(const uint64_t *)(const void *)((const char *)&figures->flows[kind][tier][codec] + offset));
+}
+
+static void put_histogram(FILE *out, const char *labels, const struct sw_histogram *histogram) {
+    uint64_t sum = 0;
+    for (unsigned i = 0; i + 1 < SW_FIGURES_BUCKETS; i++) {
+        sum += histogram->buckets[i];
+        (void)fprintf(out, "spillway_latency_seconds_bucket{%s,le=\"%g\"} %" PRIu64 "\n", labels,
+                      (double)sw_histogram_bound_us(i) / 1e6, sum);
+    }
+    (void)fprintf(out,
+                  "spillway_latency_seconds_bucket{%s,le=\"+Inf\"} %" PRIu64
+                  "\nspillway_latency_seconds_sum{%s} %.6f\nspillway_latency_seconds_count{%s} %" PRIu64 "\n",
+                  labels, histogram->count, labels, (double)histogram->sum_us / 1e6, labels, histogram->count);
+}
+
+static void put_figures(FILE *out, const struct sw_figures *figures) {
+    char labels[64];
+    put_flow(out, figures, "spillway_operations_total", "Spills and restores that ended well.",
+             offsetof(struct sw_flow, operations));
+    put_flow(out, figures, "spillway_raw_bytes_total", "Bytes of clients that were spilled and restored.",
+             offsetof(struct sw_flow, raw_bytes));
+    put_flow(out, figures, "spillway_stored_bytes_total", "What these took, or had taken, in the tier.",
+             offsetof(struct sw_flow, stored_bytes));
+    begin(out, "spillway_latency_seconds", HISTOGRAM,
+          "Time of operations that ended well, by stage: waiting until memory is mapped, planning, moving, the whole.");
+    for (unsigned kind = 0; kind < SW_FIGURES_KIND_NR; kind++)
+        for (unsigned stage = 0; stage < SW_FIGURES_STAGE_NR; stage++) {
+            (void)snprintf(labels, sizeof labels, "kind=\"%s\",stage=\"%s\"", sw_figures_kind_name(kind),
+                           sw_figures_stage_name(stage));
+            put_histogram(out, labels, &figures->latency[kind][stage]);
+        }
+}
+
+char *sw_metrics_text(const struct sw_service *service, const struct sw_events *events) {
+    struct sw_engine_stats stats;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        return NULL;
+    sw_engine_stats(service->engine, &stats);
+    put_service(out, service, events);
+    put_engine(out, &stats, service->config->scratch_bytes * service->n_gpus);
+    put_tiers(out, service, &stats);
+    put_figures(out, sw_engine_figures(service->engine));
+    const bool failed = ferror(out) != 0;
+    if (fclose(out) != 0 || failed) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

@@ -1,0 +1,331 @@
+#include "daemon/session/commands.h"
+
+#include "base/log.h"
+#include "daemon/session/batch.h"
+#include "daemon/session/buffers.h"
+#include "daemon/session/operation.h"
+#include "daemon/session/session.h"
+#include "daemon/session/settle.h"
+#include "daemon/session/stats.h"
+#include "ipc/spillway.h"
+#include <inttypes.h>
+#include <string.h>
+#include <sys/random.h>
+
+_Static_assert((int)SPILLWAY_BYTES == (int)SW_VALUE_NONE && (int)SPILLWAY_F64 == (int)SW_VALUE_F64,
+               "one list of value types");
+
+/* ---- memories ---------------------------------------------------------------------------------------------------- */
+
+static void on_mem_mapped(const struct sw_err *err, void *arg) {
+    struct sw_msg msg;
+    sw_msg_init(&msg, SW_MSG_OK);
+    sw_session_keep(arg, &msg, err);
+}
+
+static void on_mem_closed(void *arg) {
+    on_mem_mapped(NULL, arg);
+}
+
+/* ---- handlers ---------------------------------------------------------------------------------------------------- */
+
+_Static_assert(SW_PROTO_TOKEN_BYTES == SW_TOKEN_BYTES, "tokens are as long on the wire");
+
+static int new_token(uint8_t ret[SW_TOKEN_BYTES], struct sw_err *err) {
+    if (getrandom(ret, SW_TOKEN_BYTES, 0) == SW_TOKEN_BYTES)
+        return 0;
+    return sw_err_set(err, -SW_EIO, SW_SCOPE_SESSION, "no random bytes for a token");
+}
+
+/* Gives a session a name that outlives this process, or the one that it had. Without a catalogue there is none. */
+static int name_session(struct sw_session *session, const struct sw_msg_hello *hello, struct sw_msg_hello_ok *ret,
+                        struct sw_err *err) {
+    static const uint8_t none[SW_TOKEN_BYTES];
+    struct sw_service *service = session->service;
+    const uint32_t uid = (uint32_t)session->peer.uid;
+    if (!service->catalogue)
+        return 0;
+    /* A successor begins to count when it has started, which will take it about as long as it took this one. */
+    ret->reconnect_ms = (uint32_t)(service->config->reconnect_grace_s * 1000 + service->start_us / 1000);
+    struct sw_owner *owner =
+        memcmp(hello->token, none, sizeof none) ? sw_owner_claim(service->engine, uid, hello->token) : NULL;
+    if (owner) {
+        ret->resumed = 1;
+        memcpy(ret->token, hello->token, sizeof ret->token);
+        sw_session_resume(session, owner);
+        return 0;
+    }
+    const int rc = new_token(ret->token, err);
+    return rc < 0 ? rc : sw_owner_name(session->owner, uid, ret->token, err);
+}
+
+static int on_hello(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const struct sw_msg_hello *hello = &request->msg->u.hello;
+    if (hello->version != SW_PROTO_VERSION)
+        return sw_err_set(err, -SW_EVERSION, SW_SCOPE_SESSION, "client speaks version %" PRIu32 ", daemon speaks %u",
+                          hello->version, (unsigned)SW_PROTO_VERSION);
+    char client[300];
+    sw_msg_init(ret_reply, SW_MSG_HELLO_OK);
+    const int rc = name_session(session, hello, &ret_reply->u.hello_ok, err);
+    if (rc < 0)
+        return rc;
+    session->greeted = true;
+    sw_session_age(session, request->msg->header.seq); /* it has gone on counting while there was no service */
+    sw_msg_text(session->client, sizeof session->client, hello->client, sizeof hello->client);
+    sw_log(SW_LOG_INFO, "session.open", "session=%" PRIu32 " pid=%d uid=%u client=%s resumed=%s", session->id,
+           (int)session->peer.pid, (unsigned)session->peer.uid, sw_log_quote(client, sizeof client, session->client),
+           ret_reply->u.hello_ok.resumed ? "yes" : "no");
+    ret_reply->u.hello_ok.version = SW_PROTO_VERSION;
+    ret_reply->u.hello_ok.session = session->id;
+    ret_reply->u.hello_ok.max_in_flight = (uint32_t)session->service->config->max_session_operations;
+    ret_reply->u.hello_ok.max_pieces = SW_SESSION_MAX_PIECES;
+    sw_msg_set_text(ret_reply->u.hello_ok.server, sizeof ret_reply->u.hello_ok.server, "spillwayd " SW_VERSION);
+    return SW_REPLY_NOW;
+}
+
+/* Answers a MEM_OPEN or MEM_PARTS that the table took with rc. A memory that stays is mapped before the answer to its
+ * last packet, so that the client learns early what is wrong with it. */
+static int memory_taken(struct sw_session *session, const struct sw_msg *msg, uint32_t mem, int rc,
+                        struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_promise *promise = NULL;
+    sw_msg_init(ret_reply, SW_MSG_OK);
+    if (rc <= 0)
+        return rc;
+    rc = sw_session_promise(session, msg, &promise, err);
+    if (rc < 0)
+        return rc;
+    sw_memtable_map(&session->mems, mem, on_mem_mapped, promise);
+    return SW_REPLY_LATER;
+}
+
+static int on_mem_open(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const struct sw_msg_mem_open *open = &request->msg->u.mem_open;
+    return memory_taken(session, request->msg, open->mem, sw_memtable_open(&session->mems, open, err), ret_reply, err);
+}
+
+static int on_mem_parts(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const struct sw_msg_mem_parts *parts = &request->msg->u.mem_parts;
+    const int rc = request->fds_lost ? sw_memtable_parts_lost(&session->mems, parts, err)
+                                     : sw_memtable_parts(&session->mems, parts, request->fds, request->n_fds, err);
+    return memory_taken(session, request->msg, parts->mem, rc, ret_reply, err);
+}
+
+static int on_mem_close(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    struct sw_promise *promise = NULL;
+    int rc = sw_session_promise(session, request->msg, &promise, err);
+    if (rc < 0)
+        return rc;
+    rc = sw_memtable_close(&session->mems, request->msg->u.mem_close.mem, on_mem_closed, promise, err);
+    if (rc > 0)
+        return SW_REPLY_LATER;
+    sw_session_unpromise(promise);
+    sw_msg_init(ret_reply, SW_MSG_OK);
+    return rc;
+}
+
+_Static_assert(SW_PROTO_NAME_BYTES == SW_REGION_NAME_BYTES, "names are as long on the wire");
+
+static int check_name(const uint8_t name[SW_PROTO_NAME_BYTES], struct sw_err *err) {
+    if (name[SW_PROTO_NAME_BYTES - 1])
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a region's name must end in a zero");
+    return 0;
+}
+
+/* A durable region may outlive the session: somebody must have it then. */
+static int prepare_durable(struct sw_session *session, const uint8_t name[SW_PROTO_NAME_BYTES], struct sw_err *err) {
+    const int rc = check_name(name, err);
+    return rc < 0 ? rc : sw_tenant_inherit(session->service, session->tenant, session->owner, err);
+}
+
+/* name: of a durable region, or NULL. */
+static int spill(struct sw_session *session, const struct sw_request *request, const struct sw_msg_spill *spill,
+                 const uint8_t *name, struct sw_err *err) {
+    struct sw_promise *promise = NULL;
+    struct sw_region_id id;
+    struct sw_range range = {.offset = spill->offset,
+                             .bytes = spill->bytes,
+                             .event = spill->flags & SW_REQ_EVENT ? spill->event : NULL,
+                             .in_place = (spill->flags & SW_REQ_IN_PLACE) != 0,
+                             .type = (enum sw_value_type)spill->value_type,
+                             .request = request->msg->header.seq,
+                             .name = (const char *)name};
+    const struct sw_operation operation = {
+        .mem = spill->mem, .flags = spill->flags, .known_flags = SW_REQ_EVENT | SW_REQ_IN_PLACE};
+    int rc = sw_operation_begin(session, request->msg, &operation, &promise, &range.mem, err);
+    if (rc < 0)
+        return rc;
+    rc = name ? prepare_durable(session, name, err) : 0;
+    if (rc == 0)
+        rc = sw_engine_spill(session->owner, &range, sw_operation_ended, promise, &id, err);
+    return rc < 0 ? sw_operation_refused(promise, rc) : SW_REPLY_LATER;
+}
+
+static int on_spill(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    (void)ret_reply;
+    return spill(arg, request, &request->msg->u.spill, NULL, err);
+}
+
+static int on_spill_durable(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    const struct sw_msg_spill_durable *durable = &request->msg->u.spill_durable;
+    struct sw_msg_spill plain = {.mem = durable->mem,
+                                 .flags = durable->flags,
+                                 .offset = durable->offset,
+                                 .bytes = durable->bytes,
+                                 .value_type = durable->value_type};
+    (void)ret_reply;
+    memcpy(plain.event, durable->event, sizeof plain.event);
+    return spill(arg, request, &plain, durable->name, err);
+}
+
+static int on_adopt(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const uint8_t *name = request->msg->u.adopt.name;
+    struct sw_region_info info = {0};
+    struct sw_region_id id = {0};
+    int rc = prepare_durable(session, name, err);
+    if (rc == 0)
+        rc = sw_engine_adopt(session->owner, (const char *)name, &id, err);
+    if (rc == 0)
+        rc = sw_engine_query(session->owner, id, &info, err);
+    if (rc < 0)
+        return rc;
+    sw_log(SW_LOG_INFO, "region.adopted", "session=%" PRIu32 " region=%" PRIu32 ":%" PRIu32, session->id, id.slot,
+           id.gen);
+    struct sw_msg_result *result = &ret_reply->u.result;
+    sw_msg_init(ret_reply, SW_MSG_RESULT);
+    result->slot = id.slot;
+    result->gen = id.gen;
+    result->raw_bytes = info.raw_bytes;
+    result->stored_bytes = info.stored_bytes;
+    sw_msg_set_text(result->codec, sizeof result->codec, sw_codec_name(info.codec));
+    sw_msg_set_text(result->tier, sizeof result->tier, info.tier);
+    sw_msg_set_text(result->reason, sizeof result->reason, info.reason);
+    return SW_REPLY_NOW;
+}
+
+static int on_restore(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const struct sw_msg_restore *restore = &request->msg->u.restore;
+    struct sw_promise *promise = NULL;
+    const struct sw_region_id id = {.slot = restore->slot, .gen = restore->gen};
+    struct sw_range range = {.offset = restore->offset,
+                             .bytes = restore->bytes,
+                             .event = restore->flags & SW_REQ_EVENT ? restore->event : NULL,
+                             .in_place = (restore->flags & SW_REQ_IN_PLACE) != 0};
+    (void)ret_reply;
+    const struct sw_operation operation = {
+        .mem = restore->mem, .flags = restore->flags, .known_flags = SW_REQ_EVENT | SW_REQ_KEEP | SW_REQ_IN_PLACE};
+    int rc = sw_operation_begin(session, request->msg, &operation, &promise, &range.mem, err);
+    if (rc < 0)
+        return rc;
+    rc = sw_engine_restore(session->owner, id, &range, restore->flags & SW_REQ_KEEP, sw_operation_ended, promise, err);
+    return rc < 0 ? sw_operation_refused(promise, rc) : SW_REPLY_LATER;
+}
+
+static int on_drop(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const struct sw_msg_drop *drop = &request->msg->u.drop;
+    sw_msg_init(ret_reply, SW_MSG_OK);
+    return sw_engine_drop(session->owner, (struct sw_region_id){.slot = drop->slot, .gen = drop->gen}, err);
+}
+
+static int on_consume(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const struct sw_msg_consume *consume = &request->msg->u.consume;
+    sw_msg_init(ret_reply, SW_MSG_OK);
+    return sw_engine_consume(session->owner, (struct sw_region_id){.slot = consume->slot, .gen = consume->gen}, err);
+}
+
+static int on_query(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const struct sw_msg_query *query = &request->msg->u.query;
+    struct sw_region_info info;
+    const struct sw_region_id id = {.slot = query->slot, .gen = query->gen};
+    const int rc = sw_engine_query(session->owner, id, &info, err);
+    if (rc < 0)
+        return rc;
+    struct sw_msg_region *region = &ret_reply->u.region;
+    sw_msg_init(ret_reply, SW_MSG_REGION);
+    region->raw_bytes = info.raw_bytes;
+    region->stored_bytes = info.stored_bytes;
+    sw_msg_set_text(region->state, sizeof region->state, sw_region_state_name(info.state));
+    sw_msg_set_text(region->codec, sizeof region->codec, sw_codec_name(info.codec));
+    sw_msg_set_text(region->tier, sizeof region->tier, info.tier);
+    return SW_REPLY_NOW;
+}
+
+static int on_query_packed(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const struct sw_msg_query_packed *query = &request->msg->u.query_packed;
+    const struct sw_region_id id = {.slot = query->slot, .gen = query->gen};
+    struct spillway_packed_chunk chunks[SW_PROTO_MAX_CHUNKS];
+    size_t n = 0, n_chunks = 0;
+    const int rc =
+        sw_engine_query_packed(session->owner, id, query->first, chunks, SW_PROTO_MAX_CHUNKS, &n, &n_chunks, err);
+    if (rc < 0)
+        return rc;
+    struct sw_msg_region_packed *reply = &ret_reply->u.region_packed;
+    sw_msg_init(ret_reply, SW_MSG_REGION_PACKED);
+    reply->n_chunks = (uint32_t)n_chunks;
+    reply->count = (uint32_t)n;
+    for (size_t i = 0; i < n; i++) {
+        reply->offset[i] = chunks[i].offset;
+        reply->bytes[i] = chunks[i].bytes;
+        reply->raw_bytes[i] = chunks[i].raw_bytes;
+        reply->codec[i] = chunks[i].codec;
+        reply->type[i] = chunks[i].type;
+        reply->n_symbols[i] = chunks[i].n_symbols;
+    }
+    return SW_REPLY_NOW;
+}
+
+static int on_advise(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    static const enum sw_advice known[] = {[SPILLWAY_ADVICE_PRIORITY] = SW_ADVISE_PRIORITY,
+                                           [SPILLWAY_ADVICE_PIN] = SW_ADVISE_PIN,
+                                           [SPILLWAY_ADVICE_PREFETCH] = SW_ADVISE_PREFETCH};
+    struct sw_session *session = arg;
+    const struct sw_msg_advise *advise = &request->msg->u.advise;
+    sw_msg_init(ret_reply, SW_MSG_OK);
+    if (advise->advice >= sizeof known / sizeof known[0])
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "advice %" PRIu32 " is unknown", advise->advice);
+    return sw_engine_advise(session->owner, (struct sw_region_id){.slot = advise->slot, .gen = advise->gen},
+                            known[advise->advice], advise->value, err);
+}
+
+static int on_status(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    (void)request;
+    (void)err;
+    sw_msg_init(ret_reply, SW_MSG_STATUS_OK);
+    sw_stats_status(session->service, &ret_reply->u.status_ok);
+    return SW_REPLY_NOW;
+}
+
+const struct sw_command sw_commands[] = {
+    {on_hello, SW_MSG_HELLO, false},
+    {on_mem_open, SW_MSG_MEM_OPEN, false},
+    {on_mem_parts, SW_MSG_MEM_PARTS, true},
+    {on_mem_close, SW_MSG_MEM_CLOSE, false},
+    {on_spill, SW_MSG_SPILL, false},
+    {on_restore, SW_MSG_RESTORE, false},
+    {on_drop, SW_MSG_DROP, false},
+    {on_query, SW_MSG_QUERY, false},
+    {on_status, SW_MSG_STATUS, false},
+    {on_advise, SW_MSG_ADVISE, false},
+    {sw_on_spill_batch, SW_MSG_SPILL_BATCH, false},
+    {sw_on_restore_batch, SW_MSG_RESTORE_BATCH, false},
+    {sw_on_drop_batch, SW_MSG_DROP_BATCH, false},
+    {sw_on_settle, SW_MSG_SETTLE, false},
+    {sw_on_spill_buffers, SW_MSG_SPILL_BUFFERS, false},
+    {sw_on_restore_buffers, SW_MSG_RESTORE_BUFFERS, false},
+    {sw_on_query_buffers, SW_MSG_QUERY_BUFFERS, false},
+    {on_spill_durable, SW_MSG_SPILL_DURABLE, false},
+    {on_adopt, SW_MSG_ADOPT, false},
+    {on_consume, SW_MSG_CONSUME, false},
+    {on_query_packed, SW_MSG_QUERY_PACKED, false},
+};
+const size_t sw_commands_count = sizeof sw_commands / sizeof sw_commands[0];

@@ -1,0 +1,316 @@
+#include "daemon/session/memtable.h"
+
+#include "base/alloc.h"
+#include <inttypes.h>
+#include <string.h>
+
+enum state { STAGED, LIVE, FAILED };
+
+struct sw_table_mem {
+    struct sw_idnode node;
+    struct sw_list ending; /* `once`, after its operation: of those that the table waits for */
+    struct sw_memtable *table;
+    enum state state;
+    bool once;
+    unsigned n_fds;          /* counted against the budget */
+    uint32_t n_parts_here;   /* STAGED: parts that have arrived, in order */
+    struct sw_mem_desc desc; /* STAGED */
+    struct sw_mem *mem;      /* LIVE; engine's */
+    struct sw_err err;       /* FAILED */
+    void (*closed)(void *arg);
+    void *closed_arg;
+};
+
+void sw_memtable_init(struct sw_memtable *ret, struct sw_owner *owner, struct sw_fd_share *share,
+                      struct sw_fd_budget *budget, unsigned max_mems) {
+    memset(ret, 0, sizeof *ret);
+    sw_idmap_init(&ret->mems);
+    sw_list_init(&ret->ending);
+    ret->owner = owner;
+    ret->share = share;
+    ret->budget = budget;
+    ret->max_mems = max_mems;
+}
+
+static void give_back_fds(struct sw_table_mem *entry) {
+    entry->table->share->used -= entry->n_fds;
+    entry->table->budget->used -= entry->n_fds;
+    entry->n_fds = 0;
+}
+
+static void free_entry(struct sw_table_mem *entry) {
+    give_back_fds(entry);
+    sw_mem_desc_fini(&entry->desc);
+    sw_free(entry);
+}
+
+void sw_memtable_fini(struct sw_memtable *table) {
+    struct sw_idnode *node;
+    while ((node = sw_idmap_take_any(&table->mems)))
+        free_entry(SW_CONTAINER_OF(node, struct sw_table_mem, node));
+    struct sw_list *ending;
+    while ((ending = sw_list_take_first(&table->ending)))
+        free_entry(SW_CONTAINER_OF(ending, struct sw_table_mem, ending));
+}
+
+static struct sw_table_mem *find(const struct sw_memtable *table, uint32_t number) {
+    struct sw_idnode *node = sw_idmap_find(&table->mems, number);
+    return node ? SW_CONTAINER_OF(node, struct sw_table_mem, node) : NULL;
+}
+
+static int not_open(const struct sw_memtable *table, uint32_t number, struct sw_err *err) {
+    if (table->refused_err.code && table->refused == number) {
+        *err = table->refused_err;
+        return err->code;
+    }
+    return sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "memory %" PRIu32 " is not open", number);
+}
+
+/* The entry stays, so that what names it later fails with the same error. */
+static int fail(struct sw_table_mem *entry, const struct sw_err *err) {
+    entry->state = FAILED;
+    entry->err = *err;
+    sw_mem_desc_fini(&entry->desc);
+    give_back_fds(entry);
+    return err->code;
+}
+
+static int hand_over(struct sw_table_mem *entry, struct sw_err *err) {
+    if (sw_mem_open(entry->table->owner, &entry->desc, entry->once, &entry->mem, err) < 0)
+        return fail(entry, err);
+    entry->state = LIVE;
+    return entry->once ? 0 : 1;
+}
+
+static int check_shape(const struct sw_msg_mem_open *message, struct sw_err *err) {
+    static const struct {
+        uint32_t min_parts, max_parts;
+    } shapes[SW_MEM_KIND_NR] = {
+        [SW_MEM_MEMFD] = {1, 1},
+        [SW_MEM_CUDA_IPC] = {0, 0},
+        [SW_MEM_CUDA_VMM] = {1, SW_MEM_MAX_PARTS},
+        [SW_MEM_CUDA_POOL] = {1, 1},
+    };
+    if (message->kind >= SW_MEM_KIND_NR)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory %" PRIu32 ": kind %" PRIu32 " is unknown",
+                          message->mem, message->kind);
+    if (message->n_parts < shapes[message->kind].min_parts || message->n_parts > shapes[message->kind].max_parts)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          "memory %" PRIu32 ": %s has %" PRIu32 " to %" PRIu32 " parts, not %" PRIu32, message->mem,
+                          sw_mem_kind_name((enum sw_mem_kind)message->kind), shapes[message->kind].min_parts,
+                          shapes[message->kind].max_parts, message->n_parts);
+    if (message->once > 1)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory %" PRIu32 ": once is %" PRIu32 ", not 0 or 1",
+                          message->mem, message->once);
+    return 0;
+}
+
+/* A limit may have been lowered since. */
+static unsigned left_of(unsigned limit, unsigned used) {
+    return used < limit ? limit - used : 0;
+}
+
+static int check_budget(const struct sw_table_mem *entry, uint32_t n_fds, struct sw_err *err) {
+    const struct sw_fd_budget *budget = entry->table->budget;
+    const struct sw_fd_share *share = entry->table->share;
+    if (n_fds <= left_of(budget->limit / 2, share->used) && n_fds <= left_of(budget->limit, budget->used))
+        return 0;
+    return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+                      "memory %" PRIu32 ": %" PRIu32 " descriptors more than the %u that uid %" PRIu32
+                      " has; limit %u (all: %u of %u)",
+                      entry->node.id, n_fds, share->used, share->uid, budget->limit / 2, budget->used, budget->limit);
+}
+
+/* Refuses at once what has no room now; each part counts when it comes. */
+static int stage(struct sw_table_mem *entry, const struct sw_msg_mem_open *message, struct sw_err *err) {
+    struct sw_mem_desc *desc = &entry->desc;
+    if (check_budget(entry, message->n_parts, err) < 0)
+        return err->code;
+    desc->kind = (enum sw_mem_kind)message->kind;
+    desc->bytes = message->bytes;
+    desc->uid = entry->table->share->uid;
+    memcpy(desc->device_uuid, message->device_uuid, sizeof desc->device_uuid);
+    memcpy(desc->handle, message->handle, sizeof desc->handle);
+    if (message->n_parts) {
+        desc->fds = sw_alloc_array(message->n_parts, sizeof *desc->fds);
+        desc->part_bytes = sw_alloc_array(message->n_parts, sizeof *desc->part_bytes);
+        if (!desc->fds || !desc->part_bytes)
+            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "memory %" PRIu32 ": out of memory", message->mem);
+        memset(desc->fds, -1, message->n_parts * sizeof *desc->fds);
+    }
+    desc->n_parts = message->n_parts;
+    return 0;
+}
+
+static int refuse(struct sw_memtable *table, uint32_t number, const struct sw_err *err) {
+    table->refused = number;
+    table->refused_err = *err;
+    return err->code;
+}
+
+int sw_memtable_open(struct sw_memtable *table, const struct sw_msg_mem_open *message, struct sw_err *err) {
+    if (find(table, message->mem))
+        return sw_err_set(err, -SW_EEXIST, SW_SCOPE_REQUEST, "memory %" PRIu32 " is already open", message->mem);
+    if (table->mems.n >= table->max_mems) {
+        (void)sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "memory %" PRIu32 ": %u are open (max_session_memories)",
+                         message->mem, table->mems.n);
+        return refuse(table, message->mem, err);
+    }
+    struct sw_table_mem *entry = sw_alloc(sizeof *entry);
+    if (!entry) {
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "memory %" PRIu32 ": out of memory", message->mem);
+        return refuse(table, message->mem, err);
+    }
+    entry->table = table;
+    entry->once = message->once == 1;
+    sw_idmap_add(&table->mems, &entry->node, message->mem);
+    if (table->refused == message->mem)
+        table->refused_err.code = 0;
+    if (check_shape(message, err) < 0 || stage(entry, message, err) < 0)
+        return fail(entry, err);
+    return message->n_parts == 0 ? hand_over(entry, err) : 0;
+}
+
+/* Whether a MEM_PARTS fits what is there. */
+static int check_parts(const struct sw_table_mem *entry, const struct sw_msg_mem_parts *message, unsigned n_fds,
+                       struct sw_err *err) {
+    const uint32_t wanted = entry->desc.n_parts - entry->n_parts_here;
+    if (message->first != entry->n_parts_here)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          "memory %" PRIu32 ": part %" PRIu32 " sent, %" PRIu32 " due", message->mem, message->first,
+                          entry->n_parts_here);
+    if (message->count < 1 || message->count > SW_PROTO_MAX_FDS || message->count > wanted)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          "memory %" PRIu32 ": %" PRIu32 " parts at once, must be 1 to %" PRIu32, message->mem,
+                          message->count, wanted < SW_PROTO_MAX_FDS ? wanted : SW_PROTO_MAX_FDS);
+    if (message->count != n_fds)
+        return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST,
+                          "memory %" PRIu32 ": %" PRIu32 " parts announced, %u descriptors came", message->mem,
+                          message->count, n_fds);
+    return 0;
+}
+
+/* The parts must make up the whole, without overflow. */
+static int check_lengths(const struct sw_table_mem *entry, struct sw_err *err) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < entry->desc.n_parts; i++)
+        if (__builtin_add_overflow(sum, entry->desc.part_bytes[i], &sum))
+            return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST,
+                              "memory %" PRIu32 ": lengths of parts overflow at part %" PRIu32, entry->node.id, i);
+    if (sum != entry->desc.bytes)
+        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST,
+                          "memory %" PRIu32 ": parts make %" PRIu64 " bytes, %" PRIu64 " announced", entry->node.id,
+                          sum, entry->desc.bytes);
+    return 0;
+}
+
+/* Finds the memory that parts are due of. */
+static int find_staged(const struct sw_memtable *table, uint32_t number, struct sw_table_mem **ret,
+                       struct sw_err *err) {
+    struct sw_table_mem *entry = find(table, number);
+    if (!entry)
+        return not_open(table, number, err);
+    if (entry->state == FAILED) {
+        *err = entry->err;
+        return err->code;
+    }
+    if (entry->state == LIVE)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory %" PRIu32 " has all its parts", number);
+    *ret = entry;
+    return 0;
+}
+
+int sw_memtable_parts_lost(struct sw_memtable *table, const struct sw_msg_mem_parts *message, struct sw_err *err) {
+    struct sw_table_mem *entry = NULL;
+    if (find_staged(table, message->mem, &entry, err) < 0)
+        return err->code;
+    (void)sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+                     "memory %" PRIu32 ": the service has no descriptors left to receive it with", message->mem);
+    return fail(entry, err);
+}
+
+int sw_memtable_parts(struct sw_memtable *table, const struct sw_msg_mem_parts *message, int *fds, unsigned n_fds,
+                      struct sw_err *err) {
+    struct sw_table_mem *entry = NULL;
+    if (find_staged(table, message->mem, &entry, err) < 0)
+        return err->code;
+    if (check_parts(entry, message, n_fds, err) < 0 || check_budget(entry, message->count, err) < 0)
+        return fail(entry, err);
+    entry->n_fds += message->count;
+    table->share->used += message->count;
+    table->budget->used += message->count;
+    for (uint32_t i = 0; i < message->count; i++) {
+        entry->desc.fds[message->first + i] = fds[i];
+        entry->desc.part_bytes[message->first + i] = message->part_bytes[i];
+        fds[i] = -1;
+    }
+    entry->n_parts_here += message->count;
+    if (entry->n_parts_here < entry->desc.n_parts)
+        return 0;
+    return check_lengths(entry, err) < 0 ? fail(entry, err) : hand_over(entry, err);
+}
+
+void sw_memtable_map(struct sw_memtable *table, uint32_t number, void (*mapped)(const struct sw_err *err, void *arg),
+                     void *arg) {
+    sw_mem_map(find(table, number)->mem, mapped, arg);
+}
+
+static void on_once_closed(void *arg) {
+    struct sw_table_mem *entry = arg;
+    sw_list_remove(&entry->ending);
+    free_entry(entry);
+}
+
+static void on_mem_closed(void *arg) {
+    struct sw_table_mem *entry = arg;
+    void (*closed)(void *) = entry->closed;
+    void *closed_arg = entry->closed_arg;
+    free_entry(entry);
+    closed(closed_arg);
+}
+
+int sw_memtable_close(struct sw_memtable *table, uint32_t number, void (*closed)(void *arg), void *arg,
+                      struct sw_err *err) {
+    struct sw_table_mem *entry = find(table, number);
+    if (!entry)
+        return not_open(table, number, err);
+    sw_idmap_remove(&table->mems, &entry->node);
+    if (entry->state != LIVE) {
+        free_entry(entry);
+        return 0;
+    }
+    entry->closed = closed;
+    entry->closed_arg = arg;
+    sw_mem_close(entry->mem, on_mem_closed, entry);
+    return 1;
+}
+
+int sw_memtable_begin(struct sw_memtable *table, uint32_t number, struct sw_mem **ret, struct sw_table_mem **ret_once,
+                      struct sw_err *err) {
+    struct sw_table_mem *entry = find(table, number);
+    if (!entry)
+        return not_open(table, number, err);
+    if (entry->state == STAGED)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          "memory %" PRIu32 ": %" PRIu32 " of %" PRIu32 " parts came", number, entry->n_parts_here,
+                          entry->desc.n_parts);
+    if (entry->once)
+        sw_idmap_remove(&table->mems, &entry->node);
+    if (entry->state == FAILED) {
+        *err = entry->err;
+        if (entry->once)
+            free_entry(entry);
+        return err->code;
+    }
+    *ret = entry->mem;
+    *ret_once = entry->once ? entry : NULL;
+    return 0;
+}
+
+void sw_memtable_end(struct sw_table_mem *once) {
+    if (!once)
+        return;
+    sw_list_append(&once->table->ending, &once->ending);
+    if (!once->table->owner_closing)
+        sw_mem_close(once->mem, on_once_closed, once);
+}

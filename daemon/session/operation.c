@@ -1,0 +1,107 @@
+#include "daemon/session/operation.h"
+
+#include "base/log.h"
+#include <inttypes.h>
+
+/* A batch logs and tells of its own end. */
+static bool is_spill(unsigned type) {
+    return type == SW_MSG_SPILL || type == SW_MSG_SPILL_BUFFERS || type == SW_MSG_SPILL_DURABLE;
+}
+
+static int admit(const struct sw_session *session, unsigned type, unsigned n_pieces, struct sw_err *err) {
+    if (session->service->draining && (is_spill(type) || type == SW_MSG_SPILL_BATCH))
+        return sw_err_set(err, -SW_EDRAINING, SW_SCOPE_REQUEST, "the service is being drained: no new spills");
+    if (session->n_operations >= session->service->config->max_session_operations)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+                          "the session has %u operations in flight, the most that max_session_operations allows",
+                          session->n_operations);
+    const uint64_t tenants = session->service->config->tenant_operations;
+    if (tenants && session->tenant->n_operations >= tenants)
+        return sw_err_set(err, -SW_ETENANTOPS, SW_SCOPE_REQUEST,
+                          "the tenant has %u operations in flight, the most that tenant_operations allows",
+                          session->tenant->n_operations);
+    if (n_pieces && n_pieces > SW_SESSION_MAX_PIECES - session->n_pieces)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+                          "the session has %u pieces of batches in flight, %u more would exceed %u", session->n_pieces,
+                          n_pieces, (unsigned)SW_SESSION_MAX_PIECES);
+    return 0;
+}
+
+/* One memory, or all that hold the buffers of a region: these stay open. */
+static int find_memories(struct sw_session *session, const struct sw_operation *operation, struct sw_promise *promise,
+                         struct sw_mem **ret, struct sw_err *err) {
+    if (!operation->n_mems)
+        return sw_memtable_begin(&session->mems, operation->mem, ret, &promise->once, err);
+    for (unsigned i = 0; i < operation->n_mems; i++) {
+        struct sw_table_mem *once = NULL;
+        const int rc = sw_memtable_begin(&session->mems, operation->mems[i], &ret[i], &once, err);
+        sw_memtable_end(once);
+        if (rc < 0)
+            return rc;
+        if (once)
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                              "memory %" PRIu32 " was handed over for one operation only", operation->mems[i]);
+    }
+    return 0;
+}
+
+int sw_operation_begin(struct sw_session *session, const struct sw_msg *request, const struct sw_operation *operation,
+                       struct sw_promise **ret, struct sw_mem **ret_mem, struct sw_err *err) {
+    const uint32_t unknown = operation->flags & ~operation->known_flags;
+    if (unknown)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "flags 0x%" PRIx32 " are unknown", unknown);
+    int rc = sw_session_promise(session, request, ret, err);
+    if (rc < 0)
+        return rc;
+    rc = find_memories(session, operation, *ret, ret_mem, err);
+    if (rc == 0)
+        rc = admit(session, request->header.type, operation->n_pieces, err);
+    if (rc < 0)
+        return sw_operation_refused(*ret, rc);
+    (*ret)->is_operation = true;
+    (*ret)->n_pieces = operation->n_pieces;
+    session->n_operations++;
+    session->tenant->n_operations++;
+    session->n_pieces += operation->n_pieces;
+    return 0;
+}
+
+int sw_operation_refused(struct sw_promise *promise, int rc) {
+    sw_memtable_end(promise->once);
+    sw_session_unpromise(promise);
+    return rc;
+}
+
+static void log_outcome(uint32_t session, const char *event, const struct sw_outcome *outcome) {
+    sw_log(SW_LOG_INFO, event,
+           "session=%" PRIu32 " region=%" PRIu32 ":%" PRIu32 " bytes=%" PRIu64 " stored=%" PRIu64 " us=%" PRIu64
+           " queued_us=%" PRIu64 " codec=%s tier=%s reason=\"%s\"",
+           session, outcome->region.slot, outcome->region.gen, outcome->raw_bytes, outcome->stored_bytes,
+           outcome->total_us, outcome->queued_us, sw_codec_name(outcome->codec), outcome->tier, outcome->reason);
+}
+
+void sw_operation_ended(const struct sw_outcome *outcome, void *arg) {
+    struct sw_promise *promise = arg;
+    struct sw_session *session = promise->session;
+    struct sw_service *service = session->service;
+    const char *const event = is_spill(promise->request) ? "spill.done" : "restore.done";
+    const uint32_t session_id = session->id;
+    struct sw_msg msg;
+    struct sw_msg_result *result = &msg.u.result;
+    sw_msg_init(&msg, SW_MSG_RESULT);
+    if (outcome->err.code == 0) {
+        result->slot = outcome->region.slot;
+        result->gen = outcome->region.gen;
+        result->raw_bytes = outcome->raw_bytes;
+        result->stored_bytes = outcome->stored_bytes;
+        result->service_us = outcome->total_us;
+        sw_msg_set_text(result->codec, sizeof result->codec, sw_codec_name(outcome->codec));
+        sw_msg_set_text(result->tier, sizeof result->tier, outcome->tier);
+        sw_msg_set_text(result->reason, sizeof result->reason, outcome->reason);
+    }
+    sw_session_keep(promise, &msg, &outcome->err);
+    if (outcome->err.code == 0)
+        log_outcome(session_id, event, outcome); /* the client need not wait for the log */
+    if (outcome->err.code != 0 && sw_engine_device_lost(service->engine))
+        service->device_lost(service->device_lost_arg);
+}

@@ -1,0 +1,27 @@
+/* operation.h - how a request to spill or restore begins: what all of them have in common, batches too. thread: loop.
+ */
+#ifndef SW_DAEMON_OPERATION_H
+#define SW_DAEMON_OPERATION_H
+
+#include "daemon/session/session.h"
+
+struct sw_operation {
+    uint32_t mem; /* the client's number */
+    uint32_t flags, known_flags;
+    unsigned n_pieces; /* of a batch, or buffers; else 0 */
+    /* Buffers: in place of mem; memory that is handed over for one operation is refused. */
+    const uint32_t *mems;
+    unsigned n_mems;
+};
+
+/* Checks the flags, promises a reply to `request`, finds the memory, and counts the operation until the promise has
+ * ended. errors: -SW_EINVAL (flags), those of sw_session_promise() and sw_memtable_begin(), -SW_ELIMIT,
+ * -SW_ETENANTOPS. A `once` memory is used up also if a limit refuses its operation. */
+int sw_operation_begin(struct sw_session *session, const struct sw_msg *request, const struct sw_operation *operation,
+                       struct sw_promise **ret, struct sw_mem **ret_mem, struct sw_err *err);
+/* Called back by the engine at the end of an operation that is answered by a RESULT; arg: its promise. */
+sw_outcome_cb sw_operation_ended;
+/* Takes it back: the request is refused with rc, which is returned. Ends the `once` memory. */
+int sw_operation_refused(struct sw_promise *promise, int rc);
+
+#endif

@@ -1,0 +1,428 @@
+#include "daemon/session/session.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/closer.h"
+#include "base/log.h"
+#include "daemon/session/commands.h"
+#include "spill/operator.h"
+#include <inttypes.h>
+#include <string.h>
+
+enum {
+    PACKETS_PER_TURN = 32, /* that one session may have handled before the others get their turn */
+    HANDLES = 2,           /* of the loop, that each session has: poll and timer */
+    CLOSING_MS = 10,       /* pause of reading while too many descriptors of the peer's uid wait to be closed */
+    AGE_SEQS = 1 << 30,    /* a quarter of all: half of them are forgotten at a time, so the next ones are free */
+    MAX_SEQ_STEP = 1 << 20 /* so that nobody has a thousand packets cost that look at all that he has */
+};
+
+/* A reply that waits for room in the socket. */
+struct queued {
+    struct sw_list node;
+    size_t bytes;
+    uint8_t packet[];
+};
+
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+/* Frees the session once nothing can call back into it any more. */
+static void end_if_done(struct sw_session *session) {
+    if (session->open_handles || !session->owner_closed || session->promises.n)
+        return;
+    /* Not before: a client whose connection has ended takes it that nothing reads or writes its memory any more. */
+    sw_peer_hang_up(session->socket);
+    sw_memtable_fini(&session->mems);
+    sw_tenant_leave(session->tenant);
+    session->closed(session, session->closed_arg);
+    sw_free(session);
+}
+
+static void on_handle_closed(uv_handle_t *handle) {
+    struct sw_session *session = handle->data;
+    session->open_handles--;
+    end_if_done(session);
+}
+
+static void on_owner_closed(void *arg) {
+    struct sw_session *session = arg;
+    session->owner_closed = true;
+    end_if_done(session);
+}
+
+static void drop_queue(struct sw_session *session) {
+    struct sw_list *node;
+    while ((node = sw_list_take_first(&session->queue)))
+        sw_free(SW_CONTAINER_OF(node, struct queued, node));
+    session->queued_bytes = 0;
+}
+
+void sw_session_close(struct sw_session *session, const char *why) {
+    if (session->closing)
+        return;
+    session->closing = true;
+    sw_log(SW_LOG_INFO, "session.close", "session=%" PRIu32 " why=\"%s\" requests=%" PRIu64 " us=%" PRIu64, session->id,
+           why, session->n_requests, sw_clock_us() - session->opened_us);
+    uv_close((uv_handle_t *)&session->poll, on_handle_closed);
+    uv_close((uv_handle_t *)&session->timer, on_handle_closed);
+    drop_queue(session);
+    session->mems.owner_closing = true;
+    if (session->service->is_stopping)
+        sw_owner_leave(session->owner, on_owner_closed, session);
+    else
+        sw_owner_close(session->owner, on_owner_closed, session);
+}
+
+void sw_session_resume(struct sw_session *session, struct sw_owner *owner) {
+    sw_owner_close(session->owner, NULL, NULL); /* has nothing yet */
+    session->owner = session->mems.owner = owner;
+    sw_owner_set_tag(owner, session);
+    sw_tenant_resume(session->tenant);
+    session->may_settle = true;
+}
+
+/* Reading stops while replies wait: a peer that does not read gets nothing more done. */
+static void watch(struct sw_session *session) {
+    const int reading = uv_is_active((uv_handle_t *)&session->timer) ? 0 : UV_READABLE;
+    const int events = sw_list_empty(&session->queue) ? reading : UV_WRITABLE;
+    SW_ASSERT(uv_poll_start(&session->poll, events | UV_DISCONNECT, on_poll) == 0);
+}
+
+static void on_pause_over(uv_timer_t *timer) {
+    watch(timer->data);
+}
+
+/* What a uid has sent, and what is not closed yet, has its bounds: more of it is not taken in. Those of whom nothing
+ * waits do not feel it. */
+static bool is_closing_too_many(const struct sw_session *session) {
+    const struct sw_fd_budget *budget = &session->service->fds;
+    const unsigned waiting = sw_closer_waiting((uint32_t)session->peer.uid);
+    return waiting > budget->max_closing / 2 || (waiting && sw_closer_waiting_all() > budget->max_closing);
+}
+
+static void close_fds(const struct sw_session *session, const int *fds, unsigned n_fds) {
+    for (unsigned i = 0; i < n_fds; i++)
+        sw_closer_close(fds[i], (uint32_t)session->peer.uid);
+}
+
+static void closed_unopened(struct sw_session *session, void *arg) {
+    (void)session;
+    (void)arg;
+}
+
+/* libuv has no room for the socket: what was made so far goes the way of every session, but nobody is told. */
+static int give_up(struct sw_session *session, int uv_error, struct sw_err *err) {
+    session->closing = true;
+    session->closed = closed_unopened;
+    (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "socket cannot be watched: %s", uv_strerror(uv_error));
+    sw_session_refuse(session->socket, err);
+    session->socket = -1;
+    sw_owner_close(session->owner, on_owner_closed, session);
+    return -SW_ENOMEM;
+}
+
+void sw_session_refuse(int socket, const struct sw_err *err) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msg;
+    sw_msg_from_err(&msg, 0, err);
+    (void)sw_packet_send(socket, packet, sw_msg_encode(&msg, packet), NULL, 0);
+    sw_peer_hang_up(socket);
+}
+
+/* A session for whoever is at the other end, if it may have one. */
+static int session_new(struct sw_session **ret, struct sw_service *service, int socket, struct sw_err *err) {
+    struct sw_session *session = sw_alloc(sizeof *session);
+    if (!session)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "no memory for a session");
+    int rc = sw_peer_init(&session->peer, socket, err);
+    if (rc == 0)
+        rc = sw_tenant_allowed(service->config, &session->peer, socket, err);
+    if (rc == 0)
+        rc = sw_tenant_join(service, session->peer.uid, &session->tenant, err);
+    if (rc == 0)
+        rc = sw_owner_open(service->engine, &session->owner, err);
+    if (rc < 0) {
+        sw_tenant_leave(session->tenant);
+        sw_free(session);
+        return rc;
+    }
+    sw_owner_set_quota(session->owner, &session->tenant->quota);
+    *ret = session;
+    return 0;
+}
+
+int sw_session_open(struct sw_session **ret, struct sw_service *service, int socket, uint32_t id,
+                    void (*closed)(struct sw_session *session, void *arg), void *arg, struct sw_err *err) {
+    struct sw_session *session = NULL;
+    const int rc_new = session_new(&session, service, socket, err);
+    if (rc_new < 0) {
+        sw_session_refuse(socket, err);
+        return rc_new;
+    }
+    sw_owner_set_tag(session->owner, session);
+    session->service = service;
+    session->id = id;
+    session->socket = socket;
+    session->opened_us = sw_clock_us();
+    session->closed = closed;
+    session->closed_arg = arg;
+    sw_list_init(&session->node);
+    sw_list_init(&session->queue);
+    sw_idmap_init(&session->promises);
+    sw_memtable_init(&session->mems, session->owner, &session->tenant->fds, &service->fds,
+                     (unsigned)service->config->max_session_memories);
+    session->poll.data = session->timer.data = session;
+    const int rc = uv_poll_init(service->loop, &session->poll, socket);
+    if (rc < 0)
+        return give_up(session, rc, err);
+    SW_ASSERT(uv_timer_init(service->loop, &session->timer) == 0);
+    session->open_handles = HANDLES;
+    watch(session);
+    *ret = session;
+    return 0;
+}
+
+/* ---- replies ----------------------------------------------------------------------------------------------------- */
+
+/* Of replies that the client has not read: those to all operations that it may have in flight, of which as many are
+ * batches as there may be pieces, and to 1024 closed memories, twice over. */
+static size_t max_queued_bytes(const struct sw_session *session) {
+    const size_t each = sizeof(struct queued) + SW_PROTO_HEADER_BYTES,
+                 operations = (size_t)session->service->config->max_session_operations,
+                 batches = operations < SW_SESSION_MAX_PIECES ? operations : SW_SESSION_MAX_PIECES;
+    return 2 * (batches * (each + sizeof(struct sw_msg_result_batch)) +
+                operations * (each + sizeof(struct sw_msg_error)) + 1024 * (each + sizeof(struct sw_msg_ok)));
+}
+
+static int enqueue(struct sw_session *session, const uint8_t *packet, size_t bytes) {
+    const size_t cost = sizeof(struct queued) + bytes;
+    if (session->queued_bytes + cost > max_queued_bytes(session))
+        return -SW_ELIMIT;
+    struct queued *queued = sw_alloc(cost);
+    if (!queued)
+        return -SW_ENOMEM;
+    queued->bytes = bytes;
+    memcpy(queued->packet, packet, bytes);
+    sw_list_append(&session->queue, &queued->node);
+    session->queued_bytes += cost;
+    return 0;
+}
+
+static void reply(struct sw_session *session, const struct sw_msg *msg) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    if (session->closing)
+        return;
+    const size_t bytes = sw_msg_encode(msg, packet);
+    int rc = sw_list_empty(&session->queue) ? sw_packet_send(session->socket, packet, bytes, NULL, 0) : -SW_EAGAIN;
+    if (rc == -SW_EAGAIN) {
+        const bool first = sw_list_empty(&session->queue);
+        rc = enqueue(session, packet, bytes);
+        if (rc == 0 && first)
+            watch(session);
+    }
+    if (rc == -SW_ELIMIT)
+        sw_session_close(session, "replies are not read");
+    else if (rc < 0)
+        sw_session_close(session, rc == -SW_ENOMEM ? "no memory for a reply" : "peer is gone");
+    else if (sw_list_empty(&session->queue))
+        sw_owner_told(session->owner);
+}
+
+static enum sw_log_level level_of(const struct sw_err *err) {
+    if (err->scope >= SW_SCOPE_DEVICE)
+        return SW_LOG_ERROR;
+    return err->scope == SW_SCOPE_SESSION ? SW_LOG_WARNING : SW_LOG_INFO;
+}
+
+static void log_failure(const struct sw_session *session, unsigned type, uint32_t seq, const struct sw_err *err) {
+    char text[300], detail[300];
+    sw_log(level_of(err), "request.failed",
+           "session=%" PRIu32 " request=%s seq=%" PRIu32 " name=%s scope=%s cuda=%d text=%s detail=%s", session->id,
+           sw_msg_name(type), seq, sw_err_name(err->code), sw_scope_name(err->scope), err->cuda,
+           sw_log_quote(text, sizeof text, err->msg), sw_log_quote(detail, sizeof detail, err->detail));
+}
+
+static void reply_error(struct sw_session *session, unsigned type, uint32_t seq, const struct sw_err *err) {
+    struct sw_msg msg;
+    if (session->closing)
+        return;
+    log_failure(session, type, seq, err);
+    sw_service_count_error(session->service, err->code);
+    sw_msg_from_err(&msg, seq, err);
+    reply(session, &msg);
+}
+
+int sw_session_promise(struct sw_session *session, const struct sw_msg *request, struct sw_promise **ret,
+                       struct sw_err *err) {
+    if (sw_idmap_find(&session->promises, request->header.seq))
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "seq %" PRIu32 " is used again before its reply",
+                          request->header.seq);
+    struct sw_promise *promise = sw_alloc(sizeof *promise);
+    if (!promise)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for an operation");
+    promise->session = session;
+    promise->request = request->header.type;
+    sw_idmap_add(&session->promises, &promise->node, request->header.seq);
+    *ret = promise;
+    return 0;
+}
+
+void sw_session_unpromise(struct sw_promise *promise) {
+    struct sw_session *session = promise->session;
+    sw_idmap_remove(&session->promises, &promise->node);
+    session->n_operations -= promise->is_operation;
+    session->tenant->n_operations -= promise->is_operation;
+    session->n_pieces -= promise->n_pieces;
+    sw_free(promise);
+}
+
+void sw_session_answer(struct sw_promise *promise, struct sw_msg *msg) {
+    msg->header.seq = promise->node.id;
+    reply(promise->session, msg);
+}
+
+void sw_session_keep(struct sw_promise *promise, struct sw_msg *msg, const struct sw_err *err) {
+    struct sw_session *session = promise->session;
+    const uint32_t seq = promise->node.id;
+    const unsigned request = promise->request;
+    sw_memtable_end(promise->once);
+    sw_session_unpromise(promise);
+    if (err && err->code) {
+        reply_error(session, request, seq, err);
+    } else if (msg) {
+        msg->header.seq = seq;
+        reply(session, msg);
+    } else if (!session->closing && sw_list_empty(&session->queue)) {
+        sw_owner_told(session->owner); /* the answer has gone ahead: what came behind it is known, too */
+    }
+    end_if_done(session);
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+/* What cannot be understood is answered, if a seq can be read, and ends the session: whoever sends it is broken. */
+static void refuse_packet(struct sw_session *session, const struct sw_msg_header *header, const struct sw_err *err) {
+    reply_error(session, header->type, header->seq, err);
+    sw_session_close(session, "malformed packet");
+}
+
+void sw_session_age(struct sw_session *session, uint32_t seq) {
+    session->newest_seq = session->aged_seq = seq;
+    sw_owner_forget_requests(session->owner, seq);
+}
+
+/* Seqs rise, by one mostly; those that have waited for the service are behind that of its HELLO. */
+static int take_seq(struct sw_session *session, uint32_t seq, struct sw_err *err) {
+    const int32_t step = (int32_t)(seq - session->newest_seq);
+    if (!session->greeted || step < 0)
+        return 0;
+    if (step > MAX_SEQ_STEP)
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "seq %" PRIu32 " comes after %" PRIu32, seq,
+                          session->newest_seq);
+    session->newest_seq = seq;
+    if (seq - session->aged_seq >= AGE_SEQS)
+        sw_session_age(session, seq);
+    return 0;
+}
+
+static void take_packet(struct sw_session *session, const uint8_t *packet, size_t bytes, int *fds, unsigned n_fds,
+                        bool fds_lost) {
+    struct sw_msg request, msg;
+    struct sw_err err = {0};
+    session->n_requests++;
+    if (sw_msg_decode(&request, packet, bytes, &err) < 0 || take_seq(session, request.header.seq, &err) < 0) {
+        close_fds(session, fds, n_fds);
+        refuse_packet(session, &request.header, &err);
+        return;
+    }
+    const struct sw_request with_fds = {.msg = &request, .fds = fds, .n_fds = n_fds, .fds_lost = fds_lost};
+    const int rc = sw_dispatch(sw_commands, sw_commands_count, session, session->greeted, &with_fds, &msg, &err);
+    close_fds(session, fds, n_fds); /* that no command has taken */
+    if (rc == SW_REPLY_NOW)
+        reply(session, &msg);
+    if (rc >= 0)
+        return;
+    reply_error(session, request.header.type, request.header.seq, &err);
+    if (err.scope >= SW_SCOPE_SESSION)
+        sw_session_close(session, "protocol error");
+}
+
+void sw_session_packet(struct sw_session *session, const uint8_t *packet, size_t bytes, int *fds, unsigned n_fds) {
+    take_packet(session, packet, bytes, fds, n_fds, false);
+}
+
+/* A packet that was refused on its way in: too long, or with too many descriptors. Its beginning is there. */
+static void refuse_arrival(struct sw_session *session, const uint8_t *packet, int code, const int *fds,
+                           unsigned n_fds) {
+    struct sw_msg start;
+    struct sw_err err;
+    close_fds(session, fds, n_fds);
+    (void)sw_msg_decode(&start, packet, SW_PROTO_HEADER_BYTES, NULL);
+    if (code == -SW_EFDS)
+        (void)sw_err_set(&err, code, SW_SCOPE_SESSION, "more descriptors than %u in one packet",
+                         (unsigned)SW_PROTO_MAX_FDS);
+    else
+        (void)sw_err_set(&err, code, SW_SCOPE_SESSION, "packet is longer than %u bytes",
+                         (unsigned)SW_PROTO_MAX_PACKET_BYTES);
+    refuse_packet(session, &start.header, &err);
+}
+
+static void read_packets(struct sw_session *session) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    int fds[SW_PROTO_MAX_FDS];
+    for (int i = 0; i < PACKETS_PER_TURN && !session->closing && sw_list_empty(&session->queue); i++) {
+        size_t bytes = 0;
+        unsigned n_fds = 0;
+        if (is_closing_too_many(session)) {
+            (void)uv_timer_start(&session->timer, on_pause_over, CLOSING_MS, 0);
+            watch(session);
+            return;
+        }
+        memset(packet, 0, SW_PROTO_HEADER_BYTES);
+        const int rc = sw_packet_receive(session->socket, packet, &bytes, fds, &n_fds);
+        if (rc == -SW_EAGAIN)
+            return;
+        if (rc == -SW_EPROTO || rc == -SW_EFDS)
+            refuse_arrival(session, packet, rc, fds, n_fds);
+        else if (rc == -SW_ELIMIT) /* this process's: no reason to end a session that has done nothing wrong */
+            take_packet(session, packet, bytes, fds, n_fds, true);
+        else if (rc < 0 || bytes == 0)
+            sw_session_close(session, rc < 0 ? "connection reset" : "peer closed");
+        else
+            sw_session_packet(session, packet, bytes, fds, n_fds);
+    }
+}
+
+static void write_packets(struct sw_session *session) {
+    while (!sw_list_empty(&session->queue)) {
+        struct queued *first = SW_CONTAINER_OF(session->queue.next, struct queued, node);
+        const int rc = sw_packet_send(session->socket, first->packet, first->bytes, NULL, 0);
+        if (rc == -SW_EAGAIN)
+            return;
+        if (rc < 0) {
+            sw_session_close(session, "peer is gone");
+            return;
+        }
+        session->queued_bytes -= sizeof *first + first->bytes;
+        sw_list_remove(&first->node);
+        sw_free(first);
+    }
+    sw_owner_told(session->owner);
+    watch(session);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events) {
+    struct sw_session *session = poll->data;
+    /* A peer that is gone gets no more work done, not even what it had sent before. */
+    if (status < 0 || events & UV_DISCONNECT) {
+        sw_session_close(session, status < 0 ? "connection reset" : "peer closed");
+        return;
+    }
+    if (events & UV_WRITABLE)
+        write_packets(session);
+    if (events & UV_READABLE && !session->closing)
+        read_packets(session);
+}

@@ -1,0 +1,91 @@
+/* session.h - one client connection: what it sent, what it is still owed, and what it owns.
+ *
+ * Invariants: a request gets exactly one reply, unless the peer is gone; while the peer does not read, nothing more is
+ * read from it, so that its queue holds no more than the replies of what it had under way, and a queue beyond what
+ * those can take ends the session; when a session ends, at whatever moment, exactly what it owned is released:
+ * descriptors, memories, operations, regions. Must not be used from another thread than the loop's. */
+#ifndef SW_DAEMON_SESSION_H
+#define SW_DAEMON_SESSION_H
+
+#include "daemon/service.h"
+#include "daemon/session/memtable.h"
+#include "daemon/session/tenant.h"
+#include "ipc/peer.h"
+#include "ipc/proto.h"
+
+enum {
+    /* Of batches in flight: each is an operation of the engine, 3 KiB; a batch by itself counts as one of the
+     * session's. Eight full batches keep a GPU busy while replies and requests are on their way. */
+    SW_SESSION_MAX_PIECES = 8 * SW_PROTO_MAX_BATCH,
+};
+struct sw_session {
+    struct sw_list node; /* the server's list */
+    struct sw_service *service;
+    uint32_t id;
+    struct sw_peer peer;
+    struct sw_tenant *tenant;
+    char client[65]; /* name from HELLO; anything */
+    bool greeted;
+    bool may_settle;               /* it has come back, and has not said yet that it has asked for all */
+    uint32_t newest_seq, aged_seq; /* aged: of the request at which older ones' seqs were last forgotten */
+    struct sw_owner *owner;
+    struct sw_memtable mems;
+    struct sw_idmap promises; /* replies due, by seq */
+    unsigned n_operations;    /* spills, restores and batches among them */
+    unsigned n_pieces;        /* of these batches */
+
+    /* Connection; session.c's own. */
+    int socket;
+    uv_poll_t poll;
+    uv_timer_t timer; /* of a pause of reading */
+    unsigned open_handles;
+    struct sw_list queue; /* replies that the socket had no room for */
+    size_t queued_bytes;
+    bool closing, owner_closed;
+    uint64_t opened_us, n_requests;
+    void (*closed)(struct sw_session *session, void *arg);
+    void *closed_arg;
+};
+
+/* A reply that is due later, from a command's SW_REPLY_LATER until sw_session_keep(). */
+struct sw_promise {
+    struct sw_idnode node; /* by seq */
+    struct sw_session *session;
+    uint16_t request; /* message type */
+    bool is_operation;
+    unsigned n_pieces; /* of a batch, else 0 */
+    struct sw_table_mem *once;
+};
+
+/* Starts to serve a connected, non-blocking socket (owns: moved, also on error). closed: runs once, when nothing of the
+ * session is left; the session's memory is gone after it. errors: -SW_EACCES, -SW_ETENANTSESSIONS, -SW_ENOMEM,
+ * -SW_ECONN: the peer was told and `closed` never runs. */
+int sw_session_open(struct sw_session **ret, struct sw_service *service, int socket, uint32_t id,
+                    void (*closed)(struct sw_session *session, void *arg), void *arg, struct sw_err *err);
+/* Goes on with what an owner of a predecessor has; before the first memory. */
+void sw_session_resume(struct sw_session *session, struct sw_owner *owner);
+/* Tells a peer why it is not served, and hangs up (socket: moved). An error of seq 0 answers no request: it is about
+ * the connection. */
+void sw_session_refuse(int socket, const struct sw_err *err);
+/* Hangs up and releases what the session owns; `why` goes to the log. A second call is a no-op. */
+void sw_session_close(struct sw_session *session, const char *why);
+
+/* Has the seqs forgotten that regions were spilled with in the round before this one, seen from `seq`. */
+void sw_session_age(struct sw_session *session, uint32_t seq);
+
+/* Takes in one packet as if it had arrived: replies, or ends the session. Descriptors are taken or closed. */
+void sw_session_packet(struct sw_session *session, const uint8_t *packet, size_t bytes, int *fds, unsigned n_fds);
+
+/* Promises a reply to `request`. errors: -SW_EPROTO (a reply to that seq is still due), -SW_ENOMEM. */
+int sw_session_promise(struct sw_session *session, const struct sw_msg *request, struct sw_promise **ret,
+                       struct sw_err *err);
+/* Keeps a promise: sends *reply (its seq is filled in; NULL: nothing), or the error if err is not NULL and has a code;
+ * drops it if the peer is gone. Ends the promise and its `once` memory. */
+void sw_session_keep(struct sw_promise *promise, struct sw_msg *reply, const struct sw_err *err);
+/* Sends a promise's reply ahead of its end, for what can be done while the client goes on. sw_session_keep() must
+ * follow, without a reply; seq is filled in. */
+void sw_session_answer(struct sw_promise *promise, struct sw_msg *reply);
+/* Takes a promise back: the command fails now. */
+void sw_session_unpromise(struct sw_promise *promise);
+
+#endif

@@ -1,0 +1,180 @@
+#include "daemon/session/tenant.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include <stdbool.h>
+
+static bool has_id(const struct sw_config_ids *ids, uint32_t id) {
+    for (uint32_t i = 0; i < ids->n; i++)
+        if (ids->ids[i] == id)
+            return true;
+    return false;
+}
+
+int sw_tenant_allowed(const struct sw_config *config, const struct sw_peer *peer, int socket, struct sw_err *err) {
+    const struct sw_config_ids *uids = &config->allowed_uids, *gids = &config->allowed_gids;
+    if ((uids->n == 0 && gids->n == 0) || has_id(uids, peer->uid) || has_id(gids, peer->gid))
+        return 0;
+    for (uint32_t i = 0; i < gids->n; i++)
+        if (sw_peer_in_group(socket, gids->ids[i]))
+            return 0;
+    return sw_err_set(err, -SW_EACCES, SW_SCOPE_SESSION, "uid %u is not allowed (allowed_uids, allowed_gids)",
+                      (unsigned)peer->uid);
+}
+
+static struct sw_tenant *find(const struct sw_service *service, uid_t uid) {
+    for (struct sw_list *at = service->tenants.next; at != &service->tenants; at = at->next) {
+        struct sw_tenant *tenant = SW_CONTAINER_OF(at, struct sw_tenant, node);
+        if (tenant->uid == uid)
+            return tenant;
+    }
+    return NULL;
+}
+
+static struct sw_tenant *tenant_new(struct sw_service *service, uid_t uid) {
+    struct sw_tenant *tenant = sw_alloc(sizeof *tenant);
+    if (!tenant)
+        return NULL;
+    tenant->uid = uid;
+    tenant->fds.uid = (uint32_t)uid;
+    tenant->quota.max_bytes = service->config->tenant_bytes;
+    tenant->quota.max_regions = (unsigned)service->config->tenant_regions;
+    sw_list_append(&service->tenants, &tenant->node);
+    return tenant;
+}
+
+static int find_or_new(struct sw_service *service, uid_t uid, struct sw_tenant **ret, struct sw_err *err) {
+    *ret = find(service, uid);
+    if (!*ret)
+        *ret = tenant_new(service, uid);
+    return *ret ? 0 : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "no memory for a tenant");
+}
+
+int sw_tenant_join(struct sw_service *service, uid_t uid, struct sw_tenant **ret, struct sw_err *err) {
+    const uint64_t most = service->config->tenant_sessions;
+    struct sw_tenant *tenant = find(service, uid);
+    if (tenant && most && tenant->n_sessions >= most)
+        return sw_err_set(err, -SW_ETENANTSESSIONS, SW_SCOPE_SESSION, "uid %u has %u sessions (tenant_sessions)",
+                          (unsigned)uid, tenant->n_sessions);
+    const int rc = find_or_new(service, uid, &tenant, err);
+    if (rc)
+        return rc;
+    tenant->n_sessions++;
+    *ret = tenant;
+    return 0;
+}
+
+static void forget(struct sw_tenant *tenant) {
+    SW_ASSERT(tenant->n_operations == 0 && tenant->fds.used == 0 && tenant->quota.n_regions == 0 &&
+              atomic_load(&tenant->quota.bytes) == 0);
+    sw_list_remove(&tenant->node);
+    sw_free(tenant);
+}
+
+static struct sw_tenant *tenant_of(void *quota) {
+    return SW_CONTAINER_OF((struct sw_quota *)quota, struct sw_tenant, quota);
+}
+
+static void settle(struct sw_tenant *tenant);
+
+/* An owner without a session has left nothing that counts. */
+static void on_owner_closed(void *quota) {
+    if (!quota)
+        return; /* of a start that failed before it counted */
+    tenant_of(quota)->n_owners--;
+    settle(tenant_of(quota));
+}
+
+static void close_heir(struct sw_tenant *tenant, bool leave) {
+    struct sw_owner *heir = tenant->heir;
+    tenant->heir = NULL;
+    if (heir)
+        (leave ? sw_owner_leave : sw_owner_close)(heir, on_owner_closed, &tenant->quota);
+}
+
+static bool is_idle(const struct sw_tenant *tenant) {
+    return tenant->n_sessions == 0 && tenant->n_owners == (tenant->heir ? 1u : 0u) &&
+           !(tenant->heir && sw_owner_has_names(tenant->heir));
+}
+
+/* The heir is closed first, which takes a turn of the loop; a session that comes meanwhile makes a new one. */
+static void settle(struct sw_tenant *tenant) {
+    if (!is_idle(tenant))
+        return;
+    if (tenant->heir)
+        close_heir(tenant, false);
+    else
+        forget(tenant);
+}
+
+void sw_tenant_leave(struct sw_tenant *tenant) {
+    if (!tenant)
+        return;
+    tenant->n_sessions--;
+    settle(tenant);
+}
+
+/* ---- what has no session ----------------------------------------------------------------------------------------- */
+
+static void take_heir(struct sw_tenant *tenant, struct sw_owner *owner) {
+    sw_owner_set_quota(owner, &tenant->quota);
+    tenant->heir = owner;
+    tenant->n_owners++;
+}
+
+static int need_heir(struct sw_service *service, struct sw_tenant *tenant, struct sw_err *err) {
+    struct sw_owner *owner = NULL;
+    const int rc = tenant->heir ? 0 : sw_owner_open(service->engine, &owner, err);
+    if (owner) {
+        sw_owner_become_heir(owner, (uint32_t)tenant->uid);
+        take_heir(tenant, owner);
+    }
+    return rc;
+}
+
+int sw_tenant_inherit(struct sw_service *service, struct sw_tenant *tenant, struct sw_owner *owner,
+                      struct sw_err *err) {
+    const int rc = need_heir(service, tenant, err);
+    if (!rc)
+        sw_owner_set_heir(owner, tenant->heir);
+    return rc;
+}
+
+static int on_found(struct sw_owner *owner, uint32_t uid, bool is_heir, void *arg, struct sw_err *err) {
+    struct sw_service *service = arg;
+    struct sw_tenant *tenant = NULL;
+    const int rc = find_or_new(service, (uid_t)uid, &tenant, err);
+    if (rc)
+        return rc;
+    if (is_heir) {
+        take_heir(tenant, owner);
+        return 0;
+    }
+    sw_owner_set_quota(owner, &tenant->quota);
+    tenant->n_owners++;
+    return sw_tenant_inherit(service, tenant, owner, err);
+}
+
+int sw_tenants_recover(struct sw_service *service, struct sw_err *err) {
+    return sw_owners_visit_found(service->engine, on_found, service, err);
+}
+
+void sw_tenant_resume(struct sw_tenant *tenant) {
+    tenant->n_owners--; /* the session counts */
+}
+
+unsigned sw_tenants_expire(struct sw_service *service, bool leave) {
+    return sw_owners_close_unclaimed(service->engine, leave, on_owner_closed);
+}
+
+void sw_tenants_settle(struct sw_service *service) {
+    for (struct sw_list *at = service->tenants.next, *next; at != &service->tenants; at = next) {
+        next = at->next;
+        settle(SW_CONTAINER_OF(at, struct sw_tenant, node));
+    }
+}
+
+void sw_tenants_close(struct sw_service *service) {
+    for (struct sw_list *at = service->tenants.next; at != &service->tenants; at = at->next)
+        close_heir(SW_CONTAINER_OF(at, struct sw_tenant, node), true);
+}
