@@ -14,8 +14,8 @@
 
 #include "base/err.h"
 #include "spill/catalogue.h"
-#include "spill/cost.h"
 #include "spill/device/device.h"
+#include "spill/pipeline/cost.h"
 #include "spill/quota.h"
 #include "spill/tier/tier.h"
 #include <stdbool.h>

@@ -7,10 +7,10 @@
 #define SW_SPILL_JOB_H
 
 #include "base/list.h"
-#include "spill/cost.h"
 #include "spill/device/device.h"
 #include "spill/frames.h"
-#include "spill/plan_cache.h"
+#include "spill/pipeline/cost.h"
+#include "spill/pipeline/plan_cache.h"
 #include "spill/quota.h"
 #include <stdatomic.h>
 #include <stdbool.h>

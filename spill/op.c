@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "spill/plan_cache.h"
+#include "spill/pipeline/plan_cache.h"
 
 #include <string.h>
 

@@ -4,8 +4,8 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "spill/pipeline/transfer.h"
 #include "spill/tier/tier_nvme.h"
-#include "spill/transfer.h"
 
 #include <string.h>
 

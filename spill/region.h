@@ -6,9 +6,9 @@
 #define SW_SPILL_REGION_H
 
 #include "base/list.h"
-#include "spill/cost.h"
 #include "spill/engine.h"
 #include "spill/frames.h"
+#include "spill/pipeline/cost.h"
 
 struct sw_op;
 struct sw_move;

@@ -4,7 +4,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/forecast.h"
-#include "spill/pipeline.h"
+#include "spill/pipeline/pipeline.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
  * of one, the memory or the stored frames are whole and no room is lost. On the host device, said to have a link, by a
  * pipeline that takes its kernels for slow.
  */
-#include "spill/pipeline_state.h"
+#include "spill/pipeline/pipeline_state.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"

@@ -1,8 +1,8 @@
 /* Encoding never makes a stream of spills slower than raw by more than 3 %, planning included: in virtual time. */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "spill/pipeline.h"
-#include "spill/plan_cache.h"
+#include "spill/pipeline/pipeline.h"
+#include "spill/pipeline/plan_cache.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sim_device.h"
 

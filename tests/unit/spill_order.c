@@ -1,6 +1,6 @@
 /* In which order the buffers of one request go through two stages: the rule against all permutations, and the pipeline
  * in virtual time. */
-#include "spill/pipeline.h"
+#include "spill/pipeline/pipeline.h"
 #include "spill/policy.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"

@@ -1,7 +1,7 @@
 /* Plans that are used again: the cache, when a plan counts as stale, and what that does to small regions. */
 #include "base/alloc.h"
 #include "spill/engine_state.h"
-#include "spill/plan_cache.h"
+#include "spill/pipeline/plan_cache.h"
 #include "spill/policy.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"

@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "spill/operator.h"
-#include "spill/transfer.h"
+#include "spill/pipeline/transfer.h"
 #include "tests/lib/lives.h"
 #include "tests/lib/run.h"
 

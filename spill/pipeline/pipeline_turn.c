@@ -1,9 +1,9 @@
 /* pipeline_turn.c - whose turn it is to get a free slot: jobs one after the other, so that a long one does not starve a
  * short one, the buffers of one operation by Johnson's rule (policy.h). */
-#include "spill/pipeline_state.h"
+#include "spill/pipeline/pipeline_state.h"
 
+#include "spill/pipeline/transfer.h"
 #include "spill/policy.h"
-#include "spill/transfer.h"
 
 static unsigned client_waits(const struct sw_pipeline *p) {
     unsigned n = 0;

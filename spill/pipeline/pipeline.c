@@ -1,10 +1,10 @@
-#include "spill/pipeline_state.h"
+#include "spill/pipeline/pipeline_state.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "spill/pipeline/transfer.h"
 #include "spill/policy.h"
-#include "spill/transfer.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * (cost.h says how long). A step needs no buffer of its slot: room in the tier is all that it takes. A spill's step is
  * cut where the host tier has no more; the chunk that did not fit is the first one of the next step, which waits or
  * fails as any other. */
-#include "spill/pipeline_state.h"
+#include "spill/pipeline/pipeline_state.h"
 
 #include "base/assert.h"
 

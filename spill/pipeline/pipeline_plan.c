@@ -5,7 +5,7 @@
  * session's other plans are tried, where that costs less than it may win; then the frame is accepted as it is, and what
  * was lost by that is noted, until as much has been lost as a new plan costs. So neither new columns nor columns in
  * turn make spills slower than raw ones by more than a part of what they win. */
-#include "spill/pipeline_state.h"
+#include "spill/pipeline/pipeline_state.h"
 
 #include "spill/policy.h"
 

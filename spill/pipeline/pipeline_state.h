@@ -3,8 +3,8 @@
 #ifndef SW_SPILL_PIPELINE_STATE_H
 #define SW_SPILL_PIPELINE_STATE_H
 
-#include "spill/pipeline.h"
-#include "spill/plan_cache.h"
+#include "spill/pipeline/pipeline.h"
+#include "spill/pipeline/plan_cache.h"
 #include "spill/policy.h"
 #include <pthread.h>
 

@@ -1,5 +1,5 @@
 /* pipeline_cost.c - what a pipeline measures of its stages, and what that says of a job. */
-#include "spill/pipeline_state.h"
+#include "spill/pipeline/pipeline_state.h"
 
 #include "base/clock.h"
 

@@ -9,7 +9,7 @@
 #ifndef SW_SPILL_TRANSFER_H
 #define SW_SPILL_TRANSFER_H
 
-#include "spill/pipeline_state.h"
+#include "spill/pipeline/pipeline_state.h"
 
 /* What finds a frame of the NVMe tier again: whose region, which chunk. The disk outlives the catalogue that ids are
  * unique in, so the key also says which one that is. */

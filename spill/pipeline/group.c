@@ -12,7 +12,7 @@
  * A client can harm only itself: jobs of several sessions meet in a group only as restores that wait for no event, and
  * where a step of such a group fails late each is dealt again, alone. A step that cannot even be queued fails them all.
  */
-#include "spill/pipeline_state.h"
+#include "spill/pipeline/pipeline_state.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"

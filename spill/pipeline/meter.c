@@ -1,4 +1,4 @@
-#include "spill/meter.h"
+#include "spill/pipeline/meter.h"
 
 #define FADE 0.75
 #define MOST_SLOWER 4 /* than before, of what is remembered together */

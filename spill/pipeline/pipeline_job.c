@@ -1,5 +1,5 @@
 /* pipeline_job.c - a job's beginning and end in the pipeline, and what may come between. */
-#include "spill/pipeline_state.h"
+#include "spill/pipeline/pipeline_state.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -10,7 +10,7 @@
  * the slot's buffer. If such a step fails the slot is TORN and keeps the buffer until the step has been undone:
  * a failed pack decodes it to its place, and then every chunk packed before, last one first; a failed unpack places it
  * again and leaves the rest packed. */
-#include "spill/pipeline_state.h"
+#include "spill/pipeline/pipeline_state.h"
 
 #include "base/assert.h"
 

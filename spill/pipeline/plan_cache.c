@@ -1,4 +1,4 @@
-#include "spill/plan_cache.h"
+#include "spill/pipeline/plan_cache.h"
 
 #include <stddef.h>
 #include <string.h>
