@@ -1,6 +1,6 @@
 /* Memory that cannot be handed over, through a real spillwayd: the same calls, the same promises. */
-#include "ipc/staging.h"
 #include "base/alloc.h"
+#include "ipc/client/client_staging.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/descriptors.h"

@@ -9,7 +9,7 @@
  * memfds, to try the test itself. */
 #include "base/assert.h"
 #include "base/clock.h"
-#include "ipc/memory.h"
+#include "ipc/client/memory.h"
 #include "tests/lib/child.h"
 #include "tests/lib/content.h"
 #include "tests/lib/parked.h"

@@ -6,7 +6,7 @@
 #ifndef SW_TEST_PLAY_H
 #define SW_TEST_PLAY_H
 
-#include "ipc/memory.h"
+#include "ipc/client/memory.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
 #include "tests/lib/scratch.h"

@@ -2,9 +2,9 @@
  * at all. */
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "ipc/client/client_staging.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
-#include "ipc/staging.h"
 #include "tests/lib/descriptors.h"
 #include "tests/lib/play.h"
 #include "tests/lib/run.h"

@@ -1,9 +1,9 @@
 /* Batches of the client library against a played daemon. */
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "ipc/client/client_staging.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
-#include "ipc/staging.h"
 #include "tests/lib/play.h"
 #include "tests/lib/run.h"
 

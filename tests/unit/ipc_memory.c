@@ -1,5 +1,5 @@
 /* How the client library finds out what a pointer is: memfds mapped in every way, and what is none. */
-#include "ipc/memory.h"
+#include "ipc/client/memory.h"
 
 #include "base/alloc.h"
 #include "tests/lib/descriptors.h"

@@ -1,7 +1,7 @@
 /* client_wire.c - moves packets between the outbox, the socket and the tickets. */
-#include "ipc/batch.h"
-#include "ipc/buffers.h"
-#include "ipc/staging.h"
+#include "ipc/client/client_batch.h"
+#include "ipc/client/client_buffers.h"
+#include "ipc/client/client_staging.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

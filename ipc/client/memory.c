@@ -1,4 +1,4 @@
-#include "ipc/memory.h"
+#include "ipc/client/memory.h"
 
 #include "base/alloc.h"
 #include <string.h>

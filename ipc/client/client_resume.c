@@ -7,8 +7,8 @@
  *   -> lost       the deadline is over, or the daemon does not know the session
  *
  * Nothing here waits: sw_resume_advance() is called wherever packets are taken in, and a timer asks for it. */
-#include "ipc/batch.h"
-#include "ipc/staging.h"
+#include "ipc/client/client_batch.h"
+#include "ipc/client/client_staging.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

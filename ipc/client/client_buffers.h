@@ -1,13 +1,13 @@
-/* buffers.h - inside of libspillway: several buffers spilled as one region, or restored, under one ticket.
+/* client_buffers.h - inside of libspillway: several buffers spilled as one region, or restored, under one ticket.
  *
  * Memory that is not registered is opened for the request and closed behind it; all of these packets are tickets of the
  * library's own, sent at once, and sw_buffers_advance(), called wherever packets are taken in, completes the caller's
  * ticket when the last of them was answered: then nothing is mapped any more. Not installed. thread: that of the
  * connection. */
-#ifndef SW_IPC_BUFFERS_H
-#define SW_IPC_BUFFERS_H
+#ifndef SW_IPC_CLIENT_BUFFERS_H
+#define SW_IPC_CLIENT_BUFFERS_H
 
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 /* Completes what has ended. */
 void sw_buffers_advance(struct spillway *c);

@@ -1,14 +1,14 @@
-/* arena.h - inside of libspillway: memory of the library's own that the daemon keeps open, and through which goes what
- * cannot be handed over.
+/* client_arena.h - inside of libspillway: memory of the library's own that the daemon keeps open, and through which
+ * goes what cannot be handed over.
  *
  * One memfd for the host's memory and one block on each GPU: made when it is first needed, opened by the daemon once,
  * kept until the connection ends. It has SW_ARENA_PIECES places of a piece each. Memory of the host is copied by the
  * caller's thread; memory of a GPU on a stream of the library's, which the daemon waits for by an event. Not installed.
  * thread: that of the connection. */
-#ifndef SW_IPC_ARENA_H
-#define SW_IPC_ARENA_H
+#ifndef SW_IPC_CLIENT_ARENA_H
+#define SW_IPC_CLIENT_ARENA_H
 
-#include "ipc/staging.h"
+#include "ipc/client/client_staging.h"
 
 enum { SW_ARENA_HOST = -1 };
 #define SW_ARENA_BYTES (SW_ARENA_PIECES * SW_PIECE_BYTES)

@@ -3,7 +3,7 @@
  * The kernel knows the file behind every mapping (/proc/self/maps); the descriptor is found among those that are open,
  * or opened through /proc/self/map_files, which needs privileges. It is sent open for writing, since a restore writes,
  * and sealed against shrinking: a file cut short under the daemon would be a SIGBUS there. */
-#include "ipc/memory.h"
+#include "ipc/client/memory.h"
 
 #include "base/alloc.h"
 #include <dirent.h>

@@ -1,4 +1,4 @@
-#include "ipc/arena.h"
+#include "ipc/client/client_arena.h"
 
 #include "base/alloc.h"
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* client_buffers.c - see buffers.h. */
-#include "ipc/buffers.h"
-#include "ipc/staging.h"
+/* client_buffers.c - see client_buffers.h. */
+#include "ipc/client/client_buffers.h"
+#include "ipc/client/client_staging.h"
 
 #include "base/alloc.h"
 #include <string.h>

@@ -1,15 +1,15 @@
-/* staging.h - inside of libspillway: memory that cannot be handed over goes to the daemon and back piece by piece,
- * through an arena: memory of the library's own that the daemon keeps open.
+/* client_staging.h - inside of libspillway: memory that cannot be handed over goes to the daemon and back piece by
+ * piece, through an arena: memory of the library's own that the daemon keeps open.
  *
  * What such a spill leaves is a composite: an id of the library's own for the daemon's regions of its pieces. A
  * transfer in pieces is a ticket without packets of its own; every piece is a ticket of the library's, and
  * sw_staging_advance(), called wherever packets are taken in, does what is due next. Pieces are always restored with
  * their stored copy kept and dropped at the very end, so that a restore that fails half-way can be tried again. Not
  * installed. thread: that of the connection. */
-#ifndef SW_IPC_STAGING_H
-#define SW_IPC_STAGING_H
+#ifndef SW_IPC_CLIENT_STAGING_H
+#define SW_IPC_CLIENT_STAGING_H
 
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 /* Bytes of a piece, and pieces of an arena. */
 #define SW_PIECE_BYTES ((uint64_t)16 << 20)

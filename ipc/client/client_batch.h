@@ -1,14 +1,14 @@
-/* batch.h - inside of libspillway: many pieces of registered memory spilled or restored under one ticket.
+/* client_batch.h - inside of libspillway: many pieces of registered memory spilled or restored under one ticket.
  *
  * The pieces go to the daemon in packets of up to SW_PROTO_MAX_BATCH of one memory; each packet is a ticket of the
  * library's own, and sw_batches_advance(), called wherever packets are taken in, sends what the daemon's limits leave
  * room for. The daemon makes a packet all or nothing, the library the batch: what a failed spill has stored is dropped,
  * and a restore of several packets keeps all stored copies until the last of them is back. Not installed. thread: that
  * of the connection. */
-#ifndef SW_IPC_BATCH_H
-#define SW_IPC_BATCH_H
+#ifndef SW_IPC_CLIENT_BATCH_H
+#define SW_IPC_CLIENT_BATCH_H
 
-#include "ipc/client.h"
+#include "ipc/client/client.h"
 
 /* Sends and finishes what can be without waiting. */
 void sw_batches_advance(struct spillway *c);

@@ -3,7 +3,7 @@
  * The driver is never loaded, initialised or linked here: a process that holds a GPU pointer has done so. Entry points
  * come from cuGetProcAddress with the version that their type in cudaTypedefs.h names. Every call that needs a context
  * runs in the pointer's or the stream's own, pushed for the call and popped again. */
-#include "ipc/memory.h"
+#include "ipc/client/memory.h"
 
 #include "base/alloc.h"
 #include "base/list.h"

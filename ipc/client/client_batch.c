@@ -1,9 +1,9 @@
-/* client_batch.c - see batch.h. */
-#include "ipc/batch.h"
+/* client_batch.c - see client_batch.h. */
+#include "ipc/client/client_batch.h"
 
 #include "base/alloc.h"
+#include "ipc/client/client_staging.h"
 #include "ipc/span.h"
-#include "ipc/staging.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* memory_nocuda.c - stands in for memory_cuda.c in a build without CUDA: no pointer is GPU memory. */
-#include "ipc/memory.h"
+#include "ipc/client/memory.h"
 
 #include <stddef.h>
 

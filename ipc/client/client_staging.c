@@ -7,8 +7,8 @@
  *   MOVE    several pieces on their way at a time; the first error stops it once those are back
  *   END     until the last copies are made, or the daemon has closed the caller's memory; then the ticket is done
  */
-#include "ipc/arena.h"
-#include "ipc/staging.h"
+#include "ipc/client/client_staging.h"
+#include "ipc/client/client_arena.h"
 
 #include "base/alloc.h"
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* client.c - the calls of spillway.h. */
-#include "ipc/batch.h"
-#include "ipc/buffers.h"
-#include "ipc/staging.h"
+#include "ipc/client/client_batch.h"
+#include "ipc/client/client_buffers.h"
+#include "ipc/client/client_staging.h"
 
 #include "base/alloc.h"
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* client_memory.c - hands memory over to the daemon: for one operation, or registered, for any number of them.
  *
  * Registered ranges do not overlap, so that an address belongs to one at most. */
-#include "ipc/batch.h"
-#include "ipc/buffers.h"
-#include "ipc/staging.h"
+#include "ipc/client/client_batch.h"
+#include "ipc/client/client_buffers.h"
+#include "ipc/client/client_staging.h"
 
 #include "base/alloc.h"
 #include <inttypes.h>

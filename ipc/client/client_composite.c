@@ -2,7 +2,7 @@
  *
  * The ids are those of a table, like the daemon's: a slot, with the top bit set, and a generation that rises when the
  * slot is reused. */
-#include "ipc/staging.h"
+#include "ipc/client/client_staging.h"
 
 #include "base/alloc.h"
 #include <stdio.h>

@@ -2,17 +2,15 @@
  *
  * A ticket stands for a group of packets with consecutive seqs, of which the last asks for the operation and those
  * before it hand over its memory. It is done when every packet of the group was answered, or the connection is lost. A
- * transfer in pieces (staging.h), a batch (batch.h) and a request on buffers (buffers.h) are tickets without packets;
- * their parts are tickets of the
- * library's own. Every ticket is on one of the connection's lists until it is freed. Nothing here waits but
- * sw_client_wait*().
- * thread: any, one at a time per connection. */
+ * transfer in pieces (client_staging.h), a batch (client_batch.h) and a request on buffers (client_buffers.h) are
+ * tickets without packets; their parts are tickets of the library's own. Every ticket is on one of the connection's
+ * lists until it is freed. Nothing here waits but sw_client_wait*(). thread: any, one at a time per connection. */
 #ifndef SW_IPC_CLIENT_H
 #define SW_IPC_CLIENT_H
 
 #include "base/forecast.h"
 #include "base/list.h"
-#include "ipc/memory.h"
+#include "ipc/client/memory.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
 #include <stdbool.h>
