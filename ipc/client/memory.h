@@ -1,8 +1,8 @@
 /* memory.h - client side: finds out what kind of memory a pointer is, and makes of it what the daemon can open.
  *
  * An export holds descriptors and, for GPU memory, an event of the caller's stream; it keeps nothing of the client's
- * memory alive. Kinds are told apart here and in the files memory_*.c only. Not for the daemon. thread: any, one
- * thread per connection at a time. */
+ * memory alive. Kinds are told apart here and in the files memory_*.c and cuda_*.c only. Not for the daemon. thread:
+ * any, one thread per connection at a time. */
 #ifndef SW_IPC_MEMORY_H
 #define SW_IPC_MEMORY_H
 
@@ -50,8 +50,8 @@ int sw_host_check(const void *data, uint64_t bytes, bool writable, struct sw_err
 /* memory_memfd.c: data lies in a shared mapping of a memfd, not one of huge pages; seals it against shrinking. */
 int sw_memfd_export(struct sw_export *ret, const void *data, uint64_t bytes, struct sw_err *err);
 
-/* memory_cuda.c, or memory_nocuda.c in a build without CUDA. Returns 1 if the pointer is GPU memory and was exported, 0
- * if it is not GPU memory. */
+/* memory_cuda.c, cuda_event.c and cuda_block.c, or memory_nocuda.c in a build without CUDA. Returns 1 if the pointer is
+ * GPU memory and was exported, 0 if it is not GPU memory. */
 int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *data, uint64_t bytes, struct sw_err *err);
 /* sw_export_order() for GPU memory and page-locked memory of the host. */
 int sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const void *data, struct CUstream_st *stream,

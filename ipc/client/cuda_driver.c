@@ -1,0 +1,110 @@
+#include "ipc/client/cuda_driver.h"
+
+#include "base/alloc.h"
+#include <dlfcn.h>
+#include <string.h>
+
+_Static_assert(sizeof(CUuuid) == SW_DEVICE_UUID_BYTES, "handles fit the wire's fields");
+
+int sw_cuda_fail(const struct sw_cuda *cuda, struct sw_err *err, int code, CUresult result, const char *fact,
+                 const char *call) {
+    const char *name = NULL;
+    (void)cuda->error_name(result, &name);
+    (void)sw_err_set(err, code, SW_SCOPE_REQUEST, "%s: %s", fact, name ? name : "unknown CUDA error");
+    (void)sw_err_detail(err, "%s", call);
+    if (err)
+        err->cuda = (int)result;
+    return code;
+}
+
+static int load(struct sw_cuda **ret, void *library, struct sw_err *err) {
+    PFN_cuGetProcAddress_v12000 get = NULL;
+    void *symbol = dlsym(library, "cuGetProcAddress_v2");
+    memcpy(&get, &symbol, sizeof get); /* ISO C has no cast from object to function pointers */
+    struct sw_cuda *cuda = sw_alloc(sizeof *cuda);
+    if (!cuda)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for the CUDA driver's entry points");
+    sw_list_init(&cuda->events);
+    const char *missing = get ? NULL : "cuGetProcAddress_v2";
+#define DRIVER_LOAD(member, name, version)                                                                             \
+    if (!missing && (get(#name, &symbol, version, CU_GET_PROC_ADDRESS_DEFAULT, NULL) != CUDA_SUCCESS || !symbol))      \
+        missing = #name;                                                                                               \
+    memcpy(&cuda->member, &symbol, sizeof symbol);
+    SW_DRIVER_FUNCTIONS(DRIVER_LOAD)
+#undef DRIVER_LOAD
+    if (missing) {
+        sw_free(cuda);
+        return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST, "the CUDA driver is too old: it has no %s", missing);
+    }
+    cuda->library = library;
+    *ret = cuda;
+    return 0;
+}
+
+int sw_cuda_find_driver(struct sw_cuda **cuda, struct sw_err *err) {
+    if (*cuda)
+        return 1;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (!library)
+        return 0;
+    const int rc = load(cuda, library, err);
+    if (rc < 0)
+        (void)dlclose(library);
+    return rc < 0 ? rc : 1;
+}
+
+void sw_cuda_free(struct sw_cuda *cuda) {
+    if (!cuda)
+        return;
+    sw_cuda_free_events(cuda);
+    for (int i = 0; i < SW_CUDA_MAX_DEVICES; i++) {
+        CUdevice device;
+        if (cuda->primary[i] && cuda->device_get(&device, i) == CUDA_SUCCESS)
+            (void)cuda->primary_release(device);
+    }
+    (void)dlclose(cuda->library);
+    sw_free(cuda);
+}
+
+bool sw_cuda_look_up(struct sw_cuda *cuda, CUdeviceptr address, struct sw_cuda_pointer *ret) {
+    CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                   CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                   CU_POINTER_ATTRIBUTE_CONTEXT,
+                                   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                   CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                   CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
+    memset(ret, 0, sizeof *ret);
+    void *values[] = {&ret->type,    &ret->managed, &ret->legacy_ipc,  &ret->ordinal,
+                      &ret->context, &ret->range,   &ret->range_bytes, &ret->pool};
+    return cuda->attributes(sizeof names / sizeof *names, names, values, address) == CUDA_SUCCESS;
+}
+
+bool sw_cuda_is_gpu(const struct sw_cuda_pointer *p) {
+    return p->type == CU_MEMORYTYPE_DEVICE || p->managed;
+}
+
+int sw_cuda_find_context(struct sw_cuda *cuda, struct sw_cuda_pointer *p, struct sw_err *err) {
+    CUdevice device, current_device;
+    CUcontext current;
+    if (p->context)
+        return 0;
+    CUresult result = cuda->device_get(&device, p->ordinal);
+    if (result != CUDA_SUCCESS || p->ordinal < 0 || p->ordinal >= SW_CUDA_MAX_DEVICES)
+        return sw_cuda_fail(cuda, err, -SW_EGPU, result, "device of the memory", "cuDeviceGet");
+    if (cuda->current(&current) == CUDA_SUCCESS && current && cuda->current_device(&current_device) == CUDA_SUCCESS &&
+        current_device == device) {
+        p->context = current;
+        return 0;
+    }
+    if (!cuda->primary[p->ordinal]) {
+        result = cuda->primary_retain(&cuda->primary[p->ordinal], device);
+        if (result != CUDA_SUCCESS) {
+            cuda->primary[p->ordinal] = NULL;
+            return sw_cuda_fail(cuda, err, -SW_EGPU, result, "context of the memory", "cuDevicePrimaryCtxRetain");
+        }
+    }
+    p->context = cuda->primary[p->ordinal];
+    return 0;
+}

@@ -1,0 +1,77 @@
+/* cuda_driver.h - inside of libspillway: the CUDA driver that the process has loaded, for memory_cuda.c, cuda_event.c
+ * and cuda_block.c.
+ *
+ * The driver is never loaded, initialised or linked here: a process that holds a GPU pointer has done so. Entry points
+ * come from cuGetProcAddress with the version that their type in cudaTypedefs.h names. Every call that needs a context
+ * runs in the pointer's or the stream's own, pushed for the call and popped again. thread: any, one at a time per
+ * connection. */
+#ifndef SW_IPC_CUDA_DRIVER_H
+#define SW_IPC_CUDA_DRIVER_H
+
+#include "base/list.h"
+#include "ipc/client/memory.h"
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* clang-format off */
+/* X(member, entry point, version of its type) */
+#define SW_DRIVER_FUNCTIONS(X) \
+    X(error_name, cuGetErrorName, 6000) X(attributes, cuPointerGetAttributes, 7000) \
+    X(address_range, cuMemGetAddressRange, 3020) X(ipc_handle, cuIpcGetMemHandle, 4010) \
+    X(retain_allocation, cuMemRetainAllocationHandle, 11000) X(release_allocation, cuMemRelease, 10020) \
+    X(allocation_properties, cuMemGetAllocationPropertiesFromHandle, 10020) \
+    X(export_allocation, cuMemExportToShareableHandle, 10020) \
+    X(export_pool, cuMemPoolExportToShareableHandle, 11020) X(export_pointer, cuMemPoolExportPointer, 11020) \
+    X(device_get, cuDeviceGet, 2000) X(device_uuid, cuDeviceGetUuid, 11040) \
+    X(primary_retain, cuDevicePrimaryCtxRetain, 7000) X(primary_release, cuDevicePrimaryCtxRelease, 11000) \
+    X(push, cuCtxPushCurrent, 4000) X(pop, cuCtxPopCurrent, 4000) X(current_device, cuCtxGetDevice, 2000) \
+    X(current, cuCtxGetCurrent, 4000) X(stream_context, cuStreamGetCtx, 9020) \
+    X(stream_flags, cuStreamGetFlags, 5050) X(stream_query, cuStreamQuery, 2000) \
+    X(stream_captures, cuStreamIsCapturing, 10000) X(capture_mode, cuThreadExchangeStreamCaptureMode, 10010) \
+    X(stream_synchronize, cuStreamSynchronize, 2000) X(event_create, cuEventCreate, 2000) \
+    X(event_record, cuEventRecord, 2000) X(event_destroy, cuEventDestroy, 4000) \
+    X(event_handle, cuIpcGetEventHandle, 4010) X(event_query, cuEventQuery, 2000) \
+    X(stream_create, cuStreamCreate, 2000) X(stream_destroy, cuStreamDestroy, 4000) \
+    X(allocate, cuMemAlloc, 3020) X(free, cuMemFree, 3020) X(copy, cuMemcpyAsync, 4000)
+/* clang-format on */
+
+enum { SW_CUDA_MAX_DEVICES = 64 };
+
+struct sw_cuda {
+    void *library;
+    struct sw_list events; /* sw_cuda_event.node: those not in use, the last used first, then the others */
+    CUcontext primary[SW_CUDA_MAX_DEVICES]; /* retained by ordinal; NULL: not yet */
+#define SW_DRIVER_MEMBER(member, name, version) PFN_##name##_v##version member;
+    SW_DRIVER_FUNCTIONS(SW_DRIVER_MEMBER)
+#undef SW_DRIVER_MEMBER
+};
+
+/* What the driver says about a pointer. */
+struct sw_cuda_pointer {
+    unsigned type; /* CUmemorytype; 0: not the driver's */
+    unsigned managed, legacy_ipc;
+    int ordinal;
+    CUcontext context;
+    CUdeviceptr range;
+    size_t range_bytes;
+    CUmemoryPool pool;
+};
+
+/* Fills *err with the fact, the driver's name for the result and the call; returns the code. */
+int sw_cuda_fail(const struct sw_cuda *cuda, struct sw_err *err, int code, CUresult result, const char *fact,
+                 const char *call);
+/* Returns 1 with the driver at hand, 0 in a process that has not loaded it. errors: -SW_EMEMKIND (too old),
+ * -SW_ENOMEM. */
+int sw_cuda_find_driver(struct sw_cuda **cuda, struct sw_err *err);
+/* What the driver says about an address; an attribute that does not apply stays zero. False: it failed. */
+bool sw_cuda_look_up(struct sw_cuda *cuda, CUdeviceptr address, struct sw_cuda_pointer *ret);
+bool sw_cuda_is_gpu(const struct sw_cuda_pointer *p);
+/* Sets p->context, in which to work: the pointer's; for memory that has none the current one, if it is on the same
+ * device, else the device's primary context, retained until the connection ends. errors: -SW_EGPU. */
+int sw_cuda_find_context(struct sw_cuda *cuda, struct sw_cuda_pointer *p, struct sw_err *err);
+/* cuda_event.c: destroys the pool's events. */
+void sw_cuda_free_events(struct sw_cuda *cuda);
+
+#endif
