@@ -106,7 +106,8 @@ struct sw_job {
 
     /* The pipeline's own. */
     enum sw_job_stage stage;
-    unsigned n_slots; /* working on it now */
+    unsigned n_slots;     /* working on it now */
+    unsigned event_round; /* the last one in which its event was asked for */
     size_t n_dealt, n_encoded, n_done;
     bool is_direct; /* raw chunks go directly (direct.c) */
     enum sw_job_way_back way_back;

@@ -115,6 +115,9 @@ struct sw_device_ops {
      * errors: -SW_EIMPORT; host device: -SW_ENOTSUP. */
     int (*wait_event)(struct sw_device *device, unsigned s, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],
                       struct sw_err *err);
+    /* Asks for the same without a slot, and queues nothing: 1 it has been reached, 0 not yet. errors: as above. */
+    int (*has_reached)(struct sw_device *device, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],
+                       struct sw_err *err);
     /* Samples mapping[offset, offset + bytes), where bytes may exceed chunk_bytes, and makes a plan for it: of bytes
      * (SW_VALUE_NONE) trains a symbol table; of either chooses the codec. */
     int (*make_plan)(struct sw_device *device, unsigned s, enum sw_value_type type, const struct sw_mapping *mapping,

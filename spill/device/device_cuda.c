@@ -75,19 +75,33 @@ static void close_event(void *arg, void *event) {
         (void)cudaGetLastError();
 }
 
+/* Sets *ret to the open event. Returns 1 if it has been reached, 0 if not, or if that could not be found out. */
+static int look_at_event(struct device_cuda *d, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES], void **ret,
+                         struct sw_err *err) {
+    int rc = enter(d, err);
+    if (rc == 0)
+        rc = sw_event_cache_get(&d->events, session, handle, ret, err);
+    if (rc < 0)
+        return rc;
+    if (cudaEventQuery(*ret) == cudaSuccess)
+        return 1;
+    (void)cudaGetLastError(); /* not ready, mostly; of anything else a stream's wait tells */
+    return 0;
+}
+
+static int cuda_has_reached(struct sw_device *device, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],
+                            struct sw_err *err) {
+    void *event;
+    return look_at_event(cuda_of(device), session, handle, &event, err);
+}
+
 static int cuda_wait_event(struct sw_device *device, unsigned s, uint64_t session,
                            const uint8_t handle[SW_MEM_HANDLE_BYTES], struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
     void *event = NULL;
-    int rc = enter(d, err);
-    if (rc == 0)
-        rc = sw_event_cache_get(&d->events, session, handle, &event, err);
-    if (rc < 0)
-        return rc;
-    /* An event that has been reached needs no wait on the device. */
-    if (cudaEventQuery(event) == cudaSuccess)
-        return 0;
-    (void)cudaGetLastError(); /* not ready, mostly; of anything else the stream's wait tells */
+    int rc = look_at_event(d, session, handle, &event, err);
+    if (rc != 0)
+        return rc < 0 ? rc : 0; /* one that has been reached needs no wait on the device */
     d->slots[s].waits = true;
     d->slots[s].is_marked = false;
     rc = check(cudaStreamWaitEvent(d->slots[s].stream, event, 0), err, "cudaStreamWaitEvent");
@@ -518,6 +532,7 @@ static const struct sw_device_ops cuda_ops = {
     .pin = cuda_pin,
     .unpin = cuda_unpin,
     .wait_event = cuda_wait_event,
+    .has_reached = cuda_has_reached,
     .make_plan = cuda_make_plan,
     .plan = cuda_plan,
     .encode = cuda_encode,

@@ -530,6 +530,7 @@ int sw_pipeline_new(struct sw_pipeline **ret, struct sw_device *device, struct s
     p->n_slots = n_slots;
     sw_list_init(&p->jobs);
     sw_list_init(&p->arrived);
+    p->event_round = 1; /* no job has been looked at */
     (void)pthread_mutex_init(&p->arrived_lock, NULL);
     for (unsigned s = 0; s < n_slots; s++) {
         int rc = sw_group_init(&p->slots[s].group, device->ops->info(device)->group_items, err);

@@ -76,8 +76,9 @@ struct sw_pipeline {
     atomic_bool has_arrived;      /* there may be some */
     bool is_settled;              /* since nothing could be moved on no slot has reported and no job has come */
     uint64_t next_age;
-    struct sw_list jobs; /* active; the next one to be served first */
-    struct sw_err lost;  /* code 0: the device works */
+    unsigned event_round; /* in which events of jobs without a slot are asked for */
+    struct sw_list jobs;  /* active; the next one to be served first */
+    struct sw_err lost;   /* code 0: the device works */
     struct sw_plan_cache plans;
     struct sw_cost_class costs[SW_COST_CLASSES];
     double plan_s;    /* what making a plan has lately taken; 0: not known */

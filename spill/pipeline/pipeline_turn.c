@@ -5,12 +5,54 @@
 #include "spill/pipeline/transfer.h"
 #include "spill/policy.h"
 
-static unsigned client_waits(const struct sw_pipeline *p) {
+#include <string.h>
+
+/* ---- clients that are late with their events ---- */
+
+/* Events asked for at a time, where there may be hundreds: about a microsecond each. */
+enum { MOST_EVENTS = 16 };
+
+/* Clients that are late get at most half of the slots, in which the device waits for them. */
+static bool may_wait_in_slot(const struct sw_pipeline *p) {
     unsigned n = 0;
     for (unsigned s = 0; s < p->n_slots; s++)
         n += p->slots[s].waits_for_client;
-    return n;
+    return n < (p->n_slots > 1 ? p->n_slots / 2 : 1);
 }
+
+static bool have_same_event(const struct sw_job *job, const struct sw_job *other) {
+    return other->stage == SW_STAGE_WAITING && other->has_event && other->session == job->session &&
+           (other == job || memcmp(other->event, job->event, sizeof job->event) == 0);
+}
+
+/* Asks for a job's event, for all that wait for the same one. What is no event fails the job. */
+static bool event_reached(struct sw_pipeline *p, struct sw_job *job) {
+    struct sw_err err = {0};
+    const int rc = p->device->ops->has_reached(p->device, job->session, job->event, &err);
+    if (rc < 0)
+        sw_pipeline_fail(p, job, &err);
+    for (struct sw_list *node = p->jobs.next; rc >= 0 && node != &p->jobs; node = node->next) {
+        struct sw_job *other = SW_CONTAINER_OF(node, struct sw_job, node);
+        if (!have_same_event(job, other))
+            continue;
+        other->event_round = p->event_round;
+        other->has_event = !rc;
+    }
+    return rc > 0;
+}
+
+/* Others are not to wait for who is late: without a slot for it, a job is served once its event has been reached. Each
+ * is asked for once in a round. */
+static bool may_be_served(struct sw_pipeline *p, struct sw_job *job, unsigned *n_asked) {
+    if (!job->has_event || may_wait_in_slot(p))
+        return true;
+    if (job->event_round == p->event_round || *n_asked == MOST_EVENTS)
+        return false;
+    ++*n_asked;
+    return event_reached(p, job);
+}
+
+/* ---- turns ---- */
 
 /* Of a mixed job chunks go directly while a plan is being made, once its client's event has been reached. */
 static bool goes_on_unplanned(const struct sw_pipeline *p, const struct sw_job *job) {
@@ -21,12 +63,12 @@ static bool goes_on_unplanned(const struct sw_pipeline *p, const struct sw_job *
            !sw_moves_directly(p, job);
 }
 
-static bool job_wants_slot(const struct sw_pipeline *p, struct sw_job *job) {
+static bool job_wants_slot(struct sw_pipeline *p, struct sw_job *job, unsigned *n_asked) {
     if (job->err.code)
         return false;
     switch (job->stage) {
-    case SW_STAGE_WAITING: /* clients that are late with their events get at most half of the slots */
-        return !job->has_event || client_waits(p) < (p->n_slots + 1) / 2;
+    case SW_STAGE_WAITING:
+        return may_be_served(p, job, n_asked);
     case SW_STAGE_PREPARING:
         return goes_on_unplanned(p, job);
     case SW_STAGE_RUNNING:
@@ -68,7 +110,7 @@ static bool plans_family(const struct sw_pipeline *p, uint64_t family) {
  * others. Those that have no plan yet go before chunks, but one at a time: beside a plan that is being made chunks go,
  * so that the link does not wait until there are all. The operation has one place in the line: all of its jobs go to
  * the end. */
-static struct sw_job *next_of_family(struct sw_pipeline *p, struct sw_job *first) {
+static struct sw_job *next_of_family(struct sw_pipeline *p, struct sw_job *first, unsigned *n_asked) {
     struct sw_policy_stages least = {0};
     struct sw_job *best = NULL, *unplanned = NULL;
     struct sw_list family;
@@ -80,7 +122,7 @@ static struct sw_job *next_of_family(struct sw_pipeline *p, struct sw_job *first
             continue;
         sw_list_remove(node);
         sw_list_append(&family, node);
-        if (!job_wants_slot(p, job))
+        if (!job_wants_slot(p, job, n_asked))
             continue;
         if (!can_be_ordered(job)) {
             unplanned = unplanned ? unplanned : job;
@@ -97,16 +139,19 @@ static struct sw_job *next_of_family(struct sw_pipeline *p, struct sw_job *first
 }
 
 struct sw_job *sw_pipeline_next_job(struct sw_pipeline *p) {
+    unsigned n_asked = 0;
     for (struct sw_list *node = p->jobs.next; node != &p->jobs; node = node->next) {
         struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
         sw_job_check_canceled(job);
-        if (job_wants_slot(p, job)) {
+        if (job_wants_slot(p, job, &n_asked)) {
             if (job->family)
-                job = next_of_family(p, job);
+                job = next_of_family(p, job, &n_asked);
             sw_list_remove(&job->node);
             sw_list_append(&p->jobs, &job->node);
             return job;
         }
     }
+    if (n_asked < MOST_EVENTS) /* that was all of them */
+        p->event_round++;
     return NULL;
 }

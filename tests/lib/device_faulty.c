@@ -114,6 +114,12 @@ static int faulty_wait_event(struct sw_device *device, unsigned s, uint64_t sess
     return inner->ops->wait_event(inner, s, session, handle, err);
 }
 
+static int faulty_has_reached(struct sw_device *device, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],
+                              struct sw_err *err) {
+    struct sw_device *inner = faulty_of(device)->inner;
+    return inner->ops->has_reached(inner, session, handle, err);
+}
+
 static int faulty_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type,
                             const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
     FORWARD(OP_MAKE_PLAN, (int)s, make_plan(inner, s, type, mapping, offset, bytes, err));
@@ -253,6 +259,7 @@ static const struct sw_device_ops faulty_ops = {
     .pin = faulty_pin,
     .unpin = faulty_unpin,
     .wait_event = faulty_wait_event,
+    .has_reached = faulty_has_reached,
     .make_plan = faulty_make_plan,
     .plan = faulty_plan,
     .encode = faulty_encode,

@@ -4,6 +4,7 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -141,6 +142,99 @@ static uint64_t session_seen(struct sw_fixture *f, struct sw_owner *owner, const
     return seen.sessions[before];
 }
 
+/* A client's event that is not reached until `released`, and what waits for it in a slot. */
+static const uint8_t late[SW_MEM_HANDLE_BYTES] = {0xBB}, early[SW_MEM_HANDLE_BYTES] = {0xEE},
+                     wrong[SW_MEM_HANDLE_BYTES] = {0xFF};
+static struct {
+    const struct sw_device_ops *real;
+    struct sw_device_ops ops;
+    atomic_bool released, hangs[16];
+    atomic_uint n_asked;
+} events;
+
+static int ask(const uint8_t *handle, struct sw_err *err) {
+    atomic_fetch_add(&events.n_asked, 1);
+    return handle[0] == 0xFF ? sw_err_set(err, -SW_EIMPORT, SW_SCOPE_REQUEST, "no such event")
+                             : handle[0] != 0xBB || atomic_load(&events.released);
+}
+
+static int ask_event(struct sw_device *device, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],
+                     struct sw_err *err) {
+    (void)device, (void)session;
+    return ask(handle, err);
+}
+
+static int wait_event(struct sw_device *device, unsigned s, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],
+                      struct sw_err *err) {
+    const int rc = ask_event(device, session, handle, err);
+    if (rc == 0)
+        atomic_store(&events.hangs[s], true);
+    return rc < 0 ? rc : !rc;
+}
+
+static int poll_slot(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
+    if (atomic_load(&events.hangs[s]) && !atomic_load(&events.released))
+        return -SW_EAGAIN;
+    atomic_store(&events.hangs[s], false);
+    return events.real->slot_poll(device, s, ret, err);
+}
+
+enum { N_LATE = 40, LATE_BYTES = 5000 };
+
+static void spill_after(struct sw_fixture *f, struct sw_owner *owner, const struct sw_memory *memory,
+                        const uint8_t *event, struct sw_test_op *op) {
+    struct sw_range range = {.mem = sw_fixture_mem(f, owner, memory, true), .bytes = memory->bytes, .event = event};
+    ck_assert_int_eq(sw_engine_spill(owner, &range, sw_test_op_done, op, &op->id, NULL), 0);
+    sw_mem_close(range.mem, NULL, NULL);
+}
+
+/* However many operations of one client wait for a kernel of its own, others' go on: those without an event, those
+ * whose event has been reached, and those whose event is none are told. */
+START_TEST(test_nobody_waits_for_a_client_that_is_late) {
+    struct sw_fixture f;
+    struct sw_fixture_config config = sw_fixture_defaults;
+    struct sw_owner *other;
+    struct sw_test_op op, late_ops[N_LATE] = {0}, ops[3] = {0};
+    config.n_slots = (unsigned[]){2, 3, 4, 16}[_i];
+    sw_fixture_open(&f, &config);
+    ck_assert_int_eq(sw_owner_open(f.engine, &other, NULL), 0);
+    struct sw_memory memory = sw_memory_new(LATE_BYTES);
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, memory.bytes, &op), 0); /* the worker rests now */
+    memset(&events, 0, sizeof events);
+    events.real = f.device->ops;
+    events.ops = *events.real;
+    events.ops.wait_event = wait_event;
+    events.ops.has_reached = ask_event;
+    events.ops.slot_poll = poll_slot;
+    f.device->ops = &events.ops;
+    for (int i = 0; i < N_LATE; i++)
+        spill_after(&f, f.owner, &memory, late, &late_ops[i]);
+    for (int round = 0; round < 3; round++) {
+        static const uint8_t *const which[] = {NULL, early, wrong};
+        memset(ops, 0, sizeof ops);
+        for (int i = 0; i < 3; i++) {
+            spill_after(&f, other, &memory, which[i], &ops[i]);
+            sw_fixture_until(&f, &ops[i].done);
+            ck_assert_int_eq(ops[i].outcome.err.code, i == 2 ? -SW_EIMPORT : 0);
+        }
+    }
+    for (int i = 0; i < N_LATE; i++)
+        ck_assert(!late_ops[i].done);
+    /* One that is asked for stands for all that wait for the same. */
+    const unsigned n_before = atomic_load(&events.n_asked);
+    atomic_store(&events.released, true);
+    for (int i = 0; i < N_LATE; i++) {
+        sw_fixture_until(&f, &late_ops[i].done);
+        ck_assert_int_eq(late_ops[i].outcome.err.code, 0);
+    }
+    ck_assert_uint_le(atomic_load(&events.n_asked) - n_before, N_LATE);
+    f.device->ops = events.real;
+    sw_fixture_close_owner(&f, other);
+    sw_memory_free(&memory);
+    sw_fixture_close(&f);
+}
+END_TEST
+
 START_TEST(test_no_session_has_the_number_of_another) {
     struct sw_fixture f;
     struct sw_owner *second, *third;
@@ -178,6 +272,7 @@ int main(void) {
     tcase_add_test(tcase, test_the_event_unused_for_longest_makes_room);
     tcase_add_test(tcase, test_what_cannot_be_opened_displaces_nothing);
     tcase_add_test(tcase, test_no_session_has_the_number_of_another);
+    tcase_add_loop_test(tcase, test_nobody_waits_for_a_client_that_is_late, 0, 4);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
