@@ -128,8 +128,9 @@ struct sw_job {
     struct sw_job_in_place {
         size_t n_ordered;      /* pack: chunks whose frames have a place, the first ones */
         uint64_t end_bytes;    /* pack: where the next frame goes, from the start of the range */
-        unsigned n_recoveries; /* attempts to undo a step that failed */
-        bool lost;             /* they failed too */
+        bool is_recovering;    /* nothing is under way but attempts to undo what failed */
+        unsigned n_recoveries; /* of these, that failed, too */
+        bool lost;             /* too many did */
         bool torn;             /* and a chunk's only good copy went with them */
     } in_place;
 };

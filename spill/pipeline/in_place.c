@@ -38,10 +38,8 @@ static bool proves_damage(int code) {
 }
 
 static void note_failure(struct sw_pipeline *p, struct sw_job *job, const struct sw_err *err) {
-    if (job->err.code)
-        job->in_place.n_recoveries++; /* it was failing already: this was an attempt to undo, or as good as one */
-    else
-        sw_pipeline_fail(p, job, err);
+    sw_pipeline_fail(p, job, err);
+    job->in_place.n_recoveries += job->in_place.is_recovering; /* else the step was under way when another failed */
     if (proves_damage(err->code) || err->code == -SW_EGPULOST || job->in_place.n_recoveries > MAX_RECOVERIES)
         job->in_place.lost = true;
 }
@@ -362,5 +360,6 @@ bool sw_in_place_recover(struct sw_pipeline *p, struct sw_job *job) {
         return advanced;
     if (job->in_place.lost)
         return abandon(p, job) || advanced;
+    job->in_place.is_recovering = true;
     return (job->kind == SW_JOB_PACK ? recover_pack(p, job) : recover_unpack(p, job)) || advanced;
 }

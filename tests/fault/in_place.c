@@ -7,6 +7,7 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -227,6 +228,67 @@ START_TEST(test_damage_in_the_packed_bytes_is_found) {
 }
 END_TEST
 
+/* Steps that are under way when one of them fails fail with it, as they would if a device had a bad moment: that says
+ * nothing of whether they can be undone. */
+static struct {
+    const struct sw_device_ops *real;
+    struct sw_device_ops ops;
+    atomic_uint n_left; /* calls that fail, reported when the last one has been made */
+    atomic_bool failed[16];
+} burst;
+
+static int burst_place(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
+                       uint64_t frame_at, uint64_t bytes, struct sw_err *err) {
+    if (atomic_load(&burst.n_left) == 0)
+        return burst.real->place(device, s, mapping, offset, frame_at, bytes, err);
+    atomic_store(&burst.failed[s], true);
+    atomic_fetch_sub(&burst.n_left, 1);
+    return 0;
+}
+
+static int burst_poll(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
+    if (!atomic_load(&burst.failed[s]))
+        return burst.real->slot_poll(device, s, ret, err);
+    if (atomic_load(&burst.n_left) > 0)
+        return -SW_EAGAIN;
+    atomic_store(&burst.failed[s], false);
+    return sw_err_set(err, -SW_EGPU, SW_SCOPE_REQUEST, "one of many");
+}
+
+static int open_polled(struct sw_device **ret, const struct sw_device_config *config, struct sw_err *err) {
+    const int rc = sw_device_host_open(ret, config, err);
+    if (rc == 0) /* the worker never sleeps on a slot */
+        ((struct sw_device_info *)(uintptr_t)(*ret)->ops->info(*ret))->poll_us = 60000000;
+    return rc;
+}
+
+START_TEST(test_failures_of_a_moment_are_no_attempts_to_undo) {
+    static const unsigned n_failing[] = {1, 9, 12, 16};
+    static uint8_t bytes[32 * 65536];
+    struct sw_fixture_config config = sw_fixture_defaults;
+    struct sw_fixture many;
+    struct sw_test_op op;
+    config.n_slots = 16;
+    sw_fixture_open_device = open_polled;
+    sw_fixture_open(&many, &config);
+    struct sw_memory packed = sw_memory_new(sizeof bytes);
+    sw_content_fill(bytes, sizeof bytes, SW_CONTENT_TEXT, 1);
+    memcpy(packed.data, bytes, sizeof bytes);
+    memset(&burst, 0, sizeof burst);
+    burst.real = many.device->ops;
+    burst.ops = *burst.real;
+    burst.ops.place = burst_place;
+    burst.ops.slot_poll = burst_poll;
+    many.device->ops = &burst.ops;
+    atomic_store(&burst.n_left, n_failing[_i]);
+    ck_assert_int_eq(sw_fixture_pack(&many, &packed, 0, sizeof bytes, &op), -SW_EGPU);
+    ck_assert_int_eq(memcmp(packed.data, bytes, sizeof bytes), 0);
+    many.device->ops = burst.real;
+    sw_memory_free(&packed);
+    sw_fixture_close(&many);
+}
+END_TEST
+
 START_TEST(test_a_dead_context_leaves_a_named_loss) {
     struct sw_test_op op;
     fill(SW_CONTENT_TEXT);
@@ -361,6 +423,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_undoing_is_tried_again, 0, 3 * N_CONTENTS);
     tcase_add_loop_test(tcase, test_an_unpack_that_fails_anywhere_can_be_repeated, 0, N_UNPACK_FAULTS * N_CONTENTS);
     tcase_add_loop_test(tcase, test_damage_in_the_packed_bytes_is_found, 0, N_CONTENTS);
+    tcase_add_loop_test(tcase, test_failures_of_a_moment_are_no_attempts_to_undo, 0, 4);
     tcase_add_test(tcase, test_a_dead_context_leaves_a_named_loss);
     tcase_add_test(tcase, test_packs_that_a_dead_context_finds_waiting_fail_untouched);
     tcase_add_test(tcase, test_a_pack_that_is_canceled_is_undone);
