@@ -28,8 +28,11 @@ static bool is_sticky(cudaError_t error) {
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
     case cudaErrorContextIsDestroyed:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
 #if CUDART_VERSION >= 13000
     case cudaErrorContained:
+    case cudaErrorTensorMemoryLeak:
 #endif
     case cudaErrorUnknown:
         return true;

@@ -417,6 +417,29 @@ START_TEST(each_call_kills_the_context) {
 }
 END_TEST
 
+/* Errors after which no call of the process goes well again, by the runtime's numbers. */
+START_TEST(each_end_of_a_context_is_known_as_one) {
+    static const int ends[] = {LAUNCH_FAILURE, 700, 709, 721, 810, 911, 999};
+    struct sw_test_op op;
+    open_all(kinds[0]);
+    sw_fake_arm(SW_FAKE_cudaStreamQuery, 2, ends[_i], SW_FAKE_DEAD);
+    ck_assert_int_eq(sw_fixture_spill(&f, &from, OFFSET, REGION_BYTES, &op), -SW_EGPULOST);
+    ck_assert(sw_engine_device_lost(f.engine));
+    close_all();
+}
+END_TEST
+
+START_TEST(a_context_that_dies_while_a_pack_is_undone_is_known_to_be_lost) {
+    struct sw_test_op op;
+    open_all(kinds[0]);
+    sw_device_faulty_arm(f.device, "place", 3, -SW_EGPU, SW_FAULT_AT_ONCE);
+    sw_fake_arm(SW_FAKE_sw_gpu_decode_async, 1, LAUNCH_FAILURE, SW_FAKE_DEAD);
+    ck_assert_int_eq(sw_fixture_pack(&f, &from, OFFSET, REGION_BYTES, &op), -SW_ELOST);
+    ck_assert(is_dead() && sw_engine_device_lost(f.engine));
+    close_all();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("CUDA faults");
     TCase *tcase = tcase_create("CUDA faults");
@@ -424,6 +447,8 @@ int main(void) {
     tcase_add_loop_test(tcase, opening, 0, N_ERRORS);
     tcase_add_loop_test(tcase, each_call_fails_once, 0, N_SURVIVED);
     tcase_add_loop_test(tcase, each_call_kills_the_context, 0, N_ERRORS - N_SURVIVED);
+    tcase_add_loop_test(tcase, each_end_of_a_context_is_known_as_one, 0, 7);
+    tcase_add_test(tcase, a_context_that_dies_while_a_pack_is_undone_is_known_to_be_lost);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

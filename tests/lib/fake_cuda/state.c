@@ -24,7 +24,7 @@ struct CUevent_st {
     struct CUevent_st *next;
     struct CUstream_st *stream; /* NULL: nothing was recorded, or the stream is gone */
     uint64_t at;
-    bool is_ipc;
+    bool is_ipc, is_late;
     int looks; /* of a client's event: what is still to be said "not ready" */
 };
 
@@ -194,9 +194,20 @@ cudaError_t sw_fake_queue(cudaStream_t stream, void (*run)(const void *args), co
     return cudaSuccess;
 }
 
+static bool holds_late_events(void) {
+    return atomic_load(&sw_fake_cuda->holds_late_events);
+}
+
+/* Done once the client has come. */
+static void wait_for_client(const void *args) {
+    (void)args;
+}
+
 static void run_to(struct CUstream_st *stream, uint64_t n) {
     while (stream->first && stream->n_done < n && !dead()) {
         struct work *work = stream->first;
+        if (work->run == wait_for_client && holds_late_events())
+            return;
         stream->first = work->next;
         if (!stream->first)
             stream->last = &stream->first;
@@ -208,6 +219,8 @@ static void run_to(struct CUstream_st *stream, uint64_t n) {
 
 cudaError_t sw_fake_run(cudaStream_t stream) {
     run_to(stream, UINT64_MAX);
+    if (stream->first && !dead())
+        atomic_fetch_add(&sw_fake_cuda->stuck, 1);
     return dead();
 }
 
@@ -303,8 +316,11 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *ret, unsigned flags) {
 
 cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *ret, cudaIpcEventHandle_t handle) {
     const cudaError_t e = sw_fake_enter(SW_FAKE_cudaIpcOpenEventHandle);
-    (void)handle;
-    return sw_fake_leave(e != cudaSuccess ? e : new_event(ret, true));
+    if (e != cudaSuccess)
+        return sw_fake_leave(e);
+    (void)new_event(ret, true);
+    (*ret)->is_late = (uint8_t)handle.reserved[0] == SW_FAKE_LATE_EVENT;
+    return sw_fake_leave(e);
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -331,6 +347,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     const cudaError_t e = sw_fake_enter(SW_FAKE_cudaEventQuery);
     if (e != cudaSuccess)
         return sw_fake_leave(e);
+    if (event->is_late)
+        return sw_fake_leave(holds_late_events() ? cudaErrorNotReady : cudaSuccess);
     if (event->is_ipc)
         return sw_fake_leave(event->looks-- > 0 ? cudaErrorNotReady : cudaSuccess);
     if (!event->stream || event->stream->n_done >= event->at)
@@ -363,5 +381,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     const cudaError_t e = sw_fake_enter(SW_FAKE_cudaStreamWaitEvent);
     const struct wait wait = {.other = event->stream, .at = event->at};
     (void)flags;
-    return sw_fake_leave(e != cudaSuccess ? e : sw_fake_queue(stream, wait_for, &wait, sizeof wait));
+    if (e != cudaSuccess)
+        return sw_fake_leave(e);
+    return sw_fake_leave(sw_fake_queue(stream, event->is_late ? wait_for_client : wait_for, &wait, sizeof wait));
 }

@@ -12,6 +12,7 @@ typedef enum cudaError {
     cudaErrorMemoryAllocation = 2,
     cudaErrorECCUncorrectable = 214,
     cudaErrorNvlinkUncorrectable = 220,
+    cudaErrorContained = 226,
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
@@ -26,7 +27,9 @@ typedef enum cudaError {
     cudaErrorInvalidAddressSpace = 717,
     cudaErrorInvalidPc = 718,
     cudaErrorLaunchFailure = 719,
-    cudaErrorContained = 721,
+    cudaErrorTensorMemoryLeak = 721,
+    cudaErrorMpsClientTerminated = 810,
+    cudaErrorExternalDevice = 911,
     cudaErrorUnknown = 999
 } cudaError_t;
 
