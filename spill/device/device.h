@@ -4,10 +4,11 @@
  * queued on a slot and runs in order; different slots run side by side. Memory that a client handed over is reached
  * through a *mapping*. The engine overlaps encode, copy and decode of successive chunks by using several slots.
  *
- * Invariants: no call after open allocates device memory; no call but slot_wait, open, close, map, unmap, pin and unpin
- * waits, if nothing fails; a failed step leaves the slot usable (unless -SW_EGPULOST) once slot_wait has returned, and
- * the steps queued behind the failed one up to that wait are skipped. thread: gpu (this device's worker) for everything
- * but open and close, which run before and after the worker, and pin and unpin, which a tier calls from any thread. */
+ * Invariants: no call after open allocates device memory; no call but slot_wait, canary, open, close, map, unmap, pin
+ * and unpin waits, if nothing fails; a failed step leaves the slot usable (unless -SW_EGPULOST) once slot_wait has
+ * returned, and the steps queued behind the failed one up to that wait are skipped. thread: gpu (this device's worker)
+ * for everything but open and close, which run before and after the worker, and pin and unpin, which a tier calls from
+ * any thread. */
 #ifndef SW_SPILL_DEVICE_H
 #define SW_SPILL_DEVICE_H
 
@@ -97,7 +98,8 @@ struct sw_device_ops {
      * errors: -SW_EIMPORT, -SW_ERANGE (shorter than claimed), -SW_EUNSEALED, -SW_EFDS, -SW_ENOTSUP (kind), -SW_EGPU,
      * -SW_ENOMEM, -SW_ELIMIT (no descriptor is left); nothing stays mapped after an error. */
     int (*map)(struct sw_device *device, const struct sw_mem_desc *desc, struct sw_mapping **ret, struct sw_err *err);
-    /* Waits for nothing: the caller has waited for every slot that used the mapping. NULL mapping: no-op. */
+    /* May wait for the driver, but for no slot: the caller has waited for every one that used the mapping. NULL
+     * mapping: no-op. */
     void (*unmap)(struct sw_device *device, struct sw_mapping *mapping);
 
     /* Makes page-locked, copyable memory of an arena slab, and undoes it; both may wait. thread: any, also while the
