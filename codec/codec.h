@@ -1,9 +1,9 @@
 /* codec.h - encode and decode chunks on the host, and choose how.
  *
- * A *plan* says how the chunks of one region are encoded: which codec and, for v5t, which symbol table. It is made from
- * a sample and is plain data: copy it freely, use it from several threads at once. Every frame carries what is needed
- * to decode it, so a plan is needed for encoding only. All functions: thread any, no hidden state, caller owns all
- * buffers.
+ * A *plan* says how the chunks of one region are encoded: by which codec, and with what that has learnt (v5t its symbol
+ * table, phrase its phrases, dict its values). It is made from a sample and is plain data: copy it freely, use it from
+ * several threads at once. Every frame carries what is needed to decode it, so a plan is needed for encoding only. All
+ * functions: thread any, no hidden state, caller owns all buffers.
  *
  * Must not be used for input that changes while it is read (the checksum would not match the codes): snapshot it first.
  */
@@ -45,10 +45,11 @@ uint64_t sw_sample_offset(uint64_t raw_bytes, unsigned piece);
 /* Copies the sample of a host region; returns its bytes. ret: SW_SAMPLE_MAX_BYTES. */
 size_t sw_sample_gather(void *ret, const void *region, uint64_t raw_bytes);
 
-/* Trains a table on a sample (any length, also 0) and decides between v5t and raw by the ratio it reaches on it. */
+/* Has every codec of bytes that can be chosen learn from a sample (any length, also 0) and takes the one that reaches
+ * the best ratio on it, or raw where none gains enough; then lengthens the plan, if that may gain (below). */
 void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, uint64_t raw_bytes);
-/* The same for a table that was trained elsewhere (on a GPU) on a sample of sample_bytes, which takes coded_bytes in
- * codes. */
+/* The plan of v5t for a table that was trained elsewhere (on a GPU) on a sample of sample_bytes, which takes
+ * coded_bytes in codes; or raw, where that does not gain enough. */
 void sw_plan_init_trained(struct sw_plan *ret, const struct sw_v5t_table *table, size_t coded_bytes,
                           size_t sample_bytes, uint64_t raw_bytes);
 /* What a plan promises of the data sections alone: the table and the header, which are part of expected_ratio, weigh
@@ -74,9 +75,10 @@ void sw_plan_init_lz(struct sw_plan *ret, enum sw_value_type type, unsigned wind
 /* The plan that stores bytes as they are. */
 void sw_plan_init_raw(struct sw_plan *ret);
 
-/* Encodes in[0..in_bytes) into one frame. A v5t frame that would not be smaller than the raw one is stored raw.
- * out_cap_bytes: at least sw_frame_bound_bytes(in_bytes). units: bytes; any alignment of `in`, `out` aligned to 16.
- * errors: -SW_ETOOSMALL (out untouched), -SW_EINVAL (in_bytes above SW_FRAME_MAX_RAW_BYTES, unknown codec), -SW_ENOMEM.
+/* Encodes in[0..in_bytes) into one frame. What would not be smaller than the raw frame, by whichever codec, is stored
+ * raw. out_cap_bytes: at least sw_frame_bound_bytes(in_bytes). units: bytes; any alignment of `in`, `out` aligned
+ * to 16. errors: -SW_ETOOSMALL (out untouched), -SW_EINVAL (in_bytes above SW_FRAME_MAX_RAW_BYTES, unknown codec),
+ * -SW_ENOMEM.
  */
 int sw_codec_encode(const struct sw_plan *plan, const void *in, uint64_t in_bytes, void *out, uint64_t out_cap_bytes,
                     uint64_t *ret_frame_bytes, struct sw_err *err);

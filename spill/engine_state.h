@@ -10,14 +10,14 @@
 
 /* One buffer of an operation on several. */
 struct sw_op_part {
-    struct sw_job job; /* first: comes back from the worker */
+    struct sw_job job; /* comes back from the worker */
     struct sw_op *op;
     struct sw_mem *mem;
 };
 
 /* One spill or restore, from acceptance to its callback. */
 struct sw_op {
-    struct sw_job job;   /* first: comes back from the worker; of several buffers the sum of theirs, which do */
+    struct sw_job job;   /* comes back from the worker; of several buffers the sum of theirs, which do */
     struct sw_list node; /* of the owner's operations */
     struct sw_owner *owner;
     struct sw_mem *mem;       /* of one buffer */
@@ -75,7 +75,7 @@ struct sw_owner {
 
 /* A worker's sign of life. */
 struct sw_canary {
-    struct sw_job job; /* first: comes back from the worker */
+    struct sw_job job; /* comes back from the worker */
     bool is_out;
     uint64_t given_us;
 };

@@ -1,4 +1,5 @@
-/* job.h - what the loop asks of a worker: one spill, restore, pack, unpack, map, unmap, demotion, or a sign of life.
+/* job.h - what the loop asks of a worker: one spill, restore, pack, unpack, map, unmap, demotion, promotion, or a sign
+ * of life.
  *
  * A job belongs to the loop until it is submitted, then to the worker until it comes back; the holder alone touches it,
  * but for `cancel` and `phase`, which are atomic. The memory of a job (struct sw_job_mem) belongs to the worker as long

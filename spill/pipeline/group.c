@@ -6,9 +6,6 @@
  * each job keeps its own frame, its own outcome, and fails alone where the failure is its own. Nothing is released or
  * unmapped before the slot has reported: until then each member counts the slot as one of its own.
  *
- *   spill    FREE -> (PREPARING: plan on the first one) -> ENCODING -> (reserve) -> STORING -> (commit) -> FREE
- *   restore  FREE -> RESTORING -> FREE;    a step that could not be queued: -> DRAINING -> FREE
- *
  * A client can harm only itself: jobs of several sessions meet in a group only as restores that wait for no event, and
  * where a step of such a group fails late each is dealt again, alone. A step that cannot even be queued fails them all.
  */

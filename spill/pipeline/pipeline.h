@@ -1,16 +1,9 @@
 /* pipeline.h - the slots of one device and the jobs that share them.
  *
  * Chunks of the active jobs are dealt to free slots in turn, so that a large job does not starve a small one. A slot
- * is a small state machine; a device error, a full tier or a cancellation ends its job: no more chunks are dealt, the
- * slots that still work on it run dry, all its reservations are released, and only then is the job finished.
- *
- *   spill    FREE -> ENCODING -> (size known: reserve) -> STORING -> (commit, or on to the disk) -> FREE
- *            FREE -> STORING: raw bytes without an encoder, several chunks at once (direct.c)
- *   restore  FREE -> RESTORING (load, decode and verify queued in one go) -> FREE
- *   either   FREE -> PREPARING (client's event, sample) -> FREE;    a step that could not be queued: -> DRAINING ->
- * FREE
- *
- * Short jobs that wait at the same time go through a slot together (group.c).
+ * is a small state machine (enum sw_slot_state in pipeline_state.h); a device error, a full tier or a cancellation ends
+ * its job: no more chunks are dealt, the slots that still work on it run dry, all its reservations are released, and
+ * only then is the job finished. Short jobs that wait at the same time go through a slot together (group.c).
  *
  * Invariant: memory is unmapped and space released only when no slot uses it. Not thread safe: everything runs on the
  * device's worker. */

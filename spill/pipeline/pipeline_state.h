@@ -8,13 +8,31 @@
 #include "spill/policy.h"
 #include <pthread.h>
 
+/* What a slot does, for a chunk or for several, or for a group, whose steps are the same.
+ *
+ *   any             FREE -> PREPARING -> FREE: before the first chunk, or for a new plan; a group goes on to ENCODING
+ *   spill           FREE -> ENCODING -> (room reserved) -> STORING -> (committed, or on to the disk) -> FREE
+ *                   FREE -> STORING: raw bytes without an encoder, several chunks at once (direct.c)
+ *                   ENCODING again, by another plan, or PREPARING -> ENCODING: the plan does not suit the chunk
+ *                   WAITING before STORING: the host memory for frames that go to the disk is full
+ *   restore         FREE -> RESTORING (load, decode and verify queued in one go) -> FREE
+ *   pack            FREE -> ENCODING, as a spill -> HOLDING -> PLACING -> FREE
+ *   unpack          FREE -> UNPACKING -> FREE: the frame is decoded where it lies
+ *                   FREE -> FETCHING -> UNPACKING -> FREE: the raw bytes will fall on it
+ *
+ * If its job fails a slot becomes FREE at the end of what is queued, or at once if nothing is, but:
+ *
+ *   any             -> DRAINING -> FREE: a step could not be queued; those before it have to end
+ *   pack, unpack    PLACING, or UNPACKING of what was fetched -> TORN (-> FREE: it cannot be undone)
+ *                   TORN -> UNPACKING -> FREE: a pack is undone, then chunk by chunk as an unpack
+ *                   TORN -> PLACING -> FREE: an unpack is undone */
 enum sw_slot_state {
     SW_SLOT_FREE,
-    SW_SLOT_PREPARING,
+    SW_SLOT_PREPARING, /* waits for the client's event, has a plan made, or both */
     SW_SLOT_ENCODING,
-    SW_SLOT_STORING,
+    SW_SLOT_STORING, /* frame, or raw bytes, on the way to host memory */
     SW_SLOT_RESTORING,
-    SW_SLOT_DRAINING,
+    SW_SLOT_DRAINING,  /* its job has failed; what is queued has to end */
     SW_SLOT_WAITING,   /* waits for host memory on its way to the disk; at most a client's event is queued */
     SW_SLOT_HOLDING,   /* pack: frame made, waits for its turn; nothing queued */
     SW_SLOT_PLACING,   /* frame on its way into the client's memory */
