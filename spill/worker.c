@@ -4,10 +4,10 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/forecast.h"
+#include "base/thread.h"
 #include "spill/pipeline/pipeline.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <time.h>
 
 /* How long to sleep when only slots that wait for clients' events are busy. */
@@ -231,12 +231,7 @@ int sw_worker_new(struct sw_worker **ret, struct sw_device *device, struct sw_pl
         fini(w);
         return rc;
     }
-    sigset_t all, before; /* signals are the loop's */
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&w->thread, NULL, worker_main, w);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc) {
+    if (sw_thread_start(&w->thread, worker_main, w) != 0) {
         fini(w);
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "cannot start a worker thread");
     }

@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/closer.h"
 #include "base/list.h"
+#include "base/thread.h"
 #include "spill/device/device_host_group.h"
 #include "spill/device/device_host_raw.h"
 #include "spill/device/memfd.h"
@@ -14,7 +15,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -496,12 +496,7 @@ static int slot_init(struct slot *slot, uint64_t chunk_bytes, struct sw_err *err
     (void)pthread_mutex_init(&slot->lock, NULL);
     (void)pthread_cond_init(&slot->work, NULL);
     (void)pthread_cond_init(&slot->idle, NULL);
-    /* Signals are the loop's; SIGXFSZ of a pwrite must become an error code. */
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    slot->started = pthread_create(&slot->thread, NULL, slot_main, slot) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    slot->started = sw_thread_start(&slot->thread, slot_main, slot) == 0;
     if (!slot->started) {
         (void)pthread_cond_destroy(&slot->work);
         (void)pthread_cond_destroy(&slot->idle);

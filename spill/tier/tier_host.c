@@ -14,6 +14,7 @@
 #include "base/assert.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "spill/device/device.h"
 #include "spill/tier/extents.h"
 #include "spill/tier/fresh.h"
@@ -21,7 +22,6 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
@@ -657,12 +657,7 @@ int sw_tier_host_open(struct sw_tier **ret, const struct sw_tier_host_config *co
         fini(t);
         return rc;
     }
-    sigset_t all, before; /* signals are the loop's */
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&t->thread, NULL, growth_main, t);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc) {
+    if (sw_thread_start(&t->thread, growth_main, t) != 0) {
         fini(t);
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "cannot start the host tier's thread");
     }
