@@ -149,7 +149,7 @@ void sw_move_ended(struct sw_job *job) {
     settle_replaced(region, job);
     const bool failed = has_failed(job);
     if (!job->err.code)
-        ++*(is_demotion ? &engine->counters.moves : &engine->counters.fetches);
+        ++*(is_demotion ? &engine->counters.demotions : &engine->counters.promotions);
     if (failed)
         sw_log(SW_LOG_DEBUG, "region.move_failed", "region=%u:%u name=%s text=\"%s\"", job->region_slot,
                job->region_gen, sw_err_name(job->err.code), job->err.msg);

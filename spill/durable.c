@@ -7,13 +7,13 @@
 #include <string.h>
 
 void sw_owner_become_heir(struct sw_owner *owner, uint32_t uid) {
-    SW_ASSERT(!owner->keeps && !owner->record && !owner->heir);
-    owner->keeps = true;
+    SW_ASSERT(!owner->is_heir && !owner->record && !owner->heir);
+    owner->is_heir = true;
     owner->uid = uid;
 }
 
 static struct sw_owner *heir_of(const struct sw_region *region) {
-    return region->owner->keeps ? region->owner : region->owner->heir;
+    return region->owner->is_heir ? region->owner : region->owner->heir;
 }
 
 static void list_name(struct sw_region *region) {
@@ -25,7 +25,7 @@ static void list_name(struct sw_region *region) {
 void sw_owner_set_heir(struct sw_owner *owner, struct sw_owner *heir) {
     if (owner->heir == heir)
         return;
-    SW_ASSERT(!owner->heir && heir->keeps && !heir->closing && owner->quota == heir->quota);
+    SW_ASSERT(!owner->heir && heir->is_heir && !heir->closing && owner->quota == heir->quota);
     owner->heir = heir;
     for (struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
         struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);

@@ -188,7 +188,7 @@ static void job_ended(struct sw_engine *engine, struct sw_job *job) {
         sw_move_ended(job);
     else if (job->kind == SW_JOB_MAP)
         sw_mem_mapped(SW_CONTAINER_OF(job, struct sw_mem, job));
-    else if (!job->family)
+    else if (!job->op_number)
         op_ended(engine, SW_CONTAINER_OF(job, struct sw_op, job));
     else if ((op = sw_op_part_ended(job)))
         op_ended(engine, op);

@@ -269,8 +269,9 @@ int sw_engine_query_packed(struct sw_owner *owner, struct sw_region_id id, size_
 struct sw_engine_stats {
     unsigned n_owners, n_regions, n_mems, n_mapped, n_ops;
     uint64_t spills, restores, failed_ops, canceled_ops;
-    uint64_t packs;          /* of the spills */
-    uint64_t moves, fetches; /* regions taken from the host tier to the NVMe tier to make room, and back on advice */
+    uint64_t packs; /* of the spills */
+    /* Regions taken from the host tier to the NVMe tier, to make room or on advice, and back on advice. */
+    uint64_t demotions, promotions;
     uint64_t spilled_raw_bytes, spilled_stored_bytes, restored_raw_bytes;
     uint64_t reasons[SW_COST_REASON_NR]; /* spills, by why they were compressed, or were not */
     uint64_t scratch_bytes;              /* device memory taken, all GPUs */

@@ -92,7 +92,7 @@ static void check_owner(const struct sw_owner *owner, const struct sw_engine_con
         const struct sw_region *region = SW_CONTAINER_OF(node, const struct sw_region, named);
         SW_ASSERT(region->name && (region->owner == owner || region->owner->heir == owner));
     }
-    SW_ASSERT(names == owner->n_names && (names == 0 || owner->keeps));
+    SW_ASSERT(names == owner->n_names && (names == 0 || owner->is_heir));
     SW_ASSERT(regions == owner->n_regions); /* their bound may have been lowered since */
     SW_ASSERT(raw_bytes == owner->raw_bytes && stored_bytes == owner->stored_bytes);
     tally->ops += ops;

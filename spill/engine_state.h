@@ -62,8 +62,8 @@ struct sw_owner {
     uint32_t uid;
     uint8_t token[SW_TOKEN_BYTES];
     struct sw_owner *heir; /* of its durable regions; NULL: has none */
-    bool keeps;            /* is an heir */
-    struct sw_list names;  /* of an heir: durable regions, its own and those of whose heir it is */
+    bool is_heir;
+    struct sw_list names; /* of an heir: durable regions, its own and those of whose heir it is */
     unsigned n_names;
     struct sw_made *made; /* its regions by request, from the first question about one on; NULL: nobody has asked */
     size_t n_made;
@@ -97,8 +97,8 @@ struct sw_engine {
     struct sw_list settled; /* owners that have nothing left; their `closed` is due */
     struct sw_list left;    /* owners whose regions are left to a successor, until the end */
     unsigned n_owners, n_mems, n_ops;
-    uint64_t last_owner;  /* number of the newest */
-    uint64_t last_family; /* of an operation on several buffers */
+    uint64_t last_owner;     /* number of the newest */
+    uint64_t last_op_number; /* of an operation on several buffers */
     bool closing, stopping, stopped;
     void (*closed)(void *arg);
     void *arg;

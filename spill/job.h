@@ -80,11 +80,9 @@ struct sw_job {
     struct sw_job_mem *mem;
     uint64_t offset, bytes; /* range in the memory */
     bool has_event, unmap_after;
-    uint64_t session; /* sw_owner.number */
-    /* Of an operation on several buffers: the number of the operation, 0: there is one buffer, and that of the buffer.
-     */
-    uint64_t family;
-    unsigned part;
+    uint64_t session;              /* sw_owner.number */
+    uint64_t op_number;            /* of an operation on several buffers, whose jobs all have it; 0: there is one */
+    unsigned buffer;               /* which of them, from 0 */
     uint64_t plan_key;             /* spill, pack: whose plans may suit it */
     enum sw_value_type value_type; /* the same: what its bytes are */
     struct sw_quota *quota;        /* of the owner's tenant; NULL: none */

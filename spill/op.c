@@ -48,11 +48,11 @@ struct sw_op *sw_op_new(struct sw_owner *owner, enum sw_job_kind kind, const str
         part->mem = ranges[i].mem;
         fill_job(&part->job, op, &ranges[i]);
         part->job.kind = kind;
-        part->job.part = i;
-        part->job.family = owner->engine->last_family + 1;
+        part->job.buffer = i;
+        part->job.op_number = owner->engine->last_op_number + 1;
         part->job.plan_key = sw_plan_key(owner->number, ranges[i].type, i + 1);
     }
-    owner->engine->last_family += n > 1;
+    owner->engine->last_op_number += n > 1;
     return op;
 }
 
@@ -173,7 +173,7 @@ struct sw_op *sw_op_part_ended(struct sw_job *job) {
     uint64_t longest = 0;
     if (job->err.code && !op->job.err.code) {
         op->job.err = job->err;
-        sw_err_context(&op->job.err, "buffer %u of %u", job->part + 1, op->n_parts);
+        sw_err_context(&op->job.err, "buffer %u of %u", job->buffer + 1, op->n_parts);
         sw_op_cancel(op); /* what another one is told then is no cause */
     }
     if (--op->n_left > 0)

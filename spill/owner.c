@@ -113,7 +113,7 @@ void sw_owner_told(struct sw_owner *owner) {
 static void close_owner(struct sw_owner *owner, bool leave, void (*closed)(void *arg), void *arg) {
     SW_ASSERT(!owner->closing);
     owner->closing = true;
-    owner->leaving = leave && (owner->record || (owner->keeps && owner->engine->config.catalogue));
+    owner->leaving = leave && (owner->record || (owner->is_heir && owner->engine->config.catalogue));
     owner->closed = closed;
     owner->arg = arg;
     sw_owner_forget_made(owner);

@@ -21,7 +21,7 @@ static struct sw_catalogue_hints hints_of(const struct sw_region *region) {
 
 int sw_region_record(struct sw_region *region, struct sw_err *err) {
     const struct sw_owner *owner = region->owner;
-    if (!owner->record && !owner->keeps && !region->record)
+    if (!owner->record && !owner->is_heir && !region->record)
         return 0;
     const struct sw_catalogue_region what = {.session = owner->number,
                                              .slot = region->id.slot,
@@ -126,7 +126,7 @@ static struct sw_owner *find_session(struct recovery *r, uint64_t number) {
         return r->last;
     for (struct sw_list *node = r->engine->owners.next; node != &r->engine->owners; node = node->next) {
         r->last = SW_CONTAINER_OF(node, struct sw_owner, node);
-        if (!r->last->keeps && r->last->number == number)
+        if (!r->last->is_heir && r->last->number == number)
             return r->last;
     }
     return r->last = NULL;
@@ -137,7 +137,7 @@ static struct sw_owner *find_heir(struct recovery *r, uint32_t uid) {
     struct sw_owner *owner = NULL;
     for (struct sw_list *node = r->engine->owners.next; node != &r->engine->owners; node = node->next) {
         owner = SW_CONTAINER_OF(node, struct sw_owner, node);
-        if (owner->keeps && owner->uid == uid)
+        if (owner->is_heir && owner->uid == uid)
             return owner;
     }
     if (sw_owner_open(r->engine, &owner, NULL)) {
@@ -318,7 +318,7 @@ int sw_engine_recover(struct sw_engine *engine, struct sw_recovered *ret, struct
 struct sw_owner *sw_owner_claim(struct sw_engine *engine, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES]) {
     for (struct sw_list *node = engine->owners.next; node != &engine->owners; node = node->next) {
         struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
-        if (owner->unclaimed && !owner->keeps && !owner->closing && owner->uid == uid &&
+        if (owner->unclaimed && !owner->is_heir && !owner->closing && owner->uid == uid &&
             memcmp(owner->token, token, sizeof owner->token) == 0) {
             owner->unclaimed = false;
             return owner;
@@ -335,7 +335,7 @@ int sw_owners_visit_found(struct sw_engine *engine,
         for (struct sw_list *node = engine->owners.next, *next; node != &engine->owners; node = next) {
             struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
             next = node->next;
-            if (owner->keeps != is_heir || owner->closing || !owner->unclaimed)
+            if (owner->is_heir != is_heir || owner->closing || !owner->unclaimed)
                 continue;
             const int rc = visit(owner, owner->uid, is_heir, arg, err);
             if (rc)

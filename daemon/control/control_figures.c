@@ -72,8 +72,8 @@ int sw_on_control_stats(void *context, struct sw_rpc_caller *caller, const struc
                             "packs", (json_int_t)stats.packs,                                              //
                             "failed", (json_int_t)stats.failed_ops,                                        //
                             "canceled", (json_int_t)stats.canceled_ops,                                    //
-                            "demotions", (json_int_t)stats.moves,                                          //
-                            "promotions", (json_int_t)stats.fetches,                                       //
+                            "demotions", (json_int_t)stats.demotions,                                      //
+                            "promotions", (json_int_t)stats.promotions,                                    //
                             "spilled_raw_bytes", (json_int_t)stats.spilled_raw_bytes,                      //
                             "spilled_stored_bytes", (json_int_t)stats.spilled_stored_bytes,                //
                             "restored_raw_bytes", (json_int_t)stats.restored_raw_bytes,                    //

@@ -48,9 +48,10 @@ static void put_engine(FILE *out, const struct sw_engine_stats *stats, uint64_t 
     put(out, "spillway_operations_canceled_total", COUNTER, "Spills and restores that were canceled.",
         stats->canceled_ops);
     put(out, "spillway_packs_total", COUNTER, "Spills that were packed in place.", stats->packs);
-    put(out, "spillway_demotions_total", COUNTER, "Regions moved from the host tier to the NVMe tier.", stats->moves);
+    put(out, "spillway_demotions_total", COUNTER, "Regions moved from the host tier to the NVMe tier.",
+        stats->demotions);
     put(out, "spillway_promotions_total", COUNTER, "Regions moved from the NVMe tier to the host tier.",
-        stats->fetches);
+        stats->promotions);
     put(out, "spillway_scratch_bytes", GAUGE, "Device memory that the service holds for its work, all GPUs.",
         stats->scratch_bytes);
     put(out, "spillway_scratch_limit_bytes", GAUGE, "Bound of spillway_scratch_bytes.", scratch_limit_bytes);

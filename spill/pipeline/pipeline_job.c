@@ -120,7 +120,7 @@ int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) 
         if (!job->frames)
             return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %llu bytes",
                               (unsigned long long)job->bytes);
-        job->frames->part = job->part;
+        job->frames->part = job->buffer;
     } else if (job->frames->chunk_bytes > device_chunk_bytes) {
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
                           "region has chunks of up to %llu bytes, this device takes %llu",

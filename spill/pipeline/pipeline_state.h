@@ -113,7 +113,7 @@ static inline unsigned sw_slot_index(const struct sw_pipeline *p, const struct s
 static inline bool sw_pipeline_has_one_job(const struct sw_pipeline *p) {
     const struct sw_job *first = SW_CONTAINER_OF(p->jobs.next, const struct sw_job, node),
                         *last = SW_CONTAINER_OF(p->jobs.prev, const struct sw_job, node);
-    return first == last || (first->family && first->family == last->family);
+    return first == last || (first->op_number && first->op_number == last->op_number);
 }
 
 /* ---- pipeline.c ---- */

@@ -93,15 +93,15 @@ static bool can_be_ordered(const struct sw_job *job) {
     return is_known && job->n_dealt < job->frames->n_chunks;
 }
 
-/* Whether a slot makes a plan for buffers of that operation. */
-static bool is_planning(const struct sw_slot *slot, uint64_t family) {
+/* Whether a slot makes a plan for a buffer of that operation. */
+static bool slot_plans_op(const struct sw_slot *slot, uint64_t op_number) {
     const bool is_group = slot->group.n > 0;
-    return slot->state == SW_SLOT_PREPARING && (is_group ? slot->group.jobs[0] : slot->job)->family == family;
+    return slot->state == SW_SLOT_PREPARING && (is_group ? slot->group.jobs[0] : slot->job)->op_number == op_number;
 }
 
-static bool plans_family(const struct sw_pipeline *p, uint64_t family) {
+static bool any_slot_plans_op(const struct sw_pipeline *p, uint64_t op_number) {
     for (unsigned s = 0; s < p->n_slots; s++)
-        if (is_planning(&p->slots[s], family))
+        if (slot_plans_op(&p->slots[s], op_number))
             return true;
     return false;
 }
@@ -110,18 +110,18 @@ static bool plans_family(const struct sw_pipeline *p, uint64_t family) {
  * others. Those that have no plan yet go before chunks, but one at a time: beside a plan that is being made chunks go,
  * so that the link does not wait until there are all. The operation has one place in the line: all of its jobs go to
  * the end. */
-static struct sw_job *next_of_family(struct sw_pipeline *p, struct sw_job *first, unsigned *n_asked) {
+static struct sw_job *next_of_op(struct sw_pipeline *p, struct sw_job *first, unsigned *n_asked) {
     struct sw_policy_stages least = {0};
     struct sw_job *best = NULL, *unplanned = NULL;
-    struct sw_list family;
-    sw_list_init(&family);
+    struct sw_list jobs_of_op;
+    sw_list_init(&jobs_of_op);
     for (struct sw_list *node = p->jobs.next, *next; node != &p->jobs; node = next) {
         struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
         next = node->next;
-        if (job->family != first->family)
+        if (job->op_number != first->op_number)
             continue;
         sw_list_remove(node);
-        sw_list_append(&family, node);
+        sw_list_append(&jobs_of_op, node);
         if (!job_wants_slot(p, job, n_asked))
             continue;
         if (!can_be_ordered(job)) {
@@ -134,8 +134,8 @@ static struct sw_job *next_of_family(struct sw_pipeline *p, struct sw_job *first
             best = job;
         }
     }
-    sw_list_append_all(&p->jobs, &family);
-    return best && (!unplanned || plans_family(p, first->family)) ? best : unplanned;
+    sw_list_append_all(&p->jobs, &jobs_of_op);
+    return best && (!unplanned || any_slot_plans_op(p, first->op_number)) ? best : unplanned;
 }
 
 struct sw_job *sw_pipeline_next_job(struct sw_pipeline *p) {
@@ -144,8 +144,8 @@ struct sw_job *sw_pipeline_next_job(struct sw_pipeline *p) {
         struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
         sw_job_check_canceled(job);
         if (job_wants_slot(p, job, &n_asked)) {
-            if (job->family)
-                job = next_of_family(p, job, &n_asked);
+            if (job->op_number)
+                job = next_of_op(p, job, &n_asked);
             sw_list_remove(&job->node);
             sw_list_append(&p->jobs, &job->node);
             return job;

@@ -206,7 +206,7 @@ void sw_nvme_io_submit(struct sw_nvme_io *e, struct sw_tier_io *io, bool is_plai
         memory_bytes += io->memory[i].bytes;
     }
     SW_ASSERT(io->stored->extents && memory_bytes >= io->stored->bytes);
-    SW_ASSERT((io->kind == SW_TIER_READ) == (io->stored->committed != 0));
+    SW_ASSERT((io->kind == SW_TIER_READ) == io->stored->committed);
     memset(&io->err, 0, sizeof io->err);
     memset(&io->tier, 0, sizeof io->tier);
     io->tier.is_plain = is_plain;

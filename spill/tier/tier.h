@@ -30,7 +30,7 @@ struct sw_stored {
     struct sw_extent *extents; /* in frame order; all but the last are multiples of the tier's block */
     unsigned n_extents;
     uint64_t bytes; /* length of the frame */
-    int committed;
+    bool committed;
     struct sw_tier *tier; /* whose it is; NULL: empty */
 };
 

@@ -364,7 +364,7 @@ static int host_commit(struct sw_tier *tier, struct sw_stored *stored, struct sw
     (void)pthread_mutex_lock(&t->lock);
     t->committed_frames++;
     (void)pthread_mutex_unlock(&t->lock);
-    stored->committed = 1;
+    stored->committed = true;
     return 0;
 }
 
@@ -496,7 +496,7 @@ static int claim_frame(struct tier_host *t, struct sw_stored *frame, const struc
     }
     sw_free(frame->extents);
     frame->extents = r->extents;
-    frame->committed = 1;
+    frame->committed = true;
     frame->tier = &t->tier;
     t->committed_frames++;
     return 0;

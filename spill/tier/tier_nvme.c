@@ -167,7 +167,7 @@ static int commit(void *arg, struct sw_tier_io *io, struct sw_err *err) {
     if (rc)
         return rc;
     r->committed = true;
-    io->stored->committed = 1;
+    io->stored->committed = true;
     (void)pthread_mutex_lock(&t->lock);
     t->committed_frames++;
     (void)pthread_mutex_unlock(&t->lock);
@@ -293,7 +293,7 @@ void sw_tier_nvme_recover(struct sw_tier *tier,
         struct sw_stored stored = {.extents = r->extents,
                                    .n_extents = r->entry.n_extents,
                                    .bytes = r->entry.bytes,
-                                   .committed = 1,
+                                   .committed = true,
                                    .tier = tier};
         if (!take(arg, r->entry.key, &stored))
             nvme_release(tier, &stored);

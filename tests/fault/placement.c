@@ -134,7 +134,7 @@ START_TEST(test_what_the_host_tier_cannot_hold_goes_straight_on) {
     ck_assert_str_eq(tier_of(N - 1), "nvme");
     ck_assert_uint_le(stats.tier.used_bytes, 3 << 20);
     ck_assert_uint_gt(stats.nvme.used_bytes, 6 << 20);
-    ck_assert_uint_eq(stats.moves, 0);
+    ck_assert_uint_eq(stats.demotions, 0);
     for (int i = N; i-- > 0;) {
         ck_assert_int_eq(restore(i, true), 0);
         ck_assert_int_eq(restore(i, false), 0);
@@ -148,7 +148,7 @@ START_TEST(test_above_the_watermark_the_oldest_leave) {
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(spill(i), 0);
     struct sw_engine_stats stats = settled_stats();
-    ck_assert_uint_gt(stats.moves, 0);
+    ck_assert_uint_gt(stats.demotions, 0);
     ck_assert_str_eq(tier_of(0), "nvme");
     ck_assert_str_eq(tier_of(3), "host");
     ck_assert_uint_le(stats.tier.used_bytes, (uint64_t)(3 << 20) / 100 * 40);
@@ -171,7 +171,7 @@ START_TEST(test_moving_goes_on_to_the_low_watermark) {
         ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 65536, &op), 0);
         sw_engine_stats(f.engine, &stats);
         ck_assert_int_lt(++n, 64);
-    } while (stats.moves == 0 &&
+    } while (stats.demotions == 0 &&
              stats.tier.used_bytes <= (uint64_t)(3 << 20) / 100 * 70); /* moves may be over already */
     stats = settled_stats();
     ck_assert_uint_le(stats.tier.used_bytes, (uint64_t)(3 << 20) / 100 * 20);
@@ -218,7 +218,7 @@ START_TEST(test_advice_is_taken) {
     ck_assert_int_eq(advise(2, SW_ADVISE_PREFETCH, 0), 0);
     ck_assert_int_eq(advise(2, SW_ADVISE_PREFETCH, 0), -SW_EBUSY);
     struct sw_engine_stats stats = settled_stats();
-    ck_assert_uint_eq(stats.fetches, 1);
+    ck_assert_uint_eq(stats.promotions, 1);
     ck_assert_str_eq(tier_of(2), "host");
     ck_assert_int_eq(advise(2, SW_ADVISE_PREFETCH, 0), 0); /* is there */
     ck_assert_int_eq(advise(2, SW_ADVISE_PREFETCH, 1), -SW_EINVAL);
@@ -312,7 +312,7 @@ START_TEST(test_a_move_that_fails_leaves_the_region_where_it_is) {
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(restore(i, true), 0);
     const struct sw_engine_stats stats = settled_stats();
-    ck_assert_uint_gt(stats.moves, 0); /* tried again */
+    ck_assert_uint_gt(stats.demotions, 0); /* tried again */
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(restore(i, false), 0);
     close_fixture();
@@ -356,7 +356,7 @@ START_TEST(test_a_demotion_that_fails_makes_nobody_wait) {
     ck_assert_int_eq(spill(4), 0);            /* which is waited for */
     await_moves();
     sw_stored_release(&fills);
-    ck_assert_uint_gt(settled_stats().moves, 0);
+    ck_assert_uint_gt(settled_stats().demotions, 0);
     for (int i = 0; i < 5; i++)
         ck_assert_int_eq(restore(i, false), 0);
     close_fixture();

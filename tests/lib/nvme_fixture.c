@@ -96,7 +96,7 @@ int sw_nvme_transfer(struct sw_tier *tier, enum sw_tier_io_kind kind, struct sw_
     while (!w.done)
         (void)pthread_cond_wait(&w.ended, &w.lock);
     (void)pthread_mutex_unlock(&w.lock);
-    ck_assert_int_eq(kind == SW_TIER_WRITE && io.err.code == 0 ? 1 : 0, kind == SW_TIER_WRITE ? stored->committed : 0);
+    ck_assert_int_eq(kind == SW_TIER_WRITE && io.err.code == 0, kind == SW_TIER_WRITE && stored->committed);
     if (err)
         *err = io.err;
     return io.err.code;

@@ -415,7 +415,7 @@ static int tier_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *
 static int tier_commit(struct sw_tier *tier, struct sw_stored *stored, struct sw_err *err) {
     (void)err;
     SW_ASSERT(!stored->committed);
-    stored->committed = 1;
+    stored->committed = true;
     sim_tier_of(tier)->committed_frames++;
     return 0;
 }
@@ -423,7 +423,7 @@ static int tier_commit(struct sw_tier *tier, struct sw_stored *stored, struct sw
 static void tier_release(struct sw_tier *tier, struct sw_stored *stored) {
     struct sim_tier *t = sim_tier_of(tier);
     t->used_bytes -= stored->bytes;
-    t->committed_frames -= stored->committed ? 1 : 0;
+    t->committed_frames -= stored->committed;
     sw_free(stored->extents);
     *stored = (struct sw_stored){0};
 }

@@ -55,7 +55,7 @@ static struct sw_frames *frames_new(unsigned n, bool packed, uint64_t seed) {
             frames->packed[i] = (struct sw_packed_chunk){sw_random(&seed), sw_random(&seed), i % 2};
             continue;
         }
-        stored->committed = 1;
+        stored->committed = true;
         stored->tier = i % 4 == 1 ? &disk_tier : &memory_tier;
         stored->n_extents = 1 + i % 3;
         stored->extents = sw_alloc_array(stored->n_extents, sizeof stored->extents[0]);

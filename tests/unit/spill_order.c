@@ -143,15 +143,15 @@ static void step(struct rig *r) {
         sw_sim_advance(r->device, POLL_US * UINT64_C(1000));
 }
 
-static void add_buffer(struct rig *r, struct sw_job *job, struct sw_job_mem *mem, unsigned part, uint64_t family) {
+static void add_buffer(struct rig *r, struct sw_job *job, struct sw_job_mem *mem, unsigned buffer, uint64_t op_number) {
     job->bytes = BUFFER_BYTES;
-    job->offset = part * BUFFER_BYTES;
+    job->offset = buffer * BUFFER_BYTES;
     job->mem = mem;
     job->unmap_after = true;
     job->session = 1;
-    job->plan_key = part + 1;
-    job->family = family;
-    job->part = part;
+    job->plan_key = buffer + 1;
+    job->op_number = op_number;
+    job->buffer = buffer;
     sw_pipeline_add(r->pipeline, job);
 }
 
@@ -161,11 +161,12 @@ struct pair {
     struct sw_job_mem mems[2];
 };
 
-static void add_pair(struct rig *r, struct pair *p, enum sw_job_kind kind, uint64_t family, const struct pair *stored) {
+static void add_pair(struct rig *r, struct pair *p, enum sw_job_kind kind, uint64_t op_number,
+                     const struct pair *stored) {
     *p = (struct pair){.jobs = {{.kind = kind}, {.kind = kind}}};
     for (unsigned i = 0; i < 2; i++) {
         p->jobs[i].frames = stored ? stored->jobs[i].frames : NULL;
-        add_buffer(r, &p->jobs[i], &p->mems[i], i, family);
+        add_buffer(r, &p->jobs[i], &p->mems[i], i, op_number);
     }
 }
 
