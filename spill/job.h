@@ -25,12 +25,18 @@ enum sw_job_kind {
     SW_JOB_UNMAP,
     SW_JOB_DEMOTE,
     SW_JOB_PROMOTE,
-    SW_JOB_CANARY
+    SW_JOB_CANARY,
+    SW_JOB_KIND_NR
 };
 
 /* True for jobs that make frames. */
 static inline bool sw_job_encodes(enum sw_job_kind kind) {
     return kind == SW_JOB_SPILL || kind == SW_JOB_PACK;
+}
+
+/* True for jobs by which bytes leave a client's memory or come back to it. */
+static inline bool sw_job_moves_client_bytes(enum sw_job_kind kind) {
+    return sw_job_encodes(kind) || kind == SW_JOB_RESTORE || kind == SW_JOB_UNPACK;
 }
 
 /* True for jobs that copy stored frames between tiers, without a device. */

@@ -32,12 +32,12 @@ struct sw_worker {
     void (*wake)(void *arg);
     void *arg;
     pthread_t thread;
-    struct sw_list finished;                         /* the thread's: jobs of the present step */
-    struct sw_list held;                             /* the loop's: jobs that wait for sw_worker_release() */
-    bool holds;                                      /* the loop's */
-    struct spell spell;                              /* the thread's, and so are forecasts */
-    struct sw_forecast forecasts[SW_JOB_UNPACK + 1]; /* of spells, by kind */
-    pthread_mutex_t lock;                            /* guards the lists and flags below */
+    struct sw_list finished;                      /* the thread's: jobs of the present step */
+    struct sw_list held;                          /* the loop's: jobs that wait for sw_worker_release() */
+    bool holds;                                   /* the loop's */
+    struct spell spell;                           /* the thread's, and so are forecasts */
+    struct sw_forecast forecasts[SW_JOB_KIND_NR]; /* of spells that move clients' bytes, by kind */
+    pthread_mutex_t lock;                         /* guards the lists and flags below */
     pthread_cond_t posted;
     struct sw_list inbox, outbox;
     bool stop, ended, silent;
@@ -86,10 +86,6 @@ static void on_arrived(void *arg) {
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-static bool moves_clients_bytes(enum sw_job_kind kind) {
-    return kind <= SW_JOB_UNPACK;
-}
-
 /* Jobs are about to join those that the pipeline has, if it has any. */
 static void note_jobs(struct sw_worker *w, const struct sw_list *posted) {
     struct spell *spell = &w->spell;
@@ -106,7 +102,7 @@ static void note_jobs(struct sw_worker *w, const struct sw_list *posted) {
     for (const struct sw_list *node = posted->next; node != posted; node = node->next) {
         const struct sw_job *job = SW_CONTAINER_OF(node, const struct sw_job, node);
         spell->bytes += job->bytes;
-        spell->is_whole &= moves_clients_bytes(job->kind);
+        spell->is_whole &= sw_job_moves_client_bytes(job->kind);
     }
     const uint64_t expected_us = spell->is_whole ? sw_forecast_us(&w->forecasts[spell->kind], spell->bytes) : 0;
     if (expected_us > w->poll_us) /* for so long the loop is awake anyway */
