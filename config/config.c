@@ -4,6 +4,7 @@
 #include "config/config.h"
 
 #include "base/assert.h"
+#include "base/choice.h"
 #include "config/json.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -234,17 +235,6 @@ static const char *describe(char *ret, size_t ret_bytes, const struct option *op
     return ret;
 }
 
-static bool is_choice(const struct option *option, const char *text) {
-    const size_t bytes = strlen(text);
-    for (const char *choice = option->choices; *choice;) {
-        const size_t n = strcspn(choice, ",");
-        if (n == bytes && strncmp(choice, text, n) == 0)
-            return true;
-        choice += n + strspn(choice + n, ", ");
-    }
-    return false;
-}
-
 static bool store_number(struct sw_config *config, const struct option *option, uint64_t value) {
     if (value < option->min || value > option->max || (option->multiple > 1 && value % option->multiple))
         return false;
@@ -254,7 +244,7 @@ static bool store_number(struct sw_config *config, const struct option *option, 
 
 static bool store_text(struct sw_config *config, const struct option *option, const char *text) {
     const size_t bytes = strlen(text);
-    if (bytes == 0 || bytes >= option->size || (option->type == TYPE_CHOICE && !is_choice(option, text)))
+    if (bytes == 0 || bytes >= option->size || (option->type == TYPE_CHOICE && !sw_choice_has(option->choices, text)))
         return false;
     char *field = (char *)config + option->offset;
     memset(field, 0, option->size);

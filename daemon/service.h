@@ -45,4 +45,10 @@ static inline void sw_service_count_error(struct sw_service *service, int code) 
         service->n_errors[i]++;
 }
 
+/* To be called when an operation has failed, and now and then: a device whose context has died is told of. */
+static inline void sw_service_check_devices(const struct sw_service *service) {
+    if (sw_engine_device_lost(service->engine))
+        service->device_lost(service->device_lost_arg);
+}
+
 #endif

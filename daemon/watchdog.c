@@ -27,8 +27,7 @@ static void on_timer(uv_timer_t *timer) {
     if (!is_silent)
         (void)sw_notify("WATCHDOG=1");
     sw_engine_ask_life(service->engine);
-    if (sw_engine_device_lost(service->engine))
-        service->device_lost(service->device_lost_arg);
+    sw_service_check_devices(service);
 }
 
 int sw_watchdog_open(struct sw_watchdog **ret, struct sw_service *service, struct sw_err *err) {

@@ -1,21 +1,11 @@
 /* control_args.c - parameters of a control request against their rows. */
 #include "daemon/control/control_methods.h"
 
+#include "base/choice.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-
-static bool is_choice(const char *choices, const char *text) {
-    const size_t bytes = strlen(text);
-    for (const char *at = choices; *at;) {
-        const size_t n = strcspn(at, ",");
-        if (n == bytes && strncmp(at, text, n) == 0)
-            return true;
-        at += n + strspn(at + n, ", ");
-    }
-    return false;
-}
 
 /* Digits only, to `end`; strtoull() alone would take signs and spaces. */
 static bool parse_u32(const char *text, char end, uint32_t *ret, const char **ret_rest) {
@@ -36,7 +26,7 @@ static bool take_text(const struct sw_param *param, const char *text, struct sw_
         return false;
     ret->text = text;
     if (param->type == SW_PARAM_CHOICE)
-        return is_choice(param->choices, text);
+        return sw_choice_has(param->choices, text);
     if (param->type == SW_PARAM_TEXT)
         return text[0] && strlen(text) <= param->max;
     if (!parse_u32(text, ':', &slot, &text) || !parse_u32(text, 0, &ret->gen, &text))

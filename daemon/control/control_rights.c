@@ -1,11 +1,9 @@
 #include "daemon/control/control_rights.h"
 
-#include "base/alloc.h"
-#include <errno.h>
+#include "ipc/peer.h"
 #include <grp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 int sw_control_group(gid_t *ret, const char *option, const char *group, struct sw_err *err) {
@@ -23,20 +21,7 @@ int sw_control_group(gid_t *ret, const char *option, const char *group, struct s
 
 /* Whether the peer's process had the group when it connected. */
 static bool is_member(int socket, gid_t own, gid_t group) {
-    if (group == SW_CONTROL_NO_GROUP)
-        return false;
-    if (own == group)
-        return true;
-    socklen_t bytes = 0;
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, NULL, &bytes) == 0 || errno != ERANGE)
-        return false; /* none */
-    gid_t *groups = sw_alloc(bytes);
-    bool found = false;
-    if (groups && getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups, &bytes) == 0)
-        for (size_t i = 0; i < bytes / sizeof *groups; i++)
-            found |= groups[i] == group;
-    sw_free(groups);
-    return found;
+    return group != SW_CONTROL_NO_GROUP && (own == group || sw_peer_in_group(socket, group));
 }
 
 enum sw_control_right sw_control_right(int socket, uid_t uid, gid_t gid, gid_t all, gid_t read) {

@@ -21,9 +21,9 @@ struct batch {
     struct sw_promise *promise;
     struct sw_session *session;
     bool is_spill, keep;
-    uint64_t begun_us, raw_bytes, stored_bytes;
-    const char *codec, *tier, *reason; /* of all pieces so far, or "mixed"; NULL: none has ended well */
-    struct sw_err err;                 /* the first failure */
+    uint64_t begun_us;
+    struct sw_result all; /* pieces so far; texts of all, or "mixed"; NULL: none has ended well */
+    struct sw_err err;    /* the first failure */
     unsigned n, n_begun, n_ended;
     struct piece pieces[];
 };
@@ -49,11 +49,11 @@ static void combine(const char **all, const char *piece) {
 }
 
 static void add(struct batch *batch, const struct sw_outcome *outcome) {
-    batch->raw_bytes += outcome->raw_bytes;
-    batch->stored_bytes += outcome->stored_bytes;
-    combine(&batch->codec, sw_codec_name(outcome->codec));
-    combine(&batch->tier, outcome->tier);
-    combine(&batch->reason, outcome->reason);
+    batch->all.raw_bytes += outcome->raw_bytes;
+    batch->all.stored_bytes += outcome->stored_bytes;
+    combine(&batch->all.codec, sw_codec_name(outcome->codec));
+    combine(&batch->all.tier, outcome->tier);
+    combine(&batch->all.reason, outcome->reason);
 }
 
 /* Stored copies that nobody is to know of: those of a spill that failed, and of a restore that is complete. One that
@@ -65,38 +65,29 @@ static void drop_stored(const struct batch *batch) {
                                                                          NULL);
 }
 
-static void fill_reply(const struct batch *batch, uint64_t service_us, struct sw_msg *ret) {
-    struct sw_msg_result_batch *result = &ret->u.result_batch;
-    sw_msg_init(ret, SW_MSG_RESULT_BATCH);
-    result->count = batch->n;
-    result->raw_bytes = batch->raw_bytes;
-    result->stored_bytes = batch->stored_bytes;
-    result->service_us = service_us;
-    sw_msg_set_text(result->codec, sizeof result->codec, batch->codec);
-    sw_msg_set_text(result->tier, sizeof result->tier, batch->tier);
-    sw_msg_set_text(result->reason, sizeof result->reason, batch->reason);
-    for (unsigned i = 0; i < batch->n; i++) {
-        result->slot[i] = batch->pieces[i].id.slot;
-        result->gen[i] = batch->pieces[i].id.gen;
-    }
+static void fill_reply(const struct batch *batch, struct sw_msg *ret) {
+    struct sw_region_id ids[SW_PROTO_MAX_BATCH];
+    for (unsigned i = 0; i < batch->n; i++)
+        ids[i] = batch->pieces[i].id;
+    sw_result_fill_batch(ret, &batch->all, ids, batch->n);
 }
 
-static void log_done(const struct batch *batch, uint64_t service_us) {
+static void log_done(const struct batch *batch) {
     sw_log(SW_LOG_INFO, batch->is_spill ? "spill_batch.done" : "restore_batch.done",
            "session=%" PRIu32 " n=%u bytes=%" PRIu64 " stored=%" PRIu64 " us=%" PRIu64
            " codec=%s tier=%s reason=\"%s\"",
-           batch->session->id, batch->n, batch->raw_bytes, batch->stored_bytes, service_us, batch->codec, batch->tier,
-           batch->reason);
+           batch->session->id, batch->n, batch->all.raw_bytes, batch->all.stored_bytes, batch->all.service_us,
+           batch->all.codec, batch->all.tier, batch->all.reason);
 }
 
 static void finish(struct batch *batch) {
     const struct sw_service *service = batch->session->service;
-    const uint64_t service_us = sw_clock_us() - batch->begun_us;
     const bool failed = batch->err.code != 0;
     struct sw_msg msg;
+    batch->all.service_us = sw_clock_us() - batch->begun_us;
     if (!failed) {
-        log_done(batch, service_us);
-        fill_reply(batch, service_us, &msg);
+        log_done(batch);
+        fill_reply(batch, &msg);
         for (unsigned i = 0; !batch->is_spill && !batch->keep && i < batch->n; i++)
             sw_engine_announce_consumed(batch->session->owner, batch->pieces[i].id);
         sw_session_answer(batch->promise, &msg); /* the drops take a tenth of a restore's time */
@@ -105,8 +96,8 @@ static void finish(struct batch *batch) {
         drop_stored(batch);
     sw_session_keep(batch->promise, NULL, &batch->err);
     sw_free(batch);
-    if (failed && sw_engine_device_lost(service->engine))
-        service->device_lost(service->device_lost_arg);
+    if (failed)
+        sw_service_check_devices(service);
 }
 
 static void on_piece(const struct sw_outcome *outcome, void *arg) {

@@ -195,15 +195,12 @@ static int on_adopt(void *arg, const struct sw_request *request, struct sw_msg *
         return rc;
     sw_log(SW_LOG_INFO, "region.adopted", "session=%" PRIu32 " region=%" PRIu32 ":%" PRIu32, session->id, id.slot,
            id.gen);
-    struct sw_msg_result *result = &ret_reply->u.result;
-    sw_msg_init(ret_reply, SW_MSG_RESULT);
-    result->slot = id.slot;
-    result->gen = id.gen;
-    result->raw_bytes = info.raw_bytes;
-    result->stored_bytes = info.stored_bytes;
-    sw_msg_set_text(result->codec, sizeof result->codec, sw_codec_name(info.codec));
-    sw_msg_set_text(result->tier, sizeof result->tier, info.tier);
-    sw_msg_set_text(result->reason, sizeof result->reason, info.reason);
+    const struct sw_result result = {.raw_bytes = info.raw_bytes,
+                                     .stored_bytes = info.stored_bytes,
+                                     .codec = sw_codec_name(info.codec),
+                                     .tier = info.tier,
+                                     .reason = info.reason};
+    sw_result_fill(ret_reply, &result, id);
     return SW_REPLY_NOW;
 }
 

@@ -72,6 +72,40 @@ int sw_operation_refused(struct sw_promise *promise, int rc) {
     return rc;
 }
 
+/* The three fields are as long in either message. */
+static void set_texts(const struct sw_result *result, uint8_t codec[SW_PROTO_CODEC_BYTES],
+                      uint8_t tier[SW_PROTO_TIER_BYTES], uint8_t reason[SW_PROTO_REASON_BYTES]) {
+    sw_msg_set_text(codec, SW_PROTO_CODEC_BYTES, result->codec);
+    sw_msg_set_text(tier, SW_PROTO_TIER_BYTES, result->tier);
+    sw_msg_set_text(reason, SW_PROTO_REASON_BYTES, result->reason);
+}
+
+void sw_result_fill(struct sw_msg *ret, const struct sw_result *result, struct sw_region_id id) {
+    struct sw_msg_result *m = &ret->u.result;
+    sw_msg_init(ret, SW_MSG_RESULT);
+    m->slot = id.slot;
+    m->gen = id.gen;
+    m->raw_bytes = result->raw_bytes;
+    m->stored_bytes = result->stored_bytes;
+    m->service_us = result->service_us;
+    set_texts(result, m->codec, m->tier, m->reason);
+}
+
+void sw_result_fill_batch(struct sw_msg *ret, const struct sw_result *result, const struct sw_region_id *ids,
+                          uint32_t n) {
+    struct sw_msg_result_batch *m = &ret->u.result_batch;
+    sw_msg_init(ret, SW_MSG_RESULT_BATCH);
+    m->count = n;
+    m->raw_bytes = result->raw_bytes;
+    m->stored_bytes = result->stored_bytes;
+    m->service_us = result->service_us;
+    set_texts(result, m->codec, m->tier, m->reason);
+    for (uint32_t i = 0; i < n; i++) {
+        m->slot[i] = ids[i].slot;
+        m->gen[i] = ids[i].gen;
+    }
+}
+
 static void log_outcome(uint32_t session, const char *event, const struct sw_outcome *outcome) {
     sw_log(SW_LOG_INFO, event,
            "session=%" PRIu32 " region=%" PRIu32 ":%" PRIu32 " bytes=%" PRIu64 " stored=%" PRIu64 " us=%" PRIu64
@@ -86,22 +120,18 @@ void sw_operation_ended(const struct sw_outcome *outcome, void *arg) {
     struct sw_service *service = session->service;
     const char *const event = is_spill(promise->request) ? "spill.done" : "restore.done";
     const uint32_t session_id = session->id;
+    const struct sw_result result = {.raw_bytes = outcome->raw_bytes,
+                                     .stored_bytes = outcome->stored_bytes,
+                                     .service_us = outcome->total_us,
+                                     .codec = sw_codec_name(outcome->codec),
+                                     .tier = outcome->tier,
+                                     .reason = outcome->reason};
     struct sw_msg msg;
-    struct sw_msg_result *result = &msg.u.result;
-    sw_msg_init(&msg, SW_MSG_RESULT);
-    if (outcome->err.code == 0) {
-        result->slot = outcome->region.slot;
-        result->gen = outcome->region.gen;
-        result->raw_bytes = outcome->raw_bytes;
-        result->stored_bytes = outcome->stored_bytes;
-        result->service_us = outcome->total_us;
-        sw_msg_set_text(result->codec, sizeof result->codec, sw_codec_name(outcome->codec));
-        sw_msg_set_text(result->tier, sizeof result->tier, outcome->tier);
-        sw_msg_set_text(result->reason, sizeof result->reason, outcome->reason);
-    }
+    if (outcome->err.code == 0)
+        sw_result_fill(&msg, &result, outcome->region);
     sw_session_keep(promise, &msg, &outcome->err);
     if (outcome->err.code == 0)
         log_outcome(session_id, event, outcome); /* the client need not wait for the log */
-    if (outcome->err.code != 0 && sw_engine_device_lost(service->engine))
-        service->device_lost(service->device_lost_arg);
+    else
+        sw_service_check_devices(service);
 }

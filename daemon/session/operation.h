@@ -1,5 +1,5 @@
-/* operation.h - how a request to spill or restore begins: what all of them have in common, batches too. thread: loop.
- */
+/* operation.h - how a request to spill or restore begins, and what its reply says: what all of them have in common,
+ * batches too. thread: loop. */
 #ifndef SW_DAEMON_OPERATION_H
 #define SW_DAEMON_OPERATION_H
 
@@ -23,5 +23,16 @@ int sw_operation_begin(struct sw_session *session, const struct sw_msg *request,
 sw_outcome_cb sw_operation_ended;
 /* Takes it back: the request is refused with rc, which is returned. Ends the `once` memory. */
 int sw_operation_refused(struct sw_promise *promise, int rc);
+
+/* What a reply says of a region, or of all pieces of a batch. Texts: static. */
+struct sw_result {
+    uint64_t raw_bytes, stored_bytes;
+    uint64_t service_us; /* 0: nothing was done for this reply */
+    const char *codec, *tier, *reason;
+};
+/* Make a RESULT of it, or a RESULT_BATCH of n pieces. */
+void sw_result_fill(struct sw_msg *ret, const struct sw_result *result, struct sw_region_id id);
+void sw_result_fill_batch(struct sw_msg *ret, const struct sw_result *result, const struct sw_region_id *ids,
+                          uint32_t n);
 
 #endif

@@ -3,7 +3,7 @@
  * regions are consumed only after all of a restore's pieces are back, so that one that is IN speaks for all. */
 #include "daemon/session/settle.h"
 
-#include "daemon/session/session.h"
+#include "daemon/session/operation.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -64,34 +64,16 @@ static int not_done(struct settled *s, struct sw_err *err) {
     return sw_err_set(err, -SW_ERESTARTED, SW_SCOPE_REQUEST, "restarted: still stored, repeat the restore");
 }
 
-#define FILL_TEXTS(result, info)                                                                                       \
-    do {                                                                                                               \
-        sw_msg_set_text((result)->codec, sizeof(result)->codec, sw_codec_name((info)->codec));                         \
-        sw_msg_set_text((result)->tier, sizeof(result)->tier, (info)->tier);                                           \
-        sw_msg_set_text((result)->reason, sizeof(result)->reason, (info)->reason);                                     \
-    } while (0)
-
-static void fill_batch(const struct settled *s, struct sw_msg *ret) {
-    struct sw_msg_result_batch *result = &ret->u.result_batch;
-    sw_msg_init(ret, SW_MSG_RESULT_BATCH);
-    result->count = s->ask->count;
-    result->raw_bytes = s->raw_bytes;
-    result->stored_bytes = s->stored_bytes;
-    FILL_TEXTS(result, &s->info);
-    for (uint32_t i = 0; i < s->ask->count; i++) {
-        result->slot[i] = s->ids[i].slot;
-        result->gen[i] = s->ids[i].gen;
-    }
-}
-
-static void fill_one(const struct settled *s, struct sw_msg *ret) {
-    struct sw_msg_result *result = &ret->u.result;
-    sw_msg_init(ret, SW_MSG_RESULT);
-    result->slot = s->ids[0].slot;
-    result->gen = s->ids[0].gen;
-    result->raw_bytes = s->raw_bytes;
-    result->stored_bytes = s->stored_bytes;
-    FILL_TEXTS(result, &s->info);
+static void fill_reply(const struct settled *s, struct sw_msg *ret) {
+    const struct sw_result result = {.raw_bytes = s->raw_bytes,
+                                     .stored_bytes = s->stored_bytes,
+                                     .codec = sw_codec_name(s->info.codec),
+                                     .tier = s->info.tier,
+                                     .reason = s->info.reason};
+    if (is_batch(s->ask))
+        sw_result_fill_batch(ret, &result, s->ids, s->ask->count);
+    else
+        sw_result_fill(ret, &result, s->ids[0]);
 }
 
 int sw_on_settle(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
@@ -119,10 +101,7 @@ int sw_on_settle(void *arg, const struct sw_request *request, struct sw_msg *ret
     const bool done = is_spill(s.ask) ? s.n_there == count && !s.n_lost : s.n_in > 0;
     if (!done)
         return not_done(&s, err);
-    if (is_batch(s.ask))
-        fill_batch(&s, ret_reply);
-    else
-        fill_one(&s, ret_reply);
+    fill_reply(&s, ret_reply);
     for (uint32_t i = 0; !is_spill(s.ask) && i < count; i++)
         if (s.there[i])
             (void)sw_engine_consume(s.session->owner, s.ids[i], NULL);

@@ -4,6 +4,7 @@
 #include "ipc/client/client_staging.h"
 
 #include "base/alloc.h"
+#include "base/descriptors.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -43,6 +44,17 @@ int sw_client_copy_error(struct spillway_error *ret, const struct spillway_error
     return from->code;
 }
 
+void sw_client_note_error(struct spillway_error *first, const struct spillway_error *error) {
+    if (!first->code)
+        *first = *error;
+}
+
+void sw_client_note_err(struct spillway_error *first, const struct sw_err *err) {
+    struct spillway_error error;
+    (void)sw_client_report(&error, err);
+    sw_client_note_error(first, &error);
+}
+
 int sw_client_too_many(unsigned n_in_flight, struct sw_err *err) {
     return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
                       "%u operations are in flight, the most that max_session_operations allows", n_in_flight);
@@ -54,7 +66,7 @@ void sw_client_combine(char *ret, size_t ret_bytes, const char *part) {
 }
 
 int sw_client_open_failed(int cause) {
-    return cause == EMFILE || cause == ENFILE ? -SW_ELIMIT : -SW_ECONN;
+    return sw_is_out_of_descriptors(cause) ? -SW_ELIMIT : -SW_ECONN;
 }
 
 static int new_socket(const char *path, int flags, struct sockaddr_un *ret_address, int *ret, struct sw_err *err) {

@@ -131,6 +131,9 @@ int sw_client_report(struct spillway_error *ret, const struct sw_err *err);
 
 /* Hands on an error that is already the caller's kind; ret may be NULL. Returns its code. */
 int sw_client_copy_error(struct spillway_error *ret, const struct spillway_error *from);
+/* Keep an error as *first, unless there is an earlier one. */
+void sw_client_note_error(struct spillway_error *first, const struct spillway_error *error);
+void sw_client_note_err(struct spillway_error *first, const struct sw_err *err);
 
 /* No more fits the daemon's limit: returns -SW_ELIMIT. */
 int sw_client_too_many(unsigned n_in_flight, struct sw_err *err);
@@ -230,5 +233,7 @@ void sw_resume_free(struct spillway *c);
 
 /* Ends the connection: running tickets fail with `lost`, waiting packets are dropped. */
 void sw_client_fail(struct spillway *c, const struct spillway_error *lost);
+/* Ends it likewise, with what went wrong in words. */
+void sw_client_fail_text(struct spillway *c, int code, const char *text);
 
 #endif

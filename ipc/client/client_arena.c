@@ -1,6 +1,7 @@
 #include "ipc/client/client_arena.h"
 
 #include "base/alloc.h"
+#include "base/descriptors.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -41,7 +42,7 @@ static int make_host(struct sw_arena *arena, struct sw_export *e, struct sw_err 
     arena->fd = memfd_create("spillway-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (arena->fd < 0 || ftruncate(arena->fd, (off_t)SW_ARENA_BYTES) < 0 ||
         fcntl(arena->fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
-        return sw_err_set(err, errno == EMFILE || errno == ENFILE ? -SW_ELIMIT : sw_err_from_errno(errno),
+        return sw_err_set(err, sw_is_out_of_descriptors(errno) ? -SW_ELIMIT : sw_err_from_errno(errno),
                           SW_SCOPE_REQUEST, "staging arena: %s", strerror(errno));
     return export_host(arena, e, err);
 }

@@ -36,24 +36,13 @@ static bool is_spill(const struct sw_batch *batch) {
     return batch->ticket->operation == SW_MSG_SPILL_BATCH;
 }
 
-static void note_error(struct sw_batch *batch, const struct spillway_error *error) {
-    if (!batch->error.code)
-        batch->error = *error;
-}
-
-static void note_err(struct sw_batch *batch, const struct sw_err *err) {
-    struct spillway_error error;
-    (void)sw_client_report(&error, err);
-    note_error(batch, &error);
-}
-
 /* ---- packets ----------------------------------------------------------------------------------------------------- */
 
 static void packet_done(struct spillway_ticket *t) {
     struct sw_batch *batch = t->owner;
     batch->n_in_flight--;
     if (t->error.code)
-        note_error(batch, &t->error);
+        sw_client_note_error(&batch->error, &t->error);
 }
 
 bool sw_batch_take(struct spillway_ticket *t, const struct sw_msg_result_batch *m) {
@@ -141,7 +130,7 @@ static bool send_packet(struct spillway *c, struct sw_batch *batch) {
     struct spillway_ticket *t = rc < 0 ? NULL : sw_ticket_new(c, batch->ticket->operation, &err);
     if (!t || !sw_packet_new(&group, &msg, &err)) {
         sw_free(t);
-        note_err(batch, &err);
+        sw_client_note_err(&batch->error, &err);
         return false;
     }
     t->mem = mem;
@@ -205,7 +194,7 @@ void sw_batches_advance(struct spillway *c) {
         struct sw_batch *batch = SW_CONTAINER_OF(n, struct spillway_ticket, node)->batch;
         next = n->next;
         if (c->lost.code)
-            note_error(batch, &c->lost);
+            sw_client_note_error(&batch->error, &c->lost);
         while (room && !batch->error.code && batch->n_sent < batch->n)
             room = send_packet(c, batch) || batch->error.code;
         if (!batch->n_in_flight && (batch->error.code || batch->n_sent == batch->n))
@@ -219,7 +208,7 @@ void sw_batch_abandon(struct sw_batch *batch) {
     if (!is_spill(batch))
         return;
     (void)sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "nobody waits for the batch any more");
-    note_err(batch, &err);
+    sw_client_note_err(&batch->error, &err);
 }
 
 bool sw_batches_use(const struct spillway *c, uint32_t mem) {

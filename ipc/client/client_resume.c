@@ -109,12 +109,8 @@ static void hang_up(struct spillway *c) {
 }
 
 static void fail(struct spillway *c, int code, const char *text) {
-    struct sw_err err = {0};
-    struct spillway_error lost;
-    (void)sw_err_set(&err, code, SW_SCOPE_SESSION, "%s", text);
-    (void)sw_client_report(&lost, &err);
     wake_at(c->resume, 0);
-    sw_client_fail(c, &lost);
+    sw_client_fail_text(c, code, text);
 }
 
 /* ---- down -------------------------------------------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 #include "ipc/client/client_arena.h"
 
 #include "base/alloc.h"
+#include "base/descriptors.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -53,17 +54,6 @@ static struct sw_staged *staged_of(struct sw_list *node) {
     return SW_CONTAINER_OF(node, struct spillway_ticket, node)->staged;
 }
 
-static void note_error(struct sw_staged *op, const struct spillway_error *error) {
-    if (!op->error.code)
-        op->error = *error;
-}
-
-static void note_err(struct sw_staged *op, const struct sw_err *err) {
-    struct spillway_error error;
-    (void)sw_client_report(&error, err);
-    note_error(op, &error);
-}
-
 static bool is_spill(const struct sw_staged *op) {
     return op->ticket->operation == SW_MSG_SPILL;
 }
@@ -83,7 +73,7 @@ static int staging_new(struct spillway *c, struct sw_err *err) {
         if (s->timer >= 0)
             (void)close(s->timer);
         sw_free(s);
-        return sw_err_set(err, e == EMFILE || e == ENFILE ? -SW_ELIMIT : sw_err_from_errno(e), SW_SCOPE_REQUEST,
+        return sw_err_set(err, sw_is_out_of_descriptors(e) ? -SW_ELIMIT : sw_err_from_errno(e), SW_SCOPE_REQUEST,
                           "timer: %s", strerror(e));
     }
     c->staging = s;
@@ -137,9 +127,9 @@ static void part_failed(struct sw_staged *op, const struct spillway_ticket *t) {
             &err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
             "region longer than the staging arena of %llu bytes: restore it into memory that can be shared",
             (unsigned long long)SW_ARENA_BYTES);
-        note_err(op, &err);
+        sw_client_note_err(&op->error, &err);
     }
-    note_error(op, &t->error);
+    sw_client_note_error(&op->error, &t->error);
 }
 
 /* The daemon has answered. What is to be sent because of it, is sent by sw_staging_advance(). */
@@ -152,7 +142,7 @@ static void part_done(struct spillway_ticket *t) {
     if (lies) {
         (void)sw_err_set(&err, -SW_EPROTO, SW_SCOPE_REGION, "piece %u of region %u:%u came back with another length",
                          t->part, composite->id.slot, composite->id.generation);
-        note_err(op, &err);
+        sw_client_note_err(&op->error, &err);
     } else if (t->error.code) {
         part_failed(op, t);
     } else {
@@ -224,7 +214,7 @@ static bool reached(struct sw_staged *op, struct round *round) {
     sw_cuda_event_release(op->event);
     op->event = NULL;
     if (rc < 0)
-        note_err(op, &err);
+        sw_client_note_err(&op->error, &err);
     return true;
 }
 
@@ -236,7 +226,7 @@ static bool is_ready(struct sw_staged *op, struct round *round) {
     if (!op->arena)
         return op->mem_open || op->error.code;
     if (op->arena->error.code)
-        note_error(op, &op->arena->error);
+        sw_client_note_error(&op->error, &op->arena->error);
     return op->arena->open || op->error.code;
 }
 
@@ -262,7 +252,7 @@ static void copy_out(struct sw_staged *op, struct round *round) {
         if (!op->error.code && !may_copy(op, round))
             return;
         if (!op->error.code && copy(op, i, place->arrived_bytes, &err) < 0)
-            note_err(op, &err);
+            sw_client_note_err(&op->error, &err);
         give_back(op, i);
     }
 }
@@ -295,7 +285,7 @@ static bool start_through_arena(struct spillway *c, struct sw_staged *op, struct
     sw_cuda_event_release(e.event);
     if (rc < 0) {
         give_back(op, place);
-        note_err(op, &err);
+        sw_client_note_err(&op->error, &err);
     }
     return !rc;
 }
@@ -308,7 +298,7 @@ static bool start_straight(struct spillway *c, struct sw_staged *op) {
     e.offset += op->n_started * SW_PIECE_BYTES;
     if (send_part(c, op, op->mem, 0, &e, &err) == 0)
         return true;
-    note_err(op, &err);
+    sw_client_note_err(&op->error, &err);
     return false;
 }
 
@@ -359,7 +349,7 @@ static void begin_end(struct spillway *c, struct sw_staged *op) {
     if (!op->arena)
         return;
     if (sw_arena_mark(c, op->arena, &e, &err) < 0)
-        note_err(op, &err);
+        sw_client_note_err(&op->error, &err);
     op->event = e.event;
 }
 
@@ -393,7 +383,7 @@ static void finish(struct spillway *c, struct sw_staged *op) {
 
 static void advance(struct spillway *c, struct sw_staged *op, struct round *round) {
     if (c->lost.code)
-        note_error(op, &c->lost);
+        sw_client_note_error(&op->error, &c->lost);
     if (op->stage == STAGE_READY && is_ready(op, round))
         op->stage = STAGE_MOVE;
     if (op->stage == STAGE_MOVE && move(c, op, round))
@@ -423,7 +413,7 @@ void sw_staging_abandon(struct sw_staged *op) {
     if (!is_spill(op))
         return;
     (void)sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "nobody waits for the spill any more");
-    note_err(op, &err);
+    sw_client_note_err(&op->error, &err);
     wake_after(op->ticket->connection->staging, AT_ONCE_NS);
 }
 
@@ -450,7 +440,7 @@ static void composite_to_restore(struct spillway *c, struct sw_staged *op, struc
         (void)sw_err_set(&err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "region has %llu bytes, the buffer %llu",
                          (unsigned long long)composite->raw_bytes, (unsigned long long)op->bytes);
     if (!composite || err.code) {
-        note_err(op, &err);
+        sw_client_note_err(&op->error, &err);
         return;
     }
     composite->busy = true;
@@ -470,7 +460,7 @@ static void straight_opened(struct spillway_ticket *t) {
     op->n_in_flight--;
     op->mem_open = !t->error.code;
     if (t->error.code)
-        note_error(op, &t->error);
+        sw_client_note_error(&op->error, &t->error);
 }
 
 /* Finds out whether the memory of a restore can be handed over; then no arena is needed. errors: -SW_EMEMKIND: it
@@ -597,7 +587,7 @@ void sw_staging_reopen(struct spillway *c) {
     (void)sw_err_set(&err, -SW_ERESTARTED, SW_SCOPE_REQUEST, "restarted: still stored, repeat the restore");
     for (struct sw_list *n = s->running.next; n != &s->running; n = n->next)
         if (staged_of(n)->mem_own && staged_of(n)->mem_open) /* else it is being opened, or that has failed by itself */
-            note_err(staged_of(n), &err);
+            sw_client_note_err(&staged_of(n)->error, &err);
 }
 
 bool sw_staging_uses(const struct spillway *c, uint32_t mem) {

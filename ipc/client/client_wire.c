@@ -24,14 +24,6 @@ static bool is_in_flight(const struct spillway_ticket *t) {
     return is_transfer(t) && t->n_packets;
 }
 
-static void fail_text(struct spillway *c, int code, const char *text) {
-    struct sw_err err = {0};
-    struct spillway_error lost;
-    (void)sw_err_set(&err, code, SW_SCOPE_SESSION, "%s", text);
-    (void)sw_client_report(&lost, &err);
-    sw_client_fail(c, &lost);
-}
-
 struct spillway_ticket *sw_ticket_new(struct spillway *c, unsigned operation, struct sw_err *err) {
     struct spillway_ticket *t = sw_alloc(sizeof *t);
     if (!t) {
@@ -185,6 +177,14 @@ void sw_client_fail(struct spillway *c, const struct spillway_error *lost) {
             t->error = *lost;
         sw_ticket_complete(t);
     }
+}
+
+void sw_client_fail_text(struct spillway *c, int code, const char *text) {
+    struct sw_err err = {0};
+    struct spillway_error lost;
+    (void)sw_err_set(&err, code, SW_SCOPE_SESSION, "%s", text);
+    (void)sw_client_report(&lost, &err);
+    sw_client_fail(c, &lost);
 }
 
 static void watch_room(struct spillway *c) {
@@ -413,7 +413,7 @@ static void take_packet(struct spillway *c, const uint8_t *packet, size_t bytes)
     }
     const unsigned index = t ? msg.header.seq - t->first_seq : 0;
     if (!t || t->answered[index] || !take_answer(t, index, &msg)) {
-        fail_text(c, -SW_EPROTO, "the daemon sent an answer that fits no request");
+        sw_client_fail_text(c, -SW_EPROTO, "the daemon sent an answer that fits no request");
         return;
     }
     t->answered[index] = true;
@@ -441,11 +441,11 @@ static bool receive(struct spillway *c) {
     if ((rc == -SW_ECONN || (!rc && !bytes)) && sw_resume_begin(c))
         return false;
     if (rc == -SW_ECONN || (!rc && !bytes))
-        fail_text(c, -SW_ECONN, "the daemon closed the connection");
+        sw_client_fail_text(c, -SW_ECONN, "the daemon closed the connection");
     else if (rc < 0 && rc != -SW_ELIMIT)
-        fail_text(c, rc, "the daemon sent a packet that is none");
+        sw_client_fail_text(c, rc, "the daemon sent a packet that is none");
     else if (n_fds || rc < 0)
-        fail_text(c, -SW_EPROTO, "the daemon sent descriptors, which the protocol does not know");
+        sw_client_fail_text(c, -SW_EPROTO, "the daemon sent descriptors, which the protocol does not know");
     else
         take_packet(c, packet, bytes);
     return true;
@@ -460,7 +460,7 @@ int sw_client_pump(struct spillway *c) {
     if (c->link != link && c->link == SW_LINK_UP && !c->lost.code)
         (void)flush(c); /* it has come back */
     if (rc < 0 && !c->lost.code && c->link == link && !sw_resume_begin(c))
-        fail_text(c, -SW_ECONN, "the daemon closed the connection");
+        sw_client_fail_text(c, -SW_ECONN, "the daemon closed the connection");
     sw_staging_advance(c, 1);
     sw_batches_advance(c);
     sw_buffers_advance(c);

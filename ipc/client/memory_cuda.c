@@ -1,8 +1,7 @@
 /* memory_cuda.c - GPU memory to handles that another process can open. */
 #include "ipc/client/cuda_driver.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include "base/descriptors.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -13,18 +12,10 @@ int sw_cuda_built(void) {
     return 1;
 }
 
-/* The driver does not say so when an export failed for want of a descriptor. */
-static bool out_of_descriptors(void) {
-    const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0)
-        (void)close(fd);
-    return fd < 0 && (errno == EMFILE || errno == ENFILE);
-}
-
 /* A failed call that should have made a descriptor. */
 static int fail_export(const struct sw_cuda *cuda, struct sw_err *err, CUresult result, const char *fact,
                        const char *call) {
-    if (out_of_descriptors())
+    if (sw_descriptors_are_used_up()) /* which the driver does not say */
         return sw_cuda_fail(cuda, err, -SW_ELIMIT, result, "no descriptor is left for a part of the memory", call);
     return sw_cuda_fail(cuda, err, -SW_EMEMKIND, result, fact, call);
 }
@@ -175,6 +166,17 @@ static int export_memory(struct sw_cuda *cuda, struct sw_export *ret, const stru
     return rc;
 }
 
+/* Makes the memory's context the current one, until pop(). */
+static int enter_context(struct sw_cuda *cuda, struct sw_cuda_pointer *p, struct sw_err *err) {
+    const int rc = sw_cuda_find_context(cuda, p, err);
+    if (rc < 0)
+        return rc;
+    const CUresult result = cuda->push(p->context);
+    return result == CUDA_SUCCESS
+               ? 0
+               : sw_cuda_fail(cuda, err, -SW_EGPU, result, "context of the memory", "cuCtxPushCurrent");
+}
+
 int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *data, uint64_t bytes, struct sw_err *err) {
     const CUdeviceptr address = (uintptr_t)data;
     struct sw_cuda_pointer p;
@@ -182,11 +184,8 @@ int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *dat
     int rc = sw_cuda_find_driver(cuda, err);
     if (rc <= 0 || !sw_cuda_look_up(*cuda, address, &p) || !sw_cuda_is_gpu(&p))
         return rc < 0 ? rc : 0;
-    if ((rc = sw_cuda_find_context(*cuda, &p, err)) < 0)
+    if ((rc = enter_context(*cuda, &p, err)) < 0)
         return rc;
-    const CUresult result = (*cuda)->push(p.context);
-    if (result != CUDA_SUCCESS)
-        return sw_cuda_fail(*cuda, err, -SW_EGPU, result, "context of the memory", "cuCtxPushCurrent");
     rc = export_memory(*cuda, ret, &p, address, bytes, err);
     (void)(*cuda)->pop(&popped);
     return rc < 0 ? rc : 1;
@@ -214,11 +213,8 @@ int sw_cuda_locate(struct sw_cuda **cuda, const void *data, uint64_t bytes, int 
         return rc < 0 ? rc : SW_CUDA_UNKNOWN;
     if (!sw_cuda_is_gpu(&p))
         return SW_CUDA_PAGE_LOCKED;
-    if ((rc = sw_cuda_find_context(*cuda, &p, err)) < 0)
+    if ((rc = enter_context(*cuda, &p, err)) < 0)
         return rc;
-    const CUresult result = (*cuda)->push(p.context);
-    if (result != CUDA_SUCCESS)
-        return sw_cuda_fail(*cuda, err, -SW_EGPU, result, "context of the memory", "cuCtxPushCurrent");
     const CUdeviceptr end = memory_end(*cuda, &p, address, bytes);
     (void)(*cuda)->pop(&popped);
     *ret_gpu = p.ordinal;

@@ -6,6 +6,7 @@
 #include "ipc/client/memory.h"
 
 #include "base/alloc.h"
+#include "base/descriptors.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -42,15 +43,11 @@ static bool parse_vma(struct vma *ret, const char *line) {
     return true;
 }
 
-static bool is_table_full(int cause) {
-    return cause == EMFILE || cause == ENFILE;
-}
-
 static int open_maps(FILE **ret, struct sw_err *err) {
     *ret = fopen("/proc/self/maps", "re");
     if (*ret)
         return 0;
-    return sw_err_set(err, is_table_full(errno) ? -SW_ELIMIT : sw_err_from_errno(errno), SW_SCOPE_REQUEST,
+    return sw_err_set(err, sw_is_out_of_descriptors(errno) ? -SW_ELIMIT : sw_err_from_errno(errno), SW_SCOPE_REQUEST,
                       "/proc/self/maps: %s", strerror(errno));
 }
 
@@ -169,7 +166,7 @@ static int copy_any(const struct vma *vma) {
     if (!dir)
         return -1;
     int ret = -1, last = -1, cause = ENOENT;
-    for (struct dirent *entry; ret < 0 && !is_table_full(cause) && (entry = readdir(dir));) {
+    for (struct dirent *entry; ret < 0 && !sw_is_out_of_descriptors(cause) && (entry = readdir(dir));) {
         const int fd = number_of(dirfd(dir), entry->d_name, vma);
         if (fd < 0)
             continue;
@@ -177,7 +174,7 @@ static int copy_any(const struct vma *vma) {
         cause = ret < 0 ? errno : 0;
     }
     (void)closedir(dir);
-    if (is_table_full(cause)) /* by the directory's own descriptor, perhaps */
+    if (sw_is_out_of_descriptors(cause)) /* by the directory's own descriptor, perhaps */
         ret = copy_descriptor(last, vma);
     errno = cause;
     return ret;
@@ -191,11 +188,11 @@ static int open_by_mapping(const struct vma *vma) {
 
 static int open_file(const struct vma *vma, int *ret_fd, struct sw_err *err) {
     *ret_fd = copy_any(vma);
-    if (*ret_fd < 0 && !is_table_full(errno))
+    if (*ret_fd < 0 && !sw_is_out_of_descriptors(errno))
         *ret_fd = open_by_mapping(vma);
     if (*ret_fd >= 0)
         return 0;
-    if (is_table_full(errno))
+    if (sw_is_out_of_descriptors(errno))
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "descriptor of the memfd: %s", strerror(errno));
     return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
                       "memfd of the mapping has no open descriptor and cannot be opened (%s); keep it open",

@@ -1,8 +1,7 @@
 #include "spill/device/device_cuda_map.h"
 
 #include "base/alloc.h"
-#include <errno.h>
-#include <fcntl.h>
+#include "base/descriptors.h"
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
@@ -66,14 +65,6 @@ int sw_cuda_check_lost(int rc, struct sw_err *err) {
     return rc;
 }
 
-/* The driver does not say so when an import failed for want of a descriptor. */
-static bool out_of_descriptors(void) {
-    const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0)
-        (void)close(fd);
-    return fd < 0 && (errno == EMFILE || errno == ENFILE);
-}
-
 int sw_cuda_import_fail(const struct sw_cuda_driver *driver, struct sw_err *err, CUresult result, const char *call) {
     const char *name = NULL;
     /* Bad handles may yield any error: only the context itself can tell that it is dead. */
@@ -82,7 +73,10 @@ int sw_cuda_import_fail(const struct sw_cuda_driver *driver, struct sw_err *err,
         return sw_cuda_fail(err, health, call);
     (void)cudaGetLastError();
     (void)driver->error_name(result, &name);
-    const int code = result == CUDA_ERROR_OUT_OF_MEMORY ? -SW_ENOMEM : out_of_descriptors() ? -SW_ELIMIT : -SW_EIMPORT;
+    /* The driver does not say so when an import failed for want of a descriptor. */
+    const int code = result == CUDA_ERROR_OUT_OF_MEMORY ? -SW_ENOMEM
+                     : sw_descriptors_are_used_up()     ? -SW_ELIMIT
+                                                        : -SW_EIMPORT;
     (void)sw_err_set(err, code, SW_SCOPE_REQUEST, "GPU memory could not be opened: %s", name ? name : "unknown error");
     (void)sw_err_detail(err, "%s", call);
     if (err)

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/closer.h"
+#include "base/descriptors.h"
 #include "base/list.h"
 #include "base/thread.h"
 #include "spill/device/device_host_group.h"
@@ -104,7 +105,7 @@ static int host_map(struct sw_device *device, const struct sw_mem_desc *desc, st
     if (mapping->fd < 0) {
         int cause = errno;
         sw_free(mapping);
-        rc = sw_err_set(err, cause == EMFILE || cause == ENFILE ? -SW_ELIMIT : -SW_EIMPORT, SW_SCOPE_REQUEST,
+        rc = sw_err_set(err, sw_is_out_of_descriptors(cause) ? -SW_ELIMIT : -SW_EIMPORT, SW_SCOPE_REQUEST,
                         "memfd could not be taken over: %s", strerror(cause));
         (void)sw_err_detail(err, "dup");
         return rc;
