@@ -78,8 +78,6 @@ void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, 
         if (plan.expected_ratio >= MIN_RATIO && plan.expected_ratio > ret->expected_ratio)
             *ret = plan;
     }
-    if (sw_plan_may_lengthen(ret))
-        sw_plan_lengthen(ret, sample, sample_bytes);
 }
 
 double sw_plan_data_ratio(const struct sw_plan *plan) {
@@ -99,10 +97,15 @@ bool sw_plan_may_lengthen(const struct sw_plan *plan) {
 void sw_plan_lengthen(struct sw_plan *plan, const void *sample, size_t sample_bytes) {
     struct sw_plan longer = {
         .codec = SW_CODEC_PHRASE, .segment_log2 = plan->segment_log2, .raw_bytes = plan->raw_bytes};
-    sw_phrase_learn(&longer.table, &plan->table, sample, sample_bytes, SW_SAMPLE_PIECE_BYTES, plan->raw_bytes);
+    sw_phrase_learn(&longer.table, &plan->table, sample, sample_bytes, SW_SAMPLE_LONG_PIECE_BYTES, plan->raw_bytes);
     longer.expected_ratio = estimate_ratio(&longer, sample, sample_bytes, plan->raw_bytes);
-    if (longer.expected_ratio >= LENGTHEN_GAIN * plan->expected_ratio)
+    if (longer.expected_ratio >= LENGTHEN_GAIN * plan->expected_ratio) {
         *plan = longer;
+        return;
+    }
+    const double ratio = estimate_ratio(plan, sample, sample_bytes, plan->raw_bytes);
+    if (ratio > 0) /* else there was no memory */
+        plan->expected_ratio = ratio;
 }
 
 /* False: a plan saves as much of the bits already as the codec could. */
@@ -139,6 +142,17 @@ void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, uint32_t c
         if (ratio > (is_slow ? MIN_RATIO : 1) * ret->expected_ratio)
             sw_plan_switch(ret, plan.codec);
     }
+}
+
+void sw_plan_make(struct sw_plan *ret, enum sw_value_type type, const void *region, uint64_t raw_bytes, void *sample) {
+    if (type != SW_VALUE_NONE) {
+        const size_t bytes = sw_sample_gather(sample, region, raw_bytes, SW_SAMPLE_LONG_PIECE_BYTES);
+        sw_plan_init_typed(ret, type, SW_CODECS_ALL, sample, bytes, raw_bytes);
+        return;
+    }
+    sw_plan_init(ret, sample, sw_sample_gather(sample, region, raw_bytes, SW_SAMPLE_SHORT_PIECE_BYTES), raw_bytes);
+    if (sw_plan_may_lengthen(ret))
+        sw_plan_lengthen(ret, sample, sw_sample_gather(sample, region, raw_bytes, SW_SAMPLE_LONG_PIECE_BYTES));
 }
 
 void sw_plan_switch(struct sw_plan *plan, enum sw_codec_id codec) {

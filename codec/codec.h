@@ -18,10 +18,12 @@
 extern "C" {
 #endif
 
-/* A sample is up to SW_SAMPLE_PIECES pieces of SW_SAMPLE_PIECE_BYTES, spread over the region. */
-#define SW_SAMPLE_PIECES 128
-#define SW_SAMPLE_PIECE_BYTES 512
-#define SW_SAMPLE_MAX_BYTES ((size_t)SW_SAMPLE_PIECES * SW_SAMPLE_PIECE_BYTES)
+/* A sample is pieces of a region, spread over it. Short ones come from many places, for symbol tables: text that is
+ * sorted is alike within a piece (v5t/TUNING.md). Long ones are for numbers, whose neighbours matter, and phrases. */
+#define SW_SAMPLE_MAX_BYTES ((size_t)64 << 10)
+#define SW_SAMPLE_SHORT_PIECE_BYTES 128
+#define SW_SAMPLE_LONG_PIECE_BYTES 512
+#define SW_SAMPLE_MAX_PIECES (SW_SAMPLE_MAX_BYTES / SW_SAMPLE_SHORT_PIECE_BYTES)
 
 /* Sets of codecs, a bit `1 << id` each. */
 #define SW_CODECS_ALL (~0u)
@@ -40,13 +42,14 @@ struct sw_plan {
 
 /* Number of pieces and the byte offset of piece i in a region of raw_bytes; regions up to SW_SAMPLE_MAX_BYTES are one
  * run of adjacent pieces (the last may be short). Host and device samplers share this. */
-unsigned sw_sample_pieces(uint64_t raw_bytes);
-uint64_t sw_sample_offset(uint64_t raw_bytes, unsigned piece);
+unsigned sw_sample_pieces(uint64_t raw_bytes, unsigned piece_bytes);
+uint64_t sw_sample_offset(uint64_t raw_bytes, unsigned piece_bytes, unsigned piece);
 /* Copies the sample of a host region; returns its bytes. ret: SW_SAMPLE_MAX_BYTES. */
-size_t sw_sample_gather(void *ret, const void *region, uint64_t raw_bytes);
+size_t sw_sample_gather(void *ret, const void *region, uint64_t raw_bytes, unsigned piece_bytes);
 
-/* Has every codec of bytes that can be chosen learn from a sample (any length, also 0) and takes the one that reaches
- * the best ratio on it, or raw where none gains enough; then lengthens the plan, if that may gain (below). */
+/* Has every codec of bytes that can be chosen learn from a sample of short pieces (any length, also 0) and takes the
+ * one that reaches the best ratio on it, or raw where none gains enough. What may gain by longer phrases is to be
+ * lengthened then (below). */
 void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, uint64_t raw_bytes);
 /* The plan of v5t for a table that was trained elsewhere (on a GPU) on a sample of sample_bytes, which takes
  * coded_bytes in codes; or raw, where that does not gain enough. */
@@ -55,13 +58,16 @@ void sw_plan_init_trained(struct sw_plan *ret, const struct sw_v5t_table *table,
 /* What a plan promises of the data sections alone: the table and the header, which are part of expected_ratio, weigh
  * differently in regions of other lengths. */
 double sw_plan_data_ratio(const struct sw_plan *plan);
-/* Whether a plan of bytes may gain by longer phrases, and makes it one of the codec `phrase` if it does, by the sample
- * that it is from. sw_plan_init() has done so; of a table that was trained elsewhere the caller does. */
+/* Whether a plan of bytes may gain by longer phrases, and makes it one of the codec `phrase` if it does, by a sample of
+ * long pieces: in short ones phrases are cut off. If it stays, it promises what it does on that sample. */
 bool sw_plan_may_lengthen(const struct sw_plan *plan);
 void sw_plan_lengthen(struct sw_plan *plan, const void *sample, size_t sample_bytes);
-/* Takes that of a set's codecs of numbers which shrinks the sample most, or raw; type: not SW_VALUE_NONE. */
+/* Takes that of a set's codecs of numbers which shrinks a sample of long pieces most, or raw; type: not SW_VALUE_NONE.
+ */
 void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, uint32_t codecs, const void *sample,
                         size_t sample_bytes, uint64_t raw_bytes);
+/* All of it for a region in the host's memory, of any type; sample: SW_SAMPLE_MAX_BYTES of room. */
+void sw_plan_make(struct sw_plan *ret, enum sw_value_type type, const void *region, uint64_t raw_bytes, void *sample);
 /* Makes a plan of numbers that of another codec in its `ratios`: one that takes less time, say. */
 void sw_plan_switch(struct sw_plan *plan, enum sw_codec_id codec);
 /* The plan of one codec of numbers among those that are chosen from, whatever they are; expected_ratio is 1, and

@@ -90,13 +90,13 @@ __global__ void __launch_bounds__(FINISH_THREADS)
 
 /* A block per piece; offsets are those of sw_sample_offset(), computed on the host. */
 struct piece_offsets {
-    uint64_t at[SW_SAMPLE_PIECES];
+    uint64_t at[SW_SAMPLE_MAX_PIECES];
 };
 
 __global__ void gather_pieces(const uint8_t *region, uint64_t raw_bytes, piece_offsets offsets, uint8_t *sample) {
     const uint64_t from = offsets.at[blockIdx.x] + threadIdx.x;
     if (from < raw_bytes)
-        sample[blockIdx.x * SW_SAMPLE_PIECE_BYTES + threadIdx.x] = region[from];
+        sample[blockIdx.x * blockDim.x + threadIdx.x] = region[from];
 }
 
 size_t align_256(size_t bytes) {
@@ -137,16 +137,15 @@ size_t sw_gpu_encode_scratch_bytes(uint64_t in_bytes) {
     return align_256(sizeof(sw_gpu_progress)) + most_slots_bytes(in_bytes);
 }
 
-int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, void *d_sample, struct CUstream_st *stream,
-                        struct sw_err *err) {
+int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, unsigned piece_bytes, void *d_sample,
+                        struct CUstream_st *stream, struct sw_err *err) {
     piece_offsets offsets;
-    const unsigned n = sw_sample_pieces(raw_bytes);
+    const unsigned n = sw_sample_pieces(raw_bytes, piece_bytes);
     for (unsigned i = 0; i < n; i++)
-        offsets.at[i] = sw_sample_offset(raw_bytes, i);
+        offsets.at[i] = sw_sample_offset(raw_bytes, piece_bytes, i);
     if (!n)
         return 0;
-    gather_pieces<<<n, SW_SAMPLE_PIECE_BYTES, 0, stream>>>((const uint8_t *)d_region, raw_bytes, offsets,
-                                                           (uint8_t *)d_sample);
+    gather_pieces<<<n, piece_bytes, 0, stream>>>((const uint8_t *)d_region, raw_bytes, offsets, (uint8_t *)d_sample);
     return sw_gpu_launched(err, "gather_pieces");
 }
 

@@ -54,9 +54,9 @@ uint32_t sw_gpu_full_segments(void);
 /* Device scratch that one encode of up to in_bytes needs, whatever the plan; bounded, however large in_bytes is. */
 size_t sw_gpu_encode_scratch_bytes(uint64_t in_bytes);
 
-/* Gathers the sample of a region (codec.h) into d_sample (SW_SAMPLE_MAX_BYTES). */
-int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, void *d_sample, struct CUstream_st *stream,
-                        struct sw_err *err);
+/* Gathers the sample of a region (codec.h) into d_sample (SW_SAMPLE_MAX_BYTES). piece_bytes: short or long. */
+int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, unsigned piece_bytes, void *d_sample,
+                        struct CUstream_st *stream, struct sw_err *err);
 
 /* Looks at a sample of sw_gpu_sample_async() for less than a tenth of what training takes: *d_hopeless (memory that the
  * GPU can write to) becomes 1 if its bytes show no pattern that a symbol table could use, as random, encrypted and
@@ -70,7 +70,7 @@ struct sw_gpu_training {
     uint32_t coded_bytes; /* what the sample takes in codes: sample_bytes / coded_bytes estimates the ratio */
 };
 
-/* Trains a symbol table on a sample of sw_gpu_sample_async() and writes it to d_table, without the host. d_sample
+/* Trains a symbol table on a sample of short pieces and writes it to d_table, without the host. d_sample
  * aligned to 4, at most SW_SAMPLE_MAX_BYTES; d_scratch: sw_gpu_train_scratch_bytes(). */
 size_t sw_gpu_train_scratch_bytes(void);
 int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_v5t_table *d_table,

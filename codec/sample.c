@@ -10,22 +10,21 @@ static uint64_t mix64(uint64_t x) {
     return x ^ x >> 31;
 }
 
-unsigned sw_sample_pieces(uint64_t raw_bytes) {
-    if (raw_bytes >= SW_SAMPLE_MAX_BYTES)
-        return SW_SAMPLE_PIECES;
-    return (unsigned)((raw_bytes + SW_SAMPLE_PIECE_BYTES - 1) / SW_SAMPLE_PIECE_BYTES);
+unsigned sw_sample_pieces(uint64_t raw_bytes, unsigned piece_bytes) {
+    const uint64_t bytes = raw_bytes < SW_SAMPLE_MAX_BYTES ? raw_bytes : SW_SAMPLE_MAX_BYTES;
+    return (unsigned)((bytes + piece_bytes - 1) / piece_bytes);
 }
 
-uint64_t sw_sample_offset(uint64_t raw_bytes, unsigned piece) {
+uint64_t sw_sample_offset(uint64_t raw_bytes, unsigned piece_bytes, unsigned piece) {
     if (raw_bytes <= SW_SAMPLE_MAX_BYTES)
-        return (uint64_t)piece * SW_SAMPLE_PIECE_BYTES;
+        return (uint64_t)piece * piece_bytes;
     /* One piece in each of equal strata, at a place that no period of the column can follow, but where a number of any
      * type begins. */
-    uint64_t stratum = raw_bytes / SW_SAMPLE_PIECES;
-    return (stratum * piece + mix64(piece) % (stratum - SW_SAMPLE_PIECE_BYTES + 1)) / 8 * 8;
+    const uint64_t stratum = raw_bytes / (SW_SAMPLE_MAX_BYTES / piece_bytes);
+    return (stratum * piece + mix64(piece) % (stratum - piece_bytes + 1)) / 8 * 8;
 }
 
-size_t sw_sample_gather(void *ret, const void *region, uint64_t raw_bytes) {
+size_t sw_sample_gather(void *ret, const void *region, uint64_t raw_bytes, unsigned piece_bytes) {
     const uint8_t *from = region;
     uint8_t *to = ret;
     if (raw_bytes <= SW_SAMPLE_MAX_BYTES) {
@@ -33,7 +32,8 @@ size_t sw_sample_gather(void *ret, const void *region, uint64_t raw_bytes) {
             memcpy(to, from, raw_bytes);
         return raw_bytes;
     }
-    for (unsigned i = 0; i < SW_SAMPLE_PIECES; i++)
-        memcpy(to + (size_t)i * SW_SAMPLE_PIECE_BYTES, from + sw_sample_offset(raw_bytes, i), SW_SAMPLE_PIECE_BYTES);
+    const unsigned n = sw_sample_pieces(raw_bytes, piece_bytes);
+    for (unsigned i = 0; i < n; i++)
+        memcpy(to + (size_t)i * piece_bytes, from + sw_sample_offset(raw_bytes, piece_bytes, i), piece_bytes);
     return SW_SAMPLE_MAX_BYTES;
 }

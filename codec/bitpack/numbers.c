@@ -292,12 +292,13 @@ static size_t pieces_apart(const struct encoder *e) {
  * widest piece has about all of the range that there is. */
 #define DRIFT_BITS 0.25
 static double estimate_by_pieces(const struct encoder *e, const uint8_t *sample, size_t sample_bytes) {
-    const unsigned bits = sw_value_bits(e->type), values = SW_SAMPLE_PIECE_BYTES * 8 / bits;
+    const unsigned bits = sw_value_bits(e->type), values = SW_SAMPLE_LONG_PIECE_BYTES * 8 / bits;
     struct pieces sum = {.n_packed = 0};
     size_t seen_bytes = 0;
-    for (size_t at = 0; at + SW_SAMPLE_PIECE_BYTES <= sample_bytes; at += pieces_apart(e) * SW_SAMPLE_PIECE_BYTES) {
-        add_piece(&sum, e, sample + at, SW_SAMPLE_PIECE_BYTES);
-        seen_bytes += SW_SAMPLE_PIECE_BYTES;
+    for (size_t at = 0; at + SW_SAMPLE_LONG_PIECE_BYTES <= sample_bytes;
+         at += pieces_apart(e) * SW_SAMPLE_LONG_PIECE_BYTES) {
+        add_piece(&sum, e, sample + at, SW_SAMPLE_LONG_PIECE_BYTES);
+        seen_bytes += SW_SAMPLE_LONG_PIECE_BYTES;
     }
     double width = 0;
     if (sum.n_packed) {

@@ -90,10 +90,11 @@ static bool count_piece(struct counting *c, const uint8_t *from, size_t bytes, u
 }
 
 static bool count_sample(struct counting *c, const uint8_t *sample, size_t sample_bytes, unsigned bits) {
-    const size_t step = pieces_apart(sample_bytes, bits / 8) * SW_SAMPLE_PIECE_BYTES;
+    const size_t step = pieces_apart(sample_bytes, bits / 8) * SW_SAMPLE_LONG_PIECE_BYTES;
     bool good = true;
-    for (size_t at = step > SW_SAMPLE_PIECE_BYTES ? SW_SAMPLE_PIECE_BYTES : 0; good && at < sample_bytes; at += step)
-        good = count_piece(c, sample + at, least_of((unsigned)(sample_bytes - at), SW_SAMPLE_PIECE_BYTES), bits);
+    for (size_t at = step > SW_SAMPLE_LONG_PIECE_BYTES ? SW_SAMPLE_LONG_PIECE_BYTES : 0; good && at < sample_bytes;
+         at += step)
+        good = count_piece(c, sample + at, least_of((unsigned)(sample_bytes - at), SW_SAMPLE_LONG_PIECE_BYTES), bits);
     return good;
 }
 

@@ -88,11 +88,7 @@ static int encode_work(void *arg, struct sw_chunk *chunk, struct sw_err *err) {
     uint8_t *sample = r == 0 ? sw_alloc(SW_SAMPLE_MAX_BYTES) : NULL;
     if (!sample)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a chunk of %zu bytes", chunk->in.bytes);
-    size_t sample_bytes = sw_sample_gather(sample, chunk->in.data, chunk->in.bytes);
-    if (type)
-        sw_plan_init_typed(&plan, type, SW_CODECS_ALL, sample, sample_bytes, chunk->in.bytes);
-    else
-        sw_plan_init(&plan, sample, sample_bytes, chunk->in.bytes);
+    sw_plan_make(&plan, type, chunk->in.data, chunk->in.bytes, sample);
     sw_free(sample);
     r = sw_codec_encode(&plan, chunk->in.data, chunk->in.bytes, chunk->out.data, chunk->out.bytes, &frame_bytes, err);
     if (r < 0)

@@ -7,7 +7,7 @@
 
 static void plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes) {
     ret->segment_log2 = PLAN_SEGMENT_LOG2;
-    sw_v5t_table_train(&ret->table, sample, sample_bytes, SW_SAMPLE_PIECE_BYTES);
+    sw_v5t_table_train(&ret->table, sample, sample_bytes, SW_SAMPLE_SHORT_PIECE_BYTES);
 }
 
 static void *encoder_new(const struct sw_plan *plan) {

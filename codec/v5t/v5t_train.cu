@@ -458,7 +458,7 @@ int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_v5t_
     int rc = sw_gpu_check(cudaMemsetAsync(s, 0, sizeof *s, stream), err, "cudaMemsetAsync");
     for (uint32_t round = 0; rc == 0 && round <= ROUNDS; round++) {
         count_symbols<<<blocks, COUNT_THREADS, sizeof(symbol_index), stream>>>(s, (const uint8_t *)d_sample, bytes,
-                                                                               SW_SAMPLE_PIECE_BYTES);
+                                                                               SW_SAMPLE_SHORT_PIECE_BYTES);
         if (round < ROUNDS)
             gather_candidates<<<GATHER_BLOCKS, GATHER_THREADS, 0, stream>>>(s, 2 + 2 * round);
         select_symbols<<<1, SORTED, 0, stream>>>(s, round, bytes, d_table, d_training);

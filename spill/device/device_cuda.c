@@ -123,13 +123,20 @@ int sw_cuda_train(struct device_cuda *d, struct slot *slot, struct sw_err *err) 
     return check(e, err, "cudaMemcpyAsync");
 }
 
+static int queue_sample(struct slot *slot, unsigned piece_bytes, struct sw_err *err) {
+    return sw_gpu_sample_async(slot->d_in, slot->in_bytes, piece_bytes, slot->parts.d_sample, slot->stream, err);
+}
+
 /* Goes on with a sample of bytes: looks whether a table is worth training. */
 static int queue_probe(struct slot *slot, struct sw_err *err) {
     return sw_gpu_probe_async(slot->parts.d_sample, sw_cuda_sample_bytes(slot), &slot->h->hopeless, slot->stream, err);
 }
 
-/* And with one of numbers: there is nothing to train, the host chooses. Also where the host is to look for phrases. */
+/* A sample of long pieces for the host: of numbers, of which nothing is trained, or where it is to look for phrases. */
 int sw_cuda_queue_sample(struct slot *slot, struct sw_err *err) {
+    const int rc = queue_sample(slot, SW_SAMPLE_LONG_PIECE_BYTES, err);
+    if (rc < 0)
+        return rc;
     return check(cudaMemcpyAsync(slot->h->sample, slot->parts.d_sample, sw_cuda_sample_bytes(slot),
                                  cudaMemcpyDeviceToHost, slot->stream),
                  err, "cudaMemcpyAsync of a sample");
@@ -149,9 +156,10 @@ static int cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_ty
     slot->d_in = sw_cuda_at(mapping, offset);
     slot->in_bytes = bytes;
     slot->value_type = type;
-    rc = sw_gpu_sample_async(slot->d_in, bytes, slot->parts.d_sample, slot->stream, err);
-    if (rc == 0)
-        rc = type == SW_VALUE_NONE ? queue_probe(slot, err) : sw_cuda_queue_sample(slot, err);
+    if (type != SW_VALUE_NONE)
+        rc = sw_cuda_queue_sample(slot, err);
+    else if ((rc = queue_sample(slot, SW_SAMPLE_SHORT_PIECE_BYTES, err)) == 0)
+        rc = queue_probe(slot, err);
     if (rc < 0)
         slot->work = WORK_NONE;
     return sw_cuda_check_lost(rc, err);

@@ -57,7 +57,7 @@ static int warm_up_codec(struct device_cuda *d, const struct sw_plan *plan, uint
 
 /* And as numbers of every type, by each codec of them. What they learn is learnt from the same bytes. */
 static int warm_up_numbers(struct device_cuda *d, uint8_t *h_frame, struct sw_err *err) {
-    uint8_t spaces[SW_SAMPLE_PIECE_BYTES];
+    uint8_t spaces[SW_SAMPLE_SHORT_PIECE_BYTES];
     int rc = 0;
     memset(spaces, ' ', sizeof spaces);
     for (int codec = 0; rc == 0 && codec < SW_CODEC_NR; codec++)
@@ -73,7 +73,7 @@ static int warm_up_numbers(struct device_cuda *d, uint8_t *h_frame, struct sw_er
 
 /* By what a column of spaces is planned as, and by v5t, which that is not. */
 static int warm_up_text(struct device_cuda *d, uint8_t *h_frame, struct sw_err *err) {
-    uint8_t spaces[SW_SAMPLE_PIECE_BYTES];
+    uint8_t spaces[SW_SAMPLE_SHORT_PIECE_BYTES];
     struct sw_plan v5t = {.codec = SW_CODEC_V5T};
     memset(spaces, ' ', sizeof spaces);
     sw_plan_learn(&v5t, spaces, sizeof spaces);

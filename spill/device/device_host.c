@@ -124,21 +124,36 @@ static void host_unmap(struct sw_device *device, struct sw_mapping *mapping) {
 
 /* ---- steps: run by the slot's thread ---- */
 
-static int run_make_plan(struct slot *slot, const struct step *step, struct sw_err *err) {
-    unsigned n = sw_sample_pieces(step->bytes);
+static int read_sample(struct slot *slot, const struct step *step, unsigned piece_bytes, struct sw_err *err) {
+    const unsigned n = sw_sample_pieces(step->bytes, piece_bytes);
     for (unsigned i = 0; i < n; i++) {
-        uint64_t at = sw_sample_offset(step->bytes, i), left = step->bytes - at;
-        int rc = sw_memfd_read(step->mapping->fd, slot->sample + (size_t)i * SW_SAMPLE_PIECE_BYTES,
-                               left < SW_SAMPLE_PIECE_BYTES ? left : SW_SAMPLE_PIECE_BYTES, step->offset + at, err);
+        const uint64_t at = sw_sample_offset(step->bytes, piece_bytes, i), left = step->bytes - at;
+        const int rc = sw_memfd_read(step->mapping->fd, slot->sample + (size_t)i * piece_bytes,
+                                     left < piece_bytes ? left : piece_bytes, step->offset + at, err);
         if (rc)
             return rc;
     }
-    const size_t sample_bytes = step->bytes < SW_SAMPLE_MAX_BYTES ? (size_t)step->bytes : SW_SAMPLE_MAX_BYTES;
-    if (step->type == SW_VALUE_NONE)
-        sw_plan_init(&slot->plan, slot->sample, sample_bytes, step->bytes);
-    else
-        sw_plan_init_typed(&slot->plan, step->type, SW_CODECS_ALL, slot->sample, sample_bytes, step->bytes);
     return 0;
+}
+
+/* As sw_plan_make(), for memory that is read by descriptor. */
+static int run_make_plan(struct slot *slot, const struct step *step, struct sw_err *err) {
+    const size_t sample_bytes = step->bytes < SW_SAMPLE_MAX_BYTES ? (size_t)step->bytes : SW_SAMPLE_MAX_BYTES;
+    const bool is_typed = step->type != SW_VALUE_NONE;
+    int rc = read_sample(slot, step, is_typed ? SW_SAMPLE_LONG_PIECE_BYTES : SW_SAMPLE_SHORT_PIECE_BYTES, err);
+    if (rc)
+        return rc;
+    if (is_typed) {
+        sw_plan_init_typed(&slot->plan, step->type, SW_CODECS_ALL, slot->sample, sample_bytes, step->bytes);
+        return 0;
+    }
+    sw_plan_init(&slot->plan, slot->sample, sample_bytes, step->bytes);
+    if (!sw_plan_may_lengthen(&slot->plan))
+        return 0;
+    rc = read_sample(slot, step, SW_SAMPLE_LONG_PIECE_BYTES, err);
+    if (!rc)
+        sw_plan_lengthen(&slot->plan, slot->sample, sample_bytes);
+    return rc;
 }
 
 static int run_encode(struct slot *slot, const struct step *step, struct sw_slot_result *result, struct sw_err *err) {

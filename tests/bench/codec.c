@@ -263,7 +263,7 @@ static void time_step(struct bench *b, const char *column, const char *what, enu
 static void make_plan(struct bench *b, struct sw_plan *plan, const uint8_t *d_in, struct sw_gpu_training *h_training) {
     struct sw_err err;
     const size_t bytes = b->n < SW_SAMPLE_MAX_BYTES ? b->n : SW_SAMPLE_MAX_BYTES;
-    sw_ok(sw_gpu_sample_async(d_in, b->n, b->d_sample, b->stream, &err), &err);
+    sw_ok(sw_gpu_sample_async(d_in, b->n, SW_SAMPLE_SHORT_PIECE_BYTES, b->d_sample, b->stream, &err), &err);
     sw_ok(sw_gpu_train_async(b->d_sample, bytes, b->d_table, b->d_training, b->d_scratch, b->scratch_bytes, b->stream,
                              &err),
           &err);
@@ -304,7 +304,7 @@ static void time_both(struct bench *b, const char *column, const char *encode, c
 
 static void time_numbers(struct bench *b, const char *column, enum sw_value_type type) {
     static uint8_t sample[SW_SAMPLE_MAX_BYTES];
-    const size_t sample_bytes = sw_sample_gather(sample, b->h_in, b->n);
+    const size_t sample_bytes = sw_sample_gather(sample, b->h_in, b->n, SW_SAMPLE_LONG_PIECE_BYTES);
     for (int codec = SW_CODEC_FOR; codec < SW_CODEC_NR; codec++) {
         struct sw_plan plan;
         char encode[32], decode[32];
@@ -336,7 +336,7 @@ static void time_lz(struct bench *b, const char *column, unsigned symbol_bytes, 
  * device then. */
 static bool make_phrase_plan(struct bench *b, struct sw_plan *ret) {
     static uint8_t sample[SW_SAMPLE_MAX_BYTES];
-    sw_plan_init(ret, sample, sw_sample_gather(sample, b->h_in, b->n), b->n);
+    sw_plan_make(ret, SW_VALUE_NONE, b->h_in, b->n, sample);
     ret->segment_log2 = b->options.segment_log2;
     if (ret->codec == SW_CODEC_PHRASE)
         CUDA(cudaMemcpy(b->d_table, &ret->table, sizeof ret->table, cudaMemcpyHostToDevice));

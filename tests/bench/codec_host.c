@@ -76,9 +76,8 @@ static void bench_file(struct buffers *b, const char *path) {
         fprintf(stderr, "codec_host: %s: cannot be read or is empty\n", path);
         exit(1);
     }
-    size_t sample_bytes = sw_sample_gather(sample, b->in, b->file_bytes);
     uint64_t start = sw_clock_us();
-    sw_plan_init(&b->plan, sample, sample_bytes, b->file_bytes);
+    sw_plan_make(&b->plan, SW_VALUE_NONE, b->in, b->file_bytes, sample);
     uint64_t plan_us = sw_clock_us() - start;
     (void)sw_codec_encode(&b->plan, b->in, b->file_bytes, b->frame, sw_frame_bound_bytes(WORK_BYTES), &file_frame_bytes,
                           NULL);

@@ -55,13 +55,9 @@ static void write_file(const struct bench *b, const char *column, const char *ro
 static void bench_buffer(const struct bench *b, const char *column, const char *role, enum sw_value_type type,
                          const uint8_t *data, uint64_t bytes) {
     static uint8_t sample[SW_SAMPLE_MAX_BYTES];
-    const size_t sample_bytes = sw_sample_gather(sample, data, bytes);
     struct sw_plan plan;
     uint64_t frames_bytes = 0;
-    if (type == SW_VALUE_NONE)
-        sw_plan_init(&plan, sample, sample_bytes, bytes);
-    else
-        sw_plan_init_typed(&plan, type, SW_CODECS_ALL, sample, sample_bytes, bytes);
+    sw_plan_make(&plan, type, data, bytes, sample);
     for (uint64_t at = 0; at < bytes; at += CHUNK_BYTES)
         frames_bytes += encode_chunk(b, &plan, data + at, bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES, column);
     printf("%s\t%s\t%s\t%s\t%" PRIu64 "\t%" PRIu64 "\n", column, role, sw_value_type_name(type),

@@ -329,7 +329,7 @@ START_TEST(trained_tables) {
     uint8_t *frame = aligned_alloc(16, sw_frame_bound_bytes(n));
     uint64_t by_gpu, by_host;
     ck_assert_int_eq(sw_codec_encode(&plan, in, n, frame, sw_frame_bound_bytes(n), &by_gpu, &err), 0);
-    sw_v5t_table_train(&host, in, n, SW_SAMPLE_PIECE_BYTES);
+    sw_v5t_table_train(&host, in, n, SW_SAMPLE_SHORT_PIECE_BYTES);
     plan.table = host;
     ck_assert_int_eq(sw_codec_encode(&plan, in, n, frame, sw_frame_bound_bytes(n), &by_host, &err), 0);
     ck_assert_msg((double)by_gpu <= 1.1 * (double)by_host,

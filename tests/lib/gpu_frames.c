@@ -55,10 +55,11 @@ bool sw_gpu_small_run(void) {
 void sw_gpu_plan_of(struct sw_plan *ret, enum sw_codec_id codec, const uint8_t *in, size_t n, unsigned segment_log2) {
     uint8_t *sample = sw_alloc(SW_SAMPLE_MAX_BYTES);
     ck_assert_ptr_nonnull(sample);
-    const size_t sample_bytes = sw_sample_gather(sample, in, n);
+    const unsigned piece_bytes = codec == SW_CODEC_V5T ? SW_SAMPLE_SHORT_PIECE_BYTES : SW_SAMPLE_LONG_PIECE_BYTES;
+    const size_t sample_bytes = sw_sample_gather(sample, in, n, piece_bytes);
     *ret = (struct sw_plan){.codec = codec, .segment_log2 = segment_log2, .raw_bytes = n, .expected_ratio = 1};
     if (codec == SW_CODEC_V5T)
-        sw_v5t_table_train(&ret->table, sample, sample_bytes, SW_SAMPLE_PIECE_BYTES);
+        sw_v5t_table_train(&ret->table, sample, sample_bytes, piece_bytes);
     else
         sw_phrases_learn(&ret->table, sample, sample_bytes);
     sw_free(sample);

@@ -91,6 +91,6 @@ void sw_phrases_fill(uint8_t *ret, size_t bytes, const struct sw_v5t_table *tabl
 void sw_phrases_learn(struct sw_v5t_table *ret, const uint8_t *data, size_t bytes) {
     const size_t sample_bytes = bytes < SW_SAMPLE_MAX_BYTES ? bytes : SW_SAMPLE_MAX_BYTES;
     struct sw_v5t_table symbols;
-    sw_v5t_table_train(&symbols, data, sample_bytes, SW_SAMPLE_PIECE_BYTES);
-    sw_phrase_learn(ret, &symbols, data, sample_bytes, SW_SAMPLE_PIECE_BYTES, bytes);
+    sw_v5t_table_train(&symbols, data, sample_bytes, SW_SAMPLE_SHORT_PIECE_BYTES);
+    sw_phrase_learn(ret, &symbols, data, sample_bytes, SW_SAMPLE_LONG_PIECE_BYTES, bytes);
 }

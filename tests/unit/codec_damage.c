@@ -116,11 +116,12 @@ static void victim_of_kind(struct victim *v, int kind) {
     else if (kind == V5T_FOREIGN || kind == PHRASE_FOREIGN) /* mixed: stored and coded segments side by side */
         sw_content_fill(sample, sizeof sample, SW_CONTENT_MIXED, 21);
     if (plan.codec == SW_CODEC_V5T)
-        sw_v5t_table_train(&plan.table, sample, kind == V5T_FEW_SYMBOLS ? 300 : sizeof sample, SW_SAMPLE_PIECE_BYTES);
+        sw_v5t_table_train(&plan.table, sample, kind == V5T_FEW_SYMBOLS ? 300 : sizeof sample,
+                           SW_SAMPLE_SHORT_PIECE_BYTES);
     if (kind == PHRASE || kind == PHRASE_FOREIGN) {
         const struct sw_v5t_table symbols = plan.table;
         plan.codec = SW_CODEC_PHRASE;
-        sw_phrase_learn(&plan.table, &symbols, sample, sizeof sample, SW_SAMPLE_PIECE_BYTES, 1 << 20);
+        sw_phrase_learn(&plan.table, &symbols, sample, sizeof sample, SW_SAMPLE_LONG_PIECE_BYTES, 1 << 20);
     }
     size_t tile = (size_t)SW_TILE_SEGMENTS << plan.segment_log2;
     victim_new(v, &plan, tile + tile / 2 + 333,
@@ -332,6 +333,12 @@ START_TEST(test_tile_order) {
 }
 END_TEST
 
+static void make_plan(struct sw_plan *ret, const uint8_t *sample, size_t bytes) {
+    sw_plan_init(ret, sample, bytes, 1 << 20);
+    if (sw_plan_may_lengthen(ret))
+        sw_plan_lengthen(ret, sample, bytes);
+}
+
 START_TEST(test_no_memory) {
     uint8_t data[5000], frame[8192];
     uint64_t frame_bytes = 1;
@@ -342,19 +349,19 @@ START_TEST(test_no_memory) {
     sw_content_fill(data, sizeof data, SW_CONTENT_TEXT, 1);
     for (unsigned long nth = 1; nth <= 3; nth++) { /* trainer, encoder, scratch: the plan falls back to raw */
         sw_alloc_fail_nth(nth);
-        sw_plan_init(&plan, data, sizeof data, 1 << 20);
+        make_plan(&plan, data, sizeof data);
         sw_alloc_fail_nth(0);
         ck_assert_int_eq(plan.codec, SW_CODEC_RAW);
         ck_assert_int_eq(sw_alloc_live(), live);
     }
     for (unsigned long nth = 4; nth <= 7; nth++) { /* learner, sample, encoder, scratch: it falls back to v5t */
         sw_alloc_fail_nth(nth);
-        sw_plan_init(&plan, data, sizeof data, 1 << 20);
+        make_plan(&plan, data, sizeof data);
         sw_alloc_fail_nth(0);
         ck_assert_int_eq(plan.codec, SW_CODEC_V5T);
         ck_assert_int_eq(sw_alloc_live(), live);
     }
-    sw_plan_init(&plan, data, sizeof data, 1 << 20);
+    make_plan(&plan, data, sizeof data);
     ck_assert_int_eq(plan.codec, SW_CODEC_PHRASE);
     sw_alloc_fail_nth(1);
     ck_assert_int_eq(sw_codec_encode(&plan, data, sizeof data, frame, sizeof frame, &frame_bytes, &err), -SW_ENOMEM);

@@ -105,8 +105,8 @@ static int write_golden(const char *dir, const struct golden *g) {
     plan.value_type = g->type;
     if (data && g->codec == SW_CODEC_PHRASE) {
         struct sw_v5t_table symbols;
-        sw_v5t_table_train(&symbols, data, g->bytes, SW_SAMPLE_PIECE_BYTES);
-        sw_phrase_learn(&plan.table, &symbols, data, g->bytes, SW_SAMPLE_PIECE_BYTES, g->bytes);
+        sw_v5t_table_train(&symbols, data, g->bytes, SW_SAMPLE_SHORT_PIECE_BYTES);
+        sw_phrase_learn(&plan.table, &symbols, data, g->bytes, SW_SAMPLE_LONG_PIECE_BYTES, g->bytes);
     } else if (data) { /* of numbers a small part, which leaves exceptions */
         sw_plan_learn(&plan, data, g->type ? 400 : g->bytes);
     }

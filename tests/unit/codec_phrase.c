@@ -129,7 +129,7 @@ START_TEST(columns_of_few_values) {
     struct sw_plan plan;
     ck_assert(tpch && data && sample && offsets);
     const uint64_t bytes = sw_tpch_fill(tpch, column, 0, ORDERS, data, offsets);
-    sw_plan_init(&plan, sample, sw_sample_gather(sample, data, bytes), bytes);
+    sw_plan_make(&plan, SW_VALUE_NONE, data, bytes, sample);
     ck_assert_int_eq(plan.codec, columns[_i].codec);
     const double ratio = (double)bytes / (double)sw_frame_round_trip(&plan, data, bytes);
     ck_assert_double_gt(ratio, columns[_i].ratio);

@@ -16,7 +16,8 @@ static struct sw_plan v5t_plan(const struct sw_v5t_table *table, unsigned segmen
 
 static struct sw_plan trained_plan(const uint8_t *data, size_t bytes, unsigned segment_log2) {
     struct sw_v5t_table table;
-    sw_v5t_table_train(&table, data, bytes < SW_SAMPLE_MAX_BYTES ? bytes : SW_SAMPLE_MAX_BYTES, SW_SAMPLE_PIECE_BYTES);
+    sw_v5t_table_train(&table, data, bytes < SW_SAMPLE_MAX_BYTES ? bytes : SW_SAMPLE_MAX_BYTES,
+                       SW_SAMPLE_SHORT_PIECE_BYTES);
     return v5t_plan(&table, segment_log2);
 }
 

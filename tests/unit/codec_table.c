@@ -41,9 +41,9 @@ START_TEST(test_rules) {
         struct sw_guard sample = sw_guard_new(sizes[i], SW_GUARD_AT_END);
         struct sw_v5t_table table, again;
         sw_content_fill(sample.data, sizes[i], (enum sw_content)_i, i);
-        sw_v5t_table_train(&table, sample.data, sizes[i], SW_SAMPLE_PIECE_BYTES);
+        sw_v5t_table_train(&table, sample.data, sizes[i], SW_SAMPLE_SHORT_PIECE_BYTES);
         check_rules(&table);
-        sw_v5t_table_train(&again, sample.data, sizes[i], SW_SAMPLE_PIECE_BYTES);
+        sw_v5t_table_train(&again, sample.data, sizes[i], SW_SAMPLE_SHORT_PIECE_BYTES);
         ck_assert_mem_eq(&table, &again, sizeof table);
         sw_guard_free(&sample);
     }
@@ -90,30 +90,39 @@ START_TEST(test_seams) {
 }
 END_TEST
 
-START_TEST(test_sample) {
+static const unsigned piece_lengths[] = {SW_SAMPLE_SHORT_PIECE_BYTES, SW_SAMPLE_LONG_PIECE_BYTES};
+
+START_TEST(test_pieces_are_of_the_region_and_apart) {
     static const uint64_t sizes[] = {0, 1, 511, 512, 513, 65535, 65536, 65537, 70000, 1 << 20, (uint64_t)5 << 32};
+    const unsigned piece_bytes = piece_lengths[_i];
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        unsigned pieces = sw_sample_pieces(sizes[i]);
-        ck_assert_uint_le(pieces, SW_SAMPLE_PIECES);
+        const unsigned pieces = sw_sample_pieces(sizes[i], piece_bytes);
+        ck_assert_uint_le(pieces, SW_SAMPLE_MAX_PIECES);
+        ck_assert_uint_le(pieces * (size_t)piece_bytes, SW_SAMPLE_MAX_BYTES);
         for (unsigned p = 0; p < pieces; p++) {
-            uint64_t at = sw_sample_offset(sizes[i], p);
+            const uint64_t at = sw_sample_offset(sizes[i], piece_bytes, p);
             ck_assert_uint_lt(at, sizes[i]);
             if (sizes[i] >= SW_SAMPLE_MAX_BYTES)
-                ck_assert_uint_le(at + SW_SAMPLE_PIECE_BYTES, sizes[i]);
+                ck_assert_uint_le(at + piece_bytes, sizes[i]);
             if (p)
-                ck_assert_uint_ge(at, sw_sample_offset(sizes[i], p - 1) + SW_SAMPLE_PIECE_BYTES);
+                ck_assert_uint_ge(at, sw_sample_offset(sizes[i], piece_bytes, p - 1) + piece_bytes);
         }
     }
+}
+END_TEST
+
+START_TEST(test_a_sample_is_its_pieces) {
+    const unsigned piece_bytes = piece_lengths[_i];
     for (size_t bytes = 0; bytes < 200000; bytes = bytes * 3 / 2 + 1) {
         struct sw_guard region = sw_guard_new(bytes, SW_GUARD_AT_END);
         uint8_t *sample = malloc(SW_SAMPLE_MAX_BYTES);
         ck_assert_ptr_nonnull(sample);
         sw_content_fill(region.data, bytes, SW_CONTENT_RANDOM, 1);
-        size_t got = sw_sample_gather(sample, region.data, bytes);
+        const size_t got = sw_sample_gather(sample, region.data, bytes, piece_bytes);
         ck_assert_uint_eq(got, bytes < SW_SAMPLE_MAX_BYTES ? bytes : SW_SAMPLE_MAX_BYTES);
-        for (size_t at = 0; at < got; at += SW_SAMPLE_PIECE_BYTES) {
-            size_t n = got - at < SW_SAMPLE_PIECE_BYTES ? got - at : SW_SAMPLE_PIECE_BYTES;
-            uint64_t offset = sw_sample_offset(bytes, (unsigned)(at / SW_SAMPLE_PIECE_BYTES));
+        for (size_t at = 0; at < got; at += piece_bytes) {
+            const size_t n = got - at < piece_bytes ? got - at : piece_bytes;
+            const uint64_t offset = sw_sample_offset(bytes, piece_bytes, (unsigned)(at / piece_bytes));
             ck_assert_mem_eq(sample + at, region.data + offset, n);
         }
         free(sample);
@@ -128,8 +137,7 @@ static double ratio_of(enum sw_content kind, size_t bytes, struct sw_plan *ret_p
     uint64_t frame_bytes;
     ck_assert(data && frame);
     sw_content_fill(data, bytes, kind, 4);
-    size_t sample_bytes = sw_sample_gather(sample, data, bytes);
-    sw_plan_init(ret_plan, sample, sample_bytes, bytes);
+    sw_plan_make(ret_plan, SW_VALUE_NONE, data, bytes, sample);
     ck_assert_int_eq(sw_codec_encode(ret_plan, data, bytes, frame, sw_frame_bound_bytes(bytes), &frame_bytes, NULL), 0);
     free(data);
     free(frame);
@@ -166,7 +174,8 @@ int main(void) {
     tcase_add_loop_test(tests, test_rules, 0, SW_CONTENT_NR);
     tcase_add_test(tests, test_section);
     tcase_add_test(tests, test_seams);
-    tcase_add_test(tests, test_sample);
+    tcase_add_loop_test(tests, test_pieces_are_of_the_region_and_apart, 0, 2);
+    tcase_add_loop_test(tests, test_a_sample_is_its_pieces, 0, 2);
     tcase_add_test(tests, test_plan);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -69,18 +69,20 @@ int sw_gpu_rouse_async(struct CUstream_st *stream, struct sw_err *err) {
 struct sample {
     const void *d_region;
     uint64_t raw_bytes;
+    unsigned piece_bytes;
     void *d_sample;
 };
 
 static void do_sample(const void *args) {
     const struct sample *s = args;
     if (sw_fake_reach(s->d_region, s->raw_bytes) && sw_fake_reach(s->d_sample, SW_SAMPLE_MAX_BYTES))
-        (void)sw_sample_gather(s->d_sample, s->d_region, s->raw_bytes);
+        (void)sw_sample_gather(s->d_sample, s->d_region, s->raw_bytes, s->piece_bytes);
 }
 
-int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, void *d_sample, struct CUstream_st *stream,
-                        struct sw_err *err) {
-    const struct sample s = {.d_region = d_region, .raw_bytes = raw_bytes, .d_sample = d_sample};
+int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, unsigned piece_bytes, void *d_sample,
+                        struct CUstream_st *stream, struct sw_err *err) {
+    const struct sample s = {
+        .d_region = d_region, .raw_bytes = raw_bytes, .piece_bytes = piece_bytes, .d_sample = d_sample};
     return queue(begin(SW_FAKE_sw_gpu_sample_async, err), stream, do_sample, &s, sizeof s);
 }
 
