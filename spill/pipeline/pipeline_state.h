@@ -22,7 +22,8 @@
  *
  * If its job fails a slot becomes FREE at the end of what is queued, or at once if nothing is, but:
  *
- *   any             -> DRAINING -> FREE: a step could not be queued; those before it have to end
+ *   any             -> DRAINING -> FREE: a step could not be queued, or a WAITING slot gives up that waits for the
+ *                   client's event, too; what is queued has to end
  *   pack, unpack    PLACING, or UNPACKING of what was fetched -> TORN (-> FREE: it cannot be undone)
  *                   TORN -> UNPACKING -> FREE: a pack is undone, then chunk by chunk as an unpack
  *                   TORN -> PLACING -> FREE: an unpack is undone */
@@ -120,10 +121,33 @@ static inline bool sw_pipeline_has_one_job(const struct sw_pipeline *p) {
 
 void sw_slot_take(struct sw_pipeline *p, struct sw_slot *slot, enum sw_slot_state state, struct sw_job *job);
 void sw_slot_give(struct sw_pipeline *p, struct sw_slot *slot);
+/* A step could not be queued: its job fails, what is already queued on the slot must end. */
+void sw_slot_fail(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_err *err);
 
-/* Room in the tier for the first `bytes` of the slot's frame, and the steps that copy them there; or from there to `at`
- * of the slot's buffer. */
+/* ---- pipeline_spill.c ---- */
+
+/* Of a spill or pack: a plan is still to be made. */
+bool sw_job_needs_plan(const struct sw_job *job);
+/* Has a free slot wait for the client's event, and have a plan made for what is still to be spilled; of any job. */
+void sw_slot_prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job);
+/* That has ended. True: the plan was for the slot's chunk, which is encoded now. */
+bool sw_slot_prepared(struct sw_pipeline *p, struct sw_slot *slot, bool waited_for_client);
+/* Has a free slot encode the job's next chunk, or take it and those behind it as they are. */
+void sw_slot_spill(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job);
+/* The frame is in the slot's buffer: has it stored, or made again by another plan. */
+void sw_slot_encoded(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_slot_result *result);
+/* Copies the frame to host memory, where it stays, or from where it goes on to the disk. False: has to wait. */
+bool sw_slot_begin_store(struct sw_pipeline *p, struct sw_slot *slot);
+/* Room in the tier for the first `bytes` of the slot's frame, and the steps that copy them there. */
 int sw_slot_store(struct sw_pipeline *p, struct sw_slot *slot, uint64_t bytes, struct sw_err *err);
+/* What was copied to where it stays is there: commits it. */
+void sw_slot_stored(struct sw_pipeline *p, struct sw_slot *slot);
+
+/* ---- pipeline_restore.c ---- */
+
+/* Has a free slot restore the job's next chunk, and those behind it that go in the same step. */
+void sw_slot_restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job);
+/* Queues the steps that copy a frame from the tier to `at` of the slot's buffer. */
 int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct sw_stored *stored, uint64_t at,
                  struct sw_err *err);
 

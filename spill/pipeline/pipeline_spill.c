@@ -1,0 +1,216 @@
+/* pipeline_spill.c - what a slot does for a spill, and for a pack up to its frame: plan, encode, store. */
+#include "spill/pipeline/pipeline_state.h"
+
+#include "base/clock.h"
+#include "spill/policy.h"
+
+#include <string.h>
+
+/* Part of the range that has not been dealt out. */
+static uint64_t rest_bytes(const struct sw_job *job) {
+    return job->bytes - (job->n_dealt < job->frames->n_chunks ? job->n_dealt * job->frames->chunk_bytes : job->bytes);
+}
+
+static uint64_t rest_offset(const struct sw_job *job) {
+    return job->offset + (job->bytes - rest_bytes(job));
+}
+
+bool sw_job_needs_plan(const struct sw_job *job) {
+    return sw_job_encodes(job->kind) && rest_bytes(job) > 0 && job->plan_state == SW_JOB_PLAN_MISSING;
+}
+
+void sw_slot_prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
+    const struct sw_device_ops *ops = p->device->ops;
+    unsigned s = sw_slot_index(p, slot);
+    struct sw_err err = {0};
+    int rc = 0;
+    sw_slot_take(p, slot, SW_SLOT_PREPARING, job);
+    if (job->stage == SW_STAGE_WAITING && job->has_event)
+        rc = ops->wait_event(p->device, s, job->session, job->event, &err);
+    slot->waits_for_client = rc > 0;
+    job->stage = SW_STAGE_PREPARING;
+    slot->planned_since_us = sw_job_needs_plan(job) ? sw_clock_us() : 0;
+    if (rc >= 0 && slot->planned_since_us)
+        rc = ops->make_plan(p->device, s, job->value_type, job->mem->mapping, rest_offset(job), rest_bytes(job), &err);
+    if (rc < 0)
+        sw_slot_fail(p, slot, &err);
+}
+
+static void take_plan(struct sw_pipeline *p, const struct sw_slot *slot, bool waited_for_client) {
+    struct sw_job *job = slot->job;
+    if (slot->planned_since_us) {
+        job->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
+        job->plan_state = SW_JOB_PLAN_SETTLED;
+        if (!waited_for_client)
+            sw_measure_plan(p, sw_clock_us() - slot->planned_since_us);
+        sw_plan_cache_put(&p->plans, job->plan_key, &job->plan_choice, &job->plan);
+        const size_t first = slot->has_chunk ? slot->chunk : job->n_dealt;
+        if (first < job->frames->n_chunks) /* else it came too late for this one */
+            sw_job_weigh(p, job, first);
+        job->plan_number++;
+        if (!job->planned_us)
+            job->planned_us = sw_clock_us();
+        if (atomic_load(&job->phase) == SW_PHASE_STAGING)
+            sw_job_set_phase(p, job, SW_PHASE_ENCODING);
+    }
+    job->stage = SW_STAGE_RUNNING;
+}
+
+/* Queues the slot's chunk, by the job's plan. */
+static void encode_chunk(struct sw_pipeline *p, struct sw_slot *slot) {
+    struct sw_err err = {0};
+    struct sw_job *job = slot->job;
+    const uint64_t offset = job->offset + slot->chunk * job->frames->chunk_bytes,
+                   raw_bytes = sw_frames_chunk_bytes(job->frames, slot->chunk);
+    slot->plan_number = job->plan_number;
+    if (!slot->waits_for_client)
+        sw_measure_begin(p, slot, SW_MEASURE_ENCODE, job->plan.codec, raw_bytes, raw_bytes);
+    sw_plan_set_segments(p, &job->plan, job->frames->n_chunks > 1 ? job->frames->chunk_bytes : job->bytes);
+    if (p->device->ops->encode(p->device, sw_slot_index(p, slot), &job->plan, job->mem->mapping, offset, raw_bytes,
+                               &err))
+        sw_slot_fail(p, slot, &err);
+}
+
+bool sw_slot_prepared(struct sw_pipeline *p, struct sw_slot *slot, bool waited_for_client) {
+    take_plan(p, slot, waited_for_client);
+    if (!slot->has_chunk)
+        return false;
+    slot->has_chunk = false;
+    slot->state = SW_SLOT_ENCODING;
+    encode_chunk(p, slot);
+    return true;
+}
+
+static void encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
+    sw_slot_take(p, slot, SW_SLOT_ENCODING, job);
+    slot->chunk = job->n_dealt++;
+    encode_chunk(p, slot);
+    if (job->trial == SW_TRIAL_NEXT_CHUNK && job->n_dealt < job->frames->n_chunks)
+        sw_plan_init_raw(&job->plan);
+    job->trial = SW_TRIAL_NONE;
+}
+
+/* A chunk's frame is complete on the device: keeps the books and looks whether the data have drifted. */
+static void note_encoded(struct sw_pipeline *p, const struct sw_slot *slot) {
+    struct sw_job *job = slot->job;
+    sw_job_note_frame(job, slot->chunk, job->plan.codec, &slot->frame);
+    if (job->n_encoded == job->frames->n_chunks)
+        sw_job_set_phase(p, job, SW_PHASE_STORING);
+    struct sw_policy_drift drift = {
+        .expected_ratio = sw_plan_data_ratio(&job->plan),
+        .raw_bytes = slot->frame.raw_bytes,
+        .data_bytes = slot->frame.frame_bytes - slot->frame.data_offset,
+        .rest_bytes = rest_bytes(job),
+        .chunk_bytes = job->frames->chunk_bytes,
+        .n_retrained = job->n_retrained,
+    };
+    /* Chunks that were under way with the plan before this one say nothing about this one. */
+    if (job->stage == SW_STAGE_RUNNING && job->plan_state != SW_JOB_PLAN_MISSING &&
+        slot->plan_number == job->plan_number && sw_policy_retrain(&drift))
+        sw_job_drifts(p, job, &slot->frame);
+    sw_job_weigh_again(p, job);
+}
+
+static int queue_store(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+    uint64_t at = 0;
+    int rc = 0;
+    if (slot->direct.n > 0)
+        return sw_direct_queue(p, slot, err);
+    if (slot->state == SW_SLOT_STORING && !sw_shares_link(p, slot))
+        sw_measure_begin(p, slot, SW_MEASURE_LINK_OUT, slot->frame.codec, slot->frame.raw_bytes, slot->stored.bytes);
+    for (unsigned i = 0; !rc && i < slot->stored.n_extents; i++) {
+        const struct sw_extent *extent = &slot->stored.extents[i];
+        rc = p->device->ops->store(p->device, sw_slot_index(p, slot), extent->memory, at, extent->bytes, err);
+        at += extent->bytes;
+    }
+    return rc;
+}
+
+int sw_slot_store(struct sw_pipeline *p, struct sw_slot *slot, uint64_t bytes, struct sw_err *err) {
+    struct sw_tier *host = p->place->host;
+    int rc = sw_job_charge(slot->job, bytes, err);
+    if (!rc)
+        rc = host->ops->reserve(host, bytes, &slot->stored, err);
+    return rc ? rc : queue_store(p, slot, err);
+}
+
+bool sw_slot_begin_store(struct sw_pipeline *p, struct sw_slot *slot) {
+    const uint64_t bytes = slot->frame.frame_bytes;
+    struct sw_err err = {0};
+    int rc;
+    slot->state = SW_SLOT_STORING;
+    slot->is_staged = sw_placement_goes_out(p->place, bytes);
+    if (slot->is_staged) {
+        rc = sw_job_charge(slot->job, bytes, &err);
+        if (!rc)
+            rc = sw_placement_stage(p->place, SW_TIER_WRITE, bytes, &slot->stored, &err);
+        if (rc == -SW_EAGAIN) {
+            sw_job_uncharge(slot->job, bytes);
+            slot->state = SW_SLOT_WAITING;
+            return false;
+        }
+        if (!rc)
+            rc = queue_store(p, slot, &err);
+    } else {
+        rc = sw_slot_store(p, slot, bytes, &err);
+    }
+    if (rc)
+        sw_slot_fail(p, slot, &err);
+    return true;
+}
+
+void sw_slot_spill(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
+    if (sw_direct_take(p, slot, job))
+        sw_slot_begin_store(p, slot);
+    else
+        encode(p, slot, job);
+}
+
+/* Has a plan made for the slot's chunk, whose frame is given up, and those behind it. */
+static void plan_again(struct sw_pipeline *p, struct sw_slot *slot) {
+    struct sw_job *job = slot->job;
+    const uint64_t begin = slot->chunk * job->frames->chunk_bytes;
+    struct sw_err err = {0};
+    slot->state = SW_SLOT_PREPARING;
+    slot->has_chunk = true;
+    job->stage = SW_STAGE_PREPARING;
+    job->plan_state = SW_JOB_PLAN_MISSING;
+    slot->planned_since_us = sw_clock_us();
+    if (p->device->ops->make_plan(p->device, sw_slot_index(p, slot), job->value_type, job->mem->mapping,
+                                  job->offset + begin, job->bytes - begin, &err) < 0)
+        sw_slot_fail(p, slot, &err);
+}
+
+void sw_slot_encoded(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_slot_result *result) {
+    slot->frame = result->frame;
+    switch (sw_job_judge_plan(p, slot->job, slot->plan_number, &slot->frame)) {
+    case SW_MISFIT_AGAIN:
+        encode_chunk(p, slot);
+        return;
+    case SW_MISFIT_PLAN:
+        plan_again(p, slot);
+        return;
+    case SW_MISFIT_ACCEPT:
+        break;
+    }
+    note_encoded(p, slot);
+    if (slot->job->kind == SW_JOB_PACK) {
+        sw_in_place_encoded(p, slot);
+        return;
+    }
+    sw_slot_begin_store(p, slot);
+}
+
+void sw_slot_stored(struct sw_pipeline *p, struct sw_slot *slot) {
+    struct sw_err err = {0};
+    struct sw_job *job = slot->job;
+    if (slot->stored.tier->ops->commit(slot->stored.tier, &slot->stored, &err)) {
+        sw_pipeline_fail(p, job, &err);
+        return;
+    }
+    job->frames->stored[slot->chunk] = slot->stored;
+    memset(&slot->stored, 0, sizeof slot->stored);
+    job->n_done++;
+    if (sw_direct_commit(slot, &err))
+        sw_pipeline_fail(p, job, &err);
+}
