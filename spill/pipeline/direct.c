@@ -50,7 +50,7 @@ static void measure(struct sw_pipeline *p, struct sw_slot *slot, enum sw_measure
     uint64_t bytes = 0;
     for (unsigned i = 0; i < slot->direct.n; i++)
         bytes += slot->direct.items[i].frame.raw_bytes;
-    if (!slot->waits_for_client && !sw_shares_link(p, slot))
+    if (!slot->waits_for_client && !sw_slot_shares_link(p, slot))
         sw_measure_begin(p, slot, kind, SW_CODEC_RAW, slot->direct.items[0].frame.raw_bytes, bytes);
 }
 
@@ -76,8 +76,8 @@ static void deal_next(struct sw_pipeline *p, struct sw_slot *slot, const struct 
 
 bool sw_direct_take(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
     const size_t chunk = job->n_dealt;
-    if (!sw_goes_directly(p, job, sw_frames_chunk_bytes(job->frames, chunk),
-                          step_bytes(job, chunk, step_chunks(p, job, chunk))))
+    if (!sw_job_spills_directly(p, job, sw_frames_chunk_bytes(job->frames, chunk),
+                                step_bytes(job, chunk, step_chunks(p, job, chunk))))
         return false;
     sw_slot_take(p, slot, SW_SLOT_STORING, job);
     slot->chunk = chunk;
@@ -149,7 +149,7 @@ bool sw_direct_restores(struct sw_pipeline *p, struct sw_slot *slot) {
         return false;
     /* One that was read from the disk goes alone. */
     const unsigned n = slot->is_staged ? 1 : count_raw(job, slot->chunk, step_chunks(p, job, slot->chunk));
-    if (!sw_comes_directly(p, job, frames->layouts[slot->chunk].raw_bytes, step_bytes(job, slot->chunk, n)))
+    if (!sw_job_restores_directly(p, job, frames->layouts[slot->chunk].raw_bytes, step_bytes(job, slot->chunk, n)))
         return false;
     for (unsigned i = 0; i < n; i++) {
         const size_t chunk = slot->chunk + i;

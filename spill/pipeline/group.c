@@ -228,14 +228,14 @@ static struct sw_weighed weighed(const struct sw_group *g) {
 static int encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     struct sw_group *g = &slot->group;
     const struct sw_weighed all = weighed(g);
-    const enum sw_cost_reason reason = sw_plan_weigh(p, SW_JOB_SPILL, &all, false, &g->plan).reason;
+    const enum sw_cost_reason reason = sw_pipeline_plan_weigh(p, SW_JOB_SPILL, &all, false, &g->plan).reason;
     const uint64_t now_us = sw_clock_us();
     for (unsigned i = 0; i < g->n; i++) {
         g->jobs[i]->reason = reason;
         g->jobs[i]->planned_us = now_us;
     }
     set_phases(p, g, SW_PHASE_ENCODING);
-    sw_plan_set_segments(p, &g->plan, g->raw_bytes);
+    sw_pipeline_plan_set_segments(p, &g->plan, g->raw_bytes);
     slot->state = SW_SLOT_ENCODING;
     if (!slot->waits_for_client)
         sw_measure_begin(p, slot, SW_MEASURE_ENCODE, g->plan.codec, g->raw_bytes, g->raw_bytes);
@@ -253,9 +253,10 @@ static int make_plan(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err 
 
 static bool find_plan(struct sw_pipeline *p, struct sw_group *g) {
     struct sw_job *first = g->jobs[0];
-    const struct sw_weighed all = weighed(g);
+    const struct sw_plan_query query = {
+        .kind = SW_JOB_SPILL, .what = weighed(g), .key = first->plan_key, .choice = &first->plan_choice};
     if (!first->regroups)
-        return sw_plan_find(p, SW_JOB_SPILL, &all, first->plan_key, &first->plan_choice, &g->plan) == SW_PLAN_USABLE;
+        return sw_pipeline_plan_find(p, &query, &g->plan) == SW_PLAN_USABLE;
     g->plan = first->plan;
     return first->plan_state != SW_JOB_PLAN_MISSING;
 }
@@ -354,11 +355,17 @@ struct misfits {
 static enum sw_misfit judge(struct sw_pipeline *p, const struct sw_group *g, unsigned i, struct misfits *misfits) {
     struct sw_job *job = g->jobs[i];
     const struct sw_frame_layout *frame = &g->items[i].frame;
-    const struct sw_weighed what = {
-        .raw_bytes = job->bytes, .chunk_bytes = g->raw_bytes, .n_chunks = 1, .quota = job->quota, .shares_step = true};
+    const struct sw_plan_query query = {.kind = SW_JOB_SPILL,
+                                        .what = {.raw_bytes = job->bytes,
+                                                 .chunk_bytes = g->raw_bytes,
+                                                 .n_chunks = 1,
+                                                 .quota = job->quota,
+                                                 .shares_step = true},
+                                        .key = job->plan_key,
+                                        .choice = &job->plan_choice};
     if (job->plan_state != SW_JOB_PLAN_UNPROVEN)
         return SW_MISFIT_ACCEPT;
-    if (!sw_plan_is_stale(&g->plan, frame)) {
+    if (!sw_pipeline_plan_is_stale(&g->plan, frame)) {
         sw_plan_cache_suits(&p->plans, job->plan_key, &job->plan_choice);
         return SW_MISFIT_ACCEPT;
     }
@@ -369,7 +376,7 @@ static enum sw_misfit judge(struct sw_pipeline *p, const struct sw_group *g, uns
     }
     job->plan = g->plan;
     misfits->first = job;
-    misfits->answer = sw_plan_misfits(p, SW_JOB_SPILL, &what, job->plan_key, &job->plan_choice, frame, &job->plan);
+    misfits->answer = sw_pipeline_plan_misfits(p, &query, frame, &job->plan);
     return misfits->answer;
 }
 

@@ -37,7 +37,7 @@ static bool is_compressing(const struct sw_slot *slot) {
            (slot->state == SW_SLOT_STORING && slot->frame.codec != SW_CODEC_RAW);
 }
 
-bool sw_shares_link(const struct sw_pipeline *p, const struct sw_slot *slot) {
+bool sw_slot_shares_link(const struct sw_pipeline *p, const struct sw_slot *slot) {
     const bool is_direct = slot->direct.n > 0;
     if (slot->job->is_mixed)
         return true;
@@ -79,7 +79,7 @@ void sw_measure_plan(struct sw_pipeline *p, uint64_t us) {
     p->plan_s = p->plan_s > 0 ? (3 * p->plan_s + s) / 4 : s;
 }
 
-bool sw_has_link(const struct sw_pipeline *p) {
+bool sw_pipeline_has_link(const struct sw_pipeline *p) {
     return p->device->ops->info(p->device)->has_link;
 }
 
@@ -88,8 +88,8 @@ static bool is_too_much(struct sw_quota *quota, uint64_t raw_bytes) {
     return quota && quota->max_bytes && atomic_load(&quota->bytes) + raw_bytes > quota->max_bytes;
 }
 
-struct sw_cost_question sw_ask(const struct sw_pipeline *p, const struct sw_weighed *what, enum sw_codec_id codec,
-                               double expected_ratio) {
+struct sw_cost_question sw_pipeline_ask(const struct sw_pipeline *p, const struct sw_weighed *what,
+                                        enum sw_codec_id codec, double expected_ratio) {
     const int class = sw_cost_class(what->chunk_bytes);
     struct sw_cost_question question = {.codec = codec,
                                         .expected_ratio = expected_ratio,
@@ -123,7 +123,7 @@ struct sw_policy_stages sw_job_stages(struct sw_pipeline *p, const struct sw_job
     return (struct sw_policy_stages){link_s, coder_s > link_s ? coder_s - link_s : 0};
 }
 
-bool sw_moves_directly(const struct sw_pipeline *p, const struct sw_job *job) {
+bool sw_job_has_direct_step(const struct sw_pipeline *p, const struct sw_job *job) {
     for (unsigned s = 0; s < p->n_slots; s++)
         if (p->slots[s].job == job && p->slots[s].direct.n > 0)
             return true;
@@ -131,10 +131,10 @@ bool sw_moves_directly(const struct sw_pipeline *p, const struct sw_job *job) {
 }
 
 /* Raw bytes go directly, but those of short regions now and then, to see how fast the kernels are. */
-bool sw_goes_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
+bool sw_job_spills_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
     const int class = sw_cost_class(raw_bytes);
     if (job->kind == SW_JOB_SPILL && job->is_mixed)
-        return !sw_moves_directly(p, job); /* one slot does, all others encode */
+        return !sw_job_has_direct_step(p, job); /* one slot does, all others encode */
     if (job->kind != SW_JOB_SPILL || !job->is_direct || job->plan.codec != SW_CODEC_RAW)
         return false;
     return sw_cost_is_long(job->bytes) || class < 0 ||
@@ -144,7 +144,7 @@ bool sw_goes_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t 
 static enum sw_job_way_back choose_way_back(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes) {
     const int class = sw_cost_class(raw_bytes);
     struct sw_cost_rates rates = {0};
-    if (!sw_has_link(p))
+    if (!sw_pipeline_has_link(p))
         return SW_WAY_BACK_KERNELS;
     if (sw_cost_is_long(job->bytes))
         return SW_WAY_BACK_DIRECT;
@@ -158,7 +158,7 @@ static enum sw_job_way_back choose_way_back(struct sw_pipeline *p, const struct 
     return SW_WAY_BACK_KERNELS;
 }
 
-bool sw_comes_directly(struct sw_pipeline *p, struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
+bool sw_job_restores_directly(struct sw_pipeline *p, struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
     const int class = sw_cost_class(raw_bytes);
     if (job->way_back == SW_WAY_BACK_OPEN)
         job->way_back = choose_way_back(p, job, raw_bytes);

@@ -140,9 +140,3 @@ void sw_job_note_frame(struct sw_job *job, size_t chunk, enum sw_codec_id planne
     job->codec_raw_bytes[frame->codec] += frame->raw_bytes;
     job->n_encoded++;
 }
-
-bool sw_plan_is_stale(const struct sw_plan *plan, const struct sw_frame_layout *frame) {
-    return plan->codec != SW_CODEC_RAW &&
-           sw_policy_plan_is_stale(sw_plan_data_ratio(plan), frame->raw_bytes, frame->frame_bytes - frame->data_offset,
-                                   plan->value_type != SW_VALUE_NONE);
-}

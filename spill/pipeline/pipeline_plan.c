@@ -23,7 +23,7 @@
 #define MOST_RATIO 100   /* of a frame's data: beyond that it makes no difference */
 #define TRY_PART 0.25    /* of what another plan may win: trying it costs less */
 
-void sw_plan_set_segments(const struct sw_pipeline *p, struct sw_plan *plan, uint64_t chunk_bytes) {
+void sw_pipeline_plan_set_segments(const struct sw_pipeline *p, struct sw_plan *plan, uint64_t chunk_bytes) {
     if (sw_codec_has_segments(plan->codec))
         plan->segment_log2 =
             sw_policy_segment_log2(chunk_bytes, p->device->ops->info(p->device)->full_segments, plan->segment_log2);
@@ -34,12 +34,12 @@ void sw_plan_set_segments(const struct sw_pipeline *p, struct sw_plan *plan, uin
 /* Of the codecs that would do for numbers the sample's choice shrinks them most; another one may take less time. */
 static struct sw_cost_question ask_of_plan(const struct sw_pipeline *p, const struct sw_weighed *what,
                                            struct sw_plan *plan) {
-    struct sw_cost_question best = sw_ask(p, what, plan->codec, plan->expected_ratio);
+    struct sw_cost_question best = sw_pipeline_ask(p, what, plan->codec, plan->expected_ratio);
     /* Where room is short the densest one stands: a looser one might find none. */
     for (int codec = 0; !best.room_is_short && codec < SW_CODEC_NR; codec++) {
         if (plan->ratios[codec] <= 0)
             continue;
-        const struct sw_cost_question other = sw_ask(p, what, (enum sw_codec_id)codec, plan->ratios[codec]);
+        const struct sw_cost_question other = sw_pipeline_ask(p, what, (enum sw_codec_id)codec, plan->ratios[codec]);
         if (sw_cost_is_quicker(&other, &best))
             best = other;
     }
@@ -48,11 +48,11 @@ static struct sw_cost_question ask_of_plan(const struct sw_pipeline *p, const st
     return best;
 }
 
-struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
-                                bool may_retry, struct sw_plan *plan) {
+struct sw_verdict sw_pipeline_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
+                                         bool may_retry, struct sw_plan *plan) {
     struct sw_cost_answer answer;
     /* Packing, or without a link, it is done for the room: time does not count. */
-    if (kind != SW_JOB_SPILL || !sw_has_link(p))
+    if (kind != SW_JOB_SPILL || !sw_pipeline_has_link(p))
         return (struct sw_verdict){.reason = plan->codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM};
     const struct sw_cost_question question = ask_of_plan(p, what, plan);
     sw_cost_choose(&question, &answer);
@@ -81,9 +81,16 @@ static struct sw_weighed part_of(const struct sw_job *job, size_t first) {
                                .quota = job->quota};
 }
 
+/* It looks for a plan for that part. */
+static struct sw_plan_query query_of(struct sw_job *job, size_t first) {
+    return (struct sw_plan_query){
+        .kind = job->kind, .what = part_of(job, first), .key = job->plan_key, .choice = &job->plan_choice};
+}
+
 void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job, size_t first) {
     const struct sw_weighed rest = part_of(job, first);
-    const struct sw_verdict verdict = sw_plan_weigh(p, job->kind, &rest, job->trial == SW_TRIAL_WANTED, &job->plan);
+    const struct sw_verdict verdict =
+        sw_pipeline_plan_weigh(p, job->kind, &rest, job->trial == SW_TRIAL_WANTED, &job->plan);
     job->reason = verdict.reason;
     job->is_direct = verdict.is_direct;
     job->is_mixed = verdict.is_mixed;
@@ -98,9 +105,9 @@ void sw_job_weigh_again(struct sw_pipeline *p, struct sw_job *job) {
     struct sw_cost_answer answer;
     if (job->kind != SW_JOB_SPILL || (job->reason != SW_COST_PAYS && job->reason != SW_COST_UNKNOWN) ||
         job->stage != SW_STAGE_RUNNING || job->plan_state == SW_JOB_PLAN_MISSING ||
-        job->n_dealt == job->frames->n_chunks || !sw_has_link(p))
+        job->n_dealt == job->frames->n_chunks || !sw_pipeline_has_link(p))
         return;
-    const struct sw_cost_question question = sw_ask(p, &all, job->plan.codec, job->plan.expected_ratio);
+    const struct sw_cost_question question = sw_pipeline_ask(p, &all, job->plan.codec, job->plan.expected_ratio);
     if (!sw_cost_stops_paying(&question, &answer))
         return;
     job->reason = answer.reason;
@@ -115,7 +122,7 @@ void sw_job_weigh_again(struct sw_pipeline *p, struct sw_job *job) {
 /* ---- plans that are kept ---- */
 
 static bool counts_time(const struct sw_pipeline *p, enum sw_job_kind kind) {
-    return kind == SW_JOB_SPILL && sw_has_link(p);
+    return kind == SW_JOB_SPILL && sw_pipeline_has_link(p);
 }
 
 /* A time in prices of a plan. While either is not known: of short regions a little, of others one. */
@@ -125,17 +132,18 @@ static double in_plans(const struct sw_pipeline *p, double part, double s, uint6
     return raw_bytes <= SHORT_BYTES ? 1.0 / SHORT_USES : 1;
 }
 
-enum sw_plan_found sw_plan_find(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
-                                uint64_t key, struct sw_plan_choice *choice, struct sw_plan *ret) {
-    const struct sw_plan *plan = sw_plan_cache_find(&p->plans, key, choice);
+enum sw_plan_found sw_pipeline_plan_find(struct sw_pipeline *p, const struct sw_plan_query *query,
+                                         struct sw_plan *ret) {
+    const struct sw_weighed *what = &query->what;
+    const struct sw_plan *plan = sw_plan_cache_find(&p->plans, query->key, query->choice);
     struct sw_cost_answer answer;
     if (!plan)
         return SW_PLAN_NONE;
     *ret = *plan;
-    const struct sw_cost_question question = sw_ask(p, what, plan->codec, plan->expected_ratio);
+    const struct sw_cost_question question = sw_pipeline_ask(p, what, plan->codec, plan->expected_ratio);
     const double rate = question.rates.encode[plan->codec];
     double s = rate > 0 ? (double)what->raw_bytes / rate : 0; /* where only the room counts */
-    if (counts_time(p, kind)) {
+    if (counts_time(p, query->kind)) {
         sw_cost_choose(&question, &answer);
         if (answer.codec == SW_CODEC_RAW)
             return SW_PLAN_USABLE; /* it would not pay now, whoever's it is */
@@ -143,8 +151,8 @@ enum sw_plan_found sw_plan_find(struct sw_pipeline *p, enum sw_job_kind kind, co
         if (s <= 0) /* that codec has not been measured yet */
             s = answer.times[SW_CODEC_RAW].out_s;
     }
-    return sw_plan_cache_use(&p->plans, key, choice, in_plans(p, PLAN_PART, s, what->raw_bytes)) ? SW_PLAN_USABLE
-                                                                                                 : SW_PLAN_DUE;
+    const double part = in_plans(p, PLAN_PART, s, what->raw_bytes);
+    return sw_plan_cache_use(&p->plans, query->key, query->choice, part) ? SW_PLAN_USABLE : SW_PLAN_DUE;
 }
 
 static double ratio_of(const struct sw_frame_layout *frame) {
@@ -166,52 +174,56 @@ static double lost_s(const struct sw_cost_question *q, double ratio) {
 
 /* Another plan is tried if that costs little beside what it may win. One is in any case for short regions, but for
  * those that look as if nothing shrank them, and for members of a group, who share the step. */
-static bool may_try(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what, uint64_t key,
-                    const struct sw_cost_question *q, struct sw_plan_choice *choice,
+static bool may_try(struct sw_pipeline *p, const struct sw_plan_query *query, const struct sw_cost_question *q,
                     const struct sw_frame_layout *frame) {
+    const struct sw_weighed *what = &query->what;
     const bool looks_raw = ratio_of(frame) < LEAST_RATIO;
-    const int n_tried = __builtin_popcount(choice->tried);
+    const int n_tried = __builtin_popcount(query->choice->tried);
     /* What is under way is encoded again, too. */
     const double n_chunks = (double)(what->n_chunks < p->n_slots ? what->n_chunks : p->n_slots),
                  rate = q->rates.encode[q->codec], cost_s = rate > 0 ? n_chunks * (double)frame->raw_bytes / rate : 0,
-                 gain_s = counts_time(p, kind) ? lost_s(q, ratio_of(frame)) : p->plan_s;
+                 gain_s = counts_time(p, query->kind) ? lost_s(q, ratio_of(frame)) : p->plan_s;
     if (n_tried == 1 && (what->shares_step || (what->raw_bytes <= SHORT_BYTES && !looks_raw)))
         return true;
-    return looks_raw ? sw_plan_cache_stakes(&p->plans, key, choice, cost_s, gain_s)
+    return looks_raw ? sw_plan_cache_stakes(&p->plans, query->key, query->choice, cost_s, gain_s)
                      : n_tried * cost_s < gain_s * TRY_PART || cost_s <= 0;
 }
 
 /* One that promises more than the bytes have shrunk. */
-static bool find_other(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what, uint64_t key,
-                       struct sw_plan_choice *choice, double ratio, struct sw_plan *ret) {
+static bool find_other(struct sw_pipeline *p, const struct sw_plan_query *query, double ratio, struct sw_plan *ret) {
     const struct sw_plan *other;
-    while ((other = sw_plan_cache_find(&p->plans, key, choice)) != NULL) {
+    while ((other = sw_plan_cache_find(&p->plans, query->key, query->choice)) != NULL) {
         if (other->expected_ratio > ratio)
-            return sw_plan_find(p, kind, what, key, choice, ret) != SW_PLAN_NONE;
-        sw_plan_cache_misfits(choice);
+            return sw_pipeline_plan_find(p, query, ret) != SW_PLAN_NONE;
+        sw_plan_cache_misfits(query->choice);
     }
     return false;
 }
 
-enum sw_misfit sw_plan_misfits(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
-                               uint64_t key, struct sw_plan_choice *choice, const struct sw_frame_layout *frame,
-                               struct sw_plan *plan) {
-    const struct sw_cost_question question = sw_ask(p, what, plan->codec, plan->expected_ratio);
+bool sw_pipeline_plan_is_stale(const struct sw_plan *plan, const struct sw_frame_layout *frame) {
+    return plan->codec != SW_CODEC_RAW &&
+           sw_policy_plan_is_stale(sw_plan_data_ratio(plan), frame->raw_bytes, frame->frame_bytes - frame->data_offset,
+                                   plan->value_type != SW_VALUE_NONE);
+}
+
+enum sw_misfit sw_pipeline_plan_misfits(struct sw_pipeline *p, const struct sw_plan_query *query,
+                                        const struct sw_frame_layout *frame, struct sw_plan *plan) {
+    const struct sw_weighed *what = &query->what;
+    const struct sw_cost_question question = sw_pipeline_ask(p, what, plan->codec, plan->expected_ratio);
     const double ratio = ratio_of(frame);
     struct sw_cost_answer answer;
     struct sw_plan other;
-    sw_plan_cache_misfits(choice);
-    if (may_try(p, kind, what, key, &question, choice, frame) &&
-        find_other(p, kind, what, key, choice, ratio, &other)) {
+    sw_plan_cache_misfits(query->choice);
+    if (may_try(p, query, &question, frame) && find_other(p, query, ratio, &other)) {
         *plan = other;
         return SW_MISFIT_AGAIN;
     }
-    if (!counts_time(p, kind) || question.room_is_short)
+    if (!counts_time(p, query->kind) || question.room_is_short)
         return SW_MISFIT_PLAN;
     sw_cost_choose(&question, &answer);
     const double lost = in_plans(p, ratio < LEAST_RATIO ? DOUBT_PART : 1, lost_s(&question, ratio), what->raw_bytes);
-    return sw_plan_cache_forgo(&p->plans, key, choice, answer.codec != SW_CODEC_RAW, lost) ? SW_MISFIT_PLAN
-                                                                                           : SW_MISFIT_ACCEPT;
+    const bool pays = answer.codec != SW_CODEC_RAW;
+    return sw_plan_cache_forgo(&p->plans, query->key, query->choice, pays, lost) ? SW_MISFIT_PLAN : SW_MISFIT_ACCEPT;
 }
 
 /* Of the codecs of that type, the one that has lately encoded fastest. Those that have not been measured do not count
@@ -248,10 +260,10 @@ static bool turn_away(struct sw_pipeline *p, struct sw_job *job) {
         return false;
     const double promise = sw_plan_cache_promise(&p->plans, job->plan_key);
     const bool is_typed = job->value_type != SW_VALUE_NONE;
-    struct sw_cost_question question = sw_ask(p, &rest, fastest_codec(p, &rest, job->value_type),
-                                              promise > 0 ? promise
-                                              : is_typed  ? MOST_NUMBERS_RATIO
-                                                          : SW_V5T_MAX_SYMBOL_BYTES);
+    struct sw_cost_question question = sw_pipeline_ask(p, &rest, fastest_codec(p, &rest, job->value_type),
+                                                       promise > 0 ? promise
+                                                       : is_typed  ? MOST_NUMBERS_RATIO
+                                                                   : SW_V5T_MAX_SYMBOL_BYTES);
     bool hopeless = sw_cost_is_hopeless(&question, &answer);
     job->is_mixed = answer.reason == SW_COST_IN_PART;
     job->reason = SW_COST_ENCODER; /* should all chunks have gone before there is a plan */
@@ -278,7 +290,7 @@ static bool turn_away(struct sw_pipeline *p, struct sw_job *job) {
 
 /* Of a job whose kept plan is due. */
 static void goes_in_part_meanwhile(const struct sw_pipeline *p, struct sw_job *job, const struct sw_weighed *rest) {
-    const struct sw_cost_question question = sw_ask(p, rest, job->plan.codec, job->plan.expected_ratio);
+    const struct sw_cost_question question = sw_pipeline_ask(p, rest, job->plan.codec, job->plan.expected_ratio);
     struct sw_cost_answer answer;
     sw_cost_choose(&question, &answer);
     job->is_mixed = answer.reason == SW_COST_IN_PART && outlasts_plan(p, &answer);
@@ -286,14 +298,14 @@ static void goes_in_part_meanwhile(const struct sw_pipeline *p, struct sw_job *j
 }
 
 bool sw_job_find_plan(struct sw_pipeline *p, struct sw_job *job) {
-    const struct sw_weighed rest = part_of(job, job->n_dealt);
-    switch (sw_plan_find(p, job->kind, &rest, job->plan_key, &job->plan_choice, &job->plan)) {
+    const struct sw_plan_query query = query_of(job, job->n_dealt);
+    switch (sw_pipeline_plan_find(p, &query, &job->plan)) {
     case SW_PLAN_USABLE:
         job->plan_state = SW_JOB_PLAN_UNPROVEN;
         sw_job_weigh(p, job, job->n_dealt);
         return true;
     case SW_PLAN_DUE:
-        goes_in_part_meanwhile(p, job, &rest);
+        goes_in_part_meanwhile(p, job, &query.what);
         return false;
     case SW_PLAN_NONE:
         return turn_away(p, job);
@@ -319,7 +331,7 @@ static void accept(struct sw_pipeline *p, struct sw_job *job, const struct sw_fr
  * to be as the plan's own. */
 static bool suits(const struct sw_pipeline *p, const struct sw_job *job, const struct sw_frame_layout *frame) {
     if (job->kind != SW_JOB_PACK)
-        return !sw_plan_is_stale(&job->plan, frame);
+        return !sw_pipeline_plan_is_stale(&job->plan, frame);
     const double seen = sw_plan_cache_seen(&p->plans, job->plan_key, &job->plan_choice), ratio = data_ratio_of(frame);
     return ratio > (1 - ALIKE_PART) * seen && ratio < (1 + ALIKE_PART) * seen;
 }
@@ -341,9 +353,8 @@ enum sw_misfit sw_job_judge_plan(struct sw_pipeline *p, struct sw_job *job, unsi
     }
     if (!is_by_current) /* another plan is being tried since */
         return SW_MISFIT_AGAIN;
-    const struct sw_weighed rest = part_of(job, job->n_encoded); /* what is under way by that plan, too */
-    const enum sw_misfit misfit =
-        sw_plan_misfits(p, job->kind, &rest, job->plan_key, &job->plan_choice, frame, &job->plan);
+    const struct sw_plan_query query = query_of(job, job->n_encoded); /* what is under way by that plan, too */
+    const enum sw_misfit misfit = sw_pipeline_plan_misfits(p, &query, frame, &job->plan);
     if (misfit == SW_MISFIT_AGAIN) {
         job->plan_number++;
         sw_job_weigh(p, job, job->n_encoded);
@@ -356,7 +367,7 @@ enum sw_misfit sw_job_judge_plan(struct sw_pipeline *p, struct sw_job *job, unsi
 void sw_job_drifts(struct sw_pipeline *p, struct sw_job *job, const struct sw_frame_layout *frame) {
     const struct sw_weighed rest = part_of(job, job->n_dealt);
     struct sw_cost_answer answer;
-    struct sw_cost_question question = sw_ask(p, &rest, job->plan.codec, job->plan.expected_ratio);
+    struct sw_cost_question question = sw_pipeline_ask(p, &rest, job->plan.codec, job->plan.expected_ratio);
     question.plan_s = p->plan_s;
     if (counts_time(p, job->kind) && sw_cost_is_hopeless(&question, &answer)) {
         accept(p, job, frame);

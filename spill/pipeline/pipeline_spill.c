@@ -65,7 +65,7 @@ static void encode_chunk(struct sw_pipeline *p, struct sw_slot *slot) {
     slot->plan_number = job->plan_number;
     if (!slot->waits_for_client)
         sw_measure_begin(p, slot, SW_MEASURE_ENCODE, job->plan.codec, raw_bytes, raw_bytes);
-    sw_plan_set_segments(p, &job->plan, job->frames->n_chunks > 1 ? job->frames->chunk_bytes : job->bytes);
+    sw_pipeline_plan_set_segments(p, &job->plan, job->frames->n_chunks > 1 ? job->frames->chunk_bytes : job->bytes);
     if (p->device->ops->encode(p->device, sw_slot_index(p, slot), &job->plan, job->mem->mapping, offset, raw_bytes,
                                &err))
         sw_slot_fail(p, slot, &err);
@@ -116,7 +116,7 @@ static int queue_store(struct sw_pipeline *p, struct sw_slot *slot, struct sw_er
     int rc = 0;
     if (slot->direct.n > 0)
         return sw_direct_queue(p, slot, err);
-    if (slot->state == SW_SLOT_STORING && !sw_shares_link(p, slot))
+    if (slot->state == SW_SLOT_STORING && !sw_slot_shares_link(p, slot))
         sw_measure_begin(p, slot, SW_MEASURE_LINK_OUT, slot->frame.codec, slot->frame.raw_bytes, slot->stored.bytes);
     for (unsigned i = 0; !rc && i < slot->stored.n_extents; i++) {
         const struct sw_extent *extent = &slot->stored.extents[i];

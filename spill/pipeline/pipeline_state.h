@@ -176,8 +176,6 @@ int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err);
 /* The frame of one of its chunks is complete on the device: keeps the books. planned: a codec that makes no shorter
  * frame than raw is given up for that chunk. */
 void sw_job_note_frame(struct sw_job *job, size_t chunk, enum sw_codec_id planned, const struct sw_frame_layout *frame);
-/* True if a plan made for another region is not for the bytes of this frame. */
-bool sw_plan_is_stale(const struct sw_plan *plan, const struct sw_frame_layout *frame);
 bool sw_job_complete(const struct sw_job *job);
 /* The worker's side of a job is over. */
 void sw_job_finish(struct sw_pipeline *p, struct sw_job *job);
@@ -209,11 +207,11 @@ void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_measu
                       uint64_t raw_bytes, uint64_t bytes);
 /* True if what the slot is about to move has only a part of the link, since other chunks of its job, compressed or not,
  * cross meanwhile that are not measured with it: it is not measured then. */
-bool sw_shares_link(const struct sw_pipeline *p, const struct sw_slot *slot);
+bool sw_slot_shares_link(const struct sw_pipeline *p, const struct sw_slot *slot);
 /* The slot has reported. counts: that the steps have done what was measured. */
 void sw_measure_end(struct sw_pipeline *p, struct sw_slot *slot, bool counts);
 /* False of a device that works in host memory. */
-bool sw_has_link(const struct sw_pipeline *p);
+bool sw_pipeline_has_link(const struct sw_pipeline *p);
 /* What is to be encoded by a plan: the rest of a region, or a group, which counts as one chunk. */
 struct sw_weighed {
     uint64_t raw_bytes, chunk_bytes, n_chunks;
@@ -221,8 +219,8 @@ struct sw_weighed {
     bool shares_step;       /* a member of a group of chunk_bytes in all */
 };
 /* What cost.h is to be asked about it, by the rates measured. */
-struct sw_cost_question sw_ask(const struct sw_pipeline *p, const struct sw_weighed *what, enum sw_codec_id codec,
-                               double expected_ratio);
+struct sw_cost_question sw_pipeline_ask(const struct sw_pipeline *p, const struct sw_weighed *what,
+                                        enum sw_codec_id codec, double expected_ratio);
 /* What the job's next chunk will take: to be encoded and to cross the link, or to cross and be decoded. All 0: not
  * known. */
 struct sw_policy_stages sw_job_stages(struct sw_pipeline *p, const struct sw_job *job);
@@ -230,15 +228,15 @@ struct sw_policy_stages sw_job_stages(struct sw_pipeline *p, const struct sw_job
 void sw_measure_plan(struct sw_pipeline *p, uint64_t us);
 /* Whether the next step_bytes of raw chunks, the first one of raw_bytes, go directly: of a job that may, and on their
  * way back. */
-bool sw_goes_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes);
-bool sw_comes_directly(struct sw_pipeline *p, struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes);
+bool sw_job_spills_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes);
+bool sw_job_restores_directly(struct sw_pipeline *p, struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes);
 /* True while a slot moves chunks of the job directly. */
-bool sw_moves_directly(const struct sw_pipeline *p, const struct sw_job *job);
+bool sw_job_has_direct_step(const struct sw_pipeline *p, const struct sw_job *job);
 
 /* ---- pipeline_plan.c ---- */
 
 /* Segments as long as they may be for chunks of that length, if the plan's frames have any. */
-void sw_plan_set_segments(const struct sw_pipeline *p, struct sw_plan *plan, uint64_t chunk_bytes);
+void sw_pipeline_plan_set_segments(const struct sw_pipeline *p, struct sw_plan *plan, uint64_t chunk_bytes);
 /* Keeps a plan, or turns it into one that stores bytes as they are, and says why. may_retry: it was made to be tried on
  * one chunk, should it not pay. */
 struct sw_verdict {
@@ -246,21 +244,29 @@ struct sw_verdict {
     bool is_direct; /* raw chunks: directly */
     bool is_mixed;  /* some chunks as the plan says, some directly */
 };
-struct sw_verdict sw_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
-                                bool may_retry, struct sw_plan *plan);
+struct sw_verdict sw_pipeline_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
+                                         bool may_retry, struct sw_plan *plan);
 /* The same for a job that has got a plan, from its chunk `first` on. */
 void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job, size_t first);
 /* Of a job under way, a spill that is being compressed: looks whether that still pays by what has been measured since
  * it was weighed. If not, what is left goes in part, or raw. */
 void sw_job_weigh_again(struct sw_pipeline *p, struct sw_job *job);
+/* Who looks for a plan among those that are kept. */
+struct sw_plan_query {
+    enum sw_job_kind kind;         /* SPILL, PACK */
+    struct sw_weighed what;        /* is to be encoded by it */
+    uint64_t key;                  /* of plans that may suit */
+    struct sw_plan_choice *choice; /* what it has had of them so far */
+};
 enum sw_plan_found {
     SW_PLAN_NONE,
     SW_PLAN_DUE, /* *ret was worth what a new one costs, which should be made if there is need of one */
     SW_PLAN_USABLE
 };
 /* The kept plan that should be tried (next) for what has that key. */
-enum sw_plan_found sw_plan_find(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
-                                uint64_t key, struct sw_plan_choice *choice, struct sw_plan *ret);
+enum sw_plan_found sw_pipeline_plan_find(struct sw_pipeline *p, const struct sw_plan_query *query, struct sw_plan *ret);
+/* True if a plan made for another region is not for the bytes of this frame. */
+bool sw_pipeline_plan_is_stale(const struct sw_plan *plan, const struct sw_frame_layout *frame);
 enum sw_misfit {
     SW_MISFIT_ACCEPT, /* the frame will do */
     SW_MISFIT_AGAIN,  /* it is to be made again, by another kept plan */
@@ -268,9 +274,8 @@ enum sw_misfit {
 };
 /* What to do with a frame that shows that the plan it is by, a kept one, does not suit. AGAIN: *plan is the other one.
  */
-enum sw_misfit sw_plan_misfits(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
-                               uint64_t key, struct sw_plan_choice *choice, const struct sw_frame_layout *frame,
-                               struct sw_plan *plan);
+enum sw_misfit sw_pipeline_plan_misfits(struct sw_pipeline *p, const struct sw_plan_query *query,
+                                        const struct sw_frame_layout *frame, struct sw_plan *plan);
 /* Of a job that begins: true if it needs no plan of its own, since it has got a kept one, or one that stores bytes as
  * they are: making one could not pay, by what the session's last ones promised. */
 bool sw_job_find_plan(struct sw_pipeline *p, struct sw_job *job);

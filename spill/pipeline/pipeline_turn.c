@@ -60,7 +60,7 @@ static bool goes_on_unplanned(const struct sw_pipeline *p, const struct sw_job *
         if (p->slots[s].job == job && p->slots[s].waits_for_client)
             return false;
     return job->is_mixed && job->kind == SW_JOB_SPILL && job->n_dealt < job->frames->n_chunks &&
-           !sw_moves_directly(p, job);
+           !sw_job_has_direct_step(p, job);
 }
 
 static bool job_wants_slot(struct sw_pipeline *p, struct sw_job *job, unsigned *n_asked) {
