@@ -178,11 +178,11 @@ static int unpack_run(struct sw_pipeline *p, const struct sw_slot *slot, struct 
  * decoded where it lies, and left. */
 static void begin_unpack(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job, size_t chunk) {
     struct sw_err err = {0};
-    slot->frame_stays = stays(job, chunk);
-    slot->n_chunks = slot->frame_stays && job->kind == SW_JOB_UNPACK ? run_length(p, job, chunk) : 1;
+    const bool frame_stays = stays(job, chunk);
+    slot->n_chunks = frame_stays && job->kind == SW_JOB_UNPACK ? run_length(p, job, chunk) : 1;
     slot->chunk = chunk;
-    sw_slot_take(p, slot, slot->frame_stays ? SW_SLOT_UNPACKING : SW_SLOT_FETCHING, job);
-    if (slot->frame_stays ? unpack_run(p, slot, &err) : fetch(p, slot, &err)) {
+    sw_slot_take(p, slot, frame_stays ? SW_SLOT_UNPACKING : SW_SLOT_FETCHING, job);
+    if (frame_stays ? unpack_run(p, slot, &err) : fetch(p, slot, &err)) {
         slot->unqueued = true;
         note_failure(p, job, &err);
     }
@@ -228,8 +228,7 @@ static void fetched(struct sw_pipeline *p, struct sw_slot *slot) {
         sw_slot_give(p, slot); /* nothing has been written */
         return;
     }
-    slot->state = SW_SLOT_UNPACKING;
-    slot->frame_stays = false;
+    slot->state = SW_SLOT_DECODING;
     slot->n_chunks = 1;
     if (decode(p, slot, &err)) {
         note_failure(p, slot->job, &err);
@@ -238,7 +237,7 @@ static void fetched(struct sw_pipeline *p, struct sw_slot *slot) {
 }
 
 static void failed(struct sw_pipeline *p, struct sw_slot *slot) {
-    if (slot->state == SW_SLOT_FETCHING || (slot->state == SW_SLOT_UNPACKING && slot->frame_stays))
+    if (slot->state == SW_SLOT_FETCHING || slot->state == SW_SLOT_UNPACKING)
         sw_slot_give(p, slot); /* the frame is where it was */
     else
         slot->state = SW_SLOT_TORN;

@@ -23,7 +23,7 @@ void sw_slot_give(struct sw_pipeline *p, struct sw_slot *slot) {
     slot->is_staged = false;
     slot->job->n_slots--;
     slot->job = NULL;
-    slot->waits_for_client = slot->has_chunk = false;
+    slot->waits_for_client = false;
     slot->state = SW_SLOT_FREE;
 }
 
@@ -33,6 +33,11 @@ void sw_slot_fail(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_e
 }
 
 /* ---- reports ---- */
+
+static bool works_in_place(const struct sw_slot *slot) {
+    return slot->state == SW_SLOT_PLACING || slot->state == SW_SLOT_FETCHING || slot->state == SW_SLOT_UNPACKING ||
+           slot->state == SW_SLOT_DECODING;
+}
 
 /* All steps of a slot have ended with rc. */
 static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
@@ -45,7 +50,7 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
         sw_group_ended(p, slot, rc, err);
         return;
     }
-    if (slot->state == SW_SLOT_PLACING || slot->state == SW_SLOT_FETCHING || slot->state == SW_SLOT_UNPACKING) {
+    if (works_in_place(slot)) {
         sw_in_place_ended(p, slot, rc, err);
         return;
     }
@@ -57,9 +62,11 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
     if (!job->err.code) {
         switch (slot->state) {
         case SW_SLOT_PREPARING:
-            if (sw_slot_prepared(p, slot, waited_for_client))
-                return; /* still busy */
+            sw_slot_prepared(p, slot, waited_for_client);
             break;
+        case SW_SLOT_REPLANNING:
+            sw_slot_replanned(p, slot);
+            return; /* still busy */
         case SW_SLOT_ENCODING:
             sw_slot_encoded(p, slot, result);
             return; /* still busy */

@@ -36,24 +36,27 @@ void sw_slot_prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job 
         sw_slot_fail(p, slot, &err);
 }
 
-static void take_plan(struct sw_pipeline *p, const struct sw_slot *slot, bool waited_for_client) {
+/* Goes by the plan that a slot has made, from chunk `first` on. */
+static void take_plan(struct sw_pipeline *p, const struct sw_slot *slot, size_t first, bool waited_for_client) {
     struct sw_job *job = slot->job;
-    if (slot->planned_since_us) {
-        job->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
-        job->plan_state = SW_JOB_PLAN_SETTLED;
-        if (!waited_for_client)
-            sw_measure_plan(p, sw_clock_us() - slot->planned_since_us);
-        sw_plan_cache_put(&p->plans, job->plan_key, &job->plan_choice, &job->plan);
-        const size_t first = slot->has_chunk ? slot->chunk : job->n_dealt;
-        if (first < job->frames->n_chunks) /* else it came too late for this one */
-            sw_job_weigh(p, job, first);
-        job->plan_number++;
-        if (!job->planned_us)
-            job->planned_us = sw_clock_us();
-        if (atomic_load(&job->phase) == SW_PHASE_STAGING)
-            sw_job_set_phase(p, job, SW_PHASE_ENCODING);
-    }
-    job->stage = SW_STAGE_RUNNING;
+    job->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
+    job->plan_state = SW_JOB_PLAN_SETTLED;
+    if (!waited_for_client)
+        sw_measure_plan(p, sw_clock_us() - slot->planned_since_us);
+    sw_plan_cache_put(&p->plans, job->plan_key, &job->plan_choice, &job->plan);
+    if (first < job->frames->n_chunks) /* else it came too late for this one */
+        sw_job_weigh(p, job, first);
+    job->plan_number++;
+    if (!job->planned_us)
+        job->planned_us = sw_clock_us();
+    if (atomic_load(&job->phase) == SW_PHASE_STAGING)
+        sw_job_set_phase(p, job, SW_PHASE_ENCODING);
+}
+
+void sw_slot_prepared(struct sw_pipeline *p, const struct sw_slot *slot, bool waited_for_client) {
+    if (slot->planned_since_us)
+        take_plan(p, slot, slot->job->n_dealt, waited_for_client);
+    slot->job->stage = SW_STAGE_RUNNING;
 }
 
 /* Queues the slot's chunk, by the job's plan. */
@@ -71,14 +74,11 @@ static void encode_chunk(struct sw_pipeline *p, struct sw_slot *slot) {
         sw_slot_fail(p, slot, &err);
 }
 
-bool sw_slot_prepared(struct sw_pipeline *p, struct sw_slot *slot, bool waited_for_client) {
-    take_plan(p, slot, waited_for_client);
-    if (!slot->has_chunk)
-        return false;
-    slot->has_chunk = false;
+void sw_slot_replanned(struct sw_pipeline *p, struct sw_slot *slot) {
+    take_plan(p, slot, slot->chunk, false);
+    slot->job->stage = SW_STAGE_RUNNING;
     slot->state = SW_SLOT_ENCODING;
     encode_chunk(p, slot);
-    return true;
 }
 
 static void encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
@@ -171,8 +171,7 @@ static void plan_again(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_job *job = slot->job;
     const uint64_t begin = slot->chunk * job->frames->chunk_bytes;
     struct sw_err err = {0};
-    slot->state = SW_SLOT_PREPARING;
-    slot->has_chunk = true;
+    slot->state = SW_SLOT_REPLANNING;
     job->stage = SW_STAGE_PREPARING;
     job->plan_state = SW_JOB_PLAN_MISSING;
     slot->planned_since_us = sw_clock_us();

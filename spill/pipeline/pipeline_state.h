@@ -13,23 +13,24 @@
  *   any             FREE -> PREPARING -> FREE: before the first chunk, or for a new plan; a group goes on to ENCODING
  *   spill           FREE -> ENCODING -> (room reserved) -> STORING -> (committed, or on to the disk) -> FREE
  *                   FREE -> STORING: raw bytes without an encoder, several chunks at once (direct.c)
- *                   ENCODING again, by another plan, or PREPARING -> ENCODING: the plan does not suit the chunk
+ *                   ENCODING again, by another plan, or REPLANNING -> ENCODING: the plan does not suit the chunk
  *                   WAITING before STORING: the host memory for frames that go to the disk is full
  *   restore         FREE -> RESTORING (load, decode and verify queued in one go) -> FREE
  *   pack            FREE -> ENCODING, as a spill -> HOLDING -> PLACING -> FREE
  *   unpack          FREE -> UNPACKING -> FREE: the frame is decoded where it lies
- *                   FREE -> FETCHING -> UNPACKING -> FREE: the raw bytes will fall on it
+ *                   FREE -> FETCHING -> DECODING -> FREE: the raw bytes will fall on it
  *
  * If its job fails a slot becomes FREE at the end of what is queued, or at once if nothing is, but:
  *
  *   any             -> DRAINING -> FREE: a step could not be queued, or a WAITING slot gives up that waits for the
  *                   client's event, too; what is queued has to end
- *   pack, unpack    PLACING, or UNPACKING of what was fetched -> TORN (-> FREE: it cannot be undone)
- *                   TORN -> UNPACKING -> FREE: a pack is undone, then chunk by chunk as an unpack
+ *   pack, unpack    PLACING or DECODING -> TORN (-> FREE: it cannot be undone)
+ *                   TORN -> DECODING -> FREE: a pack is undone, then chunk by chunk as an unpack
  *                   TORN -> PLACING -> FREE: an unpack is undone */
 enum sw_slot_state {
     SW_SLOT_FREE,
-    SW_SLOT_PREPARING, /* waits for the client's event, has a plan made, or both */
+    SW_SLOT_PREPARING,  /* waits for the client's event, has a plan made, or both */
+    SW_SLOT_REPLANNING, /* has a plan made for its chunk, among others, which is to be encoded again then */
     SW_SLOT_ENCODING,
     SW_SLOT_STORING, /* frame, or raw bytes, on the way to host memory */
     SW_SLOT_RESTORING,
@@ -38,7 +39,8 @@ enum sw_slot_state {
     SW_SLOT_HOLDING,   /* pack: frame made, waits for its turn; nothing queued */
     SW_SLOT_PLACING,   /* frame on its way into the client's memory */
     SW_SLOT_FETCHING,  /* frame on its way out of it */
-    SW_SLOT_UNPACKING, /* frame being decoded */
+    SW_SLOT_UNPACKING, /* frame being decoded where it lies in that memory, and stays */
+    SW_SLOT_DECODING,  /* fetched frame being decoded, perhaps over where it was: the buffer has the only one */
     SW_SLOT_TORN       /* holds a chunk's only good copy, its frame; nothing queued */
 };
 
@@ -70,11 +72,9 @@ struct sw_slot {
     bool waits_for_client; /* its first step is a client's event: no telling when it ends */
     bool is_staged;        /* `stored` is host memory of a frame on its way: out while STORING, in while RESTORING */
     bool unqueued;         /* a step could not be queued; those before it still run */
-    bool frame_stays;      /* unpacking: the frame is also in the client's memory, where nothing is written to */
     unsigned plan_number;  /* encoding: of the plan in use */
-    bool has_chunk;        /* preparing: the plan is for `chunk`, among others, which is to be encoded again then */
     uint64_t age;          /* order in which slots became busy */
-    uint64_t planned_since_us; /* preparing: when it began to make a plan; 0: it makes none */
+    uint64_t planned_since_us; /* preparing, replanning: when it began to make a plan; 0: it makes none */
     struct sw_slot_measure {
         struct sw_meter *meter; /* of the stage that the queued steps are; NULL: not measured */
         bool is_coder;          /* the stage compresses */
@@ -130,8 +130,9 @@ void sw_slot_fail(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_e
 bool sw_job_needs_plan(const struct sw_job *job);
 /* Has a free slot wait for the client's event, and have a plan made for what is still to be spilled; of any job. */
 void sw_slot_prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job);
-/* That has ended. True: the plan was for the slot's chunk, which is encoded now. */
-bool sw_slot_prepared(struct sw_pipeline *p, struct sw_slot *slot, bool waited_for_client);
+/* PREPARING has ended; REPLANNING has, and the chunk is encoded by the new plan. */
+void sw_slot_prepared(struct sw_pipeline *p, const struct sw_slot *slot, bool waited_for_client);
+void sw_slot_replanned(struct sw_pipeline *p, struct sw_slot *slot);
 /* Has a free slot encode the job's next chunk, or take it and those behind it as they are. */
 void sw_slot_spill(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job);
 /* The frame is in the slot's buffer: has it stored, or made again by another plan. */
@@ -306,7 +307,7 @@ void sw_direct_fini(struct sw_slot *slot);
 
 /* A pack's chunk has been encoded: its frame waits for its turn. */
 void sw_in_place_encoded(struct sw_pipeline *p, struct sw_slot *slot);
-/* The steps of a slot in state PLACING, FETCHING or UNPACKING have ended with rc. */
+/* The steps of a slot in state PLACING, FETCHING, UNPACKING or DECODING have ended with rc. */
 void sw_in_place_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const struct sw_err *err);
 /* Unpack: true if the next chunk may be begun beside those that are under way; passes over raw ones. */
 bool sw_in_place_may_unpack(const struct sw_pipeline *p, struct sw_job *job);

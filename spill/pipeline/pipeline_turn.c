@@ -96,7 +96,8 @@ static bool can_be_ordered(const struct sw_job *job) {
 /* Whether a slot makes a plan for a buffer of that operation. */
 static bool slot_plans_op(const struct sw_slot *slot, uint64_t op_number) {
     const bool is_group = slot->group.n > 0;
-    return slot->state == SW_SLOT_PREPARING && (is_group ? slot->group.jobs[0] : slot->job)->op_number == op_number;
+    return (slot->state == SW_SLOT_PREPARING || slot->state == SW_SLOT_REPLANNING) &&
+           (is_group ? slot->group.jobs[0] : slot->job)->op_number == op_number;
 }
 
 static bool any_slot_plans_op(const struct sw_pipeline *p, uint64_t op_number) {
