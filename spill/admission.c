@@ -29,7 +29,7 @@ static int check_stays(const struct sw_range *range, unsigned n, struct sw_err *
 
 static int admit(const struct sw_owner *owner, struct sw_err *err) {
     const struct sw_engine_config *config = &owner->engine->config;
-    if (owner->closing || owner->engine->closing)
+    if (sw_owner_is_ending(owner) || owner->engine->state != SW_ENGINE_RUNNING)
         return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_SESSION, "the session is closing");
     if (owner->n_ops >= config->max_owner_ops)
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,

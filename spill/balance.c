@@ -52,7 +52,7 @@ static size_t candidates(struct sw_engine *engine, struct sw_policy_candidate *r
         for (struct sw_list *node = owner->regions.next; node != &owner->regions && n < max; node = node->next) {
             const struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
             const bool rests = region->state == SW_REGION_OUT && !region->op && !region->move &&
-                               region->frames->packed == NULL && region->host_bytes > 0 && !owner->closing;
+                               region->frames->packed == NULL && region->host_bytes > 0 && !sw_owner_is_ending(owner);
             ret[n++] = (struct sw_policy_candidate){.index = region->id.slot,
                                                     .stored_bytes = region->host_bytes,
                                                     .used_us = region->used_us,
@@ -68,7 +68,7 @@ void sw_engine_balance(struct sw_engine *engine) {
     struct sw_placement *place = &engine->place;
     struct sw_tier_stats host;
     size_t victims[MAX_MOVES];
-    if (!place->nvme || engine->n_moves > 0 || engine->closing)
+    if (!place->nvme || engine->n_moves > 0 || engine->state != SW_ENGINE_RUNNING)
         return;
     place->host->ops->stats(place->host, &host);
     struct sw_policy_level level = {.used_bytes = host.used_bytes,

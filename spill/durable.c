@@ -25,7 +25,7 @@ static void list_name(struct sw_region *region) {
 void sw_owner_set_heir(struct sw_owner *owner, struct sw_owner *heir) {
     if (owner->heir == heir)
         return;
-    SW_ASSERT(!owner->heir && heir->is_heir && !heir->closing && owner->quota == heir->quota);
+    SW_ASSERT(!owner->heir && heir->is_heir && !sw_owner_is_ending(heir) && owner->quota == heir->quota);
     owner->heir = heir;
     for (struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
         struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
@@ -89,7 +89,7 @@ void sw_region_unname(struct sw_region *region) {
 /* Within a tenant: what counts for its quota stays the same. */
 static void give(struct sw_region *region, struct sw_owner *to) {
     struct sw_owner *from = region->owner;
-    SW_ASSERT(from->quota == to->quota && !to->closing && !region->op);
+    SW_ASSERT(from->quota == to->quota && !sw_owner_is_ending(to) && !region->op);
     sw_list_remove(&region->node);
     sw_list_append(&to->regions, &region->node);
     from->n_regions--;

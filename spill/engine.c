@@ -30,7 +30,7 @@ static void forget_failed(struct sw_op *op) {
 /* Before its client is told. False: it cannot be, and counts as not stored. A packed region could not be taken back: it
  * ends with this process. */
 static bool record_spilled(struct sw_op *op) {
-    if (op->owner->closing && !op->owner->leaving && !op->region->name)
+    if (op->owner->state == SW_OWNER_CLOSING && !op->region->name)
         return true; /* its end is near */
     return !sw_region_record(op->region, &op->job.err) || op->job.kind == SW_JOB_PACK;
 }
@@ -154,7 +154,7 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     outcome.region = id;
     const int code = outcome.err.code;
     note_figures(engine, op, &outcome);
-    if (owner->closing && !owner->leaving && region->owner == owner && region->id.gen == id.gen)
+    if (owner->state == SW_OWNER_CLOSING && region->owner == owner && region->id.gen == id.gen)
         sw_region_let_go(region);
     engine->counters.canceled_ops += code == -SW_ECANCELED;
     engine->counters.failed_ops += code != 0 && code != -SW_ECANCELED;
@@ -200,7 +200,7 @@ static void close_settled_owners(struct sw_engine *engine) {
         struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
         void (*closed)(void *) = owner->closed;
         void *arg = owner->arg;
-        if (owner->leaving)
+        if (owner->state == SW_OWNER_LEFT)
             sw_list_append(&engine->left, &owner->node);
         else
             sw_free(owner);
@@ -238,15 +238,16 @@ static void on_async_closed(uv_handle_t *handle) {
 
 /* Once the last owner is gone the workers are stopped; once their threads have ended, the rest goes. */
 static void stop_if_due(struct sw_engine *engine) {
-    if (!engine->closing || engine->n_owners > 0 || engine->n_moves > 0 || engine->stopped)
+    if (engine->state == SW_ENGINE_RUNNING || engine->state == SW_ENGINE_STOPPED || engine->n_owners > 0 ||
+        engine->n_moves > 0)
         return;
-    for (unsigned i = 0; !engine->stopping && i < engine->config.n_devices; i++)
+    for (unsigned i = 0; engine->state == SW_ENGINE_CLOSING && i < engine->config.n_devices; i++)
         sw_worker_stop(engine->workers[i]);
-    engine->stopping = true;
+    engine->state = SW_ENGINE_STOPPING;
     for (unsigned i = 0; i < engine->config.n_devices; i++)
         if (!sw_worker_ended(engine->workers[i]))
             return;
-    engine->stopped = true;
+    engine->state = SW_ENGINE_STOPPED;
     uv_close((uv_handle_t *)&engine->async, on_async_closed);
 }
 
@@ -339,9 +340,9 @@ void sw_engine_close(struct sw_engine *engine, void (*closed)(void *arg), void *
     if (!engine)
         return;
     for (struct sw_list *node = engine->owners.next; node != &engine->owners; node = node->next)
-        SW_ASSERT(SW_CONTAINER_OF(node, struct sw_owner, node)->closing);
-    SW_ASSERT(!engine->closing);
-    engine->closing = true;
+        SW_ASSERT(sw_owner_is_ending(SW_CONTAINER_OF(node, struct sw_owner, node)));
+    SW_ASSERT(engine->state == SW_ENGINE_RUNNING);
+    engine->state = SW_ENGINE_CLOSING;
     engine->closed = closed;
     engine->arg = arg;
     (void)uv_async_send(&engine->async);
@@ -533,7 +534,7 @@ void sw_engine_forget_in(struct sw_owner *owner) {
 /* ---- signs of life ---- */
 
 void sw_engine_ask_life(struct sw_engine *engine) {
-    for (unsigned i = 0; i < engine->config.n_devices && !engine->closing; i++) {
+    for (unsigned i = 0; engine->state == SW_ENGINE_RUNNING && i < engine->config.n_devices; i++) {
         struct sw_canary *canary = &engine->canaries[i];
         if (canary->is_out)
             continue;

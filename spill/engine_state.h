@@ -46,17 +46,29 @@ struct sw_mem {
     void *arg;
 };
 
+/*   OPEN -> CLOSING -> CLOSED: freed
+ *        -> LEAVING -> LEFT: freed with the engine
+ *   UNCLAIMED -> OPEN, or as OPEN
+ *
+ * An owner of whom nothing is recorded is closed where others would be left. */
+enum sw_owner_state {
+    SW_OWNER_OPEN,
+    SW_OWNER_UNCLAIMED, /* of a predecessor, and nobody has asked for it */
+    SW_OWNER_CLOSING,   /* its operations are canceled; they, its memories and regions go */
+    SW_OWNER_LEAVING,   /* the same, but what is recorded stays */
+    SW_OWNER_CLOSED,    /* nothing is left of it; its `closed` is due */
+    SW_OWNER_LEFT       /* nothing but regions for a successor; the same */
+};
+
 struct sw_owner {
-    struct sw_list node; /* of engine->owners, then of engine->settled */
+    struct sw_list node; /* of engine->owners; CLOSED, LEFT: of engine->settled, then, if LEFT, of engine->left */
     struct sw_engine *engine;
     uint64_t number; /* from 1, never reused */
     struct sw_quota *quota;
     struct sw_list ops, mems, regions;
     struct sw_list beside; /* regions that are IN and whose slots have newer regions; they count nowhere */
     unsigned n_ops, n_mems, n_regions, n_moves;
-    bool closing, settled;
-    bool leaving;      /* closing, but what is recorded stays */
-    bool unclaimed;    /* of a predecessor, and nobody has asked for it */
+    enum sw_owner_state state;
     uint32_t record;   /* in the catalogue, 0: has no name */
     uint32_t consumed; /* list of records of regions that the client may not know to be restored */
     uint32_t uid;
@@ -73,11 +85,24 @@ struct sw_owner {
     void *arg;
 };
 
+/* Nothing begins with it any more. */
+static inline bool sw_owner_is_ending(const struct sw_owner *owner) {
+    return owner->state != SW_OWNER_OPEN && owner->state != SW_OWNER_UNCLAIMED;
+}
+
 /* A worker's sign of life. */
 struct sw_canary {
     struct sw_job job; /* comes back from the worker */
     bool is_out;
     uint64_t given_us;
+};
+
+/* RUNNING -> CLOSING -> STOPPING -> STOPPED */
+enum sw_engine_state {
+    SW_ENGINE_RUNNING,
+    SW_ENGINE_CLOSING,  /* waits for the last owners and moves */
+    SW_ENGINE_STOPPING, /* and then for the workers, which have been told to end */
+    SW_ENGINE_STOPPED   /* its handles are being closed; then it is freed */
 };
 
 struct sw_engine {
@@ -99,7 +124,7 @@ struct sw_engine {
     unsigned n_owners, n_mems, n_ops;
     uint64_t last_owner;     /* number of the newest */
     uint64_t last_op_number; /* of an operation on several buffers */
-    bool closing, stopping, stopped;
+    enum sw_engine_state state;
     void (*closed)(void *arg);
     void *arg;
     struct sw_engine_stats counters; /* only the totals are kept here */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err *err) {
-    if (engine->closing)
+    if (engine->state != SW_ENGINE_RUNNING)
         return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_DAEMON, "the engine is stopping");
     struct sw_owner *owner = sw_alloc(sizeof *owner);
     if (!owner)
@@ -62,12 +62,13 @@ static void leave_quota(struct sw_owner *owner) {
 
 void sw_owner_settle(struct sw_owner *owner) {
     struct sw_engine *engine = owner->engine;
-    if (!owner->closing || owner->settled || owner->n_ops || owner->n_mems || owner->n_moves ||
-        (owner->n_regions && !owner->leaving))
+    const bool closes = owner->state == SW_OWNER_CLOSING;
+    if ((!closes && owner->state != SW_OWNER_LEAVING) || owner->n_ops || owner->n_mems || owner->n_moves ||
+        (closes && owner->n_regions))
         return;
-    owner->settled = true;
+    owner->state = closes ? SW_OWNER_CLOSED : SW_OWNER_LEFT;
     leave_quota(owner);
-    if (!owner->leaving) /* regions are recorded under a name: it goes last */
+    if (closes) /* regions are recorded under a name: it goes last */
         sw_catalogue_free(engine->config.catalogue, &owner->record);
     sw_list_remove(&owner->node);
     sw_list_append(&engine->settled, &owner->node);
@@ -111,25 +112,25 @@ void sw_owner_told(struct sw_owner *owner) {
 }
 
 static void close_owner(struct sw_owner *owner, bool leave, void (*closed)(void *arg), void *arg) {
-    SW_ASSERT(!owner->closing);
-    owner->closing = true;
-    owner->leaving = leave && (owner->record || (owner->is_heir && owner->engine->config.catalogue));
+    SW_ASSERT(!sw_owner_is_ending(owner));
+    const bool leaves = leave && (owner->record || (owner->is_heir && owner->engine->config.catalogue));
+    owner->state = leaves ? SW_OWNER_LEAVING : SW_OWNER_CLOSING;
     owner->closed = closed;
     owner->arg = arg;
     sw_owner_forget_made(owner);
-    if (!owner->leaving)
+    if (!leaves)
         sw_owner_told(owner);
     for (struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next)
         sw_op_cancel(SW_CONTAINER_OF(node, struct sw_op, node));
     for (struct sw_list *node = owner->regions.next, *next; node != &owner->regions; node = next) {
         struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
         next = node->next;
-        if (owner->leaving && region->move)
+        if (leaves && region->move)
             sw_move_cancel(region->move);
-        else if (!owner->leaving && !region->op) /* the others go when their operation ends */
+        else if (!leaves && !region->op) /* the others go when their operation ends */
             sw_region_let_go(region);
     }
-    if (!owner->leaving)
+    if (!leaves)
         sw_engine_forget_in(owner);
     for (struct sw_list *node = owner->mems.next, *next; node != &owner->mems; node = next) {
         struct sw_mem *mem = SW_CONTAINER_OF(node, struct sw_mem, node);
@@ -164,7 +165,7 @@ static struct sw_worker *find_worker(const struct sw_engine *engine, const struc
 static int mem_open(struct sw_owner *owner, struct sw_mem_desc *desc, bool once, struct sw_mem **ret,
                     struct sw_err *err) {
     struct sw_engine *engine = owner->engine;
-    if (owner->closing)
+    if (sw_owner_is_ending(owner))
         return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_SESSION, "the session is closing");
     if (owner->n_mems >= engine->config.max_owner_mems)
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the session has %u memories, the most allowed",

@@ -112,7 +112,7 @@ static bool on_session(void *arg, const struct sw_catalogue_session *session, ui
     owner->number = session->number;
     owner->record = record;
     owner->uid = session->uid;
-    owner->unclaimed = true;
+    owner->state = SW_OWNER_UNCLAIMED;
     memcpy(owner->token, session->token, sizeof owner->token);
     if (session->number > r->engine->last_owner)
         r->engine->last_owner = session->number;
@@ -145,7 +145,7 @@ static struct sw_owner *find_heir(struct recovery *r, uint32_t uid) {
         return NULL;
     }
     sw_owner_become_heir(owner, uid);
-    owner->unclaimed = true;
+    owner->state = SW_OWNER_UNCLAIMED;
     return owner;
 }
 
@@ -318,9 +318,9 @@ int sw_engine_recover(struct sw_engine *engine, struct sw_recovered *ret, struct
 struct sw_owner *sw_owner_claim(struct sw_engine *engine, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES]) {
     for (struct sw_list *node = engine->owners.next; node != &engine->owners; node = node->next) {
         struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
-        if (owner->unclaimed && !owner->is_heir && !owner->closing && owner->uid == uid &&
+        if (owner->state == SW_OWNER_UNCLAIMED && !owner->is_heir && owner->uid == uid &&
             memcmp(owner->token, token, sizeof owner->token) == 0) {
-            owner->unclaimed = false;
+            owner->state = SW_OWNER_OPEN;
             return owner;
         }
     }
@@ -335,12 +335,13 @@ int sw_owners_visit_found(struct sw_engine *engine,
         for (struct sw_list *node = engine->owners.next, *next; node != &engine->owners; node = next) {
             struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
             next = node->next;
-            if (owner->is_heir != is_heir || owner->closing || !owner->unclaimed)
+            if (owner->is_heir != is_heir || owner->state != SW_OWNER_UNCLAIMED)
                 continue;
             const int rc = visit(owner, owner->uid, is_heir, arg, err);
             if (rc)
                 return rc;
-            owner->unclaimed = !is_heir;
+            if (is_heir) /* the caller's from now on */
+                owner->state = SW_OWNER_OPEN;
         }
     return 0;
 }
@@ -350,7 +351,7 @@ unsigned sw_owners_close_unclaimed(struct sw_engine *engine, bool leave, void (*
     for (struct sw_list *node = engine->owners.next, *next; node != &engine->owners; node = next) {
         struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
         next = node->next;
-        if (!owner->unclaimed || owner->closing)
+        if (owner->state != SW_OWNER_UNCLAIMED)
             continue;
         n++;
         if (leave)
