@@ -171,17 +171,10 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     done(&outcome, arg);
 }
 
-static void canary_ended(struct sw_job *job) {
-    struct sw_canary *canary = SW_CONTAINER_OF(job, struct sw_canary, job);
-    canary->is_out = false;
-    if (!job->err.code)
-        canary->given_us = sw_clock_us();
-}
-
 static void job_ended(struct sw_engine *engine, struct sw_job *job) {
     struct sw_op *op;
     if (job->kind == SW_JOB_CANARY)
-        canary_ended(job);
+        sw_canary_ended(job);
     else if (job->kind == SW_JOB_UNMAP)
         sw_mem_unmapped(SW_CONTAINER_OF(job, struct sw_mem, job));
     else if (sw_job_moves(job->kind))
@@ -529,35 +522,4 @@ void sw_engine_forget_in(struct sw_owner *owner) {
     }
     while (!sw_list_empty(&owner->beside))
         sw_owner_forget(owner, SW_CONTAINER_OF(owner->beside.next, struct sw_region, node));
-}
-
-/* ---- signs of life ---- */
-
-void sw_engine_ask_life(struct sw_engine *engine) {
-    for (unsigned i = 0; engine->state == SW_ENGINE_RUNNING && i < engine->config.n_devices; i++) {
-        struct sw_canary *canary = &engine->canaries[i];
-        if (canary->is_out)
-            continue;
-        memset(&canary->job, 0, sizeof canary->job);
-        canary->job.kind = SW_JOB_CANARY;
-        canary->is_out = true;
-        sw_worker_submit(engine->workers[i], &canary->job);
-    }
-}
-
-uint64_t sw_engine_silent_us(const struct sw_engine *engine) {
-    const uint64_t now_us = sw_clock_us();
-    uint64_t longest = 0;
-    for (unsigned i = 0; i < engine->config.n_devices; i++) {
-        const uint64_t silent = now_us - engine->canaries[i].given_us;
-        longest = silent > longest ? silent : longest;
-    }
-    return longest;
-}
-
-bool sw_engine_device_lost(const struct sw_engine *engine) {
-    for (unsigned i = 0; i < engine->config.n_devices; i++)
-        if (sw_worker_lost(engine->workers[i]))
-            return true;
-    return false;
 }

@@ -61,6 +61,8 @@ struct sw_engine_config {
     struct sw_catalogue *catalogue; /* borrowed; NULL: nothing survives the process */
 };
 
+/* ---- engine.c: start and stop ---- */
+
 /* errors: -SW_ENOMEM, -SW_EINVAL. */
 int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engine_config *config, struct sw_err *err);
 /* Orderly stop: running operations are canceled, workers joined, then `closed` runs once. All owners must be closed
@@ -70,6 +72,8 @@ void sw_engine_close(struct sw_engine *engine, void (*closed)(void *arg), void *
 /* The longest chunk that has room on its way to the disk and back: regions get no longer ones, whatever their device
  * takes. */
 uint64_t sw_engine_chunk_bytes(const struct sw_engine *engine);
+
+/* ---- recovery.c ---- */
 
 /* What a predecessor left, found by sw_engine_recover(). */
 struct sw_recovered {
@@ -95,6 +99,11 @@ int sw_owners_visit_found(struct sw_engine *engine,
 /* Closes those that nobody has claimed, or leaves them to the next process. Returns how many. closed (may be NULL) runs
  * for each with its quota. */
 unsigned sw_owners_close_unclaimed(struct sw_engine *engine, bool leave, void (*closed)(void *quota));
+/* Records the owner under a name, so that it and its regions outlive the process; without this, or a catalogue, they do
+ * not. errors: -SW_ENOMEM, -SW_ELIMIT. */
+int sw_owner_name(struct sw_owner *owner, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES], struct sw_err *err);
+
+/* ---- owner.c ---- */
 
 int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err *err);
 /* Has what the owner stores count for a tenant. quota: borrowed until the owner is closed. Before its first operation;
@@ -103,15 +112,13 @@ void sw_owner_set_quota(struct sw_owner *owner, struct sw_quota *quota);
 /* Cancels the owner's operations (their callbacks still run, with -SW_ECANCELED or their result), drops its regions and
  * memories, then calls `closed` once when nothing of it is left mapped or stored. */
 void sw_owner_close(struct sw_owner *owner, void (*closed)(void *arg), void *arg);
-
-/* Records the owner under a name, so that it and its regions outlive the process; without this, or a catalogue, they do
- * not. errors: -SW_ENOMEM, -SW_ELIMIT. */
-int sw_owner_name(struct sw_owner *owner, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES], struct sw_err *err);
 /* As sw_owner_close(), but of an owner with a name the regions stay for the next process. No operation may be accepted
  * from anybody after this: the engine is about to be closed. */
 void sw_owner_leave(struct sw_owner *owner, void (*closed)(void *arg), void *arg);
 /* The client has been sent all that it is owed: it knows of every region that was made, restored or consumed. */
 void sw_owner_told(struct sw_owner *owner);
+
+/* ---- durable.c ---- */
 
 /* Durable regions have a name and outlive their owner: they end by sw_engine_drop() only. When their owner is closed
  * they go to its heir, an owner that has the same quota, is closed after it, and has no operations of its own; so a
@@ -127,6 +134,8 @@ bool sw_owner_has_names(const struct sw_owner *heir);
  * recording: it stays where it is. */
 int sw_engine_adopt(struct sw_owner *owner, const char *name, struct sw_region_id *ret, struct sw_err *err);
 
+/* ---- mem.c ---- */
+
 /* Takes over a description (moved: *desc is emptied, also on error). `once`: unmapped as soon as the first operation
  * that uses it ends, and before its callback; a second operation is refused (-SW_EINVAL), the handle lives until
  * sw_mem_close. Else it stays mapped until sw_mem_close. Mapping happens on the worker, by sw_mem_map or with the first
@@ -140,6 +149,8 @@ void sw_mem_map(struct sw_mem *mem, void (*mapped)(const struct sw_err *err, voi
 /* Unmaps when the operations that use it have ended, then calls `closed` (may be NULL) on the loop, not from inside
  * this call. The mem must not be used for new operations afterwards. */
 void sw_mem_close(struct sw_mem *mem, void (*closed)(void *arg), void *arg);
+
+/* ---- engine.c: operations ---- */
 
 /* Outcome of an operation. */
 struct sw_outcome {
@@ -221,6 +232,8 @@ void sw_engine_announce_consumed(struct sw_owner *owner, struct sw_region_id id)
 /* Forgets regions that are IN: the client knows of them, and asks for none that it has made any more. */
 void sw_engine_forget_in(struct sw_owner *owner);
 
+/* ---- made.c ---- */
+
 /* The regions that a request of this owner has made, perhaps in a process before this one: ret[piece], of generation 0
  * where there is none. The first question looks at all of the owner's regions; from then on those that are made later
  * are not found, until sw_engine_forget_in(). Request 0 is none. */
@@ -229,6 +242,8 @@ void sw_engine_find_made(struct sw_owner *owner, uint32_t request, struct sw_reg
  * it, are of the round before: they are forgotten, so that nothing is found by them when they are used again. Looks at
  * all of the owner's regions, once. */
 void sw_owner_forget_requests(struct sw_owner *owner, uint32_t newest);
+
+/* ---- balance.c ---- */
 
 enum sw_advice { SW_ADVISE_PRIORITY, SW_ADVISE_PIN, SW_ADVISE_PREFETCH, SW_ADVISE_DEMOTE };
 /* What is known about the future of a region that is OUT. PRIORITY, 0 to 255: those of lower priority leave the host
@@ -239,6 +254,8 @@ enum sw_advice { SW_ADVISE_PRIORITY, SW_ADVISE_PIN, SW_ADVISE_PREFETCH, SW_ADVIS
  * with). */
 int sw_engine_advise(struct sw_owner *owner, struct sw_region_id id, enum sw_advice advice, uint32_t value,
                      struct sw_err *err);
+
+/* ---- query.c ---- */
 
 struct sw_region_info {
     enum sw_region_state state;
@@ -279,6 +296,8 @@ struct sw_engine_stats {
 };
 void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret);
 
+/* ---- canary.c ---- */
+
 /* Asks every worker, and its device, for a sign of life; one that still owes the last one is not asked again. */
 void sw_engine_ask_life(struct sw_engine *engine);
 /* How long ago the last one was given by the worker that has been silent for longest; at first, since the start. */
@@ -286,6 +305,8 @@ uint64_t sw_engine_silent_us(const struct sw_engine *engine);
 
 /* True once a device's context died (-SW_EGPULOST): operations on it fail until the process is restarted. */
 bool sw_engine_device_lost(const struct sw_engine *engine);
+
+/* ---- engine_check.c ---- */
 
 /* Asserts the invariants over all regions. */
 void sw_engine_check(const struct sw_engine *engine);

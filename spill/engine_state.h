@@ -159,12 +159,14 @@ int sw_admit_spill(const struct sw_owner *owner, const struct sw_range *ranges, 
 /* The same of a restore or an unpack; and the region. errors: those of the restore. */
 int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
                      bool keep, struct sw_region **ret, struct sw_err *err);
-/* An operation on mem has ended; unmaps it if it is closing and this was the last. */
+/* mem.c: an operation on mem has ended; unmaps it if it is closing and this was the last. */
 void sw_mem_op_ended(struct sw_mem *mem);
 /* The worker has mapped it, or could not: calls back. */
 void sw_mem_mapped(struct sw_mem *mem);
 /* The worker has unmapped it: forgets it and calls back. */
 void sw_mem_unmapped(struct sw_mem *mem);
+/* canary.c: back from the worker. */
+void sw_canary_ended(struct sw_job *job);
 /* balance.c: looks whether regions have to leave the host tier. */
 void sw_engine_balance(struct sw_engine *engine);
 void sw_move_cancel(struct sw_move *move);
@@ -174,10 +176,10 @@ void sw_move_follow(struct sw_move *move);
 void sw_move_orphan(struct sw_region *region);
 /* Back from the worker. */
 void sw_move_ended(struct sw_job *job);
-/* If a closing owner has nothing left, its `closed` becomes due. */
-void sw_owner_settle(struct sw_owner *owner);
-/* No client asks any more what its requests have made (made.c). */
+/* made.c: no client asks any more what its requests have made. */
 void sw_owner_forget_made(struct sw_owner *owner);
+/* owner.c: if a closing owner has nothing left, its `closed` becomes due. */
+void sw_owner_settle(struct sw_owner *owner);
 /* Frees the region's frames and ends its id. */
 void sw_owner_forget(struct sw_owner *owner, struct sw_region *region);
 /* The same of one whose bytes are back. */

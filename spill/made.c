@@ -66,3 +66,13 @@ void sw_owner_forget_made(struct sw_owner *owner) {
     owner->made = NULL;
     owner->n_made = 0;
 }
+
+void sw_owner_forget_requests(struct sw_owner *owner, uint32_t newest) {
+    for (struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
+        struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
+        if (!region->request || newest - region->request < UINT32_C(1) << 31)
+            continue;
+        region->request = 0;
+        sw_catalogue_forget_request(owner->engine->config.catalogue, region->record);
+    }
+}

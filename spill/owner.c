@@ -4,8 +4,6 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 
-#include <string.h>
-
 int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err *err) {
     if (engine->state != SW_ENGINE_RUNNING)
         return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_DAEMON, "the engine is stopping");
@@ -147,100 +145,4 @@ void sw_owner_close(struct sw_owner *owner, void (*closed)(void *arg), void *arg
 
 void sw_owner_leave(struct sw_owner *owner, void (*closed)(void *arg), void *arg) {
     close_owner(owner, true, closed, arg);
-}
-
-static struct sw_worker *find_worker(const struct sw_engine *engine, const struct sw_mem_desc *desc) {
-    static const uint8_t host_uuid[SW_DEVICE_UUID_BYTES];
-    const bool on_host = desc->kind == SW_MEM_MEMFD;
-    const uint8_t *uuid = on_host ? host_uuid : desc->device_uuid;
-    for (unsigned i = 0; i < engine->config.n_devices; i++) {
-        const struct sw_device_info *info = sw_worker_device_info(engine->workers[i]);
-        bool is_host = memcmp(info->uuid, host_uuid, sizeof host_uuid) == 0;
-        if (is_host == on_host && memcmp(info->uuid, uuid, sizeof host_uuid) == 0)
-            return engine->workers[i];
-    }
-    return NULL;
-}
-
-static int mem_open(struct sw_owner *owner, struct sw_mem_desc *desc, bool once, struct sw_mem **ret,
-                    struct sw_err *err) {
-    struct sw_engine *engine = owner->engine;
-    if (sw_owner_is_ending(owner))
-        return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_SESSION, "the session is closing");
-    if (owner->n_mems >= engine->config.max_owner_mems)
-        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the session has %u memories, the most allowed",
-                          owner->n_mems);
-    struct sw_worker *worker = find_worker(engine, desc);
-    if (!worker)
-        return sw_err_set(err, -SW_EDEVICE, SW_SCOPE_REQUEST, "no device in use can reach this %s memory",
-                          sw_mem_kind_name(desc->kind));
-    struct sw_mem *mem = sw_alloc(sizeof *mem);
-    if (!mem)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a memory");
-    mem->owner = owner;
-    mem->worker = worker;
-    mem->bytes = desc->bytes;
-    mem->once = once;
-    mem->side.desc = *desc;
-    memset(desc, 0, sizeof *desc);
-    sw_list_append(&owner->mems, &mem->node);
-    owner->n_mems++;
-    engine->n_mems++;
-    *ret = mem;
-    return 0;
-}
-
-int sw_mem_open(struct sw_owner *owner, struct sw_mem_desc *desc, bool once, struct sw_mem **ret, struct sw_err *err) {
-    int rc = mem_open(owner, desc, once, ret, err);
-    sw_mem_desc_fini(desc); /* empty on success */
-    return rc;
-}
-
-static void submit(struct sw_mem *mem, enum sw_job_kind kind) {
-    mem->job.kind = kind;
-    mem->job.mem = &mem->side;
-    sw_worker_submit(mem->worker, &mem->job);
-}
-
-void sw_mem_map(struct sw_mem *mem, void (*mapped)(const struct sw_err *err, void *arg), void *arg) {
-    SW_ASSERT(!mem->once && !mem->closing && !mem->mapped);
-    mem->mapped = mapped;
-    mem->mapped_arg = arg;
-    mem->n_ops++;
-    submit(mem, SW_JOB_MAP);
-}
-
-void sw_mem_close(struct sw_mem *mem, void (*closed)(void *arg), void *arg) {
-    SW_ASSERT(!mem->closing);
-    mem->closing = true;
-    mem->closed = closed;
-    mem->arg = arg;
-    if (mem->n_ops == 0)
-        submit(mem, SW_JOB_UNMAP);
-}
-
-void sw_mem_op_ended(struct sw_mem *mem) {
-    if (--mem->n_ops == 0 && mem->closing)
-        submit(mem, SW_JOB_UNMAP);
-}
-
-void sw_mem_mapped(struct sw_mem *mem) {
-    void (*mapped)(const struct sw_err *, void *) = mem->mapped;
-    void *arg = mem->mapped_arg;
-    const struct sw_err err = mem->job.err;
-    sw_mem_op_ended(mem);
-    mapped(&err, arg);
-}
-
-void sw_mem_unmapped(struct sw_mem *mem) {
-    struct sw_owner *owner = mem->owner;
-    void (*closed)(void *) = mem->closed;
-    void *arg = mem->arg;
-    sw_list_remove(&mem->node);
-    owner->n_mems--;
-    owner->engine->n_mems--;
-    sw_free(mem);
-    sw_owner_settle(owner);
-    if (closed)
-        closed(arg);
 }

@@ -48,16 +48,6 @@ void sw_region_record_hints(const struct sw_region *region) {
     sw_catalogue_hint(region->owner->engine->config.catalogue, region->record, &hints);
 }
 
-void sw_owner_forget_requests(struct sw_owner *owner, uint32_t newest) {
-    for (struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
-        struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
-        if (!region->request || newest - region->request < UINT32_C(1) << 31)
-            continue;
-        region->request = 0;
-        sw_catalogue_forget_request(owner->engine->config.catalogue, region->record);
-    }
-}
-
 int sw_owner_name(struct sw_owner *owner, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES], struct sw_err *err) {
     struct sw_catalogue_session session = {.number = owner->number, .uid = uid};
     memcpy(session.token, token, sizeof session.token);
