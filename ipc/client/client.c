@@ -138,7 +138,7 @@ struct spillway_ticket *sw_client_call(struct spillway *c, struct sw_msg *msg, i
         sw_free(t);
         return NULL;
     }
-    t->repeat = sw_packet_copy(c, group.next);
+    t->resume.repeat = sw_packet_copy(c, group.next);
     sw_client_submit(t, &group);
     if (sw_client_wait(t, timeout_ms) < 0) {
         (void)sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "the daemon did not answer %s within %d ms",
@@ -157,14 +157,14 @@ static int hello(struct spillway *c, const char *path, struct spillway_error *er
     if (!t)
         return sw_client_report(error, &err);
     int rc = sw_client_copy_error(error, &t->error);
-    if (!rc && t->u.hello.version != SW_PROTO_VERSION) {
+    if (!rc && t->answer.hello.version != SW_PROTO_VERSION) {
         (void)sw_err_set(&err, -SW_EVERSION, SW_SCOPE_SESSION, "the daemon speaks protocol version %u, libspillway %u",
-                         t->u.hello.version, (unsigned)SW_PROTO_VERSION);
+                         t->answer.hello.version, (unsigned)SW_PROTO_VERSION);
         rc = sw_client_report(error, &err);
     }
-    c->max_in_flight = t->u.hello.max_in_flight;
-    c->max_pieces = t->u.hello.max_pieces;
-    if (!rc && t->u.hello.reconnect_ms && sw_resume_enable(c, path, &t->u.hello, &err) < 0)
+    c->max_in_flight = t->answer.hello.max_in_flight;
+    c->max_pieces = t->answer.hello.max_pieces;
+    if (!rc && t->answer.hello.reconnect_ms && sw_resume_enable(c, path, &t->answer.hello, &err) < 0)
         rc = sw_client_report(error, &err);
     sw_ticket_destroy(t);
     return rc;
@@ -238,10 +238,10 @@ void spillway_close(struct spillway *connection) {
 /* Fields that SPILL and RESTORE have in common, written into either. */
 #define SET_RANGE(message, ticket, export, flags_)                                                                     \
     do {                                                                                                               \
-        (message)->mem = (ticket)->mem;                                                                                \
+        (message)->mem = (ticket)->transfer.mem;                                                                       \
         (message)->flags = (flags_) | ((export)->event ? SW_REQ_EVENT : 0);                                            \
         (message)->offset = (export)->offset;                                                                          \
-        (message)->bytes = (ticket)->bytes;                                                                            \
+        (message)->bytes = (ticket)->transfer.bytes;                                                                   \
         if ((export)->event)                                                                                           \
             memcpy((message)->event, sw_cuda_event_handle((export)->event), sizeof(message)->event);                   \
     } while (0)
@@ -249,7 +249,7 @@ void spillway_close(struct spillway *connection) {
 int sw_client_transfer(struct spillway_ticket *t, struct sw_msg *operation, uint32_t flags, struct sw_export *e,
                        bool registered, struct sw_err *err) {
     struct sw_list group;
-    int rc = registered ? sw_registered_ready(t->connection, t->mem, err) : 0;
+    int rc = registered ? sw_registered_ready(t->connection, t->transfer.mem, err) : 0;
     sw_list_init(&group);
     if (rc < 0)
         return rc;
@@ -260,14 +260,14 @@ int sw_client_transfer(struct spillway_ticket *t, struct sw_msg *operation, uint
     else
         SET_RANGE(&operation->u.restore, t, e, flags);
     if (t->operation == SW_MSG_RESTORE)
-        t->region = (struct spillway_region){operation->u.restore.slot, operation->u.restore.gen};
+        t->transfer.region = (struct spillway_region){operation->u.restore.slot, operation->u.restore.gen};
     if (!registered)
-        rc = sw_client_add_memory(&group, t->mem, true, e, err);
+        rc = sw_client_add_memory(&group, t->transfer.mem, true, e, err);
     if (rc < 0 || !sw_packet_new(&group, operation, err)) {
         sw_packets_free(&group);
         return -SW_ENOMEM;
     }
-    t->event = e->event;
+    t->transfer.event = e->event;
     e->event = NULL;
     sw_client_submit(t, &group);
     return 0;
@@ -309,9 +309,9 @@ static int start(struct spillway *c, struct sw_msg *operation, uint32_t flags, c
         rc = sw_export_order(&export, &c->cuda, data, stream, &err);
     struct spillway_ticket *t = rc < 0 ? NULL : sw_ticket_new(c, durable ? SW_MSG_SPILL : operation->header.type, &err);
     if (t) {
-        t->durable = durable;
-        t->mem = registered ? registered->mem : sw_client_new_mem(c);
-        t->bytes = bytes;
+        t->transfer.durable = durable;
+        t->transfer.mem = registered ? registered->mem : sw_client_new_mem(c);
+        t->transfer.bytes = bytes;
         rc = sw_client_transfer(t, operation, flags, &export, registered != NULL, &err);
     }
     sw_export_fini(&export);
@@ -417,9 +417,9 @@ int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillwa
     }
     sw_ticket_known(ticket);
     if (!ticket->error.code && ret)
-        *ret = ticket->u.transfer;
-    if (!ticket->error.code && (ret || ticket->batch || ticket->durable)) /* a batch's ids are in its pieces */
-        ticket->delivered = true;
+        *ret = ticket->answer.transfer;
+    if (!ticket->error.code && (ret || ticket->batch || ticket->transfer.durable)) /* a batch's ids are in its pieces */
+        ticket->state = SW_TICKET_DELIVERED;
     return sw_client_copy_error(error, &ticket->error);
 }
 
@@ -481,7 +481,7 @@ int spillway_adopt(struct spillway *connection, const char *name, struct spillwa
     if (!t)
         return rc;
     if (!rc)
-        *ret = t->u.transfer.region;
+        *ret = t->answer.transfer.region;
     sw_ticket_destroy(t);
     return rc;
 }
@@ -496,7 +496,7 @@ int spillway_query(struct spillway *connection, struct spillway_region region, s
     if (!t)
         return rc;
     if (!rc)
-        *ret = t->u.region;
+        *ret = t->answer.region;
     sw_ticket_destroy(t);
     return rc;
 }
@@ -520,8 +520,8 @@ int spillway_query_buffers(struct spillway *connection, struct spillway_region r
     if (!t)
         return rc;
     if (!rc) {
-        *ret_n = t->u.buffers.n;
-        memcpy(ret, t->u.buffers.info, t->u.buffers.n * sizeof *ret);
+        *ret_n = t->answer.buffers.n;
+        memcpy(ret, t->answer.buffers.info, t->answer.buffers.n * sizeof *ret);
     }
     sw_ticket_destroy(t);
     return rc;
@@ -539,9 +539,9 @@ int spillway_query_packed(struct spillway *connection, struct spillway_region re
         struct spillway_ticket *t = ask(connection, &msg, &rc, error);
         if (!t)
             return rc;
-        n_chunks = t->u.packed.n_chunks;
-        for (uint32_t i = 0; !rc && i < t->u.packed.n && first < max; i++)
-            ret[first++] = t->u.packed.chunk[i];
+        n_chunks = t->answer.packed.n_chunks;
+        for (uint32_t i = 0; !rc && i < t->answer.packed.n && first < max; i++)
+            ret[first++] = t->answer.packed.chunk[i];
         sw_ticket_destroy(t);
         if (rc < 0)
             return rc;
@@ -571,7 +571,7 @@ int spillway_status(struct spillway *connection, struct spillway_status *ret, st
     if (!t)
         return rc;
     if (!rc)
-        *ret = t->u.status;
+        *ret = t->answer.status;
     sw_ticket_destroy(t);
     return rc;
 }

@@ -34,36 +34,58 @@ struct sw_staged;    /* a transfer in pieces that runs */
 struct sw_staging;   /* all of them, and the arenas */
 struct sw_composite; /* a region that the daemon has in pieces */
 
+/* Where a ticket is on its way:
+ *
+ *   RUNS -> DONE -> DELIVERED
+ *   RUNS -> SETTLING -> DONE     a spill or restore of which something was sent when the connection was lost
+ *   RUNS -> REPEATED -> DONE     likewise a request that may be sent twice
+ *
+ * One that is SETTLING or REPEATED stays so when the connection is lost again. Where nobody waits for a ticket, it is
+ * freed in place of becoming DONE. */
+enum sw_ticket_state {
+    SW_TICKET_RUNS,      /* its packets, or its parts; while the connection is down: none has left the outbox */
+    SW_TICKET_SETTLING,  /* the daemon is asked what became of the request */
+    SW_TICKET_REPEATED,  /* the request is sent again */
+    SW_TICKET_DONE,      /* all is answered, or has failed */
+    SW_TICKET_DELIVERED, /* likewise, and the caller has the result, with all that it needs to name the region */
+};
+
 struct spillway_ticket {
     struct sw_list node; /* spillway.running, fresh or done; in pieces: sw_staging.running first; .batches, .buffers */
     struct spillway *connection;
     unsigned operation; /* enum sw_msg_type of the last packet */
-    bool settling;      /* the connection was lost: it is asked what became of request settled_seq */
-    bool repeated;      /* the same, and the request was sent again */
-    uint32_t settled_seq;
-    struct sw_packet *repeat;      /* a request that may be sent twice; owned; NULL: none */
-    struct spillway_region region; /* restore: the daemon's */
-    bool done, abandoned;
-    bool durable;   /* a spill whose region is found by its name */
-    bool delivered; /* the caller has seen the result, and with it the region's id, where it needs that */
-    uint32_t first_seq;
-    unsigned n_packets, n_answered;
-    bool answered[SW_CLIENT_MAX_GROUP];
-    unsigned error_packet; /* index of the packet whose error is kept: the first of the group */
+    enum sw_ticket_state state;
+    bool abandoned; /* nobody waits for it: it is freed when it is done */
     struct spillway_error error;
-    uint32_t mem;   /* transfers: the memory's name in the session */
-    bool mem_open;  /* the daemon has accepted MEM_OPEN */
-    uint64_t bytes; /* transfers: length of the caller's range, or of all pieces or buffers */
-    struct sw_cuda_event *event;
-    struct sw_staged *staged;   /* NULL: not in pieces, or no longer running */
-    struct sw_batch *batch;     /* owned; NULL: none */
-    struct sw_buffers *buffers; /* the same */
-    uint32_t n_pieces;          /* of a batch's packet, or of one on buffers */
-    /* Of the library's own: told when it is done, and destroyed then. Must not send anything. */
-    void (*on_done)(struct spillway_ticket *t);
-    void *owner; /* what on_done() is about */
-    uint32_t part;
-    unsigned place;
+    struct { /* those that it has sent; n is 0 where only its parts send any */
+        uint32_t first_seq;
+        unsigned n, n_answered;
+        bool answered[SW_CLIENT_MAX_GROUP];
+        unsigned error_index; /* of the packet whose error is kept: the first of the group */
+    } packets;
+    struct {                      /* for when the connection has been lost */
+        uint32_t settled_seq;     /* SETTLING: of the request */
+        struct sw_packet *repeat; /* a request that may be sent twice; owned; NULL: none */
+    } resume;
+    struct {                           /* what is spilled or restored */
+        uint32_t mem;                  /* the memory's name in the session; also where it is only handed over */
+        bool mem_open;                 /* the daemon has accepted MEM_OPEN */
+        bool durable;                  /* a spill whose region is found by its name */
+        uint64_t bytes;                /* length of the caller's range, or of all pieces or buffers */
+        uint32_t n_pieces;             /* of a batch's packet, or of one on buffers */
+        struct spillway_region region; /* restore: the daemon's */
+        struct sw_cuda_event *event;
+    } transfer;
+    /* One that has parts, which are tickets of the library's own: at most one of these is not NULL. */
+    struct sw_staged *staged;   /* NULL also when it no longer runs */
+    struct sw_batch *batch;     /* owned */
+    struct sw_buffers *buffers; /* owned */
+    struct { /* one of the library's own: told when it is done, and destroyed then; must not send anything */
+        void (*on_done)(struct spillway_ticket *t);
+        void *owner;    /* what on_done() is about */
+        uint32_t part;  /* of the owner's */
+        unsigned place; /* in an arena */
+    } own;
     union {
         struct sw_msg_hello_ok hello;
         struct spillway_result transfer;
@@ -77,8 +99,17 @@ struct spillway_ticket {
             uint32_t n;
             struct spillway_buffer_info info[SPILLWAY_MAX_BUFFERS];
         } buffers;
-    } u;
+    } answer;
 };
+
+static inline bool sw_ticket_is_done(const struct spillway_ticket *t) {
+    return t->state >= SW_TICKET_DONE;
+}
+
+/* Whether it goes on by another packet since the connection was lost. */
+static inline bool sw_ticket_is_resumed(const struct spillway_ticket *t) {
+    return t->state == SW_TICKET_SETTLING || t->state == SW_TICKET_REPEATED;
+}
 
 enum sw_link { SW_LINK_UP, SW_LINK_DOWN, SW_LINK_HELLO };
 

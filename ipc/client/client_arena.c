@@ -21,7 +21,7 @@ static void arena_free(struct sw_arena *arena) {
 }
 
 static void arena_opened(struct spillway_ticket *t) {
-    struct sw_arena *arena = t->owner;
+    struct sw_arena *arena = t->own.owner;
     arena->open = !t->error.code;
     arena->error = t->error;
 }
@@ -76,8 +76,8 @@ static int arena_new(struct spillway *c, struct sw_list *arenas, int gpu, const 
         arena_free(arena);
         return rc < 0 ? rc : -SW_ENOMEM;
     }
-    t->on_done = arena_opened;
-    t->owner = arena;
+    t->own.on_done = arena_opened;
+    t->own.owner = arena;
     sw_list_append(arenas, &arena->node);
     *ret = arena;
     return 0;
@@ -139,8 +139,8 @@ static void reopen(struct spillway *c, struct sw_arena *arena) {
                        : sw_export_find(&e, &c->cuda, sw_cuda_block_data(arena->block), SW_ARENA_BYTES, NULL);
     struct spillway_ticket *t = rc ? NULL : sw_client_open_memory(c, arena->mem, &e, NULL);
     if (t) {
-        t->on_done = arena_opened;
-        t->owner = arena;
+        t->own.on_done = arena_opened;
+        t->own.owner = arena;
     } else {
         struct sw_err err = {0};
         (void)sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "staging arena cannot be handed over again");

@@ -39,23 +39,24 @@ static bool is_spill(const struct sw_batch *batch) {
 /* ---- packets ----------------------------------------------------------------------------------------------------- */
 
 static void packet_done(struct spillway_ticket *t) {
-    struct sw_batch *batch = t->owner;
+    struct sw_batch *batch = t->own.owner;
     batch->n_in_flight--;
     if (t->error.code)
         sw_client_note_error(&batch->error, &t->error);
 }
 
 bool sw_batch_take(struct spillway_ticket *t, const struct sw_msg_result_batch *m) {
-    struct sw_batch *batch = t->owner;
-    struct spillway_result *sum = &batch->ticket->u.transfer;
+    struct sw_batch *batch = t->own.owner;
+    struct spillway_result *sum = &batch->ticket->answer.transfer;
     char text[sizeof m->reason + 1];
-    if (m->count != t->n_pieces || (is_spill(batch) ? m->raw_bytes != t->bytes : m->raw_bytes > t->bytes))
+    if (m->count != t->transfer.n_pieces ||
+        (is_spill(batch) ? m->raw_bytes != t->transfer.bytes : m->raw_bytes > t->transfer.bytes))
         return false;
     for (uint32_t i = 0; is_spill(batch) && i < m->count; i++) {
         const struct spillway_region region = {m->slot[i], m->gen[i]};
         if (sw_region_is_composite(region) || !region.generation) /* none of the daemon's */
             return false;
-        batch->parts[t->part + i].region = region;
+        batch->parts[t->own.part + i].region = region;
     }
     sum->raw_bytes += m->raw_bytes;
     sum->stored_bytes += m->stored_bytes;
@@ -68,11 +69,11 @@ bool sw_batch_take(struct spillway_ticket *t, const struct sw_msg_result_batch *
 }
 
 void sw_batch_settle(const struct spillway_ticket *t, struct sw_msg_settle *ret) {
-    const struct sw_batch *batch = t->owner;
-    ret->count = t->n_pieces;
-    for (uint32_t i = 0; i < t->n_pieces && !is_spill(batch); i++) {
-        ret->slot[i] = batch->parts[t->part + i].region.slot;
-        ret->gen[i] = batch->parts[t->part + i].region.generation;
+    const struct sw_batch *batch = t->own.owner;
+    ret->count = t->transfer.n_pieces;
+    for (uint32_t i = 0; i < t->transfer.n_pieces && !is_spill(batch); i++) {
+        ret->slot[i] = batch->parts[t->own.part + i].region.slot;
+        ret->gen[i] = batch->parts[t->own.part + i].region.generation;
     }
 }
 
@@ -133,13 +134,13 @@ static bool send_packet(struct spillway *c, struct sw_batch *batch) {
         sw_client_note_err(&batch->error, &err);
         return false;
     }
-    t->mem = mem;
-    t->on_done = packet_done;
-    t->owner = batch;
-    t->part = batch->n_sent;
-    t->n_pieces = count;
+    t->transfer.mem = mem;
+    t->own.on_done = packet_done;
+    t->own.owner = batch;
+    t->own.part = batch->n_sent;
+    t->transfer.n_pieces = count;
     for (uint32_t i = 0; i < count; i++)
-        t->bytes += batch->parts[batch->n_sent++].bytes;
+        t->transfer.bytes += batch->parts[batch->n_sent++].bytes;
     batch->section += batch->n_sent == batch->sections[batch->section].end;
     batch->n_in_flight++;
     sw_client_submit(t, &group);
@@ -376,7 +377,7 @@ static int start(struct spillway *c, unsigned operation, struct spillway_piece *
         return sw_client_report(error, &err);
     }
     for (uint32_t i = 0; i < n; i++)
-        t->bytes += t->batch->parts[i].bytes;
+        t->transfer.bytes += t->batch->parts[i].bytes;
     sw_list_append(&c->batches, &t->node);
     c->n_batches++;
     *ret_ticket = t;

@@ -37,11 +37,11 @@ struct request {
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
 static void part_done(struct spillway_ticket *t) {
-    struct sw_buffers *b = t->owner;
+    struct sw_buffers *b = t->own.owner;
     b->n_left--;
     if (t->operation == b->ticket->operation) {
         b->error = t->error;
-        b->ticket->u.transfer = t->u.transfer;
+        b->ticket->answer.transfer = t->answer.transfer;
     } else if (t->operation != SW_MSG_MEM_CLOSE && t->error.code && !b->open_error.code) {
         b->open_error = t->error;
     }
@@ -62,7 +62,7 @@ void sw_buffers_advance(struct spillway *c) {
 
 bool sw_buffers_use(const struct spillway_ticket *t, uint32_t mem) {
     const bool is_request = t->operation == SW_MSG_SPILL_BUFFERS || t->operation == SW_MSG_RESTORE_BUFFERS;
-    const struct sw_buffers *b = is_request ? t->owner : NULL;
+    const struct sw_buffers *b = is_request ? t->own.owner : NULL;
     for (uint32_t i = 0; b && i < b->n; i++)
         if (b->mem[i] == mem)
             return true;
@@ -72,9 +72,9 @@ bool sw_buffers_use(const struct spillway_ticket *t, uint32_t mem) {
 bool sw_buffers_take(struct spillway_ticket *t, const struct sw_msg_region_buffers *m) {
     if (m->count < 1 || m->count > SW_PROTO_MAX_BUFFERS)
         return false;
-    t->u.buffers.n = m->count;
+    t->answer.buffers.n = m->count;
     for (uint32_t i = 0; i < m->count; i++) {
-        struct spillway_buffer_info *info = &t->u.buffers.info[i];
+        struct spillway_buffer_info *info = &t->answer.buffers.info[i];
         *info = (struct spillway_buffer_info){.raw_bytes = m->raw_bytes[i], .stored_bytes = m->stored_bytes[i]};
         memcpy(info->codec, m->codecs + (size_t)i * SW_PROTO_CODEC_BYTES, sizeof info->codec - 1);
     }
@@ -86,8 +86,8 @@ bool sw_buffers_take(struct spillway_ticket *t, const struct sw_msg_region_buffe
 static struct spillway_ticket *part_new(struct request *r, unsigned operation, struct sw_err *err) {
     struct spillway_ticket *t = sw_ticket_new(r->c, operation, err);
     if (t) {
-        t->on_done = part_done;
-        t->owner = r->buffers;
+        t->own.on_done = part_done;
+        t->own.owner = r->buffers;
     }
     return t;
 }
@@ -220,8 +220,8 @@ static int send_all(struct request *r, struct spillway_ticket *operation, struct
         struct spillway_ticket *t = sw_client_open_memory(c, r->opened[n].mem, &r->opened[n].export, err);
         if (!t)
             break;
-        t->on_done = part_done;
-        t->owner = r->buffers;
+        t->own.on_done = part_done;
+        t->own.owner = r->buffers;
         r->buffers->n_left++;
     }
     if (n == r->n_opened)
@@ -251,12 +251,12 @@ static struct spillway_ticket *operation_new(struct request *r, const struct spi
         sw_free(t);
         return NULL;
     }
-    t->n_pieces = n;
+    t->transfer.n_pieces = n;
     for (uint32_t i = 0; i < n; i++)
-        t->bytes += buffers[i].bytes;
+        t->transfer.bytes += buffers[i].bytes;
     if (t->operation == SW_MSG_RESTORE_BUFFERS)
-        t->region = (struct spillway_region){r->msg.u.restore_buffers.slot, r->msg.u.restore_buffers.gen};
-    t->event = r->event;
+        t->transfer.region = (struct spillway_region){r->msg.u.restore_buffers.slot, r->msg.u.restore_buffers.gen};
+    t->transfer.event = r->event;
     r->event = NULL;
     return t;
 }
@@ -315,7 +315,7 @@ static int start(struct request *r, const struct spillway_buffer *buffers, uint3
     } else if (rc < 0) {
         sw_ticket_destroy(t);
     } else {
-        t->bytes = operation->bytes;
+        t->transfer.bytes = operation->transfer.bytes;
         sw_list_append(&c->buffers, &t->node);
         *ret_ticket = t;
         sw_buffers_advance(c); /* a connection that is gone */

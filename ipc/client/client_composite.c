@@ -162,7 +162,7 @@ int sw_composite_query(struct spillway *c, struct spillway_region id, struct spi
         struct sw_msg msg = {.header.type = SW_MSG_QUERY, .u.query = {.slot = part.slot, .gen = part.generation}};
         struct spillway_ticket *t = ask_part(c, &msg, &rc, error);
         if (t && !rc)
-            combine(&info, &t->u.region);
+            combine(&info, &t->answer.region);
         if (t)
             sw_ticket_destroy(t);
         if (rc < 0)

@@ -96,7 +96,7 @@ void sw_registered_free(struct spillway *c) {
 /* What went out behind it has the daemon's error from the daemon; what comes later tries again. It is found by its
  * number, for it may have been unregistered meanwhile. */
 static void handed_over(struct spillway_ticket *t) {
-    struct sw_registered *r = find_number(t->connection, t->mem);
+    struct sw_registered *r = find_number(t->connection, t->transfer.mem);
     if (r && t->error.code)
         r->refused = true;
 }
@@ -109,8 +109,8 @@ static void hand_over_again(struct spillway *c, struct sw_registered *r) {
     if (sw_export_find(&export, &c->cuda, r->data, r->bytes, &err) == 0)
         t = sw_client_open_memory(c, r->mem, &export, &err);
     if (t) {
-        t->mem = r->mem;
-        t->on_done = handed_over;
+        t->transfer.mem = r->mem;
+        t->own.on_done = handed_over;
     } else {
         sw_err_context(&err, "registered memory, after a restart");
     }
@@ -135,7 +135,8 @@ int sw_registered_ready(struct spillway *c, uint32_t mem, struct sw_err *err) {
 static void tell_waiting(struct spillway *c, const struct sw_registered *r) {
     for (struct sw_list *n = c->running.next; n != &c->running; n = n->next) {
         struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
-        if (!t->settling && (t->mem == r->mem || (r->error.code && sw_buffers_use(t, r->mem))))
+        if (t->state != SW_TICKET_SETTLING &&
+            (t->transfer.mem == r->mem || (r->error.code && sw_buffers_use(t, r->mem))))
             (void)sw_client_report(&t->error, &r->error);
     }
 }

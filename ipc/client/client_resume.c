@@ -147,9 +147,9 @@ static uint32_t seq_of(const struct sw_packet *p) {
 /* Nothing of it has left the outbox, and it can be sent as it is to any daemon that knows the session. What closes
  * memory is not: by then that may have been handed over again. */
 static bool can_wait(const struct spillway *c, const struct spillway_ticket *t) {
-    return !sw_list_empty(&c->outbox) && (int32_t)(t->first_seq - seq_of(packet_of(c->outbox.next))) >= 0 &&
-           !t->settling && !t->repeated && !is_on_buffers(t) &&
-           (is_operation(t) || (t->repeat && t->operation != SW_MSG_SETTLE && t->operation != SW_MSG_MEM_CLOSE));
+    return !sw_list_empty(&c->outbox) && (int32_t)(t->packets.first_seq - seq_of(packet_of(c->outbox.next))) >= 0 &&
+           !sw_ticket_is_resumed(t) && !is_on_buffers(t) &&
+           (is_operation(t) || (t->resume.repeat && t->operation != SW_MSG_SETTLE && t->operation != SW_MSG_MEM_CLOSE));
 }
 
 /* What becomes of those that run. Memory is closed by the daemon's end. A ticket that completes may have others freed
@@ -163,11 +163,11 @@ static void mark_running(struct spillway *c) {
         if (t->error.code || t->operation == SW_MSG_MEM_CLOSE || t->operation == SW_MSG_SETTLE) {
             complete(t, 0);
         } else if (is_operation(t)) {
-            if (!t->settling)
-                t->settled_seq = t->first_seq + t->n_packets - 1;
-            t->settling = true;
-        } else if (t->repeat) {
-            t->repeated = true;
+            if (t->state == SW_TICKET_RUNS)
+                t->resume.settled_seq = t->packets.first_seq + t->packets.n - 1;
+            t->state = SW_TICKET_SETTLING;
+        } else if (t->resume.repeat) {
+            t->state = SW_TICKET_REPEATED;
         } else {
             complete(t, -SW_ERESTARTED);
         }
@@ -179,7 +179,7 @@ static void purge_outbox(struct spillway *c) {
     for (struct sw_list *n = c->outbox.next, *next; n != &c->outbox; n = next) {
         const struct spillway_ticket *t = sw_ticket_find(c, seq_of(packet_of(n)));
         next = n->next;
-        if (!t || t->settling || t->repeated)
+        if (!t || sw_ticket_is_resumed(t))
             sw_packet_free(packet_of(n));
     }
 }
@@ -229,21 +229,21 @@ static void fill_settle(const struct spillway_ticket *t, struct sw_msg *ret) {
     struct sw_msg_settle *settle = &ret->u.settle;
     sw_msg_init(ret, SW_MSG_SETTLE);
     settle->type = t->operation;
-    settle->seq = t->settled_seq;
+    settle->seq = t->resume.settled_seq;
     settle->count = 1;
-    settle->slot[0] = t->region.slot;
-    settle->gen[0] = t->region.generation;
+    settle->slot[0] = t->transfer.region.slot;
+    settle->gen[0] = t->transfer.region.generation;
     if (t->operation == SW_MSG_SPILL_BATCH || t->operation == SW_MSG_RESTORE_BATCH)
         sw_batch_settle(t, settle);
 }
 
 static bool make_ask(struct spillway *c, const struct spillway_ticket *t, struct sw_list *ret) {
     struct sw_msg msg;
-    if (t->settling) {
+    if (t->state == SW_TICKET_SETTLING) {
         fill_settle(t, &msg);
         return sw_packet_new(ret, &msg, NULL);
     }
-    struct sw_packet *copy = sw_packet_copy(c, &t->repeat->node);
+    struct sw_packet *copy = sw_packet_copy(c, &t->resume.repeat->node);
     if (copy)
         sw_list_append(ret, &copy->node);
     return copy != NULL;
@@ -255,7 +255,7 @@ static bool make_asks(struct spillway *c, struct sw_list *ret) {
     sw_list_init(ret);
     for (struct sw_list *n = c->running.next; n != &c->running; n = n->next) {
         const struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
-        if ((t->settling || t->repeated) && !make_ask(c, t, ret)) {
+        if (sw_ticket_is_resumed(t) && !make_ask(c, t, ret)) {
             sw_packets_free(ret);
             return false;
         }
@@ -289,7 +289,7 @@ static void come_back(struct spillway *c) {
         struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
         next = n->next;
         more = n != last;
-        if (t->settling || t->repeated)
+        if (sw_ticket_is_resumed(t))
             ask(t, &asks);
     }
     sw_msg_init(&all, SW_MSG_SETTLE);

@@ -110,7 +110,7 @@ static uint64_t part_bytes(const struct sw_staged *op, uint32_t part) {
 }
 
 static void add_result(struct sw_staged *op, const struct spillway_result *part) {
-    struct spillway_result *sum = &op->ticket->u.transfer;
+    struct spillway_result *sum = &op->ticket->answer.transfer;
     sum->raw_bytes += part->raw_bytes;
     sum->stored_bytes += part->stored_bytes;
     sum->service_us += part->service_us;
@@ -122,7 +122,7 @@ static void add_result(struct sw_staged *op, const struct spillway_result *part)
 static void part_failed(struct sw_staged *op, const struct spillway_ticket *t) {
     struct sw_err err = {0};
     /* A region of the daemon's own whose length we do not know: offered was what the arena has. */
-    if (t->error.code == -SW_ETOOSMALL && t->bytes < op->bytes) {
+    if (t->error.code == -SW_ETOOSMALL && t->transfer.bytes < op->bytes) {
         (void)sw_err_set(
             &err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
             "region longer than the staging arena of %llu bytes: restore it into memory that can be shared",
@@ -134,29 +134,30 @@ static void part_failed(struct sw_staged *op, const struct spillway_ticket *t) {
 
 /* The daemon has answered. What is to be sent because of it, is sent by sw_staging_advance(). */
 static void part_done(struct spillway_ticket *t) {
-    struct sw_staged *op = t->owner;
+    struct sw_staged *op = t->own.owner;
     struct sw_composite *composite = op->composite;
-    const bool lies = !t->error.code && sw_region_is_composite(composite->id) && t->u.transfer.raw_bytes != t->bytes;
+    const bool lies =
+        !t->error.code && sw_region_is_composite(composite->id) && t->answer.transfer.raw_bytes != t->transfer.bytes;
     struct sw_err err = {0};
     op->n_in_flight--;
     if (lies) {
         (void)sw_err_set(&err, -SW_EPROTO, SW_SCOPE_REGION, "piece %u of region %u:%u came back with another length",
-                         t->part, composite->id.slot, composite->id.generation);
+                         t->own.part, composite->id.slot, composite->id.generation);
         sw_client_note_err(&op->error, &err);
     } else if (t->error.code) {
         part_failed(op, t);
     } else {
-        add_result(op, &t->u.transfer);
+        add_result(op, &t->answer.transfer);
         if (is_spill(op))
-            composite->parts[t->part] = t->u.transfer.region;
+            composite->parts[t->own.part] = t->answer.transfer.region;
     }
     if (!op->arena)
         return;
-    struct sw_place *place = &op->arena->places[t->place];
+    struct sw_place *place = &op->arena->places[t->own.place];
     place->arrived = !op->error.code && !is_spill(op);
-    place->arrived_bytes = t->u.transfer.raw_bytes;
+    place->arrived_bytes = t->answer.transfer.raw_bytes;
     if (!place->arrived)
-        give_back(op, t->place);
+        give_back(op, t->own.place);
 }
 
 /* Asks the daemon to move one piece. e: the memory; its event moves on. */
@@ -168,12 +169,12 @@ static int send_part(struct spillway *c, struct sw_staged *op, uint32_t mem, uns
     if (!t)
         return -SW_ENOMEM;
     sw_msg_init(&msg, op->ticket->operation);
-    t->mem = mem;
-    t->bytes = part_bytes(op, op->n_started);
-    t->on_done = part_done;
-    t->owner = op;
-    t->part = op->n_started;
-    t->place = place;
+    t->transfer.mem = mem;
+    t->transfer.bytes = part_bytes(op, op->n_started);
+    t->own.on_done = part_done;
+    t->own.owner = op;
+    t->own.part = op->n_started;
+    t->own.place = place;
     if (!is_spill(op)) {
         msg.u.restore.slot = region.slot;
         msg.u.restore.gen = region.generation;
@@ -312,7 +313,7 @@ static bool move(struct spillway *c, struct sw_staged *op, struct round *round) 
 }
 
 static void mem_closed(struct spillway_ticket *t) {
-    struct sw_staged *op = t->owner;
+    struct sw_staged *op = t->own.owner;
     op->n_in_flight--;
     op->mem_own = false;
 }
@@ -332,8 +333,8 @@ static bool close_own(struct spillway *c, struct sw_staged *op, struct round *ro
         come_back(round, POLL_GPU_NS); /* until there is memory for it */
         return false;
     }
-    t->on_done = mem_closed;
-    t->owner = op;
+    t->own.on_done = mem_closed;
+    t->own.owner = op;
     sw_client_submit(t, &group);
     op->n_in_flight++;
     return false;
@@ -368,7 +369,7 @@ static void finish(struct spillway *c, struct sw_staged *op) {
     struct sw_composite *composite = op->composite;
     t->error = op->error;
     if (composite) {
-        t->u.transfer.region = sw_region_is_composite(composite->id) ? composite->id : composite->parts[0];
+        t->answer.transfer.region = sw_region_is_composite(composite->id) ? composite->id : composite->parts[0];
         composite->busy = false;
         if (is_spill(op) ? op->error.code != 0 : !op->error.code && !op->keep) {
             (is_spill(op) ? sw_composite_discard : sw_composite_consume)(c, composite);
@@ -456,7 +457,7 @@ static int single_to_restore(struct sw_staged *op, struct spillway_region region
 }
 
 static void straight_opened(struct spillway_ticket *t) {
-    struct sw_staged *op = t->owner;
+    struct sw_staged *op = t->own.owner;
     op->n_in_flight--;
     op->mem_open = !t->error.code;
     if (t->error.code)
@@ -480,8 +481,8 @@ static int go_straight(struct spillway *c, struct sw_staged *op, struct CUstream
         e.event = NULL;
         struct spillway_ticket *t = registered ? NULL : sw_client_open_memory(c, op->mem, &e, err);
         if (t) {
-            t->on_done = straight_opened;
-            t->owner = op;
+            t->own.on_done = straight_opened;
+            t->own.owner = op;
             op->n_in_flight++;
         } else if (!registered) {
             rc = -SW_ENOMEM;
@@ -549,7 +550,7 @@ static struct sw_staged *staged_new(struct spillway *c, const struct sw_staging_
     }
     *op = (struct sw_staged){
         .ticket = t, .data = r->data, .bytes = r->bytes, .value_type = r->value_type, .keep = r->keep};
-    t->bytes = r->bytes;
+    t->transfer.bytes = r->bytes;
     t->staged = op;
     return op;
 }

@@ -21,7 +21,7 @@ static bool is_transfer(const struct spillway_ticket *t) {
 
 /* One that the daemon counts: not a transfer in pieces or a batch, which itself sends nothing. */
 static bool is_in_flight(const struct spillway_ticket *t) {
-    return is_transfer(t) && t->n_packets;
+    return is_transfer(t) && t->packets.n;
 }
 
 struct spillway_ticket *sw_ticket_new(struct spillway *c, unsigned operation, struct sw_err *err) {
@@ -38,10 +38,10 @@ struct spillway_ticket *sw_ticket_new(struct spillway *c, unsigned operation, st
 
 void sw_ticket_destroy(struct spillway_ticket *t) {
     sw_list_remove(&t->node);
-    sw_cuda_event_release(t->event);
+    sw_cuda_event_release(t->transfer.event);
     sw_batch_free(t->batch);
     sw_free(t->buffers);
-    sw_free(t->repeat);
+    sw_free(t->resume.repeat);
     sw_free(t);
 }
 
@@ -92,15 +92,15 @@ void sw_client_submit_unattended(struct spillway *c, const struct sw_msg *msg) {
         return;
     }
     t->abandoned = true;
-    t->repeat = sw_packet_copy(c, group.next);
+    t->resume.repeat = sw_packet_copy(c, group.next);
     sw_client_submit(t, &group);
 }
 
 /* The daemon closes an operation's memory with it, whatever the outcome; only one that it had no memory to begin with
  * may have left its own open. */
 static void close_unused_memory(const struct spillway_ticket *t) {
-    if (is_transfer(t) && t->error.code == -SW_ENOMEM && t->mem_open)
-        sw_client_close_memory(t->connection, t->mem);
+    if (is_transfer(t) && t->error.code == -SW_ENOMEM && t->transfer.mem_open)
+        sw_client_close_memory(t->connection, t->transfer.mem);
 }
 
 static void drop_region(struct spillway *c, struct spillway_region region) {
@@ -114,24 +114,24 @@ static void drop_region(struct spillway *c, struct spillway_region region) {
 
 /* Regions whose ids nobody has seen. */
 static void drop_unseen_regions(const struct spillway_ticket *t) {
-    if (t->error.code || t->delivered || t->connection->lost.code)
+    if (t->error.code || t->state == SW_TICKET_DELIVERED || t->connection->lost.code)
         return;
     if (t->operation == SW_MSG_SPILL_BATCH)
         sw_batch_drop(t->batch);
     else if (t->operation == SW_MSG_SPILL || t->operation == SW_MSG_SPILL_BUFFERS)
-        drop_region(t->connection, t->u.transfer.region);
+        drop_region(t->connection, t->answer.transfer.region);
 }
 
 void sw_ticket_complete(struct spillway_ticket *t) {
     struct spillway *c = t->connection;
-    t->done = true;
-    sw_cuda_event_release(t->event);
-    t->event = NULL;
+    t->state = SW_TICKET_DONE;
+    sw_cuda_event_release(t->transfer.event);
+    t->transfer.event = NULL;
     c->n_in_flight -= is_in_flight(t) ? 1u : 0u;
-    c->n_pieces -= t->n_pieces;
+    c->n_pieces -= t->transfer.n_pieces;
     close_unused_memory(t);
-    if (t->on_done) {
-        t->on_done(t);
+    if (t->own.on_done) {
+        t->own.on_done(t);
         sw_ticket_destroy(t);
         return;
     }
@@ -155,9 +155,9 @@ void sw_ticket_abandon(struct spillway_ticket *t) {
     t->abandoned = true;
     if (t->staged)
         sw_staging_abandon(t->staged);
-    if (t->batch && !t->done)
+    if (t->batch && !sw_ticket_is_done(t))
         sw_batch_abandon(t->batch);
-    if (!t->done)
+    if (!sw_ticket_is_done(t))
         return;
     drop_unseen_regions(t);
     sw_ticket_destroy(t);
@@ -215,10 +215,10 @@ void sw_client_enqueue(struct spillway_ticket *t, struct sw_list *group) {
     struct spillway *c = t->connection;
     if (c->next_seq - 1 >= UINT32_MAX - SW_CLIENT_MAX_GROUP)
         c->next_seq = 1; /* 0, to which HELLOs may have come, is no request's */
-    t->first_seq = c->next_seq;
-    t->n_packets = t->n_answered = 0;
-    memset(t->answered, 0, sizeof t->answered);
-    for (struct sw_packet *p; (p = first_packet(group)); t->n_packets++) {
+    t->packets.first_seq = c->next_seq;
+    t->packets.n = t->packets.n_answered = 0;
+    memset(t->packets.answered, 0, sizeof t->packets.answered);
+    for (struct sw_packet *p; (p = first_packet(group)); t->packets.n++) {
         memcpy(p->data + offsetof(struct sw_msg_header, seq), &c->next_seq, sizeof c->next_seq);
         c->next_seq++;
         sw_list_remove(&p->node);
@@ -231,14 +231,14 @@ void sw_client_submit(struct spillway_ticket *t, struct sw_list *group) {
     sw_client_enqueue(t, group);
     sw_list_append(&c->running, &t->node);
     c->n_in_flight += is_in_flight(t) ? 1u : 0u;
-    c->n_pieces += t->n_pieces;
+    c->n_pieces += t->transfer.n_pieces;
     (void)flush(c); /* a peer that is gone is found by the next pump */
 }
 
 struct spillway_ticket *sw_ticket_find(struct spillway *c, uint32_t seq) {
     for (struct sw_list *n = c->running.next; n != &c->running; n = n->next) {
         struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
-        if (seq - t->first_seq < t->n_packets)
+        if (seq - t->packets.first_seq < t->packets.n)
             return t;
     }
     return NULL;
@@ -255,7 +255,7 @@ static void take_error(struct spillway_error *ret, const struct sw_msg_error *me
 #define COPY_TEXT(to, from) sw_msg_text((to), sizeof(to), (from), sizeof(from))
 
 static bool take_result(struct spillway_ticket *t, const struct sw_msg_result *m) {
-    struct spillway_result *r = &t->u.transfer;
+    struct spillway_result *r = &t->answer.transfer;
     *r = (struct spillway_result){.region = {m->slot, m->gen},
                                   .raw_bytes = m->raw_bytes,
                                   .stored_bytes = m->stored_bytes,
@@ -268,7 +268,7 @@ static bool take_result(struct spillway_ticket *t, const struct sw_msg_result *m
     if (t->operation == SW_MSG_ADOPT)
         return true;
     const bool is_spill = t->operation == SW_MSG_SPILL || t->operation == SW_MSG_SPILL_BUFFERS;
-    return is_spill ? m->raw_bytes == t->bytes : m->raw_bytes <= t->bytes;
+    return is_spill ? m->raw_bytes == t->transfer.bytes : m->raw_bytes <= t->transfer.bytes;
 }
 
 static void take_region(struct spillway_region_info *ret, const struct sw_msg_region *m) {
@@ -307,24 +307,24 @@ static void take_status(struct spillway_status *ret, const struct sw_msg_status_
 static bool take_packed(struct spillway_ticket *t, const struct sw_msg_region_packed *m) {
     if (m->count > SW_PROTO_MAX_CHUNKS || m->count > m->n_chunks || (m->n_chunks && !m->count))
         return false;
-    t->u.packed.n = m->count;
-    t->u.packed.n_chunks = m->n_chunks;
+    t->answer.packed.n = m->count;
+    t->answer.packed.n_chunks = m->n_chunks;
     for (uint32_t i = 0; i < m->count; i++) {
         if (m->type[i] > SPILLWAY_F64 || m->n_symbols[i] > UINT16_MAX)
             return false;
-        t->u.packed.chunk[i] = (struct spillway_packed_chunk){.offset = m->offset[i],
-                                                              .bytes = m->bytes[i],
-                                                              .raw_bytes = m->raw_bytes[i],
-                                                              .codec = m->codec[i],
-                                                              .type = (uint16_t)m->type[i],
-                                                              .n_symbols = (uint16_t)m->n_symbols[i]};
+        t->answer.packed.chunk[i] = (struct spillway_packed_chunk){.offset = m->offset[i],
+                                                                   .bytes = m->bytes[i],
+                                                                   .raw_bytes = m->raw_bytes[i],
+                                                                   .codec = m->codec[i],
+                                                                   .type = (uint16_t)m->type[i],
+                                                                   .n_symbols = (uint16_t)m->n_symbols[i]};
     }
     return true;
 }
 
 /* The one type, beside ERROR, that answers packet `index` of the ticket's group. */
 static unsigned answer_type(const struct spillway_ticket *t, unsigned index) {
-    if (index + 1 < t->n_packets)
+    if (index + 1 < t->packets.n)
         return SW_MSG_OK;
     switch (t->operation) {
     case SW_MSG_HELLO:
@@ -354,9 +354,9 @@ static unsigned answer_type(const struct spillway_ticket *t, unsigned index) {
 /* Takes the answer to packet `index` of the ticket's group; false if it is none for that packet. */
 static bool take_answer(struct spillway_ticket *t, unsigned index, const struct sw_msg *msg) {
     if (msg->header.type == SW_MSG_ERROR) {
-        if (!t->error.code || index < t->error_packet) {
+        if (!t->error.code || index < t->packets.error_index) {
             take_error(&t->error, &msg->u.error);
-            t->error_packet = index;
+            t->packets.error_index = index;
         }
         return true;
     }
@@ -364,7 +364,7 @@ static bool take_answer(struct spillway_ticket *t, unsigned index, const struct 
         return false;
     switch (msg->header.type) {
     case SW_MSG_HELLO_OK:
-        t->u.hello = msg->u.hello_ok;
+        t->answer.hello = msg->u.hello_ok;
         return true;
     case SW_MSG_RESULT:
         return take_result(t, &msg->u.result);
@@ -375,20 +375,20 @@ static bool take_answer(struct spillway_ticket *t, unsigned index, const struct 
     case SW_MSG_REGION_PACKED:
         return take_packed(t, &msg->u.region_packed);
     case SW_MSG_REGION:
-        take_region(&t->u.region, &msg->u.region);
+        take_region(&t->answer.region, &msg->u.region);
         return true;
     case SW_MSG_STATUS_OK:
-        take_status(&t->u.status, &msg->u.status_ok);
+        take_status(&t->answer.status, &msg->u.status_ok);
         return true;
     default:
-        t->mem_open = t->mem_open || index == 0;
+        t->transfer.mem_open = t->transfer.mem_open || index == 0;
         return true;
     }
 }
 
 /* A drop that was sent twice may find nothing the second time. */
 static void forgive_repeated_drop(struct spillway_ticket *t) {
-    if (t->repeated && t->error.code == -SW_ESTALE &&
+    if (t->state == SW_TICKET_REPEATED && t->error.code == -SW_ESTALE &&
         (t->operation == SW_MSG_DROP || t->operation == SW_MSG_DROP_BATCH))
         t->error = (struct spillway_error){0};
 }
@@ -411,13 +411,13 @@ static void take_packet(struct spillway *c, const uint8_t *packet, size_t bytes)
         sw_client_fail(c, &lost);
         return;
     }
-    const unsigned index = t ? msg.header.seq - t->first_seq : 0;
-    if (!t || t->answered[index] || !take_answer(t, index, &msg)) {
+    const unsigned index = t ? msg.header.seq - t->packets.first_seq : 0;
+    if (!t || t->packets.answered[index] || !take_answer(t, index, &msg)) {
         sw_client_fail_text(c, -SW_EPROTO, "the daemon sent an answer that fits no request");
         return;
     }
-    t->answered[index] = true;
-    if (++t->n_answered < t->n_packets)
+    t->packets.answered[index] = true;
+    if (++t->packets.n_answered < t->packets.n)
         return;
     forgive_repeated_drop(t);
     sw_ticket_complete(t);
@@ -516,8 +516,7 @@ int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), con
 }
 
 static bool is_done(const void *arg) {
-    const struct spillway_ticket *t = arg;
-    return t->done;
+    return sw_ticket_is_done(arg);
 }
 
 static struct sw_forecast *forecast_of(struct spillway_ticket *t) {
@@ -536,11 +535,11 @@ static struct sw_forecast *forecast_of(struct spillway_ticket *t) {
 }
 
 int sw_client_wait(struct spillway_ticket *t, int timeout_ms) {
-    struct sw_forecast *forecast = t->done ? NULL : forecast_of(t);
+    struct sw_forecast *forecast = sw_ticket_is_done(t) ? NULL : forecast_of(t);
     const uint64_t begun_us = sw_clock_us();
-    const int rc =
-        sw_client_wait_until(t->connection, is_done, t, timeout_ms, forecast ? sw_forecast_us(forecast, t->bytes) : 0);
+    const int rc = sw_client_wait_until(t->connection, is_done, t, timeout_ms,
+                                        forecast ? sw_forecast_us(forecast, t->transfer.bytes) : 0);
     if (forecast && !rc && !t->error.code)
-        sw_forecast_note(forecast, t->bytes, sw_clock_us() - begun_us);
+        sw_forecast_note(forecast, t->transfer.bytes, sw_clock_us() - begun_us);
     return rc;
 }
