@@ -19,7 +19,7 @@ struct sw_request {
 
 enum { SW_REPLY_NOW = 0, SW_REPLY_LATER = 1 };
 
-/* Returns SW_REPLY_NOW with *ret_reply made by sw_msg_init() and its body filled in, SW_REPLY_LATER having promised to
+/* Returns SW_REPLY_NOW with *ret_reply made by sw_msg_init() and its body filled in, SW_REPLY_LATER having deferred the
  * reply, or a negative error. An error of scope SESSION or wider ends the session. */
 typedef int sw_command_fn(void *session, const struct sw_request *request, struct sw_msg *ret_reply,
                           struct sw_err *err);

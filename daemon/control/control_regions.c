@@ -162,7 +162,7 @@ int sw_on_control_drop(void *context, struct sw_rpc_caller *caller, const struct
                         "it is restored: its client has yet to ask what became of it");
     if (rc == 0)
         rc = sw_engine_drop(owner, id_of(args), err);
-    sw_tenants_settle(service_of(context));
+    sw_tenants_forget_idle(service_of(context));
     if (rc == 0)
         *ret_result = json_pack("{s:s}", "region", args->arg[0].text);
     return rc;

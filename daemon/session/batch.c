@@ -18,7 +18,7 @@ struct piece {
 };
 
 struct batch {
-    struct sw_promise *promise;
+    struct sw_deferred_reply *deferred;
     struct sw_session *session;
     bool is_spill, keep;
     uint64_t begun_us;
@@ -90,11 +90,11 @@ static void finish(struct batch *batch) {
         fill_reply(batch, &msg);
         for (unsigned i = 0; !batch->is_spill && !batch->keep && i < batch->n; i++)
             sw_engine_announce_consumed(batch->session->owner, batch->pieces[i].id);
-        sw_session_answer(batch->promise, &msg); /* the drops take a tenth of a restore's time */
+        sw_session_reply_early(batch->deferred, &msg); /* the drops take a tenth of a restore's time */
     }
     if (batch->is_spill ? failed : !failed && !batch->keep)
         drop_stored(batch);
-    sw_session_keep(batch->promise, NULL, &batch->err);
+    sw_session_finish_reply(batch->deferred, NULL, &batch->err);
     sw_free(batch);
     if (failed)
         sw_service_check_devices(service);
@@ -124,20 +124,20 @@ static int check_count(uint32_t count, struct sw_err *err) {
 /* NULL: *err says why. */
 static struct batch *batch_begin(struct sw_session *session, const struct sw_msg *request,
                                  const struct sw_operation *operation, struct sw_mem **ret_mem, struct sw_err *err) {
-    struct sw_promise *promise = NULL;
+    struct sw_deferred_reply *deferred = NULL;
     struct batch *batch = NULL;
-    if (sw_operation_begin(session, request, operation, &promise, ret_mem, err) < 0)
+    if (sw_operation_begin(session, request, operation, &deferred, ret_mem, err) < 0)
         return NULL;
-    if (promise->once)
+    if (deferred->once)
         (void)sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory %" PRIu32 " was handed over for one operation only",
                          operation->mem);
     else if (!(batch = sw_alloc(sizeof *batch + operation->n_pieces * sizeof batch->pieces[0])))
         (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a batch of %u pieces", operation->n_pieces);
     if (!batch) {
-        (void)sw_operation_refused(promise, err->code);
+        (void)sw_operation_refused(deferred, err->code);
         return NULL;
     }
-    batch->promise = promise;
+    batch->deferred = deferred;
     batch->session = session;
     batch->begun_us = sw_clock_us();
     batch->is_spill = request->header.type == SW_MSG_SPILL_BATCH;
@@ -167,9 +167,9 @@ static int batch_begun(struct batch *batch, struct sw_err *err) {
     if (batch->n_begun)
         return SW_REPLY_LATER;
     *err = batch->err;
-    struct sw_promise *promise = batch->promise;
+    struct sw_deferred_reply *deferred = batch->deferred;
     sw_free(batch);
-    return sw_operation_refused(promise, err->code);
+    return sw_operation_refused(deferred, err->code);
 }
 
 static int spill_piece(struct piece *piece, const struct sw_range *range, struct sw_err *err) {

@@ -39,9 +39,10 @@ static int check_overlap(const struct buffers *b, struct sw_err *err) {
     return 0;
 }
 
-/* Promises a reply, finds the memories and fills in the ranges. */
+/* Defers the reply, finds the memories and fills in the ranges. */
 static int begin(struct sw_session *session, const struct sw_msg *request, const struct buffers *b, uint32_t flags,
-                 uint32_t known_flags, struct sw_promise **ret, struct sw_range *ret_ranges, struct sw_err *err) {
+                 uint32_t known_flags, struct sw_deferred_reply **ret, struct sw_range *ret_ranges,
+                 struct sw_err *err) {
     const struct sw_operation operation = {
         .mems = b->mem, .n_mems = b->count, .flags = flags, .known_flags = known_flags, .n_pieces = b->count};
     struct sw_mem *mems[SW_PROTO_MAX_BUFFERS] = {NULL};
@@ -62,18 +63,18 @@ int sw_on_spill_buffers(void *arg, const struct sw_request *request, struct sw_m
     const struct buffers b = {spill->count,  spill->mem,   spill->waits, spill->value_type,
                               spill->offset, spill->bytes, spill->event};
     struct sw_range ranges[SW_PROTO_MAX_BUFFERS];
-    struct sw_promise *promise = NULL;
+    struct sw_deferred_reply *deferred = NULL;
     struct sw_region_id id;
     (void)ret_reply;
     int rc = check_buffers(&b, err);
     if (rc == 0)
-        rc = begin(session, request->msg, &b, spill->flags, 0, &promise, ranges, err);
+        rc = begin(session, request->msg, &b, spill->flags, 0, &deferred, ranges, err);
     if (rc < 0)
         return rc;
     sw_engine_hold(session->service->engine);
-    rc = sw_engine_spill_buffers(session->owner, ranges, b.count, sw_operation_ended, promise, &id, err);
+    rc = sw_engine_spill_buffers(session->owner, ranges, b.count, sw_operation_ended, deferred, &id, err);
     sw_engine_release(session->service->engine);
-    return rc < 0 ? sw_operation_refused(promise, rc) : SW_REPLY_LATER;
+    return rc < 0 ? sw_operation_refused(deferred, rc) : SW_REPLY_LATER;
 }
 
 int sw_on_restore_buffers(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
@@ -83,20 +84,20 @@ int sw_on_restore_buffers(void *arg, const struct sw_request *request, struct sw
     const struct buffers b = {restore->count,  restore->mem,   restore->waits, NULL,
                               restore->offset, restore->bytes, restore->event};
     struct sw_range ranges[SW_PROTO_MAX_BUFFERS];
-    struct sw_promise *promise = NULL;
+    struct sw_deferred_reply *deferred = NULL;
     (void)ret_reply;
     int rc = check_buffers(&b, err);
     if (rc == 0)
         rc = check_overlap(&b, err);
     if (rc == 0)
-        rc = begin(session, request->msg, &b, restore->flags, SW_REQ_KEEP, &promise, ranges, err);
+        rc = begin(session, request->msg, &b, restore->flags, SW_REQ_KEEP, &deferred, ranges, err);
     if (rc < 0)
         return rc;
     sw_engine_hold(session->service->engine);
     rc = sw_engine_restore_buffers(session->owner, id, ranges, b.count, restore->flags & SW_REQ_KEEP,
-                                   sw_operation_ended, promise, err);
+                                   sw_operation_ended, deferred, err);
     sw_engine_release(session->service->engine);
-    return rc < 0 ? sw_operation_refused(promise, rc) : SW_REPLY_LATER;
+    return rc < 0 ? sw_operation_refused(deferred, rc) : SW_REPLY_LATER;
 }
 
 int sw_on_query_buffers(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {

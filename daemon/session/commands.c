@@ -20,7 +20,7 @@ _Static_assert((int)SPILLWAY_BYTES == (int)SW_VALUE_NONE && (int)SPILLWAY_F64 ==
 static void on_mem_mapped(const struct sw_err *err, void *arg) {
     struct sw_msg msg;
     sw_msg_init(&msg, SW_MSG_OK);
-    sw_session_keep(arg, &msg, err);
+    sw_session_finish_reply(arg, &msg, err);
 }
 
 static void on_mem_closed(void *arg) {
@@ -88,14 +88,14 @@ static int on_hello(void *arg, const struct sw_request *request, struct sw_msg *
  * last packet, so that the client learns early what is wrong with it. */
 static int memory_taken(struct sw_session *session, const struct sw_msg *msg, uint32_t mem, int rc,
                         struct sw_msg *ret_reply, struct sw_err *err) {
-    struct sw_promise *promise = NULL;
+    struct sw_deferred_reply *deferred = NULL;
     sw_msg_init(ret_reply, SW_MSG_OK);
     if (rc <= 0)
         return rc;
-    rc = sw_session_promise(session, msg, &promise, err);
+    rc = sw_session_defer_reply(session, msg, &deferred, err);
     if (rc < 0)
         return rc;
-    sw_memtable_map(&session->mems, mem, on_mem_mapped, promise);
+    sw_memtable_map(&session->mems, mem, on_mem_mapped, deferred);
     return SW_REPLY_LATER;
 }
 
@@ -115,14 +115,14 @@ static int on_mem_parts(void *arg, const struct sw_request *request, struct sw_m
 
 static int on_mem_close(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
-    struct sw_promise *promise = NULL;
-    int rc = sw_session_promise(session, request->msg, &promise, err);
+    struct sw_deferred_reply *deferred = NULL;
+    int rc = sw_session_defer_reply(session, request->msg, &deferred, err);
     if (rc < 0)
         return rc;
-    rc = sw_memtable_close(&session->mems, request->msg->u.mem_close.mem, on_mem_closed, promise, err);
+    rc = sw_memtable_close(&session->mems, request->msg->u.mem_close.mem, on_mem_closed, deferred, err);
     if (rc > 0)
         return SW_REPLY_LATER;
-    sw_session_unpromise(promise);
+    sw_session_cancel_reply(deferred);
     sw_msg_init(ret_reply, SW_MSG_OK);
     return rc;
 }
@@ -144,7 +144,7 @@ static int prepare_durable(struct sw_session *session, const uint8_t name[SW_PRO
 /* name: of a durable region, or NULL. */
 static int spill(struct sw_session *session, const struct sw_request *request, const struct sw_msg_spill *spill,
                  const uint8_t *name, struct sw_err *err) {
-    struct sw_promise *promise = NULL;
+    struct sw_deferred_reply *deferred = NULL;
     struct sw_region_id id;
     struct sw_range range = {.offset = spill->offset,
                              .bytes = spill->bytes,
@@ -155,13 +155,13 @@ static int spill(struct sw_session *session, const struct sw_request *request, c
                              .name = (const char *)name};
     const struct sw_operation operation = {
         .mem = spill->mem, .flags = spill->flags, .known_flags = SW_REQ_EVENT | SW_REQ_IN_PLACE};
-    int rc = sw_operation_begin(session, request->msg, &operation, &promise, &range.mem, err);
+    int rc = sw_operation_begin(session, request->msg, &operation, &deferred, &range.mem, err);
     if (rc < 0)
         return rc;
     rc = name ? prepare_durable(session, name, err) : 0;
     if (rc == 0)
-        rc = sw_engine_spill(session->owner, &range, sw_operation_ended, promise, &id, err);
-    return rc < 0 ? sw_operation_refused(promise, rc) : SW_REPLY_LATER;
+        rc = sw_engine_spill(session->owner, &range, sw_operation_ended, deferred, &id, err);
+    return rc < 0 ? sw_operation_refused(deferred, rc) : SW_REPLY_LATER;
 }
 
 static int on_spill(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
@@ -207,7 +207,7 @@ static int on_adopt(void *arg, const struct sw_request *request, struct sw_msg *
 static int on_restore(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_restore *restore = &request->msg->u.restore;
-    struct sw_promise *promise = NULL;
+    struct sw_deferred_reply *deferred = NULL;
     const struct sw_region_id id = {.slot = restore->slot, .gen = restore->gen};
     struct sw_range range = {.offset = restore->offset,
                              .bytes = restore->bytes,
@@ -216,11 +216,11 @@ static int on_restore(void *arg, const struct sw_request *request, struct sw_msg
     (void)ret_reply;
     const struct sw_operation operation = {
         .mem = restore->mem, .flags = restore->flags, .known_flags = SW_REQ_EVENT | SW_REQ_KEEP | SW_REQ_IN_PLACE};
-    int rc = sw_operation_begin(session, request->msg, &operation, &promise, &range.mem, err);
+    int rc = sw_operation_begin(session, request->msg, &operation, &deferred, &range.mem, err);
     if (rc < 0)
         return rc;
-    rc = sw_engine_restore(session->owner, id, &range, restore->flags & SW_REQ_KEEP, sw_operation_ended, promise, err);
-    return rc < 0 ? sw_operation_refused(promise, rc) : SW_REPLY_LATER;
+    rc = sw_engine_restore(session->owner, id, &range, restore->flags & SW_REQ_KEEP, sw_operation_ended, deferred, err);
+    return rc < 0 ? sw_operation_refused(deferred, rc) : SW_REPLY_LATER;
 }
 
 static int on_drop(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {

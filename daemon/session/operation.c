@@ -28,10 +28,10 @@ static int admit(const struct sw_session *session, unsigned type, unsigned n_pie
 }
 
 /* One memory, or all that hold the buffers of a region: these stay open. */
-static int find_memories(struct sw_session *session, const struct sw_operation *operation, struct sw_promise *promise,
-                         struct sw_mem **ret, struct sw_err *err) {
+static int find_memories(struct sw_session *session, const struct sw_operation *operation,
+                         struct sw_deferred_reply *deferred, struct sw_mem **ret, struct sw_err *err) {
     if (!operation->n_mems)
-        return sw_memtable_begin(&session->mems, operation->mem, ret, &promise->once, err);
+        return sw_memtable_begin(&session->mems, operation->mem, ret, &deferred->once, err);
     for (unsigned i = 0; i < operation->n_mems; i++) {
         struct sw_table_mem *once = NULL;
         const int rc = sw_memtable_begin(&session->mems, operation->mems[i], &ret[i], &once, err);
@@ -46,11 +46,11 @@ static int find_memories(struct sw_session *session, const struct sw_operation *
 }
 
 int sw_operation_begin(struct sw_session *session, const struct sw_msg *request, const struct sw_operation *operation,
-                       struct sw_promise **ret, struct sw_mem **ret_mem, struct sw_err *err) {
+                       struct sw_deferred_reply **ret, struct sw_mem **ret_mem, struct sw_err *err) {
     const uint32_t unknown = operation->flags & ~operation->known_flags;
     if (unknown)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "flags 0x%" PRIx32 " are unknown", unknown);
-    int rc = sw_session_promise(session, request, ret, err);
+    int rc = sw_session_defer_reply(session, request, ret, err);
     if (rc < 0)
         return rc;
     rc = find_memories(session, operation, *ret, ret_mem, err);
@@ -66,9 +66,9 @@ int sw_operation_begin(struct sw_session *session, const struct sw_msg *request,
     return 0;
 }
 
-int sw_operation_refused(struct sw_promise *promise, int rc) {
-    sw_memtable_end(promise->once);
-    sw_session_unpromise(promise);
+int sw_operation_refused(struct sw_deferred_reply *deferred, int rc) {
+    sw_memtable_end(deferred->once);
+    sw_session_cancel_reply(deferred);
     return rc;
 }
 
@@ -115,10 +115,10 @@ static void log_outcome(uint32_t session, const char *event, const struct sw_out
 }
 
 void sw_operation_ended(const struct sw_outcome *outcome, void *arg) {
-    struct sw_promise *promise = arg;
-    struct sw_session *session = promise->session;
+    struct sw_deferred_reply *deferred = arg;
+    struct sw_session *session = deferred->session;
     struct sw_service *service = session->service;
-    const char *const event = is_spill(promise->request) ? "spill.done" : "restore.done";
+    const char *const event = is_spill(deferred->request) ? "spill.done" : "restore.done";
     const uint32_t session_id = session->id;
     const struct sw_result result = {.raw_bytes = outcome->raw_bytes,
                                      .stored_bytes = outcome->stored_bytes,
@@ -129,7 +129,7 @@ void sw_operation_ended(const struct sw_outcome *outcome, void *arg) {
     struct sw_msg msg;
     if (outcome->err.code == 0)
         sw_result_fill(&msg, &result, outcome->region);
-    sw_session_keep(promise, &msg, &outcome->err);
+    sw_session_finish_reply(deferred, &msg, &outcome->err);
     if (outcome->err.code == 0)
         log_outcome(session_id, event, outcome); /* the client need not wait for the log */
     else

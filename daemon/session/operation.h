@@ -14,15 +14,15 @@ struct sw_operation {
     unsigned n_mems;
 };
 
-/* Checks the flags, promises a reply to `request`, finds the memory, and counts the operation until the promise has
- * ended. errors: -SW_EINVAL (flags), those of sw_session_promise() and sw_memtable_begin(), -SW_ELIMIT,
- * -SW_ETENANTOPS. A `once` memory is used up also if a limit refuses its operation. */
+/* Checks the flags, defers the reply to `request`, finds the memory, and counts the operation until the reply is
+ * finished or canceled. errors: -SW_EINVAL (flags), those of sw_session_defer_reply() and sw_memtable_begin(),
+ * -SW_ELIMIT, -SW_ETENANTOPS. A `once` memory is used up also if a limit refuses its operation. */
 int sw_operation_begin(struct sw_session *session, const struct sw_msg *request, const struct sw_operation *operation,
-                       struct sw_promise **ret, struct sw_mem **ret_mem, struct sw_err *err);
-/* Called back by the engine at the end of an operation that is answered by a RESULT; arg: its promise. */
+                       struct sw_deferred_reply **ret, struct sw_mem **ret_mem, struct sw_err *err);
+/* Called back by the engine at the end of an operation that is answered by a RESULT; arg: its deferred reply. */
 sw_outcome_cb sw_operation_ended;
-/* Takes it back: the request is refused with rc, which is returned. Ends the `once` memory. */
-int sw_operation_refused(struct sw_promise *promise, int rc);
+/* Cancels the deferred reply: the request is refused with rc, which is returned. Ends the `once` memory. */
+int sw_operation_refused(struct sw_deferred_reply *deferred, int rc);
 
 /* What a reply says of a region, or of all pieces of a batch. Texts: static. */
 struct sw_result {

@@ -31,7 +31,7 @@ static void on_poll(uv_poll_t *poll, int status, int events);
 
 /* Frees the session once nothing can call back into it any more. */
 static void end_if_done(struct sw_session *session) {
-    if (session->open_handles || !session->owner_closed || session->promises.n)
+    if (session->open_handles || !session->owner_closed || session->deferred.n)
         return;
     /* Not before: a client whose connection has ended takes it that nothing reads or writes its memory any more. */
     sw_peer_hang_up(session->socket);
@@ -171,7 +171,7 @@ int sw_session_open(struct sw_session **ret, struct sw_service *service, int soc
     session->closed_arg = arg;
     sw_list_init(&session->node);
     sw_list_init(&session->queue);
-    sw_idmap_init(&session->promises);
+    sw_idmap_init(&session->deferred);
     sw_memtable_init(&session->mems, session->owner, &session->tenant->fds, &service->fds,
                      (unsigned)service->config->max_session_memories);
     session->poll.data = session->timer.data = session;
@@ -255,41 +255,41 @@ static void reply_error(struct sw_session *session, unsigned type, uint32_t seq,
     reply(session, &msg);
 }
 
-int sw_session_promise(struct sw_session *session, const struct sw_msg *request, struct sw_promise **ret,
-                       struct sw_err *err) {
-    if (sw_idmap_find(&session->promises, request->header.seq))
+int sw_session_defer_reply(struct sw_session *session, const struct sw_msg *request, struct sw_deferred_reply **ret,
+                           struct sw_err *err) {
+    if (sw_idmap_find(&session->deferred, request->header.seq))
         return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "seq %" PRIu32 " is used again before its reply",
                           request->header.seq);
-    struct sw_promise *promise = sw_alloc(sizeof *promise);
-    if (!promise)
+    struct sw_deferred_reply *deferred = sw_alloc(sizeof *deferred);
+    if (!deferred)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for an operation");
-    promise->session = session;
-    promise->request = request->header.type;
-    sw_idmap_add(&session->promises, &promise->node, request->header.seq);
-    *ret = promise;
+    deferred->session = session;
+    deferred->request = request->header.type;
+    sw_idmap_add(&session->deferred, &deferred->node, request->header.seq);
+    *ret = deferred;
     return 0;
 }
 
-void sw_session_unpromise(struct sw_promise *promise) {
-    struct sw_session *session = promise->session;
-    sw_idmap_remove(&session->promises, &promise->node);
-    session->n_operations -= promise->is_operation;
-    session->tenant->n_operations -= promise->is_operation;
-    session->n_pieces -= promise->n_pieces;
-    sw_free(promise);
+void sw_session_cancel_reply(struct sw_deferred_reply *deferred) {
+    struct sw_session *session = deferred->session;
+    sw_idmap_remove(&session->deferred, &deferred->node);
+    session->n_operations -= deferred->is_operation;
+    session->tenant->n_operations -= deferred->is_operation;
+    session->n_pieces -= deferred->n_pieces;
+    sw_free(deferred);
 }
 
-void sw_session_answer(struct sw_promise *promise, struct sw_msg *msg) {
-    msg->header.seq = promise->node.id;
-    reply(promise->session, msg);
+void sw_session_reply_early(struct sw_deferred_reply *deferred, struct sw_msg *msg) {
+    msg->header.seq = deferred->node.id;
+    reply(deferred->session, msg);
 }
 
-void sw_session_keep(struct sw_promise *promise, struct sw_msg *msg, const struct sw_err *err) {
-    struct sw_session *session = promise->session;
-    const uint32_t seq = promise->node.id;
-    const unsigned request = promise->request;
-    sw_memtable_end(promise->once);
-    sw_session_unpromise(promise);
+void sw_session_finish_reply(struct sw_deferred_reply *deferred, struct sw_msg *msg, const struct sw_err *err) {
+    struct sw_session *session = deferred->session;
+    const uint32_t seq = deferred->node.id;
+    const unsigned request = deferred->request;
+    sw_memtable_end(deferred->once);
+    sw_session_cancel_reply(deferred);
     if (err && err->code) {
         reply_error(session, request, seq, err);
     } else if (msg) {

@@ -30,7 +30,7 @@ struct sw_session {
     uint32_t newest_seq, aged_seq; /* aged: of the request at which older ones' seqs were last forgotten */
     struct sw_owner *owner;
     struct sw_memtable mems;
-    struct sw_idmap promises; /* replies due, by seq */
+    struct sw_idmap deferred; /* replies due, by seq */
     unsigned n_operations;    /* spills, restores and batches among them */
     unsigned n_pieces;        /* of these batches */
 
@@ -47,8 +47,8 @@ struct sw_session {
     void *closed_arg;
 };
 
-/* A reply that is due later, from a command's SW_REPLY_LATER until sw_session_keep(). */
-struct sw_promise {
+/* A reply that is due later, from a command's SW_REPLY_LATER until sw_session_finish_reply(). */
+struct sw_deferred_reply {
     struct sw_idnode node; /* by seq */
     struct sw_session *session;
     uint16_t request; /* message type */
@@ -76,16 +76,16 @@ void sw_session_age(struct sw_session *session, uint32_t seq);
 /* Takes in one packet as if it had arrived: replies, or ends the session. Descriptors are taken or closed. */
 void sw_session_packet(struct sw_session *session, const uint8_t *packet, size_t bytes, int *fds, unsigned n_fds);
 
-/* Promises a reply to `request`. errors: -SW_EPROTO (a reply to that seq is still due), -SW_ENOMEM. */
-int sw_session_promise(struct sw_session *session, const struct sw_msg *request, struct sw_promise **ret,
-                       struct sw_err *err);
-/* Keeps a promise: sends *reply (its seq is filled in; NULL: nothing), or the error if err is not NULL and has a code;
- * drops it if the peer is gone. Ends the promise and its `once` memory. */
-void sw_session_keep(struct sw_promise *promise, struct sw_msg *reply, const struct sw_err *err);
-/* Sends a promise's reply ahead of its end, for what can be done while the client goes on. sw_session_keep() must
- * follow, without a reply; seq is filled in. */
-void sw_session_answer(struct sw_promise *promise, struct sw_msg *reply);
-/* Takes a promise back: the command fails now. */
-void sw_session_unpromise(struct sw_promise *promise);
+/* Defers the reply to `request`. errors: -SW_EPROTO (a reply to that seq is still due), -SW_ENOMEM. */
+int sw_session_defer_reply(struct sw_session *session, const struct sw_msg *request, struct sw_deferred_reply **ret,
+                           struct sw_err *err);
+/* Sends a deferred reply: *reply (its seq is filled in; NULL: nothing), or the error if err is not NULL and has a code;
+ * nothing if the peer is gone. Ends it with its `once` memory. */
+void sw_session_finish_reply(struct sw_deferred_reply *deferred, struct sw_msg *reply, const struct sw_err *err);
+/* Sends the reply before what has to be done for the request is over, since the client can go on meanwhile.
+ * sw_session_finish_reply() must follow, without a reply; seq is filled in. */
+void sw_session_reply_early(struct sw_deferred_reply *deferred, struct sw_msg *reply);
+/* There is nothing to be sent later: the command answers, or fails, now. */
+void sw_session_cancel_reply(struct sw_deferred_reply *deferred);
 
 #endif

@@ -75,14 +75,14 @@ static struct sw_tenant *tenant_of(void *quota) {
     return SW_CONTAINER_OF((struct sw_quota *)quota, struct sw_tenant, quota);
 }
 
-static void settle(struct sw_tenant *tenant);
+static void forget_if_idle(struct sw_tenant *tenant);
 
 /* An owner without a session has left nothing that counts. */
 static void on_owner_closed(void *quota) {
     if (!quota)
         return; /* of a start that failed before it counted */
     tenant_of(quota)->n_owners--;
-    settle(tenant_of(quota));
+    forget_if_idle(tenant_of(quota));
 }
 
 static void close_heir(struct sw_tenant *tenant, bool leave) {
@@ -98,7 +98,7 @@ static bool is_idle(const struct sw_tenant *tenant) {
 }
 
 /* The heir is closed first, which takes a turn of the loop; a session that comes meanwhile makes a new one. */
-static void settle(struct sw_tenant *tenant) {
+static void forget_if_idle(struct sw_tenant *tenant) {
     if (!is_idle(tenant))
         return;
     if (tenant->heir)
@@ -111,7 +111,7 @@ void sw_tenant_leave(struct sw_tenant *tenant) {
     if (!tenant)
         return;
     tenant->n_sessions--;
-    settle(tenant);
+    forget_if_idle(tenant);
 }
 
 /* ---- what has no session ----------------------------------------------------------------------------------------- */
@@ -167,10 +167,10 @@ unsigned sw_tenants_expire(struct sw_service *service, bool leave) {
     return sw_owners_close_unclaimed(service->engine, leave, on_owner_closed);
 }
 
-void sw_tenants_settle(struct sw_service *service) {
+void sw_tenants_forget_idle(struct sw_service *service) {
     for (struct sw_list *at = service->tenants.next, *next; at != &service->tenants; at = next) {
         next = at->next;
-        settle(SW_CONTAINER_OF(at, struct sw_tenant, node));
+        forget_if_idle(SW_CONTAINER_OF(at, struct sw_tenant, node));
     }
 }
 

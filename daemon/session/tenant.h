@@ -39,7 +39,7 @@ void sw_tenant_resume(struct sw_tenant *tenant);
 /* Closes owners that no session has come back for, or leaves them to the next process. Returns how many. */
 unsigned sw_tenants_expire(struct sw_service *service, bool leave);
 /* Forgets tenants that have nothing left: after an operator has dropped a region. */
-void sw_tenants_settle(struct sw_service *service);
+void sw_tenants_forget_idle(struct sw_service *service);
 /* The end, when no session is left: leaves durable regions to the next process, if anything survives this one. */
 void sw_tenants_close(struct sw_service *service);
 

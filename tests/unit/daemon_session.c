@@ -1,4 +1,4 @@
-/* A session from the inside: promises, the queue of replies and its bound, the failure of every allocation. */
+/* A session from the inside: deferred replies, the queue of replies and its bound, the failure of every allocation. */
 #include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "tests/lib/descriptors.h"
@@ -44,14 +44,14 @@ static bool is_hung_up(void) {
     return poll(&end, 1, 0) == 1;
 }
 
-/* Promises and keeps `n` replies, from seq 1; the peer reads none. */
+/* Defers and sends `n` replies, from seq 1; the peer reads none. */
 static void answer(uint32_t n) {
     for (uint32_t seq = 1; seq <= n && !session->closing; seq++) {
         struct sw_msg request = {.header = {.type = SW_MSG_MEM_CLOSE, .seq = seq}};
         struct sw_msg ok = {.header = {.type = SW_MSG_OK}};
-        struct sw_promise *promise = NULL;
-        ck_assert_int_eq(sw_session_promise(session, &request, &promise, NULL), 0);
-        sw_session_keep(promise, &ok, NULL);
+        struct sw_deferred_reply *deferred = NULL;
+        ck_assert_int_eq(sw_session_defer_reply(session, &request, &deferred, NULL), 0);
+        sw_session_finish_reply(deferred, &ok, NULL);
     }
 }
 
@@ -80,18 +80,18 @@ START_TEST(queue_has_a_bound) {
 }
 END_TEST
 
-START_TEST(promise_outlives_the_peer) {
+START_TEST(deferred_reply_outlives_the_peer) {
     struct sw_msg request = {.header = {.type = SW_MSG_SPILL, .seq = 1}}, ok = {.header = {.type = SW_MSG_OK}};
-    struct sw_promise *promise = NULL, *same = NULL;
+    struct sw_deferred_reply *deferred = NULL, *same = NULL;
     struct sw_err err;
-    ck_assert_int_eq(sw_session_promise(session, &request, &promise, &err), 0);
-    ck_assert_int_eq(sw_session_promise(session, &request, &same, &err), -SW_EPROTO);
+    ck_assert_int_eq(sw_session_defer_reply(session, &request, &deferred, &err), 0);
+    ck_assert_int_eq(sw_session_defer_reply(session, &request, &same, &err), -SW_EPROTO);
     ck_assert_int_eq(err.scope, SW_SCOPE_SESSION);
     sw_session_close(session, "test");
     for (int i = 0; i < 10; i++)
         (void)uv_run(&service.loop, UV_RUN_NOWAIT);
-    ck_assert(!closed && !is_hung_up()); /* the session waits for its promise, and so does the client */
-    sw_session_keep(promise, &ok, NULL);
+    ck_assert(!closed && !is_hung_up()); /* the session waits for its deferred reply, and so does the client */
+    sw_session_finish_reply(deferred, &ok, NULL);
     ck_assert(closed && is_hung_up());
 }
 END_TEST
@@ -133,7 +133,7 @@ static void ignore(void *arg) {
 }
 
 /* A memory that was refused waits to be closed, one that was not used to be unmapped: nothing of it is to stay. */
-static void settle(uint32_t mem) {
+static void close_memory(uint32_t mem) {
     struct sw_engine_stats stats;
     struct sw_err err;
     (void)sw_memtable_close(&session->mems, mem, ignore, NULL, &err);
@@ -152,7 +152,7 @@ START_TEST(every_allocation_may_fail) {
         sw_alloc_fail_nth(n);
         spill_once((uint32_t)n);
         sw_alloc_fail_nth(0);
-        settle((uint32_t)n);
+        close_memory((uint32_t)n);
     }
 }
 END_TEST
@@ -168,7 +168,7 @@ START_TEST(descriptors_of_refused_memories_count_until_closed) {
         ck_assert_uint_eq(budget->used, mem);
         ck_assert_uint_eq(session->tenant->fds.used, mem);
     }
-    settle(1);
+    close_memory(1);
     ck_assert_uint_eq(budget->used, 0);
     ck_assert_uint_eq(session->tenant->fds.used, 0);
     /* Also when the session ends before. */
@@ -312,7 +312,7 @@ static void ck_regions(unsigned n) {
     ck_assert_uint_eq(stats.n_regions, n);
     ck_assert_uint_eq(stats.n_ops, 0);
     ck_assert(n || stats.tier.used_bytes == 0);
-    ck_assert(session->n_operations == 0 && session->n_pieces == 0 && session->promises.n == 0);
+    ck_assert(session->n_operations == 0 && session->n_pieces == 0 && session->deferred.n == 0);
 }
 
 /* The engine takes eight operations: the ninth piece undoes the others. */
@@ -387,7 +387,7 @@ int main(void) {
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, queued_replies_arrive_in_order);
     tcase_add_test(tests, queue_has_a_bound);
-    tcase_add_test(tests, promise_outlives_the_peer);
+    tcase_add_test(tests, deferred_reply_outlives_the_peer);
     tcase_add_test(tests, every_allocation_may_fail);
     tcase_add_test(tests, descriptors_of_refused_memories_count_until_closed);
     tcase_add_test(tests, a_full_table_fails_the_request_alone);
