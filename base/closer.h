@@ -25,7 +25,7 @@ void sw_closer_stop(void);
 
 /* Closes a descriptor of uid's some time. Allocates nothing. owns: takes fd; -1 is a no-op. */
 void sw_closer_close(int fd, uint32_t uid);
-/* The same by end(fd), which may wait as long as it likes and has to close it. */
+/* As sw_closer_close(), by end(fd), which may wait as long as it likes and has to close it. */
 void sw_closer_end(int fd, uint32_t uid, void (*end)(int fd));
 
 /* Descriptors that are not closed yet: of one uid, and of all. */

@@ -11,7 +11,7 @@
 bool sw_notify_is_heard(void);
 /* state: "READY=1", "STOPPING=1" ... Returns 0, or the errno of what failed. thread: any. */
 int sw_notify(const char *state);
-/* The same with a descriptor (borrowed): "FDSTORE=1\nFDNAME=..." */
+/* As sw_notify(), with a descriptor (borrowed): "FDSTORE=1\nFDNAME=..." */
 int sw_notify_fd(const char *state, int fd);
 /* Waits until the manager has taken in all that it was told before; at most so long. Returns 0, ETIMEDOUT, or the
  * errno of what failed. */

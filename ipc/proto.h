@@ -87,7 +87,8 @@ struct sw_msg_header {
 #define SW_REQ_IN_PLACE                                                                                                \
     4u /* pack, unpack: the frames lie at the front of the range itself, RESULT's stored_bytes long */
 
-/* value_type of SPILL, as in spillway.h, where the range holds whole numbers of that type; 0: bytes. */
+/* value_type of SPILL, enum spillway_value_type of spillway_packed.h, where the range holds whole numbers of that type;
+ * 0: bytes. */
 
 /* advice of ADVISE: enum spillway_advice of spillway.h. */
 
@@ -243,7 +244,7 @@ void sw_msg_set_text(uint8_t *field, size_t field_bytes, const char *text);
 
 /* Makes the ERROR message for seq from a failed call's record. */
 void sw_msg_from_err(struct sw_msg *ret, uint32_t seq, const struct sw_err *err);
-/* And back; an unknown name becomes -SW_EPROTO. */
+/* The reverse of sw_msg_from_err(); an unknown name becomes -SW_EPROTO. */
 void sw_msg_to_err(struct sw_err *ret, const struct sw_msg_error *message);
 
 /* One packet out or in, with descriptors. MSG_NOSIGNAL, MSG_CMSG_CLOEXEC. fds may be NULL if n_fds is 0.

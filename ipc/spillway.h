@@ -120,20 +120,20 @@ void spillway_close(struct spillway *connection);
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
-/* The same for numbers, little endian, one behind the other: the daemon chooses among the codecs of that type, and
- * stores bytes as they are where none of them gains. data may have any alignment. errors: as above; by ticket also
- * EINVAL (no such type, or a length that is no multiple of the type's). */
+/* As spillway_spill(), of numbers, little endian, one behind the other: the daemon chooses among the codecs of that
+ * type, and stores bytes as they are where none of them gains. data may have any alignment. errors: as
+ * spillway_spill(); by ticket also EINVAL (no such type, or a length that is no multiple of the type's). */
 int spillway_spill_typed(struct spillway *connection, const void *data, uint64_t bytes, enum spillway_value_type type,
                          struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
-/* The same, and the region is durable: it does not end with the connection but stays for other connections of the same
- * user (uid), which find it by its name, of 1 to 63 bytes. It ends by spillway_drop() or by an operator only; a restore
- * keeps it whatever its flags say; it counts for the user's limits. It survives a restart or a crash of the service
- * under systemd as regions do, without anybody having to come back for it, but not `systemctl stop`, the end of the
- * machine, or that of a service in the foreground. Memory that has to be copied cannot be spilled so (EMEMKIND). If the
- * ticket is freed before spillway_wait() has told of its success, the region is dropped, unless the connection ends
- * first. errors: as spillway_spill(), EINVAL (name), EMEMKIND; by ticket also EEXIST (the user has a durable region of
- * this name), ETENANTREGIONS. */
+/* As spillway_spill(), and the region is durable: it does not end with the connection but stays for other connections
+ * of the same user (uid), which find it by its name, of 1 to 63 bytes. It ends by spillway_drop() or by an operator
+ * only; a restore keeps it whatever its flags say; it counts for the user's limits. It survives a restart or a crash of
+ * the service under systemd as regions do, without anybody having to come back for it, but not `systemctl stop`, the
+ * end of the machine, or that of a service in the foreground. Memory that has to be copied cannot be spilled so
+ * (EMEMKIND). If the ticket is freed before spillway_wait() has told of its success, the region is dropped, unless the
+ * connection ends first. errors: as spillway_spill(), EINVAL (name), EMEMKIND; by ticket also EEXIST (the user has a
+ * durable region of this name), ETENANTREGIONS. */
 int spillway_spill_durable(struct spillway *connection, const char *name, const void *data, uint64_t bytes,
                            struct CUstream_st *stream, struct spillway_ticket **ret_ticket,
                            struct spillway_error *error);
@@ -146,12 +146,12 @@ int spillway_adopt(struct spillway *connection, const char *name, struct spillwa
 
 #define SPILLWAY_RESTORE_KEEP 1u /* the region stays stored and its id valid */
 
-/* Starts a restore of a region into data[0..bytes), bytes being at least the region's length. stream as above: when the
- * ticket completes, the bytes are visible to any work queued afterwards. Pages that a memfd does not have yet are made
- * by the service and charged to its control group: have them made before (fallocate()) where that one is limited.
- * errors: as spill; by ticket: EACCES (a memfd that is sealed against writing, or opened for appending; the region is
- * still stored), ENOENT, ESTALE, ESTATE, EBUSY, ETOOSMALL, ELOST, ECHECKSUM, EFRAME, ETENANTOPS, ERESTARTED,
- * EGPULOST. */
+/* Starts a restore of a region into data[0..bytes), bytes being at least the region's length. stream: as for
+ * spillway_spill(); when the ticket completes, the bytes are visible to any work queued afterwards. Pages that a memfd
+ * does not have yet are made by the service and charged to its control group: have them made before (fallocate()) where
+ * that one is limited. errors: as spill; by ticket: EACCES (a memfd that is sealed against writing, or opened for
+ * appending; the region is still stored), ENOENT, ESTALE, ESTATE, EBUSY, ETOOSMALL, ELOST, ECHECKSUM, EFRAME,
+ * ETENANTOPS, ERESTARTED, EGPULOST. */
 int spillway_restore(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
                      struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
                      struct spillway_error *error);
@@ -165,7 +165,7 @@ int spillway_restore(struct spillway *connection, struct spillway_region region,
 int spillway_pack(struct spillway *connection, void *data, uint64_t bytes, struct CUstream_st *stream,
                   struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
-/* The same for numbers, as spillway_spill_typed(). */
+/* As spillway_pack(), of numbers, which are as spillway_spill_typed() takes them. */
 int spillway_pack_typed(struct spillway *connection, void *data, uint64_t bytes, enum spillway_value_type type,
                         struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
@@ -281,8 +281,8 @@ struct spillway_region_info {
 int spillway_query(struct spillway *connection, struct spillway_region region, struct spillway_region_info *ret,
                    struct spillway_error *error);
 
-/* The same of each buffer of a stored region, one if it was spilled as one. ret: room for SPILLWAY_MAX_BUFFERS. errors:
- * as above, EBUSY (it is being spilled), ELOST. */
+/* As spillway_query(), of each buffer of a stored region, one if it was spilled as one. ret: room for
+ * SPILLWAY_MAX_BUFFERS. errors: as spillway_query(), EBUSY (it is being spilled), ELOST. */
 struct spillway_buffer_info {
     uint64_t raw_bytes, stored_bytes;
     char codec[16];

@@ -43,9 +43,9 @@ bool sw_rpc_step(struct sw_rpc_work *work, sw_control_fn *const fn[SW_CONTROL_ME
 /* Returns the answer with its newline, to be freed by free(), or NULL if none is due or there is no memory for it. What
  * has not been carried out is not. Of work that is all zero, or has ended: no-op. */
 char *sw_rpc_end(struct sw_rpc_work *work);
-/* An answer to no request in particular, as above. */
+/* An answer to no request in particular, to be freed like that of sw_rpc_end(). */
 char *sw_rpc_error_line(int rpc_code, const struct sw_err *err);
-/* A notification: {"jsonrpc": "2.0", "method": method, "params": params}, as above. params: moved. */
+/* A notification: {"jsonrpc": "2.0", "method": method, "params": params}, to be freed likewise. params: moved. */
 char *sw_rpc_notification(const char *method, struct json_t *params);
 
 /* A string of bytes that need not be UTF-8: what is not ASCII in one that is not becomes '?'. */

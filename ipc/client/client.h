@@ -239,7 +239,7 @@ void sw_client_submit(struct spillway_ticket *t, struct sw_list *group);
 int sw_client_pump(struct spillway *c);
 /* Pumps until the ticket is done. timeout_ms: -1 no limit. errors: -SW_EAGAIN; the ticket's own are not looked at. */
 int sw_client_wait(struct spillway_ticket *t, int timeout_ms);
-/* The same until ended(arg); expected_us: how long that will take, 0: not known. */
+/* As sw_client_wait(), until ended(arg). expected_us: how long that will take, 0: not known. */
 int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms,
                          uint64_t expected_us);
 /* client.c: the code for an errno of a call that makes what a connection needs: -SW_ELIMIT if there is no descriptor

@@ -70,7 +70,7 @@ int sw_composite_enter(struct spillway *c, struct sw_composite *composite, struc
 struct sw_composite *sw_composite_find(const struct spillway *c, struct spillway_region id, struct sw_err *err);
 /* Drops the parts in the daemon, without waiting, and frees the composite; its id, if it has one, is used up. */
 void sw_composite_discard(struct spillway *c, struct sw_composite *composite);
-/* The same, because its bytes are back: of a durable region the stored copy stays. */
+/* As sw_composite_discard(), because its bytes are back: of a durable region the stored copy stays. */
 void sw_composite_consume(struct spillway *c, struct sw_composite *composite);
 /* spillway_drop(), spillway_query() and spillway_advise() of a composite; *advise is changed. */
 int sw_composite_drop(struct spillway *c, struct spillway_region id, struct spillway_error *error);
