@@ -34,8 +34,9 @@ struct option {
     bool live;                   /* may be changed while the service runs */
     size_t offset, size;         /* of the field in struct sw_config */
     uint64_t min, max, multiple; /* numbers */
-    const char *choices;         /* TYPE_CHOICE: separated by ", " */
-    const char *fallback;        /* default, as a user writes it */
+    const char *at_most;  /* numbers: option that this one must not exceed, whose least value it may have; or NULL */
+    const char *choices;  /* TYPE_CHOICE: separated by ", " */
+    const char *fallback; /* default, as a user writes it */
     const char *help;
 };
 
@@ -72,7 +73,8 @@ static const struct option options[] = {
      .help = "Most device memory per GPU, or host memory for the host device, that the service takes for its own work; "
              "taken at start, never more. This is the bound; spillwayctl status shows under this name what is held "
              "now, on all GPUs together."},
-    {FIELD(chunk_bytes), .type = TYPE_BYTES, .max = GIB, .multiple = 32 * KIB, .fallback = "0",
+    {FIELD(chunk_bytes), .type = TYPE_BYTES, .max = GIB, .multiple = 32 * KIB, .at_most = "scratch_bytes",
+     .fallback = "0",
      .help = "Input bytes that are encoded and copied as one; 0: as many as scratch_bytes allows. With an NVMe tier a region "
              "gets shorter ones where they would not fit into a quarter of host_tier_bytes."},
     {FIELD(slots), .type = TYPE_COUNT, .max = 16, .multiple = 1, .fallback = "0",
@@ -81,16 +83,16 @@ static const struct option options[] = {
      .fallback = "8 GiB",
      .help = "Bound of the host memory that the service takes for spilled regions. It is pinned: leave the rest of the "
              "host enough to live on. With an NVMe tier up to half of it is reserved for transfers to the disk and "
-             "back (staging_bytes in the log line event=ready), and regions occupy the rest. Below 256 MiB "
-             "host_tier_initial_bytes and host_tier_slab_bytes have to be set, too."},
-    {FIELD(host_tier_initial_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .fallback = "256 MiB",
+             "back (staging_bytes in the log line event=ready), and regions occupy the rest."},
+    {FIELD(host_tier_initial_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .at_most = "host_tier_bytes",
+     .fallback = "256 MiB",
      .help = "Part of host_tier_bytes that is taken and pinned from the start, in the background: the service answers "
              "meanwhile. The rest follows when it is needed, and stays."},
     {FIELD(host_tier_ahead_pct), .type = TYPE_COUNT, .max = 100, .multiple = 1, .fallback = "10",
      .help = "Percentage of host_tier_bytes that is kept free, taken and pinned ahead of demand, so that spills need "
              "not wait for it; 0: memory is taken only when a spill waits for it."},
     {FIELD(host_tier_slab_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = TIB, .multiple = 2 * MIB,
-     .fallback = "256 MiB",
+     .at_most = "host_tier_bytes", .fallback = "256 MiB",
      .help = "Piece by which the host tier grows: a spill that must wait for memory waits for a whole one. Made larger "
              "where host_tier_bytes would be more slabs than the service manager keeps descriptors "
              "(FileDescriptorStoreMax=)."},
@@ -108,7 +110,8 @@ static const struct option options[] = {
      .help = "With an NVMe tier: when more than this percentage of the host tier, without what is reserved for "
              "transfers (host_tier_bytes), is in use, regions that have not been used for longest are moved to the "
              "NVMe tier."},
-    {FIELD(host_tier_low_pct), .type = TYPE_COUNT, .max = 100, .multiple = 1, .fallback = "80", .live = true,
+    {FIELD(host_tier_low_pct), .type = TYPE_COUNT, .max = 100, .multiple = 1, .at_most = "host_tier_high_pct",
+     .fallback = "80", .live = true,
      .help = "With an NVMe tier: percentage of the host tier, without what is reserved for transfers, that is in use "
              "when moving ends."},
     {FIELD(reconnect_grace_s), .type = TYPE_COUNT, .min = 1, .max = 86400, .multiple = 1, .fallback = "30",
@@ -117,8 +120,9 @@ static const struct option options[] = {
     {FIELD(max_sessions), .type = TYPE_COUNT, .min = 1, .max = 65536, .multiple = 1, .fallback = "256", .live = true,
      .help = "Clients connected at once; one more is refused with ELIMIT."},
     {FIELD(max_regions), .type = TYPE_COUNT, .min = 1, .max = 1u << 30, .multiple = 1, .fallback = "1048576",
-     .help = "Regions of all sessions together. Below 65536 max_session_regions has to be set, too."},
-    {FIELD(max_session_regions), .type = TYPE_COUNT, .min = 1, .max = 1u << 30, .multiple = 1, .fallback = "65536", .live = true,
+     .help = "Regions of all sessions together."},
+    {FIELD(max_session_regions), .type = TYPE_COUNT, .min = 1, .max = 1u << 30, .multiple = 1, .at_most = "max_regions",
+     .fallback = "65536", .live = true,
      .help = "Regions of one session."},
     {FIELD(max_session_operations), .type = TYPE_COUNT, .min = 1, .max = 65536, .multiple = 1, .fallback = "256",
      .help = "Spills and restores of one session that may be under way at once; a batch is one."},
@@ -144,6 +148,7 @@ static const struct option options[] = {
 };
 /* clang-format on */
 enum { OPTION_COUNT = sizeof options / sizeof options[0] };
+_Static_assert(OPTION_COUNT <= 64, "sw_config.given has a bit for each");
 
 static const struct {
     const char *name;
@@ -166,6 +171,14 @@ static uint64_t get_number(const struct sw_config *config, const struct option *
     uint64_t value;
     memcpy(&value, (const char *)config + option->offset, sizeof value);
     return value;
+}
+
+static uint64_t given_bit(const struct option *option) {
+    return UINT64_C(1) << (option - options);
+}
+
+static bool is_given(const struct sw_config *config, const struct option *option) {
+    return (config->given & given_bit(option)) != 0;
 }
 
 static const char *get_text(const struct sw_config *config, const struct option *option) {
@@ -242,6 +255,26 @@ static bool store_number(struct sw_config *config, const struct option *option, 
     return true;
 }
 
+static uint64_t default_number(const struct option *option) {
+    uint64_t number;
+    SW_ASSERT(option->type == TYPE_BYTES ? parse_bytes(option->fallback, &number)
+                                         : parse_digits(option->fallback, 10, &number) != NULL);
+    return number;
+}
+
+/* A default is as much as its bound has room for. */
+static void set_default_number(struct sw_config *config, const struct option *option) {
+    const uint64_t number = default_number(option), most = get_number(config, find_option(option->at_most));
+    SW_ASSERT(store_number(config, option, number < most ? number : most));
+}
+
+/* The value of `bound` has changed: with it the defaults that it bounds, but no value that was given. */
+static void set_bounded_defaults(struct sw_config *config, const struct option *bound) {
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        if (options[i].at_most && strcmp(options[i].at_most, bound->name) == 0 && !is_given(config, &options[i]))
+            set_default_number(config, &options[i]);
+}
+
 static bool store_text(struct sw_config *config, const struct option *option, const char *text) {
     const size_t bytes = strlen(text);
     if (bytes == 0 || bytes >= option->size || (option->type == TYPE_CHOICE && !sw_choice_has(option->choices, text)))
@@ -306,8 +339,11 @@ static int store_json(struct sw_config *config, const struct option *option, con
     else if (json_is_integer(value) && json_integer_value(value) >= 0 &&
              (option->type == TYPE_COUNT || option->type == TYPE_BYTES))
         good = store_number(config, option, (uint64_t)json_integer_value(value));
-    if (good)
+    if (good) {
+        config->given |= given_bit(option);
+        set_bounded_defaults(config, option);
         return 0;
+    }
     char expected[128];
     char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     int rc = sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: %.24s is not %s", option->name, shown ? shown : "value",
@@ -319,13 +355,12 @@ static int store_json(struct sw_config *config, const struct option *option, con
 void sw_config_init(struct sw_config *ret) {
     memset(ret, 0, sizeof *ret);
     for (size_t i = 0; i < OPTION_COUNT; i++) {
-        uint64_t number;
         if (options[i].type == TYPE_IDS)
             continue; /* empty */
         if (options[i].type != TYPE_COUNT)
             SW_ASSERT(store_string(ret, &options[i], options[i].fallback));
         else
-            SW_ASSERT(parse_digits(options[i].fallback, 10, &number) && store_number(ret, &options[i], number));
+            SW_ASSERT(store_number(ret, &options[i], default_number(&options[i])));
     }
 }
 
@@ -394,19 +429,16 @@ static int check_control_socket(const struct sw_config *config, struct sw_err *e
                       SW_CONFIG_PATH_BYTES - 1);
 }
 
-/* Options that bound each other: the first must not exceed the second. */
 int sw_config_check(const struct sw_config *config, struct sw_err *err) {
-    static const char *const pairs[][2] = {
-        {"host_tier_initial_bytes", "host_tier_bytes"}, {"host_tier_slab_bytes", "host_tier_bytes"},
-        {"host_tier_low_pct", "host_tier_high_pct"},    {"chunk_bytes", "scratch_bytes"},
-        {"max_session_regions", "max_regions"},
-    };
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
-        const uint64_t small = get_number(config, find_option(pairs[i][0]));
-        const uint64_t large = get_number(config, find_option(pairs[i][1]));
-        if (small > large)
-            return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: %" PRIu64 " exceeds %s, which is %" PRIu64,
-                              pairs[i][0], small, pairs[i][1], large);
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        if (!options[i].at_most)
+            continue;
+        const uint64_t number = get_number(config, &options[i]);
+        const uint64_t most = get_number(config, find_option(options[i].at_most));
+        if (number > most)
+            return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
+                              "%s: %" PRIu64 " exceeds %s, which is %" PRIu64 "; left out, it would fit",
+                              options[i].name, number, options[i].at_most, most);
     }
     return check_control_socket(config, err);
 }
@@ -416,6 +448,8 @@ bool sw_config_describe(unsigned i, struct sw_config_option *ret) {
         return false;
     *ret = (struct sw_config_option){
         .name = options[i].name, .fallback = options[i].fallback, .help = options[i].help, .live = options[i].live};
+    if (options[i].at_most && default_number(&options[i]) > find_option(options[i].at_most)->min)
+        ret->bound = options[i].at_most;
     (void)describe(ret->accepted, sizeof ret->accepted, &options[i]);
     return true;
 }
@@ -426,7 +460,12 @@ bool sw_config_differs(const struct sw_config *a, const struct sw_config *b, uns
 }
 
 void sw_config_copy(struct sw_config *to, const struct sw_config *from, unsigned i) {
-    memcpy((char *)to + options[i].offset, (const char *)from + options[i].offset, options[i].size);
+    const struct option *option = &options[i];
+    memcpy((char *)to + option->offset, (const char *)from + option->offset, option->size);
+    to->given = (to->given & ~given_bit(option)) | (from->given & given_bit(option));
+    if (option->at_most && !is_given(to, option))
+        set_default_number(to, option);
+    set_bounded_defaults(to, option);
 }
 
 int sw_config_store(struct sw_config *config, const char *name, const json_t *value, struct sw_err *err) {
@@ -498,8 +537,10 @@ static void print_wrapped(FILE *out, const char *text) {
 void sw_config_help(FILE *out) {
     struct sw_config_option option;
     for (unsigned i = 0; sw_config_describe(i, &option); i++) {
-        (void)fprintf(out, "  %s: %s (default: %s%s)\n", option.name, option.accepted, option.fallback,
-                      option.live ? "; may be changed at run time" : "");
+        (void)fprintf(out, "  %s: %s (default: %s", option.name, option.accepted, option.fallback);
+        if (option.bound)
+            (void)fprintf(out, ", or %s if that is less", option.bound);
+        (void)fprintf(out, "%s)\n", option.live ? "; may be changed at run time" : "");
         print_wrapped(out, option.help);
     }
 }

@@ -51,15 +51,18 @@ struct sw_config {
     struct sw_config_ids allowed_uids, allowed_gids; /* both empty: everyone */
     /* Of one tenant, in all its sessions; 0: no limit. */
     uint64_t tenant_bytes, tenant_regions, tenant_durable_regions, tenant_sessions, tenant_operations;
+    uint64_t given; /* bit i: option i was given a value, else it has its default; config.c's own */
 };
 
-/* The defaults of the table. */
+/* The defaults of the table. One that would exceed an option that bounds it is as much as that, for as long as it is
+ * not given a value: whoever lowers a bound alone gets a configuration that holds. */
 void sw_config_init(struct sw_config *ret);
 /* Reads a file over *config. errors: -SW_ECONFIG with "file:line: key: ...", -SW_EIO. */
 int sw_config_load(struct sw_config *config, const char *path, struct sw_err *err);
 /* Sets one option from "name=value" (as JSON, or a bare word for strings). errors: -SW_ECONFIG. */
 int sw_config_set(struct sw_config *config, const char *assignment, struct sw_err *err);
-/* Bounds between options (initial <= total, the length of a path made from another ...). errors: -SW_ECONFIG. */
+/* Bounds between options (initial <= total, the length of a path made from another ...), which values that were given
+ * may break. errors: -SW_ECONFIG. */
 int sw_config_check(const struct sw_config *config, struct sw_err *err);
 /* Writes a complete, loadable JSON file. */
 void sw_config_print(const struct sw_config *config, FILE *out);
@@ -69,12 +72,14 @@ void sw_config_help(FILE *out);
 /* An option as its row describes it. */
 struct sw_config_option {
     const char *name, *fallback, *help;
+    const char *bound;  /* option that the default does not exceed; NULL: it cannot */
     char accepted[128]; /* "a whole number from 0 to 64" */
     bool live;          /* may be changed while the service runs */
 };
 /* The i-th option; false behind the last. */
 bool sw_config_describe(unsigned i, struct sw_config_option *ret);
-/* Whether two configurations have different values of the i-th option; and takes its value from one into the other. */
+/* Whether two configurations have different values of the i-th option; and takes its value from one into the other, or
+ * its default if `from` was given none, which then fits the bounds of `to`. */
 bool sw_config_differs(const struct sw_config *a, const struct sw_config *b, unsigned i);
 void sw_config_copy(struct sw_config *to, const struct sw_config *from, unsigned i);
 /* Sets one option from a JSON value, as a file would. errors: -SW_ECONFIG. */

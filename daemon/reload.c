@@ -31,15 +31,19 @@ int sw_reload_option(struct sw_service *service, const char *name, const struct 
     return 0;
 }
 
-/* Takes the live options of `loaded` into *config. */
+/* Takes the live options of `loaded` into *config: all of them, before any is told of, since a default may follow one
+ * that comes later, or stay where its bound needs a restart. */
 static void take_live(struct sw_config *config, const struct sw_config *loaded, struct sw_reload_report *ret) {
+    const struct sw_config before = *config;
     struct sw_config_option option;
+    for (unsigned i = 0; sw_config_describe(i, &option); i++)
+        if (option.live)
+            sw_config_copy(config, loaded, i);
     for (unsigned i = 0; sw_config_describe(i, &option); i++) {
-        if (!sw_config_differs(config, loaded, i))
+        if (!sw_config_differs(&before, option.live ? config : loaded, i))
             continue;
         SW_ASSERT(ret->n_changed < SW_RELOAD_MAX && ret->n_restart < SW_RELOAD_MAX);
         if (option.live) {
-            sw_config_copy(config, loaded, i);
             ret->changed[ret->n_changed++] = option.name;
         } else {
             ret->restart[ret->n_restart++] = option.name;

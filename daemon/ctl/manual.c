@@ -91,6 +91,11 @@ static void config_page(void) {
         put(option.accepted);
         (void)printf(". Default: ");
         put(option.fallback);
+        if (option.bound) {
+            (void)printf(", or ");
+            put(option.bound);
+            (void)printf(" if that is less");
+        }
         (void)printf(".%s\n", option.live ? " May be changed at run time." : "");
     }
     section("EXAMPLE");

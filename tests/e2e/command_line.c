@@ -55,6 +55,19 @@ START_TEST(printed_config_is_loaded_again) {
 }
 END_TEST
 
+START_TEST(a_lower_bound_alone_will_do) {
+    ck_assert_int_eq(
+        run("--set host_tier_bytes=64MiB --set max_regions=500 --set host_tier_high_pct=70 --print-config"), 0);
+    ck_assert_ptr_nonnull(strstr(output, "\"host_tier_initial_bytes\": \"64 MiB\","));
+    ck_assert_ptr_nonnull(strstr(output, "\"host_tier_slab_bytes\": \"64 MiB\","));
+    ck_assert_ptr_nonnull(strstr(output, "\"max_session_regions\": 500,"));
+    ck_assert_ptr_nonnull(strstr(output, "\"host_tier_low_pct\": 70,"));
+    ck_assert_int_eq(run("--help"), 0);
+    ck_assert_ptr_nonnull(strstr(output, "(default: 256 MiB, or host_tier_bytes if that is less)"));
+    ck_assert_ptr_nonnull(strstr(output, "(default: 65536, or max_regions if that is less; may be changed"));
+}
+END_TEST
+
 /* A snapshot of 950 bytes in a host tier of `capacity`: the whole program, from standard input and from a file. */
 static int dry_run(unsigned capacity, const char *options) {
     char path[SW_TEST_PATH_BYTES], arguments[256];
@@ -108,7 +121,8 @@ static const struct {
     {"--set slots", "slots: must be NAME=VALUE"},
     {"--check-config --set slots=99", "slots: 99 is not a whole number from 0 to 16"},
     {"--check-config --set nonsense=1", "nonsense: unknown option"},
-    {"--check-config --set host_tier_bytes=2MiB", "host_tier_initial_bytes: 268435456 exceeds host_tier_bytes"},
+    {"--check-config --set host_tier_bytes=2MiB --set host_tier_initial_bytes=256MiB",
+     "host_tier_initial_bytes: 268435456 exceeds host_tier_bytes, which is 2097152; left out, it would fit"},
     {"--check-config --set data_socket=/" FOLDER_OF_95 "/d",
      "control_socket: auto, in the folder of data_socket, is a path of 109 bytes, more than 107"},
     {"--config /nonexistent/config.json", "/nonexistent/config.json: No such file or directory"},
@@ -137,6 +151,7 @@ int main(void) {
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, information);
     tcase_add_test(tests, printed_config_is_loaded_again);
+    tcase_add_test(tests, a_lower_bound_alone_will_do);
     tcase_add_test(tests, dry_run_says_who_would_be_moved);
     tcase_add_loop_test(tests, mistakes_exit_with_2, 0, (int)(sizeof mistakes / sizeof mistakes[0]));
     tcase_add_test(tests, device_that_is_not_there);

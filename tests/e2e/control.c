@@ -276,6 +276,12 @@ START_TEST(options_are_set_at_run_time) {
     (void)sw_control_ck_fails(ctl, "config.set", "[\"host_tier_low_pct\",95]", SW_ECONFIG);
     json_decref(sw_control_ask(ctl, "config.set", "[\"slots\",2]")); /* as it is */
     ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "host_tier_low_pct"), 80);
+    json_decref(sw_control_ask(ctl, "config.set", "[\"host_tier_high_pct\",50]"));
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "host_tier_low_pct"), 50); /* a default */
+    json_decref(sw_control_ask(ctl, "config.set", "[\"host_tier_low_pct\",40]"));
+    (void)sw_control_ck_fails(ctl, "config.set", "[\"host_tier_high_pct\",30]", SW_ECONFIG);
+    json_decref(sw_control_ask(ctl, "config.set", "[\"host_tier_high_pct\",90]"));
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "host_tier_low_pct"), 40); /* given */
     json_t *level = sw_control_ask(ctl, "log.level", "[\"warning\"]");
     ck_assert_str_eq(text(level, "log_level"), "warning");
     json_decref(level);
@@ -323,6 +329,16 @@ START_TEST(configuration_is_read_again) {
     json_decref(report);
     ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_sessions"), 9);
     ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "slots"), 0);
+    /* Defaults follow what may change, and stay where it needs a restart. */
+    write_file(path, "{\"max_sessions\": 9, \"max_regions\": 1000, \"host_tier_high_pct\": 60}");
+    report = sw_control_ask(ctl, "config.reload", NULL);
+    ck_assert_uint_eq(json_array_size(json_object_get(report, "changed")), 2);
+    ck_assert_uint_eq(json_array_size(json_object_get(report, "needs_restart")), 1);
+    json_decref(report);
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "host_tier_low_pct"), 60);
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_session_regions"), 65536);
+    write_file(path, "{\"max_sessions\": 9, \"host_tier_high_pct\": 60, \"host_tier_low_pct\": 80}");
+    ck_assert_ptr_nonnull(strstr(sw_control_ck_fails(ctl, "config.reload", NULL, SW_ECONFIG), "host_tier_low_pct"));
     write_file(path, "{\"max_sessions\": 11, \"nonsense\": 1}");
     ck_assert_ptr_nonnull(strstr(sw_control_ck_fails(ctl, "config.reload", NULL, SW_ECONFIG), "nonsense"));
     ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_sessions"), 9);

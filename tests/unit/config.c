@@ -6,6 +6,7 @@
 #include "tests/lib/scratch.h"
 
 #include <check.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -76,6 +77,13 @@ START_TEST(shipped_file_is_the_defaults) {
 }
 END_TEST
 
+/* Whoever gave them. */
+static void ck_same_values(const struct sw_config *a, const struct sw_config *b) {
+    struct sw_config_option option;
+    for (unsigned i = 0; sw_config_describe(i, &option); i++)
+        ck_assert_msg(!sw_config_differs(a, b, i), "%s differs", option.name);
+}
+
 START_TEST(print_and_load_round_trip) {
     static const char *const assignments[] = {
         "data_socket=/tmp/with \"quotes\" and \\.sock",
@@ -116,7 +124,7 @@ START_TEST(print_and_load_round_trip) {
     print_to(printed, sizeof printed, &config);
     sw_config_init(&loaded);
     ck_assert_msg(load(&loaded, printed, &err) == 0, "%s", err.msg);
-    ck_assert_mem_eq(&loaded, &config, sizeof config);
+    ck_same_values(&loaded, &config);
 }
 END_TEST
 
@@ -287,6 +295,104 @@ START_TEST(options_bound_each_other) {
 }
 END_TEST
 
+#define MIB UINT64_C(1048576)
+
+/* Who lowers a bound alone gets defaults that fit it, and has them back by raising it. */
+static const struct {
+    const char *bound, *low, *high, *follower;
+    size_t at; /* of the follower */
+    uint64_t followed, fallback;
+} followers[] = {
+    {"host_tier_bytes", "64 MiB", "1 GiB", "host_tier_initial_bytes",
+     offsetof(struct sw_config, host_tier_initial_bytes), 64 * MIB, 256 * MIB},
+    {"host_tier_bytes", "2 MiB", "256 MiB", "host_tier_slab_bytes", offsetof(struct sw_config, host_tier_slab_bytes),
+     2 * MIB, 256 * MIB},
+    {"max_regions", "1000", "65537", "max_session_regions", offsetof(struct sw_config, max_session_regions), 1000,
+     65536},
+    {"host_tier_high_pct", "50", "81", "host_tier_low_pct", offsetof(struct sw_config, host_tier_low_pct), 50, 80},
+};
+enum { FOLLOWERS = sizeof followers / sizeof followers[0] };
+
+static uint64_t follower_of(const struct sw_config *config, int i) {
+    uint64_t value;
+    memcpy(&value, (const char *)config + followers[i].at, sizeof value);
+    return value;
+}
+
+static void set(struct sw_config *config, const char *name, const char *value) {
+    char assignment[96];
+    struct sw_err err;
+    (void)snprintf(assignment, sizeof assignment, "%s=%s", name, value);
+    ck_assert_msg(sw_config_set(config, assignment, &err) == 0, "%s: %s", assignment, err.msg);
+}
+
+START_TEST(defaults_follow_their_bounds) {
+    struct sw_config config, loaded;
+    struct sw_err err;
+    char text[96];
+    sw_config_init(&config);
+    set(&config, followers[_i].bound, followers[_i].low);
+    ck_assert_uint_eq(follower_of(&config, _i), followers[_i].followed);
+    ck_assert_msg(sw_config_check(&config, &err) == 0, "%s", err.msg);
+    set(&config, followers[_i].bound, followers[_i].high);
+    ck_assert_uint_eq(follower_of(&config, _i), followers[_i].fallback);
+    sw_config_init(&loaded);
+    const char *quote = strchr(followers[_i].low, ' ') ? "\"" : "";
+    (void)snprintf(text, sizeof text, "{\"%s\": %s%s%s}", followers[_i].bound, quote, followers[_i].low, quote);
+    ck_assert_msg(load(&loaded, text, &err) == 0, "%s", err.msg);
+    ck_assert_uint_eq(follower_of(&loaded, _i), followers[_i].followed);
+}
+END_TEST
+
+/* In either order, and also the default, if it is written: whoever writes two values means both. */
+START_TEST(given_values_do_not_follow) {
+    for (int given_first = 0; given_first < 2; given_first++) {
+        struct sw_config config;
+        struct sw_err err = {0};
+        char fallback[32];
+        (void)snprintf(fallback, sizeof fallback, "%llu", (unsigned long long)followers[_i].fallback);
+        sw_config_init(&config);
+        set(&config, given_first ? followers[_i].follower : followers[_i].bound,
+            given_first ? fallback : followers[_i].low);
+        set(&config, given_first ? followers[_i].bound : followers[_i].follower,
+            given_first ? followers[_i].low : fallback);
+        ck_assert_uint_eq(follower_of(&config, _i), followers[_i].fallback);
+        ck_assert_int_eq(sw_config_check(&config, &err), -SW_ECONFIG);
+        ck_assert_int_eq(strncmp(err.msg, followers[_i].follower, strlen(followers[_i].follower)), 0);
+        ck_assert_msg(strstr(err.msg, "exceeds") && strstr(err.msg, "left out"), "%s", err.msg);
+    }
+}
+END_TEST
+
+static unsigned index_of(const char *name) {
+    struct sw_config_option option;
+    unsigned i = 0;
+    while (sw_config_describe(i, &option) && strcmp(option.name, name) != 0)
+        i++;
+    return i;
+}
+
+/* Options are taken over one by one at run time: a default then fits the bound that is in force. */
+START_TEST(copied_defaults_follow_their_bounds) {
+    for (int bound_first = 0; bound_first < 2; bound_first++) {
+        const unsigned bound = index_of(followers[_i].bound), follower = index_of(followers[_i].follower);
+        struct sw_config config, loaded;
+        sw_config_init(&config);
+        sw_config_init(&loaded);
+        set(&loaded, followers[_i].bound, followers[_i].low);
+        sw_config_copy(&config, &loaded, follower); /* the bound stays */
+        ck_assert_uint_eq(follower_of(&config, _i), followers[_i].fallback);
+        sw_config_copy(&config, &loaded, bound_first ? bound : follower);
+        sw_config_copy(&config, &loaded, bound_first ? follower : bound);
+        ck_assert_uint_eq(follower_of(&config, _i), followers[_i].followed);
+        sw_config_init(&loaded);
+        sw_config_copy(&config, &loaded, bound_first ? bound : follower);
+        sw_config_copy(&config, &loaded, bound_first ? follower : bound);
+        ck_same_values(&config, &loaded);
+    }
+}
+END_TEST
+
 /* A path that is made from another one must fit, too: 107 bytes, as given ones. */
 START_TEST(control_socket_beside_data_socket) {
     static const struct {
@@ -342,6 +448,9 @@ int main(void) {
     tcase_add_loop_test(tests, bad_assignment_is_refused, 0, (int)(sizeof bad_assignments / sizeof bad_assignments[0]));
     tcase_add_test(tests, assignments_take_json_and_bare_words);
     tcase_add_test(tests, options_bound_each_other);
+    tcase_add_loop_test(tests, defaults_follow_their_bounds, 0, FOLLOWERS);
+    tcase_add_loop_test(tests, given_values_do_not_follow, 0, FOLLOWERS);
+    tcase_add_loop_test(tests, copied_defaults_follow_their_bounds, 0, FOLLOWERS);
     tcase_add_test(tests, control_socket_beside_data_socket);
     tcase_add_test(tests, help_names_every_option);
     Suite *suite = suite_create("config");
