@@ -283,6 +283,11 @@ END_TEST
 START_TEST(help_and_what_is_not_there) {
     ck_assert_int_eq(run("--help"), 0);
     ck_says("Usage: spillway-bench");
+    ck_says("-V, --version");
+    ck_assert_int_eq(run("-V"), 0);
+    ck_assert_str_eq(output, "spillway-bench " SW_VERSION "\n");
+    ck_assert_int_eq(run("--version"), 0);
+    ck_assert_str_eq(output, "spillway-bench " SW_VERSION "\n");
     ck_assert_int_eq(run("--count 1 --size 4K --column /nonexistent/column"), 1);
     ck_says("/nonexistent/column: no such object");
     ck_assert_int_eq(run("--count 1 --size 4K --json /nonexistent/json"), 1);

@@ -46,7 +46,8 @@ static const char help[] =
     "  --scale SF         of the table: 0.001 to 12 (default: 1); 1 has 6 million rows, 0.8 GB\n"
     "  --seed N           of sizes, columns and offsets (default: 1)\n"
     "  --json FILE        the figures as JSON; '-': to standard output, and the table to standard error\n"
-    "  --help             print this and exit\n\n"
+    "  -h, --help         print this and exit\n"
+    "  -V, --version      print the version and exit\n\n"
     "Ctrl-C ends the spills: what is parked is then restored, and the figures are told. A second one ends it at once.\n"
     "Memory taken: for a table twice its bytes, else for each column SIZE, and SIZE for each region of each operation "
     "in flight.\n"
@@ -172,8 +173,7 @@ enum option_id {
     TABLE,
     SCALE,
     SEED,
-    JSON,
-    HELP
+    JSON
 };
 
 static bool parse_timing(enum option_id id, const char *text, struct sw_bench_options *o) {
@@ -231,8 +231,6 @@ static bool parse_one(enum option_id id, const char *text, struct sw_bench_optio
     case JSON:
         o->json = text;
         return true;
-    case HELP:
-        break;
     }
     return false;
 }
@@ -247,7 +245,7 @@ static bool fit_together(const struct sw_bench_options *o, uint32_t given, const
     if (!o->table)
         ignored = 1u << (SCALE - SOCKET);
     for (; longs->name; longs++)
-        if (given & ignored & 1u << (longs->val - SOCKET)) {
+        if (longs->val >= SOCKET && given & ignored & 1u << (longs->val - SOCKET)) {
             (void)fprintf(stderr, "spillway-bench: --%s means nothing %s --table; see --help\n", longs->name,
                           o->table ? "with" : "without");
             return false;
@@ -276,7 +274,8 @@ int sw_bench_parse(struct sw_bench_options *ret, int argc, char **argv) {
         {"scale", required_argument, NULL, SCALE},
         {"seed", required_argument, NULL, SEED},
         {"json", required_argument, NULL, JSON},
-        {"help", no_argument, NULL, HELP},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0},
     };
     *ret = (struct sw_bench_options){.min_bytes = 64 << 20,
@@ -290,9 +289,11 @@ int sw_bench_parse(struct sw_bench_options *ret, int argc, char **argv) {
                                      .scale = 1,
                                      .seed = 1};
     uint32_t given = 0;
-    for (int id, index = 0; (id = getopt_long(argc, argv, "", longs, &index)) != -1;) {
-        if (id == HELP)
+    for (int id, index = 0; (id = getopt_long(argc, argv, "hV", longs, &index)) != -1;) {
+        if (id == 'h')
             return fputs(help, stdout) < 0 || fflush(stdout) != 0;
+        if (id == 'V')
+            return printf("spillway-bench %s\n", SW_VERSION) < 0 || fflush(stdout) != 0;
         if (id == '?')
             return EXIT_USAGE;
         given |= 1u << (id - SOCKET);
