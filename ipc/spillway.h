@@ -236,7 +236,7 @@ int spillway_spill_buffers(struct spillway *connection, const struct spillway_bu
                            struct spillway_error *error);
 /* Starts to restore such a region into as many buffers, in the same order, each at least as long as it was, none
  * overlapping another. flags, and what holds after an error: as of spillway_restore(). A region of several buffers is
- * restored by this call only. errors: those of spillway_restore(), EINVAL, EMEMKIND. */
+ * restored by this call only. errors: those of spillway_restore(), EINVAL (n, or buffers that overlap), EMEMKIND. */
 int spillway_restore_buffers(struct spillway *connection, struct spillway_region region,
                              const struct spillway_buffer *buffers, uint32_t n, struct CUstream_st *stream,
                              unsigned flags, struct spillway_ticket **ret_ticket, struct spillway_error *error);

@@ -3,6 +3,7 @@
 #include "ipc/client/client_staging.h"
 
 #include "base/alloc.h"
+#include "ipc/span.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -193,15 +194,25 @@ static int add_buffers(struct request *r, const struct spillway_buffer *buffers,
     return rc;
 }
 
-static int check_call(const struct spillway *c, const struct spillway_buffer *buffers, uint32_t n, unsigned flags,
+/* Each memory that is handed over is one of its own to the daemon, which sees the overlaps within one only. */
+static int check_overlap(const struct spillway_buffer *buffers, uint32_t n, struct sw_err *err) {
+    struct sw_span spans[SPILLWAY_MAX_BUFFERS];
+    for (uint32_t i = 0; i < n; i++)
+        spans[i] = (struct sw_span){(uintptr_t)buffers[i].data, buffers[i].bytes};
+    return sw_spans_overlap(spans, n) ? sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "destinations of buffers overlap")
+                                      : 0;
+}
+
+static int check_call(const struct request *r, const struct spillway_buffer *buffers, uint32_t n, unsigned flags,
                       struct sw_err *err) {
+    const struct spillway *c = r->c;
     if (!buffers || n < 1 || n > SPILLWAY_MAX_BUFFERS)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers, must be 1 to %d", n, SPILLWAY_MAX_BUFFERS);
     if (flags & ~SPILLWAY_RESTORE_KEEP)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "restore: unknown flags 0x%x", flags);
     if (c->n_in_flight >= c->max_in_flight || c->n_pieces + n > c->max_pieces)
         return sw_client_too_many(c->n_in_flight, err);
-    return 0;
+    return r->msg.header.type == SW_MSG_RESTORE_BUFFERS ? check_overlap(buffers, n, err) : 0;
 }
 
 /* ---- and sent ---------------------------------------------------------------------------------------------------- */
@@ -293,7 +304,7 @@ static int start(struct request *r, const struct spillway_buffer *buffers, uint3
     sw_list_init(&group);
     if (c->lost.code)
         return sw_client_copy_error(error, &c->lost);
-    int rc = check_call(c, buffers, n, flags, &err);
+    int rc = check_call(r, buffers, n, flags, &err);
     struct spillway_ticket *t = rc < 0 ? NULL : ticket_new(r, &err), *operation = NULL;
     if (!t)
         return sw_client_report(error, &err);

@@ -98,6 +98,12 @@ static void serve_bad_buffers(int socket) {
     sw_play_expect_end(socket);
 }
 
+static void serve_bad_restore(int socket) {
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
+    answer(socket, take_buffers(socket, SW_MSG_RESTORE_BUFFERS));
+    sw_play_expect_end(socket);
+}
+
 START_TEST(buffers_that_fail) {
     struct spillway_ticket *ticket = NULL;
     answer = buffer_answers[_i].answer;
@@ -131,6 +137,31 @@ START_TEST(no_memory_for_buffers) {
     }
     sw_play_close();
     ck_assert(!sw_play.gpu.events[0].held && !sw_play.gpu.events[1].held);
+}
+END_TEST
+
+/* They never come to the daemon: it would take buffers of memory that is handed over for memories of their own. */
+START_TEST(restored_buffers_must_not_overlap) {
+    static const struct {
+        uint32_t start, bytes;
+        int code;
+    } second[] = {{0, 1, SPILLWAY_EINVAL},
+                  {SW_PLAY_BYTES / 2 - 1, 1, SPILLWAY_EINVAL},
+                  {SW_PLAY_BYTES / 2, SW_PLAY_BYTES / 2, SPILLWAY_ENOMEM},
+                  {0, 0, SPILLWAY_ENOMEM}}; /* the daemon's answer to those that do not */
+    struct spillway_ticket *ticket = NULL;
+    answer = fail_buffers;
+    sw_play.gpu.on = second[_i].code == SPILLWAY_ENOMEM;
+    sw_play_open(sw_play.gpu.on ? serve_bad_restore : serve_nothing_of_buffers);
+    const struct spillway_buffer buffers[] = {{(uint8_t *)sw_play.data + second[_i].start, second[_i].bytes, 0},
+                                              {sw_play.data, SW_PLAY_BYTES / 2, 0}};
+    int rc = spillway_restore_buffers(sw_play.connection, (struct spillway_region){1, 1}, buffers, 2, NULL, 0, &ticket,
+                                      &sw_play.error);
+    if (!rc)
+        rc = spillway_wait(ticket, -1, NULL, &sw_play.error);
+    sw_play_ck_error(rc, second[_i].code, SPILLWAY_SCOPE_REQUEST, rc == -SPILLWAY_EINVAL ? "overlap" : "mapped");
+    spillway_ticket_free(ticket);
+    sw_play_close();
 }
 END_TEST
 
@@ -227,6 +258,7 @@ int main(void) {
     tcase_add_test(tcase, memory_of_buffers_is_closed_before_they_are_done);
     tcase_add_loop_test(tcase, buffers_that_fail, 0, (int)(sizeof buffer_answers / sizeof buffer_answers[0]));
     tcase_add_test(tcase, no_memory_for_buffers);
+    tcase_add_loop_test(tcase, restored_buffers_must_not_overlap, 0, 4);
     tcase_add_test(tcase, a_region_of_too_many_buffers_ends_the_connection);
     tcase_add_test(tcase, a_directory_comes_in_parts);
     tcase_add_loop_test(tcase, a_directory_that_cannot_be_ends_the_connection, 0, 6);
