@@ -4,6 +4,7 @@
 #include "ipc/client/client_staging.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/descriptors.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -96,18 +97,28 @@ int sw_client_connect(const char *path, int *ret, struct sw_err *err) {
     return rc;
 }
 
+/* connect() within the time for it, however many signals interrupt it: each attempt has what the ones before left. */
+static int connect_in_time(int socket, const struct sockaddr_un *address) {
+    const uint64_t deadline_us = sw_clock_us() + OPEN_TIMEOUT_MS * UINT64_C(1000);
+    for (uint64_t now_us; (now_us = sw_clock_us()) < deadline_us;) {
+        const uint64_t left_us = deadline_us - now_us;
+        const struct timeval timeout = {.tv_sec = (time_t)(left_us / 1000000),
+                                        .tv_usec = (suseconds_t)(left_us % 1000000)};
+        (void)setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+        const int rc = connect(socket, (const struct sockaddr *)address, sizeof *address);
+        if (rc == 0 || errno != EINTR)
+            return rc;
+    }
+    errno = EAGAIN; /* as connect() has it */
+    return -1;
+}
+
 static int connect_socket(const char *path, int *ret, struct sw_err *err) {
     struct sockaddr_un address;
     const int made = new_socket(path, 0, &address, ret, err);
     if (made < 0)
         return made;
-    const struct timeval timeout = {.tv_sec = OPEN_TIMEOUT_MS / 1000};
-    (void)setsockopt(*ret, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
-    int rc;
-    do
-        rc = connect(*ret, (const struct sockaddr *)&address, sizeof address);
-    while (rc < 0 && errno == EINTR);
-    if (rc < 0)
+    if (connect_in_time(*ret, &address) < 0)
         return sw_err_set(err, errno == EACCES ? -SW_EACCES : -SW_ECONN, SW_SCOPE_SESSION, "%s: %s; %s", path,
                           strerror(errno),
                           errno == EACCES ? "is this user in the socket's group?" : "is spillwayd running?");

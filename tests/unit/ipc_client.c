@@ -2,6 +2,7 @@
  * at all. */
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/clock.h"
 #include "ipc/client/client_staging.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
@@ -10,10 +11,13 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 
 /* ---- connecting -------------------------------------------------------------------------------------------------- */
 
@@ -85,6 +89,44 @@ START_TEST(open_needs_somebody_there) {
     sw_play_ck_error(spillway_open(&sw_play.connection, NULL, &sw_play.error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION,
                      "/nonexistent/other");
     ck_assert_uint_eq(sw_count_fds(), before);
+}
+END_TEST
+
+/* A connect() that a signal interrupts every 3 seconds, of a clock that the test plays. */
+static bool interrupts;
+static uint64_t now_us;
+static unsigned n_attempts;
+static long patience_s[8]; /* of each attempt */
+
+static uint64_t played_clock(void) {
+    return now_us;
+}
+
+int __wrap_connect(int fd, const struct sockaddr *address, socklen_t bytes);
+int __real_connect(int fd, const struct sockaddr *address, socklen_t bytes);
+
+int __wrap_connect(int fd, const struct sockaddr *address, socklen_t bytes) {
+    struct timeval timeout;
+    socklen_t timeout_bytes = sizeof timeout;
+    if (!interrupts)
+        return __real_connect(fd, address, bytes);
+    ck_assert_uint_lt(n_attempts, 8);
+    ck_assert_int_eq(getsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, &timeout_bytes), 0);
+    patience_s[n_attempts++] = (long)timeout.tv_sec;
+    now_us += timeout.tv_sec < 3 ? (uint64_t)timeout.tv_sec * 1000000 : 3000000;
+    errno = timeout.tv_sec < 3 ? EAGAIN : EINTR;
+    return -1;
+}
+
+START_TEST(signals_do_not_make_open_wait_longer) {
+    interrupts = true;
+    sw_clock_set(played_clock);
+    sw_play_ck_error(spillway_open(&sw_play.connection, "/nonexistent/socket", &sw_play.error), SPILLWAY_ECONN,
+                     SPILLWAY_SCOPE_SESSION, "temporarily unavailable");
+    sw_clock_set(NULL);
+    ck_assert_uint_eq(n_attempts, 4);
+    for (unsigned i = 0; i < n_attempts; i++)
+        ck_assert_int_eq(patience_s[i], 10 - 3 * (long)i);
 }
 END_TEST
 
@@ -577,6 +619,7 @@ int main(void) {
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, open_reports_why_not, 0, (int)(sizeof refusals / sizeof refusals[0]));
     tcase_add_test(tcase, open_needs_somebody_there);
+    tcase_add_test(tcase, signals_do_not_make_open_wait_longer);
     tcase_add_test(tcase, replies_may_come_in_any_order);
     tcase_add_test(tcase, wait_gives_up_in_time);
     tcase_add_test(tcase, status_has_the_reasons);
