@@ -269,7 +269,7 @@ void spillway_ticket_free(struct spillway_ticket *ticket);
 int spillway_fd(const struct spillway *connection);
 int spillway_dispatch(struct spillway *connection, struct spillway_error *error);
 
-/* Forgets a stored region. Waits for the reply. errors: ENOENT, ESTALE, EBUSY, ECONN. */
+/* Forgets a stored region. Waits for the reply. errors: ENOENT, ESTALE, EBUSY, ECONN, ENOMEM. */
 int spillway_drop(struct spillway *connection, struct spillway_region region, struct spillway_error *error);
 
 struct spillway_region_info {
@@ -277,7 +277,7 @@ struct spillway_region_info {
     char state[16]; /* "staging", "encoding", "storing", "out", "restoring", "lost" */
     char codec[16], tier[16];
 };
-/* Asks about a region. Waits for the reply. errors: ENOENT, ESTALE, ECONN. */
+/* Asks about a region. Waits for the reply. errors: ENOENT, ESTALE, ECONN, ENOMEM. */
 int spillway_query(struct spillway *connection, struct spillway_region region, struct spillway_region_info *ret,
                    struct spillway_error *error);
 
@@ -306,7 +306,7 @@ enum spillway_advice {
 };
 /* Says what is known about the future of a stored region. Waits for the reply, not for a region that is fetched; that
  * one can be restored at any moment all the same. What is in the host tier already needs no fetching. errors: EINVAL,
- * ENOENT, ESTALE, ELOST, ENOSPACE (no room to fetch it to), EBUSY (being restored or moved), ECONN. */
+ * ENOENT, ESTALE, ELOST, ENOSPACE (no room to fetch it to), EBUSY (being restored or moved), ECONN, ENOMEM. */
 int spillway_advise(struct spillway *connection, struct spillway_region region, enum spillway_advice advice,
                     unsigned value, struct spillway_error *error);
 
@@ -330,7 +330,7 @@ struct spillway_status {
     uint32_t n_reasons;                                               /* known to this daemon, also those of 0 spills */
     struct spillway_reason reasons[SPILLWAY_MAX_REASONS];
 };
-/* Asks the daemon about itself. Waits for the reply. errors: ECONN. */
+/* Asks the daemon about itself. Waits for the reply. errors: ECONN, ENOMEM. */
 int spillway_status(struct spillway *connection, struct spillway_status *ret, struct spillway_error *error);
 
 /* "ENOSPACE" and its text for a code of either sign. */

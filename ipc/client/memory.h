@@ -45,7 +45,7 @@ void sw_export_fini(struct sw_export *e);
 int sw_export_reserve(struct sw_export *e, uint32_t n_parts, struct sw_err *err);
 
 /* memory_memfd.c: all of data[0..bytes) is memory of this process that can be read (and written to). errors:
- * -SW_EMEMKIND, -SW_ERANGE (the front only), -SW_ELIMIT. */
+ * -SW_EMEMKIND, -SW_ERANGE (the front only), -SW_ELIMIT, -SW_EIO, -SW_ENOMEM. */
 int sw_host_check(const void *data, uint64_t bytes, bool writable, struct sw_err *err);
 /* memory_memfd.c: data lies in a shared mapping of a memfd, not one of huge pages; seals it against shrinking. */
 int sw_memfd_export(struct sw_export *ret, const void *data, uint64_t bytes, struct sw_err *err);

@@ -43,39 +43,56 @@ static bool parse_vma(struct vma *ret, const char *line) {
     return true;
 }
 
+static int maps_failed(int cause, struct sw_err *err) {
+    return sw_err_set(err, sw_is_out_of_descriptors(cause) ? -SW_ELIMIT : sw_err_from_errno(cause), SW_SCOPE_REQUEST,
+                      "/proc/self/maps: %s", strerror(cause));
+}
+
 static int open_maps(FILE **ret, struct sw_err *err) {
     *ret = fopen("/proc/self/maps", "re");
-    if (*ret)
-        return 0;
-    return sw_err_set(err, sw_is_out_of_descriptors(errno) ? -SW_ELIMIT : sw_err_from_errno(errno), SW_SCOPE_REQUEST,
-                      "/proc/self/maps: %s", strerror(errno));
+    return *ret ? 0 : maps_failed(errno, err);
+}
+
+/* Returns 1, or 0 at the end. *line is getline's own. errors: -SW_ENOMEM, -SW_EIO: there may be more, so that nothing
+ * is said of what was not found. */
+static int next_vma(struct vma *ret, FILE *maps, char **line, size_t *line_bytes, struct sw_err *err) {
+    do
+        if (getline(line, line_bytes, maps) <= 0)
+            return feof(maps) ? 0 : maps_failed(errno, err);
+    while (!parse_vma(ret, *line));
+    return 1;
 }
 
 /* Where the accessible memory that starts at or before address ends; address if there is none. */
-static uint64_t accessible_end(FILE *maps, uint64_t address, bool writable) {
+static int accessible_end(uint64_t *ret_end, FILE *maps, uint64_t address, bool writable, struct sw_err *err) {
     char *line = NULL;
     size_t line_bytes = 0;
     uint64_t end = address;
     struct vma vma;
-    while (getline(&line, &line_bytes, maps) > 0) {
-        if (!parse_vma(&vma, line) || vma.end <= end)
+    int rc;
+    while ((rc = next_vma(&vma, maps, &line, &line_bytes, err)) > 0) {
+        if (vma.end <= end)
             continue;
         if (vma.start > end || !vma.readable || (writable && !vma.writable))
             break;
         end = vma.end;
     }
-    free(line); /* getline's own */
-    return end;
+    free(line);
+    *ret_end = end;
+    return rc < 0 ? rc : 0;
 }
 
 int sw_host_check(const void *data, uint64_t bytes, bool writable, struct sw_err *err) {
     const uint64_t address = (uintptr_t)data;
     FILE *maps = NULL;
-    const int rc = bytes ? open_maps(&maps, err) : 0;
+    uint64_t end;
+    int rc = bytes ? open_maps(&maps, err) : 0;
     if (!maps)
         return rc;
-    const uint64_t end = accessible_end(maps, address, writable);
+    rc = accessible_end(&end, maps, address, writable, err);
     (void)fclose(maps);
+    if (rc < 0)
+        return rc;
     if (end == address)
         return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
                           "address 0x%" PRIx64 " is neither GPU memory nor %s memory of this process%s", address,
@@ -91,16 +108,14 @@ int sw_host_check(const void *data, uint64_t bytes, bool writable, struct sw_err
 /* Finds the mapping of address, and how far the same file goes on without a gap from there. */
 static int find_vma(struct vma *ret, uint64_t *ret_end, uint64_t address, struct sw_err *err) {
     FILE *maps;
-    const int rc = open_maps(&maps, err);
+    int rc = open_maps(&maps, err);
     if (rc < 0)
         return rc;
     char *line = NULL;
     size_t line_bytes = 0;
     bool found = false;
-    while (getline(&line, &line_bytes, maps) > 0) {
-        struct vma vma;
-        if (!parse_vma(&vma, line))
-            continue;
+    struct vma vma;
+    while ((rc = next_vma(&vma, maps, &line, &line_bytes, err)) > 0) {
         if (!found && vma.start <= address && address < vma.end) {
             *ret = vma;
             *ret_end = vma.end;
@@ -112,8 +127,10 @@ static int find_vma(struct vma *ret, uint64_t *ret_end, uint64_t address, struct
             *ret_end = vma.end;
         }
     }
-    free(line); /* getline's own */
+    free(line);
     (void)fclose(maps);
+    if (rc < 0)
+        return rc;
     if (!found)
         return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST, "address 0x%" PRIx64 " is not mapped in this process%s",
                           address, sw_cuda_built() ? "" : " (and libspillway was built without CUDA)");
@@ -121,6 +138,11 @@ static int find_vma(struct vma *ret, uint64_t *ret_end, uint64_t address, struct
         return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
                           "address 0x%" PRIx64 " is neither GPU memory nor a memfd mapped with MAP_SHARED", address);
     return 0;
+}
+
+/* No other way to a descriptor would do then, and the caller is to know it by its name. */
+static bool is_short_of_means(int cause) {
+    return sw_is_out_of_descriptors(cause) || cause == ENOMEM;
 }
 
 static bool is_file_of(const struct stat *file, const struct vma *vma) {
@@ -166,7 +188,7 @@ static int copy_any(const struct vma *vma) {
     if (!dir)
         return -1;
     int ret = -1, last = -1, cause = ENOENT;
-    for (struct dirent *entry; ret < 0 && !sw_is_out_of_descriptors(cause) && (entry = readdir(dir));) {
+    for (struct dirent *entry; ret < 0 && !is_short_of_means(cause) && (entry = readdir(dir));) {
         const int fd = number_of(dirfd(dir), entry->d_name, vma);
         if (fd < 0)
             continue;
@@ -188,12 +210,13 @@ static int open_by_mapping(const struct vma *vma) {
 
 static int open_file(const struct vma *vma, int *ret_fd, struct sw_err *err) {
     *ret_fd = copy_any(vma);
-    if (*ret_fd < 0 && !sw_is_out_of_descriptors(errno))
+    if (*ret_fd < 0 && !is_short_of_means(errno))
         *ret_fd = open_by_mapping(vma);
     if (*ret_fd >= 0)
         return 0;
-    if (sw_is_out_of_descriptors(errno))
-        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "descriptor of the memfd: %s", strerror(errno));
+    if (is_short_of_means(errno))
+        return sw_err_set(err, errno == ENOMEM ? -SW_ENOMEM : -SW_ELIMIT, SW_SCOPE_REQUEST,
+                          "descriptor of the memfd: %s", strerror(errno));
     return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
                       "memfd of the mapping has no open descriptor and cannot be opened (%s); keep it open",
                       strerror(errno));

@@ -6,6 +6,8 @@
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 #include <check.h>
+#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/memfd.h>
 #include <stdio.h>
@@ -237,6 +239,55 @@ START_TEST(survives_a_heap_that_fails) {
 }
 END_TEST
 
+/* ---- a system that is short of memory ---------------------------------------------------------------------------- */
+
+/* What stands in /proc/self/maps, or an error in the middle of it. */
+static int maps_error;
+static bool no_folder;
+
+static ssize_t fail_to_read(void *cookie, char *buffer, size_t bytes) {
+    (void)cookie, (void)buffer, (void)bytes;
+    errno = maps_error;
+    return -1;
+}
+
+FILE *__wrap_fopen(const char *path, const char *mode);
+FILE *__real_fopen(const char *path, const char *mode);
+DIR *__wrap_opendir(const char *path);
+DIR *__real_opendir(const char *path);
+
+FILE *__wrap_fopen(const char *path, const char *mode) {
+    const cookie_io_functions_t functions = {.read = fail_to_read};
+    return maps_error ? fopencookie(NULL, "r", functions) : __real_fopen(path, mode);
+}
+
+DIR *__wrap_opendir(const char *path) {
+    errno = ENOMEM;
+    return no_folder ? NULL : __real_opendir(path);
+}
+
+/* It is not the pointer's fault. */
+START_TEST(says_when_it_could_not_look) {
+    static const int causes[][2] = {{ENOMEM, -SW_ENOMEM}, {EIO, -SW_EIO}};
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
+    struct sw_cuda *cuda = NULL;
+    struct sw_export e;
+    struct sw_err err = {0};
+    for (int i = 0; i < 2; i++) {
+        maps_error = causes[i][0];
+        ck_assert_int_eq(sw_export_find(&e, &cuda, data, 1, &err), causes[i][1]);
+        ck_assert_int_eq(sw_host_check(data, 1, true, &err), causes[i][1]);
+        ck_assert_ptr_nonnull(strstr(err.msg, "maps"));
+    }
+    maps_error = 0;
+    no_folder = true;
+    ck_assert_int_eq(sw_export_find(&e, &cuda, data, 1, &err), -SW_ENOMEM);
+    no_folder = false;
+    ck_found(data, 1, 0, BYTES, inode_of(fd));
+}
+END_TEST
+
 /* ---- descriptors that go while they are looked for ----------------------------------------------------------------
  */
 
@@ -335,6 +386,7 @@ int main(void) {
     tcase_add_test(tcase, refuses_a_range_beyond_mapping_or_file);
     tcase_add_test(tcase, says_when_descriptors_run_out);
     tcase_add_test(tcase, survives_a_heap_that_fails);
+    tcase_add_test(tcase, says_when_it_could_not_look);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("descriptors that go");
     tcase_add_test(tcase, another_descriptor_does_if_the_first_has_been_closed);
