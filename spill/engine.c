@@ -79,6 +79,8 @@ static void restore_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_region *region = op->region;
     if (op->job.err.code) {
         sw_region_move(region, proves_loss(op->job.err.code) ? SW_REGION_LOST : SW_REGION_OUT);
+        if (region->state == SW_REGION_LOST && op->job.err.scope < SW_SCOPE_REGION) /* who saw it saw a frame only */
+            op->job.err.scope = SW_SCOPE_REGION;
         if (op->job.kind == SW_JOB_RESTORE || region->state == SW_REGION_LOST)
             sw_region_record_hints(region);
         else

@@ -249,6 +249,7 @@ START_TEST(test_a_damaged_frame_is_never_returned_as_data) {
         } else {
             refused++;
             ck_assert(rc == -SW_EFRAME || rc == -SW_ECHECKSUM || rc == -SW_EVERSION);
+            ck_assert_int_eq(back.outcome.err.scope, SW_SCOPE_REGION);
             ck_assert_int_eq(sw_fixture_state(&f, op.id), SW_REGION_LOST);
             ck_assert_int_eq(sw_fixture_restore(&f, op.id, &to, 0, to.bytes, true, &back), -SW_ELOST);
         }

@@ -219,6 +219,7 @@ START_TEST(test_damage_in_the_packed_bytes_is_found) {
         }
         refused++;
         ck_assert(rc == -SW_EFRAME || rc == -SW_ECHECKSUM || rc == -SW_EVERSION);
+        ck_assert_int_eq(back.outcome.err.scope, SW_SCOPE_REGION);
         ck_assert_int_eq(sw_fixture_state(&f, op.id), SW_REGION_LOST);
         ck_assert_int_eq(unpack(op.id, &back), -SW_ELOST);
         ck_assert_int_eq(sw_engine_drop(f.owner, op.id, NULL), 0);
