@@ -304,6 +304,8 @@ static int start(struct spillway *c, struct sw_msg *operation, uint32_t flags, c
                  struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error) {
     struct sw_err err = {0};
     struct sw_export export = {0};
+    if (c->n_in_flight >= c->max_in_flight)
+        (void)sw_client_pump(c);
     if (c->lost.code)
         return sw_client_copy_error(error, &c->lost);
     const bool in_place = flags & SW_REQ_IN_PLACE, durable = operation->header.type == SW_MSG_SPILL_DURABLE;

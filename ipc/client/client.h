@@ -235,7 +235,8 @@ void sw_client_enqueue(struct spillway_ticket *t, struct sw_list *group);
 void sw_client_submit_unattended(struct spillway *c, const struct sw_msg *msg);
 /* Gives the group its seqs, moves it to the outbox and sends what fits; the ticket then is running. */
 void sw_client_submit(struct spillway_ticket *t, struct sw_list *group);
-/* Sends and receives until nothing moves. Returns 0, or the code of c->lost. */
+/* Sends and receives until nothing moves. Returns 0, or the code of c->lost. To be called before a call is refused for
+ * what is under way: who does nothing but try again would else never see it end. */
 int sw_client_pump(struct spillway *c);
 /* Pumps until the ticket is done. timeout_ms: -1 no limit. errors: -SW_EAGAIN; the ticket's own are not looked at. */
 int sw_client_wait(struct spillway_ticket *t, int timeout_ms);

@@ -364,6 +364,8 @@ static int start(struct spillway *c, unsigned operation, struct spillway_piece *
                  struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
                  struct spillway_error *error) {
     struct sw_err err = {0};
+    if (c->n_batches >= c->max_in_flight)
+        (void)sw_client_pump(c);
     if (c->lost.code)
         return sw_client_copy_error(error, &c->lost);
     int rc = check_call(c, pieces, n, flags, &err);

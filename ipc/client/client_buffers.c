@@ -203,6 +203,10 @@ static int check_overlap(const struct spillway_buffer *buffers, uint32_t n, stru
                                       : 0;
 }
 
+static bool is_full(const struct spillway *c, uint32_t n) {
+    return c->n_in_flight >= c->max_in_flight || c->n_pieces + n > c->max_pieces;
+}
+
 static int check_call(const struct request *r, const struct spillway_buffer *buffers, uint32_t n, unsigned flags,
                       struct sw_err *err) {
     const struct spillway *c = r->c;
@@ -210,7 +214,7 @@ static int check_call(const struct request *r, const struct spillway_buffer *buf
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers, must be 1 to %d", n, SPILLWAY_MAX_BUFFERS);
     if (flags & ~SPILLWAY_RESTORE_KEEP)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "restore: unknown flags 0x%x", flags);
-    if (c->n_in_flight >= c->max_in_flight || c->n_pieces + n > c->max_pieces)
+    if (is_full(c, n))
         return sw_client_too_many(c->n_in_flight, err);
     return r->msg.header.type == SW_MSG_RESTORE_BUFFERS ? check_overlap(buffers, n, err) : 0;
 }
@@ -302,6 +306,8 @@ static int start(struct request *r, const struct spillway_buffer *buffers, uint3
     struct sw_list group;
     struct sw_err err = {0};
     sw_list_init(&group);
+    if (is_full(c, n))
+        (void)sw_client_pump(c);
     if (c->lost.code)
         return sw_client_copy_error(error, &c->lost);
     int rc = check_call(r, buffers, n, flags, &err);

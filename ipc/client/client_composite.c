@@ -120,6 +120,11 @@ int sw_composite_drop(struct spillway *c, struct spillway_region id, struct spil
     struct sw_err err = {0};
     struct sw_composite *composite = sw_composite_find(c, id, &err);
     int rc = 0;
+    if (composite && composite->busy) {
+        if (sw_client_pump(c) < 0)
+            return sw_client_copy_error(error, &c->lost);
+        composite = sw_composite_find(c, id, &err);
+    }
     if (composite && composite->busy)
         (void)sw_err_set(&err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is being restored", id.slot, id.generation);
     if (!composite || composite->busy)

@@ -558,6 +558,8 @@ static struct sw_staged *staged_new(struct spillway *c, const struct sw_staging_
 int sw_staging_start(struct spillway *c, const struct sw_staging_request *request, struct spillway_ticket **ret,
                      struct spillway_error *error) {
     struct sw_err err = {0};
+    if (c->staging && c->staging->n_running >= c->max_in_flight && sw_client_pump(c) < 0)
+        return sw_client_copy_error(error, &c->lost);
     if (!c->staging)
         (void)staging_new(c, &err);
     if (c->staging && c->staging->n_running >= c->max_in_flight)

@@ -235,7 +235,7 @@ START_TEST(nobody_waits_for_places_that_are_free) {
 END_TEST
 
 START_TEST(keep_query_drop) {
-    const size_t bytes = (size_t)PIECE + 300000;
+    const size_t bytes = 2 * (size_t)PIECE + 300000; /* more pieces than calls below that copy one */
     struct spillway_region_info info;
     struct spillway_ticket *ticket = NULL;
     struct spillway_result result;
@@ -258,7 +258,7 @@ START_TEST(keep_query_drop) {
     ck_failed(finish(restore(region, data, bytes, 0), NULL), SPILLWAY_EBUSY, SPILLWAY_SCOPE_REQUEST);
     ck_failed(spillway_drop(connection, region, &error), SPILLWAY_EBUSY, SPILLWAY_SCOPE_REQUEST);
     ok(finish(ticket, NULL));
-    ck_assert_uint_eq(sw_served_status(connection).regions, 2);
+    ck_assert_uint_eq(sw_served_status(connection).regions, 3);
     ok(spillway_drop(connection, region, &error));
     sw_served_ck_empty(connection, 1);
     ck_failed(spillway_drop(connection, region, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
@@ -388,6 +388,23 @@ START_TEST(a_heap_that_fails_costs_one_call) {
 }
 END_TEST
 
+/* Nothing but the call itself moves the restore on that nobody waits for. */
+START_TEST(a_drop_that_is_tried_again_gets_there) {
+    const size_t bytes = (size_t)PIECE + 1000;
+    uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 11);
+    const struct spillway_region region = spilled(data, bytes);
+    spillway_ticket_free(restore(region, data, bytes, SPILLWAY_RESTORE_KEEP));
+    int rc = -SPILLWAY_EBUSY;
+    for (int i = 0; rc == -SPILLWAY_EBUSY && i < WAIT_MS; i++) {
+        rc = spillway_drop(connection, region, &error);
+        (void)usleep(1000);
+    }
+    ok(rc);
+    sw_served_ck_empty(connection, 1);
+    free(data);
+}
+END_TEST
+
 START_TEST(closed_in_the_middle) {
     const size_t bytes = PIECE + 1000;
     uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 9), *memfd = shared(bytes);
@@ -493,6 +510,7 @@ int main(void) {
     tcase_add_test(served, many_at_once);
     tcase_add_test(served, nobody_waits_for_places_that_are_free);
     tcase_add_test(served, keep_query_drop);
+    tcase_add_test(served, a_drop_that_is_tried_again_gets_there);
     tcase_add_test(served, a_memfd_of_huge_pages_is_copied);
     tcase_add_test(served, what_stays_refused);
     tcase_add_test(served, a_failed_restore_can_be_tried_again);

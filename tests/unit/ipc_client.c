@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 /* ---- connecting -------------------------------------------------------------------------------------------------- */
 
@@ -402,6 +403,7 @@ END_TEST
 static void allow_two(int socket) {
     sw_play_greet_with(socket, 2, 0);
     const uint32_t first = sw_play_take_spill(socket), second = sw_play_take_spill(socket);
+    (void)sem_wait(&sw_play.go);
     sw_play_put_spilled(socket, second, 2);
     sw_play_put_spilled(socket, first, 1);
     sw_play_put_spilled(socket, sw_play_take_spill(socket), 3);
@@ -415,9 +417,35 @@ START_TEST(no_more_in_flight_than_the_daemon_allows) {
     struct spillway_ticket *second = sw_play_spill();
     sw_play_ck_error(spillway_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, &none, &sw_play.error),
                      SPILLWAY_ELIMIT, SPILLWAY_SCOPE_REQUEST, "2 operations");
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
     ck_assert_int_eq(spillway_wait(first, -1, NULL, &sw_play.error), 0);
     ck_assert_int_eq(spillway_wait(second, -1, NULL, &sw_play.error), 0);
     ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, NULL, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
+static void allow_one(int socket) {
+    sw_play_greet_with(socket, 1, 0);
+    for (uint32_t i = 1; i <= 3; i++)
+        sw_play_put_spilled(socket, sw_play_take_spill(socket), i);
+    sw_play_expect_end(socket);
+}
+
+/* Nothing but the call itself looks for replies. */
+START_TEST(who_only_tries_again_gets_through) {
+    struct spillway_ticket *tickets[3];
+    sw_play_open(allow_one);
+    for (int i = 0; i < 3; i++)
+        for (int tries = 0; tries < 60000; tries++) {
+            const int rc = spillway_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, &tickets[i], NULL);
+            ck_assert(rc == 0 || (rc == -SPILLWAY_ELIMIT && tries < 59999));
+            if (rc == 0)
+                break;
+            (void)usleep(1000);
+        }
+    ck_assert_int_eq(spillway_wait(tickets[0], 0, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(tickets[2], -1, NULL, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -629,6 +657,7 @@ int main(void) {
     tcase_add_test(tcase, a_dead_daemon_fails_everything);
     tcase_add_test(tcase, freeing_a_ticket_drops_what_nobody_can_name);
     tcase_add_test(tcase, no_more_in_flight_than_the_daemon_allows);
+    tcase_add_test(tcase, who_only_tries_again_gets_through);
     tcase_add_test(tcase, a_full_socket_blocks_nobody);
     tcase_add_test(tcase, a_heap_that_fails_costs_one_call);
     tcase_add_loop_test(tcase, garbage_ends_the_connection, 0, (int)(sizeof lies / sizeof lies[0]));

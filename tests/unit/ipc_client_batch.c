@@ -10,6 +10,7 @@
 #include <check.h>
 #include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PIECES = 300 };
 #define PIECE_BYTES UINT64_C(30)
@@ -171,6 +172,31 @@ START_TEST(batches_keep_to_the_daemons_limits) {
     struct spillway_ticket *third = spill_batch(3);
     ck_assert_int_eq(spillway_wait(third, -1, NULL, &sw_play.error), 0);
     ck_assert_int_eq(spillway_wait(other, -1, NULL, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
+static void allow_one_batch(int socket) {
+    sw_play_greet_with(socket, 1, 100);
+    const uint32_t mem = sw_play_register(socket);
+    for (uint32_t i = 1; i <= 2; i++)
+        sw_play_put_batch(socket, take_spill_batch(socket, mem, 0, 1), 1, i, PIECE_BYTES);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(who_only_tries_again_gets_through) {
+    struct spillway_ticket *ticket = NULL;
+    int rc = 0;
+    start_batches(allow_one_batch);
+    (void)spill_batch(1);
+    for (int tries = 0; tries < 60000; tries++) {
+        rc = spillway_spill_batch(sw_play.connection, pieces, 1, NULL, &ticket, &sw_play.error);
+        if (rc != -SPILLWAY_ELIMIT)
+            break;
+        (void)usleep(1000);
+    }
+    ck_assert_int_eq(rc, 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -346,6 +372,7 @@ int main(void) {
     tcase_add_test(tcase, a_batch_of_two_packets_is_one);
     tcase_add_test(tcase, a_batch_fails_as_one);
     tcase_add_test(tcase, batches_keep_to_the_daemons_limits);
+    tcase_add_test(tcase, who_only_tries_again_gets_through);
     tcase_add_test(tcase, a_batch_has_one_event);
     tcase_add_test(tcase, a_piece_of_no_bytes_may_lie_at_the_end);
     tcase_add_test(tcase, freeing_a_batch_drops_what_nobody_can_name);

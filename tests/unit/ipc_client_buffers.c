@@ -9,6 +9,7 @@
 #include <check.h>
 #include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- buffers ----------------------------------------------------------------------------------------------------- */
 
@@ -165,6 +166,36 @@ START_TEST(restored_buffers_must_not_overlap) {
 }
 END_TEST
 
+/* Three pieces at a time, as many as the request has buffers. */
+static void allow_one_request(int socket) {
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 3);
+    for (uint32_t i = 1; i <= 2; i++) {
+        const uint32_t seq = take_buffers(socket, SW_MSG_SPILL_BUFFERS);
+        sw_play_put_ok(socket, seq);
+        sw_play_put_result(socket, seq + 1, i, SW_PLAY_BYTES);
+        sw_play_put_ok(socket, seq + 2);
+    }
+    sw_play_expect_end(socket);
+}
+
+START_TEST(who_only_tries_again_gets_through) {
+    struct spillway_ticket *first = NULL, *second = NULL;
+    int rc = 0;
+    sw_play.gpu.on = true;
+    sw_play_open(allow_one_request);
+    ck_assert_int_eq(start_spill_of_buffers(&first), 0);
+    for (int tries = 0; tries < 60000; tries++) {
+        rc = start_spill_of_buffers(&second);
+        if (rc != -SPILLWAY_ELIMIT)
+            break;
+        (void)usleep(1000);
+    }
+    ck_assert_int_eq(rc, 0);
+    ck_assert_int_eq(spillway_wait(second, -1, NULL, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
 static void serve_bad_region(int socket) {
     struct sw_msg msg, reply = {.u.region_buffers = {.count = SW_PROTO_MAX_BUFFERS + 1}};
     sw_play_greet(socket);
@@ -259,6 +290,7 @@ int main(void) {
     tcase_add_loop_test(tcase, buffers_that_fail, 0, (int)(sizeof buffer_answers / sizeof buffer_answers[0]));
     tcase_add_test(tcase, no_memory_for_buffers);
     tcase_add_loop_test(tcase, restored_buffers_must_not_overlap, 0, 4);
+    tcase_add_test(tcase, who_only_tries_again_gets_through);
     tcase_add_test(tcase, a_region_of_too_many_buffers_ends_the_connection);
     tcase_add_test(tcase, a_directory_comes_in_parts);
     tcase_add_loop_test(tcase, a_directory_that_cannot_be_ends_the_connection, 0, 6);
