@@ -230,7 +230,7 @@ enum { SPILLWAY_MAX_BUFFERS = 64 };
  * buffers have codecs of their own. buffers[] is only read, and only by this call. Memory as of spillway_spill(), each
  * buffer in any, but none that would have to be copied: EMEMKIND. stream: that on which all of them were filled. When
  * the ticket completes with an error nothing is stored. errors: those of spillway_spill() and _spill_typed(), EINVAL
- * (n, or no bytes in any). */
+ * (n, or no bytes in any), ELIMIT also if more than 2048 buffers, and pieces of batches, would be in flight. */
 int spillway_spill_buffers(struct spillway *connection, const struct spillway_buffer *buffers, uint32_t n,
                            struct CUstream_st *stream, struct spillway_ticket **ret_ticket,
                            struct spillway_error *error);

@@ -214,8 +214,12 @@ static int check_call(const struct request *r, const struct spillway_buffer *buf
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers, must be 1 to %d", n, SPILLWAY_MAX_BUFFERS);
     if (flags & ~SPILLWAY_RESTORE_KEEP)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "restore: unknown flags 0x%x", flags);
-    if (is_full(c, n))
+    if (c->n_in_flight >= c->max_in_flight)
         return sw_client_too_many(c->n_in_flight, err);
+    if (is_full(c, n))
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+                          "%u buffers and pieces of batches are in flight, and %u more: the service allows %u",
+                          c->n_pieces, n, c->max_pieces);
     return r->msg.header.type == SW_MSG_RESTORE_BUFFERS ? check_overlap(buffers, n, err) : 0;
 }
 

@@ -166,6 +166,24 @@ START_TEST(restored_buffers_must_not_overlap) {
 }
 END_TEST
 
+static void serve_one_of_buffers(int socket) {
+    sw_play_greet_with(socket, (uint32_t)(answer ? SW_PLAY_MAX_IN_FLIGHT : 1), 5);
+    (void)take_buffers(socket, SW_MSG_SPILL_BUFFERS);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(the_limit_that_is_reached_is_named) {
+    static const char *const texts[] = {"1 operations", "3 buffers and pieces of batches are in flight, and 3 more"};
+    struct spillway_ticket *ticket = NULL;
+    answer = _i ? fail_buffers : NULL;
+    sw_play.gpu.on = true;
+    sw_play_open(serve_one_of_buffers);
+    ck_assert_int_eq(start_spill_of_buffers(&ticket), 0);
+    sw_play_ck_error(start_spill_of_buffers(&ticket), SPILLWAY_ELIMIT, SPILLWAY_SCOPE_REQUEST, texts[_i]);
+    sw_play_close();
+}
+END_TEST
+
 /* Three pieces at a time, as many as the request has buffers. */
 static void allow_one_request(int socket) {
     sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 3);
@@ -290,6 +308,7 @@ int main(void) {
     tcase_add_loop_test(tcase, buffers_that_fail, 0, (int)(sizeof buffer_answers / sizeof buffer_answers[0]));
     tcase_add_test(tcase, no_memory_for_buffers);
     tcase_add_loop_test(tcase, restored_buffers_must_not_overlap, 0, 4);
+    tcase_add_loop_test(tcase, the_limit_that_is_reached_is_named, 0, 2);
     tcase_add_test(tcase, who_only_tries_again_gets_through);
     tcase_add_test(tcase, a_region_of_too_many_buffers_ends_the_connection);
     tcase_add_test(tcase, a_directory_comes_in_parts);
