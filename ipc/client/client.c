@@ -193,7 +193,7 @@ int spillway_open(struct spillway **ret, const char *socket_path, struct spillwa
         return sw_client_report(error, &err);
     }
     c->process = getpid();
-    c->socket = c->epoll = c->wake = -1;
+    c->socket = c->epoll = c->wake = c->retry = -1;
     c->next_seq = c->next_mem = 1;
     sw_list_init(&c->running);
     sw_list_init(&c->fresh);
@@ -232,6 +232,8 @@ void spillway_close(struct spillway *connection) {
         (void)close(connection->epoll);
     if (connection->wake >= 0)
         (void)close(connection->wake);
+    if (connection->retry >= 0)
+        (void)close(connection->retry);
     sw_packets_free(&connection->outbox);
     sw_resume_free(connection);
     destroy_tickets(&connection->running);

@@ -120,7 +120,9 @@ struct spillway {
     int epoll;     /* watches wake, the socket, and for room in that only while packets wait */
     bool woken;
     bool polls_room;
-    struct spillway_error lost; /* code 0: alive; else what ended the connection */
+    int retry; /* timer for a socket that claims to have room but takes nothing, in epoll; -1: never needed */
+    uint64_t retry_us, retry_at_us; /* its pause, and when it ends; 0: not set */
+    struct spillway_error lost;     /* code 0: alive; else what ended the connection */
     enum sw_link link;
     struct sw_resume *resume; /* what it takes to come back; NULL: a connection that is lost is lost for good */
     uint32_t next_seq, next_mem;

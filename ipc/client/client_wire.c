@@ -10,8 +10,11 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { FIRST_RETRY_US = 1000, LAST_RETRY_US = 64000 }; /* of a socket that claims to have room but takes nothing */
 
 static bool is_transfer(const struct spillway_ticket *t) {
     return t->operation == SW_MSG_SPILL || t->operation == SW_MSG_RESTORE || t->operation == SW_MSG_SPILL_BATCH ||
@@ -187,8 +190,45 @@ void sw_client_fail_text(struct spillway *c, int code, const char *text) {
     sw_client_fail(c, &lost);
 }
 
-static void watch_room(struct spillway *c) {
-    const bool room = !sw_list_empty(&c->outbox);
+static void stop_retry(struct spillway *c) {
+    static const struct itimerspec never;
+    if (c->retry_at_us)
+        (void)timerfd_settime(c->retry, 0, &never, NULL); /* also makes it unreadable again */
+    c->retry_us = c->retry_at_us = 0;
+}
+
+/* Has spillway_fd() wake a little later, and later each time that nothing has moved. False: there is no timer. */
+static bool set_retry(struct spillway *c) {
+    const uint64_t now_us = sw_clock_us();
+    if (c->retry < 0) {
+        struct epoll_event event = {.events = EPOLLIN};
+        c->retry = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        if (c->retry >= 0 && epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->retry, &event) < 0) {
+            (void)close(c->retry);
+            c->retry = -1;
+        }
+    }
+    if (c->retry < 0 || now_us < c->retry_at_us)
+        return c->retry >= 0;
+    c->retry_us = !c->retry_us ? FIRST_RETRY_US : 2 * c->retry_us < LAST_RETRY_US ? 2 * c->retry_us : LAST_RETRY_US;
+    c->retry_at_us = now_us + c->retry_us;
+    const struct itimerspec time = {.it_value.tv_nsec = (long)c->retry_us * 1000};
+    (void)timerfd_settime(c->retry, 0, &time, NULL);
+    return true;
+}
+
+/* A socket may take nothing and claim to have room: too many descriptors are on their way to its peer, or the kernel
+ * has no memory for a packet. Who watches it for room then would never sleep. */
+static bool claims_room(int socket) {
+    struct pollfd p = {.fd = socket, .events = POLLOUT};
+    return poll(&p, 1, 0) == 1 && p.revents == POLLOUT;
+}
+
+static void watch_room(struct spillway *c, bool refused) {
+    const bool waits = !sw_list_empty(&c->outbox), later = waits && refused && claims_room(c->socket) && set_retry(c),
+               room = waits && !later;
+    if (!later)
+        stop_retry(c);
     if (room == c->polls_room)
         return;
     struct epoll_event event = {.events = EPOLLIN | (room ? (uint32_t)EPOLLOUT : 0u)};
@@ -199,15 +239,18 @@ static void watch_room(struct spillway *c) {
 /* Returns 0, or -SW_ECONN: the peer is gone, but what it said before may still be read. */
 static int flush(struct spillway *c) {
     int rc = 0;
-    if (c->link != SW_LINK_UP)
+    if (c->link != SW_LINK_UP) {
+        stop_retry(c);
         return 0;
+    }
     for (struct sw_packet *p; (p = first_packet(&c->outbox));) {
         rc = sw_packet_send(c->socket, p->data, p->bytes, p->fds, p->n_fds);
         if (rc < 0)
             break;
         sw_packet_free(p);
+        stop_retry(c);
     }
-    watch_room(c);
+    watch_room(c, rc == -SW_EAGAIN);
     return rc == -SW_EAGAIN ? 0 : rc;
 }
 

@@ -425,6 +425,50 @@ START_TEST(no_more_in_flight_than_the_daemon_allows) {
 }
 END_TEST
 
+static void serve_one(int socket) {
+    sw_play_greet(socket);
+    sw_play_put_spilled(socket, sw_play_take_spill(socket), 1);
+    sw_play_expect_end(socket);
+}
+
+/* sendmsg() of the test's thread, while too many descriptors are on their way. */
+static bool refuses_descriptors;
+static pthread_t client;
+
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags);
+ssize_t __real_sendmsg(int fd, const struct msghdr *message, int flags);
+
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags) {
+    if (pthread_equal(pthread_self(), client) && refuses_descriptors && message->msg_controllen) {
+        errno = ETOOMANYREFS;
+        return -1;
+    }
+    return __real_sendmsg(fd, message, flags);
+}
+
+/* The socket has room all the time; how often does an event loop wake? */
+START_TEST(an_event_loop_sleeps_while_descriptors_are_refused) {
+    unsigned n_wakes = 0;
+    client = pthread_self();
+    sw_play_open(serve_one);
+    struct pollfd p = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
+    refuses_descriptors = true;
+    struct spillway_ticket *ticket = sw_play_spill();
+    for (const uint64_t begun_us = sw_clock_us(); sw_clock_us() - begun_us < 300000; n_wakes++) {
+        ck_assert_int_ge(poll(&p, 1, 300), 0);
+        ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    }
+    ck_assert(n_wakes > 3 && n_wakes < 100);
+    refuses_descriptors = false;
+    do
+        ck_assert_int_eq(poll(&p, 1, 60000), 1);
+    while (spillway_dispatch(sw_play.connection, &sw_play.error) == 0);
+    ck_assert_int_eq(spillway_wait(ticket, 0, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(poll(&p, 1, 100), 0); /* nor does it wake any more */
+    sw_play_close();
+}
+END_TEST
+
 static void allow_one(int socket) {
     sw_play_greet_with(socket, 1, 0);
     for (uint32_t i = 1; i <= 3; i++)
@@ -487,12 +531,6 @@ START_TEST(a_full_socket_blocks_nobody) {
     sw_play_close();
 }
 END_TEST
-
-static void serve_one(int socket) {
-    sw_play_greet(socket);
-    sw_play_put_spilled(socket, sw_play_take_spill(socket), 1);
-    sw_play_expect_end(socket);
-}
 
 START_TEST(a_heap_that_fails_costs_one_call) {
     struct spillway_ticket *ticket = NULL;
@@ -658,6 +696,7 @@ int main(void) {
     tcase_add_test(tcase, freeing_a_ticket_drops_what_nobody_can_name);
     tcase_add_test(tcase, no_more_in_flight_than_the_daemon_allows);
     tcase_add_test(tcase, who_only_tries_again_gets_through);
+    tcase_add_test(tcase, an_event_loop_sleeps_while_descriptors_are_refused);
     tcase_add_test(tcase, a_full_socket_blocks_nobody);
     tcase_add_test(tcase, a_heap_that_fails_costs_one_call);
     tcase_add_loop_test(tcase, garbage_ends_the_connection, 0, (int)(sizeof lies / sizeof lies[0]));
