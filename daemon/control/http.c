@@ -10,7 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MAX_CONNECTIONS = 16, TIMEOUT_S = 10, BACKLOG = 16, PARTS = 2 };
+/* Who asks does so as soon as it is connected: silence may be cut short, so that it keeps others out for no longer. */
+enum { MAX_CONNECTIONS = 64, TIMEOUT_S = 2, BACKLOG = 64, PARTS = 2 };
 
 struct sw_http {
     struct MHD_Daemon *mhd;
@@ -69,10 +70,19 @@ static void on_timer(uv_timer_t *timer) {
     go_on(timer->data);
 }
 
-/* Does what is due, and asks to be called when more is. */
+static unsigned count(const struct sw_http *http) {
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(http->mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    return info ? info->num_connections : 0;
+}
+
+/* Does what is due, and asks to be called when more is. With as many connections as there may be the library stops
+ * listening, and begins again only when it is run after some of them have ended: nothing else would call it then. */
 static void go_on(struct sw_http *http) {
     MHD_UNSIGNED_LONG_LONG ms;
+    const unsigned before = count(http);
     (void)MHD_run(http->mhd);
+    if (count(http) < before)
+        (void)MHD_run(http->mhd);
     if (MHD_get_timeout(http->mhd, &ms) == MHD_YES)
         (void)uv_timer_start(&http->timer, on_timer, ms, 0);
     else

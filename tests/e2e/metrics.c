@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <check.h>
 #include <ctype.h>
+#include <errno.h>
 #include <math.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -17,6 +18,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_SAMPLES = 4096, NAME_BYTES = 96, MAX_TEXT = 1 << 20 };
@@ -255,10 +258,18 @@ static int connect_http(void) {
     return fd;
 }
 
+static double now_s(void) {
+    struct timespec time;
+    ck_assert_int_eq(clock_gettime(CLOCK_MONOTONIC, &time), 0);
+    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
 static const char *http(const char *request) {
     static char text[MAX_TEXT];
     size_t n = 0;
     const int fd = connect_http();
+    const struct timeval most = {.tv_sec = 5};
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
     ck_assert_int_eq(send(fd, request, strlen(request), MSG_NOSIGNAL), (ssize_t)strlen(request));
     for (ssize_t got; n + 1 < sizeof text && (got = recv(fd, text + n, sizeof text - 1 - n, 0)) > 0;)
         n += (size_t)got;
@@ -297,6 +308,46 @@ START_TEST(slow_readers_keep_nobody) {
     ck_assert_int_eq(strncmp(http("GET /metrics" REST), "HTTP/1.1 200 ", 13), 0);
     ask();
     for (int i = 0; i < 8; i++)
+        (void)close(fds[i]);
+}
+END_TEST
+
+/* As many connections as there may be, and more, all of them silent: they are hung up on, and then the port answers
+ * again, whether or not any of them is left. */
+START_TEST(silent_connections_do_not_close_the_port) {
+    enum { N = 80, HUNG_UP_S = 8 };
+    int fds[N];
+    if (!port)
+        return;
+    for (int i = 0; i < N; i++)
+        fds[i] = connect_http();
+    const struct timeval most = {.tv_sec = HUNG_UP_S};
+    for (int i = 0; i < N; i++) {
+        char byte;
+        (void)setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+        ck_assert_msg(recv(fds[i], &byte, 1, 0) == 0 || errno == ECONNRESET, "connection %d: %s", i, strerror(errno));
+    }
+    ck_assert_int_eq(strncmp(http("GET /metrics" REST), "HTTP/1.1 200 ", 13), 0);
+    for (int i = 0; i < N; i++)
+        (void)close(fds[i]);
+    ck_assert_int_eq(strncmp(http("GET /metrics" REST), "HTTP/1.1 200 ", 13), 0);
+}
+END_TEST
+
+/* All of them taken, one is closed by its client: there is room for another at once, not when the others time out. */
+START_TEST(a_place_that_is_left_is_taken_at_once) {
+    enum { N = 64 };
+    int fds[N];
+    if (!port)
+        return;
+    for (int i = 0; i < N; i++)
+        fds[i] = connect_http();
+    ask(); /* by now all are accepted */
+    const double begin = now_s();
+    (void)close(fds[0]);
+    ck_assert_int_eq(strncmp(http("GET /metrics" REST), "HTTP/1.1 200 ", 13), 0);
+    ck_assert_double_lt(now_s() - begin, 1);
+    for (int i = 1; i < N; i++)
         (void)close(fds[i]);
 }
 END_TEST
@@ -357,6 +408,8 @@ int main(void) {
     tcase_add_test(tests, what_happens_is_counted);
     tcase_add_test(tests, by_http);
     tcase_add_test(tests, slow_readers_keep_nobody);
+    tcase_add_test(tests, silent_connections_do_not_close_the_port);
+    tcase_add_test(tests, a_place_that_is_left_is_taken_at_once);
     tcase_add_test(tests, a_port_that_is_taken);
     tcase_add_loop_test(tests, names_that_are_used_exist, 0, (int)(sizeof files / sizeof files[0]));
     Suite *suite = suite_create("metrics");
