@@ -3,6 +3,7 @@
 #include "base/logfmt.h"
 #include <ctype.h>
 #include <endian.h>
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,12 +71,12 @@ bool sw_journal_open(const char *socket_path) {
     return false;
 }
 
-bool sw_journal_send(int priority, const char *line) {
+enum sw_journal_answer sw_journal_send(int priority, const char *line) {
     struct datagram datagram = {.bytes = 0};
     struct sw_logfmt_field field;
     char text[2];
     if (journal < 0)
-        return false;
+        return SW_JOURNAL_ABSENT;
     const char *event = strstr(line, "event="), *message = event ? event + strlen("event=") : line;
     (void)snprintf(text, sizeof text, "%d", priority & 7);
     add(&datagram, "MESSAGE", message);
@@ -84,5 +85,8 @@ bool sw_journal_send(int priority, const char *line) {
     for (const char *at = line; sw_logfmt_next(&at, &field);)
         if (strcmp(field.name, "level") != 0)
             add_field(&datagram, &field);
-    return send(journal, datagram.data, datagram.bytes, MSG_NOSIGNAL) == (ssize_t)datagram.bytes;
+    if (send(journal, datagram.data, datagram.bytes, MSG_NOSIGNAL) == (ssize_t)datagram.bytes)
+        return SW_JOURNAL_TAKEN;
+    /* stderr ends in the same journal, and would be waited for. */
+    return errno == EAGAIN || errno == ENOBUFS ? SW_JOURNAL_FULL : SW_JOURNAL_ABSENT;
 }

@@ -1,13 +1,20 @@
 #include "base/log.h"
 
 #include "base/journal.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+enum { LINE_BYTES = 1024, PIPE_BYTES = 1 << 20 };
 
 static atomic_int max_level = SW_LOG_INFO;
 
@@ -50,12 +57,89 @@ bool sw_log_set_level_name(const char *name) {
     return false;
 }
 
+/* Where lines go if not to the journal, what of a line has not gone there yet, and how many have not gone at all. */
+static pthread_mutex_t out_lock = PTHREAD_MUTEX_INITIALIZER;
+static int out = STDERR_FILENO;
+static char rest[LINE_BYTES];
+static size_t rest_bytes;
+static unsigned long long n_dropped;
+
+void sw_log_open(void) {
+    struct stat found;
+    const bool is_pipe = fstat(STDERR_FILENO, &found) == 0 && S_ISFIFO(found.st_mode);
+    if (!is_pipe && !isatty(STDERR_FILENO))
+        return;
+    /* Opened anew: O_NONBLOCK on stderr itself would hold for all who share it, the shell that started us for one. */
+    const int fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (is_pipe)
+        (void)fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES); /* a reader may pause for that long */
+    (void)pthread_mutex_lock(&out_lock);
+    out = fd;
+    (void)pthread_mutex_unlock(&out_lock);
+}
+
+/* Returns how much of it went without waiting: a line to a pipe goes whole or not at all (PIPE_BUF), to a terminal
+ * perhaps in part. */
+static size_t write_now(const char *data, size_t bytes) {
+    struct pollfd room = {.fd = out, .events = POLLOUT};
+    ssize_t n = send(out, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0 && errno == ENOTSOCK && poll(&room, 1, 0) == 1)
+        n = write(out, data, bytes);
+    return n > 0 ? (size_t)n : 0;
+}
+
+static bool print(const char *line, size_t bytes) {
+    if (rest_bytes > 0) {
+        const size_t n = write_now(rest, rest_bytes);
+        rest_bytes -= n;
+        memmove(rest, rest + n, rest_bytes);
+        if (rest_bytes > 0)
+            return false;
+    }
+    const size_t n = write_now(line, bytes);
+    if (n > 0) {
+        rest_bytes = bytes - n;
+        memcpy(rest, line + n, rest_bytes);
+    }
+    return n > 0;
+}
+
+/* `line` has room for a newline. False: there is no room for it where lines go, or that has failed. */
+static bool deliver(enum sw_log_level level, char *line, size_t bytes) {
+    static const int priorities[SW_LOG_NR] = {3, 4, 6, 7}; /* as in syslog.h */
+    const enum sw_journal_answer answer = sw_journal_send(priorities[level], line);
+    if (answer != SW_JOURNAL_ABSENT)
+        return answer == SW_JOURNAL_TAKEN;
+    line[bytes] = '\n';
+    return print(line, bytes + 1);
+}
+
+/* What came first is told first, also that something is missing. */
+static void deliver_or_count(enum sw_log_level level, char *line, size_t bytes) {
+    (void)pthread_mutex_lock(&out_lock);
+    if (n_dropped > 0) {
+        char told[160];
+        const int n =
+            snprintf(told, sizeof told,
+                     "level=warning event=log.dropped lines=%llu why=\"whoever reads the log was too slow, or "
+                     "it could not be written\"",
+                     n_dropped);
+        if (deliver(SW_LOG_WARNING, told, (size_t)n))
+            n_dropped = 0;
+    }
+    if (n_dropped > 0 || !deliver(level, line, bytes))
+        n_dropped++;
+    (void)pthread_mutex_unlock(&out_lock);
+}
+
 void sw_log(enum sw_log_level level, const char *event, const char *fmt, ...) {
     const bool printed = (int)level <= atomic_load_explicit(&max_level, memory_order_relaxed),
                tapped = level <= SW_LOG_INFO && atomic_load_explicit(&is_tapped, memory_order_relaxed);
     if (!printed && !tapped)
         return;
-    char line[1024];
+    char line[LINE_BYTES];
     const int last = (int)sizeof line - 1; /* room for the newline */
     int n = snprintf(line, (size_t)last, "level=%s event=%s ", sw_log_level_name(level), event);
     if (n < 0 || n >= last)
@@ -72,13 +156,7 @@ void sw_log(enum sw_log_level level, const char *event, const char *fmt, ...) {
         tap_line(level, line);
     if (!printed)
         return;
-    static const int priorities[SW_LOG_NR] = {3, 4, 6, 7}; /* as in syslog.h */
-    if (sw_journal_send(priorities[level], line))
-        return;
-    line[n++] = '\n';
-    /* Nowhere to report a failed write of the log itself. */
-    ssize_t ignored = write(STDERR_FILENO, line, (size_t)n);
-    (void)ignored;
+    deliver_or_count(level, line, (size_t)n);
 }
 
 const char *sw_log_quote(char *ret, size_t ret_bytes, const char *text) {

@@ -2,7 +2,9 @@
  * and the program has opened that (journal.h), with each name=value as a field.
  *
  * Library folders log at debug only and return errors; daemon/ logs each failure once. Strings that come from a client
- * go through sw_log_quote(). Not for inner loops. thread: any (a line is written by one write call). */
+ * go through sw_log_quote(). Not for inner loops. Nobody waits for whoever reads the log, be it a pipe, a terminal or
+ * the journal: a line that has no room there is dropped, and counted in the next one that has (event=log.dropped). A
+ * file may still be waited for. thread: any (a line is written by one write call). */
 #ifndef SW_BASE_LOG_H
 #define SW_BASE_LOG_H
 
@@ -15,6 +17,9 @@ extern "C" {
 
 enum sw_log_level { SW_LOG_ERROR, SW_LOG_WARNING, SW_LOG_INFO, SW_LOG_DEBUG, SW_LOG_NR };
 
+/* For a program that shares stderr with others, once, before it has threads: a line has the room that it finds,
+ * whatever the others write meanwhile. A pipe is made longer. */
+void sw_log_open(void);
 void sw_log_set_level(enum sw_log_level level);
 /* Sets it by name; false: there is no such level. */
 bool sw_log_set_level_name(const char *name);

@@ -164,6 +164,7 @@ int main(int argc, char **argv) {
         return dry_run(&program);
     if (program.check_config || program.print_config)
         return EXIT_SUCCESS;
+    sw_log_open();
     (void)sw_journal_open(SW_JOURNAL_SOCKET);
     (void)sw_log_set_level_name(program.config.log_level);
     return run(&program);

@@ -109,6 +109,30 @@ START_TEST(a_journal_that_is_gone) {
 }
 END_TEST
 
+/* A journal that does not keep up is not waited for, neither at its socket nor at stderr, which ends there as well. */
+START_TEST(a_journal_that_stalls) {
+    enum { N = 3000 };
+    char text[4096], last[64];
+    unsigned n = 0;
+    ck_assert(sw_journal_open(path));
+    for (int i = 0; i < N; i++)
+        sw_log(SW_LOG_INFO, "news", "n=%d", i);
+    ck_assert_uint_eq(printed(), 0);
+    for (; recv(journal, text, sizeof text, 0) > 0; n++)
+        ck_assert_ptr_nonnull(strstr(text, "MESSAGE=news n="));
+    ck_assert_uint_gt(n, 0);
+    ck_assert_uint_lt(n, N);
+    sw_log(SW_LOG_INFO, "news", "n=last");
+    (void)receive(text, sizeof text);
+    (void)snprintf(last, sizeof last, "MESSAGE=log.dropped lines=%u ", N - n);
+    ck_assert_msg(strstr(text, last) != NULL, "%s", text);
+    ck_assert_ptr_nonnull(strstr(text, "PRIORITY=4\n"));
+    (void)receive(text, sizeof text);
+    ck_assert_ptr_nonnull(strstr(text, "MESSAGE=news n=last\n"));
+    ck_assert_uint_eq(printed(), 0);
+}
+END_TEST
+
 START_TEST(stderr_that_is_no_journal) {
     static const char *const streams[] = {"", "0:0", "nonsense", "8:"};
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
@@ -131,6 +155,7 @@ int main(void) {
     tcase_add_test(tests, lines_in_a_value_do_not_make_fields);
     tcase_add_test(tests, long_lines_fit);
     tcase_add_test(tests, a_journal_that_is_gone);
+    tcase_add_test(tests, a_journal_that_stalls);
     tcase_add_test(tests, stderr_that_is_no_journal);
     Suite *suite = suite_create("journal");
     suite_add_tcase(suite, tests);

@@ -1,0 +1,134 @@
+/* Log lines to a reader that stalls: nobody waits for it, lines stay whole, and what is missing is told. */
+#include "base/log.h"
+
+#include "tests/lib/run.h"
+#include <check.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { N_LINES = 20000 };
+
+static int reader; /* of what goes to stderr; nobody reads it unless a test does */
+
+static void be_stderr(int fd) {
+    ck_assert_int_ge(dup2(fd, STDERR_FILENO), 0);
+    (void)close(fd);
+}
+
+static void make_pipe(void) {
+    int ends[2];
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    reader = ends[0];
+    be_stderr(ends[1]);
+}
+
+static void make_socket(void) {
+    int ends[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    reader = ends[0];
+    be_stderr(ends[1]);
+}
+
+static void make_terminal(void) {
+    char name[64];
+    reader = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    ck_assert(reader >= 0 && grantpt(reader) == 0 && unlockpt(reader) == 0);
+    ck_assert_int_eq(ptsname_r(reader, name, sizeof name), 0);
+    be_stderr(open(name, O_RDWR | O_NOCTTY | O_CLOEXEC));
+}
+
+static const struct {
+    void (*make)(void);
+    bool opened;
+} kinds[] = {{make_pipe, false}, {make_pipe, true}, {make_socket, false}, {make_socket, true}, {make_terminal, true}};
+
+/* All that is there; a terminal puts a carriage return before each newline. Returns its lines. */
+static unsigned read_lines(char *ret, size_t ret_bytes) {
+    struct pollfd some = {.fd = reader, .events = POLLIN};
+    size_t n = 0;
+    unsigned n_lines = 0;
+    while (n + 1 < ret_bytes && poll(&some, 1, 100) == 1) {
+        const ssize_t got = read(reader, ret + n, ret_bytes - 1 - n);
+        ck_assert_int_gt(got, 0);
+        n += (size_t)got;
+    }
+    ret[n] = 0;
+    for (const char *at = ret; (at = strchr(at, '\n')); at++)
+        n_lines++;
+    return n_lines;
+}
+
+START_TEST(nobody_waits_for_a_reader) {
+    static char text[8 << 20];
+    unsigned n = 0, n_dropped = 0, i;
+    char *rest = text;
+    kinds[_i].make();
+    if (kinds[_i].opened)
+        sw_log_open();
+    for (i = 0; i < N_LINES; i++)
+        sw_log(SW_LOG_INFO, "news", "n=%u text=\"something of some length, so that lines do not fit anywhere evenly\"",
+               i);
+    for (int more = 0; more < 2; more++) { /* a line that was under way, and what is missing, come with the next one */
+        (void)read_lines(rest, (size_t)(text + sizeof text - rest));
+        rest += strlen(rest);
+        sw_log(SW_LOG_INFO, "more", "n=%d", more);
+    }
+    (void)read_lines(rest, (size_t)(text + sizeof text - rest));
+    rest = text;
+    for (char *line; (line = strsep(&rest, "\n")) && *line;) {
+        line[strcspn(line, "\r")] = 0;
+        if (sscanf(line, "level=info event=news n=%u text=", &i) == 1) {
+            ck_assert_msg(i == n && n_dropped == 0 && strcmp(strrchr(line, ' '), " evenly\"") == 0, "%s", line);
+            n++;
+        } else if (sscanf(line, "level=warning event=log.dropped lines=%u why=", &i) == 1) {
+            n_dropped += i;
+        } else {
+            ck_assert_msg(sscanf(line, "level=info event=more n=%u", &i) == 1 && n_dropped > 0, "%s", line);
+        }
+    }
+    ck_assert_uint_gt(n, 100);
+    ck_assert_uint_gt(n_dropped, 0);
+    ck_assert_uint_eq(n + n_dropped, N_LINES);
+}
+END_TEST
+
+/* Others write to the same pipe, and may have it blocking: it stays so. */
+START_TEST(stderr_itself_stays_as_it_is) {
+    make_pipe();
+    const int before = fcntl(STDERR_FILENO, F_GETFL);
+    sw_log_open();
+    ck_assert_int_eq(fcntl(STDERR_FILENO, F_GETFL), before);
+    ck_assert_int_eq(before & O_NONBLOCK, 0);
+}
+END_TEST
+
+/* A disk that is full: what could not be written is told once it can be. */
+START_TEST(what_fails_is_counted_too) {
+    char text[1024];
+    const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    ck_assert_int_ge(full, 0);
+    be_stderr(full);
+    sw_log(SW_LOG_INFO, "news", "n=1");
+    sw_log(SW_LOG_INFO, "news", "n=2");
+    make_pipe();
+    sw_log(SW_LOG_INFO, "news", "n=3");
+    ck_assert_uint_eq(read_lines(text, sizeof text), 2);
+    ck_assert_ptr_nonnull(strstr(text, "event=log.dropped lines=2 "));
+    ck_assert_ptr_nonnull(strstr(text, "event=news n=3\n"));
+}
+END_TEST
+
+int main(void) {
+    TCase *tests = tcase_create("log");
+    tcase_add_loop_test(tests, nobody_waits_for_a_reader, 0, (int)(sizeof kinds / sizeof kinds[0]));
+    tcase_add_test(tests, stderr_itself_stays_as_it_is);
+    tcase_add_test(tests, what_fails_is_counted_too);
+    Suite *suite = suite_create("log");
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}
