@@ -1,4 +1,5 @@
 /* main.c - options, configuration, signals and the loop of spillwayd. */
+#include "base/descriptors.h"
 #include "base/journal.h"
 #include "base/log.h"
 #include "config/config.h"
@@ -153,6 +154,7 @@ static int dry_run(const struct program *program) {
 
 int main(int argc, char **argv) {
     static struct program program;
+    sw_descriptors_begin();
     program.argc = argc;
     program.argv = argv;
     const int code = parse_options(&program);

@@ -2,6 +2,7 @@
  * that would do for spills. */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "codec/codec.h"
 #include "codec/swcodec/files.h"
 #include "codec/swcodec/stream.h"
@@ -417,6 +418,7 @@ int main(int argc, char **argv) {
         .chunk_mib = DEFAULT_CHUNK_MIB,
         .link_gbps = DEFAULT_LINK_GBPS,
     };
+    sw_descriptors_begin();
     int status = parse_options(argc, argv, &options);
     if (status >= 0)
         return status;

@@ -1,4 +1,5 @@
 /* main.c - spillwayctl: a command for each method of the control socket. */
+#include "base/descriptors.h"
 #include "daemon/ctl/arguments.h"
 #include "daemon/ctl/connection.h"
 #include "daemon/ctl/print.h"
@@ -157,6 +158,7 @@ int main(int argc, char **argv) {
     struct sw_ctl_arguments arguments;
     struct sw_err err;
     int code = EXIT_SUCCESS;
+    sw_descriptors_begin();
     const int rc = sw_ctl_arguments(&arguments, argc, argv, &err);
     if (rc < 0)
         code = usage_error(&err);

@@ -138,6 +138,25 @@ START_TEST(mistakes_exit_with_2) {
 }
 END_TEST
 
+/* The loop's descriptors must not be those of closed streams: log lines would go to them. */
+START_TEST(streams_that_are_closed) {
+    char folder[SW_TEST_PATH_BYTES], line[1024];
+    sw_test_folder(folder);
+    (void)snprintf(line, sizeof line,
+                   "cd %s; '%s' --set device=host --set data_socket=%s/data.sock --set host_tier_bytes=64MiB --set "
+                   "host_tier_initial_bytes=0 --set host_tier_slab_bytes=4MiB <&- >&- 2>&- & "
+                   "for i in $(seq 100); do [ -S control.sock ] && break; sleep 0.1; done; "
+                   "for i in 0 1 2; do readlink /proc/$!/fd/$i; done; kill $!; wait $!; echo $?",
+                   folder, SW_SPILLWAYD_PATH, folder);
+    FILE *shell = popen(line, "r");
+    ck_assert_ptr_nonnull(shell);
+    output[fread(output, 1, sizeof output - 1, shell)] = 0;
+    ck_assert_int_eq(pclose(shell), 0);
+    ck_assert_str_eq(output, "/dev/null\n/dev/null\n/dev/null\n0\n");
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+END_TEST
+
 START_TEST(device_that_is_not_there) {
     if (access("/dev/nvidiactl", F_OK) == 0)
         return; /* there may be one */
@@ -154,6 +173,7 @@ int main(void) {
     tcase_add_test(tests, a_lower_bound_alone_will_do);
     tcase_add_test(tests, dry_run_says_who_would_be_moved);
     tcase_add_loop_test(tests, mistakes_exit_with_2, 0, (int)(sizeof mistakes / sizeof mistakes[0]));
+    tcase_add_test(tests, streams_that_are_closed);
     tcase_add_test(tests, device_that_is_not_there);
     Suite *suite = suite_create("command_line");
     suite_add_tcase(suite, tests);

@@ -300,6 +300,18 @@ END_TEST
 /* ---- Ctrl-C ------------------------------------------------------------------------------------------------------ */
 
 /* What has begun is finished, and all is reported. */
+/* The report must not go where the connection is. */
+START_TEST(streams_that_are_closed) {
+    char line[512];
+    (void)snprintf(line, sizeof line,
+                   "'%s' --socket '%s' --size 64K --duration 3 <&- >&- 2>&- & sleep 0.5; "
+                   "for i in 0 1 2; do readlink /proc/$!/fd/$i; done; wait $!; echo $?",
+                   SW_BENCH_PATH, daemon_process.socket);
+    ck_assert_int_eq(end(popen(line, "r")), 0);
+    ck_assert_str_eq(output, "/dev/null\n/dev/null\n/dev/null\n1\n");
+}
+END_TEST
+
 START_TEST(an_interrupt_ends_it) {
     static const char *const arguments[] = {"--size 100K --sessions 2 --duration 200",
                                             "--table lineitem --scale 0.002 --duration 200"};
@@ -493,6 +505,7 @@ int main(void) {
     tcase_add_test(served, more_than_fits_is_given_up);
     tcase_add_loop_test(served, mistakes_exit_with_2, 0, (int)(sizeof mistakes / sizeof mistakes[0]));
     tcase_add_test(served, help_and_what_is_not_there);
+    tcase_add_test(served, streams_that_are_closed);
     tcase_add_loop_test(served, an_interrupt_ends_it, 0, 2);
     tcase_add_test(served, an_interrupt_waits_for_no_pause);
     tcase_add_test(left, a_killed_daemon_ends_it);

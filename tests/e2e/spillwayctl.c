@@ -132,6 +132,18 @@ START_TEST(output_that_cannot_be_written) {
 }
 END_TEST
 
+/* The connection must not be what is printed to. */
+START_TEST(streams_that_are_closed) {
+    char line[512];
+    (void)snprintf(line, sizeof line,
+                   "'%s' --socket '%s' events --follow <&- >&- 2>&- & sleep 0.3; "
+                   "for i in 0 1 2; do readlink /proc/$!/fd/$i; done; kill $!",
+                   SW_SPILLWAYCTL_PATH, sw_served_daemon.control);
+    ck_assert_int_eq(finish(popen(line, "r")), 0);
+    ck_assert_str_eq(output, "/dev/null\n/dev/null\n/dev/null\n");
+}
+END_TEST
+
 START_TEST(socket_by_environment) {
     char line[512];
     (void)snprintf(line, sizeof line, "SPILLWAY_CONTROL_SOCKET='%s' '%s' status", sw_served_daemon.control,
@@ -213,6 +225,7 @@ int main(void) {
     tcase_add_loop_test(tests, commands_and_mistakes, 0, (int)(sizeof commands / sizeof commands[0]));
     tcase_add_test(tests, help_tells_every_method);
     tcase_add_test(tests, output_that_cannot_be_written);
+    tcase_add_test(tests, streams_that_are_closed);
     tcase_add_test(tests, socket_by_environment);
     tcase_add_test(tests, sessions_and_regions_as_tables);
     tcase_add_checked_fixture(alone, sw_served_start, sw_served_stop);

@@ -209,6 +209,17 @@ START_TEST(test_numbers) {
 }
 END_TEST
 
+/* What is written must not go where a closed stream was: the data has a descriptor of its own. */
+START_TEST(test_closed_streams) {
+    make_file("in", SW_CONTENT_TEXT, 1 << 20);
+    expect(1, "$SWCODEC encode in - >&-");
+    expect_message("Bad file descriptor");
+    expect(0, "mkfifo wait; $SWCODEC encode wait out <&- >&- 2>&- & exec 3>wait; sleep 0.3; "
+              "for i in 0 1 2; do [ $(readlink /proc/$!/fd/$i) = /dev/null ] || exit 1; done; "
+              "cat in >&3; exec 3>&-; wait $! && $SWCODEC decode out - | cmp - in");
+}
+END_TEST
+
 START_TEST(test_usage) {
     static const char *const wrong[] = {
         "$SWCODEC",
@@ -246,6 +257,7 @@ int main(void) {
     tcase_add_test(tests, test_signals);
     tcase_add_test(tests, test_probe);
     tcase_add_test(tests, test_numbers);
+    tcase_add_test(tests, test_closed_streams);
     tcase_add_test(tests, test_usage);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

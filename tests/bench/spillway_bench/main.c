@@ -1,5 +1,6 @@
 /* main.c - spillway-bench: loads a running spillwayd, see --help. */
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "tests/bench/spillway_bench/columns.h"
 #include "tests/bench/spillway_bench/report.h"
 #include "tests/bench/spillway_bench/session.h"
@@ -179,6 +180,7 @@ static int run_all(struct sw_bench_report *r) {
 int main(int argc, char **argv) {
     struct sw_bench_report r = {.options = &run.options};
     struct sigaction interrupt = {.sa_handler = on_interrupt};
+    sw_descriptors_begin();
     const int exit_code = sw_bench_parse(&run.options, argc, argv);
     if (exit_code >= 0)
         return exit_code;
