@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "codec/checksum.h"
+#include "spill/tier/nvme_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -142,7 +143,7 @@ static void encode_commit(const struct sw_manifest *m, void *ret, const struct s
 /* Header and a commit for every frame, to a file without a name yet. */
 static int write_compact(const struct sw_manifest *m, int fd, char *buffer, size_t buffer_bytes, uint64_t *ret_end,
                          uint64_t *ret_next_sequence, struct sw_err *err) {
-    struct header header = {.magic = "SPWMANIF",
+    struct header header = {.magic = SW_NVME_MANIFEST_MAGIC,
                             .version = 1,
                             .block_bytes = BLOCK_BYTES,
                             .file_bytes = m->config.file_bytes,
@@ -360,7 +361,7 @@ static int replay_header(struct sw_manifest *m, struct replay *r, uint64_t *ret_
     if (r->bytes < sizeof header)
         return damaged(err, -SW_ECHECKSUM, 0, "header is incomplete");
     memcpy(&header, r->image, sizeof header);
-    if (memcmp(header.magic, "SPWMANIF", sizeof header.magic) != 0 ||
+    if (memcmp(header.magic, SW_NVME_MANIFEST_MAGIC, sizeof header.magic) != 0 ||
         hash_of(&header, offsetof(struct header, hash)) != header.hash)
         return damaged(err, -SW_ECHECKSUM, 0, "header has a wrong hash");
     if (header.version != 1 || header.block_bytes != BLOCK_BYTES)

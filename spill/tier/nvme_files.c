@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "spill/tier/nvme_file_ops.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -49,18 +50,92 @@ static int open_directory(struct sw_nvme_files *files, const char *path, struct 
     return 0;
 }
 
+/* Whether a tier would write to a file of this name, or remove it. */
+static bool is_tiers_name(const char *name) {
+    static const char *const names[] = {"manifest", "manifest.new", "key-check"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return strncmp(name, "data-", 5) == 0 && strlen(name) >= 9 && strspn(name + 5, "0123456789") == strlen(name + 5);
+}
+
+static bool begins_with_magic(int fd, const char *magic) {
+    char found[SW_NVME_MAGIC_BYTES];
+    return pread(fd, found, sizeof found, 0) == (ssize_t)sizeof found && memcmp(found, magic, sizeof found) == 0;
+}
+
+static bool has_manifest(int directory) {
+    const int fd = openat(directory, "manifest", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const bool found = fd >= 0 && begins_with_magic(fd, SW_NVME_MANIFEST_MAGIC);
+    if (fd >= 0)
+        (void)close(fd);
+    return found;
+}
+
+static int foreign(struct sw_err *err, const char *name) {
+    (void)sw_err_set(err, -SW_EEXIST, SW_SCOPE_DAEMON, "not a folder of an NVMe tier: empty it or name another");
+    (void)sw_err_detail(err, "%.64s is not of a tier", name);
+    return -SW_EEXIST;
+}
+
+/* Files that a tier would overwrite are others' unless there is a manifest, too. */
+static int check_names(int directory, struct sw_err *err) {
+    if (has_manifest(directory))
+        return 0;
+    const int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    int rc = 0;
+    if (!dir) {
+        rc = system_error(err, "opendir", "folder");
+        if (fd >= 0)
+            (void)close(fd);
+        return rc;
+    }
+    for (struct dirent *entry; !rc && (entry = readdir(dir));)
+        if (is_tiers_name(entry->d_name))
+            rc = foreign(err, entry->d_name);
+    (void)closedir(dir);
+    return rc;
+}
+
+/* The lock says that the folder is a tier's, before there is a manifest and when one has been lost. Earlier versions
+ * have left it empty. What cannot be written there now, as the disk is full, is written another time. */
+static int claim(const struct sw_nvme_files *files, struct sw_err *err) {
+    struct stat st;
+    if (begins_with_magic(files->lock, SW_NVME_LOCK_MAGIC))
+        return 0;
+    if (fstat(files->lock, &st) != 0)
+        return system_error(err, "fstat", "lock file");
+    const int rc = st.st_size > 0 ? foreign(err, "lock") : check_names(files->directory, err);
+    if (rc)
+        return rc;
+    if (pwrite(files->lock, SW_NVME_LOCK_MAGIC, SW_NVME_MAGIC_BYTES, 0) != SW_NVME_MAGIC_BYTES)
+        (void)ftruncate(files->lock, 0);
+    (void)fsync(files->lock); /* a power cut may take the manifest, which is not synced */
+    return 0;
+}
+
 int sw_nvme_files_open(struct sw_nvme_files *ret, const char *directory, struct sw_err *err) {
     *ret = (struct sw_nvme_files){.directory = -1, .lock = -1, .direct = true};
     int rc = open_directory(ret, directory, err);
     if (rc)
         goto fail;
-    ret->lock = openat(ret->directory, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+    ret->lock = openat(ret->directory, "lock", flags);
+    if (ret->lock < 0 && errno == ENOENT) {
+        rc = check_names(ret->directory, err);
+        if (rc)
+            goto fail;
+        ret->lock = openat(ret->directory, "lock", flags | O_CREAT, 0600);
+    }
     if (ret->lock < 0)
         rc = system_error(err, "openat", "lock file");
     else if (flock(ret->lock, LOCK_EX | LOCK_NB) != 0)
         rc = errno == EWOULDBLOCK
                  ? sw_err_set(err, -SW_EBUSY, SW_SCOPE_DAEMON, "%s is in use by another process", directory)
                  : system_error(err, "flock", "lock file");
+    else
+        rc = claim(ret, err);
     if (!rc)
         return 0;
 fail:

@@ -10,6 +10,11 @@
 
 enum { SW_NVME_MAX_FILES = 4096 };
 
+/* What these files begin with. */
+#define SW_NVME_MANIFEST_MAGIC "SPWMANIF"
+#define SW_NVME_LOCK_MAGIC "SPWLOCKD"
+enum { SW_NVME_MAGIC_BYTES = 8 };
+
 struct sw_nvme_data_file {
     int fd;
     bool made; /* by this process */
@@ -24,8 +29,8 @@ struct sw_nvme_files {
 };
 
 /* Opens the directory, makes it if missing, and locks it.
- * errors: -SW_EBUSY (locked by another process), -SW_EACCES (others may write to it, or own it), -SW_ENOENT, -SW_EIO.
- */
+ * errors: -SW_EBUSY (locked by another process), -SW_EACCES (others may write to it, or own it), -SW_EEXIST (files are
+ * there that a tier would overwrite and none has made; nothing is changed), -SW_ENOENT, -SW_EIO. */
 int sw_nvme_files_open(struct sw_nvme_files *ret, const char *directory, struct sw_err *err);
 /* Removes manifests and data files of a directory that is locked: no frame of it is found any more. Returns 0, or -1
  * with errno. */

@@ -1,4 +1,5 @@
 /* The NVMe tier: every length, full, many transfers at once, reopening, who may have the folder. */
+#include "spill/tier/nvme_files.h"
 #include "tests/lib/content.h"
 #include "tests/lib/nvme_fixture.h"
 #include "tests/lib/run.h"
@@ -372,6 +373,88 @@ START_TEST(test_a_second_process_and_open_folders_are_refused) {
 }
 END_TEST
 
+static void write_text(const char *name, const char *text) {
+    char path[96];
+    FILE *file = fopen(sw_nvme_path(path, name), "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_ge(fputs(text, file), 0);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static void ck_text(const char *name, const char *text) {
+    char path[96], found[64] = "";
+    FILE *file = fopen(sw_nvme_path(path, name), "r");
+    ck_assert_msg(file != NULL, "%s is gone", name);
+    found[fread(found, 1, sizeof found - 1, file)] = 0;
+    (void)fclose(file);
+    ck_assert_str_eq(found, text);
+}
+
+/* Others' files may have the names that ours have: nothing is written, made or removed then, also not where nobody
+ * knows the frames. */
+START_TEST(test_files_of_others_are_left_alone) {
+    static const char *const names[] = {"data-0000", "data-0007",    "data-12345",
+                                        "manifest",  "manifest.new", "key-check"};
+    static const char theirs[] = "somebody's letters, 1998 to 2024";
+    struct sw_tier_nvme_config config = sw_nvme_config_of(2 * MIB, SW_TIER_NVME_AUTO);
+    struct sw_tier *tier = NULL;
+    struct sw_err err = {0};
+    char path[96];
+    for (unsigned with_lock = 0; with_lock < 2; with_lock++)
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+            write_text(names[i], theirs);
+            if (with_lock)
+                write_text("lock", "");
+            config.unwanted = i % 2;
+            ck_assert_msg(sw_tier_nvme_open(&tier, &config, &err) == -SW_EEXIST, "%s", names[i]);
+            ck_assert_str_eq(err.msg, "not a folder of an NVMe tier: empty it or name another");
+            ck_text(names[i], theirs);
+            ck_assert_int_eq(unlink(sw_nvme_path(path, names[i])), 0);
+            if (with_lock)
+                ck_assert_int_eq(unlink(sw_nvme_path(path, "lock")), 0);
+            for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+                ck_assert_int_eq(sw_nvme_file_bytes(names[k]), -1);
+            ck_assert_int_eq(sw_nvme_file_bytes("lock"), -1);
+        }
+    write_text("lock", theirs);
+    ck_assert_int_eq(sw_tier_nvme_open(&tier, &config, &err), -SW_EEXIST);
+    ck_text("lock", theirs);
+    ck_assert_int_eq(unlink(sw_nvme_path(path, "lock")), 0);
+    write_text("data-2024.csv", theirs); /* not one of ours */
+    tier = sw_nvme_open(&config);
+    tier->ops->close(tier);
+    ck_text("data-2024.csv", theirs);
+}
+END_TEST
+
+/* Killed at the very first start, or while the folder was emptied; and made by a version that left the lock empty. */
+START_TEST(test_folders_of_a_tier_are_known) {
+    struct sw_tier_nvme_config config = sw_nvme_config_of(2 * MIB, SW_TIER_NVME_AUTO);
+    struct sw_tier *tier = sw_nvme_open(&config);
+    struct sw_nvme_recovered r;
+    struct sw_stored stored;
+    struct sw_err err = {0};
+    char path[96];
+    tier->ops->close(tier);
+    ck_assert_int_eq(unlink(sw_nvme_path(path, "manifest")), 0);
+    tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(0), &r);
+    ck_assert_int_eq(sw_nvme_put(tier, MIB, 1, &stored, &err), 0);
+    tier->ops->close(tier);
+    write_text("lock", "");
+    tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1), &r);
+    tier->ops->close(tier);
+    ck_text("lock", SW_NVME_LOCK_MAGIC);
+    ck_assert_int_eq(unlink(sw_nvme_path(path, "lock")), 0);
+    tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1), &r);
+    tier->ops->close(tier);
+    ck_text("lock", SW_NVME_LOCK_MAGIC);
+    write_text("manifest", ""); /* as a power cut may leave it */
+    config.unwanted = true;
+    tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(0), &r);
+    tier->ops->close(tier);
+}
+END_TEST
+
 /* A process that was killed while the kernel was at work for it: its descriptor of a data file is still locked. */
 struct predecessor {
     int fd;
@@ -487,6 +570,8 @@ int main(void) {
     tcase_add_test(tcase, test_the_manifest_does_not_grow_without_end);
     tcase_add_test(tcase, test_a_change_of_size_goes_with_the_frames_or_is_refused);
     tcase_add_test(tcase, test_a_second_process_and_open_folders_are_refused);
+    tcase_add_test(tcase, test_files_of_others_are_left_alone);
+    tcase_add_test(tcase, test_folders_of_a_tier_are_known);
     tcase_add_test(tcase, test_opening_waits_for_transfers_of_a_killed_predecessor);
     tcase_add_loop_test(tcase, test_a_witness_sees_the_last_request_end, 0, SW_NVME_N_METHODS);
     tcase_add_test(tcase, test_impossible_configurations_are_refused);
