@@ -51,7 +51,10 @@ static int clear_stale(const struct sw_listener_config *config, const struct soc
         return fd;
     const int refused = connect(fd, (const struct sockaddr *)address, sizeof *address) < 0 ? errno : 0;
     (void)close(fd);
-    /* Connected, too busy to connect (EAGAIN) and of another type (EPROTOTYPE) all mean that somebody is there. */
+    /* Connected, too busy to connect (EAGAIN) and of another type (EPROTOTYPE) all mean that somebody is there: for one
+     * of another type it may be ourselves, on the other socket, by a path that is spelled otherwise. */
+    if (refused == EPROTOTYPE)
+        return sw_err_set(err, -SW_EEXIST, SW_SCOPE_DAEMON, "%.80s: a socket of another kind is listening", path);
     if (refused != ECONNREFUSED)
         return sw_err_set(err, -SW_EEXIST, SW_SCOPE_DAEMON, "%.80s: another daemon is listening", path);
     return unlink(path) < 0 && errno != ENOENT ? failed(err, "unlink", path) : 0;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "daemon/cli.h"
+#include "daemon/control/control_rights.h"
 #include "daemon/daemon.h"
 #include "daemon/dry_run.h"
 #include <signal.h>
@@ -152,6 +153,13 @@ static int dry_run(const struct program *program) {
     return err.code == -SW_ENOMEM ? EXIT_RUNTIME : EXIT_USAGE;
 }
 
+/* What the start would refuse of a configuration that is right in itself. */
+static int check_config(const struct program *program) {
+    gid_t all, read;
+    struct sw_err err;
+    return sw_control_groups(&all, &read, &program->config, &err) < 0 ? usage_error(&err) : EXIT_SUCCESS;
+}
+
 int main(int argc, char **argv) {
     static struct program program;
     sw_descriptors_begin();
@@ -164,7 +172,9 @@ int main(int argc, char **argv) {
         sw_config_print(&program.config, stdout);
     if (program.snapshot)
         return dry_run(&program);
-    if (program.check_config || program.print_config)
+    if (program.check_config)
+        return check_config(&program);
+    if (program.print_config)
         return EXIT_SUCCESS;
     sw_log_open();
     (void)sw_journal_open(SW_JOURNAL_SOCKET);

@@ -372,9 +372,7 @@ static int open_socket(struct sw_control *control, struct sw_err *err) {
     char path[SW_CONFIG_PATH_BYTES];
     if (strcmp(config->control_socket, "none") == 0)
         return 0;
-    int rc = sw_control_group(&control->all, "control_group", config->control_group, err);
-    if (rc == 0)
-        rc = sw_control_group(&control->read, "control_read_group", config->control_read_group, err);
+    int rc = sw_control_groups(&control->all, &control->read, config, err);
     const struct sw_listener_config listener = {.option = "control_socket",
                                                 .path = sw_control_path(path, config),
                                                 .mode = (mode_t)config->control_socket_mode,

@@ -19,6 +19,14 @@ int sw_control_group(gid_t *ret, const char *option, const char *group, struct s
     return 0;
 }
 
+int sw_control_groups(gid_t *ret_all, gid_t *ret_read, const struct sw_config *config, struct sw_err *err) {
+    *ret_all = *ret_read = SW_CONTROL_NO_GROUP;
+    if (strcmp(config->control_socket, "none") == 0)
+        return 0;
+    const int rc = sw_control_group(ret_all, "control_group", config->control_group, err);
+    return rc ? rc : sw_control_group(ret_read, "control_read_group", config->control_read_group, err);
+}
+
 /* Whether the peer's process had the group when it connected. */
 static bool is_member(int socket, gid_t own, gid_t group) {
     return group != SW_CONTROL_NO_GROUP && (own == group || sw_peer_in_group(socket, group));

@@ -32,6 +32,8 @@ START_TEST(information) {
     ck_assert_ptr_nonnull(strstr(output, "a number with B, KiB, MiB, GiB or TiB"));
     ck_assert_int_eq(run("--check-config"), 0);
     ck_assert_str_eq(output, "");
+    ck_assert_int_eq(run("--check-config --set control_group=no-such-group --set control_socket=none"), 0);
+    ck_assert_int_eq(run("--check-config --set data_socket=/x/control.sock --set control_socket=/x/c"), 0);
 }
 END_TEST
 
@@ -125,6 +127,12 @@ static const struct {
      "host_tier_initial_bytes: 268435456 exceeds host_tier_bytes, which is 2097152; left out, it would fit"},
     {"--check-config --set data_socket=/" FOLDER_OF_95 "/d",
      "control_socket: auto, in the folder of data_socket, is a path of 109 bytes, more than 107"},
+    {"--check-config --set control_group=no-such-group", "control_group: there is no group no-such-group"},
+    {"--check-config --set control_read_group=no-such-group", "control_read_group: there is no group no-such-group"},
+    {"--check-config --set data_socket=/x/d --set control_socket=/x/d",
+     "control_socket: this is the path of data_socket; it needs one of its own"},
+    {"--check-config --set data_socket=/x/control.sock", "control_socket: auto is the path of data_socket"},
+    {"--check-config --set data_socket=control.sock", "control_socket: auto is the path of data_socket"},
     {"--config /nonexistent/config.json", "/nonexistent/config.json: No such file or directory"},
     {"--config /dev/null", "/dev/null:1: "},
     {"--dry-run", "requires an argument"},
@@ -157,6 +165,20 @@ START_TEST(streams_that_are_closed) {
 }
 END_TEST
 
+/* Spelled otherwise it is found only at the start; nobody else is there, and none is blamed. */
+START_TEST(both_sockets_at_one_path) {
+    char folder[SW_TEST_PATH_BYTES], arguments[512];
+    sw_test_folder(folder);
+    (void)snprintf(arguments, sizeof arguments,
+                   "--set device=host --set data_socket=%s/d --set control_socket=%s//d --set host_tier_bytes=64MiB "
+                   "--set host_tier_initial_bytes=0 --set host_tier_slab_bytes=4MiB",
+                   folder, folder);
+    ck_assert_int_eq(run(arguments), 1);
+    ck_assert_ptr_nonnull(strstr(output, "//d: a socket of another kind is listening"));
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+END_TEST
+
 START_TEST(device_that_is_not_there) {
     if (access("/dev/nvidiactl", F_OK) == 0)
         return; /* there may be one */
@@ -174,6 +196,7 @@ int main(void) {
     tcase_add_test(tests, dry_run_says_who_would_be_moved);
     tcase_add_loop_test(tests, mistakes_exit_with_2, 0, (int)(sizeof mistakes / sizeof mistakes[0]));
     tcase_add_test(tests, streams_that_are_closed);
+    tcase_add_test(tests, both_sockets_at_one_path);
     tcase_add_test(tests, device_that_is_not_there);
     Suite *suite = suite_create("command_line");
     suite_add_tcase(suite, tests);
