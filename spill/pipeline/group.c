@@ -169,16 +169,9 @@ static void fail_all(struct sw_pipeline *p, struct sw_group *g, const struct sw_
             sw_pipeline_fail(p, g->jobs[i], err);
 }
 
-static bool is_of_one_session(const struct sw_group *g) {
-    for (unsigned i = 1; i < g->n; i++)
-        if (g->jobs[i]->session != g->jobs[0]->session)
-            return false;
-    return true;
-}
-
-/* Whose fault a step's failure was cannot be told. Restores of several sessions stay, to be done again one by one. */
+/* Whose fault a step's failure was cannot be told. Restores stay, to be done again one by one. */
 static void step_failed(struct sw_pipeline *p, struct sw_group *g, const struct sw_err *err) {
-    if (g->kind == SW_JOB_SPILL || err->code == -SW_EGPULOST || is_of_one_session(g))
+    if (g->kind == SW_JOB_SPILL || err->code == -SW_EGPULOST)
         fail_all(p, g, err);
 }
 
