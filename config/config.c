@@ -76,9 +76,11 @@ static const struct option options[] = {
     {FIELD(chunk_bytes), .type = TYPE_BYTES, .max = GIB, .multiple = 32 * KIB, .at_most = "scratch_bytes",
      .fallback = "0",
      .help = "Input bytes that are encoded and copied as one; 0: as many as scratch_bytes allows. With an NVMe tier a region "
-             "gets shorter ones where they would not fit into a quarter of host_tier_bytes."},
+             "gets shorter ones where they would not fit into a quarter of host_tier_bytes. After a restart longer ones, where "
+             "regions are stored in such."},
     {FIELD(slots), .type = TYPE_COUNT, .max = 16, .multiple = 1, .fallback = "0",
-     .help = "Chunks of one device that are worked on side by side; 0: the device's choice."},
+     .help = "Chunks of one device that are worked on side by side; 0: the device's choice. Fewer where longer chunks that are "
+             "stored (chunk_bytes) leave no room for as many."},
     {FIELD(host_tier_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = 64 * TIB, .multiple = 2 * MIB,
      .fallback = "8 GiB",
      .help = "Bound of the host memory that the service takes for spilled regions. It is pinned: leave the rest of the "

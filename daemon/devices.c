@@ -1,6 +1,7 @@
 #include "daemon/devices.h"
 
 #include "base/log.h"
+#include <inttypes.h>
 #include <string.h>
 
 static int open_gpus(struct sw_service *service, const struct sw_device_config *config, struct sw_err *err) {
@@ -41,10 +42,37 @@ static uint64_t largest_chunk_bytes(const struct sw_service *service) {
     return largest;
 }
 
+/* Of regions that a predecessor has left. */
+static uint64_t stored_chunk_bytes(const struct sw_service *service) {
+    return service->catalogue && sw_catalogue_is_adopted(service->catalogue)
+               ? sw_catalogue_longest_chunk(service->catalogue)
+               : 0;
+}
+
+/* Other chunks and slots than the options say, and what does not come back with these. */
+static void log_stored_chunks(const struct sw_service *service, uint64_t stored_bytes) {
+    for (unsigned i = 0; i < service->n_devices; i++) {
+        const struct sw_device_info *info = service->devices[i]->ops->info(service->devices[i]);
+        if (info->chunk_bytes < stored_bytes)
+            sw_log(
+                SW_LOG_WARNING, "chunks.too_long",
+                "device=%s chunk_bytes=%" PRIu64 " stored_bytes=%" PRIu64
+                " then=\"regions in longer chunks are kept, but restored only after a start with more scratch_bytes\"",
+                info->name, info->chunk_bytes, stored_bytes);
+        else if ((service->config->chunk_bytes && info->chunk_bytes > service->config->chunk_bytes) ||
+                 info->n_slots < service->config->slots)
+            sw_log(SW_LOG_WARNING, "chunks.kept",
+                   "device=%s chunk_bytes=%" PRIu64
+                   " slots=%u then=\"as long as those of stored regions, until a start without any\"",
+                   info->name, info->chunk_bytes, info->n_slots);
+    }
+}
+
 int sw_devices_open(struct sw_service *service, struct sw_err *err) {
     struct sw_device_config config = {.scratch_bytes = service->config->scratch_bytes,
                                       .n_slots = (unsigned)service->config->slots,
-                                      .chunk_bytes = service->config->chunk_bytes};
+                                      .chunk_bytes = service->config->chunk_bytes,
+                                      .stored_chunk_bytes = stored_chunk_bytes(service)};
     const char *wanted = service->config->device;
     int rc = strcmp(wanted, "host") == 0 ? 0 : open_gpus(service, &config, err);
     if (rc == 0 && strcmp(wanted, "cuda") == 0 && service->n_gpus == 0)
@@ -56,6 +84,8 @@ int sw_devices_open(struct sw_service *service, struct sw_err *err) {
         rc = open_host(service, &config, err);
     if (rc < 0)
         sw_devices_close(service);
+    else
+        log_stored_chunks(service, config.stored_chunk_bytes);
     return rc;
 }
 

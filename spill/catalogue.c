@@ -639,6 +639,20 @@ static int scan_cells(struct sw_catalogue *c, struct scan *scan, const struct sw
     return 0;
 }
 
+uint64_t sw_catalogue_longest_chunk(struct sw_catalogue *c) {
+    uint64_t longest = 0;
+    for (uint32_t at = 1; at < c->n_cells; at++) {
+        struct region_body body;
+        if ((atomic_load(&c->cells[at].commit) & UINT32_MAX) != KIND_REGION || gather(c, NULL, at) ||
+            c->scratch_bytes < sizeof body)
+            continue;
+        memcpy(&body, c->scratch, sizeof body);
+        const uint64_t chunk_bytes = body.chunk_bytes < body.raw_bytes ? body.chunk_bytes : body.raw_bytes;
+        longest = chunk_bytes > longest ? chunk_bytes : longest;
+    }
+    return longest;
+}
+
 /* Of one slot the newest first: one that is only waiting to be told of may still be recorded when the slot has another
  * region. */
 static int by_id(const void *a, const void *b) {

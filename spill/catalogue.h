@@ -91,6 +91,8 @@ uint32_t sw_catalogue_n_slots(const struct sw_catalogue *catalogue);
  * something, this number, random and made with the catalogue, tells whose it is. 0: there is none, or an earlier
  * version of the program has made it. */
 uint64_t sw_catalogue_epoch(const struct sw_catalogue *catalogue);
+/* The longest chunk of a region that is recorded, 0: there is none. Whoever is to restore it needs room for it. */
+uint64_t sw_catalogue_longest_chunk(struct sw_catalogue *catalogue);
 
 /* Called for each valid record, sessions before regions; of two records for one region the older one is freed. Each
  * returns false to have the record freed. */

@@ -22,6 +22,21 @@ void sw_mem_desc_fini(struct sw_mem_desc *desc) {
     memset(desc, 0, sizeof *desc);
 }
 
+void sw_device_make_room(const struct sw_device_config *config,
+                         bool (*fit)(uint64_t chunk_bytes, unsigned n_slots, uint64_t scratch_bytes), unsigned *n_slots,
+                         uint64_t *chunk_bytes) {
+    const uint64_t align = SW_CHUNK_ALIGN_BYTES, longer = (config->stored_chunk_bytes + align - 1) / align * align;
+    unsigned n = *n_slots;
+    if (longer <= *chunk_bytes || longer > SW_FRAME_MAX_RAW_BYTES)
+        return;
+    while (n > 1 && !fit(longer, n, config->scratch_bytes))
+        n--;
+    if (!fit(longer, n, config->scratch_bytes))
+        return;
+    *n_slots = n;
+    *chunk_bytes = longer;
+}
+
 uint64_t sw_group_item_bytes(uint64_t raw_bytes) {
     return (sw_frame_bound_bytes(raw_bytes) + GROUP_ALIGN_BYTES - 1) / GROUP_ALIGN_BYTES * GROUP_ALIGN_BYTES;
 }

@@ -197,11 +197,23 @@ struct sw_device {
     const struct sw_device_ops *ops;
 };
 
+#define SW_CHUNK_ALIGN_BYTES ((uint64_t)32 << 10)
+
 struct sw_device_config {
     uint64_t scratch_bytes; /* bound for all device memory taken, 64 MiB … */
     unsigned n_slots;       /* 0: the implementation's choice */
     uint64_t chunk_bytes;   /* 0: as large as scratch_bytes allows */
+    /* Chunks that are stored already: room is made for them by longer chunks and fewer slots, if scratch_bytes allows.
+     */
+    uint64_t stored_chunk_bytes;
 };
+
+/* For whoever implements a device: *n_slots and *chunk_bytes, which fit, are changed if longer ones are stored, and
+ * fit.
+ */
+void sw_device_make_room(const struct sw_device_config *config,
+                         bool (*fit)(uint64_t chunk_bytes, unsigned n_slots, uint64_t scratch_bytes), unsigned *n_slots,
+                         uint64_t *chunk_bytes);
 
 /* The host device: a thread per slot. n_slots 0: one per online processor, 2 … 16. */
 int sw_device_host_open(struct sw_device **ret, const struct sw_device_config *config, struct sw_err *err);

@@ -12,7 +12,6 @@
 
 /* With six, a restore of cudaMalloc memory in place was 4 % faster, and a spill of raw bytes 4 to 6 % slower (H200). */
 enum { DEFAULT_SLOTS = 4 };
-#define CHUNK_ALIGN_BYTES ((uint64_t)32 << 10)
 #define PART_ALIGN_BYTES ((uint64_t)256)      /* of the parts of a slot's memory: what cudaMalloc would give */
 #define DEVICE_PAGE_BYTES ((uint64_t)2 << 20) /* cudaMalloc takes whole ones */
 /* Left of the bound for what the driver takes itself while clients' memory is mapped: 4 MiB were seen (H200). */
@@ -424,31 +423,36 @@ static uint64_t slots_bytes(uint64_t chunk_bytes, unsigned n_slots) {
     return (bytes + DEVICE_PAGE_BYTES - 1) / DEVICE_PAGE_BYTES * DEVICE_PAGE_BYTES;
 }
 
+/* Beside what the driver takes for the kernels. */
+static bool slots_fit(uint64_t chunk_bytes, unsigned n_slots, uint64_t scratch_bytes) {
+    return scratch_bytes > DRIVER_RESERVE_BYTES &&
+           slots_bytes(chunk_bytes, n_slots) <= scratch_bytes - DRIVER_RESERVE_BYTES;
+}
+
 /* Largest chunk whose slots fit into the bound. */
 static uint64_t largest_chunk(uint64_t scratch_bytes, unsigned n_slots) {
-    uint64_t fits = 0, too_large = scratch_bytes / n_slots / CHUNK_ALIGN_BYTES + 1;
+    uint64_t fits = 0, too_large = scratch_bytes / n_slots / SW_CHUNK_ALIGN_BYTES + 1;
     while (too_large - fits > 1) {
         const uint64_t middle = fits + (too_large - fits) / 2;
-        if (slots_bytes(middle * CHUNK_ALIGN_BYTES, n_slots) <= scratch_bytes)
+        if (slots_fit(middle * SW_CHUNK_ALIGN_BYTES, n_slots, scratch_bytes))
             fits = middle;
         else
             too_large = middle;
     }
-    return fits * CHUNK_ALIGN_BYTES;
+    return fits * SW_CHUNK_ALIGN_BYTES;
 }
 
 static int choose_sizes(const struct sw_device_config *config, struct sw_device_info *info, struct sw_err *err) {
-    const unsigned n = config->n_slots ? config->n_slots : DEFAULT_SLOTS;
-    const uint64_t bound =
-        config->scratch_bytes > DRIVER_RESERVE_BYTES ? config->scratch_bytes - DRIVER_RESERVE_BYTES : 0;
+    unsigned n = config->n_slots ? config->n_slots : DEFAULT_SLOTS;
     uint64_t chunk = config->chunk_bytes;
     if (n <= MAX_SLOTS && !chunk)
-        chunk = largest_chunk(bound, n);
-    if (n > MAX_SLOTS || !chunk || chunk % CHUNK_ALIGN_BYTES || chunk > SW_FRAME_MAX_RAW_BYTES ||
-        slots_bytes(chunk, n) > bound)
+        chunk = largest_chunk(config->scratch_bytes, n);
+    if (n > MAX_SLOTS || !chunk || chunk % SW_CHUNK_ALIGN_BYTES || chunk > SW_FRAME_MAX_RAW_BYTES ||
+        !slots_fit(chunk, n, config->scratch_bytes))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_DEVICE,
                           "GPU: %u slots (at most %d) of chunks of %llu bytes (a multiple of 32 KiB) exceed %llu bytes",
                           n, MAX_SLOTS, (unsigned long long)chunk, (unsigned long long)config->scratch_bytes);
+    sw_device_make_room(config, slots_fit, &n, &chunk);
     info->n_slots = n;
     info->has_link = true;
     info->poll_us = POLL_US;

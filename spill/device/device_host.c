@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 enum { MAX_SLOTS = 16, FIRST_STEPS = 16, MAX_GROUP_ITEMS = 256 };
-#define CHUNK_ALIGN_BYTES (32u << 10)
 #define MAX_DEFAULT_CHUNK_BYTES (64u << 20)
 /* A group is one thread's work: what it saves is a few microseconds of queueing an item, so that a longer one would
  * keep the other threads from helping. */
@@ -527,28 +526,33 @@ static uint64_t slot_scratch_bytes(uint64_t chunk_bytes) {
 }
 
 /* Fills in n_slots and chunk_bytes where the configuration leaves them open. */
+static bool slots_fit(uint64_t chunk_bytes, unsigned n_slots, uint64_t scratch_bytes) {
+    return slot_scratch_bytes(chunk_bytes) <= scratch_bytes / n_slots;
+}
+
 static int choose_sizes(const struct sw_device_config *config, struct sw_device_info *info, struct sw_err *err) {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     unsigned n = config->n_slots;
     uint64_t chunk = config->chunk_bytes;
     if (n == 0) {
         n = cpus < 2 ? 2 : cpus > MAX_SLOTS ? MAX_SLOTS : (unsigned)cpus;
-        while (n > 1 && chunk > 0 && slot_scratch_bytes(chunk) > config->scratch_bytes / n)
+        while (n > 1 && chunk > 0 && !slots_fit(chunk, n, config->scratch_bytes))
             n--;
     }
     if (chunk == 0) {
         chunk = config->scratch_bytes / n / 2;
-        chunk = chunk > MAX_DEFAULT_CHUNK_BYTES ? MAX_DEFAULT_CHUNK_BYTES : chunk - chunk % CHUNK_ALIGN_BYTES;
-        while (chunk > 0 && slot_scratch_bytes(chunk) > config->scratch_bytes / n)
-            chunk -= CHUNK_ALIGN_BYTES;
+        chunk = chunk > MAX_DEFAULT_CHUNK_BYTES ? MAX_DEFAULT_CHUNK_BYTES : chunk - chunk % SW_CHUNK_ALIGN_BYTES;
+        while (chunk > 0 && !slots_fit(chunk, n, config->scratch_bytes))
+            chunk -= SW_CHUNK_ALIGN_BYTES;
     }
-    if (n > MAX_SLOTS || chunk == 0 || chunk % CHUNK_ALIGN_BYTES || chunk > SW_FRAME_MAX_RAW_BYTES ||
-        slot_scratch_bytes(chunk) > config->scratch_bytes / n)
+    if (n > MAX_SLOTS || chunk == 0 || chunk % SW_CHUNK_ALIGN_BYTES || chunk > SW_FRAME_MAX_RAW_BYTES ||
+        !slots_fit(chunk, n, config->scratch_bytes))
         return sw_err_set(
             err, -SW_EINVAL, SW_SCOPE_DEVICE,
             "host device: %u slots (at most %d) of chunks of %llu bytes (a multiple of 32 KiB) do not fit "
             "into %llu bytes",
             n, MAX_SLOTS, (unsigned long long)chunk, (unsigned long long)config->scratch_bytes);
+    sw_device_make_room(config, slots_fit, &n, &chunk);
     info->n_slots = n;
     info->chunk_bytes = chunk;
     info->scratch_bytes = n * slot_scratch_bytes(chunk);

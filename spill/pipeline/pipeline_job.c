@@ -107,6 +107,10 @@ static bool has_raw_and_others(const struct sw_frames *frames) {
     return n_raw > frames->n_chunks / 8 && n_raw < frames->n_chunks;
 }
 
+static uint64_t longest_chunk(const struct sw_frames *frames) {
+    return frames->raw_bytes < frames->chunk_bytes ? frames->raw_bytes : frames->chunk_bytes;
+}
+
 int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) {
     uint64_t device_chunk_bytes = p->device->ops->info(p->device)->chunk_bytes;
     const bool was_mapped = job->mem->mapping != NULL;
@@ -121,10 +125,10 @@ int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) 
             return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %llu bytes",
                               (unsigned long long)job->bytes);
         job->frames->part = job->buffer;
-    } else if (job->frames->chunk_bytes > device_chunk_bytes) {
+    } else if (longest_chunk(job->frames) > device_chunk_bytes) {
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
                           "region has chunks of up to %llu bytes, this device takes %llu",
-                          (unsigned long long)job->frames->chunk_bytes, (unsigned long long)device_chunk_bytes);
+                          (unsigned long long)longest_chunk(job->frames), (unsigned long long)device_chunk_bytes);
     } else if (job->kind == SW_JOB_RESTORE) {
         job->is_mixed = has_raw_and_others(job->frames);
     }

@@ -177,6 +177,60 @@ START_TEST(socket_of_the_manager_is_used) {
 END_TEST
 
 /* A start that fails has taken nothing from the store: the next one finds all of it. */
+static void wait_for(struct spillway_ticket *ticket) {
+    struct spillway_error error;
+    MUST(spillway_wait(ticket, -1, NULL, &error) == 0, &error);
+    spillway_ticket_free(ticket);
+}
+
+/* Options that make shorter chunks are no reason not to give back what was stored in longer ones. */
+START_TEST(longer_chunks_come_back) {
+    static const struct {
+        const char *before[3], *after[3];
+    } rows[] = {
+        {{"chunk_bytes=1MiB", "log_level=error"}, {"chunk_bytes=64KiB", "log_level=error"}},
+        {{"slots=1", "log_level=error"}, {"slots=16", "log_level=error"}},
+    };
+    enum { BIG = 24 << 20, SMALL = 4096 };
+    static struct sw_supervisor s;
+    struct spillway_ticket *ticket;
+    struct spillway_result packed;
+    struct spillway_error error;
+    const int fd = sw_wire_memfd(NULL, BIG, 0);
+    uint8_t *big = mmap(NULL, BIG, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), *expected = malloc(BIG);
+    uint8_t *small = new_memory(), *in_place = new_memory();
+    ck_assert(big != MAP_FAILED && expected);
+    sw_content_fill(expected, BIG, SW_CONTENT_TEXT, 7);
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, rows[_i].before);
+    struct spillway *connection = connect_to(&s);
+    const struct spillway_region long_one = spill_some(connection, big, BIG),
+                                 short_one = spill_some(connection, small, SMALL);
+    memcpy(in_place, expected, PLACE_BYTES);
+    MUST(spillway_pack(connection, in_place, PLACE_BYTES, NULL, &ticket, &error) == 0, &error);
+    MUST(spillway_wait(ticket, -1, &packed, &error) == 0, &error);
+    spillway_ticket_free(ticket);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    s.options = rows[_i].after;
+    ck_assert(sw_supervisor_spawn(&s));
+    memset(big, 0, BIG);
+    memset(small, 0, SMALL);
+    MUST(spillway_restore(connection, long_one, big, BIG, NULL, 0, &ticket, &error) == 0, &error);
+    wait_for(ticket);
+    ck_assert_mem_eq(big, expected, BIG);
+    MUST(spillway_restore(connection, short_one, small, SMALL, NULL, 0, &ticket, &error) == 0, &error);
+    wait_for(ticket);
+    ck_assert_mem_eq(small, expected, SMALL);
+    MUST(spillway_unpack(connection, packed.region, in_place, PLACE_BYTES, NULL, &ticket, &error) == 0, &error);
+    wait_for(ticket);
+    ck_assert_mem_eq(in_place, expected, PLACE_BYTES);
+    spillway_close(connection);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+    (void)close(fd);
+    free(expected);
+}
+END_TEST
+
 START_TEST(failed_start_keeps_what_is_stored) {
     static const char *const no_such_device[] = {"device=cuda", NULL};
     static struct sw_supervisor s;
@@ -547,6 +601,7 @@ int main(void) {
     tcase_add_test(tcase, gives_up_in_time);
     tcase_add_test(tcase, socket_of_the_manager_is_used);
     tcase_add_test(tcase, failed_start_keeps_what_is_stored);
+    tcase_add_loop_test(tcase, longer_chunks_come_back, 0, 2);
     tcase_add_test(tcase, encryption_is_turned_on);
     tcase_add_loop_test(tcase, a_start_without_the_disk_keeps_what_is_on_it, 0, 2);
     tcase_add_test(tcase, a_killed_process_has_requests_at_the_disk);

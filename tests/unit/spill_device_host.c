@@ -587,6 +587,40 @@ START_TEST(test_memory_that_cannot_be_written_fails_its_group) {
 }
 END_TEST
 
+/* For chunks that are stored room is made by fewer slots, if that is enough; a length that is none changes nothing. */
+START_TEST(test_sizes_leave_room_for_what_is_stored) {
+    static const struct {
+        struct sw_device_config config;
+        unsigned n_slots;
+        uint64_t chunk_bytes;
+    } rows[] = {
+        {{.scratch_bytes = 64 << 20, .n_slots = 4, .chunk_bytes = 64 << 10, .stored_chunk_bytes = 1000}, 4, 64 << 10},
+        {{.scratch_bytes = 64 << 20, .n_slots = 4, .chunk_bytes = 64 << 10, .stored_chunk_bytes = 1 << 20}, 4, 1 << 20},
+        {{.scratch_bytes = 64 << 20, .n_slots = 4, .chunk_bytes = 64 << 10, .stored_chunk_bytes = 100000},
+         4,
+         128 << 10},
+        {{.scratch_bytes = 64 << 20, .n_slots = 16, .chunk_bytes = 64 << 10, .stored_chunk_bytes = 9 << 20},
+         3,
+         9 << 20},
+        {{.scratch_bytes = 64 << 20, .n_slots = 2, .chunk_bytes = 64 << 10, .stored_chunk_bytes = 64 << 20},
+         2,
+         64 << 10},
+        {{.scratch_bytes = 64 << 20, .n_slots = 2, .chunk_bytes = 64 << 10, .stored_chunk_bytes = UINT64_MAX / 2},
+         2,
+         64 << 10},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct sw_device *other = NULL;
+        ck_assert_msg(sw_device_host_open(&other, &rows[i].config, &err) == 0, "%s", err.msg);
+        const struct sw_device_info *info = other->ops->info(other);
+        ck_assert_uint_eq(info->n_slots, rows[i].n_slots);
+        ck_assert_uint_eq(info->chunk_bytes, rows[i].chunk_bytes);
+        ck_assert_uint_le(info->scratch_bytes, rows[i].config.scratch_bytes);
+        other->ops->close(other);
+    }
+}
+END_TEST
+
 START_TEST(test_sizes_follow_the_configuration) {
     static const struct sw_device_config good[] = {
         {.scratch_bytes = 64 << 20},
@@ -651,6 +685,7 @@ int main(void) {
     tcase_add_test(tcase, test_damaged_raw_frames_are_not_written);
     tcase_add_test(tcase, test_raw_steps_can_be_failed);
     tcase_add_test(tcase, test_sizes_follow_the_configuration);
+    tcase_add_test(tcase, test_sizes_leave_room_for_what_is_stored);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
