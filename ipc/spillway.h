@@ -268,6 +268,15 @@ void spillway_ticket_free(struct spillway_ticket *ticket);
  * that no call has told of yet (also those whose replies another call took in), or an error of the connection. */
 int spillway_fd(const struct spillway *connection);
 int spillway_dispatch(struct spillway *connection, struct spillway_error *error);
+/* The next ticket that has completed, in that order, and that neither spillway_wait() nor this call has told of; NULL:
+ * there is none. Takes no replies in, spillway_dispatch() does; whether that one has counted the ticket makes no
+ * difference, but what is told of here before is not counted any more. spillway_wait() then has its result at once. A
+ * ticket that was freed is not told of; when the connection is lost, all that ran are. Takes the same time however many
+ * tickets there are. */
+struct spillway_ticket *spillway_next_done(struct spillway *connection);
+/* What the caller keeps with a ticket, so that it knows it again; NULL at first. The library does not look at it. */
+void spillway_ticket_set_user(struct spillway_ticket *ticket, void *user);
+void *spillway_ticket_user(const struct spillway_ticket *ticket);
 
 /* Forgets a stored region. Waits for the reply. errors: ENOENT, ESTALE, EBUSY, ECONN, ENOMEM. */
 int spillway_drop(struct spillway *connection, struct spillway_region region, struct spillway_error *error);

@@ -197,6 +197,7 @@ int spillway_open(struct spillway **ret, const char *socket_path, struct spillwa
     c->next_seq = c->next_mem = 1;
     sw_list_init(&c->running);
     sw_list_init(&c->fresh);
+    sw_list_init(&c->counted);
     sw_list_init(&c->done);
     sw_list_init(&c->outbox);
     sw_list_init(&c->registered);
@@ -240,6 +241,7 @@ void spillway_close(struct spillway *connection) {
     destroy_tickets(&connection->batches);
     destroy_tickets(&connection->buffers);
     destroy_tickets(&connection->fresh);
+    destroy_tickets(&connection->counted);
     destroy_tickets(&connection->done);
     sw_staging_free(connection);
     sw_composites_free(connection);
@@ -452,12 +454,31 @@ int spillway_dispatch(struct spillway *connection, struct spillway_error *error)
     eventfd_t count;
     (void)sw_client_pump(connection);
     for (; !sw_list_empty(&connection->fresh); n_completed++)
-        sw_ticket_known(SW_CONTAINER_OF(connection->fresh.next, struct spillway_ticket, node));
+        sw_list_append(&connection->counted, sw_list_take_first(&connection->fresh));
     if (connection->woken)
         (void)eventfd_read(connection->wake, &count);
     connection->woken = false;
     const int rc = sw_client_copy_error(error, &connection->lost);
     return rc < 0 ? rc : n_completed;
+}
+
+struct spillway_ticket *spillway_next_done(struct spillway *connection) {
+    struct sw_list *first = connection->counted.next;
+    if (first == &connection->counted)
+        first = connection->fresh.next;
+    if (first == &connection->fresh)
+        return NULL;
+    struct spillway_ticket *ticket = SW_CONTAINER_OF(first, struct spillway_ticket, node);
+    sw_ticket_known(ticket);
+    return ticket;
+}
+
+void spillway_ticket_set_user(struct spillway_ticket *ticket, void *user) {
+    ticket->user = user;
+}
+
+void *spillway_ticket_user(const struct spillway_ticket *ticket) {
+    return ticket->user;
 }
 
 /* Sends a question, waits for its answer. Returns the done ticket, or NULL with *ret_rc and *error set. */

@@ -51,11 +51,12 @@ enum sw_ticket_state {
 };
 
 struct spillway_ticket {
-    struct sw_list node; /* spillway.running, fresh or done; in pieces: sw_staging.running first; .batches, .buffers */
+    struct sw_list node; /* of spillway: running, fresh, counted, done, batches, buffers; or of sw_staging: running */
     struct spillway *connection;
     unsigned operation; /* enum sw_msg_type of the last packet */
     enum sw_ticket_state state;
     bool abandoned; /* nobody waits for it: it is freed when it is done */
+    void *user;     /* the caller's */
     struct spillway_error error;
     struct { /* those that it has sent; n is 0 where only its parts send any */
         uint32_t first_seq;
@@ -128,9 +129,11 @@ struct spillway {
     uint32_t next_seq, next_mem;
     uint32_t max_in_flight, n_in_flight; /* spills, restores and packets of batches */
     uint32_t max_pieces, n_pieces;       /* of batches and buffers in flight */
-    struct sw_list running, fresh, done; /* spillway_ticket.node; fresh: done, and the caller does not know yet */
-    struct sw_list outbox;               /* sw_packet.node, in order */
-    struct sw_list registered;           /* sw_registered.node */
+    /* spillway_ticket.node. A transfer that has completed is fresh, then counted (by dispatch), and done as soon as the
+     * caller knows which it is; other requests are done at once, and what has an on_done() is on none of the three. */
+    struct sw_list running, fresh, counted, done;
+    struct sw_list outbox;     /* sw_packet.node, in order */
+    struct sw_list registered; /* sw_registered.node */
     struct sw_cuda *cuda;
     struct sw_list batches; /* running; spillway_ticket.node, oldest first */
     struct sw_list buffers; /* requests on several, running; the same */
@@ -227,7 +230,7 @@ void sw_ticket_complete(struct spillway_ticket *t);
 /* The caller forgets the ticket: a region whose id it never saw is dropped, now or when the operation ends. */
 void sw_ticket_abandon(struct spillway_ticket *t);
 
-/* The caller learns that the ticket is done: no longer fresh. */
+/* The caller learns that the ticket is done: neither fresh nor counted any more. */
 void sw_ticket_known(struct spillway_ticket *t);
 
 /* Gives packets the next seqs and moves them to the outbox, as all that the ticket waits for. */

@@ -42,7 +42,14 @@ if grep -v -e '^spillway_[a-z_]*$' -e '^SPILLWAY_0$' "$folder/exports"; then
 fi
 
 strict="-Wall -Wextra -Wpedantic -Werror"
-echo '#include <spillway.h>' >"$folder/header.c"
+cat >"$folder/header.c" <<'END'
+#include <spillway.h>
+void *next(struct spillway *connection);
+void *next(struct spillway *connection) {
+    struct spillway_ticket *ticket = spillway_next_done(connection);
+    return ticket ? spillway_ticket_user(ticket) : NULL;
+}
+END
 export PKG_CONFIG_PATH="$pc"
 $cc -std=c99 $strict $(pkg-config --cflags spillway) -fsyntax-only "$folder/header.c" || fail "spillway.h is not C99"
 $cc -xc++ $strict $(pkg-config --cflags spillway) -fsyntax-only "$folder/header.c" || fail "spillway.h is not C++"

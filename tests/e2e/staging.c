@@ -184,13 +184,17 @@ START_TEST(many_at_once) {
     for (unsigned i = 0; i < N; i++) {
         data[i] = filled(i % 12 ? small : large, SW_CONTENT_TEXT, i);
         tickets[i] = spill(data[i], i % 12 ? small : large);
+        spillway_ticket_set_user(tickets[i], &tickets[i]);
     }
-    for (int n_done = 0; n_done < N;) { /* by the event loop's way alone */
+    for (int n_done = 0, n_told = 0; n_done < N;) { /* by the event loop's way alone */
         struct pollfd p = {.fd = spillway_fd(connection), .events = POLLIN};
         ck_assert_int_eq(poll(&p, 1, WAIT_MS), 1);
         const int n = spillway_dispatch(connection, &error);
         ck_assert_int_ge(n, 0);
         n_done += n;
+        for (struct spillway_ticket *t; (t = spillway_next_done(connection)); n_told++)
+            ck_assert_ptr_eq(*(struct spillway_ticket **)spillway_ticket_user(t), t);
+        ck_assert_int_eq(n_told, n_done);
     }
     for (unsigned i = 0; i < N; i++) {
         const size_t bytes = i % 12 ? small : large;

@@ -266,6 +266,60 @@ START_TEST(event_loop_hears_of_every_ticket) {
 }
 END_TEST
 
+/* Answers five spills, last one first, and then whatever comes. */
+static void answer_five_backwards(int socket) {
+    uint32_t seqs[5];
+    struct sw_msg msg;
+    sw_play_greet(socket);
+    for (int i = 0; i < 5; i++)
+        seqs[i] = sw_play_take_spill(socket);
+    for (int i = 5; i-- > 0;)
+        sw_play_put_spilled(socket, seqs[i], (uint32_t)i);
+    while (sw_play_get(socket, &msg)) {
+        if (msg.header.type == SW_MSG_STATUS)
+            sw_play_put(socket, &msg, SW_MSG_STATUS_OK, msg.header.seq);
+        else
+            sw_play_put_ok(socket, msg.header.seq);
+    }
+}
+
+static void ck_next_done(const struct spillway_ticket *ticket) {
+    ck_assert_ptr_eq(spillway_next_done(sw_play.connection), ticket);
+}
+
+START_TEST(every_completed_ticket_is_told_of_once) {
+    struct spillway_ticket *t[5];
+    struct spillway_result result;
+    struct spillway_status status;
+    sw_play_open(answer_five_backwards);
+    ck_next_done(NULL);
+    for (int i = 0; i < 5; i++) {
+        t[i] = sw_play_spill();
+        ck_assert_ptr_null(spillway_ticket_user(t[i]));
+        spillway_ticket_set_user(t[i], &t[i]);
+    }
+    spillway_ticket_free(t[4]); /* before it is done: nobody hears of it */
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(t[0], 0, &result, &sw_play.error), 0);
+    ck_next_done(t[3]);
+    ck_assert_ptr_eq(spillway_ticket_user(t[3]), &t[3]);
+    ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 2);
+    ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    spillway_ticket_free(t[2]);
+    ck_next_done(t[1]);
+    ck_next_done(NULL);
+    ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    for (unsigned i = 1; i <= 3; i += 2) {
+        ck_assert_int_eq(spillway_wait(t[i], 0, &result, &sw_play.error), 0);
+        ck_assert_uint_eq(result.region.slot, i);
+        ck_assert_ptr_eq(spillway_ticket_user(t[i]), &t[i]);
+    }
+    ck_next_done(NULL);
+    spillway_ticket_free(t[1]);
+    sw_play_close();
+}
+END_TEST
+
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 #define LONG_TEXT                                                                                                      \
@@ -342,9 +396,12 @@ START_TEST(a_dead_daemon_fails_everything) {
     sw_play_open(die_in_mid_spill);
     struct spillway_ticket *first = sw_play_spill(), *second = sw_play_spill();
     ck_assert_int_eq(spillway_wait(first, 0, NULL, &sw_play.error), -SPILLWAY_EAGAIN);
+    ck_next_done(NULL);
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
     sw_play_ck_error(spillway_wait(first, -1, NULL, &sw_play.error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION,
                      "closed the connection");
+    ck_next_done(second);
+    ck_next_done(NULL);
     sw_play_ck_error(spillway_wait(second, -1, NULL, &sw_play.error), SPILLWAY_EIMPORT, SPILLWAY_SCOPE_REQUEST,
                      "before the end");
     ck_assert(is_readable(spillway_fd(sw_play.connection)));
@@ -690,6 +747,7 @@ int main(void) {
     tcase_add_test(tcase, wait_gives_up_in_time);
     tcase_add_test(tcase, status_has_the_reasons);
     tcase_add_test(tcase, event_loop_hears_of_every_ticket);
+    tcase_add_test(tcase, every_completed_ticket_is_told_of_once);
     tcase_add_test(tcase, errors_arrive_with_name_scope_and_text);
     tcase_add_test(tcase, memory_of_a_spill_that_never_began_is_closed);
     tcase_add_test(tcase, a_dead_daemon_fails_everything);
