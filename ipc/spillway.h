@@ -40,10 +40,12 @@
  * buffers refuse it with EMEMKIND; batches refuse all memory that is not registered.
  *
  * Units are bytes. Functions that can fail return a negative SPILLWAY_E... code, else 0 or what their comment says; the
- * last argument, if not NULL, says what failed and what is unusable now. Other pointers must not be NULL but where it
- * is said what that means; NULL as memory, pieces or buffers is EINVAL. The header is plain C and needs no CUDA header;
- * the library, if it was built where nvcc was, finds the CUDA driver at run time, and works without one for memory of
- * the host. Built without nvcc it takes a GPU's memory for none (EMEMKIND). */
+ * last argument, if not NULL, says what failed and what is unusable now; other outputs are untouched after an error,
+ * but for chunks that spillway_query_packed() had been told. Other pointers must not be NULL but where it is said what
+ * that means; NULL as memory, pieces or buffers is EINVAL. Calls take up to 48 KiB of stack, and what the CUDA driver's
+ * take. The header is plain C and needs no CUDA header; the library, if it was built where nvcc was, finds the CUDA
+ * driver at run time, and works without one for memory of the host. Built without nvcc it takes a GPU's memory for none
+ * (EMEMKIND). */
 #ifndef SPILLWAY_H
 #define SPILLWAY_H
 
@@ -101,8 +103,9 @@ int spillway_open(struct spillway **ret, const char *socket_path, struct spillwa
  * way ends. Without effect where the service keeps nothing over a restart. */
 void spillway_set_reconnect(struct spillway *connection, int timeout_ms);
 /* Ends the session, also if a forked child has a copy of the connection: running operations are canceled, regions
- * dropped, tickets freed. Does not wait for the daemon: wait for the tickets of running operations first if their
- * memory is to be used again (memory that is copied is not touched any more). NULL is a no-op. */
+ * dropped, tickets freed: none has to be before, and none may be used after. Does not wait for the daemon: wait for the
+ * tickets of running operations first if their memory is to be used again (memory that is copied is not touched any
+ * more). NULL is a no-op. */
 void spillway_close(struct spillway *connection);
 
 /* Starts a spill of data[0..bytes) and returns at once. The kind of memory is found from the pointer: cudaMalloc (also
@@ -139,8 +142,9 @@ int spillway_spill_durable(struct spillway *connection, const char *name, const 
                            struct spillway_error *error);
 /* Finds a durable region of this user by its name, and takes it over: from now on it is this connection's, as if it had
  * spilled it, and when the connection ends it is there for the next one. spillway_query() tells its length. Waits for
- * the reply. errors: EINVAL (name), ENOENT (this user has none of this name), EBUSY (another connection has it, or may
- * come back for it after a restart, or it is being spilled, or moved between tiers: later), ELIMIT, ENOMEM, ECONN. */
+ * the reply. errors: EINVAL (name), ENOENT (this user has none of this name), EBUSY (another connection has it, for a
+ * moment also after its spillway_close(), or may come back for it after a restart, for up to reconnect_grace_s, or it
+ * is being spilled, or moved between tiers: try again), ELIMIT, ENOMEM, ECONN. */
 int spillway_adopt(struct spillway *connection, const char *name, struct spillway_region *ret,
                    struct spillway_error *error);
 
@@ -177,10 +181,11 @@ int spillway_unpack(struct spillway *connection, struct spillway_region region, 
                     struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
 /* Has the daemon open data[0..bytes) (at least 1) once and keep it open, instead of opening it for each operation,
- * which for memory from cudaMalloc costs 7 ms per GB of the whole allocation. From then on a spill or restore of any
- * range that lies wholly inside it uses it; what it promises is the same, but that the memory may be freed. Waits until
- * the daemon has mapped it, so that memory that cannot be shared is told here. Ranges must not overlap. Ends with the
- * connection. errors: those of spillway_spill() on memory, EDEVICE, EINVAL (no bytes), EEXIST (overlap), ELIMIT,
+ * which for memory from cudaMalloc costs 7 ms per GB of the whole allocation, and for a memfd a look through all of the
+ * process's mappings and descriptors, 1.4 ms where it has 1000 other memfds open. From then on a spill or restore of
+ * any range that lies wholly inside it uses it; what it promises is the same, but that the memory may be freed. Waits
+ * until the daemon has mapped it, so that memory that cannot be shared is told here. Ranges must not overlap. Ends with
+ * the connection. errors: those of spillway_spill() on memory, EDEVICE, EINVAL (no bytes), EEXIST (overlap), ELIMIT,
  * EIMPORT. */
 int spillway_register(struct spillway *connection, void *data, uint64_t bytes, struct spillway_error *error);
 /* Ends it; `data` is the pointer that was registered. Waits until the operations in it have ended and the daemon has
@@ -264,8 +269,9 @@ int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillwa
 void spillway_ticket_free(struct spillway_ticket *ticket);
 
 /* For event loops: a descriptor that becomes readable when spillway_dispatch() has something to do (owned by the
- * connection), and the call that takes in replies without blocking; returns the number of tickets that completed and
- * that no call has told of yet (also those whose replies another call took in), or an error of the connection. */
+ * connection; once that is lost it stays readable: look at all tickets, then close it), and the call that takes in
+ * replies without blocking; returns the number of tickets that completed and that no call has told of yet (also those
+ * whose replies another call took in), or an error of the connection. */
 int spillway_fd(const struct spillway *connection);
 int spillway_dispatch(struct spillway *connection, struct spillway_error *error);
 /* The next ticket that has completed, in that order, and that neither spillway_wait() nor this call has told of; NULL:
@@ -283,7 +289,7 @@ int spillway_drop(struct spillway *connection, struct spillway_region region, st
 
 struct spillway_region_info {
     uint64_t raw_bytes, stored_bytes;
-    char state[16]; /* "staging", "encoding", "storing", "out", "restoring", "lost" */
+    char state[16]; /* "staging", "encoding", "storing", "out" (stored, or packed), "restoring", "lost" */
     char codec[16], tier[16];
 };
 /* Asks about a region. Waits for the reply. errors: ENOENT, ESTALE, ECONN, ENOMEM. */
