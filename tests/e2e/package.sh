@@ -41,6 +41,12 @@ if grep -v -e '^spillway_[a-z_]*$' -e '^SPILLWAY_0$' "$folder/exports"; then
     fail "libspillway.so exports more than spillway_*"
 fi
 
+nm -g --defined-only "$lib/libspillway.a" | awk 'NF == 3 { print $3 }' >"$folder/globals"
+grep -q '^spillway_open$' "$folder/globals" || fail "spillway_open is not in libspillway.a"
+if [ -z "$flags" ] && grep -v '^spillway_[a-z_]*$' "$folder/globals"; then # sanitizers have names of their own
+    fail "libspillway.a has more globals than spillway_*"
+fi
+
 strict="-Wall -Wextra -Wpedantic -Werror"
 cat >"$folder/header.c" <<'END'
 #include <spillway.h>
