@@ -127,6 +127,7 @@ static int run(struct program *program) {
     uv_loop_t loop;
     struct sw_err err;
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* beyond RLIMIT_FSIZE: an error as others are (EFBIG) */
     int rc = uv_loop_init(&loop);
     if (rc < 0) {
         sw_log(SW_LOG_ERROR, "start.failed", "cause=\"loop: %s\"", uv_strerror(rc));

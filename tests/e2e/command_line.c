@@ -179,6 +179,26 @@ START_TEST(both_sockets_at_one_path) {
 }
 END_TEST
 
+START_TEST(files_that_may_not_be_that_long) {
+    char folder[SW_TEST_PATH_BYTES], line[1024];
+    sw_test_folder(folder);
+    (void)snprintf(line, sizeof line,
+                   "ulimit -f 1024; exec '%s' --set device=host --set data_socket=%s/d --set host_tier_bytes=64MiB "
+                   "--set host_tier_initial_bytes=0 --set host_tier_slab_bytes=4MiB --set nvme_tier_directory=%s/nvme "
+                   "2>&1",
+                   SW_SPILLWAYD_PATH, folder, folder);
+    FILE *shell = popen(line, "r");
+    ck_assert_ptr_nonnull(shell);
+    output[fread(output, 1, sizeof output - 1, shell)] = 0;
+    const int status = pclose(shell);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 1, "%x: %s", (unsigned)status, output);
+    ck_assert_msg(strstr(output, "event=start.failed name=ENOSPACE ") && strstr(output, "File too large"), "%s",
+                  output);
+    (void)snprintf(line, sizeof line, "rm -r %s", folder);
+    ck_assert_int_eq(system(line), 0);
+}
+END_TEST
+
 START_TEST(device_that_is_not_there) {
     if (access("/dev/nvidiactl", F_OK) == 0)
         return; /* there may be one */
@@ -197,6 +217,7 @@ int main(void) {
     tcase_add_loop_test(tests, mistakes_exit_with_2, 0, (int)(sizeof mistakes / sizeof mistakes[0]));
     tcase_add_test(tests, streams_that_are_closed);
     tcase_add_test(tests, both_sockets_at_one_path);
+    tcase_add_test(tests, files_that_may_not_be_that_long);
     tcase_add_test(tests, device_that_is_not_there);
     Suite *suite = suite_create("command_line");
     suite_add_tcase(suite, tests);
