@@ -53,6 +53,37 @@ static void take_live(struct sw_config *config, const struct sw_config *loaded, 
     }
 }
 
+static void needs_restart(struct sw_reload_report *ret, unsigned k) {
+    ret->restart[ret->n_restart++] = ret->changed[k];
+    for (ret->n_changed--; k < ret->n_changed; k++)
+        ret->changed[k] = ret->changed[k + 1];
+}
+
+/* A live option may not fit one that stays as it is until a restart (max_session_regions, max_regions): then it waits
+ * for the restart as well, and the others change. */
+static int fit(struct sw_config *config, const struct sw_config *before, struct sw_reload_report *ret,
+               struct sw_err *err) {
+    struct sw_config_option option;
+    const int rc = sw_config_check(config, err);
+    for (unsigned i = 0; rc < 0 && sw_config_describe(i, &option); i++) {
+        struct sw_config without = *config;
+        char text[300];
+        unsigned k = 0;
+        sw_config_copy(&without, before, i);
+        if (!sw_config_differs(config, before, i) || sw_config_check(&without, NULL) < 0)
+            continue;
+        while (ret->changed[k] != option.name)
+            k++;
+        needs_restart(ret, k);
+        *config = without;
+        sw_log(SW_LOG_WARNING, "config.needs_restart",
+               "option=%s why=%s then=\"the old value stays in force, as that of the other does\"", option.name,
+               sw_log_quote(text, sizeof text, err->msg));
+        return 0;
+    }
+    return rc;
+}
+
 int sw_reload(struct sw_service *service, struct sw_reload_report *ret, struct sw_err *err) {
     struct sw_config loaded, config = *service->config;
     int rc = service->load ? service->load(&loaded, service->load_arg, err)
@@ -60,7 +91,7 @@ int sw_reload(struct sw_service *service, struct sw_reload_report *ret, struct s
     memset(ret, 0, sizeof *ret);
     if (rc == 0) {
         take_live(&config, &loaded, ret);
-        rc = sw_config_check(&config, err);
+        rc = fit(&config, service->config, ret, err);
     }
     if (rc < 0) {
         char text[300];

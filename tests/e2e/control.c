@@ -301,11 +301,11 @@ static void write_file(const char *path, const char *content) {
 }
 
 /* A spillwayd with a configuration file, which the helper that starts daemons knows nothing of. */
-START_TEST(configuration_is_read_again) {
+static void start_with_file(const char *content) {
     char path[160], command[1024];
     stop();
     (void)snprintf(path, sizeof path, "%s/config.json", served.folder);
-    write_file(path, "{\"max_sessions\": 7}");
+    write_file(path, content);
     (void)snprintf(command, sizeof command,
                    "exec '%s' --config %s --set data_socket=%s --set device=host --set scratch_bytes=64MiB --set "
                    "host_tier_initial_bytes=0 --set host_tier_slab_bytes=4MiB --set host_tier_bytes=64MiB 2>>%s",
@@ -320,6 +320,12 @@ START_TEST(configuration_is_read_again) {
     while (sw_test_daemon_logged(&served, "event=ready ") == ready_before)
         (void)nanosleep(&a_little, NULL);
     ctl = sw_control_connect(&served);
+}
+
+START_TEST(configuration_is_read_again) {
+    char path[160];
+    start_with_file("{\"max_sessions\": 7}");
+    (void)snprintf(path, sizeof path, "%s/config.json", served.folder);
     ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_sessions"), 7);
     write_file(path, "{\"max_sessions\": 9, \"slots\": 3, \"host_tier_low_pct\": 10}");
     json_t *report = sw_control_ask(ctl, "config.reload", NULL);
@@ -348,6 +354,41 @@ START_TEST(configuration_is_read_again) {
     json_decref(sw_control_event(ctl, "config.reload"));
     ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_sessions"), 12);
     ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "host_tier_low_pct"), 80);
+    ck_assert_int_eq(unlink(path), 0);
+}
+END_TEST
+
+static void ck_names(json_t *report, const char *key, const char *names) {
+    char found[256] = "";
+    size_t i;
+    json_t *name;
+    json_array_foreach(json_object_get(report, key), i, name) {
+        (void)strcat(found, i ? " " : "");
+        (void)strcat(found, json_string_value(name));
+    }
+    ck_assert_str_eq(found, names);
+}
+
+/* A file that is right in itself is taken, also if one of its options fits another only after the restart. */
+START_TEST(options_that_fit_after_a_restart) {
+    char path[160];
+    start_with_file("{\"max_sessions\": 7}");
+    (void)snprintf(path, sizeof path, "%s/config.json", served.folder);
+    write_file(path, "{\"max_session_regions\": 1500000, \"max_regions\": 2000000, \"max_sessions\": 9}");
+    json_t *report = sw_control_ask(ctl, "config.reload", NULL);
+    ck_names(report, "changed", "max_sessions");
+    ck_names(report, "needs_restart", "max_regions max_session_regions");
+    json_decref(report);
+    ck_assert_uint_eq(sw_test_daemon_logged(&served, "event=config.needs_restart option=max_session_regions why="
+                                                     "\"max_session_regions: 1500000 exceeds max_regions, which is "),
+                      1);
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_sessions"), 9);
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_session_regions"), 65536);
+    write_file(path, "{\"max_session_regions\": 70000}");
+    report = sw_control_ask(ctl, "config.reload", NULL);
+    ck_names(report, "needs_restart", "");
+    json_decref(report);
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_session_regions"), 70000);
     ck_assert_int_eq(unlink(path), 0);
 }
 END_TEST
@@ -807,6 +848,7 @@ int main(void) {
     tcase_add_test(tests, drained_service_takes_no_spills);
     tcase_add_test(tests, options_are_set_at_run_time);
     tcase_add_test(tests, configuration_is_read_again);
+    tcase_add_test(tests, options_that_fit_after_a_restart);
     tcase_add_test(tests, reloaded_under_load);
     tcase_add_test(tests, events_are_told);
     tcase_add_test(tests, the_end_is_told);
