@@ -7,15 +7,19 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* How long a predecessor's last transfers may take: far more than any disk that works, less than a start may. */
 #define PREDECESSOR_WAIT_US 30000000u
 #define PREDECESSOR_POLL_US 1000u
+
+enum { STAT_BLOCK_BYTES = 512 }; /* of st_blocks */
 
 typedef char file_name[24];
 
@@ -171,6 +175,35 @@ static int allocate(int fd, uint64_t bytes, const char *name, struct sw_err *err
     return rc ? system_error(err, "fallocate", name) : 0;
 }
 
+static uint64_t length_of(const struct sw_nvme_files *files, unsigned index) {
+    const uint64_t left = files->bytes - index * files->file_bytes;
+    return left < files->file_bytes ? left : files->file_bytes;
+}
+
+/* What is too much is refused before any of it is taken: others on the file system may be about to need it. Where the
+ * system does not say how much there is, it is tried. */
+static int check_room(const struct sw_nvme_files *files, unsigned n, struct sw_err *err) {
+    struct statvfs system;
+    uint64_t needed = 0;
+    for (unsigned i = 0; i < n; i++) {
+        const uint64_t bytes = length_of(files, i);
+        struct stat st;
+        file_name name;
+        name_of(name, i);
+        const bool is_there = fstatat(files->directory, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+        const uint64_t has = is_there ? (uint64_t)st.st_blocks * STAT_BLOCK_BYTES : 0;
+        needed += bytes > has ? bytes - has : 0;
+    }
+    if (fstatvfs(files->directory, &system) != 0 || system.f_blocks == 0)
+        return 0;
+    const uint64_t room = (uint64_t)(geteuid() == 0 ? system.f_bfree : system.f_bavail) * system.f_frsize;
+    if (needed <= room)
+        return 0;
+    (void)sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_DAEMON, "needs %" PRIu64 " bytes more, the disk has %" PRIu64, needed,
+                     room);
+    return sw_err_detail(err, "fstatvfs");
+}
+
 static int open_data(struct sw_nvme_files *files, unsigned index, uint64_t bytes, struct sw_err *err) {
     const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
     struct sw_nvme_data_file *file = &files->data[index];
@@ -212,10 +245,9 @@ int sw_nvme_files_allocate(struct sw_nvme_files *files, uint64_t bytes, uint64_t
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
     files->file_bytes = file_bytes;
     files->bytes = bytes;
-    int rc = 0;
+    int rc = check_room(files, n, err);
     while (!rc && files->n_data < n) {
-        uint64_t left = bytes - files->n_data * file_bytes;
-        rc = open_data(files, files->n_data, left < file_bytes ? left : file_bytes, err);
+        rc = open_data(files, files->n_data, length_of(files, files->n_data), err);
         files->n_data++;
     }
     if (!rc) {

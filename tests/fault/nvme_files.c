@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define MIB ((uint64_t)1 << 20)
@@ -244,6 +245,52 @@ START_TEST(test_it_goes_on_when_the_disk_runs_full) {
 }
 END_TEST
 
+/* ---- a file system of which the test says what it has ---- */
+
+static uint64_t told_room; /* bytes; 0: what it has */
+static unsigned n_taken;   /* calls that take space for data files */
+
+int __real_fstatvfs(int fd, struct statvfs *ret);
+int __wrap_fstatvfs(int fd, struct statvfs *ret);
+int __wrap_fstatvfs(int fd, struct statvfs *ret) {
+    const int rc = __real_fstatvfs(fd, ret);
+    if (told_room)
+        ret->f_bfree = ret->f_bavail = told_room / ret->f_frsize;
+    return rc;
+}
+
+int __real_fallocate(int fd, int mode, off_t offset, off_t bytes);
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes);
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes) {
+    n_taken += mode == 0;
+    return __real_fallocate(fd, mode, offset, bytes);
+}
+
+/* Nothing is taken that may not suffice; what data files hold already counts. */
+START_TEST(test_what_is_too_long_is_refused_before_space_is_taken) {
+    struct sw_tier_nvme_config config = sw_nvme_config_of(8 * MIB, SW_TIER_NVME_AUTO);
+    struct sw_tier *tier = NULL;
+    struct sw_err err = {0};
+    told_room = 6 * MIB;
+    ck_assert_int_eq(sw_tier_nvme_open(&tier, &config, &err), -SW_ENOSPACE);
+    ck_assert_str_eq(err.msg, "needs 8388608 bytes more, the disk has 6291456");
+    ck_assert_uint_eq(n_taken, 0);
+    ck_assert_int_eq(sw_nvme_file_bytes("data-0000"), -1);
+    config.capacity_bytes = 5 * MIB;
+    tier = sw_nvme_open(&config);
+    tier->ops->close(tier);
+    n_taken = 0;
+    told_room = 2 * MIB;
+    config.capacity_bytes = 8 * MIB;
+    ck_assert_int_eq(sw_tier_nvme_open(&tier, &config, &err), -SW_ENOSPACE);
+    ck_assert_ptr_nonnull(strstr(err.msg, ", the disk has 2097152"));
+    ck_assert_uint_eq(n_taken, 0);
+    config.capacity_bytes = 6 * MIB;
+    tier = sw_nvme_open(&config);
+    tier->ops->close(tier);
+}
+END_TEST
+
 START_TEST(test_a_file_system_without_room_is_a_named_error_at_the_start) {
     struct sw_tier_nvme_config config = sw_nvme_config_of(8 * MIB, SW_TIER_NVME_AUTO);
     struct sw_tier *tier = NULL;
@@ -309,6 +356,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_space_is_not_overwritten_before_its_release_is_recorded, 0, SW_NVME_N_METHODS);
     tcase_add_loop_test(tcase, test_a_limit_of_the_system_is_a_named_error, 0, SW_NVME_N_METHODS);
     tcase_add_loop_test(tcase, test_it_goes_on_when_the_disk_runs_full, 0, SW_NVME_N_METHODS);
+    tcase_add_test(tcase, test_what_is_too_long_is_refused_before_space_is_taken);
     tcase_add_test(tcase, test_a_file_system_without_room_is_a_named_error_at_the_start);
     tcase_add_test(tcase, test_without_memory_it_is_an_error_and_nothing_is_lost);
     suite_add_tcase(suite, tcase);
