@@ -102,7 +102,9 @@ static const struct option options[] = {
      .help = "Folder of the NVMe tier, on a local disk; its last part is made if it is missing, and nobody else may "
              "write to it. What the host tier cannot hold goes there. none: there is no NVMe tier."},
     {FIELD(nvme_tier_bytes), .type = TYPE_BYTES, .min = 16 * MIB, .max = 16 * TIB, .multiple = 4 * KIB,
-     .fallback = "64 GiB", .help = "Length of the NVMe tier, taken from the file system at start."},
+     .fallback = "64 GiB",
+     .help = "Length of the NVMe tier, taken from the file system at start; as it is written, with a warning, where "
+             "that does not support fallocate()."},
     {FIELD(nvme_encrypt), .type = TYPE_CHOICE, .choices = "off, on", .fallback = "off",
      .help = "on: what the NVMe tier holds is encrypted (AES-256-XTS) with a key that is made at the start and never "
              "written, so that a disk that is taken away reads nothing. If it is turned on by a restart, it applies to "

@@ -213,6 +213,11 @@ static int open_nvme(struct sw_service *service, struct sw_err *err) {
         sw_log(SW_LOG_WARNING, "tier.emptied",
                "tier=nvme name=%s text=\"%s\" then=\"its files are removed: frames of before are nobody's\"",
                sw_err_name(info.emptied.code), info.emptied.msg);
+    if (!info.reserved)
+        sw_log(SW_LOG_WARNING, "tier.not_reserved",
+               "tier=nvme bytes=%" PRIu64 " why=\"the file system does not support fallocate()\" then=\"space is taken "
+               "as it is written: if others fill the disk before, spills fail\"",
+               bytes);
     sw_log(SW_LOG_INFO, "tier.ready", "tier=nvme directory=%s bytes=%" PRIu64 " method=%s direct=%s encrypted=%s",
            sw_log_quote(directory, sizeof directory, config.directory), bytes,
            info.method == SW_TIER_NVME_URING ? "io_uring" : "threads", info.direct ? "yes" : "no",

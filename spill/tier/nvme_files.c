@@ -120,7 +120,7 @@ static int claim(const struct sw_nvme_files *files, struct sw_err *err) {
 }
 
 int sw_nvme_files_open(struct sw_nvme_files *ret, const char *directory, struct sw_err *err) {
-    *ret = (struct sw_nvme_files){.directory = -1, .lock = -1, .direct = true};
+    *ret = (struct sw_nvme_files){.directory = -1, .lock = -1, .direct = true, .reserved = true};
     int rc = open_directory(ret, directory, err);
     if (rc)
         goto fail;
@@ -160,7 +160,7 @@ static int wait_for_predecessor(int fd, const char *name, struct sw_err *err) {
     return 0;
 }
 
-static int allocate(int fd, uint64_t bytes, const char *name, struct sw_err *err) {
+static int allocate(struct sw_nvme_files *files, int fd, uint64_t bytes, const char *name, struct sw_err *err) {
     struct stat st;
     int rc;
     if (fstat(fd, &st) != 0)
@@ -170,8 +170,10 @@ static int allocate(int fd, uint64_t bytes, const char *name, struct sw_err *err
     do
         rc = fallocate(fd, 0, 0, (off_t)bytes);
     while (rc && errno == EINTR);
-    if (rc && (errno == EOPNOTSUPP || errno == ENOSYS)) /* the space is then taken when it is written */
+    if (rc && (errno == EOPNOTSUPP || errno == ENOSYS)) { /* the space is then taken when it is written */
+        files->reserved = false;
         rc = ftruncate(fd, (off_t)bytes);
+    }
     return rc ? system_error(err, "fallocate", name) : 0;
 }
 
@@ -218,7 +220,7 @@ static int open_data(struct sw_nvme_files *files, unsigned index, uint64_t bytes
     if (file->fd < 0)
         return system_error(err, "openat", name);
     int rc = wait_for_predecessor(file->fd, name, err);
-    return rc ? rc : allocate(file->fd, bytes, name, err);
+    return rc ? rc : allocate(files, file->fd, bytes, name, err);
 }
 
 /* Data files from an index on. */

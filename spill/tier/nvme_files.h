@@ -25,7 +25,8 @@ struct sw_nvme_files {
     struct sw_nvme_data_file *data;
     unsigned n_data;
     uint64_t file_bytes, bytes;
-    bool direct; /* O_DIRECT holds for all of them */
+    bool direct;   /* O_DIRECT holds for all of them */
+    bool reserved; /* the file system has given them their space; false: it cannot, a write may find none */
 };
 
 /* Opens the directory, makes it if missing, and locks it.
@@ -36,8 +37,9 @@ int sw_nvme_files_open(struct sw_nvme_files *ret, const char *directory, struct 
  * with errno. */
 int sw_nvme_files_remove(int directory);
 /* Opens and makes data files for `bytes` bytes, takes their space from the file system, removes data files behind them.
- * Waits until transfers of a predecessor that was killed have ended. After an error files that it made are gone.
- * errors: -SW_ENOSPACE, -SW_EBUSY (such transfers do not end), -SW_EACCES, -SW_EIO, -SW_ENOMEM. */
+ * Where that is not supported they only get their length: `reserved`. Waits until transfers of a predecessor that was
+ * killed have ended. After an error files that it made are gone. errors: -SW_ENOSPACE, -SW_EBUSY (such transfers do not
+ * end), -SW_EACCES, -SW_EIO, -SW_ENOMEM. */
 int sw_nvme_files_allocate(struct sw_nvme_files *files, uint64_t bytes, uint64_t file_bytes, struct sw_err *err);
 /* Also half-opened ones; all files stay. */
 void sw_nvme_files_close(struct sw_nvme_files *files);

@@ -491,6 +491,7 @@ int sw_tier_nvme_open(struct sw_tier **ret, const struct sw_tier_nvme_config *co
     t->config.key = NULL;
     t->config.witness = NULL;
     t->info.direct = t->files.direct;
+    t->info.reserved = t->files.reserved;
     sw_log(SW_LOG_DEBUG, "tier.nvme.open", "bytes=%" PRIu64 " frames=%" PRIu64 " direct=%d method=%s error=%s",
            capacity, t->committed_frames, t->info.direct, t->info.method == SW_TIER_NVME_URING ? "io_uring" : "threads",
            rc ? sw_err_name(rc) : "none");

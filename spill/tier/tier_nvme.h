@@ -42,12 +42,13 @@ struct sw_tier_nvme_config {
 struct sw_tier_nvme_info {
     enum sw_tier_nvme_method method; /* URING or THREADS */
     bool direct;                     /* false: the file system refused O_DIRECT, transfers go through the page cache */
+    bool reserved;                   /* false: the file system cannot, its space is taken as it is written */
     struct sw_err emptied;           /* code 0; else why all that was there has been removed */
 };
 
-/* Takes all of its space from the file system; waits for it, and for transfers of a killed predecessor to end.
- * errors: -SW_EINVAL; -SW_EBUSY (another process has the directory); -SW_EACCES; -SW_ENOSPACE (the file system has no
- * room); -SW_ECONFIG (capacity_bytes or file_bytes do not go with the frames that are there); -SW_ECHECKSUM,
+/* Takes all of its space from the file system, if that can; waits for it, and for transfers of a killed predecessor to
+ * end. errors: -SW_EINVAL; -SW_EBUSY (another process has the directory); -SW_EACCES; -SW_ENOSPACE (the file system has
+ * no room); -SW_ECONFIG (capacity_bytes or file_bytes do not go with the frames that are there); -SW_ECHECKSUM,
  * -SW_EFRAME, -SW_EVERSION (damaged or foreign manifest, or frames of another key: nothing was changed; these and
  * -SW_ECONFIG not with `unwanted`); -SW_ENOTSUP
  * (URING is not allowed here); -SW_EIO, -SW_ENOMEM. thread: any. */

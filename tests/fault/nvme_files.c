@@ -247,14 +247,17 @@ END_TEST
 
 /* ---- a file system of which the test says what it has ---- */
 
-static uint64_t told_room; /* bytes; 0: what it has */
+static uint64_t told_room; /* bytes; 0: what it has; UINT64_MAX: it does not say */
+static bool cannot_take;   /* space without writing, as NFS */
 static unsigned n_taken;   /* calls that take space for data files */
 
 int __real_fstatvfs(int fd, struct statvfs *ret);
 int __wrap_fstatvfs(int fd, struct statvfs *ret);
 int __wrap_fstatvfs(int fd, struct statvfs *ret) {
     const int rc = __real_fstatvfs(fd, ret);
-    if (told_room)
+    if (told_room == UINT64_MAX)
+        ret->f_blocks = ret->f_bfree = ret->f_bavail = 0; /* as ramfs, and a tmpfs without a limit */
+    else if (told_room)
         ret->f_bfree = ret->f_bavail = told_room / ret->f_frsize;
     return rc;
 }
@@ -263,6 +266,10 @@ int __real_fallocate(int fd, int mode, off_t offset, off_t bytes);
 int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes);
 int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes) {
     n_taken += mode == 0;
+    if (cannot_take) {
+        errno = EOPNOTSUPP;
+        return -1;
+    }
     return __real_fallocate(fd, mode, offset, bytes);
 }
 
@@ -287,6 +294,28 @@ START_TEST(test_what_is_too_long_is_refused_before_space_is_taken) {
     ck_assert_uint_eq(n_taken, 0);
     config.capacity_bytes = 6 * MIB;
     tier = sw_nvme_open(&config);
+    tier->ops->close(tier);
+    told_room = UINT64_MAX;
+    config.capacity_bytes = 7 * MIB;
+    tier = sw_nvme_open(&config);
+    tier->ops->close(tier);
+}
+END_TEST
+
+START_TEST(test_space_that_cannot_be_taken_is_told) {
+    struct sw_tier_nvme_config config = sw_nvme_config_of(2 * MIB, SW_TIER_NVME_AUTO);
+    struct sw_tier_nvme_info info;
+    struct sw_stored stored;
+    struct sw_err err = {0};
+    struct sw_tier *tier = sw_nvme_open(&config);
+    sw_tier_nvme_info(tier, &info);
+    ck_assert(info.reserved);
+    tier->ops->close(tier);
+    cannot_take = true;
+    tier = sw_nvme_open(&config);
+    sw_tier_nvme_info(tier, &info);
+    ck_assert(!info.reserved);
+    ck_assert_int_eq(sw_nvme_put(tier, MIB, 1, &stored, &err), 0);
     tier->ops->close(tier);
 }
 END_TEST
@@ -356,6 +385,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_space_is_not_overwritten_before_its_release_is_recorded, 0, SW_NVME_N_METHODS);
     tcase_add_loop_test(tcase, test_a_limit_of_the_system_is_a_named_error, 0, SW_NVME_N_METHODS);
     tcase_add_loop_test(tcase, test_it_goes_on_when_the_disk_runs_full, 0, SW_NVME_N_METHODS);
+    tcase_add_test(tcase, test_space_that_cannot_be_taken_is_told);
     tcase_add_test(tcase, test_what_is_too_long_is_refused_before_space_is_taken);
     tcase_add_test(tcase, test_a_file_system_without_room_is_a_named_error_at_the_start);
     tcase_add_test(tcase, test_without_memory_it_is_an_error_and_nothing_is_lost);
