@@ -120,7 +120,7 @@ static const struct option options[] = {
              "when moving ends."},
     {FIELD(reconnect_grace_s), .type = TYPE_COUNT, .min = 1, .max = 86400, .multiple = 1, .fallback = "30",
      .help = "Under a service manager that keeps descriptors: seconds that sessions have after a restart to come back "
-             "for their regions, and that clients try."},
+             "for their regions, and that clients try. Those whose process still runs have up to an hour."},
     {FIELD(max_sessions), .type = TYPE_COUNT, .min = 1, .max = 65536, .multiple = 1, .fallback = "256", .live = true,
      .help = "Clients connected at once; one more is refused with ELIMIT."},
     {FIELD(max_regions), .type = TYPE_COUNT, .min = 1, .max = 1u << 30, .multiple = 1, .fallback = "1048576",

@@ -152,9 +152,20 @@ static int recover(struct sw_service *service, struct sw_err *err) {
     return rc ? rc : sw_tenants_recover(service, err);
 }
 
+/* A client's library comes back only while the client calls it, and who calculates for minutes does not. So sessions of
+ * processes that run have more time, while nobody needs what they hold; not for ever: the process may have given up on
+ * this connection. */
+enum { RUNNING_GRACE_S = 3600 };
+
 static void on_grace_over(uv_timer_t *timer) {
     struct sw_daemon *daemon = timer->data;
-    const unsigned n = sw_tenants_expire(&daemon->service, false);
+    struct sw_service *service = &daemon->service;
+    const bool is_last = sw_clock_us() - service->started_us > (uint64_t)RUNNING_GRACE_S * 1000000;
+    unsigned n_running = 0;
+    const unsigned n = is_last ? sw_tenants_expire(service, false) : sw_tenants_expire_ended(service, &n_running);
+    service->n_overdue = n_running;
+    if (!n_running)
+        (void)uv_timer_stop(timer);
     if (n)
         sw_log(SW_LOG_INFO, "sessions.expired", "sessions=%u why=\"nobody came back for them\"", n);
 }
@@ -270,7 +281,8 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
         return rc;
     service->start_us = sw_clock_us() - service->started_us;
     uv_update_time(loop); /* the start may have taken longer than the grace is */
-    (void)uv_timer_start(&daemon->grace, on_grace_over, config->reconnect_grace_s * 1000, 0);
+    const uint64_t grace_ms = config->reconnect_grace_s * 1000;
+    (void)uv_timer_start(&daemon->grace, on_grace_over, grace_ms, grace_ms);
     sw_fdstore_forget_rest(service->fdstore); /* what nobody has taken is not ours */
     sw_fdstore_close(service->fdstore);
     service->fdstore = NULL;

@@ -23,8 +23,9 @@ struct sw_service {
     unsigned n_descriptors; /* that the process may have */
     struct sw_fd_budget fds;
     unsigned n_sessions;
-    bool is_stopping;                /* what sessions have recorded is left to the next process */
-    struct sw_fdstore *fdstore;      /* until the start is complete */
+    unsigned n_overdue;         /* sessions of before that nobody has come back for in time, but whose processes run */
+    bool is_stopping;           /* what sessions have recorded is left to the next process */
+    struct sw_fdstore *fdstore; /* until the start is complete */
     struct sw_catalogue *catalogue;  /* NULL: nothing survives this process */
     const struct sw_list *sessions;  /* struct sw_session, the server's list; NULL: no server */
     uint64_t started_us, start_us;   /* when it began to start; how long that took, 0 before it is over */

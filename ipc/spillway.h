@@ -15,13 +15,15 @@
  *     spillway_spill_durable().
  *
  * A connection outlives a restart or a crash of the service where its service manager keeps the stored memory (systemd
- * does): the library connects again by itself, for up to as long as the service told (reconnect_grace_s there, or
- * spillway_set_reconnect()), regions keep their ids, and registered memory is handed over again (where that fails, for
- * want of descriptors, say, an operation in it has that error, and the next one tries again). Calls made meanwhile
- * wait. What was in flight is settled: it completes as it would have, or with ERESTARTED: a spill has stored nothing
- * and its memory is as it was, a restored region is still stored; both may be repeated. A pack or unpack at work in
- * that moment ends with ELOST: its bytes are neither packed nor unpacked. If the service does not come back, or has
- * kept nothing, the connection is lost: ECONN or ERESTARTED of scope SESSION for all calls, and every region with it.
+ * does): the library connects again by itself, in the next call that waits or takes replies in (it has no thread: a
+ * client that makes none for an hour after a restart has lost its regions, so watch spillway_fd()), for up to as long
+ * as the service told (reconnect_grace_s there, or spillway_set_reconnect()), regions keep their ids, and registered
+ * memory is handed over again (where that fails, for want of descriptors, say, an operation in it has that error, and
+ * the next one tries again). Calls made meanwhile wait. What was in flight is settled: it completes as it would have,
+ * or with ERESTARTED: a spill has stored nothing and its memory is as it was, a restored region is still stored; both
+ * may be repeated. A pack or unpack at work in that moment ends with ELOST: its bytes are neither packed nor unpacked.
+ * If the service does not come back, or has kept nothing, the connection is lost: ECONN or ERESTARTED of scope SESSION
+ * for all calls, and every region with it.
  *
  * Life of a region: spill -> ticket completes -> the client frees or reuses its memory -> restore into memory of at
  * least the same length -> ticket completes -> the same bytes are there, and the id is used up (unless kept).

@@ -29,7 +29,9 @@ struct sw_catalogue_session {
     uint64_t number;
     uint32_t uid;
     uint8_t token[SW_TOKEN_BYTES];
+    uint32_t pid; /* of the client's process, 0: not known; what earlier versions have left here is any number */
 };
+_Static_assert(sizeof(struct sw_catalogue_session) == 32, "as earlier versions recorded it");
 
 /* What may change while a record is valid, each by one store. */
 struct sw_catalogue_hints {

@@ -7,6 +7,8 @@
 #include "spill/pipeline/transfer.h"
 #include "spill/tier/tier_nvme.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 /* ---- recording ---- */
@@ -48,11 +50,13 @@ void sw_region_record_hints(const struct sw_region *region) {
     sw_catalogue_hint(region->owner->engine->config.catalogue, region->record, &hints);
 }
 
-int sw_owner_name(struct sw_owner *owner, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES], struct sw_err *err) {
-    struct sw_catalogue_session session = {.number = owner->number, .uid = uid};
+int sw_owner_name(struct sw_owner *owner, uint32_t uid, uint32_t pid, const uint8_t token[SW_TOKEN_BYTES],
+                  struct sw_err *err) {
+    struct sw_catalogue_session session = {.number = owner->number, .uid = uid, .pid = pid};
     memcpy(session.token, token, sizeof session.token);
     memcpy(owner->token, token, sizeof owner->token);
     owner->uid = uid;
+    owner->pid = pid;
     return sw_catalogue_put_session(owner->engine->config.catalogue, &session, &owner->record, err);
 }
 
@@ -102,6 +106,7 @@ static bool on_session(void *arg, const struct sw_catalogue_session *session, ui
     owner->number = session->number;
     owner->record = record;
     owner->uid = session->uid;
+    owner->pid = session->pid;
     owner->state = SW_OWNER_UNCLAIMED;
     memcpy(owner->token, session->token, sizeof owner->token);
     if (session->number > r->engine->last_owner)
@@ -334,6 +339,28 @@ int sw_owners_visit_found(struct sw_engine *engine,
                 owner->state = SW_OWNER_OPEN;
         }
     return 0;
+}
+
+static bool is_running(uint32_t pid) {
+    return pid > 0 && pid <= INT32_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
+}
+
+unsigned sw_owners_close_ended(struct sw_engine *engine, void (*closed)(void *quota), unsigned *ret_running) {
+    unsigned n = 0;
+    *ret_running = 0;
+    for (struct sw_list *node = engine->owners.next, *next; node != &engine->owners; node = next) {
+        struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
+        next = node->next;
+        if (owner->state != SW_OWNER_UNCLAIMED)
+            continue;
+        if (is_running(owner->pid)) {
+            ++*ret_running;
+            continue;
+        }
+        n++;
+        sw_owner_close(owner, closed, owner->quota);
+    }
+    return n;
 }
 
 unsigned sw_owners_close_unclaimed(struct sw_engine *engine, bool leave, void (*closed)(void *quota)) {

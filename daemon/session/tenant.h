@@ -38,6 +38,10 @@ int sw_tenants_recover(struct sw_service *service, struct sw_err *err);
 void sw_tenant_resume(struct sw_tenant *tenant);
 /* Closes owners that no session has come back for, or leaves them to the next process. Returns how many. */
 unsigned sw_tenants_expire(struct sw_service *service, bool leave);
+/* Closes those of them whose client's process has ended. *ret_running: how many are left. */
+unsigned sw_tenants_expire_ended(struct sw_service *service, unsigned *ret_running);
+/* A request has failed with that code: closes overdue ones if it may be for what they hold. */
+void sw_tenants_give_way(struct sw_service *service, int code);
 /* Forgets tenants that have nothing left: after an operator has dropped a region. */
 void sw_tenants_forget_idle(struct sw_service *service);
 /* The end, when no session is left: leaves durable regions to the next process, if anything survives this one. */

@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { PLACE_BYTES = 1 << 20 };
@@ -106,31 +107,62 @@ START_TEST(too_few_descriptors_for_a_connection) {
 }
 END_TEST
 
-/* A client that does not come back loses its regions after the grace period; one that is not asked to, at once. */
+/* A process of its own, which spills, tells so, and ends when it is killed. */
+static pid_t start_client(const struct sw_supervisor *s) {
+    int told[2];
+    char c;
+    ck_assert_int_eq(pipe(told), 0);
+    const pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        struct spillway *connection = connect_to(s);
+        (void)spill_some(connection, new_memory(), 100000);
+        ck_assert_int_eq(write(told[1], "x", 1), 1);
+        for (;;)
+            (void)pause();
+    }
+    (void)close(told[1]);
+    ck_assert_int_eq(read(told[0], &c, 1), 1);
+    (void)close(told[0]);
+    return pid;
+}
+
+/* Who makes no call does not notice a restart. Sessions of processes that have ended go after the grace period, those
+ * of others wait. */
 START_TEST(nobody_comes_back) {
     static const char *const options[] = {"log_level=info", "reconnect_grace_s=1", NULL};
     static struct sw_supervisor s;
-    struct spillway_status status = {.regions = 1};
-    struct spillway_region_info info;
+    struct spillway_status status = {.regions = 2};
+    struct spillway_ticket *ticket;
     struct spillway_error error;
     uint8_t *memory = new_memory();
     sw_supervisor_start(&s, SW_SPILLWAYD_PATH, options);
-    struct spillway *connection = connect_to(&s);
-    const struct spillway_region region = spill_some(connection, memory, 100000);
-    spillway_set_reconnect(connection, 0);
+    const pid_t ended = start_client(&s);
+    struct spillway *idle = connect_to(&s);
+    const struct spillway_region region = spill_some(idle, memory, 100000);
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
-    ck_assert_int_eq(spillway_query(connection, region, &info, &error), -SPILLWAY_ECONN);
+    ck_assert_int_eq(kill(ended, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(ended, NULL, 0), ended);
     ck_assert(sw_supervisor_spawn(&s));
     struct spillway *other = connect_to(&s);
-    while (status.regions) { /* ends with the test's time limit, if not */
+    while (status.regions > 1) { /* ends with the test's time limit, if not */
         MUST(spillway_status(other, &status, &error) == 0, &error);
         sleep_us(10000);
     }
+    sleep_us(2500000); /* and more often than once */
+    MUST(spillway_status(other, &status, &error) == 0, &error);
+    ck_assert_uint_eq(status.regions, 1);
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired sessions=1"), 1);
+    memset(memory, 0, 100000);
+    MUST(spillway_restore(idle, region, memory, 100000, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(spillway_wait(ticket, -1, NULL, &error) == 0, &error);
+    uint8_t *expected = new_memory();
+    sw_content_fill(expected, 100000, SW_CONTENT_TEXT, 7);
+    ck_assert_mem_eq(memory, expected, 100000);
+    MUST(spillway_status(other, &status, &error) == 0, &error);
     ck_assert_uint_eq(status.tier_used_bytes, 0);
-    (void)spill_some(other, memory, 100000);
     spillway_close(other);
-    spillway_close(connection);
+    spillway_close(idle);
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
     sw_supervisor_end(&s);
 }
