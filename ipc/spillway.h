@@ -3,7 +3,7 @@
  * What a client must not do
  *   - write to, or free, memory between spillway_spill*() and the completion of its ticket: the daemon reads it;
  *   - read from, write to, or free memory between spillway_restore*() and the completion of its ticket, or, if that
- *     was freed before, the end of the connection;
+ *     was freed before, the return of spillway_close();
  *   - free, unmap or remap registered memory before spillway_unregister() has returned: the daemon keeps it open, and
  *     would go on with what it was;
  *   - use a connection from two threads at once without its own lock (different connections are independent);
@@ -105,9 +105,10 @@ int spillway_open(struct spillway **ret, const char *socket_path, struct spillwa
  * way ends. Without effect where the service keeps nothing over a restart. */
 void spillway_set_reconnect(struct spillway *connection, int timeout_ms);
 /* Ends the session, also if a forked child has a copy of the connection: running operations are canceled, regions
- * dropped, tickets freed: none has to be before, and none may be used after. Does not wait for the daemon: wait for the
- * tickets of running operations first if their memory is to be used again (memory that is copied is not touched any
- * more). NULL is a no-op. */
+ * dropped, tickets freed: none has to be before, and none may be used after. If any operation runs, also one whose
+ * ticket was freed, waits until the service has let go of its memory, which then is the caller's again; but for 10
+ * seconds at most: where the service does not answer, or waits for the caller's stream, that is not known. NULL is a
+ * no-op. */
 void spillway_close(struct spillway *connection);
 
 /* Starts a spill of data[0..bytes) and returns at once. The kind of memory is found from the pointer: cudaMalloc (also

@@ -8,6 +8,7 @@
 #include "base/descriptors.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 #include <unistd.h>
 
 #define DEFAULT_SOCKET "/run/spillway/data.sock"
-enum { OPEN_TIMEOUT_MS = 10000 }; /* a daemon that pins its first slabs does not answer at once */
+enum { OPEN_TIMEOUT_MS = 10000, CLOSE_TIMEOUT_MS = 10000 }; /* who pins its first slabs does not answer at once */
 
 _Static_assert((int)SPILLWAY_SCOPE_DAEMON == (int)SW_SCOPE_DAEMON, "one list of scopes");
 
@@ -220,13 +221,32 @@ static void destroy_tickets(struct sw_list *list) {
         sw_ticket_destroy(SW_CONTAINER_OF(list->next, struct spillway_ticket, node));
 }
 
+/* The daemon hangs up when it has let go of the session's memory. What it still says until then is of no interest. */
+static void await_hang_up(int socket) {
+    const uint64_t deadline_us = sw_clock_us() + CLOSE_TIMEOUT_MS * UINT64_C(1000);
+    uint64_t now_us;
+    while ((now_us = sw_clock_us()) < deadline_us) {
+        uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+        struct pollfd wait = {.fd = socket, .events = POLLIN};
+        if (poll(&wait, 1, (int)((deadline_us - now_us) / 1000) + 1) <= 0)
+            continue;
+        const ssize_t n = recv(socket, packet, sizeof packet, MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+            return;
+    }
+}
+
 void spillway_close(struct spillway *connection) {
     if (!connection)
         return;
     /* The daemon first: what it still reads of our memory is let go before events and contexts are. A forked child
      * that has the socket open, too, must neither keep the session alive nor, if it closes its copy, end it. */
-    if (connection->socket >= 0 && connection->process == getpid())
+    if (connection->socket >= 0 && connection->process == getpid()) {
+        (void)shutdown(connection->socket, SHUT_WR);
+        if (connection->n_in_flight || connection->n_pieces)
+            await_hang_up(connection->socket);
         (void)shutdown(connection->socket, SHUT_RDWR);
+    }
     if (connection->socket >= 0)
         (void)close(connection->socket);
     if (connection->epoll >= 0)

@@ -548,6 +548,31 @@ START_TEST(stopped_with_regions_stored) {
 }
 END_TEST
 
+/* What runs when a connection is closed writes to nobody's memory after that. */
+START_TEST(close_waits_for_what_runs) {
+    struct memory m = new_memory(128 * mib);
+    for (int round = 0; round < 3; round++) {
+        struct spillway *closed = sw_served_connect(&sw_served_daemon);
+        struct spillway_ticket *ticket = NULL;
+        struct spillway_result result;
+        sw_content_fill(m.data, m.bytes, SW_CONTENT_TEXT, 1);
+        ck_assert_int_eq(spillway_spill(closed, m.data, m.bytes, NULL, &ticket, &error), 0);
+        ck_assert_int_eq(spillway_wait(ticket, WAIT_MS, &result, &error), 0);
+        spillway_ticket_free(ticket);
+        ck_assert_int_eq(spillway_restore(closed, result.region, m.data, m.bytes, NULL, 0, &ticket, &error), 0);
+        spillway_ticket_free(ticket);
+        (void)usleep(10000 << round); /* it has begun */
+        spillway_close(closed);
+        memset(m.data, 0xAA, m.bytes);
+        (void)usleep(200000);
+        for (size_t i = 0; i < m.bytes; i++)
+            if (m.data[i] != 0xAA)
+                ck_abort_msg("byte %zu was written after the connection was closed", i);
+    }
+    free_memory(&m);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("client");
     TCase *served = tcase_create("served"), *left = tcase_create("left");
@@ -571,6 +596,7 @@ int main(void) {
     tcase_add_test(served, memory_that_may_not_be_written);
     tcase_add_test(served, a_freed_ticket_leaves_no_region);
     tcase_add_test(served, a_full_arena_costs_one_spill);
+    tcase_add_test(served, close_waits_for_what_runs);
     tcase_add_loop_test(left, killed_in_mid_spill, 0, 4);
     tcase_add_test(left, stopped_with_regions_stored);
     suite_add_tcase(suite, served);
