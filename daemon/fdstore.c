@@ -96,16 +96,17 @@ int sw_fdstore_take_any(struct sw_fdstore *store, const char *prefix, const char
     return -1;
 }
 
+/* The path of the socket's file may be spelled otherwise where it was bound: by way of a link, with more slashes. */
 static bool listens_at(int fd, int type, const char *path) {
     struct sockaddr_un address = {0};
-    socklen_t length = sizeof address, bytes = sizeof(int);
+    socklen_t length = sizeof address - 1, bytes = sizeof(int); /* the last byte ends the path */
     int found = 0, listens = 0;
-    struct stat file;
+    struct stat file, bound;
     return lstat(path, &file) == 0 && S_ISSOCK(file.st_mode) &&
            getsockopt(fd, SOL_SOCKET, SO_TYPE, &found, &bytes) == 0 && found == type &&
            getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) == 0 && listens &&
            getsockname(fd, (struct sockaddr *)&address, &length) == 0 && address.sun_family == AF_UNIX &&
-           strncmp(address.sun_path, path, sizeof address.sun_path) == 0;
+           lstat(address.sun_path, &bound) == 0 && bound.st_dev == file.st_dev && bound.st_ino == file.st_ino;
 }
 
 int sw_fdstore_take_listener(struct sw_fdstore *store, int type, const char *path, const char **ret_name) {

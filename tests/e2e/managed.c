@@ -205,13 +205,17 @@ END_TEST
 /* ---- spillwayctl ------------------------------------------------------------------------------------------------- */
 
 /* The control socket, as a socket unit makes it: who connects while the service is not there waits in it. */
-static void store_control_socket(void) {
+static void store_socket(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", s.daemon.control);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
     ck_assert_int_eq(listen(fd, 8), 0);
     sw_supervisor_store(&s, "spillwayd.socket", fd);
+}
+
+static void store_control_socket(void) {
+    store_socket(s.daemon.control);
 }
 
 /* The file is made by the unit, but who may use it the configuration says. */
@@ -232,6 +236,24 @@ START_TEST(socket_of_a_unit_is_permitted_by_the_configuration) {
         ck_assert(sw_supervisor_spawn(&s));
         ck_assert(stat(s.daemon.control, &file) == 0 && (file.st_mode & 0777) == 0660 && file.st_gid == OPERATORS);
     }
+    end();
+}
+END_TEST
+
+/* The unit and the configuration mean the same file, but write its path in their own ways. */
+START_TEST(socket_of_a_unit_with_another_path) {
+    char path[2][96], link[64];
+    sw_supervisor_init(&s, SW_SPILLWAYD_PATH, plain);
+    (void)snprintf(link, sizeof link, "%s/link", s.daemon.folder);
+    (void)snprintf(path[0], sizeof path[0], "%s//control.sock", s.daemon.folder);
+    (void)snprintf(path[1], sizeof path[1], "%s/control.sock", link);
+    ck_assert_int_eq(symlink(".", link), 0);
+    store_socket(path[_i]);
+    ck_assert(sw_supervisor_spawn(&s));
+    struct sw_ctl *ctl = sw_control_connect(&s.daemon);
+    json_decref(sw_control_ask(ctl, "status", NULL));
+    sw_ctl_close(ctl);
+    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "fdstore.unknown"), 0);
     end();
 }
 END_TEST
@@ -341,6 +363,7 @@ int main(void) {
     tcase_add_test(tests, slabs_fit_the_store);
     tcase_add_test(tests, smaller_bound_gives_memory_back);
     tcase_add_test(tests, socket_of_a_unit_is_permitted_by_the_configuration);
+    tcase_add_loop_test(tests, socket_of_a_unit_with_another_path, 0, 2);
     tcase_add_test(tests, events_are_followed_over_a_restart);
     tcase_add_loop_test(tests, bench_goes_on_over_a_restart, 0, 2);
     Suite *suite = suite_create("managed");
