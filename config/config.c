@@ -384,10 +384,10 @@ static int store_object(struct sw_config *config, json_t *object, struct sw_err 
     return 0;
 }
 
-int sw_config_load(struct sw_config *config, const char *path, struct sw_err *err) {
+int sw_config_load(struct sw_config *config, const char *path, bool waits, struct sw_err *err) {
     json_t *object = NULL;
     struct sw_config changed = *config;
-    int rc = sw_json_load(&object, path, err);
+    int rc = sw_json_load(&object, path, waits, err);
     if (rc < 0)
         return rc;
     rc = store_object(&changed, object, err);

@@ -57,8 +57,8 @@ struct sw_config {
 /* The defaults of the table. One that would exceed an option that bounds it is as much as that, for as long as it is
  * not given a value: whoever lowers a bound alone gets a configuration that holds. */
 void sw_config_init(struct sw_config *ret);
-/* Reads a file over *config. errors: -SW_ECONFIG with "file:line: key: ...", -SW_EIO. */
-int sw_config_load(struct sw_config *config, const char *path, struct sw_err *err);
+/* Reads a file over *config; waits: as json.h has it. errors: -SW_ECONFIG with "file:line: key: ...", -SW_EIO. */
+int sw_config_load(struct sw_config *config, const char *path, bool waits, struct sw_err *err);
 /* Sets one option from "name=value" (as JSON, or a bare word for strings). errors: -SW_ECONFIG. */
 int sw_config_set(struct sw_config *config, const char *assignment, struct sw_err *err);
 /* Bounds between options (initial <= total, the length of a path made from another ...), which values that were given

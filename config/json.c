@@ -1,9 +1,12 @@
 #include "config/json.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* The end of a path says more than its beginning, and the record of an error is short. */
 struct shown {
@@ -15,9 +18,25 @@ static struct shown show(const char *path) {
     return length > most ? (struct shown){"...", path + length - most} : (struct shown){"", path};
 }
 
-int sw_json_load(struct json_t **ret, const char *path, struct sw_err *err) {
+/* NULL, with errno; 0: it is no file. */
+static FILE *open_file(const char *path) {
+    struct stat found;
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    const bool is_file = fd >= 0 && fstat(fd, &found) == 0 && S_ISREG(found.st_mode);
+    FILE *file = is_file ? fdopen(fd, "r") : NULL;
+    if (fd >= 0 && !file) {
+        (void)close(fd);
+        errno = is_file ? ENOMEM : 0;
+    }
+    return file;
+}
+
+int sw_json_load(struct json_t **ret, const char *path, bool waits, struct sw_err *err) {
     const struct shown name = show(path);
-    FILE *file = fopen(path, "re");
+    FILE *file = waits ? fopen(path, "re") : open_file(path);
+    if (!file && !errno)
+        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s%s: not a regular file: cannot be read again",
+                          name.dots, name.tail);
     if (!file) {
         int rc = sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "%s%s: %s", name.dots, name.tail, strerror(errno));
         return sw_err_detail(err, "fopen"), rc;

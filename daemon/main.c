@@ -55,7 +55,7 @@ static int read_config(struct sw_config *ret, void *arg, struct sw_err *err) {
         for (int option;
              rc == 0 && (option = getopt_long(program->argc, program->argv, cli.letters, cli.options, NULL)) >= 0;) {
             if (option == 'c' && pass == 0)
-                rc = sw_config_load(ret, optarg, err);
+                rc = sw_config_load(ret, optarg, !program->daemon, err); /* clients do not wait */
             if (option == 's' && pass == 1)
                 rc = sw_config_set(ret, optarg, err);
         }

@@ -170,7 +170,7 @@ int sw_snapshot_load(struct sw_snapshot *ret, const char *path, uint64_t host_ti
     json_t *root = NULL;
     const char *file = strcmp(path, "-") == 0 ? "/dev/stdin" : path;
     *ret = (struct sw_snapshot){.host = {.capacity_bytes = host_tier_bytes}};
-    int rc = sw_json_load(&root, file, err);
+    int rc = sw_json_load(&root, file, true, err);
     if (rc < 0)
         return rc;
     rc = store_root(ret, root, err);

@@ -358,6 +358,21 @@ START_TEST(configuration_is_read_again) {
 }
 END_TEST
 
+/* A pipe, which a start waits for, would keep all clients waiting. */
+START_TEST(a_pipe_is_not_read_again) {
+    char path[160];
+    start_with_file("{\"max_sessions\": 7}");
+    (void)snprintf(path, sizeof path, "%s/config.json", served.folder);
+    ck_assert(unlink(path) == 0 && mkfifo(path, 0600) == 0);
+    ck_assert_ptr_nonnull(strstr(sw_control_ck_fails(ctl, "config.reload", NULL, SW_ECONFIG),
+                                 "config.json: not a regular file: cannot be read again"));
+    ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_sessions"), 7);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_ptr_nonnull(
+        strstr(sw_control_ck_fails(ctl, "config.reload", NULL, SW_EIO), "config.json: No such file or directory"));
+}
+END_TEST
+
 static void ck_names(json_t *report, const char *key, const char *names) {
     char found[256] = "";
     size_t i;
@@ -848,6 +863,7 @@ int main(void) {
     tcase_add_test(tests, drained_service_takes_no_spills);
     tcase_add_test(tests, options_are_set_at_run_time);
     tcase_add_test(tests, configuration_is_read_again);
+    tcase_add_test(tests, a_pipe_is_not_read_again);
     tcase_add_test(tests, options_that_fit_after_a_restart);
     tcase_add_test(tests, reloaded_under_load);
     tcase_add_test(tests, events_are_told);

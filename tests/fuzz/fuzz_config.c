@@ -13,7 +13,7 @@ enum { MAX_ARGUMENT_BYTES = 4096 };
 static int load(struct sw_config *config, const void *data, size_t size, struct sw_err *err) {
     struct sw_test_input_file file;
     sw_test_input_file_init(&file, data, size);
-    const int rc = sw_config_load(config, file.path, err);
+    const int rc = sw_config_load(config, file.path, true, err);
     sw_test_input_file_fini(&file);
     return rc;
 }

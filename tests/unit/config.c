@@ -21,7 +21,7 @@ static void write_file(const char *text, size_t bytes) {
 
 static int load(struct sw_config *config, const char *text, struct sw_err *err) {
     write_file(text, strlen(text));
-    int rc = sw_config_load(config, path, err);
+    int rc = sw_config_load(config, path, true, err);
     ck_assert_int_eq(unlink(path), 0);
     return rc;
 }
@@ -213,13 +213,13 @@ START_TEST(unreadable_files) {
     struct sw_err err = {0};
     sw_config_init(&config);
     before = config;
-    ck_assert_int_eq(sw_config_load(&config, "/nonexistent/spillwayd.json", &err), -SW_EIO);
+    ck_assert_int_eq(sw_config_load(&config, "/nonexistent/spillwayd.json", true, &err), -SW_EIO);
     ck_assert_str_eq(err.msg, "/nonexistent/spillwayd.json: No such file or directory");
-    ck_assert_int_eq(sw_config_load(&config, "/tmp", &err), -SW_EIO);
+    ck_assert_int_eq(sw_config_load(&config, "/tmp", true, &err), -SW_EIO);
     ck_assert_str_eq(err.msg, "/tmp: Is a directory");
     static const char zeros[64];
     write_file(zeros, sizeof zeros);
-    ck_assert_int_eq(sw_config_load(&config, path, &err), -SW_ECONFIG);
+    ck_assert_int_eq(sw_config_load(&config, path, true, &err), -SW_ECONFIG);
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_mem_eq(&config, &before, sizeof config);
 }
