@@ -7,6 +7,7 @@
 #include "daemon/control/control_rights.h"
 #include "daemon/daemon.h"
 #include "daemon/dry_run.h"
+#include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -161,24 +162,32 @@ static int check_config(const struct program *program) {
     return sw_control_groups(&all, &read, &program->config, &err) < 0 ? usage_error(&err) : EXIT_SUCCESS;
 }
 
+static int act(struct program *program) {
+    const int code = parse_options(program);
+    if (code >= 0)
+        return code;
+    if (program->print_config)
+        sw_config_print(&program->config, stdout);
+    if (program->snapshot)
+        return dry_run(program);
+    if (program->check_config)
+        return check_config(program);
+    if (program->print_config)
+        return EXIT_SUCCESS;
+    sw_log_open();
+    (void)sw_journal_open(SW_JOURNAL_SOCKET);
+    (void)sw_log_set_level_name(program->config.log_level);
+    return run(program);
+}
+
 int main(int argc, char **argv) {
     static struct program program;
     sw_descriptors_begin();
     program.argc = argc;
     program.argv = argv;
-    const int code = parse_options(&program);
-    if (code >= 0)
+    const int code = act(&program);
+    if (fflush(stdout) == 0 && !ferror(stdout))
         return code;
-    if (program.print_config)
-        sw_config_print(&program.config, stdout);
-    if (program.snapshot)
-        return dry_run(&program);
-    if (program.check_config)
-        return check_config(&program);
-    if (program.print_config)
-        return EXIT_SUCCESS;
-    sw_log_open();
-    (void)sw_journal_open(SW_JOURNAL_SOCKET);
-    (void)sw_log_set_level_name(program.config.log_level);
-    return run(&program);
+    (void)fprintf(stderr, "spillwayd: standard output: %s\n", strerror(errno));
+    return code ? code : EXIT_RUNTIME;
 }

@@ -199,6 +199,18 @@ START_TEST(files_that_may_not_be_that_long) {
 }
 END_TEST
 
+/* A file that was not written must not pass for one. */
+START_TEST(output_that_cannot_be_written) {
+    static const char *const options[] = {"--print-config", "--help", "--version", "--set slots=3 --print-config"};
+    char arguments[128];
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        (void)snprintf(arguments, sizeof arguments, "%s 3>&1 >/dev/full 2>&3 3>&- ; exit $?", options[i]);
+        ck_assert_int_eq(run(arguments), 1);
+        ck_assert_str_eq(output, "spillwayd: standard output: No space left on device\n");
+    }
+}
+END_TEST
+
 START_TEST(device_that_is_not_there) {
     if (access("/dev/nvidiactl", F_OK) == 0)
         return; /* there may be one */
@@ -215,6 +227,7 @@ int main(void) {
     tcase_add_test(tests, a_lower_bound_alone_will_do);
     tcase_add_test(tests, dry_run_says_who_would_be_moved);
     tcase_add_loop_test(tests, mistakes_exit_with_2, 0, (int)(sizeof mistakes / sizeof mistakes[0]));
+    tcase_add_test(tests, output_that_cannot_be_written);
     tcase_add_test(tests, streams_that_are_closed);
     tcase_add_test(tests, both_sockets_at_one_path);
     tcase_add_test(tests, files_that_may_not_be_that_long);
