@@ -84,8 +84,9 @@ static const struct option options[] = {
     {FIELD(host_tier_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = 64 * TIB, .multiple = 2 * MIB,
      .fallback = "8 GiB",
      .help = "Bound of the host memory that the service takes for spilled regions. It is pinned: leave the rest of the "
-             "host enough to live on. With an NVMe tier up to half of it is reserved for transfers to the disk and "
-             "back (staging_bytes in the log line event=ready), and regions occupy the rest."},
+             "host enough to live on; more than there is at all is warned of at the start. With an NVMe tier up to half "
+             "of it is reserved for transfers to the disk and back (staging_bytes in the log line event=ready), and "
+             "regions occupy the rest."},
     {FIELD(host_tier_initial_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .at_most = "host_tier_bytes",
      .fallback = "256 MiB",
      .help = "Part of host_tier_bytes that is taken and pinned from the start, in the background: the service answers "

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "daemon/descriptors.h"
 #include "daemon/fdstore.h"
+#include "daemon/memory.h"
 #include "daemon/notify.h"
 #include "daemon/service.h"
 #include "daemon/witness.h"
@@ -124,6 +125,17 @@ static uint64_t slab_bytes(const struct sw_config *config, unsigned n_kept, uint
     return least;
 }
 
+/* Its memory is taken as it is needed, so that this would show only when it is too late. */
+static void warn_of_bound(const struct sw_config *config) {
+    const uint64_t most = sw_memory_bytes("");
+    if (config->host_tier_bytes > most)
+        sw_log(SW_LOG_WARNING, "tier.exceeds_memory",
+               "tier=host host_tier_bytes=%" PRIu64 " memory_bytes=%" PRIu64
+               " then=\"taken as far as it goes: the system may end processes, this one among them, before spills are "
+               "refused\"",
+               config->host_tier_bytes, most);
+}
+
 static int open_host(struct sw_service *service, struct sw_err *err) {
     unsigned n_kept = 0;
     uint64_t kept_bytes = 0;
@@ -132,6 +144,7 @@ static int open_host(struct sw_service *service, struct sw_err *err) {
     int rc = service->catalogue ? sw_witness_take(service, &witnesses, &n_witnesses, err) : 0;
     if (rc)
         return rc;
+    warn_of_bound(service->config);
     struct sw_tier_host_slab *kept = service->catalogue ? take_slabs(service, &n_kept, &kept_bytes) : NULL;
     const struct sw_tier_host_config config = {
         .capacity_bytes = service->config->host_tier_bytes,

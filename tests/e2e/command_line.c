@@ -211,6 +211,22 @@ START_TEST(output_that_cannot_be_written) {
 }
 END_TEST
 
+START_TEST(more_memory_than_there_is) {
+    char folder[SW_TEST_PATH_BYTES], arguments[512];
+    sw_test_folder(folder);
+    /* The folder of the disk cannot be had, so that it ends when it has looked. */
+    (void)snprintf(
+        arguments, sizeof arguments,
+        "--set device=host --set data_socket=%s/d --set host_tier_bytes=64TiB --set host_tier_initial_bytes=0 "
+        "--set nvme_tier_directory=/dev/null",
+        folder);
+    ck_assert_int_eq(run(arguments), 1);
+    ck_assert_ptr_nonnull(strstr(output, "level=warning event=tier.exceeds_memory tier=host "
+                                         "host_tier_bytes=70368744177664 memory_bytes="));
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+END_TEST
+
 START_TEST(device_that_is_not_there) {
     if (access("/dev/nvidiactl", F_OK) == 0)
         return; /* there may be one */
@@ -231,6 +247,7 @@ int main(void) {
     tcase_add_test(tests, streams_that_are_closed);
     tcase_add_test(tests, both_sockets_at_one_path);
     tcase_add_test(tests, files_that_may_not_be_that_long);
+    tcase_add_test(tests, more_memory_than_there_is);
     tcase_add_test(tests, device_that_is_not_there);
     Suite *suite = suite_create("command_line");
     suite_add_tcase(suite, tests);

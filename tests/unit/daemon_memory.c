@@ -1,0 +1,68 @@
+/* How much memory the service can have, from a /proc and a /sys of the test's own. */
+#include "daemon/memory.h"
+
+#include "tests/lib/run.h"
+#include "tests/lib/scratch.h"
+
+#include <check.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char root[SW_TEST_PATH_BYTES];
+
+static void setup(void) {
+    sw_test_folder(root);
+}
+
+static void teardown(void) {
+    char command[128];
+    (void)snprintf(command, sizeof command, "rm -r %s", root);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static void put(const char *path, const char *text) {
+    char command[512];
+    (void)snprintf(command, sizeof command, "mkdir -p \"$(dirname %s%s)\" && printf '%s' >%s%s", root, path, text, root,
+                   path);
+    ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(the_least_holds) {
+    ck_assert_uint_eq(sw_memory_bytes(root), UINT64_MAX);
+    put("/proc/meminfo", "MemTotal:       2048 kB\\nMemFree:  1 kB\\n");
+    ck_assert_uint_eq(sw_memory_bytes(root), 2 << 20);
+    put("/proc/self/cgroup", "4:memory:/x\\n0::/system.slice/spillwayd.service\\n");
+    ck_assert_uint_eq(sw_memory_bytes(root), 2 << 20);
+    put("/sys/fs/cgroup/system.slice/spillwayd.service/memory.max", "max\\n");
+    put("/sys/fs/cgroup/system.slice/memory.max", "4194304\\n");
+    ck_assert_uint_eq(sw_memory_bytes(root), 2 << 20);
+    put("/sys/fs/cgroup/memory.max", "1044480\\n");
+    ck_assert_uint_eq(sw_memory_bytes(root), 1044480);
+    put("/sys/fs/cgroup/system.slice/memory.max", "40960\\n");
+    ck_assert_uint_eq(sw_memory_bytes(root), 40960);
+    put("/sys/fs/cgroup/system.slice/spillwayd.service/memory.max", "8192\\n");
+    ck_assert_uint_eq(sw_memory_bytes(root), 8192);
+    put("/proc/self/cgroup", "0::/\\n");
+    ck_assert_uint_eq(sw_memory_bytes(root), 1044480);
+}
+END_TEST
+
+START_TEST(this_machine_has_some) {
+    ck_assert_uint_gt(sw_memory_bytes(""), 1 << 20);
+    ck_assert_uint_le(sw_memory_bytes(""),
+                      (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 10 * 11);
+}
+END_TEST
+
+int main(void) {
+    TCase *tests = tcase_create("daemon_memory");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, the_least_holds);
+    tcase_add_test(tests, this_machine_has_some);
+    Suite *suite = suite_create("daemon_memory");
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}
