@@ -6,7 +6,6 @@
 #include "base/assert.h"
 #include "base/choice.h"
 #include "config/json.h"
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdbool.h>
@@ -202,14 +201,14 @@ static const char *format_bytes(char *ret, size_t ret_bytes, uint64_t bytes) {
     return ret;
 }
 
-/* Digits only: strtoull() alone would take signs, spaces and hexadecimal. Returns where the digits end, or NULL. */
+/* Digits only: strtoull() alone would take signs, spaces and hexadecimal. Returns where the digits end, or NULL. Of
+ * what is too large it makes the largest number, which no option accepts. */
 static const char *parse_digits(const char *text, int base, uint64_t *ret) {
     char *end;
     if (*text < '0' || *text > '9')
         return NULL;
-    errno = 0;
     *ret = strtoull(text, &end, base);
-    return errno ? NULL : end;
+    return end;
 }
 
 static bool parse_bytes(const char *text, uint64_t *ret) {
@@ -220,8 +219,11 @@ static bool parse_bytes(const char *text, uint64_t *ret) {
     while (*unit == ' ')
         unit++;
     for (size_t i = 0; i < UNIT_COUNT; i++)
-        if (strcmp(unit, units[i].name) == 0)
-            return !__builtin_mul_overflow(number, units[i].bytes, ret);
+        if (strcmp(unit, units[i].name) == 0) {
+            if (__builtin_mul_overflow(number, units[i].bytes, ret))
+                *ret = UINT64_MAX;
+            return true;
+        }
     return false;
 }
 

@@ -8,6 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Which nobody sees, and some editors put at the beginning of a file. */
+#define BYTE_ORDER_MARK "\xef\xbb\xbf"
+
 /* The end of a path says more than its beginning, and the record of an error is short. */
 struct shown {
     const char *dots, *tail;
@@ -51,6 +54,9 @@ int sw_json_load(struct json_t **ret, const char *path, bool waits, struct sw_er
         return 0;
     }
     json_decref(value);
+    if (!read_error && where.line == 1 && strstr(where.text, BYTE_ORDER_MARK))
+        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s%s:1: begins with a byte order mark (BOM): remove it",
+                          name.dots, name.tail);
     if (!read_error)
         return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s%s:%d: %s", name.dots, name.tail, where.line,
                           where.text);

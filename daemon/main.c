@@ -64,6 +64,18 @@ static int read_config(struct sw_config *ret, void *arg, struct sw_err *err) {
     return rc < 0 ? rc : sw_config_check(ret, err);
 }
 
+static void open_log(void) {
+    sw_log_open();
+    (void)sw_journal_open(SW_JOURNAL_SOCKET);
+}
+
+/* Why the service does not run is found by this event, whatever the reason. */
+static void log_failed_start(const struct sw_err *err) {
+    char text[300], detail[300];
+    sw_log(SW_LOG_ERROR, "start.failed", "name=%s text=%s detail=%s", sw_err_name(err->code),
+           sw_log_quote(text, sizeof text, err->msg), sw_log_quote(detail, sizeof detail, err->detail));
+}
+
 /* Returns -1 to go on, or the exit code. */
 static int parse_options(struct program *program) {
     struct sw_cli_getopt cli;
@@ -86,7 +98,13 @@ static int parse_options(struct program *program) {
         (void)fprintf(stderr, "spillwayd: unexpected argument '%s'\n", program->argv[optind]);
         return usage_error(NULL);
     }
-    return read_config(&program->config, program, &err) < 0 ? usage_error(&err) : -1;
+    if (read_config(&program->config, program, &err) == 0)
+        return -1;
+    if (program->check_config || program->print_config || program->snapshot)
+        return usage_error(&err);
+    open_log();
+    log_failed_start(&err);
+    return usage_error(NULL);
 }
 
 static void on_signal(uv_signal_t *handle, int number) {
@@ -137,9 +155,7 @@ static int run(struct program *program) {
     watch_signals(program, &loop);
     const struct sw_daemon_hooks hooks = {.stopped = on_stopped, .load = read_config, .arg = program};
     if (sw_daemon_start(&program->daemon, &loop, &program->config, &hooks, &err) < 0) {
-        char text[300], detail[300];
-        sw_log(SW_LOG_ERROR, "start.failed", "name=%s text=%s detail=%s", sw_err_name(err.code),
-               sw_log_quote(text, sizeof text, err.msg), sw_log_quote(detail, sizeof detail, err.detail));
+        log_failed_start(&err);
         on_stopped(EXIT_RUNTIME, program);
     }
     (void)uv_run(&loop, UV_RUN_DEFAULT);
@@ -174,8 +190,7 @@ static int act(struct program *program) {
         return check_config(program);
     if (program->print_config)
         return EXIT_SUCCESS;
-    sw_log_open();
-    (void)sw_journal_open(SW_JOURNAL_SOCKET);
+    open_log();
     (void)sw_log_set_level_name(program->config.log_level);
     return run(program);
 }

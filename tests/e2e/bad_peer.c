@@ -478,6 +478,7 @@ START_TEST(bad_command_lines) {
         int exit_code;
     } lines[] = {
         {"scratch_bytes=1", "scratch_bytes: 1 is not a size from 64 MiB to 16 GiB", 2},
+        {"scratch_bytes=2", "event=start.failed name=ECONFIG text=\"scratch_bytes: 2 is not a size", 2},
         {"nonsense=1", "nonsense: unknown option", 2},
         {"host_tier_initial_bytes=65 MiB", "exceeds host_tier_bytes", 2},
         {"data_socket=/nonexistent/folder/data.sock", "No such file or directory", 1},

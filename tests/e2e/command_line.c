@@ -227,6 +227,21 @@ START_TEST(more_memory_than_there_is) {
 }
 END_TEST
 
+/* Whoever looks for it in the log finds why the service did not start, also if it is the configuration; a check starts
+ * nothing. */
+START_TEST(wrong_configuration_is_logged) {
+    ck_assert_int_eq(run("--set log_level=loud"), 2);
+    ck_assert_ptr_nonnull(strstr(output,
+                                 "level=error event=start.failed name=ECONFIG text=\"log_level: \\\"loud\\\" is "
+                                 "not one of error"));
+    ck_assert_ptr_nonnull(strstr(output, "\nTry 'spillwayd --help'.\n"));
+    ck_assert_int_eq(run("--config /nonexistent/file"), 2);
+    ck_assert_ptr_nonnull(strstr(output, "event=start.failed name=EIO text=\"/nonexistent/file: No such file"));
+    ck_assert_int_eq(run("--set log_level=loud --check-config"), 2);
+    ck_assert_ptr_null(strstr(output, "start.failed"));
+}
+END_TEST
+
 START_TEST(device_that_is_not_there) {
     if (access("/dev/nvidiactl", F_OK) == 0)
         return; /* there may be one */
@@ -248,6 +263,7 @@ int main(void) {
     tcase_add_test(tests, both_sockets_at_one_path);
     tcase_add_test(tests, files_that_may_not_be_that_long);
     tcase_add_test(tests, more_memory_than_there_is);
+    tcase_add_test(tests, wrong_configuration_is_logged);
     tcase_add_test(tests, device_that_is_not_there);
     Suite *suite = suite_create("command_line");
     suite_add_tcase(suite, tests);
