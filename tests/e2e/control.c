@@ -742,6 +742,23 @@ START_TEST(others_are_refused) {
 }
 END_TEST
 
+/* Who tries again and again fills no log. */
+START_TEST(refusals_are_not_all_logged) {
+    enum { N = 40, LINES = 10 };
+    if (getuid() != 0)
+        return;
+    const char *const options[] = {"control_socket_mode=0666", NULL};
+    start_anew(options);
+    ck_assert_int_eq(chmod(served.folder, 0755), 0);
+    for (int i = 0; i < N; i++)
+        ck_assert_int_eq(as_other(0, false, "status", NULL), -SW_EACCES);
+    const unsigned n = sw_test_daemon_logged(&served, "event=control.refused ");
+    ck_assert_uint_ge(n, LINES);
+    ck_assert_uint_le(n, 2 * LINES); /* a slow machine's time for it may be over in between */
+    ck_assert_uint_ge(sw_test_daemon_logged(&served, " left_out=0"), LINES);
+}
+END_TEST
+
 START_TEST(groups_have_their_rights) {
     if (getuid() != 0)
         return;
@@ -878,6 +895,7 @@ int main(void) {
     tcase_add_loop_test(tests, the_last_line_needs_no_newline, 0, (int)(sizeof last_lines / sizeof last_lines[0]));
     tcase_add_test(tests, stale_socket_is_replaced);
     tcase_add_test(tests, others_are_refused);
+    tcase_add_test(tests, refusals_are_not_all_logged);
     tcase_add_test(tests, groups_have_their_rights);
     tcase_add_loop_test(tests, start_fails_on_bad_options, 0, (int)(sizeof refused / sizeof refused[0]));
     tcase_add_test(tests, no_control_socket);
