@@ -27,9 +27,11 @@ void sw_descriptors_share(struct sw_service *service) {
     const uint64_t room = had > own + LEAST_FDS ? had - own - LEAST_FDS : 0;
     service->fds.max_sessions = (unsigned)(room > least ? room : least);
     if (had <= others + LEAST_FDS)
-        sw_log(SW_LOG_WARNING, "descriptors.short",
-               "limit=%" PRIu64 " wanted=%" PRIu64 " sessions=%u then=\"more clients than that are refused\"", had,
-               others + LEAST_FDS, service->fds.max_sessions);
+        sw_log(
+            SW_LOG_WARNING, "descriptors.short",
+            "limit=%" PRIu64 " wanted=%" PRIu64
+            " sessions=%u then=\"more clients than that are refused: raise RLIMIT_NOFILE (LimitNOFILE=, ulimit -n)\"",
+            had, others + LEAST_FDS, service->fds.max_sessions);
 }
 
 void sw_descriptors_take(struct sw_service *service) {

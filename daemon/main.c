@@ -149,7 +149,9 @@ static int run(struct program *program) {
     (void)signal(SIGXFSZ, SIG_IGN); /* beyond RLIMIT_FSIZE: an error as others are (EFBIG) */
     int rc = uv_loop_init(&loop);
     if (rc < 0) {
-        sw_log(SW_LOG_ERROR, "start.failed", "cause=\"loop: %s\"", uv_strerror(rc));
+        (void)sw_err_set(&err, sw_err_from_errno(-rc), SW_SCOPE_DAEMON, "loop: %s%s", uv_strerror(rc),
+                         sw_is_out_of_descriptors(-rc) ? ": raise RLIMIT_NOFILE (LimitNOFILE=, ulimit -n)" : "");
+        log_failed_start(&err);
         return EXIT_RUNTIME;
     }
     watch_signals(program, &loop);

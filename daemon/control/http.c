@@ -99,7 +99,8 @@ static int listen_on(unsigned port, struct sw_err *err) {
     const int failure = errno;
     if (fd >= 0)
         (void)close(fd);
-    return sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "metrics_port %u: %s", port, strerror(failure));
+    return sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "metrics_port %u: %s%s", port, strerror(failure),
+                      failure == EADDRINUSE ? ": name another, or end who listens there (ss -ltnp)" : "");
 }
 
 int sw_http_open(struct sw_http **ret, uv_loop_t *loop, unsigned port, char *(*make_text)(void *arg), void *arg,

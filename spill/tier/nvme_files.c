@@ -48,9 +48,10 @@ static int open_directory(struct sw_nvme_files *files, const char *path, struct 
     if (files->directory < 0 || fstat(files->directory, &st) != 0)
         return system_error(err, "open", path);
     if (st.st_mode & (S_IWGRP | S_IWOTH))
-        return sw_err_set(err, -SW_EACCES, SW_SCOPE_DAEMON, "%s may be written to by others", path);
+        return sw_err_set(err, -SW_EACCES, SW_SCOPE_DAEMON, "may be written to by others: chmod go-w it");
     if (st.st_uid != geteuid() && st.st_uid != 0)
-        return sw_err_set(err, -SW_EACCES, SW_SCOPE_DAEMON, "%s belongs to another user", path);
+        return sw_err_set(err, -SW_EACCES, SW_SCOPE_DAEMON, "belongs to another user: give it to user %u (chown)",
+                          (unsigned)geteuid());
     return 0;
 }
 
@@ -135,9 +136,9 @@ int sw_nvme_files_open(struct sw_nvme_files *ret, const char *directory, struct 
     if (ret->lock < 0)
         rc = system_error(err, "openat", "lock file");
     else if (flock(ret->lock, LOCK_EX | LOCK_NB) != 0)
-        rc = errno == EWOULDBLOCK
-                 ? sw_err_set(err, -SW_EBUSY, SW_SCOPE_DAEMON, "%s is in use by another process", directory)
-                 : system_error(err, "flock", "lock file");
+        rc = errno == EWOULDBLOCK ? sw_err_set(err, -SW_EBUSY, SW_SCOPE_DAEMON,
+                                               "is in use by another process: end that, or name another")
+                                  : system_error(err, "flock", "lock file");
     else
         rc = claim(ret, err);
     if (!rc)

@@ -240,6 +240,7 @@ START_TEST(a_crowd_leaves_descriptors_for_memories) {
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
     start(NULL);
     ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "event=descriptors.short"), 1);
+    ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "raise RLIMIT_NOFILE"), 1);
     sw_sound_take(&daemon_process, &before);
     const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK);
     sw_wire_open(&wire, daemon_process.socket);

@@ -242,6 +242,14 @@ START_TEST(wrong_configuration_is_logged) {
 }
 END_TEST
 
+START_TEST(too_few_descriptors) {
+    ck_assert_int_eq(run("--version; sh -c 'ulimit -n 8; exec " SW_SPILLWAYD_PATH " --set data_socket=/nonexistent/d'"),
+                     1);
+    ck_assert_msg(strstr(output, "event=start.failed name=EIO text=\"loop: too many open files: raise RLIMIT_NOFILE"),
+                  "%s", output);
+}
+END_TEST
+
 START_TEST(device_that_is_not_there) {
     if (access("/dev/nvidiactl", F_OK) == 0)
         return; /* there may be one */
@@ -264,6 +272,7 @@ int main(void) {
     tcase_add_test(tests, files_that_may_not_be_that_long);
     tcase_add_test(tests, more_memory_than_there_is);
     tcase_add_test(tests, wrong_configuration_is_logged);
+    tcase_add_test(tests, too_few_descriptors);
     tcase_add_test(tests, device_that_is_not_there);
     Suite *suite = suite_create("command_line");
     suite_add_tcase(suite, tests);

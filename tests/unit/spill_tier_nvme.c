@@ -347,6 +347,7 @@ START_TEST(test_a_second_process_and_open_folders_are_refused) {
     struct stat st;
     static const char *const names[] = {"lock", "manifest", "data-0000", "data-0001"};
     ck_assert_int_eq(sw_tier_nvme_open(&second, &config, &err), -SW_EBUSY);
+    ck_assert_str_eq(err.msg, "is in use by another process: end that, or name another");
     ck_assert_uint_eq(sw_nvme_stats(tier).backed_bytes, 2 * MIB);
     for (unsigned i = 0; i < 4; i++) {
         ck_assert_int_eq(stat(sw_nvme_path(path, names[i]), &st), 0);
@@ -356,6 +357,7 @@ START_TEST(test_a_second_process_and_open_folders_are_refused) {
 
     ck_assert_int_eq(chmod(sw_nvme_path(path, ""), 0770), 0);
     ck_assert_int_eq(sw_tier_nvme_open(&second, &config, &err), -SW_EACCES);
+    ck_assert_str_eq(err.msg, "may be written to by others: chmod go-w it");
     ck_assert_int_eq(chmod(sw_nvme_path(path, ""), 0702), 0);
     ck_assert_int_eq(sw_tier_nvme_open(&second, &config, &err), -SW_EACCES);
     ck_assert_int_eq(chmod(sw_nvme_path(path, ""), 0700), 0);
