@@ -243,7 +243,9 @@ START_TEST(wrong_configuration_is_logged) {
 END_TEST
 
 START_TEST(too_few_descriptors) {
-    ck_assert_int_eq(run("--version; sh -c 'ulimit -n 8; exec " SW_SPILLWAYD_PATH " --set data_socket=/nonexistent/d'"),
+    /* As many as libuv needs not to abort, whatever the test has been started with. */
+    ck_assert_int_eq(run("--version; sh -c 'exec 3>&- 4>&- 5>&- 6>&- 7>&-; ulimit -n 8; exec " SW_SPILLWAYD_PATH
+                         " --set data_socket=/nonexistent/d'"),
                      1);
     ck_assert_msg(strstr(output, "event=start.failed name=EIO text=\"loop: too many open files: raise RLIMIT_NOFILE"),
                   "%s", output);
