@@ -10,7 +10,9 @@
  *   - use a connection after fork(): the child must open its own, and leave the inherited one alone, not close it
  *     either, since CUDA cannot be called there. If the parent dies, its session lasts until such a child has ended or
  *     called exec();
- *   - change or free the front of packed memory between spillway_pack() and the completion of spillway_unpack();
+ *   - change or free the front of packed memory between spillway_pack() and the completion of spillway_unpack(), or
+ *     give memory of a running operation to another one, unless both only spill it (a pack or unpack in registered
+ *     memory notices, and is EBUSY);
  *   - keep a region id across connections: a region lives as long as the connection that spilled it; but see
  *     spillway_spill_durable().
  *
@@ -168,7 +170,8 @@ int spillway_restore(struct spillway *connection, struct spillway_region region,
  * must not be touched; what comes behind them is free for any use, and for VMM memory whole granules there may be
  * unmapped and released. With an error the bytes are as they were, except after ELOST: then they are lost. The region's
  * id is the only key to the packed bytes: if it is dropped, if the connection ends, or if the ticket is freed before it
- * has completed, they cannot be unpacked any more. errors: as spill; by ticket also EACCES (as restore), ELOST. */
+ * has completed, they cannot be unpacked any more. errors: as spill; by ticket also EACCES (as restore), EBUSY (memory
+ * of another operation), ELOST. */
 int spillway_pack(struct spillway *connection, void *data, uint64_t bytes, struct CUstream_st *stream,
                   struct spillway_ticket **ret_ticket, struct spillway_error *error);
 

@@ -20,6 +20,28 @@ static int check_range(const struct sw_range *range, uint64_t bytes, struct sw_e
     return 0;
 }
 
+static bool overlaps(const struct sw_range *range, const struct sw_job *job) {
+    return job->offset < range->offset + range->bytes && range->offset < job->offset + job->bytes;
+}
+
+/* Bytes that are being packed are neither what they were nor what they will be, and a pack that is undone writes them
+ * once more. Seen only where the memory is one, as registered memory is. */
+static int check_alone(const struct sw_owner *owner, const struct sw_range *range, struct sw_err *err) {
+    if (!range->in_place && !range->mem->n_in_place)
+        return 0;
+    for (const struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next) {
+        const struct sw_op *op = SW_CONTAINER_OF(node, const struct sw_op, node);
+        const struct sw_job *job = op->mem == range->mem && overlaps(range, &op->job) ? &op->job : NULL;
+        for (unsigned i = 0; !job && i < op->n_parts; i++)
+            if (op->parts[i].mem == range->mem && overlaps(range, &op->parts[i].job))
+                job = &op->parts[i].job;
+        if (job && (range->in_place || sw_job_is_in_place(job->kind)))
+            return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "a part of that memory is in another operation: %s",
+                              sw_job_kind_name(job->kind));
+    }
+    return 0;
+}
+
 /* Memory that is unmapped with the first job that used it would be gone from under the others. */
 static int check_stays(const struct sw_range *range, unsigned n, struct sw_err *err) {
     if (n == 1 || !range->mem->once)
@@ -63,7 +85,8 @@ static int check_type(const struct sw_range *range, struct sw_err *err) {
 }
 
 /* A spill's ranges; *ret_bytes: of all. */
-static int check_sources(const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes, struct sw_err *err) {
+static int check_sources(const struct sw_owner *owner, const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes,
+                         struct sw_err *err) {
     int rc = 0;
     if (n < 1 || n > SW_FRAMES_MAX_PARTS)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers, must be 1 to %d", n, SW_FRAMES_MAX_PARTS);
@@ -74,6 +97,8 @@ static int check_sources(const struct sw_range *ranges, unsigned n, uint64_t *re
             rc = check_stays(&ranges[i], n, err);
         if (!rc)
             rc = check_range(&ranges[i], 0, err);
+        if (!rc)
+            rc = check_alone(owner, &ranges[i], err);
         if (!rc && __builtin_add_overflow(*ret_bytes, ranges[i].bytes, ret_bytes))
             rc = sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "lengths of buffers overflow");
         if (rc && n > 1)
@@ -86,7 +111,7 @@ int sw_admit_spill(const struct sw_owner *owner, const struct sw_range *ranges, 
                    struct sw_err *err) {
     int rc = admit(owner, err);
     if (!rc)
-        rc = check_sources(ranges, n, ret_bytes, err);
+        rc = check_sources(owner, ranges, n, ret_bytes, err);
     if (!rc)
         rc = admit_region(owner, ranges[0].in_place, err);
     if (!rc && ranges[0].name)
@@ -109,8 +134,8 @@ static int check_place(const struct sw_region *region, bool in_place, bool keep,
 }
 
 /* As many destinations as the region has buffers, each with room for its own. */
-static int check_destinations(const struct sw_region *region, const struct sw_range *ranges, unsigned n,
-                              struct sw_err *err) {
+static int check_destinations(const struct sw_owner *owner, const struct sw_region *region,
+                              const struct sw_range *ranges, unsigned n, struct sw_err *err) {
     const unsigned n_buffers = region->frames->n_parts ? region->frames->n_parts : 1;
     int rc = 0;
     if (n != n_buffers)
@@ -120,6 +145,8 @@ static int check_destinations(const struct sw_region *region, const struct sw_ra
         rc = check_stays(&ranges[i], n, err);
         if (!rc)
             rc = check_range(&ranges[i], sw_frames_part_bytes(region->frames, i), err);
+        if (!rc)
+            rc = check_alone(owner, &ranges[i], err);
         if (rc && n > 1)
             sw_err_context(err, "buffer %u of %u", i + 1, n);
     }
@@ -141,7 +168,7 @@ int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struc
                           "region %u:%u is %s", id.slot, id.gen, sw_region_state_name(region->state));
     rc = check_place(region, ranges[0].in_place, keep, err);
     if (!rc)
-        rc = check_destinations(region, ranges, n, err);
+        rc = check_destinations(owner, region, ranges, n, err);
     if (!rc)
         *ret = region;
     return rc;

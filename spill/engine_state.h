@@ -38,7 +38,8 @@ struct sw_mem {
     struct sw_job_mem side; /* the worker's while a job is out */
     struct sw_job job;      /* maps it, later unmaps it; embedded, so that closing cannot fail */
     uint64_t bytes;
-    unsigned n_ops; /* that use it, and the mapping */
+    unsigned n_ops;      /* that use it, and the mapping */
+    unsigned n_in_place; /* of these: packs and unpacks */
     bool once, used, closing;
     void (*mapped)(const struct sw_err *err, void *arg);
     void *mapped_arg;

@@ -39,6 +39,11 @@ static inline bool sw_job_moves_client_bytes(enum sw_job_kind kind) {
     return sw_job_encodes(kind) || kind == SW_JOB_RESTORE || kind == SW_JOB_UNPACK;
 }
 
+/* True for jobs that read and write one range of a client's memory. */
+static inline bool sw_job_is_in_place(enum sw_job_kind kind) {
+    return kind == SW_JOB_PACK || kind == SW_JOB_UNPACK;
+}
+
 /* True for jobs that copy stored frames between tiers, without a device. */
 static inline bool sw_job_moves(enum sw_job_kind kind) {
     return kind == SW_JOB_DEMOTE || kind == SW_JOB_PROMOTE;

@@ -90,6 +90,7 @@ static void begin(struct sw_mem *mem, struct sw_job *job, struct sw_region_id id
     job->region_gen = id.gen;
     mem->used = true;
     mem->n_ops++;
+    mem->n_in_place += sw_job_is_in_place(job->kind);
 }
 
 void sw_op_begin(struct sw_op *op) {
@@ -100,8 +101,10 @@ void sw_op_begin(struct sw_op *op) {
 }
 
 void sw_op_end(struct sw_op *op) {
-    if (!op->n_parts)
+    if (!op->n_parts) {
+        op->mem->n_in_place -= sw_job_is_in_place(op->job.kind);
         sw_mem_op_ended(op->mem);
+    }
     for (unsigned i = 0; i < op->n_parts; i++)
         sw_mem_op_ended(op->parts[i].mem);
 }

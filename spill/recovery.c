@@ -14,7 +14,7 @@
 /* ---- recording ---- */
 
 static struct sw_catalogue_hints hints_of(const struct sw_region *region) {
-    const bool in_place = region->op && (region->op->job.kind == SW_JOB_PACK || region->op->job.kind == SW_JOB_UNPACK);
+    const bool in_place = region->op && sw_job_is_in_place(region->op->job.kind);
     return (struct sw_catalogue_hints){.used_us = region->used_us,
                                        .priority = region->priority,
                                        .pinned = region->pinned,

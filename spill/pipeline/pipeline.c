@@ -209,7 +209,7 @@ static bool recover_jobs(struct sw_pipeline *p) {
     bool advanced = false;
     for (struct sw_list *node = p->jobs.next; node != &p->jobs; node = node->next) {
         struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
-        if (job->err.code && (job->kind == SW_JOB_PACK || job->kind == SW_JOB_UNPACK))
+        if (job->err.code && sw_job_is_in_place(job->kind))
             advanced |= sw_in_place_recover(p, job);
     }
     return advanced;

@@ -553,6 +553,41 @@ START_TEST(test_a_client_that_never_signals_blocks_only_itself) {
 }
 END_TEST
 
+/* Bytes that are on their way in place are nobody else's, in memory that is known to be the same. */
+START_TEST(test_memory_of_a_pack_is_left_alone) {
+    enum { BYTES = 400000, HALF = BYTES / 2 };
+    struct sw_memory memory = sw_memory_new(BYTES);
+    struct sw_test_op first = {0}, other = {0};
+    fill(&memory, SW_CONTENT_TEXT, 3);
+    struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
+    const struct sw_range pack = {.mem = mem, .bytes = HALF, .in_place = true},
+                          beside = {.mem = mem, .offset = HALF, .bytes = HALF},
+                          across = {.mem = mem, .offset = HALF - 1, .bytes = 10},
+                          pack_across = {.mem = mem, .offset = HALF - 1, .bytes = HALF, .in_place = true};
+    ck_assert_int_eq(sw_engine_spill(f.owner, &pack, sw_test_op_done, &first, &first.id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &pack, sw_test_op_done, &other, &other.id, NULL), -SW_EBUSY);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &across, sw_test_op_done, &other, &other.id, NULL), -SW_EBUSY);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &beside, sw_test_op_done, &other, &other.id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &pack_across, sw_test_op_done, &other, &other.id, NULL), -SW_EBUSY);
+    sw_fixture_until(&f, &first.done);
+    sw_fixture_until(&f, &other.done);
+    ck_assert_int_eq(first.outcome.err.code, 0);
+    ck_assert_int_eq(other.outcome.err.code, 0);
+    struct sw_test_op back = {0}, third = {0};
+    ck_assert_int_eq(sw_engine_restore(f.owner, first.id, &pack, false, sw_test_op_done, &back, NULL), 0);
+    ck_assert_int_eq(sw_engine_restore(f.owner, other.id, &across, true, sw_test_op_done, &third, NULL), -SW_ETOOSMALL);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &across, sw_test_op_done, &third, &third.id, NULL), -SW_EBUSY);
+    sw_fixture_until(&f, &back.done);
+    ck_assert_int_eq(back.outcome.err.code, 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &across, sw_test_op_done, &third, &third.id, NULL), 0);
+    sw_fixture_until(&f, &third.done);
+    ck_assert_int_eq(sw_engine_drop(f.owner, third.id, NULL), 0);
+    ck_assert_int_eq(sw_engine_drop(f.owner, other.id, NULL), 0);
+    sw_fixture_close_mem(&f, mem);
+    sw_memory_free(&memory);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("engine");
     TCase *tcase = tcase_create("engine");
@@ -574,6 +609,7 @@ int main(void) {
     tcase_add_test(tcase, test_states_pass_in_order);
     tcase_add_test(tcase, test_held_operations_begin_together);
     tcase_add_test(tcase, test_callbacks_may_start_and_close_things);
+    tcase_add_test(tcase, test_memory_of_a_pack_is_left_alone);
     tcase_add_test(tcase, test_a_client_that_never_signals_blocks_only_itself);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
