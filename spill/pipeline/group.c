@@ -313,11 +313,12 @@ bool sw_group_serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
         return true;
     }
     struct sw_err err = {0};
-    int rc = wait_for_events(p, slot, &err);
-    if (!rc)
-        rc = g->kind == SW_JOB_SPILL ? spill(p, slot, &err) : restore(p, slot, &err);
-    if (rc)
+    if (wait_for_events(p, slot, &err)) { /* nobody goes on whose event is not waited for; all are of one session */
+        fail_all(p, g, &err);
+        slot->state = SW_SLOT_DRAINING;
+    } else if (g->kind == SW_JOB_SPILL ? spill(p, slot, &err) : restore(p, slot, &err)) {
         fail_slot(p, slot, &err);
+    }
     return true;
 }
 

@@ -355,6 +355,27 @@ START_TEST(test_an_event_that_cannot_be_waited_for_fails_its_clients_group) {
 }
 END_TEST
 
+/* Of restores nobody is written to before its event: not those, either, whose own could have been waited for. */
+START_TEST(test_nothing_is_restored_before_its_event) {
+    static const uint8_t events[N] = {1, 2, 3, 1, 2, 3, 1, 2};
+    struct client c;
+    client_open(&c, N, BYTES);
+    spill_held(&c);
+    memset(c.to.data, 0xEE, c.to.bytes);
+    sw_rig_reset_counts();
+    sw_rig_hold(&rig);
+    client_restore(&c, events);
+    sw_device_faulty_arm(rig.f.device, "wait_event", 2, -SW_EIMPORT, SW_FAULT_AT_ONCE);
+    sw_rig_release(&rig);
+    await(&c, c.restores);
+    for (unsigned i = 0; i < c.n; i++)
+        ck_assert_int_eq(c.restores[i].outcome.err.code, -SW_EIMPORT);
+    for (size_t i = 0; i < c.to.bytes; i++)
+        ck_assert_uint_eq(c.to.data[i], 0xEE);
+    client_close(&c);
+}
+END_TEST
+
 static void on_mapped(const struct sw_err *err, void *arg) {
     ck_assert_int_eq(err->code, 0);
     *(bool *)arg = true;
@@ -721,6 +742,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_restores_are_tried_alone, 0, 3);
     tcase_add_test(tcase, test_each_event_is_waited_for_once);
     tcase_add_test(tcase, test_an_event_that_cannot_be_waited_for_fails_its_clients_group);
+    tcase_add_test(tcase, test_nothing_is_restored_before_its_event);
     tcase_add_test(tcase, test_those_with_events_and_those_without_do_not_meet);
     tcase_add_test(tcase, test_a_slot_drains_before_its_jobs_fail);
     tcase_add_test(tcase, test_a_plan_counts_one_use_for_a_group);
