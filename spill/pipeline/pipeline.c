@@ -149,6 +149,7 @@ static void serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *jo
 
 static bool deal(struct sw_pipeline *p) {
     bool advanced = false;
+    sw_pipeline_begin_turns(p);
     for (unsigned s = 0; s < p->n_slots; s++) {
         if (p->slots[s].state != SW_SLOT_FREE)
             continue;

@@ -95,9 +95,10 @@ struct sw_pipeline {
     atomic_bool has_arrived;      /* there may be some */
     bool is_settled;              /* since nothing could be moved on no slot has reported and no job has come */
     uint64_t next_age;
-    unsigned event_round; /* in which events of jobs without a slot are asked for */
-    struct sw_list jobs;  /* active; the next one to be served first */
-    struct sw_err lost;   /* code 0: the device works */
+    unsigned event_round, n_asked; /* in which events of jobs without a slot are asked for; how many by these turns */
+    bool is_round_cut;             /* not all could be */
+    struct sw_list jobs;           /* active; the next one to be served first */
+    struct sw_err lost;            /* code 0: the device works */
     struct sw_plan_cache plans;
     struct sw_cost_class costs[SW_COST_CLASSES];
     double plan_s;    /* what making a plan has lately taken; 0: not known */
@@ -154,6 +155,8 @@ int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct
 
 /* ---- pipeline_turn.c ---- */
 
+/* Before free slots are dealt out. */
+void sw_pipeline_begin_turns(struct sw_pipeline *p);
 /* The job that a free slot is to serve; it goes to the end of the line. NULL: none wants one. */
 struct sw_job *sw_pipeline_next_job(struct sw_pipeline *p);
 

@@ -42,14 +42,24 @@ static bool event_reached(struct sw_pipeline *p, struct sw_job *job) {
 }
 
 /* Others are not to wait for who is late: without a slot for it, a job is served once its event has been reached. Each
- * is asked for once in a round. */
-static bool may_be_served(struct sw_pipeline *p, struct sw_job *job, unsigned *n_asked) {
+ * is asked for once in a round, which goes on in the next turns where there are too many for one. */
+static bool may_be_served(struct sw_pipeline *p, struct sw_job *job) {
     if (!job->has_event || may_wait_in_slot(p))
         return true;
-    if (job->event_round == p->event_round || *n_asked == MOST_EVENTS)
+    if (job->event_round == p->event_round)
         return false;
-    ++*n_asked;
+    if (p->n_asked == MOST_EVENTS) {
+        p->is_round_cut = true;
+        return false;
+    }
+    p->n_asked++;
     return event_reached(p, job);
+}
+
+void sw_pipeline_begin_turns(struct sw_pipeline *p) {
+    p->event_round += !p->is_round_cut;
+    p->is_round_cut = false;
+    p->n_asked = 0;
 }
 
 /* ---- turns ---- */
@@ -63,12 +73,12 @@ static bool goes_on_unplanned(const struct sw_pipeline *p, const struct sw_job *
            !sw_job_has_direct_step(p, job);
 }
 
-static bool job_wants_slot(struct sw_pipeline *p, struct sw_job *job, unsigned *n_asked) {
+static bool job_wants_slot(struct sw_pipeline *p, struct sw_job *job) {
     if (job->err.code)
         return false;
     switch (job->stage) {
     case SW_STAGE_WAITING:
-        return may_be_served(p, job, n_asked);
+        return may_be_served(p, job);
     case SW_STAGE_PREPARING:
         return goes_on_unplanned(p, job);
     case SW_STAGE_RUNNING:
@@ -111,7 +121,7 @@ static bool any_slot_plans_op(const struct sw_pipeline *p, uint64_t op_number) {
  * others. Those that have no plan yet go before chunks, but one at a time: beside a plan that is being made chunks go,
  * so that the link does not wait until there are all. The operation has one place in the line: all of its jobs go to
  * the end. */
-static struct sw_job *next_of_op(struct sw_pipeline *p, struct sw_job *first, unsigned *n_asked) {
+static struct sw_job *next_of_op(struct sw_pipeline *p, struct sw_job *first) {
     struct sw_policy_stages least = {0};
     struct sw_job *best = NULL, *unplanned = NULL;
     struct sw_list jobs_of_op;
@@ -121,9 +131,10 @@ static struct sw_job *next_of_op(struct sw_pipeline *p, struct sw_job *first, un
         next = node->next;
         if (job->op_number != first->op_number)
             continue;
+        const bool wants_slot = job_wants_slot(p, job);
         sw_list_remove(node);
         sw_list_append(&jobs_of_op, node);
-        if (!job_wants_slot(p, job, n_asked))
+        if (!wants_slot)
             continue;
         if (!can_be_ordered(job)) {
             unplanned = unplanned ? unplanned : job;
@@ -140,19 +151,16 @@ static struct sw_job *next_of_op(struct sw_pipeline *p, struct sw_job *first, un
 }
 
 struct sw_job *sw_pipeline_next_job(struct sw_pipeline *p) {
-    unsigned n_asked = 0;
     for (struct sw_list *node = p->jobs.next; node != &p->jobs; node = node->next) {
         struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
         sw_job_check_canceled(job);
-        if (job_wants_slot(p, job, &n_asked)) {
+        if (job_wants_slot(p, job)) {
             if (job->op_number)
-                job = next_of_op(p, job, &n_asked);
+                job = next_of_op(p, job);
             sw_list_remove(&job->node);
             sw_list_append(&p->jobs, &job->node);
             return job;
         }
     }
-    if (n_asked < MOST_EVENTS) /* that was all of them */
-        p->event_round++;
     return NULL;
 }
