@@ -123,7 +123,9 @@ int sw_cuda_train(struct device_cuda *d, struct slot *slot, struct sw_err *err) 
 }
 
 static int queue_sample(struct slot *slot, unsigned piece_bytes, struct sw_err *err) {
-    return sw_gpu_sample_async(slot->d_in, slot->in_bytes, piece_bytes, slot->parts.d_sample, slot->stream, err);
+    const int rc =
+        sw_gpu_sample_async(slot->d_in, slot->in_bytes, piece_bytes, slot->parts.d_sample, slot->stream, err);
+    return sw_cuda_check_lost(rc, err);
 }
 
 /* Goes on with a sample of bytes: looks whether a table is worth training. */

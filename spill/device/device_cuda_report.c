@@ -113,8 +113,8 @@ static int finish(struct device_cuda *d, struct slot *slot, struct sw_slot_resul
     slot->is_marked = false; /* it may have queued more */
     if (rc == -SW_EAGAIN)
         return rc;
-    if (rc < 0 && (slot->work == WORK_ENCODE || slot->work == WORK_ENCODE_GROUP))
-        (void)cudaStreamSynchronize(slot->stream); /* a part of what was to be done anew may read the client's memory */
+    if (rc < 0) /* a part of what was to be done then may read the client's memory */
+        (void)cudaStreamSynchronize(slot->stream);
     end_work(slot);
     return rc;
 }
