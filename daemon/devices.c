@@ -51,7 +51,7 @@ static uint64_t stored_chunk_bytes(const struct sw_service *service) {
 
 /* Other chunks and slots than the options say, and what does not come back with these. */
 static void log_stored_chunks(const struct sw_service *service, uint64_t stored_bytes) {
-    for (unsigned i = 0; i < service->n_devices; i++) {
+    for (unsigned i = 0; stored_bytes && i < service->n_devices; i++) {
         const struct sw_device_info *info = service->devices[i]->ops->info(service->devices[i]);
         if (info->chunk_bytes < stored_bytes)
             sw_log(
@@ -77,15 +77,15 @@ int sw_devices_open(struct sw_service *service, struct sw_err *err) {
     int rc = strcmp(wanted, "host") == 0 ? 0 : open_gpus(service, &config, err);
     if (rc == 0 && strcmp(wanted, "cuda") == 0 && service->n_gpus == 0)
         rc = sw_err_set(err, -SW_EDEVICE, SW_SCOPE_DAEMON, "device=cuda, but no CUDA GPU can be used");
-    /* The host device takes the GPUs' chunks, so that it can restore what they have spilled. */
-    if (rc == 0 && service->n_gpus > 0)
-        config.chunk_bytes = largest_chunk_bytes(service);
+    /* The host device takes the GPUs' chunks, if it can, so that it can restore what they have spilled. */
+    const uint64_t stored_bytes = config.stored_chunk_bytes, gpu_bytes = largest_chunk_bytes(service);
+    config.stored_chunk_bytes = gpu_bytes > stored_bytes ? gpu_bytes : stored_bytes;
     if (rc == 0)
         rc = open_host(service, &config, err);
     if (rc < 0)
         sw_devices_close(service);
     else
-        log_stored_chunks(service, config.stored_chunk_bytes);
+        log_stored_chunks(service, stored_bytes);
     return rc;
 }
 
