@@ -96,9 +96,11 @@ int sw_owners_visit_found(struct sw_engine *engine,
                           int (*visit)(struct sw_owner *owner, uint32_t uid, bool is_heir, void *arg,
                                        struct sw_err *err),
                           void *arg, struct sw_err *err);
-/* Closes those that nobody has claimed, or leaves them to the next process. Returns how many. closed (may be NULL) runs
+/* Closes those that nobody has claimed, of one quota, or all (NULL), or leaves them to the next process. Returns how
+ * many. closed (may be NULL) runs
  * for each with its quota. */
-unsigned sw_owners_close_unclaimed(struct sw_engine *engine, bool leave, void (*closed)(void *quota));
+unsigned sw_owners_close_unclaimed(struct sw_engine *engine, const struct sw_quota *quota, bool leave,
+                                   void (*closed)(void *quota));
 /* Closes those of them whose client's process has ended, or is not known. *ret_running: the others. */
 unsigned sw_owners_close_ended(struct sw_engine *engine, void (*closed)(void *quota), unsigned *ret_running);
 /* Records the owner under a name, so that it and its regions outlive the process; without this, or a catalogue, they do

@@ -363,12 +363,13 @@ unsigned sw_owners_close_ended(struct sw_engine *engine, void (*closed)(void *qu
     return n;
 }
 
-unsigned sw_owners_close_unclaimed(struct sw_engine *engine, bool leave, void (*closed)(void *quota)) {
+unsigned sw_owners_close_unclaimed(struct sw_engine *engine, const struct sw_quota *quota, bool leave,
+                                   void (*closed)(void *quota)) {
     unsigned n = 0;
     for (struct sw_list *node = engine->owners.next, *next; node != &engine->owners; node = next) {
         struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
         next = node->next;
-        if (owner->state != SW_OWNER_UNCLAIMED)
+        if (owner->state != SW_OWNER_UNCLAIMED || (quota && owner->quota != quota))
             continue;
         n++;
         if (leave)

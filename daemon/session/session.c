@@ -251,7 +251,7 @@ static void reply_error(struct sw_session *session, unsigned type, uint32_t seq,
         return;
     log_failure(session, type, seq, err);
     sw_service_count_error(session->service, err->code);
-    sw_tenants_give_way(session->service, err->code);
+    sw_tenants_give_way(session->service, session->tenant, type, err->code);
     sw_msg_from_err(&msg, seq, err);
     reply(session, &msg);
 }

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/log.h"
+#include "ipc/proto.h"
 #include <stdbool.h>
 
 static bool has_id(const struct sw_config_ids *ids, uint32_t id) {
@@ -165,21 +166,24 @@ void sw_tenant_resume(struct sw_tenant *tenant) {
 }
 
 unsigned sw_tenants_expire(struct sw_service *service, bool leave) {
-    return sw_owners_close_unclaimed(service->engine, leave, on_owner_closed);
+    return sw_owners_close_unclaimed(service->engine, NULL, leave, on_owner_closed);
 }
 
 unsigned sw_tenants_expire_ended(struct sw_service *service, unsigned *ret_running) {
     return sw_owners_close_ended(service->engine, on_owner_closed, ret_running);
 }
 
-void sw_tenants_give_way(struct sw_service *service, int code) {
-    const bool is_for_room = code == -SW_ENOSPACE || code == -SW_EBUSY || code == -SW_ELIMIT ||
-                             code == -SW_ETENANTBYTES || code == -SW_ETENANTREGIONS;
-    if (!service->n_overdue || !is_for_room)
+void sw_tenants_give_way(struct sw_service *service, const struct sw_tenant *tenant, unsigned request, int code) {
+    const bool is_for_all = code == -SW_ENOSPACE;
+    const bool is_for_own =
+        code == -SW_ETENANTBYTES || code == -SW_ETENANTREGIONS || (code == -SW_EBUSY && request == SW_MSG_ADOPT);
+    if (!service->n_overdue || service->is_stopping || !(is_for_all || is_for_own))
         return;
-    service->n_overdue = 0;
-    sw_log(SW_LOG_INFO, "sessions.expired", "sessions=%u why=\"others need what they hold\"",
-           sw_tenants_expire(service, false));
+    const unsigned n =
+        sw_owners_close_unclaimed(service->engine, is_for_all ? NULL : &tenant->quota, false, on_owner_closed);
+    service->n_overdue -= n < service->n_overdue ? n : service->n_overdue;
+    if (n)
+        sw_log(SW_LOG_INFO, "sessions.expired", "sessions=%u why=\"others need what they hold\"", n);
 }
 
 void sw_tenants_forget_idle(struct sw_service *service) {

@@ -40,8 +40,9 @@ void sw_tenant_resume(struct sw_tenant *tenant);
 unsigned sw_tenants_expire(struct sw_service *service, bool leave);
 /* Closes those of them whose client's process has ended. *ret_running: how many are left. */
 unsigned sw_tenants_expire_ended(struct sw_service *service, unsigned *ret_running);
-/* A request has failed with that code: closes overdue ones if it may be for what they hold. */
-void sw_tenants_give_way(struct sw_service *service, int code);
+/* A tenant's request (enum sw_msg_type) has failed with that code: closes overdue ones if it may be for what they hold,
+ * where the tenant's limits or names are short the tenant's own. */
+void sw_tenants_give_way(struct sw_service *service, const struct sw_tenant *tenant, unsigned request, int code);
 /* Forgets tenants that have nothing left: after an operator has dropped a region. */
 void sw_tenants_forget_idle(struct sw_service *service);
 /* The end, when no session is left: leaves durable regions to the next process, if anything survives this one. */

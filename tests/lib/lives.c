@@ -116,7 +116,7 @@ void sw_life_close_owner(struct sw_life *life, struct sw_owner *owner, bool leav
 void sw_life_close(struct sw_life *life, struct sw_owner *owner, bool leave) {
     bool closed = false;
     sw_life_close_owner(life, owner, leave);
-    (void)sw_owners_close_unclaimed(life->engine, leave, NULL);
+    (void)sw_owners_close_unclaimed(life->engine, NULL, leave, NULL);
     sw_engine_close(life->engine, set_flag, &closed);
     sw_life_until(life, &closed);
     life->host->ops->close(life->host);
@@ -241,7 +241,7 @@ struct sw_owner *sw_life_named_owner(struct sw_life *life, uint32_t uid, const u
 
 void sw_life_end(struct sw_life *life, struct sw_owner *session) {
     sw_life_close_owner(life, session, true);
-    (void)sw_owners_close_unclaimed(life->engine, true, NULL);
+    (void)sw_owners_close_unclaimed(life->engine, NULL, true, NULL);
     for (unsigned i = 0; i < SW_LIFE_TENANTS; i++)
         sw_life_close_owner(life, life->heirs[i], true);
     sw_life_close(life, NULL, true);

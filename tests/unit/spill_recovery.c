@@ -213,7 +213,7 @@ START_TEST(nobody_claims_it) {
     sw_life_close(&life, owner, true);
     sw_life_open(&life, sw_life_disks[_i]);
     ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
-    ck_assert_uint_eq(sw_owners_close_unclaimed(life.engine, false, NULL), 1);
+    ck_assert_uint_eq(sw_owners_close_unclaimed(life.engine, NULL, false, NULL), 1);
     do {
         (void)uv_run(&life.loop, UV_RUN_NOWAIT);
         sw_engine_stats(life.engine, &stats);
@@ -273,7 +273,7 @@ START_TEST(durable_regions_need_nobody_to_come_back) {
     ck_assert_uint_eq(life.quotas[0].n_regions, 2);
     owner = sw_life_named_owner(&life, 1000, second);
     ck_assert_int_eq(sw_engine_adopt(owner, "orders", &id, NULL), -SW_EBUSY);
-    ck_assert_uint_eq(sw_owners_close_unclaimed(life.engine, false, NULL), 1);
+    ck_assert_uint_eq(sw_owners_close_unclaimed(life.engine, NULL, false, NULL), 1);
     ck_assert_int_eq(sw_engine_adopt(owner, "orders", &id, NULL), 0);
     ck_assert_mem_eq(&id, &ids[0], sizeof id);
     ck_assert_int_eq(sw_life_run(&life, owner, 0, true, false), 0);

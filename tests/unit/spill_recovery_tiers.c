@@ -257,7 +257,7 @@ START_TEST(a_durable_region_whose_disk_was_away_is_there_again) {
     sw_world.folder = other;
     (void)sw_life_next(&life, sw_life_disks[1]);
     ck_assert_uint_eq(life.found.n_lost, SW_WORLD_REGIONS);
-    ck_assert_uint_eq(sw_owners_close_unclaimed(life.engine, false, NULL), 1);
+    ck_assert_uint_eq(sw_owners_close_unclaimed(life.engine, NULL, false, NULL), 1);
     owner = sw_life_named_owner(&life, 1000, second);
     for (unsigned i = 0; i < SW_WORLD_REGIONS; i++)
         ck_assert_int_eq(sw_engine_adopt(owner, names[i], &ids[i], NULL), 0);
