@@ -20,20 +20,20 @@ static int check_range(const struct sw_range *range, uint64_t bytes, struct sw_e
     return 0;
 }
 
-static bool overlaps(const struct sw_range *range, const struct sw_job *job) {
-    return job->offset < range->offset + range->bytes && range->offset < job->offset + job->bytes;
+static bool overlaps(const struct sw_range *range, uint64_t bytes, const struct sw_job *job) {
+    return job->offset < range->offset + bytes && range->offset < job->offset + job->bytes;
 }
 
 /* Bytes that are being packed are neither what they were nor what they will be, and a pack that is undone writes them
  * once more. Seen only where the memory is one, as registered memory is. */
-static int check_alone(const struct sw_owner *owner, const struct sw_range *range, struct sw_err *err) {
+static int check_alone(const struct sw_owner *owner, const struct sw_range *range, uint64_t bytes, struct sw_err *err) {
     if (!range->in_place && !range->mem->n_in_place)
         return 0;
     for (const struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next) {
         const struct sw_op *op = SW_CONTAINER_OF(node, const struct sw_op, node);
-        const struct sw_job *job = op->mem == range->mem && overlaps(range, &op->job) ? &op->job : NULL;
+        const struct sw_job *job = op->mem == range->mem && overlaps(range, bytes, &op->job) ? &op->job : NULL;
         for (unsigned i = 0; !job && i < op->n_parts; i++)
-            if (op->parts[i].mem == range->mem && overlaps(range, &op->parts[i].job))
+            if (op->parts[i].mem == range->mem && overlaps(range, bytes, &op->parts[i].job))
                 job = &op->parts[i].job;
         if (job && (range->in_place || sw_job_is_in_place(job->kind)))
             return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "a part of that memory is in another operation: %s",
@@ -98,7 +98,7 @@ static int check_sources(const struct sw_owner *owner, const struct sw_range *ra
         if (!rc)
             rc = check_range(&ranges[i], 0, err);
         if (!rc)
-            rc = check_alone(owner, &ranges[i], err);
+            rc = check_alone(owner, &ranges[i], ranges[i].bytes, err);
         if (!rc && __builtin_add_overflow(*ret_bytes, ranges[i].bytes, ret_bytes))
             rc = sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "lengths of buffers overflow");
         if (rc && n > 1)
@@ -146,7 +146,7 @@ static int check_destinations(const struct sw_owner *owner, const struct sw_regi
         if (!rc)
             rc = check_range(&ranges[i], sw_frames_part_bytes(region->frames, i), err);
         if (!rc)
-            rc = check_alone(owner, &ranges[i], err);
+            rc = check_alone(owner, &ranges[i], sw_frames_part_bytes(region->frames, i), err);
         if (rc && n > 1)
             sw_err_context(err, "buffer %u of %u", i + 1, n);
     }
