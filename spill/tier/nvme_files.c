@@ -19,8 +19,6 @@
 #define PREDECESSOR_WAIT_US 30000000u
 #define PREDECESSOR_POLL_US 1000u
 
-enum { STAT_BLOCK_BYTES = 512 }; /* of st_blocks */
-
 typedef char file_name[24];
 
 static void name_of(file_name ret, unsigned index) {
@@ -57,7 +55,7 @@ static int open_directory(struct sw_nvme_files *files, const char *path, struct 
 
 /* Whether a tier would write to a file of this name, or remove it. */
 static bool is_tiers_name(const char *name) {
-    static const char *const names[] = {"manifest", "manifest.new", "key-check"};
+    static const char *const names[] = {"manifest", "manifest.new", "key-check", "key-check.new"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0)
             return true;
@@ -194,7 +192,7 @@ static int check_room(const struct sw_nvme_files *files, unsigned n, struct sw_e
         file_name name;
         name_of(name, i);
         const bool is_there = fstatat(files->directory, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
-        const uint64_t has = is_there ? (uint64_t)st.st_blocks * STAT_BLOCK_BYTES : 0;
+        const uint64_t has = is_there ? (uint64_t)st.st_size : 0; /* one whose space is not set aside is ours, too */
         needed += bytes > has ? bytes - has : 0;
     }
     if (fstatvfs(files->directory, &system) != 0 || system.f_blocks == 0)
