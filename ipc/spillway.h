@@ -109,8 +109,9 @@ void spillway_set_reconnect(struct spillway *connection, int timeout_ms);
 /* Ends the session, also if a forked child has a copy of the connection: running operations are canceled, regions
  * dropped, tickets freed: none has to be before, and none may be used after. If any operation runs, also one whose
  * ticket was freed, waits until the service has let go of its memory, which then is the caller's again; but for 10
- * seconds at most: where the service does not answer, or waits for the caller's stream, that is not known. NULL is a
- * no-op. */
+ * seconds at most: where the service does not answer, or waits for the caller's stream, that is not known. Regions of a
+ * connection that is closed while the service is away last until that gives them up, an hour at most. NULL is a no-op.
+ */
 void spillway_close(struct spillway *connection);
 
 /* Starts a spill of data[0..bytes) and returns at once. The kind of memory is found from the pointer: cudaMalloc (also

@@ -221,6 +221,13 @@ static void destroy_tickets(struct sw_list *list) {
         sw_ticket_destroy(SW_CONTAINER_OF(list->next, struct spillway_ticket, node));
 }
 
+/* Any request may be about memory that was handed over, or hand some over. One that has only just been connected to
+ * again has none. */
+static bool may_have_our_memory(const struct spillway *c) {
+    return c->link == SW_LINK_UP && (!sw_list_empty(&c->running) || !sw_list_empty(&c->batches) ||
+                                     !sw_list_empty(&c->buffers) || sw_staging_is_running(c));
+}
+
 /* The daemon hangs up when it has let go of the session's memory. What it still says until then is of no interest. */
 static void await_hang_up(int socket) {
     const uint64_t deadline_us = sw_clock_us() + CLOSE_TIMEOUT_MS * UINT64_C(1000);
@@ -243,7 +250,7 @@ void spillway_close(struct spillway *connection) {
      * that has the socket open, too, must neither keep the session alive nor, if it closes its copy, end it. */
     if (connection->socket >= 0 && connection->process == getpid()) {
         (void)shutdown(connection->socket, SHUT_WR);
-        if (connection->n_in_flight || connection->n_pieces)
+        if (may_have_our_memory(connection))
             await_hang_up(connection->socket);
         (void)shutdown(connection->socket, SHUT_RDWR);
     }

@@ -108,9 +108,10 @@ static void hang_up(struct spillway *c) {
     c->polls_room = false;
 }
 
+/* From now on the timer has expired, so that spillway_fd() says that there is something to see. */
 static void fail(struct spillway *c, int code, const char *text) {
-    wake_at(c->resume, 0);
     sw_client_fail_text(c, code, text);
+    wake_at(c->resume, 1);
 }
 
 /* ---- down -------------------------------------------------------------------------------------------------------- */

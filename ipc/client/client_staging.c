@@ -50,6 +50,10 @@ struct sw_staging {
     bool timer_set;
 };
 
+bool sw_staging_is_running(const struct spillway *c) {
+    return c->staging && c->staging->n_running > 0;
+}
+
 static struct sw_staged *staged_of(struct sw_list *node) {
     return SW_CONTAINER_OF(node, struct spillway_ticket, node)->staged;
 }

@@ -41,6 +41,8 @@ int sw_staging_fd(const struct spillway *c);
 void sw_staging_reopen(struct spillway *c);
 /* Whether an arena, or a transfer in pieces that still runs, goes by that number of a memory. */
 bool sw_staging_uses(const struct spillway *c, uint32_t mem);
+/* Whether a transfer in pieces has not ended. */
+bool sw_staging_is_running(const struct spillway *connection);
 /* Frees running transfers with their tickets, and the arenas. No packet may be on its way any more. */
 void sw_staging_free(struct spillway *c);
 

@@ -11,6 +11,7 @@
 #include "tests/lib/wire.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,6 +181,11 @@ START_TEST(gives_up_in_time) {
     const uint64_t begun_us = sw_clock_us();
     ck_assert_int_eq(spillway_status(connection, &status, &error), -SPILLWAY_ECONN);
     ck_assert_uint_ge(sw_clock_us() - begun_us, 40000);
+    for (int i = 0; i < 2; i++) { /* whoever watches it learns of that, however late */
+        struct pollfd watched = {.fd = spillway_fd(connection), .events = POLLIN};
+        ck_assert_int_eq(poll(&watched, 1, 1000), 1);
+        ck_assert_int_eq(spillway_dispatch(connection, &error), -SPILLWAY_ECONN);
+    }
     spillway_close(connection);
     sw_supervisor_end(&s);
 }
