@@ -311,8 +311,9 @@ bool sw_pipeline_step(struct sw_pipeline *p, bool is_polling) {
         }
     }
     p->woke_us = 0;
-    /* With hundreds of short jobs a look at all of them takes longer than one at the slots. */
-    if (is_polling && p->is_settled && !advanced && !atomic_load(&p->has_arrived))
+    /* With hundreds of short jobs a look at all of them takes longer than one at the slots. But late events that are
+     * asked for report nothing. */
+    if (is_polling && p->is_settled && !advanced && !atomic_load(&p->has_arrived) && !p->n_asked)
         return false;
     advanced |= recover_jobs(p);
     advanced |= transfer(p);
