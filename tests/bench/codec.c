@@ -9,8 +9,8 @@
  * what matters is in which order addresses are touched.
  *
  * Columns of numbers ("u32:sorted:4", tests/lib/numbers.h) are encoded and decoded by every codec that takes their
- * type, and raw. Any column with "lz:4:32:" in front of it is encoded and decoded by lz alone, with symbols of 4 bytes
- * and a window of 32.
+ * type, or by that of --codec, and raw. Any column with "lz:4:32:" in front of it is encoded and decoded by lz alone,
+ * with symbols of 4 bytes and a window of 32.
  *
  * With --batch N a column is N inputs of --size each, encoded and decoded by the calls for batches; their frames are
  * also copied to pinned memory and back, rows "store" and "load", whose rate is that of the frames' bytes. What the
@@ -61,6 +61,7 @@ struct options {
     unsigned segment_log2;
     uint32_t batch; /* 0: one input */
     bool is_imported;
+    const char *codec; /* NULL: all that take the column's type */
     const char *json_path;
 };
 
@@ -308,7 +309,8 @@ static void time_numbers(struct bench *b, const char *column, enum sw_value_type
     for (int codec = SW_CODEC_FOR; codec < SW_CODEC_NR; codec++) {
         struct sw_plan plan;
         char encode[32], decode[32];
-        if (!sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type))
+        if (!sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type) ||
+            (b->options.codec && strcmp(b->options.codec, sw_codec_name(plan.codec)) != 0))
             continue;
         sw_plan_learn(&plan, sample, sample_bytes);
         CUDA(cudaMemcpy(b->d_table, &plan.table, sizeof plan.table, cudaMemcpyHostToDevice));
@@ -557,18 +559,26 @@ static void usage(FILE *out) {
         "  -r, --repeat N          measured runs, 1 to 101 (default 11)\n"
         "  -w, --warmup N          runs before them (default 2)\n"
         "  -g, --segment-log2 N    8, 9 or 10 (default 10)\n"
+        "  -c, --codec NAME        columns of numbers by this codec alone\n"
         "  -i, --imported          columns and frames in memory of another process's cudaMalloc\n"
         "  -j, --json FILE         write the rows as JSON too\n"
         "  -h, --help\n");
 }
 
+static bool is_codec(const char *name) {
+    for (int codec = 0; codec < SW_CODEC_NR; codec++)
+        if (strcmp(name, sw_codec_name((enum sw_codec_id)codec)) == 0)
+            return true;
+    return false;
+}
+
 static void parse(struct options *o, int argc, char **argv) {
     static const struct option longs[] = {
-        {"size", 1, NULL, 's'},         {"repeat", 1, NULL, 'r'}, {"warmup", 1, NULL, 'w'},
-        {"segment-log2", 1, NULL, 'g'}, {"json", 1, NULL, 'j'},   {"batch", 1, NULL, 'b'},
-        {"imported", 0, NULL, 'i'},     {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
-    *o = (struct options){1000000000, 11, 2, 10, 0, false, NULL};
-    for (int c; (c = getopt_long(argc, argv, "s:r:w:g:j:b:ih", longs, NULL)) != -1;) {
+        {"size", 1, NULL, 's'},  {"repeat", 1, NULL, 'r'}, {"warmup", 1, NULL, 'w'},   {"segment-log2", 1, NULL, 'g'},
+        {"json", 1, NULL, 'j'},  {"batch", 1, NULL, 'b'},  {"imported", 0, NULL, 'i'}, {"help", 0, NULL, 'h'},
+        {"codec", 1, NULL, 'c'}, {NULL, 0, NULL, 0}};
+    *o = (struct options){.size = 1000000000, .repeats = 11, .warmups = 2, .segment_log2 = 10};
+    for (int c; (c = getopt_long(argc, argv, "s:r:w:g:j:b:c:ih", longs, NULL)) != -1;) {
         switch (c) {
         case 's':
             o->size = strtoull(optarg, NULL, 10);
@@ -585,6 +595,9 @@ static void parse(struct options *o, int argc, char **argv) {
         case 'b':
             o->batch = (uint32_t)strtoul(optarg, NULL, 10);
             break;
+        case 'c':
+            o->codec = optarg;
+            break;
         case 'i':
             o->is_imported = true;
             break;
@@ -600,7 +613,7 @@ static void parse(struct options *o, int argc, char **argv) {
         }
     }
     if (o->size == 0 || o->repeats < 1 || o->repeats > MAX_REPEATS || o->warmups < 0 || o->segment_log2 < 8 ||
-        o->segment_log2 > 10 || optind == argc) {
+        o->segment_log2 > 10 || (o->codec && !is_codec(o->codec)) || optind == argc) {
         usage(stderr);
         exit(2);
     }

@@ -102,8 +102,17 @@ fi
 if wants codec; then
     LINES_SHOWN=100
     step codec_2gb "$build/tests/bench/bench_codec" -s 2000000000 -r 11 -j "$out/codec_2gb.json" tpch random
-    step codec_numbers "$build/tests/bench/bench_codec" -s 2000000000 -r 7 -j "$out/codec_numbers.json" u32:uniform:16 \
-        u32:uniform:8 u32:sorted:4 u32:runs:12 f64:rare:16 f64:often:16 f32:rare:16 f64:reals:16 u32:few:6 u32:steps:8
+    while read -r codec numbers; do
+        # shellcheck disable=SC2086 # one word per column
+        step "codec_$codec" "$build/tests/bench/bench_codec" -s 2000000000 -r 7 -c "$codec" \
+            -j "$out/codec_$codec.json" $numbers
+    done <<<"for u32:uniform:16 u32:uniform:8
+dfor u32:sorted:4
+rfor u32:runs:12
+alp f64:rare:16 f64:often:16 f32:rare:16
+alprd f64:reals:16
+dict u32:few:6
+sfor u32:steps:8"
     step codec_lz "$build/tests/bench/bench_codec" -s 2000000000 -r 7 -j "$out/codec_lz.json" lz:4:32:u32:orders:1 \
         lz:1:255:u32:orders:1 lz:1:255:tpch
     step fused "$build/tests/bench/bench_fused"
