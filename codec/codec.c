@@ -13,7 +13,7 @@
  * codes, since of symbols that begin alike it has few. They are taken if they save a fifth: looking them up is slower.
  */
 #define LENGTHEN_RATIO 4.3
-#define LENGTHEN_SYMBOLS 128
+#define LENGTHEN_SYMBOLS 240
 #define LENGTHEN_GAIN 1.25
 
 static const struct sw_codec_ops *const codecs[SW_CODEC_NR] = {

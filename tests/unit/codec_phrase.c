@@ -8,6 +8,7 @@
 #include "tests/lib/tpch_tables.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,6 +142,36 @@ START_TEST(columns_of_few_values) {
 }
 END_TEST
 
+/* Codes of three letters, like those of currencies, a few of them most of the time: v5t has no use for all of its
+ * codes, as no symbol of it spans three. */
+START_TEST(short_codes_of_which_few_are_common) {
+    enum { N_CODES = 180, N = 400000, CODE_BYTES = 3 };
+    uint8_t codes[N_CODES][CODE_BYTES], *data = malloc((size_t)N * CODE_BYTES), *sample = malloc(SW_SAMPLE_MAX_BYTES);
+    struct sw_plan plan;
+    uint64_t state = 5;
+    double weight[N_CODES], sum = 0;
+    ck_assert(data && sample);
+    for (int i = 0; i < N_CODES; i++) {
+        for (int k = 0; k < CODE_BYTES; k++)
+            codes[i][k] = (uint8_t)('A' + sw_random(&state) % 26);
+        sum += weight[i] = pow(i + 1, -1.2);
+    }
+    for (int i = 0; i < N; i++) {
+        double left = sum * (double)(sw_random(&state) % 100000) / 1e5;
+        int code = 0;
+        while (code < N_CODES - 1 && (left -= weight[code]) >= 0)
+            code++;
+        memcpy(data + (size_t)i * CODE_BYTES, codes[code], CODE_BYTES);
+    }
+    sw_plan_make(&plan, SW_VALUE_NONE, data, (uint64_t)N * CODE_BYTES, sample);
+    ck_assert_int_eq(plan.codec, SW_CODEC_PHRASE);
+    const double ratio = (double)N * CODE_BYTES / (double)sw_frame_round_trip(&plan, data, (size_t)N * CODE_BYTES);
+    ck_assert_double_gt(ratio, 3.2);
+    free(sample);
+    free(data);
+}
+END_TEST
+
 /* What a phrase is made up of must be shorter phrases that are there, and as long as it, all together. */
 START_TEST(made_up_tables_are_refused) {
     static const struct {
@@ -175,6 +206,7 @@ int main(void) {
     tcase_add_loop_test(tests, contents_come_back, 0, SW_CONTENT_NR);
     tcase_add_loop_test(tests, phrases_of_all_lengths_come_back, 0, 5);
     tcase_add_loop_test(tests, columns_of_few_values, 0, 9);
+    tcase_add_test(tests, short_codes_of_which_few_are_common);
     tcase_add_loop_test(tests, made_up_tables_are_refused, 0, 11);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
