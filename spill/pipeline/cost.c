@@ -244,6 +244,20 @@ void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *re
     }
 }
 
+static double with_all_slots(const struct sw_cost_question *q, const struct sw_meter *meter) {
+    const double n = (double)(q->n_chunks < q->n_slots ? q->n_chunks : q->n_slots), width = sw_meter_width(meter);
+    return sw_meter_rate(meter) * (n > width ? n / width : 1);
+}
+
+void sw_cost_share_slots(struct sw_cost_question *q, const struct sw_cost_class *c) {
+    const double restore = with_all_slots(q, &c->restore[q->codec]), by_link = q->expected_ratio * q->rates.link_out;
+    if (q->codec == SW_CODEC_RAW)
+        return;
+    q->rates.encode[q->codec] = with_all_slots(q, &c->encode[q->codec]);
+    /* However many decode, the frames have to come first. */
+    q->rates.restore[q->codec] = larger(q->rates.restore[q->codec], restore < by_link ? restore : by_link);
+}
+
 bool sw_cost_retries_in_part(const struct sw_cost_question *q, const struct sw_cost_answer *a) {
     return a->reason == SW_COST_ENCODER && can_mix(q);
 }

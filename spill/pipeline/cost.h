@@ -95,6 +95,11 @@ struct sw_cost_class {
     double link_credit_s;    /* the same for how fast raw chunks go that have the link for themselves */
 };
 
+/* Of one of several buffers of a request, which have the slots in turn while the link has the frames of all of them:
+ * the rates of its codec, by the class's meters, are those that it would have with the slots for itself. What it takes
+ * of a slot's time would else look as if it were taken from the link. */
+void sw_cost_share_slots(struct sw_cost_question *question, const struct sw_cost_class *c);
+
 /* Index of the class, or -1: too short for rates to matter. */
 int sw_cost_class(uint64_t chunk_bytes);
 /* Rates but for the disk's. */

@@ -78,7 +78,8 @@ static struct sw_weighed part_of(const struct sw_job *job, size_t first) {
     return (struct sw_weighed){.raw_bytes = job->bytes - first * frames->chunk_bytes,
                                .chunk_bytes = frames->n_chunks > 1 ? frames->chunk_bytes : job->bytes,
                                .n_chunks = frames->n_chunks - first,
-                               .quota = job->quota};
+                               .quota = job->quota,
+                               .shares_slots = job->op_number != 0};
 }
 
 /* It looks for a plan for that part. */

@@ -221,6 +221,7 @@ struct sw_weighed {
     uint64_t raw_bytes, chunk_bytes, n_chunks;
     struct sw_quota *quota; /* NULL: none */
     bool shares_step;       /* a member of a group of chunk_bytes in all */
+    bool shares_slots;      /* with the other buffers of its request */
 };
 /* What cost.h is to be asked about it, by the rates measured. */
 struct sw_cost_question sw_pipeline_ask(const struct sw_pipeline *p, const struct sw_weighed *what,
