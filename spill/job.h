@@ -119,6 +119,7 @@ struct sw_job {
     unsigned n_slots;     /* working on it now */
     unsigned event_round; /* the last one in which its event was asked for */
     size_t n_dealt, n_encoded, n_done;
+    bool is_early;  /* of several buffers: its last chunk that was dealt was, by Johnson's rule (pipeline_turn.c) */
     bool is_direct; /* raw chunks go directly (direct.c) */
     enum sw_job_way_back way_back;
     /* Spill: some chunks are compressed, others go directly meanwhile; restore: there are frames of both. What shares

@@ -85,8 +85,12 @@ size_t sw_policy_victims(const struct sw_policy_level *level, const struct sw_po
     return n_chosen;
 }
 
+bool sw_policy_is_early(const struct sw_policy_stages *stages) {
+    return stages->first_s < stages->second_s;
+}
+
 bool sw_policy_goes_before(const struct sw_policy_stages *a, const struct sw_policy_stages *b) {
-    const bool a_early = a->first_s < a->second_s, b_early = b->first_s < b->second_s;
+    const bool a_early = sw_policy_is_early(a), b_early = sw_policy_is_early(b);
     if (a_early != b_early)
         return a_early;
     return a_early ? a->first_s < b->first_s : a->second_s > b->second_s;

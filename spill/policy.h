@@ -52,6 +52,8 @@ struct sw_policy_stages {
  * schedules with setup times included, 1954): what is shorter in the first stage goes first, the shortest there before
  * the others; then the rest, the longest in the second stage before the others. A strict order; equal: false. */
 bool sw_policy_goes_before(const struct sw_policy_stages *a, const struct sw_policy_stages *b);
+/* By the same rule: true of what goes before the rest since it is shorter in the first stage. */
+bool sw_policy_is_early(const struct sw_policy_stages *stages);
 
 /* What became of the chunk that was just encoded. */
 struct sw_policy_drift {

@@ -117,37 +117,68 @@ static bool any_slot_plans_op(const struct sw_pipeline *p, uint64_t op_number) {
     return false;
 }
 
+/* What an operation might go on with. */
+struct op_next {
+    struct sw_job *unplanned;
+    struct sw_job *ordered[2]; /* the first ones by Johnson's rule of those that are early by it, and of the rest */
+    struct sw_policy_stages stages[2];
+};
+
+static void consider(struct sw_pipeline *p, struct sw_job *job, struct op_next *next) {
+    if (!can_be_ordered(job)) {
+        next->unplanned = next->unplanned ? next->unplanned : job;
+        return;
+    }
+    const struct sw_policy_stages stages = sw_job_stages(p, job);
+    const int rest = !sw_policy_is_early(&stages);
+    if (!next->ordered[rest] || sw_policy_goes_before(&stages, &next->stages[rest])) {
+        next->ordered[rest] = job;
+        next->stages[rest] = stages;
+    }
+}
+
+/* The rule lets what keeps one stage busy go before what keeps the other one busy, and takes it that any number may
+ * wait between the two. Here the slots are all that there is to wait in, so that most of the time one stage would stand
+ * still: each kind gets half of them, while there are both. */
+static struct sw_job *choose(const struct sw_pipeline *p, const struct op_next *next) {
+    struct sw_job *early = next->ordered[0], *rest = next->ordered[1];
+    int more_early = 0;
+    if (!early || !rest)
+        return early ? early : rest;
+    for (unsigned s = 0; s < p->n_slots; s++) {
+        const struct sw_slot *slot = &p->slots[s];
+        if (slot->job && slot->job->op_number == early->op_number && slot->job->n_dealt > 0)
+            more_early += slot->job->is_early ? 1 : -1;
+    }
+    return more_early > 0 ? rest : early;
+}
+
 /* Of the buffers of one operation, `first` being the one whose turn it would be, that which should go before the
  * others. Those that have no plan yet go before chunks, but one at a time: beside a plan that is being made chunks go,
  * so that the link does not wait until there are all. The operation has one place in the line: all of its jobs go to
  * the end. */
-static struct sw_job *next_of_op(struct sw_pipeline *p, struct sw_job *first) {
-    struct sw_policy_stages least = {0};
-    struct sw_job *best = NULL, *unplanned = NULL;
+static struct sw_job *next_of_op(struct sw_pipeline *p, const struct sw_job *first) {
+    const uint64_t op_number = first->op_number;
+    struct op_next op_next = {0};
     struct sw_list jobs_of_op;
     sw_list_init(&jobs_of_op);
     for (struct sw_list *node = p->jobs.next, *next; node != &p->jobs; node = next) {
         struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
         next = node->next;
-        if (job->op_number != first->op_number)
+        if (job->op_number != op_number)
             continue;
         const bool wants_slot = job_wants_slot(p, job);
         sw_list_remove(node);
         sw_list_append(&jobs_of_op, node);
-        if (!wants_slot)
-            continue;
-        if (!can_be_ordered(job)) {
-            unplanned = unplanned ? unplanned : job;
-            continue;
-        }
-        const struct sw_policy_stages stages = sw_job_stages(p, job);
-        if (!best || sw_policy_goes_before(&stages, &least)) {
-            least = stages;
-            best = job;
-        }
+        if (wants_slot)
+            consider(p, job, &op_next);
     }
     sw_list_append_all(&p->jobs, &jobs_of_op);
-    return best && (!unplanned || any_slot_plans_op(p, first->op_number)) ? best : unplanned;
+    struct sw_job *chosen = choose(p, &op_next);
+    if (!chosen || (op_next.unplanned && !any_slot_plans_op(p, op_number)))
+        return op_next.unplanned;
+    chosen->is_early = chosen == op_next.ordered[0];
+    return chosen;
 }
 
 struct sw_job *sw_pipeline_next_job(struct sw_pipeline *p) {
