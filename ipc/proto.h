@@ -21,10 +21,11 @@
  * ERROR is that of the first region that it could not. With `consume` it does what CONSUME does.
  *
  * SPILL_BUFFERS makes one region of up to SW_PROTO_MAX_BUFFERS buffers in memories that stay open, each with a type of
- * values; its answer is a RESULT with the sums and the codec of most bytes, QUERY_BUFFERS tells of each. All or
- * nothing: after an ERROR nothing is stored. RESTORE_BUFFERS names as many destinations, in the same order, of which no
- * two may overlap; after an ERROR the region is still stored, unless it was found damaged. waits: 1: for the event,
- * which is of that memory's GPU. Of such a region RESTORE and packing know nothing, and all else what they know of any.
+ * values; its answer is a RESULT with the sums and the codec of most bytes, QUERY_BUFFERS tells of each, with its codec
+ * and reason. All or nothing: after an ERROR nothing is stored. RESTORE_BUFFERS names as many destinations, in the same
+ * order, of which no two may overlap; after an ERROR the region is still stored, unless it was found damaged. waits: 1:
+ * for the event, which is of that memory's GPU. Of such a region RESTORE and packing know nothing, and all else what
+ * they know of any.
  *
  * A session whose daemon is restarted may be gone on with: HELLO_OK has a token, unless nothing survives this daemon,
  * and for how long (reconnect_ms) a successor waits for the session. A client that connects again says HELLO with that
@@ -54,7 +55,7 @@
 #include <stdint.h>
 
 #define SW_PROTO_MAGIC 0x4C495053u /* "SPIL" */
-#define SW_PROTO_VERSION 7
+#define SW_PROTO_VERSION 8
 #define SW_PROTO_HEADER_BYTES 16
 #define SW_PROTO_MAX_BATCH 256 /* pieces of a batch */
 /* Header and body of the longest message, RESTORE_BATCH; a longer packet is refused, and not read whole. */
@@ -155,7 +156,8 @@ struct sw_msg_header {
 #define SW_FIELDS_QUERY_BUFFERS(U32, U64, BYTES, U32S, U64S) U32(slot) U32(gen)
 #define SW_FIELDS_REGION_BUFFERS(U32, U64, BYTES, U32S, U64S) \
     U32(count) U64S(raw_bytes, SW_PROTO_MAX_BUFFERS) U64S(stored_bytes, SW_PROTO_MAX_BUFFERS) \
-    BYTES(codecs, SW_PROTO_MAX_BUFFERS * SW_PROTO_CODEC_BYTES)
+    BYTES(codecs, SW_PROTO_MAX_BUFFERS * SW_PROTO_CODEC_BYTES)                                                          \
+    BYTES(reasons, SW_PROTO_MAX_BUFFERS * SW_PROTO_REASON_BYTES)
 /* Of a packed region: chunks from `first` on, which must be there unless there are none. n_chunks: all of them; codec,
  * type and n_symbols as in spillway_packed.h. */
 #define SW_FIELDS_QUERY_PACKED(U32, U64, BYTES, U32S, U64S) U32(slot) U32(gen) U32(first)

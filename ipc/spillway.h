@@ -308,6 +308,7 @@ int spillway_query(struct spillway *connection, struct spillway_region region, s
 struct spillway_buffer_info {
     uint64_t raw_bytes, stored_bytes;
     char codec[16];
+    char reason[32]; /* as in spillway_result; after a restart of the daemon the region's; empty: spilled in pieces */
 };
 int spillway_query_buffers(struct spillway *connection, struct spillway_region region, struct spillway_buffer_info *ret,
                            uint32_t *ret_n, struct spillway_error *error);

@@ -528,7 +528,8 @@ static int new_frames(struct reader *r, const struct region_body *body, struct s
         struct part_body part;
         good = take(r, &part, sizeof part) && are_lengths(part.raw_bytes, part.chunk_bytes);
         if (good)
-            parts[i] = (struct sw_frames_part){.raw_bytes = part.raw_bytes, .chunk_bytes = part.chunk_bytes};
+            parts[i] = (struct sw_frames_part){
+                .raw_bytes = part.raw_bytes, .chunk_bytes = part.chunk_bytes, .reason = body->reason};
     }
     if (!good)
         return -SW_EFRAME;

@@ -277,6 +277,7 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
 struct sw_buffer_info {
     uint64_t raw_bytes, stored_bytes;
     enum sw_codec_id codec; /* of most of its bytes */
+    const char *reason;     /* as in struct sw_outcome; after a restart that of the region */
 };
 /* errors: as above, -SW_EBUSY (being spilled), -SW_ELOST. */
 int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,

@@ -59,6 +59,7 @@ struct sw_frames *sw_frames_new_parts(const struct sw_frames_part *parts, unsign
         frames->parts[i] = (struct sw_frames_part){.raw_bytes = parts[i].raw_bytes,
                                                    .chunk_bytes = parts[i].chunk_bytes,
                                                    .first = first,
+                                                   .reason = parts[i].reason,
                                                    .n_chunks = chunks_of(parts[i].raw_bytes, parts[i].chunk_bytes)};
     return frames;
 }

@@ -34,6 +34,7 @@ enum { SW_FRAMES_MAX_PARTS = 64 };
 struct sw_frames_part {
     uint64_t raw_bytes, chunk_bytes;
     size_t first, n_chunks;
+    uint8_t reason; /* enum sw_cost_reason: why it was compressed, or was not; read from a catalogue: the region's */
 };
 
 struct sw_frames {

@@ -166,8 +166,10 @@ static void join_frames(struct sw_op *op) {
                          op->n_parts);
         return;
     }
-    for (unsigned i = 0; i < op->n_parts; i++)
+    for (unsigned i = 0; i < op->n_parts; i++) {
+        op->job.frames->parts[i].reason = (uint8_t)op->parts[i].job.reason;
         op->parts[i].job.frames = NULL;
+    }
 }
 
 struct sw_op *sw_op_part_ended(struct sw_job *job) {

@@ -24,9 +24,10 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
 }
 
 /* What a buffer's chunks came to. */
-static struct sw_buffer_info buffer_info(const struct sw_frames *frames, size_t first, size_t n_chunks) {
+static struct sw_buffer_info buffer_info(const struct sw_frames *frames, size_t first, size_t n_chunks,
+                                         enum sw_cost_reason reason) {
     uint64_t of_codec[SW_CODEC_NR] = {0};
-    struct sw_buffer_info info = {0};
+    struct sw_buffer_info info = {.reason = sw_cost_reason_text(reason)};
     for (size_t i = first; i < first + n_chunks; i++) {
         info.raw_bytes += frames->layouts[i].raw_bytes;
         info.stored_bytes += frames->layouts[i].frame_bytes;
@@ -57,9 +58,11 @@ int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,
     const struct sw_frames *frames = region->frames;
     *ret_n = frames->n_parts ? frames->n_parts : 1;
     if (!frames->n_parts)
-        ret[0] = buffer_info(frames, 0, frames->n_chunks);
-    for (unsigned i = 0; i < frames->n_parts; i++)
-        ret[i] = buffer_info(frames, frames->parts[i].first, frames->parts[i].n_chunks);
+        ret[0] = buffer_info(frames, 0, frames->n_chunks, region->reason);
+    for (unsigned i = 0; i < frames->n_parts; i++) {
+        const struct sw_frames_part *part = &frames->parts[i];
+        ret[i] = buffer_info(frames, part->first, part->n_chunks, (enum sw_cost_reason)part->reason);
+    }
     return 0;
 }
 

@@ -117,6 +117,7 @@ int sw_on_query_buffers(void *arg, const struct sw_request *request, struct sw_m
         reply->stored_bytes[i] = infos[i].stored_bytes;
         sw_msg_set_text(reply->codecs + (size_t)i * SW_PROTO_CODEC_BYTES, SW_PROTO_CODEC_BYTES,
                         sw_codec_name(infos[i].codec));
+        sw_msg_set_text(reply->reasons + (size_t)i * SW_PROTO_REASON_BYTES, SW_PROTO_REASON_BYTES, infos[i].reason);
     }
     return SW_REPLY_NOW;
 }

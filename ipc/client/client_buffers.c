@@ -78,6 +78,7 @@ bool sw_buffers_take(struct spillway_ticket *t, const struct sw_msg_region_buffe
         struct spillway_buffer_info *info = &t->answer.buffers.info[i];
         *info = (struct spillway_buffer_info){.raw_bytes = m->raw_bytes[i], .stored_bytes = m->stored_bytes[i]};
         memcpy(info->codec, m->codecs + (size_t)i * SW_PROTO_CODEC_BYTES, sizeof info->codec - 1);
+        memcpy(info->reason, m->reasons + (size_t)i * SW_PROTO_REASON_BYTES, sizeof info->reason - 1);
     }
     return true;
 }

@@ -233,6 +233,37 @@ START_TEST(a_region_of_too_many_buffers_ends_the_connection) {
 }
 END_TEST
 
+static void serve_a_region(int socket) {
+    struct sw_msg msg, reply = {.u.region_buffers = {.count = 2, .raw_bytes = {300, 200}, .stored_bytes = {100, 200}}};
+    struct sw_msg_region_buffers *region = &reply.u.region_buffers;
+    sw_msg_set_text(region->codecs, SW_PROTO_CODEC_BYTES, "v5t");
+    sw_msg_set_text(region->codecs + SW_PROTO_CODEC_BYTES, SW_PROTO_CODEC_BYTES, "raw");
+    sw_msg_set_text(region->reasons, SW_PROTO_REASON_BYTES, "pays");
+    sw_msg_set_text(region->reasons + SW_PROTO_REASON_BYTES, SW_PROTO_REASON_BYTES,
+                    "a text that takes all of its 32 b");
+    sw_play_greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_QUERY_BUFFERS);
+    sw_play_put(socket, &reply, SW_MSG_REGION_BUFFERS, msg.header.seq);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(each_buffer_is_told_of) {
+    struct spillway_buffer_info info[SPILLWAY_MAX_BUFFERS];
+    uint32_t n;
+    sw_play_open(serve_a_region);
+    ck_assert_int_eq(
+        spillway_query_buffers(sw_play.connection, (struct spillway_region){1, 1}, info, &n, &sw_play.error), 0);
+    ck_assert_uint_eq(n, 2);
+    ck_assert_uint_eq(info[0].raw_bytes, 300);
+    ck_assert_uint_eq(info[1].stored_bytes, 200);
+    ck_assert_str_eq(info[0].codec, "v5t");
+    ck_assert_str_eq(info[1].codec, "raw");
+    ck_assert_str_eq(info[0].reason, "pays");
+    ck_assert_str_eq(info[1].reason, "a text that takes all of its 32");
+    sw_play_close();
+}
+END_TEST
+
 /* ---- directories of packed regions ------------------------------------------------------------------------------- */
 
 /* 64 chunks, then 6. */
@@ -311,6 +342,7 @@ int main(void) {
     tcase_add_loop_test(tcase, the_limit_that_is_reached_is_named, 0, 2);
     tcase_add_test(tcase, who_only_tries_again_gets_through);
     tcase_add_test(tcase, a_region_of_too_many_buffers_ends_the_connection);
+    tcase_add_test(tcase, each_buffer_is_told_of);
     tcase_add_test(tcase, a_directory_comes_in_parts);
     tcase_add_loop_test(tcase, a_directory_that_cannot_be_ends_the_connection, 0, 6);
     suite_add_tcase(suite, tcase);

@@ -115,6 +115,7 @@ START_TEST(one_region_of_several_buffers) {
     for (unsigned i = 0; i < N; i++) {
         ck_assert_uint_eq(infos[i].raw_bytes, buffers[i].bytes);
         ck_assert_msg(infos[i].codec == buffers[i].codec, "buffer %u: %s", i, sw_codec_name(infos[i].codec));
+        ck_assert_str_eq(infos[i].reason, sw_cost_reason_text(buffers[i].bytes ? SW_COST_ROOM : SW_COST_UNKNOWN));
         raw_bytes += infos[i].raw_bytes;
         stored_bytes += infos[i].stored_bytes;
     }

@@ -224,17 +224,17 @@ static void print_op(FILE *to, struct sw_bench_table *t, const struct sw_bench_r
 
 static void print_buffers(FILE *to, const struct sw_bench_table *t) {
     uint64_t stored_bytes = 0;
-    (void)fprintf(to, "\n%-16s %-10s %-5s %-5s %12s %12s %8s\n", "column", "buffer", "type", "codec", "bytes", "stored",
-                  "ratio");
+    (void)fprintf(to, "\n%-16s %-10s %-5s %-6s %12s %12s %8s  %s\n", "column", "buffer", "type", "codec", "bytes",
+                  "stored", "ratio", "why");
     for (int i = 0; i < N; i++) {
         const struct sw_lineitem_buffer *b = &t->content->buffers[i];
         const struct spillway_buffer_info *s = &t->stored[i];
         stored_bytes += s->stored_bytes;
-        (void)fprintf(to, "%-16s %-10s %-5s %-5s %12" PRIu64 " %12" PRIu64 " %8.3f\n", b->column, b->role,
+        (void)fprintf(to, "%-16s %-10s %-5s %-6s %12" PRIu64 " %12" PRIu64 " %8.3f  %s\n", b->column, b->role,
                       b->type == SW_VALUE_NONE ? "bytes" : sw_value_type_name(b->type), s->codec, s->raw_bytes,
-                      s->stored_bytes, ratio(s->raw_bytes, s->stored_bytes));
+                      s->stored_bytes, ratio(s->raw_bytes, s->stored_bytes), s->reason);
     }
-    (void)fprintf(to, "%-39s %12" PRIu64 " %12" PRIu64 " %8.3f\n", "all", t->content->bytes, stored_bytes,
+    (void)fprintf(to, "%-40s %12" PRIu64 " %12" PRIu64 " %8.3f\n", "all", t->content->bytes, stored_bytes,
                   ratio(t->content->bytes, stored_bytes));
 }
 
@@ -270,11 +270,11 @@ static json_t *json_buffers(const struct sw_bench_table *t) {
     for (int i = 0; i < N; i++) {
         const struct sw_lineitem_buffer *b = &t->content->buffers[i];
         const struct spillway_buffer_info *s = &t->stored[i];
-        (void)json_array_append_new(list,
-                                    json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:f}", "column", b->column, "buffer", b->role,
-                                              "type", sw_value_type_name(b->type), "codec", s->codec, "raw_bytes",
-                                              (json_int_t)s->raw_bytes, "stored_bytes", (json_int_t)s->stored_bytes,
-                                              "ratio", ratio(s->raw_bytes, s->stored_bytes)));
+        (void)json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:f}", "column", b->column, "buffer",
+                                                    b->role, "type", sw_value_type_name(b->type), "codec", s->codec,
+                                                    "reason", s->reason, "raw_bytes", (json_int_t)s->raw_bytes,
+                                                    "stored_bytes", (json_int_t)s->stored_bytes, "ratio",
+                                                    ratio(s->raw_bytes, s->stored_bytes)));
     }
     return list;
 }
