@@ -565,10 +565,12 @@ static void usage(FILE *out) {
         "  -h, --help\n");
 }
 
-static bool is_codec(const char *name) {
+static bool is_codec_of_numbers(const char *name) {
+    struct sw_plan plan;
     for (int codec = 0; codec < SW_CODEC_NR; codec++)
         if (strcmp(name, sw_codec_name((enum sw_codec_id)codec)) == 0)
-            return true;
+            return sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, SW_VALUE_U32) ||
+                   sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, SW_VALUE_F64);
     return false;
 }
 
@@ -613,7 +615,7 @@ static void parse(struct options *o, int argc, char **argv) {
         }
     }
     if (o->size == 0 || o->repeats < 1 || o->repeats > MAX_REPEATS || o->warmups < 0 || o->segment_log2 < 8 ||
-        o->segment_log2 > 10 || (o->codec && !is_codec(o->codec)) || optind == argc) {
+        o->segment_log2 > 10 || (o->codec && !is_codec_of_numbers(o->codec)) || optind == argc) {
         usage(stderr);
         exit(2);
     }
