@@ -43,7 +43,7 @@ bool sw_slot_shares_link(const struct sw_pipeline *p, const struct sw_slot *slot
         return true;
     for (unsigned s = 0; s < p->n_slots; s++) {
         const struct sw_slot *other = &p->slots[s];
-        if (other == slot || other->job != slot->job)
+        if (other == slot || !sw_slot_serves_op(other, slot->job))
             continue;
         if (is_direct ? is_compressing(other) || (other->direct.n > 0 && !other->measure.meter) : other->direct.n > 0)
             return true;

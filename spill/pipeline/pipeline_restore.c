@@ -59,6 +59,14 @@ static int restore_run(struct sw_pipeline *p, const struct sw_slot *slot, struct
                                        err);
 }
 
+/* Chunks of the same request come directly: there is only a part of the link, and a wait behind many of them. */
+static bool is_beside_direct(const struct sw_pipeline *p, const struct sw_job *job) {
+    bool found = job->is_mixed;
+    for (unsigned s = 0; s < p->n_slots; s++)
+        found |= p->slots[s].direct.n > 0 && sw_slot_serves_op(&p->slots[s], job);
+    return found;
+}
+
 static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     struct sw_job *job = slot->job;
     slot->frame = job->frames->layouts[slot->chunk];
@@ -70,9 +78,8 @@ static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_
     uint64_t raw_bytes = 0;
     for (unsigned i = 0; i < slot->n_chunks; i++)
         raw_bytes += job->frames->layouts[slot->chunk + i].raw_bytes;
-    /* Beside chunks that come directly there is only a part of the link. How slow kernels are for raw frames is known
-     * only so. */
-    if (!slot->waits_for_client && (!job->is_mixed || slot->frame.codec == SW_CODEC_RAW))
+    /* How slow kernels are for raw frames is known only beside others that come directly. */
+    if (!slot->waits_for_client && (slot->frame.codec == SW_CODEC_RAW || !is_beside_direct(p, job)))
         sw_measure_begin(p, slot, SW_MEASURE_RESTORE, slot->frame.codec, slot->frame.raw_bytes, raw_bytes);
     return restore_run(p, slot, err);
 }

@@ -110,6 +110,11 @@ static inline unsigned sw_slot_index(const struct sw_pipeline *p, const struct s
     return (unsigned)(slot - p->slots);
 }
 
+/* A slot that works for the job, or for another buffer of its request. */
+static inline bool sw_slot_serves_op(const struct sw_slot *slot, const struct sw_job *job) {
+    return slot->job && (slot->job == job || (job->op_number && slot->job->op_number == job->op_number));
+}
+
 /* While a job is being served, the last one in the line: no other has to be, but those of the same operation, which
  * stand side by side. */
 static inline bool sw_pipeline_has_one_job(const struct sw_pipeline *p) {

@@ -1,5 +1,5 @@
 /* pipeline_turn.c - whose turn it is to get a free slot: jobs one after the other, so that a long one does not starve a
- * short one, the buffers of one operation by Johnson's rule (policy.h). */
+ * short one, the buffers of one operation by Johnson's rule (policy.h), half of the slots from either part of it. */
 #include "spill/pipeline/pipeline_state.h"
 
 #include "spill/pipeline/transfer.h"
@@ -139,7 +139,8 @@ static void consider(struct sw_pipeline *p, struct sw_job *job, struct op_next *
 
 /* The rule lets what keeps one stage busy go before what keeps the other one busy, and takes it that any number may
  * wait between the two. Here the slots are all that there is to wait in, so that most of the time one stage would stand
- * still: each kind gets half of them, while there are both. */
+ * still: each kind gets half of them, while there are both. A job's kind is that of its last chunk that was dealt so;
+ * which slots it had before does not matter for long. */
 static struct sw_job *choose(const struct sw_pipeline *p, const struct op_next *next) {
     struct sw_job *early = next->ordered[0], *rest = next->ordered[1];
     int more_early = 0;
@@ -147,7 +148,7 @@ static struct sw_job *choose(const struct sw_pipeline *p, const struct op_next *
         return early ? early : rest;
     for (unsigned s = 0; s < p->n_slots; s++) {
         const struct sw_slot *slot = &p->slots[s];
-        if (slot->job && slot->job->op_number == early->op_number && slot->job->n_dealt > 0)
+        if (sw_slot_serves_op(slot, early) && slot->job->n_dealt > 0)
             more_early += slot->job->is_early ? 1 : -1;
     }
     return more_early > 0 ? rest : early;
