@@ -7,6 +7,9 @@
 #define SELDOM 0.1             /* of a region's time: what costs nothing is not done for more than one in ten either */
 #define LINK_RETRY_PART 0.0025 /* the same for the link, whose rate seldom changes */
 #define MIN_BYTES_LOG2 18
+/* What all slots would make is a guess: a GPU that shares its units with others makes no more of several chunks at a
+ * time than of one. */
+#define MOST_TIMES 2
 /* Beside a busy GPU a kernel takes 2.1 ms from its launch to its end, however little it hashes (H200). In that time the
  * link brings 115 MB, and copies whose bytes the CPU hashes 84. */
 #define KERNEL_LINK_BYTES ((uint64_t)115000000)
@@ -245,8 +248,9 @@ void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *re
 }
 
 static double with_all_slots(const struct sw_cost_question *q, const struct sw_meter *meter) {
-    const double n = (double)(q->n_chunks < q->n_slots ? q->n_chunks : q->n_slots), width = sw_meter_width(meter);
-    return sw_meter_rate(meter) * (n > width ? n / width : 1);
+    const double n = (double)(q->n_chunks < q->n_slots ? q->n_chunks : q->n_slots), width = sw_meter_width(meter),
+                 times = n > width ? n / width : 1;
+    return sw_meter_rate(meter) * (times < MOST_TIMES ? times : MOST_TIMES);
 }
 
 void sw_cost_share_slots(struct sw_cost_question *q, const struct sw_cost_class *c) {
