@@ -210,6 +210,17 @@ START_TEST(test_numbers) {
 END_TEST
 
 /* What is written must not go where a closed stream was: the data has a descriptor of its own. */
+/* A column longer than 32 bits can say, most of it a hole in its file: numbers at both ends, and on either side of that
+ * place. */
+START_TEST(test_more_than_4_gib) {
+    make_file("numbers", SW_CONTENT_MIXED, 1 << 20);
+    expect(0, "for mib in 0 4095 4096 4130; do dd if=numbers of=in bs=1M seek=$mib conv=notrunc status=none; done");
+    expect(0, "printf tail >>in; $SWCODEC encode -q -t i64 in stored && $SWCODEC decode -q stored - | cmp - in");
+    ck_assert_uint_eq(file_bytes("in"), ((size_t)4131 << 20) + 4);
+    ck_assert_uint_lt(file_bytes("stored"), (size_t)64 << 20);
+}
+END_TEST
+
 START_TEST(test_closed_streams) {
     make_file("in", SW_CONTENT_TEXT, 1 << 20);
     expect(1, "$SWCODEC encode in - >&-");
@@ -257,6 +268,7 @@ int main(void) {
     tcase_add_test(tests, test_signals);
     tcase_add_test(tests, test_probe);
     tcase_add_test(tests, test_numbers);
+    tcase_add_test(tests, test_more_than_4_gib);
     tcase_add_test(tests, test_closed_streams);
     tcase_add_test(tests, test_usage);
     suite_add_tcase(suite, tests);
