@@ -7,9 +7,9 @@
 #define SELDOM 0.1             /* of a region's time: what costs nothing is not done for more than one in ten either */
 #define LINK_RETRY_PART 0.0025 /* the same for the link, whose rate seldom changes */
 #define MIN_BYTES_LOG2 18
-/* What all slots would make is a guess: a GPU that shares its units with others makes no more of several chunks at a
- * time than of one. */
-#define MOST_TIMES 2
+/* For all slots, of which a buffer of several has some. A guess, so a low one: a GPU that shares its units with others
+ * makes no more of several chunks at a time than of one. */
+#define WITH_ALL_SLOTS 1.5
 /* Beside a busy GPU a kernel takes 2.1 ms from its launch to its end, however little it hashes (H200). In that time the
  * link brings 115 MB, and copies whose bytes the CPU hashes 84. */
 #define KERNEL_LINK_BYTES ((uint64_t)115000000)
@@ -247,19 +247,11 @@ void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *re
     }
 }
 
-static double with_all_slots(const struct sw_cost_question *q, const struct sw_meter *meter) {
-    const double n = (double)(q->n_chunks < q->n_slots ? q->n_chunks : q->n_slots), width = sw_meter_width(meter),
-                 times = n > width ? n / width : 1;
-    return sw_meter_rate(meter) * (times < MOST_TIMES ? times : MOST_TIMES);
-}
-
-void sw_cost_share_slots(struct sw_cost_question *q, const struct sw_cost_class *c) {
-    const double restore = with_all_slots(q, &c->restore[q->codec]), by_link = q->expected_ratio * q->rates.link_out;
+void sw_cost_share_slots(struct sw_cost_question *q) {
     if (q->codec == SW_CODEC_RAW)
         return;
-    q->rates.encode[q->codec] = with_all_slots(q, &c->encode[q->codec]);
-    /* However many decode, the frames have to come first. */
-    q->rates.restore[q->codec] = larger(q->rates.restore[q->codec], restore < by_link ? restore : by_link);
+    q->rates.encode[q->codec] *= WITH_ALL_SLOTS;
+    q->rates.restore[q->codec] *= WITH_ALL_SLOTS;
 }
 
 bool sw_cost_retries_in_part(const struct sw_cost_question *q, const struct sw_cost_answer *a) {

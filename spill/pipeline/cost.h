@@ -96,9 +96,9 @@ struct sw_cost_class {
 };
 
 /* Of one of several buffers of a request, which have the slots in turn while the link has the frames of all of them:
- * the rates of its codec, by the class's meters, are those that it would have with the slots for itself, but at most
- * twice those measured. What it takes of a slot's time would else look as if it were taken from the link. */
-void sw_cost_share_slots(struct sw_cost_question *question, const struct sw_cost_class *c);
+ * the rates of its codec are those that it would have with the slots for itself, half as much again as measured. What
+ * it takes of a slot's time would else look as if it were taken from the link. */
+void sw_cost_share_slots(struct sw_cost_question *question);
 
 /* Index of the class, or -1: too short for rates to matter. */
 int sw_cost_class(uint64_t chunk_bytes);

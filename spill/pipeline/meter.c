@@ -4,22 +4,15 @@
 #define MOST_SLOWER 4 /* than before, of what is remembered together */
 #define MOST_TOGETHER 4
 
-static void count_each(struct sw_meter *m, uint64_t now_us) {
-    m->each_us += m->n_running * (now_us - m->seen_us);
-    m->seen_us = now_us;
-}
-
 void sw_meter_begin(struct sw_meter *m, uint64_t now_us) {
-    count_each(m, now_us);
     if (m->n_running++ == 0)
         m->since_us = now_us;
 }
 
-static void remember(struct sw_meter *m, double bytes, double us, double width, unsigned n) {
+static void remember(struct sw_meter *m, double bytes, double us, unsigned n) {
     if (m->is_old || m->us <= 0) {
         m->bytes = bytes;
         m->us = us;
-        m->faded_each_us = width * us;
         m->is_old = false;
         return;
     }
@@ -27,47 +20,36 @@ static void remember(struct sw_meter *m, double bytes, double us, double width, 
     for (; n > 0; n--) {
         m->bytes *= FADE;
         m->us *= FADE;
-        m->faded_each_us *= FADE;
     }
-    us = us < most_us ? us : most_us;
     m->bytes += bytes;
-    m->us += us;
-    m->faded_each_us += width * us;
+    m->us += us < most_us ? us : most_us;
 }
 
 /* What ran side by side may end at once, after all of the time: only together do they say how fast it went. */
 static void settle(struct sw_meter *m) {
     if (m->n_ended == 0 || (m->n_running > 0 && m->n_ended < MOST_TOGETHER))
         return;
-    const double us = m->ended_us ? (double)m->ended_us : 1;
     if (m->is_warm)
-        remember(m, (double)m->ended_bytes, us, (double)m->ended_each_us / us, m->n_ended);
+        remember(m, (double)m->ended_bytes, m->ended_us ? (double)m->ended_us : 1, m->n_ended);
     m->is_warm = true;
     m->n_ended = 0;
-    m->ended_bytes = m->ended_us = m->ended_each_us = 0;
+    m->ended_bytes = m->ended_us = 0;
 }
 
 void sw_meter_end(struct sw_meter *m, uint64_t now_us, uint64_t bytes) {
     const uint64_t us = now_us - m->since_us;
-    count_each(m, now_us);
     m->n_running--;
     m->since_us = now_us;
     if (bytes) {
         m->n_ended++;
         m->ended_bytes += bytes;
         m->ended_us += us;
-        m->ended_each_us += m->each_us;
     }
-    m->each_us = 0;
     settle(m);
 }
 
 double sw_meter_rate(const struct sw_meter *m) {
     return m->us > 0 ? m->bytes / m->us * 1e6 : 0;
-}
-
-double sw_meter_width(const struct sw_meter *m) {
-    return m->faded_each_us > m->us ? m->faded_each_us / m->us : 1;
 }
 
 void sw_meter_age(struct sw_meter *m) {

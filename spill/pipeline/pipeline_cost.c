@@ -98,8 +98,8 @@ struct sw_cost_question sw_pipeline_ask(const struct sw_pipeline *p, const struc
                                         .n_slots = p->n_slots};
     if (class >= 0)
         sw_cost_class_rates(&p->costs[class], &question.rates);
-    if (class >= 0 && what->shares_slots)
-        sw_cost_share_slots(&question, &p->costs[class]);
+    if (what->shares_slots)
+        sw_cost_share_slots(&question);
     ask_placement(p->place, &question);
     question.room_is_short |= is_too_much(what->quota, what->raw_bytes);
     return question;
