@@ -11,16 +11,21 @@
 
 static char output[16384], from_file[sizeof output];
 
+/* Runs a line of the shell, whose standard output goes to `output`. Returns its exit code. */
+static int run_line(const char *line) {
+    FILE *shell = popen(line, "r");
+    ck_assert_ptr_nonnull(shell);
+    output[fread(output, 1, sizeof output - 1, shell)] = 0;
+    const int status = pclose(shell);
+    ck_assert_msg(WIFEXITED(status), "%x: %s", (unsigned)status, output);
+    return WEXITSTATUS(status);
+}
+
 /* Runs spillwayd with these arguments; both streams go to `output`. Returns the exit code. */
 static int run(const char *arguments) {
     char line[1024];
     (void)snprintf(line, sizeof line, "'%s' %s 2>&1", SW_SPILLWAYD_PATH, arguments);
-    FILE *program = popen(line, "r");
-    ck_assert_ptr_nonnull(program);
-    output[fread(output, 1, sizeof output - 1, program)] = 0;
-    const int status = pclose(program);
-    ck_assert(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    return run_line(line);
 }
 
 START_TEST(information) {
@@ -156,10 +161,7 @@ START_TEST(streams_that_are_closed) {
                    "for i in $(seq 100); do [ -S control.sock ] && break; sleep 0.1; done; "
                    "for i in 0 1 2; do readlink /proc/$!/fd/$i; done; kill $!; wait $!; echo $?",
                    folder, SW_SPILLWAYD_PATH, folder);
-    FILE *shell = popen(line, "r");
-    ck_assert_ptr_nonnull(shell);
-    output[fread(output, 1, sizeof output - 1, shell)] = 0;
-    ck_assert_int_eq(pclose(shell), 0);
+    ck_assert_int_eq(run_line(line), 0);
     ck_assert_str_eq(output, "/dev/null\n/dev/null\n/dev/null\n0\n");
     ck_assert_int_eq(rmdir(folder), 0);
 }
@@ -187,11 +189,7 @@ START_TEST(files_that_may_not_be_that_long) {
                    "--set host_tier_initial_bytes=0 --set host_tier_slab_bytes=4MiB --set nvme_tier_directory=%s/nvme "
                    "2>&1",
                    SW_SPILLWAYD_PATH, folder, folder);
-    FILE *shell = popen(line, "r");
-    ck_assert_ptr_nonnull(shell);
-    output[fread(output, 1, sizeof output - 1, shell)] = 0;
-    const int status = pclose(shell);
-    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 1, "%x: %s", (unsigned)status, output);
+    ck_assert_int_eq(run_line(line), 1);
     ck_assert_msg(strstr(output, "event=start.failed name=ENOSPACE ") && strstr(output, "File too large"), "%s",
                   output);
     (void)snprintf(line, sizeof line, "rm -r %s", folder);

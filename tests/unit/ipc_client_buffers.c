@@ -214,12 +214,17 @@ START_TEST(who_only_tries_again_gets_through) {
 }
 END_TEST
 
-static void serve_bad_region(int socket) {
-    struct sw_msg msg, reply = {.u.region_buffers = {.count = SW_PROTO_MAX_BUFFERS + 1}};
+static void tell_of_buffers(int socket, struct sw_msg *reply) {
+    struct sw_msg msg;
     sw_play_greet(socket);
     sw_play_expect(socket, &msg, SW_MSG_QUERY_BUFFERS);
-    sw_play_put(socket, &reply, SW_MSG_REGION_BUFFERS, msg.header.seq);
+    sw_play_put(socket, reply, SW_MSG_REGION_BUFFERS, msg.header.seq);
     sw_play_expect_end(socket);
+}
+
+static void serve_bad_region(int socket) {
+    struct sw_msg reply = {.u.region_buffers = {.count = SW_PROTO_MAX_BUFFERS + 1}};
+    tell_of_buffers(socket, &reply);
 }
 
 START_TEST(a_region_of_too_many_buffers_ends_the_connection) {
@@ -234,17 +239,14 @@ START_TEST(a_region_of_too_many_buffers_ends_the_connection) {
 END_TEST
 
 static void serve_a_region(int socket) {
-    struct sw_msg msg, reply = {.u.region_buffers = {.count = 2, .raw_bytes = {300, 200}, .stored_bytes = {100, 200}}};
+    struct sw_msg reply = {.u.region_buffers = {.count = 2, .raw_bytes = {300, 200}, .stored_bytes = {100, 200}}};
     struct sw_msg_region_buffers *region = &reply.u.region_buffers;
     sw_msg_set_text(region->codecs, SW_PROTO_CODEC_BYTES, "v5t");
     sw_msg_set_text(region->codecs + SW_PROTO_CODEC_BYTES, SW_PROTO_CODEC_BYTES, "raw");
     sw_msg_set_text(region->reasons, SW_PROTO_REASON_BYTES, "pays");
     sw_msg_set_text(region->reasons + SW_PROTO_REASON_BYTES, SW_PROTO_REASON_BYTES,
                     "a text that takes all of its 32 b");
-    sw_play_greet(socket);
-    sw_play_expect(socket, &msg, SW_MSG_QUERY_BUFFERS);
-    sw_play_put(socket, &reply, SW_MSG_REGION_BUFFERS, msg.header.seq);
-    sw_play_expect_end(socket);
+    tell_of_buffers(socket, &reply);
 }
 
 START_TEST(each_buffer_is_told_of) {
