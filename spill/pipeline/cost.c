@@ -139,8 +139,7 @@ static size_t mixed_step_chunks(size_t n_chunks, uint64_t raw_bytes, size_t most
     return n < most ? n : most;
 }
 
-/* There are chunks for all slots. */
-static bool can_mix(const struct sw_cost_question *q) {
+bool sw_cost_can_go_in_part(const struct sw_cost_question *q) {
     return sw_cost_is_long(q->raw_bytes) && q->n_slots > 1 && !q->to_disk && !q->room_is_short &&
            q->n_chunks >= mixed_step_chunks(q->n_chunks, q->raw_bytes, MOST_CHUNKS) + q->n_slots - 1;
 }
@@ -151,7 +150,7 @@ static bool can_mix(const struct sw_cost_question *q) {
  * seems. */
 static bool pays_in_part(const struct sw_cost_question *q, const struct sw_cost_time *raw,
                          const struct sw_cost_time *coded, struct sw_cost_time *mixed) {
-    return can_mix(q) && q->n_chunks >= MIXED_LEAST_CHUNKS && mixed_time_of(q, mixed) &&
+    return sw_cost_can_go_in_part(q) && q->n_chunks >= MIXED_LEAST_CHUNKS && mixed_time_of(q, mixed) &&
            TOLERANCE * mixed->out_s < raw->out_s && round_trip_s(mixed) < round_trip_s(raw) &&
            (!pays(raw, coded) || TOLERANCE * mixed->out_s < coded->out_s);
 }
@@ -255,7 +254,7 @@ void sw_cost_share_slots(struct sw_cost_question *q) {
 }
 
 bool sw_cost_retries_in_part(const struct sw_cost_question *q, const struct sw_cost_answer *a) {
-    return a->reason == SW_COST_ENCODER && can_mix(q);
+    return a->reason == SW_COST_ENCODER && sw_cost_can_go_in_part(q);
 }
 
 bool sw_cost_retry(struct sw_cost_class *c, const struct sw_cost_question *q, const struct sw_cost_answer *a) {

@@ -104,6 +104,8 @@ void sw_cost_share_slots(struct sw_cost_question *question);
 int sw_cost_class(uint64_t chunk_bytes);
 /* Rates but for the disk's. */
 void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *ret);
+/* True if chunks of it may go directly beside others that slots look at or encode: there are enough for all slots. */
+bool sw_cost_can_go_in_part(const struct sw_cost_question *question);
 /* Of a region that was turned away by its rates: true if one chunk of it, or in part one for all slots but one, should
  * be compressed all the same, so that the rates stay current. Such chunks take at most 1 % of the time that regions
  * took which were turned away. */

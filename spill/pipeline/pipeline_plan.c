@@ -246,7 +246,8 @@ static enum sw_codec_id fastest_codec(const struct sw_pipeline *p, const struct 
     return best;
 }
 
-/* Chunks of a region in part go directly while its plan is being made: there have to be some left. */
+/* Chunks of a region in part, or of one that would go directly as a whole, go directly while its plan is being made:
+ * there have to be some left. */
 static bool outlasts_plan(const struct sw_pipeline *p, const struct sw_cost_answer *answer) {
     return 2 * p->plan_s <= answer->times[SW_CODEC_RAW].out_s;
 }
@@ -277,14 +278,14 @@ static bool turn_away(struct sw_pipeline *p, struct sw_job *job) {
     if (!hopeless)
         return false;
     job->is_mixed = false;
+    job->reason = answer.reason == SW_COST_IN_PART ? SW_COST_ENCODER : answer.reason; /* with its plan */
     if (sw_cost_retry(&p->costs[sw_cost_class(rest.chunk_bytes)], &question, &answer)) {
         job->trial = SW_TRIAL_WANTED;
-        job->is_mixed = sw_cost_retries_in_part(&question, &answer) && outlasts_plan(p, &answer);
+        job->is_mixed = sw_cost_can_go_in_part(&question) && outlasts_plan(p, &answer);
         return false;
     }
     sw_plan_init_raw(&job->plan);
     job->plan_state = SW_JOB_PLAN_SETTLED;
-    job->reason = answer.reason == SW_COST_IN_PART ? SW_COST_ENCODER : answer.reason; /* with its plan */
     job->is_direct = answer.direct;
     return true;
 }

@@ -244,6 +244,27 @@ START_TEST(test_nobody_waits_for_kernels_that_begin_late) {
 }
 END_TEST
 
+/* A look whether bytes shrink by now has to wait for its turn: not one of the regions waits with it. */
+START_TEST(test_no_long_region_waits_for_the_look_at_it) {
+    static const unsigned gib[] = {1, 2, 4};
+    enum { N_MOVED = 100 };
+    const struct sw_sim_speed speed = speed_by_turns();
+    const uint64_t bytes = gib[_i] * GIB;
+    const double copies_s = (double)bytes / speed.link_out;
+    struct rig r;
+    rig_open(&r, &speed, &datas[RANDOM]);
+    (void)move_regions(&r, bytes, true, N_WARM);
+    const unsigned n_before = sw_sim_counts(r.device).plans;
+    for (int i = 0; i < N_MOVED; i++) {
+        const double s = move_region(&r, bytes, false);
+        ck_assert_msg(s <= copies_s + 0.0003, "region %d of %u GiB: %.2f ms more than copies", i, gib[_i],
+                      (s - copies_s) * 1e3);
+    }
+    ck_assert_uint_gt(sw_sim_counts(r.device).plans, n_before);
+    rig_close(&r);
+}
+END_TEST
+
 /* Also on an idle GPU, whose kernels are no slower: it may be busy with the next region, which nobody knows before. */
 START_TEST(test_long_raw_regions_come_back_without_kernels) {
     struct sw_sim_speed speed = sw_sim_idle_gpu;
@@ -640,6 +661,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_the_choice_alone_costs_no_time, 0, N(idle_sizes));
     tcase_add_test(tcase, test_beside_a_busy_gpu_bytes_go_as_fast_as_copies);
     tcase_add_loop_test(tcase, test_nobody_waits_for_kernels_that_begin_late, 0, 3);
+    tcase_add_loop_test(tcase, test_no_long_region_waits_for_the_look_at_it, 0, 3);
     tcase_add_test(tcase, test_long_raw_regions_come_back_without_kernels);
     tcase_add_test(tcase, test_a_bad_time_of_the_direct_way_is_got_over);
     tcase_add_loop_test(tcase, test_what_shrinks_goes_faster_than_copies_beside_turns, 0, 2);
