@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs everything that needs a GPU from a finished build: tests, sanitizers, benchmarks. Builds nothing, needs no network.
 #
-#   tests/gpu/run.sh BUILD OUT [PART...]    PART: test sanitize demo codec roundtrip (default: all); columns: the files in $COLUMNS_DIR
+#   tests/gpu/run.sh BUILD OUT [PART...]    PART: test sanitize demo codec roundtrip load busy nvme (default: all)
 #
 # PART       what is run
 # test       gpu_packed         a query's kernels on packed regions
@@ -17,8 +17,12 @@
 # sanitize   gpu_codec, gpu_batch, gpu_numbers (each codec and type), gpu_packed, gpu_device, gpu_roundtrip under
 #            memcheck and racecheck, on small inputs
 # demo       what `make demo` shows
-# codec      bench_codec: rates of 2 GB, of numbers, of lz, of batches, of $COLUMNS_DIR; bench_fused, bench_packed_query
-# roundtrip  bench_roundtrip: rates of spill and restore, 2 GB to 60 GB; spillway-bench: all of lineitem
+# codec      bench_codec: rates of 2 GB, of numbers, of lz, of batches, of the files in $COLUMNS_DIR; bench_fused, bench_packed_query
+# roundtrip  bench_roundtrip: rates of spill and restore, 2 GB to 60 GB, and of pack and unpack
+# load       bench_latency, and spillway-bench: all of lineitem, regions of 1 MiB to 1 GiB, both ways at once, 32 sessions for
+#            $LOAD_SECONDS (default: 300)
+# busy       spillway-bench beside bench_busy_gpu, which keeps the GPU full of kernels
+# nvme       bench_nvme, and spillway-bench with next to no host memory: the disk of $NVME_DIR (default: /tmp)
 #
 # What needs no GPU is not here: fault_cuda, in which each call into CUDA fails in turn, for good, too, runs on a fake.
 #
@@ -28,7 +32,7 @@ set -uo pipefail
 build=${1:?usage: run.sh BUILD OUT [PART...]}
 out=${2:?usage: run.sh BUILD OUT [PART...]}
 shift 2
-parts=${*:-test sanitize demo codec roundtrip}
+parts=${*:-test sanitize demo codec roundtrip load busy nvme}
 columns=${COLUMNS_DIR:+$(ls "$COLUMNS_DIR"/*)}
 daemon=$build/daemon/spillwayd
 failed=0
@@ -52,17 +56,29 @@ step() {
     esac
 }
 
-# served NAME COMMAND...: the same beside a service, which $SPILLWAY_SOCKET names.
-served() {
-    local folder pid
+# begin_service [OPTION]...: one that has all of its host memory, on $SPILLWAY_SOCKET.
+begin_service() {
     folder=$(mktemp -d)
-    "$daemon" -s "data_socket=$folder/data.sock" -s "host_tier_bytes=24 GiB" >"$out/$1.spillwayd.log" 2>&1 &
-    pid=$!
-    until [[ -S $folder/data.sock ]] || ! kill -0 $pid 2>/dev/null; do sleep 0.2; done
-    SPILLWAY_SOCKET=$folder/data.sock step "$@"
-    kill $pid
-    wait $pid
+    export SPILLWAY_SOCKET=$folder/data.sock
+    "$daemon" -s "data_socket=$SPILLWAY_SOCKET" -s "host_tier_bytes=${HOST_TIER:-12GiB}" \
+        -s "host_tier_initial_bytes=${HOST_TIER:-12GiB}" "$@" >"$folder/log" 2>&1 &
+    service=$!
+    until grep -qE 'event=tier\.(ready|grow_failed) ' "$folder/log" || ! kill -0 $service 2>/dev/null; do sleep 0.2; done
+}
+
+end_service() {
+    kill $service
+    wait $service
+    cat "$folder/log" >>"$out/spillwayd.log"
     rm -rf "$folder"
+    unset SPILLWAY_SOCKET
+}
+
+# load NAME OPTION...: spillway-bench in registered memory.
+load() {
+    local name=$1
+    shift
+    step "load_$name" "$build/tests/bench/spillway-bench" --registered --json "$out/load_$name.json" "$@"
 }
 
 wants() { [[ " $parts " == *" $1 "* ]]; }
@@ -116,7 +132,9 @@ sfor u32:steps:8"
     step codec_lz "$build/tests/bench/bench_codec" -s 2000000000 -r 7 -j "$out/codec_lz.json" lz:4:32:u32:orders:1 \
         lz:1:255:u32:orders:1 lz:1:255:tpch
     step fused "$build/tests/bench/bench_fused"
-    served packed_query "$build/tests/bench/bench_packed_query" 10
+    begin_service
+    step packed_query "$build/tests/bench/bench_packed_query" 10
+    end_service
     step codec_batch "$build/tests/bench/bench_codec" -b 256 -s 65536 -g 8 -r 51 -j "$out/codec_batch.json" tpch
     # shellcheck disable=SC2086 # one word per column
     [[ -z $columns ]] || step codec_columns "$build/tests/bench/bench_codec" -s 500000000 -r 11 \
@@ -124,7 +142,6 @@ sfor u32:steps:8"
 fi
 if wants roundtrip; then
     LINES_SHOWN=100
-    served table "$build/tests/bench/spillway-bench" --table lineitem --scale 10 --registered --count 6
     bench=("$build/tests/bench/bench_roundtrip" -d "$daemon")
     step roundtrip_2gb "${bench[@]}" -s 2000000000 -r 7 -j "$out/roundtrip_2gb.json"
     step roundtrip_vmm "${bench[@]}" -s 2000000000 -r 5 -k VMM -j "$out/roundtrip_vmm.json"
@@ -135,5 +152,48 @@ if wants roundtrip; then
     step roundtrip_60gb "${bench[@]}" -s 60000000000 -r 1 -k VMM -m registered -t 23000000000 \
         -j "$out/roundtrip_60gb.json"
     step in_place_60gb "${bench[@]}" -s 60000000000 -r 1 -k VMM -m in-place -j "$out/in_place_60gb.json"
+fi
+if wants load; then
+    LINES_SHOWN=40
+    begin_service
+    load table --table lineitem --scale 10 --count 8
+    step latency "$build/tests/bench/bench_latency" 65536 1048576
+    step latency_batch "$build/tests/bench/bench_latency" -b 256 65536
+    for size in 1M 16M 64M 256M 1G; do
+        load "text_$size" --no-verify --size $size --count 65 --column l_comment
+    done
+    for size in 16M 64M 256M 1G 4G; do
+        load "random_$size" --no-verify --size $size --count 17 --column random
+    done
+    load both_ways --no-verify --size 4G --count 12 --sessions 2 --stagger-ms 28
+    load sessions --size 64K..64M --sessions 32 --duration "${LOAD_SECONDS:-300}" --column l_comment --column random
+    end_service
+fi
+if wants busy; then
+    LINES_SHOWN=40
+    begin_service
+    "$build/tests/bench/bench_busy_gpu" 600 1000 >/dev/null 2>&1 &
+    busy=$!
+    for size in 16M 64M 256M 512M 1G 4G; do
+        count=33
+        [[ $size != 4G ]] || count=13
+        load "busy_random_$size" --no-verify --size $size --count $count --column random
+        load "busy_text_$size" --no-verify --size $size --count $count --column l_comment
+    done
+    load busy_verified --size 1G --count 7 --column random --column l_comment
+    load busy_table --table lineitem --scale 10 --count 9
+    kill $busy
+    wait $busy
+    end_service
+fi
+if wants nvme; then
+    disk=$(mktemp -d "${NVME_DIR:-/tmp}/spillway-nvme.XXXXXX")
+    step nvme "$build/tests/bench/bench_nvme" -r 3 -n 2600000000 "$disk"
+    mkdir "$disk/tier"
+    HOST_TIER=256MiB begin_service -s "nvme_tier_directory=$disk/tier" -s nvme_tier_bytes=12GiB
+    load nvme --size 8000000000 --count 3 --column l_comment
+    end_service
+    step nvme_after "$build/tests/bench/bench_nvme" -r 3 -n 2600000000 "$disk"
+    rm -rf "$disk"
 fi
 exit $failed
