@@ -160,7 +160,7 @@ int spillway_adopt(struct spillway *connection, const char *name, struct spillwa
  * spillway_spill(); when the ticket completes, the bytes are visible to any work queued afterwards. Pages that a memfd
  * does not have yet are made by the service and charged to its control group: have them made before (fallocate()) where
  * that one is limited. errors: as spill; by ticket: EACCES (a memfd that is sealed against writing, or opened for
- * appending; the region is still stored), ENOENT, ESTALE, ESTATE, EBUSY, ETOOSMALL, ELOST, ECHECKSUM, EFRAME,
+ * appending; the region is still stored), ENOENT, ESTALE, ESTATE, EBUSY, ETOOSMALL, ELOST, ECHECKSUM, EFRAME, EVERSION,
  * ETENANTOPS, ERESTARTED, EGPULOST. */
 int spillway_restore(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
                      struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
