@@ -69,7 +69,7 @@ enum sw_job_plan_state {
     SW_JOB_PLAN_SETTLED   /* what is left goes by it; also the one that stores bytes as they are */
 };
 
-/* Compressing does not pay, but is tried on one chunk, to see whether that is still so. */
+/* Compressing does not pay, but is tried on one chunk, or in part, to see whether that is still so. */
 enum sw_job_trial {
     SW_TRIAL_NONE,
     SW_TRIAL_WANTED,    /* once there is a plan, which is made for this */

@@ -81,11 +81,19 @@ static struct sw_cost_time time_of(const struct sw_cost_question *q, enum sw_cod
     return time;
 }
 
+/* Until the direct way has been measured. */
+static double direct_out_rate(const struct sw_cost_rates *r) {
+    return r->direct_out > 0 ? r->direct_out : r->link_out;
+}
+
+static double direct_back_rate(const struct sw_cost_rates *r) {
+    return r->direct_back > 0 ? r->direct_back : r->link_out;
+}
+
 /* Of a raw region whose bytes are moved by copy engines alone. */
 static struct sw_cost_time direct_time_of(const struct sw_cost_question *q) {
     const struct sw_cost_rates *r = &q->rates;
-    const double raw = (double)q->raw_bytes, out = r->direct_out > 0 ? r->direct_out : r->link_out,
-                 back = r->direct_back > 0 ? r->direct_back : r->link_out;
+    const double raw = (double)q->raw_bytes, out = direct_out_rate(r), back = direct_back_rate(r);
     struct sw_cost_time time = {0};
     time.out_s = overlapped_s(stage_s(raw, out), q->to_disk ? stage_s(raw, r->disk_write) : 0, 0, q->n_chunks);
     if (knows_back(q))
@@ -113,8 +121,7 @@ static struct sw_cost_time raw_time_of(const struct sw_cost_question *q, bool *r
 static bool mixed_time_of(const struct sw_cost_question *q, struct sw_cost_time *ret) {
     const struct sw_cost_rates *r = &q->rates;
     const double raw = (double)q->raw_bytes, saved = 1 - 1 / q->expected_ratio,
-                 encode = MIXED_ENCODING * r->encode[q->codec], out = r->direct_out > 0 ? r->direct_out : r->link_out,
-                 back = r->direct_back > 0 ? r->direct_back : r->link_out;
+                 encode = MIXED_ENCODING * r->encode[q->codec], out = direct_out_rate(r), back = direct_back_rate(r);
     ret->out_s = raw / (out + encode * saved);
     const double coded = encode * ret->out_s;
     ret->out_s += MIXED_LAST_CHUNKS * raw / (double)q->n_chunks / r->encode[q->codec];
@@ -218,10 +225,6 @@ bool sw_cost_is_hopeless(const struct sw_cost_question *q, struct sw_cost_answer
     return ret->reason == SW_COST_ENCODER || ret->reason == SW_COST_DECODER || ret->reason == SW_COST_NO_GAIN;
 }
 
-static double direct_back_rate(const struct sw_cost_rates *rates) {
-    return rates->direct_back > 0 ? rates->direct_back : rates->link_out;
-}
-
 bool sw_cost_restores_directly(const struct sw_cost_rates *rates) {
     return rates->restore[SW_CODEC_RAW] > 0 && direct_back_rate(rates) > TOLERANCE * rates->restore[SW_CODEC_RAW];
 }
@@ -295,7 +298,7 @@ bool sw_cost_retry_kernels_out(struct sw_cost_class *c, uint64_t raw_bytes, uint
     struct sw_cost_rates r;
     sw_cost_class_rates(c, &r);
     return retry_kernels(c, stage_s(bytes, r.encode[SW_CODEC_RAW]) + stage_s(bytes, r.link_out),
-                         stage_s((double)direct_bytes, r.direct_out > 0 ? r.direct_out : r.link_out));
+                         stage_s((double)direct_bytes, direct_out_rate(&r)));
 }
 
 bool sw_cost_retry_kernels_back(struct sw_cost_class *c, uint64_t raw_bytes, uint64_t direct_bytes) {
@@ -303,7 +306,7 @@ bool sw_cost_retry_kernels_back(struct sw_cost_class *c, uint64_t raw_bytes, uin
     struct sw_cost_rates r;
     sw_cost_class_rates(c, &r);
     return retry_kernels(c, stage_s(bytes, r.restore[SW_CODEC_RAW]),
-                         stage_s((double)direct_bytes, r.direct_back > 0 ? r.direct_back : r.link_out));
+                         stage_s((double)direct_bytes, direct_back_rate(&r)));
 }
 
 bool sw_cost_retry_direct_back(struct sw_cost_class *c, uint64_t region_bytes) {

@@ -29,7 +29,7 @@ enum sw_cost_reason {
     SW_COST_DECODER, /* decoding does, more than was won on the way out */
     SW_COST_SHORT,   /* fixed costs decide */
     SW_COST_ROOM,    /* time does not count, or is less scarce than room */
-    SW_COST_RETRY,   /* it does not pay; the first chunk is compressed to see whether that still holds */
+    SW_COST_RETRY,   /* it does not pay; the first chunk, or a part, is compressed to see whether that still holds */
     SW_COST_IN_PART, /* encoding all of it would take longer; other chunks go directly meanwhile */
     SW_COST_REASON_NR
 };

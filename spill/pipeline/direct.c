@@ -81,7 +81,6 @@ bool sw_direct_take(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
         return false;
     sw_slot_take(p, slot, SW_SLOT_STORING, job);
     slot->chunk = chunk;
-    slot->plan_number = job->plan_number;
     slot->frame = next_frame(job);
     deal_next(p, slot, &slot->frame, &slot->stored);
     return true;

@@ -155,9 +155,9 @@ static struct sw_job *choose(const struct sw_pipeline *p, const struct op_next *
 }
 
 /* Of the buffers of one operation, `first` being the one whose turn it would be, that which should go before the
- * others. Those that have no plan yet go before chunks, but one at a time: beside a plan that is being made chunks go,
- * so that the link does not wait until there are all. The operation has one place in the line: all of its jobs go to
- * the end. */
+ * others. Those that have no plan yet go before chunks, but one at a time once a buffer has one: beside a plan that is
+ * being made chunks go, so that the link does not wait until there are all. The operation has one place in the line:
+ * all of its jobs go to the end. */
 static struct sw_job *next_of_op(struct sw_pipeline *p, const struct sw_job *first) {
     const uint64_t op_number = first->op_number;
     struct op_next op_next = {0};
