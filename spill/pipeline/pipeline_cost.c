@@ -39,7 +39,7 @@ static bool is_compressing(const struct sw_slot *slot) {
 
 bool sw_slot_shares_link(const struct sw_pipeline *p, const struct sw_slot *slot) {
     const bool is_direct = slot->direct.n > 0;
-    if (slot->job->is_mixed)
+    if (slot->job->is_mixed && slot->job->trial != SW_TRIAL_WANTED) /* until it is tried, nothing is compressed */
         return true;
     for (unsigned s = 0; s < p->n_slots; s++) {
         const struct sw_slot *other = &p->slots[s];
@@ -135,9 +135,11 @@ bool sw_job_has_direct_step(const struct sw_pipeline *p, const struct sw_job *jo
 /* Raw bytes go directly, but those of short regions now and then, to see how fast the kernels are. */
 bool sw_job_spills_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
     const int class = sw_cost_class(raw_bytes);
-    if (job->kind == SW_JOB_SPILL && job->is_mixed)
+    if (job->kind != SW_JOB_SPILL)
+        return false;
+    if (job->is_mixed)
         return !sw_job_has_direct_step(p, job); /* one slot does, all others encode */
-    if (job->kind != SW_JOB_SPILL || !job->is_direct || job->plan.codec != SW_CODEC_RAW)
+    if (!job->is_direct || job->plan.codec != SW_CODEC_RAW)
         return false;
     return sw_cost_is_long(job->bytes) || class < 0 ||
            !sw_cost_retry_kernels_out(&p->costs[class], raw_bytes, step_bytes);

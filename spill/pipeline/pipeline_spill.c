@@ -29,7 +29,10 @@ void sw_slot_prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job 
         rc = ops->wait_event(p->device, s, job->session, job->event, &err);
     slot->waits_for_client = rc > 0;
     job->stage = SW_STAGE_PREPARING;
-    slot->planned_since_us = sw_job_needs_plan(job) ? sw_clock_us() : 0;
+    /* What a plan takes cannot be told apart from waiting for a client, which chunks must not go without, either: where
+     * that matters the plan has a step of its own. */
+    const bool waits_first = slot->waits_for_client && (p->plan_s <= 0 || job->is_mixed);
+    slot->planned_since_us = sw_job_needs_plan(job) && !waits_first ? sw_clock_us() : 0;
     if (rc >= 0 && slot->planned_since_us)
         rc = ops->make_plan(p->device, s, job->value_type, job->mem->mapping, rest_offset(job), rest_bytes(job), &err);
     if (rc < 0)

@@ -134,15 +134,13 @@ static void plan_numbers(struct sw_plan *plan, const struct sw_sim_data *data, e
     }
 }
 
-/* Events have been reached. */
 static int sim_wait_event(struct sw_device *device, unsigned s, uint64_t session,
                           const uint8_t handle[SW_MEM_HANDLE_BYTES], struct sw_err *err) {
-    (void)device;
     (void)s;
     (void)session;
     (void)handle;
     (void)err;
-    return 0;
+    return sim_of(device)->speed.late;
 }
 
 static int sim_has_reached(struct sw_device *device, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],

@@ -4,7 +4,7 @@
  * units, copies the link, out and back each for itself, first queued first served. A kernel's or copy's launch takes a
  * fixed time, which others use. Frames are as long as the test's data would make them. The clock (base/clock.h) stands
  * still but for what waits for the device, so that the same test always gets the same times. One device at a time, one
- * thread. Clients' events have always been reached. Without groups and packing. */
+ * thread. Without groups and packing. */
 #ifndef SW_TEST_SIM_DEVICE_H
 #define SW_TEST_SIM_DEVICE_H
 
@@ -20,6 +20,7 @@ struct sw_sim_speed {
     double launch_us, plan_us;
     double slowdown; /* what has kernels takes so much longer: others keep the GPU busy; 1: nobody does */
     double wake_us;  /* slot_wait returns so much later than the slot has ended */
+    bool late;       /* clients' events are reached just after a slot has begun to wait for them, not before */
 };
 
 /* An H200 with nothing else to do, tests/bench/RESULTS.md. */

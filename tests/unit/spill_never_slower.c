@@ -1,8 +1,7 @@
 /* Encoding never makes a stream of spills slower than raw by more than 3 %, planning included: in virtual time. */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "spill/pipeline/pipeline.h"
-#include "spill/pipeline/plan_cache.h"
+#include "spill/pipeline/pipeline_state.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sim_device.h"
 
@@ -13,7 +12,7 @@
 #define GIB ((uint64_t)1 << 30)
 #define MOST_SLOWER 1.03
 /* Those of a GPU by the daemon's defaults. */
-enum { N_SLOTS = 4, POLL_US = 500 };
+enum { N_SLOTS = 4, POLL_US = 500, NAP_NS = 100000 };
 #define CHUNK_BYTES (26 * MIB)
 
 /* Beside an engine that leaves a thirtieth of the computing units: the encoder makes 30 GB/s, raw kernels 56. */
@@ -36,12 +35,12 @@ struct rig {
     struct sw_pipeline *pipeline;
     struct sw_job_mem mem;
     bool has_events; /* with each job comes one */
-    bool finished;
+    unsigned n_finished;
 };
 
 static void on_finished(struct sw_job *job, void *arg) {
     (void)job;
-    ((struct rig *)arg)->finished = true;
+    ((struct rig *)arg)->n_finished++;
 }
 
 static void on_event(void *arg) {
@@ -63,29 +62,37 @@ static void rig_close(struct rig *r) {
     r->device->ops->close(r->device);
 }
 
-/* What a worker does (worker.c), with one job. Returns how long it took. */
-static double run(struct rig *r, struct sw_job *job) {
-    const uint64_t begin_ns = sw_sim_now_ns(), poll_ns = POLL_US * UINT64_C(1000);
-    uint64_t advanced_ns = begin_ns;
-    r->finished = false;
-    job->mem = &r->mem;
-    job->session = 1;
-    job->plan_key = sw_plan_key(1, job->value_type, 0);
+static void add(struct rig *r, struct sw_job *job, struct sw_job_mem *mem, uint64_t session) {
+    job->mem = mem;
+    job->session = session;
+    job->plan_key = sw_plan_key(session, job->value_type, 0);
     job->unmap_after = true;
     job->has_event = r->has_events;
     sw_pipeline_add(r->pipeline, job);
-    while (!r->finished) {
+}
+
+/* What a worker does (worker.c), until that many jobs more have finished. Returns how long it took. */
+static double finish(struct rig *r, unsigned n_jobs) {
+    const uint64_t begin_ns = sw_sim_now_ns(), poll_ns = POLL_US * UINT64_C(1000);
+    uint64_t advanced_ns = begin_ns;
+    for (r->n_finished = 0; r->n_finished < n_jobs;) {
         const uint64_t idle_ns = sw_sim_now_ns() - advanced_ns;
         const bool polls = idle_ns < poll_ns || sw_pipeline_has_steps(r->pipeline);
         if (sw_pipeline_step(r->pipeline, polls))
             advanced_ns = sw_sim_now_ns();
         else if (polls)
             sw_sim_advance(r->device, poll_ns - idle_ns % poll_ns);
-        else
-            ck_assert(sw_pipeline_wait(r->pipeline));
+        else if (!sw_pipeline_wait(r->pipeline)) /* for a client */
+            sw_sim_advance(r->device, NAP_NS);
     }
-    ck_assert_msg(!job->err.code, "%s", job->err.msg);
     return (double)(sw_sim_now_ns() - begin_ns) / 1e9;
+}
+
+static double run(struct rig *r, struct sw_job *job) {
+    add(r, job, &r->mem, 1);
+    const double s = finish(r, 1);
+    ck_assert_msg(!job->err.code, "%s", job->err.msg);
+    return s;
 }
 
 /* A region goes out and, if `returns`, comes back. */
@@ -262,6 +269,52 @@ START_TEST(test_no_long_region_waits_for_the_look_at_it) {
     }
     ck_assert_uint_gt(sw_sim_counts(r.device).plans, n_before);
     rig_close(&r);
+}
+END_TEST
+
+/* Two sessions' regions side by side share the link, which does not make it seem slower: not even where the one is
+ * looked at while it goes. */
+START_TEST(test_what_is_looked_at_tells_nothing_wrong_of_the_link) {
+    enum { N_PAIRS = 100 };
+    const struct sw_sim_speed speed = _i ? speed_by_turns() : sw_sim_idle_gpu;
+    const uint64_t bytes = 4 * GIB;
+    struct sw_job_mem mems[2] = {0};
+    struct rig r;
+    rig_open(&r, &speed, &datas[RANDOM]);
+    for (int n = 0; n < N_PAIRS; n++) {
+        struct sw_job spills[2] = {{.kind = SW_JOB_SPILL, .bytes = bytes}, {.kind = SW_JOB_SPILL, .bytes = bytes}};
+        struct sw_cost_rates rates;
+        for (int i = 0; i < 2; i++)
+            add(&r, &spills[i], &mems[i], 1 + (uint64_t)i);
+        (void)finish(&r, 2);
+        for (int i = 0; i < 2; i++)
+            sw_frames_free(spills[i].frames);
+        sw_cost_class_rates(&r.pipeline->costs[sw_cost_class(CHUNK_BYTES)], &rates);
+        if (n >= N_WARM)
+            ck_assert_msg(rates.direct_out > 0.9 * speed.link_out, "pair %d: %.1f GB/s", n, rates.direct_out / GB);
+    }
+    rig_close(&r);
+}
+END_TEST
+
+/* Of a region whose event is late it cannot be seen how long a plan takes that is queued behind it. Not to know would
+ * be to make one for each. */
+START_TEST(test_plans_take_little_of_the_time_if_clients_are_late) {
+    static const unsigned mib[] = {16, 64, 256, 4096};
+    enum { N_MOVED = 100 };
+    struct sw_sim_speed speed = speed_by_turns();
+    const uint64_t bytes = mib[_i] * MIB;
+    double s[2];
+    for (int late = 0; late < 2; late++) {
+        struct rig r;
+        speed.late = late;
+        rig_open(&r, &speed, &datas[RANDOM]);
+        r.has_events = true;
+        (void)move_regions(&r, bytes, false, N_WARM);
+        s[late] = move_regions(&r, bytes, false, N_MOVED);
+        rig_close(&r);
+    }
+    ck_assert_msg(s[1] <= 1.003 * s[0], "%u MiB: %.3f times as long", mib[_i], s[1] / s[0]);
 }
 END_TEST
 
@@ -662,6 +715,8 @@ int main(void) {
     tcase_add_test(tcase, test_beside_a_busy_gpu_bytes_go_as_fast_as_copies);
     tcase_add_loop_test(tcase, test_nobody_waits_for_kernels_that_begin_late, 0, 3);
     tcase_add_loop_test(tcase, test_no_long_region_waits_for_the_look_at_it, 0, 3);
+    tcase_add_loop_test(tcase, test_what_is_looked_at_tells_nothing_wrong_of_the_link, 0, 2);
+    tcase_add_loop_test(tcase, test_plans_take_little_of_the_time_if_clients_are_late, 0, 4);
     tcase_add_test(tcase, test_long_raw_regions_come_back_without_kernels);
     tcase_add_test(tcase, test_a_bad_time_of_the_direct_way_is_got_over);
     tcase_add_loop_test(tcase, test_what_shrinks_goes_faster_than_copies_beside_turns, 0, 2);
