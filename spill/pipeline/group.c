@@ -213,8 +213,11 @@ static int wait_for_events(struct sw_pipeline *p, struct sw_slot *slot, struct s
 }
 
 static struct sw_weighed weighed(const struct sw_group *g) {
-    return (struct sw_weighed){
-        .raw_bytes = g->raw_bytes, .chunk_bytes = g->raw_bytes, .n_chunks = 1, .quota = g->jobs[0]->quota};
+    return (struct sw_weighed){.raw_bytes = g->raw_bytes,
+                               .chunk_bytes = g->raw_bytes,
+                               .n_chunks = 1,
+                               .quota = g->jobs[0]->quota,
+                               .shares_step = true};
 }
 
 /* By the group's plan, which has just been made or found. */

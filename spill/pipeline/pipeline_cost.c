@@ -24,7 +24,8 @@ void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_measu
     const int class = sw_cost_class(raw_bytes);
     if (class < 0)
         return;
-    slot->measure = (struct sw_slot_measure){.meter = find_meter(&p->costs[class], kind, codec),
+    struct sw_cost_class *costs = slot->group.n > 0 ? p->group_costs : p->costs;
+    slot->measure = (struct sw_slot_measure){.meter = find_meter(&costs[class], kind, codec),
                                              .is_coder = kind == SW_MEASURE_ENCODE && codec != SW_CODEC_RAW,
                                              .begun_us = sw_clock_us(),
                                              .bytes = bytes};
@@ -97,7 +98,7 @@ struct sw_cost_question sw_pipeline_ask(const struct sw_pipeline *p, const struc
                                         .n_chunks = what->n_chunks,
                                         .n_slots = p->n_slots};
     if (class >= 0)
-        sw_cost_class_rates(&p->costs[class], &question.rates);
+        sw_cost_class_rates(&(what->shares_step ? p->group_costs : p->costs)[class], &question.rates);
     if (what->shares_slots)
         sw_cost_share_slots(&question);
     ask_placement(p->place, &question);

@@ -48,6 +48,10 @@ static struct sw_cost_question ask_of_plan(const struct sw_pipeline *p, const st
     return best;
 }
 
+static struct sw_cost_class *class_of(struct sw_pipeline *p, const struct sw_weighed *what) {
+    return &(what->shares_step ? p->group_costs : p->costs)[sw_cost_class(what->chunk_bytes)];
+}
+
 struct sw_verdict sw_pipeline_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
                                          bool may_retry, struct sw_plan *plan) {
     struct sw_cost_answer answer;
@@ -56,15 +60,13 @@ struct sw_verdict sw_pipeline_plan_weigh(struct sw_pipeline *p, enum sw_job_kind
         return (struct sw_verdict){.reason = plan->codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM};
     const struct sw_cost_question question = ask_of_plan(p, what, plan);
     sw_cost_choose(&question, &answer);
-    if (answer.reason == SW_COST_IN_PART &&
-        sw_cost_retry_link(&p->costs[sw_cost_class(what->chunk_bytes)], question.codec, &answer)) {
+    if (answer.reason == SW_COST_IN_PART && sw_cost_retry_link(class_of(p, what), question.codec, &answer)) {
         sw_plan_init_raw(plan);
         return (struct sw_verdict){.reason = SW_COST_RETRY, .is_direct = true};
     }
     if (answer.codec != SW_CODEC_RAW)
         return (struct sw_verdict){.reason = answer.reason, .is_mixed = answer.reason == SW_COST_IN_PART};
-    if (answer.reason != SW_COST_NO_GAIN &&
-        (may_retry || sw_cost_retry(&p->costs[sw_cost_class(what->chunk_bytes)], &question, &answer)))
+    if (answer.reason != SW_COST_NO_GAIN && (may_retry || sw_cost_retry(class_of(p, what), &question, &answer)))
         return (struct sw_verdict){.reason = SW_COST_RETRY,
                                    .is_direct = answer.direct,
                                    .is_mixed = sw_cost_retries_in_part(&question, &answer)};
@@ -279,7 +281,7 @@ static bool turn_away(struct sw_pipeline *p, struct sw_job *job) {
         return false;
     job->is_mixed = false;
     job->reason = answer.reason == SW_COST_IN_PART ? SW_COST_ENCODER : answer.reason; /* with its plan */
-    if (sw_cost_retry(&p->costs[sw_cost_class(rest.chunk_bytes)], &question, &answer)) {
+    if (sw_cost_retry(class_of(p, &rest), &question, &answer)) {
         job->trial = SW_TRIAL_WANTED;
         job->is_mixed = sw_cost_can_go_in_part(&question) && outlasts_plan(p, &answer);
         return false;

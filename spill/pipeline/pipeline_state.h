@@ -100,7 +100,8 @@ struct sw_pipeline {
     struct sw_list jobs;           /* active; the next one to be served first */
     struct sw_err lost;            /* code 0: the device works */
     struct sw_plan_cache plans;
-    struct sw_cost_class costs[SW_COST_CLASSES];
+    /* Many frames in one step take longer than one, so that groups would say nothing true of a chunk. */
+    struct sw_cost_class costs[SW_COST_CLASSES], group_costs[SW_COST_CLASSES];
     double plan_s;    /* what making a plan has lately taken; 0: not known */
     uint64_t woke_us; /* since then not every slot has been looked at; 0: all have */
     struct sw_slot slots[];
@@ -225,7 +226,7 @@ bool sw_pipeline_has_link(const struct sw_pipeline *p);
 struct sw_weighed {
     uint64_t raw_bytes, chunk_bytes, n_chunks;
     struct sw_quota *quota; /* NULL: none */
-    bool shares_step;       /* a member of a group of chunk_bytes in all */
+    bool shares_step;       /* a group of chunk_bytes in all, or a member of it */
     bool shares_slots;      /* with the other buffers of its request */
 };
 /* What cost.h is to be asked about it, by the rates measured. */

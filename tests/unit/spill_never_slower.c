@@ -318,6 +318,26 @@ START_TEST(test_plans_take_little_of_the_time_if_clients_are_late) {
 }
 END_TEST
 
+/* One step with many frames takes longer than one with a single long one. */
+START_TEST(test_groups_say_nothing_of_chunks) {
+    const struct sw_weighed chunks = {.raw_bytes = 16 * MIB, .chunk_bytes = 4 * MIB, .n_chunks = 4},
+                            group = {.raw_bytes = 4 * MIB, .chunk_bytes = 4 * MIB, .n_chunks = 1, .shares_step = true};
+    struct rig r;
+    rig_open(&r, &sw_sim_idle_gpu, &datas[TEXT]);
+    struct sw_slot *slot = &r.pipeline->slots[0];
+    for (int i = 0; i < 3; i++) {
+        slot->group.n = 64;
+        sw_measure_begin(r.pipeline, slot, SW_MEASURE_ENCODE, SW_CODEC_V5T, 4 * MIB, 4 * MIB);
+        sw_sim_advance(r.device, 100000);
+        sw_measure_end(r.pipeline, slot, true);
+        slot->group.n = 0;
+    }
+    ck_assert_double_gt(sw_pipeline_ask(r.pipeline, &group, SW_CODEC_V5T, 3).rates.encode[SW_CODEC_V5T], 0);
+    ck_assert_double_eq(sw_pipeline_ask(r.pipeline, &chunks, SW_CODEC_V5T, 3).rates.encode[SW_CODEC_V5T], 0);
+    rig_close(&r);
+}
+END_TEST
+
 /* Also on an idle GPU, whose kernels are no slower: it may be busy with the next region, which nobody knows before. */
 START_TEST(test_long_raw_regions_come_back_without_kernels) {
     struct sw_sim_speed speed = sw_sim_idle_gpu;
@@ -717,6 +737,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_no_long_region_waits_for_the_look_at_it, 0, 3);
     tcase_add_loop_test(tcase, test_what_is_looked_at_tells_nothing_wrong_of_the_link, 0, 2);
     tcase_add_loop_test(tcase, test_plans_take_little_of_the_time_if_clients_are_late, 0, 4);
+    tcase_add_test(tcase, test_groups_say_nothing_of_chunks);
     tcase_add_test(tcase, test_long_raw_regions_come_back_without_kernels);
     tcase_add_test(tcase, test_a_bad_time_of_the_direct_way_is_got_over);
     tcase_add_loop_test(tcase, test_what_shrinks_goes_faster_than_copies_beside_turns, 0, 2);
