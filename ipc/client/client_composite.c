@@ -161,8 +161,11 @@ int sw_composite_query(struct spillway *c, struct spillway_region id, struct spi
         int rc = 0;
         if (!composite)
             return sw_client_report(error, &err);
-        if (i == composite->n_parts)
+        if (i == composite->n_parts) {
+            if (composite->busy && strcmp(info.state, "lost") != 0) /* perhaps no part of it has begun to be restored */
+                (void)snprintf(info.state, sizeof info.state, "restoring");
             break;
+        }
         const struct spillway_region part = composite->parts[i];
         struct sw_msg msg = {.header.type = SW_MSG_QUERY, .u.query = {.slot = part.slot, .gen = part.generation}};
         struct spillway_ticket *t = ask_part(c, &msg, &rc, error);

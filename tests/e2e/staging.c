@@ -442,8 +442,17 @@ START_TEST(no_more_in_flight_than_allowed) {
     ok(finish(ticket, &result));
     restored(result.region, data, bytes, SPILLWAY_RESTORE_KEEP);
     ck_assert(memcmp(data, expected, bytes) == 0);
-    restored(result.region, memfd, bytes, 0);
+    restored(result.region, memfd, bytes, SPILLWAY_RESTORE_KEEP);
     ck_assert(memcmp(memfd, expected, bytes) == 0);
+    /* No part of it has begun, but it is not "out". */
+    struct spillway_region_info info;
+    ticket = spill(memfd, bytes);
+    struct spillway_ticket *last = restore(result.region, data, bytes, 0);
+    ok(spillway_query(connection, result.region, &info, &error));
+    ck_assert_str_eq(info.state, "restoring");
+    ok(finish(ticket, NULL));
+    ok(finish(last, NULL));
+    ck_assert(memcmp(data, expected, bytes) == 0);
     spillway_close(connection);
     ck_assert_int_eq(sw_test_daemon_stop(&own, SIGTERM), 0);
     sw_test_daemon_clean(&own);
