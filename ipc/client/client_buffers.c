@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "ipc/span.h"
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 _Static_assert((int)SPILLWAY_MAX_BUFFERS == SW_PROTO_MAX_BUFFERS, "as many as a request has room for");
@@ -94,14 +95,23 @@ static struct spillway_ticket *part_new(struct request *r, unsigned operation, s
     return t;
 }
 
-/* One that is opened for the request already: several buffers may lie in one allocation of a GPU. */
+static bool is_same_file(int fd, int other) {
+    struct stat a, b;
+    return fstat(fd, &a) == 0 && fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+static bool is_same_memory(const struct sw_export *e, const struct sw_export *other) {
+    if (e->kind != other->kind || e->bytes != other->bytes)
+        return false;
+    return e->kind == SW_MEM_CUDA_IPC ? memcmp(e->handle, other->handle, sizeof e->handle) == 0
+                                      : e->kind == SW_MEM_MEMFD && is_same_file(e->fds[0], other->fds[0]);
+}
+
+/* One that is opened for the request already: several buffers may lie in one allocation of a GPU, or in one memfd. */
 static const struct opened *find_opened(const struct request *r, const struct sw_export *e) {
-    for (unsigned i = 0; i < r->n_opened && e->kind == SW_MEM_CUDA_IPC; i++) {
-        const struct sw_export *other = &r->opened[i].export;
-        if (other->kind == e->kind && other->bytes == e->bytes &&
-            memcmp(other->handle, e->handle, sizeof e->handle) == 0)
+    for (unsigned i = 0; i < r->n_opened; i++)
+        if (is_same_memory(e, &r->opened[i].export))
             return &r->opened[i];
-    }
     return NULL;
 }
 

@@ -69,6 +69,34 @@ START_TEST(memory_of_buffers_is_closed_before_they_are_done) {
 }
 END_TEST
 
+static void serve_one_memfd(int socket) {
+    struct sw_msg open, parts, ask, close;
+    const struct sw_msg_spill_buffers *m = &ask.u.spill_buffers;
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
+    sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
+    sw_play_expect(socket, &parts, SW_MSG_MEM_PARTS);
+    sw_play_expect(socket, &ask, SW_MSG_SPILL_BUFFERS);
+    sw_play_expect(socket, &close, SW_MSG_MEM_CLOSE);
+    SW_ASSERT(open.u.mem_open.bytes == SW_PLAY_BYTES && m->mem[0] == open.u.mem_open.mem && m->mem[1] == m->mem[0] &&
+              m->offset[0] == 0 && m->offset[1] == SW_PLAY_BYTES / 2);
+    sw_play_put_ok(socket, open.header.seq);
+    sw_play_put_ok(socket, parts.header.seq);
+    sw_play_put_result(socket, ask.header.seq, 4, SW_PLAY_BYTES);
+    sw_play_put_ok(socket, close.header.seq);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(one_memfd_of_several_buffers_is_handed_over_once) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result;
+    sw_play_open(serve_one_memfd);
+    ck_assert_int_eq(start_spill_of_buffers(&ticket), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, &result, &sw_play.error), 0);
+    spillway_ticket_free(ticket);
+    sw_play_close();
+}
+END_TEST
+
 static void fail_buffers(int socket, uint32_t seq) {
     sw_play_put_error(socket, seq, "ENOMEM", SW_SCOPE_REQUEST, "cannot be mapped");
     sw_play_put_error(socket, seq + 1, "ENOMEM", SW_SCOPE_REQUEST, "cannot be mapped");
@@ -338,6 +366,7 @@ int main(void) {
     TCase *tcase = tcase_create("buffers");
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, memory_of_buffers_is_closed_before_they_are_done);
+    tcase_add_test(tcase, one_memfd_of_several_buffers_is_handed_over_once);
     tcase_add_loop_test(tcase, buffers_that_fail, 0, (int)(sizeof buffer_answers / sizeof buffer_answers[0]));
     tcase_add_test(tcase, no_memory_for_buffers);
     tcase_add_loop_test(tcase, restored_buffers_must_not_overlap, 0, 4);
