@@ -27,6 +27,7 @@
 # What needs no GPU is not here: fault_cuda, in which each call into CUDA fails in turn, for good, too, runs on a fake.
 #
 # BUILD is a build folder (cmake --preset gpu-portable), possibly copied from another machine. Logs and tables go to OUT.
+# shellcheck disable=SC2317 # what the traps call
 set -uo pipefail
 
 build=${1:?usage: run.sh BUILD OUT [PART...]}
@@ -36,7 +37,25 @@ parts=${*:-test sanitize demo codec roundtrip load busy nvme}
 columns=${COLUMNS_DIR:+$(ls "$COLUMNS_DIR"/*)}
 daemon=$build/daemon/spillwayd
 failed=0
+service='' busy='' folder='' disk=''
 mkdir -p "$out"
+
+# However this ends, nothing goes on, and nothing is left but $out.
+clean_up() {
+    for pid in $busy $service; do
+        kill "$pid" 2>/dev/null
+        wait "$pid"
+    done
+    rm -rf "${folder:-}" "${disk:-}"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+note_failure() {
+    echo "-- $1: FAILED"
+    failed=1
+}
 
 # step NAME COMMAND...: runs, logs, notes a failure; 77 is "skipped".
 step() {
@@ -49,26 +68,29 @@ step() {
     case $rc in
     0) ;;
     77) echo "-- $name: skipped" ;;
-    *)
-        echo "-- $name: FAILED ($rc)"
-        failed=1
-        ;;
+    *) note_failure "$name ($rc)" ;;
     esac
 }
 
 # begin_service [OPTION]...: one that has all of its host memory, on $SPILLWAY_SOCKET.
 begin_service() {
-    folder=$(mktemp -d)
+    folder=$(mktemp -d) || exit 1
     export SPILLWAY_SOCKET=$folder/data.sock
     "$daemon" -s "data_socket=$SPILLWAY_SOCKET" -s "host_tier_bytes=${HOST_TIER:-12GiB}" \
         -s "host_tier_initial_bytes=${HOST_TIER:-12GiB}" "$@" >"$folder/log" 2>&1 &
     service=$!
-    until grep -qE 'event=tier\.(ready|grow_failed) ' "$folder/log" || ! kill -0 $service 2>/dev/null; do sleep 0.2; done
+    for ((i = 0; i < 600; i++)); do
+        [[ -S $SPILLWAY_SOCKET ]] && grep -qE 'event=tier\.(ready tier=host|grow_failed) ' "$folder/log" && return
+        kill -0 "$service" 2>/dev/null || break
+        sleep 0.2
+    done
+    echo "-- spillwayd: not ready" # what comes next fails for it
 }
 
 end_service() {
-    kill $service
-    wait $service
+    kill "$service"
+    wait "$service" || note_failure "spillwayd ($?)"
+    service=
     cat "$folder/log" >>"$out/spillwayd.log"
     rm -rf "$folder"
     unset SPILLWAY_SOCKET
@@ -172,7 +194,7 @@ fi
 if wants busy; then
     LINES_SHOWN=40
     begin_service
-    "$build/tests/bench/bench_busy_gpu" 600 1000 >/dev/null 2>&1 &
+    "$build/tests/bench/bench_busy_gpu" 86400 1000 >"$out/busy_gpu.log" 2>&1 &
     busy=$!
     for size in 16M 64M 256M 512M 1G 4G; do
         count=33
@@ -182,12 +204,13 @@ if wants busy; then
     done
     load busy_verified --size 1G --count 7 --column random --column l_comment
     load busy_table --table lineitem --scale 10 --count 9
-    kill $busy
-    wait $busy
+    kill "$busy" 2>/dev/null || note_failure "bench_busy_gpu: it has ended early"
+    wait "$busy"
+    busy=
     end_service
 fi
 if wants nvme; then
-    disk=$(mktemp -d "${NVME_DIR:-/tmp}/spillway-nvme.XXXXXX")
+    disk=$(mktemp -d "${NVME_DIR:-/tmp}/spillway-nvme.XXXXXX") || exit 1
     step nvme "$build/tests/bench/bench_nvme" -r 3 -n 2600000000 "$disk"
     mkdir "$disk/tier"
     HOST_TIER=256MiB begin_service -s "nvme_tier_directory=$disk/tier" -s nvme_tier_bytes=12GiB
