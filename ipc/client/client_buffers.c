@@ -205,7 +205,7 @@ static int add_buffers(struct request *r, const struct spillway_buffer *buffers,
     return rc;
 }
 
-/* Each memory that is handed over is one of its own to the daemon, which sees the overlaps within one only. */
+/* The daemon sees overlaps within one memory only, and not every memory that is handed over twice is known as one. */
 static int check_overlap(const struct spillway_buffer *buffers, uint32_t n, struct sw_err *err) {
     struct sw_span spans[SPILLWAY_MAX_BUFFERS];
     for (uint32_t i = 0; i < n; i++)

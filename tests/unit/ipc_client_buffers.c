@@ -9,6 +9,7 @@
 #include <check.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* ---- buffers ----------------------------------------------------------------------------------------------------- */
@@ -94,6 +95,42 @@ START_TEST(one_memfd_of_several_buffers_is_handed_over_once) {
     ck_assert_int_eq(spillway_wait(ticket, -1, &result, &sw_play.error), 0);
     spillway_ticket_free(ticket);
     sw_play_close();
+}
+END_TEST
+
+static void serve_two_memfds(int socket) {
+    struct sw_msg open[2], parts[2], ask, close[2];
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
+    for (int i = 0; i < 2; i++) {
+        sw_play_expect(socket, &open[i], SW_MSG_MEM_OPEN);
+        sw_play_expect(socket, &parts[i], SW_MSG_MEM_PARTS);
+    }
+    sw_play_expect(socket, &ask, SW_MSG_SPILL_BUFFERS);
+    for (int i = 0; i < 2; i++)
+        sw_play_expect(socket, &close[i], SW_MSG_MEM_CLOSE);
+    for (int i = 0; i < 2; i++)
+        SW_ASSERT(ask.u.spill_buffers.mem[i] == open[i].u.mem_open.mem);
+    SW_ASSERT(open[0].u.mem_open.mem != open[1].u.mem_open.mem);
+    sw_play_put_error(socket, ask.header.seq, "ENOSPACE", SW_SCOPE_REQUEST, "full");
+    sw_play_expect_end(socket);
+}
+
+/* Of one length, but two files. */
+START_TEST(two_memfds_stay_two) {
+    const int fd = memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert(fd >= 0 && ftruncate(fd, SW_PLAY_BYTES) == 0);
+    void *other = mmap(NULL, SW_PLAY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(other, MAP_FAILED);
+    struct spillway_ticket *ticket = NULL;
+    sw_play_open(serve_two_memfds);
+    const struct spillway_buffer buffers[] = {{sw_play.data, SW_PLAY_BYTES, SPILLWAY_BYTES},
+                                              {other, SW_PLAY_BYTES, SPILLWAY_BYTES}};
+    ck_assert_int_eq(spillway_spill_buffers(sw_play.connection, buffers, 2, NULL, &ticket, &sw_play.error), 0);
+    (void)spillway_wait(ticket, 50, NULL, &sw_play.error); /* what hands the memories over is not answered */
+    spillway_ticket_free(ticket);
+    sw_play_close();
+    (void)munmap(other, SW_PLAY_BYTES);
+    (void)close(fd);
 }
 END_TEST
 
@@ -367,6 +404,7 @@ int main(void) {
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, memory_of_buffers_is_closed_before_they_are_done);
     tcase_add_test(tcase, one_memfd_of_several_buffers_is_handed_over_once);
+    tcase_add_test(tcase, two_memfds_stay_two);
     tcase_add_loop_test(tcase, buffers_that_fail, 0, (int)(sizeof buffer_answers / sizeof buffer_answers[0]));
     tcase_add_test(tcase, no_memory_for_buffers);
     tcase_add_loop_test(tcase, restored_buffers_must_not_overlap, 0, 4);

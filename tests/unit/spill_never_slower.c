@@ -272,8 +272,8 @@ START_TEST(test_no_long_region_waits_for_the_look_at_it) {
 }
 END_TEST
 
-/* Two sessions' regions side by side share the link, which does not make it seem slower: not even where the one is
- * looked at while it goes. */
+/* Two sessions' raw regions side by side share the link, which does not make it seem slower: not even where the one is
+ * looked at while it goes. Beside one that goes in part it does. */
 START_TEST(test_what_is_looked_at_tells_nothing_wrong_of_the_link) {
     enum { N_PAIRS = 100 };
     const struct sw_sim_speed speed = _i ? speed_by_turns() : sw_sim_idle_gpu;
@@ -325,15 +325,23 @@ START_TEST(test_groups_say_nothing_of_chunks) {
     struct rig r;
     rig_open(&r, &sw_sim_idle_gpu, &datas[TEXT]);
     struct sw_slot *slot = &r.pipeline->slots[0];
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 6; i++) { /* encoded at 42 GB/s, over a link of 84 */
         slot->group.n = 64;
-        sw_measure_begin(r.pipeline, slot, SW_MEASURE_ENCODE, SW_CODEC_V5T, 4 * MIB, 4 * MIB);
-        sw_sim_advance(r.device, 100000);
+        sw_measure_begin(r.pipeline, slot, i % 2 ? SW_MEASURE_ENCODE : SW_MEASURE_LINK_OUT, SW_CODEC_V5T, 4 * MIB,
+                         4 * MIB);
+        sw_sim_advance(r.device, i % 2 ? 100000 : 50000);
         sw_measure_end(r.pipeline, slot, true);
         slot->group.n = 0;
     }
     ck_assert_double_gt(sw_pipeline_ask(r.pipeline, &group, SW_CODEC_V5T, 3).rates.encode[SW_CODEC_V5T], 0);
     ck_assert_double_eq(sw_pipeline_ask(r.pipeline, &chunks, SW_CODEC_V5T, 3).rates.encode[SW_CODEC_V5T], 0);
+    /* Nor do they spend what chunks have saved for looking again. */
+    struct sw_plan plan = {.codec = SW_CODEC_V5T, .expected_ratio = 3};
+    const int class = sw_cost_class(4 * MIB);
+    r.pipeline->plan_s = 1;
+    ck_assert_int_eq(sw_pipeline_plan_weigh(r.pipeline, SW_JOB_SPILL, &group, false, &plan).reason, SW_COST_ENCODER);
+    ck_assert_double_gt(r.pipeline->group_costs[class].credit_s, 0);
+    ck_assert_double_eq(r.pipeline->costs[class].credit_s, 0);
     rig_close(&r);
 }
 END_TEST
