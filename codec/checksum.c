@@ -80,7 +80,8 @@ __attribute__((target("avx2"))) static inline __m256i hash_words(__m256i h, __m2
     return _mm256_add_epi32(_mm256_mullo_epi32(rotated, _mm256_set1_epi32((int)0x9E3779B1u)), words);
 }
 
-__attribute__((target("avx2"))) static uint32_t hash_whole_tile(const uint8_t *p, size_t segment_bytes, uint32_t tile) {
+__attribute__((target("avx2"))) static uint32_t hash_whole_tile(const uint8_t *p, size_t segment_bytes, uint32_t tile,
+                                                                bool is_last) {
     uint32_t lane[TILE_LANES], sum = 0;
     __m256i h[VECTORS], words[VECTORS][VECTOR_LANES];
     for (uint32_t i = 0; i < TILE_LANES; i++)
@@ -88,7 +89,8 @@ __attribute__((target("avx2"))) static uint32_t hash_whole_tile(const uint8_t *p
     for (size_t v = 0; v < VECTORS; v++)
         h[v] = _mm256_loadu_si256((const __m256i *)(lane + v * VECTOR_LANES));
     for (size_t at = 0; at < segment_bytes; at += sizeof(__m256i)) {
-        prefetch_next(p, segment_bytes, at);
+        if (!is_last)
+            prefetch_next(p, segment_bytes, at);
         for (size_t v = 0; v < VECTORS; v++) {
             for (size_t i = 0; i < VECTOR_LANES; i++)
                 words[v][i] = _mm256_loadu_si256((const __m256i *)(p + (v * VECTOR_LANES + i) * segment_bytes + at));
@@ -111,13 +113,15 @@ static bool can_hash_whole_tiles(void) {
 
 #endif
 
-uint32_t sw_hash_tile(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile) {
+static uint32_t hash_tile(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile, bool is_last) {
     const uint8_t *p = data;
     const size_t segment_bytes = (size_t)1 << segment_log2;
     uint32_t sum = 0, s = 0;
 #ifdef __x86_64__
     if (bytes == TILE_LANES * segment_bytes && segment_bytes >= sizeof(__m256i) && can_hash_whole_tiles())
-        return hash_whole_tile(p, segment_bytes, tile);
+        return hash_whole_tile(p, segment_bytes, tile, is_last);
+#else
+    (void)is_last;
 #endif
     for (; bytes >= LANES * segment_bytes; s += LANES) {
         sum += hash_lanes(p, segment_bytes, tile, s);
@@ -131,6 +135,14 @@ uint32_t sw_hash_tile(const void *data, size_t bytes, unsigned segment_log2, uin
         bytes -= n;
     }
     return sum;
+}
+
+uint32_t sw_hash_tile(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile) {
+    return hash_tile(data, bytes, segment_log2, tile, false);
+}
+
+uint32_t sw_hash_last_tile(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile) {
+    return hash_tile(data, bytes, segment_log2, tile, true);
 }
 
 /* ---- by rows ---- */

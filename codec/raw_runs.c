@@ -6,6 +6,10 @@
 #include <stdbool.h>
 #include <string.h>
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
 #define TILE_BYTES ((uint64_t)SW_TILE_SEGMENTS << SW_RAW_SEGMENT_LOG2)
 
 /* A place in the frame; it only moves on. */
@@ -51,7 +55,8 @@ static void get(struct cursor *c, void *to, uint64_t bytes) {
     }
 }
 
-static uint32_t hash_next(struct cursor *data, uint64_t bytes, uint32_t tile) {
+/* The tile of a range whose content lies next. */
+static uint32_t hash_next(struct cursor *data, uint64_t bytes, uint32_t tile, bool is_last) {
     uint8_t together[TILE_BYTES]; /* of a tile that lies in several runs */
     uint64_t n = 0;
     const uint8_t *p = take(data, bytes, &n);
@@ -60,7 +65,8 @@ static uint32_t hash_next(struct cursor *data, uint64_t bytes, uint32_t tile) {
         get(data, together + n, bytes - n);
         p = together;
     }
-    return sw_hash_tile(p, bytes, SW_RAW_SEGMENT_LOG2, tile);
+    return is_last ? sw_hash_last_tile(p, bytes, SW_RAW_SEGMENT_LOG2, tile)
+                   : sw_hash_tile(p, bytes, SW_RAW_SEGMENT_LOG2, tile);
 }
 
 static uint64_t tile_bytes(const struct sw_frame_layout *layout, uint32_t tile) {
@@ -109,7 +115,7 @@ void sw_raw_runs_seal(const struct sw_frame_layout *layout, const struct sw_run 
     struct cursor records = cursor_at(runs, record_at(layout, tiles.first)),
                   data = cursor_at(runs, data_at(layout, tiles.first));
     for (uint32_t tile = tiles.first; tile < tiles.end; tile++)
-        put_record(&records, tile, hash_next(&data, tile_bytes(layout, tile), tile));
+        put_record(&records, tile, hash_next(&data, tile_bytes(layout, tile), tile, tile + 1 == tiles.end));
 }
 
 uint32_t sw_raw_runs_verify(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
@@ -121,8 +127,48 @@ uint32_t sw_raw_runs_verify(const struct sw_frame_layout *layout, const struct s
     struct cursor records = cursor_at(runs, record_at(layout, tiles.first)),
                   data = cursor_at(runs, data_at(layout, tiles.first));
     for (uint32_t tile = tiles.first; tile < tiles.end; tile++)
-        n_bad += !check_record(&records, tile, hash_next(&data, tile_bytes(layout, tile), tile));
+        n_bad += !check_record(&records, tile, hash_next(&data, tile_bytes(layout, tile), tile, tile + 1 == tiles.end));
     return n_bad;
+}
+
+#ifdef __x86_64__
+
+#define LINE_BYTES 64
+
+__attribute__((target("clflushopt"))) static void evict(uint8_t *p, uint64_t bytes) {
+    uint8_t *line = p - (uintptr_t)p % LINE_BYTES;
+    for (; line < p + bytes; line += LINE_BYTES)
+        _mm_clflushopt(line);
+}
+
+static bool can_evict(void) {
+    return __builtin_cpu_supports("clflushopt");
+}
+
+#else
+
+static void evict(uint8_t *p, uint64_t bytes) {
+    (void)p;
+    (void)bytes;
+}
+
+static bool can_evict(void) {
+    return false;
+}
+
+#endif
+
+void sw_raw_runs_evict(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
+                       struct sw_tile_range tiles) {
+    SW_ASSERT(layout->codec == SW_CODEC_RAW && n_runs > 0 && tiles.end <= layout->n_tiles);
+    if (tiles.first >= tiles.end || !can_evict())
+        return;
+    struct cursor data = cursor_at(runs, data_at(layout, tiles.first));
+    uint64_t left = data_at(layout, tiles.end - 1) + tile_bytes(layout, tiles.end - 1) - data_at(layout, tiles.first);
+    for (uint64_t n = 0; left > 0; left -= n) {
+        uint8_t *p = take(&data, left, &n);
+        evict(p, n);
+    }
 }
 
 void sw_raw_runs_seal_hashed(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,

@@ -32,8 +32,13 @@ void sw_raw_runs_seal(const struct sw_frame_layout *layout, const struct sw_run 
 uint32_t sw_raw_runs_verify(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
                             struct sw_tile_range tiles);
 
-/* The same for a whole frame without a look at its content: hashes[i] is what tile i hashes to, by whoever has seen it.
- */
+/* Turns the tiles' content out of the processors' caches, for copy engines: these are slow with what a cache has. Where
+ * that cannot be done it does nothing. */
+void sw_raw_runs_evict(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
+                       struct sw_tile_range tiles);
+
+/* Seals, or verifies, a whole frame without a look at its content: hashes[i] is what tile i hashes to, by whoever has
+ * seen it. */
 void sw_raw_runs_seal_hashed(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
                              const uint32_t *hashes);
 uint32_t sw_raw_runs_verify_hashed(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,

@@ -11,8 +11,8 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
-/* Tiles of one frame that a thread takes at a time: 512 KiB, a tenth of a millisecond. */
-enum { PIECE_TILES = 16 };
+/* Tiles of one frame that a thread takes at a time, 128 KiB: the last of them are what everybody waits for. */
+enum { PIECE_TILES = 4 };
 
 /* A thread that has run out of pieces looks for more for so long before it sleeps: chunks come one after the other. */
 #define SPIN_US 100
@@ -126,15 +126,20 @@ static bool take_piece(struct sw_sealer_pool *pool, struct piece *ret) {
     return is_there;
 }
 
+/* What a processor has in its cache a copy engine waits for: 16 MiB whose hashes had been made were copied in 0.6 ms
+ * in place of 0.31, to the GPU as well as from there (H200). */
 static void work_on(const struct piece *piece) {
     struct sw_sealer *s = piece->sealer;
     const struct frame *frame = piece->frame;
-    if (s->run)
+    if (s->run) {
         s->run(s->arg);
-    else if (s->work == SW_SEALER_SEAL)
+        return;
+    }
+    if (s->work == SW_SEALER_SEAL)
         sw_raw_runs_seal(frame->layout, frame->runs, frame->n_runs, piece->tiles);
     else
         atomic_fetch_add(&s->n_bad, sw_raw_runs_verify(frame->layout, frame->runs, frame->n_runs, piece->tiles));
+    sw_raw_runs_evict(frame->layout, frame->runs, frame->n_runs, piece->tiles);
 }
 
 static void end_piece(struct sw_sealer_pool *pool, const struct piece *piece) {
