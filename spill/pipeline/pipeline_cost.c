@@ -3,6 +3,19 @@
 
 #include "base/clock.h"
 
+struct sw_cost_class *sw_pipeline_costs(struct sw_pipeline *p, uint64_t chunk_bytes, bool is_group) {
+    const int class = sw_cost_class(chunk_bytes);
+    return class < 0 ? NULL : &(is_group ? p->group_costs : p->costs)[class];
+}
+
+/* All zero: nothing is known. */
+static struct sw_cost_rates rates_of(const struct sw_cost_class *costs) {
+    struct sw_cost_rates rates = {0};
+    if (costs)
+        sw_cost_class_rates(costs, &rates);
+    return rates;
+}
+
 static struct sw_meter *find_meter(struct sw_cost_class *c, enum sw_measure_kind kind, enum sw_codec_id codec) {
     switch (kind) {
     case SW_MEASURE_ENCODE:
@@ -21,11 +34,10 @@ static struct sw_meter *find_meter(struct sw_cost_class *c, enum sw_measure_kind
 
 void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_measure_kind kind, enum sw_codec_id codec,
                       uint64_t raw_bytes, uint64_t bytes) {
-    const int class = sw_cost_class(raw_bytes);
-    if (class < 0)
+    struct sw_cost_class *costs = sw_pipeline_costs(p, raw_bytes, slot->group.n > 0);
+    if (!costs)
         return;
-    struct sw_cost_class *costs = slot->group.n > 0 ? p->group_costs : p->costs;
-    slot->measure = (struct sw_slot_measure){.meter = find_meter(&costs[class], kind, codec),
+    slot->measure = (struct sw_slot_measure){.meter = find_meter(costs, kind, codec),
                                              .is_coder = kind == SW_MEASURE_ENCODE && codec != SW_CODEC_RAW,
                                              .begun_us = sw_clock_us(),
                                              .bytes = bytes};
@@ -89,16 +101,14 @@ static bool is_too_much(struct sw_quota *quota, uint64_t raw_bytes) {
     return quota && quota->max_bytes && atomic_load(&quota->bytes) + raw_bytes > quota->max_bytes;
 }
 
-struct sw_cost_question sw_pipeline_ask(const struct sw_pipeline *p, const struct sw_weighed *what,
-                                        enum sw_codec_id codec, double expected_ratio) {
-    const int class = sw_cost_class(what->chunk_bytes);
+struct sw_cost_question sw_pipeline_ask(struct sw_pipeline *p, const struct sw_weighed *what, enum sw_codec_id codec,
+                                        double expected_ratio) {
     struct sw_cost_question question = {.codec = codec,
                                         .expected_ratio = expected_ratio,
                                         .raw_bytes = what->raw_bytes,
                                         .n_chunks = what->n_chunks,
-                                        .n_slots = p->n_slots};
-    if (class >= 0)
-        sw_cost_class_rates(&(what->shares_step ? p->group_costs : p->costs)[class], &question.rates);
+                                        .n_slots = p->n_slots,
+                                        .rates = rates_of(sw_pipeline_costs(p, what->chunk_bytes, what->shares_step))};
     if (what->shares_slots)
         sw_cost_share_slots(&question);
     ask_placement(p->place, &question);
@@ -112,10 +122,7 @@ struct sw_policy_stages sw_job_stages(struct sw_pipeline *p, const struct sw_job
     const double raw = (double)sw_frames_chunk_bytes(frames, job->n_dealt),
                  stored = is_back ? (double)frames->layouts[job->n_dealt].frame_bytes : raw / job->plan.expected_ratio;
     const enum sw_codec_id codec = is_back ? frames->layouts[job->n_dealt].codec : job->plan.codec;
-    const int class = sw_cost_class((uint64_t)raw);
-    struct sw_cost_rates rates = {0};
-    if (class >= 0)
-        sw_cost_class_rates(&p->costs[class], &rates);
+    const struct sw_cost_rates rates = rates_of(sw_pipeline_costs(p, (uint64_t)raw, false));
     const double coder = is_back ? rates.restore[codec] : rates.encode[codec];
     if (coder <= 0 || rates.link_out <= 0)
         return (struct sw_policy_stages){0};
@@ -135,40 +142,36 @@ bool sw_job_has_direct_step(const struct sw_pipeline *p, const struct sw_job *jo
 
 /* Raw bytes go directly, but those of short regions now and then, to see how fast the kernels are. */
 bool sw_job_spills_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
-    const int class = sw_cost_class(raw_bytes);
+    struct sw_cost_class *costs = sw_pipeline_costs(p, raw_bytes, false);
     if (job->kind != SW_JOB_SPILL)
         return false;
     if (job->is_mixed)
         return !sw_job_has_direct_step(p, job); /* one slot does, all others encode */
     if (!job->is_direct || job->plan.codec != SW_CODEC_RAW)
         return false;
-    return sw_cost_is_long(job->bytes) || class < 0 ||
-           !sw_cost_retry_kernels_out(&p->costs[class], raw_bytes, step_bytes);
+    return sw_cost_is_long(job->bytes) || !costs || !sw_cost_retry_kernels_out(costs, raw_bytes, step_bytes);
 }
 
 static enum sw_job_way_back choose_way_back(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes) {
-    const int class = sw_cost_class(raw_bytes);
-    struct sw_cost_rates rates = {0};
+    struct sw_cost_class *costs = sw_pipeline_costs(p, raw_bytes, false);
     if (!sw_pipeline_has_link(p))
         return SW_WAY_BACK_KERNELS;
     if (sw_cost_is_long(job->bytes))
         return SW_WAY_BACK_DIRECT;
-    if (class < 0)
+    if (!costs)
         return SW_WAY_BACK_KERNELS;
-    sw_cost_class_rates(&p->costs[class], &rates);
+    const struct sw_cost_rates rates = rates_of(costs);
     /* Beside frames of other codecs nothing is measured. */
-    if (sw_cost_restores_directly(&rates) ||
-        (!job->is_mixed && sw_cost_retry_direct_back(&p->costs[class], job->bytes)))
+    if (sw_cost_restores_directly(&rates) || (!job->is_mixed && sw_cost_retry_direct_back(costs, job->bytes)))
         return SW_WAY_BACK_DIRECT;
     return SW_WAY_BACK_KERNELS;
 }
 
 bool sw_job_restores_directly(struct sw_pipeline *p, struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
-    const int class = sw_cost_class(raw_bytes);
+    struct sw_cost_class *costs = sw_pipeline_costs(p, raw_bytes, false);
     if (job->way_back == SW_WAY_BACK_OPEN)
         job->way_back = choose_way_back(p, job, raw_bytes);
     if (job->way_back == SW_WAY_BACK_KERNELS)
         return false;
-    return sw_cost_is_long(job->bytes) || class < 0 ||
-           !sw_cost_retry_kernels_back(&p->costs[class], raw_bytes, step_bytes);
+    return sw_cost_is_long(job->bytes) || !costs || !sw_cost_retry_kernels_back(costs, raw_bytes, step_bytes);
 }

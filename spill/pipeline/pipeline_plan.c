@@ -32,8 +32,7 @@ void sw_pipeline_plan_set_segments(const struct sw_pipeline *p, struct sw_plan *
 /* ---- is it worth it ---- */
 
 /* Of the codecs that would do for numbers the sample's choice shrinks them most; another one may take less time. */
-static struct sw_cost_question ask_of_plan(const struct sw_pipeline *p, const struct sw_weighed *what,
-                                           struct sw_plan *plan) {
+static struct sw_cost_question ask_of_plan(struct sw_pipeline *p, const struct sw_weighed *what, struct sw_plan *plan) {
     struct sw_cost_question best = sw_pipeline_ask(p, what, plan->codec, plan->expected_ratio);
     /* Where room is short the densest one stands: a looser one might find none. */
     for (int codec = 0; !best.room_is_short && codec < SW_CODEC_NR; codec++) {
@@ -48,8 +47,8 @@ static struct sw_cost_question ask_of_plan(const struct sw_pipeline *p, const st
     return best;
 }
 
-static struct sw_cost_class *class_of(struct sw_pipeline *p, const struct sw_weighed *what) {
-    return &(what->shares_step ? p->group_costs : p->costs)[sw_cost_class(what->chunk_bytes)];
+static struct sw_cost_class *costs_of(struct sw_pipeline *p, const struct sw_weighed *what) {
+    return sw_pipeline_costs(p, what->chunk_bytes, what->shares_step);
 }
 
 struct sw_verdict sw_pipeline_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
@@ -60,13 +59,13 @@ struct sw_verdict sw_pipeline_plan_weigh(struct sw_pipeline *p, enum sw_job_kind
         return (struct sw_verdict){.reason = plan->codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM};
     const struct sw_cost_question question = ask_of_plan(p, what, plan);
     sw_cost_choose(&question, &answer);
-    if (answer.reason == SW_COST_IN_PART && sw_cost_retry_link(class_of(p, what), question.codec, &answer)) {
+    if (answer.reason == SW_COST_IN_PART && sw_cost_retry_link(costs_of(p, what), question.codec, &answer)) {
         sw_plan_init_raw(plan);
         return (struct sw_verdict){.reason = SW_COST_RETRY, .is_direct = true};
     }
     if (answer.codec != SW_CODEC_RAW)
         return (struct sw_verdict){.reason = answer.reason, .is_mixed = answer.reason == SW_COST_IN_PART};
-    if (answer.reason != SW_COST_NO_GAIN && (may_retry || sw_cost_retry(class_of(p, what), &question, &answer)))
+    if (answer.reason != SW_COST_NO_GAIN && (may_retry || sw_cost_retry(costs_of(p, what), &question, &answer)))
         return (struct sw_verdict){.reason = SW_COST_RETRY,
                                    .is_direct = answer.direct,
                                    .is_mixed = sw_cost_retries_in_part(&question, &answer)};
@@ -231,16 +230,15 @@ enum sw_misfit sw_pipeline_plan_misfits(struct sw_pipeline *p, const struct sw_p
 
 /* Of the codecs of that type, the one that has lately encoded fastest. Those that have not been measured do not count
  * beside others: which suit no column never will be. */
-static enum sw_codec_id fastest_codec(const struct sw_pipeline *p, const struct sw_weighed *what,
-                                      enum sw_value_type type) {
-    const int class = sw_cost_class(what->chunk_bytes);
+static enum sw_codec_id fastest_codec(struct sw_pipeline *p, const struct sw_weighed *what, enum sw_value_type type) {
+    const struct sw_cost_class *costs = costs_of(p, what);
     enum sw_codec_id best = SW_CODEC_V5T;
     double best_rate = 0;
     for (int codec = 0; type != SW_VALUE_NONE && codec < SW_CODEC_NR; codec++) {
         struct sw_plan plan;
         if (!sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type))
             continue;
-        const double rate = class < 0 ? 0 : sw_meter_rate(&p->costs[class].encode[codec]);
+        const double rate = costs ? sw_meter_rate(&costs->encode[codec]) : 0;
         if (rate > best_rate || best == SW_CODEC_V5T)
             best = (enum sw_codec_id)codec;
         best_rate = rate > best_rate ? rate : best_rate;
@@ -281,7 +279,7 @@ static bool turn_away(struct sw_pipeline *p, struct sw_job *job) {
         return false;
     job->is_mixed = false;
     job->reason = answer.reason == SW_COST_IN_PART ? SW_COST_ENCODER : answer.reason; /* with its plan */
-    if (sw_cost_retry(class_of(p, &rest), &question, &answer)) {
+    if (sw_cost_retry(costs_of(p, &rest), &question, &answer)) {
         job->trial = SW_TRIAL_WANTED;
         job->is_mixed = sw_cost_can_go_in_part(&question) && outlasts_plan(p, &answer);
         return false;
@@ -293,7 +291,7 @@ static bool turn_away(struct sw_pipeline *p, struct sw_job *job) {
 }
 
 /* Of a job whose kept plan is due. */
-static void goes_in_part_meanwhile(const struct sw_pipeline *p, struct sw_job *job, const struct sw_weighed *rest) {
+static void goes_in_part_meanwhile(struct sw_pipeline *p, struct sw_job *job, const struct sw_weighed *rest) {
     const struct sw_cost_question question = sw_pipeline_ask(p, rest, job->plan.codec, job->plan.expected_ratio);
     struct sw_cost_answer answer;
     sw_cost_choose(&question, &answer);

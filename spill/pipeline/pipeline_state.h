@@ -229,9 +229,11 @@ struct sw_weighed {
     bool shares_step;       /* a group of chunk_bytes in all, or a member of it */
     bool shares_slots;      /* with the other buffers of its request */
 };
+/* What is known of chunks, or of groups, of that length; NULL: they are too short. */
+struct sw_cost_class *sw_pipeline_costs(struct sw_pipeline *p, uint64_t chunk_bytes, bool is_group);
 /* What cost.h is to be asked about it, by the rates measured. */
-struct sw_cost_question sw_pipeline_ask(const struct sw_pipeline *p, const struct sw_weighed *what,
-                                        enum sw_codec_id codec, double expected_ratio);
+struct sw_cost_question sw_pipeline_ask(struct sw_pipeline *p, const struct sw_weighed *what, enum sw_codec_id codec,
+                                        double expected_ratio);
 /* What the job's next chunk will take: to be encoded and to cross the link, or to cross and be decoded. All 0: not
  * known. */
 struct sw_policy_stages sw_job_stages(struct sw_pipeline *p, const struct sw_job *job);
