@@ -18,7 +18,7 @@ uint32_t sw_hash_update(uint32_t h, const void *data, size_t bytes);
 /* Tile hash of `bytes` (at most 32 << segment_log2) of content that starts at `data` and is tile number `tile`. */
 uint32_t sw_hash_tile(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile);
 
-/* The same for who does not go on with what lies behind the tile, which is left out of the processor's caches. */
+/* The same without a prefetch of what lies behind the tile: for who does not go on with that. */
 uint32_t sw_hash_last_tile(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile);
 
 /* The same by rows; of at most 32 KiB. segment_log2 is not looked at. */

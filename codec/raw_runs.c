@@ -7,7 +7,9 @@
 #include <string.h>
 
 #ifdef __x86_64__
+#include <cpuid.h>
 #include <immintrin.h>
+#include <stdatomic.h>
 #endif
 
 #define TILE_BYTES ((uint64_t)SW_TILE_SEGMENTS << SW_RAW_SEGMENT_LOG2)
@@ -141,8 +143,16 @@ __attribute__((target("clflushopt"))) static void evict(uint8_t *p, uint64_t byt
         _mm_clflushopt(line);
 }
 
+/* Asks once: in a virtual machine the answer takes microseconds. */
 static bool can_evict(void) {
-    return __builtin_cpu_supports("clflushopt");
+    static atomic_int known; /* 0: not asked yet, 1: no, 2: yes */
+    int can = atomic_load_explicit(&known, memory_order_relaxed);
+    if (can == 0) {
+        unsigned a, b, c, d;
+        can = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_CLFLUSHOPT) ? 2 : 1;
+        atomic_store_explicit(&known, can, memory_order_relaxed);
+    }
+    return can == 2;
 }
 
 #else

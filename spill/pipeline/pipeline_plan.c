@@ -47,6 +47,7 @@ static struct sw_cost_question ask_of_plan(struct sw_pipeline *p, const struct s
     return best;
 }
 
+/* Where a retry is weighed it is not NULL: of chunks that short no rates are known, so that a coded plan stands. */
 static struct sw_cost_class *costs_of(struct sw_pipeline *p, const struct sw_weighed *what) {
     return sw_pipeline_costs(p, what->chunk_bytes, what->shares_step);
 }
@@ -258,7 +259,7 @@ static bool outlasts_plan(const struct sw_pipeline *p, const struct sw_cost_answ
 static bool turn_away(struct sw_pipeline *p, struct sw_job *job) {
     const struct sw_weighed rest = part_of(job, job->n_dealt);
     struct sw_cost_answer answer;
-    if (!counts_time(p, job->kind) || sw_cost_class(rest.chunk_bytes) < 0)
+    if (!counts_time(p, job->kind) || !costs_of(p, &rest))
         return false;
     const double promise = sw_plan_cache_promise(&p->plans, job->plan_key);
     const bool is_typed = job->value_type != SW_VALUE_NONE;

@@ -167,6 +167,8 @@ if wants roundtrip; then
     bench=("$build/tests/bench/bench_roundtrip" -d "$daemon")
     step roundtrip_2gb "${bench[@]}" -s 2000000000 -r 7 -j "$out/roundtrip_2gb.json"
     step roundtrip_vmm "${bench[@]}" -s 2000000000 -r 5 -k VMM -j "$out/roundtrip_vmm.json"
+    step in_place_cudamalloc "${bench[@]}" -s 2000000000 -r 15 -k cudaMalloc -m in-place \
+        -j "$out/in_place_cudamalloc.json"
     step roundtrip_8gb "${bench[@]}" -s 8000000000 -r 3 -k VMM -m registered -j "$out/roundtrip_8gb.json"
     step roundtrip_random "${bench[@]}" -s 2000000000 -c random -k cudaMalloc -m registered \
         -j "$out/roundtrip_random.json"
