@@ -2,7 +2,8 @@
  *
  * Hashes of tiles come from the device, or are made by threads, which the slots of a GPU share: too much work for the
  * worker, on which all slots wait. Threads take pieces of what slots have for them, so that what a step waits for is
- * never the share of one thread that got no processor. What else would keep the worker for long the threads do, too.
+ * never the share of one thread that got no processor. What they have read they turn out of the processors' caches, for
+ * the copies that come next. What else would keep the worker for long the threads do, too.
  * thread: the device's worker. */
 #ifndef SW_SPILL_DEVICE_SEALER_H
 #define SW_SPILL_DEVICE_SEALER_H
