@@ -88,14 +88,14 @@ enum sw_job_way_back { SW_WAY_BACK_OPEN, SW_WAY_BACK_DIRECT, SW_WAY_BACK_KERNELS
 struct sw_job {
     struct sw_list node; /* of whatever queue or list its holder keeps it in */
     enum sw_job_kind kind;
-    struct sw_job_mem *mem;
-    uint64_t offset, bytes; /* range in the memory */
     bool has_event, unmap_after;
+    struct sw_job_mem *mem;
+    uint64_t offset, bytes;        /* range in the memory */
     uint64_t session;              /* sw_owner.number */
     uint64_t op_number;            /* of an operation on several buffers, whose jobs all have it; 0: there is one */
     unsigned buffer;               /* which of them, from 0 */
-    uint64_t plan_key;             /* spill, pack: whose plans may suit it */
-    enum sw_value_type value_type; /* the same: what its bytes are */
+    enum sw_value_type value_type; /* spill, pack: what its bytes are */
+    uint64_t plan_key;             /* the same: whose plans may suit it */
     struct sw_quota *quota;        /* of the owner's tenant; NULL: none */
     uint8_t event[SW_MEM_HANDLE_BYTES];
     /* Spill, pack: made by the worker, NULL after a failure; restore: the region's, read only; unpack: the region's. */
@@ -110,9 +110,9 @@ struct sw_job {
     struct sw_err err; /* code 0: success */
     uint64_t stored_bytes, codec_raw_bytes[SW_CODEC_NR];
     uint64_t charged_bytes;         /* taken from the quota; the loop's from then on, also after a failure */
-    enum sw_cost_reason reason;     /* why it was compressed, or was not: of the last plan */
     uint64_t started_us;            /* when it was first dealt with, 0: never */
     uint64_t mapped_us, planned_us; /* when the memory was mapped, the first plan made; 0: never */
+    enum sw_cost_reason reason;     /* why it was compressed, or was not: of the last plan */
 
     /* The pipeline's own. */
     enum sw_job_stage stage;

@@ -68,7 +68,7 @@ START_TEST(the_lines_of_a_range) {
     uint64_t random = 5;
     for (int round = 0; round < 300; round++) {
         struct sw_frame_layout layout;
-        struct sw_run runs[MAX_RUNS];
+        struct sw_run runs[MAX_RUNS] = {{0}};
         sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, 1 + sw_random(&random) % 200000, 0);
         const unsigned n = scatter(runs, layout.frame_bytes, &random);
         struct sw_tile_range tiles = {.first = (uint32_t)(sw_random(&random) % layout.n_tiles)};
