@@ -11,78 +11,71 @@
 
 const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
     [SW_CONTROL_STATUS] = {"status", SW_CONTROL_READ,
-        "What the service is and does: version, state, devices, sessions, regions, use of the tiers. `scratch_bytes` "
-        "is the device memory that it holds for its work now, on all GPUs together, 0 without a GPU; the option of "
-        "this name, like the log line event=ready, tells the bound for each GPU.",
-        {{.name = NULL}}},
+        .help = "What the service is and does: version, state, devices, sessions, regions, use of the tiers. "
+                "`scratch_bytes` is the device memory that it holds for its work now, on all GPUs together, 0 "
+                "without a GPU; the option of this name, like the log line event=ready, tells the bound for each GPU."},
     [SW_CONTROL_STATS] = {"stats", SW_CONTROL_READ,
-        "Totals since the start: operations and bytes by tier and codec, why regions were compressed or not, errors by "
-        "name, latencies by stage. Of percentiles, the upper bound of the histogram's bucket is told.",
-        {{.name = NULL}}},
+        .help = "Totals since the start: operations and bytes by tier and codec, why regions were compressed or not, "
+                "errors by name, latencies by stage. Of percentiles, the upper bound of the histogram's bucket is "
+                "told."},
     [SW_CONTROL_SESSIONS] = {"sessions", SW_CONTROL_READ,
-        "The clients that are connected, and what each of them has stored and under way.",
-        {{.name = NULL}}},
+        .help = "The clients that are connected, and what each of them has stored and under way."},
     [SW_CONTROL_REGIONS] = {"regions", SW_CONTROL_READ,
-        "Stored regions, a page at a time: if there may be more, `next` is the cursor of the next page. A page may be "
-        "short, or empty, and still have a next one.",
+        .help = "Stored regions, a page at a time: if there may be more, `next` is the cursor of the next page. A "
+                "page may be short, or empty, and still have a next one.",
         {{"session", SW_PARAM_NUMBER, .min = 1, .max = UINT32_MAX, .help = "Only those of this session."},
          {"uid", SW_PARAM_NUMBER, .max = UINT32_MAX, .help = "Only those of this user."},
          {"tier", SW_PARAM_CHOICE, .choices = "host, nvme, device", .help = "Only those in this tier."},
          {"state", SW_PARAM_CHOICE, .choices = "staging, encoding, storing, out, restoring, lost",
           .help = "Only those in this state."},
          {"limit", SW_PARAM_NUMBER, .min = 1, .max = 1000, .help = "Most regions of a page; 100 if it is left out."},
-         {"cursor", SW_PARAM_NUMBER, .max = UINT32_MAX - 1, .help = "`next` of the page before."},
-         {.name = NULL}}},
+         {"cursor", SW_PARAM_NUMBER, .max = UINT32_MAX - 1, .help = "`next` of the page before."}}},
     [SW_CONTROL_TIERS] = {"tiers", SW_CONTROL_READ,
-        "Where frames are parked: capacity, use, watermarks, the longest free run.",
-        {{.name = NULL}}},
+        .help = "Where frames are parked: capacity, use, watermarks, the longest free run."},
     [SW_CONTROL_CONFIG_GET] = {"config.get", SW_CONTROL_READ,
-        "The configuration that is in force.",
-        {{"name", SW_PARAM_TEXT, .max = 48, .help = "One option only."}, {.name = NULL}}},
+        .help = "The configuration that is in force.",
+        {{"name", SW_PARAM_TEXT, .max = 48, .help = "One option only."}}},
     [SW_CONTROL_CONFIG_SET] = {"config.set", SW_CONTROL_ALL,
-        "Sets one option of those that may be changed at run time, until the service ends or reloads. An option that "
-        "needs a restart is refused.",
+        .help = "Sets one option of those that may be changed at run time, until the service ends or reloads. An "
+                "option that needs a restart is refused.",
         {{"name", SW_PARAM_TEXT, .required = true, .max = 48, .help = "The option."},
-         {"value", SW_PARAM_VALUE, .required = true, .help = "Its value, as in the configuration file."},
-         {.name = NULL}}},
+         {"value", SW_PARAM_VALUE, .required = true, .help = "Its value, as in the configuration file."}}},
     [SW_CONTROL_CONFIG_RELOAD] = {"config.reload", SW_CONTROL_ALL,
-        "Reads the configuration files and the command line's options again, as SIGHUP does. Reports `changed`, the "
-        "options whose new values are now in force, and `needs_restart`, the options that differ but keep their old "
-        "value until a restart. If anything is wrong, nothing changes.",
-        {{.name = NULL}}},
+        .help = "Reads the configuration files and the command line's options again, as SIGHUP does. Reports "
+                "`changed`, the options whose new values are now in force, and `needs_restart`, the options that "
+                "differ but keep their old value until a restart. If anything is wrong, nothing changes."},
     [SW_CONTROL_DRAIN] = {"drain", SW_CONTROL_ALL,
-        "on: no new spills are accepted (EDRAINING), restores and drops go on; off: spills are accepted again. With no "
-        "mode: shows whether the service is draining, and what is still stored.",
-        {{"mode", SW_PARAM_CHOICE, .choices = "on, off", .help = "What to do."}, {.name = NULL}}},
+        .help = "on: no new spills are accepted (EDRAINING), restores and drops go on; off: spills are accepted "
+                "again. With no mode: shows whether the service is draining, and what is still stored.",
+        {{"mode", SW_PARAM_CHOICE, .choices = "on, off", .help = "What to do."}}},
     [SW_CONTROL_SPILL] = {"spill", SW_CONTROL_ALL,
-        "Makes room in the host tier: begins to move regions to the NVMe tier, those first that would leave by "
-        "themselves, until about so many stored bytes have left. (GPU memory is its client's to spill.)",
-        {{"bytes", SW_PARAM_BYTES, .required = true, .min = 1, .max = MAX_BYTES, .help = "How much."}, {.name = NULL}}},
+        .help = "Makes room in the host tier: begins to move regions to the NVMe tier, those first that would leave "
+                "by themselves, until about so many stored bytes have left. (GPU memory is its client's to spill.)",
+        {{"bytes", SW_PARAM_BYTES, .required = true, .min = 1, .max = MAX_BYTES, .help = "How much."}}},
     [SW_CONTROL_DEMOTE] = {"demote", SW_CONTROL_ALL,
-        "Begins to move a region from the host tier to the NVMe tier; regions shows when it is there.",
-        {REGION, {.name = NULL}}},
+        .help = "Begins to move a region from the host tier to the NVMe tier; regions shows when it is there.",
+        {REGION}},
     [SW_CONTROL_PROMOTE] = {"promote", SW_CONTROL_ALL,
-        "Begins to move a region from the NVMe tier to the host tier; regions shows when it is there.",
-        {REGION, {.name = NULL}}},
+        .help = "Begins to move a region from the NVMe tier to the host tier; regions shows when it is there.",
+        {REGION}},
     [SW_CONTROL_DROP] = {"drop", SW_CONTROL_ALL,
-        "Forgets a region and frees its space. Its bytes are gone, and its client is told ESTALE when it asks for them.",
-        {REGION, {.name = NULL}}},
+        .help = "Forgets a region and frees its space. Its bytes are gone, and its client is told ESTALE when it asks "
+                "for them.",
+        {REGION}},
     [SW_CONTROL_LOG_LEVEL] = {"log.level", SW_CONTROL_ALL,
-        "Sets which log lines are printed, like the option log_level; without a level, tells it.",
-        {{"level", SW_PARAM_CHOICE, .choices = "error, warning, info, debug", .help = "The least important ones."},
-         {.name = NULL}}},
+        .help = "Sets which log lines are printed, like the option log_level; without a level, tells it.",
+        {{"level", SW_PARAM_CHOICE, .choices = "error, warning, info, debug", .help = "The least important ones."}}},
     [SW_CONTROL_EVENTS] = {"events", SW_CONTROL_READ,
-        "Has this connection told of events as they happen, by notifications `event`: the log lines of level info and "
-        "above, whatever log_level prints. Who does not read in time is told how many were left out, by `dropped`.",
+        .help = "Has this connection told of events as they happen, by notifications `event`: the log lines of level "
+                "info and above, whatever log_level prints. Who does not read in time is told how many were left out, "
+                "by `dropped`.",
         {{"only", SW_PARAM_TEXT, .max = 256,
           .help = "Only events of these names, separated by commas; a name's beginning up to a dot will do: "
-                  "session,spill.done"},
-         {"mode", SW_PARAM_CHOICE, .choices = "on, off", .help = "on, if it is left out; off: no more."},
-         {.name = NULL}},
+                "session,spill.done"},
+         {"mode", SW_PARAM_CHOICE, .choices = "on, off", .help = "on, if it is left out; off: no more."}},
         .sets_up = true},
     [SW_CONTROL_METRICS] = {"metrics", SW_CONTROL_READ,
-        "All figures in Prometheus' text format, as one string.",
-        {{.name = NULL}}},
+        .help = "All figures in Prometheus' text format, as one string."},
 };
 /* clang-format on */
 

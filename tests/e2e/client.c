@@ -561,7 +561,7 @@ START_TEST(close_waits_for_what_runs) {
         spillway_ticket_free(ticket);
         ck_assert_int_eq(spillway_restore(closed, result.region, m.data, m.bytes, NULL, 0, &ticket, &error), 0);
         spillway_ticket_free(ticket);
-        (void)usleep(10000 << round); /* it has begun */
+        (void)usleep(10000U << round); /* it has begun */
         spillway_close(closed);
         memset(m.data, 0xAA, m.bytes);
         (void)usleep(200000);

@@ -353,7 +353,7 @@ END_TEST
 
 START_TEST(test_reasons_fit_into_their_field) {
     for (int reason = 0; reason < SW_COST_REASON_NR; reason++)
-        ck_assert_uint_lt(strlen(sw_cost_reason_text(reason)), 32);
+        ck_assert_uint_lt(strlen(sw_cost_reason_text((enum sw_cost_reason)reason)), 32);
 }
 END_TEST
 
