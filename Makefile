@@ -39,7 +39,7 @@ demo: build-demo/build.ninja
 	tests/demo/demo.sh build-demo/daemon/spillwayd build-demo/tests/demo/spillway-demo "$$@"
 
 test: deps
-	@.ci/test default asan tsan
+	@.ci/test default clang asan tsan
 
 soak: deps
 	@.ci/soak
@@ -51,4 +51,4 @@ format:
 	@git ls-files -z '*.c' '*.h' '*.cu' '*.cuh' | xargs -0 clang-format -i
 
 clean:
-	rm -rf build build-demo build-gpu-portable build-asan build-tsan build-deb build-fuzz
+	rm -rf build build-demo build-gpu-portable build-clang build-asan build-tsan build-deb build-fuzz
