@@ -1,6 +1,9 @@
 #include "base/forecast.h"
 
+#include <stdbool.h>
+
 #define STEADY_PARTS 16 /* a sixteenth more or less is as long */
+#define MOST_TRUST 2
 
 static uint64_t scaled_us(const struct sw_forecast *f, uint64_t bytes) {
     if (f->us == 0 || bytes < f->bytes / 2 || bytes / 2 > f->bytes)
@@ -8,13 +11,22 @@ static uint64_t scaled_us(const struct sw_forecast *f, uint64_t bytes) {
     return (uint64_t)((double)f->us * (double)bytes / (double)f->bytes);
 }
 
-void sw_forecast_note(struct sw_forecast *f, uint64_t bytes, uint64_t us) {
+static bool is_as_expected(const struct sw_forecast *f, uint64_t bytes, uint64_t us) {
     const uint64_t expected_us = scaled_us(f, bytes), most_off_us = expected_us / STEADY_PARTS + SW_FORECAST_LATE_US;
-    f->is_steady = expected_us > 0 && us + most_off_us >= expected_us && us <= expected_us + most_off_us;
+    return expected_us > 0 && us + most_off_us >= expected_us && us <= expected_us + most_off_us;
+}
+
+void sw_forecast_note(struct sw_forecast *f, uint64_t bytes, uint64_t us) {
+    const bool as_expected = is_as_expected(f, bytes, us);
+    if (!as_expected && f->trust == MOST_TRUST) {
+        f->trust--; /* what it took is left out, unless the next one says that it has changed */
+        return;
+    }
+    f->trust = !as_expected ? 0 : f->trust < MOST_TRUST ? f->trust + 1 : MOST_TRUST;
     f->bytes = bytes;
     f->us = bytes > 0 ? us : 0;
 }
 
 uint64_t sw_forecast_us(const struct sw_forecast *f, uint64_t bytes) {
-    return f->is_steady ? scaled_us(f, bytes) : 0;
+    return f->trust > 0 ? scaled_us(f, bytes) : 0;
 }

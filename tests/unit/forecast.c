@@ -3,6 +3,7 @@
 
 #include "tests/lib/run.h"
 #include <check.h>
+#include <stdbool.h>
 
 START_TEST(test_nothing_is_known_before_two_were_alike) {
     struct sw_forecast f = {0};
@@ -43,12 +44,25 @@ START_TEST(test_what_varies_is_not_forecast) {
 }
 END_TEST
 
+/* Beside a busy GPU one in a few waits for its turn: the others are to be forecast all the same. */
+START_TEST(test_one_that_differs_changes_nothing) {
+    static const uint64_t us[] = {1500, 1450, 1500, 4000, 1480, 1500, 300, 4000, 4100};
+    static const uint64_t forecast_us[] = {0, 1450, 1500, 1500, 1480, 1500, 1500, 0, 4100};
+    struct sw_forecast f = {0};
+    for (int i = 0; i < 9; i++) {
+        sw_forecast_note(&f, 1000000, us[i]);
+        ck_assert_uint_eq(sw_forecast_us(&f, 1000000), forecast_us[i]);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("forecast");
     TCase *tcase = tcase_create("forecast");
     tcase_add_test(tcase, test_nothing_is_known_before_two_were_alike);
     tcase_add_test(tcase, test_other_lengths_say_nothing);
     tcase_add_test(tcase, test_what_varies_is_not_forecast);
+    tcase_add_test(tcase, test_one_that_differs_changes_nothing);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
