@@ -104,7 +104,8 @@ struct spillway_region {
 int spillway_open(struct spillway **ret, const char *socket_path, struct spillway_error *error);
 /* How long the library tries to come back after the connection was lost, in milliseconds from the loss. -1, the
  * default: as long as the service waits (reconnect_grace_s); longer is of no use. 0: not at all, and an attempt under
- * way ends. Without effect where the service keeps nothing over a restart. */
+ * way ends; regions that the service has kept stay with it until it gives them up, see spillway_close(). Without effect
+ * where the service keeps nothing over a restart. */
 void spillway_set_reconnect(struct spillway *connection, int timeout_ms);
 /* Ends the session, also if a forked child has a copy of the connection: running operations are canceled, regions
  * dropped, tickets freed: none has to be before, and none may be used after. If any operation runs, also one whose
@@ -116,11 +117,12 @@ void spillway_close(struct spillway *connection);
 
 /* Starts a spill of data[0..bytes) and returns at once. The kind of memory is found from the pointer: cudaMalloc (also
  * the middle of a block), VMM allocations with exportable handles, cudaMallocAsync from a pool made with POSIX
- * descriptor export, or a memfd mapped MAP_SHARED in this process (sealed against shrinking by the library); any other
- * is copied, see above. stream: work queued on it before this call is waited for without blocking the caller; NULL:
- * the default stream; ignored for memory of the host that is not page-locked, and for memfds even if they are: wait for
- * the stream first if it copies from or to one. A non-blocking stream that has run dry
- * costs least: nothing has to be waited for, and the GPU need not switch to this process and back. *ret_ticket: owned
+ * descriptor export, or a memfd mapped MAP_SHARED in this process (sealed against shrinking by the library; a range
+ * that begins in one ends in it, else ERANGE); any other is copied, see above. stream: work queued on it before this
+ * call is waited for without blocking the caller; NULL: the default stream; ignored for memory of the host that is not
+ * page-locked, and for memfds even if they are: wait for the stream first if it copies from or to one. A non-blocking
+ * stream that has run dry costs least: nothing has to be waited for, and the GPU need not switch to this process and
+ * back. *ret_ticket: owned
  * by the caller until spillway_ticket_free(). When it completes with success the memory is no longer mapped by the
  * daemon, unless it is registered, and may be freed; with an error it is untouched. errors: EINVAL (NULL; a stream that
  * is being captured), EMEMKIND (no accessible memory), EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket
@@ -150,18 +152,20 @@ int spillway_spill_durable(struct spillway *connection, const char *name, const 
  * spilled it, and when the connection ends it is there for the next one. spillway_query() tells its length. Waits for
  * the reply. errors: EINVAL (name), ENOENT (this user has none of this name), EBUSY (another connection has it, for a
  * moment also after its spillway_close(), or may come back for it after a restart, for up to reconnect_grace_s, or it
- * is being spilled, or moved between tiers: try again), ELIMIT, ENOMEM, ECONN. */
+ * is being spilled, or moved between tiers; or a durable spill still runs on this connection whose ticket was freed:
+ * try again), ELIMIT, ENOMEM, ECONN. */
 int spillway_adopt(struct spillway *connection, const char *name, struct spillway_region *ret,
                    struct spillway_error *error);
 
-#define SPILLWAY_RESTORE_KEEP 1u /* the region stays stored and its id valid */
+#define SPILLWAY_RESTORE_KEEP 1u /* the region stays stored and its id valid; it has one restore at a time (EBUSY) */
 
 /* Starts a restore of a region into data[0..bytes), bytes being at least the region's length. stream: as for
- * spillway_spill(); when the ticket completes, the bytes are visible to any work queued afterwards. Pages that a memfd
- * does not have yet are made by the service and charged to its control group: have them made before (fallocate()) where
- * that one is limited. errors: as spill; by ticket: EACCES (a memfd that is sealed against writing, or opened for
- * appending; the region is still stored), ENOENT, ESTALE, ESTATE, EBUSY, ETOOSMALL, ELOST, ECHECKSUM, EFRAME, EVERSION,
- * ETENANTOPS, ERESTARTED, EGPULOST. */
+ * spillway_spill(); when the ticket completes, the bytes are visible to any work queued afterwards. A memfd is written
+ * to as a file, also where this process has mapped it for reading only. Pages that it does not have yet are made by the
+ * service and charged to its control group: have them made before (fallocate()) where that one is limited. errors: as
+ * spill; by ticket: EACCES (a memfd that is sealed against writing, or opened for appending; the region is still
+ * stored), ENOENT, ESTALE, ESTATE, EBUSY, ETOOSMALL, ELOST, ECHECKSUM, EFRAME, EVERSION, ETENANTOPS, ERESTARTED,
+ * EGPULOST. */
 int spillway_restore(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
                      struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
                      struct spillway_error *error);

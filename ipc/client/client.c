@@ -535,11 +535,27 @@ int spillway_drop(struct spillway *connection, struct spillway_region region, st
     return rc;
 }
 
+/* Of a durable spill whose ticket was freed the region is dropped once its id is known: also if it were adopted first.
+ */
+static int check_none_is_to_be_dropped(struct spillway *c, struct spillway_error *error) {
+    struct sw_err err = {0};
+    (void)sw_client_pump(c); /* drops that are due go first */
+    for (const struct sw_list *node = c->running.next; node != &c->running; node = node->next) {
+        const struct spillway_ticket *t = SW_CONTAINER_OF(node, const struct spillway_ticket, node);
+        if (t->abandoned && t->transfer.durable)
+            (void)sw_err_set(&err, -SW_EBUSY, SW_SCOPE_REQUEST,
+                             "a durable spill whose ticket was freed still runs on this connection: try again");
+    }
+    return sw_client_report(error, &err);
+}
+
 int spillway_adopt(struct spillway *connection, const char *name, struct spillway_region *ret,
                    struct spillway_error *error) {
     struct sw_msg msg;
     sw_msg_init(&msg, SW_MSG_ADOPT);
     int rc = set_name(msg.u.adopt.name, name, error);
+    if (!rc)
+        rc = check_none_is_to_be_dropped(connection, error);
     struct spillway_ticket *t = rc < 0 ? NULL : ask(connection, &msg, &rc, error);
     if (!t)
         return rc;

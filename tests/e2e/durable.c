@@ -7,6 +7,7 @@
 #include "tests/lib/supervisor.h"
 
 #include <check.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -222,6 +223,29 @@ START_TEST(what_cannot_be_durable) {
 }
 END_TEST
 
+/* Its region goes when its id is known: who asks for it by its name just then is not told that it is theirs. */
+START_TEST(a_spill_that_was_given_up_is_not_found) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_region region;
+    start(plain);
+    struct spillway *connection = connect_to_it();
+    struct pollfd answer = {.fd = spillway_fd(connection), .events = POLLIN};
+    uint8_t *memory = new_memory();
+    int rc;
+    fill(memory);
+    ck_assert_int_eq(spillway_spill_durable(connection, "orders", memory, REGION_BYTES, NULL, &ticket, &error), 0);
+    spillway_ticket_free(ticket);
+    ck_assert_int_eq(poll(&answer, 1, 10000), 1);
+    while ((rc = spillway_adopt(connection, "orders", &region, &error)) == -SPILLWAY_EBUSY)
+        sleep_ms(5);
+    ck_assert_int_eq(rc, -SPILLWAY_ENOENT);
+    ck_assert_int_eq(spill(connection, "orders", memory), 0); /* the name is free */
+    check_bytes(connection, adopt(connection, "orders"));
+    spillway_close(connection);
+    stop();
+}
+END_TEST
+
 /* The answers to another user, as a process of its own: to the name, and to one that nobody has. */
 static void ask_as_another(struct spillway_error answers[2]) {
     struct spillway *connection = NULL;
@@ -315,6 +339,7 @@ int main(void) {
     tcase_add_test(tcase, both_die);
     tcase_add_test(tcase, a_batch_restores_and_keeps_it);
     tcase_add_test(tcase, what_cannot_be_durable);
+    tcase_add_test(tcase, a_spill_that_was_given_up_is_not_found);
     tcase_add_test(tcase, another_user_finds_nothing);
     tcase_add_test(tcase, durable_regions_count_without_a_session);
     tcase_add_test(tcase, parked_regions_count_before_their_session_is_back);
