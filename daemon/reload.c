@@ -15,6 +15,12 @@ static void apply(struct sw_service *service, const struct sw_config *config) {
                          (unsigned)config->max_session_regions);
 }
 
+/* What keeps a service from starting is no harm to one that runs. */
+static int refused(struct sw_err *err) {
+    err->scope = SW_SCOPE_REQUEST;
+    return err->code;
+}
+
 int sw_reload_option(struct sw_service *service, const char *name, const struct json_t *value, struct sw_err *err) {
     struct sw_config config = *service->config;
     struct sw_config_option option;
@@ -25,7 +31,7 @@ int sw_reload_option(struct sw_service *service, const char *name, const struct 
         if (!option.live && sw_config_differs(service->config, &config, i))
             rc = sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "%s: needs a restart", name);
     if (rc < 0)
-        return rc;
+        return refused(err);
     apply(service, &config);
     sw_log(SW_LOG_INFO, "config.set", "option=%s", name);
     return 0;
@@ -97,7 +103,7 @@ int sw_reload(struct sw_service *service, struct sw_reload_report *ret, struct s
         char text[300];
         sw_log(SW_LOG_WARNING, "config.reload_failed", "name=%s text=%s then=\"nothing has changed\"",
                sw_err_name(err->code), sw_log_quote(text, sizeof text, err->msg));
-        return rc;
+        return refused(err);
     }
     apply(service, &config);
     sw_log(SW_LOG_INFO, "config.reload", "changed=%u needs_restart=%u", ret->n_changed, ret->n_restart);

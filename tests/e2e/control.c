@@ -256,6 +256,15 @@ START_TEST(drained_service_takes_no_spills) {
 }
 END_TEST
 
+/* The configuration's own errors are about the whole service, but one that runs goes on. */
+static void ck_refused_alone(const char *request) {
+    const char *line;
+    struct sw_err err;
+    ck_assert_int_eq(sw_ctl_send(ctl, request, &err), 0);
+    ck_assert_int_eq(sw_ctl_receive(ctl, WAIT_MS, &line, &err), 0);
+    ck_assert_msg(strstr(line, "\"ECONFIG\"") && strstr(line, "\"request\""), "%s", line);
+}
+
 START_TEST(options_are_set_at_run_time) {
     ck_assert_int_eq(sw_control_number(ctl, "config.get", "[\"max_sessions\"]", "max_sessions"), 256);
     ck_assert_int_eq(sw_control_number(ctl, "config.set", "[\"max_sessions\",1]", "max_sessions"), 1);
@@ -273,6 +282,7 @@ START_TEST(options_are_set_at_run_time) {
     (void)sw_control_ck_fails(ctl, "config.set", "[\"max_sessions\",true]", SW_ECONFIG);
     (void)sw_control_ck_fails(ctl, "config.set", "[\"nonsense\",0]", SW_ECONFIG);
     (void)sw_control_ck_fails(ctl, "config.get", "[\"nonsense\"]", SW_ECONFIG);
+    ck_refused_alone("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"config.set\",\"params\":[\"slots\",true]}");
     (void)sw_control_ck_fails(ctl, "config.set", "[\"host_tier_low_pct\",95]", SW_ECONFIG);
     json_decref(sw_control_ask(ctl, "config.set", "[\"slots\",2]")); /* as it is */
     ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "host_tier_low_pct"), 80);
@@ -347,6 +357,7 @@ START_TEST(configuration_is_read_again) {
     ck_assert_ptr_nonnull(strstr(sw_control_ck_fails(ctl, "config.reload", NULL, SW_ECONFIG), "host_tier_low_pct"));
     write_file(path, "{\"max_sessions\": 11, \"nonsense\": 1}");
     ck_assert_ptr_nonnull(strstr(sw_control_ck_fails(ctl, "config.reload", NULL, SW_ECONFIG), "nonsense"));
+    ck_refused_alone("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"config.reload\"}");
     ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_sessions"), 9);
     write_file(path, "{\"max_sessions\": 12}");
     json_decref(sw_control_ask(ctl, "events", "[\"config\"]"));
