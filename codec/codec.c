@@ -114,14 +114,13 @@ static bool may_win(const struct sw_codec_ops *ops, enum sw_value_type type, con
     return !ops->saved_bits || plan->expected_ratio * (bits - ops->saved_bits) < bits;
 }
 
-void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, uint32_t codec_set, const void *sample,
-                        size_t sample_bytes, uint64_t raw_bytes) {
+void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void *sample, size_t sample_bytes,
+                        uint64_t raw_bytes) {
     struct sw_frame_layout layout;
     sw_plan_init_raw(ret);
     for (unsigned codec = 0; sample_bytes && codec < SW_CODEC_NR; codec++) {
         struct sw_plan plan;
-        if (!(codec_set >> codec & 1) || !sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type) ||
-            !may_win(codecs[codec], type, ret))
+        if (!sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type) || !may_win(codecs[codec], type, ret))
             continue;
         sw_plan_learn(&plan, sample, sample_bytes);
         const bool has_symbols = sw_codec_has_symbols(plan.codec);
@@ -147,7 +146,7 @@ void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, uint32_t c
 void sw_plan_make(struct sw_plan *ret, enum sw_value_type type, const void *region, uint64_t raw_bytes, void *sample) {
     if (type != SW_VALUE_NONE) {
         const size_t bytes = sw_sample_gather(sample, region, raw_bytes, SW_SAMPLE_LONG_PIECE_BYTES);
-        sw_plan_init_typed(ret, type, SW_CODECS_ALL, sample, bytes, raw_bytes);
+        sw_plan_init_typed(ret, type, sample, bytes, raw_bytes);
         return;
     }
     sw_plan_init(ret, sample, sw_sample_gather(sample, region, raw_bytes, SW_SAMPLE_SHORT_PIECE_BYTES), raw_bytes);

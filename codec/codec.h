@@ -25,9 +25,6 @@ extern "C" {
 #define SW_SAMPLE_LONG_PIECE_BYTES 512
 #define SW_SAMPLE_MAX_PIECES (SW_SAMPLE_MAX_BYTES / SW_SAMPLE_SHORT_PIECE_BYTES)
 
-/* Sets of codecs, a bit `1 << id` each. */
-#define SW_CODECS_ALL (~0u)
-
 struct sw_plan {
     enum sw_codec_id codec;
     unsigned segment_log2;         /* segment length of the frames */
@@ -62,10 +59,9 @@ double sw_plan_data_ratio(const struct sw_plan *plan);
  * long pieces: in short ones phrases are cut off. If it stays, it promises what it does on that sample. */
 bool sw_plan_may_lengthen(const struct sw_plan *plan);
 void sw_plan_lengthen(struct sw_plan *plan, const void *sample, size_t sample_bytes);
-/* Takes that of a set's codecs of numbers which shrinks a sample of long pieces most, or raw; type: not SW_VALUE_NONE.
- */
-void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, uint32_t codecs, const void *sample,
-                        size_t sample_bytes, uint64_t raw_bytes);
+/* Takes that codec of numbers which shrinks a sample of long pieces most, or raw; type: not SW_VALUE_NONE. */
+void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void *sample, size_t sample_bytes,
+                        uint64_t raw_bytes);
 /* All of it for a region in the host's memory, of any type; sample: SW_SAMPLE_MAX_BYTES of room. */
 void sw_plan_make(struct sw_plan *ret, enum sw_value_type type, const void *region, uint64_t raw_bytes, void *sample);
 /* Makes a plan of numbers that of another codec in its `ratios`: one that takes less time, say. */

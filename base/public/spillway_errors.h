@@ -18,7 +18,6 @@
     X(EXIST,     17,   "already exists") \
     X(NOTSUP,    95,   "not supported") \
     X(CANCELED,  125,  "canceled") \
-    X(TIMEDOUT,  110,  "timed out") \
     X(CONN,      104,  "connection lost") \
     X(NOSPACE,   1000, "tier is full") \
     X(LIMIT,     1001, "configured limit reached") \

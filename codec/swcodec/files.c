@@ -101,9 +101,9 @@ static void guard_temporary(const char *path) {
     }
 }
 
-static int open_in_place(struct sw_output *output, int flags, bool is_binary, bool is_forced, struct sw_err *err) {
+static int open_in_place(struct sw_output *output, bool is_binary, bool is_forced, struct sw_err *err) {
     if (output->path)
-        output->fd = open(output->path, O_WRONLY | O_CLOEXEC | flags);
+        output->fd = open(output->path, O_WRONLY | O_CLOEXEC);
     if (output->fd < 0)
         return fail_errno(err, errno);
     if (is_binary && !is_forced && isatty(output->fd)) {
@@ -142,13 +142,13 @@ int sw_output_open(struct sw_output *ret, const char *path, mode_t mode, bool is
         .is_overwriting = is_forced,
     };
     if (is_standard)
-        return open_in_place(ret, 0, is_binary, is_forced, err);
+        return open_in_place(ret, is_binary, is_forced, err);
     if (stat(path, &st) < 0)
         return errno == ENOENT ? open_temporary(ret, mode, err) : fail_errno(err, errno);
     if (S_ISDIR(st.st_mode))
         return fail_errno(err, EISDIR);
     if (!S_ISREG(st.st_mode))
-        return open_in_place(ret, 0, is_binary, is_forced, err);
+        return open_in_place(ret, is_binary, is_forced, err);
     if (!is_forced)
         return sw_err_set(err, -SW_EEXIST, SW_SCOPE_REQUEST, "already exists (--force replaces it)");
     return open_temporary(ret, mode, err);

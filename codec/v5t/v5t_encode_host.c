@@ -63,10 +63,6 @@ void sw_v5t_encoder_free(struct sw_v5t_encoder *encoder) {
     sw_free(encoder);
 }
 
-size_t sw_v5t_tile_bound_bytes(size_t in_bytes) {
-    return (in_bytes + SW_FRAME_ALIGN - 1) / SW_FRAME_ALIGN * SW_FRAME_ALIGN;
-}
-
 /* A segment on its way: the next byte to read, its end, the next byte to write. */
 struct lane {
     const uint8_t *from, *end;

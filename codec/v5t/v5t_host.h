@@ -17,11 +17,8 @@ struct sw_v5t_encoder;
 struct sw_v5t_encoder *sw_v5t_encoder_new(const struct sw_v5t_table *table); /* NULL: out of memory */
 void sw_v5t_encoder_free(struct sw_v5t_encoder *encoder);                    /* NULL is a no-op */
 
-/* Most data bytes of a tile (padding included) of in_bytes. */
-size_t sw_v5t_tile_bound_bytes(size_t in_bytes);
-
-/* Encodes one tile: in_bytes (1 … 32 << segment_log2) at `in` to `out` (sw_v5t_tile_bound_bytes) and its 32 counts.
- * Returns the tile's data bytes, a multiple of 16. */
+/* Encodes one tile: in_bytes (1 … 32 << segment_log2) at `in` to `out` (room for in_bytes, padded to 16) and its 32
+ * counts. Returns the tile's data bytes, a multiple of 16. */
 size_t sw_v5t_encode_tile(const struct sw_v5t_encoder *encoder, const uint8_t *in, size_t in_bytes,
                           unsigned segment_log2, uint8_t *out, uint8_t counts[SW_TILE_SEGMENTS]);
 

@@ -75,8 +75,7 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
     case WORK_LENGTHENING:
         return sw_sealer_ended(slot->sealer) ? 0 : -SW_EAGAIN;
     case WORK_PLAN_TYPED:
-        sw_plan_init_typed(&slot->plan, slot->value_type, SW_CODECS_ALL, slot->h->sample, sw_cuda_sample_bytes(slot),
-                           slot->in_bytes);
+        sw_plan_init_typed(&slot->plan, slot->value_type, slot->h->sample, sw_cuda_sample_bytes(slot), slot->in_bytes);
         return 0;
     case WORK_ENCODE:
         return finish_encode(d, slot, ret, err);

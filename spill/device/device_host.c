@@ -143,7 +143,7 @@ static int run_make_plan(struct slot *slot, const struct step *step, struct sw_e
     if (rc)
         return rc;
     if (is_typed) {
-        sw_plan_init_typed(&slot->plan, step->type, SW_CODECS_ALL, slot->sample, sample_bytes, step->bytes);
+        sw_plan_init_typed(&slot->plan, step->type, slot->sample, sample_bytes, step->bytes);
         return 0;
     }
     sw_plan_init(&slot->plan, slot->sample, sample_bytes, step->bytes);

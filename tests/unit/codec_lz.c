@@ -162,7 +162,7 @@ START_TEST(test_is_not_chosen) {
     uint8_t data[SW_SAMPLE_MAX_BYTES];
     for (unsigned period = 1; period < 255; period += 60) {
         fill_period(data, sizeof data, 4, period);
-        sw_plan_init_typed(&plan, SW_VALUE_U32, SW_CODECS_ALL, data, sizeof data, 1 << 26);
+        sw_plan_init_typed(&plan, SW_VALUE_U32, data, sizeof data, 1 << 26);
         ck_assert_int_ne(plan.codec, SW_CODEC_LZ);
         sw_plan_init(&plan, data, sizeof data, 1 << 26);
         ck_assert_int_ne(plan.codec, SW_CODEC_LZ);

@@ -151,7 +151,7 @@ START_TEST(test_choice) {
     for (size_t i = 0; i < 2; i++) {
         uint8_t *data = new_column(columns[_i].type, columns[_i].kind, columns[_i].bits, bytes[i]);
         struct sw_plan plan;
-        sw_plan_init_typed(&plan, columns[_i].type, SW_CODECS_ALL, sample,
+        sw_plan_init_typed(&plan, columns[_i].type, sample,
                            sw_sample_gather(sample, data, bytes[i], SW_SAMPLE_LONG_PIECE_BYTES), bytes[i]);
         ck_assert_msg(plan.codec == columns[_i].codec, "%zu bytes: %s", bytes[i], sw_codec_name(plan.codec));
         if (plan.codec != SW_CODEC_RAW) {
@@ -178,8 +178,8 @@ START_TEST(test_choice_with_an_odd_piece) {
     ck_assert_ptr_nonnull(sample);
     sw_numbers_fill(data + sw_sample_offset(BYTES, SW_SAMPLE_LONG_PIECE_BYTES, 4), 0, SW_SAMPLE_LONG_PIECE_BYTES,
                     SW_VALUE_I32, SW_NUMBERS_UNIFORM, 32, 1);
-    sw_plan_init_typed(&plan, SW_VALUE_I32, SW_CODECS_ALL, sample,
-                       sw_sample_gather(sample, data, BYTES, SW_SAMPLE_LONG_PIECE_BYTES), BYTES);
+    sw_plan_init_typed(&plan, SW_VALUE_I32, sample, sw_sample_gather(sample, data, BYTES, SW_SAMPLE_LONG_PIECE_BYTES),
+                       BYTES);
     ck_assert_msg(plan.codec == columns[_i].codec, "%s", sw_codec_name(plan.codec));
     free(data);
     free(sample);

@@ -228,13 +228,13 @@ END_TEST
 START_TEST(test_equal_numbers_are_told_from_others) {
     static uint64_t numbers[8192];
     struct sw_plan plan;
-    sw_plan_init_typed(&plan, SW_VALUE_U64, SW_CODECS_ALL, numbers, SW_SAMPLE_MAX_BYTES, sizeof numbers);
+    sw_plan_init_typed(&plan, SW_VALUE_U64, numbers, SW_SAMPLE_MAX_BYTES, sizeof numbers);
     ck_assert_int_ne(plan.codec, SW_CODEC_RAW);
     const double promise = sw_plan_data_ratio(&plan);
     ck_assert(!sw_policy_plan_is_stale(promise, sizeof numbers, 0, true));
     ck_assert(!sw_policy_plan_is_stale(promise, sizeof numbers, sizeof numbers / 100, true));
     ck_assert(sw_policy_plan_is_stale(promise, sizeof numbers, sizeof numbers / 4, true));
-    sw_plan_init_typed(&plan, SW_VALUE_U8, SW_CODECS_ALL, numbers, 5001, 5001); /* mostly a header */
+    sw_plan_init_typed(&plan, SW_VALUE_U8, numbers, 5001, 5001); /* mostly a header */
     ck_assert_int_ne(plan.codec, SW_CODEC_RAW);
     ck_assert(!sw_policy_plan_is_stale(sw_plan_data_ratio(&plan), 5001, 0, true));
 }
