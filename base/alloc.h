@@ -1,6 +1,7 @@
 /* alloc.h - the one door to the heap, so that a test can make the n-th call fail.
  *
- * Everything in the project that allocates goes through here; third-party libraries keep their own. thread: any. */
+ * Everything in the project that allocates goes through here, but for texts of the control socket
+ * and of metrics, which are freed as those of jansson are; third-party libraries keep their own. thread: any. */
 #ifndef SW_BASE_ALLOC_H
 #define SW_BASE_ALLOC_H
 

@@ -1,7 +1,8 @@
 /* log.h - one logfmt line per event on stderr: level=info event=spill.done session=4 ...; where stderr is the journal,
  * and the program has opened that (journal.h), with each name=value as a field.
  *
- * Library folders log at debug only and return errors; daemon/ logs each failure once. Strings that come from a client
+ * Library folders log at debug only and return errors, but for a slab of the host tier that is left out, which is no
+ * error; daemon/ logs each failure once. Strings that come from a client
  * go through sw_log_quote(). Not for inner loops. Nobody waits for whoever reads the log, be it a pipe, a terminal or
  * the journal: a line that has no room there is dropped, and counted in the next one that has (event=log.dropped). A
  * file may still be waited for. thread: any (a line is written by one write call). */

@@ -119,7 +119,7 @@ size_t most_slots_bytes(uint64_t raw_bytes) {
 int sw_gpu_codec_init(struct sw_err *err) {
     const cudaError_t e = sw_v5t_gpu_init();
     if (e == cudaErrorNotSupported)
-        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DEVICE, "device has less than 99 KiB of shared memory per block");
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DEVICE, "device has less than 98 KiB of shared memory per block");
     int rc = sw_gpu_check(e, err, "cudaFuncSetAttribute");
     static cudaError_t (*const others[])() = {sw_gsst_gpu_init, sw_v5t_train_gpu_init, sw_phrase_encode_gpu_init,
                                               sw_phrase_decode_gpu_init};

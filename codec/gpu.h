@@ -42,7 +42,7 @@ struct sw_gpu_plan {
 };
 
 /* One-time set-up of kernel attributes for the current device. errors: -SW_ENOTSUP if its shared memory is too small
- * (below 100 KiB per block), -SW_EGPU. */
+ * (below 98 KiB per block), -SW_EGPU. */
 int sw_gpu_codec_init(struct sw_err *err);
 
 /* An empty kernel: while the GPU turns from another process to this one, the host can prepare what is to follow. */

@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 struct sw_peer {
-    pid_t pid; /* as of connect(): for logs only, it may be reused */
+    pid_t pid; /* as of connect(); may be reused: for logs, and for whether a predecessor's client is still there */
     uid_t uid;
     gid_t gid;
 };

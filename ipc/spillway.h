@@ -126,7 +126,8 @@ void spillway_close(struct spillway *connection);
  * by the caller until spillway_ticket_free(). When it completes with success the memory is no longer mapped by the
  * daemon, unless it is registered, and may be freed; with an error it is untouched. errors: EINVAL (NULL; a stream that
  * is being captured), EMEMKIND (no accessible memory), EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket
- * also EDEVICE (the service does not use the GPU of this memory), ENOSPACE, EIMPORT, ETENANTBYTES, ETENANTREGIONS,
+ * also EDEVICE (the service does not use the GPU of this memory), ENOTSUP (its driver cannot open such memory; an
+ * allocation from a pool that is longer than can be imported), ENOSPACE, EIMPORT, ETENANTBYTES, ETENANTREGIONS,
  * ETENANTOPS, EDRAINING, ERESTARTED, ESHUTDOWN, EGPULOST. */
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
@@ -165,7 +166,7 @@ int spillway_adopt(struct spillway *connection, const char *name, struct spillwa
  * service and charged to its control group: have them made before (fallocate()) where that one is limited. errors: as
  * spill; by ticket: EACCES (a memfd that is sealed against writing, or opened for appending; the region is still
  * stored), ENOENT, ESTALE, ESTATE, EBUSY, ETOOSMALL, ELOST, ECHECKSUM, EFRAME, EVERSION, ETENANTOPS, ERESTARTED,
- * EGPULOST. */
+ * EGPULOST, ENOTSUP (also chunks longer than this service takes). */
 int spillway_restore(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
                      struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
                      struct spillway_error *error);
@@ -196,8 +197,8 @@ int spillway_unpack(struct spillway *connection, struct spillway_region region, 
  * process's mappings and descriptors, 1.4 ms where it has 1000 other memfds open. From then on a spill or restore of
  * any range that lies wholly inside it uses it; what it promises is the same, but that the memory may be freed. Waits
  * until the daemon has mapped it, so that memory that cannot be shared is told here. Ranges must not overlap. Ends with
- * the connection. errors: those of spillway_spill() on memory, EDEVICE, EINVAL (no bytes), EEXIST (overlap), ELIMIT,
- * EIMPORT. */
+ * the connection. errors: those of spillway_spill() on memory, EDEVICE, ENOTSUP, EINVAL (no bytes), EEXIST (overlap),
+ * ELIMIT, EIMPORT. */
 int spillway_register(struct spillway *connection, void *data, uint64_t bytes, struct spillway_error *error);
 /* Ends it; `data` is the pointer that was registered. Waits until the operations in it have ended and the daemon has
  * unmapped it: the memory then may be freed. errors: ENOENT (no registered memory starts there), ECONN (no longer

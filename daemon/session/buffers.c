@@ -34,7 +34,8 @@ static int check_overlap(const struct buffers *b, struct sw_err *err) {
             struct sw_span sorted[2];
             memcpy(sorted, spans, sizeof sorted);
             if (b->mem[i] == b->mem[k] && sw_spans_overlap(sorted, 2))
-                return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "destinations of buffers overlap");
+                return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "destinations of buffers %u and %u overlap", k + 1,
+                                  i + 1);
         }
     return 0;
 }

@@ -22,8 +22,8 @@ static int admit(const struct sw_session *session, unsigned type, unsigned n_pie
                           session->tenant->n_operations);
     if (n_pieces && n_pieces > SW_SESSION_MAX_PIECES - session->n_pieces)
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
-                          "the session has %u pieces of batches in flight, %u more would exceed %u", session->n_pieces,
-                          n_pieces, (unsigned)SW_SESSION_MAX_PIECES);
+                          "the session has %u pieces of batches and buffers in flight, %u more would exceed %u",
+                          session->n_pieces, n_pieces, (unsigned)SW_SESSION_MAX_PIECES);
     return 0;
 }
 

@@ -16,7 +16,7 @@ struct sw_operation {
 
 /* Checks the flags, defers the reply to `request`, finds the memory, and counts the operation until the reply is
  * finished or canceled. errors: -SW_EINVAL (flags), those of sw_session_defer_reply() and sw_memtable_begin(),
- * -SW_ELIMIT, -SW_ETENANTOPS. A `once` memory is used up also if a limit refuses its operation. */
+ * -SW_EDRAINING, -SW_ELIMIT, -SW_ETENANTOPS. A `once` memory is used up also if a limit refuses its operation. */
 int sw_operation_begin(struct sw_session *session, const struct sw_msg *request, const struct sw_operation *operation,
                        struct sw_deferred_reply **ret, struct sw_mem **ret_mem, struct sw_err *err);
 /* Called back by the engine at the end of an operation that is answered by a RESULT; arg: its deferred reply. */

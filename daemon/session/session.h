@@ -32,7 +32,7 @@ struct sw_session {
     struct sw_memtable mems;
     struct sw_idmap deferred; /* replies due, by seq */
     unsigned n_operations;    /* spills, restores and batches among them */
-    unsigned n_pieces;        /* of these batches */
+    unsigned n_pieces;        /* of these batches and of buffers */
 
     /* Connection; session.c's own. */
     int socket;
@@ -53,7 +53,7 @@ struct sw_deferred_reply {
     struct sw_session *session;
     uint16_t request; /* message type */
     bool is_operation;
-    unsigned n_pieces; /* of a batch, else 0 */
+    unsigned n_pieces; /* of a batch or of buffers, else 0 */
     struct sw_table_mem *once;
 };
 

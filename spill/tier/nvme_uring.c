@@ -128,7 +128,8 @@ int sw_nvme_uring_open(struct sw_nvme_method **ret, unsigned depth, int witness,
             (void)close(u->event);
         io_uring_queue_exit(&u->ring);
         sw_free(u);
-        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DAEMON, "io_uring cannot be used: too old or no descriptors left");
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DAEMON,
+                          "io_uring cannot be used: it lacks an operation, or no descriptor is left");
     }
     arm_event(u);
     *ret = &u->method;
