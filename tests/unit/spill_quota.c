@@ -115,6 +115,19 @@ START_TEST(nothing_begins_when_nothing_is_left) {
 }
 END_TEST
 
+/* As after a restart with a lower bound: what sessions bring along counts, and nothing is had on top of it. */
+START_TEST(who_has_more_than_it_gets_nothing) {
+    struct sw_test_op op;
+    struct sw_err err = {0};
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, memory.bytes, &op), 0);
+    const unsigned long long bytes = atomic_load(&quota.bytes);
+    quota.max_bytes = bytes / 2;
+    ck_assert_int_eq(sw_quota_take(&quota, 1, &err), -SW_ETENANTBYTES);
+    ck_assert_int_eq(err.code, -SW_ETENANTBYTES);
+    ck_assert_uint_eq(atomic_load(&quota.bytes), bytes);
+}
+END_TEST
+
 START_TEST(sessions_share_it_and_many_spills_at_once) {
     enum { N = 24 };
     struct sw_owner *other;
@@ -223,6 +236,7 @@ int main(void) {
     tcase_add_test(tcase, a_region_of_one_chunk_too);
     tcase_add_test(tcase, on_its_way_to_the_disk_too);
     tcase_add_test(tcase, nothing_begins_when_nothing_is_left);
+    tcase_add_test(tcase, who_has_more_than_it_gets_nothing);
     tcase_add_test(tcase, sessions_share_it_and_many_spills_at_once);
     tcase_add_loop_test(tcase, what_failed_does_not_count, 0, sizeof steps / sizeof steps[0]);
     tcase_add_test(tcase, regions_of_all_sessions_are_counted);
