@@ -23,6 +23,7 @@ static struct {
     const struct sw_device_info *(*real_info)(const struct sw_device *device);
     struct sw_device_info info;
     struct sw_tier *tier, *nvme;
+    struct sw_stored others; /* host memory that is taken */
     struct sw_nvme_folder folder;
     struct sw_placement place;
     struct sw_pipeline *pipeline;
@@ -82,6 +83,12 @@ static uint64_t used_bytes(struct sw_tier *tier) {
     struct sw_tier_stats stats;
     tier->ops->stats(tier, &stats);
     return stats.used_bytes;
+}
+
+/* Others have all of what may rest in host memory, but less than a block. */
+static void fill_host_memory(void) {
+    const uint64_t bytes = (rig.place.host_limit_bytes - used_bytes(rig.tier)) / 4096 * 4096;
+    ck_assert_int_eq(rig.tier->ops->reserve(rig.tier, bytes, &rig.others, NULL), 0);
 }
 
 static void rig_close(void) {
@@ -175,6 +182,12 @@ static void end(struct sw_frames *frames) {
 static void advance(void) {
     if (!sw_pipeline_step(rig.pipeline, false))
         ck_assert(sw_pipeline_wait(rig.pipeline));
+}
+
+/* What a spill has taken of its quota is what it has stored. */
+static void check_charged(const struct sw_quota *quota, const struct sw_job *job) {
+    ck_assert_uint_eq(atomic_load(&quota->bytes), job->charged_bytes);
+    ck_assert_uint_eq(job->charged_bytes, job->stored_bytes);
 }
 
 static const char *const fault_names[] = {"at once", "late", "done"};
@@ -386,23 +399,26 @@ START_TEST(test_nobody_polls_for_a_client) {
 }
 END_TEST
 
-/* Nor for room in host memory, which others take and give back. */
+/* Nor for room in host memory, which others take and give back; and what waits for it is not charged. */
 START_TEST(test_nobody_polls_for_room) {
-    struct sw_job job = {.kind = SW_JOB_SPILL};
-    struct sw_stored taken = {0};
+    struct sw_quota quota = {0};
+    struct sw_job job = {.kind = SW_JOB_SPILL, .quota = &quota};
     rig_open(300 * MIB, 400 * MIB, 48 * MIB);
     add(&job, &from);
     while (job.reason != SW_COST_IN_PART)
         advance();
-    const uint64_t bytes = (rig.place.host_limit_bytes - used_bytes(rig.tier)) / 4096 * 4096;
-    ck_assert_int_eq(rig.tier->ops->reserve(rig.tier, bytes, &taken, NULL), 0);
+    fill_host_memory();
     atomic_fetch_add(&rig.place.out_bytes, rig.place.way_bytes); /* another device's frames are on their way */
     step_until_settled();
     ck_assert(job.is_mixed && job.n_done < job.frames->n_chunks);
     ck_assert(!sw_pipeline_has_steps(rig.pipeline));
+    const unsigned long long charged_bytes = atomic_load(&quota.bytes);
+    step_until_settled();
+    ck_assert_uint_eq(atomic_load(&quota.bytes), charged_bytes);
     atomic_fetch_sub(&rig.place.out_bytes, rig.place.way_bytes);
     ck_assert_int_eq(finish(&job), 0);
-    sw_stored_release(&taken);
+    sw_stored_release(&rig.others);
+    check_charged(&quota, &job);
     end(job.frames);
 }
 END_TEST
