@@ -23,6 +23,9 @@ static struct {
     const struct sw_device_info *(*real_info)(const struct sw_device *device);
     struct sw_device_info info;
     struct sw_tier *tier, *nvme;
+    struct sw_tier_ops tier_ops;
+    int (*real_reserve)(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err);
+    unsigned reserve_fails;  /* the n-th reserve of host memory from now (1 = next) finds no room; 0: none */
     struct sw_stored others; /* host memory that is taken */
     struct sw_nvme_folder folder;
     struct sw_placement place;
@@ -58,14 +61,28 @@ static void open_device(void) {
     rig.device->ops = &rig.ops;
 }
 
+static int reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err) {
+    if (rig.reserve_fails && --rig.reserve_fails == 0)
+        return sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST, "injected: no room");
+    return rig.real_reserve(tier, bytes, ret, err);
+}
+
+static void open_host_tier(uint64_t bytes) {
+    const struct sw_tier_host_config host = {
+        .capacity_bytes = bytes, .slab_bytes = 2 * MIB, .devices = &rig.device, .n_devices = 1};
+    ck_assert_int_eq(sw_tier_host_open(&rig.tier, &host, NULL), 0);
+    rig.tier_ops = *rig.tier->ops;
+    rig.real_reserve = rig.tier_ops.reserve;
+    rig.tier_ops.reserve = reserve;
+    rig.tier->ops = &rig.tier_ops;
+}
+
 /* nvme_bytes 0: no disk. */
 static void rig_open(uint64_t host_bytes, uint64_t nvme_bytes, uint64_t staging_bytes) {
     const struct sw_pipeline_sink sink = {.finished = on_finished, .progress = on_event, .arrived = on_event};
     memset(&rig, 0, sizeof rig);
     open_device();
-    const struct sw_tier_host_config host = {
-        .capacity_bytes = host_bytes, .slab_bytes = 2 * MIB, .devices = &rig.device, .n_devices = 1};
-    ck_assert_int_eq(sw_tier_host_open(&rig.tier, &host, NULL), 0);
+    open_host_tier(host_bytes);
     if (nvme_bytes) {
         rig.folder = sw_nvme_folder_new();
         const struct sw_tier_nvme_config nvme = {.directory = rig.folder.path,
@@ -154,10 +171,14 @@ static int finish(const struct sw_job *job) {
     return job->err.code;
 }
 
-static int spill(struct sw_job *ret) {
-    *ret = (struct sw_job){.kind = SW_JOB_SPILL};
+static int spill_of_tenant(struct sw_quota *quota, struct sw_job *ret) {
+    *ret = (struct sw_job){.kind = SW_JOB_SPILL, .quota = quota};
     add(ret, &from);
     return finish(ret);
+}
+
+static int spill(struct sw_job *ret) {
+    return spill_of_tenant(NULL, ret);
 }
 
 static int restore(struct sw_frames *frames) {
@@ -274,11 +295,30 @@ START_TEST(test_a_damaged_chunk_fails_the_region) {
 END_TEST
 
 START_TEST(test_a_full_tier_fails_a_spill_in_the_middle_of_a_step) {
+    struct sw_quota quota = {0};
     struct sw_job job;
     rig_open(70 * MIB, 0, 0);
-    ck_assert_int_eq(spill(&job), -SW_ENOSPACE);
+    ck_assert_int_eq(spill_of_tenant(&quota, &job), -SW_ENOSPACE);
     ck_assert_ptr_null(job.frames);
+    ck_assert_uint_gt(job.charged_bytes, 0);
+    ck_assert_uint_eq(atomic_load(&quota.bytes), job.charged_bytes); /* the loop gives it back */
     rig_close();
+}
+END_TEST
+
+/* A chunk of a step that finds no room is left to the next step, and charged there only. */
+START_TEST(test_a_step_is_cut_where_there_is_no_room) {
+    static const unsigned nths[] = {2, 5, 15};
+    for (size_t i = 0; i < sizeof nths / sizeof nths[0]; i++) {
+        struct sw_quota quota = {.max_bytes = 2 * REGION_BYTES};
+        struct sw_job job;
+        rig_open(200 * MIB, 0, 0);
+        rig.reserve_fails = nths[i];
+        ck_assert_int_eq(spill_of_tenant(&quota, &job), 0);
+        ck_assert_uint_eq(rig.reserve_fails, 0);
+        check_charged(&quota, &job);
+        end(job.frames);
+    }
 }
 END_TEST
 
@@ -426,10 +466,9 @@ END_TEST
 /* What a tenant may have is room, too. */
 START_TEST(test_a_quota_has_room_for_compressed_chunks_only) {
     struct sw_quota quota = {.max_bytes = REGION_BYTES / 2};
-    struct sw_job job = {.kind = SW_JOB_SPILL, .quota = &quota};
+    struct sw_job job;
     rig_open(200 * MIB, 0, 0);
-    add(&job, &from);
-    ck_assert_int_eq(finish(&job), 0);
+    ck_assert_int_eq(spill_of_tenant(&quota, &job), 0);
     ck_assert_int_eq(job.reason, SW_COST_ROOM);
     ck_assert_uint_eq(job.codec_raw_bytes[SW_CODEC_RAW], 0);
     end(job.frames);
@@ -477,6 +516,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_any_step_of_a_direct_restore_fails, 0, 3);
     tcase_add_test(tcase, test_a_damaged_chunk_fails_the_region);
     tcase_add_test(tcase, test_a_full_tier_fails_a_spill_in_the_middle_of_a_step);
+    tcase_add_test(tcase, test_a_step_is_cut_where_there_is_no_room);
     tcase_add_test(tcase, test_a_step_ends_where_the_disk_begins);
     tcase_add_test(tcase, test_a_spill_is_canceled_in_the_middle_of_a_step);
     tcase_add_test(tcase, test_a_restore_is_canceled_in_the_middle_of_a_step);
