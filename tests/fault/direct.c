@@ -329,6 +329,7 @@ START_TEST(test_a_step_ends_where_the_disk_begins) {
     ck_assert_int_eq(spill(&job), 0);
     ck_assert_uint_gt(used_bytes(rig.nvme), 0);
     ck_assert_uint_gt(used_bytes(rig.tier), 0);
+    ck_assert_uint_le(used_bytes(rig.tier), rig.place.host_limit_bytes);
     check_restores(job.frames);
     for (int fault = SW_FAULT_AT_ONCE; fault <= SW_FAULT_DONE; fault++) {
         sw_device_faulty_arm(rig.device, "restore_raw", 3, -SW_EGPU, (enum sw_fault)fault);
