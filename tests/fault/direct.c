@@ -27,6 +27,7 @@ static struct {
     int (*real_reserve)(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err);
     unsigned reserve_fails;  /* the n-th reserve of host memory from now (1 = next) finds no room; 0: none */
     struct sw_stored others; /* host memory that is taken */
+    bool others_leave;       /* with the next reserve */
     struct sw_nvme_folder folder;
     struct sw_placement place;
     struct sw_pipeline *pipeline;
@@ -64,7 +65,10 @@ static void open_device(void) {
 static int reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err) {
     if (rig.reserve_fails && --rig.reserve_fails == 0)
         return sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST, "injected: no room");
-    return rig.real_reserve(tier, bytes, ret, err);
+    const int rc = rig.real_reserve(tier, bytes, ret, err);
+    if (rig.others_leave)
+        sw_stored_release(&rig.others);
+    return rc;
 }
 
 static void open_host_tier(uint64_t bytes) {
@@ -165,8 +169,10 @@ static void add(struct sw_job *job, const struct sw_memory *memory) {
 static int finish(const struct sw_job *job) {
     const struct timespec rest = {.tv_nsec = 100000};
     while (!rig.finished)
-        if (!sw_pipeline_step(rig.pipeline, false) && !sw_pipeline_wait(rig.pipeline))
+        if (!sw_pipeline_step(rig.pipeline, false) && !sw_pipeline_wait(rig.pipeline)) {
+            ck_assert_msg(job->n_slots + job->n_transfers > 0, "the job has not ended, and nothing is under way");
             (void)nanosleep(&rest, NULL);
+        }
     sw_mem_desc_fini(&rig.mem.desc);
     return job->err.code;
 }
@@ -335,6 +341,19 @@ START_TEST(test_a_step_ends_where_the_disk_begins) {
         sw_device_faulty_arm(rig.device, "restore_raw", 3, -SW_EGPU, (enum sw_fault)fault);
         ck_assert_int_eq(restore(job.frames), -SW_EGPU);
     }
+    end(job.frames);
+}
+END_TEST
+
+/* What is on its way to the disk goes alone, though others have left room for the chunks behind it by then. */
+START_TEST(test_a_frame_on_its_way_takes_no_others_along) {
+    struct sw_job job;
+    rig_open(200 * MIB, 160 * MIB, 48 * MIB);
+    fill_host_memory();
+    rig.others_leave = true;
+    ck_assert_int_eq(spill(&job), 0);
+    ck_assert(sw_stored_is_on_disk(&job.frames->stored[0]));
+    ck_assert(!sw_stored_is_on_disk(&job.frames->stored[1]));
     end(job.frames);
 }
 END_TEST
@@ -519,6 +538,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_full_tier_fails_a_spill_in_the_middle_of_a_step);
     tcase_add_test(tcase, test_a_step_is_cut_where_there_is_no_room);
     tcase_add_test(tcase, test_a_step_ends_where_the_disk_begins);
+    tcase_add_test(tcase, test_a_frame_on_its_way_takes_no_others_along);
     tcase_add_test(tcase, test_a_spill_is_canceled_in_the_middle_of_a_step);
     tcase_add_test(tcase, test_a_restore_is_canceled_in_the_middle_of_a_step);
     suite_add_tcase(suite, tcase);
