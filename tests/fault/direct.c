@@ -527,6 +527,18 @@ START_TEST(test_no_room_for_a_mixed_spill) {
 }
 END_TEST
 
+/* Raw, they would go on to the disk, compressed they stay. */
+START_TEST(test_room_for_compressed_chunks_only_beside_a_disk) {
+    struct sw_job job;
+    rig_open(108 * MIB, 160 * MIB, 48 * MIB);
+    ck_assert_int_eq(spill(&job), 0);
+    ck_assert_int_eq(job.reason, SW_COST_ROOM);
+    ck_assert_uint_eq(job.codec_raw_bytes[SW_CODEC_RAW], 0);
+    ck_assert_uint_eq(used_bytes(rig.nvme), 0);
+    end(job.frames);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("direct");
     TCase *tcase = tcase_create("direct");
@@ -553,6 +565,7 @@ int main(void) {
     tcase_add_test(mixed, test_a_quota_has_room_for_compressed_chunks_only);
     tcase_add_test(mixed, test_a_plan_that_comes_too_late);
     tcase_add_test(mixed, test_no_room_for_a_mixed_spill);
+    tcase_add_test(mixed, test_room_for_compressed_chunks_only_beside_a_disk);
     suite_add_tcase(suite, mixed);
     return sw_test_run(suite, CK_FORK);
 }
