@@ -103,6 +103,27 @@ START_TEST(test_any_step_of_a_restore_fails) {
 }
 END_TEST
 
+/* A memory of one operation may stay open for long after that has failed. */
+START_TEST(test_what_cannot_be_mapped_keeps_no_descriptors) {
+    enum { N = 50 };
+    const unsigned fds_before = sw_count_fds();
+    struct sw_test_op ops[N] = {0};
+    struct sw_mem *mems[N];
+    for (int i = 0; i < N; i++) {
+        mems[i] = sw_fixture_mem(&f, f.owner, &from, true);
+        const struct sw_range range = {.mem = mems[i], .bytes = from.bytes};
+        sw_device_faulty_arm(f.device, "map", 1, -SW_EGPU, SW_FAULT_AT_ONCE);
+        ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
+        sw_fixture_until(&f, &ops[i].done);
+        ck_assert_int_eq(ops[i].outcome.err.code, -SW_EGPU);
+    }
+    ck_assert_uint_eq(sw_count_fds(), fds_before);
+    for (int i = 0; i < N; i++)
+        sw_fixture_close_mem(&f, mems[i]);
+    check_nothing_in_use(0);
+}
+END_TEST
+
 START_TEST(test_pinning_fails) {
     struct sw_test_op op;
     sw_device_faulty_arm(f.device, "pin", 1, -SW_EGPU, SW_FAULT_AT_ONCE);
@@ -311,6 +332,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, test_any_step_of_a_spill_fails, 0, 3 * sizeof spill_steps / sizeof spill_steps[0]);
     tcase_add_loop_test(tcase, test_any_step_of_a_restore_fails, 0, 3 * sizeof restore_steps / sizeof restore_steps[0]);
+    tcase_add_test(tcase, test_what_cannot_be_mapped_keeps_no_descriptors);
     tcase_add_test(tcase, test_pinning_fails);
     tcase_add_loop_test(tcase, test_a_lost_context_fails_everything_of_its_device, 0, 2);
     tcase_add_test(tcase, test_a_full_arena_fails_the_spill_that_does_not_fit);
