@@ -293,6 +293,61 @@ START_TEST(test_failures_of_a_moment_are_no_attempts_to_undo) {
 }
 END_TEST
 
+/* Stretches of text among random bytes, which shrink so little that a frame lies but a few chunks before its own. */
+static void fill_dense(uint8_t *ret, size_t bytes) {
+    enum { STRETCH = 4096, TEXT = 1600 };
+    sw_content_fill(ret, bytes, SW_CONTENT_RANDOM, 1);
+    for (size_t at = 0; at + TEXT <= bytes; at += STRETCH)
+        sw_content_fill(ret + at, TEXT, SW_CONTENT_TEXT, at);
+}
+
+/* What the steps of an unpack were given. */
+static struct {
+    const struct sw_device_ops *real;
+    struct sw_device_ops ops;
+    atomic_uint longest, n_overlaps;
+} steps;
+
+static bool falls_on(const struct sw_decode_item *raw, const struct sw_decode_item *frame) {
+    return raw->offset < frame->frame_at + frame->layout->frame_bytes &&
+           frame->frame_at < raw->offset + raw->layout->raw_bytes;
+}
+
+static int watched_unpack(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                          const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
+    for (unsigned i = 0; i < n * n; i++)
+        atomic_fetch_add(&steps.n_overlaps, falls_on(&items[i / n], &items[i % n]));
+    if (n > atomic_load(&steps.longest)) /* the worker alone writes it */
+        atomic_store(&steps.longest, n);
+    return steps.real->unpack(device, s, mapping, items, n, err);
+}
+
+/* A GPU decodes the chunks of a step side by side: none of them may fall on the frame of another, which the order in
+ * which the host device takes them would hide. */
+START_TEST(test_no_step_writes_over_the_frames_it_reads) {
+    static uint8_t bytes[40 * 65536];
+    struct sw_memory dense = sw_memory_new(sizeof bytes);
+    struct sw_test_op packed, op;
+    fill_dense(bytes, sizeof bytes);
+    memcpy(dense.data, bytes, sizeof bytes);
+    ck_assert_int_eq(sw_fixture_pack(&f, &dense, 0, sizeof bytes, &packed), 0);
+    ck_assert_uint_lt(packed.outcome.stored_bytes * 100, sizeof bytes * 95);
+    ck_assert_uint_gt(packed.outcome.stored_bytes * 100, sizeof bytes * 85);
+    steps.real = f.device->ops;
+    steps.ops = *steps.real;
+    steps.ops.unpack = watched_unpack;
+    f.device->ops = &steps.ops;
+    ck_assert_int_eq(sw_fixture_unpack(&f, packed.id, &dense, 0, sizeof bytes, &op), 0);
+    f.device->ops = steps.real;
+    const unsigned longest = atomic_load(&steps.longest), n_overlaps = atomic_load(&steps.n_overlaps);
+    ck_assert_uint_gt(longest, 1);
+    ck_assert_uint_eq(n_overlaps, 0);
+    ck_assert_int_eq(memcmp(dense.data, bytes, sizeof bytes), 0);
+    sw_memory_free(&dense);
+    check_nothing_in_use(0);
+}
+END_TEST
+
 START_TEST(test_a_dead_context_leaves_a_named_loss) {
     struct sw_test_op op;
     fill(SW_CONTENT_TEXT);
@@ -428,6 +483,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_an_unpack_that_fails_anywhere_can_be_repeated, 0, N_UNPACK_FAULTS * N_CONTENTS);
     tcase_add_loop_test(tcase, test_damage_in_the_packed_bytes_is_found, 0, N_CONTENTS);
     tcase_add_loop_test(tcase, test_failures_of_a_moment_are_no_attempts_to_undo, 0, 4);
+    tcase_add_test(tcase, test_no_step_writes_over_the_frames_it_reads);
     tcase_add_test(tcase, test_a_dead_context_leaves_a_named_loss);
     tcase_add_test(tcase, test_packs_that_a_dead_context_finds_waiting_fail_untouched);
     tcase_add_test(tcase, test_a_pack_that_is_canceled_is_undone);
