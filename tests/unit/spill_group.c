@@ -340,6 +340,31 @@ START_TEST(test_those_with_events_and_those_without_do_not_meet) {
 }
 END_TEST
 
+/* Late or wrong, an event holds up and fails its own client's restores alone. */
+START_TEST(test_restores_of_two_clients_with_events_do_not_meet) {
+    static const uint8_t events[] = {1, 1, 1}, other_events[] = {2, 2, 2};
+    const bool fails = _i == 1;
+    struct client a, b;
+    open_spilled(&a, &b);
+    sw_rig_hold(&rig);
+    client_restore(&a, events);
+    client_restore(&b, other_events);
+    if (fails)
+        sw_device_faulty_arm(rig.f.device, "wait_event", 2, -SW_EIMPORT, SW_FAULT_AT_ONCE);
+    sw_rig_release(&rig);
+    await_success(&a, a.restores);
+    check_bytes(&a);
+    await(&b, b.restores);
+    for (unsigned i = 0; i < b.n; i++)
+        ck_assert_int_eq(b.restores[i].outcome.err.code, fails ? -SW_EIMPORT : 0);
+    ck_assert_uint_eq(sw_rig_counts().events, 1 + 2);
+    ck_assert_uint_eq(sw_rig_counts().restore_groups, fails ? 1 : 2);
+    ck_assert_uint_eq(sw_rig_counts().restored_items, fails ? a.n : a.n + b.n);
+    client_close(&a);
+    client_close(&b);
+}
+END_TEST
+
 START_TEST(test_an_event_that_cannot_be_waited_for_fails_its_clients_group) {
     static const uint8_t events[N] = {1, 2, 1, 1, 2, 2, 1, 1};
     struct client c;
@@ -744,6 +769,7 @@ int main(void) {
     tcase_add_test(tcase, test_an_event_that_cannot_be_waited_for_fails_its_clients_group);
     tcase_add_test(tcase, test_nothing_is_restored_before_its_event);
     tcase_add_test(tcase, test_those_with_events_and_those_without_do_not_meet);
+    tcase_add_loop_test(tcase, test_restores_of_two_clients_with_events_do_not_meet, 0, 2);
     tcase_add_test(tcase, test_a_slot_drains_before_its_jobs_fail);
     tcase_add_test(tcase, test_a_plan_counts_one_use_for_a_group);
     tcase_add_test(tcase, test_a_region_that_the_table_does_not_suit_leaves);
