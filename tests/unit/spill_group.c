@@ -565,20 +565,31 @@ START_TEST(test_a_damaged_frame_costs_its_region_alone) {
 }
 END_TEST
 
+/* What each restore writes to, and which of them can go together. */
+static const struct {
+    uint64_t offsets[4];
+    unsigned groups, items;
+} places[] = {
+    {{0, 100, 0, 100}, 0, 0},
+    {{2 * STRIDE, 0, STRIDE, 2 * STRIDE}, 1, 3}, /* behind the one before, but not behind the first */
+};
+
 START_TEST(test_two_restores_to_the_same_bytes_do_not_meet) {
     struct client c;
     client_open(&c, 4, BYTES);
     spill_held(&c);
     sw_rig_hold(&rig);
     for (unsigned i = 0; i < c.n; i++) {
-        struct sw_range range = {.mem = c.target, .offset = i % 2 ? 100 : 0, .bytes = BYTES};
+        struct sw_range range = {.mem = c.target, .offset = places[_i].offsets[i], .bytes = BYTES};
         ck_assert_int_eq(
             sw_engine_restore(c.owner, c.spills[i].id, &range, true, sw_test_op_done, &c.restores[i], NULL), 0);
     }
     sw_rig_release(&rig);
     await_success(&c, c.restores);
-    ck_assert_uint_eq(sw_rig_counts().restore_groups, 0);
-    ck_assert_int_eq(memcmp(c.to.data + 100, c.from.data + (size_t)3 * STRIDE, BYTES), 0);
+    ck_assert_uint_eq(sw_rig_counts().restore_groups, places[_i].groups);
+    ck_assert_uint_eq(sw_rig_counts().restored_items, places[_i].items);
+    /* The last one's bytes stay. */
+    ck_assert_int_eq(memcmp(c.to.data + places[_i].offsets[3], c.from.data + (size_t)3 * STRIDE, BYTES), 0);
     client_close(&c);
 }
 END_TEST
@@ -776,7 +787,7 @@ int main(void) {
     tcase_add_test(tcase, test_regions_that_leave_go_together);
     tcase_add_test(tcase, test_what_does_not_shrink_says_so);
     tcase_add_test(tcase, test_a_damaged_frame_costs_its_region_alone);
-    tcase_add_test(tcase, test_two_restores_to_the_same_bytes_do_not_meet);
+    tcase_add_loop_test(tcase, test_two_restores_to_the_same_bytes_do_not_meet, 0, sizeof places / sizeof places[0]);
     tcase_add_test(tcase, test_a_full_tier_fails_those_that_do_not_fit);
     tcase_add_test(tcase, test_what_does_not_rest_in_host_memory_goes_to_the_disk_alone);
     tcase_add_loop_test(tcase, test_a_client_that_leaves_in_the_middle_of_a_step, 0, sizeof gates / sizeof gates[0]);
