@@ -1,5 +1,6 @@
 /* Clients' events that stay open: which are opened and closed when, and what a device is told about whose they are. */
 #include "spill/device/event_cache.h"
+#include "spill/engine_state.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
 
@@ -142,26 +143,30 @@ static uint64_t session_seen(struct sw_fixture *f, struct sw_owner *owner, const
     return seen.sessions[before];
 }
 
-/* A client's event that is not reached until `released`, and what waits for it in a slot. */
+/* Clients' events that are late until the session's have been released, and slots that wait for one, which go on once
+ * everybody's have been. */
 static const uint8_t late[SW_MEM_HANDLE_BYTES] = {0xBB}, early[SW_MEM_HANDLE_BYTES] = {0xEE},
                      wrong[SW_MEM_HANDLE_BYTES] = {0xFF};
+#define EVERYBODY UINT64_MAX
 static struct {
     const struct sw_device_ops *real;
     struct sw_device_ops ops;
-    atomic_bool released, hangs[16];
+    _Atomic uint64_t released; /* session; 0: nobody's */
+    atomic_bool hangs[16];
     atomic_uint n_asked;
 } events;
 
-static int ask(const uint8_t *handle, struct sw_err *err) {
-    atomic_fetch_add(&events.n_asked, 1);
-    return handle[0] == 0xFF ? sw_err_set(err, -SW_EIMPORT, SW_SCOPE_REQUEST, "no such event")
-                             : handle[0] != 0xBB || atomic_load(&events.released);
+static bool is_released(uint64_t session) {
+    const uint64_t released = atomic_load(&events.released);
+    return released == session || released == EVERYBODY;
 }
 
 static int ask_event(struct sw_device *device, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],
                      struct sw_err *err) {
-    (void)device, (void)session;
-    return ask(handle, err);
+    (void)device;
+    atomic_fetch_add(&events.n_asked, 1);
+    return handle[0] == 0xFF ? sw_err_set(err, -SW_EIMPORT, SW_SCOPE_REQUEST, "no such event")
+                             : handle[0] != 0xBB || is_released(session);
 }
 
 static int wait_event(struct sw_device *device, unsigned s, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],
@@ -173,7 +178,7 @@ static int wait_event(struct sw_device *device, unsigned s, uint64_t session, co
 }
 
 static int poll_slot(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
-    if (atomic_load(&events.hangs[s]) && !atomic_load(&events.released))
+    if (atomic_load(&events.hangs[s]) && !is_released(EVERYBODY))
         return -SW_EAGAIN;
     atomic_store(&events.hangs[s], false);
     return events.real->slot_poll(device, s, ret, err);
@@ -188,25 +193,45 @@ static void spill_after(struct sw_fixture *f, struct sw_owner *owner, const stru
     sw_mem_close(range.mem, NULL, NULL);
 }
 
-/* However many operations of one client wait for a kernel of its own, others' go on: those without an event, those
- * whose event has been reached, and those whose event is none are told. */
-START_TEST(test_nobody_waits_for_a_client_that_is_late) {
-    struct sw_fixture f;
+/* On an engine whose worker rests. */
+static void late_open(struct sw_fixture *f, unsigned n_slots, struct sw_memory *ret) {
     struct sw_fixture_config config = sw_fixture_defaults;
-    struct sw_owner *other;
-    struct sw_test_op op, late_ops[N_LATE] = {0}, ops[3] = {0};
-    config.n_slots = (unsigned[]){2, 3, 4, 16}[_i];
-    sw_fixture_open(&f, &config);
-    ck_assert_int_eq(sw_owner_open(f.engine, &other, NULL), 0);
-    struct sw_memory memory = sw_memory_new(LATE_BYTES);
-    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, memory.bytes, &op), 0); /* the worker rests now */
+    struct sw_test_op op;
+    config.n_slots = n_slots;
+    sw_fixture_open(f, &config);
+    *ret = sw_memory_new(LATE_BYTES);
+    ck_assert_int_eq(sw_fixture_spill(f, ret, 0, ret->bytes, &op), 0);
     memset(&events, 0, sizeof events);
-    events.real = f.device->ops;
+    events.real = f->device->ops;
     events.ops = *events.real;
     events.ops.wait_event = wait_event;
     events.ops.has_reached = ask_event;
     events.ops.slot_poll = poll_slot;
-    f.device->ops = &events.ops;
+    f->device->ops = &events.ops;
+}
+
+static void late_close(struct sw_fixture *f, struct sw_memory *memory) {
+    f->device->ops = events.real;
+    sw_memory_free(memory);
+    sw_fixture_close(f);
+}
+
+static void await_success(struct sw_fixture *f, const struct sw_test_op *ops, unsigned n) {
+    for (unsigned i = 0; i < n; i++) {
+        sw_fixture_until(f, &ops[i].done);
+        ck_assert_int_eq(ops[i].outcome.err.code, 0);
+    }
+}
+
+/* However many operations of one client wait for a kernel of its own, others' go on: those without an event, those
+ * whose event has been reached, and those whose event is none are told. */
+START_TEST(test_nobody_waits_for_a_client_that_is_late) {
+    struct sw_fixture f;
+    struct sw_memory memory;
+    struct sw_owner *other;
+    struct sw_test_op late_ops[N_LATE] = {0}, ops[3] = {0};
+    late_open(&f, (unsigned[]){2, 3, 4, 16}[_i], &memory);
+    ck_assert_int_eq(sw_owner_open(f.engine, &other, NULL), 0);
     for (int i = 0; i < N_LATE; i++)
         spill_after(&f, f.owner, &memory, late, &late_ops[i]);
     for (int round = 0; round < 3; round++) {
@@ -222,16 +247,49 @@ START_TEST(test_nobody_waits_for_a_client_that_is_late) {
         ck_assert(!late_ops[i].done);
     /* One that is asked for stands for all that wait for the same. */
     const unsigned n_before = atomic_load(&events.n_asked);
-    atomic_store(&events.released, true);
-    for (int i = 0; i < N_LATE; i++) {
-        sw_fixture_until(&f, &late_ops[i].done);
-        ck_assert_int_eq(late_ops[i].outcome.err.code, 0);
-    }
+    atomic_store(&events.released, EVERYBODY);
+    await_success(&f, late_ops, N_LATE);
     ck_assert_uint_le(atomic_load(&events.n_asked) - n_before, N_LATE);
-    f.device->ops = events.real;
     sw_fixture_close_owner(&f, other);
-    sw_memory_free(&memory);
-    sw_fixture_close(&f);
+    late_close(&f, &memory);
+}
+END_TEST
+
+/* When it returns, whoever could be served has been. */
+static void pass_line(struct sw_fixture *f, struct sw_owner *owner, const struct sw_memory *memory) {
+    struct sw_test_op op = {0};
+    spill_after(f, owner, memory, NULL, &op);
+    await_success(f, &op, 1);
+}
+
+/* Events are their session's, whatever the bytes that name them: two clients that are late with equal ones are asked
+ * for one by one. The first one has the slot in which a client may be waited for. */
+START_TEST(test_an_event_says_nothing_of_another_sessions) {
+    enum { N_OTHERS = 4 };
+    struct sw_fixture f;
+    struct sw_memory memory;
+    struct sw_owner *second, *third;
+    struct sw_test_op firsts[N_LATE] = {0}, seconds[N_OTHERS] = {0};
+    late_open(&f, 2, &memory);
+    ck_assert_int_eq(sw_owner_open(f.engine, &second, NULL), 0);
+    ck_assert_int_eq(sw_owner_open(f.engine, &third, NULL), 0);
+    for (int i = 0; i < N_LATE; i++)
+        spill_after(&f, f.owner, &memory, late, &firsts[i]);
+    for (int i = 0; i < N_OTHERS; i++)
+        spill_after(&f, second, &memory, late, &seconds[i]);
+    pass_line(&f, third, &memory);
+    ck_assert(!firsts[N_LATE - 1].done);
+    atomic_store(&events.released, f.owner->number);
+    await_success(&f, &firsts[N_LATE - 1], 1);
+    pass_line(&f, third, &memory);
+    for (int i = 0; i < N_OTHERS; i++)
+        ck_assert(!seconds[i].done);
+    atomic_store(&events.released, EVERYBODY);
+    await_success(&f, firsts, N_LATE);
+    await_success(&f, seconds, N_OTHERS);
+    sw_fixture_close_owner(&f, second);
+    sw_fixture_close_owner(&f, third);
+    late_close(&f, &memory);
 }
 END_TEST
 
@@ -273,6 +331,7 @@ int main(void) {
     tcase_add_test(tcase, test_what_cannot_be_opened_displaces_nothing);
     tcase_add_test(tcase, test_no_session_has_the_number_of_another);
     tcase_add_loop_test(tcase, test_nobody_waits_for_a_client_that_is_late, 0, 4);
+    tcase_add_test(tcase, test_an_event_says_nothing_of_another_sessions);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
