@@ -153,7 +153,7 @@ static struct {
     struct sw_device_ops ops;
     _Atomic uint64_t released; /* session; 0: nobody's */
     atomic_bool hangs[16];
-    atomic_uint n_asked;
+    atomic_uint n_asked, n_slept; /* slept: on a slot that waits for a client */
 } events;
 
 static bool is_released(uint64_t session) {
@@ -177,11 +177,20 @@ static int wait_event(struct sw_device *device, unsigned s, uint64_t session, co
     return rc < 0 ? rc : !rc;
 }
 
+static bool slot_hangs(unsigned s) {
+    return atomic_load(&events.hangs[s]) && !is_released(EVERYBODY);
+}
+
 static int poll_slot(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
-    if (atomic_load(&events.hangs[s]) && !is_released(EVERYBODY))
+    if (slot_hangs(s))
         return -SW_EAGAIN;
     atomic_store(&events.hangs[s], false);
     return events.real->slot_poll(device, s, ret, err);
+}
+
+static int wait_slot(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
+    atomic_fetch_add(&events.n_slept, slot_hangs(s));
+    return events.real->slot_wait(device, s, ret, err);
 }
 
 enum { N_LATE = 40, LATE_BYTES = 5000 };
@@ -207,6 +216,7 @@ static void late_open(struct sw_fixture *f, unsigned n_slots, struct sw_memory *
     events.ops.wait_event = wait_event;
     events.ops.has_reached = ask_event;
     events.ops.slot_poll = poll_slot;
+    events.ops.slot_wait = wait_slot;
     f->device->ops = &events.ops;
 }
 
@@ -293,6 +303,35 @@ START_TEST(test_an_event_says_nothing_of_another_sessions) {
 }
 END_TEST
 
+/* A group waits for each of its members' events; one of them that has been reached is no reason to sleep until the
+ * others are: that would keep everybody waiting. */
+START_TEST(test_nobody_sleeps_for_a_group_with_an_event_that_is_late) {
+    enum { LONG_BYTES = 20 * 65536 };
+    static const uint8_t *const which[] = {late, early};
+    struct sw_fixture f;
+    struct sw_memory memory, more;
+    struct sw_owner *other;
+    struct sw_test_op ops[2] = {0}, op = {0};
+    late_open(&f, 2, &memory);
+    more = sw_memory_new(LONG_BYTES);
+    ck_assert_int_eq(sw_owner_open(f.engine, &other, NULL), 0);
+    sw_engine_hold(f.engine); /* so that they meet */
+    for (int i = 0; i < 2; i++)
+        spill_after(&f, f.owner, &memory, which[(_i + i) % 2], &ops[i]);
+    sw_engine_release(f.engine);
+    spill_after(&f, other, &more, NULL, &op);
+    await_success(&f, &op, 1);
+    const unsigned n_slept = atomic_load(&events.n_slept);
+    ck_assert_uint_eq(n_slept, 0);
+    ck_assert(!ops[0].done && !ops[1].done);
+    atomic_store(&events.released, EVERYBODY);
+    await_success(&f, ops, 2);
+    sw_fixture_close_owner(&f, other);
+    sw_memory_free(&more);
+    late_close(&f, &memory);
+}
+END_TEST
+
 START_TEST(test_no_session_has_the_number_of_another) {
     struct sw_fixture f;
     struct sw_owner *second, *third;
@@ -332,6 +371,7 @@ int main(void) {
     tcase_add_test(tcase, test_no_session_has_the_number_of_another);
     tcase_add_loop_test(tcase, test_nobody_waits_for_a_client_that_is_late, 0, 4);
     tcase_add_test(tcase, test_an_event_says_nothing_of_another_sessions);
+    tcase_add_loop_test(tcase, test_nobody_sleeps_for_a_group_with_an_event_that_is_late, 0, 2);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
