@@ -32,7 +32,7 @@ static struct {
     struct sw_placement place;
     struct sw_pipeline *pipeline;
     struct sw_job_mem mem;
-    bool finished;
+    unsigned n_unfinished;
 } rig;
 static struct sw_memory from, to;
 
@@ -44,7 +44,7 @@ static const struct sw_device_info *linked_info(const struct sw_device *device) 
 
 static void on_finished(struct sw_job *job, void *arg) {
     (void)job, (void)arg;
-    rig.finished = true;
+    rig.n_unfinished--;
 }
 
 static void on_event(void *arg) {
@@ -157,18 +157,18 @@ static void seem_busy(void) {
 
 static void add(struct sw_job *job, const struct sw_memory *memory) {
     seem_busy();
-    rig.finished = false;
     rig.mem = (struct sw_job_mem){.desc = sw_memory_desc(memory)};
     job->mem = &rig.mem;
     job->bytes = REGION_BYTES;
     job->session = 1;
     job->unmap_after = true;
+    rig.n_unfinished++;
     sw_pipeline_add(rig.pipeline, job);
 }
 
 static int finish(const struct sw_job *job) {
     const struct timespec rest = {.tv_nsec = 100000};
-    while (!rig.finished)
+    while (rig.n_unfinished > 0)
         if (!sw_pipeline_step(rig.pipeline, false) && !sw_pipeline_wait(rig.pipeline)) {
             ck_assert_msg(job->n_slots + job->n_transfers > 0, "the job has not ended, and nothing is under way");
             (void)nanosleep(&rest, NULL);
@@ -539,6 +539,70 @@ START_TEST(test_room_for_compressed_chunks_only_beside_a_disk) {
 }
 END_TEST
 
+/* ---- short regions, in one step ---- */
+
+enum { N_SHORT = 8, SHORT_BYTES = 96 << 10 };
+
+/* As if encoding had been slow in groups. Of chunks nothing is known. */
+static void groups_seem_slow(void) {
+    const struct sw_meter fast = {.bytes = 55e9, .us = 1e6}, slow = {.bytes = 1e9, .us = 1e6};
+    for (int class = 0; class < SW_COST_CLASSES; class ++) {
+        struct sw_cost_class *c = &rig.pipeline->group_costs[class];
+        *c = (struct sw_cost_class){.link_out = fast};
+        for (int codec = 0; codec < SW_CODEC_NR; codec++)
+            c->encode[codec] = c->restore[codec] = codec == SW_CODEC_RAW ? fast : slow;
+    }
+}
+
+/* Of one memory, which stays mapped until all are through. */
+static void run_short(struct sw_job *jobs, const struct sw_memory *memory) {
+    struct sw_job unmap = {.kind = SW_JOB_UNMAP, .mem = &rig.mem};
+    rig.mem = (struct sw_job_mem){.desc = sw_memory_desc(memory)};
+    for (unsigned i = 0; i < N_SHORT; i++) {
+        jobs[i].mem = &rig.mem;
+        jobs[i].offset = (uint64_t)i * SHORT_BYTES;
+        jobs[i].bytes = SHORT_BYTES;
+        jobs[i].session = 1;
+        rig.n_unfinished++;
+        sw_pipeline_add(rig.pipeline, &jobs[i]);
+    }
+    for (unsigned i = 0; i < N_SHORT; i++)
+        ck_assert_int_eq(finish(&jobs[i]), 0);
+    rig.n_unfinished++;
+    sw_pipeline_add(rig.pipeline, &unmap);
+}
+
+/* Back they come, and are gone. */
+static void end_short(const struct sw_job *spills) {
+    struct sw_job restores[N_SHORT];
+    for (unsigned i = 0; i < N_SHORT; i++)
+        restores[i] = (struct sw_job){.kind = SW_JOB_RESTORE, .frames = spills[i].frames};
+    run_short(restores, &to);
+    ck_assert_int_eq(memcmp(to.data, from.data, (size_t)N_SHORT * SHORT_BYTES), 0);
+    for (unsigned i = 0; i < N_SHORT; i++)
+        sw_frames_free(spills[i].frames);
+    rig_close();
+}
+
+/* A group that is not worth encoding goes as it is, by what groups have taken; but not where its tenant has room for
+ * compressed frames only. */
+START_TEST(test_a_quota_has_room_for_a_compressed_group_only) {
+    const bool is_short = _i == 1;
+    struct sw_quota quota = {.max_bytes = is_short ? N_SHORT * SHORT_BYTES / 2 : 0};
+    struct sw_job jobs[N_SHORT];
+    rig_open(200 * MIB, 0, 0);
+    groups_seem_slow();
+    for (unsigned i = 0; i < N_SHORT; i++)
+        jobs[i] = (struct sw_job){.kind = SW_JOB_SPILL, .quota = &quota};
+    run_short(jobs, &from);
+    for (unsigned i = 0; i < N_SHORT; i++) {
+        ck_assert_int_eq(jobs[i].reason, is_short ? SW_COST_ROOM : SW_COST_ENCODER);
+        ck_assert_uint_eq(jobs[i].codec_raw_bytes[SW_CODEC_RAW], is_short ? 0 : SHORT_BYTES);
+    }
+    end_short(jobs);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("direct");
     TCase *tcase = tcase_create("direct");
@@ -567,5 +631,10 @@ int main(void) {
     tcase_add_test(mixed, test_no_room_for_a_mixed_spill);
     tcase_add_test(mixed, test_room_for_compressed_chunks_only_beside_a_disk);
     suite_add_tcase(suite, mixed);
+    TCase *groups = tcase_create("groups");
+    tcase_set_timeout(groups, 120);
+    tcase_add_checked_fixture(groups, setup_text, teardown);
+    tcase_add_loop_test(groups, test_a_quota_has_room_for_a_compressed_group_only, 0, 2);
+    suite_add_tcase(suite, groups);
     return sw_test_run(suite, CK_FORK);
 }
