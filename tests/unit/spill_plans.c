@@ -8,6 +8,7 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <stdatomic.h>
 #include <string.h>
 
 static struct sw_plan plan_of(enum sw_codec_id codec, double ratio) {
@@ -355,6 +356,64 @@ START_TEST(test_packs_of_changing_content) {
 }
 END_TEST
 
+/* How often chunks have been encoded. */
+static struct {
+    struct sw_device_ops ops;
+    const struct sw_device_ops *real;
+    atomic_uint n;
+} encodes;
+
+static int counted_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan,
+                          const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
+    atomic_fetch_add(&encodes.n, 1);
+    return encodes.real->encode(device, s, plan, mapping, offset, bytes, err);
+}
+
+enum { N_CHUNKS = 8, CHUNKS_BYTES = N_CHUNKS * 65536 };
+
+static void spill_column(struct sw_fixture *f, const struct sw_memory *memory, enum sw_content content,
+                         struct sw_test_op *ret) {
+    sw_content_fill(memory->data, memory->bytes, content, 1);
+    ck_assert_int_eq(sw_fixture_spill(f, memory, 0, memory->bytes, ret), 0);
+}
+
+/* What a column takes that comes after itself and another one. The slots report in turn: all of them with chunks by the
+ * other one's plan, before any has one by its own. */
+static uint64_t stored_after_another(unsigned n_slots) {
+    struct sw_fixture_config config = sw_fixture_defaults;
+    struct sw_memory memory = sw_memory_new(CHUNKS_BYTES);
+    struct sw_fixture f;
+    struct sw_test_op op;
+    config.n_slots = n_slots;
+    sw_fixture_open(&f, &config);
+    spill_column(&f, &memory, SW_CONTENT_TEXT, &op); /* the worker rests now, its steps can be changed */
+    encodes.real = f.device->ops;
+    encodes.ops = *encodes.real;
+    encodes.ops.encode = counted_encode;
+    encodes.ops.slot_poll = encodes.real->slot_wait;
+    f.device->ops = &encodes.ops;
+    spill_column(&f, &memory, SW_CONTENT_HEX, &op);
+    atomic_store(&encodes.n, 0);
+    spill_column(&f, &memory, SW_CONTENT_TEXT, &op);
+    f.device->ops = encodes.real;
+    sw_fixture_close(&f);
+    sw_memory_free(&memory);
+    return op.outcome.stored_bytes;
+}
+
+/* Chunks that are under way by a plan that turns out not to suit are encoded again, like the one that has shown it. */
+START_TEST(test_no_chunk_keeps_the_plan_that_did_not_suit) {
+    enum { SLOTS = 4 };
+    const uint64_t alone = stored_after_another(1);
+    const unsigned n_alone = atomic_load(&encodes.n);
+    const uint64_t stored = stored_after_another(SLOTS);
+    const unsigned n = atomic_load(&encodes.n);
+    ck_assert_uint_le(stored * 100, alone * 103);
+    ck_assert_uint_eq(n_alone, N_CHUNKS + 1);
+    ck_assert_uint_eq(n, N_CHUNKS + SLOTS);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("plans");
     TCase *tcase = tcase_create("plans");
@@ -375,6 +434,7 @@ int main(void) {
     tcase_add_test(tcase, test_segments_are_short_where_they_are_few);
     tcase_add_test(tcase, test_stale_is_clearly_other_than_promised);
     tcase_add_test(tcase, test_small_regions_of_changing_content);
+    tcase_add_test(tcase, test_no_chunk_keeps_the_plan_that_did_not_suit);
     tcase_add_test(tcase, test_a_kept_plan_remembers_its_own_frame);
     tcase_add_test(tcase, test_packs_of_changing_content);
     suite_add_tcase(suite, tcase);
