@@ -11,6 +11,7 @@
 enum { FAILURES = 400 };
 
 static struct sw_life life;
+static const uint8_t others_token[SW_TOKEN_BYTES] = "somebody else's.";
 static struct sw_region_id *const ids = sw_world.ids;
 
 START_TEST(regions_are_there_again) {
@@ -227,6 +228,29 @@ START_TEST(nobody_claims_it) {
 }
 END_TEST
 
+/* Where a tenant is short of room, as the service has it: sessions of others may still come back. */
+START_TEST(one_tenants_unclaimed_sessions_go_alone) {
+    (void)sw_life_next(&life, sw_life_disks[_i]);
+    struct sw_owner *goes = sw_life_named_owner(&life, 1000, sw_life_token);
+    struct sw_owner *stays = sw_life_named_owner(&life, 1001, others_token);
+    sw_world_fill(sw_world.memory.data, 0);
+    ck_assert_int_eq(sw_life_run(&life, goes, 0, false, false), 0);
+    sw_world_fill(sw_world.memory.data, 1);
+    ck_assert_int_eq(sw_life_run(&life, stays, 1, false, false), 0);
+    sw_life_close_owner(&life, goes, true);
+    sw_life_end(&life, stays);
+
+    (void)sw_life_next(&life, sw_life_disks[_i]);
+    ck_assert_uint_eq(life.quotas[0].n_regions + life.quotas[1].n_regions, 2);
+    ck_assert_uint_eq(sw_owners_close_unclaimed(life.engine, &life.quotas[0], false, NULL), 1);
+    ck_assert_ptr_null(sw_owner_claim(life.engine, 1000, sw_life_token));
+    stays = sw_owner_claim(life.engine, 1001, others_token);
+    ck_assert_ptr_nonnull(stays);
+    sw_life_restore_and_compare(&life, stays, 1, false);
+    sw_life_end(&life, stays);
+}
+END_TEST
+
 /* Each allocation of the start fails in turn: nothing that was recorded is lost by it. */
 START_TEST(memory_fails_at_the_start) {
     int rc = -SW_ENOMEM;
@@ -308,13 +332,25 @@ START_TEST(durable_regions_need_nobody_to_come_back) {
 }
 END_TEST
 
+/* Named, and gone, but for the last one. */
+static struct sw_owner *open_many(uint32_t uid, const uint8_t token[SW_TOKEN_BYTES], uint64_t number_to_avoid) {
+    enum { MANY = 10 };
+    for (unsigned i = 0;; i++) {
+        struct sw_owner *owner = sw_life_named_owner(&life, uid, token);
+        ck_assert_uint_ne(owner->number, number_to_avoid);
+        if (i == MANY)
+            return owner;
+        sw_life_close_owner(&life, owner, false);
+    }
+}
+
 /* Numbers of sessions that are gone are in their durable regions' records: no session of another tenant gets one. */
 START_TEST(no_session_takes_anothers_durable_region) {
-    static const uint8_t others_token[SW_TOKEN_BYTES] = "somebody else's.";
     struct sw_region_id id;
     (void)sw_life_next(&life, 0);
     struct sw_owner *stranger = sw_life_named_owner(&life, 1001, others_token);
-    struct sw_owner *owner = sw_life_named_owner(&life, 1000, sw_life_token);
+    struct sw_owner *owner = open_many(1000, sw_life_token, 0);
+    const uint64_t number = owner->number;
     sw_world.spill_as = "orders";
     sw_world_fill(sw_world.memory.data, 0);
     ck_assert_int_eq(sw_life_run(&life, owner, 0, false, false), 0);
@@ -323,7 +359,7 @@ START_TEST(no_session_takes_anothers_durable_region) {
     sw_life_end(&life, stranger);
     for (int i = 0; i < 3; i++) {
         (void)sw_life_next(&life, 0);
-        stranger = sw_life_named_owner(&life, 1001, others_token); /* the numbers go on behind all that are recorded */
+        stranger = open_many(1001, others_token, number); /* numbers go on behind all that are recorded */
         ck_assert_uint_eq(life.quotas[1].n_regions, 0);
         ck_assert_uint_eq(life.quotas[0].n_regions, 1);
         ck_assert_int_eq(sw_engine_adopt(stranger, "orders", &id, NULL), -SW_ENOENT);
@@ -476,6 +512,7 @@ int main(void) {
 #endif
     tcase_add_loop_test(tcase, regions_beyond_the_bound_stay, 0, 2);
     tcase_add_loop_test(tcase, nobody_claims_it, 0, 2);
+    tcase_add_loop_test(tcase, one_tenants_unclaimed_sessions_go_alone, 0, 2);
     tcase_add_loop_test(tcase, memory_fails_at_the_start, 0, 2);
     tcase_add_loop_test(tcase, durable_regions_need_nobody_to_come_back, 0, 2);
     tcase_add_test(tcase, no_session_takes_anothers_durable_region);
