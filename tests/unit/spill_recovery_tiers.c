@@ -218,6 +218,51 @@ START_TEST(frames_of_an_earlier_boot_are_nobodys) {
 }
 END_TEST
 
+static struct sw_region_id predecessor;
+static const struct sw_tier_ops *disk_ops;
+
+static void submit_as_the_predecessors(struct sw_tier *tier, struct sw_tier_io *io) {
+    struct sw_transfer_key key;
+    memcpy(&key, io->key, sizeof key);
+    key.slot = predecessor.slot;
+    key.gen = predecessor.gen;
+    memcpy(io->key, &key, sizeof key);
+    disk_ops->submit(tier, io);
+}
+
+/* The disk still has the frames of a region that has been dropped, since the service was killed before it said so
+ * there, and those of another one in its slot, as long: each is known by its own name. */
+START_TEST(frames_of_the_one_before_in_its_slot_are_nobodys) {
+    sw_life_open(&life, sw_life_disks[1]);
+    struct sw_owner *owner = sw_life_new_owner(&life);
+    spill_to_the_disk(owner, 1);
+    spill_to_the_disk(owner, 5);
+    predecessor = ids[5];
+    sw_life_close(&life, owner, false);
+    restart_machine(); /* ids begin anew, so the second region's is known before there is one */
+    sw_life_open(&life, sw_life_disks[1]);
+    owner = sw_life_new_owner(&life);
+    struct sw_tier_ops ops = *life.nvme->ops;
+    disk_ops = life.nvme->ops;
+    ops.submit = submit_as_the_predecessors;
+    life.nvme->ops = &ops;
+    predecessor.gen--;
+    spill_to_the_disk(owner, 1);
+    life.nvme->ops = disk_ops;
+    predecessor.gen++;
+    spill_to_the_disk(owner, 5);
+    ck_assert_mem_eq(&ids[5], &predecessor, sizeof predecessor);
+    sw_life_close(&life, owner, true);
+    sw_life_open(&life, sw_life_disks[1]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_regions, 2);
+    ck_assert_uint_gt(life.found.n_released, 0);
+    owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+    sw_life_restore_and_compare(&life, owner, 5, false);
+    sw_life_close(&life, owner, false);
+}
+END_TEST
+
 /* As an earlier version of the program has made it, and what it has stored on the disk. */
 START_TEST(a_catalogue_without_an_epoch_has_its_frames) {
     static const uint8_t none[sizeof(uint64_t)];
@@ -491,6 +536,7 @@ int main(void) {
     tcase_add_test(tcase, regions_wait_for_their_disk_as_long_as_it_takes);
     tcase_add_loop_test(tcase, a_region_waits_for_the_part_that_is_on_its_disk, 0, 2);
     tcase_add_test(tcase, frames_of_an_earlier_boot_are_nobodys);
+    tcase_add_test(tcase, frames_of_the_one_before_in_its_slot_are_nobodys);
     tcase_add_test(tcase, a_catalogue_without_an_epoch_has_its_frames);
     tcase_add_test(tcase, a_durable_region_whose_disk_was_away_is_there_again);
     tcase_add_test(tcase, a_disk_is_added_to_a_full_host_tier);
