@@ -161,6 +161,25 @@ START_TEST(any_number_of_buffers) {
 }
 END_TEST
 
+/* Once, as long as they are stored. */
+START_TEST(all_buffers_count_for_their_tenant) {
+    static struct sw_quota quota;
+    struct sw_region_info info;
+    struct sw_test_op op;
+    memset(&quota, 0, sizeof quota);
+    sw_owner_set_quota(f.owner, &quota);
+    ck_assert_int_eq(spill(&op), 0);
+    ck_assert_int_eq(sw_engine_query(f.owner, op.id, &info, NULL), 0);
+    ck_assert_uint_gt(info.stored_bytes, 0);
+    ck_assert_uint_eq(atomic_load(&quota.bytes), info.stored_bytes);
+    ck_assert_uint_eq(quota.n_regions, 1);
+    ck_assert_int_eq(restore(&op, false), 0);
+    ck_back();
+    ck_assert_uint_eq(atomic_load(&quota.bytes), 0);
+    ck_assert_uint_eq(quota.n_regions, 0);
+}
+END_TEST
+
 START_TEST(requests_that_cannot_be) {
     struct sw_range ranges[MANY + 1];
     struct sw_buffer_info infos[SW_FRAMES_MAX_PARTS];
@@ -362,6 +381,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, open_fixture, close_fixture);
     tcase_add_test(tcase, one_region_of_several_buffers);
     tcase_add_test(tcase, any_number_of_buffers);
+    tcase_add_test(tcase, all_buffers_count_for_their_tenant);
     tcase_add_test(tcase, requests_that_cannot_be);
     tcase_add_test(tcase, one_failure_is_that_of_all);
     tcase_add_test(tcase, no_memory_for_any_part_of_it);
