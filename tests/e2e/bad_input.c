@@ -273,7 +273,6 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("bad_input");
-    tcase_set_timeout(tests, 120);
     tcase_add_unchecked_fixture(tests, sw_wired_start, sw_wired_stop);
     tcase_add_checked_fixture(tests, sw_wired_before_each, sw_wired_after_each);
     tcase_add_loop_test(tests, bad_packet_ends_the_session, 0, (int)(sizeof bad_packets / sizeof bad_packets[0]));

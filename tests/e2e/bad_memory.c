@@ -332,7 +332,6 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("bad_memory");
-    tcase_set_timeout(tests, 120);
     tcase_add_unchecked_fixture(tests, sw_wired_start, sw_wired_stop);
     tcase_add_checked_fixture(tests, sw_wired_before_each, sw_wired_after_each);
     tcase_add_test(tests, descriptor_counts);

@@ -537,7 +537,6 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("bad_peer");
-    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, clients_killed_at_any_moment);
     tcase_add_test(tests, socket_closed_behind_a_spill);
     tcase_add_test(tests, peer_that_never_reads);

@@ -399,8 +399,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("batch");
     TCase *served = tcase_create("served"), *limits = tcase_create("limits");
-    tcase_set_timeout(served, 120);
-    tcase_set_timeout(limits, 120);
     tcase_add_unchecked_fixture(served, sw_served_start, sw_served_stop);
     tcase_add_checked_fixture(served, before_each, after_each);
     tcase_add_loop_test(served, every_count_comes_back, 0, (int)(sizeof counts / sizeof counts[0]));

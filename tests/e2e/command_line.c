@@ -260,7 +260,6 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("command_line");
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, information);
     tcase_add_test(tests, printed_config_is_loaded_again);
     tcase_add_test(tests, a_lower_bound_alone_will_do);

@@ -881,7 +881,6 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("control");
-    tcase_set_timeout(tests, 120);
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, status_sessions_and_tiers);
     tcase_add_test(tests, stats_count);

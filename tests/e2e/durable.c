@@ -334,7 +334,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("durable");
     TCase *tcase = tcase_create("durable");
-    tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, a_client_dies_and_the_next_one_goes_on);
     tcase_add_test(tcase, both_die);
     tcase_add_test(tcase, a_batch_restores_and_keeps_it);

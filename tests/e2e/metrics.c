@@ -403,7 +403,6 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("metrics");
-    tcase_set_timeout(tests, 120);
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, nothing_has_happened);
     tcase_add_test(tests, what_happens_is_counted);

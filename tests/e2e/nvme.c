@@ -145,13 +145,11 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("nvme");
     TCase *tcase = tcase_create("nvme");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, goes_to_disk_and_comes_back);
     tcase_add_test(tcase, frames_of_a_killed_daemon_are_released);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("encrypted");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup_encrypted, teardown);
     tcase_add_test(tcase, goes_to_disk_and_comes_back);
     tcase_add_test(tcase, the_disk_shows_nothing);

@@ -125,7 +125,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("packed");
     TCase *served = tcase_create("served");
-    tcase_set_timeout(served, 120);
     tcase_add_unchecked_fixture(served, sw_served_start, sw_served_stop);
     tcase_add_checked_fixture(served, before_each, after_each);
     tcase_add_loop_test(served, chunks_are_where_they_are_said_to_be, 0, SW_N_PACKED_COLUMNS);

@@ -219,8 +219,6 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("spillwayctl"), *alone = tcase_create("alone");
-    tcase_set_timeout(tests, 60);
-    tcase_set_timeout(alone, 60);
     tcase_add_unchecked_fixture(tests, sw_served_start, sw_served_stop);
     tcase_add_loop_test(tests, commands_and_mistakes, 0, (int)(sizeof commands / sizeof commands[0]));
     tcase_add_test(tests, help_tells_every_method);

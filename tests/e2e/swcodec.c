@@ -258,7 +258,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("swcodec");
     TCase *tests = tcase_create("all");
-    tcase_set_timeout(tests, 120);
     tcase_add_checked_fixture(tests, enter_folder, leave_folder);
     tcase_add_test(tests, test_round_trips);
     tcase_add_test(tests, test_existing_output);

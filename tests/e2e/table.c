@@ -287,7 +287,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("table");
     TCase *served = tcase_create("served");
-    tcase_set_timeout(served, 120);
     tcase_add_unchecked_fixture(served, sw_served_start, sw_served_stop);
     tcase_add_checked_fixture(served, before_each, after_each);
     tcase_add_test(served, a_table_comes_back);

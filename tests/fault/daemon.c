@@ -218,7 +218,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("fault daemon");
     TCase *tcase = tcase_create("fault daemon");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, sw_faulted_setup, sw_faulted_teardown);
     tcase_add_loop_test(tcase, device_calls, 0, N_STEPS);
     tcase_add_loop_test(tcase, allocations, 0, 2);

@@ -606,7 +606,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("direct");
     TCase *tcase = tcase_create("direct");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, test_any_step_of_a_direct_spill_fails, 0, 3);
     tcase_add_loop_test(tcase, test_any_step_of_a_direct_restore_fails, 0, 3);
@@ -619,7 +618,6 @@ int main(void) {
     tcase_add_test(tcase, test_a_restore_is_canceled_in_the_middle_of_a_step);
     suite_add_tcase(suite, tcase);
     TCase *mixed = tcase_create("mixed");
-    tcase_set_timeout(mixed, 120);
     tcase_add_checked_fixture(mixed, setup_text, teardown);
     tcase_add_loop_test(mixed, test_any_step_of_a_mixed_spill_fails, 0, N_SPILL_STEPS);
     tcase_add_loop_test(mixed, test_any_step_of_a_mixed_restore_fails, N_SPILL_STEPS, N_MIXED_STEPS);
@@ -632,7 +630,6 @@ int main(void) {
     tcase_add_test(mixed, test_room_for_compressed_chunks_only_beside_a_disk);
     suite_add_tcase(suite, mixed);
     TCase *groups = tcase_create("groups");
-    tcase_set_timeout(groups, 120);
     tcase_add_checked_fixture(groups, setup_text, teardown);
     tcase_add_loop_test(groups, test_a_quota_has_room_for_a_compressed_group_only, 0, 2);
     suite_add_tcase(suite, groups);

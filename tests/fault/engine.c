@@ -328,7 +328,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("engine faults");
     TCase *tcase = tcase_create("engine faults");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, test_any_step_of_a_spill_fails, 0, 3 * sizeof spill_steps / sizeof spill_steps[0]);
     tcase_add_loop_test(tcase, test_any_step_of_a_restore_fails, 0, 3 * sizeof restore_steps / sizeof restore_steps[0]);

@@ -193,7 +193,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("group faults");
     TCase *tcase = tcase_create("group faults");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, test_any_step_of_a_groups_spill_fails, 0,
                         3 * sizeof spill_steps / sizeof spill_steps[0]);

@@ -474,7 +474,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("in place");
     TCase *tcase = tcase_create("in place");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, test_pack_frees_the_tail_and_unpack_brings_it_back, 0, N_CONTENTS);
     tcase_add_loop_test(tcase, test_any_length_packs, 0, N_CONTENTS);

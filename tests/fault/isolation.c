@@ -247,7 +247,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("isolation");
     TCase *tcase = tcase_create("isolation");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, whatever_fails, 0, 2 * N_STEPS);
     tcase_add_test(tcase, frames_that_are_damaged);

@@ -378,7 +378,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("nvme_files");
     TCase *tcase = tcase_create("nvme_files");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, sw_nvme_setup, sw_nvme_teardown);
     tcase_add_test(tcase, test_a_failing_write_is_the_error_of_its_frame_only);
     tcase_add_test(tcase, test_a_failing_read_is_an_error_and_may_be_repeated);

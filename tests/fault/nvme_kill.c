@@ -301,7 +301,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("nvme_kill");
     TCase *tcase = tcase_create("nvme_kill");
-    tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, test_killed_at_random_moments, 0, 2);
     tcase_add_loop_test(tcase, test_killed_in_the_middle_of_a_request, 0, 2);
     suite_add_tcase(suite, tcase);

@@ -466,7 +466,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("placement");
     TCase *tcase = tcase_create("placement");
-    tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, test_what_the_host_tier_cannot_hold_goes_straight_on);
     tcase_add_test(tcase, test_above_the_watermark_the_oldest_leave);
     tcase_add_test(tcase, test_moving_goes_on_to_the_low_watermark);

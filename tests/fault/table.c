@@ -328,7 +328,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("fault table");
     TCase *tcase = tcase_create("fault table");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, sw_faulted_setup, sw_faulted_teardown);
     tcase_add_loop_test(tcase, kernel_and_disk, 0, N_FAULTS);
     suite_add_tcase(suite, tcase);

@@ -12,7 +12,8 @@
 #endif
 
 /* Runs and frees the suite. fork: CK_FORK (a process per test; $CK_FORK may say otherwise), or CK_NOFORK for tests that
- * share a CUDA context. $CK_VERBOSITY holds. Returns the program's exit code. */
+ * share a CUDA context. $CK_VERBOSITY holds, and $CK_DEFAULT_TIMEOUT, which is 120 s if unset. Returns the program's
+ * exit code. */
 int sw_test_run(Suite *suite, enum fork_status fork);
 
 #endif

@@ -374,7 +374,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("codec_damage");
     TCase *tests = tcase_create("all");
-    tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, test_header_bytes, 0, N_VICTIMS);
     tcase_add_loop_test(tests, test_random_bytes, 0, N_VICTIMS);
     tcase_add_loop_test(tests, test_every_data_bit, 0, N_VICTIMS);

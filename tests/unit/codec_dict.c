@@ -192,7 +192,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("codec_dict");
     TCase *tests = tcase_create("all");
-    tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, test_every_number_of_values, 1, SW_VALUE_NR);
     tcase_add_loop_test(tests, test_frequent_values, 1, SW_VALUE_NR);
     tcase_add_loop_test(tests, test_unknown_values, 1, SW_VALUE_NR);

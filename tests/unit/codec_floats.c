@@ -230,7 +230,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("codec_floats");
     TCase *tests = tcase_create("all");
-    tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, test_every_place, 0, 2 * SW_ALP_F64_CHOICES);
     tcase_add_loop_test(tests, test_greatest_numbers, 0, 2);
     tcase_add_loop_test(tests, test_special_values, 0, 2);

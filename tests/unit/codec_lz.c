@@ -174,7 +174,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("codec_lz");
     TCase *tests = tcase_create("all");
-    tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, test_every_period, 0, N_TYPES * N_WINDOWS);
     tcase_add_loop_test(tests, test_every_length, 0, N_TYPES);
     tcase_add_loop_test(tests, test_any_content, 1, SW_VALUE_NR);

@@ -203,7 +203,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("codec_numbers");
     TCase *tests = tcase_create("all");
-    tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, test_every_width, 1, SW_VALUE_NR);
     tcase_add_loop_test(tests, test_every_kind_and_count, 0, (SW_VALUE_NR - 1) * SW_NUMBERS_NR);
     tcase_add_loop_test(tests, test_any_content, 1, SW_VALUE_NR);

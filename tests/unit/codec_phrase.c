@@ -200,7 +200,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("codec_phrase");
     TCase *tests = tcase_create("all");
-    tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, what_is_learnt_obeys_the_rules, 0, SW_CONTENT_NR);
     tcase_add_loop_test(tests, the_longest_is_found, 0, 5);
     tcase_add_loop_test(tests, contents_come_back, 0, SW_CONTENT_NR);

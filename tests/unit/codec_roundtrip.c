@@ -266,7 +266,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("codec_roundtrip");
     TCase *tests = tcase_create("all");
-    tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, test_lengths, 0, 3 * SW_CONTENT_NR);
     tcase_add_test(tests, test_every_short_length);
     tcase_add_loop_test(tests, test_symbols, 0, 12);

@@ -170,7 +170,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("codec_table");
     TCase *tests = tcase_create("all");
-    tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, test_rules, 0, SW_CONTENT_NR);
     tcase_add_test(tests, test_section);
     tcase_add_test(tests, test_seams);

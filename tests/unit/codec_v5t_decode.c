@@ -180,7 +180,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("codec_v5t_decode");
     TCase *tcase = tcase_create("codec_v5t_decode");
-    tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, test_tiles_are_decoded_as_by_one_code_at_a_time, 0,
                         (int)(sizeof symbols / sizeof symbols[0]));
     suite_add_tcase(suite, tcase);

@@ -273,7 +273,6 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("daemon_control");
-    tcase_set_timeout(tests, 120);
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_test(tests, every_method_answers);
     tcase_add_test(tests, what_subscribers_have_no_room_for_is_counted);

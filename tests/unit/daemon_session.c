@@ -383,7 +383,6 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("session");
-    tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, queued_replies_arrive_in_order);
     tcase_add_test(tests, queue_has_a_bound);

@@ -357,7 +357,6 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("tenants");
-    tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_test(tests, operations_of_all_sessions_are_counted);
     tcase_add_test(tests, operations_of_another_tenant_are_not);

@@ -739,7 +739,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("ipc_client");
     TCase *tcase = tcase_create("client");
-    tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, open_reports_why_not, 0, (int)(sizeof refusals / sizeof refusals[0]));
     tcase_add_test(tcase, open_needs_somebody_there);
     tcase_add_test(tcase, signals_do_not_make_open_wait_longer);

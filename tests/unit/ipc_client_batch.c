@@ -368,7 +368,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("ipc_client_batch");
     TCase *tcase = tcase_create("batch");
-    tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, a_batch_of_two_packets_is_one);
     tcase_add_test(tcase, a_batch_fails_as_one);
     tcase_add_test(tcase, batches_keep_to_the_daemons_limits);

@@ -401,7 +401,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("ipc_client_buffers");
     TCase *tcase = tcase_create("buffers");
-    tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, memory_of_buffers_is_closed_before_they_are_done);
     tcase_add_test(tcase, one_memfd_of_several_buffers_is_handed_over_once);
     tcase_add_test(tcase, two_memfds_stay_two);

@@ -415,7 +415,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("ipc_client_memory");
     TCase *tcase = tcase_create("memory");
-    tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, events_are_held_until_they_are_answered);
     tcase_add_test(tcase, no_event_is_lost_where_nothing_is_answered);
     tcase_add_test(tcase, registered_memory_is_handed_over_once);

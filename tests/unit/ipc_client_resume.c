@@ -393,7 +393,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("ipc_client_resume");
     TCase *tcase = tcase_create("resume");
-    tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, memory_that_could_not_be_handed_over_is_tried_again, 1, 6);
     tcase_add_loop_test(tcase, memory_that_cannot_be_handed_over_is_the_error, 0, N_REQUESTS);
     tcase_add_loop_test(tcase, memory_that_the_daemon_refused_is_tried_again, 0, N_REQUESTS);

@@ -377,7 +377,6 @@ int main(void) {
     Suite *suite = suite_create("buffers");
     TCase *tcase = tcase_create("all"), *disk = tcase_create("disk"), *busy = tcase_create("busy"),
           *frames = tcase_create("frames");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, open_fixture, close_fixture);
     tcase_add_test(tcase, one_region_of_several_buffers);
     tcase_add_test(tcase, any_number_of_buffers);
@@ -386,11 +385,9 @@ int main(void) {
     tcase_add_test(tcase, one_failure_is_that_of_all);
     tcase_add_test(tcase, no_memory_for_any_part_of_it);
     tcase_add_test(tcase, owners_that_leave_in_the_middle);
-    tcase_set_timeout(disk, 120);
     tcase_add_checked_fixture(disk, open_with_idle_disk, close_fixture);
     tcase_add_test(disk, one_region_of_several_buffers);
     tcase_add_test(disk, buffers_move_between_tiers_together);
-    tcase_set_timeout(busy, 120);
     tcase_add_checked_fixture(busy, open_with_busy_disk, close_fixture);
     tcase_add_test(busy, restored_while_it_moves);
     tcase_add_test(frames, chunks_are_known_by_their_buffers);

@@ -654,7 +654,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("cost");
     TCase *tcase = tcase_create("cost");
-    tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, test_the_designs_numbers);
     tcase_add_test(tcase, test_each_codec_has_its_rates);
     tcase_add_test(tcase, test_a_quicker_codec_may_be_the_looser_one);

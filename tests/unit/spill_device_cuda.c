@@ -190,7 +190,6 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("device_cuda");
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_slots_buffer_is_as_long_as_told);
     tcase_add_test(tests, a_stored_frame_is_not_judged_by_what_arrives);
     tcase_add_test(tests, an_event_that_cannot_be_asked_is_waited_for);

@@ -669,7 +669,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("device_host");
     TCase *tcase = tcase_create("device_host");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_frames_go_out_and_come_back_on_any_slot);
     tcase_add_test(tcase, test_a_failed_step_skips_the_rest_and_leaves_the_slot_usable);

@@ -306,7 +306,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("spill_durable");
     TCase *tcase = tcase_create("spill_durable");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, they_outlive_their_session);
     tcase_add_test(tcase, what_is_being_spilled_is_not_adopted);

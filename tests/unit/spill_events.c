@@ -363,7 +363,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("events");
     TCase *tcase = tcase_create("events");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, setup, NULL);
     tcase_add_test(tcase, test_an_event_is_opened_once_for_a_session);
     tcase_add_test(tcase, test_the_event_unused_for_longest_makes_room);

@@ -320,7 +320,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("extents");
     TCase *tcase = tcase_create("extents");
-    tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, test_random_operations_match_a_bitmap);
     tcase_add_test(tcase, test_a_million_frames_of_all_sizes);
     tcase_add_test(tcase, test_fills_to_the_last_block_although_fragmented);

@@ -768,7 +768,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("group");
     TCase *tcase = tcase_create("group");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_what_waits_together_shares_its_steps);
     tcase_add_test(tcase, test_a_long_line_makes_several_groups);

@@ -88,7 +88,6 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("made");
-    tcase_set_timeout(tests, 120);
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_loop_test(tests, pieces_are_found, 0, 2);
     tcase_add_test(tests, all_are_looked_at_once);

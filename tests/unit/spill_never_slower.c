@@ -734,7 +734,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("never_slower");
     TCase *tcase = tcase_create("never_slower");
-    tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, test_frames_come_back_several_by_a_launch);
     tcase_add_test(tcase, test_steps_wait_for_their_slot_and_their_resource);
     tcase_add_loop_test(tcase, test_spills_are_not_slower_on_an_idle_gpu, 0, N(idle_sizes));

@@ -462,7 +462,6 @@ static void setup(void) {
 int main(void) {
     Suite *suite = suite_create("nvme_crypt");
     TCase *tcase = tcase_create("nvme_crypt");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, setup, sw_nvme_teardown);
     tcase_add_loop_test(tcase, frames_come_back_and_the_disk_shows_nothing, 0, SW_NVME_N_METHODS);
     tcase_add_test(tcase, every_block_has_a_tweak_of_its_own);

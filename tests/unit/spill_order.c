@@ -369,7 +369,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("order");
     TCase *tcase = tcase_create("all");
-    tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, no_order_is_better);
     tcase_add_test(tcase, it_is_an_order);
     tcase_add_test(tcase, unknown_times_keep_the_order);

@@ -417,7 +417,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("plans");
     TCase *tcase = tcase_create("plans");
-    tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, test_the_key_that_was_not_used_for_longest_makes_room);
     tcase_add_test(tcase, test_plans_in_turn_are_found_at_once);
     tcase_add_test(tcase, test_a_plan_that_goes_on_not_to_suit_is_not_expected_any_more);

@@ -230,7 +230,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("spill_quota");
     TCase *tcase = tcase_create("spill_quota");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, a_spill_that_would_exceed_it_is_cut_off);
     tcase_add_test(tcase, a_region_of_one_chunk_too);

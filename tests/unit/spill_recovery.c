@@ -502,7 +502,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("recovery");
     TCase *tcase = tcase_create("recovery");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, sw_world_setup, sw_world_teardown);
     tcase_add_loop_test(tcase, regions_are_there_again, 0, 2);
     tcase_add_loop_test(tcase, requests_of_the_round_before_are_forgotten, 0, (int)(sizeof rounds / sizeof rounds[0]));

@@ -529,7 +529,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("recovery_tiers");
     TCase *tcase = tcase_create("recovery_tiers");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, sw_world_setup, sw_world_teardown);
     tcase_add_loop_test(tcase, what_is_not_whole_is_lost, 0, 2);
     tcase_add_loop_test(tcase, a_disk_that_was_away_has_its_regions_again, 0, 2);

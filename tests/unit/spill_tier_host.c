@@ -700,7 +700,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("tier_host");
     TCase *tcase = tcase_create("tier_host");
-    tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, test_grows_slab_by_slab_up_to_its_bound);
     tcase_add_test(tcase, test_a_frame_may_lie_in_many_pieces_and_keep_its_bytes);
     tcase_add_test(tcase, test_impossible_configurations_are_refused);

@@ -561,7 +561,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("tier_nvme");
     TCase *tcase = tcase_create("tier_nvme");
-    tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, sw_nvme_setup, sw_nvme_teardown);
     tcase_add_loop_test(tcase, test_every_length_comes_back_through_files_and_runs_of_memory, 0, SW_NVME_N_METHODS);
     tcase_add_test(tcase, test_a_full_tier_says_so_and_frames_lie_in_pieces);

@@ -184,7 +184,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("typed");
     TCase *tcase = tcase_create("all");
-    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, open_fixture, close_fixture);
     tcase_add_loop_test(tcase, test_every_type_has_its_codec, 1, SW_VALUE_NR);
     tcase_add_test(tcase, test_what_is_no_column_of_numbers_is_refused);

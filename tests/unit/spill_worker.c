@@ -156,7 +156,6 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("worker");
-    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, test_the_end_of_a_step_is_not_slept_through);
     tcase_add_test(tests, test_a_device_that_is_not_polled_is_slept_on);
     tcase_add_test(tests, test_the_end_of_what_is_steady_is_announced);

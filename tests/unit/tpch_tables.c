@@ -183,7 +183,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("tpch_tables");
     TCase *tests = tcase_create("all");
-    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, test_ranges);
     tcase_add_test(tests, test_strings);
     tcase_add_test(tests, test_lines_of_orders);
