@@ -72,6 +72,10 @@ void sw_fdstore_forget_rest(struct sw_fdstore *store) {
     }
 }
 
+unsigned sw_fdstore_count(const struct sw_fdstore *store) {
+    return store->n;
+}
+
 static int hand_out(struct kept *kept) {
     const int fd = kept->fd;
     kept->fd = -1;

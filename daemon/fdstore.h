@@ -18,6 +18,8 @@ void sw_fdstore_close(struct sw_fdstore *store);
 /* Has the manager forget what nobody has taken: once the start has succeeded, since it may be needed by another try. */
 void sw_fdstore_forget_rest(struct sw_fdstore *store);
 
+/* How many have come. */
+unsigned sw_fdstore_count(const struct sw_fdstore *store);
 /* A descriptor by its name, the caller's from now on; -1: there is none. Names that begin with `prefix`: one after the
  * other, *ret_name (valid until close) is what comes behind the prefix. */
 int sw_fdstore_take(struct sw_fdstore *store, const char *name);

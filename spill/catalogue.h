@@ -25,13 +25,19 @@ enum {
     SW_REGION_NAME_BYTES = 64, /* of a durable region, with the zero behind it */
 };
 
+/* A client's process. A pid is used again; together with one of the others it is not. 0: not known. */
+struct sw_catalogue_process {
+    uint64_t pid;         /* of sessions that version 1 has recorded: any number */
+    uint64_t start_time;  /* field 22 of /proc/PID/stat */
+    uint64_t pidfd_inode; /* of its pidfd, where these have inodes of their own */
+};
+
 struct sw_catalogue_session {
     uint64_t number;
     uint32_t uid;
     uint8_t token[SW_TOKEN_BYTES];
-    uint32_t pid; /* of the client's process, 0: not known; what earlier versions have left here is any number */
+    struct sw_catalogue_process process;
 };
-_Static_assert(sizeof(struct sw_catalogue_session) == 32, "as earlier versions recorded it");
 
 /* What may change while a record is valid, each by one store. */
 struct sw_catalogue_hints {
@@ -46,20 +52,30 @@ struct sw_catalogue_region {
     uint64_t session;        /* its number */
     uint32_t slot, gen;      /* the region's id */
     uint32_t request, piece; /* of the session's that made it; request 0: not known, or forgotten */
+    uint64_t batch;          /* regions that are one batch have the same number; 0: none */
     uint64_t raw_bytes, stored_bytes;
     uint8_t codec, reason;
     struct sw_catalogue_hints hints;
     const char *name; /* durable: it outlives its session; NULL: it does not. Found: borrowed for the call */
     uint32_t uid;     /* whose it is then */
-    /* put: all committed, or NULL while there are none. Found: owned by `found`; a frame of the host tier has extents
-     * without memory, allocated one by one, and a frame on the disk has only its length; neither has a tier yet. */
+    /* put: all committed, or NULL while there are none. Found: owned by `found`; frames have no tier yet, and extents
+     * without memory, allocated one by one. A frame on the disk `awaits_disk`; it has no extents if version 1 has
+     * recorded it. */
     struct sw_frames *frames;
 };
 
+/* The version that this program writes. It reads this one and all before it. */
+#define SW_CATALOGUE_VERSION 2u
+
 /* Opens the catalogue in `fd` (moved, also on error), or makes one if it is -1. max_regions bounds its length: a cell
- * of 128 bytes holds a region of one chunk, and there are four for each and 65536 more. errors: -SW_ENOMEM,
- * -SW_EVERSION, -SW_EFRAME (not a catalogue), -SW_EIO (no random bytes for a new one). */
+ * of 256 bytes holds a region of three chunks, and there are three for each and 65536 more.
+ *
+ * What an earlier version has written is copied to a new memory, and stays as it is: the caller has the new memory kept
+ * before it gives up the old one. errors: -SW_ENOMEM, -SW_EVERSION (of a later version of the program), -SW_EFRAME (not
+ * a catalogue), -SW_EIO (no random bytes for a new one). */
 int sw_catalogue_open(struct sw_catalogue **ret, int fd, unsigned max_regions, struct sw_err *err);
+/* True: this is a copy of what an earlier version has written. */
+bool sw_catalogue_is_copy(const struct sw_catalogue *catalogue);
 /* False: this process has made it, or there is none, and so there is nothing that it could know of. */
 bool sw_catalogue_is_adopted(const struct sw_catalogue *catalogue);
 /* The memory, for whoever keeps it; borrowed. */

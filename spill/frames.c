@@ -7,7 +7,9 @@
 #include <stdint.h>
 #include <string.h>
 
-_Static_assert(alignof(struct sw_frame_layout) <= alignof(struct sw_stored), "one array may follow the other");
+_Static_assert(alignof(struct sw_frame_layout) <= alignof(struct sw_stored) &&
+                   alignof(uint64_t) <= alignof(struct sw_frame_layout),
+               "one array may follow the other");
 
 static uint64_t chunks_of(uint64_t raw_bytes, uint64_t chunk_bytes) {
     SW_ASSERT(chunk_bytes > 0);
@@ -16,12 +18,14 @@ static uint64_t chunks_of(uint64_t raw_bytes, uint64_t chunk_bytes) {
 
 static struct sw_frames *frames_alloc(uint64_t raw_bytes, uint64_t chunk_bytes, uint64_t n) {
     struct sw_frames *frames;
-    if (n > (SIZE_MAX - sizeof *frames) / (sizeof frames->stored[0] + sizeof *frames->layouts))
+    const size_t directory_bytes = sizeof frames->stored[0] + sizeof *frames->layouts + sizeof *frames->identities;
+    if (n > (SIZE_MAX - sizeof *frames) / directory_bytes)
         return NULL;
-    frames = sw_alloc(sizeof *frames + n * (sizeof frames->stored[0] + sizeof *frames->layouts));
+    frames = sw_alloc(sizeof *frames + n * directory_bytes);
     if (!frames)
         return NULL;
     frames->layouts = (struct sw_frame_layout *)&frames->stored[n];
+    frames->identities = (uint64_t *)&frames->layouts[n];
     frames->raw_bytes = raw_bytes;
     frames->chunk_bytes = chunk_bytes;
     frames->n_chunks = n;
@@ -73,6 +77,7 @@ struct sw_frames *sw_frames_join(struct sw_frames *const *parts, unsigned n_part
         const struct sw_frames_part *part = &all->parts[i];
         memcpy(&all->stored[part->first], parts[i]->stored, part->n_chunks * sizeof all->stored[0]);
         memcpy(&all->layouts[part->first], parts[i]->layouts, part->n_chunks * sizeof all->layouts[0]);
+        memcpy(&all->identities[part->first], parts[i]->identities, part->n_chunks * sizeof all->identities[0]);
         sw_free(parts[i]);
     }
     return all;
@@ -91,6 +96,7 @@ void sw_frames_view_update(struct sw_frames *view, const struct sw_frames *frame
     const struct sw_frames_part *part = &frames->parts[view->part];
     memcpy(view->stored, &frames->stored[part->first], part->n_chunks * sizeof view->stored[0]);
     memcpy(view->layouts, &frames->layouts[part->first], part->n_chunks * sizeof view->layouts[0]);
+    memcpy(view->identities, &frames->identities[part->first], part->n_chunks * sizeof view->identities[0]);
 }
 
 uint64_t sw_frames_part_bytes(const struct sw_frames *frames, unsigned part) {

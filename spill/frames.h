@@ -46,6 +46,7 @@ struct sw_frames {
     struct sw_packed_chunk *packed; /* [n_chunks], or NULL: all frames lie in the tier */
     /* [n_chunks], of frames that are complete: what their headers say. Those are read again by who has nothing else. */
     struct sw_frame_layout *layouts;
+    uint64_t *identities;      /* [n_chunks], which frames they are; 0: not known */
     struct sw_stored stored[]; /* [n_chunks]; an empty one is not stored yet, or packed whole */
 };
 

@@ -52,7 +52,7 @@ void sw_region_record_hints(const struct sw_region *region) {
 
 int sw_owner_name(struct sw_owner *owner, uint32_t uid, uint32_t pid, const uint8_t token[SW_TOKEN_BYTES],
                   struct sw_err *err) {
-    struct sw_catalogue_session session = {.number = owner->number, .uid = uid, .pid = pid};
+    struct sw_catalogue_session session = {.number = owner->number, .uid = uid, .process = {.pid = pid}};
     memcpy(session.token, token, sizeof session.token);
     memcpy(owner->token, token, sizeof owner->token);
     owner->uid = uid;
@@ -106,7 +106,7 @@ static bool on_session(void *arg, const struct sw_catalogue_session *session, ui
     owner->number = session->number;
     owner->record = record;
     owner->uid = session->uid;
-    owner->pid = session->pid;
+    owner->pid = (uint32_t)session->process.pid;
     owner->state = SW_OWNER_UNCLAIMED;
     memcpy(owner->token, session->token, sizeof owner->token);
     if (session->number > r->engine->last_owner)
@@ -193,7 +193,18 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
 
 /* A chunk that the record says is on the disk, and that has not been found there yet. */
 static bool awaits_frame(const struct sw_stored *stored) {
-    return !stored->tier && stored->bytes > 0 && stored->n_extents == 0;
+    return !stored->tier && stored->awaits_disk;
+}
+
+/* The frame that was found lies where the record says; version 1 has not recorded where. */
+static bool is_in_its_place(const struct sw_stored *recorded, const struct sw_stored *found) {
+    if (recorded->bytes != found->bytes || (recorded->n_extents && recorded->n_extents != found->n_extents))
+        return false;
+    for (unsigned i = 0; i < recorded->n_extents; i++)
+        if (recorded->extents[i].offset != found->extents[i].offset ||
+            recorded->extents[i].bytes != found->extents[i].bytes)
+            return false;
+    return true;
 }
 
 static bool take_frame(void *arg, const uint8_t bytes[SW_TIER_KEY_BYTES], const struct sw_stored *stored) {
@@ -206,12 +217,14 @@ static bool take_frame(void *arg, const uint8_t bytes[SW_TIER_KEY_BYTES], const 
     const bool fits = key.epoch == r->engine->place.epoch && region && region->owner && region->frames &&
                       region->id.gen == key.gen && sw_frames_find(region->frames, key.chunk, &chunk) &&
                       awaits_frame(&region->frames->stored[chunk]) &&
-                      region->frames->stored[chunk].bytes == stored->bytes;
-    if (fits)
-        region->frames->stored[chunk] = *stored;
-    else
+                      is_in_its_place(&region->frames->stored[chunk], stored);
+    if (!fits) {
         r->result->n_released++;
-    return fits;
+        return false;
+    }
+    sw_free(region->frames->stored[chunk].extents);
+    region->frames->stored[chunk] = *stored;
+    return true;
 }
 
 /* Calls visit() for every region that was found. */
@@ -233,7 +246,8 @@ static void list_host_frames(struct recovery *r, struct sw_region *region, void 
     struct claims *claims = arg;
     (void)r;
     for (size_t i = 0; region->frames && i < region->frames->n_chunks; i++) {
-        if (region->frames->stored[i].n_extents == 0 || region->frames->stored[i].tier)
+        if (region->frames->stored[i].n_extents == 0 || region->frames->stored[i].tier ||
+            region->frames->stored[i].awaits_disk)
             continue;
         if (claims->frames)
             claims->frames[claims->n] = &region->frames->stored[i];
@@ -264,9 +278,14 @@ static void check_whole(struct recovery *r, struct sw_region *region, void *arg)
     size_t n_here = 0, n_away = 0, n_gone = 0;
     (void)arg;
     for (size_t i = 0; frames && i < frames->n_chunks; i++) {
-        const struct sw_stored *stored = &frames->stored[i];
+        struct sw_stored *stored = &frames->stored[i];
         const bool is_here = stored->tier || (frames->packed && stored->bytes == 0);
         *(is_here ? &n_here : awaits_frame(stored) ? &n_away : &n_gone) += 1;
+        if (awaits_frame(stored)) { /* where it was stays in the record */
+            sw_free(stored->extents);
+            stored->extents = NULL;
+            stored->n_extents = 0;
+        }
     }
     if (n_away + n_gone > 0) {
         if (n_here == 0 || n_gone > 0) {

@@ -31,6 +31,7 @@ struct sw_stored {
     unsigned n_extents;
     uint64_t bytes; /* length of the frame */
     bool committed;
+    bool awaits_disk;     /* a catalogue says that it is in the NVMe tier, which has not been asked for it yet */
     struct sw_tier *tier; /* whose it is; NULL: empty */
 };
 

@@ -44,10 +44,25 @@ static const char *value_of(const char *message, const char *key, char *ret, siz
     return NULL;
 }
 
+/* With the lock held. What a service says that has been killed it has said too late. */
+static bool is_last_message(struct sw_supervisor *s) {
+    s->n_messages++;
+    if (s->kill_at == 0 || s->n_messages < s->kill_at)
+        return false;
+    (void)kill(s->daemon.pid, SIGKILL);
+    return true;
+}
+
 static void take(struct sw_supervisor *s, const char *message, int fd) {
     char value[64], name[64];
     const char *stored_name = value_of(message, "FDNAME", name, sizeof name);
     (void)pthread_mutex_lock(&s->lock);
+    if (is_last_message(s) && (s->kills_before || s->n_messages > s->kill_at)) {
+        (void)pthread_mutex_unlock(&s->lock);
+        if (fd >= 0)
+            (void)close(fd);
+        return;
+    }
     s->n_ready += value_of(message, "READY", value, sizeof value) != NULL;
     s->n_stopping += value_of(message, "STOPPING", value, sizeof value) != NULL;
     s->n_watchdog += value_of(message, "WATCHDOG", value, sizeof value) != NULL;
@@ -197,6 +212,26 @@ unsigned sw_supervisor_n_stored(struct sw_supervisor *s) {
     const unsigned n = s->n_stored;
     (void)pthread_mutex_unlock(&s->lock);
     return n;
+}
+
+int sw_supervisor_take(struct sw_supervisor *s, const char *name) {
+    int fd = -1;
+    (void)pthread_mutex_lock(&s->lock);
+    for (unsigned i = 0; i < s->n_stored && fd < 0; i++)
+        if (strcmp(s->stored[i].name, name) == 0) {
+            fd = s->stored[i].fd;
+            s->stored[i] = s->stored[--s->n_stored];
+        }
+    (void)pthread_mutex_unlock(&s->lock);
+    return fd;
+}
+
+void sw_supervisor_kill_at(struct sw_supervisor *s, unsigned nth, bool before) {
+    (void)pthread_mutex_lock(&s->lock);
+    s->n_messages = 0;
+    s->kill_at = nth;
+    s->kills_before = before;
+    (void)pthread_mutex_unlock(&s->lock);
 }
 
 void sw_supervisor_forget(struct sw_supervisor *s) {

@@ -22,6 +22,9 @@ struct sw_supervisor {
     pthread_mutex_t lock; /* guards all below */
     bool stop;
     unsigned n_ready, n_stopping, n_watchdog, n_reloading;
+    unsigned n_messages;
+    unsigned kill_at;  /* the service is killed when that many messages have come; 0: never */
+    bool kills_before; /* and the last one is not carried out */
     unsigned n_stored;
     struct {
         int fd;
@@ -35,6 +38,11 @@ void sw_supervisor_start(struct sw_supervisor *ret, const char *program, const c
 void sw_supervisor_init(struct sw_supervisor *ret, const char *program, const char *const *options);
 /* Adds a descriptor (moved) to what is handed over, as a socket unit does. */
 void sw_supervisor_store(struct sw_supervisor *s, const char *name, int fd);
+/* Takes a descriptor out of the store; -1: there is none of that name. */
+int sw_supervisor_take(struct sw_supervisor *s, const char *name);
+/* From now on: counts messages anew, and kills the service at the nth one (0: at none), before or after it is carried
+ * out. */
+void sw_supervisor_kill_at(struct sw_supervisor *s, unsigned nth, bool before);
 /* Makes `handover` what the next process gets, for a test that forks that one itself. */
 void sw_supervisor_prepare(struct sw_supervisor *s);
 /* Starts it (again), with all that it has stored. False: it did not become ready, and has ended. */

@@ -1,6 +1,7 @@
 /* The catalogue: what was recorded is found by the next process, whatever instruction the last one was killed at, and
  * nothing else is. */
 #include "base/alloc.h"
+#include "codec/checksum.h"
 #include "spill/catalogue.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
@@ -9,13 +10,14 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_REGIONS = 256, MAX_FOUND = 1024, N_SLOTS = 40, CYCLES = 150 };
+enum { MAX_REGIONS = 256, MAX_FOUND = 1024, N_SLOTS = 40, CYCLES = 150, CELL_BYTES = 256, CELL_HEAD_BYTES = 32 };
 #define CHUNK_BYTES ((uint64_t)1 << 20)
 
 static const struct sw_tier_ops memory_ops;
@@ -51,6 +53,7 @@ static struct sw_frames *frames_new(unsigned n, bool packed, uint64_t seed) {
             frames->layouts[i].frame_bytes = 7000;
             frames->layouts[i].value_type = SW_VALUE_I64;
         }
+        frames->identities[i] = sw_random(&seed);
         if (packed) {
             frames->packed[i] = (struct sw_packed_chunk){sw_random(&seed), sw_random(&seed), i % 2};
             continue;
@@ -85,7 +88,9 @@ static void ck_same_frames(const struct sw_frames *a, const struct sw_frames *fo
         ck_assert_mem_eq(&a->layouts[i], &found->layouts[i], sizeof a->layouts[0]);
         ck_assert_ptr_null(y->tier);
         ck_assert_uint_eq(x->bytes, y->bytes);
-        ck_assert_uint_eq(y->n_extents, x->tier == &disk_tier ? 0 : x->n_extents);
+        ck_assert_uint_eq(a->identities[i], found->identities[i]);
+        ck_assert_uint_eq(y->n_extents, x->n_extents);
+        ck_assert_int_eq(y->awaits_disk, x->tier == &disk_tier);
         for (unsigned e = 0; e < y->n_extents; e++) {
             ck_assert_uint_eq(x->extents[e].offset, y->extents[e].offset);
             ck_assert_uint_eq(x->extents[e].bytes, y->extents[e].bytes);
@@ -110,6 +115,7 @@ static uint32_t put(struct sw_catalogue *c, uint32_t slot, uint32_t gen, struct 
                                                .gen = gen,
                                                .request = 100 + slot,
                                                .piece = slot % 3,
+                                               .batch = UINT64_C(1) << 40 | slot,
                                                .raw_bytes = frames ? frames->raw_bytes : 5,
                                                .stored_bytes = 77,
                                                .codec = 1,
@@ -154,12 +160,22 @@ static void found_end(struct found *found) {
 
 static struct found found;
 
+static void ck_same_session(const struct sw_catalogue_session *a, const struct sw_catalogue_session *b) {
+    ck_assert_uint_eq(a->number, b->number);
+    ck_assert_uint_eq(a->uid, b->uid);
+    ck_assert_mem_eq(a->token, b->token, sizeof a->token);
+    ck_assert_uint_eq(a->process.pid, b->process.pid);
+    ck_assert_uint_eq(a->process.start_time, b->process.start_time);
+    ck_assert_uint_eq(a->process.pidfd_inode, b->process.pidfd_inode);
+}
+
 /* ---- tests ---- */
 
 START_TEST(what_was_recorded_is_found) {
     struct sw_frames *frames[] = {frames_new(0, false, 1), frames_new(1, false, 2), frames_new(2200, false, 3),
                                   frames_new(7, true, 4), NULL};
-    const struct sw_catalogue_session session = {.number = 7, .uid = 1000, .token = "0123456789abcde"};
+    const struct sw_catalogue_session session = {
+        .number = 7, .uid = 1000, .token = "0123456789abcde", .process = {1, UINT64_MAX, UINT64_C(1) << 33}};
     struct sw_catalogue *c = open_new();
     const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
     uint32_t records[5], record;
@@ -175,13 +191,14 @@ START_TEST(what_was_recorded_is_found) {
     c = open_again(fd, &found);
     ck_assert_uint_eq(found.n_damaged, 0);
     ck_assert_uint_eq(found.n_sessions, 1);
-    ck_assert_mem_eq(&found.sessions[0], &session, sizeof session);
+    ck_same_session(&session, &found.sessions[0]);
     ck_assert_uint_eq(found.n_regions, 5);
     ck_assert_uint_eq(sw_catalogue_generation(c), 12);
     ck_assert_uint_eq(sw_catalogue_n_slots(c), 9);
     for (uint32_t i = 0; i < 5; i++) {
         const struct sw_catalogue_region *r = &found.regions[4 - i]; /* the newest first */
         ck_assert(r->slot == i && r->gen == 3 && r->session == 7 && r->request == 100 + i && r->piece == i % 3);
+        ck_assert_uint_eq(r->batch, UINT64_C(1) << 40 | i);
         ck_assert(r->stored_bytes == 77 && r->codec == 1 && r->reason == 2 && found.records[4 - i] == records[i]);
         ck_assert_uint_eq(r->hints.used_us, i == 1 ? 42 : 1234567890123);
         ck_assert_uint_eq(r->hints.priority, i == 1 ? 255 : 9);
@@ -275,7 +292,7 @@ START_TEST(the_later_of_two_counts) {
 END_TEST
 
 START_TEST(damage_is_found) {
-    for (size_t byte = 0; byte < 128; byte++) {
+    for (size_t byte = 0; byte < CELL_BYTES; byte++) {
         struct sw_frames *frames = frames_new(3, false, 1);
         struct sw_catalogue *c = open_new();
         const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
@@ -283,9 +300,9 @@ START_TEST(damage_is_found) {
         (void)put(c, 2, 1, frames, 0);
         sw_catalogue_close(c);
         uint8_t value;
-        ck_assert_int_eq(pread(fd, &value, 1, (off_t)((size_t)record * 128 + byte)), 1);
+        ck_assert_int_eq(pread(fd, &value, 1, (off_t)((size_t)record * CELL_BYTES + byte)), 1);
         value ^= 0x10;
-        ck_assert_int_eq(pwrite(fd, &value, 1, (off_t)((size_t)record * 128 + byte)), 1);
+        ck_assert_int_eq(pwrite(fd, &value, 1, (off_t)((size_t)record * CELL_BYTES + byte)), 1);
         c = open_again(fd, &found);
         /* Hints, the list of retired ones and when it was used are nobody's checksum. */
         const bool counts = byte < 8 || (byte >= 20 && byte < 28) || byte >= 32;
@@ -302,7 +319,7 @@ START_TEST(a_foreign_one_is_refused) {
     static const struct {
         size_t at;
         int code;
-    } cases[] = {{0, -SW_EFRAME}, {8, -SW_EVERSION}, {12, -SW_EVERSION}};
+    } cases[] = {{0, -SW_EFRAME}, {8, -SW_EVERSION}, {12, -SW_EFRAME}};
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct sw_catalogue *c = open_new();
         const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
@@ -312,6 +329,219 @@ START_TEST(a_foreign_one_is_refused) {
     }
     struct sw_catalogue *c;
     ck_assert_int_eq(sw_catalogue_open(&c, memfd_create("empty", MFD_CLOEXEC), MAX_REGIONS, NULL), -SW_EFRAME);
+}
+END_TEST
+
+/* Bytes that make no sense although their checksum is right: whatever is found can be used, or it is damaged. */
+static void set_byte(int fd, uint32_t record, size_t at, uint8_t value) {
+    uint8_t content[CELL_BYTES - CELL_HEAD_BYTES];
+    uint32_t bytes;
+    const off_t cell = (off_t)record * CELL_BYTES;
+    ck_assert_int_eq(pread(fd, &bytes, sizeof bytes, cell + 20), sizeof bytes);
+    ck_assert_uint_le(bytes, sizeof content);
+    ck_assert_int_eq(pread(fd, content, bytes, cell + CELL_HEAD_BYTES), bytes);
+    content[at] = value;
+    const uint64_t commit = (uint64_t)sw_hash_finish(sw_hash_update(bytes * 31 + 2, content, bytes)) << 32 | 2;
+    ck_assert_int_eq(pwrite(fd, content, bytes, cell + CELL_HEAD_BYTES), bytes);
+    ck_assert_int_eq(pwrite(fd, &commit, sizeof commit, cell), sizeof commit);
+}
+
+START_TEST(content_that_makes_no_sense_is_refused) {
+    static const uint8_t values[] = {0, 1, 0x7F, 0x80, 0xFF};
+    enum { REGION = 80, CHUNK = 32, EXTENT = 16, BYTES = REGION + 2 * CHUNK + 3 * EXTENT, BEHIND = 2 };
+    unsigned n_damaged = 0;
+    for (size_t at = 0; at < BYTES; at++)
+        for (size_t v = 0; v < sizeof values; v++) {
+            struct sw_frames *frames = frames_new(2, false, 1);
+            struct sw_catalogue *c = open_new();
+            const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
+            const uint32_t record = put(c, 1, 1, frames, 0);
+            (void)put(c, 2, 1, NULL, 0);
+            sw_catalogue_close(c);
+            set_byte(fd, record, at, values[v]);
+            c = open_again(fd, &found);
+            ck_assert_uint_eq(found.n_regions + found.n_damaged, BEHIND);
+            n_damaged += found.n_damaged;
+            for (unsigned r = 0; r < found.n_regions; r++) /* its chunks are as many as there is content for */
+                ck_assert(!found.regions[r].frames || found.regions[r].frames->n_chunks == 2);
+            found_end(&found);
+            sw_catalogue_close(c);
+            frames_end(frames);
+        }
+    ck_assert_uint_gt(n_damaged, 200);
+}
+END_TEST
+
+/* ---- version 1 ---- */
+
+/* tests/golden/v1.catalogue is what version 0.1 of the program has written, and is never rewritten. */
+static int open_golden(void) {
+    static uint8_t bytes[1 << 16];
+    FILE *file = fopen(SW_SOURCE_DIR "/tests/golden/v1.catalogue", "rb");
+    ck_assert_ptr_nonnull(file);
+    const size_t n = fread(bytes, 1, sizeof bytes, file);
+    (void)fclose(file);
+    const int fd = memfd_create("v1", MFD_CLOEXEC);
+    ck_assert_int_eq(pwrite(fd, bytes, n, 0), (ssize_t)n);
+    return fd;
+}
+
+static const struct sw_catalogue_region *find_slot(uint32_t slot) {
+    for (unsigned i = 0; i < found.n_regions; i++)
+        if (found.regions[i].slot == slot)
+            return &found.regions[i];
+    ck_abort_msg("no region in slot %u", slot);
+}
+
+static void ck_layout(const struct sw_frames *frames, size_t i, enum sw_codec_id codec, enum sw_value_type type,
+                      unsigned segment_log2, uint32_t n_symbols, uint64_t frame_bytes) {
+    struct sw_frame_layout layout;
+    sw_frame_layout_init(&layout, codec, segment_log2, sw_frames_chunk_bytes(frames, i), n_symbols);
+    layout.value_type = type;
+    layout.frame_bytes = frame_bytes ? frame_bytes : layout.frame_bytes;
+    ck_assert_mem_eq(&layout, &frames->layouts[i], sizeof layout);
+    ck_assert_uint_eq(frames->identities[i], 0);
+}
+
+static void ck_extents(const struct sw_frames *frames, size_t i, unsigned n, uint64_t first, uint64_t bytes) {
+    const struct sw_stored *stored = &frames->stored[i];
+    ck_assert(stored->n_extents == n && stored->bytes == bytes && !stored->awaits_disk && !stored->tier);
+    for (unsigned e = 0; e < n; e++) {
+        ck_assert_uint_eq(stored->extents[e].offset, first + e * 65536);
+        ck_assert_uint_eq(stored->extents[e].bytes, e + 1 == n ? bytes - 4096 * e : 4096);
+    }
+}
+
+static void ck_one(const struct sw_catalogue_region *region) {
+    ck_assert_uint_eq(region->raw_bytes, CHUNK_BYTES);
+    ck_assert_uint_eq(region->frames->n_chunks, 1);
+    ck_layout(region->frames, 0, SW_CODEC_V5T, SW_VALUE_NONE, 9, 200, 350000);
+    ck_extents(region->frames, 0, 1, 0x100000, 350000);
+}
+
+static void ck_many(const struct sw_frames *frames) {
+    ck_assert(frames->n_chunks == 7 && frames->raw_bytes == 6 * CHUNK_BYTES + 12345);
+    for (size_t i = 0; i < 7; i++) {
+        if (i % 3 == 0)
+            ck_layout(frames, i, SW_CODEC_RAW, SW_VALUE_NONE, 10, 0, 0);
+        else if (i % 3 == 1)
+            ck_layout(frames, i, SW_CODEC_SFOR, SW_VALUE_I64, 10, 0, 70000 + 16 * i);
+        else
+            ck_layout(frames, i, SW_CODEC_PHRASE, SW_VALUE_NONE, 8, 255, 80000 + 16 * i);
+        if (i % 2 == 0)
+            ck_extents(frames, i, (unsigned)(1 + i % 3), 0x200000 * (i + 1), frames->layouts[i].frame_bytes);
+        else
+            ck_assert(frames->stored[i].awaits_disk && frames->stored[i].n_extents == 0 &&
+                      frames->stored[i].bytes == frames->layouts[i].frame_bytes);
+    }
+}
+
+static void ck_packed(const struct sw_frames *frames) {
+    ck_assert(frames->packed && frames->n_chunks == 5);
+    for (size_t i = 0; i < 5; i++) {
+        ck_assert_uint_eq(frames->packed[i].offset, 1000000 * i);
+        ck_assert_uint_eq(frames->packed[i].bytes, i % 2 ? CHUNK_BYTES : 300000);
+        ck_assert_int_eq(frames->packed[i].is_packed, i != 4);
+        ck_layout(frames, i, i % 2 ? SW_CODEC_RAW : SW_CODEC_DFOR, i % 2 ? SW_VALUE_NONE : SW_VALUE_U32, 10, 0,
+                  i % 2 ? 0 : 300000);
+        ck_extents(frames, i, (unsigned)(i % 2), 0x3000000 + 0x10000 * i, i % 2 ? frames->layouts[i].data_offset : 0);
+    }
+}
+
+static void ck_golden(const struct sw_catalogue *c) {
+    ck_assert_uint_eq(sw_catalogue_epoch(c), 0x0123456789ABCDEF);
+    ck_assert_uint_eq(sw_catalogue_generation(c), 12);
+    ck_assert_uint_eq(sw_catalogue_n_slots(c), 11);
+    ck_assert_uint_eq(found.n_sessions, 2);
+    ck_same_session(&(struct sw_catalogue_session){7, 1000, "0123456789abcde", {.pid = 4321}}, &found.sessions[0]);
+    ck_same_session(&(struct sw_catalogue_session){9, 1001, "fedcba987654321", {0}}, &found.sessions[1]);
+    ck_assert_uint_eq(found.n_regions, 9); /* 0 to 8; 9 was freed, 10 is damaged */
+    for (uint32_t i = 0; i < 9; i++) {
+        const struct sw_catalogue_region *r = find_slot(i);
+        ck_assert(r->session == 7 && r->gen == 3 && r->piece == i % 3 && r->stored_bytes == 777 && r->codec == 1 &&
+                  r->reason == 2 && r->batch == 0 && r->hints.used_us == 1234567890123);
+        ck_assert_uint_eq(r->request, i == 8 ? 0 : 100 + i);
+        ck_assert_uint_eq(r->hints.priority, i == 7 ? 0 : 9);
+        ck_assert(r->hints.pinned == (i == 0) && r->hints.broken == (i == 5) && r->hints.is_in == (i == 7));
+        ck_assert((r->name != NULL) == (i == 4) && (r->frames == NULL) == (i == 5));
+        ck_assert(i != 4 || r->uid == 1000);
+        if (i == 0 || i == 4 || i >= 6)
+            ck_one(r);
+    }
+    ck_many(find_slot(1)->frames);
+    ck_packed(find_slot(2)->frames);
+    const struct sw_frames *two = find_slot(3)->frames;
+    ck_assert(two->n_parts == 2 && two->n_chunks == 3 && two->parts[1].raw_bytes == 100 &&
+              two->parts[1].chunk_bytes == 65536);
+    for (size_t i = 0; i < 3; i++)
+        ck_extents(two, i, 1, 0x4000000 + 0x200000 * i, two->layouts[i].frame_bytes);
+}
+
+START_TEST(version_1_is_read) {
+    static uint8_t before[1 << 16], after[1 << 16];
+    const int old = open_golden();
+    const ssize_t n = pread(old, before, sizeof before, 0);
+    struct sw_catalogue *c = open_again(fcntl(old, F_DUPFD_CLOEXEC, 0), &found);
+    ck_assert(sw_catalogue_is_copy(c) && sw_catalogue_is_adopted(c));
+    ck_assert_uint_eq(found.n_damaged, 1);
+    ck_golden(c);
+    found_end(&found);
+    (void)put(c, 20, 13, NULL, 0); /* it can be written to */
+    const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
+    sw_catalogue_close(c);
+    ck_assert_int_eq(pread(old, after, sizeof after, 0), n); /* as it was, for who has to begin again */
+    ck_assert_mem_eq(before, after, (size_t)n);
+    (void)close(old);
+
+    c = open_again(fd, &found); /* and from then on it is like any other */
+    ck_assert(!sw_catalogue_is_copy(c));
+    ck_assert_uint_eq(found.n_damaged, 0);
+    ck_assert_uint_eq(found.n_regions, 10);
+    found.n_regions--;
+    ck_assert_uint_eq(found.regions[0].slot, 20);
+    memmove(&found.regions[0], &found.regions[1], 9 * sizeof found.regions[0]);
+    ck_golden(c);
+    found_end(&found);
+    sw_catalogue_close(c);
+}
+END_TEST
+
+/* However long it is: a copy has room for all. */
+START_TEST(a_full_one_of_version_1_is_copied) {
+    const int old = open_golden();
+    enum { OLD_CELL_BYTES = 128, N = 60000 };
+    uint8_t head[OLD_CELL_BYTES], session[OLD_CELL_BYTES];
+    ck_assert_int_eq(pread(old, head, sizeof head, 0), sizeof head);
+    ck_assert_int_eq(pread(old, session, sizeof session, sizeof head), sizeof session);
+    const int fd = memfd_create("full", MFD_CLOEXEC);
+    ck_assert_int_eq(write(fd, head, sizeof head), sizeof head);
+    for (unsigned i = 0; i < N; i++)
+        ck_assert_int_eq(write(fd, session, sizeof session), sizeof session);
+    struct sw_catalogue *c;
+    ck_assert_int_eq(sw_catalogue_open(&c, fd, 1, NULL), 0);
+    sw_catalogue_close(c);
+    (void)close(old);
+}
+END_TEST
+
+START_TEST(a_copy_that_fails_leaves_version_1_as_it_was) {
+    static uint8_t before[1 << 16], after[1 << 16];
+    const int old = open_golden();
+    const ssize_t n = pread(old, before, sizeof before, 0);
+    unsigned long nth = 0;
+    int rc;
+    do {
+        struct sw_catalogue *c = NULL;
+        sw_alloc_fail_nth(++nth);
+        rc = sw_catalogue_open(&c, fcntl(old, F_DUPFD_CLOEXEC, 0), MAX_REGIONS, NULL);
+        sw_alloc_fail_nth(0);
+        ck_assert(rc == 0 || rc == -SW_ENOMEM);
+        sw_catalogue_close(c);
+        ck_assert_int_eq(pread(old, after, sizeof after, 0), n);
+        ck_assert_mem_eq(before, after, (size_t)n);
+    } while (rc);
+    ck_assert_uint_gt(nth, 10);
+    (void)close(old);
 }
 END_TEST
 
@@ -465,6 +695,10 @@ int main(void) {
     tcase_add_test(tcase, the_later_of_two_counts);
     tcase_add_test(tcase, damage_is_found);
     tcase_add_test(tcase, a_foreign_one_is_refused);
+    tcase_add_test(tcase, content_that_makes_no_sense_is_refused);
+    tcase_add_test(tcase, version_1_is_read);
+    tcase_add_test(tcase, a_full_one_of_version_1_is_copied);
+    tcase_add_test(tcase, a_copy_that_fails_leaves_version_1_as_it_was);
     tcase_add_test(tcase, each_has_an_epoch_of_its_own);
     tcase_add_test(tcase, a_full_one_says_so);
     tcase_add_test(tcase, a_signal_while_it_grows_costs_nothing);

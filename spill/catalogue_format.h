@@ -1,0 +1,78 @@
+/* catalogue_format.h - what a record of the catalogue contains: a stream of bytes, which catalogue.c keeps in cells.
+ *
+ *   session   a session body
+ *   region    a region body; its name, if it is durable; the buffers, if they are several; then its chunks, each with
+ *             its extents, and where the region is packed with the range that it takes
+ *
+ * What differs between versions is a row of this table. Integers are little endian, structures have no padding. Bytes
+ * of a record have a valid checksum, and are checked all the same: another version of the program may have written
+ * them. Private to catalogue*.c. thread: the loop's. */
+#ifndef SW_SPILL_CATALOGUE_FORMAT_H
+#define SW_SPILL_CATALOGUE_FORMAT_H
+
+#include "spill/catalogue.h"
+#include <stddef.h>
+
+/* Where a frame is. The numbers are recorded; the first three are those of version 1. */
+enum sw_catalogue_tier { SW_IN_NO_TIER, SW_IN_HOST_TIER, SW_IN_NVME_TIER, SW_CATALOGUE_TIER_NR };
+
+/* What a region's record begins with, in every version: enough to find the newest record and the longest chunk. */
+struct sw_region_key {
+    uint64_t sequence, session;
+    uint32_t slot, gen;
+    uint64_t raw_bytes, chunk_bytes;
+};
+
+/* The bodies of a record, whatever their version. */
+struct sw_region_head {
+    struct sw_region_key key;
+    uint64_t stored_bytes, batch;
+    uint32_t n_chunks, request, piece;
+    unsigned n_parts; /* 0: one buffer */
+    uint8_t codec, reason;
+    bool has_frames, has_name, is_packed;
+};
+
+struct sw_chunk_head {
+    uint64_t frame_bytes, identity;
+    uint32_t n_extents, n_symbols;
+    unsigned codec, tier, value_type, segment_log2;
+    bool is_packed;
+};
+
+/* A record's content being read. */
+struct sw_catalogue_reader {
+    const uint8_t *at;
+    size_t left;
+};
+
+struct sw_catalogue_format {
+    uint32_t version, cell_bytes;
+    size_t region_bytes; /* of its body */
+    /* Read a body. False: the content ends before, or makes no sense. */
+    bool (*take_session)(struct sw_catalogue_reader *reader, struct sw_catalogue_session *ret);
+    bool (*take_region)(struct sw_catalogue_reader *reader, struct sw_region_head *ret);
+    bool (*take_chunk)(struct sw_catalogue_reader *reader, struct sw_chunk_head *ret);
+};
+
+extern const struct sw_catalogue_format sw_catalogue_v1, sw_catalogue_v2;
+
+/* Takes the next bytes of the content. False: there are too few. */
+bool sw_catalogue_take(struct sw_catalogue_reader *reader, void *ret, size_t bytes);
+
+/* A region's content. *ret_name is zero-ended, and empty where the region is not durable; ret->name points to it.
+ * errors: -SW_EFRAME (makes no sense), -SW_ENOMEM. */
+int sw_catalogue_read_region(const struct sw_catalogue_format *format, const void *content, size_t bytes,
+                             struct sw_catalogue_region *ret, char ret_name[SW_REGION_NAME_BYTES]);
+
+/* Content in version 2, which grows as it is written. The owner frees `bytes`. errors: -SW_ENOMEM. */
+struct sw_catalogue_content {
+    uint8_t *bytes;
+    size_t n, cap;
+};
+int sw_catalogue_add(struct sw_catalogue_content *content, const void *data, size_t bytes);
+int sw_catalogue_add_session(struct sw_catalogue_content *content, const struct sw_catalogue_session *session);
+int sw_catalogue_add_region(struct sw_catalogue_content *content, const struct sw_catalogue_region *region,
+                            uint64_t sequence);
+
+#endif
