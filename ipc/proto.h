@@ -1,18 +1,25 @@
 /* proto.h - the data socket's messages, each declared once as a field list.
  *
  * The socket is SOCK_SEQPACKET on one machine: a packet is one message, a header and the fields in order, little
- * endian, without padding. Descriptors travel by SCM_RIGHTS with SW_MSG_MEM_PARTS only. A client sends requests, each
- * with a `seq` of its choice that it does not reuse while a reply is due; the daemon answers every request with exactly
- * one packet of the same seq: the request's reply type, or SW_MSG_ERROR. HELLO comes first. Replies may come in any
- * order. An ERROR of seq 0 answers no request: it is about the connection (refused, or a packet whose seq could not be
- * read), so requests start at seq 1. After an ERROR of scope SESSION or wider the daemon closes the connection. While a
- * client does not read its replies, the daemon does not read its requests.
+ * endian, without padding. Descriptors travel by SCM_RIGHTS, with MEM_PARTS and ORDER_PAGE only. A client sends
+ * requests, each with a `seq` of its choice that it does not reuse while a reply is due; the daemon answers every
+ * request with exactly one packet of the same seq: the request's reply type, or SW_MSG_ERROR. HELLO comes first.
+ * Replies may come in any order. An ERROR of seq 0 answers no request: it is about the connection (refused, or a packet
+ * whose seq could not be read), so requests start at seq 1. After an ERROR of scope SESSION or wider the daemon closes
+ * the connection. While a client does not read its replies, the daemon does not read its requests.
  *
  * Memory is named by the client (`mem`, any number, unique in its session), so that MEM_OPEN, its MEM_PARTS and the
  * SPILL that uses it can be sent without waiting for replies. If MEM_OPEN or MEM_PARTS fail, so does what names it.
  * Memory opened `once` is mapped with the one operation that names it and closed with that. Other memory is mapped
  * before its last packet is answered, serves any number of operations, and is closed by MEM_CLOSE, which is answered
  * when those have ended and it is unmapped.
+ *
+ * ORDER_PAGE hands over a memfd of 64-bit words, `bytes` long, sealed with F_SEAL_SHRINK and F_SEAL_GROW, with its one
+ * descriptor. Requests may then wait for the client's streams (SW_REQ_ORDER): a word and a value that the client has a
+ * stream write there. A request whose word has a lower value begins when it has that value, or a higher one, and holds
+ * up nobody else meanwhile. Values of a word only rise, from 1, and a word is used again only once it has its value. A
+ * page that was refused fails the requests that wait by it. A second page replaces the first one for later requests;
+ * after a reconnection the page is handed over again.
  *
  * A batch is up to SW_PROTO_MAX_BATCH spills or restores in one memory that stays open, asked for and answered at once;
  * the fields of the pieces from `count` on mean nothing. Each piece makes, or is, a region of its own. All or nothing:
@@ -24,7 +31,7 @@
  * values; its answer is a RESULT with the sums and the codec of most bytes, QUERY_BUFFERS tells of each, with its codec
  * and reason. All or nothing: after an ERROR nothing is stored. RESTORE_BUFFERS names as many destinations, in the same
  * order, of which no two may overlap; after an ERROR the region is still stored, unless it was found damaged. waits: 1:
- * for the event, which is of that memory's GPU. Of such a region RESTORE and packing know nothing, and all else what
+ * that buffer for its word. Of such a region RESTORE and packing know nothing, and all else what
  * they know of any.
  *
  * A session whose daemon is restarted may be gone on with: HELLO_OK has a token, unless nothing survives this daemon,
@@ -55,12 +62,11 @@
 #include <stdint.h>
 
 #define SW_PROTO_MAGIC 0x4C495053u /* "SPIL" */
-#define SW_PROTO_VERSION 8
+#define SW_PROTO_VERSION 9
 #define SW_PROTO_HEADER_BYTES 16
 #define SW_PROTO_MAX_BATCH 256 /* pieces of a batch */
 /* Header and body of the longest message, RESTORE_BATCH; a longer packet is refused, and not read whole. */
-#define SW_PROTO_MAX_PACKET_BYTES                                                                                      \
-    (SW_PROTO_HEADER_BYTES + 12 + SW_MEM_HANDLE_BYTES + SW_PROTO_MAX_BATCH * (4 + 4 + 8 + 8))
+#define SW_PROTO_MAX_PACKET_BYTES (SW_PROTO_HEADER_BYTES + 12 + 4 + 8 + SW_PROTO_MAX_BATCH * (4 + 4 + 8 + 8))
 #define SW_PROTO_MAX_FDS 64     /* per packet, below the kernel's 253 */
 #define SW_PROTO_MAX_REASONS 16 /* why regions were compressed, or were not */
 #define SW_PROTO_REASON_BYTES 32
@@ -79,11 +85,8 @@ struct sw_msg_header {
 };
 
 /* Flags of SPILL and RESTORE, and of their batches, which cannot be IN_PLACE. */
-/* `event` holds a cudaIpcEventHandle_t to wait for. What is waited for is the record that is the event's latest when
- * the daemon queues the wait, so the client records it before the request and not again until that is answered. An
- * event whose handle was sent stays alive until the connection ends, and no other of the connection has its handle: the
- * daemon may keep it open. */
-#define SW_REQ_EVENT 1u
+/* Begins once the word order_word of the order page has order_value. */
+#define SW_REQ_ORDER 1u
 #define SW_REQ_KEEP 2u /* RESTORE, RESTORE_BATCH: keep the stored copy */
 #define SW_REQ_IN_PLACE                                                                                                \
     4u /* pack, unpack: the frames lie at the front of the range itself, RESULT's stored_bytes long */
@@ -107,9 +110,9 @@ struct sw_msg_header {
     U32(mem) U32(first) U32(count) U64S(part_bytes, SW_PROTO_MAX_FDS)
 #define SW_FIELDS_MEM_CLOSE(U32, U64, BYTES, U32S, U64S)  U32(mem)
 #define SW_FIELDS_SPILL(U32, U64, BYTES, U32S, U64S) \
-    U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, SW_MEM_HANDLE_BYTES) U32(value_type)
+    U32(mem) U32(flags) U64(offset) U64(bytes) U32(order_word) U64(order_value) U32(value_type)
 #define SW_FIELDS_RESTORE(U32, U64, BYTES, U32S, U64S) \
-    U32(slot) U32(gen) U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, SW_MEM_HANDLE_BYTES)
+    U32(slot) U32(gen) U32(mem) U32(flags) U64(offset) U64(bytes) U32(order_word) U64(order_value)
 #define SW_FIELDS_DROP(U32, U64, BYTES, U32S, U64S)       U32(slot) U32(gen)
 #define SW_FIELDS_QUERY(U32, U64, BYTES, U32S, U64S)      U32(slot) U32(gen)
 #define SW_FIELDS_ADVISE(U32, U64, BYTES, U32S, U64S)     U32(slot) U32(gen) U32(advice) U32(value)
@@ -130,10 +133,10 @@ struct sw_msg_header {
 #define SW_FIELDS_ERROR(U32, U64, BYTES, U32S, U64S)      U32(scope) U32(cuda) BYTES(name, 16) BYTES(text, 256)
 
 #define SW_FIELDS_SPILL_BATCH(U32, U64, BYTES, U32S, U64S) \
-    U32(mem) U32(flags) U32(count) BYTES(event, SW_MEM_HANDLE_BYTES) U64S(offset, SW_PROTO_MAX_BATCH) \
+    U32(mem) U32(flags) U32(count) U32(order_word) U64(order_value) U64S(offset, SW_PROTO_MAX_BATCH) \
     U64S(bytes, SW_PROTO_MAX_BATCH)
 #define SW_FIELDS_RESTORE_BATCH(U32, U64, BYTES, U32S, U64S) \
-    U32(mem) U32(flags) U32(count) BYTES(event, SW_MEM_HANDLE_BYTES) U32S(slot, SW_PROTO_MAX_BATCH) \
+    U32(mem) U32(flags) U32(count) U32(order_word) U64(order_value) U32S(slot, SW_PROTO_MAX_BATCH) \
     U32S(gen, SW_PROTO_MAX_BATCH) U64S(offset, SW_PROTO_MAX_BATCH) U64S(bytes, SW_PROTO_MAX_BATCH)
 #define SW_FIELDS_DROP_BATCH(U32, U64, BYTES, U32S, U64S) \
     U32(count) U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH) U32(consume)
@@ -147,12 +150,14 @@ struct sw_msg_header {
     U32(type) U32(seq) U32(count) U32S(slot, SW_PROTO_MAX_BATCH) U32S(gen, SW_PROTO_MAX_BATCH)
 
 #define SW_FIELDS_SPILL_BUFFERS(U32, U64, BYTES, U32S, U64S) \
-    U32(flags) U32(count) BYTES(event, SW_MEM_HANDLE_BYTES) U32S(mem, SW_PROTO_MAX_BUFFERS) \
-    U32S(waits, SW_PROTO_MAX_BUFFERS) U32S(value_type, SW_PROTO_MAX_BUFFERS) U64S(offset, SW_PROTO_MAX_BUFFERS) \
+    U32(flags) U32(count) U32S(mem, SW_PROTO_MAX_BUFFERS) \
+    U32S(waits, SW_PROTO_MAX_BUFFERS) U32S(order_word, SW_PROTO_MAX_BUFFERS) \
+    U64S(order_value, SW_PROTO_MAX_BUFFERS) U32S(value_type, SW_PROTO_MAX_BUFFERS) U64S(offset, SW_PROTO_MAX_BUFFERS) \
     U64S(bytes, SW_PROTO_MAX_BUFFERS)
 #define SW_FIELDS_RESTORE_BUFFERS(U32, U64, BYTES, U32S, U64S) \
-    U32(slot) U32(gen) U32(flags) U32(count) BYTES(event, SW_MEM_HANDLE_BYTES) U32S(mem, SW_PROTO_MAX_BUFFERS) \
-    U32S(waits, SW_PROTO_MAX_BUFFERS) U64S(offset, SW_PROTO_MAX_BUFFERS) U64S(bytes, SW_PROTO_MAX_BUFFERS)
+    U32(slot) U32(gen) U32(flags) U32(count) U32S(mem, SW_PROTO_MAX_BUFFERS) \
+    U32S(waits, SW_PROTO_MAX_BUFFERS) U32S(order_word, SW_PROTO_MAX_BUFFERS) \
+    U64S(order_value, SW_PROTO_MAX_BUFFERS) U64S(offset, SW_PROTO_MAX_BUFFERS) U64S(bytes, SW_PROTO_MAX_BUFFERS)
 #define SW_FIELDS_QUERY_BUFFERS(U32, U64, BYTES, U32S, U64S) U32(slot) U32(gen)
 #define SW_FIELDS_REGION_BUFFERS(U32, U64, BYTES, U32S, U64S) \
     U32(count) U64S(raw_bytes, SW_PROTO_MAX_BUFFERS) U64S(stored_bytes, SW_PROTO_MAX_BUFFERS) \
@@ -167,8 +172,10 @@ struct sw_msg_header {
     U32S(n_symbols, SW_PROTO_MAX_CHUNKS)
 /* name: zero padded, its last byte is zero. */
 #define SW_FIELDS_SPILL_DURABLE(U32, U64, BYTES, U32S, U64S) \
-    U32(mem) U32(flags) U64(offset) U64(bytes) BYTES(event, SW_MEM_HANDLE_BYTES) BYTES(name, SW_PROTO_NAME_BYTES) \
+    U32(mem) U32(flags) U64(offset) U64(bytes) U32(order_word) U64(order_value) BYTES(name, SW_PROTO_NAME_BYTES) \
     U32(value_type)
+/* bytes: length of the page, a multiple of 8. */
+#define SW_FIELDS_ORDER_PAGE(U32, U64, BYTES, U32S, U64S) U64(bytes)
 #define SW_FIELDS_CONSUME(U32, U64, BYTES, U32S, U64S)    U32(slot) U32(gen)
 #define SW_FIELDS_ADOPT(U32, U64, BYTES, U32S, U64S)      BYTES(name, SW_PROTO_NAME_BYTES)
 
@@ -181,7 +188,7 @@ struct sw_msg_header {
     X(SPILL_BUFFERS, spill_buffers, 15) X(RESTORE_BUFFERS, restore_buffers, 16) \
     X(QUERY_BUFFERS, query_buffers, 17) \
     X(SPILL_DURABLE, spill_durable, 23) X(ADOPT, adopt, 24) \
-    X(CONSUME, consume, 25) X(QUERY_PACKED, query_packed, 26) \
+    X(CONSUME, consume, 25) X(QUERY_PACKED, query_packed, 26) X(ORDER_PAGE, order_page, 27) \
     X(HELLO_OK, hello_ok, 100) X(OK, ok, 101) X(RESULT, result, 102) X(REGION, region, 103) \
     X(STATUS_OK, status_ok, 104) X(ERROR, error, 105) X(RESULT_BATCH, result_batch, 106) \
     X(REGION_BUFFERS, region_buffers, 107) X(REGION_PACKED, region_packed, 108)

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "spill/catalogue.h"
 #include "spill/device/device.h"
+#include "spill/order.h"
 #include "spill/pipeline/cost.h"
 #include "spill/quota.h"
 #include "spill/tier/tier.h"
@@ -172,7 +173,7 @@ typedef void sw_outcome_cb(const struct sw_outcome *outcome, void *arg);
 struct sw_range {
     struct sw_mem *mem;
     uint64_t offset, bytes;
-    const uint8_t *event;    /* cudaIpcEventHandle_t to wait for on the device, or NULL; copied */
+    struct sw_order order;   /* what the client's stream has to reach first; the page stays the caller's */
     bool in_place;           /* pack and unpack: the frames lie in the range itself */
     enum sw_value_type type; /* spill: of which the range holds whole numbers; SW_VALUE_NONE: bytes */
     uint32_t request, piece; /* spill: by what sw_engine_find_made() finds the region again */

@@ -10,6 +10,7 @@
 #include "base/list.h"
 #include "spill/device/device.h"
 #include "spill/frames.h"
+#include "spill/order.h"
 #include "spill/pipeline/cost.h"
 #include "spill/pipeline/plan_cache.h"
 #include "spill/quota.h"
@@ -58,7 +59,7 @@ enum sw_job_phase { SW_PHASE_STAGING, SW_PHASE_ENCODING, SW_PHASE_STORING };
 /* Where a job stands inside the pipeline. */
 enum sw_job_stage {
     SW_STAGE_WAITING,   /* memory not mapped yet */
-    SW_STAGE_PREPARING, /* a slot waits for the client's event or gathers a sample */
+    SW_STAGE_PREPARING, /* a slot gathers a sample and makes a plan */
     SW_STAGE_RUNNING    /* chunks may be dealt */
 };
 
@@ -88,7 +89,7 @@ enum sw_job_way_back { SW_WAY_BACK_OPEN, SW_WAY_BACK_DIRECT, SW_WAY_BACK_KERNELS
 struct sw_job {
     struct sw_list node; /* of whatever queue or list its holder keeps it in */
     enum sw_job_kind kind;
-    bool has_event, unmap_after;
+    bool unmap_after;
     struct sw_job_mem *mem;
     uint64_t offset, bytes;        /* range in the memory */
     uint64_t session;              /* sw_owner.number */
@@ -97,7 +98,8 @@ struct sw_job {
     enum sw_value_type value_type; /* spill, pack: what its bytes are */
     uint64_t plan_key;             /* the same: whose plans may suit it */
     struct sw_quota *quota;        /* of the owner's tenant; NULL: none */
-    uint8_t event[SW_MEM_HANDLE_BYTES];
+    struct sw_order order;         /* what it waits for before it begins; the loop's reference to the page */
+    uint64_t order_since_us, order_look_us; /* order_queue.h: waits since; when to look at the word again */
     /* Spill, pack: made by the worker, NULL after a failure; restore: the region's, read only; unpack: the region's. */
     struct sw_frames *frames;
     uint32_t region_slot, region_gen; /* named in the NVMe tier's manifest */
@@ -116,8 +118,7 @@ struct sw_job {
 
     /* The pipeline's own. */
     enum sw_job_stage stage;
-    unsigned n_slots;     /* working on it now */
-    unsigned event_round; /* the last one in which its event was asked for */
+    unsigned n_slots; /* working on it now */
     size_t n_dealt, n_encoded, n_done;
     bool is_early;  /* of several buffers: its last chunk that was dealt was, by Johnson's rule (pipeline_turn.c) */
     bool is_direct; /* raw chunks go directly (direct.c) */

@@ -8,8 +8,6 @@
 #include "base/clock.h"
 #include "spill/pipeline/plan_cache.h"
 
-#include <string.h>
-
 static void fill_job(struct sw_job *job, const struct sw_op *op, const struct sw_range *range) {
     job->mem = &range->mem->side;
     job->offset = range->offset;
@@ -18,9 +16,8 @@ static void fill_job(struct sw_job *job, const struct sw_op *op, const struct sw
     job->session = op->owner->number;
     job->quota = op->owner->quota;
     job->value_type = range->type;
-    job->has_event = range->event != NULL;
-    if (range->event)
-        memcpy(job->event, range->event, sizeof job->event);
+    job->order = range->order;
+    sw_order_page_ref(job->order.page);
 }
 
 struct sw_op *sw_op_new(struct sw_owner *owner, enum sw_job_kind kind, const struct sw_range *ranges, unsigned n,
@@ -68,6 +65,9 @@ static void free_frames(struct sw_op *op) {
 
 void sw_op_free(struct sw_op *op) {
     free_frames(op);
+    sw_order_page_unref(op->job.order.page);
+    for (unsigned i = 0; i < op->n_parts; i++)
+        sw_order_page_unref(op->parts[i].job.order.page);
     sw_free(op->parts);
     sw_free(op);
 }

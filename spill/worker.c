@@ -5,17 +5,21 @@
 #include "base/clock.h"
 #include "base/forecast.h"
 #include "base/thread.h"
+#include "spill/order_queue.h"
 #include "spill/pipeline/pipeline.h"
 
 #include <pthread.h>
 #include <time.h>
 
-/* How long to sleep when only slots that wait for clients' events are busy. */
-#define CLIENT_EVENT_POLL_NS 100000
+/* How long to sleep when no slot is busy, but jobs are: they wait for the disk, or for room that others give back. */
+#define NAP_US 100
 /* Where a device is polled at all, for how long at most because its steps run: a direct one takes 8 ms, 32 with three
  * others before it on the link. Sleeping on an event wakes 0.1 to 0.5 ms late (H200, virtual machine), which each
  * region would pay at its end. */
 #define STEP_POLL_US 50000
+/* Where a device is polled, so are clients' words, for so long: work that was queued just before a request is mostly
+ * short, and a sleep of 100 us ends up to 0.25 ms late. */
+#define ORDER_SPIN_US 1000
 
 /* From where a worker has something to do to where it has not: the thread's. */
 struct spell {
@@ -33,6 +37,7 @@ struct sw_worker {
     void *arg;
     pthread_t thread;
     struct sw_list finished;                      /* the thread's: jobs of the present step */
+    struct sw_order_queue ordered;                /* the thread's: jobs that wait for their clients' words */
     struct sw_list held;                          /* the loop's: jobs that wait for sw_worker_release() */
     bool holds;                                   /* the loop's */
     struct spell spell;                           /* the thread's, and so are forecasts */
@@ -123,65 +128,104 @@ static void look_at_spell(struct sw_worker *w, uint64_t now_us) {
     }
 }
 
-/* Moves what has been posted into the pipeline; with nothing else to do waits for a post, if it `may_wait`. False: time
- * to end. *ret_expects: there is nothing to do yet, but soon will be. */
-static bool take_inbox(struct sw_worker *w, bool may_wait, bool *ret_expects) {
-    struct sw_list posted, *node;
-    sw_list_init(&posted);
-    (void)pthread_mutex_lock(&w->lock);
-    while (may_wait && !sw_pipeline_busy(w->pipeline) && sw_list_empty(&w->inbox) && !w->stop && !w->expects)
+/* Sleeps until a job is posted, or until then; UINT64_MAX: no longer than that. With the lock held. */
+static void sleep_until(struct sw_worker *w, uint64_t until_us) {
+    const struct timespec until = {.tv_sec = (time_t)(until_us / 1000000),
+                                   .tv_nsec = (long)(until_us % 1000000) * 1000};
+    if (until_us == UINT64_MAX)
         (void)pthread_cond_wait(&w->posted, &w->lock);
-    *ret_expects = w->expects && !sw_pipeline_busy(w->pipeline) && sw_list_empty(&w->inbox);
+    else
+        (void)pthread_cond_timedwait(&w->posted, &w->lock, &until);
+}
+
+/* Takes what has been posted; with nothing else to do waits for a post, or for the time to look at clients' words, if
+ * it `may_wait`. Returns whether the thread has been asked to end. *ret_expects: there is nothing to do yet, but soon
+ * will be. */
+static bool take_posted(struct sw_worker *w, bool may_wait, struct sw_list *ret, bool *ret_expects) {
+    const bool is_busy = sw_pipeline_busy(w->pipeline);
+    const uint64_t look_us = sw_order_queue_next_us(&w->ordered, 0);
+    (void)pthread_mutex_lock(&w->lock);
+    while (may_wait && !is_busy && sw_list_empty(&w->inbox) && !w->stop && !w->expects &&
+           (look_us == UINT64_MAX || sw_clock_us() < look_us))
+        sleep_until(w, look_us);
+    *ret_expects = w->expects && !is_busy && sw_list_empty(&w->inbox);
     w->expects = false;
-    sw_list_append_all(&posted, &w->inbox);
+    sw_list_append_all(ret, &w->inbox);
     const bool stop = w->stop;
     (void)pthread_mutex_unlock(&w->lock);
-    note_jobs(w, &posted);
-    while ((node = sw_list_take_first(&posted)))
-        sw_pipeline_add(w->pipeline, SW_CONTAINER_OF(node, struct sw_job, node));
-    return !stop || sw_pipeline_busy(w->pipeline);
+    return stop;
 }
 
-/* Nothing is to be waited for but clients' events and the disk: looks again in a moment, or when a job is posted. */
+/* Moves the jobs that may begin into the pipeline: of those posted, and of those that have waited for a word. True: a
+ * job has come, into the pipeline or to wait. */
+static bool begin_jobs(struct sw_worker *w, struct sw_list *posted) {
+    struct sw_list ready, *node;
+    const uint64_t now_us = sw_clock_us();
+    bool came = !sw_list_empty(posted);
+    sw_list_init(&ready);
+    while ((node = sw_list_take_first(posted))) {
+        struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
+        if (sw_order_is_reached(&job->order))
+            sw_list_append(&ready, node);
+        else
+            sw_order_queue_add(&w->ordered, job, now_us);
+    }
+    if (!sw_order_queue_is_empty(&w->ordered))
+        came |= sw_order_queue_take(&w->ordered, now_us, sw_pipeline_lost(w->pipeline), &ready);
+    note_jobs(w, &ready);
+    while ((node = sw_list_take_first(&ready)))
+        sw_pipeline_add(w->pipeline, SW_CONTAINER_OF(node, struct sw_job, node));
+    return came;
+}
+
+static bool has_jobs(const struct sw_worker *w) {
+    return sw_pipeline_busy(w->pipeline) || !sw_order_queue_is_empty(&w->ordered);
+}
+
+/* Nothing is to be waited for but the disk, other jobs' room, and clients' words: looks again in a moment, or when a
+ * job is posted. */
 static void nap(struct sw_worker *w) {
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += CLIENT_EVENT_POLL_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    const uint64_t nap_us = sw_clock_us() + NAP_US, look_us = sw_order_queue_next_us(&w->ordered, 0);
     (void)pthread_mutex_lock(&w->lock);
     if (sw_list_empty(&w->inbox))
-        (void)pthread_cond_timedwait(&w->posted, &w->lock, &until);
+        sleep_until(w, look_us < nap_us ? look_us : nap_us);
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-/* Whether to ask the device again, rather than to sleep until it is done, after idle_us in which nothing has moved. */
-static bool keeps_polling(const struct sw_worker *w, uint64_t idle_us) {
-    return idle_us < w->poll_us || (w->poll_us > 0 && idle_us < STEP_POLL_US && sw_pipeline_has_steps(w->pipeline));
+/* Whether to look again at once, rather than to sleep until a step is done or a job is posted, after idle_us in which
+ * nothing has moved. */
+static bool keeps_polling(const struct sw_worker *w, uint64_t now_us, uint64_t idle_us) {
+    if (w->poll_us == 0)
+        return false;
+    return idle_us < w->poll_us || (idle_us < STEP_POLL_US && sw_pipeline_has_steps(w->pipeline)) ||
+           sw_order_queue_next_us(&w->ordered, now_us) == now_us;
 }
 
 static void *worker_main(void *arg) {
     struct sw_worker *w = arg;
     uint64_t advanced_us = 0;
-    bool polls = false;
-    bool expects;
-    while (take_inbox(w, !polls, &expects)) {
+    bool polls = false, expects, stops;
+    do {
+        struct sw_list posted;
+        sw_list_init(&posted);
+        stops = take_posted(w, !polls, &posted, &expects);
+        bool advanced = begin_jobs(w, &posted);
         if (expects)
             w->device->ops->rouse(w->device);
-        const bool advanced = sw_pipeline_step(w->pipeline, polls) || expects;
+        advanced |= sw_pipeline_step(w->pipeline, polls) || expects;
         hand_back(w);
         const uint64_t now_us = sw_clock_us();
         look_at_spell(w, now_us);
         if (advanced)
             advanced_us = now_us;
-        polls = keeps_polling(w, now_us - advanced_us);
+        polls = keeps_polling(w, now_us, now_us - advanced_us);
         if (polls || advanced || !sw_pipeline_busy(w->pipeline))
             continue;
         if (sw_pipeline_wait(w->pipeline))
             advanced_us = sw_clock_us();
         else
             nap(w);
-    }
+    } while (!stops || has_jobs(w));
     hand_back(w);
     (void)pthread_mutex_lock(&w->lock);
     w->ended = true;
@@ -220,6 +264,7 @@ int sw_worker_new(struct sw_worker **ret, struct sw_device *device, struct sw_pl
     sw_list_init(&w->outbox);
     sw_list_init(&w->finished);
     sw_list_init(&w->held);
+    sw_order_queue_init(&w->ordered, w->poll_us > 0 ? ORDER_SPIN_US : 0);
     init_locks(w);
     struct sw_pipeline_sink sink = {.finished = on_finished, .progress = on_progress, .arrived = on_arrived, .arg = w};
     int rc = sw_pipeline_new(&w->pipeline, device, place, &sink, err);

@@ -121,17 +121,20 @@ static int check_count(uint32_t count, struct sw_err *err) {
     return 0;
 }
 
-/* NULL: *err says why. */
+/* word, value: of the order, by operation->flags. *ret_range: memory and order are filled in. NULL: *err says why. */
 static struct batch *batch_begin(struct sw_session *session, const struct sw_msg *request,
-                                 const struct sw_operation *operation, struct sw_mem **ret_mem, struct sw_err *err) {
+                                 const struct sw_operation *operation, uint32_t word, uint64_t value,
+                                 struct sw_range *ret_range, struct sw_err *err) {
     struct sw_deferred_reply *deferred = NULL;
     struct batch *batch = NULL;
-    if (sw_operation_begin(session, request, operation, &deferred, ret_mem, err) < 0)
+    if (sw_operation_begin(session, request, operation, &deferred, &ret_range->mem, err) < 0)
         return NULL;
     if (deferred->once)
         (void)sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory %" PRIu32 " was handed over for one operation only",
                          operation->mem);
-    else if (!(batch = sw_alloc(sizeof *batch + operation->n_pieces * sizeof batch->pieces[0])))
+    else if (sw_orders_find(&session->orders, operation->flags & SW_REQ_ORDER, word, value, &ret_range->order, err) ==
+                 0 &&
+             !(batch = sw_alloc(sizeof *batch + operation->n_pieces * sizeof batch->pieces[0])))
         (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a batch of %u pieces", operation->n_pieces);
     if (!batch) {
         (void)sw_operation_refused(deferred, err->code);
@@ -181,7 +184,7 @@ static int restore_piece(struct piece *piece, const struct sw_range *range, stru
     return sw_engine_restore(piece->batch->session->owner, piece->id, range, true, on_piece, piece, err);
 }
 
-/* Starts the pieces, one behind the other, until one is refused. range: memory and event, for all. restore: NULL for a
+/* Starts the pieces, one behind the other, until one is refused. range: memory and order, for all. restore: NULL for a
  * spill. */
 static int begin_pieces(struct batch *batch, struct sw_range range, const struct sw_msg_restore_batch *restore,
                         const uint64_t *offset, const uint64_t *bytes, struct sw_err *err) {
@@ -206,12 +209,13 @@ int sw_on_spill_batch(void *arg, const struct sw_request *request, struct sw_msg
     struct sw_session *session = arg;
     const struct sw_msg_spill_batch *spill = &request->msg->u.spill_batch;
     const struct sw_operation operation = {
-        .mem = spill->mem, .flags = spill->flags, .known_flags = SW_REQ_EVENT, .n_pieces = spill->count};
-    struct sw_range range = {.event = spill->flags & SW_REQ_EVENT ? spill->event : NULL,
-                             .request = request->msg->header.seq};
+        .mem = spill->mem, .flags = spill->flags, .known_flags = SW_REQ_ORDER, .n_pieces = spill->count};
+    struct sw_range range = {.request = request->msg->header.seq};
     (void)ret_reply;
     struct batch *batch =
-        check_count(spill->count, err) == 0 ? batch_begin(session, request->msg, &operation, &range.mem, err) : NULL;
+        check_count(spill->count, err) == 0
+            ? batch_begin(session, request->msg, &operation, spill->order_word, spill->order_value, &range, err)
+            : NULL;
     return !batch ? err->code : begin_pieces(batch, range, NULL, spill->offset, spill->bytes, err);
 }
 
@@ -229,13 +233,14 @@ int sw_on_restore_batch(void *arg, const struct sw_request *request, struct sw_m
     const struct sw_msg_restore_batch *restore = &request->msg->u.restore_batch;
     const struct sw_operation operation = {.mem = restore->mem,
                                            .flags = restore->flags,
-                                           .known_flags = SW_REQ_EVENT | SW_REQ_KEEP,
+                                           .known_flags = SW_REQ_ORDER | SW_REQ_KEEP,
                                            .n_pieces = restore->count};
-    struct sw_range range = {.event = restore->flags & SW_REQ_EVENT ? restore->event : NULL};
+    struct sw_range range = {0};
     (void)ret_reply;
-    struct batch *batch = check_count(restore->count, err) == 0 && check_overlap(restore, err) == 0
-                              ? batch_begin(session, request->msg, &operation, &range.mem, err)
-                              : NULL;
+    struct batch *batch =
+        check_count(restore->count, err) == 0 && check_overlap(restore, err) == 0
+            ? batch_begin(session, request->msg, &operation, restore->order_word, restore->order_value, &range, err)
+            : NULL;
     return !batch ? err->code : begin_pieces(batch, range, restore, restore->offset, restore->bytes, err);
 }
 

@@ -10,9 +10,8 @@ _Static_assert((int)SW_PROTO_MAX_BUFFERS == (int)SW_FRAMES_MAX_PARTS, "as many a
 /* What the two requests say of their buffers; value_type: NULL for a restore. */
 struct buffers {
     uint32_t count;
-    const uint32_t *mem, *waits, *value_type;
-    const uint64_t *offset, *bytes;
-    const uint8_t *event;
+    const uint32_t *mem, *waits, *order_word, *value_type;
+    const uint64_t *order_value, *offset, *bytes;
 };
 
 static int check_buffers(const struct buffers *b, struct sw_err *err) {
@@ -47,22 +46,34 @@ static int begin(struct sw_session *session, const struct sw_msg *request, const
     const struct sw_operation operation = {
         .mems = b->mem, .n_mems = b->count, .flags = flags, .known_flags = known_flags, .n_pieces = b->count};
     struct sw_mem *mems[SW_PROTO_MAX_BUFFERS] = {NULL};
-    const int rc = sw_operation_begin(session, request, &operation, ret, mems, err);
-    for (uint32_t i = 0; rc == 0 && i < b->count; i++)
+    int rc = sw_operation_begin(session, request, &operation, ret, mems, err);
+    if (rc < 0)
+        return rc;
+    for (uint32_t i = 0; rc == 0 && i < b->count; i++) {
         ret_ranges[i] = (struct sw_range){.mem = mems[i],
                                           .offset = b->offset[i],
                                           .bytes = b->bytes[i],
-                                          .event = b->waits[i] ? b->event : NULL,
                                           .type = b->value_type ? (enum sw_value_type)b->value_type[i] : SW_VALUE_NONE,
                                           .request = request->header.seq};
-    return rc;
+        rc = sw_orders_find(&session->orders, b->waits[i], b->order_word[i], b->order_value[i], &ret_ranges[i].order,
+                            err);
+        if (rc < 0)
+            sw_err_context(err, "buffer %" PRIu32 " of %" PRIu32, i + 1, b->count);
+    }
+    return rc < 0 ? sw_operation_refused(*ret, rc) : 0;
 }
 
 int sw_on_spill_buffers(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_spill_buffers *spill = &request->msg->u.spill_buffers;
-    const struct buffers b = {spill->count,  spill->mem,   spill->waits, spill->value_type,
-                              spill->offset, spill->bytes, spill->event};
+    const struct buffers b = {.count = spill->count,
+                              .mem = spill->mem,
+                              .waits = spill->waits,
+                              .order_word = spill->order_word,
+                              .value_type = spill->value_type,
+                              .order_value = spill->order_value,
+                              .offset = spill->offset,
+                              .bytes = spill->bytes};
     struct sw_range ranges[SW_PROTO_MAX_BUFFERS];
     struct sw_deferred_reply *deferred = NULL;
     struct sw_region_id id;
@@ -82,8 +93,13 @@ int sw_on_restore_buffers(void *arg, const struct sw_request *request, struct sw
     struct sw_session *session = arg;
     const struct sw_msg_restore_buffers *restore = &request->msg->u.restore_buffers;
     const struct sw_region_id id = {.slot = restore->slot, .gen = restore->gen};
-    const struct buffers b = {restore->count,  restore->mem,   restore->waits, NULL,
-                              restore->offset, restore->bytes, restore->event};
+    const struct buffers b = {.count = restore->count,
+                              .mem = restore->mem,
+                              .waits = restore->waits,
+                              .order_word = restore->order_word,
+                              .order_value = restore->order_value,
+                              .offset = restore->offset,
+                              .bytes = restore->bytes};
     struct sw_range ranges[SW_PROTO_MAX_BUFFERS];
     struct sw_deferred_reply *deferred = NULL;
     (void)ret_reply;

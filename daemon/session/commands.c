@@ -113,6 +113,12 @@ static int on_mem_parts(void *arg, const struct sw_request *request, struct sw_m
     return memory_taken(session, request->msg, parts->mem, rc, ret_reply, err);
 }
 
+static int on_order_page(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    sw_msg_init(ret_reply, SW_MSG_OK);
+    return sw_orders_take(&session->orders, request, err);
+}
+
 static int on_mem_close(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     struct sw_deferred_reply *deferred = NULL;
@@ -148,17 +154,19 @@ static int spill(struct sw_session *session, const struct sw_request *request, c
     struct sw_region_id id;
     struct sw_range range = {.offset = spill->offset,
                              .bytes = spill->bytes,
-                             .event = spill->flags & SW_REQ_EVENT ? spill->event : NULL,
                              .in_place = (spill->flags & SW_REQ_IN_PLACE) != 0,
                              .type = (enum sw_value_type)spill->value_type,
                              .request = request->msg->header.seq,
                              .name = (const char *)name};
     const struct sw_operation operation = {
-        .mem = spill->mem, .flags = spill->flags, .known_flags = SW_REQ_EVENT | SW_REQ_IN_PLACE};
+        .mem = spill->mem, .flags = spill->flags, .known_flags = SW_REQ_ORDER | SW_REQ_IN_PLACE};
     int rc = sw_operation_begin(session, request->msg, &operation, &deferred, &range.mem, err);
     if (rc < 0)
         return rc;
-    rc = name ? prepare_durable(session, name, err) : 0;
+    rc = sw_orders_find(&session->orders, spill->flags & SW_REQ_ORDER, spill->order_word, spill->order_value,
+                        &range.order, err);
+    if (rc == 0 && name)
+        rc = prepare_durable(session, name, err);
     if (rc == 0)
         rc = sw_engine_spill(session->owner, &range, sw_operation_ended, deferred, &id, err);
     return rc < 0 ? sw_operation_refused(deferred, rc) : SW_REPLY_LATER;
@@ -175,9 +183,10 @@ static int on_spill_durable(void *arg, const struct sw_request *request, struct 
                                  .flags = durable->flags,
                                  .offset = durable->offset,
                                  .bytes = durable->bytes,
+                                 .order_word = durable->order_word,
+                                 .order_value = durable->order_value,
                                  .value_type = durable->value_type};
     (void)ret_reply;
-    memcpy(plain.event, durable->event, sizeof plain.event);
     return spill(arg, request, &plain, durable->name, err);
 }
 
@@ -209,17 +218,19 @@ static int on_restore(void *arg, const struct sw_request *request, struct sw_msg
     const struct sw_msg_restore *restore = &request->msg->u.restore;
     struct sw_deferred_reply *deferred = NULL;
     const struct sw_region_id id = {.slot = restore->slot, .gen = restore->gen};
-    struct sw_range range = {.offset = restore->offset,
-                             .bytes = restore->bytes,
-                             .event = restore->flags & SW_REQ_EVENT ? restore->event : NULL,
-                             .in_place = (restore->flags & SW_REQ_IN_PLACE) != 0};
+    struct sw_range range = {
+        .offset = restore->offset, .bytes = restore->bytes, .in_place = (restore->flags & SW_REQ_IN_PLACE) != 0};
     (void)ret_reply;
     const struct sw_operation operation = {
-        .mem = restore->mem, .flags = restore->flags, .known_flags = SW_REQ_EVENT | SW_REQ_KEEP | SW_REQ_IN_PLACE};
+        .mem = restore->mem, .flags = restore->flags, .known_flags = SW_REQ_ORDER | SW_REQ_KEEP | SW_REQ_IN_PLACE};
     int rc = sw_operation_begin(session, request->msg, &operation, &deferred, &range.mem, err);
     if (rc < 0)
         return rc;
-    rc = sw_engine_restore(session->owner, id, &range, restore->flags & SW_REQ_KEEP, sw_operation_ended, deferred, err);
+    rc = sw_orders_find(&session->orders, restore->flags & SW_REQ_ORDER, restore->order_word, restore->order_value,
+                        &range.order, err);
+    if (rc == 0)
+        rc = sw_engine_restore(session->owner, id, &range, restore->flags & SW_REQ_KEEP, sw_operation_ended, deferred,
+                               err);
     return rc < 0 ? sw_operation_refused(deferred, rc) : SW_REPLY_LATER;
 }
 
@@ -307,6 +318,7 @@ const struct sw_command sw_commands[] = {
     {on_mem_open, SW_MSG_MEM_OPEN, false},
     {on_mem_parts, SW_MSG_MEM_PARTS, true},
     {on_mem_close, SW_MSG_MEM_CLOSE, false},
+    {on_order_page, SW_MSG_ORDER_PAGE, true},
     {on_spill, SW_MSG_SPILL, false},
     {on_restore, SW_MSG_RESTORE, false},
     {on_drop, SW_MSG_DROP, false},

@@ -36,6 +36,7 @@ static void end_if_done(struct sw_session *session) {
     /* Not before: a client whose connection has ended takes it that nothing reads or writes its memory any more. */
     sw_peer_hang_up(session->socket);
     sw_memtable_fini(&session->mems);
+    sw_orders_fini(&session->orders);
     sw_tenant_leave(session->tenant);
     session->closed(session, session->closed_arg);
     sw_free(session);

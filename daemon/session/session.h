@@ -9,6 +9,7 @@
 
 #include "daemon/service.h"
 #include "daemon/session/memtable.h"
+#include "daemon/session/orders.h"
 #include "daemon/session/tenant.h"
 #include "ipc/peer.h"
 #include "ipc/proto.h"
@@ -30,6 +31,7 @@ struct sw_session {
     uint32_t newest_seq, aged_seq; /* aged: of the request at which older ones' seqs were last forgotten */
     struct sw_owner *owner;
     struct sw_memtable mems;
+    struct sw_orders orders;
     struct sw_idmap deferred; /* replies due, by seq */
     unsigned n_operations;    /* spills, restores and batches among them */
     unsigned n_pieces;        /* of these batches and of buffers */

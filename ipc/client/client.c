@@ -246,7 +246,7 @@ static void await_hang_up(int socket) {
 void spillway_close(struct spillway *connection) {
     if (!connection)
         return;
-    /* The daemon first: what it still reads of our memory is let go before events and contexts are. A forked child
+    /* The daemon first: what it still reads of our memory is let go before contexts are. A forked child
      * that has the socket open, too, must neither keep the session alive nor, if it closes its copy, end it. */
     if (connection->socket >= 0 && connection->process == getpid()) {
         (void)shutdown(connection->socket, SHUT_WR);
@@ -281,11 +281,13 @@ void spillway_close(struct spillway *connection) {
 #define SET_RANGE(message, ticket, export, flags_)                                                                     \
     do {                                                                                                               \
         (message)->mem = (ticket)->transfer.mem;                                                                       \
-        (message)->flags = (flags_) | ((export)->event ? SW_REQ_EVENT : 0);                                            \
+        (message)->flags = (flags_) | ((export)->mark ? SW_REQ_ORDER : 0);                                             \
         (message)->offset = (export)->offset;                                                                          \
         (message)->bytes = (ticket)->transfer.bytes;                                                                   \
-        if ((export)->event)                                                                                           \
-            memcpy((message)->event, sw_cuda_event_handle((export)->event), sizeof(message)->event);                   \
+        if ((export)->mark) {                                                                                          \
+            (message)->order_word = sw_mark_word((export)->mark);                                                      \
+            (message)->order_value = sw_mark_value((export)->mark);                                                    \
+        }                                                                                                              \
     } while (0)
 
 int sw_client_transfer(struct spillway_ticket *t, struct sw_msg *operation, uint32_t flags, struct sw_export *e,
@@ -293,6 +295,8 @@ int sw_client_transfer(struct spillway_ticket *t, struct sw_msg *operation, uint
     struct sw_list group;
     int rc = registered ? sw_registered_ready(t->connection, t->transfer.mem, err) : 0;
     sw_list_init(&group);
+    if (rc == 0 && e->mark)
+        rc = sw_client_share_marks(t->connection, err);
     if (rc < 0)
         return rc;
     if (operation->header.type == SW_MSG_SPILL)
@@ -309,8 +313,8 @@ int sw_client_transfer(struct spillway_ticket *t, struct sw_msg *operation, uint
         sw_packets_free(&group);
         return -SW_ENOMEM;
     }
-    t->transfer.event = e->event;
-    e->event = NULL;
+    t->transfer.mark = e->mark;
+    e->mark = NULL;
     sw_client_submit(t, &group);
     return 0;
 }
@@ -350,7 +354,7 @@ static int start(struct spillway *c, struct sw_msg *operation, uint32_t flags, c
     if (!rc && c->n_in_flight >= c->max_in_flight)
         rc = sw_client_too_many(c->n_in_flight, &err);
     if (!rc)
-        rc = sw_export_order(&export, &c->cuda, data, stream, &err);
+        rc = sw_export_order(&export, &c->cuda, NULL, data, stream, &err);
     struct spillway_ticket *t = rc < 0 ? NULL : sw_ticket_new(c, durable ? SW_MSG_SPILL : operation->header.type, &err);
     if (t) {
         t->transfer.durable = durable;

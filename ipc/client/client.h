@@ -75,7 +75,7 @@ struct spillway_ticket {
         uint64_t bytes;                /* length of the caller's range, or of all pieces or buffers */
         uint32_t n_pieces;             /* of a batch's packet, or of one on buffers */
         struct spillway_region region; /* restore: the daemon's */
-        struct sw_cuda_event *event;
+        struct sw_mark *mark;          /* in the caller's stream; a reference */
     } transfer;
     /* One that has parts, which are tickets of the library's own: at most one of these is not NULL. */
     struct sw_staged *staged;   /* NULL also when it no longer runs */
@@ -135,6 +135,7 @@ struct spillway {
     struct sw_list outbox;     /* sw_packet.node, in order */
     struct sw_list registered; /* sw_registered.node */
     struct sw_cuda *cuda;
+    bool has_marks;         /* the daemon has been sent the page that they are on */
     struct sw_list batches; /* running; spillway_ticket.node, oldest first */
     struct sw_list buffers; /* requests on several, running; the same */
     uint32_t n_batches;
@@ -181,7 +182,7 @@ void sw_client_combine(char *ret, size_t ret_bytes, const char *part);
 struct spillway_ticket *sw_client_call(struct spillway *c, struct sw_msg *msg, int timeout_ms, struct sw_err *err);
 
 /* Sends an operation, after what hands over its memory unless that is registered; `operation` comes with its own
- * fields, the ticket with mem and bytes; e's event moves into it. errors: -SW_ENOMEM, those of sw_registered_ready();
+ * fields, the ticket with mem and bytes; e's mark moves into it. errors: -SW_ENOMEM, those of sw_registered_ready();
  * the ticket is then on no list yet. */
 int sw_client_transfer(struct spillway_ticket *t, struct sw_msg *operation, uint32_t flags, struct sw_export *e,
                        bool registered, struct sw_err *err);
@@ -197,6 +198,11 @@ void sw_client_close_memory(struct spillway *c, uint32_t mem);
 /* Appends the packets that hand exported memory over under the name `mem`; its descriptors move into
  * them. errors: -SW_ENOMEM. */
 int sw_client_add_memory(struct sw_list *group, uint32_t mem, bool once, struct sw_export *e, struct sw_err *err);
+/* To be called before a mark is named to the daemon: hands over the page that marks are on, if there is one that it
+ * does not have. While the connection is down that is done when it comes back. errors: -SW_ENOMEM, -SW_ELIMIT. */
+int sw_client_share_marks(struct spillway *c, struct sw_err *err);
+/* The connection has come back: hands the page over again, before what names marks. errors: as above. */
+int sw_client_reshare_marks(struct spillway *c, struct sw_err *err);
 /* Whether r holds all of data[0..bytes). */
 bool sw_registered_holds(const struct sw_registered *r, const void *data, uint64_t bytes);
 /* The registered memory that holds all of data[0..bytes), with kind and offset of the range put into *ret; or NULL. */

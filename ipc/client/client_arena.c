@@ -234,5 +234,6 @@ int sw_arena_mark(struct spillway *c, const struct sw_arena *arena, struct sw_ex
     *ret = arena->range;
     if (arena->gpu == SW_ARENA_HOST)
         return 0;
-    return sw_export_order(ret, &c->cuda, sw_cuda_block_data(arena->block), sw_cuda_block_stream(arena->block), err);
+    return sw_export_order(ret, &c->cuda, NULL, sw_cuda_block_data(arena->block), sw_cuda_block_stream(arena->block),
+                           err);
 }

@@ -71,7 +71,7 @@ int sw_arena_make(struct sw_arena *arena, unsigned place, uint64_t bytes, struct
 int sw_arena_copy(const struct sw_arena *arena, unsigned place, uint8_t *memory, uint64_t bytes, bool in,
                   struct sw_err *err);
 /* An event behind all that the arena's stream has been given, for the daemon or the library to wait for; none for the
- * host's. owns ret->event: the caller. */
+ * host's. owns ret->mark: the caller. */
 int sw_arena_mark(struct spillway *c, const struct sw_arena *arena, struct sw_export *ret, struct sw_err *err);
 
 #endif

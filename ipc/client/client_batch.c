@@ -17,7 +17,7 @@ struct part {
 /* Parts in one memory. */
 struct section {
     uint32_t mem, end; /* of the last part, + 1 */
-    struct sw_cuda_event *event;
+    struct sw_mark *mark;
 };
 
 struct sw_batch {
@@ -78,7 +78,7 @@ void sw_batch_settle(const struct spillway_ticket *t, struct sw_msg_settle *ret)
 }
 
 static uint32_t flags_of(const struct sw_batch *batch, const struct section *section) {
-    return (section->event ? SW_REQ_EVENT : 0) | (batch->keep || batch->drops ? SW_REQ_KEEP : 0);
+    return (section->mark ? SW_REQ_ORDER : 0) | (batch->keep || batch->drops ? SW_REQ_KEEP : 0);
 }
 
 /* Fields that SPILL_BATCH and RESTORE_BATCH have in common, written into either. */
@@ -87,8 +87,10 @@ static uint32_t flags_of(const struct sw_batch *batch, const struct section *sec
         (message)->mem = (section)->mem;                                                                               \
         (message)->flags = flags_of(batch, section);                                                                   \
         (message)->count = (n);                                                                                        \
-        if ((section)->event)                                                                                          \
-            memcpy((message)->event, sw_cuda_event_handle((section)->event), sizeof(message)->event);                  \
+        if ((section)->mark) {                                                                                         \
+            (message)->order_word = sw_mark_word((section)->mark);                                                     \
+            (message)->order_value = sw_mark_value((section)->mark);                                                   \
+        }                                                                                                              \
         for (uint32_t i = 0; i < (n); i++) {                                                                           \
             (message)->offset[i] = (batch)->parts[(batch)->n_sent + i].offset;                                         \
             (message)->bytes[i] = (batch)->parts[(batch)->n_sent + i].bytes;                                           \
@@ -127,7 +129,9 @@ static bool send_packet(struct spillway *c, struct sw_batch *batch) {
     sw_list_init(&group);
     fill_message(batch, count, &msg);
     const uint32_t mem = batch->sections[batch->section].mem;
-    const int rc = sw_registered_ready(c, mem, &err);
+    int rc = sw_registered_ready(c, mem, &err);
+    if (rc == 0 && batch->sections[batch->section].mark)
+        rc = sw_client_share_marks(c, &err);
     struct spillway_ticket *t = rc < 0 ? NULL : sw_ticket_new(c, batch->ticket->operation, &err);
     if (!t || !sw_packet_new(&group, &msg, &err)) {
         sw_free(t);
@@ -169,17 +173,17 @@ void sw_batch_drop(struct sw_batch *batch) {
 
 /* ---- a batch ----------------------------------------------------------------------------------------------------- */
 
-static void release_events(struct sw_batch *batch) {
+static void release_marks(struct sw_batch *batch) {
     for (uint32_t i = 0; i < batch->n_sections; i++) {
-        sw_cuda_event_release(batch->sections[i].event);
-        batch->sections[i].event = NULL;
+        sw_mark_unref(batch->sections[i].mark);
+        batch->sections[i].mark = NULL;
     }
 }
 
 static void finish(struct spillway *c, struct sw_batch *batch) {
     struct spillway_ticket *t = batch->ticket;
     t->error = batch->error;
-    release_events(batch);
+    release_marks(batch);
     if (is_spill(batch) ? batch->error.code != 0 : !batch->error.code && batch->drops)
         sw_batch_drop(batch);
     else if (is_spill(batch) && batch->pieces)
@@ -225,7 +229,7 @@ bool sw_batches_use(const struct spillway *c, uint32_t mem) {
 void sw_batch_free(struct sw_batch *batch) {
     if (!batch)
         return;
-    release_events(batch);
+    release_marks(batch);
     sw_free(batch->sections);
     sw_free(batch);
 }
@@ -285,9 +289,10 @@ static int check_overlap(const struct sw_batch *batch, struct sw_err *err) {
     return overlap ? sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "destinations of a batch overlap") : 0;
 }
 
-/* Makes the sections, each with an event behind what the stream has been given. Returns how many packets they are. */
+/* Makes the sections, each with a mark behind what the stream has been given. Returns how many packets they are. */
 static int make_sections(struct spillway *c, struct sw_batch *batch, struct CUstream_st *stream, uint64_t *ret_packets,
                          struct sw_err *err) {
+    struct sw_marks known = {0};
     uint32_t n = 1;
     for (uint32_t i = 1; i < batch->n; i++)
         n += batch->parts[i].mem != batch->parts[i - 1].mem;
@@ -302,12 +307,11 @@ static int make_sections(struct spillway *c, struct sw_batch *batch, struct CUst
         section->mem = batch->parts[first].mem;
         for (section->end = first; section->end < batch->n && batch->parts[section->end].mem == section->mem;)
             section->end++;
-        const int rc = sw_export_order(&range, &c->cuda, r->data, stream, err);
-        if (rc < 0) {
-            sw_cuda_event_release(range.event);
+        const int rc = sw_export_order(&range, &c->cuda, &known, r->data, stream, err);
+        if (rc < 0)
             return rc;
-        }
-        section->event = range.event;
+        section->mark = range.mark;
+        known = (struct sw_marks){.n = range.mark != NULL, .marks = {range.mark}};
         *ret_packets += (section->end - first + most_pieces(c) - 1) / most_pieces(c);
     }
     return 0;

@@ -8,7 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-_Static_assert((int)SPILLWAY_MAX_BUFFERS == SW_PROTO_MAX_BUFFERS, "as many as a request has room for");
+_Static_assert((int)SPILLWAY_MAX_BUFFERS == SW_PROTO_MAX_BUFFERS && (int)SPILLWAY_MAX_BUFFERS <= (int)SW_MARKS_MAX,
+               "as many as a request has room for");
 
 struct sw_buffers {
     struct spillway_ticket *ticket;   /* the caller's */
@@ -16,6 +17,7 @@ struct sw_buffers {
     struct spillway_error open_error; /* the first memory that could not be opened */
     struct spillway_error error;      /* the request's */
     uint32_t n, mem[SPILLWAY_MAX_BUFFERS];
+    struct sw_marks marks; /* in the caller's streams: one for each context */
 };
 
 /* A memory that is opened for the request, and what closes it. */
@@ -31,17 +33,28 @@ struct request {
     struct spillway *c;
     struct sw_buffers *buffers;
     struct sw_msg msg;
-    struct sw_cuda_event *event;
     unsigned n_opened;
     struct opened opened[SPILLWAY_MAX_BUFFERS];
 };
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
+static void release_marks(struct sw_buffers *b) {
+    while (b->marks.n > 0)
+        sw_mark_unref(b->marks.marks[--b->marks.n]);
+}
+
+void sw_buffers_free(struct sw_buffers *b) {
+    if (b)
+        release_marks(b);
+    sw_free(b);
+}
+
 static void part_done(struct spillway_ticket *t) {
     struct sw_buffers *b = t->own.owner;
     b->n_left--;
     if (t->operation == b->ticket->operation) {
+        release_marks(b);
         b->error = t->error;
         b->ticket->answer.transfer = t->answer.transfer;
     } else if (t->operation != SW_MSG_MEM_CLOSE && t->error.code && !b->open_error.code) {
@@ -128,31 +141,37 @@ static int open_memory(struct request *r, struct sw_export *e, uint32_t *ret_mem
 }
 
 struct fields {
-    uint32_t *mem, *waits;
-    uint64_t *offset, *bytes;
+    uint32_t *mem, *waits, *order_word;
+    uint64_t *order_value, *offset, *bytes;
 };
 
 static struct fields fields_of(struct sw_msg *msg) {
     struct sw_msg_spill_buffers *spill = &msg->u.spill_buffers;
     struct sw_msg_restore_buffers *restore = &msg->u.restore_buffers;
     return msg->header.type == SW_MSG_SPILL_BUFFERS
-               ? (struct fields){spill->mem, spill->waits, spill->offset, spill->bytes}
-               : (struct fields){restore->mem, restore->waits, restore->offset, restore->bytes};
+               ? (struct fields){spill->mem,         spill->waits,  spill->order_word,
+                                 spill->order_value, spill->offset, spill->bytes}
+               : (struct fields){restore->mem,         restore->waits,  restore->order_word,
+                                 restore->order_value, restore->offset, restore->bytes};
 }
 
-/* Orders the request behind the event of a buffer, if there is one; *ret_waits: whether the buffer has to wait for the
- * request's. That one stands for all on one GPU: another one would be on the same stream. But default streams are each
- * GPU's own: those of a second GPU are waited for here. */
-static int order_request(struct request *r, struct sw_export *e, uint32_t *ret_waits, struct sw_err *err) {
-    int rc = 0;
-    *ret_waits = e->event && (!r->event || sw_cuda_event_is_beside(e->event, r->event));
-    if (!r->event) {
-        r->event = e->event;
-        e->event = NULL;
-    }
-    while (e->event && !*ret_waits && (rc = sw_cuda_event_reached(e->event, err)) == 0)
-        (void)usleep(50);
-    return rc < 0 ? rc : 0;
+/* Has buffer i wait for its mark, if it has one. A mark stands for all buffers of its context: another one would be in
+ * the same stream. */
+static void order_buffer(struct request *r, uint32_t i, struct sw_export *e) {
+    const struct fields f = fields_of(&r->msg);
+    struct sw_marks *marks = &r->buffers->marks;
+    bool is_known = false;
+    if (!e->mark)
+        return;
+    f.waits[i] = 1;
+    f.order_word[i] = sw_mark_word(e->mark);
+    f.order_value[i] = sw_mark_value(e->mark);
+    for (unsigned k = 0; k < marks->n; k++)
+        is_known |= marks->marks[k] == e->mark;
+    if (is_known)
+        return;
+    marks->marks[marks->n++] = e->mark;
+    e->mark = NULL;
 }
 
 /* Names buffer i's memory and orders the request behind the stream. */
@@ -164,13 +183,11 @@ static int add_buffer(struct request *r, uint32_t i, const struct spillway_buffe
     int rc = registered ? sw_registered_ready(r->c, registered->mem, err)
                         : sw_export_find(&e, &r->c->cuda, buffer->data, buffer->bytes, err);
     if (!rc)
-        rc = sw_export_order(&e, &r->c->cuda, buffer->data, stream, err);
+        rc = sw_export_order(&e, &r->c->cuda, &r->buffers->marks, buffer->data, stream, err);
     if (!rc) {
         f.offset[i] = e.offset;
         f.bytes[i] = buffer->bytes;
-        rc = order_request(r, &e, &f.waits[i], err);
-    }
-    if (!rc) {
+        order_buffer(r, i, &e);
         const struct opened *opened = registered ? NULL : find_opened(r, &e);
         if (registered || opened)
             f.mem[i] = registered ? registered->mem : opened->mem;
@@ -270,7 +287,6 @@ static void request_fini(struct request *r) {
             sw_packets_free(&r->opened[i].close_group);
         sw_free(r->opened[i].close);
     }
-    sw_cuda_event_release(r->event);
 }
 
 /* The ticket that the operation's packet has. */
@@ -286,16 +302,7 @@ static struct spillway_ticket *operation_new(struct request *r, const struct spi
         t->transfer.bytes += buffers[i].bytes;
     if (t->operation == SW_MSG_RESTORE_BUFFERS)
         t->transfer.region = (struct spillway_region){r->msg.u.restore_buffers.slot, r->msg.u.restore_buffers.gen};
-    t->transfer.event = r->event;
-    r->event = NULL;
     return t;
-}
-
-static void set_event(struct request *r) {
-    uint8_t *field =
-        r->msg.header.type == SW_MSG_SPILL_BUFFERS ? r->msg.u.spill_buffers.event : r->msg.u.restore_buffers.event;
-    if (r->event)
-        memcpy(field, sw_cuda_event_handle(r->event), sizeof r->msg.u.spill_buffers.event);
 }
 
 /* The caller's ticket, on no list yet. errors (NULL): -SW_ENOMEM. */
@@ -330,8 +337,9 @@ static int start(struct request *r, const struct spillway_buffer *buffers, uint3
     if (!t)
         return sw_client_report(error, &err);
     rc = add_buffers(r, buffers, n, stream, &err);
+    if (!rc && r->buffers->marks.n > 0)
+        rc = sw_client_share_marks(c, &err);
     if (!rc) {
-        set_event(r);
         operation = operation_new(r, buffers, n, &group, &err);
         rc = operation ? send_all(r, operation, &group, &err) : -SW_ENOMEM;
     }

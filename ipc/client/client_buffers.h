@@ -15,5 +15,7 @@ void sw_buffers_advance(struct spillway *c);
 bool sw_buffers_use(const struct spillway_ticket *t, uint32_t mem);
 /* Takes the answer to QUERY_BUFFERS; false if it is none. */
 bool sw_buffers_take(struct spillway_ticket *t, const struct sw_msg_region_buffers *message);
+/* Gives its marks back. NULL is a no-op. */
+void sw_buffers_free(struct sw_buffers *buffers);
 
 #endif

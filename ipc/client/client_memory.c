@@ -6,6 +6,8 @@
 #include "ipc/client/client_staging.h"
 
 #include "base/alloc.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -54,6 +56,44 @@ static struct sw_registered *find_number(const struct spillway *c, uint32_t mem)
 uint32_t sw_client_new_mem(struct spillway *c) {
     const uint32_t mem = c->next_mem++;
     return find_number(c, mem) || sw_staging_uses(c, mem) ? sw_client_new_mem(c) : mem;
+}
+
+/* A page that the daemon has refused is sent again with the next mark. */
+static void marks_shared(struct spillway_ticket *t) {
+    if (t->error.code)
+        t->connection->has_marks = false;
+}
+
+int sw_client_share_marks(struct spillway *c, struct sw_err *err) {
+    return c->link == SW_LINK_UP && !c->has_marks ? sw_client_reshare_marks(c, err) : 0;
+}
+
+int sw_client_reshare_marks(struct spillway *c, struct sw_err *err) {
+    const struct sw_mark_page *page = sw_cuda_mark_page(c->cuda);
+    struct sw_list group;
+    struct sw_msg msg;
+    if (!page)
+        return 0;
+    sw_list_init(&group);
+    sw_msg_init(&msg, SW_MSG_ORDER_PAGE);
+    msg.u.order_page.bytes = sw_mark_page_bytes(page);
+    struct spillway_ticket *t = sw_ticket_new(c, SW_MSG_ORDER_PAGE, err);
+    struct sw_packet *packet = t ? sw_packet_new(&group, &msg, err) : NULL;
+    int fd = packet ? fcntl(sw_mark_page_fd(page), F_DUPFD_CLOEXEC, 0) : -1;
+    if (fd < 0) {
+        const int cause = errno;
+        sw_packets_free(&group);
+        sw_free(t);
+        return packet
+                   ? sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "descriptor of the order page: %s", strerror(cause))
+                   : -SW_ENOMEM;
+    }
+    packet->fds[0] = fd;
+    packet->n_fds = 1;
+    t->own.on_done = marks_shared;
+    c->has_marks = true;
+    sw_client_submit(t, &group);
+    return 0;
 }
 
 /* ---- what is registered ------------------------------------------------------------------------------------------ */

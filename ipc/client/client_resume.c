@@ -193,6 +193,7 @@ bool sw_resume_begin(struct spillway *c) {
     hang_up(c);
     r->is_known = false;
     c->link = SW_LINK_DOWN;
+    c->has_marks = false;
     const uint64_t now_us = sw_clock_us();
     if (was_up) {
         r->lost_us = now_us;
@@ -271,18 +272,28 @@ static void ask(struct spillway_ticket *t, struct sw_list *asks) {
     sw_client_enqueue(t, &group);
 }
 
+static void try_later(struct spillway *c) {
+    c->resume->next_try_us = sw_clock_us() + LAST_RETRY_US;
+    wake_for(c->resume, c->resume->next_try_us);
+}
+
 /* The daemon knows the session. Tickets of memories that are handed over again are new ones behind those that run. */
 static void come_back(struct spillway *c) {
     struct sw_list later, asks;
     struct sw_msg all; /* that is to be asked */
     struct sw_list *last = c->running.prev;
     if (!make_asks(c, &asks)) { /* until there is memory for it, or the deadline is over */
-        c->resume->next_try_us = sw_clock_us() + LAST_RETRY_US;
-        wake_for(c->resume, c->resume->next_try_us);
+        try_later(c);
         return;
     }
     sw_list_init(&later);
     sw_list_append_all(&later, &c->outbox);
+    if (sw_client_reshare_marks(c, NULL) < 0) {
+        sw_packets_free(&asks);
+        sw_list_append_all(&c->outbox, &later);
+        try_later(c);
+        return;
+    }
     sw_registered_reopen(c);
     sw_staging_reopen(c);
     bool more = last != &c->running;

@@ -31,7 +31,7 @@ struct sw_staged {
     uint32_t value_type; /* spill */
     bool keep;
     enum stage stage;
-    struct sw_cuda_event *event;             /* on the caller's stream; in the end behind the arena's last copy */
+    struct sw_mark *mark;                    /* in the caller's stream; in the end behind the arena's last copy */
     uint32_t n_started, n_in_flight, n_held; /* pieces; of those, in the daemon; places */
     /* Straight: */
     uint32_t mem;
@@ -164,7 +164,7 @@ static void part_done(struct spillway_ticket *t) {
         give_back(op, t->own.place);
 }
 
-/* Asks the daemon to move one piece. e: the memory; its event moves on. */
+/* Asks the daemon to move one piece. e: the memory; its mark moves on. */
 static int send_part(struct spillway *c, struct sw_staged *op, uint32_t mem, unsigned place, struct sw_export *e,
                      struct sw_err *err) {
     const struct spillway_region region = op->composite->parts[op->n_started];
@@ -208,18 +208,14 @@ static void come_back(struct round *round, long ns) {
         round->wake_ns = ns;
 }
 
-/* Whether the event has been reached, or cannot be any more: it is then given back. */
+/* Whether the stream has got to the mark: it is then given back. */
 static bool reached(struct sw_staged *op, struct round *round) {
-    struct sw_err err = {0};
-    const int rc = op->event ? sw_cuda_event_reached(op->event, &err) : 1;
-    if (!rc) {
+    if (op->mark && !sw_mark_is_reached(op->mark)) {
         come_back(round, POLL_GPU_NS);
         return false;
     }
-    sw_cuda_event_release(op->event);
-    op->event = NULL;
-    if (rc < 0)
-        sw_client_note_err(&op->error, &err);
+    sw_mark_unref(op->mark);
+    op->mark = NULL;
     return true;
 }
 
@@ -287,7 +283,7 @@ static bool start_through_arena(struct spillway *c, struct sw_staged *op, struct
     e.offset += place * SW_PIECE_BYTES;
     if (!rc)
         rc = send_part(c, op, arena->mem, place, &e, &err);
-    sw_cuda_event_release(e.event);
+    sw_mark_unref(e.mark);
     if (rc < 0) {
         give_back(op, place);
         sw_client_note_err(&op->error, &err);
@@ -349,17 +345,17 @@ static void begin_end(struct spillway *c, struct sw_staged *op) {
     struct sw_export e = {0};
     struct sw_err err = {0};
     op->stage = STAGE_END;
-    sw_cuda_event_release(op->event); /* of the caller's stream: after an error it is not waited for */
-    op->event = NULL;
+    sw_mark_unref(op->mark); /* of the caller's stream: after an error it is not waited for */
+    op->mark = NULL;
     if (!op->arena)
         return;
     if (sw_arena_mark(c, op->arena, &e, &err) < 0)
         sw_client_note_err(&op->error, &err);
-    op->event = e.event;
+    op->mark = e.mark;
 }
 
 static void staged_free(struct sw_staged *op) {
-    sw_cuda_event_release(op->event);
+    sw_mark_unref(op->mark);
     if (op->composite && !sw_region_is_composite(op->composite->id))
         sw_free(op->composite);
     if (op->arena)
@@ -475,14 +471,14 @@ static int go_straight(struct spillway *c, struct sw_staged *op, struct CUstream
     const struct sw_registered *registered = sw_registered_find(c, op->data, op->bytes, &e);
     int rc = registered ? 0 : sw_export_find(&e, &c->cuda, op->data, op->bytes, err);
     if (!rc)
-        rc = sw_export_order(&e, &c->cuda, op->data, stream, err);
+        rc = sw_export_order(&e, &c->cuda, NULL, op->data, stream, err);
     if (!rc) {
         op->range = (struct sw_export){.kind = e.kind, .offset = e.offset};
         op->mem = registered ? registered->mem : sw_client_new_mem(c);
         op->mem_open = registered != NULL;
         op->mem_own = !registered;
-        op->event = e.event;
-        e.event = NULL;
+        op->mark = e.mark;
+        e.mark = NULL;
         struct spillway_ticket *t = registered ? NULL : sw_client_open_memory(c, op->mem, &e, err);
         if (t) {
             t->own.on_done = straight_opened;
@@ -506,8 +502,8 @@ static int go_through_arena(struct spillway *c, struct sw_staged *op, struct CUs
         rc = sw_host_check(op->data, op->bytes, !is_spill(op), err);
     }
     if (!rc && place != SW_CUDA_UNKNOWN)
-        rc = sw_export_order(&e, &c->cuda, op->data, stream, err);
-    op->event = e.event;
+        rc = sw_export_order(&e, &c->cuda, NULL, op->data, stream, err);
+    op->mark = e.mark;
     if (!rc)
         rc = sw_arena_get(c, &c->staging->arenas, gpu, op->data, &op->arena, err);
     if (op->arena)

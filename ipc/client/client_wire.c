@@ -41,9 +41,9 @@ struct spillway_ticket *sw_ticket_new(struct spillway *c, unsigned operation, st
 
 void sw_ticket_destroy(struct spillway_ticket *t) {
     sw_list_remove(&t->node);
-    sw_cuda_event_release(t->transfer.event);
+    sw_mark_unref(t->transfer.mark);
     sw_batch_free(t->batch);
-    sw_free(t->buffers);
+    sw_buffers_free(t->buffers);
     sw_free(t->resume.repeat);
     sw_free(t);
 }
@@ -128,8 +128,8 @@ static void drop_unseen_regions(const struct spillway_ticket *t) {
 void sw_ticket_complete(struct spillway_ticket *t) {
     struct spillway *c = t->connection;
     t->state = SW_TICKET_DONE;
-    sw_cuda_event_release(t->transfer.event);
-    t->transfer.event = NULL;
+    sw_mark_unref(t->transfer.mark);
+    t->transfer.mark = NULL;
     c->n_in_flight -= is_in_flight(t) ? 1u : 0u;
     c->n_pieces -= t->transfer.n_pieces;
     close_unused_memory(t);

@@ -24,7 +24,7 @@ static int load(struct sw_cuda **ret, void *library, struct sw_err *err) {
     struct sw_cuda *cuda = sw_alloc(sizeof *cuda);
     if (!cuda)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for the CUDA driver's entry points");
-    sw_list_init(&cuda->events);
+    sw_list_init(&cuda->stand_ins);
     const char *missing = get ? NULL : "cuGetProcAddress_v2";
 #define DRIVER_LOAD(member, name, version)                                                                             \
     if (!missing && (get(#name, &symbol, version, CU_GET_PROC_ADDRESS_DEFAULT, NULL) != CUDA_SUCCESS || !symbol))      \
@@ -56,7 +56,8 @@ int sw_cuda_find_driver(struct sw_cuda **cuda, struct sw_err *err) {
 void sw_cuda_free(struct sw_cuda *cuda) {
     if (!cuda)
         return;
-    sw_cuda_free_events(cuda);
+    sw_cuda_free_stand_ins(cuda);
+    sw_mark_page_put(cuda->page);
     for (int i = 0; i < SW_CUDA_MAX_DEVICES; i++) {
         CUdevice device;
         if (cuda->primary[i] && cuda->device_get(&device, i) == CUDA_SUCCESS)

@@ -1,4 +1,4 @@
-/* cuda_driver.h - inside of libspillway: the CUDA driver that the process has loaded, for memory_cuda.c, cuda_event.c
+/* cuda_driver.h - inside of libspillway: the CUDA driver that the process has loaded, for memory_cuda.c, cuda_mark.c
  * and cuda_block.c.
  *
  * The driver is never loaded, initialised or linked here: a process that holds a GPU pointer has done so. Entry points
@@ -30,9 +30,9 @@
     X(current, cuCtxGetCurrent, 4000) X(stream_context, cuStreamGetCtx, 9020) \
     X(stream_flags, cuStreamGetFlags, 5050) X(stream_query, cuStreamQuery, 2000) \
     X(stream_captures, cuStreamIsCapturing, 10000) X(capture_mode, cuThreadExchangeStreamCaptureMode, 10010) \
-    X(stream_synchronize, cuStreamSynchronize, 2000) X(event_create, cuEventCreate, 2000) \
-    X(event_record, cuEventRecord, 2000) X(event_destroy, cuEventDestroy, 4000) \
-    X(event_handle, cuIpcGetEventHandle, 4010) X(event_query, cuEventQuery, 2000) \
+    X(stream_synchronize, cuStreamSynchronize, 2000) X(write_value, cuStreamWriteValue64, 11070) \
+    X(launch_host, cuLaunchHostFunc, 10000) X(host_register, cuMemHostRegister, 6050) \
+    X(host_pointer, cuMemHostGetDevicePointer, 3020) \
     X(stream_create, cuStreamCreate, 2000) X(stream_destroy, cuStreamDestroy, 4000) \
     X(allocate, cuMemAlloc, 3020) X(free, cuMemFree, 3020) X(copy, cuMemcpyAsync, 4000)
 /* clang-format on */
@@ -41,11 +41,19 @@ enum { SW_CUDA_MAX_DEVICES = 64 };
 
 struct sw_cuda {
     void *library;
-    struct sw_list events; /* sw_cuda_event.node: those not in use, the last used first, then the others */
+    struct sw_mark_page *page;              /* of the connection's marks; NULL: none was needed yet */
+    struct sw_list stand_ins;               /* sw_cuda_stand_in.node */
     CUcontext primary[SW_CUDA_MAX_DEVICES]; /* retained by ordinal; NULL: not yet */
 #define SW_DRIVER_MEMBER(member, name, version) PFN_##name##_v##version member;
     SW_DRIVER_FUNCTIONS(SW_DRIVER_MEMBER)
 #undef SW_DRIVER_MEMBER
+};
+
+/* A blocking stream of the library's own, in the place of a context's default stream while that cannot be used. */
+struct sw_cuda_stand_in {
+    struct sw_list node;
+    CUcontext context;
+    CUstream stream;
 };
 
 /* What the driver says about a pointer. */
@@ -71,7 +79,7 @@ bool sw_cuda_is_gpu(const struct sw_cuda_pointer *p);
 /* Sets p->context, in which to work: the pointer's; for memory that has none the current one, if it is on the same
  * device, else the device's primary context, retained until the connection ends. errors: -SW_EGPU. */
 int sw_cuda_find_context(struct sw_cuda *cuda, struct sw_cuda_pointer *p, struct sw_err *err);
-/* cuda_event.c: destroys the pool's events. */
-void sw_cuda_free_events(struct sw_cuda *cuda);
+/* cuda_mark.c: destroys the streams. */
+void sw_cuda_free_stand_ins(struct sw_cuda *cuda);
 
 #endif

@@ -21,7 +21,7 @@ void sw_export_fini(struct sw_export *e) {
             (void)close(e->fds[i]);
     sw_free(e->fds);
     sw_free(e->part_bytes);
-    sw_cuda_event_release(e->event);
+    sw_mark_unref(e->mark);
     memset(e, 0, sizeof *e);
 }
 
@@ -41,7 +41,7 @@ int sw_export_find(struct sw_export *ret, struct sw_cuda **cuda, const void *dat
     return rc < 0 ? rc : 0;
 }
 
-int sw_export_order(struct sw_export *e, struct sw_cuda **cuda, const void *data, struct CUstream_st *stream,
-                    struct sw_err *err) {
-    return e->kind == SW_MEM_MEMFD ? 0 : sw_cuda_order(e, cuda, data, stream, err);
+int sw_export_order(struct sw_export *e, struct sw_cuda **cuda, const struct sw_marks *known, const void *data,
+                    struct CUstream_st *stream, struct sw_err *err) {
+    return e->kind == SW_MEM_MEMFD ? 0 : sw_cuda_order(e, cuda, known, data, stream, err);
 }

@@ -8,9 +8,9 @@ int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *dat
     return 0;
 }
 
-int sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const void *data, struct CUstream_st *stream,
-                  struct sw_err *err) {
-    (void)e, (void)cuda, (void)data, (void)stream, (void)err;
+int sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const struct sw_marks *known, const void *data,
+                  struct CUstream_st *stream, struct sw_err *err) {
+    (void)e, (void)cuda, (void)known, (void)data, (void)stream, (void)err;
     return 0;
 }
 
@@ -18,13 +18,9 @@ int sw_cuda_built(void) {
     return 0;
 }
 
-const uint8_t *sw_cuda_event_handle(const struct sw_cuda_event *event) {
-    (void)event;
+const struct sw_mark_page *sw_cuda_mark_page(const struct sw_cuda *cuda) {
+    (void)cuda;
     return NULL;
-}
-
-void sw_cuda_event_release(struct sw_cuda_event *event) {
-    (void)event;
 }
 
 void sw_cuda_free(struct sw_cuda *cuda) {
@@ -59,14 +55,4 @@ int sw_cuda_block_copy(struct sw_cuda_block *block, void *to, const void *from, 
 
 void sw_cuda_block_free(struct sw_cuda_block *block) {
     (void)block;
-}
-
-bool sw_cuda_event_is_beside(const struct sw_cuda_event *event, const struct sw_cuda_event *other) {
-    (void)event, (void)other;
-    return true;
-}
-
-int sw_cuda_event_reached(const struct sw_cuda_event *event, struct sw_err *err) {
-    (void)event, (void)err;
-    return 1;
 }

@@ -111,15 +111,6 @@ struct sw_device_ops {
      * offset + bytes <= desc->bytes and bytes <= chunk_bytes, and queues at most one make_plan, encode, decode,
      * unpack, spill_raw, restore_raw, encode_group, store_group or restore_group between two reports of a slot. Return
      * 0 or an error of the queueing itself; what goes wrong later is reported by slot_poll / slot_wait. */
-    /* Waits, on the device, for what the client's event (cudaIpcEventHandle_t) recorded last before this call. Returns
-     * 1, or 0 if that has been reached: then the slot waits for nothing. The event stays open for the session's later
-     * calls; session: a number that this device has seen for no other one.
-     * errors: -SW_EIMPORT; host device: -SW_ENOTSUP. */
-    int (*wait_event)(struct sw_device *device, unsigned s, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],
-                      struct sw_err *err);
-    /* Asks for the same without a slot, and queues nothing: 1 it has been reached, 0 not yet. errors: as above. */
-    int (*has_reached)(struct sw_device *device, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],
-                       struct sw_err *err);
     /* Samples mapping[offset, offset + bytes), where bytes may exceed chunk_bytes, and makes a plan for it: of bytes
      * (SW_VALUE_NONE) trains a symbol table; of either chooses the codec. */
     int (*make_plan)(struct sw_device *device, unsigned s, enum sw_value_type type, const struct sw_mapping *mapping,

@@ -56,57 +56,6 @@ static void cuda_unpin(struct sw_device *device, void *slab, size_t bytes) {
 
 /* ---- steps ---- */
 
-static int open_event(void *arg, const uint8_t handle[SW_MEM_HANDLE_BYTES], void **ret, struct sw_err *err) {
-    struct device_cuda *d = arg;
-    cudaIpcEventHandle_t wire;
-    cudaEvent_t event;
-    memcpy(&wire, handle, sizeof wire);
-    const cudaError_t e = cudaIpcOpenEventHandle(&event, wire);
-    if (e != cudaSuccess) /* the two enums share their numbers */
-        return sw_cuda_import_fail(&d->driver, err, (CUresult)e, "cudaIpcOpenEventHandle");
-    *ret = event;
-    return 0;
-}
-
-static void close_event(void *arg, void *event) {
-    (void)arg;
-    if (cudaEventDestroy(event) != cudaSuccess) /* takes effect when the waits for it are over */
-        (void)cudaGetLastError();
-}
-
-/* Sets *ret to the open event. Returns 1 if it has been reached, 0 if not, or if that could not be found out. */
-static int look_at_event(struct device_cuda *d, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES], void **ret,
-                         struct sw_err *err) {
-    int rc = enter(d, err);
-    if (rc == 0)
-        rc = sw_event_cache_get(&d->events, session, handle, ret, err);
-    if (rc < 0)
-        return rc;
-    if (cudaEventQuery(*ret) == cudaSuccess)
-        return 1;
-    (void)cudaGetLastError(); /* not ready, mostly; of anything else a stream's wait tells */
-    return 0;
-}
-
-static int cuda_has_reached(struct sw_device *device, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],
-                            struct sw_err *err) {
-    void *event;
-    return look_at_event(cuda_of(device), session, handle, &event, err);
-}
-
-static int cuda_wait_event(struct sw_device *device, unsigned s, uint64_t session,
-                           const uint8_t handle[SW_MEM_HANDLE_BYTES], struct sw_err *err) {
-    struct device_cuda *d = cuda_of(device);
-    void *event = NULL;
-    int rc = look_at_event(d, session, handle, &event, err);
-    if (rc != 0)
-        return rc < 0 ? rc : 0; /* one that has been reached needs no wait on the device */
-    d->slots[s].waits = true;
-    d->slots[s].is_marked = false;
-    rc = check(cudaStreamWaitEvent(d->slots[s].stream, event, 0), err, "cudaStreamWaitEvent");
-    return rc < 0 ? rc : 1;
-}
-
 int sw_cuda_train(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
     const struct parts *p = &slot->parts;
     slot->has_table = false;
@@ -373,7 +322,6 @@ static void slot_fini(struct slot *slot) {
 static void cuda_close(struct sw_device *device) {
     struct device_cuda *d = cuda_of(device);
     (void)enter(d, NULL);
-    sw_event_cache_fini(&d->events);
     for (unsigned s = 0; s < MAX_SLOTS; s++)
         slot_fini(&d->slots[s]);
     sw_sealer_pool_free(d->sealers);
@@ -545,8 +493,6 @@ static const struct sw_device_ops cuda_ops = {
     .unmap = cuda_unmap,
     .pin = cuda_pin,
     .unpin = cuda_unpin,
-    .wait_event = cuda_wait_event,
-    .has_reached = cuda_has_reached,
     .make_plan = cuda_make_plan,
     .plan = cuda_plan,
     .encode = cuda_encode,
@@ -615,7 +561,6 @@ int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_dev
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "no memory for GPU %d", ordinal);
     d->device.ops = &cuda_ops;
     d->ordinal = ordinal;
-    d->events = (struct sw_event_cache){.open = open_event, .close = close_event, .arg = d};
     const int rc = open_steps(d, config, err);
     if (rc < 0) {
         cuda_close(&d->device);

@@ -75,7 +75,7 @@ static int begin(struct device_cuda *d, unsigned s, enum work work, const struct
         return rc;
     set_work(slot, work);
     slot->n_items = n - n_by_cpu;
-    slot->copies = slot->waits ? slot->stream : work == WORK_SPILL_RAW ? d->copies_out : d->copies_back;
+    slot->copies = work == WORK_SPILL_RAW ? d->copies_out : d->copies_back;
     return 0;
 }
 

@@ -102,7 +102,6 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
 static void end_work(struct slot *slot) {
     slot->work = WORK_NONE;
     slot->copies = NULL;
-    slot->waits = false;
 }
 
 /* The streams have run dry: looks at what they left. */
@@ -125,15 +124,6 @@ static void give_up(struct slot *slot) {
     (void)cudaStreamSynchronize(slot->stream);
     sw_sealer_wait(slot->sealer);
     end_work(slot);
-}
-
-/* A look at the slot has failed with rc. Where its stream waits for a client only a dead context makes it end: another
- * failure is one of looking, and giving up would be to wait for the client. */
-static int give_up_if_it_ends(struct slot *slot, int rc) {
-    if (slot->waits && rc != -SW_EGPULOST)
-        return -SW_EAGAIN;
-    give_up(slot);
-    return rc;
 }
 
 /* What else is on `stream` then, such as the kernel that rouses the GPU, may take its time. */
@@ -160,8 +150,10 @@ int sw_cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_resul
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
     const int rc = enter(d, err);
-    if (rc < 0)
-        return give_up_if_it_ends(slot, rc);
+    if (rc < 0) {
+        give_up(slot);
+        return rc;
+    }
     const cudaError_t e = query(slot);
     if (e == cudaErrorNotReady) {
         (void)cudaGetLastError();
@@ -171,7 +163,8 @@ int sw_cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_resul
     }
     if (e == cudaSuccess)
         return finish(d, slot, ret, err);
-    return give_up_if_it_ends(slot, sw_cuda_fail(err, e, "cudaStreamQuery or cudaEventQuery"));
+    give_up(slot);
+    return sw_cuda_fail(err, e, "cudaStreamQuery or cudaEventQuery");
 }
 
 static int sleep_on(struct slot *slot, struct sw_err *err) {

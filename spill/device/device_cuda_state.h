@@ -8,7 +8,6 @@
 #include "base/list.h"
 #include "codec/gpu.h"
 #include "spill/device/device_cuda_map.h"
-#include "spill/device/event_cache.h"
 #include "spill/device/sealer.h"
 #include "spill/tier/tier.h"
 #include <stdbool.h>
@@ -60,7 +59,6 @@ enum work {
 struct slot {
     cudaStream_t stream;
     cudaStream_t copies;      /* where those of spill_raw and restore_raw are; NULL: none since the last report */
-    bool waits;               /* since the last report `stream` was told to wait for a client's event */
     cudaEvent_t queued;       /* behind copies that the kernel on `stream` waits for */
     bool is_marked;           /* `done` is behind what is queued */
     cudaEvent_t done, copied; /* of `stream` and `copies`: sleep the worker in slot_wait */
@@ -85,7 +83,6 @@ struct device_cuda {
     struct sw_device_info info;
     int ordinal;
     struct sw_cuda_driver driver;
-    struct sw_event_cache events;
     uint64_t scratch_bytes;               /* per slot */
     unsigned group_runs;                  /* most runs of one copy kernel; 0: kernels cannot reach host memory */
     void *d_memory;                       /* all slots' parts */

@@ -266,20 +266,6 @@ static int queue_step(struct sw_device *device, unsigned s, const struct step *s
     return rc ? sw_err_set(err, rc, SW_SCOPE_REQUEST, "out of memory for a slot's queue") : 0;
 }
 
-static int host_has_reached(struct sw_device *device, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],
-                            struct sw_err *err) {
-    (void)device;
-    (void)session;
-    (void)handle;
-    return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "the host device has no events");
-}
-
-static int host_wait_event(struct sw_device *device, unsigned s, uint64_t session,
-                           const uint8_t handle[SW_MEM_HANDLE_BYTES], struct sw_err *err) {
-    (void)s;
-    return host_has_reached(device, session, handle, err);
-}
-
 static int host_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type,
                           const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
     struct step step = {.kind = STEP_MAKE_PLAN, .mapping = mapping, .offset = offset, .bytes = bytes, .type = type};
@@ -569,8 +555,6 @@ static const struct sw_device_ops host_ops = {
     .unmap = host_unmap,
     .pin = host_pin,
     .unpin = host_unpin,
-    .wait_event = host_wait_event,
-    .has_reached = host_has_reached,
     .make_plan = host_make_plan,
     .plan = host_plan,
     .encode = host_encode,

@@ -50,7 +50,7 @@ static void measure(struct sw_pipeline *p, struct sw_slot *slot, enum sw_measure
     uint64_t bytes = 0;
     for (unsigned i = 0; i < slot->direct.n; i++)
         bytes += slot->direct.items[i].frame.raw_bytes;
-    if (!slot->waits_for_client && !sw_slot_shares_link(p, slot))
+    if (!sw_slot_shares_link(p, slot))
         sw_measure_begin(p, slot, kind, SW_CODEC_RAW, slot->direct.items[0].frame.raw_bytes, bytes);
 }
 

@@ -6,8 +6,8 @@
  * each job keeps its own frame, its own outcome, and fails alone where the failure is its own. Nothing is released or
  * unmapped before the slot has reported: until then each member counts the slot as one of its own.
  *
- * A client can harm only itself: jobs of several sessions meet in a group only as restores that wait for no event, and
- * where a step of such a group fails late each is dealt again, alone. A step that cannot even be queued fails them all.
+ * A client can harm only itself: jobs of several sessions meet in a group only as restores, and where a step of such a
+ * group fails late each is dealt again, alone. A step that cannot even be queued fails them all.
  */
 #include "spill/pipeline/pipeline_state.h"
 
@@ -78,10 +78,8 @@ static bool has_same_plan(const struct sw_job *a, const struct sw_job *b) {
 
 static bool may_join(const struct sw_group *g, const struct sw_job *job) {
     const struct sw_job *first = g->jobs[0];
-    if (job->kind != g->kind || job->has_event != first->has_event)
+    if (job->kind != g->kind)
         return false;
-    if (job->session != first->session && job->has_event)
-        return false; /* nobody waits for another client's event */
     return g->kind == SW_JOB_SPILL ? has_same_plan(first, job) : !overlaps_any(g, job);
 }
 
@@ -145,7 +143,6 @@ static void give(struct sw_slot *slot) {
         if (g->jobs[i])
             leave(g, i);
     g->n = 0;
-    slot->waits_for_client = false;
     slot->state = SW_SLOT_FREE;
 }
 
@@ -190,28 +187,6 @@ static void set_phases(struct sw_pipeline *p, const struct sw_group *g, enum sw_
 
 /* ---- steps ---- */
 
-static bool is_waited_for(const struct sw_group *g, unsigned i) {
-    for (unsigned k = 0; k < i; k++)
-        if (memcmp(g->jobs[k]->event, g->jobs[i]->event, sizeof g->jobs[i]->event) == 0)
-            return true;
-    return false;
-}
-
-/* Waits for each event once; all are of one session. */
-static int wait_for_events(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
-    const struct sw_group *g = &slot->group;
-    for (unsigned i = 0; g->jobs[0]->has_event && i < g->n; i++) {
-        if (is_waited_for(g, i))
-            continue;
-        const int rc =
-            p->device->ops->wait_event(p->device, sw_slot_index(p, slot), g->jobs[i]->session, g->jobs[i]->event, err);
-        if (rc < 0)
-            return rc;
-        slot->waits_for_client |= rc > 0;
-    }
-    return 0;
-}
-
 static struct sw_weighed weighed(const struct sw_group *g) {
     return (struct sw_weighed){.raw_bytes = g->raw_bytes,
                                .chunk_bytes = g->raw_bytes,
@@ -233,8 +208,7 @@ static int encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *er
     set_phases(p, g, SW_PHASE_ENCODING);
     sw_pipeline_plan_set_segments(p, &g->plan, g->raw_bytes);
     slot->state = SW_SLOT_ENCODING;
-    if (!slot->waits_for_client)
-        sw_measure_begin(p, slot, SW_MEASURE_ENCODE, g->plan.codec, g->raw_bytes, g->raw_bytes);
+    sw_measure_begin(p, slot, SW_MEASURE_ENCODE, g->plan.codec, g->raw_bytes, g->raw_bytes);
     return p->device->ops->encode_group(p->device, sw_slot_index(p, slot), &g->plan, g->items, g->n, err);
 }
 
@@ -280,7 +254,7 @@ static bool is_of_one_codec(const struct sw_group *g) {
 static int restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     struct sw_group *g = &slot->group;
     slot->state = SW_SLOT_RESTORING;
-    if (!slot->waits_for_client && is_of_one_codec(g))
+    if (is_of_one_codec(g))
         sw_measure_begin(p, slot, SW_MEASURE_RESTORE, g->items[0].frame.codec, g->raw_bytes, g->raw_bytes);
     return p->device->ops->restore_group(p->device, sw_slot_index(p, slot), g->items, g->n, err);
 }
@@ -316,12 +290,8 @@ bool sw_group_serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
         return true;
     }
     struct sw_err err = {0};
-    if (wait_for_events(p, slot, &err)) { /* nobody goes on whose event is not waited for; all are of one session */
-        fail_all(p, g, &err);
-        slot->state = SW_SLOT_DRAINING;
-    } else if (g->kind == SW_JOB_SPILL ? spill(p, slot, &err) : restore(p, slot, &err)) {
+    if (g->kind == SW_JOB_SPILL ? spill(p, slot, &err) : restore(p, slot, &err))
         fail_slot(p, slot, &err);
-    }
     return true;
 }
 
@@ -377,12 +347,11 @@ static enum sw_misfit judge(struct sw_pipeline *p, const struct sw_group *g, uns
     return misfits->answer;
 }
 
-/* Leaves the group for another plan, with the others that do; the event has been reached. */
+/* Leaves the group for another plan, with the others that do. */
 static void regroup(struct sw_job *job, enum sw_misfit why) {
     job->n_dealt = 0;
     job->regroups = true;
     job->plan_state = why == SW_MISFIT_PLAN ? SW_JOB_PLAN_MISSING : SW_JOB_PLAN_UNPROVEN;
-    job->has_event = false;
 }
 
 /* Room for a member's frame. False: it has to leave, to be served alone or because it has failed. */

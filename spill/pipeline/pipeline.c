@@ -23,7 +23,6 @@ void sw_slot_give(struct sw_pipeline *p, struct sw_slot *slot) {
     slot->is_staged = false;
     slot->job->n_slots--;
     slot->job = NULL;
-    slot->waits_for_client = false;
     slot->state = SW_SLOT_FREE;
 }
 
@@ -43,9 +42,7 @@ static bool works_in_place(const struct sw_slot *slot) {
 static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
                        const struct sw_err *err) {
     struct sw_job *job = slot->job;
-    const bool waited_for_client = slot->waits_for_client;
     sw_measure_end(p, slot, !rc && slot->state != SW_SLOT_DRAINING);
-    slot->waits_for_client = false; /* what comes next on this slot comes after the event */
     if (slot->group.n > 0) {
         sw_group_ended(p, slot, rc, err);
         return;
@@ -62,7 +59,7 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
     if (!job->err.code) {
         switch (slot->state) {
         case SW_SLOT_PREPARING:
-            sw_slot_prepared(p, slot, waited_for_client);
+            sw_slot_prepared(p, slot);
             break;
         case SW_SLOT_REPLANNING:
             sw_slot_replanned(p, slot);
@@ -96,27 +93,6 @@ static void find_plan(struct sw_pipeline *p, struct sw_job *job) {
     sw_job_set_phase(p, job, SW_PHASE_ENCODING);
 }
 
-/* A short job whose one chunk needs nothing that is still to be found out: the wait for the client's event and the
- * steps are queued in one go, which saves a round trip to the device. */
-static bool serve_at_once(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
-    struct sw_err err = {0};
-    if (!job->has_event || job->frames->n_chunks != 1 ||
-        !(job->plan_state != SW_JOB_PLAN_MISSING || (job->kind == SW_JOB_RESTORE && sw_transfer_is_at_hand(job, 0))))
-        return false;
-    job->stage = SW_STAGE_RUNNING;
-    const int rc = p->device->ops->wait_event(p->device, sw_slot_index(p, slot), job->session, job->event, &err);
-    slot->waits_for_client = rc > 0;
-    if (rc < 0) {
-        sw_slot_take(p, slot, SW_SLOT_DRAINING, job);
-        sw_slot_fail(p, slot, &err);
-    } else if (job->kind == SW_JOB_RESTORE) {
-        sw_slot_restore(p, slot, job);
-    } else {
-        sw_slot_spill(p, slot, job);
-    }
-    return true;
-}
-
 static void serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
     struct sw_err err = {0};
     if (sw_group_serve(p, slot, job))
@@ -128,12 +104,6 @@ static void serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *jo
             return;
         }
         find_plan(p, job);
-        if (serve_at_once(p, slot, job))
-            return;
-        if (job->has_event || sw_job_needs_plan(job)) {
-            sw_slot_prepare(p, slot, job);
-            return;
-        }
         job->stage = SW_STAGE_RUNNING;
     }
     if (job->stage == SW_STAGE_RUNNING && sw_job_needs_plan(job))
@@ -149,7 +119,6 @@ static void serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *jo
 
 static bool deal(struct sw_pipeline *p) {
     bool advanced = false;
-    sw_pipeline_begin_turns(p);
     for (unsigned s = 0; s < p->n_slots; s++) {
         if (p->slots[s].state != SW_SLOT_FREE)
             continue;
@@ -178,8 +147,6 @@ static bool store_waiting(struct sw_pipeline *p) {
         sw_job_check_canceled(slot->job);
         if (!slot->job->err.code) {
             advanced |= sw_slot_begin_store(p, slot);
-        } else if (slot->waits_for_client) { /* its stream does */
-            slot->state = SW_SLOT_DRAINING;
         } else {
             sw_slot_give(p, slot);
             advanced = true;
@@ -246,7 +213,6 @@ int sw_pipeline_new(struct sw_pipeline **ret, struct sw_device *device, struct s
     p->n_slots = n_slots;
     sw_list_init(&p->jobs);
     sw_list_init(&p->arrived);
-    p->event_round = 1; /* no job has been looked at */
     (void)pthread_mutex_init(&p->arrived_lock, NULL);
     for (unsigned s = 0; s < n_slots; s++) {
         int rc = sw_group_init(&p->slots[s].group, device->ops->info(device)->group_items, err);
@@ -311,9 +277,8 @@ bool sw_pipeline_step(struct sw_pipeline *p, bool is_polling) {
         }
     }
     p->woke_us = 0;
-    /* With hundreds of short jobs a look at all of them takes longer than one at the slots. But late events that are
-     * asked for report nothing. */
-    if (is_polling && p->is_settled && !advanced && !atomic_load(&p->has_arrived) && !p->n_asked)
+    /* With hundreds of short jobs a look at all of them takes longer than one at the slots. */
+    if (is_polling && p->is_settled && !advanced && !atomic_load(&p->has_arrived))
         return false;
     advanced |= recover_jobs(p);
     advanced |= transfer(p);
@@ -327,7 +292,7 @@ bool sw_pipeline_wait(struct sw_pipeline *p) {
     struct sw_slot *oldest = NULL;
     for (unsigned s = 0; s < p->n_slots; s++) {
         struct sw_slot *slot = &p->slots[s];
-        if (slot_runs(slot) && !slot->waits_for_client && (!oldest || slot->age < oldest->age))
+        if (slot_runs(slot) && (!oldest || slot->age < oldest->age))
             oldest = slot;
     }
     if (!oldest)
@@ -344,7 +309,7 @@ bool sw_pipeline_wait(struct sw_pipeline *p) {
 
 bool sw_pipeline_has_steps(const struct sw_pipeline *p) {
     for (unsigned s = 0; s < p->n_slots; s++)
-        if (slot_runs(&p->slots[s]) && !p->slots[s].waits_for_client)
+        if (slot_runs(&p->slots[s]))
             return true;
     return false;
 }

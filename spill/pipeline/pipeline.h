@@ -37,10 +37,9 @@ void sw_pipeline_add(struct sw_pipeline *pipeline, struct sw_job *job);
  * and will soon be called without: as long as no slot reports and nothing new has come, it is not looked for
  * cancellations, nor for room that others have given back. */
 bool sw_pipeline_step(struct sw_pipeline *pipeline, bool is_polling);
-/* Waits for the slot that has been at work longest; false, at once, if the only busy slots wait for clients' events. */
+/* Waits for the slot that has been at work longest; false, at once, if no slot has steps queued. */
 bool sw_pipeline_wait(struct sw_pipeline *pipeline);
-/* True while steps run that nobody but the device can keep waiting. Who sleeps until one of them ends comes late to it,
- * and later to others that end before. */
+/* True while steps run. Who sleeps until one of them ends comes late to it, and later to others that end before. */
 bool sw_pipeline_has_steps(const struct sw_pipeline *pipeline);
 /* True while a job is active. */
 bool sw_pipeline_busy(const struct sw_pipeline *pipeline);

@@ -79,7 +79,7 @@ static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_
     for (unsigned i = 0; i < slot->n_chunks; i++)
         raw_bytes += job->frames->layouts[slot->chunk + i].raw_bytes;
     /* How slow kernels are for raw frames is known only beside others that come directly. */
-    if (!slot->waits_for_client && (slot->frame.codec == SW_CODEC_RAW || !is_beside_direct(p, job)))
+    if (slot->frame.codec == SW_CODEC_RAW || !is_beside_direct(p, job))
         sw_measure_begin(p, slot, SW_MEASURE_RESTORE, slot->frame.codec, slot->frame.raw_bytes, raw_bytes);
     return restore_run(p, slot, err);
 }

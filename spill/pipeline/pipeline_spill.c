@@ -20,32 +20,21 @@ bool sw_job_needs_plan(const struct sw_job *job) {
 }
 
 void sw_slot_prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
-    const struct sw_device_ops *ops = p->device->ops;
-    unsigned s = sw_slot_index(p, slot);
     struct sw_err err = {0};
-    int rc = 0;
     sw_slot_take(p, slot, SW_SLOT_PREPARING, job);
-    if (job->stage == SW_STAGE_WAITING && job->has_event)
-        rc = ops->wait_event(p->device, s, job->session, job->event, &err);
-    slot->waits_for_client = rc > 0;
     job->stage = SW_STAGE_PREPARING;
-    /* What a plan takes cannot be told apart from waiting for a client, which chunks must not go without, either: where
-     * that matters the plan has a step of its own. */
-    const bool waits_first = slot->waits_for_client && (p->plan_s <= 0 || job->is_mixed);
-    slot->planned_since_us = sw_job_needs_plan(job) && !waits_first ? sw_clock_us() : 0;
-    if (rc >= 0 && slot->planned_since_us)
-        rc = ops->make_plan(p->device, s, job->value_type, job->mem->mapping, rest_offset(job), rest_bytes(job), &err);
-    if (rc < 0)
+    slot->planned_since_us = sw_clock_us();
+    if (p->device->ops->make_plan(p->device, sw_slot_index(p, slot), job->value_type, job->mem->mapping,
+                                  rest_offset(job), rest_bytes(job), &err) < 0)
         sw_slot_fail(p, slot, &err);
 }
 
 /* Goes by the plan that a slot has made, from chunk `first` on. */
-static void take_plan(struct sw_pipeline *p, const struct sw_slot *slot, size_t first, bool waited_for_client) {
+static void take_plan(struct sw_pipeline *p, const struct sw_slot *slot, size_t first) {
     struct sw_job *job = slot->job;
     job->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
     job->plan_state = SW_JOB_PLAN_SETTLED;
-    if (!waited_for_client)
-        sw_measure_plan(p, sw_clock_us() - slot->planned_since_us);
+    sw_measure_plan(p, sw_clock_us() - slot->planned_since_us);
     sw_plan_cache_put(&p->plans, job->plan_key, &job->plan_choice, &job->plan);
     if (first < job->frames->n_chunks) /* else it came too late for this one */
         sw_job_weigh(p, job, first);
@@ -56,9 +45,8 @@ static void take_plan(struct sw_pipeline *p, const struct sw_slot *slot, size_t 
         sw_job_set_phase(p, job, SW_PHASE_ENCODING);
 }
 
-void sw_slot_prepared(struct sw_pipeline *p, const struct sw_slot *slot, bool waited_for_client) {
-    if (slot->planned_since_us)
-        take_plan(p, slot, slot->job->n_dealt, waited_for_client);
+void sw_slot_prepared(struct sw_pipeline *p, const struct sw_slot *slot) {
+    take_plan(p, slot, slot->job->n_dealt);
     slot->job->stage = SW_STAGE_RUNNING;
 }
 
@@ -69,8 +57,7 @@ static void encode_chunk(struct sw_pipeline *p, struct sw_slot *slot) {
     const uint64_t offset = job->offset + slot->chunk * job->frames->chunk_bytes,
                    raw_bytes = sw_frames_chunk_bytes(job->frames, slot->chunk);
     slot->plan_number = job->plan_number;
-    if (!slot->waits_for_client)
-        sw_measure_begin(p, slot, SW_MEASURE_ENCODE, job->plan.codec, raw_bytes, raw_bytes);
+    sw_measure_begin(p, slot, SW_MEASURE_ENCODE, job->plan.codec, raw_bytes, raw_bytes);
     sw_pipeline_plan_set_segments(p, &job->plan, job->frames->n_chunks > 1 ? job->frames->chunk_bytes : job->bytes);
     if (p->device->ops->encode(p->device, sw_slot_index(p, slot), &job->plan, job->mem->mapping, offset, raw_bytes,
                                &err))
@@ -78,7 +65,7 @@ static void encode_chunk(struct sw_pipeline *p, struct sw_slot *slot) {
 }
 
 void sw_slot_replanned(struct sw_pipeline *p, struct sw_slot *slot) {
-    take_plan(p, slot, slot->chunk, false);
+    take_plan(p, slot, slot->chunk);
     slot->job->stage = SW_STAGE_RUNNING;
     slot->state = SW_SLOT_ENCODING;
     encode_chunk(p, slot);

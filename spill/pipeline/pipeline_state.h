@@ -22,20 +22,19 @@
  *
  * If its job fails a slot becomes FREE at the end of what is queued, or at once if nothing is, but:
  *
- *   any             -> DRAINING -> FREE: a step could not be queued, or a WAITING slot gives up that waits for the
- *                   client's event, too; what is queued has to end
+ *   any             -> DRAINING -> FREE: a step could not be queued; what is queued has to end
  *   pack, unpack    PLACING or DECODING -> TORN (-> FREE: it cannot be undone)
  *                   TORN -> DECODING -> FREE: a pack is undone, then chunk by chunk as an unpack
  *                   TORN -> PLACING -> FREE: an unpack is undone */
 enum sw_slot_state {
     SW_SLOT_FREE,
-    SW_SLOT_PREPARING,  /* waits for the client's event, has a plan made, or both */
+    SW_SLOT_PREPARING,  /* has a plan made */
     SW_SLOT_REPLANNING, /* has a plan made for its chunk, among others, which is to be encoded again then */
     SW_SLOT_ENCODING,
     SW_SLOT_STORING, /* frame, or raw bytes, on the way to host memory */
     SW_SLOT_RESTORING,
     SW_SLOT_DRAINING,  /* its job has failed; what is queued has to end */
-    SW_SLOT_WAITING,   /* waits for host memory on its way to the disk; at most a client's event is queued */
+    SW_SLOT_WAITING,   /* waits for host memory on its way to the disk; nothing queued */
     SW_SLOT_HOLDING,   /* pack: frame made, waits for its turn; nothing queued */
     SW_SLOT_PLACING,   /* frame on its way into the client's memory */
     SW_SLOT_FETCHING,  /* frame on its way out of it */
@@ -68,13 +67,12 @@ struct sw_slot {
     struct sw_job *job; /* NULL: free, or a group's */
     struct sw_group group;
     size_t chunk;
-    unsigned n_chunks;     /* unpacking: as many, of which `chunk` is the last; restoring: the first */
-    bool waits_for_client; /* its first step is a client's event: no telling when it ends */
-    bool is_staged;        /* `stored` is host memory of a frame on its way: out while STORING, in while RESTORING */
-    bool unqueued;         /* a step could not be queued; those before it still run */
-    unsigned plan_number;  /* encoding: of the plan in use */
-    uint64_t age;          /* order in which slots became busy */
-    uint64_t planned_since_us; /* preparing, replanning: when it began to make a plan; 0: it makes none */
+    unsigned n_chunks;    /* unpacking: as many, of which `chunk` is the last; restoring: the first */
+    bool is_staged;       /* `stored` is host memory of a frame on its way: out while STORING, in while RESTORING */
+    bool unqueued;        /* a step could not be queued; those before it still run */
+    unsigned plan_number; /* encoding: of the plan in use */
+    uint64_t age;         /* order in which slots became busy */
+    uint64_t planned_since_us; /* preparing, replanning: when it began to make a plan */
     struct sw_slot_measure {
         struct sw_meter *meter; /* of the stage that the queued steps are; NULL: not measured */
         bool is_coder;          /* the stage compresses */
@@ -95,10 +93,8 @@ struct sw_pipeline {
     atomic_bool has_arrived;      /* there may be some */
     bool is_settled;              /* since nothing could be moved on no slot has reported and no job has come */
     uint64_t next_age;
-    unsigned event_round, n_asked; /* in which events of jobs without a slot are asked for; how many by these turns */
-    bool is_round_cut;             /* not all could be */
-    struct sw_list jobs;           /* active; the next one to be served first */
-    struct sw_err lost;            /* code 0: the device works */
+    struct sw_list jobs; /* active; the next one to be served first */
+    struct sw_err lost;  /* code 0: the device works */
     struct sw_plan_cache plans;
     /* Many frames in one step take longer than one, so that groups would say nothing true of a chunk. */
     struct sw_cost_class costs[SW_COST_CLASSES], group_costs[SW_COST_CLASSES];
@@ -135,10 +131,10 @@ void sw_slot_fail(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_e
 
 /* Of a spill or pack: a plan is still to be made. */
 bool sw_job_needs_plan(const struct sw_job *job);
-/* Has a free slot wait for the client's event, and have a plan made for what is still to be spilled; of any job. */
+/* Has a free slot make a plan for what is still to be spilled. */
 void sw_slot_prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job);
 /* PREPARING has ended; REPLANNING has, and the chunk is encoded by the new plan. */
-void sw_slot_prepared(struct sw_pipeline *p, const struct sw_slot *slot, bool waited_for_client);
+void sw_slot_prepared(struct sw_pipeline *p, const struct sw_slot *slot);
 void sw_slot_replanned(struct sw_pipeline *p, struct sw_slot *slot);
 /* Has a free slot encode the job's next chunk, or take it and those behind it as they are. */
 void sw_slot_spill(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job);
@@ -161,8 +157,6 @@ int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct
 
 /* ---- pipeline_turn.c ---- */
 
-/* Before free slots are dealt out. */
-void sw_pipeline_begin_turns(struct sw_pipeline *p);
 /* The job that a free slot is to serve; it goes to the end of the line. NULL: none wants one. */
 struct sw_job *sw_pipeline_next_job(struct sw_pipeline *p);
 

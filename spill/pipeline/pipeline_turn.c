@@ -5,70 +5,8 @@
 #include "spill/pipeline/transfer.h"
 #include "spill/policy.h"
 
-#include <string.h>
-
-/* ---- clients that are late with their events ---- */
-
-/* Events asked for at a time, where there may be hundreds: about a microsecond each. */
-enum { MOST_EVENTS = 16 };
-
-/* Clients that are late get at most half of the slots, in which the device waits for them. */
-static bool may_wait_in_slot(const struct sw_pipeline *p) {
-    unsigned n = 0;
-    for (unsigned s = 0; s < p->n_slots; s++)
-        n += p->slots[s].waits_for_client;
-    return n < (p->n_slots > 1 ? p->n_slots / 2 : 1);
-}
-
-static bool have_same_event(const struct sw_job *job, const struct sw_job *other) {
-    return other->stage == SW_STAGE_WAITING && other->has_event && other->session == job->session &&
-           (other == job || memcmp(other->event, job->event, sizeof job->event) == 0);
-}
-
-/* Asks for a job's event, for all that wait for the same one. What is no event fails the job. */
-static bool event_reached(struct sw_pipeline *p, struct sw_job *job) {
-    struct sw_err err = {0};
-    const int rc = p->device->ops->has_reached(p->device, job->session, job->event, &err);
-    if (rc < 0)
-        sw_pipeline_fail(p, job, &err);
-    for (struct sw_list *node = p->jobs.next; rc >= 0 && node != &p->jobs; node = node->next) {
-        struct sw_job *other = SW_CONTAINER_OF(node, struct sw_job, node);
-        if (!have_same_event(job, other))
-            continue;
-        other->event_round = p->event_round;
-        other->has_event = !rc;
-    }
-    return rc > 0;
-}
-
-/* Others are not to wait for who is late: without a slot for it, a job is served once its event has been reached. Each
- * is asked for once in a round, which goes on in the next turns where there are too many for one. */
-static bool may_be_served(struct sw_pipeline *p, struct sw_job *job) {
-    if (!job->has_event || may_wait_in_slot(p))
-        return true;
-    if (job->event_round == p->event_round)
-        return false;
-    if (p->n_asked == MOST_EVENTS) {
-        p->is_round_cut = true;
-        return false;
-    }
-    p->n_asked++;
-    return event_reached(p, job);
-}
-
-void sw_pipeline_begin_turns(struct sw_pipeline *p) {
-    p->event_round += !p->is_round_cut;
-    p->is_round_cut = false;
-    p->n_asked = 0;
-}
-
-/* ---- turns ---- */
-
-/* Of a mixed job chunks go directly while a plan is being made, once its client's event has been reached. */
+/* Of a mixed job chunks go directly while a plan is being made. */
 static bool goes_on_unplanned(const struct sw_pipeline *p, const struct sw_job *job) {
-    for (unsigned s = 0; s < p->n_slots; s++)
-        if (p->slots[s].job == job && p->slots[s].waits_for_client)
-            return false;
     return job->is_mixed && job->kind == SW_JOB_SPILL && job->n_dealt < job->frames->n_chunks &&
            !sw_job_has_direct_step(p, job);
 }
@@ -78,7 +16,7 @@ static bool job_wants_slot(struct sw_pipeline *p, struct sw_job *job) {
         return false;
     switch (job->stage) {
     case SW_STAGE_WAITING:
-        return may_be_served(p, job);
+        return true;
     case SW_STAGE_PREPARING:
         return goes_on_unplanned(p, job);
     case SW_STAGE_RUNNING:

@@ -38,8 +38,8 @@ START_TEST(spill_batches_that_cannot_be) {
         ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
     }
     struct sw_msg msg = good;
-    msg.u.spill_batch.flags = SW_REQ_EVENT; /* host memory knows no GPU events */
-    ck_assert_int_eq(spill_batch_code(msg), -SW_ENOTSUP);
+    msg.u.spill_batch.flags = SW_REQ_ORDER; /* there is no order page */
+    ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
     /* The last piece, and the first, which is then all of the batch that was looked at. */
     for (unsigned piece = 0; piece < PIECES; piece += PIECES - 1) {
         msg = good;
@@ -188,7 +188,7 @@ START_TEST(spills_of_buffers_that_cannot_be) {
         msg.u.spill_buffers.count = counts[i];
         ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
     }
-    static const uint32_t flags[] = {SW_REQ_EVENT, SW_REQ_KEEP, SW_REQ_IN_PLACE, 0x80000000u};
+    static const uint32_t flags[] = {SW_REQ_ORDER, SW_REQ_KEEP, SW_REQ_IN_PLACE, 0x80000000u};
     for (unsigned i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         struct sw_msg msg = good;
         msg.u.spill_buffers.flags = flags[i];
@@ -199,8 +199,8 @@ START_TEST(spills_of_buffers_that_cannot_be) {
         msg.u.spill_buffers.waits[i] = 2;
         ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
         msg = good;
-        msg.u.spill_buffers.waits[i] = 1; /* host memory knows no GPU events */
-        ck_assert_int_eq(spill_batch_code(msg), -SW_ENOTSUP);
+        msg.u.spill_buffers.waits[i] = 1; /* there is no order page */
+        ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
         msg = good;
         msg.u.spill_buffers.value_type[i] = SW_VALUE_NR;
         ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);

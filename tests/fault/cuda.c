@@ -61,8 +61,7 @@ static bool is_named(int rc, int error) {
 static void ck_held(const int before[SW_FAKE_THING_NR]) {
     for (int thing = 0; thing < SW_FAKE_THING_NR; thing++) {
         const int held = atomic_load(&sw_fake_cuda->held[thing]);
-        const bool stays = thing == SW_FAKE_IPC_EVENT /* for the next call */
-                           || (thing == SW_FAKE_REGISTERED && is_dead()) /* until the process ends */;
+        const bool stays = thing == SW_FAKE_REGISTERED && is_dead(); /* until the process ends */
         if (!stays)
             ck_assert_msg(held == before[thing], "%s: %d, were %d", sw_fake_thing_name((enum sw_fake_thing)thing), held,
                           before[thing]);
@@ -175,7 +174,6 @@ static void close_all(void) {
     sw_free(original);
     sw_fixture_close(&f);
     ck_held(nothing);
-    ck_assert_int_eq(atomic_load(&sw_fake_cuda->held[SW_FAKE_IPC_EVENT]), 0);
     sw_fake_revive();
 }
 
@@ -238,8 +236,7 @@ static int in_place(void) {
     return rc;
 }
 
-/* Regions of a registered memory that are asked for together: short ones go as a group, one waits for a client's event,
- * one is of numbers. */
+/* Regions of a registered memory that are asked for together: short ones go as a group, one is of numbers. */
 struct together {
     struct sw_mem *mem;
     struct sw_range ranges[PIECES];
@@ -247,12 +244,9 @@ struct together {
 };
 
 static void lay_out(struct together *t) {
-    static uint8_t event[SW_MEM_HANDLE_BYTES] = {1};
-    event[1]++; /* one that is not open */
     for (unsigned i = 0; i < PIECES; i++)
         t->ranges[i] =
             (struct sw_range){.mem = t->mem, .offset = OFFSET + (uint64_t)i * PIECE_BYTES, .bytes = PIECE_BYTES};
-    t->ranges[1].event = event;
     t->ranges[2].type = SW_VALUE_I32;
     t->ranges[2].bytes = (uint64_t)PIECE_BYTES / 4 * 4;
 }

@@ -443,23 +443,8 @@ static void step_until_settled(void) {
             ck_assert(sw_pipeline_wait(rig.pipeline));
 }
 
-/* A worker polls for steps that run, not for a client that is late with its event. */
-START_TEST(test_nobody_polls_for_a_client) {
-    struct sw_job job = {.kind = SW_JOB_SPILL, .has_event = true};
-    rig_open(200 * MIB, 0, 0);
-    sw_device_faulty_arm(rig.device, "wait_event", 1, -SW_EAGAIN, SW_FAULT_LATE);
-    add(&job, &from);
-    step_until_settled();
-    ck_assert(job.is_mixed && job.n_dealt == 0);
-    ck_assert(!sw_pipeline_has_steps(rig.pipeline));
-    sw_device_faulty_release(rig.device);
-    ck_assert_int_eq(finish(&job), 0);
-    ck_is_mixed(&job);
-    end(job.frames);
-}
-END_TEST
-
-/* Nor for room in host memory, which others take and give back; and what waits for it is not charged. */
+/* A worker polls for steps that run, not for room in host memory, which others take and give back; and what waits for
+ * it is not charged. */
 START_TEST(test_nobody_polls_for_room) {
     struct sw_quota quota = {0};
     struct sw_job job = {.kind = SW_JOB_SPILL, .quota = &quota};
@@ -622,7 +607,6 @@ int main(void) {
     tcase_add_loop_test(mixed, test_any_step_of_a_mixed_spill_fails, 0, N_SPILL_STEPS);
     tcase_add_loop_test(mixed, test_any_step_of_a_mixed_restore_fails, N_SPILL_STEPS, N_MIXED_STEPS);
     tcase_add_test(mixed, test_a_mixed_spill_is_canceled);
-    tcase_add_test(mixed, test_nobody_polls_for_a_client);
     tcase_add_test(mixed, test_nobody_polls_for_room);
     tcase_add_test(mixed, test_a_quota_has_room_for_compressed_chunks_only);
     tcase_add_test(mixed, test_a_plan_that_comes_too_late);

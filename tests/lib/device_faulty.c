@@ -1,6 +1,6 @@
 /* A late failure is not queued on the inner device: like a real one, it makes its slot skip what follows until it is
  * reported. After -SW_EGPULOST every queued step and every report fails, as with a dead context. A slot that "fails"
- * with -SW_EAGAIN hangs until released, like one that waits for a client's event that does not come; so does a pin,
+ * with -SW_EAGAIN hangs until released; so does a pin,
  * which then goes on as if nothing had been. */
 #include "tests/lib/device_faulty.h"
 
@@ -12,9 +12,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const char *const operations[] = {
-    "map",    "pin",       "encode",     "store",        "load",        "place",         "fetch",     "decode",
-    "unpack", "make_plan", "wait_event", "encode_group", "store_group", "restore_group", "spill_raw", "restore_raw"};
+static const char *const operations[] = {"map",          "pin",         "encode",        "store",     "load",
+                                         "place",        "fetch",       "decode",        "unpack",    "make_plan",
+                                         "encode_group", "store_group", "restore_group", "spill_raw", "restore_raw"};
 enum {
     OP_MAP,
     OP_PIN,
@@ -26,7 +26,6 @@ enum {
     OP_DECODE,
     OP_UNPACK,
     OP_MAKE_PLAN,
-    OP_WAIT_EVENT,
     OP_ENCODE_GROUP,
     OP_STORE_GROUP,
     OP_RESTORE_GROUP,
@@ -103,21 +102,6 @@ static int faulty_pin(struct sw_device *device, void *slab, size_t bytes, struct
         (void)pthread_cond_wait(&f->released, &f->lock);
     (void)pthread_mutex_unlock(&f->lock);
     return f->inner->ops->pin(f->inner, slab, bytes, err);
-}
-
-static int faulty_wait_event(struct sw_device *device, unsigned s, uint64_t session,
-                             const uint8_t handle[SW_MEM_HANDLE_BYTES], struct sw_err *err) {
-    const int verdict = fate(faulty_of(device), OP_WAIT_EVENT, (int)s, err);
-    if (verdict)
-        return verdict; /* what comes late is an event that is waited for */
-    struct sw_device *inner = faulty_of(device)->inner;
-    return inner->ops->wait_event(inner, s, session, handle, err);
-}
-
-static int faulty_has_reached(struct sw_device *device, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],
-                              struct sw_err *err) {
-    struct sw_device *inner = faulty_of(device)->inner;
-    return inner->ops->has_reached(inner, session, handle, err);
 }
 
 static int faulty_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type,
@@ -258,8 +242,6 @@ static const struct sw_device_ops faulty_ops = {
     .unmap = faulty_unmap,
     .pin = faulty_pin,
     .unpin = faulty_unpin,
-    .wait_event = faulty_wait_event,
-    .has_reached = faulty_has_reached,
     .make_plan = faulty_make_plan,
     .plan = faulty_plan,
     .encode = faulty_encode,

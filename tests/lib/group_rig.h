@@ -1,7 +1,7 @@
 /* group_rig.h - operations that wait together: an engine with one slot that can be held until all of them have been
  * handed over, so that what shares a group does not depend on time; and a count of the device's steps.
  *
- * One rig at a time. The device has events: every one has been reached. */
+ * One rig at a time. */
 #ifndef SW_TEST_GROUP_RIG_H
 #define SW_TEST_GROUP_RIG_H
 
@@ -25,7 +25,7 @@ void sw_rig_release(struct sw_rig *rig);
 /* Calls of the device since the last reset, and the items of those that had some. What holds the slot is a decode, and
  * waits for an event. */
 struct sw_rig_counts {
-    unsigned make_plans, encodes, decodes, events;
+    unsigned make_plans, encodes, decodes;
     unsigned encode_groups, store_groups, restore_groups;
     unsigned encoded_items, restored_items;
 };

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-struct sw_play sw_play = {.gpu = {.events = {{.handle = "first"}, {.handle = "second"}}}};
+struct sw_play sw_play;
 
 /* ---- the played daemon ------------------------------------------------------------------------------------------- */
 
@@ -42,7 +42,7 @@ void sw_play_stop(void) {
     (void)rmdir(sw_play.folder);
 }
 
-bool sw_play_get(int socket, struct sw_msg *ret) {
+static bool get(int socket, struct sw_msg *ret) {
     uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS];
     size_t bytes;
@@ -53,6 +53,17 @@ bool sw_play_get(int socket, struct sw_msg *ret) {
         (void)close(fds[--n_fds]);
     SW_ASSERT(sw_msg_decode(ret, packet, bytes, NULL) == 0);
     return true;
+}
+
+bool sw_play_get(int socket, struct sw_msg *ret) {
+    while (get(socket, ret)) {
+        if (ret->header.type != SW_MSG_ORDER_PAGE)
+            return true;
+        SW_ASSERT(ret->u.order_page.bytes == sw_mark_page_bytes(sw_play.gpu.page));
+        sw_play.gpu.n_pages++;
+        sw_play_put_ok(socket, ret->header.seq);
+    }
+    return false;
 }
 
 void sw_play_expect(int socket, struct sw_msg *ret, unsigned type) {
@@ -170,10 +181,11 @@ void sw_play_hang_up(int socket, uint32_t seq) {
 
 int __wrap_sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *memory, uint64_t bytes,
                           struct sw_err *err);
-int __wrap_sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const void *memory, struct CUstream_st *stream,
-                         struct sw_err *err);
-const uint8_t *__wrap_sw_cuda_event_handle(const struct sw_cuda_event *event);
-void __wrap_sw_cuda_event_release(struct sw_cuda_event *event);
+int __wrap_sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const struct sw_marks *known, const void *memory,
+                         struct CUstream_st *stream, struct sw_err *err);
+const struct sw_mark_page *__wrap_sw_cuda_mark_page(const struct sw_cuda *cuda);
+void __real_sw_mark_unref(struct sw_mark *mark);
+void __wrap_sw_mark_unref(struct sw_mark *mark);
 
 int __wrap_sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *memory, uint64_t bytes,
                           struct sw_err *err) {
@@ -183,26 +195,24 @@ int __wrap_sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const vo
     return sw_play.gpu.on;
 }
 
-int __wrap_sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const void *memory, struct CUstream_st *stream,
-                         struct sw_err *err) {
-    (void)cuda, (void)stream, (void)err;
+int __wrap_sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const struct sw_marks *known, const void *memory,
+                         struct CUstream_st *stream, struct sw_err *err) {
+    (void)cuda, (void)stream;
     sw_play.gpu.memory = memory;
-    e->event = &sw_play.gpu.events[sw_play.gpu.events[0].held];
-    ck_assert(!e->event->held);
-    e->event->held = true;
+    e->mark = known && known->n > 0 ? sw_mark_ref(known->marks[0]) : sw_mark_new(sw_play.gpu.page, NULL, err);
+    sw_mark_write(e->mark);
+    sw_play.gpu.n_held++;
     return 0;
 }
 
-const uint8_t *__wrap_sw_cuda_event_handle(const struct sw_cuda_event *event) {
-    ck_assert(event->held);
-    return event->handle;
+const struct sw_mark_page *__wrap_sw_cuda_mark_page(const struct sw_cuda *cuda) {
+    (void)cuda;
+    return sw_play.gpu.on ? sw_play.gpu.page : NULL;
 }
 
-void __wrap_sw_cuda_event_release(struct sw_cuda_event *event) {
-    if (!event)
-        return;
-    ck_assert(event->held);
-    event->held = false;
+void __wrap_sw_mark_unref(struct sw_mark *mark) {
+    sw_play.gpu.n_held -= mark != NULL;
+    __real_sw_mark_unref(mark);
 }
 
 /* ---- the client's side ------------------------------------------------------------------------------------------- */
@@ -216,6 +226,7 @@ static void make_data(void) {
 
 void sw_play_open(void (*serve)(int socket)) {
     make_data();
+    ck_assert_int_eq(sw_mark_page_get(&sw_play.gpu.page, NULL), 0);
     sw_play_start(serve);
     ck_assert_int_eq(spillway_open(&sw_play.connection, sw_play.address.sun_path, &sw_play.error), 0);
     ck_assert_int_eq(sw_play.error.code, 0);
@@ -225,7 +236,9 @@ void sw_play_close(void) {
     spillway_close(sw_play.connection);
     sw_play.connection = NULL;
     sw_play_stop();
-    ck_assert_int_eq(sw_alloc_live(), 0);
+    ck_assert_uint_eq(sw_play.gpu.n_held, 0);
+    sw_mark_page_put(sw_play.gpu.page);
+    ck_assert_int_eq(sw_alloc_live(), 1); /* the page, which the process keeps */
 }
 
 struct spillway_ticket *sw_play_spill(void) {

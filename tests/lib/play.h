@@ -18,22 +18,20 @@
 
 enum { SW_PLAY_BYTES = 10000, SW_PLAY_MAX_IN_FLIGHT = 400 };
 
-struct sw_cuda_event {
-    bool held;
-    uint8_t handle[SW_MEM_HANDLE_BYTES];
-};
-
 extern struct sw_play {
     /* The client's side. */
     struct spillway *connection;
     struct spillway_error error;
     void *data; /* a memfd's, SW_PLAY_BYTES long */
-    /* While `on`, all memory is the GPU's, and every operation comes with an event. The linker puts functions of play.c
-     * in the place of memory_cuda.c's (--wrap). */
+    /* While `on`, all memory is the GPU's, and every operation comes with a mark, which its stream writes at once: the
+     * one of the lowest word that no operation has. The linker puts functions of play.c in the place of memory_cuda.c's
+     * (--wrap). */
     struct {
         bool on;
-        struct sw_cuda_event events[2]; /* by the names "first" and "second" */
-        const void *memory;             /* of the last one */
+        struct sw_mark_page *page;
+        unsigned n_held;    /* references to marks */
+        const void *memory; /* of the last one */
+        unsigned n_pages;   /* ORDER_PAGE packets that the daemon has had, and answered with OK */
     } gpu;
     sem_t go; /* the test lets the daemon go on */
     /* play.c's own, but for the address. */
@@ -51,7 +49,7 @@ void sw_play_start(void (*serve)(int socket));
 /* The daemon's part must have come to its end. */
 void sw_play_stop(void);
 
-/* Next request; false if the client is gone. */
+/* Next request, but for ORDER_PAGE, which is answered here; false if the client is gone. */
 bool sw_play_get(int socket, struct sw_msg *ret);
 /* The next request must be of that type. */
 void sw_play_expect(int socket, struct sw_msg *ret, unsigned type);

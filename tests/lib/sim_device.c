@@ -134,21 +134,6 @@ static void plan_numbers(struct sw_plan *plan, const struct sw_sim_data *data, e
     }
 }
 
-static int sim_wait_event(struct sw_device *device, unsigned s, uint64_t session,
-                          const uint8_t handle[SW_MEM_HANDLE_BYTES], struct sw_err *err) {
-    (void)s;
-    (void)session;
-    (void)handle;
-    (void)err;
-    return sim_of(device)->speed.late;
-}
-
-static int sim_has_reached(struct sw_device *device, uint64_t session, const uint8_t handle[SW_MEM_HANDLE_BYTES],
-                           struct sw_err *err) {
-    (void)sim_wait_event(device, 0, session, handle, err);
-    return 1;
-}
-
 static int sim_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type,
                          const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
     struct sim_device *d = sim_of(device);
@@ -329,8 +314,6 @@ static const struct sw_device_ops sim_ops = {
     .info = sim_info,
     .map = sim_map,
     .unmap = sim_unmap,
-    .wait_event = sim_wait_event,
-    .has_reached = sim_has_reached,
     .make_plan = sim_make_plan,
     .plan = sim_plan,
     .encode = sim_encode,

@@ -20,7 +20,6 @@ struct sw_sim_speed {
     double launch_us, plan_us;
     double slowdown; /* what has kernels takes so much longer: others keep the GPU busy; 1: nobody does */
     double wake_us;  /* slot_wait returns so much later than the slot has ended */
-    bool late;       /* clients' events are reached just after a slot has begun to wait for them, not before */
 };
 
 /* An H200 with nothing else to do, tests/bench/RESULTS.md. */

@@ -29,8 +29,8 @@ static uint32_t take_spill_batch(int socket, uint32_t mem, uint32_t first, uint3
     const struct sw_msg_spill_batch *m = &msg.u.spill_batch;
     SW_ASSERT(m->mem == mem && m->count == count && m->offset[0] == first * PIECE_BYTES);
     SW_ASSERT(m->offset[count - 1] == (first + count - 1) * PIECE_BYTES && m->bytes[count - 1] == PIECE_BYTES);
-    SW_ASSERT(m->flags == (sw_play.gpu.on ? SW_REQ_EVENT : 0));
-    SW_ASSERT(!sw_play.gpu.on || strcmp((const char *)m->event, "first") == 0);
+    SW_ASSERT(m->flags == (sw_play.gpu.on ? SW_REQ_ORDER : 0));
+    SW_ASSERT(!sw_play.gpu.on || (m->order_word == 0 && m->order_value > 0));
     return msg.header.seq;
 }
 
@@ -217,16 +217,16 @@ static void serve_gpu_batch(int socket) {
     sw_play_expect_end(socket);
 }
 
-START_TEST(a_batch_has_one_event) {
+START_TEST(a_batch_has_one_mark) {
     struct spillway_status status;
     sw_play.gpu.on = true;
     start_batches(serve_gpu_batch);
     struct spillway_ticket *ticket = spill_batch(PIECES);
     ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
-    ck_assert(sw_play.gpu.events[0].held && !sw_play.gpu.events[1].held); /* one packet is not answered yet */
+    ck_assert_uint_eq(sw_play.gpu.n_held, 1); /* one packet is not answered yet */
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
     ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), 0);
-    ck_assert(!sw_play.gpu.events[0].held);
+    ck_assert_uint_eq(sw_play.gpu.n_held, 0);
     sw_play_close();
 }
 END_TEST
@@ -243,7 +243,7 @@ static void serve_no_bytes(int socket) {
     sw_play_expect_end(socket);
 }
 
-/* Nothing is at the memory's end that the driver could be asked about: the event is of the memory itself. */
+/* Nothing is at the memory's end that the driver could be asked about: the mark is of the memory itself. */
 START_TEST(a_piece_of_no_bytes_may_lie_at_the_end) {
     sw_play.gpu.on = true;
     start_batches(serve_no_bytes);
@@ -372,7 +372,7 @@ int main(void) {
     tcase_add_test(tcase, a_batch_fails_as_one);
     tcase_add_test(tcase, batches_keep_to_the_daemons_limits);
     tcase_add_test(tcase, who_only_tries_again_gets_through);
-    tcase_add_test(tcase, a_batch_has_one_event);
+    tcase_add_test(tcase, a_batch_has_one_mark);
     tcase_add_test(tcase, a_piece_of_no_bytes_may_lie_at_the_end);
     tcase_add_test(tcase, freeing_a_batch_drops_what_nobody_can_name);
     tcase_add_loop_test(tcase, lies_about_batches_end_the_connection, 0,

@@ -1,4 +1,4 @@
-/* What the client library says of memory, to a played daemon: events, registered memory, memory that is copied in
+/* What the client library says of memory, to a played daemon: marks, registered memory, memory that is copied in
  * pieces. */
 #include "base/alloc.h"
 #include "base/assert.h"
@@ -18,70 +18,71 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- events ------------------------------------------------------------------------------------------------------ */
+/* ---- marks ------------------------------------------------------------------------------------------------------- */
 
-/* Takes the two packets of a spill that waits for the event of that name; returns the seq of the first. */
-static uint32_t take_gpu_spill(int socket, const char *event) {
+/* Takes the two packets of a spill that waits for that word; returns the seq of the first. */
+static uint32_t take_gpu_spill(int socket, uint32_t word) {
     struct sw_msg open, spill;
     sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
     sw_play_expect(socket, &spill, SW_MSG_SPILL);
     SW_ASSERT(open.u.mem_open.kind == SW_MEM_CUDA_IPC && open.u.mem_open.mem == spill.u.spill.mem);
-    SW_ASSERT(spill.u.spill.flags == SW_REQ_EVENT && strcmp((const char *)spill.u.spill.event, event) == 0);
+    SW_ASSERT(spill.u.spill.flags == SW_REQ_ORDER && spill.u.spill.order_word == word && spill.u.spill.order_value > 0);
     return open.header.seq;
 }
 
 static void answer_gpu_spills(int socket) {
     struct sw_msg status;
     sw_play_greet(socket);
-    const uint32_t first = take_gpu_spill(socket, "first"), second = take_gpu_spill(socket, "second");
+    const uint32_t first = take_gpu_spill(socket, 0), second = take_gpu_spill(socket, 1);
     sw_play_expect(socket, &status, SW_MSG_STATUS);
     sw_play_put_ok(socket, second);
     sw_play_put_result(socket, first + 1, 1, SW_PLAY_BYTES); /* the rest of the group is due */
     sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
     sw_play_expect(socket, &status, SW_MSG_STATUS);
-    sw_play_put_error(socket, second + 1, "EIMPORT", SW_SCOPE_REQUEST, "no such event");
+    sw_play_put_error(socket, second + 1, "ERANGE", SW_SCOPE_REQUEST, "no such word");
     sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
-    sw_play_put_ok(socket, take_gpu_spill(socket, "second"));
+    sw_play_put_ok(socket, take_gpu_spill(socket, 1));
     sw_play_expect(socket, &status, SW_MSG_STATUS);
     sw_play_put_ok(socket, first);
     sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
-    (void)take_gpu_spill(socket, "first");
+    (void)take_gpu_spill(socket, 0);
 }
 
-static void ck_held_after_status(bool first, bool second) {
+static void ck_held_after_status(unsigned n_held) {
     struct spillway_status status;
     ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error),
                      0); /* takes in all that comes before its reply */
-    ck_assert_int_eq(sw_play.gpu.events[0].held, first);
-    ck_assert_int_eq(sw_play.gpu.events[1].held, second);
+    ck_assert_uint_eq(sw_play.gpu.n_held, n_held);
 }
 
-/* An event is free as soon as its operation's whole group is answered, and no sooner, whether somebody waits or not. */
-START_TEST(events_are_held_until_they_are_answered) {
+/* A mark is free as soon as its operation's whole group is answered, and no sooner, whether somebody waits or not. The
+ * page comes once. */
+START_TEST(marks_are_held_until_they_are_answered) {
     sw_play_open(answer_gpu_spills);
     sw_play.gpu.on = true;
     struct spillway_ticket *first = sw_play_spill(), *second = sw_play_spill();
     spillway_ticket_free(second);
-    ck_held_after_status(true, true);
-    ck_held_after_status(true, false);
+    ck_held_after_status(2);
+    ck_held_after_status(1);
     struct spillway_ticket *third = sw_play_spill();
-    ck_held_after_status(false, true);
+    ck_held_after_status(1);
     ck_assert_int_eq(spillway_wait(first, 0, NULL, &sw_play.error), 0);
     struct spillway_ticket *fourth = sw_play_spill();
     ck_assert_int_eq(spillway_wait(fourth, -1, NULL, &sw_play.error), -SPILLWAY_ECONN);
     ck_assert_int_eq(spillway_wait(third, 0, NULL, &sw_play.error), -SPILLWAY_ECONN);
-    ck_assert(!sw_play.gpu.events[0].held && !sw_play.gpu.events[1].held);
+    ck_assert_uint_eq(sw_play.gpu.n_held, 0);
     sw_play_close();
+    ck_assert_uint_eq(sw_play.gpu.n_pages, 1);
 }
 END_TEST
 
 static void take_gpu_spill_only(int socket) {
     sw_play_greet(socket);
-    (void)take_gpu_spill(socket, "first");
+    (void)take_gpu_spill(socket, 0);
     sw_play_expect_end(socket);
 }
 
-START_TEST(no_event_is_lost_where_nothing_is_answered) {
+START_TEST(no_mark_is_lost_where_nothing_is_answered) {
     struct spillway_ticket *ticket = NULL;
     int rc = -1;
     sw_play_open(take_gpu_spill_only);
@@ -90,10 +91,10 @@ START_TEST(no_event_is_lost_where_nothing_is_answered) {
         sw_alloc_fail_nth(n);
         rc = spillway_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, &ticket, &sw_play.error);
         sw_alloc_fail_nth(0);
-        ck_assert_int_eq(sw_play.gpu.events[0].held, rc == 0);
+        ck_assert_uint_eq(sw_play.gpu.n_held, rc == 0);
     }
     sw_play_close();
-    ck_assert(!sw_play.gpu.events[0].held && !sw_play.gpu.events[1].held);
+    ck_assert_uint_eq(sw_play.gpu.n_held, 0);
 }
 END_TEST
 
@@ -415,8 +416,8 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("ipc_client_memory");
     TCase *tcase = tcase_create("memory");
-    tcase_add_test(tcase, events_are_held_until_they_are_answered);
-    tcase_add_test(tcase, no_event_is_lost_where_nothing_is_answered);
+    tcase_add_test(tcase, marks_are_held_until_they_are_answered);
+    tcase_add_test(tcase, no_mark_is_lost_where_nothing_is_answered);
     tcase_add_test(tcase, registered_memory_is_handed_over_once);
     tcase_add_test(tcase, registered_ranges_are_kept_apart);
     tcase_add_test(tcase, registering_tells_what_is_wrong_with_the_memory);

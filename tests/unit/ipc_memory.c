@@ -68,7 +68,7 @@ static void ck_found(const void *data, uint64_t bytes, uint64_t offset, uint64_t
     ck_assert_uint_eq(e.offset, offset);
     ck_assert_uint_eq(e.bytes, file_bytes);
     ck_assert_uint_eq(e.part_bytes[0], file_bytes);
-    ck_assert_ptr_null(e.event);
+    ck_assert_ptr_null(e.mark);
     ck_assert_int_eq(fstat(e.fds[0], &st), 0);
     ck_assert_uint_eq(st.st_ino, file);
     ck_assert_int_eq(fcntl(e.fds[0], F_GETFL) & O_ACCMODE, O_RDWR);

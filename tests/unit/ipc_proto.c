@@ -54,17 +54,19 @@ END_TEST
 START_TEST(fields_lie_where_they_should) {
     uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_msg msg = {.header = {.type = SW_MSG_SPILL, .seq = 0x01020304}};
-    msg.u.spill = (struct sw_msg_spill){.mem = 1, .flags = 2, .offset = 3, .bytes = 4, .event = {5}};
+    msg.u.spill =
+        (struct sw_msg_spill){.mem = 1, .flags = 2, .offset = 3, .bytes = 4, .order_word = 5, .order_value = 6};
     static const uint8_t expected[] = {'S', 'P', 'I', 'L', SW_PROTO_VERSION,
                                        0,   5,   0,   4,   3,
-                                       2,   1,   92,  0,   0,
+                                       2,   1,   40,  0,   0,
                                        0,   1,   0,   0,   0,
                                        2,   0,   0,   0,   3,
                                        0,   0,   0,   0,   0,
                                        0,   0,   4,   0,   0,
                                        0,   0,   0,   0,   0,
-                                       5,   0};
-    ck_assert_uint_eq(sw_msg_encode(&msg, packet), SW_PROTO_HEADER_BYTES + 4 + 4 + 8 + 8 + 64 + 4);
+                                       5,   0,   0,   0,   6,
+                                       0};
+    ck_assert_uint_eq(sw_msg_encode(&msg, packet), SW_PROTO_HEADER_BYTES + 4 + 4 + 8 + 8 + 4 + 8 + 4);
     ck_assert_mem_eq(packet, expected, sizeof expected);
 }
 END_TEST
@@ -78,7 +80,7 @@ START_TEST(the_longest_message_ends_where_it_should) {
     msg.u.restore_batch.bytes[SW_PROTO_MAX_BATCH - 1] = 0x1112131415161718;
     ck_assert_uint_eq(sw_msg_encode(&msg, packet), SW_PROTO_MAX_PACKET_BYTES);
     const uint8_t ids[] = {4, 3, 2, 1, 8, 7, 6, 5}, bytes[] = {0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11};
-    ck_assert_mem_eq(packet + SW_PROTO_HEADER_BYTES + 12 + 64 + sizeof(uint32_t) * (SW_PROTO_MAX_BATCH - 1), ids,
+    ck_assert_mem_eq(packet + SW_PROTO_HEADER_BYTES + 12 + 4 + 8 + sizeof(uint32_t) * (SW_PROTO_MAX_BATCH - 1), ids,
                      sizeof ids);
     ck_assert_mem_eq(packet + SW_PROTO_MAX_PACKET_BYTES - 8, bytes, sizeof bytes);
 }

@@ -116,42 +116,6 @@ START_TEST(a_stored_frame_is_not_judged_by_what_arrives) {
 }
 END_TEST
 
-/* A call that fails and is got over leaves nothing that the next kernel could be blamed for. */
-START_TEST(an_event_that_cannot_be_asked_is_waited_for) {
-    static const uint8_t handle[SW_MEM_HANDLE_BYTES] = {1};
-    raw_open();
-    sw_fake_arm(SW_FAKE_cudaEventQuery, 1, CUDA_ERROR_UNKNOWN, SW_FAKE_ONCE);
-    ck_assert_int_eq(device->ops->wait_event(device, 0, 1, handle, &err), 1);
-    ck_assert_int_eq(atomic_load(&sw_fake_cuda->fired), 1);
-    ok(device->ops->spill_raw(device, 0, raw.source, raw.items, 1, 0, &err));
-    ok(poll_until_ended(0));
-    raw_close();
-}
-END_TEST
-
-/* A call that fails while a client is waited for says nothing about that: nobody waits for the client to find out. */
-START_TEST(a_slot_that_waits_for_a_client_is_not_waited_for) {
-    static const uint8_t late[SW_MEM_HANDLE_BYTES] = {SW_FAKE_LATE_EVENT};
-    static const enum sw_fake_call calls[] = {SW_FAKE_cudaSetDevice, SW_FAKE_cudaEventQuery, SW_FAKE_cudaStreamQuery};
-    raw_open();
-    atomic_store(&sw_fake_cuda->holds_late_events, true);
-    ck_assert_int_eq(device->ops->has_reached(device, 1, late, &err), 0);
-    ck_assert_int_eq(device->ops->wait_event(device, 0, 1, late, &err), 1);
-    ok(device->ops->spill_raw(device, 0, raw.source, raw.items, 1, 0, &err));
-    for (unsigned i = 0; i < sizeof calls / sizeof calls[0]; i++) {
-        struct sw_slot_result result;
-        sw_fake_arm(calls[i], 1, CUDA_ERROR_INVALID_VALUE, SW_FAKE_ONCE);
-        ck_assert_int_eq(device->ops->slot_poll(device, 0, &result, &err), -SW_EAGAIN);
-        sw_fake_disarm();
-    }
-    ck_assert_int_eq(atomic_load(&sw_fake_cuda->stuck), 0);
-    atomic_store(&sw_fake_cuda->holds_late_events, false);
-    ck_assert_int_eq(device->ops->has_reached(device, 1, late, &err), 1);
-    ok(poll_until_ended(0));
-    raw_close();
-}
-END_TEST
-
 /* Copies of all slots take the link in the order in which they are asked for: with the last one's all others are done,
  * though nobody has looked. */
 START_TEST(copies_of_all_slots_keep_their_order) {
@@ -192,8 +156,6 @@ int main(void) {
     TCase *tests = tcase_create("device_cuda");
     tcase_add_test(tests, a_slots_buffer_is_as_long_as_told);
     tcase_add_test(tests, a_stored_frame_is_not_judged_by_what_arrives);
-    tcase_add_test(tests, an_event_that_cannot_be_asked_is_waited_for);
-    tcase_add_test(tests, a_slot_that_waits_for_a_client_is_not_waited_for);
     tcase_add_test(tests, a_full_table_is_told_as_such);
     tcase_add_test(tests, copies_of_all_slots_keep_their_order);
     Suite *suite = suite_create("device_cuda");

@@ -207,19 +207,6 @@ START_TEST(test_refusals_name_what_is_wrong) {
 }
 END_TEST
 
-START_TEST(test_an_event_on_the_host_is_not_supported) {
-    static const uint8_t event[SW_MEM_HANDLE_BYTES];
-    struct sw_memory memory = sw_memory_new(100000);
-    struct sw_test_op op = {0};
-    struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
-    struct sw_range range = {.mem = mem, .bytes = memory.bytes, .event = event};
-    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &op, &op.id, NULL), 0);
-    sw_fixture_until(&f, &op.done);
-    ck_assert_int_eq(op.outcome.err.code, -SW_ENOTSUP);
-    sw_memory_free(&memory);
-}
-END_TEST
-
 START_TEST(test_a_once_memory_serves_once_a_kept_one_often) {
     struct sw_memory memory = sw_memory_new(70000);
     struct sw_engine_stats stats;
@@ -525,34 +512,6 @@ START_TEST(test_callbacks_may_start_and_close_things) {
 }
 END_TEST
 
-START_TEST(test_a_client_that_never_signals_blocks_only_itself) {
-    /* Two slots: one may hang in a client's event, the other must go on serving. */
-    static const uint8_t event[SW_MEM_HANDLE_BYTES];
-    struct sw_memory memory = sw_memory_new(300000);
-    struct sw_test_op stuck[2] = {0}, op;
-    struct sw_owner *late;
-    fill(&memory, SW_CONTENT_TEXT, 2);
-    ck_assert_int_eq(sw_owner_open(f.engine, &late, NULL), 0);
-    sw_device_faulty_arm(f.device, "wait_event", 1, -SW_EAGAIN, SW_FAULT_LATE);
-    for (int i = 0; i < 2; i++) {
-        struct sw_range range = {.mem = sw_fixture_mem(&f, late, &memory, true), .bytes = memory.bytes, .event = event};
-        ck_assert_int_eq(sw_engine_spill(late, &range, sw_test_op_done, &stuck[i], &stuck[i].id, NULL), 0);
-    }
-    for (int i = 0; i < 5; i++) {
-        ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, memory.bytes, &op), 0);
-        ck_assert_int_eq(sw_fixture_restore(&f, op.id, &memory, 0, memory.bytes, false, &op), 0);
-    }
-    ck_assert(!stuck[0].done);
-    sw_fixture_until(&f, &stuck[1].done);                     /* is asked for without a slot */
-    ck_assert_int_eq(stuck[1].outcome.err.code, -SW_ENOTSUP); /* the host device's own word on events */
-    sw_device_faulty_release(f.device);
-    sw_fixture_until(&f, &stuck[0].done);
-    ck_assert_int_eq(stuck[0].outcome.err.code, 0);
-    sw_fixture_close_owner(&f, late);
-    sw_memory_free(&memory);
-}
-END_TEST
-
 /* Bytes that are on their way in place are nobody else's, in memory that is known to be the same. */
 START_TEST(test_memory_of_a_pack_is_left_alone) {
     enum { BYTES = 400000, HALF = BYTES / 2 };
@@ -598,7 +557,6 @@ int main(void) {
     tcase_add_test(tcase, test_bytes_of_another_tenant_are_neither_stored_nor_restored);
     tcase_add_test(tcase, test_drifting_content_is_retrained);
     tcase_add_test(tcase, test_refusals_name_what_is_wrong);
-    tcase_add_test(tcase, test_an_event_on_the_host_is_not_supported);
     tcase_add_test(tcase, test_a_once_memory_serves_once_a_kept_one_often);
     tcase_add_test(tcase, test_memory_may_be_mapped_before_its_first_operation);
     tcase_add_test(tcase, test_busy_regions_are_left_alone);
@@ -609,7 +567,6 @@ int main(void) {
     tcase_add_test(tcase, test_held_operations_begin_together);
     tcase_add_test(tcase, test_callbacks_may_start_and_close_things);
     tcase_add_test(tcase, test_memory_of_a_pack_is_left_alone);
-    tcase_add_test(tcase, test_a_client_that_never_signals_blocks_only_itself);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -43,27 +43,21 @@ static void client_close(struct client *c) {
     sw_memory_free(&c->to);
 }
 
-/* Hands all of them over, without waiting. events: a byte for each operation, by which they differ, 0 or NULL: none. */
-static void client_spill(struct client *c, const uint8_t *events) {
-    uint8_t event[SW_MEM_HANDLE_BYTES] = {0};
+/* Hands all of them over, without waiting. */
+static void client_spill(struct client *c) {
     sw_engine_hold(rig.f.engine); /* so that none is late for the group */
     for (unsigned i = 0; i < c->n; i++) {
         struct sw_range range = {.mem = c->source, .offset = (uint64_t)i * STRIDE, .bytes = c->bytes[i]};
-        event[0] = events ? events[i] : 0;
-        range.event = events && events[i] ? event : NULL;
         ck_assert_int_eq(sw_engine_spill(c->owner, &range, sw_test_op_done, &c->spills[i], &c->spills[i].id, NULL), 0);
     }
     sw_engine_release(rig.f.engine);
 }
 
-static void client_restore(struct client *c, const uint8_t *events) {
-    uint8_t event[SW_MEM_HANDLE_BYTES] = {0};
+static void client_restore(struct client *c) {
     sw_engine_hold(rig.f.engine);
     memset(c->restores, 0, sizeof c->restores);
     for (unsigned i = 0; i < c->n; i++) {
         struct sw_range range = {.mem = c->target, .offset = (uint64_t)i * STRIDE, .bytes = c->bytes[i]};
-        event[0] = events ? events[i] : 0;
-        range.event = events && events[i] ? event : NULL;
         ck_assert_int_eq(
             sw_engine_restore(c->owner, c->spills[i].id, &range, true, sw_test_op_done, &c->restores[i], NULL), 0);
     }
@@ -95,7 +89,7 @@ static void check_bytes(const struct client *c) {
 
 static void spill_held(struct client *c) {
     sw_rig_hold(&rig);
-    client_spill(c, NULL);
+    client_spill(c);
     sw_rig_release(&rig);
     await_success(c, c->spills);
 }
@@ -103,7 +97,7 @@ static void spill_held(struct client *c) {
 static void restore_held(struct client *c) {
     memset(c->to.data, 0xEE, c->to.bytes);
     sw_rig_hold(&rig);
-    client_restore(c, NULL);
+    client_restore(c);
     sw_rig_release(&rig);
 }
 
@@ -180,7 +174,7 @@ START_TEST(test_long_and_empty_regions_go_their_own_way) {
     sw_rig_hold(&rig);
     struct sw_range range = {.mem = sw_fixture_mem(&rig.f, c.owner, &memory, true), .bytes = LONG};
     ck_assert_int_eq(sw_engine_spill(c.owner, &range, sw_test_op_done, &op, &op.id, NULL), 0);
-    client_spill(&c, NULL);
+    client_spill(&c);
     sw_rig_release(&rig);
     await_success(&c, c.spills);
     sw_fixture_until(&rig.f, &op.done);
@@ -200,16 +194,16 @@ START_TEST(test_sessions_share_restores_but_no_table) {
     client_open(&a, 3, BYTES);
     client_open(&b, 3, BYTES);
     sw_rig_hold(&rig);
-    client_spill(&a, NULL);
-    client_spill(&b, NULL);
+    client_spill(&a);
+    client_spill(&b);
     sw_rig_release(&rig);
     await_success(&a, a.spills);
     await_success(&b, b.spills);
     ck_assert_uint_eq(sw_rig_counts().encode_groups, 2);
     ck_assert_uint_eq(sw_rig_counts().make_plans, 2);
     sw_rig_hold(&rig);
-    client_restore(&a, NULL);
-    client_restore(&b, NULL);
+    client_restore(&a);
+    client_restore(&b);
     sw_rig_release(&rig);
     await_success(&a, a.restores);
     await_success(&b, b.restores);
@@ -239,8 +233,8 @@ START_TEST(test_a_client_harms_only_itself) {
     bad.to.data = NULL;
     ck_assert_int_eq(fcntl(bad.to.fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
     sw_rig_hold(&rig);
-    client_restore(&bad, NULL);
-    client_restore(&good, NULL);
+    client_restore(&bad);
+    client_restore(&good);
     sw_rig_release(&rig);
     await(&bad, bad.restores);
     await_success(&good, good.restores);
@@ -252,7 +246,7 @@ START_TEST(test_a_client_harms_only_itself) {
     /* Nor itself, where it has others' memory to restore to. */
     sw_rig_reset_counts();
     sw_rig_hold(&rig);
-    client_restore(&bad, NULL);
+    client_restore(&bad);
     sw_rig_release(&rig);
     await(&bad, bad.restores);
     ck_assert_uint_eq(sw_rig_counts().decodes, 1 + 3);
@@ -268,8 +262,8 @@ START_TEST(test_restores_are_tried_alone) {
     struct client a, b;
     open_spilled(&a, &b);
     sw_rig_hold(&rig);
-    client_restore(&a, NULL);
-    client_restore(&b, NULL);
+    client_restore(&a);
+    client_restore(&b);
     sw_device_faulty_arm(rig.f.device, "restore_group", 1, -SW_EGPU, (enum sw_fault)_i);
     sw_rig_release(&rig);
     await_success(&a, a.restores);
@@ -280,164 +274,6 @@ START_TEST(test_restores_are_tried_alone) {
     ck_assert_uint_eq(sw_rig_counts().decodes, 1 + 6);
     client_close(&a);
     client_close(&b);
-}
-END_TEST
-
-START_TEST(test_each_event_is_waited_for_once) {
-    static const uint8_t events[N] = {1, 2, 1, 1, 2, 2, 1, 1};
-    struct client a, b;
-    client_open(&a, N, BYTES);
-    client_open(&b, 2, BYTES);
-    sw_rig_hold(&rig);
-    client_spill(&a, events);
-    sw_rig_release(&rig);
-    await_success(&a, a.spills);
-    ck_assert_uint_eq(sw_rig_counts().events, 1 + 2);
-    ck_assert_uint_eq(sw_rig_counts().encode_groups, 1);
-    ck_assert_uint_eq(sw_rig_counts().encoded_items, N);
-    spill_held(&b);
-    sw_rig_reset_counts();
-    sw_rig_hold(&rig);
-    client_restore(&a, events);
-    client_restore(&b, NULL);
-    sw_rig_release(&rig);
-    await_success(&a, a.restores);
-    await_success(&b, b.restores);
-    check_bytes(&a);
-    check_bytes(&b);
-    ck_assert_uint_eq(sw_rig_counts().events, 1 + 2);
-    ck_assert_uint_eq(sw_rig_counts().restore_groups, 2);
-    ck_assert_uint_eq(sw_rig_counts().restored_items, N + 2);
-    client_close(&a);
-    client_close(&b);
-}
-END_TEST
-
-/* Nobody waits for another client's event, nor is an event forgotten. */
-START_TEST(test_those_with_events_and_those_without_do_not_meet) {
-    static const uint8_t events[] = {0, 1, 0, 1, 0};
-    struct client a, b;
-    client_open(&a, 4, 1000);
-    client_open(&b, 2, 1000);
-    sw_rig_hold(&rig);
-    client_spill(&a, events);
-    sw_rig_release(&rig);
-    await_success(&a, a.spills);
-    ck_assert_uint_eq(sw_rig_counts().encode_groups, 2);
-    ck_assert_uint_eq(sw_rig_counts().events, 1 + 1);
-    spill_held(&b);
-    sw_rig_reset_counts();
-    sw_rig_hold(&rig);
-    client_restore(&a, &events[1]);
-    client_restore(&b, NULL);
-    sw_rig_release(&rig);
-    await_success(&a, a.restores);
-    await_success(&b, b.restores);
-    ck_assert_uint_eq(sw_rig_counts().restore_groups, 2);
-    ck_assert_uint_eq(sw_rig_counts().events, 1 + 1);
-    client_close(&a);
-    client_close(&b);
-}
-END_TEST
-
-/* Late or wrong, an event holds up and fails its own client's restores alone. */
-START_TEST(test_restores_of_two_clients_with_events_do_not_meet) {
-    static const uint8_t events[] = {1, 1, 1}, other_events[] = {2, 2, 2};
-    const bool fails = _i == 1;
-    struct client a, b;
-    open_spilled(&a, &b);
-    sw_rig_hold(&rig);
-    client_restore(&a, events);
-    client_restore(&b, other_events);
-    if (fails)
-        sw_device_faulty_arm(rig.f.device, "wait_event", 2, -SW_EIMPORT, SW_FAULT_AT_ONCE);
-    sw_rig_release(&rig);
-    await_success(&a, a.restores);
-    check_bytes(&a);
-    await(&b, b.restores);
-    for (unsigned i = 0; i < b.n; i++)
-        ck_assert_int_eq(b.restores[i].outcome.err.code, fails ? -SW_EIMPORT : 0);
-    ck_assert_uint_eq(sw_rig_counts().events, 1 + 2);
-    ck_assert_uint_eq(sw_rig_counts().restore_groups, fails ? 1 : 2);
-    ck_assert_uint_eq(sw_rig_counts().restored_items, fails ? a.n : a.n + b.n);
-    client_close(&a);
-    client_close(&b);
-}
-END_TEST
-
-START_TEST(test_an_event_that_cannot_be_waited_for_fails_its_clients_group) {
-    static const uint8_t events[N] = {1, 2, 1, 1, 2, 2, 1, 1};
-    struct client c;
-    client_open(&c, N, BYTES);
-    sw_rig_hold(&rig);
-    client_spill(&c, events);
-    sw_device_faulty_arm(rig.f.device, "wait_event", 2, -SW_EIMPORT, SW_FAULT_AT_ONCE);
-    sw_rig_release(&rig);
-    await(&c, c.spills);
-    for (unsigned i = 0; i < c.n; i++)
-        ck_assert_int_eq(c.spills[i].outcome.err.code, -SW_EIMPORT);
-    client_close(&c);
-}
-END_TEST
-
-/* Of restores nobody is written to before its event: not those, either, whose own could have been waited for. */
-START_TEST(test_nothing_is_restored_before_its_event) {
-    static const uint8_t events[N] = {1, 2, 3, 1, 2, 3, 1, 2};
-    struct client c;
-    client_open(&c, N, BYTES);
-    spill_held(&c);
-    memset(c.to.data, 0xEE, c.to.bytes);
-    sw_rig_reset_counts();
-    sw_rig_hold(&rig);
-    client_restore(&c, events);
-    sw_device_faulty_arm(rig.f.device, "wait_event", 2, -SW_EIMPORT, SW_FAULT_AT_ONCE);
-    sw_rig_release(&rig);
-    await(&c, c.restores);
-    for (unsigned i = 0; i < c.n; i++)
-        ck_assert_int_eq(c.restores[i].outcome.err.code, -SW_EIMPORT);
-    for (size_t i = 0; i < c.to.bytes; i++)
-        ck_assert_uint_eq(c.to.data[i], 0xEE);
-    client_close(&c);
-}
-END_TEST
-
-static void on_mapped(const struct sw_err *err, void *arg) {
-    ck_assert_int_eq(err->code, 0);
-    *(bool *)arg = true;
-}
-
-/* A step that could not be queued behind an event: the event is still waited for, and nothing let go before. */
-START_TEST(test_a_slot_drains_before_its_jobs_fail) {
-    static const uint8_t events[] = {1, 1, 1};
-    struct client c;
-    struct sw_memory memory = sw_memory_new(1000);
-    bool mapped = false;
-    client_open(&c, 3, BYTES);
-    spill_held(&c); /* leaves a plan */
-    memset(c.spills, 0, sizeof c.spills);
-    sw_rig_reset_counts();
-    sw_rig_hold(&rig);
-    client_spill(&c, events);
-    sw_device_faulty_arm(rig.f.device, "wait_event", 1, -SW_EAGAIN, SW_FAULT_LATE);
-    sw_device_faulty_arm(rig.f.device, "encode_group", 1, -SW_EGPU, SW_FAULT_AT_ONCE);
-    sw_rig_release(&rig);
-    while (sw_rig_counts().encode_groups == 0)
-        (void)uv_run(&rig.f.loop, UV_RUN_NOWAIT);
-    /* What the worker has to say of them comes before this. */
-    for (int i = 0; i < 2; i++) {
-        struct sw_mem *mem = sw_fixture_mem(&rig.f, c.owner, &memory, false);
-        mapped = false;
-        sw_mem_map(mem, on_mapped, &mapped);
-        sw_fixture_until(&rig.f, &mapped);
-        sw_fixture_close_mem(&rig.f, mem);
-    }
-    ck_assert(!c.spills[0].done && !c.spills[1].done && !c.spills[2].done);
-    sw_device_faulty_release(rig.f.device);
-    await(&c, c.spills);
-    for (unsigned i = 0; i < c.n; i++)
-        ck_assert_int_eq(c.spills[i].outcome.err.code, -SW_EGPU);
-    client_close(&c);
-    sw_memory_free(&memory);
 }
 END_TEST
 
@@ -604,7 +440,7 @@ START_TEST(test_a_full_tier_fails_those_that_do_not_fit) {
     client_open(&c, 7, BYTES);
     sw_content_fill(c.from.data, c.from.bytes, SW_CONTENT_RANDOM, 1);
     sw_rig_hold(&rig);
-    client_spill(&c, NULL);
+    client_spill(&c);
     sw_rig_release(&rig);
     await(&c, c.spills);
     for (unsigned i = 0; i < c.n; i++) {
@@ -663,13 +499,13 @@ START_TEST(test_a_client_that_leaves_in_the_middle_of_a_step) {
     sw_rig_close_gate(gates[_i]);
     sw_rig_hold(&rig);
     if (restores)
-        client_restore(&leaving, NULL);
+        client_restore(&leaving);
     else
-        client_spill(&leaving, NULL);
+        client_spill(&leaving);
     if (restores)
-        client_restore(&staying, NULL);
+        client_restore(&staying);
     else
-        client_spill(&staying, NULL);
+        client_spill(&staying);
     sw_device_faulty_release(rig.f.device);
     sw_rig_await_gate();
     sw_owner_close(leaving.owner, NULL, NULL);
@@ -775,12 +611,6 @@ int main(void) {
     tcase_add_test(tcase, test_sessions_share_restores_but_no_table);
     tcase_add_test(tcase, test_a_client_harms_only_itself);
     tcase_add_loop_test(tcase, test_restores_are_tried_alone, 0, 3);
-    tcase_add_test(tcase, test_each_event_is_waited_for_once);
-    tcase_add_test(tcase, test_an_event_that_cannot_be_waited_for_fails_its_clients_group);
-    tcase_add_test(tcase, test_nothing_is_restored_before_its_event);
-    tcase_add_test(tcase, test_those_with_events_and_those_without_do_not_meet);
-    tcase_add_loop_test(tcase, test_restores_of_two_clients_with_events_do_not_meet, 0, 2);
-    tcase_add_test(tcase, test_a_slot_drains_before_its_jobs_fail);
     tcase_add_test(tcase, test_a_plan_counts_one_use_for_a_group);
     tcase_add_test(tcase, test_a_region_that_the_table_does_not_suit_leaves);
     tcase_add_test(tcase, test_regions_that_leave_go_together);

@@ -34,7 +34,6 @@ struct rig {
     struct sw_placement place;
     struct sw_pipeline *pipeline;
     struct sw_job_mem mem;
-    bool has_events; /* with each job comes one */
     unsigned n_finished;
 };
 
@@ -67,7 +66,6 @@ static void add(struct rig *r, struct sw_job *job, struct sw_job_mem *mem, uint6
     job->session = session;
     job->plan_key = sw_plan_key(session, job->value_type, 0);
     job->unmap_after = true;
-    job->has_event = r->has_events;
     sw_pipeline_add(r->pipeline, job);
 }
 
@@ -82,7 +80,7 @@ static double finish(struct rig *r, unsigned n_jobs) {
             advanced_ns = sw_sim_now_ns();
         else if (polls)
             sw_sim_advance(r->device, poll_ns - idle_ns % poll_ns);
-        else if (!sw_pipeline_wait(r->pipeline)) /* for a client */
+        else if (!sw_pipeline_wait(r->pipeline))
             sw_sim_advance(r->device, NAP_NS);
     }
     return (double)(sw_sim_now_ns() - begin_ns) / 1e9;
@@ -127,7 +125,6 @@ struct scenario {
     enum data data;
     double slowdown;
     bool plans_are_free; /* it is the choice alone that is looked at */
-    bool has_events;     /* with each request comes an event of the client's, which has been reached */
     bool returns;        /* every region comes back before the next one goes out */
 };
 
@@ -140,7 +137,6 @@ static double stream_s(const struct scenario *scenario, uint64_t bytes, bool raw
     speed.plan_us = scenario->plans_are_free ? 0 : speed.plan_us;
     data.plans_raw = raw;
     rig_open(&r, &speed, &data);
-    r.has_events = scenario->has_events;
     (void)move_regions(&r, bytes, scenario->returns, N_WARM);
     const double s = move_regions(&r, bytes, scenario->returns, n_regions(bytes) - N_WARM);
     rig_close(&r);
@@ -195,7 +191,6 @@ END_TEST
 START_TEST(test_spills_are_not_slower_on_a_busy_gpu) {
     ck_sizes(&busy_sizes[_i], (struct scenario){.slowdown = BUSY});
     ck_sizes(&busy_sizes[_i], (struct scenario){.slowdown = BUSY, .returns = true});
-    ck_sizes(&busy_sizes[_i], (struct scenario){.slowdown = BUSY, .has_events = true});
 }
 END_TEST
 
@@ -294,27 +289,6 @@ START_TEST(test_what_is_looked_at_tells_nothing_wrong_of_the_link) {
             ck_assert_msg(rates.direct_out > 0.9 * speed.link_out, "pair %d: %.1f GB/s", n, rates.direct_out / GB);
     }
     rig_close(&r);
-}
-END_TEST
-
-/* Of a region whose event is late it cannot be seen how long a plan takes that is queued behind it. Not to know would
- * be to make one for each. */
-START_TEST(test_plans_take_little_of_the_time_if_clients_are_late) {
-    static const unsigned mib[] = {16, 64, 256, 4096};
-    enum { N_MOVED = 100 };
-    struct sw_sim_speed speed = speed_by_turns();
-    const uint64_t bytes = mib[_i] * MIB;
-    double s[2];
-    for (int late = 0; late < 2; late++) {
-        struct rig r;
-        speed.late = late;
-        rig_open(&r, &speed, &datas[RANDOM]);
-        r.has_events = true;
-        (void)move_regions(&r, bytes, false, N_WARM);
-        s[late] = move_regions(&r, bytes, false, N_MOVED);
-        rig_close(&r);
-    }
-    ck_assert_msg(s[1] <= 1.003 * s[0], "%u MiB: %.3f times as long", mib[_i], s[1] / s[0]);
 }
 END_TEST
 
@@ -743,7 +717,6 @@ int main(void) {
     tcase_add_loop_test(tcase, test_nobody_waits_for_kernels_that_begin_late, 0, 3);
     tcase_add_loop_test(tcase, test_no_long_region_waits_for_the_look_at_it, 0, 3);
     tcase_add_loop_test(tcase, test_what_is_looked_at_tells_nothing_wrong_of_the_link, 0, 2);
-    tcase_add_loop_test(tcase, test_plans_take_little_of_the_time_if_clients_are_late, 0, 4);
     tcase_add_test(tcase, test_groups_say_nothing_of_chunks);
     tcase_add_test(tcase, test_long_raw_regions_come_back_without_kernels);
     tcase_add_test(tcase, test_a_bad_time_of_the_direct_way_is_got_over);

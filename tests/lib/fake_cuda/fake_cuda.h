@@ -24,7 +24,6 @@
     X(cudaHostRegister) R(cudaHostUnregister) X(cudaMemsetAsync) X(cudaMemcpyAsync) X(cudaStreamCreateWithFlags) \
     R(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) X(cudaStreamWaitEvent) \
     X(cudaEventCreateWithFlags) R(cudaEventDestroy) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) \
-    X(cudaIpcOpenEventHandle) \
     X(cuDeviceGet) X(cuDeviceGetUuid) X(cuMemGetAddressRange) X(cuPointerGetAttribute) X(cuIpcOpenMemHandle) \
     R(cuIpcCloseMemHandle) X(cuMemImportFromShareableHandle) R(cuMemRelease) X(cuMemGetAllocationGranularity) \
     X(cuMemAddressReserve) R(cuMemAddressFree) X(cuMemMap) R(cuMemUnmap) X(cuMemSetAccess) \
@@ -51,7 +50,6 @@ enum sw_fake_thing {
     SW_FAKE_REGISTERED,
     SW_FAKE_STREAM,
     SW_FAKE_EVENT,
-    SW_FAKE_IPC_EVENT,
     SW_FAKE_IPC_MEMORY,
     SW_FAKE_HANDLE,
     SW_FAKE_RESERVED,
@@ -68,14 +66,13 @@ enum sw_fake_way {
 };
 
 struct sw_fake_cuda {
-    atomic_int armed;              /* enum sw_fake_call; set last */
-    atomic_int nth;                /* the nth call of that kind from now on fails */
-    atomic_int fired;              /* calls that failed by it */
-    atomic_int dead;               /* the error that killed the context, or 0 */
-    atomic_int violations;         /* times that work reached memory that was not there */
-    atomic_bool holds_late_events; /* clients' events whose handle begins with SW_FAKE_LATE_EVENT are not reached */
-    atomic_int stuck;              /* times that a call would have waited for one of them */
-    int error;                     /* cudaError_t */
+    atomic_int armed;      /* enum sw_fake_call; set last */
+    atomic_int nth;        /* the nth call of that kind from now on fails */
+    atomic_int fired;      /* calls that failed by it */
+    atomic_int dead;       /* the error that killed the context, or 0 */
+    atomic_int violations; /* times that work reached memory that was not there */
+    atomic_int stuck;      /* times that a call would have waited for one of them */
+    int error;             /* cudaError_t */
     enum sw_fake_way way;
     atomic_int calls[SW_FAKE_CALL_NR]; /* made so far */
     atomic_int held[SW_FAKE_THING_NR];
@@ -91,7 +88,6 @@ void sw_fake_disarm(void);
 /* As if the process had ended: everything of the context is gone. For a test that opens devices one after the other. */
 void sw_fake_revive(void);
 
-enum { SW_FAKE_LATE_EVENT = 0xBB };
 /* What a client would send for memory that is a memfd of its own: see SW_MEM_HANDLE_BYTES. The GPU's UUID; what memory
  * is a multiple of. */
 enum { SW_FAKE_PAGE_BYTES = 64 << 10 };

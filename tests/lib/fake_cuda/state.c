@@ -24,8 +24,6 @@ struct CUevent_st {
     struct CUevent_st *next;
     struct CUstream_st *stream; /* NULL: nothing was recorded, or the stream is gone */
     uint64_t at;
-    bool is_ipc, is_late;
-    int looks; /* of a client's event: what is still to be said "not ready" */
 };
 
 static struct sw_fake_cuda own;
@@ -52,8 +50,8 @@ const char *sw_fake_call_name(enum sw_fake_call call) {
 
 const char *sw_fake_thing_name(enum sw_fake_thing thing) {
     static const char *const names[SW_FAKE_THING_NR] = {
-        "device memory", "pinned memory", "registered memory", "streams",   "events",       "clients' events",
-        "IPC memory",    "handles",       "reserved ranges",   "VMM parts", "memory pools", "pool memory",
+        "device memory", "pinned memory",   "registered memory", "streams",      "events",      "IPC memory",
+        "handles",       "reserved ranges", "VMM parts",         "memory pools", "pool memory",
     };
     return names[thing];
 }
@@ -194,20 +192,9 @@ cudaError_t sw_fake_queue(cudaStream_t stream, void (*run)(const void *args), co
     return cudaSuccess;
 }
 
-static bool holds_late_events(void) {
-    return atomic_load(&sw_fake_cuda->holds_late_events);
-}
-
-/* Done once the client has come. */
-static void wait_for_client(const void *args) {
-    (void)args;
-}
-
 static void run_to(struct CUstream_st *stream, uint64_t n) {
     while (stream->first && stream->n_done < n && !dead()) {
         struct work *work = stream->first;
-        if (work->run == wait_for_client && holds_late_events())
-            return;
         stream->first = work->next;
         if (!stream->first)
             stream->last = &stream->first;
@@ -297,30 +284,19 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 /* ---- events ---- */
 
-static cudaError_t new_event(cudaEvent_t *ret, bool is_ipc) {
+static cudaError_t new_event(cudaEvent_t *ret) {
     struct CUevent_st *event = calloc(1, sizeof *event);
     SW_ASSERT(event);
-    event->is_ipc = is_ipc;
-    event->looks = is_ipc;
     event->next = events;
     events = *ret = event;
-    sw_fake_hold(is_ipc ? SW_FAKE_IPC_EVENT : SW_FAKE_EVENT, 1);
+    sw_fake_hold(SW_FAKE_EVENT, 1);
     return cudaSuccess;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *ret, unsigned flags) {
     const cudaError_t e = sw_fake_enter(SW_FAKE_cudaEventCreateWithFlags);
     SW_ASSERT(flags & cudaEventDisableTiming);
-    return sw_fake_leave(e != cudaSuccess ? e : new_event(ret, false));
-}
-
-cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *ret, cudaIpcEventHandle_t handle) {
-    const cudaError_t e = sw_fake_enter(SW_FAKE_cudaIpcOpenEventHandle);
-    if (e != cudaSuccess)
-        return sw_fake_leave(e);
-    (void)new_event(ret, true);
-    (*ret)->is_late = (uint8_t)handle.reserved[0] == SW_FAKE_LATE_EVENT;
-    return sw_fake_leave(e);
+    return sw_fake_leave(e != cudaSuccess ? e : new_event(ret));
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -329,7 +305,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     while (*at != event)
         at = &(*at)->next;
     *at = event->next;
-    sw_fake_hold(event->is_ipc ? SW_FAKE_IPC_EVENT : SW_FAKE_EVENT, -1);
+    sw_fake_hold(SW_FAKE_EVENT, -1);
     free(event);
     return sw_fake_leave(e);
 }
@@ -347,10 +323,6 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     const cudaError_t e = sw_fake_enter(SW_FAKE_cudaEventQuery);
     if (e != cudaSuccess)
         return sw_fake_leave(e);
-    if (event->is_late)
-        return sw_fake_leave(holds_late_events() ? cudaErrorNotReady : cudaSuccess);
-    if (event->is_ipc)
-        return sw_fake_leave(event->looks-- > 0 ? cudaErrorNotReady : cudaSuccess);
     if (!event->stream || event->stream->n_done >= event->at)
         return sw_fake_leave(cudaSuccess);
     run_to(event->stream, event->stream->n_done + 1);
@@ -383,5 +355,5 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     (void)flags;
     if (e != cudaSuccess)
         return sw_fake_leave(e);
-    return sw_fake_leave(sw_fake_queue(stream, event->is_late ? wait_for_client : wait_for, &wait, sizeof wait));
+    return sw_fake_leave(sw_fake_queue(stream, wait_for, &wait, sizeof wait));
 }

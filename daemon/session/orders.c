@@ -1,0 +1,40 @@
+#include "daemon/session/orders.h"
+
+static int open_page(const struct sw_request *request, struct sw_order_page **ret, struct sw_err *err) {
+    if (request->fds_lost)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service has no descriptor left for an order page");
+    if (request->n_fds != 1)
+        return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "order page: one descriptor wanted, %u came",
+                          request->n_fds);
+    return sw_order_page_open(ret, request->fds[0], request->msg->u.order_page.bytes, err);
+}
+
+int sw_orders_take(struct sw_orders *orders, const struct sw_request *request, struct sw_err *err) {
+    struct sw_order_page *page = NULL;
+    struct sw_err cause = {0};
+    const int rc = open_page(request, &page, &cause);
+    sw_order_page_unref(orders->page);
+    *orders = (struct sw_orders){.page = page, .err = cause};
+    if (rc < 0)
+        *err = cause;
+    return rc;
+}
+
+int sw_orders_find(const struct sw_orders *orders, bool waits, uint32_t word, uint64_t value, struct sw_order *ret,
+                   struct sw_err *err) {
+    *ret = (struct sw_order){0};
+    if (!waits)
+        return 0;
+    if (orders->page)
+        return sw_order_find(ret, orders->page, word, value, err);
+    if (!orders->err.code)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          "the request waits for a stream, but no order page was handed over");
+    *err = orders->err;
+    return err->code;
+}
+
+void sw_orders_fini(struct sw_orders *orders) {
+    sw_order_page_unref(orders->page);
+    orders->page = NULL;
+}

@@ -1,0 +1,45 @@
+/* order.h - the order between a client's GPU work and ours: a page of words that the client's streams write.
+ *
+ * A client makes one page of 64-bit words (a memfd) and hands it over. To have an operation wait for what a stream has
+ * been given, it takes a word and a value that this word never had, queues the write of that value on the stream, and
+ * names both in its request. We read the word now and then; the operation begins once the value is there, and takes
+ * neither a slot nor a mapping before. So no stream of ours ever waits for a client, and nothing has to be shared
+ * between users but the memfd. A client that writes too early, too late or never harms its own operations only.
+ *
+ * Invariant: a page is mapped for reading only, and cannot shrink, as long as anything refers to it. */
+#ifndef SW_SPILL_ORDER_H
+#define SW_SPILL_ORDER_H
+
+#include "base/err.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SW_ORDER_MAX_BYTES ((uint64_t)64 << 10) /* of a page: 8192 words */
+
+struct sw_order_page;
+
+/* What an operation waits for: word[0] >= value. page NULL: for nothing. */
+struct sw_order {
+    struct sw_order_page *page;
+    const _Atomic uint64_t *word;
+    uint64_t value;
+};
+
+/* Maps a page of a client's. fd: borrowed; bytes: 8 … SW_ORDER_MAX_BYTES, a multiple of 8, the length of the file.
+ * owns: the caller has a reference. errors: -SW_EFDS (not a memfd), -SW_EUNSEALED (it can shrink or grow), -SW_ERANGE
+ * (length), -SW_ENOMEM. thread: loop. */
+int sw_order_page_open(struct sw_order_page **ret, int fd, uint64_t bytes, struct sw_err *err);
+/* One more reference, and one less; the page is unmapped with the last one. NULL is a no-op. thread: loop. */
+void sw_order_page_ref(struct sw_order_page *page);
+void sw_order_page_unref(struct sw_order_page *page);
+/* The order that a request names. errors: -SW_ERANGE (the page has no such word), -SW_EINVAL (value 0, which a word has
+ * from the start); *ret is then unchanged. thread: loop. */
+int sw_order_find(struct sw_order *ret, struct sw_order_page *page, uint32_t word, uint64_t value, struct sw_err *err);
+
+/* Whether the operation may begin. thread: any. */
+static inline bool sw_order_is_reached(const struct sw_order *order) {
+    return !order->page || atomic_load_explicit(order->word, memory_order_acquire) >= order->value;
+}
+
+#endif
