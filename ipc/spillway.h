@@ -110,7 +110,7 @@ void spillway_set_reconnect(struct spillway *connection, int timeout_ms);
 /* Ends the session, also if a forked child has a copy of the connection: running operations are canceled, regions
  * dropped, tickets freed: none has to be before, and none may be used after. If any operation runs, also one whose
  * ticket was freed, waits until the service has let go of its memory, which then is the caller's again; but for 10
- * seconds at most: where the service does not answer, or waits for the caller's stream, that is not known. Regions of a
+ * seconds at most: where the service does not answer, that is not known. Regions of a
  * connection that is closed while the service is away last until that gives them up, an hour at most. NULL is a no-op.
  */
 void spillway_close(struct spillway *connection);
@@ -125,7 +125,7 @@ void spillway_close(struct spillway *connection);
  * back. *ret_ticket: owned
  * by the caller until spillway_ticket_free(). When it completes with success the memory is no longer mapped by the
  * daemon, unless it is registered, and may be freed; with an error it is untouched. errors: EINVAL (NULL; a stream that
- * is being captured), EMEMKIND (no accessible memory), EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket
+ * is being captured; the default stream works while other streams are captured), EMEMKIND (no accessible memory), EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket
  * also EDEVICE (the service does not use the GPU of this memory), ENOTSUP (its driver cannot open such memory; an
  * allocation from a pool that is longer than can be imported), ENOSPACE, EIMPORT, ETENANTBYTES, ETENANTREGIONS,
  * ETENANTOPS, EDRAINING, ERESTARTED, ESHUTDOWN, EGPULOST. */

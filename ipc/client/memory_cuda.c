@@ -28,6 +28,11 @@ static int export_ipc(struct sw_cuda *cuda, struct sw_export *ret, CUdeviceptr a
     if (result != CUDA_SUCCESS)
         return sw_cuda_fail(cuda, err, -SW_EMEMKIND, result, "extent of the allocation", "cuMemGetAddressRange");
     result = cuda->ipc_handle(&handle, base);
+    if (result == CUDA_ERROR_OPERATING_SYSTEM)
+        return sw_cuda_fail(cuda, err, -SW_EGPU, result,
+                            "cudaMalloc memory can be shared only where /proc shows this process: mount /proc anew in "
+                            "its pid namespace",
+                            "cuIpcGetMemHandle");
     if (result != CUDA_SUCCESS)
         return sw_cuda_fail(cuda, err, -SW_EMEMKIND, result, "memory was not allocated in a way that can be shared",
                             "cuIpcGetMemHandle");

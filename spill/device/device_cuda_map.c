@@ -157,7 +157,11 @@ static int map_ipc(const struct sw_cuda_driver *driver, const struct sw_mem_desc
     const CUresult result = driver->ipc_open(&m->address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     if (result != CUDA_SUCCESS) {
         m->address = 0;
-        return sw_cuda_import_fail(driver, err, result, "cuIpcOpenMemHandle");
+        const int rc = sw_cuda_import_fail(driver, err, result, "cuIpcOpenMemHandle");
+        if (rc == -SW_EIMPORT && result == CUDA_ERROR_OPERATING_SYSTEM) /* it looks for the client in /proc */
+            return sw_err_set(err, rc, SW_SCOPE_REQUEST,
+                              "cudaMalloc memory could not be opened: mount /proc anew in the client's pid namespace");
+        return rc;
     }
     return check_range(driver, m, err);
 }

@@ -5,7 +5,7 @@
  * streams of their own slots took it in an order that depended on the driver. The kernel hashes what is spilled while
  * that is on its way, and what is restored once it has arrived. The chunks that come last are hashed by the CPU, what
  * is spilled when it has arrived, what is restored meanwhile. No copy waits for a kernel: that would be another wait
- * for the GPU. Behind a client's event all go on the slot's stream: nobody else is to wait for that. */
+ * for the GPU. */
 #include "spill/device/device_cuda_state.h"
 
 /* The threads that hash what has arrived wake up meanwhile, which takes them 50 to 250 us in a virtual machine; a chunk

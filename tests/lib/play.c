@@ -57,10 +57,15 @@ static bool get(int socket, struct sw_msg *ret) {
 
 bool sw_play_get(int socket, struct sw_msg *ret) {
     while (get(socket, ret)) {
+        if (ret->header.type == SW_MSG_HELLO)
+            sw_play.gpu.has_page = false;
+        if (ret->header.type == SW_MSG_SPILL && ret->u.spill.flags & SW_REQ_ORDER)
+            SW_ASSERT(sw_play.gpu.has_page);
         if (ret->header.type != SW_MSG_ORDER_PAGE)
             return true;
         SW_ASSERT(ret->u.order_page.bytes == sw_mark_page_bytes(sw_play.gpu.page));
         sw_play.gpu.n_pages++;
+        sw_play.gpu.has_page = true;
         sw_play_put_ok(socket, ret->header.seq);
     }
     return false;

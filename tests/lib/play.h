@@ -32,6 +32,7 @@ extern struct sw_play {
         unsigned n_held;    /* references to marks */
         const void *memory; /* of the last one */
         unsigned n_pages;   /* ORDER_PAGE packets that the daemon has had, and answered with OK */
+        bool has_page;      /* on this connection; a request with a mark that comes before ends the process */
     } gpu;
     sem_t go; /* the test lets the daemon go on */
     /* play.c's own, but for the address. */

@@ -332,6 +332,52 @@ START_TEST(memory_that_was_being_tried_again_stays_open) {
 }
 END_TEST
 
+/* ---- marks ------------------------------------------------------------------------------------------------------- */
+
+static uint32_t take_marked_spill(int socket) {
+    struct sw_msg open, spill;
+    sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
+    sw_play_expect(socket, &spill, SW_MSG_SPILL);
+    SW_ASSERT(spill.u.spill.flags == SW_REQ_ORDER);
+    return open.header.seq;
+}
+
+static void serve_marks(int socket) {
+    greet(socket, false);
+    uint32_t seq = take_marked_spill(socket);
+    sw_play_put_ok(socket, seq);
+    sw_play_put_result(socket, seq + 1, 1, SW_PLAY_BYTES);
+    leave(socket);
+    const int again = come_back();
+    expect_settled(again);
+    seq = take_marked_spill(again);
+    sw_play_put_ok(again, seq);
+    sw_play_put_result(again, seq + 1, 2, SW_PLAY_BYTES);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+/* The page of marks is handed over again before a request names one of them; also where that was made meanwhile. */
+START_TEST(marks_are_known_to_the_next_process) {
+    struct spillway_ticket *ticket = NULL;
+    sw_play_open(serve_marks);
+    sw_play.gpu.on = true;
+    ck_assert_int_eq(spill(&ticket), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), 0);
+    dispatch(); /* takes note of that ticket */
+    lose_connection();
+    if (_i)
+        ck_assert_int_eq(spill(&ticket), 0);
+    while (!atomic_load(&is_back))
+        dispatch();
+    if (!_i)
+        ck_assert_int_eq(spill(&ticket), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert_uint_eq(sw_play.gpu.n_pages, 2);
+    sw_play_close();
+}
+END_TEST
+
 /* ---- how long it is tried ---------------------------------------------------------------------------------------- */
 
 static void serve_no_more(int socket) {
@@ -398,6 +444,7 @@ int main(void) {
     tcase_add_loop_test(tcase, memory_that_the_daemon_refused_is_tried_again, 0, N_REQUESTS);
     tcase_add_test(tcase, memory_that_the_daemon_refused_can_be_unregistered);
     tcase_add_test(tcase, memory_that_was_being_tried_again_stays_open);
+    tcase_add_loop_test(tcase, marks_are_known_to_the_next_process, 0, 2);
     tcase_add_loop_test(tcase, coming_back_is_given_up_while_it_is_tried, 0, (int)(sizeof ends / sizeof ends[0]));
     tcase_add_test(tcase, more_time_is_given_while_it_is_tried);
     suite_add_tcase(suite, tcase);
