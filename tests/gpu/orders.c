@@ -1,0 +1,326 @@
+/* orders.c - order with streams of every kind on a GPU: what was queued before a call is part of what is spilled,
+ * captures survive, and a client whose work never ends holds up itself alone.
+ *
+ * orders [SPILLWAYD]; the neighbours are this program again: orders --neighbour SOCKET WAY. */
+#include "ipc/spillway.h"
+#include "tests/gpu/endless.h"
+#include "tests/lib/buffer.h"
+#include "tests/lib/content.h"
+#include "tests/lib/run.h"
+#include "tests/lib/spillwayd.h"
+
+#include <check.h>
+#include <cuda_runtime.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BYTES = 3000001, SMALL_BYTES = 65536, N_QUEUED = 256 };
+
+static struct sw_test_daemon daemon_process;
+static struct spillway *connection;
+static struct spillway_error error;
+static uint8_t *content, *d_source, *d_data;
+
+static void cuda_ok(cudaError_t e, const char *call) {
+    ck_assert_msg(e == cudaSuccess, "%s: %s", call, cudaGetErrorString(e));
+}
+#define CUDA(call) cuda_ok((call), #call)
+
+static void ok(int rc) {
+    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
+}
+
+static double now_us(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
+
+static void CUDART_CB sleep_on_stream(void *arg) {
+    (void)arg;
+    (void)usleep(100000);
+}
+
+/* Queues what brings the content to d_data, after a while. */
+static void fill_late(cudaStream_t stream) {
+    CUDA(cudaMemset(d_data, 0xEE, BYTES));
+    CUDA(cudaDeviceSynchronize());
+    CUDA(cudaLaunchHostFunc(stream, sleep_on_stream, NULL));
+    CUDA(cudaMemcpyAsync(d_data, d_source, BYTES, cudaMemcpyDeviceToDevice, stream));
+}
+
+static struct spillway_region spill(const void *data, uint64_t bytes, cudaStream_t stream) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result;
+    ok(spillway_spill(connection, data, bytes, stream, &ticket, &error));
+    ok(spillway_wait(ticket, -1, &result, &error));
+    spillway_ticket_free(ticket);
+    return result.region;
+}
+
+static void restore(struct spillway_region region, void *data, uint64_t bytes) {
+    struct spillway_ticket *ticket = NULL;
+    ok(spillway_restore(connection, region, data, bytes, NULL, 0, &ticket, &error));
+    ok(spillway_wait(ticket, -1, NULL, &error));
+    spillway_ticket_free(ticket);
+}
+
+static void ck_region(struct spillway_region region) {
+    uint8_t *got = malloc(BYTES);
+    ck_assert_ptr_nonnull(got);
+    CUDA(cudaMemset(d_data, 0, BYTES));
+    CUDA(cudaDeviceSynchronize());
+    restore(region, d_data, BYTES);
+    CUDA(cudaMemcpy(got, d_data, BYTES, cudaMemcpyDeviceToHost));
+    ck_assert_int_eq(memcmp(got, content, BYTES), 0);
+    free(got);
+}
+
+enum stream_kind { LEGACY, NAMED_LEGACY, PER_THREAD, BLOCKING, NON_BLOCKING, URGENT, STREAM_KINDS };
+
+static cudaStream_t stream_new(enum stream_kind kind) {
+    cudaStream_t stream = kind == NAMED_LEGACY ? cudaStreamLegacy : kind == PER_THREAD ? cudaStreamPerThread : NULL;
+    int least, greatest;
+    if (kind == BLOCKING)
+        CUDA(cudaStreamCreate(&stream));
+    CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    if (kind >= NON_BLOCKING)
+        CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, kind == URGENT ? greatest : least));
+    return stream;
+}
+
+static void stream_free(enum stream_kind kind, cudaStream_t stream) {
+    if (kind >= BLOCKING)
+        CUDA(cudaStreamDestroy(stream));
+}
+
+START_TEST(what_a_stream_was_given_comes_first) {
+    const cudaStream_t stream = stream_new((enum stream_kind)_i);
+    fill_late(stream);
+    ck_region(spill(d_data, BYTES, stream));
+    ck_region(spill(d_source, BYTES, stream)); /* it has run dry, or not */
+    stream_free((enum stream_kind)_i, stream);
+}
+END_TEST
+
+/* The legacy stream waits for blocking streams, so an operation behind it does, too. */
+START_TEST(the_default_stream_waits_for_blocking_ones) {
+    const cudaStream_t stream = stream_new(BLOCKING);
+    fill_late(stream);
+    ck_region(spill(d_data, BYTES, NULL));
+    stream_free(BLOCKING, stream);
+}
+END_TEST
+
+static const enum cudaStreamCaptureMode modes[] = {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,
+                                                   cudaStreamCaptureModeRelaxed};
+
+static void end_capture(cudaStream_t stream, size_t n_nodes) {
+    cudaGraph_t graph = NULL;
+    size_t n = 0;
+    CUDA(cudaStreamEndCapture(stream, &graph));
+    CUDA(cudaGraphGetNodes(graph, NULL, &n));
+    ck_assert_uint_eq(n, n_nodes);
+    CUDA(cudaGraphDestroy(graph));
+}
+
+START_TEST(a_stream_that_is_captured_is_refused) {
+    for (int kind = BLOCKING; kind <= NON_BLOCKING; kind++) {
+        struct spillway_ticket *ticket = NULL;
+        const cudaStream_t stream = stream_new((enum stream_kind)kind);
+        CUDA(cudaStreamBeginCapture(stream, modes[_i]));
+        CUDA(cudaMemsetAsync(d_data, 1, 10, stream));
+        ck_assert_int_eq(spillway_spill(connection, d_data, BYTES, stream, &ticket, &error), -SPILLWAY_EINVAL);
+        end_capture(stream, 1); /* and not broken */
+        stream_free((enum stream_kind)kind, stream);
+    }
+}
+END_TEST
+
+/* What the default stream was given before the capture began comes first, and the capture goes on. */
+START_TEST(the_default_stream_works_beside_a_capture) {
+    const enum stream_kind kind = _i < 3 ? BLOCKING : NON_BLOCKING;
+    const cudaStream_t captured = stream_new(kind);
+    fill_late(NULL);
+    CUDA(cudaStreamBeginCapture(captured, modes[_i % 3]));
+    CUDA(cudaMemsetAsync(d_source, 1, 10, captured));
+    const struct spillway_region region = spill(d_data, BYTES, NULL);
+    CUDA(cudaMemsetAsync(d_source, 2, 10, captured));
+    end_capture(captured, 2);
+    ck_region(region);
+    stream_free(kind, captured);
+}
+END_TEST
+
+/* ---- neighbours -------------------------------------------------------------------------------------------------- */
+
+/* A client that queues N_QUEUED spills behind work that does not end, or that work alone, and says so by a line. */
+static int neighbour(const char *socket, const char *way) {
+    struct spillway_ticket *ticket = NULL;
+    cudaStream_t stream;
+    uint32_t *flag;
+    void *d_memory;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (cudaHostAlloc((void **)&flag, sizeof *flag, cudaHostAllocMapped) != cudaSuccess ||
+        cudaMalloc(&d_memory, SMALL_BYTES) != cudaSuccess ||
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess ||
+        spillway_open(&connection, socket, &error) < 0 ||
+        spillway_register(connection, d_memory, SMALL_BYTES, &error) < 0)
+        return 1;
+    *flag = 0;
+    if (sw_test_launch_endless(flag, stream) != cudaSuccess)
+        return 1;
+    for (unsigned i = 0; strcmp(way, "kernel") != 0 && i < N_QUEUED; i++)
+        if (spillway_spill(connection, d_memory, SMALL_BYTES, stream, &ticket, &error) < 0)
+            return 1;
+    (void)printf("queued\n");
+    (void)fflush(stdout);
+    if (strcmp(way, "stopped") == 0)
+        (void)raise(SIGSTOP);
+    for (;;)
+        (void)pause();
+}
+
+static pid_t start_neighbour(const char *way) {
+    int out[2];
+    char line[16] = "";
+    ck_assert_int_eq(pipe(out), 0);
+    const pid_t pid = fork(); /* and another program: CUDA does not survive a fork */
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        (void)dup2(out[1], STDOUT_FILENO);
+        (void)execl("/proc/self/exe", "gpu_orders", "--neighbour", daemon_process.socket, way, (char *)NULL);
+        _exit(127);
+    }
+    (void)close(out[1]);
+    ck_assert_int_eq(read(out[0], line, sizeof line - 1), 7);
+    (void)close(out[0]);
+    return pid;
+}
+
+static void end_neighbour(pid_t pid) {
+    ck_assert_int_eq(kill(pid, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* How long a short region takes, and what CPU time the service, idle, takes a second. */
+static double measure(const char *beside) {
+    enum { N = 200 };
+    static double us[N];
+    for (int i = 0; i < N; i++) {
+        const double begun_us = now_us();
+        restore(spill(d_data, SMALL_BYTES, NULL), d_data, SMALL_BYTES);
+        us[i] = now_us() - begun_us;
+    }
+    qsort(us, N, sizeof us[0], by_value);
+    (void)usleep(200000);
+    const double before_s = sw_test_daemon_cpu_s(&daemon_process);
+    (void)sleep(1);
+    const double idle_s = sw_test_daemon_cpu_s(&daemon_process) - before_s;
+    (void)printf("beside %-50s out and back of 64 KiB: p50 %6.0f us, p99 %6.0f; idle service: %.0f ms CPU a second\n",
+                 beside, us[N / 2], us[N * 99 / 100], idle_s * 1e3);
+    return idle_s;
+}
+
+START_TEST(work_that_never_ends_holds_up_its_client_alone) {
+    struct spillway_status status;
+    size_t before, after, total;
+    restore(spill(d_data, SMALL_BYTES, NULL), d_data, SMALL_BYTES);
+    CUDA(cudaMemGetInfo(&before, &total));
+    (void)measure("nobody");
+    const pid_t kernel = start_neighbour("kernel"), other_kernel = start_neighbour("kernel");
+    (void)measure("two kernels that never end");
+    end_neighbour(kernel);
+    end_neighbour(other_kernel);
+    const pid_t queued = start_neighbour("queued"), stopped = start_neighbour("stopped");
+    const double idle_s = measure("two such, 256 spills behind each, one process stopped");
+    ck_assert_double_lt(idle_s, 0.1);
+    ok(spillway_status(connection, &status, &error));
+    ck_assert_uint_eq(status.sessions, 3);
+    end_neighbour(queued);
+    end_neighbour(stopped);
+    for (int i = 0; status.sessions > 1 && i < 1000; i++) {
+        (void)usleep(10000);
+        ok(spillway_status(connection, &status, &error));
+    }
+    ck_assert_uint_eq(status.sessions, 1);
+    ck_assert_uint_eq(status.regions, 0);
+    CUDA(cudaMemGetInfo(&after, &total));
+    ck_assert_uint_eq(before, after);
+}
+END_TEST
+
+/* Nor does it hold up the service's end. Runs last. */
+START_TEST(the_service_ends_beside_work_that_does_not) {
+    const pid_t queued = start_neighbour("queued");
+    const double begun_us = now_us();
+    ck_assert_int_eq(sw_test_daemon_stop(&daemon_process, SIGTERM), 0);
+    ck_assert_double_lt(now_us() - begun_us, 10e6);
+    end_neighbour(queued);
+}
+END_TEST
+
+static void set_up(void) {
+    content = malloc(BYTES);
+    ck_assert_ptr_nonnull(content);
+    sw_content_fill(content, BYTES, SW_CONTENT_MIXED, 5);
+    CUDA(cudaMalloc((void **)&d_source, BYTES));
+    CUDA(cudaMalloc((void **)&d_data, BYTES));
+    CUDA(cudaMemcpy(d_source, content, BYTES, cudaMemcpyHostToDevice));
+}
+
+static Suite *make_suite(void) {
+    TCase *cases = tcase_create("orders");
+    tcase_set_timeout(cases, 0);
+    tcase_add_unchecked_fixture(cases, set_up, NULL);
+    tcase_add_loop_test(cases, what_a_stream_was_given_comes_first, 0, STREAM_KINDS);
+    tcase_add_test(cases, the_default_stream_waits_for_blocking_ones);
+    tcase_add_loop_test(cases, a_stream_that_is_captured_is_refused, 0, 3);
+    tcase_add_loop_test(cases, the_default_stream_works_beside_a_capture, 0, 6);
+    tcase_add_test(cases, work_that_never_ends_holds_up_its_client_alone);
+    tcase_add_test(cases, the_service_ends_beside_work_that_does_not);
+    Suite *suite = suite_create("gpu orders");
+    suite_add_tcase(suite, cases);
+    return suite;
+}
+
+int main(int argc, char **argv) {
+    static const char *const options[] = {"device=auto", "slots=0", "host_tier_bytes=512 MiB",
+                                          "host_tier_initial_bytes=512 MiB", NULL};
+    const char *reason = NULL;
+    if (argc == 4 && strcmp(argv[1], "--neighbour") == 0)
+        return neighbour(argv[2], argv[3]);
+    sw_test_daemon_start(&daemon_process, argc > 1 ? argv[1] : SW_SPILLWAYD_PATH, options);
+    int failed = 1;
+    if (sw_buffer_usable_kinds(&reason) < SW_BUFFER_KIND_NR) {
+        (void)printf("skipped: %s\n", reason);
+        failed = 77;
+    } else if (spillway_open(&connection, daemon_process.socket, &error) < 0) {
+        (void)printf("spillway_open: %s\n", error.text);
+    } else {
+        spillway_set_reconnect(connection, 0);
+        failed = sw_test_run(make_suite(), CK_NOFORK); /* one CUDA context for all tests */
+        spillway_close(connection);
+    }
+    if (daemon_process.pid && sw_test_daemon_stop(&daemon_process, SIGTERM) != 0)
+        failed = 1;
+    if (failed)
+        (void)printf("the log is %s\n", daemon_process.log);
+    else
+        sw_test_daemon_clean(&daemon_process);
+    return failed;
+}
