@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_UNKNOWN = 999, KIB = 1 << 10, BYTES = 300001, ARENA_BYTES = 1 << 20 };
+enum { KIB = 1 << 10, BYTES = 300001, ARENA_BYTES = 1 << 20 };
 
 static struct sw_device *device;
 static struct sw_err err;
@@ -134,6 +134,24 @@ START_TEST(copies_of_all_slots_keep_their_order) {
 }
 END_TEST
 
+/* The driver looks for a client in /proc: what it then cannot open is told with the way to mend it. */
+START_TEST(memory_of_a_client_that_proc_does_not_show_is_told_as_such) {
+    struct sw_memory memory = sw_memory_new(BYTES);
+    struct sw_mem_desc desc = sw_memory_desc(&memory);
+    struct sw_mapping *mapping = NULL;
+    open_device(64 * KIB);
+    sw_fake_arm(SW_FAKE_cuIpcOpenMemHandle, 1, 304 /* CUDA_ERROR_OPERATING_SYSTEM */, SW_FAKE_ONCE);
+    ck_assert_int_eq(device->ops->map(device, &desc, &mapping, &err), -SW_EIMPORT);
+    ck_assert_ptr_nonnull(strstr(err.msg, "mount /proc anew in the client's pid namespace"));
+    sw_fake_disarm();
+    ok(device->ops->map(device, &desc, &mapping, &err));
+    device->ops->unmap(device, mapping);
+    device->ops->close(device);
+    sw_mem_desc_fini(&desc);
+    sw_memory_free(&memory);
+}
+END_TEST
+
 START_TEST(a_full_table_is_told_as_such) {
     struct sw_memory memory = sw_memory_new(BYTES);
     struct sw_mapping *mapping = NULL;
@@ -157,6 +175,7 @@ int main(void) {
     tcase_add_test(tests, a_slots_buffer_is_as_long_as_told);
     tcase_add_test(tests, a_stored_frame_is_not_judged_by_what_arrives);
     tcase_add_test(tests, a_full_table_is_told_as_such);
+    tcase_add_test(tests, memory_of_a_client_that_proc_does_not_show_is_told_as_such);
     tcase_add_test(tests, copies_of_all_slots_keep_their_order);
     Suite *suite = suite_create("device_cuda");
     suite_add_tcase(suite, tests);

@@ -8,7 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_OUT_OF_MEMORY = 2 } CUresult;
+typedef enum {
+    CUDA_SUCCESS = 0,
+    CUDA_ERROR_INVALID_VALUE = 1,
+    CUDA_ERROR_OUT_OF_MEMORY = 2,
+    CUDA_ERROR_OPERATING_SYSTEM = 304
+} CUresult;
 
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
