@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KIB = 1 << 10, BYTES = 300001, ARENA_BYTES = 1 << 20 };
+enum { CUDA_ERROR_UNKNOWN = 999, KIB = 1 << 10, BYTES = 300001, ARENA_BYTES = 1 << 20 };
 
 static struct sw_device *device;
 static struct sw_err err;
