@@ -25,11 +25,16 @@ static uint64_t tiles_of(uint64_t raw_bytes, unsigned segment_log2) {
 /* What a tile of 32 KiB or less with a dictionary has more in its counts than v5t. */
 #define FIRST_TILE_EXTRA_BYTES (SW_NUMBERS_COUNT_BYTES(0, true) - SW_TILE_SEGMENTS)
 
+/* The shortest segments have the most metadata. */
+uint64_t sw_frame_head_bound_bytes(uint64_t raw_bytes) {
+    const uint64_t tiles = tiles_of(raw_bytes, SW_V5T_MIN_SEGMENT_LOG2);
+    return SW_FRAME_HEAD_MAX_BYTES + align16(sizeof(struct sw_tile_record) * tiles);
+}
+
+/* Stored segments are as long as their content. */
 uint64_t sw_frame_bound_bytes(uint64_t raw_bytes) {
-    /* The shortest segments have the most metadata; stored segments are as long as their content. */
-    uint64_t tiles = tiles_of(raw_bytes, SW_V5T_MIN_SEGMENT_LOG2);
-    return align_to(SW_FRAME_HEAD_MAX_BYTES + align16(sizeof(struct sw_tile_record) * tiles) +
-                        SW_TILE_SEGMENTS * tiles + FIRST_TILE_EXTRA_BYTES,
+    const uint64_t tiles = tiles_of(raw_bytes, SW_V5T_MIN_SEGMENT_LOG2);
+    return align_to(sw_frame_head_bound_bytes(raw_bytes) + SW_TILE_SEGMENTS * tiles + FIRST_TILE_EXTRA_BYTES,
                     SW_FRAME_DATA_ALIGN) +
            align16(raw_bytes);
 }

@@ -77,6 +77,8 @@ struct sw_frame_layout {
 
 /* Most bytes that a frame of raw_bytes takes with any codec and content; below 1.005 * raw_bytes + 4096. */
 uint64_t sw_frame_bound_bytes(uint64_t raw_bytes);
+/* Of these, what comes before the counts. */
+uint64_t sw_frame_head_bound_bytes(uint64_t raw_bytes);
 
 /* Layout of a new frame of bytes; frame_bytes is left 0 where it is known only when encoded. For a codec of numbers the
  * caller then sets value_type, on which nothing else depends. units: bytes, symbols. */

@@ -186,9 +186,13 @@ int spillway_pack_typed(struct spillway *connection, void *data, uint64_t bytes,
                         struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
 /* Starts to unpack a packed region, which uses its id up. data[0..bytes), at least the region's length, starts with the
- * packed bytes, in the memory where they were packed or in a copy. Packed bytes that have changed are found (ECHECKSUM,
- * EFRAME; the region is then lost). After any other error all of data belongs to the region: some of it is unpacked
- * already, and calling again goes on from there. errors: as restore, EINVAL (not packed). */
+ * packed bytes, in the memory where they were packed or in a copy, and must not be written to meanwhile.
+ *
+ * Packed bytes that are not this region's are refused with ECHECKSUM before anything is written: another region's, or
+ * another chunk's. Bytes that have changed within a chunk are found when it is unpacked (ECHECKSUM, EFRAME). The region
+ * stays in both cases: put the right bytes back, and call again. After an error all of data belongs to the region: some
+ * of it may be unpacked already, spillway_query_packed() says what is not, and calling again goes on from there.
+ * errors: as restore, EINVAL (not packed). */
 int spillway_unpack(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
                     struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error);
 

@@ -75,11 +75,16 @@ static bool proves_loss(int code) {
     return code == -SW_EFRAME || code == -SW_ECHECKSUM || code == -SW_EVERSION || code == -SW_ELOST;
 }
 
+/* Bad frames in a client's own memory are no loss: the client may put the right ones back. */
+static bool is_lost(const struct sw_op *op) {
+    return op->job.kind == SW_JOB_UNPACK ? op->job.err.code == -SW_ELOST : proves_loss(op->job.err.code);
+}
+
 static void restore_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_region *region = op->region;
     if (op->job.err.code) {
-        sw_region_move(region, proves_loss(op->job.err.code) ? SW_REGION_LOST : SW_REGION_OUT);
-        if (region->state == SW_REGION_LOST && op->job.err.scope < SW_SCOPE_REGION) /* who saw it saw a frame only */
+        sw_region_move(region, is_lost(op) ? SW_REGION_LOST : SW_REGION_OUT);
+        if (proves_loss(op->job.err.code) && op->job.err.scope < SW_SCOPE_REGION) /* who saw it saw a frame only */
             op->job.err.scope = SW_SCOPE_REGION;
         if (op->job.kind == SW_JOB_RESTORE || region->state == SW_REGION_LOST)
             sw_region_record_hints(region);

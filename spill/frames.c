@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "codec/identity.h"
 
 #include <stdalign.h>
 #include <stdint.h>
@@ -128,6 +129,31 @@ bool sw_frames_find(const struct sw_frames *frames, uint64_t key, size_t *ret) {
         return false;
     *ret = frames->parts[part].first + i;
     return true;
+}
+
+/* Extents but the last are whole blocks of their tier. */
+uint64_t sw_frames_identify(const struct sw_frames *frames, size_t i, const struct sw_stored *in_memory) {
+    uint64_t left = frames->layouts[i].counts_offset;
+    struct sw_identity identity;
+    sw_identity_init(&identity);
+    for (unsigned e = 0; e < in_memory->n_extents && left > 0; e++) {
+        const struct sw_extent *extent = &in_memory->extents[e];
+        const uint64_t bytes = extent->bytes < left ? extent->bytes : left;
+        sw_identity_add(&identity, extent->memory, (size_t)bytes);
+        left -= bytes;
+    }
+    return sw_identity_value(&identity);
+}
+
+int sw_frames_check(const struct sw_frames *frames, size_t i, uint64_t identity, struct sw_err *err) {
+    if (!frames->identities[i] || frames->identities[i] == identity)
+        return 0;
+    return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "chunk %zu is not the frame that was stored", i);
+}
+
+int sw_frames_check_memory(const struct sw_frames *frames, size_t i, const struct sw_stored *in_memory,
+                           struct sw_err *err) {
+    return frames->identities[i] ? sw_frames_check(frames, i, sw_frames_identify(frames, i, in_memory), err) : 0;
 }
 
 void sw_frames_free(struct sw_frames *frames) {

@@ -46,7 +46,7 @@ struct sw_frames {
     struct sw_packed_chunk *packed; /* [n_chunks], or NULL: all frames lie in the tier */
     /* [n_chunks], of frames that are complete: what their headers say. Those are read again by who has nothing else. */
     struct sw_frame_layout *layouts;
-    uint64_t *identities;      /* [n_chunks], which frames they are; 0: not known */
+    uint64_t *identities;      /* [n_chunks], which frames they are (codec/identity.h); 0: not known */
     struct sw_stored stored[]; /* [n_chunks]; an empty one is not stored yet, or packed whole */
 };
 
@@ -67,6 +67,14 @@ uint64_t sw_frames_part_bytes(const struct sw_frames *frames, unsigned part);
  * there is none. */
 uint64_t sw_frames_key(const struct sw_frames *frames, size_t i);
 bool sw_frames_find(const struct sw_frames *frames, uint64_t key, size_t *ret);
+/* Which frame it is that lies in host memory as chunk i: of all of it, or of all that comes before its counts. The
+ * chunk's layout is that of the frame. Never 0. */
+uint64_t sw_frames_identify(const struct sw_frames *frames, size_t i, const struct sw_stored *in_memory);
+/* That it is the frame that was stored as chunk i, by an identity that is known or else not at all. errors:
+ * -SW_ECHECKSUM. */
+int sw_frames_check(const struct sw_frames *frames, size_t i, uint64_t identity, struct sw_err *err);
+int sw_frames_check_memory(const struct sw_frames *frames, size_t i, const struct sw_stored *in_memory,
+                           struct sw_err *err);
 /* Releases every frame and the array. NULL is a no-op. */
 void sw_frames_free(struct sw_frames *frames);
 /* Frees the array, but leaves the frames where they are for a successor, whose they are from now on. Nothing may be

@@ -140,6 +140,7 @@ struct sw_job {
     struct sw_job_in_place {
         size_t n_ordered;      /* pack: chunks whose frames have a place, the first ones */
         uint64_t end_bytes;    /* pack: where the next frame goes, from the start of the range */
+        size_t n_compared;     /* unpack: chunks, the first ones, whose frames have been or are being compared */
         bool is_recovering;    /* nothing is under way but attempts to undo what failed */
         unsigned n_recoveries; /* of these, that failed, too */
         bool lost;             /* too many did */

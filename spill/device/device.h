@@ -63,7 +63,19 @@ uint64_t sw_group_item_bytes(uint64_t raw_bytes);
 struct sw_decode_item {
     const struct sw_frame_layout *layout;
     uint64_t frame_at, offset;
+    uint64_t identity; /* unpack: of the frame; 0: not known */
 };
+
+#define SW_HEAD_MAX 64u
+/* The beginning of a frame in a slot's buffer or in a mapping: all that comes before its counts. The array belongs to
+ * the caller and stays where it is until the slot has reported. */
+struct sw_head_item {
+    uint64_t at, bytes;
+    uint64_t identity; /* after the report, if that is a success */
+};
+
+/* For who implements a device: info.head_bytes of one with chunks of that length. */
+uint64_t sw_device_head_bytes(uint64_t chunk_bytes);
 
 #define SW_RAW_MAX 16u
 /* A raw chunk on its way without its bytes being moved by kernels. The array belongs to the caller and stays where it
@@ -82,6 +94,7 @@ struct sw_device_info {
     uint64_t scratch_bytes; /* device memory taken at open, everything counted; never grows */
     uint32_t full_segments; /* segments of a frame that keep all of the device busy; 0: any number does */
     uint64_t buffer_bytes;  /* length of a slot's frame buffer; at least the bound of a chunk's frame */
+    uint64_t head_bytes; /* most bytes of all items of identify(); at least the longest beginning of a chunk's frame */
     /* Most items of a group, and the most that sw_group_item_bytes() of all of them may add up to. */
     unsigned group_items;
     uint64_t group_bytes;
@@ -140,9 +153,16 @@ struct sw_device_ops {
                   unsigned n, struct sw_err *err);
 
     /* The same for frames that lie in the mapping, which it leaves as they are; none of them may overlap any
-     * destination. */
+     * destination. A device that decodes a copy of the frame compares that copy's identity; one that reads the frame
+     * where it lies does not, and the caller has asked identify() before. */
     int (*unpack)(struct sw_device *device, unsigned s, struct sw_mapping *mapping, const struct sw_decode_item *items,
                   unsigned n, struct sw_err *err);
+
+    /* Finds out which frames they are (codec/identity.h): `n` beginnings (1 … SW_HEAD_MAX) that lie in the mapping, or
+     * without one in slot s's frame buffer as the steps queued before leave it. Once between two reports, beside any
+     * other step. */
+    int (*identify)(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, struct sw_head_item *items,
+                    unsigned n, struct sw_err *err);
 
     /* Work is about to come: has the device turn to this process now, which takes a GPU that was another one's 130 us.
      * No step is under way on any slot. Waits for nothing, and fails silently. Host device: a no-op. */

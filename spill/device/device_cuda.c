@@ -285,6 +285,30 @@ static int cuda_unpack(struct sw_device *device, unsigned s, struct sw_mapping *
     return end_decode(slot, rc, err);
 }
 
+/* By copies, not by a kernel: beside a busy GPU a kernel would wait for its turn, and so would the client. The
+ * processor hashes what they bring, when the slot has run dry. */
+static int cuda_identify(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
+                         struct sw_head_item *items, unsigned n, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    uint8_t *to = slot->h_heads;
+    int rc = enter(d, err);
+    SW_ASSERT(n > 0 && n <= SW_HEAD_MAX && !slot->heads);
+    for (unsigned i = 0; rc == 0 && i < n; to += items[i++].bytes) {
+        SW_ASSERT(to + items[i].bytes <= slot->h_heads + d->info.head_bytes &&
+                  (mapping || items[i].at + items[i].bytes <= d->info.buffer_bytes));
+        const uint8_t *from = mapping ? sw_cuda_at(mapping, items[i].at) : slot->parts.d_frame + items[i].at;
+        rc = check(cudaMemcpyAsync(to, from, items[i].bytes, cudaMemcpyDeviceToHost, slot->stream), err,
+                   "cudaMemcpyAsync of a frame's beginning");
+    }
+    slot->is_marked = false;
+    if (rc < 0)
+        return rc;
+    slot->heads = items;
+    slot->n_heads = n;
+    return 0;
+}
+
 static void cuda_rouse(struct sw_device *device) {
     struct device_cuda *d = cuda_of(device);
     if (enter(d, NULL) == 0)
@@ -411,13 +435,15 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
     info->group_items = group_items(chunk);
     info->buffer_bytes = info->group_bytes = sw_group_item_bytes(chunk);
     info->scratch_bytes = slots_bytes(chunk, n);
+    info->head_bytes = sw_device_head_bytes(chunk);
     return 0;
 }
 
-static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes, struct sw_sealer_pool *sealers,
-                     struct sw_err *err) {
-    (void)lay_out(&slot->parts, d_memory, chunk_bytes);
-    const uint64_t most_hashes = (uint64_t)SW_RAW_MAX * raw_layout(chunk_bytes).n_tiles;
+static int slot_init(struct slot *slot, uint8_t *d_memory, const struct sw_device_info *info,
+                     struct sw_sealer_pool *sealers, struct sw_err *err) {
+    (void)lay_out(&slot->parts, d_memory, info->chunk_bytes);
+    const uint64_t most_hashes = (uint64_t)SW_RAW_MAX * raw_layout(info->chunk_bytes).n_tiles,
+                   exchange_bytes = sizeof *slot->h + most_hashes * sizeof slot->h->hashes[0];
     cudaError_t e = stream_new(&slot->stream);
     if (e == cudaSuccess)
         e = cudaEventCreateWithFlags(&slot->queued, cudaEventDisableTiming);
@@ -426,8 +452,8 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, uint64_t chunk_bytes,
     if (e == cudaSuccess)
         e = cudaEventCreateWithFlags(&slot->copied, cudaEventDisableTiming | cudaEventBlockingSync);
     if (e == cudaSuccess)
-        e = cudaHostAlloc((void **)&slot->h, sizeof *slot->h + most_hashes * sizeof slot->h->hashes[0],
-                          cudaHostAllocPortable);
+        e = cudaHostAlloc((void **)&slot->h, exchange_bytes + info->head_bytes, cudaHostAllocPortable);
+    slot->h_heads = slot->h ? (uint8_t *)slot->h + exchange_bytes : NULL;
     const int rc = check(e, err, "stream, event or pinned memory of a slot");
     return rc < 0 ? rc : sw_sealer_new(&slot->sealer, sealers, err);
 }
@@ -455,7 +481,7 @@ static int take_memory(struct device_cuda *d, struct sw_err *err) {
     if (rc == 0)
         rc = sw_sealer_pool_new(&d->sealers, sealers(), err);
     for (unsigned s = 0; rc == 0 && s < d->info.n_slots; s++)
-        rc = slot_init(&d->slots[s], (uint8_t *)d->d_memory + s * slot_bytes, d->info.chunk_bytes, d->sealers, err);
+        rc = slot_init(&d->slots[s], (uint8_t *)d->d_memory + s * slot_bytes, &d->info, d->sealers, err);
     return rc;
 }
 
@@ -502,6 +528,7 @@ static const struct sw_device_ops cuda_ops = {
     .fetch = cuda_fetch,
     .decode = cuda_decode,
     .unpack = cuda_unpack,
+    .identify = cuda_identify,
     .rouse = cuda_rouse,
     .encode_group = sw_cuda_encode_group,
     .store_group = sw_cuda_store_group,

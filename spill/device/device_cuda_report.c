@@ -2,6 +2,8 @@
  * (cudaStreamQuery, cudaEventQuery), or sleeps on an event with blocking synchronisation. */
 #include "spill/device/device_cuda_state.h"
 
+#include "codec/identity.h"
+
 #include <string.h>
 
 /* Has a table trained unless that is in vain: -SW_EAGAIN, the slot runs again. */
@@ -64,6 +66,13 @@ static int finish_decode(const struct slot *slot, struct sw_err *err) {
     return 0;
 }
 
+/* What identify has brought. */
+static void finish_heads(const struct slot *slot) {
+    const uint8_t *head = slot->h_heads;
+    for (unsigned i = 0; slot->heads && i < slot->n_heads; head += slot->heads[i++].bytes)
+        slot->heads[i].identity = sw_identity_of(head, slot->heads[i].bytes);
+}
+
 static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
     switch (slot->work) {
     case WORK_PROBE:
@@ -102,6 +111,7 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
 static void end_work(struct slot *slot) {
     slot->work = WORK_NONE;
     slot->copies = NULL;
+    slot->heads = NULL;
 }
 
 /* The streams have run dry: looks at what they left. */
@@ -113,6 +123,8 @@ static int finish(struct device_cuda *d, struct slot *slot, struct sw_slot_resul
         return rc;
     if (rc < 0) /* a part of what was to be done then may read the client's memory */
         (void)cudaStreamSynchronize(slot->stream);
+    else
+        finish_heads(slot);
     end_work(slot);
     return rc;
 }

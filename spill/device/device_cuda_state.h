@@ -27,7 +27,7 @@ struct exchange {
     struct sw_gpu_result results[MAX_GROUP_ITEMS];
     struct sw_gpu_item items[MAX_GROUP_ITEMS];
     struct sw_gpu_run runs[MAX_GROUP_RUNS];
-    uint32_t hashes[]; /* of spill_raw and restore_raw: of the tiles that the kernel hashes */
+    uint32_t hashes[]; /* of spill_raw and restore_raw: of the tiles that the kernel hashes; behind them, `h_heads` */
 };
 
 /* Device memory of a slot. */
@@ -63,6 +63,9 @@ struct slot {
     bool is_marked;           /* `done` is behind what is queued */
     cudaEvent_t done, copied; /* of `stream` and `copies`: sleep the worker in slot_wait */
     struct exchange *h;
+    uint8_t *h_heads;           /* [info.head_bytes] of identify: copies of its items, one behind the other */
+    struct sw_head_item *heads; /* the caller's; NULL: nothing has been asked since the last report */
+    unsigned n_heads;
     struct parts parts;
     bool has_table;                /* the device's table is h->table */
     enum work work;                /* queued since the last report, beside copies */

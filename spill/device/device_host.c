@@ -9,6 +9,7 @@
 #include "base/descriptors.h"
 #include "base/list.h"
 #include "base/thread.h"
+#include "codec/identity.h"
 #include "spill/device/device_host_group.h"
 #include "spill/device/device_host_raw.h"
 #include "spill/device/memfd.h"
@@ -35,6 +36,7 @@ enum step_kind {
     STEP_PLACE,
     STEP_FETCH,
     STEP_DECODE,
+    STEP_IDENTIFY,
     STEP_ENCODE_GROUP,
     STEP_STORE_GROUP,
     STEP_RESTORE_GROUP,
@@ -45,16 +47,18 @@ enum step_kind {
 struct step {
     enum step_kind kind;
     const struct sw_mapping *mapping;
-    uint64_t offset, bytes;  /* in the mapping */
-    uint64_t frame_offset;   /* store, load, place, fetch */
-    uint64_t frame_bytes;    /* decode */
-    enum sw_value_type type; /* make_plan */
-    struct sw_plan *plan;    /* encode, also of a group: a copy */
-    void *to;                /* store */
-    const void *from;        /* load */
+    uint64_t offset, bytes;        /* in the mapping */
+    uint64_t frame_offset;         /* store, load, place, fetch */
+    uint64_t frame_bytes;          /* decode */
+    uint64_t identity, head_bytes; /* decode: of the frame, if it is known */
+    enum sw_value_type type;       /* make_plan */
+    struct sw_plan *plan;          /* encode, also of a group: a copy */
+    void *to;                      /* store */
+    const void *from;              /* load */
     struct sw_group_item *items;
     const struct sw_raw_item *raw_items;
-    unsigned n_items; /* of either */
+    struct sw_head_item *heads; /* identify; mapping NULL: of the frame buffer */
+    unsigned n_items;           /* of any */
 };
 
 /* The lock guards everything down to `result`; the buffers belong to the thread while steps are queued. */
@@ -165,6 +169,8 @@ static int run_encode(struct slot *slot, const struct step *step, struct sw_slot
 
 static int run_decode(struct slot *slot, const struct step *step, struct sw_err *err) {
     uint64_t raw_bytes = 0;
+    if (step->identity && sw_identity_of(slot->frame + step->frame_offset, step->head_bytes) != step->identity)
+        return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "this is not the frame that was stored");
     int rc =
         sw_codec_decode(slot->frame + step->frame_offset, step->frame_bytes, slot->raw, step->bytes, &raw_bytes, err);
     if (rc)
@@ -173,6 +179,33 @@ static int run_decode(struct slot *slot, const struct step *step, struct sw_err 
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REGION, "frame holds %llu bytes, %llu were stored",
                           (unsigned long long)raw_bytes, (unsigned long long)step->bytes);
     return sw_memfd_write(step->mapping->fd, slot->raw, raw_bytes, step->offset, err);
+}
+
+/* The frame buffer is none of this step's where a frame lies in the mapping: it may hold what the next step needs. */
+static int identify_mapped(struct slot *slot, int fd, struct sw_head_item *item, struct sw_err *err) {
+    struct sw_identity identity;
+    int rc = 0;
+    sw_identity_init(&identity);
+    for (uint64_t at = 0, bytes; !rc && at < item->bytes; at += bytes) {
+        bytes = item->bytes - at < SW_SAMPLE_MAX_BYTES ? item->bytes - at : SW_SAMPLE_MAX_BYTES;
+        rc = sw_memfd_read(fd, slot->sample, bytes, item->at + at, err);
+        if (!rc)
+            sw_identity_add(&identity, slot->sample, (size_t)bytes);
+    }
+    item->identity = sw_identity_value(&identity);
+    return rc;
+}
+
+static int run_identify(struct slot *slot, const struct step *step, struct sw_err *err) {
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < step->n_items; i++) {
+        struct sw_head_item *item = &step->heads[i];
+        if (step->mapping)
+            rc = identify_mapped(slot, step->mapping->fd, item, err);
+        else
+            item->identity = sw_identity_of(slot->frame + item->at, (size_t)item->bytes);
+    }
+    return rc;
 }
 
 static int run_step(struct slot *slot, const struct step *step, struct sw_slot_result *result, struct sw_err *err) {
@@ -193,6 +226,8 @@ static int run_step(struct slot *slot, const struct step *step, struct sw_slot_r
         return sw_memfd_read(step->mapping->fd, slot->frame + step->frame_offset, step->bytes, step->offset, err);
     case STEP_DECODE:
         return run_decode(slot, step, err);
+    case STEP_IDENTIFY:
+        return run_identify(slot, step, err);
     case STEP_ENCODE_GROUP:
         return sw_host_group_encode(step->plan, step->items, step->n_items, slot->raw, slot->frame, err);
     case STEP_STORE_GROUP:
@@ -324,14 +359,17 @@ static int host_fetch(struct sw_device *device, unsigned s, const struct sw_mapp
 }
 
 /* The frame is at frame_at of the frame buffer. */
-static int queue_decode(struct sw_device *device, unsigned s, const struct sw_frame_layout *layout, uint64_t frame_at,
-                        struct sw_mapping *mapping, uint64_t offset, struct sw_err *err) {
+static int queue_decode(struct sw_device *device, unsigned s, const struct sw_decode_item *item, uint64_t frame_at,
+                        uint64_t identity, struct sw_mapping *mapping, struct sw_err *err) {
+    const struct sw_frame_layout *layout = item->layout;
     const struct step step = {.kind = STEP_DECODE,
                               .mapping = mapping,
-                              .offset = offset,
+                              .offset = item->offset,
                               .bytes = layout->raw_bytes,
                               .frame_offset = frame_at,
-                              .frame_bytes = layout->frame_bytes};
+                              .frame_bytes = layout->frame_bytes,
+                              .identity = identity,
+                              .head_bytes = layout->counts_offset};
     SW_ASSERT(layout->raw_bytes <= host_of(device)->slots[s].raw_cap_bytes);
     SW_ASSERT(frame_at + layout->frame_bytes <= host_of(device)->slots[s].frame_cap_bytes);
     return queue_step(device, s, &step, err);
@@ -342,7 +380,7 @@ static int host_decode(struct sw_device *device, unsigned s, struct sw_mapping *
     int rc = 0;
     SW_ASSERT(n > 0 && n <= SW_DECODE_MAX);
     for (unsigned i = 0; rc == 0 && i < n; i++)
-        rc = queue_decode(device, s, items[i].layout, items[i].frame_at, mapping, items[i].offset, err);
+        rc = queue_decode(device, s, &items[i], items[i].frame_at, 0, mapping, err);
     return rc;
 }
 
@@ -353,9 +391,18 @@ static int host_unpack(struct sw_device *device, unsigned s, struct sw_mapping *
     for (unsigned i = 0; rc == 0 && i < n; i++) {
         rc = host_fetch(device, s, mapping, items[i].frame_at, 0, items[i].layout->frame_bytes, err);
         if (rc == 0)
-            rc = queue_decode(device, s, items[i].layout, 0, mapping, items[i].offset, err);
+            rc = queue_decode(device, s, &items[i], 0, items[i].identity, mapping, err);
     }
     return rc;
+}
+
+static int host_identify(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
+                         struct sw_head_item *items, unsigned n, struct sw_err *err) {
+    const struct step step = {.kind = STEP_IDENTIFY, .mapping = mapping, .heads = items, .n_items = n};
+    SW_ASSERT(n > 0 && n <= SW_HEAD_MAX);
+    for (unsigned i = 0; i < n; i++)
+        SW_ASSERT(mapping || items[i].at + items[i].bytes <= host_of(device)->slots[s].frame_cap_bytes);
+    return queue_step(device, s, &step, err);
 }
 
 static void host_rouse(struct sw_device *device) {
@@ -544,6 +591,7 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
     info->scratch_bytes = n * slot_scratch_bytes(chunk);
     const uint64_t frame_bytes = sw_frame_bound_bytes(chunk);
     info->buffer_bytes = frame_bytes;
+    info->head_bytes = sw_device_head_bytes(chunk);
     info->group_items = MAX_GROUP_ITEMS;
     info->group_bytes = frame_bytes < MAX_GROUP_BYTES ? frame_bytes : MAX_GROUP_BYTES;
     return 0;
@@ -564,6 +612,7 @@ static const struct sw_device_ops host_ops = {
     .fetch = host_fetch,
     .decode = host_decode,
     .unpack = host_unpack,
+    .identify = host_identify,
     .rouse = host_rouse,
     .encode_group = host_encode_group,
     .store_group = host_store_group,

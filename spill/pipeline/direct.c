@@ -122,6 +122,7 @@ int sw_direct_commit(struct sw_slot *slot, struct sw_err *err) {
         rc = room->tier->ops->commit(room->tier, room, err);
         if (rc)
             break;
+        job->frames->identities[d->chunks[i]] = sw_frames_identify(job->frames, d->chunks[i], room);
         job->frames->stored[d->chunks[i]] = *room;
         memset(room, 0, sizeof *room);
         job->n_done++;
@@ -161,6 +162,11 @@ bool sw_direct_restores(struct sw_pipeline *p, struct sw_slot *slot) {
 int sw_direct_restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_direct *d = &slot->direct;
     const struct sw_cost_direct region = region_of(p, slot->job);
+    int rc = 0;
+    for (unsigned i = 0; !rc && !slot->is_staged && i < d->n; i++) /* what was read from the disk was checked then */
+        rc = sw_frames_check_memory(slot->job->frames, d->chunks[i], d->items[i].stored, err);
+    if (rc)
+        return rc;
     measure(p, slot, SW_MEASURE_DIRECT_BACK);
     return p->device->ops->restore_raw(p->device, sw_slot_index(p, slot), slot->job->mem->mapping, d->items, d->n,
                                        sw_cost_chunks_by_cpu(&region, slot->chunk, d->n), err);

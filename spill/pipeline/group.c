@@ -271,7 +271,7 @@ static int begin(struct sw_pipeline *p, struct sw_job *job, struct sw_group_item
         return 0;
     ret->stored = &job->frames->stored[0];
     ret->frame = job->frames->layouts[0];
-    return 0;
+    return sw_frames_check_memory(job->frames, 0, ret->stored, err);
 }
 
 bool sw_group_serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *first) {
@@ -414,6 +414,7 @@ static void stored(struct sw_pipeline *p, struct sw_group *g) {
         if (!job || job->err.code)
             continue;
         struct sw_stored *frame = &job->frames->stored[0];
+        job->frames->identities[0] = sw_frames_identify(job->frames, 0, frame);
         if (frame->tier->ops->commit(frame->tier, frame, &err))
             sw_pipeline_fail(p, job, &err);
         else

@@ -40,13 +40,22 @@ static bool proves_damage(int code) {
 static void note_failure(struct sw_pipeline *p, struct sw_job *job, const struct sw_err *err) {
     sw_pipeline_fail(p, job, err);
     job->in_place.n_recoveries += job->in_place.is_recovering; /* else the step was under way when another failed */
-    if (proves_damage(err->code) || err->code == -SW_EGPULOST || job->in_place.n_recoveries > MAX_RECOVERIES)
+    /* Of a frame that is not what it should be an unpack can put back what was there. */
+    if ((proves_damage(err->code) && job->kind == SW_JOB_PACK) || err->code == -SW_EGPULOST ||
+        job->in_place.n_recoveries > MAX_RECOVERIES)
         job->in_place.lost = true;
 }
 
 /* ---- pack ---- */
 
-/* Decides where a frame goes and queues its way there. */
+/* Asks which frame it is that lies in the slot's buffer, or will when what is queued has ended. */
+static int identify_buffer(struct sw_pipeline *p, struct sw_slot *slot, size_t chunk, struct sw_err *err) {
+    slot->heads.n = 1;
+    slot->heads.items[0] = (struct sw_head_item){.bytes = slot->job->frames->layouts[chunk].counts_offset};
+    return p->device->ops->identify(p->device, sw_slot_index(p, slot), NULL, slot->heads.items, 1, err);
+}
+
+/* Decides where a frame goes and queues its way there. What of it goes to the tier is identified there. */
 static int place_first(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     struct sw_job *job = slot->job;
     struct sw_frames *frames = job->frames;
@@ -58,13 +67,14 @@ static int place_first(struct sw_pipeline *p, struct sw_slot *slot, struct sw_er
     chunk->bytes = slot->frame.frame_bytes - front < raw_bytes ? slot->frame.frame_bytes - front : raw_bytes;
     job->in_place.end_bytes += (chunk->bytes + PLACE_ALIGN_BYTES - 1) / PLACE_ALIGN_BYTES * PLACE_ALIGN_BYTES;
     SW_ASSERT(chunk->offset + chunk->bytes <= slot->chunk * frames->chunk_bytes + raw_bytes);
-    int rc = front > 0 ? sw_slot_store(p, slot, front, err) : 0;
+    const int rc = front > 0 ? sw_slot_store(p, slot, front, err) : identify_buffer(p, slot, slot->chunk, err);
     return rc ? rc
               : p->device->ops->place(p->device, sw_slot_index(p, slot), job->mem->mapping, job->offset + chunk->offset,
                                       front, chunk->bytes, err);
 }
 
-static struct sw_slot *find_slot(struct sw_pipeline *p, const struct sw_job *job, enum sw_slot_state state) {
+static const struct sw_slot *find_slot(const struct sw_pipeline *p, const struct sw_job *job,
+                                       enum sw_slot_state state) {
     for (unsigned s = 0; s < p->n_slots; s++)
         if (p->slots[s].job == job && p->slots[s].state == state)
             return &p->slots[s];
@@ -126,17 +136,89 @@ static bool may_write(const struct sw_pipeline *p, const struct sw_job *job, siz
 }
 
 bool sw_in_place_may_unpack(const struct sw_pipeline *p, struct sw_job *job) {
+    if (job->in_place.n_compared < job->frames->n_chunks)
+        return true;
+    if (find_slot(p, job, SW_SLOT_COMPARING))
+        return false;
     skip_raw(job);
     return job->n_dealt < job->frames->n_chunks && may_write(p, job, job->frames->n_chunks - 1 - job->n_dealt);
 }
 
-static int fetch(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_err *err) {
+/* ---- comparing ---- */
+
+/* The part of a frame that lies in the tier is its beginning. If that is another frame's it is gone. */
+static int check_front(const struct sw_job *job, size_t chunk, struct sw_err *err) {
+    if (sw_frames_check_memory(job->frames, chunk, &job->frames->stored[chunk], NULL) == 0)
+        return 0;
+    return sw_err_set(err, -SW_ELOST, SW_SCOPE_REGION, "the beginning of chunk %zu's frame, in host memory, is damaged",
+                      chunk);
+}
+
+/* Gathers the next frames that are to be compared, as many as go in one step. Those that lie in the tier, and those of
+ * which no identity is known, need none. */
+static int gather_heads(const struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job, struct sw_err *err) {
+    const struct sw_frames *frames = job->frames;
+    uint64_t left = p->device->ops->info(p->device)->head_bytes;
+    int rc = 0;
+    slot->heads.n = 0;
+    for (; !rc && job->in_place.n_compared < frames->n_chunks; job->in_place.n_compared++) {
+        const size_t i = job->in_place.n_compared;
+        const uint64_t bytes = frames->layouts[i].counts_offset;
+        if (!frames->packed[i].is_packed || !frames->identities[i])
+            continue;
+        if (front_bytes(job, i) > 0) {
+            rc = check_front(job, i, err);
+            continue;
+        }
+        if (slot->heads.n == SW_HEAD_MAX || bytes > left)
+            break;
+        left -= bytes;
+        slot->heads.chunks[slot->heads.n] = i;
+        slot->heads.items[slot->heads.n++] =
+            (struct sw_head_item){.at = job->offset + frames->packed[i].offset, .bytes = bytes};
+    }
+    return rc;
+}
+
+/* Before the first byte is written all frames are compared: to what is in the client's memory until then the right
+ * bytes can be put back. A client that writes there meanwhile harms its own bytes. */
+static void begin_compare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
+    struct sw_err err = {0};
+    if (gather_heads(p, slot, job, &err)) {
+        note_failure(p, job, &err);
+        return;
+    }
+    if (slot->heads.n == 0)
+        return;
+    sw_slot_take(p, slot, SW_SLOT_COMPARING, job);
+    if (p->device->ops->identify(p->device, sw_slot_index(p, slot), job->mem->mapping, slot->heads.items, slot->heads.n,
+                                 &err)) {
+        slot->unqueued = true;
+        note_failure(p, job, &err);
+    }
+}
+
+static void compared(struct sw_pipeline *p, struct sw_slot *slot) {
+    struct sw_job *job = slot->job;
+    struct sw_err err = {0};
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < slot->heads.n; i++)
+        rc = sw_frames_check(job->frames, slot->heads.chunks[i], slot->heads.items[i].identity, &err);
+    if (rc)
+        note_failure(p, job, &err);
+    sw_slot_give(p, slot);
+}
+
+/* ---- unpacking ---- */
+
+static int fetch(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_job *job = slot->job;
     const struct sw_packed_chunk *chunk = &job->frames->packed[slot->chunk];
     int rc = sw_slot_load(p, slot, &job->frames->stored[slot->chunk], 0, err);
-    return rc ? rc
-              : p->device->ops->fetch(p->device, sw_slot_index(p, slot), job->mem->mapping, job->offset + chunk->offset,
-                                      front_bytes(job, slot->chunk), chunk->bytes, err);
+    if (!rc)
+        rc = p->device->ops->fetch(p->device, sw_slot_index(p, slot), job->mem->mapping, job->offset + chunk->offset,
+                                   front_bytes(job, slot->chunk), chunk->bytes, err);
+    return rc ? rc : identify_buffer(p, slot, slot->chunk, err);
 }
 
 static int decode(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_err *err) {
@@ -168,18 +250,19 @@ static int unpack_run(struct sw_pipeline *p, const struct sw_slot *slot, struct 
         const size_t chunk = slot->chunk - i;
         items[i] = (struct sw_decode_item){.layout = &job->frames->layouts[chunk],
                                            .frame_at = job->offset + job->frames->packed[chunk].offset,
-                                           .offset = job->offset + chunk * job->frames->chunk_bytes};
+                                           .offset = job->offset + chunk * job->frames->chunk_bytes,
+                                           .identity = job->frames->identities[chunk]};
     }
     return p->device->ops->unpack(p->device, sw_slot_index(p, slot), job->mem->mapping, items, slot->n_chunks, err);
 }
 
 /* Where a chunk's raw bytes fall on its own frame the frame is fetched first, and that is reported first, to know
  * whether the buffer holds it when the decoding fails; the same if the tier has a part of it. Elsewhere the frame is
- * decoded where it lies, and left. */
+ * decoded where it lies, and left; but not where a pack is undone, whose frames were not compared before. */
 static void begin_unpack(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job, size_t chunk) {
     struct sw_err err = {0};
-    const bool frame_stays = stays(job, chunk);
-    slot->n_chunks = frame_stays && job->kind == SW_JOB_UNPACK ? run_length(p, job, chunk) : 1;
+    const bool frame_stays = job->kind == SW_JOB_UNPACK && stays(job, chunk);
+    slot->n_chunks = frame_stays ? run_length(p, job, chunk) : 1;
     slot->chunk = chunk;
     sw_slot_take(p, slot, frame_stays ? SW_SLOT_UNPACKING : SW_SLOT_FETCHING, job);
     if (frame_stays ? unpack_run(p, slot, &err) : fetch(p, slot, &err)) {
@@ -189,6 +272,10 @@ static void begin_unpack(struct sw_pipeline *p, struct sw_slot *slot, struct sw_
 }
 
 void sw_in_place_unpack(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
+    if (job->in_place.n_compared < job->frames->n_chunks) {
+        begin_compare(p, slot, job);
+        return;
+    }
     begin_unpack(p, slot, job, job->frames->n_chunks - 1 - job->n_dealt);
     job->n_dealt += slot->n_chunks;
 }
@@ -199,7 +286,11 @@ static void placed(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_job *job = slot->job;
     struct sw_packed_chunk *chunk = &job->frames->packed[slot->chunk];
     struct sw_err err = {0};
-    if (!chunk->is_packed && slot->stored.extents) { /* not so if an unpack is taken back */
+    if (!chunk->is_packed) /* else an unpack is taken back */
+        job->frames->identities[slot->chunk] = slot->stored.extents
+                                                   ? sw_frames_identify(job->frames, slot->chunk, &slot->stored)
+                                                   : slot->heads.items[0].identity;
+    if (!chunk->is_packed && slot->stored.extents) {
         if (slot->stored.tier->ops->commit(slot->stored.tier, &slot->stored, &err))
             sw_pipeline_fail(p, job, &err);
         job->frames->stored[slot->chunk] = slot->stored;
@@ -222,12 +313,8 @@ static void unpacked(struct sw_pipeline *p, struct sw_slot *slot) {
     sw_slot_give(p, slot);
 }
 
-static void fetched(struct sw_pipeline *p, struct sw_slot *slot) {
+static void begin_decode(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_err err = {0};
-    if (slot->job->in_place.lost || (slot->job->err.code && slot->job->kind == SW_JOB_UNPACK)) {
-        sw_slot_give(p, slot); /* nothing has been written */
-        return;
-    }
     slot->state = SW_SLOT_DECODING;
     slot->n_chunks = 1;
     if (decode(p, slot, &err)) {
@@ -236,8 +323,19 @@ static void fetched(struct sw_pipeline *p, struct sw_slot *slot) {
     }
 }
 
+static void fetched(struct sw_pipeline *p, struct sw_slot *slot) {
+    struct sw_job *job = slot->job;
+    struct sw_err err = {0};
+    if (sw_frames_check(job->frames, slot->chunk, slot->heads.items[0].identity, &err))
+        note_failure(p, job, &err);
+    if (err.code || job->in_place.lost || (job->err.code && job->kind == SW_JOB_UNPACK))
+        sw_slot_give(p, slot); /* nothing has been written */
+    else
+        begin_decode(p, slot);
+}
+
 static void failed(struct sw_pipeline *p, struct sw_slot *slot) {
-    if (slot->state == SW_SLOT_FETCHING || slot->state == SW_SLOT_UNPACKING)
+    if (slot->state == SW_SLOT_COMPARING || slot->state == SW_SLOT_FETCHING || slot->state == SW_SLOT_UNPACKING)
         sw_slot_give(p, slot); /* the frame is where it was */
     else
         slot->state = SW_SLOT_TORN;
@@ -251,6 +349,8 @@ void sw_in_place_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
         failed(p, slot);
     } else if (slot->state == SW_SLOT_PLACING) {
         placed(p, slot);
+    } else if (slot->state == SW_SLOT_COMPARING) {
+        compared(p, slot);
     } else if (slot->state == SW_SLOT_FETCHING) {
         fetched(p, slot);
     } else {
@@ -261,12 +361,12 @@ void sw_in_place_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
 /* ---- recovery ---- */
 
 static bool release_slots(struct sw_pipeline *p, const struct sw_job *job, enum sw_slot_state state) {
-    struct sw_slot *slot;
     bool advanced = false;
-    while ((slot = find_slot(p, job, state))) {
-        sw_slot_give(p, slot);
-        advanced = true;
-    }
+    for (unsigned s = 0; s < p->n_slots; s++)
+        if (p->slots[s].job == job && p->slots[s].state == state) {
+            sw_slot_give(p, &p->slots[s]);
+            advanced = true;
+        }
     return advanced;
 }
 
@@ -327,7 +427,7 @@ static bool recover_pack(struct sw_pipeline *p, struct sw_job *job) {
     if (n == 0)
         return false;
     if (torn && torn->chunk == n - 1) {
-        fetched(p, torn); /* its buffer holds the frame */
+        begin_decode(p, torn); /* its buffer holds the frame */
         return true;
     }
     for (unsigned s = 0; s < p->n_slots && !free_slot; s++)

@@ -34,8 +34,8 @@ void sw_slot_fail(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_e
 /* ---- reports ---- */
 
 static bool works_in_place(const struct sw_slot *slot) {
-    return slot->state == SW_SLOT_PLACING || slot->state == SW_SLOT_FETCHING || slot->state == SW_SLOT_UNPACKING ||
-           slot->state == SW_SLOT_DECODING;
+    return slot->state == SW_SLOT_PLACING || slot->state == SW_SLOT_COMPARING || slot->state == SW_SLOT_FETCHING ||
+           slot->state == SW_SLOT_UNPACKING || slot->state == SW_SLOT_DECODING;
 }
 
 /* All steps of a slot have ended with rc. */

@@ -40,12 +40,22 @@ static unsigned run_length(const struct sw_pipeline *p, const struct sw_slot *sl
     return n;
 }
 
+/* Nothing is queued of a run in which a frame is not the one that was stored: it would be written to the client's
+ * memory. What was read from the disk was checked then. */
+static int check_run(const struct sw_slot *slot, struct sw_err *err) {
+    const struct sw_frames *frames = slot->job->frames;
+    int rc = 0;
+    for (size_t i = slot->chunk; !rc && !slot->is_staged && i < slot->chunk + slot->n_chunks; i++)
+        rc = sw_frames_check_memory(frames, i, &frames->stored[i], err);
+    return rc;
+}
+
 /* Loads and decodes the slot's chunks. */
 static int restore_run(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_err *err) {
     const struct sw_job *job = slot->job;
     struct sw_decode_item items[SW_DECODE_MAX];
     uint64_t at = 0;
-    int rc = 0;
+    int rc = check_run(slot, err);
     for (unsigned i = 0; !rc && i < slot->n_chunks; i++) {
         const size_t chunk = slot->chunk + i;
         items[i] = (struct sw_decode_item){.layout = &job->frames->layouts[chunk],

@@ -197,6 +197,7 @@ void sw_slot_stored(struct sw_pipeline *p, struct sw_slot *slot) {
         sw_pipeline_fail(p, job, &err);
         return;
     }
+    job->frames->identities[slot->chunk] = sw_frames_identify(job->frames, slot->chunk, &slot->stored);
     job->frames->stored[slot->chunk] = slot->stored;
     memset(&slot->stored, 0, sizeof slot->stored);
     job->n_done++;

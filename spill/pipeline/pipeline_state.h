@@ -17,7 +17,8 @@
  *                   WAITING before STORING: the host memory for frames that go to the disk is full
  *   restore         FREE -> RESTORING (load, decode and verify queued in one go) -> FREE
  *   pack            FREE -> ENCODING, as a spill -> HOLDING -> PLACING -> FREE
- *   unpack          FREE -> UNPACKING -> FREE: the frame is decoded where it lies
+ *   unpack          FREE -> COMPARING -> FREE: before anything else, with all frames
+ *                   FREE -> UNPACKING -> FREE: the frame is decoded where it lies
  *                   FREE -> FETCHING -> DECODING -> FREE: the raw bytes will fall on it
  *
  * If its job fails a slot becomes FREE at the end of what is queued, or at once if nothing is, but:
@@ -37,6 +38,7 @@ enum sw_slot_state {
     SW_SLOT_WAITING,   /* waits for host memory on its way to the disk; nothing queued */
     SW_SLOT_HOLDING,   /* pack: frame made, waits for its turn; nothing queued */
     SW_SLOT_PLACING,   /* frame on its way into the client's memory */
+    SW_SLOT_COMPARING, /* finds out which frames lie in the client's memory */
     SW_SLOT_FETCHING,  /* frame on its way out of it */
     SW_SLOT_UNPACKING, /* frame being decoded where it lies in that memory, and stays */
     SW_SLOT_DECODING,  /* fetched frame being decoded, perhaps over where it was: the buffer has the only one */
@@ -81,6 +83,11 @@ struct sw_slot {
     struct sw_stored stored;
     struct sw_frame_layout frame; /* encoded, or being restored */
     struct sw_direct direct;      /* STORING, RESTORING: without kernels for each chunk, `chunk` the first one */
+    struct {                      /* PLACING, FETCHING: of the slot's frame; COMPARING: of several */
+        unsigned n;
+        size_t chunks[SW_HEAD_MAX];
+        struct sw_head_item items[SW_HEAD_MAX];
+    } heads;
 };
 
 struct sw_pipeline {
@@ -313,10 +320,12 @@ void sw_direct_fini(struct sw_slot *slot);
 
 /* A pack's chunk has been encoded: its frame waits for its turn. */
 void sw_in_place_encoded(struct sw_pipeline *p, struct sw_slot *slot);
-/* The steps of a slot in state PLACING, FETCHING, UNPACKING or DECODING have ended with rc. */
+/* The steps of a slot in state PLACING, COMPARING, FETCHING, UNPACKING or DECODING have ended with rc. */
 void sw_in_place_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const struct sw_err *err);
-/* Unpack: true if the next chunk may be begun beside those that are under way; passes over raw ones. */
+/* Unpack: true if frames are left to be compared, or all have been and the next chunk may be begun beside those that
+ * are under way; passes over raw ones. */
 bool sw_in_place_may_unpack(const struct sw_pipeline *p, struct sw_job *job);
+/* Has a free slot do what comes next of an unpack; it may stay free. */
 void sw_in_place_unpack(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job);
 /* A failed pack or unpack: does what can be done now to get back to bytes that are whole. True if anything was. */
 bool sw_in_place_recover(struct sw_pipeline *p, struct sw_job *job);

@@ -50,7 +50,12 @@ bool sw_transfer_is_frame(const struct sw_stored *in_memory, uint64_t check) {
 static void check_frame(struct sw_transfer *t) {
     struct sw_transfer_key key;
     memcpy(&key, t->io.key, sizeof key);
-    if (!t->io.err.code && !sw_transfer_is_frame(&t->staged, key.check))
+    const struct sw_frames *frames = t->job->frames;
+    if (t->io.err.code)
+        return;
+    const bool is_frame = frames->identities[t->chunk] ? sw_frames_check_memory(frames, t->chunk, &t->staged, NULL) == 0
+                                                       : sw_transfer_is_frame(&t->staged, key.check);
+    if (!is_frame)
         (void)sw_err_set(&t->io.err, -SW_ECHECKSUM, SW_SCOPE_REGION,
                          "chunk %zu is not in its place in the NVMe tier: a write of it was lost, or one of another",
                          t->chunk);
@@ -123,6 +128,7 @@ void sw_transfer_out(struct sw_pipeline *p, struct sw_slot *slot) {
     t->staged = slot->stored;
     memset(&slot->stored, 0, sizeof slot->stored);
     sw_slot_give(p, slot);
+    job->frames->identities[t->chunk] = sw_frames_identify(job->frames, t->chunk, &t->staged);
     submit(t, SW_TIER_WRITE, &t->target);
 }
 

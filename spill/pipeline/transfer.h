@@ -21,10 +21,10 @@ struct sw_transfer_key {
 };
 _Static_assert(sizeof(struct sw_transfer_key) == SW_TIER_KEY_BYTES, "the tier keeps so many bytes");
 
-/* Tells a frame from any other that may lie in its place on the disk, because a write was lost or went elsewhere: a
+/* Tells a frame from any other that may lie in its place on the disk, because a write was lost or went elsewhere, by a
  * hash of its beginning, where the hashes of all its content are. Bit 63 is set, below it is the hashed length, and in
- * the lower half the hash. An earlier version of the program has the region's length there, with which nothing is
- * checked.
+ * the lower half the hash. The first versions of the program have the region's length there, with which nothing is
+ * checked. A region whose directory has the frame's identity goes by that, which has 64 bits.
  */
 uint64_t sw_transfer_check(const struct sw_stored *in_memory, const struct sw_frame_layout *layout);
 /* Whether that frame, with this check, is what lies in memory. */

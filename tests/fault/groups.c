@@ -155,6 +155,53 @@ START_TEST(test_a_groups_restore_that_fails_fails_nobody) {
 }
 END_TEST
 
+static struct sw_stored *stored_frame(unsigned i) {
+    struct sw_region *region;
+    ck_assert_int_eq(sw_region_find(&rig.f.engine->regions, rig.f.owner, ids[i], &region, NULL), 0);
+    return &region->frames->stored[0];
+}
+
+/* The bytes of two short regions' frames, of which a frame has one extent and some of one length. */
+static void exchange(unsigned i, unsigned k) {
+    uint8_t *a = stored_frame(i)->extents[0].memory, *b = stored_frame(k)->extents[0].memory;
+    const uint64_t bytes =
+        stored_frame(i)->bytes < stored_frame(k)->bytes ? stored_frame(i)->bytes : stored_frame(k)->bytes;
+    for (uint64_t at = 0; at < bytes; at++) {
+        const uint8_t byte = a[at];
+        a[at] = b[at];
+        b[at] = byte;
+    }
+}
+
+/* Frames that are whole, but each other's: those regions are lost, nobody gets another's bytes, and the others of their
+ * group come back. */
+START_TEST(test_exchanged_frames_of_a_group_cost_their_regions_alone) {
+    hand_over(false);
+    ck_assert_uint_eq(await(0), 0);
+    for (unsigned i = 0; i < n; i++)
+        for (unsigned k = i + 1; k < n; k++) {
+            memset(to.data, 0xEE, to.bytes);
+            exchange(i, k);
+            ck_assert_uint_eq(run_held(true, "map", 0, -SW_ECHECKSUM, SW_FAULT_AT_ONCE), 2);
+            for (unsigned j = 0; j < n; j++) {
+                const bool is_one = j == i || j == k;
+                struct sw_region *region;
+                ck_assert_int_eq(sw_region_find(&rig.f.engine->regions, rig.f.owner, ids[j], &region, NULL), 0);
+                ck_assert_int_eq(ops[j].outcome.err.code, is_one ? -SW_ECHECKSUM : 0);
+                ck_assert_int_eq(region->state, is_one ? SW_REGION_LOST : SW_REGION_OUT);
+                ck_assert(is_one ? to.data[(size_t)j * BYTES] == 0xEE
+                                 : memcmp(to.data + (size_t)j * BYTES, original + (size_t)j * BYTES, BYTES) == 0);
+                region->state = SW_REGION_OUT; /* as if nobody had looked */
+            }
+            exchange(i, k);
+        }
+    ck_assert_uint_gt(sw_rig_counts().restore_groups, 0);
+    hand_over(true);
+    ck_assert_uint_eq(await(0), 0);
+    ck_assert_int_eq(memcmp(to.data, original, (size_t)n * BYTES), 0);
+}
+END_TEST
+
 START_TEST(test_a_lost_context_takes_all_groups_with_it) {
     hand_over(false);
     ck_assert_uint_eq(await(0), 0);
@@ -198,6 +245,7 @@ int main(void) {
                         3 * sizeof spill_steps / sizeof spill_steps[0]);
     tcase_add_loop_test(tcase, test_a_member_of_a_groups_restore_cannot_be_mapped, 0, 3);
     tcase_add_loop_test(tcase, test_a_groups_restore_that_fails_fails_nobody, 0, 9);
+    tcase_add_test(tcase, test_exchanged_frames_of_a_group_cost_their_regions_alone);
     tcase_add_loop_test(tcase, test_a_lost_context_takes_all_groups_with_it, 0, 6);
     tcase_add_test(tcase, test_every_allocation_of_a_group_fails_in_turn);
     suite_add_tcase(suite, tcase);

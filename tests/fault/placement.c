@@ -432,7 +432,7 @@ START_TEST(test_damage_on_the_disk_is_found) {
     struct sw_stored first = region->frames->stored[0];
     region->frames->stored[0] = region->frames->stored[9];
     region->frames->stored[9] = first;
-    ck_assert_int_eq(restore(5, false), -SW_EFRAME);
+    ck_assert_int_eq(restore(5, false), -SW_ECHECKSUM);
     ck_assert_int_eq(sw_fixture_state(&f, ids[5]), SW_REGION_LOST);
     close_fixture();
 }

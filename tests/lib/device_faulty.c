@@ -12,9 +12,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const char *const operations[] = {"map",          "pin",         "encode",        "store",     "load",
-                                         "place",        "fetch",       "decode",        "unpack",    "make_plan",
-                                         "encode_group", "store_group", "restore_group", "spill_raw", "restore_raw"};
+static const char *const operations[] = {
+    "map",    "pin",       "encode",       "store",       "load",          "place",     "fetch",       "decode",
+    "unpack", "make_plan", "encode_group", "store_group", "restore_group", "spill_raw", "restore_raw", "identify"};
 enum {
     OP_MAP,
     OP_PIN,
@@ -31,6 +31,7 @@ enum {
     OP_RESTORE_GROUP,
     OP_SPILL_RAW,
     OP_RESTORE_RAW,
+    OP_IDENTIFY,
     OP_NR
 };
 
@@ -144,6 +145,11 @@ static int faulty_unpack(struct sw_device *device, unsigned s, struct sw_mapping
     FORWARD(OP_UNPACK, (int)s, unpack(inner, s, mapping, items, n, err));
 }
 
+static int faulty_identify(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
+                           struct sw_head_item *items, unsigned n, struct sw_err *err) {
+    FORWARD(OP_IDENTIFY, (int)s, identify(inner, s, mapping, items, n, err));
+}
+
 static void faulty_rouse(struct sw_device *device) {
     struct sw_device *inner = faulty_of(device)->inner;
     inner->ops->rouse(inner);
@@ -251,6 +257,7 @@ static const struct sw_device_ops faulty_ops = {
     .fetch = faulty_fetch,
     .decode = faulty_decode,
     .unpack = faulty_unpack,
+    .identify = faulty_identify,
     .rouse = faulty_rouse,
     .encode_group = faulty_encode_group,
     .store_group = faulty_store_group,

@@ -383,11 +383,15 @@ static struct sim_tier *sim_tier_of(struct sw_tier *tier) {
     return SW_CONTAINER_OF(tier, struct sim_tier, tier);
 }
 
+/* Of all frames: more of them is not looked at. */
+static uint8_t beginning[4 << 20];
+
 static int tier_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err) {
     struct sw_extent *extent = sw_alloc(sizeof *extent);
     if (!extent)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a reservation");
-    *extent = (struct sw_extent){.bytes = bytes};
+    SW_ASSERT(sw_frame_head_bound_bytes(bytes) <= sizeof beginning);
+    *extent = (struct sw_extent){.memory = beginning, .bytes = bytes};
     *ret = (struct sw_stored){.extents = extent, .n_extents = 1, .bytes = bytes, .tier = tier};
     sim_tier_of(tier)->used_bytes += bytes;
     return 0;

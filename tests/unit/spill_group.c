@@ -387,7 +387,7 @@ START_TEST(test_a_damaged_frame_costs_its_region_alone) {
     ((uint8_t *)data->extents[0].memory)[data->bytes / 2] ^= 1;
     restore_held(&c);
     await(&c, c.restores);
-    ck_assert_uint_eq(sw_rig_counts().restored_items, N);
+    ck_assert_uint_eq(sw_rig_counts().restored_items, N - 1); /* it is another frame: not even begun */
     for (unsigned i = 0; i < N; i++) {
         const int rc = c.restores[i].outcome.err.code;
         struct sw_region_info info;
