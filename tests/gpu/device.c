@@ -1,6 +1,7 @@
 /* device.c - the CUDA device by its own contract: groups, in which every item has a frame of its own, and raw frames
  * whose bytes are moved by copies; stored where their extents say, restored to the same bytes, and only what is damaged
  * is said to be. */
+#include "codec/identity.h"
 #include "spill/device/device_cuda_map.h"
 #include "spill/tier/tier.h"
 #include "tests/lib/content.h"
@@ -251,6 +252,49 @@ START_TEST(only_the_damaged_item_is_said_to_be) {
 END_TEST
 
 /* More pieces than the list of one copy kernel holds. */
+/* Frames in the slot's buffer, behind the step that makes them, and in a client's memory, at any place; as many and as
+ * long as may be. */
+START_TEST(frames_are_identified) {
+    enum { CHUNK_BYTES = 4 << 20 };
+    const uint64_t frame_cap = sw_frame_bound_bytes(CHUNK_BYTES);
+    struct sw_head_item heads[SW_HEAD_MAX];
+    struct sw_slot_result result;
+    struct sw_plan raw;
+    uint8_t *d_from, *content = must_calloc(1, CHUNK_BYTES), *frame = must_calloc(1, frame_cap);
+    open_device(CHUNK_BYTES);
+    sw_content_fill(content, CHUNK_BYTES, SW_CONTENT_RANDOM, 3);
+    CUDA(cudaMalloc((void **)&d_from, CHUNK_BYTES));
+    CUDA(cudaMemcpy(d_from, content, CHUNK_BYTES, cudaMemcpyHostToDevice));
+    CUDA(cudaDeviceSynchronize());
+    struct sw_mapping from = {.address = (uintptr_t)d_from, .bytes = CHUNK_BYTES};
+    sw_plan_init_raw(&raw);
+    const uint64_t head_bytes = device->ops->info(device)->head_bytes;
+    ck_assert_uint_ge(head_bytes, sw_frame_head_bound_bytes(CHUNK_BYTES));
+    ok(device->ops->encode(device, 0, &raw, &from, 0, CHUNK_BYTES, &err));
+    heads[0] = (struct sw_head_item){.at = 0, .bytes = 64 + 8 * (CHUNK_BYTES / 32768)};
+    ok(device->ops->identify(device, 0, NULL, heads, 1, &err));
+    ok(device->ops->slot_wait(device, 0, &result, &err));
+    ck_assert_uint_eq(result.frame.counts_offset, heads[0].bytes);
+    ok(device->ops->store(device, 0, frame, 0, result.frame.frame_bytes, &err));
+    settle(0, true);
+    ck_assert_uint_eq(heads[0].identity, sw_identity_of(frame, heads[0].bytes));
+    for (unsigned i = 0; i < SW_HEAD_MAX; i++)
+        heads[i] = (struct sw_head_item){.at = 4099 * i, .bytes = head_bytes / SW_HEAD_MAX};
+    ok(device->ops->identify(device, 1, &from, heads, SW_HEAD_MAX, &err));
+    settle(1, true);
+    for (unsigned i = 0; i < SW_HEAD_MAX; i++)
+        ck_assert_uint_eq(heads[i].identity, sw_identity_of(content + heads[i].at, heads[i].bytes));
+    heads[0] = (struct sw_head_item){.at = 1, .bytes = head_bytes};
+    ok(device->ops->identify(device, 1, &from, heads, 1, &err));
+    settle(1, false);
+    ck_assert_uint_eq(heads[0].identity, sw_identity_of(content + 1, head_bytes));
+    CUDA(cudaFree(d_from));
+    device->ops->close(device);
+    free(content);
+    free(frame);
+}
+END_TEST
+
 START_TEST(frames_in_very_many_pieces) {
     const uint64_t bytes[] = {3000001, 100, 3000000, 5000};
     const enum sw_content content[] = {SW_CONTENT_RANDOM, SW_CONTENT_TEXT, SW_CONTENT_RANDOM, SW_CONTENT_TEXT};
@@ -423,6 +467,7 @@ int main(void) {
     TCase *cases = tcase_create("device");
     tcase_add_test(cases, groups_go_out_and_come_back);
     tcase_add_test(cases, only_the_damaged_item_is_said_to_be);
+    tcase_add_test(cases, frames_are_identified);
     tcase_add_test(cases, frames_in_very_many_pieces);
     tcase_add_loop_test(cases, the_largest_groups, 0, 3);
     tcase_add_test(cases, raw_frames_directly);

@@ -177,6 +177,68 @@ START_TEST(damage_stays_in_bounds) {
 }
 END_TEST
 
+static int try_unpack(const struct column *c) {
+    struct spillway_ticket *ticket = NULL;
+    ok(spillway_unpack(connection, c->region, c->buffer->data, c->bytes, NULL, &ticket, &error));
+    const int rc = spillway_wait(ticket, -1, NULL, &error);
+    spillway_ticket_free(ticket);
+    return rc;
+}
+
+static uint8_t *download(const struct column *c) {
+    uint8_t *image = malloc(c->bytes);
+    ck_assert_ptr_nonnull(image);
+    ck_assert_int_eq(sw_buffer_download(c->buffer, 0, image, c->bytes, &err), 0);
+    return image;
+}
+
+/* Refused, and of whole frames before a byte has been written; nothing is lost by it. */
+static void check_refused(const struct column *c, const uint8_t *wrong, const uint8_t *right, bool untouched) {
+    ck_assert_int_eq(sw_buffer_upload(c->buffer, 0, wrong, c->bytes, &err), 0);
+    ck_assert_int_eq(try_unpack(c), -SPILLWAY_ECHECKSUM);
+    uint8_t *got = download(c);
+    ck_assert(!untouched || memcmp(got, wrong, c->bytes) == 0);
+    free(got);
+    ck_assert_int_eq(sw_buffer_upload(c->buffer, 0, right, c->bytes, &err), 0);
+}
+
+/* Frames that are whole, but another column's, or another chunk's: the bytes of two columns of one kind and length, at
+ * places where kernels can read them and where they cannot. */
+static void exchange_columns(int i, enum sw_buffer_kind kind) {
+    const bool is_raw = sw_packed_columns[i].codec == SPILLWAY_CODEC_RAW;
+    struct column a, b;
+    pack_column(&a, i, kind);
+    uint8_t *other = malloc(a.bytes);
+    ck_assert_ptr_nonnull(other);
+    sw_numbers_fill(other, 0, a.bytes, sw_packed_columns[i].type, sw_packed_columns[i].kind, sw_packed_columns[i].bits,
+                    6);
+    pack(&b, other, a.bytes, sw_packed_columns[i].type, kind);
+    uint8_t *image_a = download(&a), *image_b = download(&b);
+    check_refused(&a, image_b, image_a, !is_raw);
+    check_refused(&b, image_a, image_b, !is_raw);
+    for (uint32_t k = 1; k < a.n && !is_raw; k++) { /* chunks of one column change places */
+        const struct spillway_packed_chunk *x = &a.chunks[k - 1], *y = &a.chunks[k];
+        const uint64_t n = x->bytes < y->bytes ? x->bytes : y->bytes;
+        uint8_t *wrong = malloc(a.bytes);
+        ck_assert_ptr_nonnull(wrong);
+        memcpy(wrong, image_a, a.bytes);
+        memcpy(wrong + x->offset, image_a + y->offset, n);
+        memcpy(wrong + y->offset, image_a + x->offset, n);
+        check_refused(&a, wrong, image_a, true);
+        free(wrong);
+    }
+    free(image_a);
+    free(image_b);
+    unpack(&a);
+    unpack(&b);
+}
+
+START_TEST(exchanged_frames_are_refused) {
+    exchange_columns(_i, SW_BUFFER_CUDA_MALLOC);
+    exchange_columns(_i, SW_BUFFER_CUDA_MIDDLE);
+}
+END_TEST
+
 START_TEST(what_cannot_be_read_is_refused) {
     struct column c;
     uint64_t n, room;
@@ -246,6 +308,7 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(cases, every_codec_is_read_in_place, 0, SW_N_PACKED_COLUMNS);
     tcase_add_loop_test(cases, tiles_are_verified, 0, SW_N_PACKED_COLUMNS);
     tcase_add_loop_test(cases, damage_stays_in_bounds, 0, SW_N_PACKED_COLUMNS);
+    tcase_add_loop_test(cases, exchanged_frames_are_refused, 0, SW_N_PACKED_COLUMNS);
     tcase_add_test(cases, what_cannot_be_read_is_refused);
     tcase_add_test(cases, a_query_on_packed_columns);
     suite_add_tcase(suite, cases);

@@ -1,5 +1,6 @@
 /* The host device by its own contract: slots, memory of all sorts of bad descriptors, clients that misbehave. */
 #include "base/alloc.h"
+#include "codec/identity.h"
 #include "spill/device/device.h"
 #include "spill/tier/tier.h"
 #include "tests/lib/content.h"
@@ -96,6 +97,37 @@ START_TEST(test_frames_go_out_and_come_back_on_any_slot) {
     free(frame);
     sw_memory_free(&from);
     sw_memory_free(&to);
+}
+END_TEST
+
+/* In a client's memory, at any place and of any length, and in the slot's buffer, which stays as it is. */
+START_TEST(test_frames_are_identified) {
+    enum { N = SW_HEAD_MAX };
+    struct sw_memory memory = sw_memory_new(CHUNK);
+    struct sw_mapping *mapping = map(&memory);
+    uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK)), *again = malloc(sw_frame_bound_bytes(CHUNK));
+    struct sw_head_item heads[N];
+    struct sw_slot_result result;
+    sw_content_fill(memory.data, CHUNK, SW_CONTENT_TEXT, 1);
+    const uint64_t bytes = encode(0, mapping, 0, CHUNK, frame);
+    for (unsigned i = 0; i < N; i++)
+        heads[i] = (struct sw_head_item){.at = 77 * i, .bytes = i + 1 == N ? CHUNK - 77 * i : 16 + 48 * (uint64_t)i};
+    ck_assert_int_eq(device->ops->identify(device, 0, mapping, heads, N, &err), 0);
+    ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), 0);
+    for (unsigned i = 0; i < N; i++)
+        ck_assert_uint_eq(heads[i].identity, sw_identity_of(memory.data + heads[i].at, heads[i].bytes));
+    heads[0] = (struct sw_head_item){.at = 0, .bytes = 2000};
+    heads[1] = (struct sw_head_item){.at = 160, .bytes = bytes - 160};
+    ck_assert_int_eq(device->ops->identify(device, 0, NULL, heads, 2, &err), 0);
+    ck_assert_int_eq(device->ops->store(device, 0, again, 0, bytes, &err), 0);
+    ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), 0);
+    ck_assert_uint_eq(heads[0].identity, sw_identity_of(frame, 2000));
+    ck_assert_uint_eq(heads[1].identity, sw_identity_of(frame + 160, bytes - 160));
+    ck_assert_int_eq(memcmp(frame, again, bytes), 0);
+    device->ops->unmap(device, mapping);
+    sw_memory_free(&memory);
+    free(frame);
+    free(again);
 }
 END_TEST
 
@@ -671,6 +703,7 @@ int main(void) {
     TCase *tcase = tcase_create("device_host");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_frames_go_out_and_come_back_on_any_slot);
+    tcase_add_test(tcase, test_frames_are_identified);
     tcase_add_test(tcase, test_a_failed_step_skips_the_rest_and_leaves_the_slot_usable);
     tcase_add_test(tcase, test_bad_descriptors_are_refused_by_name);
     tcase_add_test(tcase, test_a_full_table_is_told_as_such);
