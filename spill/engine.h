@@ -200,11 +200,13 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_out
  * stored copy is dropped and the id dies, unless `keep`, or the region is durable: then it stays OUT. When done runs
  * with an error the destination's content is undefined and the region is OUT (or LOST, on -SW_EFRAME, -SW_ECHECKSUM and
  * -SW_EVERSION). range->in_place: unpacks a packed region, and only such a one: the range starts with the frames as the
- * pack left them. If it fails the region is OUT and the range as a whole still belongs to it: some chunks are raw, the
- * others packed, and the next call goes on from there. Later in outcome also: -SW_EACCES (memory that cannot be
- * written), -SW_ENOTSUP (the region's chunks are longer than this device's: it was spilled on a device opened with a
- * larger chunk_bytes). errors: -SW_EINVAL, -SW_ENOENT, -SW_ESTALE, -SW_ESTATE (not OUT), -SW_EBUSY (being restored),
- * -SW_ELOST, -SW_ETOOSMALL, -SW_ERANGE, -SW_ELIMIT, -SW_ENOMEM, -SW_ESHUTDOWN. */
+ * pack left them. If it fails the region is OUT, also on -SW_EFRAME, -SW_ECHECKSUM and -SW_EVERSION, which say that the
+ * range does not have those frames: then no byte has been written if one of them is another frame. The range as a whole
+ * still belongs to the region: some chunks are raw, the others packed, and the next call goes on from there. Later in
+ * outcome also: -SW_EACCES (memory that cannot be written), -SW_ENOTSUP (the region's chunks are longer than this
+ * device's: it was spilled on a device opened with a larger chunk_bytes). errors: -SW_EINVAL, -SW_ENOENT, -SW_ESTALE,
+ * -SW_ESTATE (not OUT), -SW_EBUSY (being restored), -SW_ELOST, -SW_ETOOSMALL, -SW_ERANGE, -SW_ELIMIT, -SW_ENOMEM,
+ * -SW_ESHUTDOWN. */
 int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *range, bool keep,
                       sw_outcome_cb *done, void *arg, struct sw_err *err);
 
