@@ -136,6 +136,10 @@ static const struct option options[] = {
      .help = "Users that are served, by number; with allowed_gids. Both empty: everyone who can open the socket."},
     {FIELD(allowed_gids), .type = TYPE_IDS, .fallback = "[]",
      .help = "Groups whose members are served, by number, supplementary groups included."},
+    {FIELD(unmapped_users), .type = TYPE_CHOICE, .choices = "refuse, one_tenant", .fallback = "refuse",
+     .help = "Where the service runs in a user namespace that maps only some users, as a rootless container is, it "
+             "cannot tell the others apart. refuse: they are not served (EUNMAPPED). one_tenant: all of them together "
+             "are one tenant, so each can read and drop what the others have stored under a name."},
     {FIELD(tenant_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .fallback = "0",
      .help = "Bytes that the regions of one tenant (uid) may occupy in all tiers; 0: no limit. A spill that stores "
              "more is cut off with ETENANTBYTES, its memory untouched."},

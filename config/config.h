@@ -49,6 +49,7 @@ struct sw_config {
     uint64_t max_regions, max_session_regions;
     uint64_t max_session_operations, max_session_memories;
     struct sw_config_ids allowed_uids, allowed_gids; /* both empty: everyone */
+    char unmapped_users[16];                         /* "refuse", "one_tenant" */
     /* Of one tenant, in all its sessions; 0: no limit. */
     uint64_t tenant_bytes, tenant_regions, tenant_durable_regions, tenant_sessions, tenant_operations;
     uint64_t given; /* bit i: option i was given a value, else it has its default; config.c's own */

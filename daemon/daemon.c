@@ -14,6 +14,7 @@
 #include "daemon/session/server.h"
 #include "daemon/session/session.h"
 #include "daemon/tiers.h"
+#include "daemon/users.h"
 #include "daemon/watchdog.h"
 #include <inttypes.h>
 #include <string.h>
@@ -226,6 +227,7 @@ static struct sw_daemon *daemon_new(uv_loop_t *loop, const struct sw_config *con
 
 /* After an error close_parts() is due. */
 static int open_parts(struct sw_service *service, struct sw_err *err) {
+    sw_users_read(service);
     sw_descriptors_take(service);
     int rc = sw_closer_start(service->n_descriptors, err);
     if (rc == 0)

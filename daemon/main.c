@@ -175,9 +175,11 @@ static int dry_run(const struct program *program) {
 
 /* What the start would refuse of a configuration that is right in itself. */
 static int check_config(const struct program *program) {
-    gid_t all, read;
+    struct sw_control_groups groups;
+    struct sw_userns userns;
     struct sw_err err;
-    return sw_control_groups(&all, &read, &program->config, &err) < 0 ? usage_error(&err) : EXIT_SUCCESS;
+    sw_userns_read(&userns, "");
+    return sw_control_groups(&groups, &program->config, &userns, &err) < 0 ? usage_error(&err) : EXIT_SUCCESS;
 }
 
 static int act(struct program *program) {

@@ -3,6 +3,7 @@
 #define SW_DAEMON_SERVICE_H
 
 #include "base/list.h"
+#include "base/userns.h"
 #include "config/config.h"
 #include "daemon/descriptors.h"
 #include "spill/engine.h"
@@ -20,7 +21,8 @@ struct sw_service {
     struct sw_nvme_key nvme_key;               /* empty where nothing is encrypted */
     struct sw_device *devices[SW_MAX_DEVICES]; /* GPUs first, the host last */
     unsigned n_devices, n_gpus;
-    unsigned n_descriptors; /* that the process may have */
+    struct sw_userns userns; /* whose users clients are */
+    unsigned n_descriptors;  /* that the process may have */
     struct sw_fd_budget fds;
     unsigned n_sessions;
     unsigned n_overdue;         /* sessions of before that nobody has come back for in time, but whose processes run */

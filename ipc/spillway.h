@@ -99,8 +99,9 @@ struct spillway_region {
 
 /* Connects and agrees on the protocol version. socket_path NULL: $SPILLWAY_SOCKET, else /run/spillway/data.sock.
  * Waits for the service, up to 10 seconds to be connected and 10 more for its answer. owns: the caller, until
- * spillway_close(). errors: EINVAL (path too long), ECONN, EACCES, EVERSION, ELIMIT (of the service, or no descriptor
- * is left), ETENANTSESSIONS, EPROTO, ENOMEM. */
+ * spillway_close(). errors: EINVAL (path too long), ECONN, EACCES, EUNMAPPED (the service runs in a user namespace
+ * that does not map this user), EVERSION, ELIMIT (of the service, or no descriptor is left), ETENANTSESSIONS, EPROTO,
+ * ENOMEM. */
 int spillway_open(struct spillway **ret, const char *socket_path, struct spillway_error *error);
 /* How long the library tries to come back after the connection was lost, in milliseconds from the loss. -1, the
  * default: as long as the service waits (reconnect_grace_s); longer is of no use. 0: not at all, and an attempt under

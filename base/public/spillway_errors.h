@@ -44,7 +44,8 @@
     X(TENANTSESSIONS, 1022, "tenant has as many sessions as it may") \
     X(TENANTOPS,      1023, "tenant has as many operations in flight as it may") \
     X(DRAINING,  1024, "service is being drained: it takes no new spills") \
-    X(RESTARTED, 1030, "service was restarted meanwhile")
+    X(RESTARTED, 1030, "service was restarted meanwhile") \
+    X(UNMAPPED,  1040, "user namespace does not map this user")
 /* clang-format on */
 
 #endif

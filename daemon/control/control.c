@@ -10,6 +10,7 @@
 #include "daemon/control/control_rights.h"
 #include "daemon/control/http.h"
 #include "daemon/control/metrics.h"
+#include "daemon/users.h"
 #include "ipc/peer.h"
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,7 @@ struct sw_control {
     struct sw_control_context context;
     struct sw_acceptor acceptor;
     struct sw_http *http;
-    gid_t all, read;
+    struct sw_control_groups groups;
     struct sw_list connections; /* whoever was served goes to the end */
     unsigned n_connections;
     uv_idle_t turn; /* active while requests wait; a poll for all else goes before each turn */
@@ -327,6 +328,7 @@ static void on_turn(uv_idle_t *turn) {
 /* A peer that may do nothing is told so, and not read from. */
 static void admit(struct connection *c, int socket) {
     struct sw_control *control = c->control;
+    const struct sw_service *service = control->context.service;
     struct sw_peer peer;
     struct sw_err err;
     int rc = sw_peer_init(&peer, socket, &err);
@@ -335,7 +337,9 @@ static void admit(struct connection *c, int socket) {
         rc = sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_SESSION, "%u control connections are open",
                         (unsigned)SW_CONTROL_MAX_CONNECTIONS);
     if (rc == 0)
-        c->caller.right = sw_control_right(socket, peer.uid, peer.gid, control->all, control->read);
+        rc = sw_users_check(service, peer.uid, &err);
+    if (rc == 0)
+        c->caller.right = sw_control_right(socket, &peer, &control->groups, &service->userns);
     if (rc == 0 && c->caller.right == SW_CONTROL_NOTHING)
         rc = sw_err_set(&err, -SW_EACCES, SW_SCOPE_SESSION,
                         "user %u may not use the control socket: root and control_group may", c->caller.uid);
@@ -395,12 +399,12 @@ static int open_socket(struct sw_control *control, struct sw_err *err) {
     char path[SW_CONFIG_PATH_BYTES];
     if (strcmp(config->control_socket, "none") == 0)
         return 0;
-    int rc = sw_control_groups(&control->all, &control->read, config, err);
+    int rc = sw_control_groups(&control->groups, config, &service->userns, err);
     const struct sw_listener_config listener = {.option = "control_socket",
                                                 .path = sw_control_path(path, config),
                                                 .mode = (mode_t)config->control_socket_mode,
                                                 .type = SOCK_STREAM,
-                                                .gid = control->all,
+                                                .gid = control->groups.all,
                                                 .fdstore = service->fdstore,
                                                 .keep_as = service->catalogue ? "control" : NULL};
     if (rc == 0)

@@ -140,7 +140,7 @@ static int session_new(struct sw_session **ret, struct sw_service *service, int 
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "no memory for a session");
     int rc = sw_peer_init(&session->peer, socket, err);
     if (rc == 0)
-        rc = sw_tenant_allowed(service->config, &session->peer, socket, err);
+        rc = sw_tenant_allowed(service, &session->peer, socket, err);
     if (rc == 0)
         rc = sw_tenant_join(service, session->peer.uid, &session->tenant, err);
     if (rc == 0)

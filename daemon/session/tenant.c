@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/log.h"
+#include "daemon/users.h"
 #include "ipc/proto.h"
 #include <stdbool.h>
 
@@ -13,13 +14,22 @@ static bool has_id(const struct sw_config_ids *ids, uint32_t id) {
     return false;
 }
 
-int sw_tenant_allowed(const struct sw_config *config, const struct sw_peer *peer, int socket, struct sw_err *err) {
-    const struct sw_config_ids *uids = &config->allowed_uids, *gids = &config->allowed_gids;
-    if ((uids->n == 0 && gids->n == 0) || has_id(uids, peer->uid) || has_id(gids, peer->gid))
-        return 0;
+static bool is_in_allowed_group(const struct sw_service *service, const struct sw_peer *peer, int socket) {
+    const struct sw_config_ids *gids = &service->config->allowed_gids;
     for (uint32_t i = 0; i < gids->n; i++)
-        if (sw_peer_in_group(socket, gids->ids[i]))
-            return 0;
+        if (sw_userns_is_group(&service->userns, gids->ids[i]) &&
+            (peer->gid == gids->ids[i] || sw_peer_in_group(socket, gids->ids[i])))
+            return true;
+    return false;
+}
+
+int sw_tenant_allowed(const struct sw_service *service, const struct sw_peer *peer, int socket, struct sw_err *err) {
+    const struct sw_config_ids *uids = &service->config->allowed_uids, *gids = &service->config->allowed_gids;
+    const int rc = sw_users_check(service, peer->uid, err);
+    if (rc < 0)
+        return rc;
+    if ((uids->n == 0 && gids->n == 0) || has_id(uids, peer->uid) || is_in_allowed_group(service, peer, socket))
+        return 0;
     return sw_err_set(err, -SW_EACCES, SW_SCOPE_SESSION, "uid %u is not allowed (allowed_uids, allowed_gids)",
                       (unsigned)peer->uid);
 }

@@ -20,8 +20,9 @@ struct sw_tenant {
     struct sw_owner *heir; /* has durable regions that are no session's; NULL: none was ever asked for */
 };
 
-/* Whether allowed_uids or allowed_gids name the peer, or are empty both. errors: -SW_EACCES. */
-int sw_tenant_allowed(const struct sw_config *config, const struct sw_peer *peer, int socket, struct sw_err *err);
+/* Whether the peer is served: its uid is one user's, or unmapped_users makes one tenant of all that are not mapped; and
+ * allowed_uids or allowed_gids name it, or are empty both. errors: -SW_EUNMAPPED, -SW_EACCES. */
+int sw_tenant_allowed(const struct sw_service *service, const struct sw_peer *peer, int socket, struct sw_err *err);
 
 /* Counts a session of uid's. owns: the caller, until sw_tenant_leave(). errors: -SW_ETENANTSESSIONS, -SW_ENOMEM. */
 int sw_tenant_join(struct sw_service *service, uid_t uid, struct sw_tenant **ret, struct sw_err *err);

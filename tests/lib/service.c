@@ -30,6 +30,7 @@ void sw_test_service_start(struct sw_test_service *ret) {
                                    .fds = {.limit = 256, .max_closing = 64},
                                    .device_lost = on_device_lost};
     sw_list_init(&service->tenants);
+    service->userns = (struct sw_userns){.maps_all_uids = true, .maps_all_gids = true};
     SW_ASSERT(sw_device_host_open(&service->devices[0], &device, &err) == 0);
     service->n_devices = 1;
     const struct sw_tier_host_config tier = {.capacity_bytes = 4 << 20,

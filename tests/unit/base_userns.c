@@ -1,0 +1,86 @@
+/* Whether a number is one user, from a /proc of the test's own. */
+#include "base/userns.h"
+
+#include "tests/lib/run.h"
+#include "tests/lib/scratch.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static char root[SW_TEST_PATH_BYTES];
+
+static void setup(void) {
+    sw_test_folder(root);
+}
+
+static void teardown(void) {
+    char command[128];
+    (void)snprintf(command, sizeof command, "rm -r %s", root);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static void put(const char *path, const char *text) {
+    char command[512];
+    (void)snprintf(command, sizeof command, "mkdir -p \"$(dirname %s%s)\" && printf '%s' >%s%s", root, path, text, root,
+                   path);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static struct sw_userns read_it(void) {
+    struct sw_userns ns;
+    sw_userns_read(&ns, root);
+    return ns;
+}
+
+START_TEST(all_ids_may_be_mapped) {
+    put("/proc/self/uid_map", "         0          0 4294967295\\n");
+    put("/proc/self/gid_map", "0 100000 4000000000\\n4000000000 0 294967295\\n");
+    const struct sw_userns ns = read_it();
+    ck_assert(ns.maps_all_uids && ns.maps_all_gids);
+    ck_assert(sw_userns_is_user(&ns, 65534) && sw_userns_is_group(&ns, 65534));
+}
+END_TEST
+
+START_TEST(the_overflow_ids_are_nobodys_otherwise) {
+    put("/proc/self/uid_map", "0 1000 1\\n1 100000 65536\\n"); /* has a 65534 of its own */
+    put("/proc/self/gid_map", "0 0 4294967294\\n");
+    put("/proc/sys/kernel/overflowuid", "65534\\n");
+    put("/proc/sys/kernel/overflowgid", "4242\\n");
+    const struct sw_userns ns = read_it();
+    ck_assert(!ns.maps_all_uids && !ns.maps_all_gids);
+    ck_assert(!sw_userns_is_user(&ns, 65534) && sw_userns_is_user(&ns, 0) && sw_userns_is_user(&ns, 4242));
+    ck_assert(!sw_userns_is_group(&ns, 4242) && sw_userns_is_group(&ns, 65534));
+}
+END_TEST
+
+START_TEST(nothing_is_mapped_yet) {
+    put("/proc/self/uid_map", "");
+    put("/proc/self/gid_map", "no numbers");
+    const struct sw_userns ns = read_it();
+    ck_assert(!ns.maps_all_uids && !ns.maps_all_gids);
+}
+END_TEST
+
+START_TEST(what_is_not_said_is_not_mapped) {
+    struct sw_userns ns = read_it();
+    ck_assert(!sw_userns_is_user(&ns, 65534) && !sw_userns_is_group(&ns, 65534) && sw_userns_is_user(&ns, 1000));
+    put("/proc/self/status", "Name: x\\n"); /* but for a kernel that has no namespaces of users */
+    ns = read_it();
+    ck_assert(sw_userns_is_user(&ns, 65534) && sw_userns_is_group(&ns, 65534));
+    put("/proc/sys/kernel/overflowuid", "x\\n");
+    ck_assert_uint_eq(read_it().overflow_uid, 65534);
+}
+END_TEST
+
+int main(void) {
+    TCase *tests = tcase_create("userns");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, all_ids_may_be_mapped);
+    tcase_add_test(tests, the_overflow_ids_are_nobodys_otherwise);
+    tcase_add_test(tests, nothing_is_mapped_yet);
+    tcase_add_test(tests, what_is_not_said_is_not_mapped);
+    Suite *suite = suite_create("userns");
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}

@@ -1,0 +1,94 @@
+/* Who a peer is where the user namespace does not map everybody, on both sockets: this process stands in for a client,
+ * and its own uid and gid for the overflow ids. tests/e2e/userns.c has real namespaces. */
+#include "daemon/users.h"
+
+#include "daemon/control/control_rights.h"
+#include "tests/lib/run.h"
+#include "tests/lib/service.h"
+
+#include <check.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static struct sw_test_service service;
+static struct sw_peer peer;
+static int pair[2];
+
+static void setup(void) {
+    sw_test_service_start(&service);
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+    ck_assert_int_eq(sw_peer_init(&peer, pair[0], NULL), 0);
+    service.service.userns = (struct sw_userns){.overflow_uid = getuid(), .overflow_gid = getgid()};
+}
+
+static int allowed(void) {
+    return sw_tenant_allowed(&service.service, &peer, pair[0], NULL);
+}
+
+static enum sw_control_right right(gid_t all) {
+    const struct sw_control_groups groups = {.all = all, .read = SW_CONTROL_NO_GROUP};
+    return sw_control_right(pair[0], &peer, &groups, &service.service.userns);
+}
+
+START_TEST(any_user_is_no_user) {
+    struct sw_err err;
+    ck_assert_int_eq(allowed(), -SW_EUNMAPPED);
+    service.config.allowed_uids = (struct sw_config_ids){.n = 1, .ids = {getuid()}};
+    ck_assert_int_eq(allowed(), -SW_EUNMAPPED);
+    ck_assert_int_eq(sw_users_check(&service.service, getuid() + 1, &err), 0);
+    service.service.userns.maps_all_uids = true;
+    ck_assert_int_eq(allowed(), 0);
+}
+END_TEST
+
+START_TEST(they_may_be_one_tenant) {
+    ck_assert_int_eq(sw_config_set(&service.config, "unmapped_users=one_tenant", NULL), 0);
+    ck_assert_int_eq(allowed(), 0);
+    service.config.allowed_uids = (struct sw_config_ids){.n = 1, .ids = {getuid() + 1}};
+    ck_assert_int_eq(allowed(), -SW_EACCES);
+}
+END_TEST
+
+START_TEST(any_group_is_no_group) {
+    service.service.userns.maps_all_uids = true;
+    service.config.allowed_gids = (struct sw_config_ids){.n = 1, .ids = {getgid()}};
+    ck_assert_int_eq(allowed(), -SW_EACCES);
+    service.service.userns.maps_all_gids = true;
+    ck_assert_int_eq(allowed(), 0);
+}
+END_TEST
+
+/* The service's own uid may be the same number, and root's where root is not mapped. */
+START_TEST(any_user_has_no_rights_of_root_or_the_service) {
+    ck_assert_int_eq(right(SW_CONTROL_NO_GROUP), SW_CONTROL_NOTHING);
+    ck_assert_int_eq(right(getgid() + 1000000), SW_CONTROL_NOTHING);
+    ck_assert_int_eq(right(getgid()), SW_CONTROL_ALL); /* a group that sw_control_groups() has taken */
+    service.service.userns.maps_all_uids = true;
+    ck_assert_int_eq(right(SW_CONTROL_NO_GROUP), SW_CONTROL_ALL);
+}
+END_TEST
+
+START_TEST(the_control_group_must_be_one_group) {
+    struct sw_control_groups groups;
+    char assignment[40];
+    (void)snprintf(assignment, sizeof assignment, "control_group=\"%u\"", (unsigned)getgid());
+    ck_assert_int_eq(sw_config_set(&service.config, assignment, NULL), 0);
+    ck_assert_int_eq(sw_control_groups(&groups, &service.config, &service.service.userns, NULL), -SW_ECONFIG);
+    service.service.userns.maps_all_gids = true;
+    ck_assert_int_eq(sw_control_groups(&groups, &service.config, &service.service.userns, NULL), 0);
+    ck_assert_uint_eq(groups.all, getgid());
+}
+END_TEST
+
+int main(void) {
+    TCase *tests = tcase_create("users");
+    tcase_add_checked_fixture(tests, setup, NULL);
+    tcase_add_test(tests, any_user_is_no_user);
+    tcase_add_test(tests, they_may_be_one_tenant);
+    tcase_add_test(tests, any_group_is_no_group);
+    tcase_add_test(tests, any_user_has_no_rights_of_root_or_the_service);
+    tcase_add_test(tests, the_control_group_must_be_one_group);
+    Suite *suite = suite_create("users");
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}
