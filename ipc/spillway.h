@@ -100,9 +100,18 @@ struct spillway_region {
 /* Connects and agrees on the protocol version. socket_path NULL: $SPILLWAY_SOCKET, else /run/spillway/data.sock.
  * Waits for the service, up to 10 seconds to be connected and 10 more for its answer. owns: the caller, until
  * spillway_close(). errors: EINVAL (path too long), ECONN, EACCES, EUNMAPPED (the service runs in a user namespace
- * that does not map this user), EVERSION, ELIMIT (of the service, or no descriptor is left), ETENANTSESSIONS, EPROTO,
- * ENOMEM. */
+ * that does not map this user), EUNTRUSTED, EVERSION, ELIMIT (of the service, or no descriptor is left),
+ * ETENANTSESSIONS, EPROTO, ENOMEM.
+ *
+ * Whoever serves the socket gets this program's memory, so it must be root (also where systemd has made the socket),
+ * this program's own user, the owner of the socket's folder, or the user whose uid is in $SPILLWAY_SERVICE_UID; else
+ * EUNTRUSTED, before anything is sent. The folder's owner counts only if no folder above may be written to by groups or
+ * others, so not in /tmp, where anybody can make it. In a user namespace that does not map the service's user it has
+ * the overflow uid (65534), which is trusted only if it is named. A connection that comes back is checked again. */
 int spillway_open(struct spillway **ret, const char *socket_path, struct spillway_error *error);
+/* As spillway_open(), with the service's uid in place of $SPILLWAY_SERVICE_UID. */
+int spillway_open_served_by(struct spillway **ret, const char *socket_path, uint32_t service_uid,
+                            struct spillway_error *error);
 /* How long the library tries to come back after the connection was lost, in milliseconds from the loss. -1, the
  * default: as long as the service waits (reconnect_grace_s); longer is of no use. 0: not at all, and an attempt under
  * way ends; regions that the service has kept stay with it until it gives them up, see spillway_close(). Without effect

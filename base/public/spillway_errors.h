@@ -45,7 +45,8 @@
     X(TENANTOPS,      1023, "tenant has as many operations in flight as it may") \
     X(DRAINING,  1024, "service is being drained: it takes no new spills") \
     X(RESTARTED, 1030, "service was restarted meanwhile") \
-    X(UNMAPPED,  1040, "user namespace does not map this user")
+    X(UNMAPPED,  1040, "user namespace does not map this user") \
+    X(UNTRUSTED, 1041, "socket is served by a user that is not trusted")
 /* clang-format on */
 
 #endif

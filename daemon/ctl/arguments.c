@@ -8,14 +8,16 @@
 
 const char sw_ctl_summary[] = "Looks after a spillwayd that runs.";
 const char sw_ctl_exit_codes[] = "0 done, 1 the service refused (also a wrong parameter of a command) or failed, "
-                                 "2 wrong use of the command line, 3 no service answers.";
+                                 "2 wrong use of the command line, 3 no service answers, or one that is not trusted.";
 const char sw_ctl_top_help[] = "Shows rates, tiers and sessions, again and again, also over a restart. It takes no "
                                "--json: use stats, tiers and sessions for that.";
 
 const struct sw_cli_option sw_ctl_options[] = {
-    [SW_CTL_OPTION_SOCKET] = {"socket", 's', "PATH",
-                              "the service's control socket; $SPILLWAY_CONTROL_SOCKET, or " SW_CTL_SOCKET
-                              ", if it is left out"},
+    [SW_CTL_OPTION_SOCKET] =
+        {"socket", 's', "PATH",
+         "the service's control socket; $SPILLWAY_CONTROL_SOCKET, or " SW_CTL_SOCKET
+         ", if it is left out. It must be served by root, by this user, by the owner of its folder "
+         "or by the user whose uid is in $SPILLWAY_SERVICE_UID"},
     [SW_CTL_OPTION_JSON] = {"json", 'j', NULL, "print what the service answers as JSON; not for top"},
     [SW_CTL_OPTION_ONCE] = {"once", 0, NULL, "top: print one snapshot and exit"},
     [SW_CTL_OPTION_INTERVAL] = {"interval", 0, "SECONDS",

@@ -1,6 +1,7 @@
 #include "daemon/ctl/connection.h"
 
 #include "base/alloc.h"
+#include "ipc/trust.h"
 #include <errno.h>
 #include <jansson.h>
 #include <poll.h>
@@ -20,6 +21,13 @@ struct sw_ctl {
     json_int_t id;
 };
 
+/* Whoever else had the path would be told what to change, and believed. */
+static int check_server(int socket, const char *path, struct sw_err *err) {
+    int64_t service_uid;
+    const int rc = sw_trust_from_environment(&service_uid, err);
+    return rc ? rc : sw_trust_check(socket, path, service_uid, err);
+}
+
 int sw_ctl_open(struct sw_ctl **ret, const char *path, struct sw_err *err) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const size_t bytes = strlen(path);
@@ -30,14 +38,17 @@ int sw_ctl_open(struct sw_ctl **ret, const char *path, struct sw_err *err) {
     if (!ctl)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "out of memory");
     ctl->socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (ctl->socket >= 0 && connect(ctl->socket, (const struct sockaddr *)&address, sizeof address) == 0) {
+    int rc = 0;
+    if (ctl->socket < 0 || connect(ctl->socket, (const struct sockaddr *)&address, sizeof address) < 0)
+        rc = sw_err_set(err, errno == EACCES ? -SW_EACCES : -SW_ECONN, SW_SCOPE_SESSION, "%.90s: %s", path,
+                        strerror(errno));
+    if (rc == 0)
+        rc = check_server(ctl->socket, path, err);
+    if (rc == 0)
         *ret = ctl;
-        return 0;
-    }
-    const int failure = errno;
-    sw_ctl_close(ctl);
-    return sw_err_set(err, failure == EACCES ? -SW_EACCES : -SW_ECONN, SW_SCOPE_SESSION, "%.90s: %s", path,
-                      strerror(failure));
+    else
+        sw_ctl_close(ctl);
+    return rc;
 }
 
 void sw_ctl_close(struct sw_ctl *ctl) {

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/descriptors.h"
+#include "ipc/trust.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -84,13 +85,15 @@ static int new_socket(const char *path, int flags, struct sockaddr_un *ret_addre
     return sw_err_set(err, sw_client_open_failed(errno), SW_SCOPE_SESSION, "socket: %s", strerror(errno));
 }
 
-int sw_client_connect(const char *path, int *ret, struct sw_err *err) {
+int sw_client_connect(const struct spillway *c, const char *path, int *ret, struct sw_err *err) {
     struct sockaddr_un address;
     int fd = -1;
     int rc = new_socket(path, SOCK_NONBLOCK, &address, &fd, err);
     if (!rc && connect(fd, (const struct sockaddr *)&address, sizeof address) < 0)
         rc = sw_err_set(err, errno == EACCES ? -SW_EACCES : -SW_ECONN, SW_SCOPE_SESSION, "%s: %s", path,
                         strerror(errno));
+    if (!rc)
+        rc = sw_trust_check(fd, path, c->service_uid, err);
     if (rc && fd >= 0)
         (void)close(fd);
     if (!rc)
@@ -114,18 +117,18 @@ static int connect_in_time(int socket, const struct sockaddr_un *address) {
     return -1;
 }
 
-static int connect_socket(const char *path, int *ret, struct sw_err *err) {
+static int connect_socket(struct spillway *c, const char *path, struct sw_err *err) {
     struct sockaddr_un address;
-    const int made = new_socket(path, 0, &address, ret, err);
+    const int made = new_socket(path, 0, &address, &c->socket, err);
     if (made < 0)
         return made;
-    if (connect_in_time(*ret, &address) < 0)
+    if (connect_in_time(c->socket, &address) < 0)
         return sw_err_set(err, errno == EACCES ? -SW_EACCES : -SW_ECONN, SW_SCOPE_SESSION, "%s: %s; %s", path,
                           strerror(errno),
                           errno == EACCES ? "is this user in the socket's group?" : "is spillwayd running?");
-    if (fcntl(*ret, F_SETFL, O_NONBLOCK) < 0)
+    if (fcntl(c->socket, F_SETFL, O_NONBLOCK) < 0)
         return sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "fcntl: %s", strerror(errno));
-    return 0;
+    return sw_trust_check(c->socket, path, c->service_uid, err);
 }
 
 static int watch_socket(struct spillway *c, struct sw_err *err) {
@@ -182,17 +185,12 @@ static int hello(struct spillway *c, const char *path, struct spillway_error *er
     return rc;
 }
 
-int spillway_open(struct spillway **ret, const char *socket_path, struct spillway_error *error) {
-    struct sw_err err = {0};
-    if (!socket_path)
-        socket_path = getenv("SPILLWAY_SOCKET");
-    if (!socket_path || !*socket_path)
-        socket_path = DEFAULT_SOCKET;
+/* A connection that is not connected; NULL: no memory. */
+static struct spillway *connection_new(int64_t service_uid) {
     struct spillway *c = sw_alloc(sizeof *c);
-    if (!c) {
-        (void)sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a connection");
-        return sw_client_report(error, &err);
-    }
+    if (!c)
+        return NULL;
+    c->service_uid = service_uid;
     c->process = getpid();
     c->socket = c->epoll = c->wake = c->retry = -1;
     c->next_seq = c->next_mem = 1;
@@ -204,7 +202,22 @@ int spillway_open(struct spillway **ret, const char *socket_path, struct spillwa
     sw_list_init(&c->registered);
     sw_list_init(&c->batches);
     sw_list_init(&c->buffers);
-    int rc = connect_socket(socket_path, &c->socket, &err);
+    return c;
+}
+
+static int open_connection(struct spillway **ret, const char *socket_path, int64_t service_uid,
+                           struct spillway_error *error) {
+    struct sw_err err = {0};
+    if (!socket_path)
+        socket_path = secure_getenv("SPILLWAY_SOCKET");
+    if (!socket_path || !*socket_path)
+        socket_path = DEFAULT_SOCKET;
+    struct spillway *c = connection_new(service_uid);
+    if (!c) {
+        (void)sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a connection");
+        return sw_client_report(error, &err);
+    }
+    int rc = connect_socket(c, socket_path, &err);
     if (!rc)
         rc = watch_socket(c, &err);
     rc = rc < 0 ? sw_client_report(error, &err) : hello(c, socket_path, error);
@@ -214,6 +227,19 @@ int spillway_open(struct spillway **ret, const char *socket_path, struct spillwa
     }
     *ret = c;
     return sw_client_report(error, &err);
+}
+
+int spillway_open(struct spillway **ret, const char *socket_path, struct spillway_error *error) {
+    struct sw_err err = {0};
+    int64_t service_uid;
+    if (sw_trust_from_environment(&service_uid, &err) < 0)
+        return sw_client_report(error, &err);
+    return open_connection(ret, socket_path, service_uid, error);
+}
+
+int spillway_open_served_by(struct spillway **ret, const char *socket_path, uint32_t service_uid,
+                            struct spillway_error *error) {
+    return open_connection(ret, socket_path, (int64_t)service_uid, error);
 }
 
 static void destroy_tickets(struct sw_list *list) {

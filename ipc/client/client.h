@@ -115,10 +115,11 @@ static inline bool sw_ticket_is_resumed(const struct spillway_ticket *t) {
 enum sw_link { SW_LINK_UP, SW_LINK_DOWN, SW_LINK_HELLO };
 
 struct spillway {
-    pid_t process; /* that opened it; a forked child has the socket open as well */
-    int socket;    /* -1: none, the link is down */
-    int wake;      /* eventfd, written when a ticket becomes fresh, read by dispatch */
-    int epoll;     /* watches wake, the socket, and for room in that only while packets wait */
+    pid_t process;       /* that opened it; a forked child has the socket open as well */
+    int socket;          /* -1: none, the link is down */
+    int64_t service_uid; /* that the caller has named as the service's; SW_TRUST_NOBODY: none */
+    int wake;            /* eventfd, written when a ticket becomes fresh, read by dispatch */
+    int epoll;           /* watches wake, the socket, and for room in that only while packets wait */
     bool woken;
     bool polls_room;
     int retry; /* timer for a socket that claims to have room but takes nothing, in epoll; -1: never needed */
@@ -257,9 +258,9 @@ int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), con
 /* client.c: the code for an errno of a call that makes what a connection needs: -SW_ELIMIT if there is no descriptor
  * for it, else -SW_ECONN. */
 int sw_client_open_failed(int cause);
-/* client.c: connects without waiting. Returns 0 with a socket that does not block. errors: -SW_ECONN, -SW_EACCES,
- * -SW_ELIMIT. */
-int sw_client_connect(const char *path, int *ret, struct sw_err *err);
+/* client.c: connects without waiting. Returns 0 with a socket that does not block, and whose server is trusted. errors:
+ * -SW_ECONN, -SW_EACCES, -SW_EUNTRUSTED, -SW_ELIMIT. */
+int sw_client_connect(const struct spillway *c, const char *path, int *ret, struct sw_err *err);
 
 /* client_resume.c: the connection may come back by this token, for so long after it was lost. errors: -SW_ENOMEM,
  * -SW_ELIMIT, -SW_ECONN (no timer). */

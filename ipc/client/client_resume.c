@@ -31,7 +31,8 @@ struct sw_resume {
     uint32_t reconnect_ms; /* the daemon's */
     uint64_t lost_us, deadline_us, next_try_us, retry_us;
     uint32_t hello_seq;
-    bool is_known; /* the daemon has said so */
+    bool is_known;          /* the daemon has said so */
+    struct sw_err impostor; /* who has answered since the loss, and is not trusted; code 0: nobody */
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
 };
 
@@ -111,6 +112,18 @@ static void hang_up(struct spillway *c) {
 /* From now on the timer has expired, so that spillway_fd() says that there is something to see. */
 static void fail(struct spillway *c, int code, const char *text) {
     sw_client_fail_text(c, code, text);
+    wake_at(c->resume, 1);
+}
+
+/* The deadline is over. Where another program has taken the service's place, it is named. */
+static void fail_late(struct spillway *c) {
+    struct spillway_error lost;
+    if (!c->resume->impostor.code) {
+        fail(c, -SW_ECONN, "the daemon closed the connection and did not come back in time");
+        return;
+    }
+    (void)sw_client_report(&lost, &c->resume->impostor);
+    sw_client_fail(c, &lost);
     wake_at(c->resume, 1);
 }
 
@@ -199,6 +212,7 @@ bool sw_resume_begin(struct spillway *c) {
         r->lost_us = now_us;
         set_deadline(r);
         r->retry_us = FIRST_RETRY_US;
+        r->impostor.code = 0;
         mark_running(c);
         purge_outbox(c);
     }
@@ -341,7 +355,7 @@ void sw_resume_advance(struct spillway *c) {
     const uint64_t now_us = sw_clock_us();
     if (now_us >= r->deadline_us) {
         hang_up(c);
-        fail(c, -SW_ECONN, "the daemon closed the connection and did not come back in time");
+        fail_late(c);
         return;
     }
     if ((c->link != SW_LINK_DOWN && !r->is_known) || now_us < r->next_try_us)
@@ -350,7 +364,10 @@ void sw_resume_advance(struct spillway *c) {
         come_back(c);
         return;
     }
-    if (sw_client_connect(r->path, &c->socket, &err) < 0 || say_hello(c) < 0) {
+    const int connected = sw_client_connect(c, r->path, &c->socket, &err);
+    if (connected == -SW_EUNTRUSTED)
+        r->impostor = err;
+    if (connected < 0 || say_hello(c) < 0) {
         (void)sw_resume_begin(c); /* again a little later */
         return;
     }

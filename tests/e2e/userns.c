@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { REGION_BYTES = 100000, ONE_USER = 1001, ANOTHER_USER = 1002 };
@@ -151,6 +152,25 @@ START_TEST(a_service_that_is_not_mapped_itself_takes_nobody_for_itself) {
 }
 END_TEST
 
+/* ---- the other way round: a client in a namespace that does not map the service's user ---- */
+
+static int run_in_namespace(const char *environment) {
+    char command[512];
+    (void)snprintf(command, sizeof command, "%s unshare --user '%s' --socket %s status >%s/out 2>&1", environment,
+                   SW_SPILLWAYCTL_PATH, daemon_.control, daemon_.folder);
+    return WEXITSTATUS(system(command));
+}
+
+START_TEST(a_client_has_to_name_a_service_whose_user_is_not_mapped) {
+    sw_test_daemon_start(&daemon_, SW_SPILLWAYD_PATH, NULL);
+    ck_assert_int_eq(run_in_namespace(""), 3);
+    ck_assert_int_eq(run_in_namespace("SPILLWAY_SERVICE_UID=12345"), 3);
+    ck_assert_int_eq(run_in_namespace("SPILLWAY_SERVICE_UID=$(cat /proc/sys/kernel/overflowuid)"), 0);
+    ck_assert_int_eq(sw_test_daemon_stop(&daemon_, SIGTERM), 0);
+    sw_test_daemon_clean(&daemon_);
+}
+END_TEST
+
 int main(void) {
     if (system("unshare --user --map-root-user setpriv --pdeathsig KILL true >/dev/null 2>&1") != 0) {
         (void)printf("skipped: this user may not make user namespaces here (unshare --user)\n");
@@ -158,6 +178,7 @@ int main(void) {
     }
     TCase *tests = tcase_create("userns");
     tcase_add_test(tests, a_service_that_is_not_mapped_itself_takes_nobody_for_itself);
+    tcase_add_test(tests, a_client_has_to_name_a_service_whose_user_is_not_mapped);
     if (getuid() == 0) {
         tcase_add_test(tests, users_that_are_not_mapped_are_refused);
         tcase_add_test(tests, they_are_one_tenant_if_the_configuration_says_so);

@@ -182,6 +182,19 @@ void sw_play_hang_up(int socket, uint32_t seq) {
     (void)shutdown(socket, SHUT_RDWR);
 }
 
+/* ---- the played server's user --------------------------------------------------------------------------------------
+ */
+
+int __wrap_getsockopt(int socket, int level, int name, void *value, socklen_t *bytes);
+int __real_getsockopt(int socket, int level, int name, void *value, socklen_t *bytes);
+
+int __wrap_getsockopt(int socket, int level, int name, void *value, socklen_t *bytes) {
+    const int rc = __real_getsockopt(socket, level, name, value, bytes);
+    if (rc == 0 && level == SOL_SOCKET && name == SO_PEERCRED && sw_play.stranger)
+        ((struct ucred *)value)->uid = sw_play.stranger;
+    return rc;
+}
+
 /* ---- the played GPU ---------------------------------------------------------------------------------------------- */
 
 int __wrap_sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *memory, uint64_t bytes,

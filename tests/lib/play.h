@@ -34,7 +34,8 @@ extern struct sw_play {
         unsigned n_pages;   /* ORDER_PAGE packets that the daemon has had, and answered with OK */
         bool has_page;      /* on this connection; a request with a mark that comes before ends the process */
     } gpu;
-    sem_t go; /* the test lets the daemon go on */
+    uid_t stranger; /* the user who serves the socket, as the client sees it; 0: this one */
+    sem_t go;       /* the test lets the daemon go on */
     /* play.c's own, but for the address. */
     struct sockaddr_un address;
     char folder[SW_TEST_PATH_BYTES];

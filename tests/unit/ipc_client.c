@@ -93,6 +93,67 @@ START_TEST(open_needs_somebody_there) {
 }
 END_TEST
 
+/* Not even HELLO. */
+static void expect_silence(int socket) {
+    sw_play_expect_end(socket);
+}
+
+static void greet_and_end(int socket) {
+    sw_play_greet(socket);
+    sw_play_expect_end(socket);
+}
+
+enum { STRANGER = 4242 };
+
+START_TEST(a_stranger_is_told_nothing) {
+    const unsigned before = sw_count_fds();
+    sw_play.stranger = STRANGER;
+    sw_play_start(expect_silence);
+    sw_play_ck_error(spillway_open(&sw_play.connection, sw_play.address.sun_path, &sw_play.error), SPILLWAY_EUNTRUSTED,
+                     SPILLWAY_SCOPE_SESSION,
+                     "served by uid 4242: if it is the service's, set SPILLWAY_SERVICE_UID to it");
+    sw_play_stop();
+    ck_assert_uint_eq(sw_count_fds(), before);
+    ck_assert_int_eq(sw_alloc_live(), 0);
+}
+END_TEST
+
+START_TEST(a_user_that_is_named_is_no_stranger) {
+    sw_play.stranger = STRANGER;
+    sw_play_start(greet_and_end);
+    if (_i)
+        ck_assert_int_eq(setenv("SPILLWAY_SERVICE_UID", "4242", 1), 0);
+    ck_assert_int_eq(
+        _i ? spillway_open(&sw_play.connection, sw_play.address.sun_path, &sw_play.error)
+           : spillway_open_served_by(&sw_play.connection, sw_play.address.sun_path, STRANGER, &sw_play.error),
+        0);
+    spillway_close(sw_play.connection);
+    sw_play_stop();
+    ck_assert_int_eq(sw_alloc_live(), 0);
+}
+END_TEST
+
+START_TEST(another_one_that_is_named_does_not_help) {
+    sw_play.stranger = STRANGER;
+    sw_play_start(expect_silence);
+    ck_assert_int_eq(setenv("SPILLWAY_SERVICE_UID", "4242", 1), 0); /* the call names another one */
+    sw_play_ck_error(
+        spillway_open_served_by(&sw_play.connection, sw_play.address.sun_path, STRANGER + 1, &sw_play.error),
+        SPILLWAY_EUNTRUSTED, SPILLWAY_SCOPE_SESSION, "uid 4242");
+    sw_play_stop();
+}
+END_TEST
+
+START_TEST(a_name_is_no_uid) {
+    static const char *const wrong[] = {"spillway", "-1", "4294967295", "18446744073709551616", "4242 ", "0x10", " 1"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        ck_assert_int_eq(setenv("SPILLWAY_SERVICE_UID", wrong[i], 1), 0);
+        sw_play_ck_error(spillway_open(&sw_play.connection, "/nonexistent/socket", &sw_play.error), SPILLWAY_EINVAL,
+                         SPILLWAY_SCOPE_SESSION, "is not a uid");
+    }
+}
+END_TEST
+
 /* A connect() that a signal interrupts every 3 seconds, of a clock that the test plays. */
 static bool interrupts;
 static uint64_t now_us;
@@ -741,6 +802,10 @@ int main(void) {
     TCase *tcase = tcase_create("client");
     tcase_add_loop_test(tcase, open_reports_why_not, 0, (int)(sizeof refusals / sizeof refusals[0]));
     tcase_add_test(tcase, open_needs_somebody_there);
+    tcase_add_test(tcase, a_stranger_is_told_nothing);
+    tcase_add_test(tcase, another_one_that_is_named_does_not_help);
+    tcase_add_test(tcase, a_name_is_no_uid);
+    tcase_add_loop_test(tcase, a_user_that_is_named_is_no_stranger, 0, 2);
     tcase_add_test(tcase, signals_do_not_make_open_wait_longer);
     tcase_add_test(tcase, replies_may_come_in_any_order);
     tcase_add_test(tcase, wait_gives_up_in_time);

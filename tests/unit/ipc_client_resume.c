@@ -436,6 +436,54 @@ START_TEST(more_time_is_given_while_it_is_tried) {
 }
 END_TEST
 
+/* ---- somebody else has taken the path ---------------------------------------------------------------------------- */
+
+enum { IMPOSTOR = 4242 };
+static atomic_bool was_impostor;
+
+static void serve_after_an_impostor(int socket) {
+    struct sw_msg msg;
+    greet(socket, false);
+    leave(socket);
+    int again;
+    for (char byte; (again = accept(sw_play.listener, NULL, NULL)) >= 0 && recv(again, &byte, 1, MSG_PEEK) == 0;) {
+        (void)close(again); /* no token, no memory */
+        atomic_store(&was_impostor, true);
+    }
+    SW_ASSERT(atomic_load(&was_impostor));
+    greet(again, true);
+    expect_settled(again);
+    sw_play_expect(again, &msg, SW_MSG_STATUS);
+    sw_play_put(again, &msg, SW_MSG_STATUS_OK, msg.header.seq);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+START_TEST(an_impostor_is_told_nothing) {
+    struct spillway_status status;
+    sw_play_open(serve_after_an_impostor);
+    lose_connection();
+    sw_play.stranger = IMPOSTOR;
+    while (!atomic_load(&was_impostor))
+        dispatch();
+    sw_play.stranger = 0;
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
+START_TEST(an_impostor_is_named_when_the_time_is_over) {
+    struct spillway_status status;
+    sw_play_open(serve_no_more);
+    spillway_set_reconnect(sw_play.connection, 50);
+    lose_connection();
+    sw_play.stranger = IMPOSTOR;
+    sw_play_ck_error(spillway_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_EUNTRUSTED,
+                     SPILLWAY_SCOPE_SESSION, "uid 4242");
+    sw_play_close();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_client_resume");
     TCase *tcase = tcase_create("resume");
@@ -447,6 +495,8 @@ int main(void) {
     tcase_add_loop_test(tcase, marks_are_known_to_the_next_process, 0, 2);
     tcase_add_loop_test(tcase, coming_back_is_given_up_while_it_is_tried, 0, (int)(sizeof ends / sizeof ends[0]));
     tcase_add_test(tcase, more_time_is_given_while_it_is_tried);
+    tcase_add_test(tcase, an_impostor_is_told_nothing);
+    tcase_add_test(tcase, an_impostor_is_named_when_the_time_is_over);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
