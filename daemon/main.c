@@ -2,6 +2,7 @@
 #include "base/descriptors.h"
 #include "base/journal.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "config/config.h"
 #include "daemon/cli.h"
 #include "daemon/control/control_rights.h"
@@ -199,9 +200,8 @@ static int act(struct program *program) {
     return run(program);
 }
 
-int main(int argc, char **argv) {
+static int spillwayd(int argc, char **argv) {
     static struct program program;
-    sw_descriptors_begin();
     program.argc = argc;
     program.argv = argv;
     const int code = act(&program);
@@ -209,4 +209,9 @@ int main(int argc, char **argv) {
         return code;
     (void)fprintf(stderr, "spillwayd: standard output: %s\n", strerror(errno));
     return code ? code : EXIT_RUNTIME;
+}
+
+int main(int argc, char **argv) {
+    sw_descriptors_begin();
+    return sw_thread_run(spillwayd, argc, argv);
 }

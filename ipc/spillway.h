@@ -135,10 +135,11 @@ void spillway_close(struct spillway *connection);
  * back. *ret_ticket: owned
  * by the caller until spillway_ticket_free(). When it completes with success the memory is no longer mapped by the
  * daemon, unless it is registered, and may be freed; with an error it is untouched. errors: EINVAL (NULL; a stream that
- * is being captured; the default stream works while other streams are captured), EMEMKIND (no accessible memory), EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket
- * also EDEVICE (the service does not use the GPU of this memory), ENOTSUP (its driver cannot open such memory; an
- * allocation from a pool that is longer than can be imported), ENOSPACE, EIMPORT, ETENANTBYTES, ETENANTREGIONS,
- * ETENANTOPS, EDRAINING, ERESTARTED, ESHUTDOWN, EGPULOST. */
+ * is being captured; the default stream works while other streams are captured), EMEMKIND (no accessible memory),
+ * ENOPROC (/proc is not mounted), EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket also EDEVICE (the
+ * service does not use the GPU of this memory), ENOTSUP (its driver cannot open such memory; an allocation from a pool
+ * that is longer than can be imported), ENOSPACE, EIMPORT, ETENANTBYTES, ETENANTREGIONS, ETENANTOPS, EDRAINING,
+ * ERESTARTED, ESHUTDOWN, EGPULOST. */
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
 

@@ -46,7 +46,8 @@
     X(DRAINING,  1024, "service is being drained: it takes no new spills") \
     X(RESTARTED, 1030, "service was restarted meanwhile") \
     X(UNMAPPED,  1040, "user namespace does not map this user") \
-    X(UNTRUSTED, 1041, "socket is served by a user that is not trusted")
+    X(UNTRUSTED, 1041, "socket is served by a user that is not trusted") \
+    X(NOPROC,    1042, "/proc is not mounted")
 /* clang-format on */
 
 #endif

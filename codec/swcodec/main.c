@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/descriptors.h"
+#include "base/thread.h"
 #include "codec/codec.h"
 #include "codec/swcodec/files.h"
 #include "codec/swcodec/stream.h"
@@ -412,13 +413,12 @@ static int parse_options(int argc, char **argv, struct options *ret) {
     return -1;
 }
 
-int main(int argc, char **argv) {
+static int swcodec(int argc, char **argv) {
     struct options options = {
         .threads = default_threads(),
         .chunk_mib = DEFAULT_CHUNK_MIB,
         .link_gbps = DEFAULT_LINK_GBPS,
     };
-    sw_descriptors_begin();
     int status = parse_options(argc, argv, &options);
     if (status >= 0)
         return status;
@@ -432,4 +432,9 @@ int main(int argc, char **argv) {
         return commands[i].run(&options, argv + optind + 1);
     }
     return usage("no such command: ", argv[optind]);
+}
+
+int main(int argc, char **argv) {
+    sw_descriptors_begin();
+    return sw_thread_run(swcodec, argc, argv);
 }

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -136,7 +137,7 @@ static int run_threads(struct stream *s, pthread_t *threads, unsigned workers, s
     unsigned started = 0;
     int r = 0;
     while (started < workers + 1 && r == 0) {
-        r = pthread_create(&threads[started], NULL, started ? work_all : read_all, s);
+        r = sw_thread_start(&threads[started], started ? work_all : read_all, s);
         started += r == 0;
     }
     r = r ? sw_err_set(err, -SW_EIO, SW_SCOPE_REQUEST, "threads cannot be started: %s", strerror(r))

@@ -1,5 +1,6 @@
 /* main.c - spillwayctl: a command for each method of the control socket. */
 #include "base/descriptors.h"
+#include "base/thread.h"
 #include "daemon/ctl/arguments.h"
 #include "daemon/ctl/connection.h"
 #include "daemon/ctl/print.h"
@@ -154,11 +155,10 @@ static int run(const struct sw_ctl_arguments *arguments) {
     }
 }
 
-int main(int argc, char **argv) {
+static int spillwayctl(int argc, char **argv) {
     struct sw_ctl_arguments arguments;
     struct sw_err err;
     int code = EXIT_SUCCESS;
-    sw_descriptors_begin();
     const int rc = sw_ctl_arguments(&arguments, argc, argv, &err);
     if (rc < 0)
         code = usage_error(&err);
@@ -170,4 +170,9 @@ int main(int argc, char **argv) {
         code = run(&arguments);
     sw_ctl_arguments_fini(&arguments);
     return code;
+}
+
+int main(int argc, char **argv) {
+    sw_descriptors_begin();
+    return sw_thread_run(spillwayctl, argc, argv);
 }

@@ -44,6 +44,9 @@ static bool parse_vma(struct vma *ret, const char *line) {
 }
 
 static int maps_failed(int cause, struct sw_err *err) {
+    if (cause == ENOENT)
+        return sw_err_set(err, -SW_ENOPROC, SW_SCOPE_REQUEST,
+                          "/proc/self/maps is not there, which says what a pointer is: mount /proc");
     return sw_err_set(err, sw_is_out_of_descriptors(cause) ? -SW_ELIMIT : sw_err_from_errno(cause), SW_SCOPE_REQUEST,
                       "/proc/self/maps: %s", strerror(cause));
 }
@@ -171,13 +174,24 @@ static int copy_descriptor(int fd, const struct vma *vma) {
     return verified(open(path, O_RDWR | O_CLOEXEC), vma);
 }
 
+/* Whether an entry of /proc/self/fd stands for a memfd. The link is the kernel's own; all else that could be asked of a
+ * file, fstat() included, may be a question to a file system that does not answer (FUSE, NFS). */
+static bool is_memfd(int dir, const char *name) {
+    static const char prefix[] = "/memfd:";
+    char target[sizeof prefix - 1];
+    return readlinkat(dir, name, target, sizeof target) == (ssize_t)sizeof target &&
+           memcmp(target, prefix, sizeof target) == 0;
+}
+
 /* Number of the descriptor that an entry of /proc/self/fd stands for, if it is one of the file; else -1. Looks at it by
  * name, not by fstat(): most are other threads' own, which a race detector would say that this one uses. */
 static int number_of(int dir, const char *name, const struct vma *vma) {
     struct stat file;
     char *end;
     const long fd = strtol(name, &end, 10);
-    return end != name && !*end && fstatat(dir, name, &file, 0) == 0 && is_file_of(&file, vma) ? (int)fd : -1;
+    return end != name && !*end && is_memfd(dir, name) && fstatat(dir, name, &file, 0) == 0 && is_file_of(&file, vma)
+               ? (int)fd
+               : -1;
 }
 
 /* A copy of the first descriptor of the file that can be copied. One that was found may be gone by then, or be of

@@ -7,7 +7,6 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
-#include <fcntl.h>
 #include <grp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,17 +25,12 @@ static char script[SW_TEST_PATH_BYTES];
 
 /* ---- the service ---- */
 
-/* A program that runs spillwayd in a namespace with these options of unshare(1). */
-static void write_script(const char *how) {
-    const int fd = sw_test_file(script);
-    SW_ASSERT(dprintf(fd, "#!/bin/sh\nexec unshare --user %s setpriv --pdeathsig KILL '%s' \"$@\"\n", how,
-                      SW_SPILLWAYD_PATH) > 0);
-    SW_ASSERT(fchmod(fd, 0700) == 0 && close(fd) == 0);
-}
-
+/* In a namespace with these options of unshare(1). */
 static void start(const char *how, const char *unmapped_users) {
     const char *options[] = {"data_socket_mode=0666", "control_socket_mode=0666", unmapped_users, NULL};
-    write_script(how);
+    char command[80];
+    (void)snprintf(command, sizeof command, "exec unshare --user %s setpriv --pdeathsig KILL", how);
+    sw_test_daemon_script(script, command, SW_SPILLWAYD_PATH);
     sw_test_daemon_start(&daemon_, script, options);
     ck_assert_int_eq(chmod(daemon_.folder, 0755), 0);
 }

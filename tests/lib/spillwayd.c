@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -89,6 +90,12 @@ unsigned sw_test_daemon_logged(const struct sw_test_daemon *daemon, const char *
 
 static int exit_of(int status) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+void sw_test_daemon_script(char ret[SW_TEST_PATH_BYTES], const char *command, const char *program) {
+    const int fd = sw_test_file(ret);
+    SW_ASSERT(dprintf(fd, "#!/bin/sh\n%s '%s' \"$@\"\n", command, program) > 0);
+    SW_ASSERT(fchmod(fd, 0700) == 0 && close(fd) == 0);
 }
 
 void sw_test_daemon_fork(struct sw_test_daemon *daemon, const char *program, const char *const *options) {

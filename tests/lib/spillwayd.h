@@ -36,6 +36,8 @@ struct sw_test_daemon {
  * that is not empty is used again. Returns true when it is ready and has the
  * memory that it takes at the start, false when it has exited (status in *ret_exit). */
 bool sw_test_daemon_try(struct sw_test_daemon *daemon, const char *program, const char *const *options, int *ret_exit);
+/* Makes a program of it that a shell runs by the command, as "exec env A=B". owns: the caller, until unlink(). */
+void sw_test_daemon_script(char ret[SW_TEST_PATH_BYTES], const char *command, const char *program);
 /* Only begins to start it; the folder is made if there is none. */
 void sw_test_daemon_fork(struct sw_test_daemon *daemon, const char *program, const char *const *options);
 /* As sw_test_daemon_try() in a new folder; must become ready. */

@@ -251,6 +251,8 @@ static ssize_t fail_to_read(void *cookie, char *buffer, size_t bytes) {
     return -1;
 }
 
+static bool no_proc;
+
 FILE *__wrap_fopen(const char *path, const char *mode);
 FILE *__real_fopen(const char *path, const char *mode);
 DIR *__wrap_opendir(const char *path);
@@ -258,6 +260,9 @@ DIR *__real_opendir(const char *path);
 
 FILE *__wrap_fopen(const char *path, const char *mode) {
     const cookie_io_functions_t functions = {.read = fail_to_read};
+    errno = ENOENT;
+    if (no_proc)
+        return NULL;
     return maps_error ? fopencookie(NULL, "r", functions) : __real_fopen(path, mode);
 }
 
@@ -265,6 +270,17 @@ DIR *__wrap_opendir(const char *path) {
     errno = ENOMEM;
     return no_folder ? NULL : __real_opendir(path);
 }
+
+START_TEST(says_when_there_is_no_proc) {
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
+    struct sw_err err = {0};
+    no_proc = true;
+    ck_refused(data, 1, -SW_ENOPROC);
+    ck_assert_int_eq(sw_host_check(data, 1, true, &err), -SW_ENOPROC);
+    ck_assert_ptr_nonnull(strstr(err.msg, "mount /proc"));
+}
+END_TEST
 
 /* It is not the pointer's fault. */
 START_TEST(says_when_it_could_not_look) {
@@ -298,7 +314,9 @@ int __wrap_fstatat(int dir, const char *path, struct stat *ret, int flags);
 int __real_fstatat(int dir, const char *path, struct stat *ret, int flags);
 
 int __wrap_fstatat(int dir, const char *path, struct stat *ret, int flags) {
-    char name[16];
+    char name[16], target[8] = "";
+    ck_assert_int_eq(readlinkat(dir, path, target, sizeof target - 1), sizeof target - 1);
+    ck_assert_str_eq(target, "/memfd:");
     const int rc = __real_fstatat(dir, path, ret, flags);
     (void)snprintf(name, sizeof name, "%d", going);
     if (going >= 0 && strcmp(path, name) == 0) {
@@ -310,6 +328,19 @@ int __wrap_fstatat(int dir, const char *path, struct stat *ret, int flags) {
     }
     return rc;
 }
+
+/* tests/fault/hung_files.c has a file system that does not answer. */
+START_TEST(asks_nothing_of_strangers) {
+    int ends[2];
+    char path[SW_TEST_PATH_BYTES];
+    ck_assert_int_eq(pipe(ends), 0);
+    const int file = sw_test_file(path);
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
+    ck_found(data, BYTES, 0, BYTES, inode_of(fd)); /* __wrap_fstatat() looks at what is asked */
+    ck_assert(unlink(path) == 0 && close(file) == 0);
+}
+END_TEST
 
 /* A memfd's mapping; the library finds `going`, which goes, before *ret_other, which stays. */
 static const uint8_t *map_with_two(int *ret_other) {
@@ -387,6 +418,8 @@ int main(void) {
     tcase_add_test(tcase, says_when_descriptors_run_out);
     tcase_add_test(tcase, survives_a_heap_that_fails);
     tcase_add_test(tcase, says_when_it_could_not_look);
+    tcase_add_test(tcase, says_when_there_is_no_proc);
+    tcase_add_test(tcase, asks_nothing_of_strangers);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("descriptors that go");
     tcase_add_test(tcase, another_descriptor_does_if_the_first_has_been_closed);

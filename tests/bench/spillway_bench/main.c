@@ -1,6 +1,7 @@
 /* main.c - spillway-bench: loads a running spillwayd, see --help. */
 #include "base/clock.h"
 #include "base/descriptors.h"
+#include "base/thread.h"
 #include "tests/bench/spillway_bench/columns.h"
 #include "tests/bench/spillway_bench/report.h"
 #include "tests/bench/spillway_bench/session.h"
@@ -177,10 +178,9 @@ static int run_all(struct sw_bench_report *r) {
     return report(r);
 }
 
-int main(int argc, char **argv) {
+static int bench(int argc, char **argv) {
     struct sw_bench_report r = {.options = &run.options};
     struct sigaction interrupt = {.sa_handler = on_interrupt};
-    sw_descriptors_begin();
     const int exit_code = sw_bench_parse(&run.options, argc, argv);
     if (exit_code >= 0)
         return exit_code;
@@ -196,4 +196,9 @@ int main(int argc, char **argv) {
         sw_buffer_free(run.columns[i]);
     sw_bench_figures_fini(&r.sum);
     return rc < 0;
+}
+
+int main(int argc, char **argv) {
+    sw_descriptors_begin();
+    return sw_thread_run(bench, argc, argv);
 }

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "ipc/spillway.h"
 #include "tests/bench/spillway_bench/columns.h"
 #include "tests/lib/content.h"
@@ -474,7 +475,7 @@ int sw_bench_session_new(struct sw_bench_session **ret, struct sw_bench_run *run
 }
 
 int sw_bench_session_start(struct sw_bench_session *s) {
-    return pthread_create(&s->thread, NULL, run_session, s) == 0 ? 0 : -SW_ENOMEM;
+    return sw_thread_start(&s->thread, run_session, s) == 0 ? 0 : -SW_ENOMEM;
 }
 
 int sw_bench_session_join(struct sw_bench_session *s) {
