@@ -8,6 +8,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#ifndef SO_PEERPIDFD /* Linux 6.5 */
+#define SO_PEERPIDFD 77
+#endif
+
 int sw_peer_init(struct sw_peer *ret, int socket, struct sw_err *err) {
     struct ucred credentials;
     socklen_t bytes = sizeof credentials;
@@ -18,6 +22,16 @@ int sw_peer_init(struct sw_peer *ret, int socket, struct sw_err *err) {
     }
     *ret = (struct sw_peer){.pid = credentials.pid, .uid = credentials.uid, .gid = credentials.gid};
     return 0;
+}
+
+void sw_peer_identify(struct sw_process *ret, int socket, const struct sw_peer *peer) {
+    int pidfd = -1;
+    socklen_t bytes = sizeof pidfd;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &bytes) < 0)
+        pidfd = -1;
+    sw_process_identify(ret, peer->pid, pidfd);
+    if (pidfd >= 0)
+        (void)close(pidfd);
 }
 
 bool sw_peer_in_group(int socket, gid_t group) {

@@ -5,17 +5,21 @@
 #define SW_IPC_PEER_H
 
 #include "base/err.h"
+#include "base/process.h"
 #include <stdbool.h>
 #include <sys/types.h>
 
 struct sw_peer {
-    pid_t pid; /* as of connect(); may be reused: for logs, and for whether a predecessor's client is still there */
+    pid_t pid; /* as of connect(); may be reused, and 0 if this pid namespace cannot see it: for logs */
     uid_t uid;
     gid_t gid;
 };
 
 /* Credentials of whoever connected. errors: -SW_ECONN. */
 int sw_peer_init(struct sw_peer *ret, int socket, struct sw_err *err);
+
+/* Names the process that connected, as far as the kernel tells. */
+void sw_peer_identify(struct sw_process *ret, int socket, const struct sw_peer *peer);
 
 /* Whether the peer had a supplementary group when it connected. False also if the kernel does not say, or without
  * memory. */

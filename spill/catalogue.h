@@ -14,6 +14,7 @@
 #define SW_SPILL_CATALOGUE_H
 
 #include "base/err.h"
+#include "base/process.h"
 #include "spill/frames.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,18 +26,11 @@ enum {
     SW_REGION_NAME_BYTES = 64, /* of a durable region, with the zero behind it */
 };
 
-/* A client's process. A pid is used again; together with one of the others it is not. 0: not known. */
-struct sw_catalogue_process {
-    uint64_t pid;         /* of sessions that version 1 has recorded: any number */
-    uint64_t start_time;  /* field 22 of /proc/PID/stat */
-    uint64_t pidfd_inode; /* of its pidfd, where these have inodes of their own */
-};
-
 struct sw_catalogue_session {
     uint64_t number;
     uint32_t uid;
     uint8_t token[SW_TOKEN_BYTES];
-    struct sw_catalogue_process process;
+    struct sw_process process; /* the client's; of sessions that version 1 has recorded the pid alone, any number */
 };
 
 /* What may change while a record is valid, each by one store. */

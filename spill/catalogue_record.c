@@ -11,9 +11,10 @@ struct session_body {
     uint64_t number;
     uint32_t uid, zero;
     uint8_t token[SW_TOKEN_BYTES];
-    struct sw_catalogue_process process;
-    uint64_t zeros[5];
+    struct sw_process process;
+    uint64_t zeros[4];
 };
+_Static_assert(sizeof(struct sw_process) == 32, "the format");
 _Static_assert(sizeof(struct session_body) == 96, "the format");
 
 struct region_body {

@@ -102,12 +102,12 @@ int sw_owners_visit_found(struct sw_engine *engine,
  * for each with its quota. */
 unsigned sw_owners_close_unclaimed(struct sw_engine *engine, const struct sw_quota *quota, bool leave,
                                    void (*closed)(void *quota));
-/* Closes those of them whose client's process has ended, or is not known. *ret_running: the others. */
+/* Closes those of them whose client's process has certainly ended. *ret_running: the others. */
 unsigned sw_owners_close_ended(struct sw_engine *engine, void (*closed)(void *quota), unsigned *ret_running);
 /* Records the owner under a name, so that it and its regions outlive the process; without this, or a catalogue, they do
- * not. pid: of the client's process, 0: not known. errors: -SW_ENOMEM, -SW_ELIMIT. */
-int sw_owner_name(struct sw_owner *owner, uint32_t uid, uint32_t pid, const uint8_t token[SW_TOKEN_BYTES],
-                  struct sw_err *err);
+ * not. process: the client's (copied). errors: -SW_ENOMEM, -SW_ELIMIT. */
+int sw_owner_name(struct sw_owner *owner, uint32_t uid, const struct sw_process *process,
+                  const uint8_t token[SW_TOKEN_BYTES], struct sw_err *err);
 
 /* ---- owner.c ---- */
 

@@ -72,7 +72,8 @@ struct sw_owner {
     enum sw_owner_state state;
     uint32_t record;   /* in the catalogue, 0: has no name */
     uint32_t consumed; /* list of records of regions that the client may not know to be restored */
-    uint32_t uid, pid; /* pid: of the client's process, 0: not known */
+    uint32_t uid;
+    struct sw_process process; /* the client's */
     uint8_t token[SW_TOKEN_BYTES];
     struct sw_owner *heir; /* of its durable regions; NULL: has none */
     bool is_heir;

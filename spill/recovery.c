@@ -7,8 +7,6 @@
 #include "spill/pipeline/transfer.h"
 #include "spill/tier/tier_nvme.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <string.h>
 
 /* ---- recording ---- */
@@ -50,13 +48,13 @@ void sw_region_record_hints(const struct sw_region *region) {
     sw_catalogue_hint(region->owner->engine->config.catalogue, region->record, &hints);
 }
 
-int sw_owner_name(struct sw_owner *owner, uint32_t uid, uint32_t pid, const uint8_t token[SW_TOKEN_BYTES],
-                  struct sw_err *err) {
-    struct sw_catalogue_session session = {.number = owner->number, .uid = uid, .process = {.pid = pid}};
+int sw_owner_name(struct sw_owner *owner, uint32_t uid, const struct sw_process *process,
+                  const uint8_t token[SW_TOKEN_BYTES], struct sw_err *err) {
+    struct sw_catalogue_session session = {.number = owner->number, .uid = uid, .process = *process};
     memcpy(session.token, token, sizeof session.token);
     memcpy(owner->token, token, sizeof owner->token);
     owner->uid = uid;
-    owner->pid = pid;
+    owner->process = *process;
     return sw_catalogue_put_session(owner->engine->config.catalogue, &session, &owner->record, err);
 }
 
@@ -106,7 +104,7 @@ static bool on_session(void *arg, const struct sw_catalogue_session *session, ui
     owner->number = session->number;
     owner->record = record;
     owner->uid = session->uid;
-    owner->pid = (uint32_t)session->process.pid;
+    owner->process = session->process;
     owner->state = SW_OWNER_UNCLAIMED;
     memcpy(owner->token, session->token, sizeof owner->token);
     if (session->number > r->engine->last_owner)
@@ -360,10 +358,6 @@ int sw_owners_visit_found(struct sw_engine *engine,
     return 0;
 }
 
-static bool is_running(uint32_t pid) {
-    return pid > 0 && pid <= INT32_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
-}
-
 unsigned sw_owners_close_ended(struct sw_engine *engine, void (*closed)(void *quota), unsigned *ret_running) {
     unsigned n = 0;
     *ret_running = 0;
@@ -372,7 +366,7 @@ unsigned sw_owners_close_ended(struct sw_engine *engine, void (*closed)(void *qu
         next = node->next;
         if (owner->state != SW_OWNER_UNCLAIMED)
             continue;
-        if (is_running(owner->pid)) {
+        if (!sw_process_has_ended(&owner->process)) {
             ++*ret_running;
             continue;
         }

@@ -55,8 +55,10 @@ static int name_session(struct sw_session *session, const struct sw_msg_hello *h
         sw_session_resume(session, owner);
         return 0;
     }
+    struct sw_process process;
+    sw_peer_identify(&process, session->socket, &session->peer);
     const int rc = new_token(ret->token, err);
-    return rc < 0 ? rc : sw_owner_name(session->owner, uid, (uint32_t)session->peer.pid, ret->token, err);
+    return rc < 0 ? rc : sw_owner_name(session->owner, uid, &process, ret->token, err);
 }
 
 static int on_hello(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {

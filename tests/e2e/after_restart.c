@@ -169,6 +169,45 @@ START_TEST(nobody_comes_back) {
 }
 END_TEST
 
+/* A service in a pid namespace of its own, a new one with each start, as in a container: clients outside have pid 0
+ * there. Whether they run cannot be told, so they have the hour. */
+START_TEST(a_client_that_cannot_be_seen_comes_back) {
+    static const char *const options[] = {"log_level=info", "reconnect_grace_s=1", NULL};
+    static struct sw_supervisor s;
+    char script[SW_TEST_PATH_BYTES];
+    struct spillway_status status;
+    struct spillway_ticket *ticket;
+    struct spillway_error error;
+    uint8_t *memory = new_memory();
+    sw_test_daemon_script(script,
+                          "exec unshare --pid --fork --kill-child=KILL sh -c 'export LISTEN_PID=$$; exec \"$@\"' sh",
+                          SW_SPILLWAYD_PATH);
+    sw_supervisor_start(&s, script, options);
+    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=session.open"), 0);
+    struct spillway *idle = connect_to(&s);
+    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=session.open session=1 pid=0 "), 1);
+    const struct spillway_region region = spill_some(idle, memory, 100000);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+    ck_assert(sw_supervisor_spawn(&s));
+    sleep_us(3500000); /* of which a second is the grace period */
+    struct spillway *other = connect_to(&s);
+    MUST(spillway_status(other, &status, &error) == 0, &error);
+    ck_assert_uint_eq(status.regions, 1);
+    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired"), 0);
+    MUST(spillway_restore(idle, region, memory, 100000, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(spillway_wait(ticket, -1, NULL, &error) == 0, &error);
+    spillway_close(other);
+    spillway_close(idle);
+    (void)sw_supervisor_stop(&s, SIGKILL); /* unshare(1) hands no other signal on */
+    sw_supervisor_end(&s);
+    ck_assert_int_eq(unlink(script), 0);
+}
+END_TEST
+
+static bool may_have_pid_namespaces(void) {
+    return system("unshare --pid --fork --kill-child=KILL true >/dev/null 2>&1") == 0;
+}
+
 /* The service does not come back: the library gives up in time, and says so. */
 START_TEST(gives_up_in_time) {
     static struct sw_supervisor s;
@@ -635,6 +674,10 @@ int main(void) {
     tcase_add_test(tcase, lost_store_ends_the_connection);
     tcase_add_test(tcase, too_few_descriptors_for_a_connection);
     tcase_add_test(tcase, nobody_comes_back);
+    if (may_have_pid_namespaces())
+        tcase_add_test(tcase, a_client_that_cannot_be_seen_comes_back);
+    else
+        (void)printf("left out: this user may not make pid namespaces (unshare --pid)\n");
     tcase_add_test(tcase, gives_up_in_time);
     tcase_add_test(tcase, socket_of_the_manager_is_used);
     tcase_add_test(tcase, failed_start_keeps_what_is_stored);

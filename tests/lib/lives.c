@@ -137,7 +137,7 @@ struct sw_owner *sw_life_new_owner(struct sw_life *life) {
     struct sw_owner *owner = NULL;
     ck_assert_int_eq(sw_engine_recover(life->engine, &life->found, NULL), 0);
     ck_assert_int_eq(sw_owner_open(life->engine, &owner, NULL), 0);
-    ck_assert_int_eq(sw_owner_name(owner, 1000, 0, sw_life_token, NULL), 0);
+    ck_assert_int_eq(sw_owner_name(owner, 1000, &(struct sw_process){.pid = 0}, sw_life_token, NULL), 0);
     return owner;
 }
 
@@ -235,7 +235,7 @@ struct sw_owner *sw_life_named_owner(struct sw_life *life, uint32_t uid, const u
     struct sw_owner *owner = NULL;
     ck_assert_int_eq(sw_owner_open(life->engine, &owner, NULL), 0);
     ck_assert_int_eq(on_found(owner, uid, false, &visit, NULL), 0);
-    ck_assert_int_eq(sw_owner_name(owner, uid, 0, token, NULL), 0);
+    ck_assert_int_eq(sw_owner_name(owner, uid, &(struct sw_process){.pid = 0}, token, NULL), 0);
     return owner;
 }
 

@@ -167,6 +167,7 @@ static void ck_same_session(const struct sw_catalogue_session *a, const struct s
     ck_assert_uint_eq(a->process.pid, b->process.pid);
     ck_assert_uint_eq(a->process.start_time, b->process.start_time);
     ck_assert_uint_eq(a->process.pidfd_inode, b->process.pidfd_inode);
+    ck_assert_uint_eq(a->process.name_space, b->process.name_space);
 }
 
 /* ---- tests ---- */
@@ -175,7 +176,7 @@ START_TEST(what_was_recorded_is_found) {
     struct sw_frames *frames[] = {frames_new(0, false, 1), frames_new(1, false, 2), frames_new(2200, false, 3),
                                   frames_new(7, true, 4), NULL};
     const struct sw_catalogue_session session = {
-        .number = 7, .uid = 1000, .token = "0123456789abcde", .process = {1, UINT64_MAX, UINT64_C(1) << 33}};
+        .number = 7, .uid = 1000, .token = "0123456789abcde", .process = {1, UINT64_MAX, UINT64_C(1) << 33, 4}};
     struct sw_catalogue *c = open_new();
     const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
     uint32_t records[5], record;

@@ -138,7 +138,7 @@ START_TEST(a_slot_belongs_to_its_newest_region) {
     sw_life_open(&life, 0);
     struct sw_owner *owner = sw_life_new_owner(&life);
     ck_assert_int_eq(sw_owner_open(life.engine, &other, NULL), 0);
-    ck_assert_int_eq(sw_owner_name(other, 1001, 0, other_token, NULL), 0);
+    ck_assert_int_eq(sw_owner_name(other, 1001, &(struct sw_process){.pid = 0}, other_token, NULL), 0);
     sw_world_fill(sw_world.memory.data, 0);
     ck_assert_int_eq(sw_life_run(&life, owner, 0, false, false), 0);
     ck_assert_int_eq(sw_life_run(&life, owner, 0, true, false), 0);
