@@ -88,6 +88,10 @@ void sw_err_context(struct sw_err *err, const char *fmt, ...) {
     va_start(ap, fmt);
     int n = vsnprintf(err->msg, sizeof err->msg, fmt, ap);
     va_end(ap);
-    if (n >= 0 && (size_t)n < sizeof err->msg)
-        (void)snprintf(err->msg + n, sizeof err->msg - (size_t)n, ": %s", cause);
+    static const char between[] = ": ";
+    if (n < 0 || (size_t)n + sizeof between > sizeof err->msg)
+        return;
+    char *end = mempcpy(err->msg + n, between, sizeof between - 1);
+    const size_t room = (size_t)(err->msg + sizeof err->msg - 1 - end), bytes = strnlen(cause, room);
+    *(char *)mempcpy(end, cause, bytes) = 0;
 }
