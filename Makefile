@@ -51,4 +51,4 @@ format:
 	@git ls-files -z '*.c' '*.h' '*.cu' '*.cuh' | xargs -0 clang-format -i
 
 clean:
-	rm -rf build build-demo build-gpu-portable build-clang build-asan build-tsan build-deb build-fuzz
+	rm -rf build build-test build-demo build-gpu-portable build-clang build-asan build-tsan build-deb build-fuzz
