@@ -57,6 +57,17 @@ end_load() {
 is_back() { systemctl -q is-active spillwayd && spillwayctl sessions | grep -q spillway-bench; }
 is_restarted() { [ "$(service NRestarts)" -gt "$restarts" ] && is_back; }
 config=/etc/spillway/spillwayd.json
+package=$(realpath "$1")
+tree=$(realpath "$(dirname "$0")/../..")
+# Files of a Spillway, but those of the source tree and of its build.
+spillway_files() {
+    find /etc /usr /var /run -xdev \( -path /usr/src -o -path /usr/local -o -path "$tree" -o -path "$package" \) -prune \
+        -o -name '*spillway*' -print 2>/dev/null || true
+}
+
+systemctl -q is-active spillbox.target || { echo "systemd_walk.sh: only under systemd_boot.sh" >&2; exit 1; }
+step "forget what another Spillway has left on this machine: only in this overlay of its files"
+spillway_files | xargs -r -d '\n' rm -rf
 
 step "install: the service is there, and starts"
 dpkg --no-triggers -i "$1"/spillway_*.deb >/dev/null
@@ -163,6 +174,6 @@ left=$(find /run/spillway /var/lib/spillway 2>/dev/null || true)
 step "purge: only the user is left"
 dpkg --no-triggers -P spillway >/dev/null 2>&1
 rm -r /etc/systemd/system/spillwayd.service.d
-left=$(find /etc /usr /var /run -xdev -path /usr/src -prune -o -name '*spillway*' -print 2>/dev/null | grep -v '/local/' || true)
+left=$(spillway_files)
 [ -z "$left" ] || fail "left: $left"
 getent passwd spillway >/dev/null
