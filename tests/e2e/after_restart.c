@@ -671,6 +671,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("after_restart");
     TCase *tcase = tcase_create("after_restart");
+    sw_test_slow(tcase, 60);
     tcase_add_test(tcase, lost_store_ends_the_connection);
     tcase_add_test(tcase, too_few_descriptors_for_a_connection);
     tcase_add_test(tcase, nobody_comes_back);

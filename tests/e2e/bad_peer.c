@@ -537,6 +537,7 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("bad_peer");
+    sw_test_slow(tests, 60);
     tcase_add_test(tests, clients_killed_at_any_moment);
     tcase_add_test(tests, socket_closed_behind_a_spill);
     tcase_add_test(tests, peer_that_never_reads);

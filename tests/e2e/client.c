@@ -576,8 +576,8 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("client");
     TCase *served = tcase_create("served"), *left = tcase_create("left");
-    tcase_set_timeout(served, 240);
-    tcase_set_timeout(left, 240);
+    sw_test_slow(served, 40);
+    sw_test_slow(left, 40);
     tcase_add_unchecked_fixture(served, sw_served_start, sw_served_stop);
     tcase_add_checked_fixture(served, before_each, after_each);
     tcase_add_loop_test(served, every_size_comes_back, 0, (int)(sizeof sizes / sizeof sizes[0]));

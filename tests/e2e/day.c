@@ -592,7 +592,7 @@ int main(int argc, char **argv) {
     hour_ms = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : hour_ms;
     Suite *suite = suite_create("day");
     TCase *tcase = tcase_create("day");
-    tcase_set_timeout(tcase, argc > 1 ? 36000 : 120);
+    sw_test_slow(tcase, argc > 1 ? 36000 : 20);
     tcase_add_test(tcase, memory_is_flat);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -355,6 +355,7 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("managed");
+    sw_test_slow(tests, 60);
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_test(tests, regions_wait_for_their_session);
     tcase_add_test(tests, restore_begun_while_the_service_is_away);

@@ -258,6 +258,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("swcodec");
     TCase *tests = tcase_create("all");
+    sw_test_slow(tests, 120);
     tcase_add_checked_fixture(tests, enter_folder, leave_folder);
     tcase_add_test(tests, test_round_trips);
     tcase_add_test(tests, test_existing_output);

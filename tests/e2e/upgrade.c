@@ -195,6 +195,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("upgrade");
     TCase *tcase = tcase_create("upgrade");
+    sw_test_slow(tcase, 120);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, killed_at_each_step_of_an_upgrade, 0, 2);
     tcase_add_loop_test(tcase, a_downgrade_is_refused_and_loses_nothing, 0, 2);

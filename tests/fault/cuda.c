@@ -437,7 +437,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("CUDA faults");
     TCase *tcase = tcase_create("CUDA faults");
-    tcase_set_timeout(tcase, 200);
+    sw_test_slow(tcase, 120);
     tcase_add_loop_test(tcase, opening, 0, N_ERRORS);
     tcase_add_loop_test(tcase, each_call_fails_once, 0, N_SURVIVED);
     tcase_add_loop_test(tcase, each_call_kills_the_context, 0, N_ERRORS - N_SURVIVED);

@@ -218,6 +218,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("fault daemon");
     TCase *tcase = tcase_create("fault daemon");
+    sw_test_slow(tcase, 60);
     tcase_add_checked_fixture(tcase, sw_faulted_setup, sw_faulted_teardown);
     tcase_add_loop_test(tcase, device_calls, 0, N_STEPS);
     tcase_add_loop_test(tcase, allocations, 0, 2);

@@ -301,6 +301,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("nvme_kill");
     TCase *tcase = tcase_create("nvme_kill");
+    sw_test_slow(tcase, 90);
     tcase_add_loop_test(tcase, test_killed_at_random_moments, 0, 2);
     tcase_add_loop_test(tcase, test_killed_in_the_middle_of_a_request, 0, 2);
     suite_add_tcase(suite, tcase);

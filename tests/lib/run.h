@@ -12,8 +12,12 @@
 #endif
 
 /* Runs and frees the suite. fork: CK_FORK (a process per test; $CK_FORK may say otherwise), or CK_NOFORK for tests that
- * share a CUDA context. $CK_VERBOSITY holds, and $CK_DEFAULT_TIMEOUT, which is 120 s if unset. Returns the program's
- * exit code. */
+ * share a CUDA context. $CK_VERBOSITY holds, and $CK_DEFAULT_TIMEOUT; if it is unset a test has 45 s, or what
+ * sw_test_slow() gives it: 2 times as long under AddressSanitizer, 3 times under ThreadSanitizer. So a lost wake-up
+ * costs no minutes, and on two processors on which many others work, too, a test may take ten times as long as alone.
+ * Returns the program's exit code. */
 int sw_test_run(Suite *suite, enum fork_status fork);
+/* Seconds, without a sanitizer, for each test of a case in which one takes more than 6 on a busy machine. */
+void sw_test_slow(TCase *tcase, unsigned seconds);
 
 #endif

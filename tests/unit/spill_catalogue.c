@@ -690,6 +690,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("catalogue");
     TCase *tcase = tcase_create("catalogue");
+    sw_test_slow(tcase, 90);
     tcase_add_test(tcase, what_was_recorded_is_found);
     tcase_add_test(tcase, a_forgotten_request_is_not_found);
     tcase_add_test(tcase, what_was_freed_or_replaced_is_not);

@@ -550,6 +550,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("engine");
     TCase *tcase = tcase_create("engine");
+    sw_test_slow(tcase, 90);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_every_size_comes_back);
     tcase_add_test(tcase, test_text_shrinks_and_the_books_say_so);

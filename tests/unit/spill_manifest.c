@@ -264,6 +264,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("manifest");
     TCase *tcase = tcase_create("manifest");
+    sw_test_slow(tcase, 60);
     tcase_add_checked_fixture(tcase, sw_nvme_setup, sw_nvme_teardown);
     tcase_add_test(tcase, test_damage_anywhere_is_found_and_nothing_is_changed);
     tcase_add_test(tcase, test_what_nobody_wants_is_removed_instead);

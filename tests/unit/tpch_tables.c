@@ -183,6 +183,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("tpch_tables");
     TCase *tests = tcase_create("all");
+    sw_test_slow(tests, 90);
     tcase_add_test(tests, test_ranges);
     tcase_add_test(tests, test_strings);
     tcase_add_test(tests, test_lines_of_orders);
