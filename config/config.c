@@ -5,6 +5,9 @@
 
 #include "base/assert.h"
 #include "base/choice.h"
+#include "base/shorten.h"
+#include "base/similar.h"
+#include "base/size.h"
 #include "config/json.h"
 #include <inttypes.h>
 #include <jansson.h>
@@ -70,8 +73,8 @@ static const struct option options[] = {
      .help = "The least important lines that are still logged."},
     {FIELD(scratch_bytes), .type = TYPE_BYTES, .min = 64 * MIB, .max = 16 * GIB, .multiple = 1, .fallback = "256 MiB",
      .help = "Most device memory per GPU, or host memory for the host device, that the service takes for its own work; "
-             "taken at start, never more. This is the bound; spillwayctl status shows under this name what is held "
-             "now, on all GPUs together."},
+             "taken at start, never more. This is the bound; spillwayctl status shows as scratch what is held now, "
+             "on all GPUs together."},
     {FIELD(chunk_bytes), .type = TYPE_BYTES, .max = GIB, .multiple = 32 * KIB, .at_most = "scratch_bytes",
      .fallback = "0",
      .help = "Input bytes that are encoded and copied as one; 0: as many as scratch_bytes allows. With an NVMe tier a region "
@@ -158,17 +161,20 @@ static const struct option options[] = {
 enum { OPTION_COUNT = sizeof options / sizeof options[0] };
 _Static_assert(OPTION_COUNT <= 64, "sw_config.given has a bit for each");
 
-static const struct {
-    const char *name;
-    uint64_t bytes;
-} units[] = {{"TiB", TIB}, {"GiB", GIB}, {"MiB", MIB}, {"KiB", KIB}, {"B", 1}, {"", 1}};
-enum { UNIT_COUNT = sizeof units / sizeof units[0] };
-
 static const struct option *find_option(const char *name) {
     for (size_t i = 0; i < OPTION_COUNT; i++)
         if (strcmp(options[i].name, name) == 0)
             return &options[i];
     return NULL;
+}
+
+int sw_config_unknown(const char *name, enum sw_scope scope, struct sw_err *err) {
+    char hint[80];
+    struct sw_similar best = {.edits = 0};
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        sw_similar_try(&best, name, options[i].name);
+    return sw_err_set(err, -SW_ECONFIG, scope, "%.40s: unknown option%s", name,
+                      sw_similar_hint(hint, sizeof hint, &best));
 }
 
 static bool is_text(const struct option *option) {
@@ -193,18 +199,6 @@ static const char *get_text(const struct sw_config *config, const struct option 
     return (const char *)config + option->offset;
 }
 
-/* "256 MiB", by the largest unit that leaves no rest. */
-static const char *format_bytes(char *ret, size_t ret_bytes, uint64_t bytes) {
-    size_t i = 0;
-    while (units[i].bytes > 1 && (bytes == 0 || bytes % units[i].bytes))
-        i++;
-    if (units[i].bytes > 1)
-        (void)snprintf(ret, ret_bytes, "%" PRIu64 " %s", bytes / units[i].bytes, units[i].name);
-    else
-        (void)snprintf(ret, ret_bytes, "%" PRIu64, bytes);
-    return ret;
-}
-
 /* Digits only: strtoull() alone would take signs, spaces and hexadecimal. Returns where the digits end, or NULL. Of
  * what is too large it makes the largest number, which no option accepts. */
 static const char *parse_digits(const char *text, int base, uint64_t *ret) {
@@ -215,22 +209,6 @@ static const char *parse_digits(const char *text, int base, uint64_t *ret) {
     return end;
 }
 
-static bool parse_bytes(const char *text, uint64_t *ret) {
-    uint64_t number;
-    const char *unit = parse_digits(text, 10, &number);
-    if (!unit)
-        return false;
-    while (*unit == ' ')
-        unit++;
-    for (size_t i = 0; i < UNIT_COUNT; i++)
-        if (strcmp(unit, units[i].name) == 0) {
-            if (__builtin_mul_overflow(number, units[i].bytes, ret))
-                *ret = UINT64_MAX;
-            return true;
-        }
-    return false;
-}
-
 /* What an option accepts, for errors and help. */
 static const char *describe(char *ret, size_t ret_bytes, const struct option *option) {
     char min[24], max[24], multiple[24];
@@ -239,9 +217,9 @@ static const char *describe(char *ret, size_t ret_bytes, const struct option *op
         (void)snprintf(ret, ret_bytes, "a whole number from %" PRIu64 " to %" PRIu64, option->min, option->max);
         break;
     case TYPE_BYTES:
-        (void)snprintf(ret, ret_bytes, "a size from %s to %s%s%s", format_bytes(min, sizeof min, option->min),
-                       format_bytes(max, sizeof max, option->max), option->multiple > 1 ? " in steps of " : "",
-                       option->multiple > 1 ? format_bytes(multiple, sizeof multiple, option->multiple) : "");
+        (void)snprintf(ret, ret_bytes, "a size from %s to %s%s%s", sw_size_format(min, sizeof min, option->min),
+                       sw_size_format(max, sizeof max, option->max), option->multiple > 1 ? " in steps of " : "",
+                       option->multiple > 1 ? sw_size_format(multiple, sizeof multiple, option->multiple) : "");
         break;
     case TYPE_TEXT:
         (void)snprintf(ret, ret_bytes, "a string of 1 to %zu bytes", option->size - 1);
@@ -268,7 +246,7 @@ static bool store_number(struct sw_config *config, const struct option *option, 
 
 static uint64_t default_number(const struct option *option) {
     uint64_t number;
-    SW_ASSERT(option->type == TYPE_BYTES ? parse_bytes(option->fallback, &number)
+    SW_ASSERT(option->type == TYPE_BYTES ? sw_size_parse(option->fallback, &number)
                                          : parse_digits(option->fallback, 10, &number) != NULL);
     return number;
 }
@@ -302,7 +280,7 @@ static bool store_string(struct sw_config *config, const struct option *option, 
     const char *end;
     switch (option->type) {
     case TYPE_BYTES:
-        return parse_bytes(text, &number) && store_number(config, option, number);
+        return sw_size_parse(text, &number) && store_number(config, option, number);
     case TYPE_MODE:
         end = parse_digits(text, 8, &number);
         return end && !*end && store_number(config, option, number);
@@ -335,10 +313,9 @@ static bool store_ids(struct sw_config *config, const struct option *option, con
 /* What is wrong with a value: is it no size at all, or one out of bounds? */
 static const char *describe_for(char *ret, size_t ret_bytes, const struct option *option, const json_t *value) {
     uint64_t number;
-    const bool is_size = json_is_string(value) ? parse_bytes(json_string_value(value), &number)
+    const bool is_size = json_is_string(value) ? sw_size_parse(json_string_value(value), &number)
                                                : json_is_integer(value) && json_integer_value(value) >= 0;
-    return option->type != TYPE_BYTES || is_size ? describe(ret, ret_bytes, option)
-                                                 : "a size: bytes, or a number with B, KiB, MiB, GiB or TiB";
+    return option->type != TYPE_BYTES || is_size ? describe(ret, ret_bytes, option) : SW_SIZE_EXAMPLES;
 }
 
 static int store_json(struct sw_config *config, const struct option *option, const json_t *value, struct sw_err *err) {
@@ -352,12 +329,14 @@ static int store_json(struct sw_config *config, const struct option *option, con
         good = store_number(config, option, (uint64_t)json_integer_value(value));
     if (good) {
         config->given |= given_bit(option);
+        config->from_file &= ~given_bit(option);
         set_bounded_defaults(config, option);
         return 0;
     }
-    char expected[128];
+    char expected[128], shortened[SW_SHORTENED_BYTES];
     char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    int rc = sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: %.24s is not %s", option->name, shown ? shown : "value",
+    int rc = sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: %s is not %s", option->name,
+                        shown ? sw_shorten(shortened, shown) : "value",
                         describe_for(expected, sizeof expected, option, value));
     free(shown);
     return rc;
@@ -383,10 +362,11 @@ static int store_object(struct sw_config *config, json_t *object, struct sw_err 
     json_object_foreach(object, name, value) {
         const struct option *option = find_option(name);
         if (!option)
-            return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%.48s: unknown option", name);
+            return sw_config_unknown(name, SW_SCOPE_DAEMON, err);
         int rc = store_json(config, option, value, err);
         if (rc < 0)
             return rc;
+        config->from_file |= given_bit(option);
     }
     return 0;
 }
@@ -394,6 +374,8 @@ static int store_object(struct sw_config *config, json_t *object, struct sw_err 
 int sw_config_load(struct sw_config *config, const char *path, bool waits, struct sw_err *err) {
     json_t *object = NULL;
     struct sw_config changed = *config;
+    changed.from_file = 0; /* those of another file: one name is kept */
+    sw_json_name(changed.file, path);
     int rc = sw_json_load(&object, path, waits, err);
     if (rc < 0)
         return rc;
@@ -414,7 +396,7 @@ int sw_config_set(struct sw_config *config, const char *assignment, struct sw_er
     (void)snprintf(name, sizeof name, "%.*s", (int)(name_bytes < sizeof name ? name_bytes : sizeof name), assignment);
     const struct option *option = find_option(name);
     if (!option)
-        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: unknown option", name);
+        return sw_config_unknown(name, SW_SCOPE_DAEMON, err);
     const char *text = assignment + name_bytes + 1;
     json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
     /* What is no JSON, or no string where only a string will do, is meant literally: device=host, mode=660. */
@@ -447,18 +429,44 @@ static int check_control_socket(const struct sw_config *config, struct sw_err *e
                       SW_CONFIG_PATH_BYTES - 1);
 }
 
+static const char *format_number(char *ret, size_t ret_bytes, const struct sw_config *config,
+                                 const struct option *option) {
+    const uint64_t number = get_number(config, option);
+    if (option->type == TYPE_BYTES)
+        return sw_size_format(ret, ret_bytes, number);
+    (void)snprintf(ret, ret_bytes, "%" PRIu64, number);
+    return ret;
+}
+
+static int refuse_bound(const struct sw_config *config, const struct option *option, const struct option *bound,
+                        struct sw_err *err) {
+    char number[24], most[24];
+    return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: %s exceeds %s, which is %s; left out, it would fit",
+                      option->name, format_number(number, sizeof number, config, option), bound->name,
+                      format_number(most, sizeof most, config, bound));
+}
+
+/* Whether an option's value is the one that stands in the file. */
+static bool is_in_file(const struct sw_config *config, const char *name) {
+    return (config->from_file & given_bit(find_option(name))) != 0;
+}
+
 int sw_config_check(const struct sw_config *config, struct sw_err *err) {
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         if (!options[i].at_most)
             continue;
-        const uint64_t number = get_number(config, &options[i]);
-        const uint64_t most = get_number(config, find_option(options[i].at_most));
-        if (number > most)
-            return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
-                              "%s: %" PRIu64 " exceeds %s, which is %" PRIu64 "; left out, it would fit",
-                              options[i].name, number, options[i].at_most, most);
+        const struct option *bound = find_option(options[i].at_most);
+        if (get_number(config, &options[i]) <= get_number(config, bound))
+            continue;
+        const int rc = refuse_bound(config, &options[i], bound, err);
+        if (is_in_file(config, options[i].name))
+            sw_err_context(err, "%s", config->file);
+        return rc;
     }
-    return check_control_socket(config, err);
+    const int rc = check_control_socket(config, err);
+    if (rc < 0 && (is_in_file(config, "data_socket") || is_in_file(config, "control_socket")))
+        sw_err_context(err, "%s", config->file);
+    return rc;
 }
 
 bool sw_config_describe(unsigned i, struct sw_config_option *ret) {
@@ -481,6 +489,8 @@ void sw_config_copy(struct sw_config *to, const struct sw_config *from, unsigned
     const struct option *option = &options[i];
     memcpy((char *)to + option->offset, (const char *)from + option->offset, option->size);
     to->given = (to->given & ~given_bit(option)) | (from->given & given_bit(option));
+    to->from_file = (to->from_file & ~given_bit(option)) | (from->from_file & given_bit(option));
+    memcpy(to->file, from->file, sizeof to->file);
     if (option->at_most && !is_given(to, option))
         set_default_number(to, option);
     set_bounded_defaults(to, option);
@@ -489,7 +499,7 @@ void sw_config_copy(struct sw_config *to, const struct sw_config *from, unsigned
 int sw_config_store(struct sw_config *config, const char *name, const json_t *value, struct sw_err *err) {
     const struct option *option = find_option(name);
     if (!option)
-        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_REQUEST, "%.48s: unknown option", name);
+        return sw_config_unknown(name, SW_SCOPE_REQUEST, err);
     return store_json(config, option, value, err);
 }
 
@@ -510,7 +520,7 @@ static json_t *to_json(const struct sw_config *config, const struct option *opti
     case TYPE_COUNT:
         return json_integer((json_int_t)number);
     case TYPE_BYTES:
-        return json_string(format_bytes(text, sizeof text, number));
+        return json_string(sw_size_format(text, sizeof text, number));
     case TYPE_MODE:
         (void)snprintf(text, sizeof text, "%04" PRIo64, number);
         return json_string(text);

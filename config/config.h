@@ -7,6 +7,8 @@
 #define SW_CONFIG_CONFIG_H
 
 #include "base/err.h"
+#include "base/size.h"
+#include "config/json.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,7 +17,7 @@
 #define SW_CONFIG_MAX_IDS 64
 #define SW_CONFIG_PATH_BYTES 108 /* sun_path's length, the longest socket path */
 #define SW_CONFIG_GROUP_BYTES 64
-#define SW_CONFIG_SIZES "A size is a number of bytes, or a number with B, KiB, MiB, GiB or TiB, as 4GiB."
+#define SW_CONFIG_SIZES "A size is " SW_SIZE_WRITTEN "."
 #define SW_CONFIG_CONTROL_NAME "control.sock" /* of control_socket, in data_socket's folder, if it is "auto" */
 
 struct json_t; /* jansson.h */
@@ -52,7 +54,9 @@ struct sw_config {
     char unmapped_users[16];                         /* "refuse", "one_tenant" */
     /* Of one tenant, in all its sessions; 0: no limit. */
     uint64_t tenant_bytes, tenant_regions, tenant_durable_regions, tenant_sessions, tenant_operations;
-    uint64_t given; /* bit i: option i was given a value, else it has its default; config.c's own */
+    uint64_t given;     /* bit i: option i was given a value, else it has its default; config.c's own */
+    uint64_t from_file; /* bit i: that value stands in `file`, the last one that was loaded; config.c's own */
+    char file[SW_JSON_NAME_BYTES];
 };
 
 /* The defaults of the table. One that would exceed an option that bounds it is as much as that, for as long as it is
@@ -63,7 +67,7 @@ int sw_config_load(struct sw_config *config, const char *path, bool waits, struc
 /* Sets one option from "name=value" (as JSON, or a bare word for strings). errors: -SW_ECONFIG. */
 int sw_config_set(struct sw_config *config, const char *assignment, struct sw_err *err);
 /* Bounds between options (initial <= total, the length of a path made from another ...), which values that were given
- * may break. errors: -SW_ECONFIG. */
+ * may break. errors: -SW_ECONFIG, with the file in which the one that does not fit stands. */
 int sw_config_check(const struct sw_config *config, struct sw_err *err);
 /* Writes a complete, loadable JSON file. */
 void sw_config_print(const struct sw_config *config, FILE *out);
@@ -85,6 +89,8 @@ bool sw_config_differs(const struct sw_config *a, const struct sw_config *b, uns
 void sw_config_copy(struct sw_config *to, const struct sw_config *from, unsigned i);
 /* Sets one option from a JSON value, as a file would. errors: -SW_ECONFIG. */
 int sw_config_store(struct sw_config *config, const char *name, const struct json_t *value, struct sw_err *err);
+/* -SW_ECONFIG: there is no option of this name, but perhaps a similar one. */
+int sw_config_unknown(const char *name, enum sw_scope scope, struct sw_err *err);
 /* All options as an object that loads again. owns: the caller, until json_decref(). NULL: no memory. */
 struct json_t *sw_config_to_json(const struct sw_config *config);
 

@@ -12,13 +12,10 @@
 #define BYTE_ORDER_MARK "\xef\xbb\xbf"
 
 /* The end of a path says more than its beginning, and the record of an error is short. */
-struct shown {
-    const char *dots, *tail;
-};
-
-static struct shown show(const char *path) {
-    const size_t length = strlen(path), most = 32;
-    return length > most ? (struct shown){"...", path + length - most} : (struct shown){"", path};
+void sw_json_name(char ret[SW_JSON_NAME_BYTES], const char *path) {
+    const size_t length = strlen(path), most = SW_JSON_NAME_BYTES - sizeof "...";
+    (void)snprintf(ret, SW_JSON_NAME_BYTES, "%s%s", length > most ? "..." : "",
+                   length > most ? path + length - most : path);
 }
 
 /* NULL, with errno; 0: it is no file. */
@@ -35,13 +32,13 @@ static FILE *open_file(const char *path) {
 }
 
 int sw_json_load(struct json_t **ret, const char *path, bool waits, struct sw_err *err) {
-    const struct shown name = show(path);
+    char name[SW_JSON_NAME_BYTES];
+    sw_json_name(name, path);
     FILE *file = waits ? fopen(path, "re") : open_file(path);
     if (!file && !errno)
-        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s%s: not a regular file: cannot be read again",
-                          name.dots, name.tail);
+        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: not a regular file: cannot be read again", name);
     if (!file) {
-        int rc = sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "%s%s: %s", name.dots, name.tail, strerror(errno));
+        int rc = sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "%s: %s", name, strerror(errno));
         return sw_err_detail(err, "fopen"), rc;
     }
     json_error_t where;
@@ -55,16 +52,16 @@ int sw_json_load(struct json_t **ret, const char *path, bool waits, struct sw_er
     }
     json_decref(value);
     if (!read_error && where.line == 1 && strstr(where.text, BYTE_ORDER_MARK))
-        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s%s:1: begins with a byte order mark (BOM): remove it",
-                          name.dots, name.tail);
+        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s:1: begins with a byte order mark (BOM): remove it",
+                          name);
     if (!read_error)
-        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s%s:%d: %s", name.dots, name.tail, where.line,
-                          where.text);
-    int rc = sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "%s%s: %s", name.dots, name.tail, strerror(read_error));
+        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s:%d: %s", name, where.line, where.text);
+    int rc = sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "%s: %s", name, strerror(read_error));
     return sw_err_detail(err, "fread"), rc;
 }
 
 void sw_json_context(struct sw_err *err, const char *path) {
-    const struct shown name = show(path);
-    sw_err_context(err, "%s%s", name.dots, name.tail);
+    char name[SW_JSON_NAME_BYTES];
+    sw_json_name(name, path);
+    sw_err_context(err, "%s", name);
 }

@@ -12,7 +12,10 @@ struct json_t; /* jansson.h */
  * with "file:line: ...", or since it is no file, -SW_EIO; *ret is untouched. */
 int sw_json_load(struct json_t **ret, const char *path, bool waits, struct sw_err *err);
 
-/* Puts the file's name before err->msg, by its end if it is long. */
+/* A file's name as errors have it: by its end if it is long. */
+enum { SW_JSON_NAME_BYTES = 36 };
+void sw_json_name(char ret[SW_JSON_NAME_BYTES], const char *path);
+/* Puts it before err->msg. */
 void sw_json_context(struct sw_err *err, const char *path);
 
 #endif

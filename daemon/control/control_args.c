@@ -2,6 +2,9 @@
 #include "daemon/control/control_methods.h"
 
 #include "base/choice.h"
+#include "base/shorten.h"
+#include "base/similar.h"
+#include "base/size.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -43,15 +46,19 @@ static bool take(const struct sw_param *param, const json_t *value, struct sw_co
     }
     if (param->type != SW_PARAM_NUMBER && param->type != SW_PARAM_BYTES)
         return take_text(param, json_string_value(value), ret);
+    if (param->type == SW_PARAM_BYTES && json_is_string(value))
+        return sw_size_parse(json_string_value(value), &ret->number) && ret->number >= param->min &&
+               ret->number <= param->max;
     const json_int_t number = json_integer_value(value);
     ret->number = (uint64_t)number;
     return json_is_integer(value) && number >= 0 && ret->number >= param->min && ret->number <= param->max;
 }
 
 static int refuse(const struct sw_param *param, const json_t *value, struct sw_err *err) {
-    char expected[96];
+    char expected[96], shortened[SW_SHORTENED_BYTES];
     char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
-    (void)sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%s: %.24s is not %s", param->name, shown ? shown : "value",
+    (void)sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%s: %s is not %s", param->name,
+                     shown ? sw_shorten(shortened, shown) : "value",
                      sw_param_describe(expected, sizeof expected, param));
     free(shown);
     return -SW_EINVAL;
@@ -76,6 +83,15 @@ static int check_array(const struct sw_control_row *row, const json_t *params, s
     return 0;
 }
 
+static int unknown_param(const struct sw_control_row *row, const char *name, struct sw_err *err) {
+    char hint[80];
+    struct sw_similar best = {.edits = 0};
+    for (const struct sw_param *param = row->params; param->name; param++)
+        sw_similar_try(&best, name, param->name);
+    return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%s has no parameter %.48s%s", row->name, name,
+                      sw_similar_hint(hint, sizeof hint, &best));
+}
+
 static int check_object(const struct sw_control_row *row, const json_t *params, struct sw_control_args *ret,
                         struct sw_err *err) {
     const char *name;
@@ -85,7 +101,7 @@ static int check_object(const struct sw_control_row *row, const json_t *params, 
         while (row->params[i].name && strcmp(row->params[i].name, name) != 0)
             i++;
         if (!row->params[i].name)
-            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%s has no parameter %.48s", row->name, name);
+            return unknown_param(row, name, err);
         if (!take(&row->params[i], value, &ret->arg[i]))
             return refuse(&row->params[i], value, err);
     }

@@ -1,5 +1,6 @@
 #include "daemon/control/control_methods.h"
 
+#include "base/size.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
     [SW_CONTROL_STATUS] = {"status", SW_CONTROL_READ,
         .help = "What the service is and does: version, state, devices, sessions, regions, use of the tiers. "
-                "`scratch_bytes` is the device memory that it holds for its work now, on all GPUs together, 0 "
+                "`scratch_bytes` (scratch in the table) is the device memory that it holds for its work now, on all GPUs together, 0 "
                 "without a GPU; the option of this name, like the log line event=ready, tells the bound for each GPU."},
     [SW_CONTROL_STATS] = {"stats", SW_CONTROL_READ,
         .help = "Totals since the start: operations and bytes by tier and codec, why regions were compressed or not, "
@@ -66,9 +67,9 @@ const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
         .help = "Sets which log lines are printed, like the option log_level; without a level, tells it.",
         {{"level", SW_PARAM_CHOICE, .choices = "error, warning, info, debug", .help = "The least important ones."}}},
     [SW_CONTROL_EVENTS] = {"events", SW_CONTROL_READ,
-        .help = "Has this connection told of events as they happen, by notifications `event`: the log lines of level "
-                "info and above, whatever log_level prints. Who does not read in time is told how many were left out, "
-                "by `dropped`.",
+        .help = "Tells this connection of events as they happen, by notifications `event`: the log lines of level "
+                "info and above, and those of each spill and restore, whatever log_level prints. Slow readers get a "
+                "count of the events they missed, by `dropped`.",
         {{"only", SW_PARAM_TEXT, .max = 256,
           .help = "Only events of these names, separated by commas; a name's beginning up to a dot will do: "
                 "session,spill.done"},
@@ -87,9 +88,13 @@ const struct sw_control_row *sw_control_find(const char *name) {
 }
 
 const char *sw_param_describe(char *ret, size_t ret_bytes, const struct sw_param *param) {
+    char min[24], max[24];
     switch (param->type) {
-    case SW_PARAM_NUMBER:
     case SW_PARAM_BYTES:
+        (void)snprintf(ret, ret_bytes, "a size from %s to %s", sw_size_format(min, sizeof min, param->min),
+                       sw_size_format(max, sizeof max, param->max));
+        break;
+    case SW_PARAM_NUMBER:
         (void)snprintf(ret, ret_bytes, "a whole number from %" PRIu64 " to %" PRIu64, param->min, param->max);
         break;
     case SW_PARAM_TEXT:

@@ -35,7 +35,7 @@ enum sw_control_method {
 
 enum sw_param_type {
     SW_PARAM_NUMBER, /* whole, in bounds */
-    SW_PARAM_BYTES,  /* whole, in bounds; spillwayctl also takes units */
+    SW_PARAM_BYTES,  /* whole, in bounds, or a string as size.h reads it */
     SW_PARAM_TEXT,   /* 1 to `max` bytes */
     SW_PARAM_CHOICE, /* one of `choices` */
     SW_PARAM_REGION, /* "slot:generation" */

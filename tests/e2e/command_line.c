@@ -34,7 +34,7 @@ START_TEST(information) {
     ck_assert_int_eq(run("--help"), 0);
     ck_assert_ptr_nonnull(strstr(output, "Usage: spillwayd"));
     ck_assert_ptr_nonnull(strstr(output, "max_session_memories: a whole number from 1 to"));
-    ck_assert_ptr_nonnull(strstr(output, "a number with B, KiB, MiB, GiB or TiB"));
+    ck_assert_ptr_nonnull(strstr(output, "a number with K, M, G or T (KiB, MiB, GiB, TiB)"));
     ck_assert_int_eq(run("--check-config"), 0);
     ck_assert_str_eq(output, "");
     ck_assert_int_eq(run("--check-config --set control_group=no-such-group --set control_socket=none"), 0);
@@ -128,8 +128,9 @@ static const struct {
     {"--set slots", "slots: must be NAME=VALUE"},
     {"--check-config --set slots=99", "slots: 99 is not a whole number from 0 to 16"},
     {"--check-config --set nonsense=1", "nonsense: unknown option"},
+    {"--check-config --set data_soket=/x", "data_soket: unknown option; did you mean data_socket?"},
     {"--check-config --set host_tier_bytes=2MiB --set host_tier_initial_bytes=256MiB",
-     "host_tier_initial_bytes: 268435456 exceeds host_tier_bytes, which is 2097152; left out, it would fit"},
+     "host_tier_initial_bytes: 256 MiB exceeds host_tier_bytes, which is 2 MiB; left out, it would fit"},
     {"--check-config --set data_socket=/" FOLDER_OF_95 "/d",
      "control_socket: auto, in the folder of data_socket, is a path of 109 bytes, more than 107"},
     {"--check-config --set control_group=no-such-group", "control_group: there is no group no-such-group"},
@@ -144,6 +145,27 @@ static const struct {
     {"--dry-run - </dev/null", "/dev/stdin:1: "},
     {"--dry-run /nonexistent/snapshot", "/nonexistent/snapshot: No such file or directory"},
 };
+
+/* A contradiction is found when all is read; what it says still names the file, and only if that has a part in it. */
+START_TEST(contradiction_names_its_file) {
+    char path[SW_TEST_PATH_BYTES], line[512];
+    const int fd = sw_test_file(path);
+    ck_assert(dprintf(fd, "{\"host_tier_slab_bytes\": \"256 MiB\"}") > 0);
+    (void)close(fd);
+    const char *name = strrchr(path, '/');
+    (void)snprintf(line, sizeof line, "--check-config --config %s --set host_tier_bytes=64M", path);
+    ck_assert_int_eq(run(line), 2);
+    const char *says = strstr(output, ": host_tier_slab_bytes: 256 MiB exceeds host_tier_bytes, which is 64 MiB");
+    ck_assert_msg(says && strstr(output, name) && strstr(output, name) < says, "%s", output);
+    (void)snprintf(line, sizeof line,
+                   "--check-config --config %s --set host_tier_slab_bytes=256M --set "
+                   "host_tier_bytes=64M",
+                   path);
+    ck_assert_int_eq(run(line), 2);
+    ck_assert_msg(!strstr(output, name), "%s", output);
+    ck_assert_int_eq(unlink(path), 0);
+}
+END_TEST
 
 START_TEST(mistakes_exit_with_2) {
     ck_assert_int_eq(run(mistakes[_i].arguments), 2);
@@ -264,6 +286,7 @@ int main(void) {
     tcase_add_test(tests, printed_config_is_loaded_again);
     tcase_add_test(tests, a_lower_bound_alone_will_do);
     tcase_add_test(tests, dry_run_says_who_would_be_moved);
+    tcase_add_test(tests, contradiction_names_its_file);
     tcase_add_loop_test(tests, mistakes_exit_with_2, 0, (int)(sizeof mistakes / sizeof mistakes[0]));
     tcase_add_test(tests, output_that_cannot_be_written);
     tcase_add_test(tests, streams_that_are_closed);

@@ -24,8 +24,11 @@ static struct sw_test_daemon daemon_process;
 static pid_t program_pid;
 static char output[32768];
 
+/* A line for each operation shows how far it has come. */
+static const char *const verbose[] = {"log_level=debug", NULL};
+
 static void start(void) {
-    sw_test_daemon_start(&daemon_process, SW_SPILLWAYD_PATH, NULL);
+    sw_test_daemon_start(&daemon_process, SW_SPILLWAYD_PATH, verbose);
 }
 
 static void stop(void) {
@@ -213,7 +216,7 @@ START_TEST(tables_and_columns_of_numbers) {
     json_decref(json);
     ck_says("l_comment        characters bytes v5t");
     ck_says("verified  every byte of 66 restored buffers of 66");
-    json = run_for_json("--table lineitem --scale 0.002 --duration 0 --registered --no-verify");
+    json = run_for_json("--table lineitem --scale 0.002 --count 1 --registered --no-verify");
     ck_assert_int_eq(integer_at(json, "spill", "count"), 1);
     ck_assert_int_eq(integer_at(json, NULL, "compared"), 0);
     json_decref(json);
@@ -263,6 +266,9 @@ static const struct {
     {"--mix 1", "--mix cannot be '1'"},
     {"--kind disk", "--kind cannot be 'disk'"},
     {"--duration nan", "--duration cannot be 'nan'"},
+    {"--duration 0", "--duration cannot be '0'"},
+    {"--table lineitem --duration 0", "--duration cannot be '0'"},
+    {"--size 1.5MB", "--size cannot be '1.5MB'"},
     {"--think-ms", "requires an argument"},
     {"--stagger-ms x", "--stagger-ms cannot be 'x'"},
     {"--column ''", "--column cannot be ''"},
@@ -289,7 +295,13 @@ START_TEST(help_and_what_is_not_there) {
     ck_assert_int_eq(run("--version"), 0);
     ck_assert_str_eq(output, "spillway-bench " SW_VERSION "\n");
     ck_assert_int_eq(run("--count 1 --size 4K --column /nonexistent/column"), 1);
-    ck_says("/nonexistent/column: no such object");
+    ck_says("column: ENOENT: /nonexistent/column: No such file or directory");
+    ck_assert_int_eq(run("--count 1 --size 4K --column l_coment"), 1);
+    ck_says("column: ENOENT: l_coment is neither a column nor a file; did you mean l_comment?");
+    ck_assert_int_eq(run("--count 1 --size 4K --column /tmp"), 1);
+    ck_says("column: EINVAL: /tmp: is a directory");
+    ck_assert_int_eq(run("--count 1 --size 4K --column /dev/null"), 1);
+    ck_says("column: EINVAL: /dev/null: is empty");
     ck_assert_int_eq(run("--count 1 --size 4K --json /nonexistent/json"), 1);
     ck_says("cannot be written");
     ck_assert_int_eq(end(begin("/nonexistent/socket", "--count 1")), 1);
@@ -344,7 +356,7 @@ END_TEST
 START_TEST(a_killed_daemon_ends_it) {
     struct sw_test_daemon own;
     char arguments[200];
-    sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, NULL);
+    sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, verbose);
     (void)snprintf(arguments, sizeof arguments, "--sessions 2 --size 100K --duration 600 --json %s/json", own.folder);
     FILE *program = begin(own.socket, arguments);
     for (int i = 0; i < 6000 && sw_test_daemon_logged(&own, "event=restore.done") < 4; i++) {
@@ -494,8 +506,8 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("spillway-bench");
     TCase *served = tcase_create("served"), *left = tcase_create("left");
-    tcase_set_timeout(served, 240);
-    tcase_set_timeout(left, 240);
+    sw_test_slow(served, 80);
+    sw_test_slow(left, 80);
     tcase_add_unchecked_fixture(served, start, stop);
     tcase_add_loop_test(served, several_sessions_add_up, 0, 2);
     tcase_add_test(served, regions_are_restored_several_times);

@@ -104,7 +104,7 @@ START_TEST(print_and_load_round_trip) {
         "max_session_memories=\t7",
         "allowed_uids=[0, 1000, 4294967294]",
         "allowed_gids=1000",
-        "tenant_bytes=3 GiB",
+        "tenant_bytes=1.5G",
         "tenant_regions=1073741824",
         "tenant_sessions=3",
         "tenant_operations=4",
@@ -118,6 +118,7 @@ START_TEST(print_and_load_round_trip) {
     ck_assert_uint_eq(config.data_socket_mode, 0777);
     ck_assert_uint_eq(config.scratch_bytes, 100000000);
     ck_assert_uint_eq(config.host_tier_bytes, UINT64_C(64) << 40);
+    ck_assert_uint_eq(config.tenant_bytes, UINT64_C(3) << 29);
     ck_assert_uint_eq(config.allowed_uids.n, 3);
     ck_assert_uint_eq(config.allowed_uids.ids[2], 4294967294);
     ck_assert_uint_eq(config.allowed_gids.n, 1);
@@ -144,7 +145,7 @@ static const struct {
     {"{\"scratch_bytes\": 67108863}", "scratch_bytes: 67108863 is not a size from 64 MiB to 16 GiB"},
     {"{\"scratch_bytes\": 17179869185}", "17179869185 is not a size"},
     {"{\"scratch_bytes\": -268435456}", "-268435456 is not a size"},
-    {"{\"scratch_bytes\": \"256 MB\"}", "\"256 MB\" is not a size: bytes, or a number with B, KiB, MiB, GiB or TiB"},
+    {"{\"scratch_bytes\": \"256 MB\"}", "\"256 MB\" is not a size, such as 65536, 64M or 1.5GiB"},
     {"{\"scratch_bytes\": \"\"}", "\"\" is not a size"},
     {"{\"scratch_bytes\": \"MiB\"}", "\"MiB\" is not a size"},
     {"{\"scratch_bytes\": \" 256 MiB\"}", "is not a size"},
@@ -154,7 +155,7 @@ static const struct {
     {"{\"scratch_bytes\": \"99999999999 TiB\"}", "\"99999999999 TiB\" is not a size from 64 MiB to 16 GiB"},
     {"{\"scratch_bytes\": \"18446744073709551615 TiB\"}", "is not a size from 64 MiB to 16 GiB"},
     {"{\"scratch_bytes\": \"18446744073709551616\"}", "is not a size from 64 MiB to 16 GiB"},
-    {"{\"scratch_bytes\": \"18446744073709551616 MB\"}", "is not a size: bytes, or a number with"},
+    {"{\"scratch_bytes\": \"18446744073709551616 MB\"}", "is not a size, such as 65536"},
     {"\xef\xbb\xbf{\"slots\": 3}", ":1: begins with a byte order mark (BOM): remove it"},
     {"{\"scratch_bytes\": 268435456.0}", "is not a size"},
     {"{\"chunk_bytes\": 32767}", "in steps of 32 KiB"},
@@ -166,7 +167,7 @@ static const struct {
     {"{\"data_socket\": 7}", "data_socket: 7 is not a string"},
     {"{\"data_socket\": \"/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
      "aaaaaaaaaaaaaaaaaaa\"}",
-     "is not a string of 1 to 107 bytes"},
+     "data_socket: \"/aaaaaaaaaaaaaaaaaaaaa...\" is not a string of 1 to 107 bytes"},
     {"{\"data_socket_mode\": 660}", "data_socket_mode: 660 is not a string of octal digits"},
     {"{\"data_socket_mode\": \"0680\"}", "\"0680\" is not"},
     {"{\"data_socket_mode\": \"1777\"}", "\"1777\" is not"},
@@ -234,7 +235,9 @@ static const struct {
     {"", "must be NAME=VALUE"},
     {"slots", "must be NAME=VALUE"},
     {"=1", "must be NAME=VALUE"},
-    {"slot=1", "slot: unknown option"},
+    {"slot=1", "slot: unknown option; did you mean slots?"},
+    {"host_teir_bytes=4G", "host_teir_bytes: unknown option; did you mean host_tier_bytes?"},
+    {"nonsense=1", "nonsense: unknown option"},
     {"slots_and_a_name_that_is_longer_than_any_option_could_be=1", "unknown option"},
     {"slots=", "slots: \"\" is not"},
     {"slots=two", "slots: \"two\" is not"},

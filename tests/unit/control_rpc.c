@@ -252,7 +252,7 @@ static const struct {
     {"config.set", "[\"slots\",{}]", "value: {} is not a string, a number or a boolean"},
     {"config.set", "[\"\",1]", "name: \"\" is not a string of 1 to 48 bytes"},
     {"spill", "[1]", NULL},
-    {"spill", "[0]", "bytes: 0 is not a whole number from 1 to 70368744177664"},
+    {"spill", "[0]", "bytes: 0 is not a size from 1 to 64 TiB"},
 };
 
 START_TEST(parameters_are_checked) {

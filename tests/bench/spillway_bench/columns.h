@@ -13,7 +13,8 @@
 enum spillway_value_type sw_bench_column_type(const char *name);
 
 /* Makes a column of `bytes` and the slack in *ret (owned by the caller), in memory of the host for SW_BUFFER_MEMFD,
- * else on the GPU. name: as in --column. errors: those of opening the file, -SW_EINVAL (empty), -SW_ENOMEM, -SW_EGPU.
+ * else on the GPU. name: as in --column. errors: -SW_ENOENT (neither a column nor a file) and others of opening it,
+ * -SW_EINVAL (a directory, or empty), -SW_ENOMEM, -SW_EGPU.
  */
 int sw_bench_column_new(struct sw_buffer **ret, const char *name, uint64_t bytes, enum sw_buffer_kind kind,
                         struct sw_err *err);

@@ -1,5 +1,6 @@
 #include "tests/bench/spillway_bench/options.h"
 
+#include "base/size.h"
 #include "tests/lib/lineitem.h"
 #include <errno.h>
 #include <getopt.h>
@@ -19,8 +20,8 @@ static const char help[] =
     "                     orders, as l_quantity, or a file, repeated to the size; several times: each region is of "
     "one\n"
     "                     of them. Keys, decimals and dates are spilled as numbers, but for batches\n"
-    "  --size SIZE        bytes of a region, or a range, log-uniform: 64K..4M (default: 64M); K, M, G are powers of "
-    "1024\n"
+    "  --size SIZE        bytes of a region, or a range, log-uniform: 64K..4M (default: 64M). A size is bytes,\n"
+    "                     or a number with K, M, G or T (KiB, MiB, GiB, TiB), as 1.5GiB\n"
     "  --batch N          an operation is a batch of N regions, all of one column, in registered memory: spills,\n"
     "                     restores, latencies and what is parked are then batches\n"
     "  --sessions N       connections, each with a thread of its own (default: 1)\n"
@@ -28,7 +29,7 @@ static const char help[] =
     "  --mix S:R          spills to restores (default: 1:1); with fewer restores the other regions are dropped, with\n"
     "                     more a region is restored several times\n"
     "  --parked N         regions that a session leaves parked before it restores the oldest (default: 0)\n"
-    "  --duration S       seconds in which spills begin (default: 10); what is parked is then restored\n"
+    "  --duration S       seconds in which spills begin, more than 0 (default: 10); what is parked is then restored\n"
     "  --count N          spills per session that succeed, in place of --duration. A session that is refused by a "
     "full\n"
     "                     service for 10 s, with nothing parked by any, gives up\n"
@@ -92,28 +93,13 @@ static bool take_number(const char **text, uint64_t *ret) {
     return errno == 0;
 }
 
-static bool take_size(const char **text, uint64_t *ret) {
-    static const char units[] = "KMG";
-    if (!take_number(text, ret))
-        return false;
-    const char *unit = **text ? strchr(units, **text) : NULL;
-    if (!unit)
-        return true;
-    const unsigned shift = 10 * (unsigned)(unit - units + 1);
-    ++*text;
-    if (*ret > UINT64_MAX >> shift)
-        return false;
-    *ret <<= shift;
-    return true;
-}
-
 static bool parse_sizes(const char *text, struct sw_bench_options *o) {
-    if (!take_size(&text, &o->min_bytes))
+    if (!sw_size_take(&text, &o->min_bytes))
         return false;
     o->max_bytes = o->min_bytes;
     if (strncmp(text, "..", 2) == 0) {
         text += 2;
-        if (!take_size(&text, &o->max_bytes))
+        if (!sw_size_take(&text, &o->max_bytes))
             return false;
     }
     return !*text && o->min_bytes >= 1 && o->min_bytes <= o->max_bytes && o->max_bytes <= (uint64_t)1 << 40;
@@ -148,7 +134,7 @@ static bool parse_real(const char *text, double max, double *ret) {
 }
 
 static bool add_column(const char *text, struct sw_bench_options *o) {
-    if (!*text || o->n_columns == SW_BENCH_MAX_COLUMNS)
+    if (!*text)
         return false;
     o->columns[o->n_columns++] = text;
     return true;
@@ -179,7 +165,7 @@ enum option_id {
 static bool parse_timing(enum option_id id, const char *text, struct sw_bench_options *o) {
     double ms;
     if (id == DURATION)
-        return parse_real(text, 1e6, &o->duration_s);
+        return parse_real(text, 1e6, &o->duration_s) && o->duration_s > 0; /* none: nothing would be shown */
     if (id == COUNT)
         return parse_number(text, 1, (uint64_t)1 << 40, &o->count);
     if (!parse_real(text, 1e6, &ms))
@@ -297,6 +283,10 @@ int sw_bench_parse(struct sw_bench_options *ret, int argc, char **argv) {
         if (id == '?')
             return EXIT_USAGE;
         given |= 1u << (id - SOCKET);
+        if (id == COLUMN && ret->n_columns == SW_BENCH_MAX_COLUMNS) {
+            (void)fprintf(stderr, "spillway-bench: --column %s: at most %d columns\n", optarg, SW_BENCH_MAX_COLUMNS);
+            return EXIT_USAGE;
+        }
         if (!parse_one((enum option_id)id, optarg, ret)) {
             (void)fprintf(stderr, "spillway-bench: --%s cannot be '%s'; see --help\n", longs[index].name, optarg);
             return EXIT_USAGE;
