@@ -12,9 +12,12 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { LINE_BYTES = 1024, PIPE_BYTES = 1 << 20 };
+#define STAMP_FORMAT "time=%Y-%m-%dT%H:%M:%S."
+enum { STAMP_BYTES = sizeof "time=2026-01-31T12:34:56.789Z " - 1 };
 
 static atomic_int max_level = SW_LOG_INFO;
 
@@ -44,12 +47,12 @@ void sw_log_set_level(enum sw_log_level level) {
 }
 
 const char *sw_log_level_name(enum sw_log_level level) {
-    static const char *const names[SW_LOG_NR] = {"error", "warning", "info", "debug"};
+    static const char *const names[SW_LOG_NR] = {"error", "warning", "info", "debug", "debug"};
     return (unsigned)level < SW_LOG_NR ? names[level] : "unknown";
 }
 
 bool sw_log_set_level_name(const char *name) {
-    for (int level = 0; level < SW_LOG_NR; level++)
+    for (int level = SW_LOG_NR - 1; level >= 0; level--) /* "debug" is all of it */
         if (strcmp(name, sw_log_level_name((enum sw_log_level)level)) == 0) {
             sw_log_set_level((enum sw_log_level)level);
             return true;
@@ -60,7 +63,7 @@ bool sw_log_set_level_name(const char *name) {
 /* Where lines go if not to the journal, what of a line has not gone there yet, and how many have not gone at all. */
 static pthread_mutex_t out_lock = PTHREAD_MUTEX_INITIALIZER;
 static int out = STDERR_FILENO;
-static char rest[LINE_BYTES];
+static char rest[STAMP_BYTES + LINE_BYTES];
 static size_t rest_bytes;
 static unsigned long long n_dropped;
 
@@ -106,27 +109,48 @@ static bool print(const char *line, size_t bytes) {
     return n > 0;
 }
 
-/* `line` has room for a newline. False: there is no room for it where lines go, or that has failed. */
-static bool deliver(enum sw_log_level level, char *line, size_t bytes) {
-    static const int priorities[SW_LOG_NR] = {3, 4, 6, 7}; /* as in syslog.h */
-    const enum sw_journal_answer answer = sw_journal_send(priorities[level], line);
+/* A line with room for its time in front of it, and for a newline behind it. */
+struct line {
+    char all[STAMP_BYTES + LINE_BYTES];
+};
+
+static char *text_of(struct line *line) {
+    return line->all + STAMP_BYTES;
+}
+
+/* In UTC. */
+static void stamp(struct line *line) {
+    char text[STAMP_BYTES + 1];
+    struct timespec now;
+    struct tm utc;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    const size_t n = strftime(text, sizeof text, STAMP_FORMAT, gmtime_r(&now.tv_sec, &utc));
+    (void)snprintf(text + n, sizeof text - n, "%03uZ ", (unsigned)(now.tv_nsec / 1000000) % 1000);
+    memcpy(line->all, text, STAMP_BYTES);
+}
+
+/* False: there is no room for it where lines go, or that has failed. */
+static bool deliver(enum sw_log_level level, struct line *line, size_t bytes) {
+    static const int priorities[SW_LOG_NR] = {3, 4, 6, 7, 7}; /* as in syslog.h */
+    const enum sw_journal_answer answer = sw_journal_send(priorities[level], text_of(line));
     if (answer != SW_JOURNAL_ABSENT)
         return answer == SW_JOURNAL_TAKEN;
-    line[bytes] = '\n';
-    return print(line, bytes + 1);
+    stamp(line);
+    text_of(line)[bytes] = '\n';
+    return print(line->all, STAMP_BYTES + bytes + 1);
 }
 
 /* What came first is told first, also that something is missing. */
-static void deliver_or_count(enum sw_log_level level, char *line, size_t bytes) {
+static void deliver_or_count(enum sw_log_level level, struct line *line, size_t bytes) {
     (void)pthread_mutex_lock(&out_lock);
     if (n_dropped > 0) {
-        char told[160];
+        struct line told;
         const int n =
-            snprintf(told, sizeof told,
+            snprintf(text_of(&told), LINE_BYTES,
                      "level=warning event=log.dropped lines=%llu why=\"whoever reads the log was too slow, or "
                      "it could not be written\"",
                      n_dropped);
-        if (deliver(SW_LOG_WARNING, told, (size_t)n))
+        if (deliver(SW_LOG_WARNING, &told, (size_t)n))
             n_dropped = 0;
     }
     if (n_dropped > 0 || !deliver(level, line, bytes))
@@ -136,27 +160,28 @@ static void deliver_or_count(enum sw_log_level level, char *line, size_t bytes) 
 
 void sw_log(enum sw_log_level level, const char *event, const char *fmt, ...) {
     const bool printed = (int)level <= atomic_load_explicit(&max_level, memory_order_relaxed),
-               tapped = level <= SW_LOG_INFO && atomic_load_explicit(&is_tapped, memory_order_relaxed);
+               tapped = level <= SW_LOG_OPERATION && atomic_load_explicit(&is_tapped, memory_order_relaxed);
     if (!printed && !tapped)
         return;
-    char line[LINE_BYTES];
-    const int last = (int)sizeof line - 1; /* room for the newline */
-    int n = snprintf(line, (size_t)last, "level=%s event=%s ", sw_log_level_name(level), event);
+    struct line line;
+    char *text = text_of(&line);
+    const int last = LINE_BYTES - 1; /* room for the newline */
+    int n = snprintf(text, (size_t)last, "level=%s event=%s ", sw_log_level_name(level), event);
     if (n < 0 || n >= last)
         return;
     va_list ap;
     va_start(ap, fmt);
-    int m = vsnprintf(line + n, (size_t)(last - n), fmt, ap);
+    int m = vsnprintf(text + n, (size_t)(last - n), fmt, ap);
     va_end(ap);
     if (m < 0)
         return;
     n = m >= last - n ? last - 1 : n + m;
-    line[n] = 0;
+    text[n] = 0;
     if (tapped)
-        tap_line(level, line);
+        tap_line(level, text);
     if (!printed)
         return;
-    deliver_or_count(level, line, (size_t)n);
+    deliver_or_count(level, &line, (size_t)n);
 }
 
 const char *sw_log_quote(char *ret, size_t ret_bytes, const char *text) {

@@ -121,6 +121,8 @@ static void fill_outcome(const struct sw_op *op, struct sw_outcome *ret) {
     ret->reason = sw_cost_reason_text(region->reason);
     ret->tier = in_place(op) ? "device" : op->tier ? op->tier->name : op->owner->engine->config.tier->name;
     ret->total_us = now_us - op->submitted_us;
+    if (region->name)
+        (void)snprintf(ret->name, sizeof ret->name, "%s", region->name);
     ret->queued_us = (op->job.started_us ? op->job.started_us : now_us) - op->submitted_us;
     if (ret->err.code)
         sw_err_context(&ret->err, "%s of region %u:%u", sw_job_kind_name(op->job.kind), region->id.slot,

@@ -167,6 +167,7 @@ struct sw_outcome {
     const char *reason;     /* why it was compressed, or was not, when it was spilled: sw_cost_reason_text() */
     const char *tier;       /* "host", "nvme", "device" (packed) */
     uint64_t queued_us, total_us;
+    char name[SW_REGION_NAME_BYTES]; /* of a durable region; empty: it is not */
 };
 typedef void sw_outcome_cb(const struct sw_outcome *outcome, void *arg);
 

@@ -73,7 +73,7 @@ static void fill_reply(const struct batch *batch, struct sw_msg *ret) {
 }
 
 static void log_done(const struct batch *batch) {
-    sw_log(SW_LOG_INFO, batch->is_spill ? "spill_batch.done" : "restore_batch.done",
+    sw_log(SW_LOG_OPERATION, batch->is_spill ? "spill_batch.done" : "restore_batch.done",
            "session=%" PRIu32 " n=%u bytes=%" PRIu64 " stored=%" PRIu64 " us=%" PRIu64
            " codec=%s tier=%s reason=\"%s\"",
            batch->session->id, batch->n, batch->all.raw_bytes, batch->all.stored_bytes, batch->all.service_us,

@@ -204,8 +204,9 @@ static int on_adopt(void *arg, const struct sw_request *request, struct sw_msg *
         rc = sw_engine_query(session->owner, id, &info, err);
     if (rc < 0)
         return rc;
-    sw_log(SW_LOG_INFO, "region.adopted", "session=%" PRIu32 " region=%" PRIu32 ":%" PRIu32, session->id, id.slot,
-           id.gen);
+    char text[SW_SESSION_LOG_NAME_BYTES];
+    sw_log(SW_LOG_INFO, "region.adopted", "session=%" PRIu32 "%s region=%" PRIu32 ":%" PRIu32, session->id,
+           sw_session_log_name(text, (const char *)name), id.slot, id.gen);
     const struct sw_result result = {.raw_bytes = info.raw_bytes,
                                      .stored_bytes = info.stored_bytes,
                                      .codec = sw_codec_name(info.codec),

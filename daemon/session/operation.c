@@ -107,11 +107,13 @@ void sw_result_fill_batch(struct sw_msg *ret, const struct sw_result *result, co
 }
 
 static void log_outcome(uint32_t session, const char *event, const struct sw_outcome *outcome) {
-    sw_log(SW_LOG_INFO, event,
-           "session=%" PRIu32 " region=%" PRIu32 ":%" PRIu32 " bytes=%" PRIu64 " stored=%" PRIu64 " us=%" PRIu64
+    char name[SW_SESSION_LOG_NAME_BYTES];
+    sw_log(SW_LOG_OPERATION, event,
+           "session=%" PRIu32 "%s region=%" PRIu32 ":%" PRIu32 " bytes=%" PRIu64 " stored=%" PRIu64 " us=%" PRIu64
            " queued_us=%" PRIu64 " codec=%s tier=%s reason=\"%s\"",
-           session, outcome->region.slot, outcome->region.gen, outcome->raw_bytes, outcome->stored_bytes,
-           outcome->total_us, outcome->queued_us, sw_codec_name(outcome->codec), outcome->tier, outcome->reason);
+           session, sw_session_log_name(name, outcome->name), outcome->region.slot, outcome->region.gen,
+           outcome->raw_bytes, outcome->stored_bytes, outcome->total_us, outcome->queued_us,
+           sw_codec_name(outcome->codec), outcome->tier, outcome->reason);
 }
 
 void sw_operation_ended(const struct sw_outcome *outcome, void *arg) {
@@ -127,6 +129,7 @@ void sw_operation_ended(const struct sw_outcome *outcome, void *arg) {
                                      .tier = outcome->tier,
                                      .reason = outcome->reason};
     struct sw_msg msg;
+    (void)snprintf(deferred->region_name, sizeof deferred->region_name, "%s", outcome->name);
     if (outcome->err.code == 0)
         sw_result_fill(&msg, &result, outcome->region);
     sw_session_finish_reply(deferred, &msg, &outcome->err);

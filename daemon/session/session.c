@@ -238,22 +238,49 @@ static enum sw_log_level level_of(const struct sw_err *err) {
     return err->scope == SW_SCOPE_SESSION ? SW_LOG_WARNING : SW_LOG_INFO;
 }
 
-static void log_failure(const struct sw_session *session, unsigned type, uint32_t seq, const struct sw_err *err) {
-    char text[300], detail[300];
-    sw_log(level_of(err), "request.failed",
-           "session=%" PRIu32 " request=%s seq=%" PRIu32 " name=%s scope=%s cuda=%d text=%s detail=%s", session->id,
-           sw_msg_name(type), seq, sw_err_name(err->code), sw_scope_name(err->scope), err->cuda,
-           sw_log_quote(text, sizeof text, err->msg), sw_log_quote(detail, sizeof detail, err->detail));
+const char *sw_session_log_name(char ret[SW_SESSION_LOG_NAME_BYTES], const char *name) {
+    char quoted[4 * SW_PROTO_NAME_BYTES + 3];
+    ret[0] = 0;
+    if (name[0])
+        (void)snprintf(ret, SW_SESSION_LOG_NAME_BYTES, " region_name=%s", sw_log_quote(quoted, sizeof quoted, name));
+    return ret;
 }
 
-static void reply_error(struct sw_session *session, unsigned type, uint32_t seq, const struct sw_err *err) {
+/* Copies the name of the durable region that a request is about; the empty one if it is about none. */
+static void copy_name(char ret[SW_PROTO_NAME_BYTES], const struct sw_msg *request) {
+    const uint8_t *name = request->header.type == SW_MSG_SPILL_DURABLE ? request->u.spill_durable.name
+                          : request->header.type == SW_MSG_ADOPT       ? request->u.adopt.name
+                                                                       : NULL;
+    ret[0] = 0;
+    if (name)
+        memcpy(ret, name, SW_PROTO_NAME_BYTES);
+    ret[SW_PROTO_NAME_BYTES - 1] = 0;
+}
+
+/* What failed: a request, about a durable region of this name perhaps. */
+struct failed {
+    unsigned type;
+    uint32_t seq;
+    const char *region_name; /* empty: none */
+};
+
+static void log_failure(const struct sw_session *session, const struct failed *failed, const struct sw_err *err) {
+    char text[300], detail[300], name[SW_SESSION_LOG_NAME_BYTES];
+    sw_log(level_of(err), "request.failed",
+           "session=%" PRIu32 " request=%s seq=%" PRIu32 "%s name=%s scope=%s cuda=%d text=%s detail=%s", session->id,
+           sw_msg_name(failed->type), failed->seq, sw_session_log_name(name, failed->region_name),
+           sw_err_name(err->code), sw_scope_name(err->scope), err->cuda, sw_log_quote(text, sizeof text, err->msg),
+           sw_log_quote(detail, sizeof detail, err->detail));
+}
+
+static void reply_error(struct sw_session *session, const struct failed *failed, const struct sw_err *err) {
     struct sw_msg msg;
     if (session->closing)
         return;
-    log_failure(session, type, seq, err);
+    log_failure(session, failed, err);
     sw_service_count_error(session->service, err->code);
-    sw_tenants_give_way(session->service, session->tenant, type, err->code);
-    sw_msg_from_err(&msg, seq, err);
+    sw_tenants_give_way(session->service, session->tenant, failed->type, err->code);
+    sw_msg_from_err(&msg, failed->seq, err);
     reply(session, &msg);
 }
 
@@ -267,6 +294,7 @@ int sw_session_defer_reply(struct sw_session *session, const struct sw_msg *requ
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for an operation");
     deferred->session = session;
     deferred->request = request->header.type;
+    copy_name(deferred->region_name, request);
     sw_idmap_add(&session->deferred, &deferred->node, request->header.seq);
     *ret = deferred;
     return 0;
@@ -290,10 +318,12 @@ void sw_session_finish_reply(struct sw_deferred_reply *deferred, struct sw_msg *
     struct sw_session *session = deferred->session;
     const uint32_t seq = deferred->node.id;
     const unsigned request = deferred->request;
+    char name[SW_PROTO_NAME_BYTES];
+    memcpy(name, deferred->region_name, sizeof name);
     sw_memtable_end(deferred->once);
     sw_session_cancel_reply(deferred);
     if (err && err->code) {
-        reply_error(session, request, seq, err);
+        reply_error(session, &(struct failed){.type = request, .seq = seq, .region_name = name}, err);
     } else if (msg) {
         msg->header.seq = seq;
         reply(session, msg);
@@ -307,7 +337,7 @@ void sw_session_finish_reply(struct sw_deferred_reply *deferred, struct sw_msg *
 
 /* What cannot be understood is answered, if a seq can be read, and ends the session: whoever sends it is broken. */
 static void refuse_packet(struct sw_session *session, const struct sw_msg_header *header, const struct sw_err *err) {
-    reply_error(session, header->type, header->seq, err);
+    reply_error(session, &(struct failed){.type = header->type, .seq = header->seq, .region_name = ""}, err);
     sw_session_close(session, "malformed packet");
 }
 
@@ -347,7 +377,10 @@ static void take_packet(struct sw_session *session, const uint8_t *packet, size_
         reply(session, &msg);
     if (rc >= 0)
         return;
-    reply_error(session, request.header.type, request.header.seq, &err);
+    char name[SW_PROTO_NAME_BYTES];
+    copy_name(name, &request);
+    reply_error(session, &(struct failed){.type = request.header.type, .seq = request.header.seq, .region_name = name},
+                &err);
     if (err.scope >= SW_SCOPE_SESSION)
         sw_session_close(session, "protocol error");
 }

@@ -57,6 +57,7 @@ struct sw_deferred_reply {
     bool is_operation;
     unsigned n_pieces; /* of a batch or of buffers, else 0 */
     struct sw_table_mem *once;
+    char region_name[SW_PROTO_NAME_BYTES]; /* of a durable region, for the log; empty: not known, or none */
 };
 
 /* Starts to serve a connected, non-blocking socket (owns: moved, also on error). closed: runs once, when nothing of the
@@ -87,6 +88,10 @@ void sw_session_finish_reply(struct sw_deferred_reply *deferred, struct sw_msg *
 /* Sends the reply before what has to be done for the request is over, since the client can go on meanwhile.
  * sw_session_finish_reply() must follow, without a reply; seq is filled in. */
 void sw_session_reply_early(struct sw_deferred_reply *deferred, struct sw_msg *reply);
+/* " region_name=...", quoted, for log lines about a durable region; the empty text for the empty name. Returns ret. */
+enum { SW_SESSION_LOG_NAME_BYTES = sizeof " region_name=\"\"" + 4 * SW_PROTO_NAME_BYTES };
+const char *sw_session_log_name(char ret[SW_SESSION_LOG_NAME_BYTES], const char *name);
+
 /* There is nothing to be sent later: the command answers, or fails, now. */
 void sw_session_cancel_reply(struct sw_deferred_reply *deferred);
 

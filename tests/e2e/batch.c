@@ -399,7 +399,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("batch");
     TCase *served = tcase_create("served"), *limits = tcase_create("limits");
-    tcase_add_unchecked_fixture(served, sw_served_start, sw_served_stop);
+    tcase_add_unchecked_fixture(served, sw_served_start_verbose, sw_served_stop);
     tcase_add_checked_fixture(served, before_each, after_each);
     tcase_add_loop_test(served, every_count_comes_back, 0, (int)(sizeof counts / sizeof counts[0]));
     tcase_add_test(served, pieces_of_several_memories);

@@ -81,7 +81,7 @@ END
     -DCMAKE_C_FLAGS="$flags" -DEXAMPLE="$source/tests/example/example.c" && cmake --build "$folder/engine/build") \
     >"$folder/engine.log" 2>&1 || { cat "$folder/engine.log"; fail "the example does not build by find_package"; }
 
-"$spillwayd" --set device=host --set data_socket="$folder/data.sock" --set "scratch_bytes=64 MiB" \
+"$spillwayd" --set device=host --set log_level=debug --set data_socket="$folder/data.sock" --set "scratch_bytes=64 MiB" \
     --set "host_tier_bytes=64 MiB" --set "host_tier_slab_bytes=4 MiB" --set "host_tier_initial_bytes=4 MiB" \
     2>"$folder/log" &
 daemon=$!

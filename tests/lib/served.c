@@ -16,6 +16,12 @@ void sw_served_start(void) {
     is_running = true;
 }
 
+void sw_served_start_verbose(void) {
+    static const char *const options[] = {"log_level=debug", NULL};
+    sw_test_daemon_start(&sw_served_daemon, SW_SPILLWAYD_PATH, options);
+    is_running = true;
+}
+
 void sw_served_stop(void) {
     if (!is_running)
         return;

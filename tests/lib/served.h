@@ -11,6 +11,7 @@
 /* The case's daemon, of the two functions below: its unchecked fixture. A test of a checked one may stop it itself. */
 extern struct sw_test_daemon sw_served_daemon;
 void sw_served_start(void);
+void sw_served_start_verbose(void); /* with log_level debug */
 void sw_served_stop(void);
 
 /* owns: the caller, until sw_served_close() or spillway_close(). */

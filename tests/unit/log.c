@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { N_LINES = 20000 };
@@ -63,6 +64,17 @@ static unsigned read_lines(char *ret, size_t ret_bytes) {
     return n_lines;
 }
 
+/* Each line begins with its time: checks that, and returns the rest. */
+static char *behind_time(char *line) {
+    enum { TIME_BYTES = sizeof "time=2026-01-31T12:34:56.789Z " - 1 };
+    struct tm utc = {0};
+    const char *end = strptime(line, "time=%Y-%m-%dT%H:%M:%S.", &utc);
+    ck_assert_msg(end && strspn(end, "0123456789") == 3 && strncmp(end + 3, "Z ", 2) == 0, "%s", line);
+    const time_t now = time(NULL), then = timegm(&utc);
+    ck_assert_msg(then <= now && then > now - 600, "%s", line);
+    return line + TIME_BYTES;
+}
+
 START_TEST(nobody_waits_for_a_reader) {
     static char text[8 << 20];
     unsigned n = 0, n_dropped = 0, i;
@@ -82,6 +94,7 @@ START_TEST(nobody_waits_for_a_reader) {
     rest = text;
     for (char *line; (line = strsep(&rest, "\n")) && *line;) {
         line[strcspn(line, "\r")] = 0;
+        line = behind_time(line);
         if (sscanf(line, "level=info event=news n=%u text=", &i) == 1) {
             ck_assert_msg(i == n + n_dropped && strcmp(strrchr(line, ' '), " evenly\"") == 0, "%s", line);
             n++;
@@ -118,13 +131,45 @@ START_TEST(what_fails_is_counted_too) {
     make_pipe();
     sw_log(SW_LOG_INFO, "news", "n=3");
     ck_assert_uint_eq(read_lines(text, sizeof text), 2);
+    (void)behind_time(text);
+    (void)behind_time(strchr(text, '\n') + 1);
     ck_assert_ptr_nonnull(strstr(text, "event=log.dropped lines=2 "));
     ck_assert_ptr_nonnull(strstr(text, "event=news n=3\n"));
 }
 END_TEST
 
+/* A whole line of the greatest length, with its time. */
+START_TEST(lines_are_cut_at_their_bound) {
+    static char text[4096], value[2000];
+    memset(value, 'v', sizeof value - 1);
+    make_pipe();
+    sw_log(SW_LOG_INFO, "long", "a=%s", value);
+    ck_assert_uint_eq(read_lines(text, sizeof text), 1);
+    const char *line = behind_time(text);
+    ck_assert_uint_gt(strlen(line), 1000);
+    ck_assert_uint_le(strlen(line), 1024);
+    ck_assert_str_eq(line + strlen(line) - 2, "v\n");
+}
+END_TEST
+
+/* Lines of operations are debug for those who read the log. */
+START_TEST(operations_are_printed_at_debug) {
+    char text[1024];
+    make_pipe();
+    sw_log(SW_LOG_OPERATION, "spill.done", "n=1");
+    ck_assert_uint_eq(read_lines(text, sizeof text), 0);
+    ck_assert(sw_log_set_level_name("debug"));
+    sw_log(SW_LOG_OPERATION, "spill.done", "n=2");
+    sw_log(SW_LOG_DEBUG, "detail", "n=3");
+    ck_assert_uint_eq(read_lines(text, sizeof text), 2);
+    ck_assert_ptr_nonnull(strstr(text, " level=debug event=spill.done n=2\n"));
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("log");
+    tcase_add_test(tests, lines_are_cut_at_their_bound);
+    tcase_add_test(tests, operations_are_printed_at_debug);
     tcase_add_loop_test(tests, nobody_waits_for_a_reader, 0, (int)(sizeof kinds / sizeof kinds[0]));
     tcase_add_test(tests, stderr_itself_stays_as_it_is);
     tcase_add_test(tests, what_fails_is_counted_too);

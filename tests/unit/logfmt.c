@@ -11,7 +11,7 @@ static char tapped[2048];
 static unsigned n_tapped;
 
 static void tap(enum sw_log_level level, const char *line, void *arg) {
-    ck_assert_int_le(level, SW_LOG_INFO);
+    ck_assert_int_le(level, SW_LOG_OPERATION);
     ck_assert_ptr_eq(arg, tapped);
     (void)snprintf(tapped, sizeof tapped, "%s", line);
     n_tapped++;
@@ -51,6 +51,10 @@ START_TEST(tap_sees_what_is_not_printed_but_no_debug) {
     sw_log(SW_LOG_INFO, "news", "n=1");
     sw_log(SW_LOG_ERROR, "news", "n=1");
     ck_assert_uint_eq(n_tapped, 2);
+    sw_log(SW_LOG_OPERATION, "spill.done", "n=1");
+    ck_assert_uint_eq(n_tapped, 3);
+    ck_assert_str_eq(tapped, "level=debug event=spill.done n=1");
+    n_tapped = 2;
     sw_log_set_tap(NULL, NULL);
     sw_log(SW_LOG_INFO, "news", "n=1");
     ck_assert_uint_eq(n_tapped, 2);
