@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/control/control.h"
+#include "daemon/control/event_names.h"
 #include "daemon/control/metrics.h"
 #include "daemon/reload.h"
 #include <jansson.h>
@@ -60,7 +61,7 @@ static int on_config_get(void *context, struct sw_rpc_caller *caller, const stru
     if (value)
         *ret_result = json_pack("{s:O}", args->arg[0].text, value);
     json_decref(all);
-    return value ? 0 : sw_err_set(err, -SW_ECONFIG, SW_SCOPE_REQUEST, "%.48s: unknown option", args->arg[0].text);
+    return value ? 0 : sw_config_unknown(args->arg[0].text, SW_SCOPE_REQUEST, err);
 }
 
 static int on_config_set(void *context, struct sw_rpc_caller *caller, const struct sw_control_args *args,
@@ -125,7 +126,8 @@ static int on_events(void *context, struct sw_rpc_caller *caller, const struct s
                      json_t **ret_result, struct sw_err *err) {
     struct sw_subscriber *subscriber = caller->arg;
     (void)context;
-    (void)err;
+    if (args->arg[0].given && sw_event_names_check(args->arg[0].text, err) < 0)
+        return err->code;
     if (args->arg[1].given && strcmp(args->arg[1].text, "off") == 0)
         sw_unsubscribe(subscriber);
     else

@@ -1,8 +1,8 @@
 /* events.h - tells connections of the control socket what happens, as it happens.
  *
- * An event is a log line of level info or above. Lines come from any thread and go to subscribers on the loop; queues
- * have bounds, and what does not fit is counted and told. Without subscribers nothing is taken in, and costs nothing.
- * All but the tap inside: thread loop. */
+ * An event is a log line of level info or above, or of an operation (log.h). Lines come from any thread and go to
+ * subscribers on the loop; queues have bounds, and what does not fit is counted and told. Without subscribers nothing
+ * is taken in, and costs nothing. All but the tap inside: thread loop. */
 #ifndef SW_DAEMON_EVENTS_H
 #define SW_DAEMON_EVENTS_H
 

@@ -1,16 +1,20 @@
 #include "daemon/ctl/arguments.h"
 
+#include "base/similar.h"
 #include "daemon/ctl/connection.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char sw_ctl_summary[] = "Looks after a spillwayd that runs.";
+const char sw_ctl_summary[] = "Manages a running spillwayd.";
 const char sw_ctl_exit_codes[] = "0 done, 1 the service refused (also a wrong parameter of a command) or failed, "
                                  "2 wrong use of the command line, 3 no service answers, or one that is not trusted.";
-const char sw_ctl_top_help[] = "Shows rates, tiers and sessions, again and again, also over a restart. It takes no "
-                               "--json: use stats, tiers and sessions for that.";
+const char sw_ctl_top_help[] =
+    "Shows rates, tiers and sessions, again and again, also over a restart; `q` ends it. On a "
+    "terminal it shows what fits the window. It takes no --json: use stats, tiers and "
+    "sessions for that.";
+const char sw_ctl_help_help[] = "Prints what a command does and takes; without a command, this of all.";
 
 const struct sw_cli_option sw_ctl_options[] = {
     [SW_CTL_OPTION_SOCKET] =
@@ -23,7 +27,8 @@ const struct sw_cli_option sw_ctl_options[] = {
     [SW_CTL_OPTION_INTERVAL] = {"interval", 0, "SECONDS",
                                 "top: time between two looks, 0.05 to 3600; 1 if it is left out"},
     [SW_CTL_OPTION_FOLLOW] = {"follow", 'f', NULL, "events: go on until interrupted, also over a restart"},
-    [SW_CTL_OPTION_COUNT] = {"count", 'n', "NUMBER", "events: exit after so many, at least 1; 1 if it is left out"},
+    [SW_CTL_OPTION_COUNT] = {"count", 'n', "NUMBER",
+                             "events: wait for so many, at least 1, and exit; 1 if it is left out"},
     [SW_CTL_OPTION_HELP] = {"help", 'h', NULL, "print this and exit"},
     [SW_CTL_OPTION_VERSION] = {"version", 'V', NULL, "print the version and exit"},
     [SW_CTL_OPTION_NR] = {.name = NULL},
@@ -48,22 +53,10 @@ static bool is_whole(const char *text) {
     return n > 0 && n < 19 && strspn(text, "0123456789") == n && (text[0] != '0' || n == 1);
 }
 
-/* "4GiB" as bytes; what is none stays text, and the service says what it would have taken. */
-static json_t *bytes_value(const char *text) {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    char *end;
-    const uint64_t number = strtoull(text, &end, 10);
-    const char *unit = end + strspn(end, " ");
-    for (unsigned i = 0; i < sizeof units / sizeof units[0] && text[0] >= '0' && text[0] <= '9'; i++)
-        if (strcmp(unit, units[i]) == 0 && number <= (uint64_t)INT64_MAX >> (10 * i))
-            return json_integer((json_int_t)number << (10 * i));
-    return json_string(text);
-}
-
 static json_t *to_json(enum sw_param_type type, const char *text) {
     if (type != SW_PARAM_TEXT && type != SW_PARAM_CHOICE && is_whole(text))
         return json_integer(strtoll(text, NULL, 10));
-    return type == SW_PARAM_BYTES ? bytes_value(text) : json_string(text);
+    return json_string(text);
 }
 
 static int set_param(struct sw_ctl_arguments *ret, const struct sw_param *param, const char *text, struct sw_err *err) {
@@ -80,23 +73,50 @@ static int set_param(struct sw_ctl_arguments *ret, const struct sw_param *param,
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
+static const char *const own_commands[] = {"top", "help"};
+
+static int unknown_command(struct sw_err *err, const char *said) {
+    char hint[80], command[48];
+    struct sw_similar best = {.edits = 0};
+    for (size_t i = 0; i < sizeof own_commands / sizeof own_commands[0]; i++)
+        sw_similar_try(&best, said, own_commands[i]);
+    for (size_t i = 0; i < SW_CONTROL_METHOD_NR; i++) {
+        sw_similar_try(&best, said, sw_ctl_command(command, sizeof command, &sw_control_rows[i]));
+        command[strcspn(command, " ")] = 0; /* also what several begin with */
+        sw_similar_try(&best, said, command);
+    }
+    return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "there is no command '%.40s'%s", said,
+                      sw_similar_hint(hint, sizeof hint, &best));
+}
+
+/* Whether some command of two words begins with this one. */
+static bool begins_command(const char *word) {
+    const size_t n = strlen(word);
+    for (size_t i = 0; i < SW_CONTROL_METHOD_NR; i++)
+        if (strncmp(sw_control_rows[i].name, word, n) == 0 && sw_control_rows[i].name[n] == '.')
+            return true;
+    return false;
+}
+
 /* The command's first or second word. */
-static int take_command(struct sw_ctl_arguments *ret, char *first, size_t first_bytes, const char *word,
-                        struct sw_err *err) {
+static int take_command(struct sw_ctl_arguments *ret, const char *word, struct sw_err *err) {
     char name[48];
-    (void)snprintf(name, sizeof name, "%.20s%s%.20s", first, first[0] ? "." : "", word);
+    if (!ret->first[0] && !ret->is_help && strcmp(word, "help") == 0) {
+        ret->is_help = true;
+        return 0;
+    }
+    (void)snprintf(name, sizeof name, "%.20s%s%.20s", ret->first, ret->first[0] ? "." : "", word);
     ret->row = sw_control_find(name);
     ret->is_top = strcmp(name, "top") == 0;
     if (ret->row || ret->is_top)
         return 0;
-    if (first[0])
-        return wrong(err, "there is no command", name);
-    for (size_t i = 0; i < SW_CONTROL_METHOD_NR; i++)
-        if (strncmp(sw_control_rows[i].name, word, strlen(word)) == 0 && sw_control_rows[i].name[strlen(word)] == '.') {
-            (void)snprintf(first, first_bytes, "%s", word);
-            return 0;
-        }
-    return wrong(err, "there is no command", word);
+    if (!ret->first[0] && strlen(word) < sizeof ret->first && begins_command(word)) {
+        (void)snprintf(ret->first, sizeof ret->first, "%s", word);
+        return 0;
+    }
+    if (ret->first[0])
+        *strchr(name, '.') = ' ';
+    return unknown_command(err, ret->first[0] ? name : word);
 }
 
 static int take_positional(struct sw_ctl_arguments *ret, const char *word, struct sw_err *err) {
@@ -121,6 +141,22 @@ static const struct sw_param *find_param(const struct sw_control_row *row, const
     return NULL;
 }
 
+static int unknown_option(const struct sw_control_row *row, const char *word, size_t bytes, struct sw_err *err) {
+    char hint[80], name[48], known[48];
+    struct sw_similar best = {.edits = 0};
+    (void)snprintf(name, sizeof name, "%.*s", (int)(bytes < 40 ? bytes : 40), word);
+    for (int i = 0; i < SW_CTL_OPTION_NR; i++) {
+        (void)snprintf(known, sizeof known, "--%s", sw_ctl_options[i].name);
+        sw_similar_try(&best, name, known);
+    }
+    for (const struct sw_param *param = row ? row->params : NULL; param && param->name; param++) {
+        (void)snprintf(known, sizeof known, "--%s", param->name);
+        sw_similar_try(&best, name, known);
+    }
+    return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "unknown option '%s'%s", name,
+                      sw_similar_hint(hint, sizeof hint, &best));
+}
+
 /* -x, --name, --name=value; *at: the word, moved to the value if that is a word of its own. */
 static int take_option(struct sw_ctl_arguments *ret, char **argv, int argc, int *at, struct sw_err *err) {
     const char *word = argv[*at], *name = word + (word[1] == '-' ? 2 : 1);
@@ -129,7 +165,7 @@ static int take_option(struct sw_ctl_arguments *ret, char **argv, int argc, int 
     const struct sw_param *param = word[1] == '-' ? find_param(ret->row, name, bytes) : NULL;
     const char *value = name[bytes] ? name + bytes + (name[bytes] == '=') : NULL;
     if ((!param && option < 0) || (word[1] != '-' && option >= 0 && !sw_ctl_options[option].argument && name[1]))
-        return wrong(err, "unknown option", word);
+        return unknown_option(ret->row, word, word[1] == '-' ? bytes + 2 : strlen(word), err);
     if (!param && !sw_ctl_options[option].argument) {
         ret->given[option] = "";
         return value ? wrong(err, "takes no value:", word) : 0;
@@ -144,7 +180,6 @@ static int take_option(struct sw_ctl_arguments *ret, char **argv, int argc, int 
 }
 
 int sw_ctl_arguments(struct sw_ctl_arguments *ret, int argc, char **argv, struct sw_err *err) {
-    char first[32] = "";
     int rc = 0;
     *ret = (struct sw_ctl_arguments){.params = json_object()};
     if (!ret->params)
@@ -153,12 +188,13 @@ int sw_ctl_arguments(struct sw_ctl_arguments *ret, int argc, char **argv, struct
         if (argv[i][0] == '-' && argv[i][1])
             rc = take_option(ret, argv, argc, &i, err);
         else if (!ret->row && !ret->is_top)
-            rc = take_command(ret, first, sizeof first, argv[i], err);
+            rc = take_command(ret, argv[i], err);
         else
             rc = take_positional(ret, argv[i], err);
     }
-    if (rc == 0 && first[0] && !ret->row)
-        rc = wrong(err, "a word is missing behind", first);
+    ret->is_help |= ret->given[SW_CTL_OPTION_HELP] != NULL;
+    if (rc == 0 && ret->first[0] && !ret->row && !ret->is_help)
+        rc = wrong(err, "a word is missing behind", ret->first);
     return rc;
 }
 
@@ -177,20 +213,57 @@ static void help_param(FILE *out, const struct sw_param *param) {
     sw_cli_wrap(out, param->help, 10, (unsigned)n + (unsigned)strlen(accepted) + (param->required ? 10 : 2));
 }
 
-void sw_ctl_help(FILE *out) {
+/* Of the client, not of the service: they have no row. */
+static void help_own(FILE *out, const char *name, const char *text) {
+    (void)fprintf(out, "  %s\n      ", name);
+    sw_cli_wrap(out, text, 6, 6);
+}
+
+static void help_row(FILE *out, const struct sw_control_row *row) {
     char command[48];
+    help_own(out, sw_ctl_command(command, sizeof command, row), row->help);
+    for (const struct sw_param *param = row->params; param->name; param++)
+        help_param(out, param);
+}
+
+/* Whether a command is the one that was named, or begins with its first word; all do if none was. */
+static bool is_meant(const struct sw_ctl_arguments *arguments, const struct sw_control_row *row) {
+    const size_t n = strlen(arguments->first);
+    if (arguments->is_top)
+        return false;
+    return arguments->row ? row == arguments->row : strncmp(row->name, arguments->first, n) == 0;
+}
+
+/* Options that only this command takes, or one of this name's row. */
+static void help_options_of(FILE *out, const char *command) {
+    const size_t n = strlen(command);
+    for (int i = 0; i < SW_CTL_OPTION_NR; i++)
+        if (strncmp(sw_ctl_options[i].help, command, n) == 0 && sw_ctl_options[i].help[n] == ':')
+            (void)fprintf(out, "      --%s%s%s:%s.\n", sw_ctl_options[i].name, sw_ctl_options[i].argument ? " " : "",
+                          sw_ctl_options[i].argument ? sw_ctl_options[i].argument : "", sw_ctl_options[i].help + n + 1);
+}
+
+static void help_usage(FILE *out) {
     (void)fprintf(out, "Usage: spillwayctl [OPTION]... COMMAND [ARGUMENT]...\n%s\n\n", sw_ctl_summary);
     sw_cli_help(out, sw_ctl_options);
     (void)fprintf(out, "\nExit codes: ");
     sw_cli_wrap(out, sw_ctl_exit_codes, 0, 12);
     (void)fprintf(out, "\nCommands, with parameters by name or in this order:\n");
-    for (size_t i = 0; i < SW_CONTROL_METHOD_NR; i++) {
-        const struct sw_control_row *row = &sw_control_rows[i];
-        (void)fprintf(out, "  %s\n      ", sw_ctl_command(command, sizeof command, row));
-        sw_cli_wrap(out, row->help, 6, 6);
-        for (const struct sw_param *param = row->params; param->name; param++)
-            help_param(out, param);
-    }
-    (void)fprintf(out, "  top\n      ");
-    sw_cli_wrap(out, sw_ctl_top_help, 6, 6);
+}
+
+void sw_ctl_help(FILE *out, const struct sw_ctl_arguments *arguments) {
+    const bool of_all = !arguments->row && !arguments->is_top && !arguments->first[0];
+    if (of_all)
+        help_usage(out);
+    for (size_t i = 0; i < SW_CONTROL_METHOD_NR; i++)
+        if (is_meant(arguments, &sw_control_rows[i]))
+            help_row(out, &sw_control_rows[i]);
+    if (of_all || arguments->is_top)
+        help_own(out, "top", sw_ctl_top_help);
+    if (of_all)
+        help_own(out, "help", sw_ctl_help_help);
+    if (!of_all)
+        help_options_of(out, arguments->is_top ? "top" : arguments->row ? arguments->row->name : arguments->first);
+    if (!of_all)
+        (void)fprintf(out, "Options of every command: spillwayctl --help\n");
 }

@@ -28,6 +28,14 @@ static int check_server(int socket, const char *path, struct sw_err *err) {
     return rc ? rc : sw_trust_check(socket, path, service_uid, err);
 }
 
+static int not_connected(const char *path, int cause, struct sw_err *err) {
+    if (cause == EPROTOTYPE)
+        return sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION,
+                          "%.40s: a socket of another kind, as data.sock is; the control socket is control.sock", path);
+    return sw_err_set(err, cause == EACCES ? -SW_EACCES : -SW_ECONN, SW_SCOPE_SESSION, "%.60s: %s%s", path,
+                      strerror(cause), cause == ENOENT || cause == ECONNREFUSED ? "; is spillwayd running there?" : "");
+}
+
 int sw_ctl_open(struct sw_ctl **ret, const char *path, struct sw_err *err) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const size_t bytes = strlen(path);
@@ -40,8 +48,7 @@ int sw_ctl_open(struct sw_ctl **ret, const char *path, struct sw_err *err) {
     ctl->socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int rc = 0;
     if (ctl->socket < 0 || connect(ctl->socket, (const struct sockaddr *)&address, sizeof address) < 0)
-        rc = sw_err_set(err, errno == EACCES ? -SW_EACCES : -SW_ECONN, SW_SCOPE_SESSION, "%.90s: %s", path,
-                        strerror(errno));
+        rc = not_connected(path, errno, err);
     if (rc == 0)
         rc = check_server(ctl->socket, path, err);
     if (rc == 0)

@@ -4,12 +4,12 @@
 #include "daemon/ctl/arguments.h"
 #include "daemon/ctl/connection.h"
 #include "daemon/ctl/print.h"
+#include "daemon/ctl/screen.h"
 #include "daemon/ctl/top.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { EXIT_REFUSED = 1, EXIT_USAGE = 2, EXIT_UNREACHED = 3 };
@@ -57,13 +57,24 @@ static int follow(struct sw_ctl *ctl, long left, bool as_json, struct sw_err *er
     return rc;
 }
 
+/* Else it would look as if it hung. */
+static void say_what_is_awaited(long n) {
+    if (n < 0)
+        (void)fprintf(stderr, "spillwayctl: waiting for events; Ctrl-C ends it\n");
+    else
+        (void)fprintf(stderr, "spillwayctl: waiting for %ld event%s; Ctrl-C ends it, --follow goes on without end\n", n,
+                      n == 1 ? "" : "s");
+}
+
 static int run_events(struct sw_ctl *ctl, const struct sw_ctl_arguments *arguments, struct sw_err *err) {
     const char *count = arguments->given[SW_CTL_OPTION_COUNT];
     const long n = arguments->given[SW_CTL_OPTION_FOLLOW] ? -1 : count ? strtol(count, NULL, 10) : 1;
-    const bool off = strcmp("off", json_string_value(json_object_get(arguments->params, "mode"))
-                                       ? json_string_value(json_object_get(arguments->params, "mode"))
-                                       : "on") == 0;
-    return off ? 0 : follow(ctl, n, arguments->given[SW_CTL_OPTION_JSON], err);
+    const char *mode = json_string_value(json_object_get(arguments->params, "mode"));
+    if (mode && strcmp(mode, "off") == 0)
+        return 0;
+    if (!arguments->given[SW_CTL_OPTION_JSON])
+        say_what_is_awaited(n);
+    return follow(ctl, n, arguments->given[SW_CTL_OPTION_JSON], err);
 }
 
 static int run_method(struct sw_ctl *ctl, const struct sw_ctl_arguments *arguments, struct sw_err *err) {
@@ -80,28 +91,43 @@ static int run_method(struct sw_ctl *ctl, const struct sw_ctl_arguments *argumen
     return is_events ? run_events(ctl, arguments, err) : flush(err);
 }
 
+static int show(const struct sw_top *now, const struct sw_top *before, bool once, struct sw_err *err) {
+    char *page = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&page, &bytes);
+    if (out)
+        sw_top_print(out, now, before);
+    if (!out || fclose(out) != 0) {
+        free(page);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a page");
+    }
+    if (once)
+        (void)fputs(page, stdout);
+    else
+        sw_screen_show(page);
+    free(page);
+    return flush(err);
+}
+
 static int run_top(struct sw_ctl *ctl, const struct sw_ctl_arguments *arguments, struct sw_err *err) {
     const char *interval = arguments->given[SW_CTL_OPTION_INTERVAL];
     const double seconds = interval ? strtod(interval, NULL) : 1;
-    const struct timespec pause = {.tv_sec = (time_t)seconds,
-                                   .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    const bool once = arguments->given[SW_CTL_OPTION_ONCE];
     struct sw_top now, before = {.status = NULL};
     int rc = 0;
-    while (rc == 0) {
+    if (!once)
+        sw_screen_begin();
+    for (bool ended = false; rc == 0 && !ended;) {
         rc = sw_top_look(&now, ctl, err);
         if (rc < 0)
             break;
-        if (isatty(STDOUT_FILENO) && !arguments->given[SW_CTL_OPTION_ONCE])
-            (void)fputs("\033[H\033[J", stdout);
-        sw_top_print(stdout, &now, before.status ? &before : NULL);
-        rc = flush(err);
+        rc = show(&now, before.status ? &before : NULL, once, err);
         sw_top_fini(&before);
         before = now;
-        if (arguments->given[SW_CTL_OPTION_ONCE])
-            break;
-        (void)nanosleep(&pause, NULL);
+        ended = once || sw_screen_wait(seconds);
     }
     sw_top_fini(&before);
+    sw_screen_end();
     return rc;
 }
 
@@ -162,8 +188,8 @@ static int spillwayctl(int argc, char **argv) {
     const int rc = sw_ctl_arguments(&arguments, argc, argv, &err);
     if (rc < 0)
         code = usage_error(&err);
-    else if (arguments.given[SW_CTL_OPTION_HELP])
-        sw_ctl_help(stdout);
+    else if (arguments.is_help)
+        sw_ctl_help(stdout, &arguments);
     else if (arguments.given[SW_CTL_OPTION_VERSION])
         (void)printf("spillwayctl %s\n", SW_VERSION);
     else

@@ -1,6 +1,7 @@
 /* manual.c - writes the manual pages and the shell's completion, at build time, from the tables that --help is made
  * from: manual PAGE FILE. Not installed. */
 #include "config/config.h"
+#include "daemon/control/event_names.h"
 #include "daemon/ctl/arguments.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -79,8 +80,8 @@ static void config_page(void) {
     title("SPILLWAYD.JSON", "5", "configuration of spillwayd");
     section("DESCRIPTION");
     paragraph("One JSON object whose keys are the options below; what is left out has its default. An unknown or "
-              "repeated key, a wrong type or a value out of bounds is refused with an error that names it. A size is a "
-              "number of bytes, or a string of a number with B, KiB, MiB, GiB or TiB: \"256 MiB\".");
+              "repeated key, a wrong type or a value out of bounds is refused with an error that names it. A size "
+              "is " SW_SIZE_WRITTEN "; with a unit it is a string: \"256 MiB\".");
     section("OPTIONS");
     for (unsigned i = 0; sw_config_describe(i, &option); i++) {
         (void)printf(".TP\n\\fB");
@@ -117,7 +118,7 @@ static void parameter(const struct sw_param *param) {
 
 static void spillwayctl_page(void) {
     char command[48];
-    title("SPILLWAYCTL", "1", "looks after a running spillwayd");
+    title("SPILLWAYCTL", "1", "manages a running spillwayd");
     section("SYNOPSIS");
     (void)printf("\\fBspillwayctl\\fR [\\fIOPTION\\fR]... \\fICOMMAND\\fR [\\fIARGUMENT\\fR]...\n");
     section("DESCRIPTION");
@@ -137,6 +138,15 @@ static void spillwayctl_page(void) {
     }
     (void)printf(".TP\n\\fBtop\\fR\n");
     paragraph(sw_ctl_top_help);
+    (void)printf(".TP\n\\fBhelp\\fR [\\fICOMMAND\\fR]\n");
+    paragraph(sw_ctl_help_help);
+    section("EVENTS");
+    paragraph("Names that `events` can be restricted to, by --only; the beginning of one up to a dot stands for all "
+              "that begin so:");
+    for (const char *const *name = sw_event_names; *name; name++) {
+        put(*name);
+        (void)printf("%s\n", name[1] ? "," : ".");
+    }
     section("\"EXIT STATUS\"");
     paragraph(sw_ctl_exit_codes);
     section("PROTOCOL");
@@ -187,7 +197,7 @@ static void completion(void) {
                  "  for ((i = 1; i < COMP_CWORD; i++)); do\n    word=${COMP_WORDS[i]}\n"
                  "    [[ $word == -s || $word == --socket ]] && ((i++))\n"
                  "    [[ $word == -* ]] || command=\"$command${command:+ }$word\"\n  done\n"
-                 "  case \"$command\" in\n    '') words='top ");
+                 "  case \"$command\" in\n    '' | help) words='top help ");
     for (size_t i = 0; i < SW_CONTROL_METHOD_NR; i++) {
         const size_t n = strcspn(sw_control_rows[i].name, ".");
         if (same_command(sw_control_rows[i].name, n) == &sw_control_rows[i])

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { VALUE_BYTES = 160, MAX_COLUMNS = 24 };
+enum { VALUE_BYTES = 160, NAME_BYTES = 64, MAX_COLUMNS = 24 };
 
 const char *sw_ctl_bytes(char *ret, size_t ret_bytes, double bytes) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -44,6 +44,17 @@ static size_t control_bytes(const char *text) {
     return first < 0x20 || first == 0x7f;
 }
 
+/* A number with a unit of its own does not stand under a heading that says another one: "stored", not "stored_bytes",
+ * above "4.0 KiB". */
+static const char *heading(char *ret, const char *name, const json_t *value) {
+    static const char *const units[] = {"_bytes_per_s", "_bytes", "_us"};
+    (void)snprintf(ret, NAME_BYTES, "%s", strcmp(name, "bytes") == 0 && json_is_number(value) ? "size" : name);
+    for (size_t i = 0; json_is_number(value) && i < sizeof units / sizeof units[0]; i++)
+        if (ends_with(ret, units[i]))
+            ret[strlen(ret) - strlen(units[i])] = 0;
+    return ret;
+}
+
 static const char *scalar(char *ret, const char *name, const json_t *value) {
     char number[32];
     if (json_is_string(value)) {
@@ -74,6 +85,7 @@ static const char *scalar(char *ret, const char *name, const json_t *value) {
 
 struct column {
     const char *name;
+    char heading[NAME_BYTES];
     size_t width;
     bool right;
 };
@@ -91,13 +103,19 @@ static unsigned find_columns(const json_t *rows, struct column columns[MAX_COLUM
             while (c < n && strcmp(columns[c].name, name) != 0)
                 c++;
             if (c == n && n < MAX_COLUMNS)
-                columns[n++] = (struct column){.name = name, .width = strlen(name)};
+                columns[n++] = (struct column){.name = name};
             if (c == n)
                 continue;
+            if (!columns[c].heading[0] || json_is_number(value))
+                (void)heading(columns[c].heading, name, value);
             const size_t width = strlen(scalar(text, name, value));
             columns[c].width = width > columns[c].width ? width : columns[c].width;
             columns[c].right |= json_is_number(value);
         }
+    }
+    for (unsigned c = 0; c < n; c++) {
+        const size_t width = strlen(columns[c].heading);
+        columns[c].width = width > columns[c].width ? width : columns[c].width;
     }
     return n;
 }
@@ -114,7 +132,7 @@ static void print_table(FILE *out, const json_t *rows) {
     size_t i;
     json_t *row;
     for (unsigned c = 0; c < n; c++)
-        print_cell(out, &columns[c], columns[c].name, c + 1 == n);
+        print_cell(out, &columns[c], columns[c].heading, c + 1 == n);
     json_array_foreach((json_t *)rows, i, row) {
         for (unsigned c = 0; c < n; c++) {
             const json_t *value = json_object_get(row, columns[c].name);
@@ -140,18 +158,18 @@ static void print_list(FILE *out, const json_t *array) {
 }
 
 static void print_members(FILE *out, const json_t *object, int indent) {
-    char text[VALUE_BYTES];
+    char text[VALUE_BYTES], shown[NAME_BYTES];
     size_t width = 0;
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)object, name, value) {
-        const size_t n = strlen(name);
+        const size_t n = strlen(heading(shown, name, value));
         width = n > width && !json_is_object(value) && !is_table(value) ? n : width;
     }
     json_object_foreach((json_t *)object, name, value) {
         if (json_is_object(value) || is_table(value))
             continue;
-        (void)fprintf(out, "%*s%-*s  ", indent, "", (int)width, name);
+        (void)fprintf(out, "%*s%-*s  ", indent, "", (int)width, heading(shown, name, value));
         if (json_is_array(value))
             print_list(out, value);
         else

@@ -240,6 +240,37 @@ START_TEST(durable_regions_are_seen_and_dropped) {
 }
 END_TEST
 
+static void ck_event_has_name(struct sw_ctl *watcher, const char *event) {
+    json_t *params = sw_control_event(watcher, event);
+    ck_assert_str_eq(text(params, "region_name"), "or\"ders");
+    json_decref(params);
+}
+
+/* Its id means nothing to who does not know where it came from. */
+START_TEST(events_name_durable_regions) {
+    struct sw_ctl *watcher = sw_control_connect(&served);
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_region region;
+    json_decref(sw_control_ask(watcher, "events", NULL));
+    for (int i = 0; i < 2; i++) { /* the second one finds the name taken */
+        ck_assert_int_eq(spillway_spill_durable(client, "or\"ders", data, 1000, NULL, &ticket, &error), 0);
+        ck_assert_int_eq(spillway_wait(ticket, WAIT_MS, NULL, &error), i ? -SPILLWAY_EEXIST : 0);
+        spillway_ticket_free(ticket);
+        ck_event_has_name(watcher, i ? "request.failed" : "spill.done");
+    }
+    ck_assert_int_eq(spillway_adopt(client, "or\"ders", &region, &error), 0);
+    ck_event_has_name(watcher, "region.adopted");
+    ck_assert_int_eq(restore(region), 0);
+    ck_event_has_name(watcher, "restore.done");
+    json_t *event;
+    (void)spill(1000);
+    event = sw_control_event(watcher, "spill.done");
+    ck_assert_ptr_null(json_object_get(event, "region_name"));
+    json_decref(event);
+    sw_ctl_close(watcher);
+}
+END_TEST
+
 /* ---- changing ---------------------------------------------------------------------------------------------------- */
 
 START_TEST(drained_service_takes_no_spills) {
@@ -298,10 +329,23 @@ START_TEST(options_are_set_at_run_time) {
     level = sw_control_ask(ctl, "config.get", "[\"log_level\"]");
     ck_assert_str_eq(text(level, "log_level"), "warning");
     json_decref(level);
-    const unsigned spills_before = sw_test_daemon_logged(&served, "event=spill.done");
+    const unsigned sets_before = sw_test_daemon_logged(&served, "event=config.set");
     json_decref(sw_control_ask(ctl, "config.set", "[\"max_session_regions\",3]"));
-    (void)spill(3);
-    ck_assert_uint_eq(sw_test_daemon_logged(&served, "event=spill.done"), spills_before);
+    ck_assert_uint_eq(sw_test_daemon_logged(&served, "event=config.set"), sets_before);
+}
+END_TEST
+
+/* One line for each would fill a disk; who wants them asks for them. */
+START_TEST(operations_are_logged_at_debug_only) {
+    ck_assert_int_eq(restore(spill(data_bytes)), 0);
+    ck_assert_uint_eq(sw_test_daemon_logged(&served, "event=spill.done"), 0);
+    ck_assert_uint_eq(sw_test_daemon_logged(&served, "event=restore.done"), 0);
+    json_decref(sw_control_ask(ctl, "log.level", "[\"debug\"]"));
+    ck_assert_int_eq(restore(spill(data_bytes)), 0);
+    while (!sw_test_daemon_logged(&served, "event=restore.done")) /* it is written after the reply */
+        (void)usleep(1000);
+    ck_assert_uint_eq(sw_test_daemon_logged(&served, "level=debug event=spill.done session=1 region="), 1);
+    ck_assert_uint_gt(sw_test_daemon_logged(&served, "event=region.move"), 0);
 }
 END_TEST
 
@@ -405,9 +449,8 @@ START_TEST(options_that_fit_after_a_restart) {
     ck_names(report, "changed", "max_sessions");
     ck_names(report, "needs_restart", "max_regions max_session_regions");
     json_decref(report);
-    ck_assert_uint_eq(sw_test_daemon_logged(&served, "event=config.needs_restart option=max_session_regions why="
-                                                     "\"max_session_regions: 1500000 exceeds max_regions, which is "),
-                      1);
+    ck_assert_uint_eq(
+        sw_test_daemon_logged(&served, "config.json: max_session_regions: 1500000 exceeds max_regions, which is "), 1);
     ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_sessions"), 9);
     ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_session_regions"), 65536);
     write_file(path, "{\"max_session_regions\": 70000}");
@@ -466,7 +509,7 @@ START_TEST(events_are_told) {
     json_decref(event);
     json_decref(sw_control_ask(ctl, "drain", "[\"on\"]"));
     json_decref(sw_control_event(watcher, "drain"));
-    json_decref(sw_control_ask(watcher, "events", "{\"only\":\"session,nothing\"}"));
+    json_decref(sw_control_ask(watcher, "events", "{\"only\":\"session,tier.held\"}"));
     json_decref(sw_control_ask(ctl, "drain", "[\"off\"]"));
     spillway_close(second);
     const char *line;
@@ -887,6 +930,8 @@ int main(void) {
     tcase_add_test(tests, regions_by_page_and_filter);
     tcase_add_test(tests, dropped_regions_are_gone);
     tcase_add_test(tests, durable_regions_are_seen_and_dropped);
+    tcase_add_test(tests, events_name_durable_regions);
+    tcase_add_test(tests, operations_are_logged_at_debug_only);
     tcase_add_test(tests, drained_service_takes_no_spills);
     tcase_add_test(tests, options_are_set_at_run_time);
     tcase_add_test(tests, configuration_is_read_again);

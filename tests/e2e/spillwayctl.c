@@ -5,12 +5,16 @@
 #include "tests/lib/served.h"
 
 #include <check.h>
+#include <fcntl.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,14 +53,14 @@ static const struct {
     const char *says;
 } commands[] = {
     {"--version", 0, "spillwayctl " SW_VERSION "\n"},
-    {"status", 0, "\nstate                serving\n"},
+    {"status", 0, "\nstate            serving\n"},
     {"status --json", 0, "\"state\":\"serving\""},
     {"-j status", 0, "\"state\":\"serving\""},
     {"stats", 0, "\nlatency\nkind     stage  operations"},
     {"sessions", 0, "sessions  -\n"},
     {"regions", 0, "regions  -\n"},
     {"regions --limit 10 --tier=host", 0, "regions  -\n"},
-    {"tiers", 0, "host        64.0 MiB"},
+    {"tiers", 0, "host  64.0 MiB"},
     {"config get", 0, "max_sessions"},
     {"config.get", 0, "max_sessions"},
     {"config get slots", 0, "slots  2\n"},
@@ -71,8 +75,11 @@ static const struct {
     {"drain --mode=off", 0, "draining    no\n"},
     {"drain maybe", 1, "EINVAL: mode: \"maybe\" is not one of on, off\n"},
     {"spill 4MiB", 1, "ENOTSUP: there is no NVMe tier"},
+    {"spill 1.5G", 1, "ENOTSUP: there is no NVMe tier"},
     {"spill 4 MiB", 2, "unexpected argument 'MiB'"},
-    {"spill much", 1, "EINVAL: bytes: \"much\" is not a whole number"},
+    {"spill much", 1, "EINVAL: bytes: \"much\" is not a size from 1 to 64 TiB"},
+    {"spill 65T", 1, "EINVAL: bytes: \"65T\" is not a size from 1 to 64 TiB"},
+    {"config set tenant_bytes 1.5GiB", 1, "ENOTSUP: tenant_bytes: needs a restart"},
     {"drop 7:3", 1, "ESTALE"},
     {"drop seven", 1, "is not a region such as \"7:3\""},
     {"drop", 1, "parameter region is missing"},
@@ -88,9 +95,27 @@ static const struct {
     {"", 2, "a command is missing"},
     {"nonsense", 2, "there is no command 'nonsense'"},
     {"config", 2, "a word is missing behind 'config'"},
-    {"config nonsense", 2, "there is no command 'config.nonsense'"},
-    {"conf get", 2, "there is no command 'conf'"},
-    {"--nonsense status", 2, "unknown option '--nonsense'"},
+    {"config nonsense", 2, "there is no command 'config nonsense'\n"},
+    {"config reaload", 2, "there is no command 'config reaload'; did you mean config reload?"},
+    {"conf get", 2, "there is no command 'conf'; did you mean config get?"},
+    {"staus", 2, "there is no command 'staus'; did you mean status?"},
+    {"tpo", 2, "there is no command 'tpo'; did you mean top?"},
+    {"--nonsense status", 2, "unknown option '--nonsense'\n"},
+    {"--scoket=/x status", 2, "unknown option '--scoket'; did you mean --socket?"},
+    {"regions --limt 3", 2, "unknown option '--limt'; did you mean --limit?"},
+    {"config get max_sesions", 1, "ECONFIG: max_sesions: unknown option; did you mean max_sessions?"},
+    {"config set max_sesions 3", 1, "ECONFIG: max_sesions: unknown option; did you mean max_sessions?"},
+    {"events --only spil.done", 1, "EINVAL: only: there is no event 'spil.done'; did you mean spill.done?"},
+    {"events --only session,spill.don --mode off", 1, "there is no event 'spill.don'; did you mean spill.done?"},
+    {"events --only sess --mode off", 1, "there is no event 'sess'; did you mean session"},
+    {"events --only session,tier,restore.done --mode off", 0, ""},
+    {"help drop", 0, "  drop\n"},
+    {"help config", 0, "  config reload\n"},
+    {"help config set", 0, "      --value: a string, a number or a boolean; needed. "},
+    {"help top", 0, "      --interval SECONDS: time between two looks"},
+    {"drop --help", 0, "  drop\n"},
+    {"help", 0, "Usage: spillwayctl"},
+    {"help dorp", 2, "there is no command 'dorp'; did you mean drop?"},
     {"status --limit 1", 2, "unknown option '--limit'"},
     {"status -x", 2, "unknown option '-x'"},
     {"status extra", 2, "unexpected argument 'extra'"},
@@ -102,11 +127,32 @@ static const struct {
     {"events --count x", 2, "--count: 'x' is not a number from 1"},
     {"regions --limit", 2, "needs a value: '--limit'"},
     {"--json=1 status", 2, "takes no value: '--json=1'"},
-    {"--socket /nonexistent/x status", 3, "ECONN: /nonexistent/x: No such file or directory"},
+    {"--socket /nonexistent/x status", 3,
+     "ECONN: /nonexistent/x: No such file or directory; is spillwayd running there?"},
 };
 
 START_TEST(commands_and_mistakes) {
     ck_says(commands[_i].arguments, commands[_i].exit_code, commands[_i].says);
+}
+END_TEST
+
+/* Help on one command says nothing of the others. */
+START_TEST(help_on_one_command) {
+    ck_assert_int_eq(run("help regions"), 0);
+    ck_assert_msg(strstr(output, "--cursor") && !strstr(output, "drain") && !strstr(output, "Usage"), "%s", output);
+    ck_assert_int_eq(run("help config"), 0);
+    ck_assert_msg(strstr(output, "  config get\n") && strstr(output, "  config set\n") && !strstr(output, "  status\n"),
+                  "%s", output);
+}
+END_TEST
+
+/* The socket of clients lies beside it, and is easily mistaken for it. */
+START_TEST(socket_of_clients) {
+    char line[512];
+    (void)snprintf(line, sizeof line, "'%s' --socket '%s' status 2>&1", SW_SPILLWAYCTL_PATH, sw_served_daemon.socket);
+    ck_assert_int_eq(finish(popen(line, "r")), 3);
+    ck_assert_msg(strstr(output, "a socket of another kind, as data.sock is; the control socket is control.sock"), "%s",
+                  output);
 }
 END_TEST
 
@@ -168,6 +214,9 @@ START_TEST(sessions_and_regions_as_tables) {
     spillway_ticket_free(ticket);
     ck_says("sessions", 0, "session");
     ck_assert_ptr_nonnull(strstr(output, "4.0 KiB"));
+    ck_assert_msg(!strstr(output, "_bytes") && !strstr(output, "_us"), "a heading has another unit: %s", output);
+    ck_says("stats", 0, "spilled_raw  ");
+    ck_assert_msg(!strstr(output, "_bytes ") && !strstr(output, "_us "), "a heading has another unit: %s", output);
     ck_says("regions --state out", 0, "region ");
     (void)snprintf(arguments, sizeof arguments, "%u:%u", result.region.slot, result.region.generation);
     ck_assert_ptr_nonnull(strstr(output, arguments));
@@ -189,6 +238,9 @@ static void await_subscriber(void) {
 
 START_TEST(events_are_followed) {
     FILE *watch = begin("events --only drain --count 2");
+    char says[256];
+    ck_assert_ptr_nonnull(fgets(says, sizeof says, watch)); /* at once, not with the first event */
+    ck_assert_str_eq(says, "spillwayctl: waiting for 2 events; Ctrl-C ends it, --follow goes on without end\n");
     await_subscriber();
     ck_assert_int_eq(run("drain off"), 0);
     ck_assert_int_eq(run("log level info"), 0);
@@ -217,11 +269,107 @@ START_TEST(top_goes_on_until_the_service_ends) {
 }
 END_TEST
 
+/* ---- top on a terminal ------------------------------------------------------------------------------------------- */
+
+enum { ROWS = 3, COLUMNS = 40 };
+
+static int terminal;
+static char screen[1 << 16];
+
+/* spillwayctl top, on a terminal of its own that is too small for what it has to show. */
+static pid_t begin_top(void) {
+    const struct winsize window = {.ws_row = ROWS, .ws_col = COLUMNS};
+    const pid_t pid = forkpty(&terminal, NULL, NULL, &window);
+    if (pid == 0) {
+        (void)execl(SW_SPILLWAYCTL_PATH, "spillwayctl", "--socket", sw_served_daemon.control, "top", "--interval",
+                    "0.2", (char *)NULL);
+        _exit(127);
+    }
+    ck_assert_int_gt(pid, 0);
+    return pid;
+}
+
+/* Reads pages, from one "\033[H" to the next, until a second one has begun; what came goes to `screen`. */
+static void read_a_page(void) {
+    size_t n = 0;
+    screen[0] = 0;
+    while (!strstr(screen, "\033[J\033[H")) {
+        const ssize_t got = read(terminal, screen + n, sizeof screen - 1 - n);
+        ck_assert_int_gt(got, 0);
+        n += (size_t)got;
+        screen[n] = 0;
+    }
+}
+
+static bool echoes(void) {
+    struct termios now;
+    ck_assert_int_eq(tcgetattr(terminal, &now), 0);
+    return (now.c_lflag & ECHO) && (now.c_lflag & ICANON);
+}
+
+static void ck_fits(const char *page, const char *end, unsigned rows, unsigned columns) {
+    unsigned n_rows = 1;
+    for (const char *line = page; line; n_rows += line != NULL) {
+        const char *next = memmem(line, (size_t)(end - line), "\r\n", 2);
+        const char *erase = strstr(line, "\033[K");
+        ck_assert_msg(erase && erase <= (next ? next : end) && (size_t)(erase - line) <= columns, "%s", line);
+        line = next ? next + 2 : NULL;
+    }
+    ck_assert_uint_eq(n_rows, rows);
+}
+
+START_TEST(top_fits_its_window_and_ends_with_q) {
+    int status;
+    const pid_t pid = begin_top();
+    read_a_page();
+    char *page = strstr(screen, "\033[H") + 3, *end = strstr(page, "\033[J");
+    ck_fits(page, end, ROWS, COLUMNS);
+    ck_assert_int_eq(strncmp(page, "spillwayd ", 10), 0);
+    ck_assert(!echoes());
+    const struct winsize wider = {.ws_row = ROWS + 2, .ws_col = 2 * COLUMNS};
+    ck_assert_int_eq(ioctl(terminal, TIOCSWINSZ, &wider), 0);
+    do { /* what was drawn before */
+        read_a_page();
+        page = strstr(screen, "\033[H") + 3;
+        end = strstr(page, "\033[J");
+    } while ((size_t)(strstr(page, "\033[K") - page) == COLUMNS);
+    ck_fits(page, end, ROWS + 2, 2 * COLUMNS);
+    ck_assert_int_eq(write(terminal, "xq", 2), 2);
+    while (waitpid(pid, &status, WNOHANG) == 0)
+        (void)read(terminal, screen, sizeof screen); /* or it would not get rid of it */
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    (void)close(terminal);
+}
+END_TEST
+
+/* A signal ends it as it would any program, but the terminal is again what it was. */
+START_TEST(signal_gives_the_terminal_back) {
+    int status;
+    const struct timespec a_little = {.tv_nsec = 10000000};
+    const pid_t pid = begin_top();
+    read_a_page();
+    ck_assert(!echoes());
+    const int keeps = open(ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC); /* or its settings would go with it */
+    ck_assert_int_ge(keeps, 0);
+    ck_assert_int_eq(write(terminal, "\003", 1), 1); /* Ctrl-C */
+    while (waitpid(pid, &status, WNOHANG) == 0)
+        (void)nanosleep(&a_little, NULL);
+    ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT, "%x", (unsigned)status);
+    ck_assert(echoes());
+    (void)close(keeps);
+    (void)close(terminal);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("spillwayctl"), *alone = tcase_create("alone");
     tcase_add_unchecked_fixture(tests, sw_served_start, sw_served_stop);
     tcase_add_loop_test(tests, commands_and_mistakes, 0, (int)(sizeof commands / sizeof commands[0]));
     tcase_add_test(tests, help_tells_every_method);
+    tcase_add_test(tests, help_on_one_command);
+    tcase_add_test(tests, socket_of_clients);
+    tcase_add_test(tests, top_fits_its_window_and_ends_with_q);
+    tcase_add_test(tests, signal_gives_the_terminal_back);
     tcase_add_test(tests, output_that_cannot_be_written);
     tcase_add_test(tests, streams_that_are_closed);
     tcase_add_test(tests, socket_by_environment);

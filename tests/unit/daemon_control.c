@@ -55,7 +55,8 @@ START_TEST(what_subscribers_have_no_room_for_is_counted) {
         sw_log(SW_LOG_INFO, "news", "n=%d", i);
     (void)uv_run(&service.loop, UV_RUN_NOWAIT);
     ck_assert_uint_gt(sw_events_dropped(control.context.events), 900);
-    ck_assert(is_answered("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"events\",\"params\":[\"x\",\"off\"]}", "false"));
+    ck_assert(
+        is_answered("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"events\",\"params\":[\"session\",\"off\"]}", "false"));
     const unsigned told = control.n_told;
     sw_log(SW_LOG_INFO, "news", "n=1");
     (void)uv_run(&service.loop, UV_RUN_NOWAIT);
