@@ -212,19 +212,31 @@ static int encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *er
     return p->device->ops->encode_group(p->device, sw_slot_index(p, slot), &g->plan, g->items, g->n, err);
 }
 
-/* Has a plan made on the first one, which is then the others', too. */
+/* Most bytes that a plan is made for and on. */
+static struct sw_job *longest(const struct sw_group *g) {
+    struct sw_job *ret = g->jobs[0];
+    for (unsigned i = 1; i < g->n; i++)
+        if (g->jobs[i]->bytes > ret->bytes)
+            ret = g->jobs[i];
+    return ret;
+}
+
+/* Has a plan made on the longest one, which is then the others', too. */
 static int make_plan(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
-    const struct sw_job *first = slot->group.jobs[0];
-    slot->group.jobs[0]->plan_state = SW_JOB_PLAN_SETTLED;
+    struct sw_job *job = longest(&slot->group);
+    job->plan_state = SW_JOB_PLAN_SETTLED;
     slot->state = SW_SLOT_PREPARING;
-    return p->device->ops->make_plan(p->device, sw_slot_index(p, slot), first->value_type, first->mem->mapping,
-                                     first->offset, first->bytes, err);
+    return p->device->ops->make_plan(p->device, sw_slot_index(p, slot), job->value_type, job->mem->mapping, job->offset,
+                                     job->bytes, err);
 }
 
 static bool find_plan(struct sw_pipeline *p, struct sw_group *g) {
     struct sw_job *first = g->jobs[0];
-    const struct sw_plan_query query = {
-        .kind = SW_JOB_SPILL, .what = weighed(g), .key = first->plan_key, .choice = &first->plan_choice};
+    const struct sw_plan_query query = {.kind = SW_JOB_SPILL,
+                                        .what = weighed(g),
+                                        .key = first->plan_key,
+                                        .bytes = longest(g)->bytes,
+                                        .choice = &first->plan_choice};
     if (!first->regroups)
         return sw_pipeline_plan_find(p, &query, &g->plan) == SW_PLAN_USABLE;
     g->plan = first->plan;
@@ -301,7 +313,7 @@ static void planned(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
     struct sw_err err = {0};
     g->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
-    sw_plan_cache_put(&p->plans, g->jobs[0]->plan_key, &g->jobs[0]->plan_choice, &g->plan);
+    sw_plan_cache_put(&p->plans, g->jobs[0]->plan_key, longest(g)->bytes, &g->jobs[0]->plan_choice, &g->plan);
     for (unsigned i = 0; i < g->n; i++) {
         g->jobs[i]->plan_choice = g->jobs[0]->plan_choice;
         sw_job_check_canceled(g->jobs[i]);
@@ -329,6 +341,7 @@ static enum sw_misfit judge(struct sw_pipeline *p, const struct sw_group *g, uns
                                                  .quota = job->quota,
                                                  .shares_step = true},
                                         .key = job->plan_key,
+                                        .bytes = job->bytes,
                                         .choice = &job->plan_choice};
     if (job->plan_state != SW_JOB_PLAN_UNPROVEN)
         return SW_MISFIT_ACCEPT;

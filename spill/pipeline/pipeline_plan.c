@@ -86,8 +86,11 @@ static struct sw_weighed part_of(const struct sw_job *job, size_t first) {
 
 /* It looks for a plan for that part. */
 static struct sw_plan_query query_of(struct sw_job *job, size_t first) {
-    return (struct sw_plan_query){
-        .kind = job->kind, .what = part_of(job, first), .key = job->plan_key, .choice = &job->plan_choice};
+    return (struct sw_plan_query){.kind = job->kind,
+                                  .what = part_of(job, first),
+                                  .key = job->plan_key,
+                                  .bytes = job->bytes,
+                                  .choice = &job->plan_choice};
 }
 
 void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job, size_t first) {
@@ -138,7 +141,7 @@ static double in_plans(const struct sw_pipeline *p, double part, double s, uint6
 enum sw_plan_found sw_pipeline_plan_find(struct sw_pipeline *p, const struct sw_plan_query *query,
                                          struct sw_plan *ret) {
     const struct sw_weighed *what = &query->what;
-    const struct sw_plan *plan = sw_plan_cache_find(&p->plans, query->key, query->choice);
+    const struct sw_plan *plan = sw_plan_cache_find(&p->plans, query->key, query->bytes, query->choice);
     struct sw_cost_answer answer;
     if (!plan)
         return SW_PLAN_NONE;
@@ -195,7 +198,7 @@ static bool may_try(struct sw_pipeline *p, const struct sw_plan_query *query, co
 /* One that promises more than the bytes have shrunk. */
 static bool find_other(struct sw_pipeline *p, const struct sw_plan_query *query, double ratio, struct sw_plan *ret) {
     const struct sw_plan *other;
-    while ((other = sw_plan_cache_find(&p->plans, query->key, query->choice)) != NULL) {
+    while ((other = sw_plan_cache_find(&p->plans, query->key, query->bytes, query->choice)) != NULL) {
         if (other->expected_ratio > ratio)
             return sw_pipeline_plan_find(p, query, ret) != SW_PLAN_NONE;
         sw_plan_cache_misfits(query->choice);

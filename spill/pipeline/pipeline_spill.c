@@ -35,7 +35,7 @@ static void take_plan(struct sw_pipeline *p, const struct sw_slot *slot, size_t 
     job->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
     job->plan_state = SW_JOB_PLAN_SETTLED;
     sw_measure_plan(p, sw_clock_us() - slot->planned_since_us);
-    sw_plan_cache_put(&p->plans, job->plan_key, &job->plan_choice, &job->plan);
+    sw_plan_cache_put(&p->plans, job->plan_key, job->bytes, &job->plan_choice, &job->plan);
     if (first < job->frames->n_chunks) /* else it came too late for this one */
         sw_job_weigh(p, job, first);
     job->plan_number++;

@@ -270,6 +270,7 @@ struct sw_plan_query {
     enum sw_job_kind kind;         /* SPILL, PACK */
     struct sw_weighed what;        /* is to be encoded by it */
     uint64_t key;                  /* of plans that may suit */
+    uint64_t bytes;                /* of the region, or of a group's longest */
     struct sw_plan_choice *choice; /* what it has had of them so far */
 };
 enum sw_plan_found {

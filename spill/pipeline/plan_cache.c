@@ -6,6 +6,9 @@
 #define ALIKE 0.9  /* of plans of one column what they promise differs by less */
 #define LITTLE 0.1 /* of the price of a plan */
 #define STAKE_PART 0.01
+/* A region's sample may be so many times longer or shorter than that of its plan. At 7 times, text takes half as much
+ * again in long regions, and more than twice as much in short ones. */
+#define LENGTHS_ALIKE 2u
 #define MOST_WASTED 6u /* so that the next plan has to be worth 64 of them */
 
 static int index_of(const struct sw_plan_cache *cache, uint64_t key) {
@@ -24,8 +27,17 @@ uint64_t sw_plan_key(uint64_t session, enum sw_value_type type, unsigned buffer)
     return session << 16 | (uint64_t)type << 8 | buffer;
 }
 
+static uint64_t sample_bytes(uint64_t bytes) {
+    return bytes < SW_SAMPLE_MAX_BYTES ? bytes : SW_SAMPLE_MAX_BYTES;
+}
+
+static bool is_for_length(const struct sw_kept_plan *kept, uint64_t bytes) {
+    const uint64_t sample = sample_bytes(bytes);
+    return sample <= LENGTHS_ALIKE * kept->sample_bytes && kept->sample_bytes <= LENGTHS_ALIKE * sample;
+}
+
 /* After the one that is expected those behind it: columns mostly come in the order in which they came first. */
-const struct sw_plan *sw_plan_cache_find(const struct sw_plan_cache *cache, uint64_t key,
+const struct sw_plan *sw_plan_cache_find(const struct sw_plan_cache *cache, uint64_t key, uint64_t bytes,
                                          struct sw_plan_choice *choice) {
     const int at = index_of(cache, key);
     if (at < 0 || cache->entries[at].n_kept == 0)
@@ -35,9 +47,11 @@ const struct sw_plan *sw_plan_cache_find(const struct sw_plan_cache *cache, uint
         choice->before = entry->last;
     choice->is_due = false;
     for (unsigned i = 0; i < entry->n_kept; i++) {
-        choice->number = (entry->kept[choice->before].next + i) % entry->n_kept;
-        if (!(choice->tried & 1u << choice->number))
-            return &entry->kept[choice->number].plan;
+        const unsigned number = (entry->kept[choice->before].next + i) % entry->n_kept;
+        if (choice->tried & 1u << number || !is_for_length(&entry->kept[number], bytes))
+            continue;
+        choice->number = number;
+        return &entry->kept[number].plan;
     }
     return NULL;
 }
@@ -159,12 +173,13 @@ static unsigned place_for(struct sw_plan_cache_entry *entry, const struct sw_pla
     return oldest;
 }
 
-void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, struct sw_plan_choice *choice,
+void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, uint64_t bytes, struct sw_plan_choice *choice,
                        const struct sw_plan *plan) {
     struct sw_plan_cache_entry *entry = make_entry(cache, key);
     entry->age = ++cache->clock;
     entry->forgone = 0;
-    entry->promises[entry->n_promises++ % SW_PLAN_PROMISES] = plan->expected_ratio;
+    if (bytes >= SW_SAMPLE_MAX_BYTES)
+        entry->promises[entry->n_promises++ % SW_PLAN_PROMISES] = plan->expected_ratio;
     if (plan->codec == SW_CODEC_RAW || plan->expected_ratio < SW_PLAN_MIN_RATIO)
         return;
     const unsigned n_before = entry->n_kept, number = place_for(entry, choice, plan->expected_ratio);
@@ -173,6 +188,7 @@ void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, struct sw_plan
         kept->next = number;
     kept->paid = kept->seen_ratio = 0;
     kept->age = entry->age;
+    kept->sample_bytes = sample_bytes(bytes);
     kept->plan = *plan;
     if (choice->before < n_before)
         entry->kept[choice->before].next = number;

@@ -5,7 +5,11 @@
  * little beside them. Whether it suits a region is seen from the frame it makes (sw_policy_plan_is_stale). If it does
  * not, another one of the session's may; which one suited after which tells where to begin. Of plans that promise
  * little, or nothing, only the promise is kept: from their frames it could not be seen that the bytes have become
- * others. Not thread safe. */
+ * others.
+ *
+ * A table that was trained on few bytes does less for many, and one that was trained on many takes more room in a
+ * frame of few than it saves there. So a plan is for regions of about the length that it was made for; beyond the
+ * longest sample all lengths are alike. Not thread safe. */
 #ifndef SW_SPILL_PLAN_CACHE_H
 #define SW_SPILL_PLAN_CACHE_H
 
@@ -21,7 +25,7 @@ struct sw_plan_cache {
     struct sw_plan_cache_entry {
         uint64_t age; /* when it was used last */
         unsigned n_promises;
-        double promises[SW_PLAN_PROMISES]; /* expected ratios of the last plans */
+        double promises[SW_PLAN_PROMISES]; /* expected ratios of the last plans from whole samples */
         unsigned n_doubts;                 /* regions that no plan suited, up to SW_PLANS_KEPT */
         unsigned n_in_row;                 /* the same of the last ones, since one was suited */
         double forgone;                    /* what they have lost since the last plan was made, in prices of one */
@@ -30,9 +34,10 @@ struct sw_plan_cache {
         unsigned n_kept, last;             /* last: was used last */
         struct sw_kept_plan {
             uint64_t age;
-            double paid;       /* part of its price that its regions have been worth */
-            unsigned next;     /* expected to suit after it */
-            double seen_ratio; /* of the first frame that was made by it; 0: there is none yet */
+            double paid;           /* part of its price that its regions have been worth */
+            unsigned next;         /* expected to suit after it */
+            double seen_ratio;     /* of the first frame that was made by it; 0: there is none yet */
+            uint64_t sample_bytes; /* what it was made from */
             struct sw_plan plan;
         } kept[SW_PLANS_KEPT];
     } entries[SW_PLAN_CACHE_KEYS];
@@ -52,8 +57,8 @@ struct sw_plan_choice {
  * requests that have several buffers. */
 uint64_t sw_plan_key(uint64_t session, enum sw_value_type type, unsigned buffer);
 
-/* The plan to try next for a region of that key. NULL: there is none. Valid until the next put. */
-const struct sw_plan *sw_plan_cache_find(const struct sw_plan_cache *cache, uint64_t key,
+/* The plan to try next for a region of that key and length. NULL: there is none. Valid until the next put. */
+const struct sw_plan *sw_plan_cache_find(const struct sw_plan_cache *cache, uint64_t key, uint64_t bytes,
                                          struct sw_plan_choice *choice);
 /* Uses the plan that was found for a region that is worth `part` of a plan's price. False: its regions are worth a new
  * one by now, which is to be made; others go on by this one meanwhile. */
@@ -75,11 +80,12 @@ bool sw_plan_cache_forgo(struct sw_plan_cache *cache, uint64_t key, const struct
 void sw_plan_cache_saw(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice,
                        const struct sw_plan *plan, double ratio);
 double sw_plan_cache_seen(const struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice);
-/* The best that the last SW_PLAN_PROMISES plans of that key promised; 0: there have been fewer. */
+/* The best that the last SW_PLAN_PROMISES plans of that key for long regions promised; 0: there have been fewer. */
 double sw_plan_cache_promise(const struct sw_plan_cache *cache, uint64_t key);
-/* Keeps a plan that has just been made, if it is worth keeping: in place of the one that was due, if that promised as
- * much, else of that which has not been used for longest. It counts as found. The same for keys. */
-void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, struct sw_plan_choice *choice,
+/* Keeps a plan that has just been made for a region of that length, if it is worth keeping: in place of the one that
+ * was due, if that promised as much, else of that which has not been used for longest. It counts as found. The same for
+ * keys. */
+void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, uint64_t bytes, struct sw_plan_choice *choice,
                        const struct sw_plan *plan);
 
 #endif

@@ -19,20 +19,20 @@ static struct sw_plan plan_of(enum sw_codec_id codec, double ratio) {
     return plan;
 }
 
-enum { KEY = 7 };
+enum { KEY = 7, ANY = 1 << 20 /* bytes, as many as any long region */ };
 
 /* What a region that begins would be encoded by; 0: nothing. */
 static double expected(const struct sw_plan_cache *cache, uint64_t key) {
     struct sw_plan_choice choice = {0};
-    const struct sw_plan *plan = sw_plan_cache_find(cache, key, &choice);
+    const struct sw_plan *plan = sw_plan_cache_find(cache, key, ANY, &choice);
     return plan ? plan->expected_ratio : 0;
 }
 
 static void put(struct sw_plan_cache *cache, uint64_t key, enum sw_codec_id codec, double ratio) {
     struct sw_plan_choice choice = {0};
     const struct sw_plan plan = plan_of(codec, ratio);
-    (void)sw_plan_cache_find(cache, key, &choice);
-    sw_plan_cache_put(cache, key, &choice, &plan);
+    (void)sw_plan_cache_find(cache, key, ANY, &choice);
+    sw_plan_cache_put(cache, key, ANY, &choice, &plan);
 }
 
 /* A region to which the plan of that ratio alone is suited. False: there is none. */
@@ -40,7 +40,7 @@ static bool spill(struct sw_plan_cache *cache, double ratio, unsigned *n_tried) 
     struct sw_plan_choice choice = {0};
     const struct sw_plan *plan;
     *n_tried = 0;
-    while ((plan = sw_plan_cache_find(cache, KEY, &choice)) != NULL) {
+    while ((plan = sw_plan_cache_find(cache, KEY, ANY, &choice)) != NULL) {
         ck_assert(sw_plan_cache_use(cache, KEY, &choice, 0));
         if (plan->expected_ratio == ratio) {
             sw_plan_cache_suits(cache, KEY, &choice);
@@ -59,7 +59,7 @@ START_TEST(test_the_key_that_was_not_used_for_longest_makes_room) {
     ck_assert_ptr_nonnull(cache);
     for (uint64_t key = 1; key <= SW_PLAN_CACHE_KEYS; key++)
         put(cache, key, SW_CODEC_V5T, 1 + (double)key);
-    ck_assert_ptr_nonnull(sw_plan_cache_find(cache, 1, &choice));
+    ck_assert_ptr_nonnull(sw_plan_cache_find(cache, 1, ANY, &choice));
     ck_assert(sw_plan_cache_use(cache, 1, &choice, 0)); /* now the second one is the oldest */
     put(cache, SW_PLAN_CACHE_KEYS + 1, SW_CODEC_V5T, 99);
     for (uint64_t key = 1; key <= SW_PLAN_CACHE_KEYS; key++)
@@ -95,7 +95,7 @@ START_TEST(test_a_plan_that_goes_on_not_to_suit_is_not_expected_any_more) {
     put(&cache, KEY, SW_CODEC_V5T, 3);
     for (int i = 0; i < 3; i++) {
         struct sw_plan_choice choice = {0};
-        const struct sw_plan *plan = sw_plan_cache_find(&cache, KEY, &choice);
+        const struct sw_plan *plan = sw_plan_cache_find(&cache, KEY, ANY, &choice);
         ck_assert_double_eq(plan->expected_ratio, i < 2 ? 3 : 2);
         ck_assert(sw_plan_cache_use(&cache, KEY, &choice, 0));
         sw_plan_cache_misfits(&choice);
@@ -110,12 +110,12 @@ START_TEST(test_a_plan_is_due_once) {
     const struct sw_plan raw = plan_of(SW_CODEC_RAW, 1);
     struct sw_plan_choice first = {0}, second = {0};
     put(&cache, KEY, SW_CODEC_V5T, 3);
-    ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, &first));
+    ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, ANY, &first));
     ck_assert(!sw_plan_cache_use(&cache, KEY, &first, 1));
-    ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, &second)); /* while it is being made */
+    ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, ANY, &second)); /* while it is being made */
     ck_assert(sw_plan_cache_use(&cache, KEY, &second, 0.1));
-    sw_plan_cache_put(&cache, KEY, &first, &raw);
-    ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, &second));
+    sw_plan_cache_put(&cache, KEY, ANY, &first, &raw);
+    ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, ANY, &second));
     ck_assert(sw_plan_cache_use(&cache, KEY, &second, 0.1));
 }
 END_TEST
@@ -142,10 +142,10 @@ START_TEST(test_a_plan_is_made_anew_when_its_price_has_been_paid) {
         unsigned n_tried;
         put(&cache, KEY, SW_CODEC_V5T, 3);
         for (int i = 0; i < 10; i++) {
-            ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, &choice));
+            ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, ANY, &choice));
             ck_assert_int_eq(sw_plan_cache_use(&cache, KEY, &choice, 0.101), i < 9);
         }
-        sw_plan_cache_put(&cache, KEY, &choice, &plan);
+        sw_plan_cache_put(&cache, KEY, ANY, &choice, &plan);
         ck_assert_int_eq(spill(&cache, 3, &n_tried), !alike);
         ck_assert(spill(&cache, plan.expected_ratio, &n_tried));
     }
@@ -179,9 +179,9 @@ START_TEST(test_what_tries_win_pays_for_more) {
     for (int i = 0; i < 10; i++)
         ck_assert_int_eq(sw_plan_cache_stakes(&cache, KEY, &choice, 0.0999, 1), i == 9);
     ck_assert(!sw_plan_cache_stakes(&cache, KEY, &choice, 0.0999, 1));
-    ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, &choice));
+    ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, ANY, &choice));
     sw_plan_cache_misfits(&choice);
-    ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, &choice));
+    ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, ANY, &choice));
     sw_plan_cache_suits(&cache, KEY, &choice);
     for (int i = 0; i < 10; i++)
         ck_assert(sw_plan_cache_stakes(&cache, KEY, &choice, 0.0999, 1));
@@ -196,6 +196,30 @@ START_TEST(test_plans_that_promise_little_are_not_kept) {
     put(&cache, KEY, SW_CODEC_V5T, 3);
     put(&cache, KEY, SW_CODEC_RAW, 1);
     ck_assert_double_eq(expected(&cache, KEY), 3);
+}
+END_TEST
+
+START_TEST(test_a_plan_is_for_regions_of_its_length) {
+    struct sw_plan_cache cache = {0};
+    struct sw_plan_choice choice = {0};
+    const struct sw_plan of_short = plan_of(SW_CODEC_V5T, 2), of_long = plan_of(SW_CODEC_V5T, 3);
+    sw_plan_cache_put(&cache, KEY, 1000, &choice, &of_short);
+    choice = (struct sw_plan_choice){0};
+    ck_assert_ptr_null(sw_plan_cache_find(&cache, KEY, ANY, &choice));
+    ck_assert_ptr_null(sw_plan_cache_find(&cache, KEY, 2001, &choice));
+    ck_assert_ptr_null(sw_plan_cache_find(&cache, KEY, 499, &choice));
+    ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, 2000, &choice));
+    ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, 500, &choice));
+    choice = (struct sw_plan_choice){0};
+    sw_plan_cache_put(&cache, KEY, ANY, &choice, &of_long);
+    choice = (struct sw_plan_choice){0};
+    ck_assert_double_eq(sw_plan_cache_find(&cache, KEY, 2 * ANY, &choice)->expected_ratio, 3); /* as long a sample */
+    ck_assert_double_eq(sw_plan_cache_find(&cache, KEY, 1000, &choice)->expected_ratio, 2);
+    ck_assert_double_eq(sw_plan_cache_promise(&cache, KEY), 0);
+    for (int i = 1; i < SW_PLAN_PROMISES; i++)
+        put(&cache, KEY, SW_CODEC_V5T, 3);
+    sw_plan_cache_put(&cache, KEY, 1000, &choice, &of_short);
+    ck_assert_double_eq(sw_plan_cache_promise(&cache, KEY), 3); /* short ones say nothing of long ones */
 }
 END_TEST
 
@@ -310,6 +334,63 @@ START_TEST(test_small_regions_of_changing_content) {
 }
 END_TEST
 
+/* Bytes that a region takes behind others of the same session, of the same content. */
+static uint64_t stored_behind(enum sw_content content, const size_t *bytes, unsigned n) {
+    struct sw_fixture f;
+    struct sw_test_op op = {.done = false};
+    sw_fixture_open(&f, NULL);
+    for (unsigned i = 0; i < n; i++) {
+        struct sw_memory memory = sw_memory_new(bytes[i]);
+        sw_content_fill(memory.data, bytes[i], content, 1);
+        ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, bytes[i], &op), 0);
+        sw_memory_free(&memory);
+    }
+    sw_fixture_close(&f);
+    return op.outcome.stored_bytes;
+}
+
+/* A plan is kept for lengths that it suits: a region takes no more room for shorter, or longer, ones before it. */
+START_TEST(test_regions_of_changing_length) {
+    static const enum sw_content contents[] = {SW_CONTENT_ZEROS, SW_CONTENT_TEXT, SW_CONTENT_HEX, SW_CONTENT_MIXED};
+    static const size_t lengths[] = {64, 512, 4096, 10000, 30000, 100000, 1 << 20};
+    enum { N = sizeof lengths / sizeof lengths[0] };
+    const enum sw_content content = contents[_i];
+    for (unsigned i = 0; i < N; i++) {
+        const uint64_t alone = stored_behind(content, &lengths[i], 1);
+        for (unsigned before = 0; before < N; before++) {
+            const size_t both[] = {lengths[before], lengths[i]};
+            const uint64_t behind = stored_behind(content, both, 2);
+            ck_assert_msg(behind * 100 <= alone * 112, "content %d, %zu bytes behind %zu: %llu in place of %llu",
+                          (int)content, both[1], both[0], (unsigned long long)behind, (unsigned long long)alone);
+        }
+    }
+}
+END_TEST
+
+/* Those that are spilled together go by one plan: that of the longest. */
+START_TEST(test_a_group_goes_by_the_plan_of_its_longest) {
+    static const size_t bytes[] = {512, 200000, 512};
+    enum { N = sizeof bytes / sizeof bytes[0] };
+    const uint64_t alone = stored_behind(SW_CONTENT_ZEROS, &bytes[1], 1);
+    struct sw_memory memory = sw_memory_new(1 << 20);
+    struct sw_fixture f;
+    struct sw_test_op ops[N] = {{.done = false}};
+    struct sw_err err;
+    sw_fixture_open(&f, NULL);
+    struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
+    for (unsigned i = 0; i < N; i++) {
+        const struct sw_range range = {.mem = mem, .offset = i * 300000, .bytes = bytes[i]};
+        ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &ops[i], &ops[i].id, &err), 0);
+    }
+    for (unsigned i = 0; i < N; i++)
+        sw_fixture_until(&f, &ops[i].done);
+    ck_assert_uint_le(ops[1].outcome.stored_bytes * 100, alone * 112);
+    sw_fixture_close_mem(&f, mem);
+    sw_fixture_close(&f);
+    sw_memory_free(&memory);
+}
+END_TEST
+
 /* What a plan's own bytes shrink to is that of its first frame, until it is made anew. */
 START_TEST(test_a_kept_plan_remembers_its_own_frame) {
     struct sw_plan_cache *cache = sw_alloc(sizeof *cache);
@@ -317,7 +398,7 @@ START_TEST(test_a_kept_plan_remembers_its_own_frame) {
     const struct sw_plan plan = plan_of(SW_CODEC_V5T, 3), other = plan_of(SW_CODEC_V5T, 1.2);
     ck_assert_ptr_nonnull(cache);
     ck_assert(sw_plan_cache_seen(cache, KEY, &choice) == 0);
-    sw_plan_cache_put(cache, KEY, &choice, &plan);
+    sw_plan_cache_put(cache, KEY, ANY, &choice, &plan);
     ck_assert(sw_plan_cache_seen(cache, KEY, &choice) == 0);
     sw_plan_cache_saw(cache, KEY, &choice, &other, 1.2); /* is not kept: it has no place */
     ck_assert(sw_plan_cache_seen(cache, KEY, &choice) == 0);
@@ -325,7 +406,7 @@ START_TEST(test_a_kept_plan_remembers_its_own_frame) {
     sw_plan_cache_saw(cache, KEY, &choice, &plan, 2.9);
     ck_assert(sw_plan_cache_seen(cache, KEY, &choice) == 3.1);
     choice.is_due = true;
-    sw_plan_cache_put(cache, KEY, &choice, &plan);
+    sw_plan_cache_put(cache, KEY, ANY, &choice, &plan);
     ck_assert(sw_plan_cache_seen(cache, KEY, &choice) == 0);
     sw_free(cache);
 }
@@ -436,6 +517,9 @@ int main(void) {
     tcase_add_test(tcase, test_no_chunk_keeps_the_plan_that_did_not_suit);
     tcase_add_test(tcase, test_a_kept_plan_remembers_its_own_frame);
     tcase_add_test(tcase, test_packs_of_changing_content);
+    tcase_add_loop_test(tcase, test_regions_of_changing_length, 0, 4);
+    tcase_add_test(tcase, test_a_group_goes_by_the_plan_of_its_longest);
+    tcase_add_test(tcase, test_a_plan_is_for_regions_of_its_length);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
