@@ -31,17 +31,18 @@
  * least the same length -> ticket completes -> the same bytes are there, and the id is used up (unless kept).
  *
  * Memory that the daemon cannot open (the default pool of cudaMallocAsync, VMM memory without exportable handles,
- * managed memory; of the host's all but memfds: malloc, mmap, page-locked memory; and memfds of huge pages,
- * MFD_HUGETLB) is copied. The library has a staging arena of 64 MiB for the host's memory and one on each GPU, made
- * when it is first needed and kept until the connection ends; data goes through it in pieces of 16 MiB, several at a
- * time. The calls and promises are the same, but:
+ * managed memory; of the host's all but memfds: malloc, mmap, page-locked memory; memfds of huge pages, MFD_HUGETLB,
+ * and those that cannot be sealed; ranges that lie in several mappings) is copied. The library has a staging arena of
+ * 64 MiB for the host's memory and one on each GPU, made when it is first needed and kept until the connection ends;
+ * data goes through it in pieces of 16 MiB, several at a time. The calls and promises are the same, but:
  *   - pieces are moved on by spillway_wait(), spillway_dispatch() and whatever else takes replies in; the host's memory
  *     is copied in there, by the calling thread, a piece at a time. spillway_fd() tells when there is something to do;
  *   - the pieces count as operations of their own against the daemon's limits, of which ELIMIT tells;
  *   - a GPU without room for the arena: ENOMEM. Who fills a GPU to the last byte spills something of the kind early;
- *   - a region spilled from memory that can be shared goes into memory that cannot only if it fits the arena: EMEMKIND;
+ *   - a region spilled from memory that can be shared, and restored into memory that cannot, needs an arena of its own
+ *     for the time of the restore if it has more than 64 MiB: as much memory again, of the same kind (ENOMEM);
  *   - spillway_pack(), spillway_unpack(), spillway_register(), spillway_spill_durable() and the calls of several
- * buffers refuse it with EMEMKIND; batches refuse all memory that is not registered.
+ *     buffers refuse it with EMEMKIND, or EUNSEALED; batches refuse all memory that is not registered.
  *
  * Units are bytes. Functions that can fail return a negative SPILLWAY_E... code, else 0 or what their comment says; the
  * last argument, if not NULL, says what failed and what is unusable now; other outputs are untouched after an error,
@@ -127,19 +128,18 @@ void spillway_close(struct spillway *connection);
 
 /* Starts a spill of data[0..bytes) and returns at once. The kind of memory is found from the pointer: cudaMalloc (also
  * the middle of a block), VMM allocations with exportable handles, cudaMallocAsync from a pool made with POSIX
- * descriptor export, or a memfd mapped MAP_SHARED in this process (sealed against shrinking by the library; a range
- * that begins in one ends in it, else ERANGE); any other is copied, see above. stream: work queued on it before this
- * call is waited for without blocking the caller; NULL: the default stream; ignored for memory of the host that is not
- * page-locked, and for memfds even if they are: wait for the stream first if it copies from or to one. A non-blocking
- * stream that has run dry costs least: nothing has to be waited for, and the GPU need not switch to this process and
- * back. *ret_ticket: owned
- * by the caller until spillway_ticket_free(). When it completes with success the memory is no longer mapped by the
- * daemon, unless it is registered, and may be freed; with an error it is untouched. errors: EINVAL (NULL; a stream that
- * is being captured; the default stream works while other streams are captured), EMEMKIND (no accessible memory),
- * ENOPROC (/proc is not mounted), EUNSEALED, ERANGE, ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket also EDEVICE (the
- * service does not use the GPU of this memory), ENOTSUP (its driver cannot open such memory; an allocation from a pool
- * that is longer than can be imported), ENOSPACE, EIMPORT, ETENANTBYTES, ETENANTREGIONS, ETENANTOPS, EDRAINING,
- * ERESTARTED, ESHUTDOWN, EGPULOST. */
+ * descriptor export, or a memfd mapped MAP_SHARED in this process (sealed against shrinking by the library); any other
+ * is copied, see above. stream: work queued on it before this call is waited for without blocking the caller; NULL: the
+ * default stream; ignored for memory of the host that is not page-locked, and for memfds even if they are: wait for the
+ * stream first if it copies from or to one. A non-blocking stream that has run dry costs least: nothing has to be
+ * waited for, and the GPU need not switch to this process and back. *ret_ticket: owned by the caller until
+ * spillway_ticket_free(). When it completes with success the memory is no longer mapped by the daemon, unless it is
+ * registered, and may be freed; with an error it is untouched. errors: EINVAL (NULL; a stream that is being captured;
+ * the default stream works while other streams are captured), EMEMKIND (no accessible memory), ENOPROC (/proc is not
+ * mounted), ERANGE (not all of it), ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket also EDEVICE (the service does not use
+ * the GPU of this memory), ENOTSUP (its driver cannot open such memory; an allocation from a pool that is longer than
+ * can be imported), ENOSPACE, EIMPORT, ETENANTBYTES, ETENANTREGIONS, ETENANTOPS, EDRAINING, ERESTARTED, ESHUTDOWN,
+ * EGPULOST. */
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
@@ -212,8 +212,8 @@ int spillway_unpack(struct spillway *connection, struct spillway_region region, 
  * process's mappings and descriptors, 1.4 ms where it has 1000 other memfds open. From then on a spill or restore of
  * any range that lies wholly inside it uses it; what it promises is the same, but that the memory may be freed. Waits
  * until the daemon has mapped it, so that memory that cannot be shared is told here. Ranges must not overlap. Ends with
- * the connection. errors: those of spillway_spill() on memory, EDEVICE, ENOTSUP, EINVAL (no bytes), EEXIST (overlap),
- * ELIMIT, EIMPORT. */
+ * the connection. errors: those of spillway_spill() on memory, EUNSEALED (a memfd that cannot be sealed), EDEVICE,
+ * ENOTSUP, EINVAL (no bytes), EEXIST (overlap), ELIMIT, EIMPORT. */
 int spillway_register(struct spillway *connection, void *data, uint64_t bytes, struct spillway_error *error);
 /* Ends it; `data` is the pointer that was registered. Waits until the operations in it have ended and the daemon has
  * unmapped it: the memory then may be freed. errors: ENOENT (no registered memory starts there), ECONN (no longer

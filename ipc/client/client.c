@@ -375,7 +375,7 @@ static int start(struct spillway *c, struct sw_msg *operation, uint32_t flags, c
         return start_staged(c, operation, flags, data, bytes, stream, ret_ticket, error);
     const struct sw_registered *registered = sw_registered_find(c, data, bytes, &export);
     int rc = registered ? 0 : sw_export_find(&export, &c->cuda, data, bytes, &err);
-    if (rc == -SW_EMEMKIND && !in_place && !durable)
+    if (sw_export_is_copied(rc) && !in_place && !durable)
         return start_staged(c, operation, flags, data, bytes, stream, ret_ticket, error);
     if (!rc && c->n_in_flight >= c->max_in_flight)
         rc = sw_client_too_many(c->n_in_flight, &err);

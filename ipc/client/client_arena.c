@@ -34,13 +34,13 @@ static int export_host(const struct sw_arena *arena, struct sw_export *e, struct
     if (e->fds[0] < 0)
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "descriptor of the staging arena: %s", strerror(errno));
     e->kind = SW_MEM_MEMFD;
-    e->bytes = e->part_bytes[0] = SW_ARENA_BYTES;
+    e->bytes = e->part_bytes[0] = arena->bytes;
     return 0;
 }
 
 static int make_host(struct sw_arena *arena, struct sw_export *e, struct sw_err *err) {
     arena->fd = memfd_create("spillway-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (arena->fd < 0 || ftruncate(arena->fd, (off_t)SW_ARENA_BYTES) < 0 ||
+    if (arena->fd < 0 || ftruncate(arena->fd, (off_t)arena->bytes) < 0 ||
         fcntl(arena->fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
         return sw_err_set(err, sw_is_out_of_descriptors(errno) ? -SW_ELIMIT : sw_err_from_errno(errno),
                           SW_SCOPE_REQUEST, "staging arena: %s", strerror(errno));
@@ -49,15 +49,15 @@ static int make_host(struct sw_arena *arena, struct sw_export *e, struct sw_err 
 
 static int make_gpu(struct spillway *c, struct sw_arena *arena, const void *near, struct sw_export *e,
                     struct sw_err *err) {
-    const int rc = sw_cuda_block_new(&arena->block, c->cuda, near, SW_ARENA_BYTES, err);
+    const int rc = sw_cuda_block_new(&arena->block, c->cuda, near, arena->bytes, err);
     if (rc < 0)
         return rc;
-    return sw_export_find(e, &c->cuda, sw_cuda_block_data(arena->block), SW_ARENA_BYTES, err);
+    return sw_export_find(e, &c->cuda, sw_cuda_block_data(arena->block), arena->bytes, err);
 }
 
 /* Makes an arena for memory of that GPU, of which `near` is some, and hands it over. */
-static int arena_new(struct spillway *c, struct sw_list *arenas, int gpu, const void *near, struct sw_arena **ret,
-                     struct sw_err *err) {
+static int arena_new(struct spillway *c, struct sw_list *arenas, int gpu, const void *near, uint64_t bytes,
+                     struct sw_arena **ret, struct sw_err *err) {
     struct sw_export e = {0};
     struct sw_arena *arena = sw_alloc(sizeof *arena);
     struct spillway_ticket *t = NULL;
@@ -65,6 +65,7 @@ static int arena_new(struct spillway *c, struct sw_list *arenas, int gpu, const 
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a staging arena");
     sw_list_init(&arena->node);
     arena->gpu = gpu;
+    arena->bytes = bytes;
     arena->fd = -1;
     arena->mem = sw_client_new_mem(c);
     const int rc = gpu == SW_ARENA_HOST ? make_host(arena, &e, err) : make_gpu(c, arena, near, &e, err);
@@ -87,21 +88,35 @@ int sw_arena_get(struct spillway *c, struct sw_list *arenas, int gpu, const void
                  struct sw_err *err) {
     for (struct sw_list *n = arenas->next; n != arenas; n = n->next) {
         struct sw_arena *arena = arena_of(n);
-        if (arena->gpu == gpu && !arena->error.code) {
+        if (arena->gpu == gpu && !arena->own && !arena->error.code) {
             *ret = arena;
             return 0;
         }
     }
-    return arena_new(c, arenas, gpu, near, ret, err);
+    return arena_new(c, arenas, gpu, near, SW_ARENA_BYTES, ret, err);
 }
 
-void sw_arenas_free_failed(struct spillway *c, struct sw_list *arenas) {
+int sw_arena_get_own(struct spillway *c, struct sw_list *arenas, int gpu, const void *near, uint64_t bytes,
+                     struct sw_arena **ret, struct sw_err *err) {
+    const int rc = arena_new(c, arenas, gpu, near, bytes, ret, err);
+    if (!rc)
+        (*ret)->own = true;
+    return rc;
+}
+
+/* Whether it is of no more use; while it is being opened the answer is still to come. */
+static bool is_spent(const struct sw_arena *arena) {
+    return !arena->n_users && (arena->error.code || (arena->own && arena->open));
+}
+
+void sw_arenas_free_unused(struct spillway *c, struct sw_list *arenas) {
     for (struct sw_list *n = arenas->next, *next; n != arenas; n = next) {
         struct sw_arena *arena = arena_of(n);
         next = n->next;
-        if (!arena->error.code || arena->n_users)
+        if (!is_spent(arena))
             continue;
-        sw_client_close_memory(c, arena->mem);
+        if (!arena->own) /* its transfer has closed it */
+            sw_client_close_memory(c, arena->mem);
         arena_free(arena);
     }
 }
@@ -136,7 +151,7 @@ static void reopen(struct spillway *c, struct sw_arena *arena) {
     arena->error = (struct spillway_error){0};
     const int rc = arena->gpu == SW_ARENA_HOST
                        ? export_host(arena, &e, NULL)
-                       : sw_export_find(&e, &c->cuda, sw_cuda_block_data(arena->block), SW_ARENA_BYTES, NULL);
+                       : sw_export_find(&e, &c->cuda, sw_cuda_block_data(arena->block), arena->bytes, NULL);
     struct spillway_ticket *t = rc ? NULL : sw_client_open_memory(c, arena->mem, &e, NULL);
     if (t) {
         t->own.on_done = arena_opened;
@@ -183,28 +198,49 @@ void sw_arena_give_back(struct sw_arena *arena, unsigned first) {
     arena->freed |= arena->wanted;
 }
 
+#define MAKE_BYTES (SW_ARENA_BYTES / 64)
+
 /* In small steps: a signal undoes all of one that it interrupts. */
+static int make_step(const struct sw_arena *arena, uint64_t at, struct sw_err *err) {
+    const uint64_t left = arena->bytes - at;
+    int rc;
+    do
+        rc = fallocate(arena->fd, 0, (off_t)at, (off_t)(left < MAKE_BYTES ? left : MAKE_BYTES));
+    while (rc < 0 && errno == EINTR);
+    return rc == 0 ? 0
+                   : sw_err_set(err, errno == ENOSPC || errno == ENOMEM ? -SW_ENOMEM : -SW_EIO, SW_SCOPE_REQUEST,
+                                "staging arena of %llu bytes: %s", (unsigned long long)arena->bytes, strerror(errno));
+}
+
 int sw_arena_make(struct sw_arena *arena, unsigned place, uint64_t bytes, struct sw_err *err) {
-    const uint64_t step = SW_ARENA_BYTES / 64, begin = place * SW_PIECE_BYTES;
-    for (uint64_t i = begin / step; arena->gpu == SW_ARENA_HOST && i * step < begin + bytes; i++) {
-        int rc;
+    const uint64_t begin = place * SW_PIECE_BYTES;
+    if (arena->gpu != SW_ARENA_HOST || arena->own)
+        return 0;
+    for (uint64_t i = begin / MAKE_BYTES; i * MAKE_BYTES < begin + bytes; i++) {
         if (arena->made >> i & 1)
             continue;
-        do
-            rc = fallocate(arena->fd, 0, (off_t)(i * step), (off_t)step);
-        while (rc < 0 && errno == EINTR);
+        const int rc = make_step(arena, i * MAKE_BYTES, err);
         if (rc < 0)
-            return sw_err_set(err, errno == ENOSPC || errno == ENOMEM ? -SW_ENOMEM : -SW_EIO, SW_SCOPE_REQUEST,
-                              "%llu bytes of the staging arena: %s", (unsigned long long)bytes, strerror(errno));
+            return rc;
         arena->made |= (uint64_t)1 << i;
     }
     return 0;
 }
 
+int sw_arena_make_next(struct sw_arena *arena, struct sw_err *err) {
+    const uint64_t end = arena->gpu == SW_ARENA_HOST ? arena->bytes : 0;
+    for (uint64_t made = 0; made < SW_PIECE_BYTES && arena->made_bytes < end; made += MAKE_BYTES) {
+        const int rc = make_step(arena, arena->made_bytes, err);
+        if (rc < 0)
+            return rc;
+        arena->made_bytes += MAKE_BYTES;
+    }
+    return arena->made_bytes >= end;
+}
+
 /* By system calls on the memfd, which return an error where the caller's memory has gone. */
-static int copy_host(const struct sw_arena *arena, unsigned place, uint8_t *data, uint64_t bytes, bool in,
+static int copy_host(const struct sw_arena *arena, uint64_t base, uint8_t *data, uint64_t bytes, bool in,
                      struct sw_err *err) {
-    const uint64_t base = place * SW_PIECE_BYTES;
     for (uint64_t done = 0; done < bytes;) {
         const off_t at = (off_t)(base + done);
         const ssize_t n =
@@ -220,12 +256,17 @@ static int copy_host(const struct sw_arena *arena, unsigned place, uint8_t *data
     return 0;
 }
 
-int sw_arena_copy(const struct sw_arena *arena, unsigned place, uint8_t *memory, uint64_t bytes, bool in,
+int sw_arena_copy(const struct sw_arena *arena, unsigned place, uint64_t at, uint8_t *memory, uint64_t bytes, bool in,
                   struct sw_err *err) {
-    uint8_t *data = memory + arena->places[place].offset;
-    if (arena->gpu == SW_ARENA_HOST)
-        return copy_host(arena, place, data, bytes, in, err);
-    uint8_t *staged = sw_cuda_block_data(arena->block) + place * SW_PIECE_BYTES;
+    const uint64_t base = place * SW_PIECE_BYTES + at;
+    uint8_t *data = memory + arena->places[place].offset + at;
+    if (arena->gpu == SW_ARENA_HOST) {
+        const int rc = copy_host(arena, base, data, bytes, in, err);
+        if (!rc && arena->own && !in)
+            (void)fallocate(arena->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)base, (off_t)bytes);
+        return rc;
+    }
+    uint8_t *staged = sw_cuda_block_data(arena->block) + base;
     return in ? sw_cuda_block_copy(arena->block, staged, data, bytes, err)
               : sw_cuda_block_copy(arena->block, data, staged, bytes, err);
 }

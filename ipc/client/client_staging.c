@@ -3,6 +3,7 @@
  * The places of an arena are given out in the order of the transfers, so that each gets on. Memory of the host is
  * copied inside the library's calls, one piece a call. Life of a transfer:
  *
+ *   ASK     of a region that the daemon has in one piece, for memory longer than the arena: how long it is
  *   READY?  until the daemon has mapped the memory, and the caller's stream is where it was at the call
  *   MOVE    several pieces on their way at a time; the first error stops it once those are back
  *   END     until the last copies are made, or the daemon has closed the caller's memory; then the ticket is done
@@ -20,11 +21,12 @@
 
 enum { POLL_GPU_NS = 100000, AT_ONCE_NS = 1 };
 
-enum stage { STAGE_READY, STAGE_MOVE, STAGE_END };
+enum stage { STAGE_READY, STAGE_ASK, STAGE_MOVE, STAGE_END };
 
 struct sw_staged {
     struct spillway_ticket *ticket; /* the caller's */
-    struct sw_arena *arena;         /* NULL: straight into the caller's memory */
+    struct sw_arena *arena;         /* NULL: straight into the caller's memory, or not known yet (ASK) */
+    int gpu;                        /* of the arena */
     struct sw_composite *composite; /* NULL: there is none, see error; without an id: one region of the daemon */
     uint8_t *data;
     uint64_t bytes;
@@ -98,9 +100,9 @@ static void wake_after(struct sw_staging *s, long ns) {
 
 /* ---- pieces ------------------------------------------------------------------------------------------------------ */
 
-/* Between a place and the caller's memory; on a GPU it is only queued. */
-static int copy(struct sw_staged *op, unsigned place, uint64_t bytes, struct sw_err *err) {
-    return sw_arena_copy(op->arena, place, op->data, bytes, is_spill(op), err);
+/* Between a place, from `at` on, and the caller's memory; on a GPU it is only queued. */
+static int copy(struct sw_staged *op, unsigned place, uint64_t at, uint64_t bytes, struct sw_err *err) {
+    return sw_arena_copy(op->arena, place, at, op->data, bytes, is_spill(op), err);
 }
 
 static void give_back(struct sw_staged *op, unsigned first) {
@@ -123,19 +125,6 @@ static void add_result(struct sw_staged *op, const struct spillway_result *part)
     sw_client_combine(sum->reason, sizeof sum->reason, part->reason);
 }
 
-static void part_failed(struct sw_staged *op, const struct spillway_ticket *t) {
-    struct sw_err err = {0};
-    /* A region of the daemon's own whose length we do not know: offered was what the arena has. */
-    if (t->error.code == -SW_ETOOSMALL && t->transfer.bytes < op->bytes) {
-        (void)sw_err_set(
-            &err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
-            "region longer than the staging arena of %llu bytes: restore it into memory that can be shared",
-            (unsigned long long)SW_ARENA_BYTES);
-        sw_client_note_err(&op->error, &err);
-    }
-    sw_client_note_error(&op->error, &t->error);
-}
-
 /* The daemon has answered. What is to be sent because of it, is sent by sw_staging_advance(). */
 static void part_done(struct spillway_ticket *t) {
     struct sw_staged *op = t->own.owner;
@@ -149,7 +138,7 @@ static void part_done(struct spillway_ticket *t) {
                          t->own.part, composite->id.slot, composite->id.generation);
         sw_client_note_err(&op->error, &err);
     } else if (t->error.code) {
-        part_failed(op, t);
+        sw_client_note_error(&op->error, &t->error);
     } else {
         add_result(op, &t->answer.transfer);
         if (is_spill(op))
@@ -243,26 +232,49 @@ static bool may_copy(const struct sw_staged *op, struct round *round) {
     return true;
 }
 
+static uint64_t at_most_a_piece(uint64_t bytes) {
+    return bytes < SW_PIECE_BYTES ? bytes : SW_PIECE_BYTES;
+}
+
 /* Copies restored pieces to the caller's memory; after an error they are of no use. */
 static void copy_out(struct sw_staged *op, struct round *round) {
     struct sw_err err = {0};
     for (unsigned i = 0; op->arena && i < SW_ARENA_PIECES; i++) {
-        const struct sw_place *place = &op->arena->places[i];
+        struct sw_place *place = &op->arena->places[i];
         if (place->user != op || !place->arrived)
             continue;
-        if (!op->error.code && !may_copy(op, round))
-            return;
-        if (!op->error.code && copy(op, i, place->arrived_bytes, &err) < 0)
-            sw_client_note_err(&op->error, &err);
+        do {
+            const uint64_t left = place->arrived_bytes - place->copied_bytes, n = at_most_a_piece(left);
+            if (!op->error.code && !may_copy(op, round))
+                return;
+            if (!op->error.code && copy(op, i, place->copied_bytes, n, &err) < 0)
+                sw_client_note_err(&op->error, &err);
+            place->copied_bytes += n;
+        } while (!op->error.code && place->copied_bytes < place->arrived_bytes);
         give_back(op, i);
     }
+}
+
+/* Whether the arena of its own has been made; makes a piece of it, like a copy. */
+static bool is_made(struct sw_staged *op, struct round *round) {
+    struct sw_err err = {0};
+    if (!may_copy(op, round))
+        return false;
+    const int rc = sw_arena_make_next(op->arena, &err);
+    if (rc < 0)
+        sw_client_note_err(&op->error, &err);
+    else if (!rc)
+        come_back(round, AT_ONCE_NS);
+    return rc > 0;
 }
 
 /* Starts one piece through the arena. False: none can be started now. */
 static bool start_through_arena(struct spillway *c, struct sw_staged *op, struct round *round) {
     const uint64_t bytes = part_bytes(op, op->n_started);
-    const unsigned n = bytes ? (unsigned)((bytes + SW_PIECE_BYTES - 1) / SW_PIECE_BYTES) : 1;
     struct sw_arena *arena = op->arena;
+    const unsigned n = bytes && !arena->own ? (unsigned)((bytes + SW_PIECE_BYTES - 1) / SW_PIECE_BYTES) : 1;
+    if (arena->own && !is_made(op, round))
+        return false;
     const int first = arena->wanted ? -1 : sw_arena_find_places(arena, n);
     struct sw_export e = {0};
     struct sw_err err = {0};
@@ -277,7 +289,7 @@ static bool start_through_arena(struct spillway *c, struct sw_staged *op, struct
     const unsigned place = (unsigned)first;
     sw_arena_take(arena, place, n, op, op->n_started * SW_PIECE_BYTES);
     op->n_held++;
-    int rc = is_spill(op) ? copy(op, place, bytes, &err) : sw_arena_make(arena, place, bytes, &err);
+    int rc = is_spill(op) ? copy(op, place, 0, bytes, &err) : sw_arena_make(arena, place, bytes, &err);
     if (!rc)
         rc = sw_arena_mark(c, arena, &e, &err); /* also those that still read what a restore will write to */
     e.offset += place * SW_PIECE_BYTES;
@@ -382,9 +394,36 @@ static void finish(struct spillway *c, struct sw_staged *op) {
     sw_ticket_complete(t);
 }
 
+/* The answer is there: an arena of its own for a region that the connection's is too short for. */
+static void take_arena(struct spillway *c, struct sw_staged *op) {
+    const uint64_t bytes = op->composite->raw_bytes;
+    struct sw_list *arenas = &c->staging->arenas;
+    struct sw_err err = {0};
+    int rc = 0;
+    if (bytes > op->bytes)
+        rc = sw_err_set(&err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "region has %llu bytes, the buffer %llu",
+                        (unsigned long long)bytes, (unsigned long long)op->bytes);
+    else if (bytes <= SW_ARENA_BYTES)
+        rc = sw_arena_get(c, arenas, op->gpu, op->data, &op->arena, &err);
+    else
+        rc = sw_arena_get_own(c, arenas, op->gpu, op->data, bytes, &op->arena, &err);
+    if (rc < 0) {
+        sw_client_note_err(&op->error, &err);
+        return;
+    }
+    op->arena->n_users++;
+    op->mem_own = op->arena->own; /* to be closed in the end */
+    op->mem = op->arena->mem;
+}
+
 static void advance(struct spillway *c, struct sw_staged *op, struct round *round) {
     if (c->lost.code)
         sw_client_note_error(&op->error, &c->lost);
+    if (op->stage == STAGE_ASK && !op->n_in_flight) {
+        if (!op->error.code)
+            take_arena(c, op);
+        op->stage = STAGE_READY;
+    }
     if (op->stage == STAGE_READY && is_ready(op, round))
         op->stage = STAGE_MOVE;
     if (op->stage == STAGE_MOVE && move(c, op, round))
@@ -405,7 +444,7 @@ void sw_staging_advance(struct spillway *c, unsigned copies) {
     }
     if (sw_arenas_freed(&s->arenas)) /* and no packet may follow that tells when to go on */
         come_back(&round, AT_ONCE_NS);
-    sw_arenas_free_failed(c, &s->arenas);
+    sw_arenas_free_unused(c, &s->arenas);
     wake_after(s, round.wake_ns);
 }
 
@@ -450,10 +489,39 @@ static void composite_to_restore(struct spillway *c, struct sw_staged *op, struc
 
 /* One region of the daemon, of a length that is not known: what is offered for it is all that there is. */
 static int single_to_restore(struct sw_staged *op, struct spillway_region region, struct sw_err *err) {
-    const int rc = sw_composite_new(&op->composite, op->bytes < SW_ARENA_BYTES ? op->bytes : SW_ARENA_BYTES, 1, err);
+    const int rc = sw_composite_new(&op->composite, op->bytes, 1, err);
     if (!rc)
         op->composite->parts[0] = region;
     return rc;
+}
+
+static void answered(struct spillway_ticket *t) {
+    struct sw_staged *op = t->own.owner;
+    op->n_in_flight--;
+    if (t->error.code)
+        sw_client_note_error(&op->error, &t->error);
+    else
+        op->composite->raw_bytes = t->answer.region.raw_bytes;
+}
+
+/* The memory is longer than the arena: is the region, too? */
+static int ask_length(struct spillway *c, struct sw_staged *op, struct sw_err *err) {
+    const struct spillway_region region = op->composite->parts[0];
+    struct sw_msg msg = {.header.type = SW_MSG_QUERY, .u.query = {.slot = region.slot, .gen = region.generation}};
+    struct sw_list group;
+    sw_list_init(&group);
+    struct spillway_ticket *t = sw_ticket_new(c, SW_MSG_QUERY, err);
+    if (!t || !sw_packet_new(&group, &msg, err)) {
+        sw_free(t);
+        return -SW_ENOMEM;
+    }
+    t->resume.repeat = sw_packet_copy(c, group.next);
+    t->own.on_done = answered;
+    t->own.owner = op;
+    sw_client_submit(t, &group);
+    op->stage = STAGE_ASK;
+    op->n_in_flight++;
+    return 0;
 }
 
 static void straight_opened(struct spillway_ticket *t) {
@@ -464,8 +532,8 @@ static void straight_opened(struct spillway_ticket *t) {
         sw_client_note_error(&op->error, &t->error);
 }
 
-/* Finds out whether the memory of a restore can be handed over; then no arena is needed. errors: -SW_EMEMKIND: it
- * cannot. */
+/* Finds out whether the memory of a restore can be handed over; then no arena is needed. errors: those of
+ * sw_export_find(). */
 static int go_straight(struct spillway *c, struct sw_staged *op, struct CUstream_st *stream, struct sw_err *err) {
     struct sw_export e = {0};
     const struct sw_registered *registered = sw_registered_find(c, op->data, op->bytes, &e);
@@ -504,6 +572,9 @@ static int go_through_arena(struct spillway *c, struct sw_staged *op, struct CUs
     if (!rc && place != SW_CUDA_UNKNOWN)
         rc = sw_export_order(&e, &c->cuda, NULL, op->data, stream, err);
     op->mark = e.mark;
+    op->gpu = gpu;
+    if (!rc && !is_spill(op) && !sw_region_is_composite(op->composite->id) && op->bytes > SW_ARENA_BYTES)
+        return ask_length(c, op, err);
     if (!rc)
         rc = sw_arena_get(c, &c->staging->arenas, gpu, op->data, &op->arena, err);
     if (op->arena)
@@ -524,7 +595,7 @@ static int prepare(struct spillway *c, struct sw_staged *op, const struct sw_sta
     if (rc < 0 || op->error.code)
         return rc;
     rc = whole ? -SW_EMEMKIND : go_straight(c, op, r->stream, err);
-    return rc == -SW_EMEMKIND ? go_through_arena(c, op, r->stream, err) : rc;
+    return sw_export_is_copied(rc) ? go_through_arena(c, op, r->stream, err) : rc;
 }
 
 /* Undoes prepare() after an error. */

@@ -40,6 +40,10 @@ struct sw_marks {
  * frees it by sw_cuda_free(). errors: -SW_EMEMKIND, -SW_EUNSEALED, -SW_ERANGE, -SW_ELIMIT, -SW_EGPU, -SW_EIO,
  * -SW_ENOMEM; *ret is then empty. */
 int sw_export_find(struct sw_export *ret, struct sw_cuda **cuda, const void *data, uint64_t bytes, struct sw_err *err);
+/* Whether memory that was refused with this code can be copied in place of being handed over. */
+static inline bool sw_export_is_copied(int rc) {
+    return rc == -SW_EMEMKIND || rc == -SW_EUNSEALED;
+}
 /* Orders an operation on exported memory after what the stream has been given: sets e->mark, or does nothing if there
  * is nothing to wait for. known: marks of the same request, of which one serves again where the context is the same;
  * NULL: none. data: in the memory; e->kind is all that is read of e. stream: see spillway.h. Memory of the host has no
@@ -55,7 +59,8 @@ int sw_export_reserve(struct sw_export *e, uint32_t n_parts, struct sw_err *err)
 /* memory_memfd.c: all of data[0..bytes) is memory of this process that can be read (and written to). errors:
  * -SW_EMEMKIND, -SW_ERANGE (the front only), -SW_ELIMIT, -SW_EIO, -SW_ENOMEM. */
 int sw_host_check(const void *data, uint64_t bytes, bool writable, struct sw_err *err);
-/* memory_memfd.c: data lies in a shared mapping of a memfd, not one of huge pages; seals it against shrinking. */
+/* memory_memfd.c: data lies in shared mappings of one memfd, not one of huge pages; seals it against shrinking. errors:
+ * -SW_EMEMKIND (it does not, or only its front does), -SW_EUNSEALED, -SW_ERANGE (not all of it is there), others. */
 int sw_memfd_export(struct sw_export *ret, const void *data, uint64_t bytes, struct sw_err *err);
 
 /* memory_cuda.c, cuda_mark.c and cuda_block.c, or memory_nocuda.c in a build without CUDA. Returns 1 if the pointer is

@@ -259,6 +259,15 @@ static int seal(int fd, struct sw_err *err) {
                       strerror(errno));
 }
 
+/* The range ends in another mapping than that of the memfd in which it begins, if not where nothing is. */
+static int crosses_mappings(const void *data, uint64_t bytes, uint64_t front_bytes, struct sw_err *err) {
+    const int rc = sw_host_check(data, bytes, false, err);
+    return rc < 0 ? rc
+                  : sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
+                               "%" PRIu64 " bytes at %p, but the memfd's mapping ends after %" PRIu64, bytes, data,
+                               front_bytes);
+}
+
 int sw_memfd_export(struct sw_export *ret, const void *data, uint64_t bytes, struct sw_err *err) {
     const uint64_t address = (uintptr_t)data;
     struct vma vma = {0};
@@ -267,9 +276,7 @@ int sw_memfd_export(struct sw_export *ret, const void *data, uint64_t bytes, str
     if (rc < 0)
         return rc;
     if (bytes > mapped_end - address)
-        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST,
-                          "%" PRIu64 " bytes at 0x%" PRIx64 ", but the mapping ends after %" PRIu64, bytes, address,
-                          mapped_end - address);
+        return crosses_mappings(data, bytes, mapped_end - address, err);
     if ((rc = sw_export_reserve(ret, 1, err)) < 0 || (rc = open_file(&vma, &ret->fds[0], err)) < 0 ||
         (rc = check_pages(ret->fds[0], err)) < 0 || (rc = seal(ret->fds[0], err)) < 0)
         return rc;

@@ -161,16 +161,133 @@ START_TEST(into_other_memory) {
 }
 END_TEST
 
-/* The arena is what there is for a region that the daemon has in one piece. */
+static bool is_all(const uint8_t *data, size_t bytes, uint8_t value) {
+    return !bytes || (data[0] == value && memcmp(data, data + 1, bytes - 1) == 0);
+}
+
+/* A region that the daemon has in one piece goes through an arena of its own if it is longer than the connection's, and
+ * of that nothing stays. */
 START_TEST(a_region_longer_than_the_arena) {
-    const size_t bytes = (size_t)ARENA + 1;
-    uint8_t *memfd = shared(bytes), *data = heap(bytes);
+    static const size_t lengths[] = {ARENA - 1, (size_t)ARENA + 1, 2 * (size_t)ARENA + 12345};
+    const size_t bytes = lengths[_i], room = 2 * (size_t)ARENA + 20000;
+    const struct spillway_region none = {.slot = 0x7fffffff, .generation = 1};
+    uint8_t *memfd = shared(bytes), *data = heap(room);
     fill(memfd, bytes, SW_CONTENT_TEXT, 2);
     const struct spillway_region region = spilled(memfd, bytes);
-    ck_failed(finish(restore(region, data, bytes, 0), NULL), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
     ck_failed(finish(restore(region, data, 1000, 0), NULL), SPILLWAY_ETOOSMALL, SPILLWAY_SCOPE_REQUEST);
-    ok(spillway_drop(connection, region, &error)); /* it is none the worse */
+    ck_failed(finish(restore(region, data, bytes - 1, 0), NULL), SPILLWAY_ETOOSMALL, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(finish(restore(none, data, room, 0), NULL), SPILLWAY_ENOENT, SPILLWAY_SCOPE_REQUEST);
+    for (int keep = 1; keep >= 0; keep--) {
+        memset(data, 0xA5, room);
+        restored(region, data, room, keep ? SPILLWAY_RESTORE_KEEP : 0);
+        ck_assert(memcmp(data, memfd, bytes) == 0);
+        ck_assert_msg(is_all(data + bytes, room - bytes, 0xA5), "written to behind the region");
+        ck_assert_uint_le(sw_served_status(connection).mapped_memories, 1); /* the connection's arena */
+    }
+    ck_failed(finish(restore(region, data, room, 0), NULL), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
+    ck_assert_uint_eq(sw_served_status(connection).regions, 0);
     free(data);
+}
+END_TEST
+
+/* The same by the event loop's way, others meanwhile, and twice at once: each has an arena of its own. */
+START_TEST(long_regions_side_by_side) {
+    enum { N = 3 };
+    const size_t bytes = (size_t)ARENA + 100001, small_bytes = 70000;
+    uint8_t *memfd = shared(bytes), *data[N], *small = filled(small_bytes, SW_CONTENT_TEXT, 3);
+    struct spillway_ticket *tickets[N];
+    struct spillway_region regions[N];
+    fill(memfd, bytes, SW_CONTENT_TEXT, 4);
+    for (unsigned i = 0; i < N; i++) {
+        data[i] = heap(bytes);
+        regions[i] = i ? spilled(memfd, bytes) : spilled(small, small_bytes);
+        memset(data[i], 0, bytes);
+    }
+    for (unsigned i = 0; i < N; i++)
+        tickets[i] = restore(regions[i], data[i], bytes, 0);
+    for (int n_done = 0; n_done < N;) {
+        struct pollfd p = {.fd = spillway_fd(connection), .events = POLLIN};
+        ck_assert_int_eq(poll(&p, 1, WAIT_MS), 1);
+        const int n = spillway_dispatch(connection, &error);
+        ck_assert_int_ge(n, 0);
+        n_done += n;
+    }
+    for (unsigned i = 0; i < N; i++) {
+        ok(finish(tickets[i], NULL));
+        ck_assert(memcmp(data[i], i ? memfd : small, i ? bytes : small_bytes) == 0);
+        free(data[i]);
+    }
+    sw_served_ck_empty(connection, 1);
+    free(small);
+}
+END_TEST
+
+/* Closed, or the memory gone, while such a region is on its way. */
+START_TEST(a_long_region_is_given_up) {
+    const size_t bytes = (size_t)ARENA + 1000;
+    uint8_t *memfd = shared(bytes);
+    uint8_t *gone = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(gone, MAP_FAILED);
+    fill(memfd, bytes, SW_CONTENT_TEXT, 2);
+    const struct spillway_region region = spilled(memfd, bytes);
+    struct spillway_ticket *ticket = restore(region, gone, bytes, SPILLWAY_RESTORE_KEEP);
+    ck_assert_int_eq(munmap(gone + PIECE, PIECE), 0);
+    ck_failed(finish(ticket, NULL), SPILLWAY_EIO, SPILLWAY_SCOPE_REQUEST);
+    ck_assert_uint_le(sw_served_status(connection).mapped_memories, 1);
+    uint8_t *data = heap(bytes);
+    restored(region, data, bytes, SPILLWAY_RESTORE_KEEP);
+    ck_assert(memcmp(data, memfd, bytes) == 0);
+    ticket = restore(region, data, bytes, 0);
+    (void)spillway_wait(ticket, 20 * _i, NULL, &error);
+    spillway_close(connection);
+    free(data);
+    ck_assert_uint_eq(sw_count_fds(), fds_before);
+    connection = sw_served_connect(&sw_served_daemon);
+}
+END_TEST
+
+/* Made without MFD_ALLOW_SEALING, as libraries of others may make it. */
+START_TEST(a_memfd_that_cannot_be_sealed_is_copied) {
+    const size_t bytes = 100003;
+    const int fd = memfd_create("e2e", MFD_CLOEXEC);
+    fds_before++;
+    ck_assert(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
+    uint8_t *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(data, MAP_FAILED);
+    uint8_t *expected = filled(bytes, SW_CONTENT_TEXT, 8), *memfd = shared(bytes);
+    memcpy(data, expected, bytes);
+    struct spillway_region region = spilled(data, bytes);
+    memset(data, 0, bytes);
+    restored(region, data, bytes, 0); /* in pieces */
+    ck_assert(memcmp(data, expected, bytes) == 0);
+    memcpy(memfd, expected, bytes);
+    region = spilled(memfd, bytes);
+    memset(data, 0, bytes);
+    restored(region, data, bytes, 0); /* as one */
+    ck_assert(memcmp(data, expected, bytes) == 0);
+    ck_failed(spillway_register(connection, data, bytes, &error), SPILLWAY_EUNSEALED, SPILLWAY_SCOPE_REQUEST);
+    free(expected);
+}
+END_TEST
+
+/* From a memfd into what lies behind it: another memfd, or any memory. */
+START_TEST(a_range_across_mappings_is_copied) {
+    const size_t page = 4096, bytes = 40 * page, begin = 5 * page + 3;
+    uint8_t *space = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *expected = filled(2 * bytes, SW_CONTENT_TEXT, 9);
+    ck_assert_ptr_ne(space, MAP_FAILED);
+    ck_assert_ptr_eq(mremap(shared(bytes), bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, space), space);
+    if (_i)
+        ck_assert_ptr_eq(mremap(shared(bytes), bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, space + bytes),
+                         space + bytes);
+    memcpy(space, expected, 2 * bytes);
+    const struct spillway_region region = spilled(space + begin, bytes);
+    memset(space, 0, 2 * bytes);
+    restored(region, space + begin, bytes, 0);
+    ck_assert(memcmp(space + begin, expected + begin, bytes) == 0);
+    ck_assert(is_all(space, begin, 0) && is_all(space + begin + bytes, bytes - begin, 0));
+    ck_failed(spillway_register(connection, space + begin, bytes, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
+    free(expected);
 }
 END_TEST
 
@@ -519,7 +636,11 @@ int main(void) {
     tcase_add_checked_fixture(served, before_each, after_each);
     tcase_add_loop_test(served, every_size_comes_back, 0, (int)(sizeof sizes / sizeof sizes[0]));
     tcase_add_test(served, into_other_memory);
-    tcase_add_test(served, a_region_longer_than_the_arena);
+    tcase_add_loop_test(served, a_region_longer_than_the_arena, 0, 3);
+    tcase_add_test(served, long_regions_side_by_side);
+    tcase_add_loop_test(served, a_long_region_is_given_up, 0, 3);
+    tcase_add_test(served, a_memfd_that_cannot_be_sealed_is_copied);
+    tcase_add_loop_test(served, a_range_across_mappings_is_copied, 0, 2);
     tcase_add_test(served, many_at_once);
     tcase_add_test(served, nobody_waits_for_places_that_are_free);
     tcase_add_test(served, keep_query_drop);

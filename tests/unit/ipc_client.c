@@ -785,8 +785,8 @@ START_TEST(arguments_are_checked) {
                      SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST, "neither");
     sw_play_ck_error(spillway_pack(sw_play.connection, &none, 8, NULL, &none, &sw_play.error), SPILLWAY_EMEMKIND,
                      SPILLWAY_SCOPE_REQUEST, "neither");
-    sw_play_ck_error(spillway_spill(sw_play.connection, sw_play.data, 1 << 20, NULL, &none, &sw_play.error),
-                     SPILLWAY_ERANGE, SPILLWAY_SCOPE_REQUEST, "mapping ends");
+    sw_play_ck_error(spillway_spill(sw_play.connection, sw_play.data, (uint64_t)1 << 46, NULL, &none, &sw_play.error),
+                     SPILLWAY_ERANGE, SPILLWAY_SCOPE_REQUEST, "memory ends");
     ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, NULL, &sw_play.error),
                      0); /* none of them cost the connection anything */
     sw_play_close();

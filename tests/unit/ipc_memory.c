@@ -39,6 +39,13 @@ static uint8_t *reserve(size_t bytes) {
     return map_at(NULL, -1, bytes, 0, MAP_PRIVATE | MAP_ANONYMOUS);
 }
 
+/* The same, and nothing lies behind it. */
+static uint8_t *reserve_alone(size_t bytes) {
+    uint8_t *data = reserve(bytes + PAGE);
+    ck_assert_int_eq(munmap(data + bytes, PAGE), 0);
+    return data;
+}
+
 static int find(struct sw_export *ret, const void *data, uint64_t bytes) {
     struct sw_cuda *cuda = NULL;
     struct sw_err err = {0};
@@ -98,7 +105,7 @@ END_TEST
 
 START_TEST(finds_a_mapping_that_starts_inside_the_file) {
     const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
-    const uint8_t *data = map_at(NULL, fd, 4 * PAGE, 8 * PAGE, MAP_SHARED);
+    const uint8_t *data = map_at(reserve_alone(4 * PAGE), fd, 4 * PAGE, 8 * PAGE, MAP_SHARED);
     ck_found(data + 5, PAGE, 8 * PAGE + 5, BYTES, inode_of(fd));
     ck_refused(data, 4 * PAGE + 1, -SW_ERANGE);
 }
@@ -121,12 +128,12 @@ START_TEST(does_not_run_into_a_neighbour) {
     (void)map_at(data + 4 * PAGE, fd, 2 * PAGE, 8 * PAGE, MAP_SHARED);
     (void)map_at(data + 6 * PAGE, fd, 2 * PAGE, 0, MAP_SHARED); /* the same file, elsewhere */
     ck_found(data, 2 * PAGE, 0, BYTES, inode_of(fd));
-    ck_refused(data, 2 * PAGE + 1, -SW_ERANGE);
+    ck_refused(data, 2 * PAGE + 1, -SW_EMEMKIND);
     ck_found(data + 2 * PAGE, 2 * PAGE, 2 * PAGE, BYTES, inode_of(other));
     ck_found(data + 4 * PAGE, 2 * PAGE, 8 * PAGE, BYTES, inode_of(fd));
-    ck_refused(data + 4 * PAGE, 2 * PAGE + 1, -SW_ERANGE);
+    ck_refused(data + 4 * PAGE, 2 * PAGE + 1, -SW_EMEMKIND);
     (void)map_at(data + 2 * PAGE, fd, 2 * PAGE, 2 * PAGE, MAP_PRIVATE);
-    ck_refused(data, 2 * PAGE + 1, -SW_ERANGE);
+    ck_refused(data, 2 * PAGE + 1, -SW_EMEMKIND);
 }
 END_TEST
 
@@ -199,13 +206,27 @@ END_TEST
 
 START_TEST(refuses_a_range_beyond_mapping_or_file) {
     const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING), shorter = new_memfd(PAGE + 100, MFD_ALLOW_SEALING);
-    const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
+    const uint8_t *data = map_at(reserve_alone(BYTES), fd, BYTES, 0, MAP_SHARED);
     const uint8_t *longer = map_at(NULL, shorter, 4 * PAGE, 0, MAP_SHARED);
     ck_refused(data, BYTES + 1, -SW_ERANGE);
     ck_refused(data + BYTES - 1, 2, -SW_ERANGE);
     ck_found(longer, PAGE + 100, 0, PAGE + 100, inode_of(shorter));
     ck_refused(longer, PAGE + 101, -SW_ERANGE);
     ck_refused(longer + 2 * PAGE, 1, -SW_ERANGE);
+}
+END_TEST
+
+/* All of it is memory, but no single descriptor stands for it: not handed over, so that it is copied. */
+START_TEST(refuses_a_range_in_several_mappings) {
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING), other = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    uint8_t *space = reserve_alone(2 * BYTES);
+    (void)map_at(space, fd, BYTES, 0, MAP_SHARED);
+    (void)map_at(space + BYTES, other, BYTES, 0, MAP_SHARED);
+    ck_refused(space + BYTES - 1, 2, -SW_EMEMKIND);
+    (void)map_at(space + BYTES, -1, BYTES, 0, MAP_PRIVATE | MAP_ANONYMOUS);
+    ck_refused(space, 2 * BYTES, -SW_EMEMKIND);
+    ck_refused(space, 2 * BYTES + 1, -SW_ERANGE);
+    ck_found(space, BYTES, 0, BYTES, inode_of(fd));
 }
 END_TEST
 
@@ -415,6 +436,7 @@ int main(void) {
     tcase_add_test(tcase, refuses_a_memfd_of_huge_pages);
     tcase_add_test(tcase, seals_or_refuses);
     tcase_add_test(tcase, refuses_a_range_beyond_mapping_or_file);
+    tcase_add_test(tcase, refuses_a_range_in_several_mappings);
     tcase_add_test(tcase, says_when_descriptors_run_out);
     tcase_add_test(tcase, survives_a_heap_that_fails);
     tcase_add_test(tcase, says_when_it_could_not_look);
