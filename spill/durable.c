@@ -101,6 +101,7 @@ static void give(struct sw_region *region, struct sw_owner *to) {
         to->stored_bytes += region->stored_bytes;
     }
     region->owner = to;
+    region->holder = to->number;
     region->request = region->piece = 0; /* were of its last session, and another one counts its own */
     if (region->move)
         sw_move_follow(region->move);

@@ -26,7 +26,8 @@ struct sw_engine;
 struct sw_owner; /* what one session owns: memories, regions, operations */
 struct sw_mem;   /* a client's memory that was handed over */
 
-/* What a client holds. `gen` rises whenever the slot is reused: a stale id gives -SW_ESTALE, never a neighbour. */
+/* What a client holds. `gen` rises whenever the slot is reused: a stale id gives -SW_ESTALE, never a neighbour;
+ * -SW_ENOENT once somebody else has the slot, or after a restart. */
 struct sw_region_id {
     uint32_t slot, gen;
 };
@@ -274,7 +275,7 @@ struct sw_region_info {
     const char *reason; /* as in struct sw_outcome */
     bool in_place;      /* it was packed: if it is LOST, its client's memory has not its bytes either */
 };
-/* errors: -SW_ENOENT, -SW_ESTALE (also for ids of other owners: their existence is not confirmed). */
+/* errors: -SW_ENOENT (also for ids of other owners: their existence is not confirmed), -SW_ESTALE. */
 int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err);
 
 /* Of one buffer; a region that was spilled as one has one. */

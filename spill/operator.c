@@ -45,8 +45,7 @@ uint32_t sw_engine_visit(struct sw_engine *engine, uint32_t from, unsigned max_s
 int sw_engine_owner(struct sw_engine *engine, struct sw_region_id id, struct sw_owner **ret, struct sw_err *err) {
     const struct sw_region_table *table = &engine->regions;
     struct sw_region *region;
-    const int rc =
-        sw_region_find(table, id.slot < table->n_touched ? table->regions[id.slot].owner : NULL, id, &region, err);
+    const int rc = sw_region_find_any(table, id, &region, err);
     if (rc == 0)
         *ret = region->owner;
     return rc;

@@ -1,5 +1,7 @@
 #include "spill/region.h"
 
+#include "spill/engine_state.h"
+
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/log.h"
@@ -73,6 +75,7 @@ struct sw_region *sw_region_acquire(struct sw_region_table *table, struct sw_own
     memset(region, 0, sizeof *region);
     region->id = id;
     region->owner = owner;
+    region->holder = owner->number;
     region->state = SW_REGION_IN;
     sw_list_init(&region->node);
     table->n_used++;
@@ -93,7 +96,7 @@ struct sw_region *sw_region_adopt(struct sw_region_table *table, struct sw_owner
     if (id.slot >= table->cap || id.gen == 0 || table->regions[id.slot].owner)
         return NULL;
     struct sw_region *region = &table->regions[id.slot];
-    *region = (struct sw_region){.id = id, .owner = owner, .state = state};
+    *region = (struct sw_region){.id = id, .owner = owner, .holder = owner->number, .state = state};
     sw_list_init(&region->node);
     table->n_used++;
     if (id.slot >= table->n_touched)
@@ -133,15 +136,34 @@ void sw_region_release(struct sw_region_table *table, struct sw_region *region) 
     table->n_used--;
 }
 
+static int refuse(int code, struct sw_region_id id, struct sw_err *err) {
+    return sw_err_set(err, code, SW_SCOPE_REQUEST,
+                      code == -SW_ESTALE ? "region %u:%u does not exist any more" : "there is no region %u:%u", id.slot,
+                      id.gen);
+}
+
 int sw_region_find(const struct sw_region_table *table, const struct sw_owner *owner, struct sw_region_id id,
                    struct sw_region **ret, struct sw_err *err) {
     if (id.slot >= table->cap || id.gen == 0)
-        return sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "no region %u:%u", id.slot, id.gen);
+        return refuse(-SW_ENOENT, id, err);
     struct sw_region *region = &table->regions[id.slot];
-    /* Both are always compared: an id of somebody else's takes as long as one that never was. */
-    const bool is_owners = (owner != NULL) & (region->owner == owner) & (region->id.gen == id.gen);
+    /* All are always compared: an id of another owner's takes as long as one that never was. An owner that has the
+     * slot, or had it last, learns nothing by hearing that older ids are dead. */
+    const bool is_owners = (region->owner == owner) & (region->id.gen == id.gen);
+    const bool was_owners = (region->holder == owner->number) & (region->id.gen >= id.gen);
     if (!is_owners)
-        return sw_err_set(err, -SW_ESTALE, SW_SCOPE_REQUEST, "region %u:%u does not exist any more", id.slot, id.gen);
+        return refuse(was_owners ? -SW_ESTALE : -SW_ENOENT, id, err);
+    *ret = region;
+    return 0;
+}
+
+int sw_region_find_any(const struct sw_region_table *table, struct sw_region_id id, struct sw_region **ret,
+                       struct sw_err *err) {
+    struct sw_region *region = id.slot < table->n_touched ? &table->regions[id.slot] : NULL;
+    if (!region || id.gen == 0 || id.gen > region->id.gen)
+        return refuse(-SW_ENOENT, id, err);
+    if (!region->owner || id.gen != region->id.gen)
+        return refuse(-SW_ESTALE, id, err);
     *ret = region;
     return 0;
 }

@@ -18,6 +18,7 @@ struct sw_region {
     struct sw_region_id id; /* gen 0: the slot was never used */
     enum sw_region_state state;
     struct sw_owner *owner; /* NULL: free */
+    uint64_t holder;        /* number of the owner that has it, or had it last; 0: not known */
     struct sw_list node;    /* of the owner's regions */
     struct sw_op *op;       /* the operation that is moving it, or NULL */
     struct sw_move *move;   /* that takes its frames to another tier, or NULL */
@@ -66,10 +67,14 @@ void sw_region_free_beside(struct sw_region *region);
 /* Ends an id. The region is IN, OUT or LOST, without an operation and without frames. */
 void sw_region_release(struct sw_region_table *table, struct sw_region *region);
 
-/* errors: -SW_ENOENT (no id that was ever given out looks like this), -SW_ESTALE (dead, or another owner's: a caller
- * cannot tell which). */
+/* errors: -SW_ESTALE (dead, and this owner had the slot last), -SW_ENOENT (never given out, or another owner's, dead or
+ * alive: a caller cannot tell which). */
 int sw_region_find(const struct sw_region_table *table, const struct sw_owner *owner, struct sw_region_id id,
                    struct sw_region **ret, struct sw_err *err);
+
+/* The same for operators, who see the regions of all owners. errors: -SW_ENOENT (never given out), -SW_ESTALE. */
+int sw_region_find_any(const struct sw_region_table *table, struct sw_region_id id, struct sw_region **ret,
+                       struct sw_err *err);
 
 /* The only place that changes a state. Asserts that the move is one of engine.h's picture; logs it at debug. */
 void sw_region_move(struct sw_region *region, enum sw_region_state to);

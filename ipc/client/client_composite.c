@@ -54,11 +54,11 @@ int sw_composite_enter(struct spillway *c, struct sw_composite *composite, struc
 
 struct sw_composite *sw_composite_find(const struct spillway *c, struct spillway_region id, struct sw_err *err) {
     const uint32_t slot = id.slot & ~SW_COMPOSITE_SLOT;
-    if (slot >= c->composites.n || !id.generation) {
-        (void)sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "no region %u:%u", id.slot, id.generation);
+    const struct sw_composite_slot *s = slot < c->composites.n ? &c->composites.slots[slot] : NULL;
+    if (!s || !id.generation || id.generation > s->generation) {
+        (void)sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "there is no region %u:%u", id.slot, id.generation);
         return NULL;
     }
-    const struct sw_composite_slot *s = &c->composites.slots[slot];
     if (s->composite && s->generation == id.generation)
         return s->composite;
     (void)sw_err_set(err, -SW_ESTALE, SW_SCOPE_REQUEST, "region %u:%u does not exist any more", id.slot, id.generation);

@@ -431,7 +431,7 @@ static bool take_answer(struct spillway_ticket *t, unsigned index, const struct 
 
 /* A drop that was sent twice may find nothing the second time. */
 static void forgive_repeated_drop(struct spillway_ticket *t) {
-    if (t->state == SW_TICKET_REPEATED && t->error.code == -SW_ESTALE &&
+    if (t->state == SW_TICKET_REPEATED && (t->error.code == -SW_ESTALE || t->error.code == -SW_ENOENT) &&
         (t->operation == SW_MSG_DROP || t->operation == SW_MSG_DROP_BATCH))
         t->error = (struct spillway_error){0};
 }

@@ -70,7 +70,7 @@ START_TEST(restore_batches_that_cannot_be) {
     const struct sw_msg good = sw_wire_restore_batch_msg(1, ids, PIECES, PIECE_BYTES);
     struct sw_msg bad[8];
     static const int codes[8] = {-SW_EINVAL, -SW_EINVAL, -SW_EINVAL, -SW_EINVAL,
-                                 -SW_ESTALE, -SW_EBUSY,  -SW_ERANGE, -SW_EACCES};
+                                 -SW_ENOENT, -SW_EBUSY,  -SW_ERANGE, -SW_EACCES};
     for (int i = 0; i < 8; i++)
         bad[i] = good;
     bad[0].u.restore_batch.count = SW_PROTO_MAX_BATCH + 1;
@@ -244,7 +244,7 @@ START_TEST(restores_of_buffers_that_cannot_be) {
     ck_assert_uint_eq(msg.u.result.raw_bytes, BUFFERS * 1000);
     id = (struct sw_region_id){msg.u.result.slot, msg.u.result.gen};
     static const int codes[9] = {-SW_EINVAL, -SW_EINVAL, -SW_EINVAL, -SW_EINVAL,   -SW_EINVAL,
-                                 -SW_ESTALE, -SW_ERANGE, -SW_EACCES, -SW_ETOOSMALL};
+                                 -SW_ENOENT, -SW_ERANGE, -SW_EACCES, -SW_ETOOSMALL};
     for (int i = 0; i < 9; i++)
         bad[i] = restore_buffers_msg(id, 1);
     bad[0].u.restore_buffers.count = BUFFERS - 1;
@@ -263,14 +263,14 @@ START_TEST(restores_of_buffers_that_cannot_be) {
     }
     ck_assert_int_eq(sw_wire_restore(&sw_wired, id, 1, 0, SW_WIRED_BYTES), -SW_EINVAL);
     msg = (struct sw_msg){.header = {.type = SW_MSG_QUERY_BUFFERS}, .u.query_buffers = {id.slot, id.gen + 1}};
-    ck_assert_int_eq(sw_wire_call(&sw_wired, &msg, NULL, 0), -SW_ESTALE);
+    ck_assert_int_eq(sw_wire_call(&sw_wired, &msg, NULL, 0), -SW_ENOENT);
     msg = (struct sw_msg){.header = {.type = SW_MSG_QUERY_BUFFERS}, .u.query_buffers = {single.slot, single.gen}};
     ck_assert_int_eq(sw_wire_call(&sw_wired, &msg, NULL, 0), 0);
     ck_assert_uint_eq(msg.u.region_buffers.count, 1);
     msg = (struct sw_msg){.header = {.type = SW_MSG_QUERY_PACKED}, .u.query_packed = {id.slot, id.gen, 0}};
     ck_assert_int_eq(sw_wire_call(&sw_wired, &msg, NULL, 0), -SW_EINVAL);
     msg = (struct sw_msg){.header = {.type = SW_MSG_QUERY_PACKED}, .u.query_packed = {id.slot, id.gen + 1, 0}};
-    ck_assert_int_eq(sw_wire_call(&sw_wired, &msg, NULL, 0), -SW_ESTALE);
+    ck_assert_int_eq(sw_wire_call(&sw_wired, &msg, NULL, 0), -SW_ENOENT);
     msg = restore_buffers_msg(id, 1);
     ck_assert_int_eq(sw_wire_call(&sw_wired, &msg, NULL, 0), 0);
     sw_wired_ck_restores(single, 3);

@@ -146,11 +146,11 @@ START_TEST(ids_that_are_not_ours) {
     const struct sw_region_id mine = sw_wired_spill(6);
     sw_wire_open(&other, sw_wired_daemon.socket);
     /* Another session's: its existence is not even confirmed. */
-    ck_unreachable(&other, mine, -SW_ESTALE, -SW_ENOENT);
-    ck_unreachable(&sw_wired, (struct sw_region_id){mine.slot, mine.gen + 1}, -SW_ESTALE, -SW_ENOENT);
+    ck_unreachable(&other, mine, -SW_ENOENT, -SW_ENOENT);
+    ck_unreachable(&sw_wired, (struct sw_region_id){mine.slot, mine.gen + 1}, -SW_ENOENT, -SW_ENOENT);
     ck_unreachable(&sw_wired, (struct sw_region_id){mine.slot, mine.gen - 1}, -SW_ESTALE, -SW_ENOENT);
-    ck_unreachable(&sw_wired, (struct sw_region_id){0, 0}, -SW_ENOENT, -SW_ESTALE);
-    ck_unreachable(&sw_wired, (struct sw_region_id){mine.slot + 1000, 1}, -SW_ENOENT, -SW_ESTALE);
+    ck_unreachable(&sw_wired, (struct sw_region_id){0, 0}, -SW_ENOENT, -SW_ENOENT);
+    ck_unreachable(&sw_wired, (struct sw_region_id){mine.slot + 1000, 1}, -SW_ENOENT, -SW_ENOENT);
     ck_unreachable(&sw_wired, (struct sw_region_id){UINT32_MAX, UINT32_MAX}, -SW_ENOENT, -SW_ENOENT);
     sw_wired_ck_restores(mine, 6);
     ck_unreachable(&sw_wired, mine, -SW_ESTALE, -SW_ESTALE); /* used up by its restore */

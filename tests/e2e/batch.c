@@ -304,7 +304,7 @@ START_TEST(one_bad_piece_stops_the_batch) {
     wipe(N);
     const struct spillway_region good = pieces[100].region;
     pieces[100].region.generation += 1;
-    ck_failed(restore(256, 0, NULL), SPILLWAY_ESTALE, "piece 101 of 256");
+    ck_failed(restore(256, 0, NULL), SPILLWAY_ENOENT, "piece 101 of 256");
     ck_wiped(256); /* nothing had begun */
     pieces[100].region = pieces[99].region;
     ck_failed(restore(256, 0, NULL), SPILLWAY_EBUSY, "piece 101 of 256");
@@ -312,7 +312,7 @@ START_TEST(one_bad_piece_stops_the_batch) {
     /* In the second message; what the first has restored is still stored. */
     pieces[100].region = good;
     pieces[290].region.generation += 1;
-    ck_failed(restore(N, 0, NULL), SPILLWAY_ESTALE, "piece 35 of 44");
+    ck_failed(restore(N, 0, NULL), SPILLWAY_ENOENT, "piece 35 of 44");
     pieces[290].region.generation -= 1;
     ck_assert_uint_eq(sw_served_status(connection).regions, N);
     wipe(N);

@@ -170,7 +170,7 @@ static bool is_all(const uint8_t *data, size_t bytes, uint8_t value) {
 START_TEST(a_region_longer_than_the_arena) {
     static const size_t lengths[] = {ARENA - 1, (size_t)ARENA + 1, 2 * (size_t)ARENA + 12345};
     const size_t bytes = lengths[_i], room = 2 * (size_t)ARENA + 20000;
-    const struct spillway_region none = {.slot = 0x7fffffff, .generation = 1};
+    const struct spillway_region none = {.slot = 9999, .generation = 1};
     uint8_t *memfd = shared(bytes), *data = heap(room);
     fill(memfd, bytes, SW_CONTENT_TEXT, 2);
     const struct spillway_region region = spilled(memfd, bytes);

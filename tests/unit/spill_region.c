@@ -1,5 +1,6 @@
 /* The region table: ids, generations, states. And the policy that sizes chunks and sees drift. */
 #include "base/alloc.h"
+#include "spill/engine_state.h"
 #include "spill/policy.h"
 #include "spill/region.h"
 #include "tests/lib/run.h"
@@ -8,10 +9,9 @@
 #include <signal.h>
 #include <stdlib.h>
 
-/* The table only compares owners. */
-static char owner_a, owner_b;
-static struct sw_owner *const a = (struct sw_owner *)(void *)&owner_a;
-static struct sw_owner *const b = (struct sw_owner *)(void *)&owner_b;
+/* The table compares owners, and their numbers. */
+static struct sw_owner owner_a = {.number = 1}, owner_b = {.number = 2};
+static struct sw_owner *const a = &owner_a, *const b = &owner_b;
 
 static struct sw_region_table table;
 
@@ -47,14 +47,25 @@ START_TEST(test_a_full_table_gives_nothing) {
     ck_assert_ptr_null(sw_region_acquire(&table, a));
     ck_assert_int_eq(sw_region_find(&table, a, regions[1]->id, &found, NULL), 0);
     ck_assert_ptr_eq(found, regions[1]);
-    /* Another owner's region looks exactly like a dead one. */
-    struct sw_err theirs = {0}, dead = {0};
-    struct sw_region_id old = regions[0]->id;
-    ck_assert_int_eq(sw_region_find(&table, a, old, &found, &theirs), -SW_ESTALE);
+    /* Another owner's region looks exactly like one that is dead, or that never was. */
+    struct sw_err theirs = {0}, dead = {0}, never = {0};
+    struct sw_region_id old = regions[0]->id, future = {old.slot, old.gen + 1};
+    ck_assert_int_eq(sw_region_find(&table, a, future, &found, &never), -SW_ENOENT);
+    ck_assert_int_eq(sw_region_find(&table, b, future, &found, NULL), -SW_ENOENT); /* also to who has the slot */
+    ck_assert_int_eq(sw_region_find(&table, a, old, &found, &theirs), -SW_ENOENT);
+    ck_assert_int_eq(sw_region_find_any(&table, old, &found, NULL), 0);
     sw_region_release(&table, regions[0]);
-    ck_assert_int_eq(sw_region_find(&table, a, old, &found, &dead), -SW_ESTALE);
+    ck_assert_int_eq(sw_region_find(&table, a, old, &found, &dead), -SW_ENOENT);
     ck_assert_str_eq(theirs.msg, dead.msg);
+    ck_assert_str_eq(theirs.msg, "there is no region 0:1");
+    ck_assert_str_eq(never.msg, "there is no region 0:2");
+    /* Its own owner is told what became of it, until somebody else has the slot. */
+    ck_assert_int_eq(sw_region_find(&table, b, old, &found, NULL), -SW_ESTALE);
+    ck_assert_int_eq(sw_region_find_any(&table, old, &found, NULL), -SW_ESTALE);
+    ck_assert_int_eq(sw_region_find_any(&table, future, &found, NULL), -SW_ENOENT);
     ck_assert_ptr_eq(sw_region_acquire(&table, a), regions[0]);
+    ck_assert_int_eq(sw_region_find(&table, b, old, &found, NULL), -SW_ENOENT);
+    ck_assert_int_eq(sw_region_find_any(&table, old, &found, NULL), -SW_ESTALE);
     struct sw_region_id beyond = {4, 1}, zero = {0, 0};
     ck_assert_int_eq(sw_region_find(&table, a, beyond, &found, NULL), -SW_ENOENT);
     ck_assert_int_eq(sw_region_find(&table, a, zero, &found, NULL), -SW_ENOENT);
