@@ -7,9 +7,9 @@
  *   - free, unmap or remap registered memory before spillway_unregister() has returned: the daemon keeps it open, and
  *     would go on with what it was;
  *   - use a connection from two threads at once without its own lock (different connections are independent);
- *   - use a connection after fork(): the child must open its own, and leave the inherited one alone, not close it
- *     either, since CUDA cannot be called there. If the parent dies, its session lasts until such a child has ended or
- *     called exec();
+ *   - use a connection after fork(): calls on an inherited one are refused with EINVAL, and the child must open its
+ *     own. spillway_close() there closes the child's copies of the descriptors and frees nothing, since CUDA cannot be
+ *     called; without it, if the parent dies, its session lasts until such a child has ended or called exec();
  *   - change or free the front of packed memory between spillway_pack() and the completion of spillway_unpack(), or
  *     give memory of a running operation to another one, unless both only spill it (a pack or unpack in registered
  *     memory notices, and is EBUSY);
@@ -24,8 +24,13 @@
  * the next one tries again). Calls made meanwhile wait. What was in flight is settled: it completes as it would have,
  * or with ERESTARTED: a spill has stored nothing and its memory is as it was, a restored region is still stored; both
  * may be repeated. A pack or unpack at work in that moment ends with ELOST: its bytes are neither packed nor unpacked.
- * If the service does not come back, or has kept nothing, the connection is lost: ECONN or ERESTARTED of scope SESSION
- * for all calls, and every region with it.
+ * If the service does not come back, or has kept nothing, the connection is lost, and every region with it. All calls
+ * then fail with one error of scope SESSION: ESHUTDOWN if the service was stopped in order, ERESTARTED if another
+ * process serves and knows nothing of it, ECONN if it has died.
+ *
+ * Calls that wait for an answer wait for 30 seconds, or as long as spillway_set_timeout() says, and then fail with
+ * ETIMEDOUT: the service hangs. The connection is still there, and what was asked for may still be carried out. Time in
+ * which the library tries to come back does not count.
  *
  * Life of a region: spill -> ticket completes -> the client frees or reuses its memory -> restore into memory of at
  * least the same length -> ticket completes -> the same bytes are there, and the id is used up (unless kept).
@@ -99,10 +104,10 @@ struct spillway_region {
 };
 
 /* Connects and agrees on the protocol version. socket_path NULL: $SPILLWAY_SOCKET, else /run/spillway/data.sock.
- * Waits for the service, up to 10 seconds to be connected and 10 more for its answer. owns: the caller, until
- * spillway_close(). errors: EINVAL (path too long), ECONN, EACCES, EUNMAPPED (the service runs in a user namespace
- * that does not map this user), EUNTRUSTED, EVERSION, ELIMIT (of the service, or no descriptor is left),
- * ETENANTSESSIONS, EPROTO, ENOMEM.
+ * Waits for the service, 10 seconds at most. owns: the caller, until spillway_close(). errors: EINVAL (path too long),
+ * ENOSERVICE (nobody listens there), ETIMEDOUT (the service hangs), ECONN (it hung up), ESHUTDOWN, EACCES, EUNMAPPED
+ * (the service runs in a user namespace that does not map this user), EUNTRUSTED, EVERSION, ELIMIT (of the service, or
+ * no descriptor is left), ETENANTSESSIONS, EPROTO, ENOMEM.
  *
  * Whoever serves the socket gets this program's memory, so it must be root (also where systemd has made the socket),
  * this program's own user, the owner of the socket's folder, or the user whose uid is in $SPILLWAY_SERVICE_UID; else
@@ -118,6 +123,8 @@ int spillway_open_served_by(struct spillway **ret, const char *socket_path, uint
  * way ends; regions that the service has kept stay with it until it gives them up, see spillway_close(). Without effect
  * where the service keeps nothing over a restart. */
 void spillway_set_reconnect(struct spillway *connection, int timeout_ms);
+/* How long calls that wait for an answer wait, in milliseconds; -1: without end. At first 30000. */
+void spillway_set_timeout(struct spillway *connection, int timeout_ms);
 /* Ends the session, also if a forked child has a copy of the connection: running operations are canceled, regions
  * dropped, tickets freed: none has to be before, and none may be used after. If any operation runs, also one whose
  * ticket was freed, waits until the service has let go of its memory, which then is the caller's again; but for 10
@@ -165,7 +172,7 @@ int spillway_spill_durable(struct spillway *connection, const char *name, const 
  * the reply. errors: EINVAL (name), ENOENT (this user has none of this name), EBUSY (another connection has it, for a
  * moment also after its spillway_close(), or may come back for it after a restart, for up to reconnect_grace_s, or it
  * is being spilled, or moved between tiers; or a durable spill still runs on this connection whose ticket was freed:
- * try again), ELIMIT, ENOMEM, ECONN. */
+ * try again), ELIMIT, ENOMEM, ECONN, ETIMEDOUT (call again). */
 int spillway_adopt(struct spillway *connection, const char *name, struct spillway_region *ret,
                    struct spillway_error *error);
 
@@ -213,11 +220,13 @@ int spillway_unpack(struct spillway *connection, struct spillway_region region, 
  * any range that lies wholly inside it uses it; what it promises is the same, but that the memory may be freed. Waits
  * until the daemon has mapped it, so that memory that cannot be shared is told here. Ranges must not overlap. Ends with
  * the connection. errors: those of spillway_spill() on memory, EUNSEALED (a memfd that cannot be sealed), EDEVICE,
- * ENOTSUP, EINVAL (no bytes), EEXIST (overlap), ELIMIT, EIMPORT. */
+ * ENOTSUP, EINVAL (no bytes), EEXIST (overlap), ELIMIT, EIMPORT,
+ * ETIMEDOUT (not registered; the service may have it open until the connection ends). */
 int spillway_register(struct spillway *connection, void *data, uint64_t bytes, struct spillway_error *error);
 /* Ends it; `data` is the pointer that was registered. Waits until the operations in it have ended and the daemon has
- * unmapped it: the memory then may be freed. errors: ENOENT (no registered memory starts there), ECONN (no longer
- * registered, either), ENOMEM (nothing has changed). */
+ * unmapped it: the memory then may be freed. errors: ENOENT (no registered memory starts there), ETIMEDOUT (it still is
+ * the service's: call again, which goes on waiting), ECONN (no longer registered, either), ENOMEM (nothing has
+ * changed). */
 int spillway_unregister(struct spillway *connection, void *data, struct spillway_error *error);
 
 /* One of a batch: bytes in registered memory, and their region. */
@@ -311,7 +320,8 @@ struct spillway_ticket *spillway_next_done(struct spillway *connection);
 void spillway_ticket_set_user(struct spillway_ticket *ticket, void *user);
 void *spillway_ticket_user(const struct spillway_ticket *ticket);
 
-/* Forgets a stored region. Waits for the reply. errors: ENOENT, ESTALE, EBUSY, ECONN, ENOMEM. */
+/* Forgets a stored region. Waits for the reply. errors: ENOENT (never was, or is another connection's), ESTALE (is
+ * gone), EBUSY, ECONN, ETIMEDOUT, ENOMEM. */
 int spillway_drop(struct spillway *connection, struct spillway_region region, struct spillway_error *error);
 
 struct spillway_region_info {
@@ -319,7 +329,7 @@ struct spillway_region_info {
     char state[16]; /* "staging", "encoding", "storing", "out" (stored, or packed), "restoring", "lost" */
     char codec[16], tier[16];
 };
-/* Asks about a region. Waits for the reply. errors: ENOENT, ESTALE, ECONN, ENOMEM. */
+/* Asks about a region. Waits for the reply. errors: ENOENT, ESTALE, ECONN, ETIMEDOUT, ENOMEM. */
 int spillway_query(struct spillway *connection, struct spillway_region region, struct spillway_region_info *ret,
                    struct spillway_error *error);
 
@@ -349,7 +359,8 @@ enum spillway_advice {
 };
 /* Says what is known about the future of a stored region. Waits for the reply, not for a region that is fetched; that
  * one can be restored at any moment all the same. What is in the host tier already needs no fetching. errors: EINVAL,
- * ENOENT, ESTALE, ELOST, ENOSPACE (no room to fetch it to), EBUSY (being restored or moved), ECONN, ENOMEM. */
+ * ENOENT, ESTALE, ELOST, ENOSPACE (no room to fetch it to), EBUSY (being restored or moved), ECONN, ETIMEDOUT,
+ * ENOMEM. */
 int spillway_advise(struct spillway *connection, struct spillway_region region, enum spillway_advice advice,
                     unsigned value, struct spillway_error *error);
 
@@ -373,7 +384,7 @@ struct spillway_status {
     uint32_t n_reasons;                                               /* known to this daemon, also those of 0 spills */
     struct spillway_reason reasons[SPILLWAY_MAX_REASONS];
 };
-/* Asks the daemon about itself. Waits for the reply. errors: ECONN, ENOMEM. */
+/* Asks the daemon about itself. Waits for the reply. errors: ECONN, ETIMEDOUT, ENOMEM. */
 int spillway_status(struct spillway *connection, struct spillway_status *ret, struct spillway_error *error);
 
 /* "ENOSPACE" and its text for a code of either sign. */

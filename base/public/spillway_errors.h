@@ -19,6 +19,7 @@
     X(NOTSUP,    95,   "not supported") \
     X(CANCELED,  125,  "canceled") \
     X(CONN,      104,  "connection lost") \
+    X(TIMEDOUT,  110,  "no answer in time") \
     X(NOSPACE,   1000, "tier is full") \
     X(LIMIT,     1001, "configured limit reached") \
     X(STALE,     1002, "id belongs to an object that no longer exists") \
@@ -47,7 +48,8 @@
     X(RESTARTED, 1030, "service was restarted meanwhile") \
     X(UNMAPPED,  1040, "user namespace does not map this user") \
     X(UNTRUSTED, 1041, "socket is served by a user that is not trusted") \
-    X(NOPROC,    1042, "/proc is not mounted")
+    X(NOPROC,    1042, "/proc is not mounted") \
+    X(NOSERVICE, 1050, "no service there")
 /* clang-format on */
 
 #endif

@@ -30,9 +30,9 @@ static int check_server(int socket, const char *path, struct sw_err *err) {
 
 static int not_connected(const char *path, int cause, struct sw_err *err) {
     if (cause == EPROTOTYPE)
-        return sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION,
+        return sw_err_set(err, -SW_ENOSERVICE, SW_SCOPE_SESSION,
                           "%.40s: a socket of another kind, as data.sock is; the control socket is control.sock", path);
-    return sw_err_set(err, cause == EACCES ? -SW_EACCES : -SW_ECONN, SW_SCOPE_SESSION, "%.60s: %s%s", path,
+    return sw_err_set(err, cause == EACCES ? -SW_EACCES : -SW_ENOSERVICE, SW_SCOPE_SESSION, "%.60s: %s%s", path,
                       strerror(cause), cause == ENOENT || cause == ECONNREFUSED ? "; is spillwayd running there?" : "");
 }
 
@@ -40,7 +40,7 @@ int sw_ctl_open(struct sw_ctl **ret, const char *path, struct sw_err *err) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const size_t bytes = strlen(path);
     if (bytes >= sizeof address.sun_path)
-        return sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "%.40s...: longer than a socket's path may be", path);
+        return sw_err_set(err, -SW_ENOSERVICE, SW_SCOPE_SESSION, "%.40s...: longer than a socket's path may be", path);
     memcpy(address.sun_path, path, bytes + 1);
     struct sw_ctl *ctl = sw_alloc(sizeof *ctl);
     if (!ctl)

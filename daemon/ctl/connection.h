@@ -11,7 +11,8 @@ struct sw_ctl;
 
 #define SW_CTL_SOCKET "/run/spillway/control.sock"
 
-/* errors: -SW_ECONN (nobody answers there), -SW_EACCES, -SW_EUNTRUSTED, -SW_EINVAL ($SPILLWAY_SERVICE_UID), -SW_ENOMEM.
+/* errors: -SW_ENOSERVICE (nobody listens there), -SW_EACCES, -SW_EUNTRUSTED, -SW_EINVAL ($SPILLWAY_SERVICE_UID),
+ * -SW_ENOMEM.
  */
 int sw_ctl_open(struct sw_ctl **ret, const char *path, struct sw_err *err);
 void sw_ctl_close(struct sw_ctl *ctl);

@@ -121,7 +121,7 @@ void sw_server_close(struct sw_server *server, void (*closed)(void *arg), void *
     server->closed_arg = arg;
     sw_acceptor_close(&server->acceptor, on_acceptor_closed);
     for (struct sw_list *at = server->sessions.next; at != &server->sessions; at = at->next)
-        sw_session_close(SW_CONTAINER_OF(at, struct sw_session, node), "daemon is stopping");
+        sw_session_stop(SW_CONTAINER_OF(at, struct sw_session, node));
 }
 
 void sw_server_abandon(struct sw_server *server) {

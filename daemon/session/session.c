@@ -125,12 +125,25 @@ static int give_up(struct sw_session *session, int uv_error, struct sw_err *err)
     return -SW_ENOMEM;
 }
 
-void sw_session_refuse(int socket, const struct sw_err *err) {
+/* An error about the connection itself; who does not read it learns of the end alone. */
+static void send_last_error(int socket, const struct sw_err *err) {
     uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_msg msg;
     sw_msg_from_err(&msg, 0, err);
     (void)sw_packet_send(socket, packet, sw_msg_encode(&msg, packet), NULL, 0);
+}
+
+void sw_session_refuse(int socket, const struct sw_err *err) {
+    send_last_error(socket, err);
     sw_peer_hang_up(socket);
+}
+
+void sw_session_stop(struct sw_session *session) {
+    struct sw_err err;
+    (void)sw_err_set(&err, -SW_ESHUTDOWN, SW_SCOPE_SESSION, "the service has been stopped");
+    if (!session->closing && sw_list_empty(&session->queue))
+        send_last_error(session->socket, &err);
+    sw_session_close(session, "daemon is stopping");
 }
 
 /* A session for whoever is at the other end, if it may have one. */

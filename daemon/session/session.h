@@ -70,6 +70,8 @@ void sw_session_resume(struct sw_session *session, struct sw_owner *owner);
 /* Tells a peer why it is not served, and hangs up (socket: moved). An error of seq 0 answers no request: it is about
  * the connection. */
 void sw_session_refuse(int socket, const struct sw_err *err);
+/* Ends it since the service stops, and tells the peer so. */
+void sw_session_stop(struct sw_session *session);
 /* Hangs up and releases what the session owns; `why` goes to the log. A second call is a no-op. */
 void sw_session_close(struct sw_session *session, const char *why);
 

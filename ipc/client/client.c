@@ -22,6 +22,7 @@
 
 #define DEFAULT_SOCKET "/run/spillway/data.sock"
 enum { OPEN_TIMEOUT_MS = 10000, CLOSE_TIMEOUT_MS = 10000 }; /* who pins its first slabs does not answer at once */
+enum { CALL_TIMEOUT_MS = 30000 }; /* longer than a busy service takes, shorter than anybody believes in */
 
 _Static_assert((int)SPILLWAY_SCOPE_DAEMON == (int)SW_SCOPE_DAEMON, "one list of scopes");
 
@@ -85,13 +86,29 @@ static int new_socket(const char *path, int flags, struct sockaddr_un *ret_addre
     return sw_err_set(err, sw_client_open_failed(errno), SW_SCOPE_SESSION, "socket: %s", strerror(errno));
 }
 
+static int not_connected(const char *path, int cause, struct sw_err *err) {
+    switch (cause) {
+    case EACCES:
+        return sw_err_set(err, -SW_EACCES, SW_SCOPE_SESSION, "%s: %s; is this user in the socket's group?", path,
+                          strerror(cause));
+    case EAGAIN:
+        return sw_err_set(err, -SW_ETIMEDOUT, SW_SCOPE_SESSION, "%s: the service did not take the connection in %d s",
+                          path, OPEN_TIMEOUT_MS / 1000);
+    case EPROTOTYPE:
+        return sw_err_set(err, -SW_ENOSERVICE, SW_SCOPE_SESSION,
+                          "%s: a socket of another kind, as control.sock is; that of clients is data.sock", path);
+    default:
+        return sw_err_set(err, -SW_ENOSERVICE, SW_SCOPE_SESSION, "%s: %s; is spillwayd running?", path,
+                          strerror(cause));
+    }
+}
+
 int sw_client_connect(const struct spillway *c, const char *path, int *ret, struct sw_err *err) {
     struct sockaddr_un address;
     int fd = -1;
     int rc = new_socket(path, SOCK_NONBLOCK, &address, &fd, err);
     if (!rc && connect(fd, (const struct sockaddr *)&address, sizeof address) < 0)
-        rc = sw_err_set(err, errno == EACCES ? -SW_EACCES : -SW_ECONN, SW_SCOPE_SESSION, "%s: %s", path,
-                        strerror(errno));
+        rc = not_connected(path, errno, err);
     if (!rc)
         rc = sw_trust_check(fd, path, c->service_uid, err);
     if (rc && fd >= 0)
@@ -102,8 +119,7 @@ int sw_client_connect(const struct spillway *c, const char *path, int *ret, stru
 }
 
 /* connect() within the time for it, however many signals interrupt it: each attempt has what the ones before left. */
-static int connect_in_time(int socket, const struct sockaddr_un *address) {
-    const uint64_t deadline_us = sw_clock_us() + OPEN_TIMEOUT_MS * UINT64_C(1000);
+static int connect_in_time(int socket, const struct sockaddr_un *address, uint64_t deadline_us) {
     for (uint64_t now_us; (now_us = sw_clock_us()) < deadline_us;) {
         const uint64_t left_us = deadline_us - now_us;
         const struct timeval timeout = {.tv_sec = (time_t)(left_us / 1000000),
@@ -117,15 +133,13 @@ static int connect_in_time(int socket, const struct sockaddr_un *address) {
     return -1;
 }
 
-static int connect_socket(struct spillway *c, const char *path, struct sw_err *err) {
+static int connect_socket(struct spillway *c, const char *path, uint64_t deadline_us, struct sw_err *err) {
     struct sockaddr_un address;
     const int made = new_socket(path, 0, &address, &c->socket, err);
     if (made < 0)
         return made;
-    if (connect_in_time(c->socket, &address) < 0)
-        return sw_err_set(err, errno == EACCES ? -SW_EACCES : -SW_ECONN, SW_SCOPE_SESSION, "%s: %s; %s", path,
-                          strerror(errno),
-                          errno == EACCES ? "is this user in the socket's group?" : "is spillwayd running?");
+    if (connect_in_time(c->socket, &address, deadline_us) < 0)
+        return not_connected(path, errno, err);
     if (fcntl(c->socket, F_SETFL, O_NONBLOCK) < 0)
         return sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "fcntl: %s", strerror(errno));
     return sw_trust_check(c->socket, path, c->service_uid, err);
@@ -141,7 +155,7 @@ static int watch_socket(struct spillway *c, struct sw_err *err) {
     return 0;
 }
 
-struct spillway_ticket *sw_client_call(struct spillway *c, struct sw_msg *msg, int timeout_ms, struct sw_err *err) {
+struct spillway_ticket *sw_client_ask(struct spillway *c, struct sw_msg *msg, struct sw_err *err) {
     struct sw_list group;
     sw_list_init(&group);
     if (c->lost.code) { /* perhaps only now: nothing would ever answer */
@@ -155,20 +169,37 @@ struct spillway_ticket *sw_client_call(struct spillway *c, struct sw_msg *msg, i
     }
     t->resume.repeat = sw_packet_copy(c, group.next);
     sw_client_submit(t, &group);
-    if (sw_client_wait(t, timeout_ms) < 0) {
-        (void)sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "the daemon did not answer %s within %d ms",
-                         sw_msg_name(msg->header.type), timeout_ms);
+    return t;
+}
+
+struct spillway_ticket *sw_client_call(struct spillway *c, struct sw_msg *msg, int timeout_ms, struct sw_err *err) {
+    struct spillway_ticket *t = sw_client_ask(c, msg, err);
+    if (t && sw_client_wait_answer(c, sw_client_is_done, t, timeout_ms, sw_msg_name(msg->header.type), err) < 0) {
         sw_ticket_abandon(t);
         return NULL;
     }
     return t;
 }
 
-static int hello(struct spillway *c, const char *path, struct spillway_error *error) {
+int sw_client_check_process(const struct spillway *c, struct spillway_error *error) {
+    struct sw_err err = {0};
+    if (c->process != getpid())
+        (void)sw_err_set(&err, -SW_EINVAL, SW_SCOPE_SESSION,
+                         "the connection is that of process %d, which has forked this one: open another one here",
+                         (int)c->process);
+    return sw_client_report(error, &err);
+}
+
+static int hello(struct spillway *c, const char *path, uint64_t deadline_us, struct spillway_error *error) {
     struct sw_msg msg = {.header.type = SW_MSG_HELLO, .u.hello.version = SW_PROTO_VERSION};
     struct sw_err err = {0};
     sw_msg_set_text(msg.u.hello.client, sizeof msg.u.hello.client, program_invocation_short_name);
-    struct spillway_ticket *t = sw_client_call(c, &msg, OPEN_TIMEOUT_MS, &err);
+    const uint64_t now_us = sw_clock_us();
+    const int left_ms = now_us < deadline_us ? (int)((deadline_us - now_us) / 1000) : 0;
+    struct spillway_ticket *t = sw_client_call(c, &msg, left_ms, &err);
+    if (!t && err.code == -SW_ETIMEDOUT)
+        (void)sw_err_set(&err, -SW_ETIMEDOUT, SW_SCOPE_SESSION, "%s: the service did not answer in %d s", path,
+                         OPEN_TIMEOUT_MS / 1000);
     if (!t)
         return sw_client_report(error, &err);
     int rc = sw_client_copy_error(error, &t->error);
@@ -192,6 +223,7 @@ static struct spillway *connection_new(int64_t service_uid) {
         return NULL;
     c->service_uid = service_uid;
     c->process = getpid();
+    c->timeout_ms = CALL_TIMEOUT_MS;
     c->socket = c->epoll = c->wake = c->retry = -1;
     c->next_seq = c->next_mem = 1;
     sw_list_init(&c->running);
@@ -217,10 +249,11 @@ static int open_connection(struct spillway **ret, const char *socket_path, int64
         (void)sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a connection");
         return sw_client_report(error, &err);
     }
-    int rc = connect_socket(c, socket_path, &err);
+    const uint64_t deadline_us = sw_clock_us() + OPEN_TIMEOUT_MS * UINT64_C(1000);
+    int rc = connect_socket(c, socket_path, deadline_us, &err);
     if (!rc)
         rc = watch_socket(c, &err);
-    rc = rc < 0 ? sw_client_report(error, &err) : hello(c, socket_path, error);
+    rc = rc < 0 ? sw_client_report(error, &err) : hello(c, socket_path, deadline_us, error);
     if (rc < 0) {
         spillway_close(c);
         return rc;
@@ -269,25 +302,29 @@ static void await_hang_up(int socket) {
     }
 }
 
+static void close_descriptors(const struct spillway *c) {
+    const int fds[] = {c->socket, c->epoll, c->wake, c->retry};
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+}
+
 void spillway_close(struct spillway *connection) {
     if (!connection)
         return;
-    /* The daemon first: what it still reads of our memory is let go before contexts are. A forked child
-     * that has the socket open, too, must neither keep the session alive nor, if it closes its copy, end it. */
-    if (connection->socket >= 0 && connection->process == getpid()) {
+    /* A forked child must neither keep the session alive nor end it; and cannot call CUDA for the rest. */
+    if (connection->process != getpid()) {
+        close_descriptors(connection);
+        return;
+    }
+    /* The daemon first: what it still reads of our memory is let go before contexts are. */
+    if (connection->socket >= 0) {
         (void)shutdown(connection->socket, SHUT_WR);
         if (may_have_our_memory(connection))
             await_hang_up(connection->socket);
         (void)shutdown(connection->socket, SHUT_RDWR);
     }
-    if (connection->socket >= 0)
-        (void)close(connection->socket);
-    if (connection->epoll >= 0)
-        (void)close(connection->epoll);
-    if (connection->wake >= 0)
-        (void)close(connection->wake);
-    if (connection->retry >= 0)
-        (void)close(connection->retry);
+    close_descriptors(connection);
     sw_packets_free(&connection->outbox);
     sw_resume_free(connection);
     destroy_tickets(&connection->running);
@@ -365,6 +402,9 @@ static int start(struct spillway *c, struct sw_msg *operation, uint32_t flags, c
                  struct CUstream_st *stream, struct spillway_ticket **ret_ticket, struct spillway_error *error) {
     struct sw_err err = {0};
     struct sw_export export = {0};
+    const int foreign = sw_client_check_process(c, error);
+    if (foreign < 0)
+        return foreign;
     if (c->n_in_flight >= c->max_in_flight)
         (void)sw_client_pump(c);
     if (c->lost.code)
@@ -484,6 +524,9 @@ int spillway_unpack(struct spillway *connection, struct spillway_region region, 
 
 int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillway_result *ret,
                   struct spillway_error *error) {
+    const int rc = sw_client_check_process(ticket->connection, error);
+    if (rc < 0)
+        return rc;
     if (sw_client_wait(ticket, timeout_ms) < 0) {
         struct sw_err err = {0};
         (void)sw_err_set(&err, -SW_EAGAIN, SW_SCOPE_REQUEST, "operation still runs after %d ms", timeout_ms);
@@ -498,7 +541,7 @@ int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillwa
 }
 
 void spillway_ticket_free(struct spillway_ticket *ticket) {
-    if (ticket)
+    if (ticket && sw_client_check_process(ticket->connection, NULL) == 0)
         sw_ticket_abandon(ticket);
 }
 
@@ -509,6 +552,9 @@ int spillway_fd(const struct spillway *connection) {
 int spillway_dispatch(struct spillway *connection, struct spillway_error *error) {
     int n_completed = 0;
     eventfd_t count;
+    const int foreign = sw_client_check_process(connection, error);
+    if (foreign < 0)
+        return foreign;
     (void)sw_client_pump(connection);
     for (; !sw_list_empty(&connection->fresh); n_completed++)
         sw_list_append(&connection->counted, sw_list_take_first(&connection->fresh));
@@ -521,6 +567,8 @@ int spillway_dispatch(struct spillway *connection, struct spillway_error *error)
 
 struct spillway_ticket *spillway_next_done(struct spillway *connection) {
     struct sw_list *first = connection->counted.next;
+    if (sw_client_check_process(connection, NULL) < 0)
+        return NULL;
     if (first == &connection->counted)
         first = connection->fresh.next;
     if (first == &connection->fresh)
@@ -528,6 +576,10 @@ struct spillway_ticket *spillway_next_done(struct spillway *connection) {
     struct spillway_ticket *ticket = SW_CONTAINER_OF(first, struct spillway_ticket, node);
     sw_ticket_known(ticket);
     return ticket;
+}
+
+void spillway_set_timeout(struct spillway *connection, int timeout_ms) {
+    connection->timeout_ms = timeout_ms < 0 ? -1 : timeout_ms;
 }
 
 void spillway_ticket_set_user(struct spillway_ticket *ticket, void *user) {
@@ -541,11 +593,14 @@ void *spillway_ticket_user(const struct spillway_ticket *ticket) {
 /* Sends a question, waits for its answer. Returns the done ticket, or NULL with *ret_rc and *error set. */
 static struct spillway_ticket *ask(struct spillway *c, struct sw_msg *msg, int *ret_rc, struct spillway_error *error) {
     struct sw_err err = {0};
+    *ret_rc = sw_client_check_process(c, error);
+    if (*ret_rc < 0)
+        return NULL;
     if (c->lost.code) {
         *ret_rc = sw_client_copy_error(error, &c->lost);
         return NULL;
     }
-    struct spillway_ticket *t = sw_client_call(c, msg, -1, &err);
+    struct spillway_ticket *t = sw_client_call(c, msg, c->timeout_ms, &err);
     if (!t) {
         *ret_rc = sw_client_report(error, &err);
         return NULL;
@@ -554,10 +609,15 @@ static struct spillway_ticket *ask(struct spillway *c, struct sw_msg *msg, int *
     return t;
 }
 
+/* A region in pieces, of a connection that can be asked about it. */
+static bool is_own_composite(const struct spillway *c, struct spillway_region region) {
+    return sw_region_is_composite(region) && !c->lost.code && c->process == getpid();
+}
+
 int spillway_drop(struct spillway *connection, struct spillway_region region, struct spillway_error *error) {
     struct sw_msg msg = {.header.type = SW_MSG_DROP, .u.drop = {.slot = region.slot, .gen = region.generation}};
     int rc;
-    if (sw_region_is_composite(region) && !connection->lost.code)
+    if (is_own_composite(connection, region))
         return sw_composite_drop(connection, region, error);
     struct spillway_ticket *t = ask(connection, &msg, &rc, error);
     if (t)
@@ -569,6 +629,9 @@ int spillway_drop(struct spillway *connection, struct spillway_region region, st
  */
 static int check_none_is_to_be_dropped(struct spillway *c, struct spillway_error *error) {
     struct sw_err err = {0};
+    const int foreign = sw_client_check_process(c, error);
+    if (foreign < 0)
+        return foreign;
     (void)sw_client_pump(c); /* drops that are due go first */
     for (const struct sw_list *node = c->running.next; node != &c->running; node = node->next) {
         const struct spillway_ticket *t = SW_CONTAINER_OF(node, const struct spillway_ticket, node);
@@ -599,7 +662,7 @@ int spillway_query(struct spillway *connection, struct spillway_region region, s
                    struct spillway_error *error) {
     struct sw_msg msg = {.header.type = SW_MSG_QUERY, .u.query = {.slot = region.slot, .gen = region.generation}};
     int rc;
-    if (sw_region_is_composite(region) && !connection->lost.code)
+    if (is_own_composite(connection, region))
         return sw_composite_query(connection, region, ret, error);
     struct spillway_ticket *t = ask(connection, &msg, &rc, error);
     if (!t)
@@ -665,7 +728,7 @@ int spillway_advise(struct spillway *connection, struct spillway_region region, 
         .header.type = SW_MSG_ADVISE,
         .u.advise = {.slot = region.slot, .gen = region.generation, .advice = (uint32_t)advice, .value = value}};
     int rc;
-    if (sw_region_is_composite(region) && !connection->lost.code)
+    if (is_own_composite(connection, region))
         return sw_composite_advise(connection, region, &msg, error);
     struct spillway_ticket *t = ask(connection, &msg, &rc, error);
     if (t)

@@ -126,6 +126,9 @@ struct spillway {
     uint64_t retry_us, retry_at_us; /* its pause, and when it ends; 0: not set */
     struct spillway_error lost;     /* code 0: alive; else what ended the connection */
     enum sw_link link;
+    uint64_t up_us;           /* when it came back last; 0: never */
+    bool was_stopped;         /* since then the service has said that it stops */
+    int timeout_ms;           /* of calls that wait for an answer; -1: none */
     struct sw_resume *resume; /* what it takes to come back; NULL: a connection that is lost is lost for good */
     uint32_t next_seq, next_mem;
     uint32_t max_in_flight, n_in_flight; /* spills, restores and packets of batches */
@@ -159,9 +162,10 @@ struct sw_registered {
     uint64_t bytes;
     uint32_t mem; /* its name in the session */
     enum sw_mem_kind kind;
-    uint64_t offset;     /* of `address` in the exported memory */
-    struct sw_err error; /* why it could not be handed over again after a restart; code 0: it was */
-    bool refused;        /* it was, but the daemon has it as one that failed, until it is told to close it */
+    uint64_t offset;                 /* of `address` in the exported memory */
+    struct sw_err error;             /* why it could not be handed over again after a restart; code 0: it was */
+    struct spillway_ticket *closing; /* spillway_unregister() has asked for its end; NULL: it has not */
+    bool refused; /* it was, but the daemon has it as one that failed, until it is told to close it */
 };
 
 /* Fills the caller's error record, if there is one, from the project's own. Returns err->code. */
@@ -178,8 +182,12 @@ int sw_client_too_many(unsigned n_in_flight, struct sw_err *err);
 /* Adds a part's text to that of all: the same, or "mixed". */
 void sw_client_combine(char *ret, size_t ret_bytes, const char *part);
 
-/* Sends one message that hands over no memory and waits for its answer. Returns the ticket, done; the caller looks at
- * its error and destroys it. errors: -SW_ENOMEM, -SW_ECONN (no answer in time). */
+/* Refuses what a forked child does with a connection of its parent's. errors: -SW_EINVAL. */
+int sw_client_check_process(const struct spillway *c, struct spillway_error *error);
+/* Sends one message that hands over no memory. Returns its ticket. errors: -SW_ENOMEM, that of c->lost. */
+struct spillway_ticket *sw_client_ask(struct spillway *c, struct sw_msg *msg, struct sw_err *err);
+/* Sends it and waits for its answer. Returns the ticket, done; the caller looks at its error and destroys it. errors:
+ * those of sw_client_ask(), -SW_ETIMEDOUT. */
 struct spillway_ticket *sw_client_call(struct spillway *c, struct sw_msg *msg, int timeout_ms, struct sw_err *err);
 
 /* Sends an operation, after what hands over its memory unless that is registered; `operation` comes with its own
@@ -252,6 +260,12 @@ void sw_client_submit(struct spillway_ticket *t, struct sw_list *group);
 int sw_client_pump(struct spillway *c);
 /* Pumps until the ticket is done. timeout_ms: -1 no limit. errors: -SW_EAGAIN; the ticket's own are not looked at. */
 int sw_client_wait(struct spillway_ticket *t, int timeout_ms);
+/* Waits for what the daemon is to answer at once: time in which the connection is away does not count, which has a
+ * bound of its own. errors: -SW_ETIMEDOUT; *err says what was not done. */
+int sw_client_wait_answer(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms,
+                          const char *what, struct sw_err *err);
+/* sw_ticket_is_done() of a ticket. */
+bool sw_client_is_done(const void *ticket);
 /* As sw_client_wait(), until ended(arg). expected_us: how long that will take, 0: not known. */
 int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms,
                          uint64_t expected_us);
@@ -259,7 +273,7 @@ int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), con
  * for it, else -SW_ECONN. */
 int sw_client_open_failed(int cause);
 /* client.c: connects without waiting. Returns 0 with a socket that does not block, and whose server is trusted. errors:
- * -SW_ECONN, -SW_EACCES, -SW_EUNTRUSTED, -SW_ELIMIT. */
+ * -SW_ENOSERVICE, -SW_EACCES, -SW_EUNTRUSTED, -SW_ELIMIT. */
 int sw_client_connect(const struct spillway *c, const char *path, int *ret, struct sw_err *err);
 
 /* client_resume.c: the connection may come back by this token, for so long after it was lost. errors: -SW_ENOMEM,

@@ -368,6 +368,9 @@ static int start(struct spillway *c, unsigned operation, struct spillway_piece *
                  struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
                  struct spillway_error *error) {
     struct sw_err err = {0};
+    const int foreign = sw_client_check_process(c, error);
+    if (foreign < 0)
+        return foreign;
     if (c->n_batches >= c->max_in_flight)
         (void)sw_client_pump(c);
     if (c->lost.code)

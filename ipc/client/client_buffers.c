@@ -327,6 +327,9 @@ static int start(struct request *r, const struct spillway_buffer *buffers, uint3
     struct spillway *c = r->c;
     struct sw_list group;
     struct sw_err err = {0};
+    const int foreign = sw_client_check_process(c, error);
+    if (foreign < 0)
+        return foreign;
     sw_list_init(&group);
     if (is_full(c, n))
         (void)sw_client_pump(c);

@@ -111,7 +111,7 @@ void sw_composites_free(struct spillway *c) {
 static struct spillway_ticket *ask_part(struct spillway *c, struct sw_msg *msg, int *ret_rc,
                                         struct spillway_error *error) {
     struct sw_err err = {0};
-    struct spillway_ticket *t = sw_client_call(c, msg, -1, &err);
+    struct spillway_ticket *t = sw_client_call(c, msg, c->timeout_ms, &err);
     *ret_rc = t ? sw_client_copy_error(error, &t->error) : sw_client_report(error, &err);
     return t;
 }

@@ -116,7 +116,7 @@ const struct sw_registered *sw_registered_find(const struct spillway *c, const v
                                                struct sw_export *ret) {
     const uintptr_t address = (uintptr_t)data;
     const struct sw_registered *r = first_overlap(c, address, 1);
-    if (!r || !sw_registered_holds(r, data, bytes))
+    if (!r || r->closing || !sw_registered_holds(r, data, bytes))
         return NULL;
     ret->kind = r->kind;
     ret->offset = r->offset + (address - r->address);
@@ -184,6 +184,8 @@ static void tell_waiting(struct spillway *c, const struct sw_registered *r) {
 void sw_registered_reopen(struct spillway *c) {
     for (struct sw_list *n = c->registered.next; n != &c->registered; n = n->next) {
         struct sw_registered *r = SW_CONTAINER_OF(n, struct sw_registered, node);
+        if (r->closing && sw_ticket_is_done(r->closing)) /* closed with the process that had it */
+            continue;
         hand_over_again(c, r);
         tell_waiting(c, r);
     }
@@ -215,9 +217,14 @@ static int open_registered(struct spillway *c, uint32_t mem, struct sw_export *e
     struct spillway_ticket *t = sw_client_open_memory(c, mem, e, &err);
     if (!t)
         return sw_client_report(error, &err);
-    (void)sw_client_wait(t, -1);
-    const int rc = sw_client_copy_error(error, &t->error);
-    sw_ticket_destroy(t);
+    int rc = sw_client_wait_answer(c, sw_client_is_done, t, c->timeout_ms, "MEM_OPEN", &err);
+    if (rc < 0) {
+        sw_ticket_abandon(t);
+        (void)sw_client_report(error, &err);
+    } else {
+        rc = sw_client_copy_error(error, &t->error);
+        sw_ticket_destroy(t);
+    }
     if (rc < 0) /* the daemon keeps even what it could not map, until it is told to close it */
         sw_client_close_memory(c, mem);
     return rc;
@@ -271,7 +278,9 @@ static int try_register(struct spillway *connection, void *data, uint64_t bytes,
 }
 
 int spillway_register(struct spillway *connection, void *data, uint64_t bytes, struct spillway_error *error) {
-    int rc;
+    int rc = sw_client_check_process(connection, error);
+    if (rc < 0)
+        return rc;
     do /* a service that was restarted meanwhile knows nothing of it */
         rc = try_register(connection, data, bytes, error);
     while (rc == -SW_ERESTARTED && !connection->lost.code);
@@ -288,29 +297,43 @@ static bool is_unused(const void *arg) {
     return !sw_staging_uses(use->connection, use->mem) && !sw_batches_use(use->connection, use->mem);
 }
 
+/* Has the daemon close the memory, once: what it has not answered in time is waited for by the next call. errors:
+ * -SW_ETIMEDOUT, -SW_ENOMEM, that of c->lost. */
+static int close_registered(struct spillway *c, struct sw_registered *r, struct sw_err *err) {
+    struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = r->mem};
+    /* The daemon waits for the operations that it has, not for those that a transfer in pieces or a batch still has to
+     * ask for. */
+    const struct use use = {c, r->mem};
+    int rc = sw_client_wait_answer(c, is_unused, &use, c->timeout_ms, "an operation in the memory", err);
+    if (!rc && !r->closing)
+        r->closing = sw_client_ask(c, &msg, err);
+    if (!rc && !r->closing)
+        return err->code;
+    return rc ? rc : sw_client_wait_answer(c, sw_client_is_done, r->closing, c->timeout_ms, "MEM_CLOSE", err);
+}
+
 int spillway_unregister(struct spillway *connection, void *data, struct spillway_error *error) {
     struct sw_err err = {0};
+    int rc = sw_client_check_process(connection, error);
+    if (rc < 0)
+        return rc;
     struct sw_registered *r = first_overlap(connection, (uintptr_t)data, 1);
     if (!r || r->address != (uintptr_t)data) {
         (void)sw_err_set(&err, -SW_ENOENT, SW_SCOPE_REQUEST, "no registered memory starts at %p", data);
         return sw_client_report(error, &err);
     }
-    struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = r->mem};
-    /* The daemon waits for the operations that it has, not for those that a transfer in pieces or a batch still has to
-     * ask for. */
-    const struct use use = {connection, r->mem};
-    (void)sw_client_wait_until(connection, is_unused, &use, -1, 0);
-    if (connection->lost.code) {
+    rc = close_registered(connection, r, &err);
+    if (!r->closing && connection->lost.code) {
         forget(r);
         return sw_client_copy_error(error, &connection->lost);
     }
-    struct spillway_ticket *t = sw_client_call(connection, &msg, -1, &err);
-    if (!t)
+    if (rc < 0)
         return sw_client_report(error, &err);
+    struct spillway_ticket *t = r->closing;
     if (t->error.code == -SW_ENOENT || (r->refused && !connection->lost.code))
         t->error = (struct spillway_error){0}; /* it could not be handed over again: nothing of it is mapped */
     forget(r);
-    const int rc = sw_client_copy_error(error, &t->error);
+    rc = sw_client_copy_error(error, &t->error);
     sw_ticket_destroy(t);
     return rc;
 }

@@ -90,7 +90,7 @@ static void set_deadline(struct sw_resume *r) {
 
 void spillway_set_reconnect(struct spillway *connection, int timeout_ms) {
     struct sw_resume *r = connection->resume;
-    if (!r)
+    if (!r || sw_client_check_process(connection, NULL) < 0)
         return;
     r->limit_ms = timeout_ms;
     if (connection->link == SW_LINK_UP)
@@ -119,7 +119,10 @@ static void fail(struct spillway *c, int code, const char *text) {
 static void fail_late(struct spillway *c) {
     struct spillway_error lost;
     if (!c->resume->impostor.code) {
-        fail(c, -SW_ECONN, "the daemon closed the connection and did not come back in time");
+        if (c->was_stopped)
+            fail(c, -SW_ESHUTDOWN, "the service has stopped and did not come back in time");
+        else
+            fail(c, -SW_ECONN, "the daemon closed the connection and did not come back in time");
         return;
     }
     (void)sw_client_report(&lost, &c->resume->impostor);
@@ -322,6 +325,8 @@ static void come_back(struct spillway *c) {
     sw_client_submit_unattended(c, &all);
     sw_list_append_all(&c->outbox, &later);
     c->link = SW_LINK_UP;
+    c->up_us = sw_clock_us();
+    c->was_stopped = false;
     wake_at(c->resume, 0);
 }
 

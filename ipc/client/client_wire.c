@@ -451,7 +451,9 @@ static void take_packet(struct spillway *c, const uint8_t *packet, size_t bytes)
     if (!t && msg.header.type == SW_MSG_ERROR) { /* about the connection itself: too many sessions, service stops */
         struct spillway_error lost;
         take_error(&lost, &msg.u.error);
-        sw_client_fail(c, &lost);
+        c->was_stopped = lost.code == -SW_ESHUTDOWN;
+        if (!c->was_stopped || !sw_resume_begin(c)) /* the next process may know the session */
+            sw_client_fail(c, &lost);
         return;
     }
     const unsigned index = t ? msg.header.seq - t->packets.first_seq : 0;
@@ -558,8 +560,29 @@ int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), con
     }
 }
 
-static bool is_done(const void *arg) {
-    return sw_ticket_is_done(arg);
+bool sw_client_is_done(const void *ticket) {
+    return sw_ticket_is_done(ticket);
+}
+
+int sw_client_wait_answer(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms,
+                          const char *what, struct sw_err *err) {
+    const uint64_t timeout_us = (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * 1000u;
+    uint64_t from_us = sw_clock_us(), elapsed_us = 0;
+    while (timeout_ms < 0 || elapsed_us <= timeout_us) {
+        const int left_ms = timeout_ms < 0 ? -1 : (int)((timeout_us - elapsed_us + 999) / 1000);
+        if (sw_client_wait_until(c, ended, arg, left_ms, 0) == 0)
+            return 0;
+        const uint64_t now_us = sw_clock_us();
+        if (c->link != SW_LINK_UP)
+            from_us = now_us;
+        else if (c->up_us > from_us)
+            from_us = c->up_us;
+        elapsed_us = now_us - from_us;
+        if (elapsed_us >= timeout_us)
+            break;
+    }
+    return sw_err_set(err, -SW_ETIMEDOUT, SW_SCOPE_REQUEST, "the service did not answer %s within %d ms", what,
+                      timeout_ms);
 }
 
 static struct sw_forecast *forecast_of(struct spillway_ticket *t) {
@@ -580,7 +603,7 @@ static struct sw_forecast *forecast_of(struct spillway_ticket *t) {
 int sw_client_wait(struct spillway_ticket *t, int timeout_ms) {
     struct sw_forecast *forecast = sw_ticket_is_done(t) ? NULL : forecast_of(t);
     const uint64_t begun_us = sw_clock_us();
-    const int rc = sw_client_wait_until(t->connection, is_done, t, timeout_ms,
+    const int rc = sw_client_wait_until(t->connection, sw_client_is_done, t, timeout_ms,
                                         forecast ? sw_forecast_us(forecast, t->transfer.bytes) : 0);
     if (forecast && !rc && !t->error.code)
         sw_forecast_note(forecast, t->transfer.bytes, sw_clock_us() - begun_us);

@@ -309,6 +309,79 @@ START_TEST(a_forked_child_ends_no_session) {
 }
 END_TEST
 
+/* All that a child may try with what it has inherited; 0: each was refused. */
+static int use_in_child(struct spillway *inherited, struct spillway_ticket *ticket, uint8_t *data) {
+    const struct spillway_region region = {1, 1};
+    struct spillway_piece piece = {.data = data, .bytes = 1};
+    struct spillway_buffer buffer = {.data = data, .bytes = 1};
+    struct spillway_region adopted;
+    struct spillway_region_info info;
+    struct spillway_buffer_info infos[SPILLWAY_MAX_BUFFERS];
+    struct spillway_packed_chunk chunk;
+    struct spillway_status status;
+    struct spillway_ticket *none;
+    uint32_t n;
+    const int codes[] = {
+        spillway_spill(inherited, data, 1, NULL, &none, &error),
+        spillway_spill_typed(inherited, data, 1, SPILLWAY_U8, NULL, &none, &error),
+        spillway_spill_durable(inherited, "child", data, 1, NULL, &none, &error),
+        spillway_adopt(inherited, "child", &adopted, &error),
+        spillway_restore(inherited, region, data, 1, NULL, 0, &none, &error),
+        spillway_pack(inherited, data, 1, NULL, &none, &error),
+        spillway_unpack(inherited, region, data, 1, NULL, &none, &error),
+        spillway_register(inherited, data, 1, &error),
+        spillway_unregister(inherited, data, &error),
+        spillway_spill_batch(inherited, &piece, 1, NULL, &none, &error),
+        spillway_restore_batch(inherited, &piece, 1, NULL, 0, &none, &error),
+        spillway_spill_buffers(inherited, &buffer, 1, NULL, &none, &error),
+        spillway_restore_buffers(inherited, region, &buffer, 1, NULL, 0, &none, &error),
+        spillway_wait(ticket, -1, NULL, &error),
+        spillway_dispatch(inherited, &error),
+        spillway_drop(inherited, region, &error),
+        spillway_query(inherited, region, &info, &error),
+        spillway_query_buffers(inherited, region, infos, &n, &error),
+        spillway_query_packed(inherited, region, &chunk, 1, &n, &error),
+        spillway_advise(inherited, region, SPILLWAY_ADVICE_PIN, 1, &error),
+        spillway_status(inherited, &status, &error),
+    };
+    for (int i = 0; i < (int)(sizeof codes / sizeof codes[0]); i++)
+        if (codes[i] != -SPILLWAY_EINVAL)
+            return i + 1;
+    if (!strstr(error.text, "has forked") || spillway_next_done(inherited))
+        return 100;
+    spillway_ticket_free(ticket);
+    spillway_set_reconnect(inherited, 0);
+    spillway_close(inherited);
+    return 0;
+}
+
+/* What it did would be the parent's; and a thing of its own works as ever. */
+START_TEST(a_forked_child_is_refused) {
+    struct memory m = new_memory(200000);
+    struct spillway_result result;
+    int status;
+    fill(m.data, m.bytes, 15);
+    struct spillway_ticket *ticket = spill(m.data, m.bytes);
+    const pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        const int refused = use_in_child(connection, ticket, m.data);
+        struct spillway *own = NULL;
+        if (refused == 0 && spillway_open(&own, sw_served_daemon.socket, &error) < 0)
+            _exit(101);
+        spillway_close(own);
+        _exit(refused);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "call %d was not refused", WEXITSTATUS(status));
+    ck_assert_int_eq(finish(ticket, &result), 0);
+    memset(m.data, 0, m.bytes);
+    ck_assert_int_eq(finish(restore(result.region, m.data, m.bytes, 0), NULL), 0);
+    ck_assert(holds(m.data, m.bytes, 15));
+    free_memory(&m);
+}
+END_TEST
+
 /* From memory that is handed over, and from memory that is copied. */
 START_TEST(numbers_have_their_codecs) {
     const size_t bytes = 3 * mib;
@@ -540,9 +613,10 @@ START_TEST(stopped_with_regions_stored) {
     connection = sw_served_connect(&own);
     (void)spilled(m.data, m.bytes);
     ck_assert_int_eq(sw_test_daemon_stop(&own, SIGTERM), 0);
-    ck_failed(spillway_status(connection, &status, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION);
+    ck_failed(spillway_status(connection, &status, &error), SPILLWAY_ESHUTDOWN, SPILLWAY_SCOPE_SESSION);
+    ck_assert_ptr_nonnull(strstr(error.text, "has been stopped"));
     spillway_close(connection);
-    ck_failed(spillway_open(&connection, own.socket, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION);
+    ck_failed(spillway_open(&connection, own.socket, &error), SPILLWAY_ENOSERVICE, SPILLWAY_SCOPE_SESSION);
     sw_test_daemon_clean(&own);
     free_memory(&m);
 }
@@ -576,8 +650,8 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("client");
     TCase *served = tcase_create("served"), *left = tcase_create("left");
-    sw_test_slow(served, 40);
-    sw_test_slow(left, 40);
+    sw_test_slow(served, 60);
+    sw_test_slow(left, 60);
     tcase_add_unchecked_fixture(served, sw_served_start, sw_served_stop);
     tcase_add_checked_fixture(served, before_each, after_each);
     tcase_add_loop_test(served, every_size_comes_back, 0, (int)(sizeof sizes / sizeof sizes[0]));
@@ -588,6 +662,7 @@ int main(void) {
     tcase_add_test(served, closed_with_memory_registered);
     tcase_add_test(served, a_forked_child_keeps_no_session_alive);
     tcase_add_test(served, a_forked_child_ends_no_session);
+    tcase_add_test(served, a_forked_child_is_refused);
     tcase_add_test(served, numbers_have_their_codecs);
     tcase_add_test(served, keep_query_drop);
     tcase_add_test(served, reasons_are_told_and_counted);

@@ -319,7 +319,8 @@ static __attribute__((noreturn)) void client_main(struct client *client, pid_t p
     while (!atomic_load(&load->started))
         sleep_us(1000);
     int rc;
-    while ((rc = spillway_open(&client->connection, load->socket, &error)) == -SPILLWAY_ECONN)
+    while ((rc = spillway_open(&client->connection, load->socket, &error)) == -SPILLWAY_ECONN ||
+           rc == -SPILLWAY_ENOSERVICE || rc == -SPILLWAY_ESHUTDOWN)
         sleep_us(1000); /* killed before it had answered: there was no session to come back to */
     MUST(rc == 0, &error);
     do

@@ -305,7 +305,7 @@ START_TEST(help_and_what_is_not_there) {
     ck_assert_int_eq(run("--count 1 --size 4K --json /nonexistent/json"), 1);
     ck_says("cannot be written");
     ck_assert_int_eq(end(begin("/nonexistent/socket", "--count 1")), 1);
-    ck_says("ECONN: /nonexistent/socket");
+    ck_says("ENOSERVICE: /nonexistent/socket");
 }
 END_TEST
 

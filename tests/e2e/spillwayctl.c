@@ -128,7 +128,7 @@ static const struct {
     {"regions --limit", 2, "needs a value: '--limit'"},
     {"--json=1 status", 2, "takes no value: '--json=1'"},
     {"--socket /nonexistent/x status", 3,
-     "ECONN: /nonexistent/x: No such file or directory; is spillwayd running there?"},
+     "ENOSERVICE: /nonexistent/x: No such file or directory; is spillwayd running there?"},
 };
 
 START_TEST(commands_and_mistakes) {

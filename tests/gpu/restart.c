@@ -73,7 +73,8 @@ static void make_buffers(struct client *c) {
 
 static void connect_to_service(struct client *c) {
     int rc;
-    while ((rc = spillway_open(&c->connection, shared->socket, &error)) == -SPILLWAY_ECONN)
+    while ((rc = spillway_open(&c->connection, shared->socket, &error)) == -SPILLWAY_ECONN ||
+           rc == -SPILLWAY_ENOSERVICE || rc == -SPILLWAY_ESHUTDOWN)
         sleep_us(1000); /* killed before it had answered */
     MUST(rc == 0, &error);
     while ((rc = spillway_register(c->connection, c->block.buffer->data, c->block.buffer->bytes, &error)) ==

@@ -337,7 +337,7 @@ START_TEST(ids_of_others_are_as_ids_that_never_were) {
         {others.slot, others.gen + 1}, /* will be */
         {others.slot, 4000000000},
         {dead.slot + 1, 1}, /* a slot that nobody has used */
-        {63, 1},           /* the table's last */
+        {63, 1},            /* the table's last */
     };
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         uint8_t expected[SW_PROTO_MAX_PACKET_BYTES], found[SW_PROTO_MAX_PACKET_BYTES];

@@ -427,6 +427,7 @@ static void serve_late(int socket) {
 START_TEST(more_time_is_given_while_it_is_tried) {
     struct spillway_status status;
     sw_play_open(serve_late);
+    spillway_set_timeout(sw_play.connection, 60); /* of a service that is there */
     spillway_set_reconnect(sw_play.connection, 50);
     lose_connection();
     spillway_set_reconnect(sw_play.connection, -1);
