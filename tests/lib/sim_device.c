@@ -6,8 +6,9 @@
 #include "base/list.h"
 
 #include <stdio.h>
+#include <string.h>
 
-enum { MAX_SLOTS = 16, N_SYMBOLS = 255 };
+enum { MAX_SLOTS = 16, N_SYMBOLS = 255, MAX_GROUP_ITEMS = 256, MAX_SPANS = 256 };
 #define GB 1e9
 #define MIN_RATIO 1.05 /* as in codec.c: plans that promise less are raw */
 
@@ -22,13 +23,22 @@ struct sw_mapping {
     char nothing;
 };
 
+/* What slots share, as it is taken: [begin_ns, end_ns) each, in order, those that end later than now. A step that is
+ * queued behind others of its slot takes it when these have ended, and leaves it to other slots before. */
+struct sim_resource {
+    unsigned n;
+    struct sim_span {
+        uint64_t begin_ns, end_ns;
+    } spans[MAX_SPANS];
+};
+
 struct sim_device {
     struct sw_device device;
     struct sw_device_info info;
     struct sw_sim_speed speed;
     struct sw_sim_data data;
     struct sw_sim_counts counts;
-    uint64_t compute_free_ns, out_free_ns, back_free_ns;
+    struct sim_resource compute, out, back;
     struct sw_mapping mapping;
     struct sim_slot slots[MAX_SLOTS];
 };
@@ -60,26 +70,44 @@ static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* Queues `s` seconds of work, behind what the slot and the resource have to do. free_ns NULL: nobody shares it. */
-static void take(struct sim_slot *slot, uint64_t *free_ns, double launch_us, double s) {
-    const uint64_t ready_ns = later(now_ns, slot->end_ns) + (uint64_t)(launch_us * 1e3);
-    const uint64_t begin_ns = free_ns ? later(ready_ns, *free_ns) : ready_ns;
-    slot->end_ns = begin_ns + (uint64_t)(s * 1e9);
+static void forget_past(struct sim_resource *resource) {
+    unsigned n_past = 0;
+    while (n_past < resource->n && resource->spans[n_past].end_ns <= now_ns)
+        n_past++;
+    resource->n -= n_past;
+    memmove(resource->spans, resource->spans + n_past, resource->n * sizeof resource->spans[0]);
+}
+
+/* Takes the resource for so long, as soon after ready_ns as it has that time. Returns when. */
+static uint64_t reserve(struct sim_resource *resource, uint64_t ready_ns, uint64_t ns) {
+    unsigned at = 0;
+    forget_past(resource);
+    for (; at < resource->n && ready_ns + ns > resource->spans[at].begin_ns; at++)
+        ready_ns = later(ready_ns, resource->spans[at].end_ns);
+    SW_ASSERT(resource->n < MAX_SPANS);
+    memmove(resource->spans + at + 1, resource->spans + at, (resource->n - at) * sizeof resource->spans[0]);
+    resource->spans[at] = (struct sim_span){ready_ns, ready_ns + ns};
+    resource->n++;
+    return ready_ns;
+}
+
+/* Queues `s` seconds of work, behind what the slot has to do. resource NULL: nobody shares it. */
+static void take(struct sim_slot *slot, struct sim_resource *resource, double launch_us, double s) {
+    const uint64_t ready_ns = later(now_ns, slot->end_ns) + (uint64_t)(launch_us * 1e3), ns = (uint64_t)(s * 1e9);
+    slot->end_ns = (resource ? reserve(resource, ready_ns, ns) : ready_ns) + ns;
     slot->reported = false;
-    if (free_ns)
-        *free_ns = slot->end_ns;
 }
 
 static void compute(struct sim_device *d, unsigned s, double seconds) {
-    take(&d->slots[s], &d->compute_free_ns, d->speed.launch_us * d->speed.slowdown, seconds * d->speed.slowdown);
+    take(&d->slots[s], &d->compute, d->speed.launch_us * d->speed.slowdown, seconds * d->speed.slowdown);
 }
 
 static void copy_out(struct sim_device *d, unsigned s, uint64_t bytes) {
-    take(&d->slots[s], &d->out_free_ns, d->speed.launch_us, (double)bytes / d->speed.link_out);
+    take(&d->slots[s], &d->out, d->speed.launch_us, (double)bytes / d->speed.link_out);
 }
 
 static void copy_back(struct sim_device *d, unsigned s, uint64_t bytes) {
-    take(&d->slots[s], &d->back_free_ns, d->speed.launch_us, (double)bytes / d->speed.link_back);
+    take(&d->slots[s], &d->back, d->speed.launch_us, (double)bytes / d->speed.link_back);
 }
 
 static void seal(struct sim_device *d, unsigned s, uint64_t bytes) {
@@ -265,6 +293,46 @@ static int sim_restore_raw(struct sw_device *device, unsigned s, struct sw_mappi
     return 0;
 }
 
+static int sim_encode_group(struct sw_device *device, unsigned s, const struct sw_plan *plan,
+                            struct sw_group_item *items, unsigned n, struct sw_err *err) {
+    struct sim_device *d = sim_of(device);
+    double seconds = 0;
+    (void)err;
+    for (unsigned i = 0; i < n; i++) {
+        items[i].frame = frame_of(&d->data, plan, items[i].offset, items[i].bytes);
+        seconds += (double)items[i].bytes / d->speed.encode[plan->codec];
+    }
+    d->counts.encodes[plan->codec]++;
+    compute(d, s, seconds);
+    return 0;
+}
+
+static int sim_store_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                           struct sw_err *err) {
+    uint64_t bytes = 0;
+    (void)err;
+    for (unsigned i = 0; i < n; i++)
+        bytes += items[i].stored->n_extents ? items[i].frame.frame_bytes : 0;
+    copy_out(sim_of(device), s, bytes);
+    return 0;
+}
+
+static int sim_restore_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                             struct sw_err *err) {
+    struct sim_device *d = sim_of(device);
+    double seconds = 0;
+    uint64_t bytes = 0;
+    (void)err;
+    for (unsigned i = 0; i < n; i++) {
+        bytes += items[i].frame.frame_bytes;
+        seconds += (double)items[i].bytes / d->speed.decode[items[i].frame.codec];
+    }
+    d->counts.decodes[items[0].frame.codec]++;
+    copy_back(d, s, bytes);
+    compute(d, s, seconds);
+    return 0;
+}
+
 static int report(struct sim_slot *slot, struct sw_slot_result *ret) {
     *ret = slot->result;
     slot->result = (struct sw_slot_result){0};
@@ -322,6 +390,9 @@ static const struct sw_device_ops sim_ops = {
     .decode = sim_decode,
     .spill_raw = sim_spill_raw,
     .restore_raw = sim_restore_raw,
+    .encode_group = sim_encode_group,
+    .store_group = sim_store_group,
+    .restore_group = sim_restore_group,
     .slot_poll = sim_slot_poll,
     .slot_wait = sim_slot_wait,
     .close = sim_close,
@@ -334,6 +405,8 @@ struct sw_device *sw_sim_device_new(unsigned n_slots, uint64_t chunk_bytes, unsi
     d->info = (struct sw_device_info){.n_slots = n_slots,
                                       .chunk_bytes = chunk_bytes,
                                       .buffer_bytes = sw_frame_bound_bytes(chunk_bytes),
+                                      .group_items = MAX_GROUP_ITEMS,
+                                      .group_bytes = sw_frame_bound_bytes(chunk_bytes),
                                       .has_link = true,
                                       .poll_us = poll_us};
     (void)snprintf(d->info.name, sizeof d->info.name, "simulated");
