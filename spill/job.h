@@ -13,6 +13,7 @@
 #include "spill/order.h"
 #include "spill/pipeline/cost.h"
 #include "spill/pipeline/plan_cache.h"
+#include "spill/pipeline/turns.h"
 #include "spill/quota.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -118,7 +119,8 @@ struct sw_job {
 
     /* The pipeline's own. */
     enum sw_job_stage stage;
-    unsigned n_slots; /* working on it now */
+    unsigned n_slots;    /* working on it now */
+    struct sw_turn turn; /* its place among those that want slots */
     size_t n_dealt, n_encoded, n_done;
     bool is_early;  /* of several buffers: its last chunk that was dealt was, by Johnson's rule (pipeline_turn.c) */
     bool is_direct; /* raw chunks go directly (direct.c) */

@@ -332,6 +332,8 @@ static bool is_for_cpu(const struct sw_cost_direct *region) {
  * CPU hashes goes out chunk by chunk: it seals one while the next is on its way. Back it hashes them meanwhile. */
 unsigned sw_cost_direct_chunks(const struct sw_cost_direct *region) {
     const size_t most = region->is_alone ? MOST_CHUNKS : MOST_CHUNKS_SHARED;
+    if (region->has_neighbours)
+        return 1;
     if (region->is_mixed)
         return (unsigned)mixed_step_chunks(region->n_chunks, region->raw_bytes, most);
     if (is_for_cpu(region) && !region->is_back)

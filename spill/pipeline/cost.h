@@ -133,8 +133,9 @@ struct sw_cost_direct {
     size_t n_chunks;
     unsigned n_slots;
     bool is_back;
-    bool is_alone; /* nobody else wants the device */
-    bool is_mixed; /* out: other chunks are compressed meanwhile */
+    bool is_alone;       /* no other request wants the device */
+    bool has_neighbours; /* another tenant wants it: a step is one chunk */
+    bool is_mixed;       /* out: other chunks are compressed meanwhile */
 };
 /* How many chunks a slot takes in one step, at most. */
 unsigned sw_cost_direct_chunks(const struct sw_cost_direct *region);

@@ -15,7 +15,8 @@ static struct sw_cost_direct region_of(const struct sw_pipeline *p, const struct
                                    .n_chunks = job->frames->n_chunks,
                                    .n_slots = p->n_slots,
                                    .is_back = job->kind == SW_JOB_RESTORE,
-                                   .is_alone = sw_pipeline_has_one_job(p),
+                                   .is_alone = sw_pipeline_is_alone(p, job),
+                                   .has_neighbours = sw_pipeline_has_neighbours(p, job),
                                    .is_mixed = job->kind == SW_JOB_SPILL && job->is_mixed};
 }
 
@@ -44,14 +45,19 @@ static void add(struct sw_slot *slot, size_t chunk, const struct sw_frame_layout
         .frame = *frame, .offset = job->offset + chunk * job->frames->chunk_bytes, .stored = stored};
 }
 
+static uint64_t items_bytes(const struct sw_direct *d) {
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < d->n; i++)
+        bytes += d->items[i].frame.raw_bytes;
+    return bytes;
+}
+
 /* What a step measures: a stage of its own, as the chunks that it has. Not beside compressed ones: with them it shares
  * the link. */
 static void measure(struct sw_pipeline *p, struct sw_slot *slot, enum sw_measure_kind kind) {
-    uint64_t bytes = 0;
-    for (unsigned i = 0; i < slot->direct.n; i++)
-        bytes += slot->direct.items[i].frame.raw_bytes;
     if (!sw_slot_shares_link(p, slot))
-        sw_measure_begin(p, slot, kind, SW_CODEC_RAW, slot->direct.items[0].frame.raw_bytes, bytes);
+        sw_measure_begin(p, slot, kind, SW_CODEC_RAW, slot->direct.items[0].frame.raw_bytes,
+                         items_bytes(&slot->direct));
 }
 
 /* ---- out ---- */
@@ -109,6 +115,7 @@ int sw_direct_queue(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *
     while (d->n < most && job->n_dealt < job->frames->n_chunks && reserve_next(p, slot))
         continue;
     measure(p, slot, SW_MEASURE_DIRECT_OUT);
+    sw_link_take(p, slot, SW_LINK_OUT, items_bytes(d));
     return p->device->ops->spill_raw(p->device, sw_slot_index(p, slot), job->mem->mapping, d->items, d->n,
                                      sw_cost_chunks_by_cpu(&region, slot->chunk, d->n), err);
 }
@@ -168,6 +175,7 @@ int sw_direct_restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err
     if (rc)
         return rc;
     measure(p, slot, SW_MEASURE_DIRECT_BACK);
+    sw_link_take(p, slot, SW_LINK_BACK, items_bytes(d));
     return p->device->ops->restore_raw(p->device, sw_slot_index(p, slot), slot->job->mem->mapping, d->items, d->n,
                                        sw_cost_chunks_by_cpu(&region, slot->chunk, d->n), err);
 }

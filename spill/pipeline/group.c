@@ -22,6 +22,8 @@
 /* Enough to give most of a GPU work (64 of 64 KiB); with more jobs than that at hand the next slot takes the others,
  * and the worker's part of one group goes on beside the device's of another. */
 #define MAX_GROUP_BYTES ((uint64_t)4 << 20)
+/* Jobs that are looked at for a group: among many long ones the short ones are not looked for. */
+#define MOST_SEEN 1024u
 /* Where frames go that are not to be stored. */
 static const struct sw_stored nowhere;
 
@@ -98,24 +100,23 @@ static bool join(struct sw_pipeline *p, struct sw_group *g, struct sw_job *job) 
     return true;
 }
 
-/* Others that may be served with `first`, in their order; they go to the end of the line like it. False: there are
- * none. */
+/* Others of its tenant that may be served with `first`, in their order. No other tenant's: none is to wait for another
+ * one's bytes. False: there are none. */
 static bool gather(struct sw_pipeline *p, struct sw_group *g, struct sw_job *first) {
     g->n = 0;
     g->kind = first->kind;
     g->raw_bytes = g->item_bytes = 0;
     if (!is_eligible(p, first) || !join(p, g, first))
         return false;
-    for (struct sw_list *node = p->jobs.next, *next; node != &first->node; node = next) {
-        struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
-        next = node->next;
-        sw_job_check_canceled(job);
-        if (!is_eligible(p, job) || !may_join(g, job))
+    unsigned n_seen = 0;
+    for (struct sw_turn *turn = sw_turns_line_first(&first->turn); turn && n_seen < MOST_SEEN;
+         turn = sw_turns_line_next(&first->turn, turn), n_seen++) {
+        struct sw_job *job = sw_job_of_turn(turn);
+        if (job == first)
             continue;
-        if (!join(p, g, job))
+        sw_job_check_canceled(job);
+        if (is_eligible(p, job) && may_join(g, job) && !join(p, g, job))
             break;
-        sw_list_remove(node);
-        sw_list_append(&p->jobs, node);
     }
     if (g->n == 1)
         g->n = 0;
@@ -128,30 +129,30 @@ static void take(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
     slot->age = p->next_age++;
     for (unsigned i = 0; i < g->n; i++)
-        g->jobs[i]->n_slots++;
+        sw_job_hold_slot(g->jobs[i]);
 }
 
-static void leave(struct sw_group *g, unsigned i) {
+static void leave(struct sw_pipeline *p, struct sw_group *g, unsigned i) {
     g->raw_bytes -= g->jobs[i]->bytes;
-    g->jobs[i]->n_slots--;
+    sw_job_give_slot(p, g->jobs[i]);
     g->jobs[i] = NULL;
 }
 
-static void give(struct sw_slot *slot) {
+static void give(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
     for (unsigned i = 0; i < g->n; i++)
         if (g->jobs[i])
-            leave(g, i);
+            leave(p, g, i);
     g->n = 0;
     slot->state = SW_SLOT_FREE;
 }
 
 /* Before a step is queued with them: those that have failed leave, the others close up. */
-static void drop_failed(struct sw_group *g) {
+static void drop_failed(struct sw_pipeline *p, struct sw_group *g) {
     unsigned n = 0;
     for (unsigned i = 0; i < g->n; i++) {
         if (g->jobs[i]->err.code) {
-            leave(g, i);
+            leave(p, g, i);
             continue;
         }
         g->jobs[n] = g->jobs[i];
@@ -265,7 +266,11 @@ static bool is_of_one_codec(const struct sw_group *g) {
 
 static int restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
     struct sw_group *g = &slot->group;
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < g->n; i++)
+        bytes += g->items[i].frame.frame_bytes;
     slot->state = SW_SLOT_RESTORING;
+    sw_link_take(p, slot, SW_LINK_BACK, bytes);
     if (is_of_one_codec(g))
         sw_measure_begin(p, slot, SW_MEASURE_RESTORE, g->items[0].frame.codec, g->raw_bytes, g->raw_bytes);
     return p->device->ops->restore_group(p->device, sw_slot_index(p, slot), g->items, g->n, err);
@@ -293,12 +298,13 @@ bool sw_group_serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
     take(p, slot);
     for (unsigned i = 0; i < g->n; i++) {
         struct sw_err err = {0};
+        sw_turns_charge(&p->turns, &g->jobs[i]->turn, g->jobs[i]->bytes);
         if (begin(p, g->jobs[i], &g->items[i], &err))
             sw_pipeline_fail(p, g->jobs[i], &err);
     }
-    drop_failed(g);
+    drop_failed(p, g);
     if (g->n == 0) {
-        give(slot);
+        give(p, slot);
         return true;
     }
     struct sw_err err = {0};
@@ -318,9 +324,9 @@ static void planned(struct sw_pipeline *p, struct sw_slot *slot) {
         g->jobs[i]->plan_choice = g->jobs[0]->plan_choice;
         sw_job_check_canceled(g->jobs[i]);
     }
-    drop_failed(g);
+    drop_failed(p, g);
     if (g->n == 0)
-        give(slot);
+        give(p, slot);
     else if (encode(p, slot, &err))
         fail_slot(p, slot, &err);
 }
@@ -406,16 +412,17 @@ static void encoded(struct sw_pipeline *p, struct sw_slot *slot) {
             bytes += g->items[i].frame.frame_bytes;
         } else {
             g->items[i].stored = &nowhere;
-            leave(g, i);
+            leave(p, g, i);
         }
     }
     if (bytes == 0) {
-        give(slot);
+        give(p, slot);
         return;
     }
     set_phases(p, g, SW_PHASE_STORING);
     slot->state = SW_SLOT_STORING;
     sw_measure_begin(p, slot, SW_MEASURE_LINK_OUT, g->plan.codec, g->raw_bytes, bytes);
+    sw_link_take(p, slot, SW_LINK_OUT, bytes);
     if (p->device->ops->store_group(p->device, sw_slot_index(p, slot), g->items, g->n, &err))
         fail_slot(p, slot, &err);
 }
@@ -449,18 +456,18 @@ static void restored(struct sw_pipeline *p, struct sw_group *g) {
 
 /* A step has come to nothing: who has not failed with it is served again, alone, since nobody gathers a job that has
  * begun. */
-static void give_unserved(struct sw_slot *slot) {
+static void give_unserved(struct sw_pipeline *p, struct sw_slot *slot) {
     for (unsigned i = 0; i < slot->group.n; i++)
         if (slot->group.jobs[i] && !slot->group.jobs[i]->err.code)
             slot->group.jobs[i]->n_dealt = 0;
-    give(slot);
+    give(p, slot);
 }
 
 void sw_group_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const struct sw_err *err) {
     struct sw_group *g = &slot->group;
     if (rc) {
         step_failed(p, g, err);
-        give_unserved(slot);
+        give_unserved(p, slot);
         return;
     }
     switch (slot->state) {
@@ -478,8 +485,8 @@ void sw_group_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const s
         break;
     default:
         SW_ASSERT(slot->state == SW_SLOT_DRAINING);
-        give_unserved(slot);
+        give_unserved(p, slot);
         return;
     }
-    give(slot);
+    give(p, slot);
 }

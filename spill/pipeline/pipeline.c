@@ -12,7 +12,7 @@ void sw_slot_take(struct sw_pipeline *p, struct sw_slot *slot, enum sw_slot_stat
     slot->state = state;
     slot->job = job;
     slot->age = p->next_age++;
-    job->n_slots++;
+    sw_job_hold_slot(job);
 }
 
 void sw_slot_give(struct sw_pipeline *p, struct sw_slot *slot) {
@@ -21,7 +21,7 @@ void sw_slot_give(struct sw_pipeline *p, struct sw_slot *slot) {
     sw_stored_release(&slot->stored); /* empty once it was committed */
     sw_direct_fini(slot);
     slot->is_staged = false;
-    slot->job->n_slots--;
+    sw_job_give_slot(p, slot->job);
     slot->job = NULL;
     slot->state = SW_SLOT_FREE;
 }
@@ -43,10 +43,12 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
                        const struct sw_err *err) {
     struct sw_job *job = slot->job;
     sw_measure_end(p, slot, !rc && slot->state != SW_SLOT_DRAINING);
+    sw_link_ended(slot);
     if (slot->group.n > 0) {
         sw_group_ended(p, slot, rc, err);
         return;
     }
+    sw_turns_wake(&p->turns, &job->turn); /* what it wants next may depend on this */
     if (works_in_place(slot)) {
         sw_in_place_ended(p, slot, rc, err);
         return;
@@ -86,6 +88,9 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
 
 /* ---- dealing ---- */
 
+/* What a plan counts for, which keeps a slot busy as long as so many bytes or more. */
+#define PLAN_BYTES ((uint64_t)16 << 20)
+
 static void find_plan(struct sw_pipeline *p, struct sw_job *job) {
     if (!sw_job_needs_plan(job) || !sw_job_find_plan(p, job))
         return;
@@ -95,8 +100,6 @@ static void find_plan(struct sw_pipeline *p, struct sw_job *job) {
 
 static void serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
     struct sw_err err = {0};
-    if (sw_group_serve(p, slot, job))
-        return;
     job->regroups = false;
     if (job->stage == SW_STAGE_WAITING) {
         if (sw_job_start(p, job, &err)) {
@@ -117,15 +120,32 @@ static void serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *jo
         sw_slot_restore(p, slot, job);
 }
 
+/* Serves a job, and charges it for what that deals out. */
+static void serve_turn(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
+    const uint64_t dealt_bytes = sw_job_dealt_bytes(job);
+    if (sw_group_serve(p, slot, job)) /* whose members are charged each */
+        return;
+    serve(p, slot, job);
+    const bool makes_plan = slot->state == SW_SLOT_PREPARING && slot->planned_since_us;
+    sw_turns_charge(&p->turns, &job->turn, makes_plan ? PLAN_BYTES : sw_job_dealt_bytes(job) - dealt_bytes);
+}
+
+static unsigned count_free(const struct sw_pipeline *p) {
+    unsigned n = 0;
+    for (unsigned s = 0; s < p->n_slots; s++)
+        n += p->slots[s].state == SW_SLOT_FREE;
+    return n;
+}
+
 static bool deal(struct sw_pipeline *p) {
     bool advanced = false;
     for (unsigned s = 0; s < p->n_slots; s++) {
         if (p->slots[s].state != SW_SLOT_FREE)
             continue;
-        struct sw_job *job = sw_pipeline_next_job(p);
+        struct sw_job *job = sw_pipeline_next_job(p, count_free(p));
         if (!job) /* for no other slot either */
             break;
-        serve(p, &p->slots[s], job);
+        serve_turn(p, &p->slots[s], job);
         advanced = true;
     }
     return advanced;
@@ -137,13 +157,23 @@ static bool slot_runs(const struct sw_slot *slot) {
            slot->state != SW_SLOT_WAITING;
 }
 
-/* Frames that waited for host memory: tries again, or gives up with their job. */
-static bool store_waiting(struct sw_pipeline *p) {
-    bool advanced = false;
+/* Of the slots whose frames wait and that are not among the `passed` ones, the one whose turn it is; NULL: none. */
+static struct sw_slot *next_waiting(struct sw_pipeline *p, unsigned passed) {
+    struct sw_slot *best = NULL;
     for (unsigned s = 0; s < p->n_slots; s++) {
         struct sw_slot *slot = &p->slots[s];
-        if (slot->state != SW_SLOT_WAITING)
-            continue;
+        if (slot->state == SW_SLOT_WAITING && !(passed & 1u << s) &&
+            (!best || sw_turns_goes_before(&slot->job->turn, &best->job->turn)))
+            best = slot;
+    }
+    return best;
+}
+
+/* Frames that waited for the link, or for host memory: tries again, or gives up with their job. */
+static bool store_waiting(struct sw_pipeline *p) {
+    bool advanced = false;
+    struct sw_slot *slot;
+    for (unsigned passed = 0; (slot = next_waiting(p, passed)); passed |= 1u << sw_slot_index(p, slot)) {
         sw_job_check_canceled(slot->job);
         if (!slot->job->err.code) {
             advanced |= sw_slot_begin_store(p, slot);
@@ -212,6 +242,7 @@ int sw_pipeline_new(struct sw_pipeline **ret, struct sw_device *device, struct s
     p->sink = *sink;
     p->n_slots = n_slots;
     sw_list_init(&p->jobs);
+    sw_turns_init(&p->turns);
     sw_list_init(&p->arrived);
     (void)pthread_mutex_init(&p->arrived_lock, NULL);
     for (unsigned s = 0; s < n_slots; s++) {
@@ -231,6 +262,7 @@ void sw_pipeline_free(struct sw_pipeline *p) {
     SW_ASSERT(sw_list_empty(&p->jobs) && p->n_mapped == 0 && p->n_transfers == 0);
     for (unsigned s = 0; s < p->n_slots; s++)
         sw_group_fini(&p->slots[s].group);
+    sw_turns_fini(&p->turns);
     (void)pthread_mutex_destroy(&p->arrived_lock);
     sw_free(p);
 }
@@ -260,6 +292,9 @@ void sw_pipeline_add(struct sw_pipeline *p, struct sw_job *job) {
     if (sw_job_moves(job->kind))
         job->stage = SW_STAGE_RUNNING; /* nothing to map */
     sw_list_append(&p->jobs, &job->node);
+    struct sw_err err = {0};
+    if (!sw_job_moves(job->kind) && sw_job_join_turns(p, job, &err))
+        sw_pipeline_fail(p, job, &err);
     p->is_settled = false;
 }
 
@@ -278,8 +313,10 @@ bool sw_pipeline_step(struct sw_pipeline *p, bool is_polling) {
     }
     p->woke_us = 0;
     /* With hundreds of short jobs a look at all of them takes longer than one at the slots. */
-    if (is_polling && p->is_settled && !advanced && !atomic_load(&p->has_arrived))
+    const bool link_opens = p->link_opens_us && sw_clock_us() >= p->link_opens_us;
+    if (is_polling && p->is_settled && !advanced && !link_opens && !atomic_load(&p->has_arrived))
         return false;
+    p->link_opens_us = 0;
     advanced |= recover_jobs(p);
     advanced |= transfer(p);
     advanced |= deal(p);

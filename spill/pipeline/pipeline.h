@@ -1,6 +1,6 @@
 /* pipeline.h - the slots of one device and the jobs that share them.
  *
- * Chunks of the active jobs are dealt to free slots in turn, so that a large job does not starve a small one. A slot
+ * Chunks of the active jobs are dealt to free slots in fair shares by tenant, session and request (turns.h). A slot
  * is a small state machine (enum sw_slot_state in pipeline_state.h); a device error, a full tier or a cancellation ends
  * its job: no more chunks are dealt, the slots that still work on it run dry, all its reservations are released, and
  * only then is the job finished. Short jobs that wait at the same time go through a slot together (group.c).

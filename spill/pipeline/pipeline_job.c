@@ -66,6 +66,7 @@ static void job_log(const struct sw_job *job, uint64_t moved_us, uint64_t end_us
 void sw_job_finish(struct sw_pipeline *p, struct sw_job *job) {
     const uint64_t moved_us = sw_clock_us();
     sw_list_remove(&job->node);
+    sw_turns_remove(&p->turns, &job->turn, moved_us);
     sw_in_place_finish(job);
     if (job->err.code && sw_job_encodes(job->kind)) {
         sw_frames_free(job->frames);

@@ -28,7 +28,7 @@ static unsigned run_length(const struct sw_pipeline *p, const struct sw_slot *sl
     const size_t share = (frames->n_chunks - slot->chunk) / p->n_slots;
     uint64_t end = slot->frame.frame_bytes;
     unsigned n = 1;
-    if (slot->is_staged || !sw_pipeline_has_one_job(p))
+    if (slot->is_staged || !sw_pipeline_is_alone(p, slot->job))
         return 1;
     for (; n < SW_DECODE_MAX && n < share; n++) {
         const struct sw_frame_layout *next = &frames->layouts[slot->chunk + n];
@@ -85,9 +85,12 @@ static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_
         return sw_direct_restore(p, slot, err);
     slot->n_chunks = run_length(p, slot);
     job->n_dealt += slot->n_chunks - 1;
-    uint64_t raw_bytes = 0;
-    for (unsigned i = 0; i < slot->n_chunks; i++)
+    uint64_t raw_bytes = 0, frame_bytes = 0;
+    for (unsigned i = 0; i < slot->n_chunks; i++) {
         raw_bytes += job->frames->layouts[slot->chunk + i].raw_bytes;
+        frame_bytes += job->frames->layouts[slot->chunk + i].frame_bytes;
+    }
+    sw_link_take(p, slot, SW_LINK_BACK, frame_bytes);
     /* How slow kernels are for raw frames is known only beside others that come directly. */
     if (slot->frame.codec == SW_CODEC_RAW || !is_beside_direct(p, job))
         sw_measure_begin(p, slot, SW_MEASURE_RESTORE, slot->frame.codec, slot->frame.raw_bytes, raw_bytes);

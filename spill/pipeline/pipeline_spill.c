@@ -106,6 +106,7 @@ static int queue_store(struct sw_pipeline *p, struct sw_slot *slot, struct sw_er
     int rc = 0;
     if (slot->direct.n > 0)
         return sw_direct_queue(p, slot, err);
+    sw_link_take(p, slot, SW_LINK_OUT, slot->stored.bytes);
     if (slot->state == SW_SLOT_STORING && !sw_slot_shares_link(p, slot))
         sw_measure_begin(p, slot, SW_MEASURE_LINK_OUT, slot->frame.codec, slot->frame.raw_bytes, slot->stored.bytes);
     for (unsigned i = 0; !rc && i < slot->stored.n_extents; i++) {
@@ -128,6 +129,10 @@ bool sw_slot_begin_store(struct sw_pipeline *p, struct sw_slot *slot) {
     const uint64_t bytes = slot->frame.frame_bytes;
     struct sw_err err = {0};
     int rc;
+    if (!sw_link_has_room(p, SW_LINK_OUT, slot->job, bytes)) {
+        slot->state = SW_SLOT_WAITING;
+        return false;
+    }
     slot->state = SW_SLOT_STORING;
     slot->is_staged = sw_placement_goes_out(p->place, bytes);
     if (slot->is_staged) {

@@ -80,6 +80,8 @@ struct sw_slot {
         bool is_coder;          /* the stage compresses */
         uint64_t begun_us, bytes;
     } measure;
+    struct sw_link *link; /* that its steps use; NULL: none */
+    uint64_t link_number; /* which of the steps queued on it */
     struct sw_stored stored;
     struct sw_frame_layout frame; /* encoded, or being restored */
     struct sw_direct direct;      /* STORING, RESTORING: without kernels for each chunk, `chunk` the first one */
@@ -89,6 +91,14 @@ struct sw_slot {
         struct sw_head_item items[SW_HEAD_MAX];
     } heads;
 };
+
+/* The link to host memory in one direction, by what has been queued on it. */
+struct sw_link {
+    uint64_t free_us;  /* when it will be through with that */
+    uint64_t n_queued; /* steps */
+    unsigned n_running;
+};
+enum { SW_LINK_OUT, SW_LINK_BACK, SW_LINKS };
 
 struct sw_pipeline {
     struct sw_device *device;
@@ -100,8 +110,11 @@ struct sw_pipeline {
     atomic_bool has_arrived;      /* there may be some */
     bool is_settled;              /* since nothing could be moved on no slot has reported and no job has come */
     uint64_t next_age;
-    struct sw_list jobs; /* active; the next one to be served first */
-    struct sw_err lost;  /* code 0: the device works */
+    struct sw_list jobs;   /* active */
+    struct sw_turns turns; /* of those that want slots, or may */
+    struct sw_link links[SW_LINKS];
+    uint64_t link_opens_us; /* when to look again at what waits for a link; 0: nothing does */
+    struct sw_err lost;     /* code 0: the device works */
     struct sw_plan_cache plans;
     /* Many frames in one step take longer than one, so that groups would say nothing true of a chunk. */
     struct sw_cost_class costs[SW_COST_CLASSES], group_costs[SW_COST_CLASSES];
@@ -119,12 +132,8 @@ static inline bool sw_slot_serves_op(const struct sw_slot *slot, const struct sw
     return slot->job && (slot->job == job || (job->op_number && slot->job->op_number == job->op_number));
 }
 
-/* While a job is being served, the last one in the line: no other has to be, but those of the same operation, which
- * stand side by side. */
-static inline bool sw_pipeline_has_one_job(const struct sw_pipeline *p) {
-    const struct sw_job *first = SW_CONTAINER_OF(p->jobs.next, const struct sw_job, node),
-                        *last = SW_CONTAINER_OF(p->jobs.prev, const struct sw_job, node);
-    return first == last || (first->op_number && first->op_number == last->op_number);
+static inline struct sw_job *sw_job_of_turn(struct sw_turn *turn) {
+    return SW_CONTAINER_OF(turn, struct sw_job, turn);
 }
 
 /* ---- pipeline.c ---- */
@@ -164,8 +173,29 @@ int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct
 
 /* ---- pipeline_turn.c ---- */
 
-/* The job that a free slot is to serve; it goes to the end of the line. NULL: none wants one. */
-struct sw_job *sw_pipeline_next_job(struct sw_pipeline *p);
+/* The job that one of n_free free slots is to serve. NULL: none wants one, or none that may have it. */
+struct sw_job *sw_pipeline_next_job(struct sw_pipeline *p, unsigned n_free);
+/* A job comes among those that want slots. errors: -SW_ENOMEM. */
+int sw_job_join_turns(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err);
+/* A slot works for the job, or does so no more, after which the job may want one again. */
+void sw_job_hold_slot(struct sw_job *job);
+void sw_job_give_slot(struct sw_pipeline *p, struct sw_job *job);
+/* Bytes of the job that have been dealt out. */
+uint64_t sw_job_dealt_bytes(const struct sw_job *job);
+/* True if another tenant wants the device, or has lately: steps are short then. */
+bool sw_pipeline_has_neighbours(const struct sw_pipeline *p, const struct sw_job *job);
+/* True if no other request wants the device, nor does another tenant. */
+bool sw_pipeline_is_alone(const struct sw_pipeline *p, const struct sw_job *job);
+
+/* ---- pipeline_link.c ---- */
+
+/* True if a step of the job may queue so many bytes on the link now. Beside other tenants' jobs long ones wait while
+ * others are on it, so that no one waits there for more than a chunk. */
+bool sw_link_has_room(struct sw_pipeline *p, unsigned link, const struct sw_job *job, uint64_t bytes);
+/* A slot's step queues them. */
+void sw_link_take(struct sw_pipeline *p, struct sw_slot *slot, unsigned link, uint64_t bytes);
+/* The slot has reported. */
+void sw_link_ended(struct sw_slot *slot);
 
 /* ---- pipeline_job.c ---- */
 

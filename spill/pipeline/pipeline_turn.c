@@ -1,7 +1,8 @@
-/* pipeline_turn.c - whose turn it is to get a free slot: jobs one after the other, so that a long one does not starve a
- * short one, the buffers of one operation by Johnson's rule (policy.h), half of the slots from either part of it. */
+/* pipeline_turn.c - whose turn it is to get a free slot: by turns.h, the buffers of one operation among themselves by
+ * Johnson's rule (policy.h), half of the slots from either part of it. */
 #include "spill/pipeline/pipeline_state.h"
 
+#include "base/clock.h"
 #include "spill/pipeline/transfer.h"
 #include "spill/policy.h"
 
@@ -92,45 +93,89 @@ static struct sw_job *choose(const struct sw_pipeline *p, const struct op_next *
     return more_early > 0 ? rest : early;
 }
 
+struct peers {
+    struct sw_pipeline *pipeline;
+    struct op_next next;
+};
+
+static void consider_peer(struct sw_turn *turn, void *arg) {
+    struct peers *peers = arg;
+    struct sw_job *job = sw_job_of_turn(turn);
+    if (job_wants_slot(peers->pipeline, job))
+        consider(peers->pipeline, job, &peers->next);
+}
+
 /* Of the buffers of one operation, `first` being the one whose turn it would be, that which should go before the
  * others. Those that have no plan yet go before chunks, but one at a time once a buffer has one: beside a plan that is
- * being made chunks go, so that the link does not wait until there are all. The operation has one place in the line:
- * all of its jobs go to the end. */
-static struct sw_job *next_of_op(struct sw_pipeline *p, const struct sw_job *first) {
-    const uint64_t op_number = first->op_number;
-    struct op_next op_next = {0};
-    struct sw_list jobs_of_op;
-    sw_list_init(&jobs_of_op);
-    for (struct sw_list *node = p->jobs.next, *next; node != &p->jobs; node = next) {
-        struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
-        next = node->next;
-        if (job->op_number != op_number)
-            continue;
-        const bool wants_slot = job_wants_slot(p, job);
-        sw_list_remove(node);
-        sw_list_append(&jobs_of_op, node);
-        if (wants_slot)
-            consider(p, job, &op_next);
-    }
-    sw_list_append_all(&p->jobs, &jobs_of_op);
-    struct sw_job *chosen = choose(p, &op_next);
-    if (!chosen || (op_next.unplanned && !any_slot_plans_op(p, op_number)))
-        return op_next.unplanned;
-    chosen->is_early = chosen == op_next.ordered[0];
+ * being made chunks go, so that the link does not wait until there are all. */
+static struct sw_job *next_of_op(struct sw_pipeline *p, struct sw_job *first) {
+    struct peers peers = {.pipeline = p};
+    sw_turns_each_peer(&first->turn, consider_peer, &peers);
+    struct sw_job *chosen = choose(p, &peers.next);
+    if (!chosen || (peers.next.unplanned && !any_slot_plans_op(p, first->op_number)))
+        return peers.next.unplanned;
+    chosen->is_early = chosen == peers.next.ordered[0];
     return chosen;
 }
 
-struct sw_job *sw_pipeline_next_job(struct sw_pipeline *p) {
-    for (struct sw_list *node = p->jobs.next; node != &p->jobs; node = node->next) {
-        struct sw_job *job = SW_CONTAINER_OF(node, struct sw_job, node);
-        sw_job_check_canceled(job);
-        if (job_wants_slot(p, job)) {
-            if (job->op_number)
-                job = next_of_op(p, job);
-            sw_list_remove(&job->node);
-            sw_list_append(&p->jobs, &job->node);
-            return job;
-        }
-    }
-    return NULL;
+/* ---- among all jobs ---- */
+
+int sw_job_join_turns(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) {
+    const bool comes_back = job->kind == SW_JOB_RESTORE || job->kind == SW_JOB_UNPACK;
+    const uint64_t chunk_bytes = p->device->ops->info(p->device)->chunk_bytes;
+    const struct sw_turn_key key = {.tenant = job->quota,
+                                    .session = job->session,
+                                    .request = job->op_number,
+                                    .piece_bytes = job->bytes < chunk_bytes ? job->bytes : chunk_bytes,
+                                    .lane = comes_back ? SW_TURN_BACK : SW_TURN_OUT};
+    return sw_turns_add(&p->turns, &job->turn, &key, sw_clock_us(), err);
+}
+
+void sw_job_hold_slot(struct sw_job *job) {
+    job->n_slots++;
+    sw_turns_hold(&job->turn);
+}
+
+void sw_job_give_slot(struct sw_pipeline *p, struct sw_job *job) {
+    job->n_slots--;
+    sw_turns_give(&job->turn);
+    sw_turns_wake(&p->turns, &job->turn);
+}
+
+uint64_t sw_job_dealt_bytes(const struct sw_job *job) {
+    if (!job->frames)
+        return 0;
+    const uint64_t bytes = job->n_dealt * job->frames->chunk_bytes;
+    return bytes < job->bytes ? bytes : job->bytes;
+}
+
+bool sw_pipeline_has_neighbours(const struct sw_pipeline *p, const struct sw_job *job) {
+    return sw_turns_has_neighbours(&p->turns, &job->turn, sw_clock_us());
+}
+
+bool sw_pipeline_is_alone(const struct sw_pipeline *p, const struct sw_job *job) {
+    return p->turns.n_requests <= 1 && !sw_pipeline_has_neighbours(p, job);
+}
+
+/* A restore's step queues its copy at once. */
+static bool has_link(struct sw_pipeline *p, const struct sw_job *job) {
+    return job->kind != SW_JOB_RESTORE || job->n_dealt == job->frames->n_chunks ||
+           sw_link_has_room(p, SW_LINK_BACK, job, job->frames->layouts[job->n_dealt].frame_bytes);
+}
+
+static enum sw_turn_answer ask(struct sw_turn *turn, void *arg) {
+    struct sw_pipeline *p = arg;
+    struct sw_job *job = sw_job_of_turn(turn);
+    sw_job_check_canceled(job);
+    if (!job_wants_slot(p, job))
+        return SW_TURN_REST;
+    return has_link(p, job) ? SW_TURN_TAKE : SW_TURN_LATER;
+}
+
+struct sw_job *sw_pipeline_next_job(struct sw_pipeline *p, unsigned n_free) {
+    const struct sw_turn_question question = {
+        .ask = ask, .arg = p, .n_free = n_free, .n_slots = p->n_slots, .now_us = sw_clock_us()};
+    struct sw_turn *turn = sw_turns_next(&p->turns, &question);
+    struct sw_job *job = turn ? sw_job_of_turn(turn) : NULL;
+    return job && job->op_number ? next_of_op(p, job) : job;
 }

@@ -218,6 +218,7 @@ static void arrived_in(struct sw_transfer *t) {
     if (t->io.err.code)
         sw_pipeline_fail(t->pipeline, t->job, &t->io.err);
     sw_list_append(&t->job->ready, &t->node);
+    sw_turns_wake(&t->pipeline->turns, &t->job->turn);
 }
 
 void sw_transfer_abandon(struct sw_pipeline *p, struct sw_job *job) {

@@ -1,0 +1,72 @@
+/* pipeline_link.c - how much is queued on the link to host memory at a time.
+ *
+ * What is queued there cannot be overtaken: a copy of 64 KiB that comes behind the copies of all other slots waits for
+ * all of them. So, beside other tenants, the next long copy is queued only when the one before is about to end, or both
+ * are short. When that will be is known by the rate that the link has had; as long as none has been measured, long
+ * copies go one by one. Where there is no link nothing waits. */
+#include "spill/pipeline/pipeline_state.h"
+
+#include "base/clock.h"
+
+/* Never wait, and are not waited for: a group at most, or a short region. */
+#define SHORT_BYTES ((uint64_t)1 << 20)
+/* A copy is launched so long before the one ahead of it ends. */
+#define EARLY_US 20u
+/* Of a chunk: as much may be queued. What waits waits for kernels, too. */
+#define PART 0.75
+
+static double larger(double a, double b) {
+    return a > b ? a : b;
+}
+
+/* Bytes per second; 0: not known. Both directions of a link are as fast. */
+static double rate_of(const struct sw_pipeline *p) {
+    double rate = 0;
+    for (int class = 0; class < SW_COST_CLASSES; class ++) {
+        const struct sw_cost_class *costs = &p->costs[class];
+        rate = larger(rate, larger(sw_meter_rate(&costs->link_out), sw_meter_rate(&costs->direct_out)));
+        rate = larger(rate, sw_meter_rate(&costs->direct_back));
+    }
+    return rate;
+}
+
+bool sw_link_has_room(struct sw_pipeline *p, unsigned link, const struct sw_job *job, uint64_t bytes) {
+    const uint64_t free_us = p->links[link].free_us, now_us = sw_clock_us();
+    const double rate = rate_of(p);
+    if (!sw_pipeline_has_link(p) || bytes <= SHORT_BYTES || !sw_pipeline_has_neighbours(p, job))
+        return true;
+    if (rate <= 0)
+        return p->links[link].n_running == 0;
+    if (free_us <= now_us + EARLY_US)
+        return true;
+    const double most = (double)p->device->ops->info(p->device)->chunk_bytes * PART,
+                 queued = (double)(free_us - now_us) / 1e6 * rate;
+    if (queued + (double)bytes <= most)
+        return true;
+    const uint64_t opens_us = free_us - EARLY_US;
+    if (!p->link_opens_us || opens_us < p->link_opens_us)
+        p->link_opens_us = opens_us;
+    return false;
+}
+
+void sw_link_take(struct sw_pipeline *p, struct sw_slot *slot, unsigned link, uint64_t bytes) {
+    const uint64_t now_us = sw_clock_us();
+    const double rate = rate_of(p);
+    struct sw_link *l = &p->links[link];
+    l->free_us = l->free_us > now_us ? l->free_us : now_us;
+    l->free_us += rate > 0 ? (uint64_t)((double)bytes / rate * 1e6) : 0;
+    slot->link = l;
+    slot->link_number = ++l->n_queued;
+    l->n_running++;
+}
+
+void sw_link_ended(struct sw_slot *slot) {
+    struct sw_link *link = slot->link;
+    const uint64_t now_us = sw_clock_us();
+    slot->link = NULL;
+    if (!link)
+        return;
+    link->n_running--;
+    if (link->n_queued == slot->link_number && link->free_us > now_us)
+        link->free_us = now_us; /* it was the last one */
+}

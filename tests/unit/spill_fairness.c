@@ -1,0 +1,383 @@
+/* A small client beside others that have any amount of work waiting, in virtual time: its operations take at most four
+ * times as long as alone, and one chunk's copy; and of those that have equal work each gets an equal part. */
+#include "spill/pipeline/pipeline_state.h"
+#include "spill/quota.h"
+#include "tests/lib/content.h"
+#include "tests/lib/run.h"
+#include "tests/lib/sim_device.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+#define KIB ((uint64_t)1 << 10)
+#define MIB ((uint64_t)1 << 20)
+#define GIB ((uint64_t)1 << 30)
+/* Those of a GPU by the daemon's defaults. */
+enum { N_SLOTS = 4, POLL_US = 500, NAP_US = 100 };
+#define CHUNK_BYTES (26 * MIB)
+#define BUSY 26.7        /* spill_never_slower.c has why */
+#define STRIPE (1 << 30) /* MiB: text lies before, bytes that do not shrink behind */
+enum { MOST_CLIENTS = 8192, N_SMALL = 200, N_WARM = 40, MOST_BUFFERS = 8 };
+
+enum shape { SPILLS, RESTORES, BOTH };
+
+struct hog {
+    const char *name;
+    unsigned tenants, sessions, in_flight; /* sessions of a tenant, requests of a session */
+    enum shape shape;
+    bool is_raw;
+    uint64_t bytes;
+    unsigned buffers; /* of a request; 0: one */
+};
+
+static const struct hog hogs[] = {
+    {"a session's many chunks", 1, 1, 250, SPILLS, .bytes = 4 * MIB},
+    {"four tenants' many chunks", 4, 1, 250, SPILLS, .bytes = 4 * MIB},
+    {"long regions", 1, 1, 8, SPILLS, .bytes = 2 * GIB},
+    {"long regions of raw bytes", 1, 1, 8, SPILLS, true, .bytes = 2 * GIB},
+    {"a single long region", 1, 1, 1, SPILLS, .bytes = 16 * GIB},
+    {"a single long region of raw bytes", 1, 1, 1, SPILLS, true, .bytes = 16 * GIB},
+    {"long regions that come back", 1, 1, 8, RESTORES, .bytes = 2 * GIB},
+    {"long raw regions that come back", 1, 1, 8, RESTORES, true, .bytes = 2 * GIB},
+    {"both ways", 2, 2, 8, BOTH, .bytes = 512 * MIB},
+    {"both ways, raw", 2, 2, 8, BOTH, true, .bytes = 512 * MIB},
+    {"many sessions", 1, 64, 4, SPILLS, .bytes = 16 * MIB},
+    {"many tenants", 16, 1, 16, SPILLS, .bytes = 64 * MIB},
+    {"many tenants, raw", 16, 1, 16, SPILLS, true, .bytes = 64 * MIB},
+    {"many tenants, both ways", 16, 1, 8, BOTH, .bytes = 64 * MIB},
+    {"a batch of short regions", 1, 1, 256, SPILLS, .bytes = 64 * KIB},
+    {"short regions of many sessions that come back", 1, 8, 128, RESTORES, .bytes = 64 * KIB},
+    {"short regions of many tenants", 8, 2, 32, BOTH, .bytes = 64 * KIB},
+    {"requests of several buffers", 1, 1, 32, SPILLS, .bytes = 32 * MIB, .buffers = 8},
+    {"requests of several raw buffers", 2, 1, 8, BOTH, true, .bytes = 128 * MIB, .buffers = 8},
+    {"regions of a chunk", 1, 1, 250, SPILLS, .bytes = 26 * MIB},
+    {"raw regions of a chunk", 3, 1, 250, BOTH, true, .bytes = 26 * MIB},
+};
+
+/* ---- clients ---- */
+
+struct rig;
+
+/* A buffer of a request that is made again and again. */
+struct client {
+    struct sw_list node; /* of the hogs' requests that are not under way */
+    struct sw_job job;
+    struct sw_job_mem mem;
+    struct sw_job template;
+    struct sw_frames *stored; /* of restores */
+    struct rig *rig;
+    struct client *request; /* the request's first one */
+    unsigned n_left;        /* of the first one: its buffers under way */
+    unsigned n_buffers;
+    uint64_t began_ns, bytes_moved;
+    bool is_done, is_small, keeps_frames;
+};
+
+struct rig {
+    struct sw_device *device;
+    struct sw_tier *tier;
+    struct sw_placement place;
+    struct sw_pipeline *pipeline;
+    struct sw_quota quotas[32];
+    struct client *clients;
+    struct sw_list idle;
+    unsigned n_clients, n_under_way;
+    uint64_t advanced_ns, last_op;
+    bool stops;
+};
+
+static uint64_t random_state = 1;
+
+static void on_finished(struct sw_job *job, void *arg) {
+    struct client *client = SW_CONTAINER_OF(job, struct client, job);
+    struct rig *rig = arg;
+    ck_assert_int_eq(job->err.code, 0);
+    client->bytes_moved += job->bytes;
+    rig->n_under_way--;
+    if (--client->request->n_left == 0 && !client->is_small)
+        sw_list_append(&rig->idle, &client->request->node);
+    if (client->keeps_frames)
+        client->stored = job->frames;
+    else if (job->kind == SW_JOB_SPILL)
+        sw_frames_free(job->frames);
+    client->is_done = true;
+}
+
+static void on_event(void *arg) {
+    (void)arg;
+}
+
+static void rig_open(struct rig *r, double slowdown) {
+    const struct sw_pipeline_sink sink = {.finished = on_finished, .progress = on_event, .arrived = on_event, .arg = r};
+    const struct sw_sim_data data = {.ratios = {3, 1}, .stripe_bytes = (uint64_t)STRIPE * MIB};
+    struct sw_sim_speed speed = sw_sim_idle_gpu;
+    speed.slowdown = slowdown;
+    *r = (struct rig){.device = sw_sim_device_new(N_SLOTS, CHUNK_BYTES, POLL_US), .tier = sw_sim_tier_new()};
+    sw_list_init(&r->idle);
+    r->clients = calloc(MOST_CLIENTS, sizeof *r->clients);
+    ck_assert_ptr_nonnull(r->clients);
+    sw_sim_set_speed(r->device, &speed);
+    sw_sim_set_data(r->device, &data);
+    sw_placement_init(&r->place, r->tier, NULL, 0);
+    ck_assert_int_eq(sw_pipeline_new(&r->pipeline, r->device, &r->place, &sink, NULL), 0);
+    random_state = 1;
+}
+
+static void rig_close(struct rig *r) {
+    for (unsigned i = 0; i < r->n_clients; i++)
+        sw_frames_free(r->clients[i].stored);
+    free(r->clients);
+    sw_pipeline_free(r->pipeline);
+    r->tier->ops->close(r->tier);
+    r->device->ops->close(r->device);
+}
+
+/* A step of what a worker does (worker.c), until `until_ns` at most. */
+static void step(struct rig *r, uint64_t until_ns) {
+    const uint64_t now_ns = sw_sim_now_ns(), idle_ns = now_ns - r->advanced_ns, poll_ns = POLL_US * UINT64_C(1000);
+    const bool polls = idle_ns < poll_ns || sw_pipeline_has_steps(r->pipeline);
+    const uint64_t most_ns = polls ? poll_ns : NAP_US * UINT64_C(1000);
+    if (sw_pipeline_step(r->pipeline, polls))
+        r->advanced_ns = now_ns;
+    else
+        sw_sim_advance(r->device, most_ns < until_ns - now_ns ? most_ns : until_ns - now_ns);
+}
+
+static void begin(struct client *client) {
+    struct rig *r = client->rig;
+    for (unsigned i = 0; i < client->n_buffers; i++) {
+        struct client *c = client + i;
+        c->job = c->template;
+        c->job.mem = &c->mem;
+        c->job.frames = c->stored && c->job.kind == SW_JOB_RESTORE ? c->stored : NULL;
+        c->job.op_number = client->n_buffers > 1 ? r->last_op + 1 : 0;
+        c->job.buffer = i;
+        c->is_done = false;
+        c->began_ns = sw_sim_now_ns();
+        r->n_under_way++;
+        client->n_left++;
+        sw_pipeline_add(r->pipeline, &c->job);
+    }
+    r->last_op += client->n_buffers > 1;
+}
+
+/* Hogs begin again at once. */
+static void begin_again(struct rig *r) {
+    struct sw_list *node;
+    while (!r->stops && (node = sw_list_take_first(&r->idle)))
+        begin(SW_CONTAINER_OF(node, struct client, node));
+}
+
+static void run_until(struct rig *r, const struct client *client, uint64_t until_ns) {
+    while (sw_sim_now_ns() < until_ns && !(client && client->is_done)) {
+        begin_again(r);
+        step(r, until_ns);
+    }
+}
+
+static void stop(struct rig *r) {
+    r->stops = true;
+    while (r->n_under_way > 0)
+        step(r, UINT64_MAX);
+}
+
+/* A request of n buffers; restores first have something stored. */
+static struct client *add_client(struct rig *r, unsigned tenant, uint64_t session, enum sw_job_kind kind,
+                                 const struct hog *what) {
+    const unsigned n = what->buffers ? what->buffers : 1;
+    struct client *first = &r->clients[r->n_clients];
+    ck_assert_uint_le(r->n_clients + n, MOST_CLIENTS);
+    for (unsigned i = 0; i < n; i++, r->n_clients++) {
+        struct client *c = &r->clients[r->n_clients];
+        *c = (struct client){.rig = r, .request = first, .n_buffers = n, .is_small = true};
+        c->template = (struct sw_job){.kind = SW_JOB_SPILL,
+                                      .bytes = what->bytes,
+                                      .offset = what->is_raw ? (uint64_t)STRIPE * MIB : 0,
+                                      .session = session,
+                                      .plan_key = sw_plan_key(session, SW_VALUE_NONE, n > 1 ? i + 1 : 0),
+                                      .quota = &r->quotas[tenant],
+                                      .unmap_after = true};
+    }
+    if (kind == SW_JOB_SPILL)
+        return first;
+    for (unsigned i = 0; i < n; i++) {
+        struct client *c = first + i;
+        c->job = c->template;
+        c->job.mem = &c->mem;
+        first->n_left++;
+        r->n_under_way++;
+        c->keeps_frames = true;
+        sw_pipeline_add(r->pipeline, &c->job);
+        while (r->n_under_way > 0)
+            step(r, UINT64_MAX);
+        c->keeps_frames = false;
+        c->template.kind = SW_JOB_RESTORE;
+    }
+    return first;
+}
+
+static void add_tenant(struct rig *r, unsigned tenant, const struct hog *hog) {
+    const unsigned before = r->n_clients;
+    for (unsigned s = 0; s < hog->sessions; s++)
+        for (unsigned i = 0; i < hog->in_flight; i++) {
+            const bool comes_back = hog->shape == RESTORES || (hog->shape == BOTH && i % 2);
+            (void)add_client(r, tenant, 1000 * tenant + s, comes_back ? SW_JOB_RESTORE : SW_JOB_SPILL, hog);
+        }
+    for (unsigned i = before; i < r->n_clients; i++) {
+        r->clients[i].is_small = false;
+        if (r->clients[i].request == &r->clients[i])
+            sw_list_append(&r->idle, &r->clients[i].node);
+    }
+}
+
+static void add_hogs(struct rig *r, const struct hog *hog) {
+    for (unsigned t = 0; t < hog->tenants; t++)
+        add_tenant(r, t + 1, hog);
+}
+
+/* ---- the small client ---- */
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static struct client *add_small(struct rig *r, enum sw_job_kind kind) {
+    const struct hog small = {.bytes = 64 * KIB};
+    return add_client(r, 0, 1, kind, &small);
+}
+
+/* An operation of the small client's, some time after the one before. Returns microseconds. */
+static double small_us(struct rig *r, struct client *small) {
+    run_until(r, NULL, sw_sim_now_ns() + sw_random(&random_state) % 1000000);
+    begin(small);
+    run_until(r, small, UINT64_MAX);
+    return (double)(sw_sim_now_ns() - small->began_ns) / 1e3;
+}
+
+static double small_p99_us(struct rig *r, enum sw_job_kind kind) {
+    struct client *small = add_small(r, kind);
+    double us[N_SMALL];
+    for (int i = 0; i < N_WARM; i++)
+        (void)small_us(r, small);
+    for (int i = 0; i < N_SMALL; i++)
+        us[i] = small_us(r, small);
+    qsort(us, N_SMALL, sizeof us[0], compare);
+    return us[N_SMALL * 99 / 100];
+}
+
+static double alone_us(enum sw_job_kind kind, double slowdown) {
+    struct rig r;
+    rig_open(&r, slowdown);
+    const double us = small_p99_us(&r, kind);
+    rig_close(&r);
+    return us;
+}
+
+static void check_beside(const struct hog *hog, enum sw_job_kind kind, double slowdown) {
+    const double alone = alone_us(kind, slowdown), copy_us = (double)CHUNK_BYTES / sw_sim_idle_gpu.link_out * 1e6;
+    /* Kernels that are under way in the other slots take longer than a copy there, and cannot be overtaken. */
+    const double kernels_us =
+        slowdown > 1 ? (N_SLOTS - 1) * (double)CHUNK_BYTES / sw_sim_idle_gpu.encode[SW_CODEC_V5T] * slowdown * 1e6 : 0;
+    struct rig r;
+    rig_open(&r, slowdown);
+    add_hogs(&r, hog);
+    const double us = small_p99_us(&r, kind);
+    stop(&r);
+    rig_close(&r);
+    ck_assert_msg(us <= 4 * alone + copy_us + kernels_us, "%s, %s: %g us, alone %g us, copy %g us", hog->name,
+                  sw_job_kind_name(kind), us, alone, copy_us);
+}
+
+START_TEST(test_a_small_client_beside_hogs) {
+    check_beside(&hogs[_i], SW_JOB_SPILL, 1);
+    check_beside(&hogs[_i], SW_JOB_RESTORE, 1);
+}
+END_TEST
+
+START_TEST(test_a_small_client_beside_hogs_and_a_busy_engine) {
+    check_beside(&hogs[_i], SW_JOB_SPILL, BUSY);
+    check_beside(&hogs[_i], SW_JOB_RESTORE, BUSY);
+}
+END_TEST
+
+/* ---- parts ---- */
+
+enum { WARM_MS = 200, MS = 300 };
+
+static void run_ms(struct rig *r, struct client *small, uint64_t ms) {
+    const uint64_t until_ns = sw_sim_now_ns() + ms * 1000000;
+    while (small && sw_sim_now_ns() < until_ns)
+        (void)small_us(r, small);
+    run_until(r, NULL, until_ns);
+}
+
+/* Bytes that a tenant's jobs have moved. */
+static double bytes_of(const struct rig *r, unsigned tenant) {
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < r->n_clients; i++)
+        bytes += r->clients[i].template.quota == &r->quotas[tenant] ? r->clients[i].bytes_moved : 0;
+    return (double)bytes;
+}
+
+/* Four tenants that have as much to do as they can get, in each its own way: as many bytes for each. */
+START_TEST(test_equal_tenants_have_equal_parts) {
+    static const struct hog ways[] = {{"short chunks", 1, 1, 250, SPILLS, .bytes = 4 * MIB},
+                                      {"many sessions", 1, 50, 2, SPILLS, .bytes = 26 * MIB},
+                                      {"long", 1, 1, 4, SPILLS, .bytes = 100 * MIB},
+                                      {"several buffers", 1, 1, 4, SPILLS, .bytes = 20 * MIB, .buffers = 4}};
+    enum { N = sizeof ways / sizeof ways[0] };
+    double bytes[N], sum = 0;
+    struct rig r;
+    rig_open(&r, 1);
+    for (unsigned t = 0; t < N; t++)
+        add_tenant(&r, t + 1, &ways[t]);
+    run_ms(&r, NULL, WARM_MS);
+    for (unsigned t = 0; t < N; t++)
+        bytes[t] = -bytes_of(&r, t + 1);
+    run_ms(&r, NULL, MS);
+    for (unsigned t = 0; t < N; t++)
+        sum += bytes[t] += bytes_of(&r, t + 1);
+    for (unsigned t = 0; t < N; t++)
+        ck_assert_msg(bytes[t] > 0.9 * sum / N && bytes[t] < 1.1 * sum / N, "%s: %g of %g", ways[t].name, bytes[t],
+                      sum);
+    stop(&r);
+    rig_close(&r);
+}
+END_TEST
+
+static double hog_bytes(const struct hog *hog, bool is_beside) {
+    struct rig r;
+    double bytes = 0;
+    rig_open(&r, 1);
+    add_hogs(&r, hog);
+    struct client *small = is_beside ? add_small(&r, SW_JOB_RESTORE) : NULL;
+    run_ms(&r, small, WARM_MS);
+    for (unsigned t = 1; t <= hog->tenants; t++)
+        bytes -= bytes_of(&r, t);
+    run_ms(&r, small, MS);
+    for (unsigned t = 1; t <= hog->tenants; t++)
+        bytes += bytes_of(&r, t);
+    stop(&r);
+    rig_close(&r);
+    return bytes;
+}
+
+/* What a small client beside it costs a hog: a slot, for which others make up while the link is the slow stage, and
+ * pauses between copies. */
+START_TEST(test_a_hog_keeps_its_rate_beside_a_small_client) {
+    const double alone = hog_bytes(&hogs[_i], false), beside = hog_bytes(&hogs[_i], true);
+    ck_assert_msg(beside > 0.85 * alone, "%s: %.2f", hogs[_i].name, beside / alone);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("fairness");
+    TCase *tcase = tcase_create("all");
+    tcase_add_loop_test(tcase, test_a_small_client_beside_hogs, 0, sizeof hogs / sizeof hogs[0]);
+    tcase_add_loop_test(tcase, test_a_small_client_beside_hogs_and_a_busy_engine, 0, sizeof hogs / sizeof hogs[0]);
+    tcase_add_test(tcase, test_equal_tenants_have_equal_parts);
+    tcase_add_loop_test(tcase, test_a_hog_keeps_its_rate_beside_a_small_client, 0, sizeof hogs / sizeof hogs[0]);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}

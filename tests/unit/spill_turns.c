@@ -1,0 +1,309 @@
+/* Whose turn it is: shares of bytes, whatever the lengths of the pieces; who comes in; what is kept free. */
+#include "base/alloc.h"
+#include "spill/pipeline/turns.h"
+#include "tests/lib/content.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+
+#define MIB ((uint64_t)1 << 20)
+enum { MANY = 200, ROUNDS = 20000 };
+
+static uint64_t state = 1;
+
+/* ---- the heap ---- */
+
+/* Against one that looks at all nodes. */
+START_TEST(test_the_lowest_is_first) {
+    struct sw_fair fair = {.clock = SW_FAIR_BY_FIRST};
+    struct sw_fair_node nodes[MANY] = {{0}};
+    for (int round = 0; round < ROUNDS; round++) {
+        struct sw_fair_node *node = &nodes[sw_random(&state) % MANY];
+        if (!node->is_in)
+            sw_fair_enter(&fair, node);
+        else if (sw_random(&state) % 3 == 0)
+            sw_fair_leave(&fair, node);
+        else
+            sw_fair_charge(&fair, sw_random(&state) % 2 ? fair.first : node, sw_random(&state) % (8 * MIB));
+        const struct sw_fair_node *lowest = NULL;
+        unsigned n = 0;
+        for (int i = 0; i < MANY; i++) {
+            n += nodes[i].is_in;
+            if (nodes[i].is_in &&
+                (!lowest || nodes[i].at < lowest->at || (nodes[i].at == lowest->at && nodes[i].order < lowest->order)))
+                lowest = &nodes[i];
+        }
+        ck_assert_ptr_eq(fair.first, lowest);
+        ck_assert_uint_eq(fair.n, n);
+    }
+}
+END_TEST
+
+/* ---- turns ---- */
+
+/* A job that always wants more, a piece at a time. */
+struct work {
+    struct sw_turn turn;
+    uint64_t piece_bytes, bytes;
+    enum sw_turn_answer answer;
+};
+
+static enum sw_turn_answer ask(struct sw_turn *turn, void *arg) {
+    (void)arg;
+    return SW_CONTAINER_OF(turn, struct work, turn)->answer;
+}
+
+static void add(struct sw_turns *turns, struct work *work, const void *tenant, uint64_t session, enum sw_turn_lane lane,
+                uint64_t piece_bytes) {
+    const struct sw_turn_key key = {.tenant = tenant, .session = session, .lane = lane, .piece_bytes = piece_bytes};
+    *work = (struct work){.piece_bytes = piece_bytes};
+    ck_assert_int_eq(sw_turns_add(turns, &work->turn, &key, 0, NULL), 0);
+}
+
+static struct work *next(struct sw_turns *turns, unsigned n_free, uint64_t now_us) {
+    const struct sw_turn_question question = {.ask = ask, .n_free = n_free, .n_slots = 4, .now_us = now_us};
+    struct sw_turn *turn = sw_turns_next(turns, &question);
+    return turn ? SW_CONTAINER_OF(turn, struct work, turn) : NULL;
+}
+
+static void serve(struct sw_turns *turns, struct work *work) {
+    sw_turns_charge(turns, &work->turn, work->piece_bytes);
+    work->bytes += work->piece_bytes;
+}
+
+static void run(struct sw_turns *turns, unsigned n) {
+    for (unsigned i = 0; i < n; i++)
+        serve(turns, next(turns, 4, 0));
+}
+
+static void end(struct sw_turns *turns, struct work *works, unsigned n) {
+    for (unsigned i = 0; i < n; i++)
+        sw_turns_remove(turns, &works[i].turn, 0);
+    sw_turns_fini(turns);
+}
+
+static void check_part(const struct work *work, uint64_t of, double part) {
+    const double got = (double)work->bytes / (double)of;
+    ck_assert_msg(got > 0.95 * part && got < 1.05 * part, "%g of all, not %g", got, part);
+}
+
+/* One tenant has many jobs in many sessions, another one job of long pieces, a third of short ones: a third each. */
+START_TEST(test_tenants_have_equal_parts) {
+    static const int tenants[3];
+    struct sw_turns turns;
+    struct work works[MANY + 2];
+    uint64_t of_first = 0, all = 0;
+    sw_turns_init(&turns);
+    for (uint64_t i = 0; i < MANY; i++)
+        add(&turns, &works[i], &tenants[0], i / 5, i % 2 ? SW_TURN_OUT : SW_TURN_BACK, (1 + i % 7) * MIB);
+    add(&turns, &works[MANY], &tenants[1], 1000, SW_TURN_OUT, 26 * MIB);
+    add(&turns, &works[MANY + 1], &tenants[2], 1001, SW_TURN_OUT, MIB / 4);
+    run(&turns, ROUNDS);
+    for (int i = 0; i < MANY + 2; i++)
+        all += works[i].bytes;
+    for (int i = 0; i < MANY; i++)
+        of_first += works[i].bytes;
+    works[0].bytes = of_first;
+    for (int i = 0; i < 3; i++)
+        check_part(&works[i ? MANY - 1 + i : 0], all, 1 / 3.0);
+    end(&turns, works, MANY + 2);
+}
+END_TEST
+
+/* Of a tenant: one session has a request, the other many, of which one has longer pieces. */
+START_TEST(test_sessions_and_requests_have_equal_parts) {
+    struct sw_turns turns;
+    struct work works[5];
+    uint64_t all = 0;
+    sw_turns_init(&turns);
+    for (int i = 0; i < 4; i++)
+        add(&turns, &works[i], NULL, 1, SW_TURN_OUT, i == 3 ? 10 * MIB : MIB);
+    add(&turns, &works[4], NULL, 2, SW_TURN_OUT, 3 * MIB);
+    run(&turns, ROUNDS);
+    for (int i = 0; i < 5; i++)
+        all += works[i].bytes;
+    for (int i = 0; i < 5; i++)
+        check_part(&works[i], all, i == 4 ? 0.5 : 0.125);
+    end(&turns, works, 5);
+}
+END_TEST
+
+/* Requests that come one after the other all the time are no reason for one that was there before to wait for ever. */
+START_TEST(test_a_stream_of_new_requests_starves_none) {
+    struct sw_turns turns;
+    struct work works[9];
+    sw_turns_init(&turns);
+    add(&turns, &works[8], NULL, 1, SW_TURN_OUT, 26 * MIB);
+    for (int i = 0; i < 8; i++)
+        add(&turns, &works[i], NULL, 1, SW_TURN_OUT, MIB);
+    for (int round = 0; round < ROUNDS; round++) {
+        struct work *work = next(&turns, 4, 0);
+        serve(&turns, work);
+        if (work == &works[8])
+            continue;
+        sw_turns_remove(&turns, &work->turn, 0);
+        add(&turns, work, NULL, 1, SW_TURN_OUT, MIB);
+    }
+    ck_assert_uint_gt(works[8].bytes, (uint64_t)ROUNDS * MIB / 12);
+    end(&turns, works, 9);
+}
+END_TEST
+
+/* What comes back goes first, but as long as both wait a quarter goes out. */
+START_TEST(test_restores_go_first_within_a_bound) {
+    struct sw_turns turns;
+    struct work works[2];
+    sw_turns_init(&turns);
+    add(&turns, &works[0], NULL, 1, SW_TURN_OUT, 4 * MIB);
+    run(&turns, 10);
+    add(&turns, &works[1], NULL, 2, SW_TURN_BACK, 3 * MIB);
+    works[0].bytes = 0;
+    ck_assert_ptr_eq(next(&turns, 4, 0), &works[1]);
+    run(&turns, ROUNDS);
+    check_part(&works[0], works[0].bytes + works[1].bytes, 0.25);
+    end(&turns, works, 2);
+}
+END_TEST
+
+/* Who comes again and again for a little is next each time. */
+START_TEST(test_a_light_tenant_is_next) {
+    static const int tenants[17];
+    struct sw_turns turns;
+    struct work works[17];
+    sw_turns_init(&turns);
+    for (int i = 0; i < 16; i++)
+        add(&turns, &works[i], &tenants[i], (uint64_t)i, i % 2 ? SW_TURN_OUT : SW_TURN_BACK, 26 * MIB);
+    run(&turns, 40);
+    for (int i = 0; i < 100; i++) {
+        run(&turns, (unsigned)sw_random(&state) % 20);
+        add(&turns, &works[16], &tenants[16], 16, SW_TURN_OUT, MIB / 16);
+        ck_assert_ptr_eq(next(&turns, 4, 0), &works[16]);
+        serve(&turns, &works[16]);
+        sw_turns_remove(&turns, &works[16].turn, 0);
+    }
+    end(&turns, works, 16);
+}
+END_TEST
+
+/* The last slot is kept for a tenant that had something to do lately. */
+START_TEST(test_a_slot_stays_free) {
+    static const int tenants[2];
+    struct sw_turns turns;
+    struct work works[2];
+    sw_turns_init(&turns);
+    add(&turns, &works[0], &tenants[0], 1, SW_TURN_OUT, 26 * MIB);
+    ck_assert_ptr_eq(next(&turns, 1, 0), &works[0]); /* alone it has all slots */
+    run(&turns, 2);
+    add(&turns, &works[1], &tenants[1], 2, SW_TURN_BACK, MIB / 16);
+    serve(&turns, &works[1]);
+    sw_turns_remove(&turns, &works[1].turn, 0);
+    run(&turns, 2);
+    ck_assert_ptr_eq(next(&turns, 2, 1000), &works[0]);
+    ck_assert_ptr_null(next(&turns, 1, 1000));
+    add(&turns, &works[1], &tenants[1], 2, SW_TURN_BACK, MIB / 16);
+    ck_assert_ptr_eq(next(&turns, 1, 1000), &works[1]);
+    sw_turns_hold(&works[1].turn);
+    works[1].answer = SW_TURN_REST;
+    ck_assert_ptr_eq(next(&turns, 1, 1000), &works[0]); /* it has one */
+    sw_turns_give(&works[1].turn);
+    ck_assert_ptr_null(next(&turns, 1, 1000));
+    sw_turns_remove(&turns, &works[1].turn, 1000);
+    ck_assert_ptr_null(next(&turns, 1, 1000 + SW_TURNS_RECENT_US - 1));
+    ck_assert_ptr_eq(next(&turns, 1, 1000 + SW_TURNS_RECENT_US), &works[0]);
+    end(&turns, works, 1);
+}
+END_TEST
+
+START_TEST(test_those_that_want_nothing_rest_until_they_are_woken) {
+    struct sw_turns turns;
+    struct work works[3];
+    sw_turns_init(&turns);
+    for (int i = 0; i < 3; i++)
+        add(&turns, &works[i], NULL, (uint64_t)i / 2, SW_TURN_OUT, MIB);
+    works[0].answer = SW_TURN_REST;
+    works[1].answer = SW_TURN_LATER; /* the session's others, too */
+    ck_assert_ptr_null(next(&turns, 4, 0));
+    works[0].answer = works[1].answer = SW_TURN_TAKE;
+    for (int i = 0; i < 10; i++) {
+        ck_assert_ptr_ne(next(&turns, 4, 0), &works[0]);
+        run(&turns, 1);
+    }
+    sw_turns_wake(&turns, &works[0].turn);
+    ck_assert_ptr_eq(next(&turns, 4, 0), &works[0]);
+    end(&turns, works, 3);
+}
+END_TEST
+
+static void count(struct sw_turn *turn, void *arg) {
+    (void)turn;
+    ++*(unsigned *)arg;
+}
+
+/* The buffers of a request, in whatever order they come, count as one. */
+START_TEST(test_buffers_of_a_request_are_one) {
+    enum { REQUESTS = 5, BUFFERS = 8 };
+    struct sw_turns turns;
+    struct work works[REQUESTS * BUFFERS + 1];
+    uint64_t all = 0;
+    sw_turns_init(&turns);
+    for (int i = 0; i < REQUESTS * BUFFERS; i++) {
+        const int k = i * 7 % (REQUESTS * BUFFERS);
+        const struct sw_turn_key key = {.session = 1, .request = (uint64_t)(1 + k / BUFFERS), .lane = SW_TURN_OUT};
+        works[k] = (struct work){.piece_bytes = MIB};
+        ck_assert_int_eq(sw_turns_add(&turns, &works[k].turn, &key, 0, NULL), 0);
+    }
+    add(&turns, &works[REQUESTS * BUFFERS], NULL, 1, SW_TURN_OUT, MIB);
+    ck_assert_uint_eq(turns.n_requests, REQUESTS + 1);
+    for (int i = 0; i < REQUESTS * BUFFERS; i++) {
+        unsigned n = 0;
+        sw_turns_each_peer(&works[i].turn, count, &n);
+        ck_assert_uint_eq(n, BUFFERS);
+    }
+    run(&turns, ROUNDS);
+    for (int i = 0; i <= REQUESTS * BUFFERS; i++)
+        all += works[i].bytes;
+    check_part(&works[REQUESTS * BUFFERS], all, 1.0 / (REQUESTS + 1));
+    end(&turns, works, REQUESTS * BUFFERS + 1);
+}
+END_TEST
+
+START_TEST(test_without_memory_nothing_is_added) {
+    const struct sw_turn_key key = {.session = 1};
+    for (int fail_at = 1; fail_at <= 2; fail_at++) {
+        struct sw_turns turns;
+        struct sw_turn turn = {.session = NULL};
+        struct sw_err err = {0};
+        sw_turns_init(&turns);
+        sw_alloc_fail_nth((unsigned long)fail_at);
+        ck_assert_int_eq(sw_turns_add(&turns, &turn, &key, 0, &err), -SW_ENOMEM);
+        sw_alloc_fail_nth(0);
+        sw_turns_wake(&turns, &turn);
+        sw_turns_charge(&turns, &turn, 1);
+        sw_turns_hold(&turn);
+        sw_turns_give(&turn);
+        sw_turns_remove(&turns, &turn, 0);
+        ck_assert_ptr_null(next(&turns, 4, 0));
+        ck_assert_int_eq(sw_turns_add(&turns, &turn, &key, 0, &err), 0);
+        sw_turns_remove(&turns, &turn, 0);
+        sw_turns_fini(&turns);
+    }
+    ck_assert_int_eq(sw_alloc_live(), 0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("turns");
+    TCase *tcase = tcase_create("all");
+    tcase_add_test(tcase, test_the_lowest_is_first);
+    tcase_add_test(tcase, test_tenants_have_equal_parts);
+    tcase_add_test(tcase, test_sessions_and_requests_have_equal_parts);
+    tcase_add_test(tcase, test_a_stream_of_new_requests_starves_none);
+    tcase_add_test(tcase, test_restores_go_first_within_a_bound);
+    tcase_add_test(tcase, test_a_light_tenant_is_next);
+    tcase_add_test(tcase, test_a_slot_stays_free);
+    tcase_add_test(tcase, test_those_that_want_nothing_rest_until_they_are_woken);
+    tcase_add_test(tcase, test_buffers_of_a_request_are_one);
+    tcase_add_test(tcase, test_without_memory_nothing_is_added);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
