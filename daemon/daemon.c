@@ -6,6 +6,7 @@
 #include "base/closer.h"
 #include "base/log.h"
 #include "daemon/control/control.h"
+#include "daemon/damage.h"
 #include "daemon/descriptors.h"
 #include "daemon/devices.h"
 #include "daemon/fdstore.h"
@@ -135,7 +136,8 @@ static int open_engine(struct sw_service *service, struct sw_err *err) {
                                                 (unsigned)config->max_session_operations + SW_SESSION_MAX_PIECES,
                                             .max_owner_mems = (unsigned)config->max_session_memories,
                                             .max_durable = (unsigned)config->tenant_durable_regions,
-                                            .catalogue = service->catalogue};
+                                            .catalogue = service->catalogue,
+                                            .observer = sw_damage_observer(service)};
     const int rc = sw_engine_open(&service->engine, service->loop, &engine, err);
     if (!rc)
         log_chunks(service);

@@ -34,6 +34,7 @@ struct sw_service {
     uint64_t started_us, start_us;   /* when it began to start; how long that took, 0 before it is over */
     uint64_t n_errors[SW_ERR_COUNT]; /* requests and sessions that failed, by sw_err_index() */
     bool draining;                   /* no new spills */
+    unsigned n_lost_lines;           /* regions that the start has found lost and logged */
     struct sw_list tenants;          /* that have a session */
     /* Called when a device's context has died; may be called again. */
     void (*device_lost)(void *arg);

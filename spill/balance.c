@@ -146,6 +146,7 @@ void sw_move_ended(struct sw_job *job) {
     const bool is_demotion = job->kind == SW_JOB_DEMOTE;
     engine->n_moves--;
     owner->n_moves--;
+    sw_engine_report_bad_frame(owner, (struct sw_region_id){job->region_slot, job->region_gen}, job);
     settle_replaced(region, job);
     const bool failed = has_failed(job);
     if (!job->err.code)

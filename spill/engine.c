@@ -83,6 +83,8 @@ static bool is_lost(const struct sw_op *op) {
 static void restore_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_region *region = op->region;
     if (op->job.err.code) {
+        if (op->job.kind == SW_JOB_RESTORE)
+            sw_engine_report_bad_frame(op->owner, region->id, &op->job);
         sw_region_move(region, is_lost(op) ? SW_REGION_LOST : SW_REGION_OUT);
         if (proves_loss(op->job.err.code) && op->job.err.scope < SW_SCOPE_REGION) /* who saw it saw a frame only */
             op->job.err.scope = SW_SCOPE_REGION;

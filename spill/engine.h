@@ -48,6 +48,35 @@ enum sw_region_state {
 };
 const char *sw_region_state_name(enum sw_region_state state);
 
+/* A frame that a restore or a move has found bad, or has not been able to read. */
+struct sw_bad_frame {
+    struct sw_region_id region;
+    size_t chunk, n_chunks; /* n_chunks > 1: one of these */
+    const char *tier;
+    char file[SW_TIER_FILE_BYTES]; /* and where the (first) frame begins */
+    uint64_t offset, bytes;
+    const struct sw_err *err;
+};
+
+/* A region that a restart has not found whole. */
+struct sw_lost_region {
+    struct sw_region_id region;
+    uint64_t session; /* that made it */
+    uint32_t uid;
+    const char *name; /* NULL: it has none */
+    uint64_t raw_bytes;
+    /* Chunks, and of these the ones that are not in memory, and not on the disk. Both 0: it was lost before, or was
+     * being packed or unpacked. */
+    size_t n_chunks, n_not_in_memory, n_not_on_disk;
+};
+
+/* Hears of what is damaged, for the log; each may be NULL. Called on the loop, and must not call the engine. */
+struct sw_engine_observer {
+    void (*bad_frame)(const struct sw_bad_frame *frame, void *arg);
+    void (*lost_region)(const struct sw_lost_region *region, void *arg); /* by sw_engine_recover() */
+    void *arg;
+};
+
 struct sw_engine_config {
     struct sw_device *const *devices; /* borrowed; used by the workers from open until closed */
     unsigned n_devices;
@@ -61,6 +90,7 @@ struct sw_engine_config {
     unsigned max_owner_mems;    /* memories of one session */
     unsigned max_durable;       /* durable regions of one heir */
     struct sw_catalogue *catalogue; /* borrowed; NULL: nothing survives the process */
+    struct sw_engine_observer observer;
 };
 
 /* ---- engine.c: start and stop ---- */

@@ -169,6 +169,8 @@ void sw_mem_mapped(struct sw_mem *mem);
 void sw_mem_unmapped(struct sw_mem *mem);
 /* canary.c: back from the worker. */
 void sw_canary_ended(struct sw_job *job);
+/* damage.c: tells the observer where a frame lies at which a job has failed, if it has failed because of one. */
+void sw_engine_report_bad_frame(const struct sw_owner *owner, struct sw_region_id id, const struct sw_job *job);
 /* balance.c: looks whether regions have to leave the host tier. */
 void sw_engine_balance(struct sw_engine *engine);
 void sw_move_cancel(struct sw_move *move);

@@ -111,6 +111,10 @@ struct sw_job {
 
     /* Results. */
     struct sw_err err; /* code 0: success */
+    /* Which chunks the step was at work on that failed first: one, or a few side by side. n 0: none in particular. */
+    struct sw_job_chunks {
+        size_t first, n;
+    } failed;
     uint64_t stored_bytes, codec_raw_bytes[SW_CODEC_NR];
     uint64_t charged_bytes;         /* taken from the quota; the loop's from then on, also after a failure */
     uint64_t started_us;            /* when it was first dealt with, 0: never */

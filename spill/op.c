@@ -178,6 +178,9 @@ struct sw_op *sw_op_part_ended(struct sw_job *job) {
     uint64_t longest = 0;
     if (job->err.code && !op->job.err.code) {
         op->job.err = job->err;
+        op->job.failed = job->failed;
+        if (op->job.frames)
+            op->job.failed.first += op->job.frames->parts[job->buffer].first;
         sw_err_context(&op->job.err, "buffer %u of %u", job->buffer + 1, op->n_parts);
         sw_op_cancel(op); /* what another one is told then is no cause */
     }

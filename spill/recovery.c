@@ -268,6 +268,20 @@ static int claim_host_frames(struct recovery *r, struct sw_err *err) {
     return rc;
 }
 
+static void report_lost(const struct sw_engine *engine, const struct sw_region *region, size_t n_gone, size_t n_away) {
+    const struct sw_engine_observer *observer = &engine->config.observer;
+    const struct sw_lost_region lost = {.region = region->id,
+                                        .session = region->owner->is_heir ? 0 : region->owner->number,
+                                        .uid = region->owner->uid,
+                                        .name = region->name,
+                                        .raw_bytes = region->raw_bytes,
+                                        .n_chunks = region->frames ? region->frames->n_chunks : 0,
+                                        .n_not_in_memory = n_gone,
+                                        .n_not_on_disk = n_away};
+    if (observer->lost_region && region->state == SW_REGION_LOST)
+        observer->lost_region(&lost, observer->arg);
+}
+
 /* What is recorded and not there is lost, and says so. What awaits frames of a disk lies on one that is not there, none
  * being configured, or another one: its record stands, and what of it is in memory stays, for a start with the right
  * one. */
@@ -285,12 +299,14 @@ static void check_whole(struct recovery *r, struct sw_region *region, void *arg)
             stored->n_extents = 0;
         }
     }
+    if (n_away + n_gone > 0)
+        sw_region_move(region, SW_REGION_LOST);
+    report_lost(r->engine, region, n_gone, n_away);
     if (n_away + n_gone > 0) {
         if (n_here == 0 || n_gone > 0) {
             sw_catalogue_frames_free(frames);
             region->frames = NULL;
         }
-        sw_region_move(region, SW_REGION_LOST);
         if (n_gone > 0)
             sw_region_record_hints(region);
     }

@@ -450,7 +450,7 @@ static void restored(struct sw_pipeline *p, struct sw_group *g) {
             continue;
         }
         (void)sw_err_set(&err, -SW_ECHECKSUM, SW_SCOPE_REGION, "tiles of a stored frame are damaged");
-        sw_pipeline_fail(p, g->jobs[i], &err);
+        sw_pipeline_fail_at(p, g->jobs[i], 0, 1, &err);
     }
 }
 

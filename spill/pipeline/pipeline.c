@@ -26,8 +26,14 @@ void sw_slot_give(struct sw_pipeline *p, struct sw_slot *slot) {
     slot->state = SW_SLOT_FREE;
 }
 
+/* At the chunks that the slot restores; on the way out nothing is stored yet that could be bad. */
+static void fail_at_slot(struct sw_pipeline *p, const struct sw_slot *slot, const struct sw_err *err) {
+    const size_t n = slot->direct.n > 0 ? slot->direct.n : slot->n_chunks;
+    sw_pipeline_fail_at(p, slot->job, slot->chunk, slot->job->kind == SW_JOB_RESTORE ? n : 0, err);
+}
+
 void sw_slot_fail(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_err *err) {
-    sw_pipeline_fail(p, slot->job, err);
+    fail_at_slot(p, slot, err);
     slot->state = SW_SLOT_DRAINING;
 }
 
@@ -54,7 +60,7 @@ static void slot_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, cons
         return;
     }
     if (rc)
-        sw_pipeline_fail(p, job, err);
+        fail_at_slot(p, slot, err);
     /* A restore's last chunk is done even if somebody has lost interest. */
     if (slot->state != SW_SLOT_RESTORING && slot->state != SW_SLOT_STORING)
         sw_job_check_canceled(job);

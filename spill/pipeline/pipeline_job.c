@@ -94,6 +94,13 @@ void sw_pipeline_fail(struct sw_pipeline *p, struct sw_job *job, const struct sw
         job_fail(SW_CONTAINER_OF(node, struct sw_job, node), cause);
 }
 
+void sw_pipeline_fail_at(struct sw_pipeline *p, struct sw_job *job, size_t chunk, size_t n_chunks,
+                         const struct sw_err *cause) {
+    if (!job->err.code)
+        job->failed = (struct sw_job_chunks){.first = chunk, .n = n_chunks};
+    sw_pipeline_fail(p, job, cause);
+}
+
 uint64_t sw_job_chunk_bytes(const struct sw_pipeline *p, const struct sw_job *job) {
     const uint64_t device_bytes = p->device->ops->info(p->device)->chunk_bytes, way_bytes = p->place->chunk_bytes;
     const uint64_t most = job->kind == SW_JOB_SPILL && way_bytes < device_bytes ? way_bytes : device_bytes;

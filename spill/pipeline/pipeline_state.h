@@ -201,6 +201,9 @@ void sw_link_ended(struct sw_slot *slot);
 
 /* The first failure is the job's. A context that died takes every job of the device with it. */
 void sw_pipeline_fail(struct sw_pipeline *p, struct sw_job *job, const struct sw_err *cause);
+/* The same, where it is known at which chunks. */
+void sw_pipeline_fail_at(struct sw_pipeline *p, struct sw_job *job, size_t chunk, size_t n_chunks,
+                         const struct sw_err *cause);
 /* Fails it with -SW_ECANCELED if that was asked for. */
 void sw_job_check_canceled(struct sw_job *job);
 /* Takes a frame's bytes from the quota, before it gets a place in a tier, or gives them back because it got none. What

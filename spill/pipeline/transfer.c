@@ -216,7 +216,7 @@ void sw_transfer_take(struct sw_job *job, struct sw_slot *slot) {
 static void arrived_in(struct sw_transfer *t) {
     check_frame(t);
     if (t->io.err.code)
-        sw_pipeline_fail(t->pipeline, t->job, &t->io.err);
+        sw_pipeline_fail_at(t->pipeline, t->job, t->chunk, 1, &t->io.err);
     sw_list_append(&t->job->ready, &t->node);
     sw_turns_wake(&t->pipeline->turns, &t->job->turn);
 }
@@ -262,7 +262,7 @@ static void arrived_promoted(struct sw_transfer *t) {
     struct sw_stored *stored = &job->frames->stored[t->chunk];
     check_frame(t);
     if (t->io.err.code || t->staged.tier->ops->commit(t->staged.tier, &t->staged, &t->io.err)) {
-        sw_pipeline_fail(t->pipeline, job, &t->io.err);
+        sw_pipeline_fail_at(t->pipeline, job, t->chunk, 1, &t->io.err);
         sw_stored_release(&t->staged);
     } else {
         replace(job, t->chunk);

@@ -21,8 +21,12 @@
 
 typedef char file_name[24];
 
+void sw_nvme_files_name(char *ret, size_t ret_bytes, unsigned index) {
+    (void)snprintf(ret, ret_bytes, "data-%04u", index);
+}
+
 static void name_of(file_name ret, unsigned index) {
-    (void)snprintf(ret, sizeof(file_name), "data-%04u", index);
+    sw_nvme_files_name(ret, sizeof(file_name), index);
 }
 
 int sw_nvme_error(int errno_value) {

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { SW_NVME_MAX_FILES = 4096 };
@@ -41,6 +42,10 @@ int sw_nvme_files_remove(int directory);
  * killed have ended. After an error files that it made are gone. errors: -SW_ENOSPACE, -SW_EBUSY (such transfers do not
  * end), -SW_EACCES, -SW_EIO, -SW_ENOMEM. */
 int sw_nvme_files_allocate(struct sw_nvme_files *files, uint64_t bytes, uint64_t file_bytes, struct sw_err *err);
+/* "data-0000" ... */
+void sw_nvme_files_name(char *ret, size_t ret_bytes, unsigned index);
+/* Whether a data file of the directory, all of this length but the last, reaches to byte `end` of the address space. */
+bool sw_nvme_files_reach(int directory, uint64_t file_bytes, uint64_t end);
 /* Also half-opened ones; all files stay. */
 void sw_nvme_files_close(struct sw_nvme_files *files);
 

@@ -49,6 +49,7 @@ struct sw_tier_stats {
     uint64_t write_bytes_per_s, read_bytes_per_s;
 };
 
+enum { SW_TIER_FILE_BYTES = 32 };
 enum { SW_TIER_KEY_BYTES = 32, SW_TIER_IO_ALIGN = 4096 };
 enum sw_tier_io_kind { SW_TIER_WRITE, SW_TIER_READ };
 
@@ -93,6 +94,10 @@ struct sw_tier_ops {
     /* Gives the space back and empties *stored; an empty one is a no-op. thread: any. */
     void (*release)(struct sw_tier *tier, struct sw_stored *stored);
     void (*stats)(struct sw_tier *tier, struct sw_tier_stats *ret);
+    /* Where a frame begins, for whoever looks for a fault: the name of the file, or of the memory, and the offset in
+     * it. thread: any. NULL: nobody needs it. */
+    void (*locate)(struct sw_tier *tier, const struct sw_stored *stored, char ret_file[SW_TIER_FILE_BYTES],
+                   uint64_t *ret_offset);
     /* Queues a transfer and returns; NULL where extents are memory. thread: any. */
     void (*submit)(struct sw_tier *tier, struct sw_tier_io *io);
     /* All frames must have been released, except that a tier that outlives its process keeps committed ones; waits for

@@ -23,6 +23,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -623,11 +624,22 @@ static void host_close(struct sw_tier *tier) {
     fini(t);
 }
 
+/* By the name that whoever keeps it knows a slab by. */
+static void host_locate(struct sw_tier *tier, const struct sw_stored *stored, char ret_file[SW_TIER_FILE_BYTES],
+                        uint64_t *ret_offset) {
+    const struct reservation *r = SW_CONTAINER_OF(stored->extents, struct reservation, extents);
+    const struct slab *slab = r->runs->slab;
+    (void)tier;
+    (void)snprintf(ret_file, SW_TIER_FILE_BYTES, "arena-%" PRIx64, slab->first_block * BLOCK_BYTES);
+    *ret_offset = (r->runs->first - slab->first_block) * BLOCK_BYTES;
+}
+
 static const struct sw_tier_ops host_ops = {
     .reserve = host_reserve,
     .commit = host_commit,
     .release = host_release,
     .stats = host_stats,
+    .locate = host_locate,
     .close = host_close,
 };
 

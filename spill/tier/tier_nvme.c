@@ -317,6 +317,13 @@ static void nvme_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
     (void)pthread_mutex_unlock(&t->lock);
 }
 
+static void nvme_locate(struct sw_tier *tier, const struct sw_stored *stored, char ret_file[SW_TIER_FILE_BYTES],
+                        uint64_t *ret_offset) {
+    const struct tier_nvme *t = nvme_of(tier);
+    sw_nvme_files_name(ret_file, SW_TIER_FILE_BYTES, (unsigned)(stored->extents[0].offset / t->files.file_bytes));
+    *ret_offset = stored->extents[0].offset % t->files.file_bytes;
+}
+
 void sw_tier_nvme_info(struct sw_tier *tier, struct sw_tier_nvme_info *ret) {
     *ret = nvme_of(tier)->info;
 }
@@ -352,6 +359,7 @@ static const struct sw_tier_ops nvme_ops = {
     .reserve = nvme_reserve,
     .release = nvme_release,
     .stats = nvme_stats,
+    .locate = nvme_locate,
     .submit = nvme_submit,
     .close = nvme_close,
 };

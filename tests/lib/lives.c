@@ -24,6 +24,7 @@ void sw_world_setup(void) {
     sw_world.witness = -1;
     sw_world.max_regions = 100;
     sw_world.high_pct = 60;
+    memset(&sw_world.observer, 0, sizeof sw_world.observer);
     sw_world.host_bytes = 4 << 20;
     sw_world.folder = sw_nvme_folder_new();
     sw_world.memory = sw_memory_new(SW_WORLD_REGION_BYTES);
@@ -93,7 +94,8 @@ void sw_life_open(struct sw_life *ret, uint64_t nvme_bytes) {
                                             .max_owner_ops = 20,
                                             .max_owner_mems = 20,
                                             .max_durable = 10,
-                                            .catalogue = ret->catalogue};
+                                            .catalogue = ret->catalogue,
+                                            .observer = sw_world.observer};
     ck_assert_int_eq(sw_engine_open(&ret->engine, &ret->loop, &config, NULL), 0);
 }
 

@@ -23,6 +23,7 @@ struct sw_world {
     uint64_t host_bytes;
     struct sw_memory memory; /* the client's, of one region */
     struct sw_region_id ids[SW_WORLD_REGIONS];
+    struct sw_engine_observer observer; /* of the lives to come */
     const char *spill_as; /* name of regions that are spilled now; NULL: they are not durable */
 };
 extern struct sw_world sw_world;

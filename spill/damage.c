@@ -1,0 +1,24 @@
+/* damage.c - tells where stored bytes were found bad, so that it can be said which disk or memory is to be looked at.
+ */
+#include "spill/engine_state.h"
+
+static bool is_of_stored_bytes(int code) {
+    return code == -SW_ECHECKSUM || code == -SW_EFRAME || code == -SW_EVERSION || code == -SW_EIO;
+}
+
+/* What lies in a client's memory is the client's business, and so is what becomes of it there. */
+void sw_engine_report_bad_frame(const struct sw_owner *owner, struct sw_region_id id, const struct sw_job *job) {
+    const struct sw_engine_observer *observer = &owner->engine->config.observer;
+    const struct sw_frames *frames = job->frames;
+    if (!observer->bad_frame || !is_of_stored_bytes(job->err.code) || job->failed.n == 0 || !frames || frames->packed ||
+        job->failed.first >= frames->n_chunks)
+        return;
+    const struct sw_stored *stored = &frames->stored[job->failed.first];
+    struct sw_bad_frame bad = {
+        .region = id, .chunk = job->failed.first, .n_chunks = job->failed.n, .bytes = stored->bytes, .err = &job->err};
+    if (!stored->tier || !stored->tier->ops->locate)
+        return;
+    bad.tier = stored->tier->name;
+    stored->tier->ops->locate(stored->tier, stored, bad.file, &bad.offset);
+    observer->bad_frame(&bad, observer->arg);
+}
