@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "config/config.h"
+#include "daemon/check_tier.h"
 #include "daemon/cli.h"
 #include "daemon/control/control_rights.h"
 #include "daemon/daemon.h"
@@ -21,7 +22,7 @@ struct program {
     int argc;
     char **argv;
     struct sw_config config;
-    bool check_config, print_config;
+    bool check_config, check_tier, print_config;
     const char *snapshot; /* --dry-run; NULL: not asked for */
     uv_signal_t signals[3];
     struct sw_daemon *daemon;
@@ -85,6 +86,7 @@ static int parse_options(struct program *program) {
     sw_cli_getopt(&cli, sw_spillwayd_options);
     while ((option = getopt_long(program->argc, program->argv, cli.letters, cli.options, NULL)) >= 0) {
         program->check_config |= option == SW_CLI_FIRST + SW_SPILLWAYD_CHECK;
+        program->check_tier |= option == SW_CLI_FIRST + SW_SPILLWAYD_CHECK_TIER;
         program->print_config |= option == SW_CLI_FIRST + SW_SPILLWAYD_PRINT;
         if (option == SW_CLI_FIRST + SW_SPILLWAYD_DRY_RUN)
             program->snapshot = optarg;
@@ -101,7 +103,7 @@ static int parse_options(struct program *program) {
     }
     if (read_config(&program->config, program, &err) == 0)
         return -1;
-    if (program->check_config || program->print_config || program->snapshot)
+    if (program->check_config || program->check_tier || program->print_config || program->snapshot)
         return usage_error(&err);
     open_log();
     log_failed_start(&err);
@@ -174,6 +176,15 @@ static int dry_run(const struct program *program) {
     return err.code == -SW_ENOMEM ? EXIT_RUNTIME : EXIT_USAGE;
 }
 
+static int check_tier(const struct program *program) {
+    struct sw_err err;
+    bool good = false;
+    if (sw_check_tier(&program->config, stdout, &good, &err) == 0)
+        return good ? EXIT_SUCCESS : EXIT_RUNTIME;
+    (void)usage_error(&err);
+    return err.code == -SW_ECONFIG ? EXIT_USAGE : EXIT_RUNTIME;
+}
+
 /* What the start would refuse of a configuration that is right in itself. */
 static int check_config(const struct program *program) {
     struct sw_control_groups groups;
@@ -191,6 +202,8 @@ static int act(struct program *program) {
         sw_config_print(&program->config, stdout);
     if (program->snapshot)
         return dry_run(program);
+    if (program->check_tier)
+        return check_tier(program);
     if (program->check_config)
         return check_config(program);
     if (program->print_config)

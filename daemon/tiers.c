@@ -263,6 +263,48 @@ static void leave_key(struct sw_service *service) {
         (void)close(fd);
 }
 
+/* A disk that cannot be read must not cost what lies in memory, which is gone when the manager gives up on a service
+ * that does not start. Nothing is changed on the disk: a start that can read it has its regions again. */
+static bool goes_on_without(const struct sw_service *service, int rc, const struct sw_err *err) {
+    char text[300], detail[300];
+    if (rc != -SW_EIO || !sw_catalogue_is_adopted(service->catalogue))
+        return false;
+    sw_log(
+        SW_LOG_ERROR, "tier.unreadable",
+        "tier=nvme name=%s text=%s detail=%s then=\"the service goes on without it: regions on it are lost, unless a "
+        "restart can read it\"",
+        sw_err_name(rc), sw_log_quote(text, sizeof text, err->msg), sw_log_quote(detail, sizeof detail, err->detail));
+    return true;
+}
+
+static void log_damage(const struct sw_manifest_damage *damage) {
+    if (damage->n_places)
+        sw_log(SW_LOG_ERROR, "tier.damaged",
+               "tier=nvme file=manifest offset=%" PRIu64 " text=\"%s\" places=%zu doubtful_frames=%" PRIu64
+               " dropped_frames=%" PRIu64 " then=\"what is whole is kept; regions that are not are named as lost\"",
+               damage->at, damage->what, damage->n_places, damage->n_doubtful, damage->n_dropped);
+}
+
+static void log_nvme(const struct sw_service *service, bool encrypt) {
+    struct sw_tier_nvme_info info;
+    char directory[600];
+    sw_tier_nvme_info(service->nvme, &info);
+    log_damage(&info.damage);
+    if (info.emptied.code)
+        sw_log(SW_LOG_WARNING, "tier.emptied",
+               "tier=nvme name=%s text=\"%s\" then=\"its files are removed: frames of before are nobody's\"",
+               sw_err_name(info.emptied.code), info.emptied.msg);
+    if (!info.reserved)
+        sw_log(SW_LOG_WARNING, "tier.not_reserved",
+               "tier=nvme bytes=%" PRIu64 " why=\"the file system does not support fallocate()\" then=\"space is taken "
+               "as it is written: if others fill the disk before, spills fail\"",
+               service->config->nvme_tier_bytes);
+    sw_log(SW_LOG_INFO, "tier.ready", "tier=nvme directory=%s bytes=%" PRIu64 " method=%s direct=%s encrypted=%s",
+           sw_log_quote(directory, sizeof directory, service->config->nvme_tier_directory),
+           service->config->nvme_tier_bytes, info.method == SW_TIER_NVME_URING ? "io_uring" : "threads",
+           info.direct ? "yes" : "no", encrypt ? "yes" : "no");
+}
+
 static int open_nvme(struct sw_service *service, struct sw_err *err) {
     bool encrypt = false;
     if (strcmp(service->config->nvme_tier_directory, "none") == 0) {
@@ -283,32 +325,17 @@ static int open_nvme(struct sw_service *service, struct sw_err *err) {
                                                .key = encrypt ? &service->nvme_key : NULL,
                                                .unwanted = !sw_catalogue_is_adopted(service->catalogue),
                                                .keep_plain = service->catalogue != NULL};
-    struct sw_tier_nvme_info info;
-    char directory[600];
     if (rc == 0)
         rc = sw_tier_nvme_open(&service->nvme, &config, err);
     if (witness >= 0)
         (void)close(witness);
     if (rc < 0) {
         sw_err_context(err, "nvme_tier_directory %.60s", config.directory);
-        return rc;
+        return goes_on_without(service, rc, err) ? 0 : rc;
     }
     if (encrypt && service->nvme_key.is_new && service->catalogue) /* not before the folder is in its encryption */
         (void)sw_fdstore_keep(NVME_KEY_NAME, service->nvme_key.fd);
-    sw_tier_nvme_info(service->nvme, &info);
-    if (info.emptied.code)
-        sw_log(SW_LOG_WARNING, "tier.emptied",
-               "tier=nvme name=%s text=\"%s\" then=\"its files are removed: frames of before are nobody's\"",
-               sw_err_name(info.emptied.code), info.emptied.msg);
-    if (!info.reserved)
-        sw_log(SW_LOG_WARNING, "tier.not_reserved",
-               "tier=nvme bytes=%" PRIu64 " why=\"the file system does not support fallocate()\" then=\"space is taken "
-               "as it is written: if others fill the disk before, spills fail\"",
-               bytes);
-    sw_log(SW_LOG_INFO, "tier.ready", "tier=nvme directory=%s bytes=%" PRIu64 " method=%s direct=%s encrypted=%s",
-           sw_log_quote(directory, sizeof directory, config.directory), bytes,
-           info.method == SW_TIER_NVME_URING ? "io_uring" : "threads", info.direct ? "yes" : "no",
-           encrypt ? "yes" : "no");
+    log_nvme(service, encrypt);
     return 0;
 }
 

@@ -205,23 +205,33 @@ static bool is_in_its_place(const struct sw_stored *recorded, const struct sw_st
     return true;
 }
 
-static bool take_frame(void *arg, const uint8_t bytes[SW_TIER_KEY_BYTES], const struct sw_stored *stored) {
-    struct recovery *r = arg;
+/* Where a frame belongs that the NVMe tier has; NULL: nowhere, no record names it. */
+static struct sw_stored *find_chunk(const struct recovery *r, const struct sw_transfer_key *key) {
     const struct sw_region_table *table = &r->engine->regions;
+    const struct sw_region *region = key->slot < table->cap ? &table->regions[key->slot] : NULL;
+    size_t chunk = 0;
+    const bool is_named = key->epoch == r->engine->place.epoch && region && region->owner && region->frames &&
+                          region->id.gen == key->gen && sw_frames_find(region->frames, key->chunk, &chunk);
+    return is_named ? &region->frames->stored[chunk] : NULL;
+}
+
+/* Of two frames for one chunk, which a manifest has only if it is damaged, the one in the place that the record names
+ * counts, or, of a record of version 1, the later one, which comes first. What is doubtful is taken only if it lies in
+ * that place, or can be told from others when it is read. */
+static bool take_frame(void *arg, const uint8_t bytes[SW_TIER_KEY_BYTES], const struct sw_stored *stored,
+                       bool doubtful) {
+    struct recovery *r = arg;
     struct sw_transfer_key key;
     memcpy(&key, bytes, sizeof key);
-    const struct sw_region *region = key.slot < table->cap ? &table->regions[key.slot] : NULL;
-    size_t chunk = 0;
-    const bool fits = key.epoch == r->engine->place.epoch && region && region->owner && region->frames &&
-                      region->id.gen == key.gen && sw_frames_find(region->frames, key.chunk, &chunk) &&
-                      awaits_frame(&region->frames->stored[chunk]) &&
-                      is_in_its_place(&region->frames->stored[chunk], stored);
+    struct sw_stored *chunk = find_chunk(r, &key);
+    const bool fits = chunk && awaits_frame(chunk) && is_in_its_place(chunk, stored) &&
+                      (!doubtful || chunk->n_extents || sw_transfer_is_told(key.check));
     if (!fits) {
         r->result->n_released++;
         return false;
     }
-    sw_free(region->frames->stored[chunk].extents);
-    region->frames->stored[chunk] = *stored;
+    sw_free(chunk->extents);
+    *chunk = *stored;
     return true;
 }
 

@@ -41,9 +41,14 @@ uint64_t sw_transfer_check(const struct sw_stored *in_memory, const struct sw_fr
     return IS_CHECK | bytes << 32 | hash_beginning(in_memory, bytes);
 }
 
+bool sw_transfer_is_told(uint64_t check) {
+    return check & IS_CHECK;
+}
+
 bool sw_transfer_is_frame(const struct sw_stored *in_memory, uint64_t check) {
     const uint64_t bytes = check >> 32 & MOST_CHECKED_BYTES;
-    return !(check & IS_CHECK) || (bytes <= in_memory->bytes && hash_beginning(in_memory, bytes) == (uint32_t)check);
+    return !sw_transfer_is_told(check) ||
+           (bytes <= in_memory->bytes && hash_beginning(in_memory, bytes) == (uint32_t)check);
 }
 
 /* After a read. */

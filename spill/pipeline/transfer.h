@@ -27,6 +27,8 @@ _Static_assert(sizeof(struct sw_transfer_key) == SW_TIER_KEY_BYTES, "the tier ke
  * checked. A region whose directory has the frame's identity goes by that, which has 64 bits.
  */
 uint64_t sw_transfer_check(const struct sw_stored *in_memory, const struct sw_frame_layout *layout);
+/* Whether a frame with this check can be told from others. */
+bool sw_transfer_is_told(uint64_t check);
 /* Whether that frame, with this check, is what lies in memory. */
 bool sw_transfer_is_frame(const struct sw_stored *in_memory, uint64_t check);
 

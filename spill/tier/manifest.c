@@ -3,7 +3,8 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/log.h"
-#include "codec/checksum.h"
+#include "spill/tier/manifest_format.h"
+#include "spill/tier/manifest_scan.h"
 #include "spill/tier/nvme_files.h"
 
 #include <errno.h>
@@ -14,40 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records are written as they lie in memory");
-
-#define FILE_NAME "manifest"
-#define NEW_FILE_NAME "manifest.new"
-#define BLOCK_BYTES 4096u
 #define COMPACT_MIN_BYTES (64u << 10) /* a shorter file is not worth the work */
 #define COMPACT_BUFFER_BYTES (256u << 10)
-
-struct header {
-    char magic[8];
-    uint32_t version, block_bytes;
-    uint64_t file_bytes, first_sequence;
-    uint8_t zero[28];
-    uint32_t hash;
-};
-_Static_assert(sizeof(struct header) == 64, "as MANIFEST.md has it");
-
-enum record_kind { RECORD_COMMIT = 1, RECORD_RELEASE = 2, RECORD_COMMIT_PLAIN = 3 };
-
-struct head {
-    uint32_t hash, body_hash, body_bytes, kind;
-    uint64_t sequence, id;
-};
-_Static_assert(sizeof(struct head) == 32, "as MANIFEST.md has it");
-
-struct body_extent {
-    uint64_t offset, bytes;
-};
-
-struct commit_body {
-    uint8_t key[SW_TIER_KEY_BYTES];
-    uint64_t bytes;
-    struct body_extent extents[];
-};
 
 struct sw_manifest {
     struct sw_manifest_config config;
@@ -57,27 +26,21 @@ struct sw_manifest {
     uint64_t live_bytes; /* of commit records that no release follows, and of the header */
     uint64_t compact_at; /* not before the file is that long */
     uint64_t next_sequence;
-    struct sw_list live; /* sw_manifest_entry.node, ids ascending */
-    bool tail;           /* there may be bytes behind `end` */
+    struct sw_list live;              /* sw_manifest_entry.node, ids ascending */
+    bool tail;                        /* there may be bytes behind `end` */
+    struct sw_manifest_damage damage; /* of the file as it is */
 };
 
-static uint32_t hash_of(const void *data, size_t bytes) {
-    return sw_hash_finish(sw_hash_update(1, data, bytes));
-}
-
-static uint32_t head_hash(const struct head *head) {
-    return hash_of((const char *)head + sizeof head->hash, sizeof *head - sizeof head->hash);
-}
-
 static size_t commit_bytes(const struct sw_manifest_entry *entry) {
-    return sizeof(struct head) + sizeof(struct commit_body) + entry->n_extents * sizeof(struct body_extent);
+    return sizeof(struct sw_manifest_head) + sizeof(struct sw_manifest_body) +
+           entry->n_extents * sizeof(struct sw_manifest_extent);
 }
 
 /* --- writing --- */
 
 static int write_error(struct sw_err *err, const char *call, int cause) {
     int rc = sw_err_set(err, sw_nvme_error(cause), SW_SCOPE_REQUEST, "manifest cannot be written: %s", strerror(cause));
-    (void)sw_err_detail(err, "%s of " FILE_NAME ": %s", call, strerror(cause));
+    (void)sw_err_detail(err, "%s of " SW_MANIFEST_FILE ": %s", call, strerror(cause));
     return rc;
 }
 
@@ -120,49 +83,58 @@ static int append(struct sw_manifest *m, const void *record, size_t bytes, struc
     return 0;
 }
 
-static void encode_head(struct head *ret, enum record_kind kind, uint64_t sequence, uint64_t id, const void *body,
-                        size_t body_bytes) {
-    *ret = (struct head){.kind = kind, .sequence = sequence, .id = id, .body_bytes = (uint32_t)body_bytes};
-    ret->body_hash = hash_of(body, body_bytes);
-    ret->hash = head_hash(ret);
+static void encode_head(struct sw_manifest_head *ret, enum sw_manifest_kind kind, uint64_t sequence, uint64_t id,
+                        const void *body, size_t body_bytes) {
+    *ret = (struct sw_manifest_head){.kind = kind, .sequence = sequence, .id = id, .body_bytes = (uint32_t)body_bytes};
+    ret->body_hash = sw_manifest_hash(body, body_bytes);
+    ret->hash = sw_manifest_head_hash(ret);
 }
 
 /* `ret` has room for commit_bytes(entry) and is aligned. */
 static void encode_commit(const struct sw_manifest *m, void *ret, const struct sw_manifest_entry *entry,
                           uint64_t sequence, uint64_t id) {
-    const enum record_kind kind = entry->encrypted == m->config.encrypted ? RECORD_COMMIT : RECORD_COMMIT_PLAIN;
-    struct head *head = ret;
-    struct commit_body *body = (void *)(head + 1);
+    const enum sw_manifest_kind kind =
+        entry->encrypted == m->config.encrypted ? SW_MANIFEST_COMMIT : SW_MANIFEST_COMMIT_PLAIN;
+    struct sw_manifest_head *head = ret;
+    struct sw_manifest_body *body = (void *)(head + 1);
     memcpy(body->key, entry->key, sizeof body->key);
     body->bytes = entry->bytes;
     for (unsigned i = 0; i < entry->n_extents; i++)
-        body->extents[i] = (struct body_extent){entry->extents[i].offset, entry->extents[i].bytes};
+        body->extents[i] = (struct sw_manifest_extent){entry->extents[i].offset, entry->extents[i].bytes};
     encode_head(head, kind, sequence, id, body, commit_bytes(entry) - sizeof *head);
+}
+
+/* Behind the last doubtful frame stands a head that is none: as long as others have not made sure of these frames, the
+ * file is one in which records are missing. */
+static bool ends_doubt(const struct sw_manifest *m, const struct sw_manifest_entry *entry) {
+    const struct sw_list *next = entry->node.next;
+    return entry->doubtful && (next == &m->live || !SW_CONTAINER_OF(next, struct sw_manifest_entry, node)->doubtful);
 }
 
 /* Header and a commit for every frame, to a file without a name yet. */
 static int write_compact(const struct sw_manifest *m, int fd, char *buffer, size_t buffer_bytes, uint64_t *ret_end,
                          uint64_t *ret_next_sequence, struct sw_err *err) {
-    struct header header = {.magic = SW_NVME_MANIFEST_MAGIC,
-                            .version = 1,
-                            .block_bytes = BLOCK_BYTES,
-                            .file_bytes = m->config.file_bytes,
-                            .first_sequence = m->next_sequence};
-    header.hash = hash_of(&header, offsetof(struct header, hash));
+    struct sw_manifest_header header = {.magic = SW_NVME_MANIFEST_MAGIC,
+                                        .version = SW_MANIFEST_VERSION,
+                                        .block_bytes = SW_MANIFEST_BLOCK_BYTES,
+                                        .file_bytes = m->config.file_bytes,
+                                        .first_sequence = m->next_sequence};
+    header.hash = sw_manifest_hash(&header, offsetof(struct sw_manifest_header, hash));
     memcpy(buffer, &header, sizeof header);
     size_t used = sizeof header;
     uint64_t end = 0, sequence = m->next_sequence;
     int rc = 0;
     for (const struct sw_list *node = m->live.next; !rc && node != &m->live; node = node->next) {
         const struct sw_manifest_entry *entry = SW_CONTAINER_OF(node, struct sw_manifest_entry, node);
-        size_t bytes = commit_bytes(entry);
-        if (used + bytes > buffer_bytes) {
+        const size_t mark = ends_doubt(m, entry) ? sizeof(struct sw_manifest_head) : 0, bytes = commit_bytes(entry);
+        if (used + bytes + mark > buffer_bytes) {
             rc = write_all(m, fd, buffer, used, end, err);
             end += used;
             used = 0;
         }
         encode_commit(m, buffer + used, entry, sequence++, entry->id);
-        used += bytes;
+        memset(buffer + used + bytes, 0, mark);
+        used += bytes + mark;
     }
     if (!rc)
         rc = write_all(m, fd, buffer, used, end, err);
@@ -174,7 +146,8 @@ static int write_compact(const struct sw_manifest *m, int fd, char *buffer, size
 /* Makes the file that the next rewrite goes to, and takes room for it: so a full file system does not keep a manifest
  * of some size from being appended to and rewritten. Without that room it may work all the same. */
 static int make_spare(struct sw_manifest *m, struct sw_err *err) {
-    m->spare = openat(m->config.directory, NEW_FILE_NAME, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    m->spare =
+        openat(m->config.directory, SW_MANIFEST_NEW_FILE, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (m->spare < 0)
         return write_error(err, "openat", errno);
     (void)fallocate(m->spare, FALLOC_FL_KEEP_SIZE, 0, (off_t)(2 * (uint64_t)COMPACT_MIN_BYTES + 8 * m->live_bytes));
@@ -185,7 +158,7 @@ static void drop_spare(struct sw_manifest *m) {
     if (m->spare < 0)
         return;
     (void)close(m->spare);
-    (void)unlinkat(m->config.directory, NEW_FILE_NAME, 0);
+    (void)unlinkat(m->config.directory, SW_MANIFEST_NEW_FILE, 0);
     m->spare = -1;
 }
 
@@ -193,7 +166,8 @@ static void drop_spare(struct sw_manifest *m) {
 static int rewrite(struct sw_manifest *m, struct sw_err *err) {
     size_t buffer_bytes = COMPACT_BUFFER_BYTES;
     for (const struct sw_list *node = m->live.next; node != &m->live; node = node->next) {
-        size_t bytes = commit_bytes(SW_CONTAINER_OF(node, struct sw_manifest_entry, node));
+        size_t bytes =
+            commit_bytes(SW_CONTAINER_OF(node, struct sw_manifest_entry, node)) + sizeof(struct sw_manifest_head);
         buffer_bytes = bytes > buffer_bytes ? bytes : buffer_bytes;
     }
     char *buffer = sw_alloc(buffer_bytes);
@@ -204,7 +178,7 @@ static int rewrite(struct sw_manifest *m, struct sw_err *err) {
     int rc = m->spare < 0 ? make_spare(m, err) : 0;
     if (!rc)
         rc = write_compact(m, m->spare, buffer, buffer_bytes, &end, &next_sequence, err);
-    if (!rc && renameat(directory, NEW_FILE_NAME, directory, FILE_NAME) != 0)
+    if (!rc && renameat(directory, SW_MANIFEST_NEW_FILE, directory, SW_MANIFEST_FILE) != 0)
         rc = write_error(err, "renameat", errno);
     sw_free(buffer);
     if (rc) {
@@ -232,6 +206,29 @@ int sw_manifest_encrypt(struct sw_manifest *m, struct sw_err *err) {
     return rc;
 }
 
+const struct sw_manifest_damage *sw_manifest_damage(const struct sw_manifest *m) {
+    return m->damage.n_places > 0 ? &m->damage : NULL;
+}
+
+int sw_manifest_mend(struct sw_manifest *m, struct sw_err *err) {
+    if (m->damage.n_places == 0)
+        return 0;
+    for (struct sw_list *node = m->live.next; node != &m->live; node = node->next)
+        SW_CONTAINER_OF(node, struct sw_manifest_entry, node)->doubtful = false;
+    const int rc = rewrite(m, err);
+    if (!rc)
+        m->damage = (struct sw_manifest_damage){0};
+    return rc;
+}
+
+void sw_manifest_drop(struct sw_manifest *m, struct sw_manifest_entry *entry, const char *why) {
+    if (m->damage.n_places++ == 0)
+        m->damage.what = why;
+    m->damage.n_dropped++;
+    sw_list_remove(&entry->node);
+    m->live_bytes -= commit_bytes(entry);
+}
+
 static void compact_if_due(struct sw_manifest *m) {
     if (m->end < m->compact_at || m->end / 4 < m->live_bytes)
         return;
@@ -244,18 +241,18 @@ static void compact_if_due(struct sw_manifest *m) {
 }
 
 /* Encodes a record of `entry` with the next sequence number, to `ret` with room for it, and appends it. */
-static int append_record(struct sw_manifest *m, enum record_kind kind, const struct sw_manifest_entry *entry, void *ret,
-                         struct sw_err *err) {
-    if (kind == RECORD_RELEASE) {
+static int append_record(struct sw_manifest *m, enum sw_manifest_kind kind, const struct sw_manifest_entry *entry,
+                         void *ret, struct sw_err *err) {
+    if (kind == SW_MANIFEST_RELEASE) {
         encode_head(ret, kind, m->next_sequence, entry->id, NULL, 0);
-        return append(m, ret, sizeof(struct head), err);
+        return append(m, ret, sizeof(struct sw_manifest_head), err);
     }
     encode_commit(m, ret, entry, m->next_sequence, entry->id);
     return append(m, ret, commit_bytes(entry), err);
 }
 
 /* In a full file system, room may be had from dead records. */
-static int append_or_compact(struct sw_manifest *m, enum record_kind kind, const struct sw_manifest_entry *entry,
+static int append_or_compact(struct sw_manifest *m, enum sw_manifest_kind kind, const struct sw_manifest_entry *entry,
                              void *buffer, struct sw_err *err) {
     int rc = append_record(m, kind, entry, buffer, err);
     if (rc != -SW_ENOSPACE || m->end == m->live_bytes || rewrite(m, NULL))
@@ -271,7 +268,7 @@ int sw_manifest_commit(struct sw_manifest *m, struct sw_manifest_entry *entry, s
     if (!record)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a record of the manifest");
     entry->id = m->next_sequence;
-    int rc = append_or_compact(m, RECORD_COMMIT, entry, record, err);
+    int rc = append_or_compact(m, SW_MANIFEST_COMMIT, entry, record, err);
     sw_free(record);
     if (rc)
         return rc;
@@ -282,8 +279,8 @@ int sw_manifest_commit(struct sw_manifest *m, struct sw_manifest_entry *entry, s
 }
 
 int sw_manifest_release(struct sw_manifest *m, struct sw_manifest_entry *entry, struct sw_err *err) {
-    struct head head;
-    int rc = append_or_compact(m, RECORD_RELEASE, entry, &head, err);
+    struct sw_manifest_head head;
+    int rc = append_or_compact(m, SW_MANIFEST_RELEASE, entry, &head, err);
     if (rc)
         return rc;
     sw_list_remove(&entry->node);
@@ -294,133 +291,43 @@ int sw_manifest_release(struct sw_manifest *m, struct sw_manifest_entry *entry, 
 
 /* --- reading --- */
 
-/* A commit record that was found; its body lies in the file's image. */
-struct found_commit {
-    uint64_t id;
-    const uint8_t *body;
-    unsigned n_extents;
-    bool released, plain;
-};
-
-struct replay {
-    const uint8_t *image;
-    uint64_t bytes, at;
-    struct found_commit *commits;
-    size_t n_commits, max_commits;
-};
-
-static int damaged(struct sw_err *err, int code, uint64_t at, const char *what) {
-    int rc = sw_err_set(err, code, SW_SCOPE_DAEMON, "manifest is damaged at byte %" PRIu64 ": %s", at, what);
-    (void)sw_err_detail(err, "remove all files of the directory to start with an empty tier");
-    return rc;
-}
-
-static struct found_commit *find_commit(const struct replay *r, uint64_t id) {
-    size_t low = 0, high = r->n_commits;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (r->commits[middle].id < id)
-            low = middle + 1;
-        else
-            high = middle;
+static struct sw_extent *read_extents(const struct sw_manifest_commit *commit) {
+    struct sw_extent *extents = sw_alloc_array(commit->n_extents, sizeof *extents);
+    for (unsigned i = 0; extents && i < commit->n_extents; i++) {
+        struct sw_manifest_extent extent;
+        memcpy(&extent, commit->body + sizeof(struct sw_manifest_body) + i * sizeof extent, sizeof extent);
+        extents[i] = (struct sw_extent){.offset = extent.offset, .bytes = extent.bytes};
     }
-    return low < r->n_commits && r->commits[low].id == id ? &r->commits[low] : NULL;
+    return extents;
 }
 
-static int replay_commit(struct replay *r, const struct head *head, const uint8_t *body, struct sw_err *err) {
-    if (head->body_bytes <= sizeof(struct commit_body) ||
-        (head->body_bytes - sizeof(struct commit_body)) % sizeof(struct body_extent) ||
-        (r->n_commits > 0 && head->id <= r->commits[r->n_commits - 1].id))
-        return damaged(err, -SW_EFRAME, r->at, "impossible commit");
-    if (r->n_commits == r->max_commits) {
-        size_t max = r->max_commits ? r->max_commits * 2 : 64;
-        void *grown = sw_realloc(r->commits, max * sizeof *r->commits);
-        if (!grown)
-            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the manifest");
-        r->commits = grown;
-        r->max_commits = max;
-    }
-    size_t n = (head->body_bytes - sizeof(struct commit_body)) / sizeof(struct body_extent);
-    r->commits[r->n_commits++] = (struct found_commit){
-        .id = head->id, .body = body, .n_extents = (unsigned)n, .plain = head->kind == RECORD_COMMIT_PLAIN};
-    return 0;
+/* The tier's entry for a frame that was found, NULL: no memory. */
+static struct sw_manifest_entry *hand_over(const struct sw_manifest *m, const struct sw_manifest_commit *commit) {
+    struct sw_extent *extents = read_extents(commit);
+    struct sw_manifest_entry *entry = NULL, frame = {.id = commit->id,
+                                                     .extents = extents,
+                                                     .n_extents = commit->n_extents,
+                                                     .encrypted = m->config.encrypted && !commit->plain,
+                                                     .doubtful = commit->doubtful};
+    memcpy(frame.key, commit->body, sizeof frame.key);
+    memcpy(&frame.bytes, commit->body + offsetof(struct sw_manifest_body, bytes), sizeof frame.bytes);
+    if (extents)
+        entry = m->config.found(m->config.arg, &frame);
+    sw_free(extents);
+    return entry;
 }
 
-static int replay_record(struct replay *r, const struct head *head, const uint8_t *body, struct sw_err *err) {
-    if (head->kind == RECORD_COMMIT || head->kind == RECORD_COMMIT_PLAIN)
-        return replay_commit(r, head, body, err);
-    struct found_commit *commit = find_commit(r, head->id);
-    if (head->kind != RECORD_RELEASE || head->body_bytes || !commit || commit->released)
-        return damaged(err, -SW_EFRAME, r->at, "impossible record");
-    commit->released = true;
-    return 0;
-}
-
-static int replay_header(struct sw_manifest *m, struct replay *r, uint64_t *ret_file_bytes, struct sw_err *err) {
-    struct header header;
-    if (r->bytes < sizeof header)
-        return damaged(err, -SW_ECHECKSUM, 0, "header is incomplete");
-    memcpy(&header, r->image, sizeof header);
-    if (memcmp(header.magic, SW_NVME_MANIFEST_MAGIC, sizeof header.magic) != 0 ||
-        hash_of(&header, offsetof(struct header, hash)) != header.hash)
-        return damaged(err, -SW_ECHECKSUM, 0, "header has a wrong hash");
-    if (header.version != 1 || header.block_bytes != BLOCK_BYTES)
-        return sw_err_set(err, -SW_EVERSION, SW_SCOPE_DAEMON, "manifest has version %" PRIu32 ", this is made for 1",
-                          header.version);
-    m->next_sequence = header.first_sequence;
-    *ret_file_bytes = header.file_bytes;
-    r->at = sizeof header;
-    return 0;
-}
-
-/* Reads records up to the end, or to a tail that was cut short. */
-static int replay_records(struct sw_manifest *m, struct replay *r, struct sw_err *err) {
-    struct head head;
-    while (r->bytes - r->at >= sizeof head) {
-        memcpy(&head, r->image + r->at, sizeof head);
-        if (head_hash(&head) != head.hash)
-            return damaged(err, -SW_ECHECKSUM, r->at, "record has a wrong hash");
-        const uint8_t *body = r->image + r->at + sizeof head;
-        if (r->bytes - r->at - sizeof head < head.body_bytes)
-            break;
-        if (hash_of(body, head.body_bytes) != head.body_hash)
-            return damaged(err, -SW_ECHECKSUM, r->at, "record's body has a wrong hash");
-        if (head.sequence != m->next_sequence)
-            return damaged(err, -SW_ECHECKSUM, r->at, "records are missing");
-        int rc = replay_record(r, &head, body, err);
-        if (rc)
-            return rc;
-        r->at += sizeof head + head.body_bytes;
-        m->next_sequence++;
-    }
-    return 0;
-}
-
-/* Hands over what was found; the tier's entries become the live ones. */
-static int adopt(struct sw_manifest *m, const struct replay *r, struct sw_err *err) {
-    for (size_t i = 0; i < r->n_commits; i++) {
-        const struct found_commit *commit = &r->commits[i];
-        if (commit->released || (m->config.lost && !commit->plain))
+/* What was found becomes the tier's entries, and these the live ones. */
+static int adopt(struct sw_manifest *m, const struct sw_manifest_scan *scan, struct sw_err *err) {
+    for (size_t i = 0; i < scan->n_commits; i++) {
+        const struct sw_manifest_commit *commit = &scan->commits[i];
+        if (!sw_manifest_commit_is_live(commit) || (m->config.lost && !commit->plain))
             continue;
-        struct sw_manifest_entry frame = {
-            .id = commit->id, .n_extents = commit->n_extents, .encrypted = m->config.encrypted && !commit->plain};
-        struct sw_extent *extents = sw_alloc_array(frame.n_extents, sizeof *extents);
-        struct sw_manifest_entry *entry = NULL;
-        if (extents) {
-            memcpy(frame.key, commit->body, sizeof frame.key);
-            memcpy(&frame.bytes, commit->body + offsetof(struct commit_body, bytes), sizeof frame.bytes);
-            for (unsigned k = 0; k < frame.n_extents; k++) {
-                struct body_extent extent;
-                memcpy(&extent, commit->body + sizeof(struct commit_body) + k * sizeof extent, sizeof extent);
-                extents[k] = (struct sw_extent){.offset = extent.offset, .bytes = extent.bytes};
-            }
-            frame.extents = extents;
-            entry = m->config.found(m->config.arg, &frame);
-            sw_free(extents);
-        }
+        struct sw_manifest_entry *entry = hand_over(m, commit);
         if (!entry)
             return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the frames of the manifest");
         entry->id = commit->id;
+        entry->doubtful = commit->doubtful;
         sw_list_append(&m->live, &entry->node);
         m->live_bytes += commit_bytes(entry);
     }
@@ -451,25 +358,38 @@ static int read_image(struct sw_manifest *m, uint8_t **ret, uint64_t *ret_bytes,
     return 0;
 }
 
+/* Takes in what the file says. errors: -SW_EVERSION, -SW_ENOMEM. */
+static int take_image(struct sw_manifest *m, const uint8_t *image, uint64_t bytes, uint64_t *ret_file_bytes,
+                      struct sw_err *err) {
+    struct sw_manifest_scan scan;
+    int rc = sw_manifest_scan(&scan, image, bytes, err);
+    if (rc)
+        return rc;
+    m->live_bytes = sizeof(struct sw_manifest_header);
+    m->next_sequence = scan.next_sequence;
+    m->end = scan.end;
+    m->tail = scan.tail; /* the next append cuts it off */
+    m->damage = (struct sw_manifest_damage){.n_places = scan.n_places,
+                                            .at = scan.n_places ? scan.places[0].at : 0,
+                                            .what = scan.n_places ? scan.places[0].what : NULL,
+                                            .n_doubtful = scan.n_doubtful,
+                                            .n_dropped = scan.n_dropped};
+    *ret_file_bytes = scan.file_bytes ? scan.file_bytes : m->config.file_bytes; /* who reads a frame finds out */
+    rc = adopt(m, &scan, err);
+    sw_log(SW_LOG_DEBUG, "tier.nvme.replay",
+           "bytes=%" PRIu64 " tail_bytes=%" PRIu64 " commits=%zu damaged=%zu error=%s", bytes,
+           scan.tail ? bytes - scan.end : 0, scan.n_commits, scan.n_places, rc ? sw_err_name(rc) : "none");
+    sw_manifest_scan_fini(&scan);
+    return rc;
+}
+
 /* Takes in the file that there is. */
 static int load(struct sw_manifest *m, struct sw_err *err) {
-    struct replay r = {0};
     uint8_t *image = NULL;
-    uint64_t file_bytes = 0;
-    int rc = read_image(m, &image, &r.bytes, err);
-    r.image = image;
+    uint64_t bytes = 0, file_bytes = 0;
+    int rc = read_image(m, &image, &bytes, err);
     if (!rc)
-        rc = replay_header(m, &r, &file_bytes, err);
-    m->live_bytes = sizeof(struct header);
-    if (!rc)
-        rc = replay_records(m, &r, err);
-    if (!rc)
-        rc = adopt(m, &r, err);
-    m->end = r.at;
-    m->tail = r.at < r.bytes; /* the next append cuts it off */
-    sw_log(SW_LOG_DEBUG, "tier.nvme.replay", "bytes=%" PRIu64 " tail_bytes=%" PRIu64 " commits=%zu error=%s", r.bytes,
-           r.bytes - r.at, r.n_commits, rc ? sw_err_name(rc) : "none");
-    sw_free(r.commits);
+        rc = take_image(m, image, bytes, &file_bytes, err);
     sw_free(image);
     if (rc)
         return rc;
@@ -493,7 +413,7 @@ int sw_manifest_open(struct sw_manifest **ret, const struct sw_manifest_config *
     m->spare = -1;
     m->next_sequence = 1;
     sw_list_init(&m->live);
-    m->fd = openat(config->directory, FILE_NAME, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    m->fd = openat(config->directory, SW_MANIFEST_FILE, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     int rc;
     if (m->fd >= 0)
         rc = load(m, err);

@@ -20,6 +20,7 @@ struct sw_manifest_entry {
     uint8_t key[SW_TIER_KEY_BYTES];
     uint64_t bytes; /* of the frame */
     bool encrypted; /* its blocks are */
+    bool doubtful;  /* records behind its commit are lost: its space may have been used again (manifest_scan.h) */
     const struct sw_extent *extents;
     unsigned n_extents;
 };
@@ -36,12 +37,29 @@ struct sw_manifest_config {
     void *arg;
 };
 
-/* Opens or makes it. Frames that were found are the tier's to free, also after an error.
- * errors: -SW_ECHECKSUM, -SW_EFRAME (damaged: nothing was changed), -SW_EVERSION, -SW_ECONFIG (file_bytes differs and
- * there are frames), -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM. */
+/* What is wrong with the file. */
+struct sw_manifest_damage {
+    size_t n_places;
+    uint64_t at;                    /* the first one's offset */
+    const char *what;               /* and what is wrong there; static */
+    uint64_t n_doubtful, n_dropped; /* frames that were found all the same; that were, but are not whole */
+};
+
+/* Opens or makes it. A damaged one gives the frames that it still vouches for (manifest_scan.h); it stays as it is.
+ * Frames that were found are the tier's to free, also after an error. errors: -SW_EVERSION, -SW_ECONFIG (file_bytes
+ * differs and there are frames), -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM. */
 int sw_manifest_open(struct sw_manifest **ret, const struct sw_manifest_config *config, struct sw_err *err);
 /* Entries that are still in it stay in the file. NULL is a no-op. */
 void sw_manifest_close(struct sw_manifest *manifest);
+
+/* NULL: the file is whole. Borrowed, until it is mended. */
+const struct sw_manifest_damage *sw_manifest_damage(const struct sw_manifest *manifest);
+/* Writes a damaged file anew, with the frames that are still in it, which from then on are as good as any: each
+ * doubtful one must have been released, or must be known for certain to be told from others when it is read. A whole
+ * one is left alone. errors: -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM: it is as damaged as it was. */
+int sw_manifest_mend(struct sw_manifest *manifest, struct sw_err *err);
+/* Takes a frame out that cannot be where its record says: as damage, without a release. why: static. */
+void sw_manifest_drop(struct sw_manifest *manifest, struct sw_manifest_entry *entry, const char *why);
 
 /* Says of all frames that are in it that they are not encrypted, though from now on others are: in one step, whatever
  * the mark of the directory says (nvme_key.h). errors: -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM. */

@@ -268,6 +268,16 @@ int sw_nvme_files_allocate(struct sw_nvme_files *files, uint64_t bytes, uint64_t
     return rc;
 }
 
+bool sw_nvme_files_reach(int directory, uint64_t file_bytes, uint64_t end) {
+    const uint64_t index = (end - 1) / file_bytes;
+    struct stat st;
+    file_name name;
+    if (index >= SW_NVME_MAX_FILES)
+        return false;
+    name_of(name, (unsigned)index);
+    return fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && (uint64_t)st.st_size >= end - index * file_bytes;
+}
+
 void sw_nvme_files_close(struct sw_nvme_files *files) {
     for (unsigned i = 0; i < files->n_data; i++)
         if (files->data[i].fd >= 0)

@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MARK_FILE "key-check"
 #define NEW_MARK_FILE "key-check.new"
 
 enum { KEY_SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
@@ -100,15 +99,20 @@ void sw_nvme_key_fini(struct sw_nvme_key *key) {
 
 /* --- the mark --- */
 
-/* False: there is none. */
-static bool read_mark(int directory, uint8_t ret[SW_NVME_MARK_BYTES]) {
-    const int fd = openat(directory, MARK_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+/* A file that cannot be read says nothing: whoever took it for a foreign mark, or for none, would remove frames. */
+static int read_mark(int directory, uint8_t ret[SW_NVME_MARK_BYTES], bool *ret_has, struct sw_err *err) {
+    const int fd = openat(directory, SW_NVME_MARK_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     memset(ret, 0, SW_NVME_MARK_BYTES);
+    *ret_has = fd >= 0;
     if (fd < 0)
-        return false;
-    (void)!read(fd, ret, SW_NVME_MARK_BYTES); /* a short one is nobody's */
+        return errno == ENOENT ? 0 : failed(err, "openat");
+    ssize_t n;
+    do
+        n = read(fd, ret, SW_NVME_MARK_BYTES); /* a short one is nobody's */
+    while (n < 0 && errno == EINTR);
+    const int rc = n < 0 ? failed(err, "read") : 0;
     (void)close(fd);
-    return true;
+    return rc;
 }
 
 static int write_mark(int directory, const uint8_t mark[SW_NVME_MARK_BYTES], struct sw_err *err) {
@@ -118,13 +122,13 @@ static int write_mark(int directory, const uint8_t mark[SW_NVME_MARK_BYTES], str
     const ssize_t n = write(fd, mark, SW_NVME_MARK_BYTES);
     int rc = n == SW_NVME_MARK_BYTES ? 0 : failed(err, "write");
     (void)close(fd);
-    if (!rc && renameat(directory, NEW_MARK_FILE, directory, MARK_FILE) < 0)
+    if (!rc && renameat(directory, NEW_MARK_FILE, directory, SW_NVME_MARK_FILE) < 0)
         rc = failed(err, "renameat");
     return rc;
 }
 
 static int remove_mark(int directory, struct sw_err *err) {
-    return unlinkat(directory, MARK_FILE, 0) < 0 && errno != ENOENT ? failed(err, "unlinkat") : 0;
+    return unlinkat(directory, SW_NVME_MARK_FILE, 0) < 0 && errno != ENOENT ? failed(err, "unlinkat") : 0;
 }
 
 /* The frames first: until the mark is right, whoever comes next finds the same difference and does the same again. */
@@ -152,9 +156,11 @@ int sw_nvme_key_mark(const struct sw_nvme_key *key, int directory, struct sw_err
 int sw_nvme_key_settle(const struct sw_nvme_key *key, bool keep_plain, int directory, enum sw_nvme_frames *ret,
                        struct sw_err *err) {
     uint8_t found[SW_NVME_MARK_BYTES], mark[SW_NVME_MARK_BYTES];
-    const bool has_mark = read_mark(directory, found);
-    const int rc = make_mark(key, mark, err);
+    bool has_mark;
+    int rc = read_mark(directory, found, &has_mark, err);
     *ret = SW_NVME_FRAMES_OURS;
+    if (!rc)
+        rc = make_mark(key, mark, err);
     if (rc)
         return rc;
     if (has_mark == (key != NULL) && memcmp(found, mark, sizeof mark) == 0)

@@ -26,6 +26,9 @@ int sw_nvme_key_adopt(struct sw_nvme_key *ret, int fd, struct sw_err *err);
 /* An empty one (all zero) is a no-op. */
 void sw_nvme_key_fini(struct sw_nvme_key *key);
 
+/* Where the mark of the folder's key is (MANIFEST.md). */
+#define SW_NVME_MARK_FILE "key-check"
+
 /* Whose the frames in a folder are that the manifest does not call plain. */
 enum sw_nvme_frames {
     SW_NVME_FRAMES_OURS,  /* encrypted with our key; without one not encrypted */

@@ -37,6 +37,7 @@ struct tier_nvme {
     bool encrypts;
     uint64_t committed_frames;
     struct sw_list found;    /* committed by a predecessor, not handed over yet */
+    bool handed_over;        /* none was found, or all have been */
     struct sw_list held;     /* reserved or committed */
     struct sw_list released; /* space is free, the manifest does not know yet */
 };
@@ -135,6 +136,15 @@ static void nvme_release(struct sw_tier *tier, struct sw_stored *stored) {
 
 /* --- on the tier's thread --- */
 
+/* A damaged manifest is written anew once its frames have been handed over, and those that nobody wanted are out of it:
+ * until then whoever comes next has to find it as it was. */
+static int mend(struct tier_nvme *t, struct sw_err *err) {
+    (void)pthread_mutex_lock(&t->lock);
+    const bool is_due = t->handed_over;
+    (void)pthread_mutex_unlock(&t->lock);
+    return is_due ? sw_manifest_mend(t->manifest, err) : 0;
+}
+
 /* Tells the manifest of all releases. One that it cannot take stays in the list: its space is not written to, because
  * the error is that of the writes that would. */
 static int settle(void *arg, struct sw_err *err) {
@@ -156,7 +166,7 @@ static int settle(void *arg, struct sw_err *err) {
         sw_list_append(&t->released, node);
         (void)pthread_mutex_unlock(&t->lock);
     }
-    return rc;
+    return rc ? rc : mend(t, err);
 }
 
 static int commit(void *arg, struct sw_tier_io *io, struct sw_err *err) {
@@ -191,34 +201,20 @@ static struct sw_manifest_entry *found(void *arg, const struct sw_manifest_entry
     memcpy(r->entry.key, frame->key, sizeof r->entry.key);
     memcpy(r->extents, frame->extents, frame->n_extents * sizeof r->extents[0]);
     r->entry.encrypted = frame->encrypted;
+    r->entry.doubtful = frame->doubtful;
     r->committed = true;
     sw_list_append(&t->found, &r->node);
     t->committed_frames++;
     return &r->entry;
 }
 
-static int damaged_frame(struct sw_err *err, const struct reservation *r) {
-    return sw_err_set(err, -SW_EFRAME, SW_SCOPE_DAEMON, "manifest is damaged: frame %" PRIu64 " lies where it cannot",
-                      r->entry.id);
-}
-
-/* Lists a frame's extents as taken[first ...]; checks all but overlap. */
-static int list_extents(const struct tier_nvme *t, const struct reservation *r, struct sw_place *taken, size_t first,
-                        struct sw_err *err) {
-    uint64_t left = r->entry.bytes;
+/* Lists a frame's extents as places[0 ...]. */
+static void list_extents(const struct reservation *r, struct sw_place *places, size_t first) {
     for (unsigned i = 0; i < r->entry.n_extents; i++) {
         const struct sw_extent *e = &r->extents[i];
-        if (e->bytes == 0 || e->bytes > left || e->offset % BLOCK_BYTES ||
-            (e->bytes % BLOCK_BYTES && i + 1 < r->entry.n_extents))
-            return damaged_frame(err, r);
-        if (e->offset >= t->config.capacity_bytes || e->bytes > t->config.capacity_bytes - e->offset)
-            return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
-                              "tier holds frames beyond its capacity of %" PRIu64 " bytes", t->config.capacity_bytes);
-        left -= e->bytes;
-        taken[first + i] = (struct sw_place){
+        places[first + i] = (struct sw_place){
             .first = e->offset / BLOCK_BYTES, .count = (e->bytes + BLOCK_BYTES - 1) / BLOCK_BYTES, .order = first + i};
     }
-    return left ? damaged_frame(err, r) : 0;
 }
 
 /* Takes the listed places; on failure none. */
@@ -229,9 +225,7 @@ static int take_places(struct tier_nvme *t, struct sw_place *places, size_t n, s
     if (rc)
         rc = sw_err_set(err, rc, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
     for (size_t i = 0; !rc && i < n; i++)
-        if (!places[i].run)
-            rc = sw_err_set(err, -SW_EFRAME, SW_SCOPE_DAEMON, "manifest is damaged: frames overlap at byte %" PRIu64,
-                            places[i].first * BLOCK_BYTES);
+        SW_ASSERT(places[i].run); /* the manifest names no two frames for one place */
     for (size_t i = 0; rc && i < n; i++)
         sw_extents_give(&t->extents, places[i].run);
     sw_places_sort(places, n, true);
@@ -240,15 +234,12 @@ static int take_places(struct tier_nvme *t, struct sw_place *places, size_t n, s
 
 static int place(struct tier_nvme *t, struct sw_place *taken, size_t n, struct sw_err *err) {
     size_t k = 0;
-    int rc = 0;
-    for (struct sw_list *node = t->found.next; !rc && node != &t->found; node = node->next) {
+    for (struct sw_list *node = t->found.next; node != &t->found; node = node->next) {
         const struct reservation *r = SW_CONTAINER_OF(node, struct reservation, node);
-        rc = list_extents(t, r, taken, k, err);
+        list_extents(r, taken, k);
         k += r->entry.n_extents;
     }
-    if (rc)
-        return rc;
-    rc = take_places(t, taken, n, err);
+    const int rc = take_places(t, taken, n, err);
     if (rc)
         return rc;
     k = 0;
@@ -262,9 +253,48 @@ static int place(struct tier_nvme *t, struct sw_place *taken, size_t n, struct s
     return 0;
 }
 
+/* Whether a frame ends beyond the capacity: in files that are there, for a larger one, or nowhere. */
+enum beyond { BEYOND_NOT, BEYOND_IN_FILES, BEYOND_NOWHERE };
+
+static enum beyond is_beyond(const struct tier_nvme *t, const struct reservation *r) {
+    enum beyond worst = BEYOND_NOT;
+    for (unsigned i = 0; i < r->entry.n_extents; i++) {
+        const struct sw_extent *e = &r->extents[i];
+        const uint64_t end = e->offset + (e->bytes + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+        if (end <= t->config.capacity_bytes)
+            continue;
+        const enum beyond this =
+            sw_nvme_files_reach(t->files.directory, t->config.file_bytes, end) ? BEYOND_IN_FILES : BEYOND_NOWHERE;
+        worst = this > worst ? this : worst;
+    }
+    return worst;
+}
+
+/* Frames where no file is are damage. Where there is one, the tier was larger, and is wanted as it was. */
+static int check_found(struct tier_nvme *t, struct sw_err *err) {
+    for (struct sw_list *node = t->found.next, *next; node != &t->found; node = next) {
+        struct reservation *r = SW_CONTAINER_OF(node, struct reservation, node);
+        const enum beyond beyond = is_beyond(t, r);
+        next = node->next;
+        if (beyond == BEYOND_IN_FILES)
+            return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
+                              "tier holds frames beyond its capacity of %" PRIu64 " bytes", t->config.capacity_bytes);
+        if (beyond == BEYOND_NOT)
+            continue;
+        sw_manifest_drop(t->manifest, &r->entry, "a frame lies where no file is");
+        sw_list_remove(&r->node);
+        t->committed_frames--;
+        sw_free(r);
+    }
+    return 0;
+}
+
 /* Marks the space of found frames as taken. */
 static int place_found(struct tier_nvme *t, struct sw_err *err) {
     size_t n = 0;
+    int rc = check_found(t, err);
+    if (rc)
+        return rc;
     for (struct sw_list *node = t->found.next; node != &t->found; node = node->next)
         n += SW_CONTAINER_OF(node, struct reservation, node)->entry.n_extents;
     if (n == 0)
@@ -272,32 +302,38 @@ static int place_found(struct tier_nvme *t, struct sw_err *err) {
     struct sw_place *taken = sw_alloc_array(n, sizeof *taken);
     if (!taken)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
-    int rc = place(t, taken, n, err);
+    rc = place(t, taken, n, err);
     sw_free(taken);
     return rc;
 }
 
-void sw_tier_nvme_recover(struct sw_tier *tier,
-                          bool (*take)(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored),
-                          void *arg) {
+void sw_tier_nvme_recover(struct sw_tier *tier, sw_tier_nvme_take *take, void *arg) {
     struct tier_nvme *t = nvme_of(tier);
     for (;;) {
         (void)pthread_mutex_lock(&t->lock);
-        struct sw_list *node = sw_list_take_first(&t->found);
-        if (node)
+        struct sw_list *node = sw_list_empty(&t->found) ? NULL : t->found.prev;
+        struct reservation *r = node ? SW_CONTAINER_OF(node, struct reservation, node) : NULL;
+        const bool is_doubtful = r && r->entry.doubtful;
+        if (node) {
+            sw_list_remove(node);
             sw_list_append(&t->held, node);
+        }
         (void)pthread_mutex_unlock(&t->lock);
         if (!node)
-            return;
-        struct reservation *r = SW_CONTAINER_OF(node, struct reservation, node);
+            break;
         struct sw_stored stored = {.extents = r->extents,
                                    .n_extents = r->entry.n_extents,
                                    .bytes = r->entry.bytes,
                                    .committed = true,
                                    .tier = tier};
-        if (!take(arg, r->entry.key, &stored))
+        if (!take(arg, r->entry.key, &stored, is_doubtful))
             nvme_release(tier, &stored);
     }
+    (void)pthread_mutex_lock(&t->lock);
+    t->handed_over = true;
+    (void)pthread_mutex_unlock(&t->lock);
+    if (t->info.damage.n_places)
+        sw_nvme_io_wake(t->io); /* to mend the manifest */
 }
 
 /* --- life --- */
@@ -429,7 +465,17 @@ static int open_manifest(struct tier_nvme *t, struct sw_err *err) {
 
 /* Whether it is what lies in the directory that is at fault, not the system. */
 static bool is_of_content(int rc) {
-    return rc == -SW_ECHECKSUM || rc == -SW_EFRAME || rc == -SW_EVERSION || rc == -SW_ECONFIG;
+    return rc == -SW_ECHECKSUM || rc == -SW_EVERSION || rc == -SW_ECONFIG;
+}
+
+/* What is wrong with a manifest that gave all that it could. */
+static int note_damage(struct tier_nvme *t, struct sw_err *err) {
+    const struct sw_manifest_damage *damage = sw_manifest_damage(t->manifest);
+    if (!damage)
+        return 0;
+    t->info.damage = *damage;
+    return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_DAEMON, "manifest is damaged at byte %" PRIu64 ": %s", damage->at,
+                      damage->what);
 }
 
 /* Makes an empty directory of one that cannot be taken as it is. */
@@ -438,6 +484,7 @@ static int start_over(struct tier_nvme *t, struct sw_err *err) {
     t->manifest = NULL;
     forget(t, &t->found);
     t->committed_frames = 0;
+    t->info.damage = (struct sw_manifest_damage){0};
     if (sw_nvme_files_remove(t->files.directory) == 0)
         return open_manifest(t, err);
     const int cause = errno;
@@ -454,12 +501,14 @@ static int open_all(struct tier_nvme *t, const char *directory, struct sw_err *e
     if (sw_extents_add(&t->extents, 0, config->capacity_bytes / BLOCK_BYTES, NULL, &t->all_space))
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
     rc = open_manifest(t, &cause);
-    if (rc && config->unwanted && is_of_content(rc)) {
+    const int content = rc ? rc : note_damage(t, &cause);
+    if (config->unwanted && is_of_content(content)) {
         t->info.emptied = cause;
         rc = start_over(t, &cause);
     }
     if (rc && err)
         *err = cause;
+    t->handed_over = sw_list_empty(&t->found);
     if (!rc)
         rc = sw_nvme_files_allocate(&t->files, config->capacity_bytes, config->file_bytes, err);
     if (!rc)

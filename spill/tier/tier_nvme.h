@@ -12,6 +12,7 @@
 #ifndef SW_SPILL_TIER_NVME_H
 #define SW_SPILL_TIER_NVME_H
 
+#include "spill/tier/manifest.h"
 #include "spill/tier/nvme_file_ops.h"
 #include "spill/tier/nvme_key.h"
 #include "spill/tier/tier.h"
@@ -29,8 +30,9 @@ struct sw_tier_nvme_config {
     unsigned queue_depth; /* requests of up to 1 MiB at the disk at once, 1 ... 1024 */
     enum sw_tier_nvme_method method;
     const struct sw_nvme_key *key; /* blocks are encrypted with it; NULL: they are not; borrowed for the call */
-    /* Nobody knows the frames that are there: a directory that cannot be taken as it is (damaged, of another version,
-     * of another key, of other sizes) is emptied, which the info says, instead of being refused. */
+    /* Nobody knows the frames that are there: a directory that is damaged, or cannot be taken as it is (of another
+     * version, of another key, of other sizes), is emptied, which the info says, instead of being salvaged or refused.
+     */
     bool unwanted;
     bool keep_plain; /* with a new key: frames that are not encrypted stay, and stay so until they are released */
     /* Writing end of a pipe, borrowed for the call; NULL: none. The tier's copy of it is closed when the last request
@@ -40,26 +42,30 @@ struct sw_tier_nvme_config {
 };
 
 struct sw_tier_nvme_info {
-    enum sw_tier_nvme_method method; /* URING or THREADS */
-    bool direct;                     /* false: the file system refused O_DIRECT, transfers go through the page cache */
-    bool reserved;                   /* false: the file system cannot, its space is taken as it is written */
-    struct sw_err emptied;           /* code 0; else why all that was there has been removed */
+    enum sw_tier_nvme_method method;  /* URING or THREADS */
+    bool direct;                      /* false: the file system refused O_DIRECT, transfers go through the page cache */
+    bool reserved;                    /* false: the file system cannot, its space is taken as it is written */
+    struct sw_err emptied;            /* code 0; else why all that was there has been removed */
+    struct sw_manifest_damage damage; /* of the manifest as it was found; n_places 0: none */
 };
 
 /* Takes all of its space from the file system, if that can; waits for it, and for transfers of a killed predecessor to
  * end. errors: -SW_EINVAL; -SW_EBUSY (another process has the directory); -SW_EACCES; -SW_ENOSPACE (the file system has
- * no room); -SW_ECONFIG (capacity_bytes or file_bytes do not go with the frames that are there); -SW_ECHECKSUM,
- * -SW_EFRAME, -SW_EVERSION (damaged or foreign manifest, or frames of another key: nothing was changed; these and
- * -SW_ECONFIG not with `unwanted`); -SW_ENOTSUP
- * (URING is not allowed here); -SW_EIO, -SW_ENOMEM. thread: any. */
+ * no room); -SW_ECONFIG (capacity_bytes or file_bytes do not go with the frames that are there); -SW_ECHECKSUM (frames
+ * of another key), -SW_EVERSION (a manifest of another version): nothing was changed; these and -SW_ECONFIG not with
+ * `unwanted`; -SW_ENOTSUP (URING is not allowed here); -SW_EIO, -SW_ENOMEM. A damaged manifest is none: the frames that
+ * it still vouches for are found, and the info says so. thread: any. */
 int sw_tier_nvme_open(struct sw_tier **ret, const struct sw_tier_nvme_config *config, struct sw_err *err);
 
-/* Hands over, once, each frame that the directory held when it was opened, oldest first. `take` returns whether the
- * frame is wanted: then *stored is copied, and from there on is like any committed frame. Others are released. Until
- * this is called such frames take up space. thread: any, one at a time. */
-void sw_tier_nvme_recover(struct sw_tier *tier,
-                          bool (*take)(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored),
-                          void *arg);
+/* Whether a frame of the directory is wanted: then *stored is copied, and from there on is like any committed frame.
+ * doubtful: the manifest is damaged, and the frame may have been released: take it only if what is read can be told
+ * from any other frame. */
+typedef bool sw_tier_nvme_take(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored,
+                               bool doubtful);
+/* Hands over, once, each frame that the directory held when it was opened, newest first. Those that are not taken are
+ * released. Until this is called such frames take up space, and a damaged manifest stays as it is; it is written anew
+ * before the first write that comes later. thread: any, one at a time. */
+void sw_tier_nvme_recover(struct sw_tier *tier, sw_tier_nvme_take *take, void *arg);
 
 void sw_tier_nvme_info(struct sw_tier *tier, struct sw_tier_nvme_info *ret);
 

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -499,55 +500,185 @@ START_TEST(a_killed_process_has_requests_at_the_disk) {
 }
 END_TEST
 
-/* Zeros where the manifest has its last records, as a power cut may leave it. */
-static void damage_manifest(const char *folder) {
-    char path[SW_TEST_PATH_BYTES + 32];
-    (void)snprintf(path, sizeof path, "%s/nvme/manifest", folder);
+/* ---- damage on the disk ---- */
+
+enum { DISK_REGIONS = 8, COMMIT_AT = 64, COMMIT_BYTES = 88 };
+
+struct disk {
+    char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32], path[SW_TEST_PATH_BYTES + 32];
+    const char *options[8];
+    struct sw_supervisor s;
+    struct spillway *connection;
+    uint8_t *memory;
+    struct spillway_region regions[DISK_REGIONS];
+};
+
+/* Regions of which some have come to the disk; then the service is killed. */
+static void disk_start(struct disk *d, bool encrypt) {
+    d->memory = new_memory();
+    sw_test_folder_here(d->folder);
+    (void)snprintf(d->option, sizeof d->option, "nvme_tier_directory=%s/nvme", d->folder);
+    d->options[0] = d->option;
+    d->options[1] = "log_level=warning";
+    d->options[2] = "nvme_tier_bytes=64 MiB";
+    d->options[3] = "host_tier_bytes=8 MiB";
+    d->options[4] = "host_tier_initial_bytes=8 MiB";
+    d->options[5] = "host_tier_slab_bytes=2 MiB";
+    d->options[6] = encrypt ? "nvme_encrypt=on" : "nvme_encrypt=off";
+    d->options[7] = NULL;
+    sw_supervisor_start(&d->s, SW_SPILLWAYD_PATH, d->options);
+    d->connection = connect_to(&d->s);
+    for (unsigned i = 0; i < DISK_REGIONS; i++)
+        d->regions[i] = spill_random(d->connection, d->memory, i);
+    ck_assert_int_eq(sw_supervisor_stop(&d->s, SIGKILL), -SIGKILL);
+}
+
+static void disk_end(struct disk *d) {
+    spillway_close(d->connection);
+    ck_assert_int_eq(sw_supervisor_stop(&d->s, SIGTERM), 0);
+    sw_supervisor_end(&d->s);
+}
+
+static const char *disk_file(struct disk *d, const char *name) {
+    (void)snprintf(d->path, sizeof d->path, "%s/nvme/%s", d->folder, name);
+    return d->path;
+}
+
+/* Zeros behind the last record, as a power cut may leave them. */
+static void append_zeros(const char *path) {
     const int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
     const char zeros[100] = {0};
     ck_assert_int_eq(write(fd, zeros, sizeof zeros), sizeof zeros);
     (void)close(fd);
 }
 
-/* While somebody may want what lies on the disk, a manifest that cannot be read is a reason not to start; after the end
- * of the unit, or of the machine, it is none. */
-START_TEST(a_manifest_that_cannot_be_read) {
-    static struct sw_supervisor s;
-    char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32];
-    uint8_t *memory = new_memory();
-    sw_test_folder_here(folder);
-    (void)snprintf(option, sizeof option, "nvme_tier_directory=%s/nvme", folder);
-    const char *options[] = {option,
-                             "log_level=warning",
-                             "nvme_tier_bytes=64 MiB",
-                             "host_tier_bytes=8 MiB",
-                             "host_tier_initial_bytes=8 MiB",
-                             "host_tier_slab_bytes=2 MiB",
-                             _i ? "nvme_encrypt=on" : "nvme_encrypt=off",
-                             NULL};
-    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, options);
-    struct spillway *connection = connect_to(&s);
-    for (unsigned i = 0; i < 8; i++)
-        (void)spill_random(connection, memory, i);
-    ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
-    damage_manifest(folder);
-    ck_assert(!sw_supervisor_spawn(&s));
-    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "manifest is damaged"), 1);
-    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "start.failed"), 1);
-    spillway_close(connection);
+static void flip_byte(const char *path, off_t at) {
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    char byte;
+    ck_assert_int_eq(pread(fd, &byte, 1, at), 1);
+    byte ^= 1;
+    ck_assert_int_eq(pwrite(fd, &byte, 1, at), 1);
+    (void)close(fd);
+}
 
-    sw_supervisor_forget(&s);
-    ck_assert(sw_supervisor_spawn(&s));
-    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "tier.emptied"), 1);
-    connection = connect_to(&s);
-    struct spillway_region regions[8];
-    for (unsigned i = 0; i < 8; i++)
-        regions[i] = spill_random(connection, memory, i);
-    for (unsigned i = 0; i < 8; i++)
-        ck_assert_int_eq(restore_random(connection, memory, regions[i], i), 0);
-    spillway_close(connection);
-    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
-    sw_supervisor_end(&s);
+/* Restores all. Returns how many are lost. */
+static unsigned disk_restore_all(struct disk *d) {
+    unsigned n_lost = 0;
+    for (unsigned i = 0; i < DISK_REGIONS; i++) {
+        const int rc = restore_random(d->connection, d->memory, d->regions[i], i);
+        ck_assert_msg(rc == 0 || rc == -SPILLWAY_ELOST, "region %u: %d", i, rc);
+        n_lost += rc != 0;
+    }
+    return n_lost;
+}
+
+/* What the command says of the folder; its exit code. */
+static int check_tier(struct disk *d, char ret[4096]) {
+    char line[2 * SW_TEST_PATH_BYTES + 200];
+    (void)snprintf(line, sizeof line, "'%s' --check-tier --set '%s' 2>&1", SW_SPILLWAYD_PATH, d->option);
+    FILE *shell = popen(line, "r");
+    ck_assert_ptr_nonnull(shell);
+    ret[fread(ret, 1, 4095, shell)] = 0;
+    return WEXITSTATUS(pclose(shell));
+}
+
+/* While somebody may want what lies on the disk, a manifest is read for all that it is worth, and what is lost is
+ * named; after the end of the unit, or of the machine, nothing of it can be wanted. */
+START_TEST(a_damaged_manifest) {
+    static struct disk d;
+    char said[4096];
+    disk_start(&d, _i);
+    ck_assert_int_eq(check_tier(&d, said), 0);
+    ck_assert_ptr_nonnull(strstr(said, "nothing is damaged"));
+    append_zeros(disk_file(&d, "manifest"));
+    ck_assert_int_eq(check_tier(&d, said), 1);
+    ck_assert_ptr_nonnull(strstr(said, "damage      manifest at byte "));
+    ck_assert(sw_supervisor_spawn(&d.s));
+    ck_assert_uint_eq(sw_test_daemon_logged(&d.s.daemon, "tier.damaged tier=nvme file=manifest offset="), 1);
+    ck_assert_uint_eq(sw_test_daemon_logged(&d.s.daemon, "region.lost"), 0);
+    ck_assert_uint_eq(disk_restore_all(&d), 0);
+    ck_assert_int_eq(sw_supervisor_stop(&d.s, SIGKILL), -SIGKILL);
+
+    ck_assert_int_eq(check_tier(&d, said), 0); /* it was written anew */
+    flip_byte(disk_file(&d, "manifest"), COMMIT_AT + COMMIT_BYTES + 50);
+    ck_assert(sw_supervisor_spawn(&d.s));
+    ck_assert_uint_eq(sw_test_daemon_logged(&d.s.daemon, "tier.damaged"), 2);
+    ck_assert_uint_eq(sw_test_daemon_logged(&d.s.daemon, "region.lost region="), 1);
+    ck_assert_uint_eq(sw_test_daemon_logged(&d.s.daemon, "lost=1"), 1);
+    ck_assert_uint_eq(disk_restore_all(&d), 1);
+    spillway_close(d.connection);
+    ck_assert_int_eq(sw_supervisor_stop(&d.s, SIGKILL), -SIGKILL);
+
+    append_zeros(disk_file(&d, "manifest"));
+    sw_supervisor_forget(&d.s);
+    ck_assert(sw_supervisor_spawn(&d.s));
+    ck_assert_uint_eq(sw_test_daemon_logged(&d.s.daemon, "tier.emptied"), 1);
+    d.connection = connect_to(&d.s);
+    for (unsigned i = 0; i < DISK_REGIONS; i++)
+        d.regions[i] = spill_random(d.connection, d.memory, i);
+    ck_assert_uint_eq(disk_restore_all(&d), 0);
+    disk_end(&d);
+}
+END_TEST
+
+/* A folder in the manifest's place opens, and is nothing that can be read: EIO. What lies in memory is served, nothing
+ * is removed, and a start that can read the disk has all of it again. Where nothing can be lost, the start is refused.
+ */
+START_TEST(a_disk_that_cannot_be_read) {
+    static struct disk d;
+    char saved[sizeof d.path];
+    disk_start(&d, _i);
+    (void)strcpy(saved, disk_file(&d, "saved"));
+    ck_assert_int_eq(rename(disk_file(&d, "manifest"), saved), 0);
+    ck_assert_int_eq(mkdir(disk_file(&d, "manifest"), 0700), 0);
+    ck_assert(sw_supervisor_spawn(&d.s));
+    ck_assert_uint_eq(sw_test_daemon_logged(&d.s.daemon, "tier.unreadable tier=nvme name=EIO"), 1);
+    const unsigned n_lost = disk_restore_all(&d);
+    ck_assert(n_lost > 0 && n_lost < DISK_REGIONS);
+    ck_assert_uint_eq(sw_test_daemon_logged(&d.s.daemon, "region.lost region="), n_lost);
+    ck_assert_int_eq(sw_supervisor_stop(&d.s, SIGKILL), -SIGKILL);
+    ck_assert_int_eq(rmdir(disk_file(&d, "manifest")), 0);
+    ck_assert_int_eq(rename(saved, disk_file(&d, "manifest")), 0);
+    ck_assert(sw_supervisor_spawn(&d.s));
+    ck_assert_uint_eq(disk_restore_all(&d), 0);
+    spillway_close(d.connection);
+    ck_assert_int_eq(sw_supervisor_stop(&d.s, SIGKILL), -SIGKILL);
+
+    ck_assert_int_eq(rename(disk_file(&d, "manifest"), saved), 0);
+    ck_assert_int_eq(mkdir(disk_file(&d, "manifest"), 0700), 0);
+    sw_supervisor_forget(&d.s);
+    ck_assert(!sw_supervisor_spawn(&d.s));
+    ck_assert_uint_eq(sw_test_daemon_logged(&d.s.daemon, "start.failed name=EIO"), 1);
+    ck_assert_int_eq(rmdir(disk_file(&d, "manifest")), 0);
+    ck_assert_int_eq(rename(saved, disk_file(&d, "manifest")), 0);
+    ck_assert(sw_supervisor_spawn(&d.s));
+    d.connection = connect_to(&d.s);
+    disk_end(&d);
+}
+END_TEST
+
+/* All of the data on the disk is noise: each restore that finds it says where, at the level that everybody sees. */
+START_TEST(a_damaged_frame) {
+    static struct disk d;
+    static char noise[1 << 20];
+    char said[4096];
+    unsigned n_bad = 0;
+    disk_start(&d, false);
+    memset(noise, 0x77, sizeof noise);
+    const int fd = open(disk_file(&d, "data-0000"), O_WRONLY | O_CLOEXEC);
+    for (off_t at = 0; at < 64 << 20; at += (off_t)sizeof noise)
+        ck_assert_int_eq(pwrite(fd, noise, sizeof noise, at), sizeof noise);
+    (void)close(fd);
+    ck_assert_int_eq(check_tier(&d, said), 1);
+    ck_assert_ptr_nonnull(strstr(said, "bad frame   region "));
+    ck_assert_ptr_nonnull(strstr(said, "data-0000 at byte "));
+    d.options[1] = "log_level=error";
+    ck_assert(sw_supervisor_spawn(&d.s));
+    for (unsigned i = 0; i < DISK_REGIONS; i++)
+        n_bad += restore_random(d.connection, d.memory, d.regions[i], i) != 0;
+    ck_assert_uint_gt(n_bad, 0);
+    ck_assert_uint_eq(sw_test_daemon_logged(&d.s.daemon, "frame.bad tier=nvme file=data-0000 offset="), n_bad);
+    disk_end(&d);
 }
 END_TEST
 
@@ -686,7 +817,9 @@ int main(void) {
     tcase_add_test(tcase, encryption_is_turned_on);
     tcase_add_loop_test(tcase, a_start_without_the_disk_keeps_what_is_on_it, 0, 2);
     tcase_add_test(tcase, a_killed_process_has_requests_at_the_disk);
-    tcase_add_loop_test(tcase, a_manifest_that_cannot_be_read, 0, 2);
+    tcase_add_loop_test(tcase, a_damaged_manifest, 0, 2);
+    tcase_add_loop_test(tcase, a_disk_that_cannot_be_read, 0, 2);
+    tcase_add_test(tcase, a_damaged_frame);
     tcase_add_test(tcase, spill_that_nobody_has_heard_of);
     tcase_add_loop_test(tcase, seqs_come_round, 0, 2);
     tcase_add_test(tcase, watchdog_is_fed);

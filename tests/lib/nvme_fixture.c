@@ -183,7 +183,7 @@ off_t sw_nvme_file_bytes(const char *name) {
     return stat(sw_nvme_path(path, name), &st) == 0 ? st.st_size : -1;
 }
 
-bool sw_nvme_take(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored) {
+bool sw_nvme_take(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored, bool doubtful) {
     struct sw_nvme_recovered *r = arg;
     uint64_t seed;
     memcpy(&seed, key, sizeof seed);
@@ -192,9 +192,22 @@ bool sw_nvme_take(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct 
     ck_assert_uint_lt(r->n, 64);
     if (seed == r->refuse)
         return false;
+    r->n_doubtful += doubtful;
     r->seeds[r->n] = seed;
     r->stored[r->n++] = *stored;
     return true;
+}
+
+static void oldest_first(struct sw_nvme_recovered *r) {
+    for (unsigned i = 0, k = r->n; i + 1 < k; i++) {
+        const struct sw_stored stored = r->stored[i];
+        const uint64_t seed = r->seeds[i];
+        k--;
+        r->stored[i] = r->stored[k];
+        r->seeds[i] = r->seeds[k];
+        r->stored[k] = stored;
+        r->seeds[k] = seed;
+    }
 }
 
 struct sw_tier *sw_nvme_reopen(const struct sw_tier_nvme_config *config, const uint64_t want[SW_NVME_MAX_WANT],
@@ -204,6 +217,7 @@ struct sw_tier *sw_nvme_reopen(const struct sw_tier_nvme_config *config, const u
     *ret = (struct sw_nvme_recovered){0};
     sw_tier_nvme_recover(tier, sw_nvme_take, ret);
     ck_assert_uint_lt(ret->n, SW_NVME_MAX_WANT);
+    oldest_first(ret);
     for (unsigned i = 0; i < ret->n; i++) {
         ck_assert_uint_eq(ret->seeds[i], want[i]);
         ck_assert(sw_nvme_holds(tier, &ret->stored[i], ret->seeds[i]));

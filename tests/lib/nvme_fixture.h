@@ -55,12 +55,12 @@ struct sw_tier_stats sw_nvme_stats(struct sw_tier *tier);
 
 /* What sw_nvme_take() was given. */
 struct sw_nvme_recovered {
-    unsigned n;
+    unsigned n, n_doubtful;
     uint64_t seeds[64];
     struct sw_stored stored[64];
     uint64_t refuse; /* a seed */
 };
-bool sw_nvme_take(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored);
+bool sw_nvme_take(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored, bool doubtful);
 
 /* Seeds of frames that are expected, oldest first; zeros follow. */
 enum { SW_NVME_MAX_WANT = 8 };

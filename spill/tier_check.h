@@ -1,0 +1,40 @@
+/* tier_check.h - looks through the folder of an NVMe tier without a service, and changes nothing in it.
+ *
+ * The manifest is read as a start would read it (tier/manifest_scan.h), and every frame that it names is read and
+ * decoded. Frames that are encrypted cannot be: the key is only in the service's memory. Whether anybody still wants a
+ * frame only the service knows. thread: any; it waits for the disk. */
+#ifndef SW_SPILL_TIER_CHECK_H
+#define SW_SPILL_TIER_CHECK_H
+
+#include "spill/tier/manifest_scan.h"
+#include "spill/tier/tier.h"
+
+/* A frame, with its region as its key has it. */
+struct sw_checked_frame {
+    uint32_t slot, gen;
+    uint64_t chunk; /* sw_frames_key() */
+    char file[SW_TIER_FILE_BYTES];
+    uint64_t offset, bytes;
+    bool doubtful;
+    struct sw_err err; /* code 0: whole */
+};
+
+struct sw_tier_check {
+    uint64_t manifest_bytes, file_bytes;
+    bool in_use;       /* by a process that runs: frames come and go meanwhile, so none was read */
+    bool is_encrypted; /* frames are, but for some */
+    uint64_t tail_bytes;
+    size_t n_places;
+    struct sw_manifest_place places[SW_MANIFEST_MAX_PLACES]; /* the first ones */
+    uint64_t n_frames, frame_bytes, n_doubtful, n_dropped;
+    uint64_t n_read, n_bad;
+};
+
+/* file_bytes: of the data files, for a manifest that does not say. bad: called for each frame that is not whole. Damage
+ * is no error. errors: -SW_ENOENT, -SW_EACCES, -SW_EIO, -SW_EVERSION, -SW_ENOMEM. */
+int sw_tier_check(struct sw_tier_check *ret, const char *directory, uint64_t file_bytes,
+                  void (*bad)(const struct sw_checked_frame *frame, void *arg), void *arg, struct sw_err *err);
+/* Whether all is as it should be. */
+bool sw_tier_check_is_good(const struct sw_tier_check *check);
+
+#endif
