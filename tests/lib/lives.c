@@ -24,6 +24,8 @@ void sw_world_setup(void) {
     sw_world.witness = -1;
     sw_world.max_regions = 100;
     sw_world.high_pct = 60;
+    sw_world.low_pct = 40;
+    sw_world.files = NULL;
     memset(&sw_world.observer, 0, sizeof sw_world.observer);
     sw_world.host_bytes = 4 << 20;
     sw_world.folder = sw_nvme_folder_new();
@@ -67,8 +69,11 @@ static void open_tiers(struct sw_life *life, uint64_t nvme_bytes) {
                                              .witnesses = &witness,
                                              .n_witnesses = witness >= 0};
     ck_assert_int_eq(sw_tier_host_open(&life->host, &host, NULL), 0);
-    const struct sw_tier_nvme_config nvme = {
-        .directory = sw_world.folder.path, .capacity_bytes = nvme_bytes, .file_bytes = nvme_bytes, .queue_depth = 16};
+    const struct sw_tier_nvme_config nvme = {.directory = sw_world.folder.path,
+                                             .capacity_bytes = nvme_bytes,
+                                             .file_bytes = nvme_bytes,
+                                             .queue_depth = 16,
+                                             .files = sw_world.files};
     life->nvme = nvme_bytes ? sw_nvme_open(&nvme) : NULL;
 }
 
@@ -88,7 +93,7 @@ void sw_life_open(struct sw_life *ret, uint64_t nvme_bytes) {
                                             .nvme = ret->nvme,
                                             .staging_bytes = nvme_bytes ? 1 << 20 : 0,
                                             .high_pct = sw_world.high_pct,
-                                            .low_pct = 40,
+                                            .low_pct = sw_world.low_pct,
                                             .max_regions = sw_world.max_regions,
                                             .max_owner_regions = 50,
                                             .max_owner_ops = 20,

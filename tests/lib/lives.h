@@ -19,12 +19,13 @@ struct sw_world {
     unsigned n_slabs;
     int witness; /* the next life's host tier has a copy; -1: none */
     struct sw_nvme_folder folder;
-    unsigned max_regions, high_pct;
+    unsigned max_regions, high_pct, low_pct;
     uint64_t host_bytes;
     struct sw_memory memory; /* the client's, of one region */
     struct sw_region_id ids[SW_WORLD_REGIONS];
-    struct sw_engine_observer observer; /* of the lives to come */
-    const char *spill_as; /* name of regions that are spilled now; NULL: they are not durable */
+    struct sw_engine_observer observer;   /* of the lives to come */
+    const struct sw_nvme_file_ops *files; /* the same; NULL: the system's */
+    const char *spill_as;                 /* name of regions that are spilled now; NULL: they are not durable */
 };
 extern struct sw_world sw_world;
 

@@ -257,7 +257,8 @@ START_TEST(test_committed_frames_are_found_again) {
     sw_tier_nvme_recover(tier, sw_nvme_take, &r); /* once only */
     ck_assert_uint_eq(r.n, 5);
     ck_assert_int_eq(sw_nvme_put(tier, 2 * MIB, 8, &stored[0], &err), 0);
-    tier->ops->release(tier, &r.stored[0]);
+    ck_assert_uint_eq(r.seeds[4], 1); /* the newest came first */
+    tier->ops->release(tier, &r.stored[4]);
     tier->ops->close(tier);
 
     tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(2, 4, 6, 7, 8), &r);

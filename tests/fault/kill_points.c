@@ -1,0 +1,622 @@
+/* A service that is killed at each of its writes in turn: at every store to the catalogue's records, at every record of
+ * the disk's manifest (before it, in the middle, behind it), and at every reply. A client that speaks the protocol by
+ * hand knows what it was told; what its successor finds must agree with that.
+ *
+ * The service is a child process with a real session, its catalogue and its memory are this process's. A store is found
+ * by taking the right to write from the catalogue's mapping: each one faults, is counted, and then done alone, by the
+ * processor's trap flag. So it is x86-64 only. */
+#include "base/assert.h"
+#include "base/log.h"
+#include "daemon/session/session.h"
+#include "spill/engine_state.h"
+#include "tests/lib/content.h"
+#include "tests/lib/lives.h"
+#include "tests/lib/run.h"
+#include "tests/lib/wire.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#if !defined(__x86_64__)
+int main(void) {
+    (void)fprintf(stderr, "left out: it needs the trap flag of x86-64\n");
+    return 77;
+}
+#else
+
+enum { BYTES = 100001, N_PIECES = 12, CELL_BYTES = 256, CELL_HEAD_BYTES = 32, TRAP_FLAG = 0x100 };
+
+/* ---- the child: killed at a point ---- */
+
+static struct shared { unsigned n_points, kill_at; /* the latter 0: not at all */ } * shared;
+static bool is_service;
+
+static void point(void) {
+    if (is_service && ++shared->n_points == shared->kill_at)
+        (void)kill(getpid(), SIGKILL);
+}
+
+static char *records; /* the catalogue's mapping */
+static size_t records_bytes;
+
+static bool is_record(const char *at) {
+    return records && at >= records && at < records + records_bytes;
+}
+
+static void on_store(int number, siginfo_t *info, void *context) {
+    ucontext_t *u = context;
+    const char *at = info->si_addr;
+    if (!is_record(at)) {
+        (void)signal(number, SIG_DFL);
+        return;
+    }
+    const size_t offset = (size_t)(at - records);
+    if (offset < CELL_BYTES || offset % CELL_BYTES < CELL_HEAD_BYTES) /* a cell's body counts only by its head */
+        point();
+    (void)mprotect(records, records_bytes, PROT_READ | PROT_WRITE);
+    u->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;
+}
+
+static void on_stored(int number, siginfo_t *info, void *context) {
+    ucontext_t *u = context;
+    (void)number;
+    (void)info;
+    u->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
+    (void)mprotect(records, records_bytes, PROT_READ);
+}
+
+static void watch_catalogue(void) {
+    struct sigaction action = {.sa_flags = SA_SIGINFO};
+    char line[300];
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps && !records && fgets(line, sizeof line, maps)) {
+        unsigned long from, to;
+        if (strstr(line, "spillway-catalogue") && sscanf(line, "%lx-%lx", &from, &to) == 2) {
+            records = (char *)from; // NOLINT: the kernel says so
+            records_bytes = to - from;
+        }
+    }
+    SW_ASSERT(records && fclose(maps) == 0);
+    action.sa_sigaction = on_store;
+    SW_ASSERT(sigaction(SIGSEGV, &action, NULL) == 0);
+    action.sa_sigaction = on_stored;
+    SW_ASSERT(sigaction(SIGTRAP, &action, NULL) == 0);
+    SW_ASSERT(mprotect(records, records_bytes, PROT_READ) == 0);
+}
+
+static ssize_t killing_pwrite(int fd, const void *data, size_t bytes, off_t offset) {
+    point();
+    if (pwrite(fd, data, bytes / 2, offset) != (ssize_t)(bytes / 2))
+        return -1;
+    point();
+    if (pwrite(fd, (const char *)data + bytes / 2, bytes - bytes / 2, offset + (off_t)(bytes / 2)) < 0)
+        return -1;
+    point();
+    return (ssize_t)bytes;
+}
+
+static const struct sw_nvme_file_ops killing_files = {.pwrite = killing_pwrite, .pread = pread};
+
+int __real_sw_packet_send(int socket, const uint8_t *packet, size_t bytes, const int *fds, unsigned n_fds);
+int __wrap_sw_packet_send(int socket, const uint8_t *packet, size_t bytes, const int *fds, unsigned n_fds);
+int __wrap_sw_packet_send(int socket, const uint8_t *packet, size_t bytes, const int *fds, unsigned n_fds) {
+    point();
+    const int rc = __real_sw_packet_send(socket, packet, bytes, fds, n_fds);
+    point();
+    return rc;
+}
+
+static void on_closed(struct sw_session *session, void *arg) {
+    (void)session;
+    *(bool *)arg = true;
+}
+
+static void on_device_lost(void *arg) {
+    (void)arg;
+}
+
+/* Serves one session until its client hangs up. */
+__attribute__((noreturn)) static void serve(int socket, uint64_t disk_bytes) {
+    static struct sw_life life;
+    static struct sw_config config;
+    static struct sw_service service;
+    struct sw_session *session = NULL;
+    struct sw_err err;
+    bool closed = false;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sw_world.files = &killing_files;
+    sw_life_open(&life, disk_bytes);
+    SW_ASSERT(sw_engine_recover(life.engine, &life.found, &err) == 0);
+    sw_config_init(&config);
+    service = (struct sw_service){.loop = &life.loop,
+                                  .config = &config,
+                                  .fds = {.limit = 256, .max_closing = 64},
+                                  .engine = life.engine,
+                                  .tier = life.host,
+                                  .nvme = life.nvme,
+                                  .devices = {life.device},
+                                  .n_devices = 1,
+                                  .catalogue = life.catalogue,
+                                  .device_lost = on_device_lost};
+    sw_list_init(&service.tenants);
+    is_service = true;
+    watch_catalogue();
+    SW_ASSERT(sw_session_open(&session, &service, socket, 1, on_closed, &closed, &err) == 0);
+    while (!closed)
+        (void)uv_run(&life.loop, UV_RUN_ONCE);
+    point();
+    (void)kill(getpid(), SIGKILL);
+    abort();
+}
+
+/* ---- the client ---- */
+
+enum stage {
+    NONE,
+    SPILLING, /* asked for, not answered */
+    STORED,
+    RESTORING, /* so that it is consumed */
+    DROPPING,
+    GONE,
+};
+
+/* A region, as its client knows it. */
+static struct piece {
+    enum stage stage;
+    struct sw_region_id id;    /* gen 0: not told */
+    uint32_t request, index;   /* of its spill */
+    struct sw_memory from, to; /* borrowed by those of a batch but the first */
+    uint64_t offset;
+    bool packed, durable;
+    unsigned n_buffers;
+    unsigned batch; /* first piece + 1 of those that are restored together; 0: alone */
+} pieces[N_PIECES];
+static unsigned n_pieces;
+static struct sw_wire wire;
+static uint32_t last_mem;
+static bool is_dead; /* the service */
+
+static void fill(uint8_t *to, unsigned seed) {
+    sw_content_fill(to, BYTES, seed % 2 ? SW_CONTENT_RANDOM : SW_CONTENT_TEXT, seed + 1);
+}
+
+static bool holds(const uint8_t *data, unsigned seed) {
+    static uint8_t expected[BYTES];
+    fill(expected, seed);
+    return memcmp(data, expected, BYTES) == 0;
+}
+
+static struct piece *piece_new(struct piece *share) {
+    struct piece *p = &pieces[n_pieces++];
+    ck_assert_uint_le(n_pieces, N_PIECES);
+    *p = (struct piece){.n_buffers = 1};
+    if (share) {
+        p->from = share->from;
+        p->to = share->to;
+        p->index = (uint32_t)(p - share);
+        p->offset = p->index * BYTES;
+    }
+    return p;
+}
+
+/* n pieces side by side. */
+static struct piece *pieces_new(unsigned n) {
+    struct piece *first = piece_new(NULL);
+    first->from = sw_memory_new(n * BYTES);
+    first->to = sw_memory_new(n * BYTES);
+    for (unsigned i = 1; i < n; i++)
+        (void)piece_new(first);
+    for (unsigned i = 0; i < n; i++)
+        fill(first->from.data + i * BYTES, (unsigned)(first + i - pieces));
+    return first;
+}
+
+/* Whether a request was answered, well; else the service is dead. */
+static bool answered(int rc) {
+    is_dead |= rc == -SW_ECONN;
+    ck_assert_msg(rc == 0 || rc == -SW_ECONN, "%s", sw_err_name(rc));
+    return rc == 0;
+}
+
+static uint32_t open_mem(const struct sw_memory *memory) {
+    const uint32_t mem = ++last_mem;
+    struct sw_msg msg = {.header = {.type = SW_MSG_MEM_PARTS}};
+    msg.u.mem_parts = (struct sw_msg_mem_parts){.mem = mem, .count = 1, .part_bytes = {memory->bytes}};
+    return !is_dead && answered(sw_wire_mem_open(&wire, mem, SW_MEM_MEMFD, 1, 0, memory->bytes)) &&
+                   answered(sw_wire_call(&wire, &msg, &memory->fd, 1))
+               ? mem
+               : 0;
+}
+
+/* Sends a request that concerns n pieces, which are in `meanwhile` from then on, and in `then` when it is answered. */
+static bool ask(struct sw_msg *msg, struct piece *p, unsigned n, enum stage meanwhile, enum stage then) {
+    if (is_dead)
+        return false;
+    const uint32_t seq = sw_wire_send(&wire, msg, NULL, 0);
+    for (unsigned i = 0; i < n; i++) {
+        p[i].stage = meanwhile;
+        if (meanwhile == SPILLING)
+            p[i].request = seq;
+    }
+    if (!answered(sw_wire_await(&wire, seq, msg)))
+        return false;
+    for (unsigned i = 0; i < n; i++)
+        p[i].stage = then;
+    return true;
+}
+
+static void note_id(struct piece *p, const struct sw_msg *reply) {
+    p->id = (struct sw_region_id){reply->u.result.slot, reply->u.result.gen};
+}
+
+static void spill(struct piece *p, bool in_place) {
+    struct sw_msg msg = sw_wire_spill_msg(open_mem(&p->from), 0, BYTES);
+    msg.u.spill.flags = in_place ? SW_REQ_IN_PLACE : 0;
+    p->packed = in_place;
+    if (ask(&msg, p, 1, SPILLING, STORED))
+        note_id(p, &msg);
+}
+
+static void spill_durable(struct piece *p, const char *name) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_SPILL_DURABLE}};
+    msg.u.spill_durable = (struct sw_msg_spill_durable){.mem = open_mem(&p->from), .bytes = BYTES};
+    sw_msg_set_text(msg.u.spill_durable.name, sizeof msg.u.spill_durable.name, name);
+    p->durable = true;
+    if (ask(&msg, p, 1, SPILLING, STORED))
+        note_id(p, &msg);
+}
+
+/* Halves of the piece as buffers. */
+static void spill_buffers(struct piece *p) {
+    const uint32_t mem = open_mem(&p->from);
+    struct sw_msg msg = {.header = {.type = SW_MSG_SPILL_BUFFERS}};
+    msg.u.spill_buffers = (struct sw_msg_spill_buffers){
+        .count = 2, .mem = {mem, mem}, .offset = {0, BYTES / 2}, .bytes = {BYTES / 2, BYTES - BYTES / 2}};
+    p->n_buffers = 2;
+    if (ask(&msg, p, 1, SPILLING, STORED))
+        note_id(p, &msg);
+}
+
+static void spill_batch(struct piece *p, unsigned n) {
+    struct sw_msg msg = sw_wire_spill_batch_msg(open_mem(&p->from), n, BYTES);
+    if (ask(&msg, p, n, SPILLING, STORED))
+        for (unsigned i = 0; i < n; i++)
+            p[i].id = (struct sw_region_id){msg.u.result_batch.slot[i], msg.u.result_batch.gen[i]};
+}
+
+/* What is durable, or kept, stays stored. */
+static void restore(struct piece *p, uint32_t flags) {
+    const bool stays = p->durable || (flags & SW_REQ_KEEP);
+    struct sw_msg msg = sw_wire_restore_msg(p->id, open_mem(p->packed ? &p->from : &p->to), 0, BYTES);
+    msg.u.restore.flags = flags | (p->packed ? SW_REQ_IN_PLACE : 0);
+    (void)ask(&msg, p, 1, stays ? STORED : RESTORING, stays ? STORED : GONE);
+}
+
+static void restore_buffers(struct piece *p) {
+    const uint32_t mem = open_mem(&p->to);
+    struct sw_msg msg = {.header = {.type = SW_MSG_RESTORE_BUFFERS}};
+    msg.u.restore_buffers = (struct sw_msg_restore_buffers){.slot = p->id.slot,
+                                                            .gen = p->id.gen,
+                                                            .count = 2,
+                                                            .mem = {mem, mem},
+                                                            .offset = {0, BYTES / 2},
+                                                            .bytes = {BYTES / 2, BYTES - BYTES / 2}};
+    (void)ask(&msg, p, 1, RESTORING, GONE);
+}
+
+static void restore_batch(struct piece *p, unsigned n) {
+    struct sw_region_id ids[N_PIECES];
+    for (unsigned i = 0; i < n; i++) {
+        ids[i] = p[i].id;
+        p[i].batch = (unsigned)(p - pieces) + 1;
+    }
+    struct sw_msg msg = sw_wire_restore_batch_msg(open_mem(&p->to), ids, n, BYTES);
+    if (is_dead)
+        return;
+    const uint32_t seq = sw_wire_send(&wire, &msg, NULL, 0);
+    for (unsigned i = 0; i < n; i++)
+        p[i].stage = p[i].durable ? STORED : RESTORING;
+    if (answered(sw_wire_await(&wire, seq, &msg)))
+        for (unsigned i = 0; i < n; i++)
+            p[i].stage = p[i].durable ? STORED : GONE;
+}
+
+static void drop(struct piece *p) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_DROP}};
+    msg.u.drop = (struct sw_msg_drop){p->id.slot, p->id.gen};
+    (void)ask(&msg, p, 1, DROPPING, GONE);
+}
+
+/* Until the service has moved what it moves. */
+static void await_moves(void) {
+    struct sw_msg_status_ok status = {0};
+    uint64_t before = 1;
+    for (unsigned n_same = 0; !is_dead && n_same < 5; n_same += status.nvme_used_bytes == before) {
+        before = status.nvme_used_bytes;
+        (void)usleep(3000);
+        (void)answered(sw_wire_status(&wire, &status));
+    }
+}
+
+/* ---- what its successor finds ---- */
+
+static struct sw_life life;
+static struct sw_owner *heir;
+
+static int on_found(struct sw_owner *owner, uint32_t uid, bool is_heir, void *arg, struct sw_err *err) {
+    (void)uid;
+    (void)arg;
+    (void)err;
+    if (is_heir)
+        heir = owner;
+    return 0;
+}
+
+/* Restores to memory of the test's own; 0: it has the right bytes. */
+static int try(struct sw_owner *owner, struct piece *p) {
+    struct sw_memory own = p->packed ? p->from : sw_memory_new(BYTES);
+    struct sw_mem_desc desc = sw_memory_desc(&own);
+    struct sw_test_op op = {0};
+    struct sw_mem *mem;
+    struct sw_range ranges[2] = {{.bytes = BYTES}};
+    ck_assert_int_eq(sw_mem_open(owner, &desc, false, &mem, NULL), 0);
+    if (p->n_buffers == 2) {
+        ranges[0].bytes = BYTES / 2;
+        ranges[1] = (struct sw_range){.mem = mem, .offset = BYTES / 2, .bytes = BYTES - BYTES / 2};
+    }
+    ranges[0].mem = mem;
+    ranges[0].in_place = p->packed;
+    int rc = sw_engine_restore_buffers(owner, p->id, ranges, p->n_buffers, !p->packed, sw_test_op_done, &op, NULL);
+    sw_mem_close(mem, NULL, NULL);
+    if (!rc) {
+        sw_life_until(&life, &op.done);
+        rc = op.outcome.err.code;
+    }
+    if (!rc)
+        ck_assert_msg(holds(own.data, (unsigned)(p - pieces)), "piece %u has other bytes", (unsigned)(p - pieces));
+    if (!p->packed)
+        sw_memory_free(&own);
+    return rc;
+}
+
+static bool is_back(const struct piece *p) {
+    return holds((p->packed ? p->from.data : p->to.data) + p->offset, (unsigned)(p - pieces));
+}
+
+/* ALL of a batch's restore are back if one of them is said to be. */
+static bool is_whole_batch_back(const struct piece *p) {
+    for (unsigned i = 0; i < n_pieces; i++)
+        if (p->batch ? pieces[i].batch == p->batch && !is_back(&pieces[i]) : p == &pieces[i] && !is_back(p))
+            return false;
+    return true;
+}
+
+static void check_piece(struct sw_owner *owner, struct piece *p, unsigned kill_at) {
+    struct sw_region_info info;
+    const unsigned i = (unsigned)(p - pieces);
+    int rc = -SW_ENOENT;
+    if (!p->id.gen && owner && p->request) {
+        struct sw_region_id ids[N_PIECES];
+        sw_engine_find_made(owner, p->request, ids, p->index + 1);
+        p->id = ids[p->index];
+    }
+    if (p->id.gen) {
+        rc = owner ? sw_engine_query(owner, p->id, &info, NULL) : -SW_ENOENT;
+        if (rc && heir && p->durable)
+            rc = sw_engine_query(owner = heir, p->id, &info, NULL);
+    }
+    const bool is_out = !rc && info.state == SW_REGION_OUT, is_in = !rc && info.state == SW_REGION_IN,
+               is_lost = !rc && info.state == SW_REGION_LOST;
+#define SAY(condition)                                                                                                 \
+    ck_assert_msg(condition, "killed at %u: piece %u in stage %d: %s", kill_at, i, p->stage,                           \
+                  rc ? "is not there" : sw_region_state_name(info.state))
+    switch (p->stage) {
+    case NONE:
+        break;
+    case SPILLING:
+        SAY(!is_in && (!is_lost || p->packed));
+        SAY(is_lost || is_out || holds(p->from.data + p->offset, i)); /* no record: it was not touched */
+        SAY(p->packed || holds(p->from.data + p->offset, i));
+        break;
+    case STORED:
+        SAY(is_out);
+        break;
+    case RESTORING:
+        SAY(!rc);
+        SAY(!is_lost || p->packed);
+        SAY(!is_in || is_whole_batch_back(p));
+        break;
+    case DROPPING:
+        SAY(!is_in && !is_lost);
+        break;
+    case GONE:
+        SAY(rc || is_in);
+        break;
+    }
+    if (is_out)
+        SAY(try(owner, p) == 0);
+#undef SAY
+}
+
+static void check_successor(unsigned kill_at, uint64_t disk_bytes, bool has_hung_up) {
+    static const uint8_t none[sizeof wire.token];
+    struct sw_tier_stats stats;
+    sw_world.files = NULL;
+    sw_life_open(&life, disk_bytes);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_damaged, 0);
+    sw_engine_check(life.engine);
+    struct sw_owner *owner =
+        memcmp(wire.token, none, sizeof none) ? sw_owner_claim(life.engine, (uint32_t)getuid(), wire.token) : NULL;
+    ck_assert(owner || has_hung_up || n_pieces == 0 || !pieces[0].request);
+    heir = NULL;
+    ck_assert_int_eq(sw_owners_visit_found(life.engine, on_found, NULL, NULL), 0);
+    for (unsigned i = 0; i < n_pieces; i++) {
+        if (has_hung_up && !pieces[i].durable && pieces[i].stage != NONE) /* it may go, and may still be there */
+            pieces[i].stage = pieces[i].stage == GONE ? GONE : DROPPING;
+        check_piece(owner, &pieces[i], kill_at);
+    }
+    /* All of it is known to somebody: when they are gone, nothing is left. */
+    sw_life_close_owner(&life, heir, false);
+    sw_life_close_owner(&life, owner, false);
+    (void)sw_owners_close_unclaimed(life.engine, NULL, false, NULL);
+    for (struct sw_engine_stats all = {.n_owners = 1}; all.n_owners; sw_engine_stats(life.engine, &all))
+        (void)uv_run(&life.loop, UV_RUN_NOWAIT);
+    life.host->ops->stats(life.host, &stats);
+    ck_assert_uint_eq(stats.used_bytes, 0);
+    if (life.nvme) {
+        life.nvme->ops->stats(life.nvme, &stats);
+        ck_assert_uint_eq(stats.used_bytes, 0);
+    }
+    sw_life_close(&life, NULL, false);
+}
+
+/* ---- what is done meanwhile ---- */
+
+static void alone(void) {
+    struct piece *p = pieces_new(1), *kept = pieces_new(1), *late = pieces_new(1);
+    spill(p, false);
+    spill(kept, false);
+    restore(kept, SW_REQ_KEEP);
+    restore(p, 0);
+    spill(late, false);
+    drop(kept);
+    restore(late, 0);
+}
+
+static void in_batches(void) {
+    struct piece *p = pieces_new(3), *more = pieces_new(2);
+    spill_batch(p, 3);
+    restore_batch(p, 3);
+    spill_batch(more, 2);
+    drop(&more[1]);
+}
+
+static void durable(void) {
+    struct piece *p = pieces_new(1), *other = pieces_new(1), *third = pieces_new(1);
+    spill_durable(p, "one");
+    spill_durable(other, "two");
+    restore(p, 0);
+    restore_batch(p, 1);
+    spill_durable(third, "three");
+    drop(other);
+    struct sw_msg msg = {.header = {.type = SW_MSG_ADOPT}};
+    sw_msg_set_text(msg.u.adopt.name, sizeof msg.u.adopt.name, "one");
+    (void)ask(&msg, p, 1, STORED, STORED);
+}
+
+static void buffers(void) {
+    struct piece *p = pieces_new(1), *other = pieces_new(1);
+    spill_buffers(p);
+    spill_buffers(other);
+    restore_buffers(p);
+    drop(other);
+}
+
+static void in_place(void) {
+    struct piece *p = pieces_new(1), *other = pieces_new(1);
+    spill(p, true);
+    spill(other, true);
+    restore(p, 0);
+    restore(other, 0);
+}
+
+static void on_the_disk(void) {
+    struct piece *p = pieces_new(4);
+    spill_batch(p, 4);
+    await_moves();
+    restore_batch(p, 1);
+    drop(&p[1]);
+    spill(pieces_new(1), false);
+    await_moves();
+}
+
+static const struct scenario {
+    void (*run)(void);
+    bool has_disk, hangs_up;
+} scenarios[] = {{alone, false, false},  {in_batches, false, false}, {durable, false, true},
+                 {buffers, false, true}, {in_place, false, false},   {on_the_disk, true, false}};
+enum { N_SCENARIOS = 6 };
+
+/* Returns whether it was killed before its end. */
+static bool run(const struct scenario *s, unsigned kill_at) {
+    const uint64_t disk_bytes = s->has_disk ? sw_life_disks[1] : 0;
+    int pair[2], status;
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    *shared = (struct shared){.kill_at = kill_at};
+    const pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        (void)close(pair[1]);
+        SW_ASSERT(fcntl(pair[0], F_SETFL, O_NONBLOCK) == 0);
+        serve(pair[0], disk_bytes);
+    }
+    (void)close(pair[0]);
+    wire = (struct sw_wire){.socket = pair[1]};
+    n_pieces = last_mem = 0;
+    is_dead = false;
+    if (answered(sw_wire_hello(&wire, SW_PROTO_VERSION)))
+        s->run();
+    const bool died = is_dead;
+    if (!s->hangs_up) /* else it is killed while it cleans up, or when it has */
+        (void)kill(child, SIGKILL);
+    sw_wire_close(&wire);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "status %x", (unsigned)status);
+    check_successor(kill_at, disk_bytes, s->hangs_up && !died);
+    for (unsigned i = 0; i < n_pieces; i++)
+        if (pieces[i].index == 0) {
+            sw_memory_free(&pieces[i].from);
+            sw_memory_free(&pieces[i].to);
+        }
+    return kill_at && shared->n_points >= kill_at;
+}
+
+START_TEST(killed_at_each_write) {
+    const struct scenario *s = &scenarios[_i];
+    sw_world.high_pct = 3; /* with a disk, all but one region leave memory */
+    sw_world.low_pct = 2;
+    sw_life_open(&life, s->has_disk ? sw_life_disks[1] : 0); /* makes catalogue and memory */
+    sw_life_await_arena(&life);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    sw_life_close(&life, NULL, false);
+    ck_assert(!run(s, 0));
+    const unsigned n_points = shared->n_points, step = SW_TEST_EVERY;
+    ck_assert_uint_gt(n_points, 40);
+    for (unsigned at = 1; run(s, at); at += step)
+        ck_assert_uint_lt(at, 20 * n_points);
+}
+END_TEST
+
+static void setup(void) {
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(shared != MAP_FAILED);
+    sw_world_setup();
+}
+
+static void teardown(void) {
+    sw_world_teardown();
+    (void)munmap(shared, sizeof *shared);
+}
+
+int main(void) {
+    sw_log_set_level(SW_LOG_ERROR);
+    Suite *suite = suite_create("kill_points");
+    TCase *tcase = tcase_create("kill_points");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_loop_test(tcase, killed_at_each_write, 0, N_SCENARIOS);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
+#endif
