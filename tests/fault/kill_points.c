@@ -1,6 +1,7 @@
 /* A service that is killed at each of its writes in turn: at every store to the catalogue's records, at every record of
  * the disk's manifest (before it, in the middle, behind it), and at every reply. A client that speaks the protocol by
- * hand knows what it was told; what its successor finds must agree with that.
+ * hand knows what it was told; what its successor finds must agree with that. And a service each of whose records fails
+ * in turn: its client must be told so, or lose nothing by it.
  *
  * The service is a child process with a real session, its catalogue and its memory are this process's. A store is found
  * by taking the right to write from the catalogue's mapping: each one faults, is counted, and then done alone, by the
@@ -39,12 +40,43 @@ enum { BYTES = 100001, N_PIECES = 12, CELL_BYTES = 256, CELL_HEAD_BYTES = 32, TR
 
 /* ---- the child: killed at a point ---- */
 
-static struct shared { unsigned n_points, kill_at; /* the latter 0: not at all */ } * shared;
+static struct shared {
+    unsigned n_points, kill_at;  /* the latter 0: not at all */
+    unsigned n_records, fail_at; /* the same: records that fail, this one alone or all behind it, too */
+    bool goes_on;
+} * shared;
 static bool is_service;
 
 static void point(void) {
     if (is_service && ++shared->n_points == shared->kill_at)
         (void)kill(getpid(), SIGKILL);
+}
+
+static bool fails(void) {
+    const unsigned n = is_service ? ++shared->n_records : 0;
+    return n && shared->fail_at && (n == shared->fail_at || (shared->goes_on && n > shared->fail_at));
+}
+
+int __real_sw_catalogue_put_region(struct sw_catalogue *catalogue, const struct sw_catalogue_region *region,
+                                   uint32_t replaced, uint32_t *ret, struct sw_err *err);
+int __wrap_sw_catalogue_put_region(struct sw_catalogue *catalogue, const struct sw_catalogue_region *region,
+                                   uint32_t replaced, uint32_t *ret, struct sw_err *err);
+int __wrap_sw_catalogue_put_region(struct sw_catalogue *catalogue, const struct sw_catalogue_region *region,
+                                   uint32_t replaced, uint32_t *ret, struct sw_err *err) {
+    if (fails())
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "catalogue is full: so the test wants it");
+    return __real_sw_catalogue_put_region(catalogue, region, replaced, ret, err);
+}
+
+int __real_sw_catalogue_put_session(struct sw_catalogue *catalogue, const struct sw_catalogue_session *session,
+                                    uint32_t *ret, struct sw_err *err);
+int __wrap_sw_catalogue_put_session(struct sw_catalogue *catalogue, const struct sw_catalogue_session *session,
+                                    uint32_t *ret, struct sw_err *err);
+int __wrap_sw_catalogue_put_session(struct sw_catalogue *catalogue, const struct sw_catalogue_session *session,
+                                    uint32_t *ret, struct sw_err *err) {
+    if (fails())
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_SESSION, "catalogue is full: so the test wants it");
+    return __real_sw_catalogue_put_session(catalogue, session, ret, err);
 }
 
 static char *records; /* the catalogue's mapping */
@@ -96,6 +128,10 @@ static void watch_catalogue(void) {
 }
 
 static ssize_t killing_pwrite(int fd, const void *data, size_t bytes, off_t offset) {
+    if (fails()) {
+        errno = bytes % 3 ? ENOSPC : EIO;
+        return -1;
+    }
     point();
     if (pwrite(fd, data, bytes / 2, offset) != (ssize_t)(bytes / 2))
         return -1;
@@ -151,7 +187,8 @@ __attribute__((noreturn)) static void serve(int socket, uint64_t disk_bytes) {
                                   .device_lost = on_device_lost};
     sw_list_init(&service.tenants);
     is_service = true;
-    watch_catalogue();
+    if (!shared->fail_at)
+        watch_catalogue();
     SW_ASSERT(sw_session_open(&session, &service, socket, 1, on_closed, &closed, &err) == 0);
     while (!closed)
         (void)uv_run(&life.loop, UV_RUN_ONCE);
@@ -166,6 +203,7 @@ enum stage {
     NONE,
     SPILLING, /* asked for, not answered */
     STORED,
+    REFUSED,   /* the answer was an error */
     RESTORING, /* so that it is consumed */
     DROPPING,
     GONE,
@@ -186,6 +224,7 @@ static unsigned n_pieces;
 static struct sw_wire wire;
 static uint32_t last_mem;
 static bool is_dead; /* the service */
+static unsigned n_errors;
 
 static void fill(uint8_t *to, unsigned seed) {
     sw_content_fill(to, BYTES, seed % 2 ? SW_CONTENT_RANDOM : SW_CONTENT_TEXT, seed + 1);
@@ -222,10 +261,11 @@ static struct piece *pieces_new(unsigned n) {
     return first;
 }
 
-/* Whether a request was answered, well; else the service is dead. */
+/* Whether a request was answered, well; else the service is dead, or a record has failed. */
 static bool answered(int rc) {
     is_dead |= rc == -SW_ECONN;
-    ck_assert_msg(rc == 0 || rc == -SW_ECONN, "%s", sw_err_name(rc));
+    ck_assert_msg(rc == 0 || rc == -SW_ECONN || shared->fail_at, "%s", sw_err_name(rc));
+    n_errors += rc != 0 && rc != -SW_ECONN;
     return rc == 0;
 }
 
@@ -249,11 +289,10 @@ static bool ask(struct sw_msg *msg, struct piece *p, unsigned n, enum stage mean
         if (meanwhile == SPILLING)
             p[i].request = seq;
     }
-    if (!answered(sw_wire_await(&wire, seq, msg)))
-        return false;
-    for (unsigned i = 0; i < n; i++)
-        p[i].stage = then;
-    return true;
+    const bool good = answered(sw_wire_await(&wire, seq, msg));
+    for (unsigned i = 0; i < n && !is_dead; i++)
+        p[i].stage = good ? then : meanwhile == SPILLING ? REFUSED : STORED;
+    return good;
 }
 
 static void note_id(struct piece *p, const struct sw_msg *reply) {
@@ -298,12 +337,17 @@ static void spill_batch(struct piece *p, unsigned n) {
 /* What is durable, or kept, stays stored. */
 static void restore(struct piece *p, uint32_t flags) {
     const bool stays = p->durable || (flags & SW_REQ_KEEP);
+    if (p->stage != STORED)
+        return;
     struct sw_msg msg = sw_wire_restore_msg(p->id, open_mem(p->packed ? &p->from : &p->to), 0, BYTES);
     msg.u.restore.flags = flags | (p->packed ? SW_REQ_IN_PLACE : 0);
     (void)ask(&msg, p, 1, stays ? STORED : RESTORING, stays ? STORED : GONE);
 }
 
 static void restore_buffers(struct piece *p) {
+    if (p->stage != STORED)
+        return;
+
     const uint32_t mem = open_mem(&p->to);
     struct sw_msg msg = {.header = {.type = SW_MSG_RESTORE_BUFFERS}};
     msg.u.restore_buffers = (struct sw_msg_restore_buffers){.slot = p->id.slot,
@@ -317,6 +361,8 @@ static void restore_buffers(struct piece *p) {
 
 static void restore_batch(struct piece *p, unsigned n) {
     struct sw_region_id ids[N_PIECES];
+    if (p->stage != STORED)
+        return;
     for (unsigned i = 0; i < n; i++) {
         ids[i] = p[i].id;
         p[i].batch = (unsigned)(p - pieces) + 1;
@@ -327,12 +373,15 @@ static void restore_batch(struct piece *p, unsigned n) {
     const uint32_t seq = sw_wire_send(&wire, &msg, NULL, 0);
     for (unsigned i = 0; i < n; i++)
         p[i].stage = p[i].durable ? STORED : RESTORING;
-    if (answered(sw_wire_await(&wire, seq, &msg)))
-        for (unsigned i = 0; i < n; i++)
-            p[i].stage = p[i].durable ? STORED : GONE;
+    const bool good = answered(sw_wire_await(&wire, seq, &msg));
+    for (unsigned i = 0; i < n && !is_dead; i++)
+        p[i].stage = p[i].durable || !good ? STORED : GONE;
 }
 
 static void drop(struct piece *p) {
+    if (p->stage != STORED)
+        return;
+
     struct sw_msg msg = {.header = {.type = SW_MSG_DROP}};
     msg.u.drop = (struct sw_msg_drop){p->id.slot, p->id.gen};
     (void)ask(&msg, p, 1, DROPPING, GONE);
@@ -429,8 +478,11 @@ static void check_piece(struct sw_owner *owner, struct piece *p, unsigned kill_a
         SAY(is_lost || is_out || holds(p->from.data + p->offset, i)); /* no record: it was not touched */
         SAY(p->packed || holds(p->from.data + p->offset, i));
         break;
-    case STORED:
-        SAY(is_out);
+    case STORED: /* a pack whose end could not be recorded ends with its service */
+        SAY(is_out || (is_lost && p->packed && shared->fail_at));
+        break;
+    case REFUSED:
+        SAY(rc && holds(p->from.data + p->offset, i));
         break;
     case RESTORING:
         SAY(!rc);
@@ -459,7 +511,7 @@ static void check_successor(unsigned kill_at, uint64_t disk_bytes, bool has_hung
     sw_engine_check(life.engine);
     struct sw_owner *owner =
         memcmp(wire.token, none, sizeof none) ? sw_owner_claim(life.engine, (uint32_t)getuid(), wire.token) : NULL;
-    ck_assert(owner || has_hung_up || n_pieces == 0 || !pieces[0].request);
+    ck_assert(owner || has_hung_up || n_pieces == 0 || !pieces[0].request || shared->fail_at);
     heir = NULL;
     ck_assert_int_eq(sw_owners_visit_found(life.engine, on_found, NULL, NULL), 0);
     for (unsigned i = 0; i < n_pieces; i++) {
@@ -513,7 +565,8 @@ static void durable(void) {
     drop(other);
     struct sw_msg msg = {.header = {.type = SW_MSG_ADOPT}};
     sw_msg_set_text(msg.u.adopt.name, sizeof msg.u.adopt.name, "one");
-    (void)ask(&msg, p, 1, STORED, STORED);
+    if (p->stage == STORED)
+        (void)ask(&msg, p, 1, STORED, STORED);
 }
 
 static void buffers(void) {
@@ -549,12 +602,12 @@ static const struct scenario {
                  {buffers, false, true}, {in_place, false, false},   {on_the_disk, true, false}};
 enum { N_SCENARIOS = 6 };
 
-/* Returns whether it was killed before its end. */
-static bool run(const struct scenario *s, unsigned kill_at) {
+/* Returns whether it was killed before its end, or a record has failed. */
+static bool run(const struct scenario *s, unsigned kill_at, unsigned fail_at, bool goes_on) {
     const uint64_t disk_bytes = s->has_disk ? sw_life_disks[1] : 0;
     int pair[2], status;
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-    *shared = (struct shared){.kill_at = kill_at};
+    *shared = (struct shared){.kill_at = kill_at, .fail_at = fail_at, .goes_on = goes_on};
     const pid_t child = fork();
     ck_assert_int_ge(child, 0);
     if (child == 0) {
@@ -564,7 +617,7 @@ static bool run(const struct scenario *s, unsigned kill_at) {
     }
     (void)close(pair[0]);
     wire = (struct sw_wire){.socket = pair[1]};
-    n_pieces = last_mem = 0;
+    n_pieces = last_mem = n_errors = 0;
     is_dead = false;
     if (answered(sw_wire_hello(&wire, SW_PROTO_VERSION)))
         s->run();
@@ -580,22 +633,43 @@ static bool run(const struct scenario *s, unsigned kill_at) {
             sw_memory_free(&pieces[i].from);
             sw_memory_free(&pieces[i].to);
         }
-    return kill_at && shared->n_points >= kill_at;
+    return (kill_at && shared->n_points >= kill_at) || (fail_at && shared->n_records >= fail_at);
 }
 
-START_TEST(killed_at_each_write) {
-    const struct scenario *s = &scenarios[_i];
+static void begin(const struct scenario *s) {
     sw_world.high_pct = 3; /* with a disk, all but one region leave memory */
     sw_world.low_pct = 2;
     sw_life_open(&life, s->has_disk ? sw_life_disks[1] : 0); /* makes catalogue and memory */
     sw_life_await_arena(&life);
     ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
     sw_life_close(&life, NULL, false);
-    ck_assert(!run(s, 0));
+}
+
+START_TEST(killed_at_each_write) {
+    const struct scenario *s = &scenarios[_i];
+    begin(s);
+    ck_assert(!run(s, 0, 0, false));
     const unsigned n_points = shared->n_points, step = SW_TEST_EVERY;
     ck_assert_uint_gt(n_points, 40);
-    for (unsigned at = 1; run(s, at); at += step)
+    for (unsigned at = 1; run(s, at, 0, false); at += step)
         ck_assert_uint_lt(at, 20 * n_points);
+}
+END_TEST
+
+/* With a disk it is a write that fails, or a move, of which nobody is told: without it, each failure but one is an
+ * error that somebody sees. The one is the end of a pack, which cannot be taken back. */
+START_TEST(each_record_fails) {
+    const struct scenario *s = &scenarios[_i / 2];
+    unsigned n_failed = 0, n_seen = 0;
+    begin(s);
+    for (unsigned at = 1; run(s, 0, at, _i % 2); at++) {
+        ck_assert_uint_lt(at, 1000);
+        n_failed++;
+        n_seen += n_errors > 0;
+    }
+    ck_assert_uint_gt(n_failed, 2);
+    ck_assert_msg(s->has_disk || s->run == in_place || n_seen == n_failed, "%u failed, %u were seen", n_failed, n_seen);
+    ck_assert_uint_gt(n_seen, 1);
 }
 END_TEST
 
@@ -616,6 +690,7 @@ int main(void) {
     TCase *tcase = tcase_create("kill_points");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, killed_at_each_write, 0, N_SCENARIOS);
+    tcase_add_loop_test(tcase, each_record_fails, 0, 2 * N_SCENARIOS);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
