@@ -39,6 +39,18 @@ uint64_t sw_frame_bound_bytes(uint64_t raw_bytes) {
            align16(raw_bytes);
 }
 
+uint64_t sw_frame_least_bytes(uint64_t raw_bytes) {
+    uint64_t least = UINT64_MAX;
+    for (int codec = 0; codec < SW_CODEC_NR; codec++) {
+        const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)codec);
+        const uint64_t tiles = tiles_of(raw_bytes, ops->max_segment_log2);
+        const uint64_t bytes = SW_FRAME_HEADER_BYTES + tiles * (sizeof(struct sw_tile_record) + ops->count_bytes) +
+                               (ops->is_fixed_size ? raw_bytes - raw_bytes % SW_FRAME_ALIGN : 0);
+        least = bytes < least ? bytes : least;
+    }
+    return least;
+}
+
 void sw_frame_layout_init(struct sw_frame_layout *ret, enum sw_codec_id codec, unsigned segment_log2,
                           uint64_t raw_bytes, uint32_t n_symbols) {
     const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)codec);

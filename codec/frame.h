@@ -80,6 +80,10 @@ uint64_t sw_frame_bound_bytes(uint64_t raw_bytes);
 /* Of these, what comes before the counts. */
 uint64_t sw_frame_head_bound_bytes(uint64_t raw_bytes);
 
+/* Fewest bytes that frames of raw_bytes take, with any codec and content and however many they are: what describes the
+ * tiles is there even if the content takes no room at all. A 1365th of raw_bytes. units: bytes; any raw_bytes. */
+uint64_t sw_frame_least_bytes(uint64_t raw_bytes);
+
 /* Layout of a new frame of bytes; frame_bytes is left 0 where it is known only when encoded. For a codec of numbers the
  * caller then sets value_type, on which nothing else depends. units: bytes, symbols. */
 void sw_frame_layout_init(struct sw_frame_layout *ret, enum sw_codec_id codec, unsigned segment_log2,

@@ -107,6 +107,26 @@ static int check_sources(const struct sw_owner *owner, const struct sw_range *ra
     return rc;
 }
 
+/* Refuses what could not be stored if there were nothing else in the tiers. How far bytes shrink is known only when
+ * they are encoded; that no codec makes shorter frames than those of sw_frame_least_bytes() is known before. Memory is
+ * mostly far shorter than this bound; a sparse file may claim any length, and what is kept of a region, and worked on
+ * it, grows with the length. A pack stores nothing in the tiers. */
+static int check_fits(const struct sw_owner *owner, uint64_t bytes, bool in_place, struct sw_err *err) {
+    const struct sw_quota *quota = owner->quota;
+    const uint64_t least = sw_frame_least_bytes(bytes), capacity = owner->engine->place.capacity_bytes;
+    if (in_place)
+        return 0;
+    if (least > capacity)
+        return sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST,
+                          "%llu bytes never fit: they take at least %llu in tiers of %llu", (unsigned long long)bytes,
+                          (unsigned long long)least, (unsigned long long)capacity);
+    if (quota && quota->max_bytes && least > quota->max_bytes)
+        return sw_err_set(err, -SW_ETENANTBYTES, SW_SCOPE_REQUEST,
+                          "%llu bytes never fit: they take at least %llu, the tenant may store %llu",
+                          (unsigned long long)bytes, (unsigned long long)least, (unsigned long long)quota->max_bytes);
+    return 0;
+}
+
 int sw_admit_spill(const struct sw_owner *owner, const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes,
                    struct sw_err *err) {
     int rc = admit(owner, err);
@@ -114,6 +134,8 @@ int sw_admit_spill(const struct sw_owner *owner, const struct sw_range *ranges, 
         rc = check_sources(owner, ranges, n, ret_bytes, err);
     if (!rc)
         rc = admit_region(owner, ranges[0].in_place, err);
+    if (!rc)
+        rc = check_fits(owner, *ret_bytes, ranges[0].in_place, err);
     if (!rc && ranges[0].name)
         rc = sw_region_check_name(owner, &ranges[0], err);
     return rc;

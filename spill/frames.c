@@ -29,7 +29,7 @@ static struct sw_frames *frames_alloc(uint64_t raw_bytes, uint64_t chunk_bytes, 
     frames->identities = (uint64_t *)&frames->layouts[n];
     frames->raw_bytes = raw_bytes;
     frames->chunk_bytes = chunk_bytes;
-    frames->n_chunks = n;
+    frames->n_chunks = frames->n_begun = n;
     return frames;
 }
 
@@ -157,7 +157,7 @@ int sw_frames_check_memory(const struct sw_frames *frames, size_t i, const struc
 }
 
 void sw_frames_free(struct sw_frames *frames) {
-    for (size_t i = 0; frames && i < frames->n_chunks; i++)
+    for (size_t i = 0; frames && i < frames->n_begun; i++)
         sw_stored_release(&frames->stored[i]);
     if (frames) {
         sw_free(frames->packed);

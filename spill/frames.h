@@ -40,6 +40,7 @@ struct sw_frames_part {
 struct sw_frames {
     uint64_t raw_bytes, chunk_bytes; /* several buffers: of all of them, the longest */
     size_t n_chunks;
+    size_t n_begun;                 /* none behind the first so many was ever worked on: their records are untouched */
     unsigned part;                  /* of one buffer alone: which one */
     unsigned n_parts;               /* buffers; 0: not several */
     struct sw_frames_part *parts;   /* [n_parts] */
@@ -50,7 +51,9 @@ struct sw_frames {
     struct sw_stored stored[]; /* [n_chunks]; an empty one is not stored yet, or packed whole */
 };
 
-/* NULL: out of memory. chunk_bytes > 0. */
+/* NULL: out of memory. chunk_bytes > 0. All chunks count as begun; a spill that has just made its frames sets n_begun to
+ * 0, and sw_job_note_frame() raises it, so that the end of a spill that stored little takes little time, however many
+ * chunks there would have been. */
 struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes, bool packed);
 /* The same for several buffers, of which raw_bytes and chunk_bytes are read. */
 struct sw_frames *sw_frames_new_parts(const struct sw_frames_part *parts, unsigned n_parts);

@@ -25,12 +25,17 @@ void sw_placement_init(struct sw_placement *ret, struct sw_tier *host, struct sw
     host->ops->stats(host, &stats);
     ret->host = host;
     ret->nvme = nvme;
+    ret->capacity_bytes = stats.capacity_bytes;
     ret->host_limit_bytes = stats.capacity_bytes - staging_bytes;
     ret->way_bytes = staging_bytes / 2;
     ret->chunk_bytes = nvme ? longest_chunk(ret->way_bytes) : SW_FRAME_MAX_RAW_BYTES;
     atomic_init(&ret->out_bytes, 0);
     atomic_init(&ret->in_bytes, 0);
     ret->epoch = 0;
+    if (nvme) {
+        nvme->ops->stats(nvme, &stats);
+        ret->capacity_bytes += stats.capacity_bytes;
+    }
     atomic_init(&ret->n_demotions, 0);
     atomic_init(&ret->demoted_us, 0);
 }

@@ -14,6 +14,7 @@
 struct sw_placement {
     struct sw_tier *host;
     struct sw_tier *nvme;              /* NULL: there is none, and all of the host tier is for frames at rest */
+    uint64_t capacity_bytes;           /* of all tiers: what is longer will never fit */
     uint64_t host_limit_bytes;         /* frames at rest */
     uint64_t way_bytes;                /* frames on their way, in each direction */
     uint64_t chunk_bytes;              /* longest chunk of which a frame fits there whatever it holds */

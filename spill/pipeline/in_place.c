@@ -372,7 +372,7 @@ static bool release_slots(struct sw_pipeline *p, const struct sw_job *job, enum 
 
 /* A pack has left no traces. */
 static bool all_raw(const struct sw_job *job) {
-    for (size_t i = 0; job->frames && i < job->frames->n_chunks; i++)
+    for (size_t i = 0; job->frames && i < job->frames->n_begun; i++)
         if (job->frames->packed[i].is_packed)
             return false;
     return !job->in_place.torn;
@@ -421,7 +421,7 @@ static struct sw_slot *last_torn(struct sw_pipeline *p, const struct sw_job *job
 /* Undoes the last chunk that is not raw. */
 static bool recover_pack(struct sw_pipeline *p, struct sw_job *job) {
     struct sw_slot *torn = last_torn(p, job), *free_slot = NULL;
-    size_t n = job->frames ? job->frames->n_chunks : 0; /* none: it had not begun */
+    size_t n = job->frames ? job->frames->n_begun : 0; /* no frames: it had not begun */
     while (n > 0 && !job->frames->packed[n - 1].is_packed && !(torn && torn->chunk == n - 1))
         n--;
     if (n == 0)

@@ -133,6 +133,7 @@ int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) 
             return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %llu bytes",
                               (unsigned long long)job->bytes);
         job->frames->part = job->buffer;
+        job->frames->n_begun = 0;
     } else if (longest_chunk(job->frames) > device_chunk_bytes) {
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
                           "region has chunks of up to %llu bytes, this device takes %llu",
@@ -148,6 +149,8 @@ void sw_job_note_frame(struct sw_job *job, size_t chunk, enum sw_codec_id planne
     if (frame->codec != planned && job->frames->n_chunks == 1)
         job->reason = SW_COST_NO_GAIN;
     job->frames->layouts[chunk] = *frame;
+    if (chunk >= job->frames->n_begun)
+        job->frames->n_begun = chunk + 1;
     job->stored_bytes += frame->frame_bytes;
     job->codec_raw_bytes[frame->codec] += frame->raw_bytes;
     job->n_encoded++;
