@@ -44,6 +44,7 @@
     X(TENANTREGIONS,  1021, "tenant has as many regions as it may") \
     X(TENANTSESSIONS, 1022, "tenant has as many sessions as it may") \
     X(TENANTOPS,      1023, "tenant has as many operations in flight as it may") \
+    X(TENANTMEMORY,   1025, "service keeps as much memory for the tenant as it may") \
     X(DRAINING,  1024, "service is being drained: it takes no new spills") \
     X(RESTARTED, 1030, "service was restarted meanwhile") \
     X(UNMAPPED,  1040, "user namespace does not map this user") \

@@ -2,9 +2,9 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
-#include "base/clock.h"
 #include "base/closer.h"
 #include "base/log.h"
+#include "base/log_limit.h"
 #include "daemon/acceptor.h"
 #include "daemon/control/control_handlers.h"
 #include "daemon/control/control_rights.h"
@@ -23,12 +23,7 @@ enum {
     SPARE_FDS = 64,                /* for operators, while clients' descriptors that wait to be closed are too many */
 };
 
-/* Whoever may not use the socket can try as often as it likes: of so long a time so many tries are logged. */
-enum { REFUSED_LINES = 10, REFUSED_US = 10000000 };
-struct refusals {
-    uint64_t begin_us;
-    unsigned n, n_left_out;
-};
+enum { REFUSED_LINES = 10 }; /* whoever may not use the socket can try as often as it likes */
 
 struct sw_control {
     struct sw_control_context context;
@@ -38,7 +33,7 @@ struct sw_control {
     struct sw_list connections; /* whoever was served goes to the end */
     unsigned n_connections;
     uv_idle_t turn; /* active while requests wait; a poll for all else goes before each turn */
-    struct refusals refusals;
+    struct sw_log_limit refusals;
     unsigned n_open_parts; /* acceptor, HTTP, events, turn: what has to be closed besides connections */
     bool closing;
     void (*closed)(void *arg);
@@ -157,20 +152,12 @@ static bool send_event(struct sw_subscriber *subscriber, const char *line) {
     return copy && send_text(c, copy);
 }
 
-static void log_refused(struct refusals *r, uint32_t uid, const struct sw_err *err) {
-    const uint64_t now = sw_clock_us();
+static void log_refused(struct sw_log_limit *limit, uint32_t uid, const struct sw_err *err) {
+    unsigned left_out;
     char text[300];
-    if (!r->begin_us || now - r->begin_us >= REFUSED_US) {
-        r->begin_us = now;
-        r->n = 0;
-    }
-    if (r->n++ >= REFUSED_LINES) {
-        r->n_left_out++;
-        return;
-    }
-    sw_log(SW_LOG_WARNING, "control.refused", "uid=%u name=%s text=%s left_out=%u", uid, sw_err_name(err->code),
-           sw_log_quote(text, sizeof text, err->msg), r->n_left_out);
-    r->n_left_out = 0;
+    if (sw_log_limit_allows(limit, REFUSED_LINES, &left_out))
+        sw_log(SW_LOG_WARNING, "control.refused", "uid=%u name=%s text=%s left_out=%u", uid, sw_err_name(err->code),
+               sw_log_quote(text, sizeof text, err->msg), left_out);
 }
 
 /* Says what is wrong with the connection as a whole, and ends it. */
