@@ -135,6 +135,11 @@ static const struct option options[] = {
      .help = "Spills and restores of one session that may be under way at once; a batch is one."},
     {FIELD(max_session_memories), .type = TYPE_COUNT, .min = 1, .max = 1u << 20, .multiple = 1, .fallback = "1024",
      .help = "Memories that one session may have handed over at once."},
+    {FIELD(bookkeeping_bytes), .type = TYPE_BYTES, .min = 16 * MIB, .max = 64 * TIB, .multiple = 1,
+     .fallback = "1 GiB", .live = true,
+     .help = "Memory that the service may keep for all its clients together beside the bytes of their regions: sessions, "
+             "memories that were handed over, operations, replies that were not read, records of regions. A 4096th of "
+             "host_tier_bytes and nvme_tier_bytes is added to it."},
     {FIELD(allowed_uids), .type = TYPE_IDS, .fallback = "[]",
      .help = "Users that are served, by number; with allowed_gids. Both empty: everyone who can open the socket."},
     {FIELD(allowed_gids), .type = TYPE_IDS, .fallback = "[]",
@@ -147,15 +152,20 @@ static const struct option options[] = {
      .help = "Bytes that the regions of one tenant (uid) may occupy in all tiers; 0: no limit. A spill that stores "
              "more is cut off with ETENANTBYTES, its memory untouched."},
     {FIELD(tenant_regions), .type = TYPE_COUNT, .max = 1u << 30, .multiple = 1, .fallback = "0",
-     .help = "Regions of one tenant; one more is refused with ETENANTREGIONS. 0: no limit."},
+     .help = "Regions of one tenant; one more is refused with ETENANTREGIONS. 0: its share of max_regions, which is at "
+             "most three times what is left for others, so that one tenant never has more than three quarters."},
     {FIELD(tenant_durable_regions), .type = TYPE_COUNT, .max = 1u << 20, .multiple = 1, .fallback = "1024",
      .help = "Regions of one tenant that stay when their client has gone (spillway_spill_durable()); one more is "
              "refused with ETENANTREGIONS. 0: no durable regions at all, unlike the other tenant_* options."},
     {FIELD(tenant_sessions), .type = TYPE_COUNT, .max = 65536, .multiple = 1, .fallback = "0",
-     .help = "Sessions of one tenant at once; one more is refused with ETENANTSESSIONS. 0: no limit."},
+     .help = "Sessions of one tenant at once; one more is refused with ETENANTSESSIONS. 0: its share of max_sessions, "
+             "which is at most three times what is left for others."},
     {FIELD(tenant_operations), .type = TYPE_COUNT, .max = 1u << 20, .multiple = 1, .fallback = "0",
      .help = "Spills and restores of one tenant that may be under way at once, a batch is one; one more is refused "
              "with ETENANTOPS. 0: no limit."},
+    {FIELD(tenant_bookkeeping_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .fallback = "0", .live = true,
+     .help = "Memory that the service may keep for one tenant (bookkeeping_bytes); what needs more is refused with "
+             "ETENANTMEMORY. 0: its share, which is at most three times what is left for others."},
 };
 /* clang-format on */
 enum { OPTION_COUNT = sizeof options / sizeof options[0] };

@@ -52,8 +52,10 @@ struct sw_config {
     uint64_t max_session_operations, max_session_memories;
     struct sw_config_ids allowed_uids, allowed_gids; /* both empty: everyone */
     char unmapped_users[16];                         /* "refuse", "one_tenant" */
-    /* Of one tenant, in all its sessions; 0: no limit. */
+    uint64_t bookkeeping_bytes;                      /* of all tenants, beside a part of the tiers' length */
+    /* Of one tenant, in all its sessions; 0: no limit, or a share (regions, sessions, bookkeeping). */
     uint64_t tenant_bytes, tenant_regions, tenant_durable_regions, tenant_sessions, tenant_operations;
+    uint64_t tenant_bookkeeping_bytes;
     uint64_t given;     /* bit i: option i was given a value, else it has its default; config.c's own */
     uint64_t from_file; /* bit i: that value stands in `file`, the last one that was loaded; config.c's own */
     char file[SW_JSON_NAME_BYTES];

@@ -208,6 +208,9 @@ static void close_failed_start(void *arg) {
     close_failed_engine(daemon);
 }
 
+/* The library says HELLO at once; a process can be kept from its processor for seconds. */
+enum { HELLO_MS = 10000 };
+
 static struct sw_daemon *daemon_new(uv_loop_t *loop, const struct sw_config *config,
                                     const struct sw_daemon_hooks *hooks) {
     struct sw_daemon *daemon = sw_alloc(sizeof *daemon);
@@ -216,8 +219,10 @@ static struct sw_daemon *daemon_new(uv_loop_t *loop, const struct sw_config *con
     struct sw_service *service = &daemon->service;
     service->loop = loop;
     sw_list_init(&service->tenants);
+    service->hello_ms = HELLO_MS;
     daemon->config = *config;
     service->config = &daemon->config;
+    sw_tenants_set_budgets(service);
     service->started_us = sw_clock_us();
     service->load = hooks->load;
     service->load_arg = hooks->arg;

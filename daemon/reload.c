@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "daemon/descriptors.h"
+#include "daemon/session/tenant.h"
 #include "spill/operator.h"
 #include <string.h>
 
@@ -10,6 +11,7 @@
 static void apply(struct sw_service *service, const struct sw_config *config) {
     *service->config = *config;
     sw_descriptors_share(service);
+    sw_tenants_set_budgets(service);
     SW_ASSERT(sw_log_set_level_name(config->log_level));
     sw_engine_set_limits(service->engine, (unsigned)config->host_tier_high_pct, (unsigned)config->host_tier_low_pct,
                          (unsigned)config->max_session_regions);

@@ -107,7 +107,7 @@ struct spillway_region {
  * Waits for the service, 10 seconds at most. owns: the caller, until spillway_close(). errors: EINVAL (path too long),
  * ENOSERVICE (nobody listens there), ETIMEDOUT (the service hangs), ECONN (it hung up), ESHUTDOWN, EACCES, EUNMAPPED
  * (the service runs in a user namespace that does not map this user), EUNTRUSTED, EVERSION, ELIMIT (of the service, or
- * no descriptor is left), ETENANTSESSIONS, EPROTO, ENOMEM.
+ * no descriptor is left), ETENANTSESSIONS, ETENANTMEMORY, EPROTO, ENOMEM.
  *
  * Whoever serves the socket gets this program's memory, so it must be root (also where systemd has made the socket),
  * this program's own user, the owner of the socket's folder, or the user whose uid is in $SPILLWAY_SERVICE_UID; else
@@ -145,8 +145,8 @@ void spillway_close(struct spillway *connection);
  * the default stream works while other streams are captured), EMEMKIND (no accessible memory), ENOPROC (/proc is not
  * mounted), ERANGE (not all of it), ELIMIT, ECONN, EGPU, EIO, ENOMEM; by ticket also EDEVICE (the service does not use
  * the GPU of this memory), ENOTSUP (its driver cannot open such memory; an allocation from a pool that is longer than
- * can be imported), ENOSPACE, EIMPORT, ETENANTBYTES, ETENANTREGIONS, ETENANTOPS, EDRAINING, ERESTARTED, ESHUTDOWN,
- * EGPULOST. */
+ * can be imported), ENOSPACE, EIMPORT, ETENANTBYTES, ETENANTREGIONS, ETENANTOPS, ETENANTMEMORY, EDRAINING, ERESTARTED,
+ * ESHUTDOWN, EGPULOST. */
 int spillway_spill(struct spillway *connection, const void *data, uint64_t bytes, struct CUstream_st *stream,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
 

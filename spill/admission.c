@@ -69,6 +69,12 @@ static int admit_region(const struct sw_owner *owner, bool in_place, struct sw_e
     if (quota && quota->max_regions && quota->n_regions >= quota->max_regions)
         return sw_err_set(err, -SW_ETENANTREGIONS, SW_SCOPE_REQUEST, "the tenant has %u regions, the most allowed",
                           quota->n_regions);
+    const struct sw_region_table *table = &owner->engine->regions;
+    if (quota && !quota->max_regions && table->n_used < table->max &&
+        !sw_share_allows(quota->n_regions, table->n_used, table->max, 1))
+        return sw_err_set(err, -SW_ETENANTREGIONS, SW_SCOPE_REQUEST,
+                          "the tenant has %u of %u regions, its share of max_regions (tenant_regions)",
+                          quota->n_regions, table->max);
     if (quota && quota->max_bytes && !in_place && atomic_load(&quota->bytes) >= quota->max_bytes)
         return sw_err_set(err, -SW_ETENANTBYTES, SW_SCOPE_REQUEST, "the tenant has %llu bytes stored, the most allowed",
                           (unsigned long long)quota->max_bytes);

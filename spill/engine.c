@@ -39,6 +39,7 @@ static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_region *region = op->region;
     struct sw_job *job = &op->job;
     region->charged_bytes = job->charged_bytes;
+    region->kept_bytes += job->kept_bytes;
     if (job->err.code) {
         forget_failed(op);
         return;
@@ -406,11 +407,17 @@ static void op_submit(struct sw_op *op, struct sw_region *region) {
 static int make_region(struct sw_owner *owner, const struct sw_range *first, uint64_t bytes, struct sw_region **ret,
                        struct sw_err *err) {
     struct sw_engine *engine = owner->engine;
+    struct sw_budget *kept = sw_quota_kept(owner->quota);
+    int rc = sw_budget_take(kept, SW_REGION_KEPT_BYTES, "a region", err);
+    if (rc)
+        return rc;
     struct sw_region *region = sw_region_acquire(&engine->regions, owner);
-    int rc = 0;
-    if (!region)
+    if (!region) {
+        sw_budget_give(kept, SW_REGION_KEPT_BYTES);
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service holds %u regions, the most allowed",
                           engine->regions.n_used);
+    }
+    region->kept_bytes = kept ? SW_REGION_KEPT_BYTES : 0;
     sw_catalogue_note_id(engine->config.catalogue, region->id.slot, region->id.gen);
     region->raw_bytes = bytes;
     region->request = first->request;
@@ -420,10 +427,12 @@ static int make_region(struct sw_owner *owner, const struct sw_range *first, uin
         rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region's name");
     if (!rc && first->in_place)
         rc = sw_region_record(region, err);
-    if (rc)
+    if (rc) {
+        sw_budget_give(kept, SW_REGION_KEPT_BYTES);
         sw_region_release(&engine->regions, region);
-    else
+    } else {
         *ret = region;
+    }
     return rc;
 }
 
@@ -435,9 +444,10 @@ int sw_engine_spill_buffers(struct sw_owner *owner, const struct sw_range *range
     int rc = sw_admit_spill(owner, ranges, n, &bytes, err);
     if (rc)
         return rc;
-    struct sw_op *op = sw_op_new(owner, in_place ? SW_JOB_PACK : SW_JOB_SPILL, ranges, n, err);
-    if (!op)
-        return -SW_ENOMEM;
+    struct sw_op *op = NULL;
+    rc = sw_op_new(&op, owner, in_place ? SW_JOB_PACK : SW_JOB_SPILL, ranges, n, err);
+    if (rc)
+        return rc;
     struct sw_region *region = NULL;
     rc = make_region(owner, &ranges[0], bytes, &region, err);
     if (rc) {
@@ -468,9 +478,10 @@ int sw_engine_restore_buffers(struct sw_owner *owner, struct sw_region_id id, co
     int rc = sw_admit_restore(owner, id, ranges, n, keep, &region, err);
     if (rc)
         return rc;
-    struct sw_op *op = sw_op_new(owner, in_place ? SW_JOB_UNPACK : SW_JOB_RESTORE, ranges, n, err);
-    if (!op)
-        return -SW_ENOMEM;
+    struct sw_op *op = NULL;
+    rc = sw_op_new(&op, owner, in_place ? SW_JOB_UNPACK : SW_JOB_RESTORE, ranges, n, err);
+    if (rc)
+        return rc;
     rc = sw_op_set_frames(op, region->frames, err);
     if (rc) {
         sw_op_free(op);

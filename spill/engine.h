@@ -143,7 +143,8 @@ int sw_owner_name(struct sw_owner *owner, uint32_t uid, const struct sw_process 
 /* ---- owner.c ---- */
 
 int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err *err);
-/* Has what the owner stores count for a tenant. quota: borrowed until the owner is closed. Before its first operation;
+/* Has what the owner stores, and what is kept for it, count for a tenant. quota: borrowed until the owner is closed.
+ * Before its first operation; memories that it has by then are not counted, but
  * what an owner has from a predecessor of this process counts from now on, even beyond the bounds. */
 void sw_owner_set_quota(struct sw_owner *owner, struct sw_quota *quota);
 /* Cancels the owner's operations (their callbacks still run, with -SW_ECANCELED or their result), drops its regions and

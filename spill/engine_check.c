@@ -121,7 +121,7 @@ static void check_tiers(const struct sw_engine *engine, const struct tally *tall
 /* What a tenant's sessions have, against what counts for it; operations in flight hold more than the regions know of.
  */
 static void check_quota(const struct sw_engine *engine, const struct sw_quota *quota) {
-    uint64_t bytes = 0, regions = 0, ops = 0;
+    uint64_t bytes = 0, regions = 0, ops = 0, kept = 0;
     const struct sw_list *lists[] = {&engine->owners, &engine->settled};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         for (const struct sw_list *node = lists[i]->next; node != lists[i]; node = node->next) {
@@ -130,11 +130,21 @@ static void check_quota(const struct sw_engine *engine, const struct sw_quota *q
                 continue;
             ops += owner->n_ops;
             regions += owner->n_regions;
-            for (const struct sw_list *at = owner->regions.next; at != &owner->regions; at = at->next)
-                bytes += SW_CONTAINER_OF(at, const struct sw_region, node)->charged_bytes;
+            kept += owner->kept_bytes;
+            for (const struct sw_list *at = owner->mems.next; at != &owner->mems; at = at->next)
+                kept += SW_CONTAINER_OF(at, const struct sw_mem, node)->kept_bytes;
+            for (const struct sw_list *at = owner->ops.next; at != &owner->ops; at = at->next)
+                kept += SW_CONTAINER_OF(at, const struct sw_op, node)->kept_bytes;
+            for (const struct sw_list *at = owner->regions.next; at != &owner->regions; at = at->next) {
+                const struct sw_region *region = SW_CONTAINER_OF(at, const struct sw_region, node);
+                bytes += region->charged_bytes;
+                kept += region->kept_bytes;
+            }
         }
     const uint64_t had = atomic_load(&quota->bytes);
     SW_ASSERT(regions == quota->n_regions && (ops > 0 ? bytes <= had : bytes == had));
+    /* The quota's owner counts more than the engine does. */
+    SW_ASSERT(kept <= atomic_load(&quota->kept.used_bytes));
 }
 
 void sw_engine_check(const struct sw_engine *engine) {

@@ -24,6 +24,8 @@ struct sw_op {
     unsigned n_parts, n_left; /* of several: all, and those that have not come back */
     struct sw_op_part *parts; /* [n_parts] */
     struct sw_region *region;
+    struct sw_budget *kept; /* of the owner's tenant, with kept_bytes of it; NULL: nobody counts */
+    uint64_t kept_bytes;
     bool keep;            /* restore */
     struct sw_tier *tier; /* ended well: where the region was or is; NULL: nowhere */
     sw_outcome_cb *done;
@@ -38,6 +40,7 @@ struct sw_mem {
     struct sw_job_mem side; /* the worker's while a job is out */
     struct sw_job job;      /* maps it, later unmaps it; embedded, so that closing cannot fail */
     uint64_t bytes;
+    uint64_t kept_bytes; /* of the owner's quota */
     unsigned n_ops;      /* that use it, and the mapping */
     unsigned n_in_place; /* of these: packs and unpacks */
     bool once, used, closing;
@@ -66,6 +69,7 @@ struct sw_owner {
     struct sw_engine *engine;
     uint64_t number; /* from 1, never reused */
     struct sw_quota *quota;
+    uint64_t kept_bytes; /* of the quota, for the owner itself */
     struct sw_list ops, mems, regions;
     struct sw_list beside; /* regions that are IN and whose slots have newer regions; they count nowhere */
     unsigned n_ops, n_mems, n_regions, n_moves;
@@ -133,12 +137,12 @@ struct sw_engine {
     struct sw_figures figures;
 };
 
-/* op.c: an operation on n buffers (ranges), not submitted. errors: -SW_ENOMEM (NULL). */
-struct sw_op *sw_op_new(struct sw_owner *owner, enum sw_job_kind kind, const struct sw_range *ranges, unsigned n,
-                        struct sw_err *err);
+/* op.c: an operation on n buffers (ranges), not submitted. errors: -SW_ENOMEM, -SW_ETENANTMEMORY. */
+int sw_op_new(struct sw_op **ret, struct sw_owner *owner, enum sw_job_kind kind, const struct sw_range *ranges,
+              unsigned n, struct sw_err *err);
 /* With what frames its jobs still have. */
 void sw_op_free(struct sw_op *op);
-/* Restore, unpack: what its jobs read. errors: -SW_ENOMEM. */
+/* Restore, unpack: what its jobs read. errors: -SW_ENOMEM, -SW_ETENANTMEMORY. */
 int sw_op_set_frames(struct sw_op *op, struct sw_frames *frames, struct sw_err *err);
 /* It has a region now: its memories are in use until sw_op_end(). */
 void sw_op_begin(struct sw_op *op);

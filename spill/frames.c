@@ -33,6 +33,26 @@ static struct sw_frames *frames_alloc(uint64_t raw_bytes, uint64_t chunk_bytes, 
     return frames;
 }
 
+/* Of a chunk, beside its own two records: its part of the catalogue's record, an extent more than the one that a frame
+ * has at least, and the free run that its place may leave behind. */
+enum { CHUNK_OVERHEAD_BYTES = 160 };
+
+static uint64_t kept_bytes(uint64_t n_chunks, bool packed) {
+    const uint64_t each = sizeof(struct sw_stored) + sizeof(struct sw_frame_layout) + CHUNK_OVERHEAD_BYTES +
+                          (packed ? sizeof(struct sw_packed_chunk) : 0);
+    uint64_t bytes;
+    return __builtin_mul_overflow(n_chunks, each, &bytes) || bytes > INT64_MAX ? INT64_MAX
+                                                                               : sizeof(struct sw_frames) + bytes;
+}
+
+uint64_t sw_frames_kept_bytes(uint64_t raw_bytes, uint64_t chunk_bytes, bool packed) {
+    return kept_bytes(chunks_of(raw_bytes, chunk_bytes), packed);
+}
+
+uint64_t sw_frames_kept(const struct sw_frames *frames) {
+    return kept_bytes(frames->n_chunks, frames->packed != NULL);
+}
+
 struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes, bool packed) {
     const uint64_t n = chunks_of(raw_bytes, chunk_bytes);
     struct sw_frames *frames = frames_alloc(raw_bytes, chunk_bytes, n);

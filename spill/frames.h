@@ -51,10 +51,16 @@ struct sw_frames {
     struct sw_stored stored[]; /* [n_chunks]; an empty one is not stored yet, or packed whole */
 };
 
-/* NULL: out of memory. chunk_bytes > 0. All chunks count as begun; a spill that has just made its frames sets n_begun to
- * 0, and sw_job_note_frame() raises it, so that the end of a spill that stored little takes little time, however many
- * chunks there would have been. */
+/* NULL: out of memory. chunk_bytes > 0. All chunks count as begun; a spill that has just made its frames sets n_begun
+ * to 0, and sw_job_note_frame() raises it, so that the end of a spill that stored little takes little time, however
+ * many chunks there would have been. */
 struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes, bool packed);
+/* Memory that is kept for the frames of raw_bytes, in RAM and in the catalogue: known before they are made. It follows
+ * the number of chunks; that a frame may lie in several extents, and leave a free one behind, is in it. units: bytes.
+ */
+uint64_t sw_frames_kept_bytes(uint64_t raw_bytes, uint64_t chunk_bytes, bool packed);
+/* The same of frames that are there. */
+uint64_t sw_frames_kept(const struct sw_frames *frames);
 /* The same for several buffers, of which raw_bytes and chunk_bytes are read. */
 struct sw_frames *sw_frames_new_parts(const struct sw_frames_part *parts, unsigned n_parts);
 /* Joins the frames of several buffers, in order: they are moved into the new ones. NULL: out of memory, nothing has

@@ -117,6 +117,7 @@ struct sw_job {
     } failed;
     uint64_t stored_bytes, codec_raw_bytes[SW_CODEC_NR];
     uint64_t charged_bytes;         /* taken from the quota; the loop's from then on, also after a failure */
+    uint64_t kept_bytes;            /* the same: taken from what may be kept for the tenant, for its frames' records */
     uint64_t started_us;            /* when it was first dealt with, 0: never */
     uint64_t mapped_us, planned_us; /* when the memory was mapped, the first plan made; 0: never */
     enum sw_cost_reason reason;     /* why it was compressed, or was not: of the last plan */

@@ -6,6 +6,9 @@
 
 #include <string.h>
 
+/* What a device keeps of a mapping, and of each of its parts, beside the description. */
+enum { MAPPING_BYTES = 128, PART_BYTES = 2 * sizeof(uint64_t) };
+
 static struct sw_worker *find_worker(const struct sw_engine *engine, const struct sw_mem_desc *desc) {
     static const uint8_t host_uuid[SW_DEVICE_UUID_BYTES];
     const bool on_host = desc->kind == SW_MEM_MEMFD;
@@ -31,9 +34,16 @@ static int mem_open(struct sw_owner *owner, struct sw_mem_desc *desc, bool once,
     if (!worker)
         return sw_err_set(err, -SW_EDEVICE, SW_SCOPE_REQUEST, "no device in use can reach this %s memory",
                           sw_mem_kind_name(desc->kind));
+    const uint64_t kept_bytes = sizeof(struct sw_mem) + MAPPING_BYTES + (uint64_t)desc->n_parts * PART_BYTES;
+    const int rc = sw_budget_take(sw_quota_kept(owner->quota), kept_bytes, "a memory", err);
+    if (rc)
+        return rc;
     struct sw_mem *mem = sw_alloc(sizeof *mem);
-    if (!mem)
+    if (!mem) {
+        sw_budget_give(sw_quota_kept(owner->quota), kept_bytes);
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a memory");
+    }
+    mem->kept_bytes = owner->quota ? kept_bytes : 0;
     mem->owner = owner;
     mem->worker = worker;
     mem->bytes = desc->bytes;
@@ -96,6 +106,7 @@ void sw_mem_unmapped(struct sw_mem *mem) {
     sw_list_remove(&mem->node);
     owner->n_mems--;
     owner->engine->n_mems--;
+    sw_budget_give(sw_quota_kept(owner->quota), mem->kept_bytes);
     sw_free(mem);
     sw_owner_settle(owner);
     if (closed)

@@ -20,16 +20,19 @@ static void fill_job(struct sw_job *job, const struct sw_op *op, const struct sw
     sw_order_page_ref(job->order.page);
 }
 
-struct sw_op *sw_op_new(struct sw_owner *owner, enum sw_job_kind kind, const struct sw_range *ranges, unsigned n,
-                        struct sw_err *err) {
+static struct sw_op *op_alloc(unsigned n) {
     struct sw_op *op = sw_alloc(sizeof *op);
     if (op && n > 1)
         op->parts = sw_alloc_array(n, sizeof *op->parts);
-    if (!op || (n > 1 && !op->parts)) {
+    if (op && n > 1 && !op->parts) {
         sw_free(op);
-        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
         return NULL;
     }
+    return op;
+}
+
+static void fill_op(struct sw_op *op, struct sw_owner *owner, enum sw_job_kind kind, const struct sw_range *ranges,
+                    unsigned n) {
     op->owner = owner;
     op->mem = ranges[0].mem;
     op->submitted_us = sw_clock_us();
@@ -50,7 +53,25 @@ struct sw_op *sw_op_new(struct sw_owner *owner, enum sw_job_kind kind, const str
         part->job.plan_key = sw_plan_key(owner->number, ranges[i].type, i + 1);
     }
     owner->engine->last_op_number += n > 1;
-    return op;
+}
+
+int sw_op_new(struct sw_op **ret, struct sw_owner *owner, enum sw_job_kind kind, const struct sw_range *ranges,
+              unsigned n, struct sw_err *err) {
+    struct sw_budget *kept = sw_quota_kept(owner->quota);
+    const uint64_t kept_bytes = sizeof(struct sw_op) + (n > 1 ? n * sizeof(struct sw_op_part) : 0);
+    const int rc = sw_budget_take(kept, kept_bytes, "an operation", err);
+    if (rc)
+        return rc;
+    struct sw_op *op = op_alloc(n);
+    if (!op) {
+        sw_budget_give(kept, kept_bytes);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
+    }
+    op->kept = kept;
+    op->kept_bytes = kept_bytes;
+    fill_op(op, owner, kind, ranges, n);
+    *ret = op;
+    return 0;
 }
 
 static void free_frames(struct sw_op *op) {
@@ -68,11 +89,17 @@ void sw_op_free(struct sw_op *op) {
     sw_order_page_unref(op->job.order.page);
     for (unsigned i = 0; i < op->n_parts; i++)
         sw_order_page_unref(op->parts[i].job.order.page);
+    sw_budget_give(op->kept, op->kept_bytes);
     sw_free(op->parts);
     sw_free(op);
 }
 
 int sw_op_set_frames(struct sw_op *op, struct sw_frames *frames, struct sw_err *err) {
+    const uint64_t views_bytes = op->n_parts ? sw_frames_kept(frames) : 0;
+    const int rc = sw_budget_take(op->kept, views_bytes, "a restore of several buffers", err);
+    if (rc)
+        return rc;
+    op->kept_bytes += views_bytes;
     op->job.frames = frames;
     for (unsigned i = 0; i < op->n_parts; i++) {
         op->parts[i].job.frames = sw_frames_view(frames, i);
@@ -143,6 +170,7 @@ static uint64_t later(uint64_t a, uint64_t b) {
 static void add(struct sw_job *sum, const struct sw_job *part, uint64_t *longest) {
     sum->stored_bytes += part->stored_bytes;
     sum->charged_bytes += part->charged_bytes;
+    sum->kept_bytes += part->kept_bytes;
     for (int codec = 0; codec < SW_CODEC_NR; codec++)
         sum->codec_raw_bytes[codec] += part->codec_raw_bytes[codec];
     if (part->bytes >= *longest) {

@@ -39,11 +39,15 @@ static uint64_t bytes_to_charge(const struct sw_region *region) {
 void sw_owner_set_quota(struct sw_owner *owner, struct sw_quota *quota) {
     SW_ASSERT(!owner->quota && owner->n_ops == 0);
     owner->quota = quota;
+    owner->kept_bytes = sizeof *owner;
+    sw_budget_take_anyway(&quota->kept, owner->kept_bytes);
     for (struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
         struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
         region->charged_bytes = bytes_to_charge(region);
+        region->kept_bytes = SW_REGION_KEPT_BYTES + (region->frames ? sw_frames_kept(region->frames) : 0);
         quota->n_regions++;
         (void)atomic_fetch_add(&quota->bytes, region->charged_bytes);
+        sw_budget_take_anyway(&quota->kept, region->kept_bytes);
     }
 }
 
@@ -52,9 +56,11 @@ static void leave_quota(struct sw_owner *owner) {
     for (struct sw_list *node = owner->regions.next; owner->quota && node != &owner->regions; node = node->next) {
         struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
         sw_quota_give(owner->quota, region->charged_bytes);
-        region->charged_bytes = 0;
+        sw_budget_give(&owner->quota->kept, region->kept_bytes);
+        region->charged_bytes = region->kept_bytes = 0;
         owner->quota->n_regions--;
     }
+    sw_budget_give(sw_quota_kept(owner->quota), owner->kept_bytes);
     owner->quota = NULL;
 }
 
@@ -89,6 +95,7 @@ static void forget(struct sw_owner *owner, struct sw_region *region) {
     sw_region_unname(region);
     if (owner->quota) {
         sw_quota_give(owner->quota, region->charged_bytes);
+        sw_budget_give(&owner->quota->kept, region->kept_bytes);
         owner->quota->n_regions--;
     }
     owner->n_regions--;

@@ -1,4 +1,5 @@
-/* quota.h - what one tenant may have stored, in all of its sessions: a bound on bytes and one on regions.
+/* quota.h - what one tenant may have stored, in all of its sessions: a bound on bytes and one on regions; and how much
+ * memory is kept for it beside that.
  *
  * Bytes are those of frames that lie in tiers, or have a place there. A frame's length is known once it is encoded, and
  * the worst case is several times that: to refuse by it would refuse most of what fits. So a spill is refused at its
@@ -6,19 +7,29 @@
  * tier full, and its client's memory is untouched. Invariant: no spill makes `bytes` exceed `max_bytes`, not for a
  * moment. (What sessions bring along from before a restart counts in any case.)
  *
- * owns: whoever made it; outlives its owners. thread: bytes: any; regions: the loop. */
+ * A bound on regions of 0 is a share of those that the engine may have (base/budget.h).
+ *
+ * owns: whoever made it; outlives its owners. thread: bytes, kept: any; regions: the loop. */
 #ifndef SW_SPILL_QUOTA_H
 #define SW_SPILL_QUOTA_H
 
+#include "base/budget.h"
 #include "base/err.h"
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct sw_quota {
-    uint64_t max_bytes; /* 0: no bound */
-    unsigned max_regions, n_regions;
+    uint64_t max_bytes;              /* 0: no bound */
+    unsigned max_regions, n_regions; /* max_regions 0: a share */
     atomic_ullong bytes;
+    struct sw_budget kept; /* memory: records of regions and their chunks, operations, memories, names ... */
 };
+
+/* The budget of a quota, which may be NULL. */
+static inline struct sw_budget *sw_quota_kept(struct sw_quota *quota) {
+    return quota ? &quota->kept : NULL;
+}
 
 /* errors: -SW_ETENANTBYTES, nothing is taken. */
 int sw_quota_take(struct sw_quota *quota, uint64_t bytes, struct sw_err *err);

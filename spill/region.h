@@ -30,6 +30,7 @@ struct sw_region {
     uint64_t raw_bytes, stored_bytes;
     uint64_t host_bytes;    /* of stored_bytes, those in the host tier when it last came to rest */
     uint64_t charged_bytes; /* to the owner's quota */
+    uint64_t kept_bytes;    /* the same, of memory: its own and that of its frames' records */
     enum sw_codec_id codec;
     enum sw_cost_reason reason;
     struct sw_frames *frames; /* owned; NULL until OUT, and where a restart has found none */
@@ -40,6 +41,10 @@ struct sw_region {
     uint32_t request, piece;  /* of its session's, that made it; request 0: not known, or forgotten */
     uint32_t next_free;       /* slot */
 };
+
+/* Memory that is kept for a region, beside its frames': its slot in the table, its place among its session's requests,
+ * a cell of the catalogue, and its name. */
+enum { SW_REGION_KEPT_BYTES = sizeof(struct sw_region) + 16 + 128 + SW_REGION_NAME_BYTES };
 
 struct sw_region_table {
     struct sw_region *regions;

@@ -86,7 +86,8 @@ static void finish(struct batch *batch) {
     struct sw_msg msg;
     batch->all.service_us = sw_clock_us() - batch->begun_us;
     if (!failed) {
-        log_done(batch);
+        if (sw_tenant_may_log(batch->session->tenant, SW_LINES_OTHER))
+            log_done(batch);
         fill_reply(batch, &msg);
         for (unsigned i = 0; !batch->is_spill && !batch->keep && i < batch->n; i++)
             sw_engine_announce_consumed(batch->session->owner, batch->pieces[i].id);
@@ -127,6 +128,7 @@ static struct batch *batch_begin(struct sw_session *session, const struct sw_msg
                                  struct sw_range *ret_range, struct sw_err *err) {
     struct sw_deferred_reply *deferred = NULL;
     struct batch *batch = NULL;
+    const size_t bytes = sizeof *batch + operation->n_pieces * sizeof batch->pieces[0];
     if (sw_operation_begin(session, request, operation, &deferred, &ret_range->mem, err) < 0)
         return NULL;
     if (deferred->once)
@@ -134,7 +136,7 @@ static struct batch *batch_begin(struct sw_session *session, const struct sw_msg
                          operation->mem);
     else if (sw_orders_find(&session->orders, operation->flags & SW_REQ_ORDER, word, value, &ret_range->order, err) ==
                  0 &&
-             !(batch = sw_alloc(sizeof *batch + operation->n_pieces * sizeof batch->pieces[0])))
+             sw_session_keep(deferred, bytes, "a batch", err) == 0 && !(batch = sw_alloc(bytes)))
         (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a batch of %u pieces", operation->n_pieces);
     if (!batch) {
         (void)sw_operation_refused(deferred, err->code);

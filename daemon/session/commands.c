@@ -75,9 +75,10 @@ static int on_hello(void *arg, const struct sw_request *request, struct sw_msg *
     session->greeted = true;
     sw_session_age(session, request->msg->header.seq); /* it has gone on counting while there was no service */
     sw_msg_text(session->client, sizeof session->client, hello->client, sizeof hello->client);
-    sw_log(SW_LOG_INFO, "session.open", "session=%" PRIu32 " pid=%d uid=%u client=%s resumed=%s", session->id,
-           (int)session->peer.pid, (unsigned)session->peer.uid, sw_log_quote(client, sizeof client, session->client),
-           ret_reply->u.hello_ok.resumed ? "yes" : "no");
+    if (sw_tenant_may_log(session->tenant, SW_LINES_OTHER))
+        sw_log(SW_LOG_INFO, "session.open", "session=%" PRIu32 " pid=%d uid=%u client=%s resumed=%s", session->id,
+               (int)session->peer.pid, (unsigned)session->peer.uid,
+               sw_log_quote(client, sizeof client, session->client), ret_reply->u.hello_ok.resumed ? "yes" : "no");
     ret_reply->u.hello_ok.version = SW_PROTO_VERSION;
     ret_reply->u.hello_ok.session = session->id;
     ret_reply->u.hello_ok.max_in_flight = (uint32_t)session->service->config->max_session_operations;
@@ -205,8 +206,9 @@ static int on_adopt(void *arg, const struct sw_request *request, struct sw_msg *
     if (rc < 0)
         return rc;
     char text[SW_SESSION_LOG_NAME_BYTES];
-    sw_log(SW_LOG_INFO, "region.adopted", "session=%" PRIu32 "%s region=%" PRIu32 ":%" PRIu32, session->id,
-           sw_session_log_name(text, (const char *)name), id.slot, id.gen);
+    if (sw_tenant_may_log(session->tenant, SW_LINES_OTHER))
+        sw_log(SW_LOG_INFO, "region.adopted", "session=%" PRIu32 "%s region=%" PRIu32 ":%" PRIu32, session->id,
+               sw_session_log_name(text, (const char *)name), id.slot, id.gen);
     const struct sw_result result = {.raw_bytes = info.raw_bytes,
                                      .stored_bytes = info.stored_bytes,
                                      .codec = sw_codec_name(info.codec),

@@ -13,6 +13,7 @@ struct sw_table_mem {
     enum state state;
     bool once;
     unsigned n_fds;          /* counted against the budget */
+    uint64_t kept_bytes;     /* the same of memory */
     uint32_t n_parts_here;   /* STAGED: parts that have arrived, in order */
     struct sw_mem_desc desc; /* STAGED */
     struct sw_mem *mem;      /* LIVE; engine's */
@@ -22,13 +23,14 @@ struct sw_table_mem {
 };
 
 void sw_memtable_init(struct sw_memtable *ret, struct sw_owner *owner, struct sw_fd_share *share,
-                      struct sw_fd_budget *budget, unsigned max_mems) {
+                      struct sw_fd_budget *budget, struct sw_budget *kept, unsigned max_mems) {
     memset(ret, 0, sizeof *ret);
     sw_idmap_init(&ret->mems);
     sw_list_init(&ret->ending);
     ret->owner = owner;
     ret->share = share;
     ret->budget = budget;
+    ret->kept = kept;
     ret->max_mems = max_mems;
 }
 
@@ -41,6 +43,7 @@ static void give_back_fds(struct sw_table_mem *entry) {
 static void free_entry(struct sw_table_mem *entry) {
     give_back_fds(entry);
     sw_mem_desc_fini(&entry->desc);
+    sw_budget_give(entry->table->kept, entry->kept_bytes);
     sw_free(entry);
 }
 
@@ -66,12 +69,19 @@ static int not_open(const struct sw_memtable *table, uint32_t number, struct sw_
     return sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "memory %" PRIu32 " is not open", number);
 }
 
+/* Its parts are gone, the entry stays. */
+static void give_back_parts(struct sw_table_mem *entry) {
+    sw_budget_give(entry->table->kept, entry->kept_bytes - sizeof *entry);
+    entry->kept_bytes = sizeof *entry;
+}
+
 /* The entry stays, so that what names it later fails with the same error. */
 static int fail(struct sw_table_mem *entry, const struct sw_err *err) {
     entry->state = FAILED;
     entry->err = *err;
     sw_mem_desc_fini(&entry->desc);
     give_back_fds(entry);
+    give_back_parts(entry);
     return err->code;
 }
 
@@ -131,6 +141,10 @@ static int stage(struct sw_table_mem *entry, const struct sw_msg_mem_open *messa
     desc->uid = entry->table->share->uid;
     memcpy(desc->device_uuid, message->device_uuid, sizeof desc->device_uuid);
     memcpy(desc->handle, message->handle, sizeof desc->handle);
+    const uint64_t parts_bytes = message->n_parts * (sizeof *desc->fds + sizeof *desc->part_bytes);
+    if (sw_budget_take(entry->table->kept, parts_bytes, "the parts of a memory", err) < 0)
+        return err->code;
+    entry->kept_bytes += parts_bytes;
     if (message->n_parts) {
         desc->fds = sw_alloc_array(message->n_parts, sizeof *desc->fds);
         desc->part_bytes = sw_alloc_array(message->n_parts, sizeof *desc->part_bytes);
@@ -156,12 +170,16 @@ int sw_memtable_open(struct sw_memtable *table, const struct sw_msg_mem_open *me
                          message->mem, table->mems.n);
         return refuse(table, message->mem, err);
     }
+    if (sw_budget_take(table->kept, sizeof(struct sw_table_mem), "a memory", err) < 0)
+        return refuse(table, message->mem, err);
     struct sw_table_mem *entry = sw_alloc(sizeof *entry);
     if (!entry) {
+        sw_budget_give(table->kept, sizeof *entry);
         (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "memory %" PRIu32 ": out of memory", message->mem);
         return refuse(table, message->mem, err);
     }
     entry->table = table;
+    entry->kept_bytes = sizeof *entry;
     entry->once = message->once == 1;
     sw_idmap_add(&table->mems, &entry->node, message->mem);
     if (table->refused == message->mem)

@@ -8,6 +8,8 @@
  * against a budget of all sessions, of which the sessions of one uid get at most half. They count from when they come:
  * what was only announced takes nothing from anybody.
  *
+ * Memory for entries and their parts is counted from when they are announced, against the tenant's budget.
+ *
  * Only shapes are checked here; the device checks the truth when it maps. thread: loop. */
 #ifndef SW_DAEMON_MEMTABLE_H
 #define SW_DAEMON_MEMTABLE_H
@@ -23,6 +25,7 @@ struct sw_memtable {
     struct sw_owner *owner;      /* borrowed */
     struct sw_fd_budget *budget; /* borrowed */
     struct sw_fd_share *share;   /* borrowed */
+    struct sw_budget *kept;      /* borrowed: memory for the tenant */
     unsigned max_mems;
     bool owner_closing; /* set before sw_owner_close(), which closes the engine's memories itself */
     uint32_t refused;   /* number of the last memory that could not even be entered */
@@ -33,13 +36,13 @@ struct sw_memtable {
 struct sw_table_mem;
 
 void sw_memtable_init(struct sw_memtable *ret, struct sw_owner *owner, struct sw_fd_share *share,
-                      struct sw_fd_budget *budget, unsigned max_mems);
+                      struct sw_fd_budget *budget, struct sw_budget *kept, unsigned max_mems);
 /* Frees what is left; the engine's memories must be gone already. */
 void sw_memtable_fini(struct sw_memtable *table);
 
 /* Returns 0, or 1 if the memory is live now and to stay: sw_memtable_map() is due.
  * errors: -SW_EEXIST (number in use; the memory of that number is unharmed), -SW_EINVAL (kind, shape), -SW_ELIMIT,
- * -SW_ENOMEM, and sw_mem_open()'s for kinds without parts. */
+ * -SW_ETENANTMEMORY, -SW_ENOMEM, and sw_mem_open()'s for kinds without parts. */
 int sw_memtable_open(struct sw_memtable *table, const struct sw_msg_mem_open *message, struct sw_err *err);
 /* Adds parts; descriptors taken are replaced by -1 in fds. The last one hands the memory to the engine. Returns as
  * sw_memtable_open() does.

@@ -130,11 +130,12 @@ void sw_operation_ended(const struct sw_outcome *outcome, void *arg) {
                                      .reason = outcome->reason};
     struct sw_msg msg;
     (void)snprintf(deferred->region_name, sizeof deferred->region_name, "%s", outcome->name);
+    const bool is_logged = outcome->err.code == 0 && sw_tenant_may_log(session->tenant, SW_LINES_OTHER);
     if (outcome->err.code == 0)
         sw_result_fill(&msg, &result, outcome->region);
     sw_session_finish_reply(deferred, &msg, &outcome->err);
-    if (outcome->err.code == 0)
+    if (is_logged)
         log_outcome(session_id, event, outcome); /* the client need not wait for the log */
-    else
+    if (outcome->err.code)
         sw_service_check_devices(service);
 }

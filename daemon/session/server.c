@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/closer.h"
 #include "base/log.h"
+#include "base/log_limit.h"
 #include "daemon/acceptor.h"
 #include "daemon/session/session.h"
 #include "ipc/peer.h"
@@ -11,10 +12,13 @@
 #include <string.h>
 #include <sys/socket.h>
 
+enum { REFUSED_LINES = 10 }; /* in SW_LOG_LIMIT_US */
+
 struct sw_server {
     struct sw_service *service;
     struct sw_acceptor acceptor;
     struct sw_list sessions;
+    struct sw_log_limit refusals;
     uint32_t last_id;
     bool acceptor_closed;
     void (*closed)(void *arg);
@@ -38,10 +42,12 @@ static void on_session_closed(struct sw_session *session, void *arg) {
     end_if_done(server);
 }
 
-static void log_refused(const struct sw_err *err) {
+static void log_refused(struct sw_server *server, const struct sw_err *err) {
+    unsigned left_out;
     char text[300];
-    sw_log(SW_LOG_WARNING, "session.refused", "name=%s text=%s", sw_err_name(err->code),
-           sw_log_quote(text, sizeof text, err->msg));
+    if (sw_log_limit_allows(&server->refusals, REFUSED_LINES, &left_out))
+        sw_log(SW_LOG_WARNING, "session.refused", "name=%s text=%s left_out=%u", sw_err_name(err->code),
+               sw_log_quote(text, sizeof text, err->msg), left_out);
 }
 
 /* Hung up on, a peer still takes a descriptor until its socket is closed, which it can delay: the last bound on them,
@@ -69,7 +75,7 @@ static void serve(int socket, void *arg) {
     struct sw_err err;
     if (check_room(service, &err) < 0) {
         sw_service_count_error(service, err.code);
-        log_refused(&err);
+        log_refused(server, &err);
         sw_session_refuse(socket, &err);
         return;
     }
@@ -77,7 +83,7 @@ static void serve(int socket, void *arg) {
         server->last_id = 1;
     if (sw_session_open(&session, service, socket, server->last_id, on_session_closed, server, &err) < 0) {
         sw_service_count_error(service, err.code);
-        log_refused(&err);
+        log_refused(server, &err);
         return;
     }
     sw_list_append(&server->sessions, &session->node);

@@ -9,10 +9,11 @@
 #include "spill/operator.h"
 #include <inttypes.h>
 #include <string.h>
+#include <sys/socket.h>
 
 enum {
-    PACKETS_PER_TURN = 32, /* that one session may have handled before the others get their turn */
-    HANDLES = 2,           /* of the loop, that each session has: poll and timer */
+    PACKETS_PER_TURN = 32, /* that the sessions of one tenant may have handled before the others get their turn */
+    HANDLES = 3,           /* of the loop, that each session has: poll and timers */
     CLOSING_MS = 10,       /* pause of reading while too many descriptors of the peer's uid wait to be closed */
     AGE_SEQS = 1 << 30,    /* a quarter of all: half of them are forgotten at a time, so the next ones are free */
     MAX_SEQ_STEP = 1 << 20 /* so that nobody has a thousand packets cost that look at all that he has */
@@ -26,6 +27,11 @@ struct queued {
 };
 
 static void on_poll(uv_poll_t *poll, int status, int events);
+static void on_no_hello(uv_timer_t *timer);
+
+static struct sw_budget *kept(const struct sw_session *session) {
+    return &session->tenant->quota.kept;
+}
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
@@ -37,6 +43,7 @@ static void end_if_done(struct sw_session *session) {
     sw_peer_hang_up(session->socket);
     sw_memtable_fini(&session->mems);
     sw_orders_fini(&session->orders);
+    sw_budget_give(kept(session), session->kept_bytes);
     sw_tenant_leave(session->tenant);
     session->closed(session, session->closed_arg);
     sw_free(session);
@@ -58,6 +65,7 @@ static void drop_queue(struct sw_session *session) {
     struct sw_list *node;
     while ((node = sw_list_take_first(&session->queue)))
         sw_free(SW_CONTAINER_OF(node, struct queued, node));
+    sw_budget_give(kept(session), session->queued_bytes);
     session->queued_bytes = 0;
 }
 
@@ -65,10 +73,12 @@ void sw_session_close(struct sw_session *session, const char *why) {
     if (session->closing)
         return;
     session->closing = true;
-    sw_log(SW_LOG_INFO, "session.close", "session=%" PRIu32 " why=\"%s\" requests=%" PRIu64 " us=%" PRIu64, session->id,
-           why, session->n_requests, sw_clock_us() - session->opened_us);
+    if (sw_tenant_may_log(session->tenant, SW_LINES_OTHER))
+        sw_log(SW_LOG_INFO, "session.close", "session=%" PRIu32 " why=\"%s\" requests=%" PRIu64 " us=%" PRIu64,
+               session->id, why, session->n_requests, sw_clock_us() - session->opened_us);
     uv_close((uv_handle_t *)&session->poll, on_handle_closed);
     uv_close((uv_handle_t *)&session->timer, on_handle_closed);
+    uv_close((uv_handle_t *)&session->hello_timer, on_handle_closed);
     drop_queue(session);
     session->mems.owner_closing = true;
     if (session->service->is_stopping)
@@ -146,6 +156,19 @@ void sw_session_stop(struct sw_session *session) {
     sw_session_close(session, "daemon is stopping");
 }
 
+/* With the replies that the kernel keeps for a peer that does not read. */
+static int count_session(struct sw_session *session, int socket, struct sw_err *err) {
+    int buffer_bytes = 0;
+    socklen_t length = sizeof buffer_bytes;
+    (void)getsockopt(socket, SOL_SOCKET, SO_SNDBUF, &buffer_bytes, &length);
+    const uint64_t bytes = sizeof *session + (buffer_bytes > 0 ? (uint64_t)buffer_bytes : 0);
+    const int rc = sw_budget_take(kept(session), bytes, "a session", err);
+    session->kept_bytes = rc ? 0 : bytes;
+    if (rc && err)
+        err->scope = SW_SCOPE_SESSION;
+    return rc;
+}
+
 /* A session for whoever is at the other end, if it may have one. */
 static int session_new(struct sw_session **ret, struct sw_service *service, int socket, struct sw_err *err) {
     struct sw_session *session = sw_alloc(sizeof *session);
@@ -157,8 +180,12 @@ static int session_new(struct sw_session **ret, struct sw_service *service, int 
     if (rc == 0)
         rc = sw_tenant_join(service, session->peer.uid, &session->tenant, err);
     if (rc == 0)
+        rc = count_session(session, socket, err);
+    if (rc == 0)
         rc = sw_owner_open(service->engine, &session->owner, err);
     if (rc < 0) {
+        if (session->tenant)
+            sw_budget_give(kept(session), session->kept_bytes);
         sw_tenant_leave(session->tenant);
         sw_free(session);
         return rc;
@@ -186,13 +213,16 @@ int sw_session_open(struct sw_session **ret, struct sw_service *service, int soc
     sw_list_init(&session->node);
     sw_list_init(&session->queue);
     sw_idmap_init(&session->deferred);
-    sw_memtable_init(&session->mems, session->owner, &session->tenant->fds, &service->fds,
+    sw_memtable_init(&session->mems, session->owner, &session->tenant->fds, &service->fds, kept(session),
                      (unsigned)service->config->max_session_memories);
-    session->poll.data = session->timer.data = session;
+    session->poll.data = session->timer.data = session->hello_timer.data = session;
     const int rc = uv_poll_init(service->loop, &session->poll, socket);
     if (rc < 0)
         return give_up(session, rc, err);
     SW_ASSERT(uv_timer_init(service->loop, &session->timer) == 0);
+    SW_ASSERT(uv_timer_init(service->loop, &session->hello_timer) == 0);
+    if (service->hello_ms)
+        (void)uv_timer_start(&session->hello_timer, on_no_hello, service->hello_ms, 0);
     session->open_handles = HANDLES;
     watch(session);
     *ret = session;
@@ -213,11 +243,14 @@ static size_t max_queued_bytes(const struct sw_session *session) {
 
 static int enqueue(struct sw_session *session, const uint8_t *packet, size_t bytes) {
     const size_t cost = sizeof(struct queued) + bytes;
-    if (session->queued_bytes + cost > max_queued_bytes(session))
+    if (session->queued_bytes + cost > max_queued_bytes(session) ||
+        sw_budget_take(kept(session), cost, "a reply", NULL) < 0)
         return -SW_ELIMIT;
     struct queued *queued = sw_alloc(cost);
-    if (!queued)
+    if (!queued) {
+        sw_budget_give(kept(session), cost);
         return -SW_ENOMEM;
+    }
     queued->bytes = bytes;
     memcpy(queued->packet, packet, bytes);
     sw_list_append(&session->queue, &queued->node);
@@ -279,6 +312,8 @@ struct failed {
 
 static void log_failure(const struct sw_session *session, const struct failed *failed, const struct sw_err *err) {
     char text[300], detail[300], name[SW_SESSION_LOG_NAME_BYTES];
+    if (err->scope < SW_SCOPE_DEVICE && !sw_tenant_may_log(session->tenant, SW_LINES_FAILED))
+        return;
     sw_log(level_of(err), "request.failed",
            "session=%" PRIu32 " request=%s seq=%" PRIu32 "%s name=%s scope=%s cuda=%d text=%s detail=%s", session->id,
            sw_msg_name(failed->type), failed->seq, sw_session_log_name(name, failed->region_name),
@@ -302,9 +337,15 @@ int sw_session_defer_reply(struct sw_session *session, const struct sw_msg *requ
     if (sw_idmap_find(&session->deferred, request->header.seq))
         return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "seq %" PRIu32 " is used again before its reply",
                           request->header.seq);
+    const int rc = sw_budget_take(kept(session), sizeof(struct sw_deferred_reply), "a request", err);
+    if (rc < 0)
+        return rc;
     struct sw_deferred_reply *deferred = sw_alloc(sizeof *deferred);
-    if (!deferred)
+    if (!deferred) {
+        sw_budget_give(kept(session), sizeof *deferred);
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for an operation");
+    }
+    deferred->kept_bytes = sizeof *deferred;
     deferred->session = session;
     deferred->request = request->header.type;
     copy_name(deferred->region_name, request);
@@ -313,12 +354,19 @@ int sw_session_defer_reply(struct sw_session *session, const struct sw_msg *requ
     return 0;
 }
 
+int sw_session_keep(struct sw_deferred_reply *deferred, uint64_t bytes, const char *what, struct sw_err *err) {
+    const int rc = sw_budget_take(kept(deferred->session), bytes, what, err);
+    deferred->kept_bytes += rc ? 0 : bytes;
+    return rc;
+}
+
 void sw_session_cancel_reply(struct sw_deferred_reply *deferred) {
     struct sw_session *session = deferred->session;
     sw_idmap_remove(&session->deferred, &deferred->node);
     session->n_operations -= deferred->is_operation;
     session->tenant->n_operations -= deferred->is_operation;
     session->n_pieces -= deferred->n_pieces;
+    sw_budget_give(kept(session), deferred->kept_bytes);
     sw_free(deferred);
 }
 
@@ -418,10 +466,17 @@ static void refuse_arrival(struct sw_session *session, const uint8_t *packet, in
     refuse_packet(session, &start.header, &err);
 }
 
+/* Each session gets a part of its tenant's turn, and one packet in any case. */
+static unsigned turn_of(const struct sw_session *session) {
+    const unsigned n_sessions = session->tenant->n_sessions;
+    return n_sessions < PACKETS_PER_TURN ? PACKETS_PER_TURN / n_sessions : 1;
+}
+
 static void read_packets(struct sw_session *session) {
     uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS];
-    for (int i = 0; i < PACKETS_PER_TURN && !session->closing && sw_list_empty(&session->queue); i++) {
+    const unsigned most = turn_of(session);
+    for (unsigned i = 0; i < most && !session->closing && sw_list_empty(&session->queue); i++) {
         size_t bytes = 0;
         unsigned n_fds = 0;
         if (is_closing_too_many(session)) {
@@ -455,6 +510,7 @@ static void write_packets(struct sw_session *session) {
             return;
         }
         session->queued_bytes -= sizeof *first + first->bytes;
+        sw_budget_give(kept(session), sizeof *first + first->bytes);
         sw_list_remove(&first->node);
         sw_free(first);
     }
@@ -473,4 +529,20 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
         write_packets(session);
     if (events & UV_READABLE && !session->closing)
         read_packets(session);
+}
+
+/* A session that has not said who it is takes the place of others. A loop that was held up finds the time over before
+ * it has looked at what has arrived meanwhile: so it looks. */
+static void on_no_hello(uv_timer_t *timer) {
+    struct sw_session *session = timer->data;
+    struct sw_msg msg;
+    struct sw_err err;
+    if (!session->greeted)
+        read_packets(session);
+    if (session->greeted || session->closing)
+        return;
+    (void)sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_SESSION, "no HELLO within %u ms", session->service->hello_ms);
+    sw_msg_from_err(&msg, 0, &err);
+    reply(session, &msg);
+    sw_session_close(session, "no HELLO");
 }

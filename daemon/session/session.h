@@ -39,10 +39,12 @@ struct sw_session {
     /* Connection; session.c's own. */
     int socket;
     uv_poll_t poll;
-    uv_timer_t timer; /* of a pause of reading */
+    uv_timer_t timer;       /* of a pause of reading */
+    uv_timer_t hello_timer; /* runs out if no HELLO has come */
     unsigned open_handles;
     struct sw_list queue; /* replies that the socket had no room for */
     size_t queued_bytes;
+    uint64_t kept_bytes; /* of the tenant's budget, for the session itself */
     bool closing, owner_closed;
     uint64_t opened_us, n_requests;
     void (*closed)(struct sw_session *session, void *arg);
@@ -55,7 +57,8 @@ struct sw_deferred_reply {
     struct sw_session *session;
     uint16_t request; /* message type */
     bool is_operation;
-    unsigned n_pieces; /* of a batch or of buffers, else 0 */
+    unsigned n_pieces;   /* of a batch or of buffers, else 0 */
+    uint64_t kept_bytes; /* of the tenant's budget */
     struct sw_table_mem *once;
     char region_name[SW_PROTO_NAME_BYTES]; /* of a durable region, for the log; empty: not known, or none */
 };
@@ -81,9 +84,12 @@ void sw_session_age(struct sw_session *session, uint32_t seq);
 /* Takes in one packet as if it had arrived: replies, or ends the session. Descriptors are taken or closed. */
 void sw_session_packet(struct sw_session *session, const uint8_t *packet, size_t bytes, int *fds, unsigned n_fds);
 
-/* Defers the reply to `request`. errors: -SW_EPROTO (a reply to that seq is still due), -SW_ENOMEM. */
+/* Defers the reply to `request`. errors: -SW_EPROTO (a reply to that seq is still due), -SW_ENOMEM, -SW_ETENANTMEMORY.
+ */
 int sw_session_defer_reply(struct sw_session *session, const struct sw_msg *request, struct sw_deferred_reply **ret,
                            struct sw_err *err);
+/* Counts memory that is kept until the reply is finished or canceled. errors: -SW_ETENANTMEMORY. */
+int sw_session_keep(struct sw_deferred_reply *deferred, uint64_t bytes, const char *what, struct sw_err *err);
 /* Sends a deferred reply: *reply (its seq is filled in; NULL: nothing), or the error if err is not NULL and has a code;
  * nothing if the peer is gone. Ends it with its `once` memory. */
 void sw_session_finish_reply(struct sw_deferred_reply *deferred, struct sw_msg *reply, const struct sw_err *err);

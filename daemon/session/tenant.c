@@ -5,7 +5,9 @@
 #include "base/log.h"
 #include "daemon/users.h"
 #include "ipc/proto.h"
+#include <inttypes.h>
 #include <stdbool.h>
+#include <string.h>
 
 static bool has_id(const struct sw_config_ids *ids, uint32_t id) {
     for (uint32_t i = 0; i < ids->n; i++)
@@ -43,6 +45,32 @@ static struct sw_tenant *find(const struct sw_service *service, uid_t uid) {
     return NULL;
 }
 
+bool sw_tenant_may_log(struct sw_tenant *tenant, enum sw_tenant_lines kind) {
+    static const struct {
+        const char *name;
+        unsigned most;
+    } kinds[SW_LINES_NR] = {[SW_LINES_FAILED] = {"failures", 10}, [SW_LINES_OTHER] = {"other", 10000}};
+    unsigned left_out;
+    const bool may = sw_log_limit_allows(&tenant->lines[kind], kinds[kind].most, &left_out);
+    if (left_out)
+        sw_log(SW_LOG_INFO, "log.left_out", "uid=%u lines=%u kind=%s", (unsigned)tenant->uid, left_out,
+               kinds[kind].name);
+    return may;
+}
+
+/* In parts of the tiers: records of regions that fill them with frames of 1.5 MB, say, take half of it. */
+enum { TIERS_PART = 4096 };
+
+void sw_tenants_set_budgets(struct sw_service *service) {
+    const struct sw_config *config = service->config;
+    const bool has_disk = strcmp(config->nvme_tier_directory, "none") != 0;
+    const uint64_t tiers_bytes = config->host_tier_bytes + (has_disk ? config->nvme_tier_bytes : 0);
+    atomic_store(&service->kept.limit_bytes, config->bookkeeping_bytes + tiers_bytes / TIERS_PART);
+    for (struct sw_list *at = service->tenants.next; at != &service->tenants; at = at->next)
+        atomic_store(&SW_CONTAINER_OF(at, struct sw_tenant, node)->quota.kept.limit_bytes,
+                     config->tenant_bookkeeping_bytes);
+}
+
 static struct sw_tenant *tenant_new(struct sw_service *service, uid_t uid) {
     struct sw_tenant *tenant = sw_alloc(sizeof *tenant);
     if (!tenant)
@@ -51,6 +79,8 @@ static struct sw_tenant *tenant_new(struct sw_service *service, uid_t uid) {
     tenant->fds.uid = (uint32_t)uid;
     tenant->quota.max_bytes = service->config->tenant_bytes;
     tenant->quota.max_regions = (unsigned)service->config->tenant_regions;
+    tenant->quota.kept.pool = &service->kept;
+    atomic_store(&tenant->quota.kept.limit_bytes, service->config->tenant_bookkeeping_bytes);
     sw_list_append(&service->tenants, &tenant->node);
     return tenant;
 }
@@ -62,12 +92,19 @@ static int find_or_new(struct sw_service *service, uid_t uid, struct sw_tenant *
     return *ret ? 0 : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "no memory for a tenant");
 }
 
-int sw_tenant_join(struct sw_service *service, uid_t uid, struct sw_tenant **ret, struct sw_err *err) {
+/* A share where no number is set: of all sessions that there may be. */
+static bool may_have_session(const struct sw_service *service, unsigned n_sessions) {
     const uint64_t most = service->config->tenant_sessions;
+    return most ? n_sessions < most
+                : sw_share_allows(n_sessions, service->n_sessions, service->config->max_sessions, 1);
+}
+
+int sw_tenant_join(struct sw_service *service, uid_t uid, struct sw_tenant **ret, struct sw_err *err) {
     struct sw_tenant *tenant = find(service, uid);
-    if (tenant && most && tenant->n_sessions >= most)
-        return sw_err_set(err, -SW_ETENANTSESSIONS, SW_SCOPE_SESSION, "uid %u has %u sessions (tenant_sessions)",
-                          (unsigned)uid, tenant->n_sessions);
+    if (tenant && !may_have_session(service, tenant->n_sessions))
+        return sw_err_set(err, -SW_ETENANTSESSIONS, SW_SCOPE_SESSION,
+                          "uid %u has %u sessions (tenant_sessions; 0: a share of max_sessions)", (unsigned)uid,
+                          tenant->n_sessions);
     const int rc = find_or_new(service, uid, &tenant, err);
     if (rc)
         return rc;
@@ -78,7 +115,7 @@ int sw_tenant_join(struct sw_service *service, uid_t uid, struct sw_tenant **ret
 
 static void forget(struct sw_tenant *tenant) {
     SW_ASSERT(tenant->n_operations == 0 && tenant->fds.used == 0 && tenant->quota.n_regions == 0 &&
-              atomic_load(&tenant->quota.bytes) == 0);
+              atomic_load(&tenant->quota.bytes) == 0 && atomic_load(&tenant->quota.kept.used_bytes) == 0);
     sw_list_remove(&tenant->node);
     sw_free(tenant);
 }

@@ -6,9 +6,13 @@
 #ifndef SW_DAEMON_TENANT_H
 #define SW_DAEMON_TENANT_H
 
+#include "base/log_limit.h"
 #include "daemon/descriptors.h"
 #include "daemon/service.h"
 #include "ipc/peer.h"
+
+/* A tenant's lines in the log, which it can cause as fast as it likes. */
+enum sw_tenant_lines { SW_LINES_FAILED, SW_LINES_OTHER, SW_LINES_NR };
 
 struct sw_tenant {
     struct sw_list node; /* of the service's tenants */
@@ -17,12 +21,19 @@ struct sw_tenant {
     unsigned n_owners;     /* of the engine, without a session, that still use the quota */
     struct sw_quota quota; /* bytes and regions */
     struct sw_fd_share fds;
+    struct sw_log_limit lines[SW_LINES_NR];
     struct sw_owner *heir; /* has durable regions that are no session's; NULL: none was ever asked for */
 };
 
 /* Whether the peer is served: its uid is one user's, or unmapped_users makes one tenant of all that are not mapped; and
  * allowed_uids or allowed_gids name it, or are empty both. errors: -SW_EUNMAPPED, -SW_EACCES. */
 int sw_tenant_allowed(const struct sw_service *service, const struct sw_peer *peer, int socket, struct sw_err *err);
+
+/* Whether a line about the tenant may be written; tells first how many were left out (event=log.left_out). */
+bool sw_tenant_may_log(struct sw_tenant *tenant, enum sw_tenant_lines kind);
+
+/* What follows for the tenants from bookkeeping_bytes and tenant_bookkeeping_bytes, which may have changed. */
+void sw_tenants_set_budgets(struct sw_service *service);
 
 /* Counts a session of uid's. owns: the caller, until sw_tenant_leave(). errors: -SW_ETENANTSESSIONS, -SW_ENOMEM. */
 int sw_tenant_join(struct sw_service *service, uid_t uid, struct sw_tenant **ret, struct sw_err *err);

@@ -115,6 +115,24 @@ static bool has_raw_and_others(const struct sw_frames *frames) {
     return n_raw > frames->n_chunks / 8 && n_raw < frames->n_chunks;
 }
 
+/* Frames for a job that makes some, once it is known that their records may be kept. */
+static int make_frames(const struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) {
+    const uint64_t chunk_bytes = sw_job_chunk_bytes(p, job);
+    const bool packed = job->kind == SW_JOB_PACK;
+    const uint64_t kept_bytes = sw_frames_kept_bytes(job->bytes, chunk_bytes, packed);
+    const int rc = sw_budget_take(sw_quota_kept(job->quota), kept_bytes, "the records of a region", err);
+    if (rc)
+        return rc;
+    job->kept_bytes = kept_bytes;
+    job->frames = sw_frames_new(job->bytes, chunk_bytes, packed);
+    if (!job->frames)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %llu bytes",
+                          (unsigned long long)job->bytes);
+    job->frames->part = job->buffer;
+    job->frames->n_begun = 0;
+    return 0;
+}
+
 static uint64_t longest_chunk(const struct sw_frames *frames) {
     return frames->raw_bytes < frames->chunk_bytes ? frames->raw_bytes : frames->chunk_bytes;
 }
@@ -127,20 +145,14 @@ int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) 
     if (rc)
         return rc;
     job->mapped_us = was_mapped ? job->started_us : sw_clock_us();
-    if (sw_job_encodes(job->kind)) {
-        job->frames = sw_frames_new(job->bytes, sw_job_chunk_bytes(p, job), job->kind == SW_JOB_PACK);
-        if (!job->frames)
-            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %llu bytes",
-                              (unsigned long long)job->bytes);
-        job->frames->part = job->buffer;
-        job->frames->n_begun = 0;
-    } else if (longest_chunk(job->frames) > device_chunk_bytes) {
+    if (sw_job_encodes(job->kind))
+        return make_frames(p, job, err);
+    if (longest_chunk(job->frames) > device_chunk_bytes)
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
                           "region has chunks of up to %llu bytes, this device takes %llu",
                           (unsigned long long)longest_chunk(job->frames), (unsigned long long)device_chunk_bytes);
-    } else if (job->kind == SW_JOB_RESTORE) {
+    if (job->kind == SW_JOB_RESTORE)
         job->is_mixed = has_raw_and_others(job->frames);
-    }
     return 0;
 }
 
