@@ -1,9 +1,9 @@
 /* budget.h - bounds on what many users share, so that no one of them can have all of it.
  *
  * A share is not a fixed number: one user may have at most three times as much as is left free. So a user who is alone
- * gets up to three quarters, two get up to three sevenths each, and n users 3 / (3n + 1) each; there is always some left
- * for one who comes later. (Choudhury and Hahne, Dynamic queue length thresholds for shared-memory packet switches,
- * 1998.)
+ * gets up to three quarters, two get up to three sevenths each, and n users 3 / (3n + 1) each; there is always some
+ * left for one who comes later. (Choudhury and Hahne, Dynamic queue length thresholds for shared-memory packet
+ * switches, 1998.)
  *
  * A budget counts bytes of memory of one user against a pool of all users. Invariant: what budgets have taken from a
  * pool by sw_budget_take() never exceeds the pool's limit. thread: any. */
