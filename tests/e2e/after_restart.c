@@ -786,7 +786,7 @@ START_TEST(watchdog_is_fed) {
     ck_assert(sw_supervisor_spawn(&s));
     while (watchdogs(&s) < 3)
         sleep_us(10000);
-    ck_assert_int_eq(kill(s.daemon.pid, SIGSTOP), 0);
+    sw_test_daemon_pause(&s.daemon);
     sleep_us(100000);
     const unsigned before = watchdogs(&s);
     sleep_us(1200000);

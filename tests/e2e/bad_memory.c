@@ -122,7 +122,7 @@ static void send_last(struct sw_wire *by, const struct sw_test_daemon *to, int w
     uint32_t seq = 0;
     if (way == IN_MEMORY)
         ck_assert_int_eq(sw_wire_mem(by, 1, fd, SW_WIRED_BYTES, true), 0);
-    ck_assert_int_eq(kill(to->pid, SIGSTOP), 0);
+    sw_test_daemon_pause(to);
     if (way == IN_STATUS)
         seq = sw_wire_send(by, &status, &fd, 1);
     if (way == BEHIND_THE_END)

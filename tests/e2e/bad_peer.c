@@ -177,7 +177,7 @@ static void open_when_there_is_room(struct sw_wire *wire) {
 }
 
 START_TEST(too_many_sessions) {
-    static const char *const options[] = {"max_sessions=4", NULL};
+    static const char *const options[] = {"max_sessions=4", "tenant_sessions=4", NULL};
     struct sw_sound before;
     struct sw_wire wires[4], one_more;
     struct sw_msg msg;

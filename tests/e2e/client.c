@@ -587,7 +587,7 @@ START_TEST(killed_in_mid_spill) {
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, NULL);
     connection = sw_served_connect(&own);
     if (_i == 0)
-        (void)kill(own.pid, SIGSTOP);
+        sw_test_daemon_pause(&own);
     struct spillway_ticket *ticket = spill(m.data, m.bytes);
     const int early = spillway_wait(ticket, _i, NULL, &error);
     if (_i == 0)

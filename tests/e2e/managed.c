@@ -142,7 +142,7 @@ START_TEST(no_memory_to_ask_what_became_of_a_spill) {
     struct spillway *client = sw_served_connect(&s.daemon);
     for (unsigned long nth = 1; nth <= 4; nth++) {
         struct spillway_ticket *ticket = NULL;
-        ck_assert_int_eq(kill(s.daemon.pid, SIGSTOP), 0);
+        sw_test_daemon_pause(&s.daemon);
         ck_assert_int_eq(spillway_spill(client, data, DATA_BYTES, NULL, &ticket, NULL), 0);
         ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
         ck_assert(sw_supervisor_spawn(&s));

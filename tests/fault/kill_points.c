@@ -184,7 +184,8 @@ __attribute__((noreturn)) static void serve(int socket, uint64_t disk_bytes) {
                                   .devices = {life.device},
                                   .n_devices = 1,
                                   .catalogue = life.catalogue,
-                                  .device_lost = on_device_lost};
+                                  .device_lost = on_device_lost,
+                                  .userns = {.maps_all_uids = true, .maps_all_gids = true}};
     sw_list_init(&service.tenants);
     is_service = true;
     if (!shared->fail_at)

@@ -183,6 +183,35 @@ unsigned sw_test_daemon_fds(const struct sw_test_daemon *daemon) {
     return n;
 }
 
+/* "T" in the status of each of the process' threads. */
+static bool stands_still(pid_t pid) {
+    char path[64];
+    struct dirent *entry;
+    bool all = true;
+    (void)snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *tasks = opendir(path);
+    SW_ASSERT(tasks);
+    while ((entry = readdir(tasks))) {
+        char line[256] = "", status[sizeof path + sizeof entry->d_name + 8];
+        if (entry->d_name[0] == '.')
+            continue;
+        (void)snprintf(status, sizeof status, "%s/%s/stat", path, entry->d_name);
+        FILE *file = fopen(status, "re");
+        const char *state = file && fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+        all &= !state || state[2] == 'T';
+        if (file)
+            (void)fclose(file);
+    }
+    (void)closedir(tasks);
+    return all;
+}
+
+void sw_test_daemon_pause(const struct sw_test_daemon *daemon) {
+    SW_ASSERT(kill(daemon->pid, SIGSTOP) == 0);
+    while (!stands_still(daemon->pid))
+        (void)usleep(1000);
+}
+
 double sw_test_daemon_cpu_s(const struct sw_test_daemon *daemon) {
     clockid_t clock;
     struct timespec time;

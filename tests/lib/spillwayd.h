@@ -46,6 +46,8 @@ void sw_test_daemon_start(struct sw_test_daemon *daemon, const char *program, co
 int sw_test_daemon_stop(struct sw_test_daemon *daemon, int signal);
 /* Removes the folder. */
 void sw_test_daemon_clean(struct sw_test_daemon *daemon);
+/* Has every thread of the process stand still, until it is sent SIGCONT: the signal alone only begins that. */
+void sw_test_daemon_pause(const struct sw_test_daemon *daemon);
 /* Descriptors that the process has open. */
 unsigned sw_test_daemon_fds(const struct sw_test_daemon *daemon);
 /* CPU time of the process so far. */
