@@ -135,18 +135,10 @@ struct frame {
 static struct frame frames[MAX_FRAMES];
 static unsigned n_frames;
 
-static int open_disk(void) {
-    char path[SW_TEST_PATH_BYTES + 16];
-    (void)snprintf(path, sizeof path, "%s/data-0000", f.folder.path);
-    const int fd = open(path, O_RDWR | O_CLOEXEC);
-    ck_assert_int_ge(fd, 0);
-    return fd;
-}
-
 /* Copies the first bytes of a frame from or to where it is stored. */
 static void copy(const struct frame *frame, uint8_t *data, uint64_t bytes, bool to_tier) {
     const struct sw_stored *stored = &region_of(frame->region)->frames->stored[frame->chunk];
-    const int disk = sw_stored_is_on_disk(stored) ? open_disk() : -1;
+    const int disk = sw_stored_is_on_disk(stored) ? sw_nvme_open_data(&f.folder) : -1;
     for (unsigned e = 0; e < stored->n_extents && bytes > 0; e++) {
         const struct sw_extent *extent = &stored->extents[e];
         const uint64_t n = extent->bytes < bytes ? extent->bytes : bytes;

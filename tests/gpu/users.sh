@@ -27,7 +27,8 @@ trap clean_up EXIT
 trap 'exit 130' INT TERM
 
 as_user() { # as_user UID COMMAND...
-    exec setpriv --reuid="$1" --regid="$1" --clear-groups env HOME="$folder/home$1" PYTHONUNBUFFERED=1 "${@:2}"
+    exec setpriv --reuid="$1" --regid="$1" --clear-groups env HOME="$folder/home$1" PYTHONUNBUFFERED=1 \
+        SPILLWAY_SERVICE_UID=$service_uid "${@:2}" # the folder is below /tmp, which vouches for nobody
 }
 
 socket=$folder/service/data.sock
@@ -46,7 +47,7 @@ engine() {
     [ -z "${4:-}" ] || export PYTORCH_CUDA_ALLOC_CONF=$4
     [ "$1" = own ] || as_user "$2" "${command[@]}"
     export -f as_user
-    export folder
+    export folder service_uid
     # shellcheck disable=SC2016 # for the inner shell
     exec unshare --pid --ipc --mount --net --fork --mount-proc \
         bash -c 'mount -t tmpfs -o mode=1777 tmpfs /dev/shm && as_user "$@"' bash "$2" "${command[@]}"

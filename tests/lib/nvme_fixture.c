@@ -6,6 +6,7 @@
 
 #include <check.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,4 +228,12 @@ struct sw_tier *sw_nvme_reopen(const struct sw_tier_nvme_config *config, const u
     ck_assert_uint_eq(sw_nvme_stats(tier).used_bytes, used);
     ck_assert_uint_eq(sw_nvme_stats(tier).committed_frames, ret->n);
     return tier;
+}
+
+int sw_nvme_open_data(const struct sw_nvme_folder *of) {
+    char path[sizeof of->path + 16];
+    (void)snprintf(path, sizeof path, "%s/data-0000", of->path);
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    return fd;
 }

@@ -69,4 +69,7 @@ enum { SW_NVME_MAX_WANT = 8 };
 struct sw_tier *sw_nvme_reopen(const struct sw_tier_nvme_config *config, const uint64_t want[SW_NVME_MAX_WANT],
                                struct sw_nvme_recovered *ret);
 
+/* Opens the folder's first file of frames, for reading and writing. owns: the caller. */
+int sw_nvme_open_data(const struct sw_nvme_folder *of);
+
 #endif

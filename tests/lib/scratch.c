@@ -2,12 +2,14 @@
 
 #include "base/assert.h"
 #include <dirent.h>
+#include <errno.h>
 #include <ftw.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char prefix[32] = "spillway-test-"; /* the same for all programs that do not ask for a mark */
@@ -25,6 +27,22 @@ static int remove_one(const char *path, const struct stat *stat, int type, struc
     (void)at;
     (void)remove(path); /* what cannot be removed is left */
     return 0;
+}
+
+void sw_test_remove(const char *folder) {
+    SW_ASSERT(nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0);
+}
+
+void sw_test_put(const char *root, const char *path, const char *text) {
+    char whole[512];
+    SW_ASSERT((size_t)snprintf(whole, sizeof whole, "%s%s", root, path) < sizeof whole);
+    for (char *end = whole + strlen(root) + 1; (end = strchr(end, '/')); end++) {
+        *end = 0;
+        SW_ASSERT(mkdir(whole, 0755) == 0 || errno == EEXIST);
+        *end = '/';
+    }
+    FILE *file = fopen(whole, "we");
+    SW_ASSERT(file && fputs(text, file) >= 0 && fclose(file) == 0);
 }
 
 static void sweep(const char *folder) {

@@ -14,6 +14,10 @@
 void sw_test_folder(char ret[SW_TEST_PATH_BYTES]);
 void sw_test_folder_in_memory(char ret[SW_TEST_PATH_BYTES]);
 void sw_test_folder_here(char ret[SW_TEST_PATH_BYTES]);
+/* Writes a file below `root`, an absolute path, as a /proc or a /sys of the test's own has it; folders are made. */
+void sw_test_put(const char *root, const char *path, const char *text);
+/* Removes a folder with all that is in it. */
+void sw_test_remove(const char *folder);
 /* Makes an empty file in /tmp. Returns a descriptor, owned by the caller. */
 int sw_test_file(char ret[SW_TEST_PATH_BYTES]);
 

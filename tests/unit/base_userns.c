@@ -5,8 +5,6 @@
 #include "tests/lib/scratch.h"
 
 #include <check.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 static char root[SW_TEST_PATH_BYTES];
 
@@ -15,16 +13,11 @@ static void setup(void) {
 }
 
 static void teardown(void) {
-    char command[128];
-    (void)snprintf(command, sizeof command, "rm -r %s", root);
-    ck_assert_int_eq(system(command), 0);
+    sw_test_remove(root);
 }
 
 static void put(const char *path, const char *text) {
-    char command[512];
-    (void)snprintf(command, sizeof command, "mkdir -p \"$(dirname %s%s)\" && printf '%s' >%s%s", root, path, text, root,
-                   path);
-    ck_assert_int_eq(system(command), 0);
+    sw_test_put(root, path, text);
 }
 
 static struct sw_userns read_it(void) {
@@ -34,8 +27,8 @@ static struct sw_userns read_it(void) {
 }
 
 START_TEST(all_ids_may_be_mapped) {
-    put("/proc/self/uid_map", "         0          0 4294967295\\n");
-    put("/proc/self/gid_map", "0 100000 4000000000\\n4000000000 0 294967295\\n");
+    put("/proc/self/uid_map", "         0          0 4294967295\n");
+    put("/proc/self/gid_map", "0 100000 4000000000\n4000000000 0 294967295\n");
     const struct sw_userns ns = read_it();
     ck_assert(ns.maps_all_uids && ns.maps_all_gids);
     ck_assert(sw_userns_is_user(&ns, 65534) && sw_userns_is_group(&ns, 65534));
@@ -43,10 +36,10 @@ START_TEST(all_ids_may_be_mapped) {
 END_TEST
 
 START_TEST(the_overflow_ids_are_nobodys_otherwise) {
-    put("/proc/self/uid_map", "0 1000 1\\n1 100000 65536\\n"); /* has a 65534 of its own */
-    put("/proc/self/gid_map", "0 0 4294967294\\n");
-    put("/proc/sys/kernel/overflowuid", "65534\\n");
-    put("/proc/sys/kernel/overflowgid", "4242\\n");
+    put("/proc/self/uid_map", "0 1000 1\n1 100000 65536\n"); /* has a 65534 of its own */
+    put("/proc/self/gid_map", "0 0 4294967294\n");
+    put("/proc/sys/kernel/overflowuid", "65534\n");
+    put("/proc/sys/kernel/overflowgid", "4242\n");
     const struct sw_userns ns = read_it();
     ck_assert(!ns.maps_all_uids && !ns.maps_all_gids);
     ck_assert(!sw_userns_is_user(&ns, 65534) && sw_userns_is_user(&ns, 0) && sw_userns_is_user(&ns, 4242));
@@ -65,10 +58,10 @@ END_TEST
 START_TEST(what_is_not_said_is_not_mapped) {
     struct sw_userns ns = read_it();
     ck_assert(!sw_userns_is_user(&ns, 65534) && !sw_userns_is_group(&ns, 65534) && sw_userns_is_user(&ns, 1000));
-    put("/proc/self/status", "Name: x\\n"); /* but for a kernel that has no namespaces of users */
+    put("/proc/self/status", "Name: x\n"); /* but for a kernel that has no namespaces of users */
     ns = read_it();
     ck_assert(sw_userns_is_user(&ns, 65534) && sw_userns_is_group(&ns, 65534));
-    put("/proc/sys/kernel/overflowuid", "x\\n");
+    put("/proc/sys/kernel/overflowuid", "x\n");
     ck_assert_uint_eq(read_it().overflow_uid, 65534);
 }
 END_TEST

@@ -6,8 +6,6 @@
 
 #include <check.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,34 +16,29 @@ static void setup(void) {
 }
 
 static void teardown(void) {
-    char command[128];
-    (void)snprintf(command, sizeof command, "rm -r %s", root);
-    ck_assert_int_eq(system(command), 0);
+    sw_test_remove(root);
 }
 
 static void put(const char *path, const char *text) {
-    char command[512];
-    (void)snprintf(command, sizeof command, "mkdir -p \"$(dirname %s%s)\" && printf '%s' >%s%s", root, path, text, root,
-                   path);
-    ck_assert_int_eq(system(command), 0);
+    sw_test_put(root, path, text);
 }
 
 START_TEST(the_least_holds) {
     ck_assert_uint_eq(sw_memory_bytes(root), UINT64_MAX);
-    put("/proc/meminfo", "MemTotal:       2048 kB\\nMemFree:  1 kB\\n");
+    put("/proc/meminfo", "MemTotal:       2048 kB\nMemFree:  1 kB\n");
     ck_assert_uint_eq(sw_memory_bytes(root), 2 << 20);
-    put("/proc/self/cgroup", "4:memory:/x\\n0::/system.slice/spillwayd.service\\n");
+    put("/proc/self/cgroup", "4:memory:/x\n0::/system.slice/spillwayd.service\n");
     ck_assert_uint_eq(sw_memory_bytes(root), 2 << 20);
-    put("/sys/fs/cgroup/system.slice/spillwayd.service/memory.max", "max\\n");
-    put("/sys/fs/cgroup/system.slice/memory.max", "4194304\\n");
+    put("/sys/fs/cgroup/system.slice/spillwayd.service/memory.max", "max\n");
+    put("/sys/fs/cgroup/system.slice/memory.max", "4194304\n");
     ck_assert_uint_eq(sw_memory_bytes(root), 2 << 20);
-    put("/sys/fs/cgroup/memory.max", "1044480\\n");
+    put("/sys/fs/cgroup/memory.max", "1044480\n");
     ck_assert_uint_eq(sw_memory_bytes(root), 1044480);
-    put("/sys/fs/cgroup/system.slice/memory.max", "40960\\n");
+    put("/sys/fs/cgroup/system.slice/memory.max", "40960\n");
     ck_assert_uint_eq(sw_memory_bytes(root), 40960);
-    put("/sys/fs/cgroup/system.slice/spillwayd.service/memory.max", "8192\\n");
+    put("/sys/fs/cgroup/system.slice/spillwayd.service/memory.max", "8192\n");
     ck_assert_uint_eq(sw_memory_bytes(root), 8192);
-    put("/proc/self/cgroup", "0::/\\n");
+    put("/proc/self/cgroup", "0::/\n");
     ck_assert_uint_eq(sw_memory_bytes(root), 1044480);
 }
 END_TEST

@@ -32,14 +32,6 @@ struct frame {
 static struct frame frames[MAX_FRAMES];
 static unsigned n_frames;
 
-static int open_disk(void) {
-    char path[SW_TEST_PATH_BYTES + 16];
-    (void)snprintf(path, sizeof path, "%s/data-0000", sw_world.folder.path);
-    const int fd = open(path, O_RDWR | O_CLOEXEC);
-    ck_assert_int_ge(fd, 0);
-    return fd;
-}
-
 /* The slab that has a byte of the tier. */
 static int slab_of(uint64_t offset, off_t *ret_at) {
     for (unsigned i = 0; i < sw_world.n_slabs; i++)
@@ -51,7 +43,7 @@ static int slab_of(uint64_t offset, off_t *ret_at) {
 }
 
 static void copy(const struct frame *frame, uint8_t *data, uint64_t bytes, bool to_tier) {
-    const int disk = frame->on_disk ? open_disk() : -1;
+    const int disk = frame->on_disk ? sw_nvme_open_data(&sw_world.folder) : -1;
     for (unsigned e = 0; e < frame->n_extents; e++)
         for (uint64_t at = 0, n; at < frame->extents[e].bytes && bytes > 0; at += n, data += n, bytes -= n) {
             const uint64_t left = frame->extents[e].bytes - at;
