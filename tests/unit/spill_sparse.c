@@ -103,7 +103,11 @@ START_TEST(spills_that_end_early_cost_what_they_stored) {
     f.owner = NULL;
     for (unsigned i = 0; i < N_AT_ONCE; i++)
         ck_assert_int_eq(ops[i].outcome.err.code, -SW_ECANCELED);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* shadow memory has faults of its own */
     ck_assert_uint_lt(page_faults() - before, 40000);
+#else
+    (void)before;
+#endif
 }
 END_TEST
 
