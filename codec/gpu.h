@@ -135,6 +135,12 @@ struct sw_gpu_source {
     uint64_t bytes;
 };
 
+/* The identities (identity.h) of n runs of bytes in one launch: identities[i] is that of h_sources[i]. Both arrays lie
+ * in page-locked memory of the host and belong to the caller, who leaves them alone until the stream has passed the
+ * call. Those at multiples of 8 are faster. */
+int sw_gpu_identify_async(const struct sw_gpu_source *h_sources, uint32_t n, uint64_t *identities,
+                          struct CUstream_st *stream, struct sw_err *err);
+
 /* Hashes n ranges (0 … SW_GPU_HASH_MAX) in one launch, each tile by tile as the raw frame of its bytes has it: to
  * hashes[0 …], memory as of d_result above, all of the first range, then all of the second ... For frames whose bytes
  * are moved by copy engines, so that the host need not read them (raw_runs.h). The ranges are copied before the call

@@ -1,30 +1,23 @@
 #include "codec/identity.h"
 
+#include "codec/identity_format.h"
+
 #include <string.h>
 
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
 
-#define STEP UINT64_C(0x9E3779B97F4A7C15)
-
 /* The heart of XXH3 (Y. Collet): eight lanes, each the sum of products of the halves of its words under a key, and of
  * the words of its neighbour. Here the keys change with each stripe, so that stripes cannot change places. */
-enum { SCRAMBLE_STRIPES = 16 };
-#define SCRAMBLE_PRIME UINT64_C(0x9E3779B1)
-
-/* Square roots of the first primes, their fractions. */
-static const uint64_t keys[SW_IDENTITY_LANES] = {
-    UINT64_C(0x6A09E667F3BCC908), UINT64_C(0xBB67AE8584CAA73B), UINT64_C(0x3C6EF372FE94F82B),
-    UINT64_C(0xA54FF53A5F1D36F1), UINT64_C(0x510E527FADE682D1), UINT64_C(0x9B05688C2B3E6C1F),
-    UINT64_C(0x1F83D9ABFB41BD6B), UINT64_C(0x5BE0CD19137E2179),
-};
+static const uint64_t keys[SW_IDENTITY_LANES] = SW_IDENTITY_KEYS;
 
 #ifdef __SSE2__
 
 static void add_stripes(uint64_t lanes[SW_IDENTITY_LANES], const uint8_t *p, size_t n, uint64_t number) {
     enum { PAIRS = SW_IDENTITY_LANES / 2 };
-    const __m128i step = _mm_set1_epi64x((long long)STEP), first = _mm_set1_epi64x((long long)(number * STEP));
+    const __m128i step = _mm_set1_epi64x((long long)SW_IDENTITY_STEP),
+                  first = _mm_set1_epi64x((long long)(number * SW_IDENTITY_STEP));
     __m128i sum[PAIRS], key[PAIRS];
     for (int k = 0; k < PAIRS; k++) {
         sum[k] = _mm_loadu_si128((const __m128i *)lanes + k);
@@ -48,7 +41,7 @@ static void add_stripes(uint64_t lanes[SW_IDENTITY_LANES], const uint8_t *p, siz
         for (unsigned i = 0; i < SW_IDENTITY_LANES; i++) {
             uint64_t word;
             memcpy(&word, p + 8 * i, sizeof word);
-            const uint64_t keyed = word ^ (keys[i] + (number + stripe) * STEP);
+            const uint64_t keyed = word ^ (keys[i] + (number + stripe) * SW_IDENTITY_STEP);
             lanes[i ^ 1] += word;
             lanes[i] += (keyed & UINT32_MAX) * (keyed >> 32);
         }
@@ -58,7 +51,7 @@ static void add_stripes(uint64_t lanes[SW_IDENTITY_LANES], const uint8_t *p, siz
 
 static void scramble(uint64_t lanes[SW_IDENTITY_LANES]) {
     for (unsigned i = 0; i < SW_IDENTITY_LANES; i++)
-        lanes[i] = (lanes[i] ^ lanes[i] >> 47 ^ keys[i]) * SCRAMBLE_PRIME;
+        lanes[i] = (lanes[i] ^ lanes[i] >> 47 ^ keys[i]) * SW_IDENTITY_SCRAMBLE_PRIME;
 }
 
 void sw_identity_init(struct sw_identity *ret) {
@@ -72,12 +65,12 @@ void sw_identity_add(struct sw_identity *identity, const void *data, size_t byte
     memcpy(lanes, identity->lanes, sizeof lanes);
     identity->bytes += bytes;
     for (size_t left = bytes / SW_IDENTITY_STRIPE_BYTES, n; left > 0; left -= n) {
-        n = SCRAMBLE_STRIPES - number % SCRAMBLE_STRIPES;
+        n = SW_IDENTITY_PERIOD_STRIPES - number % SW_IDENTITY_PERIOD_STRIPES;
         n = n < left ? n : left;
         add_stripes(lanes, p, n, number);
         p += n * SW_IDENTITY_STRIPE_BYTES;
         number += n;
-        if (number % SCRAMBLE_STRIPES == 0)
+        if (number % SW_IDENTITY_PERIOD_STRIPES == 0)
             scramble(lanes);
     }
     if (bytes % SW_IDENTITY_STRIPE_BYTES) {
@@ -95,11 +88,11 @@ static uint64_t fold(uint64_t a, uint64_t b) {
 
 uint64_t sw_identity_value(const struct sw_identity *identity) {
     const uint64_t *lanes = identity->lanes;
-    uint64_t h = identity->bytes * STEP;
+    uint64_t h = identity->bytes * SW_IDENTITY_STEP;
     for (unsigned i = 0; i < SW_IDENTITY_LANES; i += 2)
         h += fold(lanes[i] ^ keys[i + 1], lanes[i + 1] ^ keys[i]);
     h ^= h >> 37;
-    h *= UINT64_C(0x165667919E3779F9);
+    h *= SW_IDENTITY_LAST_PRIME;
     h ^= h >> 32;
     return h ? h : 1;
 }

@@ -52,7 +52,8 @@ struct sw_group_item {
     /* store_group, restore_group: where the frame goes to or comes from, host memory. store_group reaches for no
      * mapping any more, and leaves out an item whose `stored` has no extents. */
     const struct sw_stored *stored;
-    bool is_damaged; /* after restore_group: the stored frame is bad */
+    uint64_t identity; /* after store_group: of the frame, if it has extents */
+    bool is_damaged;   /* after restore_group: the stored frame is bad */
 };
 
 /* What an item's frame takes of a slot's frame buffer, for info.group_bytes. */

@@ -127,11 +127,33 @@ static int queue_copies(struct device_cuda *d, struct slot *slot, bool is_store,
                               err);
 }
 
+/* Has the frames that are to be stored identified where they were made: to the processor they would be new. */
+static int queue_identify(struct slot *slot, struct sw_err *err) {
+    const uint8_t *d_frame = slot->parts.d_frame;
+    struct exchange *h = slot->h;
+    for (unsigned i = 0; i < slot->n_items; i++) {
+        const struct sw_group_item *item = &slot->items[i];
+        h->heads[i] =
+            (struct sw_gpu_source){.d_raw = d_frame, .bytes = item->stored->n_extents ? item->frame.counts_offset : 0};
+        d_frame += sw_group_item_bytes(item->bytes);
+    }
+    return sw_cuda_check_lost(sw_gpu_identify_async(h->heads, slot->n_items, h->identities, slot->stream, err), err);
+}
+
 int sw_cuda_store_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
                         struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
-    const int rc = begin(d, s, WORK_STORE_GROUP, items, n, err);
-    return rc < 0 ? rc : end(&d->slots[s], queue_copies(d, &d->slots[s], true, err));
+    struct slot *slot = &d->slots[s];
+    int rc = begin(d, s, WORK_STORE_GROUP, items, n, err);
+    if (rc < 0)
+        return rc;
+    rc = queue_identify(slot, err);
+    return end(slot, rc < 0 ? rc : queue_copies(d, slot, true, err));
+}
+
+void sw_cuda_finish_store_group(struct slot *slot) {
+    for (unsigned i = 0; i < slot->n_items; i++)
+        slot->items[i].identity = slot->h->identities[i];
 }
 
 int sw_cuda_restore_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,

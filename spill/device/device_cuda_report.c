@@ -92,6 +92,9 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
         return finish_decode(slot, err);
     case WORK_ENCODE_GROUP:
         return sw_cuda_finish_encode_group(d, slot, err);
+    case WORK_STORE_GROUP:
+        sw_cuda_finish_store_group(slot);
+        return 0;
     case WORK_RESTORE_GROUP:
         sw_cuda_finish_restore_group(slot);
         return 0;
@@ -101,7 +104,6 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
     case WORK_RECHECK:
         return sw_cuda_finish_raw(slot, err);
     case WORK_NONE:
-    case WORK_STORE_GROUP:
         return 0;
     }
     return 0;

@@ -27,6 +27,8 @@ struct exchange {
     struct sw_gpu_result results[MAX_GROUP_ITEMS];
     struct sw_gpu_item items[MAX_GROUP_ITEMS];
     struct sw_gpu_run runs[MAX_GROUP_RUNS];
+    struct sw_gpu_source heads[MAX_GROUP_ITEMS]; /* of a group that is stored: the frames' beginnings */
+    uint64_t identities[MAX_GROUP_ITEMS];
     uint32_t hashes[]; /* of spill_raw and restore_raw: of the tiles that the kernel hashes; behind them, `h_heads` */
 };
 
@@ -154,6 +156,7 @@ int sw_cuda_store_group(struct sw_device *device, unsigned s, struct sw_group_it
 int sw_cuda_restore_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
                           struct sw_err *err);
 int sw_cuda_finish_encode_group(struct device_cuda *d, struct slot *slot, struct sw_err *err);
+void sw_cuda_finish_store_group(struct slot *slot);
 void sw_cuda_finish_restore_group(struct slot *slot);
 
 /* device_cuda_raw.c: the same for WORK_SPILL_RAW, WORK_SEAL, WORK_RESTORE_RAW and WORK_RECHECK. */

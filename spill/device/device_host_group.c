@@ -1,5 +1,6 @@
 #include "spill/device/device_host_group.h"
 
+#include "codec/identity.h"
 #include "spill/device/memfd.h"
 #include "spill/tier/tier.h"
 
@@ -22,9 +23,11 @@ int sw_host_group_encode(const struct sw_plan *plan, struct sw_group_item *items
     return rc;
 }
 
-void sw_host_group_store(const struct sw_group_item *items, unsigned n, const uint8_t *frames) {
+void sw_host_group_store(struct sw_group_item *items, unsigned n, const uint8_t *frames) {
     for (unsigned i = 0; i < n; i++) {
         const uint8_t *from = frames;
+        if (items[i].stored->n_extents)
+            items[i].identity = sw_identity_of(frames, items[i].frame.counts_offset);
         for (unsigned e = 0; e < items[i].stored->n_extents; e++) {
             const struct sw_extent *extent = &items[i].stored->extents[e];
             memcpy(extent->memory, from, extent->bytes);

@@ -16,7 +16,7 @@ struct sw_mapping {
 int sw_host_group_encode(const struct sw_plan *plan, struct sw_group_item *items, unsigned n, uint8_t *raw,
                          uint8_t *frames, struct sw_err *err);
 /* Copies each item's frame to where it is to be stored. */
-void sw_host_group_store(const struct sw_group_item *items, unsigned n, const uint8_t *frames);
+void sw_host_group_store(struct sw_group_item *items, unsigned n, const uint8_t *frames);
 /* Copies each stored frame to `frame` (room for the longest one), decodes and verifies it, and writes it to its
  * mapping. One that is bad is marked, and nothing of it is written. errors: those of writing. */
 int sw_host_group_restore(struct sw_group_item *items, unsigned n, uint8_t *frame, uint8_t *raw, struct sw_err *err);

@@ -434,7 +434,7 @@ static void stored(struct sw_pipeline *p, struct sw_group *g) {
         if (!job || job->err.code)
             continue;
         struct sw_stored *frame = &job->frames->stored[0];
-        job->frames->identities[0] = sw_frames_identify(job->frames, 0, frame);
+        job->frames->identities[0] = g->items[i].identity;
         if (frame->tier->ops->commit(frame->tier, frame, &err))
             sw_pipeline_fail(p, job, &err);
         else

@@ -3,6 +3,7 @@
  *
  * SW_TEST_SMALL=1 leaves out the larger sizes, for runs under compute-sanitizer. */
 #include "codec/gpu.h"
+#include "codec/identity.h"
 #include "tests/lib/content.h"
 #include "tests/lib/gpu_frames.h"
 #include "tests/lib/run.h"
@@ -388,6 +389,38 @@ START_TEST(hashes_of_many_ranges) {
 }
 END_TEST
 
+/* ---- identities ---- */
+
+/* Of the beginnings of one buffer, whose lengths are around those of stripes and periods. */
+START_TEST(identities_are_those_of_the_host) {
+    static const size_t bytes[] = {0,    1,    7,    8,    63,   64,   65,   1023, 1024,       1025,
+                                   1087, 2047, 2048, 2056, 3000, 4096, 4100, 5119, 32768 + 40, 200001};
+    enum { N = sizeof bytes / sizeof *bytes, MOST = 200001 };
+    struct sw_gpu_guarded d = sw_gpu_guarded_new(MOST + 16, 0);
+    uint8_t *in = must_calloc(1, MOST + 16);
+    struct sw_gpu_source *sources;
+    uint64_t *identities;
+    struct sw_err err;
+    sw_content_fill(in, MOST + 16, SW_CONTENT_RANDOM, 1);
+    CUDA(cudaMemcpy(d.data, in, MOST + 16, cudaMemcpyHostToDevice));
+    CUDA(cudaHostAlloc((void **)&sources, N * sizeof *sources, cudaHostAllocPortable));
+    CUDA(cudaHostAlloc((void **)&identities, N * sizeof *identities, cudaHostAllocPortable));
+    for (size_t shift = 0; shift < 16; shift++) {
+        for (unsigned i = 0; i < N; i++)
+            sources[i] = (struct sw_gpu_source){d.data + shift, bytes[i]};
+        ck_assert_msg(!sw_gpu_identify_async(sources, N, identities, NULL, &err), "%s", err.msg);
+        CUDA(cudaDeviceSynchronize());
+        for (unsigned i = 0; i < N; i++)
+            ck_assert_uint_eq(identities[i], sw_identity_of(in + shift, bytes[i]));
+    }
+    ck_assert_int_eq(sw_gpu_identify_async(sources, 0, identities, NULL, &err), 0);
+    CUDA(cudaFreeHost(sources));
+    CUDA(cudaFreeHost(identities));
+    sw_gpu_guarded_free(&d);
+    free(in);
+}
+END_TEST
+
 /* ---- copies ---- */
 
 /* Between memory of the device and pinned memory of both kinds: allocated, and registered as the arena's is. */
@@ -449,6 +482,7 @@ int main(void) {
     tcase_add_test(batches, batches_refused);
     tcase_add_test(batches, hashes_of_every_size);
     tcase_add_test(batches, hashes_of_many_ranges);
+    tcase_add_test(batches, identities_are_those_of_the_host);
     tcase_add_test(batches, runs_are_copied);
     suite_add_tcase(suite, batches);
     return sw_test_run(suite, CK_NOFORK); /* one CUDA context for all tests */

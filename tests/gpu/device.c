@@ -149,6 +149,7 @@ static void ck_stored(const struct group *g) {
         ok(sw_codec_decode(frame, at, out, item->bytes, &decoded, &err));
         ck_assert_uint_eq(decoded, item->bytes);
         ck_assert_msg(!memcmp(out, g->image + item->offset, item->bytes), "item %u", i);
+        ck_assert_uint_eq(item->identity, sw_identity_of(frame, item->frame.counts_offset));
         free(frame);
         free(out);
     }

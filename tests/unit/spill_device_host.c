@@ -381,8 +381,11 @@ static void spill_group(struct sw_mapping *const mappings[2], struct sw_group_it
     }
     ck_assert_int_eq(device->ops->store_group(device, 0, items, N_ITEMS, &err), 0);
     ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), 0);
-    for (unsigned i = 0; i < N_ITEMS; i++)
+    for (unsigned i = 0; i < N_ITEMS; i++) {
         ck_assert_uint_eq(places[i].bytes[items[i].frame.frame_bytes], 0xEE);
+        if (i != left_out)
+            ck_assert_uint_eq(items[i].identity, sw_identity_of(places[i].bytes, items[i].frame.counts_offset));
+    }
 }
 
 START_TEST(test_groups_go_out_and_come_back) {

@@ -2,6 +2,7 @@
 #include "base/assert.h"
 #include "codec/checksum.h"
 #include "codec/gpu.h"
+#include "codec/identity.h"
 #include "tests/lib/fake_cuda/state.h"
 
 #include <stdlib.h>
@@ -353,4 +354,24 @@ int sw_gpu_copy_async(struct sw_gpu_run *h_runs, uint32_t n, void *d_scratch, si
     (void)d_scratch;
     SW_ASSERT(scratch_bytes >= n * sizeof *h_runs);
     return queue(begin(SW_FAKE_sw_gpu_copy_async, err), stream, do_copies, &r, sizeof r);
+}
+
+struct identities {
+    const struct sw_gpu_source *h_sources;
+    uint32_t n;
+    uint64_t *identities;
+};
+
+static void do_identify(const void *args) {
+    const struct identities *j = args;
+    for (uint32_t i = 0; i < j->n; i++)
+        if (sw_fake_reach(j->h_sources[i].d_raw, j->h_sources[i].bytes))
+            j->identities[i] = sw_identity_of(j->h_sources[i].d_raw, j->h_sources[i].bytes);
+}
+
+int sw_gpu_identify_async(const struct sw_gpu_source *h_sources, uint32_t n, uint64_t *identities,
+                          struct CUstream_st *stream, struct sw_err *err) {
+    const struct identities j = {.h_sources = h_sources, .n = n, .identities = identities};
+    const int rc = begin(SW_FAKE_sw_gpu_identify_async, err);
+    return n ? queue(rc, stream, do_identify, &j, sizeof j) : end(rc);
 }
