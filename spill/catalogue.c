@@ -428,6 +428,8 @@ static int gather(struct sw_catalogue *c, struct scan *scan, uint32_t first) {
     const size_t most = body_bytes(c), bytes = head->bytes;
     uint32_t at = first;
     c->scratch.n = 0;
+    if (bytes / most >= c->n_cells) /* or a chain that bites its tail would be followed for as long as it says */
+        return -SW_EFRAME;
     while (c->scratch.n < bytes) {
         const size_t left = bytes - c->scratch.n;
         if (at == 0 || at >= c->n_cells || (scan && scan->is_taken[at]))

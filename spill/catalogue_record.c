@@ -246,13 +246,30 @@ static int read_extents(struct sw_catalogue_reader *r, const struct sw_chunk_hea
     ret->n_extents = head->n_extents;
     uint64_t bytes = 0;
     for (unsigned e = 0; e < head->n_extents; e++) {
+        uint64_t end;
         (void)sw_catalogue_take(r, &range, sizeof range);
+        if (__builtin_add_overflow(range.offset, range.bytes, &end) ||
+            __builtin_add_overflow(bytes, range.bytes, &bytes))
+            return -SW_EFRAME;
         ret->extents[e] = (struct sw_extent){.offset = range.offset, .bytes = range.bytes};
-        bytes += range.bytes;
     }
     if (!ret->awaits_disk)
         ret->bytes = bytes;
     return 0;
+}
+
+/* A frame lies in its extents whole, and is no longer than one of the chunk can be. Of a packed region's chunk only a
+ * part may lie there. */
+static bool fits(const struct sw_frames *frames, size_t i) {
+    const struct sw_stored *stored = &frames->stored[i];
+    const uint64_t frame_bytes = frames->layouts[i].frame_bytes;
+    return frame_bytes <= sw_frame_bound_bytes(frames->layouts[i].raw_bytes) &&
+           (frames->packed ? stored->bytes <= frame_bytes : stored->bytes == frame_bytes);
+}
+
+/* What a packed region's chunk takes lies inside the region. */
+static bool is_inside(const struct range_body *range, uint64_t raw_bytes) {
+    return range->offset <= raw_bytes && range->bytes <= raw_bytes - range->offset;
 }
 
 static int read_chunk(const struct sw_catalogue_format *format, struct sw_catalogue_reader *r, struct sw_frames *frames,
@@ -269,9 +286,11 @@ static int read_chunk(const struct sw_catalogue_format *format, struct sw_catalo
     const int rc = read_extents(r, &head, &frames->stored[i]);
     if (rc)
         return rc;
+    if (!fits(frames, i))
+        return -SW_EFRAME;
     if (!frames->packed)
         return head.tier == SW_IN_NO_TIER ? -SW_EFRAME : 0;
-    if (!sw_catalogue_take(r, &range, sizeof range))
+    if (!sw_catalogue_take(r, &range, sizeof range) || !is_inside(&range, frames->raw_bytes))
         return -SW_EFRAME;
     frames->packed[i] = (struct sw_packed_chunk){range.offset, range.bytes, head.is_packed};
     return 0;
@@ -287,10 +306,12 @@ static int new_frames(struct sw_catalogue_reader *r, const struct sw_region_head
     struct sw_frames_part parts[SW_FRAMES_MAX_PARTS];
     const struct sw_region_key *key = &head->key;
     uint64_t n = head->n_parts ? 0 : count_chunks(key->raw_bytes, key->chunk_bytes);
+    uint64_t raw_bytes = 0;
     bool good = head->n_parts <= SW_FRAMES_MAX_PARTS && key->chunk_bytes > 0 && !(head->n_parts && head->is_packed);
     for (unsigned i = 0; good && i < head->n_parts; i++) {
         struct part_body part;
-        good = sw_catalogue_take(r, &part, sizeof part) && part.chunk_bytes > 0;
+        good = sw_catalogue_take(r, &part, sizeof part) && part.chunk_bytes > 0 &&
+               !__builtin_add_overflow(raw_bytes, part.raw_bytes, &raw_bytes);
         if (good)
             parts[i] = (struct sw_frames_part){
                 .raw_bytes = part.raw_bytes, .chunk_bytes = part.chunk_bytes, .reason = head->reason};
@@ -344,5 +365,7 @@ int sw_catalogue_read_region(const struct sw_catalogue_format *format, const voi
                                         .reason = head.reason,
                                         .name = head.has_name ? ret_name : NULL,
                                         .uid = name.uid};
-    return head.has_frames ? read_frames(format, &reader, &head, &ret->frames) : 0;
+    if (!head.has_frames)
+        return reader.left ? -SW_EFRAME : 0;
+    return read_frames(format, &reader, &head, &ret->frames);
 }

@@ -55,7 +55,8 @@ static struct sw_frames *frames_new(unsigned n, bool packed, uint64_t seed) {
         }
         frames->identities[i] = sw_random(&seed);
         if (packed) {
-            frames->packed[i] = (struct sw_packed_chunk){sw_random(&seed), sw_random(&seed), i % 2};
+            frames->packed[i] =
+                (struct sw_packed_chunk){i * CHUNK_BYTES + 16, sw_random(&seed) % (CHUNK_BYTES - 16), i % 2};
             continue;
         }
         stored->committed = true;
