@@ -1,0 +1,216 @@
+/* Limits to the byte: what fits exactly is taken, one more is refused by name and changes nothing, and no sum of two
+ * numbers wraps into a small one. */
+#include "spill/device/memfd.h"
+#include "spill/engine_state.h"
+#include "spill/order.h"
+#include "spill/quota.h"
+#include "tests/lib/engine_fixture.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { MEMORY_BYTES = 100000, CAPACITY_BYTES = 8 << 20 };
+
+static struct sw_fixture f;
+static struct sw_memory memory;
+
+static void open_fixture(const struct sw_fixture_config *config) {
+    sw_fixture_open(&f, config);
+    memory = sw_memory_new(MEMORY_BYTES);
+}
+
+static void close_fixture(void) {
+    sw_memory_free(&memory);
+    sw_fixture_close(&f);
+}
+
+/* ---- what a tenant may have stored ---- */
+
+START_TEST(a_quota_is_taken_to_the_byte) {
+    struct sw_quota quota = {.max_bytes = 1000};
+    ck_assert_int_eq(sw_quota_take(&quota, 400, NULL), 0);
+    ck_assert_int_eq(sw_quota_take(&quota, 601, NULL), -SW_ETENANTBYTES);
+    ck_assert_int_eq(sw_quota_take(&quota, UINT64_MAX - 399, NULL), -SW_ETENANTBYTES); /* 0 with what it has */
+    ck_assert_int_eq(sw_quota_take(&quota, UINT64_MAX, NULL), -SW_ETENANTBYTES);
+    ck_assert_uint_eq(atomic_load(&quota.bytes), 400);
+    ck_assert_int_eq(sw_quota_take(&quota, 600, NULL), 0);
+    ck_assert_int_eq(sw_quota_take(&quota, 1, NULL), -SW_ETENANTBYTES);
+    ck_assert_int_eq(sw_quota_take(&quota, 0, NULL), 0);
+    quota.max_bytes = 10; /* lowered since */
+    ck_assert_int_eq(sw_quota_take(&quota, UINT64_MAX - 900, NULL), -SW_ETENANTBYTES);
+    sw_quota_give(&quota, 1000);
+    ck_assert_int_eq(sw_quota_take(&quota, 10, NULL), 0);
+}
+END_TEST
+
+/* Once nothing is left no spill begins; with one byte left it begins, and what is too much cuts it off. */
+START_TEST(a_quota_that_is_used_up_to_the_byte_lets_nothing_begin) {
+    struct sw_quota quota = {.max_bytes = 1 << 20};
+    struct sw_test_op op = {0};
+    open_fixture(NULL);
+    sw_owner_set_quota(f.owner, &quota);
+    atomic_store(&quota.bytes, quota.max_bytes);
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 4096, &op), -SW_ETENANTBYTES);
+    ck_assert_uint_eq(op.calls, 0);
+    atomic_store(&quota.bytes, quota.max_bytes - 1);
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 4096, &op), -SW_ETENANTBYTES);
+    ck_assert_uint_eq(op.calls, 1);
+    ck_assert_uint_eq(atomic_load(&quota.bytes), quota.max_bytes - 1);
+    atomic_store(&quota.bytes, 0);
+    sw_fixture_close_owner(&f, f.owner);
+    f.owner = NULL;
+    close_fixture();
+}
+END_TEST
+
+/* The shortest frames that the bytes could have decide: as long as the quota is possible, one byte longer is not. */
+START_TEST(what_can_just_fit_a_quota_is_tried) {
+    struct sw_quota quota = {0};
+    struct sw_test_op op = {0};
+    open_fixture(NULL);
+    sw_owner_set_quota(f.owner, &quota);
+    const uint64_t least = sw_frame_least_bytes(MEMORY_BYTES);
+    quota.max_bytes = least - 1;
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, MEMORY_BYTES, &op), -SW_ETENANTBYTES);
+    ck_assert_uint_eq(op.calls, 0);
+    quota.max_bytes = least;
+    (void)sw_fixture_spill(&f, &memory, 0, MEMORY_BYTES, &op);
+    ck_assert_uint_eq(op.calls, 1); /* it has begun, whatever its bytes took */
+    sw_fixture_close_owner(&f, f.owner);
+    f.owner = NULL;
+    close_fixture();
+}
+END_TEST
+
+/* ---- where a request's bytes lie ---- */
+
+START_TEST(ranges_end_where_their_memory_does) {
+    static const struct {
+        uint64_t offset, bytes;
+    } refused[] = {{0, MEMORY_BYTES + 1}, {1, MEMORY_BYTES},     {MEMORY_BYTES, 1},
+                   {MEMORY_BYTES + 1, 0}, {16, UINT64_MAX - 15}, /* 0 */
+                   {16, UINT64_MAX - 14},                        /* 1 */
+                   {UINT64_MAX, 1},       {UINT64_MAX - 15, 16}, {UINT64_MAX, UINT64_MAX}};
+    struct sw_test_op op = {0}, other = {0};
+    open_fixture(NULL);
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        ck_assert_int_eq(sw_fixture_spill(&f, &memory, refused[i].offset, refused[i].bytes, &op), -SW_ERANGE);
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, MEMORY_BYTES, 0, &op), 0);
+    ck_assert_int_eq(sw_fixture_restore(&f, op.id, &memory, MEMORY_BYTES + 1, 0, false, &other), -SW_ERANGE);
+    ck_assert_int_eq(sw_fixture_restore(&f, op.id, &memory, MEMORY_BYTES, 0, false, &other), 0);
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 1, MEMORY_BYTES - 1, &op), 0);
+    ck_assert_int_eq(sw_fixture_restore(&f, op.id, &memory, 1, MEMORY_BYTES - 2, false, &other), -SW_ETOOSMALL);
+    ck_assert_int_eq(sw_fixture_restore(&f, op.id, &memory, 2, MEMORY_BYTES - 1, false, &other), -SW_ERANGE);
+    ck_assert_int_eq(sw_fixture_restore(&f, op.id, &memory, 1, MEMORY_BYTES - 1, false, &other), 0);
+    close_fixture();
+}
+END_TEST
+
+/* A sparse file may be as long as a file can be: three of them are longer than any number. */
+START_TEST(lengths_of_buffers_do_not_wrap) {
+    struct sw_range ranges[3];
+    struct sw_test_op op = {0};
+    struct sw_err err = {0};
+    struct sw_region_id id;
+    open_fixture(NULL);
+    const struct sw_memory sparse = {.fd = memfd_create("sparse", MFD_CLOEXEC | MFD_ALLOW_SEALING), .bytes = INT64_MAX};
+    ck_assert_int_eq(ftruncate(sparse.fd, INT64_MAX), 0);
+    ck_assert_int_eq(fcntl(sparse.fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &sparse, false);
+    for (int i = 0; i < 3; i++)
+        ranges[i] = (struct sw_range){.mem = mem, .bytes = INT64_MAX};
+    ck_assert_int_eq(sw_engine_spill_buffers(f.owner, ranges, 3, sw_test_op_done, &op, &id, &err), -SW_ERANGE);
+    ck_assert_msg(strstr(err.msg, "overflow"), "%s", err.msg);
+    ck_assert_int_eq(sw_engine_spill_buffers(f.owner, ranges, 2, sw_test_op_done, &op, &id, &err), -SW_ENOSPACE);
+    sw_fixture_close_mem(&f, mem);
+    (void)close(sparse.fd);
+    close_fixture();
+}
+END_TEST
+
+/* ---- the host tier ---- */
+
+START_TEST(a_tier_is_filled_to_the_last_byte) {
+    struct sw_fixture_config config = sw_fixture_defaults;
+    struct sw_stored stored, more;
+    config.capacity_bytes = config.initial_bytes = CAPACITY_BYTES;
+    open_fixture(&config);
+    ck_assert_int_eq(f.tier->ops->reserve(f.tier, CAPACITY_BYTES + 1, &stored, NULL), -SW_ENOSPACE);
+    ck_assert_int_eq(f.tier->ops->reserve(f.tier, UINT64_MAX, &stored, NULL), -SW_ENOSPACE);
+    ck_assert_int_eq(f.tier->ops->reserve(f.tier, CAPACITY_BYTES - SW_TIER_IO_ALIGN, &stored, NULL), 0);
+    ck_assert_int_eq(f.tier->ops->reserve(f.tier, SW_TIER_IO_ALIGN + 1, &more, NULL), -SW_ENOSPACE);
+    ck_assert_int_eq(f.tier->ops->reserve(f.tier, SW_TIER_IO_ALIGN, &more, NULL), 0);
+    f.tier->ops->release(f.tier, &more);
+    f.tier->ops->release(f.tier, &stored);
+    ck_assert_int_eq(f.tier->ops->reserve(f.tier, CAPACITY_BYTES, &stored, NULL), 0);
+    f.tier->ops->release(f.tier, &stored);
+    close_fixture();
+}
+END_TEST
+
+/* ---- files that clients hand over ---- */
+
+static int sealed_file(uint64_t bytes, int seals) {
+    const int fd = memfd_create("limits", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0 && fcntl(fd, F_ADD_SEALS, seals) == 0);
+    return fd;
+}
+
+START_TEST(a_memory_is_as_long_as_its_file) {
+    const int fd = sealed_file(4097, F_SEAL_SHRINK);
+    ck_assert_int_eq(sw_memfd_check(fd, 4097, NULL), 0);
+    ck_assert_int_eq(sw_memfd_check(fd, 4098, NULL), -SW_ERANGE);
+    ck_assert_int_eq(sw_memfd_check(fd, UINT64_MAX, NULL), -SW_ERANGE);
+    ck_assert_int_eq(sw_memfd_check(fd, 0, NULL), 0);
+    (void)close(fd);
+}
+END_TEST
+
+START_TEST(an_order_page_has_as_many_words_as_it_says) {
+    static const struct {
+        uint64_t file_bytes, bytes;
+        int code;
+    } cases[] = {{8, 8, 0},
+                 {SW_ORDER_MAX_BYTES, SW_ORDER_MAX_BYTES, 0},
+                 {SW_ORDER_MAX_BYTES + 8, SW_ORDER_MAX_BYTES + 8, -SW_ERANGE},
+                 {SW_ORDER_MAX_BYTES, SW_ORDER_MAX_BYTES - 8, -SW_ERANGE},
+                 {8, 0, -SW_ERANGE},
+                 {8, 7, -SW_ERANGE},
+                 {16, 12, -SW_ERANGE},
+                 {8, 16, -SW_ERANGE},
+                 {8, UINT64_MAX - 7, -SW_ERANGE}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct sw_order_page *page = NULL;
+        struct sw_order order;
+        const uint32_t n = (uint32_t)(cases[i].bytes / sizeof(uint64_t));
+        const int fd = sealed_file(cases[i].file_bytes, F_SEAL_SHRINK | F_SEAL_GROW);
+        ck_assert_msg(sw_order_page_open(&page, fd, cases[i].bytes, NULL) == cases[i].code, "case %zu", i);
+        if (cases[i].code == 0) {
+            ck_assert_int_eq(sw_order_find(&order, page, n - 1, 1, NULL), 0);
+            ck_assert_int_eq(sw_order_find(&order, page, n, 1, NULL), -SW_ERANGE);
+            ck_assert_int_eq(sw_order_find(&order, page, UINT32_MAX, 1, NULL), -SW_ERANGE);
+        }
+        sw_order_page_unref(page);
+        (void)close(fd);
+    }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("limits");
+    TCase *tcase = tcase_create("limits");
+    tcase_add_test(tcase, a_quota_is_taken_to_the_byte);
+    tcase_add_test(tcase, a_quota_that_is_used_up_to_the_byte_lets_nothing_begin);
+    tcase_add_test(tcase, what_can_just_fit_a_quota_is_tried);
+    tcase_add_test(tcase, ranges_end_where_their_memory_does);
+    tcase_add_test(tcase, lengths_of_buffers_do_not_wrap);
+    tcase_add_test(tcase, a_tier_is_filled_to_the_last_byte);
+    tcase_add_test(tcase, a_memory_is_as_long_as_its_file);
+    tcase_add_test(tcase, an_order_page_has_as_many_words_as_it_says);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
