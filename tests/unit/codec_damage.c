@@ -333,6 +333,61 @@ START_TEST(test_tile_order) {
 }
 END_TEST
 
+static void set_offset(struct victim *v, const struct sw_frame_layout *layout, uint32_t tile, uint64_t offset16) {
+    struct sw_tile_record record;
+    uint8_t *at = v->frame.data + layout->records_offset + tile * sizeof record;
+    memcpy(v->frame.data, v->good, v->frame_bytes);
+    memcpy(&record, at, sizeof record);
+    record.offset16 = (uint32_t)offset16;
+    memcpy(at, &record, sizeof record);
+}
+
+/* Each tile one unit further on, at the frame's last unit, at its end, one unit past that, and as far away as can be:
+ * no hash of the frame's head covers where its tiles are. Of each way only the one that looks at the tile fails. */
+START_TEST(test_tiles_elsewhere) {
+    struct victim v;
+    struct sw_frame_layout layout;
+    victim_of_kind(&v, _i);
+    ck_assert_int_eq(sw_frame_parse(&layout, v.good, v.frame_bytes, v.frame_bytes, NULL), 0);
+    const uint64_t end16 = (v.frame_bytes - layout.data_offset) / SW_FRAME_ALIGN;
+    for (uint32_t tile = 0; tile < layout.n_tiles; tile++) {
+        struct sw_tile_record record;
+        memcpy(&record, v.good + layout.records_offset + tile * sizeof record, sizeof record);
+        const uint64_t places[] = {record.offset16 + 1, end16 - 1, end16, end16 + 1, UINT32_MAX};
+        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+            struct sw_err err = {0};
+            uint64_t raw_bytes;
+            size_t bytes;
+            if (places[i] == record.offset16)
+                continue;
+            set_offset(&v, &layout, tile, places[i]);
+            decode_all_ways(&v);
+            check_error(sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, &err), &err);
+            const int rc = sw_codec_decode_tile(v.frame.data, v.frame_bytes, tile, v.out.data, v.bytes, &bytes, &err);
+            check_error(rc, &err);
+            ck_assert(places[i] < end16 || rc == -SW_EFRAME);
+        }
+    }
+    victim_free(&v);
+}
+END_TEST
+
+/* What the header's hash does not cover: records of tiles, and the counts of all vectors, also of those that the last
+ * tile is too short for. */
+START_TEST(test_records_and_counts) {
+    struct victim v;
+    struct sw_frame_layout layout;
+    victim_of_kind(&v, _i);
+    ck_assert_int_eq(sw_frame_parse(&layout, v.good, v.frame_bytes, v.frame_bytes, NULL), 0);
+    for (uint64_t at = layout.records_offset; at < layout.data_offset; at++) {
+        memcpy(v.frame.data, v.good, v.frame_bytes);
+        v.frame.data[at] ^= at % 3 == 0 ? 0xFF : (uint8_t)(1u << at % 8);
+        decode_all_ways(&v);
+    }
+    victim_free(&v);
+}
+END_TEST
+
 static void make_plan(struct sw_plan *ret, const uint8_t *sample, size_t bytes) {
     sw_plan_init(ret, sample, bytes, 1 << 20);
     if (sw_plan_may_lengthen(ret))
@@ -381,6 +436,8 @@ int main(void) {
     tcase_add_loop_test(tests, test_noise, 0, N_VICTIMS);
     tcase_add_test(tests, test_named_errors);
     tcase_add_test(tests, test_tile_order);
+    tcase_add_loop_test(tests, test_tiles_elsewhere, 0, N_VICTIMS);
+    tcase_add_loop_test(tests, test_records_and_counts, 0, N_VICTIMS);
     tcase_add_test(tests, test_no_memory);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

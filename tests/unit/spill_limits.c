@@ -86,6 +86,21 @@ START_TEST(what_can_just_fit_a_quota_is_tried) {
 }
 END_TEST
 
+START_TEST(what_can_just_fit_the_tiers_is_tried) {
+    struct sw_test_op op = {0};
+    open_fixture(NULL);
+    const uint64_t least = sw_frame_least_bytes(MEMORY_BYTES), capacity = f.engine->place.capacity_bytes;
+    f.engine->place.capacity_bytes = least - 1;
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, MEMORY_BYTES, &op), -SW_ENOSPACE);
+    ck_assert_uint_eq(op.calls, 0);
+    f.engine->place.capacity_bytes = least;
+    (void)sw_fixture_spill(&f, &memory, 0, MEMORY_BYTES, &op);
+    ck_assert_uint_eq(op.calls, 1);
+    f.engine->place.capacity_bytes = capacity;
+    close_fixture();
+}
+END_TEST
+
 /* ---- where a request's bytes lie ---- */
 
 START_TEST(ranges_end_where_their_memory_does) {
@@ -206,6 +221,7 @@ int main(void) {
     tcase_add_test(tcase, a_quota_is_taken_to_the_byte);
     tcase_add_test(tcase, a_quota_that_is_used_up_to_the_byte_lets_nothing_begin);
     tcase_add_test(tcase, what_can_just_fit_a_quota_is_tried);
+    tcase_add_test(tcase, what_can_just_fit_the_tiers_is_tried);
     tcase_add_test(tcase, ranges_end_where_their_memory_does);
     tcase_add_test(tcase, lengths_of_buffers_do_not_wrap);
     tcase_add_test(tcase, a_tier_is_filled_to_the_last_byte);
