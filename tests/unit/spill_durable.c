@@ -219,6 +219,25 @@ START_TEST(one_session_has_it_at_a_time) {
 }
 END_TEST
 
+/* An adopted region is one of the session's: the most allowed may be there, one more is refused and stays the tenant's.
+ */
+START_TEST(a_session_adopts_as_many_as_it_may_have) {
+    struct sw_test_op first, second;
+    struct sw_region_id id;
+    ck_assert_int_eq(spill("orders", &first), 0);
+    ck_assert_int_eq(spill("parts", &second), 0);
+    next_session();
+    f.engine->config.max_owner_regions = 1;
+    ck_assert_int_eq(adopt("orders", &id), 0);
+    ck_assert_int_eq(adopt("parts", &id), -SW_ELIMIT);
+    ck_assert_int_eq(adopt("orders", &id), 0); /* which it has */
+    sw_engine_check(f.engine);
+    ck_assert_int_eq(sw_engine_drop(f.owner, id, NULL), 0);
+    ck_assert_int_eq(adopt("parts", &id), 0);
+    check_bytes(id);
+}
+END_TEST
+
 /* It had not been reported stored. */
 START_TEST(a_spill_that_fails_leaves_its_name) {
     struct sw_test_op op;
@@ -314,6 +333,7 @@ int main(void) {
     tcase_add_test(tcase, a_session_without_an_heir_makes_none);
     tcase_add_test(tcase, another_tenant_finds_what_never_was);
     tcase_add_test(tcase, one_session_has_it_at_a_time);
+    tcase_add_test(tcase, a_session_adopts_as_many_as_it_may_have);
     tcase_add_test(tcase, a_spill_that_fails_leaves_its_name);
     tcase_add_test(tcase, the_session_ends_under_way);
     tcase_add_test(tcase, no_memory);
