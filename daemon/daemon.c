@@ -125,8 +125,7 @@ static int open_engine(struct sw_service *service, struct sw_err *err) {
     const struct sw_config *config = service->config;
     const struct sw_engine_config engine = {.devices = service->devices,
                                             .n_devices = service->n_devices,
-                                            .tier = service->tier,
-                                            .nvme = service->nvme,
+                                            .tiers = service->tiers,
                                             .staging_bytes = sw_tiers_staging_bytes(service),
                                             .high_pct = (unsigned)config->host_tier_high_pct,
                                             .low_pct = (unsigned)config->host_tier_low_pct,

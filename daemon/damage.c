@@ -25,9 +25,8 @@ static void on_lost_region(const struct sw_lost_region *lost, void *arg) {
            "region=%" PRIu32 ":%" PRIu32 " uid=%" PRIu32 " name=%s bytes=%" PRIu64
            " chunks=%zu not_in_memory=%zu not_on_disk=%zu%s",
            lost->region.slot, lost->region.gen, lost->uid,
-           sw_log_quote(name, sizeof name, lost->name ? lost->name : ""), lost->raw_bytes, lost->n_chunks,
-           lost->n_not_in_memory, lost->n_not_on_disk,
-           ++service->n_lost_lines == MAX_LOST_LINES ? " then=\"no more are named\"" : "");
+           sw_log_quote(name, sizeof name, lost->name ? lost->name : ""), lost->raw_bytes, lost->n_chunks, lost->n_gone,
+           lost->n_away, ++service->n_lost_lines == MAX_LOST_LINES ? " then=\"no more are named\"" : "");
 }
 
 struct sw_engine_observer sw_damage_observer(struct sw_service *service) {

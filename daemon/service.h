@@ -16,7 +16,7 @@ struct sw_service {
     uv_loop_t *loop;
     struct sw_config *config; /* as in force; only reload.c changes it */
     struct sw_engine *engine;
-    struct sw_tier *tier, *nvme;               /* nvme: NULL if there is none */
+    struct sw_tiers tiers;                     /* those that are open */
     char witness[40];                          /* what the manager keeps it as; empty: there is none */
     struct sw_nvme_key nvme_key;               /* empty where nothing is encrypted */
     struct sw_device *devices[SW_MAX_DEVICES]; /* GPUs first, the host last */

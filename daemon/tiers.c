@@ -8,6 +8,7 @@
 #include "daemon/notify.h"
 #include "daemon/service.h"
 #include "daemon/witness.h"
+#include "spill/tier/tier_host.h"
 #include "spill/tier/tier_nvme.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -235,7 +236,8 @@ static int open_host(struct sw_service *service, struct sw_err *err) {
         .n_kept = n_kept,
         .witnesses = witnesses,
         .n_witnesses = n_witnesses};
-    rc = sw_tier_host_open(&service->tier, &config, err);
+    rc = sw_tier_host_open(&service->tiers.at[0], &config, err);
+    service->tiers.n = rc ? 0 : 1;
     sw_free(kept);
     sw_free(witnesses);
     return rc;
@@ -288,7 +290,7 @@ static void log_damage(const struct sw_manifest_damage *damage) {
 static void log_nvme(const struct sw_service *service, bool encrypt) {
     struct sw_tier_nvme_info info;
     char directory[600];
-    sw_tier_nvme_info(service->nvme, &info);
+    sw_tier_nvme_info(service->tiers.at[1], &info);
     log_damage(&info.damage);
     if (info.emptied.code)
         sw_log(SW_LOG_WARNING, "tier.emptied",
@@ -326,13 +328,14 @@ static int open_nvme(struct sw_service *service, struct sw_err *err) {
                                                .unwanted = !sw_catalogue_is_adopted(service->catalogue),
                                                .keep_plain = service->catalogue != NULL};
     if (rc == 0)
-        rc = sw_tier_nvme_open(&service->nvme, &config, err);
+        rc = sw_tier_nvme_open(&service->tiers.at[1], &config, err);
     if (witness >= 0)
         (void)close(witness);
     if (rc < 0) {
         sw_err_context(err, "nvme_tier_directory %.60s", config.directory);
         return goes_on_without(service, rc, err) ? 0 : rc;
     }
+    service->tiers.n = 2;
     if (encrypt && service->nvme_key.is_new && service->catalogue) /* not before the folder is in its encryption */
         (void)sw_fdstore_keep(NVME_KEY_NAME, service->nvme_key.fd);
     log_nvme(service, encrypt);
@@ -347,18 +350,15 @@ int sw_tiers_open(struct sw_service *service, struct sw_err *err) {
 }
 
 void sw_tiers_close(struct sw_service *service) {
-    if (service->tier)
-        service->tier->ops->close(service->tier);
-    service->tier = NULL;
-    if (service->nvme)
-        service->nvme->ops->close(service->nvme);
-    service->nvme = NULL;
+    for (unsigned i = 0; i < service->tiers.n; i++)
+        service->tiers.at[i]->ops->close(service->tiers.at[i]);
+    service->tiers.n = 0;
     sw_witness_forget(service);
     sw_nvme_key_fini(&service->nvme_key);
 }
 
 uint64_t sw_tiers_staging_bytes(const struct sw_service *service) {
-    if (!service->nvme)
+    if (service->tiers.n < 2)
         return 0;
     const struct sw_device_info *info = service->devices[0]->ops->info(service->devices[0]);
     const uint64_t n_frames = (uint64_t)STAGED_FRAMES * (service->n_gpus ? service->n_gpus : 1);

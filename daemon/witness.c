@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/fdstore.h"
-#include "spill/tier/tier.h"
+#include "spill/tier/tier_host.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

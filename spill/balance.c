@@ -1,6 +1,6 @@
-/* balance.c - keeps the host tier below its watermarks: moves regions that have not been used for long to the NVMe
- * tier; and moves back what clients ask for. A move copies compressed bytes, chunk by chunk; nothing is decoded, and
- * the region stays OUT meanwhile.
+/* balance.c - keeps each tier but the last below its watermarks: moves regions that have not been used for long to a
+ * tier behind; and moves back to the first what clients ask for. A move copies compressed bytes, chunk by chunk;
+ * nothing is decoded, and the region stays OUT meanwhile.
  *
  * A restore of a region that is being moved cancels the move and waits for the chunks under way; dropping it leaves its
  * frames to the move. */
@@ -11,6 +11,8 @@
 #include "base/log.h"
 #include "spill/policy.h"
 
+#include <string.h>
+
 /* Regions that are moved at once, and one after the other before the books are looked at again. */
 enum { MAX_MOVES = 4 };
 
@@ -20,13 +22,15 @@ struct sw_move {
     struct sw_region *region; /* NULL: dropped meanwhile, the frames are the move's */
 };
 
-static int start_move(struct sw_engine *engine, struct sw_region *region, enum sw_job_kind kind) {
+/* from: of a demotion; NULL: it is a promotion. */
+static int start_move(struct sw_engine *engine, struct sw_region *region, struct sw_tier *from) {
     struct sw_move *move = sw_alloc(sizeof *move);
     if (!move)
         return -SW_ENOMEM;
     move->owner = region->owner;
     move->region = region;
-    move->job.kind = kind;
+    move->job.kind = from ? SW_JOB_DEMOTE : SW_JOB_PROMOTE;
+    move->job.from = from;
     move->job.frames = region->frames;
     move->job.region_slot = region->id.slot;
     move->job.region_gen = region->id.gen;
@@ -37,7 +41,7 @@ static int start_move(struct sw_engine *engine, struct sw_region *region, enum s
         return -SW_ENOMEM;
     }
     region->move = move;
-    if (kind == SW_JOB_DEMOTE)
+    if (from == sw_placement_memory(&engine->place))
         sw_placement_demotion_begins(&engine->place);
     engine->n_moves++;
     move->owner->n_moves++;
@@ -45,16 +49,17 @@ static int start_move(struct sw_engine *engine, struct sw_region *region, enum s
     return 0;
 }
 
-static size_t candidates(struct sw_engine *engine, struct sw_policy_candidate *ret, size_t max) {
+static size_t candidates(struct sw_engine *engine, unsigned rank, struct sw_policy_candidate *ret, size_t max) {
     size_t n = 0;
     for (struct sw_list *o = engine->owners.next; o != &engine->owners; o = o->next) {
         struct sw_owner *owner = SW_CONTAINER_OF(o, struct sw_owner, node);
         for (struct sw_list *node = owner->regions.next; node != &owner->regions && n < max; node = node->next) {
             const struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
             const bool rests = region->state == SW_REGION_OUT && !region->op && !region->move &&
-                               region->frames->packed == NULL && region->host_bytes > 0 && !sw_owner_is_ending(owner);
+                               region->frames->packed == NULL && region->tier_bytes[rank] > 0 &&
+                               !sw_owner_is_ending(owner);
             ret[n++] = (struct sw_policy_candidate){.index = region->id.slot,
-                                                    .stored_bytes = region->host_bytes,
+                                                    .stored_bytes = region->tier_bytes[rank],
                                                     .used_us = region->used_us,
                                                     .priority = region->priority,
                                                     .pinned = region->pinned,
@@ -64,39 +69,54 @@ static size_t candidates(struct sw_engine *engine, struct sw_policy_candidate *r
     return n;
 }
 
-void sw_engine_balance(struct sw_engine *engine) {
-    struct sw_placement *place = &engine->place;
-    struct sw_tier_stats host;
-    size_t victims[MAX_MOVES];
-    if (!place->nvme || engine->n_moves > 0 || engine->state != SW_ENGINE_RUNNING)
-        return;
-    place->host->ops->stats(place->host, &host);
-    struct sw_policy_level level = {.used_bytes = host.used_bytes,
-                                    .limit_bytes = place->host_limit_bytes,
+/* How full a tier is, and is not to be. */
+static struct sw_policy_level level_of(const struct sw_engine *engine, unsigned rank) {
+    return (struct sw_policy_level){.used_bytes = sw_tier_stats_of(engine->place.tiers.at[rank]).used_bytes,
+                                    .limit_bytes = engine->place.limit_bytes[rank],
                                     .high_pct = engine->config.high_pct,
                                     .low_pct = engine->config.low_pct,
-                                    .moving = engine->is_demoting};
-    engine->is_demoting = false;
-    const uint64_t room_bytes = engine->room_bytes, excess_bytes = sw_policy_excess_bytes(&level);
-    engine->room_bytes = 0;
-    if (room_bytes > excess_bytes) /* an operator's wish: a tier that holds just these bytes and is to be empty */
-        level = (struct sw_policy_level){.used_bytes = room_bytes, .moving = true};
-    if (sw_policy_excess_bytes(&level) == 0 || engine->regions.n_used == 0)
-        return;
+                                    .moving = engine->is_demoting[rank]};
+}
+
+/* Begins to move what has to leave a tier. Returns how many bytes; 0 also where there is no memory to find out. */
+static uint64_t make_room(struct sw_engine *engine, unsigned rank, const struct sw_policy_level *level) {
+    size_t victims[MAX_MOVES];
+    uint64_t moved_bytes = 0;
+    if (sw_policy_excess_bytes(level) == 0 || engine->regions.n_used == 0)
+        return 0;
     struct sw_policy_candidate *all = sw_alloc_array(engine->regions.n_used, sizeof *all);
     if (!all)
-        return;
-    const size_t n = candidates(engine, all, engine->regions.n_used);
-    const size_t n_victims = sw_policy_victims(&level, all, n, victims, MAX_MOVES);
-    uint64_t moved_bytes = 0;
-    for (size_t i = 0; i < n_victims; i++) /* what cannot be started now is looked at another time */
-        if (start_move(engine, &engine->regions.regions[all[victims[i]].index], SW_JOB_DEMOTE) == 0) {
-            engine->is_demoting = excess_bytes > 0;
+        return 0;
+    const size_t n = candidates(engine, rank, all, engine->regions.n_used);
+    const size_t n_victims = sw_policy_victims(level, all, n, victims, MAX_MOVES);
+    for (size_t i = 0; i < n_victims; i++) { /* what cannot be started now is looked at another time */
+        struct sw_region *region = &engine->regions.regions[all[victims[i]].index];
+        if (start_move(engine, region, engine->place.tiers.at[rank]) == 0)
             moved_bytes += all[victims[i]].stored_bytes;
-        }
-    if (moved_bytes && moved_bytes < room_bytes)
-        engine->room_bytes = room_bytes - moved_bytes;
+    }
     sw_free(all);
+    return moved_bytes;
+}
+
+/* An operator's wish counts like a tier that holds just these bytes and is to be empty. */
+static void balance_first(struct sw_engine *engine) {
+    struct sw_policy_level level = level_of(engine, 0);
+    const uint64_t room_bytes = engine->room_bytes, excess_bytes = sw_policy_excess_bytes(&level);
+    if (room_bytes > excess_bytes)
+        level = (struct sw_policy_level){.used_bytes = room_bytes, .moving = true};
+    const uint64_t moved_bytes = make_room(engine, 0, &level);
+    engine->is_demoting[0] = moved_bytes > 0 && excess_bytes > 0;
+    engine->room_bytes = moved_bytes && moved_bytes < room_bytes ? room_bytes - moved_bytes : 0;
+}
+
+void sw_engine_balance(struct sw_engine *engine) {
+    if (engine->place.tiers.n < 2 || engine->n_moves > 0 || engine->state != SW_ENGINE_RUNNING)
+        return;
+    balance_first(engine);
+    for (unsigned rank = 1; engine->n_moves == 0 && rank + 1 < engine->place.tiers.n; rank++) {
+        const struct sw_policy_level level = level_of(engine, rank);
+        engine->is_demoting[rank] = make_room(engine, rank, &level) > 0;
+    }
 }
 
 void sw_move_cancel(struct sw_move *move) {
@@ -143,14 +163,14 @@ void sw_move_ended(struct sw_job *job) {
     struct sw_owner *owner = move->owner;
     struct sw_engine *engine = owner->engine;
     struct sw_region *region = move->region;
-    const bool is_demotion = job->kind == SW_JOB_DEMOTE;
+    const bool makes_room = job->from == sw_placement_memory(&engine->place);
     engine->n_moves--;
     owner->n_moves--;
     sw_engine_report_bad_frame(owner, (struct sw_region_id){job->region_slot, job->region_gen}, job);
     settle_replaced(region, job);
     const bool failed = has_failed(job);
     if (!job->err.code)
-        ++*(is_demotion ? &engine->counters.demotions : &engine->counters.promotions);
+        ++*(job->from ? &engine->counters.demotions : &engine->counters.promotions);
     if (failed)
         sw_log(SW_LOG_DEBUG, "region.move_failed", "region=%u:%u name=%s text=\"%s\"", job->region_slot,
                job->region_gen, sw_err_name(job->err.code), job->err.msg);
@@ -158,7 +178,7 @@ void sw_move_ended(struct sw_job *job) {
         sw_frames_free(job->frames);
     } else {
         region->move = NULL;
-        region->tier = sw_frames_tier(region->frames, &region->host_bytes);
+        region->tier = sw_frames_tier(region->frames, region->tier_bytes);
         if (job->kind == SW_JOB_PROMOTE)
             region->used_us = sw_clock_us(); /* not to be the first to leave again */
         if (region->op)
@@ -166,13 +186,13 @@ void sw_move_ended(struct sw_job *job) {
     }
     sw_free(move);
     sw_owner_settle(owner);
-    if (failed) { /* a full or broken disk: not again until the next spill */
-        engine->is_demoting = false;
+    if (failed) { /* a full or broken tier: not again until the next spill */
+        memset(engine->is_demoting, 0, sizeof engine->is_demoting);
         engine->room_bytes = 0;
     } else {
         sw_engine_balance(engine);
     }
-    if (is_demotion) /* not before the next has begun: who waits for room waits on */
+    if (makes_room) /* not before the next has begun: who waits for room waits on */
         sw_placement_demotion_ended(&engine->place);
 }
 
@@ -182,43 +202,46 @@ void sw_move_follow(struct sw_move *move) {
     move->owner->n_moves++;
 }
 
-/* Stored bytes of a region that lie in the NVMe tier. */
-static uint64_t bytes_on_disk(const struct sw_region *region) {
+/* Stored bytes of a region, at rest, that lie behind the first tier. */
+static uint64_t bytes_behind(const struct sw_region *region) {
     uint64_t bytes = 0;
-    for (size_t i = 0; !region->frames->packed && i < region->frames->n_chunks; i++)
-        bytes += sw_stored_is_on_disk(&region->frames->stored[i]) ? region->frames->stored[i].bytes : 0;
+    for (unsigned i = 1; i < SW_TIERS_MAX; i++)
+        bytes += region->tier_bytes[i];
     return bytes;
+}
+
+static int refuse_moving(const struct sw_region *region, struct sw_err *err) {
+    return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is being moved", region->id.slot, region->id.gen);
+}
+
+static int begin_move(struct sw_engine *engine, struct sw_region *region, struct sw_tier *from, struct sw_err *err) {
+    if (start_move(engine, region, from))
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a move");
+    return 0;
 }
 
 static int prefetch(struct sw_engine *engine, struct sw_region *region, struct sw_err *err) {
     if (region->move)
-        return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is being moved", region->id.slot,
-                          region->id.gen);
-    const uint64_t bytes = bytes_on_disk(region);
+        return refuse_moving(region, err);
+    const uint64_t bytes = bytes_behind(region);
     if (bytes == 0)
         return 0;
     if (sw_placement_goes_out(&engine->place, bytes))
-        return sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST, "host tier has no room for %llu bytes",
-                          (unsigned long long)bytes);
-    if (start_move(engine, region, SW_JOB_PROMOTE))
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a move");
-    return 0;
+        return sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST, "%s tier has no room for %llu bytes",
+                          sw_placement_memory(&engine->place)->kind->name, (unsigned long long)bytes);
+    return begin_move(engine, region, NULL, err);
 }
 
 static int demote(struct sw_engine *engine, struct sw_region *region, struct sw_err *err) {
-    const struct sw_region_id id = region->id;
-    if (!engine->place.nvme)
-        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "there is no NVMe tier");
+    struct sw_tier *from = sw_placement_memory(&engine->place);
+    if (engine->place.tiers.n < 2)
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "there is no tier behind %s", from->kind->name);
     if (region->frames->packed)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u is packed in its client's memory", id.slot,
-                          id.gen);
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u is packed in its client's memory",
+                          region->id.slot, region->id.gen);
     if (region->move)
-        return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is being moved", id.slot, id.gen);
-    if (bytes_on_disk(region) == region->stored_bytes)
-        return 0;
-    if (start_move(engine, region, SW_JOB_DEMOTE))
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a move");
-    return 0;
+        return refuse_moving(region, err);
+    return region->tier_bytes[0] ? begin_move(engine, region, from, err) : 0;
 }
 
 int sw_engine_advise(struct sw_owner *owner, struct sw_region_id id, enum sw_advice advice, uint32_t value,

@@ -53,7 +53,7 @@ struct sw_catalogue_region {
     const char *name; /* durable: it outlives its session; NULL: it does not. Found: borrowed for the call */
     uint32_t uid;     /* whose it is then */
     /* put: all committed, or NULL while there are none. Found: owned by `found`; frames have no tier yet, and extents
-     * without memory, allocated one by one. A frame on the disk `awaits_disk`; it has no extents if version 1 has
+     * without memory, allocated one by one. A frame `awaits` its tier; on a disk it has no extents if version 1 has
      * recorded it. */
     struct sw_frames *frames;
 };

@@ -13,9 +13,6 @@
 #include "spill/catalogue.h"
 #include <stddef.h>
 
-/* Where a frame is. The numbers are recorded; the first three are those of version 1. */
-enum sw_catalogue_tier { SW_IN_NO_TIER, SW_IN_HOST_TIER, SW_IN_NVME_TIER, SW_CATALOGUE_TIER_NR };
-
 /* What a region's record begins with, in every version: enough to find the newest record and the longest chunk. */
 struct sw_region_key {
     uint64_t sequence, session;
@@ -36,7 +33,8 @@ struct sw_region_head {
 struct sw_chunk_head {
     uint64_t frame_bytes, identity;
     uint32_t n_extents, n_symbols;
-    unsigned codec, tier, value_type, segment_log2;
+    unsigned codec, value_type, segment_log2;
+    uint8_t tier; /* sw_tier_kind.id; 0: in none */
     bool is_packed;
 };
 

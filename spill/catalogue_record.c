@@ -76,12 +76,8 @@ int sw_catalogue_add_session(struct sw_catalogue_content *content, const struct 
 }
 
 /* Also of frames that were found, and that no tier has claimed yet. */
-static enum sw_catalogue_tier tier_of(const struct sw_stored *stored) {
-    if (stored->tier)
-        return sw_stored_is_on_disk(stored) ? SW_IN_NVME_TIER : SW_IN_HOST_TIER;
-    if (stored->awaits_disk)
-        return SW_IN_NVME_TIER;
-    return stored->n_extents ? SW_IN_HOST_TIER : SW_IN_NO_TIER;
+static uint8_t tier_of(const struct sw_stored *stored) {
+    return stored->tier ? stored->tier->kind->id : stored->awaits;
 }
 
 static int add_chunk(struct sw_catalogue_content *content, const struct sw_frames *frames, size_t i) {
@@ -93,7 +89,7 @@ static int add_chunk(struct sw_catalogue_content *content, const struct sw_frame
                                     .n_extents = stored->n_extents,
                                     .n_symbols = layout->n_symbols,
                                     .codec = (uint8_t)layout->codec,
-                                    .tier = (uint8_t)tier_of(stored),
+                                    .tier = tier_of(stored),
                                     .value_type = (uint8_t)layout->value_type,
                                     .segment_log2 = (uint8_t)layout->segment_log2,
                                     .has = packed && packed->is_packed ? IS_PACKED : 0};
@@ -231,14 +227,13 @@ static bool makes_sense(const struct sw_chunk_head *head) {
     return head->codec < SW_CODEC_NR && head->value_type < SW_VALUE_NR && head->n_symbols < 1u << 16 &&
            head->segment_log2 < 32 &&
            sw_codec_takes((enum sw_codec_id)head->codec, (enum sw_value_type)head->value_type) &&
-           head->tier < SW_CATALOGUE_TIER_NR && (head->tier != SW_IN_HOST_TIER || head->n_extents > 0) &&
-           (head->tier != SW_IN_NO_TIER || head->n_extents == 0);
+           (head->tier || head->n_extents == 0);
 }
 
 static int read_extents(struct sw_catalogue_reader *r, const struct sw_chunk_head *head, struct sw_stored *ret) {
     struct range_body range;
-    ret->awaits_disk = head->tier == SW_IN_NVME_TIER;
-    ret->bytes = ret->awaits_disk ? head->frame_bytes : 0;
+    ret->awaits = head->tier;
+    ret->bytes = head->tier ? head->frame_bytes : 0; /* version 1 has not recorded all extents */
     if (head->n_extents > r->left / sizeof range)
         return -SW_EFRAME;
     if (head->n_extents > 0 && !(ret->extents = sw_alloc_array(head->n_extents, sizeof ret->extents[0])))
@@ -253,7 +248,7 @@ static int read_extents(struct sw_catalogue_reader *r, const struct sw_chunk_hea
             return -SW_EFRAME;
         ret->extents[e] = (struct sw_extent){.offset = range.offset, .bytes = range.bytes};
     }
-    if (!ret->awaits_disk)
+    if (head->n_extents > 0) /* of a packed region's frame only the beginning is in a tier */
         ret->bytes = bytes;
     return 0;
 }
@@ -289,7 +284,7 @@ static int read_chunk(const struct sw_catalogue_format *format, struct sw_catalo
     if (!fits(frames, i))
         return -SW_EFRAME;
     if (!frames->packed)
-        return head.tier == SW_IN_NO_TIER ? -SW_EFRAME : 0;
+        return head.tier ? 0 : -SW_EFRAME;
     if (!sw_catalogue_take(r, &range, sizeof range) || !is_inside(&range, frames->raw_bytes))
         return -SW_EFRAME;
     frames->packed[i] = (struct sw_packed_chunk){range.offset, range.bytes, head.is_packed};

@@ -22,6 +22,7 @@ struct region_body {
 };
 _Static_assert(sizeof(struct region_body) == 64, "as version 1 has recorded it");
 enum { HAS_FRAMES = 1, HAS_NAME = 2, SHAPE_PACKED = 1 };
+enum { IN_NO_TIER, IN_HOST_TIER, IN_NVME_TIER }; /* as later versions number them, too */
 
 struct chunk_body {
     uint64_t frame_bytes;
@@ -67,11 +68,11 @@ static bool take_chunk(struct sw_catalogue_reader *r, struct sw_chunk_head *ret)
                                   .n_extents = body.n_extents,
                                   .n_symbols = body.symbols_type & 0xFFFu,
                                   .codec = body.codec_tier & 15u,
-                                  .tier = body.codec_tier >> 4 & 7u,
+                                  .tier = (uint8_t)(body.codec_tier >> 4 & 7u),
                                   .value_type = body.symbols_type >> 12,
                                   .segment_log2 = body.segment_log2,
                                   .is_packed = body.codec_tier >> 7};
-    return ret->tier != SW_IN_NVME_TIER || ret->n_extents == 0;
+    return ret->tier <= IN_NVME_TIER && (ret->tier == IN_HOST_TIER) == (ret->n_extents > 0);
 }
 
 const struct sw_catalogue_format sw_catalogue_v1 = {.version = 1,

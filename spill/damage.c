@@ -18,7 +18,7 @@ void sw_engine_report_bad_frame(const struct sw_owner *owner, struct sw_region_i
         .region = id, .chunk = job->failed.first, .n_chunks = job->failed.n, .bytes = stored->bytes, .err = &job->err};
     if (!stored->tier || !stored->tier->ops->locate)
         return;
-    bad.tier = stored->tier->name;
+    bad.tier = stored->tier->kind->name;
     stored->tier->ops->locate(stored->tier, stored, bad.file, &bad.offset);
     observer->bad_frame(&bad, observer->arg);
 }

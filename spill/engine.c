@@ -50,7 +50,7 @@ static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
         atomic_store(&op->parts[i].job.phase, SW_PHASE_STORING);
     follow_phase(op);
     region->frames = job->frames;
-    region->tier = sw_frames_tier(job->frames, &region->host_bytes);
+    region->tier = sw_frames_tier(job->frames, region->tier_bytes);
     region->used_us = sw_clock_us();
     op->tier = region->tier;
     region->stored_bytes = job->stored_bytes;
@@ -112,6 +112,11 @@ static bool in_place(const struct sw_op *op) {
     return op->job.kind == SW_JOB_PACK || op->job.kind == SW_JOB_UNPACK;
 }
 
+/* Where the region is or was; one without frames counts for the first tier. */
+static const struct sw_tier *tier_of(const struct sw_op *op) {
+    return op->tier ? op->tier : sw_placement_memory(&op->owner->engine->place);
+}
+
 static void fill_outcome(const struct sw_op *op, struct sw_outcome *ret) {
     const struct sw_region *region = op->region;
     uint64_t now_us = sw_clock_us();
@@ -122,7 +127,7 @@ static void fill_outcome(const struct sw_op *op, struct sw_outcome *ret) {
     ret->stored_bytes = region->stored_bytes;
     ret->codec = region->codec;
     ret->reason = sw_cost_reason_text(region->reason);
-    ret->tier = in_place(op) ? "device" : op->tier ? op->tier->name : op->owner->engine->config.tier->name;
+    ret->tier = in_place(op) ? SW_PACKED_TIER_NAME : tier_of(op)->kind->name;
     ret->total_us = now_us - op->submitted_us;
     if (region->name)
         (void)snprintf(ret->name, sizeof ret->name, "%s", region->name);
@@ -141,7 +146,7 @@ static void note_figures(struct sw_engine *engine, const struct sw_op *op, const
         return;
     sw_figures_note(&engine->figures,
                     &(struct sw_figures_op){.kind = sw_job_encodes(job->kind) ? SW_FIGURES_SPILL : SW_FIGURES_RESTORE,
-                                            .tier = outcome->tier,
+                                            .tier = in_place(op) ? SW_FIGURES_PACKED : tier_of(op)->rank,
                                             .codec = outcome->codec,
                                             .raw_bytes = outcome->raw_bytes,
                                             .stored_bytes = outcome->stored_bytes,
@@ -300,9 +305,13 @@ int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engi
     struct sw_engine *engine = sw_alloc(sizeof *engine);
     if (!engine)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the engine");
-    int rc = 0;
     engine->config = *config;
-    sw_placement_init(&engine->place, config->tier, config->nvme, config->nvme ? config->staging_bytes : 0);
+    int rc = sw_tiers_settle(&engine->config.tiers, err);
+    if (rc) {
+        sw_free(engine);
+        return rc;
+    }
+    sw_placement_init(&engine->place, &engine->config.tiers, config->staging_bytes);
     engine->place.epoch = sw_catalogue_epoch(config->catalogue);
     sw_list_init(&engine->owners);
     sw_list_init(&engine->settled);

@@ -18,7 +18,7 @@
 #include "spill/order.h"
 #include "spill/pipeline/cost.h"
 #include "spill/quota.h"
-#include "spill/tier/tier.h"
+#include "spill/tier/tiers.h"
 #include <stdbool.h>
 #include <uv.h>
 
@@ -48,6 +48,9 @@ enum sw_region_state {
 };
 const char *sw_region_state_name(enum sw_region_state state);
 
+/* Where packed regions are said to be, which are in no tier. */
+#define SW_PACKED_TIER_NAME "device"
+
 /* A frame that a restore or a move has found bad, or has not been able to read. */
 struct sw_bad_frame {
     struct sw_region_id region;
@@ -65,9 +68,9 @@ struct sw_lost_region {
     uint32_t uid;
     const char *name; /* NULL: it has none */
     uint64_t raw_bytes;
-    /* Chunks, and of these the ones that are not in memory, and not on the disk. Both 0: it was lost before, or was
-     * being packed or unpacked. */
-    size_t n_chunks, n_not_in_memory, n_not_on_disk;
+    /* Chunks; of these the ones that were not where they should be, and that may lie in a durable tier which was not
+     * opened, or was another one. Both 0: it was lost before, or was being packed or unpacked. */
+    size_t n_chunks, n_gone, n_away;
 };
 
 /* Hears of what is damaged, for the log; each may be NULL. Called on the loop, and must not call the engine. */
@@ -80,15 +83,14 @@ struct sw_engine_observer {
 struct sw_engine_config {
     struct sw_device *const *devices; /* borrowed; used by the workers from open until closed */
     unsigned n_devices;
-    struct sw_tier *tier;       /* borrowed; host memory */
-    struct sw_tier *nvme;       /* borrowed; NULL: none */
-    uint64_t staging_bytes;     /* with nvme: part of the host tier for frames on their way to it and back */
-    unsigned high_pct, low_pct; /* with nvme: above high of the rest, regions are moved to it until low is reached */
-    unsigned max_regions;       /* all sessions together */
-    unsigned max_owner_regions; /* per session */
-    unsigned max_owner_ops;     /* operations of one session in flight */
-    unsigned max_owner_mems;    /* memories of one session */
-    unsigned max_durable;       /* durable regions of one heir */
+    struct sw_tiers tiers;
+    uint64_t staging_bytes;         /* part of the first tier for frames on their way to those behind it and back */
+    unsigned high_pct, low_pct;     /* above high, regions are moved to a tier behind until low is reached */
+    unsigned max_regions;           /* all sessions together */
+    unsigned max_owner_regions;     /* per session */
+    unsigned max_owner_ops;         /* operations of one session in flight */
+    unsigned max_owner_mems;        /* memories of one session */
+    unsigned max_durable;           /* durable regions of one heir */
     struct sw_catalogue *catalogue; /* borrowed; NULL: nothing survives the process */
     struct sw_engine_observer observer;
 };
@@ -112,11 +114,11 @@ struct sw_recovered {
     unsigned n_sessions, n_regions; /* all that are there again, those below included */
     unsigned n_lost;                /* regions that were not whole: ELOST */
     unsigned n_damaged;             /* records that made no sense */
-    unsigned n_released;            /* frames in the NVMe tier that no record names */
+    unsigned n_released;            /* frames in durable tiers that no record names */
     uint64_t raw_bytes;
 };
-/* Finds sessions and regions of a predecessor in the catalogue, the host tier and the NVMe tier, once, before the first
- * owner is opened; releases the rest. errors: -SW_ENOMEM. */
+/* Finds sessions and regions of a predecessor in the catalogue and the tiers, once, before the first owner is opened;
+ * releases the rest. errors: -SW_ENOMEM. */
 int sw_engine_recover(struct sw_engine *engine, struct sw_recovered *ret, struct sw_err *err);
 /* The owner that a predecessor recorded under this name, with its regions: the caller's from now on; NULL: there is
  * none, or somebody has it. */
@@ -197,7 +199,7 @@ struct sw_outcome {
     uint64_t raw_bytes, stored_bytes;
     enum sw_codec_id codec; /* of most of the region's bytes */
     const char *reason;     /* why it was compressed, or was not, when it was spilled: sw_cost_reason_text() */
-    const char *tier;       /* "host", "nvme", "device" (packed) */
+    const char *tier;       /* its name, or SW_PACKED_TIER_NAME */
     uint64_t queued_us, total_us;
     char name[SW_REGION_NAME_BYTES]; /* of a durable region; empty: it is not */
 };
@@ -287,12 +289,12 @@ void sw_owner_forget_requests(struct sw_owner *owner, uint32_t newest);
 /* ---- balance.c ---- */
 
 enum sw_advice { SW_ADVISE_PRIORITY, SW_ADVISE_PIN, SW_ADVISE_PREFETCH, SW_ADVISE_DEMOTE };
-/* What is known about the future of a region that is OUT. PRIORITY, 0 to 255: those of lower priority leave the host
- * tier first. PIN, 0 or 1: does not leave it. PREFETCH (value 0): begins to move it from the NVMe tier to the host
- * tier; it can be restored or dropped meanwhile. DEMOTE (value 0): begins to move it the other way; -SW_ENOTSUP without
- * an NVMe tier, -SW_EINVAL for packed regions, which are in no tier. errors: -SW_EINVAL, -SW_ENOENT, -SW_ESTALE,
- * -SW_ELOST, -SW_EBUSY (an operation or a move is under way), -SW_ENOSPACE, -SW_ENOMEM (nothing to fetch it to, or
- * with). */
+/* What is known about the future of a region that is OUT. PRIORITY, 0 to 255: those of lower priority leave a tier
+ * first. PIN, 0 or 1: does not leave it. PREFETCH (value 0): begins to move it from the tiers behind to the first tier;
+ * it can be restored or dropped meanwhile. DEMOTE (value 0): begins to move what of it is in the first tier to one
+ * behind; -SW_ENOTSUP if there is none, -SW_EINVAL for packed regions, which are in no tier. errors: -SW_EINVAL,
+ * -SW_ENOENT, -SW_ESTALE, -SW_ELOST, -SW_EBUSY (an operation or a move is under way), -SW_ENOSPACE, -SW_ENOMEM (nothing
+ * to fetch it to, or with). */
 int sw_engine_advise(struct sw_owner *owner, struct sw_region_id id, enum sw_advice advice, uint32_t value,
                      struct sw_err *err);
 
@@ -329,12 +331,12 @@ struct sw_engine_stats {
     unsigned n_owners, n_regions, n_mems, n_mapped, n_ops;
     uint64_t spills, restores, failed_ops, canceled_ops;
     uint64_t packs; /* of the spills */
-    /* Regions taken from the host tier to the NVMe tier, to make room or on advice, and back on advice. */
+    /* Regions taken from a tier to one behind, to make room or on advice, and back to the first on advice. */
     uint64_t demotions, promotions;
     uint64_t spilled_raw_bytes, spilled_stored_bytes, restored_raw_bytes;
-    uint64_t reasons[SW_COST_REASON_NR]; /* spills, by why they were compressed, or were not */
-    uint64_t scratch_bytes;              /* device memory taken, all GPUs */
-    struct sw_tier_stats tier, nvme;     /* nvme: all 0 where there is none */
+    uint64_t reasons[SW_COST_REASON_NR];      /* spills, by why they were compressed, or were not */
+    uint64_t scratch_bytes;                   /* device memory taken, all GPUs */
+    struct sw_tier_stats tiers[SW_TIERS_MAX]; /* by rank; all 0 where there is none */
 };
 void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret);
 

@@ -7,11 +7,14 @@
 #define BLOCK_BYTES 4096u
 
 struct tally {
-    uint64_t owners, ops, mems, regions, frames, nvme_frames, frame_bytes;
+    uint64_t owners, ops, mems, regions;
+    struct {
+        uint64_t frames, bytes;
+    } tiers[SW_TIERS_MAX];
 };
 
-/* A region that is away is complete: every chunk has a committed frame, and they add up. Of a lost one some may lie on
- * a disk that is not there. */
+/* A region that is away is complete: every chunk has a committed frame, and they add up. Of a lost one some may lie in
+ * a tier that is not there. */
 static void check_frames(const struct sw_region *region, struct tally *tally) {
     uint64_t stored = 0, away = 0;
     const struct sw_packed_chunk *packed = region->frames ? region->frames->packed : NULL;
@@ -30,9 +33,8 @@ static void check_frames(const struct sw_region *region, struct tally *tally) {
             bytes += frame->extents[e].bytes;
         SW_ASSERT(bytes == frame->bytes);
         stored += bytes;
-        tally->nvme_frames += sw_stored_is_on_disk(frame);
-        tally->frame_bytes += (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
-        tally->frames++;
+        tally->tiers[frame->tier->rank].bytes += (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+        tally->tiers[frame->tier->rank].frames++;
     }
     SW_ASSERT(packed ? sw_frames_packed_bytes(region->frames) == region->stored_bytes
                      : stored + away == region->stored_bytes);
@@ -102,20 +104,16 @@ static void check_owner(const struct sw_owner *owner, const struct sw_engine_con
 
 /* Operations in flight hold more than the regions know of. */
 static void check_tiers(const struct sw_engine *engine, const struct tally *tally) {
-    const bool still = tally->ops == 0 && engine->n_moves == 0;
-    struct sw_tier_stats host, nvme = {0};
-    engine->config.tier->ops->stats(engine->config.tier, &host);
-    if (engine->config.nvme)
-        engine->config.nvme->ops->stats(engine->config.nvme, &nvme);
-    SW_ASSERT(host.used_bytes <= host.backed_bytes && host.backed_bytes <= host.capacity_bytes);
-    SW_ASSERT(host.largest_free_bytes <= host.backed_bytes - host.used_bytes && host.huge_bytes <= host.backed_bytes);
-    SW_ASSERT(nvme.used_bytes <= nvme.backed_bytes && nvme.backed_bytes <= nvme.capacity_bytes);
-    host.used_bytes -= host.held_bytes;
-    SW_ASSERT(!still || (host.used_bytes + nvme.used_bytes == tally->frame_bytes &&
-                         host.committed_frames + nvme.committed_frames == tally->frames &&
-                         nvme.committed_frames == tally->nvme_frames));
-    SW_ASSERT(engine->n_moves > 0 || (host.used_bytes + nvme.used_bytes >= tally->frame_bytes &&
-                                      host.committed_frames + nvme.committed_frames >= tally->frames));
+    const bool moves = engine->n_moves > 0, still = tally->ops == 0 && !moves;
+    for (unsigned i = 0; i < engine->place.tiers.n; i++) {
+        const struct sw_tier_stats tier = sw_tier_stats_of(engine->place.tiers.at[i]);
+        const uint64_t used_bytes = tier.used_bytes - tier.held_bytes;
+        SW_ASSERT(tier.used_bytes <= tier.backed_bytes && tier.backed_bytes <= tier.capacity_bytes);
+        SW_ASSERT(tier.largest_free_bytes <= tier.backed_bytes - tier.used_bytes &&
+                  tier.huge_bytes <= tier.backed_bytes);
+        SW_ASSERT(!still || (used_bytes == tally->tiers[i].bytes && tier.committed_frames == tally->tiers[i].frames));
+        SW_ASSERT(moves || (used_bytes >= tally->tiers[i].bytes && tier.committed_frames >= tally->tiers[i].frames));
+    }
 }
 
 /* What a tenant's sessions have, against what counts for it; operations in flight hold more than the regions know of.

@@ -121,8 +121,8 @@ struct sw_engine {
     struct sw_worker **workers; /* [config.n_devices] */
     struct sw_canary *canaries; /* the same */
     unsigned n_moves;
-    uint64_t room_bytes; /* that an operator wants to leave the host tier, and that have not been started on */
-    bool is_demoting;    /* regions leave the host tier until it is down at the low watermark */
+    uint64_t room_bytes; /* that an operator wants to leave the first tier, and that have not been started on */
+    bool is_demoting[SW_TIERS_MAX]; /* regions leave a tier until it is down at the low watermark */
     struct sw_region_table regions;
     struct sw_list owners;
     struct sw_list settled; /* owners that have nothing left; their `closed` is due */
@@ -175,7 +175,7 @@ void sw_mem_unmapped(struct sw_mem *mem);
 void sw_canary_ended(struct sw_job *job);
 /* damage.c: tells the observer where a frame lies at which a job has failed, if it has failed because of one. */
 void sw_engine_report_bad_frame(const struct sw_owner *owner, struct sw_region_id id, const struct sw_job *job);
-/* balance.c: looks whether regions have to leave the host tier. */
+/* balance.c: looks whether regions have to leave a tier. */
 void sw_engine_balance(struct sw_engine *engine);
 void sw_move_cancel(struct sw_move *move);
 /* Its region has another owner now. */

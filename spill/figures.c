@@ -1,9 +1,6 @@
 #include "spill/figures.h"
 
-#include <string.h>
-
 static const char *const kinds[SW_FIGURES_KIND_NR] = {"spill", "restore"};
-static const char *const tiers[SW_FIGURES_TIER_NR] = {"host", "nvme", "device"};
 static const char *const stages[SW_FIGURES_STAGE_NR] = {"wait", "plan", "move", "whole"};
 static const uint64_t bounds_us[SW_FIGURES_BUCKETS] = {
     50,    100,    250,    500,    1000,    2500,    5000,    10000,    25000,
@@ -12,10 +9,6 @@ static const uint64_t bounds_us[SW_FIGURES_BUCKETS] = {
 
 const char *sw_figures_kind_name(enum sw_figures_kind kind) {
     return kinds[kind];
-}
-
-const char *sw_figures_tier_name(enum sw_figures_tier tier) {
-    return tiers[tier];
 }
 
 const char *sw_figures_stage_name(enum sw_figures_stage stage) {
@@ -46,10 +39,7 @@ uint64_t sw_histogram_percentile_us(const struct sw_histogram *histogram, unsign
 }
 
 void sw_figures_note(struct sw_figures *figures, const struct sw_figures_op *op) {
-    unsigned tier = 0;
-    while (tier < SW_FIGURES_DEVICE && strcmp(tiers[tier], op->tier) != 0)
-        tier++;
-    struct sw_flow *flow = &figures->flows[op->kind][tier][op->codec];
+    struct sw_flow *flow = &figures->flows[op->kind][op->tier][op->codec];
     flow->operations++;
     flow->raw_bytes += op->raw_bytes;
     flow->stored_bytes += op->stored_bytes;

@@ -6,10 +6,11 @@
 #define SW_SPILL_FIGURES_H
 
 #include "codec/codec.h"
+#include "spill/tier/tiers.h"
 #include <stdint.h>
 
 enum sw_figures_kind { SW_FIGURES_SPILL, SW_FIGURES_RESTORE, SW_FIGURES_KIND_NR };
-enum sw_figures_tier { SW_FIGURES_HOST, SW_FIGURES_NVME, SW_FIGURES_DEVICE, SW_FIGURES_TIER_NR };
+enum { SW_FIGURES_PACKED = SW_TIERS_MAX, SW_FIGURES_TIER_NR }; /* tiers go by rank; packed regions are in none */
 /* WAIT: until the memory was mapped. PLAN: sample and plan of a spill. MOVE: the rest. WHOLE: all of them. */
 enum sw_figures_stage { SW_FIGURES_WAIT, SW_FIGURES_PLAN, SW_FIGURES_MOVE, SW_FIGURES_WHOLE, SW_FIGURES_STAGE_NR };
 /* From 50 us to 10 s in steps of 1, 2.5, 5, 10; the last one has what took longer. */
@@ -29,7 +30,7 @@ struct sw_figures {
 
 struct sw_figures_op {
     enum sw_figures_kind kind;
-    const char *tier; /* "host", "nvme", "device" */
+    unsigned tier; /* rank, or SW_FIGURES_PACKED */
     enum sw_codec_id codec;
     uint64_t raw_bytes, stored_bytes;
     uint64_t us[SW_FIGURES_STAGE_NR];
@@ -37,7 +38,6 @@ struct sw_figures_op {
 void sw_figures_note(struct sw_figures *figures, const struct sw_figures_op *op);
 
 const char *sw_figures_kind_name(enum sw_figures_kind kind);
-const char *sw_figures_tier_name(enum sw_figures_tier tier);
 const char *sw_figures_stage_name(enum sw_figures_stage stage);
 /* Longest duration that bucket i holds; UINT64_MAX for the last one. */
 uint64_t sw_histogram_bound_us(unsigned i);

@@ -189,10 +189,10 @@ void sw_frames_free(struct sw_frames *frames) {
 void sw_frames_leave(struct sw_frames *frames) {
     for (size_t i = 0; frames && i < frames->n_chunks; i++) {
         struct sw_stored *stored = &frames->stored[i];
-        if (sw_stored_is_on_disk(stored))
+        if (stored->tier && sw_tier_can(stored->tier, SW_TIER_DURABLE))
             *stored = (struct sw_stored){0}; /* its tier keeps what is not released */
     }
-    sw_frames_free(frames); /* in memory: only the books */
+    sw_frames_free(frames); /* of the others: only the books */
 }
 
 uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i) {
@@ -213,17 +213,20 @@ enum sw_codec_id sw_frames_most_used(const uint64_t bytes[SW_CODEC_NR]) {
     return most;
 }
 
-struct sw_tier *sw_frames_tier(const struct sw_frames *frames, uint64_t *ret_host_bytes) {
-    struct sw_tier *tiers[2] = {NULL, NULL}; /* there are two kinds */
-    uint64_t bytes[2] = {0, 0};
+struct sw_tier *sw_frames_tier(const struct sw_frames *frames, uint64_t ret_bytes[SW_TIERS_MAX]) {
+    struct sw_tier *tiers[SW_TIERS_MAX] = {NULL}, *most = NULL;
+    memset(ret_bytes, 0, SW_TIERS_MAX * sizeof *ret_bytes);
     for (size_t i = 0; i < frames->n_chunks; i++) {
         const struct sw_stored *stored = &frames->stored[i];
-        const int t = sw_stored_is_on_disk(stored) ? 1 : 0;
-        tiers[t] = stored->tier ? stored->tier : tiers[t];
-        bytes[t] += stored->bytes;
+        if (!stored->tier)
+            continue;
+        tiers[stored->tier->rank] = stored->tier;
+        ret_bytes[stored->tier->rank] += stored->bytes;
     }
-    *ret_host_bytes = bytes[0];
-    return bytes[1] > bytes[0] ? tiers[1] : tiers[0];
+    for (unsigned i = 0; i < SW_TIERS_MAX; i++)
+        if (tiers[i] && (!most || ret_bytes[i] > ret_bytes[most->rank]))
+            most = tiers[i];
+    return most;
 }
 
 uint64_t sw_frames_packed_bytes(const struct sw_frames *frames) {

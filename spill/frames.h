@@ -16,7 +16,7 @@
 #define SW_SPILL_FRAMES_H
 
 #include "codec/frame.h"
-#include "spill/tier/tier.h"
+#include "spill/tier/tiers.h"
 #include "spillway_packed.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -72,7 +72,7 @@ struct sw_frames *sw_frames_view(const struct sw_frames *frames, unsigned part);
 void sw_frames_view_update(struct sw_frames *view, const struct sw_frames *frames);
 /* Raw bytes of a buffer, of one or of several. */
 uint64_t sw_frames_part_bytes(const struct sw_frames *frames, unsigned part);
-/* By what the NVMe tier knows chunk i: the same while its buffer is alone and when it is among others; and back, false:
+/* By what durable tiers know chunk i: the same while its buffer is alone and when it is among others; and back, false:
  * there is none. */
 uint64_t sw_frames_key(const struct sw_frames *frames, size_t i);
 bool sw_frames_find(const struct sw_frames *frames, uint64_t key, size_t *ret);
@@ -94,8 +94,8 @@ uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i);
 /* The codec of most bytes, of so many of each. */
 enum sw_codec_id sw_frames_most_used(const uint64_t bytes[SW_CODEC_NR]);
 
-/* The tier that has most of the stored bytes; NULL if no tier has any. *ret_host_bytes: those in the host tier. */
-struct sw_tier *sw_frames_tier(const struct sw_frames *frames, uint64_t *ret_host_bytes);
+/* The tier that has most of the stored bytes; NULL if no tier has any. ret_bytes: those in each tier, by rank. */
+struct sw_tier *sw_frames_tier(const struct sw_frames *frames, uint64_t ret_bytes[SW_TIERS_MAX]);
 
 /* Packed: bytes at the front of the range that hold frames. */
 uint64_t sw_frames_packed_bytes(const struct sw_frames *frames);

@@ -103,7 +103,8 @@ struct sw_job {
     uint64_t order_since_us, order_look_us; /* order_queue.h: waits since; when to look at the word again */
     /* Spill, pack: made by the worker, NULL after a failure; restore: the region's, read only; unpack: the region's. */
     struct sw_frames *frames;
-    uint32_t region_slot, region_gen; /* named in the NVMe tier's manifest */
+    uint32_t region_slot, region_gen; /* named in the records of durable tiers */
+    struct sw_tier *from;             /* demotion: what lies there goes to a tier behind */
     struct sw_stored *replaced;       /* move: [n_chunks], frames that others have taken the place of; NULL: released */
 
     atomic_bool cancel;

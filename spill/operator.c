@@ -52,8 +52,9 @@ int sw_engine_owner(struct sw_engine *engine, struct sw_region_id id, struct sw_
 }
 
 int sw_engine_make_room(struct sw_engine *engine, uint64_t bytes, struct sw_err *err) {
-    if (!engine->place.nvme)
-        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "there is no NVMe tier");
+    if (engine->place.tiers.n < 2)
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "there is no tier behind %s",
+                          sw_placement_memory(&engine->place)->kind->name);
     engine->room_bytes = bytes;
     sw_engine_balance(engine);
     return 0;
@@ -70,6 +71,10 @@ const struct sw_figures *sw_engine_figures(const struct sw_engine *engine) {
     return &engine->figures;
 }
 
-uint64_t sw_engine_host_limit_bytes(const struct sw_engine *engine) {
-    return engine->place.host_limit_bytes;
+const struct sw_tiers *sw_engine_tiers(const struct sw_engine *engine) {
+    return &engine->place.tiers;
+}
+
+uint64_t sw_engine_limit_bytes(const struct sw_engine *engine, unsigned rank) {
+    return engine->place.limit_bytes[rank];
 }

@@ -35,8 +35,8 @@ uint32_t sw_engine_visit(struct sw_engine *engine, uint32_t from, unsigned max_s
 /* Whose region it is. errors: -SW_ENOENT, -SW_ESTALE. */
 int sw_engine_owner(struct sw_engine *engine, struct sw_region_id id, struct sw_owner **ret, struct sw_err *err);
 
-/* Begins to move regions to the NVMe tier, in the order in which they would leave the host tier by themselves, until
- * about so many stored bytes have left or nothing is left to move. errors: -SW_ENOTSUP (no NVMe tier). */
+/* Begins to move regions from the first tier to one behind, in the order in which they would leave it by themselves,
+ * until about so many stored bytes have left or nothing is left to move. errors: -SW_ENOTSUP (there is none behind). */
 int sw_engine_make_room(struct sw_engine *engine, uint64_t bytes, struct sw_err *err);
 
 /* Takes other watermarks and another bound of regions per owner; regions that are there stay. */
@@ -44,7 +44,9 @@ void sw_engine_set_limits(struct sw_engine *engine, unsigned high_pct, unsigned 
 
 /* Borrowed; changes with every operation that ends. */
 const struct sw_figures *sw_engine_figures(const struct sw_engine *engine);
-/* Bytes of the host tier that frames may rest in: the watermarks are parts of it. */
-uint64_t sw_engine_host_limit_bytes(const struct sw_engine *engine);
+/* Borrowed. */
+const struct sw_tiers *sw_engine_tiers(const struct sw_engine *engine);
+/* Bytes of a tier that frames may rest in: the watermarks are parts of it. */
+uint64_t sw_engine_limit_bytes(const struct sw_engine *engine, unsigned rank);
 
 #endif

@@ -3,11 +3,11 @@
 #include "base/clock.h"
 #include "codec/frame.h"
 
-/* A demotion that has not got on for so long, because the disk hangs, say, is not waited for. */
+/* A demotion that has not got on for so long, because a disk hangs, say, is not waited for. */
 #define PATIENCE_US 5000000u
 #define CHUNK_ALIGN_BYTES 32768u
 
-/* What a frame takes of the host tier, at least. */
+/* What a frame takes of the addressable tier, at least. */
 static uint64_t whole_blocks(uint64_t bytes) {
     return (bytes + SW_TIER_IO_ALIGN - 1) / SW_TIER_IO_ALIGN * SW_TIER_IO_ALIGN;
 }
@@ -20,43 +20,49 @@ static uint64_t longest_chunk(uint64_t way_bytes) {
     return chunk > CHUNK_ALIGN_BYTES ? chunk : CHUNK_ALIGN_BYTES;
 }
 
-void sw_placement_init(struct sw_placement *ret, struct sw_tier *host, struct sw_tier *nvme, uint64_t staging_bytes) {
-    struct sw_tier_stats stats;
-    host->ops->stats(host, &stats);
-    ret->host = host;
-    ret->nvme = nvme;
-    ret->capacity_bytes = stats.capacity_bytes;
-    ret->host_limit_bytes = stats.capacity_bytes - staging_bytes;
-    ret->way_bytes = staging_bytes / 2;
-    ret->chunk_bytes = nvme ? longest_chunk(ret->way_bytes) : SW_FRAME_MAX_RAW_BYTES;
-    atomic_init(&ret->out_bytes, 0);
-    atomic_init(&ret->in_bytes, 0);
-    ret->epoch = 0;
-    if (nvme) {
-        nvme->ops->stats(nvme, &stats);
-        ret->capacity_bytes += stats.capacity_bytes;
+void sw_placement_init(struct sw_placement *ret, const struct sw_tiers *tiers, uint64_t staging_bytes) {
+    *ret = (struct sw_placement){.tiers = *tiers, .chunk_bytes = SW_FRAME_MAX_RAW_BYTES};
+    for (unsigned i = 0; i < tiers->n; i++) {
+        ret->limit_bytes[i] = sw_tier_stats_of(tiers->at[i]).capacity_bytes;
+        ret->capacity_bytes += ret->limit_bytes[i];
     }
-    atomic_init(&ret->n_demotions, 0);
-    atomic_init(&ret->demoted_us, 0);
+    if (tiers->n > 1) {
+        ret->limit_bytes[0] -= staging_bytes;
+        ret->way_bytes = staging_bytes / 2;
+        ret->chunk_bytes = longest_chunk(ret->way_bytes);
+    }
+}
+
+static bool is_last(const struct sw_placement *place, unsigned rank) {
+    return rank + 1 == place->tiers.n;
+}
+
+static bool has_room(const struct sw_placement *place, unsigned rank, uint64_t bytes, uint64_t limit_bytes) {
+    return sw_tier_stats_of(place->tiers.at[rank]).used_bytes + bytes <= limit_bytes;
 }
 
 bool sw_placement_goes_out(struct sw_placement *place, uint64_t bytes) {
-    struct sw_tier_stats stats;
-    if (!place->nvme)
-        return false;
-    place->host->ops->stats(place->host, &stats);
-    return stats.used_bytes + bytes > place->host_limit_bytes;
+    return !is_last(place, 0) && !has_room(place, 0, bytes, place->limit_bytes[0]);
 }
 
-enum sw_placement_room sw_placement_room(const struct sw_placement *place, uint64_t bytes) {
-    struct sw_tier_stats stats;
-    place->host->ops->stats(place->host, &stats);
-    if (stats.used_bytes + bytes <= place->host_limit_bytes - place->host_limit_bytes / 8)
-        return SW_ROOM_HOST;
-    if (!place->nvme)
-        return SW_ROOM_NONE;
-    place->nvme->ops->stats(place->nvme, &stats);
-    return stats.used_bytes + bytes <= stats.capacity_bytes ? SW_ROOM_DISK : SW_ROOM_NONE;
+struct sw_tier *sw_placement_room(const struct sw_placement *place, uint64_t bytes) {
+    for (unsigned i = 0; i < place->tiers.n; i++) {
+        const uint64_t limit_bytes = place->limit_bytes[i];
+        if (has_room(place, i, bytes, i == 0 ? limit_bytes - limit_bytes / 8 : limit_bytes))
+            return place->tiers.at[i];
+    }
+    return NULL;
+}
+
+int sw_placement_reserve_behind(const struct sw_placement *place, const struct sw_tier *tier, uint64_t bytes,
+                                struct sw_stored *ret, struct sw_err *err) {
+    int rc = sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST, "there is no tier behind %s", tier->kind->name);
+    for (unsigned i = tier->rank + 1; rc == -SW_ENOSPACE && i < place->tiers.n; i++)
+        if (is_last(place, i) || has_room(place, i, bytes, place->limit_bytes[i]))
+            rc = place->tiers.at[i]->ops->reserve(place->tiers.at[i], bytes, ret, err);
+    if (!rc && err)
+        err->code = 0;
+    return rc;
 }
 
 static atomic_ullong *counter(struct sw_placement *place, enum sw_tier_io_kind kind) {
@@ -77,7 +83,7 @@ int sw_placement_stage(struct sw_placement *place, enum sw_tier_io_kind kind, ui
     /* The first one in its direction may be longer than its half: a predecessor may have made longer ones. */
     int rc = before > 0 && before + room_bytes > place->way_bytes ? -SW_EAGAIN : 0;
     if (!rc)
-        rc = place->host->ops->reserve(place->host, bytes, ret, err);
+        rc = sw_placement_memory(place)->ops->reserve(sw_placement_memory(place), bytes, ret, err);
     if (rc)
         (void)atomic_fetch_sub(counter(place, kind), room_bytes);
     return rc == -SW_ENOSPACE && (others > 0 || makes_room) ? -SW_EAGAIN : rc;

@@ -1,42 +1,51 @@
-/* placement.h - the tiers of one engine, and what of them may be used for what.
+/* placement.h - what of the tiers of an engine may be used for what.
  *
- * Frames rest in the host tier up to its limit; beyond it they go on to the NVMe tier, by way of host memory. What is
- * left of the host tier above the limit is for frames on their way between a device and the disk: one half for those
+ * Frames rest in the first tier that is below its limit, and in the last one up to its capacity. What is left of the
+ * addressable tier above its limit is for frames on their way between a device and a tier behind: one half for those
  * that go out, one for those that come in, so that neither can keep the other from moving. What rests may be more than
  * the limit, where a predecessor had a larger one; then frames on their way wait for demotions to make room. Shared by
  * all workers. */
 #ifndef SW_SPILL_PLACEMENT_H
 #define SW_SPILL_PLACEMENT_H
 
-#include "spill/tier/tier.h"
+#include "spill/tier/tiers.h"
 #include <stdatomic.h>
 
 struct sw_placement {
-    struct sw_tier *host;
-    struct sw_tier *nvme;              /* NULL: there is none, and all of the host tier is for frames at rest */
-    uint64_t capacity_bytes;           /* of all tiers: what is longer will never fit */
-    uint64_t host_limit_bytes;         /* frames at rest */
-    uint64_t way_bytes;                /* frames on their way, in each direction */
-    uint64_t chunk_bytes;              /* longest chunk of which a frame fits there whatever it holds */
-    atomic_ullong out_bytes, in_bytes; /* on their way now */
-    uint64_t epoch;                    /* in the keys of frames in the NVMe tier (transfer.h); 0 until it is set */
-    atomic_uint n_demotions;           /* that are under way */
-    atomic_ullong demoted_us;          /* when they last got on */
+    struct sw_tiers tiers;
+    uint64_t capacity_bytes;            /* of all tiers: what is longer will never fit */
+    uint64_t limit_bytes[SW_TIERS_MAX]; /* frames at rest, in each tier */
+    uint64_t way_bytes;                 /* frames on their way, in each direction */
+    uint64_t chunk_bytes;               /* longest chunk of which a frame fits there whatever it holds */
+    atomic_ullong out_bytes, in_bytes;  /* on their way now */
+    uint64_t epoch;                     /* in the keys of frames in durable tiers (transfer.h); 0 until it is set */
+    atomic_uint n_demotions;            /* from the addressable tier that are under way */
+    atomic_ullong demoted_us;           /* when they last got on */
 };
 
-/* staging_bytes: of the host tier, for frames on their way; 0 without an NVMe tier. */
-void sw_placement_init(struct sw_placement *ret, struct sw_tier *host, struct sw_tier *nvme, uint64_t staging_bytes);
+/* tiers: settled; copied. staging_bytes: of the addressable tier, for frames on their way; unused if it is the only
+ * one.
+ */
+void sw_placement_init(struct sw_placement *ret, const struct sw_tiers *tiers, uint64_t staging_bytes);
 
-/* True if a frame of so many bytes has no place at rest in the host tier, but may have one in the NVMe tier. thread:
+/* The addressable tier. thread: any. */
+static inline struct sw_tier *sw_placement_memory(const struct sw_placement *place) {
+    return place->tiers.at[0];
+}
+
+/* True if a frame of so many bytes has no place at rest in the addressable tier, but may have one behind it. thread:
  * any. */
 bool sw_placement_goes_out(struct sw_placement *place, uint64_t bytes);
 
-/* Where a region's frames would come to rest. An eighth of the host tier is left out, for those that are judged at the
- * same moment. thread: any. */
-enum sw_placement_room { SW_ROOM_NONE, SW_ROOM_HOST, SW_ROOM_DISK };
-enum sw_placement_room sw_placement_room(const struct sw_placement *place, uint64_t bytes);
+/* Where a region's frames would come to rest; NULL: nowhere. An eighth of the addressable tier is left out, for those
+ * that are judged at the same moment. thread: any. */
+struct sw_tier *sw_placement_room(const struct sw_placement *place, uint64_t bytes);
 
-/* Host memory for a frame on its way. -SW_EAGAIN: others on their way have it, try again when one of them has arrived;
+/* Room for a frame at rest in a tier behind this one. errors: those of reserve. thread: any. */
+int sw_placement_reserve_behind(const struct sw_placement *place, const struct sw_tier *tier, uint64_t bytes,
+                                struct sw_stored *ret, struct sw_err *err);
+
+/* Memory for a frame on its way. -SW_EAGAIN: others on their way have it, try again when one of them has arrived;
  * or demotions, which get on, are making room. A frame on its way out does not wait for those that come in: they wait
  * for slots, and it may have the last one.
  * errors: those of reserve. sw_placement_arrived() gives it back. thread: any. */
@@ -44,8 +53,8 @@ int sw_placement_stage(struct sw_placement *place, enum sw_tier_io_kind kind, ui
                        struct sw_err *err);
 void sw_placement_arrived(struct sw_placement *place, enum sw_tier_io_kind kind, struct sw_stored *staged);
 
-/* A demotion begins; one of its chunks has come to the disk; it has ended, what room it made is there, and others that
- * follow it have begun. thread: any. */
+/* A demotion from the addressable tier begins; one of its chunks has left it; it has ended, what room it made is there,
+ * and others that follow it have begun. thread: any. */
 void sw_placement_demotion_begins(struct sw_placement *place);
 void sw_placement_demotion_gets_on(struct sw_placement *place);
 void sw_placement_demotion_ended(struct sw_placement *place);

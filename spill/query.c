@@ -4,6 +4,11 @@
 
 #include <string.h>
 
+/* One that no tier has yet counts for the first. */
+static const struct sw_tier *tier_of(const struct sw_region *region) {
+    return region->op || !region->tier ? sw_placement_memory(&region->owner->engine->place) : region->tier;
+}
+
 int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err) {
     struct sw_region *region;
     int rc = sw_engine_find(owner, id, &region, err);
@@ -14,9 +19,7 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
         .raw_bytes = region->raw_bytes,
         .stored_bytes = region->stored_bytes,
         .codec = region->codec,
-        .tier = region->in_place              ? "device"
-                : region->op || !region->tier ? owner->engine->config.tier->name
-                                              : region->tier->name,
+        .tier = region->in_place ? SW_PACKED_TIER_NAME : tier_of(region)->kind->name,
         .reason = sw_cost_reason_text(region->reason),
         .in_place = region->in_place,
     };
@@ -90,7 +93,7 @@ int sw_engine_query_packed(struct sw_owner *owner, struct sw_region_id id, size_
 
 void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret) {
     static const uint8_t host_uuid[SW_DEVICE_UUID_BYTES];
-    struct sw_tier *tier = engine->config.tier;
+    const struct sw_tiers *tiers = &engine->place.tiers;
     *ret = engine->counters;
     ret->n_owners = engine->n_owners;
     ret->n_regions = engine->regions.n_used;
@@ -102,7 +105,6 @@ void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret
         if (memcmp(info->uuid, host_uuid, sizeof host_uuid) != 0)
             ret->scratch_bytes += info->scratch_bytes;
     }
-    tier->ops->stats(tier, &ret->tier);
-    if (engine->config.nvme)
-        engine->config.nvme->ops->stats(engine->config.nvme, &ret->nvme);
+    for (unsigned i = 0; i < tiers->n; i++)
+        ret->tiers[i] = sw_tier_stats_of(tiers->at[i]);
 }

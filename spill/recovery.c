@@ -5,7 +5,6 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "spill/pipeline/transfer.h"
-#include "spill/tier/tier_nvme.h"
 
 #include <string.h>
 
@@ -189,9 +188,9 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
     return true;
 }
 
-/* A chunk that the record says is on the disk, and that has not been found there yet. */
+/* A chunk that the record says is in a tier, and that has not been found there yet. */
 static bool awaits_frame(const struct sw_stored *stored) {
-    return !stored->tier && stored->awaits_disk;
+    return !stored->tier && stored->awaits;
 }
 
 /* The frame that was found lies where the record says; version 1 has not recorded where. */
@@ -205,7 +204,7 @@ static bool is_in_its_place(const struct sw_stored *recorded, const struct sw_st
     return true;
 }
 
-/* Where a frame belongs that the NVMe tier has; NULL: nowhere, no record names it. */
+/* Where a frame belongs that a durable tier has; NULL: nowhere, no record names it. */
 static struct sw_stored *find_chunk(const struct recovery *r, const struct sw_transfer_key *key) {
     const struct sw_region_table *table = &r->engine->regions;
     const struct sw_region *region = key->slot < table->cap ? &table->regions[key->slot] : NULL;
@@ -224,7 +223,8 @@ static bool take_frame(void *arg, const uint8_t bytes[SW_TIER_KEY_BYTES], const 
     struct sw_transfer_key key;
     memcpy(&key, bytes, sizeof key);
     struct sw_stored *chunk = find_chunk(r, &key);
-    const bool fits = chunk && awaits_frame(chunk) && is_in_its_place(chunk, stored) &&
+    const bool fits = chunk && awaits_frame(chunk) && chunk->awaits == stored->tier->kind->id &&
+                      is_in_its_place(chunk, stored) &&
                       (!doubtful || chunk->n_extents || sw_transfer_is_told(key.check));
     if (!fits) {
         r->result->n_released++;
@@ -246,36 +246,63 @@ static void each_region(struct recovery *r, void (*visit)(struct recovery *r, st
 }
 
 struct claims {
+    uint8_t id;                /* of the tier's kind */
     struct sw_stored **frames; /* NULL: only counting */
     size_t n;
 };
 
-static void list_host_frames(struct recovery *r, struct sw_region *region, void *arg) {
+static void list_frames(struct recovery *r, struct sw_region *region, void *arg) {
     struct claims *claims = arg;
     (void)r;
     for (size_t i = 0; region->frames && i < region->frames->n_chunks; i++) {
-        if (region->frames->stored[i].n_extents == 0 || region->frames->stored[i].tier ||
-            region->frames->stored[i].awaits_disk)
+        struct sw_stored *stored = &region->frames->stored[i];
+        if (!awaits_frame(stored) || stored->awaits != claims->id || stored->n_extents == 0)
             continue;
         if (claims->frames)
-            claims->frames[claims->n] = &region->frames->stored[i];
+            claims->frames[claims->n] = stored;
         claims->n++;
     }
 }
 
-static int claim_host_frames(struct recovery *r, struct sw_err *err) {
-    struct claims claims = {0};
-    each_region(r, list_host_frames, &claims);
-    if (claims.n == 0)
-        return r->engine->config.catalogue ? sw_tier_host_claim(r->engine->config.tier, NULL, 0, err) : 0;
-    claims.frames = sw_alloc_array(claims.n, sizeof(void *));
-    if (!claims.frames)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %zu frames", claims.n);
-    claims.n = 0;
-    each_region(r, list_host_frames, &claims);
-    const int rc = sw_tier_host_claim(r->engine->config.tier, claims.frames, claims.n, err);
+/* What a tier without a record of its own is to find. */
+static int list_claims(struct recovery *r, const struct sw_tier *tier, struct claims *ret, struct sw_err *err) {
+    *ret = (struct claims){.id = tier->kind->id};
+    if (sw_tier_can(tier, SW_TIER_DURABLE))
+        return 0;
+    each_region(r, list_frames, ret);
+    ret->frames = sw_alloc_array(ret->n ? ret->n : 1, sizeof(void *));
+    if (!ret->frames)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %zu frames", ret->n);
+    ret->n = 0;
+    each_region(r, list_frames, ret);
+    return 0;
+}
+
+static int recover_tier(struct recovery *r, struct sw_tier *tier, struct sw_err *err) {
+    struct claims claims;
+    int rc = list_claims(r, tier, &claims, err);
+    const struct sw_tier_recovery what = {.frames = claims.frames, .n = claims.n, .take = take_frame, .arg = r};
+    if (!rc)
+        rc = tier->ops->recover(tier, &what, err);
     sw_free(claims.frames);
     return rc;
+}
+
+/* Without a catalogue only what durable tiers have found is to be released. */
+static int recover_tiers(struct recovery *r, struct sw_err *err) {
+    const struct sw_tiers *tiers = &r->engine->place.tiers;
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < tiers->n; i++)
+        if (r->engine->config.catalogue || sw_tier_can(tiers->at[i], SW_TIER_DURABLE))
+            rc = recover_tier(r, tiers->at[i], err);
+    return rc;
+}
+
+static void trim_tiers(struct sw_engine *engine) {
+    struct sw_placement *place = &engine->place;
+    for (unsigned i = 0; i < place->tiers.n; i++)
+        if (place->tiers.at[i]->ops->trim)
+            place->limit_bytes[i] -= place->tiers.at[i]->ops->trim(place->tiers.at[i]);
 }
 
 static void report_lost(const struct sw_engine *engine, const struct sw_region *region, size_t n_gone, size_t n_away) {
@@ -286,15 +313,21 @@ static void report_lost(const struct sw_engine *engine, const struct sw_region *
                                         .name = region->name,
                                         .raw_bytes = region->raw_bytes,
                                         .n_chunks = region->frames ? region->frames->n_chunks : 0,
-                                        .n_not_in_memory = n_gone,
-                                        .n_not_on_disk = n_away};
+                                        .n_gone = n_gone,
+                                        .n_away = n_away};
     if (observer->lost_region && region->state == SW_REGION_LOST)
         observer->lost_region(&lost, observer->arg);
 }
 
-/* What is recorded and not there is lost, and says so. What awaits frames of a disk lies on one that is not there, none
- * being configured, or another one: its record stands, and what of it is in memory stays, for a start with the right
- * one. */
+/* Whether a frame that was not found may be where it was: in a tier that was not opened, or in place of which another
+ * was, as another disk. */
+static bool is_away(const struct recovery *r, const struct sw_stored *stored) {
+    const struct sw_tier *tier = sw_tiers_find(&r->engine->place.tiers, stored->awaits);
+    return awaits_frame(stored) && (!tier || sw_tier_can(tier, SW_TIER_DURABLE));
+}
+
+/* What is recorded and not there is lost, and says so. Of a region that lacks only what is away the record stands, and
+ * what of it is here stays, for a start with the right tier. */
 static void check_whole(struct recovery *r, struct sw_region *region, void *arg) {
     struct sw_frames *frames = region->frames;
     size_t n_here = 0, n_away = 0, n_gone = 0;
@@ -302,8 +335,8 @@ static void check_whole(struct recovery *r, struct sw_region *region, void *arg)
     for (size_t i = 0; frames && i < frames->n_chunks; i++) {
         struct sw_stored *stored = &frames->stored[i];
         const bool is_here = stored->tier || (frames->packed && stored->bytes == 0);
-        *(is_here ? &n_here : awaits_frame(stored) ? &n_away : &n_gone) += 1;
-        if (awaits_frame(stored)) { /* where it was stays in the record */
+        *(is_here ? &n_here : is_away(r, stored) ? &n_away : &n_gone) += 1;
+        if (is_away(r, stored)) { /* where it was stays in the record */
             sw_free(stored->extents);
             stored->extents = NULL;
             stored->n_extents = 0;
@@ -321,7 +354,7 @@ static void check_whole(struct recovery *r, struct sw_region *region, void *arg)
             sw_region_record_hints(region);
     }
     if (region->frames && !region->frames->packed)
-        region->tier = sw_frames_tier(region->frames, &region->host_bytes);
+        region->tier = sw_frames_tier(region->frames, region->tier_bytes);
     if (region->frames) {
         region->owner->raw_bytes += region->raw_bytes;
         region->owner->stored_bytes += region->stored_bytes;
@@ -340,16 +373,14 @@ int sw_engine_recover(struct sw_engine *engine, struct sw_recovered *ret, struct
     if (!rc && r.no_memory)
         rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the sessions that were kept");
     if (!rc)
-        rc = claim_host_frames(&r, err);
+        rc = recover_tiers(&r, err);
     if (rc)
         return rc;
     sw_region_table_settle(&engine->regions);
-    if (engine->config.nvme)
-        sw_tier_nvme_recover(engine->config.nvme, take_frame, &r);
     each_region(&r, check_whole, NULL);
     if (engine->config.catalogue)
-        engine->place.host_limit_bytes -= sw_tier_host_trim(engine->config.tier);
-    sw_engine_balance(engine); /* the bound may be lower now, or there was no disk before */
+        trim_tiers(engine);
+    sw_engine_balance(engine); /* the bound may be lower now, or there was no tier behind before */
     return 0;
 }
 

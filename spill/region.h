@@ -23,14 +23,14 @@ struct sw_region {
     struct sw_op *op;       /* the operation that is moving it, or NULL */
     struct sw_move *move;   /* that takes its frames to another tier, or NULL */
     struct sw_tier *tier;   /* that has most of it; NULL until OUT, and for packed ones */
-    uint8_t priority;       /* among those that may have to leave the host tier */
+    uint8_t priority;       /* among those that may have to leave their tier */
     bool pinned;            /* does not leave it */
     bool in_place;          /* packed, or being packed: its bytes are in its client's memory */
     uint64_t used_us;       /* when it was spilled, or restored and kept */
     uint64_t raw_bytes, stored_bytes;
-    uint64_t host_bytes;    /* of stored_bytes, those in the host tier when it last came to rest */
-    uint64_t charged_bytes; /* to the owner's quota */
-    uint64_t kept_bytes;    /* the same, of memory: its own and that of its frames' records */
+    uint64_t tier_bytes[SW_TIERS_MAX]; /* of stored_bytes, those in each tier when it last came to rest */
+    uint64_t charged_bytes;            /* to the owner's quota */
+    uint64_t kept_bytes;               /* the same, of memory: its own and that of its frames' records */
     enum sw_codec_id codec;
     enum sw_cost_reason reason;
     struct sw_frames *frames; /* owned; NULL until OUT, and where a restart has found none */

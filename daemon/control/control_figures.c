@@ -4,6 +4,8 @@
 #include "spill/policy.h"
 #include <jansson.h>
 
+static const char *const tiers[SW_FIGURES_TIER_NR] = {"host", "nvme", [SW_FIGURES_PACKED] = "device"};
+
 static json_t *flows_to_json(const struct sw_figures *figures) {
     json_t *array = json_array();
     for (unsigned kind = 0; kind < SW_FIGURES_KIND_NR; kind++)
@@ -13,10 +15,10 @@ static json_t *flows_to_json(const struct sw_figures *figures) {
                 if (!flow->operations)
                     continue;
                 (void)json_array_append_new(
-                    array, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}", "kind", sw_figures_kind_name(kind), "tier",
-                                     sw_figures_tier_name(tier), "codec", sw_codec_name(codec), "operations",
-                                     (json_int_t)flow->operations, "raw_bytes", (json_int_t)flow->raw_bytes,
-                                     "stored_bytes", (json_int_t)flow->stored_bytes));
+                    array,
+                    json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}", "kind", sw_figures_kind_name(kind), "tier", tiers[tier],
+                              "codec", sw_codec_name(codec), "operations", (json_int_t)flow->operations, "raw_bytes",
+                              (json_int_t)flow->raw_bytes, "stored_bytes", (json_int_t)flow->stored_bytes));
             }
     return array;
 }
@@ -98,7 +100,7 @@ static json_t *tier_to_json(const char *name, const struct sw_tier_stats *stats)
 int sw_on_control_tiers(void *context, struct sw_rpc_caller *caller, const struct sw_control_args *args,
                         json_t **ret_result, struct sw_err *err) {
     const struct sw_service *service = ((struct sw_control_context *)context)->service;
-    const uint64_t limit = sw_engine_host_limit_bytes(service->engine);
+    const uint64_t limit = sw_engine_limit_bytes(service->engine, 0);
     const uint64_t high = sw_policy_mark_bytes(limit, (unsigned)service->config->host_tier_high_pct);
     const uint64_t low = sw_policy_mark_bytes(limit, (unsigned)service->config->host_tier_low_pct);
     struct sw_engine_stats stats;
@@ -106,17 +108,18 @@ int sw_on_control_tiers(void *context, struct sw_rpc_caller *caller, const struc
     (void)args;
     (void)err;
     sw_engine_stats(service->engine, &stats);
-    json_t *array = json_array(), *host = tier_to_json("host", &stats.tier);
+    json_t *array = json_array(), *host = tier_to_json("host", &stats.tiers[0]);
     (void)json_object_set_new(host, "limit_bytes", json_integer((json_int_t)limit));
     (void)json_object_set_new(host, "high_bytes", json_integer((json_int_t)high));
     (void)json_object_set_new(host, "low_bytes", json_integer((json_int_t)low));
-    (void)json_object_set_new(host, "waiting", json_integer(stats.tier.n_waiting));
-    (void)json_object_set_new(host, "growing", json_boolean(stats.tier.growing));
+    (void)json_object_set_new(host, "waiting", json_integer(stats.tiers[0].n_waiting));
+    (void)json_object_set_new(host, "growing", json_boolean(stats.tiers[0].growing));
     (void)json_array_append_new(array, host);
-    if (service->nvme) {
-        json_t *nvme = tier_to_json("nvme", &stats.nvme);
-        (void)json_object_set_new(nvme, "write_bytes_per_s", json_integer((json_int_t)stats.nvme.write_bytes_per_s));
-        (void)json_object_set_new(nvme, "read_bytes_per_s", json_integer((json_int_t)stats.nvme.read_bytes_per_s));
+    if (service->tiers.n > 1) {
+        json_t *nvme = tier_to_json("nvme", &stats.tiers[1]);
+        (void)json_object_set_new(nvme, "write_bytes_per_s",
+                                  json_integer((json_int_t)stats.tiers[1].write_bytes_per_s));
+        (void)json_object_set_new(nvme, "read_bytes_per_s", json_integer((json_int_t)stats.tiers[1].read_bytes_per_s));
         (void)json_array_append_new(array, nvme);
     }
     *ret_result = json_pack("{s:o}", "tiers", array);

@@ -39,10 +39,10 @@ static int on_status(void *context, struct sw_rpc_caller *caller, const struct s
                             "operations", (json_int_t)stats.n_ops,                                                   //
                             "data_socket", sw_rpc_text(service->config->data_socket),                                //
                             "control_socket", sw_rpc_text(sw_control_path(control, service->config)),                //
-                            "host_used_bytes", (json_int_t)stats.tier.used_bytes,                                    //
-                            "host_capacity_bytes", (json_int_t)stats.tier.capacity_bytes,                            //
-                            "nvme_used_bytes", (json_int_t)stats.nvme.used_bytes,                                    //
-                            "nvme_capacity_bytes", (json_int_t)stats.nvme.capacity_bytes,                            //
+                            "host_used_bytes", (json_int_t)stats.tiers[0].used_bytes,                                //
+                            "host_capacity_bytes", (json_int_t)stats.tiers[0].capacity_bytes,                        //
+                            "nvme_used_bytes", (json_int_t)stats.tiers[1].used_bytes,                                //
+                            "nvme_capacity_bytes", (json_int_t)stats.tiers[1].capacity_bytes,                        //
                             "scratch_bytes", (json_int_t)stats.scratch_bytes,                                        //
                             "mapped_memories", (json_int_t)stats.n_mapped);
     return 0;

@@ -84,12 +84,12 @@ static void put_tiers(FILE *out, const struct sw_service *service, const struct 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         begin(out, rows[i].name, GAUGE, rows[i].help);
         (void)fprintf(out, "%s{tier=\"host\"} %" PRIu64 "\n%s{tier=\"nvme\"} %" PRIu64 "\n", rows[i].name,
-                      *(const uint64_t *)(const void *)((const char *)&stats->tier + rows[i].offset), rows[i].name,
-                      *(const uint64_t *)(const void *)((const char *)&stats->nvme + rows[i].offset));
+                      *(const uint64_t *)(const void *)((const char *)&stats->tiers[0] + rows[i].offset), rows[i].name,
+                      *(const uint64_t *)(const void *)((const char *)&stats->tiers[1] + rows[i].offset));
     }
-    const uint64_t limit = sw_engine_host_limit_bytes(service->engine);
+    const uint64_t limit = sw_engine_limit_bytes(service->engine, 0);
     put(out, "spillway_tier_waiting", GAUGE, "Reservations that wait for the host tier to grow.",
-        stats->tier.n_waiting);
+        stats->tiers[0].n_waiting);
     put(out, "spillway_tier_limit_bytes", GAUGE,
         "Of the host tier, for frames at rest: the watermarks are parts of it.", limit);
     begin(out, "spillway_tier_watermark_bytes", GAUGE, "Above high, regions leave the host tier until low is reached.");
@@ -100,14 +100,16 @@ static void put_tiers(FILE *out, const struct sw_service *service, const struct 
                   sw_policy_mark_bytes(limit, (unsigned)service->config->host_tier_low_pct));
 }
 
+static const char *const tiers[SW_FIGURES_TIER_NR] = {"host", "nvme", [SW_FIGURES_PACKED] = "device"};
+
 static void put_flow(FILE *out, const struct sw_figures *figures, const char *name, const char *help, size_t offset) {
     begin(out, name, COUNTER, help);
     for (unsigned kind = 0; kind < SW_FIGURES_KIND_NR; kind++)
-        for (unsigned tier = 0; tier < SW_FIGURES_TIER_NR; tier++)
+        for (unsigned tier = 0; tier < SW_FIGURES_TIER_NR; tier = tier == 1 ? SW_FIGURES_PACKED : tier + 1)
             for (unsigned codec = 0; codec < SW_CODEC_NR; codec++)
                 (void)fprintf(
                     out, "%s{kind=\"%s\",tier=\"%s\",codec=\"%s\"} %" PRIu64 "\n", name, sw_figures_kind_name(kind),
-                    sw_figures_tier_name(tier), sw_codec_name(codec),
+                    tiers[tier], sw_codec_name(codec),
                     *(const uint64_t *)(const void *)((const char *)&figures->flows[kind][tier][codec] + offset));
 }
 

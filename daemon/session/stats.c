@@ -13,11 +13,11 @@ void sw_stats_status(const struct sw_service *service, struct sw_msg_status_ok *
     ret->regions = stats.n_regions;
     ret->scratch_bytes = stats.scratch_bytes;
     ret->scratch_limit_bytes = service->config->scratch_bytes * service->n_gpus;
-    ret->tier_capacity_bytes = stats.tier.capacity_bytes;
-    ret->tier_backed_bytes = stats.tier.backed_bytes;
-    ret->tier_used_bytes = stats.tier.used_bytes;
-    ret->nvme_capacity_bytes = stats.nvme.capacity_bytes;
-    ret->nvme_used_bytes = stats.nvme.used_bytes;
+    ret->tier_capacity_bytes = stats.tiers[0].capacity_bytes;
+    ret->tier_backed_bytes = stats.tiers[0].backed_bytes;
+    ret->tier_used_bytes = stats.tiers[0].used_bytes;
+    ret->nvme_capacity_bytes = stats.tiers[1].capacity_bytes;
+    ret->nvme_used_bytes = stats.tiers[1].used_bytes;
     ret->mapped_memories = stats.n_mapped;
     ret->n_reasons = SW_COST_REASON_NR;
     for (int i = 0; i < SW_COST_REASON_NR; i++) {

@@ -49,7 +49,7 @@ struct sw_cost_question {
     double expected_ratio;
     uint64_t raw_bytes, n_chunks;
     unsigned n_slots;
-    bool to_disk;       /* it goes on to the NVMe tier */
+    bool to_disk;       /* it goes on to an asynchronous tier */
     bool room_is_short; /* raw, it may find no room where it would find some compressed */
     double plan_s;      /* what making a plan takes, if that is still to be done */
     struct sw_cost_rates rates;

@@ -96,10 +96,10 @@ bool sw_direct_take(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *
 static bool reserve_next(struct sw_pipeline *p, struct sw_slot *slot) {
     const struct sw_frame_layout frame = next_frame(slot->job);
     struct sw_stored *room = &slot->direct.more[slot->direct.n];
-    struct sw_tier *host = p->place->host;
+    struct sw_tier *memory = sw_placement_memory(p->place);
     if (sw_placement_goes_out(p->place, frame.frame_bytes) || sw_job_charge(slot->job, frame.frame_bytes, NULL))
         return false;
-    if (host->ops->reserve(host, frame.frame_bytes, room, NULL)) {
+    if (memory->ops->reserve(memory, frame.frame_bytes, room, NULL)) {
         sw_job_uncharge(slot->job, frame.frame_bytes);
         return false;
     }
@@ -144,7 +144,7 @@ static unsigned count_raw(const struct sw_job *job, size_t first, unsigned most)
     const struct sw_frames *frames = job->frames;
     unsigned n = 0;
     while (n < most && first + n < frames->n_chunks && frames->layouts[first + n].codec == SW_CODEC_RAW &&
-           !sw_stored_is_on_disk(&frames->stored[first + n]))
+           !sw_stored_is_away(&frames->stored[first + n]))
         n++;
     return n;
 }

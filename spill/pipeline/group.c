@@ -51,7 +51,7 @@ static bool is_eligible(const struct sw_pipeline *p, const struct sw_job *job) {
         return false;
     if (job->kind == SW_JOB_SPILL)
         return job->bytes <= sw_job_chunk_bytes(p, job);
-    return job->kind == SW_JOB_RESTORE && job->frames->n_chunks == 1 && !sw_stored_is_on_disk(&job->frames->stored[0]);
+    return job->kind == SW_JOB_RESTORE && job->frames->n_chunks == 1 && !sw_stored_is_away(&job->frames->stored[0]);
 }
 
 static bool overlaps(const struct sw_job *a, const struct sw_job *b) {
@@ -375,7 +375,7 @@ static void regroup(struct sw_job *job, enum sw_misfit why) {
 
 /* Room for a member's frame. False: it has to leave, to be served alone or because it has failed. */
 static bool accept_frame(struct sw_pipeline *p, struct sw_group *g, unsigned i, struct misfits *misfits) {
-    struct sw_tier *host = p->place->host;
+    struct sw_tier *memory = sw_placement_memory(p->place);
     struct sw_job *job = g->jobs[i];
     const struct sw_frame_layout *frame = &g->items[i].frame;
     struct sw_err err = {0};
@@ -391,7 +391,7 @@ static bool accept_frame(struct sw_pipeline *p, struct sw_group *g, unsigned i, 
     }
     /* An uncommitted frame is released with the job's others, once no slot uses it. */
     if (sw_job_charge(job, frame->frame_bytes, &err) ||
-        host->ops->reserve(host, frame->frame_bytes, &job->frames->stored[0], &err)) {
+        memory->ops->reserve(memory, frame->frame_bytes, &job->frames->stored[0], &err)) {
         sw_pipeline_fail(p, job, &err);
         return false;
     }

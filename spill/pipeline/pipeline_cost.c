@@ -74,15 +74,13 @@ void sw_measure_end(struct sw_pipeline *p, struct sw_slot *slot, bool counts) {
     measure->meter = NULL;
 }
 
-/* Where the job's frames would go, and how fast the disk is, if that is there. */
+/* Where the job's frames would go, and how fast that tier is, if it is behind memory. */
 static void ask_placement(const struct sw_placement *place, struct sw_cost_question *q) {
-    const enum sw_placement_room raw = sw_placement_room(place, q->raw_bytes);
-    const enum sw_placement_room coded = sw_placement_room(place, (uint64_t)((double)q->raw_bytes / q->expected_ratio));
-    struct sw_tier_stats stats = {0};
-    q->to_disk = coded == SW_ROOM_DISK;
-    q->room_is_short = raw == SW_ROOM_NONE || raw != coded;
-    if (q->to_disk)
-        place->nvme->ops->stats(place->nvme, &stats);
+    const struct sw_tier *raw = sw_placement_room(place, q->raw_bytes);
+    struct sw_tier *coded = sw_placement_room(place, (uint64_t)((double)q->raw_bytes / q->expected_ratio));
+    q->to_disk = coded && !sw_tier_can(coded, SW_TIER_ADDRESSABLE);
+    q->room_is_short = !raw || raw != coded;
+    const struct sw_tier_stats stats = sw_tier_stats_of(q->to_disk ? coded : NULL);
     q->rates.disk_write = (double)stats.write_bytes_per_s;
     q->rates.disk_read = (double)stats.read_bytes_per_s;
 }

@@ -33,7 +33,7 @@ static unsigned run_length(const struct sw_pipeline *p, const struct sw_slot *sl
     for (; n < SW_DECODE_MAX && n < share; n++) {
         const struct sw_frame_layout *next = &frames->layouts[slot->chunk + n];
         end = next_frame_at(end) + next->frame_bytes;
-        if (next->codec != slot->frame.codec || sw_stored_is_on_disk(&frames->stored[slot->chunk + n]) ||
+        if (next->codec != slot->frame.codec || sw_stored_is_away(&frames->stored[slot->chunk + n]) ||
             end > buffer_bytes)
             break;
     }

@@ -118,10 +118,10 @@ static int queue_store(struct sw_pipeline *p, struct sw_slot *slot, struct sw_er
 }
 
 int sw_slot_store(struct sw_pipeline *p, struct sw_slot *slot, uint64_t bytes, struct sw_err *err) {
-    struct sw_tier *host = p->place->host;
+    struct sw_tier *memory = sw_placement_memory(p->place);
     int rc = sw_job_charge(slot->job, bytes, err);
     if (!rc)
-        rc = host->ops->reserve(host, bytes, &slot->stored, err);
+        rc = memory->ops->reserve(memory, bytes, &slot->stored, err);
     return rc ? rc : queue_store(p, slot, err);
 }
 

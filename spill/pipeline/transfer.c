@@ -18,8 +18,9 @@ struct sw_transfer {
     struct sw_pipeline *pipeline;
     struct sw_job *job;
     size_t chunk;
-    struct sw_stored staged; /* in host memory */
-    struct sw_stored target; /* out, move: in the NVMe tier */
+    struct sw_stored staged; /* in memory */
+    struct sw_stored target; /* out, move: in the tier that it goes to */
+    bool is_relayed;         /* move: from a tier behind to another, so that `staged` is on its way */
 };
 
 /* ---- what tells frames apart ---- */
@@ -62,8 +63,8 @@ static void check_frame(struct sw_transfer *t) {
                                                        : sw_transfer_is_frame(&t->staged, key.check);
     if (!is_frame)
         (void)sw_err_set(&t->io.err, -SW_ECHECKSUM, SW_SCOPE_REGION,
-                         "chunk %zu is not in its place in the NVMe tier: a write of it was lost, or one of another",
-                         t->chunk);
+                         "chunk %zu is not in its place in the %s tier: a write of it was lost, or one of another",
+                         t->chunk, t->io.stored->tier->kind->name);
 }
 
 /* On the tier's thread, which outlives the pipeline. Once the lock is open the worker may take the transfer, and if
@@ -119,12 +120,11 @@ static void submit(struct sw_transfer *t, enum sw_tier_io_kind kind, struct sw_s
 
 void sw_transfer_out(struct sw_pipeline *p, struct sw_slot *slot) {
     struct sw_job *job = slot->job;
-    struct sw_tier *nvme = p->place->nvme;
     struct sw_err err = {0};
     struct sw_transfer *t = transfer_new(p, job, slot->chunk, &err);
     /* Committed here too: what its last block has beyond the frame is then zero, and not another tenant's. */
     if (!t || slot->stored.tier->ops->commit(slot->stored.tier, &slot->stored, &err) ||
-        nvme->ops->reserve(nvme, slot->stored.bytes, &t->target, &err)) {
+        sw_placement_reserve_behind(p->place, slot->stored.tier, slot->stored.bytes, &t->target, &err)) {
         sw_pipeline_fail(p, job, &err);
         sw_free(t);
         sw_slot_give(p, slot);
@@ -157,12 +157,13 @@ static void arrived_out(struct sw_transfer *t) {
     } else {
         if (moves) {
             replace(job, t->chunk);
-            sw_placement_demotion_gets_on(p->place);
+            if (!t->is_relayed)
+                sw_placement_demotion_gets_on(p->place);
         }
         *stored = t->target;
         job->n_done++;
     }
-    if (!moves)
+    if (!moves || t->is_relayed)
         sw_placement_arrived(p->place, SW_TIER_WRITE, &t->staged);
     sw_free(t);
 }
@@ -174,7 +175,7 @@ bool sw_transfer_read_ahead(struct sw_pipeline *p, struct sw_job *job) {
     while (!job->err.code && job->n_read < job->frames->n_chunks && job->n_ahead < MAX_READ_AHEAD) {
         struct sw_stored *stored = &job->frames->stored[job->n_read];
         struct sw_err err = {0};
-        if (!sw_stored_is_on_disk(stored)) {
+        if (!sw_stored_is_away(stored)) {
             job->n_read++;
             continue;
         }
@@ -204,7 +205,7 @@ static struct sw_transfer *find_ready(const struct sw_job *job, size_t chunk) {
 }
 
 bool sw_transfer_is_at_hand(const struct sw_job *job, size_t chunk) {
-    return !sw_stored_is_on_disk(&job->frames->stored[chunk]) || find_ready(job, chunk);
+    return !sw_stored_is_away(&job->frames->stored[chunk]) || find_ready(job, chunk);
 }
 
 void sw_transfer_take(struct sw_job *job, struct sw_slot *slot) {
@@ -238,25 +239,30 @@ void sw_transfer_abandon(struct sw_pipeline *p, struct sw_job *job) {
 
 /* ---- move ---- */
 
-/* Begins to copy a chunk to the disk. */
+/* Begins to copy a chunk to a tier behind; one that is not in memory is read first. errors: also -SW_EAGAIN. */
 static int demote(struct sw_pipeline *p, struct sw_job *job, struct sw_transfer *t, struct sw_err *err) {
-    struct sw_tier *nvme = p->place->nvme;
     struct sw_stored *stored = &job->frames->stored[t->chunk];
-    int rc = nvme->ops->reserve(nvme, stored->bytes, &t->target, err);
-    if (rc)
+    t->is_relayed = sw_stored_is_away(stored);
+    int rc = sw_placement_reserve_behind(p->place, stored->tier, stored->bytes, &t->target, err);
+    if (!rc && t->is_relayed)
+        rc = sw_placement_stage(p->place, SW_TIER_WRITE, stored->bytes, &t->staged, err);
+    if (rc) {
+        sw_stored_release(&t->target);
         return rc;
-    t->staged = *stored; /* stays the region's until the copy is there */
-    submit(t, SW_TIER_WRITE, &t->target);
+    }
+    if (!t->is_relayed)
+        t->staged = *stored; /* stays the region's until the copy is there */
+    submit(t, t->is_relayed ? SW_TIER_READ : SW_TIER_WRITE, t->is_relayed ? stored : &t->target);
     return 0;
 }
 
-/* Begins to copy a chunk from the disk to where it is to rest. */
+/* Begins to copy a chunk from a tier behind to where it is to rest. */
 static int promote(struct sw_pipeline *p, struct sw_job *job, struct sw_transfer *t, struct sw_err *err) {
     struct sw_stored *stored = &job->frames->stored[t->chunk];
-    struct sw_tier *host = p->place->host;
+    struct sw_tier *memory = sw_placement_memory(p->place);
     if (sw_placement_goes_out(p->place, stored->bytes))
-        return sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST, "host tier is full");
-    int rc = host->ops->reserve(host, stored->bytes, &t->staged, err);
+        return sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST, "%s tier is full", memory->kind->name);
+    int rc = memory->ops->reserve(memory, stored->bytes, &t->staged, err);
     if (!rc)
         submit(t, SW_TIER_READ, stored);
     return rc;
@@ -277,27 +283,49 @@ static void arrived_promoted(struct sw_transfer *t) {
     sw_free(t);
 }
 
+/* A chunk on its way between tiers behind has been read. */
+static void arrived_half_way(struct sw_transfer *t) {
+    check_frame(t);
+    if (!t->io.err.code && !t->staged.tier->ops->commit(t->staged.tier, &t->staged, &t->io.err)) {
+        submit(t, SW_TIER_WRITE, &t->target);
+        return;
+    }
+    sw_pipeline_fail_at(t->pipeline, t->job, t->chunk, 1, &t->io.err);
+    sw_stored_release(&t->target);
+    sw_placement_arrived(t->pipeline->place, SW_TIER_WRITE, &t->staged);
+    sw_free(t);
+}
+
+/* Whether the move is not about this chunk: it is where it is to go, or was elsewhere. */
+static bool stays(const struct sw_job *job, const struct sw_stored *stored) {
+    return job->kind == SW_JOB_DEMOTE ? stored->tier != job->from : !sw_stored_is_away(stored);
+}
+
 bool sw_transfer_move(struct sw_pipeline *p, struct sw_job *job) {
     const bool down = job->kind == SW_JOB_DEMOTE;
-    bool advanced = false;
+    bool began = false;
     while (!job->err.code && job->n_dealt < job->frames->n_chunks && job->n_transfers < MAX_MOVES) {
         const struct sw_stored *stored = &job->frames->stored[job->n_dealt];
         struct sw_err err = {0};
-        advanced = true;
-        if (down == sw_stored_is_on_disk(stored)) { /* is there already */
+        if (stays(job, stored)) {
             job->n_dealt++;
             job->n_done++;
+            began = true;
             continue;
         }
         struct sw_transfer *t = transfer_new(p, job, job->n_dealt, &err);
-        if (!t || (down ? demote(p, job, t, &err) : promote(p, job, t, &err))) {
+        const int rc = !t ? -SW_ENOMEM : down ? demote(p, job, t, &err) : promote(p, job, t, &err);
+        if (rc) {
             sw_free(t);
+            if (rc == -SW_EAGAIN)
+                return began;
             sw_pipeline_fail(p, job, &err);
-            break;
+            return true;
         }
+        began = true;
         job->n_dealt++;
     }
-    return advanced;
+    return began;
 }
 
 /* ---- both ---- */
@@ -319,6 +347,8 @@ bool sw_transfer_collect(struct sw_pipeline *p) {
             arrived_out(t);
         else if (t->job->kind == SW_JOB_PROMOTE)
             arrived_promoted(t);
+        else if (t->is_relayed)
+            arrived_half_way(t);
         else
             arrived_in(t);
         any = true;

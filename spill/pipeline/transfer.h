@@ -1,9 +1,9 @@
-/* transfer.h - frames between host memory and the NVMe tier, chunk by chunk, beside the slots of a pipeline.
+/* transfer.h - frames between memory and the tiers behind it, chunk by chunk, beside the slots of a pipeline.
  *
  *   out    a slot has copied a frame to host memory -> written to the disk -> the chunk is done
  *   in     read ahead into host memory -> ready -> a slot takes it from there
- *   move   a frame at rest in the host tier -> written to the disk -> its host memory is free (demotion), or the other
- *          way round (promotion)
+ *   move   a frame at rest in memory -> written to a tier behind -> its memory is free (demotion), or the other way
+ *          round (promotion); from one tier behind to another it is read into memory on its way
  *
  * Transfers belong to their job, which ends when the last one has. All calls: the pipeline's worker. */
 #ifndef SW_SPILL_TRANSFER_H
@@ -11,7 +11,7 @@
 
 #include "spill/pipeline/pipeline_state.h"
 
-/* What finds a frame of the NVMe tier again: whose region, which chunk. The disk outlives the catalogue that ids are
+/* What finds a frame of a durable tier again: whose region, which chunk. The tier outlives the catalogue that ids are
  * unique in, so the key also says which one that is. */
 struct sw_transfer_key {
     uint32_t slot, gen;

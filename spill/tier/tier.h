@@ -5,8 +5,9 @@
  * its own lock and may be used by every worker and the loop; this is the second of the two locks of spill/README.md and
  * is never held while waiting for a device or a disk.
  *
- * There are two kinds. The extents of an addressable tier (host) are memory: whoever reserved them copies, then calls
- * commit. Those of a tier of files are reached by `submit` only, which copies to or from host memory, and commits. */
+ * What a tier can do is in its kind. The extents of an addressable tier are memory: whoever reserved them copies, then
+ * calls commit. Those of an asynchronous one are reached by `submit` only, which copies to or from memory of an
+ * addressable tier, and commits. */
 #ifndef SW_SPILL_TIER_H
 #define SW_SPILL_TIER_H
 
@@ -19,7 +20,22 @@
 struct sw_device;
 struct sw_tier;
 
-/* A run of bytes in the tier; `memory` is set by tiers that can be addressed (host). */
+enum sw_tier_capability {
+    SW_TIER_ADDRESSABLE = 1,  /* extents have `memory` */
+    SW_TIER_ASYNCHRONOUS = 2, /* frames are reached by `submit` */
+    SW_TIER_DURABLE = 4, /* keeps its own record of its frames: what is not released is there again in a later process,
+                            also if one without this tier comes between */
+    SW_TIER_SHARED = 8,  /* other hosts reach it, too */
+    SW_TIER_VIA = 16     /* frames come and go by way of the addressable tier before it */
+};
+
+struct sw_tier_kind {
+    const char *name;      /* "host": in replies, metrics and logs */
+    uint8_t id;            /* recorded in catalogues, so it never changes; 0 is none */
+    unsigned capabilities; /* of enum sw_tier_capability */
+};
+
+/* A run of bytes in the tier; `memory` is set by tiers that can be addressed. */
 struct sw_extent {
     void *memory;
     uint64_t offset, bytes;
@@ -31,7 +47,7 @@ struct sw_stored {
     unsigned n_extents;
     uint64_t bytes; /* length of the frame */
     bool committed;
-    bool awaits_disk;     /* a catalogue says that it is in the NVMe tier, which has not been asked for it yet */
+    uint8_t awaits; /* id of the kind of tier that a catalogue says has it, and that has not said so yet; 0: none */
     struct sw_tier *tier; /* whose it is; NULL: empty */
 };
 
@@ -39,13 +55,13 @@ struct sw_tier_stats {
     uint64_t capacity_bytes;     /* configured bound */
     uint64_t backed_bytes;       /* taken from the system so far */
     uint64_t used_bytes;         /* reserved and committed, rounded to blocks, and held */
-    uint64_t held_bytes;         /* host: free, but of a predecessor for which the kernel may still write there */
+    uint64_t held_bytes;         /* free, but of a predecessor for which the kernel may still write there */
     uint64_t largest_free_bytes; /* longest free run: a longer frame lies in several pieces */
     uint64_t huge_bytes;         /* of backed_bytes: in pages of the system's hugetlb pool */
     uint64_t committed_frames;
     unsigned n_slabs, n_waiting; /* waiting: reservations, for the tier to grow */
     bool growing;                /* a slab is being made */
-    /* NVMe: what has lately been written and read a second while anything was to be; 0: not known. */
+    /* Asynchronous: what has lately been written and read a second while anything was to be; 0: not known. */
     uint64_t write_bytes_per_s, read_bytes_per_s;
 };
 
@@ -82,6 +98,21 @@ struct sw_tier_io {
     } tier;
 };
 
+/* Whether a frame that the tier has found is wanted: then *stored is copied, and from there on is like any committed
+ * frame. doubtful: what says so is damaged, and the frame may have been released: take it only if what is read can be
+ * told from any other frame. */
+typedef bool sw_tier_take(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored,
+                          bool doubtful);
+
+/* What a catalogue knows of a predecessor's frames in a tier. */
+struct sw_tier_recovery {
+    /* Their places: extents of offset and length alone, allocated by sw_alloc(). For tiers that keep no record. */
+    struct sw_stored *const *frames;
+    size_t n;
+    sw_tier_take *take; /* for those that do */
+    void *arg;
+};
+
 struct sw_tier_ops {
     /* Room for a frame of `bytes`; the first extent holds at least min(bytes, 4096) bytes. What the room held before is
      * undefined: the whole frame must be written before commit.
@@ -100,6 +131,14 @@ struct sw_tier_ops {
                    uint64_t *ret_offset);
     /* Queues a transfer and returns; NULL where extents are memory. thread: any. */
     void (*submit)(struct sw_tier *tier, struct sw_tier_io *io);
+    /* Once, before anything is reserved, also if there is nothing to be found. A tier without a record makes committed
+     * frames of those that lie in what was kept of it; the others stay as they were (tier NULL), and their extents the
+     * caller's. A durable one calls take(), and releases what is not taken. errors: -SW_ENOMEM: some may have been
+     * found all the same. thread: any. */
+    int (*recover)(struct sw_tier *tier, const struct sw_tier_recovery *what, struct sw_err *err);
+    /* Then: gives back what a predecessor with a larger bound had more, where it is empty. Returns by how many bytes
+     * the capacity has fallen. NULL: it never does. thread: any. */
+    uint64_t (*trim)(struct sw_tier *tier);
     /* All frames must have been released, except that a tier that outlives its process keeps committed ones; waits for
      * the end of a growth that is under way. */
     void (*close)(struct sw_tier *tier);
@@ -107,12 +146,17 @@ struct sw_tier_ops {
 
 struct sw_tier {
     const struct sw_tier_ops *ops;
-    const char *name; /* "host", "nvme" */
+    const struct sw_tier_kind *kind;
+    unsigned rank; /* its place in the array of tiers (tiers.h), which sets it */
 };
 
-/* Whether the frame is reached by `submit` only; an empty one is nowhere. thread: any. */
-static inline bool sw_stored_is_on_disk(const struct sw_stored *stored) {
-    return stored->tier && stored->tier->ops->submit;
+static inline bool sw_tier_can(const struct sw_tier *tier, enum sw_tier_capability capability) {
+    return (tier->kind->capabilities & capability) != 0;
+}
+
+/* Whether the frame has to be read by `submit` before it can be loaded; an empty one is nowhere. thread: any. */
+static inline bool sw_stored_is_away(const struct sw_stored *stored) {
+    return stored->tier && !sw_tier_can(stored->tier, SW_TIER_ADDRESSABLE);
 }
 
 /* Of any tier; an empty one is a no-op. thread: any. */
@@ -120,55 +164,5 @@ static inline void sw_stored_release(struct sw_stored *stored) {
     if (stored->tier)
         stored->tier->ops->release(stored->tier, stored);
 }
-
-/* Memory of the host tier that outlives its process. */
-struct sw_tier_host_slab {
-    int fd;
-    uint64_t offset; /* of its first byte in the tier: extents count from the tier's start */
-};
-
-struct sw_tier_host_config {
-    uint64_t capacity_bytes; /* bound */
-    uint64_t initial_bytes;  /* made in any case, and at once */
-    uint64_t ahead_bytes;    /* free, backed bytes below which the next slab is made, before anybody waits for it */
-    uint64_t slab_bytes;     /* multiple of 2 MiB */
-    struct sw_device *const *devices; /* each slab is pinned with these; borrowed for the tier's life */
-    unsigned n_devices;
-    /* Optional: tells of a change for whoever looks after the machine. failure NULL: there is as much memory as was
-     * asked for, for the first time or again; else the first growth that failed. thread: the tier's own. */
-    void (*report)(const struct sw_err *failure, uint64_t backed_bytes, void *arg);
-    void *report_arg;
-    /* Optional: sees to it that a new slab outlives the process, before any of it is used. fd: borrowed for the call.
-     * thread: the tier's own. */
-    void (*keep)(int fd, uint64_t offset, void *arg);
-    /* Optional: the slab there is needed no more, or could not be used. thread: that of sw_tier_host_trim(), or the
-     * tier's own. */
-    void (*forget)(uint64_t offset, void *arg);
-    void *keep_arg;
-    /* What a predecessor kept, with what is in it; it counts as made, also beyond the bound. The descriptors are moved,
-     * also on error. What cannot be used is left out. */
-    const struct sw_tier_host_slab *kept;
-    unsigned n_kept;
-    /* Reading ends of pipes, moved, also on error. While one of them has a writer, the kernel may be about to write
-     * into what was kept, where no frame lies: that is not reserved before all have none. */
-    const int *witnesses;
-    unsigned n_witnesses;
-};
-/* Whether a pipe has no writer any more. thread: any. */
-bool sw_tier_has_ended(int witness);
-
-/* Host memory: memfd slabs, mapped, touched and pinned by a thread of the tier's own, so that this returns at once,
- * with nothing backed yet. errors: -SW_ENOMEM, -SW_EINVAL. */
-int sw_tier_host_open(struct sw_tier **ret, const struct sw_tier_host_config *config, struct sw_err *err);
-
-/* Takes the places of a predecessor's frames, once, before anything is reserved, also if there are none: what is free
- * of its memory is known, and may have to be held, from then on. A frame comes with extents of offset
- * and length alone, allocated by sw_alloc(); one that is found becomes a committed frame of the tier with extents of
- * its own. One that lies outside of what was kept, or overlaps another, stays as it was (tier NULL), and its extents
- * the caller's. errors: -SW_ENOMEM: some may have been found all the same. */
-int sw_tier_host_claim(struct sw_tier *tier, struct sw_stored *const *frames, size_t n, struct sw_err *err);
-/* Then: gives back empty slabs of a predecessor that had a larger bound. Returns by how many bytes the capacity has
- * fallen. */
-uint64_t sw_tier_host_trim(struct sw_tier *tier);
 
 #endif

@@ -8,7 +8,7 @@
  * The kernel may write for a process that was killed, into space that this one had reserved, until its last request has
  * ended. So what no frame of a predecessor lies in is held, taken by nobody, while a witness has a writer; that is
  * looked at when room is asked for. Space of a frame that was found is no such space, also once it is released. */
-#include "spill/tier/tier.h"
+#include "spill/tier/tier_host.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"
@@ -556,9 +556,9 @@ static int claim(struct tier_host *t, struct sw_stored *const *frames, size_t n,
     return rc ? sw_err_set(err, rc, SW_SCOPE_DAEMON, "out of memory for the frames that were kept") : 0;
 }
 
-int sw_tier_host_claim(struct sw_tier *tier, struct sw_stored *const *frames, size_t n, struct sw_err *err) {
+static int host_recover(struct sw_tier *tier, const struct sw_tier_recovery *what, struct sw_err *err) {
     struct tier_host *t = host_of(tier);
-    const int rc = claim(t, frames, n, err);
+    const int rc = claim(t, what->frames, what->n, err);
     (void)pthread_mutex_lock(&t->lock);
     hold(t);
     (void)pthread_mutex_unlock(&t->lock);
@@ -583,7 +583,7 @@ static struct slab *take_surplus(struct tier_host *t) {
     return NULL;
 }
 
-uint64_t sw_tier_host_trim(struct sw_tier *tier) {
+static uint64_t host_trim(struct sw_tier *tier) {
     struct tier_host *t = host_of(tier);
     const uint64_t before = t->config.capacity_bytes;
     (void)pthread_mutex_lock(&t->lock);
@@ -634,12 +634,16 @@ static void host_locate(struct sw_tier *tier, const struct sw_stored *stored, ch
     *ret_offset = (r->runs->first - slab->first_block) * BLOCK_BYTES;
 }
 
+const struct sw_tier_kind sw_tier_host_kind = {.name = "host", .id = 1, .capabilities = SW_TIER_ADDRESSABLE};
+
 static const struct sw_tier_ops host_ops = {
     .reserve = host_reserve,
     .commit = host_commit,
     .release = host_release,
     .stats = host_stats,
     .locate = host_locate,
+    .recover = host_recover,
+    .trim = host_trim,
     .close = host_close,
 };
 
@@ -654,7 +658,7 @@ int sw_tier_host_open(struct sw_tier **ret, const struct sw_tier_host_config *co
     struct tier_host *t = sw_alloc(sizeof *t);
     if (!t)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the host tier");
-    t->tier = (struct sw_tier){.ops = &host_ops, .name = "host"};
+    t->tier = (struct sw_tier){.ops = &host_ops, .kind = &sw_tier_host_kind};
     t->config = *config;
     t->config.capacity_bytes -= config->capacity_bytes % BLOCK_BYTES;
     t->bound_bytes = t->config.capacity_bytes;

@@ -307,7 +307,7 @@ static int place_found(struct tier_nvme *t, struct sw_err *err) {
     return rc;
 }
 
-void sw_tier_nvme_recover(struct sw_tier *tier, sw_tier_nvme_take *take, void *arg) {
+static int nvme_recover(struct sw_tier *tier, const struct sw_tier_recovery *what, struct sw_err *err) {
     struct tier_nvme *t = nvme_of(tier);
     for (;;) {
         (void)pthread_mutex_lock(&t->lock);
@@ -326,7 +326,7 @@ void sw_tier_nvme_recover(struct sw_tier *tier, sw_tier_nvme_take *take, void *a
                                    .bytes = r->entry.bytes,
                                    .committed = true,
                                    .tier = tier};
-        if (!take(arg, r->entry.key, &stored, is_doubtful))
+        if (!what->take(what->arg, r->entry.key, &stored, is_doubtful))
             nvme_release(tier, &stored);
     }
     (void)pthread_mutex_lock(&t->lock);
@@ -334,6 +334,8 @@ void sw_tier_nvme_recover(struct sw_tier *tier, sw_tier_nvme_take *take, void *a
     (void)pthread_mutex_unlock(&t->lock);
     if (t->info.damage.n_places)
         sw_nvme_io_wake(t->io); /* to mend the manifest */
+    (void)err;
+    return 0;
 }
 
 /* --- life --- */
@@ -391,12 +393,16 @@ static void nvme_close(struct sw_tier *tier) {
     sw_free(t);
 }
 
+const struct sw_tier_kind sw_tier_nvme_kind = {
+    .name = "nvme", .id = 2, .capabilities = SW_TIER_ASYNCHRONOUS | SW_TIER_DURABLE | SW_TIER_VIA};
+
 static const struct sw_tier_ops nvme_ops = {
     .reserve = nvme_reserve,
     .release = nvme_release,
     .stats = nvme_stats,
     .locate = nvme_locate,
     .submit = nvme_submit,
+    .recover = nvme_recover,
     .close = nvme_close,
 };
 
@@ -529,7 +535,7 @@ int sw_tier_nvme_open(struct sw_tier **ret, const struct sw_tier_nvme_config *co
     struct tier_nvme *t = sw_alloc(sizeof *t);
     if (!t)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
-    t->tier = (struct sw_tier){.ops = &nvme_ops, .name = "nvme"};
+    t->tier = (struct sw_tier){.ops = &nvme_ops, .kind = &sw_tier_nvme_kind};
     t->config = *config;
     t->config.capacity_bytes = capacity;
     t->config.directory = NULL; /* borrowed for this call only */

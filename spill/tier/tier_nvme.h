@@ -17,6 +17,8 @@
 #include "spill/tier/nvme_key.h"
 #include "spill/tier/tier.h"
 
+extern const struct sw_tier_kind sw_tier_nvme_kind;
+
 enum sw_tier_nvme_method {
     SW_TIER_NVME_AUTO,    /* io_uring, or threads where it is not allowed */
     SW_TIER_NVME_URING,   /* for tests */
@@ -57,19 +59,12 @@ struct sw_tier_nvme_info {
  * it still vouches for are found, and the info says so. thread: any. */
 int sw_tier_nvme_open(struct sw_tier **ret, const struct sw_tier_nvme_config *config, struct sw_err *err);
 
-/* Whether a frame of the directory is wanted: then *stored is copied, and from there on is like any committed frame.
- * doubtful: the manifest is damaged, and the frame may have been released: take it only if what is read can be told
- * from any other frame. */
-typedef bool sw_tier_nvme_take(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored,
-                               bool doubtful);
-/* Hands over, once, each frame that the directory held when it was opened, newest first. Those that are not taken are
- * released. Until this is called such frames take up space, and a damaged manifest stays as it is; it is written anew
- * before the first write that comes later. thread: any, one at a time. */
-void sw_tier_nvme_recover(struct sw_tier *tier, sw_tier_nvme_take *take, void *arg);
-
 void sw_tier_nvme_info(struct sw_tier *tier, struct sw_tier_nvme_info *ret);
 
-/* close(): no transfer may be under way and what was reserved without being committed must have been released.
+/* recover(): each frame that the directory held when it was opened is handed over, newest first. Until then such frames
+ * take up space, and a damaged manifest stays as it is; it is written anew before the first write that comes later.
+ *
+ * close(): no transfer may be under way and what was reserved without being committed must have been released.
  * Committed frames stay in the directory; their struct sw_stored become invalid. */
 
 #endif

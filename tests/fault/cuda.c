@@ -311,7 +311,7 @@ static void ck_idle(void) {
     sw_engine_check(f.engine);
     sw_engine_stats(f.engine, &stats);
     ck_assert_uint_eq(stats.n_mapped + stats.n_ops + stats.n_mems + stats.n_regions, 0);
-    ck_assert_uint_eq(stats.tier.used_bytes, 0);
+    ck_assert_uint_eq(stats.tiers[0].used_bytes, 0);
 }
 
 /* How often each call is made by each work, when all goes well; the second time, for the first one makes the arena. */

@@ -3,6 +3,7 @@
  * pipeline that takes its kernels for slow.
  */
 #include "spill/pipeline/pipeline_state.h"
+#include "spill/tier/tier_host.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
@@ -96,7 +97,9 @@ static void rig_open(uint64_t host_bytes, uint64_t nvme_bytes, uint64_t staging_
                                                  .method = SW_TIER_NVME_AUTO};
         rig.nvme = sw_nvme_open(&nvme);
     }
-    sw_placement_init(&rig.place, rig.tier, rig.nvme, staging_bytes);
+    struct sw_tiers tiers = {.at = {rig.tier, rig.nvme}, .n = rig.nvme ? 2 : 1};
+    ck_assert_int_eq(sw_tiers_settle(&tiers, NULL), 0);
+    sw_placement_init(&rig.place, &tiers, staging_bytes);
     ck_assert_int_eq(sw_pipeline_new(&rig.pipeline, rig.device, &rig.place, &sink, NULL), 0);
 }
 
@@ -108,7 +111,7 @@ static uint64_t used_bytes(struct sw_tier *tier) {
 
 /* Others have all of what may rest in host memory, but less than a block. */
 static void fill_host_memory(void) {
-    const uint64_t bytes = (rig.place.host_limit_bytes - used_bytes(rig.tier)) / 4096 * 4096;
+    const uint64_t bytes = (rig.place.limit_bytes[0] - used_bytes(rig.tier)) / 4096 * 4096;
     ck_assert_int_eq(rig.tier->ops->reserve(rig.tier, bytes, &rig.others, NULL), 0);
 }
 
@@ -335,7 +338,7 @@ START_TEST(test_a_step_ends_where_the_disk_begins) {
     ck_assert_int_eq(spill(&job), 0);
     ck_assert_uint_gt(used_bytes(rig.nvme), 0);
     ck_assert_uint_gt(used_bytes(rig.tier), 0);
-    ck_assert_uint_le(used_bytes(rig.tier), rig.place.host_limit_bytes);
+    ck_assert_uint_le(used_bytes(rig.tier), rig.place.limit_bytes[0]);
     check_restores(job.frames);
     for (int fault = SW_FAULT_AT_ONCE; fault <= SW_FAULT_DONE; fault++) {
         sw_device_faulty_arm(rig.device, "restore_raw", 3, -SW_EGPU, (enum sw_fault)fault);
@@ -352,8 +355,8 @@ START_TEST(test_a_frame_on_its_way_takes_no_others_along) {
     fill_host_memory();
     rig.others_leave = true;
     ck_assert_int_eq(spill(&job), 0);
-    ck_assert(sw_stored_is_on_disk(&job.frames->stored[0]));
-    ck_assert(!sw_stored_is_on_disk(&job.frames->stored[1]));
+    ck_assert(sw_stored_is_away(&job.frames->stored[0]));
+    ck_assert(!sw_stored_is_away(&job.frames->stored[1]));
     end(job.frames);
 }
 END_TEST

@@ -38,7 +38,7 @@ static void check_nothing_in_use(unsigned n_regions) {
     sw_engine_stats(f.engine, &stats);
     ck_assert_uint_eq(stats.n_mapped + stats.n_ops + stats.n_mems, 0);
     ck_assert_uint_eq(stats.n_regions, n_regions);
-    ck_assert(n_regions > 0 || stats.tier.used_bytes == 0);
+    ck_assert(n_regions > 0 || stats.tiers[0].used_bytes == 0);
 }
 
 static void check_restorable(struct sw_region_id id) {
@@ -300,7 +300,8 @@ START_TEST(test_an_owner_that_closes_while_steps_fail) {
 END_TEST
 
 START_TEST(test_an_engine_that_cannot_be_opened_leaves_nothing) {
-    struct sw_engine_config config = {.devices = &f.device, .n_devices = 1, .tier = f.tier, .max_regions = 10};
+    struct sw_engine_config config = {
+        .devices = &f.device, .n_devices = 1, .tiers = {.at = {f.tier}, .n = 1}, .max_regions = 10};
     struct sw_engine *engine = NULL;
     struct sw_err err;
     long live = sw_alloc_live();

@@ -138,7 +138,7 @@ static unsigned n_frames;
 /* Copies the first bytes of a frame from or to where it is stored. */
 static void copy(const struct frame *frame, uint8_t *data, uint64_t bytes, bool to_tier) {
     const struct sw_stored *stored = &region_of(frame->region)->frames->stored[frame->chunk];
-    const int disk = sw_stored_is_on_disk(stored) ? sw_nvme_open_data(&f.folder) : -1;
+    const int disk = sw_stored_is_away(stored) ? sw_nvme_open_data(&f.folder) : -1;
     for (unsigned e = 0; e < stored->n_extents && bytes > 0; e++) {
         const struct sw_extent *extent = &stored->extents[e];
         const uint64_t n = extent->bytes < bytes ? extent->bytes : bytes;
@@ -207,7 +207,7 @@ START_TEST(test_exchanged_frames_are_refused_in_every_tier) {
         move_to_the_disk();
     find_frames();
     for (unsigned i = 0; i < N_REGIONS; i++)
-        ck_assert_str_eq(region_of(i)->tier->name, _i == DISK ? "nvme" : "host");
+        ck_assert_str_eq(region_of(i)->tier->kind->name, _i == DISK ? "nvme" : "host");
     for (unsigned a = 0; a < n_frames; a++)
         for (unsigned b = a + 1; b < n_frames; b++) {
             exchange(&frames[a], &frames[b], false);

@@ -68,7 +68,7 @@ static void check_nothing_in_use(unsigned n_regions) {
     sw_engine_stats(f.engine, &stats);
     ck_assert_uint_eq(stats.n_mapped + stats.n_ops + stats.n_mems, 0);
     ck_assert_uint_eq(stats.n_regions, n_regions);
-    ck_assert(n_regions > 0 || stats.tier.used_bytes == 0);
+    ck_assert(n_regions > 0 || stats.tiers[0].used_bytes == 0);
 }
 
 static int pack(struct sw_test_op *op) {

@@ -205,7 +205,7 @@ static void check_blocks(struct sw_region_id id) {
     unsigned n = 0;
     for (size_t i = 0; i < region->frames->n_chunks; i++) {
         const struct sw_stored *frame = &region->frames->stored[i];
-        for (unsigned e = 0; sw_stored_is_on_disk(frame) && e < frame->n_extents; e++)
+        for (unsigned e = 0; sw_stored_is_away(frame) && e < frame->n_extents; e++)
             for (uint64_t at = 0; at < frame->extents[e].bytes; at += sizeof block, n++) {
                 ck_assert_int_eq(pread(fd, block, sizeof block, (off_t)(frame->extents[e].offset + at)), sizeof block);
                 ck_assert_ptr_null(memmem(block, sizeof block, secret, strlen(secret)));

@@ -121,7 +121,7 @@ __attribute__((noreturn)) static void child_main(struct shared *shared, const st
     for (unsigned i = 0; i < N_SLOTS; i++)
         child.works[i] = (struct work){
             .child = &child, .index = i, .memory = {memory + (size_t)i * MAX_FRAME_BYTES, 0, MAX_FRAME_BYTES}};
-    sw_tier_nvme_recover(child.tier, take_stored, &child);
+    (void)child.tier->ops->recover(child.tier, &(struct sw_tier_recovery){.take = take_stored, .arg = &child}, NULL);
     for (;;) {
         struct work *w = &child.works[sw_random(&seed) % N_SLOTS];
         switch (atomic_load(&shared->slots[w->index].state)) {
@@ -177,7 +177,7 @@ static bool take_all(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const stru
 static void check_directory(struct shared *shared, const struct sw_tier_nvme_config *config) {
     struct check c = {.shared = shared, .tier = sw_nvme_open(config)};
     struct sw_tier_stats stats;
-    sw_tier_nvme_recover(c.tier, take_all, &c);
+    (void)c.tier->ops->recover(c.tier, &(struct sw_tier_recovery){.take = take_all, .arg = &c}, NULL);
     for (unsigned i = 0; i < N_SLOTS; i++) {
         const unsigned state = atomic_load(&shared->slots[i].state);
         ck_assert_msg(state != STORED || c.found[i], "slot %u was stored and is lost", i);
@@ -194,7 +194,7 @@ static void check_space(const struct sw_tier_nvme_config *config, struct shared 
     struct check c = {.shared = shared, .tier = sw_nvme_open(config)};
     struct sw_stored all;
     struct sw_err err = {0};
-    sw_tier_nvme_recover(c.tier, take_all, &c);
+    (void)c.tier->ops->recover(c.tier, &(struct sw_tier_recovery){.take = take_all, .arg = &c}, NULL);
     for (unsigned i = 0; i < N_SLOTS; i++)
         c.tier->ops->release(c.tier, &c.stored[i]);
     ck_assert_int_eq(c.tier->ops->reserve(c.tier, config->capacity_bytes, &all, &err), 0);

@@ -132,8 +132,8 @@ START_TEST(test_what_the_host_tier_cannot_hold_goes_straight_on) {
     const struct sw_engine_stats stats = settled_stats();
     ck_assert_str_eq(tier_of(0), "host");
     ck_assert_str_eq(tier_of(N - 1), "nvme");
-    ck_assert_uint_le(stats.tier.used_bytes, 3 << 20);
-    ck_assert_uint_gt(stats.nvme.used_bytes, 6 << 20);
+    ck_assert_uint_le(stats.tiers[0].used_bytes, 3 << 20);
+    ck_assert_uint_gt(stats.tiers[1].used_bytes, 6 << 20);
     ck_assert_uint_eq(stats.demotions, 0);
     for (int i = N; i-- > 0;) {
         ck_assert_int_eq(restore(i, true), 0);
@@ -151,11 +151,11 @@ START_TEST(test_above_the_watermark_the_oldest_leave) {
     ck_assert_uint_gt(stats.demotions, 0);
     ck_assert_str_eq(tier_of(0), "nvme");
     ck_assert_str_eq(tier_of(3), "host");
-    ck_assert_uint_le(stats.tier.used_bytes, (uint64_t)(3 << 20) / 100 * 40);
+    ck_assert_uint_le(stats.tiers[0].used_bytes, (uint64_t)(3 << 20) / 100 * 40);
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(restore(i, false), 0);
     stats = settled_stats();
-    ck_assert_uint_eq(stats.tier.used_bytes + stats.nvme.used_bytes, 0);
+    ck_assert_uint_eq(stats.tiers[0].used_bytes + stats.tiers[1].used_bytes, 0);
     close_fixture();
 }
 END_TEST
@@ -172,10 +172,10 @@ START_TEST(test_moving_goes_on_to_the_low_watermark) {
         sw_engine_stats(f.engine, &stats);
         ck_assert_int_lt(++n, 64);
     } while (stats.demotions == 0 &&
-             stats.tier.used_bytes <= (uint64_t)(3 << 20) / 100 * 70); /* moves may be over already */
+             stats.tiers[0].used_bytes <= (uint64_t)(3 << 20) / 100 * 70); /* moves may be over already */
     stats = settled_stats();
-    ck_assert_uint_le(stats.tier.used_bytes, (uint64_t)(3 << 20) / 100 * 20);
-    ck_assert_uint_ge(stats.tier.used_bytes, (uint64_t)(3 << 20) / 100 * 10);
+    ck_assert_uint_le(stats.tiers[0].used_bytes, (uint64_t)(3 << 20) / 100 * 20);
+    ck_assert_uint_ge(stats.tiers[0].used_bytes, (uint64_t)(3 << 20) / 100 * 10);
     close_fixture();
 }
 END_TEST
@@ -193,7 +193,7 @@ START_TEST(test_a_region_that_is_being_moved_can_be_had) {
         for (int i = 0; i < 4; i++)
             ck_assert(i % 2 == 0 || i == round % 4 || sw_engine_drop(f.owner, ids[i], NULL) == 0);
         const struct sw_engine_stats stats = settled_stats();
-        ck_assert_uint_eq(stats.tier.used_bytes + stats.nvme.used_bytes, 0);
+        ck_assert_uint_eq(stats.tiers[0].used_bytes + stats.tiers[1].used_bytes, 0);
     }
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(spill(i), 0);
@@ -325,10 +325,10 @@ START_TEST(test_the_rest_of_a_region_follows) {
     ck_assert_int_eq(spill(0), 0);
     atomic_store(&fault.writes, 8);
     ck_assert_int_eq(sw_engine_make_room(f.engine, UINT64_MAX, NULL), 0);
-    ck_assert_uint_gt(settled_stats().tier.used_bytes, 0);
+    ck_assert_uint_gt(settled_stats().tiers[0].used_bytes, 0);
     ck_assert_str_eq(tier_of(0), "nvme");
     ck_assert_int_eq(sw_engine_make_room(f.engine, UINT64_MAX, NULL), 0);
-    ck_assert_uint_eq(settled_stats().tier.used_bytes, 0);
+    ck_assert_uint_eq(settled_stats().tiers[0].used_bytes, 0);
     ck_assert_int_eq(restore(0, false), 0);
     close_fixture();
 }
@@ -339,7 +339,7 @@ static void rest_above_the_limit(void) {
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(spill(i), 0);
     const struct sw_engine_stats stats = settled_stats();
-    const uint64_t free_bytes = stats.tier.capacity_bytes - stats.tier.used_bytes;
+    const uint64_t free_bytes = stats.tiers[0].capacity_bytes - stats.tiers[0].used_bytes;
     ck_assert_int_eq(f.tier->ops->reserve(f.tier, free_bytes - free_bytes % 4096, &fills, NULL), 0);
 }
 
@@ -403,7 +403,7 @@ START_TEST(test_long_chunks_on_their_way_in_a_small_host_tier) {
     ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 3 * MIB, &on_disk), 0);
     (void)settled_stats();
     ck_assert_int_eq(sw_engine_advise(f.owner, on_disk.id, SW_ADVISE_DEMOTE, 0, NULL), 0);
-    for (uint64_t left; (left = 2 * MIB - settled_stats().tier.used_bytes) >= LEAST;)
+    for (uint64_t left; (left = 2 * MIB - settled_stats().tiers[0].used_bytes) >= LEAST;)
         ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, left > 10 * LEAST ? 7 * LEAST : LEAST / 2, &small), 0);
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
     const struct sw_range to = {.mem = mem, .bytes = 3 * MIB},
@@ -457,7 +457,7 @@ START_TEST(test_sessions_that_end_in_the_middle) {
         for (int i = 0; i < 8; i++)
             ck_assert_uint_eq(ops[i].calls, 1);
         const struct sw_engine_stats stats = settled_stats();
-        ck_assert_uint_eq(stats.tier.used_bytes + stats.nvme.used_bytes, 0);
+        ck_assert_uint_eq(stats.tiers[0].used_bytes + stats.tiers[1].used_bytes, 0);
     }
     close_fixture();
 }

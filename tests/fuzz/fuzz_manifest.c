@@ -84,7 +84,7 @@ static int open_tier(struct sw_tier **ret, struct frames *ret_frames, struct sw_
     const int rc = sw_tier_nvme_open(ret, &config, err);
     if (rc < 0)
         return rc;
-    sw_tier_nvme_recover(*ret, take, ret_frames);
+    (void)(*ret)->ops->recover(*ret, &(struct sw_tier_recovery){.take = take, .arg = ret_frames}, NULL);
     (*ret)->ops->stats(*ret, &stats);
     SW_ASSERT(stats.used_bytes == ret_frames->blocks * SW_TIER_IO_ALIGN && stats.committed_frames == ret_frames->n);
     return 0;

@@ -74,7 +74,7 @@ static bool put_session(void *arg, const struct sw_catalogue_session *session, u
 static void add_chunk(struct writer *w, const struct sw_frames *frames, size_t i) {
     const struct sw_stored *stored = &frames->stored[i];
     const struct sw_frame_layout *layout = &frames->layouts[i];
-    const unsigned place = stored->awaits_disk ? 2 : stored->n_extents > 0, n = place == 1 ? stored->n_extents : 0,
+    const unsigned place = stored->awaits, n = place == 1 ? stored->n_extents : 0,
                    is_packed = frames->packed && frames->packed[i].is_packed;
     const uint16_t symbols_type = (uint16_t)(layout->n_symbols | (unsigned)layout->value_type << 12);
     add_u64(w, layout->frame_bytes);

@@ -1,4 +1,5 @@
 #include "tests/lib/engine_fixture.h"
+#include "spill/tier/tier_host.h"
 
 #include "base/alloc.h"
 
@@ -67,8 +68,7 @@ void sw_fixture_open(struct sw_fixture *f, const struct sw_fixture_config *confi
         open_nvme(f, config);
     struct sw_engine_config engine_config = {.devices = &f->device,
                                              .n_devices = 1,
-                                             .tier = f->tier,
-                                             .nvme = f->nvme,
+                                             .tiers = {.at = {f->tier, f->nvme}, .n = f->nvme ? 2 : 1},
                                              .staging_bytes = config->staging_bytes,
                                              .high_pct = config->high_pct,
                                              .low_pct = config->low_pct,
@@ -108,8 +108,8 @@ void sw_fixture_close(struct sw_fixture *f) {
     sw_engine_check(f->engine);
     sw_engine_stats(f->engine, &stats);
     ck_assert_uint_eq(stats.n_owners + stats.n_regions + stats.n_mems + stats.n_mapped + stats.n_ops, 0);
-    ck_assert_uint_eq(stats.tier.used_bytes, 0);
-    ck_assert_uint_eq(stats.tier.committed_frames, 0);
+    ck_assert_uint_eq(stats.tiers[0].used_bytes, 0);
+    ck_assert_uint_eq(stats.tiers[0].committed_frames, 0);
     sw_engine_close(f->engine, set_flag, &closed);
     ck_assert(!closed);
     sw_fixture_until(f, &closed);

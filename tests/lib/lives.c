@@ -1,4 +1,5 @@
 #include "tests/lib/lives.h"
+#include "spill/tier/tier_host.h"
 
 #include "base/alloc.h"
 #include "spill/engine_state.h"
@@ -89,8 +90,7 @@ void sw_life_open(struct sw_life *ret, uint64_t nvme_bytes) {
     open_tiers(ret, nvme_bytes);
     const struct sw_engine_config config = {.devices = &ret->device,
                                             .n_devices = 1,
-                                            .tier = ret->host,
-                                            .nvme = ret->nvme,
+                                            .tiers = {.at = {ret->host, ret->nvme}, .n = ret->nvme ? 2 : 1},
                                             .staging_bytes = nvme_bytes ? 1 << 20 : 0,
                                             .high_pct = sw_world.high_pct,
                                             .low_pct = sw_world.low_pct,

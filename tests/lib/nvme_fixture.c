@@ -216,7 +216,7 @@ struct sw_tier *sw_nvme_reopen(const struct sw_tier_nvme_config *config, const u
     struct sw_tier *tier = sw_nvme_open(config);
     uint64_t used = 0;
     *ret = (struct sw_nvme_recovered){0};
-    sw_tier_nvme_recover(tier, sw_nvme_take, ret);
+    (void)tier->ops->recover(tier, &(struct sw_tier_recovery){.take = sw_nvme_take, .arg = ret}, NULL);
     ck_assert_uint_lt(ret->n, SW_NVME_MAX_WANT);
     oldest_first(ret);
     for (unsigned i = 0; i < ret->n; i++) {

@@ -1,4 +1,5 @@
 #include "tests/lib/service.h"
+#include "spill/tier/tier_host.h"
 
 #include "base/assert.h"
 #include <string.h>
@@ -38,11 +39,12 @@ void sw_test_service_start(struct sw_test_service *ret) {
                                              .slab_bytes = 4 << 20,
                                              .devices = service->devices,
                                              .n_devices = 1};
-    SW_ASSERT(sw_tier_host_open(&service->tier, &tier, &err) == 0);
-    await_memory(service->tier, tier.initial_bytes);
+    SW_ASSERT(sw_tier_host_open(&service->tiers.at[0], &tier, &err) == 0);
+    service->tiers.n = 1;
+    await_memory(service->tiers.at[0], tier.initial_bytes);
     const struct sw_engine_config engine = {.devices = service->devices,
                                             .n_devices = 1,
-                                            .tier = service->tier,
+                                            .tiers = service->tiers,
                                             .max_regions = 64,
                                             .max_owner_regions = 16,
                                             .max_owner_ops = 8,
@@ -81,7 +83,7 @@ void sw_test_service_end(struct sw_test_service *service, struct sw_session *ses
         (void)uv_run(&service->loop, UV_RUN_ONCE);
     sw_engine_stats(service->service.engine, &stats);
     SW_ASSERT(stats.n_owners == 0 && stats.n_regions == 0 && stats.n_mems == 0 && stats.n_ops == 0);
-    SW_ASSERT(stats.n_mapped == 0 && stats.tier.used_bytes == 0 && service->service.fds.used == 0);
+    SW_ASSERT(stats.n_mapped == 0 && stats.tiers[0].used_bytes == 0 && service->service.fds.used == 0);
 }
 
 static bool count_event(struct sw_subscriber *subscriber, const char *line) {

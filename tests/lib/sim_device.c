@@ -503,9 +503,11 @@ static void tier_close(struct sw_tier *tier) {
 static const struct sw_tier_ops tier_ops = {
     .reserve = tier_reserve, .commit = tier_commit, .release = tier_release, .stats = tier_stats, .close = tier_close};
 
+static const struct sw_tier_kind kind = {.name = "simulated", .id = 255, .capabilities = SW_TIER_ADDRESSABLE};
+
 struct sw_tier *sw_sim_tier_new(void) {
     struct sim_tier *t = sw_alloc(sizeof *t);
     SW_ASSERT(t);
-    t->tier = (struct sw_tier){.ops = &tier_ops, .name = "simulated"};
+    t->tier = (struct sw_tier){.ops = &tier_ops, .kind = &kind};
     return &t->tier;
 }

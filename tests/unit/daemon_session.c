@@ -311,7 +311,7 @@ static void ck_regions(unsigned n) {
     sw_engine_stats(service.service.engine, &stats);
     ck_assert_uint_eq(stats.n_regions, n);
     ck_assert_uint_eq(stats.n_ops, 0);
-    ck_assert(n || stats.tier.used_bytes == 0);
+    ck_assert(n || stats.tiers[0].used_bytes == 0);
     ck_assert(session->n_operations == 0 && session->n_pieces == 0 && session->deferred.n == 0);
 }
 

@@ -100,7 +100,7 @@ static void ck_back(void) {
 static void ck_nothing_left(void) {
     struct sw_engine_stats stats;
     sw_engine_stats(f.engine, &stats);
-    ck_assert_uint_eq(stats.n_regions + stats.tier.used_bytes + stats.nvme.used_bytes, 0);
+    ck_assert_uint_eq(stats.n_regions + stats.tiers[0].used_bytes + stats.tiers[1].used_bytes, 0);
 }
 
 START_TEST(one_region_of_several_buffers) {

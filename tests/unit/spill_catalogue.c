@@ -3,6 +3,8 @@
 #include "base/alloc.h"
 #include "codec/checksum.h"
 #include "spill/catalogue.h"
+#include "spill/tier/tier_host.h"
+#include "spill/tier/tier_nvme.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
 
@@ -20,14 +22,9 @@
 enum { MAX_REGIONS = 256, MAX_FOUND = 1024, N_SLOTS = 40, CYCLES = 150, CELL_BYTES = 256, CELL_HEAD_BYTES = 32 };
 #define CHUNK_BYTES ((uint64_t)1 << 20)
 
-static const struct sw_tier_ops memory_ops;
-static void submit(struct sw_tier *tier, struct sw_tier_io *io) {
-    (void)tier;
-    (void)io;
-}
-static const struct sw_tier_ops disk_ops = {.submit = submit};
-static struct sw_tier memory_tier = {.ops = &memory_ops, .name = "host"},
-                      disk_tier = {.ops = &disk_ops, .name = "nvme"};
+static const struct sw_tier_ops memory_ops, disk_ops;
+static struct sw_tier memory_tier = {.ops = &memory_ops, .kind = &sw_tier_host_kind},
+                      disk_tier = {.ops = &disk_ops, .kind = &sw_tier_nvme_kind};
 
 struct found {
     struct sw_catalogue_session sessions[8];
@@ -91,7 +88,7 @@ static void ck_same_frames(const struct sw_frames *a, const struct sw_frames *fo
         ck_assert_uint_eq(x->bytes, y->bytes);
         ck_assert_uint_eq(a->identities[i], found->identities[i]);
         ck_assert_uint_eq(y->n_extents, x->n_extents);
-        ck_assert_int_eq(y->awaits_disk, x->tier == &disk_tier);
+        ck_assert_uint_eq(y->awaits, x->tier ? x->tier->kind->id : 0);
         for (unsigned e = 0; e < y->n_extents; e++) {
             ck_assert_uint_eq(x->extents[e].offset, y->extents[e].offset);
             ck_assert_uint_eq(x->extents[e].bytes, y->extents[e].bytes);
@@ -407,7 +404,8 @@ static void ck_layout(const struct sw_frames *frames, size_t i, enum sw_codec_id
 
 static void ck_extents(const struct sw_frames *frames, size_t i, unsigned n, uint64_t first, uint64_t bytes) {
     const struct sw_stored *stored = &frames->stored[i];
-    ck_assert(stored->n_extents == n && stored->bytes == bytes && !stored->awaits_disk && !stored->tier);
+    ck_assert(stored->n_extents == n && stored->bytes == bytes && stored->awaits == (n ? sw_tier_host_kind.id : 0) &&
+              !stored->tier);
     for (unsigned e = 0; e < n; e++) {
         ck_assert_uint_eq(stored->extents[e].offset, first + e * 65536);
         ck_assert_uint_eq(stored->extents[e].bytes, e + 1 == n ? bytes - 4096 * e : 4096);
@@ -433,7 +431,7 @@ static void ck_many(const struct sw_frames *frames) {
         if (i % 2 == 0)
             ck_extents(frames, i, (unsigned)(1 + i % 3), 0x200000 * (i + 1), frames->layouts[i].frame_bytes);
         else
-            ck_assert(frames->stored[i].awaits_disk && frames->stored[i].n_extents == 0 &&
+            ck_assert(frames->stored[i].awaits == sw_tier_nvme_kind.id && frames->stored[i].n_extents == 0 &&
                       frames->stored[i].bytes == frames->layouts[i].frame_bytes);
     }
 }

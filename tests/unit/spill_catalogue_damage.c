@@ -2,6 +2,7 @@
  * is read behind its last byte. */
 #include "base/alloc.h"
 #include "spill/catalogue_format.h"
+#include "spill/tier/tier_host.h"
 #include "tests/lib/run.h"
 
 #include <fcntl.h>
@@ -32,7 +33,7 @@ static void put_range(struct content *c, uint64_t a, uint64_t b) {
 }
 
 static void put_chunk(struct content *c, unsigned version, uint64_t frame_bytes, unsigned n_extents) {
-    const unsigned tier = n_extents ? SW_IN_HOST_TIER : SW_IN_NO_TIER;
+    const unsigned tier = n_extents ? sw_tier_host_kind.id : 0;
     put(c, frame_bytes, 8);
     if (version == 2)
         put_range(c, 99, n_extents); /* identity; no symbols */

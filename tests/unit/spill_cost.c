@@ -638,15 +638,15 @@ START_TEST(test_a_disk_is_measured) {
     config.low_pct = 80;
     open_slow(&config, 0);
     sw_engine_stats(fixture.engine, &stats);
-    ck_assert_uint_eq(stats.nvme.write_bytes_per_s + stats.nvme.read_bytes_per_s, 0);
+    ck_assert_uint_eq(stats.tiers[1].write_bytes_per_s + stats.tiers[1].read_bytes_per_s, 0);
     sw_content_fill(memory.data, BYTES, SW_CONTENT_RANDOM, 1);
     for (int i = 0; i < 16; i++)
         ck_assert_int_eq(sw_fixture_spill(&fixture, &memory, 0, BYTES, &ops[i]), 0);
     for (int i = 15; i >= 0; i--)
         ck_assert_int_eq(sw_fixture_restore(&fixture, ops[i].id, &to, 0, BYTES, false, &back), 0);
     sw_engine_stats(fixture.engine, &stats);
-    ck_assert_uint_gt(stats.nvme.write_bytes_per_s, 0);
-    ck_assert_uint_gt(stats.nvme.read_bytes_per_s, 0);
+    ck_assert_uint_gt(stats.tiers[1].write_bytes_per_s, 0);
+    ck_assert_uint_gt(stats.tiers[1].read_bytes_per_s, 0);
     close_slow();
 }
 END_TEST

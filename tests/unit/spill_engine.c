@@ -71,7 +71,7 @@ START_TEST(test_text_shrinks_and_the_books_say_so) {
     ck_assert_uint_eq(stats.spilled_stored_bytes, op.outcome.stored_bytes);
     ck_assert_uint_eq(stats.n_regions, 1);
     ck_assert_uint_eq(stats.n_mapped, 0);
-    ck_assert_uint_ge(stats.tier.used_bytes, op.outcome.stored_bytes);
+    ck_assert_uint_ge(stats.tiers[0].used_bytes, op.outcome.stored_bytes);
     sw_memory_free(&from);
 }
 END_TEST
@@ -91,7 +91,7 @@ START_TEST(test_keep_restores_again_and_drop_frees) {
     ck_assert_int_eq(sw_engine_drop(f.owner, op.id, NULL), 0);
     ck_assert_int_eq(sw_engine_drop(f.owner, op.id, NULL), -SW_ESTALE);
     sw_engine_stats(f.engine, &stats);
-    ck_assert_uint_eq(stats.tier.used_bytes, 0);
+    ck_assert_uint_eq(stats.tiers[0].used_bytes, 0);
     sw_memory_free(&from);
     sw_memory_free(&to);
 }
@@ -418,7 +418,7 @@ START_TEST(test_closing_an_owner_cancels_what_it_runs) {
     sw_engine_stats(f.engine, &stats);
     ck_assert_uint_eq(stats.canceled_ops, canceled);
     ck_assert_uint_eq(stats.n_mapped + stats.n_mems + stats.n_regions, 0);
-    ck_assert_uint_eq(stats.tier.used_bytes, 0);
+    ck_assert_uint_eq(stats.tiers[0].used_bytes, 0);
     sw_memory_free(&memory);
 }
 END_TEST

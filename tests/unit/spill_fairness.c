@@ -118,7 +118,7 @@ static void rig_open(struct rig *r, double slowdown) {
     ck_assert_ptr_nonnull(r->clients);
     sw_sim_set_speed(r->device, &speed);
     sw_sim_set_data(r->device, &data);
-    sw_placement_init(&r->place, r->tier, NULL, 0);
+    sw_placement_init(&r->place, &(struct sw_tiers){.at = {r->tier}, .n = 1}, 0);
     ck_assert_int_eq(sw_pipeline_new(&r->pipeline, r->device, &r->place, &sink, NULL), 0);
     random_state = 1;
 }

@@ -477,7 +477,7 @@ START_TEST(test_what_does_not_rest_in_host_memory_goes_to_the_disk_alone) {
     ck_assert_uint_eq(sw_rig_counts().encode_groups, 1);
     ck_assert_uint_gt(sw_rig_counts().encodes, 0);
     ck_assert_uint_lt(sw_rig_counts().encodes, 10);
-    ck_assert_uint_gt(stats.nvme.committed_frames, 0);
+    ck_assert_uint_gt(stats.tiers[1].committed_frames, 0);
     restore_held(&c);
     await_success(&c, c.restores);
     check_bytes(&c);

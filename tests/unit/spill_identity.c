@@ -66,7 +66,7 @@ static void find_frames(void) {
             struct frame *frame = &frames[n_frames++];
             ck_assert_uint_lt(n_frames, MAX_FRAMES);
             *frame = (struct frame){.region = i,
-                                    .on_disk = sw_stored_is_on_disk(stored),
+                                    .on_disk = sw_stored_is_away(stored),
                                     .extents = sw_alloc_array(stored->n_extents, sizeof stored->extents[0]),
                                     .n_extents = stored->n_extents,
                                     .bytes = stored->bytes,
@@ -177,7 +177,7 @@ START_TEST(regions_of_version_1_come_back) {
     sw_life_close(&life, owner, true);
     owner = next_life(sw_life_disks[1]);
     for (unsigned i = 0; i < SW_WORLD_REGIONS; i++)
-        ck_assert_str_eq(life.engine->regions.regions[ids[i].slot].tier->name, "nvme");
+        ck_assert_str_eq(life.engine->regions.regions[ids[i].slot].tier->kind->name, "nvme");
     sw_life_restore_all(&life, owner, false);
     sw_life_close(&life, owner, false);
     free_frames();

@@ -51,7 +51,7 @@ static void rig_open(struct rig *r, const struct sw_sim_speed *speed, const stru
     *r = (struct rig){.device = sw_sim_device_new(N_SLOTS, CHUNK_BYTES, POLL_US), .tier = sw_sim_tier_new()};
     sw_sim_set_speed(r->device, speed);
     sw_sim_set_data(r->device, data);
-    sw_placement_init(&r->place, r->tier, NULL, 0);
+    sw_placement_init(&r->place, &(struct sw_tiers){.at = {r->tier}, .n = 1}, 0);
     ck_assert_int_eq(sw_pipeline_new(&r->pipeline, r->device, &r->place, &sink, NULL), 0);
 }
 
@@ -602,7 +602,7 @@ START_TEST(test_numbers_go_by_the_codec_that_takes_least_time) {
     speed.encode[SW_CODEC_RFOR] = speed.link_out; /* the other one is through in a third of that */
     rig_open(&r, &speed, &data);
     if (_i)
-        r.place.host_limit_bytes = 64 * MIB; /* a sixth of the region fits, a third does not */
+        r.place.limit_bytes[0] = 64 * MIB; /* a sixth of the region fits, a third does not */
     for (int i = 0; i < 20; i++)
         ck_assert_uint_eq(bytes_of_numbers(&r, 256 * MIB, i && !_i ? SW_CODEC_FOR : SW_CODEC_RFOR), 256 * MIB);
     counts = sw_sim_counts(r.device);

@@ -178,7 +178,7 @@ START_TEST(what_a_wrong_key_reads_is_no_frame) {
     copy_file("forged", "key-check");
     config.key = &wrong;
     tier = sw_nvme_open(&config);
-    sw_tier_nvme_recover(tier, sw_nvme_take, &r);
+    (void)tier->ops->recover(tier, &(struct sw_tier_recovery){.take = sw_nvme_take, .arg = &r}, NULL);
     ck_assert_uint_eq(r.n, 1);
     memset(frame, 0, MIB / 2);
     ck_assert_int_eq(sw_nvme_transfer(tier, SW_TIER_READ, &r.stored[0], frame, 1, &err), 0);

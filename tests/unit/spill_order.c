@@ -129,7 +129,7 @@ static void rig_init(struct rig *r, const struct sw_sim_speed *speed) {
     *r = (struct rig){.device = sw_sim_device_new(N_SLOTS, CHUNK_BYTES, POLL_US), .tier = sw_sim_tier_new()};
     sw_sim_set_speed(r->device, speed);
     sw_sim_set_data(r->device, &data);
-    sw_placement_init(&r->place, r->tier, NULL, 0);
+    sw_placement_init(&r->place, &(struct sw_tiers){.at = {r->tier}, .n = 1}, 0);
     ck_assert_int_eq(sw_pipeline_new(&r->pipeline, r->device, &r->place, &sink, NULL), 0);
 }
 

@@ -99,7 +99,7 @@ START_TEST(on_its_way_to_the_disk_too) {
     fill_and_drop(REGION_BYTES, 15);
     struct sw_engine_stats stats;
     sw_engine_stats(f.engine, &stats);
-    ck_assert_uint_gt(stats.nvme.used_bytes, 1 << 20);
+    ck_assert_uint_gt(stats.tiers[1].used_bytes, 1 << 20);
 }
 END_TEST
 

@@ -33,8 +33,7 @@ static bool on_session(void *arg, const struct sw_catalogue_session *session, ui
 }
 
 static bool names(const struct sw_stored *recorded, const struct looking *l) {
-    const bool is_on_disk = recorded->awaits_disk;
-    if (is_on_disk != (l->tier->ops->submit != NULL))
+    if (recorded->awaits != l->tier->kind->id)
         return false;
     for (unsigned i = 0; i < recorded->n_extents; i++)
         for (unsigned k = 0; k < l->space->n_extents; k++)
@@ -90,7 +89,7 @@ static void release_watched(struct sw_tier *tier, struct sw_stored *stored) {
     struct looking l = {.space = stored, .tier = tier};
     if (stored->committed && stored->n_extents) {
         look(&l);
-        ck_assert_msg(l.n_naming == 0, "space in %s is given back while a record names it", tier->name);
+        ck_assert_msg(l.n_naming == 0, "space in %s is given back while a record names it", tier->kind->name);
         n_releases++;
     }
     tiers[tier == life.nvme].ops->release(tier, stored);

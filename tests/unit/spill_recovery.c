@@ -219,7 +219,7 @@ START_TEST(nobody_claims_it) {
         (void)uv_run(&life.loop, UV_RUN_NOWAIT);
         sw_engine_stats(life.engine, &stats);
     } while (stats.n_owners);
-    ck_assert_uint_eq(stats.n_regions + stats.tier.used_bytes + stats.nvme.used_bytes, 0);
+    ck_assert_uint_eq(stats.n_regions + stats.tiers[0].used_bytes + stats.tiers[1].used_bytes, 0);
     sw_life_close(&life, NULL, false);
     sw_life_open(&life, sw_life_disks[_i]);
     ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
@@ -384,7 +384,7 @@ START_TEST(a_move_that_cannot_be_recorded_fails) {
         ck_assert_int_eq(sw_life_run(&life, owner, i, false, false), 0);
     }
     sw_engine_stats(life.engine, &stats);
-    const uint64_t used_bytes = stats.tier.used_bytes;
+    const uint64_t used_bytes = stats.tiers[0].used_bytes;
     while (sw_catalogue_put_session(life.catalogue, &other, &record, NULL) == 0) /* until it is full */
         continue;
     ck_assert_int_eq(sw_engine_make_room(life.engine, UINT64_MAX, NULL), 0);
@@ -394,7 +394,7 @@ START_TEST(a_move_that_cannot_be_recorded_fails) {
         sw_engine_stats(life.engine, &stats);
         ck_assert_uint_eq(stats.demotions, 0);
     }
-    ck_assert_uint_eq(stats.tier.used_bytes, used_bytes);
+    ck_assert_uint_eq(stats.tiers[0].used_bytes, used_bytes);
     for (unsigned i = 0; i < 3; i++)
         sw_life_restore_and_compare(&life, owner, i, false);
     sw_life_close(&life, owner, false);

@@ -165,7 +165,7 @@ START_TEST(a_region_waits_for_the_part_that_is_on_its_disk) {
         owner = sw_owner_claim(life.engine, 1000, sw_life_token);
         sw_life_end(&life, owner);
     }
-    ck_assert_uint_eq(before.tier.used_bytes, after.tier.used_bytes);
+    ck_assert_uint_eq(before.tiers[0].used_bytes, after.tiers[0].used_bytes);
     sw_world.folder = right;
     (void)sw_life_next(&life, sw_life_disks[1]);
     ck_assert_uint_eq(life.found.n_regions, SW_WORLD_REGIONS);

@@ -153,8 +153,8 @@ START_TEST(a_damaged_record_costs_one_region) {
     ck_assert_uint_eq(heard.n_lost, 1);
     ck_assert_mem_eq(&heard.lost[0].region, &ids[4], sizeof ids[4]);
     ck_assert_uint_eq(heard.lost[0].n_chunks, 10);
-    ck_assert_uint_eq(heard.lost[0].n_not_on_disk, 1);
-    ck_assert_uint_eq(heard.lost[0].n_not_in_memory, 0);
+    ck_assert_uint_eq(heard.lost[0].n_away, 1);
+    ck_assert_uint_eq(heard.lost[0].n_gone, 0);
     ck_assert_uint_eq(heard.lost[0].uid, 1000);
     for (unsigned i = 0; i < SW_WORLD_REGIONS; i++)
         if (i == 4)

@@ -2,7 +2,7 @@
  * what is left of other people's bytes. */
 #include "base/alloc.h"
 #include "spill/device/device.h"
-#include "spill/tier/tier.h"
+#include "spill/tier/tier_host.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
@@ -511,12 +511,16 @@ static struct sw_tier *open_kept(uint64_t capacity) {
     return tier;
 }
 
+static int recover(struct sw_tier *tier, struct sw_stored *const *frames, size_t n) {
+    return tier->ops->recover(tier, &(struct sw_tier_recovery){.frames = frames, .n = n}, NULL);
+}
+
 /* A frame of a predecessor, in the arena's block there. */
 static void claim_block(struct sw_tier *tier, uint64_t offset, struct sw_stored *ret) {
     struct sw_extent *extent = sw_alloc(sizeof *extent);
     *extent = (struct sw_extent){.offset = offset, .bytes = 4096};
     *ret = (struct sw_stored){.extents = extent, .n_extents = 1, .bytes = 4096};
-    ck_assert_int_eq(sw_tier_host_claim(tier, &ret, 1, NULL), 0);
+    ck_assert_int_eq(recover(tier, &ret, 1), 0);
     ck_assert_ptr_eq(ret->tier, tier);
 }
 
@@ -525,7 +529,7 @@ START_TEST(test_empty_slabs_beyond_a_smaller_bound_are_given_back) {
     struct sw_stored frame, more = {0};
     struct sw_tier *tier = open_kept(8 * MIB);
     UNTIL(tier, s.backed_bytes == 8 * MIB);
-    ck_assert_uint_eq(sw_tier_host_trim(tier), 0);
+    ck_assert_uint_eq(tier->ops->trim(tier), 0);
     tier->ops->close(tier);
     ck_assert_uint_eq(n_kept, 4);
     const unsigned others = count_slabs();
@@ -533,7 +537,7 @@ START_TEST(test_empty_slabs_beyond_a_smaller_bound_are_given_back) {
     ck_assert_uint_eq(stats_of(tier).capacity_bytes, 8 * MIB);
     claim_block(tier, 6 * MIB + 4096, &frame);
     trimmed = tier;
-    ck_assert_uint_eq(sw_tier_host_trim(tier), 4 * MIB);
+    ck_assert_uint_eq(tier->ops->trim(tier), 4 * MIB);
     ck_assert_uint_eq(n_forgotten, 2);
     ck_assert(forgotten[0] == 4 * MIB && forgotten[1] == 2 * MIB);
     ck_assert_uint_eq(count_slabs(), others + 2);
@@ -542,7 +546,7 @@ START_TEST(test_empty_slabs_beyond_a_smaller_bound_are_given_back) {
     ck_assert_int_eq(tier->ops->reserve(tier, 4096, &(struct sw_stored){0}, NULL), -SW_ENOSPACE);
     tier->ops->release(tier, &more);
     tier->ops->release(tier, &frame);
-    ck_assert_uint_eq(sw_tier_host_trim(tier), 0);
+    ck_assert_uint_eq(tier->ops->trim(tier), 0);
     tier->ops->close(tier);
 }
 END_TEST
@@ -618,7 +622,7 @@ START_TEST(test_what_the_kernel_may_write_to_is_not_used) {
     claim_block(tier, 2 * MIB + 4096, &frame);
     ck_assert_uint_eq(stats_of(tier).held_bytes, 4 * MIB - 4096);
     ck_assert_uint_eq(stats_of(tier).used_bytes, 4 * MIB);
-    ck_assert_uint_eq(sw_tier_host_trim(tier), 0);
+    ck_assert_uint_eq(tier->ops->trim(tier), 0);
     ck_assert_int_eq(tier->ops->reserve(tier, MIB, &stored[0], &err), 0); /* waits for a slab */
     ck_assert_uint_ge(stored[0].extents[0].offset, 4 * MIB);
     tier->ops->release(tier, &frame);
@@ -652,7 +656,7 @@ START_TEST(test_witnesses_are_closed) {
             (void)close(ends[1]);
         tier = open_witnessed(2 * MIB, &ends[0], 1);
         if (i < 2)
-            ck_assert_int_eq(sw_tier_host_claim(tier, NULL, 0, NULL), 0);
+            ck_assert_int_eq(recover(tier, NULL, 0), 0);
         if (i == 0)
             ck_assert_int_eq(tier->ops->reserve(tier, 4096, &stored, NULL), -SW_ENOSPACE);
         if (i == 1) {

@@ -252,9 +252,9 @@ START_TEST(test_committed_frames_are_found_again) {
 
     tier = sw_nvme_open(&config);
     ck_assert_uint_eq(sw_nvme_stats(tier).committed_frames, 6);
-    sw_tier_nvme_recover(tier, sw_nvme_take, &r);
+    (void)tier->ops->recover(tier, &(struct sw_tier_recovery){.take = sw_nvme_take, .arg = &r}, NULL);
     ck_assert_uint_eq(r.n, 5);
-    sw_tier_nvme_recover(tier, sw_nvme_take, &r); /* once only */
+    (void)tier->ops->recover(tier, &(struct sw_tier_recovery){.take = sw_nvme_take, .arg = &r}, NULL); /* once only */
     ck_assert_uint_eq(r.n, 5);
     ck_assert_int_eq(sw_nvme_put(tier, 2 * MIB, 8, &stored[0], &err), 0);
     ck_assert_uint_eq(r.seeds[4], 1); /* the newest came first */

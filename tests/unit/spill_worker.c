@@ -3,6 +3,7 @@
 #include "spill/worker.h"
 
 #include "base/clock.h"
+#include "spill/tier/tier_host.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
@@ -70,7 +71,7 @@ static void rig_open(unsigned poll_us) {
     const struct sw_tier_host_config host = {
         .capacity_bytes = 16 * MIB, .slab_bytes = 2 * MIB, .devices = &rig.device, .n_devices = 1};
     ck_assert_int_eq(sw_tier_host_open(&rig.tier, &host, NULL), 0);
-    sw_placement_init(&rig.place, rig.tier, NULL, 0);
+    sw_placement_init(&rig.place, &(struct sw_tiers){.at = {rig.tier}, .n = 1}, 0);
     ck_assert_int_eq(sw_worker_new(&rig.worker, rig.device, &rig.place, wake, &rig.woken, NULL), 0);
 }
 

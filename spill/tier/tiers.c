@@ -1,0 +1,40 @@
+#include "spill/tier/tiers.h"
+
+/* What is wrong with the i-th tier; NULL: nothing. */
+static const char *misfit(const struct sw_tiers *tiers, unsigned i) {
+    const struct sw_tier *tier = tiers->at[i];
+    if (sw_tier_can(tier, SW_TIER_ADDRESSABLE) != (i == 0))
+        return "the first tier, and no other, is addressable";
+    if (sw_tier_can(tier, SW_TIER_ASYNCHRONOUS) != (i > 0) || sw_tier_can(tier, SW_TIER_VIA) != (i > 0))
+        return "each tier behind the first is asynchronous, and reached by way of it";
+    if (sw_tiers_find(tiers, tier->kind->id) != tier)
+        return "it is there twice";
+    return NULL;
+}
+
+int sw_tiers_settle(struct sw_tiers *tiers, struct sw_err *err) {
+    if (tiers->n == 0 || tiers->n > SW_TIERS_MAX)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_DAEMON, "%u tiers: one to %d are possible", tiers->n, SW_TIERS_MAX);
+    for (unsigned i = 0; i < tiers->n; i++) {
+        const char *why = misfit(tiers, i);
+        if (why)
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_DAEMON, "tier %s cannot be number %u: %s",
+                              tiers->at[i]->kind->name, i + 1, why);
+        tiers->at[i]->rank = i;
+    }
+    return 0;
+}
+
+struct sw_tier *sw_tiers_find(const struct sw_tiers *tiers, uint8_t id) {
+    for (unsigned i = 0; i < tiers->n; i++)
+        if (tiers->at[i]->kind->id == id)
+            return tiers->at[i];
+    return NULL;
+}
+
+struct sw_tier_stats sw_tier_stats_of(struct sw_tier *tier) {
+    struct sw_tier_stats stats = {0};
+    if (tier)
+        tier->ops->stats(tier, &stats);
+    return stats;
+}
