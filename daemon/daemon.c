@@ -14,7 +14,8 @@
 #include "daemon/reload.h"
 #include "daemon/session/server.h"
 #include "daemon/session/session.h"
-#include "daemon/tiers.h"
+#include "daemon/tiers/row.h"
+#include "daemon/tiers/tiers.h"
 #include "daemon/users.h"
 #include "daemon/watchdog.h"
 #include <inttypes.h>
@@ -116,8 +117,8 @@ static void log_chunks(const struct sw_service *service) {
         if (most < info->chunk_bytes)
             sw_log(SW_LOG_INFO, "tier.smaller_chunks",
                    "device=%s chunk_bytes=%" PRIu64 " then=\"spilled in chunks of %" PRIu64
-                   ", of which a quarter of host_tier_bytes holds a frame\"",
-                   info->name, info->chunk_bytes, most);
+                   ", of which a quarter of %s_tier_bytes holds a frame\"",
+                   info->name, info->chunk_bytes, most, sw_tier_rows[0]->kind->name);
     }
 }
 
@@ -127,8 +128,8 @@ static int open_engine(struct sw_service *service, struct sw_err *err) {
                                             .n_devices = service->n_devices,
                                             .tiers = service->tiers,
                                             .staging_bytes = sw_tiers_staging_bytes(service),
-                                            .high_pct = (unsigned)config->host_tier_high_pct,
-                                            .low_pct = (unsigned)config->host_tier_low_pct,
+                                            .high_pct = sw_tiers_marks(config).high_pct,
+                                            .low_pct = sw_tiers_marks(config).low_pct,
                                             .max_regions = (unsigned)config->max_regions,
                                             .max_owner_regions = (unsigned)config->max_session_regions,
                                             .max_owner_ops =
@@ -143,7 +144,7 @@ static int open_engine(struct sw_service *service, struct sw_err *err) {
     return rc;
 }
 
-/* Regions of a predecessor; frames in the NVMe tier that no region claims are released. */
+/* Regions of a predecessor; frames in durable tiers that no region claims are released. */
 static int recover(struct sw_service *service, struct sw_err *err) {
     struct sw_recovered found;
     const int rc = sw_engine_recover(service->engine, &found, err);
@@ -179,7 +180,7 @@ static void log_ready(const struct sw_service *service) {
            " scratch_bytes=%" PRIu64,
            SW_VERSION, sw_log_quote(socket, sizeof socket, service->config->data_socket),
            sw_log_quote(devices, sizeof devices, sw_devices_names(service, names, sizeof names)), service->n_gpus,
-           service->config->host_tier_bytes, sw_tiers_staging_bytes(service), service->config->scratch_bytes);
+           sw_tier_rows[0]->bytes(service->config), sw_tiers_staging_bytes(service), service->config->scratch_bytes);
     const int failure = sw_notify("READY=1");
     if (failure)
         sw_log(SW_LOG_WARNING, "notify.failed", "cause=\"%s\" then=\"the service manager is not told\"",

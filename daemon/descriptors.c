@@ -2,9 +2,9 @@
 
 #include "base/log.h"
 #include "daemon/service.h"
+#include "daemon/tiers/tiers.h"
 #include "ipc/proto.h"
 #include <inttypes.h>
-#include <string.h>
 #include <sys/resource.h>
 
 /* The daemon's own (standard streams, loop, driver, a disk's lists) and those of a packet that is being looked at. */
@@ -13,13 +13,8 @@ enum { RESERVED_FDS = 256 + SW_PROTO_MAX_FDS, LEAST_FDS = 128, MOST_FDS = 1 << 2
 /* One in so many is a session's even where all are reserved: few of those are in use at a time. */
 enum { SESSIONS_DIVISOR = 8 };
 
-static uint64_t n_disk_files(const struct sw_config *config) {
-    const bool has_disk = strcmp(config->nvme_tier_directory, "none") != 0;
-    return has_disk ? (config->nvme_tier_bytes + SW_NVME_FILE_BYTES - 1) / SW_NVME_FILE_BYTES : 0;
-}
-
 void sw_descriptors_share(struct sw_service *service) {
-    const uint64_t had = service->n_descriptors, own = RESERVED_FDS + n_disk_files(service->config),
+    const uint64_t had = service->n_descriptors, own = RESERVED_FDS + sw_tiers_descriptors(service->config),
                    others = own + service->config->max_sessions, least = had / SESSIONS_DIVISOR;
     const unsigned clients = (unsigned)(had > others + LEAST_FDS ? had - others : LEAST_FDS);
     service->fds.max_closing = clients / 4;

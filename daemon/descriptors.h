@@ -7,9 +7,6 @@
 
 struct sw_service;
 
-/* Of the NVMe tier, each of which stays open: so long that a disk of terabytes is few files. */
-#define SW_NVME_FILE_BYTES ((uint64_t)4 << 30)
-
 struct sw_fd_budget {
     unsigned limit, used;  /* descriptors of all sessions' memories */
     unsigned max_closing;  /* that may wait to be closed (base/closer.h), and half of it of one uid */

@@ -4,11 +4,11 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "config/config.h"
-#include "daemon/check_tier.h"
 #include "daemon/cli.h"
 #include "daemon/control/control_rights.h"
 #include "daemon/daemon.h"
 #include "daemon/dry_run.h"
+#include "daemon/tiers/tiers.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -179,7 +179,7 @@ static int dry_run(const struct program *program) {
 static int check_tier(const struct program *program) {
     struct sw_err err;
     bool good = false;
-    if (sw_check_tier(&program->config, stdout, &good, &err) == 0)
+    if (sw_tiers_check(&program->config, stdout, &good, &err) == 0)
         return good ? EXIT_SUCCESS : EXIT_RUNTIME;
     (void)usage_error(&err);
     return err.code == -SW_ECONFIG ? EXIT_USAGE : EXIT_RUNTIME;

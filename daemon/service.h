@@ -7,7 +7,6 @@
 #include "config/config.h"
 #include "daemon/descriptors.h"
 #include "spill/engine.h"
-#include "spill/tier/nvme_key.h"
 #include <uv.h>
 
 enum { SW_MAX_DEVICES = 65 }; /* 64 GPUs and the host */
@@ -17,8 +16,7 @@ struct sw_service {
     struct sw_config *config; /* as in force; only reload.c changes it */
     struct sw_engine *engine;
     struct sw_tiers tiers;                     /* those that are open */
-    char witness[40];                          /* what the manager keeps it as; empty: there is none */
-    struct sw_nvme_key nvme_key;               /* empty where nothing is encrypted */
+    void *tier_own[SW_TIERS_MAX];              /* what goes with each kind's, in the table's order; or NULL */
     struct sw_device *devices[SW_MAX_DEVICES]; /* GPUs first, the host last */
     unsigned n_devices, n_gpus;
     struct sw_userns userns; /* whose users clients are */

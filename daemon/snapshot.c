@@ -1,7 +1,10 @@
 #include "daemon/snapshot.h"
 
 #include "base/alloc.h"
+#include "base/choice.h"
 #include "config/json.h"
+#include "daemon/tiers/names.h"
+#include "daemon/tiers/row.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -20,15 +23,15 @@ struct field {
 };
 
 #define FIELD(record, field) .name = #field, .offset = offsetof(record, field), .size = sizeof((record *)0)->field
-#define HOST_FIELD(field)                                                                                              \
-    .name = #field, .offset = offsetof(struct sw_snapshot, host.field),                                                \
-    .size = sizeof((struct sw_snapshot *)0)->host.field
+#define FIRST_FIELD(field)                                                                                             \
+    .name = #field, .offset = offsetof(struct sw_snapshot, first.field),                                               \
+    .size = sizeof((struct sw_snapshot *)0)->first.field
 
 /* clang-format off */
-static const struct field host_fields[] = {
-    {HOST_FIELD(used_bytes), .type = TYPE_NUMBER, .max = MAX_BYTES},
-    {HOST_FIELD(capacity_bytes), .type = TYPE_NUMBER, .optional = true, .max = MAX_BYTES},
-    {HOST_FIELD(staging_bytes), .type = TYPE_NUMBER, .optional = true, .max = MAX_BYTES},
+static const struct field first_fields[] = {
+    {FIRST_FIELD(used_bytes), .type = TYPE_NUMBER, .max = MAX_BYTES},
+    {FIRST_FIELD(capacity_bytes), .type = TYPE_NUMBER, .optional = true, .max = MAX_BYTES},
+    {FIRST_FIELD(staging_bytes), .type = TYPE_NUMBER, .optional = true, .max = MAX_BYTES},
     {.name = NULL},
 };
 static const struct field region_fields[] = {
@@ -54,7 +57,7 @@ static const char *describe(char *ret, size_t ret_bytes, const struct field *fie
         (void)snprintf(ret, ret_bytes, "a string of 1 to %zu printable characters", field->size - 1);
         break;
     case TYPE_TIER:
-        (void)snprintf(ret, ret_bytes, "one of host, nvme, device");
+        (void)snprintf(ret, ret_bytes, "one of %s", sw_tier_names);
         break;
     }
     return ret;
@@ -67,10 +70,6 @@ static bool is_name(const char *text, size_t room) {
         if (text[i] <= ' ' || text[i] > '~')
             return false;
     return length > 0 && length < room;
-}
-
-static bool is_tier(const char *text) {
-    return strcmp(text, "host") == 0 || strcmp(text, "nvme") == 0 || strcmp(text, "device") == 0;
 }
 
 static bool store(void *record, const struct field *field, const json_t *value) {
@@ -86,7 +85,8 @@ static bool store(void *record, const struct field *field, const json_t *value) 
         *(bool *)at = json_is_true(value);
     } else {
         const char *text = json_string_value(value);
-        if (!text || !(field->type == TYPE_NAME ? is_name(text, field->size) : is_tier(text)))
+        if (!text || !(field->type == TYPE_NAME ? is_name(text, field->size)
+                                                : strlen(text) < field->size && sw_choice_has(sw_tier_names, text)))
             return false;
         memcpy(at, text, strlen(text) + 1);
     }
@@ -150,26 +150,28 @@ static int store_regions(struct sw_snapshot *snapshot, const json_t *array, stru
 
 static int store_root(struct sw_snapshot *snapshot, json_t *root, struct sw_err *err) {
     const char *name;
+    char first_name[32];
     json_t *value;
+    (void)snprintf(first_name, sizeof first_name, "%s_tier", sw_tier_rows[0]->kind->name);
     if (!json_is_object(root))
         return bad(err, "", "", "must be one JSON object");
     json_object_foreach(root, name, value) {
         (void)value;
-        if (strcmp(name, "host_tier") != 0 && strcmp(name, "regions") != 0)
+        if (strcmp(name, first_name) != 0 && strcmp(name, "regions") != 0)
             return bad(err, "", name, "unknown key");
     }
-    json_t *host = json_object_get(root, "host_tier");
+    json_t *first = json_object_get(root, first_name);
     int rc =
-        host ? store_object(snapshot, host_fields, host, "host_tier", err) : bad(err, "", "host_tier", "is missing");
-    if (rc == 0 && snapshot->host.staging_bytes > snapshot->host.capacity_bytes)
-        rc = bad(err, "host_tier", "staging_bytes", "exceeds the capacity");
+        first ? store_object(snapshot, first_fields, first, first_name, err) : bad(err, "", first_name, "is missing");
+    if (rc == 0 && snapshot->first.staging_bytes > snapshot->first.capacity_bytes)
+        rc = bad(err, first_name, "staging_bytes", "exceeds the capacity");
     return rc < 0 ? rc : store_regions(snapshot, json_object_get(root, "regions"), err);
 }
 
-int sw_snapshot_load(struct sw_snapshot *ret, const char *path, uint64_t host_tier_bytes, struct sw_err *err) {
+int sw_snapshot_load(struct sw_snapshot *ret, const char *path, uint64_t capacity_bytes, struct sw_err *err) {
     json_t *root = NULL;
     const char *file = strcmp(path, "-") == 0 ? "/dev/stdin" : path;
-    *ret = (struct sw_snapshot){.host = {.capacity_bytes = host_tier_bytes}};
+    *ret = (struct sw_snapshot){.first = {.capacity_bytes = capacity_bytes}};
     int rc = sw_json_load(&root, file, true, err);
     if (rc < 0)
         return rc;

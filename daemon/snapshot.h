@@ -10,7 +10,7 @@
  *    "regions": [{"region": "7:3",                  printable characters, no spaces
  *                 "stored_bytes": 268435456,
  *                 "used_us": 1200,                  when it was spilled, or restored and kept
- *                 "tier": "host",                   "host", "nvme", "device" (packed)
+ *                 "tier": "host",                   a tier, or "device" (packed)
  *                 "priority": 0,                    0 to 255; 0 if left out
  *                 "pinned": false}]}                false if left out
  *
@@ -24,7 +24,7 @@
 #include <stdint.h>
 
 struct sw_snapshot_region {
-    char region[32], tier[8];
+    char region[32], tier[16];
     uint64_t stored_bytes, used_us, priority;
     bool pinned;
 };
@@ -32,14 +32,14 @@ struct sw_snapshot_region {
 struct sw_snapshot {
     struct {
         uint64_t used_bytes, capacity_bytes, staging_bytes;
-    } host;
+    } first;                            /* the host tier */
     struct sw_snapshot_region *regions; /* [n_regions]; owned */
     size_t n_regions;
 };
 
-/* path "-": standard input. host_tier_bytes: the capacity where the file has none. errors: -SW_ECONFIG, -SW_EIO,
+/* path "-": standard input. capacity_bytes: the first tier's where the file has none. errors: -SW_ECONFIG, -SW_EIO,
  * -SW_ENOMEM; *ret is then empty. */
-int sw_snapshot_load(struct sw_snapshot *ret, const char *path, uint64_t host_tier_bytes, struct sw_err *err);
+int sw_snapshot_load(struct sw_snapshot *ret, const char *path, uint64_t capacity_bytes, struct sw_err *err);
 /* Empties it. */
 void sw_snapshot_fini(struct sw_snapshot *snapshot);
 

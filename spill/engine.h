@@ -339,6 +339,8 @@ struct sw_engine_stats {
     struct sw_tier_stats tiers[SW_TIERS_MAX]; /* by rank; all 0 where there is none */
 };
 void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret);
+/* Of all tiers behind the first together: capacity_bytes and used_bytes, for messages that know no more tiers. */
+struct sw_tier_stats sw_engine_stats_behind(const struct sw_engine_stats *stats);
 
 /* ---- canary.c ---- */
 

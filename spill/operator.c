@@ -1,6 +1,7 @@
 #include "spill/operator.h"
 
 #include "spill/engine_state.h"
+#include "spill/policy.h"
 
 void sw_owner_set_tag(struct sw_owner *owner, void *tag) {
     owner->tag = tag;
@@ -77,4 +78,10 @@ const struct sw_tiers *sw_engine_tiers(const struct sw_engine *engine) {
 
 uint64_t sw_engine_limit_bytes(const struct sw_engine *engine, unsigned rank) {
     return engine->place.limit_bytes[rank];
+}
+
+struct sw_engine_marks sw_engine_marks(const struct sw_engine *engine, unsigned rank) {
+    const uint64_t limit_bytes = engine->place.limit_bytes[rank];
+    return (struct sw_engine_marks){sw_policy_mark_bytes(limit_bytes, engine->config.high_pct),
+                                    sw_policy_mark_bytes(limit_bytes, engine->config.low_pct)};
 }

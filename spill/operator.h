@@ -48,5 +48,9 @@ const struct sw_figures *sw_engine_figures(const struct sw_engine *engine);
 const struct sw_tiers *sw_engine_tiers(const struct sw_engine *engine);
 /* Bytes of a tier that frames may rest in: the watermarks are parts of it. */
 uint64_t sw_engine_limit_bytes(const struct sw_engine *engine, unsigned rank);
+struct sw_engine_marks {
+    uint64_t high_bytes, low_bytes;
+};
+struct sw_engine_marks sw_engine_marks(const struct sw_engine *engine, unsigned rank);
 
 #endif

@@ -91,6 +91,15 @@ int sw_engine_query_packed(struct sw_owner *owner, struct sw_region_id id, size_
     return 0;
 }
 
+struct sw_tier_stats sw_engine_stats_behind(const struct sw_engine_stats *stats) {
+    struct sw_tier_stats sum = {0};
+    for (unsigned i = 1; i < SW_TIERS_MAX; i++) {
+        sum.capacity_bytes += stats->tiers[i].capacity_bytes;
+        sum.used_bytes += stats->tiers[i].used_bytes;
+    }
+    return sum;
+}
+
 void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret) {
     static const uint8_t host_uuid[SW_DEVICE_UUID_BYTES];
     const struct sw_tiers *tiers = &engine->place.tiers;

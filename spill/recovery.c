@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
-#include "spill/pipeline/transfer.h"
+#include "spill/tier/frame_key.h"
 
 #include <string.h>
 
@@ -205,7 +205,7 @@ static bool is_in_its_place(const struct sw_stored *recorded, const struct sw_st
 }
 
 /* Where a frame belongs that a durable tier has; NULL: nowhere, no record names it. */
-static struct sw_stored *find_chunk(const struct recovery *r, const struct sw_transfer_key *key) {
+static struct sw_stored *find_chunk(const struct recovery *r, const struct sw_tier_key *key) {
     const struct sw_region_table *table = &r->engine->regions;
     const struct sw_region *region = key->slot < table->cap ? &table->regions[key->slot] : NULL;
     size_t chunk = 0;
@@ -220,12 +220,12 @@ static struct sw_stored *find_chunk(const struct recovery *r, const struct sw_tr
 static bool take_frame(void *arg, const uint8_t bytes[SW_TIER_KEY_BYTES], const struct sw_stored *stored,
                        bool doubtful) {
     struct recovery *r = arg;
-    struct sw_transfer_key key;
+    struct sw_tier_key key;
     memcpy(&key, bytes, sizeof key);
     struct sw_stored *chunk = find_chunk(r, &key);
     const bool fits = chunk && awaits_frame(chunk) && chunk->awaits == stored->tier->kind->id &&
                       is_in_its_place(chunk, stored) &&
-                      (!doubtful || chunk->n_extents || sw_transfer_is_told(key.check));
+                      (!doubtful || chunk->n_extents || sw_tier_key_is_told(key.check));
     if (!fits) {
         r->result->n_released++;
         return false;

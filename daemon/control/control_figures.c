@@ -1,24 +1,26 @@
 /* control_figures.c - totals and tiers, as JSON. */
 #include "daemon/control/control_handlers.h"
+#include "daemon/tiers/tiers.h"
 #include "spill/operator.h"
-#include "spill/policy.h"
 #include <jansson.h>
 
-static const char *const tiers[SW_FIGURES_TIER_NR] = {"host", "nvme", [SW_FIGURES_PACKED] = "device"};
+static json_t *flow_to_json(const char *kind, const char *tier, const char *codec, const struct sw_flow *flow) {
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}", "kind", kind, "tier", tier, "codec", codec, "operations",
+                     (json_int_t)flow->operations, "raw_bytes", (json_int_t)flow->raw_bytes, "stored_bytes",
+                     (json_int_t)flow->stored_bytes);
+}
 
-static json_t *flows_to_json(const struct sw_figures *figures) {
+static json_t *flows_to_json(const struct sw_service *service) {
+    const struct sw_figures *figures = sw_engine_figures(service->engine);
+    struct sw_tier_shown tier;
     json_t *array = json_array();
     for (unsigned kind = 0; kind < SW_FIGURES_KIND_NR; kind++)
-        for (unsigned tier = 0; tier < SW_FIGURES_TIER_NR; tier++)
-            for (unsigned codec = 0; codec < SW_CODEC_NR; codec++) {
-                const struct sw_flow *flow = &figures->flows[kind][tier][codec];
-                if (!flow->operations)
-                    continue;
-                (void)json_array_append_new(
-                    array,
-                    json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}", "kind", sw_figures_kind_name(kind), "tier", tiers[tier],
-                              "codec", sw_codec_name(codec), "operations", (json_int_t)flow->operations, "raw_bytes",
-                              (json_int_t)flow->raw_bytes, "stored_bytes", (json_int_t)flow->stored_bytes));
+        for (unsigned i = 0; sw_tiers_show(service, i, &tier); i++)
+            for (unsigned codec = 0; tier.flows < SW_FIGURES_TIER_NR && codec < SW_CODEC_NR; codec++) {
+                const struct sw_flow *flow = &figures->flows[kind][tier.flows][codec];
+                if (flow->operations)
+                    (void)json_array_append_new(
+                        array, flow_to_json(sw_figures_kind_name(kind), tier.name, sw_codec_name(codec), flow));
             }
     return array;
 }
@@ -82,46 +84,53 @@ int sw_on_control_stats(void *context, struct sw_rpc_caller *caller, const struc
                             "operations", (json_int_t)stats.n_ops,                                         //
                             "reasons", reasons_to_json(&stats),                                            //
                             "errors", errors_to_json(service),                                             //
-                            "flows", flows_to_json(figures),                                               //
+                            "flows", flows_to_json(service),                                               //
                             "latency", latency_to_json(figures));
     return 0;
 }
 
-static json_t *tier_to_json(const char *name, const struct sw_tier_stats *stats) {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}",                            //
-                     "tier", name,                                                //
-                     "capacity_bytes", (json_int_t)stats->capacity_bytes,         //
-                     "backed_bytes", (json_int_t)stats->backed_bytes,             //
-                     "used_bytes", (json_int_t)stats->used_bytes,                 //
-                     "largest_free_bytes", (json_int_t)stats->largest_free_bytes, //
-                     "frames", (json_int_t)stats->committed_frames);
+static void add(json_t *object, const char *name, uint64_t value) {
+    (void)json_object_set_new(object, name, json_integer((json_int_t)value));
+}
+
+/* Marks are shown of the first tier in any case, and of others that have one behind. */
+static json_t *tier_to_json(const struct sw_engine *engine, const struct sw_tier_shown *shown) {
+    const struct sw_tier_stats *stats = &shown->stats;
+    const unsigned rank = shown->tier->rank;
+    json_t *tier = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}",                            //
+                             "tier", shown->name,                                         //
+                             "capacity_bytes", (json_int_t)stats->capacity_bytes,         //
+                             "backed_bytes", (json_int_t)stats->backed_bytes,             //
+                             "used_bytes", (json_int_t)stats->used_bytes,                 //
+                             "largest_free_bytes", (json_int_t)stats->largest_free_bytes, //
+                             "frames", (json_int_t)stats->committed_frames);
+    if (rank == 0 || rank + 1 < sw_engine_tiers(engine)->n) {
+        const struct sw_engine_marks marks = sw_engine_marks(engine, rank);
+        add(tier, "limit_bytes", sw_engine_limit_bytes(engine, rank));
+        add(tier, "high_bytes", marks.high_bytes);
+        add(tier, "low_bytes", marks.low_bytes);
+    }
+    if (sw_tier_can(shown->tier, SW_TIER_ADDRESSABLE)) {
+        add(tier, "waiting", stats->n_waiting);
+        (void)json_object_set_new(tier, "growing", json_boolean(stats->growing));
+    } else {
+        add(tier, "write_bytes_per_s", stats->write_bytes_per_s);
+        add(tier, "read_bytes_per_s", stats->read_bytes_per_s);
+    }
+    return tier;
 }
 
 int sw_on_control_tiers(void *context, struct sw_rpc_caller *caller, const struct sw_control_args *args,
                         json_t **ret_result, struct sw_err *err) {
     const struct sw_service *service = ((struct sw_control_context *)context)->service;
-    const uint64_t limit = sw_engine_limit_bytes(service->engine, 0);
-    const uint64_t high = sw_policy_mark_bytes(limit, (unsigned)service->config->host_tier_high_pct);
-    const uint64_t low = sw_policy_mark_bytes(limit, (unsigned)service->config->host_tier_low_pct);
-    struct sw_engine_stats stats;
+    struct sw_tier_shown shown;
     (void)caller;
     (void)args;
     (void)err;
-    sw_engine_stats(service->engine, &stats);
-    json_t *array = json_array(), *host = tier_to_json("host", &stats.tiers[0]);
-    (void)json_object_set_new(host, "limit_bytes", json_integer((json_int_t)limit));
-    (void)json_object_set_new(host, "high_bytes", json_integer((json_int_t)high));
-    (void)json_object_set_new(host, "low_bytes", json_integer((json_int_t)low));
-    (void)json_object_set_new(host, "waiting", json_integer(stats.tiers[0].n_waiting));
-    (void)json_object_set_new(host, "growing", json_boolean(stats.tiers[0].growing));
-    (void)json_array_append_new(array, host);
-    if (service->tiers.n > 1) {
-        json_t *nvme = tier_to_json("nvme", &stats.tiers[1]);
-        (void)json_object_set_new(nvme, "write_bytes_per_s",
-                                  json_integer((json_int_t)stats.tiers[1].write_bytes_per_s));
-        (void)json_object_set_new(nvme, "read_bytes_per_s", json_integer((json_int_t)stats.tiers[1].read_bytes_per_s));
-        (void)json_array_append_new(array, nvme);
-    }
+    json_t *array = json_array();
+    for (unsigned i = 0; sw_tiers_show(service, i, &shown); i++)
+        if (shown.tier)
+            (void)json_array_append_new(array, tier_to_json(service->engine, &shown));
     *ret_result = json_pack("{s:o}", "tiers", array);
     return 0;
 }

@@ -41,8 +41,8 @@ static int on_status(void *context, struct sw_rpc_caller *caller, const struct s
                             "control_socket", sw_rpc_text(sw_control_path(control, service->config)),                //
                             "host_used_bytes", (json_int_t)stats.tiers[0].used_bytes,                                //
                             "host_capacity_bytes", (json_int_t)stats.tiers[0].capacity_bytes,                        //
-                            "nvme_used_bytes", (json_int_t)stats.tiers[1].used_bytes,                                //
-                            "nvme_capacity_bytes", (json_int_t)stats.tiers[1].capacity_bytes,                        //
+                            "nvme_used_bytes", (json_int_t)sw_engine_stats_behind(&stats).used_bytes,                //
+                            "nvme_capacity_bytes", (json_int_t)sw_engine_stats_behind(&stats).capacity_bytes,        //
                             "scratch_bytes", (json_int_t)stats.scratch_bytes,                                        //
                             "mapped_memories", (json_int_t)stats.n_mapped);
     return 0;

@@ -1,6 +1,7 @@
 #include "daemon/control/control_methods.h"
 
 #include "base/size.h"
+#include "daemon/tiers/names.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +27,7 @@ const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
                 "page may be short, or empty, and still have a next one.",
         {{"session", SW_PARAM_NUMBER, .min = 1, .max = UINT32_MAX, .help = "Only those of this session."},
          {"uid", SW_PARAM_NUMBER, .max = UINT32_MAX, .help = "Only those of this user."},
-         {"tier", SW_PARAM_CHOICE, .choices = "host, nvme, device", .help = "Only those in this tier."},
+         {"tier", SW_PARAM_CHOICE, .choices = sw_tier_names, .help = "Only those in this tier."},
          {"state", SW_PARAM_CHOICE, .choices = "staging, encoding, storing, out, restoring, lost",
           .help = "Only those in this state."},
          {"limit", SW_PARAM_NUMBER, .min = 1, .max = 1000, .help = "Most regions of a page; 100 if it is left out."},
@@ -50,14 +51,14 @@ const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
                 "again. With no mode: shows whether the service is draining, and what is still stored.",
         {{"mode", SW_PARAM_CHOICE, .choices = "on, off", .help = "What to do."}}},
     [SW_CONTROL_SPILL] = {"spill", SW_CONTROL_ALL,
-        .help = "Makes room in the host tier: begins to move regions to the NVMe tier, those first that would leave "
-                "by themselves, until about so many stored bytes have left. (GPU memory is its client's to spill.)",
+        .help = "Makes room in the first tier: begins to move regions to one behind, those first that would leave by "
+                "themselves, until about so many stored bytes have left. (GPU memory is its client's to spill.)",
         {{"bytes", SW_PARAM_BYTES, .required = true, .min = 1, .max = MAX_BYTES, .help = "How much."}}},
     [SW_CONTROL_DEMOTE] = {"demote", SW_CONTROL_ALL,
-        .help = "Begins to move a region from the host tier to the NVMe tier; regions shows when it is there.",
+        .help = "Begins to move a region from the first tier (host) to one behind (nvme); regions shows when it is there.",
         {REGION}},
     [SW_CONTROL_PROMOTE] = {"promote", SW_CONTROL_ALL,
-        .help = "Begins to move a region from the NVMe tier to the host tier; regions shows when it is there.",
+        .help = "Begins to move a region back to the first tier (host); regions shows when it is there.",
         {REGION}},
     [SW_CONTROL_DROP] = {"drop", SW_CONTROL_ALL,
         .help = "Forgets a region and frees its space. Its bytes are gone, and its client is told ESTALE when it asks "

@@ -1,8 +1,8 @@
 #include "daemon/control/metrics.h"
 
 #include "base/clock.h"
+#include "daemon/tiers/tiers.h"
 #include "spill/operator.h"
-#include "spill/policy.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,10 +48,8 @@ static void put_engine(FILE *out, const struct sw_engine_stats *stats, uint64_t 
     put(out, "spillway_operations_canceled_total", COUNTER, "Spills and restores that were canceled.",
         stats->canceled_ops);
     put(out, "spillway_packs_total", COUNTER, "Spills that were packed in place.", stats->packs);
-    put(out, "spillway_demotions_total", COUNTER, "Regions moved from the host tier to the NVMe tier.",
-        stats->demotions);
-    put(out, "spillway_promotions_total", COUNTER, "Regions moved from the NVMe tier to the host tier.",
-        stats->promotions);
+    put(out, "spillway_demotions_total", COUNTER, "Regions moved from a tier to one behind.", stats->demotions);
+    put(out, "spillway_promotions_total", COUNTER, "Regions moved back to the first tier.", stats->promotions);
     put(out, "spillway_scratch_bytes", GAUGE, "Device memory that the service holds for its work, all GPUs.",
         stats->scratch_bytes);
     put(out, "spillway_scratch_limit_bytes", GAUGE, "Bound of spillway_scratch_bytes.", scratch_limit_bytes);
@@ -63,6 +61,10 @@ static void put_engine(FILE *out, const struct sw_engine_stats *stats, uint64_t 
     for (int i = 0; i < SW_COST_REASON_NR; i++)
         (void)fprintf(out, "spillway_spill_reasons_total{reason=\"%s\"} %" PRIu64 "\n",
                       sw_cost_reason_text((enum sw_cost_reason)i), stats->reasons[i]);
+}
+
+static uint64_t number_at(const void *record, size_t offset) {
+    return *(const uint64_t *)(const void *)((const char *)record + offset);
 }
 
 static void put_tiers(FILE *out, const struct sw_service *service, const struct sw_engine_stats *stats) {
@@ -81,36 +83,41 @@ static void put_tiers(FILE *out, const struct sw_service *service, const struct 
         {"spillway_tier_read_bytes_per_second", "Rate of late while reading; 0: not known.",
          offsetof(struct sw_tier_stats, read_bytes_per_s)},
     };
+    struct sw_tier_shown tier;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         begin(out, rows[i].name, GAUGE, rows[i].help);
-        (void)fprintf(out, "%s{tier=\"host\"} %" PRIu64 "\n%s{tier=\"nvme\"} %" PRIu64 "\n", rows[i].name,
-                      *(const uint64_t *)(const void *)((const char *)&stats->tiers[0] + rows[i].offset), rows[i].name,
-                      *(const uint64_t *)(const void *)((const char *)&stats->tiers[1] + rows[i].offset));
+        for (unsigned k = 0; sw_tiers_show(service, k, &tier); k++)
+            if (tier.flows != SW_FIGURES_PACKED)
+                (void)fprintf(out, "%s{tier=\"%s\"} %" PRIu64 "\n", rows[i].name, tier.name,
+                              number_at(&tier.stats, rows[i].offset));
     }
-    const uint64_t limit = sw_engine_limit_bytes(service->engine, 0);
-    put(out, "spillway_tier_waiting", GAUGE, "Reservations that wait for the host tier to grow.",
+    const struct sw_engine_marks marks = sw_engine_marks(service->engine, 0);
+    put(out, "spillway_tier_waiting", GAUGE, "Reservations that wait for the first tier to grow.",
         stats->tiers[0].n_waiting);
     put(out, "spillway_tier_limit_bytes", GAUGE,
-        "Of the host tier, for frames at rest: the watermarks are parts of it.", limit);
-    begin(out, "spillway_tier_watermark_bytes", GAUGE, "Above high, regions leave the host tier until low is reached.");
+        "Of the first tier, for frames at rest: the watermarks are parts of it.",
+        sw_engine_limit_bytes(service->engine, 0));
+    begin(out, "spillway_tier_watermark_bytes", GAUGE,
+          "Above high, regions leave the first tier until low is reached.");
     (void)fprintf(out,
                   "spillway_tier_watermark_bytes{mark=\"high\"} %" PRIu64
                   "\nspillway_tier_watermark_bytes{mark=\"low\"} %" PRIu64 "\n",
-                  sw_policy_mark_bytes(limit, (unsigned)service->config->host_tier_high_pct),
-                  sw_policy_mark_bytes(limit, (unsigned)service->config->host_tier_low_pct));
+                  marks.high_bytes, marks.low_bytes);
 }
 
-static const char *const tiers[SW_FIGURES_TIER_NR] = {"host", "nvme", [SW_FIGURES_PACKED] = "device"};
-
-static void put_flow(FILE *out, const struct sw_figures *figures, const char *name, const char *help, size_t offset) {
+static void put_flow(FILE *out, const struct sw_service *service, const char *name, const char *help, size_t offset) {
+    static const struct sw_flow none[SW_CODEC_NR];
+    const struct sw_figures *figures = sw_engine_figures(service->engine);
+    struct sw_tier_shown tier;
     begin(out, name, COUNTER, help);
     for (unsigned kind = 0; kind < SW_FIGURES_KIND_NR; kind++)
-        for (unsigned tier = 0; tier < SW_FIGURES_TIER_NR; tier = tier == 1 ? SW_FIGURES_PACKED : tier + 1)
+        for (unsigned i = 0; sw_tiers_show(service, i, &tier); i++) {
+            const struct sw_flow *flows = tier.flows < SW_FIGURES_TIER_NR ? figures->flows[kind][tier.flows] : none;
             for (unsigned codec = 0; codec < SW_CODEC_NR; codec++)
-                (void)fprintf(
-                    out, "%s{kind=\"%s\",tier=\"%s\",codec=\"%s\"} %" PRIu64 "\n", name, sw_figures_kind_name(kind),
-                    tiers[tier], sw_codec_name(codec),
-                    *(const uint64_t *)(const void *)((const char *)&figures->flows[kind][tier][codec] + offset));
+                (void)fprintf(out, "%s{kind=\"%s\",tier=\"%s\",codec=\"%s\"} %" PRIu64 "\n", name,
+                              sw_figures_kind_name(kind), tier.name, sw_codec_name(codec),
+                              number_at(&flows[codec], offset));
+        }
 }
 
 static void put_histogram(FILE *out, const char *labels, const struct sw_histogram *histogram) {
@@ -126,13 +133,14 @@ static void put_histogram(FILE *out, const char *labels, const struct sw_histogr
                   labels, histogram->count, labels, (double)histogram->sum_us / 1e6, labels, histogram->count);
 }
 
-static void put_figures(FILE *out, const struct sw_figures *figures) {
+static void put_figures(FILE *out, const struct sw_service *service) {
+    const struct sw_figures *figures = sw_engine_figures(service->engine);
     char labels[64];
-    put_flow(out, figures, "spillway_operations_total", "Spills and restores that ended well.",
+    put_flow(out, service, "spillway_operations_total", "Spills and restores that ended well.",
              offsetof(struct sw_flow, operations));
-    put_flow(out, figures, "spillway_raw_bytes_total", "Bytes of clients that were spilled and restored.",
+    put_flow(out, service, "spillway_raw_bytes_total", "Bytes of clients that were spilled and restored.",
              offsetof(struct sw_flow, raw_bytes));
-    put_flow(out, figures, "spillway_stored_bytes_total", "What these took, or had taken, in the tier.",
+    put_flow(out, service, "spillway_stored_bytes_total", "What these took, or had taken, in the tier.",
              offsetof(struct sw_flow, stored_bytes));
     begin(out, "spillway_latency_seconds", HISTOGRAM,
           "Time of operations that ended well, by stage: waiting until memory is mapped, planning, moving, the whole.");
@@ -155,7 +163,7 @@ char *sw_metrics_text(const struct sw_service *service, const struct sw_events *
     put_service(out, service, events);
     put_engine(out, &stats, service->config->scratch_bytes * service->n_gpus);
     put_tiers(out, service, &stats);
-    put_figures(out, sw_engine_figures(service->engine));
+    put_figures(out, service);
     const bool failed = ferror(out) != 0;
     if (fclose(out) != 0 || failed) {
         free(text);

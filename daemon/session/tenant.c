@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/log.h"
+#include "daemon/tiers/tiers.h"
 #include "daemon/users.h"
 #include "ipc/proto.h"
 #include <inttypes.h>
@@ -63,9 +64,7 @@ enum { TIERS_PART = 4096 };
 
 void sw_tenants_set_budgets(struct sw_service *service) {
     const struct sw_config *config = service->config;
-    const bool has_disk = strcmp(config->nvme_tier_directory, "none") != 0;
-    const uint64_t tiers_bytes = config->host_tier_bytes + (has_disk ? config->nvme_tier_bytes : 0);
-    atomic_store(&service->kept.limit_bytes, config->bookkeeping_bytes + tiers_bytes / TIERS_PART);
+    atomic_store(&service->kept.limit_bytes, config->bookkeeping_bytes + sw_tiers_bytes(config) / TIERS_PART);
     for (struct sw_list *at = service->tenants.next; at != &service->tenants; at = at->next)
         atomic_store(&SW_CONTAINER_OF(at, struct sw_tenant, node)->quota.kept.limit_bytes,
                      config->tenant_bookkeeping_bytes);

@@ -2,12 +2,9 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
-#include "codec/checksum.h"
+#include "spill/tier/frame_key.h"
 
 #include <string.h>
-
-#define IS_CHECK (UINT64_C(1) << 63)
-#define MOST_CHECKED_BYTES ((UINT64_C(1) << 31) - 1)
 
 /* Chunks of one job that are read or written at once: with 1 MiB requests enough for any disk's queue. */
 enum { MAX_READ_AHEAD = 6, MAX_MOVES = 4 };
@@ -23,44 +20,15 @@ struct sw_transfer {
     bool is_relayed;         /* move: from a tier behind to another, so that `staged` is on its way */
 };
 
-/* ---- what tells frames apart ---- */
-
-static uint32_t hash_beginning(const struct sw_stored *in_memory, uint64_t bytes) {
-    uint32_t hash = 1;
-    for (unsigned i = 0; i < in_memory->n_extents && bytes > 0; i++) { /* all but the last are whole blocks */
-        const struct sw_extent *extent = &in_memory->extents[i];
-        const uint64_t n = extent->bytes < bytes ? extent->bytes : bytes;
-        hash = sw_hash_update(hash, extent->memory, (size_t)n);
-        bytes -= n;
-    }
-    return sw_hash_finish(hash);
-}
-
-uint64_t sw_transfer_check(const struct sw_stored *in_memory, const struct sw_frame_layout *layout) {
-    uint64_t bytes = layout->counts_offset < in_memory->bytes ? layout->counts_offset : in_memory->bytes;
-    bytes = bytes < MOST_CHECKED_BYTES ? bytes : MOST_CHECKED_BYTES;
-    return IS_CHECK | bytes << 32 | hash_beginning(in_memory, bytes);
-}
-
-bool sw_transfer_is_told(uint64_t check) {
-    return check & IS_CHECK;
-}
-
-bool sw_transfer_is_frame(const struct sw_stored *in_memory, uint64_t check) {
-    const uint64_t bytes = check >> 32 & MOST_CHECKED_BYTES;
-    return !sw_transfer_is_told(check) ||
-           (bytes <= in_memory->bytes && hash_beginning(in_memory, bytes) == (uint32_t)check);
-}
-
 /* After a read. */
 static void check_frame(struct sw_transfer *t) {
-    struct sw_transfer_key key;
+    struct sw_tier_key key;
     memcpy(&key, t->io.key, sizeof key);
     const struct sw_frames *frames = t->job->frames;
     if (t->io.err.code)
         return;
     const bool is_frame = frames->identities[t->chunk] ? sw_frames_check_memory(frames, t->chunk, &t->staged, NULL) == 0
-                                                       : sw_transfer_is_frame(&t->staged, key.check);
+                                                       : sw_tier_key_fits(&t->staged, key.check);
     if (!is_frame)
         (void)sw_err_set(&t->io.err, -SW_ECHECKSUM, SW_SCOPE_REGION,
                          "chunk %zu is not in its place in the %s tier: a write of it was lost, or one of another",
@@ -95,15 +63,15 @@ static struct sw_transfer *transfer_new(struct sw_pipeline *p, struct sw_job *jo
 }
 
 static uint64_t check_of(const struct sw_transfer *t) {
-    return sw_transfer_check(&t->staged, &t->job->frames->layouts[t->chunk]);
+    return sw_tier_key_check(&t->staged, &t->job->frames->layouts[t->chunk]);
 }
 
 static void submit(struct sw_transfer *t, enum sw_tier_io_kind kind, struct sw_stored *in_tier) {
-    const struct sw_transfer_key key = {.slot = t->job->region_slot,
-                                        .gen = t->job->region_gen,
-                                        .chunk = sw_frames_key(t->job->frames, t->chunk),
-                                        .check = kind == SW_TIER_WRITE ? check_of(t) : 0, /* a read brings it */
-                                        .epoch = t->pipeline->place->epoch};
+    const struct sw_tier_key key = {.slot = t->job->region_slot,
+                                    .gen = t->job->region_gen,
+                                    .chunk = sw_frames_key(t->job->frames, t->chunk),
+                                    .check = kind == SW_TIER_WRITE ? check_of(t) : 0, /* a read brings it */
+                                    .epoch = t->pipeline->place->epoch};
     t->io.kind = kind;
     t->io.stored = in_tier;
     t->io.memory = t->staged.extents;

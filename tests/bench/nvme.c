@@ -5,7 +5,7 @@
  * 1 MiB each, one file) and through the tier, one after the other; then every byte that the tier holds is verified. All
  * space has been written before the first repeat. -t: threads instead of io_uring. -e: encrypted. */
 #include "base/clock.h"
-#include "spill/tier/tier_nvme.h"
+#include "spill/tier/nvme/tier_nvme.h"
 #include "tests/lib/content.h"
 
 #include <errno.h>

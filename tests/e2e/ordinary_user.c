@@ -3,7 +3,7 @@
 #include "base/assert.h"
 #include "base/process.h"
 #include "ipc/spillway.h"
-#include "spill/tier/tier_nvme.h"
+#include "spill/tier/nvme/tier_nvme.h"
 #include "tests/lib/child.h"
 #include "tests/lib/control.h"
 #include "tests/lib/run.h"

@@ -6,9 +6,9 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "codec/checksum.h"
-#include "spill/tier/manifest_scan.h"
-#include "spill/tier/tier_nvme.h"
-#include "spill/tier_check.h"
+#include "spill/tier/nvme/manifest_scan.h"
+#include "spill/tier/nvme/nvme_check.h"
+#include "spill/tier/nvme/tier_nvme.h"
 #include "tests/lib/scratch.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -115,10 +115,10 @@ static void scan_alone(const uint8_t *image, size_t bytes) {
     free(exact);
 }
 
-static int check_from_outside(const uint8_t *image, size_t bytes, struct sw_tier_check *ret) {
+static int check_from_outside(const uint8_t *image, size_t bytes, struct sw_nvme_check *ret) {
     unsigned n_bad = 0;
     struct sw_err err;
-    const int rc = sw_tier_check(ret, folder, FILE_BYTES, count_bad, &n_bad, &err);
+    const int rc = sw_nvme_check(ret, folder, FILE_BYTES, count_bad, &n_bad, &err);
     SW_ASSERT(rc == 0 || rc == -SW_EVERSION);
     SW_ASSERT(rc || (n_bad == ret->n_bad && ret->n_read == ret->n_frames && !ret->in_use));
     check_image(image, bytes);
@@ -126,7 +126,7 @@ static int check_from_outside(const uint8_t *image, size_t bytes, struct sw_tier
 }
 
 static void run(const uint8_t *image, size_t bytes) {
-    struct sw_tier_check check;
+    struct sw_nvme_check check;
     static struct frames frames, again;
     struct sw_tier *tier;
     struct sw_err err = {0};

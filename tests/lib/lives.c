@@ -1,5 +1,5 @@
 #include "tests/lib/lives.h"
-#include "spill/tier/tier_host.h"
+#include "spill/tier/host/tier_host.h"
 
 #include "base/alloc.h"
 #include "spill/engine_state.h"

@@ -7,7 +7,7 @@
 
 #include "spill/engine.h"
 #include "spill/quota.h"
-#include "spill/tier/tier_host.h"
+#include "spill/tier/host/tier_host.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/nvme_fixture.h"
 

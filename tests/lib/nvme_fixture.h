@@ -5,7 +5,7 @@
 #ifndef SW_TEST_NVME_FIXTURE_H
 #define SW_TEST_NVME_FIXTURE_H
 
-#include "spill/tier/tier_nvme.h"
+#include "spill/tier/nvme/tier_nvme.h"
 #include "tests/lib/scratch.h"
 #include <sys/types.h>
 

@@ -1,5 +1,5 @@
 #include "tests/lib/service.h"
-#include "spill/tier/tier_host.h"
+#include "spill/tier/host/tier_host.h"
 
 #include "base/assert.h"
 #include <string.h>

@@ -99,9 +99,9 @@ START_TEST(test_what_is_left_out_has_defaults) {
     struct sw_err err;
     ck_assert_int_eq(load(&snapshot, WITH(""), &err), 0);
     ck_assert_uint_eq(snapshot.n_regions, 1);
-    ck_assert_uint_eq(snapshot.host.used_bytes, 1);
-    ck_assert_uint_eq(snapshot.host.capacity_bytes, 4000);
-    ck_assert_uint_eq(snapshot.host.staging_bytes, 0);
+    ck_assert_uint_eq(snapshot.first.used_bytes, 1);
+    ck_assert_uint_eq(snapshot.first.capacity_bytes, 4000);
+    ck_assert_uint_eq(snapshot.first.staging_bytes, 0);
     ck_assert_str_eq(snapshot.regions[0].region, "1:1");
     ck_assert_str_eq(snapshot.regions[0].tier, "host");
     ck_assert(!snapshot.regions[0].pinned && snapshot.regions[0].priority == 0);

@@ -3,8 +3,8 @@
 #include "base/alloc.h"
 #include "codec/checksum.h"
 #include "spill/catalogue.h"
-#include "spill/tier/tier_host.h"
-#include "spill/tier/tier_nvme.h"
+#include "spill/tier/host/tier_host.h"
+#include "spill/tier/nvme/tier_nvme.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
 

@@ -2,7 +2,7 @@
  * is read behind its last byte. */
 #include "base/alloc.h"
 #include "spill/catalogue_format.h"
-#include "spill/tier/tier_host.h"
+#include "spill/tier/host/tier_host.h"
 #include "tests/lib/run.h"
 
 #include <fcntl.h>

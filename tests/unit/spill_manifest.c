@@ -1,6 +1,6 @@
 /* The NVMe tier's manifest, torn, damaged or full of nonsense. */
 #include "codec/checksum.h"
-#include "spill/tier/manifest.h"
+#include "spill/tier/nvme/manifest.h"
 #include "tests/lib/content.h"
 #include "tests/lib/nvme_fixture.h"
 #include "tests/lib/run.h"

@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "spill/operator.h"
-#include "spill/pipeline/transfer.h"
+#include "spill/tier/frame_key.h"
 #include "tests/lib/lives.h"
 #include "tests/lib/run.h"
 
@@ -222,7 +222,7 @@ static struct sw_region_id predecessor;
 static const struct sw_tier_ops *disk_ops;
 
 static void submit_as_the_predecessors(struct sw_tier *tier, struct sw_tier_io *io) {
-    struct sw_transfer_key key;
+    struct sw_tier_key key;
     memcpy(&key, io->key, sizeof key);
     key.slot = predecessor.slot;
     key.gen = predecessor.gen;
@@ -433,18 +433,18 @@ START_TEST(a_check_is_of_one_frame) {
     struct sw_frame_layout layout = {.counts_offset = 5000};
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)(i * 7 + i / 256);
-    const uint64_t check = sw_transfer_check(&whole, &layout);
-    ck_assert_uint_eq(check, sw_transfer_check(&parted, &layout));
-    ck_assert(sw_transfer_is_frame(&whole, check) && sw_transfer_is_frame(&parted, check));
-    ck_assert(!sw_transfer_is_frame(&shorter, check));
+    const uint64_t check = sw_tier_key_check(&whole, &layout);
+    ck_assert_uint_eq(check, sw_tier_key_check(&parted, &layout));
+    ck_assert(sw_tier_key_fits(&whole, check) && sw_tier_key_fits(&parted, check));
+    ck_assert(!sw_tier_key_fits(&shorter, check));
     for (size_t i = 0; i < 5100; i++) {
         bytes[i] ^= 1;
-        ck_assert(sw_transfer_is_frame(&parted, check) == (i >= 5000));
+        ck_assert(sw_tier_key_fits(&parted, check) == (i >= 5000));
         bytes[i] ^= 1;
     }
     layout.counts_offset = 1 << 20; /* never beyond the frame */
-    ck_assert(sw_transfer_is_frame(&shorter, sw_transfer_check(&shorter, &layout)));
-    ck_assert(sw_transfer_is_frame(&whole, 0) && sw_transfer_is_frame(&whole, UINT64_MAX >> 1));
+    ck_assert(sw_tier_key_fits(&shorter, sw_tier_key_check(&shorter, &layout)));
+    ck_assert(sw_tier_key_fits(&whole, 0) && sw_tier_key_fits(&whole, UINT64_MAX >> 1));
 }
 END_TEST
 

@@ -1,8 +1,8 @@
 /* Stored bytes that are damaged: on the disk's manifest, where the next life salvages what is whole; and under a life
  * that runs, which says where. */
 #include "spill/engine_state.h"
-#include "spill/pipeline/transfer.h"
-#include "spill/tier/manifest_format.h"
+#include "spill/tier/frame_key.h"
+#include "spill/tier/nvme/manifest_format.h"
 #include "tests/lib/catalogue_v1.h"
 #include "tests/lib/lives.h"
 #include "tests/lib/run.h"
@@ -86,7 +86,7 @@ static unsigned damage_records(enum sw_manifest_kind kind, const struct sw_regio
     ck_assert_int_eq(close(fd), 0);
     for (size_t at = sizeof(struct sw_manifest_header); at + sizeof(struct sw_manifest_head) <= (size_t)bytes;) {
         struct sw_manifest_head head;
-        struct sw_transfer_key key;
+        struct sw_tier_key key;
         memcpy(&head, image + at, sizeof head);
         memcpy(&key, image + at + sizeof head, sizeof key);
         if (head.kind == kind && (!id || (key.slot == id->slot && key.gen == id->gen && key.chunk == chunk))) {
@@ -221,7 +221,7 @@ END_TEST
 static const struct sw_tier_ops *disk_ops;
 
 static void submit_unchecked(struct sw_tier *tier, struct sw_tier_io *io) {
-    struct sw_transfer_key key;
+    struct sw_tier_key key;
     memcpy(&key, io->key, sizeof key);
     key.check = SW_WORLD_REGION_BYTES; /* as an earlier version has it */
     memcpy(io->key, &key, sizeof key);

@@ -2,7 +2,7 @@
  * what is left of other people's bytes. */
 #include "base/alloc.h"
 #include "spill/device/device.h"
-#include "spill/tier/tier_host.h"
+#include "spill/tier/host/tier_host.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"

@@ -1,5 +1,5 @@
 /* The NVMe tier: every length, full, many transfers at once, reopening, who may have the folder. */
-#include "spill/tier/nvme_files.h"
+#include "spill/tier/nvme/nvme_files.h"
 #include "tests/lib/content.h"
 #include "tests/lib/nvme_fixture.h"
 #include "tests/lib/run.h"

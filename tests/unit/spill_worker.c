@@ -3,7 +3,7 @@
 #include "spill/worker.h"
 
 #include "base/clock.h"
-#include "spill/tier/tier_host.h"
+#include "spill/tier/host/tier_host.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"

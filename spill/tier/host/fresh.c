@@ -1,4 +1,4 @@
-#include "spill/tier/fresh.h"
+#include "spill/tier/host/fresh.h"
 
 #include <errno.h>
 #include <fcntl.h>

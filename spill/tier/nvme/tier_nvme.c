@@ -2,15 +2,15 @@
  *
  * The lock guards the extents, the counters and the lists. A release gives its space back at once and leaves the record
  * of it in `released` for the tier's thread, which appends it before it starts a write that came later. */
-#include "spill/tier/tier_nvme.h"
+#include "spill/tier/nvme/tier_nvme.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/log.h"
 #include "spill/tier/extents.h"
-#include "spill/tier/manifest.h"
-#include "spill/tier/nvme_crypt.h"
-#include "spill/tier/nvme_io.h"
+#include "spill/tier/nvme/manifest.h"
+#include "spill/tier/nvme/nvme_crypt.h"
+#include "spill/tier/nvme/nvme_io.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "spill/tier/nvme_io.h"
+#include "spill/tier/nvme/nvme_io.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"

@@ -1,10 +1,10 @@
-#include "daemon/witness.h"
+#include "daemon/tiers/witness.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/fdstore.h"
-#include "spill/tier/tier_host.h"
+#include "spill/tier/host/tier_host.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,24 +17,23 @@
 /* For all of them: longer than a disk takes for what it has been asked, unless something is wrong with it. */
 enum { WAIT_US = 10000000, POLL_US = 1000 };
 
-int sw_witness_make(struct sw_service *service) {
+int sw_witness_make(const struct sw_service *service, char ret_name[SW_WITNESS_NAME_BYTES]) {
     int ends[2];
     if (!service->catalogue || pipe2(ends, O_CLOEXEC) < 0)
         return -1;
-    (void)snprintf(service->witness, sizeof service->witness, PREFIX "%" PRIx64, sw_clock_us()); /* used once */
-    const bool is_kept = sw_fdstore_keep(service->witness, ends[0]);
+    (void)snprintf(ret_name, SW_WITNESS_NAME_BYTES, PREFIX "%" PRIx64, sw_clock_us()); /* used once */
+    const bool is_kept = sw_fdstore_keep(ret_name, ends[0]);
     (void)close(ends[0]);
     if (is_kept)
         return ends[1];
     (void)close(ends[1]);
-    service->witness[0] = 0;
+    ret_name[0] = 0;
     return -1;
 }
 
-void sw_witness_forget(struct sw_service *service) {
-    if (service->witness[0])
-        sw_fdstore_forget(service->witness);
-    service->witness[0] = 0;
+void sw_witness_forget(const char *name) {
+    if (name[0])
+        sw_fdstore_forget(name);
 }
 
 static bool ends_before(int fd, uint64_t deadline_us) {
@@ -48,7 +47,7 @@ static bool ends_before(int fd, uint64_t deadline_us) {
 
 int sw_witness_take(struct sw_service *service, int **ret, unsigned *ret_n, struct sw_err *err) {
     const uint64_t deadline_us = sw_clock_us() + WAIT_US;
-    char name[sizeof service->witness];
+    char name[SW_WITNESS_NAME_BYTES];
     const char *rest;
     *ret = NULL;
     *ret_n = 0;

@@ -8,7 +8,7 @@
 #ifndef SW_SPILL_MANIFEST_H
 #define SW_SPILL_MANIFEST_H
 
-#include "spill/tier/nvme_file_ops.h"
+#include "spill/tier/nvme/nvme_file_ops.h"
 #include "spill/tier/tier.h"
 
 struct sw_manifest;

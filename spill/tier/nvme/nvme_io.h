@@ -5,8 +5,8 @@
 #ifndef SW_SPILL_NVME_IO_H
 #define SW_SPILL_NVME_IO_H
 
-#include "spill/tier/nvme_files.h"
-#include "spill/tier/nvme_method.h"
+#include "spill/tier/nvme/nvme_files.h"
+#include "spill/tier/nvme/nvme_method.h"
 #include "spill/tier/tier.h"
 
 struct sw_nvme_io;

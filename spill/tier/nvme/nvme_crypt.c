@@ -1,4 +1,4 @@
-#include "spill/tier/nvme_crypt.h"
+#include "spill/tier/nvme/nvme_crypt.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"

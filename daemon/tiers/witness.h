@@ -4,16 +4,18 @@
  * manager keeps and a successor uses. So each process with a disk has a pipe: its ring holds the one end, which the
  * kernel closes after the ring's last request; the manager keeps the other one, for whoever must know. It goes with the
  * arena: not with a folder, which may be another one, or away. thread: loop. */
-#ifndef SW_DAEMON_WITNESS_H
-#define SW_DAEMON_WITNESS_H
+#ifndef SW_DAEMON_TIERS_WITNESS_H
+#define SW_DAEMON_TIERS_WITNESS_H
 
 #include "daemon/service.h"
 
-/* Makes one, and has the manager keep it. Returns the end for the ring, the caller's; -1: it is not kept, which is
- * logged if somebody should have. */
-int sw_witness_make(struct sw_service *service);
-/* All requests of this process have ended, or there were none. */
-void sw_witness_forget(struct sw_service *service);
+enum { SW_WITNESS_NAME_BYTES = 40 };
+
+/* Makes one, and has the manager keep it under ret_name. Returns the end for the ring, the caller's; -1: it is not
+ * kept, which is logged if somebody should have, and the name is empty. */
+int sw_witness_make(const struct sw_service *service, char ret_name[SW_WITNESS_NAME_BYTES]);
+/* All requests of this process have ended, or there were none. The empty name: a no-op. */
+void sw_witness_forget(const char *name);
 
 /* Those of predecessors that had not ended after a moment's wait, in an array that is the caller's (sw_free()), as are
  * the descriptors. errors: -SW_ENOMEM. */

@@ -12,9 +12,9 @@
 #ifndef SW_SPILL_TIER_NVME_H
 #define SW_SPILL_TIER_NVME_H
 
-#include "spill/tier/manifest.h"
-#include "spill/tier/nvme_file_ops.h"
-#include "spill/tier/nvme_key.h"
+#include "spill/tier/nvme/manifest.h"
+#include "spill/tier/nvme/nvme_file_ops.h"
+#include "spill/tier/nvme/nvme_key.h"
 #include "spill/tier/tier.h"
 
 extern const struct sw_tier_kind sw_tier_nvme_kind;

@@ -1,8 +1,8 @@
-#include "spill/tier/manifest_scan.h"
+#include "spill/tier/nvme/manifest_scan.h"
 
 #include "base/alloc.h"
-#include "spill/tier/manifest_format.h"
-#include "spill/tier/nvme_files.h"
+#include "spill/tier/nvme/manifest_format.h"
+#include "spill/tier/nvme/nvme_files.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #define SW_SPILL_NVME_METHOD_H
 
 #include "base/list.h"
-#include "spill/tier/nvme_file_ops.h"
+#include "spill/tier/nvme/nvme_file_ops.h"
 #include <stdbool.h>
 #include <stdint.h>
 

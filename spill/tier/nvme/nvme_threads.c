@@ -1,4 +1,4 @@
-#include "spill/tier/nvme_method.h"
+#include "spill/tier/nvme/nvme_method.h"
 
 #include "base/alloc.h"
 #include "base/thread.h"

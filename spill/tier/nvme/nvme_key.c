@@ -1,9 +1,9 @@
-#include "spill/tier/nvme_key.h"
+#include "spill/tier/nvme/nvme_key.h"
 
 #include "base/assert.h"
-#include "spill/tier/nvme_crypt.h"
-#include "spill/tier/nvme_file_ops.h"
-#include "spill/tier/nvme_files.h"
+#include "spill/tier/nvme/nvme_crypt.h"
+#include "spill/tier/nvme/nvme_file_ops.h"
+#include "spill/tier/nvme/nvme_files.h"
 
 #include <errno.h>
 #include <fcntl.h>

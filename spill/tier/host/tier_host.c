@@ -8,7 +8,7 @@
  * The kernel may write for a process that was killed, into space that this one had reserved, until its last request has
  * ended. So what no frame of a predecessor lies in is held, taken by nobody, while a witness has a writer; that is
  * looked at when room is asked for. Space of a frame that was found is no such space, also once it is released. */
-#include "spill/tier/tier_host.h"
+#include "spill/tier/host/tier_host.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"
@@ -17,7 +17,7 @@
 #include "base/thread.h"
 #include "spill/device/device.h"
 #include "spill/tier/extents.h"
-#include "spill/tier/fresh.h"
+#include "spill/tier/host/fresh.h"
 
 #include <inttypes.h>
 #include <poll.h>

@@ -3,10 +3,10 @@
  * The manifest is read as a start would read it (tier/manifest_scan.h), and every frame that it names is read and
  * decoded. Frames that are encrypted cannot be: the key is only in the service's memory. Whether anybody still wants a
  * frame only the service knows. thread: any; it waits for the disk. */
-#ifndef SW_SPILL_TIER_CHECK_H
-#define SW_SPILL_TIER_CHECK_H
+#ifndef SW_SPILL_NVME_CHECK_H
+#define SW_SPILL_NVME_CHECK_H
 
-#include "spill/tier/manifest_scan.h"
+#include "spill/tier/nvme/manifest_scan.h"
 #include "spill/tier/tier.h"
 
 /* A frame, with its region as its key has it. */
@@ -19,7 +19,7 @@ struct sw_checked_frame {
     struct sw_err err; /* code 0: whole */
 };
 
-struct sw_tier_check {
+struct sw_nvme_check {
     uint64_t manifest_bytes, file_bytes;
     bool in_use;       /* by a process that runs: frames come and go meanwhile, so none was read */
     bool is_encrypted; /* frames are, but for some */
@@ -32,9 +32,9 @@ struct sw_tier_check {
 
 /* file_bytes: of the data files, for a manifest that does not say. bad: called for each frame that is not whole. Damage
  * is no error. errors: -SW_ENOENT, -SW_EACCES, -SW_EIO, -SW_EVERSION, -SW_ENOMEM. */
-int sw_tier_check(struct sw_tier_check *ret, const char *directory, uint64_t file_bytes,
+int sw_nvme_check(struct sw_nvme_check *ret, const char *directory, uint64_t file_bytes,
                   void (*bad)(const struct sw_checked_frame *frame, void *arg), void *arg, struct sw_err *err);
 /* Whether all is as it should be. */
-bool sw_tier_check_is_good(const struct sw_tier_check *check);
+bool sw_nvme_check_is_good(const struct sw_nvme_check *check);
 
 #endif

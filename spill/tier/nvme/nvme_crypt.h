@@ -11,8 +11,8 @@
 #ifndef SW_SPILL_NVME_CRYPT_H
 #define SW_SPILL_NVME_CRYPT_H
 
-#include "spill/tier/nvme_key.h"
-#include "spill/tier/nvme_method.h"
+#include "spill/tier/nvme/nvme_key.h"
+#include "spill/tier/nvme/nvme_method.h"
 
 /* inner: owned from a successful open on. key: borrowed for this call. errors: -SW_ENOMEM, -SW_ENOTSUP. */
 int sw_nvme_crypt_open(struct sw_nvme_method **ret, struct sw_nvme_method *inner, unsigned depth,

@@ -1,8 +1,8 @@
-#include "spill/tier/nvme_files.h"
+#include "spill/tier/nvme/nvme_files.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "spill/tier/nvme_file_ops.h"
+#include "spill/tier/nvme/nvme_file_ops.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,12 +1,12 @@
-#include "spill/tier_check.h"
+#include "spill/tier/nvme/nvme_check.h"
 
 #include "base/alloc.h"
 #include "codec/codec.h"
-#include "spill/pipeline/transfer.h"
-#include "spill/tier/manifest_format.h"
-#include "spill/tier/nvme_file_ops.h"
-#include "spill/tier/nvme_files.h"
-#include "spill/tier/nvme_key.h"
+#include "spill/tier/frame_key.h"
+#include "spill/tier/nvme/manifest_format.h"
+#include "spill/tier/nvme/nvme_file_ops.h"
+#include "spill/tier/nvme/nvme_files.h"
+#include "spill/tier/nvme/nvme_key.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 struct check {
-    struct sw_tier_check *result;
+    struct sw_nvme_check *result;
     int directory;
     uint64_t file_bytes;
     void (*bad)(const struct sw_checked_frame *frame, void *arg);
@@ -92,7 +92,7 @@ static int decode(const uint8_t *frame, uint64_t bytes, uint64_t check, struct s
     const struct sw_stored stored = {.extents = (void *)&extent, .n_extents = 1, .bytes = bytes};
     struct sw_frame_layout layout;
     uint64_t raw_bytes;
-    if (!sw_transfer_is_frame(&stored, check))
+    if (!sw_tier_key_fits(&stored, check))
         return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "another frame lies in its place");
     int rc = sw_frame_parse(&layout, frame, (size_t)bytes, bytes, err);
     if (rc)
@@ -107,7 +107,7 @@ static int decode(const uint8_t *frame, uint64_t bytes, uint64_t check, struct s
 
 static void check_frame(const struct check *check, const struct sw_manifest_commit *commit) {
     struct sw_manifest_extent first;
-    struct sw_transfer_key key;
+    struct sw_tier_key key;
     struct sw_checked_frame frame = {.doubtful = commit->doubtful};
     memcpy(&key, commit->body, sizeof key);
     memcpy(&frame.bytes, commit->body + offsetof(struct sw_manifest_body, bytes), sizeof frame.bytes);
@@ -158,7 +158,7 @@ static int read_manifest(const struct check *check, uint8_t **ret, struct sw_err
 }
 
 static int check_folder(struct check *check, struct sw_err *err) {
-    struct sw_tier_check *result = check->result;
+    struct sw_nvme_check *result = check->result;
     struct sw_manifest_scan scan;
     uint8_t *image;
     result->in_use = is_in_use(check);
@@ -184,7 +184,7 @@ static int check_folder(struct check *check, struct sw_err *err) {
     return rc;
 }
 
-int sw_tier_check(struct sw_tier_check *ret, const char *directory, uint64_t file_bytes,
+int sw_nvme_check(struct sw_nvme_check *ret, const char *directory, uint64_t file_bytes,
                   void (*bad)(const struct sw_checked_frame *frame, void *arg), void *arg, struct sw_err *err) {
     struct check check = {.result = ret,
                           .directory = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
@@ -199,6 +199,6 @@ int sw_tier_check(struct sw_tier_check *ret, const char *directory, uint64_t fil
     return rc;
 }
 
-bool sw_tier_check_is_good(const struct sw_tier_check *check) {
+bool sw_nvme_check_is_good(const struct sw_nvme_check *check) {
     return check->n_places == 0 && check->n_bad == 0;
 }

@@ -1,11 +1,11 @@
-#include "spill/tier/manifest.h"
+#include "spill/tier/nvme/manifest.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/log.h"
-#include "spill/tier/manifest_format.h"
-#include "spill/tier/manifest_scan.h"
-#include "spill/tier/nvme_files.h"
+#include "spill/tier/nvme/manifest_format.h"
+#include "spill/tier/nvme/manifest_scan.h"
+#include "spill/tier/nvme/nvme_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
