@@ -7,8 +7,9 @@ static const char *misfit(const struct sw_tiers *tiers, unsigned i) {
         return "the first tier, and no other, is addressable";
     if (sw_tier_can(tier, SW_TIER_ASYNCHRONOUS) != (i > 0) || sw_tier_can(tier, SW_TIER_VIA) != (i > 0))
         return "each tier behind the first is asynchronous, and reached by way of it";
-    if (sw_tiers_find(tiers, tier->kind->id) != tier)
-        return "it is there twice";
+    for (unsigned k = 0; k < i; k++)
+        if (tiers->at[k]->kind->id == tier->kind->id)
+            return "it is there twice";
     return NULL;
 }
 

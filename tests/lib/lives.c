@@ -27,6 +27,7 @@ void sw_world_setup(void) {
     sw_world.high_pct = 60;
     sw_world.low_pct = 40;
     sw_world.files = NULL;
+    sw_world.open_last = NULL;
     memset(&sw_world.observer, 0, sizeof sw_world.observer);
     sw_world.host_bytes = 4 << 20;
     sw_world.folder = sw_nvme_folder_new();
@@ -76,6 +77,16 @@ static void open_tiers(struct sw_life *life, uint64_t nvme_bytes) {
                                              .queue_depth = 16,
                                              .files = sw_world.files};
     life->nvme = nvme_bytes ? sw_nvme_open(&nvme) : NULL;
+    life->last = sw_world.open_last ? sw_world.open_last() : NULL;
+}
+
+static struct sw_tiers tiers_of(const struct sw_life *life) {
+    struct sw_tiers tiers = {.at = {life->host}, .n = 1};
+    if (life->nvme)
+        tiers.at[tiers.n++] = life->nvme;
+    if (life->last)
+        tiers.at[tiers.n++] = life->last;
+    return tiers;
 }
 
 void sw_life_open(struct sw_life *ret, uint64_t nvme_bytes) {
@@ -90,8 +101,8 @@ void sw_life_open(struct sw_life *ret, uint64_t nvme_bytes) {
     open_tiers(ret, nvme_bytes);
     const struct sw_engine_config config = {.devices = &ret->device,
                                             .n_devices = 1,
-                                            .tiers = {.at = {ret->host, ret->nvme}, .n = ret->nvme ? 2 : 1},
-                                            .staging_bytes = nvme_bytes ? 1 << 20 : 0,
+                                            .tiers = tiers_of(ret),
+                                            .staging_bytes = 1 << 20,
                                             .high_pct = sw_world.high_pct,
                                             .low_pct = sw_world.low_pct,
                                             .max_regions = sw_world.max_regions,
@@ -129,6 +140,8 @@ void sw_life_close(struct sw_life *life, struct sw_owner *owner, bool leave) {
     life->host->ops->close(life->host);
     if (life->nvme)
         life->nvme->ops->close(life->nvme);
+    if (life->last)
+        life->last->ops->close(life->last);
     life->device->ops->close(life->device);
     sw_catalogue_close(life->catalogue);
     ck_assert_int_eq(uv_loop_close(&life->loop), 0);

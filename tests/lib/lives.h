@@ -26,6 +26,7 @@ struct sw_world {
     struct sw_region_id ids[SW_WORLD_REGIONS];
     struct sw_engine_observer observer;   /* of the lives to come */
     const struct sw_nvme_file_ops *files; /* the same; NULL: the system's */
+    struct sw_tier *(*open_last)(void);   /* makes a tier behind the others, for each of them; NULL: there is none */
     const char *spill_as;                 /* name of regions that are spilled now; NULL: they are not durable */
 };
 extern struct sw_world sw_world;
@@ -43,7 +44,7 @@ extern const uint64_t sw_life_disks[2];
 struct sw_life {
     uv_loop_t loop;
     struct sw_device *device;
-    struct sw_tier *host, *nvme;
+    struct sw_tier *host, *nvme, *last; /* or NULL */
     struct sw_catalogue *catalogue;
     struct sw_engine *engine;
     struct sw_recovered found;

@@ -2,6 +2,7 @@
 #include "spill/tier/host/tier_host.h"
 
 #include "base/assert.h"
+#include "daemon/tiers/row.h"
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -42,9 +43,18 @@ void sw_test_service_start(struct sw_test_service *ret) {
     SW_ASSERT(sw_tier_host_open(&service->tiers.at[0], &tier, &err) == 0);
     service->tiers.n = 1;
     await_memory(service->tiers.at[0], tier.initial_bytes);
+    for (unsigned i = 1; i < sw_tier_n_rows; i++) {
+        struct sw_tier *behind = NULL;
+        SW_ASSERT(sw_tier_rows[i]->open(service, &behind, &service->tier_own[i], &err) == 0);
+        if (behind)
+            service->tiers.at[service->tiers.n++] = behind;
+    }
     const struct sw_engine_config engine = {.devices = service->devices,
                                             .n_devices = 1,
                                             .tiers = service->tiers,
+                                            .staging_bytes = 1 << 20,
+                                            .high_pct = 90,
+                                            .low_pct = 80,
                                             .max_regions = 64,
                                             .max_owner_regions = 16,
                                             .max_owner_ops = 8,
