@@ -13,7 +13,7 @@ help:
 	@echo 'make build               build everything in build/, with CUDA if nvcc is found'
 	@echo 'make deb                 build the package spillway_*.deb in build-deb/'
 	@echo 'make deps                install the packages that these need (Debian 12, Ubuntu 24.04)'
-	@echo 'make lint, make format   check the style of the sources, format them'
+	@echo 'make lint, make format   check style and includes of the sources, format them'
 	@echo 'make clean               remove what has been built here'
 
 deps:
