@@ -28,7 +28,6 @@
 # What needs no GPU is not here: fault_cuda, in which each call into CUDA fails in turn, for good, too, runs on a fake.
 #
 # BUILD is a build folder (cmake --preset gpu-portable), possibly copied from another machine. Logs and tables go to OUT.
-# shellcheck disable=SC2317 # what the traps call
 set -uo pipefail
 
 build=${1:?usage: run.sh BUILD OUT [PART...]}
@@ -37,72 +36,9 @@ shift 2
 parts=${*:-test sanitize demo codec roundtrip load busy nvme}
 columns=${COLUMNS_DIR:+$(ls "$COLUMNS_DIR"/*)}
 daemon=$build/daemon/spillwayd
-failed=0
-service='' busy='' folder='' disk=''
 mkdir -p "$out"
-
-# However this ends, nothing goes on, and nothing is left but $out.
-clean_up() {
-    for pid in $busy $service; do
-        kill "$pid" 2>/dev/null
-        wait "$pid"
-    done
-    rm -rf "${folder:-}" "${disk:-}"
-}
-trap clean_up EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-note_failure() {
-    echo "-- $1: FAILED"
-    failed=1
-}
-
-# step NAME COMMAND...: runs, logs, notes a failure; 77 is "skipped".
-step() {
-    local name=$1 rc
-    shift
-    echo "== $name"
-    "$@" >"$out/$name.log" 2>&1
-    rc=$?
-    tail -n "${LINES_SHOWN:-4}" "$out/$name.log"
-    case $rc in
-    0) ;;
-    77) echo "-- $name: skipped" ;;
-    *) note_failure "$name ($rc)" ;;
-    esac
-}
-
-# begin_service [OPTION]...: one that has all of its host memory, on $SPILLWAY_SOCKET.
-begin_service() {
-    folder=$(mktemp -d) || exit 1
-    export SPILLWAY_SOCKET=$folder/data.sock
-    "$daemon" -s "data_socket=$SPILLWAY_SOCKET" -s "host_tier_bytes=${HOST_TIER:-12GiB}" \
-        -s "host_tier_initial_bytes=${HOST_TIER:-12GiB}" "$@" >"$folder/log" 2>&1 &
-    service=$!
-    for ((i = 0; i < 600; i++)); do
-        [[ -S $SPILLWAY_SOCKET ]] && grep -qE 'event=tier\.(ready tier=host|grow_failed) ' "$folder/log" && return
-        kill -0 "$service" 2>/dev/null || break
-        sleep 0.2
-    done
-    echo "-- spillwayd: not ready" # what comes next fails for it
-}
-
-end_service() {
-    kill "$service"
-    wait "$service" || note_failure "spillwayd ($?)"
-    service=
-    cat "$folder/log" >>"$out/spillwayd.log"
-    rm -rf "$folder"
-    unset SPILLWAY_SOCKET
-}
-
-# load NAME OPTION...: spillway-bench in registered memory.
-load() {
-    local name=$1
-    shift
-    step "load_$name" "$build/tests/bench/spillway-bench" --registered --json "$out/load_$name.json" "$@"
-}
+# shellcheck source=tests/gpu/steps.sh
+. "$(dirname "$0")/steps.sh"
 
 wants() { [[ " $parts " == *" $1 "* ]]; }
 
@@ -198,8 +134,7 @@ fi
 if wants busy; then
     LINES_SHOWN=40
     begin_service
-    "$build/tests/bench/bench_busy_gpu" 86400 1000 >"$out/busy_gpu.log" 2>&1 &
-    busy=$!
+    begin_busy
     for size in 16M 64M 256M 512M 1G 4G; do
         count=33
         [[ $size != 4G ]] || count=13
@@ -208,9 +143,7 @@ if wants busy; then
     done
     load busy_verified --size 1G --count 7 --column random --column l_comment
     load busy_table --table lineitem --scale 10 --count 9
-    kill "$busy" 2>/dev/null || note_failure "bench_busy_gpu: it has ended early"
-    wait "$busy"
-    busy=
+    end_busy
     end_service
 fi
 if wants nvme; then
