@@ -421,6 +421,8 @@ static int start(struct spillway *c, struct sw_msg *operation, uint32_t flags, c
         rc = sw_client_too_many(c->n_in_flight, &err);
     if (!rc)
         rc = sw_export_order(&export, &c->cuda, NULL, data, stream, &err);
+    if (!rc && (in_place || operation->header.type == SW_MSG_RESTORE))
+        rc = sw_export_make_pages(&export, data, bytes, &err);
     struct spillway_ticket *t = rc < 0 ? NULL : sw_ticket_new(c, durable ? SW_MSG_SPILL : operation->header.type, &err);
     if (t) {
         t->transfer.durable = durable;

@@ -264,8 +264,12 @@ static int take_pieces(struct spillway *c, struct sw_batch *batch, struct sw_err
                                         .mem = r->mem,
                                         .offset = r->offset + ((uintptr_t)piece->data - r->address),
                                         .bytes = piece->bytes};
-        if (!is_spill(batch))
-            batch->parts[i].region = piece->region;
+        if (is_spill(batch))
+            continue;
+        const int rc = sw_export_make_pages(&(struct sw_export){.kind = r->kind}, piece->data, piece->bytes, err);
+        if (rc < 0)
+            return rc;
+        batch->parts[i].region = piece->region;
     }
     return 0;
 }

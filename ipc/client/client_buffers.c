@@ -184,6 +184,8 @@ static int add_buffer(struct request *r, uint32_t i, const struct spillway_buffe
                         : sw_export_find(&e, &r->c->cuda, buffer->data, buffer->bytes, err);
     if (!rc)
         rc = sw_export_order(&e, &r->c->cuda, &r->buffers->marks, buffer->data, stream, err);
+    if (!rc && r->msg.header.type == SW_MSG_RESTORE_BUFFERS)
+        rc = sw_export_make_pages(&e, buffer->data, buffer->bytes, err);
     if (!rc) {
         f.offset[i] = e.offset;
         f.bytes[i] = buffer->bytes;

@@ -308,8 +308,10 @@ static bool start_straight(struct spillway *c, struct sw_staged *op) {
     struct sw_err err = {0};
     if (op->n_in_flight >= SW_ARENA_PIECES)
         return false;
-    e.offset += op->n_started * SW_PIECE_BYTES;
-    if (send_part(c, op, op->mem, 0, &e, &err) == 0)
+    const uint64_t at = op->n_started * SW_PIECE_BYTES;
+    e.offset += at;
+    if (sw_export_make_pages(&e, op->data + at, part_bytes(op, op->n_started), &err) == 0 &&
+        send_part(c, op, op->mem, 0, &e, &err) == 0)
         return true;
     sw_client_note_err(&op->error, &err);
     return false;

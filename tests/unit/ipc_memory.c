@@ -57,6 +57,12 @@ static int find(struct sw_export *ret, const void *data, uint64_t bytes) {
     return rc;
 }
 
+static uint64_t pages_of(int fd) {
+    struct stat st;
+    ck_assert_int_eq(fstat(fd, &st), 0);
+    return (uint64_t)st.st_blocks * 512 / PAGE;
+}
+
 static void ck_refused(const void *data, uint64_t bytes, int code) {
     struct sw_export e;
     const long live = sw_alloc_live();
@@ -423,6 +429,29 @@ START_TEST(the_only_descriptor_may_have_gone) {
 }
 END_TEST
 
+/* Those of the range, whatever it is mapped for, and no others; what is there stays as it is. */
+START_TEST(missing_pages_are_made_here) {
+    const struct sw_export e = {.kind = SW_MEM_MEMFD}, gpu = {.kind = SW_MEM_CUDA_VMM};
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    uint8_t *data = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(data, MAP_FAILED);
+    ck_assert_int_eq(pwrite(fd, "x", 1, 3 * PAGE), 1);
+    ck_assert_int_eq(sw_export_make_pages(&gpu, data, BYTES, NULL), 0);
+    ck_assert_int_eq(sw_export_make_pages(&e, data, 0, NULL), 0);
+    ck_assert_uint_eq(pages_of(fd), 1);
+    ck_assert_int_eq(sw_export_make_pages(&e, data + 2 * PAGE - 1, 3 * PAGE, NULL), 0);
+    ck_assert_uint_eq(pages_of(fd), 4); /* 1 to 4 */
+    ck_assert_uint_eq(data[3 * PAGE], 'x');
+    ck_assert_int_eq(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 2 * PAGE, PAGE), 0);
+    ck_assert_int_eq(sw_export_make_pages(&e, data, BYTES, NULL), 0);
+    ck_assert_uint_eq(pages_of(fd), 16);
+    ck_assert_uint_eq(data[3 * PAGE], 'x');
+    ck_assert_int_eq(munmap(data, BYTES), 0);
+    ck_assert_int_eq(sw_export_make_pages(&e, data, BYTES, NULL), 0); /* the daemon will say what is wrong */
+    (void)close(fd);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_memory");
     TCase *tcase = tcase_create("memfd");
@@ -447,6 +476,7 @@ int main(void) {
     tcase_add_test(tcase, another_descriptor_does_if_the_first_has_been_closed);
     tcase_add_test(tcase, another_descriptor_does_if_the_number_is_of_another_file);
     tcase_add_test(tcase, the_only_descriptor_may_have_gone);
+    tcase_add_test(tcase, missing_pages_are_made_here);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
