@@ -381,7 +381,7 @@ START_TEST(test_records_and_counts) {
     ck_assert_int_eq(sw_frame_parse(&layout, v.good, v.frame_bytes, v.frame_bytes, NULL), 0);
     for (uint64_t at = layout.records_offset; at < layout.data_offset; at++) {
         memcpy(v.frame.data, v.good, v.frame_bytes);
-        v.frame.data[at] ^= at % 3 == 0 ? 0xFF : (uint8_t)(1u << at % 8);
+        v.frame.data[at] = (uint8_t)(v.frame.data[at] ^ (at % 3 == 0 ? 0xFFu : 1u << at % 8));
         decode_all_ways(&v);
     }
     victim_free(&v);
