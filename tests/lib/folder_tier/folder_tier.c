@@ -27,6 +27,12 @@ struct folder_tier {
     struct sw_list inbox; /* struct sw_tier_io */
     bool stop;
     uint64_t capacity_bytes, used_bytes, n_frames, last_number;
+    struct sw_list places; /* struct place: of frames that are reserved or stored; those left to a successor, too */
+};
+
+struct place {
+    struct sw_list node;
+    struct sw_extent extent;
 };
 
 static struct folder_tier *folder_of(struct sw_tier *tier) {
@@ -41,11 +47,23 @@ static void name_of(char ret[NAME_BYTES], uint64_t number, const char *kind) {
     (void)snprintf(ret, NAME_BYTES, "%" PRIu64 ".%s", number, kind);
 }
 
-static struct sw_extent *extent_new(uint64_t number, uint64_t bytes) {
-    struct sw_extent *extent = sw_alloc(sizeof *extent);
-    if (extent)
-        *extent = (struct sw_extent){.offset = number, .bytes = bytes};
-    return extent;
+static struct sw_extent *extent_new(struct folder_tier *t, uint64_t number, uint64_t bytes) {
+    struct place *place = sw_alloc(sizeof *place);
+    if (!place)
+        return NULL;
+    place->extent = (struct sw_extent){.offset = number, .bytes = bytes};
+    sw_list_init(&place->node);
+    (void)pthread_mutex_lock(&t->lock);
+    sw_list_append(&t->places, &place->node);
+    (void)pthread_mutex_unlock(&t->lock);
+    return &place->extent;
+}
+
+/* Under the lock. */
+static void extent_free(struct sw_extent *extent) {
+    struct place *place = SW_CONTAINER_OF(extent, struct place, extent);
+    sw_list_remove(&place->node);
+    sw_free(place);
 }
 
 static int folder_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err) {
@@ -55,7 +73,7 @@ static int folder_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored
     const uint64_t number = has_room ? ++t->last_number : 0;
     t->used_bytes += has_room ? whole_blocks(bytes) : 0;
     (void)pthread_mutex_unlock(&t->lock);
-    struct sw_extent *extent = has_room ? extent_new(number, bytes) : NULL;
+    struct sw_extent *extent = has_room ? extent_new(t, number, bytes) : NULL;
     if (!extent)
         return sw_err_set(err, has_room ? -SW_ENOMEM : -SW_ENOSPACE, SW_SCOPE_REQUEST, "folder tier is full");
     *ret = (struct sw_stored){.extents = extent, .n_extents = 1, .bytes = bytes, .tier = tier};
@@ -71,8 +89,8 @@ static void folder_release(struct sw_tier *tier, struct sw_stored *stored) {
     (void)pthread_mutex_lock(&t->lock);
     t->used_bytes -= whole_blocks(stored->bytes);
     t->n_frames -= stored->committed;
+    extent_free(stored->extents);
     (void)pthread_mutex_unlock(&t->lock);
-    sw_free(stored->extents);
     *stored = (struct sw_stored){0};
 }
 
@@ -171,7 +189,7 @@ static int find(struct folder_tier *t, const char *name, const struct sw_tier_re
         return 0;
     const uint64_t bytes = (uint64_t)end - SW_TIER_KEY_BYTES;
     struct sw_stored stored = {
-        .extents = extent_new(number, bytes), .n_extents = 1, .bytes = bytes, .committed = true, .tier = &t->tier};
+        .extents = extent_new(t, number, bytes), .n_extents = 1, .bytes = bytes, .committed = true, .tier = &t->tier};
     if (!stored.extents)
         return -SW_ENOMEM;
     t->last_number = number > t->last_number ? number : t->last_number;
@@ -200,6 +218,8 @@ static void folder_close(struct sw_tier *tier) {
     (void)pthread_cond_signal(&t->posted);
     (void)pthread_mutex_unlock(&t->lock);
     (void)pthread_join(t->thread, NULL);
+    while (!sw_list_empty(&t->places))
+        extent_free(&SW_CONTAINER_OF(t->places.next, struct place, node)->extent);
     (void)pthread_cond_destroy(&t->posted);
     (void)pthread_mutex_destroy(&t->lock);
     (void)close(t->directory);
@@ -227,6 +247,7 @@ int sw_folder_tier_open(struct sw_tier **ret, const char *directory, uint64_t ca
     t->directory = fd;
     t->capacity_bytes = capacity_bytes;
     sw_list_init(&t->inbox);
+    sw_list_init(&t->places);
     (void)pthread_mutex_init(&t->lock, NULL);
     (void)pthread_cond_init(&t->posted, NULL);
     SW_ASSERT(sw_thread_start(&t->thread, folder_main, t) == 0);
