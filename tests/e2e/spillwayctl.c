@@ -289,11 +289,18 @@ static pid_t begin_top(void) {
     return pid;
 }
 
-/* Reads pages, from one "\033[H" to the next, until a second one has begun; what came goes to `screen`. */
+/* A page that has begun on the screen has ended there, too. */
+static bool has_a_page(void) {
+    const char *page = strstr(screen, "\033[H");
+    return page && strstr(page, "\033[J\033[H");
+}
+
+/* Reads pages, from one "\033[H" to the next, until a second one has begun; what came goes to `screen`, which may begin
+ * with the end of a page. */
 static void read_a_page(void) {
     size_t n = 0;
     screen[0] = 0;
-    while (!strstr(screen, "\033[J\033[H")) {
+    while (!has_a_page()) {
         const ssize_t got = read(terminal, screen + n, sizeof screen - 1 - n);
         ck_assert_int_gt(got, 0);
         n += (size_t)got;
