@@ -118,20 +118,25 @@ START_TEST(a_link_is_followed_step_by_step) {
 }
 END_TEST
 
+static TCase *folders(void) {
+    TCase *tests = tcase_create("folders");
+    tcase_add_checked_fixture(tests, mount_ours, NULL);
+    tcase_add_test(tests, the_owner_of_the_folder_is_trusted);
+    tcase_add_test(tests, a_folder_that_anybody_can_have_made_says_nothing);
+    tcase_add_test(tests, a_link_is_followed_step_by_step);
+    return tests;
+}
+
 int main(void) {
-    TCase *tests = tcase_create("trust"), *folders = tcase_create("folders");
+    TCase *tests = tcase_create("trust");
     tcase_add_test(tests, root_and_this_user_are_trusted_anywhere);
     tcase_add_test(tests, whom_the_caller_names_is_trusted);
     tcase_add_test(tests, the_overflow_uid_is_trusted_only_if_it_is_named);
     tcase_add_test(tests, a_real_peer_is_asked);
-    tcase_add_checked_fixture(folders, mount_ours, NULL);
-    tcase_add_test(folders, the_owner_of_the_folder_is_trusted);
-    tcase_add_test(folders, a_folder_that_anybody_can_have_made_says_nothing);
-    tcase_add_test(folders, a_link_is_followed_step_by_step);
     Suite *suite = suite_create("trust");
     suite_add_tcase(suite, tests);
     if (system("unshare --mount mount -t tmpfs none /mnt >/dev/null 2>&1") == 0)
-        suite_add_tcase(suite, folders);
+        suite_add_tcase(suite, folders());
     else
         (void)printf("left out: folders of other users, which only root can make (unshare --mount)\n");
     return sw_test_run(suite, CK_FORK);
