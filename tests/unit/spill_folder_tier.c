@@ -85,16 +85,20 @@ START_TEST(what_host_memory_has_no_room_for_is_spilled_there) {
 }
 END_TEST
 
-/* From one tier behind to the next, by way of memory, as soon as the first is too full. */
-START_TEST(a_tier_between_is_kept_below_its_watermarks) {
-    sw_life_open(&life, disks[1]);
-    struct sw_owner *owner = sw_life_new_owner(&life);
+static void spill_and_move_all(struct sw_owner *owner) {
     for (unsigned i = 0; i < SW_WORLD_REGIONS; i++) {
         sw_world_fill(sw_world.memory.data, i);
         ck_assert_int_eq(sw_life_run(&life, owner, i, false, false), 0);
         sw_life_move_to_the_disk(&life);
         settle();
     }
+}
+
+/* From one tier behind to the next, by way of memory, as soon as the first is too full. */
+START_TEST(a_tier_between_is_kept_below_its_watermarks) {
+    sw_life_open(&life, disks[1]);
+    struct sw_owner *owner = sw_life_new_owner(&life);
+    spill_and_move_all(owner);
     ck_assert_uint_eq(used_bytes(life.host), 0);
     ck_assert_uint_gt(used_bytes(life.nvme), 0);
     ck_assert_uint_le(used_bytes(life.nvme), disks[1] / 100 * sw_world.high_pct);
@@ -116,12 +120,7 @@ static struct sw_owner *next_life(uint64_t nvme_bytes) {
 START_TEST(the_next_process_finds_it) {
     sw_life_open(&life, disks[_i]);
     struct sw_owner *owner = sw_life_new_owner(&life);
-    for (unsigned i = 0; i < SW_WORLD_REGIONS; i++) {
-        sw_world_fill(sw_world.memory.data, i);
-        ck_assert_int_eq(sw_life_run(&life, owner, i, false, false), 0);
-        sw_life_move_to_the_disk(&life);
-        settle();
-    }
+    spill_and_move_all(owner);
     const uint64_t bytes = used_bytes(life.last);
     ck_assert_uint_gt(bytes, 0);
     sw_life_close(&life, owner, true);

@@ -67,19 +67,23 @@ START_TEST(a_quota_that_is_used_up_to_the_byte_lets_nothing_begin) {
 }
 END_TEST
 
-/* The shortest frames that the bytes could have decide: as long as the quota is possible, one byte longer is not. */
+/* The shortest frames that the bytes could have decide: a spill that these just fit begins, whatever its bytes take
+ * then; one byte less, and it does not. */
+static void ck_least_that_is_tried(uint64_t *limit, int refusal) {
+    struct sw_test_op op = {0};
+    *limit = sw_frame_least_bytes(MEMORY_BYTES) - 1;
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, MEMORY_BYTES, &op), refusal);
+    ck_assert_uint_eq(op.calls, 0);
+    ++*limit;
+    (void)sw_fixture_spill(&f, &memory, 0, MEMORY_BYTES, &op);
+    ck_assert_uint_eq(op.calls, 1);
+}
+
 START_TEST(what_can_just_fit_a_quota_is_tried) {
     struct sw_quota quota = {0};
-    struct sw_test_op op = {0};
     open_fixture(NULL);
     sw_owner_set_quota(f.owner, &quota);
-    const uint64_t least = sw_frame_least_bytes(MEMORY_BYTES);
-    quota.max_bytes = least - 1;
-    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, MEMORY_BYTES, &op), -SW_ETENANTBYTES);
-    ck_assert_uint_eq(op.calls, 0);
-    quota.max_bytes = least;
-    (void)sw_fixture_spill(&f, &memory, 0, MEMORY_BYTES, &op);
-    ck_assert_uint_eq(op.calls, 1); /* it has begun, whatever its bytes took */
+    ck_least_that_is_tried(&quota.max_bytes, -SW_ETENANTBYTES);
     sw_fixture_close_owner(&f, f.owner);
     f.owner = NULL;
     close_fixture();
@@ -87,15 +91,9 @@ START_TEST(what_can_just_fit_a_quota_is_tried) {
 END_TEST
 
 START_TEST(what_can_just_fit_the_tiers_is_tried) {
-    struct sw_test_op op = {0};
     open_fixture(NULL);
-    const uint64_t least = sw_frame_least_bytes(MEMORY_BYTES), capacity = f.engine->place.capacity_bytes;
-    f.engine->place.capacity_bytes = least - 1;
-    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, MEMORY_BYTES, &op), -SW_ENOSPACE);
-    ck_assert_uint_eq(op.calls, 0);
-    f.engine->place.capacity_bytes = least;
-    (void)sw_fixture_spill(&f, &memory, 0, MEMORY_BYTES, &op);
-    ck_assert_uint_eq(op.calls, 1);
+    const uint64_t capacity = f.engine->place.capacity_bytes;
+    ck_least_that_is_tried(&f.engine->place.capacity_bytes, -SW_ENOSPACE);
     f.engine->place.capacity_bytes = capacity;
     close_fixture();
 }
