@@ -18,7 +18,7 @@ struct sw_placement {
     uint64_t way_bytes;                 /* frames on their way, in each direction */
     uint64_t chunk_bytes;               /* longest chunk of which a frame fits there whatever it holds */
     atomic_ullong out_bytes, in_bytes;  /* on their way now */
-    uint64_t epoch;                     /* in the keys of frames in durable tiers (transfer.h); 0 until it is set */
+    uint64_t epoch;                     /* in the keys of frames in durable tiers (frame_key.h); 0 until it is set */
     atomic_uint n_demotions;            /* from the addressable tier that are under way */
     atomic_ullong demoted_us;           /* when they last got on */
 };

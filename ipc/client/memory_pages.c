@@ -1,7 +1,7 @@
 /* memory_pages.c - the pages that the daemon will write to are made by this process.
  *
- * A page of shared memory is charged to whoever makes it, and the daemon makes none for a client: it stops at a hole.
- * mincore() says what is missing: SEEK_HOLE would look beyond the range, to the end of the file. */
+ * A page of shared memory is charged to the control group of whoever makes it: for a client's memory that should not be
+ * the service's. mincore() says what is missing: SEEK_HOLE would look beyond the range, to the end of the file. */
 #include "ipc/client/memory.h"
 
 #include <errno.h>

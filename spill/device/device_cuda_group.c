@@ -127,7 +127,7 @@ static int queue_copies(struct device_cuda *d, struct slot *slot, bool is_store,
                               err);
 }
 
-/* Has the frames that are to be stored identified where they were made: to the processor they would be new. */
+/* Has the frames that are to be stored identified where they were made: the processor would have to fetch each. */
 static int queue_identify(struct slot *slot, struct sw_err *err) {
     const uint8_t *d_frame = slot->parts.d_frame;
     struct exchange *h = slot->h;

@@ -1,4 +1,4 @@
-/* tier_check.h - looks through the folder of an NVMe tier without a service, and changes nothing in it.
+/* nvme_check.h - looks through the folder of an NVMe tier without a service, and changes nothing in it.
  *
  * The manifest is read as a start would read it (tier/manifest_scan.h), and every frame that it names is read and
  * decoded. Frames that are encrypted cannot be: the key is only in the service's memory. Whether anybody still wants a
