@@ -1,36 +1,9 @@
 #include "codec/codec.h"
 
-#include "base/alloc.h"
-#include "base/assert.h"
 #include "codec/codec_ops.h"
 
+#include <stddef.h>
 #include <string.h>
-
-/* A codec that gains less is not worth its time. */
-#define MIN_RATIO 1.05
-
-/* Where longer phrases are looked for: v5t's symbols are nearly as long as they can be, or it has found no use for all
- * codes, since of symbols that begin alike it has few. They are taken if they save a fifth: looking them up is slower.
- */
-#define LENGTHEN_RATIO 4.3
-#define LENGTHEN_SYMBOLS 240
-#define LENGTHEN_GAIN 1.25
-
-static const struct sw_codec_ops *const codecs[SW_CODEC_NR] = {
-    [SW_CODEC_RAW] = &sw_raw_ops,     [SW_CODEC_V5T] = &sw_v5t_ops,       [SW_CODEC_FOR] = &sw_for_ops,
-    [SW_CODEC_DFOR] = &sw_dfor_ops,   [SW_CODEC_RFOR] = &sw_rfor_ops,     [SW_CODEC_ALP] = &sw_alp_ops,
-    [SW_CODEC_ALPRD] = &sw_alprd_ops, [SW_CODEC_LZ] = &sw_lz_ops,         [SW_CODEC_DICT] = &sw_dict_ops,
-    [SW_CODEC_SFOR] = &sw_sfor_ops,   [SW_CODEC_PHRASE] = &sw_phrase_ops,
-};
-
-const struct sw_codec_ops *sw_codec_ops_find(unsigned codec) {
-    return codec < SW_CODEC_NR ? codecs[codec] : NULL;
-}
-
-const char *sw_codec_name(enum sw_codec_id codec) {
-    const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)codec);
-    return ops ? ops->name : "unknown";
-}
 
 static size_t min_size(uint64_t a, size_t b) {
     return a < b ? (size_t)a : b;
@@ -43,161 +16,17 @@ void sw_plan_init_raw(struct sw_plan *ret) {
     ret->expected_ratio = 1;
 }
 
-static uint32_t plan_symbols(const struct sw_plan *plan) {
-    return sw_codec_has_symbols(plan->codec) ? plan->table.n_symbols : 0;
-}
-
-/* Ratio of a frame of raw_bytes that shrinks as the sample does; 0 without memory. */
-static double estimate_ratio(const struct sw_plan *plan, const uint8_t *sample, size_t sample_bytes,
-                             uint64_t raw_bytes) {
-    const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)plan->codec);
-    const size_t tile_bytes = (size_t)SW_TILE_SEGMENTS << plan->segment_log2;
-    struct sw_frame_layout layout;
-    sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, raw_bytes, plan_symbols(plan));
-    void *encoder = ops->encoder_new(plan);
-    uint8_t *scratch = sw_alloc(tile_bytes + ops->count_bytes);
-    size_t data_bytes = 0;
-    for (size_t at = 0; encoder && scratch && at < sample_bytes; at += tile_bytes)
-        data_bytes += ops->encode_tile(encoder, sample + at, min_size(sample_bytes - at, tile_bytes),
-                                       plan->segment_log2, scratch, scratch + tile_bytes);
-    sw_free(scratch);
-    ops->encoder_free(encoder);
-    double data_per_byte = (double)data_bytes / (double)sample_bytes;
-    return data_bytes ? (double)raw_bytes / ((double)layout.data_offset + (double)raw_bytes * data_per_byte) : 0;
-}
-
-void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, uint64_t raw_bytes) {
-    sw_plan_init_raw(ret);
-    for (unsigned codec = 0; sample_bytes && codec < SW_CODEC_NR; codec++) {
-        struct sw_plan plan = {.codec = (enum sw_codec_id)codec};
-        if (!sw_codec_takes(plan.codec, SW_VALUE_NONE) || !codecs[codec]->plan_init)
-            continue;
-        sw_plan_learn(&plan, sample, sample_bytes);
-        plan.raw_bytes = raw_bytes;
-        plan.expected_ratio = estimate_ratio(&plan, sample, sample_bytes, raw_bytes);
-        if (plan.expected_ratio >= MIN_RATIO && plan.expected_ratio > ret->expected_ratio)
-            *ret = plan;
-    }
+uint32_t sw_plan_symbols(const struct sw_plan *plan) {
+    return sw_codec_has_symbols(plan->codec) ? plan->params.n_symbols : 0;
 }
 
 double sw_plan_data_ratio(const struct sw_plan *plan) {
     struct sw_frame_layout layout;
     if (plan->codec == SW_CODEC_RAW)
         return 1;
-    sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, plan->raw_bytes, plan_symbols(plan));
+    sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, plan->raw_bytes, sw_plan_symbols(plan));
     const double data_per_byte = 1 / plan->expected_ratio - (double)layout.data_offset / (double)plan->raw_bytes;
     return data_per_byte > 0 ? 1 / data_per_byte : (double)plan->raw_bytes; /* numbers that are all equal: rounding */
-}
-
-bool sw_plan_may_lengthen(const struct sw_plan *plan) {
-    return plan->codec == SW_CODEC_V5T &&
-           (sw_plan_data_ratio(plan) >= LENGTHEN_RATIO || plan->table.n_symbols <= LENGTHEN_SYMBOLS);
-}
-
-void sw_plan_lengthen(struct sw_plan *plan, const void *sample, size_t sample_bytes) {
-    struct sw_plan longer = {
-        .codec = SW_CODEC_PHRASE, .segment_log2 = plan->segment_log2, .raw_bytes = plan->raw_bytes};
-    sw_phrase_learn(&longer.table, &plan->table, sample, sample_bytes, SW_SAMPLE_LONG_PIECE_BYTES, plan->raw_bytes);
-    longer.expected_ratio = estimate_ratio(&longer, sample, sample_bytes, plan->raw_bytes);
-    if (longer.expected_ratio >= LENGTHEN_GAIN * plan->expected_ratio) {
-        *plan = longer;
-        return;
-    }
-    const double ratio = estimate_ratio(plan, sample, sample_bytes, plan->raw_bytes);
-    if (ratio > 0) /* else there was no memory */
-        plan->expected_ratio = ratio;
-}
-
-/* False: a plan saves as much of the bits already as the codec could. */
-static bool may_win(const struct sw_codec_ops *ops, enum sw_value_type type, const struct sw_plan *plan) {
-    const unsigned bits = sw_value_bits(type);
-    return !ops->saved_bits || plan->expected_ratio * (bits - ops->saved_bits) < bits;
-}
-
-void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void *sample, size_t sample_bytes,
-                        uint64_t raw_bytes) {
-    struct sw_frame_layout layout;
-    sw_plan_init_raw(ret);
-    for (unsigned codec = 0; sample_bytes && codec < SW_CODEC_NR; codec++) {
-        struct sw_plan plan;
-        if (!sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type) || !may_win(codecs[codec], type, ret))
-            continue;
-        sw_plan_learn(&plan, sample, sample_bytes);
-        const bool has_symbols = sw_codec_has_symbols(plan.codec);
-        if (has_symbols && !plan.table.n_symbols)
-            continue; /* there was nothing to learn */
-        sw_frame_layout_init(&layout, plan.codec, plan.segment_log2, raw_bytes, plan.table.n_symbols);
-        const double data_per_byte = codecs[codec]->estimate(&plan, sample, sample_bytes, raw_bytes);
-        const double ratio = (double)raw_bytes / ((double)layout.data_offset + (double)raw_bytes * data_per_byte);
-        if (ratio < MIN_RATIO)
-            continue;
-        ret->value_type = type;
-        ret->raw_bytes = raw_bytes;
-        ret->ratios[codec] = ratio;
-        if (has_symbols)
-            ret->table = plan.table;
-        /* Looking values up takes longer than what other codecs of numbers do: it must gain something over them. */
-        const bool is_slow = has_symbols && ret->codec != SW_CODEC_RAW;
-        if (ratio > (is_slow ? MIN_RATIO : 1) * ret->expected_ratio)
-            sw_plan_switch(ret, plan.codec);
-    }
-}
-
-void sw_plan_make(struct sw_plan *ret, enum sw_value_type type, const void *region, uint64_t raw_bytes, void *sample) {
-    if (type != SW_VALUE_NONE) {
-        const size_t bytes = sw_sample_gather(sample, region, raw_bytes, SW_SAMPLE_LONG_PIECE_BYTES);
-        sw_plan_init_typed(ret, type, sample, bytes, raw_bytes);
-        return;
-    }
-    sw_plan_init(ret, sample, sw_sample_gather(sample, region, raw_bytes, SW_SAMPLE_SHORT_PIECE_BYTES), raw_bytes);
-    if (sw_plan_may_lengthen(ret))
-        sw_plan_lengthen(ret, sample, sw_sample_gather(sample, region, raw_bytes, SW_SAMPLE_LONG_PIECE_BYTES));
-}
-
-void sw_plan_switch(struct sw_plan *plan, enum sw_codec_id codec) {
-    plan->codec = codec;
-    plan->segment_log2 = codecs[codec]->min_segment_log2;
-    plan->expected_ratio = plan->ratios[codec];
-}
-
-void sw_plan_learn(struct sw_plan *plan, const void *sample, size_t sample_bytes) {
-    const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)plan->codec);
-    if (ops && ops->plan_init)
-        ops->plan_init(plan, sample, sample_bytes);
-}
-
-bool sw_plan_init_numbers(struct sw_plan *ret, enum sw_codec_id codec, enum sw_value_type type) {
-    const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)codec);
-    if (!ops || !ops->estimate || type == SW_VALUE_NONE || !sw_codec_takes(codec, type))
-        return false;
-    *ret = (struct sw_plan){
-        .codec = codec, .segment_log2 = ops->min_segment_log2, .value_type = type, .expected_ratio = 1};
-    return true;
-}
-
-void sw_plan_init_lz(struct sw_plan *ret, enum sw_value_type type, unsigned window) {
-    *ret = (struct sw_plan){.codec = SW_CODEC_LZ,
-                            .segment_log2 = sw_lz_ops.min_segment_log2,
-                            .value_type = type,
-                            .lz_window = window,
-                            .expected_ratio = 1};
-}
-
-void sw_plan_init_trained(struct sw_plan *ret, const struct sw_v5t_table *table, size_t coded_bytes,
-                          size_t sample_bytes, uint64_t raw_bytes) {
-    struct sw_plan plan = {
-        .codec = SW_CODEC_V5T, .segment_log2 = SW_RAW_SEGMENT_LOG2, .raw_bytes = raw_bytes, .table = *table};
-    struct sw_frame_layout layout;
-    sw_plan_init_raw(ret);
-    if (!coded_bytes)
-        return;
-    sw_frame_layout_init(&layout, plan.codec, plan.segment_log2, raw_bytes, table->n_symbols);
-    /* A segment's codes end in a word that is half used on average. */
-    const double padding = 2.0 / (double)(1u << plan.segment_log2);
-    const double data_per_byte = (double)coded_bytes / (double)sample_bytes + padding;
-    plan.expected_ratio = (double)raw_bytes / ((double)layout.data_offset + (double)raw_bytes * data_per_byte);
-    if (plan.expected_ratio >= MIN_RATIO)
-        *ret = plan;
 }
 
 /* A frame that is being written. */
@@ -212,26 +41,25 @@ static void put_record(struct writer *w, uint32_t tile, uint64_t data_at, uint32
     memcpy(w->frame + w->layout.records_offset + sizeof record * tile, &record, sizeof record);
 }
 
-static void put_head(struct writer *w, const struct sw_v5t_table *table) {
+static void put_head(struct writer *w, const struct sw_params *params) {
     struct sw_frame_header header;
     uint64_t records_end = w->layout.records_offset + sizeof(struct sw_tile_record) * w->layout.n_tiles;
     memset(w->frame + records_end, 0, w->layout.counts_offset - records_end);
-    uint64_t counts_end = w->layout.counts_offset + (uint64_t)w->ops->count_bytes * w->layout.n_tiles;
+    uint64_t counts_end = w->layout.counts_offset + (uint64_t)w->layout.count_bytes * w->layout.n_tiles;
     memset(w->frame + counts_end, 0, w->layout.data_offset - counts_end);
-    if (w->ops->max_symbols)
-        sw_v5t_table_write(table, w->frame + SW_FRAME_HEADER_BYTES);
+    if (sw_codec_has_symbols(w->layout.codec))
+        sw_params_write(params, w->frame + SW_FRAME_HEADER_BYTES);
     sw_frame_header_init(&header, &w->layout, w->frame + SW_FRAME_HEADER_BYTES);
     memcpy(w->frame, &header, sizeof header);
 }
 
 static int encode_with(const struct sw_plan *plan, const uint8_t *in, uint64_t in_bytes, uint8_t *out,
                        uint64_t *ret_frame_bytes, struct sw_err *err) {
-    struct writer w = {.ops = sw_codec_ops_find((unsigned)plan->codec), .frame = out};
-    SW_ASSERT(w.ops); /* sw_codec_encode() has refused an unknown codec */
+    struct writer w = {.ops = sw_codec_ops(plan->codec), .frame = out};
     void *encoder = w.ops->encoder_new(plan);
     if (!encoder)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for the encoder's tables");
-    sw_frame_layout_init(&w.layout, plan->codec, plan->segment_log2, in_bytes, plan_symbols(plan));
+    sw_frame_layout_init(&w.layout, plan->codec, plan->segment_log2, in_bytes, sw_plan_symbols(plan));
     w.layout.value_type = plan->value_type;
 
     const size_t tile_bytes = (size_t)SW_TILE_SEGMENTS << plan->segment_log2;
@@ -241,11 +69,11 @@ static int encode_with(const struct sw_plan *plan, const uint8_t *in, uint64_t i
         size_t bytes = min_size(in_bytes - (uint64_t)tile_bytes * tile, tile_bytes);
         put_record(&w, tile, data_at, w.ops->hash_tile(from, bytes, plan->segment_log2, tile));
         data_at += w.ops->encode_tile(encoder, from, bytes, plan->segment_log2, out + w.layout.data_offset + data_at,
-                                      out + w.layout.counts_offset + (uint64_t)w.ops->count_bytes * tile);
+                                      out + w.layout.counts_offset + (uint64_t)w.layout.count_bytes * tile);
     }
     w.ops->encoder_free(encoder);
     w.layout.frame_bytes = w.layout.data_offset + data_at;
-    put_head(&w, &plan->table);
+    put_head(&w, &plan->params);
     *ret_frame_bytes = w.layout.frame_bytes;
     return 0;
 }
@@ -255,7 +83,7 @@ int sw_codec_encode(const struct sw_plan *plan, const void *in, uint64_t in_byte
     struct sw_frame_layout raw_layout;
     struct sw_plan raw_plan;
     uint64_t frame_bytes = 0;
-    if (!sw_codec_ops_find((unsigned)plan->codec))
+    if (!sw_codec_format_of((unsigned)plan->codec))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "plan names codec %d, which is unknown", (int)plan->codec);
     if (!sw_codec_takes(plan->codec, plan->value_type))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "plan of codec %s has values of type %d",
@@ -286,7 +114,7 @@ struct reader {
     const struct sw_codec_ops *ops;
     struct sw_frame_layout layout;
     const uint8_t *frame;
-    union sw_codec_decoder decoder;
+    _Alignas(max_align_t) uint8_t decoder[SW_DECODER_BYTES];
 };
 
 static int reader_open(struct reader *ret, const void *frame, uint64_t frame_bytes, struct sw_err *err) {
@@ -294,8 +122,8 @@ static int reader_open(struct reader *ret, const void *frame, uint64_t frame_byt
     if (r < 0)
         return r;
     ret->frame = frame;
-    ret->ops = sw_codec_ops_find((unsigned)ret->layout.codec);
-    r = ret->ops->decoder_init(&ret->decoder, &ret->layout, ret->frame + SW_FRAME_HEADER_BYTES);
+    ret->ops = sw_codec_ops(ret->layout.codec);
+    r = ret->ops->decoder_init(ret->decoder, &ret->layout, ret->frame + SW_FRAME_HEADER_BYTES);
     return r < 0 ? sw_err_set(err, r, SW_SCOPE_REQUEST, "frame's symbol table is invalid") : 0;
 }
 
@@ -315,7 +143,7 @@ static int reader_tile(const struct reader *r, uint32_t tile, struct sw_tile_vie
     *ret = (struct sw_tile_view){
         .data = r->frame + r->layout.data_offset + offset,
         .data_bytes = (size_t)(data_bytes - offset),
-        .counts = r->frame + r->layout.counts_offset + (uint64_t)r->ops->count_bytes * tile,
+        .counts = r->frame + r->layout.counts_offset + (uint64_t)r->layout.count_bytes * tile,
         .segment_log2 = r->layout.segment_log2,
         .tile_bytes = reader_tile_bytes(r, tile),
         .hash = record.hash,
@@ -328,9 +156,10 @@ static int reader_decode_tile(const struct reader *reader, uint32_t tile, uint8_
     int r = reader_tile(reader, tile, &view, err);
     if (r < 0)
         return r;
-    r = reader->ops->decode_tile(&reader->decoder, &view, out);
+    r = reader->ops->decode_tile(reader->decoder, &view, out);
     if (r < 0)
-        return sw_err_set(err, r, SW_SCOPE_REQUEST, "tile %u is not valid %s", tile, reader->ops->name);
+        return sw_err_set(err, r, SW_SCOPE_REQUEST, "tile %u is not valid %s", tile,
+                          sw_codec_name(reader->layout.codec));
     if (reader->ops->hash_tile(out, view.tile_bytes, view.segment_log2, tile) != view.hash)
         return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REQUEST, "tile %u does not match its hash", tile);
     return 0;
@@ -377,9 +206,9 @@ int sw_codec_decode_segment(const void *frame, uint64_t frame_bytes, uint64_t se
         r = reader_tile(&reader, (uint32_t)(segment / SW_TILE_SEGMENTS), &view, err);
     if (r < 0)
         return r;
-    r = reader.ops->decode_segment(&reader.decoder, &view, (unsigned)(segment % SW_TILE_SEGMENTS), out, ret_bytes);
+    r = reader.ops->decode_segment(reader.decoder, &view, (unsigned)(segment % SW_TILE_SEGMENTS), out, ret_bytes);
     return r < 0 ? sw_err_set(err, r, SW_SCOPE_REQUEST, "segment %llu is not valid %s", (unsigned long long)segment,
-                              reader.ops->name)
+                              sw_codec_name(reader.layout.codec))
                  : 0;
 }
 

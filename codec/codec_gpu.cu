@@ -1,6 +1,6 @@
 /* codec_gpu.cu - the calls of codec/gpu.h: checks, launches, and the parts of a frame that all codecs have. */
-#include "codec/bitpack/bitpack_core.h"
-#include "codec/v5t/v5t_gpu.cuh"
+#include "codec/checksum.h"
+#include "codec/codec_gpu.cuh"
 
 namespace {
 
@@ -9,27 +9,21 @@ __global__ void do_nothing() {}
 constexpr uint32_t FINISH_THREADS = 256;
 constexpr uint32_t MAX_TABLE_WORDS = (SW_FRAME_HEAD_MAX_BYTES - SW_FRAME_HEADER_BYTES) / 4;
 
-template <class ITEMS> struct gpu_codec {
-    void (*encode)(const sw_gpu_encode_job<ITEMS> *job);
-    void (*decode)(const sw_gpu_decode_job<ITEMS> *job);
-};
-template <class ITEMS>
-const gpu_codec<ITEMS> codecs[SW_CODEC_NR] = {
-    {sw_raw_gpu_encode<ITEMS>, sw_raw_gpu_decode<ITEMS>},       /* SW_CODEC_RAW */
-    {sw_v5t_gpu_encode<ITEMS>, sw_gsst_gpu_decode<ITEMS>},      /* SW_CODEC_V5T */
-    {sw_for_gpu_encode<ITEMS>, sw_for_gpu_decode<ITEMS>},       /* SW_CODEC_FOR */
-    {sw_dfor_gpu_encode<ITEMS>, sw_dfor_gpu_decode<ITEMS>},     /* SW_CODEC_DFOR */
-    {sw_rfor_gpu_encode<ITEMS>, sw_rfor_gpu_decode<ITEMS>},     /* SW_CODEC_RFOR */
-    {sw_alp_gpu_encode<ITEMS>, sw_alp_gpu_decode<ITEMS>},       /* SW_CODEC_ALP */
-    {sw_alprd_gpu_encode<ITEMS>, sw_alprd_gpu_decode<ITEMS>},   /* SW_CODEC_ALPRD */
-    {sw_lz_gpu_encode<ITEMS>, sw_lz_gpu_decode<ITEMS>},         /* SW_CODEC_LZ */
-    {sw_dict_gpu_encode<ITEMS>, sw_dict_gpu_decode<ITEMS>},     /* SW_CODEC_DICT */
-    {sw_sfor_gpu_encode<ITEMS>, sw_sfor_gpu_decode<ITEMS>},     /* SW_CODEC_SFOR */
-    {sw_phrase_gpu_encode<ITEMS>, sw_phrase_gpu_decode<ITEMS>}, /* SW_CODEC_PHRASE */
+const sw_gpu_codec *const codecs[SW_CODEC_NR] = {
+#define SW_CODEC(id, NAME, name, ...) &sw_##name##_gpu,
+#include "codec/codecs.def"
 };
 
+void encode(const sw_gpu_encode_job<sw_gpu_single> *job) {
+    codecs[job->plan->codec]->encode_single(job);
+}
+
+void encode(const sw_gpu_encode_job<sw_gpu_batch> *job) {
+    codecs[job->plan->codec]->encode_batch(job);
+}
+
 /* Byte i of the symbol table section. */
-__device__ inline uint32_t table_byte(const sw_v5t_table *table, uint32_t n_symbols, uint32_t i) {
+__device__ inline uint32_t table_byte(const sw_params *table, uint32_t n_symbols, uint32_t i) {
     if (i < 8 * n_symbols)
         return (uint32_t)(table->value[i / 8] >> 8 * (i % 8)) & 0xFF;
     return i < 9 * n_symbols ? table->length[i - 8 * n_symbols] : 0;
@@ -45,7 +39,7 @@ __device__ inline void zero_words(uint8_t *frame, uint64_t from, uint64_t to) {
 /* Header, symbol table and padding of the sections, when the size of the data section is known. A block per item. */
 template <class ITEMS>
 __global__ void __launch_bounds__(FINISH_THREADS)
-    finish_frames(const __grid_constant__ ITEMS items, const sw_v5t_table *table) {
+    finish_frames(const __grid_constant__ ITEMS items, const sw_params *table) {
     const sw_frame_layout &layout = items.get(blockIdx.x).layout;
     uint8_t *frame = (uint8_t *)items.get(blockIdx.x).d_frame;
     __shared__ uint32_t section[MAX_TABLE_WORDS];
@@ -103,12 +97,11 @@ size_t align_256(size_t bytes) {
     return (bytes + 255) / 256 * 256;
 }
 
-/* What the slots of v5t's warps take, at most, for this many bytes. */
+/* What encoding takes of slots, at most, for this many bytes. */
 size_t most_slots_bytes(uint64_t raw_bytes) {
     size_t most = 0;
-    for (unsigned log2 = 8; log2 <= 10; log2++) {
-        const uint64_t tile_bytes = (uint64_t)SW_TILE_SEGMENTS << log2;
-        const size_t bytes = sw_v5t_gpu_slots_bytes((raw_bytes + tile_bytes - 1) / tile_bytes, log2);
+    for (const sw_gpu_codec *codec : codecs) {
+        const size_t bytes = codec->slots_bytes ? codec->slots_bytes(raw_bytes) : 0;
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -117,16 +110,16 @@ size_t most_slots_bytes(uint64_t raw_bytes) {
 } // namespace
 
 int sw_gpu_codec_init(struct sw_err *err) {
-    const cudaError_t e = sw_v5t_gpu_init();
-    if (e == cudaErrorNotSupported)
-        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DEVICE, "device has less than 98 KiB of shared memory per block");
-    int rc = sw_gpu_check(e, err, "cudaFuncSetAttribute");
-    static cudaError_t (*const others[])() = {sw_gsst_gpu_init, sw_v5t_train_gpu_init, sw_phrase_encode_gpu_init,
-                                              sw_phrase_decode_gpu_init};
-    for (auto init : others)
-        if (rc == 0)
-            rc = sw_gpu_check(init(), err, "cudaFuncSetAttribute");
-    return rc;
+    for (const sw_gpu_codec *codec : codecs) {
+        const cudaError_t e = codec->init ? codec->init() : cudaSuccess;
+        if (e == cudaErrorNotSupported)
+            return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DEVICE,
+                              "device has less than 98 KiB of shared memory per block");
+        const int rc = sw_gpu_check(e, err, "cudaFuncSetAttribute");
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
 }
 
 uint32_t sw_gpu_full_segments(void) {
@@ -182,12 +175,12 @@ static void init_layout(struct sw_frame_layout *ret, const struct sw_gpu_plan *p
 template <class ITEMS>
 static int queue_encode(const sw_gpu_encode_job<ITEMS> *job, uint32_t n_items, struct sw_err *err) {
     if (job->items.n_units) {
-        codecs<ITEMS>[job->plan->codec].encode(job);
+        encode(job);
         const int rc = sw_gpu_launched(err, "encode_tiles");
         if (rc < 0)
             return rc;
     }
-    finish_frames<<<n_items, FINISH_THREADS, 0, job->stream>>>(job->items, job->plan->d_table);
+    finish_frames<<<n_items, FINISH_THREADS, 0, job->stream>>>(job->items, job->plan->d_params);
     return sw_gpu_launched(err, "finish_frames");
 }
 
@@ -235,7 +228,7 @@ int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_fram
     items.n_units = n_tiles;
     const sw_gpu_decode_job<sw_gpu_single> job = {items, (uintptr_t)d_out, first_tile, layout_value_bits(*layout),
                                                   stream};
-    codecs<sw_gpu_single>[layout->codec].decode(&job);
+    codecs[layout->codec]->decode_single(&job);
     return sw_gpu_launched(err, "decode_tiles");
 }
 
@@ -246,15 +239,16 @@ size_t sw_gpu_batch_scratch_bytes(uint32_t n, uint64_t raw_bytes) {
     return align_256(n * sizeof(sw_gpu_item)) + most_slots_bytes(raw_bytes);
 }
 
-/* Shares out the units of the launches among the items; units[codec]: of all of them. */
-static int count_units(struct sw_gpu_item *items, uint32_t n, const uint32_t unit_tiles[SW_CODEC_NR],
-                       uint32_t units[SW_CODEC_NR], struct sw_err *err) {
+/* Shares out the units of the launches among the items, tiles or the decoders' own; units[codec]: of all of them. */
+static int count_units(struct sw_gpu_item *items, uint32_t n, bool are_tiles, uint32_t units[SW_CODEC_NR],
+                       struct sw_err *err) {
     uint64_t sum[SW_CODEC_NR] = {};
     for (uint32_t i = 0; i < n; i++) {
         for (int codec = 0; codec < SW_CODEC_NR; codec++)
             items[i].first_unit[codec] = (uint32_t)sum[codec];
         const struct sw_frame_layout *layout = &items[i].layout;
-        sum[layout->codec] += ((uint64_t)layout->n_tiles + unit_tiles[layout->codec] - 1) / unit_tiles[layout->codec];
+        const uint32_t unit_tiles = are_tiles ? 1 : codecs[layout->codec]->unit_tiles;
+        sum[layout->codec] += ((uint64_t)layout->n_tiles + unit_tiles - 1) / unit_tiles;
         if (sum[layout->codec] > INT32_MAX)
             return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "batch has too many tiles");
     }
@@ -288,7 +282,6 @@ static int copy_items(sw_gpu_batch *ret, const struct sw_gpu_item *h_items, uint
 int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
                               struct sw_gpu_result *results, void *d_scratch, size_t scratch_bytes,
                               struct CUstream_st *stream, struct sw_err *err) {
-    static const uint32_t single_tiles[SW_CODEC_NR] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     uint32_t units[SW_CODEC_NR];
     uint64_t raw_bytes = 0;
     int rc = 0;
@@ -302,7 +295,7 @@ int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item
     if (rc == 0)
         rc = check_scratch(d_scratch, scratch_bytes, sw_gpu_batch_scratch_bytes(n, raw_bytes), err);
     if (rc == 0)
-        rc = count_units(h_items, n, single_tiles, units, err);
+        rc = count_units(h_items, n, true, units, err);
     if (rc < 0 || !n)
         return rc;
     const size_t slots_at = align_256(n * sizeof *h_items);
@@ -328,7 +321,7 @@ int sw_gpu_decode_batch_async(struct sw_gpu_item *h_items, uint32_t n, struct sw
         if ((uintptr_t)h_items[i].d_frame % SW_FRAME_ALIGN)
             rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "frame is not aligned to %d", SW_FRAME_ALIGN);
     if (rc == 0)
-        rc = count_units(h_items, n, sw_gpu_unit_tiles, units, err);
+        rc = count_units(h_items, n, false, units, err);
     if (rc < 0 || !n)
         return rc;
     sw_gpu_decode_job<sw_gpu_batch> job = {{}, 0, 0, 0, stream};
@@ -340,7 +333,7 @@ int sw_gpu_decode_batch_async(struct sw_gpu_item *h_items, uint32_t n, struct sw
         job.items.n_units = units[codec];
         job.raw_address = raw_addresses(h_items, n, (unsigned)codec);
         job.value_bits = all_value_bits(h_items, n, (unsigned)codec);
-        codecs<sw_gpu_batch>[codec].decode(&job);
+        codecs[codec]->decode_batch(&job);
         rc = sw_gpu_launched(err, "decode_tiles");
     }
     return rc;

@@ -3,7 +3,7 @@
  * A warp copies a piece at a time, all loads of it before the first store: what goes over the link takes long to come,
  * so much has to be under way. The grid is bounded: a block per multiprocessor has 4 KiB a warp under way and leaves
  * room for other streams' kernels. */
-#include "codec/v5t/v5t_gpu.cuh"
+#include "codec/codec_gpu.cuh"
 
 namespace {
 

@@ -1,13 +1,28 @@
 #include "codec/frame.h"
 
-#include "codec/bitpack/bitpack_core.h"
 #include "codec/checksum.h"
-#include "codec/codec_ops.h"
 
 #include <string.h>
 
 _Static_assert(sizeof(struct sw_frame_header) == SW_FRAME_HEADER_BYTES, "header layout is the format");
 _Static_assert(sizeof(struct sw_tile_record) == 8, "tile record layout is the format");
+
+static const struct sw_codec_format formats[SW_CODEC_NR] = {
+#define SW_CODEC(id, NAME, name, ...) [id] = {#name, __VA_ARGS__},
+#include "codec/codecs.def"
+};
+
+/* Rows are in the order of their ids, and none is missing: arrays that are made of them in C++ need that. */
+enum row {
+#define SW_CODEC(id, NAME, ...) ROW_##NAME,
+#include "codec/codecs.def"
+};
+#define SW_CODEC(id, NAME, ...) _Static_assert((int)ROW_##NAME == (id), "codecs.def is sorted by id");
+#include "codec/codecs.def"
+
+const struct sw_codec_format *sw_codec_format_of(unsigned codec) {
+    return codec < SW_CODEC_NR ? &formats[codec] : NULL;
+}
 
 static uint64_t align_to(uint64_t bytes, uint64_t unit) {
     return (bytes + unit - 1) / unit * unit;
@@ -22,18 +37,25 @@ static uint64_t tiles_of(uint64_t raw_bytes, unsigned segment_log2) {
     return raw_bytes / tile_bytes + (raw_bytes % tile_bytes != 0);
 }
 
-/* What a tile of 32 KiB or less with a dictionary has more in its counts than v5t. */
+/* What a tile of 32 KiB or less with a dictionary has more in its counts than one of the shortest segments. */
 #define FIRST_TILE_EXTRA_BYTES (SW_NUMBERS_COUNT_BYTES(0, true) - SW_TILE_SEGMENTS)
+
+/* The bounds below hold for codecs whose counts are no longer than this. */
+#define SW_CODEC(id, NAME, name, takes, least_log2, most_log2, symbols, counts)                                        \
+    _Static_assert((counts) <= SW_TILE_SEGMENTS << ((least_log2)-SW_FRAME_MIN_SEGMENT_LOG2) &&                         \
+                       (!(symbols) || (counts) <= SW_TILE_SEGMENTS + FIRST_TILE_EXTRA_BYTES),                          \
+                   #name " has more counts than sw_frame_bound_bytes() knows of");
+#include "codec/codecs.def"
 
 /* The shortest segments have the most metadata. */
 uint64_t sw_frame_head_bound_bytes(uint64_t raw_bytes) {
-    const uint64_t tiles = tiles_of(raw_bytes, SW_V5T_MIN_SEGMENT_LOG2);
+    const uint64_t tiles = tiles_of(raw_bytes, SW_FRAME_MIN_SEGMENT_LOG2);
     return SW_FRAME_HEAD_MAX_BYTES + align16(sizeof(struct sw_tile_record) * tiles);
 }
 
 /* Stored segments are as long as their content. */
 uint64_t sw_frame_bound_bytes(uint64_t raw_bytes) {
-    const uint64_t tiles = tiles_of(raw_bytes, SW_V5T_MIN_SEGMENT_LOG2);
+    const uint64_t tiles = tiles_of(raw_bytes, SW_FRAME_MIN_SEGMENT_LOG2);
     return align_to(sw_frame_head_bound_bytes(raw_bytes) + SW_TILE_SEGMENTS * tiles + FIRST_TILE_EXTRA_BYTES,
                     SW_FRAME_DATA_ALIGN) +
            align16(raw_bytes);
@@ -42,10 +64,10 @@ uint64_t sw_frame_bound_bytes(uint64_t raw_bytes) {
 uint64_t sw_frame_least_bytes(uint64_t raw_bytes) {
     uint64_t least = UINT64_MAX;
     for (int codec = 0; codec < SW_CODEC_NR; codec++) {
-        const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)codec);
-        const uint64_t tiles = tiles_of(raw_bytes, ops->max_segment_log2);
-        const uint64_t bytes = SW_FRAME_HEADER_BYTES + tiles * (sizeof(struct sw_tile_record) + ops->count_bytes) +
-                               (ops->is_fixed_size ? raw_bytes - raw_bytes % SW_FRAME_ALIGN : 0);
+        const struct sw_codec_format *format = &formats[codec];
+        const uint64_t tiles = tiles_of(raw_bytes, format->max_segment_log2);
+        const uint64_t bytes = SW_FRAME_HEADER_BYTES + tiles * (sizeof(struct sw_tile_record) + format->count_bytes) +
+                               (format->count_bytes ? 0 : raw_bytes - raw_bytes % SW_FRAME_ALIGN);
         least = bytes < least ? bytes : least;
     }
     return least;
@@ -53,20 +75,20 @@ uint64_t sw_frame_least_bytes(uint64_t raw_bytes) {
 
 void sw_frame_layout_init(struct sw_frame_layout *ret, enum sw_codec_id codec, unsigned segment_log2,
                           uint64_t raw_bytes, uint32_t n_symbols) {
-    const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)codec);
-    uint64_t tiles = tiles_of(raw_bytes, segment_log2);
+    const uint32_t count_bytes = formats[codec].count_bytes;
+    const uint64_t tiles = tiles_of(raw_bytes, segment_log2);
     *ret = (struct sw_frame_layout){
         .codec = codec,
         .segment_log2 = segment_log2,
         .n_tiles = (uint32_t)tiles,
         .n_symbols = n_symbols,
-        .count_bytes = ops->count_bytes,
+        .count_bytes = count_bytes,
         .raw_bytes = raw_bytes,
     };
     ret->records_offset = sw_frame_records_offset(n_symbols);
     ret->counts_offset = sw_frame_counts_offset(ret->records_offset, tiles);
-    ret->data_offset = sw_frame_data_offset(ret->counts_offset, ops->count_bytes, tiles);
-    if (ops->is_fixed_size)
+    ret->data_offset = sw_frame_data_offset(ret->counts_offset, count_bytes, tiles);
+    if (!count_bytes)
         ret->frame_bytes = ret->data_offset + align16(raw_bytes);
 }
 
@@ -93,10 +115,10 @@ void sw_frame_header_init(struct sw_frame_header *ret, const struct sw_frame_lay
 /* Checks that need the header alone; what they accept keeps the sizes of the sections small enough to add up. */
 static int check_fields(const struct sw_frame_header *h, struct sw_err *err) {
     static const uint8_t zeros[sizeof h->reserved];
-    const struct sw_codec_ops *ops = sw_codec_ops_find(h->codec);
-    if (!ops)
+    const struct sw_codec_format *format = sw_codec_format_of(h->codec);
+    if (!format)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame names codec %u, which is unknown", h->codec);
-    if (h->segment_log2 < ops->min_segment_log2 || h->segment_log2 > ops->max_segment_log2)
+    if (h->segment_log2 < format->min_segment_log2 || h->segment_log2 > format->max_segment_log2)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame has segments of 2^%u bytes", h->segment_log2);
     if (h->raw_bytes > SW_FRAME_MAX_RAW_BYTES)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame claims %llu raw bytes",
@@ -104,10 +126,10 @@ static int check_fields(const struct sw_frame_header *h, struct sw_err *err) {
     if (h->n_tiles != tiles_of(h->raw_bytes, h->segment_log2))
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame has %u tiles for %llu bytes", h->n_tiles,
                           (unsigned long long)h->raw_bytes);
-    if (h->n_symbols > ops->max_symbols)
-        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "%s frame has %u symbols", ops->name, h->n_symbols);
+    if (h->n_symbols > format->max_symbols)
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "%s frame has %u symbols", format->name, h->n_symbols);
     if (!sw_codec_takes((enum sw_codec_id)h->codec, (enum sw_value_type)h->value_type))
-        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "%s frame has values of type %u", ops->name,
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "%s frame has values of type %u", format->name,
                           h->value_type);
     if (memcmp(h->reserved, zeros, sizeof zeros) != 0)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "reserved header bytes are not zero");
@@ -125,7 +147,7 @@ int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_by
     if (h.version != SW_FRAME_VERSION)
         return sw_err_set(err, -SW_EVERSION, SW_SCOPE_REQUEST, "frame version %u, known is %d", h.version,
                           SW_FRAME_VERSION);
-    if (h.n_symbols > SW_V5T_MAX_SYMBOLS)
+    if (h.n_symbols > SW_FRAME_MAX_SYMBOLS)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame has %u symbols", h.n_symbols);
     uint64_t table_end = sw_frame_records_offset(h.n_symbols);
     if (table_end > head_bytes || table_end > frame_bytes)
@@ -154,21 +176,34 @@ int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_by
 static const char *const value_types[SW_VALUE_NR] = {"none", "u8",  "u16", "u32", "u64", "i8",
                                                      "i16",  "i32", "i64", "f32", "f64"};
 
+const char *sw_codec_name(enum sw_codec_id codec) {
+    const struct sw_codec_format *format = sw_codec_format_of((unsigned)codec);
+    return format ? format->name : "unknown";
+}
+
 bool sw_codec_takes(enum sw_codec_id codec, enum sw_value_type type) {
-    const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)codec);
-    if (!ops || type >= SW_VALUE_NR)
+    const struct sw_codec_format *format = sw_codec_format_of((unsigned)codec);
+    if (!format || type >= SW_VALUE_NR)
         return false;
-    return ops->is_typed ? type >= (ops->is_of_floats ? SW_VALUE_F32 : SW_VALUE_U8) : type == SW_VALUE_NONE;
+    switch (format->takes) {
+    case SW_TAKES_BYTES:
+        return type == SW_VALUE_NONE;
+    case SW_TAKES_NUMBERS:
+        return type >= SW_VALUE_U8;
+    case SW_TAKES_FLOATS:
+        return type >= SW_VALUE_F32;
+    }
+    return false;
 }
 
 bool sw_codec_has_symbols(enum sw_codec_id codec) {
-    const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)codec);
-    return ops && ops->max_symbols;
+    const struct sw_codec_format *format = sw_codec_format_of((unsigned)codec);
+    return format && format->max_symbols;
 }
 
 bool sw_codec_has_segments(enum sw_codec_id codec) {
-    const struct sw_codec_ops *ops = sw_codec_ops_find((unsigned)codec);
-    return ops && ops->min_segment_log2 < ops->max_segment_log2;
+    const struct sw_codec_format *format = sw_codec_format_of((unsigned)codec);
+    return format && format->min_segment_log2 < format->max_segment_log2;
 }
 
 const char *sw_value_type_name(enum sw_value_type type) {

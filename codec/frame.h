@@ -21,19 +21,14 @@ extern "C" {
 #define SW_FRAME_HEAD_MAX_BYTES (SW_FRAME_HEADER_BYTES + 2304)
 #define SW_FRAME_MAX_RAW_BYTES ((uint64_t)1 << 36)
 #define SW_RAW_SEGMENT_LOG2 10
+#define SW_FRAME_MIN_SEGMENT_LOG2 8 /* of all codecs */
+/* Of the table section. */
+#define SW_FRAME_MAX_SYMBOLS 255
+#define SW_FRAME_SYMBOL_BYTES 8
 
 enum sw_codec_id {
-    SW_CODEC_RAW,
-    SW_CODEC_V5T,
-    SW_CODEC_FOR,
-    SW_CODEC_DFOR,
-    SW_CODEC_RFOR,
-    SW_CODEC_ALP,
-    SW_CODEC_ALPRD,
-    SW_CODEC_LZ,
-    SW_CODEC_DICT,
-    SW_CODEC_SFOR,
-    SW_CODEC_PHRASE,
+#define SW_CODEC(id, NAME, ...) SW_CODEC_##NAME = (id),
+#include "codec/codecs.def"
     SW_CODEC_NR
 };
 
@@ -52,6 +47,21 @@ enum sw_value_type {
     SW_VALUE_F64,
     SW_VALUE_NR
 };
+
+/* Which value types the frames of a codec have. */
+enum sw_codec_values { SW_TAKES_BYTES, SW_TAKES_NUMBERS, SW_TAKES_FLOATS };
+
+/* What frames of a codec look like: its row in codecs.def. */
+struct sw_codec_format {
+    const char *name;
+    enum sw_codec_values takes;
+    unsigned min_segment_log2, max_segment_log2;
+    uint32_t max_symbols;
+    uint32_t count_bytes; /* per tile, in the counts section; 0: a frame's length follows from raw_bytes */
+};
+
+/* NULL for a number that is no codec. */
+const struct sw_codec_format *sw_codec_format_of(unsigned codec);
 
 struct sw_frame_header {
     uint32_t magic;
@@ -105,7 +115,7 @@ enum sw_value_type sw_value_type_find(const char *name);
 /* Of one value; SW_VALUE_NONE: 1. */
 unsigned sw_value_type_bytes(enum sw_value_type type);
 
-/* "raw", "v5t", "for", "dfor", "rfor", "alp", "alprd", "lz", "dict", "sfor", "phrase". */
+/* As in codecs.def; "unknown" for a number that is no codec. */
 const char *sw_codec_name(enum sw_codec_id codec);
 
 /* Whether its frames may have a symbol table. */

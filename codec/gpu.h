@@ -16,6 +16,7 @@
 #define SW_CODEC_GPU_H
 
 #include "codec/codec.h"
+#include "codec/sample.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,16 +31,28 @@ struct sw_gpu_result {
     uint32_t codec;       /* encode: enum sw_codec_id of the frame */
 };
 
-/* What a device needs to know about a plan; d_table: device copy of plan->table, made by the caller, which must live
+/* What a device needs to know about a plan. d_params: device copy of plan->params, made by the caller, which must live
  * until the stream has passed the last call that uses it; NULL for codecs without symbols. */
 struct sw_gpu_plan {
     enum sw_codec_id codec;
     unsigned segment_log2;
-    uint32_t n_symbols;
-    const struct sw_v5t_table *d_table;
     enum sw_value_type value_type;
-    unsigned lz_window; /* of lz, as in struct sw_plan */
+    uint32_t n_symbols;
+    uint32_t own[SW_PARAMS_OWN]; /* of the params */
+    const struct sw_params *d_params;
 };
+
+static inline struct sw_gpu_plan sw_gpu_plan_from(const struct sw_plan *plan, const struct sw_params *d_params) {
+    struct sw_gpu_plan ret;
+    ret.codec = plan->codec;
+    ret.segment_log2 = plan->segment_log2;
+    ret.value_type = plan->value_type;
+    ret.n_symbols = sw_plan_symbols(plan);
+    for (int i = 0; i < SW_PARAMS_OWN; i++)
+        ret.own[i] = plan->params.own[i];
+    ret.d_params = sw_codec_has_symbols(plan->codec) ? d_params : NULL;
+    return ret;
+}
 
 /* One-time set-up of kernel attributes for the current device. errors: -SW_ENOTSUP if its shared memory is too small
  * (below 98 KiB per block), -SW_EGPU. */
@@ -54,7 +67,7 @@ uint32_t sw_gpu_full_segments(void);
 /* Device scratch that one encode of up to in_bytes needs, whatever the plan; bounded, however large in_bytes is. */
 size_t sw_gpu_encode_scratch_bytes(uint64_t in_bytes);
 
-/* Gathers the sample of a region (codec.h) into d_sample (SW_SAMPLE_MAX_BYTES). piece_bytes: short or long. */
+/* Gathers the sample of a region (sample.h) into d_sample (SW_SAMPLE_MAX_BYTES). piece_bytes: short or long. */
 int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, unsigned piece_bytes, void *d_sample,
                         struct CUstream_st *stream, struct sw_err *err);
 
@@ -70,10 +83,10 @@ struct sw_gpu_training {
     uint32_t coded_bytes; /* what the sample takes in codes: sample_bytes / coded_bytes estimates the ratio */
 };
 
-/* Trains a symbol table on a sample of short pieces and writes it to d_table, without the host. d_sample
+/* Trains the params of v5t on a sample of short pieces and writes them to d_params, without the host. d_sample
  * aligned to 4, at most SW_SAMPLE_MAX_BYTES; d_scratch: sw_gpu_train_scratch_bytes(). */
 size_t sw_gpu_train_scratch_bytes(void);
-int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_v5t_table *d_table,
+int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_params *d_params,
                        struct sw_gpu_training *d_training, void *d_scratch, size_t scratch_bytes,
                        struct CUstream_st *stream, struct sw_err *err);
 

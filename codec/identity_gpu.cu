@@ -4,7 +4,7 @@
  * one hash lane is added up once a period. The next period's words are on their way meanwhile. */
 #include "codec/identity.h"
 #include "codec/identity_format.h"
-#include "codec/v5t/v5t_gpu.cuh"
+#include "codec/codec_gpu.cuh"
 
 namespace {
 

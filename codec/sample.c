@@ -1,4 +1,4 @@
-#include "codec/codec.h"
+#include "codec/sample.h"
 
 #include <string.h>
 
@@ -11,7 +11,7 @@ static uint64_t mix64(uint64_t x) {
 }
 
 unsigned sw_sample_pieces(uint64_t raw_bytes, unsigned piece_bytes) {
-    const uint64_t bytes = raw_bytes < SW_SAMPLE_MAX_BYTES ? raw_bytes : SW_SAMPLE_MAX_BYTES;
+    const size_t bytes = sw_sample_bytes(raw_bytes);
     return (unsigned)((bytes + piece_bytes - 1) / piece_bytes);
 }
 

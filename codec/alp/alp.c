@@ -213,11 +213,11 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     return 0;
 }
 
-const struct sw_numbers_codec sw_numbers_alp = {.n_bases = 1,
-                                                .max_vectors = SW_TILE_MAX_FLOAT_VECTORS,
-                                                .units = units,
-                                                .chooses_by_vector = true,
-                                                .measure = measure,
-                                                .store = store,
-                                                .decode = decode};
-SW_NUMBERS_OPS(alp, SW_FLOATS_COUNT_BYTES(1), true);
+static const struct sw_numbers_codec sw_numbers_alp = {.n_bases = 1,
+                                                       .max_vectors = SW_TILE_MAX_FLOAT_VECTORS,
+                                                       .units = units,
+                                                       .chooses_by_vector = true,
+                                                       .measure = measure,
+                                                       .store = store,
+                                                       .decode = decode};
+SW_NUMBERS_OPS(alp);

@@ -141,10 +141,10 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     return 0;
 }
 
-const struct sw_numbers_codec sw_numbers_alprd = {.max_vectors = SW_TILE_MAX_FLOAT_VECTORS,
-                                                  .units = units,
-                                                  .chooses_by_vector = true,
-                                                  .measure = measure,
-                                                  .store = store,
-                                                  .decode = decode};
-SW_NUMBERS_OPS(alprd, SW_FLOATS_COUNT_BYTES(0), true, .saved_bits = SW_ALPRD_MAX_LEFT);
+static const struct sw_numbers_codec sw_numbers_alprd = {.max_vectors = SW_TILE_MAX_FLOAT_VECTORS,
+                                                         .units = units,
+                                                         .chooses_by_vector = true,
+                                                         .measure = measure,
+                                                         .store = store,
+                                                         .decode = decode};
+SW_NUMBERS_OPS(alprd, .saved_bits = SW_ALPRD_MAX_LEFT);

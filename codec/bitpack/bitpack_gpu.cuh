@@ -4,7 +4,7 @@
 #define SW_BITPACK_GPU_CUH
 
 #include "codec/bitpack/bitpack_core.h"
-#include "codec/v5t/v5t_gpu.cuh"
+#include "codec/codec_gpu.cuh"
 
 template <unsigned W> __device__ __forceinline__ void sw_store_rows(uint8_t *to, uint32_t lane, const uint32_t *p) {
 #pragma unroll

@@ -2,6 +2,8 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "codec/dict/dictionary.h"
+#include "codec/sample.h"
 
 #include <string.h>
 
@@ -14,7 +16,7 @@ struct encoder {
 static void encoder_init(struct encoder *ret, const struct sw_numbers_codec *codec, const struct sw_plan *plan) {
     ret->codec = codec;
     ret->type = plan->value_type;
-    sw_dictionary_init(&ret->dictionary, &plan->table, sw_value_bits(plan->value_type));
+    sw_dictionary_init(&ret->dictionary, &plan->params, sw_value_bits(plan->value_type));
 }
 
 void *sw_numbers_encoder_new(const struct sw_numbers_codec *codec, const struct sw_plan *plan) {
@@ -24,11 +26,19 @@ void *sw_numbers_encoder_new(const struct sw_numbers_codec *codec, const struct 
     return e;
 }
 
-int sw_numbers_decoder_init(const struct sw_numbers_codec *codec, union sw_codec_decoder *ret,
-                            const struct sw_frame_layout *layout, const void *section) {
-    ret->numbers.codec = codec;
-    ret->numbers.type = layout->value_type;
-    return sw_dictionary_read(&ret->numbers.dictionary, section, layout->n_symbols, sw_value_bits(layout->value_type));
+struct decoder {
+    const struct sw_numbers_codec *codec;
+    enum sw_value_type type;
+    struct sw_dictionary dictionary; /* empty but for dict */
+};
+SW_CHECK_DECODER(struct decoder);
+
+int sw_numbers_decoder_init(const struct sw_numbers_codec *codec, void *ret, const struct sw_frame_layout *layout,
+                            const void *section) {
+    struct decoder *d = ret;
+    d->codec = codec;
+    d->type = layout->value_type;
+    return sw_dictionary_read(&d->dictionary, section, layout->n_symbols, sw_value_bits(layout->value_type));
 }
 
 #define DEFINE_COPIES(type)                                                                                            \
@@ -156,38 +166,38 @@ size_t sw_numbers_encode_tile(const void *encoder, const uint8_t *in, size_t in_
 }
 
 /* Finds vector `vector` of a tile from where the one before it ends (*at), and moves there. */
-static int next_vector(const union sw_codec_decoder *d, const struct sw_tile_view *tile, unsigned vector, size_t *at,
+static int next_vector(const struct decoder *d, const struct sw_tile_view *tile, unsigned vector, size_t *at,
                        struct sw_vector_head *ret, const uint8_t **ret_from) {
-    const unsigned bits = sw_value_bits(d->numbers.type);
-    int r = read_head(d->numbers.codec, ret, bits, vector, tile->counts,
-                      sw_tile_vector_bytes(bits, tile->tile_bytes, vector));
+    const unsigned bits = sw_value_bits(d->type);
+    int r = read_head(d->codec, ret, bits, vector, tile->counts, sw_tile_vector_bytes(bits, tile->tile_bytes, vector));
     if (r < 0 || (size_t)ret->units * SW_UNIT_BYTES > tile->data_bytes - *at)
         return -SW_EFRAME;
-    ret->dictionary = &d->numbers.dictionary;
+    ret->dictionary = &d->dictionary;
     *ret_from = tile->data + *at;
     *at += (size_t)ret->units * SW_UNIT_BYTES;
     return 0;
 }
 
 /* out: room for `bytes`, the vector's. */
-static int decode_vector(const union sw_codec_decoder *d, const struct sw_vector_head *head, const uint8_t *from,
-                         uint8_t *out, size_t bytes) {
-    const unsigned bits = sw_value_bits(d->numbers.type);
+static int decode_vector(const struct decoder *d, const struct sw_vector_head *head, const uint8_t *from, uint8_t *out,
+                         size_t bytes) {
+    const unsigned bits = sw_value_bits(d->type);
     uint8_t room[SW_VECTOR_MAX_BYTES];
     if (is_as_it_is(head, bits, bytes)) {
         memcpy(out, from, bytes);
         return 0;
     }
     if (bytes == sw_vector_bytes(bits))
-        return d->numbers.codec->decode(head, bits, from, out);
-    int r = d->numbers.codec->decode(head, bits, from, room);
+        return d->codec->decode(head, bits, from, out);
+    int r = d->codec->decode(head, bits, from, room);
     if (r == 0)
         memcpy(out, room, bytes);
     return r;
 }
 
-int sw_numbers_decode_tile(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, uint8_t *out) {
-    const unsigned bits = sw_value_bits(decoder->numbers.type), n = sw_tile_vectors(bits, tile->tile_bytes);
+int sw_numbers_decode_tile(const void *decoder, const struct sw_tile_view *tile, uint8_t *out) {
+    const unsigned bits = sw_value_bits(((const struct decoder *)decoder)->type),
+                   n = sw_tile_vectors(bits, tile->tile_bytes);
     struct sw_vector_head head;
     const uint8_t *from;
     size_t at = 0;
@@ -201,9 +211,9 @@ int sw_numbers_decode_tile(const union sw_codec_decoder *decoder, const struct s
     return r;
 }
 
-int sw_numbers_decode_segment(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, unsigned segment,
-                              uint8_t *out, size_t *ret_bytes) {
-    const unsigned bits = sw_value_bits(decoder->numbers.type);
+int sw_numbers_decode_segment(const void *decoder, const struct sw_tile_view *tile, unsigned segment, uint8_t *out,
+                              size_t *ret_bytes) {
+    const unsigned bits = sw_value_bits(((const struct decoder *)decoder)->type);
     const size_t segment_bytes = (size_t)1 << tile->segment_log2, start = segment * segment_bytes;
     const size_t in_vector = start % sw_vector_bytes(bits), left = tile->tile_bytes - start;
     const unsigned vector = (unsigned)(start / sw_vector_bytes(bits));

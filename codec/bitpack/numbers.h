@@ -1,13 +1,16 @@
 /* numbers.h - what the codecs of numbers share on the host: tiles as vectors, each of which a codec measures, stores
  * and decodes alone.
  *
- * A codec is a struct sw_numbers_codec; its row in codec.c has the functions below for those that work on tiles.
+ * A codec is a struct sw_numbers_codec; its row has the functions below for those that work on tiles.
  * thread: any. */
 #ifndef SW_NUMBERS_H
 #define SW_NUMBERS_H
 
 #include "codec/bitpack/bitpack.h"
+#include "codec/checksum.h"
 #include "codec/codec_ops.h"
+
+struct sw_dictionary; /* codec/dict/dictionary.h; of codecs without symbols an empty one */
 
 /* What the counts section says of a vector. */
 struct sw_vector_head {
@@ -45,28 +48,25 @@ struct sw_numbers_codec {
     int (*decode)(const struct sw_vector_head *head, unsigned bits, const uint8_t *from, uint8_t *out);
 };
 
-extern const struct sw_numbers_codec sw_numbers_for, sw_numbers_dfor, sw_numbers_rfor, sw_numbers_alp, sw_numbers_alprd,
-    sw_numbers_dict, sw_numbers_sfor;
-
 /* The first n of a vector's values, and all of them back. */
 void sw_values_load(uint64_t ret[SW_VECTOR_VALUES], const uint8_t *content, unsigned bits, unsigned n);
 void sw_values_store(const uint64_t values[SW_VECTOR_VALUES], uint8_t *content, unsigned bits);
 
-/* Functions for the row in codec.c; encoder_new needs one that names the codec. */
+/* Functions for a codec's row; encoder_new needs one that names the codec. */
 double sw_numbers_estimate(const struct sw_numbers_codec *codec, const struct sw_plan *plan, const uint8_t *sample,
                            size_t sample_bytes, uint64_t raw_bytes);
 void *sw_numbers_encoder_new(const struct sw_numbers_codec *codec, const struct sw_plan *plan);
 size_t sw_numbers_encode_tile(const void *encoder, const uint8_t *in, size_t in_bytes, unsigned segment_log2,
                               uint8_t *out, uint8_t *counts);
-int sw_numbers_decoder_init(const struct sw_numbers_codec *codec, union sw_codec_decoder *ret,
-                            const struct sw_frame_layout *layout, const void *section);
-int sw_numbers_decode_tile(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, uint8_t *out);
-int sw_numbers_decode_segment(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, unsigned segment,
-                              uint8_t *out, size_t *ret_bytes);
+int sw_numbers_decoder_init(const struct sw_numbers_codec *codec, void *ret, const struct sw_frame_layout *layout,
+                            const void *section);
+int sw_numbers_decode_tile(const void *decoder, const struct sw_tile_view *tile, uint8_t *out);
+int sw_numbers_decode_segment(const void *decoder, const struct sw_tile_view *tile, unsigned segment, uint8_t *out,
+                              size_t *ret_bytes);
 
 /* A codec's row: all but its name differs in what follows from the struct above, and in what comes last: members of the
  * row that other codecs of numbers do not have. */
-#define SW_NUMBERS_OPS(id, counts, floats, ...)                                                                        \
+#define SW_NUMBERS_OPS(id, ...)                                                                                        \
     static double estimate(const struct sw_plan *plan, const uint8_t *sample, size_t sample_bytes,                     \
                            uint64_t raw_bytes) {                                                                       \
         return sw_numbers_estimate(&sw_numbers_##id, plan, sample, sample_bytes, raw_bytes);                           \
@@ -74,16 +74,10 @@ int sw_numbers_decode_segment(const union sw_codec_decoder *decoder, const struc
     static void *encoder_new(const struct sw_plan *plan) {                                                             \
         return sw_numbers_encoder_new(&sw_numbers_##id, plan);                                                         \
     }                                                                                                                  \
-    static int decoder_init(union sw_codec_decoder *ret, const struct sw_frame_layout *layout, const void *section) {  \
+    static int decoder_init(void *ret, const struct sw_frame_layout *layout, const void *section) {                    \
         return sw_numbers_decoder_init(&sw_numbers_##id, ret, layout, section);                                        \
     }                                                                                                                  \
-    const struct sw_codec_ops sw_##id##_ops = {.name = #id,                                                            \
-                                               .min_segment_log2 = SW_NUMBERS_SEGMENT_LOG2,                            \
-                                               .max_segment_log2 = SW_NUMBERS_SEGMENT_LOG2,                            \
-                                               .count_bytes = (counts),                                                \
-                                               .is_typed = true,                                                       \
-                                               .is_of_floats = (floats),                                               \
-                                               .hash_tile = sw_hash_tile_rows,                                         \
+    const struct sw_codec_ops sw_##id##_ops = {.hash_tile = sw_hash_tile_rows,                                         \
                                                .estimate = estimate,                                                   \
                                                .encoder_new = encoder_new,                                             \
                                                .encoder_free = sw_free,                                                \

@@ -257,7 +257,7 @@ template <class CODEC, class ITEMS> void sw_launch_encode_numbers(const sw_gpu_e
     sw_with_bits(sw_value_bits(type), [&](auto b) {
         constexpr unsigned BITS = decltype(b)::value;
         const uint64_t flip = sw_value_is_signed(type) ? 1ull << (BITS - 1) : 0;
-        const uint64_t *symbols = job->plan->d_table ? job->plan->d_table->value : nullptr;
+        const uint64_t *symbols = job->plan->d_params ? job->plan->d_params->value : nullptr;
         if constexpr (BITS >= CODEC::LEAST_BITS)
             sw_encode_numbers<CODEC, BITS>
                 <<<job->items.n_units, sw_share<BITS>::PER_TILE * SW_WARP, 0, job->stream>>>(job->items, flip, symbols);
@@ -275,17 +275,14 @@ template <class CODEC, class ITEMS> void sw_launch_decode_numbers(const sw_gpu_d
             });
 }
 
-/* The launchers of a codec, for single items and for batches. */
+/* A codec's row. */
 #define SW_NUMBERS_LAUNCHERS(id, codec)                                                                                \
-    template <class ITEMS> void sw_##id##_gpu_encode(const sw_gpu_encode_job<ITEMS> *job) {                            \
+    template <class ITEMS> static void sw_##id##_gpu_encode(const sw_gpu_encode_job<ITEMS> *job) {                     \
         sw_launch_encode_numbers<codec>(job);                                                                          \
     }                                                                                                                  \
-    template void sw_##id##_gpu_encode(const sw_gpu_encode_job<sw_gpu_single> *job);                                   \
-    template void sw_##id##_gpu_encode(const sw_gpu_encode_job<sw_gpu_batch> *job);                                    \
-    template <class ITEMS> void sw_##id##_gpu_decode(const sw_gpu_decode_job<ITEMS> *job) {                            \
+    template <class ITEMS> static void sw_##id##_gpu_decode(const sw_gpu_decode_job<ITEMS> *job) {                     \
         sw_launch_decode_numbers<codec>(job);                                                                          \
     }                                                                                                                  \
-    template void sw_##id##_gpu_decode(const sw_gpu_decode_job<sw_gpu_single> *job);                                   \
-    template void sw_##id##_gpu_decode(const sw_gpu_decode_job<sw_gpu_batch> *job)
+    SW_GPU_CODEC(id, 1)
 
 #endif

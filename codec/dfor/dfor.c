@@ -64,6 +64,6 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     return 0;
 }
 
-const struct sw_numbers_codec sw_numbers_dfor = {
+static const struct sw_numbers_codec sw_numbers_dfor = {
     .n_bases = 2, .max_vectors = SW_TILE_MAX_VECTORS, .measure = measure, .store = store, .decode = decode};
-SW_NUMBERS_OPS(dfor, SW_NUMBERS_COUNT_BYTES(2, false), false);
+SW_NUMBERS_OPS(dfor);

@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "codec/alp/exceptions.h"
 #include "codec/bitpack/numbers.h"
+#include "codec/dict/dictionary.h"
 
 #define VALUES SW_VECTOR_VALUES
 
@@ -66,10 +67,10 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     return 0;
 }
 
-static void plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes) {
-    sw_dictionary_learn(&ret->table, sample, sample_bytes, sw_value_bits(ret->value_type));
+static void learn(struct sw_plan *plan, const void *sample, size_t sample_bytes) {
+    sw_dictionary_learn(&plan->params, sample, sample_bytes, sw_value_bits(plan->value_type));
 }
 
-const struct sw_numbers_codec sw_numbers_dict = {
+static const struct sw_numbers_codec sw_numbers_dict = {
     .max_vectors = SW_TILE_MAX_VECTORS, .units = units, .measure = measure, .store = store, .decode = decode};
-SW_NUMBERS_OPS(dict, SW_NUMBERS_COUNT_BYTES(0, true), false, .max_symbols = SW_DICT_MAX_VALUES, .plan_init = plan_init);
+SW_NUMBERS_OPS(dict, .learn = learn);

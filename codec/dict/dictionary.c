@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "codec/codec.h"
+#include "codec/sample.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,15 +19,15 @@ static unsigned least_of(unsigned a, unsigned b) {
     return a < b ? a : b;
 }
 
-void sw_dictionary_init(struct sw_dictionary *ret, const struct sw_v5t_table *table, unsigned bits) {
+void sw_dictionary_init(struct sw_dictionary *ret, const struct sw_params *table, unsigned bits) {
     memset(ret, 0xFF, sizeof *ret);
     ret->n = least_of(table->n_symbols, least_of(1u << sw_dict_max_width(bits), SW_DICT_MAX_VALUES));
     memcpy(ret->value, table->value, ret->n * sizeof ret->value[0]);
 }
 
 int sw_dictionary_read(struct sw_dictionary *ret, const void *section, uint32_t n_symbols, unsigned bits) {
-    struct sw_v5t_table table;
-    const int r = sw_v5t_table_read(&table, section, n_symbols, SW_V5T_MAX_SYMBOL_BYTES);
+    struct sw_params table;
+    const int r = sw_params_read(&table, section, n_symbols, SW_FRAME_SYMBOL_BYTES);
     for (uint32_t i = 0; r == 0 && i < n_symbols; i++)
         if (table.length[i] != bits / 8)
             return -SW_EFRAME;
@@ -129,7 +129,7 @@ static unsigned choose(const struct counting *c, unsigned bits) {
     return best;
 }
 
-void sw_dictionary_learn(struct sw_v5t_table *ret, const uint8_t *sample, size_t sample_bytes, unsigned bits) {
+void sw_dictionary_learn(struct sw_params *ret, const uint8_t *sample, size_t sample_bytes, unsigned bits) {
     struct counting *c = sw_alloc(sizeof *c);
     memset(ret, 0, sizeof *ret);
     if (!c)

@@ -4,6 +4,7 @@
 #define SW_DICTIONARY_H
 
 #include "codec/dict/dict_core.h"
+#include "codec/params.h"
 #include <stddef.h>
 
 struct sw_dictionary {
@@ -12,7 +13,7 @@ struct sw_dictionary {
 };
 
 /* Of a table that sw_dictionary_learn() made. */
-void sw_dictionary_init(struct sw_dictionary *ret, const struct sw_v5t_table *table, unsigned bits);
+void sw_dictionary_init(struct sw_dictionary *ret, const struct sw_params *table, unsigned bits);
 /* Of a frame's symbol table section, for decoding only. errors: -SW_EFRAME. */
 int sw_dictionary_read(struct sw_dictionary *ret, const void *section, uint32_t n_symbols, unsigned bits);
 
@@ -21,6 +22,6 @@ unsigned sw_dictionary_find(const struct sw_dictionary *d, uint64_t value);
 
 /* As many of the sample's values, the most frequent ones, as make it shortest, each as a symbol; none if that does not
  * make it shorter, or if the sample has too many different ones. */
-void sw_dictionary_learn(struct sw_v5t_table *ret, const uint8_t *sample, size_t sample_bytes, unsigned bits);
+void sw_dictionary_learn(struct sw_params *ret, const uint8_t *sample, size_t sample_bytes, unsigned bits);
 
 #endif

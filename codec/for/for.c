@@ -1,6 +1,7 @@
 /* for.c - frame of reference on the host: a vector's values less their least, packed (FORMAT.md). */
+#include "codec/for/for.h"
+
 #include "base/alloc.h"
-#include "codec/bitpack/numbers.h"
 
 static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
     const struct sw_range range = sw_vector_range(v->content, v->n_values, v->type);
@@ -26,4 +27,4 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
 
 const struct sw_numbers_codec sw_numbers_for = {
     .n_bases = 1, .max_vectors = SW_TILE_MAX_VECTORS, .measure = measure, .store = store, .decode = decode};
-SW_NUMBERS_OPS(for, SW_NUMBERS_COUNT_BYTES(1, false), false);
+SW_NUMBERS_OPS(for);

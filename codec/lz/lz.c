@@ -1,8 +1,10 @@
 /* lz.c - LZSS on the host: greedy matches found by chains of equal symbols, and the parts of a block (FORMAT.md). */
-#include "codec/lz/lz_core.h"
+#include "codec/lz/lz.h"
 
 #include "base/alloc.h"
+#include "codec/checksum.h"
 #include "codec/codec_ops.h"
+#include "codec/lz/lz_core.h"
 
 #include <string.h>
 
@@ -151,7 +153,7 @@ static void *encoder_new(const struct sw_plan *plan) {
     struct encoder *e = sw_alloc(sizeof *e);
     const unsigned symbol_bytes = sw_lz_symbol_bytes(plan->value_type);
     if (e)
-        *e = (struct encoder){symbol_bytes, sw_lz_window(plan->lz_window, symbol_bytes)};
+        *e = (struct encoder){symbol_bytes, sw_lz_window(plan->params.own[SW_LZ_WINDOW], symbol_bytes)};
     return e;
 }
 
@@ -257,13 +259,19 @@ static int next_block(const struct sw_tile_view *tile, unsigned block, size_t *a
     return 0;
 }
 
-static int decoder_init(union sw_codec_decoder *ret, const struct sw_frame_layout *layout, const void *section) {
+struct decoder {
+    unsigned symbol_bytes;
+};
+SW_CHECK_DECODER(struct decoder);
+
+static int decoder_init(void *ret, const struct sw_frame_layout *layout, const void *section) {
     (void)section;
-    ret->lz.symbol_bytes = sw_lz_symbol_bytes(layout->value_type);
+    *(struct decoder *)ret = (struct decoder){sw_lz_symbol_bytes(layout->value_type)};
     return 0;
 }
 
-static int decode_tile(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, uint8_t *out) {
+static int decode_tile(const void *decoder, const struct sw_tile_view *tile, uint8_t *out) {
+    const unsigned symbol_bytes = ((const struct decoder *)decoder)->symbol_bytes;
     const uint8_t *from;
     unsigned units;
     size_t at = 0;
@@ -271,17 +279,18 @@ static int decode_tile(const union sw_codec_decoder *decoder, const struct sw_ti
     for (unsigned i = 0; r == 0 && i < SW_LZ_TILE_BLOCKS && block_bytes(tile->tile_bytes, i); i++) {
         r = next_block(tile, i, &at, &from, &units);
         if (r == 0)
-            r = decode_block(from, units, decoder->lz.symbol_bytes, out + (size_t)i * SW_LZ_BLOCK_BYTES,
+            r = decode_block(from, units, symbol_bytes, out + (size_t)i * SW_LZ_BLOCK_BYTES,
                              block_bytes(tile->tile_bytes, i));
     }
     return r;
 }
 
-static int decode_segment(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, unsigned segment,
-                          uint8_t *out, size_t *ret_bytes) {
+static int decode_segment(const void *decoder, const struct sw_tile_view *tile, unsigned segment, uint8_t *out,
+                          size_t *ret_bytes) {
     const size_t segment_bytes = (size_t)1 << tile->segment_log2, start = segment * segment_bytes;
     const size_t left = tile->tile_bytes - start;
     const unsigned block = (unsigned)(start / SW_LZ_BLOCK_BYTES);
+    const unsigned symbol_bytes = ((const struct decoder *)decoder)->symbol_bytes;
     uint8_t room[SW_LZ_BLOCK_BYTES];
     const uint8_t *from = tile->data;
     unsigned units = 0;
@@ -290,7 +299,7 @@ static int decode_segment(const union sw_codec_decoder *decoder, const struct sw
     for (unsigned i = 0; r == 0 && i <= block; i++)
         r = next_block(tile, i, &at, &from, &units);
     if (r == 0)
-        r = decode_block(from, units, decoder->lz.symbol_bytes, room, block_bytes(tile->tile_bytes, block));
+        r = decode_block(from, units, symbol_bytes, room, block_bytes(tile->tile_bytes, block));
     if (r < 0)
         return r;
     *ret_bytes = left < segment_bytes ? left : segment_bytes;
@@ -298,12 +307,15 @@ static int decode_segment(const union sw_codec_decoder *decoder, const struct sw
     return 0;
 }
 
+void sw_plan_init_lz(struct sw_plan *ret, enum sw_value_type type, unsigned window) {
+    *ret = (struct sw_plan){.codec = SW_CODEC_LZ,
+                            .segment_log2 = SW_NUMBERS_SEGMENT_LOG2,
+                            .value_type = type,
+                            .expected_ratio = 1,
+                            .params.own[SW_LZ_WINDOW] = window};
+}
+
 const struct sw_codec_ops sw_lz_ops = {
-    .name = "lz",
-    .min_segment_log2 = SW_NUMBERS_SEGMENT_LOG2,
-    .max_segment_log2 = SW_NUMBERS_SEGMENT_LOG2,
-    .count_bytes = SW_LZ_COUNT_BYTES,
-    .is_typed = true,
     .hash_tile = sw_hash_tile_rows,
     .encoder_new = encoder_new,
     .encoder_free = sw_free,

@@ -15,6 +15,9 @@
 /* Matches are chosen by as many symbols as this, and then go on as long as they hold. */
 #define SW_LZ_SEARCH 32u
 
+/* Of a plan's params.own: the window that was asked for. */
+enum { SW_LZ_WINDOW };
+
 /* Symbols are values; those of 64 bits are two. */
 SW_HOST_DEVICE static inline unsigned sw_lz_symbol_bytes(unsigned value_type) {
     const unsigned bytes = sw_value_bits(value_type) / 8;

@@ -622,9 +622,9 @@ template <unsigned BYTES, class ITEMS> void launch_decode(const sw_gpu_decode_jo
 
 } // namespace
 
-template <class ITEMS> void sw_lz_gpu_encode(const sw_gpu_encode_job<ITEMS> *job) {
+template <class ITEMS> static void sw_lz_gpu_encode(const sw_gpu_encode_job<ITEMS> *job) {
     const unsigned symbol_bytes = sw_lz_symbol_bytes(job->plan->value_type);
-    const uint32_t window = sw_lz_window(job->plan->lz_window, symbol_bytes);
+    const uint32_t window = sw_lz_window(job->plan->own[SW_LZ_WINDOW], symbol_bytes);
     if (symbol_bytes == 1)
         launch_encode<1, 1>(job, window);
     else if (symbol_bytes == 2)
@@ -632,10 +632,8 @@ template <class ITEMS> void sw_lz_gpu_encode(const sw_gpu_encode_job<ITEMS> *job
     else
         launch_encode<4, 1>(job, window);
 }
-template void sw_lz_gpu_encode(const sw_gpu_encode_job<sw_gpu_single> *job);
-template void sw_lz_gpu_encode(const sw_gpu_encode_job<sw_gpu_batch> *job);
 
-template <class ITEMS> void sw_lz_gpu_decode(const sw_gpu_decode_job<ITEMS> *job) {
+template <class ITEMS> static void sw_lz_gpu_decode(const sw_gpu_decode_job<ITEMS> *job) {
     if (job->value_bits & 8)
         launch_decode<1>(job);
     if (job->value_bits & 16)
@@ -643,5 +641,5 @@ template <class ITEMS> void sw_lz_gpu_decode(const sw_gpu_decode_job<ITEMS> *job
     if (job->value_bits & (32 | 64))
         launch_decode<4>(job);
 }
-template void sw_lz_gpu_decode(const sw_gpu_decode_job<sw_gpu_single> *job);
-template void sw_lz_gpu_decode(const sw_gpu_decode_job<sw_gpu_batch> *job);
+
+SW_GPU_CODEC(lz, 1);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Writes out a phrase whose parts, which are shorter, have been. */
-static int join_parts(struct sw_phrase_book *book, const struct sw_v5t_table *table, uint32_t phrase) {
+static int join_parts(struct sw_phrase_book *book, const struct sw_params *table, uint32_t phrase) {
     const uint32_t length = table->length[phrase];
     uint32_t at = 0;
     for (unsigned i = 0; i < SW_PHRASE_MAX_PARTS && at < length; i++) {
@@ -19,7 +19,7 @@ static int join_parts(struct sw_phrase_book *book, const struct sw_v5t_table *ta
     return at == length ? 0 : -SW_EFRAME;
 }
 
-int sw_phrase_book_read(struct sw_phrase_book *ret, const struct sw_v5t_table *table) {
+int sw_phrase_book_read(struct sw_phrase_book *ret, const struct sw_params *table) {
     memset(ret, 0, sizeof *ret);
     ret->n = table->n_symbols;
     for (uint32_t c = 0; c < ret->n; c++) {

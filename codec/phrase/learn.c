@@ -308,7 +308,7 @@ static void make_storable(struct learner *l) {
     } while (n_pieces > n_before);
 }
 
-static void write_table(const struct learner *l, struct sw_v5t_table *ret) {
+static void write_table(const struct learner *l, struct sw_params *ret) {
     const struct sw_phrase_book *book = &l->book;
     ret->n_symbols = book->n;
     for (uint32_t c = 0; c < book->n; c++) {
@@ -320,7 +320,7 @@ static void write_table(const struct learner *l, struct sw_v5t_table *ret) {
     }
 }
 
-static void learn(struct learner *l, const struct sw_v5t_table *symbols, const uint8_t *sample, size_t sample_bytes,
+static void learn(struct learner *l, const struct sw_params *symbols, const uint8_t *sample, size_t sample_bytes,
                   size_t piece_bytes, uint64_t raw_bytes) {
     const double samples = raw_bytes > sample_bytes ? (double)raw_bytes / (double)sample_bytes : 1;
     double best_bytes = 0;
@@ -346,8 +346,8 @@ static void learn(struct learner *l, const struct sw_v5t_table *symbols, const u
     }
 }
 
-void sw_phrase_learn(struct sw_v5t_table *ret, const struct sw_v5t_table *symbols, const uint8_t *sample,
-                     size_t sample_bytes, size_t piece_bytes, uint64_t raw_bytes) {
+void sw_phrase_learn(struct sw_params *ret, const struct sw_params *symbols, const uint8_t *sample, size_t sample_bytes,
+                     size_t piece_bytes, uint64_t raw_bytes) {
     memset(ret, 0, sizeof *ret);
     struct learner *l = sw_alloc(sizeof *l);
     uint8_t *padded = sw_alloc(sample_bytes + SW_PHRASE_MAX_BYTES);

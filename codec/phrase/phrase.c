@@ -4,7 +4,8 @@
 #include "codec/checksum.h"
 #include "codec/codec_ops.h"
 #include "codec/phrase/phrase_core.h"
-#include "codec/v5t/streams.h"
+#include "codec/sample.h"
+#include "codec/streams/streams.h"
 
 #include <string.h>
 
@@ -12,7 +13,7 @@ static void *encoder_new(const struct sw_plan *plan) {
     struct sw_phrase_index *index = sw_alloc(sizeof *index);
     struct sw_phrase_book book;
     if (index) {
-        if (sw_phrase_book_read(&book, &plan->table) < 0)
+        if (sw_phrase_book_read(&book, &plan->params) < 0)
             memset(&book, 0, sizeof book); /* no table that was learnt: all bytes are escaped */
         sw_phrase_index_init(index, &book);
     }
@@ -84,10 +85,10 @@ static size_t encode_tile(const void *encoder, const uint8_t *in, size_t in_byte
     return sw_streams_put(&streams, out);
 }
 
-static int decoder_init(union sw_codec_decoder *ret, const struct sw_frame_layout *layout, const void *section) {
-    struct sw_v5t_table table;
-    const int r = sw_v5t_table_read(&table, section, layout->n_symbols, SW_PHRASE_MAX_BYTES);
-    return r < 0 ? r : sw_phrase_book_read(&ret->phrase, &table);
+static int decoder_init(void *ret, const struct sw_frame_layout *layout, const void *section) {
+    struct sw_params table;
+    const int r = sw_params_read(&table, section, layout->n_symbols, SW_PHRASE_MAX_BYTES);
+    return r < 0 ? r : sw_phrase_book_read(ret, &table);
 }
 
 /* Four codes, none an escape, with room for four of the longest; false: a code is not in the table. */
@@ -110,7 +111,7 @@ static void put_byte(const struct sw_phrase_book *book, struct sw_sink *sink, ui
     if (sink->in_escape) {
         *sink->to++ = code;
         sink->in_escape = false;
-    } else if (code == SW_V5T_ESCAPE) {
+    } else if (code == SW_STREAMS_ESCAPE) {
         sink->in_escape = true;
     } else if (book->length[code] == 0 || book->length[code] > sink->end - sink->to) {
         sink->is_bad = true;
@@ -134,25 +135,43 @@ static void put_stream(const void *decoder, struct sw_sink *sink, const uint8_t 
     }
 }
 
-static int decode_tile(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, uint8_t *out) {
-    return sw_streams_decode_tile(put_stream, &decoder->phrase, tile->data, tile->data_bytes, tile->counts,
-                                  tile->segment_log2, out, tile->tile_bytes);
+static int decode_tile(const void *decoder, const struct sw_tile_view *tile, uint8_t *out) {
+    return sw_streams_decode_tile(put_stream, decoder, tile->data, tile->data_bytes, tile->counts, tile->segment_log2,
+                                  out, tile->tile_bytes);
 }
 
-static int decode_segment(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, unsigned segment,
-                          uint8_t *out, size_t *ret_bytes) {
-    return sw_streams_decode_segment(put_stream, &decoder->phrase, tile->data, tile->data_bytes, tile->counts,
+static int decode_segment(const void *decoder, const struct sw_tile_view *tile, unsigned segment, uint8_t *out,
+                          size_t *ret_bytes) {
+    return sw_streams_decode_segment(put_stream, decoder, tile->data, tile->data_bytes, tile->counts,
                                      tile->segment_log2, tile->tile_bytes, segment, out, ret_bytes);
 }
 
-/* Learnt from what v5t has learnt, so not by plan_init: sw_plan_lengthen(). */
+/* ---- plans: learnt from what v5t has learnt ---- */
+
+/* Where longer phrases are looked for: v5t's symbols are nearly as long as they can be, or it has found no use for all
+ * codes, since of symbols that begin alike it has few. They are taken if they save a fifth: looking them up is slower.
+ */
+#define REFINE_RATIO 4.3
+#define REFINE_SYMBOLS 240
+#define REFINE_GAIN 1.25
+
+static bool may_refine(const struct sw_plan *plan) {
+    return plan->codec == SW_CODEC_V5T &&
+           (sw_plan_data_ratio(plan) >= REFINE_RATIO || plan->params.n_symbols <= REFINE_SYMBOLS);
+}
+
+static void refine(struct sw_plan *ret, const struct sw_plan *plan, const void *sample, size_t sample_bytes) {
+    ret->segment_log2 = plan->segment_log2;
+    sw_phrase_learn(&ret->params, &plan->params, sample, sample_bytes, SW_SAMPLE_LONG_PIECE_BYTES, plan->raw_bytes);
+}
+
+SW_CHECK_DECODER(struct sw_phrase_book);
+
 const struct sw_codec_ops sw_phrase_ops = {
-    .name = "phrase",
-    .min_segment_log2 = SW_V5T_MIN_SEGMENT_LOG2,
-    .max_segment_log2 = SW_V5T_MAX_SEGMENT_LOG2,
-    .max_symbols = SW_PHRASE_MAX,
-    .count_bytes = SW_TILE_SEGMENTS,
     .hash_tile = sw_hash_tile,
+    .may_refine = may_refine,
+    .refine = refine,
+    .refine_gain = REFINE_GAIN,
     .encoder_new = encoder_new,
     .encoder_free = encoder_free,
     .encode_tile = encode_tile,

@@ -6,7 +6,8 @@
 #ifndef SW_PHRASE_H
 #define SW_PHRASE_H
 
-#include "codec/v5t/table.h"
+#include "codec/params.h"
+#include "codec/public/spillway_device/bits.h"
 
 #define SW_PHRASE_MAX 255 /* phrases; as a code the escape, in a book: no phrase */
 #define SW_PHRASE_MAX_BYTES 64
@@ -19,7 +20,7 @@ struct sw_phrase_book {
 };
 
 /* Writes out the texts of a table. errors: -SW_EFRAME: a phrase is not made up of shorter ones. */
-int sw_phrase_book_read(struct sw_phrase_book *ret, const struct sw_v5t_table *table);
+int sw_phrase_book_read(struct sw_phrase_book *ret, const struct sw_params *table);
 
 /* For encoders (phrase_core.h). Phrases that were learnt ascend by their bytes, padded with zeros, and then by their
  * length. So all those that a text begins with are found from the last one that is not greater than the text: it, its
@@ -37,7 +38,7 @@ void sw_phrase_find_four(const struct sw_phrase_index *index, const uint8_t *con
 /* Learns phrases from a sample whose pieces of piece_bytes are not adjacent in the column, beginning with the symbols
  * that v5t has learnt from it. raw_bytes: of the region, of which short ones are given
  * small tables. Deterministic; without memory the table is empty. */
-void sw_phrase_learn(struct sw_v5t_table *ret, const struct sw_v5t_table *symbols, const uint8_t *sample,
-                     size_t sample_bytes, size_t piece_bytes, uint64_t raw_bytes);
+void sw_phrase_learn(struct sw_params *ret, const struct sw_params *symbols, const uint8_t *sample, size_t sample_bytes,
+                     size_t piece_bytes, uint64_t raw_bytes);
 
 #endif

@@ -1,6 +1,6 @@
 /* phrase_decode.cu - codes to phrases: the part of streams_decode.cuh that is this codec's own. */
 #include "codec/phrase/phrase_gpu.cuh"
-#include "codec/v5t/streams_decode.cuh"
+#include "codec/streams/streams_decode.cuh"
 
 namespace {
 
@@ -30,7 +30,7 @@ struct phrase_code {
             next = in.get(i + 1);
             for (uint32_t b = 0; b < 32 && left; b += 8) {
                 const uint32_t code = word >> b & 0xFF;
-                const bool escapes = code == SW_V5T_ESCAPE && !escaped;
+                const bool escapes = code == SW_STREAMS_ESCAPE && !escaped;
                 const uint32_t length = escapes ? 0 : escaped ? 1 : shared.length[code];
                 if (!escapes && length - 1 >= left) /* not a phrase, or too long */
                     return false;
@@ -49,7 +49,7 @@ struct phrase_code {
 
 } // namespace
 
-cudaError_t sw_phrase_decode_gpu_init() {
+cudaError_t sw_phrase_gpu_init_decoder() {
     return init_decoder<phrase_code>();
 }
 

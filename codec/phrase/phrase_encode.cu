@@ -5,7 +5,7 @@
  * on; a code takes at most those, and then four units of 16 bytes take their place, which have been loaded a code
  * earlier. */
 #include "codec/phrase/phrase_gpu.cuh"
-#include "codec/v5t/streams_encode.cuh"
+#include "codec/streams/streams_encode.cuh"
 
 namespace {
 
@@ -34,7 +34,7 @@ struct phrase_code {
     const lookup &index;
 
     /* Text is written out as it lies in memory; then its words become numbers that compare as it does. */
-    template <uint32_t THREADS> static __device__ inline void build(lookup &index, const sw_v5t_table &table) {
+    template <uint32_t THREADS> static __device__ inline void build(lookup &index, const sw_params &table) {
         sw_phrase_write_out<THREADS>(index.word, index.length, table.value, table.length, table.n_symbols);
         __syncthreads();
         for (uint32_t c = threadIdx.x; c < 256; c += THREADS)
@@ -51,7 +51,7 @@ struct phrase_code {
             sw_phrase_index_one(&index, c);
     }
 
-    __device__ inline phrase_code(const lookup &index, const sw_v5t_table &) : index(index) {}
+    __device__ inline phrase_code(const lookup &index, const sw_params &) : index(index) {}
 
     /* Puts as many units into the ring as there is room for. Nothing of what is still to be coded is overwritten. */
     template <int ALIGN>
@@ -90,7 +90,7 @@ struct phrase_code {
             const uint32_t code = sw_phrase_find(&index, window_word, &w, left);
             const bool escape = code == SW_PHRASE_MAX;
             const uint32_t literal = w.get(0) >> (c.at % 32) & 0xFF;
-            append(c, slot, escape ? SW_V5T_ESCAPE | literal << 8 : code, escape ? 16 : 8);
+            append(c, slot, escape ? SW_STREAMS_ESCAPE | literal << 8 : code, escape ? 16 : 8);
             c.at += escape ? 8 : 8 * index.length[code];
         }
         for (; c.loaded < in_bytes; c.loaded += 16) /* only after giving up early: the hash needs the rest */
@@ -105,12 +105,14 @@ struct phrase_code {
 
 } // namespace
 
-cudaError_t sw_phrase_encode_gpu_init() {
-    return init_encoder<phrase_code>();
+static cudaError_t init() {
+    const cudaError_t e = init_encoder<phrase_code>();
+    return e == cudaSuccess ? sw_phrase_gpu_init_decoder() : e;
 }
 
-template <class ITEMS> void sw_phrase_gpu_encode(const sw_gpu_encode_job<ITEMS> *job) {
+template <class ITEMS> static void sw_phrase_gpu_encode(const sw_gpu_encode_job<ITEMS> *job) {
     encode<phrase_code>(job);
 }
-template void sw_phrase_gpu_encode(const sw_gpu_encode_job<sw_gpu_single> *job);
-template void sw_phrase_gpu_encode(const sw_gpu_encode_job<sw_gpu_batch> *job);
+
+/* It makes do with as many slots as v5t asks for. */
+SW_GPU_CODEC(phrase, SW_STREAMS_UNIT_TILES, init);

@@ -2,7 +2,12 @@
 #ifndef SW_PHRASE_GPU_CUH
 #define SW_PHRASE_GPU_CUH
 
+#include "codec/codec_gpu.cuh"
 #include "codec/phrase/phrase_core.h"
+
+/* phrase_decode.cu, for the row. */
+cudaError_t sw_phrase_gpu_init_decoder();
+template <class ITEMS> void sw_phrase_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
 
 /* Whether all parts of a phrase of `length` have been written out and make it up; values and lengths are not trusted.
  */

@@ -1,5 +1,6 @@
 /* rfor.c - run lengths and frame of reference on the host: where runs begin, and their values, packed (FORMAT.md). */
 #include "base/alloc.h"
+#include "codec/for/for.h"
 #include "codec/rfor/runs.h"
 
 #include <string.h>
@@ -64,11 +65,11 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     return decode_runs(head, bits, words, out);
 }
 
-const struct sw_numbers_codec sw_numbers_rfor = {.n_bases = 1,
-                                                 .max_vectors = SW_TILE_MAX_VECTORS,
-                                                 .has_sizes = true,
-                                                 .has_runs = true,
-                                                 .measure = measure,
-                                                 .store = store,
-                                                 .decode = decode};
-SW_NUMBERS_OPS(rfor, SW_NUMBERS_COUNT_BYTES(1, true), false);
+static const struct sw_numbers_codec sw_numbers_rfor = {.n_bases = 1,
+                                                        .max_vectors = SW_TILE_MAX_VECTORS,
+                                                        .has_sizes = true,
+                                                        .has_runs = true,
+                                                        .measure = measure,
+                                                        .store = store,
+                                                        .decode = decode};
+SW_NUMBERS_OPS(rfor);

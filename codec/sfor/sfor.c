@@ -74,11 +74,11 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     return 0;
 }
 
-const struct sw_numbers_codec sw_numbers_sfor = {.n_bases = 1,
-                                                 .max_vectors = SW_TILE_MAX_VECTORS,
-                                                 .has_runs = true,
-                                                 .units = units,
-                                                 .measure = measure,
-                                                 .store = store,
-                                                 .decode = decode};
-SW_NUMBERS_OPS(sfor, SW_NUMBERS_COUNT_BYTES(1, true), false);
+static const struct sw_numbers_codec sw_numbers_sfor = {.n_bases = 1,
+                                                        .max_vectors = SW_TILE_MAX_VECTORS,
+                                                        .has_runs = true,
+                                                        .units = units,
+                                                        .measure = measure,
+                                                        .store = store,
+                                                        .decode = decode};
+SW_NUMBERS_OPS(sfor);

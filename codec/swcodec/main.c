@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/descriptors.h"
 #include "base/thread.h"
-#include "codec/codec.h"
+#include "codec/plan/plan.h"
 #include "codec/swcodec/files.h"
 #include "codec/swcodec/stream.h"
 
@@ -154,7 +154,7 @@ static int read_head(struct job *job, struct sw_chunk *chunk, int stop_fd, struc
     memcpy(&header, chunk->in.data, sizeof header);
     if (header.magic != SW_FRAME_MAGIC)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "not a stream of frames");
-    if (header.n_symbols <= SW_V5T_MAX_SYMBOLS) {
+    if (header.n_symbols <= SW_FRAME_MAX_SYMBOLS) {
         size_t table_bytes = ((size_t)9 * header.n_symbols + SW_FRAME_ALIGN - 1) / SW_FRAME_ALIGN * SW_FRAME_ALIGN;
         r = sw_input_read(&job->input, chunk->in.data + sizeof header, table_bytes, stop_fd, &got, err);
         if (r < 0)

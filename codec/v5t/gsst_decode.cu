@@ -1,7 +1,9 @@
 /* gsst_decode.cu - codes to symbols: the part of streams_decode.cuh that is v5t's own.
  *
  * Rows are decoded unchecked only while 32 more bytes fit, which is the most that four codes can make. */
-#include "codec/v5t/streams_decode.cuh"
+#include "codec/streams/streams_decode.cuh"
+#include "codec/v5t/table.h"
+#include "codec/v5t/v5t_gpu.cuh"
 
 namespace {
 
@@ -27,7 +29,7 @@ struct v5t_code {
     static __device__ inline void build(lookup &shared, const uint8_t *section, uint32_t n_symbols) {
         for (uint32_t c = threadIdx.x; c < LITERAL; c += THREADS) {
             uint2 v = make_uint2(0, 0);
-            uint32_t length = c == SW_V5T_ESCAPE ? 0 : UNKNOWN_CODE_BYTES;
+            uint32_t length = c == SW_STREAMS_ESCAPE ? 0 : UNKNOWN_CODE_BYTES;
             if (c < n_symbols) {
                 v = ((const uint2 *)section)[c];
                 length = section[8 * n_symbols + c];
@@ -51,7 +53,7 @@ struct v5t_code {
         code |= escaped;
         const uint2 v = shared.value[code];
         append(w, (uint64_t)v.y << 32 | v.x, shared.length[code]);
-        escaped = code == SW_V5T_ESCAPE ? LITERAL : 0;
+        escaped = code == SW_STREAMS_ESCAPE ? LITERAL : 0;
     }
 
     /* Decodes a coded segment of out_bytes; true if exactly that many came out. */
@@ -97,12 +99,12 @@ struct v5t_code {
 
 } // namespace
 
-cudaError_t sw_gsst_gpu_init() {
+cudaError_t sw_v5t_gpu_init_decoder() {
     return init_decoder<v5t_code>();
 }
 
-template <class ITEMS> void sw_gsst_gpu_decode(const sw_gpu_decode_job<ITEMS> *job) {
+template <class ITEMS> void sw_v5t_gpu_decode(const sw_gpu_decode_job<ITEMS> *job) {
     decode<v5t_code>(job);
 }
-template void sw_gsst_gpu_decode(const sw_gpu_decode_job<sw_gpu_single> *job);
-template void sw_gsst_gpu_decode(const sw_gpu_decode_job<sw_gpu_batch> *job);
+template void sw_v5t_gpu_decode(const sw_gpu_decode_job<sw_gpu_single> *job);
+template void sw_v5t_gpu_decode(const sw_gpu_decode_job<sw_gpu_batch> *job);

@@ -8,7 +8,9 @@
 #ifndef SW_V5T_TABLE_H
 #define SW_V5T_TABLE_H
 
-#include "codec/checksum.h"
+#include "codec/frame.h"
+#include "codec/params.h"
+#include "codec/public/spillway_device/bits.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,19 +18,11 @@
 extern "C" {
 #endif
 
-#define SW_V5T_MAX_SYMBOLS 255
 #define SW_V5T_MAX_SYMBOL_BYTES 8
-#define SW_V5T_ESCAPE 255
 #define SW_V5T_HASH_LOG2 11
 
-/* Plain data, the same in host and device memory. */
-struct sw_v5t_table {
-    uint64_t value[256]; /* symbol's bytes, the first one lowest, zero above its length */
-    uint8_t length[256]; /* 1 … 8 for codes below n_symbols, else 0 */
-    uint32_t n_symbols;
-    uint32_t n2, n1; /* codes [0, n2) have 2 bytes, [n2, n2 + n1) have 1, the rest 3 or more */
-    uint32_t reserved;
-};
+/* Of a trained table's params.own: codes [0, n2) have 2 bytes, [n2, n2 + n1) have 1, the rest 3 or more. */
+enum { SW_V5T_N2, SW_V5T_N1 };
 
 /* The low three bytes of `window`, mixed by a bijection of 24 bits (multiplication by an odd number): the upper 11 bits
  * choose the slot, and slot and the lower 13 bits (the tag) together identify the three bytes exactly, so that an
@@ -65,19 +59,13 @@ SW_HOST_DEVICE static inline int sw_v5t_row_is_whole(const struct sw_v5t_row *ro
         if (b != a && row[b].count)
             n_codes += there > here || (there == here && b < a) ? row[b].n_pairs : 1;
     }
-    return row[a].n_pairs > 0 && n_codes <= SW_V5T_MAX_SYMBOLS;
+    return row[a].n_pairs > 0 && n_codes <= SW_FRAME_MAX_SYMBOLS;
 }
 
 /* Trains on sample[0..sample_bytes), which consists of pieces of piece_bytes (the last may be short) that are not
  * adjacent in the column: no symbol is learnt across a seam. Deterministic; without memory for the training the table
  * is empty, which codes any input, but does not shrink it. thread: any. */
-void sw_v5t_table_train(struct sw_v5t_table *ret, const uint8_t *sample, size_t sample_bytes, size_t piece_bytes);
-
-/* The frame's symbol table section and back. bytes: align16(9 * n_symbols).
- * sw_v5t_table_read returns 0, or -SW_EFRAME if a length is not 1 … max_bytes, which is 8 but for the codec `phrase`. A
- * table read from a frame serves for decoding only: n1, n2 and the two rules above hold just for trained ones. */
-void sw_v5t_table_write(const struct sw_v5t_table *table, void *section);
-int sw_v5t_table_read(struct sw_v5t_table *ret, const void *section, uint32_t n_symbols, unsigned max_bytes);
+void sw_v5t_table_train(struct sw_params *ret, const uint8_t *sample, size_t sample_bytes, size_t piece_bytes);
 
 #ifdef __cplusplus
 }

@@ -21,7 +21,7 @@ struct candidate {
 };
 
 struct trainer {
-    struct sw_v5t_table table, best;
+    struct sw_params table, best;
     uint8_t two[65536], one[256], long_slot[HASH3_SLOTS]; /* index of `table`: code or NONE */
     uint32_t count1[IDS], count2[IDS][IDS];
     uint32_t n_candidates;
@@ -34,7 +34,7 @@ static uint64_t length_mask(uint32_t length) {
 }
 
 static void build_index(struct trainer *t) {
-    const struct sw_v5t_table *table = &t->table;
+    const struct sw_params *table = &t->table;
     memset(t->two, NONE, sizeof t->two);
     memset(t->one, NONE, sizeof t->one);
     memset(t->long_slot, NONE, sizeof t->long_slot);
@@ -185,12 +185,12 @@ static void sift_down(struct candidate *heap, uint32_t n, uint32_t i) {
 
 /* Takes the best candidates into a new table, obeying the rules of table.h. */
 static void select_symbols(struct trainer *t) {
-    struct candidate chosen[SW_V5T_MAX_SYMBOLS], *heap = t->candidate;
+    struct candidate chosen[SW_FRAME_MAX_SYMBOLS], *heap = t->candidate;
     bool slot_taken[HASH3_SLOTS] = {false};
     uint32_t n = 0, left = t->n_candidates;
     for (uint32_t i = left / 2; i-- > 0;)
         sift_down(heap, left, i);
-    for (; left && n < SW_V5T_MAX_SYMBOLS; heap[0] = heap[--left], sift_down(heap, left, 0)) {
+    for (; left && n < SW_FRAME_MAX_SYMBOLS; heap[0] = heap[--left], sift_down(heap, left, 0)) {
         bool *slot = &slot_taken[sw_v5t_hash3((uint32_t)heap[0].value)];
         if (heap[0].length > 2 && *slot)
             continue;
@@ -199,7 +199,7 @@ static void select_symbols(struct trainer *t) {
         chosen[n++] = heap[0];
     }
 
-    struct sw_v5t_table *table = &t->table;
+    struct sw_params *table = &t->table;
     memset(table, 0, sizeof *table);
     for (uint32_t group = 0; group < 3; group++) {
         for (uint32_t i = 0; i < n; i++) {
@@ -209,14 +209,14 @@ static void select_symbols(struct trainer *t) {
             table->length[table->n_symbols++] = (uint8_t)chosen[i].length;
         }
         if (group == 0)
-            table->n2 = table->n_symbols;
+            table->own[SW_V5T_N2] = table->n_symbols;
         if (group == 1)
-            table->n1 = table->n_symbols - table->n2;
+            table->own[SW_V5T_N1] = table->n_symbols - table->own[SW_V5T_N2];
     }
     build_index(t);
 }
 
-void sw_v5t_table_train(struct sw_v5t_table *ret, const uint8_t *sample, size_t sample_bytes, size_t piece_bytes) {
+void sw_v5t_table_train(struct sw_params *ret, const uint8_t *sample, size_t sample_bytes, size_t piece_bytes) {
     memset(ret, 0, sizeof *ret);
     struct trainer *t = sw_alloc(sizeof *t);
     if (!t)

@@ -2,20 +2,20 @@
  *
  * Everything that addresses is checked before it is used: the room before a run of unchecked stores, every code against
  * the table. */
-#include "codec/v5t/streams.h"
+#include "codec/streams/streams.h"
 #include "codec/v5t/v5t_host.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-void sw_v5t_decoder_init(struct sw_v5t_decoder *ret, const struct sw_v5t_table *table) {
+void sw_v5t_decoder_init(struct sw_v5t_decoder *ret, const struct sw_params *table) {
     memcpy(ret->value, table->value, sizeof table->value);
     memcpy(ret->length, table->length, sizeof table->length);
     for (unsigned literal = 0; literal < 256; literal++) {
         ret->value[SW_V5T_LITERALS + literal] = literal;
         ret->length[SW_V5T_LITERALS + literal] = 1;
     }
-    ret->has_all_codes = table->n_symbols == SW_V5T_MAX_SYMBOLS;
+    ret->has_all_codes = table->n_symbols == SW_FRAME_MAX_SYMBOLS;
 }
 
 enum { STEP = 8, STEP_BYTES = STEP * SW_V5T_MAX_SYMBOL_BYTES }; /* code bytes that are loaded as one word, their room */
@@ -35,7 +35,7 @@ static __attribute__((noinline)) void put_any(const struct sw_v5t_decoder *d, st
     for (unsigned i = 0; i < STEP; i++) {
         const uint32_t row = in_escape * SW_V5T_LITERALS + codes[i], is_wanted = to < end;
         memcpy(to, &d->value[row], 8);
-        in_escape = is_wanted & (row == SW_V5T_ESCAPE);
+        in_escape = is_wanted & (row == SW_STREAMS_ESCAPE);
         are_known &= (is_wanted ^ 1) | in_escape | (d->length[row] != 0);
         to += is_wanted * d->length[row];
     }
@@ -75,7 +75,7 @@ static inline __attribute__((always_inline)) const uint8_t *put_plain(const stru
 static inline void put_code(const struct sw_v5t_decoder *d, struct sw_sink *s, uint8_t code) {
     const uint32_t row = s->in_escape * SW_V5T_LITERALS + code;
     const size_t length = d->length[row];
-    s->in_escape = row == SW_V5T_ESCAPE;
+    s->in_escape = row == SW_STREAMS_ESCAPE;
     s->is_bad = length > (size_t)(s->end - s->to) || (length == 0 && !s->in_escape);
     if (s->is_bad)
         return;

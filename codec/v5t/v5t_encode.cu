@@ -3,7 +3,9 @@
  * After V5T and FSST (Boncz, Neumann, Leis, PVLDB 13(11), 2020). From the ring of 16 words a window of 8 bytes at any
  * position is three loads and two funnel shifts; two lookups in shared memory give the longest symbol (8-byte hash
  * entries for 3 bytes and more, a 64 KiB table of 2-byte prefixes for the rest). */
-#include "codec/v5t/streams_encode.cuh"
+#include "codec/streams/streams_encode.cuh"
+#include "codec/v5t/table.h"
+#include "codec/v5t/v5t_gpu.cuh"
 
 namespace {
 
@@ -21,22 +23,22 @@ struct lookup {
 };
 
 /* All threads of the block; the caller synchronises. */
-__device__ void build_lookup(lookup &tables, const sw_v5t_table &table, uint32_t threads) {
+__device__ void build_lookup(lookup &tables, const sw_params &table, uint32_t threads) {
     for (uint32_t i = threadIdx.x; i < sizeof tables.prefix / 16; i += threads)
         ((uint4 *)tables.prefix)[i] = make_uint4(~0u, ~0u, ~0u, ~0u);
     for (uint32_t i = threadIdx.x; i < 1u << SW_V5T_HASH_LOG2; i += threads)
         tables.longer[i] = make_uint2(EMPTY_ENTRY, 0);
     __syncthreads();
-    const uint32_t n_short = table.n2 + table.n1;
-    for (uint32_t c = threadIdx.x / 64; c < table.n1; c += threads / 64) {
-        const uint32_t code = table.n2 + c, byte = (uint32_t)table.value[code];
+    const uint32_t n_short = table.own[SW_V5T_N2] + table.own[SW_V5T_N1];
+    for (uint32_t c = threadIdx.x / 64; c < table.own[SW_V5T_N1]; c += threads / 64) {
+        const uint32_t code = table.own[SW_V5T_N2] + c, byte = (uint32_t)table.value[code];
         for (uint32_t b = threadIdx.x % 64; b < 256; b += 64)
             tables.prefix[byte | b << 8] = (uint8_t)code;
     }
     __syncthreads(); /* a 2-byte symbol replaces the 1-byte symbol that it starts with */
     for (uint32_t c = threadIdx.x; c < table.n_symbols; c += threads) {
         const uint32_t low = (uint32_t)table.value[c], high = (uint32_t)(table.value[c] >> 32);
-        if (c < table.n2) {
+        if (c < table.own[SW_V5T_N2]) {
             tables.prefix[low] = (uint8_t)c;
         } else if (c >= n_short) {
             const uint32_t tag = sw_v5t_mix3(low) & ((1u << SW_V5T_TAG_BITS) - 1);
@@ -77,11 +79,11 @@ template <bool TAIL> __device__ inline symbol match(const lookup &tables, uint32
     if (TAIL) {
         hit = hit && long_bits <= left_bits;
         if (bits > left_bits) {
-            code = SW_V5T_ESCAPE;
+            code = SW_STREAMS_ESCAPE;
             bits = 8;
         }
     }
-    const bool escape = !hit && code == SW_V5T_ESCAPE;
+    const bool escape = !hit && code == SW_STREAMS_ESCAPE;
     symbol s;
     s.input_bits = hit ? long_bits : bits;
     s.code = hit ? entry.x >> 16 & 0xFF : escape ? __byte_perm(w.x, 0xFF, 0x7704) : code;
@@ -154,10 +156,11 @@ struct v5t_code {
     const lookup &tables;
     const uint32_t n2;
 
-    template <uint32_t THREADS> static __device__ inline void build(lookup &tables, const sw_v5t_table &table) {
+    template <uint32_t THREADS> static __device__ inline void build(lookup &tables, const sw_params &table) {
         build_lookup(tables, table, THREADS);
     }
-    __device__ inline v5t_code(const lookup &tables, const sw_v5t_table &table) : tables(tables), n2(table.n2) {}
+    __device__ inline v5t_code(const lookup &tables, const sw_params &table)
+        : tables(tables), n2(table.own[SW_V5T_N2]) {}
     template <int ALIGN>
     __device__ inline uint32_t encode_segment(uint32_t *ring, uint32_t threads, const uint8_t *in, uint32_t in_bytes,
                                               uint32_t seed, uint32_t *slot, uint32_t *ret_hash) const {
@@ -167,16 +170,15 @@ struct v5t_code {
 
 } // namespace
 
-cudaError_t sw_v5t_gpu_init() {
-    return init_encoder<v5t_code>();
+static cudaError_t init() {
+    cudaError_t e = init_encoder<v5t_code>();
+    if (e == cudaSuccess)
+        e = sw_v5t_gpu_init_decoder();
+    return e == cudaSuccess ? sw_v5t_gpu_init_training() : e;
 }
 
-size_t sw_v5t_gpu_slots_bytes(uint64_t n_tiles, unsigned segment_log2) {
-    return slots_bytes<v5t_code>(n_tiles, segment_log2);
-}
-
-template <class ITEMS> void sw_v5t_gpu_encode(const sw_gpu_encode_job<ITEMS> *job) {
+template <class ITEMS> static void sw_v5t_gpu_encode(const sw_gpu_encode_job<ITEMS> *job) {
     encode<v5t_code>(job);
 }
-template void sw_v5t_gpu_encode(const sw_gpu_encode_job<sw_gpu_single> *job);
-template void sw_v5t_gpu_encode(const sw_gpu_encode_job<sw_gpu_batch> *job);
+
+SW_GPU_CODEC(v5t, SW_STREAMS_UNIT_TILES, init, most_slots_bytes<v5t_code>);

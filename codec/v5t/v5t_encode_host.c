@@ -4,7 +4,7 @@
  * its work. Segments are independent, so LANES of them are stepped in turn, and the branch predictor has nothing to
  * guess: every step is the same straight code. */
 #include "base/alloc.h"
-#include "codec/v5t/streams.h"
+#include "codec/streams/streams.h"
 #include "codec/v5t/v5t_host.h"
 
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 
 /* What a step needs to know of a match: code in bits 0-7, bytes taken in 8-11, bytes written in 12-15. */
 #define STEP(code, length, written) ((uint16_t)((code) | (length) << 8 | (written) << 12))
-#define STEP_ESCAPE STEP(SW_V5T_ESCAPE, 1, 2)
+#define STEP_ESCAPE STEP(SW_STREAMS_ESCAPE, 1, 2)
 
 struct long_entry {
     uint64_t value;
@@ -40,7 +40,7 @@ static void add_symbol(struct sw_v5t_encoder *e, uint64_t value, unsigned length
     }
 }
 
-struct sw_v5t_encoder *sw_v5t_encoder_new(const struct sw_v5t_table *table) {
+struct sw_v5t_encoder *sw_v5t_encoder_new(const struct sw_params *table) {
     struct sw_v5t_encoder *e = sw_alloc(sizeof *e);
     if (!e)
         return NULL;

@@ -9,13 +9,10 @@
 #include "codec/v5t/table.h"
 #include <stdbool.h>
 
-#define SW_V5T_MIN_SEGMENT_LOG2 8
-#define SW_V5T_MAX_SEGMENT_LOG2 10
-
 /* Lookup tables for encoding, derived from a trained table. owns: caller, from sw_v5t_encoder_new() to _free(). */
 struct sw_v5t_encoder;
-struct sw_v5t_encoder *sw_v5t_encoder_new(const struct sw_v5t_table *table); /* NULL: out of memory */
-void sw_v5t_encoder_free(struct sw_v5t_encoder *encoder);                    /* NULL is a no-op */
+struct sw_v5t_encoder *sw_v5t_encoder_new(const struct sw_params *table); /* NULL: out of memory */
+void sw_v5t_encoder_free(struct sw_v5t_encoder *encoder);                 /* NULL is a no-op */
 
 /* Encodes one tile: in_bytes (1 … 32 << segment_log2) at `in` to `out` (room for in_bytes, padded to 16) and its 32
  * counts. Returns the tile's data bytes, a multiple of 16. */
@@ -30,7 +27,7 @@ struct sw_v5t_decoder {
     uint8_t length[SW_V5T_LITERALS + 256]; /* 0: not a symbol */
     bool has_all_codes;                    /* no code byte is invalid, so none has to be checked */
 };
-void sw_v5t_decoder_init(struct sw_v5t_decoder *ret, const struct sw_v5t_table *table);
+void sw_v5t_decoder_init(struct sw_v5t_decoder *ret, const struct sw_params *table);
 
 /* Decodes a tile of out_bytes from data[0..data_bytes), data_bytes being what is left of the frame.
  * errors: -SW_EFRAME. */

@@ -5,6 +5,7 @@
  * (the best 255 become the next table). Differences from train.c: a piece is parsed by several threads, each starting
  * at its own place, so a parse is not that of one pass; and only the best SORTED candidates are looked at. The tables
  * are as good (TUNING.md), not the same. */
+#include "codec/v5t/table.h"
 #include "codec/v5t/v5t_gpu.cuh"
 
 namespace {
@@ -24,7 +25,7 @@ constexpr unsigned long long EMPTY = 0, KEY8_MASK = 0x9E3779B97F4A7C15ull;
 
 /* Zeroed before the first round; every round leaves counts and maps zeroed again. */
 struct state {
-    sw_v5t_table table, best;
+    sw_params table, best;
     uint32_t coded, best_coded, hopeless, reserved;
     uint32_t count1[IDS];
     uint32_t count2[IDS * IDS];
@@ -38,7 +39,7 @@ struct symbol_index {
     uint8_t length[256];
 };
 
-__device__ void build_index(symbol_index &ix, const sw_v5t_table &table) {
+__device__ void build_index(symbol_index &ix, const sw_params &table) {
     for (uint32_t i = threadIdx.x; i < (sizeof ix.two + sizeof ix.one + sizeof ix.longer) / 16; i += blockDim.x)
         ((uint4 *)ix.two)[i] = make_uint4(~0u, ~0u, ~0u, ~0u);
     __syncthreads();
@@ -316,7 +317,7 @@ __device__ void sort(scored *v) {
 }
 
 /* The first 255 that obey the rules of table.h become the table. */
-__device__ void choose(sw_v5t_table *table, selection &sel) {
+__device__ void choose(sw_params *table, selection &sel) {
     const uint32_t i = threadIdx.x;
     const scored mine = sel.sorted[i];
     const uint32_t length = mine.rank & 15, slot = sw_v5t_hash3((uint32_t)mine.value);
@@ -328,7 +329,7 @@ __device__ void choose(sw_v5t_table *table, selection &sel) {
         atomicMin(&sel.first[slot], i);
     __syncthreads();
     bool keep = mine.rank != 0 && (length <= 2 || sel.first[slot] == i);
-    keep = block_rank(keep, sel.warp_sums, &total) < SW_V5T_MAX_SYMBOLS && keep;
+    keep = block_rank(keep, sel.warp_sums, &total) < SW_FRAME_MAX_SYMBOLS && keep;
     const uint32_t group = length == 2 ? 0 : length == 1 ? 1 : 2;
     for (uint32_t g = 0; g < 3; g++) {
         const uint32_t rank = block_rank(keep && group == g, sel.warp_sums, &n_group[g]);
@@ -347,15 +348,15 @@ __device__ void choose(sw_v5t_table *table, selection &sel) {
     }
     if (i == 0) {
         table->n_symbols = n;
-        table->n2 = n_group[0];
-        table->n1 = n_group[1];
+        table->own[SW_V5T_N2] = n_group[0];
+        table->own[SW_V5T_N1] = n_group[1];
     }
 }
 
 /* Keeps the table that was just measured if it is the best so far, then makes the next; after the last round writes the
  * results. One block. */
 __global__ void __launch_bounds__(SORTED) select_symbols(state *s, uint32_t round, uint32_t sample_bytes,
-                                                         sw_v5t_table *ret_table, sw_gpu_training *ret_training) {
+                                                         sw_params *ret_table, sw_gpu_training *ret_training) {
     __shared__ selection sel;
     if (s->hopeless && round < ROUNDS)
         return;
@@ -424,7 +425,7 @@ __global__ void __launch_bounds__(PROBE_THREADS)
 
 } // namespace
 
-cudaError_t sw_v5t_train_gpu_init() {
+cudaError_t sw_v5t_gpu_init_training() {
     const cudaError_t e =
         cudaFuncSetAttribute(count_symbols, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(symbol_index));
     return e != cudaSuccess ? e
@@ -445,7 +446,7 @@ size_t sw_gpu_train_scratch_bytes(void) {
     return sizeof(state);
 }
 
-int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_v5t_table *d_table,
+int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_params *d_params,
                        struct sw_gpu_training *d_training, void *d_scratch, size_t scratch_bytes,
                        struct CUstream_st *stream, struct sw_err *err) {
     if (scratch_bytes < sizeof(state) || sample_bytes > SW_SAMPLE_MAX_BYTES || (uintptr_t)d_sample % 4 ||
@@ -461,7 +462,7 @@ int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_v5t_
                                                                                SW_SAMPLE_SHORT_PIECE_BYTES);
         if (round < ROUNDS)
             gather_candidates<<<GATHER_BLOCKS, GATHER_THREADS, 0, stream>>>(s, 2 + 2 * round);
-        select_symbols<<<1, SORTED, 0, stream>>>(s, round, bytes, d_table, d_training);
+        select_symbols<<<1, SORTED, 0, stream>>>(s, round, bytes, d_params, d_training);
         rc = sw_gpu_launched(err, "table training");
     }
     return rc;

@@ -14,7 +14,7 @@
 
 #include "base/err.h"
 #include "base/mem_kind.h"
-#include "codec/codec.h"
+#include "codec/plan/planning.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -56,42 +56,6 @@ static void cuda_unpin(struct sw_device *device, void *slab, size_t bytes) {
 
 /* ---- steps ---- */
 
-int sw_cuda_train(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
-    const struct parts *p = &slot->parts;
-    slot->has_table = false;
-    const int rc = sw_gpu_train_async(p->d_sample, sw_cuda_sample_bytes(slot), p->d_table, p->d_training, p->d_scratch,
-                                      d->scratch_bytes, slot->stream, err);
-    if (rc < 0)
-        return sw_cuda_check_lost(rc, err);
-    cudaError_t e =
-        cudaMemcpyAsync(&slot->h->trained, p->d_table, sizeof *p->d_table, cudaMemcpyDeviceToHost, slot->stream);
-    if (e == cudaSuccess)
-        e = cudaMemcpyAsync(&slot->h->training, p->d_training, sizeof *p->d_training, cudaMemcpyDeviceToHost,
-                            slot->stream);
-    return check(e, err, "cudaMemcpyAsync");
-}
-
-static int queue_sample(struct slot *slot, unsigned piece_bytes, struct sw_err *err) {
-    const int rc =
-        sw_gpu_sample_async(slot->d_in, slot->in_bytes, piece_bytes, slot->parts.d_sample, slot->stream, err);
-    return sw_cuda_check_lost(rc, err);
-}
-
-/* Goes on with a sample of bytes: looks whether a table is worth training. */
-static int queue_probe(struct slot *slot, struct sw_err *err) {
-    return sw_gpu_probe_async(slot->parts.d_sample, sw_cuda_sample_bytes(slot), &slot->h->hopeless, slot->stream, err);
-}
-
-/* A sample of long pieces for the host: of numbers, of which nothing is trained, or where it is to look for phrases. */
-int sw_cuda_queue_sample(struct slot *slot, struct sw_err *err) {
-    const int rc = queue_sample(slot, SW_SAMPLE_LONG_PIECE_BYTES, err);
-    if (rc < 0)
-        return rc;
-    return check(cudaMemcpyAsync(slot->h->sample, slot->parts.d_sample, sw_cuda_sample_bytes(slot),
-                                 cudaMemcpyDeviceToHost, slot->stream),
-                 err, "cudaMemcpyAsync of a sample");
-}
-
 static int cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type,
                           const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
@@ -99,24 +63,21 @@ static int cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_ty
     int rc = enter(d, err);
     if (rc < 0)
         return rc;
-    sw_plan_init_raw(&slot->plan);
-    if (!bytes)
-        return 0;
-    set_work(slot, type == SW_VALUE_NONE ? WORK_PROBE : WORK_PLAN_TYPED);
-    slot->d_in = sw_cuda_at(mapping, offset);
-    slot->in_bytes = bytes;
-    slot->value_type = type;
-    if (type != SW_VALUE_NONE)
-        rc = sw_cuda_queue_sample(slot, err);
-    else if ((rc = queue_sample(slot, SW_SAMPLE_SHORT_PIECE_BYTES, err)) == 0)
-        rc = queue_probe(slot, err);
-    if (rc < 0)
-        slot->work = WORK_NONE;
+    const struct sw_gpu_planning_room room = {.h = &slot->h->planning,
+                                              .d_sample = slot->parts.d_sample,
+                                              .d_params = slot->parts.d_params,
+                                              .d_training = slot->parts.d_training,
+                                              .d_scratch = slot->parts.d_scratch,
+                                              .scratch_bytes = d->scratch_bytes};
+    slot->has_params = false; /* training writes its own there */
+    rc = sw_gpu_planning_begin(&slot->planning, type, sw_cuda_at(mapping, offset), bytes, &room, slot->stream, err);
+    if (rc == 0 && bytes)
+        set_work(slot, WORK_PLAN);
     return sw_cuda_check_lost(rc, err);
 }
 
 static const struct sw_plan *cuda_plan(struct sw_device *device, unsigned s) {
-    return &cuda_of(device)->slots[s].plan;
+    return &cuda_of(device)->slots[s].planning.planning.plan;
 }
 
 /* Encodes slot->d_in by a plan whose table, if any, is on the device. */
@@ -130,20 +91,15 @@ int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct 
 }
 
 int sw_cuda_queue_plan(struct slot *slot, const struct sw_plan *plan, struct sw_gpu_plan *ret, struct sw_err *err) {
-    const struct sw_v5t_table *table = &plan->table;
-    *ret =
-        (struct sw_gpu_plan){.codec = plan->codec, .segment_log2 = plan->segment_log2, .value_type = plan->value_type};
-    if (!sw_codec_has_symbols(plan->codec))
+    const struct sw_params *params = &plan->params;
+    *ret = sw_gpu_plan_from(plan, slot->parts.d_params);
+    if (!ret->d_params || (slot->has_params && memcmp(&slot->h->params, params, sizeof *params) == 0))
         return 0;
-    ret->n_symbols = table->n_symbols;
-    ret->d_table = slot->parts.d_table;
-    if (slot->has_table && memcmp(&slot->h->table, table, sizeof *table) == 0)
-        return 0;
-    slot->h->table = *table;
+    slot->h->params = *params;
     const int rc = check(
-        cudaMemcpyAsync(slot->parts.d_table, &slot->h->table, sizeof *table, cudaMemcpyHostToDevice, slot->stream), err,
-        "cudaMemcpyAsync");
-    slot->has_table = rc == 0;
+        cudaMemcpyAsync(slot->parts.d_params, &slot->h->params, sizeof *params, cudaMemcpyHostToDevice, slot->stream),
+        err, "cudaMemcpyAsync");
+    slot->has_params = rc == 0;
     return rc;
 }
 
@@ -385,7 +341,7 @@ static uint64_t lay_out(struct parts *ret, uint8_t *base, uint64_t chunk_bytes) 
     ret->d_frame = carve(base, &at, sw_group_item_bytes(chunk_bytes));
     ret->d_scratch = carve(base, &at, slot_scratch_bytes(chunk_bytes));
     ret->d_sample = carve(base, &at, SW_SAMPLE_MAX_BYTES);
-    ret->d_table = carve(base, &at, sizeof *ret->d_table);
+    ret->d_params = carve(base, &at, sizeof *ret->d_params);
     ret->d_training = carve(base, &at, sizeof *ret->d_training);
     ret->d_runs = carve(base, &at, MAX_GROUP_RUNS * sizeof *ret->d_runs);
     return at;

@@ -6,38 +6,22 @@
 
 #include <string.h>
 
-/* Has a table trained unless that is in vain: -SW_EAGAIN, the slot runs again. */
-static int finish_probe(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
-    if (slot->h->hopeless)
-        return 0;
-    slot->work = WORK_PLAN;
-    const int rc = sw_cuda_train(d, slot, err);
-    return rc < 0 ? rc : -SW_EAGAIN;
+static void learn(void *arg) {
+    sw_gpu_planning_learn(arg);
 }
 
-/* Longer phrases are learnt by the host, where the table promises that they may gain: -SW_EAGAIN, the slot runs again
- * to bring the sample. */
+/* What takes milliseconds is not for this thread: other slots' chunks are to move. -SW_EAGAIN: the slot runs again, or
+ * waits for the thread that learns. */
 static int finish_plan(struct slot *slot, struct sw_err *err) {
-    struct sw_v5t_table *table = &slot->h->trained;
-    table->n_symbols = slot->h->training.n_symbols;
-    sw_plan_init_trained(&slot->plan, table, slot->h->training.coded_bytes, sw_cuda_sample_bytes(slot), slot->in_bytes);
-    if (!sw_plan_may_lengthen(&slot->plan))
-        return 0;
-    slot->work = WORK_LENGTHEN;
-    const int rc = sw_cuda_queue_sample(slot, err);
-    return rc < 0 ? rc : -SW_EAGAIN;
-}
-
-static void lengthen(void *arg) {
-    struct slot *slot = arg;
-    sw_plan_lengthen(&slot->plan, slot->h->sample, sw_cuda_sample_bytes(slot));
-}
-
-/* The sample has come. It takes milliseconds, in which other slots' chunks are to move: not on this thread. */
-static int begin_lengthen(struct slot *slot, struct sw_err *err) {
-    slot->work = WORK_LENGTHENING;
-    const int rc = sw_sealer_run(slot->sealer, lengthen, slot, err);
-    return rc < 0 ? rc : -SW_EAGAIN;
+    if (slot->work == WORK_PLAN && sw_gpu_planning_waits(&slot->planning)) {
+        slot->work = WORK_LEARN;
+        const int rc = sw_sealer_run(slot->sealer, learn, &slot->planning, err);
+        return rc < 0 ? rc : -SW_EAGAIN;
+    }
+    if (slot->work == WORK_LEARN && !sw_sealer_ended(slot->sealer))
+        return -SW_EAGAIN;
+    slot->work = WORK_PLAN;
+    return sw_cuda_check_lost(sw_gpu_planning_go_on(&slot->planning, err), err);
 }
 
 /* A frame that is no smaller than the raw one is made anew as that: -SW_EAGAIN, the slot runs again. */
@@ -75,17 +59,9 @@ static void finish_heads(const struct slot *slot) {
 
 static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
     switch (slot->work) {
-    case WORK_PROBE:
-        return finish_probe(d, slot, err);
     case WORK_PLAN:
+    case WORK_LEARN:
         return finish_plan(slot, err);
-    case WORK_LENGTHEN:
-        return begin_lengthen(slot, err);
-    case WORK_LENGTHENING:
-        return sw_sealer_ended(slot->sealer) ? 0 : -SW_EAGAIN;
-    case WORK_PLAN_TYPED:
-        sw_plan_init_typed(&slot->plan, slot->value_type, slot->h->sample, sw_cuda_sample_bytes(slot), slot->in_bytes);
-        return 0;
     case WORK_ENCODE:
         return finish_encode(d, slot, ret, err);
     case WORK_DECODE:

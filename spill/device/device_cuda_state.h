@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 #include "base/list.h"
-#include "codec/gpu.h"
+#include "codec/plan/planning_gpu.h"
 #include "spill/device/device_cuda_map.h"
 #include "spill/device/sealer.h"
 #include "spill/tier/tier.h"
@@ -17,12 +17,9 @@ enum { MAX_SLOTS = 16, MAX_GROUP_ITEMS = 512, MAX_GROUP_RUNS = 2 * MAX_GROUP_ITE
 
 /* What a slot and its stream exchange; pinned. */
 struct exchange {
-    struct sw_gpu_result result;         /* of the encode, written by the kernels themselves */
-    uint8_t sample[SW_SAMPLE_MAX_BYTES]; /* of make_plan, of numbers; WORK_LENGTHEN */
-    uint32_t hopeless;                   /* of make_plan: no table is worth training */
-    struct sw_gpu_training training;     /* of make_plan */
-    struct sw_v5t_table trained;         /* of make_plan */
-    struct sw_v5t_table table;           /* of the plan in use, as it is on the device or on its way there */
+    struct sw_gpu_result result;          /* of the encode, written by the kernels themselves */
+    struct sw_gpu_planning_host planning; /* of make_plan */
+    struct sw_params params;              /* of the plan in use, as they are on the device or on their way there */
     /* Of a group, or of the frames to decode: what the kernels are to do, on its way to the device, and the outcome. */
     struct sw_gpu_result results[MAX_GROUP_ITEMS];
     struct sw_gpu_item items[MAX_GROUP_ITEMS];
@@ -35,18 +32,15 @@ struct exchange {
 /* Device memory of a slot. */
 struct parts {
     uint8_t *d_frame, *d_scratch, *d_sample;
-    struct sw_v5t_table *d_table;
+    struct sw_params *d_params;
     struct sw_gpu_training *d_training;
     struct sw_gpu_run *d_runs;
 };
 
 enum work {
     WORK_NONE,
-    WORK_PROBE, /* first part of make_plan */
-    WORK_PLAN,
-    WORK_LENGTHEN, /* and its last two, if longer phrases may gain */
-    WORK_LENGTHENING,
-    WORK_PLAN_TYPED, /* make_plan, of numbers */
+    WORK_PLAN,  /* make_plan */
+    WORK_LEARN, /* a part of it that one of the sealer's threads does */
     WORK_ENCODE,
     WORK_DECODE,
     WORK_ENCODE_GROUP,
@@ -69,12 +63,10 @@ struct slot {
     struct sw_head_item *heads; /* the caller's; NULL: nothing has been asked since the last report */
     unsigned n_heads;
     struct parts parts;
-    bool has_table;                /* the device's table is h->table */
-    enum work work;                /* queued since the last report, beside copies */
-    struct sw_plan plan;           /* the last one made */
-    enum sw_value_type value_type; /* WORK_PLAN_TYPED */
-    /* WORK_PLAN, WORK_PLAN_TYPED: length of the sampled range. WORK_ENCODE: the source, for another go as raw bytes. */
-    const uint8_t *d_in;
+    bool has_params;                 /* the device's params are h->params */
+    enum work work;                  /* queued since the last report, beside copies */
+    struct sw_gpu_planning planning; /* of the last plan made */
+    const uint8_t *d_in;             /* WORK_ENCODE: the source, for another go as raw bytes */
     uint64_t in_bytes;
     struct sw_frame_layout frame; /* WORK_ENCODE: of the frame that is being made; its length comes back */
     struct sw_sealer *sealer;
@@ -127,15 +119,8 @@ static inline uint64_t raw_frame_bytes(uint64_t raw_bytes) {
     return raw_layout(raw_bytes).frame_bytes;
 }
 
-/* Bytes of the sample of what the slot makes a plan of. */
-static inline size_t sw_cuda_sample_bytes(const struct slot *slot) {
-    return slot->in_bytes < SW_SAMPLE_MAX_BYTES ? (size_t)slot->in_bytes : SW_SAMPLE_MAX_BYTES;
-}
-
-/* device_cuda.c. The first trains on the slot's sample, the second brings it to the host; the last gives the plan as
- * kernels want it, and brings its table to the device, unless it is there. */
-int sw_cuda_train(struct device_cuda *d, struct slot *slot, struct sw_err *err);
-int sw_cuda_queue_sample(struct slot *slot, struct sw_err *err);
+/* device_cuda.c. The latter gives the plan as kernels want it, and brings its params to the device, unless they are
+ * there. */
 int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err);
 int sw_cuda_queue_plan(struct slot *slot, const struct sw_plan *plan, struct sw_gpu_plan *ret, struct sw_err *err);
 

@@ -55,30 +55,17 @@ static int warm_up_codec(struct device_cuda *d, const struct sw_plan *plan, uint
     return rc < 0 ? rc : warm_up_group(d, plan, &sample, h_frame, err);
 }
 
-/* And as numbers of every type, by each codec of them. What they learn is learnt from the same bytes. */
-static int warm_up_numbers(struct device_cuda *d, uint8_t *h_frame, struct sw_err *err) {
+/* By each codec that may be chosen, as values of every type. What they learn is learnt from the same bytes. */
+static int warm_up_codecs(struct device_cuda *d, uint8_t *h_frame, struct sw_err *err) {
     uint8_t spaces[SW_SAMPLE_SHORT_PIECE_BYTES];
+    struct sw_plan plan;
     int rc = 0;
     memset(spaces, ' ', sizeof spaces);
     for (int codec = 0; rc == 0 && codec < SW_CODEC_NR; codec++)
-        for (int type = SW_VALUE_NONE + 1; rc == 0 && type < SW_VALUE_NR; type++) {
-            struct sw_plan plan;
-            if (!sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, (enum sw_value_type)type))
-                continue;
-            sw_plan_learn(&plan, spaces, sizeof spaces);
-            rc = warm_up_codec(d, &plan, h_frame, err);
-        }
+        for (int type = SW_VALUE_NONE; rc == 0 && type < SW_VALUE_NR; type++)
+            if (sw_plan_init_by_codec(&plan, (enum sw_codec_id)codec, (enum sw_value_type)type, spaces, sizeof spaces))
+                rc = warm_up_codec(d, &plan, h_frame, err);
     return rc;
-}
-
-/* By what a column of spaces is planned as, and by v5t, which that is not. */
-static int warm_up_text(struct device_cuda *d, uint8_t *h_frame, struct sw_err *err) {
-    uint8_t spaces[SW_SAMPLE_SHORT_PIECE_BYTES];
-    struct sw_plan v5t = {.codec = SW_CODEC_V5T};
-    memset(spaces, ' ', sizeof spaces);
-    sw_plan_learn(&v5t, spaces, sizeof spaces);
-    const int rc = warm_up_codec(d, d->device.ops->plan(&d->device, 0), h_frame, err);
-    return rc < 0 ? rc : warm_up_codec(d, &v5t, h_frame, err);
 }
 
 /* The same bytes as a raw frame whose tiles are hashed by a kernel. */
@@ -115,11 +102,9 @@ int sw_cuda_warm_up(struct device_cuda *d, struct sw_err *err) {
     if (rc == 0)
         rc = ops->slot_wait(&d->device, 0, &result, err);
     if (rc == 0)
-        rc = warm_up_text(d, h_frame, err);
-    if (rc == 0)
         rc = warm_up_codec(d, &raw, h_frame, err);
     if (rc == 0)
-        rc = warm_up_numbers(d, h_frame, err);
+        rc = warm_up_codecs(d, h_frame, err);
     if (rc == 0)
         rc = warm_up_raw(d, h_frame, err);
     if (h_frame)

@@ -141,22 +141,16 @@ static int read_sample(struct slot *slot, const struct step *step, unsigned piec
 
 /* As sw_plan_make(), for memory that is read by descriptor. */
 static int run_make_plan(struct slot *slot, const struct step *step, struct sw_err *err) {
-    const size_t sample_bytes = step->bytes < SW_SAMPLE_MAX_BYTES ? (size_t)step->bytes : SW_SAMPLE_MAX_BYTES;
-    const bool is_typed = step->type != SW_VALUE_NONE;
-    int rc = read_sample(slot, step, is_typed ? SW_SAMPLE_LONG_PIECE_BYTES : SW_SAMPLE_SHORT_PIECE_BYTES, err);
-    if (rc)
-        return rc;
-    if (is_typed) {
-        sw_plan_init_typed(&slot->plan, step->type, slot->sample, sample_bytes, step->bytes);
-        return 0;
+    struct sw_planning p;
+    sw_planning_begin(&p, step->type, step->bytes, false);
+    while (p.step != SW_PLANNING_DONE) {
+        const int rc = read_sample(slot, step, p.piece_bytes, err);
+        if (rc)
+            return rc;
+        sw_planning_learn(&p, slot->sample);
     }
-    sw_plan_init(&slot->plan, slot->sample, sample_bytes, step->bytes);
-    if (!sw_plan_may_lengthen(&slot->plan))
-        return 0;
-    rc = read_sample(slot, step, SW_SAMPLE_LONG_PIECE_BYTES, err);
-    if (!rc)
-        sw_plan_lengthen(&slot->plan, slot->sample, sample_bytes);
-    return rc;
+    slot->plan = p.plan;
+    return 0;
 }
 
 static int run_encode(struct slot *slot, const struct step *step, struct sw_slot_result *result, struct sw_err *err) {

@@ -269,7 +269,7 @@ static bool turn_away(struct sw_pipeline *p, struct sw_job *job) {
     struct sw_cost_question question = sw_pipeline_ask(p, &rest, fastest_codec(p, &rest, job->value_type),
                                                        promise > 0 ? promise
                                                        : is_typed  ? MOST_NUMBERS_RATIO
-                                                                   : SW_V5T_MAX_SYMBOL_BYTES);
+                                                                   : SW_PLAN_MOST_BYTES_RATIO);
     bool hopeless = sw_cost_is_hopeless(&question, &answer);
     job->is_mixed = answer.reason == SW_COST_IN_PART;
     job->reason = SW_COST_ENCODER; /* should all chunks have gone before there is a plan */

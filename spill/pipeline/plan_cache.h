@@ -13,7 +13,7 @@
 #ifndef SW_SPILL_PLAN_CACHE_H
 #define SW_SPILL_PLAN_CACHE_H
 
-#include "codec/codec.h"
+#include "codec/plan/plan.h"
 #include <stdbool.h>
 
 /* Keys, plans of a key, promises of a key. */

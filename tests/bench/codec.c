@@ -16,6 +16,8 @@
  * also copied to pinned memory and back, rows "store" and "load", whose rate is that of the frames' bytes. What the
  * host takes to queue a batch is not in the rates but has a figure of its own. See --help. */
 #include "codec/gpu.h"
+#include "codec/lz/lz.h"
+#include "codec/plan/plan.h"
 #include "tests/lib/numbers.h"
 #include "tests/lib/parallel_fill.h"
 
@@ -77,7 +79,7 @@ struct bench {
     unsigned copies;
     uint8_t *h_in, *h_out, *d_in[MAX_COPIES], *d_out, *d_frame, *d_scratch, *d_sample;
     size_t scratch_bytes;
-    struct sw_v5t_table *d_table;
+    struct sw_params *d_params;
     struct sw_gpu_result *d_result;
     struct sw_gpu_training *d_training;
     /* Batches; pinned but for d_runs. Frames lie frame_stride apart, on the host as on the device. */
@@ -196,8 +198,7 @@ static void measure_copy(struct bench *b) {
 
 static void queue_encode(struct bench *b, const struct sw_plan *plan, const uint8_t *d_in) {
     struct sw_err err;
-    const struct sw_gpu_plan p = {plan->codec, plan->segment_log2, plan->table.n_symbols,
-                                  b->d_table,  plan->value_type,   plan->lz_window};
+    const struct sw_gpu_plan p = sw_gpu_plan_from(plan, b->d_params);
     sw_ok(sw_gpu_encode_async(&p, d_in, b->n, b->d_frame, b->frame_cap, b->d_result, b->d_scratch, b->scratch_bytes,
                               b->stream, &err),
           &err);
@@ -265,7 +266,7 @@ static void make_plan(struct bench *b, struct sw_plan *plan, const uint8_t *d_in
     struct sw_err err;
     const size_t bytes = b->n < SW_SAMPLE_MAX_BYTES ? b->n : SW_SAMPLE_MAX_BYTES;
     sw_ok(sw_gpu_sample_async(d_in, b->n, SW_SAMPLE_SHORT_PIECE_BYTES, b->d_sample, b->stream, &err), &err);
-    sw_ok(sw_gpu_train_async(b->d_sample, bytes, b->d_table, b->d_training, b->d_scratch, b->scratch_bytes, b->stream,
+    sw_ok(sw_gpu_train_async(b->d_sample, bytes, b->d_params, b->d_training, b->d_scratch, b->scratch_bytes, b->stream,
                              &err),
           &err);
     CUDA(cudaMemcpyAsync(h_training, b->d_training, sizeof *h_training, cudaMemcpyDeviceToHost, b->stream));
@@ -275,7 +276,7 @@ static void make_plan(struct bench *b, struct sw_plan *plan, const uint8_t *d_in
         return;
     plan->codec = SW_CODEC_V5T;
     plan->segment_log2 = b->options.segment_log2;
-    plan->table.n_symbols = h_training->n_symbols;
+    plan->params.n_symbols = h_training->n_symbols;
 }
 
 static void time_cold(struct bench *b, const char *column, struct sw_plan *plan) {
@@ -313,7 +314,7 @@ static void time_numbers(struct bench *b, const char *column, enum sw_value_type
             (b->options.codec && strcmp(b->options.codec, sw_codec_name(plan.codec)) != 0))
             continue;
         sw_plan_learn(&plan, sample, sample_bytes);
-        CUDA(cudaMemcpy(b->d_table, &plan.table, sizeof plan.table, cudaMemcpyHostToDevice));
+        CUDA(cudaMemcpy(b->d_params, &plan.params, sizeof plan.params, cudaMemcpyHostToDevice));
         (void)snprintf(encode, sizeof encode, "%s encode", sw_codec_name(plan.codec));
         (void)snprintf(decode, sizeof decode, "%s decode", sw_codec_name(plan.codec));
         time_both(b, column, encode, decode, &plan);
@@ -341,7 +342,7 @@ static bool make_phrase_plan(struct bench *b, struct sw_plan *ret) {
     sw_plan_make(ret, SW_VALUE_NONE, b->h_in, b->n, sample);
     ret->segment_log2 = b->options.segment_log2;
     if (ret->codec == SW_CODEC_PHRASE)
-        CUDA(cudaMemcpy(b->d_table, &ret->table, sizeof ret->table, cudaMemcpyHostToDevice));
+        CUDA(cudaMemcpy(b->d_params, &ret->params, sizeof ret->params, cudaMemcpyHostToDevice));
     return ret->codec == SW_CODEC_PHRASE;
 }
 
@@ -368,8 +369,7 @@ static void measure_column(struct bench *b, const char *column) {
 
 static void queue_batch_encode(struct bench *b, const struct sw_plan *plan, uint8_t *d_in) {
     struct sw_err err;
-    const struct sw_gpu_plan p = {plan->codec, plan->segment_log2, plan->table.n_symbols,
-                                  b->d_table,  plan->value_type,   plan->lz_window};
+    const struct sw_gpu_plan p = sw_gpu_plan_from(plan, b->d_params);
     for (uint32_t i = 0; i < b->options.batch; i++)
         b->items[i] = (struct sw_gpu_item){.layout.raw_bytes = b->options.size,
                                            .d_raw = d_in + i * b->options.size,
@@ -526,7 +526,7 @@ static void run_column(struct bench *b, const char *column) {
     b->d_frame = column_alloc(b, b->frame_cap);
     CUDA(cudaMalloc((void **)&b->d_scratch, b->scratch_bytes));
     CUDA(cudaMalloc((void **)&b->d_sample, SW_SAMPLE_MAX_BYTES));
-    CUDA(cudaMalloc((void **)&b->d_table, sizeof *b->d_table));
+    CUDA(cudaMalloc((void **)&b->d_params, sizeof *b->d_params));
     CUDA(cudaMalloc((void **)&b->d_result, sizeof *b->d_result));
     CUDA(cudaMalloc((void **)&b->d_training, sizeof *b->d_training));
     unsigned symbol_bytes, window;
@@ -536,7 +536,7 @@ static void run_column(struct bench *b, const char *column) {
     column_free(b, b->d_out);
     for (unsigned i = b->copies; i > 0; i--)
         column_free(b, b->d_in[i - 1]);
-    void *const device[] = {b->d_scratch, b->d_sample, b->d_table, b->d_result, b->d_training};
+    void *const device[] = {b->d_scratch, b->d_sample, b->d_params, b->d_result, b->d_training};
     for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
         CUDA(cudaFree(device[i]));
     free(b->h_in);

@@ -5,6 +5,7 @@
  * memory, and a second kernel makes the values: a look-up, or CUB's scan. The frames' hashes are verified within the
  * time, and every output is compared with the original. */
 #include "codec/gpu.h"
+#include "codec/plan/plan.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -91,10 +92,9 @@ class packed_column {
 
     packed_column(const struct sw_plan &plan, const void *d_values, size_t bytes) : raw_bytes(bytes) {
         struct sw_err err;
-        thrust::device_vector<sw_v5t_table> table(1, plan.table);
+        thrust::device_vector<sw_params> table(1, plan.params);
         thrust::device_vector<uint8_t> scratch(sw_gpu_encode_scratch_bytes(bytes));
-        const struct sw_gpu_plan gpu = {plan.codec,         plan.segment_log2, plan.table.n_symbols,
-                                        table.data().get(), plan.value_type,   plan.lz_window};
+        const struct sw_gpu_plan gpu = sw_gpu_plan_from(&plan, table.data().get());
         frame.resize(sw_frame_bound_bytes(bytes));
         sw_ok(sw_gpu_encode_async(&gpu, d_values, bytes, frame.data().get(), frame.size(), result.data().get(),
                                   scratch.data().get(), scratch.size(), nullptr, &err),

@@ -2,6 +2,7 @@
  * made right, so that what lies behind it is reached. Buffers are exact, so that a sanitizer sees any access outside.
  */
 #include "base/assert.h"
+#include "codec/checksum.h"
 #include "codec/codec.h"
 
 #include <stddef.h>
@@ -18,7 +19,7 @@ static void rehash(uint8_t *frame, size_t bytes) {
         return;
     memcpy(&h, frame, sizeof h);
     size_t table_bytes = (9 * (size_t)h.n_symbols + 15) / 16 * 16;
-    if (h.n_symbols > SW_V5T_MAX_SYMBOLS || sizeof h + table_bytes > bytes)
+    if (h.n_symbols > SW_FRAME_MAX_SYMBOLS || sizeof h + table_bytes > bytes)
         return;
     h.frame_bytes = bytes;
     uint32_t state = sw_hash_update(0, &h, offsetof(struct sw_frame_header, header_hash));

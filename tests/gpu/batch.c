@@ -4,6 +4,7 @@
  * SW_TEST_SMALL=1 leaves out the larger sizes, for runs under compute-sanitizer. */
 #include "codec/gpu.h"
 #include "codec/identity.h"
+#include "codec/plan/plan.h"
 #include "tests/lib/content.h"
 #include "tests/lib/gpu_frames.h"
 #include "tests/lib/run.h"
@@ -108,7 +109,7 @@ static void batch_encode(struct batch *b, const struct sw_plan *plan) {
     sw_gpu_guarded_free(&d_raw);
     sw_gpu_guarded_free(&d_frames);
     sw_gpu_guarded_free(&d_scratch);
-    CUDA(cudaFree(p.d_table));
+    CUDA(cudaFree(p.d_params));
 }
 
 static void batch_decode_on_host(const struct batch *b) {
@@ -300,7 +301,7 @@ START_TEST(batches_refused) {
     ck_assert_int_eq(sw_gpu_decode_batch_async(b.items, 0, b.results, d_scratch, scratch, NULL, &err), 0);
     CUDA(cudaDeviceSynchronize());
     CUDA(cudaFree(d));
-    CUDA(cudaFree(p.d_table));
+    CUDA(cudaFree(p.d_params));
     batch_free(&b);
 }
 END_TEST

@@ -3,6 +3,7 @@
  * SW_TEST_SMALL=1 leaves out the larger sizes, for runs under compute-sanitizer. */
 #include "codec/checksum.h"
 #include "codec/gpu.h"
+#include "codec/plan/plan.h"
 #include "tests/lib/content.h"
 #include "tests/lib/gpu_frames.h"
 #include "tests/lib/phrases.h"
@@ -66,8 +67,8 @@ START_TEST(every_symbol_length) {
     ck_assert_ptr_nonnull(in);
     for (unsigned letters = 2; letters <= 250; letters += 62) {
         struct sw_plan plan = {.codec = SW_CODEC_V5T, .segment_log2 = 8 + letters % 3};
-        sw_content_table(&plan.table, letters, letters);
-        sw_content_fill_symbols(in, n, &plan.table, letters);
+        sw_content_table(&plan.params, letters, letters);
+        sw_content_fill_symbols(in, n, &plan.params, letters);
         sw_gpu_round_trip(&plan, in, n, 0);
         sw_gpu_round_trip(&plan, in + 3, n - 3, 3);
     }
@@ -83,8 +84,8 @@ START_TEST(every_phrase_length) {
     for (unsigned letters = 1; letters <= 250; letters += letters < 3 ? 1 : 82)
         for (unsigned phrases = 1; phrases <= SW_PHRASE_MAX; phrases += 127) {
             struct sw_plan plan = {.codec = SW_CODEC_PHRASE, .segment_log2 = 8 + letters % 3};
-            sw_phrases_table(&plan.table, phrases, letters, letters);
-            sw_phrases_fill(in, n, &plan.table, letters);
+            sw_phrases_table(&plan.params, phrases, letters, letters);
+            sw_phrases_fill(in, n, &plan.params, letters);
             sw_gpu_round_trip(&plan, in, n, 0);
             sw_gpu_round_trip(&plan, in + 3, n - 3, 3);
             sw_content_fill(in, n, SW_CONTENT_MIXED, phrases);
@@ -200,7 +201,7 @@ START_TEST(codes_that_stand_for_nothing) {
     for (int round = 0; round < (sw_gpu_small_run() ? 20 : 200); round++) {
         /* Anywhere but in the first row, where it is a code's second zero that would be missing. */
         const size_t at = row + sw_random(&state) % ((ZEROS_WORDS - 1) * row);
-        codes[at] = (uint8_t)(ZEROS_SYMBOLS + sw_random(&state) % (SW_V5T_ESCAPE - ZEROS_SYMBOLS));
+        codes[at] = (uint8_t)(ZEROS_SYMBOLS + sw_random(&state) % (SW_STREAMS_ESCAPE - ZEROS_SYMBOLS));
         ck_assert_int_eq(sw_codec_decode(frame, layout.frame_bytes, out, sizeof out, &decoded, NULL), -SW_EFRAME);
         ck_assert_uint_eq(sw_gpu_decode_layout(&layout, frame, 0, 1, 0, out, sizeof out), 1);
         codes[at] = 0;
@@ -293,26 +294,26 @@ START_TEST(trained_tables) {
     const enum sw_content content = (enum sw_content)_i;
     const size_t n = sw_gpu_small_run() && content != SW_CONTENT_TEXT ? SW_SAMPLE_MAX_BYTES / 4 : SW_SAMPLE_MAX_BYTES;
     uint8_t *in = malloc(n), *d_in;
-    struct sw_v5t_table host, gpu, *d_table;
+    struct sw_params host, gpu, *d_params;
     struct sw_gpu_training training, *d_training;
     void *d_scratch;
     struct sw_err err;
     ck_assert_ptr_nonnull(in);
     sw_content_fill(in, n, content, 3);
     CUDA(cudaMalloc((void **)&d_in, n));
-    CUDA(cudaMalloc((void **)&d_table, sizeof gpu));
+    CUDA(cudaMalloc((void **)&d_params, sizeof gpu));
     CUDA(cudaMalloc((void **)&d_training, sizeof training));
     CUDA(cudaMalloc(&d_scratch, sw_gpu_train_scratch_bytes()));
     CUDA(cudaMemcpy(d_in, in, n, cudaMemcpyHostToDevice));
     for (size_t bytes = 0; bytes <= n; bytes = bytes ? bytes * 4 : 16) {
         ck_assert_int_eq(
-            sw_gpu_train_async(d_in, bytes, d_table, d_training, d_scratch, sw_gpu_train_scratch_bytes(), NULL, &err),
+            sw_gpu_train_async(d_in, bytes, d_params, d_training, d_scratch, sw_gpu_train_scratch_bytes(), NULL, &err),
             0);
         CUDA(cudaDeviceSynchronize());
-        CUDA(cudaMemcpy(&gpu, d_table, sizeof gpu, cudaMemcpyDeviceToHost));
+        CUDA(cudaMemcpy(&gpu, d_params, sizeof gpu, cudaMemcpyDeviceToHost));
         CUDA(cudaMemcpy(&training, d_training, sizeof training, cudaMemcpyDeviceToHost));
         ck_assert_uint_eq(training.n_symbols, gpu.n_symbols);
-        ck_assert_uint_le(gpu.n_symbols, SW_V5T_MAX_SYMBOLS);
+        ck_assert_uint_le(gpu.n_symbols, SW_FRAME_MAX_SYMBOLS);
         bool taken[1 << SW_V5T_HASH_LOG2] = {false};
         for (uint32_t c = 0; c < gpu.n_symbols; c++) {
             const uint32_t length = gpu.length[c];
@@ -330,7 +331,7 @@ START_TEST(trained_tables) {
     uint64_t by_gpu, by_host;
     ck_assert_int_eq(sw_codec_encode(&plan, in, n, frame, sw_frame_bound_bytes(n), &by_gpu, &err), 0);
     sw_v5t_table_train(&host, in, n, SW_SAMPLE_SHORT_PIECE_BYTES);
-    plan.table = host;
+    plan.params = host;
     ck_assert_int_eq(sw_codec_encode(&plan, in, n, frame, sw_frame_bound_bytes(n), &by_host, &err), 0);
     ck_assert_msg((double)by_gpu <= 1.1 * (double)by_host,
                   "content %d: %llu bytes by the GPU's table, %llu by the host's", (int)content,
@@ -338,7 +339,7 @@ START_TEST(trained_tables) {
     free(frame);
     free(in);
     CUDA(cudaFree(d_in));
-    CUDA(cudaFree(d_table));
+    CUDA(cudaFree(d_params));
     CUDA(cudaFree(d_training));
     CUDA(cudaFree(d_scratch));
 }
@@ -364,7 +365,7 @@ START_TEST(refusals) {
     sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, n, 0);
     ck_assert_int_eq(sw_gpu_decode_async(&layout, d, 1, layout.n_tiles, d, d, NULL, &err), -SW_EINVAL);
     CUDA(cudaFree(d));
-    CUDA(cudaFree(p.d_table));
+    CUDA(cudaFree(p.d_params));
 }
 END_TEST
 

@@ -55,7 +55,7 @@ void sw_content_fill(uint8_t *ret, size_t bytes, enum sw_content kind, uint64_t 
     }
 }
 
-void sw_content_fill_symbols(uint8_t *ret, size_t bytes, const struct sw_v5t_table *table, uint64_t seed) {
+void sw_content_fill_symbols(uint8_t *ret, size_t bytes, const struct sw_params *table, uint64_t seed) {
     uint64_t state = seed;
     for (size_t at = 0; at < bytes;) {
         uint64_t draw = sw_random(&state);
@@ -70,7 +70,7 @@ void sw_content_fill_symbols(uint8_t *ret, size_t bytes, const struct sw_v5t_tab
     }
 }
 
-static bool is_allowed(const struct sw_v5t_table *table, uint64_t value, unsigned length) {
+static bool is_allowed(const struct sw_params *table, uint64_t value, unsigned length) {
     for (uint32_t c = 0; c < table->n_symbols; c++) {
         if (table->length[c] == length && table->value[c] == value)
             return false;
@@ -82,8 +82,8 @@ static bool is_allowed(const struct sw_v5t_table *table, uint64_t value, unsigne
 }
 
 /* Adds up to n symbols of one length; gives up when the alphabet has no more. */
-static void add_symbols(struct sw_v5t_table *table, unsigned length, unsigned n, unsigned letters, uint64_t *state) {
-    for (unsigned tries = 0; n && tries < 1000 && table->n_symbols < SW_V5T_MAX_SYMBOLS; tries++) {
+static void add_symbols(struct sw_params *table, unsigned length, unsigned n, unsigned letters, uint64_t *state) {
+    for (unsigned tries = 0; n && tries < 1000 && table->n_symbols < SW_FRAME_MAX_SYMBOLS; tries++) {
         uint64_t value = 0;
         for (unsigned i = 0; i < length; i++)
             value |= (sw_random(state) % letters) << 8 * i;
@@ -95,13 +95,13 @@ static void add_symbols(struct sw_v5t_table *table, unsigned length, unsigned n,
     }
 }
 
-void sw_content_table(struct sw_v5t_table *ret, unsigned letters, uint64_t seed) {
+void sw_content_table(struct sw_params *ret, unsigned letters, uint64_t seed) {
     uint64_t state = seed;
     memset(ret, 0, sizeof *ret);
     add_symbols(ret, 2, 40, letters, &state);
-    ret->n2 = ret->n_symbols;
+    ret->own[SW_V5T_N2] = ret->n_symbols;
     add_symbols(ret, 1, 30, letters, &state);
-    ret->n1 = ret->n_symbols - ret->n2;
+    ret->own[SW_V5T_N1] = ret->n_symbols - ret->own[SW_V5T_N2];
     for (unsigned length = 3; length <= SW_V5T_MAX_SYMBOL_BYTES; length++)
         add_symbols(ret, length, 40, letters, &state);
 }

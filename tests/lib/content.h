@@ -27,9 +27,9 @@ void sw_content_fill(uint8_t *ret, size_t bytes, enum sw_content kind, uint64_t 
 
 /* Concatenates random symbols of a table (with a stray byte now and then), so that symbols of every length occur and
  * segment ends cut them at every place. */
-void sw_content_fill_symbols(uint8_t *ret, size_t bytes, const struct sw_v5t_table *table, uint64_t seed);
+void sw_content_fill_symbols(uint8_t *ret, size_t bytes, const struct sw_params *table, uint64_t seed);
 
 /* A valid table by the rules of table.h: 255 random symbols of all lengths 1 ... 8 over an alphabet of `letters`. */
-void sw_content_table(struct sw_v5t_table *ret, unsigned letters, uint64_t seed);
+void sw_content_table(struct sw_params *ret, unsigned letters, uint64_t seed);
 
 #endif

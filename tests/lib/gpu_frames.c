@@ -1,6 +1,8 @@
 #include "tests/lib/gpu_frames.h"
 
 #include "base/alloc.h"
+#include "codec/sample.h"
+#include "codec/v5t/table.h"
 #include "tests/lib/phrases.h"
 
 #include <check.h>
@@ -59,9 +61,9 @@ void sw_gpu_plan_of(struct sw_plan *ret, enum sw_codec_id codec, const uint8_t *
     const size_t sample_bytes = sw_sample_gather(sample, in, n, piece_bytes);
     *ret = (struct sw_plan){.codec = codec, .segment_log2 = segment_log2, .raw_bytes = n, .expected_ratio = 1};
     if (codec == SW_CODEC_V5T)
-        sw_v5t_table_train(&ret->table, sample, sample_bytes, piece_bytes);
+        sw_v5t_table_train(&ret->params, sample, sample_bytes, piece_bytes);
     else
-        sw_phrases_learn(&ret->table, sample, sample_bytes);
+        sw_phrases_learn(&ret->params, sample, sample_bytes);
     sw_free(sample);
 }
 
@@ -92,10 +94,9 @@ void sw_gpu_guarded_free(struct sw_gpu_guarded *g) {
 
 struct sw_gpu_uploaded_plan sw_gpu_plan_upload(const struct sw_plan *plan) {
     struct sw_gpu_uploaded_plan d;
-    d.d_table = gpu_alloc(sizeof plan->table);
-    CUDA(cudaMemcpy(d.d_table, &plan->table, sizeof plan->table, cudaMemcpyHostToDevice));
-    d.gpu = (struct sw_gpu_plan){plan->codec, plan->segment_log2, plan->table.n_symbols,
-                                 d.d_table,   plan->value_type,   plan->lz_window};
+    d.d_params = gpu_alloc(sizeof plan->params);
+    CUDA(cudaMemcpy(d.d_params, &plan->params, sizeof plan->params, cudaMemcpyHostToDevice));
+    d.gpu = sw_gpu_plan_from(plan, d.d_params);
     return d;
 }
 
@@ -118,7 +119,7 @@ uint64_t sw_gpu_encode_frame(const struct sw_plan *plan, const uint8_t *in, size
     sw_gpu_guarded_free(&d_frame);
     sw_gpu_guarded_free(&d_scratch);
     gpu_free(d_result);
-    gpu_free(p.d_table);
+    gpu_free(p.d_params);
     return result.frame_bytes;
 }
 

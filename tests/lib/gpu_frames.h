@@ -33,10 +33,10 @@ struct sw_gpu_guarded {
 struct sw_gpu_guarded sw_gpu_guarded_new(size_t bytes, size_t shift);
 void sw_gpu_guarded_free(struct sw_gpu_guarded *g);
 
-/* A device copy of a plan; the caller frees d_table. */
+/* A device copy of a plan; the caller frees d_params. */
 struct sw_gpu_uploaded_plan {
     struct sw_gpu_plan gpu;
-    struct sw_v5t_table *d_table;
+    struct sw_params *d_params;
 };
 struct sw_gpu_uploaded_plan sw_gpu_plan_upload(const struct sw_plan *plan);
 

@@ -1,7 +1,7 @@
 #include "tests/lib/phrases.h"
 
 #include "base/assert.h"
-#include "codec/codec.h"
+#include "codec/plan/plan.h"
 #include "tests/lib/content.h"
 
 #include <stdbool.h>
@@ -42,7 +42,7 @@ static struct phrase draw_parts(const struct phrase *phrases, uint32_t n, uint64
     return p;
 }
 
-void sw_phrases_table(struct sw_v5t_table *ret, unsigned n, unsigned letters, uint64_t seed) {
+void sw_phrases_table(struct sw_params *ret, unsigned n, unsigned letters, uint64_t seed) {
     struct phrase phrases[SW_PHRASE_MAX];
     uint32_t code_of[SW_PHRASE_MAX], n_phrases = 0;
     uint64_t state = seed;
@@ -71,7 +71,7 @@ void sw_phrases_table(struct sw_v5t_table *ret, unsigned n, unsigned letters, ui
     }
 }
 
-void sw_phrases_fill(uint8_t *ret, size_t bytes, const struct sw_v5t_table *table, uint64_t seed) {
+void sw_phrases_fill(uint8_t *ret, size_t bytes, const struct sw_params *table, uint64_t seed) {
     struct sw_phrase_book book;
     uint64_t state = seed;
     SW_ASSERT(sw_phrase_book_read(&book, table) == 0);
@@ -88,9 +88,9 @@ void sw_phrases_fill(uint8_t *ret, size_t bytes, const struct sw_v5t_table *tabl
     }
 }
 
-void sw_phrases_learn(struct sw_v5t_table *ret, const uint8_t *data, size_t bytes) {
+void sw_phrases_learn(struct sw_params *ret, const uint8_t *data, size_t bytes) {
     const size_t sample_bytes = bytes < SW_SAMPLE_MAX_BYTES ? bytes : SW_SAMPLE_MAX_BYTES;
-    struct sw_v5t_table symbols;
+    struct sw_params symbols;
     sw_v5t_table_train(&symbols, data, sample_bytes, SW_SAMPLE_SHORT_PIECE_BYTES);
     sw_phrase_learn(ret, &symbols, data, sample_bytes, SW_SAMPLE_LONG_PIECE_BYTES, bytes);
 }

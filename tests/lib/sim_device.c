@@ -129,7 +129,7 @@ static double code_bytes(const struct sw_sim_data *data, uint64_t offset, uint64
 
 /* The column that a plan is for is noted as its number of symbols. */
 static bool suits(const struct sw_sim_data *data, const struct sw_plan *plan) {
-    return data->by_others <= 0 || plan->table.n_symbols == N_SYMBOLS - data->column;
+    return data->by_others <= 0 || plan->params.n_symbols == N_SYMBOLS - data->column;
 }
 
 /* The frame that a plan makes. */
@@ -181,7 +181,7 @@ static int sim_make_plan(struct sw_device *device, unsigned s, enum sw_value_typ
     struct sw_plan trained = *plan;
     trained.codec = SW_CODEC_V5T;
     trained.raw_bytes = bytes;
-    trained.table.n_symbols = N_SYMBOLS - d->data.column;
+    trained.params.n_symbols = N_SYMBOLS - d->data.column;
     const struct sw_frame_layout frame = frame_of(&d->data, &trained, offset, bytes);
     trained.expected_ratio = (double)bytes / (double)frame.frame_bytes;
     if (frame.codec != SW_CODEC_RAW && trained.expected_ratio >= MIN_RATIO)

@@ -1,8 +1,9 @@
 /* Frames that were cut, changed or made up: an error or the right bytes, and no access outside the buffers, which all
  * touch pages without access. Headers get a fresh hash after the change, so that what lies behind it is reached. */
 #include "base/alloc.h"
-#include "codec/codec.h"
+#include "codec/checksum.h"
 #include "codec/phrase/phrase.h"
+#include "codec/plan/plan.h"
 #include "tests/lib/content.h"
 #include "tests/lib/guard.h"
 #include "tests/lib/numbers.h"
@@ -116,12 +117,12 @@ static void victim_of_kind(struct victim *v, int kind) {
     else if (kind == V5T_FOREIGN || kind == PHRASE_FOREIGN) /* mixed: stored and coded segments side by side */
         sw_content_fill(sample, sizeof sample, SW_CONTENT_MIXED, 21);
     if (plan.codec == SW_CODEC_V5T)
-        sw_v5t_table_train(&plan.table, sample, kind == V5T_FEW_SYMBOLS ? 300 : sizeof sample,
+        sw_v5t_table_train(&plan.params, sample, kind == V5T_FEW_SYMBOLS ? 300 : sizeof sample,
                            SW_SAMPLE_SHORT_PIECE_BYTES);
     if (kind == PHRASE || kind == PHRASE_FOREIGN) {
-        const struct sw_v5t_table symbols = plan.table;
+        const struct sw_params symbols = plan.params;
         plan.codec = SW_CODEC_PHRASE;
-        sw_phrase_learn(&plan.table, &symbols, sample, sizeof sample, SW_SAMPLE_LONG_PIECE_BYTES, 1 << 20);
+        sw_phrase_learn(&plan.params, &symbols, sample, sizeof sample, SW_SAMPLE_LONG_PIECE_BYTES, 1 << 20);
     }
     size_t tile = (size_t)SW_TILE_SEGMENTS << plan.segment_log2;
     victim_new(v, &plan, tile + tile / 2 + 333,
@@ -132,7 +133,7 @@ static void rehash(uint8_t *frame, size_t frame_bytes) {
     struct sw_frame_header h;
     memcpy(&h, frame, sizeof h);
     size_t table_bytes = (9 * (size_t)h.n_symbols + 15) / 16 * 16;
-    if (h.n_symbols > SW_V5T_MAX_SYMBOLS || sizeof h + table_bytes > frame_bytes)
+    if (h.n_symbols > SW_FRAME_MAX_SYMBOLS || sizeof h + table_bytes > frame_bytes)
         return;
     h.header_hash = sw_hash_finish(sw_hash_update(
         sw_hash_update(0, frame, offsetof(struct sw_frame_header, header_hash)), frame + sizeof h, table_bytes));
@@ -390,8 +391,8 @@ END_TEST
 
 static void make_plan(struct sw_plan *ret, const uint8_t *sample, size_t bytes) {
     sw_plan_init(ret, sample, bytes, 1 << 20);
-    if (sw_plan_may_lengthen(ret))
-        sw_plan_lengthen(ret, sample, bytes);
+    if (sw_plan_may_refine(ret))
+        sw_plan_refine(ret, sample, bytes);
 }
 
 START_TEST(test_no_memory) {

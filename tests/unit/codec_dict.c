@@ -1,7 +1,7 @@
 /* Dictionaries: how many values they have, which, what is no value of theirs, and dictionaries that are none. What all
  * codecs of numbers must do is in codec_numbers.c. */
 #include "codec/bitpack/bitpack.h"
-#include "codec/codec.h"
+#include "codec/plan/plan.h"
 #include "tests/lib/content.h"
 #include "tests/lib/frames.h"
 #include "tests/lib/run.h"
@@ -60,12 +60,12 @@ START_TEST(test_every_number_of_values) {
         while (c->n < 4096)
             put(c, spread(c, c->n % numbers[n]));
         const struct sw_plan plan = plan_of(c, column_bytes(c));
-        const unsigned known = plan.table.n_symbols, width = known > 1 ? sw_width_of(known - 1) : 0;
+        const unsigned known = plan.params.n_symbols, width = known > 1 ? sw_width_of(known - 1) : 0;
         if (numbers[n] <= most && bits > 8) /* one value too many for 7 bits is cheaper as exceptions */
             ck_assert(known == numbers[n] || (numbers[n] == 129 && known == 128));
         ck_assert_uint_le(known, most);
         for (unsigned i = 0; i + 1 < known; i++)
-            ck_assert_uint_lt(plan.table.value[i], plan.table.value[i + 1]);
+            ck_assert_uint_lt(plan.params.value[i], plan.params.value[i + 1]);
         const uint64_t frame_bytes = sw_frame_round_trip(&plan, c->data, column_bytes(c));
         if (numbers[n] == known)
             ck_assert_uint_le(frame_bytes, HEAD_BYTES + 9 * known + 16 + (uint64_t)4 * 128 * width);
@@ -81,7 +81,7 @@ START_TEST(test_frequent_values) {
     while (c->n < 8192)
         put(c, sw_random(&state) % 50 ? spread(c, sw_random(&state) % 4) : sw_random(&state));
     const struct sw_plan plan = plan_of(c, column_bytes(c));
-    ck_assert_uint_eq(plan.table.n_symbols, 4);
+    ck_assert_uint_eq(plan.params.n_symbols, 4);
     const uint64_t frame_bytes = sw_frame_round_trip(&plan, c->data, column_bytes(c));
     ck_assert_uint_le(frame_bytes, column_bytes(c) / 2 + 128);
     free(c);
@@ -111,10 +111,10 @@ START_TEST(test_no_dictionary) {
     while (c->n < MAX_VALUES)
         put(c, spread(c, c->n));
     struct sw_plan plan = plan_of(c, column_bytes(c));
-    ck_assert_uint_eq(plan.table.n_symbols, 0);
+    ck_assert_uint_eq(plan.params.n_symbols, 0);
     (void)sw_frame_round_trip(&plan, c->data, column_bytes(c));
     plan = plan_of(c, 0);
-    ck_assert_uint_eq(plan.table.n_symbols, 0);
+    ck_assert_uint_eq(plan.params.n_symbols, 0);
     free(c);
 }
 END_TEST
@@ -134,7 +134,7 @@ START_TEST(test_special_floats) {
     while (c->n < 3000)
         put(c, (_i == SW_VALUE_F64 ? f64 : f32)[c->n * c->n % 11 % 8]);
     const struct sw_plan plan = plan_of(c, column_bytes(c));
-    ck_assert_uint_ge(plan.table.n_symbols, 5);
+    ck_assert_uint_ge(plan.params.n_symbols, 5);
     (void)sw_frame_round_trip(&plan, c->data, column_bytes(c));
     free(c);
 }

@@ -1,7 +1,7 @@
 /* Frames that earlier versions wrote decode for ever. The files in tests/golden/ are never rewritten; a new format
  * version adds files. `unit_codec_golden --write DIR` makes those of this version. */
-#include "codec/codec.h"
 #include "codec/phrase/phrase.h"
+#include "codec/plan/plan.h"
 #include "tests/lib/content.h"
 #include "tests/lib/numbers.h"
 #include "tests/lib/run.h"
@@ -104,9 +104,9 @@ static int write_golden(const char *dir, const struct golden *g) {
     plan.codec = g->codec;
     plan.value_type = g->type;
     if (data && g->codec == SW_CODEC_PHRASE) {
-        struct sw_v5t_table symbols;
+        struct sw_params symbols;
         sw_v5t_table_train(&symbols, data, g->bytes, SW_SAMPLE_SHORT_PIECE_BYTES);
-        sw_phrase_learn(&plan.table, &symbols, data, g->bytes, SW_SAMPLE_LONG_PIECE_BYTES, g->bytes);
+        sw_phrase_learn(&plan.params, &symbols, data, g->bytes, SW_SAMPLE_LONG_PIECE_BYTES, g->bytes);
     } else if (data) { /* of numbers a small part, which leaves exceptions */
         sw_plan_learn(&plan, data, g->type ? 400 : g->bytes);
     }

@@ -1,6 +1,6 @@
 /* Phrases: what is learnt obeys the rules of phrase.h, the longest one is found, and whatever goes in comes out. */
-#include "codec/codec.h"
 #include "codec/phrase/phrase_core.h"
+#include "codec/plan/plan.h"
 #include "tests/lib/content.h"
 #include "tests/lib/frames.h"
 #include "tests/lib/phrases.h"
@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct sw_plan phrase_plan(const struct sw_v5t_table *table, unsigned segment_log2) {
-    return (struct sw_plan){.codec = SW_CODEC_PHRASE, .segment_log2 = segment_log2, .table = *table};
+static struct sw_plan phrase_plan(const struct sw_params *table, unsigned segment_log2) {
+    return (struct sw_plan){.codec = SW_CODEC_PHRASE, .segment_log2 = segment_log2, .params = *table};
 }
 
-static void check_rules(const struct sw_v5t_table *table) {
+static void check_rules(const struct sw_params *table) {
     struct sw_phrase_book book;
     ck_assert_uint_le(table->n_symbols, SW_PHRASE_MAX);
     ck_assert_int_eq(sw_phrase_book_read(&book, table), 0);
@@ -31,7 +31,7 @@ START_TEST(what_is_learnt_obeys_the_rules) {
     uint8_t *data = malloc(SW_SAMPLE_MAX_BYTES);
     ck_assert_ptr_nonnull(data);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        struct sw_v5t_table table, again;
+        struct sw_params table, again;
         sw_content_fill(data, sizes[i], (enum sw_content)_i, i);
         sw_phrases_learn(&table, data, sizes[i]);
         check_rules(&table);
@@ -57,7 +57,7 @@ START_TEST(the_longest_is_found) {
     enum { BYTES = 5000 };
     uint8_t data[BYTES + SW_PHRASE_MAX_BYTES] = {0};
     for (unsigned n = 0; n <= SW_PHRASE_MAX; n += n < 4 ? 1 : 83) {
-        struct sw_v5t_table table;
+        struct sw_params table;
         struct sw_phrase_book book;
         struct sw_phrase_index index;
         sw_phrases_table(&table, n, letters[_i], n);
@@ -80,7 +80,7 @@ START_TEST(contents_come_back) {
     static const size_t lengths[] = {0, 1, 7, 8, 63, 64, 65, 255, 257, 1023, 1025, 8193, 32768, 32769, 100003};
     const enum sw_content kind = (enum sw_content)_i;
     uint8_t *data = malloc(100003);
-    struct sw_v5t_table table;
+    struct sw_params table;
     ck_assert_ptr_nonnull(data);
     sw_content_fill(data, 100003, kind, 7);
     sw_phrases_learn(&table, data, 100003);
@@ -98,7 +98,7 @@ START_TEST(phrases_of_all_lengths_come_back) {
     uint8_t *data = malloc(BYTES);
     ck_assert_ptr_nonnull(data);
     for (unsigned n = 1; n <= SW_PHRASE_MAX; n += 127) {
-        struct sw_v5t_table table;
+        struct sw_params table;
         sw_phrases_table(&table, n, letters[_i], n);
         const struct sw_plan plan = phrase_plan(&table, 8 + n % 3);
         sw_phrases_fill(data, BYTES, &table, n);
@@ -182,13 +182,13 @@ START_TEST(made_up_tables_are_refused) {
         {0, 16, 0},           {1, 9, 0},  {0x010101, 10, -SW_EFRAME}, {2, 9, -SW_EFRAME},   {3, 9, -SW_EFRAME},
         {0, 17, -SW_EFRAME},  {0, 64, 0}, {0, 65, -SW_EFRAME},        {0, 255, -SW_EFRAME}, {0, 0, -SW_EFRAME},
         {0xFF, 9, -SW_EFRAME}};
-    const struct sw_v5t_table table = {
+    const struct sw_params table = {
         .value = {0x3132333435363738, 'a', phrases[_i].value}, .length = {8, 1, phrases[_i].length}, .n_symbols = 3};
-    struct sw_v5t_table copy;
+    struct sw_params copy;
     struct sw_phrase_book book;
     uint8_t section[32];
-    sw_v5t_table_write(&table, section);
-    int rc = sw_v5t_table_read(&copy, section, 3, SW_PHRASE_MAX_BYTES);
+    sw_params_write(&table, section);
+    int rc = sw_params_read(&copy, section, 3, SW_PHRASE_MAX_BYTES);
     if (rc == 0)
         rc = sw_phrase_book_read(&book, &copy);
     ck_assert_int_eq(rc, phrases[_i].rc);

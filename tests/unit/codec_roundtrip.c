@@ -1,6 +1,6 @@
 /* Whatever goes in comes out, whole, by tiles and by segments, and no frame is longer than the bound. All buffers touch
  * a page without access. */
-#include "codec/codec.h"
+#include "codec/plan/plan.h"
 #include "tests/lib/content.h"
 #include "tests/lib/frames.h"
 #include "tests/lib/guard.h"
@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct sw_plan v5t_plan(const struct sw_v5t_table *table, unsigned segment_log2) {
-    return (struct sw_plan){.codec = SW_CODEC_V5T, .segment_log2 = segment_log2, .table = *table};
+static struct sw_plan v5t_plan(const struct sw_params *table, unsigned segment_log2) {
+    return (struct sw_plan){.codec = SW_CODEC_V5T, .segment_log2 = segment_log2, .params = *table};
 }
 
 static struct sw_plan trained_plan(const uint8_t *data, size_t bytes, unsigned segment_log2) {
-    struct sw_v5t_table table;
+    struct sw_params table;
     sw_v5t_table_train(&table, data, bytes < SW_SAMPLE_MAX_BYTES ? bytes : SW_SAMPLE_MAX_BYTES,
                        SW_SAMPLE_SHORT_PIECE_BYTES);
     return v5t_plan(&table, segment_log2);
@@ -97,7 +97,7 @@ START_TEST(test_symbols) {
     static const unsigned letters[] = {2, 3, 26, 256};
     const unsigned segment_log2 = 8 + (unsigned)_i % 3;
     const size_t bytes = ((size_t)SW_TILE_SEGMENTS << segment_log2) * 3 + 77;
-    struct sw_v5t_table table;
+    struct sw_params table;
     uint8_t *data = malloc(bytes);
     ck_assert_ptr_nonnull(data);
     sw_content_table(&table, letters[_i / 3], (uint64_t)_i);
@@ -114,14 +114,14 @@ END_TEST
 
 /* A segment that holds one symbol again and again, of each length, at each phase. */
 START_TEST(test_cut_symbols) {
-    struct sw_v5t_table table = {.n_symbols = 1};
+    struct sw_params table = {.n_symbols = 1};
     uint8_t data[8192 + 300];
     const unsigned length = (unsigned)_i;
     table.length[0] = (uint8_t)length;
     for (unsigned i = 0; i < length; i++)
         table.value[0] |= (uint64_t)('a' + i) << 8 * i;
-    table.n2 = length == 2;
-    table.n1 = length == 1;
+    table.own[SW_V5T_N2] = length == 2;
+    table.own[SW_V5T_N1] = length == 1;
     struct sw_plan plan = v5t_plan(&table, 8);
     for (unsigned phase = 0; phase < length; phase++) {
         for (size_t i = 0; i < sizeof data; i++)
@@ -195,7 +195,7 @@ START_TEST(test_growth) {
     uint8_t *data = malloc(1 << 20);
     ck_assert_ptr_nonnull(data);
     for (unsigned letters = 2; letters <= 256; letters += 127) {
-        struct sw_v5t_table table;
+        struct sw_params table;
         sw_content_table(&table, letters, letters);
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             ck_assert_uint_lt(sw_frame_bound_bytes(sizes[i]), (uint64_t)(1.005 * (double)sizes[i]) + 4096);
@@ -220,7 +220,7 @@ END_TEST
 START_TEST(test_bound_of_barely_shrinking) {
     const size_t bytes = 1 << 20, segment = 256;
     uint8_t *data = malloc(bytes);
-    struct sw_v5t_table table;
+    struct sw_params table;
     ck_assert_ptr_nonnull(data);
     sw_content_table(&table, 256, 1);
     struct sw_plan plan = v5t_plan(&table, 8);
@@ -228,7 +228,7 @@ START_TEST(test_bound_of_barely_shrinking) {
     for (size_t at = 0; at < bytes; at += segment)
         for (size_t i = 0; i < segment;) { /* one-byte symbols, and a few long ones to save some bytes */
             uint32_t code = i < 40 ? table.n_symbols - 1 - (uint32_t)(sw_random(&state) % 40)
-                                   : table.n2 + (uint32_t)(sw_random(&state) % table.n1);
+                                   : table.own[SW_V5T_N2] + (uint32_t)(sw_random(&state) % table.own[SW_V5T_N1]);
             for (unsigned b = 0; b < table.length[code] && i < segment; b++)
                 data[at + i++] = (uint8_t)(table.value[code] >> 8 * b);
         }

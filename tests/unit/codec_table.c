@@ -1,6 +1,6 @@
 /* Training obeys the rules of table.h, whatever the sample, and pays off; tables survive their section; sampling and
  * planning stay inside the region. */
-#include "codec/codec.h"
+#include "codec/plan/plan.h"
 #include "tests/lib/content.h"
 #include "tests/lib/guard.h"
 #include "tests/lib/run.h"
@@ -10,17 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void check_rules(const struct sw_v5t_table *table) {
+static void check_rules(const struct sw_params *table) {
     bool taken[1 << SW_V5T_HASH_LOG2] = {false};
-    ck_assert_uint_le(table->n_symbols, SW_V5T_MAX_SYMBOLS);
-    ck_assert_uint_le(table->n2 + table->n1, table->n_symbols);
+    ck_assert_uint_le(table->n_symbols, SW_FRAME_MAX_SYMBOLS);
+    ck_assert_uint_le(table->own[SW_V5T_N2] + table->own[SW_V5T_N1], table->n_symbols);
     for (uint32_t c = 0; c < 256; c++) {
         unsigned length = table->length[c];
         if (c >= table->n_symbols)
             ck_assert(length == 0 && table->value[c] == 0);
-        else if (c < table->n2)
+        else if (c < table->own[SW_V5T_N2])
             ck_assert_uint_eq(length, 2);
-        else if (c < table->n2 + table->n1)
+        else if (c < table->own[SW_V5T_N2] + table->own[SW_V5T_N1])
             ck_assert_uint_eq(length, 1);
         else
             ck_assert(length >= 3 && length <= 8);
@@ -39,7 +39,7 @@ START_TEST(test_rules) {
     static const size_t sizes[] = {0, 1, 2, 3, 7, 8, 9, 511, 512, 513, 5000, SW_SAMPLE_MAX_BYTES, 300000};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         struct sw_guard sample = sw_guard_new(sizes[i], SW_GUARD_AT_END);
-        struct sw_v5t_table table, again;
+        struct sw_params table, again;
         sw_content_fill(sample.data, sizes[i], (enum sw_content)_i, i);
         sw_v5t_table_train(&table, sample.data, sizes[i], SW_SAMPLE_SHORT_PIECE_BYTES);
         check_rules(&table);
@@ -51,15 +51,15 @@ START_TEST(test_rules) {
 END_TEST
 
 START_TEST(test_section) {
-    for (uint32_t n = 0; n <= SW_V5T_MAX_SYMBOLS; n++) {
-        struct sw_v5t_table table, copy;
+    for (uint32_t n = 0; n <= SW_FRAME_MAX_SYMBOLS; n++) {
+        struct sw_params table, copy;
         size_t bytes = (9 * (size_t)n + 15) / 16 * 16;
         struct sw_guard section = sw_guard_new(bytes, SW_GUARD_AT_END);
         sw_content_table(&table, 256, n);
         table.n_symbols = n;
         memset(section.data, 0xAA, bytes);
-        sw_v5t_table_write(&table, section.data);
-        ck_assert_int_eq(sw_v5t_table_read(&copy, section.data, n, SW_V5T_MAX_SYMBOL_BYTES), 0);
+        sw_params_write(&table, section.data);
+        ck_assert_int_eq(sw_params_read(&copy, section.data, n, SW_FRAME_SYMBOL_BYTES), 0);
         ck_assert_uint_eq(copy.n_symbols, n);
         for (uint32_t c = 0; c < 256; c++) {
             ck_assert_uint_eq(copy.value[c], c < n ? table.value[c] : 0);
@@ -70,7 +70,7 @@ START_TEST(test_section) {
         for (uint32_t c = 0; c < n; c++) {
             uint8_t *length = &section.data[8 * (size_t)n + c], good = *length;
             *length = c % 2 ? 0 : 9;
-            ck_assert_int_eq(sw_v5t_table_read(&copy, section.data, n, SW_V5T_MAX_SYMBOL_BYTES), -SW_EFRAME);
+            ck_assert_int_eq(sw_params_read(&copy, section.data, n, SW_FRAME_SYMBOL_BYTES), -SW_EFRAME);
             *length = good;
         }
         sw_guard_free(&section);
@@ -81,12 +81,12 @@ END_TEST
 /* No symbol spans a seam: with pieces of two bytes, nothing longer can be learnt. */
 START_TEST(test_seams) {
     uint8_t sample[4000];
-    struct sw_v5t_table table;
+    struct sw_params table;
     sw_content_fill(sample, sizeof sample, SW_CONTENT_TEXT, 2);
     sw_v5t_table_train(&table, sample, sizeof sample, 2);
     check_rules(&table);
     ck_assert_uint_gt(table.n_symbols, 0);
-    ck_assert_uint_eq(table.n1 + table.n2, table.n_symbols);
+    ck_assert_uint_eq(table.own[SW_V5T_N1] + table.own[SW_V5T_N2], table.n_symbols);
 }
 END_TEST
 

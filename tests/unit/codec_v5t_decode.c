@@ -1,6 +1,7 @@
 /* The host decoder of v5t against one that takes a code at a time, on tiles made by hand: good ones, and ones in which
  * a code is unknown or passes the segment's end, or the stream ends early or goes on. */
 #include "base/err.h"
+#include "codec/streams/streams.h"
 #include "codec/v5t/v5t_host.h"
 #include "tests/lib/guard.h"
 #include "tests/lib/run.h"
@@ -19,7 +20,7 @@ struct stream {
 };
 
 struct tile {
-    struct sw_v5t_table table;
+    struct sw_params table;
     unsigned escapes_in_64; /* of 64 codes */
     unsigned n_segments;
     struct stream streams[SW_TILE_SEGMENTS];
@@ -29,7 +30,7 @@ static unsigned below(unsigned n) {
     return (unsigned)rand() % n;
 }
 
-static void table_init(struct sw_v5t_table *ret, unsigned n_symbols) {
+static void table_init(struct sw_params *ret, unsigned n_symbols) {
     memset(ret, 0, sizeof *ret);
     ret->n_symbols = n_symbols;
     for (unsigned c = 0; c < n_symbols; c++) {
@@ -46,8 +47,8 @@ static bool fill(const struct tile *tile, struct stream *s, size_t bytes) {
             return false;
         uint8_t code = (uint8_t)below(tile->table.n_symbols);
         if (below(64) < tile->escapes_in_64 || tile->table.length[code] > bytes) {
-            s->codes[s->n++] = SW_V5T_ESCAPE;
-            s->codes[s->n++] = below(4) ? (uint8_t)below(256) : SW_V5T_ESCAPE;
+            s->codes[s->n++] = SW_STREAMS_ESCAPE;
+            s->codes[s->n++] = below(4) ? (uint8_t)below(256) : SW_STREAMS_ESCAPE;
             bytes--;
         } else {
             s->codes[s->n++] = code;
@@ -70,7 +71,7 @@ static void spoil(const struct tile *tile, struct stream *s, enum flaw flaw) {
         s->n -= 1 + below(s->n < 9 ? (unsigned)s->n - 1 : 8);
         break;
     case ENDS_ESCAPED:
-        s->codes[s->n - 1] = SW_V5T_ESCAPE;
+        s->codes[s->n - 1] = SW_STREAMS_ESCAPE;
         break;
     case GOES_ON:
         for (unsigned more = 1 + below(12); more > 0 && s->n < MOST_CODES; more--)
@@ -87,7 +88,7 @@ static void pad(struct stream *s) {
 }
 
 /* FORMAT.md, word by word. */
-static int decode_by_one(const struct sw_v5t_table *table, const struct stream *s, uint8_t *out) {
+static int decode_by_one(const struct sw_params *table, const struct stream *s, uint8_t *out) {
     size_t at = 0;
     bool in_escape = false;
     for (size_t i = 0; i < s->n && at < SEGMENT_BYTES; i++) {
@@ -95,7 +96,7 @@ static int decode_by_one(const struct sw_v5t_table *table, const struct stream *
         if (in_escape) {
             out[at++] = code;
             in_escape = false;
-        } else if (code == SW_V5T_ESCAPE) {
+        } else if (code == SW_STREAMS_ESCAPE) {
             in_escape = true;
         } else if (code >= table->n_symbols || at + table->length[code] > SEGMENT_BYTES) {
             return -SW_EFRAME;

@@ -1,7 +1,8 @@
 /* Memory that claims to be long and has no pages costs its client an inode: what the service keeps and does for it must
  * follow what is stored, not what is claimed. */
 #include "base/alloc.h"
-#include "codec/codec.h"
+#include "codec/lz/lz.h"
+#include "codec/plan/plan.h"
 #include "spill/engine_state.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"

@@ -3,6 +3,7 @@
 #include "codec/checksum.h"
 #include "codec/gpu.h"
 #include "codec/identity.h"
+#include "codec/plan/plan.h"
 #include "tests/lib/fake_cuda/state.h"
 
 #include <stdlib.h>
@@ -91,7 +92,7 @@ struct training {
     const void *d_sample;
     size_t sample_bytes;
     uint32_t *d_hopeless;
-    struct sw_v5t_table *d_table;
+    struct sw_params *d_params;
     struct sw_gpu_training *d_training;
 };
 
@@ -111,7 +112,7 @@ static struct sw_plan v5t_plan_for(const void *sample, size_t bytes) {
     }
     SW_ASSERT(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, NULL) == 0);
     free(frame);
-    sw_plan_init_trained(&plan, &v5t.table, frame_bytes - layout.data_offset, bytes, bytes);
+    sw_plan_init_trained(&plan, &v5t.params, frame_bytes - layout.data_offset, bytes, bytes);
     return plan;
 }
 
@@ -149,20 +150,20 @@ int sw_gpu_probe_async(const void *d_sample, size_t sample_bytes, uint32_t *d_ho
 
 static void do_train(const void *args) {
     const struct training *t = args;
-    if (!sw_fake_reach(t->d_sample, t->sample_bytes) || !sw_fake_reach(t->d_table, sizeof *t->d_table) ||
+    if (!sw_fake_reach(t->d_sample, t->sample_bytes) || !sw_fake_reach(t->d_params, sizeof *t->d_params) ||
         !sw_fake_reach(t->d_training, sizeof *t->d_training))
         return;
     const struct sw_plan *plan = plan_for(t->d_sample, t->sample_bytes);
-    *t->d_table = plan->table;
-    t->d_training->n_symbols = plan->table.n_symbols;
+    *t->d_params = plan->params;
+    t->d_training->n_symbols = plan->params.n_symbols;
     t->d_training->coded_bytes = (uint32_t)((double)t->sample_bytes / plan->expected_ratio);
 }
 
-int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_v5t_table *d_table,
+int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_params *d_params,
                        struct sw_gpu_training *d_training, void *d_scratch, size_t scratch_bytes,
                        struct CUstream_st *stream, struct sw_err *err) {
     const struct training t = {
-        .d_sample = d_sample, .sample_bytes = sample_bytes, .d_table = d_table, .d_training = d_training};
+        .d_sample = d_sample, .sample_bytes = sample_bytes, .d_params = d_params, .d_training = d_training};
     (void)d_scratch;
     SW_ASSERT(scratch_bytes >= sw_gpu_train_scratch_bytes());
     return queue(begin(SW_FAKE_sw_gpu_train_async, err), stream, do_train, &t, sizeof t);
@@ -189,8 +190,8 @@ static void do_encode(const void *args) {
     if (!sw_fake_reach(e->d_in, e->in_bytes) || !sw_fake_reach(e->d_frame, cap_bytes) ||
         !sw_fake_reach(e->d_result, sizeof *e->d_result))
         return;
-    if (e->plan.d_table && sw_fake_reach(e->plan.d_table, sizeof plan.table))
-        plan.table = *e->plan.d_table;
+    if (e->plan.d_params && sw_fake_reach(e->plan.d_params, sizeof plan.params))
+        plan.params = *e->plan.d_params;
     int rc;
     do /* a GPU does without the memory that a test may make short */
         rc = sw_codec_encode(&plan, e->d_in, e->in_bytes, e->d_frame, cap_bytes, &frame_bytes, NULL);
@@ -277,7 +278,7 @@ int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item
     SW_ASSERT(scratch_bytes >= n * sizeof *h_items);
     for (uint32_t i = 0; i < n; i++) {
         sw_frame_layout_init(&h_items[i].layout, plan->codec, plan->segment_log2, h_items[i].layout.raw_bytes,
-                             plan->d_table ? plan->n_symbols : 0);
+                             plan->d_params ? plan->n_symbols : 0);
         h_items[i].layout.value_type = plan->value_type;
     }
     return queue(begin(SW_FAKE_sw_gpu_encode_batch_async, err), stream, do_encode_batch, &b, sizeof b);

@@ -1,6 +1,6 @@
 /* streams.c - tiles of code streams. Everything that addresses is checked before it is used: a tile's word counts
  * against the data that are there, and by the codec's own part every code against its table and the room. */
-#include "codec/v5t/streams.h"
+#include "codec/streams/streams.h"
 
 #include <string.h>
 

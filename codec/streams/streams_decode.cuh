@@ -16,17 +16,17 @@
  * written
  * }
  * Included by a codec's decoder, in which all this is local. */
-#ifndef SW_V5T_STREAMS_DECODE_CUH
-#define SW_V5T_STREAMS_DECODE_CUH
+#ifndef SW_STREAMS_DECODE_CUH
+#define SW_STREAMS_DECODE_CUH
 
-#include "codec/v5t/v5t_gpu.cuh"
+#include "codec/codec_gpu.cuh"
+#include "codec/streams/streams.h"
 
 namespace {
 
 /* Warps of a block: 3 blocks of 16 fill the shared memory of an sm_90; an input too short for a few such blocks on
  * every multiprocessor is spread by smaller ones. */
-constexpr uint32_t MANY_WARPS = 16, FEW_WARPS = sw_gpu_unit_tiles[SW_CODEC_V5T];
-static_assert(sw_gpu_unit_tiles[SW_CODEC_PHRASE] == FEW_WARPS, "a batch is dealt to such blocks");
+constexpr uint32_t MANY_WARPS = 16, FEW_WARPS = SW_STREAMS_UNIT_TILES;
 /* Output waits here until a lane has 64 bytes of it: two full sectors, stored at once. With single 16-byte stores the
  * 200,000 half-written lines of all lanes together exceed the L2 cache (measured: 377 GB/s). */
 constexpr uint32_t FLUSH_BYTES = 64;

@@ -3,13 +3,16 @@
  * What the codecs of bytes share on the host, whose codes differ in what they stand for. Decoders take bytes that
  * nobody vouches for: they stay inside the buffers they are given and return -SW_EFRAME for anything that is not a
  * valid tile. thread: any. */
-#ifndef SW_V5T_STREAMS_H
-#define SW_V5T_STREAMS_H
+#ifndef SW_STREAMS_H
+#define SW_STREAMS_H
 
 #include "codec/frame.h"
 #include <stdbool.h>
 
 #define SW_STREAMS_MAX_SEGMENT_LOG2 10
+#define SW_STREAMS_ESCAPE 255 /* the code of a literal, which follows */
+/* On the GPU: tiles of a block that decodes a short input, or a part of a batch. */
+#define SW_STREAMS_UNIT_TILES 4
 /* A code stream of nothing but escapes, its padding, and two bytes that a step may write too many. */
 #define SW_STREAM_BYTES ((2u << SW_STREAMS_MAX_SEGMENT_LOG2) + 16)
 

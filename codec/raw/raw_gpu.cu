@@ -1,6 +1,6 @@
 /* raw_gpu.cu - codec raw on the GPU: copies content and hashes it on the way, or hashes it where it lies; a warp per
  * tile, a thread per segment. */
-#include "codec/v5t/v5t_gpu.cuh"
+#include "codec/codec_gpu.cuh"
 
 namespace {
 
@@ -146,24 +146,20 @@ uint32_t blocks_for(uint32_t n_tiles) {
 
 } // namespace
 
-static_assert(sw_gpu_unit_tiles[SW_CODEC_RAW] == 1, "a warp looks up its tile");
-
-template <class ITEMS> void sw_raw_gpu_encode(const sw_gpu_encode_job<ITEMS> *job) {
+template <class ITEMS> static void sw_raw_gpu_encode(const sw_gpu_encode_job<ITEMS> *job) {
     sw_gpu_with_alignment(job->raw_address, [&](auto align) {
         encode_tiles<align.value><<<blocks_for(job->items.n_units), THREADS, 0, job->stream>>>(job->items);
     });
 }
-template void sw_raw_gpu_encode(const sw_gpu_encode_job<sw_gpu_single> *job);
-template void sw_raw_gpu_encode(const sw_gpu_encode_job<sw_gpu_batch> *job);
 
-template <class ITEMS> void sw_raw_gpu_decode(const sw_gpu_decode_job<ITEMS> *job) {
+template <class ITEMS> static void sw_raw_gpu_decode(const sw_gpu_decode_job<ITEMS> *job) {
     sw_gpu_with_alignment(job->raw_address, [&](auto align) {
         decode_tiles<align.value>
             <<<blocks_for(job->items.n_units), THREADS, 0, job->stream>>>(job->items, job->first_tile);
     });
 }
-template void sw_raw_gpu_decode(const sw_gpu_decode_job<sw_gpu_single> *job);
-template void sw_raw_gpu_decode(const sw_gpu_decode_job<sw_gpu_batch> *job);
+
+SW_GPU_CODEC(raw, 1);
 
 int sw_gpu_hash_async(const struct sw_gpu_source *ranges, uint32_t n, uint32_t *hashes, struct CUstream_st *stream,
                       struct sw_err *err) {

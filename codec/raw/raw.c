@@ -24,12 +24,12 @@ static size_t encode_tile(const void *encoder, const uint8_t *in, size_t in_byte
     return in_bytes + padding;
 }
 
-static int decoder_init(union sw_codec_decoder *ret, const struct sw_frame_layout *layout, const void *section) {
+static int decoder_init(void *ret, const struct sw_frame_layout *layout, const void *section) {
     (void)ret, (void)layout, (void)section;
     return 0;
 }
 
-static int decode_tile(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, uint8_t *out) {
+static int decode_tile(const void *decoder, const struct sw_tile_view *tile, uint8_t *out) {
     (void)decoder;
     if (tile->data_bytes < tile->tile_bytes)
         return -SW_EFRAME;
@@ -37,8 +37,8 @@ static int decode_tile(const union sw_codec_decoder *decoder, const struct sw_ti
     return 0;
 }
 
-static int decode_segment(const union sw_codec_decoder *decoder, const struct sw_tile_view *tile, unsigned segment,
-                          uint8_t *out, size_t *ret_bytes) {
+static int decode_segment(const void *decoder, const struct sw_tile_view *tile, unsigned segment, uint8_t *out,
+                          size_t *ret_bytes) {
     (void)decoder;
     size_t start = (size_t)segment << tile->segment_log2, bytes = tile->tile_bytes - start;
     if (bytes > (size_t)1 << tile->segment_log2)
@@ -51,10 +51,6 @@ static int decode_segment(const union sw_codec_decoder *decoder, const struct sw
 }
 
 const struct sw_codec_ops sw_raw_ops = {
-    .name = "raw",
-    .min_segment_log2 = SW_RAW_SEGMENT_LOG2,
-    .max_segment_log2 = SW_RAW_SEGMENT_LOG2,
-    .is_fixed_size = true,
     .hash_tile = sw_hash_tile,
     .encoder_new = encoder_new,
     .encoder_free = encoder_free,

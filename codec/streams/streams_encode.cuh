@@ -12,17 +12,18 @@
  * struct CODE {
  *     struct lookup;                            in shared memory; 16-byte aligned
  *     RING_WORDS, RING_COPIES                   of a thread's ring
- *     build<THREADS>(lookup &, const sw_v5t_table &)   all threads of the block; the caller synchronises
- *     CODE(const lookup &, const sw_v5t_table &)
+ *     build<THREADS>(lookup &, const sw_params &)   all threads of the block; the caller synchronises
+ *     CODE(const lookup &, const sw_params &)
  *     encode_segment<ALIGN>(ring, threads, in, in_bytes, seed, slot, ret_hash)
  *         encodes one segment into column `slot` of the warp's rows; returns its words, or those of the content if
  * coding does not make it shorter; *ret_hash: hash of the input
  * }
  * Included by a codec's encoder, in which all this is local. */
-#ifndef SW_V5T_STREAMS_ENCODE_CUH
-#define SW_V5T_STREAMS_ENCODE_CUH
+#ifndef SW_STREAMS_ENCODE_CUH
+#define SW_STREAMS_ENCODE_CUH
 
-#include "codec/v5t/v5t_gpu.cuh"
+#include "codec/codec_gpu.cuh"
+#include "codec/streams/streams.h"
 
 namespace {
 
@@ -119,7 +120,7 @@ __device__ void place_tile(const uint32_t *slot_rows, uint32_t *out, uint32_t la
 
 template <class CODE, int ALIGN, uint32_t THREADS, class ITEMS>
 __global__ void __launch_bounds__(THREADS, 1)
-    encode_tiles(const sw_v5t_table *__restrict__ table, const __grid_constant__ ITEMS items, uint8_t *slots,
+    encode_tiles(const sw_params *__restrict__ table, const __grid_constant__ ITEMS items, uint8_t *slots,
                  uint32_t slot_bytes) {
     extern __shared__ __align__(16) uint8_t shared[];
     typename CODE::lookup &tables = *(typename CODE::lookup *)shared;
@@ -213,7 +214,7 @@ template <class CODE, uint32_t THREADS, class ITEMS> void launch(const sw_gpu_en
     blocks = (uint32_t)min((uint64_t)blocks, (job->items.n_units + warps_per_block - 1) / warps_per_block);
     sw_gpu_with_alignment(job->raw_address, [&](auto align) {
         encode_tiles<CODE, align.value, THREADS><<<blocks, THREADS, shared_bytes<CODE>(THREADS), job->stream>>>(
-            job->plan->d_table, job->items, job->d_slots, stride);
+            job->plan->d_params, job->items, job->d_slots, stride);
     });
 }
 
@@ -253,6 +254,17 @@ template <class CODE> size_t slots_bytes(uint64_t n_tiles, unsigned segment_log2
     const uint64_t warps_per_block = s.threads / SW_WARP;
     const uint64_t blocks = min((n_tiles + warps_per_block - 1) / warps_per_block, (uint64_t)s.blocks);
     return blocks * warps_per_block * slot_bytes(segment_log2);
+}
+
+/* Of segments of any length. */
+template <class CODE> size_t most_slots_bytes(uint64_t raw_bytes) {
+    size_t most = 0;
+    for (unsigned log2 = SW_FRAME_MIN_SEGMENT_LOG2; log2 <= SW_STREAMS_MAX_SEGMENT_LOG2; log2++) {
+        const uint64_t tile_bytes = (uint64_t)SW_TILE_SEGMENTS << log2;
+        const size_t bytes = slots_bytes<CODE>((raw_bytes + tile_bytes - 1) / tile_bytes, log2);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }
 
 template <class CODE, class ITEMS> void encode(const sw_gpu_encode_job<ITEMS> *job) {

@@ -1,0 +1,166 @@
+/* codec_gpu.cuh - what the CUDA files of the codec share: launch shapes, word loads of any alignment, error reporting,
+ * and the rows of codecs on the GPU. Internal to codec/; the contract is codec/gpu.h. */
+#ifndef SW_CODEC_GPU_CUH
+#define SW_CODEC_GPU_CUH
+
+#include "codec/gpu.h"
+#include "codec/public/spillway_device/decode.cuh"
+
+static inline int sw_gpu_check(cudaError_t cuda, struct sw_err *err, const char *call) {
+    if (cuda == cudaSuccess)
+        return 0;
+    (void)cudaGetLastError(); /* else this thread's next launch would take it for its own */
+    int rc = sw_err_set(err, -SW_EGPU, SW_SCOPE_DEVICE, "%s", cudaGetErrorString(cuda));
+    sw_err_detail(err, "%s", call);
+    if (err)
+        err->cuda = (int)cuda;
+    return rc;
+}
+
+/* Reports a launch's own error; what the kernel does wrong later is found by whoever synchronises. */
+static inline int sw_gpu_launched(struct sw_err *err, const char *kernel) {
+    return sw_gpu_check(cudaGetLastError(), err, kernel);
+}
+
+/* Multiprocessors of the current device. */
+static inline uint32_t sw_gpu_processors() {
+    int device = 0, processors = 1;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    return (uint32_t)processors;
+}
+
+/* How wide memory at an address, or at any of several that were or-ed, may be accessed: 2-byte alignment counts as
+ * none.
+ */
+static inline int sw_gpu_alignment(uintptr_t a) {
+    return a % 16 == 0 ? 16 : a % 4 == 0 ? 4 : 1;
+}
+
+/* Calls `launch` with a compile-time alignment of 16, 4 or 1. */
+template <class F> static inline void sw_gpu_with_alignment(uintptr_t address, F launch) {
+    switch (sw_gpu_alignment(address)) {
+    case 16:
+        launch(std::integral_constant<int, 16>());
+        break;
+    case 4:
+        launch(std::integral_constant<int, 4>());
+        break;
+    default:
+        launch(std::integral_constant<int, 1>());
+    }
+}
+
+__device__ inline uint32_t sw_hash_unit(uint32_t h, uint4 v) {
+    return sw_hash_word(sw_hash_word(sw_hash_word(sw_hash_word(h, v.x), v.y), v.z), v.w);
+}
+
+/* Hashes the words of a unit of which `bytes` (1 ... 16) belong to the segment. */
+__device__ inline uint32_t sw_hash_partial_unit(uint32_t h, uint4 v, uint32_t bytes) {
+    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (4u * i < bytes)
+            h = sw_hash_word(h, w[i]);
+    return h;
+}
+
+/* Of n > 0 ascending numbers, of which the first is at most `at`: the index of the last one that is. All lanes of a
+ * warp together; each round leaves one part of 32. */
+template <class F> __device__ inline uint32_t sw_warp_find_last(uint32_t n, uint64_t at, uint32_t lane, F number) {
+    uint32_t from = 0;
+    while (n > 1) {
+        const uint32_t step = (n + SW_WARP - 1) / SW_WARP, i = lane * step;
+        const uint32_t behind = __popc(__ballot_sync(0xFFFFFFFFu, i < n && number(from + i) <= at)) - 1;
+        from += behind * step;
+        n = min(step, n - behind * step);
+    }
+    return from;
+}
+
+/* Where a warp or a block works: unit `unit` of an item. */
+struct sw_gpu_place {
+    const sw_gpu_item &item;
+    uint32_t index, unit;
+};
+
+/* The items of a launch, which share out its units among them. A single item comes as a kernel argument, so that its
+ * fields are constants of the launch and looking it up costs nothing; those of a batch are looked up in device memory
+ * once per unit. results: of all items, in their order. */
+struct sw_gpu_single {
+    sw_gpu_item item;
+    sw_gpu_progress *d_progress;
+    sw_gpu_result *results;
+    uint32_t n_units;
+
+    __device__ inline sw_gpu_place find(uint32_t unit, uint32_t) const {
+        return {item, 0, unit};
+    }
+    __device__ inline const sw_gpu_item &get(uint32_t) const {
+        return item;
+    }
+    __device__ inline sw_gpu_progress *progress(uint32_t) const {
+        return d_progress;
+    }
+};
+struct sw_gpu_batch {
+    sw_gpu_item *d_items;
+    uint32_t n;
+    enum sw_codec_id codec; /* items of another one have no units */
+    sw_gpu_result *results;
+    uint32_t n_units;
+
+    __device__ inline sw_gpu_place find(uint32_t unit, uint32_t lane) const {
+        const uint32_t i = sw_warp_find_last(n, unit, lane, [&](uint32_t k) { return d_items[k].first_unit[codec]; });
+        return {d_items[i], i, unit - d_items[i].first_unit[codec]};
+    }
+    __device__ inline const sw_gpu_item &get(uint32_t i) const {
+        return d_items[i];
+    }
+    __device__ inline sw_gpu_progress *progress(uint32_t i) const {
+        return &d_items[i].progress;
+    }
+};
+
+/* What launchers are given; arguments as in codec/gpu.h, already checked. ITEMS is one of the two above. */
+template <class ITEMS> struct sw_gpu_encode_job {
+    ITEMS items;           /* units are tiles; frame_bytes open; progress is zeroed on the stream before the launch */
+    uintptr_t raw_address; /* of all sources, or-ed */
+    const struct sw_gpu_plan *plan;
+    uint8_t *d_slots;
+    size_t slots_bytes;
+    cudaStream_t stream;
+};
+template <class ITEMS> struct sw_gpu_decode_job {
+    ITEMS items; /* units are runs of the row's unit_tiles of an item; layout.n_tiles is where decoding ends */
+    uintptr_t raw_address;
+    uint32_t first_tile; /* of each item: the one that d_raw begins with */
+    unsigned value_bits; /* of codecs of numbers: the lengths of the items' values, or-ed */
+    cudaStream_t stream;
+};
+
+/* A codec's row on the GPU, `sw_<name>_gpu`, which its folder defines by the macro below. */
+struct sw_gpu_codec {
+    void (*encode_single)(const sw_gpu_encode_job<sw_gpu_single> *job);
+    void (*encode_batch)(const sw_gpu_encode_job<sw_gpu_batch> *job);
+    void (*decode_single)(const sw_gpu_decode_job<sw_gpu_single> *job);
+    void (*decode_batch)(const sw_gpu_decode_job<sw_gpu_batch> *job);
+    /* Tiles of a unit when a batch is decoded, where a block has one item's tables. A single item's units are tiles. */
+    uint32_t unit_tiles;
+    /* Sets attributes of the kernels; cudaErrorNotSupported: too little shared memory. NULL: there are none. */
+    cudaError_t (*init)();
+    /* What encoding takes of sw_gpu_encode_job.d_slots for so many bytes. NULL: nothing. */
+    size_t (*slots_bytes)(uint64_t raw_bytes);
+};
+
+/* Of function templates sw_<name>_gpu_encode and sw_<name>_gpu_decode; what follows the name: the members from
+ * unit_tiles on. */
+#define SW_GPU_CODEC(name, ...)                                                                                        \
+    const sw_gpu_codec sw_##name##_gpu = {sw_##name##_gpu_encode<sw_gpu_single>, sw_##name##_gpu_encode<sw_gpu_batch>, \
+                                          sw_##name##_gpu_decode<sw_gpu_single>, sw_##name##_gpu_decode<sw_gpu_batch>, \
+                                          __VA_ARGS__}
+
+#define SW_CODEC(id, NAME, name, ...) extern const sw_gpu_codec sw_##name##_gpu;
+#include "codec/codecs.def"
+
+#endif

@@ -1,0 +1,192 @@
+#include "codec/plan/plan.h"
+
+#include "base/alloc.h"
+#include "codec/codec_ops.h"
+#include "codec/plan/planning.h"
+
+#include <string.h>
+
+/* A codec that gains less is not worth its time. */
+#define MIN_RATIO 1.05
+
+/* What GPUs train (sw_gpu_train_async). */
+#define TRAINED SW_CODEC_V5T
+
+static size_t min_size(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+/* Ratio of a frame of raw_bytes that shrinks as the sample does; 0 without memory. */
+static double estimate_ratio(const struct sw_plan *plan, const uint8_t *sample, size_t sample_bytes,
+                             uint64_t raw_bytes) {
+    const struct sw_codec_ops *ops = sw_codec_ops(plan->codec);
+    const size_t tile_bytes = (size_t)SW_TILE_SEGMENTS << plan->segment_log2;
+    struct sw_frame_layout layout;
+    sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, raw_bytes, sw_plan_symbols(plan));
+    void *encoder = ops->encoder_new(plan);
+    uint8_t *scratch = sw_alloc(tile_bytes + layout.count_bytes);
+    size_t data_bytes = 0;
+    for (size_t at = 0; encoder && scratch && at < sample_bytes; at += tile_bytes)
+        data_bytes += ops->encode_tile(encoder, sample + at, min_size(sample_bytes - at, tile_bytes),
+                                       plan->segment_log2, scratch, scratch + tile_bytes);
+    sw_free(scratch);
+    ops->encoder_free(encoder);
+    double data_per_byte = (double)data_bytes / (double)sample_bytes;
+    return data_bytes ? (double)raw_bytes / ((double)layout.data_offset + (double)raw_bytes * data_per_byte) : 0;
+}
+
+void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, uint64_t raw_bytes) {
+    sw_plan_init_raw(ret);
+    for (unsigned codec = 0; sample_bytes && codec < SW_CODEC_NR; codec++) {
+        struct sw_plan plan = {.codec = (enum sw_codec_id)codec};
+        if (!sw_codec_takes(plan.codec, SW_VALUE_NONE) || !sw_codec_ops(plan.codec)->learn)
+            continue;
+        sw_plan_learn(&plan, sample, sample_bytes);
+        plan.raw_bytes = raw_bytes;
+        plan.expected_ratio = estimate_ratio(&plan, sample, sample_bytes, raw_bytes);
+        if (plan.expected_ratio >= MIN_RATIO && plan.expected_ratio > ret->expected_ratio)
+            *ret = plan;
+    }
+}
+
+void sw_plan_init_trained(struct sw_plan *ret, const struct sw_params *params, size_t coded_bytes, size_t sample_bytes,
+                          uint64_t raw_bytes) {
+    struct sw_plan plan = {
+        .codec = TRAINED, .segment_log2 = SW_RAW_SEGMENT_LOG2, .raw_bytes = raw_bytes, .params = *params};
+    struct sw_frame_layout layout;
+    sw_plan_init_raw(ret);
+    if (!coded_bytes)
+        return;
+    sw_frame_layout_init(&layout, plan.codec, plan.segment_log2, raw_bytes, params->n_symbols);
+    /* A segment's codes end in a word that is half used on average. */
+    const double padding = 2.0 / (double)(1u << plan.segment_log2);
+    const double data_per_byte = (double)coded_bytes / (double)sample_bytes + padding;
+    plan.expected_ratio = (double)raw_bytes / ((double)layout.data_offset + (double)raw_bytes * data_per_byte);
+    if (plan.expected_ratio >= MIN_RATIO)
+        *ret = plan;
+}
+
+/* ---- refining ---- */
+
+static bool may_refine(enum sw_codec_id codec, const struct sw_plan *plan) {
+    const struct sw_codec_ops *ops = sw_codec_ops(codec);
+    return ops->may_refine && ops->may_refine(plan);
+}
+
+bool sw_plan_may_refine(const struct sw_plan *plan) {
+    for (int codec = 0; codec < SW_CODEC_NR; codec++)
+        if (may_refine((enum sw_codec_id)codec, plan))
+            return true;
+    return false;
+}
+
+static void refine_by(enum sw_codec_id codec, struct sw_plan *ret, const struct sw_plan *plan, const void *sample,
+                      size_t sample_bytes) {
+    memset(ret, 0, sizeof *ret);
+    ret->codec = codec;
+    ret->raw_bytes = plan->raw_bytes;
+    sw_codec_ops(codec)->refine(ret, plan, sample, sample_bytes);
+    ret->expected_ratio = estimate_ratio(ret, sample, sample_bytes, plan->raw_bytes);
+}
+
+void sw_plan_refine(struct sw_plan *plan, const void *sample, size_t sample_bytes) {
+    struct sw_plan best = *plan, finer;
+    for (int codec = 0; codec < SW_CODEC_NR; codec++) {
+        if (!may_refine((enum sw_codec_id)codec, plan))
+            continue;
+        refine_by((enum sw_codec_id)codec, &finer, plan, sample, sample_bytes);
+        if (finer.expected_ratio >= sw_codec_ops(finer.codec)->refine_gain * plan->expected_ratio &&
+            (best.codec == plan->codec || finer.expected_ratio > best.expected_ratio))
+            best = finer;
+    }
+    const double ratio = best.codec == plan->codec ? estimate_ratio(plan, sample, sample_bytes, plan->raw_bytes) : 0;
+    if (ratio > 0) /* else there was no memory, or another plan is better */
+        best.expected_ratio = ratio;
+    *plan = best;
+}
+
+/* ---- numbers ---- */
+
+/* False: a plan saves as much of the bits already as the codec could. */
+static bool may_win(const struct sw_codec_ops *ops, enum sw_value_type type, const struct sw_plan *plan) {
+    const unsigned bits = sw_value_bits(type);
+    return !ops->saved_bits || plan->expected_ratio * (bits - ops->saved_bits) < bits;
+}
+
+void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void *sample, size_t sample_bytes,
+                        uint64_t raw_bytes) {
+    struct sw_frame_layout layout;
+    sw_plan_init_raw(ret);
+    for (unsigned codec = 0; sample_bytes && codec < SW_CODEC_NR; codec++) {
+        struct sw_plan plan;
+        if (!sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type) ||
+            !may_win(sw_codec_ops(plan.codec), type, ret))
+            continue;
+        sw_plan_learn(&plan, sample, sample_bytes);
+        const bool has_symbols = sw_codec_has_symbols(plan.codec);
+        if (has_symbols && !plan.params.n_symbols)
+            continue; /* there was nothing to learn */
+        sw_frame_layout_init(&layout, plan.codec, plan.segment_log2, raw_bytes, plan.params.n_symbols);
+        const double data_per_byte = sw_codec_ops(plan.codec)->estimate(&plan, sample, sample_bytes, raw_bytes);
+        const double ratio = (double)raw_bytes / ((double)layout.data_offset + (double)raw_bytes * data_per_byte);
+        if (ratio < MIN_RATIO)
+            continue;
+        ret->value_type = type;
+        ret->raw_bytes = raw_bytes;
+        ret->ratios[codec] = ratio;
+        if (has_symbols)
+            ret->params = plan.params;
+        /* Looking values up takes longer than what other codecs of numbers do: it must gain something over them. */
+        const bool is_slow = has_symbols && ret->codec != SW_CODEC_RAW;
+        if (ratio > (is_slow ? MIN_RATIO : 1) * ret->expected_ratio)
+            sw_plan_switch(ret, plan.codec);
+    }
+}
+
+void sw_plan_make(struct sw_plan *ret, enum sw_value_type type, const void *region, uint64_t raw_bytes, void *sample) {
+    struct sw_planning p;
+    sw_planning_begin(&p, type, raw_bytes, false);
+    while (p.step != SW_PLANNING_DONE) {
+        (void)sw_sample_gather(sample, region, raw_bytes, p.piece_bytes);
+        sw_planning_learn(&p, sample);
+    }
+    *ret = p.plan;
+}
+
+void sw_plan_switch(struct sw_plan *plan, enum sw_codec_id codec) {
+    plan->codec = codec;
+    plan->segment_log2 = sw_codec_format_of(codec)->min_segment_log2;
+    plan->expected_ratio = plan->ratios[codec];
+}
+
+bool sw_plan_init_numbers(struct sw_plan *ret, enum sw_codec_id codec, enum sw_value_type type) {
+    const struct sw_codec_format *format = sw_codec_format_of((unsigned)codec);
+    if (type == SW_VALUE_NONE || !sw_codec_takes(codec, type) || !sw_codec_ops(codec)->estimate)
+        return false;
+    *ret = (struct sw_plan){
+        .codec = codec, .segment_log2 = format->min_segment_log2, .value_type = type, .expected_ratio = 1};
+    return true;
+}
+
+void sw_plan_learn(struct sw_plan *plan, const void *sample, size_t sample_bytes) {
+    const struct sw_codec_ops *ops = sw_codec_ops(plan->codec);
+    if (ops->learn)
+        ops->learn(plan, sample, sample_bytes);
+}
+
+bool sw_plan_init_by_codec(struct sw_plan *ret, enum sw_codec_id codec, enum sw_value_type type, const void *sample,
+                           size_t sample_bytes) {
+    const struct sw_codec_ops *ops = sw_codec_ops(codec);
+    struct sw_plan first = {.codec = TRAINED, .raw_bytes = sample_bytes};
+    *ret = (struct sw_plan){.codec = codec, .expected_ratio = 1};
+    if (type != SW_VALUE_NONE && !sw_plan_init_numbers(ret, codec, type))
+        return false;
+    if (type == SW_VALUE_NONE && (!sw_codec_takes(codec, type) || (!ops->learn && !ops->refine)))
+        return false;
+    if (type == SW_VALUE_NONE && !ops->learn) {
+        sw_plan_learn(&first, sample, sample_bytes);
+        refine_by(codec, ret, &first, sample, sample_bytes);
+    }
+    sw_plan_learn(ret, sample, sample_bytes);
+    return true;
+}

@@ -1,0 +1,59 @@
+#include "codec/plan/planning.h"
+
+#include "base/assert.h"
+
+static void want_sample(struct sw_planning *p, unsigned piece_bytes) {
+    p->step = SW_PLANNING_SAMPLE;
+    p->piece_bytes = piece_bytes;
+}
+
+void sw_planning_begin(struct sw_planning *p, enum sw_value_type type, uint64_t raw_bytes, bool trains) {
+    sw_plan_init_raw(&p->plan);
+    p->step = SW_PLANNING_DONE;
+    p->takes_long = false;
+    p->value_type = type;
+    p->raw_bytes = raw_bytes;
+    if (!raw_bytes)
+        return;
+    want_sample(p, type == SW_VALUE_NONE ? SW_SAMPLE_SHORT_PIECE_BYTES : SW_SAMPLE_LONG_PIECE_BYTES);
+    if (type == SW_VALUE_NONE && trains)
+        p->step = SW_PLANNING_PROBE;
+}
+
+/* There is a plan of bytes. */
+static void end_or_refine(struct sw_planning *p) {
+    p->step = SW_PLANNING_DONE;
+    if (!sw_plan_may_refine(&p->plan))
+        return;
+    want_sample(p, SW_SAMPLE_LONG_PIECE_BYTES);
+    p->takes_long = true;
+}
+
+void sw_planning_learn(struct sw_planning *p, const void *sample) {
+    const size_t bytes = sw_sample_bytes(p->raw_bytes);
+    SW_ASSERT(p->step == SW_PLANNING_SAMPLE);
+    if (p->value_type == SW_VALUE_NONE && p->piece_bytes == SW_SAMPLE_SHORT_PIECE_BYTES) {
+        sw_plan_init(&p->plan, sample, bytes, p->raw_bytes);
+        end_or_refine(p);
+        return;
+    }
+    if (p->value_type == SW_VALUE_NONE)
+        sw_plan_refine(&p->plan, sample, bytes);
+    else
+        sw_plan_init_typed(&p->plan, p->value_type, sample, bytes, p->raw_bytes);
+    p->step = SW_PLANNING_DONE;
+}
+
+void sw_planning_probed(struct sw_planning *p, bool is_hopeless) {
+    SW_ASSERT(p->step == SW_PLANNING_PROBE);
+    if (is_hopeless)
+        end_or_refine(p);
+    else
+        p->step = SW_PLANNING_TRAIN;
+}
+
+void sw_planning_trained(struct sw_planning *p, const struct sw_params *params, size_t coded_bytes) {
+    SW_ASSERT(p->step == SW_PLANNING_TRAIN);
+    sw_plan_init_trained(&p->plan, params, coded_bytes, sw_sample_bytes(p->raw_bytes), p->raw_bytes);
+    end_or_refine(p);
+}
