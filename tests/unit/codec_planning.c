@@ -1,0 +1,152 @@
+/* Plans made step by step are those made at once; each kind of region goes through its own steps. */
+#include "codec/plan/planning.h"
+#include "tests/lib/content.h"
+#include "tests/lib/numbers.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <string.h>
+
+enum { BYTES = 300000 };
+
+static uint8_t region[BYTES], sample[SW_SAMPLE_MAX_BYTES];
+
+/* Text that longer phrases gain on: v5t's symbols are as long as they can be. */
+static void fill_repeated(void) {
+    sw_content_fill(region, 512, SW_CONTENT_TEXT, 7);
+    for (size_t at = 512; at < BYTES; at++)
+        region[at] = region[at - 512];
+}
+
+/* As a GPU would: what v5t learns from the sample, and what that takes in codes. */
+static void train(struct sw_planning *p, struct sw_params *ret, size_t *ret_coded_bytes) {
+    struct sw_plan plan = {.codec = SW_CODEC_V5T};
+    struct sw_frame_layout layout;
+    static uint8_t frame[2 * SW_SAMPLE_MAX_BYTES];
+    uint64_t frame_bytes = 0;
+    const size_t bytes = sw_sample_gather(sample, region, p->raw_bytes, p->piece_bytes);
+    sw_plan_learn(&plan, sample, bytes);
+    ck_assert_int_eq(sw_codec_encode(&plan, sample, bytes, frame, sizeof frame, &frame_bytes, NULL), 0);
+    ck_assert_int_eq(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, NULL), 0);
+    *ret = plan.params;
+    *ret_coded_bytes = frame_bytes - layout.data_offset;
+}
+
+START_TEST(nothing_to_plan) {
+    struct sw_planning p;
+    sw_planning_begin(&p, _i ? SW_VALUE_U32 : SW_VALUE_NONE, 0, true);
+    ck_assert_int_eq(p.step, SW_PLANNING_DONE);
+    ck_assert_int_eq(p.plan.codec, SW_CODEC_RAW);
+}
+END_TEST
+
+START_TEST(numbers_take_one_sample) {
+    struct sw_planning p;
+    struct sw_plan want;
+    sw_numbers_fill(region, 0, BYTES, SW_VALUE_I32, SW_NUMBERS_RUNS, 6, 1);
+    sw_planning_begin(&p, SW_VALUE_I32, BYTES, _i);
+    ck_assert_int_eq(p.step, SW_PLANNING_SAMPLE);
+    ck_assert_uint_eq(p.piece_bytes, SW_SAMPLE_LONG_PIECE_BYTES);
+    ck_assert(!p.takes_long);
+    (void)sw_sample_gather(sample, region, BYTES, p.piece_bytes);
+    sw_planning_learn(&p, sample);
+    ck_assert_int_eq(p.step, SW_PLANNING_DONE);
+    sw_plan_make(&want, SW_VALUE_I32, region, BYTES, sample);
+    ck_assert_int_ne(want.codec, SW_CODEC_RAW);
+    ck_assert_mem_eq(&p.plan, &want, sizeof want);
+}
+END_TEST
+
+START_TEST(hopeless_bytes_are_not_trained_on) {
+    struct sw_planning p;
+    sw_planning_begin(&p, SW_VALUE_NONE, BYTES, true);
+    ck_assert_int_eq(p.step, SW_PLANNING_PROBE);
+    ck_assert_uint_eq(p.piece_bytes, SW_SAMPLE_SHORT_PIECE_BYTES);
+    sw_planning_probed(&p, true);
+    ck_assert_int_eq(p.step, SW_PLANNING_DONE);
+    ck_assert_int_eq(p.plan.codec, SW_CODEC_RAW);
+}
+END_TEST
+
+START_TEST(trained_bytes_go_on_where_phrases_may_gain) {
+    struct sw_planning p;
+    struct sw_params trained;
+    size_t coded_bytes = 0;
+    fill_repeated();
+    sw_planning_begin(&p, SW_VALUE_NONE, BYTES, true);
+    sw_planning_probed(&p, false);
+    ck_assert_int_eq(p.step, SW_PLANNING_TRAIN);
+    train(&p, &trained, &coded_bytes);
+    sw_planning_trained(&p, &trained, coded_bytes);
+    ck_assert_int_eq(p.plan.codec, SW_CODEC_V5T);
+    ck_assert_int_eq(p.step, SW_PLANNING_SAMPLE);
+    ck_assert_uint_eq(p.piece_bytes, SW_SAMPLE_LONG_PIECE_BYTES);
+    ck_assert(p.takes_long);
+    (void)sw_sample_gather(sample, region, BYTES, p.piece_bytes);
+    sw_planning_learn(&p, sample);
+    ck_assert_int_eq(p.step, SW_PLANNING_DONE);
+    ck_assert_int_eq(p.plan.codec, SW_CODEC_PHRASE);
+}
+END_TEST
+
+START_TEST(training_that_gains_nothing_makes_raw) {
+    struct sw_planning p;
+    struct sw_params trained = {.n_symbols = 0};
+    sw_planning_begin(&p, SW_VALUE_NONE, BYTES, true);
+    sw_planning_probed(&p, false);
+    sw_planning_trained(&p, &trained, SW_SAMPLE_MAX_BYTES);
+    ck_assert_int_eq(p.step, SW_PLANNING_DONE);
+    ck_assert_int_eq(p.plan.codec, SW_CODEC_RAW);
+}
+END_TEST
+
+START_TEST(host_samples_twice_where_phrases_may_gain) {
+    struct sw_planning p;
+    unsigned n_samples = 0;
+    fill_repeated();
+    sw_planning_begin(&p, SW_VALUE_NONE, BYTES, false);
+    while (p.step != SW_PLANNING_DONE) {
+        ck_assert_int_eq(p.step, SW_PLANNING_SAMPLE);
+        ck_assert_uint_eq(p.piece_bytes, n_samples++ ? SW_SAMPLE_LONG_PIECE_BYTES : SW_SAMPLE_SHORT_PIECE_BYTES);
+        (void)sw_sample_gather(sample, region, BYTES, p.piece_bytes);
+        sw_planning_learn(&p, sample);
+    }
+    ck_assert_uint_eq(n_samples, 2);
+    ck_assert_int_eq(p.plan.codec, SW_CODEC_PHRASE);
+}
+END_TEST
+
+/* A device warms up by these: each codec that a plan may choose, and no other. */
+START_TEST(every_codec_that_is_chosen_can_be_tried) {
+    static uint8_t spaces[SW_SAMPLE_SHORT_PIECE_BYTES], frame[8192], out[sizeof spaces];
+    const enum sw_codec_id codec = (enum sw_codec_id)_i;
+    memset(spaces, ' ', sizeof spaces);
+    for (int type = SW_VALUE_NONE; type < SW_VALUE_NR; type++) {
+        struct sw_plan plan;
+        uint64_t bytes = 0;
+        const bool is_chosen = codec != SW_CODEC_RAW && codec != SW_CODEC_LZ;
+        ck_assert_int_eq(sw_plan_init_by_codec(&plan, codec, (enum sw_value_type)type, spaces, sizeof spaces),
+                         is_chosen && sw_codec_takes(codec, (enum sw_value_type)type));
+        if (!is_chosen || !sw_codec_takes(codec, (enum sw_value_type)type))
+            continue;
+        ck_assert_int_eq(plan.codec, codec);
+        ck_assert_int_eq(sw_codec_encode(&plan, spaces, sizeof spaces, frame, sizeof frame, &bytes, NULL), 0);
+        ck_assert_int_eq(sw_codec_decode(frame, bytes, out, sizeof out, &bytes, NULL), 0);
+        ck_assert_mem_eq(out, spaces, sizeof spaces);
+    }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("codec_planning");
+    TCase *tests = tcase_create("all");
+    tcase_add_loop_test(tests, nothing_to_plan, 0, 2);
+    tcase_add_loop_test(tests, numbers_take_one_sample, 0, 2);
+    tcase_add_test(tests, hopeless_bytes_are_not_trained_on);
+    tcase_add_test(tests, trained_bytes_go_on_where_phrases_may_gain);
+    tcase_add_test(tests, training_that_gains_nothing_makes_raw);
+    tcase_add_test(tests, host_samples_twice_where_phrases_may_gain);
+    tcase_add_loop_test(tests, every_codec_that_is_chosen_can_be_tried, 0, SW_CODEC_NR);
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}
