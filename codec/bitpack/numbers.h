@@ -14,7 +14,7 @@ struct sw_dictionary; /* codec/dict/dictionary.h; of codecs without symbols an e
 
 /* What the counts section says of a vector. */
 struct sw_vector_head {
-    uint64_t base[2];
+    uint64_t base[2];                       /* below 2^bits of a value, whose length they are stored in */
     unsigned width, units;                  /* units: of 16 bytes, of the stored vector */
     unsigned tag;                           /* 16 bits of the codec's own */
     const struct sw_dictionary *dictionary; /* of the frame */
