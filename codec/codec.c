@@ -9,26 +9,6 @@ static size_t min_size(uint64_t a, size_t b) {
     return a < b ? (size_t)a : b;
 }
 
-void sw_plan_init_raw(struct sw_plan *ret) {
-    memset(ret, 0, sizeof *ret);
-    ret->codec = SW_CODEC_RAW;
-    ret->segment_log2 = SW_RAW_SEGMENT_LOG2;
-    ret->expected_ratio = 1;
-}
-
-uint32_t sw_plan_symbols(const struct sw_plan *plan) {
-    return sw_codec_has_symbols(plan->codec) ? plan->params.n_symbols : 0;
-}
-
-double sw_plan_data_ratio(const struct sw_plan *plan) {
-    struct sw_frame_layout layout;
-    if (plan->codec == SW_CODEC_RAW)
-        return 1;
-    sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, plan->raw_bytes, sw_plan_symbols(plan));
-    const double data_per_byte = 1 / plan->expected_ratio - (double)layout.data_offset / (double)plan->raw_bytes;
-    return data_per_byte > 0 ? 1 / data_per_byte : (double)plan->raw_bytes; /* numbers that are all equal: rounding */
-}
-
 /* A frame that is being written. */
 struct writer {
     const struct sw_codec_ops *ops;

@@ -10,31 +10,12 @@
 #ifndef SW_CODEC_CODEC_H
 #define SW_CODEC_CODEC_H
 
-#include "codec/frame.h"
 #include "codec/params.h"
 #include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-struct sw_plan {
-    enum sw_codec_id codec;
-    unsigned segment_log2;         /* segment length of the frames */
-    enum sw_value_type value_type; /* codecs of numbers only */
-    uint64_t raw_bytes;            /* of the region that it was made for; 0: for none */
-    double expected_ratio;         /* raw bytes per frame byte of that one, estimated from the sample; 1 for raw */
-    double ratios[SW_CODEC_NR];    /* the same of each codec of numbers that would do; 0: it would not */
-    struct sw_params params;       /* the codec's, or of a codec in `ratios` which learns something */
-};
-
-/* The plan that stores bytes as they are. */
-void sw_plan_init_raw(struct sw_plan *ret);
-/* What a plan promises of the data sections alone: the table and the header, which are part of expected_ratio, weigh
- * differently in regions of other lengths. */
-double sw_plan_data_ratio(const struct sw_plan *plan);
-/* Symbols in the frames of a plan. */
-uint32_t sw_plan_symbols(const struct sw_plan *plan);
 
 /* Encodes in[0..in_bytes) into one frame. What would not be smaller than the raw frame, by whichever codec, is stored
  * raw. out_cap_bytes: at least sw_frame_bound_bytes(in_bytes). units: bytes; any alignment of `in`, `out` aligned

@@ -6,8 +6,7 @@
 #ifndef SW_CODEC_OPS_H
 #define SW_CODEC_OPS_H
 
-#include "codec/codec.h"
-#include <stdbool.h>
+#include "codec/params.h"
 
 /* Where the stored bytes of one tile are; nothing but the bounds has been checked. */
 struct sw_tile_view {

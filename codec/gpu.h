@@ -15,7 +15,7 @@
 #ifndef SW_CODEC_GPU_H
 #define SW_CODEC_GPU_H
 
-#include "codec/codec.h"
+#include "codec/params.h"
 #include "codec/sample.h"
 
 #ifdef __cplusplus

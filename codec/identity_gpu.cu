@@ -2,9 +2,9 @@
  *
  * The sums of a period of 16 stripes commute: each lane of the warp loads four words of it, and what the lanes hold of
  * one hash lane is added up once a period. The next period's words are on their way meanwhile. */
+#include "codec/codec_gpu.cuh"
 #include "codec/identity.h"
 #include "codec/identity_format.h"
-#include "codec/codec_gpu.cuh"
 
 namespace {
 

@@ -1,8 +1,5 @@
 #include "codec/params.h"
 
-#include "base/err.h"
-#include "codec/frame.h"
-
 #include <string.h>
 
 void sw_params_write(const struct sw_params *params, void *section) {
@@ -26,4 +23,24 @@ int sw_params_read(struct sw_params *ret, const void *section, uint32_t n_symbol
     memcpy(ret->value, values, (size_t)8 * n_symbols);
     memcpy(ret->length, lengths, n_symbols);
     return 0;
+}
+
+void sw_plan_init_raw(struct sw_plan *ret) {
+    memset(ret, 0, sizeof *ret);
+    ret->codec = SW_CODEC_RAW;
+    ret->segment_log2 = SW_RAW_SEGMENT_LOG2;
+    ret->expected_ratio = 1;
+}
+
+uint32_t sw_plan_symbols(const struct sw_plan *plan) {
+    return sw_codec_has_symbols(plan->codec) ? plan->params.n_symbols : 0;
+}
+
+double sw_plan_data_ratio(const struct sw_plan *plan) {
+    struct sw_frame_layout layout;
+    if (plan->codec == SW_CODEC_RAW)
+        return 1;
+    sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, plan->raw_bytes, sw_plan_symbols(plan));
+    const double data_per_byte = 1 / plan->expected_ratio - (double)layout.data_offset / (double)plan->raw_bytes;
+    return data_per_byte > 0 ? 1 / data_per_byte : (double)plan->raw_bytes; /* numbers that are all equal: rounding */
 }

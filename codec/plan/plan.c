@@ -2,7 +2,6 @@
 
 #include "base/alloc.h"
 #include "codec/codec_ops.h"
-#include "codec/plan/planning.h"
 
 #include <string.h>
 
@@ -141,16 +140,6 @@ void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void
         if (ratio > (is_slow ? MIN_RATIO : 1) * ret->expected_ratio)
             sw_plan_switch(ret, plan.codec);
     }
-}
-
-void sw_plan_make(struct sw_plan *ret, enum sw_value_type type, const void *region, uint64_t raw_bytes, void *sample) {
-    struct sw_planning p;
-    sw_planning_begin(&p, type, raw_bytes, false);
-    while (p.step != SW_PLANNING_DONE) {
-        (void)sw_sample_gather(sample, region, raw_bytes, p.piece_bytes);
-        sw_planning_learn(&p, sample);
-    }
-    *ret = p.plan;
 }
 
 void sw_plan_switch(struct sw_plan *plan, enum sw_codec_id codec) {

@@ -5,7 +5,7 @@
 #ifndef SW_CODEC_PLAN_H
 #define SW_CODEC_PLAN_H
 
-#include "codec/codec.h"
+#include "codec/params.h"
 #include "codec/sample.h"
 
 #ifdef __cplusplus
@@ -28,8 +28,6 @@ void sw_plan_refine(struct sw_plan *plan, const void *sample, size_t sample_byte
 /* Takes that codec of numbers which shrinks a sample of long pieces most, or raw; type: not SW_VALUE_NONE. */
 void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void *sample, size_t sample_bytes,
                         uint64_t raw_bytes);
-/* All of it for a region in the host's memory, of any type; sample: SW_SAMPLE_MAX_BYTES of room. */
-void sw_plan_make(struct sw_plan *ret, enum sw_value_type type, const void *region, uint64_t raw_bytes, void *sample);
 
 /* Makes a plan of numbers that of another codec in its `ratios`: one that takes less time, say. */
 void sw_plan_switch(struct sw_plan *plan, enum sw_codec_id codec);

@@ -57,3 +57,13 @@ void sw_planning_trained(struct sw_planning *p, const struct sw_params *params, 
     sw_plan_init_trained(&p->plan, params, coded_bytes, sw_sample_bytes(p->raw_bytes), p->raw_bytes);
     end_or_refine(p);
 }
+
+void sw_plan_make(struct sw_plan *ret, enum sw_value_type type, const void *region, uint64_t raw_bytes, void *sample) {
+    struct sw_planning p;
+    sw_planning_begin(&p, type, raw_bytes, false);
+    while (p.step != SW_PLANNING_DONE) {
+        (void)sw_sample_gather(sample, region, raw_bytes, p.piece_bytes);
+        sw_planning_learn(&p, sample);
+    }
+    *ret = p.plan;
+}

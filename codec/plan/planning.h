@@ -9,6 +9,10 @@
 
 #include "codec/plan/plan.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum sw_planning_step {
     SW_PLANNING_DONE,   /* `plan` is made */
     SW_PLANNING_SAMPLE, /* bring the sample to the host; then call sw_planning_learn() */
@@ -34,4 +38,10 @@ void sw_planning_probed(struct sw_planning *p, bool is_hopeless);
 /* Takes what was trained; arguments as of sw_plan_init_trained(). */
 void sw_planning_trained(struct sw_planning *p, const struct sw_params *params, size_t coded_bytes);
 
+/* All steps for a region in the host's memory, of any type; sample: SW_SAMPLE_MAX_BYTES of room. */
+void sw_plan_make(struct sw_plan *ret, enum sw_value_type type, const void *region, uint64_t raw_bytes, void *sample);
+
+#ifdef __cplusplus
+}
+#endif
 #endif

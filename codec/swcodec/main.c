@@ -4,7 +4,8 @@
 #include "base/clock.h"
 #include "base/descriptors.h"
 #include "base/thread.h"
-#include "codec/plan/plan.h"
+#include "codec/codec.h"
+#include "codec/plan/planning.h"
 #include "codec/swcodec/files.h"
 #include "codec/swcodec/stream.h"
 

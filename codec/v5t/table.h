@@ -8,7 +8,6 @@
 #ifndef SW_V5T_TABLE_H
 #define SW_V5T_TABLE_H
 
-#include "codec/frame.h"
 #include "codec/params.h"
 #include "codec/public/spillway_device/bits.h"
 #include <stddef.h>

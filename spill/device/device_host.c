@@ -1,6 +1,7 @@
 /* device_host.c - a thread per slot in place of a stream, a memfd in place of an IPC handle.
  *
  * A chunk is copied from the memfd before it is encoded, and to it after it was verified; memfd.h says why. */
+#include "codec/codec.h"
 #include "spill/device/device.h"
 
 #include "base/alloc.h"

@@ -1,4 +1,5 @@
 #include "spill/device/device_host_group.h"
+#include "codec/codec.h"
 
 #include "codec/identity.h"
 #include "spill/device/memfd.h"

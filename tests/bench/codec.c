@@ -17,7 +17,7 @@
  * host takes to queue a batch is not in the rates but has a figure of its own. See --help. */
 #include "codec/gpu.h"
 #include "codec/lz/lz.h"
-#include "codec/plan/plan.h"
+#include "codec/plan/planning.h"
 #include "tests/lib/numbers.h"
 #include "tests/lib/parallel_fill.h"
 

@@ -4,7 +4,8 @@
  * times; prints the median and, as the spread, the slowest and the fastest. */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "codec/plan/plan.h"
+#include "codec/codec.h"
+#include "codec/plan/planning.h"
 
 #include <inttypes.h>
 #include <stdbool.h>

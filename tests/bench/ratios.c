@@ -4,7 +4,8 @@
  * bytes, separated by tabs. Frames are decoded and compared. With -d each buffer is also written to
  * DIRECTORY/COLUMN.ROLE, for parquet.py, which reads these lines as well. */
 #include "base/alloc.h"
-#include "codec/plan/plan.h"
+#include "codec/codec.h"
+#include "codec/plan/planning.h"
 #include "tests/lib/tpch_tables.h"
 
 #include <inttypes.h>

@@ -2,6 +2,7 @@
  * ranges, copies of runs.
  *
  * SW_TEST_SMALL=1 leaves out the larger sizes, for runs under compute-sanitizer. */
+#include "codec/codec.h"
 #include "codec/gpu.h"
 #include "codec/identity.h"
 #include "codec/plan/plan.h"

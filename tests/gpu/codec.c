@@ -1,6 +1,7 @@
 /* codec.c - frames made on the GPU decode on the host and the other way round, byte for byte.
  *
  * SW_TEST_SMALL=1 leaves out the larger sizes, for runs under compute-sanitizer. */
+#include "codec/codec.h"
 #include "codec/checksum.h"
 #include "codec/gpu.h"
 #include "codec/plan/plan.h"

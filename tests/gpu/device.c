@@ -1,6 +1,7 @@
 /* device.c - the CUDA device by its own contract: groups, in which every item has a frame of its own, and raw frames
  * whose bytes are moved by copies; stored where their extents say, restored to the same bytes, and only what is damaged
  * is said to be. */
+#include "codec/codec.h"
 #include "codec/identity.h"
 #include "spill/device/device_cuda_map.h"
 #include "spill/tier/tier.h"

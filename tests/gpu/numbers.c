@@ -3,6 +3,7 @@
  * SW_TEST_SMALL=1 leaves out most widths and the larger sizes, for runs under compute-sanitizer. */
 #include "tests/lib/numbers.h"
 #include "codec/bitpack/bitpack_core.h"
+#include "codec/codec.h"
 #include "codec/lz/lz.h"
 #include "codec/plan/plan.h"
 #include "tests/lib/content.h"

@@ -1,4 +1,5 @@
 #include "tests/lib/frames.h"
+#include "codec/codec.h"
 
 #include "tests/lib/guard.h"
 

@@ -1,4 +1,5 @@
 #include "tests/lib/gpu_frames.h"
+#include "codec/codec.h"
 
 #include "base/alloc.h"
 #include "codec/sample.h"

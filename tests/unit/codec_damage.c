@@ -2,6 +2,7 @@
  * touch pages without access. Headers get a fresh hash after the change, so that what lies behind it is reached. */
 #include "base/alloc.h"
 #include "codec/checksum.h"
+#include "codec/codec.h"
 #include "codec/phrase/phrase.h"
 #include "codec/plan/plan.h"
 #include "tests/lib/content.h"

@@ -1,6 +1,7 @@
 /* Dictionaries: how many values they have, which, what is no value of theirs, and dictionaries that are none. What all
  * codecs of numbers must do is in codec_numbers.c. */
 #include "codec/bitpack/bitpack.h"
+#include "codec/codec.h"
 #include "codec/plan/plan.h"
 #include "tests/lib/content.h"
 #include "tests/lib/frames.h"

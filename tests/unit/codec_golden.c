@@ -1,5 +1,6 @@
 /* Frames that earlier versions wrote decode for ever. The files in tests/golden/ are never rewritten; a new format
  * version adds files. `unit_codec_golden --write DIR` makes those of this version. */
+#include "codec/codec.h"
 #include "codec/phrase/phrase.h"
 #include "codec/plan/plan.h"
 #include "tests/lib/content.h"

@@ -1,5 +1,6 @@
 /* Codec lz: what goes in comes out, whatever repeats in it and however far apart; what repeats within the window is
  * found, and costs what the format says. */
+#include "codec/codec.h"
 #include "codec/lz/lz.h"
 #include "codec/lz/lz_core.h"
 #include "codec/plan/plan.h"

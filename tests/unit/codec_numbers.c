@@ -1,6 +1,7 @@
 /* Columns of numbers of every type: what goes in comes out, whole, by tiles and by segments, whatever the values, their
  * number and the bits that they need. */
 #include "codec/bitpack/bitpack.h"
+#include "codec/codec.h"
 #include "codec/plan/plan.h"
 #include "tests/lib/content.h"
 #include "tests/lib/frames.h"

@@ -1,6 +1,6 @@
 /* Phrases: what is learnt obeys the rules of phrase.h, the longest one is found, and whatever goes in comes out. */
 #include "codec/phrase/phrase_core.h"
-#include "codec/plan/plan.h"
+#include "codec/plan/planning.h"
 #include "tests/lib/content.h"
 #include "tests/lib/frames.h"
 #include "tests/lib/phrases.h"

@@ -1,4 +1,5 @@
 /* Plans made step by step are those made at once; each kind of region goes through its own steps. */
+#include "codec/codec.h"
 #include "codec/plan/planning.h"
 #include "tests/lib/content.h"
 #include "tests/lib/numbers.h"

@@ -1,5 +1,6 @@
 /* Whatever goes in comes out, whole, by tiles and by segments, and no frame is longer than the bound. All buffers touch
  * a page without access. */
+#include "codec/codec.h"
 #include "codec/plan/plan.h"
 #include "tests/lib/content.h"
 #include "tests/lib/frames.h"

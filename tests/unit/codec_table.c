@@ -1,6 +1,7 @@
 /* Training obeys the rules of table.h, whatever the sample, and pays off; tables survive their section; sampling and
  * planning stay inside the region. */
-#include "codec/plan/plan.h"
+#include "codec/codec.h"
+#include "codec/plan/planning.h"
 #include "tests/lib/content.h"
 #include "tests/lib/guard.h"
 #include "tests/lib/run.h"

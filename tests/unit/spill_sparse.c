@@ -1,6 +1,7 @@
 /* Memory that claims to be long and has no pages costs its client an inode: what the service keeps and does for it must
  * follow what is stored, not what is claimed. */
 #include "base/alloc.h"
+#include "codec/codec.h"
 #include "codec/lz/lz.h"
 #include "codec/plan/plan.h"
 #include "spill/engine_state.h"

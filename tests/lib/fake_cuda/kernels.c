@@ -1,6 +1,7 @@
 /* kernels.c - the calls of codec/gpu.h, done by the codecs of the host when the stream comes to them. */
 #include "base/assert.h"
 #include "codec/checksum.h"
+#include "codec/codec.h"
 #include "codec/gpu.h"
 #include "codec/identity.h"
 #include "codec/plan/plan.h"

@@ -1,4 +1,4 @@
-/* phrase.c - the codec's row: tiles of phrases, on the host. */
+/* phrase_ops.c - the codec's row: tiles of phrases, on the host. */
 #include "base/alloc.h"
 #include "base/err.h"
 #include "codec/checksum.h"
