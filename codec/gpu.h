@@ -1,5 +1,8 @@
 /* gpu.h - the CUDA implementation of the frame format, as plain C calls that queue work on the caller's stream.
  *
+ * The kernels are in libspillway-kernels.so, which exports these calls and nothing else. A program links sw_gpu (gpu.c)
+ * in its place, and calls sw_gpu_codec_init() before any other of them: that loads it.
+ *
  * No call allocates, synchronises or touches the default stream. The device of the current context is used; several
  * calls on several streams may run at once if each has its own scratch. Results (struct sw_gpu_result) are written by
  * the GPU: read them after the stream has passed the call. units: bytes. thread: gpu (a thread with the context
@@ -54,8 +57,9 @@ static inline struct sw_gpu_plan sw_gpu_plan_from(const struct sw_plan *plan, co
     return ret;
 }
 
-/* One-time set-up of kernel attributes for the current device. errors: -SW_ENOTSUP if its shared memory is too small
- * (below 98 KiB per block), -SW_EGPU. */
+/* Loads the kernels, once for the process, and sets their attributes for the current device. errors: -SW_ENOTSUP if
+ * libspillway-kernels.so is not found or is another version's (err->msg says which), or if the device's shared memory
+ * is too small (below 98 KiB per block); -SW_EGPU. */
 int sw_gpu_codec_init(struct sw_err *err);
 
 /* An empty kernel: while the GPU turns from another process to this one, the host can prepare what is to follow. */

@@ -27,7 +27,8 @@
 #
 # What needs no GPU is not here: fault_cuda, in which each call into CUDA fails in turn, for good, too, runs on a fake.
 #
-# BUILD is a build folder (cmake --preset gpu-portable), possibly copied from another machine. Logs and tables go to OUT.
+# BUILD is a build folder (cmake --preset gpu-portable), possibly copied whole from another machine: programs find
+# codec/libspillway-kernels.so.0 relative to their own folder. Logs and tables go to OUT.
 set -uo pipefail
 
 build=${1:?usage: run.sh BUILD OUT [PART...]}

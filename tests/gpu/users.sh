@@ -17,7 +17,10 @@ folder=$(mktemp -d) || exit 1
 chmod 755 "$folder"
 install -d -o $service_uid -g $service_uid "$folder/service"
 for uid in $service_uid "${engine_uids[@]}"; do install -d -o "$uid" "$folder/home$uid"; done
-install -m 755 "$build/daemon/spillwayd" "$build"/ipc/libspillway.so.0 "$here/engine.py" "$folder"
+install -d -m 755 "$folder/daemon" "$folder/codec" # as in a build folder, so that spillwayd finds the kernels
+install -m 755 "$build/daemon/spillwayd" "$folder/daemon"
+install -m 755 "$build/codec/libspillway-kernels.so.0" "$folder/codec"
+install -m 755 "$build"/ipc/libspillway.so.0 "$here/engine.py" "$folder"
 clean_up() {
     kill "$service" 2>/dev/null
     wait "$service"
@@ -32,7 +35,7 @@ as_user() { # as_user UID COMMAND...
 }
 
 socket=$folder/service/data.sock
-(as_user $service_uid "$folder/spillwayd" -s "data_socket=$socket" -s data_socket_mode=0666 -s host_tier_bytes=4GiB \
+(as_user $service_uid "$folder/daemon/spillwayd" -s "data_socket=$socket" -s data_socket_mode=0666 -s host_tier_bytes=4GiB \
     >"$folder/log" 2>&1) &
 service=$!
 for ((i = 0; i < 300; i++)); do
