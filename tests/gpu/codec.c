@@ -5,6 +5,8 @@
 #include "codec/checksum.h"
 #include "codec/gpu.h"
 #include "codec/plan/plan.h"
+#include "codec/streams/streams.h"
+#include "codec/v5t/table.h"
 #include "tests/lib/content.h"
 #include "tests/lib/gpu_frames.h"
 #include "tests/lib/phrases.h"
@@ -315,10 +317,11 @@ START_TEST(trained_tables) {
         CUDA(cudaMemcpy(&training, d_training, sizeof training, cudaMemcpyDeviceToHost));
         ck_assert_uint_eq(training.n_symbols, gpu.n_symbols);
         ck_assert_uint_le(gpu.n_symbols, SW_FRAME_MAX_SYMBOLS);
+        const uint32_t n2 = gpu.own[SW_V5T_N2], n1 = gpu.own[SW_V5T_N1];
         bool taken[1 << SW_V5T_HASH_LOG2] = {false};
         for (uint32_t c = 0; c < gpu.n_symbols; c++) {
             const uint32_t length = gpu.length[c];
-            ck_assert(c < gpu.n2 ? length == 2 : c < gpu.n2 + gpu.n1 ? length == 1 : length >= 3 && length <= 8);
+            ck_assert(c < n2 ? length == 2 : c < n2 + n1 ? length == 1 : length >= 3 && length <= 8);
             ck_assert(length == 8 || gpu.value[c] >> 8 * length == 0);
             if (length > 2) {
                 ck_assert(!taken[sw_v5t_hash3((uint32_t)gpu.value[c])]);
@@ -326,7 +329,7 @@ START_TEST(trained_tables) {
             }
         }
     }
-    struct sw_plan plan = {.codec = SW_CODEC_V5T, .segment_log2 = 10, .table = gpu};
+    struct sw_plan plan = {.codec = SW_CODEC_V5T, .segment_log2 = 10, .params = gpu};
     sw_gpu_round_trip(&plan, in, n, 0);
     uint8_t *frame = aligned_alloc(16, sw_frame_bound_bytes(n));
     uint64_t by_gpu, by_host;
