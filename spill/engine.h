@@ -16,7 +16,7 @@
 #include "spill/catalogue.h"
 #include "spill/device/device.h"
 #include "spill/order.h"
-#include "spill/pipeline/cost.h"
+#include "spill/planner/cost.h"
 #include "spill/quota.h"
 #include "spill/tier/tiers.h"
 #include <stdbool.h>
@@ -248,7 +248,7 @@ int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const stru
 /* The same for n buffers (1 … SW_FRAMES_MAX_PARTS), in any memories of the owner, none of them `once` or in place,
  * which make one region: one id, and all that there is to do with a region is done with all of them, or nothing. Each
  * has its type, frames and codec. They are dealt so that encoding and the link, or the link and decoding, overlap best
- * (sw_policy_goes_before()). request, piece: the first one's. A restore has as many ranges, in the same order, each
+ * (sw_rules_goes_before()). request, piece: the first one's. A restore has as many ranges, in the same order, each
  * with room for its buffer; no two may overlap. errors: as above, -SW_EINVAL (number of buffers), naming the buffer. */
 int sw_engine_spill_buffers(struct sw_owner *owner, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done,
                             void *arg, struct sw_region_id *ret_id, struct sw_err *err);

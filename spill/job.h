@@ -11,9 +11,9 @@
 #include "spill/device/device.h"
 #include "spill/frames.h"
 #include "spill/order.h"
-#include "spill/pipeline/cost.h"
-#include "spill/pipeline/plan_cache.h"
-#include "spill/pipeline/turns.h"
+#include "spill/planner/cost.h"
+#include "spill/planner/plan_cache.h"
+#include "spill/mover/turns.h"
 #include "spill/quota.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -57,7 +57,7 @@ const char *sw_job_kind_name(enum sw_job_kind kind);
 /* How far a spill or pack has come, for the loop to follow. */
 enum sw_job_phase { SW_PHASE_STAGING, SW_PHASE_ENCODING, SW_PHASE_STORING };
 
-/* Where a job stands inside the pipeline. */
+/* Where a job stands inside the mover. */
 enum sw_job_stage {
     SW_STAGE_WAITING,   /* memory not mapped yet */
     SW_STAGE_PREPARING, /* a slot gathers a sample and makes a plan */
@@ -123,19 +123,19 @@ struct sw_job {
     uint64_t mapped_us, planned_us; /* when the memory was mapped, the first plan made; 0: never */
     enum sw_cost_reason reason;     /* why it was compressed, or was not: of the last plan */
 
-    /* The pipeline's own. */
+    /* The mover's own. */
     enum sw_job_stage stage;
     unsigned n_slots;    /* working on it now */
     struct sw_turn turn; /* its place among those that want slots */
     size_t n_dealt, n_encoded, n_done;
-    bool is_early;  /* of several buffers: its last chunk that was dealt was, by Johnson's rule (pipeline_turn.c) */
+    bool is_early;  /* of several buffers: its last chunk that was dealt was, by Johnson's rule (deal.c) */
     bool is_direct; /* raw chunks go directly (direct.c) */
     enum sw_job_way_back way_back;
     /* Spill: some chunks are compressed, others go directly meanwhile; restore: there are frames of both. What shares
      * the link with others is not measured. */
     bool is_mixed;
     bool regroups; /* has left a group, to be served with others that have left it for the same reason (group.c) */
-    /* Spill, pack: its plan (pipeline_plan.c). */
+    /* Spill, pack: its plan (plan.c). */
     enum sw_job_plan_state plan_state;
     enum sw_job_trial trial;
     unsigned plan_number, n_retrained;

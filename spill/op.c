@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "spill/pipeline/plan_cache.h"
+#include "spill/planner/plan_cache.h"
 
 static void fill_job(struct sw_job *job, const struct sw_op *op, const struct sw_range *range) {
     job->mem = &range->mem->side;

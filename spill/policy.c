@@ -1,48 +1,5 @@
 #include "spill/policy.h"
 
-#define CHUNK_ALIGN_BYTES (32u << 10)
-#define MIN_CHUNK_BYTES (4u << 20) /* below, launch and table (2.3 KB) start to show */
-#define CHUNKS_PER_SLOT 2          /* one is encoded while the other is copied */
-#define DRIFT 0.85                 /* of the expected ratio; sampling noise stays well above */
-#define MIN_SEGMENT_LOG2 8
-#define MIN_JUDGED_BYTES 4096 /* of less, padding and chance decide how far it shrinks */
-#define MOST_JUDGED_RATIO 64  /* beyond it header and records decide: numbers that are all equal take no data */
-#define MIN_REST_CHUNKS 2
-#define MAX_RETRAINED 16 /* training takes milliseconds: data that defy sampling must not be sampled for ever */
-
-uint64_t sw_policy_chunk_bytes(uint64_t raw_bytes, uint64_t device_chunk_bytes, unsigned n_slots) {
-    uint64_t bytes = raw_bytes / ((uint64_t)n_slots * CHUNKS_PER_SLOT);
-    bytes += CHUNK_ALIGN_BYTES - bytes % CHUNK_ALIGN_BYTES;
-    if (bytes < MIN_CHUNK_BYTES)
-        bytes = MIN_CHUNK_BYTES;
-    return bytes < device_chunk_bytes ? bytes : device_chunk_bytes;
-}
-
-unsigned sw_policy_segment_log2(uint64_t chunk_bytes, uint32_t full_segments, unsigned max_log2) {
-    unsigned log2 = max_log2;
-    while (log2 > MIN_SEGMENT_LOG2 && chunk_bytes >> log2 < full_segments)
-        log2--;
-    return log2;
-}
-
-static double at_most(double a, double b) {
-    return a < b ? a : b;
-}
-
-bool sw_policy_plan_is_stale(double expected_ratio, uint64_t raw_bytes, uint64_t data_bytes, bool has_others) {
-    if (raw_bytes < MIN_JUDGED_BYTES)
-        return false;
-    const double ratio = at_most((double)raw_bytes / (double)data_bytes, MOST_JUDGED_RATIO);
-    expected_ratio = at_most(expected_ratio, MOST_JUDGED_RATIO);
-    return ratio < DRIFT * expected_ratio || (has_others && ratio * DRIFT > expected_ratio);
-}
-
-bool sw_policy_retrain(const struct sw_policy_drift *drift) {
-    if (drift->rest_bytes < MIN_REST_CHUNKS * drift->chunk_bytes || drift->n_retrained >= MAX_RETRAINED)
-        return false;
-    return sw_policy_plan_is_stale(drift->expected_ratio, drift->raw_bytes, drift->data_bytes, false);
-}
-
 uint64_t sw_policy_mark_bytes(uint64_t limit_bytes, unsigned pct) {
     return limit_bytes / 100 * pct;
 }
@@ -83,15 +40,4 @@ size_t sw_policy_victims(const struct sw_policy_level *level, const struct sw_po
         ret[n_chosen++] = best;
     }
     return n_chosen;
-}
-
-bool sw_policy_is_early(const struct sw_policy_stages *stages) {
-    return stages->first_s < stages->second_s;
-}
-
-bool sw_policy_goes_before(const struct sw_policy_stages *a, const struct sw_policy_stages *b) {
-    const bool a_early = sw_policy_is_early(a), b_early = sw_policy_is_early(b);
-    if (a_early != b_early)
-        return a_early;
-    return a_early ? a->first_s < b->first_s : a->second_s > b->second_s;
 }

@@ -8,7 +8,7 @@
 #include "base/list.h"
 #include "spill/engine.h"
 #include "spill/frames.h"
-#include "spill/pipeline/cost.h"
+#include "spill/planner/cost.h"
 
 struct sw_op;
 struct sw_move;

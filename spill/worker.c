@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "base/forecast.h"
 #include "base/thread.h"
+#include "spill/mover/mover.h"
 #include "spill/order_queue.h"
-#include "spill/pipeline/pipeline.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -30,9 +30,9 @@ struct spell {
 };
 
 struct sw_worker {
-    struct sw_device *device;     /* asked for nothing by the thread between the end of its jobs and the next one */
-    unsigned poll_us;             /* the device's */
-    struct sw_pipeline *pipeline; /* the thread's */
+    struct sw_device *device; /* asked for nothing by the thread between the end of its jobs and the next one */
+    unsigned poll_us;         /* the device's */
+    struct sw_mover *mover;   /* the thread's */
     void (*wake)(void *arg);
     void *arg;
     pthread_t thread;
@@ -60,7 +60,7 @@ static void on_finished(struct sw_job *job, void *arg) {
 /* The loop looks at a phase when it is asked about the region: it is not woken for it. */
 static void on_progress(void *arg) {
     struct sw_worker *w = arg;
-    atomic_store(&w->n_mapped, sw_pipeline_mapped(w->pipeline));
+    atomic_store(&w->n_mapped, sw_mover_mapped(w->mover));
 }
 
 static void wake_loop(struct sw_worker *w) {
@@ -75,8 +75,8 @@ static void hand_back(struct sw_worker *w) {
     if (sw_list_empty(&w->finished))
         return;
     /* Published before the jobs, so that who sees the jobs sees these. */
-    atomic_store(&w->lost, sw_pipeline_lost(w->pipeline));
-    atomic_store(&w->n_mapped, sw_pipeline_mapped(w->pipeline));
+    atomic_store(&w->lost, sw_mover_lost(w->mover));
+    atomic_store(&w->n_mapped, sw_mover_mapped(w->mover));
     (void)pthread_mutex_lock(&w->lock);
     sw_list_append_all(&w->outbox, &w->finished);
     (void)pthread_mutex_unlock(&w->lock);
@@ -91,12 +91,12 @@ static void on_arrived(void *arg) {
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-/* Jobs are about to join those that the pipeline has, if it has any. */
+/* Jobs are about to join those that the mover has, if it has any. */
 static void note_jobs(struct sw_worker *w, const struct sw_list *posted) {
     struct spell *spell = &w->spell;
     if (sw_list_empty(posted))
         return;
-    if (sw_pipeline_busy(w->pipeline)) {
+    if (sw_mover_busy(w->mover)) {
         spell->is_whole = false;
         spell->announce_us = 0;
         return;
@@ -117,7 +117,7 @@ static void note_jobs(struct sw_worker *w, const struct sw_list *posted) {
 /* Tells the loop that a spell ends soon, and notes how long it was. */
 static void look_at_spell(struct sw_worker *w, uint64_t now_us) {
     struct spell *spell = &w->spell;
-    if (!sw_pipeline_busy(w->pipeline)) {
+    if (!sw_mover_busy(w->mover)) {
         if (spell->is_whole)
             sw_forecast_note(&w->forecasts[spell->kind], spell->bytes, now_us - spell->begun_us);
         *spell = (struct spell){0};
@@ -142,7 +142,7 @@ static void sleep_until(struct sw_worker *w, uint64_t until_us) {
  * it `may_wait`. Returns whether the thread has been asked to end. *ret_expects: there is nothing to do yet, but soon
  * will be. */
 static bool take_posted(struct sw_worker *w, bool may_wait, struct sw_list *ret, bool *ret_expects) {
-    const bool is_busy = sw_pipeline_busy(w->pipeline);
+    const bool is_busy = sw_mover_busy(w->mover);
     const uint64_t look_us = sw_order_queue_next_us(&w->ordered, 0);
     (void)pthread_mutex_lock(&w->lock);
     while (may_wait && !is_busy && sw_list_empty(&w->inbox) && !w->stop && !w->expects &&
@@ -156,8 +156,8 @@ static bool take_posted(struct sw_worker *w, bool may_wait, struct sw_list *ret,
     return stop;
 }
 
-/* Moves the jobs that may begin into the pipeline: of those posted, and of those that have waited for a word. True: a
- * job has come, into the pipeline or to wait. */
+/* Moves the jobs that may begin into the mover: of those posted, and of those that have waited for a word. True: a
+ * job has come, into the mover or to wait. */
 static bool begin_jobs(struct sw_worker *w, struct sw_list *posted) {
     struct sw_list ready, *node;
     const uint64_t now_us = sw_clock_us();
@@ -171,15 +171,15 @@ static bool begin_jobs(struct sw_worker *w, struct sw_list *posted) {
             sw_order_queue_add(&w->ordered, job, now_us);
     }
     if (!sw_order_queue_is_empty(&w->ordered))
-        came |= sw_order_queue_take(&w->ordered, now_us, sw_pipeline_lost(w->pipeline), &ready);
+        came |= sw_order_queue_take(&w->ordered, now_us, sw_mover_lost(w->mover), &ready);
     note_jobs(w, &ready);
     while ((node = sw_list_take_first(&ready)))
-        sw_pipeline_add(w->pipeline, SW_CONTAINER_OF(node, struct sw_job, node));
+        sw_mover_add(w->mover, SW_CONTAINER_OF(node, struct sw_job, node));
     return came;
 }
 
 static bool has_jobs(const struct sw_worker *w) {
-    return sw_pipeline_busy(w->pipeline) || !sw_order_queue_is_empty(&w->ordered);
+    return sw_mover_busy(w->mover) || !sw_order_queue_is_empty(&w->ordered);
 }
 
 /* Nothing is to be waited for but the disk, other jobs' room, and clients' words: looks again in a moment, or when a
@@ -197,7 +197,7 @@ static void nap(struct sw_worker *w) {
 static bool keeps_polling(const struct sw_worker *w, uint64_t now_us, uint64_t idle_us) {
     if (w->poll_us == 0)
         return false;
-    return idle_us < w->poll_us || (idle_us < STEP_POLL_US && sw_pipeline_has_steps(w->pipeline)) ||
+    return idle_us < w->poll_us || (idle_us < STEP_POLL_US && sw_mover_has_steps(w->mover)) ||
            sw_order_queue_next_us(&w->ordered, now_us) == now_us;
 }
 
@@ -212,16 +212,16 @@ static void *worker_main(void *arg) {
         bool advanced = begin_jobs(w, &posted);
         if (expects)
             w->device->ops->rouse(w->device);
-        advanced |= sw_pipeline_step(w->pipeline, polls) || expects;
+        advanced |= sw_mover_step(w->mover, polls) || expects;
         hand_back(w);
         const uint64_t now_us = sw_clock_us();
         look_at_spell(w, now_us);
         if (advanced)
             advanced_us = now_us;
         polls = keeps_polling(w, now_us, now_us - advanced_us);
-        if (polls || advanced || !sw_pipeline_busy(w->pipeline))
+        if (polls || advanced || !sw_mover_busy(w->mover))
             continue;
-        if (sw_pipeline_wait(w->pipeline))
+        if (sw_mover_wait(w->mover))
             advanced_us = sw_clock_us();
         else
             nap(w);
@@ -247,7 +247,7 @@ static void init_locks(struct sw_worker *w) {
 static void fini(struct sw_worker *w) {
     (void)pthread_cond_destroy(&w->posted);
     (void)pthread_mutex_destroy(&w->lock);
-    sw_pipeline_free(w->pipeline);
+    sw_mover_free(w->mover);
     sw_free(w);
 }
 
@@ -266,8 +266,8 @@ int sw_worker_new(struct sw_worker **ret, struct sw_device *device, struct sw_pl
     sw_list_init(&w->held);
     sw_order_queue_init(&w->ordered, w->poll_us > 0 ? ORDER_SPIN_US : 0);
     init_locks(w);
-    struct sw_pipeline_sink sink = {.finished = on_finished, .progress = on_progress, .arrived = on_arrived, .arg = w};
-    int rc = sw_pipeline_new(&w->pipeline, device, place, &sink, err);
+    struct sw_mover_sink sink = {.finished = on_finished, .progress = on_progress, .arrived = on_arrived, .arg = w};
+    int rc = sw_mover_new(&w->mover, device, place, &sink, err);
     if (rc) {
         fini(w);
         return rc;

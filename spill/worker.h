@@ -1,8 +1,8 @@
-/* worker.h - the thread of one device: takes jobs from the loop, drives the pipeline, hands results back.
+/* worker.h - the thread of one device: takes jobs from the loop, drives the mover, hands results back.
  *
  * The queue's lock is the first of the two locks of spill/README.md: held for list operations only. wake() is called on
  * the worker's thread whenever the loop has something to look at: finished jobs, handed back together at the end of
- * each of the pipeline's steps, the end of jobs that is forecast, or the thread's end. */
+ * each of the mover's steps, the end of jobs that is forecast, or the thread's end. */
 #ifndef SW_SPILL_WORKER_H
 #define SW_SPILL_WORKER_H
 

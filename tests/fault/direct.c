@@ -1,8 +1,8 @@
 /* Raw chunks that go directly, several in a step, also beside others that are compressed: whatever fails in the middle
  * of one, the memory or the stored frames are whole and no room is lost. On the host device, said to have a link, by a
- * pipeline that takes its kernels for slow.
+ * mover that takes its kernels for slow.
  */
-#include "spill/pipeline/pipeline_state.h"
+#include "spill/mover/mover_state.h"
 #include "spill/tier/host/tier_host.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
@@ -31,7 +31,7 @@ static struct {
     bool others_leave;       /* with the next reserve */
     struct sw_nvme_folder folder;
     struct sw_placement place;
-    struct sw_pipeline *pipeline;
+    struct sw_mover *mover;
     struct sw_job_mem mem;
     unsigned n_unfinished;
 } rig;
@@ -84,7 +84,7 @@ static void open_host_tier(uint64_t bytes) {
 
 /* nvme_bytes 0: no disk. */
 static void rig_open(uint64_t host_bytes, uint64_t nvme_bytes, uint64_t staging_bytes) {
-    const struct sw_pipeline_sink sink = {.finished = on_finished, .progress = on_event, .arrived = on_event};
+    const struct sw_mover_sink sink = {.finished = on_finished, .progress = on_event, .arrived = on_event};
     memset(&rig, 0, sizeof rig);
     open_device();
     open_host_tier(host_bytes);
@@ -100,7 +100,7 @@ static void rig_open(uint64_t host_bytes, uint64_t nvme_bytes, uint64_t staging_
     struct sw_tiers tiers = {.at = {rig.tier, rig.nvme}, .n = rig.nvme ? 2 : 1};
     ck_assert_int_eq(sw_tiers_settle(&tiers, NULL), 0);
     sw_placement_init(&rig.place, &tiers, staging_bytes);
-    ck_assert_int_eq(sw_pipeline_new(&rig.pipeline, rig.device, &rig.place, &sink, NULL), 0);
+    ck_assert_int_eq(sw_mover_new(&rig.mover, rig.device, &rig.place, &sink, NULL), 0);
 }
 
 static uint64_t used_bytes(struct sw_tier *tier) {
@@ -116,7 +116,7 @@ static void fill_host_memory(void) {
 }
 
 static void rig_close(void) {
-    sw_pipeline_free(rig.pipeline);
+    sw_mover_free(rig.mover);
     ck_assert_uint_eq(used_bytes(rig.tier), 0);
     rig.tier->ops->close(rig.tier);
     if (rig.nvme) {
@@ -151,7 +151,7 @@ static void seem_busy(void) {
     const struct sw_meter fast = {.bytes = 55e9, .us = 1e6}, slow = {.bytes = 1e9, .us = 1e6},
                           late = {.bytes = 48e9, .us = 1e6};
     for (int class = 0; class < SW_COST_CLASSES; class ++) {
-        struct sw_cost_class *c = &rig.pipeline->costs[class];
+        struct sw_cost_class *c = &rig.mover->costs[class];
         *c = (struct sw_cost_class){.link_out = fast};
         for (int codec = 0; codec < SW_CODEC_NR; codec++)
             c->encode[codec] = c->restore[codec] = codec == SW_CODEC_RAW ? slow : late;
@@ -166,13 +166,13 @@ static void add(struct sw_job *job, const struct sw_memory *memory) {
     job->session = 1;
     job->unmap_after = true;
     rig.n_unfinished++;
-    sw_pipeline_add(rig.pipeline, job);
+    sw_mover_add(rig.mover, job);
 }
 
 static int finish(const struct sw_job *job) {
     const struct timespec rest = {.tv_nsec = 100000};
     while (rig.n_unfinished > 0)
-        if (!sw_pipeline_step(rig.pipeline, false) && !sw_pipeline_wait(rig.pipeline)) {
+        if (!sw_mover_step(rig.mover, false) && !sw_mover_wait(rig.mover)) {
             ck_assert_msg(job->n_slots + job->n_transfers > 0, "the job has not ended, and nothing is under way");
             (void)nanosleep(&rest, NULL);
         }
@@ -210,8 +210,8 @@ static void end(struct sw_frames *frames) {
 }
 
 static void advance(void) {
-    if (!sw_pipeline_step(rig.pipeline, false))
-        ck_assert(sw_pipeline_wait(rig.pipeline));
+    if (!sw_mover_step(rig.mover, false))
+        ck_assert(sw_mover_wait(rig.mover));
 }
 
 /* What a spill has taken of its quota is what it has stored. */
@@ -442,8 +442,8 @@ END_TEST
 
 static void step_until_settled(void) {
     for (int i = 0; i < 1000; i++)
-        if (!sw_pipeline_step(rig.pipeline, false) && sw_pipeline_has_steps(rig.pipeline))
-            ck_assert(sw_pipeline_wait(rig.pipeline));
+        if (!sw_mover_step(rig.mover, false) && sw_mover_has_steps(rig.mover))
+            ck_assert(sw_mover_wait(rig.mover));
 }
 
 /* A worker polls for steps that run, not for room in host memory, which others take and give back; and what waits for
@@ -459,7 +459,7 @@ START_TEST(test_nobody_polls_for_room) {
     atomic_fetch_add(&rig.place.out_bytes, rig.place.way_bytes); /* another device's frames are on their way */
     step_until_settled();
     ck_assert(job.is_mixed && job.n_done < job.frames->n_chunks);
-    ck_assert(!sw_pipeline_has_steps(rig.pipeline));
+    ck_assert(!sw_mover_has_steps(rig.mover));
     const unsigned long long charged_bytes = atomic_load(&quota.bytes);
     step_until_settled();
     ck_assert_uint_eq(atomic_load(&quota.bytes), charged_bytes);
@@ -490,7 +490,7 @@ START_TEST(test_a_plan_that_comes_too_late) {
     sw_device_faulty_arm(rig.device, "make_plan", 1, -SW_EAGAIN, SW_FAULT_LATE);
     add(&job, &from);
     while (!job.frames || job.n_done < job.frames->n_chunks)
-        (void)sw_pipeline_step(rig.pipeline, false);
+        (void)sw_mover_step(rig.mover, false);
     sw_device_faulty_release(rig.device);
     ck_assert_int_eq(finish(&job), 0);
     ck_assert_int_eq(job.reason, SW_COST_ENCODER);
@@ -535,7 +535,7 @@ enum { N_SHORT = 8, SHORT_BYTES = 96 << 10 };
 static void groups_seem_slow(void) {
     const struct sw_meter fast = {.bytes = 55e9, .us = 1e6}, slow = {.bytes = 1e9, .us = 1e6};
     for (int class = 0; class < SW_COST_CLASSES; class ++) {
-        struct sw_cost_class *c = &rig.pipeline->group_costs[class];
+        struct sw_cost_class *c = &rig.mover->group_costs[class];
         *c = (struct sw_cost_class){.link_out = fast};
         for (int codec = 0; codec < SW_CODEC_NR; codec++)
             c->encode[codec] = c->restore[codec] = codec == SW_CODEC_RAW ? fast : slow;
@@ -552,12 +552,12 @@ static void run_short(struct sw_job *jobs, const struct sw_memory *memory) {
         jobs[i].bytes = SHORT_BYTES;
         jobs[i].session = 1;
         rig.n_unfinished++;
-        sw_pipeline_add(rig.pipeline, &jobs[i]);
+        sw_mover_add(rig.mover, &jobs[i]);
     }
     for (unsigned i = 0; i < N_SHORT; i++)
         ck_assert_int_eq(finish(&jobs[i]), 0);
     rig.n_unfinished++;
-    sw_pipeline_add(rig.pipeline, &unmap);
+    sw_mover_add(rig.mover, &unmap);
 }
 
 /* Back they come, and are gone. */

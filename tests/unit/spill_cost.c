@@ -1,5 +1,5 @@
 /* Compress or not: the model, the rates it is fed with, and an engine whose encoder, or whose link, is slow. */
-#include "spill/pipeline/cost.h"
+#include "spill/planner/cost.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"

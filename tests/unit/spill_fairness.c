@@ -1,6 +1,6 @@
 /* A small client beside others that have any amount of work waiting, in virtual time: its operations take at most four
  * times as long as alone, and one chunk's copy; and of those that have equal work each gets an equal part. */
-#include "spill/pipeline/pipeline_state.h"
+#include "spill/mover/mover_state.h"
 #include "spill/quota.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
@@ -77,7 +77,7 @@ struct rig {
     struct sw_device *device;
     struct sw_tier *tier;
     struct sw_placement place;
-    struct sw_pipeline *pipeline;
+    struct sw_mover *mover;
     struct sw_quota quotas[32];
     struct client *clients;
     struct sw_list idle;
@@ -108,7 +108,7 @@ static void on_event(void *arg) {
 }
 
 static void rig_open(struct rig *r, double slowdown) {
-    const struct sw_pipeline_sink sink = {.finished = on_finished, .progress = on_event, .arrived = on_event, .arg = r};
+    const struct sw_mover_sink sink = {.finished = on_finished, .progress = on_event, .arrived = on_event, .arg = r};
     const struct sw_sim_data data = {.ratios = {3, 1}, .stripe_bytes = (uint64_t)STRIPE * MIB};
     struct sw_sim_speed speed = sw_sim_idle_gpu;
     speed.slowdown = slowdown;
@@ -119,7 +119,7 @@ static void rig_open(struct rig *r, double slowdown) {
     sw_sim_set_speed(r->device, &speed);
     sw_sim_set_data(r->device, &data);
     sw_placement_init(&r->place, &(struct sw_tiers){.at = {r->tier}, .n = 1}, 0);
-    ck_assert_int_eq(sw_pipeline_new(&r->pipeline, r->device, &r->place, &sink, NULL), 0);
+    ck_assert_int_eq(sw_mover_new(&r->mover, r->device, &r->place, &sink, NULL), 0);
     random_state = 1;
 }
 
@@ -127,7 +127,7 @@ static void rig_close(struct rig *r) {
     for (unsigned i = 0; i < r->n_clients; i++)
         sw_frames_free(r->clients[i].stored);
     free(r->clients);
-    sw_pipeline_free(r->pipeline);
+    sw_mover_free(r->mover);
     r->tier->ops->close(r->tier);
     r->device->ops->close(r->device);
 }
@@ -135,9 +135,9 @@ static void rig_close(struct rig *r) {
 /* A step of what a worker does (worker.c), until `until_ns` at most. */
 static void step(struct rig *r, uint64_t until_ns) {
     const uint64_t now_ns = sw_sim_now_ns(), idle_ns = now_ns - r->advanced_ns, poll_ns = POLL_US * UINT64_C(1000);
-    const bool polls = idle_ns < poll_ns || sw_pipeline_has_steps(r->pipeline);
+    const bool polls = idle_ns < poll_ns || sw_mover_has_steps(r->mover);
     const uint64_t most_ns = polls ? poll_ns : NAP_US * UINT64_C(1000);
-    if (sw_pipeline_step(r->pipeline, polls))
+    if (sw_mover_step(r->mover, polls))
         r->advanced_ns = now_ns;
     else
         sw_sim_advance(r->device, most_ns < until_ns - now_ns ? most_ns : until_ns - now_ns);
@@ -156,7 +156,7 @@ static void begin(struct client *client) {
         c->began_ns = sw_sim_now_ns();
         r->n_under_way++;
         client->n_left++;
-        sw_pipeline_add(r->pipeline, &c->job);
+        sw_mover_add(r->mover, &c->job);
     }
     r->last_op += client->n_buffers > 1;
 }
@@ -207,7 +207,7 @@ static struct client *add_client(struct rig *r, unsigned tenant, uint64_t sessio
         first->n_left++;
         r->n_under_way++;
         c->keeps_frames = true;
-        sw_pipeline_add(r->pipeline, &c->job);
+        sw_mover_add(r->mover, &c->job);
         while (r->n_under_way > 0)
             step(r, UINT64_MAX);
         c->keeps_frames = false;

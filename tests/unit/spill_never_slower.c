@@ -1,7 +1,7 @@
 /* Encoding never makes a stream of spills slower than raw by more than 3 %, planning included: in virtual time. */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "spill/pipeline/pipeline_state.h"
+#include "spill/mover/mover_state.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sim_device.h"
 
@@ -32,7 +32,7 @@ struct rig {
     struct sw_device *device;
     struct sw_tier *tier;
     struct sw_placement place;
-    struct sw_pipeline *pipeline;
+    struct sw_mover *mover;
     struct sw_job_mem mem;
     unsigned n_finished;
 };
@@ -47,16 +47,16 @@ static void on_event(void *arg) {
 }
 
 static void rig_open(struct rig *r, const struct sw_sim_speed *speed, const struct sw_sim_data *data) {
-    const struct sw_pipeline_sink sink = {.finished = on_finished, .progress = on_event, .arrived = on_event, .arg = r};
+    const struct sw_mover_sink sink = {.finished = on_finished, .progress = on_event, .arrived = on_event, .arg = r};
     *r = (struct rig){.device = sw_sim_device_new(N_SLOTS, CHUNK_BYTES, POLL_US), .tier = sw_sim_tier_new()};
     sw_sim_set_speed(r->device, speed);
     sw_sim_set_data(r->device, data);
     sw_placement_init(&r->place, &(struct sw_tiers){.at = {r->tier}, .n = 1}, 0);
-    ck_assert_int_eq(sw_pipeline_new(&r->pipeline, r->device, &r->place, &sink, NULL), 0);
+    ck_assert_int_eq(sw_mover_new(&r->mover, r->device, &r->place, &sink, NULL), 0);
 }
 
 static void rig_close(struct rig *r) {
-    sw_pipeline_free(r->pipeline);
+    sw_mover_free(r->mover);
     r->tier->ops->close(r->tier);
     r->device->ops->close(r->device);
 }
@@ -66,7 +66,7 @@ static void add(struct rig *r, struct sw_job *job, struct sw_job_mem *mem, uint6
     job->session = session;
     job->plan_key = sw_plan_key(session, job->value_type, 0);
     job->unmap_after = true;
-    sw_pipeline_add(r->pipeline, job);
+    sw_mover_add(r->mover, job);
 }
 
 /* What a worker does (worker.c), until that many jobs more have finished. Returns how long it took. */
@@ -75,12 +75,12 @@ static double finish(struct rig *r, unsigned n_jobs) {
     uint64_t advanced_ns = begin_ns;
     for (r->n_finished = 0; r->n_finished < n_jobs;) {
         const uint64_t idle_ns = sw_sim_now_ns() - advanced_ns;
-        const bool polls = idle_ns < poll_ns || sw_pipeline_has_steps(r->pipeline);
-        if (sw_pipeline_step(r->pipeline, polls))
+        const bool polls = idle_ns < poll_ns || sw_mover_has_steps(r->mover);
+        if (sw_mover_step(r->mover, polls))
             advanced_ns = sw_sim_now_ns();
         else if (polls)
             sw_sim_advance(r->device, poll_ns - idle_ns % poll_ns);
-        else if (!sw_pipeline_wait(r->pipeline))
+        else if (!sw_mover_wait(r->mover))
             sw_sim_advance(r->device, NAP_NS);
     }
     return (double)(sw_sim_now_ns() - begin_ns) / 1e9;
@@ -284,7 +284,7 @@ START_TEST(test_what_is_looked_at_tells_nothing_wrong_of_the_link) {
         (void)finish(&r, 2);
         for (int i = 0; i < 2; i++)
             sw_frames_free(spills[i].frames);
-        sw_cost_class_rates(&r.pipeline->costs[sw_cost_class(CHUNK_BYTES)], &rates);
+        sw_cost_class_rates(&r.mover->costs[sw_cost_class(CHUNK_BYTES)], &rates);
         if (n >= N_WARM)
             ck_assert_msg(rates.direct_out > 0.9 * speed.link_out, "pair %d: %.1f GB/s", n, rates.direct_out / GB);
     }
@@ -298,24 +298,24 @@ START_TEST(test_groups_say_nothing_of_chunks) {
                             group = {.raw_bytes = 4 * MIB, .chunk_bytes = 4 * MIB, .n_chunks = 1, .shares_step = true};
     struct rig r;
     rig_open(&r, &sw_sim_idle_gpu, &datas[TEXT]);
-    struct sw_slot *slot = &r.pipeline->slots[0];
+    struct sw_slot *slot = &r.mover->slots[0];
     for (int i = 0; i < 6; i++) { /* encoded at 42 GB/s, over a link of 84 */
         slot->group.n = 64;
-        sw_measure_begin(r.pipeline, slot, i % 2 ? SW_MEASURE_ENCODE : SW_MEASURE_LINK_OUT, SW_CODEC_V5T, 4 * MIB,
+        sw_measure_begin(r.mover, slot, i % 2 ? SW_MEASURE_ENCODE : SW_MEASURE_LINK_OUT, SW_CODEC_V5T, 4 * MIB,
                          4 * MIB);
         sw_sim_advance(r.device, i % 2 ? 100000 : 50000);
-        sw_measure_end(r.pipeline, slot, true);
+        sw_measure_end(r.mover, slot, true);
         slot->group.n = 0;
     }
-    ck_assert_double_gt(sw_pipeline_ask(r.pipeline, &group, SW_CODEC_V5T, 3).rates.encode[SW_CODEC_V5T], 0);
-    ck_assert_double_eq(sw_pipeline_ask(r.pipeline, &chunks, SW_CODEC_V5T, 3).rates.encode[SW_CODEC_V5T], 0);
+    ck_assert_double_gt(sw_mover_ask(r.mover, &group, SW_CODEC_V5T, 3).rates.encode[SW_CODEC_V5T], 0);
+    ck_assert_double_eq(sw_mover_ask(r.mover, &chunks, SW_CODEC_V5T, 3).rates.encode[SW_CODEC_V5T], 0);
     /* Nor do they spend what chunks have saved for looking again. */
     struct sw_plan plan = {.codec = SW_CODEC_V5T, .expected_ratio = 3};
     const int class = sw_cost_class(4 * MIB);
-    r.pipeline->plan_s = 1;
-    ck_assert_int_eq(sw_pipeline_plan_weigh(r.pipeline, SW_JOB_SPILL, &group, false, &plan).reason, SW_COST_ENCODER);
-    ck_assert_double_gt(r.pipeline->group_costs[class].credit_s, 0);
-    ck_assert_double_eq(r.pipeline->costs[class].credit_s, 0);
+    r.mover->plan_s = 1;
+    ck_assert_int_eq(sw_mover_plan_weigh(r.mover, SW_JOB_SPILL, &group, false, &plan).reason, SW_COST_ENCODER);
+    ck_assert_double_gt(r.mover->group_costs[class].credit_s, 0);
+    ck_assert_double_eq(r.mover->costs[class].credit_s, 0);
     rig_close(&r);
 }
 END_TEST

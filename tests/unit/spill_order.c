@@ -1,7 +1,7 @@
-/* In which order the buffers of one request go through two stages: the rule against all permutations, and the pipeline
+/* In which order the buffers of one request go through two stages: the rule against all permutations, and the mover
  * in virtual time. */
-#include "spill/pipeline/pipeline.h"
-#include "spill/policy.h"
+#include "spill/mover/mover.h"
+#include "spill/planner/rules.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sim_device.h"
@@ -14,7 +14,7 @@ enum { MOST = 7, ROUNDS = 400 };
 static uint64_t state = 1;
 
 /* When the last one is through both stages, each of which takes one at a time. */
-static double makespan(const struct sw_policy_stages *all, const int *order, int n) {
+static double makespan(const struct sw_rules_stages *all, const int *order, int n) {
     double first = 0, second = 0;
     for (int i = 0; i < n; i++) {
         first += all[order[i]].first_s;
@@ -23,7 +23,7 @@ static double makespan(const struct sw_policy_stages *all, const int *order, int
     return second;
 }
 
-static double best_of_all(const struct sw_policy_stages *all, int *order, int n, int k) {
+static double best_of_all(const struct sw_rules_stages *all, int *order, int n, int k) {
     double best = makespan(all, order, n);
     for (int i = k; i < n; i++) {
         int swapped = order[k];
@@ -38,13 +38,13 @@ static double best_of_all(const struct sw_policy_stages *all, int *order, int n,
     return best;
 }
 
-/* As the pipeline does: again and again the one that goes before all that are left. */
-static void by_the_rule(const struct sw_policy_stages *all, int *ret, int n) {
+/* As the mover does: again and again the one that goes before all that are left. */
+static void by_the_rule(const struct sw_rules_stages *all, int *ret, int n) {
     bool gone[MOST] = {false};
     for (int at = 0; at < n; at++) {
         int best = -1;
         for (int i = 0; i < n; i++)
-            if (!gone[i] && (best < 0 || sw_policy_goes_before(&all[i], &all[best])))
+            if (!gone[i] && (best < 0 || sw_rules_goes_before(&all[i], &all[best])))
                 best = i;
         gone[best] = true;
         ret[at] = best;
@@ -58,11 +58,11 @@ static double some_time(int round) {
 
 START_TEST(no_order_is_better) {
     for (int round = 0; round < ROUNDS; round++) {
-        struct sw_policy_stages all[MOST];
+        struct sw_rules_stages all[MOST];
         int order[MOST], any[MOST];
         const int n = 1 + round % MOST;
         for (int i = 0; i < n; i++) {
-            all[i] = (struct sw_policy_stages){some_time(round), some_time(round)};
+            all[i] = (struct sw_rules_stages){some_time(round), some_time(round)};
             any[i] = i;
         }
         by_the_rule(all, order, n);
@@ -75,22 +75,22 @@ END_TEST
 
 START_TEST(it_is_an_order) {
     for (int round = 0; round < 20000; round++) {
-        struct sw_policy_stages s[3];
+        struct sw_rules_stages s[3];
         for (int i = 0; i < 3; i++)
-            s[i] = (struct sw_policy_stages){some_time(round), some_time(round)};
-        ck_assert(!sw_policy_goes_before(&s[0], &s[0]));
-        ck_assert(!sw_policy_goes_before(&s[0], &s[1]) || !sw_policy_goes_before(&s[1], &s[0]));
-        if (sw_policy_goes_before(&s[0], &s[1]) && sw_policy_goes_before(&s[1], &s[2]))
-            ck_assert(sw_policy_goes_before(&s[0], &s[2]));
-        if (!sw_policy_goes_before(&s[0], &s[1]) && !sw_policy_goes_before(&s[1], &s[2]))
-            ck_assert(!sw_policy_goes_before(&s[0], &s[2]));
+            s[i] = (struct sw_rules_stages){some_time(round), some_time(round)};
+        ck_assert(!sw_rules_goes_before(&s[0], &s[0]));
+        ck_assert(!sw_rules_goes_before(&s[0], &s[1]) || !sw_rules_goes_before(&s[1], &s[0]));
+        if (sw_rules_goes_before(&s[0], &s[1]) && sw_rules_goes_before(&s[1], &s[2]))
+            ck_assert(sw_rules_goes_before(&s[0], &s[2]));
+        if (!sw_rules_goes_before(&s[0], &s[1]) && !sw_rules_goes_before(&s[1], &s[2]))
+            ck_assert(!sw_rules_goes_before(&s[0], &s[2]));
     }
 }
 END_TEST
 
 /* Where nothing is known, nobody is preferred. */
 START_TEST(unknown_times_keep_the_order) {
-    const struct sw_policy_stages unknown[3] = {{0}};
+    const struct sw_rules_stages unknown[3] = {{0}};
     int order[3];
     by_the_rule(unknown, order, 3);
     for (int i = 0; i < 3; i++)
@@ -98,7 +98,7 @@ START_TEST(unknown_times_keep_the_order) {
 }
 END_TEST
 
-/* ---- the pipeline ------------------------------------------------------------------------------------------------ */
+/* ---- the mover ------------------------------------------------------------------------------------------------ */
 
 #define CHUNK_BYTES ((uint64_t)26 << 20)
 #define BUFFER_BYTES (20 * CHUNK_BYTES)
@@ -111,7 +111,7 @@ struct rig {
     struct sw_device *device;
     struct sw_tier *tier;
     struct sw_placement place;
-    struct sw_pipeline *pipeline;
+    struct sw_mover *mover;
     unsigned n_finished;
 };
 
@@ -125,22 +125,22 @@ static void on_event(void *arg) {
 }
 
 static void rig_init(struct rig *r, const struct sw_sim_speed *speed) {
-    const struct sw_pipeline_sink sink = {.finished = on_finished, .progress = on_event, .arrived = on_event, .arg = r};
+    const struct sw_mover_sink sink = {.finished = on_finished, .progress = on_event, .arrived = on_event, .arg = r};
     *r = (struct rig){.device = sw_sim_device_new(N_SLOTS, CHUNK_BYTES, POLL_US), .tier = sw_sim_tier_new()};
     sw_sim_set_speed(r->device, speed);
     sw_sim_set_data(r->device, &data);
     sw_placement_init(&r->place, &(struct sw_tiers){.at = {r->tier}, .n = 1}, 0);
-    ck_assert_int_eq(sw_pipeline_new(&r->pipeline, r->device, &r->place, &sink, NULL), 0);
+    ck_assert_int_eq(sw_mover_new(&r->mover, r->device, &r->place, &sink, NULL), 0);
 }
 
 static void rig_fini(struct rig *r) {
-    sw_pipeline_free(r->pipeline);
+    sw_mover_free(r->mover);
     r->tier->ops->close(r->tier);
     r->device->ops->close(r->device);
 }
 
 static void step(struct rig *r) {
-    if (!sw_pipeline_step(r->pipeline, true))
+    if (!sw_mover_step(r->mover, true))
         sw_sim_advance(r->device, POLL_US * UINT64_C(1000));
 }
 
@@ -152,7 +152,7 @@ static void add_buffer(struct rig *r, struct sw_job *job, struct sw_job_mem *mem
     job->plan_key = buffer + 1;
     job->op_number = op_number;
     job->buffer = buffer;
-    sw_pipeline_add(r->pipeline, job);
+    sw_mover_add(r->mover, job);
 }
 
 /* Buffers of one request: text that shrinks to an eighth, text that hardly does, numbers that shrink to a sixteenth. */

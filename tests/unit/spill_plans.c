@@ -1,8 +1,8 @@
 /* Plans that are used again: the cache, when a plan counts as stale, and what that does to small regions. */
 #include "base/alloc.h"
 #include "spill/engine_state.h"
-#include "spill/pipeline/plan_cache.h"
-#include "spill/policy.h"
+#include "spill/planner/plan_cache.h"
+#include "spill/planner/rules.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
@@ -256,12 +256,12 @@ START_TEST(test_equal_numbers_are_told_from_others) {
     sw_plan_init_typed(&plan, SW_VALUE_U64, numbers, SW_SAMPLE_MAX_BYTES, sizeof numbers);
     ck_assert_int_ne(plan.codec, SW_CODEC_RAW);
     const double promise = sw_plan_data_ratio(&plan);
-    ck_assert(!sw_policy_plan_is_stale(promise, sizeof numbers, 0, true));
-    ck_assert(!sw_policy_plan_is_stale(promise, sizeof numbers, sizeof numbers / 100, true));
-    ck_assert(sw_policy_plan_is_stale(promise, sizeof numbers, sizeof numbers / 4, true));
+    ck_assert(!sw_rules_plan_is_stale(promise, sizeof numbers, 0, true));
+    ck_assert(!sw_rules_plan_is_stale(promise, sizeof numbers, sizeof numbers / 100, true));
+    ck_assert(sw_rules_plan_is_stale(promise, sizeof numbers, sizeof numbers / 4, true));
     sw_plan_init_typed(&plan, SW_VALUE_U8, numbers, 5001, 5001); /* mostly a header */
     ck_assert_int_ne(plan.codec, SW_CODEC_RAW);
-    ck_assert(!sw_policy_plan_is_stale(sw_plan_data_ratio(&plan), 5001, 0, true));
+    ck_assert(!sw_rules_plan_is_stale(sw_plan_data_ratio(&plan), 5001, 0, true));
 }
 END_TEST
 
@@ -282,22 +282,22 @@ START_TEST(test_what_is_promised_of_data_is_the_same_for_all_lengths) {
 END_TEST
 
 START_TEST(test_segments_are_short_where_they_are_few) {
-    ck_assert_uint_eq(sw_policy_segment_log2(27 << 20, 4224, 10), 10);
-    ck_assert_uint_eq(sw_policy_segment_log2(4 << 20, 4224, 10), 9);
-    ck_assert_uint_eq(sw_policy_segment_log2(1 << 20, 4224, 10), 8);
-    ck_assert_uint_eq(sw_policy_segment_log2(1, 4224, 10), 8);
-    ck_assert_uint_eq(sw_policy_segment_log2(1, 0, 10), 10);
+    ck_assert_uint_eq(sw_rules_segment_log2(27 << 20, 4224, 10), 10);
+    ck_assert_uint_eq(sw_rules_segment_log2(4 << 20, 4224, 10), 9);
+    ck_assert_uint_eq(sw_rules_segment_log2(1 << 20, 4224, 10), 8);
+    ck_assert_uint_eq(sw_rules_segment_log2(1, 4224, 10), 8);
+    ck_assert_uint_eq(sw_rules_segment_log2(1, 0, 10), 10);
 }
 END_TEST
 
 START_TEST(test_stale_is_clearly_other_than_promised) {
-    ck_assert(!sw_policy_plan_is_stale(3.0, 30000, 10000, false));
-    ck_assert(!sw_policy_plan_is_stale(3.0, 30000, 11500, false));
-    ck_assert(sw_policy_plan_is_stale(3.0, 30000, 12000, false));
-    ck_assert(!sw_policy_plan_is_stale(2.0, 30000, 10000, false)); /* shrinks better than promised */
-    ck_assert(sw_policy_plan_is_stale(2.0, 30000, 10000, true));
-    ck_assert(!sw_policy_plan_is_stale(1.0, 30000, 30150, false));
-    ck_assert(!sw_policy_plan_is_stale(3.0, 16, 16, false));
+    ck_assert(!sw_rules_plan_is_stale(3.0, 30000, 10000, false));
+    ck_assert(!sw_rules_plan_is_stale(3.0, 30000, 11500, false));
+    ck_assert(sw_rules_plan_is_stale(3.0, 30000, 12000, false));
+    ck_assert(!sw_rules_plan_is_stale(2.0, 30000, 10000, false)); /* shrinks better than promised */
+    ck_assert(sw_rules_plan_is_stale(2.0, 30000, 10000, true));
+    ck_assert(!sw_rules_plan_is_stale(1.0, 30000, 30150, false));
+    ck_assert(!sw_rules_plan_is_stale(3.0, 16, 16, false));
 }
 END_TEST
 

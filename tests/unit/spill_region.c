@@ -1,7 +1,7 @@
 /* The region table: ids, generations, states. And the policy that sizes chunks and sees drift. */
 #include "base/alloc.h"
 #include "spill/engine_state.h"
-#include "spill/policy.h"
+#include "spill/planner/rules.h"
 #include "spill/region.h"
 #include "tests/lib/run.h"
 
@@ -120,12 +120,12 @@ END_TEST
 
 START_TEST(test_chunks_give_every_slot_work) {
     const uint64_t MiB = 1 << 20;
-    ck_assert_uint_eq(sw_policy_chunk_bytes(0, 64 * MiB, 4), 4 * MiB);
-    ck_assert_uint_eq(sw_policy_chunk_bytes(1, 64 << 10, 2), 64 << 10);
-    ck_assert_uint_eq(sw_policy_chunk_bytes(10000 * MiB, 64 * MiB, 4), 64 * MiB);
+    ck_assert_uint_eq(sw_rules_chunk_bytes(0, 64 * MiB, 4), 4 * MiB);
+    ck_assert_uint_eq(sw_rules_chunk_bytes(1, 64 << 10, 2), 64 << 10);
+    ck_assert_uint_eq(sw_rules_chunk_bytes(10000 * MiB, 64 * MiB, 4), 64 * MiB);
     for (uint64_t bytes = 1; bytes < 5000 * MiB; bytes = bytes * 3 + 7)
         for (unsigned slots = 1; slots <= 16; slots++) {
-            uint64_t chunk = sw_policy_chunk_bytes(bytes, 64 * MiB, slots);
+            uint64_t chunk = sw_rules_chunk_bytes(bytes, 64 * MiB, slots);
             ck_assert_uint_eq(chunk % (32 << 10), 0);
             ck_assert(chunk >= 4 * MiB && chunk <= 64 * MiB);
             if (bytes >= slots * 8 * MiB)
@@ -135,22 +135,22 @@ START_TEST(test_chunks_give_every_slot_work) {
 END_TEST
 
 START_TEST(test_drift_calls_for_a_new_table_only_where_it_pays) {
-    struct sw_policy_drift drift = {
+    struct sw_rules_drift drift = {
         .expected_ratio = 3.0, .raw_bytes = 30000, .data_bytes = 10000, .rest_bytes = 300000, .chunk_bytes = 30000};
-    ck_assert(!sw_policy_retrain(&drift));
+    ck_assert(!sw_rules_retrain(&drift));
     drift.data_bytes = 11500; /* 2.61: noise */
-    ck_assert(!sw_policy_retrain(&drift));
+    ck_assert(!sw_rules_retrain(&drift));
     drift.data_bytes = 12000; /* 2.5 */
-    ck_assert(sw_policy_retrain(&drift));
+    ck_assert(sw_rules_retrain(&drift));
     drift.rest_bytes = 59999; /* less than two chunks to gain on */
-    ck_assert(!sw_policy_retrain(&drift));
+    ck_assert(!sw_rules_retrain(&drift));
     drift.rest_bytes = 60000;
-    ck_assert(sw_policy_retrain(&drift));
+    ck_assert(sw_rules_retrain(&drift));
     drift.n_retrained = 16; /* hopeless */
-    ck_assert(!sw_policy_retrain(&drift));
-    drift = (struct sw_policy_drift){
+    ck_assert(!sw_rules_retrain(&drift));
+    drift = (struct sw_rules_drift){
         .expected_ratio = 1.0, .raw_bytes = 30000, .data_bytes = 30150, .rest_bytes = 300000, .chunk_bytes = 30000};
-    ck_assert(!sw_policy_retrain(&drift)); /* raw is as expected */
+    ck_assert(!sw_rules_retrain(&drift)); /* raw is as expected */
 }
 END_TEST
 

@@ -1,6 +1,6 @@
 /* Whose turn it is: shares of bytes, whatever the lengths of the pieces; who comes in; what is kept free. */
 #include "base/alloc.h"
-#include "spill/pipeline/turns.h"
+#include "spill/mover/turns.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
 

@@ -4,7 +4,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/thread.h"
-#include "spill/pipeline/meter.h"
+#include "spill/planner/meter.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "spill/pipeline/meter.h"
+#include "spill/planner/meter.h"
 
 #define FADE 0.75
 #define MOST_SLOWER 4 /* than before, of what is remembered together */

@@ -1,4 +1,4 @@
-#include "spill/pipeline/turns.h"
+#include "spill/mover/turns.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"

@@ -15,7 +15,7 @@
 
 #include "base/err.h"
 #include "base/list.h"
-#include "spill/pipeline/fair.h"
+#include "spill/mover/fair.h"
 
 #define SW_TURNS_RECENT_US 1000000u
 

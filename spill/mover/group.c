@@ -9,7 +9,7 @@
  * A client can harm only itself: jobs of several sessions meet in a group only as restores, and where a step of such a
  * group fails late each is dealt again, alone. A step that cannot even be queued fails them all.
  */
-#include "spill/pipeline/pipeline_state.h"
+#include "spill/mover/mover_state.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"
@@ -45,12 +45,12 @@ void sw_group_fini(struct sw_group *group) {
 /* ---- gathering ---- */
 
 /* One chunk, all of whose steps are those of a group: from device to host memory or back. */
-static bool is_eligible(const struct sw_pipeline *p, const struct sw_job *job) {
+static bool is_eligible(const struct sw_mover *m, const struct sw_job *job) {
     if ((job->stage != SW_STAGE_WAITING && !job->regroups) || job->err.code || job->bytes == 0 ||
         job->bytes > MAX_JOB_BYTES)
         return false;
     if (job->kind == SW_JOB_SPILL)
-        return job->bytes <= sw_job_chunk_bytes(p, job);
+        return job->bytes <= sw_job_chunk_bytes(m, job);
     return job->kind == SW_JOB_RESTORE && job->frames->n_chunks == 1 && !sw_stored_is_away(&job->frames->stored[0]);
 }
 
@@ -86,12 +86,12 @@ static bool may_join(const struct sw_group *g, const struct sw_job *job) {
 }
 
 /* False: does not fit any more, into the slot or into the host tier. */
-static bool join(struct sw_pipeline *p, struct sw_group *g, struct sw_job *job) {
-    const struct sw_device_info *info = p->device->ops->info(p->device);
+static bool join(struct sw_mover *m, struct sw_group *g, struct sw_job *job) {
+    const struct sw_device_info *info = m->device->ops->info(m->device);
     const uint64_t item_bytes = g->item_bytes + sw_group_item_bytes(job->bytes);
     if (g->n == info->group_items || item_bytes > info->group_bytes || g->raw_bytes + job->bytes > MAX_GROUP_BYTES)
         return false;
-    if (g->kind == SW_JOB_SPILL && sw_placement_goes_out(p->place, g->raw_bytes + job->bytes))
+    if (g->kind == SW_JOB_SPILL && sw_placement_goes_out(m->place, g->raw_bytes + job->bytes))
         return false;
     g->is_ascending = g->n == 0 || (g->is_ascending && follows(g->jobs[g->n - 1], job));
     g->jobs[g->n++] = job;
@@ -102,11 +102,11 @@ static bool join(struct sw_pipeline *p, struct sw_group *g, struct sw_job *job) 
 
 /* Others of its tenant that may be served with `first`, in their order. No other tenant's: none is to wait for another
  * one's bytes. False: there are none. */
-static bool gather(struct sw_pipeline *p, struct sw_group *g, struct sw_job *first) {
+static bool gather(struct sw_mover *m, struct sw_group *g, struct sw_job *first) {
     g->n = 0;
     g->kind = first->kind;
     g->raw_bytes = g->item_bytes = 0;
-    if (!is_eligible(p, first) || !join(p, g, first))
+    if (!is_eligible(m, first) || !join(m, g, first))
         return false;
     unsigned n_seen = 0;
     for (struct sw_turn *turn = sw_turns_line_first(&first->turn); turn && n_seen < MOST_SEEN;
@@ -115,7 +115,7 @@ static bool gather(struct sw_pipeline *p, struct sw_group *g, struct sw_job *fir
         if (job == first)
             continue;
         sw_job_check_canceled(job);
-        if (is_eligible(p, job) && may_join(g, job) && !join(p, g, job))
+        if (is_eligible(m, job) && may_join(g, job) && !join(m, g, job))
             break;
     }
     if (g->n == 1)
@@ -125,34 +125,34 @@ static bool gather(struct sw_pipeline *p, struct sw_group *g, struct sw_job *fir
 
 /* ---- members ---- */
 
-static void take(struct sw_pipeline *p, struct sw_slot *slot) {
+static void take(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
-    slot->age = p->next_age++;
+    slot->age = m->next_age++;
     for (unsigned i = 0; i < g->n; i++)
         sw_job_hold_slot(g->jobs[i]);
 }
 
-static void leave(struct sw_pipeline *p, struct sw_group *g, unsigned i) {
+static void leave(struct sw_mover *m, struct sw_group *g, unsigned i) {
     g->raw_bytes -= g->jobs[i]->bytes;
-    sw_job_give_slot(p, g->jobs[i]);
+    sw_job_give_slot(m, g->jobs[i]);
     g->jobs[i] = NULL;
 }
 
-static void give(struct sw_pipeline *p, struct sw_slot *slot) {
+static void give(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
     for (unsigned i = 0; i < g->n; i++)
         if (g->jobs[i])
-            leave(p, g, i);
+            leave(m, g, i);
     g->n = 0;
     slot->state = SW_SLOT_FREE;
 }
 
 /* Before a step is queued with them: those that have failed leave, the others close up. */
-static void drop_failed(struct sw_pipeline *p, struct sw_group *g) {
+static void drop_failed(struct sw_mover *m, struct sw_group *g) {
     unsigned n = 0;
     for (unsigned i = 0; i < g->n; i++) {
         if (g->jobs[i]->err.code) {
-            leave(p, g, i);
+            leave(m, g, i);
             continue;
         }
         g->jobs[n] = g->jobs[i];
@@ -161,29 +161,29 @@ static void drop_failed(struct sw_pipeline *p, struct sw_group *g) {
     g->n = n;
 }
 
-static void fail_all(struct sw_pipeline *p, struct sw_group *g, const struct sw_err *err) {
+static void fail_all(struct sw_mover *m, struct sw_group *g, const struct sw_err *err) {
     for (unsigned i = 0; i < g->n; i++)
         if (g->jobs[i])
-            sw_pipeline_fail(p, g->jobs[i], err);
+            sw_mover_fail(m, g->jobs[i], err);
 }
 
 /* Whose fault a step's failure was cannot be told. Restores stay, to be done again one by one. */
-static void step_failed(struct sw_pipeline *p, struct sw_group *g, const struct sw_err *err) {
+static void step_failed(struct sw_mover *m, struct sw_group *g, const struct sw_err *err) {
     if (g->kind == SW_JOB_SPILL || err->code == -SW_EGPULOST)
-        fail_all(p, g, err);
+        fail_all(m, g, err);
 }
 
 /* A step could not be queued: what is already queued on the slot must end. */
-static void fail_slot(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_err *err) {
-    step_failed(p, &slot->group, err);
+static void fail_slot(struct sw_mover *m, struct sw_slot *slot, const struct sw_err *err) {
+    step_failed(m, &slot->group, err);
     slot->state = SW_SLOT_DRAINING;
 }
 
-static void set_phases(struct sw_pipeline *p, const struct sw_group *g, enum sw_job_phase phase) {
+static void set_phases(struct sw_mover *m, const struct sw_group *g, enum sw_job_phase phase) {
     for (unsigned i = 0; i < g->n; i++)
         if (g->jobs[i])
             atomic_store(&g->jobs[i]->phase, (int)phase);
-    p->sink.progress(p->sink.arg);
+    m->sink.progress(m->sink.arg);
 }
 
 /* ---- steps ---- */
@@ -197,20 +197,20 @@ static struct sw_weighed weighed(const struct sw_group *g) {
 }
 
 /* By the group's plan, which has just been made or found. */
-static int encode(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+static int encode(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_group *g = &slot->group;
     const struct sw_weighed all = weighed(g);
-    const enum sw_cost_reason reason = sw_pipeline_plan_weigh(p, SW_JOB_SPILL, &all, false, &g->plan).reason;
+    const enum sw_cost_reason reason = sw_mover_plan_weigh(m, SW_JOB_SPILL, &all, false, &g->plan).reason;
     const uint64_t now_us = sw_clock_us();
     for (unsigned i = 0; i < g->n; i++) {
         g->jobs[i]->reason = reason;
         g->jobs[i]->planned_us = now_us;
     }
-    set_phases(p, g, SW_PHASE_ENCODING);
-    sw_pipeline_plan_set_segments(p, &g->plan, g->raw_bytes);
+    set_phases(m, g, SW_PHASE_ENCODING);
+    sw_mover_plan_set_segments(m, &g->plan, g->raw_bytes);
     slot->state = SW_SLOT_ENCODING;
-    sw_measure_begin(p, slot, SW_MEASURE_ENCODE, g->plan.codec, g->raw_bytes, g->raw_bytes);
-    return p->device->ops->encode_group(p->device, sw_slot_index(p, slot), &g->plan, g->items, g->n, err);
+    sw_measure_begin(m, slot, SW_MEASURE_ENCODE, g->plan.codec, g->raw_bytes, g->raw_bytes);
+    return m->device->ops->encode_group(m->device, sw_slot_index(m, slot), &g->plan, g->items, g->n, err);
 }
 
 /* Most bytes that a plan is made for and on. */
@@ -223,15 +223,15 @@ static struct sw_job *longest(const struct sw_group *g) {
 }
 
 /* Has a plan made on the longest one, which is then the others', too. */
-static int make_plan(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+static int make_plan(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_job *job = longest(&slot->group);
     job->plan_state = SW_JOB_PLAN_SETTLED;
     slot->state = SW_SLOT_PREPARING;
-    return p->device->ops->make_plan(p->device, sw_slot_index(p, slot), job->value_type, job->mem->mapping, job->offset,
+    return m->device->ops->make_plan(m->device, sw_slot_index(m, slot), job->value_type, job->mem->mapping, job->offset,
                                      job->bytes, err);
 }
 
-static bool find_plan(struct sw_pipeline *p, struct sw_group *g) {
+static bool find_plan(struct sw_mover *m, struct sw_group *g) {
     struct sw_job *first = g->jobs[0];
     const struct sw_plan_query query = {.kind = SW_JOB_SPILL,
                                         .what = weighed(g),
@@ -239,21 +239,21 @@ static bool find_plan(struct sw_pipeline *p, struct sw_group *g) {
                                         .bytes = longest(g)->bytes,
                                         .choice = &first->plan_choice};
     if (!first->regroups)
-        return sw_pipeline_plan_find(p, &query, &g->plan) == SW_PLAN_USABLE;
+        return sw_mover_plan_find(m, &query, &g->plan) == SW_PLAN_USABLE;
     g->plan = first->plan;
     return first->plan_state != SW_JOB_PLAN_MISSING;
 }
 
-static int spill(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+static int spill(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_group *g = &slot->group;
-    const bool is_found = find_plan(p, g);
+    const bool is_found = find_plan(m, g);
     for (unsigned i = 0; i < g->n; i++) {
         struct sw_job *job = g->jobs[i];
         job->plan_choice = g->jobs[0]->plan_choice;
         job->plan_state = SW_JOB_PLAN_UNPROVEN;
         job->regroups = false;
     }
-    return is_found ? encode(p, slot, err) : make_plan(p, slot, err);
+    return is_found ? encode(m, slot, err) : make_plan(m, slot, err);
 }
 
 /* A rate is known of one codec or the other. */
@@ -264,21 +264,21 @@ static bool is_of_one_codec(const struct sw_group *g) {
     return true;
 }
 
-static int restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+static int restore(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_group *g = &slot->group;
     uint64_t bytes = 0;
     for (unsigned i = 0; i < g->n; i++)
         bytes += g->items[i].frame.frame_bytes;
     slot->state = SW_SLOT_RESTORING;
-    sw_link_take(p, slot, SW_LINK_BACK, bytes);
+    sw_link_take(m, slot, SW_LINK_BACK, bytes);
     if (is_of_one_codec(g))
-        sw_measure_begin(p, slot, SW_MEASURE_RESTORE, g->items[0].frame.codec, g->raw_bytes, g->raw_bytes);
-    return p->device->ops->restore_group(p->device, sw_slot_index(p, slot), g->items, g->n, err);
+        sw_measure_begin(m, slot, SW_MEASURE_RESTORE, g->items[0].frame.codec, g->raw_bytes, g->raw_bytes);
+    return m->device->ops->restore_group(m->device, sw_slot_index(m, slot), g->items, g->n, err);
 }
 
 /* Maps the memory. */
-static int begin(struct sw_pipeline *p, struct sw_job *job, struct sw_group_item *ret, struct sw_err *err) {
-    const int rc = job->regroups ? 0 : sw_job_start(p, job, err);
+static int begin(struct sw_mover *m, struct sw_job *job, struct sw_group_item *ret, struct sw_err *err) {
+    const int rc = job->regroups ? 0 : sw_job_start(m, job, err);
     if (rc)
         return rc;
     job->stage = SW_STAGE_RUNNING;
@@ -291,44 +291,44 @@ static int begin(struct sw_pipeline *p, struct sw_job *job, struct sw_group_item
     return sw_frames_check_memory(job->frames, 0, ret->stored, err);
 }
 
-bool sw_group_serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *first) {
+bool sw_group_serve(struct sw_mover *m, struct sw_slot *slot, struct sw_job *first) {
     struct sw_group *g = &slot->group;
-    if (!gather(p, g, first))
+    if (!gather(m, g, first))
         return false;
-    take(p, slot);
+    take(m, slot);
     for (unsigned i = 0; i < g->n; i++) {
         struct sw_err err = {0};
-        sw_turns_charge(&p->turns, &g->jobs[i]->turn, g->jobs[i]->bytes);
-        if (begin(p, g->jobs[i], &g->items[i], &err))
-            sw_pipeline_fail(p, g->jobs[i], &err);
+        sw_turns_charge(&m->turns, &g->jobs[i]->turn, g->jobs[i]->bytes);
+        if (begin(m, g->jobs[i], &g->items[i], &err))
+            sw_mover_fail(m, g->jobs[i], &err);
     }
-    drop_failed(p, g);
+    drop_failed(m, g);
     if (g->n == 0) {
-        give(p, slot);
+        give(m, slot);
         return true;
     }
     struct sw_err err = {0};
-    if (g->kind == SW_JOB_SPILL ? spill(p, slot, &err) : restore(p, slot, &err))
-        fail_slot(p, slot, &err);
+    if (g->kind == SW_JOB_SPILL ? spill(m, slot, &err) : restore(m, slot, &err))
+        fail_slot(m, slot, &err);
     return true;
 }
 
 /* ---- reports ---- */
 
-static void planned(struct sw_pipeline *p, struct sw_slot *slot) {
+static void planned(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
     struct sw_err err = {0};
-    g->plan = *p->device->ops->plan(p->device, sw_slot_index(p, slot));
-    sw_plan_cache_put(&p->plans, g->jobs[0]->plan_key, longest(g)->bytes, &g->jobs[0]->plan_choice, &g->plan);
+    g->plan = *m->device->ops->plan(m->device, sw_slot_index(m, slot));
+    sw_plan_cache_put(&m->plans, g->jobs[0]->plan_key, longest(g)->bytes, &g->jobs[0]->plan_choice, &g->plan);
     for (unsigned i = 0; i < g->n; i++) {
         g->jobs[i]->plan_choice = g->jobs[0]->plan_choice;
         sw_job_check_canceled(g->jobs[i]);
     }
-    drop_failed(p, g);
+    drop_failed(m, g);
     if (g->n == 0)
-        give(p, slot);
-    else if (encode(p, slot, &err))
-        fail_slot(p, slot, &err);
+        give(m, slot);
+    else if (encode(m, slot, &err))
+        fail_slot(m, slot, &err);
 }
 
 /* What is to be done about the first member of a group that its plan does not suit, and so about the others. */
@@ -337,7 +337,7 @@ struct misfits {
     enum sw_misfit answer;
 };
 
-static enum sw_misfit judge(struct sw_pipeline *p, const struct sw_group *g, unsigned i, struct misfits *misfits) {
+static enum sw_misfit judge(struct sw_mover *m, const struct sw_group *g, unsigned i, struct misfits *misfits) {
     struct sw_job *job = g->jobs[i];
     const struct sw_frame_layout *frame = &g->items[i].frame;
     const struct sw_plan_query query = {.kind = SW_JOB_SPILL,
@@ -351,8 +351,8 @@ static enum sw_misfit judge(struct sw_pipeline *p, const struct sw_group *g, uns
                                         .choice = &job->plan_choice};
     if (job->plan_state != SW_JOB_PLAN_UNPROVEN)
         return SW_MISFIT_ACCEPT;
-    if (!sw_pipeline_plan_is_stale(&g->plan, frame)) {
-        sw_plan_cache_suits(&p->plans, job->plan_key, &job->plan_choice);
+    if (!sw_mover_plan_is_stale(&g->plan, frame)) {
+        sw_plan_cache_suits(&m->plans, job->plan_key, &job->plan_choice);
         return SW_MISFIT_ACCEPT;
     }
     if (misfits->first && misfits->answer != SW_MISFIT_ACCEPT) {
@@ -362,7 +362,7 @@ static enum sw_misfit judge(struct sw_pipeline *p, const struct sw_group *g, uns
     }
     job->plan = g->plan;
     misfits->first = job;
-    misfits->answer = sw_pipeline_plan_misfits(p, &query, frame, &job->plan);
+    misfits->answer = sw_mover_plan_misfits(m, &query, frame, &job->plan);
     return misfits->answer;
 }
 
@@ -374,17 +374,17 @@ static void regroup(struct sw_job *job, enum sw_misfit why) {
 }
 
 /* Room for a member's frame. False: it has to leave, to be served alone or because it has failed. */
-static bool accept_frame(struct sw_pipeline *p, struct sw_group *g, unsigned i, struct misfits *misfits) {
-    struct sw_tier *memory = sw_placement_memory(p->place);
+static bool accept_frame(struct sw_mover *m, struct sw_group *g, unsigned i, struct misfits *misfits) {
+    struct sw_tier *memory = sw_placement_memory(m->place);
     struct sw_job *job = g->jobs[i];
     const struct sw_frame_layout *frame = &g->items[i].frame;
     struct sw_err err = {0};
-    const enum sw_misfit misfit = judge(p, g, i, &misfits[frame->codec == SW_CODEC_RAW]);
+    const enum sw_misfit misfit = judge(m, g, i, &misfits[frame->codec == SW_CODEC_RAW]);
     if (misfit != SW_MISFIT_ACCEPT) {
         regroup(job, misfit);
         return false;
     }
-    if (sw_placement_goes_out(p->place, frame->frame_bytes)) { /* the tier has filled up since; by the same plan */
+    if (sw_placement_goes_out(m->place, frame->frame_bytes)) { /* the tier has filled up since; by the same plan */
         job->plan = g->plan;
         job->n_dealt = 0;
         return false;
@@ -392,14 +392,14 @@ static bool accept_frame(struct sw_pipeline *p, struct sw_group *g, unsigned i, 
     /* An uncommitted frame is released with the job's others, once no slot uses it. */
     if (sw_job_charge(job, frame->frame_bytes, &err) ||
         memory->ops->reserve(memory, frame->frame_bytes, &job->frames->stored[0], &err)) {
-        sw_pipeline_fail(p, job, &err);
+        sw_mover_fail(m, job, &err);
         return false;
     }
     sw_job_note_frame(job, 0, g->plan.codec, frame);
     return true;
 }
 
-static void encoded(struct sw_pipeline *p, struct sw_slot *slot) {
+static void encoded(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
     struct misfits misfits[2] = {0}; /* of frames that shrank, and of those that did not */
     struct sw_err err = {0};
@@ -407,27 +407,27 @@ static void encoded(struct sw_pipeline *p, struct sw_slot *slot) {
     for (unsigned i = 0; i < g->n; i++) {
         struct sw_job *job = g->jobs[i];
         sw_job_check_canceled(job);
-        if (!job->err.code && accept_frame(p, g, i, misfits)) {
+        if (!job->err.code && accept_frame(m, g, i, misfits)) {
             g->items[i].stored = &job->frames->stored[0];
             bytes += g->items[i].frame.frame_bytes;
         } else {
             g->items[i].stored = &nowhere;
-            leave(p, g, i);
+            leave(m, g, i);
         }
     }
     if (bytes == 0) {
-        give(p, slot);
+        give(m, slot);
         return;
     }
-    set_phases(p, g, SW_PHASE_STORING);
+    set_phases(m, g, SW_PHASE_STORING);
     slot->state = SW_SLOT_STORING;
-    sw_measure_begin(p, slot, SW_MEASURE_LINK_OUT, g->plan.codec, g->raw_bytes, bytes);
-    sw_link_take(p, slot, SW_LINK_OUT, bytes);
-    if (p->device->ops->store_group(p->device, sw_slot_index(p, slot), g->items, g->n, &err))
-        fail_slot(p, slot, &err);
+    sw_measure_begin(m, slot, SW_MEASURE_LINK_OUT, g->plan.codec, g->raw_bytes, bytes);
+    sw_link_take(m, slot, SW_LINK_OUT, bytes);
+    if (m->device->ops->store_group(m->device, sw_slot_index(m, slot), g->items, g->n, &err))
+        fail_slot(m, slot, &err);
 }
 
-static void stored(struct sw_pipeline *p, struct sw_group *g) {
+static void stored(struct sw_mover *m, struct sw_group *g) {
     for (unsigned i = 0; i < g->n; i++) {
         struct sw_job *job = g->jobs[i];
         struct sw_err err = {0};
@@ -436,13 +436,13 @@ static void stored(struct sw_pipeline *p, struct sw_group *g) {
         struct sw_stored *frame = &job->frames->stored[0];
         job->frames->identities[0] = g->items[i].identity;
         if (frame->tier->ops->commit(frame->tier, frame, &err))
-            sw_pipeline_fail(p, job, &err);
+            sw_mover_fail(m, job, &err);
         else
             job->n_done = 1;
     }
 }
 
-static void restored(struct sw_pipeline *p, struct sw_group *g) {
+static void restored(struct sw_mover *m, struct sw_group *g) {
     for (unsigned i = 0; i < g->n; i++) {
         struct sw_err err = {0};
         if (!g->items[i].is_damaged) {
@@ -450,43 +450,43 @@ static void restored(struct sw_pipeline *p, struct sw_group *g) {
             continue;
         }
         (void)sw_err_set(&err, -SW_ECHECKSUM, SW_SCOPE_REGION, "tiles of a stored frame are damaged");
-        sw_pipeline_fail_at(p, g->jobs[i], 0, 1, &err);
+        sw_mover_fail_at(m, g->jobs[i], 0, 1, &err);
     }
 }
 
 /* A step has come to nothing: who has not failed with it is served again, alone, since nobody gathers a job that has
  * begun. */
-static void give_unserved(struct sw_pipeline *p, struct sw_slot *slot) {
+static void give_unserved(struct sw_mover *m, struct sw_slot *slot) {
     for (unsigned i = 0; i < slot->group.n; i++)
         if (slot->group.jobs[i] && !slot->group.jobs[i]->err.code)
             slot->group.jobs[i]->n_dealt = 0;
-    give(p, slot);
+    give(m, slot);
 }
 
-void sw_group_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const struct sw_err *err) {
+void sw_group_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_err *err) {
     struct sw_group *g = &slot->group;
     if (rc) {
-        step_failed(p, g, err);
-        give_unserved(p, slot);
+        step_failed(m, g, err);
+        give_unserved(m, slot);
         return;
     }
     switch (slot->state) {
     case SW_SLOT_PREPARING:
-        planned(p, slot);
+        planned(m, slot);
         return;
     case SW_SLOT_ENCODING:
-        encoded(p, slot);
+        encoded(m, slot);
         return;
     case SW_SLOT_STORING:
-        stored(p, g);
+        stored(m, g);
         break;
     case SW_SLOT_RESTORING:
-        restored(p, g);
+        restored(m, g);
         break;
     default:
         SW_ASSERT(slot->state == SW_SLOT_DRAINING);
-        give_unserved(p, slot);
+        give_unserved(m, slot);
         return;
     }
-    give(p, slot);
+    give(m, slot);
 }

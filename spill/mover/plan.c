@@ -1,13 +1,13 @@
-/* pipeline_plan.c - by which plan a job goes: one of its session's that are kept, a new one, or none.
+/* plan.c - by which plan a job goes: one of its session's that are kept, a new one, or none.
  *
  * A plan that is kept is used as long as a new one would cost more than a small part of the time that its regions have
  * taken since. The first frame that it makes of a region tells whether it suits the bytes. If it does not, the
  * session's other plans are tried, where that costs less than it may win; then the frame is accepted as it is, and what
  * was lost by that is noted, until as much has been lost as a new plan costs. So neither new columns nor columns in
  * turn make spills slower than raw ones by more than a part of what they win. */
-#include "spill/pipeline/pipeline_state.h"
+#include "spill/mover/mover_state.h"
 
-#include "spill/policy.h"
+#include "spill/planner/rules.h"
 
 #define MOST_NUMBERS_RATIO 1000 /* of equal ones */
 #define PLAN_PART 0.03          /* of the time that its regions take: a new plan may cost as much */
@@ -23,22 +23,22 @@
 #define MOST_RATIO 100   /* of a frame's data: beyond that it makes no difference */
 #define TRY_PART 0.25    /* of what another plan may win: trying it costs less */
 
-void sw_pipeline_plan_set_segments(const struct sw_pipeline *p, struct sw_plan *plan, uint64_t chunk_bytes) {
+void sw_mover_plan_set_segments(const struct sw_mover *m, struct sw_plan *plan, uint64_t chunk_bytes) {
     if (sw_codec_has_segments(plan->codec))
         plan->segment_log2 =
-            sw_policy_segment_log2(chunk_bytes, p->device->ops->info(p->device)->full_segments, plan->segment_log2);
+            sw_rules_segment_log2(chunk_bytes, m->device->ops->info(m->device)->full_segments, plan->segment_log2);
 }
 
 /* ---- is it worth it ---- */
 
 /* Of the codecs that would do for numbers the sample's choice shrinks them most; another one may take less time. */
-static struct sw_cost_question ask_of_plan(struct sw_pipeline *p, const struct sw_weighed *what, struct sw_plan *plan) {
-    struct sw_cost_question best = sw_pipeline_ask(p, what, plan->codec, plan->expected_ratio);
+static struct sw_cost_question ask_of_plan(struct sw_mover *m, const struct sw_weighed *what, struct sw_plan *plan) {
+    struct sw_cost_question best = sw_mover_ask(m, what, plan->codec, plan->expected_ratio);
     /* Where room is short the densest one stands: a looser one might find none. */
     for (int codec = 0; !best.room_is_short && codec < SW_CODEC_NR; codec++) {
         if (plan->ratios[codec] <= 0)
             continue;
-        const struct sw_cost_question other = sw_pipeline_ask(p, what, (enum sw_codec_id)codec, plan->ratios[codec]);
+        const struct sw_cost_question other = sw_mover_ask(m, what, (enum sw_codec_id)codec, plan->ratios[codec]);
         if (sw_cost_is_quicker(&other, &best))
             best = other;
     }
@@ -48,25 +48,25 @@ static struct sw_cost_question ask_of_plan(struct sw_pipeline *p, const struct s
 }
 
 /* Where a retry is weighed it is not NULL: of chunks that short no rates are known, so that a coded plan stands. */
-static struct sw_cost_class *costs_of(struct sw_pipeline *p, const struct sw_weighed *what) {
-    return sw_pipeline_costs(p, what->chunk_bytes, what->shares_step);
+static struct sw_cost_class *costs_of(struct sw_mover *m, const struct sw_weighed *what) {
+    return sw_mover_costs(m, what->chunk_bytes, what->shares_step);
 }
 
-struct sw_verdict sw_pipeline_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
-                                         bool may_retry, struct sw_plan *plan) {
+struct sw_verdict sw_mover_plan_weigh(struct sw_mover *m, enum sw_job_kind kind, const struct sw_weighed *what,
+                                      bool may_retry, struct sw_plan *plan) {
     struct sw_cost_answer answer;
     /* Packing, or without a link, it is done for the room: time does not count. */
-    if (kind != SW_JOB_SPILL || !sw_pipeline_has_link(p))
+    if (kind != SW_JOB_SPILL || !sw_mover_has_link(m))
         return (struct sw_verdict){.reason = plan->codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM};
-    const struct sw_cost_question question = ask_of_plan(p, what, plan);
+    const struct sw_cost_question question = ask_of_plan(m, what, plan);
     sw_cost_choose(&question, &answer);
-    if (answer.reason == SW_COST_IN_PART && sw_cost_retry_link(costs_of(p, what), question.codec, &answer)) {
+    if (answer.reason == SW_COST_IN_PART && sw_cost_retry_link(costs_of(m, what), question.codec, &answer)) {
         sw_plan_init_raw(plan);
         return (struct sw_verdict){.reason = SW_COST_RETRY, .is_direct = true};
     }
     if (answer.codec != SW_CODEC_RAW)
         return (struct sw_verdict){.reason = answer.reason, .is_mixed = answer.reason == SW_COST_IN_PART};
-    if (answer.reason != SW_COST_NO_GAIN && (may_retry || sw_cost_retry(costs_of(p, what), &question, &answer)))
+    if (answer.reason != SW_COST_NO_GAIN && (may_retry || sw_cost_retry(costs_of(m, what), &question, &answer)))
         return (struct sw_verdict){.reason = SW_COST_RETRY,
                                    .is_direct = answer.direct,
                                    .is_mixed = sw_cost_retries_in_part(&question, &answer)};
@@ -93,10 +93,10 @@ static struct sw_plan_query query_of(struct sw_job *job, size_t first) {
                                   .choice = &job->plan_choice};
 }
 
-void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job, size_t first) {
+void sw_job_weigh(struct sw_mover *m, struct sw_job *job, size_t first) {
     const struct sw_weighed rest = part_of(job, first);
     const struct sw_verdict verdict =
-        sw_pipeline_plan_weigh(p, job->kind, &rest, job->trial == SW_TRIAL_WANTED, &job->plan);
+        sw_mover_plan_weigh(m, job->kind, &rest, job->trial == SW_TRIAL_WANTED, &job->plan);
     job->reason = verdict.reason;
     job->is_direct = verdict.is_direct;
     job->is_mixed = verdict.is_mixed;
@@ -105,15 +105,15 @@ void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job, size_t first) {
                      : SW_TRIAL_NONE;
 }
 
-void sw_job_weigh_again(struct sw_pipeline *p, struct sw_job *job) {
+void sw_job_weigh_again(struct sw_mover *m, struct sw_job *job) {
     /* As if it began: what is left alone would have the slots to fill once more. */
     const struct sw_weighed all = part_of(job, 0);
     struct sw_cost_answer answer;
     if (job->kind != SW_JOB_SPILL || (job->reason != SW_COST_PAYS && job->reason != SW_COST_UNKNOWN) ||
         job->stage != SW_STAGE_RUNNING || job->plan_state == SW_JOB_PLAN_MISSING ||
-        job->n_dealt == job->frames->n_chunks || !sw_pipeline_has_link(p))
+        job->n_dealt == job->frames->n_chunks || !sw_mover_has_link(m))
         return;
-    const struct sw_cost_question question = sw_pipeline_ask(p, &all, job->plan.codec, job->plan.expected_ratio);
+    const struct sw_cost_question question = sw_mover_ask(m, &all, job->plan.codec, job->plan.expected_ratio);
     if (!sw_cost_stops_paying(&question, &answer))
         return;
     job->reason = answer.reason;
@@ -127,29 +127,28 @@ void sw_job_weigh_again(struct sw_pipeline *p, struct sw_job *job) {
 
 /* ---- plans that are kept ---- */
 
-static bool counts_time(const struct sw_pipeline *p, enum sw_job_kind kind) {
-    return kind == SW_JOB_SPILL && sw_pipeline_has_link(p);
+static bool counts_time(const struct sw_mover *m, enum sw_job_kind kind) {
+    return kind == SW_JOB_SPILL && sw_mover_has_link(m);
 }
 
 /* A time in prices of a plan. While either is not known: of short regions a little, of others one. */
-static double in_plans(const struct sw_pipeline *p, double part, double s, uint64_t raw_bytes) {
-    if (s > 0 && p->plan_s > 0)
-        return part * s / p->plan_s;
+static double in_plans(const struct sw_mover *m, double part, double s, uint64_t raw_bytes) {
+    if (s > 0 && m->plan_s > 0)
+        return part * s / m->plan_s;
     return raw_bytes <= SHORT_BYTES ? 1.0 / SHORT_USES : 1;
 }
 
-enum sw_plan_found sw_pipeline_plan_find(struct sw_pipeline *p, const struct sw_plan_query *query,
-                                         struct sw_plan *ret) {
+enum sw_plan_found sw_mover_plan_find(struct sw_mover *m, const struct sw_plan_query *query, struct sw_plan *ret) {
     const struct sw_weighed *what = &query->what;
-    const struct sw_plan *plan = sw_plan_cache_find(&p->plans, query->key, query->bytes, query->choice);
+    const struct sw_plan *plan = sw_plan_cache_find(&m->plans, query->key, query->bytes, query->choice);
     struct sw_cost_answer answer;
     if (!plan)
         return SW_PLAN_NONE;
     *ret = *plan;
-    const struct sw_cost_question question = sw_pipeline_ask(p, what, plan->codec, plan->expected_ratio);
+    const struct sw_cost_question question = sw_mover_ask(m, what, plan->codec, plan->expected_ratio);
     const double rate = question.rates.encode[plan->codec];
     double s = rate > 0 ? (double)what->raw_bytes / rate : 0; /* where only the room counts */
-    if (counts_time(p, query->kind)) {
+    if (counts_time(m, query->kind)) {
         sw_cost_choose(&question, &answer);
         if (answer.codec == SW_CODEC_RAW)
             return SW_PLAN_USABLE; /* it would not pay now, whoever's it is */
@@ -157,8 +156,8 @@ enum sw_plan_found sw_pipeline_plan_find(struct sw_pipeline *p, const struct sw_
         if (s <= 0) /* that codec has not been measured yet */
             s = answer.times[SW_CODEC_RAW].out_s;
     }
-    const double part = in_plans(p, PLAN_PART, s, what->raw_bytes);
-    return sw_plan_cache_use(&p->plans, query->key, query->choice, part) ? SW_PLAN_USABLE : SW_PLAN_DUE;
+    const double part = in_plans(m, PLAN_PART, s, what->raw_bytes);
+    return sw_plan_cache_use(&m->plans, query->key, query->choice, part) ? SW_PLAN_USABLE : SW_PLAN_DUE;
 }
 
 static double ratio_of(const struct sw_frame_layout *frame) {
@@ -180,62 +179,62 @@ static double lost_s(const struct sw_cost_question *q, double ratio) {
 
 /* Another plan is tried if that costs little beside what it may win. One is in any case for short regions, but for
  * those that look as if nothing shrank them, and for members of a group, who share the step. */
-static bool may_try(struct sw_pipeline *p, const struct sw_plan_query *query, const struct sw_cost_question *q,
+static bool may_try(struct sw_mover *m, const struct sw_plan_query *query, const struct sw_cost_question *q,
                     const struct sw_frame_layout *frame) {
     const struct sw_weighed *what = &query->what;
     const bool looks_raw = ratio_of(frame) < LEAST_RATIO;
     const int n_tried = __builtin_popcount(query->choice->tried);
     /* What is under way is encoded again, too. */
-    const double n_chunks = (double)(what->n_chunks < p->n_slots ? what->n_chunks : p->n_slots),
+    const double n_chunks = (double)(what->n_chunks < m->n_slots ? what->n_chunks : m->n_slots),
                  rate = q->rates.encode[q->codec], cost_s = rate > 0 ? n_chunks * (double)frame->raw_bytes / rate : 0,
-                 gain_s = counts_time(p, query->kind) ? lost_s(q, ratio_of(frame)) : p->plan_s;
+                 gain_s = counts_time(m, query->kind) ? lost_s(q, ratio_of(frame)) : m->plan_s;
     if (n_tried == 1 && (what->shares_step || (what->raw_bytes <= SHORT_BYTES && !looks_raw)))
         return true;
-    return looks_raw ? sw_plan_cache_stakes(&p->plans, query->key, query->choice, cost_s, gain_s)
+    return looks_raw ? sw_plan_cache_stakes(&m->plans, query->key, query->choice, cost_s, gain_s)
                      : n_tried * cost_s < gain_s * TRY_PART || cost_s <= 0;
 }
 
 /* One that promises more than the bytes have shrunk. */
-static bool find_other(struct sw_pipeline *p, const struct sw_plan_query *query, double ratio, struct sw_plan *ret) {
+static bool find_other(struct sw_mover *m, const struct sw_plan_query *query, double ratio, struct sw_plan *ret) {
     const struct sw_plan *other;
-    while ((other = sw_plan_cache_find(&p->plans, query->key, query->bytes, query->choice)) != NULL) {
+    while ((other = sw_plan_cache_find(&m->plans, query->key, query->bytes, query->choice)) != NULL) {
         if (other->expected_ratio > ratio)
-            return sw_pipeline_plan_find(p, query, ret) != SW_PLAN_NONE;
+            return sw_mover_plan_find(m, query, ret) != SW_PLAN_NONE;
         sw_plan_cache_misfits(query->choice);
     }
     return false;
 }
 
-bool sw_pipeline_plan_is_stale(const struct sw_plan *plan, const struct sw_frame_layout *frame) {
+bool sw_mover_plan_is_stale(const struct sw_plan *plan, const struct sw_frame_layout *frame) {
     return plan->codec != SW_CODEC_RAW &&
-           sw_policy_plan_is_stale(sw_plan_data_ratio(plan), frame->raw_bytes, frame->frame_bytes - frame->data_offset,
-                                   plan->value_type != SW_VALUE_NONE);
+           sw_rules_plan_is_stale(sw_plan_data_ratio(plan), frame->raw_bytes, frame->frame_bytes - frame->data_offset,
+                                  plan->value_type != SW_VALUE_NONE);
 }
 
-enum sw_misfit sw_pipeline_plan_misfits(struct sw_pipeline *p, const struct sw_plan_query *query,
-                                        const struct sw_frame_layout *frame, struct sw_plan *plan) {
+enum sw_misfit sw_mover_plan_misfits(struct sw_mover *m, const struct sw_plan_query *query,
+                                     const struct sw_frame_layout *frame, struct sw_plan *plan) {
     const struct sw_weighed *what = &query->what;
-    const struct sw_cost_question question = sw_pipeline_ask(p, what, plan->codec, plan->expected_ratio);
+    const struct sw_cost_question question = sw_mover_ask(m, what, plan->codec, plan->expected_ratio);
     const double ratio = ratio_of(frame);
     struct sw_cost_answer answer;
     struct sw_plan other;
     sw_plan_cache_misfits(query->choice);
-    if (may_try(p, query, &question, frame) && find_other(p, query, ratio, &other)) {
+    if (may_try(m, query, &question, frame) && find_other(m, query, ratio, &other)) {
         *plan = other;
         return SW_MISFIT_AGAIN;
     }
-    if (!counts_time(p, query->kind) || question.room_is_short)
+    if (!counts_time(m, query->kind) || question.room_is_short)
         return SW_MISFIT_PLAN;
     sw_cost_choose(&question, &answer);
-    const double lost = in_plans(p, ratio < LEAST_RATIO ? DOUBT_PART : 1, lost_s(&question, ratio), what->raw_bytes);
+    const double lost = in_plans(m, ratio < LEAST_RATIO ? DOUBT_PART : 1, lost_s(&question, ratio), what->raw_bytes);
     const bool pays = answer.codec != SW_CODEC_RAW;
-    return sw_plan_cache_forgo(&p->plans, query->key, query->choice, pays, lost) ? SW_MISFIT_PLAN : SW_MISFIT_ACCEPT;
+    return sw_plan_cache_forgo(&m->plans, query->key, query->choice, pays, lost) ? SW_MISFIT_PLAN : SW_MISFIT_ACCEPT;
 }
 
 /* Of the codecs of that type, the one that has lately encoded fastest. Those that have not been measured do not count
  * beside others: which suit no column never will be. */
-static enum sw_codec_id fastest_codec(struct sw_pipeline *p, const struct sw_weighed *what, enum sw_value_type type) {
-    const struct sw_cost_class *costs = costs_of(p, what);
+static enum sw_codec_id fastest_codec(struct sw_mover *m, const struct sw_weighed *what, enum sw_value_type type) {
+    const struct sw_cost_class *costs = costs_of(m, what);
     enum sw_codec_id best = SW_CODEC_V5T;
     double best_rate = 0;
     for (int codec = 0; type != SW_VALUE_NONE && codec < SW_CODEC_NR; codec++) {
@@ -252,40 +251,40 @@ static enum sw_codec_id fastest_codec(struct sw_pipeline *p, const struct sw_wei
 
 /* Chunks of a region in part, or of one that would go directly as a whole, go directly while its plan is being made:
  * there have to be some left. */
-static bool outlasts_plan(const struct sw_pipeline *p, const struct sw_cost_answer *answer) {
-    return 2 * p->plan_s <= answer->times[SW_CODEC_RAW].out_s;
+static bool outlasts_plan(const struct sw_mover *m, const struct sw_cost_answer *answer) {
+    return 2 * m->plan_s <= answer->times[SW_CODEC_RAW].out_s;
 }
 
 /* ---- at a job's beginning ---- */
 
 /* True if making a plan could not pay, by what the session's last ones promised. */
-static bool turn_away(struct sw_pipeline *p, struct sw_job *job) {
+static bool turn_away(struct sw_mover *m, struct sw_job *job) {
     const struct sw_weighed rest = part_of(job, job->n_dealt);
     struct sw_cost_answer answer;
-    if (!counts_time(p, job->kind) || !costs_of(p, &rest))
+    if (!counts_time(m, job->kind) || !costs_of(m, &rest))
         return false;
-    const double promise = sw_plan_cache_promise(&p->plans, job->plan_key);
+    const double promise = sw_plan_cache_promise(&m->plans, job->plan_key);
     const bool is_typed = job->value_type != SW_VALUE_NONE;
-    struct sw_cost_question question = sw_pipeline_ask(p, &rest, fastest_codec(p, &rest, job->value_type),
-                                                       promise > 0 ? promise
-                                                       : is_typed  ? MOST_NUMBERS_RATIO
-                                                                   : SW_PLAN_MOST_BYTES_RATIO);
+    struct sw_cost_question question = sw_mover_ask(m, &rest, fastest_codec(m, &rest, job->value_type),
+                                                    promise > 0 ? promise
+                                                    : is_typed  ? MOST_NUMBERS_RATIO
+                                                                : SW_PLAN_MOST_BYTES_RATIO);
     bool hopeless = sw_cost_is_hopeless(&question, &answer);
     job->is_mixed = answer.reason == SW_COST_IN_PART;
     job->reason = SW_COST_ENCODER; /* should all chunks have gone before there is a plan */
-    question.plan_s = p->plan_s;
+    question.plan_s = m->plan_s;
     if (!hopeless && promise > 0) {
         hopeless = sw_cost_is_hopeless(&question, &answer);
         if (job->is_mixed)
-            hopeless = !outlasts_plan(p, &answer);
+            hopeless = !outlasts_plan(m, &answer);
     }
     if (!hopeless)
         return false;
     job->is_mixed = false;
     job->reason = answer.reason == SW_COST_IN_PART ? SW_COST_ENCODER : answer.reason; /* with its plan */
-    if (sw_cost_retry(costs_of(p, &rest), &question, &answer)) {
+    if (sw_cost_retry(costs_of(m, &rest), &question, &answer)) {
         job->trial = SW_TRIAL_WANTED;
-        job->is_mixed = sw_cost_can_go_in_part(&question) && outlasts_plan(p, &answer);
+        job->is_mixed = sw_cost_can_go_in_part(&question) && outlasts_plan(m, &answer);
         return false;
     }
     sw_plan_init_raw(&job->plan);
@@ -295,26 +294,26 @@ static bool turn_away(struct sw_pipeline *p, struct sw_job *job) {
 }
 
 /* Of a job whose kept plan is due. */
-static void goes_in_part_meanwhile(struct sw_pipeline *p, struct sw_job *job, const struct sw_weighed *rest) {
-    const struct sw_cost_question question = sw_pipeline_ask(p, rest, job->plan.codec, job->plan.expected_ratio);
+static void goes_in_part_meanwhile(struct sw_mover *m, struct sw_job *job, const struct sw_weighed *rest) {
+    const struct sw_cost_question question = sw_mover_ask(m, rest, job->plan.codec, job->plan.expected_ratio);
     struct sw_cost_answer answer;
     sw_cost_choose(&question, &answer);
-    job->is_mixed = answer.reason == SW_COST_IN_PART && outlasts_plan(p, &answer);
+    job->is_mixed = answer.reason == SW_COST_IN_PART && outlasts_plan(m, &answer);
     job->reason = SW_COST_ENCODER; /* should all chunks have gone before there is a plan */
 }
 
-bool sw_job_find_plan(struct sw_pipeline *p, struct sw_job *job) {
+bool sw_job_find_plan(struct sw_mover *m, struct sw_job *job) {
     const struct sw_plan_query query = query_of(job, job->n_dealt);
-    switch (sw_pipeline_plan_find(p, &query, &job->plan)) {
+    switch (sw_mover_plan_find(m, &query, &job->plan)) {
     case SW_PLAN_USABLE:
         job->plan_state = SW_JOB_PLAN_UNPROVEN;
-        sw_job_weigh(p, job, job->n_dealt);
+        sw_job_weigh(m, job, job->n_dealt);
         return true;
     case SW_PLAN_DUE:
-        goes_in_part_meanwhile(p, job, &query.what);
+        goes_in_part_meanwhile(m, job, &query.what);
         return false;
     case SW_PLAN_NONE:
-        return turn_away(p, job);
+        return turn_away(m, job);
     }
     return false;
 }
@@ -322,12 +321,12 @@ bool sw_job_find_plan(struct sw_pipeline *p, struct sw_job *job) {
 /* ---- at its first frame ---- */
 
 /* Goes on by a plan that does not suit, as far as that shrinks. */
-static void accept(struct sw_pipeline *p, struct sw_job *job, const struct sw_frame_layout *frame) {
+static void accept(struct sw_mover *m, struct sw_job *job, const struct sw_frame_layout *frame) {
     job->plan_state = SW_JOB_PLAN_SETTLED;
     job->plan.expected_ratio = ratio_of(frame);
     if (job->n_dealt < job->frames->n_chunks) {
         job->plan_number++; /* what is under way was promised more */
-        sw_job_weigh(p, job, job->n_dealt);
+        sw_job_weigh(m, job, job->n_dealt);
     } else if (frame->codec == SW_CODEC_RAW) {
         job->reason = SW_COST_NO_GAIN;
     }
@@ -335,24 +334,24 @@ static void accept(struct sw_pipeline *p, struct sw_job *job, const struct sw_fr
 
 /* For packing room counts, and a plan that is only good enough for time may leave much of it: the region's bytes have
  * to be as the plan's own. */
-static bool suits(const struct sw_pipeline *p, const struct sw_job *job, const struct sw_frame_layout *frame) {
+static bool suits(const struct sw_mover *m, const struct sw_job *job, const struct sw_frame_layout *frame) {
     if (job->kind != SW_JOB_PACK)
-        return !sw_pipeline_plan_is_stale(&job->plan, frame);
-    const double seen = sw_plan_cache_seen(&p->plans, job->plan_key, &job->plan_choice), ratio = data_ratio_of(frame);
+        return !sw_mover_plan_is_stale(&job->plan, frame);
+    const double seen = sw_plan_cache_seen(&m->plans, job->plan_key, &job->plan_choice), ratio = data_ratio_of(frame);
     return ratio > (1 - ALIKE_PART) * seen && ratio < (1 + ALIKE_PART) * seen;
 }
 
-enum sw_misfit sw_job_judge_plan(struct sw_pipeline *p, struct sw_job *job, unsigned plan_number,
+enum sw_misfit sw_job_judge_plan(struct sw_mover *m, struct sw_job *job, unsigned plan_number,
                                  const struct sw_frame_layout *frame) {
     const bool is_by_current = plan_number == job->plan_number;
     if (job->plan_state != SW_JOB_PLAN_UNPROVEN) {
         if (is_by_current)
-            sw_plan_cache_saw(&p->plans, job->plan_key, &job->plan_choice, &job->plan, data_ratio_of(frame));
+            sw_plan_cache_saw(&m->plans, job->plan_key, &job->plan_choice, &job->plan, data_ratio_of(frame));
         return SW_MISFIT_ACCEPT;
     }
-    if (suits(p, job, frame)) {
+    if (suits(m, job, frame)) {
         if (is_by_current && job->plan.codec != SW_CODEC_RAW) {
-            sw_plan_cache_suits(&p->plans, job->plan_key, &job->plan_choice);
+            sw_plan_cache_suits(&m->plans, job->plan_key, &job->plan_choice);
             job->plan_state = SW_JOB_PLAN_SETTLED;
         }
         return SW_MISFIT_ACCEPT;
@@ -360,23 +359,23 @@ enum sw_misfit sw_job_judge_plan(struct sw_pipeline *p, struct sw_job *job, unsi
     if (!is_by_current) /* another plan is being tried since */
         return SW_MISFIT_AGAIN;
     const struct sw_plan_query query = query_of(job, job->n_encoded); /* what is under way by that plan, too */
-    const enum sw_misfit misfit = sw_pipeline_plan_misfits(p, &query, frame, &job->plan);
+    const enum sw_misfit misfit = sw_mover_plan_misfits(m, &query, frame, &job->plan);
     if (misfit == SW_MISFIT_AGAIN) {
         job->plan_number++;
-        sw_job_weigh(p, job, job->n_encoded);
+        sw_job_weigh(m, job, job->n_encoded);
     } else if (misfit == SW_MISFIT_ACCEPT) {
-        accept(p, job, frame);
+        accept(m, job, frame);
     }
     return misfit;
 }
 
-void sw_job_drifts(struct sw_pipeline *p, struct sw_job *job, const struct sw_frame_layout *frame) {
+void sw_job_drifts(struct sw_mover *m, struct sw_job *job, const struct sw_frame_layout *frame) {
     const struct sw_weighed rest = part_of(job, job->n_dealt);
     struct sw_cost_answer answer;
-    struct sw_cost_question question = sw_pipeline_ask(p, &rest, job->plan.codec, job->plan.expected_ratio);
-    question.plan_s = p->plan_s;
-    if (counts_time(p, job->kind) && sw_cost_is_hopeless(&question, &answer)) {
-        accept(p, job, frame);
+    struct sw_cost_question question = sw_mover_ask(m, &rest, job->plan.codec, job->plan.expected_ratio);
+    question.plan_s = m->plan_s;
+    if (counts_time(m, job->kind) && sw_cost_is_hopeless(&question, &answer)) {
+        accept(m, job, frame);
         return;
     }
     job->plan_state = SW_JOB_PLAN_MISSING;

@@ -1,4 +1,4 @@
-#include "spill/pipeline/plan_cache.h"
+#include "spill/planner/plan_cache.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "spill/pipeline/fair.h"
+#include "spill/mover/fair.h"
 
 #include "base/assert.h"
 

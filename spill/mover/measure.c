@@ -1,11 +1,11 @@
-/* pipeline_cost.c - what a pipeline measures of its stages, and what that says of a job. */
-#include "spill/pipeline/pipeline_state.h"
+/* measure.c - what a mover measures of its stages, and what that says of a job. */
+#include "spill/mover/mover_state.h"
 
 #include "base/clock.h"
 
-struct sw_cost_class *sw_pipeline_costs(struct sw_pipeline *p, uint64_t chunk_bytes, bool is_group) {
+struct sw_cost_class *sw_mover_costs(struct sw_mover *m, uint64_t chunk_bytes, bool is_group) {
     const int class = sw_cost_class(chunk_bytes);
-    return class < 0 ? NULL : &(is_group ? p->group_costs : p->costs)[class];
+    return class < 0 ? NULL : &(is_group ? m->group_costs : m->costs)[class];
 }
 
 /* All zero: nothing is known. */
@@ -32,9 +32,9 @@ static struct sw_meter *find_meter(struct sw_cost_class *c, enum sw_measure_kind
     return NULL;
 }
 
-void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_measure_kind kind, enum sw_codec_id codec,
+void sw_measure_begin(struct sw_mover *m, struct sw_slot *slot, enum sw_measure_kind kind, enum sw_codec_id codec,
                       uint64_t raw_bytes, uint64_t bytes) {
-    struct sw_cost_class *costs = sw_pipeline_costs(p, raw_bytes, slot->group.n > 0);
+    struct sw_cost_class *costs = sw_mover_costs(m, raw_bytes, slot->group.n > 0);
     if (!costs)
         return;
     slot->measure = (struct sw_slot_measure){.meter = find_meter(costs, kind, codec),
@@ -50,12 +50,12 @@ static bool is_compressing(const struct sw_slot *slot) {
            (slot->state == SW_SLOT_STORING && slot->frame.codec != SW_CODEC_RAW);
 }
 
-bool sw_slot_shares_link(const struct sw_pipeline *p, const struct sw_slot *slot) {
+bool sw_slot_shares_link(const struct sw_mover *m, const struct sw_slot *slot) {
     const bool is_direct = slot->direct.n > 0;
     if (slot->job->is_mixed && slot->job->trial != SW_TRIAL_WANTED) /* until it is tried, nothing is compressed */
         return true;
-    for (unsigned s = 0; s < p->n_slots; s++) {
-        const struct sw_slot *other = &p->slots[s];
+    for (unsigned s = 0; s < m->n_slots; s++) {
+        const struct sw_slot *other = &m->slots[s];
         if (other == slot || !sw_slot_serves_op(other, slot->job))
             continue;
         if (is_direct ? is_compressing(other) || (other->direct.n > 0 && !other->measure.meter) : other->direct.n > 0)
@@ -64,12 +64,12 @@ bool sw_slot_shares_link(const struct sw_pipeline *p, const struct sw_slot *slot
     return false;
 }
 
-void sw_measure_end(struct sw_pipeline *p, struct sw_slot *slot, bool counts) {
+void sw_measure_end(struct sw_mover *m, struct sw_slot *slot, bool counts) {
     struct sw_slot_measure *measure = &slot->measure;
     if (!measure->meter)
         return;
     /* While the worker slept on another slot this one may have ended long ago. */
-    counts = counts && measure->begun_us >= p->woke_us;
+    counts = counts && measure->begun_us >= m->woke_us;
     sw_meter_end(measure->meter, sw_clock_us(), counts ? measure->bytes : 0);
     measure->meter = NULL;
 }
@@ -85,13 +85,13 @@ static void ask_placement(const struct sw_placement *place, struct sw_cost_quest
     q->rates.disk_read = (double)stats.read_bytes_per_s;
 }
 
-void sw_measure_plan(struct sw_pipeline *p, uint64_t us) {
+void sw_measure_plan(struct sw_mover *m, uint64_t us) {
     const double s = (double)us / 1e6;
-    p->plan_s = p->plan_s > 0 ? (3 * p->plan_s + s) / 4 : s;
+    m->plan_s = m->plan_s > 0 ? (3 * m->plan_s + s) / 4 : s;
 }
 
-bool sw_pipeline_has_link(const struct sw_pipeline *p) {
-    return p->device->ops->info(p->device)->has_link;
+bool sw_mover_has_link(const struct sw_mover *m) {
+    return m->device->ops->info(m->device)->has_link;
 }
 
 /* Raw, they would exceed what the tenant may have. */
@@ -99,60 +99,60 @@ static bool is_too_much(struct sw_quota *quota, uint64_t raw_bytes) {
     return quota && quota->max_bytes && atomic_load(&quota->bytes) + raw_bytes > quota->max_bytes;
 }
 
-struct sw_cost_question sw_pipeline_ask(struct sw_pipeline *p, const struct sw_weighed *what, enum sw_codec_id codec,
-                                        double expected_ratio) {
+struct sw_cost_question sw_mover_ask(struct sw_mover *m, const struct sw_weighed *what, enum sw_codec_id codec,
+                                     double expected_ratio) {
     struct sw_cost_question question = {.codec = codec,
                                         .expected_ratio = expected_ratio,
                                         .raw_bytes = what->raw_bytes,
                                         .n_chunks = what->n_chunks,
-                                        .n_slots = p->n_slots,
-                                        .rates = rates_of(sw_pipeline_costs(p, what->chunk_bytes, what->shares_step))};
+                                        .n_slots = m->n_slots,
+                                        .rates = rates_of(sw_mover_costs(m, what->chunk_bytes, what->shares_step))};
     if (what->shares_slots)
         sw_cost_share_slots(&question);
-    ask_placement(p->place, &question);
+    ask_placement(m->place, &question);
     question.room_is_short |= is_too_much(what->quota, what->raw_bytes);
     return question;
 }
 
-struct sw_policy_stages sw_job_stages(struct sw_pipeline *p, const struct sw_job *job) {
+struct sw_rules_stages sw_job_stages(struct sw_mover *m, const struct sw_job *job) {
     const struct sw_frames *frames = job->frames;
     const bool is_back = job->kind == SW_JOB_RESTORE;
     const double raw = (double)sw_frames_chunk_bytes(frames, job->n_dealt),
                  stored = is_back ? (double)frames->layouts[job->n_dealt].frame_bytes : raw / job->plan.expected_ratio;
     const enum sw_codec_id codec = is_back ? frames->layouts[job->n_dealt].codec : job->plan.codec;
-    const struct sw_cost_rates rates = rates_of(sw_pipeline_costs(p, (uint64_t)raw, false));
+    const struct sw_cost_rates rates = rates_of(sw_mover_costs(m, (uint64_t)raw, false));
     const double coder = is_back ? rates.restore[codec] : rates.encode[codec];
     if (coder <= 0 || rates.link_out <= 0)
-        return (struct sw_policy_stages){0};
+        return (struct sw_rules_stages){0};
     const double coder_s = raw / coder, link_s = stored / rates.link_out;
     if (!is_back)
-        return (struct sw_policy_stages){coder_s, link_s};
+        return (struct sw_rules_stages){coder_s, link_s};
     /* Loading and decoding are measured as one; the link is as fast in both directions. */
-    return (struct sw_policy_stages){link_s, coder_s > link_s ? coder_s - link_s : 0};
+    return (struct sw_rules_stages){link_s, coder_s > link_s ? coder_s - link_s : 0};
 }
 
-bool sw_job_has_direct_step(const struct sw_pipeline *p, const struct sw_job *job) {
-    for (unsigned s = 0; s < p->n_slots; s++)
-        if (p->slots[s].job == job && p->slots[s].direct.n > 0)
+bool sw_job_has_direct_step(const struct sw_mover *m, const struct sw_job *job) {
+    for (unsigned s = 0; s < m->n_slots; s++)
+        if (m->slots[s].job == job && m->slots[s].direct.n > 0)
             return true;
     return false;
 }
 
 /* Raw bytes go directly, but those of short regions now and then, to see how fast the kernels are. */
-bool sw_job_spills_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
-    struct sw_cost_class *costs = sw_pipeline_costs(p, raw_bytes, false);
+bool sw_job_spills_directly(struct sw_mover *m, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
+    struct sw_cost_class *costs = sw_mover_costs(m, raw_bytes, false);
     if (job->kind != SW_JOB_SPILL)
         return false;
     if (job->is_mixed)
-        return !sw_job_has_direct_step(p, job); /* one slot does, all others encode */
+        return !sw_job_has_direct_step(m, job); /* one slot does, all others encode */
     if (!job->is_direct || job->plan.codec != SW_CODEC_RAW)
         return false;
     return sw_cost_is_long(job->bytes) || !costs || !sw_cost_retry_kernels_out(costs, raw_bytes, step_bytes);
 }
 
-static enum sw_job_way_back choose_way_back(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes) {
-    struct sw_cost_class *costs = sw_pipeline_costs(p, raw_bytes, false);
-    if (!sw_pipeline_has_link(p))
+static enum sw_job_way_back choose_way_back(struct sw_mover *m, const struct sw_job *job, uint64_t raw_bytes) {
+    struct sw_cost_class *costs = sw_mover_costs(m, raw_bytes, false);
+    if (!sw_mover_has_link(m))
         return SW_WAY_BACK_KERNELS;
     if (sw_cost_is_long(job->bytes))
         return SW_WAY_BACK_DIRECT;
@@ -165,10 +165,10 @@ static enum sw_job_way_back choose_way_back(struct sw_pipeline *p, const struct 
     return SW_WAY_BACK_KERNELS;
 }
 
-bool sw_job_restores_directly(struct sw_pipeline *p, struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
-    struct sw_cost_class *costs = sw_pipeline_costs(p, raw_bytes, false);
+bool sw_job_restores_directly(struct sw_mover *m, struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
+    struct sw_cost_class *costs = sw_mover_costs(m, raw_bytes, false);
     if (job->way_back == SW_WAY_BACK_OPEN)
-        job->way_back = choose_way_back(p, job, raw_bytes);
+        job->way_back = choose_way_back(m, job, raw_bytes);
     if (job->way_back == SW_WAY_BACK_KERNELS)
         return false;
     return sw_cost_is_long(job->bytes) || !costs || !sw_cost_retry_kernels_back(costs, raw_bytes, step_bytes);

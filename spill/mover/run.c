@@ -1,9 +1,9 @@
-/* pipeline_job.c - a job's beginning and end in the pipeline, and what may come between. */
-#include "spill/pipeline/pipeline_state.h"
+/* run.c - a job's beginning and end in the mover, and what may come between. */
+#include "spill/mover/mover_state.h"
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "spill/policy.h"
+#include "spill/planner/rules.h"
 
 static void job_fail(struct sw_job *job, const struct sw_err *cause) {
     if (!job->err.code)
@@ -29,26 +29,26 @@ void sw_job_uncharge(struct sw_job *job, uint64_t bytes) {
     job->charged_bytes -= bytes;
 }
 
-void sw_job_set_phase(struct sw_pipeline *p, struct sw_job *job, enum sw_job_phase phase) {
+void sw_job_set_phase(struct sw_mover *m, struct sw_job *job, enum sw_job_phase phase) {
     atomic_store(&job->phase, (int)phase);
-    p->sink.progress(p->sink.arg);
+    m->sink.progress(m->sink.arg);
 }
 
-void sw_job_unmap(struct sw_pipeline *p, struct sw_job *job) {
+void sw_job_unmap(struct sw_mover *m, struct sw_job *job) {
     if (job->mem->mapping) {
-        p->device->ops->unmap(p->device, job->mem->mapping);
+        m->device->ops->unmap(m->device, job->mem->mapping);
         job->mem->mapping = NULL;
-        p->n_mapped--;
+        m->n_mapped--;
     }
 }
 
-int sw_job_map(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) {
+int sw_job_map(struct sw_mover *m, struct sw_job *job, struct sw_err *err) {
     if (job->mem->mapping)
         return 0;
-    int rc = p->device->ops->map(p->device, &job->mem->desc, &job->mem->mapping, err);
+    int rc = m->device->ops->map(m->device, &job->mem->desc, &job->mem->mapping, err);
     if (rc)
         return rc;
-    p->n_mapped++;
+    m->n_mapped++;
     sw_mem_desc_fini(&job->mem->desc); /* the mapping has what it needs; descriptors are scarce */
     return 0;
 }
@@ -63,48 +63,48 @@ static void job_log(const struct sw_job *job, uint64_t moved_us, uint64_t end_us
            (unsigned long long)(end_us - moved_us));
 }
 
-void sw_job_finish(struct sw_pipeline *p, struct sw_job *job) {
+void sw_job_finish(struct sw_mover *m, struct sw_job *job) {
     const uint64_t moved_us = sw_clock_us();
     sw_list_remove(&job->node);
-    sw_turns_remove(&p->turns, &job->turn, moved_us);
+    sw_turns_remove(&m->turns, &job->turn, moved_us);
     sw_in_place_finish(job);
     if (job->err.code && sw_job_encodes(job->kind)) {
         sw_frames_free(job->frames);
         job->frames = NULL;
     }
     if (job->unmap_after) {
-        sw_job_unmap(p, job);
+        sw_job_unmap(m, job);
         sw_mem_desc_fini(&job->mem->desc); /* still there if mapping failed */
     }
     if (job->started_us)
         job_log(job, moved_us, sw_clock_us());
-    p->sink.finished(job, p->sink.arg);
+    m->sink.finished(job, m->sink.arg);
 }
 
 bool sw_job_complete(const struct sw_job *job) {
     return job->stage == SW_STAGE_RUNNING && job->n_done == job->frames->n_chunks;
 }
 
-void sw_pipeline_fail(struct sw_pipeline *p, struct sw_job *job, const struct sw_err *cause) {
+void sw_mover_fail(struct sw_mover *m, struct sw_job *job, const struct sw_err *cause) {
     job_fail(job, cause);
-    if (cause->code != -SW_EGPULOST || p->lost.code)
+    if (cause->code != -SW_EGPULOST || m->lost.code)
         return;
-    p->lost = *cause;
-    for (struct sw_list *node = p->jobs.next; node != &p->jobs; node = node->next)
+    m->lost = *cause;
+    for (struct sw_list *node = m->jobs.next; node != &m->jobs; node = node->next)
         job_fail(SW_CONTAINER_OF(node, struct sw_job, node), cause);
 }
 
-void sw_pipeline_fail_at(struct sw_pipeline *p, struct sw_job *job, size_t chunk, size_t n_chunks,
-                         const struct sw_err *cause) {
+void sw_mover_fail_at(struct sw_mover *m, struct sw_job *job, size_t chunk, size_t n_chunks,
+                      const struct sw_err *cause) {
     if (!job->err.code)
         job->failed = (struct sw_job_chunks){.first = chunk, .n = n_chunks};
-    sw_pipeline_fail(p, job, cause);
+    sw_mover_fail(m, job, cause);
 }
 
-uint64_t sw_job_chunk_bytes(const struct sw_pipeline *p, const struct sw_job *job) {
-    const uint64_t device_bytes = p->device->ops->info(p->device)->chunk_bytes, way_bytes = p->place->chunk_bytes;
+uint64_t sw_job_chunk_bytes(const struct sw_mover *m, const struct sw_job *job) {
+    const uint64_t device_bytes = m->device->ops->info(m->device)->chunk_bytes, way_bytes = m->place->chunk_bytes;
     const uint64_t most = job->kind == SW_JOB_SPILL && way_bytes < device_bytes ? way_bytes : device_bytes;
-    return sw_policy_chunk_bytes(job->bytes, most, p->n_slots);
+    return sw_rules_chunk_bytes(job->bytes, most, m->n_slots);
 }
 
 /* Not so few raw ones as bytes leave that shrink but for some places. */
@@ -116,8 +116,8 @@ static bool has_raw_and_others(const struct sw_frames *frames) {
 }
 
 /* Frames for a job that makes some, once it is known that their records may be kept. */
-static int make_frames(const struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) {
-    const uint64_t chunk_bytes = sw_job_chunk_bytes(p, job);
+static int make_frames(const struct sw_mover *m, struct sw_job *job, struct sw_err *err) {
+    const uint64_t chunk_bytes = sw_job_chunk_bytes(m, job);
     const bool packed = job->kind == SW_JOB_PACK;
     const uint64_t kept_bytes = sw_frames_kept_bytes(job->bytes, chunk_bytes, packed);
     const int rc = sw_budget_take(sw_quota_kept(job->quota), kept_bytes, "the records of a region", err);
@@ -137,16 +137,16 @@ static uint64_t longest_chunk(const struct sw_frames *frames) {
     return frames->raw_bytes < frames->chunk_bytes ? frames->raw_bytes : frames->chunk_bytes;
 }
 
-int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) {
-    uint64_t device_chunk_bytes = p->device->ops->info(p->device)->chunk_bytes;
+int sw_job_start(struct sw_mover *m, struct sw_job *job, struct sw_err *err) {
+    uint64_t device_chunk_bytes = m->device->ops->info(m->device)->chunk_bytes;
     const bool was_mapped = job->mem->mapping != NULL;
     job->started_us = sw_clock_us();
-    int rc = sw_job_map(p, job, err);
+    int rc = sw_job_map(m, job, err);
     if (rc)
         return rc;
     job->mapped_us = was_mapped ? job->started_us : sw_clock_us();
     if (sw_job_encodes(job->kind))
-        return make_frames(p, job, err);
+        return make_frames(m, job, err);
     if (longest_chunk(job->frames) > device_chunk_bytes)
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
                           "region has chunks of up to %llu bytes, this device takes %llu",

@@ -4,25 +4,25 @@
  * (cost.h says how long). A step needs no buffer of its slot: room in the tier is all that it takes. A spill's step is
  * cut where the host tier has no more; the chunk that did not fit is the first one of the next step, which waits or
  * fails as any other. */
-#include "spill/pipeline/pipeline_state.h"
+#include "spill/mover/mover_state.h"
 
 #include "base/assert.h"
 
 #include <string.h>
 
-static struct sw_cost_direct region_of(const struct sw_pipeline *p, const struct sw_job *job) {
+static struct sw_cost_direct region_of(const struct sw_mover *m, const struct sw_job *job) {
     return (struct sw_cost_direct){.raw_bytes = job->bytes,
                                    .n_chunks = job->frames->n_chunks,
-                                   .n_slots = p->n_slots,
+                                   .n_slots = m->n_slots,
                                    .is_back = job->kind == SW_JOB_RESTORE,
-                                   .is_alone = sw_pipeline_is_alone(p, job),
-                                   .has_neighbours = sw_pipeline_has_neighbours(p, job),
+                                   .is_alone = sw_mover_is_alone(m, job),
+                                   .has_neighbours = sw_mover_has_neighbours(m, job),
                                    .is_mixed = job->kind == SW_JOB_SPILL && job->is_mixed};
 }
 
 /* Chunks of the job, from `first` on, that a step would take at most. */
-static unsigned step_chunks(const struct sw_pipeline *p, const struct sw_job *job, size_t first) {
-    const struct sw_cost_direct region = region_of(p, job);
+static unsigned step_chunks(const struct sw_mover *m, const struct sw_job *job, size_t first) {
+    const struct sw_cost_direct region = region_of(m, job);
     const size_t left = job->frames->n_chunks - first;
     const unsigned n = sw_cost_direct_chunks(&region);
     return left < n ? (unsigned)left : n;
@@ -54,9 +54,9 @@ static uint64_t items_bytes(const struct sw_direct *d) {
 
 /* What a step measures: a stage of its own, as the chunks that it has. Not beside compressed ones: with them it shares
  * the link. */
-static void measure(struct sw_pipeline *p, struct sw_slot *slot, enum sw_measure_kind kind) {
-    if (!sw_slot_shares_link(p, slot))
-        sw_measure_begin(p, slot, kind, SW_CODEC_RAW, slot->direct.items[0].frame.raw_bytes,
+static void measure(struct sw_mover *m, struct sw_slot *slot, enum sw_measure_kind kind) {
+    if (!sw_slot_shares_link(m, slot))
+        sw_measure_begin(m, slot, kind, SW_CODEC_RAW, slot->direct.items[0].frame.raw_bytes,
                          items_bytes(&slot->direct));
 }
 
@@ -71,52 +71,52 @@ static struct sw_frame_layout next_frame(const struct sw_job *job) {
 }
 
 /* Deals the job's next chunk to the slot; its frame counts as encoded. */
-static void deal_next(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_frame_layout *frame,
+static void deal_next(struct sw_mover *m, struct sw_slot *slot, const struct sw_frame_layout *frame,
                       const struct sw_stored *room) {
     struct sw_job *job = slot->job;
     add(slot, job->n_dealt, frame, room);
     sw_job_note_frame(job, job->n_dealt++, SW_CODEC_RAW, frame);
     if (job->n_encoded == job->frames->n_chunks)
-        sw_job_set_phase(p, job, SW_PHASE_STORING);
+        sw_job_set_phase(m, job, SW_PHASE_STORING);
 }
 
-bool sw_direct_take(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
+bool sw_direct_take(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job) {
     const size_t chunk = job->n_dealt;
-    if (!sw_job_spills_directly(p, job, sw_frames_chunk_bytes(job->frames, chunk),
-                                step_bytes(job, chunk, step_chunks(p, job, chunk))))
+    if (!sw_job_spills_directly(m, job, sw_frames_chunk_bytes(job->frames, chunk),
+                                step_bytes(job, chunk, step_chunks(m, job, chunk))))
         return false;
-    sw_slot_take(p, slot, SW_SLOT_STORING, job);
+    sw_slot_take(m, slot, SW_SLOT_STORING, job);
     slot->chunk = chunk;
     slot->frame = next_frame(job);
-    deal_next(p, slot, &slot->frame, &slot->stored);
+    deal_next(m, slot, &slot->frame, &slot->stored);
     return true;
 }
 
 /* Room for one more chunk. False: there is none, or not where frames come to rest. */
-static bool reserve_next(struct sw_pipeline *p, struct sw_slot *slot) {
+static bool reserve_next(struct sw_mover *m, struct sw_slot *slot) {
     const struct sw_frame_layout frame = next_frame(slot->job);
     struct sw_stored *room = &slot->direct.more[slot->direct.n];
-    struct sw_tier *memory = sw_placement_memory(p->place);
-    if (sw_placement_goes_out(p->place, frame.frame_bytes) || sw_job_charge(slot->job, frame.frame_bytes, NULL))
+    struct sw_tier *memory = sw_placement_memory(m->place);
+    if (sw_placement_goes_out(m->place, frame.frame_bytes) || sw_job_charge(slot->job, frame.frame_bytes, NULL))
         return false;
     if (memory->ops->reserve(memory, frame.frame_bytes, room, NULL)) {
         sw_job_uncharge(slot->job, frame.frame_bytes);
         return false;
     }
-    deal_next(p, slot, &frame, room);
+    deal_next(m, slot, &frame, room);
     return true;
 }
 
-int sw_direct_queue(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+int sw_direct_queue(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_job *job = slot->job;
     struct sw_direct *d = &slot->direct;
-    const struct sw_cost_direct region = region_of(p, job);
+    const struct sw_cost_direct region = region_of(m, job);
     const unsigned most = slot->is_staged ? 1 : sw_cost_direct_chunks(&region);
-    while (d->n < most && job->n_dealt < job->frames->n_chunks && reserve_next(p, slot))
+    while (d->n < most && job->n_dealt < job->frames->n_chunks && reserve_next(m, slot))
         continue;
-    measure(p, slot, SW_MEASURE_DIRECT_OUT);
-    sw_link_take(p, slot, SW_LINK_OUT, items_bytes(d));
-    return p->device->ops->spill_raw(p->device, sw_slot_index(p, slot), job->mem->mapping, d->items, d->n,
+    measure(m, slot, SW_MEASURE_DIRECT_OUT);
+    sw_link_take(m, slot, SW_LINK_OUT, items_bytes(d));
+    return m->device->ops->spill_raw(m->device, sw_slot_index(m, slot), job->mem->mapping, d->items, d->n,
                                      sw_cost_chunks_by_cpu(&region, slot->chunk, d->n), err);
 }
 
@@ -149,14 +149,14 @@ static unsigned count_raw(const struct sw_job *job, size_t first, unsigned most)
     return n;
 }
 
-bool sw_direct_restores(struct sw_pipeline *p, struct sw_slot *slot) {
+bool sw_direct_restores(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_job *job = slot->job;
     const struct sw_frames *frames = job->frames;
     if (frames->layouts[slot->chunk].codec != SW_CODEC_RAW)
         return false;
     /* One that was read from the disk goes alone. */
-    const unsigned n = slot->is_staged ? 1 : count_raw(job, slot->chunk, step_chunks(p, job, slot->chunk));
-    if (!sw_job_restores_directly(p, job, frames->layouts[slot->chunk].raw_bytes, step_bytes(job, slot->chunk, n)))
+    const unsigned n = slot->is_staged ? 1 : count_raw(job, slot->chunk, step_chunks(m, job, slot->chunk));
+    if (!sw_job_restores_directly(m, job, frames->layouts[slot->chunk].raw_bytes, step_bytes(job, slot->chunk, n)))
         return false;
     for (unsigned i = 0; i < n; i++) {
         const size_t chunk = slot->chunk + i;
@@ -166,17 +166,17 @@ bool sw_direct_restores(struct sw_pipeline *p, struct sw_slot *slot) {
     return true;
 }
 
-int sw_direct_restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+int sw_direct_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_direct *d = &slot->direct;
-    const struct sw_cost_direct region = region_of(p, slot->job);
+    const struct sw_cost_direct region = region_of(m, slot->job);
     int rc = 0;
     for (unsigned i = 0; !rc && !slot->is_staged && i < d->n; i++) /* what was read from the disk was checked then */
         rc = sw_frames_check_memory(slot->job->frames, d->chunks[i], d->items[i].stored, err);
     if (rc)
         return rc;
-    measure(p, slot, SW_MEASURE_DIRECT_BACK);
-    sw_link_take(p, slot, SW_LINK_BACK, items_bytes(d));
-    return p->device->ops->restore_raw(p->device, sw_slot_index(p, slot), slot->job->mem->mapping, d->items, d->n,
+    measure(m, slot, SW_MEASURE_DIRECT_BACK);
+    sw_link_take(m, slot, SW_LINK_BACK, items_bytes(d));
+    return m->device->ops->restore_raw(m->device, sw_slot_index(m, slot), slot->job->mem->mapping, d->items, d->n,
                                        sw_cost_chunks_by_cpu(&region, slot->chunk, d->n), err);
 }
 

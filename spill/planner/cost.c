@@ -1,4 +1,4 @@
-#include "spill/pipeline/cost.h"
+#include "spill/planner/cost.h"
 
 #define MIN_RATIO 1.05 /* as for plans: less is not worth a decoder's work */
 #define TOLERANCE 1.03

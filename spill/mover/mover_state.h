@@ -1,11 +1,11 @@
-/* pipeline_state.h - what pipeline*.c, direct.c, group.c, in_place.c and transfer.c share. All of it belongs to the
+/* mover_state.h - what mover.c, chunk_*.c, direct.c, group.c, in_place.c and transfer.c share. All of it belongs to the
  * device's worker. Not for others. */
-#ifndef SW_SPILL_PIPELINE_STATE_H
-#define SW_SPILL_PIPELINE_STATE_H
+#ifndef SW_SPILL_MOVER_STATE_H
+#define SW_SPILL_MOVER_STATE_H
 
-#include "spill/pipeline/pipeline.h"
-#include "spill/pipeline/plan_cache.h"
-#include "spill/policy.h"
+#include "spill/mover/mover.h"
+#include "spill/planner/plan_cache.h"
+#include "spill/planner/rules.h"
 #include <pthread.h>
 
 /* What a slot does, for a chunk or for several, or for a group, whose steps are the same.
@@ -100,10 +100,10 @@ struct sw_link {
 };
 enum { SW_LINK_OUT, SW_LINK_BACK, SW_LINKS };
 
-struct sw_pipeline {
+struct sw_mover {
     struct sw_device *device;
     struct sw_placement *place;
-    struct sw_pipeline_sink sink;
+    struct sw_mover_sink sink;
     unsigned n_slots, n_mapped, n_transfers;
     pthread_mutex_t arrived_lock; /* guards the list; the sink is told of an arrival under it */
     struct sw_list arrived;       /* struct sw_transfer: the disk is done with them */
@@ -123,8 +123,8 @@ struct sw_pipeline {
     struct sw_slot slots[];
 };
 
-static inline unsigned sw_slot_index(const struct sw_pipeline *p, const struct sw_slot *slot) {
-    return (unsigned)(slot - p->slots);
+static inline unsigned sw_slot_index(const struct sw_mover *m, const struct sw_slot *slot) {
+    return (unsigned)(slot - m->slots);
 }
 
 /* A slot that works for the job, or for another buffer of its request. */
@@ -136,93 +136,93 @@ static inline struct sw_job *sw_job_of_turn(struct sw_turn *turn) {
     return SW_CONTAINER_OF(turn, struct sw_job, turn);
 }
 
-/* ---- pipeline.c ---- */
+/* ---- mover.c ---- */
 
-void sw_slot_take(struct sw_pipeline *p, struct sw_slot *slot, enum sw_slot_state state, struct sw_job *job);
-void sw_slot_give(struct sw_pipeline *p, struct sw_slot *slot);
+void sw_slot_take(struct sw_mover *m, struct sw_slot *slot, enum sw_slot_state state, struct sw_job *job);
+void sw_slot_give(struct sw_mover *m, struct sw_slot *slot);
 /* A step could not be queued: its job fails, what is already queued on the slot must end. */
-void sw_slot_fail(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_err *err);
+void sw_slot_fail(struct sw_mover *m, struct sw_slot *slot, const struct sw_err *err);
 
-/* ---- pipeline_spill.c ---- */
+/* ---- chunk_spill.c ---- */
 
 /* Of a spill or pack: a plan is still to be made. */
 bool sw_job_needs_plan(const struct sw_job *job);
 /* Has a free slot make a plan for what is still to be spilled. */
-void sw_slot_prepare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job);
+void sw_slot_prepare(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job);
 /* PREPARING has ended; REPLANNING has, and the chunk is encoded by the new plan. */
-void sw_slot_prepared(struct sw_pipeline *p, const struct sw_slot *slot);
-void sw_slot_replanned(struct sw_pipeline *p, struct sw_slot *slot);
+void sw_slot_prepared(struct sw_mover *m, const struct sw_slot *slot);
+void sw_slot_replanned(struct sw_mover *m, struct sw_slot *slot);
 /* Has a free slot encode the job's next chunk, or take it and those behind it as they are. */
-void sw_slot_spill(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job);
+void sw_slot_spill(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job);
 /* The frame is in the slot's buffer: has it stored, or made again by another plan. */
-void sw_slot_encoded(struct sw_pipeline *p, struct sw_slot *slot, const struct sw_slot_result *result);
+void sw_slot_encoded(struct sw_mover *m, struct sw_slot *slot, const struct sw_slot_result *result);
 /* Copies the frame to host memory, where it stays, or from where it goes on to the disk. False: has to wait. */
-bool sw_slot_begin_store(struct sw_pipeline *p, struct sw_slot *slot);
+bool sw_slot_begin_store(struct sw_mover *m, struct sw_slot *slot);
 /* Room in the tier for the first `bytes` of the slot's frame, and the steps that copy them there. */
-int sw_slot_store(struct sw_pipeline *p, struct sw_slot *slot, uint64_t bytes, struct sw_err *err);
+int sw_slot_store(struct sw_mover *m, struct sw_slot *slot, uint64_t bytes, struct sw_err *err);
 /* What was copied to where it stays is there: commits it. */
-void sw_slot_stored(struct sw_pipeline *p, struct sw_slot *slot);
+void sw_slot_stored(struct sw_mover *m, struct sw_slot *slot);
 
-/* ---- pipeline_restore.c ---- */
+/* ---- chunk_restore.c ---- */
 
 /* Has a free slot restore the job's next chunk, and those behind it that go in the same step. */
-void sw_slot_restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job);
+void sw_slot_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job);
 /* Queues the steps that copy a frame from the tier to `at` of the slot's buffer. */
-int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct sw_stored *stored, uint64_t at,
+int sw_slot_load(struct sw_mover *m, const struct sw_slot *slot, const struct sw_stored *stored, uint64_t at,
                  struct sw_err *err);
 
-/* ---- pipeline_turn.c ---- */
+/* ---- deal.c ---- */
 
 /* The job that one of n_free free slots is to serve. NULL: none wants one, or none that may have it. */
-struct sw_job *sw_pipeline_next_job(struct sw_pipeline *p, unsigned n_free);
+struct sw_job *sw_mover_next_job(struct sw_mover *m, unsigned n_free);
 /* A job comes among those that want slots. errors: -SW_ENOMEM. */
-int sw_job_join_turns(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err);
+int sw_job_join_turns(struct sw_mover *m, struct sw_job *job, struct sw_err *err);
 /* A slot works for the job, or does so no more, after which the job may want one again. */
 void sw_job_hold_slot(struct sw_job *job);
-void sw_job_give_slot(struct sw_pipeline *p, struct sw_job *job);
+void sw_job_give_slot(struct sw_mover *m, struct sw_job *job);
 /* Bytes of the job that have been dealt out. */
 uint64_t sw_job_dealt_bytes(const struct sw_job *job);
 /* True if another tenant wants the device, or has lately: steps are short then. */
-bool sw_pipeline_has_neighbours(const struct sw_pipeline *p, const struct sw_job *job);
+bool sw_mover_has_neighbours(const struct sw_mover *m, const struct sw_job *job);
 /* True if no other request wants the device, nor does another tenant. */
-bool sw_pipeline_is_alone(const struct sw_pipeline *p, const struct sw_job *job);
+bool sw_mover_is_alone(const struct sw_mover *m, const struct sw_job *job);
 
-/* ---- pipeline_link.c ---- */
+/* ---- link.c ---- */
 
 /* True if a step of the job may queue so many bytes on the link now. Beside other tenants' jobs long ones wait while
  * others are on it, so that no one waits there for more than a chunk. */
-bool sw_link_has_room(struct sw_pipeline *p, unsigned link, const struct sw_job *job, uint64_t bytes);
+bool sw_link_has_room(struct sw_mover *m, unsigned link, const struct sw_job *job, uint64_t bytes);
 /* A slot's step queues them. */
-void sw_link_take(struct sw_pipeline *p, struct sw_slot *slot, unsigned link, uint64_t bytes);
+void sw_link_take(struct sw_mover *m, struct sw_slot *slot, unsigned link, uint64_t bytes);
 /* The slot has reported. */
 void sw_link_ended(struct sw_slot *slot);
 
-/* ---- pipeline_job.c ---- */
+/* ---- run.c ---- */
 
 /* The first failure is the job's. A context that died takes every job of the device with it. */
-void sw_pipeline_fail(struct sw_pipeline *p, struct sw_job *job, const struct sw_err *cause);
+void sw_mover_fail(struct sw_mover *m, struct sw_job *job, const struct sw_err *cause);
 /* The same, where it is known at which chunks. */
-void sw_pipeline_fail_at(struct sw_pipeline *p, struct sw_job *job, size_t chunk, size_t n_chunks,
-                         const struct sw_err *cause);
+void sw_mover_fail_at(struct sw_mover *m, struct sw_job *job, size_t chunk, size_t n_chunks,
+                      const struct sw_err *cause);
 /* Fails it with -SW_ECANCELED if that was asked for. */
 void sw_job_check_canceled(struct sw_job *job);
 /* Takes a frame's bytes from the quota, before it gets a place in a tier, or gives them back because it got none. What
  * is not given back is the loop's to give: with the region, or with the job's failure. errors: -SW_ETENANTBYTES. */
 int sw_job_charge(struct sw_job *job, uint64_t bytes, struct sw_err *err);
 void sw_job_uncharge(struct sw_job *job, uint64_t bytes);
-void sw_job_set_phase(struct sw_pipeline *p, struct sw_job *job, enum sw_job_phase phase);
-int sw_job_map(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err);
-void sw_job_unmap(struct sw_pipeline *p, struct sw_job *job);
+void sw_job_set_phase(struct sw_mover *m, struct sw_job *job, enum sw_job_phase phase);
+int sw_job_map(struct sw_mover *m, struct sw_job *job, struct sw_err *err);
+void sw_job_unmap(struct sw_mover *m, struct sw_job *job);
 /* Length of a spill's or a pack's chunks: as the device can, and as the way to the disk has room for a frame. */
-uint64_t sw_job_chunk_bytes(const struct sw_pipeline *p, const struct sw_job *job);
+uint64_t sw_job_chunk_bytes(const struct sw_mover *m, const struct sw_job *job);
 /* Maps the memory and lays out the chunks. */
-int sw_job_start(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err);
+int sw_job_start(struct sw_mover *m, struct sw_job *job, struct sw_err *err);
 /* The frame of one of its chunks is complete on the device: keeps the books. planned: a codec that makes no shorter
  * frame than raw is given up for that chunk. */
 void sw_job_note_frame(struct sw_job *job, size_t chunk, enum sw_codec_id planned, const struct sw_frame_layout *frame);
 bool sw_job_complete(const struct sw_job *job);
 /* The worker's side of a job is over. */
-void sw_job_finish(struct sw_pipeline *p, struct sw_job *job);
+void sw_job_finish(struct sw_mover *m, struct sw_job *job);
 
 /* ---- group.c ---- */
 
@@ -231,11 +231,11 @@ int sw_group_init(struct sw_group *ret, unsigned max_items, struct sw_err *err);
 void sw_group_fini(struct sw_group *group);
 /* Has a free slot serve a waiting job together with others that are waiting. False: there are none, or the job is none
  * to be served with others; nothing has changed. */
-bool sw_group_serve(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *first);
+bool sw_group_serve(struct sw_mover *m, struct sw_slot *slot, struct sw_job *first);
 /* The steps of a slot that works for a group have ended with rc. */
-void sw_group_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const struct sw_err *err);
+void sw_group_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_err *err);
 
-/* ---- pipeline_cost.c ---- */
+/* ---- measure.c ---- */
 
 enum sw_measure_kind {
     SW_MEASURE_ENCODE,
@@ -247,15 +247,15 @@ enum sw_measure_kind {
 
 /* Measures the steps that are about to be queued on a slot until it reports, as `bytes` of a stage. codec: of the plan,
  * or of the frame. raw_bytes: length of the chunk, or of all of a group. */
-void sw_measure_begin(struct sw_pipeline *p, struct sw_slot *slot, enum sw_measure_kind kind, enum sw_codec_id codec,
+void sw_measure_begin(struct sw_mover *m, struct sw_slot *slot, enum sw_measure_kind kind, enum sw_codec_id codec,
                       uint64_t raw_bytes, uint64_t bytes);
 /* True if what the slot is about to move has only a part of the link, since other chunks of its job, compressed or not,
  * cross meanwhile that are not measured with it: it is not measured then. */
-bool sw_slot_shares_link(const struct sw_pipeline *p, const struct sw_slot *slot);
+bool sw_slot_shares_link(const struct sw_mover *m, const struct sw_slot *slot);
 /* The slot has reported. counts: that the steps have done what was measured. */
-void sw_measure_end(struct sw_pipeline *p, struct sw_slot *slot, bool counts);
+void sw_measure_end(struct sw_mover *m, struct sw_slot *slot, bool counts);
 /* False of a device that works in host memory. */
-bool sw_pipeline_has_link(const struct sw_pipeline *p);
+bool sw_mover_has_link(const struct sw_mover *m);
 /* What is to be encoded by a plan: the rest of a region, or a group, which counts as one chunk. */
 struct sw_weighed {
     uint64_t raw_bytes, chunk_bytes, n_chunks;
@@ -264,26 +264,26 @@ struct sw_weighed {
     bool shares_slots;      /* with the other buffers of its request */
 };
 /* What is known of chunks, or of groups, of that length; NULL: they are too short. */
-struct sw_cost_class *sw_pipeline_costs(struct sw_pipeline *p, uint64_t chunk_bytes, bool is_group);
+struct sw_cost_class *sw_mover_costs(struct sw_mover *m, uint64_t chunk_bytes, bool is_group);
 /* What cost.h is to be asked about it, by the rates measured. */
-struct sw_cost_question sw_pipeline_ask(struct sw_pipeline *p, const struct sw_weighed *what, enum sw_codec_id codec,
-                                        double expected_ratio);
+struct sw_cost_question sw_mover_ask(struct sw_mover *m, const struct sw_weighed *what, enum sw_codec_id codec,
+                                     double expected_ratio);
 /* What the job's next chunk will take: to be encoded and to cross the link, or to cross and be decoded. All 0: not
  * known. */
-struct sw_policy_stages sw_job_stages(struct sw_pipeline *p, const struct sw_job *job);
+struct sw_rules_stages sw_job_stages(struct sw_mover *m, const struct sw_job *job);
 /* How long making a plan took. */
-void sw_measure_plan(struct sw_pipeline *p, uint64_t us);
+void sw_measure_plan(struct sw_mover *m, uint64_t us);
 /* Whether the next step_bytes of raw chunks, the first one of raw_bytes, go directly: of a job that may, and on their
  * way back. */
-bool sw_job_spills_directly(struct sw_pipeline *p, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes);
-bool sw_job_restores_directly(struct sw_pipeline *p, struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes);
+bool sw_job_spills_directly(struct sw_mover *m, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes);
+bool sw_job_restores_directly(struct sw_mover *m, struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes);
 /* True while a slot moves chunks of the job directly. */
-bool sw_job_has_direct_step(const struct sw_pipeline *p, const struct sw_job *job);
+bool sw_job_has_direct_step(const struct sw_mover *m, const struct sw_job *job);
 
-/* ---- pipeline_plan.c ---- */
+/* ---- plan.c ---- */
 
 /* Segments as long as they may be for chunks of that length, if the plan's frames have any. */
-void sw_pipeline_plan_set_segments(const struct sw_pipeline *p, struct sw_plan *plan, uint64_t chunk_bytes);
+void sw_mover_plan_set_segments(const struct sw_mover *m, struct sw_plan *plan, uint64_t chunk_bytes);
 /* Keeps a plan, or turns it into one that stores bytes as they are, and says why. may_retry: it was made to be tried on
  * one chunk, should it not pay. */
 struct sw_verdict {
@@ -291,13 +291,13 @@ struct sw_verdict {
     bool is_direct; /* raw chunks: directly */
     bool is_mixed;  /* some chunks as the plan says, some directly */
 };
-struct sw_verdict sw_pipeline_plan_weigh(struct sw_pipeline *p, enum sw_job_kind kind, const struct sw_weighed *what,
-                                         bool may_retry, struct sw_plan *plan);
+struct sw_verdict sw_mover_plan_weigh(struct sw_mover *m, enum sw_job_kind kind, const struct sw_weighed *what,
+                                      bool may_retry, struct sw_plan *plan);
 /* The same for a job that has got a plan, from its chunk `first` on. */
-void sw_job_weigh(struct sw_pipeline *p, struct sw_job *job, size_t first);
+void sw_job_weigh(struct sw_mover *m, struct sw_job *job, size_t first);
 /* Of a job under way, a spill that is being compressed: looks whether that still pays by what has been measured since
  * it was weighed. If not, what is left goes in part, or raw. */
-void sw_job_weigh_again(struct sw_pipeline *p, struct sw_job *job);
+void sw_job_weigh_again(struct sw_mover *m, struct sw_job *job);
 /* Who looks for a plan among those that are kept. */
 struct sw_plan_query {
     enum sw_job_kind kind;         /* SPILL, PACK */
@@ -312,9 +312,9 @@ enum sw_plan_found {
     SW_PLAN_USABLE
 };
 /* The kept plan that should be tried (next) for what has that key. */
-enum sw_plan_found sw_pipeline_plan_find(struct sw_pipeline *p, const struct sw_plan_query *query, struct sw_plan *ret);
+enum sw_plan_found sw_mover_plan_find(struct sw_mover *m, const struct sw_plan_query *query, struct sw_plan *ret);
 /* True if a plan made for another region is not for the bytes of this frame. */
-bool sw_pipeline_plan_is_stale(const struct sw_plan *plan, const struct sw_frame_layout *frame);
+bool sw_mover_plan_is_stale(const struct sw_plan *plan, const struct sw_frame_layout *frame);
 enum sw_misfit {
     SW_MISFIT_ACCEPT, /* the frame will do */
     SW_MISFIT_AGAIN,  /* it is to be made again, by another kept plan */
@@ -322,47 +322,47 @@ enum sw_misfit {
 };
 /* What to do with a frame that shows that the plan it is by, a kept one, does not suit. AGAIN: *plan is the other one.
  */
-enum sw_misfit sw_pipeline_plan_misfits(struct sw_pipeline *p, const struct sw_plan_query *query,
-                                        const struct sw_frame_layout *frame, struct sw_plan *plan);
+enum sw_misfit sw_mover_plan_misfits(struct sw_mover *m, const struct sw_plan_query *query,
+                                     const struct sw_frame_layout *frame, struct sw_plan *plan);
 /* Of a job that begins: true if it needs no plan of its own, since it has got a kept one, or one that stores bytes as
  * they are: making one could not pay, by what the session's last ones promised. */
-bool sw_job_find_plan(struct sw_pipeline *p, struct sw_job *job);
+bool sw_job_find_plan(struct sw_mover *m, struct sw_job *job);
 /* Looks at a frame of the job, made by its plan of that number. */
-enum sw_misfit sw_job_judge_plan(struct sw_pipeline *p, struct sw_job *job, unsigned plan_number,
+enum sw_misfit sw_job_judge_plan(struct sw_mover *m, struct sw_job *job, unsigned plan_number,
                                  const struct sw_frame_layout *frame);
 /* A frame shows that the bytes are others than those that the job's plan was made for: has a new one made for the rest,
  * if that may pay. */
-void sw_job_drifts(struct sw_pipeline *p, struct sw_job *job, const struct sw_frame_layout *frame);
+void sw_job_drifts(struct sw_mover *m, struct sw_job *job, const struct sw_frame_layout *frame);
 
 /* ---- direct.c ---- */
 
 /* Has a free slot take the job's next chunk, if it goes directly, and then others behind it; else nothing has changed.
  * What is next is room for its frame. */
-bool sw_direct_take(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job);
+bool sw_direct_take(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job);
 /* The room for the first chunk has been reserved: reserves room for more that come to rest in the host tier, up to
  * where there is none left, and queues the step. */
-int sw_direct_queue(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err);
+int sw_direct_queue(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err);
 /* The chunks are where they should be: commits those behind the first one. */
 int sw_direct_commit(struct sw_slot *slot, struct sw_err *err);
 /* True if the slot's chunk comes directly; more of the job's next chunks are dealt to it then. */
-bool sw_direct_restores(struct sw_pipeline *p, struct sw_slot *slot);
-int sw_direct_restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err);
+bool sw_direct_restores(struct sw_mover *m, struct sw_slot *slot);
+int sw_direct_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err);
 /* Before the slot is given back. */
 void sw_direct_fini(struct sw_slot *slot);
 
 /* ---- in_place.c ---- */
 
 /* A pack's chunk has been encoded: its frame waits for its turn. */
-void sw_in_place_encoded(struct sw_pipeline *p, struct sw_slot *slot);
+void sw_in_place_encoded(struct sw_mover *m, struct sw_slot *slot);
 /* The steps of a slot in state PLACING, COMPARING, FETCHING, UNPACKING or DECODING have ended with rc. */
-void sw_in_place_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const struct sw_err *err);
+void sw_in_place_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_err *err);
 /* Unpack: true if frames are left to be compared, or all have been and the next chunk may be begun beside those that
  * are under way; passes over raw ones. */
-bool sw_in_place_may_unpack(const struct sw_pipeline *p, struct sw_job *job);
+bool sw_in_place_may_unpack(const struct sw_mover *m, struct sw_job *job);
 /* Has a free slot do what comes next of an unpack; it may stay free. */
-void sw_in_place_unpack(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job);
+void sw_in_place_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job);
 /* A failed pack or unpack: does what can be done now to get back to bytes that are whole. True if anything was. */
-bool sw_in_place_recover(struct sw_pipeline *p, struct sw_job *job);
+bool sw_in_place_recover(struct sw_mover *m, struct sw_job *job);
 /* Nothing is left to recover, or no hope. */
 bool sw_in_place_recovered(const struct sw_job *job);
 /* Of any job, before it is handed back: a pack's length; -SW_ELOST where bytes could not be recovered. */

@@ -1,10 +1,10 @@
-/* pipeline_link.c - how much is queued on the link to host memory at a time.
+/* link.c - how much is queued on the link to host memory at a time.
  *
  * What is queued there cannot be overtaken: a copy of 64 KiB that comes behind the copies of all other slots waits for
  * all of them. So, beside other tenants, the next long copy is queued only when the one before is about to end, or both
  * are short. When that will be is known by the rate that the link has had; as long as none has been measured, long
  * copies go one by one. Where there is no link nothing waits. */
-#include "spill/pipeline/pipeline_state.h"
+#include "spill/mover/mover_state.h"
 
 #include "base/clock.h"
 
@@ -20,39 +20,39 @@ static double larger(double a, double b) {
 }
 
 /* Bytes per second; 0: not known. Both directions of a link are as fast. */
-static double rate_of(const struct sw_pipeline *p) {
+static double rate_of(const struct sw_mover *m) {
     double rate = 0;
     for (int class = 0; class < SW_COST_CLASSES; class ++) {
-        const struct sw_cost_class *costs = &p->costs[class];
+        const struct sw_cost_class *costs = &m->costs[class];
         rate = larger(rate, larger(sw_meter_rate(&costs->link_out), sw_meter_rate(&costs->direct_out)));
         rate = larger(rate, sw_meter_rate(&costs->direct_back));
     }
     return rate;
 }
 
-bool sw_link_has_room(struct sw_pipeline *p, unsigned link, const struct sw_job *job, uint64_t bytes) {
-    const uint64_t free_us = p->links[link].free_us, now_us = sw_clock_us();
-    const double rate = rate_of(p);
-    if (!sw_pipeline_has_link(p) || bytes <= SHORT_BYTES || !sw_pipeline_has_neighbours(p, job))
+bool sw_link_has_room(struct sw_mover *m, unsigned link, const struct sw_job *job, uint64_t bytes) {
+    const uint64_t free_us = m->links[link].free_us, now_us = sw_clock_us();
+    const double rate = rate_of(m);
+    if (!sw_mover_has_link(m) || bytes <= SHORT_BYTES || !sw_mover_has_neighbours(m, job))
         return true;
     if (rate <= 0)
-        return p->links[link].n_running == 0;
+        return m->links[link].n_running == 0;
     if (free_us <= now_us + EARLY_US)
         return true;
-    const double most = (double)p->device->ops->info(p->device)->chunk_bytes * PART,
+    const double most = (double)m->device->ops->info(m->device)->chunk_bytes * PART,
                  queued = (double)(free_us - now_us) / 1e6 * rate;
     if (queued + (double)bytes <= most)
         return true;
     const uint64_t opens_us = free_us - EARLY_US;
-    if (!p->link_opens_us || opens_us < p->link_opens_us)
-        p->link_opens_us = opens_us;
+    if (!m->link_opens_us || opens_us < m->link_opens_us)
+        m->link_opens_us = opens_us;
     return false;
 }
 
-void sw_link_take(struct sw_pipeline *p, struct sw_slot *slot, unsigned link, uint64_t bytes) {
+void sw_link_take(struct sw_mover *m, struct sw_slot *slot, unsigned link, uint64_t bytes) {
     const uint64_t now_us = sw_clock_us();
-    const double rate = rate_of(p);
-    struct sw_link *l = &p->links[link];
+    const double rate = rate_of(m);
+    struct sw_link *l = &m->links[link];
     l->free_us = l->free_us > now_us ? l->free_us : now_us;
     l->free_us += rate > 0 ? (uint64_t)((double)bytes / rate * 1e6) : 0;
     slot->link = l;

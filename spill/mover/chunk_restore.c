@@ -1,13 +1,13 @@
-/* pipeline_restore.c - what a slot does for a restore: loads frames and decodes them, several in one step. */
-#include "spill/pipeline/pipeline_state.h"
+/* chunk_restore.c - what a slot does for a restore: loads frames and decodes them, several in one step. */
+#include "spill/mover/mover_state.h"
 
-#include "spill/pipeline/transfer.h"
+#include "spill/mover/transfer.h"
 
-int sw_slot_load(struct sw_pipeline *p, const struct sw_slot *slot, const struct sw_stored *stored, uint64_t at,
+int sw_slot_load(struct sw_mover *m, const struct sw_slot *slot, const struct sw_stored *stored, uint64_t at,
                  struct sw_err *err) {
     int rc = 0;
     for (unsigned i = 0; !rc && i < stored->n_extents; i++) {
-        rc = p->device->ops->load(p->device, sw_slot_index(p, slot), stored->extents[i].memory, at,
+        rc = m->device->ops->load(m->device, sw_slot_index(m, slot), stored->extents[i].memory, at,
                                   stored->extents[i].bytes, err);
         at += stored->extents[i].bytes;
     }
@@ -22,13 +22,13 @@ static uint64_t next_frame_at(uint64_t end) {
 /* How many chunks, the slot's and those behind it, go in one step: as many compressed frames as its buffer holds, so
  * that fewer launches wait for a busy GPU, but not so many that a slot would have nothing to do. One beside other jobs:
  * with more in a turn than a spill's a restore would take its slots and its share of the link. */
-static unsigned run_length(const struct sw_pipeline *p, const struct sw_slot *slot) {
+static unsigned run_length(const struct sw_mover *m, const struct sw_slot *slot) {
     const struct sw_frames *frames = slot->job->frames;
-    const uint64_t buffer_bytes = p->device->ops->info(p->device)->buffer_bytes;
-    const size_t share = (frames->n_chunks - slot->chunk) / p->n_slots;
+    const uint64_t buffer_bytes = m->device->ops->info(m->device)->buffer_bytes;
+    const size_t share = (frames->n_chunks - slot->chunk) / m->n_slots;
     uint64_t end = slot->frame.frame_bytes;
     unsigned n = 1;
-    if (slot->is_staged || !sw_pipeline_is_alone(p, slot->job))
+    if (slot->is_staged || !sw_mover_is_alone(m, slot->job))
         return 1;
     for (; n < SW_DECODE_MAX && n < share; n++) {
         const struct sw_frame_layout *next = &frames->layouts[slot->chunk + n];
@@ -51,7 +51,7 @@ static int check_run(const struct sw_slot *slot, struct sw_err *err) {
 }
 
 /* Loads and decodes the slot's chunks. */
-static int restore_run(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_err *err) {
+static int restore_run(struct sw_mover *m, const struct sw_slot *slot, struct sw_err *err) {
     const struct sw_job *job = slot->job;
     struct sw_decode_item items[SW_DECODE_MAX];
     uint64_t at = 0;
@@ -61,47 +61,47 @@ static int restore_run(struct sw_pipeline *p, const struct sw_slot *slot, struct
         items[i] = (struct sw_decode_item){.layout = &job->frames->layouts[chunk],
                                            .frame_at = at,
                                            .offset = job->offset + chunk * job->frames->chunk_bytes};
-        rc = sw_slot_load(p, slot, slot->is_staged ? &slot->stored : &job->frames->stored[chunk], at, err);
+        rc = sw_slot_load(m, slot, slot->is_staged ? &slot->stored : &job->frames->stored[chunk], at, err);
         at = next_frame_at(at + items[i].layout->frame_bytes);
     }
     return rc ? rc
-              : p->device->ops->decode(p->device, sw_slot_index(p, slot), job->mem->mapping, items, slot->n_chunks,
+              : m->device->ops->decode(m->device, sw_slot_index(m, slot), job->mem->mapping, items, slot->n_chunks,
                                        err);
 }
 
 /* Chunks of the same request come directly: there is only a part of the link, and a wait behind many of them. */
-static bool is_beside_direct(const struct sw_pipeline *p, const struct sw_job *job) {
+static bool is_beside_direct(const struct sw_mover *m, const struct sw_job *job) {
     bool found = job->is_mixed;
-    for (unsigned s = 0; s < p->n_slots; s++)
-        found |= p->slots[s].direct.n > 0 && sw_slot_serves_op(&p->slots[s], job);
+    for (unsigned s = 0; s < m->n_slots; s++)
+        found |= m->slots[s].direct.n > 0 && sw_slot_serves_op(&m->slots[s], job);
     return found;
 }
 
-static int restore_steps(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+static int restore_steps(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_job *job = slot->job;
     slot->frame = job->frames->layouts[slot->chunk];
     slot->n_chunks = 1;
-    if (sw_direct_restores(p, slot))
-        return sw_direct_restore(p, slot, err);
-    slot->n_chunks = run_length(p, slot);
+    if (sw_direct_restores(m, slot))
+        return sw_direct_restore(m, slot, err);
+    slot->n_chunks = run_length(m, slot);
     job->n_dealt += slot->n_chunks - 1;
     uint64_t raw_bytes = 0, frame_bytes = 0;
     for (unsigned i = 0; i < slot->n_chunks; i++) {
         raw_bytes += job->frames->layouts[slot->chunk + i].raw_bytes;
         frame_bytes += job->frames->layouts[slot->chunk + i].frame_bytes;
     }
-    sw_link_take(p, slot, SW_LINK_BACK, frame_bytes);
+    sw_link_take(m, slot, SW_LINK_BACK, frame_bytes);
     /* How slow kernels are for raw frames is known only beside others that come directly. */
-    if (slot->frame.codec == SW_CODEC_RAW || !is_beside_direct(p, job))
-        sw_measure_begin(p, slot, SW_MEASURE_RESTORE, slot->frame.codec, slot->frame.raw_bytes, raw_bytes);
-    return restore_run(p, slot, err);
+    if (slot->frame.codec == SW_CODEC_RAW || !is_beside_direct(m, job))
+        sw_measure_begin(m, slot, SW_MEASURE_RESTORE, slot->frame.codec, slot->frame.raw_bytes, raw_bytes);
+    return restore_run(m, slot, err);
 }
 
-void sw_slot_restore(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
+void sw_slot_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job) {
     struct sw_err err = {0};
-    sw_slot_take(p, slot, SW_SLOT_RESTORING, job);
+    sw_slot_take(m, slot, SW_SLOT_RESTORING, job);
     slot->chunk = job->n_dealt++;
     sw_transfer_take(job, slot);
-    if (restore_steps(p, slot, &err))
-        sw_slot_fail(p, slot, &err);
+    if (restore_steps(m, slot, &err))
+        sw_slot_fail(m, slot, &err);
 }

@@ -2,7 +2,7 @@
  *
  * Sampling a region and training its table takes as long as encoding half a gigabyte. Regions from one session mostly
  * hold a few columns, often in turn, so a plan is used again until its regions have taken so long that a new one costs
- * little beside them. Whether it suits a region is seen from the frame it makes (sw_policy_plan_is_stale). If it does
+ * little beside them. Whether it suits a region is seen from the frame it makes (sw_rules_plan_is_stale). If it does
  * not, another one of the session's may; which one suited after which tells where to begin. Of plans that promise
  * little, or nothing, only the promise is kept: from their frames it could not be seen that the bytes have become
  * others.

@@ -19,7 +19,7 @@
 #define SW_SPILL_COST_H
 
 #include "codec/codec.h"
-#include "spill/pipeline/meter.h"
+#include "spill/planner/meter.h"
 
 enum sw_cost_reason {
     SW_COST_UNKNOWN, /* rates have not been measured */

@@ -10,7 +10,7 @@
  * the slot's buffer. If such a step fails the slot is TORN and keeps the buffer until the step has been undone:
  * a failed pack decodes it to its place, and then every chunk packed before, last one first; a failed unpack places it
  * again and leaves the rest packed. */
-#include "spill/pipeline/pipeline_state.h"
+#include "spill/mover/mover_state.h"
 
 #include "base/assert.h"
 
@@ -37,8 +37,8 @@ static bool proves_damage(int code) {
     return code == -SW_ECHECKSUM || code == -SW_EFRAME || code == -SW_EVERSION;
 }
 
-static void note_failure(struct sw_pipeline *p, struct sw_job *job, const struct sw_err *err) {
-    sw_pipeline_fail(p, job, err);
+static void note_failure(struct sw_mover *m, struct sw_job *job, const struct sw_err *err) {
+    sw_mover_fail(m, job, err);
     job->in_place.n_recoveries += job->in_place.is_recovering; /* else the step was under way when another failed */
     /* Of a frame that is not what it should be an unpack can put back what was there. */
     if ((proves_damage(err->code) && job->kind == SW_JOB_PACK) || err->code == -SW_EGPULOST ||
@@ -49,14 +49,14 @@ static void note_failure(struct sw_pipeline *p, struct sw_job *job, const struct
 /* ---- pack ---- */
 
 /* Asks which frame it is that lies in the slot's buffer, or will when what is queued has ended. */
-static int identify_buffer(struct sw_pipeline *p, struct sw_slot *slot, size_t chunk, struct sw_err *err) {
+static int identify_buffer(struct sw_mover *m, struct sw_slot *slot, size_t chunk, struct sw_err *err) {
     slot->heads.n = 1;
     slot->heads.items[0] = (struct sw_head_item){.bytes = slot->job->frames->layouts[chunk].counts_offset};
-    return p->device->ops->identify(p->device, sw_slot_index(p, slot), NULL, slot->heads.items, 1, err);
+    return m->device->ops->identify(m->device, sw_slot_index(m, slot), NULL, slot->heads.items, 1, err);
 }
 
 /* Decides where a frame goes and queues its way there. What of it goes to the tier is identified there. */
-static int place_first(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+static int place_first(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_job *job = slot->job;
     struct sw_frames *frames = job->frames;
     struct sw_packed_chunk *chunk = &frames->packed[slot->chunk];
@@ -67,40 +67,39 @@ static int place_first(struct sw_pipeline *p, struct sw_slot *slot, struct sw_er
     chunk->bytes = slot->frame.frame_bytes - front < raw_bytes ? slot->frame.frame_bytes - front : raw_bytes;
     job->in_place.end_bytes += (chunk->bytes + PLACE_ALIGN_BYTES - 1) / PLACE_ALIGN_BYTES * PLACE_ALIGN_BYTES;
     SW_ASSERT(chunk->offset + chunk->bytes <= slot->chunk * frames->chunk_bytes + raw_bytes);
-    const int rc = front > 0 ? sw_slot_store(p, slot, front, err) : identify_buffer(p, slot, slot->chunk, err);
+    const int rc = front > 0 ? sw_slot_store(m, slot, front, err) : identify_buffer(m, slot, slot->chunk, err);
     return rc ? rc
-              : p->device->ops->place(p->device, sw_slot_index(p, slot), job->mem->mapping, job->offset + chunk->offset,
+              : m->device->ops->place(m->device, sw_slot_index(m, slot), job->mem->mapping, job->offset + chunk->offset,
                                       front, chunk->bytes, err);
 }
 
-static const struct sw_slot *find_slot(const struct sw_pipeline *p, const struct sw_job *job,
-                                       enum sw_slot_state state) {
-    for (unsigned s = 0; s < p->n_slots; s++)
-        if (p->slots[s].job == job && p->slots[s].state == state)
-            return &p->slots[s];
+static const struct sw_slot *find_slot(const struct sw_mover *m, const struct sw_job *job, enum sw_slot_state state) {
+    for (unsigned s = 0; s < m->n_slots; s++)
+        if (m->slots[s].job == job && m->slots[s].state == state)
+            return &m->slots[s];
     return NULL;
 }
 
 /* The slot that holds the frame whose turn it is. */
-static struct sw_slot *next_in_order(struct sw_pipeline *p, const struct sw_job *job) {
-    for (unsigned s = 0; s < p->n_slots; s++) {
-        struct sw_slot *slot = &p->slots[s];
+static struct sw_slot *next_in_order(struct sw_mover *m, const struct sw_job *job) {
+    for (unsigned s = 0; s < m->n_slots; s++) {
+        struct sw_slot *slot = &m->slots[s];
         if (slot->job == job && slot->state == SW_SLOT_HOLDING && slot->chunk == job->in_place.n_ordered)
             return slot;
     }
     return NULL;
 }
 
-void sw_in_place_encoded(struct sw_pipeline *p, struct sw_slot *slot) {
+void sw_in_place_encoded(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_job *job = slot->job;
     slot->state = SW_SLOT_HOLDING;
-    while (!job->err.code && (slot = next_in_order(p, job))) {
+    while (!job->err.code && (slot = next_in_order(m, job))) {
         struct sw_err err = {0};
         slot->state = SW_SLOT_PLACING;
         job->in_place.n_ordered++;
-        if (place_first(p, slot, &err)) {
+        if (place_first(m, slot, &err)) {
             slot->unqueued = true;
-            note_failure(p, job, &err);
+            note_failure(m, job, &err);
         }
     }
 }
@@ -125,9 +124,9 @@ static bool any_overlaps_raw(const struct sw_frames *frames, size_t first, size_
 }
 
 /* A chunk's raw bytes may be written only where no frame lies whose own chunk may still need it. */
-static bool may_write(const struct sw_pipeline *p, const struct sw_job *job, size_t chunk) {
-    for (unsigned s = 0; s < p->n_slots; s++) {
-        const struct sw_slot *slot = &p->slots[s];
+static bool may_write(const struct sw_mover *m, const struct sw_job *job, size_t chunk) {
+    for (unsigned s = 0; s < m->n_slots; s++) {
+        const struct sw_slot *slot = &m->slots[s];
         if (slot->job == job && slot->chunk > chunk &&
             any_overlaps_raw(job->frames, slot->chunk + 1 - slot->n_chunks, slot->n_chunks, chunk))
             return false;
@@ -135,13 +134,13 @@ static bool may_write(const struct sw_pipeline *p, const struct sw_job *job, siz
     return true;
 }
 
-bool sw_in_place_may_unpack(const struct sw_pipeline *p, struct sw_job *job) {
+bool sw_in_place_may_unpack(const struct sw_mover *m, struct sw_job *job) {
     if (job->in_place.n_compared < job->frames->n_chunks)
         return true;
-    if (find_slot(p, job, SW_SLOT_COMPARING))
+    if (find_slot(m, job, SW_SLOT_COMPARING))
         return false;
     skip_raw(job);
-    return job->n_dealt < job->frames->n_chunks && may_write(p, job, job->frames->n_chunks - 1 - job->n_dealt);
+    return job->n_dealt < job->frames->n_chunks && may_write(m, job, job->frames->n_chunks - 1 - job->n_dealt);
 }
 
 /* ---- comparing ---- */
@@ -156,9 +155,9 @@ static int check_front(const struct sw_job *job, size_t chunk, struct sw_err *er
 
 /* Gathers the next frames that are to be compared, as many as go in one step. Those that lie in the tier, and those of
  * which no identity is known, need none. */
-static int gather_heads(const struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job, struct sw_err *err) {
+static int gather_heads(const struct sw_mover *m, struct sw_slot *slot, struct sw_job *job, struct sw_err *err) {
     const struct sw_frames *frames = job->frames;
-    uint64_t left = p->device->ops->info(p->device)->head_bytes;
+    uint64_t left = m->device->ops->info(m->device)->head_bytes;
     int rc = 0;
     slot->heads.n = 0;
     for (; !rc && job->in_place.n_compared < frames->n_chunks; job->in_place.n_compared++) {
@@ -182,50 +181,50 @@ static int gather_heads(const struct sw_pipeline *p, struct sw_slot *slot, struc
 
 /* Before the first byte is written all frames are compared: to what is in the client's memory until then the right
  * bytes can be put back. A client that writes there meanwhile harms its own bytes. */
-static void begin_compare(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
+static void begin_compare(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job) {
     struct sw_err err = {0};
-    if (gather_heads(p, slot, job, &err)) {
-        note_failure(p, job, &err);
+    if (gather_heads(m, slot, job, &err)) {
+        note_failure(m, job, &err);
         return;
     }
     if (slot->heads.n == 0)
         return;
-    sw_slot_take(p, slot, SW_SLOT_COMPARING, job);
-    if (p->device->ops->identify(p->device, sw_slot_index(p, slot), job->mem->mapping, slot->heads.items, slot->heads.n,
+    sw_slot_take(m, slot, SW_SLOT_COMPARING, job);
+    if (m->device->ops->identify(m->device, sw_slot_index(m, slot), job->mem->mapping, slot->heads.items, slot->heads.n,
                                  &err)) {
         slot->unqueued = true;
-        note_failure(p, job, &err);
+        note_failure(m, job, &err);
     }
 }
 
-static void compared(struct sw_pipeline *p, struct sw_slot *slot) {
+static void compared(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_job *job = slot->job;
     struct sw_err err = {0};
     int rc = 0;
     for (unsigned i = 0; !rc && i < slot->heads.n; i++)
         rc = sw_frames_check(job->frames, slot->heads.chunks[i], slot->heads.items[i].identity, &err);
     if (rc)
-        note_failure(p, job, &err);
-    sw_slot_give(p, slot);
+        note_failure(m, job, &err);
+    sw_slot_give(m, slot);
 }
 
 /* ---- unpacking ---- */
 
-static int fetch(struct sw_pipeline *p, struct sw_slot *slot, struct sw_err *err) {
+static int fetch(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_job *job = slot->job;
     const struct sw_packed_chunk *chunk = &job->frames->packed[slot->chunk];
-    int rc = sw_slot_load(p, slot, &job->frames->stored[slot->chunk], 0, err);
+    int rc = sw_slot_load(m, slot, &job->frames->stored[slot->chunk], 0, err);
     if (!rc)
-        rc = p->device->ops->fetch(p->device, sw_slot_index(p, slot), job->mem->mapping, job->offset + chunk->offset,
+        rc = m->device->ops->fetch(m->device, sw_slot_index(m, slot), job->mem->mapping, job->offset + chunk->offset,
                                    front_bytes(job, slot->chunk), chunk->bytes, err);
-    return rc ? rc : identify_buffer(p, slot, slot->chunk, err);
+    return rc ? rc : identify_buffer(m, slot, slot->chunk, err);
 }
 
-static int decode(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_err *err) {
+static int decode(struct sw_mover *m, const struct sw_slot *slot, struct sw_err *err) {
     const struct sw_job *job = slot->job;
     const struct sw_decode_item item = {.layout = &job->frames->layouts[slot->chunk],
                                         .offset = job->offset + slot->chunk * job->frames->chunk_bytes};
-    return p->device->ops->decode(p->device, sw_slot_index(p, slot), job->mem->mapping, &item, 1, err);
+    return m->device->ops->decode(m->device, sw_slot_index(m, slot), job->mem->mapping, &item, 1, err);
 }
 
 /* The frame can be decoded where it lies, and left. */
@@ -234,16 +233,16 @@ static bool stays(const struct sw_job *job, size_t chunk) {
 }
 
 /* How many chunks, `last` and those before it, go in one step. Not so many that a slot would have nothing to do. */
-static unsigned run_length(const struct sw_pipeline *p, const struct sw_job *job, size_t last) {
-    const size_t share = (last + 1) / p->n_slots;
+static unsigned run_length(const struct sw_mover *m, const struct sw_job *job, size_t last) {
+    const size_t share = (last + 1) / m->n_slots;
     unsigned n = 1;
     while (n < SW_DECODE_MAX && n < share && job->frames->packed[last - n].is_packed && stays(job, last - n) &&
-           !any_overlaps_raw(job->frames, last + 1 - n, n, last - n) && may_write(p, job, last - n))
+           !any_overlaps_raw(job->frames, last + 1 - n, n, last - n) && may_write(m, job, last - n))
         n++;
     return n;
 }
 
-static int unpack_run(struct sw_pipeline *p, const struct sw_slot *slot, struct sw_err *err) {
+static int unpack_run(struct sw_mover *m, const struct sw_slot *slot, struct sw_err *err) {
     const struct sw_job *job = slot->job;
     struct sw_decode_item items[SW_DECODE_MAX];
     for (unsigned i = 0; i < slot->n_chunks; i++) {
@@ -253,36 +252,36 @@ static int unpack_run(struct sw_pipeline *p, const struct sw_slot *slot, struct 
                                            .offset = job->offset + chunk * job->frames->chunk_bytes,
                                            .identity = job->frames->identities[chunk]};
     }
-    return p->device->ops->unpack(p->device, sw_slot_index(p, slot), job->mem->mapping, items, slot->n_chunks, err);
+    return m->device->ops->unpack(m->device, sw_slot_index(m, slot), job->mem->mapping, items, slot->n_chunks, err);
 }
 
 /* Where a chunk's raw bytes fall on its own frame the frame is fetched first, and that is reported first, to know
  * whether the buffer holds it when the decoding fails; the same if the tier has a part of it. Elsewhere the frame is
  * decoded where it lies, and left; but not where a pack is undone, whose frames were not compared before. */
-static void begin_unpack(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job, size_t chunk) {
+static void begin_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job, size_t chunk) {
     struct sw_err err = {0};
     const bool frame_stays = job->kind == SW_JOB_UNPACK && stays(job, chunk);
-    slot->n_chunks = frame_stays ? run_length(p, job, chunk) : 1;
+    slot->n_chunks = frame_stays ? run_length(m, job, chunk) : 1;
     slot->chunk = chunk;
-    sw_slot_take(p, slot, frame_stays ? SW_SLOT_UNPACKING : SW_SLOT_FETCHING, job);
-    if (frame_stays ? unpack_run(p, slot, &err) : fetch(p, slot, &err)) {
+    sw_slot_take(m, slot, frame_stays ? SW_SLOT_UNPACKING : SW_SLOT_FETCHING, job);
+    if (frame_stays ? unpack_run(m, slot, &err) : fetch(m, slot, &err)) {
         slot->unqueued = true;
-        note_failure(p, job, &err);
+        note_failure(m, job, &err);
     }
 }
 
-void sw_in_place_unpack(struct sw_pipeline *p, struct sw_slot *slot, struct sw_job *job) {
+void sw_in_place_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job) {
     if (job->in_place.n_compared < job->frames->n_chunks) {
-        begin_compare(p, slot, job);
+        begin_compare(m, slot, job);
         return;
     }
-    begin_unpack(p, slot, job, job->frames->n_chunks - 1 - job->n_dealt);
+    begin_unpack(m, slot, job, job->frames->n_chunks - 1 - job->n_dealt);
     job->n_dealt += slot->n_chunks;
 }
 
 /* ---- reports ---- */
 
-static void placed(struct sw_pipeline *p, struct sw_slot *slot) {
+static void placed(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_job *job = slot->job;
     struct sw_packed_chunk *chunk = &job->frames->packed[slot->chunk];
     struct sw_err err = {0};
@@ -292,17 +291,17 @@ static void placed(struct sw_pipeline *p, struct sw_slot *slot) {
                                                    : slot->heads.items[0].identity;
     if (!chunk->is_packed && slot->stored.extents) {
         if (slot->stored.tier->ops->commit(slot->stored.tier, &slot->stored, &err))
-            sw_pipeline_fail(p, job, &err);
+            sw_mover_fail(m, job, &err);
         job->frames->stored[slot->chunk] = slot->stored;
         memset(&slot->stored, 0, sizeof slot->stored);
     }
     if (!chunk->is_packed)
         job->n_done++;
     chunk->is_packed = true;
-    sw_slot_give(p, slot);
+    sw_slot_give(m, slot);
 }
 
-static void unpacked(struct sw_pipeline *p, struct sw_slot *slot) {
+static void unpacked(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_job *job = slot->job;
     for (unsigned i = 0; i < slot->n_chunks; i++) {
         job->frames->packed[slot->chunk - i].is_packed = false;
@@ -310,61 +309,61 @@ static void unpacked(struct sw_pipeline *p, struct sw_slot *slot) {
     }
     if (job->kind == SW_JOB_UNPACK)
         job->n_done += slot->n_chunks;
-    sw_slot_give(p, slot);
+    sw_slot_give(m, slot);
 }
 
-static void begin_decode(struct sw_pipeline *p, struct sw_slot *slot) {
+static void begin_decode(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_err err = {0};
     slot->state = SW_SLOT_DECODING;
     slot->n_chunks = 1;
-    if (decode(p, slot, &err)) {
-        note_failure(p, slot->job, &err);
+    if (decode(m, slot, &err)) {
+        note_failure(m, slot->job, &err);
         slot->unqueued = true;
     }
 }
 
-static void fetched(struct sw_pipeline *p, struct sw_slot *slot) {
+static void fetched(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_job *job = slot->job;
     struct sw_err err = {0};
     if (sw_frames_check(job->frames, slot->chunk, slot->heads.items[0].identity, &err))
-        note_failure(p, job, &err);
+        note_failure(m, job, &err);
     if (err.code || job->in_place.lost || (job->err.code && job->kind == SW_JOB_UNPACK))
-        sw_slot_give(p, slot); /* nothing has been written */
+        sw_slot_give(m, slot); /* nothing has been written */
     else
-        begin_decode(p, slot);
+        begin_decode(m, slot);
 }
 
-static void failed(struct sw_pipeline *p, struct sw_slot *slot) {
+static void failed(struct sw_mover *m, struct sw_slot *slot) {
     if (slot->state == SW_SLOT_COMPARING || slot->state == SW_SLOT_FETCHING || slot->state == SW_SLOT_UNPACKING)
-        sw_slot_give(p, slot); /* the frame is where it was */
+        sw_slot_give(m, slot); /* the frame is where it was */
     else
         slot->state = SW_SLOT_TORN;
 }
 
-void sw_in_place_ended(struct sw_pipeline *p, struct sw_slot *slot, int rc, const struct sw_err *err) {
+void sw_in_place_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_err *err) {
     if (rc)
-        note_failure(p, slot->job, err);
+        note_failure(m, slot->job, err);
     if (rc || slot->unqueued) {
         slot->unqueued = false;
-        failed(p, slot);
+        failed(m, slot);
     } else if (slot->state == SW_SLOT_PLACING) {
-        placed(p, slot);
+        placed(m, slot);
     } else if (slot->state == SW_SLOT_COMPARING) {
-        compared(p, slot);
+        compared(m, slot);
     } else if (slot->state == SW_SLOT_FETCHING) {
-        fetched(p, slot);
+        fetched(m, slot);
     } else {
-        unpacked(p, slot);
+        unpacked(m, slot);
     }
 }
 
 /* ---- recovery ---- */
 
-static bool release_slots(struct sw_pipeline *p, const struct sw_job *job, enum sw_slot_state state) {
+static bool release_slots(struct sw_mover *m, const struct sw_job *job, enum sw_slot_state state) {
     bool advanced = false;
-    for (unsigned s = 0; s < p->n_slots; s++)
-        if (p->slots[s].job == job && p->slots[s].state == state) {
-            sw_slot_give(p, &p->slots[s]);
+    for (unsigned s = 0; s < m->n_slots; s++)
+        if (m->slots[s].job == job && m->slots[s].state == state) {
+            sw_slot_give(m, &m->slots[s]);
             advanced = true;
         }
     return advanced;
@@ -379,8 +378,8 @@ static bool all_raw(const struct sw_job *job) {
 }
 
 /* Gives up: what a torn slot held is gone. */
-static bool abandon(struct sw_pipeline *p, struct sw_job *job) {
-    bool advanced = release_slots(p, job, SW_SLOT_TORN);
+static bool abandon(struct sw_mover *m, struct sw_job *job) {
+    bool advanced = release_slots(m, job, SW_SLOT_TORN);
     job->in_place.torn |= advanced;
     return advanced;
 }
@@ -401,17 +400,17 @@ bool sw_in_place_recovered(const struct sw_job *job) {
 }
 
 /* Busy: steps of the job are queued somewhere. */
-static bool is_busy(const struct sw_pipeline *p, const struct sw_job *job) {
-    for (unsigned s = 0; s < p->n_slots; s++)
-        if (p->slots[s].job == job && p->slots[s].state != SW_SLOT_TORN)
+static bool is_busy(const struct sw_mover *m, const struct sw_job *job) {
+    for (unsigned s = 0; s < m->n_slots; s++)
+        if (m->slots[s].job == job && m->slots[s].state != SW_SLOT_TORN)
             return true;
     return false;
 }
 
-static struct sw_slot *last_torn(struct sw_pipeline *p, const struct sw_job *job) {
+static struct sw_slot *last_torn(struct sw_mover *m, const struct sw_job *job) {
     struct sw_slot *last = NULL;
-    for (unsigned s = 0; s < p->n_slots; s++) {
-        struct sw_slot *slot = &p->slots[s];
+    for (unsigned s = 0; s < m->n_slots; s++) {
+        struct sw_slot *slot = &m->slots[s];
         if (slot->job == job && slot->state == SW_SLOT_TORN && (!last || slot->chunk > last->chunk))
             last = slot;
     }
@@ -419,46 +418,46 @@ static struct sw_slot *last_torn(struct sw_pipeline *p, const struct sw_job *job
 }
 
 /* Undoes the last chunk that is not raw. */
-static bool recover_pack(struct sw_pipeline *p, struct sw_job *job) {
-    struct sw_slot *torn = last_torn(p, job), *free_slot = NULL;
+static bool recover_pack(struct sw_mover *m, struct sw_job *job) {
+    struct sw_slot *torn = last_torn(m, job), *free_slot = NULL;
     size_t n = job->frames ? job->frames->n_begun : 0; /* no frames: it had not begun */
     while (n > 0 && !job->frames->packed[n - 1].is_packed && !(torn && torn->chunk == n - 1))
         n--;
     if (n == 0)
         return false;
     if (torn && torn->chunk == n - 1) {
-        begin_decode(p, torn); /* its buffer holds the frame */
+        begin_decode(m, torn); /* its buffer holds the frame */
         return true;
     }
-    for (unsigned s = 0; s < p->n_slots && !free_slot; s++)
-        free_slot = p->slots[s].state == SW_SLOT_FREE ? &p->slots[s] : NULL;
+    for (unsigned s = 0; s < m->n_slots && !free_slot; s++)
+        free_slot = m->slots[s].state == SW_SLOT_FREE ? &m->slots[s] : NULL;
     if (free_slot)
-        begin_unpack(p, free_slot, job, n - 1);
+        begin_unpack(m, free_slot, job, n - 1);
     return free_slot != NULL;
 }
 
 /* Puts the frame of a chunk that could not be unpacked back. */
-static bool recover_unpack(struct sw_pipeline *p, struct sw_job *job) {
-    struct sw_slot *torn = last_torn(p, job);
+static bool recover_unpack(struct sw_mover *m, struct sw_job *job) {
+    struct sw_slot *torn = last_torn(m, job);
     struct sw_err err = {0};
     if (!torn)
         return false;
     const struct sw_packed_chunk *chunk = &job->frames->packed[torn->chunk];
     torn->state = SW_SLOT_PLACING;
-    if (p->device->ops->place(p->device, sw_slot_index(p, torn), job->mem->mapping, job->offset + chunk->offset,
+    if (m->device->ops->place(m->device, sw_slot_index(m, torn), job->mem->mapping, job->offset + chunk->offset,
                               front_bytes(job, torn->chunk), chunk->bytes, &err)) {
-        note_failure(p, job, &err);
+        note_failure(m, job, &err);
         torn->unqueued = true;
     }
     return true;
 }
 
-bool sw_in_place_recover(struct sw_pipeline *p, struct sw_job *job) {
-    bool advanced = release_slots(p, job, SW_SLOT_HOLDING);
-    if (is_busy(p, job))
+bool sw_in_place_recover(struct sw_mover *m, struct sw_job *job) {
+    bool advanced = release_slots(m, job, SW_SLOT_HOLDING);
+    if (is_busy(m, job))
         return advanced;
     if (job->in_place.lost)
-        return abandon(p, job) || advanced;
+        return abandon(m, job) || advanced;
     job->in_place.is_recovering = true;
-    return (job->kind == SW_JOB_PACK ? recover_pack(p, job) : recover_unpack(p, job)) || advanced;
+    return (job->kind == SW_JOB_PACK ? recover_pack(m, job) : recover_unpack(m, job)) || advanced;
 }

@@ -1,28 +1,28 @@
-/* pipeline_turn.c - whose turn it is to get a free slot: by turns.h, the buffers of one operation among themselves by
- * Johnson's rule (policy.h), half of the slots from either part of it. */
-#include "spill/pipeline/pipeline_state.h"
+/* deal.c - whose turn it is to get a free slot: by turns.h, the buffers of one operation among themselves by
+ * Johnson's rule (rules.h), half of the slots from either part of it. */
+#include "spill/mover/mover_state.h"
 
 #include "base/clock.h"
-#include "spill/pipeline/transfer.h"
-#include "spill/policy.h"
+#include "spill/mover/transfer.h"
+#include "spill/planner/rules.h"
 
 /* Of a mixed job chunks go directly while a plan is being made. */
-static bool goes_on_unplanned(const struct sw_pipeline *p, const struct sw_job *job) {
+static bool goes_on_unplanned(const struct sw_mover *m, const struct sw_job *job) {
     return job->is_mixed && job->kind == SW_JOB_SPILL && job->n_dealt < job->frames->n_chunks &&
-           !sw_job_has_direct_step(p, job);
+           !sw_job_has_direct_step(m, job);
 }
 
-static bool job_wants_slot(struct sw_pipeline *p, struct sw_job *job) {
+static bool job_wants_slot(struct sw_mover *m, struct sw_job *job) {
     if (job->err.code)
         return false;
     switch (job->stage) {
     case SW_STAGE_WAITING:
         return true;
     case SW_STAGE_PREPARING:
-        return goes_on_unplanned(p, job);
+        return goes_on_unplanned(m, job);
     case SW_STAGE_RUNNING:
         if (job->kind == SW_JOB_UNPACK)
-            return sw_in_place_may_unpack(p, job);
+            return sw_in_place_may_unpack(m, job);
         if (job->kind == SW_JOB_RESTORE)
             return job->n_dealt < job->frames->n_chunks && sw_transfer_is_at_hand(job, job->n_dealt);
         if (sw_job_moves(job->kind))
@@ -49,9 +49,9 @@ static bool slot_plans_op(const struct sw_slot *slot, uint64_t op_number) {
            (is_group ? slot->group.jobs[0] : slot->job)->op_number == op_number;
 }
 
-static bool any_slot_plans_op(const struct sw_pipeline *p, uint64_t op_number) {
-    for (unsigned s = 0; s < p->n_slots; s++)
-        if (slot_plans_op(&p->slots[s], op_number))
+static bool any_slot_plans_op(const struct sw_mover *m, uint64_t op_number) {
+    for (unsigned s = 0; s < m->n_slots; s++)
+        if (slot_plans_op(&m->slots[s], op_number))
             return true;
     return false;
 }
@@ -60,17 +60,17 @@ static bool any_slot_plans_op(const struct sw_pipeline *p, uint64_t op_number) {
 struct op_next {
     struct sw_job *unplanned;
     struct sw_job *ordered[2]; /* the first ones by Johnson's rule of those that are early by it, and of the rest */
-    struct sw_policy_stages stages[2];
+    struct sw_rules_stages stages[2];
 };
 
-static void consider(struct sw_pipeline *p, struct sw_job *job, struct op_next *next) {
+static void consider(struct sw_mover *m, struct sw_job *job, struct op_next *next) {
     if (!can_be_ordered(job)) {
         next->unplanned = next->unplanned ? next->unplanned : job;
         return;
     }
-    const struct sw_policy_stages stages = sw_job_stages(p, job);
-    const int rest = !sw_policy_is_early(&stages);
-    if (!next->ordered[rest] || sw_policy_goes_before(&stages, &next->stages[rest])) {
+    const struct sw_rules_stages stages = sw_job_stages(m, job);
+    const int rest = !sw_rules_is_early(&stages);
+    if (!next->ordered[rest] || sw_rules_goes_before(&stages, &next->stages[rest])) {
         next->ordered[rest] = job;
         next->stages[rest] = stages;
     }
@@ -80,13 +80,13 @@ static void consider(struct sw_pipeline *p, struct sw_job *job, struct op_next *
  * wait between the two. Here the slots are all that there is to wait in, so that most of the time one stage would stand
  * still: each kind gets half of them, while there are both. A job's kind is that of its last chunk that was dealt so;
  * which slots it had before does not matter for long. */
-static struct sw_job *choose(const struct sw_pipeline *p, const struct op_next *next) {
+static struct sw_job *choose(const struct sw_mover *m, const struct op_next *next) {
     struct sw_job *early = next->ordered[0], *rest = next->ordered[1];
     int more_early = 0;
     if (!early || !rest)
         return early ? early : rest;
-    for (unsigned s = 0; s < p->n_slots; s++) {
-        const struct sw_slot *slot = &p->slots[s];
+    for (unsigned s = 0; s < m->n_slots; s++) {
+        const struct sw_slot *slot = &m->slots[s];
         if (sw_slot_serves_op(slot, early) && slot->job->n_dealt > 0)
             more_early += slot->job->is_early ? 1 : -1;
     }
@@ -94,25 +94,25 @@ static struct sw_job *choose(const struct sw_pipeline *p, const struct op_next *
 }
 
 struct peers {
-    struct sw_pipeline *pipeline;
+    struct sw_mover *mover;
     struct op_next next;
 };
 
 static void consider_peer(struct sw_turn *turn, void *arg) {
     struct peers *peers = arg;
     struct sw_job *job = sw_job_of_turn(turn);
-    if (job_wants_slot(peers->pipeline, job))
-        consider(peers->pipeline, job, &peers->next);
+    if (job_wants_slot(peers->mover, job))
+        consider(peers->mover, job, &peers->next);
 }
 
 /* Of the buffers of one operation, `first` being the one whose turn it would be, that which should go before the
  * others. Those that have no plan yet go before chunks, but one at a time once a buffer has one: beside a plan that is
  * being made chunks go, so that the link does not wait until there are all. */
-static struct sw_job *next_of_op(struct sw_pipeline *p, struct sw_job *first) {
-    struct peers peers = {.pipeline = p};
+static struct sw_job *next_of_op(struct sw_mover *m, struct sw_job *first) {
+    struct peers peers = {.mover = m};
     sw_turns_each_peer(&first->turn, consider_peer, &peers);
-    struct sw_job *chosen = choose(p, &peers.next);
-    if (!chosen || (peers.next.unplanned && !any_slot_plans_op(p, first->op_number)))
+    struct sw_job *chosen = choose(m, &peers.next);
+    if (!chosen || (peers.next.unplanned && !any_slot_plans_op(m, first->op_number)))
         return peers.next.unplanned;
     chosen->is_early = chosen == peers.next.ordered[0];
     return chosen;
@@ -120,15 +120,15 @@ static struct sw_job *next_of_op(struct sw_pipeline *p, struct sw_job *first) {
 
 /* ---- among all jobs ---- */
 
-int sw_job_join_turns(struct sw_pipeline *p, struct sw_job *job, struct sw_err *err) {
+int sw_job_join_turns(struct sw_mover *m, struct sw_job *job, struct sw_err *err) {
     const bool comes_back = job->kind == SW_JOB_RESTORE || job->kind == SW_JOB_UNPACK;
-    const uint64_t chunk_bytes = p->device->ops->info(p->device)->chunk_bytes;
+    const uint64_t chunk_bytes = m->device->ops->info(m->device)->chunk_bytes;
     const struct sw_turn_key key = {.tenant = job->quota,
                                     .session = job->session,
                                     .request = job->op_number,
                                     .piece_bytes = job->bytes < chunk_bytes ? job->bytes : chunk_bytes,
                                     .lane = comes_back ? SW_TURN_BACK : SW_TURN_OUT};
-    return sw_turns_add(&p->turns, &job->turn, &key, sw_clock_us(), err);
+    return sw_turns_add(&m->turns, &job->turn, &key, sw_clock_us(), err);
 }
 
 void sw_job_hold_slot(struct sw_job *job) {
@@ -136,10 +136,10 @@ void sw_job_hold_slot(struct sw_job *job) {
     sw_turns_hold(&job->turn);
 }
 
-void sw_job_give_slot(struct sw_pipeline *p, struct sw_job *job) {
+void sw_job_give_slot(struct sw_mover *m, struct sw_job *job) {
     job->n_slots--;
     sw_turns_give(&job->turn);
-    sw_turns_wake(&p->turns, &job->turn);
+    sw_turns_wake(&m->turns, &job->turn);
 }
 
 uint64_t sw_job_dealt_bytes(const struct sw_job *job) {
@@ -149,33 +149,33 @@ uint64_t sw_job_dealt_bytes(const struct sw_job *job) {
     return bytes < job->bytes ? bytes : job->bytes;
 }
 
-bool sw_pipeline_has_neighbours(const struct sw_pipeline *p, const struct sw_job *job) {
-    return sw_turns_has_neighbours(&p->turns, &job->turn, sw_clock_us());
+bool sw_mover_has_neighbours(const struct sw_mover *m, const struct sw_job *job) {
+    return sw_turns_has_neighbours(&m->turns, &job->turn, sw_clock_us());
 }
 
-bool sw_pipeline_is_alone(const struct sw_pipeline *p, const struct sw_job *job) {
-    return p->turns.n_requests <= 1 && !sw_pipeline_has_neighbours(p, job);
+bool sw_mover_is_alone(const struct sw_mover *m, const struct sw_job *job) {
+    return m->turns.n_requests <= 1 && !sw_mover_has_neighbours(m, job);
 }
 
 /* A restore's step queues its copy at once. */
-static bool has_link(struct sw_pipeline *p, const struct sw_job *job) {
+static bool has_link(struct sw_mover *m, const struct sw_job *job) {
     return job->kind != SW_JOB_RESTORE || job->n_dealt == job->frames->n_chunks ||
-           sw_link_has_room(p, SW_LINK_BACK, job, job->frames->layouts[job->n_dealt].frame_bytes);
+           sw_link_has_room(m, SW_LINK_BACK, job, job->frames->layouts[job->n_dealt].frame_bytes);
 }
 
 static enum sw_turn_answer ask(struct sw_turn *turn, void *arg) {
-    struct sw_pipeline *p = arg;
+    struct sw_mover *m = arg;
     struct sw_job *job = sw_job_of_turn(turn);
     sw_job_check_canceled(job);
-    if (!job_wants_slot(p, job))
+    if (!job_wants_slot(m, job))
         return SW_TURN_REST;
-    return has_link(p, job) ? SW_TURN_TAKE : SW_TURN_LATER;
+    return has_link(m, job) ? SW_TURN_TAKE : SW_TURN_LATER;
 }
 
-struct sw_job *sw_pipeline_next_job(struct sw_pipeline *p, unsigned n_free) {
+struct sw_job *sw_mover_next_job(struct sw_mover *m, unsigned n_free) {
     const struct sw_turn_question question = {
-        .ask = ask, .arg = p, .n_free = n_free, .n_slots = p->n_slots, .now_us = sw_clock_us()};
-    struct sw_turn *turn = sw_turns_next(&p->turns, &question);
+        .ask = ask, .arg = m, .n_free = n_free, .n_slots = m->n_slots, .now_us = sw_clock_us()};
+    struct sw_turn *turn = sw_turns_next(&m->turns, &question);
     struct sw_job *job = turn ? sw_job_of_turn(turn) : NULL;
-    return job && job->op_number ? next_of_op(p, job) : job;
+    return job && job->op_number ? next_of_op(m, job) : job;
 }
