@@ -7,7 +7,8 @@ static const struct sw_command *find(const struct sw_command *table, size_t n_co
     return NULL;
 }
 
-static int check(const struct sw_command *command, bool greeted, const struct sw_request *request, struct sw_err *err) {
+static int check(const struct sw_command *command, bool greeted, const struct sw_received *request,
+                 struct sw_err *err) {
     const unsigned type = request->msg->header.type;
     if (!command)
         return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "%s is not a request", sw_msg_name(type));
@@ -22,7 +23,7 @@ static int check(const struct sw_command *command, bool greeted, const struct sw
 }
 
 int sw_dispatch(const struct sw_command *table, size_t n_commands, void *session, bool greeted,
-                const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+                const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     const struct sw_command *command = find(table, n_commands, request->msg->header.type);
     int rc = check(command, greeted, request, err);
     if (rc == 0)

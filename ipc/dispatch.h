@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 /* One received message. fds: a command that keeps a descriptor puts -1 in its place; the others stay the caller's. */
-struct sw_request {
+struct sw_received {
     const struct sw_msg *msg;
     int *fds;
     unsigned n_fds;
@@ -21,7 +21,7 @@ enum { SW_REPLY_NOW = 0, SW_REPLY_LATER = 1 };
 
 /* Returns SW_REPLY_NOW with *ret_reply made by sw_msg_init() and its body filled in, SW_REPLY_LATER having deferred the
  * reply, or a negative error. An error of scope SESSION or wider ends the session. */
-typedef int sw_command_fn(void *session, const struct sw_request *request, struct sw_msg *ret_reply,
+typedef int sw_command_fn(void *session, const struct sw_received *request, struct sw_msg *ret_reply,
                           struct sw_err *err);
 
 struct sw_command {
@@ -34,6 +34,6 @@ struct sw_command {
  * ret_reply->header.seq is filled in. Descriptors that no command took are the caller's to close, also after an error.
  * errors: those of the command, -SW_EPROTO (not a request, or not in this place), -SW_EFDS. */
 int sw_dispatch(const struct sw_command *table, size_t n_commands, void *session, bool greeted,
-                const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err);
+                const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err);
 
 #endif

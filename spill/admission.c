@@ -14,14 +14,20 @@ static int check_range(const struct sw_range *range, uint64_t bytes, struct sw_e
     if (range->bytes < bytes)
         return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "region has %llu bytes, the buffer %llu",
                           (unsigned long long)bytes, (unsigned long long)range->bytes);
-    if (mem->once && mem->used)
+    if (mem->memory.once && mem->used)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
                           "memory was handed over for one operation, which it has had");
     return 0;
 }
 
-static bool overlaps(const struct sw_range *range, uint64_t bytes, const struct sw_job *job) {
-    return job->offset < range->offset + bytes && range->offset < job->offset + job->bytes;
+static bool uses(const struct sw_op *op, const struct sw_range *range, uint64_t bytes) {
+    for (unsigned i = 0; i < op->request.n_buffers; i++) {
+        const struct sw_buffer *buffer = &op->buffers[i];
+        if (op->parts[i].mem == range->mem && buffer->offset < range->offset + bytes &&
+            range->offset < buffer->offset + buffer->bytes)
+            return true;
+    }
+    return false;
 }
 
 /* Bytes that are being packed are neither what they were nor what they will be, and a pack that is undone writes them
@@ -31,20 +37,17 @@ static int check_alone(const struct sw_owner *owner, const struct sw_range *rang
         return 0;
     for (const struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next) {
         const struct sw_op *op = SW_CONTAINER_OF(node, const struct sw_op, node);
-        const struct sw_job *job = op->mem == range->mem && overlaps(range, bytes, &op->job) ? &op->job : NULL;
-        for (unsigned i = 0; !job && i < op->n_parts; i++)
-            if (op->parts[i].mem == range->mem && overlaps(range, bytes, &op->parts[i].job))
-                job = &op->parts[i].job;
-        if (job && (range->in_place || sw_job_is_in_place(job->kind)))
+        const enum sw_operation operation = op->request.operation;
+        if ((range->in_place || sw_operation_is_in_place(operation)) && uses(op, range, bytes))
             return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "a part of that memory is in another operation: %s",
-                              sw_job_kind_name(job->kind));
+                              sw_operation_name(operation));
     }
     return 0;
 }
 
 /* Memory that is unmapped with the first job that used it would be gone from under the others. */
 static int check_stays(const struct sw_range *range, unsigned n, struct sw_err *err) {
-    if (n == 1 || !range->mem->once)
+    if (n == 1 || !range->mem->memory.once)
         return 0;
     return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory of several buffers must stay open");
 }

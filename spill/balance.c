@@ -17,7 +17,8 @@
 enum { MAX_MOVES = 4 };
 
 struct sw_move {
-    struct sw_job job; /* first: comes back from the worker */
+    struct sw_job job; /* comes back from the worker */
+    struct sw_request request;
     struct sw_owner *owner;
     struct sw_region *region; /* NULL: dropped meanwhile, the frames are the move's */
 };
@@ -29,9 +30,10 @@ static int start_move(struct sw_engine *engine, struct sw_region *region, struct
         return -SW_ENOMEM;
     move->owner = region->owner;
     move->region = region;
-    move->job.kind = from ? SW_JOB_DEMOTE : SW_JOB_PROMOTE;
+    move->request.operation = SW_OP_MOVE;
+    sw_job_init_run(&move->job, &move->request, 0);
     move->job.from = from;
-    move->job.frames = region->frames;
+    move->job.run.frames = region->frames;
     move->job.region_slot = region->id.slot;
     move->job.region_gen = region->id.gen;
     if (region->record) /* the old frames stay until the record names the new ones */
@@ -120,7 +122,7 @@ void sw_engine_balance(struct sw_engine *engine) {
 }
 
 void sw_move_cancel(struct sw_move *move) {
-    atomic_store(&move->job.cancel, true);
+    atomic_store(&move->job.signals.cancel, true);
 }
 
 void sw_move_orphan(struct sw_region *region) {
@@ -131,7 +133,7 @@ void sw_move_orphan(struct sw_region *region) {
 }
 
 static bool has_failed(const struct sw_job *job) {
-    return job->err.code && job->err.code != -SW_ECANCELED;
+    return job->run.outcome.err.code && job->run.outcome.err.code != -SW_ECANCELED;
 }
 
 /* The frames that were replaced can go once the record names those in their place; where it cannot be written, these go
@@ -139,18 +141,18 @@ static bool has_failed(const struct sw_job *job) {
 static void settle_replaced(struct sw_region *region, struct sw_job *job) {
     struct sw_err err = {0};
     bool any = false;
-    for (size_t i = 0; job->replaced && i < job->frames->n_chunks; i++)
+    for (size_t i = 0; job->replaced && i < job->run.frames->n_chunks; i++)
         any |= job->replaced[i].tier != NULL;
     if (any && region)
         (void)sw_region_record(region, &err);
     if (err.code && !has_failed(job))
-        job->err = err;
-    for (size_t i = 0; any && i < job->frames->n_chunks; i++) {
+        job->run.outcome.err = err;
+    for (size_t i = 0; any && i < job->run.frames->n_chunks; i++) {
         if (!job->replaced[i].tier)
             continue;
         if (err.code) {
-            const struct sw_stored moved = job->frames->stored[i];
-            job->frames->stored[i] = job->replaced[i];
+            const struct sw_stored moved = job->run.frames->stored[i];
+            job->run.frames->stored[i] = job->replaced[i];
             job->replaced[i] = moved;
         }
         sw_stored_release(&job->replaced[i]);
@@ -166,20 +168,21 @@ void sw_move_ended(struct sw_job *job) {
     const bool makes_room = job->from == sw_placement_memory(&engine->place);
     engine->n_moves--;
     owner->n_moves--;
-    sw_engine_report_bad_frame(owner, (struct sw_region_id){job->region_slot, job->region_gen}, job);
+    sw_engine_report_bad_frame(owner, (struct sw_region_id){job->region_slot, job->region_gen}, job->run.frames,
+                               &job->run.outcome);
     settle_replaced(region, job);
     const bool failed = has_failed(job);
-    if (!job->err.code)
+    if (!job->run.outcome.err.code)
         ++*(job->from ? &engine->counters.demotions : &engine->counters.promotions);
     if (failed)
         sw_log(SW_LOG_DEBUG, "region.move_failed", "region=%u:%u name=%s text=\"%s\"", job->region_slot,
-               job->region_gen, sw_err_name(job->err.code), job->err.msg);
+               job->region_gen, sw_err_name(job->run.outcome.err.code), job->run.outcome.err.msg);
     if (!region) {
-        sw_frames_free(job->frames);
+        sw_frames_free(job->run.frames);
     } else {
         region->move = NULL;
         region->tier = sw_frames_tier(region->frames, region->tier_bytes);
-        if (job->kind == SW_JOB_PROMOTE)
+        if (!job->from)
             region->used_us = sw_clock_us(); /* not to be the first to leave again */
         if (region->op)
             sw_op_post(region->op); /* has waited for this */

@@ -8,7 +8,7 @@
 void sw_canary_ended(struct sw_job *job) {
     struct sw_canary *canary = SW_CONTAINER_OF(job, struct sw_canary, job);
     canary->is_out = false;
-    if (!job->err.code)
+    if (!job->run.outcome.err.code)
         canary->given_us = sw_clock_us();
 }
 

@@ -7,15 +7,18 @@ static bool is_of_stored_bytes(int code) {
 }
 
 /* What lies in a client's memory is the client's business, and so is what becomes of it there. */
-void sw_engine_report_bad_frame(const struct sw_owner *owner, struct sw_region_id id, const struct sw_job *job) {
+void sw_engine_report_bad_frame(const struct sw_owner *owner, struct sw_region_id id, const struct sw_frames *frames,
+                                const struct sw_run_outcome *outcome) {
     const struct sw_engine_observer *observer = &owner->engine->config.observer;
-    const struct sw_frames *frames = job->frames;
-    if (!observer->bad_frame || !is_of_stored_bytes(job->err.code) || job->failed.n == 0 || !frames || frames->packed ||
-        job->failed.first >= frames->n_chunks)
+    if (!observer->bad_frame || !is_of_stored_bytes(outcome->err.code) || outcome->failed.n == 0 || !frames ||
+        frames->packed || outcome->failed.first >= frames->n_chunks)
         return;
-    const struct sw_stored *stored = &frames->stored[job->failed.first];
-    struct sw_bad_frame bad = {
-        .region = id, .chunk = job->failed.first, .n_chunks = job->failed.n, .bytes = stored->bytes, .err = &job->err};
+    const struct sw_stored *stored = &frames->stored[outcome->failed.first];
+    struct sw_bad_frame bad = {.region = id,
+                               .chunk = outcome->failed.first,
+                               .n_chunks = outcome->failed.n,
+                               .bytes = stored->bytes,
+                               .err = &outcome->err};
     if (!stored->tier || !stored->tier->ops->locate)
         return;
     bad.tier = stored->tier->kind->name;

@@ -16,7 +16,7 @@
 static void follow_phase(struct sw_op *op) {
     static const enum sw_region_state next[] = {SW_REGION_ENCODING, SW_REGION_STORING};
     struct sw_region *region = op->region;
-    if (!sw_job_encodes(op->job.kind))
+    if (!sw_operation_encodes(op->request.operation))
         return;
     for (int phase = (int)(region->state - SW_REGION_STAGING); phase < sw_op_phase(op); phase++)
         sw_region_move(region, next[phase]);
@@ -32,30 +32,27 @@ static void forget_failed(struct sw_op *op) {
 static bool record_spilled(struct sw_op *op) {
     if (op->owner->state == SW_OWNER_CLOSING && !op->region->name)
         return true; /* its end is near */
-    return !sw_region_record(op->region, &op->job.err) || op->job.kind == SW_JOB_PACK;
+    return !sw_region_record(op->region, &op->outcome.err) || op->request.operation == SW_OP_PACK;
 }
 
 static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_region *region = op->region;
-    struct sw_job *job = &op->job;
-    region->charged_bytes = job->charged_bytes;
-    region->kept_bytes += job->kept_bytes;
-    if (job->err.code) {
+    struct sw_run_outcome *outcome = &op->outcome;
+    region->charged_bytes = op->charged_bytes;
+    region->kept_bytes += outcome->kept_bytes;
+    if (outcome->err.code) {
         forget_failed(op);
         return;
     }
     /* A region without chunks has nothing to encode or store, and still takes every step. */
-    atomic_store(&job->phase, SW_PHASE_STORING);
-    for (unsigned i = 0; i < op->n_parts; i++)
-        atomic_store(&op->parts[i].job.phase, SW_PHASE_STORING);
     follow_phase(op);
-    region->frames = job->frames;
-    region->tier = sw_frames_tier(job->frames, region->tier_bytes);
+    region->frames = op->frames;
+    region->tier = sw_frames_tier(op->frames, region->tier_bytes);
     region->used_us = sw_clock_us();
     op->tier = region->tier;
-    region->stored_bytes = job->stored_bytes;
-    region->codec = sw_frames_most_used(job->codec_raw_bytes);
-    region->reason = job->reason;
+    region->stored_bytes = outcome->stored_bytes;
+    region->codec = sw_frames_most_used(outcome->codec_raw_bytes);
+    region->reason = outcome->reason;
     op->owner->raw_bytes += region->raw_bytes;
     op->owner->stored_bytes += region->stored_bytes;
     sw_region_move(region, SW_REGION_OUT);
@@ -63,10 +60,10 @@ static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
         sw_owner_forget(op->owner, region);
         return;
     }
-    job->err.code = 0;
+    outcome->err.code = 0;
     engine->counters.spills++;
-    engine->counters.reasons[job->reason]++;
-    engine->counters.packs += job->kind == SW_JOB_PACK;
+    engine->counters.reasons[outcome->reason]++;
+    engine->counters.packs += op->request.operation == SW_OP_PACK;
     engine->counters.spilled_raw_bytes += region->raw_bytes;
     engine->counters.spilled_stored_bytes += region->stored_bytes;
 }
@@ -78,18 +75,20 @@ static bool proves_loss(int code) {
 
 /* Bad frames in a client's own memory are no loss: the client may put the right ones back. */
 static bool is_lost(const struct sw_op *op) {
-    return op->job.kind == SW_JOB_UNPACK ? op->job.err.code == -SW_ELOST : proves_loss(op->job.err.code);
+    return op->request.operation == SW_OP_UNPACK ? op->outcome.err.code == -SW_ELOST
+                                                 : proves_loss(op->outcome.err.code);
 }
 
 static void restore_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_region *region = op->region;
-    if (op->job.err.code) {
-        if (op->job.kind == SW_JOB_RESTORE)
-            sw_engine_report_bad_frame(op->owner, region->id, &op->job);
+    if (op->outcome.err.code) {
+        if (op->request.operation == SW_OP_RESTORE)
+            sw_engine_report_bad_frame(op->owner, region->id, op->frames, &op->outcome);
         sw_region_move(region, is_lost(op) ? SW_REGION_LOST : SW_REGION_OUT);
-        if (proves_loss(op->job.err.code) && op->job.err.scope < SW_SCOPE_REGION) /* who saw it saw a frame only */
-            op->job.err.scope = SW_SCOPE_REGION;
-        if (op->job.kind == SW_JOB_RESTORE || region->state == SW_REGION_LOST)
+        if (proves_loss(op->outcome.err.code) &&
+            op->outcome.err.scope < SW_SCOPE_REGION) /* who saw it saw a frame only */
+            op->outcome.err.scope = SW_SCOPE_REGION;
+        if (op->request.operation == SW_OP_RESTORE || region->state == SW_REGION_LOST)
             sw_region_record_hints(region);
         else
             (void)sw_region_record(region, NULL); /* which chunks are packed; if that fails it counts as broken */
@@ -108,10 +107,6 @@ static void restore_ended(struct sw_engine *engine, struct sw_op *op) {
     }
 }
 
-static bool in_place(const struct sw_op *op) {
-    return op->job.kind == SW_JOB_PACK || op->job.kind == SW_JOB_UNPACK;
-}
-
 /* Where the region is or was; one without frames counts for the first tier. */
 static const struct sw_tier *tier_of(const struct sw_op *op) {
     return op->tier ? op->tier : sw_placement_memory(&op->owner->engine->place);
@@ -121,39 +116,40 @@ static void fill_outcome(const struct sw_op *op, struct sw_outcome *ret) {
     const struct sw_region *region = op->region;
     uint64_t now_us = sw_clock_us();
     memset(ret, 0, sizeof *ret);
-    ret->err = op->job.err;
+    ret->err = op->outcome.err;
     ret->region = region->id;
     ret->raw_bytes = region->raw_bytes;
     ret->stored_bytes = region->stored_bytes;
     ret->codec = region->codec;
     ret->reason = sw_cost_reason_text(region->reason);
-    ret->tier = in_place(op) ? SW_PACKED_TIER_NAME : tier_of(op)->kind->name;
+    ret->tier = sw_operation_is_in_place(op->request.operation) ? SW_PACKED_TIER_NAME : tier_of(op)->kind->name;
     ret->total_us = now_us - op->submitted_us;
     if (region->name)
         (void)snprintf(ret->name, sizeof ret->name, "%s", region->name);
-    ret->queued_us = (op->job.started_us ? op->job.started_us : now_us) - op->submitted_us;
+    ret->queued_us = (op->outcome.started_us ? op->outcome.started_us : now_us) - op->submitted_us;
     if (ret->err.code)
-        sw_err_context(&ret->err, "%s of region %u:%u", sw_job_kind_name(op->job.kind), region->id.slot,
+        sw_err_context(&ret->err, "%s of region %u:%u", sw_operation_name(op->request.operation), region->id.slot,
                        region->id.gen);
 }
 
 static void note_figures(struct sw_engine *engine, const struct sw_op *op, const struct sw_outcome *outcome) {
-    const struct sw_job *job = &op->job;
-    const uint64_t submitted_us = op->submitted_us, mapped_us = job->mapped_us ? job->mapped_us : submitted_us;
+    const struct sw_run_outcome *sum = &op->outcome;
+    const uint64_t submitted_us = op->submitted_us, mapped_us = sum->mapped_us ? sum->mapped_us : submitted_us;
     /* Of several buffers, one without a plan of its own may be mapped after the last plan. */
-    const uint64_t planned_us = job->planned_us > mapped_us ? job->planned_us : mapped_us;
+    const uint64_t planned_us = sum->planned_us > mapped_us ? sum->planned_us : mapped_us;
     if (outcome->err.code)
         return;
     sw_figures_note(&engine->figures,
-                    &(struct sw_figures_op){.kind = sw_job_encodes(job->kind) ? SW_FIGURES_SPILL : SW_FIGURES_RESTORE,
-                                            .tier = in_place(op) ? SW_FIGURES_PACKED : tier_of(op)->rank,
-                                            .codec = outcome->codec,
-                                            .raw_bytes = outcome->raw_bytes,
-                                            .stored_bytes = outcome->stored_bytes,
-                                            .us = {[SW_FIGURES_WAIT] = mapped_us - submitted_us,
-                                                   [SW_FIGURES_PLAN] = planned_us - mapped_us,
-                                                   [SW_FIGURES_MOVE] = submitted_us + outcome->total_us - planned_us,
-                                                   [SW_FIGURES_WHOLE] = outcome->total_us}});
+                    &(struct sw_figures_op){
+                        .kind = sw_operation_encodes(op->request.operation) ? SW_FIGURES_SPILL : SW_FIGURES_RESTORE,
+                        .tier = sw_operation_is_in_place(op->request.operation) ? SW_FIGURES_PACKED : tier_of(op)->rank,
+                        .codec = outcome->codec,
+                        .raw_bytes = outcome->raw_bytes,
+                        .stored_bytes = outcome->stored_bytes,
+                        .us = {[SW_FIGURES_WAIT] = mapped_us - submitted_us,
+                               [SW_FIGURES_PLAN] = planned_us - mapped_us,
+                               [SW_FIGURES_MOVE] = submitted_us + outcome->total_us - planned_us,
+                               [SW_FIGURES_WHOLE] = outcome->total_us}});
 }
 
 /* The callback comes last: it may start, close or free whatever it likes. */
@@ -163,7 +159,7 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_region_id id = region->id;
     struct sw_outcome outcome;
     region->op = NULL;
-    if (sw_job_encodes(op->job.kind))
+    if (sw_operation_encodes(op->request.operation))
         spill_ended(engine, op);
     else
         restore_ended(engine, op);
@@ -194,13 +190,11 @@ static void job_ended(struct sw_engine *engine, struct sw_job *job) {
         sw_canary_ended(job);
     else if (job->kind == SW_JOB_UNMAP)
         sw_mem_unmapped(SW_CONTAINER_OF(job, struct sw_mem, job));
-    else if (sw_job_moves(job->kind))
-        sw_move_ended(job);
     else if (job->kind == SW_JOB_MAP)
         sw_mem_mapped(SW_CONTAINER_OF(job, struct sw_mem, job));
-    else if (!job->op_number)
-        op_ended(engine, SW_CONTAINER_OF(job, struct sw_op, job));
-    else if ((op = sw_op_part_ended(job)))
+    else if (job->run.request->operation == SW_OP_MOVE)
+        sw_move_ended(job);
+    else if ((op = sw_op_job_ended(job)))
         op_ended(engine, op);
 }
 
@@ -454,7 +448,7 @@ int sw_engine_spill_buffers(struct sw_owner *owner, const struct sw_range *range
     if (rc)
         return rc;
     struct sw_op *op = NULL;
-    rc = sw_op_new(&op, owner, in_place ? SW_JOB_PACK : SW_JOB_SPILL, ranges, n, err);
+    rc = sw_op_new(&op, owner, in_place ? SW_OP_PACK : SW_OP_SPILL, ranges, n, err);
     if (rc)
         return rc;
     struct sw_region *region = NULL;
@@ -488,7 +482,7 @@ int sw_engine_restore_buffers(struct sw_owner *owner, struct sw_region_id id, co
     if (rc)
         return rc;
     struct sw_op *op = NULL;
-    rc = sw_op_new(&op, owner, in_place ? SW_JOB_UNPACK : SW_JOB_RESTORE, ranges, n, err);
+    rc = sw_op_new(&op, owner, in_place ? SW_OP_UNPACK : SW_OP_RESTORE, ranges, n, err);
     if (rc)
         return rc;
     rc = sw_op_set_frames(op, region->frames, err);

@@ -50,7 +50,7 @@ static void check_region(const struct sw_owner *owner, const struct sw_region *r
     case SW_REGION_STAGING:
     case SW_REGION_ENCODING:
     case SW_REGION_STORING:
-        SW_ASSERT(region->op && sw_job_encodes(region->op->job.kind) && !region->frames);
+        SW_ASSERT(region->op && sw_operation_encodes(region->op->request.operation) && !region->frames);
         break;
     case SW_REGION_OUT:
     case SW_REGION_LOST:
@@ -59,8 +59,8 @@ static void check_region(const struct sw_owner *owner, const struct sw_region *r
             check_frames(region, tally);
         break;
     case SW_REGION_RESTORING:
-        SW_ASSERT(region->op && !sw_job_encodes(region->op->job.kind));
-        if (region->op->job.kind == SW_JOB_RESTORE && !region->move)
+        SW_ASSERT(region->op && !sw_operation_encodes(region->op->request.operation));
+        if (region->op->request.operation == SW_OP_RESTORE && !region->move)
             check_frames(region, tally); /* an unpack changes them while it runs */
         break;
     case SW_REGION_IN: /* of a predecessor: others are forgotten */
@@ -75,8 +75,8 @@ static void check_owner(const struct sw_owner *owner, const struct sw_engine_con
     uint64_t ops = 0, jobs = 0, mem_ops = 0, mems = 0, regions = tally->regions, raw_bytes = 0, stored_bytes = 0;
     for (const struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next, ops++) {
         const struct sw_op *op = SW_CONTAINER_OF(node, const struct sw_op, node);
-        SW_ASSERT(op->owner == owner && op->mem->owner == owner && op->region->op == op);
-        jobs += op->n_parts ? op->n_parts : 1;
+        SW_ASSERT(op->owner == owner && op->parts[0].mem->owner == owner && op->region->op == op);
+        jobs += op->request.n_buffers;
     }
     for (const struct sw_list *node = owner->mems.next; node != &owner->mems; node = node->next, mems++)
         mem_ops += SW_CONTAINER_OF(node, const struct sw_mem, node)->n_ops;

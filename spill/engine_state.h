@@ -8,42 +8,43 @@
 #include "spill/region.h"
 #include "spill/worker.h"
 
-/* One buffer of an operation on several. */
+/* One buffer of an operation. */
 struct sw_op_part {
     struct sw_job job; /* comes back from the worker */
-    struct sw_op *op;
     struct sw_mem *mem;
 };
 
 /* One spill or restore, from acceptance to its callback. */
 struct sw_op {
-    struct sw_job job;   /* comes back from the worker; of several buffers the sum of theirs, which do */
-    struct sw_list node; /* of the owner's operations */
+    struct sw_request request;
+    struct sw_run_outcome outcome; /* of all its runs, once the last one has come back */
+    struct sw_frames *frames;      /* spill: of all buffers, then; restore: the region's */
+    uint64_t charged_bytes;        /* the same, to the owner's quota */
+    unsigned n_left;               /* jobs that have not come back */
+    struct sw_list node;           /* of the owner's operations */
     struct sw_owner *owner;
-    struct sw_mem *mem;       /* of one buffer */
-    unsigned n_parts, n_left; /* of several: all, and those that have not come back */
-    struct sw_op_part *parts; /* [n_parts] */
     struct sw_region *region;
-    struct sw_budget *kept; /* of the owner's tenant, with kept_bytes of it; NULL: nobody counts */
-    uint64_t kept_bytes;
+    uint64_t kept_bytes;  /* of request.kept */
     bool keep;            /* restore */
     struct sw_tier *tier; /* ended well: where the region was or is; NULL: nowhere */
     sw_outcome_cb *done;
     void *arg;
     uint64_t submitted_us;
+    struct sw_buffer *buffers; /* [request.n_buffers], and so are its parts */
+    struct sw_op_part parts[];
 };
 
 struct sw_mem {
     struct sw_list node; /* of the owner's memories */
     struct sw_owner *owner;
     struct sw_worker *worker;
-    struct sw_job_mem side; /* the worker's while a job is out */
-    struct sw_job job;      /* maps it, later unmaps it; embedded, so that closing cannot fail */
+    struct sw_run_memory memory; /* the worker's while a job is out */
+    struct sw_job job;           /* maps it, later unmaps it; embedded, so that closing cannot fail */
     uint64_t bytes;
     uint64_t kept_bytes; /* of the owner's quota */
     unsigned n_ops;      /* that use it, and the mapping */
     unsigned n_in_place; /* of these: packs and unpacks */
-    bool once, used, closing;
+    bool used, closing;
     void (*mapped)(const struct sw_err *err, void *arg);
     void *mapped_arg;
     void (*closed)(void *arg);
@@ -138,7 +139,7 @@ struct sw_engine {
 };
 
 /* op.c: an operation on n buffers (ranges), not submitted. errors: -SW_ENOMEM, -SW_ETENANTMEMORY. */
-int sw_op_new(struct sw_op **ret, struct sw_owner *owner, enum sw_job_kind kind, const struct sw_range *ranges,
+int sw_op_new(struct sw_op **ret, struct sw_owner *owner, enum sw_operation operation, const struct sw_range *ranges,
               unsigned n, struct sw_err *err);
 /* With what frames its jobs still have. */
 void sw_op_free(struct sw_op *op);
@@ -152,8 +153,8 @@ void sw_op_post(struct sw_op *op);
 void sw_op_cancel(struct sw_op *op);
 /* That of the job that is least far. */
 int sw_op_phase(const struct sw_op *op);
-/* One of several jobs has come back. Returns the operation if it was the last: op->job says what became of all. */
-struct sw_op *sw_op_part_ended(struct sw_job *job);
+/* One of its jobs has come back. Returns the operation if it was the last: op->outcome says what became of all. */
+struct sw_op *sw_op_job_ended(const struct sw_job *job);
 
 /* sw_region_find(), and the region's state is that of now. */
 int sw_engine_find(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err);
@@ -173,8 +174,9 @@ void sw_mem_mapped(struct sw_mem *mem);
 void sw_mem_unmapped(struct sw_mem *mem);
 /* canary.c: back from the worker. */
 void sw_canary_ended(struct sw_job *job);
-/* damage.c: tells the observer where a frame lies at which a job has failed, if it has failed because of one. */
-void sw_engine_report_bad_frame(const struct sw_owner *owner, struct sw_region_id id, const struct sw_job *job);
+/* damage.c: tells the observer where a frame lies at which a run has failed, if it has failed because of one. */
+void sw_engine_report_bad_frame(const struct sw_owner *owner, struct sw_region_id id, const struct sw_frames *frames,
+                                const struct sw_run_outcome *outcome);
 /* balance.c: looks whether regions have to leave a tier. */
 void sw_engine_balance(struct sw_engine *engine);
 void sw_move_cancel(struct sw_move *move);

@@ -1,9 +1,7 @@
 #include "spill/job.h"
 
-const char *sw_job_kind_name(enum sw_job_kind kind) {
-    static const char *const names[SW_JOB_KIND_NR] = {
-        [SW_JOB_SPILL] = "spill",     [SW_JOB_RESTORE] = "restore",   [SW_JOB_PACK] = "pack",
-        [SW_JOB_UNPACK] = "unpack",   [SW_JOB_MAP] = "map",           [SW_JOB_UNMAP] = "unmap",
-        [SW_JOB_DEMOTE] = "demotion", [SW_JOB_PROMOTE] = "promotion", [SW_JOB_CANARY] = "canary"};
-    return names[kind];
+void sw_job_init_run(struct sw_job *job, const struct sw_request *request, unsigned index) {
+    job->kind = SW_JOB_RUN;
+    sw_list_init(&job->ready);
+    sw_run_init(&job->run, request, index, &job->signals);
 }

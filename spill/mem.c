@@ -47,8 +47,8 @@ static int mem_open(struct sw_owner *owner, struct sw_mem_desc *desc, bool once,
     mem->owner = owner;
     mem->worker = worker;
     mem->bytes = desc->bytes;
-    mem->once = once;
-    mem->side.desc = *desc;
+    mem->memory.once = once;
+    mem->memory.desc = *desc;
     memset(desc, 0, sizeof *desc);
     sw_list_append(&owner->mems, &mem->node);
     owner->n_mems++;
@@ -65,12 +65,12 @@ int sw_mem_open(struct sw_owner *owner, struct sw_mem_desc *desc, bool once, str
 
 static void submit(struct sw_mem *mem, enum sw_job_kind kind) {
     mem->job.kind = kind;
-    mem->job.mem = &mem->side;
+    mem->job.memory = &mem->memory;
     sw_worker_submit(mem->worker, &mem->job);
 }
 
 void sw_mem_map(struct sw_mem *mem, void (*mapped)(const struct sw_err *err, void *arg), void *arg) {
-    SW_ASSERT(!mem->once && !mem->closing && !mem->mapped);
+    SW_ASSERT(!mem->memory.once && !mem->closing && !mem->mapped);
     mem->mapped = mapped;
     mem->mapped_arg = arg;
     mem->n_ops++;
@@ -94,7 +94,7 @@ void sw_mem_op_ended(struct sw_mem *mem) {
 void sw_mem_mapped(struct sw_mem *mem) {
     void (*mapped)(const struct sw_err *, void *) = mem->mapped;
     void *arg = mem->mapped_arg;
-    const struct sw_err err = mem->job.err;
+    const struct sw_err err = mem->job.run.outcome.err;
     sw_mem_op_ended(mem);
     mapped(&err, arg);
 }

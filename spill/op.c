@@ -1,163 +1,147 @@
-/* op.c - an operation's jobs: one, or one for each buffer of a region that has several.
+/* op.c - an operation's request, and the jobs that carry it out: one for each buffer.
  *
- * Of several, the operation's own job is never submitted: it sums up what became of theirs, and then ends the operation
- * as if it had been the only one. So a region of several buffers is spilled, or restored, as a whole or not at all. */
+ * They sum up what became of each, and the last one that comes back ends the operation: so a region of several buffers
+ * is spilled, or restored, as a whole or not at all. */
 #include "spill/engine_state.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "spill/planner/plan_cache.h"
 
-static void fill_job(struct sw_job *job, const struct sw_op *op, const struct sw_range *range) {
-    job->mem = &range->mem->side;
-    job->offset = range->offset;
-    job->bytes = range->bytes;
-    job->unmap_after = range->mem->once;
-    job->session = op->owner->number;
-    job->quota = op->owner->quota;
-    job->value_type = range->type;
-    job->order = range->order;
-    sw_order_page_ref(job->order.page);
+static uint64_t op_bytes(unsigned n) {
+    return sizeof(struct sw_op) + n * (sizeof(struct sw_op_part) + sizeof(struct sw_buffer));
 }
 
+/* The buffers lie behind the parts. */
 static struct sw_op *op_alloc(unsigned n) {
-    struct sw_op *op = sw_alloc(sizeof *op);
-    if (op && n > 1)
-        op->parts = sw_alloc_array(n, sizeof *op->parts);
-    if (op && n > 1 && !op->parts) {
-        sw_free(op);
-        return NULL;
-    }
+    struct sw_op *op = sw_alloc(op_bytes(n));
+    if (op)
+        op->buffers = (struct sw_buffer *)&op->parts[n];
     return op;
 }
 
-static void fill_op(struct sw_op *op, struct sw_owner *owner, enum sw_job_kind kind, const struct sw_range *ranges,
-                    unsigned n) {
-    op->owner = owner;
-    op->mem = ranges[0].mem;
-    op->submitted_us = sw_clock_us();
-    op->job.kind = kind;
-    op->n_parts = op->n_left = n > 1 ? n : 0;
-    if (n == 1) {
-        fill_job(&op->job, op, &ranges[0]);
-        op->job.plan_key = sw_plan_key(owner->number, ranges[0].type, 0);
-    }
-    for (unsigned i = 0; i < op->n_parts; i++) {
-        struct sw_op_part *part = &op->parts[i];
-        part->op = op;
-        part->mem = ranges[i].mem;
-        fill_job(&part->job, op, &ranges[i]);
-        part->job.kind = kind;
-        part->job.buffer = i;
-        part->job.op_number = owner->engine->last_op_number + 1;
-        part->job.plan_key = sw_plan_key(owner->number, ranges[i].type, i + 1);
-    }
-    owner->engine->last_op_number += n > 1;
+static void fill_part(struct sw_op *op, unsigned i, const struct sw_range *range) {
+    struct sw_op_part *part = &op->parts[i];
+    part->mem = range->mem;
+    op->buffers[i] = (struct sw_buffer){
+        .memory = &range->mem->memory, .offset = range->offset, .bytes = range->bytes, .type = range->type};
+    sw_job_init_run(&part->job, &op->request, i);
+    part->job.quota = op->owner->quota;
+    part->job.order = range->order;
+    sw_order_page_ref(part->job.order.page);
 }
 
-int sw_op_new(struct sw_op **ret, struct sw_owner *owner, enum sw_job_kind kind, const struct sw_range *ranges,
+static void fill_op(struct sw_op *op, struct sw_owner *owner, enum sw_operation operation,
+                    const struct sw_range *ranges, unsigned n) {
+    op->owner = owner;
+    op->submitted_us = sw_clock_us();
+    op->n_left = n;
+    op->request = (struct sw_request){.operation = operation,
+                                      .tenant = owner->quota,
+                                      .session = owner->number,
+                                      .number = n > 1 ? ++owner->engine->last_op_number : 0,
+                                      .kept = sw_quota_kept(owner->quota),
+                                      .n_buffers = n,
+                                      .buffers = op->buffers};
+    for (unsigned i = 0; i < n; i++)
+        fill_part(op, i, &ranges[i]);
+}
+
+int sw_op_new(struct sw_op **ret, struct sw_owner *owner, enum sw_operation operation, const struct sw_range *ranges,
               unsigned n, struct sw_err *err) {
     struct sw_budget *kept = sw_quota_kept(owner->quota);
-    const uint64_t kept_bytes = sizeof(struct sw_op) + (n > 1 ? n * sizeof(struct sw_op_part) : 0);
-    const int rc = sw_budget_take(kept, kept_bytes, "an operation", err);
+    const int rc = sw_budget_take(kept, op_bytes(n), "an operation", err);
     if (rc)
         return rc;
     struct sw_op *op = op_alloc(n);
     if (!op) {
-        sw_budget_give(kept, kept_bytes);
+        sw_budget_give(kept, op_bytes(n));
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
     }
-    op->kept = kept;
-    op->kept_bytes = kept_bytes;
-    fill_op(op, owner, kind, ranges, n);
+    op->kept_bytes = op_bytes(n);
+    fill_op(op, owner, operation, ranges, n);
     *ret = op;
     return 0;
 }
 
+static bool has_several(const struct sw_op *op) {
+    return op->request.n_buffers > 1;
+}
+
+/* Of several buffers; that of one is the region's, or goes with its run. */
 static void free_frames(struct sw_op *op) {
-    for (unsigned i = 0; i < op->n_parts; i++) {
-        if (sw_job_encodes(op->job.kind))
-            sw_frames_free(op->parts[i].job.frames);
+    for (unsigned i = 0; has_several(op) && i < op->request.n_buffers; i++) {
+        struct sw_frames **frames = &op->parts[i].job.run.frames;
+        if (sw_operation_encodes(op->request.operation))
+            sw_frames_free(*frames);
         else
-            sw_free(op->parts[i].job.frames); /* a view */
-        op->parts[i].job.frames = NULL;
+            sw_frames_delete(*frames); /* a view */
+        *frames = NULL;
     }
 }
 
 void sw_op_free(struct sw_op *op) {
     free_frames(op);
-    sw_order_page_unref(op->job.order.page);
-    for (unsigned i = 0; i < op->n_parts; i++)
+    for (unsigned i = 0; i < op->request.n_buffers; i++)
         sw_order_page_unref(op->parts[i].job.order.page);
-    sw_budget_give(op->kept, op->kept_bytes);
-    sw_free(op->parts);
+    sw_budget_give(op->request.kept, op->kept_bytes);
     sw_free(op);
 }
 
 int sw_op_set_frames(struct sw_op *op, struct sw_frames *frames, struct sw_err *err) {
-    const uint64_t views_bytes = op->n_parts ? sw_frames_kept(frames) : 0;
-    const int rc = sw_budget_take(op->kept, views_bytes, "a restore of several buffers", err);
+    const uint64_t views_bytes = has_several(op) ? sw_frames_kept(frames) : 0;
+    const int rc = sw_budget_take(op->request.kept, views_bytes, "a restore of several buffers", err);
     if (rc)
         return rc;
     op->kept_bytes += views_bytes;
-    op->job.frames = frames;
-    for (unsigned i = 0; i < op->n_parts; i++) {
-        op->parts[i].job.frames = sw_frames_view(frames, i);
-        op->parts[i].job.bytes = frames->parts[i].raw_bytes;
-        if (!op->parts[i].job.frames)
+    op->frames = frames;
+    for (unsigned i = 0; i < op->request.n_buffers; i++) {
+        struct sw_run *run = &op->parts[i].job.run;
+        op->buffers[i].bytes = sw_frames_part_bytes(frames, i);
+        run->frames = has_several(op) ? sw_frames_view(frames, i) : frames;
+        if (!run->frames)
             return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
     }
-    if (!op->n_parts)
-        op->job.bytes = frames->raw_bytes;
     return 0;
 }
 
-static void begin(struct sw_mem *mem, struct sw_job *job, struct sw_region_id id) {
-    job->region_slot = id.slot;
-    job->region_gen = id.gen;
-    mem->used = true;
-    mem->n_ops++;
-    mem->n_in_place += sw_job_is_in_place(job->kind);
-}
-
 void sw_op_begin(struct sw_op *op) {
-    if (!op->n_parts)
-        begin(op->mem, &op->job, op->region->id);
-    for (unsigned i = 0; i < op->n_parts; i++)
-        begin(op->parts[i].mem, &op->parts[i].job, op->region->id);
+    for (unsigned i = 0; i < op->request.n_buffers; i++) {
+        struct sw_op_part *part = &op->parts[i];
+        part->job.region_slot = op->region->id.slot;
+        part->job.region_gen = op->region->id.gen;
+        part->mem->used = true;
+        part->mem->n_ops++;
+        part->mem->n_in_place += sw_operation_is_in_place(op->request.operation);
+    }
 }
 
 void sw_op_end(struct sw_op *op) {
-    if (!op->n_parts) {
-        op->mem->n_in_place -= sw_job_is_in_place(op->job.kind);
-        sw_mem_op_ended(op->mem);
+    for (unsigned i = 0; i < op->request.n_buffers; i++) {
+        struct sw_mem *mem = op->parts[i].mem;
+        mem->n_in_place -= sw_operation_is_in_place(op->request.operation);
+        sw_mem_op_ended(mem);
     }
-    for (unsigned i = 0; i < op->n_parts; i++)
-        sw_mem_op_ended(op->parts[i].mem);
 }
 
 void sw_op_post(struct sw_op *op) {
-    if (!op->n_parts)
-        sw_worker_submit(op->mem->worker, &op->job);
-    for (unsigned i = 0; i < op->n_parts; i++) {
+    for (unsigned i = 0; i < op->request.n_buffers; i++) {
         struct sw_op_part *part = &op->parts[i];
-        if (op->job.frames) /* to be read: until now a move may have been changing them */
-            sw_frames_view_update(part->job.frames, op->job.frames);
+        if (op->frames && has_several(op)) /* to be read: until now a move may have been changing them */
+            sw_frames_view_update(part->job.run.frames, op->frames);
         sw_worker_submit(part->mem->worker, &part->job);
     }
 }
 
 void sw_op_cancel(struct sw_op *op) {
-    atomic_store(&op->job.cancel, true);
-    for (unsigned i = 0; i < op->n_parts; i++)
-        atomic_store(&op->parts[i].job.cancel, true);
+    for (unsigned i = 0; i < op->request.n_buffers; i++)
+        atomic_store(&op->parts[i].job.signals.cancel, true);
 }
 
 int sw_op_phase(const struct sw_op *op) {
-    int phase = atomic_load(&op->job.phase);
-    for (unsigned i = 0; i < op->n_parts; i++) {
-        const int other = atomic_load(&op->parts[i].job.phase);
-        phase = i == 0 || other < phase ? other : phase;
+    int phase = SW_PHASE_STORING;
+    for (unsigned i = 0; op->n_left > 0 && i < op->request.n_buffers; i++) {
+        const int other = atomic_load(&op->parts[i].job.signals.phase);
+        phase = other < phase ? other : phase;
     }
     return phase;
 }
@@ -167,56 +151,63 @@ static uint64_t later(uint64_t a, uint64_t b) {
 }
 
 /* Adds what became of a buffer; the region's reason is that of the longest one. */
-static void add(struct sw_job *sum, const struct sw_job *part, uint64_t *longest) {
-    sum->stored_bytes += part->stored_bytes;
-    sum->charged_bytes += part->charged_bytes;
-    sum->kept_bytes += part->kept_bytes;
+static void add(struct sw_op *op, const struct sw_job *job, uint64_t *longest) {
+    struct sw_run_outcome *sum = &op->outcome;
+    const struct sw_run_outcome *outcome = &job->run.outcome;
+    op->charged_bytes += job->charged_bytes;
+    sum->stored_bytes += outcome->stored_bytes;
+    sum->kept_bytes += outcome->kept_bytes;
     for (int codec = 0; codec < SW_CODEC_NR; codec++)
-        sum->codec_raw_bytes[codec] += part->codec_raw_bytes[codec];
-    if (part->bytes >= *longest) {
-        sum->reason = part->reason;
-        *longest = part->bytes;
+        sum->codec_raw_bytes[codec] += outcome->codec_raw_bytes[codec];
+    if (job->run.buffer->bytes >= *longest) {
+        sum->reason = outcome->reason;
+        *longest = job->run.buffer->bytes;
     }
-    if (!sum->started_us || (part->started_us && part->started_us < sum->started_us))
-        sum->started_us = part->started_us;
-    sum->mapped_us = later(sum->mapped_us, part->mapped_us);
-    sum->planned_us = later(sum->planned_us, part->planned_us);
+    if (!sum->started_us || (outcome->started_us && outcome->started_us < sum->started_us))
+        sum->started_us = outcome->started_us;
+    sum->mapped_us = later(sum->mapped_us, outcome->mapped_us);
+    sum->planned_us = later(sum->planned_us, outcome->planned_us);
 }
 
 /* The frames of all buffers are there: from now on they are the region's. */
 static void join_frames(struct sw_op *op) {
     struct sw_frames *frames[SW_FRAMES_MAX_PARTS] = {NULL};
-    for (unsigned i = 0; i < op->n_parts; i++)
-        frames[i] = op->parts[i].job.frames;
-    op->job.frames = sw_frames_join(frames, op->n_parts);
-    if (!op->job.frames) {
-        (void)sw_err_set(&op->job.err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %u buffers",
-                         op->n_parts);
+    const unsigned n = op->request.n_buffers;
+    for (unsigned i = 0; i < n; i++)
+        frames[i] = op->parts[i].job.run.frames;
+    op->frames = has_several(op) ? sw_frames_join(frames, n) : frames[0];
+    if (!op->frames) {
+        (void)sw_err_set(&op->outcome.err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %u buffers", n);
         return;
     }
-    for (unsigned i = 0; i < op->n_parts; i++) {
-        op->job.frames->parts[i].reason = (uint8_t)op->parts[i].job.reason;
-        op->parts[i].job.frames = NULL;
-    }
+    for (unsigned i = 0; i < op->frames->n_parts; i++)
+        op->frames->parts[i].reason = (uint8_t)op->parts[i].job.run.outcome.reason;
+    for (unsigned i = 0; i < n; i++)
+        op->parts[i].job.run.frames = NULL;
 }
 
-struct sw_op *sw_op_part_ended(struct sw_job *job) {
-    struct sw_op_part *part = SW_CONTAINER_OF(job, struct sw_op_part, job);
-    struct sw_op *op = part->op;
+/* The first error is the operation's: what the others are told then is no cause. */
+static void note_failure(struct sw_op *op, const struct sw_run *run) {
+    op->outcome.err = run->outcome.err;
+    op->outcome.failed = run->outcome.failed;
+    if (!has_several(op))
+        return;
+    if (op->frames)
+        op->outcome.failed.first += op->frames->parts[run->index].first;
+    sw_err_context(&op->outcome.err, "buffer %u of %u", run->index + 1, op->request.n_buffers);
+    sw_op_cancel(op);
+}
+
+struct sw_op *sw_op_job_ended(const struct sw_job *job) {
+    struct sw_op *op = SW_CONTAINER_OF(job->run.request, struct sw_op, request);
     uint64_t longest = 0;
-    if (job->err.code && !op->job.err.code) {
-        op->job.err = job->err;
-        op->job.failed = job->failed;
-        if (op->job.frames)
-            op->job.failed.first += op->job.frames->parts[job->buffer].first;
-        sw_err_context(&op->job.err, "buffer %u of %u", job->buffer + 1, op->n_parts);
-        sw_op_cancel(op); /* what another one is told then is no cause */
-    }
+    if (job->run.outcome.err.code && !op->outcome.err.code)
+        note_failure(op, &job->run);
     if (--op->n_left > 0)
         return NULL;
-    for (unsigned i = 0; i < op->n_parts; i++)
-        add(&op->job, &op->parts[i].job, &longest);
-    if (sw_job_encodes(job->kind) && !op->job.err.code)
+    for (unsigned i = 0; i < op->request.n_buffers; i++)
+        add(op, &op->parts[i].job, &longest);
+    if (sw_operation_encodes(op->request.operation) && !op->outcome.err.code)
         join_frames(op);
     free_frames(op);
     return op;

@@ -30,7 +30,7 @@ static uint64_t pause_us(const struct sw_order_queue *queue, const struct sw_job
 }
 
 static bool may_leave(const struct sw_job *job) {
-    return sw_order_is_reached(&job->order) || atomic_load_explicit(&job->cancel, memory_order_relaxed);
+    return sw_order_is_reached(&job->order) || atomic_load_explicit(&job->signals.cancel, memory_order_relaxed);
 }
 
 static bool take_young(struct sw_order_queue *queue, uint64_t now_us, bool all, struct sw_list *ret) {

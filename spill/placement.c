@@ -45,13 +45,10 @@ bool sw_placement_goes_out(struct sw_placement *place, uint64_t bytes) {
     return !is_last(place, 0) && !has_room(place, 0, bytes, place->limit_bytes[0]);
 }
 
-struct sw_tier *sw_placement_room(const struct sw_placement *place, uint64_t bytes) {
-    for (unsigned i = 0; i < place->tiers.n; i++) {
-        const uint64_t limit_bytes = place->limit_bytes[i];
-        if (has_room(place, i, bytes, i == 0 ? limit_bytes - limit_bytes / 8 : limit_bytes))
-            return place->tiers.at[i];
-    }
-    return NULL;
+uint64_t sw_placement_room_bytes(const struct sw_placement *place, unsigned rank) {
+    const uint64_t limit_bytes = place->limit_bytes[rank], kept_bytes = rank == 0 ? limit_bytes / 8 : 0;
+    const uint64_t used_bytes = sw_tier_stats_of(place->tiers.at[rank]).used_bytes;
+    return limit_bytes - kept_bytes > used_bytes ? limit_bytes - kept_bytes - used_bytes : 0;
 }
 
 int sw_placement_reserve_behind(const struct sw_placement *place, const struct sw_tier *tier, uint64_t bytes,
@@ -84,13 +81,16 @@ int sw_placement_stage(struct sw_placement *place, enum sw_tier_io_kind kind, ui
     int rc = before > 0 && before + room_bytes > place->way_bytes ? -SW_EAGAIN : 0;
     if (!rc)
         rc = sw_placement_memory(place)->ops->reserve(sw_placement_memory(place), bytes, ret, err);
-    if (rc)
+    if (!rc)
+        ret->use = kind == SW_TIER_WRITE ? SW_STORED_GOES_ON : SW_STORED_COMES_BACK;
+    else
         (void)atomic_fetch_sub(counter(place, kind), room_bytes);
     return rc == -SW_ENOSPACE && (others > 0 || makes_room) ? -SW_EAGAIN : rc;
 }
 
-void sw_placement_arrived(struct sw_placement *place, enum sw_tier_io_kind kind, struct sw_stored *staged) {
+void sw_placement_arrived(struct sw_placement *place, struct sw_stored *staged) {
     const uint64_t room_bytes = whole_blocks(staged->bytes);
+    const enum sw_tier_io_kind kind = staged->use == SW_STORED_GOES_ON ? SW_TIER_WRITE : SW_TIER_READ;
     sw_stored_release(staged);
     (void)atomic_fetch_sub(counter(place, kind), room_bytes);
 }

@@ -37,9 +37,9 @@ static inline struct sw_tier *sw_placement_memory(const struct sw_placement *pla
  * any. */
 bool sw_placement_goes_out(struct sw_placement *place, uint64_t bytes);
 
-/* Where a region's frames would come to rest; NULL: nowhere. An eighth of the addressable tier is left out, for those
- * that are judged at the same moment. thread: any. */
-struct sw_tier *sw_placement_room(const struct sw_placement *place, uint64_t bytes);
+/* How much may come to rest in a tier now. An eighth of the addressable one is left out, for frames that are judged at
+ * the same moment. thread: any. */
+uint64_t sw_placement_room_bytes(const struct sw_placement *place, unsigned rank);
 
 /* Room for a frame at rest in a tier behind this one. errors: those of reserve. thread: any. */
 int sw_placement_reserve_behind(const struct sw_placement *place, const struct sw_tier *tier, uint64_t bytes,
@@ -51,7 +51,7 @@ int sw_placement_reserve_behind(const struct sw_placement *place, const struct s
  * errors: those of reserve. sw_placement_arrived() gives it back. thread: any. */
 int sw_placement_stage(struct sw_placement *place, enum sw_tier_io_kind kind, uint64_t bytes, struct sw_stored *ret,
                        struct sw_err *err);
-void sw_placement_arrived(struct sw_placement *place, enum sw_tier_io_kind kind, struct sw_stored *staged);
+void sw_placement_arrived(struct sw_placement *place, struct sw_stored *staged);
 
 /* A demotion from the addressable tier begins; one of its chunks has left it; it has ended, what room it made is there,
  * and others that follow it have begun. thread: any. */

@@ -11,7 +11,7 @@
 /* ---- recording ---- */
 
 static struct sw_catalogue_hints hints_of(const struct sw_region *region) {
-    const bool in_place = region->op && sw_job_is_in_place(region->op->job.kind);
+    const bool in_place = region->op && sw_operation_is_in_place(region->op->request.operation);
     return (struct sw_catalogue_hints){.used_us = region->used_us,
                                        .priority = region->priority,
                                        .pinned = region->pinned,

@@ -7,6 +7,7 @@
 #include "base/thread.h"
 #include "spill/mover/mover.h"
 #include "spill/order_queue.h"
+#include "spill/transfer.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -23,7 +24,7 @@
 
 /* From where a worker has something to do to where it has not: the thread's. */
 struct spell {
-    enum sw_job_kind kind; /* of its first job */
+    enum sw_operation operation; /* of its first run */
     uint64_t bytes, begun_us;
     uint64_t announce_us; /* when to tell the loop that it ends soon; 0: not */
     bool is_whole;        /* no job has come later, and all move bytes of clients */
@@ -32,17 +33,18 @@ struct spell {
 struct sw_worker {
     struct sw_device *device; /* asked for nothing by the thread between the end of its jobs and the next one */
     unsigned poll_us;         /* the device's */
+    struct sw_tier_sink sink; /* the mover's */
     struct sw_mover *mover;   /* the thread's */
     void (*wake)(void *arg);
     void *arg;
     pthread_t thread;
-    struct sw_list finished;                      /* the thread's: jobs of the present step */
-    struct sw_order_queue ordered;                /* the thread's: jobs that wait for their clients' words */
-    struct sw_list held;                          /* the loop's: jobs that wait for sw_worker_release() */
-    bool holds;                                   /* the loop's */
-    struct spell spell;                           /* the thread's, and so are forecasts */
-    struct sw_forecast forecasts[SW_JOB_KIND_NR]; /* of spells that move clients' bytes, by kind */
-    pthread_mutex_t lock;                         /* guards the lists and flags below */
+    struct sw_list finished;                /* the thread's: jobs of the present step */
+    struct sw_order_queue ordered;          /* the thread's: jobs that wait for their clients' words */
+    struct sw_list held;                    /* the loop's: jobs that wait for sw_worker_release() */
+    bool holds;                             /* the loop's */
+    struct spell spell;                     /* the thread's, and so are forecasts */
+    struct sw_forecast forecasts[SW_OP_NR]; /* of spells that move clients' bytes, by operation */
+    pthread_mutex_t lock;                   /* guards the lists and flags below */
     pthread_cond_t posted;
     struct sw_list inbox, outbox;
     bool stop, ended, silent;
@@ -52,9 +54,9 @@ struct sw_worker {
     atomic_uint n_mapped;
 };
 
-static void on_finished(struct sw_job *job, void *arg) {
+static void on_finished(struct sw_run *run, void *arg) {
     struct sw_worker *w = arg;
-    sw_list_append(&w->finished, &job->node);
+    sw_list_append(&w->finished, &sw_job_of_run(run)->node);
 }
 
 /* The loop looks at a phase when it is asked about the region: it is not woken for it. */
@@ -91,6 +93,11 @@ static void on_arrived(void *arg) {
     (void)pthread_mutex_unlock(&w->lock);
 }
 
+/* SW_OP_MOVE also for jobs that are no runs: no bytes of clients are moved. */
+static enum sw_operation operation_of(const struct sw_job *job) {
+    return job->kind == SW_JOB_RUN ? job->run.request->operation : SW_OP_MOVE;
+}
+
 /* Jobs are about to join those that the mover has, if it has any. */
 static void note_jobs(struct sw_worker *w, const struct sw_list *posted) {
     struct spell *spell = &w->spell;
@@ -101,15 +108,16 @@ static void note_jobs(struct sw_worker *w, const struct sw_list *posted) {
         spell->announce_us = 0;
         return;
     }
-    *spell = (struct spell){.kind = SW_CONTAINER_OF(posted->next, struct sw_job, node)->kind,
+    *spell = (struct spell){.operation = operation_of(SW_CONTAINER_OF(posted->next, struct sw_job, node)),
                             .begun_us = sw_clock_us(),
                             .is_whole = w->poll_us > 0};
     for (const struct sw_list *node = posted->next; node != posted; node = node->next) {
         const struct sw_job *job = SW_CONTAINER_OF(node, const struct sw_job, node);
-        spell->bytes += job->bytes;
-        spell->is_whole &= sw_job_moves_client_bytes(job->kind);
+        const bool moves_client_bytes = operation_of(job) != SW_OP_MOVE;
+        spell->bytes += moves_client_bytes ? job->run.buffer->bytes : 0;
+        spell->is_whole &= moves_client_bytes;
     }
-    const uint64_t expected_us = spell->is_whole ? sw_forecast_us(&w->forecasts[spell->kind], spell->bytes) : 0;
+    const uint64_t expected_us = spell->is_whole ? sw_forecast_us(&w->forecasts[spell->operation], spell->bytes) : 0;
     if (expected_us > w->poll_us) /* for so long the loop is awake anyway */
         spell->announce_us = spell->begun_us + expected_us - SW_FORECAST_EARLY_US;
 }
@@ -119,7 +127,7 @@ static void look_at_spell(struct sw_worker *w, uint64_t now_us) {
     struct spell *spell = &w->spell;
     if (!sw_mover_busy(w->mover)) {
         if (spell->is_whole)
-            sw_forecast_note(&w->forecasts[spell->kind], spell->bytes, now_us - spell->begun_us);
+            sw_forecast_note(&w->forecasts[spell->operation], spell->bytes, now_us - spell->begun_us);
         *spell = (struct spell){0};
     } else if (spell->announce_us > 0 && now_us >= spell->announce_us) {
         spell->announce_us = 0;
@@ -156,6 +164,24 @@ static bool take_posted(struct sw_worker *w, bool may_wait, struct sw_list *ret,
     return stop;
 }
 
+static void begin(struct sw_worker *w, struct sw_job *job) {
+    switch (job->kind) {
+    case SW_JOB_RUN:
+        sw_mover_add(w->mover, &job->run);
+        return;
+    case SW_JOB_MAP:
+        (void)sw_mover_map(w->mover, job->memory, &job->run.outcome.err);
+        break;
+    case SW_JOB_UNMAP:
+        sw_mover_unmap(w->mover, job->memory);
+        break;
+    case SW_JOB_CANARY:
+        (void)sw_mover_canary(w->mover, &job->run.outcome.err);
+        break;
+    }
+    sw_list_append(&w->finished, &job->node);
+}
+
 /* Moves the jobs that may begin into the mover: of those posted, and of those that have waited for a word. True: a
  * job has come, into the mover or to wait. */
 static bool begin_jobs(struct sw_worker *w, struct sw_list *posted) {
@@ -174,7 +200,7 @@ static bool begin_jobs(struct sw_worker *w, struct sw_list *posted) {
         came |= sw_order_queue_take(&w->ordered, now_us, sw_mover_lost(w->mover), &ready);
     note_jobs(w, &ready);
     while ((node = sw_list_take_first(&ready)))
-        sw_mover_add(w->mover, SW_CONTAINER_OF(node, struct sw_job, node));
+        begin(w, SW_CONTAINER_OF(node, struct sw_job, node));
     return came;
 }
 
@@ -248,6 +274,7 @@ static void fini(struct sw_worker *w) {
     (void)pthread_cond_destroy(&w->posted);
     (void)pthread_mutex_destroy(&w->lock);
     sw_mover_free(w->mover);
+    sw_tier_sink_fini(&w->sink);
     sw_free(w);
 }
 
@@ -266,8 +293,9 @@ int sw_worker_new(struct sw_worker **ret, struct sw_device *device, struct sw_pl
     sw_list_init(&w->held);
     sw_order_queue_init(&w->ordered, w->poll_us > 0 ? ORDER_SPIN_US : 0);
     init_locks(w);
-    struct sw_mover_sink sink = {.finished = on_finished, .progress = on_progress, .arrived = on_arrived, .arg = w};
-    int rc = sw_mover_new(&w->mover, device, place, &sink, err);
+    sw_tier_sink_init(&w->sink, place, on_arrived, w);
+    const struct sw_mover_host host = {.finished = on_finished, .progress = on_progress, .arg = w};
+    int rc = sw_mover_new(&w->mover, device, &w->sink.sink, &host, err);
     if (rc) {
         fini(w);
         return rc;

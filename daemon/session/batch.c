@@ -207,7 +207,7 @@ static int begin_pieces(struct batch *batch, struct sw_range range, const struct
     return batch_begun(batch, err);
 }
 
-int sw_on_spill_batch(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+int sw_on_spill_batch(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_spill_batch *spill = &request->msg->u.spill_batch;
     const struct sw_operation operation = {
@@ -230,7 +230,7 @@ static int check_overlap(const struct sw_msg_restore_batch *restore, struct sw_e
     return 0;
 }
 
-int sw_on_restore_batch(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+int sw_on_restore_batch(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_restore_batch *restore = &request->msg->u.restore_batch;
     const struct sw_operation operation = {.mem = restore->mem,
@@ -246,7 +246,7 @@ int sw_on_restore_batch(void *arg, const struct sw_request *request, struct sw_m
     return !batch ? err->code : begin_pieces(batch, range, restore, restore->offset, restore->bytes, err);
 }
 
-int sw_on_drop_batch(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+int sw_on_drop_batch(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_drop_batch *drop = &request->msg->u.drop_batch;
     struct sw_err first = {0};

@@ -63,7 +63,7 @@ static int begin(struct sw_session *session, const struct sw_msg *request, const
     return rc < 0 ? sw_operation_refused(*ret, rc) : 0;
 }
 
-int sw_on_spill_buffers(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+int sw_on_spill_buffers(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_spill_buffers *spill = &request->msg->u.spill_buffers;
     const struct buffers b = {.count = spill->count,
@@ -89,7 +89,7 @@ int sw_on_spill_buffers(void *arg, const struct sw_request *request, struct sw_m
     return rc < 0 ? sw_operation_refused(deferred, rc) : SW_REPLY_LATER;
 }
 
-int sw_on_restore_buffers(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+int sw_on_restore_buffers(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_restore_buffers *restore = &request->msg->u.restore_buffers;
     const struct sw_region_id id = {.slot = restore->slot, .gen = restore->gen};
@@ -117,7 +117,7 @@ int sw_on_restore_buffers(void *arg, const struct sw_request *request, struct sw
     return rc < 0 ? sw_operation_refused(deferred, rc) : SW_REPLY_LATER;
 }
 
-int sw_on_query_buffers(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+int sw_on_query_buffers(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_query_buffers *query = &request->msg->u.query_buffers;
     struct sw_buffer_info infos[SW_FRAMES_MAX_PARTS];

@@ -61,7 +61,7 @@ static int name_session(struct sw_session *session, const struct sw_msg_hello *h
     return rc < 0 ? rc : sw_owner_name(session->owner, uid, &process, ret->token, err);
 }
 
-static int on_hello(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+static int on_hello(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_hello *hello = &request->msg->u.hello;
     if (hello->version != SW_PROTO_VERSION)
@@ -102,13 +102,13 @@ static int memory_taken(struct sw_session *session, const struct sw_msg *msg, ui
     return SW_REPLY_LATER;
 }
 
-static int on_mem_open(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+static int on_mem_open(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_mem_open *open = &request->msg->u.mem_open;
     return memory_taken(session, request->msg, open->mem, sw_memtable_open(&session->mems, open, err), ret_reply, err);
 }
 
-static int on_mem_parts(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+static int on_mem_parts(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_mem_parts *parts = &request->msg->u.mem_parts;
     const int rc = request->fds_lost ? sw_memtable_parts_lost(&session->mems, parts, err)
@@ -116,13 +116,13 @@ static int on_mem_parts(void *arg, const struct sw_request *request, struct sw_m
     return memory_taken(session, request->msg, parts->mem, rc, ret_reply, err);
 }
 
-static int on_order_page(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+static int on_order_page(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     sw_msg_init(ret_reply, SW_MSG_OK);
     return sw_orders_take(&session->orders, request, err);
 }
 
-static int on_mem_close(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+static int on_mem_close(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     struct sw_deferred_reply *deferred = NULL;
     int rc = sw_session_defer_reply(session, request->msg, &deferred, err);
@@ -151,7 +151,7 @@ static int prepare_durable(struct sw_session *session, const uint8_t name[SW_PRO
 }
 
 /* name: of a durable region, or NULL. */
-static int spill(struct sw_session *session, const struct sw_request *request, const struct sw_msg_spill *spill,
+static int spill(struct sw_session *session, const struct sw_received *request, const struct sw_msg_spill *spill,
                  const uint8_t *name, struct sw_err *err) {
     struct sw_deferred_reply *deferred = NULL;
     struct sw_region_id id;
@@ -175,12 +175,13 @@ static int spill(struct sw_session *session, const struct sw_request *request, c
     return rc < 0 ? sw_operation_refused(deferred, rc) : SW_REPLY_LATER;
 }
 
-static int on_spill(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+static int on_spill(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     (void)ret_reply;
     return spill(arg, request, &request->msg->u.spill, NULL, err);
 }
 
-static int on_spill_durable(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+static int on_spill_durable(void *arg, const struct sw_received *request, struct sw_msg *ret_reply,
+                            struct sw_err *err) {
     const struct sw_msg_spill_durable *durable = &request->msg->u.spill_durable;
     struct sw_msg_spill plain = {.mem = durable->mem,
                                  .flags = durable->flags,
@@ -193,7 +194,7 @@ static int on_spill_durable(void *arg, const struct sw_request *request, struct 
     return spill(arg, request, &plain, durable->name, err);
 }
 
-static int on_adopt(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+static int on_adopt(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const uint8_t *name = request->msg->u.adopt.name;
     struct sw_region_info info = {0};
@@ -218,7 +219,7 @@ static int on_adopt(void *arg, const struct sw_request *request, struct sw_msg *
     return SW_REPLY_NOW;
 }
 
-static int on_restore(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+static int on_restore(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_restore *restore = &request->msg->u.restore;
     struct sw_deferred_reply *deferred = NULL;
@@ -239,21 +240,21 @@ static int on_restore(void *arg, const struct sw_request *request, struct sw_msg
     return rc < 0 ? sw_operation_refused(deferred, rc) : SW_REPLY_LATER;
 }
 
-static int on_drop(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+static int on_drop(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_drop *drop = &request->msg->u.drop;
     sw_msg_init(ret_reply, SW_MSG_OK);
     return sw_engine_drop(session->owner, (struct sw_region_id){.slot = drop->slot, .gen = drop->gen}, err);
 }
 
-static int on_consume(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+static int on_consume(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_consume *consume = &request->msg->u.consume;
     sw_msg_init(ret_reply, SW_MSG_OK);
     return sw_engine_consume(session->owner, (struct sw_region_id){.slot = consume->slot, .gen = consume->gen}, err);
 }
 
-static int on_query(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+static int on_query(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_query *query = &request->msg->u.query;
     struct sw_region_info info;
@@ -271,7 +272,7 @@ static int on_query(void *arg, const struct sw_request *request, struct sw_msg *
     return SW_REPLY_NOW;
 }
 
-static int on_query_packed(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+static int on_query_packed(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_query_packed *query = &request->msg->u.query_packed;
     const struct sw_region_id id = {.slot = query->slot, .gen = query->gen};
@@ -296,7 +297,7 @@ static int on_query_packed(void *arg, const struct sw_request *request, struct s
     return SW_REPLY_NOW;
 }
 
-static int on_advise(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+static int on_advise(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     static const enum sw_advice known[] = {[SPILLWAY_ADVICE_PRIORITY] = SW_ADVISE_PRIORITY,
                                            [SPILLWAY_ADVICE_PIN] = SW_ADVISE_PIN,
                                            [SPILLWAY_ADVICE_PREFETCH] = SW_ADVISE_PREFETCH};
@@ -309,7 +310,7 @@ static int on_advise(void *arg, const struct sw_request *request, struct sw_msg 
                             known[advise->advice], advise->value, err);
 }
 
-static int on_status(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+static int on_status(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     (void)request;
     (void)err;

@@ -431,7 +431,7 @@ static void take_packet(struct sw_session *session, const uint8_t *packet, size_
         refuse_packet(session, &request.header, &err);
         return;
     }
-    const struct sw_request with_fds = {.msg = &request, .fds = fds, .n_fds = n_fds, .fds_lost = fds_lost};
+    const struct sw_received with_fds = {.msg = &request, .fds = fds, .n_fds = n_fds, .fds_lost = fds_lost};
     const int rc = sw_dispatch(sw_commands, sw_commands_count, session, session->greeted, &with_fds, &msg, &err);
     close_fds(session, fds, n_fds); /* that no command has taken */
     if (rc == SW_REPLY_NOW)

@@ -76,7 +76,7 @@ static void fill_reply(const struct settled *s, struct sw_msg *ret) {
         sw_result_fill(ret, &result, s->ids[0]);
 }
 
-int sw_on_settle(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err) {
+int sw_on_settle(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct settled s = {.session = arg, .ask = &request->msg->u.settle};
     const uint32_t count = s.ask->count, most = is_batch(s.ask) ? SW_PROTO_MAX_BATCH : 1;
     if (!s.session->may_settle)

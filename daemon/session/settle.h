@@ -4,6 +4,6 @@
 
 #include "ipc/dispatch.h"
 
-int sw_on_settle(void *arg, const struct sw_request *request, struct sw_msg *ret_reply, struct sw_err *err);
+int sw_on_settle(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err);
 
 #endif

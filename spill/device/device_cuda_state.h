@@ -9,7 +9,7 @@
 #include "codec/plan/planning_gpu.h"
 #include "spill/device/device_cuda_map.h"
 #include "spill/device/sealer.h"
-#include "spill/tier/tier.h"
+#include "spill/device/stored.h"
 #include <stdbool.h>
 
 /* A group's frames lie in two runs each before copies beyond the list are queued one by one. */

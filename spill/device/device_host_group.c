@@ -3,7 +3,7 @@
 
 #include "codec/identity.h"
 #include "spill/device/memfd.h"
-#include "spill/tier/tier.h"
+#include "spill/device/stored.h"
 
 #include <string.h>
 

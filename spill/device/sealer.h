@@ -10,7 +10,7 @@
 
 #include "codec/raw_runs.h"
 #include "spill/device/device.h"
-#include "spill/tier/tier.h"
+#include "spill/device/stored.h"
 
 enum { SW_SEALER_MAX_THREADS = 16 };
 

@@ -1,8 +1,6 @@
 /* chunk_restore.c - what a slot does for a restore: loads frames and decodes them, several in one step. */
 #include "spill/mover/mover_state.h"
 
-#include "spill/mover/transfer.h"
-
 int sw_slot_load(struct sw_mover *m, const struct sw_slot *slot, const struct sw_stored *stored, uint64_t at,
                  struct sw_err *err) {
     int rc = 0;
@@ -20,20 +18,20 @@ static uint64_t next_frame_at(uint64_t end) {
 }
 
 /* How many chunks, the slot's and those behind it, go in one step: as many compressed frames as its buffer holds, so
- * that fewer launches wait for a busy GPU, but not so many that a slot would have nothing to do. One beside other jobs:
+ * that fewer launches wait for a busy GPU, but not so many that a slot would have nothing to do. One beside other runs:
  * with more in a turn than a spill's a restore would take its slots and its share of the link. */
 static unsigned run_length(const struct sw_mover *m, const struct sw_slot *slot) {
-    const struct sw_frames *frames = slot->job->frames;
+    const struct sw_frames *frames = slot->run->frames;
     const uint64_t buffer_bytes = m->device->ops->info(m->device)->buffer_bytes;
     const size_t share = (frames->n_chunks - slot->chunk) / m->n_slots;
     uint64_t end = slot->frame.frame_bytes;
     unsigned n = 1;
-    if (slot->is_staged || !sw_mover_is_alone(m, slot->job))
+    if (sw_slot_is_staged(slot) || !sw_mover_is_alone(m, slot->run))
         return 1;
     for (; n < SW_DECODE_MAX && n < share; n++) {
         const struct sw_frame_layout *next = &frames->layouts[slot->chunk + n];
         end = next_frame_at(end) + next->frame_bytes;
-        if (next->codec != slot->frame.codec || sw_stored_is_away(&frames->stored[slot->chunk + n]) ||
+        if (next->codec != slot->frame.codec || !sw_stored_is_in_memory(&frames->stored[slot->chunk + n]) ||
             end > buffer_bytes)
             break;
     }
@@ -43,65 +41,65 @@ static unsigned run_length(const struct sw_mover *m, const struct sw_slot *slot)
 /* Nothing is queued of a run in which a frame is not the one that was stored: it would be written to the client's
  * memory. What was read from the disk was checked then. */
 static int check_run(const struct sw_slot *slot, struct sw_err *err) {
-    const struct sw_frames *frames = slot->job->frames;
+    const struct sw_frames *frames = slot->run->frames;
     int rc = 0;
-    for (size_t i = slot->chunk; !rc && !slot->is_staged && i < slot->chunk + slot->n_chunks; i++)
+    for (size_t i = slot->chunk; !rc && !sw_slot_is_staged(slot) && i < slot->chunk + slot->n_chunks; i++)
         rc = sw_frames_check_memory(frames, i, &frames->stored[i], err);
     return rc;
 }
 
 /* Loads and decodes the slot's chunks. */
 static int restore_run(struct sw_mover *m, const struct sw_slot *slot, struct sw_err *err) {
-    const struct sw_job *job = slot->job;
+    const struct sw_run *run = slot->run;
     struct sw_decode_item items[SW_DECODE_MAX];
     uint64_t at = 0;
     int rc = check_run(slot, err);
     for (unsigned i = 0; !rc && i < slot->n_chunks; i++) {
         const size_t chunk = slot->chunk + i;
-        items[i] = (struct sw_decode_item){.layout = &job->frames->layouts[chunk],
+        items[i] = (struct sw_decode_item){.layout = &run->frames->layouts[chunk],
                                            .frame_at = at,
-                                           .offset = job->offset + chunk * job->frames->chunk_bytes};
-        rc = sw_slot_load(m, slot, slot->is_staged ? &slot->stored : &job->frames->stored[chunk], at, err);
+                                           .offset = run->buffer->offset + chunk * run->frames->chunk_bytes};
+        rc = sw_slot_load(m, slot, sw_slot_is_staged(slot) ? &slot->stored : &run->frames->stored[chunk], at, err);
         at = next_frame_at(at + items[i].layout->frame_bytes);
     }
     return rc ? rc
-              : m->device->ops->decode(m->device, sw_slot_index(m, slot), job->mem->mapping, items, slot->n_chunks,
-                                       err);
+              : m->device->ops->decode(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping, items,
+                                       slot->n_chunks, err);
 }
 
 /* Chunks of the same request come directly: there is only a part of the link, and a wait behind many of them. */
-static bool is_beside_direct(const struct sw_mover *m, const struct sw_job *job) {
-    bool found = job->is_mixed;
+static bool is_beside_direct(const struct sw_mover *m, const struct sw_run *run) {
+    bool found = run->is_mixed;
     for (unsigned s = 0; s < m->n_slots; s++)
-        found |= m->slots[s].direct.n > 0 && sw_slot_serves_op(&m->slots[s], job);
+        found |= m->slots[s].direct.n > 0 && sw_slot_serves_op(&m->slots[s], run);
     return found;
 }
 
 static int restore_steps(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
-    struct sw_job *job = slot->job;
-    slot->frame = job->frames->layouts[slot->chunk];
+    struct sw_run *run = slot->run;
+    slot->frame = run->frames->layouts[slot->chunk];
     slot->n_chunks = 1;
     if (sw_direct_restores(m, slot))
         return sw_direct_restore(m, slot, err);
     slot->n_chunks = run_length(m, slot);
-    job->n_dealt += slot->n_chunks - 1;
+    run->n_dealt += slot->n_chunks - 1;
     uint64_t raw_bytes = 0, frame_bytes = 0;
     for (unsigned i = 0; i < slot->n_chunks; i++) {
-        raw_bytes += job->frames->layouts[slot->chunk + i].raw_bytes;
-        frame_bytes += job->frames->layouts[slot->chunk + i].frame_bytes;
+        raw_bytes += run->frames->layouts[slot->chunk + i].raw_bytes;
+        frame_bytes += run->frames->layouts[slot->chunk + i].frame_bytes;
     }
     sw_link_take(m, slot, SW_LINK_BACK, frame_bytes);
     /* How slow kernels are for raw frames is known only beside others that come directly. */
-    if (slot->frame.codec == SW_CODEC_RAW || !is_beside_direct(m, job))
+    if (slot->frame.codec == SW_CODEC_RAW || !is_beside_direct(m, run))
         sw_measure_begin(m, slot, SW_MEASURE_RESTORE, slot->frame.codec, slot->frame.raw_bytes, raw_bytes);
     return restore_run(m, slot, err);
 }
 
-void sw_slot_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job) {
+void sw_slot_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
     struct sw_err err = {0};
-    sw_slot_take(m, slot, SW_SLOT_RESTORING, job);
-    slot->chunk = job->n_dealt++;
-    sw_transfer_take(job, slot);
+    sw_slot_take(m, slot, SW_SLOT_RESTORING, run);
+    slot->chunk = run->n_dealt++;
+    (void)m->sink->ops->take(m->sink, run, slot->chunk, &slot->stored);
     if (restore_steps(m, slot, &err))
         sw_slot_fail(m, slot, &err);
 }

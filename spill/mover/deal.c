@@ -3,50 +3,49 @@
 #include "spill/mover/mover_state.h"
 
 #include "base/clock.h"
-#include "spill/mover/transfer.h"
 #include "spill/planner/rules.h"
 
-/* Of a mixed job chunks go directly while a plan is being made. */
-static bool goes_on_unplanned(const struct sw_mover *m, const struct sw_job *job) {
-    return job->is_mixed && job->kind == SW_JOB_SPILL && job->n_dealt < job->frames->n_chunks &&
-           !sw_job_has_direct_step(m, job);
+/* Of a mixed run chunks go directly while a plan is being made. */
+static bool goes_on_unplanned(const struct sw_mover *m, const struct sw_run *run) {
+    return run->is_mixed && run->request->operation == SW_OP_SPILL && run->n_dealt < run->frames->n_chunks &&
+           !sw_run_has_direct_step(m, run);
 }
 
-static bool job_wants_slot(struct sw_mover *m, struct sw_job *job) {
-    if (job->err.code)
+static bool run_wants_slot(struct sw_mover *m, struct sw_run *run) {
+    if (run->outcome.err.code)
         return false;
-    switch (job->stage) {
+    switch (run->stage) {
     case SW_STAGE_WAITING:
         return true;
     case SW_STAGE_PREPARING:
-        return goes_on_unplanned(m, job);
+        return goes_on_unplanned(m, run);
     case SW_STAGE_RUNNING:
-        if (job->kind == SW_JOB_UNPACK)
-            return sw_in_place_may_unpack(m, job);
-        if (job->kind == SW_JOB_RESTORE)
-            return job->n_dealt < job->frames->n_chunks && sw_transfer_is_at_hand(job, job->n_dealt);
-        if (sw_job_moves(job->kind))
+        if (run->request->operation == SW_OP_UNPACK)
+            return sw_in_place_may_unpack(m, run);
+        if (run->request->operation == SW_OP_RESTORE)
+            return run->n_dealt < run->frames->n_chunks && m->sink->ops->has(m->sink, run, run->n_dealt);
+        if ((run->request->operation == SW_OP_MOVE))
             return false;
         /* Whether a kept plan will do is seen from a first frame. Those behind it could not be taken back. */
-        if (job->kind == SW_JOB_PACK && job->plan_state == SW_JOB_PLAN_UNPROVEN && job->n_dealt > 0)
+        if (run->request->operation == SW_OP_PACK && run->plan_state == SW_PLAN_STATE_UNPROVEN && run->n_dealt > 0)
             return false;
-        return job->n_dealt < job->frames->n_chunks;
+        return run->n_dealt < run->frames->n_chunks;
     }
     return false;
 }
 
 /* It is known what its next chunk is, and how that is stored. */
-static bool can_be_ordered(const struct sw_job *job) {
-    const bool is_known =
-        job->kind == SW_JOB_RESTORE || (job->stage == SW_STAGE_RUNNING && job->plan_state != SW_JOB_PLAN_MISSING);
-    return is_known && job->n_dealt < job->frames->n_chunks;
+static bool can_be_ordered(const struct sw_run *run) {
+    const bool is_known = run->request->operation == SW_OP_RESTORE ||
+                          (run->stage == SW_STAGE_RUNNING && run->plan_state != SW_PLAN_STATE_MISSING);
+    return is_known && run->n_dealt < run->frames->n_chunks;
 }
 
 /* Whether a slot makes a plan for a buffer of that operation. */
 static bool slot_plans_op(const struct sw_slot *slot, uint64_t op_number) {
     const bool is_group = slot->group.n > 0;
     return (slot->state == SW_SLOT_PREPARING || slot->state == SW_SLOT_REPLANNING) &&
-           (is_group ? slot->group.jobs[0] : slot->job)->op_number == op_number;
+           (is_group ? slot->group.runs[0] : slot->run)->request->number == op_number;
 }
 
 static bool any_slot_plans_op(const struct sw_mover *m, uint64_t op_number) {
@@ -58,37 +57,37 @@ static bool any_slot_plans_op(const struct sw_mover *m, uint64_t op_number) {
 
 /* What an operation might go on with. */
 struct op_next {
-    struct sw_job *unplanned;
-    struct sw_job *ordered[2]; /* the first ones by Johnson's rule of those that are early by it, and of the rest */
+    struct sw_run *unplanned;
+    struct sw_run *ordered[2]; /* the first ones by Johnson's rule of those that are early by it, and of the rest */
     struct sw_rules_stages stages[2];
 };
 
-static void consider(struct sw_mover *m, struct sw_job *job, struct op_next *next) {
-    if (!can_be_ordered(job)) {
-        next->unplanned = next->unplanned ? next->unplanned : job;
+static void consider(struct sw_mover *m, struct sw_run *run, struct op_next *next) {
+    if (!can_be_ordered(run)) {
+        next->unplanned = next->unplanned ? next->unplanned : run;
         return;
     }
-    const struct sw_rules_stages stages = sw_job_stages(m, job);
+    const struct sw_rules_stages stages = sw_run_stages(m, run);
     const int rest = !sw_rules_is_early(&stages);
     if (!next->ordered[rest] || sw_rules_goes_before(&stages, &next->stages[rest])) {
-        next->ordered[rest] = job;
+        next->ordered[rest] = run;
         next->stages[rest] = stages;
     }
 }
 
 /* The rule lets what keeps one stage busy go before what keeps the other one busy, and takes it that any number may
  * wait between the two. Here the slots are all that there is to wait in, so that most of the time one stage would stand
- * still: each kind gets half of them, while there are both. A job's kind is that of its last chunk that was dealt so;
+ * still: each kind gets half of them, while there are both. A run's kind is that of its last chunk that was dealt so;
  * which slots it had before does not matter for long. */
-static struct sw_job *choose(const struct sw_mover *m, const struct op_next *next) {
-    struct sw_job *early = next->ordered[0], *rest = next->ordered[1];
+static struct sw_run *choose(const struct sw_mover *m, const struct op_next *next) {
+    struct sw_run *early = next->ordered[0], *rest = next->ordered[1];
     int more_early = 0;
     if (!early || !rest)
         return early ? early : rest;
     for (unsigned s = 0; s < m->n_slots; s++) {
         const struct sw_slot *slot = &m->slots[s];
-        if (sw_slot_serves_op(slot, early) && slot->job->n_dealt > 0)
-            more_early += slot->job->is_early ? 1 : -1;
+        if (sw_slot_serves_op(slot, early) && slot->run->n_dealt > 0)
+            more_early += slot->run->is_early ? 1 : -1;
     }
     return more_early > 0 ? rest : early;
 }
@@ -100,82 +99,82 @@ struct peers {
 
 static void consider_peer(struct sw_turn *turn, void *arg) {
     struct peers *peers = arg;
-    struct sw_job *job = sw_job_of_turn(turn);
-    if (job_wants_slot(peers->mover, job))
-        consider(peers->mover, job, &peers->next);
+    struct sw_run *run = sw_run_of_turn(turn);
+    if (run_wants_slot(peers->mover, run))
+        consider(peers->mover, run, &peers->next);
 }
 
 /* Of the buffers of one operation, `first` being the one whose turn it would be, that which should go before the
  * others. Those that have no plan yet go before chunks, but one at a time once a buffer has one: beside a plan that is
  * being made chunks go, so that the link does not wait until there are all. */
-static struct sw_job *next_of_op(struct sw_mover *m, struct sw_job *first) {
+static struct sw_run *next_of_op(struct sw_mover *m, struct sw_run *first) {
     struct peers peers = {.mover = m};
     sw_turns_each_peer(&first->turn, consider_peer, &peers);
-    struct sw_job *chosen = choose(m, &peers.next);
-    if (!chosen || (peers.next.unplanned && !any_slot_plans_op(m, first->op_number)))
+    struct sw_run *chosen = choose(m, &peers.next);
+    if (!chosen || (peers.next.unplanned && !any_slot_plans_op(m, first->request->number)))
         return peers.next.unplanned;
     chosen->is_early = chosen == peers.next.ordered[0];
     return chosen;
 }
 
-/* ---- among all jobs ---- */
+/* ---- among all runs ---- */
 
-int sw_job_join_turns(struct sw_mover *m, struct sw_job *job, struct sw_err *err) {
-    const bool comes_back = job->kind == SW_JOB_RESTORE || job->kind == SW_JOB_UNPACK;
+int sw_run_join_turns(struct sw_mover *m, struct sw_run *run, struct sw_err *err) {
+    const bool comes_back = run->request->operation == SW_OP_RESTORE || run->request->operation == SW_OP_UNPACK;
     const uint64_t chunk_bytes = m->device->ops->info(m->device)->chunk_bytes;
-    const struct sw_turn_key key = {.tenant = job->quota,
-                                    .session = job->session,
-                                    .request = job->op_number,
-                                    .piece_bytes = job->bytes < chunk_bytes ? job->bytes : chunk_bytes,
+    const struct sw_turn_key key = {.tenant = run->request->tenant,
+                                    .session = run->request->session,
+                                    .request = run->request->number,
+                                    .piece_bytes = run->buffer->bytes < chunk_bytes ? run->buffer->bytes : chunk_bytes,
                                     .lane = comes_back ? SW_TURN_BACK : SW_TURN_OUT};
-    return sw_turns_add(&m->turns, &job->turn, &key, sw_clock_us(), err);
+    return sw_turns_add(&m->turns, &run->turn, &key, sw_clock_us(), err);
 }
 
-void sw_job_hold_slot(struct sw_job *job) {
-    job->n_slots++;
-    sw_turns_hold(&job->turn);
+void sw_run_hold_slot(struct sw_run *run) {
+    run->n_slots++;
+    sw_turns_hold(&run->turn);
 }
 
-void sw_job_give_slot(struct sw_mover *m, struct sw_job *job) {
-    job->n_slots--;
-    sw_turns_give(&job->turn);
-    sw_turns_wake(&m->turns, &job->turn);
+void sw_run_give_slot(struct sw_mover *m, struct sw_run *run) {
+    run->n_slots--;
+    sw_turns_give(&run->turn);
+    sw_turns_wake(&m->turns, &run->turn);
 }
 
-uint64_t sw_job_dealt_bytes(const struct sw_job *job) {
-    if (!job->frames)
+uint64_t sw_run_dealt_bytes(const struct sw_run *run) {
+    if (!run->frames)
         return 0;
-    const uint64_t bytes = job->n_dealt * job->frames->chunk_bytes;
-    return bytes < job->bytes ? bytes : job->bytes;
+    const uint64_t bytes = run->n_dealt * run->frames->chunk_bytes;
+    return bytes < run->buffer->bytes ? bytes : run->buffer->bytes;
 }
 
-bool sw_mover_has_neighbours(const struct sw_mover *m, const struct sw_job *job) {
-    return sw_turns_has_neighbours(&m->turns, &job->turn, sw_clock_us());
+bool sw_mover_has_neighbours(const struct sw_mover *m, const struct sw_run *run) {
+    return sw_turns_has_neighbours(&m->turns, &run->turn, sw_clock_us());
 }
 
-bool sw_mover_is_alone(const struct sw_mover *m, const struct sw_job *job) {
-    return m->turns.n_requests <= 1 && !sw_mover_has_neighbours(m, job);
+bool sw_mover_is_alone(const struct sw_mover *m, const struct sw_run *run) {
+    return m->turns.n_requests <= 1 && !sw_mover_has_neighbours(m, run);
 }
 
 /* A restore's step queues its copy at once. */
-static bool has_link(struct sw_mover *m, const struct sw_job *job) {
-    return job->kind != SW_JOB_RESTORE || job->n_dealt == job->frames->n_chunks ||
-           sw_link_has_room(m, SW_LINK_BACK, job, job->frames->layouts[job->n_dealt].frame_bytes);
+static bool has_link(struct sw_mover *m, const struct sw_run *run) {
+    return run->request->operation != SW_OP_RESTORE || run->n_dealt == run->frames->n_chunks ||
+           sw_link_has_room(m, SW_LINK_BACK, run, run->frames->layouts[run->n_dealt].frame_bytes);
 }
 
 static enum sw_turn_answer ask(struct sw_turn *turn, void *arg) {
     struct sw_mover *m = arg;
-    struct sw_job *job = sw_job_of_turn(turn);
-    sw_job_check_canceled(job);
-    if (!job_wants_slot(m, job))
+    struct sw_run *run = sw_run_of_turn(turn);
+    sw_run_check_canceled(run);
+    if (!run_wants_slot(m, run))
         return SW_TURN_REST;
-    return has_link(m, job) ? SW_TURN_TAKE : SW_TURN_LATER;
+    return has_link(m, run) ? SW_TURN_TAKE : SW_TURN_LATER;
 }
 
-struct sw_job *sw_mover_next_job(struct sw_mover *m, unsigned n_free) {
+struct sw_run *sw_mover_next_run(struct sw_mover *m, unsigned n_free) {
     const struct sw_turn_question question = {
         .ask = ask, .arg = m, .n_free = n_free, .n_slots = m->n_slots, .now_us = sw_clock_us()};
     struct sw_turn *turn = sw_turns_next(&m->turns, &question);
-    struct sw_job *job = turn ? sw_job_of_turn(turn) : NULL;
-    return job && job->op_number ? next_of_op(m, job) : job;
+    struct sw_run *run = turn ? sw_run_of_turn(turn) : NULL;
+    return run && run->request->number ? next_of_op(m, run) : run;
 }

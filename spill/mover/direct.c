@@ -10,39 +10,39 @@
 
 #include <string.h>
 
-static struct sw_cost_direct region_of(const struct sw_mover *m, const struct sw_job *job) {
-    return (struct sw_cost_direct){.raw_bytes = job->bytes,
-                                   .n_chunks = job->frames->n_chunks,
+static struct sw_cost_direct region_of(const struct sw_mover *m, const struct sw_run *run) {
+    return (struct sw_cost_direct){.raw_bytes = run->buffer->bytes,
+                                   .n_chunks = run->frames->n_chunks,
                                    .n_slots = m->n_slots,
-                                   .is_back = job->kind == SW_JOB_RESTORE,
-                                   .is_alone = sw_mover_is_alone(m, job),
-                                   .has_neighbours = sw_mover_has_neighbours(m, job),
-                                   .is_mixed = job->kind == SW_JOB_SPILL && job->is_mixed};
+                                   .is_back = run->request->operation == SW_OP_RESTORE,
+                                   .is_alone = sw_mover_is_alone(m, run),
+                                   .has_neighbours = sw_mover_has_neighbours(m, run),
+                                   .is_mixed = run->request->operation == SW_OP_SPILL && run->is_mixed};
 }
 
-/* Chunks of the job, from `first` on, that a step would take at most. */
-static unsigned step_chunks(const struct sw_mover *m, const struct sw_job *job, size_t first) {
-    const struct sw_cost_direct region = region_of(m, job);
-    const size_t left = job->frames->n_chunks - first;
+/* Chunks of the run, from `first` on, that a step would take at most. */
+static unsigned step_chunks(const struct sw_mover *m, const struct sw_run *run, size_t first) {
+    const struct sw_cost_direct region = region_of(m, run);
+    const size_t left = run->frames->n_chunks - first;
     const unsigned n = sw_cost_direct_chunks(&region);
     return left < n ? (unsigned)left : n;
 }
 
-static uint64_t step_bytes(const struct sw_job *job, size_t first, unsigned n) {
+static uint64_t step_bytes(const struct sw_run *run, size_t first, unsigned n) {
     uint64_t bytes = 0;
     for (size_t i = first; i < first + n; i++)
-        bytes += sw_frames_chunk_bytes(job->frames, i);
+        bytes += sw_frames_chunk_bytes(run->frames, i);
     return bytes;
 }
 
 static void add(struct sw_slot *slot, size_t chunk, const struct sw_frame_layout *frame,
                 const struct sw_stored *stored) {
-    const struct sw_job *job = slot->job;
+    const struct sw_run *run = slot->run;
     struct sw_direct *d = &slot->direct;
     SW_ASSERT(d->n < SW_RAW_MAX);
     d->chunks[d->n] = chunk;
     d->items[d->n++] = (struct sw_raw_item){
-        .frame = *frame, .offset = job->offset + chunk * job->frames->chunk_bytes, .stored = stored};
+        .frame = *frame, .offset = run->buffer->offset + chunk * run->frames->chunk_bytes, .stored = stored};
 }
 
 static uint64_t items_bytes(const struct sw_direct *d) {
@@ -62,77 +62,73 @@ static void measure(struct sw_mover *m, struct sw_slot *slot, enum sw_measure_ki
 
 /* ---- out ---- */
 
-/* How long the frame of the job's next chunk will be is known. */
-static struct sw_frame_layout next_frame(const struct sw_job *job) {
+/* How long the frame of the run's next chunk will be is known. */
+static struct sw_frame_layout next_frame(const struct sw_run *run) {
     struct sw_frame_layout frame;
-    sw_frame_layout_init(&frame, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, sw_frames_chunk_bytes(job->frames, job->n_dealt),
+    sw_frame_layout_init(&frame, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, sw_frames_chunk_bytes(run->frames, run->n_dealt),
                          0);
     return frame;
 }
 
-/* Deals the job's next chunk to the slot; its frame counts as encoded. */
+/* Deals the run's next chunk to the slot; its frame counts as encoded. */
 static void deal_next(struct sw_mover *m, struct sw_slot *slot, const struct sw_frame_layout *frame,
                       const struct sw_stored *room) {
-    struct sw_job *job = slot->job;
-    add(slot, job->n_dealt, frame, room);
-    sw_job_note_frame(job, job->n_dealt++, SW_CODEC_RAW, frame);
-    if (job->n_encoded == job->frames->n_chunks)
-        sw_job_set_phase(m, job, SW_PHASE_STORING);
+    struct sw_run *run = slot->run;
+    add(slot, run->n_dealt, frame, room);
+    sw_run_note_frame(run, run->n_dealt++, SW_CODEC_RAW, frame);
+    if (run->n_encoded == run->frames->n_chunks)
+        sw_run_set_phase(m, run, SW_PHASE_STORING);
 }
 
-bool sw_direct_take(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job) {
-    const size_t chunk = job->n_dealt;
-    if (!sw_job_spills_directly(m, job, sw_frames_chunk_bytes(job->frames, chunk),
-                                step_bytes(job, chunk, step_chunks(m, job, chunk))))
+bool sw_direct_take(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
+    const size_t chunk = run->n_dealt;
+    if (!sw_run_spills_directly(m, run, sw_frames_chunk_bytes(run->frames, chunk),
+                                step_bytes(run, chunk, step_chunks(m, run, chunk))))
         return false;
-    sw_slot_take(m, slot, SW_SLOT_STORING, job);
+    sw_slot_take(m, slot, SW_SLOT_STORING, run);
     slot->chunk = chunk;
-    slot->frame = next_frame(job);
+    slot->frame = next_frame(run);
     deal_next(m, slot, &slot->frame, &slot->stored);
     return true;
 }
 
 /* Room for one more chunk. False: there is none, or not where frames come to rest. */
 static bool reserve_next(struct sw_mover *m, struct sw_slot *slot) {
-    const struct sw_frame_layout frame = next_frame(slot->job);
+    const struct sw_frame_layout frame = next_frame(slot->run);
     struct sw_stored *room = &slot->direct.more[slot->direct.n];
-    struct sw_tier *memory = sw_placement_memory(m->place);
-    if (sw_placement_goes_out(m->place, frame.frame_bytes) || sw_job_charge(slot->job, frame.frame_bytes, NULL))
+    if (!m->sink->ops->rests(m->sink, frame.frame_bytes) ||
+        m->sink->ops->reserve(m->sink, slot->run, frame.frame_bytes, true, room, NULL))
         return false;
-    if (memory->ops->reserve(memory, frame.frame_bytes, room, NULL)) {
-        sw_job_uncharge(slot->job, frame.frame_bytes);
-        return false;
-    }
     deal_next(m, slot, &frame, room);
     return true;
 }
 
 int sw_direct_queue(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
-    struct sw_job *job = slot->job;
+    struct sw_run *run = slot->run;
     struct sw_direct *d = &slot->direct;
-    const struct sw_cost_direct region = region_of(m, job);
-    const unsigned most = slot->is_staged ? 1 : sw_cost_direct_chunks(&region);
-    while (d->n < most && job->n_dealt < job->frames->n_chunks && reserve_next(m, slot))
+    const struct sw_cost_direct region = region_of(m, run);
+    const unsigned most = sw_slot_is_staged(slot) ? 1 : sw_cost_direct_chunks(&region);
+    while (d->n < most && run->n_dealt < run->frames->n_chunks && reserve_next(m, slot))
         continue;
     measure(m, slot, SW_MEASURE_DIRECT_OUT);
     sw_link_take(m, slot, SW_LINK_OUT, items_bytes(d));
-    return m->device->ops->spill_raw(m->device, sw_slot_index(m, slot), job->mem->mapping, d->items, d->n,
+    return m->device->ops->spill_raw(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping, d->items, d->n,
                                      sw_cost_chunks_by_cpu(&region, slot->chunk, d->n), err);
 }
 
-int sw_direct_commit(struct sw_slot *slot, struct sw_err *err) {
-    struct sw_job *job = slot->job;
+int sw_direct_commit(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
+    struct sw_run *run = slot->run;
     struct sw_direct *d = &slot->direct;
     int rc = 0;
     for (unsigned i = 1; !rc && i < d->n; i++) {
         struct sw_stored *room = &d->more[i];
-        rc = room->tier->ops->commit(room->tier, room, err);
+        rc = m->sink->ops->commit(m->sink, room, err);
         if (rc)
             break;
-        job->frames->identities[d->chunks[i]] = sw_frames_identify(job->frames, d->chunks[i], room);
-        job->frames->stored[d->chunks[i]] = *room;
+        run->frames->identities[d->chunks[i]] = sw_frames_identify(run->frames, d->chunks[i], room);
+        run->frames->stored[d->chunks[i]] = *room;
         memset(room, 0, sizeof *room);
-        job->n_done++;
+        run->n_done++;
     }
     return rc;
 }
@@ -140,48 +136,49 @@ int sw_direct_commit(struct sw_slot *slot, struct sw_err *err) {
 /* ---- back ---- */
 
 /* Chunks from `first` on that lie in host memory as raw frames, at most `most`. */
-static unsigned count_raw(const struct sw_job *job, size_t first, unsigned most) {
-    const struct sw_frames *frames = job->frames;
+static unsigned count_raw(const struct sw_run *run, size_t first, unsigned most) {
+    const struct sw_frames *frames = run->frames;
     unsigned n = 0;
     while (n < most && first + n < frames->n_chunks && frames->layouts[first + n].codec == SW_CODEC_RAW &&
-           !sw_stored_is_away(&frames->stored[first + n]))
+           sw_stored_is_in_memory(&frames->stored[first + n]))
         n++;
     return n;
 }
 
 bool sw_direct_restores(struct sw_mover *m, struct sw_slot *slot) {
-    struct sw_job *job = slot->job;
-    const struct sw_frames *frames = job->frames;
+    struct sw_run *run = slot->run;
+    const struct sw_frames *frames = run->frames;
     if (frames->layouts[slot->chunk].codec != SW_CODEC_RAW)
         return false;
     /* One that was read from the disk goes alone. */
-    const unsigned n = slot->is_staged ? 1 : count_raw(job, slot->chunk, step_chunks(m, job, slot->chunk));
-    if (!sw_job_restores_directly(m, job, frames->layouts[slot->chunk].raw_bytes, step_bytes(job, slot->chunk, n)))
+    const unsigned n = sw_slot_is_staged(slot) ? 1 : count_raw(run, slot->chunk, step_chunks(m, run, slot->chunk));
+    if (!sw_run_restores_directly(m, run, frames->layouts[slot->chunk].raw_bytes, step_bytes(run, slot->chunk, n)))
         return false;
     for (unsigned i = 0; i < n; i++) {
         const size_t chunk = slot->chunk + i;
-        add(slot, chunk, &frames->layouts[chunk], slot->is_staged ? &slot->stored : &frames->stored[chunk]);
+        add(slot, chunk, &frames->layouts[chunk], sw_slot_is_staged(slot) ? &slot->stored : &frames->stored[chunk]);
     }
-    job->n_dealt += n - 1;
+    run->n_dealt += n - 1;
     return true;
 }
 
 int sw_direct_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_direct *d = &slot->direct;
-    const struct sw_cost_direct region = region_of(m, slot->job);
+    const struct sw_cost_direct region = region_of(m, slot->run);
     int rc = 0;
-    for (unsigned i = 0; !rc && !slot->is_staged && i < d->n; i++) /* what was read from the disk was checked then */
-        rc = sw_frames_check_memory(slot->job->frames, d->chunks[i], d->items[i].stored, err);
+    for (unsigned i = 0; !rc && !sw_slot_is_staged(slot) && i < d->n;
+         i++) /* what was read from the disk was checked then */
+        rc = sw_frames_check_memory(slot->run->frames, d->chunks[i], d->items[i].stored, err);
     if (rc)
         return rc;
     measure(m, slot, SW_MEASURE_DIRECT_BACK);
     sw_link_take(m, slot, SW_LINK_BACK, items_bytes(d));
-    return m->device->ops->restore_raw(m->device, sw_slot_index(m, slot), slot->job->mem->mapping, d->items, d->n,
-                                       sw_cost_chunks_by_cpu(&region, slot->chunk, d->n), err);
+    return m->device->ops->restore_raw(m->device, sw_slot_index(m, slot), slot->run->buffer->memory->mapping, d->items,
+                                       d->n, sw_cost_chunks_by_cpu(&region, slot->chunk, d->n), err);
 }
 
-void sw_direct_fini(struct sw_slot *slot) {
+void sw_direct_fini(struct sw_mover *m, struct sw_slot *slot) {
     for (unsigned i = 1; i < slot->direct.n; i++)
-        sw_stored_release(&slot->direct.more[i]);
+        m->sink->ops->release(m->sink, &slot->direct.more[i]);
     slot->direct.n = 0;
 }

@@ -1,12 +1,12 @@
-/* group.c - short jobs that wait at the same time go through a slot together.
+/* group.c - short runs that wait at the same time go through a slot together.
  *
  * A launch, a wait for its end and a round of bookkeeping take longer than the bytes of a short region. So whoever is
- * served with a short job has all others like it that wait served with it, as far as a slot's buffers go: one step
+ * served with a short run has all others like it that wait served with it, as far as a slot's buffers go: one step
  * encodes them, one copies their frames to where each has its own room, one restores them. Only the steps are shared;
- * each job keeps its own frame, its own outcome, and fails alone where the failure is its own. Nothing is released or
+ * each run keeps its own frame, its own outcome, and fails alone where the failure is its own. Nothing is released or
  * unmapped before the slot has reported: until then each member counts the slot as one of its own.
  *
- * A client can harm only itself: jobs of several sessions meet in a group only as restores, and where a step of such a
+ * A client can harm only itself: runs of several sessions meet in a group only as restores, and where a step of such a
  * group fails late each is dealt again, alone. A step that cannot even be queued fails them all.
  */
 #include "spill/mover/mover_state.h"
@@ -18,8 +18,8 @@
 #include <string.h>
 
 /* Above, a region's own bytes take longer than its steps (20 us at 50 GB/s), and a slot is full after a few. */
-#define MAX_JOB_BYTES ((uint64_t)1 << 20)
-/* Enough to give most of a GPU work (64 of 64 KiB); with more jobs than that at hand the next slot takes the others,
+#define MAX_RUN_BYTES ((uint64_t)1 << 20)
+/* Enough to give most of a GPU work (64 of 64 KiB); with more runs than that at hand the next slot takes the others,
  * and the worker's part of one group goes on beside the device's of another. */
 #define MAX_GROUP_BYTES ((uint64_t)4 << 20)
 /* Jobs that are looked at for a group: among many long ones the short ones are not looked for. */
@@ -30,92 +30,95 @@ static const struct sw_stored nowhere;
 int sw_group_init(struct sw_group *ret, unsigned max_items, struct sw_err *err) {
     if (max_items == 0)
         return 0;
-    ret->jobs = sw_alloc_array(max_items, sizeof(struct sw_job *));
+    ret->runs = sw_alloc_array(max_items, sizeof(struct sw_run *));
     ret->items = sw_alloc_array(max_items, sizeof ret->items[0]);
-    return ret->jobs && ret->items
+    return ret->runs && ret->items
                ? 0
                : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for groups of %u", max_items);
 }
 
 void sw_group_fini(struct sw_group *group) {
-    sw_free(group->jobs);
+    sw_free(group->runs);
     sw_free(group->items);
 }
 
 /* ---- gathering ---- */
 
 /* One chunk, all of whose steps are those of a group: from device to host memory or back. */
-static bool is_eligible(const struct sw_mover *m, const struct sw_job *job) {
-    if ((job->stage != SW_STAGE_WAITING && !job->regroups) || job->err.code || job->bytes == 0 ||
-        job->bytes > MAX_JOB_BYTES)
+static bool is_eligible(const struct sw_mover *m, const struct sw_run *run) {
+    if ((run->stage != SW_STAGE_WAITING && !run->regroups) || run->outcome.err.code || run->buffer->bytes == 0 ||
+        run->buffer->bytes > MAX_RUN_BYTES)
         return false;
-    if (job->kind == SW_JOB_SPILL)
-        return job->bytes <= sw_job_chunk_bytes(m, job);
-    return job->kind == SW_JOB_RESTORE && job->frames->n_chunks == 1 && !sw_stored_is_away(&job->frames->stored[0]);
+    if (run->request->operation == SW_OP_SPILL)
+        return run->buffer->bytes <= sw_run_chunk_bytes(m, run);
+    return run->request->operation == SW_OP_RESTORE && run->frames->n_chunks == 1 &&
+           sw_stored_is_in_memory(&run->frames->stored[0]);
 }
 
-static bool overlaps(const struct sw_job *a, const struct sw_job *b) {
-    return a->mem == b->mem && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+static bool overlaps(const struct sw_run *a, const struct sw_run *b) {
+    return a->buffer->memory == b->buffer->memory && a->buffer->offset < b->buffer->offset + b->buffer->bytes &&
+           b->buffer->offset < a->buffer->offset + a->buffer->bytes;
 }
 
-static bool follows(const struct sw_job *a, const struct sw_job *b) {
-    return a->mem == b->mem && a->offset + a->bytes <= b->offset;
+static bool follows(const struct sw_run *a, const struct sw_run *b) {
+    return a->buffer->memory == b->buffer->memory && a->buffer->offset + a->buffer->bytes <= b->buffer->offset;
 }
 
 /* Two restores to the same bytes are the client's mistake, but no reason to call what they restore damaged. */
-static bool overlaps_any(const struct sw_group *g, const struct sw_job *job) {
-    if (g->is_ascending && follows(g->jobs[g->n - 1], job)) /* as a batch mostly is */
+static bool overlaps_any(const struct sw_group *g, const struct sw_run *run) {
+    if (g->is_ascending && follows(g->runs[g->n - 1], run)) /* as a batch mostly is */
         return false;
     for (unsigned i = 0; i < g->n; i++)
-        if (overlaps(g->jobs[i], job))
+        if (overlaps(g->runs[i], run))
             return true;
     return false;
 }
 
 /* Those that have left a group go by the plan that was found for them then. */
-static bool has_same_plan(const struct sw_job *a, const struct sw_job *b) {
+static bool has_same_plan(const struct sw_run *a, const struct sw_run *b) {
     return a->plan_key == b->plan_key && a->regroups == b->regroups && a->plan_state == b->plan_state &&
            a->plan_choice.tried == b->plan_choice.tried && a->plan_choice.number == b->plan_choice.number;
 }
 
-static bool may_join(const struct sw_group *g, const struct sw_job *job) {
-    const struct sw_job *first = g->jobs[0];
-    if (job->kind != g->kind)
+static bool may_join(const struct sw_group *g, const struct sw_run *run) {
+    const struct sw_run *first = g->runs[0];
+    if (run->request->operation != g->kind)
         return false;
-    return g->kind == SW_JOB_SPILL ? has_same_plan(first, job) : !overlaps_any(g, job);
+    return g->kind == SW_OP_SPILL ? has_same_plan(first, run) : !overlaps_any(g, run);
 }
 
 /* False: does not fit any more, into the slot or into the host tier. */
-static bool join(struct sw_mover *m, struct sw_group *g, struct sw_job *job) {
+static bool join(struct sw_mover *m, struct sw_group *g, struct sw_run *run) {
     const struct sw_device_info *info = m->device->ops->info(m->device);
-    const uint64_t item_bytes = g->item_bytes + sw_group_item_bytes(job->bytes);
-    if (g->n == info->group_items || item_bytes > info->group_bytes || g->raw_bytes + job->bytes > MAX_GROUP_BYTES)
+    const uint64_t item_bytes = g->item_bytes + sw_group_item_bytes(run->buffer->bytes);
+    if (g->n == info->group_items || item_bytes > info->group_bytes ||
+        g->raw_bytes + run->buffer->bytes > MAX_GROUP_BYTES)
         return false;
-    if (g->kind == SW_JOB_SPILL && sw_placement_goes_out(m->place, g->raw_bytes + job->bytes))
+    if (g->kind == SW_OP_SPILL && !m->sink->ops->rests(m->sink, g->raw_bytes + run->buffer->bytes))
         return false;
-    g->is_ascending = g->n == 0 || (g->is_ascending && follows(g->jobs[g->n - 1], job));
-    g->jobs[g->n++] = job;
-    g->raw_bytes += job->bytes;
+    g->is_ascending = g->n == 0 || (g->is_ascending && follows(g->runs[g->n - 1], run));
+    g->runs[g->n++] = run;
+    g->raw_bytes += run->buffer->bytes;
     g->item_bytes = item_bytes;
     return true;
 }
 
 /* Others of its tenant that may be served with `first`, in their order. No other tenant's: none is to wait for another
  * one's bytes. False: there are none. */
-static bool gather(struct sw_mover *m, struct sw_group *g, struct sw_job *first) {
+static bool gather(struct sw_mover *m, struct sw_group *g, struct sw_run *first) {
     g->n = 0;
-    g->kind = first->kind;
+    g->kind = first->request->operation;
     g->raw_bytes = g->item_bytes = 0;
     if (!is_eligible(m, first) || !join(m, g, first))
         return false;
     unsigned n_seen = 0;
     for (struct sw_turn *turn = sw_turns_line_first(&first->turn); turn && n_seen < MOST_SEEN;
          turn = sw_turns_line_next(&first->turn, turn), n_seen++) {
-        struct sw_job *job = sw_job_of_turn(turn);
-        if (job == first)
+        struct sw_run *run = sw_run_of_turn(turn);
+        if (run == first)
             continue;
-        sw_job_check_canceled(job);
-        if (is_eligible(m, job) && may_join(g, job) && !join(m, g, job))
+        sw_run_check_canceled(run);
+        if (is_eligible(m, run) && may_join(g, run) && !join(m, g, run))
             break;
     }
     if (g->n == 1)
@@ -129,19 +132,19 @@ static void take(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
     slot->age = m->next_age++;
     for (unsigned i = 0; i < g->n; i++)
-        sw_job_hold_slot(g->jobs[i]);
+        sw_run_hold_slot(g->runs[i]);
 }
 
 static void leave(struct sw_mover *m, struct sw_group *g, unsigned i) {
-    g->raw_bytes -= g->jobs[i]->bytes;
-    sw_job_give_slot(m, g->jobs[i]);
-    g->jobs[i] = NULL;
+    g->raw_bytes -= g->runs[i]->buffer->bytes;
+    sw_run_give_slot(m, g->runs[i]);
+    g->runs[i] = NULL;
 }
 
 static void give(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
     for (unsigned i = 0; i < g->n; i++)
-        if (g->jobs[i])
+        if (g->runs[i])
             leave(m, g, i);
     g->n = 0;
     slot->state = SW_SLOT_FREE;
@@ -151,11 +154,11 @@ static void give(struct sw_mover *m, struct sw_slot *slot) {
 static void drop_failed(struct sw_mover *m, struct sw_group *g) {
     unsigned n = 0;
     for (unsigned i = 0; i < g->n; i++) {
-        if (g->jobs[i]->err.code) {
+        if (g->runs[i]->outcome.err.code) {
             leave(m, g, i);
             continue;
         }
-        g->jobs[n] = g->jobs[i];
+        g->runs[n] = g->runs[i];
         g->items[n++] = g->items[i];
     }
     g->n = n;
@@ -163,13 +166,13 @@ static void drop_failed(struct sw_mover *m, struct sw_group *g) {
 
 static void fail_all(struct sw_mover *m, struct sw_group *g, const struct sw_err *err) {
     for (unsigned i = 0; i < g->n; i++)
-        if (g->jobs[i])
-            sw_mover_fail(m, g->jobs[i], err);
+        if (g->runs[i])
+            sw_mover_fail(m, g->runs[i], err);
 }
 
 /* Whose fault a step's failure was cannot be told. Restores stay, to be done again one by one. */
 static void step_failed(struct sw_mover *m, struct sw_group *g, const struct sw_err *err) {
-    if (g->kind == SW_JOB_SPILL || err->code == -SW_EGPULOST)
+    if (g->kind == SW_OP_SPILL || err->code == -SW_EGPULOST)
         fail_all(m, g, err);
 }
 
@@ -179,32 +182,29 @@ static void fail_slot(struct sw_mover *m, struct sw_slot *slot, const struct sw_
     slot->state = SW_SLOT_DRAINING;
 }
 
-static void set_phases(struct sw_mover *m, const struct sw_group *g, enum sw_job_phase phase) {
+static void set_phases(struct sw_mover *m, const struct sw_group *g, enum sw_phase phase) {
     for (unsigned i = 0; i < g->n; i++)
-        if (g->jobs[i])
-            atomic_store(&g->jobs[i]->phase, (int)phase);
-    m->sink.progress(m->sink.arg);
+        if (g->runs[i])
+            atomic_store(&g->runs[i]->signals->phase, (int)phase);
+    m->host.progress(m->host.arg);
 }
 
 /* ---- steps ---- */
 
 static struct sw_weighed weighed(const struct sw_group *g) {
-    return (struct sw_weighed){.raw_bytes = g->raw_bytes,
-                               .chunk_bytes = g->raw_bytes,
-                               .n_chunks = 1,
-                               .quota = g->jobs[0]->quota,
-                               .shares_step = true};
+    return (struct sw_weighed){
+        .raw_bytes = g->raw_bytes, .chunk_bytes = g->raw_bytes, .n_chunks = 1, .run = g->runs[0], .shares_step = true};
 }
 
 /* By the group's plan, which has just been made or found. */
 static int encode(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_group *g = &slot->group;
     const struct sw_weighed all = weighed(g);
-    const enum sw_cost_reason reason = sw_mover_plan_weigh(m, SW_JOB_SPILL, &all, false, &g->plan).reason;
+    const enum sw_cost_reason reason = sw_mover_plan_weigh(m, SW_OP_SPILL, &all, false, &g->plan).reason;
     const uint64_t now_us = sw_clock_us();
     for (unsigned i = 0; i < g->n; i++) {
-        g->jobs[i]->reason = reason;
-        g->jobs[i]->planned_us = now_us;
+        g->runs[i]->outcome.reason = reason;
+        g->runs[i]->outcome.planned_us = now_us;
     }
     set_phases(m, g, SW_PHASE_ENCODING);
     sw_mover_plan_set_segments(m, &g->plan, g->raw_bytes);
@@ -214,44 +214,44 @@ static int encode(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) 
 }
 
 /* Most bytes that a plan is made for and on. */
-static struct sw_job *longest(const struct sw_group *g) {
-    struct sw_job *ret = g->jobs[0];
+static struct sw_run *longest(const struct sw_group *g) {
+    struct sw_run *ret = g->runs[0];
     for (unsigned i = 1; i < g->n; i++)
-        if (g->jobs[i]->bytes > ret->bytes)
-            ret = g->jobs[i];
+        if (g->runs[i]->buffer->bytes > ret->buffer->bytes)
+            ret = g->runs[i];
     return ret;
 }
 
 /* Has a plan made on the longest one, which is then the others', too. */
 static int make_plan(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
-    struct sw_job *job = longest(&slot->group);
-    job->plan_state = SW_JOB_PLAN_SETTLED;
+    struct sw_run *run = longest(&slot->group);
+    run->plan_state = SW_PLAN_STATE_SETTLED;
     slot->state = SW_SLOT_PREPARING;
-    return m->device->ops->make_plan(m->device, sw_slot_index(m, slot), job->value_type, job->mem->mapping, job->offset,
-                                     job->bytes, err);
+    return m->device->ops->make_plan(m->device, sw_slot_index(m, slot), run->buffer->type, run->buffer->memory->mapping,
+                                     run->buffer->offset, run->buffer->bytes, err);
 }
 
 static bool find_plan(struct sw_mover *m, struct sw_group *g) {
-    struct sw_job *first = g->jobs[0];
-    const struct sw_plan_query query = {.kind = SW_JOB_SPILL,
+    struct sw_run *first = g->runs[0];
+    const struct sw_plan_query query = {.kind = SW_OP_SPILL,
                                         .what = weighed(g),
                                         .key = first->plan_key,
-                                        .bytes = longest(g)->bytes,
+                                        .bytes = longest(g)->buffer->bytes,
                                         .choice = &first->plan_choice};
     if (!first->regroups)
         return sw_mover_plan_find(m, &query, &g->plan) == SW_PLAN_USABLE;
     g->plan = first->plan;
-    return first->plan_state != SW_JOB_PLAN_MISSING;
+    return first->plan_state != SW_PLAN_STATE_MISSING;
 }
 
 static int spill(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_group *g = &slot->group;
     const bool is_found = find_plan(m, g);
     for (unsigned i = 0; i < g->n; i++) {
-        struct sw_job *job = g->jobs[i];
-        job->plan_choice = g->jobs[0]->plan_choice;
-        job->plan_state = SW_JOB_PLAN_UNPROVEN;
-        job->regroups = false;
+        struct sw_run *run = g->runs[i];
+        run->plan_choice = g->runs[0]->plan_choice;
+        run->plan_state = SW_PLAN_STATE_UNPROVEN;
+        run->regroups = false;
     }
     return is_found ? encode(m, slot, err) : make_plan(m, slot, err);
 }
@@ -277,30 +277,31 @@ static int restore(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err)
 }
 
 /* Maps the memory. */
-static int begin(struct sw_mover *m, struct sw_job *job, struct sw_group_item *ret, struct sw_err *err) {
-    const int rc = job->regroups ? 0 : sw_job_start(m, job, err);
+static int begin(struct sw_mover *m, struct sw_run *run, struct sw_group_item *ret, struct sw_err *err) {
+    const int rc = run->regroups ? 0 : sw_run_start(m, run, err);
     if (rc)
         return rc;
-    job->stage = SW_STAGE_RUNNING;
-    job->n_dealt = 1;
-    *ret = (struct sw_group_item){.mapping = job->mem->mapping, .offset = job->offset, .bytes = job->bytes};
-    if (job->kind == SW_JOB_SPILL)
+    run->stage = SW_STAGE_RUNNING;
+    run->n_dealt = 1;
+    *ret = (struct sw_group_item){
+        .mapping = run->buffer->memory->mapping, .offset = run->buffer->offset, .bytes = run->buffer->bytes};
+    if (run->request->operation == SW_OP_SPILL)
         return 0;
-    ret->stored = &job->frames->stored[0];
-    ret->frame = job->frames->layouts[0];
-    return sw_frames_check_memory(job->frames, 0, ret->stored, err);
+    ret->stored = &run->frames->stored[0];
+    ret->frame = run->frames->layouts[0];
+    return sw_frames_check_memory(run->frames, 0, ret->stored, err);
 }
 
-bool sw_group_serve(struct sw_mover *m, struct sw_slot *slot, struct sw_job *first) {
+bool sw_group_serve(struct sw_mover *m, struct sw_slot *slot, struct sw_run *first) {
     struct sw_group *g = &slot->group;
     if (!gather(m, g, first))
         return false;
     take(m, slot);
     for (unsigned i = 0; i < g->n; i++) {
         struct sw_err err = {0};
-        sw_turns_charge(&m->turns, &g->jobs[i]->turn, g->jobs[i]->bytes);
-        if (begin(m, g->jobs[i], &g->items[i], &err))
-            sw_mover_fail(m, g->jobs[i], &err);
+        sw_turns_charge(&m->turns, &g->runs[i]->turn, g->runs[i]->buffer->bytes);
+        if (begin(m, g->runs[i], &g->items[i], &err))
+            sw_mover_fail(m, g->runs[i], &err);
     }
     drop_failed(m, g);
     if (g->n == 0) {
@@ -308,7 +309,7 @@ bool sw_group_serve(struct sw_mover *m, struct sw_slot *slot, struct sw_job *fir
         return true;
     }
     struct sw_err err = {0};
-    if (g->kind == SW_JOB_SPILL ? spill(m, slot, &err) : restore(m, slot, &err))
+    if (g->kind == SW_OP_SPILL ? spill(m, slot, &err) : restore(m, slot, &err))
         fail_slot(m, slot, &err);
     return true;
 }
@@ -319,10 +320,10 @@ static void planned(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
     struct sw_err err = {0};
     g->plan = *m->device->ops->plan(m->device, sw_slot_index(m, slot));
-    sw_plan_cache_put(&m->plans, g->jobs[0]->plan_key, longest(g)->bytes, &g->jobs[0]->plan_choice, &g->plan);
+    sw_plan_cache_put(&m->plans, g->runs[0]->plan_key, longest(g)->buffer->bytes, &g->runs[0]->plan_choice, &g->plan);
     for (unsigned i = 0; i < g->n; i++) {
-        g->jobs[i]->plan_choice = g->jobs[0]->plan_choice;
-        sw_job_check_canceled(g->jobs[i]);
+        g->runs[i]->plan_choice = g->runs[0]->plan_choice;
+        sw_run_check_canceled(g->runs[i]);
     }
     drop_failed(m, g);
     if (g->n == 0)
@@ -333,69 +334,67 @@ static void planned(struct sw_mover *m, struct sw_slot *slot) {
 
 /* What is to be done about the first member of a group that its plan does not suit, and so about the others. */
 struct misfits {
-    const struct sw_job *first; /* NULL: there is none yet */
+    const struct sw_run *first; /* NULL: there is none yet */
     enum sw_misfit answer;
 };
 
 static enum sw_misfit judge(struct sw_mover *m, const struct sw_group *g, unsigned i, struct misfits *misfits) {
-    struct sw_job *job = g->jobs[i];
+    struct sw_run *run = g->runs[i];
     const struct sw_frame_layout *frame = &g->items[i].frame;
-    const struct sw_plan_query query = {.kind = SW_JOB_SPILL,
-                                        .what = {.raw_bytes = job->bytes,
+    const struct sw_plan_query query = {.kind = SW_OP_SPILL,
+                                        .what = {.raw_bytes = run->buffer->bytes,
                                                  .chunk_bytes = g->raw_bytes,
                                                  .n_chunks = 1,
-                                                 .quota = job->quota,
+                                                 .run = run,
                                                  .shares_step = true},
-                                        .key = job->plan_key,
-                                        .bytes = job->bytes,
-                                        .choice = &job->plan_choice};
-    if (job->plan_state != SW_JOB_PLAN_UNPROVEN)
+                                        .key = run->plan_key,
+                                        .bytes = run->buffer->bytes,
+                                        .choice = &run->plan_choice};
+    if (run->plan_state != SW_PLAN_STATE_UNPROVEN)
         return SW_MISFIT_ACCEPT;
     if (!sw_mover_plan_is_stale(&g->plan, frame)) {
-        sw_plan_cache_suits(&m->plans, job->plan_key, &job->plan_choice);
+        sw_plan_cache_suits(&m->plans, run->plan_key, &run->plan_choice);
         return SW_MISFIT_ACCEPT;
     }
     if (misfits->first && misfits->answer != SW_MISFIT_ACCEPT) {
-        job->plan = misfits->first->plan;
-        job->plan_choice = misfits->first->plan_choice;
+        run->plan = misfits->first->plan;
+        run->plan_choice = misfits->first->plan_choice;
         return misfits->answer;
     }
-    job->plan = g->plan;
-    misfits->first = job;
-    misfits->answer = sw_mover_plan_misfits(m, &query, frame, &job->plan);
+    run->plan = g->plan;
+    misfits->first = run;
+    misfits->answer = sw_mover_plan_misfits(m, &query, frame, &run->plan);
     return misfits->answer;
 }
 
 /* Leaves the group for another plan, with the others that do. */
-static void regroup(struct sw_job *job, enum sw_misfit why) {
-    job->n_dealt = 0;
-    job->regroups = true;
-    job->plan_state = why == SW_MISFIT_PLAN ? SW_JOB_PLAN_MISSING : SW_JOB_PLAN_UNPROVEN;
+static void regroup(struct sw_run *run, enum sw_misfit why) {
+    run->n_dealt = 0;
+    run->regroups = true;
+    run->plan_state = why == SW_MISFIT_PLAN ? SW_PLAN_STATE_MISSING : SW_PLAN_STATE_UNPROVEN;
 }
 
 /* Room for a member's frame. False: it has to leave, to be served alone or because it has failed. */
 static bool accept_frame(struct sw_mover *m, struct sw_group *g, unsigned i, struct misfits *misfits) {
-    struct sw_tier *memory = sw_placement_memory(m->place);
-    struct sw_job *job = g->jobs[i];
+    struct sw_run *run = g->runs[i];
     const struct sw_frame_layout *frame = &g->items[i].frame;
     struct sw_err err = {0};
     const enum sw_misfit misfit = judge(m, g, i, &misfits[frame->codec == SW_CODEC_RAW]);
     if (misfit != SW_MISFIT_ACCEPT) {
-        regroup(job, misfit);
+        regroup(run, misfit);
         return false;
     }
-    if (sw_placement_goes_out(m->place, frame->frame_bytes)) { /* the tier has filled up since; by the same plan */
-        job->plan = g->plan;
-        job->n_dealt = 0;
+    if (!m->sink->ops->rests(m->sink, frame->frame_bytes)) { /* the tier has filled up since; by the same plan */
+        run->plan = g->plan;
+        run->n_dealt = 0;
         return false;
     }
-    /* An uncommitted frame is released with the job's others, once no slot uses it. */
-    if (sw_job_charge(job, frame->frame_bytes, &err) ||
-        memory->ops->reserve(memory, frame->frame_bytes, &job->frames->stored[0], &err)) {
-        sw_mover_fail(m, job, &err);
+    /* An uncommitted frame is released with the run's others, once no slot uses it. */
+    if (m->sink->ops->reserve(m->sink, run, frame->frame_bytes, true, &run->frames->stored[0], &err)) {
+        sw_mover_fail(m, run, &err);
         return false;
     }
-    sw_job_note_frame(job, 0, g->plan.codec, frame);
+    sw_run_note_frame(run, 0, g->plan.codec, frame);
     return true;
 }
 
@@ -405,10 +404,10 @@ static void encoded(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_err err = {0};
     uint64_t bytes = 0;
     for (unsigned i = 0; i < g->n; i++) {
-        struct sw_job *job = g->jobs[i];
-        sw_job_check_canceled(job);
-        if (!job->err.code && accept_frame(m, g, i, misfits)) {
-            g->items[i].stored = &job->frames->stored[0];
+        struct sw_run *run = g->runs[i];
+        sw_run_check_canceled(run);
+        if (!run->outcome.err.code && accept_frame(m, g, i, misfits)) {
+            g->items[i].stored = &run->frames->stored[0];
             bytes += g->items[i].frame.frame_bytes;
         } else {
             g->items[i].stored = &nowhere;
@@ -429,16 +428,16 @@ static void encoded(struct sw_mover *m, struct sw_slot *slot) {
 
 static void stored(struct sw_mover *m, struct sw_group *g) {
     for (unsigned i = 0; i < g->n; i++) {
-        struct sw_job *job = g->jobs[i];
+        struct sw_run *run = g->runs[i];
         struct sw_err err = {0};
-        if (!job || job->err.code)
+        if (!run || run->outcome.err.code)
             continue;
-        struct sw_stored *frame = &job->frames->stored[0];
-        job->frames->identities[0] = g->items[i].identity;
-        if (frame->tier->ops->commit(frame->tier, frame, &err))
-            sw_mover_fail(m, job, &err);
+        struct sw_stored *frame = &run->frames->stored[0];
+        run->frames->identities[0] = g->items[i].identity;
+        if (m->sink->ops->commit(m->sink, frame, &err))
+            sw_mover_fail(m, run, &err);
         else
-            job->n_done = 1;
+            run->n_done = 1;
     }
 }
 
@@ -446,20 +445,20 @@ static void restored(struct sw_mover *m, struct sw_group *g) {
     for (unsigned i = 0; i < g->n; i++) {
         struct sw_err err = {0};
         if (!g->items[i].is_damaged) {
-            g->jobs[i]->n_done = 1;
+            g->runs[i]->n_done = 1;
             continue;
         }
         (void)sw_err_set(&err, -SW_ECHECKSUM, SW_SCOPE_REGION, "tiles of a stored frame are damaged");
-        sw_mover_fail_at(m, g->jobs[i], 0, 1, &err);
+        sw_mover_fail_at(m, g->runs[i], 0, 1, &err);
     }
 }
 
-/* A step has come to nothing: who has not failed with it is served again, alone, since nobody gathers a job that has
+/* A step has come to nothing: who has not failed with it is served again, alone, since nobody gathers a run that has
  * begun. */
 static void give_unserved(struct sw_mover *m, struct sw_slot *slot) {
     for (unsigned i = 0; i < slot->group.n; i++)
-        if (slot->group.jobs[i] && !slot->group.jobs[i]->err.code)
-            slot->group.jobs[i]->n_dealt = 0;
+        if (slot->group.runs[i] && !slot->group.runs[i]->outcome.err.code)
+            slot->group.runs[i]->n_dealt = 0;
     give(m, slot);
 }
 

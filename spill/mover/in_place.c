@@ -27,8 +27,8 @@ static bool overlaps_raw(const struct sw_frames *frames, size_t framed, size_t r
 }
 
 /* Bytes of a chunk's frame that lie in the tier. */
-static uint64_t front_bytes(const struct sw_job *job, size_t chunk) {
-    return job->frames->stored[chunk].bytes;
+static uint64_t front_bytes(const struct sw_run *run, size_t chunk) {
+    return run->frames->stored[chunk].bytes;
 }
 
 /* ---- failures ---- */
@@ -37,13 +37,13 @@ static bool proves_damage(int code) {
     return code == -SW_ECHECKSUM || code == -SW_EFRAME || code == -SW_EVERSION;
 }
 
-static void note_failure(struct sw_mover *m, struct sw_job *job, const struct sw_err *err) {
-    sw_mover_fail(m, job, err);
-    job->in_place.n_recoveries += job->in_place.is_recovering; /* else the step was under way when another failed */
+static void note_failure(struct sw_mover *m, struct sw_run *run, const struct sw_err *err) {
+    sw_mover_fail(m, run, err);
+    run->in_place.n_recoveries += run->in_place.is_recovering; /* else the step was under way when another failed */
     /* Of a frame that is not what it should be an unpack can put back what was there. */
-    if ((proves_damage(err->code) && job->kind == SW_JOB_PACK) || err->code == -SW_EGPULOST ||
-        job->in_place.n_recoveries > MAX_RECOVERIES)
-        job->in_place.lost = true;
+    if ((proves_damage(err->code) && run->request->operation == SW_OP_PACK) || err->code == -SW_EGPULOST ||
+        run->in_place.n_recoveries > MAX_RECOVERIES)
+        run->in_place.lost = true;
 }
 
 /* ---- pack ---- */
@@ -51,55 +51,55 @@ static void note_failure(struct sw_mover *m, struct sw_job *job, const struct sw
 /* Asks which frame it is that lies in the slot's buffer, or will when what is queued has ended. */
 static int identify_buffer(struct sw_mover *m, struct sw_slot *slot, size_t chunk, struct sw_err *err) {
     slot->heads.n = 1;
-    slot->heads.items[0] = (struct sw_head_item){.bytes = slot->job->frames->layouts[chunk].counts_offset};
+    slot->heads.items[0] = (struct sw_head_item){.bytes = slot->run->frames->layouts[chunk].counts_offset};
     return m->device->ops->identify(m->device, sw_slot_index(m, slot), NULL, slot->heads.items, 1, err);
 }
 
 /* Decides where a frame goes and queues its way there. What of it goes to the tier is identified there. */
 static int place_first(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
-    struct sw_job *job = slot->job;
-    struct sw_frames *frames = job->frames;
+    struct sw_run *run = slot->run;
+    struct sw_frames *frames = run->frames;
     struct sw_packed_chunk *chunk = &frames->packed[slot->chunk];
     uint64_t raw_bytes = sw_frames_chunk_bytes(frames, slot->chunk);
     uint64_t front = slot->frame.frame_bytes > raw_bytes ? slot->frame.data_offset : 0;
-    chunk->offset = job->in_place.end_bytes;
+    chunk->offset = run->in_place.end_bytes;
     /* The data section is padded to 16 bytes: those behind the chunk's length are not data. */
     chunk->bytes = slot->frame.frame_bytes - front < raw_bytes ? slot->frame.frame_bytes - front : raw_bytes;
-    job->in_place.end_bytes += (chunk->bytes + PLACE_ALIGN_BYTES - 1) / PLACE_ALIGN_BYTES * PLACE_ALIGN_BYTES;
+    run->in_place.end_bytes += (chunk->bytes + PLACE_ALIGN_BYTES - 1) / PLACE_ALIGN_BYTES * PLACE_ALIGN_BYTES;
     SW_ASSERT(chunk->offset + chunk->bytes <= slot->chunk * frames->chunk_bytes + raw_bytes);
-    const int rc = front > 0 ? sw_slot_store(m, slot, front, err) : identify_buffer(m, slot, slot->chunk, err);
+    const int rc = front > 0 ? sw_slot_store(m, slot, front, true, err) : identify_buffer(m, slot, slot->chunk, err);
     return rc ? rc
-              : m->device->ops->place(m->device, sw_slot_index(m, slot), job->mem->mapping, job->offset + chunk->offset,
-                                      front, chunk->bytes, err);
+              : m->device->ops->place(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping,
+                                      run->buffer->offset + chunk->offset, front, chunk->bytes, err);
 }
 
-static const struct sw_slot *find_slot(const struct sw_mover *m, const struct sw_job *job, enum sw_slot_state state) {
+static const struct sw_slot *find_slot(const struct sw_mover *m, const struct sw_run *run, enum sw_slot_state state) {
     for (unsigned s = 0; s < m->n_slots; s++)
-        if (m->slots[s].job == job && m->slots[s].state == state)
+        if (m->slots[s].run == run && m->slots[s].state == state)
             return &m->slots[s];
     return NULL;
 }
 
 /* The slot that holds the frame whose turn it is. */
-static struct sw_slot *next_in_order(struct sw_mover *m, const struct sw_job *job) {
+static struct sw_slot *next_in_order(struct sw_mover *m, const struct sw_run *run) {
     for (unsigned s = 0; s < m->n_slots; s++) {
         struct sw_slot *slot = &m->slots[s];
-        if (slot->job == job && slot->state == SW_SLOT_HOLDING && slot->chunk == job->in_place.n_ordered)
+        if (slot->run == run && slot->state == SW_SLOT_HOLDING && slot->chunk == run->in_place.n_ordered)
             return slot;
     }
     return NULL;
 }
 
 void sw_in_place_encoded(struct sw_mover *m, struct sw_slot *slot) {
-    struct sw_job *job = slot->job;
+    struct sw_run *run = slot->run;
     slot->state = SW_SLOT_HOLDING;
-    while (!job->err.code && (slot = next_in_order(m, job))) {
+    while (!run->outcome.err.code && (slot = next_in_order(m, run))) {
         struct sw_err err = {0};
         slot->state = SW_SLOT_PLACING;
-        job->in_place.n_ordered++;
+        run->in_place.n_ordered++;
         if (place_first(m, slot, &err)) {
             slot->unqueued = true;
-            note_failure(m, job, &err);
+            note_failure(m, run, &err);
         }
     }
 }
@@ -107,11 +107,11 @@ void sw_in_place_encoded(struct sw_mover *m, struct sw_slot *slot) {
 /* ---- unpack, and the undoing of a pack ---- */
 
 /* Passes over chunks that an unpack before this one has done. */
-static void skip_raw(struct sw_job *job) {
-    while (job->n_dealt < job->frames->n_chunks &&
-           !job->frames->packed[job->frames->n_chunks - 1 - job->n_dealt].is_packed) {
-        job->n_dealt++;
-        job->n_done++;
+static void skip_raw(struct sw_run *run) {
+    while (run->n_dealt < run->frames->n_chunks &&
+           !run->frames->packed[run->frames->n_chunks - 1 - run->n_dealt].is_packed) {
+        run->n_dealt++;
+        run->n_done++;
     }
 }
 
@@ -124,30 +124,30 @@ static bool any_overlaps_raw(const struct sw_frames *frames, size_t first, size_
 }
 
 /* A chunk's raw bytes may be written only where no frame lies whose own chunk may still need it. */
-static bool may_write(const struct sw_mover *m, const struct sw_job *job, size_t chunk) {
+static bool may_write(const struct sw_mover *m, const struct sw_run *run, size_t chunk) {
     for (unsigned s = 0; s < m->n_slots; s++) {
         const struct sw_slot *slot = &m->slots[s];
-        if (slot->job == job && slot->chunk > chunk &&
-            any_overlaps_raw(job->frames, slot->chunk + 1 - slot->n_chunks, slot->n_chunks, chunk))
+        if (slot->run == run && slot->chunk > chunk &&
+            any_overlaps_raw(run->frames, slot->chunk + 1 - slot->n_chunks, slot->n_chunks, chunk))
             return false;
     }
     return true;
 }
 
-bool sw_in_place_may_unpack(const struct sw_mover *m, struct sw_job *job) {
-    if (job->in_place.n_compared < job->frames->n_chunks)
+bool sw_in_place_may_unpack(const struct sw_mover *m, struct sw_run *run) {
+    if (run->in_place.n_compared < run->frames->n_chunks)
         return true;
-    if (find_slot(m, job, SW_SLOT_COMPARING))
+    if (find_slot(m, run, SW_SLOT_COMPARING))
         return false;
-    skip_raw(job);
-    return job->n_dealt < job->frames->n_chunks && may_write(m, job, job->frames->n_chunks - 1 - job->n_dealt);
+    skip_raw(run);
+    return run->n_dealt < run->frames->n_chunks && may_write(m, run, run->frames->n_chunks - 1 - run->n_dealt);
 }
 
 /* ---- comparing ---- */
 
 /* The part of a frame that lies in the tier is its beginning. If that is another frame's it is gone. */
-static int check_front(const struct sw_job *job, size_t chunk, struct sw_err *err) {
-    if (sw_frames_check_memory(job->frames, chunk, &job->frames->stored[chunk], NULL) == 0)
+static int check_front(const struct sw_run *run, size_t chunk, struct sw_err *err) {
+    if (sw_frames_check_memory(run->frames, chunk, &run->frames->stored[chunk], NULL) == 0)
         return 0;
     return sw_err_set(err, -SW_ELOST, SW_SCOPE_REGION, "the beginning of chunk %zu's frame, in host memory, is damaged",
                       chunk);
@@ -155,18 +155,18 @@ static int check_front(const struct sw_job *job, size_t chunk, struct sw_err *er
 
 /* Gathers the next frames that are to be compared, as many as go in one step. Those that lie in the tier, and those of
  * which no identity is known, need none. */
-static int gather_heads(const struct sw_mover *m, struct sw_slot *slot, struct sw_job *job, struct sw_err *err) {
-    const struct sw_frames *frames = job->frames;
+static int gather_heads(const struct sw_mover *m, struct sw_slot *slot, struct sw_run *run, struct sw_err *err) {
+    const struct sw_frames *frames = run->frames;
     uint64_t left = m->device->ops->info(m->device)->head_bytes;
     int rc = 0;
     slot->heads.n = 0;
-    for (; !rc && job->in_place.n_compared < frames->n_chunks; job->in_place.n_compared++) {
-        const size_t i = job->in_place.n_compared;
+    for (; !rc && run->in_place.n_compared < frames->n_chunks; run->in_place.n_compared++) {
+        const size_t i = run->in_place.n_compared;
         const uint64_t bytes = frames->layouts[i].counts_offset;
         if (!frames->packed[i].is_packed || !frames->identities[i])
             continue;
-        if (front_bytes(job, i) > 0) {
-            rc = check_front(job, i, err);
+        if (front_bytes(run, i) > 0) {
+            rc = check_front(run, i, err);
             continue;
         }
         if (slot->heads.n == SW_HEAD_MAX || bytes > left)
@@ -174,141 +174,143 @@ static int gather_heads(const struct sw_mover *m, struct sw_slot *slot, struct s
         left -= bytes;
         slot->heads.chunks[slot->heads.n] = i;
         slot->heads.items[slot->heads.n++] =
-            (struct sw_head_item){.at = job->offset + frames->packed[i].offset, .bytes = bytes};
+            (struct sw_head_item){.at = run->buffer->offset + frames->packed[i].offset, .bytes = bytes};
     }
     return rc;
 }
 
 /* Before the first byte is written all frames are compared: to what is in the client's memory until then the right
  * bytes can be put back. A client that writes there meanwhile harms its own bytes. */
-static void begin_compare(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job) {
+static void begin_compare(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
     struct sw_err err = {0};
-    if (gather_heads(m, slot, job, &err)) {
-        note_failure(m, job, &err);
+    if (gather_heads(m, slot, run, &err)) {
+        note_failure(m, run, &err);
         return;
     }
     if (slot->heads.n == 0)
         return;
-    sw_slot_take(m, slot, SW_SLOT_COMPARING, job);
-    if (m->device->ops->identify(m->device, sw_slot_index(m, slot), job->mem->mapping, slot->heads.items, slot->heads.n,
-                                 &err)) {
+    sw_slot_take(m, slot, SW_SLOT_COMPARING, run);
+    if (m->device->ops->identify(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping, slot->heads.items,
+                                 slot->heads.n, &err)) {
         slot->unqueued = true;
-        note_failure(m, job, &err);
+        note_failure(m, run, &err);
     }
 }
 
 static void compared(struct sw_mover *m, struct sw_slot *slot) {
-    struct sw_job *job = slot->job;
+    struct sw_run *run = slot->run;
     struct sw_err err = {0};
     int rc = 0;
     for (unsigned i = 0; !rc && i < slot->heads.n; i++)
-        rc = sw_frames_check(job->frames, slot->heads.chunks[i], slot->heads.items[i].identity, &err);
+        rc = sw_frames_check(run->frames, slot->heads.chunks[i], slot->heads.items[i].identity, &err);
     if (rc)
-        note_failure(m, job, &err);
+        note_failure(m, run, &err);
     sw_slot_give(m, slot);
 }
 
 /* ---- unpacking ---- */
 
 static int fetch(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
-    const struct sw_job *job = slot->job;
-    const struct sw_packed_chunk *chunk = &job->frames->packed[slot->chunk];
-    int rc = sw_slot_load(m, slot, &job->frames->stored[slot->chunk], 0, err);
+    const struct sw_run *run = slot->run;
+    const struct sw_packed_chunk *chunk = &run->frames->packed[slot->chunk];
+    int rc = sw_slot_load(m, slot, &run->frames->stored[slot->chunk], 0, err);
     if (!rc)
-        rc = m->device->ops->fetch(m->device, sw_slot_index(m, slot), job->mem->mapping, job->offset + chunk->offset,
-                                   front_bytes(job, slot->chunk), chunk->bytes, err);
+        rc = m->device->ops->fetch(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping,
+                                   run->buffer->offset + chunk->offset, front_bytes(run, slot->chunk), chunk->bytes,
+                                   err);
     return rc ? rc : identify_buffer(m, slot, slot->chunk, err);
 }
 
 static int decode(struct sw_mover *m, const struct sw_slot *slot, struct sw_err *err) {
-    const struct sw_job *job = slot->job;
-    const struct sw_decode_item item = {.layout = &job->frames->layouts[slot->chunk],
-                                        .offset = job->offset + slot->chunk * job->frames->chunk_bytes};
-    return m->device->ops->decode(m->device, sw_slot_index(m, slot), job->mem->mapping, &item, 1, err);
+    const struct sw_run *run = slot->run;
+    const struct sw_decode_item item = {.layout = &run->frames->layouts[slot->chunk],
+                                        .offset = run->buffer->offset + slot->chunk * run->frames->chunk_bytes};
+    return m->device->ops->decode(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping, &item, 1, err);
 }
 
 /* The frame can be decoded where it lies, and left. */
-static bool stays(const struct sw_job *job, size_t chunk) {
-    return !overlaps_raw(job->frames, chunk, chunk) && front_bytes(job, chunk) == 0;
+static bool stays(const struct sw_run *run, size_t chunk) {
+    return !overlaps_raw(run->frames, chunk, chunk) && front_bytes(run, chunk) == 0;
 }
 
 /* How many chunks, `last` and those before it, go in one step. Not so many that a slot would have nothing to do. */
-static unsigned run_length(const struct sw_mover *m, const struct sw_job *job, size_t last) {
+static unsigned run_length(const struct sw_mover *m, const struct sw_run *run, size_t last) {
     const size_t share = (last + 1) / m->n_slots;
     unsigned n = 1;
-    while (n < SW_DECODE_MAX && n < share && job->frames->packed[last - n].is_packed && stays(job, last - n) &&
-           !any_overlaps_raw(job->frames, last + 1 - n, n, last - n) && may_write(m, job, last - n))
+    while (n < SW_DECODE_MAX && n < share && run->frames->packed[last - n].is_packed && stays(run, last - n) &&
+           !any_overlaps_raw(run->frames, last + 1 - n, n, last - n) && may_write(m, run, last - n))
         n++;
     return n;
 }
 
 static int unpack_run(struct sw_mover *m, const struct sw_slot *slot, struct sw_err *err) {
-    const struct sw_job *job = slot->job;
+    const struct sw_run *run = slot->run;
     struct sw_decode_item items[SW_DECODE_MAX];
     for (unsigned i = 0; i < slot->n_chunks; i++) {
         const size_t chunk = slot->chunk - i;
-        items[i] = (struct sw_decode_item){.layout = &job->frames->layouts[chunk],
-                                           .frame_at = job->offset + job->frames->packed[chunk].offset,
-                                           .offset = job->offset + chunk * job->frames->chunk_bytes,
-                                           .identity = job->frames->identities[chunk]};
+        items[i] = (struct sw_decode_item){.layout = &run->frames->layouts[chunk],
+                                           .frame_at = run->buffer->offset + run->frames->packed[chunk].offset,
+                                           .offset = run->buffer->offset + chunk * run->frames->chunk_bytes,
+                                           .identity = run->frames->identities[chunk]};
     }
-    return m->device->ops->unpack(m->device, sw_slot_index(m, slot), job->mem->mapping, items, slot->n_chunks, err);
+    return m->device->ops->unpack(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping, items,
+                                  slot->n_chunks, err);
 }
 
 /* Where a chunk's raw bytes fall on its own frame the frame is fetched first, and that is reported first, to know
  * whether the buffer holds it when the decoding fails; the same if the tier has a part of it. Elsewhere the frame is
  * decoded where it lies, and left; but not where a pack is undone, whose frames were not compared before. */
-static void begin_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job, size_t chunk) {
+static void begin_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run, size_t chunk) {
     struct sw_err err = {0};
-    const bool frame_stays = job->kind == SW_JOB_UNPACK && stays(job, chunk);
-    slot->n_chunks = frame_stays ? run_length(m, job, chunk) : 1;
+    const bool frame_stays = run->request->operation == SW_OP_UNPACK && stays(run, chunk);
+    slot->n_chunks = frame_stays ? run_length(m, run, chunk) : 1;
     slot->chunk = chunk;
-    sw_slot_take(m, slot, frame_stays ? SW_SLOT_UNPACKING : SW_SLOT_FETCHING, job);
+    sw_slot_take(m, slot, frame_stays ? SW_SLOT_UNPACKING : SW_SLOT_FETCHING, run);
     if (frame_stays ? unpack_run(m, slot, &err) : fetch(m, slot, &err)) {
         slot->unqueued = true;
-        note_failure(m, job, &err);
+        note_failure(m, run, &err);
     }
 }
 
-void sw_in_place_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job) {
-    if (job->in_place.n_compared < job->frames->n_chunks) {
-        begin_compare(m, slot, job);
+void sw_in_place_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
+    if (run->in_place.n_compared < run->frames->n_chunks) {
+        begin_compare(m, slot, run);
         return;
     }
-    begin_unpack(m, slot, job, job->frames->n_chunks - 1 - job->n_dealt);
-    job->n_dealt += slot->n_chunks;
+    begin_unpack(m, slot, run, run->frames->n_chunks - 1 - run->n_dealt);
+    run->n_dealt += slot->n_chunks;
 }
 
 /* ---- reports ---- */
 
 static void placed(struct sw_mover *m, struct sw_slot *slot) {
-    struct sw_job *job = slot->job;
-    struct sw_packed_chunk *chunk = &job->frames->packed[slot->chunk];
+    struct sw_run *run = slot->run;
+    struct sw_packed_chunk *chunk = &run->frames->packed[slot->chunk];
     struct sw_err err = {0};
     if (!chunk->is_packed) /* else an unpack is taken back */
-        job->frames->identities[slot->chunk] = slot->stored.extents
-                                                   ? sw_frames_identify(job->frames, slot->chunk, &slot->stored)
+        run->frames->identities[slot->chunk] = slot->stored.extents
+                                                   ? sw_frames_identify(run->frames, slot->chunk, &slot->stored)
                                                    : slot->heads.items[0].identity;
     if (!chunk->is_packed && slot->stored.extents) {
-        if (slot->stored.tier->ops->commit(slot->stored.tier, &slot->stored, &err))
-            sw_mover_fail(m, job, &err);
-        job->frames->stored[slot->chunk] = slot->stored;
+        if (m->sink->ops->commit(m->sink, &slot->stored, &err))
+            sw_mover_fail(m, run, &err);
+        run->frames->stored[slot->chunk] = slot->stored;
         memset(&slot->stored, 0, sizeof slot->stored);
     }
     if (!chunk->is_packed)
-        job->n_done++;
+        run->n_done++;
     chunk->is_packed = true;
     sw_slot_give(m, slot);
 }
 
 static void unpacked(struct sw_mover *m, struct sw_slot *slot) {
-    struct sw_job *job = slot->job;
+    struct sw_run *run = slot->run;
     for (unsigned i = 0; i < slot->n_chunks; i++) {
-        job->frames->packed[slot->chunk - i].is_packed = false;
-        sw_stored_release(&job->frames->stored[slot->chunk - i]);
+        run->frames->packed[slot->chunk - i].is_packed = false;
+        m->sink->ops->release(m->sink, &run->frames->stored[slot->chunk - i]);
     }
-    if (job->kind == SW_JOB_UNPACK)
-        job->n_done += slot->n_chunks;
+    if (run->request->operation == SW_OP_UNPACK)
+        run->n_done += slot->n_chunks;
     sw_slot_give(m, slot);
 }
 
@@ -317,17 +319,17 @@ static void begin_decode(struct sw_mover *m, struct sw_slot *slot) {
     slot->state = SW_SLOT_DECODING;
     slot->n_chunks = 1;
     if (decode(m, slot, &err)) {
-        note_failure(m, slot->job, &err);
+        note_failure(m, slot->run, &err);
         slot->unqueued = true;
     }
 }
 
 static void fetched(struct sw_mover *m, struct sw_slot *slot) {
-    struct sw_job *job = slot->job;
+    struct sw_run *run = slot->run;
     struct sw_err err = {0};
-    if (sw_frames_check(job->frames, slot->chunk, slot->heads.items[0].identity, &err))
-        note_failure(m, job, &err);
-    if (err.code || job->in_place.lost || (job->err.code && job->kind == SW_JOB_UNPACK))
+    if (sw_frames_check(run->frames, slot->chunk, slot->heads.items[0].identity, &err))
+        note_failure(m, run, &err);
+    if (err.code || run->in_place.lost || (run->outcome.err.code && run->request->operation == SW_OP_UNPACK))
         sw_slot_give(m, slot); /* nothing has been written */
     else
         begin_decode(m, slot);
@@ -342,7 +344,7 @@ static void failed(struct sw_mover *m, struct sw_slot *slot) {
 
 void sw_in_place_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_err *err) {
     if (rc)
-        note_failure(m, slot->job, err);
+        note_failure(m, slot->run, err);
     if (rc || slot->unqueued) {
         slot->unqueued = false;
         failed(m, slot);
@@ -359,10 +361,10 @@ void sw_in_place_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const s
 
 /* ---- recovery ---- */
 
-static bool release_slots(struct sw_mover *m, const struct sw_job *job, enum sw_slot_state state) {
+static bool release_slots(struct sw_mover *m, const struct sw_run *run, enum sw_slot_state state) {
     bool advanced = false;
     for (unsigned s = 0; s < m->n_slots; s++)
-        if (m->slots[s].job == job && m->slots[s].state == state) {
+        if (m->slots[s].run == run && m->slots[s].state == state) {
             sw_slot_give(m, &m->slots[s]);
             advanced = true;
         }
@@ -370,58 +372,60 @@ static bool release_slots(struct sw_mover *m, const struct sw_job *job, enum sw_
 }
 
 /* A pack has left no traces. */
-static bool all_raw(const struct sw_job *job) {
-    for (size_t i = 0; job->frames && i < job->frames->n_begun; i++)
-        if (job->frames->packed[i].is_packed)
+static bool all_raw(const struct sw_run *run) {
+    for (size_t i = 0; run->frames && i < run->frames->n_begun; i++)
+        if (run->frames->packed[i].is_packed)
             return false;
-    return !job->in_place.torn;
+    return !run->in_place.torn;
 }
 
 /* Gives up: what a torn slot held is gone. */
-static bool abandon(struct sw_mover *m, struct sw_job *job) {
-    bool advanced = release_slots(m, job, SW_SLOT_TORN);
-    job->in_place.torn |= advanced;
+static bool abandon(struct sw_mover *m, struct sw_run *run) {
+    bool advanced = release_slots(m, run, SW_SLOT_TORN);
+    run->in_place.torn |= advanced;
     return advanced;
 }
 
-void sw_in_place_finish(struct sw_job *job) {
-    if (job->kind == SW_JOB_PACK && !job->err.code)
-        job->stored_bytes = sw_frames_packed_bytes(job->frames);
-    bool bytes_lost = job->kind == SW_JOB_PACK ? !all_raw(job) : job->in_place.torn && !proves_damage(job->err.code);
-    if (!job->err.code || !bytes_lost)
+void sw_in_place_finish(struct sw_run *run) {
+    if (run->request->operation == SW_OP_PACK && !run->outcome.err.code)
+        run->outcome.stored_bytes = sw_frames_packed_bytes(run->frames);
+    bool bytes_lost = run->request->operation == SW_OP_PACK
+                          ? !all_raw(run)
+                          : run->in_place.torn && !proves_damage(run->outcome.err.code);
+    if (!run->outcome.err.code || !bytes_lost)
         return;
-    struct sw_err cause = job->err;
-    (void)sw_err_set(&job->err, -SW_ELOST, SW_SCOPE_REGION, "could not be undone: the memory's bytes are lost");
-    (void)sw_err_detail(&job->err, "%s", cause.msg);
+    struct sw_err cause = run->outcome.err;
+    (void)sw_err_set(&run->outcome.err, -SW_ELOST, SW_SCOPE_REGION, "could not be undone: the memory's bytes are lost");
+    (void)sw_err_detail(&run->outcome.err, "%s", cause.msg);
 }
 
-bool sw_in_place_recovered(const struct sw_job *job) {
-    return job->kind != SW_JOB_PACK || job->in_place.lost || all_raw(job);
+bool sw_in_place_recovered(const struct sw_run *run) {
+    return run->request->operation != SW_OP_PACK || run->in_place.lost || all_raw(run);
 }
 
-/* Busy: steps of the job are queued somewhere. */
-static bool is_busy(const struct sw_mover *m, const struct sw_job *job) {
+/* Busy: steps of the run are queued somewhere. */
+static bool is_busy(const struct sw_mover *m, const struct sw_run *run) {
     for (unsigned s = 0; s < m->n_slots; s++)
-        if (m->slots[s].job == job && m->slots[s].state != SW_SLOT_TORN)
+        if (m->slots[s].run == run && m->slots[s].state != SW_SLOT_TORN)
             return true;
     return false;
 }
 
-static struct sw_slot *last_torn(struct sw_mover *m, const struct sw_job *job) {
+static struct sw_slot *last_torn(struct sw_mover *m, const struct sw_run *run) {
     struct sw_slot *last = NULL;
     for (unsigned s = 0; s < m->n_slots; s++) {
         struct sw_slot *slot = &m->slots[s];
-        if (slot->job == job && slot->state == SW_SLOT_TORN && (!last || slot->chunk > last->chunk))
+        if (slot->run == run && slot->state == SW_SLOT_TORN && (!last || slot->chunk > last->chunk))
             last = slot;
     }
     return last;
 }
 
 /* Undoes the last chunk that is not raw. */
-static bool recover_pack(struct sw_mover *m, struct sw_job *job) {
-    struct sw_slot *torn = last_torn(m, job), *free_slot = NULL;
-    size_t n = job->frames ? job->frames->n_begun : 0; /* no frames: it had not begun */
-    while (n > 0 && !job->frames->packed[n - 1].is_packed && !(torn && torn->chunk == n - 1))
+static bool recover_pack(struct sw_mover *m, struct sw_run *run) {
+    struct sw_slot *torn = last_torn(m, run), *free_slot = NULL;
+    size_t n = run->frames ? run->frames->n_begun : 0; /* no frames: it had not begun */
+    while (n > 0 && !run->frames->packed[n - 1].is_packed && !(torn && torn->chunk == n - 1))
         n--;
     if (n == 0)
         return false;
@@ -432,32 +436,32 @@ static bool recover_pack(struct sw_mover *m, struct sw_job *job) {
     for (unsigned s = 0; s < m->n_slots && !free_slot; s++)
         free_slot = m->slots[s].state == SW_SLOT_FREE ? &m->slots[s] : NULL;
     if (free_slot)
-        begin_unpack(m, free_slot, job, n - 1);
+        begin_unpack(m, free_slot, run, n - 1);
     return free_slot != NULL;
 }
 
 /* Puts the frame of a chunk that could not be unpacked back. */
-static bool recover_unpack(struct sw_mover *m, struct sw_job *job) {
-    struct sw_slot *torn = last_torn(m, job);
+static bool recover_unpack(struct sw_mover *m, struct sw_run *run) {
+    struct sw_slot *torn = last_torn(m, run);
     struct sw_err err = {0};
     if (!torn)
         return false;
-    const struct sw_packed_chunk *chunk = &job->frames->packed[torn->chunk];
+    const struct sw_packed_chunk *chunk = &run->frames->packed[torn->chunk];
     torn->state = SW_SLOT_PLACING;
-    if (m->device->ops->place(m->device, sw_slot_index(m, torn), job->mem->mapping, job->offset + chunk->offset,
-                              front_bytes(job, torn->chunk), chunk->bytes, &err)) {
-        note_failure(m, job, &err);
+    if (m->device->ops->place(m->device, sw_slot_index(m, torn), run->buffer->memory->mapping,
+                              run->buffer->offset + chunk->offset, front_bytes(run, torn->chunk), chunk->bytes, &err)) {
+        note_failure(m, run, &err);
         torn->unqueued = true;
     }
     return true;
 }
 
-bool sw_in_place_recover(struct sw_mover *m, struct sw_job *job) {
-    bool advanced = release_slots(m, job, SW_SLOT_HOLDING);
-    if (is_busy(m, job))
+bool sw_in_place_recover(struct sw_mover *m, struct sw_run *run) {
+    bool advanced = release_slots(m, run, SW_SLOT_HOLDING);
+    if (is_busy(m, run))
         return advanced;
-    if (job->in_place.lost)
-        return abandon(m, job) || advanced;
-    job->in_place.is_recovering = true;
-    return (job->kind == SW_JOB_PACK ? recover_pack(m, job) : recover_unpack(m, job)) || advanced;
+    if (run->in_place.lost)
+        return abandon(m, run) || advanced;
+    run->in_place.is_recovering = true;
+    return (run->request->operation == SW_OP_PACK ? recover_pack(m, run) : recover_unpack(m, run)) || advanced;
 }

@@ -30,10 +30,10 @@ static double rate_of(const struct sw_mover *m) {
     return rate;
 }
 
-bool sw_link_has_room(struct sw_mover *m, unsigned link, const struct sw_job *job, uint64_t bytes) {
+bool sw_link_has_room(struct sw_mover *m, unsigned link, const struct sw_run *run, uint64_t bytes) {
     const uint64_t free_us = m->links[link].free_us, now_us = sw_clock_us();
     const double rate = rate_of(m);
-    if (!sw_mover_has_link(m) || bytes <= SHORT_BYTES || !sw_mover_has_neighbours(m, job))
+    if (!sw_mover_has_link(m) || bytes <= SHORT_BYTES || !sw_mover_has_neighbours(m, run))
         return true;
     if (rate <= 0)
         return m->links[link].n_running == 0;

@@ -1,4 +1,4 @@
-/* measure.c - what a mover measures of its stages, and what that says of a job. */
+/* measure.c - what a mover measures of its stages, and what that says of a run. */
 #include "spill/mover/mover_state.h"
 
 #include "base/clock.h"
@@ -52,11 +52,11 @@ static bool is_compressing(const struct sw_slot *slot) {
 
 bool sw_slot_shares_link(const struct sw_mover *m, const struct sw_slot *slot) {
     const bool is_direct = slot->direct.n > 0;
-    if (slot->job->is_mixed && slot->job->trial != SW_TRIAL_WANTED) /* until it is tried, nothing is compressed */
+    if (slot->run->is_mixed && slot->run->trial != SW_TRIAL_WANTED) /* until it is tried, nothing is compressed */
         return true;
     for (unsigned s = 0; s < m->n_slots; s++) {
         const struct sw_slot *other = &m->slots[s];
-        if (other == slot || !sw_slot_serves_op(other, slot->job))
+        if (other == slot || !sw_slot_serves_op(other, slot->run))
             continue;
         if (is_direct ? is_compressing(other) || (other->direct.n > 0 && !other->measure.meter) : other->direct.n > 0)
             return true;
@@ -74,15 +74,28 @@ void sw_measure_end(struct sw_mover *m, struct sw_slot *slot, bool counts) {
     measure->meter = NULL;
 }
 
-/* Where the job's frames would go, and how fast that tier is, if it is behind memory. */
-static void ask_placement(const struct sw_placement *place, struct sw_cost_question *q) {
-    const struct sw_tier *raw = sw_placement_room(place, q->raw_bytes);
-    struct sw_tier *coded = sw_placement_room(place, (uint64_t)((double)q->raw_bytes / q->expected_ratio));
-    q->to_disk = coded && !sw_tier_can(coded, SW_TIER_ADDRESSABLE);
-    q->room_is_short = !raw || raw != coded;
-    const struct sw_tier_stats stats = sw_tier_stats_of(q->to_disk ? coded : NULL);
-    q->rates.disk_write = (double)stats.write_bytes_per_s;
-    q->rates.disk_read = (double)stats.read_bytes_per_s;
+/* Where a frame of so many bytes would come to rest: 0 memory, i a place behind it, -1 nowhere. */
+static int place_of(const struct sw_sink_room *room, uint64_t bytes) {
+    if (bytes <= room->memory_bytes)
+        return 0;
+    for (unsigned i = 0; i < room->n_behind; i++)
+        if (bytes <= room->behind[i].bytes)
+            return (int)i + 1;
+    return -1;
+}
+
+/* Where the run's frames would go, and how fast that place is, if it is behind memory. */
+static void ask_sink(struct sw_mover *m, const struct sw_run *run, struct sw_cost_question *q) {
+    struct sw_sink_room room = {0};
+    m->sink->ops->room(m->sink, run, &room);
+    const int raw = place_of(&room, q->raw_bytes);
+    const int coded = place_of(&room, (uint64_t)((double)q->raw_bytes / q->expected_ratio));
+    q->to_disk = coded > 0;
+    q->room_is_short = raw < 0 || raw != coded || q->raw_bytes > room.allowed_bytes;
+    if (q->to_disk) {
+        q->rates.disk_write = room.behind[coded - 1].write;
+        q->rates.disk_read = room.behind[coded - 1].read;
+    }
 }
 
 void sw_measure_plan(struct sw_mover *m, uint64_t us) {
@@ -92,11 +105,6 @@ void sw_measure_plan(struct sw_mover *m, uint64_t us) {
 
 bool sw_mover_has_link(const struct sw_mover *m) {
     return m->device->ops->info(m->device)->has_link;
-}
-
-/* Raw, they would exceed what the tenant may have. */
-static bool is_too_much(struct sw_quota *quota, uint64_t raw_bytes) {
-    return quota && quota->max_bytes && atomic_load(&quota->bytes) + raw_bytes > quota->max_bytes;
 }
 
 struct sw_cost_question sw_mover_ask(struct sw_mover *m, const struct sw_weighed *what, enum sw_codec_id codec,
@@ -109,17 +117,16 @@ struct sw_cost_question sw_mover_ask(struct sw_mover *m, const struct sw_weighed
                                         .rates = rates_of(sw_mover_costs(m, what->chunk_bytes, what->shares_step))};
     if (what->shares_slots)
         sw_cost_share_slots(&question);
-    ask_placement(m->place, &question);
-    question.room_is_short |= is_too_much(what->quota, what->raw_bytes);
+    ask_sink(m, what->run, &question);
     return question;
 }
 
-struct sw_rules_stages sw_job_stages(struct sw_mover *m, const struct sw_job *job) {
-    const struct sw_frames *frames = job->frames;
-    const bool is_back = job->kind == SW_JOB_RESTORE;
-    const double raw = (double)sw_frames_chunk_bytes(frames, job->n_dealt),
-                 stored = is_back ? (double)frames->layouts[job->n_dealt].frame_bytes : raw / job->plan.expected_ratio;
-    const enum sw_codec_id codec = is_back ? frames->layouts[job->n_dealt].codec : job->plan.codec;
+struct sw_rules_stages sw_run_stages(struct sw_mover *m, const struct sw_run *run) {
+    const struct sw_frames *frames = run->frames;
+    const bool is_back = run->request->operation == SW_OP_RESTORE;
+    const double raw = (double)sw_frames_chunk_bytes(frames, run->n_dealt),
+                 stored = is_back ? (double)frames->layouts[run->n_dealt].frame_bytes : raw / run->plan.expected_ratio;
+    const enum sw_codec_id codec = is_back ? frames->layouts[run->n_dealt].codec : run->plan.codec;
     const struct sw_cost_rates rates = rates_of(sw_mover_costs(m, (uint64_t)raw, false));
     const double coder = is_back ? rates.restore[codec] : rates.encode[codec];
     if (coder <= 0 || rates.link_out <= 0)
@@ -131,45 +138,45 @@ struct sw_rules_stages sw_job_stages(struct sw_mover *m, const struct sw_job *jo
     return (struct sw_rules_stages){link_s, coder_s > link_s ? coder_s - link_s : 0};
 }
 
-bool sw_job_has_direct_step(const struct sw_mover *m, const struct sw_job *job) {
+bool sw_run_has_direct_step(const struct sw_mover *m, const struct sw_run *run) {
     for (unsigned s = 0; s < m->n_slots; s++)
-        if (m->slots[s].job == job && m->slots[s].direct.n > 0)
+        if (m->slots[s].run == run && m->slots[s].direct.n > 0)
             return true;
     return false;
 }
 
 /* Raw bytes go directly, but those of short regions now and then, to see how fast the kernels are. */
-bool sw_job_spills_directly(struct sw_mover *m, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
+bool sw_run_spills_directly(struct sw_mover *m, const struct sw_run *run, uint64_t raw_bytes, uint64_t step_bytes) {
     struct sw_cost_class *costs = sw_mover_costs(m, raw_bytes, false);
-    if (job->kind != SW_JOB_SPILL)
+    if (run->request->operation != SW_OP_SPILL)
         return false;
-    if (job->is_mixed)
-        return !sw_job_has_direct_step(m, job); /* one slot does, all others encode */
-    if (!job->is_direct || job->plan.codec != SW_CODEC_RAW)
+    if (run->is_mixed)
+        return !sw_run_has_direct_step(m, run); /* one slot does, all others encode */
+    if (!run->is_direct || run->plan.codec != SW_CODEC_RAW)
         return false;
-    return sw_cost_is_long(job->bytes) || !costs || !sw_cost_retry_kernels_out(costs, raw_bytes, step_bytes);
+    return sw_cost_is_long(run->buffer->bytes) || !costs || !sw_cost_retry_kernels_out(costs, raw_bytes, step_bytes);
 }
 
-static enum sw_job_way_back choose_way_back(struct sw_mover *m, const struct sw_job *job, uint64_t raw_bytes) {
+static enum sw_way_back choose_way_back(struct sw_mover *m, const struct sw_run *run, uint64_t raw_bytes) {
     struct sw_cost_class *costs = sw_mover_costs(m, raw_bytes, false);
     if (!sw_mover_has_link(m))
         return SW_WAY_BACK_KERNELS;
-    if (sw_cost_is_long(job->bytes))
+    if (sw_cost_is_long(run->buffer->bytes))
         return SW_WAY_BACK_DIRECT;
     if (!costs)
         return SW_WAY_BACK_KERNELS;
     const struct sw_cost_rates rates = rates_of(costs);
     /* Beside frames of other codecs nothing is measured. */
-    if (sw_cost_restores_directly(&rates) || (!job->is_mixed && sw_cost_retry_direct_back(costs, job->bytes)))
+    if (sw_cost_restores_directly(&rates) || (!run->is_mixed && sw_cost_retry_direct_back(costs, run->buffer->bytes)))
         return SW_WAY_BACK_DIRECT;
     return SW_WAY_BACK_KERNELS;
 }
 
-bool sw_job_restores_directly(struct sw_mover *m, struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes) {
+bool sw_run_restores_directly(struct sw_mover *m, struct sw_run *run, uint64_t raw_bytes, uint64_t step_bytes) {
     struct sw_cost_class *costs = sw_mover_costs(m, raw_bytes, false);
-    if (job->way_back == SW_WAY_BACK_OPEN)
-        job->way_back = choose_way_back(m, job, raw_bytes);
-    if (job->way_back == SW_WAY_BACK_KERNELS)
+    if (run->way_back == SW_WAY_BACK_OPEN)
+        run->way_back = choose_way_back(m, run, raw_bytes);
+    if (run->way_back == SW_WAY_BACK_KERNELS)
         return false;
-    return sw_cost_is_long(job->bytes) || !costs || !sw_cost_retry_kernels_back(costs, raw_bytes, step_bytes);
+    return sw_cost_is_long(run->buffer->bytes) || !costs || !sw_cost_retry_kernels_back(costs, raw_bytes, step_bytes);
 }

@@ -6,7 +6,6 @@
 #include "spill/mover/mover.h"
 #include "spill/planner/plan_cache.h"
 #include "spill/planner/rules.h"
-#include <pthread.h>
 
 /* What a slot does, for a chunk or for several, or for a group, whose steps are the same.
  *
@@ -21,7 +20,7 @@
  *                   FREE -> UNPACKING -> FREE: the frame is decoded where it lies
  *                   FREE -> FETCHING -> DECODING -> FREE: the raw bytes will fall on it
  *
- * If its job fails a slot becomes FREE at the end of what is queued, or at once if nothing is, but:
+ * If its run fails a slot becomes FREE at the end of what is queued, or at once if nothing is, but:
  *
  *   any             -> DRAINING -> FREE: a step could not be queued; what is queued has to end
  *   pack, unpack    PLACING or DECODING -> TORN (-> FREE: it cannot be undone)
@@ -34,7 +33,7 @@ enum sw_slot_state {
     SW_SLOT_ENCODING,
     SW_SLOT_STORING, /* frame, or raw bytes, on the way to host memory */
     SW_SLOT_RESTORING,
-    SW_SLOT_DRAINING,  /* its job has failed; what is queued has to end */
+    SW_SLOT_DRAINING,  /* its run has failed; what is queued has to end */
     SW_SLOT_WAITING,   /* waits for host memory on its way to the disk; nothing queued */
     SW_SLOT_HOLDING,   /* pack: frame made, waits for its turn; nothing queued */
     SW_SLOT_PLACING,   /* frame on its way into the client's memory */
@@ -45,12 +44,12 @@ enum sw_slot_state {
     SW_SLOT_TORN       /* holds a chunk's only good copy, its frame; nothing queued */
 };
 
-/* Short jobs whose steps a slot does in one go. */
+/* Short runs whose steps a slot does in one go. */
 struct sw_group {
-    unsigned n;                  /* members; 0: the slot works for `job`, or is free */
-    struct sw_job **jobs;        /* [group_items]; NULL: has left since its frame was made */
+    unsigned n;                  /* members; 0: the slot works for `run`, or is free */
+    struct sw_run **runs;        /* [group_items]; NULL: has left since its frame was made */
     struct sw_group_item *items; /* [group_items], in the same order */
-    enum sw_job_kind kind;       /* of all of them: SPILL or RESTORE */
+    enum sw_operation kind;      /* of all of them: SPILL or RESTORE */
     bool is_ascending;           /* gathering: from one memory, each behind the one before */
     uint64_t raw_bytes, item_bytes;
     struct sw_plan plan; /* spill: by which all are encoded */
@@ -66,14 +65,13 @@ struct sw_direct {
 
 struct sw_slot {
     enum sw_slot_state state;
-    struct sw_job *job; /* NULL: free, or a group's */
+    struct sw_run *run; /* NULL: free, or a group's */
     struct sw_group group;
     size_t chunk;
-    unsigned n_chunks;    /* unpacking: as many, of which `chunk` is the last; restoring: the first */
-    bool is_staged;       /* `stored` is host memory of a frame on its way: out while STORING, in while RESTORING */
-    bool unqueued;        /* a step could not be queued; those before it still run */
-    unsigned plan_number; /* encoding: of the plan in use */
-    uint64_t age;         /* order in which slots became busy */
+    unsigned n_chunks;         /* unpacking: as many, of which `chunk` is the last; restoring: the first */
+    bool unqueued;             /* a step could not be queued; those before it still run */
+    unsigned plan_number;      /* encoding: of the plan in use */
+    uint64_t age;              /* order in which slots became busy */
     uint64_t planned_since_us; /* preparing, replanning: when it began to make a plan */
     struct sw_slot_measure {
         struct sw_meter *meter; /* of the stage that the queued steps are; NULL: not measured */
@@ -102,15 +100,12 @@ enum { SW_LINK_OUT, SW_LINK_BACK, SW_LINKS };
 
 struct sw_mover {
     struct sw_device *device;
-    struct sw_placement *place;
-    struct sw_mover_sink sink;
-    unsigned n_slots, n_mapped, n_transfers;
-    pthread_mutex_t arrived_lock; /* guards the list; the sink is told of an arrival under it */
-    struct sw_list arrived;       /* struct sw_transfer: the disk is done with them */
-    atomic_bool has_arrived;      /* there may be some */
-    bool is_settled;              /* since nothing could be moved on no slot has reported and no job has come */
+    struct sw_frame_sink *sink;
+    struct sw_mover_host host;
+    unsigned n_slots, n_mapped;
+    bool is_settled; /* since nothing could be moved on no slot has reported and no run has come */
     uint64_t next_age;
-    struct sw_list jobs;   /* active */
+    struct sw_list runs;   /* active */
     struct sw_turns turns; /* of those that want slots, or may */
     struct sw_link links[SW_LINKS];
     uint64_t link_opens_us; /* when to look again at what waits for a link; 0: nothing does */
@@ -127,71 +122,78 @@ static inline unsigned sw_slot_index(const struct sw_mover *m, const struct sw_s
     return (unsigned)(slot - m->slots);
 }
 
-/* A slot that works for the job, or for another buffer of its request. */
-static inline bool sw_slot_serves_op(const struct sw_slot *slot, const struct sw_job *job) {
-    return slot->job && (slot->job == job || (job->op_number && slot->job->op_number == job->op_number));
+/* Its frame is in memory on its way: out, or back. */
+static inline bool sw_slot_is_staged(const struct sw_slot *slot) {
+    return slot->stored.use != SW_STORED_RESTS;
 }
 
-static inline struct sw_job *sw_job_of_turn(struct sw_turn *turn) {
-    return SW_CONTAINER_OF(turn, struct sw_job, turn);
+/* A slot that works for the run, or for another buffer of its request. */
+static inline bool sw_slot_serves_op(const struct sw_slot *slot, const struct sw_run *run) {
+    return slot->run &&
+           (slot->run == run || (run->request->number && slot->run->request->number == run->request->number));
+}
+
+static inline struct sw_run *sw_run_of_turn(struct sw_turn *turn) {
+    return SW_CONTAINER_OF(turn, struct sw_run, turn);
 }
 
 /* ---- mover.c ---- */
 
-void sw_slot_take(struct sw_mover *m, struct sw_slot *slot, enum sw_slot_state state, struct sw_job *job);
+void sw_slot_take(struct sw_mover *m, struct sw_slot *slot, enum sw_slot_state state, struct sw_run *run);
 void sw_slot_give(struct sw_mover *m, struct sw_slot *slot);
-/* A step could not be queued: its job fails, what is already queued on the slot must end. */
+/* A step could not be queued: its run fails, what is already queued on the slot must end. */
 void sw_slot_fail(struct sw_mover *m, struct sw_slot *slot, const struct sw_err *err);
 
 /* ---- chunk_spill.c ---- */
 
 /* Of a spill or pack: a plan is still to be made. */
-bool sw_job_needs_plan(const struct sw_job *job);
+bool sw_run_needs_plan(const struct sw_run *run);
 /* Has a free slot make a plan for what is still to be spilled. */
-void sw_slot_prepare(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job);
+void sw_slot_prepare(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run);
 /* PREPARING has ended; REPLANNING has, and the chunk is encoded by the new plan. */
 void sw_slot_prepared(struct sw_mover *m, const struct sw_slot *slot);
 void sw_slot_replanned(struct sw_mover *m, struct sw_slot *slot);
-/* Has a free slot encode the job's next chunk, or take it and those behind it as they are. */
-void sw_slot_spill(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job);
+/* Has a free slot encode the run's next chunk, or take it and those behind it as they are. */
+void sw_slot_spill(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run);
 /* The frame is in the slot's buffer: has it stored, or made again by another plan. */
 void sw_slot_encoded(struct sw_mover *m, struct sw_slot *slot, const struct sw_slot_result *result);
 /* Copies the frame to host memory, where it stays, or from where it goes on to the disk. False: has to wait. */
 bool sw_slot_begin_store(struct sw_mover *m, struct sw_slot *slot);
-/* Room in the tier for the first `bytes` of the slot's frame, and the steps that copy them there. */
-int sw_slot_store(struct sw_mover *m, struct sw_slot *slot, uint64_t bytes, struct sw_err *err);
+/* Room for the first `bytes` of the slot's frame, where they rest if they must, and the steps that copy them there.
+ * errors: -SW_EAGAIN, as reserve() of the sink. */
+int sw_slot_store(struct sw_mover *m, struct sw_slot *slot, uint64_t bytes, bool must_rest, struct sw_err *err);
 /* What was copied to where it stays is there: commits it. */
 void sw_slot_stored(struct sw_mover *m, struct sw_slot *slot);
 
 /* ---- chunk_restore.c ---- */
 
-/* Has a free slot restore the job's next chunk, and those behind it that go in the same step. */
-void sw_slot_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job);
+/* Has a free slot restore the run's next chunk, and those behind it that go in the same step. */
+void sw_slot_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run);
 /* Queues the steps that copy a frame from the tier to `at` of the slot's buffer. */
 int sw_slot_load(struct sw_mover *m, const struct sw_slot *slot, const struct sw_stored *stored, uint64_t at,
                  struct sw_err *err);
 
 /* ---- deal.c ---- */
 
-/* The job that one of n_free free slots is to serve. NULL: none wants one, or none that may have it. */
-struct sw_job *sw_mover_next_job(struct sw_mover *m, unsigned n_free);
-/* A job comes among those that want slots. errors: -SW_ENOMEM. */
-int sw_job_join_turns(struct sw_mover *m, struct sw_job *job, struct sw_err *err);
-/* A slot works for the job, or does so no more, after which the job may want one again. */
-void sw_job_hold_slot(struct sw_job *job);
-void sw_job_give_slot(struct sw_mover *m, struct sw_job *job);
-/* Bytes of the job that have been dealt out. */
-uint64_t sw_job_dealt_bytes(const struct sw_job *job);
+/* The run that one of n_free free slots is to serve. NULL: none wants one, or none that may have it. */
+struct sw_run *sw_mover_next_run(struct sw_mover *m, unsigned n_free);
+/* A run comes among those that want slots. errors: -SW_ENOMEM. */
+int sw_run_join_turns(struct sw_mover *m, struct sw_run *run, struct sw_err *err);
+/* A slot works for the run, or does so no more, after which the run may want one again. */
+void sw_run_hold_slot(struct sw_run *run);
+void sw_run_give_slot(struct sw_mover *m, struct sw_run *run);
+/* Bytes of the run that have been dealt out. */
+uint64_t sw_run_dealt_bytes(const struct sw_run *run);
 /* True if another tenant wants the device, or has lately: steps are short then. */
-bool sw_mover_has_neighbours(const struct sw_mover *m, const struct sw_job *job);
+bool sw_mover_has_neighbours(const struct sw_mover *m, const struct sw_run *run);
 /* True if no other request wants the device, nor does another tenant. */
-bool sw_mover_is_alone(const struct sw_mover *m, const struct sw_job *job);
+bool sw_mover_is_alone(const struct sw_mover *m, const struct sw_run *run);
 
 /* ---- link.c ---- */
 
-/* True if a step of the job may queue so many bytes on the link now. Beside other tenants' jobs long ones wait while
+/* True if a step of the run may queue so many bytes on the link now. Beside other tenants' runs long ones wait while
  * others are on it, so that no one waits there for more than a chunk. */
-bool sw_link_has_room(struct sw_mover *m, unsigned link, const struct sw_job *job, uint64_t bytes);
+bool sw_link_has_room(struct sw_mover *m, unsigned link, const struct sw_run *run, uint64_t bytes);
 /* A slot's step queues them. */
 void sw_link_take(struct sw_mover *m, struct sw_slot *slot, unsigned link, uint64_t bytes);
 /* The slot has reported. */
@@ -199,39 +201,26 @@ void sw_link_ended(struct sw_slot *slot);
 
 /* ---- run.c ---- */
 
-/* The first failure is the job's. A context that died takes every job of the device with it. */
-void sw_mover_fail(struct sw_mover *m, struct sw_job *job, const struct sw_err *cause);
-/* The same, where it is known at which chunks. */
-void sw_mover_fail_at(struct sw_mover *m, struct sw_job *job, size_t chunk, size_t n_chunks,
-                      const struct sw_err *cause);
-/* Fails it with -SW_ECANCELED if that was asked for. */
-void sw_job_check_canceled(struct sw_job *job);
-/* Takes a frame's bytes from the quota, before it gets a place in a tier, or gives them back because it got none. What
- * is not given back is the loop's to give: with the region, or with the job's failure. errors: -SW_ETENANTBYTES. */
-int sw_job_charge(struct sw_job *job, uint64_t bytes, struct sw_err *err);
-void sw_job_uncharge(struct sw_job *job, uint64_t bytes);
-void sw_job_set_phase(struct sw_mover *m, struct sw_job *job, enum sw_job_phase phase);
-int sw_job_map(struct sw_mover *m, struct sw_job *job, struct sw_err *err);
-void sw_job_unmap(struct sw_mover *m, struct sw_job *job);
+void sw_run_set_phase(struct sw_mover *m, struct sw_run *run, enum sw_phase phase);
 /* Length of a spill's or a pack's chunks: as the device can, and as the way to the disk has room for a frame. */
-uint64_t sw_job_chunk_bytes(const struct sw_mover *m, const struct sw_job *job);
+uint64_t sw_run_chunk_bytes(const struct sw_mover *m, const struct sw_run *run);
 /* Maps the memory and lays out the chunks. */
-int sw_job_start(struct sw_mover *m, struct sw_job *job, struct sw_err *err);
+int sw_run_start(struct sw_mover *m, struct sw_run *run, struct sw_err *err);
 /* The frame of one of its chunks is complete on the device: keeps the books. planned: a codec that makes no shorter
  * frame than raw is given up for that chunk. */
-void sw_job_note_frame(struct sw_job *job, size_t chunk, enum sw_codec_id planned, const struct sw_frame_layout *frame);
-bool sw_job_complete(const struct sw_job *job);
-/* The worker's side of a job is over. */
-void sw_job_finish(struct sw_mover *m, struct sw_job *job);
+void sw_run_note_frame(struct sw_run *run, size_t chunk, enum sw_codec_id planned, const struct sw_frame_layout *frame);
+bool sw_run_complete(const struct sw_run *run);
+/* The worker's side of a run is over. */
+void sw_run_finish(struct sw_mover *m, struct sw_run *run);
 
 /* ---- group.c ---- */
 
 /* errors: -SW_ENOMEM. */
 int sw_group_init(struct sw_group *ret, unsigned max_items, struct sw_err *err);
 void sw_group_fini(struct sw_group *group);
-/* Has a free slot serve a waiting job together with others that are waiting. False: there are none, or the job is none
+/* Has a free slot serve a waiting run together with others that are waiting. False: there are none, or the run is none
  * to be served with others; nothing has changed. */
-bool sw_group_serve(struct sw_mover *m, struct sw_slot *slot, struct sw_job *first);
+bool sw_group_serve(struct sw_mover *m, struct sw_slot *slot, struct sw_run *first);
 /* The steps of a slot that works for a group have ended with rc. */
 void sw_group_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_err *err);
 
@@ -249,7 +238,7 @@ enum sw_measure_kind {
  * or of the frame. raw_bytes: length of the chunk, or of all of a group. */
 void sw_measure_begin(struct sw_mover *m, struct sw_slot *slot, enum sw_measure_kind kind, enum sw_codec_id codec,
                       uint64_t raw_bytes, uint64_t bytes);
-/* True if what the slot is about to move has only a part of the link, since other chunks of its job, compressed or not,
+/* True if what the slot is about to move has only a part of the link, since other chunks of its run, compressed or not,
  * cross meanwhile that are not measured with it: it is not measured then. */
 bool sw_slot_shares_link(const struct sw_mover *m, const struct sw_slot *slot);
 /* The slot has reported. counts: that the steps have done what was measured. */
@@ -259,26 +248,26 @@ bool sw_mover_has_link(const struct sw_mover *m);
 /* What is to be encoded by a plan: the rest of a region, or a group, which counts as one chunk. */
 struct sw_weighed {
     uint64_t raw_bytes, chunk_bytes, n_chunks;
-    struct sw_quota *quota; /* NULL: none */
-    bool shares_step;       /* a group of chunk_bytes in all, or a member of it */
-    bool shares_slots;      /* with the other buffers of its request */
+    const struct sw_run *run; /* or one of them: whose tenant may store so much */
+    bool shares_step;         /* a group of chunk_bytes in all, or a member of it */
+    bool shares_slots;        /* with the other buffers of its request */
 };
 /* What is known of chunks, or of groups, of that length; NULL: they are too short. */
 struct sw_cost_class *sw_mover_costs(struct sw_mover *m, uint64_t chunk_bytes, bool is_group);
 /* What cost.h is to be asked about it, by the rates measured. */
 struct sw_cost_question sw_mover_ask(struct sw_mover *m, const struct sw_weighed *what, enum sw_codec_id codec,
                                      double expected_ratio);
-/* What the job's next chunk will take: to be encoded and to cross the link, or to cross and be decoded. All 0: not
+/* What the run's next chunk will take: to be encoded and to cross the link, or to cross and be decoded. All 0: not
  * known. */
-struct sw_rules_stages sw_job_stages(struct sw_mover *m, const struct sw_job *job);
+struct sw_rules_stages sw_run_stages(struct sw_mover *m, const struct sw_run *run);
 /* How long making a plan took. */
 void sw_measure_plan(struct sw_mover *m, uint64_t us);
-/* Whether the next step_bytes of raw chunks, the first one of raw_bytes, go directly: of a job that may, and on their
+/* Whether the next step_bytes of raw chunks, the first one of raw_bytes, go directly: of a run that may, and on their
  * way back. */
-bool sw_job_spills_directly(struct sw_mover *m, const struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes);
-bool sw_job_restores_directly(struct sw_mover *m, struct sw_job *job, uint64_t raw_bytes, uint64_t step_bytes);
-/* True while a slot moves chunks of the job directly. */
-bool sw_job_has_direct_step(const struct sw_mover *m, const struct sw_job *job);
+bool sw_run_spills_directly(struct sw_mover *m, const struct sw_run *run, uint64_t raw_bytes, uint64_t step_bytes);
+bool sw_run_restores_directly(struct sw_mover *m, struct sw_run *run, uint64_t raw_bytes, uint64_t step_bytes);
+/* True while a slot moves chunks of the run directly. */
+bool sw_run_has_direct_step(const struct sw_mover *m, const struct sw_run *run);
 
 /* ---- plan.c ---- */
 
@@ -291,16 +280,16 @@ struct sw_verdict {
     bool is_direct; /* raw chunks: directly */
     bool is_mixed;  /* some chunks as the plan says, some directly */
 };
-struct sw_verdict sw_mover_plan_weigh(struct sw_mover *m, enum sw_job_kind kind, const struct sw_weighed *what,
+struct sw_verdict sw_mover_plan_weigh(struct sw_mover *m, enum sw_operation kind, const struct sw_weighed *what,
                                       bool may_retry, struct sw_plan *plan);
-/* The same for a job that has got a plan, from its chunk `first` on. */
-void sw_job_weigh(struct sw_mover *m, struct sw_job *job, size_t first);
-/* Of a job under way, a spill that is being compressed: looks whether that still pays by what has been measured since
+/* The same for a run that has got a plan, from its chunk `first` on. */
+void sw_run_weigh(struct sw_mover *m, struct sw_run *run, size_t first);
+/* Of a run under way, a spill that is being compressed: looks whether that still pays by what has been measured since
  * it was weighed. If not, what is left goes in part, or raw. */
-void sw_job_weigh_again(struct sw_mover *m, struct sw_job *job);
+void sw_run_weigh_again(struct sw_mover *m, struct sw_run *run);
 /* Who looks for a plan among those that are kept. */
 struct sw_plan_query {
-    enum sw_job_kind kind;         /* SPILL, PACK */
+    enum sw_operation kind;        /* SPILL, PACK */
     struct sw_weighed what;        /* is to be encoded by it */
     uint64_t key;                  /* of plans that may suit */
     uint64_t bytes;                /* of the region, or of a group's longest */
@@ -324,31 +313,31 @@ enum sw_misfit {
  */
 enum sw_misfit sw_mover_plan_misfits(struct sw_mover *m, const struct sw_plan_query *query,
                                      const struct sw_frame_layout *frame, struct sw_plan *plan);
-/* Of a job that begins: true if it needs no plan of its own, since it has got a kept one, or one that stores bytes as
+/* Of a run that begins: true if it needs no plan of its own, since it has got a kept one, or one that stores bytes as
  * they are: making one could not pay, by what the session's last ones promised. */
-bool sw_job_find_plan(struct sw_mover *m, struct sw_job *job);
-/* Looks at a frame of the job, made by its plan of that number. */
-enum sw_misfit sw_job_judge_plan(struct sw_mover *m, struct sw_job *job, unsigned plan_number,
+bool sw_run_find_plan(struct sw_mover *m, struct sw_run *run);
+/* Looks at a frame of the run, made by its plan of that number. */
+enum sw_misfit sw_run_judge_plan(struct sw_mover *m, struct sw_run *run, unsigned plan_number,
                                  const struct sw_frame_layout *frame);
-/* A frame shows that the bytes are others than those that the job's plan was made for: has a new one made for the rest,
+/* A frame shows that the bytes are others than those that the run's plan was made for: has a new one made for the rest,
  * if that may pay. */
-void sw_job_drifts(struct sw_mover *m, struct sw_job *job, const struct sw_frame_layout *frame);
+void sw_run_drifts(struct sw_mover *m, struct sw_run *run, const struct sw_frame_layout *frame);
 
 /* ---- direct.c ---- */
 
-/* Has a free slot take the job's next chunk, if it goes directly, and then others behind it; else nothing has changed.
+/* Has a free slot take the run's next chunk, if it goes directly, and then others behind it; else nothing has changed.
  * What is next is room for its frame. */
-bool sw_direct_take(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job);
+bool sw_direct_take(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run);
 /* The room for the first chunk has been reserved: reserves room for more that come to rest in the host tier, up to
  * where there is none left, and queues the step. */
 int sw_direct_queue(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err);
 /* The chunks are where they should be: commits those behind the first one. */
-int sw_direct_commit(struct sw_slot *slot, struct sw_err *err);
-/* True if the slot's chunk comes directly; more of the job's next chunks are dealt to it then. */
+int sw_direct_commit(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err);
+/* True if the slot's chunk comes directly; more of the run's next chunks are dealt to it then. */
 bool sw_direct_restores(struct sw_mover *m, struct sw_slot *slot);
 int sw_direct_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err);
 /* Before the slot is given back. */
-void sw_direct_fini(struct sw_slot *slot);
+void sw_direct_fini(struct sw_mover *m, struct sw_slot *slot);
 
 /* ---- in_place.c ---- */
 
@@ -358,14 +347,14 @@ void sw_in_place_encoded(struct sw_mover *m, struct sw_slot *slot);
 void sw_in_place_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_err *err);
 /* Unpack: true if frames are left to be compared, or all have been and the next chunk may be begun beside those that
  * are under way; passes over raw ones. */
-bool sw_in_place_may_unpack(const struct sw_mover *m, struct sw_job *job);
+bool sw_in_place_may_unpack(const struct sw_mover *m, struct sw_run *run);
 /* Has a free slot do what comes next of an unpack; it may stay free. */
-void sw_in_place_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_job *job);
+void sw_in_place_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run);
 /* A failed pack or unpack: does what can be done now to get back to bytes that are whole. True if anything was. */
-bool sw_in_place_recover(struct sw_mover *m, struct sw_job *job);
+bool sw_in_place_recover(struct sw_mover *m, struct sw_run *run);
 /* Nothing is left to recover, or no hope. */
-bool sw_in_place_recovered(const struct sw_job *job);
-/* Of any job, before it is handed back: a pack's length; -SW_ELOST where bytes could not be recovered. */
-void sw_in_place_finish(struct sw_job *job);
+bool sw_in_place_recovered(const struct sw_run *run);
+/* Of any run, before it is handed back: a pack's length; -SW_ELOST where bytes could not be recovered. */
+void sw_in_place_finish(struct sw_run *run);
 
 #endif

@@ -1,4 +1,4 @@
-/* plan.c - by which plan a job goes: one of its session's that are kept, a new one, or none.
+/* plan.c - by which plan a run goes: one of its session's that are kept, a new one, or none.
  *
  * A plan that is kept is used as long as a new one would cost more than a small part of the time that its regions have
  * taken since. The first frame that it makes of a region tells whether it suits the bytes. If it does not, the
@@ -52,11 +52,11 @@ static struct sw_cost_class *costs_of(struct sw_mover *m, const struct sw_weighe
     return sw_mover_costs(m, what->chunk_bytes, what->shares_step);
 }
 
-struct sw_verdict sw_mover_plan_weigh(struct sw_mover *m, enum sw_job_kind kind, const struct sw_weighed *what,
+struct sw_verdict sw_mover_plan_weigh(struct sw_mover *m, enum sw_operation kind, const struct sw_weighed *what,
                                       bool may_retry, struct sw_plan *plan) {
     struct sw_cost_answer answer;
     /* Packing, or without a link, it is done for the room: time does not count. */
-    if (kind != SW_JOB_SPILL || !sw_mover_has_link(m))
+    if (kind != SW_OP_SPILL || !sw_mover_has_link(m))
         return (struct sw_verdict){.reason = plan->codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM};
     const struct sw_cost_question question = ask_of_plan(m, what, plan);
     sw_cost_choose(&question, &answer);
@@ -74,61 +74,62 @@ struct sw_verdict sw_mover_plan_weigh(struct sw_mover *m, enum sw_job_kind kind,
     return (struct sw_verdict){.reason = answer.reason, .is_direct = answer.direct};
 }
 
-/* A job from its chunk `first` on. */
-static struct sw_weighed part_of(const struct sw_job *job, size_t first) {
-    const struct sw_frames *frames = job->frames;
-    return (struct sw_weighed){.raw_bytes = job->bytes - first * frames->chunk_bytes,
-                               .chunk_bytes = frames->n_chunks > 1 ? frames->chunk_bytes : job->bytes,
+/* A run from its chunk `first` on. */
+static struct sw_weighed part_of(const struct sw_run *run, size_t first) {
+    const struct sw_frames *frames = run->frames;
+    return (struct sw_weighed){.raw_bytes = run->buffer->bytes - first * frames->chunk_bytes,
+                               .chunk_bytes = frames->n_chunks > 1 ? frames->chunk_bytes : run->buffer->bytes,
                                .n_chunks = frames->n_chunks - first,
-                               .quota = job->quota,
-                               .shares_slots = job->op_number != 0};
+                               .run = run,
+                               .shares_slots = run->request->number != 0};
 }
 
 /* It looks for a plan for that part. */
-static struct sw_plan_query query_of(struct sw_job *job, size_t first) {
-    return (struct sw_plan_query){.kind = job->kind,
-                                  .what = part_of(job, first),
-                                  .key = job->plan_key,
-                                  .bytes = job->bytes,
-                                  .choice = &job->plan_choice};
+static struct sw_plan_query query_of(struct sw_run *run, size_t first) {
+    return (struct sw_plan_query){.kind = run->request->operation,
+                                  .what = part_of(run, first),
+                                  .key = run->plan_key,
+                                  .bytes = run->buffer->bytes,
+                                  .choice = &run->plan_choice};
 }
 
-void sw_job_weigh(struct sw_mover *m, struct sw_job *job, size_t first) {
-    const struct sw_weighed rest = part_of(job, first);
+void sw_run_weigh(struct sw_mover *m, struct sw_run *run, size_t first) {
+    const struct sw_weighed rest = part_of(run, first);
     const struct sw_verdict verdict =
-        sw_mover_plan_weigh(m, job->kind, &rest, job->trial == SW_TRIAL_WANTED, &job->plan);
-    job->reason = verdict.reason;
-    job->is_direct = verdict.is_direct;
-    job->is_mixed = verdict.is_mixed;
-    job->trial = verdict.reason == SW_COST_RETRY && job->plan.codec != SW_CODEC_RAW && !verdict.is_mixed
+        sw_mover_plan_weigh(m, run->request->operation, &rest, run->trial == SW_TRIAL_WANTED, &run->plan);
+    run->outcome.reason = verdict.reason;
+    run->is_direct = verdict.is_direct;
+    run->is_mixed = verdict.is_mixed;
+    run->trial = verdict.reason == SW_COST_RETRY && run->plan.codec != SW_CODEC_RAW && !verdict.is_mixed
                      ? SW_TRIAL_NEXT_CHUNK
                      : SW_TRIAL_NONE;
 }
 
-void sw_job_weigh_again(struct sw_mover *m, struct sw_job *job) {
+void sw_run_weigh_again(struct sw_mover *m, struct sw_run *run) {
     /* As if it began: what is left alone would have the slots to fill once more. */
-    const struct sw_weighed all = part_of(job, 0);
+    const struct sw_weighed all = part_of(run, 0);
     struct sw_cost_answer answer;
-    if (job->kind != SW_JOB_SPILL || (job->reason != SW_COST_PAYS && job->reason != SW_COST_UNKNOWN) ||
-        job->stage != SW_STAGE_RUNNING || job->plan_state == SW_JOB_PLAN_MISSING ||
-        job->n_dealt == job->frames->n_chunks || !sw_mover_has_link(m))
+    if (run->request->operation != SW_OP_SPILL ||
+        (run->outcome.reason != SW_COST_PAYS && run->outcome.reason != SW_COST_UNKNOWN) ||
+        run->stage != SW_STAGE_RUNNING || run->plan_state == SW_PLAN_STATE_MISSING ||
+        run->n_dealt == run->frames->n_chunks || !sw_mover_has_link(m))
         return;
-    const struct sw_cost_question question = sw_mover_ask(m, &all, job->plan.codec, job->plan.expected_ratio);
+    const struct sw_cost_question question = sw_mover_ask(m, &all, run->plan.codec, run->plan.expected_ratio);
     if (!sw_cost_stops_paying(&question, &answer))
         return;
-    job->reason = answer.reason;
-    job->is_mixed = answer.reason == SW_COST_IN_PART;
-    if (job->is_mixed)
+    run->outcome.reason = answer.reason;
+    run->is_mixed = answer.reason == SW_COST_IN_PART;
+    if (run->is_mixed)
         return;
-    sw_plan_init_raw(&job->plan);
-    job->plan_number++; /* what is under way says nothing about this one */
-    job->is_direct = answer.direct;
+    sw_plan_init_raw(&run->plan);
+    run->plan_number++; /* what is under way says nothing about this one */
+    run->is_direct = answer.direct;
 }
 
 /* ---- plans that are kept ---- */
 
-static bool counts_time(const struct sw_mover *m, enum sw_job_kind kind) {
-    return kind == SW_JOB_SPILL && sw_mover_has_link(m);
+static bool counts_time(const struct sw_mover *m, enum sw_operation kind) {
+    return kind == SW_OP_SPILL && sw_mover_has_link(m);
 }
 
 /* A time in prices of a plan. While either is not known: of short regions a little, of others one. */
@@ -255,65 +256,65 @@ static bool outlasts_plan(const struct sw_mover *m, const struct sw_cost_answer 
     return 2 * m->plan_s <= answer->times[SW_CODEC_RAW].out_s;
 }
 
-/* ---- at a job's beginning ---- */
+/* ---- at a run's beginning ---- */
 
 /* True if making a plan could not pay, by what the session's last ones promised. */
-static bool turn_away(struct sw_mover *m, struct sw_job *job) {
-    const struct sw_weighed rest = part_of(job, job->n_dealt);
+static bool turn_away(struct sw_mover *m, struct sw_run *run) {
+    const struct sw_weighed rest = part_of(run, run->n_dealt);
     struct sw_cost_answer answer;
-    if (!counts_time(m, job->kind) || !costs_of(m, &rest))
+    if (!counts_time(m, run->request->operation) || !costs_of(m, &rest))
         return false;
-    const double promise = sw_plan_cache_promise(&m->plans, job->plan_key);
-    const bool is_typed = job->value_type != SW_VALUE_NONE;
-    struct sw_cost_question question = sw_mover_ask(m, &rest, fastest_codec(m, &rest, job->value_type),
+    const double promise = sw_plan_cache_promise(&m->plans, run->plan_key);
+    const bool is_typed = run->buffer->type != SW_VALUE_NONE;
+    struct sw_cost_question question = sw_mover_ask(m, &rest, fastest_codec(m, &rest, run->buffer->type),
                                                     promise > 0 ? promise
                                                     : is_typed  ? MOST_NUMBERS_RATIO
                                                                 : SW_PLAN_MOST_BYTES_RATIO);
     bool hopeless = sw_cost_is_hopeless(&question, &answer);
-    job->is_mixed = answer.reason == SW_COST_IN_PART;
-    job->reason = SW_COST_ENCODER; /* should all chunks have gone before there is a plan */
+    run->is_mixed = answer.reason == SW_COST_IN_PART;
+    run->outcome.reason = SW_COST_ENCODER; /* should all chunks have gone before there is a plan */
     question.plan_s = m->plan_s;
     if (!hopeless && promise > 0) {
         hopeless = sw_cost_is_hopeless(&question, &answer);
-        if (job->is_mixed)
+        if (run->is_mixed)
             hopeless = !outlasts_plan(m, &answer);
     }
     if (!hopeless)
         return false;
-    job->is_mixed = false;
-    job->reason = answer.reason == SW_COST_IN_PART ? SW_COST_ENCODER : answer.reason; /* with its plan */
+    run->is_mixed = false;
+    run->outcome.reason = answer.reason == SW_COST_IN_PART ? SW_COST_ENCODER : answer.reason; /* with its plan */
     if (sw_cost_retry(costs_of(m, &rest), &question, &answer)) {
-        job->trial = SW_TRIAL_WANTED;
-        job->is_mixed = sw_cost_can_go_in_part(&question) && outlasts_plan(m, &answer);
+        run->trial = SW_TRIAL_WANTED;
+        run->is_mixed = sw_cost_can_go_in_part(&question) && outlasts_plan(m, &answer);
         return false;
     }
-    sw_plan_init_raw(&job->plan);
-    job->plan_state = SW_JOB_PLAN_SETTLED;
-    job->is_direct = answer.direct;
+    sw_plan_init_raw(&run->plan);
+    run->plan_state = SW_PLAN_STATE_SETTLED;
+    run->is_direct = answer.direct;
     return true;
 }
 
-/* Of a job whose kept plan is due. */
-static void goes_in_part_meanwhile(struct sw_mover *m, struct sw_job *job, const struct sw_weighed *rest) {
-    const struct sw_cost_question question = sw_mover_ask(m, rest, job->plan.codec, job->plan.expected_ratio);
+/* Of a run whose kept plan is due. */
+static void goes_in_part_meanwhile(struct sw_mover *m, struct sw_run *run, const struct sw_weighed *rest) {
+    const struct sw_cost_question question = sw_mover_ask(m, rest, run->plan.codec, run->plan.expected_ratio);
     struct sw_cost_answer answer;
     sw_cost_choose(&question, &answer);
-    job->is_mixed = answer.reason == SW_COST_IN_PART && outlasts_plan(m, &answer);
-    job->reason = SW_COST_ENCODER; /* should all chunks have gone before there is a plan */
+    run->is_mixed = answer.reason == SW_COST_IN_PART && outlasts_plan(m, &answer);
+    run->outcome.reason = SW_COST_ENCODER; /* should all chunks have gone before there is a plan */
 }
 
-bool sw_job_find_plan(struct sw_mover *m, struct sw_job *job) {
-    const struct sw_plan_query query = query_of(job, job->n_dealt);
-    switch (sw_mover_plan_find(m, &query, &job->plan)) {
+bool sw_run_find_plan(struct sw_mover *m, struct sw_run *run) {
+    const struct sw_plan_query query = query_of(run, run->n_dealt);
+    switch (sw_mover_plan_find(m, &query, &run->plan)) {
     case SW_PLAN_USABLE:
-        job->plan_state = SW_JOB_PLAN_UNPROVEN;
-        sw_job_weigh(m, job, job->n_dealt);
+        run->plan_state = SW_PLAN_STATE_UNPROVEN;
+        sw_run_weigh(m, run, run->n_dealt);
         return true;
     case SW_PLAN_DUE:
-        goes_in_part_meanwhile(m, job, &query.what);
+        goes_in_part_meanwhile(m, run, &query.what);
         return false;
     case SW_PLAN_NONE:
-        return turn_away(m, job);
+        return turn_away(m, run);
     }
     return false;
 }
@@ -321,63 +322,63 @@ bool sw_job_find_plan(struct sw_mover *m, struct sw_job *job) {
 /* ---- at its first frame ---- */
 
 /* Goes on by a plan that does not suit, as far as that shrinks. */
-static void accept(struct sw_mover *m, struct sw_job *job, const struct sw_frame_layout *frame) {
-    job->plan_state = SW_JOB_PLAN_SETTLED;
-    job->plan.expected_ratio = ratio_of(frame);
-    if (job->n_dealt < job->frames->n_chunks) {
-        job->plan_number++; /* what is under way was promised more */
-        sw_job_weigh(m, job, job->n_dealt);
+static void accept(struct sw_mover *m, struct sw_run *run, const struct sw_frame_layout *frame) {
+    run->plan_state = SW_PLAN_STATE_SETTLED;
+    run->plan.expected_ratio = ratio_of(frame);
+    if (run->n_dealt < run->frames->n_chunks) {
+        run->plan_number++; /* what is under way was promised more */
+        sw_run_weigh(m, run, run->n_dealt);
     } else if (frame->codec == SW_CODEC_RAW) {
-        job->reason = SW_COST_NO_GAIN;
+        run->outcome.reason = SW_COST_NO_GAIN;
     }
 }
 
 /* For packing room counts, and a plan that is only good enough for time may leave much of it: the region's bytes have
  * to be as the plan's own. */
-static bool suits(const struct sw_mover *m, const struct sw_job *job, const struct sw_frame_layout *frame) {
-    if (job->kind != SW_JOB_PACK)
-        return !sw_mover_plan_is_stale(&job->plan, frame);
-    const double seen = sw_plan_cache_seen(&m->plans, job->plan_key, &job->plan_choice), ratio = data_ratio_of(frame);
+static bool suits(const struct sw_mover *m, const struct sw_run *run, const struct sw_frame_layout *frame) {
+    if (run->request->operation != SW_OP_PACK)
+        return !sw_mover_plan_is_stale(&run->plan, frame);
+    const double seen = sw_plan_cache_seen(&m->plans, run->plan_key, &run->plan_choice), ratio = data_ratio_of(frame);
     return ratio > (1 - ALIKE_PART) * seen && ratio < (1 + ALIKE_PART) * seen;
 }
 
-enum sw_misfit sw_job_judge_plan(struct sw_mover *m, struct sw_job *job, unsigned plan_number,
+enum sw_misfit sw_run_judge_plan(struct sw_mover *m, struct sw_run *run, unsigned plan_number,
                                  const struct sw_frame_layout *frame) {
-    const bool is_by_current = plan_number == job->plan_number;
-    if (job->plan_state != SW_JOB_PLAN_UNPROVEN) {
+    const bool is_by_current = plan_number == run->plan_number;
+    if (run->plan_state != SW_PLAN_STATE_UNPROVEN) {
         if (is_by_current)
-            sw_plan_cache_saw(&m->plans, job->plan_key, &job->plan_choice, &job->plan, data_ratio_of(frame));
+            sw_plan_cache_saw(&m->plans, run->plan_key, &run->plan_choice, &run->plan, data_ratio_of(frame));
         return SW_MISFIT_ACCEPT;
     }
-    if (suits(m, job, frame)) {
-        if (is_by_current && job->plan.codec != SW_CODEC_RAW) {
-            sw_plan_cache_suits(&m->plans, job->plan_key, &job->plan_choice);
-            job->plan_state = SW_JOB_PLAN_SETTLED;
+    if (suits(m, run, frame)) {
+        if (is_by_current && run->plan.codec != SW_CODEC_RAW) {
+            sw_plan_cache_suits(&m->plans, run->plan_key, &run->plan_choice);
+            run->plan_state = SW_PLAN_STATE_SETTLED;
         }
         return SW_MISFIT_ACCEPT;
     }
     if (!is_by_current) /* another plan is being tried since */
         return SW_MISFIT_AGAIN;
-    const struct sw_plan_query query = query_of(job, job->n_encoded); /* what is under way by that plan, too */
-    const enum sw_misfit misfit = sw_mover_plan_misfits(m, &query, frame, &job->plan);
+    const struct sw_plan_query query = query_of(run, run->n_encoded); /* what is under way by that plan, too */
+    const enum sw_misfit misfit = sw_mover_plan_misfits(m, &query, frame, &run->plan);
     if (misfit == SW_MISFIT_AGAIN) {
-        job->plan_number++;
-        sw_job_weigh(m, job, job->n_encoded);
+        run->plan_number++;
+        sw_run_weigh(m, run, run->n_encoded);
     } else if (misfit == SW_MISFIT_ACCEPT) {
-        accept(m, job, frame);
+        accept(m, run, frame);
     }
     return misfit;
 }
 
-void sw_job_drifts(struct sw_mover *m, struct sw_job *job, const struct sw_frame_layout *frame) {
-    const struct sw_weighed rest = part_of(job, job->n_dealt);
+void sw_run_drifts(struct sw_mover *m, struct sw_run *run, const struct sw_frame_layout *frame) {
+    const struct sw_weighed rest = part_of(run, run->n_dealt);
     struct sw_cost_answer answer;
-    struct sw_cost_question question = sw_mover_ask(m, &rest, job->plan.codec, job->plan.expected_ratio);
+    struct sw_cost_question question = sw_mover_ask(m, &rest, run->plan.codec, run->plan.expected_ratio);
     question.plan_s = m->plan_s;
-    if (counts_time(m, job->kind) && sw_cost_is_hopeless(&question, &answer)) {
-        accept(m, job, frame);
+    if (counts_time(m, run->request->operation) && sw_cost_is_hopeless(&question, &answer)) {
+        accept(m, run, frame);
         return;
     }
-    job->plan_state = SW_JOB_PLAN_MISSING;
-    job->n_retrained++;
+    run->plan_state = SW_PLAN_STATE_MISSING;
+    run->n_retrained++;
 }

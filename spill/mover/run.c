@@ -1,110 +1,126 @@
-/* run.c - a job's beginning and end in the mover, and what may come between. */
+/* run.c - a run's beginning and end in the mover, and what may come between. */
 #include "spill/mover/mover_state.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "spill/planner/rules.h"
 
-static void job_fail(struct sw_job *job, const struct sw_err *cause) {
-    if (!job->err.code)
-        job->err = *cause;
+static void run_fail(struct sw_run *run, const struct sw_err *cause) {
+    if (!run->outcome.err.code)
+        run->outcome.err = *cause;
 }
 
-void sw_job_check_canceled(struct sw_job *job) {
-    if (!job->err.code && atomic_load_explicit(&job->cancel, memory_order_relaxed))
-        (void)sw_err_set(&job->err, -SW_ECANCELED, SW_SCOPE_REQUEST, "canceled");
+void sw_run_check_canceled(struct sw_run *run) {
+    if (!run->outcome.err.code && atomic_load_explicit(&run->signals->cancel, memory_order_relaxed))
+        (void)sw_err_set(&run->outcome.err, -SW_ECANCELED, SW_SCOPE_REQUEST, "canceled");
 }
 
-int sw_job_charge(struct sw_job *job, uint64_t bytes, struct sw_err *err) {
-    const int rc = job->quota ? sw_quota_take(job->quota, bytes, err) : 0;
-    if (!rc && job->quota)
-        job->charged_bytes += bytes;
-    return rc;
+void sw_run_set_phase(struct sw_mover *m, struct sw_run *run, enum sw_phase phase) {
+    atomic_store(&run->signals->phase, (int)phase);
+    m->host.progress(m->host.arg);
 }
 
-void sw_job_uncharge(struct sw_job *job, uint64_t bytes) {
-    if (!job->quota)
-        return;
-    sw_quota_give(job->quota, bytes);
-    job->charged_bytes -= bytes;
-}
-
-void sw_job_set_phase(struct sw_mover *m, struct sw_job *job, enum sw_job_phase phase) {
-    atomic_store(&job->phase, (int)phase);
-    m->sink.progress(m->sink.arg);
-}
-
-void sw_job_unmap(struct sw_mover *m, struct sw_job *job) {
-    if (job->mem->mapping) {
-        m->device->ops->unmap(m->device, job->mem->mapping);
-        job->mem->mapping = NULL;
+void sw_mover_unmap(struct sw_mover *m, struct sw_run_memory *memory) {
+    if (memory->mapping) {
+        m->device->ops->unmap(m->device, memory->mapping);
+        memory->mapping = NULL;
         m->n_mapped--;
     }
+    sw_mem_desc_fini(&memory->desc); /* still there if mapping failed */
 }
 
-int sw_job_map(struct sw_mover *m, struct sw_job *job, struct sw_err *err) {
-    if (job->mem->mapping)
-        return 0;
-    int rc = m->device->ops->map(m->device, &job->mem->desc, &job->mem->mapping, err);
-    if (rc)
-        return rc;
-    m->n_mapped++;
-    sw_mem_desc_fini(&job->mem->desc); /* the mapping has what it needs; descriptors are scarce */
-    return 0;
-}
-
-/* Microseconds of each stage, for whoever looks for the slow one; a stage that was not reached counts 0. */
-static void job_log(const struct sw_job *job, uint64_t moved_us, uint64_t end_us) {
-    const uint64_t mapped = job->mapped_us ? job->mapped_us : moved_us;
-    const uint64_t planned = job->planned_us ? job->planned_us : mapped;
-    sw_log(SW_LOG_DEBUG, "job.stages", "kind=%s bytes=%llu map_us=%llu plan_us=%llu move_us=%llu unmap_us=%llu",
-           sw_job_kind_name(job->kind), (unsigned long long)job->bytes, (unsigned long long)(mapped - job->started_us),
-           (unsigned long long)(planned - mapped), (unsigned long long)(moved_us - planned),
-           (unsigned long long)(end_us - moved_us));
-}
-
-void sw_job_finish(struct sw_mover *m, struct sw_job *job) {
-    const uint64_t moved_us = sw_clock_us();
-    sw_list_remove(&job->node);
-    sw_turns_remove(&m->turns, &job->turn, moved_us);
-    sw_in_place_finish(job);
-    if (job->err.code && sw_job_encodes(job->kind)) {
-        sw_frames_free(job->frames);
-        job->frames = NULL;
-    }
-    if (job->unmap_after) {
-        sw_job_unmap(m, job);
-        sw_mem_desc_fini(&job->mem->desc); /* still there if mapping failed */
-    }
-    if (job->started_us)
-        job_log(job, moved_us, sw_clock_us());
-    m->sink.finished(job, m->sink.arg);
-}
-
-bool sw_job_complete(const struct sw_job *job) {
-    return job->stage == SW_STAGE_RUNNING && job->n_done == job->frames->n_chunks;
-}
-
-void sw_mover_fail(struct sw_mover *m, struct sw_job *job, const struct sw_err *cause) {
-    job_fail(job, cause);
+/* The context has died, and takes every run with it. */
+static void note_lost(struct sw_mover *m, const struct sw_err *cause) {
     if (cause->code != -SW_EGPULOST || m->lost.code)
         return;
     m->lost = *cause;
-    for (struct sw_list *node = m->jobs.next; node != &m->jobs; node = node->next)
-        job_fail(SW_CONTAINER_OF(node, struct sw_job, node), cause);
+    for (struct sw_list *node = m->runs.next; node != &m->runs; node = node->next)
+        run_fail(SW_CONTAINER_OF(node, struct sw_run, node), cause);
 }
 
-void sw_mover_fail_at(struct sw_mover *m, struct sw_job *job, size_t chunk, size_t n_chunks,
+static int refuse_lost(const struct sw_mover *m, struct sw_err *err) {
+    if (m->lost.code && err)
+        *err = m->lost;
+    return m->lost.code;
+}
+
+/* For a run, whose failure is noted as such. */
+static int map(struct sw_mover *m, struct sw_run_memory *memory, struct sw_err *err) {
+    if (memory->mapping)
+        return 0;
+    int rc = m->device->ops->map(m->device, &memory->desc, &memory->mapping, err);
+    if (rc)
+        return rc;
+    m->n_mapped++;
+    sw_mem_desc_fini(&memory->desc); /* the mapping has what it needs; descriptors are scarce */
+    return 0;
+}
+
+int sw_mover_map(struct sw_mover *m, struct sw_run_memory *memory, struct sw_err *err) {
+    int rc = refuse_lost(m, err);
+    if (!rc && (rc = map(m, memory, err)))
+        note_lost(m, err);
+    return rc;
+}
+
+int sw_mover_canary(struct sw_mover *m, struct sw_err *err) {
+    int rc = refuse_lost(m, err);
+    if (!rc && m->device->ops->canary && (rc = m->device->ops->canary(m->device, err)))
+        note_lost(m, err);
+    return rc;
+}
+
+/* Microseconds of each stage, for whoever looks for the slow one; a stage that was not reached counts 0. */
+static void run_log(const struct sw_run *run, uint64_t moved_us, uint64_t end_us) {
+    const uint64_t mapped = run->outcome.mapped_us ? run->outcome.mapped_us : moved_us;
+    const uint64_t planned = run->outcome.planned_us ? run->outcome.planned_us : mapped;
+    sw_log(SW_LOG_DEBUG, "job.stages", "kind=%s bytes=%llu map_us=%llu plan_us=%llu move_us=%llu unmap_us=%llu",
+           sw_operation_name(run->request->operation), (unsigned long long)run->buffer->bytes,
+           (unsigned long long)(mapped - run->outcome.started_us), (unsigned long long)(planned - mapped),
+           (unsigned long long)(moved_us - planned), (unsigned long long)(end_us - moved_us));
+}
+
+static void release_frames(struct sw_mover *m, struct sw_run *run) {
+    for (size_t i = 0; run->frames && i < run->frames->n_begun; i++)
+        m->sink->ops->release(m->sink, &run->frames->stored[i]);
+    sw_frames_delete(run->frames);
+    run->frames = NULL;
+}
+
+void sw_run_finish(struct sw_mover *m, struct sw_run *run) {
+    const uint64_t moved_us = sw_clock_us();
+    sw_list_remove(&run->node);
+    sw_turns_remove(&m->turns, &run->turn, moved_us);
+    sw_in_place_finish(run);
+    if (run->outcome.err.code && sw_operation_encodes(run->request->operation))
+        release_frames(m, run);
+    if (run->buffer && run->buffer->memory->once)
+        sw_mover_unmap(m, run->buffer->memory);
+    if (run->outcome.started_us)
+        run_log(run, moved_us, sw_clock_us());
+    m->host.finished(run, m->host.arg);
+}
+
+bool sw_run_complete(const struct sw_run *run) {
+    return run->stage == SW_STAGE_RUNNING && run->n_done == run->frames->n_chunks;
+}
+
+void sw_mover_fail(struct sw_mover *m, struct sw_run *run, const struct sw_err *cause) {
+    run_fail(run, cause);
+    note_lost(m, cause);
+}
+
+void sw_mover_fail_at(struct sw_mover *m, struct sw_run *run, size_t chunk, size_t n_chunks,
                       const struct sw_err *cause) {
-    if (!job->err.code)
-        job->failed = (struct sw_job_chunks){.first = chunk, .n = n_chunks};
-    sw_mover_fail(m, job, cause);
+    if (!run->outcome.err.code)
+        run->outcome.failed = (struct sw_failed_chunks){.first = chunk, .n = n_chunks};
+    sw_mover_fail(m, run, cause);
 }
 
-uint64_t sw_job_chunk_bytes(const struct sw_mover *m, const struct sw_job *job) {
-    const uint64_t device_bytes = m->device->ops->info(m->device)->chunk_bytes, way_bytes = m->place->chunk_bytes;
-    const uint64_t most = job->kind == SW_JOB_SPILL && way_bytes < device_bytes ? way_bytes : device_bytes;
-    return sw_rules_chunk_bytes(job->bytes, most, m->n_slots);
+uint64_t sw_run_chunk_bytes(const struct sw_mover *m, const struct sw_run *run) {
+    const uint64_t device_bytes = m->device->ops->info(m->device)->chunk_bytes, way_bytes = m->sink->chunk_bytes;
+    const uint64_t most = run->request->operation == SW_OP_SPILL && way_bytes < device_bytes ? way_bytes : device_bytes;
+    return sw_rules_chunk_bytes(run->buffer->bytes, most, m->n_slots);
 }
 
 /* Not so few raw ones as bytes leave that shrink but for some places. */
@@ -115,21 +131,21 @@ static bool has_raw_and_others(const struct sw_frames *frames) {
     return n_raw > frames->n_chunks / 8 && n_raw < frames->n_chunks;
 }
 
-/* Frames for a job that makes some, once it is known that their records may be kept. */
-static int make_frames(const struct sw_mover *m, struct sw_job *job, struct sw_err *err) {
-    const uint64_t chunk_bytes = sw_job_chunk_bytes(m, job);
-    const bool packed = job->kind == SW_JOB_PACK;
-    const uint64_t kept_bytes = sw_frames_kept_bytes(job->bytes, chunk_bytes, packed);
-    const int rc = sw_budget_take(sw_quota_kept(job->quota), kept_bytes, "the records of a region", err);
+/* Frames for a run that makes some, once it is known that their records may be kept. */
+static int make_frames(const struct sw_mover *m, struct sw_run *run, struct sw_err *err) {
+    const uint64_t chunk_bytes = sw_run_chunk_bytes(m, run);
+    const bool packed = run->request->operation == SW_OP_PACK;
+    const uint64_t kept_bytes = sw_frames_kept_bytes(run->buffer->bytes, chunk_bytes, packed);
+    const int rc = sw_budget_take(run->request->kept, kept_bytes, "the records of a region", err);
     if (rc)
         return rc;
-    job->kept_bytes = kept_bytes;
-    job->frames = sw_frames_new(job->bytes, chunk_bytes, packed);
-    if (!job->frames)
+    run->outcome.kept_bytes = kept_bytes;
+    run->frames = sw_frames_new(run->buffer->bytes, chunk_bytes, packed);
+    if (!run->frames)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %llu bytes",
-                          (unsigned long long)job->bytes);
-    job->frames->part = job->buffer;
-    job->frames->n_begun = 0;
+                          (unsigned long long)run->buffer->bytes);
+    run->frames->part = run->index;
+    run->frames->n_begun = 0;
     return 0;
 }
 
@@ -137,33 +153,42 @@ static uint64_t longest_chunk(const struct sw_frames *frames) {
     return frames->raw_bytes < frames->chunk_bytes ? frames->raw_bytes : frames->chunk_bytes;
 }
 
-int sw_job_start(struct sw_mover *m, struct sw_job *job, struct sw_err *err) {
+int sw_run_start(struct sw_mover *m, struct sw_run *run, struct sw_err *err) {
     uint64_t device_chunk_bytes = m->device->ops->info(m->device)->chunk_bytes;
-    const bool was_mapped = job->mem->mapping != NULL;
-    job->started_us = sw_clock_us();
-    int rc = sw_job_map(m, job, err);
+    const bool was_mapped = run->buffer->memory->mapping != NULL;
+    run->outcome.started_us = sw_clock_us();
+    int rc = map(m, run->buffer->memory, err);
     if (rc)
         return rc;
-    job->mapped_us = was_mapped ? job->started_us : sw_clock_us();
-    if (sw_job_encodes(job->kind))
-        return make_frames(m, job, err);
-    if (longest_chunk(job->frames) > device_chunk_bytes)
+    run->outcome.mapped_us = was_mapped ? run->outcome.started_us : sw_clock_us();
+    if (sw_operation_encodes(run->request->operation))
+        return make_frames(m, run, err);
+    if (longest_chunk(run->frames) > device_chunk_bytes)
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
                           "region has chunks of up to %llu bytes, this device takes %llu",
-                          (unsigned long long)longest_chunk(job->frames), (unsigned long long)device_chunk_bytes);
-    if (job->kind == SW_JOB_RESTORE)
-        job->is_mixed = has_raw_and_others(job->frames);
+                          (unsigned long long)longest_chunk(run->frames), (unsigned long long)device_chunk_bytes);
+    if (run->request->operation == SW_OP_RESTORE)
+        run->is_mixed = has_raw_and_others(run->frames);
     return 0;
 }
 
-void sw_job_note_frame(struct sw_job *job, size_t chunk, enum sw_codec_id planned,
+void sw_run_note_frame(struct sw_run *run, size_t chunk, enum sw_codec_id planned,
                        const struct sw_frame_layout *frame) {
-    if (frame->codec != planned && job->frames->n_chunks == 1)
-        job->reason = SW_COST_NO_GAIN;
-    job->frames->layouts[chunk] = *frame;
-    if (chunk >= job->frames->n_begun)
-        job->frames->n_begun = chunk + 1;
-    job->stored_bytes += frame->frame_bytes;
-    job->codec_raw_bytes[frame->codec] += frame->raw_bytes;
-    job->n_encoded++;
+    if (frame->codec != planned && run->frames->n_chunks == 1)
+        run->outcome.reason = SW_COST_NO_GAIN;
+    run->frames->layouts[chunk] = *frame;
+    if (chunk >= run->frames->n_begun)
+        run->frames->n_begun = chunk + 1;
+    run->outcome.stored_bytes += frame->frame_bytes;
+    run->outcome.codec_raw_bytes[frame->codec] += frame->raw_bytes;
+    run->n_encoded++;
+}
+
+void sw_mover_stored(struct sw_mover *m, struct sw_run *run) {
+    (void)m;
+    run->n_done++;
+}
+
+void sw_mover_wake(struct sw_mover *m, struct sw_run *run) {
+    sw_turns_wake(&m->turns, &run->turn);
 }

@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "base/list.h"
+#include "spill/device/stored.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,22 +34,6 @@ struct sw_tier_kind {
     const char *name;      /* "host": in replies, metrics and logs */
     uint8_t id;            /* recorded in catalogues, so it never changes; 0 is none */
     unsigned capabilities; /* of enum sw_tier_capability */
-};
-
-/* A run of bytes in the tier; `memory` is set by tiers that can be addressed. */
-struct sw_extent {
-    void *memory;
-    uint64_t offset, bytes;
-};
-
-/* A reserved or committed frame. owns: whoever reserved it, until release. */
-struct sw_stored {
-    struct sw_extent *extents; /* in frame order; all but the last are multiples of the tier's block */
-    unsigned n_extents;
-    uint64_t bytes; /* length of the frame */
-    bool committed;
-    uint8_t awaits; /* id of the kind of tier that a catalogue says has it, and that has not said so yet; 0: none */
-    struct sw_tier *tier; /* whose it is; NULL: empty */
 };
 
 struct sw_tier_stats {

@@ -2,10 +2,13 @@
  * of one, the memory or the stored frames are whole and no room is lost. On the host device, said to have a link, by a
  * mover that takes its kernels for slow.
  */
+#include "spill/frames.h"
 #include "spill/mover/mover_state.h"
 #include "spill/tier/host/tier_host.h"
+#include "spill/transfer.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
+#include "tests/lib/one_run.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -31,8 +34,9 @@ static struct {
     bool others_leave;       /* with the next reserve */
     struct sw_nvme_folder folder;
     struct sw_placement place;
+    struct sw_tier_sink sink;
     struct sw_mover *mover;
-    struct sw_job_mem mem;
+    struct sw_run_memory mem;
     unsigned n_unfinished;
 } rig;
 static struct sw_memory from, to;
@@ -43,8 +47,8 @@ static const struct sw_device_info *linked_info(const struct sw_device *device) 
     return &rig.info;
 }
 
-static void on_finished(struct sw_job *job, void *arg) {
-    (void)job, (void)arg;
+static void on_finished(struct sw_run *run, void *arg) {
+    (void)run, (void)arg;
     rig.n_unfinished--;
 }
 
@@ -84,7 +88,7 @@ static void open_host_tier(uint64_t bytes) {
 
 /* nvme_bytes 0: no disk. */
 static void rig_open(uint64_t host_bytes, uint64_t nvme_bytes, uint64_t staging_bytes) {
-    const struct sw_mover_sink sink = {.finished = on_finished, .progress = on_event, .arrived = on_event};
+    const struct sw_mover_host host = {.finished = on_finished, .progress = on_event};
     memset(&rig, 0, sizeof rig);
     open_device();
     open_host_tier(host_bytes);
@@ -100,7 +104,8 @@ static void rig_open(uint64_t host_bytes, uint64_t nvme_bytes, uint64_t staging_
     struct sw_tiers tiers = {.at = {rig.tier, rig.nvme}, .n = rig.nvme ? 2 : 1};
     ck_assert_int_eq(sw_tiers_settle(&tiers, NULL), 0);
     sw_placement_init(&rig.place, &tiers, staging_bytes);
-    ck_assert_int_eq(sw_mover_new(&rig.mover, rig.device, &rig.place, &sink, NULL), 0);
+    sw_tier_sink_init(&rig.sink, &rig.place, on_event, NULL);
+    ck_assert_int_eq(sw_mover_new(&rig.mover, rig.device, &rig.sink.sink, &host, NULL), 0);
 }
 
 static uint64_t used_bytes(struct sw_tier *tier) {
@@ -117,6 +122,7 @@ static void fill_host_memory(void) {
 
 static void rig_close(void) {
     sw_mover_free(rig.mover);
+    sw_tier_sink_fini(&rig.sink);
     ck_assert_uint_eq(used_bytes(rig.tier), 0);
     rig.tier->ops->close(rig.tier);
     if (rig.nvme) {
@@ -158,41 +164,41 @@ static void seem_busy(void) {
     }
 }
 
-static void add(struct sw_job *job, const struct sw_memory *memory) {
+/* quota: of a spill, NULL: none; frames: of a restore. */
+static void add(struct sw_one_run *job, enum sw_operation operation, struct sw_quota *quota, struct sw_frames *frames) {
+    const bool is_out = operation == SW_OP_SPILL;
     seem_busy();
-    rig.mem = (struct sw_job_mem){.desc = sw_memory_desc(memory)};
-    job->mem = &rig.mem;
-    job->bytes = REGION_BYTES;
-    job->session = 1;
-    job->unmap_after = true;
+    rig.mem = (struct sw_run_memory){.desc = sw_memory_desc(is_out ? &from : &to), .once = true};
+    sw_one_run_init(job, operation, &rig.mem, REGION_BYTES, frames);
+    job->job.quota = quota;
     rig.n_unfinished++;
-    sw_mover_add(rig.mover, job);
+    sw_mover_add(rig.mover, &job->job.run);
 }
 
-static int finish(const struct sw_job *job) {
+static int finish(const struct sw_one_run *job) {
     const struct timespec rest = {.tv_nsec = 100000};
     while (rig.n_unfinished > 0)
         if (!sw_mover_step(rig.mover, false) && !sw_mover_wait(rig.mover)) {
-            ck_assert_msg(job->n_slots + job->n_transfers > 0, "the job has not ended, and nothing is under way");
+            ck_assert_msg(job->job.run.n_slots + job->job.run.n_in_sink > 0,
+                          "the run has not ended, and nothing is under way");
             (void)nanosleep(&rest, NULL);
         }
     sw_mem_desc_fini(&rig.mem.desc);
-    return job->err.code;
+    return job->job.run.outcome.err.code;
 }
 
-static int spill_of_tenant(struct sw_quota *quota, struct sw_job *ret) {
-    *ret = (struct sw_job){.kind = SW_JOB_SPILL, .quota = quota};
-    add(ret, &from);
+static int spill_of_tenant(struct sw_quota *quota, struct sw_one_run *ret) {
+    add(ret, SW_OP_SPILL, quota, NULL);
     return finish(ret);
 }
 
-static int spill(struct sw_job *ret) {
+static int spill(struct sw_one_run *ret) {
     return spill_of_tenant(NULL, ret);
 }
 
 static int restore(struct sw_frames *frames) {
-    struct sw_job job = {.kind = SW_JOB_RESTORE, .frames = frames};
-    add(&job, &to);
+    struct sw_one_run job;
+    add(&job, SW_OP_RESTORE, NULL, frames);
     return finish(&job);
 }
 
@@ -215,9 +221,9 @@ static void advance(void) {
 }
 
 /* What a spill has taken of its quota is what it has stored. */
-static void check_charged(const struct sw_quota *quota, const struct sw_job *job) {
-    ck_assert_uint_eq(atomic_load(&quota->bytes), job->charged_bytes);
-    ck_assert_uint_eq(job->charged_bytes, job->stored_bytes);
+static void check_charged(const struct sw_quota *quota, const struct sw_one_run *job) {
+    ck_assert_uint_eq(atomic_load(&quota->bytes), job->job.charged_bytes);
+    ck_assert_uint_eq(job->job.charged_bytes, job->job.run.outcome.stored_bytes);
 }
 
 static const char *const fault_names[] = {"at once", "late", "done"};
@@ -240,14 +246,15 @@ static void disarm(const char *step) {
 }
 
 /* Until a spill has no nth step of that name, and succeeds: `ret`. Returns nth. */
-static unsigned fail_spills(const char *step, int fault, struct sw_job *ret) {
+static unsigned fail_spills(const char *step, int fault, struct sw_one_run *ret) {
     unsigned nth = 1;
     for (;; nth = next_step(nth, fault)) {
         const enum sw_fault way = arm(step, nth, fault);
         if (spill(ret) == 0)
             break;
-        ck_assert_msg(ret->err.code == -SW_EGPU, "%s: %s", fault_names[way], ret->err.msg);
-        ck_assert_ptr_null(ret->frames);
+        ck_assert_msg(ret->job.run.outcome.err.code == -SW_EGPU, "%s: %s", fault_names[way],
+                      ret->job.run.outcome.err.msg);
+        ck_assert_ptr_null(ret->job.run.frames);
         ck_assert_uint_eq(used_bytes(rig.tier), 0);
     }
     disarm(step);
@@ -269,48 +276,48 @@ static unsigned fail_restores(const char *step, int fault, struct sw_frames *fra
 }
 
 START_TEST(test_any_step_of_a_direct_spill_fails) {
-    struct sw_job job;
+    struct sw_one_run job;
     rig_open(200 * MIB, 0, 0);
     ck_assert_uint_eq(fail_spills("spill_raw", _i, &job), N_STEPS + 1);
-    ck_assert_uint_eq(job.codec_raw_bytes[SW_CODEC_RAW], REGION_BYTES);
-    end(job.frames);
+    ck_assert_uint_eq(job.job.run.outcome.codec_raw_bytes[SW_CODEC_RAW], REGION_BYTES);
+    end(job.job.run.frames);
 }
 END_TEST
 
 START_TEST(test_any_step_of_a_direct_restore_fails) {
-    struct sw_job job;
+    struct sw_one_run job;
     rig_open(200 * MIB, 0, 0);
     ck_assert_int_eq(spill(&job), 0);
-    ck_assert_uint_eq(fail_restores("restore_raw", _i, job.frames), N_STEPS + 1);
-    end(job.frames);
+    ck_assert_uint_eq(fail_restores("restore_raw", _i, job.job.run.frames), N_STEPS + 1);
+    end(job.job.run.frames);
 }
 END_TEST
 
 /* Any chunk of a step: the region is bad. */
 START_TEST(test_a_damaged_chunk_fails_the_region) {
     static const size_t chunks[] = {0, 20, 61};
-    struct sw_job job;
+    struct sw_one_run job;
     rig_open(200 * MIB, 0, 0);
     ck_assert_int_eq(spill(&job), 0);
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
-        const struct sw_stored *stored = &job.frames->stored[chunks[i]];
-        uint8_t *byte = (uint8_t *)stored->extents[0].memory + job.frames->layouts[chunks[i]].data_offset + 100;
+        const struct sw_stored *stored = &job.job.run.frames->stored[chunks[i]];
+        uint8_t *byte = (uint8_t *)stored->extents[0].memory + job.job.run.frames->layouts[chunks[i]].data_offset + 100;
         *byte ^= 1;
-        ck_assert_int_eq(restore(job.frames), -SW_ECHECKSUM);
+        ck_assert_int_eq(restore(job.job.run.frames), -SW_ECHECKSUM);
         *byte ^= 1;
     }
-    end(job.frames);
+    end(job.job.run.frames);
 }
 END_TEST
 
 START_TEST(test_a_full_tier_fails_a_spill_in_the_middle_of_a_step) {
     struct sw_quota quota = {0};
-    struct sw_job job;
+    struct sw_one_run job;
     rig_open(70 * MIB, 0, 0);
     ck_assert_int_eq(spill_of_tenant(&quota, &job), -SW_ENOSPACE);
-    ck_assert_ptr_null(job.frames);
-    ck_assert_uint_gt(job.charged_bytes, 0);
-    ck_assert_uint_eq(atomic_load(&quota.bytes), job.charged_bytes); /* the loop gives it back */
+    ck_assert_ptr_null(job.job.run.frames);
+    ck_assert_uint_gt(job.job.charged_bytes, 0);
+    ck_assert_uint_eq(atomic_load(&quota.bytes), job.job.charged_bytes); /* the loop gives it back */
     rig_close();
 }
 END_TEST
@@ -320,73 +327,72 @@ START_TEST(test_a_step_is_cut_where_there_is_no_room) {
     static const unsigned nths[] = {2, 5, 15};
     for (size_t i = 0; i < sizeof nths / sizeof nths[0]; i++) {
         struct sw_quota quota = {.max_bytes = 2 * REGION_BYTES};
-        struct sw_job job;
+        struct sw_one_run job;
         rig_open(200 * MIB, 0, 0);
         rig.reserve_fails = nths[i];
         ck_assert_int_eq(spill_of_tenant(&quota, &job), 0);
         ck_assert_uint_eq(rig.reserve_fails, 0);
         check_charged(&quota, &job);
-        end(job.frames);
+        end(job.job.run.frames);
     }
 }
 END_TEST
 
 /* What finds no place at rest in host memory goes on to the disk, one by one; it comes back alone, too. */
 START_TEST(test_a_step_ends_where_the_disk_begins) {
-    struct sw_job job;
+    struct sw_one_run job;
     rig_open(96 * MIB, 160 * MIB, 48 * MIB);
     ck_assert_int_eq(spill(&job), 0);
     ck_assert_uint_gt(used_bytes(rig.nvme), 0);
     ck_assert_uint_gt(used_bytes(rig.tier), 0);
     ck_assert_uint_le(used_bytes(rig.tier), rig.place.limit_bytes[0]);
-    check_restores(job.frames);
+    check_restores(job.job.run.frames);
     for (int fault = SW_FAULT_AT_ONCE; fault <= SW_FAULT_DONE; fault++) {
         sw_device_faulty_arm(rig.device, "restore_raw", 3, -SW_EGPU, (enum sw_fault)fault);
-        ck_assert_int_eq(restore(job.frames), -SW_EGPU);
+        ck_assert_int_eq(restore(job.job.run.frames), -SW_EGPU);
     }
-    end(job.frames);
+    end(job.job.run.frames);
 }
 END_TEST
 
 /* What is on its way to the disk goes alone, though others have left room for the chunks behind it by then. */
 START_TEST(test_a_frame_on_its_way_takes_no_others_along) {
-    struct sw_job job;
+    struct sw_one_run job;
     rig_open(200 * MIB, 160 * MIB, 48 * MIB);
     fill_host_memory();
     rig.others_leave = true;
     ck_assert_int_eq(spill(&job), 0);
-    ck_assert(sw_stored_is_away(&job.frames->stored[0]));
-    ck_assert(!sw_stored_is_away(&job.frames->stored[1]));
-    end(job.frames);
+    ck_assert(sw_stored_is_away(&job.job.run.frames->stored[0]));
+    ck_assert(!sw_stored_is_away(&job.job.run.frames->stored[1]));
+    end(job.job.run.frames);
 }
 END_TEST
 
 /* Takes what is under way to its end, and begins nothing else. */
 START_TEST(test_a_spill_is_canceled_in_the_middle_of_a_step) {
-    struct sw_job job = {.kind = SW_JOB_SPILL};
+    struct sw_one_run job;
     rig_open(200 * MIB, 0, 0);
-    add(&job, &from);
-    while (job.n_dealt == 0)
+    add(&job, SW_OP_SPILL, NULL, NULL);
+    while (job.job.run.n_dealt == 0)
         advance();
-    ck_assert_uint_gt(job.n_dealt, N_SLOTS);
-    atomic_store(&job.cancel, true);
+    ck_assert_uint_gt(job.job.run.n_dealt, N_SLOTS);
+    atomic_store(&job.job.signals.cancel, true);
     ck_assert_int_eq(finish(&job), -SW_ECANCELED);
-    ck_assert_ptr_null(job.frames);
+    ck_assert_ptr_null(job.job.run.frames);
     rig_close();
 }
 END_TEST
 
 START_TEST(test_a_restore_is_canceled_in_the_middle_of_a_step) {
-    struct sw_job spilled, job = {.kind = SW_JOB_RESTORE};
+    struct sw_one_run spilled, job;
     rig_open(200 * MIB, 0, 0);
     ck_assert_int_eq(spill(&spilled), 0);
-    job.frames = spilled.frames;
-    add(&job, &to);
-    while (job.n_dealt == 0)
+    add(&job, SW_OP_RESTORE, NULL, spilled.job.run.frames);
+    while (job.job.run.n_dealt == 0)
         advance();
-    atomic_store(&job.cancel, true);
+    atomic_store(&job.job.signals.cancel, true);
     ck_assert_int_eq(finish(&job), -SW_ECANCELED);
-    end(spilled.frames);
+    end(spilled.job.run.frames);
 }
 END_TEST
 
@@ -395,31 +401,32 @@ END_TEST
 static const char *const mixed_steps[] = {"make_plan", "spill_raw", "encode", "store", "restore_raw", "load", "decode"};
 enum { N_SPILL_STEPS = 4, N_MIXED_STEPS = sizeof mixed_steps / sizeof mixed_steps[0] };
 
-static void ck_is_mixed(const struct sw_job *job) {
-    const uint64_t raw_bytes = job->codec_raw_bytes[SW_CODEC_RAW], coded_bytes = job->codec_raw_bytes[job->plan.codec];
-    ck_assert_int_eq(job->reason, SW_COST_IN_PART);
-    ck_assert_int_ne(job->plan.codec, SW_CODEC_RAW);
+static void ck_is_mixed(const struct sw_one_run *job) {
+    const uint64_t raw_bytes = job->job.run.outcome.codec_raw_bytes[SW_CODEC_RAW],
+                   coded_bytes = job->job.run.outcome.codec_raw_bytes[job->job.run.plan.codec];
+    ck_assert_int_eq(job->job.run.outcome.reason, SW_COST_IN_PART);
+    ck_assert_int_ne(job->job.run.plan.codec, SW_CODEC_RAW);
     ck_assert_uint_gt(raw_bytes, 0);
     ck_assert_uint_gt(coded_bytes, 0);
     ck_assert_uint_eq(raw_bytes + coded_bytes, REGION_BYTES);
 }
 
 START_TEST(test_any_step_of_a_mixed_spill_fails) {
-    struct sw_job job;
+    struct sw_one_run job;
     rig_open(200 * MIB, 0, 0);
     ck_assert_uint_gt(fail_spills(mixed_steps[_i], BY_TURNS, &job), 1);
     ck_is_mixed(&job);
-    end(job.frames);
+    end(job.job.run.frames);
 }
 END_TEST
 
 START_TEST(test_any_step_of_a_mixed_restore_fails) {
-    struct sw_job job;
+    struct sw_one_run job;
     rig_open(200 * MIB, 0, 0);
     ck_assert_int_eq(spill(&job), 0);
     ck_is_mixed(&job);
-    ck_assert_uint_gt(fail_restores(mixed_steps[_i], BY_TURNS, job.frames), 1);
-    end(job.frames);
+    ck_assert_uint_gt(fail_restores(mixed_steps[_i], BY_TURNS, job.job.run.frames), 1);
+    end(job.job.run.frames);
 }
 END_TEST
 
@@ -427,13 +434,13 @@ END_TEST
 START_TEST(test_a_mixed_spill_is_canceled) {
     rig_open(200 * MIB, 0, 0);
     for (size_t n_dealt = 1; n_dealt < 60; n_dealt += 15) {
-        struct sw_job job = {.kind = SW_JOB_SPILL};
-        add(&job, &from);
-        while (job.n_dealt < n_dealt)
+        struct sw_one_run job;
+        add(&job, SW_OP_SPILL, NULL, NULL);
+        while (job.job.run.n_dealt < n_dealt)
             advance();
-        atomic_store(&job.cancel, true);
+        atomic_store(&job.job.signals.cancel, true);
         ck_assert_int_eq(finish(&job), -SW_ECANCELED);
-        ck_assert_ptr_null(job.frames);
+        ck_assert_ptr_null(job.job.run.frames);
         ck_assert_uint_eq(used_bytes(rig.tier), 0);
     }
     rig_close();
@@ -450,15 +457,15 @@ static void step_until_settled(void) {
  * it is not charged. */
 START_TEST(test_nobody_polls_for_room) {
     struct sw_quota quota = {0};
-    struct sw_job job = {.kind = SW_JOB_SPILL, .quota = &quota};
+    struct sw_one_run job;
     rig_open(300 * MIB, 400 * MIB, 48 * MIB);
-    add(&job, &from);
-    while (job.reason != SW_COST_IN_PART)
+    add(&job, SW_OP_SPILL, &quota, NULL);
+    while (job.job.run.outcome.reason != SW_COST_IN_PART)
         advance();
     fill_host_memory();
     atomic_fetch_add(&rig.place.out_bytes, rig.place.way_bytes); /* another device's frames are on their way */
     step_until_settled();
-    ck_assert(job.is_mixed && job.n_done < job.frames->n_chunks);
+    ck_assert(job.job.run.is_mixed && job.job.run.n_done < job.job.run.frames->n_chunks);
     ck_assert(!sw_mover_has_steps(rig.mover));
     const unsigned long long charged_bytes = atomic_load(&quota.bytes);
     step_until_settled();
@@ -467,63 +474,63 @@ START_TEST(test_nobody_polls_for_room) {
     ck_assert_int_eq(finish(&job), 0);
     sw_stored_release(&rig.others);
     check_charged(&quota, &job);
-    end(job.frames);
+    end(job.job.run.frames);
 }
 END_TEST
 
 /* What a tenant may have is room, too. */
 START_TEST(test_a_quota_has_room_for_compressed_chunks_only) {
     struct sw_quota quota = {.max_bytes = REGION_BYTES / 2};
-    struct sw_job job;
+    struct sw_one_run job;
     rig_open(200 * MIB, 0, 0);
     ck_assert_int_eq(spill_of_tenant(&quota, &job), 0);
-    ck_assert_int_eq(job.reason, SW_COST_ROOM);
-    ck_assert_uint_eq(job.codec_raw_bytes[SW_CODEC_RAW], 0);
-    end(job.frames);
+    ck_assert_int_eq(job.job.run.outcome.reason, SW_COST_ROOM);
+    ck_assert_uint_eq(job.job.run.outcome.codec_raw_bytes[SW_CODEC_RAW], 0);
+    end(job.job.run.frames);
 }
 END_TEST
 
 /* All chunks have gone before the plan is there: the outcome says why they went as they are. */
 START_TEST(test_a_plan_that_comes_too_late) {
-    struct sw_job job = {.kind = SW_JOB_SPILL};
+    struct sw_one_run job;
     rig_open(200 * MIB, 0, 0);
     sw_device_faulty_arm(rig.device, "make_plan", 1, -SW_EAGAIN, SW_FAULT_LATE);
-    add(&job, &from);
-    while (!job.frames || job.n_done < job.frames->n_chunks)
+    add(&job, SW_OP_SPILL, NULL, NULL);
+    while (!job.job.run.frames || job.job.run.n_done < job.job.run.frames->n_chunks)
         (void)sw_mover_step(rig.mover, false);
     sw_device_faulty_release(rig.device);
     ck_assert_int_eq(finish(&job), 0);
-    ck_assert_int_eq(job.reason, SW_COST_ENCODER);
-    ck_assert_uint_eq(job.codec_raw_bytes[SW_CODEC_RAW], REGION_BYTES);
-    ck_assert_uint_gt(job.planned_us, 0);
-    end(job.frames);
+    ck_assert_int_eq(job.job.run.outcome.reason, SW_COST_ENCODER);
+    ck_assert_uint_eq(job.job.run.outcome.codec_raw_bytes[SW_CODEC_RAW], REGION_BYTES);
+    ck_assert_uint_gt(job.job.run.outcome.planned_us, 0);
+    end(job.job.run.frames);
 }
 END_TEST
 
 /* Where there is no room for raw chunks all are compressed, and where there is none for that either nothing stays. */
 START_TEST(test_no_room_for_a_mixed_spill) {
-    struct sw_job job;
+    struct sw_one_run job;
     rig_open(30 * MIB, 0, 0);
     ck_assert_int_eq(spill(&job), 0);
-    ck_assert_int_eq(job.reason, SW_COST_ROOM);
-    ck_assert_uint_eq(job.codec_raw_bytes[SW_CODEC_RAW], 0);
-    end(job.frames);
+    ck_assert_int_eq(job.job.run.outcome.reason, SW_COST_ROOM);
+    ck_assert_uint_eq(job.job.run.outcome.codec_raw_bytes[SW_CODEC_RAW], 0);
+    end(job.job.run.frames);
     rig_open(6 * MIB, 0, 0);
     ck_assert_int_eq(spill(&job), -SW_ENOSPACE);
-    ck_assert_ptr_null(job.frames);
+    ck_assert_ptr_null(job.job.run.frames);
     rig_close();
 }
 END_TEST
 
 /* Raw, they would go on to the disk, compressed they stay. */
 START_TEST(test_room_for_compressed_chunks_only_beside_a_disk) {
-    struct sw_job job;
+    struct sw_one_run job;
     rig_open(108 * MIB, 160 * MIB, 48 * MIB);
     ck_assert_int_eq(spill(&job), 0);
-    ck_assert_int_eq(job.reason, SW_COST_ROOM);
-    ck_assert_uint_eq(job.codec_raw_bytes[SW_CODEC_RAW], 0);
+    ck_assert_int_eq(job.job.run.outcome.reason, SW_COST_ROOM);
+    ck_assert_uint_eq(job.job.run.outcome.codec_raw_bytes[SW_CODEC_RAW], 0);
     ck_assert_uint_eq(used_bytes(rig.nvme), 0);
-    end(job.frames);
+    end(job.job.run.frames);
 }
 END_TEST
 
@@ -543,32 +550,27 @@ static void groups_seem_slow(void) {
 }
 
 /* Of one memory, which stays mapped until all are through. */
-static void run_short(struct sw_job *jobs, const struct sw_memory *memory) {
-    struct sw_job unmap = {.kind = SW_JOB_UNMAP, .mem = &rig.mem};
-    rig.mem = (struct sw_job_mem){.desc = sw_memory_desc(memory)};
+static void run_short(struct sw_one_run *jobs, const struct sw_memory *memory) {
+    rig.mem = (struct sw_run_memory){.desc = sw_memory_desc(memory)};
     for (unsigned i = 0; i < N_SHORT; i++) {
-        jobs[i].mem = &rig.mem;
-        jobs[i].offset = (uint64_t)i * SHORT_BYTES;
-        jobs[i].bytes = SHORT_BYTES;
-        jobs[i].session = 1;
+        jobs[i].buffer.offset = (uint64_t)i * SHORT_BYTES;
         rig.n_unfinished++;
-        sw_mover_add(rig.mover, &jobs[i]);
+        sw_mover_add(rig.mover, &jobs[i].job.run);
     }
     for (unsigned i = 0; i < N_SHORT; i++)
         ck_assert_int_eq(finish(&jobs[i]), 0);
-    rig.n_unfinished++;
-    sw_mover_add(rig.mover, &unmap);
+    sw_mover_unmap(rig.mover, &rig.mem);
 }
 
 /* Back they come, and are gone. */
-static void end_short(const struct sw_job *spills) {
-    struct sw_job restores[N_SHORT];
+static void end_short(const struct sw_one_run *spills) {
+    struct sw_one_run restores[N_SHORT];
     for (unsigned i = 0; i < N_SHORT; i++)
-        restores[i] = (struct sw_job){.kind = SW_JOB_RESTORE, .frames = spills[i].frames};
+        sw_one_run_init(&restores[i], SW_OP_RESTORE, &rig.mem, SHORT_BYTES, spills[i].job.run.frames);
     run_short(restores, &to);
     ck_assert_int_eq(memcmp(to.data, from.data, (size_t)N_SHORT * SHORT_BYTES), 0);
     for (unsigned i = 0; i < N_SHORT; i++)
-        sw_frames_free(spills[i].frames);
+        sw_frames_free(spills[i].job.run.frames);
     rig_close();
 }
 
@@ -577,15 +579,17 @@ static void end_short(const struct sw_job *spills) {
 START_TEST(test_a_quota_has_room_for_a_compressed_group_only) {
     const bool is_short = _i == 1;
     struct sw_quota quota = {.max_bytes = is_short ? N_SHORT * SHORT_BYTES / 2 : 0};
-    struct sw_job jobs[N_SHORT];
+    struct sw_one_run jobs[N_SHORT];
     rig_open(200 * MIB, 0, 0);
     groups_seem_slow();
-    for (unsigned i = 0; i < N_SHORT; i++)
-        jobs[i] = (struct sw_job){.kind = SW_JOB_SPILL, .quota = &quota};
+    for (unsigned i = 0; i < N_SHORT; i++) {
+        sw_one_run_init(&jobs[i], SW_OP_SPILL, &rig.mem, SHORT_BYTES, NULL);
+        jobs[i].job.quota = &quota;
+    }
     run_short(jobs, &from);
     for (unsigned i = 0; i < N_SHORT; i++) {
-        ck_assert_int_eq(jobs[i].reason, is_short ? SW_COST_ROOM : SW_COST_ENCODER);
-        ck_assert_uint_eq(jobs[i].codec_raw_bytes[SW_CODEC_RAW], is_short ? 0 : SHORT_BYTES);
+        ck_assert_int_eq(jobs[i].job.run.outcome.reason, is_short ? SW_COST_ROOM : SW_COST_ENCODER);
+        ck_assert_uint_eq(jobs[i].job.run.outcome.codec_raw_bytes[SW_CODEC_RAW], is_short ? 0 : SHORT_BYTES);
     }
     end_short(jobs);
 }

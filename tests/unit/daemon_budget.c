@@ -184,6 +184,9 @@ START_TEST(memories_that_are_announced) {
 }
 END_TEST
 
+/* Of an operation on one buffer. */
+enum { OP_BYTES = sizeof(struct sw_op) + sizeof(struct sw_op_part) + sizeof(struct sw_buffer) };
+
 /* Uses the tenant's share up but for `left` bytes, as if by memories; to be given back. */
 static uint64_t use_up(const struct client *c, uint64_t left) {
     struct sw_budget *kept = &c->session->tenant->quota.kept;
@@ -206,10 +209,10 @@ START_TEST(operations_in_flight) {
     struct client *c = begin();
     unsigned n_refused = 0;
     ck_assert_int_eq(hand_over(c, 1), 0);
-    const uint64_t bytes = use_up(c, 4 * sizeof(struct sw_op)), before = used_bytes();
+    const uint64_t bytes = use_up(c, 4 * OP_BYTES), before = used_bytes();
     for (unsigned i = 0; i < N; i++)
         send_spill(c, 1000);
-    ck_assert_uint_gt(used_bytes(), before + 2 * sizeof(struct sw_op));
+    ck_assert_uint_gt(used_bytes(), before + 2 * OP_BYTES);
     ck_brimful();
     for (unsigned i = 0; i < N; i++) {
         const int rc = await(c);
@@ -226,8 +229,7 @@ END_TEST
 START_TEST(records_of_chunks) {
     struct client *c = begin();
     ck_assert_int_eq(hand_over(c, 1), 0);
-    const uint64_t bytes =
-        use_up(c, sizeof(struct sw_op) + SW_REGION_KEPT_BYTES + sizeof(struct sw_deferred_reply) + 50);
+    const uint64_t bytes = use_up(c, OP_BYTES + SW_REGION_KEPT_BYTES + sizeof(struct sw_deferred_reply) + 50);
     send_spill(c, 1000);
     ck_assert_uint_eq(c->session->n_operations, 1);
     ck_assert_int_eq(await(c), -SW_ETENANTMEMORY);

@@ -1,7 +1,9 @@
 /* A small client beside others that have any amount of work waiting, in virtual time: its operations take at most four
  * times as long as alone, and one chunk's copy; and of those that have equal work each gets an equal part. */
+#include "spill/frames.h"
 #include "spill/mover/mover_state.h"
 #include "spill/quota.h"
+#include "spill/transfer.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sim_device.h"
@@ -62,12 +64,14 @@ struct rig;
 struct client {
     struct sw_list node; /* of the hogs' requests that are not under way */
     struct sw_job job;
-    struct sw_job_mem mem;
-    struct sw_job template;
+    struct sw_run_memory mem;
+    struct sw_request request; /* of the first one: that of all */
+    struct sw_buffer buffers[MOST_BUFFERS];
+    struct sw_quota *tenant;
     struct sw_frames *stored; /* of restores */
     struct rig *rig;
-    struct client *request; /* the request's first one */
-    unsigned n_left;        /* of the first one: its buffers under way */
+    struct client *first; /* of the request */
+    unsigned n_left;      /* of the first one: its buffers under way */
     unsigned n_buffers;
     uint64_t began_ns, bytes_moved;
     bool is_done, is_small, keeps_frames;
@@ -77,6 +81,7 @@ struct rig {
     struct sw_device *device;
     struct sw_tier *tier;
     struct sw_placement place;
+    struct sw_tier_sink sink;
     struct sw_mover *mover;
     struct sw_quota quotas[32];
     struct client *clients;
@@ -88,18 +93,18 @@ struct rig {
 
 static uint64_t random_state = 1;
 
-static void on_finished(struct sw_job *job, void *arg) {
-    struct client *client = SW_CONTAINER_OF(job, struct client, job);
+static void on_finished(struct sw_run *run, void *arg) {
+    struct client *client = SW_CONTAINER_OF(sw_job_of_run(run), struct client, job);
     struct rig *rig = arg;
-    ck_assert_int_eq(job->err.code, 0);
-    client->bytes_moved += job->bytes;
+    ck_assert_int_eq(run->outcome.err.code, 0);
+    client->bytes_moved += run->buffer->bytes;
     rig->n_under_way--;
-    if (--client->request->n_left == 0 && !client->is_small)
-        sw_list_append(&rig->idle, &client->request->node);
+    if (--client->first->n_left == 0 && !client->is_small)
+        sw_list_append(&rig->idle, &client->first->node);
     if (client->keeps_frames)
-        client->stored = job->frames;
-    else if (job->kind == SW_JOB_SPILL)
-        sw_frames_free(job->frames);
+        client->stored = run->frames;
+    else if (run->request->operation == SW_OP_SPILL)
+        sw_frames_free(run->frames);
     client->is_done = true;
 }
 
@@ -108,7 +113,7 @@ static void on_event(void *arg) {
 }
 
 static void rig_open(struct rig *r, double slowdown) {
-    const struct sw_mover_sink sink = {.finished = on_finished, .progress = on_event, .arrived = on_event, .arg = r};
+    const struct sw_mover_host host = {.finished = on_finished, .progress = on_event, .arg = r};
     const struct sw_sim_data data = {.ratios = {3, 1}, .stripe_bytes = (uint64_t)STRIPE * MIB};
     struct sw_sim_speed speed = sw_sim_idle_gpu;
     speed.slowdown = slowdown;
@@ -119,7 +124,8 @@ static void rig_open(struct rig *r, double slowdown) {
     sw_sim_set_speed(r->device, &speed);
     sw_sim_set_data(r->device, &data);
     sw_placement_init(&r->place, &(struct sw_tiers){.at = {r->tier}, .n = 1}, 0);
-    ck_assert_int_eq(sw_mover_new(&r->mover, r->device, &r->place, &sink, NULL), 0);
+    sw_tier_sink_init(&r->sink, &r->place, on_event, NULL);
+    ck_assert_int_eq(sw_mover_new(&r->mover, r->device, &r->sink.sink, &host, NULL), 0);
     random_state = 1;
 }
 
@@ -128,6 +134,7 @@ static void rig_close(struct rig *r) {
         sw_frames_free(r->clients[i].stored);
     free(r->clients);
     sw_mover_free(r->mover);
+    sw_tier_sink_fini(&r->sink);
     r->tier->ops->close(r->tier);
     r->device->ops->close(r->device);
 }
@@ -143,22 +150,23 @@ static void step(struct rig *r, uint64_t until_ns) {
         sw_sim_advance(r->device, most_ns < until_ns - now_ns ? most_ns : until_ns - now_ns);
 }
 
-static void begin(struct client *client) {
-    struct rig *r = client->rig;
-    for (unsigned i = 0; i < client->n_buffers; i++) {
-        struct client *c = client + i;
-        c->job = c->template;
-        c->job.mem = &c->mem;
-        c->job.frames = c->stored && c->job.kind == SW_JOB_RESTORE ? c->stored : NULL;
-        c->job.op_number = client->n_buffers > 1 ? r->last_op + 1 : 0;
-        c->job.buffer = i;
-        c->is_done = false;
-        c->began_ns = sw_sim_now_ns();
-        r->n_under_way++;
-        client->n_left++;
-        sw_mover_add(r->mover, &c->job);
-    }
-    r->last_op += client->n_buffers > 1;
+static void add(struct client *first, unsigned i) {
+    struct client *c = first + i;
+    c->job = (struct sw_job){.quota = first->tenant};
+    sw_job_init_run(&c->job, &first->request, i);
+    c->job.run.frames = first->request.operation == SW_OP_RESTORE ? c->stored : NULL;
+    c->is_done = false;
+    c->began_ns = sw_sim_now_ns();
+    c->rig->n_under_way++;
+    first->n_left++;
+    sw_mover_add(c->rig->mover, &c->job.run);
+}
+
+static void begin(struct client *first) {
+    if (first->n_buffers > 1)
+        first->request.number = ++first->rig->last_op;
+    for (unsigned i = 0; i < first->n_buffers; i++)
+        add(first, i);
 }
 
 /* Hogs begin again at once. */
@@ -182,37 +190,32 @@ static void stop(struct rig *r) {
 }
 
 /* A request of n buffers; restores first have something stored. */
-static struct client *add_client(struct rig *r, unsigned tenant, uint64_t session, enum sw_job_kind kind,
+static struct client *add_client(struct rig *r, unsigned tenant, uint64_t session, enum sw_operation operation,
                                  const struct hog *what) {
     const unsigned n = what->buffers ? what->buffers : 1;
     struct client *first = &r->clients[r->n_clients];
     ck_assert_uint_le(r->n_clients + n, MOST_CLIENTS);
+    ck_assert_uint_le(n, MOST_BUFFERS);
     for (unsigned i = 0; i < n; i++, r->n_clients++) {
         struct client *c = &r->clients[r->n_clients];
-        *c = (struct client){.rig = r, .request = first, .n_buffers = n, .is_small = true};
-        c->template = (struct sw_job){.kind = SW_JOB_SPILL,
-                                      .bytes = what->bytes,
-                                      .offset = what->is_raw ? (uint64_t)STRIPE * MIB : 0,
-                                      .session = session,
-                                      .plan_key = sw_plan_key(session, SW_VALUE_NONE, n > 1 ? i + 1 : 0),
-                                      .quota = &r->quotas[tenant],
-                                      .unmap_after = true};
+        *c = (struct client){.rig = r, .first = first, .n_buffers = n, .is_small = true, .mem = {.once = true}};
+        first->buffers[i] = (struct sw_buffer){
+            .memory = &c->mem, .offset = what->is_raw ? (uint64_t)STRIPE * MIB : 0, .bytes = what->bytes};
     }
-    if (kind == SW_JOB_SPILL)
-        return first;
-    for (unsigned i = 0; i < n; i++) {
-        struct client *c = first + i;
-        c->job = c->template;
-        c->job.mem = &c->mem;
-        first->n_left++;
-        r->n_under_way++;
-        c->keeps_frames = true;
-        sw_mover_add(r->mover, &c->job);
+    first->tenant = &r->quotas[tenant];
+    first->request = (struct sw_request){.operation = SW_OP_SPILL,
+                                         .tenant = first->tenant,
+                                         .session = session,
+                                         .n_buffers = n,
+                                         .buffers = first->buffers};
+    for (unsigned i = 0; operation == SW_OP_RESTORE && i < n; i++) {
+        first[i].keeps_frames = true;
+        add(first, i);
         while (r->n_under_way > 0)
             step(r, UINT64_MAX);
-        c->keeps_frames = false;
-        c->template.kind = SW_JOB_RESTORE;
+        first[i].keeps_frames = false;
     }
+    first->request.operation = operation;
     return first;
 }
 
@@ -221,11 +224,11 @@ static void add_tenant(struct rig *r, unsigned tenant, const struct hog *hog) {
     for (unsigned s = 0; s < hog->sessions; s++)
         for (unsigned i = 0; i < hog->in_flight; i++) {
             const bool comes_back = hog->shape == RESTORES || (hog->shape == BOTH && i % 2);
-            (void)add_client(r, tenant, 1000 * tenant + s, comes_back ? SW_JOB_RESTORE : SW_JOB_SPILL, hog);
+            (void)add_client(r, tenant, 1000 * tenant + s, comes_back ? SW_OP_RESTORE : SW_OP_SPILL, hog);
         }
     for (unsigned i = before; i < r->n_clients; i++) {
         r->clients[i].is_small = false;
-        if (r->clients[i].request == &r->clients[i])
+        if (r->clients[i].first == &r->clients[i])
             sw_list_append(&r->idle, &r->clients[i].node);
     }
 }
@@ -242,7 +245,7 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static struct client *add_small(struct rig *r, enum sw_job_kind kind) {
+static struct client *add_small(struct rig *r, enum sw_operation kind) {
     const struct hog small = {.bytes = 64 * KIB};
     return add_client(r, 0, 1, kind, &small);
 }
@@ -255,7 +258,7 @@ static double small_us(struct rig *r, struct client *small) {
     return (double)(sw_sim_now_ns() - small->began_ns) / 1e3;
 }
 
-static double small_p99_us(struct rig *r, enum sw_job_kind kind) {
+static double small_p99_us(struct rig *r, enum sw_operation kind) {
     struct client *small = add_small(r, kind);
     double us[N_SMALL];
     for (int i = 0; i < N_WARM; i++)
@@ -266,7 +269,7 @@ static double small_p99_us(struct rig *r, enum sw_job_kind kind) {
     return us[N_SMALL * 99 / 100];
 }
 
-static double alone_us(enum sw_job_kind kind, double slowdown) {
+static double alone_us(enum sw_operation kind, double slowdown) {
     struct rig r;
     rig_open(&r, slowdown);
     const double us = small_p99_us(&r, kind);
@@ -274,7 +277,7 @@ static double alone_us(enum sw_job_kind kind, double slowdown) {
     return us;
 }
 
-static void check_beside(const struct hog *hog, enum sw_job_kind kind, double slowdown) {
+static void check_beside(const struct hog *hog, enum sw_operation kind, double slowdown) {
     const double alone = alone_us(kind, slowdown), copy_us = (double)CHUNK_BYTES / sw_sim_idle_gpu.link_out * 1e6;
     /* Kernels that are under way in the other slots take longer than a copy there, and cannot be overtaken. */
     const double kernels_us =
@@ -286,18 +289,18 @@ static void check_beside(const struct hog *hog, enum sw_job_kind kind, double sl
     stop(&r);
     rig_close(&r);
     ck_assert_msg(us <= 4 * alone + copy_us + kernels_us, "%s, %s: %g us, alone %g us, copy %g us", hog->name,
-                  sw_job_kind_name(kind), us, alone, copy_us);
+                  sw_operation_name(kind), us, alone, copy_us);
 }
 
 START_TEST(test_a_small_client_beside_hogs) {
-    check_beside(&hogs[_i], SW_JOB_SPILL, 1);
-    check_beside(&hogs[_i], SW_JOB_RESTORE, 1);
+    check_beside(&hogs[_i], SW_OP_SPILL, 1);
+    check_beside(&hogs[_i], SW_OP_RESTORE, 1);
 }
 END_TEST
 
 START_TEST(test_a_small_client_beside_hogs_and_a_busy_engine) {
-    check_beside(&hogs[_i], SW_JOB_SPILL, BUSY);
-    check_beside(&hogs[_i], SW_JOB_RESTORE, BUSY);
+    check_beside(&hogs[_i], SW_OP_SPILL, BUSY);
+    check_beside(&hogs[_i], SW_OP_RESTORE, BUSY);
 }
 END_TEST
 
@@ -316,7 +319,7 @@ static void run_ms(struct rig *r, struct client *small, uint64_t ms) {
 static double bytes_of(const struct rig *r, unsigned tenant) {
     uint64_t bytes = 0;
     for (unsigned i = 0; i < r->n_clients; i++)
-        bytes += r->clients[i].template.quota == &r->quotas[tenant] ? r->clients[i].bytes_moved : 0;
+        bytes += r->clients[i].first->tenant == &r->quotas[tenant] ? r->clients[i].bytes_moved : 0;
     return (double)bytes;
 }
 
@@ -351,7 +354,7 @@ static double hog_bytes(const struct hog *hog, bool is_beside) {
     double bytes = 0;
     rig_open(&r, 1);
     add_hogs(&r, hog);
-    struct client *small = is_beside ? add_small(&r, SW_JOB_RESTORE) : NULL;
+    struct client *small = is_beside ? add_small(&r, SW_OP_RESTORE) : NULL;
     run_ms(&r, small, WARM_MS);
     for (unsigned t = 1; t <= hog->tenants; t++)
         bytes -= bytes_of(&r, t);

@@ -1,7 +1,10 @@
 /* Encoding never makes a stream of spills slower than raw by more than 3 %, planning included: in virtual time. */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "spill/frames.h"
 #include "spill/mover/mover_state.h"
+#include "spill/transfer.h"
+#include "tests/lib/one_run.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sim_device.h"
 
@@ -32,13 +35,14 @@ struct rig {
     struct sw_device *device;
     struct sw_tier *tier;
     struct sw_placement place;
+    struct sw_tier_sink sink;
     struct sw_mover *mover;
-    struct sw_job_mem mem;
+    struct sw_run_memory mem;
     unsigned n_finished;
 };
 
-static void on_finished(struct sw_job *job, void *arg) {
-    (void)job;
+static void on_finished(struct sw_run *run, void *arg) {
+    (void)run;
     ((struct rig *)arg)->n_finished++;
 }
 
@@ -47,26 +51,27 @@ static void on_event(void *arg) {
 }
 
 static void rig_open(struct rig *r, const struct sw_sim_speed *speed, const struct sw_sim_data *data) {
-    const struct sw_mover_sink sink = {.finished = on_finished, .progress = on_event, .arrived = on_event, .arg = r};
-    *r = (struct rig){.device = sw_sim_device_new(N_SLOTS, CHUNK_BYTES, POLL_US), .tier = sw_sim_tier_new()};
+    const struct sw_mover_host host = {.finished = on_finished, .progress = on_event, .arg = r};
+    *r = (struct rig){
+        .device = sw_sim_device_new(N_SLOTS, CHUNK_BYTES, POLL_US), .tier = sw_sim_tier_new(), .mem = {.once = true}};
     sw_sim_set_speed(r->device, speed);
     sw_sim_set_data(r->device, data);
     sw_placement_init(&r->place, &(struct sw_tiers){.at = {r->tier}, .n = 1}, 0);
-    ck_assert_int_eq(sw_mover_new(&r->mover, r->device, &r->place, &sink, NULL), 0);
+    sw_tier_sink_init(&r->sink, &r->place, on_event, NULL);
+    ck_assert_int_eq(sw_mover_new(&r->mover, r->device, &r->sink.sink, &host, NULL), 0);
 }
 
 static void rig_close(struct rig *r) {
     sw_mover_free(r->mover);
+    sw_tier_sink_fini(&r->sink);
     r->tier->ops->close(r->tier);
     r->device->ops->close(r->device);
 }
 
-static void add(struct rig *r, struct sw_job *job, struct sw_job_mem *mem, uint64_t session) {
-    job->mem = mem;
-    job->session = session;
-    job->plan_key = sw_plan_key(session, job->value_type, 0);
-    job->unmap_after = true;
-    sw_mover_add(r->mover, job);
+static void add(struct rig *r, struct sw_one_run *one, uint64_t session) {
+    one->request.session = session;
+    sw_job_init_run(&one->job, &one->request, 0);
+    sw_mover_add(r->mover, &one->job.run);
 }
 
 /* What a worker does (worker.c), until that many jobs more have finished. Returns how long it took. */
@@ -86,22 +91,24 @@ static double finish(struct rig *r, unsigned n_jobs) {
     return (double)(sw_sim_now_ns() - begin_ns) / 1e9;
 }
 
-static double run(struct rig *r, struct sw_job *job) {
-    add(r, job, &r->mem, 1);
+static double run(struct rig *r, struct sw_one_run *job) {
+    add(r, job, 1);
     const double s = finish(r, 1);
-    ck_assert_msg(!job->err.code, "%s", job->err.msg);
+    ck_assert_msg(!job->job.run.outcome.err.code, "%s", job->job.run.outcome.err.msg);
     return s;
 }
 
 /* A region goes out and, if `returns`, comes back. */
 static double move_region(struct rig *r, uint64_t bytes, bool returns) {
-    struct sw_job spill = {.kind = SW_JOB_SPILL, .bytes = bytes};
+    struct sw_one_run spill;
+    sw_one_run_init(&spill, SW_OP_SPILL, &r->mem, bytes, NULL);
     double s = run(r, &spill);
     if (returns) {
-        struct sw_job restore = {.kind = SW_JOB_RESTORE, .bytes = bytes, .frames = spill.frames};
+        struct sw_one_run restore;
+        sw_one_run_init(&restore, SW_OP_RESTORE, &r->mem, bytes, spill.job.run.frames);
         s += run(r, &restore);
     }
-    sw_frames_free(spill.frames);
+    sw_frames_free(spill.job.run.frames);
     return s;
 }
 
@@ -273,17 +280,19 @@ START_TEST(test_what_is_looked_at_tells_nothing_wrong_of_the_link) {
     enum { N_PAIRS = 100 };
     const struct sw_sim_speed speed = _i ? speed_by_turns() : sw_sim_idle_gpu;
     const uint64_t bytes = 4 * GIB;
-    struct sw_job_mem mems[2] = {0};
+    struct sw_run_memory mems[2] = {{.once = true}, {.once = true}};
     struct rig r;
     rig_open(&r, &speed, &datas[RANDOM]);
     for (int n = 0; n < N_PAIRS; n++) {
-        struct sw_job spills[2] = {{.kind = SW_JOB_SPILL, .bytes = bytes}, {.kind = SW_JOB_SPILL, .bytes = bytes}};
+        struct sw_one_run spills[2];
         struct sw_cost_rates rates;
-        for (int i = 0; i < 2; i++)
-            add(&r, &spills[i], &mems[i], 1 + (uint64_t)i);
+        for (int i = 0; i < 2; i++) {
+            sw_one_run_init(&spills[i], SW_OP_SPILL, &mems[i], bytes, NULL);
+            add(&r, &spills[i], 1 + (uint64_t)i);
+        }
         (void)finish(&r, 2);
         for (int i = 0; i < 2; i++)
-            sw_frames_free(spills[i].frames);
+            sw_frames_free(spills[i].job.run.frames);
         sw_cost_class_rates(&r.mover->costs[sw_cost_class(CHUNK_BYTES)], &rates);
         if (n >= N_WARM)
             ck_assert_msg(rates.direct_out > 0.9 * speed.link_out, "pair %d: %.1f GB/s", n, rates.direct_out / GB);
@@ -294,9 +303,12 @@ END_TEST
 
 /* One step with many frames takes longer than one with a single long one. */
 START_TEST(test_groups_say_nothing_of_chunks) {
-    const struct sw_weighed chunks = {.raw_bytes = 16 * MIB, .chunk_bytes = 4 * MIB, .n_chunks = 4},
-                            group = {.raw_bytes = 4 * MIB, .chunk_bytes = 4 * MIB, .n_chunks = 1, .shares_step = true};
     struct rig r;
+    struct sw_one_run one;
+    sw_one_run_init(&one, SW_OP_SPILL, &r.mem, 16 * MIB, NULL);
+    const struct sw_weighed
+        chunks = {.raw_bytes = 16 * MIB, .chunk_bytes = 4 * MIB, .n_chunks = 4, .run = &one.job.run},
+        group = {.raw_bytes = 4 * MIB, .chunk_bytes = 4 * MIB, .n_chunks = 1, .run = &one.job.run, .shares_step = true};
     rig_open(&r, &sw_sim_idle_gpu, &datas[TEXT]);
     struct sw_slot *slot = &r.mover->slots[0];
     for (int i = 0; i < 6; i++) { /* encoded at 42 GB/s, over a link of 84 */
@@ -313,7 +325,7 @@ START_TEST(test_groups_say_nothing_of_chunks) {
     struct sw_plan plan = {.codec = SW_CODEC_V5T, .expected_ratio = 3};
     const int class = sw_cost_class(4 * MIB);
     r.mover->plan_s = 1;
-    ck_assert_int_eq(sw_mover_plan_weigh(r.mover, SW_JOB_SPILL, &group, false, &plan).reason, SW_COST_ENCODER);
+    ck_assert_int_eq(sw_mover_plan_weigh(r.mover, SW_OP_SPILL, &group, false, &plan).reason, SW_COST_ENCODER);
     ck_assert_double_gt(r.mover->group_costs[class].credit_s, 0);
     ck_assert_double_eq(r.mover->costs[class].credit_s, 0);
     rig_close(&r);
@@ -369,10 +381,11 @@ START_TEST(test_what_shrinks_goes_faster_than_copies_beside_turns) {
 END_TEST
 
 static enum sw_cost_reason reason_of_text(struct rig *r) {
-    struct sw_job spill = {.kind = SW_JOB_SPILL, .bytes = GIB};
+    struct sw_one_run spill;
+    sw_one_run_init(&spill, SW_OP_SPILL, &r->mem, GIB, NULL);
     (void)run(r, &spill);
-    sw_frames_free(spill.frames);
-    return spill.reason;
+    sw_frames_free(spill.job.run.frames);
+    return spill.job.run.outcome.reason;
 }
 
 /* Beside compressed chunks the link cannot be measured; now and then it is without. */
@@ -479,11 +492,12 @@ static double turns_s(const struct turns *turns, const struct scenario *scenario
         data.by_others = shrinks ? 1.3 : 1;
         data.plans_raw = raw;
         sw_sim_set_data(r.device, &data);
-        struct sw_job spill = {.kind = SW_JOB_SPILL, .bytes = bytes};
+        struct sw_one_run spill;
+        sw_one_run_init(&spill, SW_OP_SPILL, &r.mem, bytes, NULL);
         const double one_s = run(&r, &spill);
-        sw_frames_free(spill.frames);
+        sw_frames_free(spill.job.run.frames);
         s += i < N_KNOWN ? 0 : one_s;
-        stored += i < N_KNOWN ? 0 : spill.stored_bytes;
+        stored += i < N_KNOWN ? 0 : spill.job.run.outcome.stored_bytes;
     }
     *ret_ratio = N_MOVED * (double)bytes / (double)stored;
     rig_close(&r);
@@ -543,11 +557,12 @@ END_TEST
 
 /* Uncompressed bytes of a region of that data which were compressed. */
 static uint64_t compressed_bytes(struct rig *r, enum data data, uint64_t bytes) {
-    struct sw_job spill = {.kind = SW_JOB_SPILL, .bytes = bytes};
+    struct sw_one_run spill;
+    sw_one_run_init(&spill, SW_OP_SPILL, &r->mem, bytes, NULL);
     sw_sim_set_data(r->device, &datas[data]);
     (void)run(r, &spill);
-    sw_frames_free(spill.frames);
-    return spill.codec_raw_bytes[SW_CODEC_V5T];
+    sw_frames_free(spill.job.run.frames);
+    return spill.job.run.outcome.codec_raw_bytes[SW_CODEC_V5T];
 }
 
 START_TEST(test_one_column_in_four_is_compressed_all_the_same) {
@@ -585,10 +600,12 @@ static struct sw_sim_speed speed_of_numbers(double rate) {
 
 /* Uncompressed bytes of a region of numbers that were stored by a codec. */
 static uint64_t bytes_of_numbers(struct rig *r, uint64_t bytes, enum sw_codec_id codec) {
-    struct sw_job spill = {.kind = SW_JOB_SPILL, .bytes = bytes, .value_type = SW_VALUE_U32};
+    struct sw_one_run spill;
+    sw_one_run_init(&spill, SW_OP_SPILL, &r->mem, bytes, NULL);
+    spill.buffer.type = SW_VALUE_U32;
     (void)run(r, &spill);
-    sw_frames_free(spill.frames);
-    return spill.codec_raw_bytes[codec];
+    sw_frames_free(spill.job.run.frames);
+    return spill.job.run.outcome.codec_raw_bytes[codec];
 }
 
 /* The denser codec is tried, found too slow, and left; but not where only its frames find room. */
@@ -692,15 +709,18 @@ END_TEST
 /* Beside a busy GPU every launch waits for its turn: a region that was compressed before comes back by few. */
 START_TEST(test_frames_come_back_several_by_a_launch) {
     struct sw_sim_speed speed = sw_sim_idle_gpu;
-    struct sw_job spill = {.kind = SW_JOB_SPILL, .bytes = 2 * GIB};
+    struct sw_one_run spill;
     struct rig r;
     rig_open(&r, &speed, &datas[TEXT]);
+    sw_one_run_init(&spill, SW_OP_SPILL, &r.mem, 2 * GIB, NULL);
     (void)run(&r, &spill);
-    struct sw_job restore = {.kind = SW_JOB_RESTORE, .bytes = spill.bytes, .frames = spill.frames};
+    struct sw_one_run restore;
+    sw_one_run_init(&restore, SW_OP_RESTORE, &r.mem, spill.buffer.bytes, spill.job.run.frames);
     (void)run(&r, &restore);
     const unsigned n_launches = sw_sim_counts(r.device).decodes[SW_CODEC_V5T];
-    ck_assert_uint_lt(2 * n_launches, spill.frames->n_chunks); /* three frames to a buffer, but for the last ones */
-    sw_frames_free(spill.frames);
+    ck_assert_uint_lt(2 * n_launches,
+                      spill.job.run.frames->n_chunks); /* three frames to a buffer, but for the last ones */
+    sw_frames_free(spill.job.run.frames);
     rig_close(&r);
 }
 END_TEST

@@ -1,7 +1,9 @@
 /* In which order the buffers of one request go through two stages: the rule against all permutations, and the mover
  * in virtual time. */
+#include "spill/frames.h"
 #include "spill/mover/mover.h"
 #include "spill/planner/rules.h"
+#include "spill/transfer.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sim_device.h"
@@ -111,12 +113,13 @@ struct rig {
     struct sw_device *device;
     struct sw_tier *tier;
     struct sw_placement place;
+    struct sw_tier_sink sink;
     struct sw_mover *mover;
     unsigned n_finished;
 };
 
-static void on_finished(struct sw_job *job, void *arg) {
-    ck_assert_int_eq(job->err.code, 0);
+static void on_finished(struct sw_run *run, void *arg) {
+    ck_assert_int_eq(run->outcome.err.code, 0);
     ((struct rig *)arg)->n_finished++;
 }
 
@@ -125,16 +128,18 @@ static void on_event(void *arg) {
 }
 
 static void rig_init(struct rig *r, const struct sw_sim_speed *speed) {
-    const struct sw_mover_sink sink = {.finished = on_finished, .progress = on_event, .arrived = on_event, .arg = r};
+    const struct sw_mover_host host = {.finished = on_finished, .progress = on_event, .arg = r};
     *r = (struct rig){.device = sw_sim_device_new(N_SLOTS, CHUNK_BYTES, POLL_US), .tier = sw_sim_tier_new()};
     sw_sim_set_speed(r->device, speed);
     sw_sim_set_data(r->device, &data);
     sw_placement_init(&r->place, &(struct sw_tiers){.at = {r->tier}, .n = 1}, 0);
-    ck_assert_int_eq(sw_mover_new(&r->mover, r->device, &r->place, &sink, NULL), 0);
+    sw_tier_sink_init(&r->sink, &r->place, on_event, NULL);
+    ck_assert_int_eq(sw_mover_new(&r->mover, r->device, &r->sink.sink, &host, NULL), 0);
 }
 
 static void rig_fini(struct rig *r) {
     sw_mover_free(r->mover);
+    sw_tier_sink_fini(&r->sink);
     r->tier->ops->close(r->tier);
     r->device->ops->close(r->device);
 }
@@ -144,36 +149,33 @@ static void step(struct rig *r) {
         sw_sim_advance(r->device, POLL_US * UINT64_C(1000));
 }
 
-static void add_buffer(struct rig *r, struct sw_job *job, struct sw_job_mem *mem, unsigned buffer, uint64_t op_number) {
-    job->offset = buffer * BUFFER_BYTES;
-    job->mem = mem;
-    job->unmap_after = true;
-    job->session = 1;
-    job->plan_key = buffer + 1;
-    job->op_number = op_number;
-    job->buffer = buffer;
-    sw_mover_add(r->mover, job);
-}
-
 /* Buffers of one request: text that shrinks to an eighth, text that hardly does, numbers that shrink to a sixteenth. */
 enum { DENSE, LOOSE, NUMBERS, MOST_BUFFERS };
 
 struct request {
     unsigned first, end;          /* which of them */
     uint64_t bytes[MOST_BUFFERS]; /* 0: BUFFER_BYTES */
+    struct sw_request request;
+    struct sw_buffer buffers[MOST_BUFFERS];
+    struct sw_run_memory mems[MOST_BUFFERS];
     struct sw_job jobs[MOST_BUFFERS];
-    struct sw_job_mem mems[MOST_BUFFERS];
 };
 
-static void add_request(struct rig *r, struct request *q, enum sw_job_kind kind, uint64_t op_number,
+static void add_request(struct rig *r, struct request *q, enum sw_operation operation, uint64_t number,
                         const struct request *stored) {
+    q->request = (struct sw_request){
+        .operation = operation, .session = 1, .number = number, .n_buffers = MOST_BUFFERS, .buffers = q->buffers};
     for (unsigned i = q->first; i < q->end; i++) {
-        q->mems[i] = (struct sw_job_mem){.mapping = NULL};
-        q->jobs[i] = (struct sw_job){.kind = kind,
-                                     .value_type = i == NUMBERS ? SW_VALUE_U32 : SW_VALUE_NONE,
-                                     .frames = stored ? stored->jobs[i].frames : NULL};
-        q->jobs[i].bytes = q->bytes[i] ? q->bytes[i] : BUFFER_BYTES;
-        add_buffer(r, &q->jobs[i], &q->mems[i], i, op_number);
+        struct sw_job *job = &q->jobs[i];
+        q->mems[i] = (struct sw_run_memory){.once = true};
+        q->buffers[i] = (struct sw_buffer){.memory = &q->mems[i],
+                                           .offset = i * BUFFER_BYTES,
+                                           .bytes = q->bytes[i] ? q->bytes[i] : BUFFER_BYTES,
+                                           .type = i == NUMBERS ? SW_VALUE_U32 : SW_VALUE_NONE};
+        *job = (struct sw_job){0};
+        sw_job_init_run(job, &q->request, i);
+        job->run.frames = stored ? stored->jobs[i].run.frames : NULL;
+        sw_mover_add(r->mover, &job->run);
     }
 }
 
@@ -185,11 +187,11 @@ static void finish(struct rig *r, unsigned n_jobs) {
 
 static void free_frames(struct request *p) {
     for (unsigned i = p->first; i < p->end; i++)
-        sw_frames_free(p->jobs[i].frames);
+        sw_frames_free(p->jobs[i].run.frames);
 }
 
 /* In microseconds. */
-static double us_of(struct rig *r, struct request *q, enum sw_job_kind kind, uint64_t op_number,
+static double us_of(struct rig *r, struct request *q, enum sw_operation kind, uint64_t op_number,
                     const struct request *stored) {
     const uint64_t begun_ns = sw_sim_now_ns();
     add_request(r, q, kind, op_number, stored);
@@ -207,8 +209,8 @@ static void rig_init_warm(struct rig *r) {
     rig_init(r, &speed);
     for (unsigned i = 0; i < WARM * MOST_BUFFERS; i++) {
         struct request out = {.first = i % MOST_BUFFERS, .end = i % MOST_BUFFERS + 1}, back = out;
-        (void)us_of(r, &out, SW_JOB_SPILL, 0, NULL);
-        (void)us_of(r, &back, SW_JOB_RESTORE, 0, &out);
+        (void)us_of(r, &out, SW_OP_SPILL, 0, NULL);
+        (void)us_of(r, &back, SW_OP_RESTORE, 0, &out);
         free_frames(&out);
     }
 }
@@ -222,7 +224,7 @@ START_TEST(both_stages_are_kept_busy) {
     const double coder_us = 2.0 * (double)BUFFER_BYTES / 120e9 * 1e6,
                  link_us = (double)BUFFER_BYTES * (1 / 8.0 + 1 / 1.2) / 55e9 * 1e6,
                  least_us = coder_us > link_us ? coder_us : link_us;
-    const double out_us = us_of(&r, &out, SW_JOB_SPILL, 7, NULL), back_us = us_of(&r, &back, SW_JOB_RESTORE, 8, &out);
+    const double out_us = us_of(&r, &out, SW_OP_SPILL, 7, NULL), back_us = us_of(&r, &back, SW_OP_RESTORE, 8, &out);
     ck_assert_msg(out_us < 1.1 * least_us, "%g of %g us", out_us, least_us);
     ck_assert_msg(back_us < 1.2 * least_us, "%g of %g us", back_us, least_us);
     free_frames(&out);
@@ -232,11 +234,11 @@ END_TEST
 
 /* Steps until all chunks of a buffer have been dealt; *ret_dealt: how many of each buffer then. */
 static void deal_all_of(struct rig *r, const struct request *request, unsigned buffer, size_t ret_dealt[MOST_BUFFERS]) {
-    const struct sw_job *job = &request->jobs[buffer];
-    while (!job->frames || job->n_dealt < job->frames->n_chunks)
+    const struct sw_run *run = &request->jobs[buffer].run;
+    while (!run->frames || run->n_dealt < run->frames->n_chunks)
         step(r);
     for (unsigned i = request->first; i < request->end; i++)
-        ret_dealt[i] = request->jobs[i].n_dealt;
+        ret_dealt[i] = request->jobs[i].run.n_dealt;
 }
 
 /* Of one kind the rule's first one goes first: out that which is longer on the link, back that which is shorter there.
@@ -246,12 +248,12 @@ START_TEST(buffers_of_one_kind_go_by_the_rule) {
     struct request out = {.end = MOST_BUFFERS}, back = out;
     size_t dealt[MOST_BUFFERS];
     rig_init_warm(&r);
-    add_request(&r, &out, SW_JOB_SPILL, 7, NULL);
+    add_request(&r, &out, SW_OP_SPILL, 7, NULL);
     deal_all_of(&r, &out, DENSE, dealt);
     ck_assert_uint_le(dealt[NUMBERS], 2);
     ck_assert_uint_ge(dealt[LOOSE], 5);
     finish(&r, 3);
-    add_request(&r, &back, SW_JOB_RESTORE, 8, &out);
+    add_request(&r, &back, SW_OP_RESTORE, 8, &out);
     deal_all_of(&r, &back, NUMBERS, dealt);
     ck_assert_uint_le(dealt[DENSE], 2);
     ck_assert_uint_ge(dealt[LOOSE], 5);
@@ -274,10 +276,10 @@ static double us_with_numbers(double ratio, enum sw_cost_reason *ret_reason) {
     rig_init(&r, &speed);
     sw_sim_set_data(r.device, &even);
     for (unsigned i = 1; i <= 12; i++) {
-        us = us_of(&r, &out, SW_JOB_SPILL, i, NULL);
+        us = us_of(&r, &out, SW_OP_SPILL, i, NULL);
         free_frames(&out);
     }
-    *ret_reason = out.jobs[NUMBERS].reason;
+    *ret_reason = out.jobs[NUMBERS].run.outcome.reason;
     rig_fini(&r);
     return us;
 }
@@ -305,9 +307,9 @@ START_TEST(what_comes_back_beside_raw_chunks_is_not_taken_for_slow) {
     rig_init(&r, &speed);
     sw_sim_set_data(r.device, &some);
     for (unsigned i = 1; i <= 12; i++) {
-        (void)us_of(&r, &out, SW_JOB_SPILL, 2 * i, NULL);
-        (void)us_of(&r, &back, SW_JOB_RESTORE, 2 * i + 1, &out);
-        ck_assert_str_eq(sw_cost_reason_text(out.jobs[NUMBERS].reason),
+        (void)us_of(&r, &out, SW_OP_SPILL, 2 * i, NULL);
+        (void)us_of(&r, &back, SW_OP_RESTORE, 2 * i + 1, &out);
+        ck_assert_str_eq(sw_cost_reason_text(out.jobs[NUMBERS].run.outcome.reason),
                          sw_cost_reason_text(i == 1 ? SW_COST_UNKNOWN : SW_COST_PAYS));
         free_frames(&out);
     }
@@ -330,7 +332,7 @@ static double us_beside_others(bool plans_raw) {
     rig_init(&r, &speed);
     sw_sim_set_data(r.device, &even);
     for (unsigned i = 1; i <= 20; i++) {
-        const double request_us = us_of(&r, &out, SW_JOB_SPILL, i, NULL);
+        const double request_us = us_of(&r, &out, SW_OP_SPILL, i, NULL);
         us += i > 10 ? request_us : 0;
         free_frames(&out);
     }
@@ -347,21 +349,26 @@ END_TEST
 /* The link does not wait for the plans of all buffers. */
 START_TEST(chunks_go_beside_plans) {
     struct rig r;
-    struct sw_job jobs[MANY];
-    struct sw_job_mem mems[MANY] = {{.mapping = NULL}};
+    struct sw_job jobs[MANY] = {0};
+    struct sw_buffer buffers[MANY];
+    struct sw_run_memory mems[MANY] = {0};
+    const struct sw_request request = {
+        .operation = SW_OP_SPILL, .session = 1, .number = 7, .n_buffers = MANY, .buffers = buffers};
     struct sw_sim_speed speed = sw_sim_idle_gpu;
     speed.plan_us = 2000;
     rig_init(&r, &speed);
     for (unsigned i = 0; i < MANY; i++) {
-        jobs[i] = (struct sw_job){.kind = SW_JOB_SPILL, .bytes = BUFFER_BYTES};
-        add_buffer(&r, &jobs[i], &mems[i], i, 7);
+        mems[i].once = true;
+        buffers[i] = (struct sw_buffer){.memory = &mems[i], .offset = i * BUFFER_BYTES, .bytes = BUFFER_BYTES};
+        sw_job_init_run(&jobs[i], &request, i);
+        sw_mover_add(r.mover, &jobs[i].run);
     }
     while (sw_sim_counts(r.device).plans < MANY)
         step(&r);
     ck_assert_uint_gt(sw_sim_counts(r.device).encodes[SW_CODEC_V5T], MANY);
     finish(&r, MANY);
     for (unsigned i = 0; i < MANY; i++)
-        sw_frames_free(jobs[i].frames);
+        sw_frames_free(jobs[i].run.frames);
     rig_fini(&r);
 }
 END_TEST

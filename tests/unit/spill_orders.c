@@ -164,7 +164,7 @@ START_TEST(test_jobs_leave_in_the_order_of_their_words) {
     atomic_store(&client.words[1], 5);
     ck_assert_uint_eq(take(&queue, 1004999, false), 0); /* not looked at yet */
     ck_assert_uint_eq(take(&queue, 1005000, false), 2);
-    atomic_store(&jobs[0].cancel, true);
+    atomic_store(&jobs[0].signals.cancel, true);
     ck_assert_uint_eq(take(&queue, 1010000, false), 1);
     ck_assert_uint_eq(take(&queue, 1010001, true), N - 3); /* whatever their words are */
     ck_assert(sw_order_queue_is_empty(&queue));

@@ -6,6 +6,7 @@
 #include "spill/tier/host/tier_host.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
+#include "tests/lib/one_run.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -84,25 +85,21 @@ static void rig_close(void) {
 
 /* Spills the memory, or restores it from frames; returns its frames. */
 static struct sw_frames *move(const struct sw_memory *memory, struct sw_frames *frames) {
-    struct sw_job_mem mem = {.desc = sw_memory_desc(memory)};
-    struct sw_job job = {.kind = frames ? SW_JOB_RESTORE : SW_JOB_SPILL,
-                         .mem = &mem,
-                         .bytes = memory->bytes,
-                         .session = 1,
-                         .unmap_after = true,
-                         .frames = frames};
+    struct sw_run_memory mem = {.desc = sw_memory_desc(memory), .once = true};
+    struct sw_one_run one;
+    sw_one_run_init(&one, frames ? SW_OP_RESTORE : SW_OP_SPILL, &mem, memory->bytes, frames);
     struct sw_list taken;
     sw_list_init(&taken);
-    sw_worker_submit(rig.worker, &job);
+    sw_worker_submit(rig.worker, &one.job);
     while (sw_list_empty(&taken)) {
         while (sem_wait(&rig.woken) != 0)
             continue;
         rig.n_announced += sw_worker_ends_soon(rig.worker);
         sw_worker_take(rig.worker, &taken);
     }
-    ck_assert_msg(!job.err.code, "%s", job.err.msg);
+    ck_assert_msg(!one.job.run.outcome.err.code, "%s", one.job.run.outcome.err.msg);
     sw_mem_desc_fini(&mem.desc);
-    return job.frames;
+    return one.job.run.frames;
 }
 
 /* A region goes out and comes back; returns how often the worker soon slept until a step was done. */

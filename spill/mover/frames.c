@@ -1,0 +1,233 @@
+#include "spill/mover/frames.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "codec/identity.h"
+
+#include <stdalign.h>
+#include <stdint.h>
+#include <string.h>
+
+_Static_assert(alignof(struct sw_frame_layout) <= alignof(struct sw_stored) &&
+                   alignof(uint64_t) <= alignof(struct sw_frame_layout),
+               "one array may follow the other");
+
+static uint64_t chunks_of(uint64_t raw_bytes, uint64_t chunk_bytes) {
+    SW_ASSERT(chunk_bytes > 0);
+    return raw_bytes / chunk_bytes + (raw_bytes % chunk_bytes != 0);
+}
+
+static struct sw_frames *frames_alloc(uint64_t raw_bytes, uint64_t chunk_bytes, uint64_t n) {
+    struct sw_frames *frames;
+    const size_t directory_bytes = sizeof frames->stored[0] + sizeof *frames->layouts + sizeof *frames->identities;
+    if (n > (SIZE_MAX - sizeof *frames) / directory_bytes)
+        return NULL;
+    frames = sw_alloc(sizeof *frames + n * directory_bytes);
+    if (!frames)
+        return NULL;
+    frames->layouts = (struct sw_frame_layout *)&frames->stored[n];
+    frames->identities = (uint64_t *)&frames->layouts[n];
+    frames->raw_bytes = raw_bytes;
+    frames->chunk_bytes = chunk_bytes;
+    frames->n_chunks = frames->n_begun = n;
+    return frames;
+}
+
+/* Of a chunk, beside its own two records: its part of the catalogue's record, an extent more than the one that a frame
+ * has at least, and the free run that its place may leave behind. */
+enum { CHUNK_OVERHEAD_BYTES = 160 };
+
+static uint64_t kept_bytes(uint64_t n_chunks, bool packed) {
+    const uint64_t each = sizeof(struct sw_stored) + sizeof(struct sw_frame_layout) + CHUNK_OVERHEAD_BYTES +
+                          (packed ? sizeof(struct sw_packed_chunk) : 0);
+    uint64_t bytes;
+    return __builtin_mul_overflow(n_chunks, each, &bytes) || bytes > INT64_MAX ? INT64_MAX
+                                                                               : sizeof(struct sw_frames) + bytes;
+}
+
+uint64_t sw_frames_kept_bytes(uint64_t raw_bytes, uint64_t chunk_bytes, bool packed) {
+    return kept_bytes(chunks_of(raw_bytes, chunk_bytes), packed);
+}
+
+uint64_t sw_frames_kept(const struct sw_frames *frames) {
+    return kept_bytes(frames->n_chunks, frames->packed != NULL);
+}
+
+struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes, bool packed) {
+    const uint64_t n = chunks_of(raw_bytes, chunk_bytes);
+    struct sw_frames *frames = frames_alloc(raw_bytes, chunk_bytes, n);
+    if (frames && packed && !(frames->packed = sw_alloc_array(n ? n : 1, sizeof *frames->packed))) {
+        sw_free(frames);
+        return NULL;
+    }
+    return frames;
+}
+
+struct sw_frames *sw_frames_new_parts(const struct sw_frames_part *parts, unsigned n_parts) {
+    uint64_t raw_bytes = 0, chunk_bytes = 0, n = 0;
+    for (unsigned i = 0; i < n_parts; i++) {
+        raw_bytes += parts[i].raw_bytes;
+        chunk_bytes = parts[i].chunk_bytes > chunk_bytes ? parts[i].chunk_bytes : chunk_bytes;
+        n += chunks_of(parts[i].raw_bytes, parts[i].chunk_bytes);
+    }
+    struct sw_frames *frames = frames_alloc(raw_bytes, chunk_bytes, n);
+    if (!frames)
+        return NULL;
+    frames->n_parts = n_parts;
+    frames->parts = sw_alloc_array(n_parts, sizeof *frames->parts);
+    if (!frames->parts) {
+        sw_free(frames);
+        return NULL;
+    }
+    size_t first = 0;
+    for (unsigned i = 0; i < n_parts; first += frames->parts[i++].n_chunks)
+        frames->parts[i] = (struct sw_frames_part){.raw_bytes = parts[i].raw_bytes,
+                                                   .chunk_bytes = parts[i].chunk_bytes,
+                                                   .first = first,
+                                                   .reason = parts[i].reason,
+                                                   .n_chunks = chunks_of(parts[i].raw_bytes, parts[i].chunk_bytes)};
+    return frames;
+}
+
+struct sw_frames *sw_frames_join(struct sw_frames *const *parts, unsigned n_parts) {
+    struct sw_frames_part table[SW_FRAMES_MAX_PARTS] = {0};
+    for (unsigned i = 0; i < n_parts; i++)
+        table[i] = (struct sw_frames_part){.raw_bytes = parts[i]->raw_bytes, .chunk_bytes = parts[i]->chunk_bytes};
+    struct sw_frames *all = sw_frames_new_parts(table, n_parts);
+    for (unsigned i = 0; all && i < n_parts; i++) {
+        const struct sw_frames_part *part = &all->parts[i];
+        memcpy(&all->stored[part->first], parts[i]->stored, part->n_chunks * sizeof all->stored[0]);
+        memcpy(&all->layouts[part->first], parts[i]->layouts, part->n_chunks * sizeof all->layouts[0]);
+        memcpy(&all->identities[part->first], parts[i]->identities, part->n_chunks * sizeof all->identities[0]);
+        sw_free(parts[i]);
+    }
+    return all;
+}
+
+struct sw_frames *sw_frames_view(const struct sw_frames *frames, unsigned i) {
+    const struct sw_frames_part *part = &frames->parts[i];
+    struct sw_frames *view = frames_alloc(part->raw_bytes, part->chunk_bytes, part->n_chunks);
+    if (!view)
+        return NULL;
+    view->part = i;
+    return view;
+}
+
+void sw_frames_view_update(struct sw_frames *view, const struct sw_frames *frames) {
+    const struct sw_frames_part *part = &frames->parts[view->part];
+    memcpy(view->stored, &frames->stored[part->first], part->n_chunks * sizeof view->stored[0]);
+    memcpy(view->layouts, &frames->layouts[part->first], part->n_chunks * sizeof view->layouts[0]);
+    memcpy(view->identities, &frames->identities[part->first], part->n_chunks * sizeof view->identities[0]);
+}
+
+uint64_t sw_frames_part_bytes(const struct sw_frames *frames, unsigned part) {
+    return frames->n_parts ? frames->parts[part].raw_bytes : frames->raw_bytes;
+}
+
+/* The buffer that has a chunk of several. */
+static const struct sw_frames_part *part_of(const struct sw_frames *frames, size_t i) {
+    const struct sw_frames_part *part = frames->parts;
+    while (i >= part->first + part->n_chunks)
+        part++;
+    return part;
+}
+
+uint64_t sw_frames_key(const struct sw_frames *frames, size_t i) {
+    if (!frames->n_parts)
+        return (uint64_t)frames->part << 32 | i;
+    const struct sw_frames_part *part = part_of(frames, i);
+    return (uint64_t)(part - frames->parts) << 32 | (i - part->first);
+}
+
+bool sw_frames_find(const struct sw_frames *frames, uint64_t key, size_t *ret) {
+    const uint64_t part = key >> 32, i = key & UINT32_MAX;
+    if (!frames->n_parts) {
+        *ret = i;
+        return part == 0 && i < frames->n_chunks;
+    }
+    if (part >= frames->n_parts || i >= frames->parts[part].n_chunks)
+        return false;
+    *ret = frames->parts[part].first + i;
+    return true;
+}
+
+/* Extents but the last are whole blocks of their tier. */
+uint64_t sw_frames_identify(const struct sw_frames *frames, size_t i, const struct sw_stored *in_memory) {
+    uint64_t left = frames->layouts[i].counts_offset;
+    struct sw_identity identity;
+    sw_identity_init(&identity);
+    for (unsigned e = 0; e < in_memory->n_extents && left > 0; e++) {
+        const struct sw_extent *extent = &in_memory->extents[e];
+        const uint64_t bytes = extent->bytes < left ? extent->bytes : left;
+        sw_identity_add(&identity, extent->memory, (size_t)bytes);
+        left -= bytes;
+    }
+    return sw_identity_value(&identity);
+}
+
+int sw_frames_check(const struct sw_frames *frames, size_t i, uint64_t identity, struct sw_err *err) {
+    if (!frames->identities[i] || frames->identities[i] == identity)
+        return 0;
+    return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "chunk %zu is not the frame that was stored", i);
+}
+
+int sw_frames_check_memory(const struct sw_frames *frames, size_t i, const struct sw_stored *in_memory,
+                           struct sw_err *err) {
+    return frames->identities[i] ? sw_frames_check(frames, i, sw_frames_identify(frames, i, in_memory), err) : 0;
+}
+
+void sw_frames_delete(struct sw_frames *frames) {
+    if (frames) {
+        sw_free(frames->packed);
+        sw_free(frames->parts);
+    }
+    sw_free(frames);
+}
+
+uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i) {
+    if (frames->n_parts) {
+        const struct sw_frames_part *part = part_of(frames, i);
+        const uint64_t rest = part->raw_bytes - (i - part->first) * part->chunk_bytes;
+        return rest < part->chunk_bytes ? rest : part->chunk_bytes;
+    }
+    uint64_t left = frames->raw_bytes - i * frames->chunk_bytes;
+    return left < frames->chunk_bytes ? left : frames->chunk_bytes;
+}
+
+enum sw_codec_id sw_frames_most_used(const uint64_t bytes[SW_CODEC_NR]) {
+    enum sw_codec_id most = SW_CODEC_RAW;
+    for (int codec = 0; codec < SW_CODEC_NR; codec++)
+        if (bytes[codec] > bytes[most])
+            most = (enum sw_codec_id)codec;
+    return most;
+}
+
+uint64_t sw_frames_packed_bytes(const struct sw_frames *frames) {
+    const struct sw_packed_chunk *last = frames->n_chunks ? &frames->packed[frames->n_chunks - 1] : NULL;
+    return last ? last->offset + last->bytes : 0;
+}
+
+_Static_assert((int)SPILLWAY_CODEC_RAW == (int)SW_CODEC_RAW && (int)SPILLWAY_CODEC_FOR == (int)SW_CODEC_FOR &&
+                   (int)SPILLWAY_CODEC_DFOR == (int)SW_CODEC_DFOR && (int)SPILLWAY_CODEC_RFOR == (int)SW_CODEC_RFOR &&
+                   (int)SPILLWAY_CODEC_ALP == (int)SW_CODEC_ALP && (int)SPILLWAY_CODEC_ALPRD == (int)SW_CODEC_ALPRD &&
+                   (int)SPILLWAY_CODEC_DICT == (int)SW_CODEC_DICT && (int)SPILLWAY_CODEC_SFOR == (int)SW_CODEC_SFOR &&
+                   SW_CODEC_NR <= (int)SPILLWAY_CODEC_ELSEWHERE,
+               "one list of codecs");
+
+struct spillway_packed_chunk sw_frames_packed_chunk(const struct sw_frames *frames, size_t i) {
+    const struct sw_frame_layout *layout = &frames->layouts[i];
+    const struct sw_packed_chunk *packed = &frames->packed[i];
+    const uint64_t raw_bytes = sw_frames_chunk_bytes(frames, i);
+    if (!packed->is_packed)
+        return (struct spillway_packed_chunk){
+            .offset = i * frames->chunk_bytes, .bytes = raw_bytes, .raw_bytes = raw_bytes, .codec = SPILLWAY_CODEC_RAW};
+    struct spillway_packed_chunk chunk = {.offset = packed->offset,
+                                          .bytes = packed->bytes,
+                                          .raw_bytes = raw_bytes,
+                                          .codec = (uint32_t)layout->codec,
+                                          .type = (uint16_t)layout->value_type,
+                                          .n_symbols = (uint16_t)layout->n_symbols}; /* 255 at most */
+    if (frames->stored[i].bytes && layout->codec != SW_CODEC_RAW)
+        chunk.codec = SPILLWAY_CODEC_ELSEWHERE;
+    return chunk; /* a raw frame is longer than its chunk: all that is here of it is its content */
+}

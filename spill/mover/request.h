@@ -1,0 +1,158 @@
+/* request.h - what is asked of a mover, and what becomes of it.
+ *
+ * A request is an operation on one or several buffers. It does not change while any of its runs is out. Each buffer has
+ * a run of its own, which belongs to the mover from sw_mover_add() until the host's finished(); then its outcome and
+ * its frames are the host's. Host and mover meet in `signals` alone, meanwhile. */
+#ifndef SW_SPILL_MOVER_REQUEST_H
+#define SW_SPILL_MOVER_REQUEST_H
+
+#include "base/budget.h"
+#include "base/list.h"
+#include "spill/device/device.h"
+#include "spill/mover/frames.h"
+#include "spill/mover/turns.h"
+#include "spill/planner/cost.h"
+#include "spill/planner/plan_cache.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+
+enum sw_operation {
+    SW_OP_SPILL,
+    SW_OP_RESTORE,
+    SW_OP_PACK,   /* a spill that leaves its frames at the front of the buffer */
+    SW_OP_UNPACK, /* its restore */
+    SW_OP_MOVE,   /* stored frames change their place in the sink: without a device, and without buffers */
+    SW_OP_NR
+};
+/* "spill" ... */
+const char *sw_operation_name(enum sw_operation operation);
+
+/* True for those that make frames. */
+static inline bool sw_operation_encodes(enum sw_operation operation) {
+    return operation == SW_OP_SPILL || operation == SW_OP_PACK;
+}
+
+/* True for those that read and write one range of a client's memory. */
+static inline bool sw_operation_is_in_place(enum sw_operation operation) {
+    return operation == SW_OP_PACK || operation == SW_OP_UNPACK;
+}
+
+/* A client's memory. The mover's while any run that uses it is out. */
+struct sw_run_memory {
+    struct sw_mem_desc desc; /* until mapped */
+    struct sw_mapping *mapping;
+    bool once; /* unmapped at the end of the first run that uses it */
+};
+
+/* A range of a memory. */
+struct sw_buffer {
+    struct sw_run_memory *memory;
+    uint64_t offset, bytes;
+    enum sw_value_type type; /* spill, pack: what its bytes are */
+};
+
+struct sw_request {
+    enum sw_operation operation;
+    const void *tenant;     /* whose turns its runs take; NULL: nobody's, which counts as one tenant's */
+    uint64_t session;       /* of that tenant; from 1, never reused */
+    uint64_t number;        /* of one with several buffers: unique; 0: there is one */
+    struct sw_budget *kept; /* memory that may be kept for its frames' records; NULL: nobody counts */
+    unsigned n_buffers;
+    const struct sw_buffer *buffers; /* [n_buffers] */
+};
+
+/* How far a spill or pack has come, for the host to follow. */
+enum sw_phase { SW_PHASE_STAGING, SW_PHASE_ENCODING, SW_PHASE_STORING };
+
+/* What host and mover tell each other while a run is out. */
+struct sw_signals {
+    atomic_bool cancel; /* by the host */
+    atomic_int phase;   /* enum sw_phase, by the mover */
+};
+
+struct sw_run_outcome {
+    struct sw_err err; /* code 0: success */
+    /* Which chunks the step was at work on that failed first: one, or a few side by side. n 0: none in particular. */
+    struct sw_failed_chunks {
+        size_t first, n;
+    } failed;
+    uint64_t stored_bytes, codec_raw_bytes[SW_CODEC_NR];
+    uint64_t kept_bytes;            /* taken from request->kept; the host's from then on, also after a failure */
+    uint64_t started_us;            /* when it was first dealt with, 0: never */
+    uint64_t mapped_us, planned_us; /* when the memory was mapped, the first plan made; 0: never */
+    enum sw_cost_reason reason;     /* why it was compressed, or was not: of the last plan */
+};
+
+/* Where a run stands inside the mover. */
+enum sw_run_stage {
+    SW_STAGE_WAITING,   /* memory not mapped yet */
+    SW_STAGE_PREPARING, /* a slot gathers a sample and makes a plan */
+    SW_STAGE_RUNNING    /* chunks may be dealt */
+};
+
+/* Of a spill or pack. */
+enum sw_plan_state {
+    SW_PLAN_STATE_MISSING,  /* to be found among those that are kept, or made, or it is being made */
+    SW_PLAN_STATE_UNPROVEN, /* made for another region; no frame has shown yet whether it suits this one */
+    SW_PLAN_STATE_SETTLED   /* what is left goes by it; also the one that stores bytes as they are */
+};
+
+/* Compressing does not pay, but is tried on one chunk, or in part, to see whether that is still so. */
+enum sw_trial {
+    SW_TRIAL_NONE,
+    SW_TRIAL_WANTED,    /* once there is a plan, which is made for this */
+    SW_TRIAL_NEXT_CHUNK /* the plan is for that; those behind it go raw */
+};
+
+/* Raw frames of a region: chosen once, so that its steps do not share the link with steps of the other way, but for the
+ * single one that shows how fast kernels are. */
+enum sw_way_back { SW_WAY_BACK_OPEN, SW_WAY_BACK_DIRECT, SW_WAY_BACK_KERNELS };
+
+struct sw_run {
+    const struct sw_request *request;
+    unsigned index;                 /* of its buffer */
+    const struct sw_buffer *buffer; /* NULL: a move */
+    struct sw_signals *signals;
+    /* Spill, pack: made by the mover, NULL after a failure; restore, move: the host's, read, or changed by its sink;
+     * unpack: the host's, changed. */
+    struct sw_frames *frames;
+    struct sw_run_outcome outcome;
+
+    /* The sink's: how much it has under way for the run, or holds for it. The run ends at 0. */
+    unsigned n_in_sink;
+
+    /* The mover's own. */
+    struct sw_list node; /* of the runs that are out */
+    enum sw_run_stage stage;
+    unsigned n_slots;    /* working on it now */
+    struct sw_turn turn; /* its place among those that want slots */
+    size_t n_dealt, n_encoded, n_done;
+    bool is_early;  /* of several buffers: its last chunk that was dealt was, by Johnson's rule (deal.c) */
+    bool is_direct; /* raw chunks go directly (direct.c) */
+    enum sw_way_back way_back;
+    /* Spill: some chunks are compressed, others go directly meanwhile; restore: there are frames of both. What shares
+     * the link with others is not measured. */
+    bool is_mixed;
+    bool regroups; /* has left a group, to be served with others that have left it for the same reason (group.c) */
+    /* Spill, pack: its plan (plan.c). */
+    uint64_t plan_key; /* whose plans may suit it */
+    enum sw_plan_state plan_state;
+    enum sw_trial trial;
+    unsigned plan_number, n_retrained;
+    struct sw_plan plan;
+    struct sw_plan_choice plan_choice;
+    struct sw_run_in_place {
+        size_t n_ordered;      /* pack: chunks whose frames have a place, the first ones */
+        uint64_t end_bytes;    /* pack: where the next frame goes, from the start of the range */
+        size_t n_compared;     /* unpack: chunks, the first ones, whose frames have been or are being compared */
+        bool is_recovering;    /* nothing is under way but attempts to undo what failed */
+        unsigned n_recoveries; /* of these, that failed, too */
+        bool lost;             /* too many did */
+        bool torn;             /* and a chunk's only good copy went with them */
+    } in_place;
+};
+
+/* A run of the request's buffer of that index, all zero before. Borrows both. */
+void sw_run_init(struct sw_run *run, const struct sw_request *request, unsigned index, struct sw_signals *signals);
+
+#endif

@@ -1,0 +1,34 @@
+/* transfer.h - the frame sink of the daemon: tiers; and frames between memory and the tiers behind it, chunk by chunk.
+ *
+ *   out    a slot has copied a frame to host memory -> written to the disk -> the chunk is done
+ *   in     read ahead into host memory -> ready -> a slot takes it from there
+ *   move   a frame at rest in memory -> written to a tier behind -> its memory is free (demotion), or the other way
+ *          round (promotion); from one tier behind to another it is read into memory on its way
+ *
+ * Transfers belong to their job, which ends when the last one has. Runs are those of jobs (job.h). */
+#ifndef SW_SPILL_TRANSFER_H
+#define SW_SPILL_TRANSFER_H
+
+#include "spill/job.h"
+#include "spill/mover/frame_sink.h"
+#include "spill/placement.h"
+#include <pthread.h>
+
+/* The sink of one mover, with the jobs of its worker. */
+struct sw_tier_sink {
+    struct sw_frame_sink sink;
+    struct sw_placement *place;
+    void (*arrived)(void *arg);
+    void *arg;
+    unsigned n_transfers;  /* the worker's */
+    pthread_mutex_t lock;  /* guards the list; arrived() is called under it */
+    struct sw_list ended;  /* struct sw_transfer: their tiers are done with them */
+    atomic_bool has_ended; /* there may be some */
+};
+
+/* Borrows the placement. arrived(): sw_mover_step() has something to do. thread: any. */
+void sw_tier_sink_init(struct sw_tier_sink *sink, struct sw_placement *place, void (*arrived)(void *arg), void *arg);
+/* The mover has been freed. */
+void sw_tier_sink_fini(struct sw_tier_sink *sink);
+
+#endif
