@@ -2,9 +2,12 @@
 
 #include "base/log.h"
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int open_gpus(struct sw_service *service, const struct sw_device_config *config, struct sw_err *err) {
+    /* Before the first call of CUDA: kernels take their device memory at start, not at their first launch. */
+    (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     const int count = sw_device_cuda_count();
     for (int i = 0; i < count && service->n_gpus < SW_MAX_DEVICES - 1; i++) {
         struct sw_device *device = NULL;

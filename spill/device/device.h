@@ -35,6 +35,7 @@ struct sw_mem_desc {
 /* Has the descriptors closed (base/closer.h) and frees the arrays; an empty or half-built description is fine. */
 void sw_mem_desc_fini(struct sw_mem_desc *desc);
 
+struct CUctx_st; /* CUDA's */
 struct sw_device;
 struct sw_mapping;
 struct sw_stored;
@@ -218,6 +219,8 @@ struct sw_device_config {
     /* Chunks that are stored already: room is made for them by longer chunks and fewer slots, if scratch_bytes allows.
      */
     uint64_t stored_chunk_bytes;
+    /* CUDA: where all is done, a context of that GPU that outlives the device; NULL: the primary one. */
+    struct CUctx_st *cuda_context;
 };
 
 /* For whoever implements a device: *n_slots and *chunk_bytes, which fit, are changed if longer ones are stored, and
@@ -233,8 +236,10 @@ int sw_device_host_open(struct sw_device **ret, const struct sw_device_config *c
 /* Number of CUDA devices that can be used; 0 without a driver, without a GPU, or in a build without CUDA. */
 int sw_device_cuda_count(void);
 /* CUDA device by ordinal. errors: -SW_EDEVICE, -SW_ENOTSUP (built without CUDA, or device too old), -SW_ENOMEM,
- * -SW_EGPU; takes at most config->scratch_bytes of device memory beside the context itself. The context is made current
- * on the calling thread only while needed: the worker calls ops->info first and may be another thread. */
+ * -SW_EGPU; takes at most config->scratch_bytes of device memory beside the context itself. The context is current on
+ * the calling thread afterwards, and on each thread that calls an operation. Kernels take their memory in the context
+ * when they are loaded: where that is to be at once, CUDA_MODULE_LOADING=EAGER has to be set before the first call of
+ * CUDA. */
 int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_device_config *config, struct sw_err *err);
 
 #endif

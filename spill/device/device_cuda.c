@@ -301,7 +301,8 @@ static void slot_fini(struct slot *slot) {
 
 static void cuda_close(struct sw_device *device) {
     struct device_cuda *d = cuda_of(device);
-    (void)enter(d, NULL);
+    if (d->driver.context)
+        (void)enter(d, NULL);
     for (unsigned s = 0; s < MAX_SLOTS; s++)
         slot_fini(&d->slots[s]);
     sw_sealer_pool_free(d->sealers);
@@ -499,8 +500,6 @@ static const struct sw_device_ops cuda_ops = {
 
 int sw_device_cuda_count(void) {
     int n = 0;
-    /* Before the first call of the runtime: kernels take their device memory at start, not at their first launch. */
-    (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     if (cudaGetDeviceCount(&n) != cudaSuccess) {
         (void)cudaGetLastError();
         return 0;
@@ -518,9 +517,7 @@ static int make_streams(struct device_cuda *d, struct sw_err *err) {
 }
 
 static int open_steps(struct device_cuda *d, const struct sw_device_config *config, struct sw_err *err) {
-    int rc = enter(d, err);
-    if (rc == 0)
-        rc = sw_cuda_driver_init(&d->driver, d->ordinal, err);
+    int rc = sw_cuda_driver_init(&d->driver, d->ordinal, config->cuda_context, err);
     if (rc == 0)
         rc = describe(d, err);
     if (rc == 0)

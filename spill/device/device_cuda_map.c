@@ -100,7 +100,7 @@ static int find_entry_point(const char *name, unsigned version, void **ret, stru
     return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DEVICE, "the CUDA driver is too old: it has no %s", name);
 }
 
-int sw_cuda_driver_init(struct sw_cuda_driver *ret, int ordinal, struct sw_err *err) {
+static int find_entry_points(struct sw_cuda_driver *ret, struct sw_err *err) {
     void *entry = NULL;
     int rc = 0;
 #define LOAD(member, name, version)                                                                                    \
@@ -108,19 +108,45 @@ int sw_cuda_driver_init(struct sw_cuda_driver *ret, int ordinal, struct sw_err *
         memcpy(&ret->member, &entry, sizeof entry);
     SW_CUDA_DRIVER(LOAD)
 #undef LOAD
-    if (rc < 0)
-        return rc;
-    const CUresult result = ret->device_get(&ret->device, ordinal);
+    return rc;
+}
+
+static int find_context(struct sw_cuda_driver *driver, int ordinal, CUcontext context, struct sw_err *err) {
+    CUresult result = driver->device_get(&driver->device, ordinal);
     if (result != CUDA_SUCCESS)
         return sw_cuda_fail(err, (cudaError_t)result, "cuDeviceGet");
+    driver->context = context;
+    if (context)
+        return 0;
+    result = driver->retain_primary(&driver->context, driver->device);
+    driver->retains = result == CUDA_SUCCESS;
+    return driver->retains ? 0 : sw_cuda_fail(err, (cudaError_t)result, "cuDevicePrimaryCtxRetain");
+}
+
+int sw_cuda_driver_init(struct sw_cuda_driver *ret, int ordinal, CUcontext context, struct sw_err *err) {
+    int rc = find_entry_points(ret, err);
+    if (rc == 0)
+        rc = find_context(ret, ordinal, context, err);
+    if (rc == 0)
+        rc = sw_cuda_enter(ret, err);
+    if (rc < 0)
+        return rc;
     const cudaError_t e = cudaStreamCreateWithFlags(&ret->unmap_stream, cudaStreamNonBlocking);
     return e == cudaSuccess ? 0 : sw_cuda_fail(err, e, "cudaStreamCreateWithFlags");
+}
+
+int sw_cuda_enter(const struct sw_cuda_driver *driver, struct sw_err *err) {
+    const CUresult result = driver->set_current(driver->context);
+    return result == CUDA_SUCCESS ? 0 : sw_cuda_fail(err, (cudaError_t)result, "cuCtxSetCurrent");
 }
 
 void sw_cuda_driver_fini(struct sw_cuda_driver *driver) {
     if (driver->unmap_stream)
         (void)cudaStreamDestroy(driver->unmap_stream);
     driver->unmap_stream = NULL;
+    if (driver->retains)
+        (void)driver->release_primary(driver->device);
+    driver->retains = false;
 }
 
 /* ---- the three kinds ---- */

@@ -2,7 +2,7 @@
  *
  * A mapping is good for any byte in [0, bytes) and keeps the client's memory alive until it is freed, even after the
  * client has freed it or died: free it at once when it is not needed. Part of device_cuda.c, not for others. thread:
- * gpu, with the device current. */
+ * gpu, with the context current. */
 #ifndef SW_SPILL_DEVICE_CUDA_MAP_H
 #define SW_SPILL_DEVICE_CUDA_MAP_H
 
@@ -23,12 +23,16 @@
     X(set_access, cuMemSetAccess, 10020) X(import_pool, cuMemPoolImportFromShareableHandle, 11020) \
     X(import_pointer, cuMemPoolImportPointer, 11020) X(destroy_pool, cuMemPoolDestroy, 11020) \
     X(pool_access, cuMemPoolGetAccess, 11020) X(set_pool_access, cuMemPoolSetAccess, 11020) \
-    X(free_async, cuMemFreeAsync, 11020) X(stream_synchronize, cuStreamSynchronize, 2000)
+    X(free_async, cuMemFreeAsync, 11020) X(stream_synchronize, cuStreamSynchronize, 2000) \
+    X(set_current, cuCtxSetCurrent, 4000) X(retain_primary, cuDevicePrimaryCtxRetain, 7000) \
+    X(release_primary, cuDevicePrimaryCtxRelease, 11000)
 /* clang-format on */
 
 /* The driver's entry points, found through the runtime: nothing links libcuda. */
 struct sw_cuda_driver {
     CUdevice device;
+    CUcontext context;     /* all that is done is done in it */
+    bool retains;          /* it is the primary one, which this holds */
     CUstream unmap_stream; /* frees of imported pool memory; waited for alone */
 #define SW_CUDA_DRIVER_MEMBER(member, name, version) PFN_##name##_v##version member;
     SW_CUDA_DRIVER(SW_CUDA_DRIVER_MEMBER)
@@ -52,8 +56,11 @@ static inline void *sw_cuda_at(const struct sw_mapping *mapping, uint64_t offset
     return (void *)(uintptr_t)(mapping->address + offset); /* NOLINT(performance-no-int-to-ptr): the driver's integer */
 }
 
-/* Device current on the calling thread. errors: -SW_ENOTSUP (driver too old), -SW_EGPU. */
-int sw_cuda_driver_init(struct sw_cuda_driver *ret, int ordinal, struct sw_err *err);
+/* context: of that GPU; NULL: its primary one, which is retained until _fini(). It is current on the calling thread
+ * afterwards. errors: -SW_ENOTSUP (driver too old), -SW_EGPU; what has been done so far is for _fini(). */
+int sw_cuda_driver_init(struct sw_cuda_driver *ret, int ordinal, CUcontext context, struct sw_err *err);
+/* Makes the context current on the calling thread: every operation may run on one that has not used it before. */
+int sw_cuda_enter(const struct sw_cuda_driver *driver, struct sw_err *err);
 void sw_cuda_driver_fini(struct sw_cuda_driver *driver);
 
 /* errors: as sw_device_ops.map. */

@@ -97,9 +97,8 @@ static inline int check(cudaError_t e, struct sw_err *err, const char *call) {
     return e == cudaSuccess ? 0 : sw_cuda_fail(err, e, call);
 }
 
-/* Every operation may run on a thread that has not used this device before. */
 static inline int enter(const struct device_cuda *d, struct sw_err *err) {
-    return check(cudaSetDevice(d->ordinal), err, "cudaSetDevice");
+    return sw_cuda_enter(&d->driver, err);
 }
 
 /* The one step between two reports whose outcome the host has to look at. */

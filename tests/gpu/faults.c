@@ -36,7 +36,6 @@ static cudaError_t hit(void) {
         const cudaError_t e = hit();                                                                                   \
         return e != cudaSuccess ? e : __real_##name arguments;                                                         \
     }
-FAILS(cudaSetDevice, (int device), (device))
 FAILS(cudaMalloc, (void **ret, size_t bytes), (ret, bytes))
 FAILS(cudaHostAlloc, (void **ret, size_t bytes, unsigned flags), (ret, bytes, flags))
 FAILS(cudaHostRegister, (void *memory, size_t bytes, unsigned flags), (memory, bytes, flags))

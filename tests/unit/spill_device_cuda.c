@@ -43,6 +43,28 @@ START_TEST(a_slots_buffer_is_as_long_as_told) {
 }
 END_TEST
 
+/* All is done in the context that the device was opened with; the primary one is held as long as that is the one. */
+START_TEST(a_device_works_in_its_context) {
+    struct sw_device *other;
+    const struct sw_device_config config = {
+        .scratch_bytes = 64 << 20, .n_slots = 2, .chunk_bytes = 64 * KIB, .cuda_context = sw_fake_context()};
+    struct sw_slot_result result;
+    open_device(64 * KIB);
+    ck_assert_int_eq(sw_fake_retained(), 1);
+    ck_assert_ptr_ne(sw_fake_current(), sw_fake_context());
+    ok(sw_fixture_open_device(&other, &config, &err));
+    ck_assert_int_eq(sw_fake_retained(), 1);
+    ck_assert_ptr_eq(sw_fake_current(), sw_fake_context());
+    ok(device->ops->canary(device, &err));
+    ck_assert_ptr_ne(sw_fake_current(), sw_fake_context());
+    ok(other->ops->slot_wait(other, 0, &result, &err));
+    ck_assert_ptr_eq(sw_fake_current(), sw_fake_context());
+    other->ops->close(other);
+    device->ops->close(device);
+    ck_assert_int_eq(sw_fake_retained(), 0);
+}
+END_TEST
+
 /* Raw frames, one for each slot, and the memories that they are of and go back to. */
 enum { N = 2 };
 static struct {
@@ -173,6 +195,7 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("device_cuda");
     tcase_add_test(tests, a_slots_buffer_is_as_long_as_told);
+    tcase_add_test(tests, a_device_works_in_its_context);
     tcase_add_test(tests, a_stored_frame_is_not_judged_by_what_arrives);
     tcase_add_test(tests, a_full_table_is_told_as_such);
     tcase_add_test(tests, memory_of_a_client_that_proc_does_not_show_is_told_as_such);

@@ -76,6 +76,48 @@ static CUresult device_get(CUdevice *ret, int ordinal) {
     return leave(enter(SW_FAKE_cuDeviceGet));
 }
 
+/* Two contexts: the primary one, and one that a test gives. */
+struct CUctx_st {
+    char unused;
+};
+static struct CUctx_st primary, given;
+static _Thread_local CUcontext current;
+static atomic_int n_retained;
+
+CUcontext sw_fake_context(void) {
+    return &given;
+}
+
+CUcontext sw_fake_current(void) {
+    return current;
+}
+
+int sw_fake_retained(void) {
+    return atomic_load(&n_retained);
+}
+
+static CUresult set_current(CUcontext context) {
+    const CUresult result = enter(SW_FAKE_cuCtxSetCurrent);
+    SW_ASSERT(context == &primary || context == &given);
+    if (result == CUDA_SUCCESS)
+        current = context;
+    return leave(result);
+}
+
+static CUresult retain_primary(CUcontext *ret, CUdevice device) {
+    const CUresult result = enter(SW_FAKE_cuDevicePrimaryCtxRetain);
+    SW_ASSERT(device == 0);
+    *ret = &primary;
+    atomic_fetch_add(&n_retained, result == CUDA_SUCCESS);
+    return leave(result);
+}
+
+static CUresult release_primary(CUdevice device) {
+    const CUresult result = enter(SW_FAKE_cuDevicePrimaryCtxRelease);
+    SW_ASSERT(device == 0 && atomic_fetch_sub(&n_retained, 1) > 0);
+    return leave(result);
+}
+
 static CUresult device_uuid(CUuuid *ret, CUdevice device) {
     (void)device;
     memcpy(ret, sw_fake_uuid, sizeof *ret);
@@ -266,7 +308,9 @@ static CUresult stream_synchronize(CUstream stream) {
 
 /* clang-format off */
 #define DRIVER(X) \
-    X(cuGetErrorName, 6000, get_error_name) X(cuDeviceGet, 2000, device_get) X(cuDeviceGetUuid, 11040, device_uuid) \
+    X(cuGetErrorName, 6000, get_error_name) X(cuDeviceGet, 2000, device_get) X(cuCtxSetCurrent, 4000, set_current) \
+    X(cuDevicePrimaryCtxRetain, 7000, retain_primary) X(cuDevicePrimaryCtxRelease, 11000, release_primary) \
+    X(cuDeviceGetUuid, 11040, device_uuid) \
     X(cuMemGetAddressRange, 3020, address_range) X(cuPointerGetAttribute, 4000, pointer_attribute) \
     X(cuIpcOpenMemHandle, 11000, ipc_open) X(cuIpcCloseMemHandle, 4010, ipc_close) \
     X(cuMemImportFromShareableHandle, 10020, import_allocation) X(cuMemRelease, 10020, release_allocation) \

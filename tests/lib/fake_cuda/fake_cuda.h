@@ -19,12 +19,12 @@
 /* clang-format off */
 /* Calls that take or do something. Those that give back (R) do it even when they are made to fail. */
 #define SW_FAKE_CUDA_CALLS(X, R) \
-    X(cudaGetDeviceCount) X(cudaSetDevice) X(cudaGetDeviceProperties) X(cudaDeviceGetAttribute) \
+    X(cudaGetDeviceCount) X(cudaGetDeviceProperties) X(cudaDeviceGetAttribute) \
     X(cudaGetDriverEntryPointByVersion) X(cudaMalloc) R(cudaFree) X(cudaHostAlloc) R(cudaFreeHost) \
     X(cudaHostRegister) R(cudaHostUnregister) X(cudaMemsetAsync) X(cudaMemcpyAsync) X(cudaStreamCreateWithFlags) \
     R(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) X(cudaStreamWaitEvent) \
     X(cudaEventCreateWithFlags) R(cudaEventDestroy) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) \
-    X(cuDeviceGet) X(cuDeviceGetUuid) X(cuMemGetAddressRange) X(cuPointerGetAttribute) X(cuIpcOpenMemHandle) \
+    X(cuDeviceGet) X(cuCtxSetCurrent) X(cuDevicePrimaryCtxRetain) R(cuDevicePrimaryCtxRelease) X(cuDeviceGetUuid) X(cuMemGetAddressRange) X(cuPointerGetAttribute) X(cuIpcOpenMemHandle) \
     R(cuIpcCloseMemHandle) X(cuMemImportFromShareableHandle) R(cuMemRelease) X(cuMemGetAllocationGranularity) \
     X(cuMemAddressReserve) R(cuMemAddressFree) X(cuMemMap) R(cuMemUnmap) X(cuMemSetAccess) \
     X(cuMemPoolImportFromShareableHandle) X(cuMemPoolImportPointer) R(cuMemPoolDestroy) X(cuMemPoolGetAccess) \
@@ -94,5 +94,12 @@ enum { SW_FAKE_PAGE_BYTES = 64 << 10 };
 extern const uint8_t sw_fake_uuid[SW_DEVICE_UUID_BYTES];
 void sw_fake_ipc_handle(uint8_t ret[SW_MEM_HANDLE_BYTES], int fd, uint64_t bytes);
 void sw_fake_pool_handle(uint8_t ret[SW_MEM_HANDLE_BYTES], uint64_t bytes);
+
+struct CUctx_st;
+/* A context that is not the primary one, for a device to work in; the one that is current on this thread; how often the
+ * primary one is retained. */
+struct CUctx_st *sw_fake_context(void);
+struct CUctx_st *sw_fake_current(void);
+int sw_fake_retained(void);
 
 #endif

@@ -14,12 +14,6 @@ cudaError_t cudaGetDeviceCount(int *ret) {
     return sw_fake_leave(e);
 }
 
-cudaError_t cudaSetDevice(int ordinal) {
-    const cudaError_t e = sw_fake_enter(SW_FAKE_cudaSetDevice);
-    SW_ASSERT(ordinal == 0);
-    return sw_fake_leave(e);
-}
-
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *ret, int ordinal) {
     const cudaError_t e = sw_fake_enter(SW_FAKE_cudaGetDeviceProperties);
     (void)ordinal;

@@ -16,6 +16,7 @@ typedef enum {
 } CUresult;
 
 typedef int CUdevice;
+typedef struct CUctx_st *CUcontext;
 typedef unsigned long long CUdeviceptr;
 typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct CUstream_st *CUstream;

@@ -6,6 +6,9 @@
 
 typedef CUresult (*PFN_cuGetErrorName_v6000)(CUresult, const char **);
 typedef CUresult (*PFN_cuDeviceGet_v2000)(CUdevice *, int);
+typedef CUresult (*PFN_cuCtxSetCurrent_v4000)(CUcontext);
+typedef CUresult (*PFN_cuDevicePrimaryCtxRetain_v7000)(CUcontext *, CUdevice);
+typedef CUresult (*PFN_cuDevicePrimaryCtxRelease_v11000)(CUdevice);
 typedef CUresult (*PFN_cuDeviceGetUuid_v11040)(CUuuid *, CUdevice);
 typedef CUresult (*PFN_cuMemGetAddressRange_v3020)(CUdeviceptr *, size_t *, CUdeviceptr);
 typedef CUresult (*PFN_cuPointerGetAttribute_v4000)(void *, CUpointer_attribute, CUdeviceptr);

@@ -54,7 +54,6 @@ enum { cudaEnableDefault = 0, cudaStreamNonBlocking = 1, cudaEventBlockingSync =
 enum { cudaHostAllocPortable = 1, cudaHostRegisterPortable = 1, cudaHostRegisterMapped = 2 };
 
 cudaError_t cudaGetDeviceCount(int *);
-cudaError_t cudaSetDevice(int);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *, int);
 cudaError_t cudaDeviceGetAttribute(int *, enum cudaDeviceAttr, int);
 cudaError_t cudaGetDriverEntryPointByVersion(const char *, void **, unsigned, unsigned long long,
