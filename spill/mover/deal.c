@@ -20,16 +20,7 @@ static bool run_wants_slot(struct sw_mover *m, struct sw_run *run) {
     case SW_STAGE_PREPARING:
         return goes_on_unplanned(m, run);
     case SW_STAGE_RUNNING:
-        if (run->request->operation == SW_OP_UNPACK)
-            return sw_in_place_may_unpack(m, run);
-        if (run->request->operation == SW_OP_RESTORE)
-            return run->n_dealt < run->frames->n_chunks && m->sink->ops->has(m->sink, run, run->n_dealt);
-        if ((run->request->operation == SW_OP_MOVE))
-            return false;
-        /* Whether a kept plan will do is seen from a first frame. Those behind it could not be taken back. */
-        if (run->request->operation == SW_OP_PACK && run->plan_state == SW_PLAN_STATE_UNPROVEN && run->n_dealt > 0)
-            return false;
-        return run->n_dealt < run->frames->n_chunks;
+        return sw_workflow_of(run->request->operation)->wants(m, run);
     }
     return false;
 }
@@ -44,8 +35,7 @@ static bool can_be_ordered(const struct sw_run *run) {
 /* Whether a slot makes a plan for a buffer of that operation. */
 static bool slot_plans_op(const struct sw_slot *slot, uint64_t op_number) {
     const bool is_group = slot->group.n > 0;
-    return (slot->state == SW_SLOT_PREPARING || slot->state == SW_SLOT_REPLANNING) &&
-           (is_group ? slot->group.runs[0] : slot->run)->request->number == op_number;
+    return slot->plans && (is_group ? slot->group.runs[0] : slot->run)->request->number == op_number;
 }
 
 static bool any_slot_plans_op(const struct sw_mover *m, uint64_t op_number) {

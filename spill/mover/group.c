@@ -24,6 +24,7 @@
 #define MAX_GROUP_BYTES ((uint64_t)4 << 20)
 /* Jobs that are looked at for a group: among many long ones the short ones are not looked for. */
 #define MOST_SEEN 1024u
+enum { PREPARING, ENCODING, STORING, RESTORING, DRAINING };
 /* Where frames go that are not to be stored. */
 static const struct sw_stored nowhere;
 
@@ -130,7 +131,7 @@ static bool gather(struct sw_mover *m, struct sw_group *g, struct sw_run *first)
 
 static void take(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
-    slot->age = m->next_age++;
+    sw_slot_take(m, slot, &sw_workflow_group, NULL);
     for (unsigned i = 0; i < g->n; i++)
         sw_run_hold_slot(g->runs[i]);
 }
@@ -147,7 +148,7 @@ static void give(struct sw_mover *m, struct sw_slot *slot) {
         if (g->runs[i])
             leave(m, g, i);
     g->n = 0;
-    slot->state = SW_SLOT_FREE;
+    sw_slot_give(m, slot);
 }
 
 /* Before a step is queued with them: those that have failed leave, the others close up. */
@@ -179,7 +180,8 @@ static void step_failed(struct sw_mover *m, struct sw_group *g, const struct sw_
 /* A step could not be queued: what is already queued on the slot must end. */
 static void fail_slot(struct sw_mover *m, struct sw_slot *slot, const struct sw_err *err) {
     step_failed(m, &slot->group, err);
-    slot->state = SW_SLOT_DRAINING;
+    slot->step = DRAINING;
+    slot->drains = true;
 }
 
 static void set_phases(struct sw_mover *m, const struct sw_group *g, enum sw_phase phase) {
@@ -208,7 +210,7 @@ static int encode(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) 
     }
     set_phases(m, g, SW_PHASE_ENCODING);
     sw_mover_plan_set_segments(m, &g->plan, g->raw_bytes);
-    slot->state = SW_SLOT_ENCODING;
+    slot->step = ENCODING;
     sw_measure_begin(m, slot, SW_MEASURE_ENCODE, g->plan.codec, g->raw_bytes, g->raw_bytes);
     return m->device->ops->encode_group(m->device, sw_slot_index(m, slot), &g->plan, g->items, g->n, err);
 }
@@ -226,7 +228,8 @@ static struct sw_run *longest(const struct sw_group *g) {
 static int make_plan(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_run *run = longest(&slot->group);
     run->plan_state = SW_PLAN_STATE_SETTLED;
-    slot->state = SW_SLOT_PREPARING;
+    slot->step = PREPARING;
+    slot->plans = true;
     return m->device->ops->make_plan(m->device, sw_slot_index(m, slot), run->buffer->type, run->buffer->memory->mapping,
                                      run->buffer->offset, run->buffer->bytes, err);
 }
@@ -269,7 +272,7 @@ static int restore(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err)
     uint64_t bytes = 0;
     for (unsigned i = 0; i < g->n; i++)
         bytes += g->items[i].frame.frame_bytes;
-    slot->state = SW_SLOT_RESTORING;
+    slot->step = RESTORING;
     sw_link_take(m, slot, SW_LINK_BACK, bytes);
     if (is_of_one_codec(g))
         sw_measure_begin(m, slot, SW_MEASURE_RESTORE, g->items[0].frame.codec, g->raw_bytes, g->raw_bytes);
@@ -292,7 +295,7 @@ static int begin(struct sw_mover *m, struct sw_run *run, struct sw_group_item *r
     return sw_frames_check_memory(run->frames, 0, ret->stored, err);
 }
 
-bool sw_group_serve(struct sw_mover *m, struct sw_slot *slot, struct sw_run *first) {
+static bool start(struct sw_mover *m, struct sw_slot *slot, struct sw_run *first) {
     struct sw_group *g = &slot->group;
     if (!gather(m, g, first))
         return false;
@@ -419,7 +422,7 @@ static void encoded(struct sw_mover *m, struct sw_slot *slot) {
         return;
     }
     set_phases(m, g, SW_PHASE_STORING);
-    slot->state = SW_SLOT_STORING;
+    slot->step = STORING;
     sw_measure_begin(m, slot, SW_MEASURE_LINK_OUT, g->plan.codec, g->raw_bytes, bytes);
     sw_link_take(m, slot, SW_LINK_OUT, bytes);
     if (m->device->ops->store_group(m->device, sw_slot_index(m, slot), g->items, g->n, &err))
@@ -462,30 +465,34 @@ static void give_unserved(struct sw_mover *m, struct sw_slot *slot) {
     give(m, slot);
 }
 
-void sw_group_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_err *err) {
+static void step_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
+                       const struct sw_err *err) {
     struct sw_group *g = &slot->group;
+    (void)result;
     if (rc) {
         step_failed(m, g, err);
         give_unserved(m, slot);
         return;
     }
-    switch (slot->state) {
-    case SW_SLOT_PREPARING:
+    switch (slot->step) {
+    case PREPARING:
         planned(m, slot);
         return;
-    case SW_SLOT_ENCODING:
+    case ENCODING:
         encoded(m, slot);
         return;
-    case SW_SLOT_STORING:
+    case STORING:
         stored(m, g);
         break;
-    case SW_SLOT_RESTORING:
+    case RESTORING:
         restored(m, g);
         break;
     default:
-        SW_ASSERT(slot->state == SW_SLOT_DRAINING);
+        SW_ASSERT(slot->step == DRAINING);
         give_unserved(m, slot);
         return;
     }
     give(m, slot);
 }
+
+const struct sw_workflow sw_workflow_group = {.is_shared = true, .start = start, .step_ended = step_ended};

@@ -16,6 +16,8 @@
 
 #include <string.h>
 
+enum { HOLDING = SW_ENCODE_STEPS, PLACING, COMPARING, FETCHING, UNPACKING, DECODING, TORN };
+
 #define PLACE_ALIGN_BYTES 128u /* of frames in the range: copies run faster between aligned addresses */
 #define MAX_RECOVERIES 8       /* failed attempts to undo; a step that fails that often will not work again */
 
@@ -55,6 +57,12 @@ static int identify_buffer(struct sw_mover *m, struct sw_slot *slot, size_t chun
     return m->device->ops->identify(m->device, sw_slot_index(m, slot), NULL, slot->heads.items, 1, err);
 }
 
+/* Has the first bytes of the frame copied to where they rest. */
+static int store_front(struct sw_mover *m, struct sw_slot *slot, uint64_t bytes, struct sw_err *err) {
+    const int rc = m->sink->ops->reserve(m->sink, slot->run, bytes, true, &slot->stored, err);
+    return rc ? rc : sw_slot_copy_out(m, slot, err);
+}
+
 /* Decides where a frame goes and queues its way there. What of it goes to the tier is identified there. */
 static int place_first(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_run *run = slot->run;
@@ -67,15 +75,16 @@ static int place_first(struct sw_mover *m, struct sw_slot *slot, struct sw_err *
     chunk->bytes = slot->frame.frame_bytes - front < raw_bytes ? slot->frame.frame_bytes - front : raw_bytes;
     run->in_place.end_bytes += (chunk->bytes + PLACE_ALIGN_BYTES - 1) / PLACE_ALIGN_BYTES * PLACE_ALIGN_BYTES;
     SW_ASSERT(chunk->offset + chunk->bytes <= slot->chunk * frames->chunk_bytes + raw_bytes);
-    const int rc = front > 0 ? sw_slot_store(m, slot, front, true, err) : identify_buffer(m, slot, slot->chunk, err);
+    const int rc = front > 0 ? store_front(m, slot, front, err) : identify_buffer(m, slot, slot->chunk, err);
     return rc ? rc
               : m->device->ops->place(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping,
                                       run->buffer->offset + chunk->offset, front, chunk->bytes, err);
 }
 
-static const struct sw_slot *find_slot(const struct sw_mover *m, const struct sw_run *run, enum sw_slot_state state) {
+/* A slot that works in place has the run as long as it has a step. */
+static const struct sw_slot *find_slot(const struct sw_mover *m, const struct sw_run *run, int step) {
     for (unsigned s = 0; s < m->n_slots; s++)
-        if (m->slots[s].run == run && m->slots[s].state == state)
+        if (m->slots[s].run == run && m->slots[s].step == step)
             return &m->slots[s];
     return NULL;
 }
@@ -84,18 +93,20 @@ static const struct sw_slot *find_slot(const struct sw_mover *m, const struct sw
 static struct sw_slot *next_in_order(struct sw_mover *m, const struct sw_run *run) {
     for (unsigned s = 0; s < m->n_slots; s++) {
         struct sw_slot *slot = &m->slots[s];
-        if (slot->run == run && slot->state == SW_SLOT_HOLDING && slot->chunk == run->in_place.n_ordered)
+        if (slot->run == run && slot->step == HOLDING && slot->chunk == run->in_place.n_ordered)
             return slot;
     }
     return NULL;
 }
 
-void sw_in_place_encoded(struct sw_mover *m, struct sw_slot *slot) {
+static void hold(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_run *run = slot->run;
-    slot->state = SW_SLOT_HOLDING;
+    slot->step = HOLDING;
+    slot->runs = false;
     while (!run->outcome.err.code && (slot = next_in_order(m, run))) {
         struct sw_err err = {0};
-        slot->state = SW_SLOT_PLACING;
+        slot->step = PLACING;
+        slot->runs = true;
         run->in_place.n_ordered++;
         if (place_first(m, slot, &err)) {
             slot->unqueued = true;
@@ -134,10 +145,10 @@ static bool may_write(const struct sw_mover *m, const struct sw_run *run, size_t
     return true;
 }
 
-bool sw_in_place_may_unpack(const struct sw_mover *m, struct sw_run *run) {
+static bool may_unpack(struct sw_mover *m, struct sw_run *run) {
     if (run->in_place.n_compared < run->frames->n_chunks)
         return true;
-    if (find_slot(m, run, SW_SLOT_COMPARING))
+    if (find_slot(m, run, COMPARING))
         return false;
     skip_raw(run);
     return run->n_dealt < run->frames->n_chunks && may_write(m, run, run->frames->n_chunks - 1 - run->n_dealt);
@@ -189,7 +200,8 @@ static void begin_compare(struct sw_mover *m, struct sw_slot *slot, struct sw_ru
     }
     if (slot->heads.n == 0)
         return;
-    sw_slot_take(m, slot, SW_SLOT_COMPARING, run);
+    sw_slot_take(m, slot, &sw_workflow_unpack, run);
+    slot->step = COMPARING;
     if (m->device->ops->identify(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping, slot->heads.items,
                                  slot->heads.n, &err)) {
         slot->unqueued = true;
@@ -213,7 +225,7 @@ static void compared(struct sw_mover *m, struct sw_slot *slot) {
 static int fetch(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_run *run = slot->run;
     const struct sw_packed_chunk *chunk = &run->frames->packed[slot->chunk];
-    int rc = sw_slot_load(m, slot, &run->frames->stored[slot->chunk], 0, err);
+    int rc = sw_slot_copy_in(m, slot, &run->frames->stored[slot->chunk], 0, err);
     if (!rc)
         rc = m->device->ops->fetch(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping,
                                    run->buffer->offset + chunk->offset, front_bytes(run, slot->chunk), chunk->bytes,
@@ -265,20 +277,25 @@ static void begin_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_run
     const bool frame_stays = run->request->operation == SW_OP_UNPACK && stays(run, chunk);
     slot->n_chunks = frame_stays ? run_length(m, run, chunk) : 1;
     slot->chunk = chunk;
-    sw_slot_take(m, slot, frame_stays ? SW_SLOT_UNPACKING : SW_SLOT_FETCHING, run);
+    sw_slot_take(m, slot, sw_workflow_of(run->request->operation), run);
+    slot->step = frame_stays ? UNPACKING : FETCHING;
     if (frame_stays ? unpack_run(m, slot, &err) : fetch(m, slot, &err)) {
         slot->unqueued = true;
         note_failure(m, run, &err);
     }
 }
 
-void sw_in_place_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
+/* The slot may stay free. */
+static bool start_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
+    if (!may_unpack(m, run))
+        return false;
     if (run->in_place.n_compared < run->frames->n_chunks) {
         begin_compare(m, slot, run);
-        return;
+        return true;
     }
     begin_unpack(m, slot, run, run->frames->n_chunks - 1 - run->n_dealt);
     run->n_dealt += slot->n_chunks;
+    return true;
 }
 
 /* ---- reports ---- */
@@ -316,7 +333,8 @@ static void unpacked(struct sw_mover *m, struct sw_slot *slot) {
 
 static void begin_decode(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_err err = {0};
-    slot->state = SW_SLOT_DECODING;
+    slot->step = DECODING;
+    slot->runs = true;
     slot->n_chunks = 1;
     if (decode(m, slot, &err)) {
         note_failure(m, slot->run, &err);
@@ -335,36 +353,71 @@ static void fetched(struct sw_mover *m, struct sw_slot *slot) {
         begin_decode(m, slot);
 }
 
-static void failed(struct sw_mover *m, struct sw_slot *slot) {
-    if (slot->state == SW_SLOT_COMPARING || slot->state == SW_SLOT_FETCHING || slot->state == SW_SLOT_UNPACKING)
-        sw_slot_give(m, slot); /* the frame is where it was */
-    else
-        slot->state = SW_SLOT_TORN;
+static void keep_torn(struct sw_slot *slot) {
+    slot->step = TORN;
+    slot->runs = false;
 }
 
-void sw_in_place_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_err *err) {
+static void failed(struct sw_mover *m, struct sw_slot *slot) {
+    if (slot->step == COMPARING || slot->step == FETCHING || slot->step == UNPACKING)
+        sw_slot_give(m, slot); /* the frame is where it was */
+    else
+        keep_torn(slot);
+}
+
+static void ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
+                  const struct sw_err *err) {
+    (void)result;
     if (rc)
         note_failure(m, slot->run, err);
     if (rc || slot->unqueued) {
         slot->unqueued = false;
         failed(m, slot);
-    } else if (slot->state == SW_SLOT_PLACING) {
+    } else if (slot->step == PLACING) {
         placed(m, slot);
-    } else if (slot->state == SW_SLOT_COMPARING) {
+    } else if (slot->step == COMPARING) {
         compared(m, slot);
-    } else if (slot->state == SW_SLOT_FETCHING) {
+    } else if (slot->step == FETCHING) {
         fetched(m, slot);
     } else {
         unpacked(m, slot);
     }
 }
 
+/* ---- pack, up to the frame ---- */
+
+/* Whether a kept plan will do is seen from a first frame. Those behind it could not be taken back. */
+static bool wants_pack(struct sw_mover *m, struct sw_run *run) {
+    (void)m;
+    return run->n_dealt < run->frames->n_chunks && (run->plan_state != SW_PLAN_STATE_UNPROVEN || run->n_dealt == 0);
+}
+
+static bool start_pack(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
+    return sw_encode_start(m, slot, &sw_workflow_pack, run);
+}
+
+static void pack_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
+                       const struct sw_err *err) {
+    struct sw_run *run = slot->run;
+    if (slot->step >= SW_ENCODE_STEPS) {
+        ended(m, slot, rc, result, err);
+        return;
+    }
+    if (rc)
+        sw_mover_fail(m, run, err);
+    sw_run_check_canceled(run);
+    if (run->outcome.err.code)
+        sw_slot_give(m, slot);
+    else if (sw_encode_ended(m, slot, result))
+        hold(m, slot);
+}
+
 /* ---- recovery ---- */
 
-static bool release_slots(struct sw_mover *m, const struct sw_run *run, enum sw_slot_state state) {
+static bool release_slots(struct sw_mover *m, const struct sw_run *run, int step) {
     bool advanced = false;
     for (unsigned s = 0; s < m->n_slots; s++)
-        if (m->slots[s].run == run && m->slots[s].state == state) {
+        if (m->slots[s].run == run && m->slots[s].step == step) {
             sw_slot_give(m, &m->slots[s]);
             advanced = true;
         }
@@ -380,13 +433,13 @@ static bool all_raw(const struct sw_run *run) {
 }
 
 /* Gives up: what a torn slot held is gone. */
-static bool abandon(struct sw_mover *m, struct sw_run *run) {
-    bool advanced = release_slots(m, run, SW_SLOT_TORN);
+static bool give_up(struct sw_mover *m, struct sw_run *run) {
+    bool advanced = release_slots(m, run, TORN);
     run->in_place.torn |= advanced;
     return advanced;
 }
 
-void sw_in_place_finish(struct sw_run *run) {
+static void finish(struct sw_run *run) {
     if (run->request->operation == SW_OP_PACK && !run->outcome.err.code)
         run->outcome.stored_bytes = sw_frames_packed_bytes(run->frames);
     bool bytes_lost = run->request->operation == SW_OP_PACK
@@ -399,14 +452,14 @@ void sw_in_place_finish(struct sw_run *run) {
     (void)sw_err_detail(&run->outcome.err, "%s", cause.msg);
 }
 
-bool sw_in_place_recovered(const struct sw_run *run) {
+static bool is_undone(const struct sw_run *run) {
     return run->request->operation != SW_OP_PACK || run->in_place.lost || all_raw(run);
 }
 
 /* Busy: steps of the run are queued somewhere. */
 static bool is_busy(const struct sw_mover *m, const struct sw_run *run) {
     for (unsigned s = 0; s < m->n_slots; s++)
-        if (m->slots[s].run == run && m->slots[s].state != SW_SLOT_TORN)
+        if (m->slots[s].run == run && m->slots[s].step != TORN)
             return true;
     return false;
 }
@@ -415,7 +468,7 @@ static struct sw_slot *last_torn(struct sw_mover *m, const struct sw_run *run) {
     struct sw_slot *last = NULL;
     for (unsigned s = 0; s < m->n_slots; s++) {
         struct sw_slot *slot = &m->slots[s];
-        if (slot->run == run && slot->state == SW_SLOT_TORN && (!last || slot->chunk > last->chunk))
+        if (slot->run == run && slot->step == TORN && (!last || slot->chunk > last->chunk))
             last = slot;
     }
     return last;
@@ -434,7 +487,7 @@ static bool recover_pack(struct sw_mover *m, struct sw_run *run) {
         return true;
     }
     for (unsigned s = 0; s < m->n_slots && !free_slot; s++)
-        free_slot = m->slots[s].state == SW_SLOT_FREE ? &m->slots[s] : NULL;
+        free_slot = !m->slots[s].workflow ? &m->slots[s] : NULL;
     if (free_slot)
         begin_unpack(m, free_slot, run, n - 1);
     return free_slot != NULL;
@@ -447,7 +500,8 @@ static bool recover_unpack(struct sw_mover *m, struct sw_run *run) {
     if (!torn)
         return false;
     const struct sw_packed_chunk *chunk = &run->frames->packed[torn->chunk];
-    torn->state = SW_SLOT_PLACING;
+    torn->step = PLACING;
+    torn->runs = true;
     if (m->device->ops->place(m->device, sw_slot_index(m, torn), run->buffer->memory->mapping,
                               run->buffer->offset + chunk->offset, front_bytes(run, torn->chunk), chunk->bytes, &err)) {
         note_failure(m, run, &err);
@@ -456,12 +510,23 @@ static bool recover_unpack(struct sw_mover *m, struct sw_run *run) {
     return true;
 }
 
-bool sw_in_place_recover(struct sw_mover *m, struct sw_run *run) {
-    bool advanced = release_slots(m, run, SW_SLOT_HOLDING);
+static bool recover(struct sw_mover *m, struct sw_run *run) {
+    bool advanced = release_slots(m, run, HOLDING);
     if (is_busy(m, run))
         return advanced;
     if (run->in_place.lost)
-        return abandon(m, run) || advanced;
+        return give_up(m, run) || advanced;
     run->in_place.is_recovering = true;
     return (run->request->operation == SW_OP_PACK ? recover_pack(m, run) : recover_unpack(m, run)) || advanced;
 }
+
+static bool abandon(struct sw_mover *m, struct sw_run *run) {
+    const bool advanced = recover(m, run);
+    run->is_undone = is_undone(run);
+    return advanced;
+}
+
+const struct sw_workflow sw_workflow_pack = {
+    .wants = wants_pack, .start = start_pack, .step_ended = pack_ended, .abandon = abandon, .finish = finish};
+const struct sw_workflow sw_workflow_unpack = {
+    .wants = may_unpack, .start = start_unpack, .step_ended = ended, .abandon = abandon, .finish = finish};

@@ -37,17 +37,9 @@ void sw_measure_begin(struct sw_mover *m, struct sw_slot *slot, enum sw_measure_
     struct sw_cost_class *costs = sw_mover_costs(m, raw_bytes, slot->group.n > 0);
     if (!costs)
         return;
-    slot->measure = (struct sw_slot_measure){.meter = find_meter(costs, kind, codec),
-                                             .is_coder = kind == SW_MEASURE_ENCODE && codec != SW_CODEC_RAW,
-                                             .begun_us = sw_clock_us(),
-                                             .bytes = bytes};
+    slot->measure =
+        (struct sw_slot_measure){.meter = find_meter(costs, kind, codec), .begun_us = sw_clock_us(), .bytes = bytes};
     sw_meter_begin(slot->measure.meter, slot->measure.begun_us);
-}
-
-/* Its chunk is compressed, and will have the link, or has it. */
-static bool is_compressing(const struct sw_slot *slot) {
-    return (slot->state == SW_SLOT_ENCODING && slot->measure.is_coder) ||
-           (slot->state == SW_SLOT_STORING && slot->frame.codec != SW_CODEC_RAW);
 }
 
 bool sw_slot_shares_link(const struct sw_mover *m, const struct sw_slot *slot) {
@@ -58,7 +50,7 @@ bool sw_slot_shares_link(const struct sw_mover *m, const struct sw_slot *slot) {
         const struct sw_slot *other = &m->slots[s];
         if (other == slot || !sw_slot_serves_op(other, slot->run))
             continue;
-        if (is_direct ? is_compressing(other) || (other->direct.n > 0 && !other->measure.meter) : other->direct.n > 0)
+        if (is_direct ? other->compresses || (other->direct.n > 0 && !other->measure.meter) : other->direct.n > 0)
             return true;
     }
     return false;

@@ -1,4 +1,4 @@
-/* mover_state.h - what mover.c, chunk_*.c, direct.c, group.c, in_place.c and transfer.c share. All of it belongs to the
+/* mover_state.h - what the files of this room share. All of it belongs to the
  * device's worker. Not for others. */
 #ifndef SW_SPILL_MOVER_STATE_H
 #define SW_SPILL_MOVER_STATE_H
@@ -7,42 +7,33 @@
 #include "spill/planner/plan_cache.h"
 #include "spill/planner/rules.h"
 
-/* What a slot does, for a chunk or for several, or for a group, whose steps are the same.
- *
- *   any             FREE -> PREPARING -> FREE: before the first chunk, or for a new plan; a group goes on to ENCODING
- *   spill           FREE -> ENCODING -> (room reserved) -> STORING -> (committed, or on to the disk) -> FREE
- *                   FREE -> STORING: raw bytes without an encoder, several chunks at once (direct.c)
- *                   ENCODING again, by another plan, or REPLANNING -> ENCODING: the plan does not suit the chunk
- *                   WAITING before STORING: the host memory for frames that go to the disk is full
- *   restore         FREE -> RESTORING (load, decode and verify queued in one go) -> FREE
- *   pack            FREE -> ENCODING, as a spill -> HOLDING -> PLACING -> FREE
- *   unpack          FREE -> COMPARING -> FREE: before anything else, with all frames
- *                   FREE -> UNPACKING -> FREE: the frame is decoded where it lies
- *                   FREE -> FETCHING -> DECODING -> FREE: the raw bytes will fall on it
- *
- * If its run fails a slot becomes FREE at the end of what is queued, or at once if nothing is, but:
- *
- *   any             -> DRAINING -> FREE: a step could not be queued; what is queued has to end
- *   pack, unpack    PLACING or DECODING -> TORN (-> FREE: it cannot be undone)
- *                   TORN -> DECODING -> FREE: a pack is undone, then chunk by chunk as an unpack
- *                   TORN -> PLACING -> FREE: an unpack is undone */
-enum sw_slot_state {
-    SW_SLOT_FREE,
-    SW_SLOT_PREPARING,  /* has a plan made */
-    SW_SLOT_REPLANNING, /* has a plan made for its chunk, among others, which is to be encoded again then */
-    SW_SLOT_ENCODING,
-    SW_SLOT_STORING, /* frame, or raw bytes, on the way to host memory */
-    SW_SLOT_RESTORING,
-    SW_SLOT_DRAINING,  /* its run has failed; what is queued has to end */
-    SW_SLOT_WAITING,   /* waits for host memory on its way to the disk; nothing queued */
-    SW_SLOT_HOLDING,   /* pack: frame made, waits for its turn; nothing queued */
-    SW_SLOT_PLACING,   /* frame on its way into the client's memory */
-    SW_SLOT_COMPARING, /* finds out which frames lie in the client's memory */
-    SW_SLOT_FETCHING,  /* frame on its way out of it */
-    SW_SLOT_UNPACKING, /* frame being decoded where it lies in that memory, and stays */
-    SW_SLOT_DECODING,  /* fetched frame being decoded, perhaps over where it was: the buffer has the only one */
-    SW_SLOT_TORN       /* holds a chunk's only good copy, its frame; nothing queued */
+struct sw_slot;
+
+/* A way that runs take through slots: a row of what the mover calls. What its steps are is a matter of its own. The
+ * last one of an operation's (workflows.c) is its main one, which also speaks for the run. Members may be NULL but
+ * where one says otherwise. */
+struct sw_workflow {
+    bool is_shared; /* several runs in one step: start() maps and charges them itself; not a main one */
+    /* Main: whether a run under way wants a slot; never NULL where the operation has slots. */
+    bool (*wants)(struct sw_mover *m, struct sw_run *run);
+    /* Has a free slot do what comes next of the run. False: this workflow has nothing for it, the next one is asked. */
+    bool (*start)(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run);
+    /* What was queued on the slot has ended with rc. Queues the next step, or gives the slot back, or keeps it without
+     * (slot->runs, slot->waits). Not NULL. */
+    void (*step_ended)(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
+                       const struct sw_err *err);
+    /* A slot that waits for the link, or for a place, may try again; or its run has failed. Not NULL if slots wait. */
+    void (*resume)(struct sw_mover *m, struct sw_slot *slot);
+    /* Main: goes on with what needs no slot. True: anything was begun or done. */
+    bool (*advance)(struct sw_mover *m, struct sw_run *run);
+    /* Main: a run has failed: undoes what can be undone now, and sets run->is_undone at the end. True: anything was. */
+    bool (*abandon)(struct sw_mover *m, struct sw_run *run);
+    /* Main: before the run is handed back, whatever has become of it. */
+    void (*finish)(struct sw_run *run);
 };
+
+/* encode.c's steps; workflows that encode count their own from the last one on. */
+enum { SW_ENCODE_PREPARING, SW_ENCODE_REPLANNING, SW_ENCODE_ENCODING, SW_ENCODE_STEPS };
 
 /* Short runs whose steps a slot does in one go. */
 struct sw_group {
@@ -64,8 +55,14 @@ struct sw_direct {
 };
 
 struct sw_slot {
-    enum sw_slot_state state;
-    struct sw_run *run; /* NULL: free, or a group's */
+    const struct sw_workflow *workflow; /* NULL: the slot is free */
+    int step;                           /* the workflow's */
+    bool runs;                          /* steps are queued, whose end can be asked for */
+    bool waits;                         /* none are: for the link, or for a place; workflow->resume() tries again */
+    bool drains;                        /* a step could not be queued; what is has to end, and is not measured */
+    bool plans;                         /* makes a plan */
+    bool compresses;                    /* its chunk is compressed, and will have the link, or has it */
+    struct sw_run *run;                 /* NULL: free, or a group's */
     struct sw_group group;
     size_t chunk;
     unsigned n_chunks;         /* unpacking: as many, of which `chunk` is the last; restoring: the first */
@@ -75,7 +72,6 @@ struct sw_slot {
     uint64_t planned_since_us; /* preparing, replanning: when it began to make a plan */
     struct sw_slot_measure {
         struct sw_meter *meter; /* of the stage that the queued steps are; NULL: not measured */
-        bool is_coder;          /* the stage compresses */
         uint64_t begun_us, bytes;
     } measure;
     struct sw_link *link; /* that its steps use; NULL: none */
@@ -137,41 +133,49 @@ static inline struct sw_run *sw_run_of_turn(struct sw_turn *turn) {
     return SW_CONTAINER_OF(turn, struct sw_run, turn);
 }
 
-/* ---- mover.c ---- */
+/* ---- workflows.c ---- */
 
-void sw_slot_take(struct sw_mover *m, struct sw_slot *slot, enum sw_slot_state state, struct sw_run *run);
+/* An operation's workflows, in the order in which they are asked; NULL ends them. And the last one of them. */
+const struct sw_workflow *const *sw_workflows(enum sw_operation operation);
+const struct sw_workflow *sw_workflow_of(enum sw_operation operation);
+
+extern const struct sw_workflow sw_workflow_group, sw_workflow_copy_out, sw_workflow_copy_back, sw_workflow_spill,
+    sw_workflow_restore, sw_workflow_pack, sw_workflow_unpack;
+
+/* ---- slot.c ---- */
+
+/* A free slot begins to work; run NULL: for several, which the workflow counts. */
+void sw_slot_take(struct sw_mover *m, struct sw_slot *slot, const struct sw_workflow *workflow, struct sw_run *run);
 void sw_slot_give(struct sw_mover *m, struct sw_slot *slot);
-/* A step could not be queued: its run fails, what is already queued on the slot must end. */
-void sw_slot_fail(struct sw_mover *m, struct sw_slot *slot, const struct sw_err *err);
+/* Its run fails; a restore does at the slot's chunk and n_chunks - 1 behind it. */
+void sw_slot_fail_at(struct sw_mover *m, const struct sw_slot *slot, size_t n_chunks, const struct sw_err *err);
+/* The same because a step could not be queued: what is already queued on the slot must end. */
+void sw_slot_drain(struct sw_mover *m, struct sw_slot *slot, size_t n_chunks, const struct sw_err *err);
+/* Gets a place for a frame of so many bytes, and has the steps queued that bring it there. The slot waits if there is
+ * no place now, or the link has no room. */
+void sw_slot_store(struct sw_mover *m, struct sw_slot *slot, uint64_t bytes,
+                   int (*queue)(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err));
+/* Queues the steps that copy the first bytes of the slot's buffer to slot->stored; a frame to `at` of the buffer. */
+int sw_slot_copy_out(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err);
+int sw_slot_copy_in(struct sw_mover *m, const struct sw_slot *slot, const struct sw_stored *stored, uint64_t at,
+                    struct sw_err *err);
+/* The frame of the slot's chunk is in slot->stored: commits it, or has it go on. */
+int sw_slot_stored(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err);
 
-/* ---- chunk_spill.c ---- */
+/* ---- encode.c ---- */
 
 /* Of a spill or pack: a plan is still to be made. */
 bool sw_run_needs_plan(const struct sw_run *run);
-/* Has a free slot make a plan for what is still to be spilled. */
-void sw_slot_prepare(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run);
-/* PREPARING has ended; REPLANNING has, and the chunk is encoded by the new plan. */
-void sw_slot_prepared(struct sw_mover *m, const struct sw_slot *slot);
-void sw_slot_replanned(struct sw_mover *m, struct sw_slot *slot);
-/* Has a free slot encode the run's next chunk, or take it and those behind it as they are. */
-void sw_slot_spill(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run);
-/* The frame is in the slot's buffer: has it stored, or made again by another plan. */
-void sw_slot_encoded(struct sw_mover *m, struct sw_slot *slot, const struct sw_slot_result *result);
-/* Copies the frame to host memory, where it stays, or from where it goes on to the disk. False: has to wait. */
-bool sw_slot_begin_store(struct sw_mover *m, struct sw_slot *slot);
-/* Room for the first `bytes` of the slot's frame, where they rest if they must, and the steps that copy them there.
- * errors: -SW_EAGAIN, as reserve() of the sink. */
-int sw_slot_store(struct sw_mover *m, struct sw_slot *slot, uint64_t bytes, bool must_rest, struct sw_err *err);
-/* What was copied to where it stays is there: commits it. */
-void sw_slot_stored(struct sw_mover *m, struct sw_slot *slot);
+/* Has a free slot make a plan for what is left, or encode the next chunk. False: there is nothing left. */
+bool sw_encode_start(struct sw_mover *m, struct sw_slot *slot, const struct sw_workflow *workflow, struct sw_run *run);
+/* One of encode.c's steps has ended well. True: the chunk's frame is in the slot's buffer; else the slot goes on, or
+ * has been given back. */
+bool sw_encode_ended(struct sw_mover *m, struct sw_slot *slot, const struct sw_slot_result *result);
 
-/* ---- chunk_restore.c ---- */
+/* ---- chunk.c ---- */
 
-/* Has a free slot restore the run's next chunk, and those behind it that go in the same step. */
-void sw_slot_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run);
-/* Queues the steps that copy a frame from the tier to `at` of the slot's buffer. */
-int sw_slot_load(struct sw_mover *m, const struct sw_slot *slot, const struct sw_stored *stored, uint64_t at,
-                 struct sw_err *err);
+/* The next chunk of a restore is there. */
+bool sw_restore_wants(struct sw_mover *m, struct sw_run *run);
 
 /* ---- deal.c ---- */
 
@@ -218,11 +222,6 @@ void sw_run_finish(struct sw_mover *m, struct sw_run *run);
 /* errors: -SW_ENOMEM. */
 int sw_group_init(struct sw_group *ret, unsigned max_items, struct sw_err *err);
 void sw_group_fini(struct sw_group *group);
-/* Has a free slot serve a waiting run together with others that are waiting. False: there are none, or the run is none
- * to be served with others; nothing has changed. */
-bool sw_group_serve(struct sw_mover *m, struct sw_slot *slot, struct sw_run *first);
-/* The steps of a slot that works for a group have ended with rc. */
-void sw_group_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_err *err);
 
 /* ---- measure.c ---- */
 
@@ -322,39 +321,5 @@ enum sw_misfit sw_run_judge_plan(struct sw_mover *m, struct sw_run *run, unsigne
 /* A frame shows that the bytes are others than those that the run's plan was made for: has a new one made for the rest,
  * if that may pay. */
 void sw_run_drifts(struct sw_mover *m, struct sw_run *run, const struct sw_frame_layout *frame);
-
-/* ---- direct.c ---- */
-
-/* Has a free slot take the run's next chunk, if it goes directly, and then others behind it; else nothing has changed.
- * What is next is room for its frame. */
-bool sw_direct_take(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run);
-/* The room for the first chunk has been reserved: reserves room for more that come to rest in the host tier, up to
- * where there is none left, and queues the step. */
-int sw_direct_queue(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err);
-/* The chunks are where they should be: commits those behind the first one. */
-int sw_direct_commit(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err);
-/* True if the slot's chunk comes directly; more of the run's next chunks are dealt to it then. */
-bool sw_direct_restores(struct sw_mover *m, struct sw_slot *slot);
-int sw_direct_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err);
-/* Before the slot is given back. */
-void sw_direct_fini(struct sw_mover *m, struct sw_slot *slot);
-
-/* ---- in_place.c ---- */
-
-/* A pack's chunk has been encoded: its frame waits for its turn. */
-void sw_in_place_encoded(struct sw_mover *m, struct sw_slot *slot);
-/* The steps of a slot in state PLACING, COMPARING, FETCHING, UNPACKING or DECODING have ended with rc. */
-void sw_in_place_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_err *err);
-/* Unpack: true if frames are left to be compared, or all have been and the next chunk may be begun beside those that
- * are under way; passes over raw ones. */
-bool sw_in_place_may_unpack(const struct sw_mover *m, struct sw_run *run);
-/* Has a free slot do what comes next of an unpack; it may stay free. */
-void sw_in_place_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run);
-/* A failed pack or unpack: does what can be done now to get back to bytes that are whole. True if anything was. */
-bool sw_in_place_recover(struct sw_mover *m, struct sw_run *run);
-/* Nothing is left to recover, or no hope. */
-bool sw_in_place_recovered(const struct sw_run *run);
-/* Of any run, before it is handed back: a pack's length; -SW_ELOST where bytes could not be recovered. */
-void sw_in_place_finish(struct sw_run *run);
 
 #endif

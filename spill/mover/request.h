@@ -128,12 +128,13 @@ struct sw_run {
     struct sw_turn turn; /* its place among those that want slots */
     size_t n_dealt, n_encoded, n_done;
     bool is_early;  /* of several buffers: its last chunk that was dealt was, by Johnson's rule (deal.c) */
-    bool is_direct; /* raw chunks go directly (direct.c) */
+    bool is_direct; /* raw chunks go directly (copy.c) */
     enum sw_way_back way_back;
     /* Spill: some chunks are compressed, others go directly meanwhile; restore: there are frames of both. What shares
      * the link with others is not measured. */
     bool is_mixed;
-    bool regroups; /* has left a group, to be served with others that have left it for the same reason (group.c) */
+    bool is_undone; /* it has failed, and what its workflow has to undo has been undone, or is lost */
+    bool regroups;  /* has left a group, to be served with others that have left it for the same reason (group.c) */
     /* Spill, pack: its plan (plan.c). */
     uint64_t plan_key; /* whose plans may suit it */
     enum sw_plan_state plan_state;

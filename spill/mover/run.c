@@ -91,7 +91,6 @@ void sw_run_finish(struct sw_mover *m, struct sw_run *run) {
     const uint64_t moved_us = sw_clock_us();
     sw_list_remove(&run->node);
     sw_turns_remove(&m->turns, &run->turn, moved_us);
-    sw_in_place_finish(run);
     if (run->outcome.err.code && sw_operation_encodes(run->request->operation))
         release_frames(m, run);
     if (run->buffer && run->buffer->memory->once)

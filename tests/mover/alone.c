@@ -231,6 +231,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("mover alone");
     TCase *tcase = tcase_create("memory sink");
+    tcase_set_timeout(tcase, 120); /* the machine may be busy */
     tcase_add_test(tcase, a_region_comes_back);
     tcase_add_test(tcase, frames_come_back_from_where_they_went_on_to);
     tcase_add_test(tcase, short_regions_come_back_in_groups);

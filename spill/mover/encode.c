@@ -1,4 +1,5 @@
-/* chunk_spill.c - what a slot does for a spill, and for a pack up to its frame: plan, encode, store. */
+/* encode.c - from a chunk's bytes to its frame in a slot's buffer, and the plan for that: what spills and packs have in
+ * common. */
 #include "spill/mover/mover_state.h"
 
 #include "base/clock.h"
@@ -21,14 +22,16 @@ bool sw_run_needs_plan(const struct sw_run *run) {
            run->plan_state == SW_PLAN_STATE_MISSING;
 }
 
-void sw_slot_prepare(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
+/* Has a plan made for the run's bytes from `offset` of the memory on. */
+static void make_plan(struct sw_mover *m, struct sw_slot *slot, uint64_t offset, uint64_t bytes) {
+    struct sw_run *run = slot->run;
     struct sw_err err = {0};
-    sw_slot_take(m, slot, SW_SLOT_PREPARING, run);
     run->stage = SW_STAGE_PREPARING;
+    slot->plans = true;
     slot->planned_since_us = sw_clock_us();
     if (m->device->ops->make_plan(m->device, sw_slot_index(m, slot), run->buffer->type, run->buffer->memory->mapping,
-                                  rest_offset(run), rest_bytes(run), &err) < 0)
-        sw_slot_fail(m, slot, &err);
+                                  offset, bytes, &err) < 0)
+        sw_slot_drain(m, slot, 0, &err);
 }
 
 /* Goes by the plan that a slot has made, from chunk `first` on. */
@@ -47,40 +50,21 @@ static void take_plan(struct sw_mover *m, const struct sw_slot *slot, size_t fir
         sw_run_set_phase(m, run, SW_PHASE_ENCODING);
 }
 
-void sw_slot_prepared(struct sw_mover *m, const struct sw_slot *slot) {
-    take_plan(m, slot, slot->run->n_dealt);
-    slot->run->stage = SW_STAGE_RUNNING;
-}
-
 /* Queues the slot's chunk, by the run's plan. */
 static void encode_chunk(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_err err = {0};
     struct sw_run *run = slot->run;
     const uint64_t offset = run->buffer->offset + slot->chunk * run->frames->chunk_bytes,
                    raw_bytes = sw_frames_chunk_bytes(run->frames, slot->chunk);
+    slot->step = SW_ENCODE_ENCODING;
     slot->plan_number = run->plan_number;
+    slot->compresses = run->plan.codec != SW_CODEC_RAW;
     sw_measure_begin(m, slot, SW_MEASURE_ENCODE, run->plan.codec, raw_bytes, raw_bytes);
     sw_mover_plan_set_segments(m, &run->plan,
                                run->frames->n_chunks > 1 ? run->frames->chunk_bytes : run->buffer->bytes);
     if (m->device->ops->encode(m->device, sw_slot_index(m, slot), &run->plan, run->buffer->memory->mapping, offset,
                                raw_bytes, &err))
-        sw_slot_fail(m, slot, &err);
-}
-
-void sw_slot_replanned(struct sw_mover *m, struct sw_slot *slot) {
-    take_plan(m, slot, slot->chunk);
-    slot->run->stage = SW_STAGE_RUNNING;
-    slot->state = SW_SLOT_ENCODING;
-    encode_chunk(m, slot);
-}
-
-static void encode(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
-    sw_slot_take(m, slot, SW_SLOT_ENCODING, run);
-    slot->chunk = run->n_dealt++;
-    encode_chunk(m, slot);
-    if (run->trial == SW_TRIAL_NEXT_CHUNK && run->n_dealt < run->frames->n_chunks)
-        sw_plan_init_raw(&run->plan);
-    run->trial = SW_TRIAL_NONE;
+        sw_slot_drain(m, slot, 0, &err);
 }
 
 /* A chunk's frame is complete on the device: keeps the books and looks whether the data have drifted. */
@@ -104,99 +88,66 @@ static void note_encoded(struct sw_mover *m, const struct sw_slot *slot) {
     sw_run_weigh_again(m, run);
 }
 
-static int queue_store(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
-    uint64_t at = 0;
-    int rc = 0;
-    if (slot->direct.n > 0)
-        return sw_direct_queue(m, slot, err);
-    sw_link_take(m, slot, SW_LINK_OUT, slot->stored.bytes);
-    if (slot->state == SW_SLOT_STORING && !sw_slot_shares_link(m, slot))
-        sw_measure_begin(m, slot, SW_MEASURE_LINK_OUT, slot->frame.codec, slot->frame.raw_bytes, slot->stored.bytes);
-    for (unsigned i = 0; !rc && i < slot->stored.n_extents; i++) {
-        const struct sw_extent *extent = &slot->stored.extents[i];
-        rc = m->device->ops->store(m->device, sw_slot_index(m, slot), extent->memory, at, extent->bytes, err);
-        at += extent->bytes;
-    }
-    return rc;
-}
-
-int sw_slot_store(struct sw_mover *m, struct sw_slot *slot, uint64_t bytes, bool must_rest, struct sw_err *err) {
-    const int rc = m->sink->ops->reserve(m->sink, slot->run, bytes, must_rest, &slot->stored, err);
-    return rc ? rc : queue_store(m, slot, err);
-}
-
-bool sw_slot_begin_store(struct sw_mover *m, struct sw_slot *slot) {
-    const uint64_t bytes = slot->frame.frame_bytes;
-    struct sw_err err = {0};
-    int rc = -SW_EAGAIN;
-    slot->state = SW_SLOT_STORING;
-    if (sw_link_has_room(m, SW_LINK_OUT, slot->run, bytes))
-        rc = sw_slot_store(m, slot, bytes, false, &err);
-    if (rc == -SW_EAGAIN) {
-        slot->state = SW_SLOT_WAITING;
-        return false;
-    }
-    if (rc)
-        sw_slot_fail(m, slot, &err);
-    return true;
-}
-
-void sw_slot_spill(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
-    if (sw_direct_take(m, slot, run))
-        sw_slot_begin_store(m, slot);
-    else
-        encode(m, slot, run);
-}
-
 /* Has a plan made for the slot's chunk, whose frame is given up, and those behind it. */
 static void plan_again(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_run *run = slot->run;
     const uint64_t begin = slot->chunk * run->frames->chunk_bytes;
-    struct sw_err err = {0};
-    slot->state = SW_SLOT_REPLANNING;
-    run->stage = SW_STAGE_PREPARING;
+    slot->step = SW_ENCODE_REPLANNING;
+    slot->compresses = false;
     run->plan_state = SW_PLAN_STATE_MISSING;
-    slot->planned_since_us = sw_clock_us();
-    if (m->device->ops->make_plan(m->device, sw_slot_index(m, slot), run->buffer->type, run->buffer->memory->mapping,
-                                  run->buffer->offset + begin, run->buffer->bytes - begin, &err) < 0)
-        sw_slot_fail(m, slot, &err);
+    make_plan(m, slot, run->buffer->offset + begin, run->buffer->bytes - begin);
 }
 
-void sw_slot_encoded(struct sw_mover *m, struct sw_slot *slot, const struct sw_slot_result *result) {
+/* The frame is in the slot's buffer: true if it will do, else it is made again by another plan. */
+static bool encoded(struct sw_mover *m, struct sw_slot *slot, const struct sw_slot_result *result) {
     slot->frame = result->frame;
     switch (sw_run_judge_plan(m, slot->run, slot->plan_number, &slot->frame)) {
     case SW_MISFIT_AGAIN:
         encode_chunk(m, slot);
-        return;
+        return false;
     case SW_MISFIT_PLAN:
         plan_again(m, slot);
-        return;
+        return false;
     case SW_MISFIT_ACCEPT:
         break;
     }
+    slot->compresses = slot->frame.codec != SW_CODEC_RAW;
     note_encoded(m, slot);
-    if (slot->run->request->operation == SW_OP_PACK) {
-        sw_in_place_encoded(m, slot);
-        return;
-    }
-    sw_slot_begin_store(m, slot);
+    return true;
 }
 
-void sw_slot_stored(struct sw_mover *m, struct sw_slot *slot) {
-    struct sw_err err = {0};
+bool sw_encode_start(struct sw_mover *m, struct sw_slot *slot, const struct sw_workflow *workflow, struct sw_run *run) {
+    if (run->stage == SW_STAGE_RUNNING && sw_run_needs_plan(run)) {
+        sw_slot_take(m, slot, workflow, run);
+        slot->step = SW_ENCODE_PREPARING;
+        make_plan(m, slot, rest_offset(run), rest_bytes(run));
+        return true;
+    }
+    if (run->n_dealt == run->frames->n_chunks)
+        return false;
+    sw_slot_take(m, slot, workflow, run);
+    slot->chunk = run->n_dealt++;
+    encode_chunk(m, slot);
+    if (run->trial == SW_TRIAL_NEXT_CHUNK && run->n_dealt < run->frames->n_chunks)
+        sw_plan_init_raw(&run->plan);
+    run->trial = SW_TRIAL_NONE;
+    return true;
+}
+
+bool sw_encode_ended(struct sw_mover *m, struct sw_slot *slot, const struct sw_slot_result *result) {
     struct sw_run *run = slot->run;
-    run->frames->identities[slot->chunk] = sw_frames_identify(run->frames, slot->chunk, &slot->stored);
-    if (sw_slot_is_staged(slot)) {
-        m->sink->ops->put(m->sink, run, slot->chunk, &slot->stored);
-        return;
+    switch (slot->step) {
+    case SW_ENCODE_PREPARING:
+        take_plan(m, slot, run->n_dealt);
+        run->stage = SW_STAGE_RUNNING;
+        sw_slot_give(m, slot);
+        return false;
+    case SW_ENCODE_REPLANNING:
+        take_plan(m, slot, slot->chunk);
+        run->stage = SW_STAGE_RUNNING;
+        encode_chunk(m, slot);
+        return false;
+    default:
+        return encoded(m, slot, result);
     }
-    if (m->sink->ops->commit(m->sink, &slot->stored, &err)) {
-        sw_mover_fail(m, run, &err);
-        return;
-    }
-    run->frames->stored[slot->chunk] = slot->stored;
-    memset(&slot->stored, 0, sizeof slot->stored);
-    run->n_done++;
-    if (sw_direct_commit(m, slot, &err))
-        sw_mover_fail(m, run, &err);
 }

@@ -1,16 +1,61 @@
-/* chunk_restore.c - what a slot does for a restore: loads frames and decodes them, several in one step. */
+/* chunk.c - the ways of long regions: a chunk is encoded and its frame stored; frames are loaded and decoded, several
+ * in one step. */
 #include "spill/mover/mover_state.h"
 
-int sw_slot_load(struct sw_mover *m, const struct sw_slot *slot, const struct sw_stored *stored, uint64_t at,
-                 struct sw_err *err) {
-    int rc = 0;
-    for (unsigned i = 0; !rc && i < stored->n_extents; i++) {
-        rc = m->device->ops->load(m->device, sw_slot_index(m, slot), stored->extents[i].memory, at,
-                                  stored->extents[i].bytes, err);
-        at += stored->extents[i].bytes;
-    }
-    return rc;
+enum { STORING = SW_ENCODE_STEPS, RESTORING };
+
+/* ---- out ---- */
+
+static bool wants_spill(struct sw_mover *m, struct sw_run *run) {
+    (void)m;
+    return run->n_dealt < run->frames->n_chunks;
 }
+
+static bool start_spill(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
+    return sw_encode_start(m, slot, &sw_workflow_spill, run);
+}
+
+static int queue_store(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
+    if (!sw_slot_shares_link(m, slot))
+        sw_measure_begin(m, slot, SW_MEASURE_LINK_OUT, slot->frame.codec, slot->frame.raw_bytes, slot->stored.bytes);
+    return sw_slot_copy_out(m, slot, err);
+}
+
+/* Copies the frame to host memory, where it stays, or from where it goes on. */
+static void store(struct sw_mover *m, struct sw_slot *slot) {
+    slot->step = STORING;
+    sw_slot_store(m, slot, slot->frame.frame_bytes, queue_store);
+}
+
+static void resume_spill(struct sw_mover *m, struct sw_slot *slot) {
+    if (slot->run->outcome.err.code)
+        sw_slot_give(m, slot);
+    else
+        store(m, slot);
+}
+
+static void spill_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
+                        const struct sw_err *cause) {
+    struct sw_run *run = slot->run;
+    struct sw_err err = {0};
+    if (rc)
+        sw_mover_fail(m, run, cause);
+    if (slot->step != STORING)
+        sw_run_check_canceled(run);
+    if (!run->outcome.err.code && slot->step < SW_ENCODE_STEPS) {
+        if (sw_encode_ended(m, slot, result))
+            store(m, slot);
+        return;
+    }
+    if (!run->outcome.err.code && sw_slot_stored(m, slot, &err))
+        sw_mover_fail(m, run, &err);
+    sw_slot_give(m, slot);
+}
+
+const struct sw_workflow sw_workflow_spill = {
+    .wants = wants_spill, .start = start_spill, .step_ended = spill_ended, .resume = resume_spill};
+
+/* ---- back ---- */
 
 /* Where a frame begins in the buffer behind one that ends at `end`. */
 static uint64_t next_frame_at(uint64_t end) {
@@ -59,7 +104,7 @@ static int restore_run(struct sw_mover *m, const struct sw_slot *slot, struct sw
         items[i] = (struct sw_decode_item){.layout = &run->frames->layouts[chunk],
                                            .frame_at = at,
                                            .offset = run->buffer->offset + chunk * run->frames->chunk_bytes};
-        rc = sw_slot_load(m, slot, sw_slot_is_staged(slot) ? &slot->stored : &run->frames->stored[chunk], at, err);
+        rc = sw_slot_copy_in(m, slot, sw_slot_is_staged(slot) ? &slot->stored : &run->frames->stored[chunk], at, err);
         at = next_frame_at(at + items[i].layout->frame_bytes);
     }
     return rc ? rc
@@ -77,13 +122,9 @@ static bool is_beside_direct(const struct sw_mover *m, const struct sw_run *run)
 
 static int restore_steps(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_run *run = slot->run;
-    slot->frame = run->frames->layouts[slot->chunk];
-    slot->n_chunks = 1;
-    if (sw_direct_restores(m, slot))
-        return sw_direct_restore(m, slot, err);
+    uint64_t raw_bytes = 0, frame_bytes = 0;
     slot->n_chunks = run_length(m, slot);
     run->n_dealt += slot->n_chunks - 1;
-    uint64_t raw_bytes = 0, frame_bytes = 0;
     for (unsigned i = 0; i < slot->n_chunks; i++) {
         raw_bytes += run->frames->layouts[slot->chunk + i].raw_bytes;
         frame_bytes += run->frames->layouts[slot->chunk + i].frame_bytes;
@@ -95,11 +136,38 @@ static int restore_steps(struct sw_mover *m, struct sw_slot *slot, struct sw_err
     return restore_run(m, slot, err);
 }
 
-void sw_slot_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
+bool sw_restore_wants(struct sw_mover *m, struct sw_run *run) {
+    return run->n_dealt < run->frames->n_chunks && m->sink->ops->has(m->sink, run, run->n_dealt);
+}
+
+static bool start_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
     struct sw_err err = {0};
-    sw_slot_take(m, slot, SW_SLOT_RESTORING, run);
+    if (!sw_restore_wants(m, run))
+        return false;
+    sw_slot_take(m, slot, &sw_workflow_restore, run);
+    slot->step = RESTORING;
     slot->chunk = run->n_dealt++;
+    slot->frame = run->frames->layouts[slot->chunk];
     (void)m->sink->ops->take(m->sink, run, slot->chunk, &slot->stored);
     if (restore_steps(m, slot, &err))
-        sw_slot_fail(m, slot, &err);
+        sw_slot_drain(m, slot, slot->n_chunks, &err);
+    return true;
 }
+
+/* The last chunk is done even if somebody has lost interest. */
+static void restore_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
+                          const struct sw_err *err) {
+    (void)result;
+    if (rc)
+        sw_slot_fail_at(m, slot, slot->n_chunks, err);
+    if (!slot->run->outcome.err.code)
+        slot->run->n_done += slot->n_chunks;
+    sw_slot_give(m, slot);
+}
+
+static bool advance_restore(struct sw_mover *m, struct sw_run *run) {
+    return m->sink->ops->get(m->sink, run);
+}
+
+const struct sw_workflow sw_workflow_restore = {
+    .wants = sw_restore_wants, .start = start_restore, .step_ended = restore_ended, .advance = advance_restore};

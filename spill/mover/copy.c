@@ -1,4 +1,4 @@
-/* direct.c - raw chunks whose bytes are moved without being encoded: several of them in one step of a slot.
+/* copy.c - raw chunks whose bytes are moved without being encoded: several of them in one step of a slot.
  *
  * Beside a busy GPU a step that has a kernel takes milliseconds, however little it does, so that steps must be long
  * (cost.h says how long). A step needs no buffer of its slot: room in the tier is all that it takes. A spill's step is
@@ -80,18 +80,6 @@ static void deal_next(struct sw_mover *m, struct sw_slot *slot, const struct sw_
         sw_run_set_phase(m, run, SW_PHASE_STORING);
 }
 
-bool sw_direct_take(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
-    const size_t chunk = run->n_dealt;
-    if (!sw_run_spills_directly(m, run, sw_frames_chunk_bytes(run->frames, chunk),
-                                step_bytes(run, chunk, step_chunks(m, run, chunk))))
-        return false;
-    sw_slot_take(m, slot, SW_SLOT_STORING, run);
-    slot->chunk = chunk;
-    slot->frame = next_frame(run);
-    deal_next(m, slot, &slot->frame, &slot->stored);
-    return true;
-}
-
 /* Room for one more chunk. False: there is none, or not where frames come to rest. */
 static bool reserve_next(struct sw_mover *m, struct sw_slot *slot) {
     const struct sw_frame_layout frame = next_frame(slot->run);
@@ -103,7 +91,7 @@ static bool reserve_next(struct sw_mover *m, struct sw_slot *slot) {
     return true;
 }
 
-int sw_direct_queue(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
+static int queue_spill(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_run *run = slot->run;
     struct sw_direct *d = &slot->direct;
     const struct sw_cost_direct region = region_of(m, run);
@@ -116,22 +104,66 @@ int sw_direct_queue(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err
                                      sw_cost_chunks_by_cpu(&region, slot->chunk, d->n), err);
 }
 
-int sw_direct_commit(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
+/* Takes the run's next chunk, and others behind it. While a plan is to be made by this slot nothing goes. */
+static bool start_spill(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
+    const size_t chunk = run->n_dealt;
+    if ((run->stage == SW_STAGE_RUNNING && sw_run_needs_plan(run)) || chunk == run->frames->n_chunks ||
+        !sw_run_spills_directly(m, run, sw_frames_chunk_bytes(run->frames, chunk),
+                                step_bytes(run, chunk, step_chunks(m, run, chunk))))
+        return false;
+    sw_slot_take(m, slot, &sw_workflow_copy_out, run);
+    slot->chunk = chunk;
+    slot->frame = next_frame(run);
+    deal_next(m, slot, &slot->frame, &slot->stored);
+    sw_slot_store(m, slot, slot->frame.frame_bytes, queue_spill);
+    return true;
+}
+
+/* What is in its place: of the chunks behind the first one. */
+static int commit_more(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_run *run = slot->run;
     struct sw_direct *d = &slot->direct;
-    int rc = 0;
-    for (unsigned i = 1; !rc && i < d->n; i++) {
+    for (unsigned i = 1; i < d->n; i++) {
         struct sw_stored *room = &d->more[i];
-        rc = m->sink->ops->commit(m->sink, room, err);
+        const int rc = m->sink->ops->commit(m->sink, room, err);
         if (rc)
-            break;
+            return rc;
         run->frames->identities[d->chunks[i]] = sw_frames_identify(run->frames, d->chunks[i], room);
         run->frames->stored[d->chunks[i]] = *room;
         memset(room, 0, sizeof *room);
         run->n_done++;
     }
-    return rc;
+    return 0;
 }
+
+static void give(struct sw_mover *m, struct sw_slot *slot) {
+    for (unsigned i = 1; i < slot->direct.n; i++)
+        m->sink->ops->release(m->sink, &slot->direct.more[i]);
+    slot->direct.n = 0;
+    sw_slot_give(m, slot);
+}
+
+static void resume_spill(struct sw_mover *m, struct sw_slot *slot) {
+    if (slot->run->outcome.err.code)
+        give(m, slot);
+    else
+        sw_slot_store(m, slot, slot->frame.frame_bytes, queue_spill);
+}
+
+static void spill_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
+                        const struct sw_err *cause) {
+    struct sw_run *run = slot->run;
+    struct sw_err err = {0};
+    (void)result;
+    if (rc)
+        sw_mover_fail(m, run, cause);
+    if (!run->outcome.err.code && (sw_slot_stored(m, slot, &err) || commit_more(m, slot, &err)))
+        sw_mover_fail(m, run, &err);
+    give(m, slot);
+}
+
+const struct sw_workflow sw_workflow_copy_out = {
+    .start = start_spill, .step_ended = spill_ended, .resume = resume_spill};
 
 /* ---- back ---- */
 
@@ -145,29 +177,23 @@ static unsigned count_raw(const struct sw_run *run, size_t first, unsigned most)
     return n;
 }
 
-bool sw_direct_restores(struct sw_mover *m, struct sw_slot *slot) {
-    struct sw_run *run = slot->run;
+/* How many of the run's next chunks come directly, in one step; 0: they do not. One that is not in its place goes
+ * alone. */
+static unsigned count_direct(struct sw_mover *m, struct sw_run *run) {
     const struct sw_frames *frames = run->frames;
-    if (frames->layouts[slot->chunk].codec != SW_CODEC_RAW)
-        return false;
-    /* One that was read from the disk goes alone. */
-    const unsigned n = sw_slot_is_staged(slot) ? 1 : count_raw(run, slot->chunk, step_chunks(m, run, slot->chunk));
-    if (!sw_run_restores_directly(m, run, frames->layouts[slot->chunk].raw_bytes, step_bytes(run, slot->chunk, n)))
-        return false;
-    for (unsigned i = 0; i < n; i++) {
-        const size_t chunk = slot->chunk + i;
-        add(slot, chunk, &frames->layouts[chunk], sw_slot_is_staged(slot) ? &slot->stored : &frames->stored[chunk]);
-    }
-    run->n_dealt += n - 1;
-    return true;
+    const size_t first = run->n_dealt;
+    if (frames->layouts[first].codec != SW_CODEC_RAW)
+        return 0;
+    const unsigned n =
+        sw_stored_is_in_memory(&frames->stored[first]) ? count_raw(run, first, step_chunks(m, run, first)) : 1;
+    return sw_run_restores_directly(m, run, frames->layouts[first].raw_bytes, step_bytes(run, first, n)) ? n : 0;
 }
 
-int sw_direct_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
+static int queue_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_direct *d = &slot->direct;
     const struct sw_cost_direct region = region_of(m, slot->run);
     int rc = 0;
-    for (unsigned i = 0; !rc && !sw_slot_is_staged(slot) && i < d->n;
-         i++) /* what was read from the disk was checked then */
+    for (unsigned i = 0; !rc && !sw_slot_is_staged(slot) && i < d->n; i++) /* what was brought was checked then */
         rc = sw_frames_check_memory(slot->run->frames, d->chunks[i], d->items[i].stored, err);
     if (rc)
         return rc;
@@ -177,8 +203,34 @@ int sw_direct_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_err *e
                                        d->n, sw_cost_chunks_by_cpu(&region, slot->chunk, d->n), err);
 }
 
-void sw_direct_fini(struct sw_mover *m, struct sw_slot *slot) {
-    for (unsigned i = 1; i < slot->direct.n; i++)
-        m->sink->ops->release(m->sink, &slot->direct.more[i]);
-    slot->direct.n = 0;
+static bool start_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
+    const struct sw_frames *frames = run->frames;
+    const unsigned n = sw_restore_wants(m, run) ? count_direct(m, run) : 0;
+    struct sw_err err = {0};
+    if (n == 0)
+        return false;
+    sw_slot_take(m, slot, &sw_workflow_copy_back, run);
+    slot->chunk = run->n_dealt;
+    slot->frame = frames->layouts[slot->chunk];
+    const bool is_brought = m->sink->ops->take(m->sink, run, slot->chunk, &slot->stored);
+    for (unsigned i = 0; i < n; i++) {
+        const size_t chunk = run->n_dealt++;
+        add(slot, chunk, &frames->layouts[chunk], is_brought ? &slot->stored : &frames->stored[chunk]);
+    }
+    if (queue_restore(m, slot, &err))
+        sw_slot_drain(m, slot, n, &err);
+    return true;
 }
+
+static void restore_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
+                          const struct sw_err *err) {
+    (void)result;
+    if (rc)
+        sw_slot_fail_at(m, slot, slot->direct.n, err);
+    if (!slot->run->outcome.err.code)
+        slot->run->n_done += slot->direct.n;
+    slot->direct.n = 0; /* no room of its own */
+    sw_slot_give(m, slot);
+}
+
+const struct sw_workflow sw_workflow_copy_back = {.start = start_restore, .step_ended = restore_ended};
