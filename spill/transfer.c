@@ -106,16 +106,16 @@ static uint64_t left_of(uint64_t most, uint64_t used) {
     return most > used ? most - used : 0;
 }
 
-_Static_assert(SW_TIERS_MAX - 1 <= SW_SINK_PLACES_MAX, "all tiers but memory");
+_Static_assert(SW_TIERS_MAX - 1 <= SW_ROOM_PLACES_MAX, "all tiers but memory");
 
-static void room(struct sw_frame_sink *sink, const struct sw_run *run, struct sw_sink_room *ret) {
+static void room(struct sw_frame_sink *sink, const struct sw_run *run, struct sw_room *ret) {
     const struct sw_placement *place = of(sink)->place;
     const struct sw_quota *quota = sw_job_of_run(run)->quota;
     ret->memory_bytes = sw_placement_room_bytes(place, 0);
     ret->n_behind = place->tiers.n - 1;
     for (unsigned i = 0; i < ret->n_behind; i++) {
         const struct sw_tier_stats stats = sw_tier_stats_of(place->tiers.at[i + 1]);
-        ret->behind[i] = (struct sw_sink_place){.bytes = sw_placement_room_bytes(place, i + 1),
+        ret->behind[i] = (struct sw_room_place){.bytes = sw_placement_room_bytes(place, i + 1),
                                                 .write = (double)stats.write_bytes_per_s,
                                                 .read = (double)stats.read_bytes_per_s};
     }

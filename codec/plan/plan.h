@@ -12,7 +12,9 @@
 extern "C" {
 #endif
 
-/* What a region of bytes may be hoped to shrink to before there is a sample: by the codec that GPUs train. */
+/* What a region of bytes may be encoded by before there is a sample, the codec that GPUs train, and the most that it
+ * may shrink to. */
+#define SW_PLAN_BYTES_CODEC SW_CODEC_V5T
 #define SW_PLAN_MOST_BYTES_RATIO 8
 
 /* Has every codec of bytes that learns from short pieces (any length, also 0) do so, and takes the one that reaches the

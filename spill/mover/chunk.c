@@ -114,7 +114,7 @@ static int restore_run(struct sw_mover *m, const struct sw_slot *slot, struct sw
 
 /* Chunks of the same request come directly: there is only a part of the link, and a wait behind many of them. */
 static bool is_beside_direct(const struct sw_mover *m, const struct sw_run *run) {
-    bool found = run->is_mixed;
+    bool found = run->course.is_mixed;
     for (unsigned s = 0; s < m->n_slots; s++)
         found |= m->slots[s].direct.n > 0 && sw_slot_serves_op(&m->slots[s], run);
     return found;

@@ -17,7 +17,7 @@ static struct sw_cost_direct region_of(const struct sw_mover *m, const struct sw
                                    .is_back = run->request->operation == SW_OP_RESTORE,
                                    .is_alone = sw_mover_is_alone(m, run),
                                    .has_neighbours = sw_mover_has_neighbours(m, run),
-                                   .is_mixed = run->request->operation == SW_OP_SPILL && run->is_mixed};
+                                   .is_mixed = run->request->operation == SW_OP_SPILL && run->course.is_mixed};
 }
 
 /* Chunks of the run, from `first` on, that a step would take at most. */
@@ -107,9 +107,9 @@ static int queue_spill(struct sw_mover *m, struct sw_slot *slot, struct sw_err *
 /* Takes the run's next chunk, and others behind it. While a plan is to be made by this slot nothing goes. */
 static bool start_spill(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
     const size_t chunk = run->n_dealt;
-    if ((run->stage == SW_STAGE_RUNNING && sw_run_needs_plan(run)) || chunk == run->frames->n_chunks ||
-        !sw_run_spills_directly(m, run, sw_frames_chunk_bytes(run->frames, chunk),
-                                step_bytes(run, chunk, step_chunks(m, run, chunk))))
+    const struct sw_snapshot now = sw_run_snapshot(m, run);
+    if (sw_planner_next_step(&m->planner, &run->course, &now, step_bytes(run, chunk, step_chunks(m, run, chunk))) !=
+        SW_STEP_COPY)
         return false;
     sw_slot_take(m, slot, &sw_workflow_copy_out, run);
     slot->chunk = chunk;
@@ -186,7 +186,10 @@ static unsigned count_direct(struct sw_mover *m, struct sw_run *run) {
         return 0;
     const unsigned n =
         sw_stored_is_in_memory(&frames->stored[first]) ? count_raw(run, first, step_chunks(m, run, first)) : 1;
-    return sw_run_restores_directly(m, run, frames->layouts[first].raw_bytes, step_bytes(run, first, n)) ? n : 0;
+    const struct sw_snapshot now = sw_run_snapshot(m, run);
+    const enum sw_step step = sw_planner_next_step_back(&m->planner, &run->course, &now,
+                                                        frames->layouts[first].raw_bytes, step_bytes(run, first, n));
+    return step == SW_STEP_COPY ? n : 0;
 }
 
 static int queue_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {

@@ -7,7 +7,7 @@
 
 /* Of a mixed run chunks go directly while a plan is being made. */
 static bool goes_on_unplanned(const struct sw_mover *m, const struct sw_run *run) {
-    return run->is_mixed && run->request->operation == SW_OP_SPILL && run->n_dealt < run->frames->n_chunks &&
+    return run->course.is_mixed && run->request->operation == SW_OP_SPILL && run->n_dealt < run->frames->n_chunks &&
            !sw_run_has_direct_step(m, run);
 }
 
@@ -28,7 +28,7 @@ static bool run_wants_slot(struct sw_mover *m, struct sw_run *run) {
 /* It is known what its next chunk is, and how that is stored. */
 static bool can_be_ordered(const struct sw_run *run) {
     const bool is_known = run->request->operation == SW_OP_RESTORE ||
-                          (run->stage == SW_STAGE_RUNNING && run->plan_state != SW_PLAN_STATE_MISSING);
+                          (run->stage == SW_STAGE_RUNNING && run->course.plan_state != SW_PLAN_STATE_MISSING);
     return is_known && run->n_dealt < run->frames->n_chunks;
 }
 
@@ -108,43 +108,6 @@ static struct sw_run *next_of_op(struct sw_mover *m, struct sw_run *first) {
 }
 
 /* ---- among all runs ---- */
-
-int sw_run_join_turns(struct sw_mover *m, struct sw_run *run, struct sw_err *err) {
-    const bool comes_back = run->request->operation == SW_OP_RESTORE || run->request->operation == SW_OP_UNPACK;
-    const uint64_t chunk_bytes = m->device->ops->info(m->device)->chunk_bytes;
-    const struct sw_turn_key key = {.tenant = run->request->tenant,
-                                    .session = run->request->session,
-                                    .request = run->request->number,
-                                    .piece_bytes = run->buffer->bytes < chunk_bytes ? run->buffer->bytes : chunk_bytes,
-                                    .lane = comes_back ? SW_TURN_BACK : SW_TURN_OUT};
-    return sw_turns_add(&m->turns, &run->turn, &key, sw_clock_us(), err);
-}
-
-void sw_run_hold_slot(struct sw_run *run) {
-    run->n_slots++;
-    sw_turns_hold(&run->turn);
-}
-
-void sw_run_give_slot(struct sw_mover *m, struct sw_run *run) {
-    run->n_slots--;
-    sw_turns_give(&run->turn);
-    sw_turns_wake(&m->turns, &run->turn);
-}
-
-uint64_t sw_run_dealt_bytes(const struct sw_run *run) {
-    if (!run->frames)
-        return 0;
-    const uint64_t bytes = run->n_dealt * run->frames->chunk_bytes;
-    return bytes < run->buffer->bytes ? bytes : run->buffer->bytes;
-}
-
-bool sw_mover_has_neighbours(const struct sw_mover *m, const struct sw_run *run) {
-    return sw_turns_has_neighbours(&m->turns, &run->turn, sw_clock_us());
-}
-
-bool sw_mover_is_alone(const struct sw_mover *m, const struct sw_run *run) {
-    return m->turns.n_requests <= 1 && !sw_mover_has_neighbours(m, run);
-}
 
 /* A restore's step queues its copy at once. */
 static bool has_link(struct sw_mover *m, const struct sw_run *run) {

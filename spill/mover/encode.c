@@ -19,7 +19,7 @@ static uint64_t rest_offset(const struct sw_run *run) {
 
 bool sw_run_needs_plan(const struct sw_run *run) {
     return sw_operation_encodes(run->request->operation) && rest_bytes(run) > 0 &&
-           run->plan_state == SW_PLAN_STATE_MISSING;
+           run->course.plan_state == SW_PLAN_STATE_MISSING;
 }
 
 /* Has a plan made for the run's bytes from `offset` of the memory on. */
@@ -37,13 +37,10 @@ static void make_plan(struct sw_mover *m, struct sw_slot *slot, uint64_t offset,
 /* Goes by the plan that a slot has made, from chunk `first` on. */
 static void take_plan(struct sw_mover *m, const struct sw_slot *slot, size_t first) {
     struct sw_run *run = slot->run;
-    run->plan = *m->device->ops->plan(m->device, sw_slot_index(m, slot));
-    run->plan_state = SW_PLAN_STATE_SETTLED;
-    sw_measure_plan(m, sw_clock_us() - slot->planned_since_us);
-    sw_plan_cache_put(&m->plans, run->plan_key, run->buffer->bytes, &run->plan_choice, &run->plan);
-    if (first < run->frames->n_chunks) /* else it came too late for this one */
-        sw_run_weigh(m, run, first);
-    run->plan_number++;
+    const struct sw_snapshot now = sw_run_snapshot(m, run);
+    sw_planner_observe_plan(&m->planner, sw_clock_us() - slot->planned_since_us);
+    sw_planner_take_plan(&m->planner, &run->course, &now, first,
+                         m->device->ops->plan(m->device, sw_slot_index(m, slot)));
     if (!run->outcome.planned_us)
         run->outcome.planned_us = sw_clock_us();
     if (atomic_load(&run->signals->phase) == SW_PHASE_STAGING)
@@ -57,35 +54,36 @@ static void encode_chunk(struct sw_mover *m, struct sw_slot *slot) {
     const uint64_t offset = run->buffer->offset + slot->chunk * run->frames->chunk_bytes,
                    raw_bytes = sw_frames_chunk_bytes(run->frames, slot->chunk);
     slot->step = SW_ENCODE_ENCODING;
-    slot->plan_number = run->plan_number;
-    slot->compresses = run->plan.codec != SW_CODEC_RAW;
-    sw_measure_begin(m, slot, SW_MEASURE_ENCODE, run->plan.codec, raw_bytes, raw_bytes);
-    sw_mover_plan_set_segments(m, &run->plan,
-                               run->frames->n_chunks > 1 ? run->frames->chunk_bytes : run->buffer->bytes);
-    if (m->device->ops->encode(m->device, sw_slot_index(m, slot), &run->plan, run->buffer->memory->mapping, offset,
-                               raw_bytes, &err))
+    slot->plan_number = run->course.plan_number;
+    slot->compresses = run->course.plan.codec != SW_CODEC_RAW;
+    sw_measure_begin(m, slot, SW_MEASURE_ENCODE, run->course.plan.codec, raw_bytes, raw_bytes);
+    sw_planner_set_segments(&m->planner, &run->course.plan,
+                            run->frames->n_chunks > 1 ? run->frames->chunk_bytes : run->buffer->bytes);
+    if (m->device->ops->encode(m->device, sw_slot_index(m, slot), &run->course.plan, run->buffer->memory->mapping,
+                               offset, raw_bytes, &err))
         sw_slot_drain(m, slot, 0, &err);
 }
 
 /* A chunk's frame is complete on the device: keeps the books and looks whether the data have drifted. */
 static void note_encoded(struct sw_mover *m, const struct sw_slot *slot) {
     struct sw_run *run = slot->run;
-    sw_run_note_frame(run, slot->chunk, run->plan.codec, &slot->frame);
+    sw_run_note_frame(run, slot->chunk, run->course.plan.codec, &slot->frame);
     if (run->n_encoded == run->frames->n_chunks)
         sw_run_set_phase(m, run, SW_PHASE_STORING);
+    const struct sw_snapshot now = sw_run_snapshot(m, run);
     struct sw_rules_drift drift = {
-        .expected_ratio = sw_plan_data_ratio(&run->plan),
+        .expected_ratio = sw_plan_data_ratio(&run->course.plan),
         .raw_bytes = slot->frame.raw_bytes,
         .data_bytes = slot->frame.frame_bytes - slot->frame.data_offset,
         .rest_bytes = rest_bytes(run),
         .chunk_bytes = run->frames->chunk_bytes,
-        .n_retrained = run->n_retrained,
+        .n_retrained = run->course.n_retrained,
     };
     /* Chunks that were under way with the plan before this one say nothing about this one. */
-    if (run->stage == SW_STAGE_RUNNING && run->plan_state != SW_PLAN_STATE_MISSING &&
-        slot->plan_number == run->plan_number && sw_rules_retrain(&drift))
-        sw_run_drifts(m, run, &slot->frame);
-    sw_run_weigh_again(m, run);
+    if (run->stage == SW_STAGE_RUNNING && run->course.plan_state != SW_PLAN_STATE_MISSING &&
+        slot->plan_number == run->course.plan_number && sw_rules_retrain(&drift))
+        sw_planner_drifts(&m->planner, &run->course, &now, &slot->frame);
+    sw_planner_weigh_again(&m->planner, &run->course, &now);
 }
 
 /* Has a plan made for the slot's chunk, whose frame is given up, and those behind it. */
@@ -94,14 +92,15 @@ static void plan_again(struct sw_mover *m, struct sw_slot *slot) {
     const uint64_t begin = slot->chunk * run->frames->chunk_bytes;
     slot->step = SW_ENCODE_REPLANNING;
     slot->compresses = false;
-    run->plan_state = SW_PLAN_STATE_MISSING;
+    run->course.plan_state = SW_PLAN_STATE_MISSING;
     make_plan(m, slot, run->buffer->offset + begin, run->buffer->bytes - begin);
 }
 
 /* The frame is in the slot's buffer: true if it will do, else it is made again by another plan. */
 static bool encoded(struct sw_mover *m, struct sw_slot *slot, const struct sw_slot_result *result) {
     slot->frame = result->frame;
-    switch (sw_run_judge_plan(m, slot->run, slot->plan_number, &slot->frame)) {
+    const struct sw_snapshot now = sw_run_snapshot(m, slot->run);
+    switch (sw_planner_judge(&m->planner, &slot->run->course, &now, slot->plan_number, &slot->frame)) {
     case SW_MISFIT_AGAIN:
         encode_chunk(m, slot);
         return false;
@@ -128,9 +127,9 @@ bool sw_encode_start(struct sw_mover *m, struct sw_slot *slot, const struct sw_w
     sw_slot_take(m, slot, workflow, run);
     slot->chunk = run->n_dealt++;
     encode_chunk(m, slot);
-    if (run->trial == SW_TRIAL_NEXT_CHUNK && run->n_dealt < run->frames->n_chunks)
-        sw_plan_init_raw(&run->plan);
-    run->trial = SW_TRIAL_NONE;
+    if (run->course.trial == SW_TRIAL_NEXT_CHUNK && run->n_dealt < run->frames->n_chunks)
+        sw_plan_init_raw(&run->course.plan);
+    run->course.trial = SW_TRIAL_NONE;
     return true;
 }
 

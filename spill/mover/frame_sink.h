@@ -7,26 +7,13 @@
 
 #include "spill/mover/request.h"
 
-enum { SW_SINK_PLACES_MAX = 3 };
-
 struct sw_frame_sink;
 struct sw_mover;
-
-/* What the sink has room for now, in the order in which frames look for it. */
-struct sw_sink_room {
-    uint64_t memory_bytes; /* frames that would come to rest in memory */
-    unsigned n_behind;     /* places behind it, to which frames go on */
-    struct sw_sink_place {
-        uint64_t bytes;     /* frames that would come to rest there */
-        double write, read; /* bytes per second; 0: not known */
-    } behind[SW_SINK_PLACES_MAX];
-    uint64_t allowed_bytes; /* frames that the run's tenant may store yet */
-};
 
 struct sw_frame_sink_ops {
     /* Whether a frame of so many bytes would come to rest in memory now. */
     bool (*rests)(struct sw_frame_sink *sink, uint64_t bytes);
-    void (*room)(struct sw_frame_sink *sink, const struct sw_run *run, struct sw_sink_room *ret);
+    void (*room)(struct sw_frame_sink *sink, const struct sw_run *run, struct sw_room *ret);
     /* Host memory for a frame of so many bytes, or for the beginning of one. must_rest: it stays there; else it may
      * have to go on (ret->use). -SW_EAGAIN: there is none now, but there will be. Nothing is reserved after an error.
      */

@@ -77,8 +77,9 @@ static bool overlaps_any(const struct sw_group *g, const struct sw_run *run) {
 
 /* Those that have left a group go by the plan that was found for them then. */
 static bool has_same_plan(const struct sw_run *a, const struct sw_run *b) {
-    return a->plan_key == b->plan_key && a->regroups == b->regroups && a->plan_state == b->plan_state &&
-           a->plan_choice.tried == b->plan_choice.tried && a->plan_choice.number == b->plan_choice.number;
+    return a->course.plan_key == b->course.plan_key && a->regroups == b->regroups &&
+           a->course.plan_state == b->course.plan_state && a->course.plan_choice.tried == b->course.plan_choice.tried &&
+           a->course.plan_choice.number == b->course.plan_choice.number;
 }
 
 static bool may_join(const struct sw_group *g, const struct sw_run *run) {
@@ -193,23 +194,24 @@ static void set_phases(struct sw_mover *m, const struct sw_group *g, enum sw_pha
 
 /* ---- steps ---- */
 
-static struct sw_weighed weighed(const struct sw_group *g) {
+static struct sw_weighed weighed(const struct sw_group *g, const struct sw_room *room) {
     return (struct sw_weighed){
-        .raw_bytes = g->raw_bytes, .chunk_bytes = g->raw_bytes, .n_chunks = 1, .run = g->runs[0], .shares_step = true};
+        .raw_bytes = g->raw_bytes, .chunk_bytes = g->raw_bytes, .n_chunks = 1, .room = room, .shares_step = true};
 }
 
 /* By the group's plan, which has just been made or found. */
 static int encode(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_group *g = &slot->group;
-    const struct sw_weighed all = weighed(g);
-    const enum sw_cost_reason reason = sw_mover_plan_weigh(m, SW_OP_SPILL, &all, false, &g->plan).reason;
+    const struct sw_room room = sw_run_room(m, g->runs[0]);
+    const struct sw_weighed all = weighed(g, &room);
+    const enum sw_cost_reason reason = sw_planner_decide(&m->planner, false, &all, false, &g->plan).reason;
     const uint64_t now_us = sw_clock_us();
     for (unsigned i = 0; i < g->n; i++) {
-        g->runs[i]->outcome.reason = reason;
+        g->runs[i]->course.reason = reason;
         g->runs[i]->outcome.planned_us = now_us;
     }
     set_phases(m, g, SW_PHASE_ENCODING);
-    sw_mover_plan_set_segments(m, &g->plan, g->raw_bytes);
+    sw_planner_set_segments(&m->planner, &g->plan, g->raw_bytes);
     slot->step = ENCODING;
     sw_measure_begin(m, slot, SW_MEASURE_ENCODE, g->plan.codec, g->raw_bytes, g->raw_bytes);
     return m->device->ops->encode_group(m->device, sw_slot_index(m, slot), &g->plan, g->items, g->n, err);
@@ -227,7 +229,7 @@ static struct sw_run *longest(const struct sw_group *g) {
 /* Has a plan made on the longest one, which is then the others', too. */
 static int make_plan(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_run *run = longest(&slot->group);
-    run->plan_state = SW_PLAN_STATE_SETTLED;
+    run->course.plan_state = SW_PLAN_STATE_SETTLED;
     slot->step = PREPARING;
     slot->plans = true;
     return m->device->ops->make_plan(m->device, sw_slot_index(m, slot), run->buffer->type, run->buffer->memory->mapping,
@@ -236,15 +238,15 @@ static int make_plan(struct sw_mover *m, struct sw_slot *slot, struct sw_err *er
 
 static bool find_plan(struct sw_mover *m, struct sw_group *g) {
     struct sw_run *first = g->runs[0];
-    const struct sw_plan_query query = {.kind = SW_OP_SPILL,
-                                        .what = weighed(g),
-                                        .key = first->plan_key,
+    const struct sw_room room = sw_run_room(m, first);
+    const struct sw_plan_query query = {.what = weighed(g, &room),
+                                        .key = first->course.plan_key,
                                         .bytes = longest(g)->buffer->bytes,
-                                        .choice = &first->plan_choice};
+                                        .choice = &first->course.plan_choice};
     if (!first->regroups)
-        return sw_mover_plan_find(m, &query, &g->plan) == SW_PLAN_USABLE;
-    g->plan = first->plan;
-    return first->plan_state != SW_PLAN_STATE_MISSING;
+        return sw_planner_find(&m->planner, &query, &g->plan) == SW_PLAN_USABLE;
+    g->plan = first->course.plan;
+    return first->course.plan_state != SW_PLAN_STATE_MISSING;
 }
 
 static int spill(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
@@ -252,8 +254,8 @@ static int spill(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     const bool is_found = find_plan(m, g);
     for (unsigned i = 0; i < g->n; i++) {
         struct sw_run *run = g->runs[i];
-        run->plan_choice = g->runs[0]->plan_choice;
-        run->plan_state = SW_PLAN_STATE_UNPROVEN;
+        run->course.plan_choice = g->runs[0]->course.plan_choice;
+        run->course.plan_state = SW_PLAN_STATE_UNPROVEN;
         run->regroups = false;
     }
     return is_found ? encode(m, slot, err) : make_plan(m, slot, err);
@@ -323,9 +325,10 @@ static void planned(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
     struct sw_err err = {0};
     g->plan = *m->device->ops->plan(m->device, sw_slot_index(m, slot));
-    sw_plan_cache_put(&m->plans, g->runs[0]->plan_key, longest(g)->buffer->bytes, &g->runs[0]->plan_choice, &g->plan);
+    sw_plan_cache_put(&m->planner.plans, g->runs[0]->course.plan_key, longest(g)->buffer->bytes,
+                      &g->runs[0]->course.plan_choice, &g->plan);
     for (unsigned i = 0; i < g->n; i++) {
-        g->runs[i]->plan_choice = g->runs[0]->plan_choice;
+        g->runs[i]->course.plan_choice = g->runs[0]->course.plan_choice;
         sw_run_check_canceled(g->runs[i]);
     }
     drop_failed(m, g);
@@ -344,29 +347,29 @@ struct misfits {
 static enum sw_misfit judge(struct sw_mover *m, const struct sw_group *g, unsigned i, struct misfits *misfits) {
     struct sw_run *run = g->runs[i];
     const struct sw_frame_layout *frame = &g->items[i].frame;
-    const struct sw_plan_query query = {.kind = SW_OP_SPILL,
-                                        .what = {.raw_bytes = run->buffer->bytes,
+    const struct sw_room room = sw_run_room(m, run);
+    const struct sw_plan_query query = {.what = {.raw_bytes = run->buffer->bytes,
                                                  .chunk_bytes = g->raw_bytes,
                                                  .n_chunks = 1,
-                                                 .run = run,
+                                                 .room = &room,
                                                  .shares_step = true},
-                                        .key = run->plan_key,
+                                        .key = run->course.plan_key,
                                         .bytes = run->buffer->bytes,
-                                        .choice = &run->plan_choice};
-    if (run->plan_state != SW_PLAN_STATE_UNPROVEN)
+                                        .choice = &run->course.plan_choice};
+    if (run->course.plan_state != SW_PLAN_STATE_UNPROVEN)
         return SW_MISFIT_ACCEPT;
-    if (!sw_mover_plan_is_stale(&g->plan, frame)) {
-        sw_plan_cache_suits(&m->plans, run->plan_key, &run->plan_choice);
+    if (!sw_planner_is_stale(&g->plan, frame)) {
+        sw_plan_cache_suits(&m->planner.plans, run->course.plan_key, &run->course.plan_choice);
         return SW_MISFIT_ACCEPT;
     }
     if (misfits->first && misfits->answer != SW_MISFIT_ACCEPT) {
-        run->plan = misfits->first->plan;
-        run->plan_choice = misfits->first->plan_choice;
+        run->course.plan = misfits->first->course.plan;
+        run->course.plan_choice = misfits->first->course.plan_choice;
         return misfits->answer;
     }
-    run->plan = g->plan;
+    run->course.plan = g->plan;
     misfits->first = run;
-    misfits->answer = sw_mover_plan_misfits(m, &query, frame, &run->plan);
+    misfits->answer = sw_planner_misfits(&m->planner, &query, frame, &run->course.plan);
     return misfits->answer;
 }
 
@@ -374,7 +377,7 @@ static enum sw_misfit judge(struct sw_mover *m, const struct sw_group *g, unsign
 static void regroup(struct sw_run *run, enum sw_misfit why) {
     run->n_dealt = 0;
     run->regroups = true;
-    run->plan_state = why == SW_MISFIT_PLAN ? SW_PLAN_STATE_MISSING : SW_PLAN_STATE_UNPROVEN;
+    run->course.plan_state = why == SW_MISFIT_PLAN ? SW_PLAN_STATE_MISSING : SW_PLAN_STATE_UNPROVEN;
 }
 
 /* Room for a member's frame. False: it has to leave, to be served alone or because it has failed. */
@@ -388,7 +391,7 @@ static bool accept_frame(struct sw_mover *m, struct sw_group *g, unsigned i, str
         return false;
     }
     if (!m->sink->ops->rests(m->sink, frame->frame_bytes)) { /* the tier has filled up since; by the same plan */
-        run->plan = g->plan;
+        run->course.plan = g->plan;
         run->n_dealt = 0;
         return false;
     }

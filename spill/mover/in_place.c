@@ -277,7 +277,7 @@ static void begin_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_run
     const bool frame_stays = run->request->operation == SW_OP_UNPACK && stays(run, chunk);
     slot->n_chunks = frame_stays ? run_length(m, run, chunk) : 1;
     slot->chunk = chunk;
-    sw_slot_take(m, slot, sw_workflow_of(run->request->operation), run);
+    sw_slot_take(m, slot, run->request->operation == SW_OP_PACK ? &sw_workflow_pack : &sw_workflow_unpack, run);
     slot->step = frame_stays ? UNPACKING : FETCHING;
     if (frame_stays ? unpack_run(m, slot, &err) : fetch(m, slot, &err)) {
         slot->unqueued = true;
@@ -389,7 +389,8 @@ static void ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct
 /* Whether a kept plan will do is seen from a first frame. Those behind it could not be taken back. */
 static bool wants_pack(struct sw_mover *m, struct sw_run *run) {
     (void)m;
-    return run->n_dealt < run->frames->n_chunks && (run->plan_state != SW_PLAN_STATE_UNPROVEN || run->n_dealt == 0);
+    return run->n_dealt < run->frames->n_chunks &&
+           (run->course.plan_state != SW_PLAN_STATE_UNPROVEN || run->n_dealt == 0);
 }
 
 static bool start_pack(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {

@@ -23,7 +23,7 @@ static double larger(double a, double b) {
 static double rate_of(const struct sw_mover *m) {
     double rate = 0;
     for (int class = 0; class < SW_COST_CLASSES; class ++) {
-        const struct sw_cost_class *costs = &m->costs[class];
+        const struct sw_cost_class *costs = &m->planner.costs[class];
         rate = larger(rate, larger(sw_meter_rate(&costs->link_out), sw_meter_rate(&costs->direct_out)));
         rate = larger(rate, sw_meter_rate(&costs->direct_back));
     }
@@ -33,7 +33,7 @@ static double rate_of(const struct sw_mover *m) {
 bool sw_link_has_room(struct sw_mover *m, unsigned link, const struct sw_run *run, uint64_t bytes) {
     const uint64_t free_us = m->links[link].free_us, now_us = sw_clock_us();
     const double rate = rate_of(m);
-    if (!sw_mover_has_link(m) || bytes <= SHORT_BYTES || !sw_mover_has_neighbours(m, run))
+    if (!m->planner.has_link || bytes <= SHORT_BYTES || !sw_mover_has_neighbours(m, run))
         return true;
     if (rate <= 0)
         return m->links[link].n_running == 0;

@@ -24,7 +24,10 @@ static void slot_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const s
 #define PLAN_BYTES ((uint64_t)16 << 20)
 
 static void find_plan(struct sw_mover *m, struct sw_run *run) {
-    if (!sw_run_needs_plan(run) || !sw_run_find_plan(m, run))
+    if (!sw_run_needs_plan(run))
+        return;
+    const struct sw_snapshot now = sw_run_snapshot(m, run);
+    if (!sw_planner_begin(&m->planner, &run->course, &now))
         return;
     run->outcome.planned_us = sw_clock_us();
     sw_run_set_phase(m, run, SW_PHASE_ENCODING);
@@ -170,7 +173,9 @@ int sw_mover_new(struct sw_mover **ret, struct sw_device *device, struct sw_fram
     m->sink = sink;
     m->host = *host;
     sink->mover = m;
-    m->n_slots = n_slots;
+    m->n_slots = m->planner.n_slots = n_slots;
+    m->planner.full_segments = device->ops->info(device)->full_segments;
+    m->planner.has_link = device->ops->info(device)->has_link;
     sw_list_init(&m->runs);
     sw_turns_init(&m->turns);
     for (unsigned s = 0; s < n_slots; s++) {

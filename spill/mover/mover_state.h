@@ -4,7 +4,6 @@
 #define SW_SPILL_MOVER_STATE_H
 
 #include "spill/mover/mover.h"
-#include "spill/planner/plan_cache.h"
 #include "spill/planner/rules.h"
 
 struct sw_slot;
@@ -106,10 +105,7 @@ struct sw_mover {
     struct sw_link links[SW_LINKS];
     uint64_t link_opens_us; /* when to look again at what waits for a link; 0: nothing does */
     struct sw_err lost;     /* code 0: the device works */
-    struct sw_plan_cache plans;
-    /* Many frames in one step take longer than one, so that groups would say nothing true of a chunk. */
-    struct sw_cost_class costs[SW_COST_CLASSES], group_costs[SW_COST_CLASSES];
-    double plan_s;    /* what making a plan has lately taken; 0: not known */
+    struct sw_planner planner;
     uint64_t woke_us; /* since then not every slot has been looked at; 0: all have */
     struct sw_slot slots[];
 };
@@ -144,6 +140,9 @@ extern const struct sw_workflow sw_workflow_group, sw_workflow_copy_out, sw_work
 
 /* ---- slot.c ---- */
 
+/* A slot works for the run, or does so no more, after which the run may want one again. */
+void sw_run_hold_slot(struct sw_run *run);
+void sw_run_give_slot(struct sw_mover *m, struct sw_run *run);
 /* A free slot begins to work; run NULL: for several, which the workflow counts. */
 void sw_slot_take(struct sw_mover *m, struct sw_slot *slot, const struct sw_workflow *workflow, struct sw_run *run);
 void sw_slot_give(struct sw_mover *m, struct sw_slot *slot);
@@ -181,17 +180,6 @@ bool sw_restore_wants(struct sw_mover *m, struct sw_run *run);
 
 /* The run that one of n_free free slots is to serve. NULL: none wants one, or none that may have it. */
 struct sw_run *sw_mover_next_run(struct sw_mover *m, unsigned n_free);
-/* A run comes among those that want slots. errors: -SW_ENOMEM. */
-int sw_run_join_turns(struct sw_mover *m, struct sw_run *run, struct sw_err *err);
-/* A slot works for the run, or does so no more, after which the run may want one again. */
-void sw_run_hold_slot(struct sw_run *run);
-void sw_run_give_slot(struct sw_mover *m, struct sw_run *run);
-/* Bytes of the run that have been dealt out. */
-uint64_t sw_run_dealt_bytes(const struct sw_run *run);
-/* True if another tenant wants the device, or has lately: steps are short then. */
-bool sw_mover_has_neighbours(const struct sw_mover *m, const struct sw_run *run);
-/* True if no other request wants the device, nor does another tenant. */
-bool sw_mover_is_alone(const struct sw_mover *m, const struct sw_run *run);
 
 /* ---- link.c ---- */
 
@@ -205,6 +193,14 @@ void sw_link_ended(struct sw_slot *slot);
 
 /* ---- run.c ---- */
 
+/* A run comes among those that want slots. errors: -SW_ENOMEM. */
+int sw_run_join_turns(struct sw_mover *m, struct sw_run *run, struct sw_err *err);
+/* Bytes of the run that have been dealt out. */
+uint64_t sw_run_dealt_bytes(const struct sw_run *run);
+/* True if another tenant wants the device, or has lately: steps are short then. */
+bool sw_mover_has_neighbours(const struct sw_mover *m, const struct sw_run *run);
+/* True if no other request wants the device, nor does another tenant. */
+bool sw_mover_is_alone(const struct sw_mover *m, const struct sw_run *run);
 void sw_run_set_phase(struct sw_mover *m, struct sw_run *run, enum sw_phase phase);
 /* Length of a spill's or a pack's chunks: as the device can, and as the way to the disk has room for a frame. */
 uint64_t sw_run_chunk_bytes(const struct sw_mover *m, const struct sw_run *run);
@@ -242,84 +238,14 @@ void sw_measure_begin(struct sw_mover *m, struct sw_slot *slot, enum sw_measure_
 bool sw_slot_shares_link(const struct sw_mover *m, const struct sw_slot *slot);
 /* The slot has reported. counts: that the steps have done what was measured. */
 void sw_measure_end(struct sw_mover *m, struct sw_slot *slot, bool counts);
-/* False of a device that works in host memory. */
-bool sw_mover_has_link(const struct sw_mover *m);
-/* What is to be encoded by a plan: the rest of a region, or a group, which counts as one chunk. */
-struct sw_weighed {
-    uint64_t raw_bytes, chunk_bytes, n_chunks;
-    const struct sw_run *run; /* or one of them: whose tenant may store so much */
-    bool shares_step;         /* a group of chunk_bytes in all, or a member of it */
-    bool shares_slots;        /* with the other buffers of its request */
-};
-/* What is known of chunks, or of groups, of that length; NULL: they are too short. */
-struct sw_cost_class *sw_mover_costs(struct sw_mover *m, uint64_t chunk_bytes, bool is_group);
-/* What cost.h is to be asked about it, by the rates measured. */
-struct sw_cost_question sw_mover_ask(struct sw_mover *m, const struct sw_weighed *what, enum sw_codec_id codec,
-                                     double expected_ratio);
 /* What the run's next chunk will take: to be encoded and to cross the link, or to cross and be decoded. All 0: not
  * known. */
 struct sw_rules_stages sw_run_stages(struct sw_mover *m, const struct sw_run *run);
-/* How long making a plan took. */
-void sw_measure_plan(struct sw_mover *m, uint64_t us);
-/* Whether the next step_bytes of raw chunks, the first one of raw_bytes, go directly: of a run that may, and on their
- * way back. */
-bool sw_run_spills_directly(struct sw_mover *m, const struct sw_run *run, uint64_t raw_bytes, uint64_t step_bytes);
-bool sw_run_restores_directly(struct sw_mover *m, struct sw_run *run, uint64_t raw_bytes, uint64_t step_bytes);
+/* What the planner has to know of a run; of its memory all, or as much as will be known before it begins. */
+struct sw_snapshot sw_run_snapshot(struct sw_mover *m, const struct sw_run *run);
+/* Where the run's frames may go now. */
+struct sw_room sw_run_room(struct sw_mover *m, const struct sw_run *run);
 /* True while a slot moves chunks of the run directly. */
 bool sw_run_has_direct_step(const struct sw_mover *m, const struct sw_run *run);
-
-/* ---- plan.c ---- */
-
-/* Segments as long as they may be for chunks of that length, if the plan's frames have any. */
-void sw_mover_plan_set_segments(const struct sw_mover *m, struct sw_plan *plan, uint64_t chunk_bytes);
-/* Keeps a plan, or turns it into one that stores bytes as they are, and says why. may_retry: it was made to be tried on
- * one chunk, should it not pay. */
-struct sw_verdict {
-    enum sw_cost_reason reason;
-    bool is_direct; /* raw chunks: directly */
-    bool is_mixed;  /* some chunks as the plan says, some directly */
-};
-struct sw_verdict sw_mover_plan_weigh(struct sw_mover *m, enum sw_operation kind, const struct sw_weighed *what,
-                                      bool may_retry, struct sw_plan *plan);
-/* The same for a run that has got a plan, from its chunk `first` on. */
-void sw_run_weigh(struct sw_mover *m, struct sw_run *run, size_t first);
-/* Of a run under way, a spill that is being compressed: looks whether that still pays by what has been measured since
- * it was weighed. If not, what is left goes in part, or raw. */
-void sw_run_weigh_again(struct sw_mover *m, struct sw_run *run);
-/* Who looks for a plan among those that are kept. */
-struct sw_plan_query {
-    enum sw_operation kind;        /* SPILL, PACK */
-    struct sw_weighed what;        /* is to be encoded by it */
-    uint64_t key;                  /* of plans that may suit */
-    uint64_t bytes;                /* of the region, or of a group's longest */
-    struct sw_plan_choice *choice; /* what it has had of them so far */
-};
-enum sw_plan_found {
-    SW_PLAN_NONE,
-    SW_PLAN_DUE, /* *ret was worth what a new one costs, which should be made if there is need of one */
-    SW_PLAN_USABLE
-};
-/* The kept plan that should be tried (next) for what has that key. */
-enum sw_plan_found sw_mover_plan_find(struct sw_mover *m, const struct sw_plan_query *query, struct sw_plan *ret);
-/* True if a plan made for another region is not for the bytes of this frame. */
-bool sw_mover_plan_is_stale(const struct sw_plan *plan, const struct sw_frame_layout *frame);
-enum sw_misfit {
-    SW_MISFIT_ACCEPT, /* the frame will do */
-    SW_MISFIT_AGAIN,  /* it is to be made again, by another kept plan */
-    SW_MISFIT_PLAN    /* a plan is to be made */
-};
-/* What to do with a frame that shows that the plan it is by, a kept one, does not suit. AGAIN: *plan is the other one.
- */
-enum sw_misfit sw_mover_plan_misfits(struct sw_mover *m, const struct sw_plan_query *query,
-                                     const struct sw_frame_layout *frame, struct sw_plan *plan);
-/* Of a run that begins: true if it needs no plan of its own, since it has got a kept one, or one that stores bytes as
- * they are: making one could not pay, by what the session's last ones promised. */
-bool sw_run_find_plan(struct sw_mover *m, struct sw_run *run);
-/* Looks at a frame of the run, made by its plan of that number. */
-enum sw_misfit sw_run_judge_plan(struct sw_mover *m, struct sw_run *run, unsigned plan_number,
-                                 const struct sw_frame_layout *frame);
-/* A frame shows that the bytes are others than those that the run's plan was made for: has a new one made for the rest,
- * if that may pay. */
-void sw_run_drifts(struct sw_mover *m, struct sw_run *run, const struct sw_frame_layout *frame);
 
 #endif

@@ -11,8 +11,7 @@
 #include "spill/device/device.h"
 #include "spill/mover/frames.h"
 #include "spill/mover/turns.h"
-#include "spill/planner/cost.h"
-#include "spill/planner/plan_cache.h"
+#include "spill/planner/planner.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -90,24 +89,6 @@ enum sw_run_stage {
     SW_STAGE_RUNNING    /* chunks may be dealt */
 };
 
-/* Of a spill or pack. */
-enum sw_plan_state {
-    SW_PLAN_STATE_MISSING,  /* to be found among those that are kept, or made, or it is being made */
-    SW_PLAN_STATE_UNPROVEN, /* made for another region; no frame has shown yet whether it suits this one */
-    SW_PLAN_STATE_SETTLED   /* what is left goes by it; also the one that stores bytes as they are */
-};
-
-/* Compressing does not pay, but is tried on one chunk, or in part, to see whether that is still so. */
-enum sw_trial {
-    SW_TRIAL_NONE,
-    SW_TRIAL_WANTED,    /* once there is a plan, which is made for this */
-    SW_TRIAL_NEXT_CHUNK /* the plan is for that; those behind it go raw */
-};
-
-/* Raw frames of a region: chosen once, so that its steps do not share the link with steps of the other way, but for the
- * single one that shows how fast kernels are. */
-enum sw_way_back { SW_WAY_BACK_OPEN, SW_WAY_BACK_DIRECT, SW_WAY_BACK_KERNELS };
-
 struct sw_run {
     const struct sw_request *request;
     unsigned index;                 /* of its buffer */
@@ -128,20 +109,9 @@ struct sw_run {
     struct sw_turn turn; /* its place among those that want slots */
     size_t n_dealt, n_encoded, n_done;
     bool is_early;  /* of several buffers: its last chunk that was dealt was, by Johnson's rule (deal.c) */
-    bool is_direct; /* raw chunks go directly (copy.c) */
-    enum sw_way_back way_back;
-    /* Spill: some chunks are compressed, others go directly meanwhile; restore: there are frames of both. What shares
-     * the link with others is not measured. */
-    bool is_mixed;
     bool is_undone; /* it has failed, and what its workflow has to undo has been undone, or is lost */
     bool regroups;  /* has left a group, to be served with others that have left it for the same reason (group.c) */
-    /* Spill, pack: its plan (plan.c). */
-    uint64_t plan_key; /* whose plans may suit it */
-    enum sw_plan_state plan_state;
-    enum sw_trial trial;
-    unsigned plan_number, n_retrained;
-    struct sw_plan plan;
-    struct sw_plan_choice plan_choice;
+    struct sw_course course; /* the planner's */
     struct sw_run_in_place {
         size_t n_ordered;      /* pack: chunks whose frames have a place, the first ones */
         uint64_t end_bytes;    /* pack: where the next frame goes, from the start of the range */

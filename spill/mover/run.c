@@ -91,6 +91,7 @@ void sw_run_finish(struct sw_mover *m, struct sw_run *run) {
     const uint64_t moved_us = sw_clock_us();
     sw_list_remove(&run->node);
     sw_turns_remove(&m->turns, &run->turn, moved_us);
+    run->outcome.reason = run->course.reason;
     if (run->outcome.err.code && sw_operation_encodes(run->request->operation))
         release_frames(m, run);
     if (run->buffer && run->buffer->memory->once)
@@ -167,14 +168,14 @@ int sw_run_start(struct sw_mover *m, struct sw_run *run, struct sw_err *err) {
                           "region has chunks of up to %llu bytes, this device takes %llu",
                           (unsigned long long)longest_chunk(run->frames), (unsigned long long)device_chunk_bytes);
     if (run->request->operation == SW_OP_RESTORE)
-        run->is_mixed = has_raw_and_others(run->frames);
+        run->course.is_mixed = has_raw_and_others(run->frames);
     return 0;
 }
 
 void sw_run_note_frame(struct sw_run *run, size_t chunk, enum sw_codec_id planned,
                        const struct sw_frame_layout *frame) {
     if (frame->codec != planned && run->frames->n_chunks == 1)
-        run->outcome.reason = SW_COST_NO_GAIN;
+        run->course.reason = SW_COST_NO_GAIN;
     run->frames->layouts[chunk] = *frame;
     if (chunk >= run->frames->n_begun)
         run->frames->n_begun = chunk + 1;
@@ -190,4 +191,32 @@ void sw_mover_stored(struct sw_mover *m, struct sw_run *run) {
 
 void sw_mover_wake(struct sw_mover *m, struct sw_run *run) {
     sw_turns_wake(&m->turns, &run->turn);
+}
+
+/* ---- among others ---- */
+
+int sw_run_join_turns(struct sw_mover *m, struct sw_run *run, struct sw_err *err) {
+    const bool comes_back = run->request->operation == SW_OP_RESTORE || run->request->operation == SW_OP_UNPACK;
+    const uint64_t chunk_bytes = m->device->ops->info(m->device)->chunk_bytes;
+    const struct sw_turn_key key = {.tenant = run->request->tenant,
+                                    .session = run->request->session,
+                                    .request = run->request->number,
+                                    .piece_bytes = run->buffer->bytes < chunk_bytes ? run->buffer->bytes : chunk_bytes,
+                                    .lane = comes_back ? SW_TURN_BACK : SW_TURN_OUT};
+    return sw_turns_add(&m->turns, &run->turn, &key, sw_clock_us(), err);
+}
+
+uint64_t sw_run_dealt_bytes(const struct sw_run *run) {
+    if (!run->frames)
+        return 0;
+    const uint64_t bytes = run->n_dealt * run->frames->chunk_bytes;
+    return bytes < run->buffer->bytes ? bytes : run->buffer->bytes;
+}
+
+bool sw_mover_has_neighbours(const struct sw_mover *m, const struct sw_run *run) {
+    return sw_turns_has_neighbours(&m->turns, &run->turn, sw_clock_us());
+}
+
+bool sw_mover_is_alone(const struct sw_mover *m, const struct sw_run *run) {
+    return m->turns.n_requests <= 1 && !sw_mover_has_neighbours(m, run);
 }

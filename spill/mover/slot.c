@@ -3,6 +3,17 @@
 
 #include <string.h>
 
+void sw_run_hold_slot(struct sw_run *run) {
+    run->n_slots++;
+    sw_turns_hold(&run->turn);
+}
+
+void sw_run_give_slot(struct sw_mover *m, struct sw_run *run) {
+    run->n_slots--;
+    sw_turns_give(&run->turn);
+    sw_turns_wake(&m->turns, &run->turn);
+}
+
 void sw_slot_take(struct sw_mover *m, struct sw_slot *slot, const struct sw_workflow *workflow, struct sw_run *run) {
     slot->workflow = workflow;
     slot->run = run;

@@ -157,7 +157,7 @@ static void seem_busy(void) {
     const struct sw_meter fast = {.bytes = 55e9, .us = 1e6}, slow = {.bytes = 1e9, .us = 1e6},
                           late = {.bytes = 48e9, .us = 1e6};
     for (int class = 0; class < SW_COST_CLASSES; class ++) {
-        struct sw_cost_class *c = &rig.mover->costs[class];
+        struct sw_cost_class *c = &rig.mover->planner.costs[class];
         *c = (struct sw_cost_class){.link_out = fast};
         for (int codec = 0; codec < SW_CODEC_NR; codec++)
             c->encode[codec] = c->restore[codec] = codec == SW_CODEC_RAW ? slow : late;
@@ -403,9 +403,9 @@ enum { N_SPILL_STEPS = 4, N_MIXED_STEPS = sizeof mixed_steps / sizeof mixed_step
 
 static void ck_is_mixed(const struct sw_one_run *job) {
     const uint64_t raw_bytes = job->job.run.outcome.codec_raw_bytes[SW_CODEC_RAW],
-                   coded_bytes = job->job.run.outcome.codec_raw_bytes[job->job.run.plan.codec];
+                   coded_bytes = job->job.run.outcome.codec_raw_bytes[job->job.run.course.plan.codec];
     ck_assert_int_eq(job->job.run.outcome.reason, SW_COST_IN_PART);
-    ck_assert_int_ne(job->job.run.plan.codec, SW_CODEC_RAW);
+    ck_assert_int_ne(job->job.run.course.plan.codec, SW_CODEC_RAW);
     ck_assert_uint_gt(raw_bytes, 0);
     ck_assert_uint_gt(coded_bytes, 0);
     ck_assert_uint_eq(raw_bytes + coded_bytes, REGION_BYTES);
@@ -460,12 +460,12 @@ START_TEST(test_nobody_polls_for_room) {
     struct sw_one_run job;
     rig_open(300 * MIB, 400 * MIB, 48 * MIB);
     add(&job, SW_OP_SPILL, &quota, NULL);
-    while (job.job.run.outcome.reason != SW_COST_IN_PART)
+    while (job.job.run.course.reason != SW_COST_IN_PART)
         advance();
     fill_host_memory();
     atomic_fetch_add(&rig.place.out_bytes, rig.place.way_bytes); /* another device's frames are on their way */
     step_until_settled();
-    ck_assert(job.job.run.is_mixed && job.job.run.n_done < job.job.run.frames->n_chunks);
+    ck_assert(job.job.run.course.is_mixed && job.job.run.n_done < job.job.run.frames->n_chunks);
     ck_assert(!sw_mover_has_steps(rig.mover));
     const unsigned long long charged_bytes = atomic_load(&quota.bytes);
     step_until_settled();
@@ -542,7 +542,7 @@ enum { N_SHORT = 8, SHORT_BYTES = 96 << 10 };
 static void groups_seem_slow(void) {
     const struct sw_meter fast = {.bytes = 55e9, .us = 1e6}, slow = {.bytes = 1e9, .us = 1e6};
     for (int class = 0; class < SW_COST_CLASSES; class ++) {
-        struct sw_cost_class *c = &rig.mover->group_costs[class];
+        struct sw_cost_class *c = &rig.mover->planner.group_costs[class];
         *c = (struct sw_cost_class){.link_out = fast};
         for (int codec = 0; codec < SW_CODEC_NR; codec++)
             c->encode[codec] = c->restore[codec] = codec == SW_CODEC_RAW ? fast : slow;

@@ -41,7 +41,7 @@ static bool rests(struct sw_frame_sink *sink, uint64_t bytes) {
     return bytes <= of(sink)->near_bytes;
 }
 
-static void room(struct sw_frame_sink *sink, const struct sw_run *run, struct sw_sink_room *ret) {
+static void room(struct sw_frame_sink *sink, const struct sw_run *run, struct sw_room *ret) {
     (void)run;
     ret->memory_bytes = of(sink)->capacity_bytes - of(sink)->used_bytes;
     ret->allowed_bytes = UINT64_MAX;

@@ -523,9 +523,23 @@ static void sleep_us(uint64_t us) {
     (void)nanosleep(&time, NULL);
 }
 
-static const struct sw_device_info *slow_info(const struct sw_device *device) {
+static const struct sw_device_info *linked_info(const struct sw_device *device) {
     (void)device;
     return &slow.info;
+}
+
+/* What a device has is looked at when it is opened: a link from the beginning. */
+static int open_linked(struct sw_device **ret, const struct sw_device_config *config, struct sw_err *err) {
+    static struct sw_device_ops ops;
+    const int rc = sw_device_host_open(ret, config, err);
+    if (rc)
+        return rc;
+    slow.info = *(*ret)->ops->info(*ret);
+    slow.info.has_link = true;
+    ops = *(*ret)->ops;
+    ops.info = linked_info;
+    (*ret)->ops = &ops;
+    return 0;
 }
 
 static int slow_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan,
@@ -556,18 +570,16 @@ static struct sw_fixture_config one_chunk(void) {
 
 static void open_slow(const struct sw_fixture_config *config, uint64_t encode_us) {
     struct sw_test_op op;
+    sw_fixture_open_device = open_linked;
     sw_fixture_open(&fixture, config);
     memory = sw_memory_new(BYTES);
     to = sw_memory_new(BYTES);
     /* The worker's thread has looked at the device, and will not before its next job: now its steps can be changed. */
     ck_assert_int_eq(sw_fixture_spill(&fixture, &memory, 0, 1, &op), 0);
     slow.real = fixture.device->ops;
-    slow.info = *slow.real->info(fixture.device);
-    slow.info.has_link = true;
     slow.link = LINK_RATE;
     slow.encode_us = encode_us;
     slow_ops = *slow.real;
-    slow_ops.info = slow_info;
     slow_ops.encode = slow_encode;
     slow_ops.store = slow_store;
     fixture.device->ops = &slow_ops;

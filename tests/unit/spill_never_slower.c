@@ -293,7 +293,7 @@ START_TEST(test_what_is_looked_at_tells_nothing_wrong_of_the_link) {
         (void)finish(&r, 2);
         for (int i = 0; i < 2; i++)
             sw_frames_free(spills[i].job.run.frames);
-        sw_cost_class_rates(&r.mover->costs[sw_cost_class(CHUNK_BYTES)], &rates);
+        sw_cost_class_rates(&r.mover->planner.costs[sw_cost_class(CHUNK_BYTES)], &rates);
         if (n >= N_WARM)
             ck_assert_msg(rates.direct_out > 0.9 * speed.link_out, "pair %d: %.1f GB/s", n, rates.direct_out / GB);
     }
@@ -304,11 +304,13 @@ END_TEST
 /* One step with many frames takes longer than one with a single long one. */
 START_TEST(test_groups_say_nothing_of_chunks) {
     struct rig r;
-    struct sw_one_run one;
-    sw_one_run_init(&one, SW_OP_SPILL, &r.mem, 16 * MIB, NULL);
-    const struct sw_weighed
-        chunks = {.raw_bytes = 16 * MIB, .chunk_bytes = 4 * MIB, .n_chunks = 4, .run = &one.job.run},
-        group = {.raw_bytes = 4 * MIB, .chunk_bytes = 4 * MIB, .n_chunks = 1, .run = &one.job.run, .shares_step = true};
+    const struct sw_room room = {.memory_bytes = UINT64_MAX, .allowed_bytes = UINT64_MAX};
+    const struct sw_weighed chunks = {.raw_bytes = 16 * MIB, .chunk_bytes = 4 * MIB, .n_chunks = 4, .room = &room},
+                            group = {.raw_bytes = 4 * MIB,
+                                     .chunk_bytes = 4 * MIB,
+                                     .n_chunks = 1,
+                                     .room = &room,
+                                     .shares_step = true};
     rig_open(&r, &sw_sim_idle_gpu, &datas[TEXT]);
     struct sw_slot *slot = &r.mover->slots[0];
     for (int i = 0; i < 6; i++) { /* encoded at 42 GB/s, over a link of 84 */
@@ -319,15 +321,15 @@ START_TEST(test_groups_say_nothing_of_chunks) {
         sw_measure_end(r.mover, slot, true);
         slot->group.n = 0;
     }
-    ck_assert_double_gt(sw_mover_ask(r.mover, &group, SW_CODEC_V5T, 3).rates.encode[SW_CODEC_V5T], 0);
-    ck_assert_double_eq(sw_mover_ask(r.mover, &chunks, SW_CODEC_V5T, 3).rates.encode[SW_CODEC_V5T], 0);
+    ck_assert_double_gt(sw_planner_ask(&r.mover->planner, &group, SW_CODEC_V5T, 3).rates.encode[SW_CODEC_V5T], 0);
+    ck_assert_double_eq(sw_planner_ask(&r.mover->planner, &chunks, SW_CODEC_V5T, 3).rates.encode[SW_CODEC_V5T], 0);
     /* Nor do they spend what chunks have saved for looking again. */
     struct sw_plan plan = {.codec = SW_CODEC_V5T, .expected_ratio = 3};
     const int class = sw_cost_class(4 * MIB);
-    r.mover->plan_s = 1;
-    ck_assert_int_eq(sw_mover_plan_weigh(r.mover, SW_OP_SPILL, &group, false, &plan).reason, SW_COST_ENCODER);
-    ck_assert_double_gt(r.mover->group_costs[class].credit_s, 0);
-    ck_assert_double_eq(r.mover->costs[class].credit_s, 0);
+    r.mover->planner.plan_s = 1;
+    ck_assert_int_eq(sw_planner_decide(&r.mover->planner, false, &group, false, &plan).reason, SW_COST_ENCODER);
+    ck_assert_double_gt(r.mover->planner.group_costs[class].credit_s, 0);
+    ck_assert_double_eq(r.mover->planner.costs[class].credit_s, 0);
     rig_close(&r);
 }
 END_TEST
