@@ -20,7 +20,7 @@ static bool run_wants_slot(struct sw_mover *m, struct sw_run *run) {
     case SW_STAGE_PREPARING:
         return goes_on_unplanned(m, run);
     case SW_STAGE_RUNNING:
-        return sw_workflow_of(run->request->operation)->wants(m, run);
+        return sw_workflows(run->request->operation)->main->wants(m, run);
     }
     return false;
 }

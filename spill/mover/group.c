@@ -133,8 +133,10 @@ static bool gather(struct sw_mover *m, struct sw_group *g, struct sw_run *first)
 static void take(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
     sw_slot_take(m, slot, &sw_workflow_group, NULL);
-    for (unsigned i = 0; i < g->n; i++)
+    for (unsigned i = g->n; i-- > 0;) { /* backwards: the first one's turn is before the others' */
+        sw_turns_rest(&m->turns, &g->runs[i]->turn);
         sw_run_hold_slot(g->runs[i]);
+    }
 }
 
 static void leave(struct sw_mover *m, struct sw_group *g, unsigned i) {

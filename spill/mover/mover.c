@@ -47,16 +47,20 @@ static bool begin(struct sw_mover *m, struct sw_run *run) {
 
 /* Serves a run, and charges it for what that deals out. */
 static void serve_turn(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
-    const struct sw_workflow *const *row = sw_workflows(run->request->operation);
+    const struct sw_workflows *workflows = sw_workflows(run->request->operation);
+    const struct sw_workflow *const *next = workflows->first;
     const uint64_t dealt_bytes = sw_run_dealt_bytes(run);
     /* Those of several runs begin, and charge, each of them. */
-    for (; *row && (*row)->is_shared; row++)
-        if ((*row)->start(m, slot, run))
+    for (; *next && (*next)->is_shared; next++)
+        if ((*next)->start(m, slot, run))
             return;
     run->regroups = false;
-    if (run->stage != SW_STAGE_WAITING || begin(m, run))
-        while (*row && !(*row)->start(m, slot, run))
-            row++;
+    if (run->stage != SW_STAGE_WAITING || begin(m, run)) {
+        while (*next && !(*next)->start(m, slot, run))
+            next++;
+        if (!*next)
+            (void)workflows->main->start(m, slot, run);
+    }
     sw_turns_charge(&m->turns, &run->turn, slot->plans ? PLAN_BYTES : sw_run_dealt_bytes(run) - dealt_bytes);
 }
 
@@ -113,7 +117,7 @@ static bool transfer(struct sw_mover *m) {
         struct sw_run *run = SW_CONTAINER_OF(node, struct sw_run, node);
         if (run->stage != SW_STAGE_RUNNING)
             continue;
-        const struct sw_workflow *main = sw_workflow_of(run->request->operation);
+        const struct sw_workflow *main = sw_workflows(run->request->operation)->main;
         if (run->outcome.err.code)
             ops->abandon(m->sink, run);
         else if (main->advance)
@@ -126,7 +130,7 @@ static bool abandon_runs(struct sw_mover *m) {
     bool advanced = false;
     for (struct sw_list *node = m->runs.next; node != &m->runs; node = node->next) {
         struct sw_run *run = SW_CONTAINER_OF(node, struct sw_run, node);
-        const struct sw_workflow *main = sw_workflow_of(run->request->operation);
+        const struct sw_workflow *main = sw_workflows(run->request->operation)->main;
         if (run->outcome.err.code && main->abandon)
             advanced |= main->abandon(m, run);
     }
@@ -135,11 +139,11 @@ static bool abandon_runs(struct sw_mover *m) {
 
 /* Nothing more is to be undone. */
 static bool is_abandoned(const struct sw_run *run) {
-    return run->is_undone || !sw_workflow_of(run->request->operation)->abandon;
+    return run->is_undone || !sw_workflows(run->request->operation)->main->abandon;
 }
 
 static void finish(struct sw_mover *m, struct sw_run *run) {
-    const struct sw_workflow *main = sw_workflow_of(run->request->operation);
+    const struct sw_workflow *main = sw_workflows(run->request->operation)->main;
     if (main->finish)
         main->finish(run);
     sw_run_finish(m, run);

@@ -131,9 +131,12 @@ static inline struct sw_run *sw_run_of_turn(struct sw_turn *turn) {
 
 /* ---- workflows.c ---- */
 
-/* An operation's workflows, in the order in which they are asked; NULL ends them. And the last one of them. */
-const struct sw_workflow *const *sw_workflows(enum sw_operation operation);
-const struct sw_workflow *sw_workflow_of(enum sw_operation operation);
+enum { SW_MOST_FIRST_WORKFLOWS = 2 };
+/* An operation's workflows: those that are asked first, in their order, NULL ends them; and the one that takes all. */
+struct sw_workflows {
+    const struct sw_workflow *first[SW_MOST_FIRST_WORKFLOWS + 1], *main;
+};
+const struct sw_workflows *sw_workflows(enum sw_operation operation);
 
 extern const struct sw_workflow sw_workflow_group, sw_workflow_copy_out, sw_workflow_copy_back, sw_workflow_spill,
     sw_workflow_restore, sw_workflow_pack, sw_workflow_unpack;

@@ -11,7 +11,8 @@ void sw_run_hold_slot(struct sw_run *run) {
 void sw_run_give_slot(struct sw_mover *m, struct sw_run *run) {
     run->n_slots--;
     sw_turns_give(&run->turn);
-    sw_turns_wake(&m->turns, &run->turn);
+    if (!sw_run_complete(run))
+        sw_turns_wake(&m->turns, &run->turn);
 }
 
 void sw_slot_take(struct sw_mover *m, struct sw_slot *slot, const struct sw_workflow *workflow, struct sw_run *run) {

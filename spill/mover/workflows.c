@@ -10,23 +10,15 @@ static bool advance_move(struct sw_mover *m, struct sw_run *run) {
 /* The sink does all of it. */
 static const struct sw_workflow move = {.advance = advance_move};
 
-enum { MOST = 3 };
-static const struct sw_workflow *const rows[SW_OP_NR][MOST + 1] = {
-    [SW_OP_SPILL] = {&sw_workflow_group, &sw_workflow_copy_out, &sw_workflow_spill},
-    [SW_OP_RESTORE] = {&sw_workflow_group, &sw_workflow_copy_back, &sw_workflow_restore},
-    [SW_OP_PACK] = {&sw_workflow_pack},
-    [SW_OP_UNPACK] = {&sw_workflow_unpack},
-    [SW_OP_MOVE] = {&move},
+static const struct sw_workflows rows[SW_OP_NR] = {
+    [SW_OP_SPILL] = {.first = {&sw_workflow_group, &sw_workflow_copy_out}, .main = &sw_workflow_spill},
+    [SW_OP_RESTORE] = {.first = {&sw_workflow_group, &sw_workflow_copy_back}, .main = &sw_workflow_restore},
+    [SW_OP_PACK] = {.main = &sw_workflow_pack},
+    [SW_OP_UNPACK] = {.main = &sw_workflow_unpack},
+    [SW_OP_MOVE] = {.main = &move},
 };
 
-const struct sw_workflow *const *sw_workflows(enum sw_operation operation) {
-    return rows[operation];
-}
-
-const struct sw_workflow *sw_workflow_of(enum sw_operation operation) {
-    const struct sw_workflow *const *row = rows[operation];
-    SW_ASSERT(row[0]);
-    while (row[1])
-        row++;
-    return *row;
+const struct sw_workflows *sw_workflows(enum sw_operation operation) {
+    SW_ASSERT(rows[operation].main);
+    return &rows[operation];
 }
