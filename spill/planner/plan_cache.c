@@ -5,11 +5,9 @@
 
 #define ALIKE 0.9  /* of plans of one column what they promise differs by less */
 #define LITTLE 0.1 /* of the price of a plan */
-#define STAKE_PART 0.01
 /* A region's sample may be so many times longer or shorter than that of its plan. At 7 times, text takes half as much
  * again in long regions, and more than twice as much in short ones. */
 #define LENGTHS_ALIKE 2u
-#define MOST_WASTED 6u /* so that the next plan has to be worth 64 of them */
 
 static int index_of(const struct sw_plan_cache *cache, uint64_t key) {
     for (int i = 0; i < SW_PLAN_CACHE_KEYS; i++)
@@ -63,7 +61,7 @@ bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan
     kept->paid += part;
     if (kept->paid >= 1) {
         kept->paid = 0;
-        entry->n_wasted = 0;
+        sw_stakes_earned(&entry->stakes);
         choice->is_due = true;
         return false;
     }
@@ -78,7 +76,7 @@ void sw_plan_cache_suits(struct sw_plan_cache *cache, uint64_t key, const struct
     entry->n_in_row = 0;
     if (choice->tried == 0)
         return;
-    entry->stakes_s = choice->prize_s > entry->stakes_s ? choice->prize_s : entry->stakes_s;
+    sw_stakes_won(&entry->stakes, choice->prize_s);
     entry->kept[choice->before].next = choice->number;
     entry->last = choice->number;
 }
@@ -90,12 +88,8 @@ void sw_plan_cache_misfits(struct sw_plan_choice *choice) {
 bool sw_plan_cache_stakes(struct sw_plan_cache *cache, uint64_t key, struct sw_plan_choice *choice, double cost_s,
                           double prize_s) {
     struct sw_plan_cache_entry *entry = find(cache, key);
-    if (!entry)
+    if (!entry || !sw_stakes_cover(&entry->stakes, cost_s, prize_s))
         return false;
-    entry->stakes_s += STAKE_PART * prize_s;
-    if (entry->stakes_s < cost_s)
-        return false;
-    entry->stakes_s -= cost_s;
     choice->prize_s = prize_s;
     return true;
 }
@@ -108,12 +102,7 @@ bool sw_plan_cache_forgo(struct sw_plan_cache *cache, uint64_t key, const struct
     entry->last = choice->before;
     if (++entry->n_in_row > 1) /* it is another column's turn, for longer: the next region tries another plan */
         entry->kept[choice->before].next = (choice->number + 1) % (entry->n_kept ? entry->n_kept : 1);
-    if (pays && entry->n_doubts < SW_PLANS_KEPT) {
-        entry->n_doubts++;
-        return true;
-    }
-    entry->forgone += part;
-    return entry->forgone >= (double)(1u << entry->n_wasted);
+    return sw_stakes_forgo(&entry->stakes, pays, part);
 }
 
 void sw_plan_cache_saw(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice,
@@ -168,8 +157,8 @@ static unsigned place_for(struct sw_plan_cache_entry *entry, const struct sw_pla
     for (unsigned i = 1; i < entry->n_kept; i++)
         if (entry->kept[i].age < entry->kept[oldest].age)
             oldest = i;
-    if (entry->kept[oldest].paid < LITTLE && entry->n_wasted < MOST_WASTED)
-        entry->n_wasted++;
+    if (entry->kept[oldest].paid < LITTLE)
+        sw_stakes_wasted(&entry->stakes);
     return oldest;
 }
 
@@ -177,7 +166,7 @@ void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, uint64_t bytes
                        const struct sw_plan *plan) {
     struct sw_plan_cache_entry *entry = make_entry(cache, key);
     entry->age = ++cache->clock;
-    entry->forgone = 0;
+    sw_stakes_planned(&entry->stakes);
     if (bytes >= SW_SAMPLE_MAX_BYTES)
         entry->promises[entry->n_promises++ % SW_PLAN_PROMISES] = plan->expected_ratio;
     if (plan->codec == SW_CODEC_RAW || plan->expected_ratio < SW_PLAN_MIN_RATIO)

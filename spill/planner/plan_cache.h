@@ -14,6 +14,7 @@
 #define SW_SPILL_PLAN_CACHE_H
 
 #include "codec/plan/plan.h"
+#include "spill/planner/contention.h"
 #include <stdbool.h>
 
 /* Keys, plans of a key, promises of a key. */
@@ -26,12 +27,9 @@ struct sw_plan_cache {
         uint64_t age; /* when it was used last */
         unsigned n_promises;
         double promises[SW_PLAN_PROMISES]; /* expected ratios of the last plans from whole samples */
-        unsigned n_doubts;                 /* regions that no plan suited, up to SW_PLANS_KEPT */
-        unsigned n_in_row;                 /* the same of the last ones, since one was suited */
-        double forgone;                    /* what they have lost since the last plan was made, in prices of one */
-        unsigned n_wasted;                 /* plans that have lately gone before they were worth anything */
-        double stakes_s;                   /* time that may be lost by tries that hardly ever win anything */
-        unsigned n_kept, last;             /* last: was used last */
+        struct sw_stakes stakes;
+        unsigned n_in_row;     /* regions that no plan suited, since one did */
+        unsigned n_kept, last; /* last: was used last */
         struct sw_kept_plan {
             uint64_t age;
             double paid;           /* part of its price that its regions have been worth */
@@ -66,13 +64,10 @@ bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan
 /* It suits the region; or does not. */
 void sw_plan_cache_suits(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice);
 void sw_plan_cache_misfits(struct sw_plan_choice *choice);
-/* Whether to try another plan for bytes that look as if nothing shrank them, which costs cost_s and wins prize_s if
- * they are another column's: for a hundredth of what could be won, and for what has been won. */
+/* sw_stakes_cover(), of the key. */
 bool sw_plan_cache_stakes(struct sw_plan_cache *cache, uint64_t key, struct sw_plan_choice *choice, double cost_s,
                           double prize_s);
-/* No plan suits a region, which loses `part` of a plan's price by that. True: one is to be made, since as much as that
- * has been lost (more, if the last ones were soon in the way of others), or, if compressing pays, the key has been in
- * doubt but a few times. */
+/* No plan suits a region: sw_stakes_forgo(), of the key. */
 bool sw_plan_cache_forgo(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice, bool pays,
                          double part);
 /* Notes the ratio of a frame that was made by a plan when it was new, if that has been kept; says what has been noted

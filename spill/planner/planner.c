@@ -105,6 +105,14 @@ static struct sw_cost_class *costs_of(struct sw_planner *p, const struct sw_weig
     return sw_planner_costs(p, what->chunk_bytes, what->shares_step);
 }
 
+static bool probes_link(struct sw_planner *p, const struct sw_weighed *what, enum sw_codec_id codec,
+                        const struct sw_cost_answer *answer) {
+    struct sw_cost_class *costs = costs_of(p, what);
+    return answer->reason == SW_COST_IN_PART &&
+           sw_contention_probes_link(&costs->probes, &costs->direct_out, answer->times[codec].out_s,
+                                     answer->times[SW_CODEC_RAW].out_s);
+}
+
 struct sw_verdict sw_planner_decide(struct sw_planner *p, bool is_pack, const struct sw_weighed *what, bool may_retry,
                                     struct sw_plan *plan) {
     struct sw_cost_answer answer;
@@ -113,16 +121,18 @@ struct sw_verdict sw_planner_decide(struct sw_planner *p, bool is_pack, const st
         return (struct sw_verdict){.reason = plan->codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM};
     const struct sw_cost_question question = ask_of_plan(p, what, plan);
     sw_cost_choose(&question, &answer);
-    if (answer.reason == SW_COST_IN_PART && sw_cost_retry_link(costs_of(p, what), question.codec, &answer)) {
+    if (probes_link(p, what, question.codec, &answer)) {
         sw_plan_init_raw(plan);
         return (struct sw_verdict){.reason = SW_COST_RETRY, .is_direct = true};
     }
     if (answer.codec != SW_CODEC_RAW)
         return (struct sw_verdict){.reason = answer.reason, .is_mixed = answer.reason == SW_COST_IN_PART};
-    if (answer.reason != SW_COST_NO_GAIN && (may_retry || sw_cost_retry(costs_of(p, what), &question, &answer)))
+    if (answer.reason != SW_COST_NO_GAIN &&
+        (may_retry || sw_cost_probe_encoding(costs_of(p, what), &question, &answer)))
         return (struct sw_verdict){.reason = SW_COST_RETRY,
                                    .is_direct = answer.direct,
-                                   .is_mixed = sw_cost_retries_in_part(&question, &answer)};
+                                   .is_mixed =
+                                       sw_contention_probes_in_part(&question, answer.reason == SW_COST_ENCODER)};
     sw_plan_init_raw(plan);
     return (struct sw_verdict){.reason = answer.reason, .is_direct = answer.direct};
 }
@@ -335,9 +345,9 @@ static bool turn_away(struct sw_planner *p, struct sw_course *course, const stru
         return false;
     course->is_mixed = false;
     course->reason = answer.reason == SW_COST_IN_PART ? SW_COST_ENCODER : answer.reason; /* with its plan */
-    if (sw_cost_retry(costs_of(p, &rest), &question, &answer)) {
+    if (sw_cost_probe_encoding(costs_of(p, &rest), &question, &answer)) {
         course->trial = SW_TRIAL_WANTED;
-        course->is_mixed = sw_cost_can_go_in_part(&question) && outlasts_plan(p, &answer);
+        course->is_mixed = sw_contention_can_go_in_part(&question) && outlasts_plan(p, &answer);
         return false;
     }
     sw_plan_init_raw(&course->plan);
@@ -453,7 +463,7 @@ static bool goes_directly(struct sw_planner *p, const struct sw_course *course, 
         return !now->has_copying; /* one slot does, all others encode */
     if (!course->is_direct || course->plan.codec != SW_CODEC_RAW)
         return false;
-    return sw_cost_is_long(now->raw_bytes) || !costs || !sw_cost_retry_kernels_out(costs, raw_bytes, step_bytes);
+    return sw_cost_is_long(now->raw_bytes) || !costs || !sw_cost_probe_kernels_out(costs, raw_bytes, step_bytes);
 }
 
 enum sw_step sw_planner_next_step(struct sw_planner *p, const struct sw_course *course, const struct sw_snapshot *now,
@@ -476,7 +486,7 @@ static enum sw_way_back choose_way_back(struct sw_planner *p, const struct sw_co
         return SW_WAY_BACK_KERNELS;
     const struct sw_cost_rates rates = sw_planner_rates(p, raw_bytes, false);
     /* Beside frames of other codecs nothing is measured. */
-    if (sw_cost_restores_directly(&rates) || (!course->is_mixed && sw_cost_retry_direct_back(costs, now->raw_bytes)))
+    if (sw_cost_restores_directly(&rates) || (!course->is_mixed && sw_cost_probe_direct_back(costs, now->raw_bytes)))
         return SW_WAY_BACK_DIRECT;
     return SW_WAY_BACK_KERNELS;
 }
@@ -488,7 +498,7 @@ enum sw_step sw_planner_next_step_back(struct sw_planner *p, struct sw_course *c
         course->way_back = choose_way_back(p, course, now, raw_bytes);
     if (course->way_back == SW_WAY_BACK_KERNELS)
         return SW_STEP_ENCODE;
-    return sw_cost_is_long(now->raw_bytes) || !costs || !sw_cost_retry_kernels_back(costs, raw_bytes, step_bytes)
+    return sw_cost_is_long(now->raw_bytes) || !costs || !sw_cost_probe_kernels_back(costs, raw_bytes, step_bytes)
                ? SW_STEP_COPY
                : SW_STEP_ENCODE;
 }

@@ -1,4 +1,5 @@
 /* Compress or not: the model, the rates it is fed with, and an engine whose encoder, or whose link, is slow. */
+#include "spill/planner/contention.h"
 #include "spill/planner/cost.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
@@ -228,11 +229,11 @@ START_TEST(test_kernels_are_tried_again_now_and_then) {
                               .direct_back = {.bytes = 50, .us = 1}};
     unsigned n_out = 0, n_back = 0;
     for (int i = 0; i < 10000; i++)
-        n_out += sw_cost_retry_kernels_out(&c, 1 << 20, 1 << 20); /* takes twice as long */
+        n_out += sw_cost_probe_kernels_out(&c, 1 << 20, 1 << 20); /* takes twice as long */
     ck_assert_uint_ge(n_out, 49);
     ck_assert_uint_le(n_out, 50);
     for (int i = 0; i < 10000; i++)
-        n_back += sw_cost_retry_kernels_back(&c, 1 << 20, 1 << 20); /* ten times */
+        n_back += sw_cost_probe_kernels_back(&c, 1 << 20, 1 << 20); /* ten times */
     ck_assert_uint_ge(n_back, 9);
     ck_assert_uint_le(n_back, 10);
 }
@@ -244,9 +245,9 @@ START_TEST(test_the_direct_way_is_tried_again_now_and_then) {
                          like = {.restore = {[RAW] = {.bytes = 50, .us = 1}}, .direct_back = {.bytes = 50, .us = 1}};
     unsigned n_slow = 0, n_like = 0;
     for (int i = 0; i < 1000; i++) {
-        n_slow += sw_cost_retry_direct_back(&slow, 64 << 20);
+        n_slow += sw_cost_probe_direct_back(&slow, 64 << 20);
         slow.direct_back.is_old = false;
-        n_like += sw_cost_retry_direct_back(&like, 64 << 20);
+        n_like += sw_cost_probe_direct_back(&like, 64 << 20);
     }
     ck_assert_uint_ge(n_slow, 9);
     ck_assert_uint_le(n_slow, 10);
@@ -254,7 +255,32 @@ START_TEST(test_the_direct_way_is_tried_again_now_and_then) {
     ck_assert_uint_le(n_like, 100);
     ck_assert(like.direct_back.is_old);
     struct sw_cost_class unknown = {0}; /* kernels come first */
-    ck_assert(!sw_cost_retry_direct_back(&unknown, 64 << 20));
+    ck_assert(!sw_cost_probe_direct_back(&unknown, 64 << 20));
+}
+END_TEST
+
+/* Probes of all kinds together cost 1 % of the time; the dear one gets its turn beside the cheap ones, and one that
+ * nobody asks for any more holds up none. */
+START_TEST(test_one_budget_pays_for_all_probes) {
+    const double costs_s[SW_PROBE_NR] = {0.5, 0.001, 0.01, 0.002};
+    struct sw_probe_budget budget = {0};
+    unsigned n_made[SW_PROBE_NR] = {0};
+    double taken_s = 0, spent_s = 0;
+    for (int i = 0; i < 40000; i++) {
+        const enum sw_probe probe = (enum sw_probe)(i % SW_PROBE_NR);
+        taken_s += 0.01;
+        if (!sw_probe_is_due(&budget, probe, 0.01, costs_s[probe]))
+            continue;
+        n_made[probe]++;
+        spent_s += costs_s[probe];
+        ck_assert_double_le(spent_s, 0.01 * taken_s * 1.0001);
+    }
+    for (int probe = 0; probe < SW_PROBE_NR; probe++)
+        ck_assert_uint_ge(n_made[probe], 7); /* all of it, 4 s, in rounds of 0.513 s */
+    (void)sw_probe_is_due(&budget, SW_PROBE_ENCODING, 0, 1e9);
+    for (int i = 0; i < 1000; i++)
+        n_made[SW_PROBE_LINK] += sw_probe_is_due(&budget, SW_PROBE_LINK, 1, 0.001);
+    ck_assert_uint_ge(n_made[SW_PROBE_LINK], 900);
 }
 END_TEST
 
@@ -373,7 +399,7 @@ START_TEST(test_looking_again_is_rare) {
         sw_cost_choose(&q, &answer);
         ck_assert_int_eq(answer.reason, SW_COST_ENCODER);
         for (int turn = 0; turn < 3; turn++, n = 1) {
-            while (!sw_cost_retry(&class, &q, &answer))
+            while (!sw_cost_probe_encoding(&class, &q, &answer))
                 n++;
             const double extra =
                 answer.times[V5T].out_s + answer.times[V5T].back_s - answer.times[RAW].out_s - answer.times[RAW].back_s;
@@ -405,8 +431,8 @@ START_TEST(test_looking_again_in_part) {
         q.n_chunks = rows[i].n_chunks;
         sw_cost_choose(&q, &answer);
         ck_assert_int_eq(answer.codec, RAW);
-        ck_assert_int_eq(sw_cost_retries_in_part(&q, &answer), rows[i].in_part);
-        while (!sw_cost_retry(&class, &q, &answer))
+        ck_assert_int_eq(sw_contention_probes_in_part(&q, answer.reason == SW_COST_ENCODER), rows[i].in_part);
+        while (!sw_cost_probe_encoding(&class, &q, &answer))
             n++;
         const double raw_s = answer.times[RAW].out_s + answer.times[RAW].back_s,
                      extra_s = answer.times[V5T].out_s + answer.times[V5T].back_s - raw_s;
@@ -677,6 +703,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_plan_that_cannot_pay_is_not_made);
     tcase_add_test(tcase, test_kernels_are_tried_again_now_and_then);
     tcase_add_test(tcase, test_the_direct_way_is_tried_again_now_and_then);
+    tcase_add_test(tcase, test_one_budget_pays_for_all_probes);
     tcase_add_test(tcase, test_the_direct_rate_is_enough_to_know_the_way_back);
     tcase_add_test(tcase, test_direct_steps_are_long_and_alike);
     tcase_add_test(tcase, test_the_cpu_hashes_what_no_kernel_is_in_time_for);

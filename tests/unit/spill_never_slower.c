@@ -328,8 +328,8 @@ START_TEST(test_groups_say_nothing_of_chunks) {
     const int class = sw_cost_class(4 * MIB);
     r.mover->planner.plan_s = 1;
     ck_assert_int_eq(sw_planner_decide(&r.mover->planner, false, &group, false, &plan).reason, SW_COST_ENCODER);
-    ck_assert_double_gt(r.mover->planner.group_costs[class].credit_s, 0);
-    ck_assert_double_eq(r.mover->planner.costs[class].credit_s, 0);
+    ck_assert_double_gt(r.mover->planner.group_costs[class].probes.saved_s, 0);
+    ck_assert_double_eq(r.mover->planner.costs[class].probes.saved_s, 0);
     rig_close(&r);
 }
 END_TEST
