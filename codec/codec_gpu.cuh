@@ -147,10 +147,10 @@ struct sw_gpu_codec {
     void (*decode_batch)(const sw_gpu_decode_job<sw_gpu_batch> *job);
     /* Tiles of a unit when a batch is decoded, where a block has one item's tables. A single item's units are tiles. */
     uint32_t unit_tiles;
-    /* Sets attributes of the kernels; cudaErrorNotSupported: too little shared memory. NULL: there are none. */
-    cudaError_t (*init)();
-    /* What encoding takes of sw_gpu_encode_job.d_slots for so many bytes. NULL: nothing. */
-    size_t (*slots_bytes)(uint64_t raw_bytes);
+    /* Sets attributes of the kernels; cudaErrorNotSupported: too little shared memory. nullptr: there are none. */
+    cudaError_t (*init)() = nullptr;
+    /* What encoding takes of sw_gpu_encode_job.d_slots for so many bytes. nullptr: nothing. */
+    size_t (*slots_bytes)(uint64_t raw_bytes) = nullptr;
 };
 
 /* Of function templates sw_<name>_gpu_encode and sw_<name>_gpu_decode; what follows the name: the members from
