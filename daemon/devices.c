@@ -31,7 +31,12 @@ static int open_host(struct sw_service *service, const struct sw_device_config *
     const int rc = sw_device_host_open(&service->devices[service->n_devices], config, err);
     if (rc < 0)
         return rc;
-    service->n_devices++;
+    const struct sw_device *device = service->devices[service->n_devices++];
+    if (device->ops->info(device)->is_unguarded)
+        sw_log(
+            SW_LOG_WARNING, "memory.unguarded",
+            "cause=\"userfaultfd() cannot be used: Linux before 5.11, or it is forbidden\" then=\"pages that clients' "
+            "memory lacks are made at the service's expense\"");
     return 0;
 }
 

@@ -2,16 +2,20 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/descriptors.h"
+#include "spill/device/guard.h"
 #include "spill/device/memfd.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 struct sw_order_page {
     unsigned n_refs;
-    uint64_t bytes;
+    uint64_t bytes, mapped_bytes;
+    bool is_guarded;
     const _Atomic uint64_t *words;
 };
 
@@ -32,23 +36,42 @@ static int check(int fd, uint64_t bytes, struct sw_err *err) {
     return 0;
 }
 
+/* Guarded, if that is possible: a word in a hole would be a page at our expense. */
+static int map(struct sw_order_page *page, int fd, struct sw_err *err) {
+    const uint64_t page_bytes = (uint64_t)getpagesize();
+    void *words;
+    page->mapped_bytes = (page->bytes + page_bytes - 1) / page_bytes * page_bytes;
+    page->is_guarded = sw_guard_take();
+    if (!page->is_guarded && sw_is_out_of_descriptors(errno))
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "guard of the order page: %s", strerror(errno));
+    if (page->is_guarded)
+        words = sw_guard_map(fd, page->mapped_bytes, 0, false);
+    else if ((words = mmap(NULL, page->mapped_bytes, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED)
+        words = NULL;
+    page->words = words;
+    if (words)
+        return 0;
+    const int cause = errno;
+    if (page->is_guarded)
+        sw_guard_give_back();
+    return sw_err_set(err, cause == ENOMEM ? -SW_ENOMEM : -SW_EFDS, SW_SCOPE_REQUEST, "map the order page: %s%s",
+                      strerror(cause), cause == EPERM ? " (it has to be open for writing)" : "");
+}
+
 int sw_order_page_open(struct sw_order_page **ret, int fd, uint64_t bytes, struct sw_err *err) {
-    const int rc = check(fd, bytes, err);
+    int rc = check(fd, bytes, err);
     if (rc < 0)
         return rc;
     struct sw_order_page *page = sw_alloc(sizeof *page);
     if (!page)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for an order page");
-    void *words = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (words == MAP_FAILED) {
-        const int cause = errno;
-        sw_free(page);
-        return sw_err_set(err, cause == ENOMEM ? -SW_ENOMEM : -SW_EFDS, SW_SCOPE_REQUEST, "map the order page: %s",
-                          strerror(cause));
-    }
     page->n_refs = 1;
     page->bytes = bytes;
-    page->words = words;
+    rc = map(page, fd, err);
+    if (rc < 0) {
+        sw_free(page);
+        return rc;
+    }
     *ret = page;
     return 0;
 }
@@ -63,7 +86,9 @@ void sw_order_page_unref(struct sw_order_page *page) {
         return;
     void *words;
     memcpy(&words, &page->words, sizeof words); /* munmap wants it without its qualifiers */
-    SW_ASSERT(munmap(words, page->bytes) == 0);
+    SW_ASSERT(munmap(words, page->mapped_bytes) == 0);
+    if (page->is_guarded)
+        sw_guard_give_back();
     sw_free(page);
 }
 
@@ -75,4 +100,20 @@ int sw_order_find(struct sw_order *ret, struct sw_order_page *page, uint32_t wor
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "nothing waits for the value 0, which a word starts with");
     *ret = (struct sw_order){.page = page, .word = &page->words[word], .value = value};
     return 0;
+}
+
+static bool copy_word(uint64_t *ret, const struct sw_order *order) {
+    const void *word;
+    memcpy(&word, &order->word, sizeof word); /* without its qualifiers */
+    return sw_guard_copy_from(ret, word, sizeof *ret) == (ssize_t)sizeof *ret;
+}
+
+bool sw_order_is_reached(const struct sw_order *order) {
+    uint64_t value = 0, again = 0;
+    if (!order->page)
+        return true;
+    if (!order->page->is_guarded)
+        return atomic_load_explicit(order->word, memory_order_acquire) >= order->value;
+    /* Nobody promises that a copy is whole while the word is written: of two, one is. */
+    return copy_word(&value, order) && value >= order->value && copy_word(&again, order) && value == again;
 }

@@ -50,6 +50,7 @@
     X(UNMAPPED,  1040, "user namespace does not map this user") \
     X(UNTRUSTED, 1041, "socket is served by a user that is not trusted") \
     X(NOPROC,    1042, "/proc is not mounted") \
+    X(UNALLOCATED, 1043, "shared memory has no page where one would have to be made at the service's expense") \
     X(NOSERVICE, 1050, "no service there")
 /* clang-format on */
 

@@ -28,6 +28,7 @@ const char *const sw_event_names[] = {
     "fdstore.unknown",
     "frame.bad",
     "log.left_out",
+    "memory.unguarded",
     "notify.failed",
     "nvme.encrypted",
     "ready",

@@ -100,7 +100,8 @@ struct sw_device_info {
     /* Most items of a group, and the most that sw_group_item_bytes() of all of them may add up to. */
     unsigned group_items;
     uint64_t group_bytes;
-    bool has_link; /* frames cross a link to host memory, which compressing relieves; else it saves room only */
+    bool is_unguarded; /* host device: a page that a client's memory lacks is made at our expense (guard.h) */
+    bool has_link;     /* frames cross a link to host memory, which compressing relieves; else it saves room only */
     /* How long after the last progress to look for more again and again, before a sleep, which wakes up late; while
      * steps run, longer (worker.c). 0: not at all. */
     unsigned poll_us;

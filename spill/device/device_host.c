@@ -13,6 +13,7 @@
 #include "codec/identity.h"
 #include "spill/device/device_host_group.h"
 #include "spill/device/device_host_raw.h"
+#include "spill/device/guard.h"
 #include "spill/device/memfd.h"
 
 #include <errno.h>
@@ -21,6 +22,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { MAX_SLOTS = 16, FIRST_STEPS = 16, MAX_GROUP_ITEMS = 256 };
@@ -74,6 +76,7 @@ struct slot {
     struct sw_slot_result result;
     uint8_t *raw, *frame, *sample;
     uint64_t raw_cap_bytes, frame_cap_bytes;
+    struct sw_memfd_writer writer;
     struct sw_plan plan; /* the last one made */
 };
 
@@ -173,7 +176,7 @@ static int run_decode(struct slot *slot, const struct step *step, struct sw_err 
     if (raw_bytes != step->bytes)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REGION, "frame holds %llu bytes, %llu were stored",
                           (unsigned long long)raw_bytes, (unsigned long long)step->bytes);
-    return sw_memfd_write(step->mapping->fd, slot->raw, raw_bytes, step->offset, err);
+    return sw_memfd_write(&slot->writer, step->mapping->fd, slot->raw, raw_bytes, step->offset, err);
 }
 
 /* The frame buffer is none of this step's where a frame lies in the mapping: it may hold what the next step needs. */
@@ -216,7 +219,8 @@ static int run_step(struct slot *slot, const struct step *step, struct sw_slot_r
         memcpy(slot->frame + step->frame_offset, step->from, step->bytes);
         return 0;
     case STEP_PLACE:
-        return sw_memfd_write(step->mapping->fd, slot->frame + step->frame_offset, step->bytes, step->offset, err);
+        return sw_memfd_write(&slot->writer, step->mapping->fd, slot->frame + step->frame_offset, step->bytes,
+                              step->offset, err);
     case STEP_FETCH:
         return sw_memfd_read(step->mapping->fd, slot->frame + step->frame_offset, step->bytes, step->offset, err);
     case STEP_DECODE:
@@ -229,11 +233,11 @@ static int run_step(struct slot *slot, const struct step *step, struct sw_slot_r
         sw_host_group_store(step->items, step->n_items, slot->frame);
         return 0;
     case STEP_RESTORE_GROUP:
-        return sw_host_group_restore(step->items, step->n_items, slot->frame, slot->raw, err);
+        return sw_host_group_restore(step->items, step->n_items, slot->frame, slot->raw, &slot->writer, err);
     case STEP_SPILL_RAW:
         return sw_host_raw_spill(step->mapping->fd, step->raw_items, step->n_items, err);
     case STEP_RESTORE_RAW:
-        return sw_host_raw_restore(step->mapping->fd, step->raw_items, step->n_items, err);
+        return sw_host_raw_restore(&slot->writer, step->mapping->fd, step->raw_items, step->n_items, err);
     }
     return 0;
 }
@@ -253,6 +257,7 @@ static void *slot_main(void *arg) {
         (void)pthread_mutex_unlock(&slot->lock);
         if (!skip)
             (void)run_step(slot, &step, &result, &err);
+        sw_memfd_writer_end(&slot->writer);
         sw_free(step.plan);
         (void)pthread_mutex_lock(&slot->lock);
         slot->result = result;
@@ -520,10 +525,20 @@ static void host_close(struct sw_device *device) {
     struct device_host *d = host_of(device);
     for (unsigned s = 0; s < d->info.n_slots; s++)
         slot_fini(&d->slots[s]);
+    if (!d->info.is_unguarded)
+        sw_guard_give_back();
     sw_free(d);
 }
 
-static int slot_init(struct slot *slot, uint64_t chunk_bytes, struct sw_err *err) {
+/* What writes to clients' memory takes hold of a buffer page by page (guard.c): the fewer the better. */
+static void want_huge_pages(uint8_t *buffer, uint64_t bytes) {
+    const uintptr_t page = (uintptr_t)getpagesize(), skip = (page - (uintptr_t)buffer % page) % page;
+    if (bytes > skip + page)
+        (void)madvise(buffer + skip, (bytes - skip) / page * page, MADV_HUGEPAGE);
+}
+
+static int slot_init(struct slot *slot, uint64_t chunk_bytes, bool is_guarded, struct sw_err *err) {
+    slot->writer.is_guarded = is_guarded;
     slot->raw_cap_bytes = chunk_bytes;
     slot->frame_cap_bytes = sw_frame_bound_bytes(chunk_bytes);
     slot->cap_steps = FIRST_STEPS;
@@ -533,6 +548,8 @@ static int slot_init(struct slot *slot, uint64_t chunk_bytes, struct sw_err *err
     slot->sample = sw_alloc(SW_SAMPLE_MAX_BYTES);
     if (!slot->steps || !slot->raw || !slot->frame || !slot->sample)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for the host device's buffers");
+    want_huge_pages(slot->raw, slot->raw_cap_bytes);
+    want_huge_pages(slot->frame, slot->frame_cap_bytes);
     /* Touched now: page faults would take half of the first spill's time. */
     memset(slot->raw, 0, slot->raw_cap_bytes);
     memset(slot->frame, 0, slot->frame_cap_bytes);
@@ -630,8 +647,9 @@ int sw_device_host_open(struct sw_device **ret, const struct sw_device_config *c
         sw_free(d);
         return rc;
     }
+    d->info.is_unguarded = !sw_guard_take();
     for (unsigned s = 0; !rc && s < d->info.n_slots; s++)
-        rc = slot_init(&d->slots[s], d->info.chunk_bytes, err);
+        rc = slot_init(&d->slots[s], d->info.chunk_bytes, !d->info.is_unguarded, err);
     if (rc) {
         host_close(&d->device);
         return rc;

@@ -2,7 +2,6 @@
 #include "codec/codec.h"
 
 #include "codec/identity.h"
-#include "spill/device/memfd.h"
 #include "spill/device/stored.h"
 
 #include <string.h>
@@ -45,7 +44,8 @@ static void load(const struct sw_stored *stored, uint8_t *frame) {
     }
 }
 
-int sw_host_group_restore(struct sw_group_item *items, unsigned n, uint8_t *frame, uint8_t *raw, struct sw_err *err) {
+int sw_host_group_restore(struct sw_group_item *items, unsigned n, uint8_t *frame, uint8_t *raw,
+                          struct sw_memfd_writer *writer, struct sw_err *err) {
     int rc = 0;
     for (unsigned i = 0; !rc && i < n; i++) {
         struct sw_group_item *item = &items[i];
@@ -54,7 +54,7 @@ int sw_host_group_restore(struct sw_group_item *items, unsigned n, uint8_t *fram
         item->is_damaged = sw_codec_decode(frame, item->frame.frame_bytes, raw, item->bytes, &raw_bytes, NULL) != 0 ||
                            raw_bytes != item->bytes;
         if (!item->is_damaged)
-            rc = sw_memfd_write(item->mapping->fd, raw, raw_bytes, item->offset, err);
+            rc = sw_memfd_write(writer, item->mapping->fd, raw, raw_bytes, item->offset, err);
     }
     return rc;
 }

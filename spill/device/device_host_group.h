@@ -6,6 +6,7 @@
 #define SW_SPILL_DEVICE_HOST_GROUP_H
 
 #include "spill/device/device.h"
+#include "spill/device/memfd.h"
 
 struct sw_mapping {
     int fd;
@@ -19,6 +20,7 @@ int sw_host_group_encode(const struct sw_plan *plan, struct sw_group_item *items
 void sw_host_group_store(struct sw_group_item *items, unsigned n, const uint8_t *frames);
 /* Copies each stored frame to `frame` (room for the longest one), decodes and verifies it, and writes it to its
  * mapping. One that is bad is marked, and nothing of it is written. errors: those of writing. */
-int sw_host_group_restore(struct sw_group_item *items, unsigned n, uint8_t *frame, uint8_t *raw, struct sw_err *err);
+int sw_host_group_restore(struct sw_group_item *items, unsigned n, uint8_t *frame, uint8_t *raw,
+                          struct sw_memfd_writer *writer, struct sw_err *err);
 
 #endif

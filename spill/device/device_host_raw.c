@@ -2,7 +2,6 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
-#include "spill/device/memfd.h"
 #include "spill/device/sealer.h"
 
 static struct sw_run *new_runs(const struct sw_stored *frame, struct sw_err *err) {
@@ -14,9 +13,15 @@ static struct sw_run *new_runs(const struct sw_stored *frame, struct sw_err *err
     return runs;
 }
 
+/* A memfd; writer NULL: to be read. */
+struct memory {
+    struct sw_memfd_writer *writer;
+    int fd;
+};
+
 /* Copies between the memfd and the content's place in the frame. */
-static int copy(int fd, uint64_t offset, const struct sw_frame_layout *layout, const struct sw_run *runs, bool is_spill,
-                struct sw_err *err) {
+static int copy(const struct memory *memory, uint64_t offset, const struct sw_frame_layout *layout,
+                const struct sw_run *runs, struct sw_err *err) {
     uint64_t skip = layout->data_offset, left = layout->raw_bytes;
     int rc = 0;
     for (const struct sw_run *run = runs; !rc && left > 0; run++) {
@@ -25,8 +30,8 @@ static int copy(int fd, uint64_t offset, const struct sw_frame_layout *layout, c
             continue;
         }
         const uint64_t bytes = left < run->bytes - skip ? left : run->bytes - skip;
-        rc = is_spill ? sw_memfd_read(fd, run->memory + skip, bytes, offset, err)
-                      : sw_memfd_write(fd, run->memory + skip, bytes, offset, err);
+        rc = memory->writer ? sw_memfd_write(memory->writer, memory->fd, run->memory + skip, bytes, offset, err)
+                            : sw_memfd_read(memory->fd, run->memory + skip, bytes, offset, err);
         offset += bytes;
         left -= bytes;
         skip = 0;
@@ -34,37 +39,41 @@ static int copy(int fd, uint64_t offset, const struct sw_frame_layout *layout, c
     return rc;
 }
 
-static int spill_one(int fd, const struct sw_raw_item *item, const struct sw_run *runs, struct sw_err *err) {
+static int spill_one(const struct memory *memory, const struct sw_raw_item *item, const struct sw_run *runs,
+                     struct sw_err *err) {
     SW_ASSERT(item->frame.frame_bytes == item->stored->bytes);
-    const int rc = copy(fd, item->offset, &item->frame, runs, true, err);
+    const int rc = copy(memory, item->offset, &item->frame, runs, err);
     if (!rc)
         sw_raw_runs_seal(&item->frame, runs, item->stored->n_extents, sw_all_tiles(&item->frame));
     return rc;
 }
 
-static int restore_one(int fd, const struct sw_raw_item *item, const struct sw_run *runs, struct sw_err *err) {
+static int restore_one(const struct memory *memory, const struct sw_raw_item *item, const struct sw_run *runs,
+                       struct sw_err *err) {
     SW_ASSERT(item->frame.codec == SW_CODEC_RAW && item->frame.frame_bytes == item->stored->bytes);
     const uint32_t n_bad = sw_raw_runs_verify(&item->frame, runs, item->stored->n_extents, sw_all_tiles(&item->frame));
     return n_bad ? sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "%u tiles of a stored frame are damaged", n_bad)
-                 : copy(fd, item->offset, &item->frame, runs, false, err);
+                 : copy(memory, item->offset, &item->frame, runs, err);
 }
 
-static int for_each(int fd, const struct sw_raw_item *items, unsigned n,
-                    int (*one)(int fd, const struct sw_raw_item *item, const struct sw_run *runs, struct sw_err *err),
+static int for_each(const struct memory *memory, const struct sw_raw_item *items, unsigned n,
+                    int (*one)(const struct memory *memory, const struct sw_raw_item *item, const struct sw_run *runs,
+                               struct sw_err *err),
                     struct sw_err *err) {
     int rc = 0;
     for (unsigned i = 0; !rc && i < n; i++) {
         struct sw_run *runs = new_runs(items[i].stored, err);
-        rc = runs ? one(fd, &items[i], runs, err) : -SW_ENOMEM;
+        rc = runs ? one(memory, &items[i], runs, err) : -SW_ENOMEM;
         sw_free(runs);
     }
     return rc;
 }
 
 int sw_host_raw_spill(int fd, const struct sw_raw_item *items, unsigned n, struct sw_err *err) {
-    return for_each(fd, items, n, spill_one, err);
+    return for_each(&(struct memory){.fd = fd}, items, n, spill_one, err);
 }
 
-int sw_host_raw_restore(int fd, const struct sw_raw_item *items, unsigned n, struct sw_err *err) {
-    return for_each(fd, items, n, restore_one, err);
+int sw_host_raw_restore(struct sw_memfd_writer *writer, int fd, const struct sw_raw_item *items, unsigned n,
+                        struct sw_err *err) {
+    return for_each(&(struct memory){.writer = writer, .fd = fd}, items, n, restore_one, err);
 }

@@ -6,11 +6,13 @@
 #define SW_SPILL_DEVICE_HOST_RAW_H
 
 #include "spill/device/device.h"
+#include "spill/device/memfd.h"
 
 /* Makes the frames of the memfd's bytes. errors: those of sw_memfd_read, -SW_ENOMEM. */
 int sw_host_raw_spill(int fd, const struct sw_raw_item *items, unsigned n, struct sw_err *err);
 /* Verifies one stored frame after the other and writes its bytes. errors: -SW_ECHECKSUM (nothing of that frame was
  * written), those of sw_memfd_write, -SW_ENOMEM. */
-int sw_host_raw_restore(int fd, const struct sw_raw_item *items, unsigned n, struct sw_err *err);
+int sw_host_raw_restore(struct sw_memfd_writer *writer, int fd, const struct sw_raw_item *items, unsigned n,
+                        struct sw_err *err);
 
 #endif

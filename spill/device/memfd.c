@@ -1,8 +1,11 @@
 #include "spill/device/memfd.h"
 
+#include "spill/device/guard.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -25,6 +28,18 @@ int sw_memfd_check(int fd, uint64_t bytes, struct sw_err *err) {
         return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "memfd holds %lld bytes, %llu were claimed",
                           (long long)st.st_size, (unsigned long long)bytes);
     return 0;
+}
+
+static int copy_failed(ssize_t n, uint64_t offset, struct sw_err *err) {
+    const int cause = n < 0 ? errno : EFAULT;
+    if (cause == EFAULT)
+        return sw_err_set(err, -SW_EUNALLOCATED, SW_SCOPE_REQUEST,
+                          "memfd has no page at offset %llu: allocate all of it before it is written to",
+                          (unsigned long long)offset);
+    (void)sw_err_set(err, cause == ENOMEM ? -SW_ENOMEM : -SW_EIMPORT, SW_SCOPE_REQUEST,
+                     "memfd: cannot write at offset %llu: %s", (unsigned long long)offset, strerror(cause));
+    (void)sw_err_detail(err, "process_vm_readv: errno %d", cause);
+    return cause == ENOMEM ? -SW_ENOMEM : -SW_EIMPORT;
 }
 
 static int transfer_failed(const char *call, ssize_t n, uint64_t offset, struct sw_err *err) {
@@ -53,10 +68,45 @@ int sw_memfd_read(int fd, void *to, uint64_t bytes, uint64_t offset, struct sw_e
     return 0;
 }
 
-int sw_memfd_write(int fd, const void *from, uint64_t bytes, uint64_t offset, struct sw_err *err) {
-    /* With O_APPEND, pwrite ignores its offset; the flag is shared with the client and can be set at any time. */
-    if (fcntl(fd, F_GETFL) & O_APPEND)
-        return sw_err_set(err, -SW_EACCES, SW_SCOPE_REQUEST, "memfd: opened for appending");
+/* Where a window begins and how long it is at least: a step's places in one memfd are often close together. */
+#define WINDOW_BYTES ((uint64_t)64 << 20)
+
+static int map_failed(int cause, uint64_t offset, struct sw_err *err) {
+    const int code = cause == EPERM || cause == EACCES ? -SW_EACCES : cause == ENOMEM ? -SW_ENOMEM : -SW_EIMPORT;
+    (void)sw_err_set(err, code, SW_SCOPE_REQUEST, "memfd: cannot map for writing at offset %llu: %s",
+                     (unsigned long long)offset, strerror(cause));
+    (void)sw_err_detail(err, "mmap: errno %d", cause);
+    return code;
+}
+
+static bool is_in_window(const struct sw_memfd_writer *w, int fd, uint64_t bytes, uint64_t offset) {
+    return w->window && w->fd == fd && offset >= w->offset && offset - w->offset <= w->bytes &&
+           bytes <= w->bytes - (offset - w->offset);
+}
+
+/* It may reach beyond the end of the file, where nobody writes. */
+static int move_window(struct sw_memfd_writer *w, int fd, uint64_t bytes, uint64_t offset, struct sw_err *err) {
+    const uint64_t page = (uint64_t)getpagesize(), end = (offset + bytes + page - 1) / page * page;
+    uint64_t start = offset / WINDOW_BYTES * WINDOW_BYTES;
+    sw_memfd_writer_end(w);
+    w->bytes = end - start > WINDOW_BYTES ? end - start : WINDOW_BYTES;
+    if (w->bytes > INT64_MAX - start) { /* at the end of the longest file that there can be */
+        start = offset / page * page;
+        w->bytes = end - start;
+    }
+    w->window = sw_guard_map(fd, w->bytes, (off_t)start, true);
+    w->fd = fd;
+    w->offset = start;
+    return w->window ? 0 : map_failed(errno, offset, err);
+}
+
+void sw_memfd_writer_end(struct sw_memfd_writer *w) {
+    if (w->window)
+        (void)munmap(w->window, w->bytes);
+    w->window = NULL;
+}
+
+static int write_by_descriptor(int fd, const void *from, uint64_t bytes, uint64_t offset, struct sw_err *err) {
     for (uint64_t done = 0; done < bytes;) {
         ssize_t n = pwrite(fd, (const char *)from + done, bytes - done, (off_t)(offset + done));
         if (n > 0)
@@ -65,4 +115,23 @@ int sw_memfd_write(int fd, const void *from, uint64_t bytes, uint64_t offset, st
             return transfer_failed("pwrite", n, offset + done, err);
     }
     return 0;
+}
+
+int sw_memfd_write(struct sw_memfd_writer *w, int fd, const void *from, uint64_t bytes, uint64_t offset,
+                   struct sw_err *err) {
+    /* With O_APPEND, pwrite ignores its offset; the flag is shared with the client and can be set at any time. */
+    if (fcntl(fd, F_GETFL) & O_APPEND)
+        return sw_err_set(err, -SW_EACCES, SW_SCOPE_REQUEST, "memfd: opened for appending");
+    if (!w->is_guarded)
+        return write_by_descriptor(fd, from, bytes, offset, err);
+    int rc = bytes == 0 || is_in_window(w, fd, bytes, offset) ? 0 : move_window(w, fd, bytes, offset, err);
+    for (uint64_t done = 0; !rc && done < bytes;) {
+        const ssize_t n =
+            sw_guard_copy_to(w->window + (offset + done - w->offset), (const char *)from + done, bytes - done);
+        if (n > 0)
+            done += (uint64_t)n;
+        else
+            rc = copy_failed(n, offset + done, err);
+    }
+    return rc;
 }

@@ -129,7 +129,7 @@ struct sw_memory sw_memory_new(size_t bytes) {
     ck_assert_int_eq(ftruncate(m.fd, (off_t)bytes), 0);
     ck_assert_int_eq(fcntl(m.fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
     if (bytes > 0)
-        m.data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, m.fd, 0);
+        m.data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, m.fd, 0);
     ck_assert(m.data != MAP_FAILED);
     return m;
 }

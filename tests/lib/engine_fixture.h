@@ -50,7 +50,7 @@ void sw_fixture_until(struct sw_fixture *fixture, const bool *flag);
 /* Closes an owner and waits. */
 void sw_fixture_close_owner(struct sw_fixture *fixture, struct sw_owner *owner);
 
-/* A client's memfd, mapped; sealed against shrinking. */
+/* A client's memfd, mapped, with all of its pages; sealed against shrinking. */
 struct sw_memory {
     int fd;
     uint8_t *data;

@@ -240,6 +240,7 @@ int sw_wire_status(struct sw_wire *wire, struct sw_msg_status_ok *ret) {
 int sw_wire_memfd(const void *content, size_t bytes, int seals) {
     const int fd = memfd_create("spillway-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     SW_ASSERT(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
+    SW_ASSERT(bytes == 0 || fallocate(fd, 0, 0, (off_t)bytes) == 0);
     for (size_t done = 0; content && done < bytes;) {
         const ssize_t n = pwrite(fd, (const char *)content + done, bytes - done, (off_t)done);
         SW_ASSERT(n > 0);

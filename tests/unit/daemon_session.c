@@ -266,7 +266,8 @@ static int await(void) {
 static int open_memory(void) {
     int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     struct sw_msg open = {.header = {.type = SW_MSG_MEM_OPEN}}, parts = {.header = {.type = SW_MSG_MEM_PARTS}};
-    ck_assert(ftruncate(fd, 4096) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    ck_assert(ftruncate(fd, 4096) == 0 && fallocate(fd, 0, 0, 4096) == 0);
+    ck_assert(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
     open.u.mem_open = (struct sw_msg_mem_open){.mem = 1, .kind = SW_MEM_MEMFD, .n_parts = 1, .bytes = 4096};
     parts.u.mem_parts = (struct sw_msg_mem_parts){.mem = 1, .count = 1, .part_bytes = {4096}};
     send_msg(&open, 1001, NULL, 0);

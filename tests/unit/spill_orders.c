@@ -1,6 +1,7 @@
 /* Operations that wait for a word of their client's order page: what a page must be, when words are looked at, and that
  * nobody else waits. */
 #include "base/clock.h"
+#include "spill/device/guard.h"
 #include "spill/engine_state.h"
 #include "spill/order_queue.h"
 #include "tests/lib/engine_fixture.h"
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- a client's page --------------------------------------------------------------------------------------------- */
@@ -104,6 +106,32 @@ START_TEST(test_words_are_found_and_reached) {
     atomic_store(&client.words[WORDS - 1], 9); /* used again since */
     ck_assert(sw_order_is_reached(&order));
     client_close();
+}
+END_TEST
+
+/* A page of memory is charged to whoever makes it. */
+START_TEST(test_words_in_a_hole_are_not_reached_and_cost_nothing) {
+    struct sw_order_page *page = NULL;
+    struct sw_order order = {0};
+    struct stat st;
+    const uint64_t one = 1;
+    const int fd = make_file(PAGE_BYTES, ALL_SEALS);
+    if (!sw_guard_take())
+        return; /* userfaultfd() cannot be used here */
+    sw_guard_give_back();
+    ck_assert_int_eq(sw_order_page_open(&page, fd, PAGE_BYTES, NULL), 0);
+    ck_assert_int_eq(sw_order_find(&order, page, 3, 1, NULL), 0);
+    ck_assert(!sw_order_is_reached(&order));
+    ck_assert_int_eq(fstat(fd, &st), 0);
+    ck_assert_int_eq(st.st_blocks, 0);
+    ck_assert_int_eq(pwrite(fd, &one, sizeof one, 3 * sizeof one), sizeof one);
+    ck_assert(sw_order_is_reached(&order));
+    ck_assert_int_eq(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)PAGE_BYTES), 0);
+    ck_assert(!sw_order_is_reached(&order));
+    ck_assert_int_eq(fstat(fd, &st), 0);
+    ck_assert_int_eq(st.st_blocks, 0);
+    sw_order_page_unref(page);
+    (void)close(fd);
 }
 END_TEST
 
@@ -326,6 +354,7 @@ int main(void) {
     TCase *pages = tcase_create("pages"), *engine = tcase_create("engine");
     tcase_add_test(pages, test_only_a_sealed_memfd_of_that_length_is_a_page);
     tcase_add_test(pages, test_words_are_found_and_reached);
+    tcase_add_test(pages, test_words_in_a_hole_are_not_reached_and_cost_nothing);
     tcase_add_test(pages, test_pauses_grow_with_the_wait_up_to_5_ms);
     tcase_add_test(pages, test_jobs_leave_in_the_order_of_their_words);
     suite_add_tcase(suite, pages);

@@ -1,0 +1,90 @@
+#include "spill/device/guard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1 /* 5.11 */
+#endif
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* 5.14 */
+#endif
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned n_users;
+static int guard = -1; /* open as long as there are users */
+
+/* Faults are never handled here, so that none of the kernel's has to be: this needs no privileges. */
+static int open_guard(void) {
+    struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_MISSING_SHMEM};
+    const int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+    if (fd < 0 || ioctl(fd, UFFDIO_API, &api) == 0)
+        return fd;
+    const int cause = errno;
+    (void)close(fd);
+    errno = cause;
+    return -1;
+}
+
+bool sw_guard_take(void) {
+    (void)pthread_mutex_lock(&lock);
+    if (guard < 0)
+        guard = open_guard();
+    const bool is_there = guard >= 0;
+    n_users += is_there;
+    (void)pthread_mutex_unlock(&lock);
+    return is_there;
+}
+
+void sw_guard_give_back(void) {
+    (void)pthread_mutex_lock(&lock);
+    if (--n_users == 0) {
+        (void)close(guard);
+        guard = -1;
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void *sw_guard_map(int fd, size_t bytes, off_t offset, bool writable) {
+    void *at = mmap(NULL, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, offset);
+    if (at == MAP_FAILED)
+        return NULL;
+    struct uffdio_register range = {.range = {.start = (uintptr_t)at, .len = bytes},
+                                    .mode = UFFDIO_REGISTER_MODE_MISSING};
+    if (ioctl(guard, UFFDIO_REGISTER, &range) == 0)
+        return at;
+    const int cause = errno;
+    (void)munmap(at, bytes);
+    errno = cause;
+    return NULL;
+}
+
+/* Has pages that are there mapped, 16 at a fault. What it fails at, the copy will. */
+static void map_pages(void *to, size_t bytes) {
+    const uintptr_t page = (uintptr_t)getpagesize(), skip = (uintptr_t)to % page;
+    if (skip + bytes > page)
+        (void)madvise((uint8_t *)to - skip, (skip + bytes + page - 1) / page * page, MADV_POPULATE_READ);
+}
+
+ssize_t sw_guard_copy_from(void *to, const void *from, size_t bytes) {
+    const struct iovec local = {.iov_base = to, .iov_len = bytes};
+    struct iovec remote = {.iov_len = bytes};
+    memcpy(&remote.iov_base, &from, sizeof from); /* it is only read */
+    return process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
+}
+
+/* The kernel takes hold of `from` page by page, or huge page by huge page, and copies to `to` as to any user's memory.
+ * process_vm_writev() would take hold of the client's pages, which are small: a third slower. */
+ssize_t sw_guard_copy_to(void *to, const void *from, size_t bytes) {
+    map_pages(to, bytes);
+    return sw_guard_copy_from(to, from, bytes);
+}
