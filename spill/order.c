@@ -16,6 +16,7 @@ struct sw_order_page {
     unsigned n_refs;
     uint64_t bytes, mapped_bytes;
     bool is_guarded;
+    struct sw_budget *kept;
     const _Atomic uint64_t *words;
 };
 
@@ -38,9 +39,7 @@ static int check(int fd, uint64_t bytes, struct sw_err *err) {
 
 /* Guarded, if that is possible: a word in a hole would be a page at our expense. */
 static int map(struct sw_order_page *page, int fd, struct sw_err *err) {
-    const uint64_t page_bytes = (uint64_t)getpagesize();
     void *words;
-    page->mapped_bytes = (page->bytes + page_bytes - 1) / page_bytes * page_bytes;
     page->is_guarded = sw_guard_take();
     if (!page->is_guarded && sw_is_out_of_descriptors(errno))
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "guard of the order page: %s", strerror(errno));
@@ -58,22 +57,48 @@ static int map(struct sw_order_page *page, int fd, struct sw_err *err) {
                       strerror(cause), cause == EPERM ? " (it has to be open for writing)" : "");
 }
 
-int sw_order_page_open(struct sw_order_page **ret, int fd, uint64_t bytes, struct sw_err *err) {
-    int rc = check(fd, bytes, err);
-    if (rc < 0)
+static uint64_t whole_pages(uint64_t bytes) {
+    const uint64_t page_bytes = (uint64_t)getpagesize();
+    return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+}
+
+/* All that a mapping can cost us: without a guard the words' pages may be made at our expense. */
+static uint64_t kept_bytes(const struct sw_order_page *page) {
+    return sizeof *page + page->mapped_bytes;
+}
+
+static int page_new(struct sw_order_page **ret, uint64_t bytes, struct sw_budget *kept, struct sw_err *err) {
+    struct sw_order_page new = {.n_refs = 1, .bytes = bytes, .mapped_bytes = whole_pages(bytes), .kept = kept};
+    const int rc = sw_budget_take(kept, kept_bytes(&new), "an order page", err);
+    if (rc)
         return rc;
-    struct sw_order_page *page = sw_alloc(sizeof *page);
-    if (!page)
+    *ret = sw_alloc(sizeof new);
+    if (!*ret) {
+        sw_budget_give(kept, kept_bytes(&new));
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for an order page");
-    page->n_refs = 1;
-    page->bytes = bytes;
-    rc = map(page, fd, err);
-    if (rc < 0) {
-        sw_free(page);
-        return rc;
     }
-    *ret = page;
+    **ret = new;
     return 0;
+}
+
+static void page_free(struct sw_order_page *page) {
+    sw_budget_give(page->kept, kept_bytes(page));
+    sw_free(page);
+}
+
+int sw_order_page_open(struct sw_order_page **ret, int fd, uint64_t bytes, struct sw_budget *kept, struct sw_err *err) {
+    struct sw_order_page *page;
+    int rc = check(fd, bytes, err);
+    if (!rc)
+        rc = page_new(&page, bytes, kept, err);
+    if (rc)
+        return rc;
+    rc = map(page, fd, err);
+    if (rc)
+        page_free(page);
+    else
+        *ret = page;
+    return rc;
 }
 
 void sw_order_page_ref(struct sw_order_page *page) {
@@ -89,7 +114,7 @@ void sw_order_page_unref(struct sw_order_page *page) {
     SW_ASSERT(munmap(words, page->mapped_bytes) == 0);
     if (page->is_guarded)
         sw_guard_give_back();
-    sw_free(page);
+    page_free(page);
 }
 
 int sw_order_find(struct sw_order *ret, struct sw_order_page *page, uint32_t word, uint64_t value, struct sw_err *err) {

@@ -10,6 +10,7 @@
 #ifndef SW_SPILL_ORDER_H
 #define SW_SPILL_ORDER_H
 
+#include "base/budget.h"
 #include "base/err.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -27,9 +28,10 @@ struct sw_order {
 };
 
 /* Maps a page of a client's. fd: borrowed; bytes: 8 … SW_ORDER_MAX_BYTES, a multiple of 8, the length of the file.
- * owns: the caller has a reference. errors: -SW_EFDS (not a memfd), -SW_EUNSEALED (it can shrink or grow), -SW_ERANGE
- * (length), -SW_ELIMIT, -SW_ENOMEM. thread: loop. */
-int sw_order_page_open(struct sw_order_page **ret, int fd, uint64_t bytes, struct sw_err *err);
+ * kept: the budget in which the page counts until it is unmapped, borrowed until then; NULL: none. owns: the caller has
+ * a reference. errors: -SW_EFDS (not a memfd), -SW_EUNSEALED (it can shrink or grow), -SW_ERANGE (length),
+ * -SW_ETENANTMEMORY, -SW_ELIMIT, -SW_ENOMEM. thread: loop. */
+int sw_order_page_open(struct sw_order_page **ret, int fd, uint64_t bytes, struct sw_budget *kept, struct sw_err *err);
 /* One more reference, and one less; the page is unmapped with the last one. NULL is a no-op. thread: loop. */
 void sw_order_page_ref(struct sw_order_page *page);
 void sw_order_page_unref(struct sw_order_page *page);

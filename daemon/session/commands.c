@@ -119,7 +119,7 @@ static int on_mem_parts(void *arg, const struct sw_received *request, struct sw_
 static int on_order_page(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     sw_msg_init(ret_reply, SW_MSG_OK);
-    return sw_orders_take(&session->orders, request, err);
+    return sw_orders_take(&session->orders, request, &session->tenant->quota.kept, err);
 }
 
 static int on_mem_close(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {

@@ -1,18 +1,20 @@
 #include "daemon/session/orders.h"
 
-static int open_page(const struct sw_received *request, struct sw_order_page **ret, struct sw_err *err) {
+static int open_page(const struct sw_received *request, struct sw_budget *kept, struct sw_order_page **ret,
+                     struct sw_err *err) {
     if (request->fds_lost)
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service has no descriptor left for an order page");
     if (request->n_fds != 1)
         return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "order page: one descriptor wanted, %u came",
                           request->n_fds);
-    return sw_order_page_open(ret, request->fds[0], request->msg->u.order_page.bytes, err);
+    return sw_order_page_open(ret, request->fds[0], request->msg->u.order_page.bytes, kept, err);
 }
 
-int sw_orders_take(struct sw_orders *orders, const struct sw_received *request, struct sw_err *err) {
+int sw_orders_take(struct sw_orders *orders, const struct sw_received *request, struct sw_budget *kept,
+                   struct sw_err *err) {
     struct sw_order_page *page = NULL;
     struct sw_err cause = {0};
-    const int rc = open_page(request, &page, &cause);
+    const int rc = open_page(request, kept, &page, &cause);
     sw_order_page_unref(orders->page);
     *orders = (struct sw_orders){.page = page, .err = cause};
     if (rc < 0)

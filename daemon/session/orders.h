@@ -13,9 +13,11 @@ struct sw_orders {
     struct sw_err err;          /* why the newest one could not be taken; code 0: it was, or there is none */
 };
 
-/* Takes the page of an ORDER_PAGE. errors: -SW_EFDS (not one descriptor), -SW_ELIMIT (no descriptor is left for it),
- * those of sw_order_page_open(). */
-int sw_orders_take(struct sw_orders *orders, const struct sw_received *request, struct sw_err *err);
+/* Takes the page of an ORDER_PAGE. kept: the tenant's budget, in which a page counts as long as the session or an
+ * operation has it. errors: -SW_EFDS (not one descriptor), -SW_ELIMIT (no descriptor is left for it), those of
+ * sw_order_page_open(). */
+int sw_orders_take(struct sw_orders *orders, const struct sw_received *request, struct sw_budget *kept,
+                   struct sw_err *err);
 /* What a request waits for. waits: false: for nothing. errors: -SW_EINVAL (no page was handed over), why it could not
  * be taken, those of sw_order_find(). */
 int sw_orders_find(const struct sw_orders *orders, bool waits, uint32_t word, uint64_t value, struct sw_order *ret,

@@ -255,6 +255,46 @@ START_TEST(memories_that_are_live) {
 }
 END_TEST
 
+static int hand_over_order_page(struct client *c) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_ORDER_PAGE}};
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert(ftruncate(fd, (off_t)SW_ORDER_MAX_BYTES) == 0 &&
+              fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+    msg.u.order_page.bytes = SW_ORDER_MAX_BYTES;
+    return call(c, &msg, &fd, 1);
+}
+
+static void send_spill_that_waits(struct client *c) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_SPILL}};
+    msg.u.spill = (struct sw_msg_spill){.mem = 1, .bytes = 1000, .flags = SW_REQ_ORDER, .order_value = 1};
+    send_msg(c, &msg, NULL, 0);
+}
+
+/* A page takes the place of the one before, which stays as long as an operation waits by it. */
+START_TEST(order_pages_by_which_operations_wait) {
+    struct client *c = begin();
+    int rc = 0;
+    unsigned n = 0;
+    ck_assert_int_eq(hand_over(c, 1), 0);
+    const uint64_t before = used_bytes();
+    ck_assert_int_eq(hand_over_order_page(c), 0);
+    const uint64_t with_one = used_bytes();
+    ck_assert_uint_ge(with_one - before, SW_ORDER_MAX_BYTES);
+    ck_assert_int_eq(hand_over_order_page(c), 0);
+    ck_assert_uint_eq(used_bytes(), with_one);
+    const uint64_t bytes = use_up(c, 1 << 20);
+    for (; rc == 0; n++) {
+        send_spill_that_waits(c);
+        rc = hand_over_order_page(c);
+    }
+    ck_assert_int_eq(rc, -SW_ETENANTMEMORY);
+    ck_assert_uint_le(n, (1 << 20) / SW_ORDER_MAX_BYTES);
+    ck_brimful();
+    sw_budget_give(&c->session->tenant->quota.kept, bytes);
+    ck_given_back();
+}
+END_TEST
+
 START_TEST(batches_in_flight) {
     struct client *c = begin();
     ck_assert_int_eq(hand_over(c, 1), 0);
@@ -440,6 +480,7 @@ int main(void) {
     tcase_add_test(brims, memories_that_are_live);
     tcase_add_test(brims, records_of_chunks);
     tcase_add_test(brims, operations_in_flight);
+    tcase_add_test(brims, order_pages_by_which_operations_wait);
     tcase_add_test(brims, batches_in_flight);
     tcase_add_test(brims, replies_that_are_not_read);
     tcase_add_test(brims, regions_and_their_names);

@@ -205,7 +205,7 @@ START_TEST(an_order_page_has_as_many_words_as_it_says) {
         struct sw_order order;
         const uint32_t n = (uint32_t)(cases[i].bytes / sizeof(uint64_t));
         const int fd = sealed_file(cases[i].file_bytes, F_SEAL_SHRINK | F_SEAL_GROW);
-        ck_assert_msg(sw_order_page_open(&page, fd, cases[i].bytes, NULL) == cases[i].code, "case %zu", i);
+        ck_assert_msg(sw_order_page_open(&page, fd, cases[i].bytes, NULL, NULL) == cases[i].code, "case %zu", i);
         if (cases[i].code == 0) {
             ck_assert_int_eq(sw_order_find(&order, page, n - 1, 1, NULL), 0);
             ck_assert_int_eq(sw_order_find(&order, page, n, 1, NULL), -SW_ERANGE);

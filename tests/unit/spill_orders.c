@@ -38,7 +38,7 @@ static void client_open(void) {
     client.fd = make_file(PAGE_BYTES, ALL_SEALS);
     client.words = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, client.fd, 0);
     ck_assert_ptr_ne((void *)client.words, MAP_FAILED);
-    ck_assert_int_eq(sw_order_page_open(&client.page, client.fd, PAGE_BYTES, NULL), 0);
+    ck_assert_int_eq(sw_order_page_open(&client.page, client.fd, PAGE_BYTES, NULL, NULL), 0);
 }
 
 static void client_close(void) {
@@ -74,7 +74,7 @@ START_TEST(test_only_a_sealed_memfd_of_that_length_is_a_page) {
         struct sw_order_page *page = NULL;
         struct sw_err err = {0};
         const int fd = make_file(cases[i].bytes, cases[i].seals);
-        const int rc = sw_order_page_open(&page, fd, cases[i].claimed, &err);
+        const int rc = sw_order_page_open(&page, fd, cases[i].claimed, NULL, &err);
         ck_assert_msg(rc == cases[i].code && err.code == rc, "case %zu: %d", i, rc);
         ck_assert((page != NULL) == (rc == 0));
         sw_order_page_unref(page);
@@ -83,8 +83,8 @@ START_TEST(test_only_a_sealed_memfd_of_that_length_is_a_page) {
     int pipes[2];
     struct sw_order_page *page = NULL;
     ck_assert_int_eq(pipe2(pipes, O_CLOEXEC), 0);
-    ck_assert_int_eq(sw_order_page_open(&page, pipes[0], PAGE_BYTES, NULL), -SW_EFDS);
-    ck_assert_int_eq(sw_order_page_open(&page, -1, PAGE_BYTES, NULL), -SW_EFDS);
+    ck_assert_int_eq(sw_order_page_open(&page, pipes[0], PAGE_BYTES, NULL, NULL), -SW_EFDS);
+    ck_assert_int_eq(sw_order_page_open(&page, -1, PAGE_BYTES, NULL, NULL), -SW_EFDS);
     (void)close(pipes[0]);
     (void)close(pipes[1]);
 }
@@ -119,7 +119,7 @@ START_TEST(test_words_in_a_hole_are_not_reached_and_cost_nothing) {
     if (!sw_guard_take())
         return; /* userfaultfd() cannot be used here */
     sw_guard_give_back();
-    ck_assert_int_eq(sw_order_page_open(&page, fd, PAGE_BYTES, NULL), 0);
+    ck_assert_int_eq(sw_order_page_open(&page, fd, PAGE_BYTES, NULL, NULL), 0);
     ck_assert_int_eq(sw_order_find(&order, page, 3, 1, NULL), 0);
     ck_assert(!sw_order_is_reached(&order));
     ck_assert_int_eq(fstat(fd, &st), 0);
