@@ -15,9 +15,6 @@
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1 /* 5.11 */
 #endif
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* 5.14 */
-#endif
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned n_users;
@@ -68,11 +65,22 @@ void *sw_guard_map(int fd, size_t bytes, off_t offset, bool writable) {
     return NULL;
 }
 
-/* Has pages that are there mapped, 16 at a fault. What it fails at, the copy will. */
-static void map_pages(void *to, size_t bytes) {
-    const uintptr_t page = (uintptr_t)getpagesize(), skip = (uintptr_t)to % page;
-    if (skip + bytes > page)
-        (void)madvise((uint8_t *)to - skip, (skip + bytes + page - 1) / page * page, MADV_POPULATE_READ);
+/* The kernel maps pages that are there in blocks, aligned so, around a page that is read (fault_around_bytes). */
+#define BLOCK_BYTES ((uintptr_t)64 << 10)
+enum { MAX_BLOCKS = 128 };
+
+/* Has pages that are there mapped, by a byte read from each block: a write would map one page at a time, and
+ * MADV_POPULATE_READ looks at each page again. What it fails at, the copy will. */
+static void map_pages(uint8_t *to, size_t bytes) {
+    uint8_t sink[MAX_BLOCKS], *const end = to + bytes;
+    struct iovec blocks[MAX_BLOCKS];
+    ssize_t n = 0, n_read = 0;
+    for (uint8_t *at = to; at < end && n_read == n;) {
+        for (n = 0; n < MAX_BLOCKS && at < end; at += BLOCK_BYTES - (uintptr_t)at % BLOCK_BYTES)
+            blocks[n++] = (struct iovec){.iov_base = at, .iov_len = 1};
+        const struct iovec local = {.iov_base = sink, .iov_len = (size_t)n};
+        n_read = process_vm_readv(getpid(), &local, 1, blocks, (unsigned long)n, 0);
+    }
 }
 
 ssize_t sw_guard_copy_from(void *to, const void *from, size_t bytes) {
@@ -85,6 +93,7 @@ ssize_t sw_guard_copy_from(void *to, const void *from, size_t bytes) {
 /* The kernel takes hold of `from` page by page, or huge page by huge page, and copies to `to` as to any user's memory.
  * process_vm_writev() would take hold of the client's pages, which are small: a third slower. */
 ssize_t sw_guard_copy_to(void *to, const void *from, size_t bytes) {
-    map_pages(to, bytes);
+    if (bytes > (size_t)getpagesize())
+        map_pages(to, bytes);
     return sw_guard_copy_from(to, from, bytes);
 }
