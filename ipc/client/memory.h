@@ -51,9 +51,9 @@ static inline bool sw_export_is_copied(int rc) {
  * (too many marks wait for their streams, or no descriptor is left), -SW_EGPU, -SW_ENOMEM. */
 int sw_export_order(struct sw_export *e, struct sw_cuda **cuda, const struct sw_marks *known, const void *data,
                     struct CUstream_st *stream, struct sw_err *err);
-/* memory_pages.c: makes what pages of data[0..bytes) are missing, before the daemon is asked to write there, to whom
- * they would be charged. Only kind is read of e; a no-op but for memfds. The content stays. errors: -SW_ENOMEM, and
- * before Linux 5.14 those of sw_memfd_export(). */
+/* memory_pages.c: makes the pages of data[0..bytes) that are missing, before the daemon is asked to write there. The
+ * daemon makes none: it stops at a hole, and the operation fails with -SW_EUNALLOCATED. Only kind is read of e; a no-op
+ * but for memfds. The content stays. errors: -SW_ENOMEM, and before Linux 5.14 those of sw_memfd_export(). */
 int sw_export_make_pages(const struct sw_export *e, const void *data, uint64_t bytes, struct sw_err *err);
 /* Closes the descriptors, gives the mark back; an empty or half-built export is fine. */
 void sw_export_fini(struct sw_export *e);

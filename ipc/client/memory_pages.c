@@ -1,7 +1,8 @@
 /* memory_pages.c - the pages that the daemon will write to are made by this process.
  *
- * A page of shared memory is charged to the control group of whoever makes it: for a client's memory that should not be
- * the service's. mincore() says what is missing: SEEK_HOLE would look beyond the range, to the end of the file. */
+ * A page of shared memory is charged to the control group of whoever makes it: for a client's memory that must not be
+ * the service's, which stops at a hole (EUNALLOCATED). mincore() says what is missing: SEEK_HOLE would look beyond the
+ * range, to the end of the file. */
 #include "ipc/client/memory.h"
 
 #include <errno.h>
