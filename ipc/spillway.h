@@ -180,11 +180,12 @@ int spillway_adopt(struct spillway *connection, const char *name, struct spillwa
 
 /* Starts a restore of a region into data[0..bytes), bytes being at least the region's length. stream: as for
  * spillway_spill(); when the ticket completes, the bytes are visible to any work queued afterwards. A memfd is written
- * to as a file, also where this process has mapped it for reading only. Pages that it does not have yet are made by the
- * service and charged to its control group: have them made before (fallocate()) where that one is limited. errors: as
- * spill; by ticket: EACCES (a memfd that is sealed against writing, or opened for appending; the region is still
- * stored), ENOENT, ESTALE, ESTATE, EBUSY, ETOOSMALL, ELOST, ECHECKSUM, EFRAME, EVERSION, ETENANTOPS, ERESTARTED,
- * EGPULOST, ENOTSUP (also chunks longer than this service takes). */
+ * to also where this process has mapped it for reading only. The call makes pages that the memfd does not have yet, so
+ * that they are charged to this process; the service makes none. errors: as spill; by ticket: EACCES (a memfd that is
+ * sealed against writing, or opened for appending; the region is still stored), EUNALLOCATED (holes were punched into
+ * the memfd after the call; the region is still stored, part of data may have been written), ENOENT, ESTALE, ESTATE,
+ * EBUSY, ETOOSMALL, ELOST, ECHECKSUM, EFRAME, EVERSION, ETENANTOPS, ERESTARTED, EGPULOST, ENOTSUP (also chunks longer
+ * than this service takes). */
 int spillway_restore(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
                      struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret_ticket,
                      struct spillway_error *error);
@@ -195,7 +196,7 @@ int spillway_restore(struct spillway *connection, struct spillway_region region,
  * unmapped and released. With an error the bytes are as they were, except after ELOST: then they are lost. The region's
  * id is the only key to the packed bytes: if it is dropped, if the connection ends, or if the ticket is freed before it
  * has completed, they cannot be unpacked any more. errors: as spill; by ticket also EACCES (as restore), EBUSY (memory
- * of another operation), ELOST. */
+ * of another operation), ELOST (also for holes punched into a memfd after the call). */
 int spillway_pack(struct spillway *connection, void *data, uint64_t bytes, struct CUstream_st *stream,
                   struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
