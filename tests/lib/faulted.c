@@ -22,6 +22,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -142,6 +143,25 @@ ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t offset) {
     if (sw_faulted.control->way == SW_WAY_SLOW)
         be_slow();
     return __real_pwrite(fd, data, sw_faulted.control->way == SW_WAY_SHORT ? SW_TIER_IO_ALIGN : bytes, offset);
+}
+
+/* The way of writing to a client's memory that makes no page (spill/device/guard.c); shorter ones only map, or look at
+ * a word. */
+ssize_t __real_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long n_to, const struct iovec *from,
+                                unsigned long n_from, unsigned long flags);
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long n_to, const struct iovec *from,
+                                unsigned long n_from, unsigned long flags);
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long n_to, const struct iovec *from,
+                                unsigned long n_from, unsigned long flags) {
+    struct iovec first = to[0];
+    if (is_daemon && n_from == 1 && from[0].iov_len > sizeof(uint64_t) && hits(SW_CALL_CLIENT_WRITE)) {
+        if (sw_faulted.control->way == SW_WAY_ERROR)
+            return -1;
+        if (sw_faulted.control->way == SW_WAY_SHORT && first.iov_len > SW_TIER_IO_ALIGN)
+            first.iov_len = SW_TIER_IO_ALIGN;
+        return __real_process_vm_readv(pid, &first, 1, from, 1, flags);
+    }
+    return __real_process_vm_readv(pid, to, n_to, from, n_from, flags);
 }
 
 int __real_io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags);
