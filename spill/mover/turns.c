@@ -98,8 +98,6 @@ static struct sw_turn_tenant *find_tenant(struct sw_turns *turns, const void *ke
     return tenant;
 }
 
-/* The slot that is kept free is not for longer pieces. */
-#define SHORT_BYTES ((uint64_t)4 << 20)
 /* Sessions without jobs that have had no more than others, and the oldest where there are too many. */
 static void forget_sessions(struct lane *lane) {
     unsigned n = 0;
