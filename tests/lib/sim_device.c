@@ -32,6 +32,19 @@ struct sim_resource {
     } spans[MAX_SPANS];
 };
 
+struct sim_tier {
+    struct sw_tier tier;
+    uint64_t used_bytes, committed_frames;
+    /* A disk's. */
+    struct sim_device *device;
+    double bytes_per_s;
+    uint64_t done_bytes;
+    struct sim_queue {
+        struct sw_list ios; /* struct sw_tier_io, by tier.node */
+        uint64_t end_ns;    /* of the first one */
+    } queues[2];
+};
+
 struct sim_device {
     struct sw_device device;
     struct sw_device_info info;
@@ -40,6 +53,7 @@ struct sim_device {
     struct sw_sim_counts counts;
     struct sim_resource compute, out, back;
     struct sw_mapping mapping;
+    struct sim_tier *disk; /* NULL: has none */
     struct sim_slot slots[MAX_SLOTS];
 };
 
@@ -434,23 +448,48 @@ uint64_t sw_sim_now_ns(void) {
     return now_ns;
 }
 
-void sw_sim_advance(const struct sw_device *device, uint64_t most_ns) {
-    const struct sim_device *d = sim_of(device);
-    uint64_t to_ns = now_ns + most_ns;
+static uint64_t next_end_ns(const struct sim_device *d, uint64_t to_ns) {
     for (unsigned s = 0; s < d->info.n_slots; s++)
         if (!d->slots[s].reported && d->slots[s].end_ns < to_ns)
             to_ns = d->slots[s].end_ns;
-    now_ns = later(now_ns, to_ns);
+    for (int kind = 0; d->disk && kind < 2; kind++)
+        if (!sw_list_empty(&d->disk->queues[kind].ios) && d->disk->queues[kind].end_ns < to_ns)
+            to_ns = d->disk->queues[kind].end_ns;
+    return to_ns;
+}
+
+static void disk_begin(const struct sim_tier *disk, struct sim_queue *queue) {
+    if (sw_list_empty(&queue->ios))
+        return;
+    const struct sw_tier_io *io = SW_CONTAINER_OF(queue->ios.next, struct sw_tier_io, tier.node);
+    queue->end_ns = now_ns + (uint64_t)((double)io->stored->bytes / disk->bytes_per_s * 1e9);
+}
+
+static void disk_end(struct sim_tier *disk, struct sim_queue *queue) {
+    struct sw_tier_io *io = SW_CONTAINER_OF(sw_list_take_first(&queue->ios), struct sw_tier_io, tier.node);
+    disk->done_bytes += io->stored->bytes;
+    if (io->kind == SW_TIER_WRITE) {
+        io->stored->committed = true;
+        disk->committed_frames++;
+    } else { /* no check: an earlier version's */
+        memset(io->key, 0, sizeof io->key);
+    }
+    disk_begin(disk, queue);
+    io->done(io, io->arg);
+}
+
+void sw_sim_advance(const struct sw_device *device, uint64_t most_ns) {
+    const struct sim_device *d = sim_of(device);
+    uint64_t until_ns = next_end_ns(d, now_ns + most_ns);
+    now_ns = later(now_ns, until_ns);
+    for (int kind = 0; d->disk && kind < 2; kind++)
+        if (!sw_list_empty(&d->disk->queues[kind].ios) && d->disk->queues[kind].end_ns <= now_ns)
+            disk_end(d->disk, &d->disk->queues[kind]);
 }
 
 /* ---- the tier ---- */
 
 #define CAPACITY_BYTES ((uint64_t)1 << 60)
-
-struct sim_tier {
-    struct sw_tier tier;
-    uint64_t used_bytes, committed_frames;
-};
 
 static struct sim_tier *sim_tier_of(struct sw_tier *tier) {
     return SW_CONTAINER_OF(tier, struct sim_tier, tier);
@@ -503,11 +542,55 @@ static void tier_close(struct sw_tier *tier) {
 static const struct sw_tier_ops tier_ops = {
     .reserve = tier_reserve, .commit = tier_commit, .release = tier_release, .stats = tier_stats, .close = tier_close};
 
-static const struct sw_tier_kind kind = {.name = "simulated", .id = 255, .capabilities = SW_TIER_ADDRESSABLE};
+static const struct sw_tier_kind tier_kind = {.name = "simulated", .id = 255, .capabilities = SW_TIER_ADDRESSABLE};
 
 struct sw_tier *sw_sim_tier_new(void) {
     struct sim_tier *t = sw_alloc(sizeof *t);
     SW_ASSERT(t);
-    t->tier = (struct sw_tier){.ops = &tier_ops, .kind = &kind};
+    t->tier = (struct sw_tier){.ops = &tier_ops, .kind = &tier_kind};
     return &t->tier;
+}
+
+static int disk_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err) {
+    const int rc = tier_reserve(tier, bytes, ret, err);
+    if (!rc)
+        ret->extents->memory = NULL;
+    return rc;
+}
+
+static void disk_submit(struct sw_tier *tier, struct sw_tier_io *io) {
+    struct sim_tier *disk = sim_tier_of(tier);
+    struct sim_queue *queue = &disk->queues[io->kind];
+    const bool rests = sw_list_empty(&queue->ios);
+    io->err.code = 0;
+    sw_list_append(&queue->ios, &io->tier.node);
+    if (rests)
+        disk_begin(disk, queue);
+}
+
+static void disk_close(struct sw_tier *tier) {
+    sim_tier_of(tier)->device->disk = NULL;
+    tier_close(tier);
+}
+
+static const struct sw_tier_ops disk_ops = {
+    .reserve = disk_reserve, .release = tier_release, .stats = tier_stats, .submit = disk_submit, .close = disk_close};
+
+static const struct sw_tier_kind disk_kind = {
+    .name = "simulated disk", .id = 254, .capabilities = SW_TIER_ASYNCHRONOUS | SW_TIER_VIA};
+
+struct sw_tier *sw_sim_disk_new(struct sw_device *device, double bytes_per_s) {
+    struct sw_tier *tier = sw_sim_tier_new();
+    struct sim_tier *disk = sim_tier_of(tier);
+    *tier = (struct sw_tier){.ops = &disk_ops, .kind = &disk_kind};
+    disk->device = sim_of(device);
+    disk->bytes_per_s = bytes_per_s;
+    for (int kind = 0; kind < 2; kind++)
+        sw_list_init(&disk->queues[kind].ios);
+    sim_of(device)->disk = disk;
+    return tier;
+}
+
+uint64_t sw_sim_disk_done_bytes(struct sw_tier *disk) {
+    return sim_tier_of(disk)->done_bytes;
 }

@@ -49,7 +49,12 @@ uint64_t sw_sim_now_ns(void);
 /* Moves the clock on to where the next slot ends, or by at most_ns if none does before. */
 void sw_sim_advance(const struct sw_device *device, uint64_t most_ns);
 
-/* Room without end that cannot be looked at, each frame in one extent. */
+/* Room without end, each frame in one extent, of which the beginning can be looked at: it is zero. */
 struct sw_tier *sw_sim_tier_new(void);
+/* The same on a disk, which reads and writes so many bytes a second, each for itself, first asked for first served. Its
+ * time is the device's, which has one at most, and outlives it. */
+struct sw_tier *sw_sim_disk_new(struct sw_device *device, double bytes_per_s);
+/* Bytes of frames that it has written and read. */
+uint64_t sw_sim_disk_done_bytes(struct sw_tier *disk);
 
 #endif
