@@ -31,6 +31,7 @@ static int start_move(struct sw_engine *engine, struct sw_region *region, struct
     move->owner = region->owner;
     move->region = region;
     move->request.operation = SW_OP_MOVE;
+    move->request.tenant = region->owner->quota;
     sw_job_init_run(&move->job, &move->request, 0);
     move->job.from = from;
     move->job.run.frames = region->frames;

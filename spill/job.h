@@ -29,6 +29,9 @@ struct sw_job {
     unsigned n_transfers, n_ahead; /* under way; read ahead, and those that are ready */
     size_t n_read;                 /* looked at for reading, the first ones */
     struct sw_list ready;          /* struct sw_transfer: read, not taken by a slot yet */
+    struct sw_list writes;         /* the same: in memory, to be written when it is their turn */
+    struct sw_turn way_turn;       /* its place among those that want a tier behind memory (way.h) */
+    struct sw_list lacking;        /* of the way's list */
 };
 
 static inline struct sw_job *sw_job_of_run(const struct sw_run *run) {

@@ -26,6 +26,7 @@ void sw_placement_init(struct sw_placement *ret, const struct sw_tiers *tiers, u
         ret->limit_bytes[i] = sw_tier_stats_of(tiers->at[i]).capacity_bytes;
         ret->capacity_bytes += ret->limit_bytes[i];
     }
+    sw_tier_share_init(&ret->share);
     if (tiers->n > 1) {
         ret->limit_bytes[0] -= staging_bytes;
         ret->way_bytes = staging_bytes / 2;
@@ -51,11 +52,23 @@ uint64_t sw_placement_room_bytes(const struct sw_placement *place, unsigned rank
     return limit_bytes - kept_bytes > used_bytes ? limit_bytes - kept_bytes - used_bytes : 0;
 }
 
+static bool accepts(const struct sw_placement *place, unsigned rank, uint64_t bytes) {
+    return is_last(place, rank) || has_room(place, rank, bytes, place->limit_bytes[rank]);
+}
+
+const struct sw_tier *sw_placement_next_behind(const struct sw_placement *place, const struct sw_tier *tier,
+                                               uint64_t bytes) {
+    for (unsigned i = tier->rank + 1; i < place->tiers.n; i++)
+        if (accepts(place, i, bytes))
+            return place->tiers.at[i];
+    return NULL;
+}
+
 int sw_placement_reserve_behind(const struct sw_placement *place, const struct sw_tier *tier, uint64_t bytes,
                                 struct sw_stored *ret, struct sw_err *err) {
     int rc = sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST, "there is no tier behind %s", tier->kind->name);
     for (unsigned i = tier->rank + 1; rc == -SW_ENOSPACE && i < place->tiers.n; i++)
-        if (is_last(place, i) || has_room(place, i, bytes, place->limit_bytes[i]))
+        if (accepts(place, i, bytes))
             rc = place->tiers.at[i]->ops->reserve(place->tiers.at[i], bytes, ret, err);
     if (!rc && err)
         err->code = 0;

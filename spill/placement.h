@@ -8,7 +8,7 @@
 #ifndef SW_SPILL_PLACEMENT_H
 #define SW_SPILL_PLACEMENT_H
 
-#include "spill/tier/tiers.h"
+#include "spill/tier_share.h"
 #include <stdatomic.h>
 
 struct sw_placement {
@@ -18,6 +18,7 @@ struct sw_placement {
     uint64_t way_bytes;                 /* frames on their way, in each direction */
     uint64_t chunk_bytes;               /* longest chunk of which a frame fits there whatever it holds */
     atomic_ullong out_bytes, in_bytes;  /* on their way now */
+    struct sw_tier_share share;         /* what the tiers behind memory are asked for */
     uint64_t epoch;                     /* in the keys of frames in durable tiers (frame_key.h); 0 until it is set */
     atomic_uint n_demotions;            /* from the addressable tier that are under way */
     atomic_ullong demoted_us;           /* when they last got on */
@@ -40,6 +41,10 @@ bool sw_placement_goes_out(struct sw_placement *place, uint64_t bytes);
 /* How much may come to rest in a tier now. An eighth of the addressable one is left out, for frames that are judged at
  * the same moment. thread: any. */
 uint64_t sw_placement_room_bytes(const struct sw_placement *place, unsigned rank);
+
+/* The tier behind this one that a frame of so many bytes would go to now; NULL: there is none behind. thread: any. */
+const struct sw_tier *sw_placement_next_behind(const struct sw_placement *place, const struct sw_tier *tier,
+                                               uint64_t bytes);
 
 /* Room for a frame at rest in a tier behind this one. errors: those of reserve. thread: any. */
 int sw_placement_reserve_behind(const struct sw_placement *place, const struct sw_tier *tier, uint64_t bytes,

@@ -2,19 +2,23 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/clock.h"
 #include "spill/tier/frame_key.h"
 
 #include <string.h>
 
 /* Chunks of one job that are read or written at once: with 1 MiB requests enough for any disk's queue. */
 enum { MAX_READ_AHEAD = 6, MAX_MOVES = 4 };
+/* What another worker's frames give back is not reported to this one: it looks again. */
+#define LOOK_US 100u
 
 struct sw_transfer {
-    struct sw_list node; /* of the sink's `ended`, or of the job's `ready` */
+    struct sw_list node; /* of the sink's `ended`, or of the job's `ready` or `writes` */
     struct sw_tier_io io;
     struct sw_tier_sink *sink;
     struct sw_job *job;
     size_t chunk;
+    struct sw_tier_ask ask;  /* what a tier has been asked for */
     struct sw_stored staged; /* in memory */
     struct sw_stored target; /* out, move: in the tier that it goes to */
     bool is_relayed;         /* move: from a tier behind to another, so that `staged` is on its way */
@@ -65,10 +69,32 @@ static struct sw_transfer *transfer_new(struct sw_tier_sink *s, struct sw_job *j
     return t;
 }
 
+static bool moves(const struct sw_job *job) {
+    return job->run.request->operation == SW_OP_MOVE;
+}
+
+/* The job has to wait for it. */
+static void count(struct sw_transfer *t) {
+    t->job->n_transfers++;
+    t->job->run.n_in_sink++;
+    t->sink->n_transfers++;
+}
+
+static void discount(struct sw_transfer *t) {
+    t->job->n_transfers--;
+    t->job->run.n_in_sink--;
+    t->sink->n_transfers--;
+}
+
+static struct sw_tier_ask ask_for(const struct sw_tier *tier, enum sw_tier_io_kind kind, uint64_t bytes) {
+    return (struct sw_tier_ask){.rank = tier->rank, .kind = kind, .bytes = bytes};
+}
+
 static uint64_t check_of(const struct sw_transfer *t) {
     return sw_tier_key_check(&t->staged, &t->job->run.frames->layouts[t->chunk]);
 }
 
+/* in_tier: reserved, or stored there. The transfer was counted. */
 static void submit(struct sw_transfer *t, enum sw_tier_io_kind kind, struct sw_stored *in_tier) {
     const struct sw_tier_key key = {.slot = t->job->region_slot,
                                     .gen = t->job->region_gen,
@@ -82,9 +108,9 @@ static void submit(struct sw_transfer *t, enum sw_tier_io_kind kind, struct sw_s
     t->io.done = on_done;
     t->io.arg = t;
     memcpy(t->io.key, &key, sizeof key);
-    t->job->n_transfers++;
-    t->job->run.n_in_sink++;
-    t->sink->n_transfers++;
+    t->ask = ask_for(in_tier->tier, kind, in_tier->bytes);
+    t->sink->asked_bytes[t->ask.rank][kind] += t->ask.bytes;
+    sw_tier_share_take(&t->sink->place->share, &t->ask, moves(t->job));
     in_tier->tier->ops->submit(in_tier->tier, &t->io);
 }
 
@@ -124,15 +150,15 @@ static void room(struct sw_frame_sink *sink, const struct sw_run *run, struct sw
 
 static int reserve(struct sw_frame_sink *sink, struct sw_run *run, uint64_t bytes, bool must_rest,
                    struct sw_stored *ret, struct sw_err *err) {
-    struct sw_placement *place = of(sink)->place;
+    struct sw_tier_sink *s = of(sink);
+    struct sw_placement *place = s->place;
     struct sw_tier *memory = sw_placement_memory(place);
     struct sw_job *job = sw_job_of_run(run);
     const bool goes_on = !must_rest && sw_placement_goes_out(place, bytes);
     int rc = job->quota ? sw_quota_take(job->quota, bytes, err) : 0;
     if (rc)
         return rc;
-    rc = goes_on ? sw_placement_stage(place, SW_TIER_WRITE, bytes, ret, err)
-                 : memory->ops->reserve(memory, bytes, ret, err);
+    rc = goes_on ? sw_way_stage(&s->way, job, bytes, ret, err) : memory->ops->reserve(memory, bytes, ret, err);
     if (rc && job->quota)
         sw_quota_give(job->quota, bytes);
     if (!rc)
@@ -145,14 +171,20 @@ static int commit(struct sw_frame_sink *sink, struct sw_stored *stored, struct s
     return stored->tier->ops->commit(stored->tier, stored, err);
 }
 
-static void release(struct sw_frame_sink *sink, struct sw_stored *stored) {
+static void release(struct sw_frame_sink *sink, struct sw_run *run, struct sw_stored *stored) {
     if (stored->tier && stored->use != SW_STORED_RESTS)
-        sw_placement_arrived(of(sink)->place, stored);
+        sw_way_unstage(&of(sink)->way, sw_job_of_run(run), stored);
     else
         sw_stored_release(stored);
 }
 
 /* ---- out ---- */
+
+/* Its frame is in memory, and is to be written when it is its turn. */
+static void add_write(struct sw_transfer *t) {
+    count(t);
+    sw_list_append(&t->job->writes, &t->node);
+}
 
 static void put(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, struct sw_stored *stored) {
     struct sw_tier_sink *s = of(sink);
@@ -164,12 +196,34 @@ static void put(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, st
         sw_placement_reserve_behind(s->place, stored->tier, stored->bytes, &t->target, &err)) {
         fail(s, job, &err);
         sw_free(t);
-        release(sink, stored);
+        release(sink, run, stored);
         return;
     }
     t->staged = *stored;
     memset(stored, 0, sizeof *stored);
+    add_write(t);
+    sw_way_wake(&s->way, job);
+}
+
+static struct sw_transfer *next_write(const struct sw_job *job) {
+    return sw_list_empty(&job->writes) ? NULL : SW_CONTAINER_OF(job->writes.next, struct sw_transfer, node);
+}
+
+static void write_next(struct sw_job *job) {
+    struct sw_transfer *t = next_write(job);
+    sw_list_remove(&t->node);
     submit(t, SW_TIER_WRITE, &t->target);
+}
+
+static void drop_writes(struct sw_job *job) {
+    struct sw_transfer *t;
+    while ((t = next_write(job))) {
+        sw_list_remove(&t->node);
+        sw_stored_release(&t->target);
+        sw_way_unstage(&t->sink->way, job, &t->staged);
+        discount(t);
+        sw_free(t);
+    }
 }
 
 /* Makes room for a chunk's new frame. The old one is released at once, or kept until the loop has recorded the new. */
@@ -184,12 +238,11 @@ static void replace(struct sw_job *job, size_t chunk) {
 static void arrived_out(struct sw_transfer *t) {
     struct sw_tier_sink *s = t->sink;
     struct sw_job *job = t->job;
-    const bool moves = job->run.request->operation == SW_OP_MOVE;
     if (t->io.err.code) {
         fail(s, job, &t->io.err);
         sw_stored_release(&t->target);
     } else {
-        if (moves) {
+        if (moves(job)) {
             replace(job, t->chunk);
             if (!t->is_relayed)
                 sw_placement_demotion_gets_on(s->place);
@@ -197,39 +250,50 @@ static void arrived_out(struct sw_transfer *t) {
         job->run.frames->stored[t->chunk] = t->target;
         sw_mover_stored(s->sink.mover, &job->run);
     }
-    if (!moves || t->is_relayed)
-        sw_placement_arrived(s->place, &t->staged);
+    if (!moves(job) || t->is_relayed)
+        sw_way_unstage(&s->way, job, &t->staged);
     sw_free(t);
 }
 
 /* ---- in ---- */
 
+/* The next frame that the restore wants read; NULL: none now. */
+static struct sw_stored *next_read(struct sw_job *job) {
+    struct sw_frames *frames = job->run.frames;
+    while (job->n_read < frames->n_chunks && !sw_stored_is_away(&frames->stored[job->n_read]))
+        job->n_read++;
+    return job->n_read < frames->n_chunks && job->n_ahead < MAX_READ_AHEAD ? &frames->stored[job->n_read] : NULL;
+}
+
 static bool get(struct sw_frame_sink *sink, struct sw_run *run) {
     struct sw_tier_sink *s = of(sink);
     struct sw_job *job = sw_job_of_run(run);
-    bool begun = false;
-    while (!run->outcome.err.code && job->n_read < run->frames->n_chunks && job->n_ahead < MAX_READ_AHEAD) {
-        struct sw_stored *stored = &run->frames->stored[job->n_read];
-        struct sw_err err = {0};
-        if (!sw_stored_is_away(stored)) {
-            job->n_read++;
-            continue;
-        }
-        struct sw_transfer *t = transfer_new(s, job, job->n_read, &err);
-        int rc = t ? sw_placement_stage(s->place, SW_TIER_READ, stored->bytes, &t->staged, &err) : -SW_ENOMEM;
-        if (rc) {
-            sw_free(t);
-            if (rc != -SW_EAGAIN)
-                fail(s, job, &err);
-            return begun;
-        }
-        job->n_read++;
-        job->n_ahead++;
-        run->n_in_sink++;
-        submit(t, SW_TIER_READ, stored);
-        begun = true;
+    struct sw_err err = {0};
+    if (job->way_turn.session || !next_read(job))
+        return false;
+    if (sw_way_join(&s->way, job, &err))
+        fail(s, job, &err);
+    return true;
+}
+
+/* -SW_EAGAIN: waits for memory; another failure is the job's. */
+static int read_next(struct sw_tier_sink *s, struct sw_job *job) {
+    struct sw_stored *stored = next_read(job);
+    struct sw_err err = {0};
+    struct sw_transfer *t = transfer_new(s, job, job->n_read, &err);
+    const int rc = t ? sw_way_stage(&s->way, job, stored->bytes, &t->staged, &err) : -SW_ENOMEM;
+    if (rc) {
+        sw_free(t);
+        if (rc != -SW_EAGAIN)
+            fail(s, job, &err);
+        return rc;
     }
-    return begun;
+    job->n_read++;
+    job->n_ahead++;
+    job->run.n_in_sink++;
+    count(t);
+    submit(t, SW_TIER_READ, stored);
+    return 0;
 }
 
 static struct sw_transfer *find_ready(const struct sw_job *job, size_t chunk) {
@@ -255,12 +319,13 @@ static void forget_ready(struct sw_job *job, struct sw_transfer *t) {
 }
 
 static bool take(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, struct sw_stored *ret) {
-    struct sw_transfer *t = find_ready(sw_job_of_run(run), chunk);
-    (void)sink;
+    struct sw_job *job = sw_job_of_run(run);
+    struct sw_transfer *t = find_ready(job, chunk);
     if (!t)
         return false;
     *ret = t->staged;
-    forget_ready(t->job, t);
+    forget_ready(job, t);
+    sw_way_wake(&of(sink)->way, job);
     return true;
 }
 
@@ -274,11 +339,87 @@ static void arrived_in(struct sw_transfer *t) {
 
 static void abandon(struct sw_frame_sink *sink, struct sw_run *run) {
     struct sw_job *job = sw_job_of_run(run);
+    drop_writes(job);
     while (!sw_list_empty(&job->ready)) {
         struct sw_transfer *t = SW_CONTAINER_OF(job->ready.next, struct sw_transfer, node);
-        release(sink, &t->staged);
+        release(sink, run, &t->staged);
         forget_ready(job, t);
     }
+}
+
+static void ended(struct sw_frame_sink *sink, struct sw_run *run) {
+    sw_way_leave(&of(sink)->way, sw_job_of_run(run));
+}
+
+/* ---- whose turn ---- */
+
+struct dealing {
+    struct sw_tier_sink *sink;
+    enum sw_tier_io_kind kind;
+    bool lacks_tier[SW_TIERS_MAX]; /* whose turn it is waits for that tier, by rank, and those behind it with it */
+    bool lacks_memory;             /* the same, but for short newcomers */
+    bool has_none;                 /* not even for these */
+};
+
+static const struct sw_stored *next_frame(struct sw_job *job) {
+    if (job->run.outcome.err.code)
+        return NULL;
+    if (sw_way_kind(job) == SW_TIER_READ)
+        return next_read(job);
+    const struct sw_transfer *t = next_write(job);
+    return t ? &t->target : NULL;
+}
+
+static enum sw_turn_answer ask(struct sw_turn *turn, void *arg) {
+    struct dealing *d = arg;
+    struct sw_job *job = SW_CONTAINER_OF(turn, struct sw_job, way_turn);
+    struct sw_tier_share *share = &d->sink->place->share;
+    const struct sw_stored *frame = next_frame(job);
+    const uint64_t now_us = sw_clock_us();
+    if (!frame)
+        return SW_TURN_REST;
+    const struct sw_tier_ask what = ask_for(frame->tier, d->kind, frame->bytes);
+    const bool is_shared = sw_tier_share_note(share, job->run.request->tenant, now_us);
+    const bool is_bound = is_shared && d->sink->asked_bytes[what.rank][d->kind] > 0;
+    d->lacks_tier[what.rank] |= !sw_tier_share_has_room(share, &what, is_bound, now_us);
+    const bool lacks_memory = d->has_none || (d->lacks_memory && !sw_way_is_short_newcomer(job, frame->bytes));
+    return d->lacks_tier[what.rank] || lacks_memory ? SW_TURN_LATER : SW_TURN_TAKE;
+}
+
+/* False: it waits for memory. */
+static bool serve(struct dealing *d, struct sw_job *job) {
+    const uint64_t bytes = next_frame(job)->bytes;
+    const bool is_newcomer = sw_way_is_short_newcomer(job, bytes);
+    if (d->kind == SW_TIER_WRITE) {
+        write_next(job);
+    } else if (read_next(d->sink, job) == -SW_EAGAIN) {
+        d->lacks_memory = true;
+        d->has_none |= is_newcomer;
+        return false;
+    }
+    sw_turns_charge(&d->sink->way.turns[d->kind], &job->way_turn, bytes);
+    return true;
+}
+
+static bool deal_kind(struct sw_tier_sink *s, enum sw_tier_io_kind kind) {
+    struct dealing d = {.sink = s, .kind = kind};
+    const struct sw_turn_question question = {
+        .ask = ask, .arg = &d, .n_free = 2, .n_slots = 2, .now_us = sw_clock_us()};
+    struct sw_turn *turn;
+    bool any = false, looks;
+    while ((turn = sw_turns_next(&s->way.turns[kind], &question)))
+        any |= serve(&d, SW_CONTAINER_OF(turn, struct sw_job, way_turn));
+    looks = d.has_none;
+    for (unsigned rank = 0; rank < SW_TIERS_MAX; rank++)
+        looks |= d.lacks_tier[rank];
+    if (looks)
+        sw_mover_look_at(s->sink.mover, sw_clock_us() + LOOK_US);
+    return any;
+}
+
+static bool deal(struct sw_frame_sink *sink) {
+    const bool reads = deal_kind(of(sink), SW_TIER_READ);
+    return deal_kind(of(sink), SW_TIER_WRITE) || reads;
 }
 
 /* ---- move ---- */
@@ -290,13 +431,14 @@ static int demote(struct sw_transfer *t, struct sw_err *err) {
     t->is_relayed = sw_stored_is_away(stored);
     int rc = sw_placement_reserve_behind(place, stored->tier, stored->bytes, &t->target, err);
     if (!rc && t->is_relayed)
-        rc = sw_placement_stage(place, SW_TIER_WRITE, stored->bytes, &t->staged, err);
+        rc = sw_way_stage(&t->sink->way, t->job, stored->bytes, &t->staged, err);
     if (rc) {
         sw_stored_release(&t->target);
         return rc;
     }
     if (!t->is_relayed)
         t->staged = *stored; /* stays the region's until the copy is there */
+    count(t);
     submit(t, t->is_relayed ? SW_TIER_READ : SW_TIER_WRITE, t->is_relayed ? stored : &t->target);
     return 0;
 }
@@ -308,9 +450,11 @@ static int promote(struct sw_transfer *t, struct sw_err *err) {
     if (sw_placement_goes_out(t->sink->place, stored->bytes))
         return sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST, "%s tier is full", memory->kind->name);
     int rc = memory->ops->reserve(memory, stored->bytes, &t->staged, err);
-    if (!rc)
-        submit(t, SW_TIER_READ, stored);
-    return rc;
+    if (rc)
+        return rc;
+    count(t);
+    submit(t, SW_TIER_READ, stored);
+    return 0;
 }
 
 static void arrived_promoted(struct sw_transfer *t) {
@@ -331,12 +475,12 @@ static void arrived_promoted(struct sw_transfer *t) {
 static void arrived_half_way(struct sw_transfer *t) {
     check_frame(t);
     if (!t->io.err.code && !t->staged.tier->ops->commit(t->staged.tier, &t->staged, &t->io.err)) {
-        submit(t, SW_TIER_WRITE, &t->target);
+        add_write(t);
         return;
     }
     fail_at(t, 1);
     sw_stored_release(&t->target);
-    sw_placement_arrived(t->sink->place, &t->staged);
+    sw_way_unstage(&t->sink->way, t->job, &t->staged);
     sw_free(t);
 }
 
@@ -345,10 +489,42 @@ static bool stays(const struct sw_job *job, const struct sw_stored *stored) {
     return job->from ? stored->tier != job->from : !sw_stored_is_away(stored);
 }
 
+/* What the clients leave of a tier is enough for the chunk. tier NULL: there is none that could take it. */
+static bool may_move(struct sw_tier_sink *s, const struct sw_job *job, const struct sw_tier *tier,
+                     enum sw_tier_io_kind kind, uint64_t bytes) {
+    if (!tier)
+        return true;
+    const uint64_t now_us = sw_clock_us();
+    const struct sw_tier_ask what = ask_for(tier, kind, bytes);
+    const bool may = sw_tier_share_may_move(&s->place->share, &what, job->run.request->tenant, now_us);
+    if (!may)
+        sw_mover_look_at(s->sink.mover, now_us + LOOK_US);
+    return may;
+}
+
+/* Whether the first step of moving a chunk may begin: it is read where it is away, else written to the next tier. */
+static bool may_begin(struct sw_tier_sink *s, const struct sw_job *job, const struct sw_stored *stored) {
+    if (sw_stored_is_away(stored))
+        return may_move(s, job, stored->tier, SW_TIER_READ, stored->bytes);
+    const struct sw_tier *behind = sw_placement_next_behind(s->place, stored->tier, stored->bytes);
+    return may_move(s, job, behind, SW_TIER_WRITE, stored->bytes);
+}
+
+/* Chunks on their way between tiers behind that have been read. */
+static bool relay(struct sw_tier_sink *s, struct sw_job *job) {
+    const struct sw_transfer *t;
+    bool began = false;
+    while ((t = next_write(job)) && may_move(s, job, t->target.tier, SW_TIER_WRITE, t->target.bytes)) {
+        write_next(job);
+        began = true;
+    }
+    return began;
+}
+
 static bool move(struct sw_frame_sink *sink, struct sw_run *run) {
     struct sw_tier_sink *s = of(sink);
     struct sw_job *job = sw_job_of_run(run);
-    bool began = false;
+    bool began = relay(s, job);
     while (!run->outcome.err.code && run->n_dealt < run->frames->n_chunks && job->n_transfers < MAX_MOVES) {
         struct sw_err err = {0};
         if (stays(job, &run->frames->stored[run->n_dealt])) {
@@ -357,6 +533,8 @@ static bool move(struct sw_frame_sink *sink, struct sw_run *run) {
             began = true;
             continue;
         }
+        if (!may_begin(s, job, &run->frames->stored[run->n_dealt]))
+            return began;
         struct sw_transfer *t = transfer_new(s, job, run->n_dealt, &err);
         const int rc = !t ? -SW_ENOMEM : job->from ? demote(t, &err) : promote(t, &err);
         if (rc) {
@@ -392,14 +570,14 @@ static bool collect(struct sw_frame_sink *sink) {
     atomic_store(&s->has_ended, false);
     while ((t = next_ended(s))) {
         sw_list_init(&t->node);
-        t->job->n_transfers--;
-        t->job->run.n_in_sink--;
-        s->n_transfers--;
+        discount(t);
+        s->asked_bytes[t->ask.rank][t->ask.kind] -= t->ask.bytes;
+        sw_tier_share_give(&s->place->share, &t->ask);
         if (t->io.kind == SW_TIER_WRITE)
             arrived_out(t);
         else if (t->is_relayed)
             arrived_half_way(t);
-        else if (t->job->run.request->operation == SW_OP_MOVE)
+        else if (moves(t->job))
             arrived_promoted(t);
         else
             arrived_in(t);
@@ -418,18 +596,22 @@ static const struct sw_frame_sink_ops ops = {.rests = rests,
                                              .take = take,
                                              .release = release,
                                              .move = move,
+                                             .deal = deal,
                                              .abandon = abandon,
+                                             .ended = ended,
                                              .has_news = has_news,
                                              .collect = collect};
 
 void sw_tier_sink_init(struct sw_tier_sink *s, struct sw_placement *place, void (*arrived)(void *arg), void *arg) {
     *s = (struct sw_tier_sink){
         .sink = {.ops = &ops, .chunk_bytes = place->chunk_bytes}, .place = place, .arrived = arrived, .arg = arg};
+    sw_way_init(&s->way, place);
     sw_list_init(&s->ended);
     (void)pthread_mutex_init(&s->lock, NULL);
 }
 
 void sw_tier_sink_fini(struct sw_tier_sink *s) {
     SW_ASSERT(s->n_transfers == 0);
+    sw_way_fini(&s->way);
     (void)pthread_mutex_destroy(&s->lock);
 }

@@ -1,7 +1,7 @@
 /* transfer.h - the frame sink of the daemon: tiers; and frames between memory and the tiers behind it, chunk by chunk.
  *
- *   out    a slot has copied a frame to host memory -> written to the disk -> the chunk is done
- *   in     read ahead into host memory -> ready -> a slot takes it from there
+ *   out    a slot has copied a frame to memory -> written to a tier behind, when it is its turn -> the chunk is done
+ *   in     read ahead into memory, when it is its turn -> ready -> a slot takes it from there
  *   move   a frame at rest in memory -> written to a tier behind -> its memory is free (demotion), or the other way
  *          round (promotion); from one tier behind to another it is read into memory on its way
  *
@@ -11,13 +11,15 @@
 
 #include "spill/job.h"
 #include "spill/mover/frame_sink.h"
-#include "spill/placement.h"
+#include "spill/way.h"
 #include <pthread.h>
 
 /* The sink of one mover, with the jobs of its worker. */
 struct sw_tier_sink {
     struct sw_frame_sink sink;
     struct sw_placement *place;
+    struct sw_way way;                     /* the turns of the worker's jobs */
+    uint64_t asked_bytes[SW_TIERS_MAX][2]; /* the worker's: that tiers have been asked for, by rank and kind */
     void (*arrived)(void *arg);
     void *arg;
     unsigned n_transfers;  /* the worker's */

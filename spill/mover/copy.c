@@ -138,7 +138,7 @@ static int commit_more(struct sw_mover *m, struct sw_slot *slot, struct sw_err *
 
 static void give(struct sw_mover *m, struct sw_slot *slot) {
     for (unsigned i = 1; i < slot->direct.n; i++)
-        m->sink->ops->release(m->sink, &slot->direct.more[i]);
+        m->sink->ops->release(m->sink, slot->run, &slot->direct.more[i]);
     slot->direct.n = 0;
     sw_slot_give(m, slot);
 }

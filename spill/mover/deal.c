@@ -109,9 +109,10 @@ static struct sw_run *next_of_op(struct sw_mover *m, struct sw_run *first) {
 
 /* ---- among all runs ---- */
 
-/* A restore's step queues its copy at once. */
+/* A restore's step queues its copy at once, unless its frame is still to be brought to memory. */
 static bool has_link(struct sw_mover *m, const struct sw_run *run) {
     return run->request->operation != SW_OP_RESTORE || run->n_dealt == run->frames->n_chunks ||
+           !m->sink->ops->has(m->sink, run, run->n_dealt) ||
            sw_link_has_room(m, SW_LINK_BACK, run, run->frames->layouts[run->n_dealt].frame_bytes);
 }
 

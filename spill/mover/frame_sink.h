@@ -25,21 +25,28 @@ struct sw_frame_sink_ops {
      * should be it is run->frames->stored[chunk], and sw_mover_stored() tells the mover; sw_mover_fail() if it will
      * never be. */
     void (*put)(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, struct sw_stored *stored);
-    /* Begins to bring frames to memory that a restore will want next; sw_mover_wake() says that one is there. True:
-     * anything was begun. */
+    /* A restore that is under way wants its frames in memory, those that it will want next first: begins to bring some,
+     * or notes that deal() is to; sw_mover_wake() says that one is there. Called again and again. True: anything was
+     * begun or noted. */
     bool (*get)(struct sw_frame_sink *sink, struct sw_run *run);
     /* Whether the chunk's frame is in memory. */
     bool (*has)(struct sw_frame_sink *sink, const struct sw_run *run, size_t chunk);
     /* The place of a frame that get() has brought, and that is the run's then. False: it rests in memory, in
      * run->frames->stored[chunk]. */
     bool (*take)(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, struct sw_stored *ret);
-    /* Gives a place back, and empties *stored; an empty one is a no-op. */
-    void (*release)(struct sw_frame_sink *sink, struct sw_stored *stored);
+    /* Gives a place of the run's back, and empties *stored; an empty one is a no-op, and may be of no run. */
+    void (*release)(struct sw_frame_sink *sink, struct sw_run *run, struct sw_stored *stored);
+    /* Begins what is to be done next of what runs have put() and want, by their turns. True: anything was begun. NULL:
+     * nothing waits for a turn. */
+    bool (*deal)(struct sw_frame_sink *sink);
     /* Goes on with a run of SW_OP_MOVE, whose n_dealt and n_done are the sink's. True: anything was begun or done.
      * NULL: there are none. */
     bool (*move)(struct sw_frame_sink *sink, struct sw_run *run);
-    /* A run has failed: what was brought for it is given up. */
+    /* A run has failed: what was brought for it is given up, and what has been put() and not begun. Called again and
+     * again until n_in_sink is 0. */
     void (*abandon)(struct sw_frame_sink *sink, struct sw_run *run);
+    /* A run is over, and has nothing more in the sink. NULL: that makes no difference. */
+    void (*ended)(struct sw_frame_sink *sink, struct sw_run *run);
     /* Whether anything has ended that was under way, and takes that in: reports it to the mover. NULL: nothing ever is.
      */
     bool (*has_news)(const struct sw_frame_sink *sink);
@@ -56,6 +63,8 @@ struct sw_frame_sink {
 /* For sinks, from any of their calls. A frame that was put() is stored; or a frame that was wanted is there. */
 void sw_mover_stored(struct sw_mover *mover, struct sw_run *run);
 void sw_mover_wake(struct sw_mover *mover, struct sw_run *run);
+/* What waits, and what nothing will be reported of, is to be looked at again then, at the latest. */
+void sw_mover_look_at(struct sw_mover *mover, uint64_t us);
 /* The first failure is the run's. A context that died takes every run of the device with it. _at: where it is known at
  * which chunks. */
 void sw_mover_fail(struct sw_mover *mover, struct sw_run *run, const struct sw_err *cause);

@@ -324,7 +324,7 @@ static void unpacked(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_run *run = slot->run;
     for (unsigned i = 0; i < slot->n_chunks; i++) {
         run->frames->packed[slot->chunk - i].is_packed = false;
-        m->sink->ops->release(m->sink, &run->frames->stored[slot->chunk - i]);
+        m->sink->ops->release(m->sink, run, &run->frames->stored[slot->chunk - i]);
     }
     if (run->request->operation == SW_OP_UNPACK)
         run->n_done += slot->n_chunks;

@@ -43,9 +43,7 @@ bool sw_link_has_room(struct sw_mover *m, unsigned link, const struct sw_run *ru
                  queued = (double)(free_us - now_us) / 1e6 * rate;
     if (queued + (double)bytes <= most)
         return true;
-    const uint64_t opens_us = free_us - EARLY_US;
-    if (!m->link_opens_us || opens_us < m->link_opens_us)
-        m->link_opens_us = opens_us;
+    sw_mover_look_at(m, free_us - EARLY_US);
     return false;
 }
 

@@ -113,25 +113,27 @@ static bool transfer(struct sw_mover *m) {
     const struct sw_frame_sink_ops *ops = m->sink->ops;
     bool advanced = ops->collect && ops->collect(m->sink);
     advanced |= store_waiting(m);
+    advanced |= ops->deal && ops->deal(m->sink);
     for (struct sw_list *node = m->runs.next; node != &m->runs; node = node->next) {
         struct sw_run *run = SW_CONTAINER_OF(node, struct sw_run, node);
-        if (run->stage != SW_STAGE_RUNNING)
-            continue;
         const struct sw_workflow *main = sw_workflows(run->request->operation)->main;
-        if (run->outcome.err.code)
-            ops->abandon(m->sink, run);
-        else if (main->advance)
+        if (run->stage == SW_STAGE_RUNNING && !run->outcome.err.code && main->advance)
             advanced |= main->advance(m, run);
     }
     return advanced;
 }
 
+/* Runs that have failed, in whatever stage: one may have frames in the sink while another plan is made for its rest. */
 static bool abandon_runs(struct sw_mover *m) {
     bool advanced = false;
     for (struct sw_list *node = m->runs.next; node != &m->runs; node = node->next) {
         struct sw_run *run = SW_CONTAINER_OF(node, struct sw_run, node);
+        if (!run->outcome.err.code)
+            continue;
         const struct sw_workflow *main = sw_workflows(run->request->operation)->main;
-        if (run->outcome.err.code && main->abandon)
+        if (run->n_in_sink > 0)
+            m->sink->ops->abandon(m->sink, run);
+        if (main->abandon)
             advanced |= main->abandon(m, run);
     }
     return advanced;
@@ -234,10 +236,10 @@ bool sw_mover_step(struct sw_mover *m, bool is_polling) {
     }
     m->woke_us = 0;
     /* With hundreds of short runs a look at all of them takes longer than one at the slots. */
-    const bool link_opens = m->link_opens_us && sw_clock_us() >= m->link_opens_us;
-    if (is_polling && m->is_settled && !advanced && !link_opens && !sink_has_news(m))
+    const bool looks = m->look_us && sw_clock_us() >= m->look_us;
+    if (is_polling && m->is_settled && !advanced && !looks && !sink_has_news(m))
         return false;
-    m->link_opens_us = 0;
+    m->look_us = 0;
     advanced |= abandon_runs(m);
     advanced |= transfer(m);
     advanced |= deal(m);

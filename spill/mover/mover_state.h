@@ -58,6 +58,7 @@ struct sw_slot {
     int step;                           /* the workflow's */
     bool runs;                          /* steps are queued, whose end can be asked for */
     bool waits;                         /* none are: for the link, or for a place; workflow->resume() tries again */
+    bool lacks_place;                   /* waits: for a place, not for the link */
     bool drains;                        /* a step could not be queued; what is has to end, and is not measured */
     bool plans;                         /* makes a plan */
     bool compresses;                    /* its chunk is compressed, and will have the link, or has it */
@@ -103,8 +104,8 @@ struct sw_mover {
     struct sw_list runs;   /* active */
     struct sw_turns turns; /* of those that want slots, or may */
     struct sw_link links[SW_LINKS];
-    uint64_t link_opens_us; /* when to look again at what waits for a link; 0: nothing does */
-    struct sw_err lost;     /* code 0: the device works */
+    uint64_t look_us;   /* when to look again at what waits for a link, or in the sink; 0: nothing does */
+    struct sw_err lost; /* code 0: the device works */
     struct sw_planner planner;
     uint64_t woke_us; /* since then not every slot has been looked at; 0: all have */
     struct sw_slot slots[];

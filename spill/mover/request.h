@@ -102,6 +102,9 @@ struct sw_run {
     /* The sink's: how much it has under way for the run, or holds for it. The run ends at 0. */
     unsigned n_in_sink;
 
+    /* The mover's; its sink may look at it. */
+    unsigned n_placeless; /* slots whose frames wait for a place */
+
     /* The mover's own. */
     struct sw_list node; /* of the runs that are out */
     enum sw_run_stage stage;

@@ -82,7 +82,7 @@ static void run_log(const struct sw_run *run, uint64_t moved_us, uint64_t end_us
 
 static void release_frames(struct sw_mover *m, struct sw_run *run) {
     for (size_t i = 0; run->frames && i < run->frames->n_begun; i++)
-        m->sink->ops->release(m->sink, &run->frames->stored[i]);
+        m->sink->ops->release(m->sink, run, &run->frames->stored[i]);
     sw_frames_delete(run->frames);
     run->frames = NULL;
 }
@@ -91,6 +91,8 @@ void sw_run_finish(struct sw_mover *m, struct sw_run *run) {
     const uint64_t moved_us = sw_clock_us();
     sw_list_remove(&run->node);
     sw_turns_remove(&m->turns, &run->turn, moved_us);
+    if (m->sink->ops->ended)
+        m->sink->ops->ended(m->sink, run);
     run->outcome.reason = run->course.reason;
     if (run->outcome.err.code && sw_operation_encodes(run->request->operation))
         release_frames(m, run);
@@ -191,6 +193,11 @@ void sw_mover_stored(struct sw_mover *m, struct sw_run *run) {
 
 void sw_mover_wake(struct sw_mover *m, struct sw_run *run) {
     sw_turns_wake(&m->turns, &run->turn);
+}
+
+void sw_mover_look_at(struct sw_mover *m, uint64_t us) {
+    if (!m->look_us || us < m->look_us)
+        m->look_us = us;
 }
 
 /* ---- among others ---- */

@@ -24,8 +24,15 @@ void sw_slot_take(struct sw_mover *m, struct sw_slot *slot, const struct sw_work
         sw_run_hold_slot(run);
 }
 
+static void note_lacks_place(struct sw_slot *slot, bool lacks) {
+    if (slot->lacks_place != lacks)
+        slot->run->n_placeless += lacks ? 1 : -1u;
+    slot->lacks_place = lacks;
+}
+
 void sw_slot_give(struct sw_mover *m, struct sw_slot *slot) {
-    m->sink->ops->release(m->sink, &slot->stored); /* empty once it was committed */
+    m->sink->ops->release(m->sink, slot->run, &slot->stored); /* empty once it was committed */
+    note_lacks_place(slot, false);
     if (slot->run)
         sw_run_give_slot(m, slot->run);
     slot->workflow = NULL;
@@ -46,9 +53,12 @@ void sw_slot_store(struct sw_mover *m, struct sw_slot *slot, uint64_t bytes,
                    int (*queue)(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err)) {
     struct sw_err err = {0};
     int rc = -SW_EAGAIN;
-    if (sw_link_has_room(m, SW_LINK_OUT, slot->run, bytes))
+    const bool has_link = sw_link_has_room(m, SW_LINK_OUT, slot->run, bytes);
+    note_lacks_place(slot, false);
+    if (has_link)
         rc = m->sink->ops->reserve(m->sink, slot->run, bytes, false, &slot->stored, &err);
     slot->waits = rc == -SW_EAGAIN;
+    note_lacks_place(slot, has_link && slot->waits);
     slot->runs = !slot->waits;
     if (!rc)
         rc = queue(m, slot, &err);

@@ -248,6 +248,10 @@ void sw_turns_give(struct sw_turn *turn) {
         turn->session->tenant->n_held--;
 }
 
+bool sw_turns_tenant_holds(const struct sw_turn *turn) {
+    return turn->session && turn->session->tenant->n_held > 0;
+}
+
 /* Jobs that bring bytes back go first, but not before those that have waited for their quarter. */
 static enum sw_turn_lane first_lane(const struct sw_turn_tenant *tenant) {
     const bool back = tenant->lanes[SW_TURN_BACK].sessions.first, out = tenant->lanes[SW_TURN_OUT].sessions.first;

@@ -1,4 +1,5 @@
-/* turns.h - whose turn it is to get a slot: fair shares of bytes (fair.h) by tenant, then session, then request.
+/* turns.h - whose turn it is to get a slot, or whatever else is dealt out: fair shares of bytes (fair.h) by tenant,
+ * then session, then request.
  *
  * A turn stands for a job; it is *ready* while the job wants a slot, or may, and rests otherwise. Of a tenant's jobs
  * those that bring bytes back go before those that take them out, since queries wait for them; but these get a quarter
@@ -6,7 +7,8 @@
  *
  * A tenant that has had less than its share is *light*: what it wants next goes before what others want. While there is
  * a light tenant that holds no slot, the last free slot is kept for it. It counts for SW_TURNS_RECENT_US after its last
- * job, so that a client that comes again and again does not wait for a slot each time. Its price is that slot.
+ * job, so that a client that comes again and again does not wait for a slot each time. Its price is that slot. Where
+ * something else than slots is dealt out, a question that says that two are free keeps none.
  *
  * Invariant: no call takes time that grows with the number of jobs that wait, but for the logarithm. owns: tenants and
  * sessions; turns are the caller's. The caller has the clock and the lock. */
@@ -60,6 +62,8 @@ void sw_turns_wake(struct sw_turns *turns, struct sw_turn *turn);
 /* The turn's job has one slot more, or one less. */
 void sw_turns_hold(struct sw_turn *turn);
 void sw_turns_give(struct sw_turn *turn);
+/* True if its tenant has any. */
+bool sw_turns_tenant_holds(const struct sw_turn *turn);
 /* The turn's job has been dealt as many bytes: charged to its tenant, its session, and its request. */
 void sw_turns_charge(struct sw_turns *turns, struct sw_turn *turn, uint64_t bytes);
 

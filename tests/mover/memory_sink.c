@@ -27,7 +27,8 @@ static int place_new(struct sw_memory_sink *s, uint64_t bytes, enum sw_stored_us
     return 0;
 }
 
-static void release(struct sw_frame_sink *sink, struct sw_stored *stored) {
+static void release(struct sw_frame_sink *sink, struct sw_run *run, struct sw_stored *stored) {
+    (void)run;
     if (stored->n_extents == 0)
         return;
     struct sw_extent *extent = stored->extents;
@@ -126,7 +127,7 @@ static void abandon(struct sw_frame_sink *sink, struct sw_run *run) {
     struct sw_memory_sink *s = of(sink);
     for (unsigned i = s->n_pending; i-- > 0;)
         if (s->pending[i].run == run && s->pending[i].is_there) {
-            release(sink, &s->pending[i].stored);
+            release(sink, run, &s->pending[i].stored);
             remove_pending(s, &s->pending[i]);
         }
 }
@@ -189,6 +190,6 @@ void sw_memory_sink_init(struct sw_memory_sink *sink, uint64_t capacity_bytes, u
 
 void sw_memory_sink_free(struct sw_memory_sink *sink, struct sw_frames *frames) {
     for (size_t i = 0; frames && i < frames->n_chunks; i++)
-        release(&sink->sink, &frames->stored[i]);
+        release(&sink->sink, NULL, &frames->stored[i]);
     sw_frames_delete(frames);
 }

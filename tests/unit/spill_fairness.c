@@ -17,11 +17,13 @@
 /* Those of a GPU by the daemon's defaults. */
 enum { N_SLOTS = 4, POLL_US = 500, NAP_US = 100 };
 #define CHUNK_BYTES (26 * MIB)
-#define BUSY 26.7        /* spill_never_slower.c has why */
+#define BUSY 26.7 /* spill_never_slower.c has why */
+#define DISK_BYTES_PER_S 3e9
+#define STAGING_BYTES (512 * MIB)
 #define STRIPE (1 << 30) /* MiB: text lies before, bytes that do not shrink behind */
-enum { MOST_CLIENTS = 8192, N_SMALL = 200, N_WARM = 40, MOST_BUFFERS = 8 };
+enum { N_TENANTS = 32, MOST_CLIENTS = 8192, MOST_ON_DISK = 256, N_SMALL = 200, N_WARM = 40, MOST_BUFFERS = 8 };
 
-enum shape { SPILLS, RESTORES, BOTH };
+enum shape { SPILLS, RESTORES, BOTH, MOVES /* down to a disk */ };
 
 struct hog {
     const char *name;
@@ -73,17 +75,17 @@ struct client {
     struct client *first; /* of the request */
     unsigned n_left;      /* of the first one: its buffers under way */
     unsigned n_buffers;
-    uint64_t began_ns, bytes_moved;
-    bool is_done, is_small, keeps_frames;
+    uint64_t began_ns, buffer_bytes, bytes_moved;
+    bool is_done, is_small, keeps_frames, is_canceled;
 };
 
 struct rig {
     struct sw_device *device;
-    struct sw_tier *tier;
+    struct sw_tier *tier, *disk;
     struct sw_placement place;
     struct sw_tier_sink sink;
     struct sw_mover *mover;
-    struct sw_quota quotas[32];
+    struct sw_quota quotas[N_TENANTS];
     struct client *clients;
     struct sw_list idle;
     unsigned n_clients, n_under_way;
@@ -93,11 +95,23 @@ struct rig {
 
 static uint64_t random_state = 1;
 
+/* Frames that were moved to the disk are in host memory again. */
+static void move_back(const struct rig *r, struct sw_frames *frames) {
+    for (size_t i = 0; i < frames->n_chunks; i++) {
+        struct sw_stored *stored = &frames->stored[i];
+        const uint64_t bytes = stored->bytes;
+        ck_assert_ptr_eq(stored->tier, r->disk);
+        sw_stored_release(stored);
+        ck_assert_int_eq(r->tier->ops->reserve(r->tier, bytes, stored, NULL), 0);
+        ck_assert_int_eq(r->tier->ops->commit(r->tier, stored, NULL), 0);
+    }
+}
+
 static void on_finished(struct sw_run *run, void *arg) {
     struct client *client = SW_CONTAINER_OF(sw_job_of_run(run), struct client, job);
     struct rig *rig = arg;
-    ck_assert_int_eq(run->outcome.err.code, 0);
-    client->bytes_moved += run->buffer->bytes;
+    ck_assert_int_eq(run->outcome.err.code, client->is_canceled ? -SW_ECANCELED : 0);
+    client->bytes_moved += client->buffer_bytes;
     rig->n_under_way--;
     if (--client->first->n_left == 0 && !client->is_small)
         sw_list_append(&rig->idle, &client->first->node);
@@ -105,6 +119,8 @@ static void on_finished(struct sw_run *run, void *arg) {
         client->stored = run->frames;
     else if (run->request->operation == SW_OP_SPILL)
         sw_frames_free(run->frames);
+    else if (run->request->operation == SW_OP_MOVE)
+        move_back(rig, run->frames);
     client->is_done = true;
 }
 
@@ -112,7 +128,8 @@ static void on_event(void *arg) {
     (void)arg;
 }
 
-static void rig_open(struct rig *r, double slowdown) {
+/* with_disk: that is where all frames go. */
+static void rig_open(struct rig *r, double slowdown, bool with_disk) {
     const struct sw_mover_host host = {.finished = on_finished, .progress = on_event, .arg = r};
     const struct sw_sim_data data = {.ratios = {3, 1}, .stripe_bytes = (uint64_t)STRIPE * MIB};
     struct sw_sim_speed speed = sw_sim_idle_gpu;
@@ -123,7 +140,12 @@ static void rig_open(struct rig *r, double slowdown) {
     ck_assert_ptr_nonnull(r->clients);
     sw_sim_set_speed(r->device, &speed);
     sw_sim_set_data(r->device, &data);
-    sw_placement_init(&r->place, &(struct sw_tiers){.at = {r->tier}, .n = 1}, 0);
+    r->disk = with_disk ? sw_sim_disk_new(r->device, DISK_BYTES_PER_S) : NULL;
+    struct sw_tiers tiers = {.at = {r->tier, r->disk}, .n = with_disk ? 2 : 1};
+    ck_assert_int_eq(sw_tiers_settle(&tiers, NULL), 0);
+    sw_placement_init(&r->place, &tiers, STAGING_BYTES);
+    if (with_disk)
+        r->place.limit_bytes[0] = 0;
     sw_tier_sink_init(&r->sink, &r->place, on_event, NULL);
     ck_assert_int_eq(sw_mover_new(&r->mover, r->device, &r->sink.sink, &host, NULL), 0);
     random_state = 1;
@@ -136,6 +158,8 @@ static void rig_close(struct rig *r) {
     sw_mover_free(r->mover);
     sw_tier_sink_fini(&r->sink);
     r->tier->ops->close(r->tier);
+    if (r->disk)
+        r->disk->ops->close(r->disk);
     r->device->ops->close(r->device);
 }
 
@@ -154,7 +178,9 @@ static void add(struct client *first, unsigned i) {
     struct client *c = first + i;
     c->job = (struct sw_job){.quota = first->tenant};
     sw_job_init_run(&c->job, &first->request, i);
-    c->job.run.frames = first->request.operation == SW_OP_RESTORE ? c->stored : NULL;
+    c->job.run.frames = first->request.operation == SW_OP_SPILL ? NULL : c->stored;
+    if (first->request.operation == SW_OP_MOVE)
+        c->job.from = c->rig->tier;
     c->is_done = false;
     c->began_ns = sw_sim_now_ns();
     c->rig->n_under_way++;
@@ -198,7 +224,12 @@ static struct client *add_client(struct rig *r, unsigned tenant, uint64_t sessio
     ck_assert_uint_le(n, MOST_BUFFERS);
     for (unsigned i = 0; i < n; i++, r->n_clients++) {
         struct client *c = &r->clients[r->n_clients];
-        *c = (struct client){.rig = r, .first = first, .n_buffers = n, .is_small = true, .mem = {.once = true}};
+        *c = (struct client){.rig = r,
+                             .first = first,
+                             .n_buffers = n,
+                             .is_small = true,
+                             .buffer_bytes = what->bytes,
+                             .mem = {.once = true}};
         first->buffers[i] = (struct sw_buffer){
             .memory = &c->mem, .offset = what->is_raw ? (uint64_t)STRIPE * MIB : 0, .bytes = what->bytes};
     }
@@ -208,7 +239,7 @@ static struct client *add_client(struct rig *r, unsigned tenant, uint64_t sessio
                                          .session = session,
                                          .n_buffers = n,
                                          .buffers = first->buffers};
-    for (unsigned i = 0; operation == SW_OP_RESTORE && i < n; i++) {
+    for (unsigned i = 0; operation != SW_OP_SPILL && i < n; i++) {
         first[i].keeps_frames = true;
         add(first, i);
         while (r->n_under_way > 0)
@@ -216,21 +247,34 @@ static struct client *add_client(struct rig *r, unsigned tenant, uint64_t sessio
         first[i].keeps_frames = false;
     }
     first->request.operation = operation;
+    if (operation == SW_OP_MOVE)
+        first->request.n_buffers = 0;
     return first;
+}
+
+static enum sw_operation operation_of(const struct hog *hog, unsigned i) {
+    static const enum sw_operation operations[] = {
+        [SPILLS] = SW_OP_SPILL, [RESTORES] = SW_OP_RESTORE, [MOVES] = SW_OP_MOVE};
+    return hog->shape == BOTH ? operations[i % 2] : operations[hog->shape];
 }
 
 static void add_tenant(struct rig *r, unsigned tenant, const struct hog *hog) {
     const unsigned before = r->n_clients;
     for (unsigned s = 0; s < hog->sessions; s++)
-        for (unsigned i = 0; i < hog->in_flight; i++) {
-            const bool comes_back = hog->shape == RESTORES || (hog->shape == BOTH && i % 2);
-            (void)add_client(r, tenant, 1000 * tenant + s, comes_back ? SW_OP_RESTORE : SW_OP_SPILL, hog);
-        }
+        for (unsigned i = 0; i < hog->in_flight; i++)
+            (void)add_client(r, tenant, 1000 * tenant + s, operation_of(hog, i), hog);
     for (unsigned i = before; i < r->n_clients; i++) {
         r->clients[i].is_small = false;
         if (r->clients[i].first == &r->clients[i])
             sw_list_append(&r->idle, &r->clients[i].node);
     }
+}
+
+/* The last tenant's regions, at rest in host memory, that are moved to the disk. */
+static void add_moved(struct rig *r, const struct hog *hog) {
+    r->place.limit_bytes[0] = UINT64_MAX;
+    add_tenant(r, N_TENANTS - 1, hog);
+    r->place.limit_bytes[0] = 0;
 }
 
 static void add_hogs(struct rig *r, const struct hog *hog) {
@@ -269,21 +313,22 @@ static double small_p99_us(struct rig *r, enum sw_operation kind) {
     return us[N_SMALL * 99 / 100];
 }
 
-static double alone_us(enum sw_operation kind, double slowdown) {
+static double alone_us(enum sw_operation kind, double slowdown, bool with_disk) {
     struct rig r;
-    rig_open(&r, slowdown);
+    rig_open(&r, slowdown, with_disk);
     const double us = small_p99_us(&r, kind);
     rig_close(&r);
     return us;
 }
 
 static void check_beside(const struct hog *hog, enum sw_operation kind, double slowdown) {
-    const double alone = alone_us(kind, slowdown), copy_us = (double)CHUNK_BYTES / sw_sim_idle_gpu.link_out * 1e6;
+    const double alone = alone_us(kind, slowdown, false),
+                 copy_us = (double)CHUNK_BYTES / sw_sim_idle_gpu.link_out * 1e6;
     /* Kernels that are under way in the other slots take longer than a copy there, and cannot be overtaken. */
     const double kernels_us =
         slowdown > 1 ? (N_SLOTS - 1) * (double)CHUNK_BYTES / sw_sim_idle_gpu.encode[SW_CODEC_V5T] * slowdown * 1e6 : 0;
     struct rig r;
-    rig_open(&r, slowdown);
+    rig_open(&r, slowdown, false);
     add_hogs(&r, hog);
     const double us = small_p99_us(&r, kind);
     stop(&r);
@@ -301,6 +346,41 @@ END_TEST
 START_TEST(test_a_small_client_beside_hogs_and_a_busy_engine) {
     check_beside(&hogs[_i], SW_OP_SPILL, BUSY);
     check_beside(&hogs[_i], SW_OP_RESTORE, BUSY);
+}
+END_TEST
+
+/* Everything goes to the disk, and comes from there: a chunk may be in the way on the disk and on the link. */
+static void check_beside_on_disk(const struct hog *hog, const struct hog *moved, enum sw_operation kind) {
+    const double alone = alone_us(kind, 1, true),
+                 chunk_us = (double)CHUNK_BYTES * (1 / DISK_BYTES_PER_S + 1 / sw_sim_idle_gpu.link_out) * 1e6;
+    struct rig r;
+    rig_open(&r, 1, true);
+    if (moved)
+        add_moved(&r, moved);
+    if (hog)
+        add_hogs(&r, hog);
+    const double us = small_p99_us(&r, kind);
+    stop(&r);
+    rig_close(&r);
+    ck_assert_msg(us <= 4 * alone + chunk_us, "%s, %s: %g us, alone %g us", hog ? hog->name : moved->name,
+                  sw_operation_name(kind), us, alone);
+}
+
+START_TEST(test_a_small_client_beside_hogs_on_a_disk) {
+    struct hog hog = hogs[_i];
+    while (hog.sessions * hog.in_flight > MOST_ON_DISK) /* of more, short ones, the test takes long */
+        hog.in_flight /= 2;
+    check_beside_on_disk(&hog, NULL, SW_OP_SPILL);
+    check_beside_on_disk(&hog, NULL, SW_OP_RESTORE);
+}
+END_TEST
+
+enum { RAW_CHUNKS = 19 }; /* of `hogs`, from there on: regions of a chunk */
+static const struct hog moved = {"raw regions that make room", 1, 1, 12, MOVES, true, .bytes = 208 * MIB};
+
+START_TEST(test_a_small_client_beside_moves_to_a_disk) {
+    check_beside_on_disk(NULL, &moved, SW_OP_SPILL);
+    check_beside_on_disk(&hogs[_i], &moved, SW_OP_SPILL);
 }
 END_TEST
 
@@ -324,7 +404,7 @@ static double bytes_of(const struct rig *r, unsigned tenant) {
 }
 
 /* Four tenants that have as much to do as they can get, in each its own way: as many bytes for each. */
-START_TEST(test_equal_tenants_have_equal_parts) {
+static void check_equal_parts(bool with_disk) {
     static const struct hog ways[] = {{"short chunks", 1, 1, 250, SPILLS, .bytes = 4 * MIB},
                                       {"many sessions", 1, 50, 2, SPILLS, .bytes = 26 * MIB},
                                       {"long", 1, 1, 4, SPILLS, .bytes = 100 * MIB},
@@ -332,13 +412,14 @@ START_TEST(test_equal_tenants_have_equal_parts) {
     enum { N = sizeof ways / sizeof ways[0] };
     double bytes[N], sum = 0;
     struct rig r;
-    rig_open(&r, 1);
+    const uint64_t times = with_disk ? 8 : 1; /* a disk takes longer */
+    rig_open(&r, 1, with_disk);
     for (unsigned t = 0; t < N; t++)
         add_tenant(&r, t + 1, &ways[t]);
-    run_ms(&r, NULL, WARM_MS);
+    run_ms(&r, NULL, times * WARM_MS);
     for (unsigned t = 0; t < N; t++)
         bytes[t] = -bytes_of(&r, t + 1);
-    run_ms(&r, NULL, MS);
+    run_ms(&r, NULL, times * MS);
     for (unsigned t = 0; t < N; t++)
         sum += bytes[t] += bytes_of(&r, t + 1);
     for (unsigned t = 0; t < N; t++)
@@ -347,12 +428,38 @@ START_TEST(test_equal_tenants_have_equal_parts) {
     stop(&r);
     rig_close(&r);
 }
+
+START_TEST(test_equal_tenants_have_equal_parts) {
+    check_equal_parts(false);
+    check_equal_parts(true);
+}
+END_TEST
+
+/* A run that is canceled gives up what it has in memory that waits for the disk, and does not wait for it. */
+START_TEST(test_a_canceled_spill_does_not_wait_for_the_disk) {
+    static const struct hog hog = {"long, raw", 1, 1, 1, SPILLS, true, .bytes = 16 * GIB};
+    struct rig r;
+    rig_open(&r, 1, true);
+    add_tenant(&r, 1, &hog);
+    add_tenant(&r, 2, &hog);
+    run_ms(&r, NULL, WARM_MS);
+    struct client *canceled = &r.clients[0];
+    ck_assert(!canceled->is_done && !sw_list_empty(&canceled->job.writes));
+    r.stops = canceled->is_canceled = true;
+    atomic_store(&canceled->job.signals.cancel, true);
+    const uint64_t began_ns = sw_sim_now_ns();
+    run_until(&r, canceled, began_ns + 1000000000);
+    ck_assert(canceled->is_done);
+    ck_assert_uint_lt(sw_sim_now_ns() - began_ns, (uint64_t)(3 * (double)CHUNK_BYTES / DISK_BYTES_PER_S * 1e9));
+    stop(&r);
+    rig_close(&r); /* all memory has been given back */
+}
 END_TEST
 
 static double hog_bytes(const struct hog *hog, bool is_beside) {
     struct rig r;
     double bytes = 0;
-    rig_open(&r, 1);
+    rig_open(&r, 1, false);
     add_hogs(&r, hog);
     struct client *small = is_beside ? add_small(&r, SW_OP_RESTORE) : NULL;
     run_ms(&r, small, WARM_MS);
@@ -374,13 +481,73 @@ START_TEST(test_a_hog_keeps_its_rate_beside_a_small_client) {
 }
 END_TEST
 
+/* What the disk moves in a second, by what it could in one direction. */
+static double disk_part(const struct hog *hog, bool is_beside) {
+    struct rig r;
+    rig_open(&r, 1, true);
+    add_hogs(&r, hog);
+    struct client *small = is_beside ? add_small(&r, SW_OP_RESTORE) : NULL;
+    run_ms(&r, small, WARM_MS);
+    const uint64_t began_ns = sw_sim_now_ns(), had = sw_sim_disk_done_bytes(r.disk);
+    run_ms(&r, small, MS);
+    const double s = (double)(sw_sim_now_ns() - began_ns) / 1e9, bytes = (double)(sw_sim_disk_done_bytes(r.disk) - had);
+    stop(&r);
+    rig_close(&r);
+    return bytes / s / DISK_BYTES_PER_S;
+}
+
+START_TEST(test_a_hog_keeps_its_rate_on_a_disk_beside_a_small_client) {
+    const double alone = disk_part(&hogs[_i], false), beside = disk_part(&hogs[_i], true);
+    ck_assert_msg(beside > 0.85 * alone, "%s: %.2f of %.2f", hogs[_i].name, beside, alone);
+}
+END_TEST
+
+/* With no other tenant the disk never stands still, whatever the length of the chunks. */
+START_TEST(test_a_tenant_alone_has_all_of_a_disk) {
+    static const struct hog alone[] = {{"long", 1, 1, 4, SPILLS, .bytes = 2 * GIB},
+                                       {"long, raw", 1, 1, 4, SPILLS, true, .bytes = 2 * GIB},
+                                       {"back", 1, 1, 4, RESTORES, .bytes = 1 * GIB},
+                                       {"back, raw", 1, 1, 4, RESTORES, true, .bytes = 1 * GIB}};
+    for (size_t i = 0; i < sizeof alone / sizeof alone[0]; i++) {
+        const double part = disk_part(&alone[i], false);
+        ck_assert_msg(part > 0.97, "%s: %.3f", alone[i].name, part);
+    }
+}
+END_TEST
+
+/* However much clients want to write, what makes room for them gets on. */
+START_TEST(test_moves_get_on_behind_hogs) {
+    struct rig r;
+    rig_open(&r, 1, true);
+    add_moved(&r, &moved);
+    add_hogs(&r, &hogs[_i]);
+    run_ms(&r, NULL, 4 * (WARM_MS + MS));
+    const double bytes = bytes_of(&r, N_TENANTS - 1);
+    stop(&r);
+    rig_close(&r);
+    ck_assert_msg(bytes > 0.2 * DISK_BYTES_PER_S, "%s: %g", hogs[_i].name, bytes);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("fairness");
-    TCase *tcase = tcase_create("all");
-    tcase_add_loop_test(tcase, test_a_small_client_beside_hogs, 0, sizeof hogs / sizeof hogs[0]);
-    tcase_add_loop_test(tcase, test_a_small_client_beside_hogs_and_a_busy_engine, 0, sizeof hogs / sizeof hogs[0]);
-    tcase_add_test(tcase, test_equal_tenants_have_equal_parts);
-    tcase_add_loop_test(tcase, test_a_hog_keeps_its_rate_beside_a_small_client, 0, sizeof hogs / sizeof hogs[0]);
-    suite_add_tcase(suite, tcase);
+    const int n = sizeof hogs / sizeof hogs[0];
+    TCase *idle = tcase_create("idle"), *busy = tcase_create("busy"), *disk = tcase_create("disk"),
+          *moves = tcase_create("moves"), *parts = tcase_create("parts");
+    tcase_add_loop_test(idle, test_a_small_client_beside_hogs, 0, n);
+    tcase_add_loop_test(busy, test_a_small_client_beside_hogs_and_a_busy_engine, 0, n);
+    tcase_add_loop_test(disk, test_a_small_client_beside_hogs_on_a_disk, 0, n);
+    tcase_add_loop_test(moves, test_a_small_client_beside_moves_to_a_disk, RAW_CHUNKS, n);
+    tcase_add_loop_test(moves, test_moves_get_on_behind_hogs, RAW_CHUNKS, n);
+    tcase_add_test(parts, test_equal_tenants_have_equal_parts);
+    tcase_add_test(parts, test_a_canceled_spill_does_not_wait_for_the_disk);
+    tcase_add_loop_test(parts, test_a_hog_keeps_its_rate_beside_a_small_client, 0, n);
+    tcase_add_loop_test(parts, test_a_hog_keeps_its_rate_on_a_disk_beside_a_small_client, RAW_CHUNKS, n);
+    tcase_add_test(parts, test_a_tenant_alone_has_all_of_a_disk);
+    suite_add_tcase(suite, idle);
+    suite_add_tcase(suite, busy);
+    suite_add_tcase(suite, disk);
+    suite_add_tcase(suite, moves);
+    suite_add_tcase(suite, parts);
     return sw_test_run(suite, CK_FORK);
 }
