@@ -395,19 +395,6 @@ uint64_t sw_catalogue_epoch(const struct sw_catalogue *c) {
 
 /* ---- finding ---- */
 
-void sw_catalogue_free_unclaimed(struct sw_frames *frames) {
-    for (size_t i = 0; frames && i < frames->n_chunks; i++)
-        if (!frames->stored[i].tier) {
-            sw_free(frames->stored[i].extents);
-            frames->stored[i] = (struct sw_stored){0};
-        }
-}
-
-void sw_catalogue_frames_free(struct sw_frames *frames) {
-    sw_catalogue_free_unclaimed(frames);
-    sw_frames_free(frames);
-}
-
 /* A valid record. */
 struct found {
     uint64_t slot_gen, sequence;

@@ -321,6 +321,19 @@ static int new_frames(struct sw_catalogue_reader *r, const struct sw_region_head
     return *ret ? 0 : -SW_ENOMEM;
 }
 
+void sw_catalogue_free_unclaimed(struct sw_frames *frames) {
+    for (size_t i = 0; frames && i < frames->n_chunks; i++)
+        if (!frames->stored[i].tier) {
+            sw_free(frames->stored[i].extents);
+            frames->stored[i] = (struct sw_stored){0};
+        }
+}
+
+void sw_catalogue_frames_free(struct sw_frames *frames) {
+    sw_catalogue_free_unclaimed(frames);
+    sw_frames_free(frames);
+}
+
 static int read_frames(const struct sw_catalogue_format *format, struct sw_catalogue_reader *r,
                        const struct sw_region_head *head, struct sw_frames **ret) {
     struct sw_frames *frames = NULL;
