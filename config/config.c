@@ -421,18 +421,35 @@ int sw_config_set(struct sw_config *config, const char *assignment, struct sw_er
     return rc;
 }
 
-/* Where "auto" puts the control socket: cut short it would be somewhere else, or another file. And one file cannot be
- * both sockets. */
+#define CONTROL_NAME "control.sock"
+
+/* Of data_socket's folder in its path, with the slash. */
+static size_t folder_bytes(const struct sw_config *config) {
+    const char *slash = strrchr(config->data_socket, '/');
+    return slash ? (size_t)(slash - config->data_socket) + 1 : 0;
+}
+
+static bool is_auto(const struct sw_config *config) {
+    return strcmp(config->control_socket, "auto") == 0;
+}
+
+const char *sw_config_control_path(char ret[SW_CONFIG_PATH_BYTES], const struct sw_config *config) {
+    if (is_auto(config))
+        (void)snprintf(ret, SW_CONFIG_PATH_BYTES, "%.*s" CONTROL_NAME, (int)folder_bytes(config), config->data_socket);
+    else
+        (void)snprintf(ret, SW_CONFIG_PATH_BYTES, "%s", config->control_socket);
+    return ret;
+}
+
+/* Cut short it would be somewhere else, or another file. And one file cannot be both sockets. */
 static int check_control_socket(const struct sw_config *config, struct sw_err *err) {
-    const char *slash = strrchr(config->data_socket, '/'), *name = slash ? slash + 1 : config->data_socket;
-    const bool is_auto = strcmp(config->control_socket, "auto") == 0;
-    const size_t bytes = (slash ? (size_t)(slash - config->data_socket) + 1 : 0) + strlen(SW_CONFIG_CONTROL_NAME);
+    const size_t bytes = folder_bytes(config) + strlen(CONTROL_NAME);
     if (strcmp(config->control_socket, config->data_socket) == 0 ||
-        (is_auto && strcmp(name, SW_CONFIG_CONTROL_NAME) == 0))
+        (is_auto(config) && strcmp(config->data_socket + folder_bytes(config), CONTROL_NAME) == 0))
         return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
                           "control_socket: %s is the path of data_socket; it needs one of its own",
-                          is_auto ? "auto" : "this");
-    if (!is_auto || bytes < SW_CONFIG_PATH_BYTES)
+                          is_auto(config) ? "auto" : "this");
+    if (!is_auto(config) || bytes < SW_CONFIG_PATH_BYTES)
         return 0;
     return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
                       "control_socket: auto, in the folder of data_socket, is a path of %zu bytes, more than %u", bytes,

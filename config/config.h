@@ -18,7 +18,6 @@
 #define SW_CONFIG_PATH_BYTES 108 /* sun_path's length, the longest socket path */
 #define SW_CONFIG_GROUP_BYTES 64
 #define SW_CONFIG_SIZES "A size is " SW_SIZE_WRITTEN "."
-#define SW_CONFIG_CONTROL_NAME "control.sock" /* of control_socket, in data_socket's folder, if it is "auto" */
 
 struct json_t; /* jansson.h */
 
@@ -71,6 +70,9 @@ int sw_config_set(struct sw_config *config, const char *assignment, struct sw_er
 /* Bounds between options (initial <= total, the length of a path made from another ...), which values that were given
  * may break. errors: -SW_ECONFIG, with the file in which the one that does not fit stands. */
 int sw_config_check(const struct sw_config *config, struct sw_err *err);
+/* The control socket's path: control.sock in the folder of data_socket, if it is "auto"; returns ret. config: checked.
+ */
+const char *sw_config_control_path(char ret[SW_CONFIG_PATH_BYTES], const struct sw_config *config);
 /* Writes a complete, loadable JSON file. */
 void sw_config_print(const struct sw_config *config, FILE *out);
 /* One paragraph per option, for --help. */

@@ -365,16 +365,6 @@ static void on_accepted(int socket, void *arg) {
 
 /* ---- start and stop ---------------------------------------------------------------------------------------------- */
 
-const char *sw_control_path(char ret[SW_CONFIG_PATH_BYTES], const struct sw_config *config) {
-    const char *path = config->control_socket, *slash = strrchr(config->data_socket, '/');
-    if (strcmp(path, "auto") == 0)
-        (void)snprintf(ret, SW_CONFIG_PATH_BYTES, "%.*s" SW_CONFIG_CONTROL_NAME, /* fits: sw_config_check() */
-                       slash ? (int)(slash - config->data_socket) + 1 : 0, config->data_socket);
-    else
-        (void)snprintf(ret, SW_CONFIG_PATH_BYTES, "%s", path);
-    return ret;
-}
-
 static char *make_metrics(void *arg) {
     const struct sw_control *control = arg;
     return sw_metrics_text(control->context.service, control->context.events);
@@ -388,7 +378,7 @@ static int open_socket(struct sw_control *control, struct sw_err *err) {
         return 0;
     int rc = sw_control_groups(&control->groups, config, &service->userns, err);
     const struct sw_listener_config listener = {.option = "control_socket",
-                                                .path = sw_control_path(path, config),
+                                                .path = sw_config_control_path(path, config),
                                                 .mode = (mode_t)config->control_socket_mode,
                                                 .type = SOCK_STREAM,
                                                 .gid = control->groups.all,

@@ -19,9 +19,6 @@ enum {
     SW_CONTROL_MAX_EVENT_BYTES = 256 << 10, /* of these, for events: what comes then is left out */
 };
 
-/* The socket's path by the configuration ("auto" is beside the data socket); returns ret. */
-const char *sw_control_path(char ret[SW_CONFIG_PATH_BYTES], const struct sw_config *config);
-
 /* Listens and serves, unless control_socket is none and metrics_port 0: *ret is NULL then. errors: those of
  * sw_listener_open(), -SW_ENOMEM, -SW_ECONFIG (no such group), those of sw_http_open(). */
 int sw_control_open(struct sw_control **ret, struct sw_service *service, struct sw_err *err);

@@ -2,7 +2,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "daemon/control/control.h"
 #include "daemon/control/event_names.h"
 #include "daemon/control/metrics.h"
 #include "daemon/reload.h"
@@ -38,7 +37,7 @@ static int on_status(void *context, struct sw_rpc_caller *caller, const struct s
                             "regions", (json_int_t)stats.n_regions,                                                  //
                             "operations", (json_int_t)stats.n_ops,                                                   //
                             "data_socket", sw_rpc_text(service->config->data_socket),                                //
-                            "control_socket", sw_rpc_text(sw_control_path(control, service->config)),                //
+                            "control_socket", sw_rpc_text(sw_config_control_path(control, service->config)),         //
                             "host_used_bytes", (json_int_t)stats.tiers[0].used_bytes,                                //
                             "host_capacity_bytes", (json_int_t)stats.tiers[0].capacity_bytes,                        //
                             "nvme_used_bytes", (json_int_t)sw_engine_stats_behind(&stats).used_bytes,                //
