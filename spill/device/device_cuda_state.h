@@ -118,9 +118,30 @@ static inline uint64_t raw_frame_bytes(uint64_t raw_bytes) {
     return raw_layout(raw_bytes).frame_bytes;
 }
 
-/* device_cuda.c. The latter gives the plan as kernels want it, and brings its params to the device, unless they are
- * there. */
+/* device_cuda_steps.c: the operations of device.h. */
+int sw_cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type, const struct sw_mapping *mapping,
+                      uint64_t offset, uint64_t bytes, struct sw_err *err);
+const struct sw_plan *sw_cuda_plan(struct sw_device *device, unsigned s);
+int sw_cuda_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan, const struct sw_mapping *mapping,
+                   uint64_t offset, uint64_t bytes, struct sw_err *err);
+int sw_cuda_store(struct sw_device *device, unsigned s, void *h_to, uint64_t frame_offset, uint64_t bytes,
+                  struct sw_err *err);
+int sw_cuda_load(struct sw_device *device, unsigned s, const void *h_from, uint64_t frame_offset, uint64_t bytes,
+                 struct sw_err *err);
+int sw_cuda_place(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
+                  uint64_t frame_offset, uint64_t bytes, struct sw_err *err);
+int sw_cuda_fetch(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                  uint64_t frame_offset, uint64_t bytes, struct sw_err *err);
+int sw_cuda_decode(struct sw_device *device, unsigned s, struct sw_mapping *mapping, const struct sw_decode_item *items,
+                   unsigned n, struct sw_err *err);
+int sw_cuda_unpack(struct sw_device *device, unsigned s, struct sw_mapping *mapping, const struct sw_decode_item *items,
+                   unsigned n, struct sw_err *err);
+int sw_cuda_identify(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, struct sw_head_item *items,
+                     unsigned n, struct sw_err *err);
+void sw_cuda_rouse(struct sw_device *device);
+/* Encodes slot->d_in by a plan whose table, if any, is on the device. */
 int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err);
+/* Gives the plan as kernels want it, and brings its params to the device, unless they are there. */
 int sw_cuda_queue_plan(struct slot *slot, const struct sw_plan *plan, struct sw_gpu_plan *ret, struct sw_err *err);
 
 /* device_cuda_report.c: the operations of device.h. */

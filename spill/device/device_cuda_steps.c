@@ -1,0 +1,220 @@
+/* device_cuda_steps.c - the steps on one chunk, or on frames of one buffer: queued on a slot's stream, reported by
+ * device_cuda_report.c. */
+#include "spill/device/device_cuda_state.h"
+
+#include <string.h>
+
+int sw_cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type, const struct sw_mapping *mapping,
+                      uint64_t offset, uint64_t bytes, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
+    const struct sw_gpu_planning_room room = {.h = &slot->h->planning,
+                                              .d_sample = slot->parts.d_sample,
+                                              .d_params = slot->parts.d_params,
+                                              .d_training = slot->parts.d_training,
+                                              .d_scratch = slot->parts.d_scratch,
+                                              .scratch_bytes = d->scratch_bytes};
+    slot->has_params = false; /* training writes its own there */
+    rc = sw_gpu_planning_begin(&slot->planning, type, sw_cuda_at(mapping, offset), bytes, &room, slot->stream, err);
+    if (rc == 0 && bytes)
+        set_work(slot, WORK_PLAN);
+    return sw_cuda_check_lost(rc, err);
+}
+
+const struct sw_plan *sw_cuda_plan(struct sw_device *device, unsigned s) {
+    return &cuda_of(device)->slots[s].planning.planning.plan;
+}
+
+/* Encodes slot->d_in by a plan whose table, if any, is on the device. */
+int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err) {
+    const struct parts *p = &slot->parts;
+    sw_frame_layout_init(&slot->frame, plan->codec, plan->segment_log2, slot->in_bytes, plan->n_symbols);
+    slot->frame.value_type = plan->value_type;
+    return sw_cuda_check_lost(sw_gpu_encode_async(plan, slot->d_in, slot->in_bytes, p->d_frame, d->info.buffer_bytes,
+                                                  &slot->h->result, p->d_scratch, d->scratch_bytes, slot->stream, err),
+                              err);
+}
+
+int sw_cuda_queue_plan(struct slot *slot, const struct sw_plan *plan, struct sw_gpu_plan *ret, struct sw_err *err) {
+    const struct sw_params *params = &plan->params;
+    *ret = sw_gpu_plan_from(plan, slot->parts.d_params);
+    if (!ret->d_params || (slot->has_params && memcmp(&slot->h->params, params, sizeof *params) == 0))
+        return 0;
+    slot->h->params = *params;
+    const int rc = check(
+        cudaMemcpyAsync(slot->parts.d_params, &slot->h->params, sizeof *params, cudaMemcpyHostToDevice, slot->stream),
+        err, "cudaMemcpyAsync");
+    slot->has_params = rc == 0;
+    return rc;
+}
+
+int sw_cuda_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan, const struct sw_mapping *mapping,
+                   uint64_t offset, uint64_t bytes, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    struct sw_gpu_plan gpu_plan;
+    int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
+    SW_ASSERT(bytes <= d->info.chunk_bytes);
+    set_work(slot, WORK_ENCODE);
+    slot->d_in = sw_cuda_at(mapping, offset);
+    slot->in_bytes = bytes;
+    rc = sw_cuda_queue_plan(slot, plan, &gpu_plan, err);
+    if (rc == 0)
+        rc = sw_cuda_queue_encode(d, slot, &gpu_plan, err);
+    if (rc < 0)
+        slot->work = WORK_NONE;
+    return rc;
+}
+
+/* Queues a copy between the slot's frame buffer and pinned or client memory. */
+static int copy_frame(struct device_cuda *d, unsigned s, void *to, const void *from, uint64_t frame_offset,
+                      uint64_t bytes, enum cudaMemcpyKind kind, struct sw_err *err) {
+    const int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
+    SW_ASSERT(frame_offset + bytes <= d->info.buffer_bytes);
+    d->slots[s].is_marked = false;
+    return check(cudaMemcpyAsync(to, from, bytes, kind, d->slots[s].stream), err, "cudaMemcpyAsync of a frame");
+}
+
+int sw_cuda_store(struct sw_device *device, unsigned s, void *h_to, uint64_t frame_offset, uint64_t bytes,
+                  struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    return copy_frame(d, s, h_to, d->slots[s].parts.d_frame + frame_offset, frame_offset, bytes, cudaMemcpyDeviceToHost,
+                      err);
+}
+
+int sw_cuda_load(struct sw_device *device, unsigned s, const void *h_from, uint64_t frame_offset, uint64_t bytes,
+                 struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    return copy_frame(d, s, d->slots[s].parts.d_frame + frame_offset, h_from, frame_offset, bytes,
+                      cudaMemcpyHostToDevice, err);
+}
+
+int sw_cuda_place(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
+                  uint64_t frame_offset, uint64_t bytes, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    return copy_frame(d, s, sw_cuda_at(mapping, offset), d->slots[s].parts.d_frame + frame_offset, frame_offset, bytes,
+                      cudaMemcpyDeviceToDevice, err);
+}
+
+int sw_cuda_fetch(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                  uint64_t frame_offset, uint64_t bytes, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    return copy_frame(d, s, d->slots[s].parts.d_frame + frame_offset, sw_cuda_at(mapping, offset), frame_offset, bytes,
+                      cudaMemcpyDeviceToDevice, err);
+}
+
+/* Begins a step that decodes `n` frames, each with its own result or all of them with the first. */
+static void begin_decode(struct slot *slot, unsigned n) {
+    set_work(slot, WORK_DECODE);
+    slot->n_items = n;
+    for (unsigned i = 0; i < n; i++)
+        slot->h->results[i].bad_tiles = 0;
+}
+
+/* Ends the queueing: nothing is reported of a step that could not be queued. */
+static int end_decode(struct slot *slot, int rc, struct sw_err *err) {
+    if (rc < 0)
+        slot->work = WORK_NONE;
+    return sw_cuda_check_lost(rc, err);
+}
+
+static int queue_one(struct device_cuda *d, struct slot *slot, const struct sw_frame_layout *layout,
+                     const uint8_t *d_frame, void *d_out, struct sw_err *err) {
+    SW_ASSERT(layout->raw_bytes <= d->info.chunk_bytes && layout->frame_bytes <= d->info.buffer_bytes);
+    return sw_gpu_decode_async(layout, d_frame, 0, layout->n_tiles, d_out, slot->h->results, slot->stream, err);
+}
+
+/* Frames at d_base. One launch for all: a chunk alone leaves most of the GPU idle, and beside a busy one each launch
+ * waits for its turn. */
+static int queue_decode(struct device_cuda *d, struct slot *slot, uint8_t *d_base, struct sw_mapping *mapping,
+                        const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
+    if (n == 1)
+        return queue_one(d, slot, items->layout, d_base + items->frame_at, sw_cuda_at(mapping, items->offset), err);
+    for (unsigned i = 0; i < n; i++)
+        slot->h->items[i] = (struct sw_gpu_item){.layout = *items[i].layout,
+                                                 .d_raw = sw_cuda_at(mapping, items[i].offset),
+                                                 .d_frame = d_base + items[i].frame_at};
+    return sw_gpu_decode_batch_async(slot->h->items, n, slot->h->results, slot->parts.d_scratch, d->scratch_bytes,
+                                     slot->stream, err);
+}
+
+int sw_cuda_decode(struct sw_device *device, unsigned s, struct sw_mapping *mapping, const struct sw_decode_item *items,
+                   unsigned n, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    const int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
+    SW_ASSERT(n > 0 && n <= SW_DECODE_MAX &&
+              items[n - 1].frame_at + items[n - 1].layout->frame_bytes <= d->info.buffer_bytes);
+    begin_decode(slot, n);
+    return end_decode(slot, queue_decode(d, slot, slot->parts.d_frame, mapping, items, n, err), err);
+}
+
+/* Frames that the codec cannot read in their place go by way of the slot's buffer, one after the other. */
+static int queue_unpack_fetched(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                                const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    int rc = 0;
+    for (unsigned i = 0; rc == 0 && i < n; i++) {
+        rc = sw_cuda_fetch(device, s, mapping, items[i].frame_at, 0, items[i].layout->frame_bytes, err);
+        if (rc == 0)
+            rc = queue_one(d, slot, items[i].layout, slot->parts.d_frame, sw_cuda_at(mapping, items[i].offset), err);
+    }
+    return rc;
+}
+
+int sw_cuda_unpack(struct sw_device *device, unsigned s, struct sw_mapping *mapping, const struct sw_decode_item *items,
+                   unsigned n, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    uintptr_t addresses = 0;
+    int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
+    SW_ASSERT(n > 0 && n <= SW_DECODE_MAX);
+    for (unsigned i = 0; i < n; i++)
+        addresses |= (uintptr_t)sw_cuda_at(mapping, items[i].frame_at);
+    begin_decode(slot, n);
+    rc = addresses % SW_FRAME_ALIGN ? queue_unpack_fetched(device, s, mapping, items, n, err)
+                                    : queue_decode(d, slot, sw_cuda_at(mapping, 0), mapping, items, n, err);
+    return end_decode(slot, rc, err);
+}
+
+/* By copies, not by a kernel: beside a busy GPU a kernel would wait for its turn, and so would the client. The
+ * processor hashes what they bring, when the slot has run dry. */
+int sw_cuda_identify(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, struct sw_head_item *items,
+                     unsigned n, struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    uint8_t *to = slot->h_heads;
+    int rc = enter(d, err);
+    SW_ASSERT(n > 0 && n <= SW_HEAD_MAX && !slot->heads);
+    for (unsigned i = 0; rc == 0 && i < n; to += items[i++].bytes) {
+        SW_ASSERT(to + items[i].bytes <= slot->h_heads + d->info.head_bytes &&
+                  (mapping || items[i].at + items[i].bytes <= d->info.buffer_bytes));
+        const uint8_t *from = mapping ? sw_cuda_at(mapping, items[i].at) : slot->parts.d_frame + items[i].at;
+        rc = check(cudaMemcpyAsync(to, from, items[i].bytes, cudaMemcpyDeviceToHost, slot->stream), err,
+                   "cudaMemcpyAsync of a frame's beginning");
+    }
+    slot->is_marked = false;
+    if (rc < 0)
+        return rc;
+    slot->heads = items;
+    slot->n_heads = n;
+    return 0;
+}
+
+void sw_cuda_rouse(struct sw_device *device) {
+    struct device_cuda *d = cuda_of(device);
+    if (enter(d, NULL) == 0)
+        (void)sw_gpu_rouse_async(d->slots[0].stream, NULL);
+}
