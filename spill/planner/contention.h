@@ -11,7 +11,7 @@
 #ifndef SW_SPILL_CONTENTION_H
 #define SW_SPILL_CONTENTION_H
 
-#include "spill/planner/meter.h"
+#include "base/meter.h"
 #include "spill/planner/probe.h"
 #include "spill/planner/times.h"
 #include <stddef.h>

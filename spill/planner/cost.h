@@ -8,7 +8,7 @@
 #ifndef SW_SPILL_COST_H
 #define SW_SPILL_COST_H
 
-#include "spill/planner/meter.h"
+#include "base/meter.h"
 #include "spill/planner/probe.h"
 #include "spill/planner/times.h"
 

@@ -3,8 +3,8 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/meter.h"
 #include "base/thread.h"
-#include "spill/planner/meter.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -5,8 +5,8 @@
  * four that ended while others were under way are remembered together. What is remembered fades with every chunk, so
  * that about the last four decide. Pure: the caller has the clock and the lock.
  */
-#ifndef SW_SPILL_METER_H
-#define SW_SPILL_METER_H
+#ifndef SW_BASE_METER_H
+#define SW_BASE_METER_H
 
 #include <stdbool.h>
 #include <stdint.h>

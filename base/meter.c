@@ -1,4 +1,4 @@
-#include "spill/planner/meter.h"
+#include "base/meter.h"
 
 #define FADE 0.75
 #define MOST_SLOWER 4 /* than before, of what is remembered together */
