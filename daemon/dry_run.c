@@ -4,7 +4,7 @@
 #include "daemon/snapshot.h"
 #include "daemon/tiers/row.h"
 #include "daemon/tiers/tiers.h"
-#include "spill/policy.h"
+#include "spill/balance/policy.h"
 #include <inttypes.h>
 #include <string.h>
 

@@ -13,12 +13,12 @@
 #define SW_SPILL_ENGINE_H
 
 #include "base/err.h"
-#include "spill/catalogue.h"
 #include "spill/device/device.h"
-#include "spill/order.h"
+#include "spill/journal/catalogue.h"
 #include "spill/planner/cost.h"
-#include "spill/quota.h"
+#include "spill/store/quota.h"
 #include "spill/tier/tiers.h"
+#include "spill/worker/order.h"
 #include <stdbool.h>
 #include <uv.h>
 

@@ -4,9 +4,9 @@
 
 #include "spill/engine.h"
 #include "spill/figures.h"
-#include "spill/placement.h"
-#include "spill/region.h"
-#include "spill/worker.h"
+#include "spill/store/placement.h"
+#include "spill/store/region.h"
+#include "spill/worker/worker.h"
 
 /* One buffer of an operation. */
 struct sw_op_part {

@@ -1,7 +1,7 @@
 #include "spill/operator.h"
 
+#include "spill/balance/policy.h"
 #include "spill/engine_state.h"
-#include "spill/policy.h"
 
 void sw_owner_set_tag(struct sw_owner *owner, void *tag) {
     owner->tag = tag;

@@ -1,4 +1,4 @@
-/* orders.h - the page of words by which a session's requests wait for its client's streams (spill/order.h).
+/* orders.h - the page of words by which a session's requests wait for its client's streams (spill/worker/order.h).
  *
  * A page that could not be taken fails what waits by it, with the same error: requests follow it without waiting for
  * its answer. A second page takes the place of the first; what waits by the first one goes on. thread: loop. */
@@ -6,7 +6,7 @@
 #define SW_DAEMON_ORDERS_H
 
 #include "ipc/dispatch.h"
-#include "spill/order.h"
+#include "spill/worker/order.h"
 
 struct sw_orders {
     struct sw_order_page *page; /* NULL: none */

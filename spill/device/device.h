@@ -103,7 +103,7 @@ struct sw_device_info {
     bool is_unguarded; /* host device: a page that a client's memory lacks is made at our expense (guard.h) */
     bool has_link;     /* frames cross a link to host memory, which compressing relieves; else it saves room only */
     /* How long after the last progress to look for more again and again, before a sleep, which wakes up late; while
-     * steps run, longer (worker.c). 0: not at all. */
+     * steps run, longer (worker/worker.c). 0: not at all. */
     unsigned poll_us;
 };
 

@@ -2,10 +2,10 @@
  * of one, the memory or the stored frames are whole and no room is lost. On the host device, said to have a link, by a
  * mover that takes its kernels for slow.
  */
-#include "spill/frames.h"
 #include "spill/mover/mover_state.h"
+#include "spill/store/frames.h"
 #include "spill/tier/host/tier_host.h"
-#include "spill/transfer.h"
+#include "spill/worker/transfer.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/one_run.h"

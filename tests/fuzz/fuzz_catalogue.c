@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "codec/checksum.h"
-#include "spill/catalogue_format.h"
+#include "spill/journal/catalogue_format.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 #include "codec/checksum.h"
-#include "spill/catalogue.h"
+#include "spill/journal/catalogue.h"
 
 #include <fcntl.h>
 #include <stdio.h>

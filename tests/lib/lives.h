@@ -6,7 +6,7 @@
 #define SW_TEST_LIVES_H
 
 #include "spill/engine.h"
-#include "spill/quota.h"
+#include "spill/store/quota.h"
 #include "spill/tier/host/tier_host.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/nvme_fixture.h"

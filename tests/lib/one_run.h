@@ -2,7 +2,7 @@
 #ifndef SW_TESTS_LIB_ONE_RUN_H
 #define SW_TESTS_LIB_ONE_RUN_H
 
-#include "spill/job.h"
+#include "spill/worker/job.h"
 
 struct sw_one_run {
     struct sw_job job;

@@ -1,6 +1,6 @@
 /* Regions of several buffers: spilled, restored, kept, moved and dropped as one, or not at all. */
 #include "base/alloc.h"
-#include "spill/frames.h"
+#include "spill/store/frames.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/numbers.h"

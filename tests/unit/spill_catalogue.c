@@ -2,7 +2,7 @@
  * nothing else is. */
 #include "base/alloc.h"
 #include "codec/checksum.h"
-#include "spill/catalogue.h"
+#include "spill/journal/catalogue.h"
 #include "spill/tier/host/tier_host.h"
 #include "spill/tier/nvme/tier_nvme.h"
 #include "tests/lib/content.h"

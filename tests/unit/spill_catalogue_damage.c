@@ -1,7 +1,7 @@
 /* Records of the catalogue that have a valid checksum and make no sense: each is refused, in both versions, and nothing
  * is read behind its last byte. */
 #include "base/alloc.h"
-#include "spill/catalogue_format.h"
+#include "spill/journal/catalogue_format.h"
 #include "spill/tier/host/tier_host.h"
 #include "tests/lib/run.h"
 

@@ -1,9 +1,9 @@
 /* A small client beside others that have any amount of work waiting, in virtual time: its operations take at most four
  * times as long as alone, and one chunk's copy; and of those that have equal work each gets an equal part. */
-#include "spill/frames.h"
 #include "spill/mover/mover_state.h"
-#include "spill/quota.h"
-#include "spill/transfer.h"
+#include "spill/store/frames.h"
+#include "spill/store/quota.h"
+#include "spill/worker/transfer.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sim_device.h"
@@ -163,7 +163,7 @@ static void rig_close(struct rig *r) {
     r->device->ops->close(r->device);
 }
 
-/* A step of what a worker does (worker.c), until `until_ns` at most. */
+/* A step of what a worker does (worker/worker.c), until `until_ns` at most. */
 static void step(struct rig *r, uint64_t until_ns) {
     const uint64_t now_ns = sw_sim_now_ns(), idle_ns = now_ns - r->advanced_ns, poll_ns = POLL_US * UINT64_C(1000);
     const bool polls = idle_ns < poll_ns || sw_mover_has_steps(r->mover);

@@ -2,8 +2,8 @@
  * numbers wraps into a small one. */
 #include "spill/device/memfd.h"
 #include "spill/engine_state.h"
-#include "spill/order.h"
-#include "spill/quota.h"
+#include "spill/store/quota.h"
+#include "spill/worker/order.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
 

@@ -1,9 +1,9 @@
 /* Encoding never makes a stream of spills slower than raw by more than 3 %, planning included: in virtual time. */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "spill/frames.h"
 #include "spill/mover/mover_state.h"
-#include "spill/transfer.h"
+#include "spill/store/frames.h"
+#include "spill/worker/transfer.h"
 #include "tests/lib/one_run.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sim_device.h"
@@ -74,7 +74,7 @@ static void add(struct rig *r, struct sw_one_run *one, uint64_t session) {
     sw_mover_add(r->mover, &one->job.run);
 }
 
-/* What a worker does (worker.c), until that many jobs more have finished. Returns how long it took. */
+/* What a worker does (worker/worker.c), until that many jobs more have finished. Returns how long it took. */
 static double finish(struct rig *r, unsigned n_jobs) {
     const uint64_t begin_ns = sw_sim_now_ns(), poll_ns = POLL_US * UINT64_C(1000);
     uint64_t advanced_ns = begin_ns;

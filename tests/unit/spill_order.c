@@ -1,9 +1,9 @@
 /* In which order the buffers of one request go through two stages: the rule against all permutations, and the mover
  * in virtual time. */
-#include "spill/frames.h"
 #include "spill/mover/mover.h"
 #include "spill/planner/rules.h"
-#include "spill/transfer.h"
+#include "spill/store/frames.h"
+#include "spill/worker/transfer.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sim_device.h"

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "spill/device/guard.h"
 #include "spill/engine_state.h"
-#include "spill/order_queue.h"
+#include "spill/worker/order_queue.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
 

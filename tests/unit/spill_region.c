@@ -2,7 +2,7 @@
 #include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "spill/planner/rules.h"
-#include "spill/region.h"
+#include "spill/store/region.h"
 #include "tests/lib/run.h"
 
 #include <check.h>

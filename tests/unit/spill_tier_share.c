@@ -1,5 +1,5 @@
 /* How much an asynchronous tier is asked for at a time: by tenants that use it together, by one alone, and by moves. */
-#include "spill/tier_share.h"
+#include "spill/store/tier_share.h"
 #include "tests/lib/run.h"
 
 #include <check.h>

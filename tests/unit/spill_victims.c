@@ -1,5 +1,5 @@
 /* Who has to leave the host tier, and when: answers of the policy to snapshots. */
-#include "spill/policy.h"
+#include "spill/balance/policy.h"
 #include "tests/lib/run.h"
 
 #include <check.h>

@@ -1,6 +1,6 @@
 /* The worker's thread: when it asks its device again and again, and when it sleeps. On the host device, whose slots
  * seem to be at work for some milliseconds after each step. */
-#include "spill/worker.h"
+#include "spill/worker/worker.h"
 
 #include "base/clock.h"
 #include "spill/tier/host/tier_host.h"

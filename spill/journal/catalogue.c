@@ -1,4 +1,4 @@
-#include "spill/catalogue_format.h"
+#include "spill/journal/catalogue_format.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"

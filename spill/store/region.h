@@ -7,8 +7,8 @@
 
 #include "base/list.h"
 #include "spill/engine.h"
-#include "spill/frames.h"
 #include "spill/planner/cost.h"
+#include "spill/store/frames.h"
 
 struct sw_op;
 struct sw_move;

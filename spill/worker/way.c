@@ -1,4 +1,4 @@
-#include "spill/way.h"
+#include "spill/worker/way.h"
 
 #include "base/clock.h"
 

@@ -1,4 +1,4 @@
-#include "spill/transfer.h"
+#include "spill/worker/transfer.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"

@@ -9,9 +9,8 @@
 #ifndef SW_SPILL_TRANSFER_H
 #define SW_SPILL_TRANSFER_H
 
-#include "spill/job.h"
 #include "spill/mover/frame_sink.h"
-#include "spill/way.h"
+#include "spill/worker/way.h"
 #include <pthread.h>
 
 /* The sink of one mover, with the jobs of its worker. */

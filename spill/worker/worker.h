@@ -6,8 +6,8 @@
 #ifndef SW_SPILL_WORKER_H
 #define SW_SPILL_WORKER_H
 
-#include "spill/job.h"
-#include "spill/placement.h"
+#include "spill/store/placement.h"
+#include "spill/worker/job.h"
 
 struct sw_worker;
 

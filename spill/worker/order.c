@@ -1,4 +1,4 @@
-#include "spill/order.h"
+#include "spill/worker/order.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"

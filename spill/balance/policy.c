@@ -1,4 +1,4 @@
-#include "spill/policy.h"
+#include "spill/balance/policy.h"
 
 uint64_t sw_policy_mark_bytes(uint64_t limit_bytes, unsigned pct) {
     return limit_bytes / 100 * pct;

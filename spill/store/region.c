@@ -1,4 +1,4 @@
-#include "spill/region.h"
+#include "spill/store/region.h"
 
 #include "spill/engine_state.h"
 

@@ -1,5 +1,5 @@
 /* catalogue_record.c - the bodies of version 2, and what all versions have in common of a region's content. */
-#include "spill/catalogue_format.h"
+#include "spill/journal/catalogue_format.h"
 
 #include "base/alloc.h"
 

@@ -8,7 +8,7 @@
 #ifndef SW_SPILL_PLACEMENT_H
 #define SW_SPILL_PLACEMENT_H
 
-#include "spill/tier_share.h"
+#include "spill/store/tier_share.h"
 #include <stdatomic.h>
 
 struct sw_placement {

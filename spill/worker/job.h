@@ -7,8 +7,8 @@
 #define SW_SPILL_JOB_H
 
 #include "spill/mover/request.h"
-#include "spill/order.h"
-#include "spill/quota.h"
+#include "spill/store/quota.h"
+#include "spill/worker/order.h"
 
 enum sw_job_kind { SW_JOB_RUN, SW_JOB_MAP, SW_JOB_UNMAP, SW_JOB_CANARY };
 

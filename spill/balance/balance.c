@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "spill/policy.h"
+#include "spill/balance/policy.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "spill/placement.h"
+#include "spill/store/placement.h"
 
 #include "base/clock.h"
 #include "codec/frame.h"

@@ -1,4 +1,4 @@
-#include "spill/tier_share.h"
+#include "spill/store/tier_share.h"
 
 #include "base/assert.h"
 

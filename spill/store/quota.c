@@ -1,4 +1,4 @@
-#include "spill/quota.h"
+#include "spill/store/quota.h"
 
 #include "base/assert.h"
 

@@ -15,7 +15,7 @@
 
 #include "base/err.h"
 #include "base/process.h"
-#include "spill/frames.h"
+#include "spill/store/frames.h"
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "spill/worker.h"
+#include "spill/worker/worker.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"
@@ -6,8 +6,8 @@
 #include "base/forecast.h"
 #include "base/thread.h"
 #include "spill/mover/mover.h"
-#include "spill/order_queue.h"
-#include "spill/transfer.h"
+#include "spill/worker/order_queue.h"
+#include "spill/worker/transfer.h"
 
 #include <pthread.h>
 #include <time.h>

@@ -1,6 +1,6 @@
 /* catalogue_v1.c - the bodies of version 1, which are only read. They know no identities, and of frames on the disk no
  * extents. */
-#include "spill/catalogue_format.h"
+#include "spill/journal/catalogue_format.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #define SW_SPILL_ORDER_QUEUE_H
 
 #include "base/list.h"
-#include "spill/job.h"
+#include "spill/worker/job.h"
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "spill/frames.h"
+#include "spill/store/frames.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
 #ifndef SW_SPILL_CATALOGUE_FORMAT_H
 #define SW_SPILL_CATALOGUE_FORMAT_H
 
-#include "spill/catalogue.h"
+#include "spill/journal/catalogue.h"
 #include <stddef.h>
 
 /* What a region's record begins with, in every version: enough to find the newest record and the longest chunk. */

@@ -1,4 +1,4 @@
-#include "spill/job.h"
+#include "spill/worker/job.h"
 
 void sw_job_init_run(struct sw_job *job, const struct sw_request *request, unsigned index) {
     job->kind = SW_JOB_RUN;

@@ -1,4 +1,4 @@
-#include "spill/order_queue.h"
+#include "spill/worker/order_queue.h"
 
 enum {
     FIRST_PAUSE_US = 100,
