@@ -29,6 +29,6 @@ static void on_lost_region(const struct sw_lost_region *lost, void *arg) {
            lost->n_away, ++service->n_lost_lines == MAX_LOST_LINES ? " then=\"no more are named\"" : "");
 }
 
-struct sw_engine_observer sw_damage_observer(struct sw_service *service) {
-    return (struct sw_engine_observer){.bad_frame = on_bad_frame, .lost_region = on_lost_region, .arg = service};
+struct sw_observer sw_damage_observer(struct sw_service *service) {
+    return (struct sw_observer){.bad_frame = on_bad_frame, .lost_region = on_lost_region, .arg = service};
 }

@@ -6,6 +6,6 @@
 #include "daemon/service.h"
 
 /* service: borrowed as long as the engine lives. */
-struct sw_engine_observer sw_damage_observer(struct sw_service *service);
+struct sw_observer sw_damage_observer(struct sw_service *service);
 
 #endif

@@ -4,6 +4,8 @@
 
 #include "base/assert.h"
 
+#include <string.h>
+
 static int check_range(const struct sw_range *range, uint64_t bytes, struct sw_err *err) {
     const struct sw_mem *mem = range->mem;
     SW_ASSERT(!mem->closing);
@@ -53,8 +55,8 @@ static int check_stays(const struct sw_range *range, unsigned n, struct sw_err *
 }
 
 static int admit(const struct sw_owner *owner, struct sw_err *err) {
-    const struct sw_engine_config *config = &owner->engine->config;
-    if (sw_owner_is_ending(owner) || owner->engine->state != SW_ENGINE_RUNNING)
+    const struct sw_engine_config *config = &sw_engine_of(owner)->config;
+    if (sw_owner_is_ending(owner) || sw_engine_of(owner)->state != SW_ENGINE_RUNNING)
         return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_SESSION, "the session is closing");
     if (owner->n_ops >= config->max_owner_ops)
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
@@ -65,14 +67,14 @@ static int admit(const struct sw_owner *owner, struct sw_err *err) {
 /* A pack leaves its frames in its client's own memory: it may begin with a quota that is used up. */
 static int admit_region(const struct sw_owner *owner, bool in_place, struct sw_err *err) {
     const struct sw_quota *quota = owner->quota;
-    const unsigned most = owner->engine->config.max_owner_regions;
+    const unsigned most = sw_engine_of(owner)->config.max_owner_regions;
     if (owner->n_regions >= most)
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the session has %u regions, the most allowed",
                           owner->n_regions);
     if (quota && quota->max_regions && quota->n_regions >= quota->max_regions)
         return sw_err_set(err, -SW_ETENANTREGIONS, SW_SCOPE_REQUEST, "the tenant has %u regions, the most allowed",
                           quota->n_regions);
-    const struct sw_region_table *table = &owner->engine->regions;
+    const struct sw_region_table *table = &owner->store->regions;
     if (quota && !quota->max_regions && table->n_used < table->max &&
         !sw_share_allows(quota->n_regions, table->n_used, table->max, 1))
         return sw_err_set(err, -SW_ETENANTREGIONS, SW_SCOPE_REQUEST,
@@ -122,7 +124,7 @@ static int check_sources(const struct sw_owner *owner, const struct sw_range *ra
  * it, grows with the length. A pack stores nothing in the tiers. */
 static int check_fits(const struct sw_owner *owner, uint64_t bytes, bool in_place, struct sw_err *err) {
     const struct sw_quota *quota = owner->quota;
-    const uint64_t least = sw_frame_least_bytes(bytes), capacity = owner->engine->place.capacity_bytes;
+    const uint64_t least = sw_frame_least_bytes(bytes), capacity = owner->store->place.capacity_bytes;
     if (in_place)
         return 0;
     if (least > capacity)
@@ -136,6 +138,23 @@ static int check_fits(const struct sw_owner *owner, uint64_t bytes, bool in_plac
     return 0;
 }
 
+static int check_name(const struct sw_owner *owner, const struct sw_range *range, struct sw_err *err) {
+    const size_t bytes = strlen(range->name);
+    if (bytes == 0 || bytes >= SW_REGION_NAME_BYTES || range->in_place)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          range->in_place ? "a packed region cannot be durable"
+                                          : "a region's name of %zu bytes, must be 1 to %u",
+                          bytes, SW_REGION_NAME_BYTES - 1u);
+    if (!owner->heir)
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "nobody would have durable regions of this session");
+    if (sw_name_find(owner->heir, range->name))
+        return sw_err_set(err, -SW_EEXIST, SW_SCOPE_REQUEST, "the tenant has a durable region of this name");
+    if (owner->heir->n_names >= sw_engine_of(owner)->config.max_durable)
+        return sw_err_set(err, -SW_ETENANTREGIONS, SW_SCOPE_REQUEST,
+                          "the tenant has %u durable regions, the most allowed", owner->heir->n_names);
+    return 0;
+}
+
 int sw_admit_spill(const struct sw_owner *owner, const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes,
                    struct sw_err *err) {
     int rc = admit(owner, err);
@@ -146,7 +165,7 @@ int sw_admit_spill(const struct sw_owner *owner, const struct sw_range *ranges, 
     if (!rc)
         rc = check_fits(owner, *ret_bytes, ranges[0].in_place, err);
     if (!rc && ranges[0].name)
-        rc = sw_region_check_name(owner, &ranges[0], err);
+        rc = check_name(owner, &ranges[0], err);
     return rc;
 }
 

@@ -1,7 +1,8 @@
 /* engine.c - drives regions through their states; see engine.h and spill/README.md.
  *
  * A job is made here, carried out by a worker, and comes back through on_wake(). Only this file decides what a
- * region's state becomes, but for what a restart finds (recovery.c). */
+ * region's state becomes, but for what a restart finds (journal/recovery.c), and what workers tell of how far an
+ * operation is (find.c). */
 #include "spill/engine_state.h"
 
 #include "base/alloc.h"
@@ -12,27 +13,18 @@
 
 /* ---- operations come back ---- */
 
-/* Lets the region's state follow the worker: when somebody looks, and in the end. */
-static void follow_phase(struct sw_op *op) {
-    static const enum sw_region_state next[] = {SW_REGION_ENCODING, SW_REGION_STORING};
-    struct sw_region *region = op->region;
-    if (!sw_operation_encodes(op->request.operation))
-        return;
-    for (int phase = (int)(region->state - SW_REGION_STAGING); phase < sw_op_phase(op); phase++)
-        sw_region_move(region, next[phase]);
-}
-
-static void forget_failed(struct sw_op *op) {
+static void forget_failed(struct sw_engine *engine, struct sw_op *op) {
     sw_region_move(op->region, SW_REGION_IN);
-    sw_owner_forget(op->owner, op->region);
+    sw_region_forget(engine->config.catalogue, op->region);
 }
 
 /* Before its client is told. False: it cannot be, and counts as not stored. A packed region could not be taken back: it
  * ends with this process. */
-static bool record_spilled(struct sw_op *op) {
+static bool record_spilled(struct sw_engine *engine, struct sw_op *op) {
     if (op->owner->state == SW_OWNER_CLOSING && !op->region->name)
         return true; /* its end is near */
-    return !sw_region_record(op->region, &op->outcome.err) || op->request.operation == SW_OP_PACK;
+    return !sw_region_record(engine->config.catalogue, op->region, &op->outcome.err) ||
+           op->request.operation == SW_OP_PACK;
 }
 
 static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
@@ -41,11 +33,11 @@ static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
     region->charged_bytes = op->charged_bytes;
     region->kept_bytes += outcome->kept_bytes;
     if (outcome->err.code) {
-        forget_failed(op);
+        forget_failed(engine, op);
         return;
     }
     /* A region without chunks has nothing to encode or store, and still takes every step. */
-    follow_phase(op);
+    sw_op_follow_phase(op);
     region->frames = op->frames;
     region->tier = sw_frames_tier(op->frames, region->tier_bytes);
     region->used_us = sw_clock_us();
@@ -56,8 +48,8 @@ static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
     op->owner->raw_bytes += region->raw_bytes;
     op->owner->stored_bytes += region->stored_bytes;
     sw_region_move(region, SW_REGION_OUT);
-    if (!record_spilled(op)) {
-        sw_owner_forget(op->owner, region);
+    if (!record_spilled(engine, op)) {
+        sw_region_forget(engine->config.catalogue, region);
         return;
     }
     outcome->err.code = 0;
@@ -83,15 +75,15 @@ static void restore_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_region *region = op->region;
     if (op->outcome.err.code) {
         if (op->request.operation == SW_OP_RESTORE)
-            sw_engine_report_bad_frame(op->owner, region->id, op->frames, &op->outcome);
+            sw_damage_report(&engine->store.observer, region->id, op->frames, &op->outcome);
         sw_region_move(region, is_lost(op) ? SW_REGION_LOST : SW_REGION_OUT);
         if (proves_loss(op->outcome.err.code) &&
             op->outcome.err.scope < SW_SCOPE_REGION) /* who saw it saw a frame only */
             op->outcome.err.scope = SW_SCOPE_REGION;
         if (op->request.operation == SW_OP_RESTORE || region->state == SW_REGION_LOST)
-            sw_region_record_hints(region);
-        else
-            (void)sw_region_record(region, NULL); /* which chunks are packed; if that fails it counts as broken */
+            sw_region_record_hints(engine->config.catalogue, region);
+        else /* which chunks are packed; if that fails it counts as broken */
+            (void)sw_region_record(engine->config.catalogue, region, NULL);
         return;
     }
     engine->counters.restores++;
@@ -100,16 +92,16 @@ static void restore_ended(struct sw_engine *engine, struct sw_op *op) {
     engine->counters.restored_raw_bytes += region->raw_bytes;
     if (op->keep) {
         sw_region_move(region, SW_REGION_OUT);
-        sw_region_record_hints(region);
+        sw_region_record_hints(engine->config.catalogue, region);
     } else {
         sw_region_move(region, SW_REGION_IN);
-        sw_owner_consume(op->owner, region);
+        sw_region_consume(engine->config.catalogue, region);
     }
 }
 
 /* Where the region is or was; one without frames counts for the first tier. */
 static const struct sw_tier *tier_of(const struct sw_op *op) {
-    return op->tier ? op->tier : sw_placement_memory(&op->owner->engine->place);
+    return op->tier ? op->tier : sw_placement_memory(&op->owner->store->place);
 }
 
 static void fill_outcome(const struct sw_op *op, struct sw_outcome *ret) {
@@ -168,7 +160,7 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     const int code = outcome.err.code;
     note_figures(engine, op, &outcome);
     if (owner->state == SW_OWNER_CLOSING && region->owner == owner && region->id.gen == id.gen)
-        sw_region_let_go(region);
+        sw_region_let_go(engine->config.catalogue, region);
     engine->counters.canceled_ops += code == -SW_ECANCELED;
     engine->counters.failed_ops += code != 0 && code != -SW_ECANCELED;
     sw_list_remove(&op->node);
@@ -180,7 +172,7 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     void *arg = op->arg;
     sw_op_free(op);
     if (code == 0 || code == -SW_ENOSPACE) /* for what rests in the host tier, perhaps, and could leave */
-        sw_engine_balance(engine);
+        sw_balance_look(&engine->balance);
     done(&outcome, arg);
 }
 
@@ -193,22 +185,22 @@ static void job_ended(struct sw_engine *engine, struct sw_job *job) {
     else if (job->kind == SW_JOB_MAP)
         sw_mem_mapped(SW_CONTAINER_OF(job, struct sw_mem, job));
     else if (job->run.request->operation == SW_OP_MOVE)
-        sw_move_ended(job);
+        sw_balance_move_ended(&engine->balance, job);
     else if ((op = sw_op_job_ended(job)))
         op_ended(engine, op);
 }
 
 static void close_settled_owners(struct sw_engine *engine) {
     struct sw_list *node;
-    while ((node = sw_list_take_first(&engine->settled))) {
+    while ((node = sw_list_take_first(&engine->store.settled))) {
         struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
         void (*closed)(void *) = owner->closed;
         void *arg = owner->arg;
         if (owner->state == SW_OWNER_LEFT)
-            sw_list_append(&engine->left, &owner->node);
+            sw_list_append(&engine->store.left, &owner->node);
         else
             sw_free(owner);
-        engine->n_owners--;
+        engine->store.n_owners--;
         if (closed)
             closed(arg);
     }
@@ -221,8 +213,8 @@ static void free_parts(struct sw_engine *engine) {
         sw_worker_free(engine->workers[i]);
     sw_free(engine->workers);
     sw_free(engine->canaries);
-    sw_engine_forget_left(engine);
-    sw_region_table_fini(&engine->regions);
+    sw_recovery_forget_left(&engine->store);
+    sw_store_fini(&engine->store);
     sw_free(engine);
 }
 
@@ -242,8 +234,8 @@ static void on_async_closed(uv_handle_t *handle) {
 
 /* Once the last owner is gone the workers are stopped; once their threads have ended, the rest goes. */
 static void stop_if_due(struct sw_engine *engine) {
-    if (engine->state == SW_ENGINE_RUNNING || engine->state == SW_ENGINE_STOPPED || engine->n_owners > 0 ||
-        engine->n_moves > 0)
+    if (engine->state == SW_ENGINE_RUNNING || engine->state == SW_ENGINE_STOPPED || engine->store.n_owners > 0 ||
+        engine->balance.n_moves > 0)
         return;
     for (unsigned i = 0; engine->state == SW_ENGINE_CLOSING && i < engine->config.n_devices; i++)
         sw_worker_stop(engine->workers[i]);
@@ -293,6 +285,69 @@ static void wake(void *arg) {
     (void)uv_async_send(&engine->async);
 }
 
+/* Under a name regions are recorded: an owner's own record goes last. */
+static void on_owner_settled(struct sw_owner *owner) {
+    struct sw_engine *engine = sw_engine_of(owner);
+    if (owner->state == SW_OWNER_CLOSED)
+        sw_catalogue_free(engine->config.catalogue, &owner->record);
+    (void)uv_async_send(&engine->async);
+}
+
+static void on_moved(struct sw_region *region) {
+    if (region->op)
+        sw_op_post(region->op); /* has waited for this */
+}
+
+static int open_store(struct sw_engine *engine, struct sw_err *err) {
+    const struct sw_engine_config *config = &engine->config;
+    const struct sw_store_config store = {.tiers = config->tiers,
+                                          .staging_bytes = config->staging_bytes,
+                                          .max_regions = config->max_regions,
+                                          .n_slots = sw_catalogue_n_slots(config->catalogue),
+                                          .first_gen = sw_catalogue_generation(config->catalogue),
+                                          .epoch = sw_catalogue_epoch(config->catalogue),
+                                          .observer = config->observer,
+                                          .owner_settled = on_owner_settled};
+    if (sw_store_init(&engine->store, &store))
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %u regions", config->max_regions);
+    return 0;
+}
+
+static int open_workers(struct sw_engine *engine, struct sw_err *err) {
+    const struct sw_engine_config *config = &engine->config;
+    int rc = 0;
+    engine->workers = sw_alloc_array(config->n_devices, sizeof engine->workers[0]);
+    engine->canaries = sw_alloc_array(config->n_devices, sizeof engine->canaries[0]);
+    if (!engine->workers || !engine->canaries)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %u devices", config->n_devices);
+    for (unsigned i = 0; !rc && i < config->n_devices; i++) {
+        const unsigned poll_us = config->devices[i]->ops->info(config->devices[i])->poll_us;
+        engine->poll_us = poll_us > engine->poll_us ? poll_us : engine->poll_us;
+        engine->canaries[i].given_us = sw_clock_us();
+        rc = sw_worker_new(&engine->workers[i], config->devices[i], &engine->store.place, wake, engine, err);
+    }
+    return rc;
+}
+
+static void init_balance(struct sw_engine *engine) {
+    engine->balance = (struct sw_balance){.store = &engine->store,
+                                          .catalogue = engine->config.catalogue,
+                                          .worker = engine->workers[engine->config.n_devices - 1],
+                                          .high_pct = engine->config.high_pct,
+                                          .low_pct = engine->config.low_pct,
+                                          .moved = on_moved};
+}
+
+/* Cannot be undone at once, and so comes last; no worker wakes the loop before it has a job. */
+static int watch_workers(struct sw_engine *engine, uv_loop_t *loop, struct sw_err *err) {
+    const int rc = uv_async_init(loop, &engine->async, on_wake);
+    engine->async.data = engine->spin.data = engine;
+    if (rc)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "cannot watch the workers: %s", uv_strerror(rc));
+    (void)uv_idle_init(loop, &engine->spin);
+    return 0;
+}
+
 int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engine_config *config, struct sw_err *err) {
     if (config->n_devices == 0 || config->max_regions == 0)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_DAEMON, "the engine needs a device and room for regions");
@@ -305,72 +360,45 @@ int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engi
         sw_free(engine);
         return rc;
     }
-    sw_placement_init(&engine->place, &engine->config.tiers, config->staging_bytes);
-    engine->place.epoch = sw_catalogue_epoch(config->catalogue);
-    sw_list_init(&engine->owners);
-    sw_list_init(&engine->settled);
-    sw_list_init(&engine->left);
-    engine->workers = sw_alloc_array(config->n_devices, sizeof engine->workers[0]);
-    engine->canaries = sw_alloc_array(config->n_devices, sizeof engine->canaries[0]);
-    for (unsigned i = 0; engine->canaries && i < config->n_devices; i++)
-        engine->canaries[i].given_us = sw_clock_us();
-    if (!engine->workers || !engine->canaries ||
-        sw_region_table_init(&engine->regions, config->max_regions, sw_catalogue_n_slots(config->catalogue),
-                             sw_catalogue_generation(config->catalogue)))
-        rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %u regions", config->max_regions);
-    for (unsigned i = 0; !rc && i < config->n_devices; i++) {
-        const unsigned poll_us = config->devices[i]->ops->info(config->devices[i])->poll_us;
-        engine->poll_us = poll_us > engine->poll_us ? poll_us : engine->poll_us;
-        rc = sw_worker_new(&engine->workers[i], config->devices[i], &engine->place, wake, engine, err);
-    }
-    if (!rc) {
-        /* Last, because it cannot be undone at once; no worker wakes the loop before it has a job. */
-        int uv_rc = uv_async_init(loop, &engine->async, on_wake);
-        engine->async.data = engine->spin.data = engine;
-        if (uv_rc)
-            rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "cannot watch the workers: %s", uv_strerror(uv_rc));
-        else
-            (void)uv_idle_init(loop, &engine->spin);
-    }
+    rc = open_store(engine, err);
+    if (!rc)
+        rc = open_workers(engine, err);
+    if (!rc)
+        rc = watch_workers(engine, loop, err);
     if (rc) {
         free_parts(engine);
         return rc;
     }
+    init_balance(engine);
     *ret = engine;
     return 0;
 }
 
+int sw_engine_recover(struct sw_engine *engine, struct sw_recovered *ret, struct sw_err *err) {
+    const int rc = sw_recovery_run(&engine->store, engine->config.catalogue, ret, err);
+    if (!rc)
+        sw_balance_look(&engine->balance); /* the bound may be lower now, or there was no tier behind before */
+    return rc;
+}
+
 uint64_t sw_engine_chunk_bytes(const struct sw_engine *engine) {
-    return engine->place.chunk_bytes;
+    return engine->store.place.chunk_bytes;
 }
 
 void sw_engine_close(struct sw_engine *engine, void (*closed)(void *arg), void *arg) {
     if (!engine)
         return;
-    for (struct sw_list *node = engine->owners.next; node != &engine->owners; node = node->next)
+    for (struct sw_list *node = engine->store.owners.next; node != &engine->store.owners; node = node->next)
         SW_ASSERT(sw_owner_is_ending(SW_CONTAINER_OF(node, struct sw_owner, node)));
     SW_ASSERT(engine->state == SW_ENGINE_RUNNING);
     engine->state = SW_ENGINE_CLOSING;
+    engine->balance.is_off = true;
     engine->closed = closed;
     engine->arg = arg;
     (void)uv_async_send(&engine->async);
 }
 
 /* ---- operations start ---- */
-
-int sw_engine_find(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
-    for (struct sw_list *node = owner->beside.next; node != &owner->beside; node = node->next) {
-        struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
-        if (region->id.slot == id.slot && region->id.gen == id.gen) {
-            *ret = region;
-            return 0;
-        }
-    }
-    const int rc = sw_region_find(&owner->engine->regions, owner, id, ret, err);
-    if (!rc && (*ret)->op)
-        follow_phase((*ret)->op);
-    return rc;
-}
 
 void sw_engine_hold(struct sw_engine *engine) {
     for (unsigned i = 0; i < engine->config.n_devices; i++)
@@ -384,24 +412,25 @@ void sw_engine_release(struct sw_engine *engine) {
 
 void sw_engine_cancel(struct sw_owner *owner, struct sw_region_id id) {
     struct sw_region *region;
-    if (sw_region_find(&owner->engine->regions, owner, id, &region, NULL) == 0 && region->op)
+    if (sw_region_find(&owner->store->regions, owner, id, &region, NULL) == 0 && region->op)
         sw_op_cancel(region->op);
 }
 
 /* From here on nothing can fail: the operation is accepted. */
 static void op_submit(struct sw_op *op, struct sw_region *region) {
     struct sw_owner *owner = op->owner;
+    struct sw_engine *engine = sw_engine_of(owner);
     op->region = region;
     region->op = op;
     sw_op_begin(op);
     sw_list_append(&owner->ops, &op->node);
     owner->n_ops++;
-    owner->engine->n_ops++;
+    engine->n_ops++;
     if (region->move)
-        sw_move_cancel(region->move); /* and goes on when that has ended */
+        region->move->cancel(region->move); /* and goes on when that has ended */
     else
         sw_op_post(op);
-    keep_awake(owner->engine);
+    keep_awake(engine);
 }
 
 /* A slot and what is known from the start. That of a pack is recorded before its first byte moves, as broken: should
@@ -409,16 +438,16 @@ static void op_submit(struct sw_op *op, struct sw_region *region) {
  */
 static int make_region(struct sw_owner *owner, const struct sw_range *first, uint64_t bytes, struct sw_region **ret,
                        struct sw_err *err) {
-    struct sw_engine *engine = owner->engine;
+    struct sw_engine *engine = sw_engine_of(owner);
     struct sw_budget *kept = sw_quota_kept(owner->quota);
     int rc = sw_budget_take(kept, SW_REGION_KEPT_BYTES, "a region", err);
     if (rc)
         return rc;
-    struct sw_region *region = sw_region_acquire(&engine->regions, owner);
+    struct sw_region *region = sw_region_acquire(&engine->store.regions, owner);
     if (!region) {
         sw_budget_give(kept, SW_REGION_KEPT_BYTES);
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service holds %u regions, the most allowed",
-                          engine->regions.n_used);
+                          engine->store.regions.n_used);
     }
     region->kept_bytes = kept ? SW_REGION_KEPT_BYTES : 0;
     sw_catalogue_note_id(engine->config.catalogue, region->id.slot, region->id.gen);
@@ -429,10 +458,10 @@ static int make_region(struct sw_owner *owner, const struct sw_range *first, uin
     if (first->name && sw_region_set_name(region, first->name))
         rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region's name");
     if (!rc && first->in_place)
-        rc = sw_region_record(region, err);
+        rc = sw_region_record(engine->config.catalogue, region, err);
     if (rc) {
         sw_budget_give(kept, SW_REGION_KEPT_BYTES);
-        sw_region_release(&engine->regions, region);
+        sw_region_release(&engine->store.regions, region);
     } else {
         *ret = region;
     }
@@ -496,7 +525,8 @@ int sw_engine_restore_buffers(struct sw_owner *owner, struct sw_region_id id, co
     sw_region_move(region, SW_REGION_RESTORING);
     region->op = op;
     if (in_place)
-        sw_region_record_hints(region); /* broken, from before the first byte moves */
+        sw_region_record_hints(sw_engine_of(owner)->config.catalogue,
+                               region); /* broken, from before the first byte moves */
     op_submit(op, region);
     return 0;
 }
@@ -506,19 +536,11 @@ int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const stru
     return sw_engine_restore_buffers(owner, id, range, 1, keep, done, arg, err);
 }
 
-int sw_engine_find_idle(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
-    int rc = sw_engine_find(owner, id, ret, err);
-    if (!rc && (*ret)->op)
-        rc = sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is %s", id.slot, id.gen,
-                        sw_region_state_name((*ret)->state));
-    return rc;
-}
-
 int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err) {
     struct sw_region *region;
     const int rc = sw_engine_find_idle(owner, id, &region, err);
     if (!rc)
-        sw_owner_forget(owner, region);
+        sw_region_forget(sw_engine_of(owner)->config.catalogue, region);
     return rc;
 }
 
@@ -526,7 +548,7 @@ int sw_engine_consume(struct sw_owner *owner, struct sw_region_id id, struct sw_
     struct sw_region *region;
     const int rc = sw_engine_find_idle(owner, id, &region, err);
     if (!rc && !region->name)
-        sw_owner_consume(owner, region);
+        sw_region_consume(sw_engine_of(owner)->config.catalogue, region);
     return rc;
 }
 
@@ -534,17 +556,5 @@ void sw_engine_announce_consumed(struct sw_owner *owner, struct sw_region_id id)
     const struct sw_catalogue_hints hints = {.is_in = true};
     struct sw_region *region;
     if (sw_engine_find_idle(owner, id, &region, NULL) == 0 && !region->name)
-        sw_catalogue_hint(owner->engine->config.catalogue, region->record, &hints);
-}
-
-void sw_engine_forget_in(struct sw_owner *owner) {
-    sw_owner_forget_made(owner);
-    for (struct sw_list *node = owner->regions.next, *next; node != &owner->regions; node = next) {
-        struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
-        next = node->next;
-        if (region->state == SW_REGION_IN)
-            sw_owner_forget(owner, region);
-    }
-    while (!sw_list_empty(&owner->beside))
-        sw_owner_forget(owner, SW_CONTAINER_OF(owner->beside.next, struct sw_region, node));
+        sw_catalogue_hint(sw_engine_of(owner)->config.catalogue, region->record, &hints);
 }

@@ -14,8 +14,10 @@
 
 #include "base/err.h"
 #include "spill/device/device.h"
-#include "spill/journal/catalogue.h"
+#include "spill/journal/recovery.h"
 #include "spill/planner/cost.h"
+#include "spill/store/damage.h"
+#include "spill/store/names.h"
 #include "spill/store/quota.h"
 #include "spill/tier/tiers.h"
 #include "spill/worker/order.h"
@@ -25,60 +27,6 @@
 struct sw_engine;
 struct sw_owner; /* what one session owns: memories, regions, operations */
 struct sw_mem;   /* a client's memory that was handed over */
-
-/* What a client holds. `gen` rises whenever the slot is reused: a stale id gives -SW_ESTALE, never a neighbour;
- * -SW_ENOENT once somebody else has the slot, or after a restart. */
-struct sw_region_id {
-    uint32_t slot, gen;
-};
-
-/*   IN -> STAGING -> ENCODING -> STORING -> OUT -> RESTORING -> IN     a failed spill falls back to IN, a failed
- * restore to OUT; RESTORING -> LOST when the stored copy is proved bad, OUT -> LOST when a restart finds that not all
- * of it is there. IN regions of a finished, failed or restored spill are forgotten: their slot is free. But a region
- * that was restored shortly before a predecessor died is found IN: its client may not have been told. */
-enum sw_region_state {
-    SW_REGION_IN,
-    SW_REGION_STAGING,  /* queued, memory not yet mapped, or sample and plan being made */
-    SW_REGION_ENCODING, /* chunks are being encoded */
-    SW_REGION_STORING,  /* last chunk encoded, frames still on their way to the tier */
-    SW_REGION_OUT,
-    SW_REGION_RESTORING,
-    SW_REGION_LOST,
-    SW_REGION_STATE_NR
-};
-const char *sw_region_state_name(enum sw_region_state state);
-
-/* Where packed regions are said to be, which are in no tier. */
-#define SW_PACKED_TIER_NAME "device"
-
-/* A frame that a restore or a move has found bad, or has not been able to read. */
-struct sw_bad_frame {
-    struct sw_region_id region;
-    size_t chunk, n_chunks; /* n_chunks > 1: one of these */
-    const char *tier;
-    char file[SW_TIER_FILE_BYTES]; /* and where the (first) frame begins */
-    uint64_t offset, bytes;
-    const struct sw_err *err;
-};
-
-/* A region that a restart has not found whole. */
-struct sw_lost_region {
-    struct sw_region_id region;
-    uint64_t session; /* that made it */
-    uint32_t uid;
-    const char *name; /* NULL: it has none */
-    uint64_t raw_bytes;
-    /* Chunks; of these the ones that were not where they should be, and that may lie in a durable tier which was not
-     * opened, or was another one. Both 0: it was lost before, or was being packed or unpacked. */
-    size_t n_chunks, n_gone, n_away;
-};
-
-/* Hears of what is damaged, for the log; each may be NULL. Called on the loop, and must not call the engine. */
-struct sw_engine_observer {
-    void (*bad_frame)(const struct sw_bad_frame *frame, void *arg);
-    void (*lost_region)(const struct sw_lost_region *region, void *arg); /* by sw_engine_recover() */
-    void *arg;
-};
 
 struct sw_engine_config {
     struct sw_device *const *devices; /* borrowed; used by the workers from open until closed */
@@ -92,7 +40,7 @@ struct sw_engine_config {
     unsigned max_owner_mems;        /* memories of one session */
     unsigned max_durable;           /* durable regions of one heir */
     struct sw_catalogue *catalogue; /* borrowed; NULL: nothing survives the process */
-    struct sw_engine_observer observer;
+    struct sw_observer observer;
 };
 
 /* ---- engine.c: start and stop ---- */
@@ -107,16 +55,8 @@ void sw_engine_close(struct sw_engine *engine, void (*closed)(void *arg), void *
  * takes. */
 uint64_t sw_engine_chunk_bytes(const struct sw_engine *engine);
 
-/* ---- recovery.c ---- */
+/* ---- recovery: engine.c, found.c, owner.c ---- */
 
-/* What a predecessor left, found by sw_engine_recover(). */
-struct sw_recovered {
-    unsigned n_sessions, n_regions; /* all that are there again, those below included */
-    unsigned n_lost;                /* regions that were not whole: ELOST */
-    unsigned n_damaged;             /* records that made no sense */
-    unsigned n_released;            /* frames in durable tiers that no record names */
-    uint64_t raw_bytes;
-};
 /* Finds sessions and regions of a predecessor in the catalogue and the tiers, once, before the first owner is opened;
  * releases the rest. errors: -SW_ENOMEM. */
 int sw_engine_recover(struct sw_engine *engine, struct sw_recovered *ret, struct sw_err *err);
@@ -145,10 +85,6 @@ int sw_owner_name(struct sw_owner *owner, uint32_t uid, const struct sw_process 
 /* ---- owner.c ---- */
 
 int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err *err);
-/* Has what the owner stores, and what is kept for it, count for a tenant. quota: borrowed until the owner is closed.
- * Before its first operation; memories that it has by then are not counted, but
- * what an owner has from a predecessor of this process counts from now on, even beyond the bounds. */
-void sw_owner_set_quota(struct sw_owner *owner, struct sw_quota *quota);
 /* Cancels the owner's operations (their callbacks still run, with -SW_ECANCELED or their result), drops its regions and
  * memories, then calls `closed` once when nothing of it is left mapped or stored. */
 void sw_owner_close(struct sw_owner *owner, void (*closed)(void *arg), void *arg);
@@ -160,15 +96,6 @@ void sw_owner_told(struct sw_owner *owner);
 
 /* ---- durable.c ---- */
 
-/* Durable regions have a name and outlive their owner: they end by sw_engine_drop() only. When their owner is closed
- * they go to its heir, an owner that has the same quota, is closed after it, and has no operations of its own; so a
- * tenant has one heir for all its sessions. With a catalogue they survive the process like an owner with a name, and
- * are found with their session, or with a new heir for their uid. */
-void sw_owner_become_heir(struct sw_owner *owner, uint32_t uid);
-/* For as long as the owner lives; a second time only the same. */
-void sw_owner_set_heir(struct sw_owner *owner, struct sw_owner *heir);
-/* Whether an heir has durable regions, its own or those of whose heir it is. */
-bool sw_owner_has_names(const struct sw_owner *heir);
 /* Takes the durable region of that name over from the owner's heir; its id stays. What the owner has already is found,
  * too. errors: -SW_ENOENT, -SW_EBUSY (another owner has it, or it is on its way between tiers), -SW_ELIMIT, those of
  * recording: it stays where it is. */
@@ -286,7 +213,7 @@ void sw_engine_find_made(struct sw_owner *owner, uint32_t request, struct sw_reg
  * all of the owner's regions, once. */
 void sw_owner_forget_requests(struct sw_owner *owner, uint32_t newest);
 
-/* ---- balance.c ---- */
+/* ---- advise.c ---- */
 
 enum sw_advice { SW_ADVISE_PRIORITY, SW_ADVISE_PIN, SW_ADVISE_PREFETCH, SW_ADVISE_DEMOTE };
 /* What is known about the future of a region that is OUT. PRIORITY, 0 to 255: those of lower priority leave a tier

@@ -104,9 +104,9 @@ static void check_owner(const struct sw_owner *owner, const struct sw_engine_con
 
 /* Operations in flight hold more than the regions know of. */
 static void check_tiers(const struct sw_engine *engine, const struct tally *tally) {
-    const bool moves = engine->n_moves > 0, still = tally->ops == 0 && !moves;
-    for (unsigned i = 0; i < engine->place.tiers.n; i++) {
-        const struct sw_tier_stats tier = sw_tier_stats_of(engine->place.tiers.at[i]);
+    const bool moves = engine->balance.n_moves > 0, still = tally->ops == 0 && !moves;
+    for (unsigned i = 0; i < engine->store.place.tiers.n; i++) {
+        const struct sw_tier_stats tier = sw_tier_stats_of(engine->store.place.tiers.at[i]);
         const uint64_t used_bytes = tier.used_bytes - tier.held_bytes;
         SW_ASSERT(tier.used_bytes <= tier.backed_bytes && tier.backed_bytes <= tier.capacity_bytes);
         SW_ASSERT(tier.largest_free_bytes <= tier.backed_bytes - tier.used_bytes &&
@@ -120,7 +120,7 @@ static void check_tiers(const struct sw_engine *engine, const struct tally *tall
  */
 static void check_quota(const struct sw_engine *engine, const struct sw_quota *quota) {
     uint64_t bytes = 0, regions = 0, ops = 0, kept = 0;
-    const struct sw_list *lists[] = {&engine->owners, &engine->settled};
+    const struct sw_list *lists[] = {&engine->store.owners, &engine->store.settled};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         for (const struct sw_list *node = lists[i]->next; node != lists[i]; node = node->next) {
             const struct sw_owner *owner = SW_CONTAINER_OF(node, const struct sw_owner, node);
@@ -147,18 +147,18 @@ static void check_quota(const struct sw_engine *engine, const struct sw_quota *q
 
 void sw_engine_check(const struct sw_engine *engine) {
     struct tally tally = {0};
-    for (const struct sw_list *node = engine->owners.next; node != &engine->owners; node = node->next)
+    for (const struct sw_list *node = engine->store.owners.next; node != &engine->store.owners; node = node->next)
         check_owner(SW_CONTAINER_OF(node, const struct sw_owner, node), &engine->config, &tally);
-    for (const struct sw_list *node = engine->settled.next; node != &engine->settled; node = node->next)
+    for (const struct sw_list *node = engine->store.settled.next; node != &engine->store.settled; node = node->next)
         check_owner(SW_CONTAINER_OF(node, const struct sw_owner, node), &engine->config, &tally);
-    SW_ASSERT(tally.owners == engine->n_owners);
-    for (const struct sw_list *node = engine->left.next; node != &engine->left; node = node->next)
+    SW_ASSERT(tally.owners == engine->store.n_owners);
+    for (const struct sw_list *node = engine->store.left.next; node != &engine->store.left; node = node->next)
         check_owner(SW_CONTAINER_OF(node, const struct sw_owner, node), &engine->config, &tally);
     SW_ASSERT(tally.ops == engine->n_ops);
     SW_ASSERT(tally.mems == engine->n_mems);
-    SW_ASSERT(tally.regions == engine->regions.n_used && tally.regions <= engine->regions.cap);
+    SW_ASSERT(tally.regions == engine->store.regions.n_used && tally.regions <= engine->store.regions.cap);
     check_tiers(engine, &tally);
-    for (const struct sw_list *node = engine->owners.next; node != &engine->owners; node = node->next) {
+    for (const struct sw_list *node = engine->store.owners.next; node != &engine->store.owners; node = node->next) {
         const struct sw_quota *quota = SW_CONTAINER_OF(node, const struct sw_owner, node)->quota;
         if (quota)
             check_quota(engine, quota);

@@ -73,6 +73,6 @@ void sw_owner_forget_requests(struct sw_owner *owner, uint32_t newest) {
         if (!region->request || newest - region->request < UINT32_C(1) << 31)
             continue;
         region->request = 0;
-        sw_catalogue_forget_request(owner->engine->config.catalogue, region->record);
+        sw_catalogue_forget_request(sw_engine_of(owner)->config.catalogue, region->record);
     }
 }

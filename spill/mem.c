@@ -24,7 +24,7 @@ static struct sw_worker *find_worker(const struct sw_engine *engine, const struc
 
 static int mem_open(struct sw_owner *owner, struct sw_mem_desc *desc, bool once, struct sw_mem **ret,
                     struct sw_err *err) {
-    struct sw_engine *engine = owner->engine;
+    struct sw_engine *engine = sw_engine_of(owner);
     if (sw_owner_is_ending(owner))
         return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_SESSION, "the session is closing");
     if (owner->n_mems >= engine->config.max_owner_mems)
@@ -105,7 +105,7 @@ void sw_mem_unmapped(struct sw_mem *mem) {
     void *arg = mem->arg;
     sw_list_remove(&mem->node);
     owner->n_mems--;
-    owner->engine->n_mems--;
+    sw_engine_of(owner)->n_mems--;
     sw_budget_give(sw_quota_kept(owner->quota), mem->kept_bytes);
     sw_free(mem);
     sw_owner_settle(owner);

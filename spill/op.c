@@ -38,7 +38,7 @@ static void fill_op(struct sw_op *op, struct sw_owner *owner, enum sw_operation 
     op->request = (struct sw_request){.operation = operation,
                                       .tenant = owner->quota,
                                       .session = owner->number,
-                                      .number = n > 1 ? ++owner->engine->last_op_number : 0,
+                                      .number = n > 1 ? ++sw_engine_of(owner)->last_op_number : 0,
                                       .kept = sw_quota_kept(owner->quota),
                                       .n_buffers = n,
                                       .buffers = op->buffers};

@@ -29,7 +29,7 @@ static void view_region(const struct sw_region *region, struct sw_region_view *r
 
 uint32_t sw_engine_visit(struct sw_engine *engine, uint32_t from, unsigned max_slots,
                          bool (*visit)(const struct sw_region_view *view, void *arg), void *arg) {
-    const struct sw_region_table *table = &engine->regions;
+    const struct sw_region_table *table = &engine->store.regions;
     for (uint32_t slot = from; slot < table->n_touched; slot++) {
         struct sw_region_view view;
         if (max_slots-- == 0)
@@ -44,7 +44,7 @@ uint32_t sw_engine_visit(struct sw_engine *engine, uint32_t from, unsigned max_s
 }
 
 int sw_engine_owner(struct sw_engine *engine, struct sw_region_id id, struct sw_owner **ret, struct sw_err *err) {
-    const struct sw_region_table *table = &engine->regions;
+    const struct sw_region_table *table = &engine->store.regions;
     struct sw_region *region;
     const int rc = sw_region_find_any(table, id, &region, err);
     if (rc == 0)
@@ -53,19 +53,19 @@ int sw_engine_owner(struct sw_engine *engine, struct sw_region_id id, struct sw_
 }
 
 int sw_engine_make_room(struct sw_engine *engine, uint64_t bytes, struct sw_err *err) {
-    if (engine->place.tiers.n < 2)
+    if (engine->store.place.tiers.n < 2)
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "there is no tier behind %s",
-                          sw_placement_memory(&engine->place)->kind->name);
-    engine->room_bytes = bytes;
-    sw_engine_balance(engine);
+                          sw_placement_memory(&engine->store.place)->kind->name);
+    engine->balance.room_bytes = bytes;
+    sw_balance_look(&engine->balance);
     return 0;
 }
 
 void sw_engine_set_limits(struct sw_engine *engine, unsigned high_pct, unsigned low_pct, unsigned max_owner_regions) {
-    engine->config.high_pct = high_pct;
-    engine->config.low_pct = low_pct;
+    engine->balance.high_pct = high_pct;
+    engine->balance.low_pct = low_pct;
     engine->config.max_owner_regions = max_owner_regions;
-    sw_engine_balance(engine);
+    sw_balance_look(&engine->balance);
 }
 
 const struct sw_figures *sw_engine_figures(const struct sw_engine *engine) {
@@ -73,15 +73,15 @@ const struct sw_figures *sw_engine_figures(const struct sw_engine *engine) {
 }
 
 const struct sw_tiers *sw_engine_tiers(const struct sw_engine *engine) {
-    return &engine->place.tiers;
+    return &engine->store.place.tiers;
 }
 
 uint64_t sw_engine_limit_bytes(const struct sw_engine *engine, unsigned rank) {
-    return engine->place.limit_bytes[rank];
+    return engine->store.place.limit_bytes[rank];
 }
 
 struct sw_engine_marks sw_engine_marks(const struct sw_engine *engine, unsigned rank) {
-    const uint64_t limit_bytes = engine->place.limit_bytes[rank];
-    return (struct sw_engine_marks){sw_policy_mark_bytes(limit_bytes, engine->config.high_pct),
-                                    sw_policy_mark_bytes(limit_bytes, engine->config.low_pct)};
+    const uint64_t limit_bytes = engine->store.place.limit_bytes[rank];
+    return (struct sw_engine_marks){sw_policy_mark_bytes(limit_bytes, engine->balance.high_pct),
+                                    sw_policy_mark_bytes(limit_bytes, engine->balance.low_pct)};
 }

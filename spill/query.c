@@ -6,7 +6,7 @@
 
 /* One that no tier has yet counts for the first. */
 static const struct sw_tier *tier_of(const struct sw_region *region) {
-    return region->op || !region->tier ? sw_placement_memory(&region->owner->engine->place) : region->tier;
+    return region->op || !region->tier ? sw_placement_memory(&region->owner->store->place) : region->tier;
 }
 
 int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err) {
@@ -102,10 +102,12 @@ struct sw_tier_stats sw_engine_stats_behind(const struct sw_engine_stats *stats)
 
 void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret) {
     static const uint8_t host_uuid[SW_DEVICE_UUID_BYTES];
-    const struct sw_tiers *tiers = &engine->place.tiers;
+    const struct sw_tiers *tiers = &engine->store.place.tiers;
     *ret = engine->counters;
-    ret->n_owners = engine->n_owners;
-    ret->n_regions = engine->regions.n_used;
+    ret->demotions = engine->balance.demotions;
+    ret->promotions = engine->balance.promotions;
+    ret->n_owners = engine->store.n_owners;
+    ret->n_regions = engine->store.regions.n_used;
     ret->n_mems = engine->n_mems;
     ret->n_ops = engine->n_ops;
     for (unsigned i = 0; i < engine->config.n_devices; i++) {

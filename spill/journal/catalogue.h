@@ -16,15 +16,11 @@
 #include "base/err.h"
 #include "base/process.h"
 #include "spill/store/frames.h"
+#include "spill/store/ids.h"
 #include <stdbool.h>
 #include <stdint.h>
 
 struct sw_catalogue;
-
-enum {
-    SW_TOKEN_BYTES = 16,
-    SW_REGION_NAME_BYTES = 64, /* of a durable region, with the zero behind it */
-};
 
 struct sw_catalogue_session {
     uint64_t number;

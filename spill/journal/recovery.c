@@ -1,93 +1,17 @@
-/* recovery.c - what of the engine outlives the process: regions are recorded in the catalogue, and found there by a
- * successor. spill/README.md says what survives, and why nothing is found that was not committed. */
-#include "spill/engine_state.h"
+#include "spill/journal/recovery.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "spill/journal/record.h"
+#include "spill/store/names.h"
+#include "spill/store/owner.h"
 #include "spill/tier/frame_key.h"
 
 #include <string.h>
 
-/* ---- recording ---- */
-
-static struct sw_catalogue_hints hints_of(const struct sw_region *region) {
-    const bool in_place = region->op && sw_operation_is_in_place(region->op->request.operation);
-    return (struct sw_catalogue_hints){.used_us = region->used_us,
-                                       .priority = region->priority,
-                                       .pinned = region->pinned,
-                                       .broken = region->state == SW_REGION_LOST || in_place || !region->frames};
-}
-
-int sw_region_record(struct sw_region *region, struct sw_err *err) {
-    const struct sw_owner *owner = region->owner;
-    if (!owner->record && !owner->is_heir && !region->record)
-        return 0;
-    const struct sw_catalogue_region what = {.session = owner->number,
-                                             .slot = region->id.slot,
-                                             .gen = region->id.gen,
-                                             .request = region->request,
-                                             .piece = region->piece,
-                                             .raw_bytes = region->raw_bytes,
-                                             .stored_bytes = region->stored_bytes,
-                                             .codec = (uint8_t)region->codec,
-                                             .reason = (uint8_t)region->reason,
-                                             .hints = hints_of(region),
-                                             .name = region->name,
-                                             .uid = owner->uid,
-                                             .frames = region->frames};
-    uint32_t record;
-    const int rc = sw_catalogue_put_region(owner->engine->config.catalogue, &what, region->record, &record, err);
-    if (!rc)
-        region->record = record;
-    return rc;
-}
-
-void sw_region_record_hints(const struct sw_region *region) {
-    const struct sw_catalogue_hints hints = hints_of(region);
-    sw_catalogue_hint(region->owner->engine->config.catalogue, region->record, &hints);
-}
-
-int sw_owner_name(struct sw_owner *owner, uint32_t uid, const struct sw_process *process,
-                  const uint8_t token[SW_TOKEN_BYTES], struct sw_err *err) {
-    struct sw_catalogue_session session = {.number = owner->number, .uid = uid, .process = *process};
-    memcpy(session.token, token, sizeof session.token);
-    memcpy(owner->token, token, sizeof owner->token);
-    owner->uid = uid;
-    owner->process = *process;
-    return sw_catalogue_put_session(owner->engine->config.catalogue, &session, &owner->record, err);
-}
-
-static void unname_left(struct sw_engine *engine) {
-    for (struct sw_list *o = engine->left.next; o != &engine->left; o = o->next) {
-        struct sw_owner *owner = SW_CONTAINER_OF(o, struct sw_owner, node);
-        for (struct sw_list *n = owner->regions.next; n != &owner->regions; n = n->next)
-            sw_region_unname(SW_CONTAINER_OF(n, struct sw_region, node));
-    }
-}
-
-void sw_engine_forget_left(struct sw_engine *engine) {
-    struct sw_list *node, *at;
-    unname_left(engine); /* while the heirs are there */
-    while ((node = sw_list_take_first(&engine->left))) {
-        struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
-        while (!sw_list_empty(&owner->beside))
-            sw_region_free_beside(SW_CONTAINER_OF(owner->beside.next, struct sw_region, node));
-        while (!sw_list_empty(&owner->regions)) {
-            at = owner->regions.next;
-            struct sw_region *region = SW_CONTAINER_OF(at, struct sw_region, node);
-            sw_catalogue_free_unclaimed(region->frames); /* of a start that failed */
-            sw_frames_leave(region->frames);
-            region->frames = NULL;
-            sw_region_release(&engine->regions, region);
-        }
-        sw_free(owner);
-    }
-}
-
-/* ---- finding ---- */
-
 struct recovery {
-    struct sw_engine *engine;
+    struct sw_store *store;
+    struct sw_catalogue *catalogue;
     struct sw_recovered *result;
     struct sw_owner *last; /* found */
     bool no_memory;
@@ -95,8 +19,8 @@ struct recovery {
 
 static bool on_session(void *arg, const struct sw_catalogue_session *session, uint32_t record) {
     struct recovery *r = arg;
-    struct sw_owner *owner = NULL;
-    if (sw_owner_open(r->engine, &owner, NULL)) {
+    struct sw_owner *owner = sw_owner_new(r->store);
+    if (!owner) {
         r->no_memory = true;
         return true; /* nothing is freed: the start fails */
     }
@@ -106,8 +30,8 @@ static bool on_session(void *arg, const struct sw_catalogue_session *session, ui
     owner->process = session->process;
     owner->state = SW_OWNER_UNCLAIMED;
     memcpy(owner->token, session->token, sizeof owner->token);
-    if (session->number > r->engine->last_owner)
-        r->engine->last_owner = session->number;
+    if (session->number > r->store->last_owner)
+        r->store->last_owner = session->number;
     r->result->n_sessions++;
     return true;
 }
@@ -116,7 +40,7 @@ static bool on_session(void *arg, const struct sw_catalogue_session *session, ui
 static struct sw_owner *find_session(struct recovery *r, uint64_t number) {
     if (r->last && r->last->number == number)
         return r->last;
-    for (struct sw_list *node = r->engine->owners.next; node != &r->engine->owners; node = node->next) {
+    for (struct sw_list *node = r->store->owners.next; node != &r->store->owners; node = node->next) {
         r->last = SW_CONTAINER_OF(node, struct sw_owner, node);
         if (!r->last->is_heir && r->last->number == number)
             return r->last;
@@ -127,12 +51,13 @@ static struct sw_owner *find_session(struct recovery *r, uint64_t number) {
 /* Who has the durable regions of a uid whose sessions are gone; NULL: no memory. */
 static struct sw_owner *find_heir(struct recovery *r, uint32_t uid) {
     struct sw_owner *owner = NULL;
-    for (struct sw_list *node = r->engine->owners.next; node != &r->engine->owners; node = node->next) {
+    for (struct sw_list *node = r->store->owners.next; node != &r->store->owners; node = node->next) {
         owner = SW_CONTAINER_OF(node, struct sw_owner, node);
         if (owner->is_heir && owner->uid == uid)
             return owner;
     }
-    if (sw_owner_open(r->engine, &owner, NULL)) {
+    owner = sw_owner_new(r->store);
+    if (!owner) {
         r->no_memory = true;
         return NULL;
     }
@@ -154,7 +79,7 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
                                        : found->hints.broken || !found->frames ? SW_REGION_LOST
                                                                                : SW_REGION_OUT;
     const bool in_place = !found->frames || found->frames->packed; /* packing was under way, or had ended */
-    struct sw_region *region = owner ? sw_region_adopt(&r->engine->regions, owner, id, state) : NULL;
+    struct sw_region *region = owner ? sw_region_adopt(&r->store->regions, owner, id, state) : NULL;
     if (!region && owner && state == SW_REGION_IN)
         r->no_memory |= !(region = sw_region_new_beside(owner, id));
     if (!region || state != SW_REGION_OUT) { /* frames of others may be in their place by now */
@@ -179,8 +104,8 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
     region->frames = found->frames;
     if (found->name && sw_region_set_name(region, found->name))
         r->no_memory = true;
-    if (found->session > r->engine->last_owner) /* of a session that is gone: not to be given out again */
-        r->engine->last_owner = found->session;
+    if (found->session > r->store->last_owner) /* of a session that is gone: not to be given out again */
+        r->store->last_owner = found->session;
     sw_list_append(region->is_beside ? &owner->beside : &owner->regions, &region->node);
     owner->n_regions += !region->is_beside;
     r->result->n_regions++;
@@ -206,10 +131,10 @@ static bool is_in_its_place(const struct sw_stored *recorded, const struct sw_st
 
 /* Where a frame belongs that a durable tier has; NULL: nowhere, no record names it. */
 static struct sw_stored *find_chunk(const struct recovery *r, const struct sw_tier_key *key) {
-    const struct sw_region_table *table = &r->engine->regions;
+    const struct sw_region_table *table = &r->store->regions;
     const struct sw_region *region = key->slot < table->cap ? &table->regions[key->slot] : NULL;
     size_t chunk = 0;
-    const bool is_named = key->epoch == r->engine->place.epoch && region && region->owner && region->frames &&
+    const bool is_named = key->epoch == r->store->place.epoch && region && region->owner && region->frames &&
                           region->id.gen == key->gen && sw_frames_find(region->frames, key->chunk, &chunk);
     return is_named ? &region->frames->stored[chunk] : NULL;
 }
@@ -238,7 +163,7 @@ static bool take_frame(void *arg, const uint8_t bytes[SW_TIER_KEY_BYTES], const 
 /* Calls visit() for every region that was found. */
 static void each_region(struct recovery *r, void (*visit)(struct recovery *r, struct sw_region *region, void *arg),
                         void *arg) {
-    for (struct sw_list *o = r->engine->owners.next; o != &r->engine->owners; o = o->next) {
+    for (struct sw_list *o = r->store->owners.next; o != &r->store->owners; o = o->next) {
         struct sw_owner *owner = SW_CONTAINER_OF(o, struct sw_owner, node);
         for (struct sw_list *n = owner->regions.next; n != &owner->regions; n = n->next)
             visit(r, SW_CONTAINER_OF(n, struct sw_region, node), arg);
@@ -290,23 +215,22 @@ static int recover_tier(struct recovery *r, struct sw_tier *tier, struct sw_err 
 
 /* Without a catalogue only what durable tiers have found is to be released. */
 static int recover_tiers(struct recovery *r, struct sw_err *err) {
-    const struct sw_tiers *tiers = &r->engine->place.tiers;
+    const struct sw_tiers *tiers = &r->store->place.tiers;
     int rc = 0;
     for (unsigned i = 0; !rc && i < tiers->n; i++)
-        if (r->engine->config.catalogue || sw_tier_can(tiers->at[i], SW_TIER_DURABLE))
+        if (r->catalogue || sw_tier_can(tiers->at[i], SW_TIER_DURABLE))
             rc = recover_tier(r, tiers->at[i], err);
     return rc;
 }
 
-static void trim_tiers(struct sw_engine *engine) {
-    struct sw_placement *place = &engine->place;
+static void trim_tiers(struct sw_placement *place) {
     for (unsigned i = 0; i < place->tiers.n; i++)
         if (place->tiers.at[i]->ops->trim)
             place->limit_bytes[i] -= place->tiers.at[i]->ops->trim(place->tiers.at[i]);
 }
 
-static void report_lost(const struct sw_engine *engine, const struct sw_region *region, size_t n_gone, size_t n_away) {
-    const struct sw_engine_observer *observer = &engine->config.observer;
+static void report_lost(const struct sw_observer *observer, const struct sw_region *region, size_t n_gone,
+                        size_t n_away) {
     const struct sw_lost_region lost = {.region = region->id,
                                         .session = region->owner->is_heir ? 0 : region->owner->number,
                                         .uid = region->owner->uid,
@@ -322,7 +246,7 @@ static void report_lost(const struct sw_engine *engine, const struct sw_region *
 /* Whether a frame that was not found may be where it was: in a tier that was not opened, or in place of which another
  * was, as another disk. */
 static bool is_away(const struct recovery *r, const struct sw_stored *stored) {
-    const struct sw_tier *tier = sw_tiers_find(&r->engine->place.tiers, stored->awaits);
+    const struct sw_tier *tier = sw_tiers_find(&r->store->place.tiers, stored->awaits);
     return awaits_frame(stored) && (!tier || sw_tier_can(tier, SW_TIER_DURABLE));
 }
 
@@ -344,14 +268,14 @@ static void check_whole(struct recovery *r, struct sw_region *region, void *arg)
     }
     if (n_away + n_gone > 0)
         sw_region_move(region, SW_REGION_LOST);
-    report_lost(r->engine, region, n_gone, n_away);
+    report_lost(&r->store->observer, region, n_gone, n_away);
     if (n_away + n_gone > 0) {
         if (n_here == 0 || n_gone > 0) {
             sw_catalogue_frames_free(frames);
             region->frames = NULL;
         }
         if (n_gone > 0)
-            sw_region_record_hints(region);
+            sw_region_record_hints(r->catalogue, region);
     }
     if (region->frames && !region->frames->packed)
         region->tier = sw_frames_tier(region->frames, region->tier_bytes);
@@ -362,90 +286,51 @@ static void check_whole(struct recovery *r, struct sw_region *region, void *arg)
     r->result->n_lost += region->state == SW_REGION_LOST;
 }
 
-int sw_engine_recover(struct sw_engine *engine, struct sw_recovered *ret, struct sw_err *err) {
-    struct recovery r = {.engine = engine, .result = ret};
+int sw_recovery_run(struct sw_store *store, struct sw_catalogue *catalogue, struct sw_recovered *ret,
+                    struct sw_err *err) {
+    struct recovery r = {.store = store, .catalogue = catalogue, .result = ret};
     const struct sw_catalogue_visitor visitor = {.session = on_session, .found = on_region, .arg = &r};
     memset(ret, 0, sizeof *ret);
-    SW_ASSERT(engine->n_owners == 0);
+    SW_ASSERT(store->n_owners == 0);
     int rc = 0;
-    if (engine->config.catalogue)
-        rc = sw_catalogue_recover(engine->config.catalogue, &visitor, &ret->n_damaged, err);
+    if (catalogue)
+        rc = sw_catalogue_recover(catalogue, &visitor, &ret->n_damaged, err);
     if (!rc && r.no_memory)
         rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the sessions that were kept");
     if (!rc)
         rc = recover_tiers(&r, err);
     if (rc)
         return rc;
-    sw_region_table_settle(&engine->regions);
+    sw_region_table_settle(&store->regions);
     each_region(&r, check_whole, NULL);
-    if (engine->config.catalogue)
-        trim_tiers(engine);
-    sw_engine_balance(engine); /* the bound may be lower now, or there was no tier behind before */
+    if (catalogue)
+        trim_tiers(&store->place);
     return 0;
 }
 
-struct sw_owner *sw_owner_claim(struct sw_engine *engine, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES]) {
-    for (struct sw_list *node = engine->owners.next; node != &engine->owners; node = node->next) {
-        struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
-        if (owner->state == SW_OWNER_UNCLAIMED && !owner->is_heir && owner->uid == uid &&
-            memcmp(owner->token, token, sizeof owner->token) == 0) {
-            owner->state = SW_OWNER_OPEN;
-            return owner;
-        }
+static void unname_left(struct sw_store *store) {
+    for (struct sw_list *o = store->left.next; o != &store->left; o = o->next) {
+        struct sw_owner *owner = SW_CONTAINER_OF(o, struct sw_owner, node);
+        for (struct sw_list *n = owner->regions.next; n != &owner->regions; n = n->next)
+            sw_region_unname(SW_CONTAINER_OF(n, struct sw_region, node));
     }
-    return NULL;
 }
 
-int sw_owners_visit_found(struct sw_engine *engine,
-                          int (*visit)(struct sw_owner *owner, uint32_t uid, bool is_heir, void *arg,
-                                       struct sw_err *err),
-                          void *arg, struct sw_err *err) {
-    for (int is_heir = 1; is_heir >= 0; is_heir--)
-        for (struct sw_list *node = engine->owners.next, *next; node != &engine->owners; node = next) {
-            struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
-            next = node->next;
-            if (owner->is_heir != is_heir || owner->state != SW_OWNER_UNCLAIMED)
-                continue;
-            const int rc = visit(owner, owner->uid, is_heir, arg, err);
-            if (rc)
-                return rc;
-            if (is_heir) /* the caller's from now on */
-                owner->state = SW_OWNER_OPEN;
-        }
-    return 0;
-}
-
-unsigned sw_owners_close_ended(struct sw_engine *engine, void (*closed)(void *quota), unsigned *ret_running) {
-    unsigned n = 0;
-    *ret_running = 0;
-    for (struct sw_list *node = engine->owners.next, *next; node != &engine->owners; node = next) {
+void sw_recovery_forget_left(struct sw_store *store) {
+    struct sw_list *node, *at;
+    unname_left(store); /* while the heirs are there */
+    while ((node = sw_list_take_first(&store->left))) {
         struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
-        next = node->next;
-        if (owner->state != SW_OWNER_UNCLAIMED)
-            continue;
-        if (!sw_process_has_ended(&owner->process)) {
-            ++*ret_running;
-            continue;
+        while (!sw_list_empty(&owner->beside))
+            sw_region_free_beside(SW_CONTAINER_OF(owner->beside.next, struct sw_region, node));
+        while (!sw_list_empty(&owner->regions)) {
+            at = owner->regions.next;
+            struct sw_region *region = SW_CONTAINER_OF(at, struct sw_region, node);
+            sw_catalogue_free_unclaimed(region->frames); /* of a start that failed */
+            sw_frames_leave(region->frames);
+            region->frames = NULL;
+            sw_region_release(&store->regions, region);
         }
-        n++;
-        sw_owner_close(owner, closed, owner->quota);
+        sw_free(owner);
     }
-    return n;
-}
-
-unsigned sw_owners_close_unclaimed(struct sw_engine *engine, const struct sw_quota *quota, bool leave,
-                                   void (*closed)(void *quota)) {
-    unsigned n = 0;
-    for (struct sw_list *node = engine->owners.next, *next; node != &engine->owners; node = next) {
-        struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
-        next = node->next;
-        if (owner->state != SW_OWNER_UNCLAIMED || (quota && owner->quota != quota))
-            continue;
-        n++;
-        if (leave)
-            sw_owner_leave(owner, closed, owner->quota);
-        else
-            sw_owner_close(owner, closed, owner->quota);
-    }
-    return n;
 }

@@ -1,6 +1,7 @@
 #include "spill/store/quota.h"
 
 #include "base/assert.h"
+#include "spill/store/owner.h"
 
 #include <inttypes.h>
 
@@ -17,4 +18,43 @@ int sw_quota_take(struct sw_quota *quota, uint64_t bytes, struct sw_err *err) {
 
 void sw_quota_give(struct sw_quota *quota, uint64_t bytes) {
     SW_ASSERT(atomic_fetch_sub(&quota->bytes, bytes) >= bytes);
+}
+
+/* Of a packed region most lies in its client's memory, of a lost one perhaps on a disk that is not there; one that was
+ * found without frames has nothing anywhere. */
+static uint64_t bytes_to_charge(const struct sw_region *region) {
+    const struct sw_frames *frames = region->frames;
+    if (frames && !frames->packed && region->state != SW_REGION_LOST)
+        return region->stored_bytes; /* a move may be changing its chunks */
+    uint64_t bytes = 0;
+    for (size_t i = 0; frames && i < frames->n_chunks; i++)
+        bytes += frames->stored[i].tier ? frames->stored[i].bytes : 0;
+    return bytes;
+}
+
+void sw_owner_set_quota(struct sw_owner *owner, struct sw_quota *quota) {
+    SW_ASSERT(!owner->quota && owner->n_ops == 0);
+    owner->quota = quota;
+    owner->kept_bytes = sizeof *owner;
+    sw_budget_take_anyway(&quota->kept, owner->kept_bytes);
+    for (struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
+        struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
+        region->charged_bytes = bytes_to_charge(region);
+        region->kept_bytes = SW_REGION_KEPT_BYTES + (region->frames ? sw_frames_kept(region->frames) : 0);
+        quota->n_regions++;
+        (void)atomic_fetch_add(&quota->bytes, region->charged_bytes);
+        sw_budget_take_anyway(&quota->kept, region->kept_bytes);
+    }
+}
+
+void sw_owner_leave_quota(struct sw_owner *owner) {
+    for (struct sw_list *node = owner->regions.next; owner->quota && node != &owner->regions; node = node->next) {
+        struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
+        sw_quota_give(owner->quota, region->charged_bytes);
+        sw_budget_give(&owner->quota->kept, region->kept_bytes);
+        region->charged_bytes = region->kept_bytes = 0;
+        owner->quota->n_regions--;
+    }
+    sw_budget_give(sw_quota_kept(owner->quota), owner->kept_bytes);
+    owner->quota = NULL;
 }

@@ -19,6 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct sw_owner;
+
 struct sw_quota {
     uint64_t max_bytes;              /* 0: no bound */
     unsigned max_regions, n_regions; /* max_regions 0: a share */
@@ -34,5 +36,12 @@ static inline struct sw_budget *sw_quota_kept(struct sw_quota *quota) {
 /* errors: -SW_ETENANTBYTES, nothing is taken. */
 int sw_quota_take(struct sw_quota *quota, uint64_t bytes, struct sw_err *err);
 void sw_quota_give(struct sw_quota *quota, uint64_t bytes);
+
+/* Has what the owner stores, and what is kept for it, count for a tenant. quota: borrowed until the owner is closed.
+ * Before its first operation; memories that it has by then are not counted, but
+ * what an owner has from a predecessor of this process counts from now on, even beyond the bounds. */
+void sw_owner_set_quota(struct sw_owner *owner, struct sw_quota *quota);
+/* What the owner leaves to the next process counts no more in this one. */
+void sw_owner_leave_quota(struct sw_owner *owner);
 
 #endif

@@ -1,10 +1,9 @@
 #include "spill/store/region.h"
 
-#include "spill/engine_state.h"
-
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/log.h"
+#include "spill/store/owner.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -6,13 +6,19 @@
 #define SW_SPILL_REGION_H
 
 #include "base/list.h"
-#include "spill/engine.h"
 #include "spill/planner/cost.h"
 #include "spill/store/frames.h"
+#include "spill/store/ids.h"
 
 struct sw_op;
-struct sw_move;
-struct sw_tier;
+struct sw_owner;
+
+/* What the store knows of a move of a region's frames between tiers, which is a part of the mover's own record. */
+struct sw_move {
+    struct sw_owner *owner;               /* which counts it */
+    struct sw_region *region;             /* NULL: dropped meanwhile, the frames are the move's */
+    void (*cancel)(struct sw_move *move); /* ends it early, not at once; what has been moved stays moved */
+};
 
 struct sw_region {
     struct sw_region_id id; /* gen 0: the slot was never used */

@@ -243,7 +243,7 @@ END_TEST
 
 static struct sw_stored *stored_frame(struct sw_region_id id, size_t chunk) {
     struct sw_region *region;
-    ck_assert_int_eq(sw_region_find(&f.engine->regions, f.owner, id, &region, NULL), 0);
+    ck_assert_int_eq(sw_region_find(&f.engine->store.regions, f.owner, id, &region, NULL), 0);
     ck_assert_uint_lt(chunk, region->frames->n_chunks);
     return &region->frames->stored[chunk];
 }

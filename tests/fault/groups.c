@@ -157,7 +157,7 @@ END_TEST
 
 static struct sw_stored *stored_frame(unsigned i) {
     struct sw_region *region;
-    ck_assert_int_eq(sw_region_find(&rig.f.engine->regions, rig.f.owner, ids[i], &region, NULL), 0);
+    ck_assert_int_eq(sw_region_find(&rig.f.engine->store.regions, rig.f.owner, ids[i], &region, NULL), 0);
     return &region->frames->stored[0];
 }
 
@@ -186,7 +186,7 @@ START_TEST(test_exchanged_frames_of_a_group_cost_their_regions_alone) {
             for (unsigned j = 0; j < n; j++) {
                 const bool is_one = j == i || j == k;
                 struct sw_region *region;
-                ck_assert_int_eq(sw_region_find(&rig.f.engine->regions, rig.f.owner, ids[j], &region, NULL), 0);
+                ck_assert_int_eq(sw_region_find(&rig.f.engine->store.regions, rig.f.owner, ids[j], &region, NULL), 0);
                 ck_assert_int_eq(ops[j].outcome.err.code, is_one ? -SW_ECHECKSUM : 0);
                 ck_assert_int_eq(region->state, is_one ? SW_REGION_LOST : SW_REGION_OUT);
                 ck_assert(is_one ? to.data[(size_t)j * BYTES] == 0xEE

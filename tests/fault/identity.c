@@ -114,7 +114,7 @@ static int restore(unsigned i) {
 
 static struct sw_region *region_of(unsigned i) {
     struct sw_region *region;
-    ck_assert_int_eq(sw_region_find(&f.engine->regions, f.owner, ids[i], &region, NULL), 0);
+    ck_assert_int_eq(sw_region_find(&f.engine->store.regions, f.owner, ids[i], &region, NULL), 0);
     return region;
 }
 
@@ -194,9 +194,9 @@ static void check_refused(unsigned i) {
 static void move_to_the_disk(void) {
     do {
         ck_assert_int_eq(sw_engine_make_room(f.engine, UINT64_MAX, NULL), 0);
-        if (f.engine->n_moves)
+        if (f.engine->balance.n_moves)
             (void)uv_run(&f.loop, UV_RUN_ONCE);
-    } while (f.engine->n_moves);
+    } while (f.engine->balance.n_moves);
 }
 
 START_TEST(test_exchanged_frames_are_refused_in_every_tier) {

@@ -206,7 +206,7 @@ END_TEST
 /* Those of its frames that are still packed get the bytes back that they had. */
 static void put_frames_back(struct sw_region_id id, const uint8_t *packed) {
     struct sw_region *region;
-    ck_assert_int_eq(sw_region_find(&f.engine->regions, f.owner, id, &region, NULL), 0);
+    ck_assert_int_eq(sw_region_find(&f.engine->store.regions, f.owner, id, &region, NULL), 0);
     for (size_t i = 0; i < region->frames->n_chunks; i++) {
         const struct sw_packed_chunk *chunk = &region->frames->packed[i];
         if (chunk->is_packed)

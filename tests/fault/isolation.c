@@ -159,7 +159,7 @@ START_TEST(frames_that_are_damaged) {
         leave_secrets();
         fill_own();
         ck_assert_int_eq(sw_fixture_spill(&f, &own, 0, BYTES, &op), 0);
-        ck_assert_int_eq(sw_region_find(&f.engine->regions, f.owner, op.id, &region, NULL), 0);
+        ck_assert_int_eq(sw_region_find(&f.engine->store.regions, f.owner, op.id, &region, NULL), 0);
         struct sw_stored *frame = &region->frames->stored[sw_random(&random) % region->frames->n_chunks];
         struct sw_extent *extent = &frame->extents[sw_random(&random) % frame->n_extents];
         for (int k = 0; k < 3; k++) /* lengths and offsets are in the front */
@@ -201,7 +201,7 @@ static void check_blocks(struct sw_region_id id) {
     (void)snprintf(path, sizeof path, "%s/data-0000", f.folder.path);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(sw_region_find(&f.engine->regions, f.owner, id, &region, NULL), 0);
+    ck_assert_int_eq(sw_region_find(&f.engine->store.regions, f.owner, id, &region, NULL), 0);
     unsigned n = 0;
     for (size_t i = 0; i < region->frames->n_chunks; i++) {
         const struct sw_stored *frame = &region->frames->stored[i];

@@ -113,7 +113,7 @@ static const char *tier_of(int i) {
 }
 
 static void await_moves(void) {
-    while (f.engine->n_moves > 0)
+    while (f.engine->balance.n_moves > 0)
         (void)uv_run(&f.loop, UV_RUN_ONCE);
 }
 
@@ -369,10 +369,10 @@ START_TEST(test_a_disk_that_hangs_makes_nobody_wait) {
     rest_above_the_limit();
     atomic_store(&fault.hangs, true);
     ck_assert_int_eq(spill(4), -SW_ENOSPACE);
-    ck_assert_uint_gt(f.engine->n_moves, 0);
+    ck_assert_uint_gt(f.engine->balance.n_moves, 0);
     sw_clock_set(a_minute_later_us);
     ck_assert_int_eq(spill(4), -SW_ENOSPACE);
-    ck_assert_uint_gt(f.engine->n_moves, 0);
+    ck_assert_uint_gt(f.engine->balance.n_moves, 0);
     atomic_store(&fault.hangs, false);
     await_moves();
     ck_assert_int_eq(spill(4), 0);
@@ -427,7 +427,7 @@ START_TEST(test_damage_on_the_disk_is_found) {
     open_fixture(32 << 20, 100, 100, false);
     for (int i = 0; i < 6; i++)
         ck_assert_int_eq(spill(i), 0);
-    ck_assert_int_eq(sw_region_find(&f.engine->regions, f.owner, ids[5], &region, NULL), 0);
+    ck_assert_int_eq(sw_region_find(&f.engine->store.regions, f.owner, ids[5], &region, NULL), 0);
     /* Two chunks of one region change places: each is a good frame, but not this one's. */
     struct sw_stored first = region->frames->stored[0];
     region->frames->stored[0] = region->frames->stored[9];

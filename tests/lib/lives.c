@@ -210,9 +210,9 @@ void sw_life_restore_all(struct sw_life *life, struct sw_owner *owner, bool keep
 void sw_life_move_to_the_disk(struct sw_life *life) {
     do {
         ck_assert_int_eq(sw_engine_make_room(life->engine, UINT64_MAX, NULL), 0);
-        if (life->engine->n_moves)
+        if (life->engine->balance.n_moves)
             (void)uv_run(&life->loop, UV_RUN_ONCE);
-    } while (life->engine->n_moves);
+    } while (life->engine->balance.n_moves);
 }
 
 /* ---- tenants ---- */

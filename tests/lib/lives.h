@@ -24,7 +24,7 @@ struct sw_world {
     uint64_t host_bytes;
     struct sw_memory memory; /* the client's, of one region */
     struct sw_region_id ids[SW_WORLD_REGIONS];
-    struct sw_engine_observer observer;   /* of the lives to come */
+    struct sw_observer observer;          /* of the lives to come */
     const struct sw_nvme_file_ops *files; /* the same; NULL: the system's */
     struct sw_tier *(*open_last)(void);   /* makes a tier behind the others, for each of them; NULL: there is none */
     const char *spill_as;                 /* name of regions that are spilled now; NULL: they are not durable */

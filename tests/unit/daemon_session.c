@@ -343,7 +343,7 @@ START_TEST(a_damaged_piece_costs_its_region_only) {
     ck_assert_int_eq(open_memory(), 0);
     ck_assert_int_eq(spill_batch(N), 0);
     memcpy(before, ids, sizeof before);
-    const struct sw_frames *frames = service.service.engine->regions.regions[ids[BAD].slot].frames;
+    const struct sw_frames *frames = service.service.engine->store.regions.regions[ids[BAD].slot].frames;
     *(uint8_t *)frames->stored[0].extents[0].memory ^= 1;
     const int rc = restore_batch(0, N);
     ck_assert(rc == -SW_ECHECKSUM || rc == -SW_EFRAME);

@@ -310,7 +310,7 @@ START_TEST(moves_follow) {
     open_fixture(&config);
     ck_assert_int_eq(spill("orders", &op), 0);
     ck_assert_int_eq(sw_engine_advise(f.owner, op.id, SW_ADVISE_DEMOTE, 0, NULL), 0);
-    ck_assert_uint_eq(f.engine->n_moves, 1);
+    ck_assert_uint_eq(f.engine->balance.n_moves, 1);
     next_session();
     while ((rc = adopt("orders", &id)) == -SW_EBUSY) /* as it says while it is being moved */
         (void)uv_run(&f.loop, UV_RUN_ONCE);

@@ -102,7 +102,7 @@ static const char secret[] = "another tenant's";
 /* Whether a region's frames, up to the ends of their last blocks, hold the secret. */
 static bool frames_hold_secret(struct sw_region_id id) {
     struct sw_region *region;
-    ck_assert_int_eq(sw_region_find(&f.engine->regions, f.owner, id, &region, NULL), 0);
+    ck_assert_int_eq(sw_region_find(&f.engine->store.regions, f.owner, id, &region, NULL), 0);
     for (size_t i = 0; i < region->frames->n_chunks; i++)
         for (unsigned e = 0; e < region->frames->stored[i].n_extents; e++) {
             const struct sw_extent *extent = &region->frames->stored[i].extents[e];
@@ -144,7 +144,7 @@ END_TEST
 static uint64_t last_frames(struct sw_region_id id) {
     struct sw_region *region;
     uint64_t bytes = 0;
-    ck_assert_int_eq(sw_region_find(&f.engine->regions, f.owner, id, &region, NULL), 0);
+    ck_assert_int_eq(sw_region_find(&f.engine->store.regions, f.owner, id, &region, NULL), 0);
     for (size_t i = region->frames->n_chunks - 4; i < region->frames->n_chunks; i++)
         bytes += region->frames->stored[i].bytes;
     return bytes;

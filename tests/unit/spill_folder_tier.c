@@ -39,7 +39,7 @@ static uint64_t used_bytes(struct sw_tier *tier) {
 }
 
 static void settle(void) {
-    while (life.engine->n_moves)
+    while (life.engine->balance.n_moves)
         (void)uv_run(&life.loop, UV_RUN_ONCE);
     sw_engine_check(life.engine);
 }

@@ -103,7 +103,7 @@ static void restore_held(struct client *c) {
 
 static struct sw_stored *stored_frame(struct client *c, unsigned i) {
     struct sw_region *region;
-    ck_assert_int_eq(sw_region_find(&rig.f.engine->regions, c->owner, c->spills[i].id, &region, NULL), 0);
+    ck_assert_int_eq(sw_region_find(&rig.f.engine->store.regions, c->owner, c->spills[i].id, &region, NULL), 0);
     return &region->frames->stored[0];
 }
 

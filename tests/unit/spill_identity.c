@@ -60,7 +60,7 @@ static void copy(const struct frame *frame, uint8_t *data, uint64_t bytes, bool 
 static void find_frames(void) {
     n_frames = 0;
     for (unsigned i = 0; i < SW_WORLD_REGIONS; i++) {
-        const struct sw_frames *of = life.engine->regions.regions[ids[i].slot].frames;
+        const struct sw_frames *of = life.engine->store.regions.regions[ids[i].slot].frames;
         for (size_t c = 0; c < of->n_chunks; c++) {
             const struct sw_stored *stored = &of->stored[c];
             struct frame *frame = &frames[n_frames++];
@@ -127,7 +127,7 @@ static void check_refused(const struct frame *a, const struct frame *b, uint64_t
     ck_assert_int_eq(sw_life_run(&life, owner, a->region, true, true), -SW_ECHECKSUM);
     if (a->region != b->region)
         ck_assert_int_eq(sw_life_run(&life, owner, b->region, true, true), -SW_ECHECKSUM);
-    ck_assert_int_eq(life.engine->regions.regions[ids[a->region].slot].state, SW_REGION_LOST);
+    ck_assert_int_eq(life.engine->store.regions.regions[ids[a->region].slot].state, SW_REGION_LOST);
     sw_life_close(&life, owner, true);
     exchange(a, b, true);
 }
@@ -177,7 +177,7 @@ START_TEST(regions_of_version_1_come_back) {
     sw_life_close(&life, owner, true);
     owner = next_life(sw_life_disks[1]);
     for (unsigned i = 0; i < SW_WORLD_REGIONS; i++)
-        ck_assert_str_eq(life.engine->regions.regions[ids[i].slot].tier->kind->name, "nvme");
+        ck_assert_str_eq(life.engine->store.regions.regions[ids[i].slot].tier->kind->name, "nvme");
     sw_life_restore_all(&life, owner, false);
     sw_life_close(&life, owner, false);
     free_frames();
@@ -225,7 +225,7 @@ START_TEST(packed_frames_are_compared_after_a_restart) {
             memcpy(memories[a].data, image[b], PACKED_BYTES);
             owner = next_life(0);
             ck_assert_int_eq(run_packed(owner, a, &memories[a], true), -SW_ECHECKSUM);
-            ck_assert_int_eq(life.engine->regions.regions[ids[a].slot].state, SW_REGION_OUT);
+            ck_assert_int_eq(life.engine->store.regions.regions[ids[a].slot].state, SW_REGION_OUT);
             ck_assert_mem_eq(memories[a].data, image[b], PACKED_BYTES);
             memcpy(memories[a].data, image[a], PACKED_BYTES);
             sw_life_close(&life, owner, true);

@@ -92,9 +92,9 @@ END_TEST
 
 START_TEST(what_can_just_fit_the_tiers_is_tried) {
     open_fixture(NULL);
-    const uint64_t capacity = f.engine->place.capacity_bytes;
-    ck_least_that_is_tried(&f.engine->place.capacity_bytes, -SW_ENOSPACE);
-    f.engine->place.capacity_bytes = capacity;
+    const uint64_t capacity = f.engine->store.place.capacity_bytes;
+    ck_least_that_is_tried(&f.engine->store.place.capacity_bytes, -SW_ENOSPACE);
+    f.engine->store.place.capacity_bytes = capacity;
     close_fixture();
 }
 END_TEST

@@ -23,7 +23,7 @@ static void teardown(void) {
 
 /* As recovery does it. They are IN: nothing has to be stored for them. */
 static struct sw_region_id add_region(uint32_t request, uint32_t piece) {
-    struct sw_region *region = sw_region_acquire(&f.engine->regions, f.owner);
+    struct sw_region *region = sw_region_acquire(&f.engine->store.regions, f.owner);
     ck_assert_ptr_nonnull(region);
     region->request = request;
     region->piece = piece;

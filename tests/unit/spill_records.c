@@ -127,7 +127,7 @@ static void spill(struct sw_owner *owner, unsigned i) {
 
 static void move(struct sw_owner *owner, unsigned i, enum sw_advice advice) {
     ck_assert_int_eq(sw_engine_advise(owner, ids[i], advice, 0, NULL), 0);
-    while (life.engine->n_moves)
+    while (life.engine->balance.n_moves)
         (void)uv_run(&life.loop, UV_RUN_ONCE);
 }
 
@@ -244,7 +244,7 @@ START_TEST(what_is_broken_is_recorded_so) {
     ck_assert_int_eq(told.code, 0);
     range.in_place = false;
     told = run_spill(owner, &range, &id);
-    uint8_t *stored = life.engine->regions.regions[id.slot].frames->stored[2].extents[0].memory;
+    uint8_t *stored = life.engine->store.regions.regions[id.slot].frames->stored[2].extents[0].memory;
     stored[100] ^= 1;
     told = run_restore(owner, id, &range, true);
     ck_assert(told.code != 0 && told.found.n_regions == 1 && told.found.is_broken);

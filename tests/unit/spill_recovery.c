@@ -39,7 +39,7 @@ START_TEST(regions_are_there_again) {
     ck_assert(made[0].slot == ids[3].slot && made[0].gen == ids[3].gen && made[1].gen == 0);
     ck_assert_int_eq(sw_engine_query(owner, ids[2], &info, NULL), 0);
     ck_assert_uint_eq(info.raw_bytes, SW_WORLD_REGION_BYTES);
-    ck_assert_int_eq(life.engine->regions.regions[ids[2].slot].priority, 200);
+    ck_assert_int_eq(life.engine->store.regions.regions[ids[2].slot].priority, 200);
     sw_life_restore_all(&life, owner, true);
     sw_life_restore_all(&life, owner, false);
     /* No id of before is given out again, not even one of a slot that was free. */
@@ -388,8 +388,8 @@ START_TEST(a_move_that_cannot_be_recorded_fails) {
     while (sw_catalogue_put_session(life.catalogue, &other, &record, NULL) == 0) /* until it is full */
         continue;
     ck_assert_int_eq(sw_engine_make_room(life.engine, UINT64_MAX, NULL), 0);
-    ck_assert_uint_gt(life.engine->n_moves, 0);
-    while (life.engine->n_moves > 0) {
+    ck_assert_uint_gt(life.engine->balance.n_moves, 0);
+    while (life.engine->balance.n_moves > 0) {
         (void)uv_run(&life.loop, UV_RUN_ONCE);
         sw_engine_stats(life.engine, &stats);
         ck_assert_uint_eq(stats.demotions, 0);
@@ -421,7 +421,7 @@ START_TEST(a_pack_that_cannot_be_recorded_does_not_begin) {
     sw_engine_check(life.engine);
     sw_catalogue_free(life.catalogue, &last); /* room for one that is marked broken, not for its chunks, too */
     ck_assert_int_eq(sw_engine_spill(owner, &range, sw_test_op_done, &op, &op.id, NULL), 0);
-    ck_assert_uint_ne(life.engine->regions.regions[op.id.slot].record, 0);
+    ck_assert_uint_ne(life.engine->store.regions.regions[op.id.slot].record, 0);
     sw_life_until(&life, &op.done);
     ck_assert_int_eq(op.outcome.err.code, 0);
     sw_life_close(&life, owner, false);
@@ -454,7 +454,7 @@ START_TEST(what_was_in_place_is_known_to_be) {
     uint32_t record;
     ck_assert_int_eq(sw_catalogue_put_region(life.catalogue, &begun, 0, &record, NULL), 0);
     for (unsigned i = 0; i < 2; i++)
-        sw_catalogue_hint(life.catalogue, life.engine->regions.regions[ids[i].slot].record, &broken);
+        sw_catalogue_hint(life.catalogue, life.engine->store.regions.regions[ids[i].slot].record, &broken);
     sw_life_close(&life, owner, true);
     sw_life_open(&life, 0);
     ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);

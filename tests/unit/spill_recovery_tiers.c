@@ -34,7 +34,7 @@ static void spill_to_the_disk(struct sw_owner *owner, unsigned i) {
 
 /* Neither all in memory nor all on the disk. */
 static bool is_parted(struct sw_region_id id) {
-    const struct sw_frames *frames = life.engine->regions.regions[id.slot].frames;
+    const struct sw_frames *frames = life.engine->store.regions.regions[id.slot].frames;
     size_t n_on_disk = 0;
     for (size_t i = 0; i < frames->n_chunks; i++)
         n_on_disk += frames->stored[i].tier == life.nvme;
@@ -404,14 +404,14 @@ START_TEST(a_write_that_was_lost_is_noticed) {
     copy_disk(image, true);
     if (_i == FETCHED) {
         ck_assert_int_eq(sw_engine_advise(owner, ids[5], SW_ADVISE_PREFETCH, 0, NULL), 0);
-        while (life.engine->n_moves)
+        while (life.engine->balance.n_moves)
             (void)uv_run(&life.loop, UV_RUN_ONCE);
     }
     sw_world_fill(expected, 1);
     memset(sw_world.memory.data, 0, SW_WORLD_REGION_BYTES);
     ck_assert_int_eq(sw_life_run(&life, owner, 5, true, true), -SW_ECHECKSUM);
     ck_assert_int_ne(memcmp(sw_world.memory.data, expected, 65536), 0);
-    ck_assert_int_eq(life.engine->regions.regions[ids[5].slot].state, SW_REGION_LOST);
+    ck_assert_int_eq(life.engine->store.regions.regions[ids[5].slot].state, SW_REGION_LOST);
     ck_assert_int_eq(sw_life_run(&life, owner, 5, true, true), -SW_ELOST);
     sw_engine_check(life.engine);
     sw_life_close(&life, owner, false);
@@ -464,7 +464,7 @@ START_TEST(a_move_is_recorded_where_the_region_is) {
     ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
     ck_assert_uint_eq(life.found.n_released, 0);
     owner = sw_owner_claim(life.engine, 1000, sw_life_token);
-    ck_assert_ptr_eq(life.engine->regions.regions[ids[1].slot].tier, life.nvme);
+    ck_assert_ptr_eq(life.engine->store.regions.regions[ids[1].slot].tier, life.nvme);
     sw_life_restore_and_compare(&life, owner, 1, false);
     sw_life_close(&life, owner, false);
 }
@@ -512,7 +512,7 @@ START_TEST(the_disk_is_still_at_work_for_a_predecessor) {
     ck_assert_int_eq(sw_life_run(&life, owner, 3, false, false), 0);
     sw_engine_check(life.engine);
     sw_world.host_bytes -= 2 << 20; /* what was there before */
-    write_late(&life.engine->regions.regions[ids[1].slot], 0xA5);
+    write_late(&life.engine->store.regions.regions[ids[1].slot], 0xA5);
     sw_life_restore_and_compare(&life, owner, 1, true);
     sw_life_restore_and_compare(&life, owner, 3, true);
     life.host->ops->stats(life.host, &stats);

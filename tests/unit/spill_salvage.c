@@ -46,7 +46,7 @@ static void on_lost_region(const struct sw_lost_region *lost, void *arg) {
 static void setup(void) {
     sw_world_setup();
     memset(&heard, 0, sizeof heard);
-    sw_world.observer = (struct sw_engine_observer){.bad_frame = on_bad_frame, .lost_region = on_lost_region};
+    sw_world.observer = (struct sw_observer){.bad_frame = on_bad_frame, .lost_region = on_lost_region};
 }
 
 /* ---- files ---- */
@@ -122,12 +122,12 @@ static void spill_to_the_disk(struct sw_owner *owner, unsigned i) {
 
 static void move(struct sw_owner *owner, unsigned i, enum sw_advice advice) {
     ck_assert_int_eq(sw_engine_advise(owner, ids[i], advice, 0, NULL), 0);
-    while (life.engine->n_moves)
+    while (life.engine->balance.n_moves)
         (void)uv_run(&life.loop, UV_RUN_ONCE);
 }
 
 static struct sw_frames *frames_of(unsigned i) {
-    return life.engine->regions.regions[ids[i].slot].frames;
+    return life.engine->store.regions.regions[ids[i].slot].frames;
 }
 
 static size_t damaged_places(void) {
@@ -328,7 +328,7 @@ START_TEST(a_frame_that_cannot_be_read_is_named) {
     ck_assert_int_eq(truncate(path_of("data-0000"), (off_t)extent->offset), 0);
     restore_bad(owner, 1, RESTORED, -SW_EIO);
     ck_assert_uint_eq(heard.bad.offset, extent->offset);
-    ck_assert_int_eq(life.engine->regions.regions[ids[1].slot].state, SW_REGION_OUT);
+    ck_assert_int_eq(life.engine->store.regions.regions[ids[1].slot].state, SW_REGION_OUT);
     sw_life_close(&life, owner, false);
 }
 END_TEST

@@ -1,15 +1,14 @@
-/* damage.c - tells where stored bytes were found bad, so that it can be said which disk or memory is to be looked at.
- */
-#include "spill/engine_state.h"
+#include "spill/store/damage.h"
+
+#include "spill/mover/request.h"
 
 static bool is_of_stored_bytes(int code) {
     return code == -SW_ECHECKSUM || code == -SW_EFRAME || code == -SW_EVERSION || code == -SW_EIO;
 }
 
 /* What lies in a client's memory is the client's business, and so is what becomes of it there. */
-void sw_engine_report_bad_frame(const struct sw_owner *owner, struct sw_region_id id, const struct sw_frames *frames,
-                                const struct sw_run_outcome *outcome) {
-    const struct sw_engine_observer *observer = &owner->engine->config.observer;
+void sw_damage_report(const struct sw_observer *observer, struct sw_region_id id, const struct sw_frames *frames,
+                      const struct sw_run_outcome *outcome) {
     if (!observer->bad_frame || !is_of_stored_bytes(outcome->err.code) || outcome->failed.n == 0 || !frames ||
         frames->packed || outcome->failed.first >= frames->n_chunks)
         return;

@@ -1,0 +1,59 @@
+#include "spill/journal/record.h"
+
+#include "spill/store/names.h"
+#include "spill/store/owner.h"
+
+static struct sw_catalogue_hints hints_of(const struct sw_region *region) {
+    const bool in_place = region->op && region->in_place; /* packing or unpacking is under way */
+    return (struct sw_catalogue_hints){.used_us = region->used_us,
+                                       .priority = region->priority,
+                                       .pinned = region->pinned,
+                                       .broken = region->state == SW_REGION_LOST || in_place || !region->frames};
+}
+
+int sw_region_record(struct sw_catalogue *catalogue, struct sw_region *region, struct sw_err *err) {
+    const struct sw_owner *owner = region->owner;
+    if (!owner->record && !owner->is_heir && !region->record)
+        return 0;
+    const struct sw_catalogue_region what = {.session = owner->number,
+                                             .slot = region->id.slot,
+                                             .gen = region->id.gen,
+                                             .request = region->request,
+                                             .piece = region->piece,
+                                             .raw_bytes = region->raw_bytes,
+                                             .stored_bytes = region->stored_bytes,
+                                             .codec = (uint8_t)region->codec,
+                                             .reason = (uint8_t)region->reason,
+                                             .hints = hints_of(region),
+                                             .name = region->name,
+                                             .uid = owner->uid,
+                                             .frames = region->frames};
+    uint32_t record;
+    const int rc = sw_catalogue_put_region(catalogue, &what, region->record, &record, err);
+    if (!rc)
+        region->record = record;
+    return rc;
+}
+
+void sw_region_record_hints(struct sw_catalogue *catalogue, const struct sw_region *region) {
+    const struct sw_catalogue_hints hints = hints_of(region);
+    sw_catalogue_hint(catalogue, region->record, &hints);
+}
+
+void sw_region_forget(struct sw_catalogue *catalogue, struct sw_region *region) {
+    sw_catalogue_free(catalogue, &region->record); /* before its space is free */
+    sw_region_end(region);
+}
+
+void sw_region_consume(struct sw_catalogue *catalogue, struct sw_region *region) {
+    sw_catalogue_retire(catalogue, &region->record, &region->owner->consumed);
+    sw_region_end(region);
+}
+
+/* The record stays as it is: its session is not found any more, and then it is its tenant's. */
+void sw_region_let_go(struct sw_catalogue *catalogue, struct sw_region *region) {
+    if (region->name && region->owner->heir)
+        sw_region_give(region, region->owner->heir);
+    else
+        sw_region_forget(catalogue, region);
+}

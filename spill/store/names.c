@@ -1,0 +1,97 @@
+#include "spill/store/names.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "spill/store/owner.h"
+
+#include <string.h>
+
+void sw_owner_become_heir(struct sw_owner *owner, uint32_t uid) {
+    SW_ASSERT(!owner->is_heir && !owner->record && !owner->heir);
+    owner->is_heir = true;
+    owner->uid = uid;
+}
+
+static struct sw_owner *heir_of(const struct sw_region *region) {
+    return region->owner->is_heir ? region->owner : region->owner->heir;
+}
+
+static void list_name(struct sw_region *region) {
+    struct sw_owner *heir = heir_of(region);
+    sw_list_append(&heir->names, &region->named);
+    heir->n_names++;
+}
+
+void sw_owner_set_heir(struct sw_owner *owner, struct sw_owner *heir) {
+    if (owner->heir == heir)
+        return;
+    SW_ASSERT(!owner->heir && heir->is_heir && !sw_owner_is_ending(heir) && owner->quota == heir->quota);
+    owner->heir = heir;
+    for (struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
+        struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
+        if (region->name)
+            list_name(region);
+    }
+}
+
+bool sw_owner_has_names(const struct sw_owner *heir) {
+    return heir->n_names > 0;
+}
+
+struct sw_region *sw_name_find(const struct sw_owner *heir, const char *name) {
+    for (struct sw_list *node = heir->names.next; node != &heir->names; node = node->next) {
+        struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, named);
+        if (strcmp(region->name, name) == 0)
+            return region;
+    }
+    return NULL;
+}
+
+int sw_region_set_name(struct sw_region *region, const char *name) {
+    const size_t bytes = strlen(name) + 1;
+    region->name = sw_alloc(bytes);
+    if (!region->name)
+        return -SW_ENOMEM;
+    memcpy(region->name, name, bytes);
+    sw_list_init(&region->named);
+    if (heir_of(region)) /* of what a predecessor left it is set later */
+        list_name(region);
+    return 0;
+}
+
+void sw_region_unname(struct sw_region *region) {
+    if (!region->name)
+        return;
+    if (heir_of(region))
+        heir_of(region)->n_names--;
+    sw_list_remove(&region->named);
+    sw_free(region->name);
+    region->name = NULL;
+}
+
+/* Its region has another owner now. */
+static void follow(struct sw_move *move) {
+    move->owner->n_moves--;
+    move->owner = move->region->owner;
+    move->owner->n_moves++;
+}
+
+void sw_region_give(struct sw_region *region, struct sw_owner *to) {
+    struct sw_owner *from = region->owner;
+    SW_ASSERT(from->quota == to->quota && !sw_owner_is_ending(to) && !region->op);
+    sw_list_remove(&region->node);
+    sw_list_append(&to->regions, &region->node);
+    from->n_regions--;
+    to->n_regions++;
+    if (region->frames) {
+        from->raw_bytes -= region->raw_bytes;
+        from->stored_bytes -= region->stored_bytes;
+        to->raw_bytes += region->raw_bytes;
+        to->stored_bytes += region->stored_bytes;
+    }
+    region->owner = to;
+    region->holder = to->number;
+    region->request = region->piece = 0; /* were of its last session, and another one counts its own */
+    if (region->move)
+        follow(region->move);
+}

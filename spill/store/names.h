@@ -1,0 +1,31 @@
+/* names.h - durable regions: their names, and the heirs that they go to. thread: loop. */
+#ifndef SW_SPILL_NAMES_H
+#define SW_SPILL_NAMES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sw_owner;
+struct sw_region;
+
+/* Durable regions have a name and outlive their owner: they end by sw_engine_drop() only. When their owner is closed
+ * they go to its heir, an owner that has the same quota, is closed after it, and has no operations of its own; so a
+ * tenant has one heir for all its sessions. With a catalogue they survive the process like an owner with a name, and
+ * are found with their session, or with a new heir for their uid. */
+void sw_owner_become_heir(struct sw_owner *owner, uint32_t uid);
+/* For as long as the owner lives; a second time only the same. */
+void sw_owner_set_heir(struct sw_owner *owner, struct sw_owner *heir);
+/* Whether an heir has durable regions, its own or those of whose heir it is. */
+bool sw_owner_has_names(const struct sw_owner *heir);
+
+/* ---- not for other rooms ---- */
+
+/* NULL: the heir has no durable region of this name. */
+struct sw_region *sw_name_find(const struct sw_owner *heir, const char *name);
+/* Gives a region a name, copied. errors: -SW_ENOMEM. */
+int sw_region_set_name(struct sw_region *region, const char *name);
+void sw_region_unname(struct sw_region *region);
+/* To another owner of its tenant: what counts for the quota stays the same. No operation is on it. */
+void sw_region_give(struct sw_region *region, struct sw_owner *to);
+
+#endif
