@@ -399,6 +399,16 @@ START_TEST(copied_defaults_follow_their_bounds) {
 }
 END_TEST
 
+/* The path of a configuration that holds: as it was given, or control.sock behind data_socket's folder. */
+static void ck_control_path(const struct sw_config *config, unsigned folder_bytes) {
+    char found[SW_CONFIG_PATH_BYTES], expected[SW_CONFIG_PATH_BYTES];
+    if (strcmp(config->control_socket, "auto") == 0)
+        (void)snprintf(expected, sizeof expected, "%.*scontrol.sock", (int)folder_bytes, config->data_socket);
+    else
+        (void)snprintf(expected, sizeof expected, "%s", config->control_socket);
+    ck_assert_str_eq(sw_config_control_path(found, config), expected);
+}
+
 /* A path that is made from another one must fit, too: 107 bytes, as given ones. */
 START_TEST(control_socket_beside_data_socket) {
     static const struct {
@@ -417,6 +427,8 @@ START_TEST(control_socket_beside_data_socket) {
         (void)strcpy(config.control_socket, cases[i].control_socket);
         ck_assert_int_eq(sw_config_check(&config, &err), cases[i].rc);
         ck_assert(cases[i].rc == 0 || strstr(err.msg, "control_socket: auto, in the folder of data_socket"));
+        if (cases[i].rc == 0)
+            ck_control_path(&config, cases[i].folder_bytes);
     }
 }
 END_TEST
