@@ -8,8 +8,8 @@
 #ifndef SW_SPILL_WAY_H
 #define SW_SPILL_WAY_H
 
-#include "spill/worker/job.h"
 #include "spill/store/placement.h"
+#include "spill/worker/job.h"
 
 struct sw_way {
     struct sw_placement *place;
