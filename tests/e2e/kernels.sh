@@ -15,7 +15,7 @@ fail() {
 
 # It exports every call of codec/gpu.h, with the project's version, and nothing else.
 version=SPILLWAY_KERNELS_$("$spillwayd" --version | awk '{print $NF}')
-sed -n 's/^[a-z].*[ *]\(sw_gpu_[a-z_]*\)(.*/\1/p' "$source/codec/gpu.h" | sort >"$folder/declared"
+sed -n '/^static/d; s/^[a-z].*[ *]\(sw_gpu_[a-z_]*\)(.*/\1/p' "$source/codec/gpu.h" | sort >"$folder/declared"
 [ -s "$folder/declared" ] || fail "codec/gpu.h declares nothing"
 nm -D --defined-only "$kernels" | awk '$2 != "A" { print $NF }' | sort >"$folder/exported"
 sed "s/\$/@@$version/" "$folder/declared" | diff - "$folder/exported" || fail "it does not export just what codec/gpu.h declares"
