@@ -37,12 +37,13 @@ dpkg --root="$root" --force-depends --force-script-chrootless $as_root --unpack 
     { cat "$folder/unpack.log"; fail "dpkg cannot unpack it"; }
 for file in usr/sbin/spillwayd usr/lib/systemd/system/spillwayd.service usr/lib/systemd/system/spillwayd.socket \
     usr/lib/sysusers.d/spillwayd.conf usr/lib/tmpfiles.d/spillwayd.conf usr/include/spillway/spillway.h usr/bin/spillway-bench \
-    usr/share/doc/spillway/README.md usr/share/doc/spillway/OPERATING.md usr/share/doc/spillway/copyright \
+    usr/share/doc/spillway/README.md usr/share/doc/spillway/GUIDE.md \
+    usr/share/doc/spillway/OPERATING.md usr/share/doc/spillway/copyright \
     usr/share/doc/spillway/examples/example.c usr/share/doc/spillway/examples/packed_filter.cu \
     usr/share/doc/spillway/examples/packed_filter.h; do
     [ -f "$root/$file" ] || fail "$file is not in it"
 done
-for document in README.md:README.md OPERATING.md:systemd/OPERATING.md; do # whole, below the line on its links
+for document in README.md:README.md GUIDE.md:ipc/GUIDE.md OPERATING.md:systemd/OPERATING.md; do # whole, below the line on its links
     tail -n +3 "$root/usr/share/doc/spillway/${document%%:*}" | cmp - "$source/${document#*:}" ||
         fail "${document%%:*} in it is another one"
 done

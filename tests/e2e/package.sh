@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs libspillway from a build into a temporary folder and uses it as an engine would: compiles the README's example
-# by pkg-config and by find_package, and runs it against a real daemon.
+# Installs libspillway from a build into a temporary folder and uses it as an engine would: compiles the example, of which
+# the README shows the core, by pkg-config and by find_package, and runs it against a real daemon.
 # package.sh SOURCE_DIR BUILD_DIR SPILLWAYD C_COMPILER [C_FLAGS]
 # shellcheck disable=SC2046,SC2086 # flags are lists of words
 set -eu
@@ -18,11 +18,20 @@ fail() {
     exit 1
 }
 
-# The README shows this very file.
-sed -n '/^<!-- example.c begins -->$/,/^<!-- example.c ends -->$/p' "$source/README.md" | sed '1,2d;$d' | sed '$d' \
-    >"$folder/shown.c"
-cmp "$folder/shown.c" "$source/tests/example/example.c" || fail "README.md shows another example than tests/example"
-[ "$(wc -l <"$folder/shown.c")" -le 60 ] || fail "the example has more than 60 lines"
+# The README shows lines of this very file.
+example=$source/tests/example/example.c
+shown=$(sed -n '/^<!-- example.c begins -->$/,/^<!-- example.c ends -->$/p' "$source/README.md" | sed '1,2d;$d' | sed '$d')
+for call in spillway_spill spillway_wait spillway_restore; do
+    case $shown in
+    *"$call("*) ;;
+    *) fail "README.md shows no $call()" ;;
+    esac
+done
+case $(cat "$example") in
+*"$shown"*) ;;
+*) fail "README.md shows another example than tests/example" ;;
+esac
+[ "$(wc -l <"$example")" -le 60 ] || fail "the example has more than 60 lines"
 
 prefix=$folder/usr
 cmake --install "$build" --prefix "$prefix" --component client >"$folder/install.log" || fail "cmake --install failed"
