@@ -1,9 +1,9 @@
 /* mover.h - the slots of one device and the runs that share them.
  *
- * Chunks of the active runs are dealt to free slots in fair shares by tenant, session and request (turns.h). A slot
- * is a small state machine (enum sw_slot_state in mover_state.h); a device error, a full tier or a cancellation ends
- * its run: no more chunks are dealt, the slots that still work on it run dry, all its reservations are released, and
- * only then is the run finished. Short runs that wait at the same time go through a slot together (group.c).
+ * Chunks of the active runs are dealt to free slots in fair shares by tenant, session and request (turns.h). A slot's
+ * steps are those of a workflow (workflows.c). A device error, a full tier or a cancellation ends a run: no more chunks
+ * are dealt, the slots that still work on it run dry, all its reservations are released, and only then is the run
+ * finished. Short runs that wait at the same time go through a slot together (group.c).
  *
  * Invariant: memory is unmapped and space released only when no slot uses it. Not thread safe: everything runs on the
  * device's worker. */
