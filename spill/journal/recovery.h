@@ -1,5 +1,5 @@
 /* recovery.h - what of a predecessor is there again: sessions and regions that its catalogue names, and their frames in
- * the tiers. spill/README.md says what survives, and why nothing is found that was not committed. thread: loop. */
+ * the tiers. README.md says what survives, and why nothing is found that was not committed. thread: loop. */
 #ifndef SW_SPILL_RECOVERY_H
 #define SW_SPILL_RECOVERY_H
 
