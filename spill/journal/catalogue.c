@@ -20,7 +20,8 @@ enum { GROW_CELLS = 8192, SPARE_CELLS = 65536, CELLS_A_REGION = 3 };
 
 enum kind { KIND_SESSION = 1, KIND_REGION = 2 };
 enum { HINT_PINNED = 1u << 8, HINT_BROKEN = 1u << 9, HINT_IN = 1u << 10 }; /* below: the priority */
-enum { NO_REQUEST = 1u << 11 };                                            /* beside the hints: once set, it stays */
+/* Beside the hints; what is set stays. Version 0.1 of the program ignores NO_HOLES, and never sets it. */
+enum { NO_REQUEST = 1u << 11, NO_HOLES = 1u << 12, STAYS = NO_REQUEST | NO_HOLES };
 
 /* A record is a chain of cells; only the first one has a commit word. What a cell has behind this head is content. */
 struct cell {
@@ -260,9 +261,9 @@ static uint32_t take_cell(struct sw_catalogue *c, struct sw_err *err) {
     return at;
 }
 
-/* Writes what is in `scratch` and makes it valid. */
-static int put(struct sw_catalogue *c, enum kind kind, const struct sw_catalogue_hints *hints, uint32_t *ret,
-               struct sw_err *err) {
+/* Writes what is in `scratch` and makes it valid. region: whose it is; NULL: a session's. */
+static int put(struct sw_catalogue *c, const struct sw_catalogue_region *region, uint32_t *ret, struct sw_err *err) {
+    const enum kind kind = region ? KIND_REGION : KIND_SESSION;
     uint32_t first = 0, last = 0;
     const size_t most = body_bytes(c);
     for (size_t done = 0; done < c->scratch.n; done += most) {
@@ -281,9 +282,9 @@ static int put(struct sw_catalogue *c, enum kind kind, const struct sw_catalogue
     }
     struct cell *cell = cell_at(c, first);
     cell->bytes = (uint32_t)c->scratch.n;
-    atomic_store_explicit(&cell->hints, 0, memory_order_relaxed);
-    if (hints)
-        sw_catalogue_hint(c, first, hints);
+    atomic_store_explicit(&cell->hints, region && !region->may_fill_holes ? NO_HOLES : 0, memory_order_relaxed);
+    if (region)
+        sw_catalogue_hint(c, first, &region->hints);
     atomic_store_explicit(&cell->commit, commit_word(c->scratch.bytes, c->scratch.n, kind), memory_order_release);
     *ret = first;
     return 0;
@@ -299,7 +300,7 @@ int sw_catalogue_put_region(struct sw_catalogue *c, const struct sw_catalogue_re
     int rc = sw_catalogue_add_region(&c->scratch, region, ++c->sequence);
     if (rc)
         return sw_err_set(err, rc, SW_SCOPE_REQUEST, "out of memory for a record of the catalogue");
-    rc = put(c, KIND_REGION, &region->hints, ret, &cause);
+    rc = put(c, region, ret, &cause);
     if (rc && err)
         *err = cause;
     if (!rc)
@@ -316,14 +317,14 @@ int sw_catalogue_put_session(struct sw_catalogue *c, const struct sw_catalogue_s
     if (sw_catalogue_add_session(&c->scratch, session))
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "out of memory for a record of the catalogue");
     struct sw_err cause = {0};
-    const int rc = put(c, KIND_SESSION, NULL, ret, &cause);
+    const int rc = put(c, NULL, ret, &cause);
     if (rc && err)
         *err = cause;
     return rc;
 }
 
 static void store_hints(struct cell *cell, unsigned hints) {
-    const unsigned kept = atomic_load_explicit(&cell->hints, memory_order_relaxed) & NO_REQUEST;
+    const unsigned kept = atomic_load_explicit(&cell->hints, memory_order_relaxed) & STAYS;
     atomic_store_explicit(&cell->hints, hints | kept, memory_order_release);
 }
 
@@ -339,6 +340,11 @@ void sw_catalogue_hint(struct sw_catalogue *c, uint32_t record, const struct sw_
 void sw_catalogue_forget_request(struct sw_catalogue *c, uint32_t record) {
     if (c && record)
         (void)atomic_fetch_or_explicit(&cell_at(c, record)->hints, NO_REQUEST, memory_order_release);
+}
+
+void sw_catalogue_forbid_holes(struct sw_catalogue *c, uint32_t record) {
+    if (c && record)
+        (void)atomic_fetch_or_explicit(&cell_at(c, record)->hints, NO_HOLES, memory_order_release);
 }
 
 void sw_catalogue_free(struct sw_catalogue *c, uint32_t *record) {
@@ -525,6 +531,7 @@ static int visit_region(struct sw_catalogue *c, struct scan *scan, const struct 
     }
     const unsigned hints = atomic_load(&cell_at(c, at)->hints);
     region.request = hints & NO_REQUEST ? 0 : region.request;
+    region.may_fill_holes = !(hints & NO_HOLES);
     region.hints = (struct sw_catalogue_hints){.used_us = atomic_load(&cell_at(c, at)->used_us),
                                                .priority = (uint8_t)hints,
                                                .pinned = hints & HINT_PINNED,

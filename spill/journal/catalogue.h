@@ -45,6 +45,9 @@ struct sw_catalogue_region {
     uint64_t batch;          /* regions that are one batch have the same number; 0: none */
     uint64_t raw_bytes, stored_bytes;
     uint8_t codec, reason;
+    /* A version of the program has recorded it whose clients do not make their memory's pages before a restore, so that
+     * the service makes them. Each record says that it is of a later one; only a copy of an older record does not. */
+    bool may_fill_holes;
     struct sw_catalogue_hints hints;
     const char *name; /* durable: it outlives its session; NULL: it does not. Found: borrowed for the call */
     uint32_t uid;     /* whose it is then */
@@ -82,6 +85,8 @@ int sw_catalogue_put_region(struct sw_catalogue *catalogue, const struct sw_cata
 void sw_catalogue_hint(struct sw_catalogue *catalogue, uint32_t record, const struct sw_catalogue_hints *hints);
 /* From now on the region is found with request 0. */
 void sw_catalogue_forget_request(struct sw_catalogue *catalogue, uint32_t record);
+/* From now on the region is found as one that may not fill holes. */
+void sw_catalogue_forbid_holes(struct sw_catalogue *catalogue, uint32_t record);
 /* Frees a record and forgets its number. */
 void sw_catalogue_free(struct sw_catalogue *catalogue, uint32_t *record);
 

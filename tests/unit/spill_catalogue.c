@@ -240,6 +240,34 @@ START_TEST(a_forgotten_request_is_not_found) {
 }
 END_TEST
 
+/* Each record says so, whatever else becomes of it; those of an earlier version do not. */
+START_TEST(only_records_of_before_let_holes_be_filled) {
+    struct sw_catalogue *c = open_new();
+    const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
+    uint32_t records[6], list = 0;
+    for (uint32_t i = 0; i < 4; i++)
+        records[i] = put(c, i, 1, NULL, 0);
+    sw_catalogue_hint(c, records[1], &(struct sw_catalogue_hints){.priority = 8});
+    sw_catalogue_forget_request(c, records[2]);
+    sw_catalogue_retire(c, &records[3], &list);
+    for (uint32_t i = 4; i < 6; i++) { /* as they are copied */
+        const struct sw_catalogue_region region = {.slot = i, .gen = 1, .may_fill_holes = true};
+        ck_assert_int_eq(sw_catalogue_put_region(c, &region, 0, &records[i], NULL), 0);
+    }
+    sw_catalogue_forbid_holes(c, records[5]);
+    sw_catalogue_hint(c, records[5], &(struct sw_catalogue_hints){.priority = 8});
+    sw_catalogue_forbid_holes(c, 0);
+    sw_catalogue_forbid_holes(NULL, 1);
+    sw_catalogue_close(c);
+
+    c = open_again(fd, &found);
+    ck_assert_uint_eq(found.n_regions, 6);
+    for (uint32_t i = 0; i < 6; i++)
+        ck_assert_int_eq(found.regions[5 - i].may_fill_holes, i == 4);
+    sw_catalogue_close(c);
+}
+END_TEST
+
 START_TEST(what_was_freed_or_replaced_is_not) {
     struct sw_frames *one = frames_new(1, false, 1), *many = frames_new(50, false, 2);
     struct sw_catalogue *c = open_new();
@@ -471,6 +499,8 @@ static void ck_golden(const struct sw_catalogue *c) {
     ck_many(find_slot(1)->frames);
     ck_packed(find_slot(2)->frames);
     const struct sw_frames *two = find_slot(3)->frames;
+    for (unsigned i = 0; i < found.n_regions; i++)
+        ck_assert(found.regions[i].may_fill_holes);
     ck_assert(two->n_parts == 2 && two->n_chunks == 3 && two->parts[1].raw_bytes == 100 &&
               two->parts[1].chunk_bytes == 65536);
     for (size_t i = 0; i < 3; i++)
@@ -692,6 +722,7 @@ int main(void) {
     sw_test_slow(tcase, 90);
     tcase_add_test(tcase, what_was_recorded_is_found);
     tcase_add_test(tcase, a_forgotten_request_is_not_found);
+    tcase_add_test(tcase, only_records_of_before_let_holes_be_filled);
     tcase_add_test(tcase, what_was_freed_or_replaced_is_not);
     tcase_add_test(tcase, the_later_of_two_counts);
     tcase_add_test(tcase, damage_is_found);
