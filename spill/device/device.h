@@ -53,8 +53,9 @@ struct sw_group_item {
     /* store_group, restore_group: where the frame goes to or comes from, host memory. store_group reaches for no
      * mapping any more, and leaves out an item whose `stored` has no extents. */
     const struct sw_stored *stored;
-    uint64_t identity; /* after store_group: of the frame, if it has extents */
-    bool is_damaged;   /* after restore_group: the stored frame is bad */
+    uint64_t identity;   /* after store_group: of the frame, if it has extents */
+    bool is_damaged;     /* after restore_group: the stored frame is bad */
+    bool may_fill_holes; /* restore_group: host device: a page that the memory lacks is made */
 };
 
 /* What an item's frame takes of a slot's frame buffer, for info.group_bytes. */
@@ -65,7 +66,8 @@ uint64_t sw_group_item_bytes(uint64_t raw_bytes);
 struct sw_decode_item {
     const struct sw_frame_layout *layout;
     uint64_t frame_at, offset;
-    uint64_t identity; /* unpack: of the frame; 0: not known */
+    uint64_t identity;   /* unpack: of the frame; 0: not known */
+    bool may_fill_holes; /* host device: a page that the memory lacks is made */
 };
 
 #define SW_HEAD_MAX 64u
@@ -86,6 +88,7 @@ struct sw_raw_item {
     struct sw_frame_layout frame;   /* of sw_frame_layout_init() for the raw codec, or that of the stored frame */
     uint64_t offset;                /* of the raw bytes in the mapping */
     const struct sw_stored *stored; /* the frame, or room for exactly that one, host memory */
+    bool may_fill_holes;            /* restore_raw: host device: a page that the memory lacks is made */
 };
 
 struct sw_device_info {

@@ -54,6 +54,7 @@ struct step {
     uint64_t frame_offset;         /* store, load, place, fetch */
     uint64_t frame_bytes;          /* decode */
     uint64_t identity, head_bytes; /* decode: of the frame, if it is known */
+    bool may_fill_holes;           /* decode */
     enum sw_value_type type;       /* make_plan */
     struct sw_plan *plan;          /* encode, also of a group: a copy */
     void *to;                      /* store */
@@ -176,6 +177,7 @@ static int run_decode(struct slot *slot, const struct step *step, struct sw_err 
     if (raw_bytes != step->bytes)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REGION, "frame holds %llu bytes, %llu were stored",
                           (unsigned long long)raw_bytes, (unsigned long long)step->bytes);
+    slot->writer.may_fill_holes = step->may_fill_holes;
     return sw_memfd_write(&slot->writer, step->mapping->fd, slot->raw, raw_bytes, step->offset, err);
 }
 
@@ -369,7 +371,8 @@ static int queue_decode(struct sw_device *device, unsigned s, const struct sw_de
                               .frame_offset = frame_at,
                               .frame_bytes = layout->frame_bytes,
                               .identity = identity,
-                              .head_bytes = layout->counts_offset};
+                              .head_bytes = layout->counts_offset,
+                              .may_fill_holes = item->may_fill_holes};
     SW_ASSERT(layout->raw_bytes <= host_of(device)->slots[s].raw_cap_bytes);
     SW_ASSERT(frame_at + layout->frame_bytes <= host_of(device)->slots[s].frame_cap_bytes);
     return queue_step(device, s, &step, err);

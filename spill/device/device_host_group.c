@@ -53,6 +53,7 @@ int sw_host_group_restore(struct sw_group_item *items, unsigned n, uint8_t *fram
         load(item->stored, frame);
         item->is_damaged = sw_codec_decode(frame, item->frame.frame_bytes, raw, item->bytes, &raw_bytes, NULL) != 0 ||
                            raw_bytes != item->bytes;
+        writer->may_fill_holes = item->may_fill_holes;
         if (!item->is_damaged)
             rc = sw_memfd_write(writer, item->mapping->fd, raw, raw_bytes, item->offset, err);
     }

@@ -52,6 +52,7 @@ static int restore_one(const struct memory *memory, const struct sw_raw_item *it
                        struct sw_err *err) {
     SW_ASSERT(item->frame.codec == SW_CODEC_RAW && item->frame.frame_bytes == item->stored->bytes);
     const uint32_t n_bad = sw_raw_runs_verify(&item->frame, runs, item->stored->n_extents, sw_all_tiles(&item->frame));
+    memory->writer->may_fill_holes = item->may_fill_holes;
     return n_bad ? sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "%u tiles of a stored frame are damaged", n_bad)
                  : copy(memory, item->offset, &item->frame, runs, err);
 }

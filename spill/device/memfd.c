@@ -84,11 +84,17 @@ static bool is_in_window(const struct sw_memfd_writer *w, int fd, uint64_t bytes
            bytes <= w->bytes - (offset - w->offset);
 }
 
+static void unmap_window(struct sw_memfd_writer *w) {
+    if (w->window)
+        (void)munmap(w->window, w->bytes);
+    w->window = NULL;
+}
+
 /* It may reach beyond the end of the file, where nobody writes. */
 static int move_window(struct sw_memfd_writer *w, int fd, uint64_t bytes, uint64_t offset, struct sw_err *err) {
     const uint64_t page = (uint64_t)getpagesize(), end = (offset + bytes + page - 1) / page * page;
     uint64_t start = offset / WINDOW_BYTES * WINDOW_BYTES;
-    sw_memfd_writer_end(w);
+    unmap_window(w);
     w->bytes = end - start > WINDOW_BYTES ? end - start : WINDOW_BYTES;
     if (w->bytes > INT64_MAX - start) { /* at the end of the longest file that there can be */
         start = offset / page * page;
@@ -101,9 +107,8 @@ static int move_window(struct sw_memfd_writer *w, int fd, uint64_t bytes, uint64
 }
 
 void sw_memfd_writer_end(struct sw_memfd_writer *w) {
-    if (w->window)
-        (void)munmap(w->window, w->bytes);
-    w->window = NULL;
+    unmap_window(w);
+    w->may_fill_holes = false;
 }
 
 static int write_by_descriptor(int fd, const void *from, uint64_t bytes, uint64_t offset, struct sw_err *err) {
@@ -122,7 +127,7 @@ int sw_memfd_write(struct sw_memfd_writer *w, int fd, const void *from, uint64_t
     /* With O_APPEND, pwrite ignores its offset; the flag is shared with the client and can be set at any time. */
     if (fcntl(fd, F_GETFL) & O_APPEND)
         return sw_err_set(err, -SW_EACCES, SW_SCOPE_REQUEST, "memfd: opened for appending");
-    if (!w->is_guarded)
+    if (!w->is_guarded || w->may_fill_holes)
         return write_by_descriptor(fd, from, bytes, offset, err);
     int rc = bytes == 0 || is_in_window(w, fd, bytes, offset) ? 0 : move_window(w, fd, bytes, offset, err);
     for (uint64_t done = 0; !rc && done < bytes;) {

@@ -7,7 +7,7 @@
  * No page is made that would be charged to us, whatever the client does meanwhile. Reading is pread(), for which a hole
  * costs nothing and reads as zeros. pwrite() would make the page, so writing goes through a guarded mapping (guard.h),
  * the writer's window, and ends at a hole: a client has its memory allocated before. Where there are no guarded
- * mappings it is pwrite() all the same. */
+ * mappings, or holes may be filled, it is pwrite() all the same. */
 #ifndef SW_SPILL_MEMFD_H
 #define SW_SPILL_MEMFD_H
 
@@ -27,6 +27,7 @@ int sw_memfd_read(int fd, void *to, uint64_t bytes, uint64_t offset, struct sw_e
  * writes fall into it: one step of a slot writes to many places of the same memfd. */
 struct sw_memfd_writer {
     bool is_guarded;
+    bool may_fill_holes; /* the next writes: by pwrite() all the same */
     int fd;
     uint8_t *window; /* NULL: none */
     uint64_t offset, bytes;
@@ -35,7 +36,7 @@ struct sw_memfd_writer {
  * or the descriptor does not allow it), -SW_ENOMEM, -SW_EIMPORT; part may have been copied. thread: the writer's. */
 int sw_memfd_write(struct sw_memfd_writer *writer, int fd, const void *from, uint64_t bytes, uint64_t offset,
                    struct sw_err *err);
-/* Unmaps the window; before any memfd that was written to is closed. */
+/* Unmaps the window, and holes may not be filled any more; before any memfd that was written to is closed. */
 void sw_memfd_writer_end(struct sw_memfd_writer *writer);
 
 #endif

@@ -103,7 +103,8 @@ static int restore_run(struct sw_mover *m, const struct sw_slot *slot, struct sw
         const size_t chunk = slot->chunk + i;
         items[i] = (struct sw_decode_item){.layout = &run->frames->layouts[chunk],
                                            .frame_at = at,
-                                           .offset = run->buffer->offset + chunk * run->frames->chunk_bytes};
+                                           .offset = run->buffer->offset + chunk * run->frames->chunk_bytes,
+                                           .may_fill_holes = run->request->may_fill_holes};
         rc = sw_slot_copy_in(m, slot, sw_slot_is_staged(slot) ? &slot->stored : &run->frames->stored[chunk], at, err);
         at = next_frame_at(at + items[i].layout->frame_bytes);
     }

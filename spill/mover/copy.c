@@ -41,8 +41,10 @@ static void add(struct sw_slot *slot, size_t chunk, const struct sw_frame_layout
     struct sw_direct *d = &slot->direct;
     SW_ASSERT(d->n < SW_RAW_MAX);
     d->chunks[d->n] = chunk;
-    d->items[d->n++] = (struct sw_raw_item){
-        .frame = *frame, .offset = run->buffer->offset + chunk * run->frames->chunk_bytes, .stored = stored};
+    d->items[d->n++] = (struct sw_raw_item){.frame = *frame,
+                                            .offset = run->buffer->offset + chunk * run->frames->chunk_bytes,
+                                            .stored = stored,
+                                            .may_fill_holes = run->request->may_fill_holes};
 }
 
 static uint64_t items_bytes(const struct sw_direct *d) {

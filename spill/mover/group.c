@@ -290,8 +290,10 @@ static int begin(struct sw_mover *m, struct sw_run *run, struct sw_group_item *r
         return rc;
     run->stage = SW_STAGE_RUNNING;
     run->n_dealt = 1;
-    *ret = (struct sw_group_item){
-        .mapping = run->buffer->memory->mapping, .offset = run->buffer->offset, .bytes = run->buffer->bytes};
+    *ret = (struct sw_group_item){.mapping = run->buffer->memory->mapping,
+                                  .offset = run->buffer->offset,
+                                  .bytes = run->buffer->bytes,
+                                  .may_fill_holes = run->request->may_fill_holes};
     if (run->request->operation == SW_OP_SPILL)
         return 0;
     ret->stored = &run->frames->stored[0];

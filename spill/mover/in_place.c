@@ -236,7 +236,8 @@ static int fetch(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
 static int decode(struct sw_mover *m, const struct sw_slot *slot, struct sw_err *err) {
     const struct sw_run *run = slot->run;
     const struct sw_decode_item item = {.layout = &run->frames->layouts[slot->chunk],
-                                        .offset = run->buffer->offset + slot->chunk * run->frames->chunk_bytes};
+                                        .offset = run->buffer->offset + slot->chunk * run->frames->chunk_bytes,
+                                        .may_fill_holes = run->request->may_fill_holes};
     return m->device->ops->decode(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping, &item, 1, err);
 }
 
@@ -263,7 +264,8 @@ static int unpack_run(struct sw_mover *m, const struct sw_slot *slot, struct sw_
         items[i] = (struct sw_decode_item){.layout = &run->frames->layouts[chunk],
                                            .frame_at = run->buffer->offset + run->frames->packed[chunk].offset,
                                            .offset = run->buffer->offset + chunk * run->frames->chunk_bytes,
-                                           .identity = run->frames->identities[chunk]};
+                                           .identity = run->frames->identities[chunk],
+                                           .may_fill_holes = run->request->may_fill_holes};
     }
     return m->device->ops->unpack(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping, items,
                                   slot->n_chunks, err);

@@ -56,6 +56,7 @@ struct sw_request {
     uint64_t session;       /* of that tenant; from 1, never reused */
     uint64_t number;        /* of one with several buffers: unique; 0: there is one */
     struct sw_budget *kept; /* memory that may be kept for its frames' records; NULL: nobody counts */
+    bool may_fill_holes;    /* restore, unpack: pages that the client's memory lacks may be made at our expense */
     unsigned n_buffers;
     const struct sw_buffer *buffers; /* [n_buffers] */
 };

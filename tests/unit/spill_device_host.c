@@ -629,6 +629,92 @@ START_TEST(test_memory_that_cannot_be_written_fails_its_group) {
 }
 END_TEST
 
+static void punch(const struct sw_memory *memory) {
+    ck_assert_int_eq(fallocate(memory->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)memory->bytes), 0);
+}
+
+static bool has_pages(const struct sw_memory *memory) {
+    struct stat st;
+    ck_assert_int_eq(fstat(memory->fd, &st), 0);
+    return st.st_blocks > 0;
+}
+
+/* And it ends with the item: neither the next one nor the next step of the slot may. */
+START_TEST(test_holes_are_filled_for_raw_items_that_may) {
+    enum { HALF = CHUNK / 2 };
+    struct sw_memory from = sw_memory_new(CHUNK), to = sw_memory_new(CHUNK);
+    struct sw_mapping *source = map(&from), *target = map(&to);
+    struct raw_place places[2];
+    struct sw_raw_item items[2];
+    struct sw_slot_result result;
+    sw_content_fill(from.data, CHUNK, SW_CONTENT_RANDOM, 1);
+    for (unsigned i = 0; i < 2; i++) {
+        items[i] = raw_item(i * HALF, HALF, &places[i].stored);
+        raw_place_init(&places[i], items[i].frame.frame_bytes, 2);
+    }
+    ck_assert_int_eq(spill_raw(0, source, items, 2), 0);
+    punch(&to);
+    if (!device->ops->info(device)->is_unguarded) {
+        ck_assert_int_eq(restore_raw(0, target, items, 2), -SW_EUNALLOCATED);
+        ck_assert(!has_pages(&to));
+        items[0].may_fill_holes = true;
+        ck_assert_int_eq(restore_raw(0, target, items, 2), -SW_EUNALLOCATED);
+        ck_assert_mem_eq(to.data, from.data, HALF);
+        punch(&to);
+        ck_assert_int_eq(restore_raw(0, target, items, 1), 0);
+        ck_assert_int_eq(device->ops->place(device, 0, target, HALF, 0, 1, &err), 0);
+        ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), -SW_EUNALLOCATED);
+        punch(&to);
+    }
+    items[0].may_fill_holes = items[1].may_fill_holes = true;
+    ck_assert_int_eq(restore_raw(0, target, items, 2), 0);
+    ck_assert_mem_eq(to.data, from.data, CHUNK);
+    for (unsigned i = 0; i < 2; i++)
+        free(places[i].bytes);
+    device->ops->unmap(device, source);
+    device->ops->unmap(device, target);
+    sw_memory_free(&from);
+    sw_memory_free(&to);
+}
+END_TEST
+
+static int restore_group(struct sw_group_item items[N_ITEMS]) {
+    struct sw_slot_result result;
+    ck_assert_int_eq(device->ops->restore_group(device, 0, items, N_ITEMS, &err), 0);
+    return device->ops->slot_wait(device, 0, &result, &err);
+}
+
+START_TEST(test_holes_are_filled_for_items_of_groups_that_may) {
+    struct sw_memory from = sw_memory_new(CHUNK), to = sw_memory_new(CHUNK);
+    struct sw_mapping *source = map(&from), *target = map(&to), *const sources[2] = {source, source};
+    struct sw_group_item items[N_ITEMS];
+    struct place *places = malloc(N_ITEMS * sizeof *places);
+    const uint64_t first_bytes = item_bytes[0] + item_bytes[1];
+    sw_content_fill(from.data, CHUNK, SW_CONTENT_TEXT, 1);
+    spill_group(sources, items, places, N_ITEMS);
+    punch(&to);
+    for (unsigned i = 0; i < N_ITEMS; i++)
+        items[i].mapping = target;
+    if (!device->ops->info(device)->is_unguarded) {
+        ck_assert_int_eq(restore_group(items), -SW_EUNALLOCATED);
+        ck_assert(!has_pages(&to));
+        items[0].may_fill_holes = items[1].may_fill_holes = items[4].may_fill_holes = true;
+        ck_assert_int_eq(restore_group(items), -SW_EUNALLOCATED); /* the third one's second page */
+        ck_assert_mem_eq(to.data, from.data, first_bytes);
+        punch(&to);
+    }
+    for (unsigned i = 0; i < N_ITEMS; i++)
+        items[i].may_fill_holes = true;
+    ck_assert_int_eq(restore_group(items), 0);
+    ck_assert_mem_eq(to.data, from.data, items[N_ITEMS - 1].offset + items[N_ITEMS - 1].bytes);
+    device->ops->unmap(device, source);
+    device->ops->unmap(device, target);
+    sw_memory_free(&from);
+    sw_memory_free(&to);
+    free(places);
+}
+END_TEST
+
 /* For chunks that are stored room is made by fewer slots, if that is enough; a length that is none changes nothing. */
 START_TEST(test_sizes_leave_room_for_what_is_stored) {
     static const struct {
@@ -723,6 +809,8 @@ int main(void) {
     tcase_add_test(tcase, test_groups_go_out_and_come_back);
     tcase_add_test(tcase, test_a_groups_frames_are_those_of_chunks);
     tcase_add_test(tcase, test_memory_that_cannot_be_written_fails_its_group);
+    tcase_add_test(tcase, test_holes_are_filled_for_raw_items_that_may);
+    tcase_add_test(tcase, test_holes_are_filled_for_items_of_groups_that_may);
     tcase_add_loop_test(tcase, test_raw_frames_are_those_that_are_encoded, 0, MAX_RAW_EXTENTS);
     tcase_add_test(tcase, test_damaged_raw_frames_are_not_written);
     tcase_add_test(tcase, test_raw_steps_can_be_failed);
