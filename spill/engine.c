@@ -74,6 +74,8 @@ static bool is_lost(const struct sw_op *op) {
 static void restore_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_region *region = op->region;
     if (op->outcome.err.code) {
+        if (!op->outcome.mapped_us) /* nothing was written */
+            region->may_fill_holes = op->request.may_fill_holes;
         if (op->request.operation == SW_OP_RESTORE)
             sw_damage_report(&engine->store.observer, region->id, op->frames, &op->outcome);
         sw_region_move(region, is_lost(op) ? SW_REGION_LOST : SW_REGION_OUT);
@@ -522,6 +524,8 @@ int sw_engine_restore_buffers(struct sw_owner *owner, struct sw_region_id id, co
     op->done = done;
     op->arg = arg;
     op->keep = keep || region->name;
+    op->request.may_fill_holes = region->may_fill_holes;
+    region->may_fill_holes = false;
     sw_region_move(region, SW_REGION_RESTORING);
     region->op = op;
     if (in_place)

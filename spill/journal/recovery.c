@@ -101,6 +101,7 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
     region->piece = found->piece;
     region->record = record;
     region->in_place = in_place;
+    region->may_fill_holes = found->may_fill_holes;
     region->frames = found->frames;
     if (found->name && sw_region_set_name(region, found->name))
         r->no_memory = true;
@@ -250,6 +251,15 @@ static bool is_away(const struct recovery *r, const struct sw_stored *stored) {
     return awaits_frame(stored) && (!tier || sw_tier_can(tier, SW_TIER_DURABLE));
 }
 
+/* What clients of an earlier version have stored they restore into memory without pages, which their library does not
+ * make. They may, once, and only from this process: what we pay for that is bounded by what they had stored then. */
+static void settle_holes(struct recovery *r, struct sw_region *region) {
+    if (region->state != SW_REGION_OUT)
+        region->may_fill_holes = false;
+    else if (region->may_fill_holes)
+        sw_catalogue_forbid_holes(r->catalogue, region->record);
+}
+
 /* What is recorded and not there is lost, and says so. Of a region that lacks only what is away the record stands, and
  * what of it is here stays, for a start with the right tier. */
 static void check_whole(struct recovery *r, struct sw_region *region, void *arg) {
@@ -269,6 +279,7 @@ static void check_whole(struct recovery *r, struct sw_region *region, void *arg)
     if (n_away + n_gone > 0)
         sw_region_move(region, SW_REGION_LOST);
     report_lost(&r->store->observer, region, n_gone, n_away);
+    settle_holes(r, region);
     if (n_away + n_gone > 0) {
         if (n_here == 0 || n_gone > 0) {
             sw_catalogue_frames_free(frames);

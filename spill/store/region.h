@@ -31,6 +31,7 @@ struct sw_region {
     struct sw_tier *tier;   /* that has most of it; NULL until OUT, and for packed ones */
     uint8_t priority;       /* among those that may have to leave their tier */
     bool pinned;            /* does not leave it */
+    bool may_fill_holes;    /* once: see journal/recovery.c */
     bool in_place;          /* packed, or being packed: its bytes are in its client's memory */
     uint64_t used_us;       /* when it was spilled, or restored and kept */
     uint64_t raw_bytes, stored_bytes;
