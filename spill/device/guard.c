@@ -51,8 +51,8 @@ void sw_guard_give_back(void) {
     (void)pthread_mutex_unlock(&lock);
 }
 
-void *sw_guard_map(int fd, size_t bytes, off_t offset, bool writable) {
-    void *at = mmap(NULL, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, offset);
+void *sw_guard_map(int fd, size_t bytes, off_t offset) {
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
     if (at == MAP_FAILED)
         return NULL;
     struct uffdio_register range = {.range = {.start = (uintptr_t)at, .len = bytes},
@@ -83,17 +83,13 @@ static void map_pages(uint8_t *to, size_t bytes) {
     }
 }
 
-ssize_t sw_guard_copy_from(void *to, const void *from, size_t bytes) {
-    const struct iovec local = {.iov_base = to, .iov_len = bytes};
-    struct iovec remote = {.iov_len = bytes};
-    memcpy(&remote.iov_base, &from, sizeof from); /* it is only read */
-    return process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
-}
-
 /* The kernel takes hold of `from` page by page, or huge page by huge page, and copies to `to` as to any user's memory.
  * process_vm_writev() would take hold of the client's pages, which are small: a third slower. */
 ssize_t sw_guard_copy_to(void *to, const void *from, size_t bytes) {
     if (bytes > (size_t)getpagesize())
         map_pages(to, bytes);
-    return sw_guard_copy_from(to, from, bytes);
+    const struct iovec local = {.iov_base = to, .iov_len = bytes};
+    struct iovec remote = {.iov_len = bytes};
+    memcpy(&remote.iov_base, &from, sizeof from); /* it is only read */
+    return process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
 }

@@ -18,13 +18,12 @@
 bool sw_guard_take(void);
 void sw_guard_give_back(void);
 
-/* mmap() of whole pages of a memfd for reading and, if writable, writing, guarded; the caller has taken the guard. It
- * has to be open for writing in any case. NULL: errno says why. munmap() undoes it. thread: any. */
-void *sw_guard_map(int fd, size_t bytes, off_t offset, bool writable);
+/* mmap() of whole pages of a memfd, guarded; the caller has taken the guard. NULL: errno says why. munmap() undoes it.
+ * thread: any. */
+void *sw_guard_map(int fd, size_t bytes, off_t offset);
 
-/* Copies to or from a guarded mapping. Returns the bytes before the first hole, at least 1, or -1: errno is EFAULT
- * where there is a hole at the beginning. thread: any. */
+/* Copies to a guarded mapping. Returns the bytes before the first hole, at least 1, or -1: errno is EFAULT where there
+ * is a hole at the beginning. thread: any. */
 ssize_t sw_guard_copy_to(void *to, const void *from, size_t bytes);
-ssize_t sw_guard_copy_from(void *to, const void *from, size_t bytes);
 
 #endif

@@ -100,7 +100,7 @@ static int move_window(struct sw_memfd_writer *w, int fd, uint64_t bytes, uint64
         start = offset / page * page;
         w->bytes = end - start;
     }
-    w->window = sw_guard_map(fd, w->bytes, (off_t)start, true);
+    w->window = sw_guard_map(fd, w->bytes, (off_t)start);
     w->fd = fd;
     w->offset = start;
     return w->window ? 0 : map_failed(errno, offset, err);

@@ -2,8 +2,6 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
-#include "base/descriptors.h"
-#include "spill/device/guard.h"
 #include "spill/device/memfd.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +13,6 @@
 struct sw_order_page {
     unsigned n_refs;
     uint64_t bytes, mapped_bytes;
-    bool is_guarded;
     struct sw_budget *kept;
     const _Atomic uint64_t *words;
 };
@@ -37,24 +34,13 @@ static int check(int fd, uint64_t bytes, struct sw_err *err) {
     return 0;
 }
 
-/* Guarded, if that is possible: a word in a hole would be a page at our expense. */
 static int map(struct sw_order_page *page, int fd, struct sw_err *err) {
-    void *words;
-    page->is_guarded = sw_guard_take();
-    if (!page->is_guarded && sw_is_out_of_descriptors(errno))
-        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "guard of the order page: %s", strerror(errno));
-    if (page->is_guarded)
-        words = sw_guard_map(fd, page->mapped_bytes, 0, false);
-    else if ((words = mmap(NULL, page->mapped_bytes, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED)
-        words = NULL;
+    void *words = mmap(NULL, page->mapped_bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (words == MAP_FAILED)
+        return sw_err_set(err, errno == ENOMEM ? -SW_ENOMEM : -SW_EFDS, SW_SCOPE_REQUEST, "map the order page: %s",
+                          strerror(errno));
     page->words = words;
-    if (words)
-        return 0;
-    const int cause = errno;
-    if (page->is_guarded)
-        sw_guard_give_back();
-    return sw_err_set(err, cause == ENOMEM ? -SW_ENOMEM : -SW_EFDS, SW_SCOPE_REQUEST, "map the order page: %s%s",
-                      strerror(cause), cause == EPERM ? " (it has to be open for writing)" : "");
+    return 0;
 }
 
 static uint64_t whole_pages(uint64_t bytes) {
@@ -62,7 +48,7 @@ static uint64_t whole_pages(uint64_t bytes) {
     return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
 
-/* All that a mapping can cost us: without a guard the words' pages may be made at our expense. */
+/* All that a mapping can cost us: if the client leaves holes, reading makes pages at our expense. */
 static uint64_t kept_bytes(const struct sw_order_page *page) {
     return sizeof *page + page->mapped_bytes;
 }
@@ -112,8 +98,6 @@ void sw_order_page_unref(struct sw_order_page *page) {
     void *words;
     memcpy(&words, &page->words, sizeof words); /* munmap wants it without its qualifiers */
     SW_ASSERT(munmap(words, page->mapped_bytes) == 0);
-    if (page->is_guarded)
-        sw_guard_give_back();
     page_free(page);
 }
 
@@ -127,18 +111,6 @@ int sw_order_find(struct sw_order *ret, struct sw_order_page *page, uint32_t wor
     return 0;
 }
 
-static bool copy_word(uint64_t *ret, const struct sw_order *order) {
-    const void *word;
-    memcpy(&word, &order->word, sizeof word); /* without its qualifiers */
-    return sw_guard_copy_from(ret, word, sizeof *ret) == (ssize_t)sizeof *ret;
-}
-
 bool sw_order_is_reached(const struct sw_order *order) {
-    uint64_t value = 0, again = 0;
-    if (!order->page)
-        return true;
-    if (!order->page->is_guarded)
-        return atomic_load_explicit(order->word, memory_order_acquire) >= order->value;
-    /* Nobody promises that a copy is whole while the word is written: of two, one is. */
-    return copy_word(&value, order) && value >= order->value && copy_word(&again, order) && value == again;
+    return !order->page || atomic_load_explicit(order->word, memory_order_acquire) >= order->value;
 }

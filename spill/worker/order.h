@@ -30,7 +30,7 @@ struct sw_order {
 /* Maps a page of a client's. fd: borrowed; bytes: 8 … SW_ORDER_MAX_BYTES, a multiple of 8, the length of the file.
  * kept: the budget in which the page counts until it is unmapped, borrowed until then; NULL: none. owns: the caller has
  * a reference. errors: -SW_EFDS (not a memfd), -SW_EUNSEALED (it can shrink or grow), -SW_ERANGE (length),
- * -SW_ETENANTMEMORY, -SW_ELIMIT, -SW_ENOMEM. thread: loop. */
+ * -SW_ETENANTMEMORY, -SW_ENOMEM. thread: loop. */
 int sw_order_page_open(struct sw_order_page **ret, int fd, uint64_t bytes, struct sw_budget *kept, struct sw_err *err);
 /* One more reference, and one less; the page is unmapped with the last one. NULL is a no-op. thread: loop. */
 void sw_order_page_ref(struct sw_order_page *page);
@@ -39,7 +39,7 @@ void sw_order_page_unref(struct sw_order_page *page);
  * from the start); *ret is then unchanged. thread: loop. */
 int sw_order_find(struct sw_order *ret, struct sw_order_page *page, uint32_t word, uint64_t value, struct sw_err *err);
 
-/* Whether the operation may begin. A word in a hole has no value; no page is made for it. thread: any. */
+/* Whether the operation may begin. thread: any. */
 bool sw_order_is_reached(const struct sw_order *order);
 
 #endif
