@@ -295,7 +295,6 @@ inline take_packet(c) {
         if :: record[2 * c] == RECORD_IN -> free_record(2 * c) :: else fi;
         if :: record[2 * c + 1] == RECORD_IN -> free_record(2 * c + 1) :: else fi
     fi;
-    advance(c);
     message = 0
 }
 
@@ -326,8 +325,7 @@ inline end_step(c, u) {
         :: else -> reply[c] ! TAKEN, u
         fi
     :: else
-    fi;
-    if :: !has_gone[c] -> advance(c) :: else fi
+    fi
 }
 
 /* Idle for too long. */
@@ -335,7 +333,7 @@ inline expire(c) {
     n_bad++;
     if
     :: build[c] == BUILD_OPEN -> fail_build(c)
-    :: else -> read[c] = READ_FAILED; advance(c)
+    :: else -> read[c] = READ_FAILED
     fi
 }
 
@@ -423,30 +421,53 @@ inline lose(c) {
     region[2 * c] = ABSENT; region[2 * c + 1] = ABSENT
 }
 
-#define SESSION_STEPS(c) \
-    :: atomic { session[c] == SESSION_UP && !has_gone[c] && nempty(request[c]) -> take_packet(c) } \
-    :: atomic { step[2 * (c)] == RUNS -> end_step(c, 0) } \
-    :: atomic { step[2 * (c) + 1] == RUNS -> end_step(c, 1) } \
-    :: atomic { (build[c] == BUILD_OPEN || read[c] == READ_OPEN) && !RUNNING(c) && n_bad < MAX_BAD -> expire(c) } \
-    :: atomic { has_gone[c] && session[c] != SESSION_NONE && !RUNNING(c) -> close_session(c) }
+mtype = { TAKES_PACKET, STEP_ENDS, EXPIRES, CLOSES, CRASHES, STOPS };
+
+/* What the loop may do next for a session; one thing at a time. */
+#define TURNS_OF(who) \
+    :: session[who] == SESSION_UP && !has_gone[who] && nempty(request[who]) -> c = who; turn = TAKES_PACKET \
+    :: step[2 * (who)] == RUNS -> c = who; turn = STEP_ENDS \
+    :: step[2 * (who) + 1] == RUNS -> c = who; u = 1; turn = STEP_ENDS \
+    :: (build[who] == BUILD_OPEN || read[who] == READ_OPEN) && !RUNNING(who) && n_bad < MAX_BAD -> \
+        c = who; turn = EXPIRES \
+    :: has_gone[who] && session[who] != SESSION_NONE && !RUNNING(who) -> c = who; turn = CLOSES
 
 proctype daemon() {
-    mtype message;
-    byte p, u;
+    mtype message, turn;
+    byte p, u, c;
 start:
     atomic {
-        recover(0);
-        recover(1);
+        do
+        :: c < 2 -> recover(c); c++
+        :: else -> break
+        od;
+        c = 0;
         is_alive = 1
     }
     do
-    SESSION_STEPS(0)
-    SESSION_STEPS(1)
-    :: atomic { n_crashes < MAX_CRASHES && !(has_gone[0] && has_gone[1]) -> n_crashes++; goto crashed }
-    :: atomic { has_gone[0] && has_gone[1] && session[0] == SESSION_NONE && session[1] == SESSION_NONE -> break }
+    :: atomic {
+           if
+           TURNS_OF(0)
+           TURNS_OF(1)
+           :: n_crashes < MAX_CRASHES && !(has_gone[0] && has_gone[1]) -> n_crashes++; turn = CRASHES
+           :: has_gone[0] && has_gone[1] && session[0] == SESSION_NONE && session[1] == SESSION_NONE -> turn = STOPS
+           fi;
+           if
+           :: turn == CRASHES -> goto crashed
+           :: turn == STOPS -> goto stopped
+           :: turn == CLOSES -> close_session(c)
+           :: turn == TAKES_PACKET -> take_packet(c)
+           :: turn == STEP_ENDS -> end_step(c, u)
+           :: turn == EXPIRES -> expire(c)
+           fi;
+           if :: turn != CLOSES && !has_gone[c] -> advance(c) :: else fi;
+           turn = 0; c = 0; u = 0
+       }
     od;
+stopped:
     /* Nobody is left: all that counts is what durable regions of clients that died have. */
     atomic {
+        turn = 0;
         assert(record[0] != RECORD_IN && record[1] != RECORD_IN && record[2] != RECORD_IN && record[3] != RECORD_IN);
         assert(!batch_record[0] && !batch_record[1]);
         assert(charged[0] == (record[0] == RECORD_OUT -> (is_batch[0] -> 1 : 2) : 0) + (record[1] == RECORD_OUT));
@@ -459,7 +480,7 @@ start:
 crashed:
     atomic {
         is_alive = 0;
-        message = 0; p = 0; u = 0;
+        message = 0; turn = 0; p = 0; u = 0; c = 0;
         lose(0);
         lose(1);
         user[0] = 0; user[1] = 0; user[2] = 0;
