@@ -337,7 +337,7 @@ inline expire(c) {
     fi
 }
 
-/* The client has hung up, or was not there in time. Durable regions stay; records go before the space that they name. */
+/* The client has hung up, or did not come back in time. Durable regions stay. Records go before the space they name. */
 inline close_session(c) {
     build[c] = BUILD_NONE; read[c] = READ_NONE; ends[c] = 0;
     step[2 * c] = IDLE; step[2 * c + 1] = IDLE;

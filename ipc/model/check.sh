@@ -45,7 +45,7 @@ holds() {
 finds() {
     if verify -O0 -D"$1"; then :; fi
     if grep -qE 'assertion violated|invalid end state \(' out; then
-        echo "model: $1 is found after $(grep -E 'states, stored' out | sed 's/  */ /g; s/ states, stored.*//; s/^ //') states"
+        echo "model: $1 is found after $(grep -oE '[0-9.e+]+ states, stored' out | cut -d ' ' -f 1) states"
     else
         echo "model: $1 is NOT FOUND" >&2
         status=1
