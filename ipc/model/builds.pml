@@ -19,7 +19,7 @@
 #define MAX_BAD 1 /* steps of the mover that fail, and open builds or reads that expire */
 #endif
 #ifndef PLACES
-#define PLACES 3 /* in the tier: one fewer than both clients want */
+#define PLACES 3 /* in the tier, at most 3: one fewer than both clients want */
 #endif
 
 /* ---- messages ---- */
@@ -40,7 +40,7 @@ mtype record[4];       /* of region r of client c: 2 * c + r */
 bit is_settled[4];     /* the record no longer needs that of its batch */
 bit batch_record[2];
 bit session_record[2] = 1;
-byte content[PLACES];  /* unit + 1 whose frame is complete there */
+byte content[3];       /* unit + 1 whose frame is complete there */
 
 /* ---- the daemon's ---- */
 
@@ -57,7 +57,7 @@ mtype region[4] = ABSENT;
 bit ends[2];            /* COMMIT, ABORT or END has come and is not answered */
 bit reply_due[4];       /* to the packet of a unit that does not end its build or read */
 byte place[4];          /* of a unit, + 1; survives where a record names it */
-byte user[PLACES];      /* unit + 1; 0: free */
+byte user[3];           /* unit + 1; 0: free */
 byte charged[2];        /* to the tenant's budget */
 bit is_alive;
 byte n_crashes, n_bad;

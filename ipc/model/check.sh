@@ -27,16 +27,16 @@ is_complete() {
     grep -q 'errors: 0$' out && ! grep -qE 'Search not completed|out of memory|max search depth too small' out
 }
 
-# holds CRASHES DEATHS FAILURES: all properties hold within these bounds.
+# holds CRASHES DEATHS FAILURES PLACES: all properties hold within these bounds.
 holds() {
-    local begun=$SECONDS
-    if verify -O1 -DMAX_CRASHES="$1" -DMAX_DEATHS="$2" -DMAX_BAD="$3" && is_complete; then
-        echo "model: $1 crashes, $2 deaths, $3 failures:$(grep -E 'states, stored' out | sed 's/  */ /g')," \
+    local begun=$SECONDS bounds="$1 crashes, $2 deaths, $3 failures, $4 places"
+    if verify -O1 -DMAX_CRASHES="$1" -DMAX_DEATHS="$2" -DMAX_BAD="$3" -DPLACES="$4" && is_complete; then
+        echo "model: $bounds:$(grep -E 'states, stored' out | sed 's/  */ /g')," \
             "depth $(grep -oE 'depth reached [0-9]+' out | cut -d ' ' -f 3)," \
             "$(grep -oE '[0-9.]+.total actual memory' out | cut -f 1) MB, $((SECONDS - begun)) s: holds"
     else
         grep -E 'assertion violated|invalid end state |errors:|not completed|memory|error' out >&2 || true
-        echo "model: $1 crashes, $2 deaths, $3 failures: DOES NOT HOLD, or was not checked in full" >&2
+        echo "model: $bounds: DOES NOT HOLD, or was not checked in full" >&2
         status=1
     fi
 }
@@ -52,10 +52,10 @@ finds() {
     fi
 }
 
-# Of the daemon, of the clients; steps of the mover that fail, with builds and reads that expire.
-holds 1 1 1
-holds 2 0 0
-holds 2 1 0
+# Crashes of the daemon, deaths of clients, steps of the mover that fail (or builds and reads that expire), places.
+holds 1 1 1 3
+holds 2 1 0 3
+holds 1 1 1 2
 mapfile -t faults < <(grep -oE 'FAULT_[A-Z_]+' "$model" | sort -u)
 for fault in "${faults[@]}"; do
     finds "$fault"
