@@ -26,7 +26,7 @@
 
 mtype = { BUILD_BEGIN, BUILD_COMMIT, BUILD_ABORT, BUILD_WHOLE,          /* BUILD: first chunk, last chunk, all of it */
           READ_BEGIN, READ_CHUNK, READ_END, READ_WHOLE,                 /* READ: the same */
-          DROP, SETTLE_BUILD, SETTLE_READ, SETTLE_ALL };
+          DISCARD, SETTLE_BUILD, SETTLE_READ, SETTLE_ALL };
 mtype = { TAKEN, REFUSED,      /* RESULTS or ERROR to a packet that does not end a build or a read */
           RESULTS, ERROR, ERESTARTED };
 
@@ -227,7 +227,7 @@ inline begin_read(c) {
     step[2 * c] = RUNS
 }
 
-inline drop(c) {
+inline discard(c) {
     free_record(2 * c);
     may_crash();
     free_record(2 * c + 1);
@@ -239,7 +239,7 @@ inline drop(c) {
 inline settle_build(c) {
     if
     :: region[2 * c] == OUT && (!is_batch[c] || region[2 * c + 1] == OUT) -> reply[c] ! RESULTS, 0
-    :: else -> drop(c); reply[c] ! ERESTARTED, 0
+    :: else -> discard(c); reply[c] ! ERESTARTED, 0
     fi
 }
 
@@ -288,7 +288,7 @@ inline take_packet(c) {
         ends[c] = 1;
         if :: read[c] == READ_OPEN -> read[c] = READ_ENDING :: else fi
     :: message == READ_WHOLE -> ends[c] = 1; read[c] = READ_ENDING; begin_read(c); step[2 * c + 1] = RUNS
-    :: message == DROP -> drop(c); reply[c] ! RESULTS, 0
+    :: message == DISCARD -> discard(c); reply[c] ! RESULTS, 0
     :: message == SETTLE_BUILD -> settle_build(c)
     :: message == SETTLE_READ -> settle_read(c)
     :: message == SETTLE_ALL ->
@@ -647,12 +647,12 @@ restored:
 }
 
 /* May be asked twice. */
-inline drop_all() {
+inline discard_all() {
     atomic { holds[c] = 0; gives_up[c] = 1 }
-    send(DROP);
+    send(DISCARD);
     await();
     do
-    :: answer == 0 -> come_back(SETTLE_ALL, DROP); await()
+    :: answer == 0 -> come_back(SETTLE_ALL, DISCARD); await()
     :: else -> break
     od;
     answer = 0
@@ -679,7 +679,7 @@ proctype client(byte c) {
         :: atomic { NONE_STORED(c) && outcome == DONE && !keeps[c] && !is_durable[c] }
         :: else ->
             if :: is_linked[c] :: !is_linked[c] -> come_back(SETTLE_ALL, 0) fi;
-            drop_all()
+            discard_all()
         fi
     :: else
     fi;
