@@ -66,7 +66,7 @@ static void drop_queue(struct sw_session *session) {
     while ((node = sw_list_take_first(&session->queue)))
         sw_free(SW_CONTAINER_OF(node, struct queued, node));
     sw_budget_give(kept(session), session->queued_bytes);
-    session->queued_bytes = 0;
+    session->queued_bytes = session->n_queued = 0;
 }
 
 void sw_session_close(struct sw_session *session, const char *why) {
@@ -95,10 +95,15 @@ void sw_session_resume(struct sw_session *session, struct sw_owner *owner) {
     session->may_settle = true;
 }
 
-/* Reading stops while replies wait: a peer that does not read gets nothing more done. */
+/* A peer that does not read gets no more done than it may have in flight: so many requests it may send before it reads
+ * the first reply. */
+static bool may_read(const struct sw_session *session) {
+    return session->n_queued < session->service->config->max_session_operations;
+}
+
 static void watch(struct sw_session *session) {
-    const int reading = uv_is_active((uv_handle_t *)&session->timer) ? 0 : UV_READABLE;
-    const int events = sw_list_empty(&session->queue) ? reading : UV_WRITABLE;
+    const bool reads = may_read(session) && !uv_is_active((uv_handle_t *)&session->timer);
+    const int events = (reads ? UV_READABLE : 0) | (session->n_queued > 0 ? UV_WRITABLE : 0);
     SW_ASSERT(uv_poll_start(&session->poll, events | UV_DISCONNECT, on_poll) == 0);
 }
 
@@ -254,6 +259,7 @@ static int enqueue(struct sw_session *session, const uint8_t *packet, size_t byt
     queued->bytes = bytes;
     memcpy(queued->packet, packet, bytes);
     sw_list_append(&session->queue, &queued->node);
+    session->n_queued++;
     session->queued_bytes += cost;
     return 0;
 }
@@ -265,9 +271,8 @@ static void reply(struct sw_session *session, const struct sw_msg *msg) {
     const size_t bytes = sw_msg_encode(msg, packet);
     int rc = sw_list_empty(&session->queue) ? sw_packet_send(session->socket, packet, bytes, NULL, 0) : -SW_EAGAIN;
     if (rc == -SW_EAGAIN) {
-        const bool first = sw_list_empty(&session->queue);
         rc = enqueue(session, packet, bytes);
-        if (rc == 0 && first)
+        if (rc == 0 && (session->n_queued == 1 || !may_read(session)))
             watch(session);
     }
     if (rc == -SW_ELIMIT)
@@ -476,7 +481,7 @@ static void read_packets(struct sw_session *session) {
     uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS];
     const unsigned most = turn_of(session);
-    for (unsigned i = 0; i < most && !session->closing && sw_list_empty(&session->queue); i++) {
+    for (unsigned i = 0; i < most && !session->closing && may_read(session); i++) {
         size_t bytes = 0;
         unsigned n_fds = 0;
         if (is_closing_too_many(session)) {
@@ -504,17 +509,19 @@ static void write_packets(struct sw_session *session) {
         struct queued *first = SW_CONTAINER_OF(session->queue.next, struct queued, node);
         const int rc = sw_packet_send(session->socket, first->packet, first->bytes, NULL, 0);
         if (rc == -SW_EAGAIN)
-            return;
+            break;
         if (rc < 0) {
             sw_session_close(session, "peer is gone");
             return;
         }
+        session->n_queued--;
         session->queued_bytes -= sizeof *first + first->bytes;
         sw_budget_give(kept(session), sizeof *first + first->bytes);
         sw_list_remove(&first->node);
         sw_free(first);
     }
-    sw_owner_told(session->owner);
+    if (sw_list_empty(&session->queue))
+        sw_owner_told(session->owner);
     watch(session);
 }
 

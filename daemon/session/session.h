@@ -43,6 +43,7 @@ struct sw_session {
     uv_timer_t hello_timer; /* runs out if no HELLO has come */
     unsigned open_handles;
     struct sw_list queue; /* replies that the socket had no room for */
+    unsigned n_queued;
     size_t queued_bytes;
     uint64_t kept_bytes; /* of the tenant's budget, for the session itself */
     bool closing, owner_closed;

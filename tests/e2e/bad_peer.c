@@ -158,6 +158,26 @@ START_TEST(peer_that_never_reads) {
 }
 END_TEST
 
+/* As many as it may have in flight, all of which fail at once, and only then reads: neither waits for the other. */
+START_TEST(peer_that_reads_last) {
+    struct sw_wire wire;
+    start(NULL);
+    sw_wire_open(&wire, daemon_process.socket);
+    const int least_bytes = 1; /* the kernel's least */
+    ck_assert_int_eq(setsockopt(wire.socket, SOL_SOCKET, SO_SNDBUF, &least_bytes, sizeof least_bytes), 0);
+    for (uint32_t i = 0; i < 256; i++) {
+        struct sw_msg msg = sw_wire_restore_msg((struct sw_region_id){.slot = i, .gen = 1}, 1, 0, 1);
+        ck_assert_uint_eq(sw_wire_send(&wire, &msg, NULL, 0), i + 2);
+    }
+    for (uint32_t seq = 2; seq < 258; seq++) {
+        struct sw_msg reply;
+        ck_assert_int_eq(sw_wire_await(&wire, seq, &reply), -SW_ENOENT);
+    }
+    sw_wire_close(&wire);
+    ck_stops();
+}
+END_TEST
+
 /* ---- crowds ------------------------------------------------------------------------------------------------------ */
 
 /* Sessions that were closed a moment ago may still count. */
@@ -541,6 +561,7 @@ int main(void) {
     tcase_add_test(tests, clients_killed_at_any_moment);
     tcase_add_test(tests, socket_closed_behind_a_spill);
     tcase_add_test(tests, peer_that_never_reads);
+    tcase_add_test(tests, peer_that_reads_last);
     tcase_add_test(tests, too_many_sessions);
     tcase_add_test(tests, no_descriptor_left_to_accept_with);
     tcase_add_test(tests, a_crowd_leaves_descriptors_for_memories);
