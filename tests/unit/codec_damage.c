@@ -1,6 +1,7 @@
 /* Frames that were cut, changed or made up: an error or the right bytes, and no access outside the buffers, which all
  * touch pages without access. Headers get a fresh hash after the change, so that what lies behind it is reached. */
 #include "base/alloc.h"
+#include "codec/bitpack/bitpack_core.h"
 #include "codec/checksum.h"
 #include "codec/codec.h"
 #include "codec/phrase/phrase.h"
@@ -22,6 +23,7 @@ struct victim {
     struct sw_guard frame, out;
 };
 
+/* Numbers that the codec makes smaller. */
 static enum sw_numbers numbers_of(enum sw_codec_id codec) {
     return codec == SW_CODEC_DICT ? SW_NUMBERS_FEW : codec == SW_CODEC_SFOR ? SW_NUMBERS_STEPS : SW_NUMBERS_MIXED;
 }
@@ -33,11 +35,16 @@ static void victim_new(struct victim *v, struct sw_plan *plan, size_t bytes, enu
     v->good = malloc(bound);
     ck_assert(v->data && v->good);
     if (plan->value_type) {
-        sw_numbers_fill(v->data, 0, bytes, plan->value_type, numbers_of(plan->codec), 7, 21);
-        sw_plan_learn(plan, v->data, 200); /* which leaves exceptions */
+        const enum sw_numbers numbers = numbers_of(plan->codec);
+        sw_numbers_fill(v->data, 0, bytes, plan->value_type, numbers, numbers == SW_NUMBERS_FEW ? 4 : 7, 21);
+        sw_plan_learn(plan, v->data, (size_t)5 * sw_value_bits(plan->value_type)); /* 40 values: it leaves exceptions */
     } else
         sw_content_fill(v->data, bytes, kind, 21);
     ck_assert_int_eq(sw_codec_encode(plan, v->data, bytes, v->good, bound, &frame_bytes, NULL), 0);
+    struct sw_frame_header h;
+    memcpy(&h, v->good, sizeof h);
+    ck_assert_msg(h.codec == plan->codec, "codec %s does not make content of type %d smaller; numbers_of() chooses it",
+                  sw_codec_name(plan->codec), (int)plan->value_type);
     v->bytes = bytes;
     v->frame_bytes = frame_bytes;
     v->frame = sw_guard_new(frame_bytes, SW_GUARD_AT_END);
@@ -52,58 +59,31 @@ static void victim_free(struct victim *v) {
     free(v->data);
 }
 
-enum {
-    V5T_256,
-    V5T_1024,
-    V5T_FEW_SYMBOLS,
-    V5T_FOREIGN,
-    PHRASE,
-    PHRASE_FOREIGN,
-    RAW,
-    FOR_U8,
-    FOR_I32,
-    FOR_U64,
-    DFOR_U8,
-    DFOR_I32,
-    DFOR_U64,
-    RFOR_U8,
-    RFOR_I32,
-    RFOR_U64,
-    ALP_F32,
-    ALP_F64,
-    ALPRD_F32,
-    ALPRD_F64,
-    LZ_U8,
-    LZ_I16,
-    LZ_F64,
-    DICT_U8,
-    DICT_I32,
-    DICT_F64,
-    SFOR_U8,
-    SFOR_I32,
-    SFOR_U64,
-    N_VICTIMS
-};
+/* Kinds of bytes; the kinds from NUMBERS on are those of numbers_kinds[]. */
+enum { V5T_256, V5T_1024, V5T_FEW_SYMBOLS, V5T_FOREIGN, PHRASE, PHRASE_FOREIGN, RAW, NUMBERS };
 
-static struct sw_plan numbers_plan(int kind) {
-    static const struct {
-        enum sw_codec_id codec;
-        enum sw_value_type type;
-    } numbers[N_VICTIMS] = {
-        [FOR_U8] = {SW_CODEC_FOR, SW_VALUE_U8},       [FOR_I32] = {SW_CODEC_FOR, SW_VALUE_I32},
-        [FOR_U64] = {SW_CODEC_FOR, SW_VALUE_U64},     [DFOR_U8] = {SW_CODEC_DFOR, SW_VALUE_U8},
-        [DFOR_I32] = {SW_CODEC_DFOR, SW_VALUE_I32},   [DFOR_U64] = {SW_CODEC_DFOR, SW_VALUE_U64},
-        [RFOR_U8] = {SW_CODEC_RFOR, SW_VALUE_U8},     [RFOR_I32] = {SW_CODEC_RFOR, SW_VALUE_I32},
-        [RFOR_U64] = {SW_CODEC_RFOR, SW_VALUE_U64},   [ALP_F32] = {SW_CODEC_ALP, SW_VALUE_F32},
-        [ALP_F64] = {SW_CODEC_ALP, SW_VALUE_F64},     [ALPRD_F32] = {SW_CODEC_ALPRD, SW_VALUE_F32},
-        [ALPRD_F64] = {SW_CODEC_ALPRD, SW_VALUE_F64}, [LZ_U8] = {SW_CODEC_LZ, SW_VALUE_U8},
-        [LZ_I16] = {SW_CODEC_LZ, SW_VALUE_I16},       [LZ_F64] = {SW_CODEC_LZ, SW_VALUE_F64},
-        [DICT_U8] = {SW_CODEC_DICT, SW_VALUE_U8},     [DICT_I32] = {SW_CODEC_DICT, SW_VALUE_I32},
-        [DICT_F64] = {SW_CODEC_DICT, SW_VALUE_F64},   [SFOR_U8] = {SW_CODEC_SFOR, SW_VALUE_U8},
-        [SFOR_I32] = {SW_CODEC_SFOR, SW_VALUE_I32},   [SFOR_U64] = {SW_CODEC_SFOR, SW_VALUE_U64},
-    };
-    return (struct sw_plan){
-        .codec = numbers[kind].codec, .segment_log2 = SW_RAW_SEGMENT_LOG2, .value_type = numbers[kind].type};
+/* Values of every length. Floats are tried only with codecs that take nothing else. */
+static const enum sw_value_type numbers_types[] = {SW_VALUE_U8,  SW_VALUE_I16, SW_VALUE_I32,
+                                                   SW_VALUE_U64, SW_VALUE_F32, SW_VALUE_F64};
+enum { N_NUMBERS_TYPES = sizeof numbers_types / sizeof numbers_types[0] };
+
+static struct {
+    enum sw_codec_id codec;
+    enum sw_value_type type;
+} numbers_kinds[SW_CODEC_NR * N_NUMBERS_TYPES];
+static int n_kinds = NUMBERS;
+
+/* Fills numbers_kinds[]: every codec of codecs.def that takes numbers, with each of the types. */
+static void list_numbers(void) {
+    for (unsigned i = 0; i < SW_CODEC_NR * N_NUMBERS_TYPES; i++) {
+        const enum sw_codec_id codec = (enum sw_codec_id)(i / N_NUMBERS_TYPES);
+        const enum sw_value_type type = numbers_types[i % N_NUMBERS_TYPES];
+        if (!sw_codec_takes(codec, type) || (type >= SW_VALUE_F32 && sw_codec_takes(codec, SW_VALUE_U8)))
+            continue;
+        numbers_kinds[n_kinds - NUMBERS].codec = codec;
+        numbers_kinds[n_kinds - NUMBERS].type = type;
+        n_kinds++;
+    }
 }
 
 /* Frames of two tiles, the second one not full. */
@@ -111,8 +91,10 @@ static void victim_of_kind(struct victim *v, int kind) {
     struct sw_plan plan = {.codec = SW_CODEC_V5T, .segment_log2 = kind == V5T_1024 ? 10 : 8};
     uint8_t sample[20000];
     sw_content_fill(sample, sizeof sample, SW_CONTENT_TEXT, 21);
-    if (kind >= FOR_U8)
-        plan = numbers_plan(kind);
+    if (kind >= NUMBERS)
+        plan = (struct sw_plan){.codec = numbers_kinds[kind - NUMBERS].codec,
+                                .segment_log2 = SW_RAW_SEGMENT_LOG2,
+                                .value_type = numbers_kinds[kind - NUMBERS].type};
     else if (kind == RAW)
         sw_plan_init_raw(&plan);
     else if (kind == V5T_FOREIGN || kind == PHRASE_FOREIGN) /* mixed: stored and coded segments side by side */
@@ -207,6 +189,22 @@ START_TEST(test_random_bytes) {
 }
 END_TEST
 
+/* Of the changes below, those that may leave the content as it was. */
+static unsigned most_silent(enum sw_codec_id codec) {
+    switch (codec) {
+    case SW_CODEC_ALP:
+    case SW_CODEC_ALPRD: /* what is packed in the place of an exception is not looked at */
+    case SW_CODEC_SFOR:  /* up to 15 padding bytes in each vector */
+        return 400;
+    case SW_CODEC_LZ: /* another distance may lead to the same symbols */
+        return 800;
+    case SW_CODEC_DICT: /* the same, and one value in 16 is an exception here; of 8 bits it has a byte to spare, too */
+        return 2000;
+    default: /* up to three padding bytes in each of up to 64 segments, a third of them tried */
+        return 90;
+    }
+}
+
 /* A change of content, not of padding, must be seen by the hash at the latest. */
 START_TEST(test_every_data_bit) {
     struct victim v;
@@ -222,9 +220,7 @@ START_TEST(test_every_data_bit) {
         ck_assert(r < 0 || memcmp(v.out.data, v.data, v.bytes) == 0);
         v.frame.data[at] = v.good[at];
     }
-    /* At most three padding bytes in each of up to 64 segments, a third of them tried. What floats have packed in the
-     * place of exceptions is not looked at. */
-    ck_assert_uint_le(silent, _i < ALP_F32 ? 90 : 400);
+    ck_assert_msg(silent <= most_silent(layout.codec), "codec %s: %u", sw_codec_name(layout.codec), silent);
     victim_free(&v);
 }
 END_TEST
@@ -429,17 +425,18 @@ START_TEST(test_no_memory) {
 END_TEST
 
 int main(void) {
+    list_numbers();
     Suite *suite = suite_create("codec_damage");
     TCase *tests = tcase_create("all");
-    tcase_add_loop_test(tests, test_header_bytes, 0, N_VICTIMS);
-    tcase_add_loop_test(tests, test_random_bytes, 0, N_VICTIMS);
-    tcase_add_loop_test(tests, test_every_data_bit, 0, N_VICTIMS);
-    tcase_add_loop_test(tests, test_cut, 0, N_VICTIMS);
-    tcase_add_loop_test(tests, test_noise, 0, N_VICTIMS);
+    tcase_add_loop_test(tests, test_header_bytes, 0, n_kinds);
+    tcase_add_loop_test(tests, test_random_bytes, 0, n_kinds);
+    tcase_add_loop_test(tests, test_every_data_bit, 0, n_kinds);
+    tcase_add_loop_test(tests, test_cut, 0, n_kinds);
+    tcase_add_loop_test(tests, test_noise, 0, n_kinds);
     tcase_add_test(tests, test_named_errors);
     tcase_add_test(tests, test_tile_order);
-    tcase_add_loop_test(tests, test_tiles_elsewhere, 0, N_VICTIMS);
-    tcase_add_loop_test(tests, test_records_and_counts, 0, N_VICTIMS);
+    tcase_add_loop_test(tests, test_tiles_elsewhere, 0, n_kinds);
+    tcase_add_loop_test(tests, test_records_and_counts, 0, n_kinds);
     tcase_add_test(tests, test_no_memory);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
