@@ -1,13 +1,15 @@
 /* Frames that earlier versions wrote decode for ever. The files in tests/golden/ are never rewritten; a new format
- * version adds files. `unit_codec_golden --write DIR` makes those of this version. */
+ * version or codec adds files. `unit_codec_golden --write DIR` makes those that DIR lacks. */
 #include "codec/codec.h"
 #include "codec/phrase/phrase.h"
 #include "codec/plan/plan.h"
 #include "tests/lib/content.h"
 #include "tests/lib/numbers.h"
 #include "tests/lib/run.h"
+#include "tests/lib/scratch.h"
 
 #include <check.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,32 +98,103 @@ START_TEST(test_decodes) {
 }
 END_TEST
 
-static int write_golden(const char *dir, const struct golden *g) {
-    struct sw_plan plan;
-    uint64_t bound = sw_frame_bound_bytes(g->bytes), frame_bytes;
-    uint8_t *frame = malloc(bound), *data = content_of(g);
-    FILE *file = open_golden(dir, g, "wbx");
-    sw_plan_init_raw(&plan);
-    plan.codec = g->codec;
-    plan.value_type = g->type;
-    if (data && g->codec == SW_CODEC_PHRASE) {
+/* Every codec has a row. */
+START_TEST(test_codec_has_golden) {
+    int n = 0;
+    for (int i = 0; i < N_GOLDENS; i++)
+        n += (int)goldens[i].codec == _i;
+    ck_assert_msg(n > 0, "codec %s has no golden frame", sw_codec_name((enum sw_codec_id)_i));
+}
+END_TEST
+
+static void plan_of(struct sw_plan *ret, const struct golden *g, const uint8_t *data) {
+    sw_plan_init_raw(ret);
+    ret->codec = g->codec;
+    ret->value_type = g->type;
+    if (g->codec == SW_CODEC_PHRASE) {
         struct sw_params symbols;
         sw_v5t_table_train(&symbols, data, g->bytes, SW_SAMPLE_SHORT_PIECE_BYTES);
-        sw_phrase_learn(&plan.params, &symbols, data, g->bytes, SW_SAMPLE_LONG_PIECE_BYTES, g->bytes);
-    } else if (data) { /* of numbers a small part, which leaves exceptions */
-        sw_plan_learn(&plan, data, g->type ? 400 : g->bytes);
+        sw_phrase_learn(&ret->params, &symbols, data, g->bytes, SW_SAMPLE_LONG_PIECE_BYTES, g->bytes);
+    } else { /* of numbers a small part, which leaves exceptions */
+        sw_plan_learn(ret, data, g->type ? 400 : g->bytes);
     }
-    plan.segment_log2 = g->segment_log2;
-    bool done = frame && data && file &&
-                sw_codec_encode(&plan, data, g->bytes, frame, bound, &frame_bytes, NULL) == 0 &&
-                fwrite(frame, 1, frame_bytes, file) == frame_bytes;
-    done &= file && fclose(file) == 0;
+    ret->segment_log2 = g->segment_log2;
+}
+
+/* Encodes a row's content; says why there is no frame of the row's codec. Returns the frame's bytes, or 0. */
+static uint64_t encode_golden(const struct golden *g, const uint8_t *data, uint8_t *frame) {
+    const uint64_t bound = sw_frame_bound_bytes(g->bytes);
+    struct sw_plan plan;
+    struct sw_frame_header h;
+    struct sw_err err = {0};
+    uint64_t frame_bytes;
+    plan_of(&plan, g, data);
+    if (sw_codec_encode(&plan, data, g->bytes, frame, bound, &frame_bytes, &err) < 0) {
+        fprintf(stderr, "%s: not written: %s\n", g->file, err.msg);
+        return 0;
+    }
+    memcpy(&h, frame, sizeof h);
+    if (h.codec != g->codec) {
+        fprintf(stderr, "%s: not written: codec %s does not make this content smaller; choose other content\n", g->file,
+                sw_codec_name(g->codec));
+        return 0;
+    }
+    return frame_bytes;
+}
+
+/* Writes a row's frame, unless there is one already. Returns 0, or 1 for failure. */
+static int write_golden(const char *dir, const struct golden *g) {
+    FILE *file = open_golden(dir, g, "rb");
+    if (file) {
+        fclose(file);
+        return 0;
+    }
+    uint8_t *frame = malloc(sw_frame_bound_bytes(g->bytes)), *data = content_of(g);
+    const uint64_t frame_bytes = frame && data ? encode_golden(g, data, frame) : 0;
+    bool done = false;
+    if (frame_bytes && (file = open_golden(dir, g, "wbx"))) {
+        done = fwrite(frame, 1, frame_bytes, file) == frame_bytes;
+        done &= fclose(file) == 0;
+    }
+    if (frame_bytes && !done)
+        fprintf(stderr, "%s: not written: %s\n", g->file, strerror(errno));
     free(frame);
     free(data);
-    if (!done)
-        fprintf(stderr, "%s: not written\n", g->file);
     return done ? 0 : 1;
 }
+
+/* Every row can be written anew, in a folder that has none, and then is left alone. */
+START_TEST(test_writes) {
+    const struct golden *g = &goldens[_i];
+    char dir[SW_TEST_PATH_BYTES];
+    sw_test_folder(dir);
+    ck_assert_int_eq(write_golden(dir, g), 0);
+    FILE *file = open_golden(dir, g, "r+b");
+    ck_assert_ptr_nonnull(file);
+    ck_assert(fputc('!', file) == '!' && fclose(file) == 0);
+    ck_assert_int_eq(write_golden(dir, g), 0);
+    ck_assert_ptr_nonnull(file = open_golden(dir, g, "rb"));
+    ck_assert_int_eq(fgetc(file), '!');
+    fclose(file);
+    sw_test_remove(dir);
+}
+END_TEST
+
+/* Noise becomes a raw frame, and so no golden one of another codec. */
+START_TEST(test_writes_no_other_codec) {
+    static const struct golden noise[] = {
+        {"v1-for-u8.spwf", SW_CODEC_FOR, 10, 0, 5001, SW_VALUE_U8, SW_NUMBERS_REALS},
+        {"v1-v5t-256.spwf", SW_CODEC_V5T, 8, SW_CONTENT_RANDOM, 10007, SW_VALUE_NONE, 0},
+    };
+    char dir[SW_TEST_PATH_BYTES];
+    sw_test_folder(dir);
+    for (size_t i = 0; i < sizeof noise / sizeof noise[0]; i++) {
+        ck_assert_int_eq(write_golden(dir, &noise[i]), 1);
+        ck_assert_ptr_null(open_golden(dir, &noise[i], "rb"));
+    }
+    sw_test_remove(dir);
+}
+END_TEST
 
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "--write") == 0) {
@@ -133,6 +206,9 @@ int main(int argc, char **argv) {
     Suite *suite = suite_create("codec_golden");
     TCase *tests = tcase_create("all");
     tcase_add_loop_test(tests, test_decodes, 0, N_GOLDENS);
+    tcase_add_loop_test(tests, test_codec_has_golden, 0, SW_CODEC_NR);
+    tcase_add_loop_test(tests, test_writes, 0, N_GOLDENS);
+    tcase_add_test(tests, test_writes_no_other_codec);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }
