@@ -1,7 +1,6 @@
 /* alp.c - floats as decimals on the host (FORMAT.md).
  *
  * Compiled without contraction of multiplications and additions: the GPU rounds each of them, and so must this. */
-#include "base/alloc.h"
 #include "codec/alp/alp_core.h"
 #include "codec/alp/exceptions.h"
 #include "codec/bitpack/numbers.h"

@@ -1,5 +1,4 @@
 /* alprd.c - floats that are no decimals, in two parts, on the host (FORMAT.md). */
-#include "base/alloc.h"
 #include "codec/alp/exceptions.h"
 #include "codec/alprd/alprd_core.h"
 #include "codec/bitpack/numbers.h"

@@ -1,11 +1,13 @@
 /* numbers.h - what the codecs of numbers share on the host: tiles as vectors, each of which a codec measures, stores
  * and decodes alone.
  *
- * A codec is a struct sw_numbers_codec; its row has the functions below for those that work on tiles.
+ * Codec <name> is a struct sw_numbers_codec of the name sw_numbers_<name>, from which SW_NUMBERS_OPS(<name>) makes its
+ * row: the functions below work on tiles.
  * thread: any. */
 #ifndef SW_NUMBERS_H
 #define SW_NUMBERS_H
 
+#include "base/alloc.h"
 #include "codec/bitpack/bitpack.h"
 #include "codec/checksum.h"
 #include "codec/codec_ops.h"
@@ -14,7 +16,7 @@ struct sw_dictionary; /* codec/dict/dictionary.h; of codecs without symbols an e
 
 /* What the counts section says of a vector. */
 struct sw_vector_head {
-    uint64_t base[2];                       /* below 2^bits of a value, whose length they are stored in */
+    uint64_t base[2];                       /* each is stored in the length of a value: its higher bits are lost */
     unsigned width, units;                  /* units: of 16 bytes, of the stored vector */
     unsigned tag;                           /* 16 bits of the codec's own */
     const struct sw_dictionary *dictionary; /* of the frame */
@@ -42,9 +44,15 @@ struct sw_numbers_codec {
 
     /* What the vector would take; it is stored as it is if that is not less. */
     void (*measure)(const struct sw_vector *v, struct sw_vector_head *ret);
-    /* Writes head->units, of a head that measure() returned. */
+    /* Writes all of head->units, of a head that measure() returned. The GPU's store() writes the same bytes. A vector
+     * of fewer than 1024 values is packed like a full one. What is packed for a missing value must fit the width: the
+     * first value, which is in its place, does. A number that measure() did not see may not fit: dfor packs 0 for the
+     * difference between the last value and the missing one behind it. */
     void (*store)(const struct sw_vector *v, const struct sw_vector_head *head, uint8_t *out);
-    /* Writes a full vector; from: head->units. errors: -SW_EFRAME. */
+    /* Writes a full vector; from: head->units. The head and the units come from a frame and are untrusted: a base is
+     * any number below 2^bits, the width any up to `bits`. The caller has checked that the frame has the units, and
+     * that they are not more than a vector of the width takes, or, with tags, as many as units() says and fewer than
+     * the content takes. errors: -SW_EFRAME, for a vector that store() cannot have written, if that is seen. */
     int (*decode)(const struct sw_vector_head *head, unsigned bits, const uint8_t *from, uint8_t *out);
 };
 

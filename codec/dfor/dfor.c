@@ -1,6 +1,5 @@
 /* dfor.c - delta and frame of reference on the host: differences of neighbours, less their least, packed (FORMAT.md).
  */
-#include "base/alloc.h"
 #include "codec/bitpack/numbers.h"
 
 /* Differences are packed as values of 32 bits, those of 64-bit values as such. */

@@ -1,5 +1,4 @@
 /* dict.c - a dictionary's codes on the host, packed, and the values that have none (FORMAT.md). */
-#include "base/alloc.h"
 #include "codec/alp/exceptions.h"
 #include "codec/bitpack/numbers.h"
 #include "codec/dict/dictionary.h"

@@ -1,8 +1,6 @@
 /* for.c - frame of reference on the host: a vector's values less their least, packed (FORMAT.md). */
 #include "codec/for/for.h"
 
-#include "base/alloc.h"
-
 static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
     const struct sw_range range = sw_vector_range(v->content, v->n_values, v->type);
     const unsigned width = sw_width_of(range.range);

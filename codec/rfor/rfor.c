@@ -1,5 +1,4 @@
 /* rfor.c - run lengths and frame of reference on the host: where runs begin, and their values, packed (FORMAT.md). */
-#include "base/alloc.h"
 #include "codec/for/for.h"
 #include "codec/rfor/runs.h"
 

@@ -1,5 +1,4 @@
 /* sfor.c - sequences and frame of reference on the host: where sequences begin, and with what, packed (FORMAT.md). */
-#include "base/alloc.h"
 #include "codec/rfor/runs.h"
 
 #include <string.h>
