@@ -2,17 +2,44 @@
  * threads per tile, a warp per 4 KiB of it (per vector of 64-bit values), whose values stay in registers from the load
  * to the store.
  *
- * A codec is a struct CODEC, made from sw_integer_codec or sw_float_codec, with
- *   KINDS, HAS_SIZES         what the counts section has (SW_VECTORS_COUNT_BYTES)
- *   IN_ORDER                 whether measure() and store() want lanes to hold 32 values in a row, not units by turns
- *   DECODE_BLOCKS            decoding blocks that are to fit a multiprocessor, of values of up to 32 bits
- *   measure<BITS>(x, ...)    the head of a vector: what it would take
- *   store<BITS>(x, ...)      writes it; may change x
- *   decode<BITS>(head, ...)  a vector into x, units by turns; false if it is malformed
- *   units(bits, head)        if HAS_TAGS: what a vector takes by its width and tag, more than any if malformed
- *   begin_encode<BITS>(...)  what a block does first with the values of the plan's symbol table
- *   begin_decode<BITS>(...)  the same with those of the frame's
- * `stage` is the warp's own, and there if HAS_STAGE. Internal to codec/. */
+ * A codec is a struct CODEC, made from sw_integer_codec (values of any length) or sw_float_codec (of 32 and 64 bits),
+ * which have some of the constants; the codec gives the others:
+ *   uint32_t KINDS           of bases: 0, 1 or 2
+ *   bool HAS_SIZES           whether vectors have sizes of their own in the counts section
+ *   bool HAS_TAGS            whether they have tags there instead, from which units() makes their size
+ *   uint32_t MAX_VECTORS     of a tile
+ *   uint32_t LEAST_BITS      of a value; shorter ones are not compiled
+ *   bool IN_ORDER            whether measure() and store() get 32 values in a row in each lane, not units by turns
+ *   bool HAS_STAGE           whether decode() uses its stage
+ *   uint32_t DECODE_BLOCKS   blocks of decoding that are to fit a multiprocessor, of values of up to 32 bits
+ *
+ * Its members are static. The first three and begin_*() are templates of <unsigned BITS>, and all lanes of a warp call
+ * them:
+ *   sw_gpu_head measure(const uint32_t *x, const sw_gpu_content &content, uint32_t lane)
+ *       The head of a vector: what it would take. That of lane 0 is used. Missing values are the first one.
+ *   void store(uint32_t *x, const sw_gpu_head &head, const sw_gpu_content &content, uint8_t *to,
+ *              sw_stage<BITS> &stage, uint32_t lane)
+ *       Writes all of head.units, of a head that measure() returned, as the host does; may change x. The stage is the
+ *       warp's own if IN_ORDER, otherwise it must not be used.
+ *   bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage, uint32_t lane, uint32_t *x)
+ *       A full vector into x, units by turns; false if it is malformed. The head, which is the same in all lanes, and
+ *       the stored vector are untrusted, as on the host. All lanes must return the same, and leave together: callers
+ *       stop at a false one, and the lanes that went on would wait for the others in their shuffles. So decide by what
+ *       all lanes have, or by a vote. The stage is the warp's own if HAS_STAGE, otherwise it must not be used.
+ *   uint32_t units(unsigned bits, const sw_gpu_head &head)
+ *       If HAS_TAGS: what a vector takes by its width and tag; more than any content if it is malformed.
+ *   void begin_encode(const uint64_t *values, uint32_t n_values), begin_decode(likewise)
+ *       What all threads of a block do first with the values of the plan's, or the frame's, symbol table.
+ *
+ * On the host (numbers.h) the same things have these names:
+ *   n_bases, max_vectors, has_sizes    KINDS, MAX_VECTORS, HAS_SIZES
+ *   units, NULL or not                 units(), HAS_TAGS
+ *   head.base[0], head.base[1]         head.base, head.step; decode() gets 0 for what KINDS does not have
+ *   head.dictionary                    what begin_encode() and begin_decode() have kept
+ *   the value type's sign              content.flip
+ *   has_runs, chooses_by_vector        none: only estimates use them
+ *
+ * Internal to codec/. */
 #ifndef SW_NUMBERS_GPU_CUH
 #define SW_NUMBERS_GPU_CUH
 
