@@ -5,8 +5,9 @@
 
 #include <stdint.h>
 
-/* The least of MemTotal and of memory.max (cgroups of version 2) of the process's group and those above it. units:
- * bytes; UINT64_MAX: the system does not say. root: "", or a folder with another /proc and /sys. */
+/* The least of MemTotal and of the limits of the process's control groups and those above them, of version 2
+ * (memory.max) and 1 (memory.limit_in_bytes). units: bytes; UINT64_MAX: the system does not say. root: "", or a folder
+ * with another /proc and /sys. */
 uint64_t sw_memory_bytes(const char *root);
 
 #endif

@@ -43,6 +43,21 @@ START_TEST(the_least_holds) {
 }
 END_TEST
 
+START_TEST(groups_of_version_1_count) {
+    put("/proc/meminfo", "MemTotal:       2048 kB\n");
+    put("/proc/self/cgroup", "13:cpu,cpuacct:/y\n12:memory_too:/z\n4:hugetlb,memory:/a/b\n1:name=systemd:/z\n0::/z\n");
+    put("/sys/fs/cgroup/memory/z/memory.limit_in_bytes", "4096\n");
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"); /* none */
+    ck_assert_uint_eq(sw_memory_bytes(root), 2 << 20);
+    put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "40960\n");
+    ck_assert_uint_eq(sw_memory_bytes(root), 40960);
+    put("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "8192\n");
+    ck_assert_uint_eq(sw_memory_bytes(root), 8192);
+    put("/sys/fs/cgroup/z/memory.max", "4096\n"); /* of both the less */
+    ck_assert_uint_eq(sw_memory_bytes(root), 4096);
+}
+END_TEST
+
 START_TEST(this_machine_has_some) {
     ck_assert_uint_gt(sw_memory_bytes(""), 1 << 20);
     ck_assert_uint_le(sw_memory_bytes(""),
@@ -54,6 +69,7 @@ int main(void) {
     TCase *tests = tcase_create("daemon_memory");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, the_least_holds);
+    tcase_add_test(tests, groups_of_version_1_count);
     tcase_add_test(tests, this_machine_has_some);
     Suite *suite = suite_create("daemon_memory");
     suite_add_tcase(suite, tests);
