@@ -23,9 +23,9 @@ build='' out=''
 here=$(dirname "$0")
 # shellcheck source=tests/gpu/steps.sh
 . "$here/steps.sh"
-export LIMIT_S=60 LINES_SHOWN=0 HOST_TIER=8GiB
+export LIMIT_S=60 LINES_SHOWN=0 HOST_TIER=4GiB
 rounds=5 most_s=480
-small=(64K:301 1M:301 16M:101) batches=51 large=(256M:33 1G:17 4G:9) busy_rows=(random:256M:17 l_comment:1G:9)
+small=(64K:301 1M:301 16M:101) batches=51 large=(256M:33 1G:17 2G:9) busy_rows=(random:256M:17 l_comment:1G:9)
 if [[ ${SW_TEST_SMALL:-} ]]; then
     HOST_TIER=512MiB rounds=2 small=(64K:21 1M:11) batches=3 large=(256M:1) busy_rows=()
 fi
@@ -59,8 +59,8 @@ rows_of_the_service() {
 
 rows_of_programs() {
     has bench_roundtrip && step in_place "$build/tests/bench/bench_roundtrip" -d "$build/daemon/spillwayd" \
-        -s 2000000000 -r 5 -k cudaMalloc -m in-place -j "$out/in_place.json"
-    has bench_codec && step codec "$build/tests/bench/bench_codec" -s 2000000000 -r 7 -c dfor -j "$out/codec.json" \
+        -s 1000000000 -r 5 -k cudaMalloc -m in-place -j "$out/in_place.json"
+    has bench_codec && step codec "$build/tests/bench/bench_codec" -s 1000000000 -r 5 -c dfor -j "$out/codec.json" \
         tpch u32:sorted:4
 }
 
