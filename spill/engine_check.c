@@ -116,6 +116,14 @@ static void check_tiers(const struct sw_engine *engine, const struct tally *tall
     }
 }
 
+/* Nothing is on its way when nothing is under way: whoever finds room taken, or a demotion begun, waits for its end. */
+static void check_way(const struct sw_engine *engine, const struct tally *tally) {
+    const struct sw_placement *place = &engine->store.place;
+    const bool moves = engine->balance.n_moves > 0, still = tally->ops == 0 && !moves;
+    SW_ASSERT(atomic_load(&place->n_demotions) <= engine->balance.n_moves);
+    SW_ASSERT(!still || (atomic_load(&place->out_bytes) == 0 && atomic_load(&place->in_bytes) == 0));
+}
+
 /* What a tenant's sessions have, against what counts for it; operations in flight hold more than the regions know of.
  */
 static void check_quota(const struct sw_engine *engine, const struct sw_quota *quota) {
@@ -158,6 +166,7 @@ void sw_engine_check(const struct sw_engine *engine) {
     SW_ASSERT(tally.mems == engine->n_mems);
     SW_ASSERT(tally.regions == engine->store.regions.n_used && tally.regions <= engine->store.regions.cap);
     check_tiers(engine, &tally);
+    check_way(engine, &tally);
     for (const struct sw_list *node = engine->store.owners.next; node != &engine->store.owners; node = node->next) {
         const struct sw_quota *quota = SW_CONTAINER_OF(node, const struct sw_owner, node)->quota;
         if (quota)

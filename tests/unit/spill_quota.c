@@ -103,6 +103,42 @@ START_TEST(on_its_way_to_the_disk_too) {
 }
 END_TEST
 
+/* Loop: without a disk, and with one. Many spills at once find the tiers full, or have to wait for room on their way:
+ * what counted before there was no room for it counts no more. */
+START_TEST(what_finds_no_room_does_not_count) {
+    enum { N = 24 };
+    struct sw_test_op ops[N];
+    struct sw_fixture_config config = sw_fixture_defaults;
+    unsigned n_stored = 0;
+    uint64_t stored_bytes = 0;
+    teardown();
+    config.capacity_bytes = 1 << 20;
+    config.staging_bytes = _i ? 512 << 10 : 0;
+    config.nvme_bytes = _i ? 2 << 20 : 0;
+    config.high_pct = config.low_pct = _i ? 100 : 0;
+    open_fixture(&config);
+    quota.max_bytes = UINT64_C(1) << 40;
+    struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
+    memset(ops, 0, sizeof ops);
+    for (unsigned i = 0; i < N; i++) {
+        struct sw_range range = {.mem = mem, .bytes = REGION_BYTES};
+        ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
+    }
+    for (unsigned i = 0; i < N; i++) {
+        sw_fixture_until(&f, &ops[i].done);
+        ck_assert(ops[i].outcome.err.code == 0 || ops[i].outcome.err.code == -SW_ENOSPACE);
+        n_stored += ops[i].outcome.err.code == 0;
+        stored_bytes += ops[i].outcome.err.code ? 0 : ops[i].outcome.stored_bytes;
+        sw_engine_check(f.engine);
+    }
+    ck_assert_uint_gt(n_stored, 2);
+    ck_assert_uint_lt(n_stored, N);
+    ck_assert_uint_eq(atomic_load(&quota.bytes), stored_bytes);
+    sw_fixture_close_mem(&f, mem);
+    check_memory();
+}
+END_TEST
+
 START_TEST(nothing_begins_when_nothing_is_left) {
     struct sw_test_op op;
     struct sw_engine_stats stats;
@@ -234,6 +270,7 @@ int main(void) {
     tcase_add_test(tcase, a_spill_that_would_exceed_it_is_cut_off);
     tcase_add_test(tcase, a_region_of_one_chunk_too);
     tcase_add_test(tcase, on_its_way_to_the_disk_too);
+    tcase_add_loop_test(tcase, what_finds_no_room_does_not_count, 0, 2);
     tcase_add_test(tcase, nothing_begins_when_nothing_is_left);
     tcase_add_test(tcase, who_has_more_than_it_gets_nothing);
     tcase_add_test(tcase, sessions_share_it_and_many_spills_at_once);
