@@ -305,6 +305,33 @@ START_TEST(test_named_errors) {
 }
 END_TEST
 
+/* A frame is whole units long, whatever its header says and however many bytes are there. Frames of codecs whose length
+ * follows from that of their content have it. */
+START_TEST(test_frames_are_whole_units) {
+    for (unsigned plain = 0; plain < 2; plain++) {
+        struct victim v;
+        struct sw_frame_layout layout;
+        struct sw_frame_header h;
+        struct sw_plan raw = {.codec = SW_CODEC_RAW, .segment_log2 = 10};
+        if (plain)
+            victim_new(&v, &raw, 5000, SW_CONTENT_TEXT);
+        else
+            victim_of_kind(&v, V5T_256);
+        memcpy(&h, v.good, sizeof h);
+        for (uint64_t more = 0; more <= 2 * SW_FRAME_ALIGN; more++) {
+            h.frame_bytes = v.frame_bytes + more;
+            memcpy(v.frame.data, &h, sizeof h);
+            rehash(v.frame.data, v.frame_bytes);
+            const bool fits = more == 0 || (!plain && more % SW_FRAME_ALIGN == 0);
+            ck_assert_int_eq(sw_frame_parse(&layout, v.frame.data, v.frame_bytes, h.frame_bytes, NULL),
+                             fits ? 0 : -SW_EFRAME);
+            ck_assert_int_eq(sw_frame_parse(&layout, v.frame.data, v.frame_bytes, h.frame_bytes + 1, NULL), -SW_EFRAME);
+        }
+        victim_free(&v);
+    }
+}
+END_TEST
+
 /* Tiles may lie in any order. */
 START_TEST(test_tile_order) {
     struct victim v;
@@ -434,6 +461,7 @@ int main(void) {
     tcase_add_loop_test(tests, test_cut, 0, n_kinds);
     tcase_add_loop_test(tests, test_noise, 0, n_kinds);
     tcase_add_test(tests, test_named_errors);
+    tcase_add_test(tests, test_frames_are_whole_units);
     tcase_add_test(tests, test_tile_order);
     tcase_add_loop_test(tests, test_tiles_elsewhere, 0, n_kinds);
     tcase_add_loop_test(tests, test_records_and_counts, 0, n_kinds);

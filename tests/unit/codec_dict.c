@@ -177,10 +177,16 @@ START_TEST(test_damaged_dictionary) {
     uint64_t frame_bytes, raw_bytes;
     ck_assert(frame && out);
     ck_assert_int_eq(sw_codec_encode(&plan, c->data, column_bytes(c), frame, bound, &frame_bytes, NULL), 0);
-    frame[SW_FRAME_HEADER_BYTES + 8 * 9] = 8;
-    rehash(frame, 9);
-    ck_assert_int_eq(sw_codec_decode(frame, frame_bytes, out, column_bytes(c), &raw_bytes, NULL), -SW_EFRAME);
-    frame[SW_FRAME_HEADER_BYTES + 8 * 9] = 4;
+    for (unsigned i = 0; i < 9; i++) {
+        uint8_t *const length = &frame[SW_FRAME_HEADER_BYTES + 8 * 9 + i];
+        for (uint8_t bytes = 0; bytes < 10; bytes++) {
+            *length = bytes;
+            rehash(frame, 9);
+            ck_assert_int_eq(sw_codec_decode(frame, frame_bytes, out, column_bytes(c), &raw_bytes, NULL),
+                             bytes == 4 ? 0 : -SW_EFRAME);
+        }
+        *length = 4;
+    }
     frame[SW_FRAME_HEADER_BYTES + 8]++;
     rehash(frame, 9);
     ck_assert_int_eq(sw_codec_decode(frame, frame_bytes, out, column_bytes(c), &raw_bytes, NULL), -SW_ECHECKSUM);

@@ -148,6 +148,31 @@ START_TEST(test_every_alignment) {
 }
 END_TEST
 
+/* One value again and again: a literal and a match, whose distance is stored before the literal. Nothing lies
+ * before the block, nor at no distance. */
+START_TEST(test_distances_end_at_the_block) {
+    uint8_t data[300], frame[65536];
+    struct sw_plan plan;
+    struct sw_frame_layout layout;
+    uint64_t frame_bytes, raw_bytes;
+    const unsigned symbol_bytes = sw_lz_symbol_bytes(types[_i]);
+    memset(data, 7, sizeof data);
+    sw_plan_init_lz(&plan, types[_i], 255);
+    ck_assert_int_eq(sw_codec_encode(&plan, data, sizeof data, frame, sizeof frame, &frame_bytes, NULL), 0);
+    ck_assert_int_eq(sw_frame_parse(&layout, frame, frame_bytes, frame_bytes, NULL), 0);
+    size_t at = frame_bytes - 1;
+    while (frame[at] != 7)
+        at--;
+    at -= symbol_bytes - 1 + 4; /* that was the literal's last byte; distances are padded to four bytes */
+    ck_assert(at >= layout.data_offset && frame[at] == 1);
+    for (unsigned distance = 0; distance < 256; distance++) {
+        frame[at] = (uint8_t)distance;
+        ck_assert_int_eq(sw_codec_decode(frame, frame_bytes, data, sizeof data, &raw_bytes, NULL),
+                         distance == 1 ? 0 : -SW_EFRAME);
+    }
+}
+END_TEST
+
 /* The published format's ratio on these is 1.89. */
 START_TEST(test_order_keys) {
     static uint8_t keys[1 << 18];
@@ -183,6 +208,7 @@ int main(void) {
     tcase_add_loop_test(tests, test_block_ends, 0, N_TYPES);
     tcase_add_test(tests, test_window_levels);
     tcase_add_loop_test(tests, test_every_alignment, 0, N_TYPES);
+    tcase_add_loop_test(tests, test_distances_end_at_the_block, 0, N_TYPES);
     tcase_add_test(tests, test_order_keys);
     tcase_add_test(tests, test_is_not_chosen);
     suite_add_tcase(suite, tests);

@@ -342,6 +342,32 @@ START_TEST(damage_is_found) {
 }
 END_TEST
 
+/* The first record's second cell is said to be another one: the header, itself, the other record's, the first one that
+ * is not there, or one beyond all numbers. Nothing outside the catalogue is read, and only that record is lost. */
+START_TEST(a_chain_that_leads_astray_is_refused) {
+    enum { NEXT_AT = 24 };
+    for (unsigned i = 0; i < 6; i++) {
+        struct sw_frames *frames = frames_new(3, false, 1);
+        struct sw_catalogue *c = open_new();
+        const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
+        const uint32_t record = put(c, 1, 1, frames, 0), other = put(c, 2, 1, frames, 0);
+        sw_catalogue_close(c);
+        const off_t end = lseek(fd, 0, SEEK_END);
+        const uint32_t n_cells = (uint32_t)(end / CELL_BYTES),
+                       next[6] = {0, record, other, n_cells, n_cells + 1, UINT32_MAX};
+        ck_assert_int_eq(pwrite(fd, &next[i], 4, (off_t)record * CELL_BYTES + NEXT_AT), 4);
+        c = open_again(fd, &found);
+        ck_assert_uint_eq(found.n_damaged, 1);
+        ck_assert_uint_eq(found.n_regions, 1);
+        ck_assert_uint_eq(found.regions[0].slot, 2);
+        ck_assert_uint_eq(sw_catalogue_longest_chunk(c), CHUNK_BYTES);
+        found_end(&found);
+        sw_catalogue_close(c);
+        frames_end(frames);
+    }
+}
+END_TEST
+
 START_TEST(a_foreign_one_is_refused) {
     static const struct {
         size_t at;
@@ -726,6 +752,7 @@ int main(void) {
     tcase_add_test(tcase, what_was_freed_or_replaced_is_not);
     tcase_add_test(tcase, the_later_of_two_counts);
     tcase_add_test(tcase, damage_is_found);
+    tcase_add_test(tcase, a_chain_that_leads_astray_is_refused);
     tcase_add_test(tcase, a_foreign_one_is_refused);
     tcase_add_test(tcase, content_that_makes_no_sense_is_refused);
     tcase_add_test(tcase, version_1_is_read);

@@ -317,6 +317,42 @@ START_TEST(test_given_places_are_taken) {
 }
 END_TEST
 
+/* Places as a damaged record may name them, against what is free: from the first block to the last it is taken, one
+ * block more is not, nor a length that wraps; what was asked for beside it is there. */
+START_TEST(test_places_that_do_not_fit_are_left_alone) {
+    const struct sw_place cases[] = {
+        {.first = 10, .count = SLAB_BLOCKS - 10},
+        {.first = 10, .count = SLAB_BLOCKS - 9},
+        {.first = 10, .count = SLAB_BLOCKS},
+        {.first = 10, .count = SLAB_BLOCKS + 1},
+        {.first = 10, .count = UINT64_MAX},
+        {.first = 10, .count = UINT64_MAX - 9},
+        {.first = SLAB_BLOCKS - 1, .count = 1},
+        {.first = SLAB_BLOCKS - 1, .count = 2},
+        {.first = 10, .count = 0},
+        {.first = 3, .count = 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const bool fits = i == 0 || i == 6;
+        struct sw_place places[] = {{.first = 0, .count = 8}, cases[i]};
+        struct sw_extents x;
+        struct sw_run *slab_run;
+        size_t n = 0;
+        sw_extents_init(&x);
+        ck_assert_int_eq(sw_extents_add(&x, 0, SLAB_BLOCKS, &slab_tags[0], &slab_run), 0);
+        sw_places_sort(places, 2, false);
+        ck_assert_int_eq(sw_extents_take_places(&x, slab_run, places, 2, &n), 0);
+        ck_assert_uint_eq(n, 2);
+        ck_assert_ptr_nonnull(places[0].run);
+        ck_assert_msg((places[1].run != NULL) == fits, "case %zu", i);
+        ck_assert_uint_eq(x.free_blocks, SLAB_BLOCKS - 8 - (fits ? cases[i].count : 0));
+        sw_extents_give(&x, places[0].run);
+        sw_extents_give(&x, places[1].run);
+        sw_extents_fini(&x);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("extents");
     TCase *tcase = tcase_create("extents");
@@ -325,6 +361,7 @@ int main(void) {
     tcase_add_test(tcase, test_fills_to_the_last_block_although_fragmented);
     tcase_add_test(tcase, test_failed_allocation_changes_nothing);
     tcase_add_test(tcase, test_given_places_are_taken);
+    tcase_add_test(tcase, test_places_that_do_not_fit_are_left_alone);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -263,6 +263,55 @@ START_TEST(frames_of_the_one_before_in_its_slot_are_nobodys) {
 }
 END_TEST
 
+enum elsewhere { OTHER_BYTES, OTHER_OFFSET, SHORTER_EXTENT, LONGER_EXTENT, ELSEWHERE_NR };
+static enum elsewhere elsewhere;
+static const struct sw_tier_recovery *wanted;
+
+/* What the disk has found, one unit beside the place that the record names. */
+static bool take_elsewhere(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored,
+                           bool doubtful) {
+    struct sw_stored found = *stored;
+    struct sw_extent extent = stored->extents[0], *place = found.extents;
+    found.bytes += elsewhere == OTHER_BYTES;
+    place->offset += elsewhere == OTHER_OFFSET ? 4096 : 0;
+    place->bytes -= elsewhere == SHORTER_EXTENT;
+    place->bytes += elsewhere == LONGER_EXTENT;
+    (void)arg;
+    const bool taken = wanted->take(wanted->arg, key, &found, doubtful);
+    *place = extent;
+    return taken;
+}
+
+static int recover_elsewhere(struct sw_tier *tier, const struct sw_tier_recovery *what, struct sw_err *err) {
+    struct sw_tier_recovery other = *what;
+    wanted = what;
+    other.take = take_elsewhere;
+    return disk_ops->recover(tier, &other, err);
+}
+
+/* Loop: what differs between the place of a frame and the one that its region's record names. */
+START_TEST(a_frame_beside_its_place_is_nobodys) {
+    sw_life_open(&life, sw_life_disks[1]);
+    struct sw_owner *owner = sw_life_new_owner(&life);
+    spill_to_the_disk(owner, 1);
+    sw_life_close(&life, owner, true);
+    sw_life_open(&life, sw_life_disks[1]);
+    elsewhere = (enum elsewhere)_i;
+    struct sw_tier_ops ops = *life.nvme->ops;
+    disk_ops = life.nvme->ops;
+    ops.recover = recover_elsewhere;
+    life.nvme->ops = &ops;
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    life.nvme->ops = disk_ops;
+    ck_assert_uint_eq(life.found.n_regions, 1);
+    ck_assert_uint_eq(life.found.n_lost, 1);
+    ck_assert_uint_gt(life.found.n_released, 0);
+    owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+    ck_assert_int_eq(sw_life_run(&life, owner, 1, true, true), -SW_ELOST);
+    sw_life_close(&life, owner, false);
+}
+END_TEST
+
 /* As an earlier version of the program has made it, and what it has stored on the disk. */
 START_TEST(a_catalogue_without_an_epoch_has_its_frames) {
     static const uint8_t none[sizeof(uint64_t)];
@@ -536,6 +585,7 @@ int main(void) {
     tcase_add_loop_test(tcase, a_region_waits_for_the_part_that_is_on_its_disk, 0, 2);
     tcase_add_test(tcase, frames_of_an_earlier_boot_are_nobodys);
     tcase_add_test(tcase, frames_of_the_one_before_in_its_slot_are_nobodys);
+    tcase_add_loop_test(tcase, a_frame_beside_its_place_is_nobodys, 0, ELSEWHERE_NR);
     tcase_add_test(tcase, a_catalogue_without_an_epoch_has_its_frames);
     tcase_add_test(tcase, a_durable_region_whose_disk_was_away_is_there_again);
     tcase_add_test(tcase, a_disk_is_added_to_a_full_host_tier);
