@@ -1,5 +1,6 @@
 /* Operations that wait for a word of their client's order page: what a page must be, when words are looked at, and that
  * nobody else waits. */
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "spill/engine_state.h"
 #include "spill/worker/order_queue.h"
@@ -10,6 +11,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -131,6 +133,26 @@ START_TEST(test_words_in_holes_are_paid_for) {
     sw_order_page_unref(page);
     ck_assert_int_eq(sw_order_page_open(&second, fd, PAGE_BYTES, &kept, NULL), 0);
     sw_order_page_unref(second);
+    (void)close(fd);
+}
+END_TEST
+
+/* A page that cannot be mapped, as one that may only be written to: what it was to cost is given back. */
+START_TEST(test_a_page_that_cannot_be_mapped_costs_nothing) {
+    struct sw_budget kept = {.limit_bytes = 3 * PAGE_BYTES / 2};
+    struct sw_order_page *page = NULL;
+    char path[40];
+    const int fd = make_file(PAGE_BYTES, ALL_SEALS);
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    const int unreadable = open(path, O_WRONLY | O_CLOEXEC);
+    ck_assert_int_ge(unreadable, 0);
+    const long live = sw_alloc_live();
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(sw_order_page_open(&page, unreadable, PAGE_BYTES, &kept, NULL), -SW_EFDS);
+    ck_assert_ptr_null(page);
+    ck_assert_uint_eq(atomic_load(&kept.used_bytes), 0);
+    ck_assert_int_eq(sw_alloc_live(), live);
+    (void)close(unreadable);
     (void)close(fd);
 }
 END_TEST
@@ -300,6 +322,20 @@ START_TEST(test_cancel_and_close_need_no_word) {
 } /* and so does the fixture's end */
 END_TEST
 
+/* On a device that is lost nothing waits: the words of its clients' streams may never come. */
+START_TEST(test_a_lost_device_needs_no_word) {
+    struct sw_test_op late[3] = {0}, op = {0}, after = {0};
+    for (uint32_t i = 0; i < 3; i++)
+        spill_after(f.owner, i, 1, &late[i]);
+    sw_device_faulty_arm(f.device, "encode", 1, -SW_EGPULOST, SW_FAULT_LATE);
+    spill_after(f.owner, 0, 0, &op);
+    await(&op, 1, -SW_EGPULOST);
+    await(late, 3, -SW_EGPULOST);
+    spill_after(f.owner, 5, 1, &after); /* nor does one that comes then */
+    await(&after, 1, -SW_EGPULOST);
+}
+END_TEST
+
 /* The buffers of one region wait each for its own word, and the region for all of them. */
 START_TEST(test_each_buffer_waits_for_its_own_word) {
     struct sw_test_op op = {0};
@@ -355,12 +391,14 @@ int main(void) {
     tcase_add_test(pages, test_only_a_sealed_memfd_of_that_length_is_a_page);
     tcase_add_test(pages, test_words_are_found_and_reached);
     tcase_add_test(pages, test_words_in_holes_are_paid_for);
+    tcase_add_test(pages, test_a_page_that_cannot_be_mapped_costs_nothing);
     tcase_add_test(pages, test_pauses_grow_with_the_wait_up_to_5_ms);
     tcase_add_test(pages, test_jobs_leave_in_the_order_of_their_words);
     suite_add_tcase(suite, pages);
     tcase_add_checked_fixture(engine, setup, teardown);
     tcase_add_test(engine, test_nobody_else_waits_for_a_word);
     tcase_add_test(engine, test_cancel_and_close_need_no_word);
+    tcase_add_test(engine, test_a_lost_device_needs_no_word);
     tcase_add_test(engine, test_each_buffer_waits_for_its_own_word);
     tcase_add_test(engine, test_bytes_are_read_after_the_word);
     tcase_add_test(engine, test_a_page_outlives_its_last_request);

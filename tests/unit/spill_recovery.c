@@ -469,6 +469,41 @@ START_TEST(what_was_in_place_is_known_to_be) {
 }
 END_TEST
 
+/* ---- another device ---- */
+
+static struct sw_device_info short_info;
+
+static const struct sw_device_info *short_chunks(const struct sw_device *device) {
+    (void)device;
+    return &short_info;
+}
+
+/* A device of this life may take shorter chunks than the one that made them: as long as its own it has them, and of
+ * longer ones it says so, with nothing written and nothing lost. */
+START_TEST(chunks_are_no_longer_than_the_device_takes) {
+    sw_life_open(&life, 0);
+    struct sw_owner *owner = sw_life_new_owner(&life);
+    sw_world_fill(sw_world.memory.data, 0);
+    ck_assert_int_eq(sw_life_run(&life, owner, 0, false, false), 0);
+    const struct sw_frames *frames = life.engine->store.regions.regions[ids[0].slot].frames;
+    const struct sw_device_ops *real = life.device->ops;
+    struct sw_device_ops ops = *real;
+    short_info = *real->info(life.device);
+    ops.info = short_chunks;
+    life.device->ops = &ops;
+    short_info.chunk_bytes = frames->chunk_bytes - 1;
+    memset(sw_world.memory.data, 0x5A, SW_WORLD_REGION_BYTES);
+    ck_assert_int_eq(sw_life_run(&life, owner, 0, true, false), -SW_ENOTSUP);
+    for (size_t i = 0; i < SW_WORLD_REGION_BYTES; i++)
+        ck_assert_uint_eq(sw_world.memory.data[i], 0x5A);
+    short_info.chunk_bytes = frames->chunk_bytes;
+    sw_life_restore_and_compare(&life, owner, 0, true);
+    life.device->ops = real;
+    sw_life_restore_and_compare(&life, owner, 0, false);
+    sw_life_close(&life, owner, false);
+}
+END_TEST
+
 /* ---- signs of life ---- */
 
 static int dead_canary(struct sw_device *device, struct sw_err *err) {
@@ -518,6 +553,7 @@ int main(void) {
     tcase_add_test(tcase, a_move_that_cannot_be_recorded_fails);
     tcase_add_test(tcase, a_pack_that_cannot_be_recorded_does_not_begin);
     tcase_add_test(tcase, what_was_in_place_is_known_to_be);
+    tcase_add_test(tcase, chunks_are_no_longer_than_the_device_takes);
     tcase_add_test(tcase, a_dead_device_is_silent);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
