@@ -119,6 +119,30 @@ START_TEST(test_a_failing_write_is_the_error_of_its_frame_only) {
 }
 END_TEST
 
+/* Loop: how much of its record has reached the manifest. Nothing follows that would write over it: whoever opens the
+ * directory next does not find the frame, which was refused, nor damage. */
+START_TEST(test_a_record_that_was_refused_does_not_count) {
+    static const size_t moves[] = {1, 40, 80, 4000};
+    struct sw_tier_nvme_config config = sw_nvme_config_of(8 * MIB, SW_TIER_NVME_THREADS);
+    struct sw_tier_nvme_info info;
+    struct sw_stored before, failing;
+    struct sw_nvme_recovered r;
+    struct sw_err err = {0};
+    config.files = &faulty_files;
+    struct sw_tier *tier = sw_nvme_open(&config);
+    ck_assert_int_eq(sw_nvme_put(tier, 100000, 1, &before, &err), 0);
+    const off_t bytes = sw_nvme_file_bytes("manifest");
+    fault_arm(true, EIO, moves[_i], 1, 1);
+    ck_assert_int_eq(sw_nvme_put(tier, 5000, 2, &failing, &err), -SW_EIO);
+    ck_assert_int_eq(sw_nvme_file_bytes("manifest"), bytes);
+    tier->ops->close(tier);
+    tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1), &r);
+    sw_tier_nvme_info(tier, &info);
+    ck_assert_uint_eq(info.damage.n_places, 0);
+    tier->ops->close(tier);
+}
+END_TEST
+
 START_TEST(test_a_failing_read_is_an_error_and_may_be_repeated) {
     static const struct {
         int cause, code;
@@ -380,6 +404,7 @@ int main(void) {
     TCase *tcase = tcase_create("nvme_files");
     tcase_add_checked_fixture(tcase, sw_nvme_setup, sw_nvme_teardown);
     tcase_add_test(tcase, test_a_failing_write_is_the_error_of_its_frame_only);
+    tcase_add_loop_test(tcase, test_a_record_that_was_refused_does_not_count, 0, 4);
     tcase_add_test(tcase, test_a_failing_read_is_an_error_and_may_be_repeated);
     tcase_add_loop_test(tcase, test_space_is_not_overwritten_before_its_release_is_recorded, 0, SW_NVME_N_METHODS);
     tcase_add_loop_test(tcase, test_a_limit_of_the_system_is_a_named_error, 0, SW_NVME_N_METHODS);
