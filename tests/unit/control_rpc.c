@@ -253,6 +253,13 @@ static const struct {
     {"config.set", "[\"\",1]", "name: \"\" is not a string of 1 to 48 bytes"},
     {"spill", "[1]", NULL},
     {"spill", "[0]", "bytes: 0 is not a size from 1 to 64 TiB"},
+    {"spill", "[\"0\"]", "bytes: \"0\" is not a size from 1 to 64 TiB"},
+    {"spill", "[\"1\"]", NULL},
+    {"spill", "[70368744177664]", NULL},
+    {"spill", "[70368744177665]", "bytes: 70368744177665 is not a size from 1 to 64 TiB"},
+    {"spill", "[\"64TiB\"]", NULL},
+    {"spill", "[\"70368744177665\"]", "bytes: \"70368744177665\" is not a size from 1 to 64 TiB"},
+    {"spill", "[\"65TiB\"]", "bytes: \"65TiB\" is not a size from 1 to 64 TiB"},
 };
 
 START_TEST(parameters_are_checked) {

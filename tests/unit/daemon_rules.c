@@ -644,6 +644,36 @@ START_TEST(each_kind_of_request_can_be_settled) {
 }
 END_TEST
 
+/* The client still has the bytes of a spill of which a restart has lost something: it is not told that they are stored,
+ * and what is left of them goes. */
+START_TEST(a_spill_that_a_restart_has_lost_is_repeated) {
+    static const uint32_t spills[] = {SW_MSG_SPILL, SW_MSG_SPILL_BATCH, SW_MSG_SPILL_BUFFERS, SW_MSG_SPILL};
+    const enum kind kind = (enum kind)_i;
+    struct made made;
+    struct sw_msg msg;
+    ck_assert_int_eq(spill(kind, &plainly, &made), 0);
+    const uint32_t last = made.ids[made.n - 1].slot;
+    sw_region_move(&service.service.engine->store.regions.regions[last], SW_REGION_LOST);
+    session->may_settle = true;
+    ck_assert_int_eq(settle(spills[kind], made.request, &made, &msg), -SW_ERESTARTED);
+    ck_assert_uint_eq(stats_now().n_regions, 0);
+}
+END_TEST
+
+/* Of several that fail the first one is named, and those that can be dropped are. */
+START_TEST(drops_that_fail_keep_none_of_the_others) {
+    struct made made;
+    struct sw_msg msg = {.header = {.type = SW_MSG_DROP_BATCH}};
+    ck_assert_int_eq(spill(SINGLE, &plainly, &made), 0);
+    msg.u.drop_batch = (struct sw_msg_drop_batch){
+        .count = 4, .slot = {50, made.ids[0].slot, 51, 52}, .gen = {1, made.ids[0].gen, 1, 1}, .consume = (uint32_t)_i};
+    ck_assert_int_eq(call(&msg), -SW_ENOENT);
+    ck_assert_ptr_nonnull(strstr((const char *)msg.u.error.text, "piece 1 of 4"));
+    ck_assert_ptr_nonnull(strstr((const char *)msg.u.error.text, "50:1"));
+    ck_assert_uint_eq(stats_now().n_regions, 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("rules");
     TCase *tcase = tcase_create("rules");
@@ -663,6 +693,8 @@ int main(void) {
     tcase_add_test(tcase, durable_regions_have_their_bounds);
     tcase_add_test(tcase, a_piece_that_is_refused_cancels_the_others);
     tcase_add_loop_test(tcase, each_kind_of_request_can_be_settled, 0, PACKED);
+    tcase_add_loop_test(tcase, a_spill_that_a_restart_has_lost_is_repeated, 0, DURABLE);
+    tcase_add_loop_test(tcase, drops_that_fail_keep_none_of_the_others, 0, 2);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

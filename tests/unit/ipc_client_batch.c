@@ -303,6 +303,15 @@ static void name_our_regions(int socket, uint32_t seq) {
     sw_play_put_batch(socket, seq, 2, SW_COMPOSITE_SLOT - 1, 2 * PIECE_BYTES);
 }
 
+/* Generation 0 is nobody's. */
+static void name_no_region(int socket, uint32_t seq) {
+    struct sw_msg msg;
+    sw_msg_init(&msg, SW_MSG_RESULT_BATCH);
+    msg.u.result_batch =
+        (struct sw_msg_result_batch){.count = 2, .raw_bytes = 2 * PIECE_BYTES, .slot = {1, 2}, .gen = {9, 0}};
+    sw_play_put(socket, &msg, SW_MSG_RESULT_BATCH, seq);
+}
+
 static void answer_with_one(int socket, uint32_t seq) {
     sw_play_put_result(socket, seq, 1, 2 * PIECE_BYTES);
 }
@@ -312,7 +321,7 @@ static const struct {
     int code;
 } batch_lies[] = {
     {lie_about_the_count, SPILLWAY_EPROTO}, {lie_about_the_bytes, SPILLWAY_EPROTO}, {name_our_regions, SPILLWAY_EPROTO},
-    {answer_with_one, SPILLWAY_EPROTO},     {sw_play_hang_up, SPILLWAY_ECONN},
+    {answer_with_one, SPILLWAY_EPROTO},     {sw_play_hang_up, SPILLWAY_ECONN},      {name_no_region, SPILLWAY_EPROTO},
 };
 
 static void (*lie)(int socket, uint32_t seq);
