@@ -503,15 +503,24 @@ START_TEST(flags_that_are_unknown_are_refused) {
 }
 END_TEST
 
+static int close_memory(uint32_t mem) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_MEM_CLOSE}};
+    msg.u.mem_close.mem = mem;
+    return call(&msg);
+}
+
 START_TEST(memories_have_their_bound) {
     struct sw_msg msg;
     for (uint32_t mem = MEM + 1; mem < MEM + 8; mem++)
         ck_assert_int_eq(open_memory(mem, memory_fd, mem % 2), 0);
     ck_assert_int_eq(open_memory(MEM + 8, memory_fd, false), -SW_ELIMIT);
+    ck_assert_int_eq(close_memory(MEM + 8), -SW_ELIMIT); /* what names it is told why it is not there */
     msg = (struct sw_msg){.header = {.type = SW_MSG_MEM_CLOSE}};
     msg.u.mem_close.mem = MEM + 2;
     ck_assert_int_eq(call(&msg), 0);
     ck_assert_int_eq(open_memory(MEM + 8, memory_fd, false), 0);
+    ck_assert_int_eq(close_memory(MEM + 8), 0);
+    ck_assert_int_eq(close_memory(MEM + 8), -SW_ENOENT); /* that is over */
 }
 END_TEST
 

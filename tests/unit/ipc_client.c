@@ -278,6 +278,31 @@ static void answer_late(int socket) {
     sw_play_expect_end(socket);
 }
 
+enum { N_NEAR_THE_END = 2 * SW_CLIENT_MAX_GROUP };
+
+/* The packets of a request have numbers in a row, none of which is 0: that is no request's. */
+static void answer_near_the_end(int socket) {
+    sw_play_greet(socket);
+    for (uint32_t i = 0; i < N_NEAR_THE_END; i++) {
+        const uint32_t first = sw_play_take_spill(socket);
+        SW_ASSERT(first > 0 && first + 2 > first);
+        sw_play_put_spilled(socket, first, i + 1);
+    }
+    sw_play_expect_end(socket);
+}
+
+START_TEST(numbers_of_requests_begin_anew) {
+    struct spillway_result result;
+    sw_play_open(answer_near_the_end);
+    for (uint32_t i = 0; i < N_NEAR_THE_END; i++) {
+        sw_play.connection->next_seq = UINT32_MAX - i;
+        ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, &result, &sw_play.error), 0);
+        ck_assert_uint_eq(result.region.slot, i + 1);
+    }
+    sw_play_close();
+}
+END_TEST
+
 START_TEST(wait_gives_up_in_time) {
     struct spillway_result result;
     sw_play_open(answer_late);
@@ -956,6 +981,7 @@ int main(void) {
                         (int)(sizeof questions / sizeof questions[0]));
     tcase_add_test(tcase, closing_that_hangs_goes_on);
     tcase_add_test(tcase, replies_may_come_in_any_order);
+    tcase_add_test(tcase, numbers_of_requests_begin_anew);
     tcase_add_test(tcase, wait_gives_up_in_time);
     tcase_add_test(tcase, status_has_the_reasons);
     tcase_add_test(tcase, event_loop_hears_of_every_ticket);

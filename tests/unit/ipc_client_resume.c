@@ -1,6 +1,7 @@
 /* The client library when its connection is lost and comes back, to a played daemon that has kept the session. */
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "ipc/client/client.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
 #include "tests/lib/play.h"
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 static const uint8_t token[16] = "of this session";
@@ -412,6 +414,24 @@ START_TEST(coming_back_is_given_up_while_it_is_tried) {
 }
 END_TEST
 
+/* Whoever sleeps on spillway_fd() wakes when the time is over, though the next try would be later. */
+START_TEST(the_end_of_the_time_wakes) {
+    struct itimerspec left;
+    int rc = 0;
+    sw_play_open(serve_no_more);
+    spillway_set_reconnect(sw_play.connection, 1);
+    lose_connection();
+    if (sw_resume_fd(sw_play.connection) >= 0) { /* not over yet */
+        ck_assert_int_eq(timerfd_gettime(sw_resume_fd(sw_play.connection), &left), 0);
+        ck_assert(left.it_value.tv_sec == 0 && left.it_value.tv_nsec <= 1000000);
+    }
+    while (rc == 0)
+        rc = spillway_dispatch(sw_play.connection, &sw_play.error);
+    sw_play_ck_error(rc, SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "in time");
+    sw_play_close();
+}
+END_TEST
+
 static void serve_late(int socket) {
     struct sw_msg msg;
     greet(socket, false);
@@ -495,6 +515,7 @@ int main(void) {
     tcase_add_test(tcase, memory_that_was_being_tried_again_stays_open);
     tcase_add_loop_test(tcase, marks_are_known_to_the_next_process, 0, 2);
     tcase_add_loop_test(tcase, coming_back_is_given_up_while_it_is_tried, 0, (int)(sizeof ends / sizeof ends[0]));
+    tcase_add_test(tcase, the_end_of_the_time_wakes);
     tcase_add_test(tcase, more_time_is_given_while_it_is_tried);
     tcase_add_test(tcase, an_impostor_is_told_nothing);
     tcase_add_test(tcase, an_impostor_is_named_when_the_time_is_over);
