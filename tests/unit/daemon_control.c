@@ -2,6 +2,7 @@
  * the control socket, turn by turn of the loop. */
 #include "base/log.h"
 #include "daemon/control/control.h"
+#include "spill/engine_state.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/service.h"
@@ -39,6 +40,24 @@ START_TEST(every_method_answers) {
         const bool cannot = needs || i == SW_CONTROL_CONFIG_RELOAD; /* there is no configuration to read again */
         ck_assert_msg(is_answered(line, cannot ? "\"error\"" : "\"result\""), "%s", row->name);
     }
+}
+END_TEST
+
+/* A restart may find a region that had been restored, and whose client has not been told so. If an operator dropped it,
+ * the client would take its bytes for lost. */
+START_TEST(what_is_in_is_not_dropped) {
+    struct sw_engine *engine = service.service.engine;
+    struct sw_owner *owner;
+    char line[128];
+    ck_assert_int_eq(sw_owner_open(engine, &owner, NULL), 0);
+    struct sw_region *region = sw_region_acquire(&engine->store.regions, owner);
+    ck_assert_ptr_nonnull(region);
+    ck_assert_int_eq(region->state, SW_REGION_IN);
+    (void)snprintf(line, sizeof line, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"drop\",\"params\":[\"%u:%u\"]}",
+                   region->id.slot, region->id.gen);
+    for (int i = 0; i < 2; i++)
+        ck_assert(is_answered(line, "ESTATE"));
+    ck_assert_uint_eq(engine->store.regions.n_used, 1);
 }
 END_TEST
 
@@ -276,6 +295,7 @@ int main(void) {
     TCase *tests = tcase_create("daemon_control");
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_test(tests, every_method_answers);
+    tcase_add_test(tests, what_is_in_is_not_dropped);
     tcase_add_test(tests, what_subscribers_have_no_room_for_is_counted);
     tcase_add_test(tests, mutated_lines);
     tcase_add_loop_test(tests, much_is_done_a_few_requests_a_turn, 0, 2);
