@@ -433,6 +433,32 @@ START_TEST(control_socket_beside_data_socket) {
 }
 END_TEST
 
+/* What the table says of each text: so long it is taken, one byte more is refused. */
+START_TEST(texts_end_where_the_table_says) {
+    struct sw_config_option option;
+    unsigned n = 0;
+    for (unsigned i = 0; sw_config_describe(i, &option); i++) {
+        static char assignment[4096];
+        struct sw_config config;
+        struct sw_err err;
+        size_t most;
+        if (sscanf(option.accepted, "a string of 1 to %zu bytes", &most) != 1)
+            continue;
+        n++;
+        const int head = snprintf(assignment, sizeof assignment, "%s=/", option.name);
+        memset(assignment + head, 'x', most);
+        assignment[(size_t)head + most] = 0;
+        sw_config_init(&config);
+        const struct sw_config before = config;
+        ck_assert_int_eq(sw_config_set(&config, assignment, &err), -SW_ECONFIG);
+        ck_assert_mem_eq(&config, &before, sizeof config);
+        assignment[(size_t)head + most - 1] = 0;
+        ck_assert_msg(sw_config_set(&config, assignment, &err) == 0, "%s: %s", option.name, err.msg);
+    }
+    ck_assert_uint_gt(n, 2);
+}
+END_TEST
+
 START_TEST(help_names_every_option) {
     char help[16384] = "", printed[4096] = "";
     struct sw_config config;
@@ -470,6 +496,7 @@ int main(void) {
     tcase_add_loop_test(tests, given_values_do_not_follow, 0, FOLLOWERS);
     tcase_add_loop_test(tests, copied_defaults_follow_their_bounds, 0, FOLLOWERS);
     tcase_add_test(tests, control_socket_beside_data_socket);
+    tcase_add_test(tests, texts_end_where_the_table_says);
     tcase_add_test(tests, help_names_every_option);
     Suite *suite = suite_create("config");
     suite_add_tcase(suite, tests);

@@ -237,6 +237,44 @@ START_TEST(descriptors_of_memories_leave_room_for_all_else) {
 }
 END_TEST
 
+/* A session that nobody has come back for in time goes when what it holds is wanted, and for nothing else: by anybody
+ * where the tiers are full, by its own tenant where that has reached a limit. Loop: others', own. */
+START_TEST(overdue_sessions_give_way_to_who_needs_what_they_hold) {
+    static const struct {
+        int code;
+        unsigned request;
+        bool for_own, for_others;
+    } cases[] = {{-SW_ENOSPACE, SW_MSG_SPILL, true, true},        {-SW_ETENANTBYTES, SW_MSG_SPILL, true, false},
+                 {-SW_ETENANTREGIONS, SW_MSG_SPILL, true, false}, {-SW_EBUSY, SW_MSG_ADOPT, true, false},
+                 {-SW_EBUSY, SW_MSG_SPILL, false, false},         {-SW_ELIMIT, SW_MSG_SPILL, false, false},
+                 {-SW_ETENANTOPS, SW_MSG_SPILL, false, false},    {0, SW_MSG_ADOPT, false, false}};
+    struct client c;
+    struct sw_tenant *other;
+    open_client(&c);
+    ck_assert_int_eq(sw_tenant_join(&service.service, OTHERS_UID, &other, NULL), 0);
+    struct sw_tenant *asks = _i ? c.session->tenant : other;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const bool goes = _i ? cases[i].for_own : cases[i].for_others;
+        struct sw_owner *owner;
+        ck_assert_int_eq(sw_owner_open(service.service.engine, &owner, NULL), 0);
+        sw_owner_set_quota(owner, &c.session->tenant->quota);
+        c.session->tenant->n_owners++;
+        owner->state = SW_OWNER_UNCLAIMED;
+        service.service.n_overdue = 1;
+        sw_tenants_give_way(&service.service, asks, cases[i].request, cases[i].code);
+        ck_assert_msg((owner->state == SW_OWNER_UNCLAIMED) == !goes, "case %zu", i);
+        ck_assert_uint_eq(service.service.n_overdue, goes ? 0 : 1);
+        if (!goes)
+            ck_assert_uint_eq(sw_tenants_expire(&service.service, false), 1);
+        while (c.session->tenant->n_owners > 0)
+            (void)uv_run(&service.loop, UV_RUN_ONCE);
+    }
+    service.service.n_overdue = 0;
+    sw_tenant_leave(other);
+    close_clients(&c, 1);
+}
+END_TEST
+
 START_TEST(allocations_fail) {
     const long live = sw_alloc_live();
     for (unsigned long nth = 1; nth <= 3; nth++) {
@@ -363,6 +401,7 @@ int main(void) {
     tcase_add_test(tests, regions_and_bytes_reach_the_client_by_name);
     tcase_add_test(tests, sessions_are_counted);
     tcase_add_test(tests, descriptors_of_memories_leave_room_for_all_else);
+    tcase_add_loop_test(tests, overdue_sessions_give_way_to_who_needs_what_they_hold, 0, 2);
     tcase_add_test(tests, allocations_fail);
     tcase_add_test(tests, lists_say_who_is_served);
     tcase_add_test(tests, ids_of_others_are_as_ids_that_never_were);

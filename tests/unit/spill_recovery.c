@@ -417,6 +417,31 @@ START_TEST(a_move_that_cannot_be_recorded_fails) {
 }
 END_TEST
 
+/* Nor has a move begun that there is no memory for, and nothing of it is left. */
+START_TEST(a_move_without_memory_does_not_begin) {
+    unsigned long nth = 1;
+    sw_world.high_pct = 100;
+    sw_life_open(&life, sw_life_disks[1]);
+    struct sw_owner *owner = sw_life_new_owner(&life);
+    sw_world_fill(sw_world.memory.data, 0);
+    ck_assert_int_eq(sw_life_run(&life, owner, 0, false, false), 0);
+    for (const long live = sw_alloc_live();; nth++) {
+        sw_alloc_fail_nth(nth);
+        ck_assert_int_eq(sw_engine_make_room(life.engine, UINT64_MAX, NULL), 0);
+        sw_alloc_fail_nth(0);
+        if (life.engine->balance.n_moves > 0)
+            break;
+        ck_assert_int_eq(sw_alloc_live(), live);
+        sw_engine_check(life.engine);
+    }
+    ck_assert_uint_gt(nth, 3);
+    while (life.engine->balance.n_moves > 0)
+        (void)uv_run(&life.loop, UV_RUN_ONCE);
+    sw_life_restore_and_compare(&life, owner, 0, false);
+    sw_life_close(&life, owner, false);
+}
+END_TEST
+
 /* A successor could not tell its client that packing was under way, and would have it pack torn bytes again. */
 START_TEST(a_pack_that_cannot_be_recorded_does_not_begin) {
     const struct sw_catalogue_session other = {.number = 1000000, .uid = 1001};
@@ -567,6 +592,7 @@ int main(void) {
     tcase_add_loop_test(tcase, durable_regions_need_nobody_to_come_back, 0, 2);
     tcase_add_test(tcase, no_session_takes_anothers_durable_region);
     tcase_add_loop_test(tcase, a_move_that_cannot_be_recorded_fails, 0, 2);
+    tcase_add_test(tcase, a_move_without_memory_does_not_begin);
     tcase_add_test(tcase, a_pack_that_cannot_be_recorded_does_not_begin);
     tcase_add_test(tcase, what_was_in_place_is_known_to_be);
     tcase_add_test(tcase, chunks_are_no_longer_than_the_device_takes);
