@@ -143,6 +143,28 @@ START_TEST(test_a_record_that_was_refused_does_not_count) {
 }
 END_TEST
 
+/* Records of frames that are gone give their room to a record that finds none. */
+START_TEST(test_dead_records_make_room_for_one) {
+    struct sw_tier_nvme_config config = sw_nvme_config_of(8 * MIB, SW_TIER_NVME_THREADS);
+    struct sw_stored stored[3];
+    struct sw_nvme_recovered r;
+    struct sw_err err = {0};
+    config.files = &faulty_files;
+    struct sw_tier *tier = sw_nvme_open(&config);
+    ck_assert_int_eq(sw_nvme_put(tier, 5000, 1, &stored[0], &err), 0);
+    tier->ops->release(tier, &stored[0]);
+    ck_assert_int_eq(sw_nvme_put(tier, 5000, 2, &stored[1], &err), 0); /* the release is recorded before it */
+    const off_t bytes = sw_nvme_file_bytes("manifest");
+    fault_arm(true, ENOSPC, 0, 1, 1);
+    ck_assert_int_eq(sw_nvme_put(tier, 5000, 3, &stored[2], &err), 0);
+    ck_assert_int_lt(sw_nvme_file_bytes("manifest"), bytes);
+    ck_assert_int_le(atomic_load(&fault.count), 0);
+    tier->ops->close(tier);
+    tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(2, 3), &r);
+    tier->ops->close(tier);
+}
+END_TEST
+
 START_TEST(test_a_failing_read_is_an_error_and_may_be_repeated) {
     static const struct {
         int cause, code;
@@ -405,6 +427,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, sw_nvme_setup, sw_nvme_teardown);
     tcase_add_test(tcase, test_a_failing_write_is_the_error_of_its_frame_only);
     tcase_add_loop_test(tcase, test_a_record_that_was_refused_does_not_count, 0, 4);
+    tcase_add_test(tcase, test_dead_records_make_room_for_one);
     tcase_add_test(tcase, test_a_failing_read_is_an_error_and_may_be_repeated);
     tcase_add_loop_test(tcase, test_space_is_not_overwritten_before_its_release_is_recorded, 0, SW_NVME_N_METHODS);
     tcase_add_loop_test(tcase, test_a_limit_of_the_system_is_a_named_error, 0, SW_NVME_N_METHODS);

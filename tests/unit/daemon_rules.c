@@ -524,6 +524,18 @@ START_TEST(memories_have_their_bound) {
 }
 END_TEST
 
+/* It stays, so that what names it is told why, until it is closed. */
+START_TEST(memory_that_failed_can_be_closed) {
+    struct sw_msg open = {.header = {.type = SW_MSG_MEM_OPEN}};
+    open.u.mem_open =
+        (struct sw_msg_mem_open){.mem = MEM + 1, .kind = SW_MEM_MEMFD, .n_parts = 2, .bytes = MEMORY_BYTES};
+    ck_assert_int_eq(call(&open), -SW_EINVAL);
+    ck_assert_int_eq(close_memory(MEM + 1), 0);
+    ck_assert_int_eq(close_memory(MEM + 1), -SW_ENOENT);
+    ck_assert_int_eq(open_memory(MEM + 1, memory_fd, false), 0);
+}
+END_TEST
+
 /* ---- memory that was handed over for one operation ---- */
 
 START_TEST(memory_for_one_operation_is_for_single_ones) {
@@ -697,6 +709,7 @@ int main(void) {
     tcase_add_test(tcase, counts_have_their_bounds);
     tcase_add_loop_test(tcase, flags_that_are_unknown_are_refused, 0, N_KINDS);
     tcase_add_test(tcase, memories_have_their_bound);
+    tcase_add_test(tcase, memory_that_failed_can_be_closed);
     tcase_add_loop_test(tcase, memory_for_one_operation_is_for_single_ones, 0, N_KINDS);
     tcase_add_test(tcase, a_durable_region_stays);
     tcase_add_test(tcase, durable_regions_have_their_bounds);

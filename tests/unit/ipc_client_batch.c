@@ -8,6 +8,7 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
@@ -137,6 +138,23 @@ START_TEST(a_batch_fails_as_one) {
     lay_out_pieces();
     sw_play_ck_error(spillway_wait(restore_batch(PIECES, 0), -1, NULL, &sw_play.error), SPILLWAY_ECHECKSUM,
                      SPILLWAY_SCOPE_REGION, "bad frame");
+    sw_play_close();
+}
+END_TEST
+
+static void allow_one_packet(int socket) {
+    struct pollfd p = {.fd = socket, .events = POLLIN};
+    sw_play_greet_with(socket, 1, 512);
+    const uint32_t mem = sw_play_register(socket), first = take_spill_batch(socket, mem, 0, 256);
+    SW_ASSERT(poll(&p, 1, 20) == 0);
+    sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
+    sw_play_put_batch(socket, take_spill_batch(socket, mem, 256, 44), 44, 257, 44 * PIECE_BYTES);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(packets_keep_to_the_daemons_limit) {
+    start_batches(allow_one_packet);
+    ck_assert_int_eq(spillway_wait(spill_batch(PIECES), -1, NULL, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -379,6 +397,7 @@ int main(void) {
     TCase *tcase = tcase_create("batch");
     tcase_add_test(tcase, a_batch_of_two_packets_is_one);
     tcase_add_test(tcase, a_batch_fails_as_one);
+    tcase_add_test(tcase, packets_keep_to_the_daemons_limit);
     tcase_add_test(tcase, batches_keep_to_the_daemons_limits);
     tcase_add_test(tcase, who_only_tries_again_gets_through);
     tcase_add_test(tcase, a_batch_has_one_mark);
