@@ -12,9 +12,9 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* For who has guarded mappings: opens the process's one descriptor for them, if nobody has, and closes it when all have
- * given it back. False: errno says why there are none: a kernel before 5.11, or something that forbids userfaultfd() to
- * this process. thread: any. */
+/* For code that makes guarded mappings: opens the process's one descriptor for them, if nobody has, and closes it when
+ * all have given it back. False: errno says why there are none: a kernel before 5.11, or something that forbids
+ * userfaultfd() to this process. thread: any. */
 bool sw_guard_take(void);
 void sw_guard_give_back(void);
 
