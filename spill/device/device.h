@@ -171,7 +171,7 @@ struct sw_device_ops {
                     unsigned n, struct sw_err *err);
 
     /* Work is about to come: has the device turn to this process now, which takes a GPU that was another one's 130 us.
-     * No step is under way on any slot. Waits for nothing, and fails silently. Host device: a no-op. */
+     * Steps do not wait for it. Waits for nothing, and fails silently. Host device: a no-op. */
     void (*rouse)(struct sw_device *device);
 
     /* Groups: what encode, store, and load with decode do, for `n` items (1 … group_items) in one go, so that what a

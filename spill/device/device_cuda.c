@@ -92,6 +92,7 @@ static void cuda_close(struct sw_device *device) {
     stream_free(d->copies_out);
     stream_free(d->copies_back);
     stream_free(d->canary);
+    stream_free(d->rousing);
     if (d->d_memory)
         (void)cudaFree(d->d_memory);
     sw_cuda_driver_fini(&d->driver);
@@ -296,6 +297,8 @@ static int make_streams(struct device_cuda *d, struct sw_err *err) {
         e = stream_new(&d->copies_back);
     if (e == cudaSuccess)
         e = stream_new(&d->canary);
+    if (e == cudaSuccess)
+        e = stream_new(&d->rousing);
     return check(e, err, "cudaStreamCreateWithFlags");
 }
 

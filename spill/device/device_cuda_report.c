@@ -116,7 +116,7 @@ static void give_up(struct slot *slot) {
     end_work(slot);
 }
 
-/* What else is on `stream` then, such as the kernel that rouses the GPU, may take its time. */
+/* Nothing is on `stream` then. */
 static bool only_copies_run(const struct slot *slot) {
     return slot->copies && slot->n_items == 0;
 }

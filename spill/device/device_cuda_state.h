@@ -84,6 +84,7 @@ struct device_cuda {
     unsigned group_runs;                  /* most runs of one copy kernel; 0: kernels cannot reach host memory */
     void *d_memory;                       /* all slots' parts */
     cudaStream_t canary;                  /* waits for no other */
+    cudaStream_t rousing;                 /* nobody waits for it */
     cudaStream_t copies_out, copies_back; /* of all slots, in the order in which they ask for them */
     struct sw_sealer_pool *sealers;       /* of all slots */
     struct slot slots[MAX_SLOTS];

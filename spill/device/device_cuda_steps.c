@@ -216,5 +216,5 @@ int sw_cuda_identify(struct sw_device *device, unsigned s, const struct sw_mappi
 void sw_cuda_rouse(struct sw_device *device) {
     struct device_cuda *d = cuda_of(device);
     if (enter(d, NULL) == 0)
-        (void)sw_gpu_rouse_async(d->slots[0].stream, NULL);
+        (void)sw_gpu_rouse_async(d->rousing, NULL);
 }

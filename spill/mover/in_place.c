@@ -191,9 +191,12 @@ static int gather_heads(const struct sw_mover *m, struct sw_slot *slot, struct s
 }
 
 /* Before the first byte is written all frames are compared: to what is in the client's memory until then the right
- * bytes can be put back. A client that writes there meanwhile harms its own bytes. */
+ * bytes can be put back. A client that writes there meanwhile harms its own bytes. The device turns to us meanwhile,
+ * for the decoding. */
 static void begin_compare(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
     struct sw_err err = {0};
+    if (run->in_place.n_compared == 0)
+        m->device->ops->rouse(m->device);
     if (gather_heads(m, slot, run, &err)) {
         note_failure(m, run, &err);
         return;

@@ -398,6 +398,108 @@ START_TEST(test_a_client_that_writes_when_its_frames_have_been_compared) {
 }
 END_TEST
 
+/* A region of so many frames that they are compared by several steps. */
+enum { MANY = SW_HEAD_MAX + 6, MANY_BYTES = MANY * CHUNK };
+static struct {
+    struct sw_memory memory;
+    uint8_t *raw, *packed;
+    struct sw_test_op op;
+} many;
+
+static int unpack_many(void) {
+    struct sw_test_op back;
+    return sw_fixture_unpack(&f, many.op.id, &many.memory, 0, MANY_BYTES, &back);
+}
+
+static void pack_many(void) {
+    many.memory = sw_memory_new(MANY_BYTES);
+    many.raw = sw_alloc(MANY_BYTES);
+    many.packed = sw_alloc(MANY_BYTES);
+    ck_assert(many.raw && many.packed);
+    sw_content_fill(many.memory.data, MANY_BYTES, SW_CONTENT_TEXT, 1);
+    memcpy(many.raw, many.memory.data, MANY_BYTES);
+    ck_assert_int_eq(sw_fixture_pack(&f, &many.memory, 0, MANY_BYTES, &many.op), 0);
+    memcpy(many.packed, many.memory.data, MANY_BYTES);
+}
+
+static void end_many(void) {
+    ck_assert_int_eq(unpack_many(), 0);
+    ck_assert_int_eq(memcmp(many.memory.data, many.raw, MANY_BYTES), 0);
+    sw_free(many.raw);
+    sw_free(many.packed);
+    sw_memory_free(&many.memory);
+}
+
+/* Also one that the last step compares. */
+START_TEST(test_one_of_many_frames_is_another) {
+    static const size_t pairs[][2] = {{0, 1}, {3, MANY - 1}, {MANY - 2, MANY - 1}};
+    struct sw_region *region;
+    pack_many();
+    ck_assert_int_eq(sw_region_find(&f.engine->store.regions, f.owner, many.op.id, &region, NULL), 0);
+    ck_assert_uint_eq(region->frames->n_chunks, MANY);
+    for (unsigned i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        const struct sw_packed_chunk *a = &region->frames->packed[pairs[i][0]],
+                                     *b = &region->frames->packed[pairs[i][1]];
+        const uint64_t bytes = a->bytes < b->bytes ? a->bytes : b->bytes;
+        memcpy(many.memory.data + a->offset, many.packed + b->offset, bytes);
+        uint8_t *before = sw_alloc(MANY_BYTES);
+        ck_assert_ptr_nonnull(before);
+        memcpy(before, many.memory.data, MANY_BYTES);
+        ck_assert_int_eq(unpack_many(), -SW_ECHECKSUM);
+        ck_assert_int_eq(memcmp(before, many.memory.data, MANY_BYTES), 0);
+        memcpy(many.memory.data, many.packed, MANY_BYTES);
+        sw_free(before);
+    }
+    end_many();
+}
+END_TEST
+
+START_TEST(test_comparing_many_fails) {
+    pack_many();
+    for (unsigned nth = 1; nth <= 2; nth++) {
+        sw_device_faulty_arm(f.device, "identify", nth, -SW_EGPU, (enum sw_fault)_i);
+        ck_assert_int_eq(unpack_many(), -SW_EGPU);
+        sw_device_faulty_arm(f.device, "identify", 0, 0, SW_FAULT_AT_ONCE);
+        ck_assert_int_eq(memcmp(many.packed, many.memory.data, MANY_BYTES), 0);
+    }
+    end_many();
+}
+END_TEST
+
+/* Decoding is not to wait for the device's turn when the frames have been compared. */
+static struct {
+    const struct sw_device_ops *real;
+    unsigned n_roused, n_compared;
+} turn;
+
+static void turning_rouse(struct sw_device *device) {
+    ck_assert_uint_eq(turn.n_compared, 0);
+    turn.n_roused++;
+    turn.real->rouse(device);
+}
+
+static int turning_identify(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
+                            struct sw_head_item *items, unsigned n, struct sw_err *err) {
+    turn.n_compared += mapping != NULL; /* else it is one that is fetched, to be decoded */
+    return turn.real->identify(device, s, mapping, items, n, err);
+}
+
+START_TEST(test_the_device_is_roused_once_before_frames_are_compared) {
+    pack_many();
+    turn.real = f.device->ops;
+    struct sw_device_ops ops = *turn.real;
+    ops.rouse = turning_rouse;
+    ops.identify = turning_identify;
+    f.device->ops = &ops;
+    ck_assert_int_eq(unpack_many(), 0);
+    f.device->ops = turn.real;
+    ck_assert_uint_eq(turn.n_roused, 1);
+    ck_assert_uint_eq(turn.n_compared, 2);
+    ck_assert_int_eq(sw_fixture_pack(&f, &many.memory, 0, MANY_BYTES, &many.op), 0);
+    end_many();
+}
+END_TEST
+
 /* Whatever fails while frames are compared, nothing has been written. */
 START_TEST(test_comparing_fails) {
     struct sw_test_op op;
@@ -463,6 +565,9 @@ int main(void) {
     tcase_add_test(tcase, test_memory_that_was_used_for_another_region);
     tcase_add_test(tcase, test_a_client_that_writes_when_its_frames_have_been_compared);
     tcase_add_loop_test(tcase, test_comparing_fails, 0, 3);
+    tcase_add_test(tcase, test_one_of_many_frames_is_another);
+    tcase_add_loop_test(tcase, test_comparing_many_fails, 0, 3);
+    tcase_add_test(tcase, test_the_device_is_roused_once_before_frames_are_compared);
     tcase_add_loop_test(tcase, test_identifying_fails, 0, 3);
     tcase_add_test(tcase, test_a_beginning_in_the_tier_is_damaged);
     suite_add_tcase(suite, tcase);

@@ -156,6 +156,40 @@ START_TEST(copies_of_all_slots_keep_their_order) {
 }
 END_TEST
 
+/* Looks at a slot until it has ended. */
+static unsigned looks(unsigned slot) {
+    struct sw_slot_result result;
+    unsigned n = 1;
+    int rc;
+    while ((rc = device->ops->slot_poll(device, slot, &result, &err)) == -SW_EAGAIN)
+        n++;
+    ok(rc);
+    return n;
+}
+
+/* On a GPU that others keep busy the kernel that rouses it has to wait: no step does. */
+START_TEST(no_step_waits_for_the_kernel_that_rouses) {
+    struct sw_memory memory = sw_memory_new(BYTES);
+    struct sw_mapping *mapping;
+    unsigned n[2];
+    open_device(512 * KIB);
+    struct sw_mem_desc desc = sw_fixture_describe(&memory);
+    ok(device->ops->map(device, &desc, &mapping, &err));
+    for (unsigned slot = 0; slot < 2; slot++)
+        for (int roused = 0; roused < 2; roused++) {
+            struct sw_head_item head = {.bytes = 64};
+            if (roused)
+                device->ops->rouse(device);
+            ok(device->ops->identify(device, slot, mapping, &head, 1, &err));
+            n[roused] = looks(slot);
+            ck_assert_uint_eq(n[roused], n[0]);
+        }
+    device->ops->unmap(device, mapping);
+    device->ops->close(device);
+    sw_memory_free(&memory);
+}
+END_TEST
+
 /* The driver looks for a client in /proc: what it then cannot open is told with the way to mend it. */
 START_TEST(memory_of_a_client_that_proc_does_not_show_is_told_as_such) {
     struct sw_memory memory = sw_memory_new(BYTES);
@@ -200,6 +234,7 @@ int main(void) {
     tcase_add_test(tests, a_full_table_is_told_as_such);
     tcase_add_test(tests, memory_of_a_client_that_proc_does_not_show_is_told_as_such);
     tcase_add_test(tests, copies_of_all_slots_keep_their_order);
+    tcase_add_test(tests, no_step_waits_for_the_kernel_that_rouses);
     Suite *suite = suite_create("device_cuda");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
