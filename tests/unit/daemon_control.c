@@ -227,7 +227,7 @@ START_TEST(figures_are_shown_as_they_are) {
     ck_assert_ptr_nonnull(text);
     for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
         (void)snprintf(line, sizeof line, "\n%s\n", metrics[i]);
-        ck_assert_msg(strstr(text, line) != NULL, "no %s in %s", metrics[i], text);
+        ck_assert_msg(strstr(text, line) != NULL, "no %s", metrics[i]);
     }
     free(text);
     for (size_t i = 0; i < sizeof stats / sizeof stats[0]; i++)
