@@ -129,11 +129,12 @@ END_TEST
 
 /* A vector takes no more than packed. */
 START_TEST(runs_take_no_more_than_packed) {
-    uint32_t values[VALUES];
+    static uint32_t
+        values[12 * SW_VECTOR_VALUES]; /* two tiles: what lies behind the first one could be taken for its own */
     uint64_t state = 1;
-    for (uint32_t i = 0; i < VALUES; i++)
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
         values[i] = (uint32_t)(sw_random(&state) % 1000);
-    encode_numbers(SW_CODEC_RFOR, SW_VALUE_U32, values, VALUES);
+    encode_numbers(SW_CODEC_RFOR, SW_VALUE_U32, values, sizeof values / sizeof values[0]);
     const unsigned width = victim.counts[SW_TILE_BASES_BYTES];
     ck_assert_uint_eq(width, 10);
     const uint16_t units = (uint16_t)sw_packed_units(32, width, 0);
