@@ -1,5 +1,6 @@
 /* The control methods on a service without its sockets: whatever a line holds, the service is as sound as before. And
  * the control socket, turn by turn of the loop. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "daemon/control/control.h"
 #include "daemon/control/metrics.h"
@@ -170,6 +171,56 @@ START_TEST(a_filter_can_be_changed) {
     for (int n = 1; n <= 7; n++)
         ck_assert_msg(was_told(n) == (n != 3 && n != 4 && n != 5), "%d: %s", n, reader.told);
     sw_unsubscribe(&reader.subscriber);
+}
+END_TEST
+
+/* Whoever looks after the service can see who changed what, and who tried to; questions are not worth an event. */
+START_TEST(changes_are_told_whether_they_succeed_or_not) {
+    static const struct {
+        const char *line, *event;
+    } rows[] = {
+        {"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"drop\",\"params\":[\"0:1\"]}",
+         "\"event\":\"control.failed\",\"method\":\"drop\",\"uid\":0,\"name\":\"ENOENT\""},
+        {"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"drain\",\"params\":[\"on\"]}",
+         "\"event\":\"control.done\",\"method\":\"drain\",\"uid\":0"},
+        {"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"drain\"}", NULL},
+        {"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"status\"}", NULL},
+    };
+    read_events("control");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        reader.told[0] = 0;
+        ck_assert(is_answered(rows[i].line, rows[i].event && i == 0 ? "ENOENT" : "\"result\""));
+        (void)uv_run(&service.loop, UV_RUN_NOWAIT);
+        ck_assert_msg(rows[i].event ? strstr(reader.told, rows[i].event) != NULL : !reader.told[0], "%s: %s",
+                      rows[i].line, reader.told);
+    }
+    sw_unsubscribe(&reader.subscriber);
+}
+END_TEST
+
+/* ---- regions ----------------------------------------------------------------------------------------------------- */
+
+START_TEST(a_region_is_shown_as_it_is) {
+    static const char *const fields[] = {"\"priority\":7",   "\"pinned\":false", "\"moving\":false",
+                                         "\"session\":null", "\"state\":\"in\"", "\"codec\":\"none\""};
+    struct sw_engine *engine = service.service.engine;
+    struct sw_owner *owner;
+    ck_assert_int_eq(sw_owner_open(engine, &owner, NULL), 0);
+    struct sw_region *region = sw_region_acquire(&engine->store.regions, owner);
+    ck_assert_ptr_nonnull(region);
+    region->priority = 7;
+    region->used_us = sw_clock_us() - 5000000;
+    static const char line[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"regions\"}";
+    char *answer = sw_test_control_line(&control, line, sizeof line - 1);
+    ck_assert_ptr_nonnull(answer);
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        ck_assert_msg(strstr(answer, fields[i]) != NULL, "no %s in %s", fields[i], answer);
+    const char *idle = strstr(answer, "\"idle_us\":");
+    ck_assert(idle != NULL && strtoull(idle + 10, NULL, 10) >= 5000000 && strtoull(idle + 10, NULL, 10) < 60000000);
+    free(answer);
+    region->pinned = true;
+    region->priority = 0;
+    ck_assert(is_answered(line, "\"priority\":0,\"pinned\":true"));
 }
 END_TEST
 
@@ -454,6 +505,8 @@ int main(void) {
     tcase_add_test(tests, events_go_on_behind_the_count_of_those_missed);
     tcase_add_test(tests, a_subscription_begins_anew);
     tcase_add_test(tests, a_filter_can_be_changed);
+    tcase_add_test(tests, changes_are_told_whether_they_succeed_or_not);
+    tcase_add_test(tests, a_region_is_shown_as_it_is);
     tcase_add_test(tests, figures_are_shown_as_they_are);
     tcase_add_test(tests, mutated_lines);
     tcase_add_loop_test(tests, much_is_done_a_few_requests_a_turn, 0, 2);
