@@ -48,6 +48,20 @@ START_TEST(test_a_place_is_kept_within_a_credit) {
 }
 END_TEST
 
+/* Where the queue stands: at what each of those that wait has got on average, the one that is served among them. */
+START_TEST(test_a_share_is_of_all_that_wait) {
+    struct sw_fair fair = {.clock = SW_FAIR_BY_SHARE, .now = 1};
+    struct sw_fair_node nodes[5] = {{0}};
+    for (int i = 0; i < 4; i++)
+        sw_fair_enter(&fair, &nodes[i]);
+    for (int i = 0; i < 4; i++)
+        sw_fair_charge(&fair, fair.first, MIB);
+    ck_assert_uint_eq(fair.now, 1 + MIB);
+    sw_fair_enter(&fair, &nodes[4]); /* it comes in beside those that have had their share */
+    ck_assert_uint_eq(nodes[4].at, nodes[0].at);
+}
+END_TEST
+
 /* ---- turns ---- */
 
 /* A job that always wants more, a piece at a time. */
@@ -371,7 +385,7 @@ START_TEST(test_a_late_buffer_has_its_requests_place) {
     for (int i = 0; i < 10; i++)
         serve(&turns, &works[0]);
     ck_assert_int_eq(sw_turns_add(&turns, &works[1].turn, &key, 0, NULL), 0);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 9; i++) {
         ck_assert_ptr_eq(next(&turns, 4, 0), &works[2]);
         serve(&turns, &works[2]);
     }
@@ -416,6 +430,7 @@ int main(void) {
     tcase_add_test(tcase, test_those_that_want_nothing_rest_until_they_are_woken);
     tcase_add_test(tcase, test_buffers_of_a_request_are_one);
     tcase_add_test(tcase, test_a_place_is_kept_within_a_credit);
+    tcase_add_test(tcase, test_a_share_is_of_all_that_wait);
     tcase_add_test(tcase, test_the_last_slot_is_for_short_pieces);
     tcase_add_test(tcase, test_the_shorter_piece_goes_first);
     tcase_add_test(tcase, test_what_came_back_alone_counts_for_nothing);
