@@ -496,8 +496,13 @@ START_TEST(test_what_waits_for_another_worker_is_looked_at_again) {
     ask_elsewhere(&r, &ask);
     ck_assert(!sw_tier_share_may_move(&r.place.share, &ask, &mover, sw_clock_us()));
     begin(client);
-    run_for_us(&r, client, 500);
+    while (sw_list_empty(&client->job.writes)) { /* its frame is not there yet; the move asks again */
+        run_for_us(&r, client, 10);
+        ck_assert(!client->is_done && !sw_tier_share_may_move(&r.place.share, &ask, &mover, sw_clock_us()));
+    }
+    run_for_us(&r, client, 200);
     ck_assert(!client->is_done);
+    ck_assert(r.mover->look_us && r.mover->look_us <= sw_clock_us() + 100); /* or a worker would sleep */
     run_for_us(&r, client, 100000);
     ck_assert(client->is_done);
     sw_tier_share_give(&r.place.share, &ask);
