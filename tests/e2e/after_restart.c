@@ -48,7 +48,7 @@ static struct spillway_region spill_some(struct spillway *connection, uint8_t *m
     struct spillway_error error;
     sw_content_fill(memory, bytes, SW_CONTENT_TEXT, 7);
     MUST(spillway_spill(connection, memory, bytes, NULL, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, -1, &result, &error) == 0, &error);
+    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, &error) == 0, &error);
     spillway_ticket_free(ticket);
     return result.region;
 }
@@ -157,7 +157,7 @@ START_TEST(nobody_comes_back) {
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired sessions=1"), 1);
     memset(memory, 0, 100000);
     MUST(spillway_restore(idle, region, memory, 100000, NULL, 0, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, -1, NULL, &error) == 0, &error);
+    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, &error);
     uint8_t *expected = new_memory();
     sw_content_fill(expected, 100000, SW_CONTENT_TEXT, 7);
     ck_assert_mem_eq(memory, expected, 100000);
@@ -196,7 +196,7 @@ START_TEST(a_client_that_cannot_be_seen_comes_back) {
     ck_assert_uint_eq(status.regions, 1);
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired"), 0);
     MUST(spillway_restore(idle, region, memory, 100000, NULL, 0, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, -1, NULL, &error) == 0, &error);
+    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, &error);
     spillway_close(other);
     spillway_close(idle);
     (void)sw_supervisor_stop(&s, SIGKILL); /* unshare(1) hands no other signal on */
@@ -257,7 +257,7 @@ END_TEST
 /* A start that fails has taken nothing from the store: the next one finds all of it. */
 static void wait_for(struct spillway_ticket *ticket) {
     struct spillway_error error;
-    MUST(spillway_wait(ticket, -1, NULL, &error) == 0, &error);
+    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, &error);
     spillway_ticket_free(ticket);
 }
 
@@ -285,7 +285,7 @@ START_TEST(longer_chunks_come_back) {
                                  short_one = spill_some(connection, small, SMALL);
     memcpy(in_place, expected, PLACE_BYTES);
     MUST(spillway_pack(connection, in_place, PLACE_BYTES, NULL, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, -1, &packed, &error) == 0, &error);
+    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, &packed, &error) == 0, &error);
     spillway_ticket_free(ticket);
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
     s.options = rows[_i].after;
@@ -328,7 +328,7 @@ START_TEST(failed_start_keeps_what_is_stored) {
     ck_assert(sw_supervisor_spawn(&s));
     memset(memory, 0, PLACE_BYTES);
     MUST(spillway_restore(connection, region, memory, PLACE_BYTES, NULL, 0, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, -1, NULL, &error) == 0, &error);
+    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, &error);
     spillway_ticket_free(ticket);
     uint8_t *expected = calloc(1, PLACE_BYTES);
     sw_content_fill(expected, 100000, SW_CONTENT_TEXT, 7);
@@ -349,7 +349,7 @@ static struct spillway_region spill_random(struct spillway *connection, uint8_t 
     struct spillway_error error;
     sw_content_fill(memory, RANDOM_BYTES, SW_CONTENT_RANDOM, i);
     MUST(spillway_spill(connection, memory, RANDOM_BYTES, NULL, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, -1, &result, &error) == 0, &error);
+    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, &error) == 0, &error);
     spillway_ticket_free(ticket);
     return result.region;
 }
@@ -363,7 +363,7 @@ static int restore_random(struct spillway *connection, uint8_t *memory, struct s
     memset(memory, 0, RANDOM_BYTES);
     MUST(spillway_restore(connection, region, memory, RANDOM_BYTES, NULL, SPILLWAY_RESTORE_KEEP, &ticket, &error) == 0,
          &error);
-    const int rc = spillway_wait(ticket, -1, NULL, &error);
+    const int rc = spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error);
     spillway_ticket_free(ticket);
     if (!rc)
         ck_assert_mem_eq(memory, expected, RANDOM_BYTES);
@@ -485,7 +485,7 @@ START_TEST(a_killed_process_has_requests_at_the_disk) {
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "tier.held"), 1);
     ck_assert_int_eq(restore_random(connection, memory, region, 1), 0);
     MUST(spillway_spill(connection, memory, RANDOM_BYTES, NULL, &ticket, &error) == 0, &error);
-    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &error), -SPILLWAY_ENOSPACE);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error), -SPILLWAY_ENOSPACE);
     spillway_ticket_free(ticket);
     (void)close(ends[1]);
     const struct spillway_region other = spill_random(connection, memory, 2);

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 120000, MOST = 300, OTHER_BYTE = 0xdb };
+enum { WAIT_MS = SW_TEST_WAIT_MS, MOST = 300, OTHER_BYTE = 0xdb };
 
 static struct spillway *connection;
 static struct spillway_error error;

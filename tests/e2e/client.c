@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 120000 };
+enum { WAIT_MS = SW_TEST_WAIT_MS };
 static const size_t mib = 1 << 20;
 
 static struct spillway *connection;
@@ -335,7 +335,7 @@ static int use_in_child(struct spillway *inherited, struct spillway_ticket *tick
         spillway_restore_batch(inherited, &piece, 1, NULL, 0, &none, &error),
         spillway_spill_buffers(inherited, &buffer, 1, NULL, &none, &error),
         spillway_restore_buffers(inherited, region, &buffer, 1, NULL, 0, &none, &error),
-        spillway_wait(ticket, -1, NULL, &error),
+        spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error),
         spillway_dispatch(inherited, &error),
         spillway_drop(inherited, region, &error),
         spillway_query(inherited, region, &info, &error),

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 120000, NOBODY = 65534, GROUP = 54321, OTHER_GROUP = 54322 };
+enum { WAIT_MS = SW_TEST_WAIT_MS, NOBODY = 65534, GROUP = 54321, OTHER_GROUP = 54322 };
 
 static struct sw_test_daemon served;
 static struct spillway *client;

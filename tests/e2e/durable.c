@@ -62,7 +62,7 @@ static int spill(struct spillway *connection, const char *name, const void *memo
     int rc = name ? spillway_spill_durable(connection, name, memory, REGION_BYTES, NULL, &ticket, &error)
                   : spillway_spill(connection, memory, REGION_BYTES, NULL, &ticket, &error);
     if (rc == 0)
-        rc = spillway_wait(ticket, -1, name ? NULL : &result, &error); /* a name is enough to know it by */
+        rc = spillway_wait(ticket, SW_TEST_WAIT_MS, name ? NULL : &result, &error); /* a name is enough to know it by */
     spillway_ticket_free(ticket);
     return rc;
 }
@@ -100,7 +100,7 @@ static void restore(struct spillway *connection, struct spillway_region region, 
     uint8_t *expected = malloc(REGION_BYTES);
     fill(expected);
     ck_assert_int_eq(spillway_restore(connection, region, memory, REGION_BYTES, NULL, 0, &ticket, &error), 0);
-    ck_assert_msg(spillway_wait(ticket, -1, NULL, &error) == 0, "%s: %s", error.name, error.text);
+    ck_assert_msg(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, "%s: %s", error.name, error.text);
     ck_assert_mem_eq(memory, expected, REGION_BYTES);
     spillway_ticket_free(ticket);
     free(expected);
@@ -189,10 +189,10 @@ START_TEST(a_batch_restores_and_keeps_it) {
     }
     pieces[0].region = adopt(connection, "orders");
     ck_assert_int_eq(spillway_spill_batch(connection, &pieces[1], 1, NULL, &ticket, &error), 0);
-    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error), 0);
     spillway_ticket_free(ticket);
     ck_assert_int_eq(spillway_restore_batch(connection, pieces, 2, NULL, 0, &ticket, &error), 0);
-    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error), 0);
     spillway_ticket_free(ticket);
     await_regions(connection, 1); /* the other one is used up */
     check_bytes(connection, adopt(connection, "orders"));

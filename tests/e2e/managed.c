@@ -41,7 +41,7 @@ static void end(void) {
 
 static void finish(struct spillway_ticket *ticket, struct spillway_result *ret) {
     struct spillway_error error;
-    const int rc = spillway_wait(ticket, -1, ret, &error);
+    const int rc = spillway_wait(ticket, SW_TEST_WAIT_MS, ret, &error);
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
     spillway_ticket_free(ticket);
 }
@@ -147,7 +147,7 @@ START_TEST(no_memory_to_ask_what_became_of_a_spill) {
         ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
         ck_assert(sw_supervisor_spawn(&s));
         sw_alloc_fail_nth(nth);
-        ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &error), -SPILLWAY_ERESTARTED);
+        ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error), -SPILLWAY_ERESTARTED);
         sw_alloc_fail_nth(0);
         spillway_ticket_free(ticket);
         restore(client, spill(client));

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /* Bytes that do not shrink: six regions of 8 MiB, a host tier of 32 MiB of which half is for the way. */
-enum { N = 6, WAIT_MS = 120000, LOOKED_AT_BYTES = 40 << 20 };
+enum { N = 6, WAIT_MS = SW_TEST_WAIT_MS, LOOKED_AT_BYTES = 40 << 20 };
 static const size_t region_bytes = (8 << 20) - 77;
 
 static struct sw_test_daemon daemon_process;

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 120000, MAX_CHUNKS = 64 };
+enum { WAIT_MS = SW_TEST_WAIT_MS, MAX_CHUNKS = 64 };
 static const size_t bytes = (size_t)10 << 20; /* several chunks */
 
 static struct spillway *connection;

@@ -55,7 +55,7 @@ static void stop(void) {
 
 static void finish(int rc, struct spillway_ticket **ticket, struct spillway_result *ret) {
     if (rc == 0)
-        rc = spillway_wait(*ticket, -1, ret, &error);
+        rc = spillway_wait(*ticket, SW_TEST_WAIT_MS, ret, &error);
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
     spillway_ticket_free(*ticket);
 }

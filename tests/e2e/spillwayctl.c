@@ -210,7 +210,7 @@ START_TEST(sessions_and_regions_as_tables) {
     void *data = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     ck_assert_ptr_ne(data, MAP_FAILED);
     ck_assert_int_eq(spillway_spill(client, data, 4096, NULL, &ticket, &error), 0);
-    ck_assert_int_eq(spillway_wait(ticket, -1, &result, &error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, &error), 0);
     spillway_ticket_free(ticket);
     ck_says("sessions", 0, "session");
     ck_assert_ptr_nonnull(strstr(output, "4.0 KiB"));

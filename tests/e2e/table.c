@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 120000, N = SW_LINEITEM_BUFFERS };
+enum { WAIT_MS = SW_TEST_WAIT_MS, N = SW_LINEITEM_BUFFERS };
 static const double scale = 0.002;
 
 static struct spillway *connection;

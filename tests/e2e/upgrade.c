@@ -44,7 +44,7 @@ static void fill(uint8_t *to, unsigned i) {
 static struct spillway_region wait_for(struct spillway_ticket *ticket) {
     struct spillway_result result;
     struct spillway_error error;
-    MUST(spillway_wait(ticket, -1, &result, &error) == 0, &error);
+    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, &error) == 0, &error);
     spillway_ticket_free(ticket);
     return result.region;
 }

@@ -57,7 +57,7 @@ static int on_memory(struct spillway *connection, struct spillway_error *error) 
     void *memory = mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     SW_ASSERT(memory != MAP_FAILED);
     int rc = spillway_spill_durable(connection, "secret", memory, REGION_BYTES, NULL, &ticket, error);
-    return rc ? rc : spillway_wait(ticket, -1, NULL, error);
+    return rc ? rc : spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, error);
 }
 
 static void be_client(struct outcome *ret) {

@@ -27,6 +27,7 @@ static struct sw_stored fills; /* what is free of the host tier */
 static struct {
     atomic_int reads, writes; /* the n-th data request fails; 0: none */
     atomic_bool all, hangs;   /* every write fails; does not end */
+    atomic_int n_failed;      /* of those */
 } fault;
 
 static bool is_hit(atomic_int *countdown, size_t bytes) {
@@ -38,6 +39,7 @@ static ssize_t faulty_pwrite(int fd, const void *data, size_t bytes, off_t offse
         (void)usleep(1000);
     if (!is_hit(&fault.writes, bytes) && !(bytes % 4096 == 0 && atomic_load(&fault.all)))
         return pwrite(fd, data, bytes, offset);
+    (void)atomic_fetch_add(&fault.n_failed, 1);
     errno = EIO;
     return -1;
 }
@@ -363,6 +365,63 @@ START_TEST(test_a_demotion_that_fails_makes_nobody_wait) {
 }
 END_TEST
 
+/* A disk that takes nothing is not asked again and again. */
+START_TEST(test_a_move_that_fails_is_not_tried_again_at_once) {
+    open_fixture(32 << 20, 70, 0, true);
+    atomic_store(&fault.all, true);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(spill(i), 0);
+    while (f.engine->balance.n_moves > 0) {
+        (void)uv_run(&f.loop, UV_RUN_ONCE);
+        ck_assert_int_lt(atomic_load(&fault.n_failed), 500); /* of 40 chunks */
+    }
+    ck_assert_int_gt(atomic_load(&fault.n_failed), 0);
+    ck_assert_uint_eq(settled_stats().demotions, 0); /* none has ended well */
+    atomic_store(&fault.all, false);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(restore(i, false), 0);
+    close_fixture();
+}
+END_TEST
+
+/* As many bytes as an operator asked for leave the first tier, some at a time, and no more: neither since the tier
+ * would go on to its low watermark, nor since the rest of the wish is forgotten. */
+START_TEST(test_an_operators_wish_is_met_and_no_more) {
+    enum { SMALL = 65536, REGIONS = 20, WISHED = 6 }; /* more than are moved at once */
+    struct sw_test_op op;
+    open_fixture(32 << 20, 100, 0, false);
+    fill(1);
+    for (int i = 0; i < REGIONS; i++)
+        ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, SMALL, &op), 0);
+    const uint64_t stored_bytes = settled_stats().tiers[0].used_bytes / REGIONS;
+    ck_assert_int_eq(sw_engine_make_room(f.engine, WISHED * stored_bytes - SMALL / 2, NULL), 0);
+    ck_assert_uint_eq(settled_stats().demotions, WISHED);
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, SMALL, &op), 0);
+    ck_assert_uint_eq(settled_stats().demotions, WISHED);
+    close_fixture();
+}
+END_TEST
+
+/* A region that was fetched is about to be used: however old it is, others leave before it. */
+START_TEST(test_what_was_fetched_is_not_the_first_to_leave) {
+    open_fixture(32 << 20, 100, 100, false);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(spill(i), 0);
+    ck_assert_int_eq(advise(0, SW_ADVISE_DEMOTE, 0), 0);
+    (void)settled_stats();
+    ck_assert_str_eq(tier_of(0), "nvme");
+    ck_assert_int_eq(advise(0, SW_ADVISE_PREFETCH, 0), 0);
+    (void)settled_stats();
+    ck_assert_int_eq(sw_engine_make_room(f.engine, 1, NULL), 0);
+    (void)settled_stats();
+    ck_assert_str_eq(tier_of(0), "host");
+    ck_assert_str_eq(tier_of(1), "nvme");
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(restore(i, false), 0);
+    close_fixture();
+}
+END_TEST
+
 /* Nor is one waited for that does not get on. */
 START_TEST(test_a_disk_that_hangs_makes_nobody_wait) {
     open_fixture(32 << 20, 100, 50, true);
@@ -477,6 +536,9 @@ int main(void) {
     tcase_add_test(tcase, test_a_move_that_fails_leaves_the_region_where_it_is);
     tcase_add_test(tcase, test_the_rest_of_a_region_follows);
     tcase_add_test(tcase, test_a_demotion_that_fails_makes_nobody_wait);
+    tcase_add_test(tcase, test_a_move_that_fails_is_not_tried_again_at_once);
+    tcase_add_test(tcase, test_an_operators_wish_is_met_and_no_more);
+    tcase_add_test(tcase, test_what_was_fetched_is_not_the_first_to_leave);
     tcase_add_test(tcase, test_a_disk_that_hangs_makes_nobody_wait);
     tcase_add_test(tcase, test_long_chunks_on_their_way_in_a_small_host_tier);
     tcase_add_test(tcase, test_damage_on_the_disk_is_found);

@@ -1,9 +1,11 @@
 #include "tests/lib/control.h"
 
+#include "tests/lib/run.h"
+
 #include <check.h>
 #include <string.h>
 
-enum { WAIT_MS = 60000 };
+enum { WAIT_MS = SW_TEST_WAIT_MS };
 
 struct sw_ctl *sw_control_connect(const struct sw_test_daemon *daemon) {
     struct sw_ctl *ctl = NULL;

@@ -29,6 +29,20 @@ static void check_parts(const struct sw_guard *frame, const uint8_t *data, size_
     }
 }
 
+/* A frame has nothing of what lay in its memory before: that may be another tenant's. */
+static void check_alone(const struct sw_plan *plan, const struct sw_guard *frame, const uint8_t *data, size_t bytes) {
+    const uint64_t bound = sw_frame_bound_bytes(bytes);
+    uint64_t frame_bytes = 0;
+    struct sw_guard room = sw_guard_new(bound, SW_GUARD_AT_END);
+    memset(room.data, 0xA5, bound);
+    ck_assert_int_eq(sw_codec_encode(plan, data, bytes, room.data, bound, &frame_bytes, NULL), 0);
+    ck_assert_uint_eq(frame_bytes, frame->bytes);
+    for (uint64_t i = 0; memcmp(room.data, frame->data, frame_bytes) != 0; i++)
+        ck_assert_msg(room.data[i] == frame->data[i], "%s, type %d, %zu bytes: byte %llu of the frame is left over",
+                      sw_codec_name(plan->codec), (int)plan->value_type, bytes, (unsigned long long)i);
+    sw_guard_free(&room);
+}
+
 struct sw_guard sw_frame_encode_decode(const struct sw_plan *plan, const uint8_t *data, size_t bytes) {
     const uint64_t bound = sw_frame_bound_bytes(bytes);
     uint64_t frame_bytes = 0, raw_bytes = 0;
@@ -47,6 +61,7 @@ struct sw_guard sw_frame_encode_decode(const struct sw_plan *plan, const uint8_t
     ck_assert_uint_eq(raw_bytes, bytes);
     ck_assert_msg(bytes == 0 || memcmp(out.data, data, bytes) == 0, "%s, type %d, %zu bytes",
                   sw_codec_name(plan->codec), (int)plan->value_type, bytes);
+    check_alone(plan, &frame, in.data, bytes);
     sw_guard_free(&room);
     sw_guard_free(&out);
     sw_guard_free(&in);

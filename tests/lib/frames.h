@@ -8,7 +8,8 @@
 #include "spillway_packed.h"
 #include "tests/lib/guard.h"
 
-/* Encodes a chunk by a plan, decodes it and compares. Returns the frame, cut to its length; the caller frees it. */
+/* Encodes a chunk by a plan, decodes it and compares; the frame depends on nothing else. Returns the frame, cut to its
+ * length; the caller frees it. */
 struct sw_guard sw_frame_encode_decode(const struct sw_plan *plan, const uint8_t *data, size_t bytes);
 /* Encodes a chunk by a plan, and decodes it whole, by tiles and by segments. Returns the frame's bytes. */
 uint64_t sw_frame_round_trip(const struct sw_plan *plan, const uint8_t *data, size_t bytes);

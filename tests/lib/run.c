@@ -5,26 +5,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* How much slower a test may be than without a sanitizer. */
-#if defined(__SANITIZE_THREAD__)
-enum { SLOWER = 3 };
-#elif defined(__SANITIZE_ADDRESS__)
-enum { SLOWER = 2 };
-#else
-enum { SLOWER = 1 };
-#endif
 enum { DEFAULT_S = 45 };
+_Static_assert(SW_TEST_WAIT_MS < 1000 * DEFAULT_S * SW_TEST_SLOWER, "who waits is heard before the test ends");
 
 /* Check gives a test 4 s, which one that takes one of them does not keep on a busy machine. It reads this when a case
  * is made, so before main() has made any. */
 __attribute__((constructor)) static void set_default_timeout(void) {
     char text[16];
-    (void)snprintf(text, sizeof text, "%d", DEFAULT_S * SLOWER);
+    (void)snprintf(text, sizeof text, "%d", DEFAULT_S * SW_TEST_SLOWER);
     (void)setenv("CK_DEFAULT_TIMEOUT", text, 0);
 }
 
 void sw_test_slow(TCase *tcase, unsigned seconds) {
-    tcase_set_timeout(tcase, (double)seconds * SLOWER);
+    tcase_set_timeout(tcase, (double)seconds * SW_TEST_SLOWER);
 }
 
 int sw_test_run(Suite *suite, enum fork_status fork) {

@@ -11,6 +11,19 @@
 #define SW_TEST_EVERY 1
 #endif
 
+/* How much longer a test may take than without a sanitizer. */
+#if defined(__SANITIZE_THREAD__)
+enum { SW_TEST_SLOWER = 3 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { SW_TEST_SLOWER = 2 };
+#else
+enum { SW_TEST_SLOWER = 1 };
+#endif
+
+/* For whoever waits: what has not come by then never will. Less than a test has (below), so that the line that waits
+ * says what it has waited for; "Test timeout expired" says nothing. */
+enum { SW_TEST_WAIT_MS = 30000 * SW_TEST_SLOWER };
+
 /* Runs and frees the suite. fork: CK_FORK (a process per test; $CK_FORK may say otherwise), or CK_NOFORK for tests that
  * share a CUDA context. $CK_VERBOSITY holds, and $CK_DEFAULT_TIMEOUT; if it is unset a test has 45 s, or what
  * sw_test_slow() gives it: 2 times as long under AddressSanitizer, 3 times under ThreadSanitizer. So a lost wake-up

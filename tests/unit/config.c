@@ -163,6 +163,8 @@ static const struct {
     {"{\"slots\": 99999999999999999999}", "too big integer"},
     {"{\"host_tier_bytes\": 0}", "host_tier_bytes: 0 is not"},
     {"{\"host_tier_bytes\": 2097153}", "in steps of 2 MiB"},
+    {"{\"host_tier_bytes\": \"3 MiB\"}",
+     "host_tier_bytes: \"3 MiB\" is not a size from 2 MiB to 64 TiB in steps of 2 MiB"},
     {"{\"data_socket\": \"\"}", "data_socket: \"\" is not a string of 1 to 107 bytes"},
     {"{\"data_socket\": 7}", "data_socket: 7 is not a string"},
     {"{\"data_socket\": \"/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -271,6 +273,14 @@ START_TEST(assignments_take_json_and_bare_words) {
     ck_assert_str_eq(config.device, "host");
     ck_assert_int_eq(sw_config_set(&config, "device=cuda", &err), 0);
     ck_assert_str_eq(config.device, "cuda"); /* the longer word before it leaves nothing behind */
+    struct sw_config other;
+    sw_config_init(&other);
+    ck_assert_int_eq(sw_config_set(&other, "device=cuda", &err), 0);
+    ck_assert_int_eq(sw_config_set(&other, "control_group=operators_of_the_house", &err), 0);
+    ck_assert_int_eq(sw_config_set(&other, "control_group=none", &err), 0);
+    struct sw_config_option option;
+    for (unsigned i = 0; sw_config_describe(i, &option); i++) /* or a reload would say that it has changed */
+        ck_assert_msg(!sw_config_differs(&config, &other, i), "%s", option.name);
     ck_assert_int_eq(sw_config_set(&config, "data_socket=12", &err), 0);
     ck_assert_str_eq(config.data_socket, "12");
     ck_assert_int_eq(sw_config_set(&config, "data_socket=a=b", &err), 0);
@@ -399,6 +409,47 @@ START_TEST(copied_defaults_follow_their_bounds) {
 }
 END_TEST
 
+/* A value that was taken over goes on to be one that somebody has given: it does not follow its bound, which is
+ * refused; and a default that is taken over in its place follows again. */
+START_TEST(copied_values_do_not_follow) {
+    const unsigned bound = index_of(followers[_i].bound), follower = index_of(followers[_i].follower);
+    struct sw_config config, given, unset, lower;
+    struct sw_err err = {0};
+    char fallback[32];
+    (void)snprintf(fallback, sizeof fallback, "%llu", (unsigned long long)followers[_i].fallback);
+    sw_config_init(&config);
+    sw_config_init(&given);
+    sw_config_init(&unset);
+    sw_config_init(&lower);
+    set(&given, followers[_i].follower, fallback);
+    set(&lower, followers[_i].bound, followers[_i].low);
+    sw_config_copy(&config, &given, follower);
+    sw_config_copy(&config, &lower, bound);
+    ck_assert_uint_eq(follower_of(&config, _i), followers[_i].fallback);
+    ck_assert_int_eq(sw_config_check(&config, &err), -SW_ECONFIG);
+    sw_config_copy(&config, &unset, follower);
+    ck_assert_uint_eq(follower_of(&config, _i), followers[_i].followed);
+    ck_assert_msg(sw_config_check(&config, &err) == 0, "%s", err.msg);
+}
+END_TEST
+
+/* What does not fit is looked for where it stands: in the file, unless the command line has another value. */
+START_TEST(a_file_is_blamed_for_what_stands_in_it) {
+    struct sw_config config;
+    struct sw_err err = {0};
+    sw_config_init(&config);
+    ck_assert_int_eq(load(&config, "{\"chunk_bytes\": \"512 MiB\"}", &err), 0);
+    ck_assert_int_eq(sw_config_check(&config, &err), -SW_ECONFIG);
+    ck_assert_msg(strstr(err.msg, path + sizeof "/tmp" - 1) != NULL, "'%s' does not name the file", err.msg);
+    ck_assert_int_eq(sw_config_set(&config, "chunk_bytes=1 GiB", &err), 0);
+    ck_assert_int_eq(sw_config_check(&config, &err), -SW_ECONFIG);
+    ck_assert_msg(strncmp(err.msg, "chunk_bytes: 1 GiB exceeds", 26) == 0, "%s", err.msg);
+    ck_assert_int_eq(load(&config, "{\"slots\": 3}", &err), 0); /* another file says nothing of it */
+    ck_assert_int_eq(sw_config_check(&config, &err), -SW_ECONFIG);
+    ck_assert_msg(strncmp(err.msg, "chunk_bytes: 1 GiB exceeds", 26) == 0, "%s", err.msg);
+}
+END_TEST
+
 /* The path of a configuration that holds: as it was given, or control.sock behind data_socket's folder. */
 static void ck_control_path(const struct sw_config *config, unsigned folder_bytes) {
     char found[SW_CONFIG_PATH_BYTES], expected[SW_CONFIG_PATH_BYTES];
@@ -495,6 +546,8 @@ int main(void) {
     tcase_add_loop_test(tests, defaults_follow_their_bounds, 0, FOLLOWERS);
     tcase_add_loop_test(tests, given_values_do_not_follow, 0, FOLLOWERS);
     tcase_add_loop_test(tests, copied_defaults_follow_their_bounds, 0, FOLLOWERS);
+    tcase_add_loop_test(tests, copied_values_do_not_follow, 0, FOLLOWERS);
+    tcase_add_test(tests, a_file_is_blamed_for_what_stands_in_it);
     tcase_add_test(tests, control_socket_beside_data_socket);
     tcase_add_test(tests, texts_end_where_the_table_says);
     tcase_add_test(tests, help_names_every_option);

@@ -1,7 +1,9 @@
 /* The control methods on a service without its sockets: whatever a line holds, the service is as sound as before. And
  * the control socket, turn by turn of the loop. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "daemon/control/control.h"
+#include "daemon/control/metrics.h"
 #include "spill/engine_state.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
@@ -82,6 +84,209 @@ START_TEST(what_subscribers_have_no_room_for_is_counted) {
     ck_assert_uint_eq(control.n_told, told);
 }
 END_TEST
+
+/* ---- events ------------------------------------------------------------------------------------------------------ */
+
+/* A reader that has room for events, or for counts of those that it missed, or not. */
+static struct reader {
+    struct sw_subscriber subscriber;
+    bool takes_events, takes_counts;
+    char told[2048]; /* all lines */
+} reader;
+
+static bool tell(struct sw_subscriber *subscriber, const char *line) {
+    struct reader *r = SW_CONTAINER_OF(subscriber, struct reader, subscriber);
+    if (!(strstr(line, "\"dropped\"") ? r->takes_counts : r->takes_events))
+        return false;
+    ck_assert_uint_lt(strlen(r->told) + strlen(line), sizeof r->told);
+    (void)strcat(r->told, line);
+    return true;
+}
+
+static void read_events(const char *only) {
+    reader.takes_events = reader.takes_counts = true;
+    sw_subscriber_init(&reader.subscriber, control.context.events, tell);
+    sw_subscribe(&reader.subscriber, only);
+}
+
+/* An event happens, and the loop has its turn. */
+static void happen(const char *event, int n) {
+    sw_log(SW_LOG_INFO, event, "n=%d", n);
+    (void)uv_run(&service.loop, UV_RUN_NOWAIT);
+}
+
+static bool was_told(int n) {
+    char text[16];
+    (void)snprintf(text, sizeof text, "\"n\":%d", n);
+    return strstr(reader.told, text) != NULL;
+}
+
+/* A reader learns that it missed some, and how many, before it is told what comes after them. */
+START_TEST(events_go_on_behind_the_count_of_those_missed) {
+    read_events(NULL);
+    happen("news", 1);
+    ck_assert(was_told(1));
+    reader.takes_events = reader.takes_counts = false;
+    happen("news", 2);
+    reader.takes_events = true; /* for its short line there is room, for the count there is none */
+    happen("news", 3);
+    ck_assert(!was_told(2) && !was_told(3) && !strstr(reader.told, "dropped"));
+    reader.takes_counts = true;
+    happen("news", 4);
+    const char *count = strstr(reader.told, "\"method\":\"dropped\",\"params\":{\"events\":2}"),
+               *event = strstr(reader.told, "\"n\":4");
+    ck_assert_msg(count && event && count < event, "%s", reader.told);
+    sw_unsubscribe(&reader.subscriber);
+}
+END_TEST
+
+/* The subscription that ended, and what happened before the next one, is none of its business. */
+START_TEST(a_subscription_begins_anew) {
+    read_events(NULL);
+    reader.takes_events = reader.takes_counts = false;
+    happen("news", 1);
+    sw_unsubscribe(&reader.subscriber);
+    reader.takes_events = reader.takes_counts = true;
+    sw_log(SW_LOG_INFO, "news", "n=2");
+    sw_subscribe(&reader.subscriber, NULL);
+    happen("news", 3);
+    ck_assert(was_told(3));
+    ck_assert_msg(!was_told(1) && !was_told(2) && !strstr(reader.told, "dropped"), "%s", reader.told);
+    sw_unsubscribe(&reader.subscriber);
+}
+END_TEST
+
+/* The last filter counts. A name's beginning up to a dot will do, and no other. */
+START_TEST(a_filter_can_be_changed) {
+    read_events("news");
+    happen("news", 1);
+    happen("news.done", 2);
+    happen("newsletter", 3);
+    happen("spill.done", 4);
+    sw_subscribe(&reader.subscriber, "other,spill");
+    happen("news", 5);
+    happen("spill.done", 6);
+    sw_subscribe(&reader.subscriber, NULL);
+    happen("news", 7);
+    for (int n = 1; n <= 7; n++)
+        ck_assert_msg(was_told(n) == (n != 3 && n != 4 && n != 5), "%d: %s", n, reader.told);
+    sw_unsubscribe(&reader.subscriber);
+}
+END_TEST
+
+/* Whoever looks after the service can see who changed what, and who tried to; questions are not worth an event. */
+START_TEST(changes_are_told_whether_they_succeed_or_not) {
+    static const struct {
+        const char *line, *event;
+    } rows[] = {
+        {"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"drop\",\"params\":[\"0:1\"]}",
+         "\"event\":\"control.failed\",\"method\":\"drop\",\"uid\":0,\"name\":\"ENOENT\""},
+        {"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"drain\",\"params\":[\"on\"]}",
+         "\"event\":\"control.done\",\"method\":\"drain\",\"uid\":0"},
+        {"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"drain\"}", NULL},
+        {"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"status\"}", NULL},
+    };
+    read_events("control");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        reader.told[0] = 0;
+        ck_assert(is_answered(rows[i].line, rows[i].event && i == 0 ? "ENOENT" : "\"result\""));
+        (void)uv_run(&service.loop, UV_RUN_NOWAIT);
+        ck_assert_msg(rows[i].event ? strstr(reader.told, rows[i].event) != NULL : !reader.told[0], "%s: %s",
+                      rows[i].line, reader.told);
+    }
+    sw_unsubscribe(&reader.subscriber);
+}
+END_TEST
+
+/* ---- regions ----------------------------------------------------------------------------------------------------- */
+
+START_TEST(a_region_is_shown_as_it_is) {
+    static const char *const fields[] = {"\"priority\":7",   "\"pinned\":false", "\"moving\":false",
+                                         "\"session\":null", "\"state\":\"in\"", "\"codec\":\"none\""};
+    struct sw_engine *engine = service.service.engine;
+    struct sw_owner *owner;
+    ck_assert_int_eq(sw_owner_open(engine, &owner, NULL), 0);
+    struct sw_region *region = sw_region_acquire(&engine->store.regions, owner);
+    ck_assert_ptr_nonnull(region);
+    region->priority = 7;
+    region->used_us = sw_clock_us() - 5000000;
+    static const char line[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"regions\"}";
+    char *answer = sw_test_control_line(&control, line, sizeof line - 1);
+    ck_assert_ptr_nonnull(answer);
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        ck_assert_msg(strstr(answer, fields[i]) != NULL, "no %s in %s", fields[i], answer);
+    const char *idle = strstr(answer, "\"idle_us\":");
+    ck_assert(idle != NULL && strtoull(idle + 10, NULL, 10) >= 5000000 && strtoull(idle + 10, NULL, 10) < 60000000);
+    free(answer);
+    region->pinned = true;
+    region->priority = 0;
+    ck_assert(is_answered(line, "\"priority\":0,\"pinned\":true"));
+}
+END_TEST
+
+/* ---- figures ----------------------------------------------------------------------------------------------------- */
+
+/* What the metrics say of what an engine has counted, and what the method stats does. Units are in the names. */
+static const char *const metrics[] = {
+    "spillway_demotions_total 3",
+    "spillway_promotions_total 5",
+    "spillway_operations_failed_total 7",
+    "spillway_operations_canceled_total 11",
+    "spillway_packs_total 13",
+    "spillway_compression_ratio 4.000000",
+    "spillway_sessions 17",
+    "spillway_draining 1",
+    "spillway_gpus 2",
+    "spillway_scratch_limit_bytes 536870912",
+    "spillway_tier_limit_bytes 4194304",
+    "spillway_tier_watermark_bytes{mark=\"high\"} 3774870",
+    "spillway_tier_watermark_bytes{mark=\"low\"} 3355440",
+    "spillway_latency_seconds_bucket{kind=\"restore\",stage=\"plan\",le=\"5e-05\"} 90",
+    "spillway_latency_seconds_bucket{kind=\"restore\",stage=\"plan\",le=\"0.0001\"} 90",
+    "spillway_latency_seconds_bucket{kind=\"restore\",stage=\"plan\",le=\"0.00025\"} 100",
+    "spillway_latency_seconds_bucket{kind=\"restore\",stage=\"plan\",le=\"+Inf\"} 100",
+    "spillway_latency_seconds_sum{kind=\"restore\",stage=\"plan\"} 0.007500",
+    "spillway_latency_seconds_count{kind=\"restore\",stage=\"plan\"} 100",
+};
+static const char *const stats[] = {
+    "\"demotions\":3",
+    "\"promotions\":5",
+    "\"failed\":7",
+    "\"canceled\":11",
+    "\"packs\":13",
+    "\"spilled_raw_bytes\":4000",
+    "\"spilled_stored_bytes\":1000",
+    "\"stage\":\"plan\",\"operations\":100,\"mean_us\":75,\"p50_us\":50,\"p99_us\":250",
+};
+
+START_TEST(figures_are_shown_as_they_are) {
+    struct sw_engine *engine = service.service.engine;
+    char line[128];
+    engine->balance.demotions = 3;
+    engine->balance.promotions = 5;
+    engine->counters.failed_ops = 7;
+    engine->counters.canceled_ops = 11;
+    engine->counters.packs = 13;
+    engine->counters.spilled_raw_bytes = 4000;
+    engine->counters.spilled_stored_bytes = 1000;
+    service.service.n_sessions = 17;
+    service.service.draining = true;
+    service.service.n_gpus = 2;
+    engine->figures.latency[SW_FIGURES_RESTORE][SW_FIGURES_PLAN] =
+        (struct sw_histogram){.buckets = {90, 0, 10}, .count = 100, .sum_us = 7500};
+    char *text = sw_metrics_text(&service.service, control.context.events);
+    ck_assert_ptr_nonnull(text);
+    for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
+        (void)snprintf(line, sizeof line, "\n%s\n", metrics[i]);
+        ck_assert_msg(strstr(text, line) != NULL, "no %s", metrics[i]);
+    }
+    free(text);
+    for (size_t i = 0; i < sizeof stats / sizeof stats[0]; i++)
+        ck_assert_msg(is_answered("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"stats\"}", stats[i]), "%s", stats[i]);
+}
+END_TEST
+
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
 
 static uint64_t state = 1;
 static uint64_t next(uint64_t below) {
@@ -297,6 +502,12 @@ int main(void) {
     tcase_add_test(tests, every_method_answers);
     tcase_add_test(tests, what_is_in_is_not_dropped);
     tcase_add_test(tests, what_subscribers_have_no_room_for_is_counted);
+    tcase_add_test(tests, events_go_on_behind_the_count_of_those_missed);
+    tcase_add_test(tests, a_subscription_begins_anew);
+    tcase_add_test(tests, a_filter_can_be_changed);
+    tcase_add_test(tests, changes_are_told_whether_they_succeed_or_not);
+    tcase_add_test(tests, a_region_is_shown_as_it_is);
+    tcase_add_test(tests, figures_are_shown_as_they_are);
     tcase_add_test(tests, mutated_lines);
     tcase_add_loop_test(tests, much_is_done_a_few_requests_a_turn, 0, 2);
     tcase_add_test(tests, a_turn_is_for_all_peers_together);

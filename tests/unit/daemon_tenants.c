@@ -237,6 +237,25 @@ START_TEST(descriptors_of_memories_leave_room_for_all_else) {
 }
 END_TEST
 
+/* Bounds that are changed while the service runs hold at once, for tenants that are there, too. */
+START_TEST(bounds_of_memory_are_set_anew) {
+    struct client client;
+    struct json_t *own = json_integer(12345678), *all = json_integer(INT64_C(2) << 30);
+    open_client(&client);
+    struct sw_tenant *tenant = SW_CONTAINER_OF(service.service.tenants.next, struct sw_tenant, node);
+    sw_tenants_set_budgets(&service.service);
+    const uint64_t before_bytes = atomic_load(&service.service.kept.limit_bytes);
+    ck_assert_int_eq(sw_reload_option(&service.service, "tenant_bookkeeping_bytes", own, NULL), 0);
+    ck_assert_uint_eq(atomic_load(&tenant->quota.kept.limit_bytes), 12345678);
+    ck_assert_uint_eq(atomic_load(&service.service.kept.limit_bytes), before_bytes);
+    ck_assert_int_eq(sw_reload_option(&service.service, "bookkeeping_bytes", all, NULL), 0);
+    ck_assert_uint_eq(atomic_load(&service.service.kept.limit_bytes), before_bytes + (UINT64_C(1) << 30));
+    json_decref(own);
+    json_decref(all);
+    close_clients(&client, 1);
+}
+END_TEST
+
 /* A session that nobody has come back for in time goes when what it holds is wanted, and for nothing else: by anybody
  * where the tiers are full, by its own tenant where that has reached a limit. Loop: others', own. */
 START_TEST(overdue_sessions_give_way_to_who_needs_what_they_hold) {
@@ -401,6 +420,7 @@ int main(void) {
     tcase_add_test(tests, regions_and_bytes_reach_the_client_by_name);
     tcase_add_test(tests, sessions_are_counted);
     tcase_add_test(tests, descriptors_of_memories_leave_room_for_all_else);
+    tcase_add_test(tests, bounds_of_memory_are_set_anew);
     tcase_add_loop_test(tests, overdue_sessions_give_way_to_who_needs_what_they_hold, 0, 2);
     tcase_add_test(tests, allocations_fail);
     tcase_add_test(tests, lists_say_who_is_served);

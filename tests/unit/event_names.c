@@ -1,4 +1,5 @@
-/* The list of events against the sources that log them: one that is missing there could not be asked for. */
+/* The list of events against the sources that log them: one that is missing there could not be asked for. And what is
+ * asked for against the list. */
 #include "daemon/control/event_names.h"
 #include "tests/lib/run.h"
 
@@ -77,10 +78,35 @@ START_TEST(list_is_sorted) {
 }
 END_TEST
 
+/* Each of the names that are asked for, the last one too, is one of the list or the beginning of some up to a dot. */
+static const struct {
+    const char *only, *refused; /* NULL: taken */
+} filters[] = {
+    {"", NULL},
+    {"session", NULL},
+    {"session,spill.done", NULL},
+    {",session,,", NULL},
+    {"sess", "there is no event 'sess'"},
+    {"session.", "there is no event 'session.'"},
+    {"session,nonsense", "there is no event 'nonsense'"},
+    {"nonsense,session", "there is no event 'nonsense'"},
+    {"session,spill,spill.doen", "there is no event 'spill.doen'; did you mean spill.done?"},
+    {"a_name_that_is_longer_than_any_event_there_could_ever_be", "there is no event 'a_name_that_is_longer"},
+};
+
+START_TEST(unknown_names_are_refused) {
+    struct sw_err err = {0};
+    const int rc = sw_event_names_check(filters[_i].only, &err);
+    ck_assert_msg(rc == (filters[_i].refused ? -SW_EINVAL : 0), "%s: %s", filters[_i].only, err.msg);
+    ck_assert_msg(!filters[_i].refused || strstr(err.msg, filters[_i].refused), "%s: %s", filters[_i].only, err.msg);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("event_names");
     tcase_add_test(tests, every_event_is_listed);
     tcase_add_test(tests, list_is_sorted);
+    tcase_add_loop_test(tests, unknown_names_are_refused, 0, sizeof filters / sizeof filters[0]);
     Suite *suite = suite_create("event_names");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

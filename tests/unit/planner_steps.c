@@ -69,32 +69,199 @@ START_TEST(a_way_back_is_chosen_once) {
 }
 END_TEST
 
+/* ---- what has been measured ---- */
+
+#define GB 1e9
+
+/* An idle link of 55 GB/s, and an encoder and a decoder. */
+static void measure(struct sw_planner *p, double encode, double restore) {
+    *p = (struct sw_planner){.n_slots = 4, .has_link = true};
+    for (int i = 0; i < SW_COST_CLASSES; i++) {
+        struct sw_cost_class *c = &p->costs[i];
+        c->encode[SW_CODEC_RAW] = (struct sw_meter){.bytes = 2000 * GB, .us = 1e6};
+        c->encode[SW_CODEC_V5T] = (struct sw_meter){.bytes = encode, .us = 1e6};
+        c->restore[SW_CODEC_V5T] = (struct sw_meter){.bytes = restore, .us = 1e6};
+        c->restore[SW_CODEC_RAW] = c->link_out = c->direct_out = c->direct_back =
+            (struct sw_meter){.bytes = 55 * GB, .us = 1e6};
+    }
+}
+
+/* A spill under way by a plan that promises a third, with room for all of it. */
+static struct sw_snapshot spill_of(size_t n_chunks, size_t n_dealt) {
+    return (struct sw_snapshot){.is_running = true,
+                                .n_chunks = n_chunks,
+                                .chunk_bytes = CHUNK_BYTES,
+                                .raw_bytes = n_chunks * CHUNK_BYTES,
+                                .n_dealt = n_dealt,
+                                .n_encoded = n_dealt,
+                                .room = {.memory_bytes = UINT64_MAX, .allowed_bytes = UINT64_MAX}};
+}
+
+static struct sw_course course_of(void) {
+    return (struct sw_course){.plan_state = SW_PLAN_STATE_SETTLED,
+                              .reason = SW_COST_PAYS,
+                              .plan = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = CHUNK_BYTES}};
+}
+
+/* The last chunk overlaps with nothing: an encoder that is hardly faster than the link does not pay any more. */
+START_TEST(what_is_left_is_decided_as_it_is) {
+    static struct sw_planner planner;
+    const struct sw_snapshot now = spill_of(5, 0);
+    struct sw_course course = course_of();
+    measure(&planner, 60 * GB, 60 * GB);
+    sw_planner_weigh(&planner, &course, &now, 0);
+    ck_assert_int_eq(course.reason, SW_COST_PAYS);
+    sw_planner_weigh(&planner, &course, &now, 4);
+    ck_assert_int_eq(course.reason, SW_COST_ENCODER);
+    ck_assert_int_eq(course.plan.codec, SW_CODEC_RAW);
+}
+END_TEST
+
+/* A GPU that gets busy in the middle of a spill. What is under way by the old plan says nothing about the new one. */
+START_TEST(a_spill_that_stops_paying_goes_on_another_way) {
+    static struct sw_planner planner;
+    struct sw_snapshot now = spill_of(5, 2);
+    struct sw_course course = course_of();
+    measure(&planner, 30 * GB, 165 * GB);
+    sw_planner_weigh_again(&planner, &course, &now);
+    ck_assert_int_eq(course.plan.codec, SW_CODEC_RAW);
+    ck_assert_int_eq(course.reason, SW_COST_ENCODER);
+    ck_assert_uint_eq(course.plan_number, 1);
+    now = spill_of(N_CHUNKS, 2); /* long enough to go in part, by the same plan */
+    course = course_of();
+    sw_planner_weigh_again(&planner, &course, &now);
+    ck_assert_int_eq(course.plan.codec, SW_CODEC_V5T);
+    ck_assert(course.is_mixed);
+    ck_assert_uint_eq(course.plan_number, 0);
+}
+END_TEST
+
+/* Time does not count for a pack, without a link, or where nothing is left. */
+START_TEST(what_need_not_be_fast_goes_on_by_its_plan) {
+    static struct sw_planner planner;
+    measure(&planner, 30 * GB, 165 * GB);
+    for (int i = 0; i < 4; i++) {
+        struct sw_snapshot now = spill_of(5, i == 3 ? 5 : 2);
+        struct sw_course course = course_of();
+        now.is_pack = i == 0;
+        planner.has_link = i != 1;
+        now.is_running = i != 2;
+        sw_planner_weigh_again(&planner, &course, &now);
+        ck_assert_msg(course.plan.codec == SW_CODEC_V5T && course.reason == SW_COST_PAYS, "%d", i);
+    }
+}
+END_TEST
+
+static struct sw_frame_layout frame_of(double ratio) {
+    return (struct sw_frame_layout){.codec = SW_CODEC_V5T,
+                                    .raw_bytes = CHUNK_BYTES,
+                                    .frame_bytes = (uint64_t)((double)CHUNK_BYTES / ratio),
+                                    .data_offset = 4096};
+}
+
+/* Bytes have become others than their plan was made for: they are sampled anew, which is counted. */
+START_TEST(what_drifts_is_sampled_anew) {
+    static struct sw_planner planner;
+    const struct sw_snapshot now = spill_of(5, 2);
+    const struct sw_frame_layout frame = frame_of(2);
+    struct sw_course course = course_of();
+    measure(&planner, 700 * GB, 165 * GB);
+    planner.plan_s = 1e-6;
+    for (unsigned n = 1; n < 4; n++) {
+        course.plan_state = SW_PLAN_STATE_SETTLED;
+        sw_planner_drifts(&planner, &course, &now, &frame);
+        ck_assert_int_eq(course.plan_state, SW_PLAN_STATE_MISSING);
+        ck_assert_uint_eq(course.n_retrained, n);
+    }
+}
+END_TEST
+
+/* Where a new plan would take too long the rest goes by what the old one makes of it, not by what it promised. */
+START_TEST(what_drifts_goes_by_what_it_shrinks_to) {
+    static struct sw_planner planner;
+    const struct sw_snapshot now = spill_of(5, 2);
+    measure(&planner, 700 * GB, 165 * GB);
+    planner.plan_s = 1;
+    for (int shrinks = 0; shrinks < 2; shrinks++) {
+        const struct sw_frame_layout frame = frame_of(shrinks ? 2 : 1.02);
+        struct sw_course course = course_of();
+        sw_planner_drifts(&planner, &course, &now, &frame);
+        ck_assert_int_eq(course.plan_state, SW_PLAN_STATE_SETTLED);
+        ck_assert_int_eq(course.plan.codec, shrinks ? SW_CODEC_V5T : SW_CODEC_RAW);
+        ck_assert_int_eq(course.reason, shrinks ? SW_COST_PAYS : SW_COST_NO_GAIN);
+        ck_assert_double_eq_tol(course.plan.expected_ratio, shrinks ? 2 : 1, 1e-3);
+        ck_assert_uint_eq(course.plan_number, 1); /* what is under way was promised more */
+    }
+}
+END_TEST
+
+/* Every chunk has gone before there was a plan: why they went as they did stays true. The plan is for other regions. */
+START_TEST(a_plan_that_comes_too_late_is_for_others) {
+    static struct sw_planner planner;
+    const struct sw_snapshot now = spill_of(4, 4);
+    const struct sw_plan plan = course_of().plan;
+    struct sw_course course = {.plan_key = 7, .reason = SW_COST_ENCODER}, other = {.plan_key = 7};
+    measure(&planner, 700 * GB, 165 * GB);
+    planner.plan_s = 0.01;
+    sw_planner_take_plan(&planner, &course, &now, now.n_chunks, &plan);
+    ck_assert_int_eq(course.reason, SW_COST_ENCODER);
+    const struct sw_snapshot next = spill_of(4, 0);
+    ck_assert(sw_planner_begin(&planner, &other, &next));
+    ck_assert_int_eq(other.plan.codec, SW_CODEC_V5T);
+}
+END_TEST
+
+/* Whether copies are faster is looked at with a region whose frames are all raw: beside others nothing is measured. */
+START_TEST(mixed_regions_look_at_no_other_way_back) {
+    static struct sw_planner planner;
+    const struct sw_snapshot now = spill_of(4, 0);
+    unsigned n_copied[2] = {0};
+    for (int is_mixed = 0; is_mixed < 2; is_mixed++) {
+        measure(&planner, 700 * GB, 165 * GB);
+        for (int i = 0; i < 200; i++) {
+            struct sw_course course = {.is_mixed = is_mixed};
+            (void)sw_planner_next_step_back(&planner, &course, &now, CHUNK_BYTES, CHUNK_BYTES);
+            n_copied[is_mixed] += course.way_back == SW_WAY_BACK_DIRECT;
+        }
+    }
+    ck_assert_uint_gt(n_copied[0], 0);
+    ck_assert_uint_eq(n_copied[1], 0);
+}
+END_TEST
+
 /* Frames look for room in memory, then in the places behind it, in order. Where they would come to rest somewhere else
  * uncompressed, or nowhere, or be more than is allowed, room is short. */
 struct room_case {
     const char *name;
     struct sw_room room; /* for 64 MiB, which shrink to a half */
     bool is_behind, is_short;
-    double write;
+    double write, read;
 };
 
 static const struct room_case rooms[] = {
-    {"memory has room for both", {.memory_bytes = 64 * MIB, .n_behind = 1}, false, false, 0},
+    {"memory has room for both", {.memory_bytes = 64 * MIB, .n_behind = 1}, false, false, 0, 0},
     {"raw, only the place behind has",
      {.memory_bytes = 63 * MIB, .n_behind = 1, .behind = {{64 * MIB, 2e9, 1e9}}},
      false,
      true,
+     0,
      0},
-    {"both go behind", {.n_behind = 1, .behind = {{64 * MIB, 2e9, 1e9}}}, true, false, 2e9},
-    {"both go behind that", {.n_behind = 2, .behind = {{MIB, 2e9, 1e9}, {64 * MIB, 3e9, 1e9}}}, true, false, 3e9},
+    {"both go behind", {.n_behind = 1, .behind = {{64 * MIB, 2e9, 1e9}}}, true, false, 2e9, 1e9},
+    {"both go behind that",
+     {.n_behind = 2, .behind = {{MIB, 2e9, 1e9}, {64 * MIB, 3e9, 15e8}}},
+     true,
+     false,
+     3e9,
+     15e8},
     {"raw, they go one further",
      {.n_behind = 2, .behind = {{32 * MIB, 2e9, 1e9}, {64 * MIB, 3e9, 1e9}}},
      true,
      true,
-     2e9},
-    {"raw, there is none", {.memory_bytes = 63 * MIB}, false, true, 0},
-    {"there is none", {.memory_bytes = MIB, .n_behind = 1, .behind = {{MIB, 2e9, 1e9}}}, false, true, 0},
-    {"raw, it is more than is allowed", {.memory_bytes = 64 * MIB, .allowed_bytes = 63 * MIB}, false, true, 0},
+     2e9,
+     1e9},
+    {"raw, there is none", {.memory_bytes = 63 * MIB}, false, true, 0, 0},
+    {"there is none", {.memory_bytes = MIB, .n_behind = 1, .behind = {{MIB, 2e9, 1e9}}}, false, true, 0, 0},
+    {"raw, it is more than is allowed", {.memory_bytes = 64 * MIB, .allowed_bytes = 63 * MIB}, false, true, 0, 0},
 };
 
 START_TEST(room_is_looked_for_in_order) {
@@ -108,6 +275,8 @@ START_TEST(room_is_looked_for_in_order) {
     ck_assert_msg(question.room_is_short == c->is_short, "%s: is short: %d", c->name, question.room_is_short);
     ck_assert_msg(!(question.rates.disk_write < c->write || question.rates.disk_write > c->write), "%s: writes %g",
                   c->name, question.rates.disk_write);
+    ck_assert_msg(!(question.rates.disk_read < c->read || question.rates.disk_read > c->read), "%s: reads %g", c->name,
+                  question.rates.disk_read);
 }
 END_TEST
 
@@ -115,6 +284,13 @@ int main(void) {
     TCase *tests = tcase_create("steps");
     tcase_add_loop_test(tests, a_step_follows_from_what_is_shown, 0, sizeof cases / sizeof cases[0]);
     tcase_add_test(tests, a_way_back_is_chosen_once);
+    tcase_add_test(tests, what_is_left_is_decided_as_it_is);
+    tcase_add_test(tests, a_spill_that_stops_paying_goes_on_another_way);
+    tcase_add_test(tests, what_need_not_be_fast_goes_on_by_its_plan);
+    tcase_add_test(tests, what_drifts_is_sampled_anew);
+    tcase_add_test(tests, what_drifts_goes_by_what_it_shrinks_to);
+    tcase_add_test(tests, a_plan_that_comes_too_late_is_for_others);
+    tcase_add_test(tests, mixed_regions_look_at_no_other_way_back);
     tcase_add_loop_test(tests, room_is_looked_for_in_order, 0, sizeof rooms / sizeof rooms[0]);
     Suite *suite = suite_create("planner");
     suite_add_tcase(suite, tests);

@@ -12,7 +12,8 @@
 /* ---- the model --------------------------------------------------------------------------------------------------- */
 
 #define GB 1e9
-static const enum sw_codec_id RAW = SW_CODEC_RAW, V5T = SW_CODEC_V5T;
+#define RAW SW_CODEC_RAW
+#define V5T SW_CODEC_V5T
 
 /* A long region; raw frames are made, and unmade, by a copy that is never what decides. */
 static struct sw_cost_question question_of(double ratio, double encode, double restore, double link) {
@@ -102,6 +103,34 @@ START_TEST(test_a_quicker_codec_may_be_the_looser_one) {
     ck_assert(!sw_cost_is_quicker(&loose, &dense));
     dense.rates.encode[SW_CODEC_V5T] = loose.rates.encode[SW_CODEC_V5T] = 0;
     ck_assert(!sw_cost_is_quicker(&loose, &dense)); /* of the denser one nothing is known */
+    dense.rates.encode[SW_CODEC_V5T] = loose.rates.encode[SW_CODEC_V5T] = 164 * GB;
+    dense.rates.restore[SW_CODEC_V5T] = loose.rates.restore[SW_CODEC_V5T] = 20 * GB;
+    dense.rates.restore[SW_CODEC_DFOR] = loose.rates.restore[SW_CODEC_DFOR] = 0;
+    ck_assert(!sw_cost_is_quicker(&loose, &dense)); /* what is not known of one way back counts for neither */
+}
+END_TEST
+
+/* Under way, only a clear gain counts: what has been measured is of a few chunks. */
+START_TEST(test_what_is_under_way_stops_for_a_clear_gain_only) {
+    const struct {
+        double encode;
+        uint64_t raw_bytes;
+        enum sw_cost_reason reason;
+        bool stops;
+    } rows[] = {{700, (uint64_t)1 << 30, SW_COST_PAYS, false},
+                {60, (uint64_t)1 << 30, SW_COST_IN_PART, false},
+                {40, (uint64_t)1 << 30, SW_COST_IN_PART, true},
+                {50, 80000000, SW_COST_ENCODER, false},
+                {30, 80000000, SW_COST_ENCODER, true}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct sw_cost_question q = question_of(3, rows[i].encode * GB, 165 * GB, 55 * GB);
+        struct sw_cost_answer answer;
+        q.raw_bytes = rows[i].raw_bytes;
+        const bool stops = sw_cost_stops_paying(&q, &answer);
+        ck_assert_msg(answer.reason == rows[i].reason, "%g GB/s: \"%s\"", rows[i].encode,
+                      sw_cost_reason_text(answer.reason));
+        ck_assert_msg(stops == rows[i].stops, "%g GB/s: %d", rows[i].encode, stops);
+    }
 }
 END_TEST
 
@@ -116,6 +145,39 @@ START_TEST(test_times_are_those_of_the_slowest_stage) {
     q.n_chunks = 1;
     sw_cost_choose(&q, &answer);
     ck_assert_double_eq_tol(answer.times[V5T].out_s, (double)q.raw_bytes * (1 / (165 * GB) + 1 / (700 * GB)), 1e-6);
+}
+END_TEST
+
+/* Written on the way out and read on the way back, each at its own rate. Frames cross as long as they are stored. */
+START_TEST(test_a_disk_is_a_stage_both_ways) {
+    struct sw_cost_question q = question_of(3, 700 * GB, 165 * GB, 55 * GB);
+    struct sw_cost_answer answer;
+    q.n_chunks = UINT32_MAX;
+    q.to_disk = true;
+    q.rates.disk_write = 3 * GB;
+    q.rates.disk_read = 6 * GB;
+    sw_cost_choose(&q, &answer);
+    ck_assert_double_eq_tol(answer.times[RAW].out_s, (double)q.raw_bytes / (3 * GB), 1e-6);
+    ck_assert_double_eq_tol(answer.times[RAW].back_s, (double)q.raw_bytes / (6 * GB), 1e-6);
+    ck_assert_double_eq_tol(answer.times[V5T].out_s, (double)q.raw_bytes / (9 * GB), 1e-6);
+    ck_assert_double_eq_tol(answer.times[V5T].back_s, (double)q.raw_bytes / (18 * GB), 1e-6);
+    q.raw_bytes = 80000000; /* by kernels, not directly */
+    sw_cost_choose(&q, &answer);
+    ck_assert_double_eq_tol(answer.times[RAW].back_s, (double)q.raw_bytes / (6 * GB), 1e-6);
+}
+END_TEST
+
+/* A decoder that is slower than the disk loses time, but only once it is known how fast the disk reads. */
+START_TEST(test_a_way_back_from_a_disk_is_known_by_its_read_rate) {
+    struct sw_cost_question q = question_of(3, 700 * GB, 1 * GB, 55 * GB);
+    q.to_disk = true;
+    q.rates.disk_write = q.rates.disk_read = 3 * GB;
+    ck_choice(&q, RAW, SW_COST_DECODER);
+    q.rates.disk_read = 0;
+    ck_choice(&q, V5T, SW_COST_PAYS);
+    q.rates.disk_read = 3 * GB;
+    q.rates.disk_write = 0;
+    ck_choice(&q, V5T, SW_COST_UNKNOWN);
 }
 END_TEST
 
@@ -406,6 +468,9 @@ START_TEST(test_looking_again_is_rare) {
             ck_assert_double_le(extra / (double)q.n_chunks,
                                 0.01 * n * (answer.times[RAW].out_s + answer.times[RAW].back_s) * 1.0001);
             ck_assert_int_le(n, rows[i].after);
+            /* What was measured long ago is not averaged with what is seen now, neither way. */
+            ck_assert(class.encode[V5T].is_old && class.restore[V5T].is_old);
+            class.encode[V5T].is_old = class.restore[V5T].is_old = false;
         }
     }
 }
@@ -695,7 +760,10 @@ int main(void) {
     tcase_add_test(tcase, test_the_designs_numbers);
     tcase_add_test(tcase, test_each_codec_has_its_rates);
     tcase_add_test(tcase, test_a_quicker_codec_may_be_the_looser_one);
+    tcase_add_test(tcase, test_what_is_under_way_stops_for_a_clear_gain_only);
     tcase_add_test(tcase, test_times_are_those_of_the_slowest_stage);
+    tcase_add_test(tcase, test_a_disk_is_a_stage_both_ways);
+    tcase_add_test(tcase, test_a_way_back_from_a_disk_is_known_by_its_read_rate);
     tcase_add_test(tcase, test_beside_a_busy_gpu_raw_bytes_go_directly);
     tcase_add_test(tcase, test_what_the_encoder_gets_through_is_won);
     tcase_add_test(tcase, test_steps_beside_compressed_chunks_are_short);

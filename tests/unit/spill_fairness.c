@@ -1,5 +1,6 @@
 /* A small client beside others that have any amount of work waiting, in virtual time: its operations take at most four
  * times as long as alone, and one chunk's copy; and of those that have equal work each gets an equal part. */
+#include "base/clock.h"
 #include "spill/mover/mover_state.h"
 #include "spill/store/frames.h"
 #include "spill/store/quota.h"
@@ -456,6 +457,59 @@ START_TEST(test_a_canceled_spill_does_not_wait_for_the_disk) {
 }
 END_TEST
 
+/* The disk has been asked for more than a share by another worker, whose tenant is another one. */
+static void ask_elsewhere(struct rig *r, const struct sw_tier_ask *ask) {
+    static const int other;
+    (void)sw_tier_share_note(&r->place.share, &other, sw_clock_us());
+    sw_tier_share_take(&r->place.share, ask, false);
+}
+
+static void run_for_us(struct rig *r, const struct client *client, uint64_t us) {
+    run_until(r, client, sw_sim_now_ns() + us * 1000);
+}
+
+static const struct hog one_chunk = {.bytes = CHUNK_BYTES, .is_raw = true};
+
+/* Each worker may have one frame there in any case, however long: or one's could keep out another's for ever. */
+START_TEST(test_a_workers_first_frame_goes_beside_anothers) {
+    const struct sw_tier_ask ask = {.rank = 1, .kind = SW_TIER_WRITE, .bytes = 20 * MIB};
+    struct rig r;
+    rig_open(&r, 1, true);
+    struct client *client = add_client(&r, 0, 1, SW_OP_SPILL, &one_chunk);
+    ask_elsewhere(&r, &ask);
+    begin(client);
+    run_for_us(&r, client, 100000); /* 9,000 for the disk; and it is others' for a second */
+    ck_assert(client->is_done);
+    sw_tier_share_give(&r.place.share, &ask);
+    rig_close(&r);
+}
+END_TEST
+
+/* What waits for a move that another worker makes is looked at again, though nothing of its own worker's ends
+ * meanwhile: the move may have been given up. */
+START_TEST(test_what_waits_for_another_worker_is_looked_at_again) {
+    const struct sw_tier_ask ask = {.rank = 1, .kind = SW_TIER_WRITE, .bytes = 64 * MIB};
+    static const int mover;
+    struct rig r;
+    rig_open(&r, 1, true);
+    struct client *client = add_client(&r, 0, 1, SW_OP_SPILL, &one_chunk);
+    ask_elsewhere(&r, &ask);
+    ck_assert(!sw_tier_share_may_move(&r.place.share, &ask, &mover, sw_clock_us()));
+    begin(client);
+    while (sw_list_empty(&client->job.writes)) { /* its frame is not there yet; the move asks again */
+        run_for_us(&r, client, 10);
+        ck_assert(!client->is_done && !sw_tier_share_may_move(&r.place.share, &ask, &mover, sw_clock_us()));
+    }
+    run_for_us(&r, client, 200);
+    ck_assert(!client->is_done);
+    ck_assert(r.mover->look_us && r.mover->look_us <= sw_clock_us() + 100); /* or a worker would sleep */
+    run_for_us(&r, client, 100000);
+    ck_assert(client->is_done);
+    sw_tier_share_give(&r.place.share, &ask);
+    rig_close(&r);
+}
+END_TEST
+
 static double hog_bytes(const struct hog *hog, bool is_beside) {
     struct rig r;
     double bytes = 0;
@@ -533,7 +587,7 @@ int main(void) {
     Suite *suite = suite_create("fairness");
     const int n = sizeof hogs / sizeof hogs[0];
     TCase *idle = tcase_create("idle"), *busy = tcase_create("busy"), *disk = tcase_create("disk"),
-          *moves = tcase_create("moves"), *parts = tcase_create("parts");
+          *moves = tcase_create("moves"), *parts = tcase_create("parts"), *workers = tcase_create("workers");
     tcase_add_loop_test(idle, test_a_small_client_beside_hogs, 0, n);
     tcase_add_loop_test(busy, test_a_small_client_beside_hogs_and_a_busy_engine, 0, n);
     tcase_add_loop_test(disk, test_a_small_client_beside_hogs_on_a_disk, 0, n);
@@ -541,6 +595,8 @@ int main(void) {
     tcase_add_loop_test(moves, test_moves_get_on_behind_hogs, RAW_CHUNKS, n);
     tcase_add_test(parts, test_equal_tenants_have_equal_parts);
     tcase_add_test(parts, test_a_canceled_spill_does_not_wait_for_the_disk);
+    tcase_add_test(workers, test_a_workers_first_frame_goes_beside_anothers);
+    tcase_add_test(workers, test_what_waits_for_another_worker_is_looked_at_again);
     tcase_add_loop_test(parts, test_a_hog_keeps_its_rate_beside_a_small_client, 0, n);
     tcase_add_loop_test(parts, test_a_hog_keeps_its_rate_on_a_disk_beside_a_small_client, RAW_CHUNKS, n);
     tcase_add_test(parts, test_a_tenant_alone_has_all_of_a_disk);
@@ -549,5 +605,6 @@ int main(void) {
     suite_add_tcase(suite, disk);
     suite_add_tcase(suite, moves);
     suite_add_tcase(suite, parts);
+    suite_add_tcase(suite, workers);
     return sw_test_run(suite, CK_FORK);
 }

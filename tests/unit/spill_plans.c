@@ -104,6 +104,39 @@ START_TEST(test_a_plan_that_goes_on_not_to_suit_is_not_expected_any_more) {
 }
 END_TEST
 
+/* One region of another kind, then one that the plan suits: that was no second one in a row. */
+START_TEST(test_a_plan_that_suits_again_is_expected_as_before) {
+    struct sw_plan_cache cache = {0};
+    put(&cache, KEY, SW_CODEC_V5T, 2);
+    put(&cache, KEY, SW_CODEC_V5T, 3);
+    for (int i = 0; i < 8; i++) {
+        struct sw_plan_choice choice = {0};
+        const struct sw_plan *plan = sw_plan_cache_find(&cache, KEY, ANY, &choice);
+        ck_assert_double_eq(plan->expected_ratio, 3);
+        ck_assert(sw_plan_cache_use(&cache, KEY, &choice, 0));
+        if (i % 2) {
+            sw_plan_cache_suits(&cache, KEY, &choice);
+        } else {
+            sw_plan_cache_misfits(&choice);
+            ck_assert(!sw_plan_cache_forgo(&cache, KEY, &choice, false, 0));
+        }
+    }
+}
+END_TEST
+
+/* What had been lost before a plan was made is paid for by it, and does not make the next one come early. */
+START_TEST(test_a_new_plan_settles_what_was_lost) {
+    struct sw_plan_cache cache = {0};
+    for (int i = 0; i < 4; i++) {
+        struct sw_plan_choice choice = {0};
+        put(&cache, KEY, SW_CODEC_V5T, 3 + i);
+        ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, ANY, &choice));
+        sw_plan_cache_misfits(&choice);
+        ck_assert(!sw_plan_cache_forgo(&cache, KEY, &choice, false, 0.6));
+    }
+}
+END_TEST
+
 /* A plan that is due is made once, and not again and again if its bytes turn out not to shrink. */
 START_TEST(test_a_plan_is_due_once) {
     struct sw_plan_cache cache = {0};
@@ -298,6 +331,28 @@ START_TEST(test_stale_is_clearly_other_than_promised) {
     ck_assert(sw_rules_plan_is_stale(2.0, 30000, 10000, true));
     ck_assert(!sw_rules_plan_is_stale(1.0, 30000, 30150, false));
     ck_assert(!sw_rules_plan_is_stale(3.0, 16, 16, false));
+}
+END_TEST
+
+/* A new plan in the middle of a region has to have something left to be for, and sampling ends: data that defy it would
+ * be sampled for ever. */
+START_TEST(test_regions_are_sampled_anew_within_bounds) {
+    const struct sw_rules_drift drift = {.expected_ratio = 3,
+                                         .raw_bytes = 30000,
+                                         .data_bytes = 15000,
+                                         .rest_bytes = 60000,
+                                         .chunk_bytes = 30000,
+                                         .n_retrained = 15};
+    struct sw_rules_drift other = drift;
+    ck_assert(sw_rules_retrain(&drift));
+    other.n_retrained++;
+    ck_assert(!sw_rules_retrain(&other));
+    other = drift;
+    other.rest_bytes--;
+    ck_assert(!sw_rules_retrain(&other));
+    other = drift;
+    other.data_bytes = 10000;
+    ck_assert(!sw_rules_retrain(&other));
 }
 END_TEST
 
@@ -501,6 +556,8 @@ int main(void) {
     tcase_add_test(tcase, test_the_key_that_was_not_used_for_longest_makes_room);
     tcase_add_test(tcase, test_plans_in_turn_are_found_at_once);
     tcase_add_test(tcase, test_a_plan_that_goes_on_not_to_suit_is_not_expected_any_more);
+    tcase_add_test(tcase, test_a_plan_that_suits_again_is_expected_as_before);
+    tcase_add_test(tcase, test_a_new_plan_settles_what_was_lost);
     tcase_add_test(tcase, test_a_plan_is_due_once);
     tcase_add_test(tcase, test_a_plan_that_was_not_used_for_longest_makes_room);
     tcase_add_test(tcase, test_a_plan_is_made_anew_when_its_price_has_been_paid);
@@ -513,6 +570,7 @@ int main(void) {
     tcase_add_test(tcase, test_what_is_promised_of_data_is_the_same_for_all_lengths);
     tcase_add_test(tcase, test_segments_are_short_where_they_are_few);
     tcase_add_test(tcase, test_stale_is_clearly_other_than_promised);
+    tcase_add_test(tcase, test_regions_are_sampled_anew_within_bounds);
     tcase_add_test(tcase, test_small_regions_of_changing_content);
     tcase_add_test(tcase, test_no_chunk_keeps_the_plan_that_did_not_suit);
     tcase_add_test(tcase, test_a_kept_plan_remembers_its_own_frame);

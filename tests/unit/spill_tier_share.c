@@ -63,6 +63,16 @@ START_TEST(test_tenants_together_have_one) {
 }
 END_TEST
 
+/* Those of no tenant count as one, and however often it comes it is one: it does not push out another. */
+START_TEST(test_those_of_no_tenant_are_one) {
+    ck_assert(!sw_tier_share_note(&share, &a, 1));
+    for (uint64_t now_us = 2; now_us < 10; now_us++)
+        ck_assert(sw_tier_share_note(&share, NULL, now_us));
+    ck_assert(sw_tier_share_note(&share, &a, 10));
+    ck_assert(!sw_tier_share_note(&share, &a, 9 + SECOND_US));
+}
+END_TEST
+
 START_TEST(test_each_tier_has_its_own) {
     ck_assert(take_of(1, &a, SW_TIER_READ, 26 * MIB, 1));
     ck_assert(take_of(2, &b, SW_TIER_READ, 15 * MIB, 2));
@@ -139,6 +149,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, NULL);
     tcase_add_test(tcase, test_a_tenant_alone_has_no_bound);
     tcase_add_test(tcase, test_tenants_together_have_one);
+    tcase_add_test(tcase, test_those_of_no_tenant_are_one);
     tcase_add_test(tcase, test_each_tier_has_its_own);
     tcase_add_test(tcase, test_each_worker_may_have_a_frame_there);
     tcase_add_test(tcase, test_writes_give_way_to_reads);

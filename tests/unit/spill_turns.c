@@ -39,6 +39,29 @@ START_TEST(test_the_lowest_is_first) {
 }
 END_TEST
 
+/* Whoever was away keeps what it has had too much, and of what it has not had a part. */
+START_TEST(test_a_place_is_kept_within_a_credit) {
+    ck_assert_uint_eq(sw_fair_place(0, 100 * MIB), 100 * MIB - SW_FAIR_CREDIT_BYTES);
+    ck_assert_uint_eq(sw_fair_place(99 * MIB, 100 * MIB), 99 * MIB);
+    ck_assert_uint_eq(sw_fair_place(200 * MIB, 100 * MIB), 200 * MIB);
+    ck_assert_uint_eq(sw_fair_place(0, MIB), 0);
+}
+END_TEST
+
+/* Where the queue stands: at what each of those that wait has got on average, the one that is served among them. */
+START_TEST(test_a_share_is_of_all_that_wait) {
+    struct sw_fair fair = {.clock = SW_FAIR_BY_SHARE, .now = 1};
+    struct sw_fair_node nodes[5] = {{0}};
+    for (int i = 0; i < 4; i++)
+        sw_fair_enter(&fair, &nodes[i]);
+    for (int i = 0; i < 4; i++)
+        sw_fair_charge(&fair, fair.first, MIB);
+    ck_assert_uint_eq(fair.now, 1 + MIB);
+    sw_fair_enter(&fair, &nodes[4]); /* it comes in beside those that have had their share */
+    ck_assert_uint_eq(nodes[4].at, nodes[0].at);
+}
+END_TEST
+
 /* ---- turns ---- */
 
 /* A job that always wants more, a piece at a time. */
@@ -234,6 +257,88 @@ START_TEST(test_those_that_want_nothing_rest_until_they_are_woken) {
 }
 END_TEST
 
+/* The slot that is kept free is for short pieces: a light tenant whose pieces are long would keep it for long. */
+START_TEST(test_the_last_slot_is_for_short_pieces) {
+    static const int tenants[3];
+    struct sw_turns turns;
+    struct work works[3];
+    sw_turns_init(&turns);
+    add(&turns, &works[0], &tenants[0], 1, SW_TURN_OUT, 26 * MIB);
+    run(&turns, 3);
+    add(&turns, &works[1], &tenants[1], 2, SW_TURN_OUT, 5 * MIB);
+    add(&turns, &works[2], &tenants[2], 3, SW_TURN_OUT, 5 * MIB);
+    ck_assert_ptr_null(next(&turns, 1, 0));
+    ck_assert_ptr_eq(next(&turns, 2, 0), &works[1]);
+    sw_turns_remove(&turns, &works[2].turn, 0);
+    add(&turns, &works[2], &tenants[2], 3, SW_TURN_OUT, 4 * MIB);
+    ck_assert_ptr_eq(next(&turns, 1, 0), &works[2]);
+    end(&turns, works, 3);
+}
+END_TEST
+
+/* Of two that have had as much the one with the shorter piece goes first, whichever came first. */
+START_TEST(test_the_shorter_piece_goes_first) {
+    static const int tenants[2];
+    struct sw_turns turns;
+    struct work works[2];
+    sw_turns_init(&turns);
+    add(&turns, &works[0], &tenants[0], 1, SW_TURN_OUT, 26 * MIB);
+    add(&turns, &works[1], &tenants[1], 2, SW_TURN_OUT, MIB);
+    ck_assert_ptr_eq(next(&turns, 4, 0), &works[1]);
+    end(&turns, works, 2);
+}
+END_TEST
+
+/* Restores that nobody waited behind save nothing up for spills. */
+START_TEST(test_what_came_back_alone_counts_for_nothing) {
+    struct sw_turns turns;
+    struct work works[2];
+    sw_turns_init(&turns);
+    add(&turns, &works[0], NULL, 1, SW_TURN_BACK, 26 * MIB);
+    run(&turns, 100);
+    add(&turns, &works[1], NULL, 2, SW_TURN_OUT, MIB);
+    ck_assert_ptr_eq(next(&turns, 4, 0), &works[0]);
+    run(&turns, 2);
+    ck_assert_uint_le(works[1].bytes, 9 * MIB);
+    end(&turns, works, 2);
+}
+END_TEST
+
+/* However little a job takes, its launch takes as long as some bytes: two tenants of little ones have as many turns. */
+START_TEST(test_short_jobs_cost_a_launch) {
+    static const int tenants[2];
+    struct sw_turns turns;
+    struct work works[2];
+    sw_turns_init(&turns);
+    add(&turns, &works[0], &tenants[0], 1, SW_TURN_OUT, 1);
+    add(&turns, &works[1], &tenants[1], 2, SW_TURN_OUT, 16 << 10);
+    run(&turns, 1000);
+    ck_assert_uint_ge(works[0].bytes, 499);
+    ck_assert_uint_le(works[0].bytes, 501);
+    end(&turns, works, 2);
+}
+END_TEST
+
+/* Whoever was dealt something goes to the end of its session's line, and sessions of the tenant follow each other. */
+START_TEST(test_a_line_goes_round) {
+    struct sw_turns turns;
+    struct work works[4];
+    sw_turns_init(&turns);
+    for (int i = 0; i < 4; i++)
+        add(&turns, &works[i], NULL, i < 3 ? 1 : 2, SW_TURN_OUT, MIB);
+    for (int i = 0; i < 6; i++) {
+        const struct sw_turn *of = &works[0].turn;
+        struct sw_turn *turn = sw_turns_line_first(of);
+        for (int k = 0; k < 3; k++, turn = sw_turns_line_next(of, turn))
+            ck_assert_ptr_eq(turn, &works[(i + k) % 3].turn);
+        ck_assert_ptr_eq(turn, &works[3].turn);
+        ck_assert_ptr_null(sw_turns_line_next(of, turn));
+        serve(&turns, &works[i % 3]);
+    }
+    end(&turns, works, 4);
+}
+END_TEST
+
 static void count(struct sw_turn *turn, void *arg) {
     (void)turn;
     ++*(unsigned *)arg;
@@ -264,6 +369,27 @@ START_TEST(test_buffers_of_a_request_are_one) {
         all += works[i].bytes;
     check_part(&works[REQUESTS * BUFFERS], all, 1.0 / (REQUESTS + 1));
     end(&turns, works, REQUESTS * BUFFERS + 1);
+}
+END_TEST
+
+/* A buffer that comes later has its request's place, and not that of a new one. */
+START_TEST(test_a_late_buffer_has_its_requests_place) {
+    struct sw_turns turns;
+    struct work works[3];
+    const struct sw_turn_key key = {.session = 1, .request = 7, .lane = SW_TURN_OUT, .piece_bytes = MIB};
+    sw_turns_init(&turns);
+    works[0] = (struct work){.piece_bytes = MIB};
+    works[1] = works[0];
+    add(&turns, &works[2], NULL, 1, SW_TURN_OUT, MIB);
+    ck_assert_int_eq(sw_turns_add(&turns, &works[0].turn, &key, 0, NULL), 0);
+    for (int i = 0; i < 10; i++)
+        serve(&turns, &works[0]);
+    ck_assert_int_eq(sw_turns_add(&turns, &works[1].turn, &key, 0, NULL), 0);
+    for (int i = 0; i < 9; i++) {
+        ck_assert_ptr_eq(next(&turns, 4, 0), &works[2]);
+        serve(&turns, &works[2]);
+    }
+    end(&turns, works, 3);
 }
 END_TEST
 
@@ -303,6 +429,14 @@ int main(void) {
     tcase_add_test(tcase, test_a_slot_stays_free);
     tcase_add_test(tcase, test_those_that_want_nothing_rest_until_they_are_woken);
     tcase_add_test(tcase, test_buffers_of_a_request_are_one);
+    tcase_add_test(tcase, test_a_place_is_kept_within_a_credit);
+    tcase_add_test(tcase, test_a_share_is_of_all_that_wait);
+    tcase_add_test(tcase, test_the_last_slot_is_for_short_pieces);
+    tcase_add_test(tcase, test_the_shorter_piece_goes_first);
+    tcase_add_test(tcase, test_what_came_back_alone_counts_for_nothing);
+    tcase_add_test(tcase, test_short_jobs_cost_a_launch);
+    tcase_add_test(tcase, test_a_line_goes_round);
+    tcase_add_test(tcase, test_a_late_buffer_has_its_requests_place);
     tcase_add_test(tcase, test_without_memory_nothing_is_added);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

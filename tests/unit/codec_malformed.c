@@ -1,0 +1,156 @@
+/* What no encoder writes, in frames that are whole otherwise: places behind a vector's end, and parts longer than what
+ * is stored. It is refused by its own check, and not only found by the tile's hash when memory of others has been read,
+ * or written, already. */
+#include "codec/alprd/alprd_core.h"
+#include "codec/codec.h"
+#include "codec/plan/plan.h"
+#include "tests/lib/content.h"
+#include "tests/lib/guard.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <math.h>
+#include <string.h>
+
+enum { VECTORS = 2, VALUES = VECTORS * SW_VECTOR_VALUES };
+
+/* A tile of a few vectors of one type, and where the first one's parts are. */
+static struct {
+    struct sw_guard raw, frame, out;
+    struct sw_frame_layout layout;
+    uint8_t *counts, *data;
+} victim;
+
+static void encode(struct sw_plan plan, const void *values, size_t bytes) {
+    const uint64_t bound = sw_frame_bound_bytes(bytes);
+    uint64_t frame_bytes = 0;
+    struct sw_guard room = sw_guard_new(bound, SW_GUARD_AT_END);
+    victim.raw = sw_guard_new(bytes, SW_GUARD_AT_END);
+    victim.out = sw_guard_new(bytes, SW_GUARD_AT_END);
+    memcpy(victim.raw.data, values, bytes);
+    ck_assert_int_eq(sw_codec_encode(&plan, values, bytes, room.data, bound, &frame_bytes, NULL), 0);
+    victim.frame = sw_guard_new(frame_bytes, SW_GUARD_AT_END);
+    memcpy(victim.frame.data, room.data, frame_bytes);
+    ck_assert_int_eq(sw_frame_parse(&victim.layout, victim.frame.data, frame_bytes, frame_bytes, NULL), 0);
+    ck_assert_int_eq(victim.layout.codec, plan.codec);
+    victim.counts = victim.frame.data + victim.layout.counts_offset;
+    victim.data = victim.frame.data + victim.layout.data_offset;
+    sw_guard_free(&room);
+}
+
+static void encode_numbers(enum sw_codec_id codec, enum sw_value_type type, const void *values, size_t n) {
+    const size_t bytes = n * sw_value_bits(type) / 8;
+    struct sw_plan plan;
+    ck_assert(sw_plan_init_numbers(&plan, codec, type));
+    sw_plan_learn(&plan, values, bytes);
+    encode(plan, values, bytes);
+}
+
+static int decode(void) {
+    uint64_t raw_bytes = 0;
+    const int rc =
+        sw_codec_decode(victim.frame.data, victim.frame.bytes, victim.out.data, victim.out.bytes, &raw_bytes, NULL);
+    if (rc == 0)
+        ck_assert_mem_eq(victim.out.data, victim.raw.data, victim.raw.bytes);
+    return rc;
+}
+
+/* Refuses each of these in place of what is there. */
+static void ck_refused(uint8_t *at, size_t bytes, const uint16_t *values, size_t n) {
+    uint8_t old[2];
+    memcpy(old, at, bytes);
+    ck_assert_int_eq(decode(), 0);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(at, &values[i], bytes);
+        const int rc = decode();
+        ck_assert_msg(rc == -SW_EFRAME, "%u: %s", values[i], sw_err_name(rc));
+    }
+    memcpy(at, old, bytes);
+    ck_assert_int_eq(decode(), 0);
+}
+
+static void teardown(void) {
+    sw_guard_free(&victim.raw);
+    sw_guard_free(&victim.frame);
+    sw_guard_free(&victim.out);
+}
+
+static const uint16_t places[] = {SW_VECTOR_VALUES, SW_VECTOR_VALUES + 1, 0xFFFF};
+
+/* Floats in two parts, some of which have a left part that is in no dictionary. */
+START_TEST(reals_have_exceptions_within_their_vector) {
+    double values[VALUES];
+    float narrow[VALUES];
+    uint64_t state = 1;
+    const enum sw_value_type type = _i ? SW_VALUE_F64 : SW_VALUE_F32;
+    for (int i = 0; i < VALUES; i++) {
+        values[i] = 1 + (double)(sw_random(&state) >> 12) / 0x1p52;
+        if (i % 100 == 50)
+            values[i] = ldexp(-values[i], -100 + i / 10);
+        narrow[i] = (float)values[i];
+    }
+    encode_numbers(SW_CODEC_ALPRD, type, _i ? (void *)values : (void *)narrow, VALUES);
+    uint16_t tag;
+    memcpy(&tag, victim.counts + SW_TILE_MAX_FLOAT_VECTORS, sizeof tag);
+    const unsigned n = sw_alp_exceptions(tag), rows = victim.counts[0] + sw_alprd_code_width(tag);
+    ck_assert_uint_gt(n, 5);
+    uint8_t *rest = victim.data + (size_t)SW_ALPRD_ROW_UNITS * SW_UNIT_BYTES * rows + 2 * SW_ALPRD_ENTRIES;
+    ck_refused(rest + 2 * (size_t)n, 2, places, 3);
+}
+END_TEST
+
+/* Values of a dictionary, some of which are not in it. */
+START_TEST(dictionaries_have_exceptions_within_their_vector) {
+    uint32_t values[VALUES];
+    for (uint32_t i = 0; i < VALUES; i++)
+        values[i] = i % 100 == 50 ? i * 0x9E3779B1u : i % 2 * 1000000000u;
+    encode_numbers(SW_CODEC_DICT, SW_VALUE_U32, values, VALUES);
+    uint16_t n;
+    memcpy(&n, victim.counts + SW_TILE_MAX_VECTORS, sizeof n);
+    ck_assert_uint_gt(n, 5);
+    uint8_t *rest = victim.data + (size_t)sw_packed_units(32, victim.counts[0], 0) * SW_UNIT_BYTES;
+    ck_refused(rest + 4 * (size_t)n, 2, places, 3);
+}
+END_TEST
+
+static const enum sw_codec_id run_codecs[] = {SW_CODEC_RFOR, SW_CODEC_SFOR};
+
+/* Runs, and sequences: were their values as wide as is claimed, more of them would be read than a vector takes. */
+START_TEST(runs_are_not_longer_than_their_vector) {
+    uint32_t values[VALUES];
+    uint64_t state = 1;
+    for (uint32_t i = 0; i < VALUES; i++)
+        values[i] = i % 16 ? values[i - 1] + (uint32_t)_i : (uint32_t)(sw_random(&state) % 1000000);
+    encode_numbers(run_codecs[_i], SW_VALUE_U32, values, VALUES);
+    ck_assert_uint_lt(victim.counts[SW_TILE_BASES_BYTES], 21);
+    ck_refused(victim.counts + SW_TILE_BASES_BYTES, 1, (const uint16_t[]){29, 31}, 2);
+}
+END_TEST
+
+/* A vector takes no more than packed. */
+START_TEST(runs_take_no_more_than_packed) {
+    static uint32_t
+        values[12 * SW_VECTOR_VALUES]; /* two tiles: what lies behind the first one could be taken for its own */
+    uint64_t state = 1;
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+        values[i] = (uint32_t)(sw_random(&state) % 1000);
+    encode_numbers(SW_CODEC_RFOR, SW_VALUE_U32, values, sizeof values / sizeof values[0]);
+    const unsigned width = victim.counts[SW_TILE_BASES_BYTES];
+    ck_assert_uint_eq(width, 10);
+    const uint16_t units = (uint16_t)sw_packed_units(32, width, 0);
+    ck_refused(victim.counts + SW_TILE_BASES_BYTES + SW_TILE_MAX_VECTORS, 2,
+               (const uint16_t[]){(uint16_t)(units + 1), (uint16_t)(units + 100)}, 2);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("codec_malformed");
+    TCase *tests = tcase_create("all");
+    tcase_add_checked_fixture(tests, NULL, teardown);
+    tcase_add_loop_test(tests, reals_have_exceptions_within_their_vector, 0, 2);
+    tcase_add_test(tests, dictionaries_have_exceptions_within_their_vector);
+    tcase_add_loop_test(tests, runs_are_not_longer_than_their_vector, 0, 2);
+    tcase_add_test(tests, runs_take_no_more_than_packed);
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}
