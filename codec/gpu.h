@@ -8,7 +8,7 @@
  *   scratch.
  * - The GPU writes the results (struct sw_gpu_result): read them after the stream has passed the call.
  * - Host and GPU decode each other's frames (codec/FORMAT.md). Raw bytes may have any alignment; frames and scratch
- * must be aligned to 16.
+ *   must be aligned to 16.
  * - A batch processes many short inputs in one or two launches, so that the cost of a launch is paid once. The caller
  *   writes its descriptors to pinned host memory before the call, and must not touch them until the stream has passed
  *   the call. The call copies them to the device's scratch.
