@@ -62,4 +62,5 @@ if(NOT SW_WITH_CUDA STREQUAL "OFF")
     message(FATAL_ERROR "SW_WITH_CUDA=ON, but no working nvcc was found. Set CUDACXX or PATH.")
   endif()
 endif()
-message(STATUS "Spillway: CUDA ${SW_HAVE_CUDA}, HTTP ${SW_HAVE_HTTP}, sanitizer '${SW_SANITIZE}', build type ${CMAKE_BUILD_TYPE}")
+message(STATUS "Spillway: CUDA ${SW_HAVE_CUDA}, HTTP ${SW_HAVE_HTTP}, "
+  "sanitizer '${SW_SANITIZE}', build type ${CMAKE_BUILD_TYPE}")
