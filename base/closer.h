@@ -21,8 +21,8 @@ enum { SW_CLOSER_LANES = 8 };
 /* Starts the threads. max_fds: the limit RLIMIT_NOFILE; the calling thread closes descriptors from max_fds up itself.
  * errors: -SW_ENOMEM. */
 int sw_closer_start(unsigned max_fds, struct sw_err *err);
-/* Stops the threads. It waits up to a second until all descriptors are closed. If a close takes longer, the end of the
- * process closes its descriptor and those that wait behind it. If the closer was not started: a no-op. */
+/* Stops the threads. It waits up to a second until all descriptors are closed. If a close takes longer, its descriptor
+ * and those that wait behind it stay open until the process ends. If the closer was not started: a no-op. */
 void sw_closer_stop(void);
 
 /* Closes a descriptor that came from uid, later. Allocates nothing. owns: takes fd; -1: a no-op. */
